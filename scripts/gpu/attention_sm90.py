@@ -1,5 +1,5 @@
 """Checks and times the attention kernels for compute capability 9.0 (attention_sm90.cu) beside PyTorch's cuDNN
-attention, in one process: attention_sm90.py check|repeat|time LIBRARY [LIBRARY..]."""
+attention, in one process: attention_sm90.py check|repeat|time|row LIBRARY [LIBRARY..]."""
 import ctypes
 import statistics
 import sys
@@ -276,6 +276,30 @@ def dropout(lib):
     """Time with dropout beside that without."""
     for shape in [(64, 1024, 12, 12, 64), (4, 4096, 32, 32, 128)]:
         variants(lib, "dropout", shape, {"none": {}, "p 0.1": dict(p=0.1, rng_id=5, scalars=lib.scalars(77, 3))})
+
+
+def row(lib, rounds=15):
+    """Forward and gradient together, beside cuDNN and FlashAttention 2, at the shape of published tables."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    shape = b, t, h, kv, d = 1, 16384, 16, 16, 64
+    qkv, d_o = inputs(shape)
+    o, lse, dqkv = torch.empty_like(d_o), torch.empty(b, h, t, device="cuda"), torch.empty_like(qkv)
+    c = call(shape, d_o=d_o, o=o, lse=lse, dqkv=dqkv, qkv=qkv, out=o)
+    workspace = torch.empty(lib.grad_workspace(c), dtype=torch.uint8, device="cuda")
+    c.workspace = workspace.data_ptr()
+    q, k, v = [x.detach().contiguous().requires_grad_() for x in split(qkv, h, kv, d)]
+    go = d_o.view(b, t, h, d).transpose(1, 2).contiguous()
+
+    def own(_):
+        assert lib.forward(c) == 0 and lib.grad(c) == 0
+
+    def library(backend):
+        with sdpa_kernel(backend):
+            out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        torch.autograd.grad(out, (q, k, v), go)
+
+    compare(f"row {shape}", {"own": (own, c), "cuDNN": (library, SDPBackend.CUDNN_ATTENTION),
+                             "FlashAttention 2": (library, SDPBackend.FLASH_ATTENTION)}, rounds)
 
 
 SHAPES = [(64, 1024, 12, 12, 64), (16, 1024, 25, 25, 64), (4, 16384, 12, 12, 64), (1, 16384, 16, 16, 64),

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds and measures the attention kernels for compute capability 9.0 by themselves.
 #   attention_sm90.sh build DIR   where nvcc is: sm90.so, and sm90_delays.so with injected delays
-#   DIR/attention_sm90.sh PART..  on the GPU machine: info check time repeat packed dropout chunks ncu memcheck
+#   DIR/attention_sm90.sh PART..  on the GPU machine: info check time row repeat packed dropout chunks ncu memcheck
 # Each part has a time limit of its own, so that a kernel that hangs costs no more than that.
 set -e
 here=$(cd "$(dirname "$0")" && pwd)
@@ -26,6 +26,7 @@ for part; do
     info) nvidia-smi --query-gpu=name,driver_version,clocks.sm,power.draw --format=csv,noheader ;;
     check) t 60 check ./sm90.so ;;
     time) t 60 time ./sm90.so ;;
+    row) t 40 row ./sm90.so ;;
     repeat) t 60 repeat ./sm90_delays.so ;;
     packed) t 30 packed ./sm90.so ;;
     dropout) t 20 dropout ./sm90.so ;;

@@ -11,8 +11,11 @@
 #define CREST_LOCAL_OPS(OP)                                                                                           \
   OP(linear, (x, w, b), (y))                                                                                          \
   OP(linear_gelu, (x, w, b), (a, h))                                                                                  \
+  OP(linear_swiglu, (x, w, w_up), (a, g, u))                                                                          \
   OP(linear_dx, (dy, w), (dx))                                                                                        \
+  OP(linear_dx_sum, (dy, w, dy_2, w_2), (dx))                                                                         \
   OP(linear_dx_gelu_grad, (dy, w, x, acc), (dx, db, a))                                                               \
+  OP(linear_dx_swiglu_grad, (dy, w, g, u), (dg, du, a))                                                               \
   OP(linear_dw, (dy, x, acc), (dw))                                                                                   \
   OP(linear_fp8, (x, w, x_scale, w_scale, b, acc), (y))                                                               \
   OP(matmul, (a, b), (c))                                                                                             \

@@ -3,28 +3,16 @@
 // gradient, the bias gradient that sums what it makes, and the norm itself where it is repeated for
 // a weight gradient, because both read the same rows. Before the fusion pass, which would join the
 // same work into passes over memory.
-#include <algorithm>
-
 #include "ops/index.h"
-#include "passes/pass.h"
-#include "passes/rewrite.h"
+#include "passes/joins.h"
 
 namespace crest {
 
 namespace {
 
-class Epilogues {
+class Epilogues : Joins {
  public:
-  Epilogues(Program& program, const PassContext& context)
-      : p_(program),
-        context_(context),
-        producer_(program.producers()),
-        consumers_(program.consumers()),
-        instead_(program.code.size()),
-        gone_(program.code.size(), false) {
-    is_output_.assign(p_.values.size(), false);
-    for (ValueId v : p_.outputs) is_output_[size_t(v)] = true;
-  }
+  using Joins::Joins;
 
   void run() {
     for (size_t i = 0; i < p_.code.size(); ++i) {
@@ -32,13 +20,7 @@ class Epilogues {
       if (is(p_.code[i], "linear_dx")) gelu_gradient(i);
       if (is(p_.code[i], "norm_grad")) norm_gradient(i);
     }
-    std::vector<Instr> code;
-    for (size_t i = 0; i < p_.code.size(); ++i) {
-      for (Instr& instr : instead_[i]) code.push_back(std::move(instr));
-      if (!gone_[i]) code.push_back(std::move(p_.code[i]));
-    }
-    p_.code = std::move(code);
-    drop_unused_values(p_);
+    finish();
   }
 
  private:
@@ -54,11 +36,6 @@ class Epilogues {
       found = c;
     }
     return found;
-  }
-  bool made_before(ValueId v, size_t i) const { return v == no_value || producer_[size_t(v)] < int(i); }
-  bool read_before(ValueId v, size_t i) const {
-    auto& readers = consumers_[size_t(v)];
-    return std::any_of(readers.begin(), readers.end(), [&](int c) { return c < int(i); });
   }
   // The bias gradient that sums a value, if it can run at `place`; -1 if not.
   int column_sums(ValueId v, const Instr& like, size_t place) const {
@@ -97,7 +74,7 @@ class Epilogues {
     const bool keep = a >= 0 && !read_before(p_.code[size_t(a)].out[out::gelu::y], place);
     joined.attrs.set("keep", keep);
     if (keep) joined.out.push_back(p_.code[size_t(a)].out[out::gelu::y]);
-    if (context_.kernel_for(p_, joined).empty()) return;
+    if (!has_kernel(joined)) return;
     gone_[i] = gone_[size_t(g)] = gone_[size_t(s)] = true;
     if (keep) gone_[size_t(a)] = true;
     instead_[place] = {std::move(joined)};
@@ -122,9 +99,9 @@ class Epilogues {
     if (const ValueId dx = joined.out[to::dx];
         joined.in[at::dres] == no_value && consumers_[size_t(dx)].size() == 1 && !is_output_[size_t(dx)]) {
       const Instr& add = p_.code[size_t(consumers_[size_t(dx)][0])];
-      const bool alike = is(add, "add") && add.phase == joined.phase && add.stream == joined.stream;
-      const ValueId other = alike ? add.in[add.in[in::add::a] == dx ? in::add::b : in::add::a] : no_value;
-      if (alike && made_before(other, i)) {
+      const bool sums = is(add, "add") && alike(add, joined);
+      const ValueId other = sums ? add.in[add.in[in::add::a] == dx ? in::add::b : in::add::a] : no_value;
+      if (sums && made_before(other, i)) {
         a = consumers_[size_t(dx)][0];
         joined.in[at::dres] = other, joined.out[to::dx] = add.out[out::add::y];
         joined.origin = joined.origin | add.origin;
@@ -185,13 +162,6 @@ class Epilogues {
     gone_[place] = true;
     instead_[place] = {std::move(instr)};
   }
-
-  Program& p_;
-  const PassContext& context_;
-  std::vector<int> producer_;
-  std::vector<std::vector<int>> consumers_;
-  std::vector<std::vector<Instr>> instead_;  // by the instruction before whose place they run
-  std::vector<bool> gone_, is_output_;
 };
 
 }  // namespace

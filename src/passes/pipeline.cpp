@@ -26,6 +26,7 @@ void optimizer(Program&, const PassContext&);
 void group_parameters(Program&, const PassContext&);
 void recompute(Program&, const PassContext&);
 void data_parallel(Program&, const PassContext&);
+void join_swiglu(Program&, const PassContext&);
 void join_epilogues(Program&, const PassContext&);
 void fuse(Program&, const PassContext&);
 void shard_update(Program&, const PassContext&);
@@ -79,6 +80,10 @@ const std::vector<Pass>& pipeline() {
       {"data_parallel",
        "--ranks, --data-parallel, --reduce: gradients and loss are summed over the ranks after the last micro step",
        data_parallel, data_parallel_settings, "it sums over the ranks"},
+      {"swiglu",
+       "--fusion on: SwiGLU's gate and up become one matmul with the activation, its gradient part of the preceding "
+       "matmul, and the two gradients of its input one sum",
+       join_swiglu},
       {"epilogues",
        "--fusion on: GELU's gradient, its column sums and GELU itself become part of the preceding matmul; bias "
        "gradients that sum a norm's gradient and repeated norms become part of the norm's gradient",

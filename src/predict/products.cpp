@@ -22,16 +22,21 @@ namespace {
 int64_t pieces(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
 bool is_product(const Instr& instr) {
-  static const std::set<std::string_view> ops = {"linear",     "linear_gelu",         "linear_dx", "linear_dw",
-                                                 "linear_fp8", "linear_dx_gelu_grad", "matmul"};
+  static const std::set<std::string_view> ops = {
+      "linear",     "linear_gelu",         "linear_swiglu",         "linear_dx", "linear_dx_sum", "linear_dw",
+      "linear_fp8", "linear_dx_gelu_grad", "linear_dx_swiglu_grad", "matmul"};
   return ops.count(instr.op->name) > 0;
 }
 
-// linear_dx_gelu_grad is a linear_dx with a pointwise end.
+// Products that only Crest's own kernels make: with a pointwise end, or two as one.
 void set_sizes(const Program& p, const Instr& instr, StepProduct& product) {
-  if (std::string_view(instr.op->name) == "linear_dx_gelu_grad") {
-    const Value &dy = p.at(instr.in[0]), &w = p.at(instr.in[1]);
-    product.m = dy.shape.rows(), product.n = w.shape[1], product.k = w.shape[0];
+  const std::string_view op = instr.op->name;
+  const bool sum = op == "linear_dx_sum", swiglu = op == "linear_swiglu";
+  if (sum || swiglu || op == "linear_dx_gelu_grad" || op == "linear_dx_swiglu_grad") {
+    const Value &first = p.at(instr.in[0]), &w = p.at(instr.in[1]);
+    product.m = first.shape.rows(), product.n = w.shape[swiglu ? 0 : 1], product.k = w.shape[swiglu ? 1 : 0];
+    if (swiglu) product.n *= 2;
+    if (sum) product.k *= 2;
     return;
   }
   cuda::BlasPlan plan = cuda::plan_blas(p, instr);

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Crest and PyTorch side by side on one GPU or CPU: the same training steps, processes taking turns in one run.
 
-  compare.py --crest 'crest' --out DIR [--rows sizes|ladder|cpu|124M-B64,..] [--rounds 2] [--samples 30]
+  compare.py --crest 'crest' --out DIR [--rows sizes|ladder|cpu|124M-B64,..] [--rounds 2] [--samples 30] [--together 3]
 
 Each round runs every program of a row once (Crest, PyTorch, Crest, PyTorch, ..), so that drift of the machine meets all
-of them; the spread between rounds of one program (A/A) is the noise floor of the row. Ratios are of medians; on a
+of them. With --together N the PyTorch programs of N rows are started at once and compile beside each other; then they
+take their turns one by one, which saves the time of compiling before each round, and each holds its weights meanwhile; the spread between rounds of one program (A/A) is the noise floor of the row. Ratios are of medians; on a
 CPU, which other processes may use too, of the fastest steps. Writes
 DIR/compare.json (everything) and DIR/compare.md (the table).
 """
-import argparse, json, os, shlex, statistics, subprocess, sys, time
+import argparse, json, os, select, shlex, statistics, subprocess, sys, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -21,7 +22,8 @@ SIZES = [
     row("124M-B64", "124M", 64, [COMPILE]), row("124M-B16", "124M", 16, [COMPILE]),
     row("124M-B4", "124M", 4, [GRAPHS]), row("124M-B1", "124M", 1, [GRAPHS]),
     row("355M-B32", "355M", 32, [COMPILE]), row("774M-B16", "774M", 16, [COMPILE]),
-    row("1558M-B16", "1558M", 16, [COMPILE]),
+    row("1558M-B16", "1558M", 16, [COMPILE]), row("124M-B4-T16384", "124M", 4, [COMPILE], seq=16384),
+    row("llama-1B-B4-T4096", "llama-1B", 4, [COMPILE], seq=4096),
     row("1558M-B16-none", "1558M", 16, [COMPILE], "--recompute none"), row("124M-B64-none", "124M", 64, [COMPILE], "--recompute none"),
 ]
 def rung(name, fusion, precision, attention, vocab):
@@ -64,18 +66,59 @@ def crest(a, r):
 def torch_name(extra):
     return "PyTorch " + ("compile" if extra == COMPILE else "CUDA graphs" if extra else "eager")
 
-def torch(a, r, extra):
+def torch_command(a, r, extra):
     precision = r["precision"]
-    command = [sys.executable, os.path.join(HERE, "torch_gpt2.py"), "--size", r["model"], "--batch", str(r["batch"]),
-               "--precision", precision, "--attention", r["attention"] if r["attention"] == "naive" or r["device"] == "cpu" else a.torch_attention,
-               "--vocab", str(r["vocab"]), "--steps", str(a.samples), "--warmup", str(a.warmup), "--seq", str(r["seq"]),
-               "--device", r["device"]] + extra
-    p, wall = run(command, a.timeout, r['isa'])
-    line = next((l for l in reversed(p.stdout.splitlines()) if l.startswith("{")), "{}")
+    return [sys.executable, os.path.join(HERE, "torch_gpt2.py"), "--size", r["model"], "--batch", str(r["batch"]),
+            "--precision", precision, "--attention", r["attention"] if r["attention"] == "naive" or r["device"] == "cpu" else a.torch_attention,
+            "--vocab", str(r["vocab"]), "--steps", str(a.samples), "--warmup", str(a.warmup), "--seq", str(r["seq"]),
+            "--device", r["device"]] + extra
+
+class Waiting:
+    """A PyTorch program that has compiled and measures when asked."""
+    def __init__(self, command, log, isa):
+        self.log, self.text = open(log, "w"), b""
+        self.process = subprocess.Popen(command + ["--turns"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=self.log, env=dict(os.environ, **CLASSES[isa]))
+
+    def line(self, timeout):
+        """The next line, empty at its end or when the time is up."""
+        end = time.time() + timeout
+        while b"\n" not in self.text:
+            if not select.select([self.process.stdout], [], [], max(0, end - time.time()))[0]:
+                self.process.kill()
+                return ""
+            more = os.read(self.process.stdout.fileno(), 1 << 16)
+            if not more: return ""
+            self.text += more
+        line, self.text = self.text.split(b"\n", 1)
+        return line.decode()
+
+    def ask(self, timeout):
+        """The standard output of one measurement."""
+        try:
+            self.process.stdin.write(b"\n"); self.process.stdin.flush()
+        except BrokenPipeError:
+            return ""
+        text = self.line(timeout)
+        self.line(timeout)  # "ready"
+        return text
+
+    def end(self):
+        self.process.kill(); self.process.wait(); self.log.close()
+
+def torch(a, r, extra, waiting=None):
+    command = torch_command(a, r, extra)
+    if waiting:
+        start = time.time()
+        out, error, wall = waiting.ask(a.timeout), open(waiting.log.name).read(), time.time() - start
+    else:
+        p, wall = run(command, a.timeout, r['isa'])
+        out, error = p.stdout, p.stderr
+    line = next((l for l in reversed(out.splitlines()) if l.startswith("{")), "{}")
     d = json.loads(line)
     name = torch_name(extra)
     if "ms" not in d:
-        return dict(program=name, error=(d.get("error") or p.stderr[-300:]), command=shlex.join(command))
+        return dict(program=name, error=(d.get("error") or error[-300:] or "ended"), command=shlex.join(command))
     if r["device"] == "cpu":
         return dict(program=name, ms=d["ms_min"], gib=d["peak_rss_gib"], device_gib=0, wall_s=wall,
                     command=shlex.join(command), raw=d)
@@ -109,6 +152,17 @@ def table(results):
                          f"{ratio} | {gib:.2f} | {share} |")
     return "\n".join(lines)
 
+def start_together(a, out, rows, waiting, start):
+    """Starts the PyTorch programs of these rows and returns when all have compiled, or the time is up."""
+    for r in rows:
+        for extra in r["torch"]:
+            if any(w in torch_name(extra) for w in a.programs.split(",")):
+                log = os.path.join(out, f"{r['name']}-{torch_name(extra).replace(' ', '-')}.log")
+                waiting[r["name"], torch_name(extra)] = Waiting(torch_command(a, r, extra), log, r["isa"])
+    for (name, program), w in waiting.items():
+        ready = w.line(max(1, min(a.timeout, a.budget - (time.time() - start)))).strip() == "ready"
+        print(name, program, "compiled" if ready else "did not start", f"{time.time() - start:.0f}s", flush=True)
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--crest", default="crest"); p.add_argument("--out", default="build/compare")
@@ -118,17 +172,22 @@ def main():
     p.add_argument("--programs", default="", help="only programs with one of these words in their name, e.g. crest,eager")
     p.add_argument("--timeout", type=float, default=600, help="seconds after which a program is ended")
     p.add_argument("--budget", type=float, default=560, help="seconds after which no further run is started")
+    p.add_argument("--together", type=int, default=0, help="rows whose PyTorch programs are started at once; 0: one program at a time")
     a = p.parse_args()
     rows = {r["name"]: r for r in SIZES + LADDER + CPU}
     lists = {"sizes": SIZES, "ladder": LADDER, "cpu": CPU}
     chosen = [r["name"] for r in lists[a.rows]] if a.rows in lists else a.rows.split(",")
     os.makedirs(a.out, exist_ok=True)
     results, start = {}, time.time()
-    for name in chosen:
+    waiting = {}
+    for number, name in enumerate(chosen):
         r = rows[name]
         results[name] = dict(row=r, runs=[])
+        if a.together and number % a.together == 0:
+            start_together(a, out=a.out, rows=[rows[n] for n in chosen[number:number + a.together]], waiting=waiting, start=start)
         for _ in range(a.rounds):
-            programs = [("crest", lambda: crest(a, r))] + [(torch_name(e), lambda e=e: torch(a, r, e)) for e in r["torch"]]
+            programs = [("crest", lambda: crest(a, r))]
+            programs += [(torch_name(e), lambda e=e: torch(a, r, e, waiting.get((name, torch_name(e))))) for e in r["torch"]]
             for program, call in programs:
                 if time.time() - start > a.budget or not any(w in program for w in a.programs.split(",")):
                     continue
@@ -139,8 +198,11 @@ def main():
                 results[name]["runs"].append(x)
                 print(name, x["program"], x.get("ms", x.get("error")), x.get("gib"), f"{x.get('wall_s', 0):.0f}s", flush=True)
                 json.dump(results, open(os.path.join(a.out, "compare.json"), "w"), indent=1)
+        for key in [k for k in waiting if k[0] == name]:
+            waiting.pop(key).end()
     text = table(results)
     open(os.path.join(a.out, "compare.md"), "w").write(text + "\n")
     print(text)
 
-main()
+if __name__ == "__main__":
+    main()

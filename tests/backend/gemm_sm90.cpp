@@ -27,14 +27,14 @@ struct Case {
 
 template <class T>
 struct Results {
-  std::vector<T> c, second;
+  std::vector<T> c, second, third;
   std::vector<float> partial;
 };
 
 template <class T>
 bool same(const Results<T>& a, const Results<T>& b) {
   auto equal = [](auto& x, auto& y) { return std::memcmp(x.data(), y.data(), x.size() * sizeof x[0]) == 0; };
-  return equal(a.c, b.c) && equal(a.second, b.second) && equal(a.partial, b.partial);
+  return equal(a.c, b.c) && equal(a.second, b.second) && equal(a.third, b.third) && equal(a.partial, b.partial);
 }
 
 // Aligned to 64 bytes, as storages are.
@@ -62,26 +62,33 @@ class Numbers {
 };
 
 double gelu_of(double x) { return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
+double silu_of(double x) { return x / (1 + std::exp(-x)); }
+double silu_slope_of(double x) { return (silu_of(x + 1e-4) - silu_of(x - 1e-4)) / 2e-4; }
 double slope_of(double x) { return (gelu_of(x + 1e-4) - gelu_of(x - 1e-4)) / 2e-4; }
 template <class T>
 double rounded(double x) {
   return double(widen(narrow<T>(float(x))));
 }
 
-// A tile and its kernel.
-template <class Tile_, void (*kernel_)(GemmArgs), After after_ = After::plain, bool gelu_grad_ = false>
+// A tile and its kernel. products: of which y is the sum.
+template <class Tile_, void (*kernel_)(GemmArgs), After after_ = After::plain, bool gelu_grad_ = false,
+          bool swiglu_grad_ = false, int products_ = 1>
 struct Variant {
   using Tile = Tile_;
   static constexpr auto kernel = kernel_;
   static constexpr After after = after_;
-  static constexpr bool gelu_grad = gelu_grad_;
+  static constexpr bool gelu_grad = gelu_grad_, swiglu_grad = swiglu_grad_, swiglu = after == After::swiglu;
+  static constexpr int products = products_;
 };
-template <class T, After after, bool AT = false, bool BT = false>
-using PingPong = Variant<PingPongTile<T, after, AT, BT>, pingpong_kernel<PingPongTile<T, after, AT, BT>>, after>;
+template <class T, After after, bool AT = false, bool BT = false, int products = 1>
+using PingPong = Variant<PingPongTile<T, after, AT, BT, products>, pingpong_kernel<PingPongTile<T, after, AT, BT, products>>,
+                         after, false, false, products>;
 template <class T>
 using Deep = Variant<DeepTile<T>, deep_kernel<DeepTile<T>>, After::plain, true>;
 template <class T>
 using Shallow = Variant<ShallowTile<T>, shallow_kernel<ShallowTile<T>>, After::plain, true>;
+template <class T>
+using SwigluGrad = Variant<DeepTile<T, true>, deep_kernel<DeepTile<T, true>>, After::plain, false, true>;
 
 // What a run differs in from the others.
 struct Options {
@@ -101,7 +108,10 @@ class Problem {
         a(size_t(AT ? s.k : s.m) * size_t(a_pitch()), 1, 1),
         b(size_t(s.n) * size_t(s.k), 1 / std::sqrt(float(s.k)), 2),
         x(size_t(s.m) * size_t(s.n), 1.5f, 3),
-        bias(size_t(s.n), 1, 4) {
+        bias(size_t(s.n), 1, 4),
+        a_2(size_t(s.m) * size_t(s.k), 1, 5),
+        b_2(size_t(s.n) * size_t(s.k), 1 / std::sqrt(float(s.k)), 6),
+        x_2(size_t(s.m) * size_t(s.n), 1, 7) {
     a.spoil(AT ? s.k : s.m, AT ? s.m : s.k, a_pitch());
   }
 
@@ -114,15 +124,24 @@ class Problem {
 
   Results<T> run(int blocks, int group, Options options = {}, Start by = start) {
     const size_t size = size_t(s.m) * size_t(pitch());
-    Numbers<T> c(size, 0, 0), second(size, 0, 0);
+    Numbers<T> c(size, 0, 0), second(size, 0, 0), third(size, 0, 0);
     if (options.over_x) std::copy(x.data(), x.data() + size, c.data());
+    if (options.over_x && V::swiglu_grad) std::copy(x_2.data(), x_2.data() + size, second.data());
     Results<T> r;
     if (V::gelu_grad) r.partial.assign(size_t(gelu_grad_row_tiles(s.m)) * size_t(s.n), NAN);
     GemmCall call = {a.data(),         b.data(), options.over_x ? c.data() : x.data(),
                      bias.data(),      c.data(), options.without_second ? nullptr : second.data(),
                      r.partial.data(), s.pitch,  s.a_pitch};
+    if (V::products == 2) call.a_2 = a_2.data();
+    if (V::products == 2 || V::swiglu) call.b_2 = b_2.data();
+    if (V::swiglu_grad) {
+      call.x_2 = options.over_x ? second.data() : x_2.data(), call.second = second.data();
+      call.third = options.without_second ? nullptr : third.data();
+    }
+    if (V::swiglu && !options.without_second) call.third = third.data();
     EXPECT_EQ(by(call, s.m, s.n, s.k, group, nullptr, blocks, {}), 0);
     r.c.assign(c.data(), c.data() + size), r.second.assign(second.data(), second.data() + size);
+    r.third.assign(third.data(), third.data() + size);
     return r;
   }
 
@@ -135,16 +154,27 @@ class Problem {
     std::vector<double> sums(size_t(s.n), 0.0), got(size_t(s.n), 0.0);
     for (int64_t i = 0; i < s.m; ++i)
       for (int64_t j = 0; j < s.n; ++j) {
-        double y = 0;
-        for (int64_t l = 0; l < s.k; ++l)
-          y += a[AT ? l * a_pitch() + i : i * a_pitch() + l] * b[BT ? l * s.n + j : j * s.k + l];
+        double y = 0, up = 0;
+        for (int64_t l = 0; l < s.k; ++l) {
+          const int64_t at_b = BT ? l * s.n + j : j * s.k + l;
+          const double factor = a[AT ? l * a_pitch() + i : i * a_pitch() + l];
+          y += factor * b[at_b];
+          if (V::products == 2) y += a_2[i * s.k + l] * b_2[at_b];
+          if (V::swiglu) up += factor * b_2[at_b];
+        }
         const int64_t at = i * pitch() + j;
-        double c = y, second = 0;
+        double c = y, second = 0, third = 0;
+        if (V::swiglu) second = y, third = up, c = silu_of(rounded<T>(y)) * rounded<T>(up);
+        if (V::swiglu_grad) {
+          const double da = rounded<T>(y), u = x_2[at];
+          c = da * u * silu_slope_of(x[at]), second = da * silu_of(x[at]), third = silu_of(x[at]) * u;
+        }
         if (V::after == After::bias) c = y + bias[j];
         if (V::after == After::bias_gelu) second = y + bias[j], c = gelu_of(rounded<T>(second));
         if (V::gelu_grad) c = rounded<T>(y) * slope_of(x[at]), second = gelu_of(x[at]);
         worst = std::max(worst, beside(widen(r.c[size_t(at)]), c));
         worst_second = std::max(worst_second, beside(widen(r.second[size_t(at)]), second));
+        worst_second = std::max(worst_second, beside(widen(r.third[size_t(at)]), third));
         sums[size_t(j)] += c;
       }
     EXPECT_LT(worst, 1.2e-2);
@@ -164,9 +194,10 @@ class Problem {
       EXPECT_TRUE(same(first, run(1 + int(seed), int(seed)))) << "seed " << seed;
     }
     Results<T> alone = run(2, 4, {.without_second = true});
-    if (V::gelu_grad || V::after == After::bias_gelu) alone.second = first.second;
-    EXPECT_TRUE(same(first, alone)) << "without the second result";
-    if (V::gelu_grad) {
+    if (V::gelu_grad || V::after == After::bias_gelu || V::swiglu) alone.second = first.second;
+    if (V::swiglu || V::swiglu_grad) alone.third = first.third;
+    EXPECT_TRUE(same(first, alone)) << "without the results that may be absent";
+    if (V::gelu_grad || V::swiglu_grad) {
       EXPECT_TRUE(same(first, run(2, 4, {.over_x = true}))) << "in place";
     }
   }
@@ -176,7 +207,7 @@ class Problem {
   int a_pitch() const { return s.a_pitch ? s.a_pitch : AT ? s.m : s.k; }
 
   const Case s;
-  Numbers<T> a, b, x, bias;
+  Numbers<T> a, b, x, bias, a_2, b_2, x_2;
 };
 
 class Sm90Gemm : public testing::TestWithParam<Case> {};
@@ -195,8 +226,16 @@ TEST_P(Sm90Gemm, OtherLayoutsAreRightAndAlwaysTheSame) {
   check<PingPong<bfloat16, After::plain, true, true>>(GetParam());
 }
 
+TEST_P(Sm90Gemm, SwigluIsRightAndAlwaysTheSame) { check<PingPong<bfloat16, After::swiglu>>(GetParam()); }
+TEST_P(Sm90Gemm, SwigluGradientIsRightAndAlwaysTheSame) { check<SwigluGrad<bfloat16>>(GetParam()); }
+TEST_P(Sm90Gemm, SumOfTwoProductsIsRightAndAlwaysTheSame) {
+  check<PingPong<bfloat16, After::plain, false, true, 2>>(GetParam());
+}
+
 TEST(Sm90GemmOfFloat16, IsRightAndAlwaysTheSame) {
   const Case c = {136, 264, 72};
+  check<PingPong<float16, After::swiglu>>(c);
+  check<SwigluGrad<float16>>(c);
   check<Shallow<float16>>(c);
   check<Deep<float16>>(c);
   check<PingPong<float16, After::bias_gelu>>(c);

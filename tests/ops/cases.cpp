@@ -64,6 +64,13 @@ void add_contraction_cases(std::vector<Case>& list, DType t) {
     if (t == DType::bf16)
       add(list, t, "linear_dx_gelu_grad", n + "_acc_bf16", {dy, weight, x, tensor(t, {k}, 10)},
           dtype_attr(t).set("keep", 1));
+    Arg up = tensor(t, w, 0.1);
+    for (int keep : {0, 1}) {
+      Attrs attrs = Attrs().set("keep", keep);
+      add(list, t, "linear_swiglu", n + "_keep" + std::to_string(keep), {x, weight, up}, attrs);
+      add(list, t, "linear_dx_swiglu_grad", n + "_keep" + std::to_string(keep), {dy, weight, x, tensor(t, s.x)}, attrs);
+    }
+    add(list, t, "linear_dx_sum", n, {dy, weight, tensor(t, y), up});
     add(list, t, "linear_dw", n, {dy, x});
     add(list, t, "linear_dw", n + "_f32", {dy, x, absent()}, dtype_attr(DType::f32));
     add(list, t, "linear_dw", n + "_acc", {dy, x, tensor(DType::f32, w, 10)}, dtype_attr(DType::f32));

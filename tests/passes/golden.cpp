@@ -107,6 +107,11 @@ std::vector<Golden> cases() {
       {"data_parallel.2", "data_parallel", [](Recipe& r) { r.data_parallel = 2; }},
       {"data_parallel.buckets", "data_parallel", buckets},
       {"data_parallel.shard", "data_parallel", [](Recipe& r) { r.data_parallel = 2, r.levers["shard"] = "optimizer"; }},
+      {"swiglu.none", "swiglu", [=](Recipe& r) { fusion_on(r), r.recompute = "none"; }, true},
+      {"swiglu.pointwise", "swiglu",
+       [=](Recipe& r) { fusion_on(r), r.recompute = "pointwise", r.precision = "bf16", r.model.tied = true; }, true},
+      {"swiglu.full", "swiglu", [=](Recipe& r) { fusion_on(r), r.recompute = "full"; }, true},
+      {"swiglu.validation", "swiglu", fusion_on, true, ProgramKind::validation},
       {"epilogues", "epilogues", fusion_on},
       {"epilogues.pointwise.next", "epilogues",
        [=](Recipe& r) {
@@ -184,7 +189,7 @@ class Passes : public ::testing::TestWithParam<Golden> {
     PassContext c = {recipe_, GetParam().kind, GetParam().first, GetParam().last};
     if (GetParam().pass == "row_pitch") c.row_alignment = 16;
     c.forward_only = GetParam().pass == "forward_half";
-    if (GetParam().pass == "epilogues") c.kernel_for = [](const Program&, const Instr&) { return "a kernel"; };
+    if (GetParam().pass == "epilogues" || GetParam().pass == "swiglu") c.kernel_for = [](const Program&, const Instr&) { return "a kernel"; };
     return c;
   }
   std::string path(const char* part) const {

@@ -1,7 +1,9 @@
-// Where pass epilogues leaves the bias gradients and the repeated norms of a training step, by
-// device and recipe.
+// Where passes swiglu and epilogues leave SwiGLU, the bias gradients and the repeated norms of a
+// training step, by device and recipe.
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <map>
 #include <string_view>
 
 #include "device/data_sheet.h"
@@ -99,6 +101,42 @@ TEST(RepeatedNorms, AreMadeByTheKernelOfTheirGradient) {
   EXPECT_EQ(norms(step(h200, [](Recipe& r) { r.recompute = "full"; })), std::pair(2, 0));
   EXPECT_EQ(norms(step(h200, [](Recipe& r) { r.disabled_passes = {"epilogues"}; })), std::pair(4, 0));
   EXPECT_EQ(norms(step(find_device("cpu", 1))), std::pair(4, 0));
+}
+
+// SwiGLU becomes part of the matmuls beside it, and nothing of it remains, where a kernel does so.
+TEST(Swiglu, IsPartOfItsMatmulsWhereAKernelCan) {
+  auto left = [](const Device& device, Change change = nullptr, const char* program = "train") {
+    Recipe r;
+    r.model = load_model_config("cs336-small"), r.model.layers = 2, r.model.vocab = 300;
+    r.batch = 4, r.precision = "bf16";
+    if (change) change(r);
+    SessionUse use;
+    use.train = true;
+    CompiledSession s = compile(r, device, session_programs(r, use));
+    std::map<std::string, int> n;
+    std::function<void(const Program&)> add = [&](const Program& p) {
+      for (const Instr& i : p.code) {
+        const std::string op = i.op->name;
+        if (i.body) add(*i.body);
+        if (op.find("silu") != op.npos || op.find("swiglu") != op.npos || op == "linear_dx_sum" || op == "mul") ++n[op];
+      }
+    };
+    add(s.programs[size_t(s.find(program))].program);
+    return n;
+  };
+  using Counts = std::map<std::string, int>;
+  const Counts joined = {{"linear_dx_sum", 2}, {"linear_dx_swiglu_grad", 2}, {"linear_swiglu", 2}};
+  Device h200 = sheet("h200");
+  EXPECT_EQ(left(h200), joined);
+  EXPECT_EQ(left(h200, [](Recipe& r) { r.recompute = "none"; }), joined);
+  EXPECT_EQ(left(h200, [](Recipe& r) { r.recompute = "activation"; }), joined);
+  EXPECT_EQ(left(h200, [](Recipe& r) { r.recompute = "selective"; }), joined);
+  EXPECT_EQ(left(h200, [](Recipe& r) { r.precision = "fp32"; }).count("linear_swiglu"), 0u);
+  EXPECT_EQ(left(h200, [](Recipe& r) { r.fusion = "off"; }).count("linear_swiglu"), 0u);
+  EXPECT_EQ(left(h200, [](Recipe& r) { r.disabled_passes = {"swiglu"}; }).count("linear_swiglu"), 0u);
+  EXPECT_EQ(left(h200, [](Recipe& r) { r.precision = "fp8"; }).count("linear_swiglu"), 0u);
+  EXPECT_EQ(left(sheet("a100")).count("linear_swiglu"), 0u);
+  EXPECT_EQ(left(find_device("cpu", 1)).count("linear_swiglu"), 0u);
 }
 
 }  // namespace crest::test

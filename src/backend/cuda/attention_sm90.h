@@ -34,16 +34,17 @@ __device__ inline int first_key(const Sizes& s, int batch, int query) {
   return first;
 }
 
-// Boxes of 64 rows and 64 columns, swizzled, of a tensor [batch, tokens, width] of 16-bit floats.
-// pitch: elements from row to row, a multiple of 8; 0: width. What is behind a row is never read.
+// Boxes of 64 columns and box_rows rows (a multiple of 8), swizzled, of a tensor [batch, tokens,
+// width] of 16-bit floats. pitch: elements from row to row, a multiple of 8; 0: width. What is
+// behind a row is never read.
 #ifdef __CUDACC__
 using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
 inline bool rows_map(CUtensorMap* map, EncodeTiled encode, const void* base, bool bf16, int64_t batch, int64_t tokens,
-                     int64_t width, int64_t pitch = 0) {
+                     int64_t width, int64_t pitch = 0, int box_rows = 64) {
   const int64_t row = 2 * (pitch ? pitch : width);  // bytes
   cuuint64_t shape[3] = {cuuint64_t(width), cuuint64_t(tokens), cuuint64_t(batch)};
   cuuint64_t strides[2] = {cuuint64_t(row), cuuint64_t(row * tokens)};
-  cuuint32_t box[3] = {64, 64, 1}, steps[3] = {1, 1, 1};
+  cuuint32_t box[3] = {64, cuuint32_t(box_rows), 1}, steps[3] = {1, 1, 1};
   return encode(map, bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3,
                 const_cast<void*>(base), shape, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                 CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
@@ -52,8 +53,8 @@ inline bool rows_map(CUtensorMap* map, EncodeTiled encode, const void* base, boo
 #else
 using EncodeTiled = void*;
 inline bool rows_map(CUtensorMap* map, EncodeTiled, const void* base, bool, int64_t batch, int64_t tokens,
-                     int64_t width, int64_t pitch = 0) {
-  *map = {static_cast<unsigned char*>(const_cast<void*>(base)), width, tokens, batch, pitch ? pitch : width};
+                     int64_t width, int64_t pitch = 0, int box_rows = 64) {
+  *map = {static_cast<unsigned char*>(const_cast<void*>(base)), width, tokens, batch, pitch ? pitch : width, box_rows};
   return true;
 }
 #endif

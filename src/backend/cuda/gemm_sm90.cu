@@ -1,4 +1,5 @@
-// linear, linear_gelu and their gradients by Crest's own GEMMs for compute capability 9.0.
+// linear, linear_gelu, linear_swiglu and their gradients by Crest's own GEMMs for compute
+// capability 9.0.
 #include "backend/cuda/attention_sm90_entry.h"
 #include "backend/cuda/column_sums.h"
 #include "backend/cuda/contraction.h"
@@ -21,6 +22,11 @@ constexpr int group = 8;  // row tiles; 4 to 64 take the same time within 2% (H2
 bool is(const Instr& instr, std::string_view op) { return op == instr.op->name; }
 bool is_gelu_grad(const Instr& instr) { return is(instr, "linear_dx_gelu_grad"); }
 bool is_weight_grad(const Instr& instr) { return is(instr, "linear_dw"); }
+bool is_swiglu(const Instr& instr) { return is(instr, "linear_swiglu"); }
+bool is_swiglu_grad(const Instr& instr) { return is(instr, "linear_dx_swiglu_grad"); }
+bool is_dx(const Instr& instr) {
+  return is(instr, "linear_dx") || is(instr, "linear_dx_sum") || is_gelu_grad(instr) || is_swiglu_grad(instr);
+}
 
 // x[m,k] w[n,k]^T, dy[m,k] w[k,n], or dy[k,m]^T x[k,n].
 struct Sizes {
@@ -31,7 +37,7 @@ Sizes sizes_of(const Program& program, const Instr& instr) {
   const Value &a = program.at(instr.in[0]), &b = program.at(instr.in[1]);
   const int64_t rows = a.shape.rows(), a_pitch = a.pitch(), pitch = program.at(instr.out[0]).pitch();
   if (is_weight_grad(instr)) return {a.shape.back(), b.shape.back(), rows, a_pitch, pitch};
-  const bool dx = is_gelu_grad(instr) || is(instr, "linear_dx");
+  const bool dx = is_dx(instr);
   return {rows, b.shape[dx ? 1 : 0], b.shape[dx ? 0 : 1], a_pitch, pitch};
 }
 
@@ -43,14 +49,12 @@ template <class T, sm90::After after>
 int start_linear(const KernelCall& c) {
   const Sizes s = sizes_of(c.program, c.instr);
   const bool keep = c.instr.out.size() > out::linear_gelu::h;
-  const sm90::GemmCall call = {c.in[in::linear::x],
-                               c.in[in::linear::w],
-                               nullptr,
-                               c.has(in::linear::b) ? c.in[in::linear::b] : nullptr,
-                               c.out[0],
-                               keep ? c.out[out::linear_gelu::h] : nullptr,
-                               nullptr,
-                               int(s.pitch)};
+  const sm90::GemmCall call = {.a = c.in[in::linear::x],
+                               .b = c.in[in::linear::w],
+                               .bias = c.has(in::linear::b) ? c.in[in::linear::b] : nullptr,
+                               .c = c.out[0],
+                               .second = keep ? c.out[out::linear_gelu::h] : nullptr,
+                               .pitch = int(s.pitch)};
   return sm90::start_pingpong<sm90::PingPongTile<T, after, false, false>>(
       call, int(s.m), int(s.n), int(s.k), group, sm90::encode_tiled(), c.device->multiprocessors, launch_on(c));
 }
@@ -68,12 +72,66 @@ void launch_linear(const KernelCall& c) {
 void launch_dx(const KernelCall& c) {
   const Sizes s = sizes_of(c.program, c.instr);
   with_half_type(c.in_value(in::linear_dx::dy).dtype, [&](auto type) {
-    sm90::GemmCall call = {
-        c.in[in::linear_dx::dy], c.in[in::linear_dx::w], nullptr, nullptr, c.out[out::linear_dx::dx], nullptr, nullptr};
-    call.a_pitch = int(s.a_pitch);
+    const sm90::GemmCall call = {.a = c.in[in::linear_dx::dy],
+                                 .b = c.in[in::linear_dx::w],
+                                 .c = c.out[out::linear_dx::dx],
+                                 .a_pitch = int(s.a_pitch)};
     using Tile = sm90::PingPongTile<decltype(type), sm90::After::plain, false, true>;
     check(sm90::start_pingpong<Tile>(call, int(s.m), int(s.n), int(s.k), group, sm90::encode_tiled(),
                                      c.device->multiprocessors, launch_on(c)),
+          c.instr_name());
+  });
+}
+
+void launch_swiglu(const KernelCall& c) {
+  namespace at = in::linear_swiglu;
+  namespace to = out::linear_swiglu;
+  const Sizes s = sizes_of(c.program, c.instr);
+  const bool keep = c.instr.out.size() > to::g;
+  with_half_type(c.in_value(at::x).dtype, [&](auto type) {
+    const sm90::GemmCall call = {.a = c.in[at::x],
+                                 .b = c.in[at::w],
+                                 .c = c.out[to::a],
+                                 .second = keep ? c.out[to::g] : nullptr,
+                                 .b_2 = c.in[at::w_up],
+                                 .third = keep ? c.out[to::u] : nullptr};
+    using Tile = sm90::PingPongTile<decltype(type), sm90::After::swiglu, false, false>;
+    check(sm90::start_pingpong<Tile>(call, int(s.m), int(s.n), int(s.k), group, sm90::encode_tiled(),
+                                     c.device->multiprocessors, launch_on(c)),
+          c.instr_name());
+  });
+}
+
+void launch_dx_sum(const KernelCall& c) {
+  namespace at = in::linear_dx_sum;
+  const Sizes s = sizes_of(c.program, c.instr);
+  with_half_type(c.in_value(at::dy).dtype, [&](auto type) {
+    const sm90::GemmCall call = {.a = c.in[at::dy],
+                                 .b = c.in[at::w],
+                                 .c = c.out[out::linear_dx_sum::dx],
+                                 .a_2 = c.in[at::dy_2],
+                                 .b_2 = c.in[at::w_2]};
+    using Tile = sm90::PingPongTile<decltype(type), sm90::After::plain, false, true, 2>;
+    check(sm90::start_pingpong<Tile>(call, int(s.m), int(s.n), int(s.k), group, sm90::encode_tiled(),
+                                     c.device->multiprocessors, launch_on(c)),
+          c.instr_name());
+  });
+}
+
+void launch_swiglu_grad(const KernelCall& c) {
+  namespace at = in::linear_dx_swiglu_grad;
+  namespace to = out::linear_dx_swiglu_grad;
+  const Sizes s = sizes_of(c.program, c.instr);
+  with_half_type(c.in_value(at::dy).dtype, [&](auto type) {
+    const sm90::GemmCall call = {.a = c.in[at::dy],
+                                 .b = c.in[at::w],
+                                 .x = c.in[at::g],
+                                 .c = c.out[to::dg],
+                                 .second = c.out[to::du],
+                                 .x_2 = c.in[at::u],
+                                 .third = c.instr.out.size() > to::a ? c.out[to::a] : nullptr};
+    check(sm90::start_swiglu_grad<decltype(type)>(call, int(s.m), int(s.n), int(s.k), group, sm90::encode_tiled(),
+                                                  c.device->multiprocessors, launch_on(c)),
           c.instr_name());
   });
 }
@@ -104,9 +162,12 @@ void launch_gelu_grad(const KernelCall& c) {
   Sizes s = sizes_of(c.program, c.instr);
   auto* partial = static_cast<float*>(c.workspace);
   with_half_type(c.in_value(dx_at::dy).dtype, [&](auto type) {
-    sm90::GemmCall call = {c.in[dx_at::dy],  c.in[dx_at::w], c.in[dx_at::x], nullptr,
-                           c.out[dx_to::dx], nullptr,        partial};
-    if (c.instr.out.size() > dx_to::a) call.second = c.out[dx_to::a];
+    const sm90::GemmCall call = {.a = c.in[dx_at::dy],
+                                 .b = c.in[dx_at::w],
+                                 .x = c.in[dx_at::x],
+                                 .c = c.out[dx_to::dx],
+                                 .second = c.instr.out.size() > dx_to::a ? c.out[dx_to::a] : nullptr,
+                                 .partial = partial};
     check(sm90::start_gelu_grad<decltype(type)>(call, int(s.m), int(s.n), int(s.k), group, sm90::encode_tiled(),
                                                 c.device->multiprocessors, launch_on(c)),
           c.instr_name());
@@ -121,7 +182,7 @@ GemmTile gemm_sm90_tile(const Instr& instr) {
   using Linear = sm90::PingPongTile<bfloat16, sm90::After::plain, false, false>;
   using GeluGrad = sm90::GeluGradTile<bfloat16>;
   if (is_weight_grad(instr)) return {sm90::WeightTile::rows, sm90::WeightTile::columns, true};
-  if (is_gelu_grad(instr)) return {GeluGrad::rows, GeluGrad::columns, false};
+  if (is_gelu_grad(instr) || is_swiglu_grad(instr)) return {GeluGrad::rows, GeluGrad::columns, false};
   return {Linear::rows, Linear::columns, false};
 }
 
@@ -165,6 +226,12 @@ size_t gemm_sm90_workspace(const KernelQuery& q) {
 void launch_gemm_sm90(const KernelCall& c) {
   if (is_gelu_grad(c.instr))
     launch_gelu_grad(c);
+  else if (is_swiglu(c.instr))
+    launch_swiglu(c);
+  else if (is_swiglu_grad(c.instr))
+    launch_swiglu_grad(c);
+  else if (is(c.instr, "linear_dx_sum"))
+    launch_dx_sum(c);
   else if (is_weight_grad(c.instr))
     launch_dw(c);
   else if (is(c.instr, "linear_dx"))
@@ -204,13 +271,13 @@ Kernel linear_sm90_kernel() { return either("linear", "cuda.linear.sm90_or_cubla
 Kernel linear_gelu_sm90_kernel() { return either("linear_gelu", "cuda.linear_gelu.sm90_or_cublaslt"); }
 Kernel linear_dx_sm90_kernel() { return either("linear_dx", "cuda.linear_dx.sm90_or_cublaslt"); }
 Kernel linear_dw_sm90_kernel() { return either("linear_dw", "cuda.linear_dw.sm90_or_cublaslt"); }
-Kernel linear_dx_gelu_grad_sm90_kernel() {
-  return {"linear_dx_gelu_grad",
-          "cuda.linear_dx_gelu_grad.sm90",
-          reject_gemm_sm90,
-          gemm_sm90_workspace,
-          nullptr,
-          CREST_DEVICE_CODE(launch_gemm_sm90)};
+
+static Kernel own(const char* op, const char* name) {
+  return {op, name, reject_gemm_sm90, gemm_sm90_workspace, nullptr, CREST_DEVICE_CODE(launch_gemm_sm90)};
 }
+Kernel linear_dx_gelu_grad_sm90_kernel() { return own("linear_dx_gelu_grad", "cuda.linear_dx_gelu_grad.sm90"); }
+Kernel linear_swiglu_sm90_kernel() { return own("linear_swiglu", "cuda.linear_swiglu.sm90"); }
+Kernel linear_dx_sum_sm90_kernel() { return own("linear_dx_sum", "cuda.linear_dx_sum.sm90"); }
+Kernel swiglu_grad_sm90_kernel() { return own("linear_dx_swiglu_grad", "cuda.linear_dx_swiglu_grad.sm90"); }
 
 }  // namespace crest::cuda

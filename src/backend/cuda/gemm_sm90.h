@@ -53,9 +53,10 @@ struct GemmSizes {
 
 struct GemmArgs {
   CUtensorMap a, b, x_map;
+  CUtensorMap a_2, b_2;  // of a second product, or of a second part of b
   GemmSizes s;
-  const void *x, *bias;
-  void *c, *second;
+  const void *x, *x_2, *bias;
+  void *c, *second, *third;
   float* partial;
 };
 
@@ -71,28 +72,37 @@ __device__ inline GemmPlace gemm_place(const GemmSizes& s, int item) {
 
 // Addresses of a GEMM c[m, n] = a b with pointwise work; what a kernel does not use is null.
 struct GemmCall {
-  const void *a, *b, *x, *bias;
-  void *c, *second;
-  float* partial;
+  const void *a = nullptr, *b = nullptr, *x = nullptr, *bias = nullptr;
+  void *c = nullptr, *second = nullptr;
+  float* partial = nullptr;
   int pitch = 0;    // elements from row to row of c and second, of the ping-pong kernel; 0: n
   int a_pitch = 0;  // elements from row to row of a; 0: k (m with Tile::AT)
+  const void *a_2 = nullptr, *b_2 = nullptr, *x_2 = nullptr;
+  void* third = nullptr;
 };
 
 // blocks: as many as run at a time; group: row tiles whose tiles are computed together, or fewer.
 // Operands are aligned to 16 bytes; m (with Tile::AT), n and k are multiples of 8. With a pitch
 // that is a multiple of 8, n may be any size unless Tile::BT; then up to 7 elements behind a row
-// are written too. With such an a_pitch, k may be any size if Tile::BT and not Tile::AT. Returns a
-// cudaError_t.
+// are written too. With such an a_pitch, k may be any size if Tile::BT and not Tile::AT. Tile::span
+// is the number of columns of c in a tile. Returns a cudaError_t.
 template <class Tile>
 int start_gemm(void (*kernel)(GemmArgs), const GemmCall& call, int m, int n, int k, int group, EncodeTiled encode,
                int blocks, const LaunchOn& on) {
   constexpr bool bf16 = std::is_same_v<typename Tile::T, bfloat16>;
   GemmArgs a;
-  a.x = call.x, a.bias = call.bias, a.c = call.c, a.second = call.second, a.partial = call.partial;
-  const int rows = (m + Tile::rows - 1) / Tile::rows, columns = (n + Tile::columns - 1) / Tile::columns;
+  a.x = call.x, a.x_2 = call.x_2, a.bias = call.bias;
+  a.c = call.c, a.second = call.second, a.third = call.third, a.partial = call.partial;
+  const int rows = (m + Tile::rows - 1) / Tile::rows, columns = (n + Tile::span - 1) / Tile::span;
   a.s = {m, n, k, call.pitch ? call.pitch : n, group < rows ? group : rows, rows, columns};
-  if (!rows_map(&a.a, encode, call.a, bf16, 1, Tile::AT ? k : m, Tile::AT ? m : k, call.a_pitch) ||
-      !rows_map(&a.b, encode, call.b, bf16, 1, Tile::BT ? k : n, Tile::BT ? n : k) ||
+  auto map_a = [&](CUtensorMap* map, const void* from) {
+    return rows_map(map, encode, from, bf16, 1, Tile::AT ? k : m, Tile::AT ? m : k, call.a_pitch);
+  };
+  auto map_b = [&](CUtensorMap* map, const void* from) {
+    return rows_map(map, encode, from, bf16, 1, Tile::BT ? k : n, Tile::BT ? n : k, 0, Tile::b_box_rows);
+  };
+  if (!map_a(&a.a, call.a) || !map_b(&a.b, call.b) || (call.a_2 && !map_a(&a.a_2, call.a_2)) ||
+      (call.b_2 && !map_b(&a.b_2, call.b_2)) ||
       (Tile::prefetches_x && !rows_map(&a.x_map, encode, call.x, bf16, 1, m, n)))
     return 1;
   const auto grid = unsigned(blocks < rows * columns ? blocks : rows * columns);

@@ -4,8 +4,8 @@
 
 namespace crest::cuda {
 
-// linear, linear_gelu with a bias, linear_dx, linear_dx_gelu_grad, linear_dw. Workspace:
-// gemm_sm90_workspace.
+// linear, linear_gelu with a bias, linear_swiglu, linear_dx, linear_dx_sum, linear_dx_gelu_grad,
+// linear_dx_swiglu_grad, linear_dw. Workspace: gemm_sm90_workspace.
 std::string reject_gemm_sm90(const KernelQuery& query);
 size_t gemm_sm90_workspace(const KernelQuery& query);
 void launch_gemm_sm90(const KernelCall& call);

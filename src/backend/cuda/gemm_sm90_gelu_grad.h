@@ -1,6 +1,8 @@
-// dx = (dy w) gelu'(x), gelu(x) again and the column sums of dx, for compute capability 9.0:
-//   c = y (rounded to the type of c) * gelu'(x), y = a b; second = gelu(x) (may be absent);
-//   partial [row tiles, n] = the sums over the rows of c in a tile.
+// The gradient of an activation in the GEMM that makes its input, for compute capability 9.0. With
+// y = a b, rounded to the type of c:
+//   of GELU: c = y gelu'(x); second = gelu(x) (may be absent); partial [row tiles, n] = the sums
+//   over the rows of c in a tile;
+//   of SwiGLU: c = y x_2 silu'(x); second = y silu(x); third = silu(x) x_2 (may be absent).
 //
 // A block goes over tiles of 128 x 256 of the result. Warpgroups 1 and 2 multiply, 64 rows each,
 // leave their part of the tile rounded to 16 bits in shared memory and continue at once. Warps of
@@ -18,23 +20,24 @@ template <class T_>
 struct GeluGradTile {
   using T = T_;
   static constexpr bool AT = false, BT = true;
-  static constexpr int rows = 128, columns = 256, depth = 64, stages = 3, threads = 384;
-  static constexpr int box_bytes = 64 * 64 * 2, a_boxes = rows / 64, b_boxes = columns / 64;
+  static constexpr int rows = 128, columns = 256, depth = 64, stages = 3, threads = 384, span = columns;
+  static constexpr int box_bytes = 64 * 64 * 2, a_boxes = rows / 64, b_boxes = columns / 64, b_box_rows = 64;
   static constexpr int stage_bytes = (a_boxes + b_boxes) * box_bytes, b_at = a_boxes * box_bytes;
   static constexpr int result_at = stages * stage_bytes, result_bytes = rows * columns * 2;
 };
 
-// For large k: warp 0 loads operands, so that no stage waits for anything else. Warps 1 to 3 do the
-// pointwise work; x comes to shared memory by TMA.
-template <class T_>
+// For large k, and for SwiGLU: warp 0 loads operands, so that no stage waits for anything else.
+// Warps 1 to 3 do the pointwise work; x and x_2 come to shared memory by TMA.
+template <class T_, bool swiglu_ = false>
 struct DeepTile : GeluGradTile<T_> {
   using Base = GeluGradTile<T_>;
-  static constexpr bool prefetches_x = false;
-  static constexpr int after_warps = 3, batch = 4;                  // rows that a warp of them works on at a time
-  static constexpr int row_bytes = Base::columns * 2, x_slots = 2;  // batches of x that a warp has requested
-  static constexpr int x_at = Base::result_at + Base::result_bytes, slot_bytes = batch * row_bytes;
+  static constexpr bool prefetches_x = false, swiglu = swiglu_;
+  static constexpr int inputs = swiglu ? 2 : 1;                     // x and x_2
+  static constexpr int after_warps = 3, batch = 4 / inputs;         // rows that a warp of them works on at a time
+  static constexpr int row_bytes = Base::columns * 2, x_slots = 2;  // batches that a warp has requested
+  static constexpr int x_at = Base::result_at + Base::result_bytes, slot_bytes = inputs * batch * row_bytes;
   static constexpr int sums_at = x_at + after_warps * x_slots * slot_bytes;
-  static constexpr int barriers_at = sums_at + after_warps * Base::columns * 4;
+  static constexpr int barriers_at = sums_at + (swiglu ? 0 : after_warps * Base::columns * 4);
   static constexpr int barriers = 2 * Base::stages + 2 + after_warps * x_slots;
   static constexpr int shared_bytes = barriers_at + 8 * barriers + 1024;
   static_assert(shared_bytes <= 232448);
@@ -108,12 +111,14 @@ __global__ void __launch_bounds__(Tile::threads, 1) deep_kernel(const __grid_con
       if (lane == 0) {
         const int column = c.at.column * Tile::columns, row = c.at.row * Tile::rows + R * c.batch;
         const auto bytes = uint32_t(min(Tile::columns, s.n - column) * 2);
-        barrier_arrive_expect(x_full(mine, slot), R * bytes);
+        barrier_arrive_expect(x_full(mine, slot), Tile::inputs * R * bytes);
 #pragma unroll
-        for (int r = 0; r < R; ++r)
-          bulk_load(x_slots + uint32_t(slot * Tile::slot_bytes + r * Tile::row_bytes),
-                    static_cast<const T*>(a.x) + int64_t(min(row + r, s.m - 1)) * s.n + column, bytes,
-                    x_full(mine, slot));
+        for (int i = 0; i < Tile::inputs; ++i)
+#pragma unroll
+          for (int r = 0; r < R; ++r)
+            bulk_load(x_slots + uint32_t(slot * Tile::slot_bytes + (i * R + r) * Tile::row_bytes),
+                      static_cast<const T*>(i ? a.x_2 : a.x) + int64_t(min(row + r, s.m - 1)) * s.n + column, bytes,
+                      x_full(mine, slot));
       }
       advance(c);
     };
@@ -131,39 +136,51 @@ __global__ void __launch_bounds__(Tile::threads, 1) deep_kernel(const __grid_con
         sync_warp();
         if (lane == 0) barrier_arrive(result_empty);
       }
-      Eight with[R];
+      Eight with[Tile::inputs * R];
       barrier_wait(x_full(mine, slot), uint32_t(x_parity));
       const unsigned char* from = memory + (x_slots - base) + slot * Tile::slot_bytes + 16 * lane;
 #pragma unroll
-      for (int r = 0; r < R; ++r) with[r] = *reinterpret_cast<const Eight*>(from + r * Tile::row_bytes);
+      for (int r = 0; r < Tile::inputs * R; ++r)
+        with[r] = *reinterpret_cast<const Eight*>(from + r * Tile::row_bytes);
       sync_warp();
       load_x(next, slot);
       const int column = now.at.column * Tile::columns + 8 * lane, row = now.at.row * Tile::rows + R * now.batch;
       const int64_t to = int64_t(row) * s.n + column;
       const int inside = column < s.n ? s.m - row : 0;  // rows
       T *const c = static_cast<T*>(a.c) + to, *const second = static_cast<T*>(a.second) + to;
+      T* const third = static_cast<T*>(a.third) + to;
 #pragma unroll
       for (int two = 0; two < R; two += 2) {  // enough to keep the special function unit busy
-        Eight f[2], g[2];                     // c and second
+        Eight f[2], g[2], h[2];               // c, second and third
 #pragma unroll
         for (int r = 0; r < 2; ++r)
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
             const uint32_t both = y[two + r].word[i], x = with[two + r].word[i];
-            float gelu_x[2], dx[2];
-            gelu_and_grad(low_half<T>(both), low_half<T>(x), gelu_x[0], dx[0]);
-            gelu_and_grad(high_half<T>(both), high_half<T>(x), gelu_x[1], dx[1]);
-            sum[2 * i] += dx[0], sum[2 * i + 1] += dx[1];
-            f[r].word[i] = pack<T>(dx[0], dx[1]), g[r].word[i] = pack<T>(gelu_x[0], gelu_x[1]);
+            float dx[2], beside[2];
+            if constexpr (Tile::swiglu) {
+              const uint32_t up = with[R + two + r].word[i];
+              float product[2];
+              swiglu_and_grad(low_half<T>(both), low_half<T>(x), low_half<T>(up), product[0], dx[0], beside[0]);
+              swiglu_and_grad(high_half<T>(both), high_half<T>(x), high_half<T>(up), product[1], dx[1], beside[1]);
+              h[r].word[i] = pack<T>(product[0], product[1]);
+            } else {
+              gelu_and_grad(low_half<T>(both), low_half<T>(x), beside[0], dx[0]);
+              gelu_and_grad(high_half<T>(both), high_half<T>(x), beside[1], dx[1]);
+              sum[2 * i] += dx[0], sum[2 * i + 1] += dx[1];
+            }
+            f[r].word[i] = pack<T>(dx[0], dx[1]), g[r].word[i] = pack<T>(beside[0], beside[1]);
           }
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const int64_t offset = int64_t(two + r) * s.n;
           store_if(two + r < inside, c + offset, f[r]);
           store_if(two + r < inside && a.second, second + offset, g[r]);
+          if constexpr (Tile::swiglu) store_if(two + r < inside && a.third, third + offset, h[r]);
         }
       }
-      if (last) {
+      if (last) parity ^= 1;
+      if (last && !Tile::swiglu) {
         float* const all = reinterpret_cast<float*>(memory + Tile::sums_at);
         float* const own = all + mine * Tile::columns + 8 * lane;
         store_floats<4>(own, {sum[0], sum[1], sum[2], sum[3]});
@@ -179,7 +196,6 @@ __global__ void __launch_bounds__(Tile::threads, 1) deep_kernel(const __grid_con
           if (j < s.n) a.partial[int64_t(now.at.row) * s.n + j] = total;
         }
         named_sync(1, 32 * W);
-        parity ^= 1;
       }
       advance(now);
     };
@@ -495,6 +511,12 @@ int start_gelu_grad(const GemmCall& call, int m, int n, int k, int group, Encode
   if (k <= largest_shallow)
     return start_gemm<ShallowTile<T>>(shallow_kernel<ShallowTile<T>>, call, m, n, k, group, encode, blocks, on);
   return start_gemm<DeepTile<T>>(deep_kernel<DeepTile<T>>, call, m, n, k, group, encode, blocks, on);
+}
+template <class T>
+int start_swiglu_grad(const GemmCall& call, int m, int n, int k, int group, EncodeTiled encode, int blocks,
+                      const LaunchOn& on) {
+  using Tile = DeepTile<T, true>;
+  return start_gemm<Tile>(deep_kernel<Tile>, call, m, n, k, group, encode, blocks, on);
 }
 
 }  // namespace crest::cuda::sm90

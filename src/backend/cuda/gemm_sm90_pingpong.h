@@ -1,4 +1,4 @@
-// A GEMM with bias and GELU for compute capability 9.0 ("ping-pong"): two warpgroups take turns.
+// A GEMM with pointwise work for compute capability 9.0 ("ping-pong"): two warpgroups take turns.
 // One multiplies a whole tile of 128 x 192 while the other does the pointwise work of its own tile
 // before. A warp of the third warpgroup loads operands by TMA.
 #pragma once
@@ -10,16 +10,21 @@ namespace crest::cuda::sm90 {
 enum class After {
   plain,     // c = y
   bias,      // c = y + bias
-  bias_gelu  // h = y + bias, second = h (may be absent), c = gelu(h rounded to the type of c)
+  bias_gelu,  // h = y + bias, second = h (may be absent), c = gelu(h rounded to the type of c)
+  swiglu      // g = a b, u = a b_2, both rounded; second = g, third = u (may be absent), c = silu(g) u
 };
 
-// AT: a is [k, m] in memory, else [m, k]. BT: b is [k, n], else [n, k].
-template <class T_, After after_, bool AT_, bool BT_>
+// AT: a is [k, m] in memory, else [m, k]. BT: b is [k, n], else [n, k]. products: with 2, y = a b +
+// a_2 b_2. A tile of SwiGLU has the same columns of g and of u.
+template <class T_, After after_, bool AT_, bool BT_, int products_ = 1>
 struct PingPongTile {
   using T = T_;
   static constexpr After after = after_;
-  static constexpr bool AT = AT_, BT = BT_, has_bias = after != After::plain, prefetches_x = false;
-  static constexpr int rows = 128, columns = 192, depth = 64, stages = 4, threads = 384;
+  static constexpr bool AT = AT_, BT = BT_, prefetches_x = false;
+  static constexpr bool has_bias = after == After::bias || after == After::bias_gelu;
+  static constexpr int products = products_, parts = after == After::swiglu ? 2 : 1;
+  static constexpr int rows = 128, columns = 192, depth = 64, stages = 4, threads = 384, span = columns / parts;
+  static constexpr int b_box_rows = parts == 2 ? 32 : 64;
   static constexpr int box_bytes = 64 * 64 * 2, a_boxes = rows / 64, b_boxes = columns / 64;
   static constexpr int stage_bytes = (a_boxes + b_boxes) * box_bytes, b_at = a_boxes * box_bytes;
   static constexpr int result_at = stages * stage_bytes, result_bytes = rows * columns * 2;
@@ -27,6 +32,7 @@ struct PingPongTile {
   static constexpr int barriers_at = bias_at + bias_bytes, barriers = 2 * stages + 2;
   static constexpr int shared_bytes = barriers_at + 8 * barriers + 1024;
   static_assert(shared_bytes <= 232448);
+  static_assert(parts == 1 || (!AT && !BT && products == 1));
 };
 
 template <class Tile>
@@ -53,7 +59,7 @@ __global__ void __launch_bounds__(Tile::threads, 1) pingpong_kernel(const __grid
   wait_for_predecessors();
 
   const int items = s.row_tiles * s.column_tiles, step = block_count(), first_item = block_index();
-  const int k_steps = (s.k + Tile::depth - 1) / Tile::depth;
+  const int steps_of_one = (s.k + Tile::depth - 1) / Tile::depth, k_steps = Tile::products * steps_of_one;
 
   if (warp < 4) {
     registers_give<24>();
@@ -61,31 +67,44 @@ __global__ void __launch_bounds__(Tile::threads, 1) pingpong_kernel(const __grid
       int stage = 0, parity = 1;
       for (int item = first_item; item < items; item += step) {
         const GemmPlace at = gemm_place(s, item);
-        const int row = at.row * Tile::rows, column = at.column * Tile::columns;
+        const int row = at.row * Tile::rows, column = at.column * Tile::span;
         for (int i = 0; i < k_steps; ++i) {
           barrier_wait(empty(stage), uint32_t(parity));
           barrier_arrive_expect(full(stage), Tile::stage_bytes);
           const uint32_t to = base + uint32_t(stage * Tile::stage_bytes);
-          const int k = i * Tile::depth;
+          const bool second = Tile::products == 2 && i >= steps_of_one;
+          const CUtensorMap *const a_map = second ? &a.a_2 : &a.a, *const b_map = second ? &a.b_2 : &a.b;
+          const int k = (second ? i - steps_of_one : i) * Tile::depth;
 #pragma unroll
           for (int r = 0; r < Tile::a_boxes; ++r)
-            tensor_load(to + uint32_t(r * Tile::box_bytes), &a.a, Tile::AT ? row + 64 * r : k,
+            tensor_load(to + uint32_t(r * Tile::box_bytes), a_map, Tile::AT ? row + 64 * r : k,
                         Tile::AT ? k : row + 64 * r, 0, full(stage));
+          if constexpr (Tile::parts == 2) {
+            constexpr int boxes = Tile::span / Tile::b_box_rows, bytes = Tile::b_box_rows * 128;
 #pragma unroll
-          for (int j = 0; j < Tile::b_boxes; ++j)
-            tensor_load(to + uint32_t(Tile::b_at + j * Tile::box_bytes), &a.b, Tile::BT ? column + 64 * j : k,
-                        Tile::BT ? k : column + 64 * j, 0, full(stage));
+            for (int j = 0; j < 2 * boxes; ++j)
+              tensor_load(to + uint32_t(Tile::b_at + j * bytes), j < boxes ? &a.b : &a.b_2, k,
+                          column + Tile::b_box_rows * (j % boxes), 0, full(stage));
+          } else {
+#pragma unroll
+            for (int j = 0; j < Tile::b_boxes; ++j)
+              tensor_load(to + uint32_t(Tile::b_at + j * Tile::box_bytes), b_map, Tile::BT ? column + 64 * j : k,
+                          Tile::BT ? k : column + 64 * j, 0, full(stage));
+          }
           if (++stage == S) stage = 0, parity ^= 1;
         }
       }
     }
   } else {
     registers_take<240>();
-    constexpr int chunks = Tile::columns / 8, E = 3, groups = 8;  // 4 rows of a warp are 3 times 32 chunks
-    static_assert(4 * chunks == 32 * E);
+    // Chunks of 8 columns of the result: 4 rows of a warp (8 with two parts) are 3 times 32 of them.
+    constexpr int chunks = Tile::span / 8, E = 3, group_rows = 4 * Tile::parts, groups = 32 / group_rows;
+    static_assert(group_rows * chunks == 32 * E);
     const int w = warp / 4 - 1, slab = warp % 4, t = lane % 4;
     const uint32_t matrix = base + Tile::result_at + swizzled(16 * slab + lane % 16, lane / 16);
-    auto row_of = [&](int group) { return group / 4 * 64 + 16 * slab + group % 4 * 4; };
+    auto row_of = [&](int group) {
+      return group / (groups / 2) * 64 + 16 * slab + group % (groups / 2) * group_rows;
+    };
 
     int stage = 0, parity = 0;
     auto skip = [&](int steps) {
@@ -97,7 +116,7 @@ __global__ void __launch_bounds__(Tile::threads, 1) pingpong_kernel(const __grid
     int turn = w;
     for (int item = first_item + w * step; item < items; item += 2 * step, turn += 2) {
       const GemmPlace place = gemm_place(s, item);
-      const int row0 = place.row * Tile::rows, column0 = place.column * Tile::columns;
+      const int row0 = place.row * Tile::rows, column0 = place.column * Tile::span;
       // All warps have arrived wherever this warpgroup arrived for its tile before. So the barriers
       // that count turns are at most a phase behind.
       named_sync(1 + w, 128);
@@ -144,9 +163,8 @@ __global__ void __launch_bounds__(Tile::threads, 1) pingpong_kernel(const __grid
       release(stage);
       skip(1 + k_steps);
 
-      // A warp has rows 16 slab .. + 15 of each 64. Of 4 rows a lane has chunk
-      // (lane + 32 e) of 4 x 24. Computed anew for each tile: accumulators leave no registers for
-      // it.
+      // A warp has rows 16 slab .. + 15 of each 64. Of the rows of a group a lane has chunk
+      // (lane + 32 e). Computed anew for each tile: accumulators leave no registers for it.
       uint32_t mine[1] = {uint32_t(lane)};
       pin(mine);
       int row_in[E], column_in[E];
@@ -180,33 +198,43 @@ __global__ void __launch_bounds__(Tile::threads, 1) pingpong_kernel(const __grid
         }
       sync_warp();
 
-      auto load_y = [&](Eight(&y)[E], int group) {
+      using Chunks = Eight[Tile::parts][E];
+      auto load_y = [&](Chunks& y, int group) {
 #pragma unroll
-        for (int e = 0; e < E; ++e)
-          y[e] = *reinterpret_cast<const Eight*>(memory + Tile::result_at + column_in[e] / 64 * (Tile::rows * 128) +
-                                                 swizzled(row_of(group) + row_in[e], column_in[e] / 8 % 8));
+        for (int part = 0; part < Tile::parts; ++part)
+#pragma unroll
+          for (int e = 0; e < E; ++e) {
+            const int column = column_in[e] + part * Tile::span;
+            y[part][e] = *reinterpret_cast<const Eight*>(memory + Tile::result_at + column / 64 * (Tile::rows * 128) +
+                                                         swizzled(row_of(group) + row_in[e], column / 8 % 8));
+          }
       };
-      auto finish = [&](const Eight(&y)[E], int group) {
+      auto finish = [&](const Chunks& y, int group) {
 #pragma unroll
         for (int e = 0; e < E; ++e) {
           Eight f;
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            const uint32_t both = y[e].word[i];
+            const uint32_t both = y[0][e].word[i];
             const float low = low_half<T>(both), high = high_half<T>(both);
             if constexpr (Tile::after == After::bias_gelu) {
               f.word[i] = pack<T>(gelu(low), gelu(high));
+            } else if constexpr (Tile::after == After::swiglu) {
+              const uint32_t up = y[1][e].word[i];
+              f.word[i] = pack<T>(silu(low) * low_half<T>(up), silu(high) * high_half<T>(up));
             } else {
               f.word[i] = both;
             }
           }
           const int64_t to = at[e] + int64_t(row_of(group)) * s.pitch;
           store_if(is_inside(group, e), static_cast<T*>(a.c) + to, f);
-          if constexpr (Tile::after == After::bias_gelu)
-            store_if(is_inside(group, e) && a.second, static_cast<T*>(a.second) + to, y[e]);
+          if constexpr (Tile::after == After::bias_gelu || Tile::after == After::swiglu)
+            store_if(is_inside(group, e) && a.second, static_cast<T*>(a.second) + to, y[0][e]);
+          if constexpr (Tile::after == After::swiglu)
+            store_if(is_inside(group, e) && a.third, static_cast<T*>(a.third) + to, y[1][e]);
         }
       };
-      Eight y[2][E];
+      Chunks y[2];
       load_y(y[0], 0);
 #pragma unroll
       for (int g = 0; g < groups; ++g) {

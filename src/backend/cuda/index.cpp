@@ -11,10 +11,13 @@
   KERNEL(linear_gelu_sm90)         \
   KERNEL(linear_gelu)              \
   KERNEL(linear_gelu_tiled)        \
+  KERNEL(linear_swiglu_sm90)       \
   KERNEL(linear_dx_sm90)           \
   KERNEL(linear_dx)                \
   KERNEL(linear_dx_tiled)          \
+  KERNEL(linear_dx_sum_sm90)       \
   KERNEL(linear_dx_gelu_grad_sm90) \
+  KERNEL(swiglu_grad_sm90)         \
   KERNEL(linear_dw_sm90)           \
   KERNEL(linear_dw)                \
   KERNEL(linear_dw_tiled)          \

@@ -5,17 +5,21 @@
 
 namespace crest::reference {
 
-static std::vector<double> product(const KernelCall& c) {
-  auto x = input(c, in::linear::x).values(), w = input(c, in::linear::w).values();
-  Tensor b = input(c, in::linear::b);
-  size_t n = size_t(input(c, in::linear::w).size(0)), k = size_t(input(c, in::linear::w).size(1)), m = x.size() / k;
+// x w^T of the operands at these positions.
+static std::vector<double> product(const KernelCall& c, size_t at_x, size_t at_w) {
+  auto x = input(c, at_x).values(), w = input(c, at_w).values();
+  size_t n = size_t(input(c, at_w).size(0)), k = size_t(input(c, at_w).size(1)), m = x.size() / k;
   std::vector<double> y(m * n);
   for (size_t i = 0; i < m; ++i)
-    for (size_t j = 0; j < n; ++j) {
-      double sum = so_far(b, int64_t(j));
-      for (size_t l = 0; l < k; ++l) sum += x[i * k + l] * w[j * k + l];
-      y[i * n + j] = sum;
-    }
+    for (size_t j = 0; j < n; ++j)
+      for (size_t l = 0; l < k; ++l) y[i * n + j] += x[i * k + l] * w[j * k + l];
+  return y;
+}
+static std::vector<double> product(const KernelCall& c) {
+  auto y = product(c, in::linear::x, in::linear::w);
+  Tensor b = input(c, in::linear::b);
+  size_t n = size_t(input(c, in::linear::w).size(0));
+  for (size_t i = 0; i < y.size(); ++i) y[i] += so_far(b, int64_t(i % n));
   return y;
 }
 
@@ -33,10 +37,23 @@ void linear_gelu(const KernelCall& c) {
   }
 }
 
-static std::vector<double> product_dx(const KernelCall& c) {
-  auto dy = input(c, in::linear_dx::dy).values(), w = input(c, in::linear_dx::w).values();
-  size_t n = size_t(input(c, in::linear_dx::w).size(0)), k = size_t(input(c, in::linear_dx::w).size(1)),
-         m = dy.size() / n;
+void linear_swiglu(const KernelCall& c) {
+  namespace at = in::linear_swiglu;
+  namespace to = out::linear_swiglu;
+  auto g = product(c, at::x, at::w), u = product(c, at::x, at::w_up);
+  Pointwise silu = pointwise_function("silu");
+  for (size_t i = 0; i < g.size(); ++i) {
+    output(c, to::a).set(int64_t(i), silu(&g[i], 0) * u[i]);
+    if (c.instr.out.size() == to::a + 1) continue;
+    output(c, to::g).set(int64_t(i), g[i]);
+    output(c, to::u).set(int64_t(i), u[i]);
+  }
+}
+
+static std::vector<double> product_dx(const KernelCall& c, size_t at_dy = in::linear_dx::dy,
+                                      size_t at_w = in::linear_dx::w) {
+  auto dy = input(c, at_dy).values(), w = input(c, at_w).values();
+  size_t n = size_t(input(c, at_w).size(0)), k = size_t(input(c, at_w).size(1)), m = dy.size() / n;
   std::vector<double> dx(m * k);
   for (size_t i = 0; i < m; ++i)
     for (size_t l = 0; l < k; ++l)
@@ -47,6 +64,25 @@ static std::vector<double> product_dx(const KernelCall& c) {
 void linear_dx(const KernelCall& c) {
   auto dx = product_dx(c);
   for (size_t i = 0; i < dx.size(); ++i) output(c, out::linear_dx::dx).set(int64_t(i), dx[i]);
+}
+
+void linear_dx_sum(const KernelCall& c) {
+  namespace at = in::linear_dx_sum;
+  auto dx = product_dx(c, at::dy, at::w), more = product_dx(c, at::dy_2, at::w_2);
+  for (size_t i = 0; i < dx.size(); ++i) output(c, out::linear_dx_sum::dx).set(int64_t(i), dx[i] + more[i]);
+}
+
+void linear_dx_swiglu_grad(const KernelCall& c) {
+  namespace at = in::linear_dx_swiglu_grad;
+  namespace to = out::linear_dx_swiglu_grad;
+  auto da = product_dx(c), g = input(c, at::g).values(), u = input(c, at::u).values();
+  Pointwise silu = pointwise_function("silu"), silu_grad = pointwise_function("silu_grad");
+  for (size_t i = 0; i < da.size(); ++i) {
+    const double gate = silu(&g[i], 0), both[] = {da[i] * u[i], g[i]};
+    output(c, to::dg).set(int64_t(i), silu_grad(both, 0));
+    output(c, to::du).set(int64_t(i), da[i] * gate);
+    if (c.instr.out.size() > to::a) output(c, to::a).set(int64_t(i), gate * u[i]);
+  }
 }
 
 void linear_dx_gelu_grad(const KernelCall& c) {

@@ -102,6 +102,13 @@ __device__ inline float gelu_and_slope(float x, float& gelu_x) {
 __device__ inline void gelu_and_grad(float dy, float x, float& gelu_x, float& dx) {
   dx = dy * gelu_and_slope(x, gelu_x);
 }
+// a = silu(g) u, and its gradients with respect to g and u.
+__device__ inline void swiglu_and_grad(float da, float g, float u, float& a, float& dg, float& du) {
+  float s = sigmoid(g), gate = g * s;
+  a = gate * u;
+  dg = da * u * fmaf(gate, 1.f - s, s);
+  du = da * gate;
+}
 #undef CREST_FUNCTIONS_AND_TEXT
 
 }  // namespace crest::cuda

@@ -387,14 +387,14 @@ void tensor_load(uint32_t to, const CUtensorMap* map, int c0, int c1, int c2, ui
   if (to % 1024) misuse("a tile that is not aligned to 1024 bytes");
   auto c = std::make_shared<Copy>();
   c->write = [b = now->block, to, map, c0, c1, c2, barrier] {
-    for (int r = 0; r < 64; ++r)
+    for (int r = 0; r < map->box_rows; ++r)
       for (int x = 0; x < 64; ++x) {
         uint16_t value = 0;
         if (c0 + x < map->width && c1 + r < map->tokens && c2 < map->batch)
           std::memcpy(&value, map->base + 2 * ((c2 * map->tokens + c1 + r) * map->pitch + c0 + x), 2);
         std::memcpy(at(*b, to + swizzled(r, x / 8) + uint32_t(x % 8 * 2), 2), &value, 2);
       }
-    deliver(*b, barrier, 64 * 128);
+    deliver(*b, barrier, uint32_t(map->box_rows) * 128);
   };
   add_copy(c);
 }
@@ -417,8 +417,9 @@ static void add_store(std::shared_ptr<Copy> c, uint32_t from, uint32_t bytes,
 }
 void tensor_store(const CUtensorMap* map, int c0, int c1, int c2, uint32_t from) {
   if (from % 1024) misuse("a tile that is not aligned to 1024 bytes");
-  add_store(std::make_shared<Copy>(), from, 64 * 128, [map = *map, c0, c1, c2](const unsigned char* data) {
-    for (int r = 0; r < 64; ++r)
+  const auto bytes = uint32_t(map->box_rows) * 128;
+  add_store(std::make_shared<Copy>(), from, bytes, [map = *map, c0, c1, c2](const unsigned char* data) {
+    for (int r = 0; r < map.box_rows; ++r)
       for (int x = 0; x < 64; ++x)
         if (c0 + x < map.width && c1 + r < map.tokens && c2 < map.batch)
           std::memcpy(map.base + 2 * ((c2 * map.tokens + c1 + r) * map.pitch + c0 + x),

@@ -19,6 +19,7 @@ struct CUtensorMap {
   unsigned char* base;
   int64_t width, tokens, batch;  // of 16-bit floats
   int64_t pitch;                 // elements from row to row
+  int box_rows;
 };
 
 namespace crest::cuda::hopper {
