@@ -47,9 +47,10 @@ double cosine(const std::vector<float>& a, const std::vector<float>& b) {
   return ab / std::sqrt(aa * bb);
 }
 
+// Also in bodies.
 int count(const Program& p, const std::string& op) {
   int n = 0;
-  for (auto& i : p.code) n += op == i.op->name;
+  for (auto& i : p.code) n += (op == i.op->name) + (i.body ? count(*i.body, op) : 0);
   return n;
 }
 
@@ -94,11 +95,46 @@ TEST_P(Fp8, RunsInTheLinearLayersOfTheBlocksOnly) {
   const int layers = 2, linears = GetParam() ? 5 : 4;
   EXPECT_EQ(count(p, "linear_fp8"), layers * linears * 3);
   // Gate and up have one input.
-  EXPECT_EQ(count(p, "quantize"), layers * (3 * linears - (GetParam() ? 1 : 0)));
+  EXPECT_EQ(count(p, "quantize") + count(p, "norm_quantize"), layers * (3 * linears - (GetParam() ? 1 : 0)));
+  EXPECT_EQ(count(p, "quantize_columns") + count(p, "norm_quantize_columns"),
+            layers * (linears - (GetParam() ? 1 : 0)));
   for (auto& i : p.code)
     if (i.op->op_class == OpClass::contraction && std::string(i.op->name) != "linear_fp8") {
       EXPECT_LT(i.origin.layer(), 0) << i.op->name << " at " << i.origin.text();
     }
+}
+
+// Quantization in the kernels of norms, activations and bias gradients, or on its own: the same bits.
+// Only the bias gradients of qkv are summed in another order.
+TEST_P(Fp8, QuantizationInOtherKernelsChangesNoBit) {
+  for (const char* recompute : {"none", "pointwise"}) {
+    SCOPED_TRACE(recompute);
+    Recipe r = fp8_recipe(GetParam()), apart = r;
+    r.fusion = apart.fusion = "on", r.recompute = apart.recompute = recompute;
+    apart.disabled_passes = {"quantization"};
+    Engine e = without_update(r), other = without_update(apart);
+    const Program &p = e.session().programs[0].program, &q = other.session().programs[0].program;
+    EXPECT_EQ(count(p, "norm") + count(p, "add_norm"), 1);  // ln_f
+    EXPECT_EQ(count(p, "norm_quantize"), 4);
+    EXPECT_EQ(count(q, "norm_quantize"), 0);
+    EXPECT_EQ(fp8_elements(p), fp8_elements(q));
+    for (bool delayed : {false, true}) {
+      SCOPED_TRACE(delayed ? "delayed" : "current");
+      EXPECT_EQ(e.step(0, 0, 11, source_of(r)).loss, other.step(0, 0, 11, source_of(r)).loss);
+      for (auto& param : p.params) {
+        std::vector<float> x = floats(e, "train", "grad." + param.name), y = floats(other, "train", "grad." + param.name);
+        if (param.name.ends_with("qkv.bias"))
+          EXPECT_GE(cosine(x, y), 0.999999) << param.name;
+        else
+          EXPECT_EQ(x, y) << param.name;
+      }
+      for (Engine* engine : {&e, &other}) {
+        std::vector<float> record = floats(*engine, "train", "fp8.record");
+        engine->rank(0).tensor(0, fp8_amax).set_floats(record.data(), int64_t(record.size()));
+      }
+      EXPECT_EQ(floats(e, "train", "fp8.record"), floats(other, "train", "fp8.record"));
+    }
+  }
 }
 
 // In one micro batch, in several, on two ranks: the same scales in every step, and the same losses

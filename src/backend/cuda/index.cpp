@@ -55,6 +55,7 @@
   KERNEL(softmax)                  \
   KERNEL(softmax_grad)             \
   KERNEL(causal_mask)              \
+  KERNEL(fused_quantize)           \
   KERNEL(fused_nvrtc)              \
   KERNEL(fused_interpreter)        \
   CREST_POINTWISE_OPS(KERNEL)      \
