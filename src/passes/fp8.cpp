@@ -1,7 +1,8 @@
 // Lever --precision fp8: the linear layers of the blocks multiply 8-bit floats, in all three
 // matmuls: e4m3 for activations and weights, and for gradients e5m2 (Micikevicius et al. 2022) or
-// e4m3. The rest stays bf16, as pass precision left it. Each tensor has one scale, a power of two, from its
-// largest magnitude in the step before (delayed scaling; in the first step, of the tensor itself).
+// e4m3. The rest stays bf16, as pass precision left it. Each tensor has one scale, a power of two,
+// from its largest magnitude in the step before (delayed scaling; in the first step, of the tensor
+// itself).
 //
 //   y = linear(x, w, b)       ->  y = linear_fp8(q(x), q(w), b)
 //   dx = linear_dx(dy, w)     ->  dx = linear_fp8(q(dy), q(w)^T)

@@ -7,8 +7,8 @@
 
 namespace crest {
 
-// f32[steps,slots]: in row 0 the largest magnitude of each quantized tensor in the last steps; 0: none
-// is known. The other rows: those of each step but the first of them, the newest first.
+// f32[steps,slots]: in row 0 the largest magnitude of each quantized tensor in the last steps; 0:
+// none is known. The other rows: those of each step but the first of them, the newest first.
 inline constexpr const char* fp8_amax = "fp8.amax";
 // i64[slots,2]: values of the last step that saturated, and that were not zero and became zero.
 inline constexpr const char* fp8_lost = "fp8.lost";

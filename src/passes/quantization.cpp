@@ -1,8 +1,9 @@
-// Lever --fusion on, for --precision fp8: tensors are quantized by the kernels that make them, where
-// the device has such kernels. A norm writes 8-bit floats (norm_quantize), and its transpose in the
-// backward half comes from its input and statistics (norm_quantize_columns), so that no norm's
-// output is written; pointwise work and bias gradients take quantization into their bodies. After
-// the fusion pass, whose instructions it extends; before and after it, results are the same bits.
+// Lever --fusion on, for --precision fp8: tensors are quantized by the kernels that make them,
+// where the device has such kernels. A norm writes 8-bit floats (norm_quantize), and its transpose
+// in the backward half comes from its input and statistics (norm_quantize_columns), so that no
+// norm's output is written; pointwise work and bias gradients take quantization into their bodies.
+// After the fusion pass, whose instructions it extends; results with and without it are bitwise
+// identical.
 #include <algorithm>
 
 #include "ops/fused.h"
@@ -127,7 +128,8 @@ class JoinQuantization {
     gone_[i] = true;
   }
 
-  // [s,] y, rstd, [mean] = norm(..); q, .. = quantize(y)  ->  q, .., rstd, [mean], [s] = norm_quantize(..)
+  // [s,] y, rstd, [mean] = norm(..); q, .. = quantize(y)  ->  q, .., rstd, [mean], [s] =
+  // norm_quantize(..)
   void norm(size_t i) {
     const Instr& quantize = p_.code[i];
     const int made = producer_[size_t(quantize.in[in::quantize::x])];
@@ -143,8 +145,13 @@ class JoinQuantization {
     Instr joined = quantize;
     joined.op = &op("norm_quantize");
     joined.origin = old.origin | quantize.origin;
-    joined.in = {n.x,  n.gamma, quantize.in[in::quantize::amax], quantize.in[in::quantize::record],
-                 quantize.in[in::quantize::counts], n.b, n.beta};
+    joined.in = {n.x,
+                 n.gamma,
+                 quantize.in[in::quantize::amax],
+                 quantize.in[in::quantize::record],
+                 quantize.in[in::quantize::counts],
+                 n.b,
+                 n.beta};
     joined.out.push_back(n.rstd);
     if (n.mean != no_value) joined.out.push_back(n.mean);
     if (n.s != no_value) joined.out.push_back(n.s);

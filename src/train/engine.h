@@ -29,7 +29,8 @@ struct StepResult {
   // --precision fp8: the parts of the values that rank 0 quantized that saturated, and that became
   // zero and were not. Negative: nothing is quantized.
   double saturated = -1, vanished = -1;
-  // The tensor with the most of those that became zero ("h.0.mlp.proj.weight.x", passes/fp8.h); empty: none did.
+  // The tensor with the most of those that became zero ("h.0.mlp.proj.weight.x", passes/fp8.h);
+  // empty: none did.
   std::string vanished_most;
   double seconds = 0;       // since the step was queued, or since the step before it ended
   double wait_seconds = 0;  // of them, at most: the device had nothing to do while the source gave rank 0 samples

@@ -26,7 +26,8 @@ void quantize_cases(std::vector<Case>& list, DType t, const std::string& dtype) 
         Attrs a = Attrs().set("format", format).set("slot", 2).set("margin", 1);
         if (columns) a.set("columns", 1);
         std::string name = s.text() + "_" + format + (columns ? "_columns_" : "_") + dtype;
-        std::vector<Arg> in = {tensor(t, s, 0.01), positive(f, {1, slots}), positive(f, {slots, 2}), counters({slots, 2})};
+        std::vector<Arg> in = {tensor(t, s, 0.01), positive(f, {1, slots}), positive(f, {slots, 2}),
+                               counters({slots, 2})};
         // Of the tensor itself: nothing is known of the step before.
         list.push_back({"quantize", "first_" + name, in, a, nullptr, {}, [](Values& v) { v[1][2] = 0; }});
         if (s[0] == 7 || s[0] == 200) {
@@ -76,9 +77,7 @@ struct Body {
     outputs.push_back(out[0]), outputs.push_back(out[1]);
     if (columns) outputs.push_back(out[out::quantize::t]);
   }
-  void columns(ValueId v) {
-    outputs.push_back(b.emit1("quantize_columns", {v, scale}, Attrs().set("format", "e4m3")));
-  }
+  void columns(ValueId v) { outputs.push_back(b.emit1("quantize_columns", {v, scale}, Attrs().set("format", "e4m3"))); }
 };
 
 void add_body(std::vector<Case>& list, const std::string& name, const Shape& s, size_t inputs, bool bias, bool first,
@@ -95,8 +94,8 @@ void add_body(std::vector<Case>& list, const std::string& name, const Shape& s, 
     program->inputs.push_back(
         b.declare("x" + std::to_string(i), in[i].dtype, in[i].shape, Role::activation, Lifetime::micro_step));
   const std::vector<ValueId> all = program->inputs;
-  Body body{b, {all.begin(), all.begin() + int64_t(inputs)}, all[inputs], all[inputs + 1], all[inputs + 2],
-            all[inputs + 3]};
+  Body body{
+      b, {all.begin(), all.begin() + int64_t(inputs)}, all[inputs], all[inputs + 1], all[inputs + 2], all[inputs + 3]};
   if (bias) body.acc = all[inputs + 4];
   make(body);
   if (body.record != all[inputs + 1]) body.outputs.push_back(body.record), body.outputs.push_back(body.counts);
@@ -151,8 +150,8 @@ void norm_cases(std::vector<Case>& list) {
         Attrs norm = Attrs().set("kind", layer ? "layer" : "rms").set("eps", 1e-5);
         Attrs a = Attrs().set("kind", layer ? "layer" : "rms").set("eps", 1e-5);
         a.set("format", "e4m3").set("slot", 1).set("margin", 1);
-        std::vector<Arg> in = {x, gamma, positive(f, {1, slots}), positive(f, {slots, 2}), counters({slots, 2}), absent(),
-                               beta};
+        std::vector<Arg> in = {x,        gamma, positive(f, {1, slots}), positive(f, {slots, 2}), counters({slots, 2}),
+                               absent(), beta};
         auto tables = [first](Values& v) {
           v[2][1] = first ? 0 : 9;
           for (double& r : v[3]) r = std::min(r, 0.01);

@@ -98,9 +98,9 @@ double tolerance(DType t) {
 // product before it, so the f32 sums of a half-precision body carry half-precision errors. So does
 // a bias gradient: it sums what was rounded.
 //
-// What a kernel makes and quantizes at once is rounded to its dtype between. The reference in double
-// does not round, so one number in thirty goes to the next code, which is an eighth (e4m3) or a
-// quarter (e5m2) away, and a number at the edge is counted or not.
+// What a kernel makes and quantizes at once is rounded to its dtype between. The reference in
+// double does not round, so one number in thirty goes to the next code, which is an eighth (e4m3)
+// or a quarter (e5m2) away, and a number at the edge is counted or not.
 double tolerance(const Case& c, const Value& output, size_t index) {
   double t = tolerance(output.dtype);
   const bool at_once = c.op.starts_with("norm_quantize") || (c.op == "fused" && c.name.starts_with("quantized"));

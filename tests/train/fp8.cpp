@@ -104,8 +104,8 @@ TEST_P(Fp8, RunsInTheLinearLayersOfTheBlocksOnly) {
     }
 }
 
-// Quantization in the kernels of norms, activations and bias gradients, or on its own: the same bits.
-// Only the bias gradients of qkv are summed in another order.
+// Quantization in the kernels of norms, activations and bias gradients, or on its own: the same
+// bits. Only the bias gradients of qkv are summed in another order.
 TEST_P(Fp8, QuantizationInOtherKernelsChangesNoBit) {
   for (const char* recompute : {"none", "pointwise"}) {
     SCOPED_TRACE(recompute);
@@ -122,7 +122,8 @@ TEST_P(Fp8, QuantizationInOtherKernelsChangesNoBit) {
       SCOPED_TRACE(delayed ? "delayed" : "current");
       EXPECT_EQ(e.step(0, 0, 11, source_of(r)).loss, other.step(0, 0, 11, source_of(r)).loss);
       for (auto& param : p.params) {
-        std::vector<float> x = floats(e, "train", "grad." + param.name), y = floats(other, "train", "grad." + param.name);
+        std::vector<float> x = floats(e, "train", "grad." + param.name),
+                           y = floats(other, "train", "grad." + param.name);
         if (param.name.ends_with("qkv.bias"))
           EXPECT_GE(cosine(x, y), 0.999999) << param.name;
         else

@@ -174,8 +174,7 @@ size_t norm_workspace(const KernelQuery& q) {
 }
 
 // The norm of input 0, with gamma and beta, by one of the functions; what is left to do with it.
-Rows normalise(const KernelCall& c, NormArgs a, size_t beta,
-               void (*rows)(const NormArgs&, int64_t, int64_t, float*)) {
+Rows normalise(const KernelCall& c, NormArgs a, size_t beta, void (*rows)(const NormArgs&, int64_t, int64_t, float*)) {
   const Value& x = c.in_value(0);
   auto* y = static_cast<char*>(c.workspace);
   auto* weights = reinterpret_cast<float*>(y + lines(size_t(x.bytes())));

@@ -1,6 +1,6 @@
 // Fused bodies and single pointwise operations: every instruction is one vector loop over an
-// L1-resident tile. What a body quantizes is written first, to the workspace if it is no output, and
-// quantized from there.
+// L1-resident tile. What a body quantizes is written first, to the workspace if it is no output,
+// and quantized from there.
 #include <algorithm>
 #include <cstring>
 
@@ -17,8 +17,8 @@ namespace {
 struct Fused {
   FusedPlan plan;
   std::vector<const Instr*> quantizers;
-  std::vector<ValueId> outputs;     // of the body, that the plan makes
-  std::vector<int> instr_output;    // the instruction's output that each of them is; -1: kept in the workspace
+  std::vector<ValueId> outputs;   // of the body, that the plan makes
+  std::vector<int> instr_output;  // the instruction's output that each of them is; -1: kept in the workspace
   size_t kept_bytes(const Program& body) const {
     size_t n = 0;
     for (size_t o = 0; o < outputs.size(); ++o)
@@ -191,8 +191,8 @@ void quantize_in_body(const KernelCall& c, const Fused& f, const Memory& memory)
     for (ValueId v : i->in) in.push_back(address(v));
     for (ValueId v : i->out) out.push_back(address(v));
     if (i->op == &op_quantize && !out[out::quantize::scale]) out[out::quantize::scale] = &unread_scale;
-    launch_quantizer({body, *i, in.data(), out.data(), memory.tiles, nullptr, c.threads, c.communicator, nullptr,
-                      c.device});
+    launch_quantizer(
+        {body, *i, in.data(), out.data(), memory.tiles, nullptr, c.threads, c.communicator, nullptr, c.device});
   }
 }
 

@@ -1,4 +1,5 @@
-// quantize, quantize_columns, norm_quantize_columns and amax_history, and linear_fp8 where cuBLASLt does not run it.
+// quantize, quantize_columns, norm_quantize_columns and amax_history, and linear_fp8 where cuBLASLt
+// does not run it.
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/fp8.h"
 #include "backend/cuda/kernel.h"

@@ -124,9 +124,8 @@ class Matcher {
     if (gelu_grad && code_.size() == (gelu ? 2u : 1u)) {
       const ValueId x = gelu_grad->in[in::gelu_grad::x];
       if (gelu && gelu->in[0] != x) return {};
-      return {Kind::gelu_grad,
-              {gelu_grad->in[in::gelu_grad::dy], x},
-              {gelu_grad->out[0], gelu ? gelu->out[0] : no_value}};
+      return {
+          Kind::gelu_grad, {gelu_grad->in[in::gelu_grad::dy], x}, {gelu_grad->out[0], gelu ? gelu->out[0] : no_value}};
     }
     return swiglu();
   }
@@ -231,8 +230,8 @@ std::string reject(const KernelQuery& q) {
         if (body.at(i.in[k]).dtype != DType::f32 && body.at(i.in[k]).dtype != DType::i64) return "takes scales of f32";
     }
     for (const Instr& other : body.code)
-      if (&other != &i && other.in[0] == i.in[0] && ((quantizes(i) && quantizes(other)) ||
-                                                     (i.op == &op_bias_grad && other.op == &op_bias_grad)))
+      if (&other != &i && other.in[0] == i.in[0] &&
+          ((quantizes(i) && quantizes(other)) || (i.op == &op_bias_grad && other.op == &op_bias_grad)))
         return "the body quantizes or sums a result twice";
   }
   for (ValueId o : body.outputs)
@@ -251,9 +250,7 @@ size_t workspace(const KernelQuery& q) {
   return sums ? sums * sum_bytes(body.at(body.code[0].in[0])) : 0;
 }
 
-std::shared_ptr<void> prepare(const KernelQuery& q) {
-  return std::make_shared<Match>(Matcher(*q.instr.body).run());
-}
+std::shared_ptr<void> prepare(const KernelQuery& q) { return std::make_shared<Match>(Matcher(*q.instr.body).run()); }
 
 #if CREST_HAS_DEVICE_CODE
 // Where the call has a value of the body: an output, an input or what is updated in place; null:
@@ -282,8 +279,8 @@ Quantizer quantizer_in(const KernelCall& c, const Instr& i) {
   q.history = static_cast<const float*>(address(c, i.in[at::amax])) + slot;
   q.margin = int(i.attrs.integer("margin"));
   q.scale = static_cast<float*>(address(c, i.out[to::scale]));
-  q.record = static_cast<float*>(address(c, i.in[at::record])) + slot * ranks +
-             (c.communicator ? c.communicator->rank() : 0);
+  q.record =
+      static_cast<float*>(address(c, i.in[at::record])) + slot * ranks + (c.communicator ? c.communicator->rank() : 0);
   q.counts = static_cast<unsigned long long*>(address(c, i.in[at::counts])) + 2 * slot;
   return q;
 }

@@ -1,5 +1,5 @@
-// norm, add_norm and norm_quantize: one pass over memory. A row stays in registers between its mean, its variance
-// (of the differences from that mean: no cancellation) and its output.
+// norm, add_norm and norm_quantize: one pass over memory. A row stays in registers between its
+// mean, its variance (of the differences from that mean: no cancellation) and its output.
 #include "backend/cuda/device/platform.h"
 #include "backend/cuda/device/rows_slice.h"
 #include "backend/cuda/quantize.h"
@@ -23,7 +23,6 @@ struct Norm {
   float inverse_cols, eps;
   Quantizer quantizer;
 };
-
 
 // Quantizes: y becomes e4m3.
 template <class T, int K, int Threads, bool Add, bool Quantizes = false>

@@ -7,8 +7,8 @@
 
 namespace crest::cuda {
 
-// A quantize whose tables are a call's inputs from `amax` on, and whose results its outputs from `q`
-// on; attrs: its own.
+// A quantize whose tables are a call's inputs from `amax` on, and whose results its outputs from
+// `q` on; attrs: its own.
 inline Quantizer quantizer_of(const KernelCall& c, const Attrs& attrs, size_t amax, size_t q) {
   const int64_t slot = attrs.integer("slot"), ranks = c.in_value(amax + 1).shape[1];
   Quantizer z;

@@ -32,7 +32,8 @@ struct Scaling {
   __device__ Scaling(const Quantizer& q, bool e5m2) {
     if (q.given_scale) inverse = 1.f / *q.given_scale;
     if (!q.history) return;
-    // Where nothing is known of the step before, another kernel has recorded this tensor's magnitudes.
+    // Where nothing is known of the step before, another kernel has recorded this tensor's
+    // magnitudes.
     const float before = *q.history;
     recorded = *static_cast<const volatile float*>(q.record);
     records = Quantizer::is_magnitude(before);
@@ -43,9 +44,7 @@ struct Scaling {
   }
 };
 
-__device__ inline float largest_code(bool e5m2) {
-  return e5m2 ? largest_of<float8_e5m2>() : largest_of<float8_e4m3>();
-}
+__device__ inline float largest_code(bool e5m2) { return e5m2 ? largest_of<float8_e5m2>() : largest_of<float8_e4m3>(); }
 
 // Two numbers at once where the hardware does it; NaN has no sign there.
 __device__ inline uint32_t to_codes(bool e5m2, float low, float high) {
@@ -91,8 +90,8 @@ struct Seen {
     }
   }
 
-  // Adds a warp's numbers to the tables, with all its threads. Magnitudes are ordered as their bits;
-  // sums of whole numbers have no order.
+  // Adds a warp's numbers to the tables, with all its threads. Magnitudes are ordered as their
+  // bits; sums of whole numbers have no order.
   __device__ void leave(const Quantizer& q, const Scaling& scaling) {
     most = warp_max(most);
     for (int d = 16; d > 0; d /= 2) {
@@ -180,19 +179,19 @@ constexpr int tile_rows = 128, tile_columns = 64;   // 128 bytes of a transpose'
 constexpr int tile_pack = 4, tile_vector = 8;       // rows and columns of a thread
 constexpr int tile_groups = tile_rows / tile_pack;  // a word of a transpose each
 
-// A kernel over the tiles of what Source makes: `values` tensors of type T, element by element, each
-// of which may be quantized, written as it is and summed by columns. Source has
-//   Type, vectors (whether rows are read in vectors), values, e5m2(value)
-//   Row, Columns      what is read of a row's eight numbers, and what belongs to their columns
-//   columns(column, width), load(row, index, column, width), compute(row, columns, x[values][8])
+// A kernel over the tiles of what Source makes: `values` tensors of type T, element by element,
+// each of which may be quantized, written as it is and summed by columns. Source has Type, vectors
+// (whether rows are read in vectors), values, e5m2(value) Row, Columns      what is read of a row's
+// eight numbers, and what belongs to their columns columns(column, width), load(row, index, column,
+// width), compute(row, columns, x[values][8])
 template <class Source>
 struct Tiles {
   using T = typename Source::Type;
   static constexpr int values = Source::values;
   Source source;
   Quantizer quantizers[values];
-  T* stores[values];    // null: not wanted
-  float* sums[values];  // [tiles down][width]; null: not wanted
+  T* stores[values];             // null: not wanted
+  float* sums[values];           // [tiles down][width]; null: not wanted
   int64_t height, width, pitch;  // pitch: of transposes
   int64_t tiles_across, tiles;
 
@@ -245,7 +244,8 @@ __global__ void __launch_bounds__(tile_threads) record_tiles(const __grid_consta
   }
   for (int v = 0; v < a.values; ++v) {
     seen[v].most = warp_max(seen[v].most);
-    if (threadIdx.x % 32 == 0 && a.quantizers[v].wanted() && !a.quantizers[v].is_known()) seen[v].record(a.quantizers[v]);
+    if (threadIdx.x % 32 == 0 && a.quantizers[v].wanted() && !a.quantizers[v].is_known())
+      seen[v].record(a.quantizers[v]);
   }
 }
 
