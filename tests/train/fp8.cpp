@@ -302,6 +302,40 @@ TEST(Fp8State, IsReadBackOrStartsAnew) {
   EXPECT_EQ(continue_from(none), std::vector<float>(amax.size()));
 }
 
+// Row 0 of the history is what scales: the largest of the last steps. A checkpoint has all rows; a
+// run with another length takes as many as both have.
+TEST(Fp8State, OfALongerHistoryIsReadBack) {
+  Recipe r = fp8_recipe(), longer = r;
+  r.levers["fp8-history"] = "3", longer.levers["fp8-history"] = "4";
+  Engine from = make_engine(r), to = make_engine(r), more = make_engine(longer);
+  std::vector<std::vector<float>> steps;
+  size_t slots = 0;
+  for (int s = 0; s < 4; ++s) {
+    from.step(s, 1e-2, 11, source_of(r));
+    std::vector<float> amax = floats(from, "update", fp8_amax);
+    slots = amax.size() / 3;
+    steps.emplace_back(amax.begin() + int64_t(slots), amax.begin() + 2 * int64_t(slots));
+    for (size_t i = 0; i < slots; ++i) {
+      float most = 0;
+      for (size_t k = steps.size() > 3 ? steps.size() - 3 : 0; k < steps.size(); ++k)
+        most = std::max(most, steps[k][i]);
+      EXPECT_EQ(amax[i], most) << "step " << s << ", slot " << i;
+    }
+  }
+  TemporaryFolder folder;
+  RunState state;
+  state.step = 4, state.seed = 11, state.threads = 2;
+  save_checkpoint(contents_to_save(from, state, "", nullptr, false), folder.path(), 0);
+  auto warn = [](const std::string& text) { ADD_FAILURE() << text; };
+  Checkpoint saved = Checkpoint::open(std::string(folder.path()) + "/step-000004");
+  std::vector<float> amax = floats(from, "update", fp8_amax);
+  restore(to, saved, folder.path(), warn);
+  EXPECT_EQ(floats(to, "update", fp8_amax), amax);
+  restore(more, saved, folder.path(), warn);
+  amax.resize(4 * slots);
+  EXPECT_EQ(floats(more, "update", fp8_amax), amax);
+}
+
 TEST(Fp8Watch, WarnsWhenLossesGrow) {
   Fp8Watch watch;
   auto windows = [&](double saturated, double vanished) {
@@ -318,12 +352,13 @@ TEST(Fp8Watch, WarnsWhenLossesGrow) {
   EXPECT_EQ(windows(1e-4, 0.2), 1) << "vanished";
   EXPECT_EQ(windows(-1, -1), 0) << "not fp8";
   StepRow row;
-  row.saturated = 1e-3, row.vanished = 0.5;
+  row.saturated = 1e-3, row.vanished = 0.5, row.vanished_most = "h.0.mlp.fc.weight.dy";
   std::optional<std::string> both;
   for (int s = 0; s < Fp8Watch::window; ++s) both = watch.add(row);
   ASSERT_TRUE(both.has_value());
   EXPECT_NE(both->find("0.1% of the values in fp8 are above the largest number"), std::string::npos) << *both;
   EXPECT_NE(both->find("50% of the values in fp8 became zero"), std::string::npos) << *both;
+  EXPECT_NE(both->find("most zeros are in h.0.mlp.fc.weight.dy;"), std::string::npos) << *both;
   watch = {};
   int warnings = 0;
   for (int i = 0; i < 20; ++i) warnings += windows(0, 0.001 * (i + 1));
