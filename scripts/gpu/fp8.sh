@@ -1,6 +1,8 @@
 #!/bin/sh
 # Checks and measures --precision fp8 on one GPU of compute capability 8.9 or newer.
-#   fp8.sh PART..    ops steps resume speed profile; without PART all of them
+#   fp8.sh PART..    ops steps resume speed fusion loss profile; without PART all but loss
+# SIZES ("gpt2-1558M 16;gpt2-124M 64"), SAMPLES and SECONDS_EACH (the limit of a measurement) shorten speed and fusion;
+# loss trains on DATA (of `crest data prepare`) with SEEDS, STEPS and the settings of each of RUNS ("bf16;fp8").
 # CREST and TEST_OPS name the programs (build/cuda/crest, build/cuda/tests/test_ops; of a bundle `RUN crest`), OUT the
 # folder for results. Each command has a time limit of its own, so that one that hangs costs no more than that.
 set -u
@@ -35,10 +37,36 @@ sys.exit(not ok)
 EOF
 }
 
+SIZES=${SIZES:-gpt2-124M 64;gpt2-355M 32;gpt2-774M 16;gpt2-1558M 16;llama-1B 4 --seq 4096}
+SAMPLES=${SAMPLES:-12} SECONDS_EACH=${SECONDS_EACH:-170}
+RUNS=${RUNS:-bf16;fp8;fp8 --fp8-gradients e4m3} SEEDS=${SEEDS:-1 2} STEPS=${STEPS:-2000}
+
+# The settings of both sides, interleaved, for each size: ms, tokens/s, memory and the ratio.
+pairs() {
+  echo "$SIZES" | tr ';' '\n' >"$OUT/sizes"
+  while read -r model batch rest; do
+    crest "$SECONDS_EACH" bench --model "$model" --batch "$batch" $rest --device cuda $1 --ab "$2" \
+      --samples "$SAMPLES" --store "$OUT/crest.db" </dev/null
+  done <"$OUT/sizes"
+}
+
+# Mean of the last 200 training losses, and the last validation, of each run.
+late() {
+  python3 - "$OUT" <<'EOF' || failed=1
+import glob, json, sys
+for f in sorted(glob.glob(sys.argv[1] + "/loss-*/log.jsonl")):
+    rows = [json.loads(l) for l in open(f)]
+    loss = [r["loss"] for r in rows if "loss" in r][-200:]
+    val = [r["val_loss"] for r in rows if "val_loss" in r][-1:]
+    lost = [(r["fp8_saturated"], r["fp8_vanished"]) for r in rows if "fp8_vanished" in r][-1:]
+    print(f, f"{sum(loss) / len(loss):.5f}", val, lost)
+EOF
+}
+
 part() {
   echo "== $1"
   case $1 in
-    ops) t 300 $TEST_OPS --gtest_brief=1 --gtest_filter='*quantize*:*linear_fp8*:*amax_history*' ;;
+    ops) t 300 $TEST_OPS --gtest_brief=1 --gtest_filter='*quantize*:*linear_fp8*:*amax_history*:*_norm_*' ;;
     steps) # the GPU against the CPU's emulation, and against bf16
       for run in "cuda fp8" "cpu fp8" "cuda bf16"; do
         set -- $run
@@ -59,14 +87,20 @@ part() {
         echo "FAILED: the weights differ"
         failed=1
       fi ;;
-    speed) # interleaved; each prints ms, tokens/s, memory and the ratio
-      for size in "gpt2-124M 64" "gpt2-355M 32" "gpt2-774M 16" "gpt2-1558M 16" "llama-1B 4 --seq 4096"; do
-        set -- $size
-        model=$1 batch=$2
-        shift 2
-        crest 170 bench --model "$model" --batch "$batch" "$@" --device cuda --precision bf16 --ab '--precision fp8' \
-          --samples 12 --store "$OUT/crest.db"
-      done ;;
+    speed) pairs '--precision bf16' '--precision fp8' ;;
+    fusion) pairs '--precision fp8 --disable-pass quantization' '--precision fp8' ;;
+    loss)
+      echo "$RUNS" | tr ';' '\n' >"$OUT/runs"
+      for seed in $SEEDS; do
+        n=0
+        while read -r settings; do
+          n=$((n + 1))
+          crest 120 train --data "$DATA" --model gpt2-124M --batch 16 --device cuda --precision $settings --lr 6e-4 \
+            --warmup 100 --steps "$STEPS" --seed "$seed" --out "$OUT/loss-$n-seed-$seed" --overwrite --quiet \
+            --no-store --save-every 0 </dev/null
+        done <"$OUT/runs"
+      done
+      late ;;
     profile)
       for p in fp8 bf16; do
         crest 120 profile --model gpt2-1558M --batch 16 --device cuda --precision $p --by kernel --top 40 \
@@ -79,6 +113,6 @@ part() {
     *) echo "unknown part '$1'" >&2; exit 2 ;;
   esac
 }
-[ $# -gt 0 ] || set -- ops steps resume speed profile
+[ $# -gt 0 ] || set -- ops steps resume speed fusion profile
 for p; do part "$p"; done
 exit $failed

@@ -3,6 +3,7 @@
 #include "ops/fp8.h"
 
 #include "ops/index.h"
+#include "ops/quantized_norms.h"
 #include "ops/rules.h"
 #include "program/builder.h"
 
@@ -20,29 +21,85 @@ static DType format_of(const Infer& c) {
 // The transpose has a column for each row of x, and zeros up to a multiple of 16.
 static Shape transposed(const Value& x) { return {x.shape.back(), fp8_padded(x.shape.rows())}; }
 
+// q of x with its scale, and the tables amax, record and counts: inputs `tables` and the two after
+// it.
+static void quantized(Infer& c, const Value& x, size_t tables) {
+  const size_t amax = tables, record = tables + 1, counts = tables + 2;
+  rules::floating(c, amax);
+  rules::rank(c, amax, 2);
+  rules::rank(c, record, 2);
+  rules::floating(c, record);
+  rules::dtype(c, counts, DType::i64);
+  int64_t slots = c.in(amax).shape[1];
+  c.check(c.in(record).shape[0] == slots, "amax and record differ in their number of slots");
+  rules::shape(c, counts, {slots, 2});
+  c.check(rules::integer(c, "slot", 0) < slots, "attribute 'slot' is not below the number of slots");
+  rules::integer(c, "margin", 0);
+  c.out(format_of(c), x.shape);
+  c.out(rules::stat(x.dtype), {1});
+  c.out_in_place(record);
+  c.out_in_place(counts);
+}
+
 static void infer_quantize(Infer& c) {
   namespace at = in::quantize;
   rules::inputs(c, at::count, at::count);
   rules::contiguous(c);
   rules::at_least_rank(c, at::x, 1);
   rules::floating(c, at::x);
-  rules::floating(c, at::amax);
-  rules::rank(c, at::amax, 1);
-  rules::rank(c, at::record, 2);
-  rules::floating(c, at::record);
-  rules::dtype(c, at::counts, DType::i64);
-  int64_t slots = c.in(at::amax).shape[0];
-  c.check(c.in(at::record).shape[0] == slots, "amax and record differ in their number of slots");
-  rules::shape(c, at::counts, {slots, 2});
-  c.check(rules::integer(c, "slot", 0) < slots, "attribute 'slot' is not below the number of slots");
-  rules::integer(c, "margin", 0);
-  DType t = format_of(c);
-  const Value& x = c.in(at::x);
-  c.out(t, x.shape);
-  c.out(rules::stat(x.dtype), {1});
-  c.out_in_place(at::record);
-  c.out_in_place(at::counts);
-  if (rules::flag(c, "columns")) c.out(t, transposed(x));
+  quantized(c, c.in(at::x), at::amax);
+  if (rules::flag(c, "columns")) c.out(format_of(c), transposed(c.in(at::x)));
+}
+
+// Of rows like x: gamma, and beta for a layer norm. Whether it is one.
+static bool norm_weights(Infer& c, size_t x, size_t gamma, size_t beta) {
+  c.check(c.attrs().has("kind"), "attribute 'kind' is missing");
+  const std::string& kind = c.attrs().text("kind");
+  c.check(kind == "layer" || kind == "rms", "attribute 'kind' must be layer or rms");
+  for (size_t i : {gamma, beta})
+    if (c.has(i)) {
+      rules::shape(c, i, {c.in(x).shape.back()});
+      c.same_dtype(i, x);
+    }
+  c.check(kind == "layer" || !c.has(beta), "an rms norm has no beta");
+  return kind == "layer";
+}
+
+static void infer_norm_quantize(Infer& c) {
+  namespace at = in::norm_quantize;
+  rules::inputs(c, at::b, at::count);
+  rules::contiguous(c);
+  rules::at_least_rank(c, at::a, 1);
+  rules::floating(c, at::a);
+  if (c.has(at::b)) {
+    c.same_shape(at::b, at::a);
+    c.same_dtype(at::b, at::a);
+  }
+  c.check(rules::number(c, "eps") >= 0, "attribute 'eps' must not be negative");
+  const bool layer = norm_weights(c, at::a, at::gamma, at::beta);
+  const Value& a = c.in(at::a);
+  quantized(c, a, at::amax);
+  c.out(rules::stat(a.dtype), {a.shape.rows()});
+  if (layer) c.out(rules::stat(a.dtype), {a.shape.rows()});
+  if (c.has(at::b)) c.out_like(at::a);
+}
+
+static void infer_norm_quantize_columns(Infer& c) {
+  namespace at = in::norm_quantize_columns;
+  rules::inputs(c, at::mean, at::count);
+  rules::contiguous(c);
+  rules::at_least_rank(c, at::x, 1);
+  rules::floating(c, at::x);
+  const bool layer = norm_weights(c, at::x, at::gamma, at::beta);
+  c.check(c.has(at::mean) == layer, layer ? "a layer norm needs the saved mean" : "an rms norm has no mean");
+  for (size_t i : {size_t(at::rstd), size_t(at::mean)})
+    if (c.has(i)) {
+      rules::shape(c, i, {c.in(at::x).shape.rows()});
+      rules::dtype(c, i, rules::stat(c.in(at::x).dtype));
+    }
+  rules::floating(c, at::scale);
+  rules::shape(c, at::scale, {1});
+  c.out(format_of(c), transposed(c.in(at::x)));
 }
 
 static void infer_quantize_columns(Infer& c) {
@@ -83,16 +140,16 @@ static void infer_amax_history(Infer& c) {
   namespace at = in::amax_history;
   rules::inputs(c, at::count, at::count);
   rules::contiguous(c);
-  rules::rank(c, at::amax, 1);
+  rules::rank(c, at::amax, 2);
   rules::floating(c, at::amax);
   rules::rank(c, at::record, 2);
   rules::floating(c, at::record);
   rules::dtype(c, at::counts, DType::i64);
   rules::dtype(c, at::lost, DType::i64);
-  int64_t slots = c.in(at::amax).shape[0];
+  int64_t slots = c.in(at::amax).shape[1];
   c.check(c.in(at::record).shape[0] == slots, "amax and record differ in their number of slots");
   rules::shape(c, at::counts, {slots, 2});
-  rules::shape(c, at::lost, {2});
+  rules::shape(c, at::lost, {slots, 2});
   for (size_t i = 0; i < at::count; ++i) c.out_in_place(i);
 }
 
@@ -113,13 +170,29 @@ static Cost cost_quantize(const Program& p, const Instr& i) {
   return c;
 }
 
+// The element-wise part of a norm, and the scaling; the tables are a few bytes.
+static Cost cost_norm_quantize(const Program& p, const Instr& i) {
+  namespace at = in::norm_quantize;
+  namespace to = out::norm_quantize;
+  double per_element = (i.attrs.text("kind") == "layer" ? 8 : 4) + 1;
+  Cost c;
+  auto has = [&](size_t in) { return in < i.in.size() && i.in[in] != no_value; };
+  for (size_t in : {size_t(at::a), size_t(at::gamma), size_t(at::b), size_t(at::beta)})
+    if (has(in)) c.bytes_read += double(p.at(i.in[in]).bytes());
+  for (size_t out = 0; out < i.out.size(); ++out)
+    if (out != to::record && out != to::counts) c.bytes_written += double(p.at(i.out[out]).bytes());
+  if (has(at::b)) per_element += 1;
+  c.flops = per_element * double(p.at(i.out[to::q]).numel());
+  return c;
+}
+
 const OpDef op_quantize = {
     .name = "quantize",
     .inputs = in::quantize::names,
     .outputs = out::quantize::names,
     .help =
-        "x, amax[S], record[S,R], counts[S,2] -> q, scale[1], record, counts, [t]: q = x / scale in 8 bits, "
-        "saturating; scale from amax of the step before, or of x; t: q transposed",
+        "x, amax[H,S], record[S,R], counts[S,2] -> q, scale[1], record, counts, [t]: q = x / scale in 8 bits, "
+        "saturating; scale from amax of the steps before, or of x; t: q transposed",
     .op_class = OpClass::elementwise,
     .infer = infer_quantize,
     .cost = cost_quantize};
@@ -131,6 +204,26 @@ const OpDef op_quantize_columns = {.name = "quantize_columns",
                                    .op_class = OpClass::elementwise,
                                    .infer = infer_quantize_columns,
                                    .cost = elementwise_cost<1>};
+
+const OpDef op_norm_quantize = {
+    .name = "norm_quantize",
+    .inputs = in::norm_quantize::names,
+    .outputs = out::norm_quantize::names,
+    .help =
+        "a, gamma, amax[H,S], record[S,R], counts[S,2], [b], [beta] -> q, scale[1], record, counts, rstd, [mean], "
+        "[s = a + b]: norm of a (+ b) as quantize stores it",
+    .op_class = OpClass::normalisation,
+    .infer = infer_norm_quantize,
+    .cost = cost_norm_quantize};
+
+const OpDef op_norm_quantize_columns = {
+    .name = "norm_quantize_columns",
+    .inputs = in::norm_quantize_columns::names,
+    .outputs = out::norm_quantize_columns::names,
+    .help = "x[..,K], gamma, rstd, scale[1], [mean], [beta] -> t[K,rows]: norm of x as quantize_columns stores it",
+    .op_class = OpClass::normalisation,
+    .infer = infer_norm_quantize_columns,
+    .cost = elementwise_cost<5>};
 
 const OpDef op_linear_fp8 = {
     .name = "linear_fp8",
@@ -147,7 +240,7 @@ const OpDef op_amax_history = {
     .inputs = in::amax_history::names,
     .outputs = out::amax_history::names,
     .help =
-        "amax[S], record[S,R], counts[S,2], lost[2] -> the same: amax of the step, lost: its counts added up; "
+        "amax[H,S], record[S,R], counts[S,2], lost[S,2] -> the same: amax of the last H steps, lost: counts; "
         "record and counts start again from 0",
     .op_class = OpClass::optimizer,
     .infer = infer_amax_history,

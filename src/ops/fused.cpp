@@ -1,13 +1,19 @@
 // A chain of pointwise instructions in one pass over memory. Its body is a Program over one shape.
-// It may end with column sums (bias_grad) of something that the body computes.
+// It may end with column sums (bias_grad) of something that the body computes, and with its
+// quantization (quantize, quantize_columns), which works on numbers that are rounded to their
+// dtype.
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "ops/fused.h"
 #include "ops/index.h"
 #include "ops/rules.h"
 
 namespace crest {
+
+bool quantizes(const Instr& instr) { return instr.op == &op_quantize || instr.op == &op_quantize_columns; }
+bool ends_body(const Instr& instr) { return instr.op == &op_bias_grad || quantizes(instr); }
 
 static void infer(Infer& c) {
   c.check(c.body() != nullptr, "a fused instruction needs a body");
@@ -22,10 +28,10 @@ static void infer(Infer& c) {
   }
   const Shape& shape = body.at(body.code[0].in[0]).shape;
   for (const Instr& instr : body.code) {
-    bool sum = std::string_view(instr.op->name) == "bias_grad";
-    if (!instr.op->pointwise && !sum)
+    const bool end = ends_body(instr);
+    if (!instr.op->pointwise && !end)
       c.reject(fmt::format("the body holds '{}', which is not pointwise", instr.op->name));
-    const Value& v = body.at(sum ? instr.in[in::bias_grad::dy] : instr.out[0]);
+    const Value& v = body.at(end ? instr.in[0] : instr.out[0]);
     if (!(v.shape == shape))
       c.reject(fmt::format("the body computes both [{}] and [{}]", shape.text(), v.shape.text()));
   }

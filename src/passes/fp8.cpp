@@ -1,7 +1,8 @@
 // Lever --precision fp8: the linear layers of the blocks multiply 8-bit floats, in all three
-// matmuls: e4m3 for activations and weights, e5m2 for gradients (Micikevicius et al. 2022). The
-// rest stays bf16, as pass precision left it. Each tensor has one scale, a power of two, from its
-// largest magnitude in the step before (delayed scaling; in the first step, of the tensor itself).
+// matmuls: e4m3 for activations and weights, and for gradients e5m2 (Micikevicius et al. 2022) or
+// e4m3. The rest stays bf16, as pass precision left it. Each tensor has one scale, a power of two,
+// from its largest magnitude in the step before (delayed scaling; in the first step, of the tensor
+// itself).
 //
 //   y = linear(x, w, b)       ->  y = linear_fp8(q(x), q(w), b)
 //   dx = linear_dx(dy, w)     ->  dx = linear_fp8(q(dy), q(w)^T)
@@ -19,6 +20,7 @@
 #include "core/error.h"
 #include "ops/fp8.h"
 #include "ops/index.h"
+#include "ops/quantized_norms.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 
@@ -49,6 +51,8 @@ class QuantizeLinears {
       : p_(program),
         w_(program),
         margin_(int64_t(context.number("fp8-margin"))),
+        history_(int64_t(context.number("fp8-history"))),
+        gradients_(*parse_dtype(context.lever("fp8-gradients"))),
         ranks_(context.recipe.world_size()),
         first_(context.first),
         last_(context.last) {}
@@ -77,7 +81,7 @@ class QuantizeLinears {
 
   void declare_tables(int64_t slots) {
     Builder b(p_);
-    amax_ = b.declare(fp8_amax, DType::f32, {slots}, Role::state, Lifetime::persistent);
+    amax_ = b.declare(fp8_amax, DType::f32, {history_, slots}, Role::state, Lifetime::persistent);
     // A column for each rank: their sum is what the largest of all ranks is found in.
     record_ = b.declare(fp8_record, DType::f32, {slots, ranks_}, Role::output, Lifetime::persistent);
     counts_ = b.declare(fp8_counts, DType::i64, {slots, 2}, Role::state, Lifetime::persistent);
@@ -139,7 +143,7 @@ class QuantizeLinears {
   }
 
   const Operand& gradient(const Instr& user, ValueId dy, int64_t l) {
-    if (!quantized_.count(dy)) quantized_[dy] = quantize(user, dy, l * slots_of_linear + 2, DType::e5m2, true);
+    if (!quantized_.count(dy)) quantized_[dy] = quantize(user, dy, l * slots_of_linear + 2, gradients_, true);
     return quantized_.at(dy);
   }
 
@@ -165,7 +169,9 @@ class QuantizeLinears {
 
   Program& p_;
   Rewriter w_;
-  const int64_t margin_, ranks_;
+  const int64_t margin_, history_;
+  const DType gradients_;
+  const int64_t ranks_;
   const bool first_, last_;
   ValueId amax_ = no_value, record_ = no_value, counts_ = no_value;  // the newest versions
   std::map<ValueId, int64_t> weights_;                               // linear layers by their weight
@@ -174,7 +180,7 @@ class QuantizeLinears {
 };
 
 // Ends the step of the scales, and names their slots.
-void end_step(Program& p, const std::vector<size_t>& linears, int64_t ranks) {
+void end_step(Program& p, const std::vector<size_t>& linears, int64_t ranks, int64_t history) {
   std::string names;
   for (size_t q : linears)
     for (const char* what : {"", ".x", ".dy"}) names += (names.empty() ? "" : ",") + p.params[q].name + what;
@@ -183,10 +189,10 @@ void end_step(Program& p, const std::vector<size_t>& linears, int64_t ranks) {
   b.origin = Origin("fp8");
   b.phase = Phase::update;
   auto slots = int64_t(linears.size()) * slots_of_linear;
-  ValueId amax = b.declare(fp8_amax, DType::f32, {slots}, Role::state, Lifetime::persistent);
+  ValueId amax = b.declare(fp8_amax, DType::f32, {history, slots}, Role::state, Lifetime::persistent);
   ValueId record = b.declare(fp8_record, DType::f32, {slots, ranks}, Role::output, Lifetime::persistent);
   ValueId counts = b.declare(fp8_counts, DType::i64, {slots, 2}, Role::state, Lifetime::persistent);
-  ValueId lost = b.declare(fp8_lost, DType::i64, {2}, Role::output, Lifetime::persistent);
+  ValueId lost = b.declare(fp8_lost, DType::i64, {slots, 2}, Role::output, Lifetime::persistent);
   b.emit("amax_history", {amax, record, counts, lost});
 }
 
@@ -202,7 +208,7 @@ void quantize_linears(Program& program, const PassContext& context) {
   if (context.kind == ProgramKind::train)
     QuantizeLinears(program, context).run(list);
   else
-    end_step(program, list, context.recipe.world_size());
+    end_step(program, list, context.recipe.world_size(), int64_t(context.number("fp8-history")));
 }
 
 std::vector<std::string> fp8_slots(const Program& program) {
@@ -217,13 +223,30 @@ std::vector<std::string> fp8_slots(const Program& program) {
 
 int64_t fp8_elements(const Program& train) {
   int64_t n = 0;
-  for (const Instr& i : train.code)
+  for (const Instr& i : train.code) {
     if (is(i, "quantize")) n += train.at(i.in[in::quantize::x]).numel();
+    if (is(i, "norm_quantize")) n += train.at(i.in[in::norm_quantize::a]).numel();
+    if (i.body) n += fp8_elements(*i.body);
+  }
   return n;
 }
 
 const std::vector<Setting>& fp8_settings() {
   static const std::vector<Setting> rows = {
+      lever({.name = "fp8-gradients",
+             .group = "Precision and memory",
+             .help = "--precision fp8: the format of gradients, with more range (e5m2) or more precision (e4m3)",
+             .otherwise = "e5m2",
+             .choices = {"e5m2", "e4m3"},
+             .effects = {{Effect::all, Effect::types, {}, nullptr, true}}}),
+      lever({.name = "fp8-history",
+             .group = "Precision and memory",
+             .help = "--precision fp8: steps whose largest magnitude of a tensor gives its scale",
+             .otherwise = "1",
+             .least = 1,
+             .most = 1024,
+             .effects = {{Effect::all, Effect::types, {}, nullptr, true}},
+             .type = SettingType::whole}),
       lever({.name = "fp8-margin",
              .group = "Precision and memory",
              .help = "--precision fp8: powers of two between a tensor's largest magnitude in the step before and the "

@@ -7,9 +7,10 @@
 
 namespace crest {
 
-// f32[slots]: the largest magnitude of each quantized tensor in the step before; 0: none is known.
+// f32[steps,slots]: in row 0 the largest magnitude of each quantized tensor in the last steps; 0:
+// none is known. The other rows: those of each step but the first of them, the newest first.
 inline constexpr const char* fp8_amax = "fp8.amax";
-// i64[2]: values of the last step that saturated, and that were not zero and became zero.
+// i64[slots,2]: values of the last step that saturated, and that were not zero and became zero.
 inline constexpr const char* fp8_lost = "fp8.lost";
 
 // What the slots of an update Program hold: "h.0.attn.qkv.weight" (the weight), and with ".x" and

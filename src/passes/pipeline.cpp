@@ -29,6 +29,7 @@ void data_parallel(Program&, const PassContext&);
 void join_swiglu(Program&, const PassContext&);
 void join_epilogues(Program&, const PassContext&);
 void fuse(Program&, const PassContext&);
+void join_quantization(Program&, const PassContext&);
 void shard_update(Program&, const PassContext&);
 void assign_streams(Program&, const PassContext&);
 void keep_forward_half(Program&, const PassContext&);
@@ -92,6 +93,8 @@ const std::vector<Pass>& pipeline() {
        "--fusion on: residual + norm, GEMM + GELU, scale + mask + softmax, loss + gradient, pointwise chains, flat "
        "optimizer",
        fuse, fusion_settings},
+      {"quantization", "--fusion on: tensors of --precision fp8 are quantized by the kernels that make them",
+       join_quantization},
       {"shard", "--shard: every rank updates its share of the weights and has its share of the optimizer's state",
        shard_update, shard_settings, "it shares the update between ranks"},
       {"forward_half", "phase forward-saved: only the forward half; what the backward half reads stays alive",

@@ -43,6 +43,8 @@ Engine::Engine(CompiledSession session, Choices choices, Communicator* communica
   for (auto& call : calls_)
     if (call.micro_step >= 0 && call.segment >= 0)  // a session may have no training step
       fp8_elements_ += fp8_elements(session_.programs[size_t(call.segment)].program);
+  if (int update = session_.find("update"); update >= 0)
+    fp8_slots_ = fp8_slots(session_.programs[size_t(update)].program);
   loss_scale_ = rank(0).scalars().loss_scale;
   read_whole_steps(false);
 }
@@ -180,7 +182,7 @@ void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& s
     }
     if (r == 0) e.read_scalars_later(queued.after);
     if (const TensorRef& lost = ports_[size_t(r)][size_t(calls_.back().segment)].fp8_lost; r == 0 && lost.data)
-      lost.read_later(queued.fp8_lost);
+      queued.fp8_lost.resize(2 * fp8_slots_.size()), lost.read_later(queued.fp8_lost.data());
     if (ranks() > 1 && steps_ahead() == 0) e.runtime().synchronize();
   });
   queued.mark = rank(0).runtime().mark();
@@ -199,8 +201,14 @@ StepResult Engine::take_step() {
   result.skipped_steps = int64_t(s.skipped);
   result.loss = queued.loss;
   if (fp8_elements_ > 0) {
-    result.saturated = double(queued.fp8_lost[0]) / double(fp8_elements_);
-    result.vanished = double(queued.fp8_lost[1]) / double(fp8_elements_);
+    int64_t saturated = 0, vanished = 0, most = 0;
+    for (size_t s = 0; s < queued.fp8_lost.size() / 2; ++s) {
+      const int64_t zeros = queued.fp8_lost[2 * s + 1];
+      saturated += queued.fp8_lost[2 * s], vanished += zeros;
+      if (zeros > most) most = zeros, result.vanished_most = fp8_slots_[s];
+    }
+    result.saturated = double(saturated) / double(fp8_elements_);
+    result.vanished = double(vanished) / double(fp8_elements_);
   }
   result.grad_norm = s.grad_norm;
   result.skipped = s.found_inf != 0;

@@ -29,6 +29,9 @@ struct StepResult {
   // --precision fp8: the parts of the values that rank 0 quantized that saturated, and that became
   // zero and were not. Negative: nothing is quantized.
   double saturated = -1, vanished = -1;
+  // The tensor with the most of those that became zero ("h.0.mlp.proj.weight.x", passes/fp8.h);
+  // empty: none did.
+  std::string vanished_most;
   double seconds = 0;       // since the step was queued, or since the step before it ended
   double wait_seconds = 0;  // of them, at most: the device had nothing to do while the source gave rank 0 samples
 };
@@ -109,7 +112,7 @@ class Engine {
   struct Queued {
     StepResult result;
     float loss = 0;
-    int64_t fp8_lost[2] = {};
+    std::vector<int64_t> fp8_lost;  // [slots][2]
     Scalars after = {};
     Runtime::Mark mark = 0;
     std::chrono::steady_clock::time_point start;
@@ -132,6 +135,7 @@ class Engine {
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<SegmentCall> calls_;
   int64_t fp8_elements_ = 0;                     // that rank 0 quantizes in a step
+  std::vector<std::string> fp8_slots_;           // whose values it counts
   float loss_scale_ = 1;                         // that the next step to be taken runs with
   std::list<Queued> queued_, failed_;            // failed: while they were queued; results may still arrive in them
   std::chrono::steady_clock::time_point taken_;  // when the last one had ended

@@ -437,8 +437,8 @@ class Training {
   void record(const StepResult& r, double lr) {
     double tokens_per_second = double(recipe().tokens_per_step()) / r.seconds;
     StepRow row{
-        state_.step,          r.loss,      lr,        r.grad_norm, r.seconds * 1e3, tokens_per_second, r.skipped,
-        r.wait_seconds * 1e3, r.saturated, r.vanished};
+        state_.step,          r.loss,      lr,         r.grad_norm,    r.seconds * 1e3, tokens_per_second, r.skipped,
+        r.wait_seconds * 1e3, r.saturated, r.vanished, r.vanished_most};
     files_->add(row);
     if (o_.on_step) o_.on_step(row);
     record_.add(row);

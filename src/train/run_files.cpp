@@ -191,7 +191,9 @@ void RunFiles::add(const StepRow& r) {
   if (!on_disk()) return;
   const bool fp8 = !(r.saturated < 0);
   std::string lost;
-  if (fp8) lost = fmt::format(R"(, "fp8_saturated": {}, "fp8_vanished": {})", number(r.saturated), number(r.vanished));
+  if (fp8)
+    lost = fmt::format(R"(, "fp8_saturated": {}, "fp8_vanished": {}, "fp8_vanished_most": "{}")", number(r.saturated),
+                       number(r.vanished), r.vanished_most);
   write_line(fmt::format(
       R"({{"step": {}, "loss": {}, "lr": {}, "grad_norm": {}, "step_ms": {}, "tokens_per_second": {}, "skipped": {}, "wait_ms": {}{}}})",
       r.step, number(r.loss), number(r.lr), number(r.grad_norm), number(std::round(r.step_ms * 1000) / 1000),

@@ -34,7 +34,11 @@ static nlohmann::json fp8_amax_of(Engine& engine) {
   std::vector<std::string> slots = fp8_slots(engine.session().programs[size_t(update)].program);
   if (slots.empty()) return j;
   std::vector<float> amax = engine.rank(0).tensor(update, fp8_amax).floats();
-  for (size_t s = 0; s < slots.size(); ++s) j[slots[s]] = amax[s];
+  const size_t steps = amax.size() / slots.size();
+  for (size_t s = 0; s < slots.size(); ++s) {
+    if (steps == 1) j[slots[s]] = amax[s];
+    for (size_t h = 0; steps > 1 && h < steps; ++h) j[slots[s]].push_back(amax[h * slots.size() + s]);
+  }
   return j;
 }
 
@@ -76,6 +80,13 @@ struct StateFile {
     double n = json.contains(key) && json[key].is_number() ? json[key].get<double>() : NAN;
     if (!(std::abs(n) <= FLT_MAX)) fail(fmt::format("key '{}' is missing or not a number", key), where);
     return float(n);
+  }
+  // A number, or a list of them.
+  std::vector<float> numbers(const char* key) const {
+    if (!json.contains(key) || !json[key].is_array()) return {number(key)};
+    std::vector<float> list;
+    for (auto& n : json[key]) list.push_back(StateFile({{key, n}}, where).number(key));
+    return list;
   }
   template <class T = int64_t>
   T whole(const char* key) const {
@@ -149,15 +160,21 @@ static void restore_fp8_amax(Engine& engine, const StateFile& get) {
   if (update < 0) return;
   std::vector<std::string> slots = fp8_slots(engine.session().programs[size_t(update)].program);
   if (slots.empty()) return;
-  std::vector<float> amax(slots.size());
+  TensorRef table = engine.rank(0).tensor(update, fp8_amax);
+  std::vector<float> amax(table.floats().size());
+  const size_t steps = amax.size() / slots.size();
   if (get.json.contains("fp8_amax")) {
     StateFile history(get.json["fp8_amax"], get.where + ", fp8_amax");
     for (size_t s = 0; s < slots.size(); ++s) {
-      amax[s] = history.number(slots[s].c_str());
-      if (amax[s] < 0) fail(fmt::format("key '{}' is negative", slots[s]), history.where);
+      // With another --fp8-history, as many steps as both have.
+      std::vector<float> saved = history.numbers(slots[s].c_str());
+      for (size_t h = 0; h < std::min(steps, saved.size()); ++h) {
+        if (saved[h] < 0) fail(fmt::format("key '{}' is negative", slots[s]), history.where);
+        amax[h * slots.size() + s] = saved[h];
+      }
     }
   }
-  engine.rank(0).tensor(update, fp8_amax).set_floats(amax.data(), int64_t(amax.size()));
+  table.set_floats(amax.data(), int64_t(amax.size()));
 }
 
 RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string& root, const Report& warn) {

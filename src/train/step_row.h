@@ -1,6 +1,7 @@
 // What a training run logs.
 #pragma once
 #include <cstdint>
+#include <string>
 
 namespace crest {
 
@@ -10,6 +11,7 @@ struct StepRow {
   bool skipped = false;
   double wait_ms = 0;                    // part of step_ms: until the samples arrived
   double saturated = -1, vanished = -1;  // StepResult; negative: not of this run
+  std::string vanished_most = {};
 };
 
 struct ValidationRow {

@@ -53,7 +53,8 @@ Case in_double(const Case& c) {
   attrs_in_double(d.attrs);
   if (c.body) {
     auto body = std::make_shared<Program>(*c.body);
-    for (Value& v : body->values) v.dtype = DType::f64;
+    for (Value& v : body->values)
+      if (is_float(v.dtype)) v.dtype = DType::f64;
     for (Instr& i : body->code) attrs_in_double(i.attrs);
     d.body = body;
   }

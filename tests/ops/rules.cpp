@@ -121,6 +121,14 @@ TEST(Infer, RefusesWrongShapesDtypesAndAttributes) {
   refused("norm_grad", with_beta, layer, "attribute 'keep' is 0");
   with_beta[4] = no_value;
   refused("norm_grad", with_beta, Attrs().set("kind", "rms").set("keep", 1), "no beta");
+  ValueId amax = value(f, {1, 4}), record = value(f, {4, 1}), counts = value(DType::i64, {4, 2}), scale = value(f, {1});
+  Attrs quantized = Attrs().set("kind", "rms").set("eps", 1e-5).set("format", "e4m3").set("slot", 4).set("margin", 1);
+  refused("norm_quantize", {x, c8, amax, record, counts}, quantized, "'slot' is not below");
+  refused("norm_quantize", {x, c8, amax, record, counts, no_value, c8}, quantized, "no beta");
+  refused("norm_quantize", {x, c8, value(f, {4}), record, counts}, quantized, "dimensions");
+  Attrs columns = Attrs().set("kind", "layer").set("format", "e4m3");
+  refused("norm_quantize_columns", {x, c8, rows6, scale}, columns, "needs the saved mean");
+  refused("norm_quantize_columns", {x, c8, rows6, scale}, Attrs().set("kind", "rms"), "'format' is missing");
   refused("attention", {x}, Attrs().set("heads", 3).set("kv_heads", 2).set("scale", 1.0), "cannot be shared");
   refused("attention", {x}, Attrs().set("heads", 1).set("kv_heads", 1).set("scale", 1.0), "not a multiple");
   refused("causal_mask", {value(f, {1, 1, 2, 3})}, {}, "square");

@@ -136,6 +136,13 @@ std::vector<Golden> cases() {
        },
        false, update},
       {"fusion.update", "fusion", fusion_on, false, update},
+      {"quantization", "quantization", [=](Recipe& r) { fp8(r), fusion_on(r), r.recompute = "pointwise"; }},
+      {"quantization.llama.next", "quantization",
+       [=](Recipe& r) {
+         fp8(r), fusion_on(r), micro_steps(r);
+         r.model.ff = 32;
+       },
+       true, train, false, false},
       {"forward_half", "forward_half", none, false, train, true, false},
       {"forward_half.fused.autocast", "forward_half",
        [=](Recipe& r) { fusion_on(r), r.precision = "bf16", r.policy = "autocast", r.recompute = "pointwise"; }, true,
@@ -189,7 +196,8 @@ class Passes : public ::testing::TestWithParam<Golden> {
     PassContext c = {recipe_, GetParam().kind, GetParam().first, GetParam().last};
     if (GetParam().pass == "row_pitch") c.row_alignment = 16;
     c.forward_only = GetParam().pass == "forward_half";
-    if (GetParam().pass == "epilogues" || GetParam().pass == "swiglu") c.kernel_for = [](const Program&, const Instr&) { return "a kernel"; };
+    if (GetParam().pass == "epilogues" || GetParam().pass == "swiglu" || GetParam().pass == "quantization")
+      c.kernel_for = [](const Program&, const Instr&) { return "a kernel"; };
     return c;
   }
   std::string path(const char* part) const {

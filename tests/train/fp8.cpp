@@ -47,9 +47,10 @@ double cosine(const std::vector<float>& a, const std::vector<float>& b) {
   return ab / std::sqrt(aa * bb);
 }
 
+// Also in bodies.
 int count(const Program& p, const std::string& op) {
   int n = 0;
-  for (auto& i : p.code) n += op == i.op->name;
+  for (auto& i : p.code) n += (op == i.op->name) + (i.body ? count(*i.body, op) : 0);
   return n;
 }
 
@@ -94,11 +95,47 @@ TEST_P(Fp8, RunsInTheLinearLayersOfTheBlocksOnly) {
   const int layers = 2, linears = GetParam() ? 5 : 4;
   EXPECT_EQ(count(p, "linear_fp8"), layers * linears * 3);
   // Gate and up have one input.
-  EXPECT_EQ(count(p, "quantize"), layers * (3 * linears - (GetParam() ? 1 : 0)));
+  EXPECT_EQ(count(p, "quantize") + count(p, "norm_quantize"), layers * (3 * linears - (GetParam() ? 1 : 0)));
+  EXPECT_EQ(count(p, "quantize_columns") + count(p, "norm_quantize_columns"),
+            layers * (linears - (GetParam() ? 1 : 0)));
   for (auto& i : p.code)
     if (i.op->op_class == OpClass::contraction && std::string(i.op->name) != "linear_fp8") {
       EXPECT_LT(i.origin.layer(), 0) << i.op->name << " at " << i.origin.text();
     }
+}
+
+// Quantization in the kernels of norms, activations and bias gradients, or on its own: the same
+// bits. Only the bias gradients of qkv are summed in another order.
+TEST_P(Fp8, QuantizationInOtherKernelsChangesNoBit) {
+  for (const char* recompute : {"none", "pointwise"}) {
+    SCOPED_TRACE(recompute);
+    Recipe r = fp8_recipe(GetParam()), apart = r;
+    r.fusion = apart.fusion = "on", r.recompute = apart.recompute = recompute;
+    apart.disabled_passes = {"quantization"};
+    Engine e = without_update(r), other = without_update(apart);
+    const Program &p = e.session().programs[0].program, &q = other.session().programs[0].program;
+    EXPECT_EQ(count(p, "norm") + count(p, "add_norm"), 1);  // ln_f
+    EXPECT_EQ(count(p, "norm_quantize"), 4);
+    EXPECT_EQ(count(q, "norm_quantize"), 0);
+    EXPECT_EQ(fp8_elements(p), fp8_elements(q));
+    for (bool delayed : {false, true}) {
+      SCOPED_TRACE(delayed ? "delayed" : "current");
+      EXPECT_EQ(e.step(0, 0, 11, source_of(r)).loss, other.step(0, 0, 11, source_of(r)).loss);
+      for (auto& param : p.params) {
+        std::vector<float> x = floats(e, "train", "grad." + param.name),
+                           y = floats(other, "train", "grad." + param.name);
+        if (param.name.ends_with("qkv.bias"))
+          EXPECT_GE(cosine(x, y), 0.999999) << param.name;
+        else
+          EXPECT_EQ(x, y) << param.name;
+      }
+      for (Engine* engine : {&e, &other}) {
+        std::vector<float> record = floats(*engine, "train", "fp8.record");
+        engine->rank(0).tensor(0, fp8_amax).set_floats(record.data(), int64_t(record.size()));
+      }
+      EXPECT_EQ(floats(e, "train", "fp8.record"), floats(other, "train", "fp8.record"));
+    }
+  }
 }
 
 // In one micro batch, in several, on two ranks: the same scales in every step, and the same losses
@@ -265,6 +302,40 @@ TEST(Fp8State, IsReadBackOrStartsAnew) {
   EXPECT_EQ(continue_from(none), std::vector<float>(amax.size()));
 }
 
+// Row 0 of the history is what scales: the largest of the last steps. A checkpoint has all rows; a
+// run with another length takes as many as both have.
+TEST(Fp8State, OfALongerHistoryIsReadBack) {
+  Recipe r = fp8_recipe(), longer = r;
+  r.levers["fp8-history"] = "3", longer.levers["fp8-history"] = "4";
+  Engine from = make_engine(r), to = make_engine(r), more = make_engine(longer);
+  std::vector<std::vector<float>> steps;
+  size_t slots = 0;
+  for (int s = 0; s < 4; ++s) {
+    from.step(s, 1e-2, 11, source_of(r));
+    std::vector<float> amax = floats(from, "update", fp8_amax);
+    slots = amax.size() / 3;
+    steps.emplace_back(amax.begin() + int64_t(slots), amax.begin() + 2 * int64_t(slots));
+    for (size_t i = 0; i < slots; ++i) {
+      float most = 0;
+      for (size_t k = steps.size() > 3 ? steps.size() - 3 : 0; k < steps.size(); ++k)
+        most = std::max(most, steps[k][i]);
+      EXPECT_EQ(amax[i], most) << "step " << s << ", slot " << i;
+    }
+  }
+  TemporaryFolder folder;
+  RunState state;
+  state.step = 4, state.seed = 11, state.threads = 2;
+  save_checkpoint(contents_to_save(from, state, "", nullptr, false), folder.path(), 0);
+  auto warn = [](const std::string& text) { ADD_FAILURE() << text; };
+  Checkpoint saved = Checkpoint::open(std::string(folder.path()) + "/step-000004");
+  std::vector<float> amax = floats(from, "update", fp8_amax);
+  restore(to, saved, folder.path(), warn);
+  EXPECT_EQ(floats(to, "update", fp8_amax), amax);
+  restore(more, saved, folder.path(), warn);
+  amax.resize(4 * slots);
+  EXPECT_EQ(floats(more, "update", fp8_amax), amax);
+}
+
 TEST(Fp8Watch, WarnsWhenLossesGrow) {
   Fp8Watch watch;
   auto windows = [&](double saturated, double vanished) {
@@ -281,12 +352,13 @@ TEST(Fp8Watch, WarnsWhenLossesGrow) {
   EXPECT_EQ(windows(1e-4, 0.2), 1) << "vanished";
   EXPECT_EQ(windows(-1, -1), 0) << "not fp8";
   StepRow row;
-  row.saturated = 1e-3, row.vanished = 0.5;
+  row.saturated = 1e-3, row.vanished = 0.5, row.vanished_most = "h.0.mlp.fc.weight.dy";
   std::optional<std::string> both;
   for (int s = 0; s < Fp8Watch::window; ++s) both = watch.add(row);
   ASSERT_TRUE(both.has_value());
   EXPECT_NE(both->find("0.1% of the values in fp8 are above the largest number"), std::string::npos) << *both;
   EXPECT_NE(both->find("50% of the values in fp8 became zero"), std::string::npos) << *both;
+  EXPECT_NE(both->find("most zeros are in h.0.mlp.fc.weight.dy;"), std::string::npos) << *both;
   watch = {};
   int warnings = 0;
   for (int i = 0; i < 20; ++i) warnings += windows(0, 0.001 * (i + 1));

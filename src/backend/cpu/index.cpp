@@ -44,6 +44,8 @@
   CREST_POINTWISE_OPS(KERNEL)     \
   KERNEL(quantize)                \
   KERNEL(quantize_columns)        \
+  KERNEL(norm_quantize)           \
+  KERNEL(norm_quantize_columns)   \
   KERNEL(cast)                    \
   KERNEL(dropout)                 \
   KERNEL(bias_grad)               \

@@ -58,11 +58,14 @@
   KERNEL(softmax)                  \
   KERNEL(softmax_grad)             \
   KERNEL(causal_mask)              \
+  KERNEL(fused_quantize)           \
   KERNEL(fused_nvrtc)              \
   KERNEL(fused_interpreter)        \
   CREST_POINTWISE_OPS(KERNEL)      \
   KERNEL(quantize)                 \
   KERNEL(quantize_columns)         \
+  KERNEL(norm_quantize)            \
+  KERNEL(norm_quantize_columns)    \
   KERNEL(cast)                     \
   KERNEL(dropout)                  \
   KERNEL(bias_grad)                \

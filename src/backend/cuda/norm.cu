@@ -1,15 +1,18 @@
-// norm and add_norm: one pass over memory. A row stays in registers between its mean, its variance
-// (of the differences from that mean: no cancellation) and its output.
+// norm, add_norm and norm_quantize: one pass over memory. A row stays in registers between its
+// mean, its variance (of the differences from that mean: no cancellation) and its output.
 #include "backend/cuda/device/platform.h"
 #include "backend/cuda/device/rows_slice.h"
+#include "backend/cuda/quantize.h"
 #include "backend/cuda/rows.h"
 #include "ops/index.h"
+#include "ops/quantized_norms.h"
 
 namespace crest::cuda {
 
 namespace {
 
-// x = a (+ b, then also written to s); y = norm(x). mean is null for rms, beta may be null.
+// x = a (+ b, then also written to s); y = norm(x), or 8-bit floats in its place. mean is null for
+// rms, beta may be null.
 template <class T>
 struct Norm {
   const T *a, *b, *gamma, *beta;
@@ -18,11 +21,19 @@ struct Norm {
   int64_t rows;
   int cols;
   float inverse_cols, eps;
+  Quantizer quantizer;
 };
 
-template <class T, int K, int Threads, bool Add>
+// Quantizes: y becomes e4m3.
+template <class T, int K, int Threads, bool Add, bool Quantizes = false>
 __global__ void __launch_bounds__(Threads* rows_a_block(Threads)) norm_rows(Norm<T> p) {
   wait_for_predecessors();
+  Scaling scaling;
+  Seen seen;
+  if constexpr (Quantizes) {
+    scaling = Scaling(p.quantizer, false);
+    if (blockIdx.x == 0 && threadIdx.x == 0) *p.quantizer.scale = 1.f / scaling.inverse;
+  }
   using Slice = RowSlice<T, K, Threads>;
   constexpr int N = Slice::N;
   Slice slice(p.cols);
@@ -71,8 +82,47 @@ __global__ void __launch_bounds__(Threads* rows_a_block(Threads)) norm_rows(Norm
     if (p.beta) b[k].widen_to(beta);
 #pragma unroll
     for (int j = 0; j < N; ++j) x[k][j] = x[k][j] * rstd * gamma[j] + beta[j];
-    slice.store(p.y + slice.begin, k, Pack<T>::narrowed(x[k]));
+    const Pack<T> y = Pack<T>::narrowed(x[k]);
+    if constexpr (Quantizes) {
+      static_assert(N == 8);
+      if (!slice.has(k)) continue;
+      y.widen_to(x[k]);
+      uint32_t codes[2];
+      seen.quantize(x[k], scaling.inverse, false, codes);
+      *reinterpret_cast<uint2*>(p.quantizer.rows + slice.begin + k * Threads * N) = make_uint2(codes[0], codes[1]);
+    } else {
+      slice.store(p.y + slice.begin, k, y);
+    }
   }
+  if constexpr (Quantizes) seen.leave(p.quantizer, scaling);
+}
+
+// Magnitudes of y where nothing is known of them from the step before. Statistics as norm_rows has
+// them would need a kernel of each width; in another order of summation a magnitude may differ in
+// its last bit.
+template <class T, bool Add>
+__global__ void __launch_bounds__(256) norm_record(Norm<T> p) {
+  wait_for_predecessors();
+  if (p.quantizer.is_known()) return;
+  Seen seen;
+  for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
+    const int64_t begin = row * p.cols;
+    auto x = [&](int c) {
+      if constexpr (Add) return widen(narrow<T>(widen(p.a[begin + c]) + widen(p.b[begin + c])));
+      return widen(p.a[begin + c]);
+    };
+    float sum = 0, squares = 0, mean = 0;
+    for (int c = int(threadIdx.x); c < p.cols; c += 256) sum += x(c);
+    if (p.mean) mean = block_sum<256>(sum) * p.inverse_cols;
+    for (int c = int(threadIdx.x); c < p.cols; c += 256) squares += (x(c) - mean) * (x(c) - mean);
+    const float rstd = rsqrtf(block_sum<256>(squares) * p.inverse_cols + p.eps);
+    for (int c = int(threadIdx.x); c < p.cols; c += 256) {
+      const float y = (x(c) - mean) * rstd * widen(p.gamma[c]) + (p.beta ? widen(p.beta[c]) : 0.f);
+      seen.most = fmaxf(seen.most, fabsf(widen(narrow<T>(y))));
+    }
+  }
+  seen.most = warp_max(seen.most);
+  if (threadIdx.x % 32 == 0) seen.record(p.quantizer);
 }
 
 // Any width and alignment: a block per row, which it reads three times (from the caches, but for
@@ -137,8 +187,50 @@ void launch_norm(const KernelCall& c) {
   });
 }
 
+std::string reject_quantize(const KernelQuery& q) {
+  namespace at = in::norm_quantize;
+  if (std::string why = reject_norm_of_rows(q, {at::a, at::gamma, at::b, at::beta}); !why.empty()) return why;
+  if (q.in(at::a).shape.back() > 512 * 8 * 8) return "takes rows of at most 32768 numbers";
+  return reject_scales(q, {at::amax, at::record});
+}
+
+template <bool Add>
+void launch_quantized_rows(const KernelCall& c, const Norm<bfloat16>& p) {
+  const int64_t processors = std::max(c.device->multiprocessors, 1);
+  launch(c, norm_record<bfloat16, Add>, unsigned(std::min(p.rows, processors)), 256, 0, p);
+  bool done = with_slice<bfloat16>(p.cols, [&](auto threads, auto k) {
+    constexpr int Threads = decltype(threads)::value, per_block = rows_a_block(Threads);
+    launch(c, norm_rows<bfloat16, decltype(k)::value, Threads, Add, true>, blocks_for(p.rows, per_block),
+           Threads * per_block, 0, p);
+  });
+  if (!done) fail_internal("norm_quantize: rows without a kernel");
+}
+
+void launch_norm_quantize(const KernelCall& c) {
+  namespace at = in::norm_quantize;
+  namespace to = out::norm_quantize;
+  const Value& x = c.in_value(at::a);
+  Norm<bfloat16> p = {};
+  p.a = c.input<bfloat16>(at::a), p.gamma = c.input<bfloat16>(at::gamma);
+  if (c.has(at::beta)) p.beta = c.input<bfloat16>(at::beta);
+  p.rstd = c.output<float>(to::rstd);
+  if (c.instr.attrs.text("kind") == "layer") p.mean = c.output<float>(to::mean);
+  p.rows = x.shape.rows(), p.cols = int(x.shape.back());
+  p.inverse_cols = 1.f / float(p.cols);
+  p.eps = float(c.instr.attrs.number("eps"));
+  p.quantizer = quantizer_of(c, c.instr.attrs, at::amax, to::q);
+  if (!c.has(at::b)) return launch_quantized_rows<false>(c, p);
+  p.b = c.input<bfloat16>(at::b), p.s = c.output<bfloat16>(c.instr.out.size() - 1);
+  launch_quantized_rows<true>(c, p);
+}
+
 }  // namespace
 
+Kernel norm_quantize_kernel() {
+  return {"norm_quantize", "cuda.norm_quantize",
+          reject_quantize, nullptr,
+          nullptr,         CREST_DEVICE_CODE(launch_norm_quantize)};
+}
 Kernel norm_kernel() {
   return {"norm", "cuda.norm", reject_unless_float, nullptr, nullptr, CREST_DEVICE_CODE(launch_norm<false>)};
 }

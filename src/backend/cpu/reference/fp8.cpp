@@ -9,12 +9,13 @@
 #include "core/float8.h"
 #include "ops/fp8.h"
 #include "ops/index.h"
+#include "ops/quantized_norms.h"
 
 namespace crest::reference {
 
 namespace {
 
-DType format(const KernelCall& c) { return *parse_dtype(c.instr.attrs.text("format")); }
+DType format(const Instr& instr) { return *parse_dtype(instr.attrs.text("format")); }
 
 // The scale 2^e with the smallest e for which amax 2^margin is at most the format's largest number.
 double scale_of(double amax, double largest, int64_t margin) {
@@ -32,15 +33,15 @@ void write_columns(const Tensor& x, const Tensor& t, double scale) {
     for (int64_t r = 0; r < width; ++r) t.set(c * width + r, r < rows ? x[r * columns + c] / scale : 0);
 }
 
-}  // namespace
-
-void quantize(const KernelCall& c) {
-  namespace at = in::quantize;
-  namespace to = out::quantize;
-  Tensor x = input(c, at::x), q = output(c, to::q), record = output(c, to::record), counts = output(c, to::counts);
+// The scale of x, q and t (null: not wanted) and the tables, which are the inputs and outputs of
+// the call from `amax` and `record` on.
+void quantize_values(const KernelCall& c, const Tensor& x, size_t amax, size_t q_out, const Tensor* t) {
+  Tensor q = output(c, q_out), record = output(c, q_out + 2), counts = output(c, q_out + 3);
   int64_t slot = c.instr.attrs.integer("slot"), ranks = record.size(1);
-  double before = input(c, at::amax)[slot], now = 0, most = largest(format(c));
+  int64_t own = slot * ranks + (c.communicator ? c.communicator->rank() : 0);
+  double before = input(c, amax)[slot], now = 0, most = largest(format(c.instr));
   for (int64_t i = 0; i < x.numel(); ++i) now = std::max(now, std::isnan(x[i]) ? 0 : std::fabs(x[i]));
+  now = std::max(record[own], now);
   double scale = usable(before) ? scale_of(before, most, c.instr.attrs.integer("margin"))
                  : usable(now)  ? scale_of(now, most, 0)
                                 : 1;
@@ -50,17 +51,68 @@ void quantize(const KernelCall& c) {
     saturated += std::fabs(x[i] / scale) > most;
     vanished += x[i] != 0 && q[i] == 0;
   }
-  output(c, to::scale).set(0, scale);
-  int64_t own = slot * ranks + (c.communicator ? c.communicator->rank() : 0);
-  record.set(own, std::max(record[own], now));
+  output(c, q_out + 1).set(0, scale);
+  record.set(own, now);
   counts.set(2 * slot, counts[2 * slot] + double(saturated));
   counts.set(2 * slot + 1, counts[2 * slot + 1] + double(vanished));
-  if (c.instr.out.size() > to::t) write_columns(x, output(c, to::t), scale);
+  if (t) write_columns(x, *t, scale);
+}
+
+// The norm of x from its statistics, rounded to the dtype of x as a norm's output is.
+struct Normalised {
+  std::vector<double> bytes;  // room for the values in any dtype
+  Tensor y;
+  Normalised(const Tensor& x, const Value& like, const Tensor& gamma, const Tensor& beta, const Tensor& rstd,
+             const Tensor& mean)
+      : bytes(size_t(x.numel())), y(bytes.data(), like) {
+    int64_t width = x.shape().back();
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      int64_t r = i / width, j = i % width;
+      y.set(i, (x[i] - so_far(mean, r)) * rstd[r] * gamma[j] + so_far(beta, j));
+    }
+  }
+};
+
+}  // namespace
+
+void quantize(const KernelCall& c) {
+  namespace to = out::quantize;
+  Tensor t = c.instr.out.size() > to::t ? output(c, to::t) : Tensor();
+  quantize_values(c, input(c, in::quantize::x), in::quantize::amax, to::q, t ? &t : nullptr);
 }
 
 void quantize_columns(const KernelCall& c) {
   namespace at = in::quantize_columns;
   write_columns(input(c, at::x), output(c, out::quantize_columns::t), input(c, at::scale)[0]);
+}
+
+void norm_quantize(const KernelCall& c) {
+  namespace at = in::norm_quantize;
+  namespace to = out::norm_quantize;
+  Tensor x = input(c, at::a), b = input(c, at::b), rstd = output(c, to::rstd), mean;
+  if (b) {  // the norm is that of the rounded sum
+    Tensor s = output(c, c.instr.out.size() - 1);
+    for (int64_t i = 0; i < x.numel(); ++i) s.set(i, x[i] + b[i]);
+    x = s;
+  }
+  if (c.instr.attrs.text("kind") == "layer") mean = output(c, to::mean);
+  int64_t width = x.shape().back();
+  for (int64_t r = 0; r < x.shape().rows(); ++r) {
+    double average = 0, square = 0;
+    for (int64_t j = 0; mean && j < width; ++j) average += x[r * width + j] / double(width);
+    if (mean) mean.set(r, average);
+    for (int64_t j = 0; j < width; ++j) square += std::pow(x[r * width + j] - average, 2);
+    rstd.set(r, 1 / std::sqrt(square / double(width) + c.instr.attrs.number("eps")));
+  }
+  Normalised y(x, c.in_value(at::a), input(c, at::gamma), input(c, at::beta), rstd, mean);
+  quantize_values(c, y.y, at::amax, to::q, nullptr);
+}
+
+void norm_quantize_columns(const KernelCall& c) {
+  namespace at = in::norm_quantize_columns;
+  Normalised y(input(c, at::x), c.in_value(at::x), input(c, at::gamma), input(c, at::beta), input(c, at::rstd),
+               input(c, at::mean));
+  write_columns(y.y, output(c, out::norm_quantize_columns::t), input(c, at::scale)[0]);
 }
 
 void linear_fp8(const KernelCall& c) {
@@ -81,21 +133,22 @@ void amax_history(const KernelCall& c) {
   namespace to = out::amax_history;
   Tensor amax = output(c, to::amax), record = output(c, to::record), counts = output(c, to::counts),
          lost = output(c, to::lost);
-  int64_t ranks = record.size(1);
-  double sums[2] = {0, 0};
-  for (int64_t s = 0; s < amax.numel(); ++s) {
-    double most = 0;
+  int64_t ranks = record.size(1), steps = amax.size(0), slots = amax.size(1);
+  for (int64_t s = 0; s < slots; ++s) {
+    double step = 0, most = 0;
     for (int64_t r = 0; r < ranks; ++r) {
-      most = std::max(most, record[s * ranks + r]);
+      step = std::max(step, record[s * ranks + r]);
       record.set(s * ranks + r, 0);
     }
-    if (most <= double(FLT_MAX)) amax.set(s, most);
+    if (!(step <= double(FLT_MAX))) step = amax[s];
+    for (int64_t h = 1; h < steps; ++h) most = std::max(most, amax[h * slots + s]);
+    for (int64_t h = steps - 1; h > 0; --h) amax.set(h * slots + s, h > 1 ? amax[(h - 1) * slots + s] : step);
+    amax.set(s, std::max(most, step));
     for (int k = 0; k < 2; ++k) {
-      sums[k] += counts[2 * s + k];
+      lost.set(2 * s + k, counts[2 * s + k]);
       counts.set(2 * s + k, 0);
     }
   }
-  for (int k = 0; k < 2; ++k) lost.set(k, sums[k]);
 }
 
 }  // namespace crest::reference

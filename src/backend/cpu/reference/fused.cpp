@@ -1,19 +1,52 @@
-// Interprets the body of a fused instruction element by element; intermediates stay in double.
+// Interprets the body of a fused instruction element by element; intermediates stay in double. What
+// is quantized is rounded to its dtype first, and then given to the reference of that operation.
 #include <string_view>
 
 #include "backend/cpu/reference/kernels.h"
 #include "backend/cpu/reference/tensor.h"
+#include "ops/fused.h"
 #include "ops/index.h"
 #include "program/op.h"
 
 namespace crest::reference {
 
+namespace {
+
+// Where the call has a value of the body; null if it does not.
+void* address(const KernelCall& c, const Program& body, ValueId v) {
+  for (size_t o = 0; o < body.outputs.size(); ++o)
+    if (body.outputs[o] == v) return c.out[o];
+  for (size_t i = 0; i < body.inputs.size(); ++i)  // also what an instruction updates in place
+    if (body.inputs[i] == v || body.inputs[i] == body.at(v).layout.storage) return c.in[i];
+  return nullptr;
+}
+
+void quantize_in_body(const KernelCall& c, const Program& body, const Instr& instr, const std::vector<double>& x) {
+  std::vector<std::vector<double>> kept;  // what nobody outside reads; a double holds any element
+  auto find = [&](ValueId v) {
+    if (void* p = address(c, body, v)) return p;
+    return static_cast<void*>(kept.emplace_back(size_t(body.at(v).numel())).data());
+  };
+  std::vector<void*> in, out;
+  for (ValueId v : instr.in) in.push_back(find(v));
+  for (ValueId v : instr.out) out.push_back(find(v));
+  std::vector<double> rounded(x.size());
+  Tensor values(rounded.data(), body.at(instr.in[0]));
+  for (size_t i = 0; i < x.size(); ++i) values.set(int64_t(i), x[i]);
+  in[0] = rounded.data();
+  KernelCall call{body, instr, in.data(), out.data(), nullptr, nullptr, c.threads, c.communicator, nullptr, c.device};
+  (instr.op == &op_quantize ? quantize : quantize_columns)(call);
+}
+
+}  // namespace
+
 void fused(const KernelCall& c) {
   const Program& body = *c.instr.body;
   struct Step {
-    Pointwise f = nullptr;  // null: a column sum
+    Pointwise f = nullptr;  // null: a column sum, or quantization
     double value = 0;
     std::vector<double> sums;
+    std::vector<double> quantized = {};
   };
   std::vector<Step> steps;
   int64_t numel = body.at(body.code[0].in[0]).numel();
@@ -21,13 +54,17 @@ void fused(const KernelCall& c) {
     if (std::string_view(i.op->name) == "bias_grad") {
       std::vector<double> sums(size_t(body.at(i.out[out::bias_grad::db]).numel()), 0.0);
       steps.push_back({nullptr, 0, std::move(sums)});
+    } else if (quantizes(i)) {
+      steps.push_back({nullptr, 0, {}, std::vector<double>(size_t(numel))});
     } else {
       steps.push_back({pointwise_function(i.op->name), i.attrs.number("value", 0.0), {}});
     }
   }
   std::vector<double> value(body.values.size());
-  std::vector<bool> is_sum(body.values.size());
-  for (size_t k = 0; k < steps.size(); ++k) is_sum[size_t(body.code[k].out[0])] = !steps[k].f;
+  std::vector<bool> is_sum(body.values.size());  // or quantized
+  for (size_t k = 0; k < steps.size(); ++k)
+    if (!steps[k].f)
+      for (ValueId v : body.code[k].out) is_sum[size_t(v)] = true;
   for (int64_t e = 0; e < numel; ++e) {
     for (size_t i = 0; i < body.inputs.size(); ++i)
       if (input(c, i).numel() == numel) value[size_t(body.inputs[i])] = input(c, i)[e];
@@ -38,6 +75,8 @@ void fused(const KernelCall& c) {
         if (i.in[j] != no_value) x[j] = value[size_t(i.in[j])];
       if (steps[k].f)
         value[size_t(i.out[0])] = steps[k].f(x, steps[k].value);
+      else if (quantizes(i))
+        steps[k].quantized[size_t(e)] = x[0];
       else
         steps[k].sums[size_t(e) % steps[k].sums.size()] += x[0];
     }
@@ -47,6 +86,10 @@ void fused(const KernelCall& c) {
   for (size_t k = 0; k < steps.size(); ++k) {
     if (steps[k].f) continue;
     const Instr& i = body.code[k];
+    if (quantizes(i)) {
+      quantize_in_body(c, body, i, steps[k].quantized);
+      continue;
+    }
     for (size_t o = 0; o < body.outputs.size(); ++o) {
       if (body.outputs[o] != i.out[out::bias_grad::db]) continue;
       Tensor acc;

@@ -73,6 +73,14 @@ void forward_rows(const NormArgs& a, int64_t begin, int64_t end, float* scratch)
 }
 
 template <class T>
+void apply_rows(const NormArgs& a, int64_t begin, int64_t end, float* scratch) {
+  for (int64_t r = begin; r < end; ++r) {
+    const float* x = as_floats(row_of(a.x, a.dtype, r * a.cols), a.dtype, a.cols, scratch);
+    write_row((T*)a.y + r * a.cols, x, a.gamma, a.beta, a.mean ? a.mean[r] : 0.0f, a.rstd[r], a.cols);
+  }
+}
+
+template <class T>
 void backward_rows(const NormGradArgs& a, int64_t begin, int64_t end, float* dgamma, float* dbeta, float* scratch) {
   int64_t n = a.cols;
   float* xhat = scratch;
@@ -116,6 +124,15 @@ void forward(const NormArgs& a, int64_t begin, int64_t end, float* scratch) {
     forward_rows<float16>(a, begin, end, scratch);
 }
 
+void apply(const NormArgs& a, int64_t begin, int64_t end, float* scratch) {
+  if (a.dtype == DType::f32)
+    apply_rows<float>(a, begin, end, scratch);
+  else if (a.dtype == DType::bf16)
+    apply_rows<bfloat16>(a, begin, end, scratch);
+  else
+    apply_rows<float16>(a, begin, end, scratch);
+}
+
 void backward(const NormGradArgs& a, int64_t begin, int64_t end, float* dgamma, float* dbeta, float* scratch) {
   if (a.dtype == DType::f32)
     backward_rows<float>(a, begin, end, dgamma, dbeta, scratch);
@@ -135,6 +152,6 @@ void combine(float* to, const float* parts, int64_t count, int64_t stride, int64
 
 }  // namespace
 
-const NormFunctions norm_functions = {forward, backward, combine};
+const NormFunctions norm_functions = {forward, apply, backward, combine};
 
 }  // namespace crest::cpu::CREST_ISA

@@ -34,6 +34,8 @@ struct NormGradArgs {
 struct NormFunctions {
   // Rows begin .. end-1; scratch holds 2 cols floats.
   void (*forward)(const NormArgs&, int64_t begin, int64_t end, float* scratch);
+  // y alone, of rows of x whose statistics are given; scratch holds cols floats.
+  void (*apply)(const NormArgs&, int64_t begin, int64_t end, float* scratch);
   // Adds dy xhat to dgamma[cols] and dy to dbeta[cols] (may be null); scratch holds 3 cols floats.
   void (*backward)(const NormGradArgs&, int64_t begin, int64_t end, float* dgamma, float* dbeta, float* scratch);
   // to[i] = sum over p of parts[p * stride + i], in order of p, for begin <= i < end.
