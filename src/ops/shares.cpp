@@ -15,10 +15,14 @@ Shape share_of(const Infer& c, size_t i) {
 }
 
 void infer_reduce_scatter(Infer& c) {
-  rules::inputs(c, 1, 1);
+  rules::inputs(c, 1, 2);
   rules::contiguous(c);
   rules::floating(c, in::reduce_scatter::x);
-  c.out(c.in(in::reduce_scatter::x).dtype, share_of(c, in::reduce_scatter::x));
+  Shape share = share_of(c, in::reduce_scatter::x);
+  if (!c.has(in::reduce_scatter::acc)) return c.out(c.in(in::reduce_scatter::x).dtype, share);
+  c.same_dtype(in::reduce_scatter::x, in::reduce_scatter::acc);
+  rules::shape(c, in::reduce_scatter::acc, share);
+  c.out_in_place(in::reduce_scatter::acc);
 }
 
 void infer_own_share(Infer& c) {
@@ -28,11 +32,20 @@ void infer_own_share(Infer& c) {
 }
 
 void infer_all_gather(Infer& c) {
-  rules::inputs(c, 2, 2);
+  rules::inputs(c, 1, 2);
   rules::contiguous(c);
+  if (!c.has(in::all_gather::into)) {
+    const Value& share = c.in(in::all_gather::share);
+    return c.out(share.dtype, {share.numel() * rules::integer(c, "ranks", 2)});
+  }
   c.same_dtype(in::all_gather::share, in::all_gather::into);
   rules::shape(c, in::all_gather::share, share_of(c, in::all_gather::into));
   c.out_in_place(in::all_gather::into);
+}
+
+void infer_zeros(Infer& c) {
+  rules::inputs(c, 0, 0);
+  c.out(c.dtype_attr(DType::f32), {rules::integer(c, "n", 1)});
 }
 
 void infer_square_sum(Infer& c) {
@@ -53,6 +66,8 @@ Cost share_cost(const Program& p, const Instr& i) {
   return {0, bytes, bytes};
 }
 
+Cost write_cost(const Program& p, const Instr& i) { return {0, 0, double(p.at(i.out[0]).bytes())}; }
+
 Cost gather_cost(const Program& p, const Instr& i) {
   return {0, double(p.at(i.in[in::all_gather::share]).bytes()), double(p.at(i.out[out::all_gather::y]).bytes())};
 }
@@ -62,15 +77,16 @@ Cost gather_cost(const Program& p, const Instr& i) {
 const OpDef op_reduce_scatter = {.name = "reduce_scatter",
                                  .inputs = in::reduce_scatter::names,
                                  .outputs = out::reduce_scatter::names,
-                                 .help = "x -> share: this rank's share of the sum over the ranks; x is lost",
+                                 .help = "x, [acc] -> share: this rank's share of the sum over the ranks, added to acc in place; x is lost",
                                  .op_class = OpClass::communication,
                                  .infer = infer_reduce_scatter,
-                                 .cost = sum_cost};
+                                 .cost = sum_cost,
+                                 .accumulators = {{0, in::reduce_scatter::acc}}};
 
 const OpDef op_all_gather = {.name = "all_gather",
                              .inputs = in::all_gather::names,
                              .outputs = out::all_gather::names,
-                             .help = "share, into -> into: the shares of all ranks, in place of what was there",
+                             .help = "share, [into] -> y: the shares of all ranks, in place of `into` if it is given",
                              .op_class = OpClass::communication,
                              .infer = infer_all_gather,
                              .cost = gather_cost};
@@ -82,6 +98,14 @@ const OpDef op_own_share = {.name = "own_share",
                             .op_class = OpClass::movement,
                             .infer = infer_own_share,
                             .cost = share_cost};
+
+const OpDef op_zeros = {.name = "zeros",
+                        .inputs = in::zeros::names,
+                        .outputs = out::zeros::names,
+                        .help = "-> y[n]: zeros, for the gaps between the tensors of a group",
+                        .op_class = OpClass::movement,
+                        .infer = infer_zeros,
+                        .cost = write_cost};
 
 const OpDef op_square_sum = {.name = "square_sum",
                              .inputs = in::square_sum::names,

@@ -3,6 +3,7 @@
 
 #include "backend/backend.h"
 #include "comm/comm.h"
+#include "comm/reduce.h"
 #include "core/error.h"
 #include "ops/index.h"
 
@@ -26,9 +27,21 @@ void with(const KernelCall& c, F work) {
 
 void launch_reduce_scatter(const KernelCall& c) {
   with(c, [&](Communicator& comm) {
-    comm.reduce_scatter(c.in[in::reduce_scatter::x], c.out[out::reduce_scatter::share], c.out_value(0).dtype,
-                        c.out_value(0).numel());
+    void* share = c.out[out::reduce_scatter::share];
+    DType dtype = c.out_value(0).dtype;
+    int64_t n = c.out_value(0).numel();
+    bool adds = c.has(in::reduce_scatter::acc);
+    comm.reduce_scatter(c.in[in::reduce_scatter::x], adds ? c.workspace : share, dtype, n);
+    if (adds) sum_in_order(share, {c.in[in::reduce_scatter::acc], c.workspace}, dtype, n, false);
   });
+}
+
+size_t sum_workspace(const KernelQuery& q) {
+  return q.has(in::reduce_scatter::acc) ? size_t(q.out(out::reduce_scatter::share).bytes()) : 0;
+}
+
+void launch_zeros(const KernelCall& c) {
+  std::memset(c.out[out::zeros::y], 0, size_t(c.out_value(out::zeros::y).bytes()));
 }
 
 void launch_all_gather(const KernelCall& c) {
@@ -48,8 +61,9 @@ void launch_own_share(const KernelCall& c) {
 }  // namespace
 
 Kernel reduce_scatter_kernel() {
-  return {"reduce_scatter", "cpu.reduce_scatter.communicator", reject, nullptr, nullptr, launch_reduce_scatter};
+  return {"reduce_scatter", "cpu.reduce_scatter.communicator", reject, sum_workspace, nullptr, launch_reduce_scatter};
 }
+Kernel zeros_kernel() { return {"zeros", "cpu.zeros.set", reject, nullptr, nullptr, launch_zeros}; }
 Kernel all_gather_kernel() {
   return {"all_gather", "cpu.all_gather.communicator", reject, nullptr, nullptr, launch_all_gather};
 }

@@ -86,6 +86,7 @@
   KERNEL(reduce_scatter)           \
   KERNEL(all_gather)               \
   KERNEL(own_share)                \
+  KERNEL(zeros)                    \
   KERNEL(square_sum)
 
 namespace crest {

@@ -29,9 +29,39 @@ Communicator& communicator_of(const KernelCall& c) {
   return *c.communicator;
 }
 
+template <class T>
+__global__ void __launch_bounds__(threads) add_to(T* sum, const T* x, int64_t n) {
+  wait_for_predecessors();
+  int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
+  if (i < n) sum[i] = narrow<T>(widen(sum[i]) + widen(x[i]));
+}
+
+__global__ void __launch_bounds__(threads) set_zero(uint16_t* to, int64_t n) {
+  wait_for_predecessors();
+  int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
+  if (i < n) to[i] = 0;
+}
+
 void launch_reduce_scatter(const KernelCall& c) {
-  communicator_of(c).reduce_scatter(c.in[in::reduce_scatter::x], c.out[out::reduce_scatter::share],
-                                    c.out_value(0).dtype, c.out_value(0).numel());
+  const Value& share = c.out_value(out::reduce_scatter::share);
+  void* out = c.out[out::reduce_scatter::share];
+  bool adds = c.has(in::reduce_scatter::acc);  // in place
+  communicator_of(c).reduce_scatter(c.in[in::reduce_scatter::x], adds ? c.workspace : out, share.dtype, share.numel());
+  if (!adds) return;
+  int64_t n = share.numel();
+  with_type(share.dtype, [&](auto t) {
+    using T = decltype(t);
+    launch(c, add_to<T>, blocks_for(n, threads), threads, 0, static_cast<T*>(out), static_cast<const T*>(c.workspace), n);
+  });
+}
+
+size_t sum_workspace(const KernelQuery& q) {
+  return q.has(in::reduce_scatter::acc) ? size_t(q.out(out::reduce_scatter::share).bytes()) : 0;
+}
+
+void launch_zeros(const KernelCall& c) {
+  int64_t n = c.out_value(out::zeros::y).bytes() / 2;
+  launch(c, set_zero, blocks_for(n, threads), threads, 0, c.output<uint16_t>(out::zeros::y), n);
 }
 
 void launch_all_gather(const KernelCall& c) {
@@ -53,8 +83,12 @@ std::string reject_share(const KernelQuery& q) {
 }  // namespace
 
 Kernel reduce_scatter_kernel() {
-  return {"reduce_scatter", "cuda.reduce_scatter.communicator",      reject_unless_float, nullptr,
+  return {"reduce_scatter", "cuda.reduce_scatter.communicator",      reject_unless_float, sum_workspace,
           nullptr,          CREST_DEVICE_CODE(launch_reduce_scatter)};
+}
+Kernel zeros_kernel() {
+  auto any = [](const KernelQuery&) { return std::string(); };
+  return {"zeros", "cuda.zeros.set", any, nullptr, nullptr, CREST_DEVICE_CODE(launch_zeros)};
 }
 // Weights, or the low halves of their masters.
 Kernel all_gather_kernel() {
