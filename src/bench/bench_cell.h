@@ -74,8 +74,8 @@ class BenchCell {
   // The same with a trace of rank 0 of this process for each of phase_calls. records: from the
   // device's own records, if it has them.
   ProfiledRun run_profiled(bool records);
-  // What the processes did in `runs`, the last profiled ones, and in the last `plain` others; called
-  // by rank 0. Empty: there is one process.
+  // What the processes did in `runs`, the last profiled ones, and in the last `plain` others.
+  // Rank 0 calls it. Empty: there is one process.
   std::vector<ProfileRank> rank_times(const std::vector<ProfiledRun>& runs, size_t plain, bool records);
   // Runs the phase as training does: on a device that works by itself the next step is queued
   // before this one ends. Seconds since the step before ended. settle() ends what is queued; other
@@ -99,11 +99,12 @@ class BenchCell {
   enum class Call { end, settle, rank_times, run, run_in_sequence, run_timed, run_recorded };
   void lead(Call call);
   void begin(Call call);
-  std::vector<ProfileRank> exchange_times(const std::vector<ProfiledRun>& runs, std::vector<double> plain, bool records);
+  std::vector<ProfileRank> exchange_times(const std::vector<ProfiledRun>& runs, std::vector<double> plain,
+                                          bool records);
 
   RankGroup* group_;
-  std::vector<double> plain_;            // seconds of all runs without a trace, of a process of several
-  std::vector<ProfiledRun> followed_;    // on ranks that follow
+  std::vector<double> plain_;          // seconds of all runs without a trace, of a process of several
+  std::vector<ProfiledRun> followed_;  // on ranks that follow
   Engine engine_;
   BenchPhase phase_;
   uint64_t seed_;

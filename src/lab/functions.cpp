@@ -33,7 +33,8 @@ Values numbers(const RowList& rows, const std::string& column, std::string& miss
   return list;
 }
 
-Value fold(const RowList& rows, const std::string& column, const std::function<Value(const Value&, const Value&)>& join) {
+Value fold(const RowList& rows, const std::string& column,
+           const std::function<Value(const Value&, const Value&)>& join) {
   std::string missing;
   Values list = numbers(rows, column, missing);
   if (list.empty()) return Value::missing(missing);

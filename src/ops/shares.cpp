@@ -74,14 +74,15 @@ Cost gather_cost(const Program& p, const Instr& i) {
 
 }  // namespace
 
-const OpDef op_reduce_scatter = {.name = "reduce_scatter",
-                                 .inputs = in::reduce_scatter::names,
-                                 .outputs = out::reduce_scatter::names,
-                                 .help = "x, [acc] -> share: this rank's share of the sum over the ranks, added to acc in place; x is lost",
-                                 .op_class = OpClass::communication,
-                                 .infer = infer_reduce_scatter,
-                                 .cost = sum_cost,
-                                 .accumulators = {{0, in::reduce_scatter::acc}}};
+const OpDef op_reduce_scatter = {
+    .name = "reduce_scatter",
+    .inputs = in::reduce_scatter::names,
+    .outputs = out::reduce_scatter::names,
+    .help = "x, [acc] -> share: this rank's share of the sum over the ranks, added to acc in place; x is lost",
+    .op_class = OpClass::communication,
+    .infer = infer_reduce_scatter,
+    .cost = sum_cost,
+    .accumulators = {{0, in::reduce_scatter::acc}}};
 
 const OpDef op_all_gather = {.name = "all_gather",
                              .inputs = in::all_gather::names,

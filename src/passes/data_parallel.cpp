@@ -129,8 +129,7 @@ void data_parallel(Program& program, const PassContext& context) {
                  "Use --reduce flat or bucket, and --comm-dtype fp32.");
     if (every && !buckets)
       fail_usage("shares of gradients and weights travel in buckets", "--reduce", "Use --reduce bucket, or omit it.");
-    return Reductions(program, Phase::backward, buckets, false)
-        .scattered(ranks, every && !context.first, context.last);
+    return Reductions(program, Phase::backward, buckets, false).scattered(ranks, every && !context.first, context.last);
   }
   Phase phase = context.kind == ProgramKind::train ? Phase::backward : Phase::forward;
   Reductions reductions(program, phase, how == "overlap" || how == "bucket", context.lever("comm-dtype") == "bf16");

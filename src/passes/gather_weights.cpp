@@ -54,14 +54,14 @@ class GatherWeights {
   }
 
  private:
-  // Groups that are small against all weights stay from their first use to their last one: norms and
-  // biases, which every layer reads.
+  // Groups that are small against all weights stay from their first use to their last one: norms
+  // and biases, which every layer reads.
   bool small(ValueId group) const { return p_.at(group).bytes() < all_ / 50; }
 
   // A group is given up between two uses with two other groups between them. With one, it would be
   // gathered again while its memory is needed anyway.
   void find_stretches() {
-    std::map<ValueId, size_t> open;             // the latest stretch of a group
+    std::map<ValueId, size_t> open;              // the latest stretch of a group
     std::map<ValueId, std::set<ValueId>> since;  // other groups that were used since its last use
     for (size_t i = 0; i < p_.code.size(); ++i) {
       std::set<ValueId> used;
@@ -82,9 +82,9 @@ class GatherWeights {
     }
   }
 
-  // The gather comes before the first use of the group before it, so it runs beside that one; of
-  // groups that are kept, at the start. Values have one producer: every stretch but a group's first
-  // reads copies of its tensors.
+  // The gather comes before the first use of the group before it, so that one hides it; of groups
+  // that are kept, at the start. Values have one producer: every stretch but a group's first reads
+  // copies of its tensors.
   void gather(const Stretch& s) {
     size_t at = s.first;
     for (const Stretch& before : stretches_)
@@ -125,7 +125,7 @@ class GatherWeights {
   int ranks_;
   bool kept_;
   std::set<ValueId> groups_;
-  int64_t all_ = 0;  // bytes of the weights
+  int64_t all_ = 0;                 // bytes of the weights
   std::vector<Stretch> stretches_;  // by first use
   std::map<ValueId, ValueId> share_;
   std::map<ValueId, int> gathers_;

@@ -146,7 +146,8 @@ class Groups {
 
 void group_parameters(Program& program, const PassContext& context) {
   int ranks = context.recipe.world_size();
-  Groups(program, ranks, shares_in_buckets(context) ? parse_bytes(context.lever("bucket"), "--bucket") : INT64_MAX).run();
+  Groups(program, ranks, shares_in_buckets(context) ? parse_bytes(context.lever("bucket"), "--bucket") : INT64_MAX)
+      .run();
 }
 
 }  // namespace crest

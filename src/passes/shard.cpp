@@ -1,7 +1,7 @@
 // Lever --shard (ZeRO: Rajbhandari et al. 2020, section 5). Every rank has one share of the
-// optimizer's state of each group of parameters and updates that share of the weights with its share
-// of the gradients. optimizer: it gets the other shares from the other ranks. gradients: whole
-// gradients exist from their first write to their sum. weights: it keeps its share only
+// optimizer's state of each group of parameters and updates that share of the weights with its
+// share of the gradients. optimizer: it gets the other shares from the other ranks. gradients:
+// whole gradients exist from their first write to their sum. weights: it keeps its share only
 // (passes/gather_weights.cpp).
 #include "program/shares.h"
 
@@ -266,9 +266,10 @@ const std::vector<Setting>& shard_settings() {
              .smaller = {"optimizer", "gradients", "weights"}}),
       lever({.name = "gather",
              .group = "Model and batch",
-             .help = "--shard optimizer or gradients: when a rank gets the weights that others have updated: during the "
-                     "update (update), or in the next forward pass, each bucket ahead of its use (forward; needs "
-                     "--reduce bucket)",
+             .help =
+                 "--shard optimizer or gradients: when a rank gets the weights that others have updated: during the "
+                 "update (update), or in the next forward pass, each bucket ahead of its use (forward; needs "
+                 "--reduce bucket)",
              .otherwise = "update",
              .choices = {"update", "forward"},
              .resume = OnResume::accepts,

@@ -63,11 +63,10 @@ Explanation explain_traffic(const CompiledSession& s, const ExplainOptions& o) {
         std::string(ours.difference.empty() ? "" : "; ") + "the Program's tensors have the padded vocabulary";
     if (o.mesh.data > 1) ours.difference += "; its ranks are those of --ranks and --data-parallel";
   }
-  std::vector<Term> of_data = {
-      reduce, zero1, zero3,
-      term("data parallel that reduces every micro step", "2 (n - 1)/n m G",
-           fmt::format("{} m={}", sizes, r.grad_accumulation), 2 * ring * gas * g * parameters, document,
-           "what accumulation saves")};
+  std::vector<Term> of_data = {reduce, zero1, zero3,
+                               term("data parallel that reduces every micro step", "2 (n - 1)/n m G",
+                                    fmt::format("{} m={}", sizes, r.grad_accumulation), 2 * ring * gas * g * parameters,
+                                    document, "what accumulation saves")};
   std::vector<ExplainSection> sections = {
       {fmt::format("data parallel: bytes that each of {} ranks sends in a step", data), of_data}};
   double activations = double(r.batch * r.seq_length() * m.width) * w;

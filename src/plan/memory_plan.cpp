@@ -361,10 +361,10 @@ class Planner {
 
   const Program& p_;
   const std::vector<int64_t>& workspace_;
-  size_t fixed_;             // the first blocks of the plan
+  size_t fixed_;                 // the first blocks of the plan
   std::set<ValueId> scattered_;  // gradients of which each rank gets a share
-  std::vector<int> order_;   // of the other blocks
-  std::vector<int> urgent_;  // by block: how often it found no place below the peak
+  std::vector<int> order_;       // of the other blocks
+  std::vector<int> urgent_;      // by block: how often it found no place below the peak
   MemoryPlan plan_;
   std::vector<int> end_;           // by instruction: the first one at which it has surely ended
   std::vector<int> first_, last_;  // by storage

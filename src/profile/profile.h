@@ -90,13 +90,13 @@ struct ProfileRate {
 // records explain it.
 struct ProfileRank {
   int rank = 0;
-  double step_ms = 0;     // median without the profiler
-  double compute_ms = 0;  // something other than communication ran
-  double hidden_ms = 0;   // of it: beside communication
-  double exposed_ms = 0;  // only transfers ran
-  std::vector<double> waiting_ms;         // by rank: for its arrival at a collective, while nothing else ran
-  double idle_ms = 0, recording_ms = 0;   // as in Profile
-  double offset_ms = 0;                   // of its clock: what aligns it with rank 0's
+  double step_ms = 0;                    // median without the profiler
+  double compute_ms = 0;                 // something other than communication ran
+  double hidden_ms = 0;                  // of it: alongside communication
+  double exposed_ms = 0;                 // only transfers ran
+  std::vector<double> waiting_ms;        // by rank: for its arrival at a collective, while nothing else ran
+  double idle_ms = 0, recording_ms = 0;  // as in Profile
+  double offset_ms = 0;                  // of its clock: what aligns it with rank 0's
 
   double waiting_sum_ms() const;
   double explained_ms() const { return compute_ms + exposed_ms + waiting_sum_ms() + idle_ms; }

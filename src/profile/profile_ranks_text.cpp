@@ -39,12 +39,12 @@ std::string profile_ranks(const Profile& p, const ProfileView& view) {
   }
   std::string text = fit_table(columns, rows, size_t(view.width), view.color);
   text += wrapped_lines(
-      "computing + exposed + waiting + idle = step. Hidden: communication beside computing. Exposed: only transfers "
+      "computing + exposed + waiting + idle = step. Hidden: communication alongside computing. Exposed: only transfers "
       "run. Waiting: until the last rank has arrived at a collective.\n",
       0, view.width);
   if (open)
-    text += wrapped_lines("warning: the closure of a rank is off by more than 2%; measure again with more --samples\n", 0,
-                          view.width);
+    text += wrapped_lines("warning: the closure of a rank is off by more than 2%; measure again with more --samples\n",
+                          0, view.width);
   return text;
 }
 

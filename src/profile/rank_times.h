@@ -24,8 +24,9 @@ using RankCollectives = std::vector<std::vector<TimeSpan>>;  // by rank
 std::vector<double> clock_offsets(const std::vector<RankCollectives>& steps);
 
 // Times of one step of `rank`, in milliseconds; step_ms stays 0. A rank waits in a collective from
-// its own arrival to that of the last rank. The rest of a collective is transfer. Of both, what runs
-// beside other work is hidden. compute + exposed + all waiting + idle is the span of the work.
+// its own arrival to that of the last rank. The rest of a collective is transfer. Of both, what
+// runs alongside other work is hidden. compute + exposed + all waiting + idle is the span of the
+// work.
 ProfileRank rank_times(const RankStep& own, const RankCollectives& all, const std::vector<double>& offsets, int rank);
 
 }  // namespace crest

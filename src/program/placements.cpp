@@ -20,8 +20,8 @@ namespace {
 enum class Placement : uint8_t { any, replicated, partial, share, local, used_up, absent };
 
 const char* name(Placement p) {
-  static constexpr const char* names[] = {"unknown", "replicated", "partial", "a share",
-                                            "local",   "used up",    "not gathered"};
+  static constexpr const char* names[] = {"unknown", "replicated", "partial",     "a share",
+                                          "local",   "used up",    "not gathered"};
   return names[size_t(p)];
 }
 

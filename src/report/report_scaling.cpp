@@ -55,11 +55,11 @@ std::vector<ScaledCell> scaled_cells(const ReportData& data) {
 
 void add_efficiencies(Page& page, const std::vector<ScaledCell>& cells) {
   PageTable t;
-  t.columns = {{"cell", Align::left}, {"ranks"},      {"step, ms"},          {"against", Align::left},
+  t.columns = {{"cell", Align::left}, {"ranks"},      {"step, ms"},        {"against", Align::left},
                {"step, ms"},          {"efficiency"}, {"memory of a rank"}};
   for (auto& c : cells) {
-    double efficiency = (c.more->tokens_per_second / double(ranks_of(*c.more))) /
-                        (c.few->tokens_per_second / double(ranks_of(*c.few)));
+    double efficiency =
+        (c.more->tokens_per_second / double(ranks_of(*c.more))) / (c.few->tokens_per_second / double(ranks_of(*c.few)));
     t.rows.push_back({c.more->label, std::to_string(ranks_of(*c.more)), fmt::format("{:.3f}", c.more->median),
                       c.few->label, fmt::format("{:.3f}", c.few->median), say_percent(efficiency, 1),
                       say_bytes(c.more->planned_bytes)});
@@ -95,8 +95,14 @@ void add_ranks(Page& page, const ProfiledCell& c) {
   if (c.profile->ranks.empty()) return;
   page.blocks.push_back(Heading{3, "Each rank of " + c.title});
   PageTable t;
-  t.columns = {{"rank"},        {"step, ms"}, {"computing"},                {"hidden communication"},
-               {"exposed"},     {"waiting"},  {"waiting for", Align::left}, {"idle"},
+  t.columns = {{"rank"},
+               {"step, ms"},
+               {"computing"},
+               {"hidden communication"},
+               {"exposed"},
+               {"waiting"},
+               {"waiting for", Align::left},
+               {"idle"},
                {"sum of step"}};
   for (auto& r : c.profile->ranks) {
     std::string whom;

@@ -21,7 +21,8 @@ ShardedStates::ShardedStates(const Executor& executor)
   for (size_t v = 0; v < p.values.size(); ++v) {
     const Value& share = p.values[v];
     size_t dot = share.name.find('.');
-    if (share.layout.storage != ValueId(v) || share.lifetime != Lifetime::persistent || dot == std::string::npos) continue;
+    if (share.layout.storage != ValueId(v) || share.lifetime != Lifetime::persistent || dot == std::string::npos)
+      continue;
     bool of_weights = share.role == Role::weight && share.name.ends_with(share_name(""));
     std::string group = share.name.substr(0, share.name.size() - (of_weights ? share_name("").size() : 0));
     ValueId weights = p.find(weights_state + group.substr(dot));

@@ -1,5 +1,5 @@
-// Optimizer states and weights of which this rank has a share (passes/shard.cpp), as whole tensors on
-// the host: what checkpoints read and write. They exist only from whole() or gather() to
+// Optimizer states and weights of which this rank has a share (passes/shard.cpp), as whole tensors
+// on the host: what checkpoints read and write. They exist only from whole() or gather() to
 // take() or release().
 #pragma once
 #include <memory>

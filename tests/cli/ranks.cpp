@@ -476,8 +476,19 @@ TEST(Ranks, NeedASecretWhereOthersCanReachThem) {
 TEST(Ranks, ProfilesSayWhatEachDid) {
   NEEDS_RANKS();
   TrainFolder f;
-  Flags flags = {"profile", "--model", "tiny.toml", "--batch", "4", "--threads", "2", "--samples", "6", "--rates",
-                 "bandwidth=1e10,fp32=1e11,bf16=1e12", "--store", "store.db"};
+  Flags flags = {"profile",
+                 "--model",
+                 "tiny.toml",
+                 "--batch",
+                 "4",
+                 "--threads",
+                 "2",
+                 "--samples",
+                 "6",
+                 "--rates",
+                 "bandwidth=1e10,fp32=1e11,bf16=1e12",
+                 "--store",
+                 "store.db"};
   Flags two = {"--ranks", "2", "--reduce", "bucket", "--bucket", "20kB"};
   RunResult r = run_crest(flags + two + Flags{"--json", "--name", "two"}, f.options());
   ASSERT_EQ(r.code, 0) << r.err;
@@ -505,7 +516,8 @@ TEST(Ranks, ProfilesSayWhatEachDid) {
   double lost = 0;
   for (auto& row : scaling["rows"]) lost += row["ms"].get<double>();
   EXPECT_NEAR(lost, scaling["lost_ms"].get<double>(), 1e-6);
-  RunResult report = run_crest({"report", "one", "two", "--store", "store.db", "-o", "r.md", "--no-figures"}, f.options());
+  RunResult report =
+      run_crest({"report", "one", "two", "--store", "store.db", "-o", "r.md", "--no-figures"}, f.options());
   ASSERT_EQ(report.code, 0) << report.err;
   EXPECT_TRUE(contains(f.read("r.md"), "Scaling over ranks"));
 }

@@ -9,7 +9,7 @@ namespace {
 
 double sum(const ProfileRank& r) { return r.explained_ms(); }
 
-// Computing from 0 to `arrival`, then a collective to 10 s; hidden: beside it something computes
+// Computing from 0 to `arrival`, then a collective to 10 s; hidden: alongside it something computes
 // until then.
 RankStep step(double clock, double arrival, double hidden_until = 0) {
   RankStep s;
@@ -49,7 +49,7 @@ TEST(RankTimes, ClocksAreAlignedByTheEndsOfCollectives) {
   EXPECT_NEAR(rank_times(b, all, offsets, 1).waiting_sum_ms(), 0, 1e-6);
 }
 
-// What runs beside computing is hidden, be it waiting or transfer.
+// What runs alongside computing is hidden, be it waiting or transfer.
 TEST(RankTimes, HiddenTimeIsNoLoss) {
   RankStep a = step(0, 4, 8), b = step(0, 7);
   ProfileRank r = rank_times(a, {a.collectives, b.collectives}, {0, 0}, 0);

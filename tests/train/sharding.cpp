@@ -1,5 +1,5 @@
-// --shard computes what plain data parallelism computes, bit for bit, with a share of the optimizer's
-// state, of gradients and of weights on each rank; checkpoints do not show it.
+// --shard computes what plain data parallelism computes, bit for bit, with a share of the
+// optimizer's state, of gradients and of weights on each rank; checkpoints do not show it.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -120,8 +120,8 @@ TEST(Sharding, GivesTheBitsOfPlainDataParallelism) {
   }
 }
 
-// Gradients are summed and weights gathered bucket by bucket. Stochastic rounding draws other numbers
-// in other groups.
+// Gradients are summed and weights gathered bucket by bucket. Stochastic rounding draws other
+// numbers in other groups.
 TEST(Sharding, GradientsAndWeightsGiveTheBitsOfPlainDataParallelism) {
   for (const Recipe& r : recipes()) {
     if (r.grad_accumulation > 1 || r.optimizer == "adamw-bf16-stochastic") continue;
@@ -161,7 +161,7 @@ TEST(Sharding, GathersInTheNextForwardPass) {
   }
 }
 
-// With several micro steps the sum over the ranks comes first: another order, but the same for both.
+// With several micro steps the sum over the ranks comes first: another order, the same for both.
 TEST(Sharding, GradientsAccumulateAsShares) {
   for (int64_t micro_steps : {2, 3}) {
     SCOPED_TRACE(micro_steps);
@@ -189,9 +189,9 @@ TEST(Sharding, GradientsAccumulateAsShares) {
   }
 }
 
-// What a rank keeps from step to step, in bytes of a parameter with bf16 weights, fp32 gradients and
-// AdamW's split master: 16, 11, 9 and 8 on two ranks. Whole gradients and weights come on top while
-// they are used; they are comm_buffers.
+// What a rank keeps from step to step, in bytes of a parameter with bf16 weights, fp32 gradients
+// and AdamW's split master: 16, 11, 9 and 8 on two ranks. Whole gradients and weights come on top
+// while they are used; they are comm_buffers.
 TEST(Sharding, StateOfARankIsExact) {
   Recipe r;
   r.model = load_model_config("gpt2-1558M");
@@ -199,7 +199,8 @@ TEST(Sharding, StateOfARankIsExact) {
   SessionUse use;
   use.train = use.update = true;
   const double gib = 1 << 30;
-  for (auto& [level, expected] : {std::pair{"none", 23.2}, {"optimizer", 16.0}, {"gradients", 13.1}, {"weights", 11.6}}) {
+  for (auto& [level, expected] :
+       {std::pair{"none", 23.2}, {"optimizer", 16.0}, {"gradients", 13.1}, {"weights", 11.6}}) {
     Recipe s = r;
     s.levers["shard"] = level;
     CompiledSession c = compile(s, crest::test::test_device(2), session_programs(s, use), {.verify = false});

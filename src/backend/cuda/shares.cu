@@ -51,7 +51,8 @@ void launch_reduce_scatter(const KernelCall& c) {
   int64_t n = share.numel();
   with_type(share.dtype, [&](auto t) {
     using T = decltype(t);
-    launch(c, add_to<T>, blocks_for(n, threads), threads, 0, static_cast<T*>(out), static_cast<const T*>(c.workspace), n);
+    launch(c, add_to<T>, blocks_for(n, threads), threads, 0, static_cast<T*>(out), static_cast<const T*>(c.workspace),
+           n);
   });
 }
 
