@@ -1,4 +1,7 @@
 // Tensors of which every rank has one of `ranks` equal parts, by rank: its share.
+#include <fmt/format.h>
+
+#include "core/text.h"
 #include "ops/collectives.h"
 #include "ops/index.h"
 #include "ops/rules.h"
@@ -19,10 +22,10 @@ void infer_reduce_scatter(Infer& c) {
   rules::contiguous(c);
   rules::floating(c, in::reduce_scatter::x);
   Shape share = share_of(c, in::reduce_scatter::x);
-  if (!c.has(in::reduce_scatter::acc)) return c.out(c.in(in::reduce_scatter::x).dtype, share);
-  c.same_dtype(in::reduce_scatter::x, in::reduce_scatter::acc);
-  rules::shape(c, in::reduce_scatter::acc, share);
-  c.out_in_place(in::reduce_scatter::acc);
+  if (!c.has(scatter_into)) return c.out(c.in(in::reduce_scatter::x).dtype, share);
+  c.same_dtype(in::reduce_scatter::x, scatter_into);
+  rules::shape(c, scatter_into, share);
+  c.out_in_place(scatter_into);
 }
 
 void infer_own_share(Infer& c) {
@@ -43,11 +46,6 @@ void infer_all_gather(Infer& c) {
   c.out_in_place(in::all_gather::into);
 }
 
-void infer_zeros(Infer& c) {
-  rules::inputs(c, 0, 0);
-  c.out(c.dtype_attr(DType::f32), {rules::integer(c, "n", 1)});
-}
-
 void infer_square_sum(Infer& c) {
   rules::inputs(c, 1, c.inputs());
   rules::contiguous(c);
@@ -66,13 +64,27 @@ Cost share_cost(const Program& p, const Instr& i) {
   return {0, bytes, bytes};
 }
 
-Cost write_cost(const Program& p, const Instr& i) { return {0, 0, double(p.at(i.out[0]).bytes())}; }
-
 Cost gather_cost(const Program& p, const Instr& i) {
   return {0, double(p.at(i.in[in::all_gather::share]).bytes()), double(p.at(i.out[out::all_gather::y]).bytes())};
 }
 
 }  // namespace
+
+std::vector<Gap> gaps_of(const Instr& instr) {
+  std::vector<Gap> gaps;
+  if (!instr.attrs.has("gaps")) return gaps;
+  for (auto& text : split(instr.attrs.text("gaps"), ',')) {
+    size_t colon = text.find(':');
+    gaps.push_back({std::stoll(text.substr(0, colon)), std::stoll(text.substr(colon + 1))});
+  }
+  return gaps;
+}
+
+std::string gaps_text(const std::vector<Gap>& gaps) {
+  std::string text;
+  for (auto& g : gaps) text += fmt::format("{}{}:{}", text.empty() ? "" : ",", g.begin, g.end);
+  return text;
+}
 
 const OpDef op_reduce_scatter = {
     .name = "reduce_scatter",
@@ -81,8 +93,7 @@ const OpDef op_reduce_scatter = {
     .help = "x, [acc] -> share: this rank's share of the sum over the ranks, added to acc in place; x is lost",
     .op_class = OpClass::communication,
     .infer = infer_reduce_scatter,
-    .cost = sum_cost,
-    .accumulators = {{0, in::reduce_scatter::acc}}};
+    .cost = sum_cost};
 
 const OpDef op_all_gather = {.name = "all_gather",
                              .inputs = in::all_gather::names,
@@ -99,14 +110,6 @@ const OpDef op_own_share = {.name = "own_share",
                             .op_class = OpClass::movement,
                             .infer = infer_own_share,
                             .cost = share_cost};
-
-const OpDef op_zeros = {.name = "zeros",
-                        .inputs = in::zeros::names,
-                        .outputs = out::zeros::names,
-                        .help = "-> y[n]: zeros, for the gaps between the tensors of a group",
-                        .op_class = OpClass::movement,
-                        .infer = infer_zeros,
-                        .cost = write_cost};
 
 const OpDef op_square_sum = {.name = "square_sum",
                              .inputs = in::square_sum::names,

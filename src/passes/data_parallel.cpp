@@ -148,7 +148,7 @@ const std::vector<Setting>& data_parallel_settings() {
   static const std::vector<Setting> rows = {
       setting<&Recipe::ranks>({.name = "ranks",
                                .group = group,
-                               .help = "processes that train together, one rank each (train, bench)",
+                               .help = "processes that train together, one rank each (train, bench, profile)",
                                .least = 1,
                                .most = 4096,
                                .common = true,

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "ops/collectives.h"
 #include "ops/index.h"
 #include "ops/update.h"
 #include "passes/gather_weights.h"
@@ -156,46 +157,29 @@ bool over_groups(const Program& p) {
 }  // namespace
 
 // Whole gradients exist from their first write to their reduce_scatter. Their memory held something
-// else before, so the gaps between the tensors of a group become zeros.
+// else before, so what lies between the tensors of a group is no zero.
 static void release_gradients(Program& p) {
-  std::map<ValueId, size_t> groups;  // to the first instruction that writes there
-  for (auto& instr : p.code)
-    if (is(instr, "reduce_scatter")) groups.emplace(instr.in[in::reduce_scatter::x], p.code.size());
-  std::map<ValueId, std::map<int64_t, int64_t>> tensors;  // by group: begin to end, in elements
-  for (size_t v = 0; v < p.values.size(); ++v) {
-    Value& value = p.values[v];
-    if (!groups.count(value.layout.storage)) continue;
-    value.lifetime = Lifetime::micro_step;
-    if (value.layout.storage == ValueId(v)) continue;
-    int64_t& end = tensors[value.layout.storage][value.layout.offset];
-    end = std::max(end, value.layout.offset + value.numel());
-  }
-  for (size_t i = p.code.size(); i-- > 0;)
-    for (ValueId v : p.code[i].out)
-      if (auto it = groups.find(p.at(v).layout.storage); it != groups.end()) it->second = i;
-  std::multimap<size_t, Instr> before;
-  Builder b(p);
-  b.phase = Phase::backward, b.origin = Origin("data_parallel");
-  for (auto& [group, first] : groups) {
-    auto zero = [&, group = group, first = first](int64_t begin, int64_t end) {
-      if (begin >= end) return;
-      DType dtype = p.at(group).dtype;
-      ValueId v = b.emit1("zeros", {}, Attrs().set("n", end - begin).set("dtype", name(dtype)));
-      p.at(v).layout.storage = group, p.at(v).layout.offset = begin, p.at(v).role = Role::gradient;
-      before.emplace(first, std::move(p.code.back()));
-      p.code.pop_back();
-    };
+  for (Instr& instr : p.code) {
+    if (!is(instr, "reduce_scatter")) continue;
+    ValueId group = instr.in[in::reduce_scatter::x];
+    std::map<int64_t, int64_t> tensors;  // begin to end, in elements
+    for (size_t v = 0; v < p.values.size(); ++v) {
+      Value& value = p.values[v];
+      if (value.layout.storage != group) continue;
+      value.lifetime = Lifetime::micro_step;
+      if (group == ValueId(v)) continue;
+      int64_t& end = tensors[value.layout.offset];
+      end = std::max(end, value.layout.offset + value.numel());
+    }
+    std::vector<Gap> gaps;
     int64_t at = 0;
-    for (auto& [begin, end] : tensors[group]) zero(at, begin), at = std::max(at, end);
-    zero(at, p.at(group).numel());
+    for (auto& [begin, end] : tensors) {
+      if (begin > at) gaps.push_back({at, begin});
+      at = std::max(at, end);
+    }
+    if (at < p.at(group).numel()) gaps.push_back({at, p.at(group).numel()});
+    if (!gaps.empty()) instr.attrs.set("gaps", gaps_text(gaps));
   }
-  std::vector<Instr> code;
-  for (size_t i = 0; i < p.code.size(); ++i) {
-    auto [from, to] = before.equal_range(i);
-    for (auto it = from; it != to; ++it) code.push_back(std::move(it->second));
-    code.push_back(std::move(p.code[i]));
-  }
-  p.code = std::move(code);
 }
 
 Sharding sharding_of(const PassContext& context) {

@@ -86,7 +86,6 @@
   KERNEL(reduce_scatter)           \
   KERNEL(all_gather)               \
   KERNEL(own_share)                \
-  KERNEL(zeros)                    \
   KERNEL(square_sum)
 
 namespace crest {

@@ -2,6 +2,7 @@
 #include "backend/cuda/device/words.h"
 #include "backend/cuda/kernel.h"
 #include "comm/comm.h"
+#include "ops/collectives.h"
 #include "ops/index.h"
 
 namespace crest::cuda {
@@ -45,8 +46,14 @@ __global__ void __launch_bounds__(threads) set_zero(uint16_t* to, int64_t n) {
 void launch_reduce_scatter(const KernelCall& c) {
   const Value& share = c.out_value(out::reduce_scatter::share);
   void* out = c.out[out::reduce_scatter::share];
-  bool adds = c.has(in::reduce_scatter::acc);  // in place
-  communicator_of(c).reduce_scatter(c.in[in::reduce_scatter::x], adds ? c.workspace : out, share.dtype, share.numel());
+  bool adds = adds_up(c.instr);
+  auto* x = static_cast<char*>(c.in[in::reduce_scatter::x]);
+  int64_t halves = int64_t(size_of(share.dtype)) / 2;
+  for (auto& gap : gaps_of(c.instr)) {
+    int64_t n = (gap.end - gap.begin) * halves;
+    launch(c, set_zero, blocks_for(n, threads), threads, 0, reinterpret_cast<uint16_t*>(x) + gap.begin * halves, n);
+  }
+  communicator_of(c).reduce_scatter(x, adds ? c.workspace : out, share.dtype, share.numel());
   if (!adds) return;
   int64_t n = share.numel();
   with_type(share.dtype, [&](auto t) {
@@ -57,12 +64,7 @@ void launch_reduce_scatter(const KernelCall& c) {
 }
 
 size_t sum_workspace(const KernelQuery& q) {
-  return q.has(in::reduce_scatter::acc) ? size_t(q.out(out::reduce_scatter::share).bytes()) : 0;
-}
-
-void launch_zeros(const KernelCall& c) {
-  int64_t n = c.out_value(out::zeros::y).bytes() / 2;
-  launch(c, set_zero, blocks_for(n, threads), threads, 0, c.output<uint16_t>(out::zeros::y), n);
+  return q.has(scatter_into) ? size_t(q.out(out::reduce_scatter::share).bytes()) : 0;
 }
 
 void launch_all_gather(const KernelCall& c) {
@@ -86,10 +88,6 @@ std::string reject_share(const KernelQuery& q) {
 Kernel reduce_scatter_kernel() {
   return {"reduce_scatter", "cuda.reduce_scatter.communicator",      reject_unless_float, sum_workspace,
           nullptr,          CREST_DEVICE_CODE(launch_reduce_scatter)};
-}
-Kernel zeros_kernel() {
-  auto any = [](const KernelQuery&) { return std::string(); };
-  return {"zeros", "cuda.zeros.set", any, nullptr, nullptr, CREST_DEVICE_CODE(launch_zeros)};
 }
 // Weights, or the low halves of their masters.
 Kernel all_gather_kernel() {
