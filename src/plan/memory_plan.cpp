@@ -147,8 +147,11 @@ class Planner {
   Planner(const Program& p, const std::vector<int64_t>& workspace, const std::vector<Block>& fixed)
       : p_(p), workspace_(workspace), fixed_(fixed.size()), taken_(p.code.size()) {
     plan_.blocks = fixed;
-    for (auto& instr : p.code)
-      if (std::string_view(instr.op->name) == "reduce_scatter") scattered_.insert(instr.in[0]);
+    for (auto& instr : p.code) {
+      std::string_view op = instr.op->name;
+      if (op == "reduce_scatter") whole_.insert(instr.in[0]);
+      if (op == "all_gather") whole_.insert(instr.out[0]);
+    }
   }
 
   MemoryPlan run() {
@@ -265,7 +268,7 @@ class Planner {
 
   Category category(ValueId root) const {
     const Value& v = p_.at(root);
-    if (v.role == Role::weight || scattered_.count(root)) return Category::comm_buffers;  // while they are whole
+    if (whole_.count(root)) return Category::comm_buffers;
     if (v.role == Role::gradient) return Category::gradients;
     if (v.role == Role::cache) return Category::kv_cache;
     if (v.role == Role::activation && communicates(first_[size_t(root)])) return Category::comm_buffers;
@@ -362,7 +365,7 @@ class Planner {
   const Program& p_;
   const std::vector<int64_t>& workspace_;
   size_t fixed_;                 // the first blocks of the plan
-  std::set<ValueId> scattered_;  // gradients of which each rank gets a share
+  std::set<ValueId> whole_;  // groups of which each rank keeps a share
   std::vector<int> order_;       // of the other blocks
   std::vector<int> urgent_;      // by block: how often it found no place below the peak
   MemoryPlan plan_;

@@ -72,7 +72,9 @@ class Check {
     if (value.name == "scalars") return Placement::replicated;
     switch (value.role) {
       case Role::weight:
-        if (!p_.properties.has(weight_shares_property)) return Placement::replicated;
+        // Copies in another dtype that an earlier micro step made live for the step.
+        if (!p_.properties.has(weight_shares_property) || value.lifetime == Lifetime::step)
+          return Placement::replicated;
         return value.name.ends_with(share_name("")) ? Placement::share : Placement::absent;
       case Role::gradient:
         if (value.name.ends_with(share_name(""))) return Placement::share;
