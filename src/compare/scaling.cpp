@@ -18,8 +18,7 @@ struct Parts {
   double step = 0, idle = 0, exposed = 0, hidden = 0;
   std::map<std::string, double> phases;  // sums of the rows that are no communication
   std::vector<double> waiting;           // by rank
-  double overlap = 0;                    // of these rows with each other; taken off
-  double rest = 0;                       // of the step that the records do not explain
+  double rest = 0;                       // of the step that these do not explain
 };
 
 // Of rank 0, whose instructions the profile has. Without times of ranks, waiting is part of what is
@@ -31,19 +30,16 @@ Parts parts_of(const ComparedSide& s) {
   double rows = 0;
   for (auto& r : s.rows)
     if (!communicates(r)) parts.phases[r.phase == "recompute" ? "backward" : r.phase] += r.ms, rows += r.ms;
-  double compute = p.busy_ms;
   if (!p.ranks.empty()) {
     const ProfileRank& r = p.ranks[0];
     parts.exposed = r.exposed_ms, parts.hidden = r.hidden_ms, parts.waiting = r.waiting_ms;
-    parts.idle = r.idle_ms, compute = r.compute_ms;
+    parts.idle = r.idle_ms;
   } else {
     for (auto& c : communication_times(p)) parts.exposed += c.exposed_ms, parts.hidden += c.hidden_ms;
-    compute -= parts.exposed;
   }
-  parts.overlap = rows - compute;
   double waiting = 0;
   for (double ms : parts.waiting) waiting += ms;
-  parts.rest = parts.step - compute - parts.exposed - waiting - parts.idle;
+  parts.rest = parts.step - rows - parts.exposed - waiting - parts.idle;
   return parts;
 }
 
@@ -77,7 +73,6 @@ std::optional<Scaling> find_scaling(const ComparedSide& a, const ComparedSide& b
     double of_few = work * x.phases[phase], of_more = y.phases[phase];
     add(fmt::format("kernels, {}", phase), of_more - of_few, format_ms_pair(of_few, of_more));
   }
-  add("overlap of kernels", -(y.overlap - work * x.overlap), format_ms_pair(work * x.overlap, y.overlap));
   add("launches and gaps", y.idle - work * x.idle, format_ms_pair(work * x.idle, y.idle));
   add("unexplained", y.rest - work * x.rest, format_ms_pair(work * x.rest, y.rest));
   return s;

@@ -54,9 +54,9 @@ class GatherWeights {
   }
 
  private:
-  // Groups that are small against all weights stay from their first use to their last one: norms
-  // and biases, which every layer reads.
-  bool small(ValueId group) const { return p_.at(group).bytes() < all_ / 50; }
+  // Small groups stay from their first use to their last one: norms and biases, which every layer
+  // reads.
+  bool small(ValueId group) const { return 4 * p_.at(group).bytes() < all_ / int64_t(groups_.size()); }
 
   // A group is given up between two uses with two other groups between them. With one, it would be
   // gathered again while its memory is needed anyway.

@@ -231,7 +231,18 @@ class Planner {
       if (p_.code[i].stream == Stream::compute) continue;
       int after = ordered.first_after(int(i), Stream::compute);
       end_[i] = after < 0 ? int(end_.size()) - 1 : after;
+      if (std::string_view(p_.code[i].op->name) == "reduce_scatter") end_[i] = std::min(end_[i], last_in_flight(i));
     }
+  }
+
+  // Where whole gradients must have been sent: the backward pass never waits for them, so they would
+  // stay to its end. Whatever takes their memory waits.
+  int last_in_flight(size_t i) const {
+    constexpr int most = 3;  // on their way
+    int sent = 0;
+    for (size_t k = i + 1; k < p_.code.size(); ++k)
+      if (p_.code[k].stream == p_.code[i].stream && ++sent == most) return int(k);
+    return int(p_.code.size()) - 1;
   }
 
   // Whether element i of both is at the same place of its storage.

@@ -212,11 +212,10 @@ TEST(Sharding, StateOfARankIsExact) {
       if (share == (std::string(level) == "gradients" || std::string(level) == "weights")) gradients += double(b.bytes);
     }
     EXPECT_NEAR((state + gradients) / gib, expected, 0.06) << level;
-    CategoryBytes at_peak = c.by_category();
-    if (std::string(level) == "weights") {
-      EXPECT_LT(double(at_peak[size_t(Category::weights)]) / gib, 1.5);
-      EXPECT_GT(at_peak[size_t(Category::comm_buffers)], 0);
-    }
+    if (std::string(level) != "gradients" && std::string(level) != "weights") continue;
+    double live = double(c.by_category()[size_t(Category::comm_buffers)]) / gib;
+    EXPECT_GT(live, 0.3) << "the tied embedding's gradient alone, in fp32";
+    EXPECT_LT(live, std::string(level) == "gradients" ? 0.6 : 0.9) << level;
   }
 }
 
