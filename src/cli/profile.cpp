@@ -58,9 +58,6 @@ ProfileTask task_of(const Options& o, RankGroup* group) {
   task.device = o.device.find();
   if (group) connect_devices(*group, task.device);
   task.recipe = resolve(o.recipe.finish(default_model(task.device)), task.device);
-  if (task.recipe.data_parallel > 1 && task.device.kind == "cuda")  // it hung on an H200
-    fail_usage("ranks that share a GPU cannot be profiled", "--data-parallel",
-               "Use crest bench, or one rank, or --device cpu.");
   task.limit = o.device.limit(task.device);
   task.timers = o.method == "timers";
   task.samples = o.samples, task.warmup = o.warmup, task.max_seconds = o.max_seconds, task.seed = o.seed;
