@@ -23,6 +23,7 @@ RankStep step_of(const Profile& rows, const ProfiledRun& run) {
   std::map<std::string, size_t> first;  // row of each Program
   for (size_t i = rows.instrs.size(); i-- > 0;) first[rows.instrs[i].program] = i;
   RankStep step;
+  step.seconds = run.seconds;
   for (size_t c = 0; c < rows.calls.size(); ++c) {
     const StepTrace& t = run.traces[c];
     std::map<int, TimeSpan> work;
@@ -52,15 +53,16 @@ RankStep step_of(const Profile& rows, const ProfiledRun& run) {
 }
 
 std::vector<double> numbers_of(const ProfileRank& r) {
-  std::vector<double> list = {r.compute_ms, r.hidden_ms, r.exposed_ms, r.idle_ms};
+  std::vector<double> list = {r.compute_ms, r.hidden_ms, r.exposed_ms, r.host_ms, r.idle_ms};
   list.insert(list.end(), r.waiting_ms.begin(), r.waiting_ms.end());
   return list;
 }
 
 ProfileRank rank_of(const std::vector<double>& list, int rank) {
   ProfileRank r;
-  r.rank = rank, r.compute_ms = list[0], r.hidden_ms = list[1], r.exposed_ms = list[2], r.idle_ms = list[3];
-  r.waiting_ms.assign(list.begin() + 4, list.end());
+  r.rank = rank, r.compute_ms = list[0], r.hidden_ms = list[1], r.exposed_ms = list[2];
+  r.host_ms = list[3], r.idle_ms = list[4];
+  r.waiting_ms.assign(list.begin() + 5, list.end());
   return r;
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 // The step of one side in parts that add up to it.
 struct Parts {
-  double step = 0, idle = 0, exposed = 0, hidden = 0;
+  double step = 0, idle = 0, host = 0, exposed = 0, hidden = 0;
   std::map<std::string, double> phases;  // sums of the rows that are no communication
   std::vector<double> waiting;           // by rank
   double rest = 0;                       // of the step that these do not explain
@@ -33,13 +33,13 @@ Parts parts_of(const ComparedSide& s) {
   if (!p.ranks.empty()) {
     const ProfileRank& r = p.ranks[0];
     parts.exposed = r.exposed_ms, parts.hidden = r.hidden_ms, parts.waiting = r.waiting_ms;
-    parts.idle = r.idle_ms;
+    parts.idle = r.idle_ms, parts.host = r.host_ms;
   } else {
     for (auto& c : communication_times(p)) parts.exposed += c.exposed_ms, parts.hidden += c.hidden_ms;
   }
   double waiting = 0;
   for (double ms : parts.waiting) waiting += ms;
-  parts.rest = parts.step - rows - parts.exposed - waiting - parts.idle;
+  parts.rest = parts.step - rows - parts.exposed - waiting - parts.host - parts.idle;
   return parts;
 }
 
@@ -74,6 +74,7 @@ std::optional<Scaling> find_scaling(const ComparedSide& a, const ComparedSide& b
     add(fmt::format("kernels, {}", phase), of_more - of_few, format_ms_pair(of_few, of_more));
   }
   add("launches and gaps", y.idle - work * x.idle, format_ms_pair(work * x.idle, y.idle));
+  add("host, outside of the work", y.host - work * x.host, "samples, and agreement between ranks");
   add("unexplained", y.rest - work * x.rest, format_ms_pair(work * x.rest, y.rest));
   return s;
 }

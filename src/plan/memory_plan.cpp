@@ -235,8 +235,8 @@ class Planner {
     }
   }
 
-  // Where whole gradients must have been sent: the backward pass never waits for them, so they would
-  // stay to its end. Whatever takes their memory waits.
+  // Where whole gradients must have been sent: the backward pass never waits for them, so they
+  // would stay to its end. Whatever takes their memory waits.
   int last_in_flight(size_t i) const {
     constexpr int most = 3;  // on their way
     int sent = 0;
@@ -375,10 +375,10 @@ class Planner {
 
   const Program& p_;
   const std::vector<int64_t>& workspace_;
-  size_t fixed_;                 // the first blocks of the plan
+  size_t fixed_;             // the first blocks of the plan
   std::set<ValueId> whole_;  // groups of which each rank keeps a share
-  std::vector<int> order_;       // of the other blocks
-  std::vector<int> urgent_;      // by block: how often it found no place below the peak
+  std::vector<int> order_;   // of the other blocks
+  std::vector<int> urgent_;  // by block: how often it found no place below the peak
   MemoryPlan plan_;
   std::vector<int> end_;           // by instruction: the first one at which it has surely ended
   std::vector<int> first_, last_;  // by storage

@@ -86,8 +86,8 @@ struct ProfileRate {
 };
 
 // One of several processes that ran the step together. Means over the middle half of the profiled
-// steps, except step_ms. compute + exposed + the sum of waiting + idle is the step, as far as its
-// records explain it.
+// steps, except step_ms. The sum of all but hidden and recording is the step without the profiler,
+// as far as the records explain it.
 struct ProfileRank {
   int rank = 0;
   double step_ms = 0;                    // median without the profiler
@@ -95,11 +95,12 @@ struct ProfileRank {
   double hidden_ms = 0;                  // of it: alongside communication
   double exposed_ms = 0;                 // only transfers ran
   std::vector<double> waiting_ms;        // by rank: for its arrival at a collective, while nothing else ran
+  double host_ms = 0;                    // before and after the work: samples, agreement with the other ranks
   double idle_ms = 0, recording_ms = 0;  // as in Profile
   double offset_ms = 0;                  // of its clock: what aligns it with rank 0's
 
   double waiting_sum_ms() const;
-  double explained_ms() const { return compute_ms + exposed_ms + waiting_sum_ms() + idle_ms; }
+  double explained_ms() const { return compute_ms + exposed_ms + waiting_sum_ms() + host_ms + idle_ms; }
   double closure() const { return explained_ms() / step_ms; }
 };
 

@@ -59,7 +59,8 @@ void fields(F& f, R& r) {
 template <class F, Is<ProfileRank> R>
 void fields(F& f, R& r) {
   f("rank", r.rank), f("step_ms", r.step_ms), f("compute_ms", r.compute_ms), f("hidden_ms", r.hidden_ms);
-  f("exposed_ms", r.exposed_ms), f("waiting_ms", r.waiting_ms), f("idle_ms", r.idle_ms);
+  f("exposed_ms", r.exposed_ms), f("waiting_ms", r.waiting_ms), f("host_ms", r.host_ms);
+  f("idle_ms", r.idle_ms);
   f("recording_ms", r.recording_ms), f("offset_ms", r.offset_ms);
 }
 

@@ -76,6 +76,7 @@ ProfileRank rank_times(const RankStep& own, const RankCollectives& all, const st
     counted = merged(std::move(counted));
   }
   times.compute_ms = 1e3 * (busy - visible), times.idle_ms = 1e3 * (span - busy);
+  times.host_ms = 1e3 * std::max(0.0, own.seconds - span);
   return times;
 }
 

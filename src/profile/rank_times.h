@@ -12,6 +12,7 @@ namespace crest {
 struct RankStep {
   // By collective, in the order of the step, which is that of all ranks; empty: it did nothing.
   std::vector<TimeSpan> collectives;
+  double seconds = 0;  // from its start to its end, as the host saw it
   // Work that is no communication; that hides communication; and all work. Each merged.
   std::vector<TimeSpan> other, hiding, work;
 };
@@ -26,7 +27,7 @@ std::vector<double> clock_offsets(const std::vector<RankCollectives>& steps);
 // Times of one step of `rank`, in milliseconds; step_ms stays 0. A rank waits in a collective from
 // its own arrival to that of the last rank. The rest of a collective is transfer. Of both, what
 // runs alongside other work is hidden. compute + exposed + all waiting + idle is the span of the
-// work.
+// work; with host it is all seconds.
 ProfileRank rank_times(const RankStep& own, const RankCollectives& all, const std::vector<double>& offsets, int rank);
 
 }  // namespace crest

@@ -102,6 +102,7 @@ void add_ranks(Page& page, const ProfiledCell& c) {
                {"exposed"},
                {"waiting"},
                {"waiting for", Align::left},
+               {"host"},
                {"idle"},
                {"sum of step"}};
   for (auto& r : c.profile->ranks) {
@@ -111,7 +112,7 @@ void add_ranks(Page& page, const ProfiledCell& c) {
         whom += fmt::format("{}rank {}: {:.3f}", whom.empty() ? "" : ", ", q, r.waiting_ms[q]);
     auto ms = [](double x) { return fmt::format("{:.3f}", x); };
     t.rows.push_back({std::to_string(r.rank), ms(r.step_ms), ms(r.compute_ms), ms(r.hidden_ms), ms(r.exposed_ms),
-                      ms(r.waiting_sum_ms()), whom, ms(r.idle_ms), say_percent(r.closure(), 1)});
+                      ms(r.waiting_sum_ms()), whom, ms(r.host_ms), ms(r.idle_ms), say_percent(r.closure(), 1)});
   }
   t.note = "A rank waits in a collective until the last rank has arrived; exposed is the transfer after that.";
   page.blocks.push_back(t);

@@ -494,15 +494,18 @@ TEST(Ranks, ProfilesSayWhatEachDid) {
   ASSERT_EQ(r.code, 0) << r.err;
   auto p = r.json();
   ASSERT_EQ(p["ranks"].size(), 2u) << "one document, of rank 0";
+  auto profiled = p["profiled_ms"].get<std::vector<double>>();
+  std::sort(profiled.begin(), profiled.end());
+  double middle = (profiled[1] + profiled[2] + profiled[3] + profiled[4]) / 4;  // the middle half, as the docs say
   for (auto& rank : p["ranks"]) {
     SCOPED_TRACE(rank.dump());
-    double sum = rank["compute_ms"].get<double>() + rank["exposed_ms"].get<double>() + rank["idle_ms"].get<double>();
+    double sum = 0;
+    for (const char* part : {"compute_ms", "exposed_ms", "host_ms", "idle_ms"}) sum += rank[part].get<double>();
     for (auto& ms : rank["waiting_ms"]) sum += ms.get<double>();
     EXPECT_EQ(rank["waiting_ms"].size(), 2u);
     EXPECT_EQ(rank["waiting_ms"][rank["rank"].get<size_t>()], 0) << "nobody waits for itself";
     EXPECT_GT(rank["exposed_ms"].get<double>() + rank["hidden_ms"].get<double>(), 0);
-    // Records of a busy machine: the profiled steps are not the others.
-    EXPECT_NEAR(sum / rank["step_ms"].get<double>(), 1, 0.5);
+    if (rank["rank"] == 0) EXPECT_NEAR(sum / middle, 1, 0.02);
     EXPECT_NEAR(rank["offset_ms"].get<double>(), 0, 5) << "one machine has one clock";
   }
   RunResult text = run_crest(flags + two + Flags{"--no-store"}, f.options());

@@ -13,6 +13,7 @@ double sum(const ProfileRank& r) { return r.explained_ms(); }
 // until then.
 RankStep step(double clock, double arrival, double hidden_until = 0) {
   RankStep s;
+  s.seconds = 10;
   s.collectives = {{clock + arrival, clock + 10}};
   s.other = {{clock, clock + arrival}};
   if (hidden_until > 0) s.other.push_back({clock + arrival, clock + hidden_until});
@@ -63,6 +64,7 @@ TEST(RankTimes, HiddenTimeIsNoLoss) {
 // Two collectives at the same time on two streams, and a pause: each moment counts once.
 TEST(RankTimes, MomentsCountOnce) {
   RankStep s;
+  s.seconds = 12;
   s.collectives = {{2, 6}, {4, 8}, {}};  // the third did nothing
   s.other = s.hiding = {{0, 2}, {9, 10}};
   s.work = merged({{0, 2}, {2, 6}, {4, 8}, {9, 10}});
@@ -70,7 +72,8 @@ TEST(RankTimes, MomentsCountOnce) {
   EXPECT_NEAR(r.exposed_ms, 6000, 1e-6);
   EXPECT_NEAR(r.compute_ms, 3000, 1e-6);
   EXPECT_NEAR(r.idle_ms, 1000, 1e-6);
-  EXPECT_NEAR(sum(r), 10000, 1e-6);
+  EXPECT_NEAR(r.host_ms, 2000, 1e-6);
+  EXPECT_NEAR(sum(r), 12000, 1e-6);
 }
 
 }  // namespace crest::test
