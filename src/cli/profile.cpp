@@ -83,8 +83,6 @@ int run(const Options& o, RankGroup* group) {
     run.follow();
     return 0;
   }
-  check_folder(o.trace, "--trace");
-  check_folder(o.snapshot, "--snapshot");
   Profile profile = run.measure();
   print(o, profile, run);
   if (!o.trace.empty()) write_chrome_trace(profile, o.trace);
@@ -101,6 +99,8 @@ void validate(const Options& o) {
   in(o.warmup, 0, 1'000'000, "--warmup");
   in(o.top, 1, 100'000, "--top");
   if (!(o.max_seconds >= 0)) fail_usage("the time limit is negative", "--max-seconds");
+  check_folder(o.trace, "--trace");
+  check_folder(o.snapshot, "--snapshot");
   if (o.method != "auto" && o.method != "timers")
     fail_usage(fmt::format("'{}' is not a value of --method", printable(o.method)), "--method",
                did_you_mean(o.method, {"auto", "timers"}) + " Values: auto, timers.");
