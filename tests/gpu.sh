@@ -164,15 +164,20 @@ optimizers() { # each on the GPU against the CPU, from the same weights over the
   echo "seen: 7 optimizers agree with the CPU for ten steps, 3 with bf16 state ran"
 }
 ranks() { # two and four ranks that share the GPU against one with the whole batch: losses of ten steps in fp32
-  local r setting="--model nano --seq 128 --lr 3e-4 --precision fp32 --steps 10 --seed 3 --device cuda"
+  local r how setting="--model nano --seq 128 --lr 3e-4 --precision fp32 --steps 10 --seed 3 --device cuda"
   for r in 1 2 4; do
     "$crest" train --data "$work/data" $setting --batch $((8 / r)) --data-parallel $r --out "$work/ranks$r" >/dev/null || return 1
   done
   for r in 2 4; do
     agree "$r ranks" "$work/ranks$r/log.jsonl" "$work/ranks1/log.jsonl" || return 1
   done
+  for how in "--reduce each" "--reduce bucket --bucket 100kB" "--shard optimizer" "--shard weights --bucket 100kB"; do
+    rm -rf "$work/ranks2"
+    "$crest" train --data "$work/data" $setting --batch 4 --data-parallel 2 $how --out "$work/ranks2" >/dev/null || return 1
+    agree "2 ranks, $how" "$work/ranks2/log.jsonl" "$work/ranks1/log.jsonl" || return 1
+  done
   "$crest" bench --device cuda --model nano --data-parallel 2 --samples 3 --no-store || return 1
-  echo "seen: 2 and 4 ranks on one GPU agree with one"
+  echo "seen: 2 and 4 ranks on one GPU agree with one, and 2 in 4 more ways"
 }
 comm() { # NCCL over all GPUs of this machine, values checked
   local n
@@ -194,11 +199,12 @@ nccl_loss() { # two GPUs against one with the whole batch: losses of ten steps
   ranks_train one 1 || return 1
   for how in "--reduce flat" "--reduce each" "--reduce overlap" "--reduce bucket --bucket 100kB" "--shard optimizer" \
  "--shard optimizer --reduce bucket --bucket 100kB" \
+    "--shard optimizer --reduce bucket --bucket 100kB --gather forward" "--shard gradients --bucket 100kB" "--shard weights --bucket 100kB" \
     "--reduce bucket --bucket 1MB --comm-dtype bf16" "--reduce overlap --grad-accumulation 2 --batch 2" "--reduce bucket --graphs off"; do
     ranks_train two 2 $how || { echo "failed: $how"; return 1; }
     agree "$how" "$work/two/log.jsonl" "$work/one/log.jsonl" || return 1
   done
-  echo "seen: 9 ways to sum on two GPUs agree with one GPU for ten steps"
+  echo "seen: 12 ways to sum on two GPUs agree with one GPU for ten steps"
 }
 tensors_of() { (cd "$1/checkpoints/step-000010" && sha256sum model.safetensors optimizer.safetensors | cut -c1-16 | tr '\n' ' '); }
 nccl_bits() { # --deterministic: twice the same, and the same with shares of the optimizer, bit for bit
@@ -281,6 +287,21 @@ END
   done
   echo "seen: $(grep -o '^--[^:]*: [0-9.]* ms' "$out/logs/nccl-bench.log" | tr '\n' ';')"
 }
+nccl_profile() { # the times of each rank explain its step, to 2%; where the second one costs time
+  local ranks
+  for ranks in 1 2; do
+    t 60 "$crest" profile --device cuda --model gpt2-124M --batch 16 --ranks $ranks --store "$work/p.db" --name "ranks$ranks" --json >"$work/profile$ranks.json" || return 1
+  done
+  t 20 "$crest" compare ranks1 ranks2 --store "$work/p.db" || return 1
+  python3 - "$work/profile2.json" <<'END' || return 1
+import json, sys
+for r in json.load(open(sys.argv[1]))["ranks"]:
+    sum_ms = r["compute_ms"] + r["exposed_ms"] + sum(r["waiting_ms"]) + r["host_ms"] + r["idle_ms"]
+    print(f"rank {r['rank']}: {sum_ms / r['step_ms']:.1%} of a step of {r['step_ms']:.3f} ms: {r}")
+    assert abs(sum_ms / r["step_ms"] - 1) < 0.02
+END
+  echo "seen: the times of both ranks explain their steps"
+}
 lab() { # every experiment at the smallest scale
   "$crest" lab run --all --device cuda --scale tiny --budget 4m --store "$work/lab.db" || return 1
   "$crest" report --lab --store "$work/lab.db" -o "$out/lab.html" -o "$out/lab.md" --no-figures || return 1
@@ -346,6 +367,7 @@ part nccl-resume "2 -> 1 -> 2 ranks" nccl_resume
 part nccl-start "torchrun, mpirun, one GPU a task, refusals" nccl_start
 part nccl-lost "ranks that are killed or stopped" nccl_lost
 part nccl-bench "crest bench on two GPUs" nccl_bench
+part nccl-profile "crest profile of two processes" nccl_profile
 part lab "every experiment at scale tiny" lab
 part sanitizer "compute-sanitizer: memcheck and racecheck" sanitizer
 cat "$summary"

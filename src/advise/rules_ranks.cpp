@@ -87,18 +87,22 @@ Checked sharded_optimizer(const AdviceCase& c, Planner& planner) {
   if (optimizer_shares(planner.session()) > 1) return holds("--shard optimizer");
   int64_t now = planner.session().planned_bytes();
   if (now <= c.limit) return holds("the step fits without it");
-  Recipe r = with(c.given, "shard", "optimizer");
   try {
-    int64_t planned = planner.session(r).planned_bytes();
-    return advise({{.condition = fmt::format("each rank needs {} of {}", format_bytes(double(now)),
-                                             format_bytes(double(c.limit))),
-                    .change = fmt::format("--shard optimizer{}", planned > c.limit ? " (does not suffice alone)" : ""),
-                    .recipe = r,
-                    .for_memory = true}},
-                  "");
+    for (std::string level : {"optimizer", "gradients", "weights"}) {
+      Recipe r = with(c.given, "shard", level);
+      bool fits = planner.session(r).planned_bytes() <= c.limit;
+      if (!fits && level != "weights") continue;
+      return advise({{.condition = fmt::format("each rank needs {} of {}", format_bytes(double(now)),
+                                               format_bytes(double(c.limit))),
+                      .change = fmt::format("--shard {}{}", level, fits ? "" : " (does not suffice alone)"),
+                      .recipe = r,
+                      .for_memory = true}},
+                    "");
+    }
+    fail_internal("no level of sharding was tried", "advise");
   } catch (const Error& e) {
     if (e.code() != Exit::usage) throw;
-    return does_not_apply("--shard optimizer is refused: " + e.problem());
+    return does_not_apply("--shard is refused: " + e.problem());
   }
 }
 

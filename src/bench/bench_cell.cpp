@@ -5,10 +5,12 @@
 #include <cmath>
 #include <numeric>
 
+#include "bench/ranks_profile.h"
 #include "comm/rank_group.h"
 #include "core/error.h"
 #include "core/random.h"
 #include "core/text.h"
+#include "profile/profile_rows.h"
 #include "program/op.h"
 
 namespace crest {
@@ -134,29 +136,32 @@ BenchCell::~BenchCell() {
 
 // Tells the other ranks what to do. All have heard of a run before its time starts.
 void BenchCell::lead(Call call) {
-  if (!group_ || !group_->leads()) return;
-  group_->from_first(double(call));
-  if (call == Call::run || call == Call::run_in_sequence) group_->host().barrier();
+  if (group_ && group_->leads()) group_->from_first(double(call));
+  begin(call);
+}
+
+// What comes before the time of a run starts, on every rank.
+void BenchCell::begin(Call call) {
+  if (call == Call::run_recorded) engine_.rank(0).runtime().record_work(true);
+  if (group_ && call >= Call::run) group_->host().barrier();
 }
 
 void BenchCell::follow() {
   for (;;) {
     auto call = Call(int(group_->from_first(0.0)));
-    if (call == Call::end) return;
-    if (call == Call::settle) {
-      settle();
-      continue;
+    switch (call) {
+      case Call::end: return;
+      case Call::settle: settle(); break;
+      case Call::run: run(); break;
+      case Call::run_in_sequence: run_in_sequence(); break;
+      case Call::run_timed:
+      case Call::run_recorded: followed_.push_back(run_profiled(call == Call::run_recorded)); break;
+      case Call::rank_times: exchange_times(followed_, plain_, false); break;
     }
-    group_->host().barrier();
-    if (call == Call::run)
-      run();
-    else
-      run_in_sequence();
   }
 }
 
 double BenchCell::run(std::vector<StepTrace>* traces) {
-  lead(Call::run);
   if (flush_) (*flush_)();
   double loss = 0;
   double seconds = time_once([&] {
@@ -168,6 +173,48 @@ double BenchCell::run(std::vector<StepTrace>* traces) {
   ++steps_;
   check_loss(loss);
   return seconds;
+}
+
+double BenchCell::run() {
+  lead(Call::run);
+  double seconds = run(nullptr);
+  if (group_) plain_.push_back(seconds);
+  return seconds;
+}
+
+ProfiledRun BenchCell::run_profiled(bool records) {
+  lead(records ? Call::run_recorded : Call::run_timed);
+  ProfiledRun result;
+  result.seconds = run(&result.traces);
+  if (records) engine_.rank(0).runtime().record_work(false);
+  return result;
+}
+
+bool BenchCell::has_records() {
+  Runtime& runtime = engine_.rank(0).runtime();
+  bool found = runtime.record_work(true);
+  runtime.record_work(false);
+  return found;
+}
+
+std::vector<ProfileRank> BenchCell::rank_times(const std::vector<ProfiledRun>& runs, size_t plain, bool records) {
+  if (!group_) return {};
+  lead(Call::rank_times);
+  return exchange_times(runs, {plain_.end() - std::ptrdiff_t(plain), plain_.end()}, records);
+}
+
+std::vector<ProfileRank> BenchCell::exchange_times(const std::vector<ProfiledRun>& runs, std::vector<double> plain,
+                                                   bool records) {
+  auto last = [&](auto& list) {  // as many as rank 0 counts
+    auto n = size_t(group_->from_first(double(list.size())));
+    return std::decay_t<decltype(list)>(list.end() - std::ptrdiff_t(std::min(n, list.size())), list.end());
+  };
+  std::vector<ProfiledRun> counted = last(runs);
+  plain = last(plain);
+  records = group_->from_first(double(records)) != 0;
+  Profile rows;
+  describe_session(rows, session(), phase_calls(session(), phase_));
+  return times_of_ranks(group_->host(), rows, counted, plain, records);
 }
 
 double BenchCell::run_in_sequence() {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "measure/cache_flush.h"
+#include "profile/profile.h"
 #include "stats/samples.h"
 #include "train/engine.h"
 
@@ -48,6 +49,12 @@ double palm_flops(const Recipe& recipe, BenchPhase phase);
 // Index of the Program of each call of the phase, in order.
 std::vector<int> phase_calls(const CompiledSession& session, BenchPhase phase);
 
+// One profiled run: wall time and a trace for each call.
+struct ProfiledRun {
+  double seconds = 0;
+  std::vector<StepTrace> traces;
+};
+
 class BenchCell {
  public:
   // Allocates memory and fills the weights from `seed`; runs nothing yet. Inputs are tokens uniform
@@ -62,9 +69,14 @@ class BenchCell {
 
   const CompiledSession& session() const { return engine_.session(); }
   BenchPhase phase() const { return phase_; }
-  // Runs the phase once and returns the seconds. Fails when the loss is not finite. traces: one for
-  // each of phase_calls (rank 0).
-  double run(std::vector<StepTrace>* traces = nullptr);
+  // Runs the phase once and returns the seconds. Fails when the loss is not finite.
+  double run();
+  // The same with a trace of rank 0 of this process for each of phase_calls. records: from the
+  // device's own records, if it has them.
+  ProfiledRun run_profiled(bool records);
+  // What the processes did in `runs`, the last profiled ones, and in the last `plain` others.
+  // Rank 0 calls it. Empty: there is one process.
+  std::vector<ProfileRank> rank_times(const std::vector<ProfiledRun>& runs, size_t plain, bool records);
   // Runs the phase as training does: on a device that works by itself the next step is queued
   // before this one ends. Seconds since the step before ended. settle() ends what is queued; other
   // calls come after it.
@@ -72,8 +84,8 @@ class BenchCell {
   void settle();
   // Executor::launch_seconds of rank 0, over all runs.
   double launch_seconds() { return engine_.rank(0).launch_seconds(); }
-  // Runtime::record_work of rank 0.
-  bool record_work(bool on) { return engine_.rank(0).runtime().record_work(on); }
+  // Whether the device records its work by itself (Runtime::record_work). Throws why it cannot.
+  bool has_records();
   // Bytes of the arenas of one rank.
   int64_t held_bytes() { return engine_.rank(0).held_bytes(); }
   // On a GPU: device memory in use by arenas, code, library handles and graphs, without the CUDA
@@ -82,10 +94,17 @@ class BenchCell {
 
  private:
   void check_loss(double loss) const;
-  enum class Call { end, run, run_in_sequence, settle };  // of rank 0, for the others
+  double run(std::vector<StepTrace>* traces);
+  // Of rank 0, for the others; from `run` on, runs.
+  enum class Call { end, settle, rank_times, run, run_in_sequence, run_timed, run_recorded };
   void lead(Call call);
+  void begin(Call call);
+  std::vector<ProfileRank> exchange_times(const std::vector<ProfiledRun>& runs, std::vector<double> plain,
+                                          bool records);
 
   RankGroup* group_;
+  std::vector<double> plain_;          // seconds of all runs without a trace, of a process of several
+  std::vector<ProfiledRun> followed_;  // on ranks that follow
   Engine engine_;
   BenchPhase phase_;
   uint64_t seed_;

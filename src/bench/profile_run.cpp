@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "bench/new_record.h"
+#include "comm/rank_group.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/to_stderr.h"
@@ -15,6 +16,7 @@
 #include "profile/profile_facts.h"
 #include "profile/profile_rates.h"
 #include "profile/profile_rows.h"
+#include "train/same_program.h"
 
 namespace crest {
 
@@ -32,6 +34,7 @@ ProfileRun::ProfileRun(ProfileTask task) : task_(std::move(task)) {
   session_ = compile_phase(task_.recipe, task_.device, task_.phase);
   check_fits(session_, task_.limit / task_.recipe.data_parallel);
   flops_per_token_ = executed_per_token(session_);
+  if (task_.group && !task_.group->leads()) return;
   auto compile = [&](const Recipe& r) {
     check_interrupt();
     return compile_phase(r, task_.device, task_.phase, {.verify = false});
@@ -97,12 +100,22 @@ Profile ProfileRun::profiled() {
                   r.seq_length()));
   reset_peak_resident();
   try {
-    BenchCell cell(std::move(session_), task_.phase, task_.seed);
+    BenchCell cell = make_cell();
     return run_profiler(cell, options);
   } catch (const std::bad_alloc&) {
     throw Error(Exit::does_not_fit, "the system refused the allocation", "out of memory", "Use a smaller --batch.");
   }
 }
+
+BenchCell ProfileRun::make_cell() {
+  if (task_.group) {
+    task_.group->start_after_first();
+    check_same_rows(task_.group->host(), program_rows(session_));
+  }
+  return BenchCell(std::move(session_), task_.phase, task_.seed, false, task_.group);
+}
+
+void ProfileRun::follow() { make_cell().follow(); }
 
 void ProfileRun::store(RunRecord& record, const Profile& p, const Conditions& before) {
   std::vector<SampleRow> samples;

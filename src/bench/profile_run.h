@@ -22,14 +22,17 @@ struct ProfileTask {
   double max_seconds = 10;
   uint64_t seed = 1337;
   RecordOptions store;
+  RankGroup* group = nullptr;  // the processes of recipe.ranks > 1
 };
 
 class ProfileRun {
  public:
   // Plans; throws when it does not fit.
   explicit ProfileRun(ProfileTask task);
-  // Runs and records, once. Throws `interrupted`.
+  // Runs and records, once. Throws `interrupted`. Rank 0 of several processes calls it; the others
+  // call follow(), which returns when it has ended.
   Profile measure();
+  void follow();
 
   // Alternatives that need less memory, and the FLOPs that the recipe itself executes.
   const std::vector<Alternative>& alternatives() const { return alternatives_; }
@@ -39,6 +42,7 @@ class ProfileRun {
   double executed_per_token(const CompiledSession& session) const;
   ProfilerOptions profiler_options() const;
   Profile profiled();
+  BenchCell make_cell();
   void store(RunRecord& record, const Profile& profile, const Conditions& before);
 
   ProfileTask task_;

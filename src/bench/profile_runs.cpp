@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
 
 #include "bench/profiler.h"
+#include "bench/ranks_profile.h"
 #include "core/error.h"
 
 namespace crest {
@@ -36,13 +36,9 @@ class Summary {
  private:
   // The runs in the middle half by time. Times are means over these: unlike medians, means add up.
   void find_middle() {
-    middle_.resize(runs_.size());
-    std::iota(middle_.begin(), middle_.end(), 0);
-    std::stable_sort(middle_.begin(), middle_.end(),
-                     [&](size_t a, size_t b) { return runs_[a].seconds < runs_[b].seconds; });
-    auto outside = std::ptrdiff_t((runs_.size() + 1) / 4);
-    middle_.erase(middle_.end() - outside, middle_.end());
-    middle_.erase(middle_.begin(), middle_.begin() + outside);
+    std::vector<double> seconds;
+    for (auto& r : runs_) seconds.push_back(r.seconds);
+    middle_ = middle_half(seconds);
   }
 
   double middle_mean(const std::vector<double>& by_run) const {

@@ -25,9 +25,7 @@ struct StepProfiler::Impl {
   bool has_records() {
     if (options.timers) return false;
     try {
-      bool found = cell.record_work(true);
-      cell.record_work(false);
-      return found;
+      return cell.has_records();
     } catch (const Error& e) {
       if (e.code() != Exit::failed) throw;
       if (options.note) options.note("timing instructions one by one: " + e.problem());
@@ -43,10 +41,7 @@ struct StepProfiler::Impl {
   }
   ProfiledRun profiled() {
     if (options.before_run) options.before_run();
-    if (records) cell.record_work(true);
-    ProfiledRun run;
-    run.seconds = cell.run(&run.traces);
-    if (records) cell.record_work(false);
+    ProfiledRun run = cell.run_profiled(records);
     finished_run(false);
     return run;
   }
@@ -72,6 +67,7 @@ struct StepProfiler::Impl {
     if (!clocks.empty()) p.clock_mhz = clocks.median();
     p.power_w = watts;
     summarize_runs(p, runs);
+    p.ranks = cell.rank_times(runs, p.step_ms.size(), records);
   }
 
   BenchCell& cell;

@@ -50,11 +50,6 @@ class StepProfiler {
   std::unique_ptr<Impl> impl_;
 };
 
-// One profiled run: wall time and a trace for each call.
-struct ProfiledRun {
-  double seconds = 0;
-  std::vector<StepTrace> traces;
-};
 // Fills times of rows, kernels, intervals, span, busy, idle and launches from the runs. The last
 // step of run_profiler, separate for tests.
 void summarize_runs(Profile& profile, const std::vector<ProfiledRun>& runs);

@@ -10,9 +10,12 @@
 #include "bench/profile_run.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/rank_flags.h"
 #include "cli/store_options.h"
+#include "comm/rank_group.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "device/rank_device.h"
 #include "host/stop_signal.h"
 #include "plan/recipe_settings.h"
 #include "profile/profile_document.h"
@@ -46,18 +49,15 @@ void check_folder(const std::string& file, const char* flag) {
     fail("no such folder: " + printable(folder.string()), flag, "Create it, or choose another file.");
 }
 
-ProfileTask task_of(const Options& o) {
+ProfileTask task_of(const Options& o, RankGroup* group) {
   ProfileTask task;
+  task.group = group;
   task.rates = parse_rates(o.rates, "--rates");
   profile_shares(Profile(), o.view);  // checks --by and --sort before anything runs
   task.phase = parse_phase(o.phase);
   task.device = o.device.find();
+  if (group) connect_devices(*group, task.device);
   task.recipe = resolve(o.recipe.finish(default_model(task.device)), task.device);
-  if (task.recipe.ranks > 1)
-    fail_usage("a profile is of a single process", "--ranks", "Use --data-parallel for threads.");
-  if (task.recipe.data_parallel > 1 && task.device.kind == "cuda")  // it hung on an H200
-    fail_usage("ranks that share a GPU cannot be profiled", "--data-parallel",
-               "Use crest bench, or one rank, or --device cpu.");
   task.limit = o.device.limit(task.device);
   task.timers = o.method == "timers";
   task.samples = o.samples, task.warmup = o.warmup, task.max_seconds = o.max_seconds, task.seed = o.seed;
@@ -71,15 +71,18 @@ void print(const Options& o, const Profile& p, const ProfileRun& run) {
   view.top = size_t(o.top);
   view.color = use_color(STDOUT_FILENO);
   view.width = int(std::min<size_t>(output_width(), 100));
-  fmt::print("{}\n{}\n{}\n{}\n{}\n{}", profile_head(p, view), profile_times(p, view), profile_table(p, view),
-             profile_facts(p, view), profile_memory(p, view),
+  std::string ranks = profile_ranks(p, view);
+  fmt::print("{}\n{}{}{}\n{}\n{}\n{}\n{}", profile_head(p, view), ranks, ranks.empty() ? "" : "\n",
+             profile_times(p, view), profile_table(p, view), profile_facts(p, view), profile_memory(p, view),
              profile_alternatives(p, run.alternatives(), run.flops_per_token(), view));
 }
 
-int run(const Options& o) {
-  ProfileRun run(task_of(o));
-  check_folder(o.trace, "--trace");
-  check_folder(o.snapshot, "--snapshot");
+int run(const Options& o, RankGroup* group) {
+  ProfileRun run(task_of(o, group));
+  if (group && !group->leads()) {
+    run.follow();
+    return 0;
+  }
   Profile profile = run.measure();
   print(o, profile, run);
   if (!o.trace.empty()) write_chrome_trace(profile, o.trace);
@@ -96,6 +99,8 @@ void validate(const Options& o) {
   in(o.warmup, 0, 1'000'000, "--warmup");
   in(o.top, 1, 100'000, "--top");
   if (!(o.max_seconds >= 0)) fail_usage("the time limit is negative", "--max-seconds");
+  check_folder(o.trace, "--trace");
+  check_folder(o.snapshot, "--snapshot");
   if (o.method != "auto" && o.method != "timers")
     fail_usage(fmt::format("'{}' is not a value of --method", printable(o.method)), "--method",
                did_you_mean(o.method, {"auto", "timers"}) + " Values: auto, timers.");
@@ -105,6 +110,7 @@ void validate(const Options& o) {
 
 std::function<int()> setup_profile(CLI::App& app) {
   auto o = std::make_shared<Options>();
+  auto ranks = std::make_shared<GivenSettings>();
   auto option = [&](const char* group, const char* flag, auto& value, const char* help) {
     app.add_option(flag, value, help)->capture_default_str()->group(group);
   };
@@ -136,12 +142,15 @@ std::function<int()> setup_profile(CLI::App& app) {
   add_json_option(app, o->json);
   add_record_options(app, o->store);
   add_recipe_options(app, o->recipe);
+  add_rank_options(app, *ranks);
   add_device_options(app, o->device);
   add_config_option(app);
-  return [o] {
+  return [o, ranks] {
     validate(*o);
-    StopSignal signal;
-    return run(*o);
+    return run_in_ranks(o->recipe, o->device, *ranks, {}, [&](RankGroup* group) {
+      StopSignal signal;
+      return run(*o, group);
+    });
   };
 }
 

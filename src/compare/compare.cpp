@@ -7,6 +7,7 @@
 #include <map>
 
 #include "compare/parts.h"
+#include "compare/scaling.h"
 #include "compare/sentences.h"
 #include "compare/side.h"
 #include "compare/waterfall.h"
@@ -249,6 +250,7 @@ RunComparison compare_runs(const RunRecord& record_a, const RunRecord& record_b,
   explain_by_levers(c);
   compare_memory(c, a, b);
   compare_training(c, record_a, record_b);
+  c.scaling = find_scaling(a, b);
   write_sentences(c);
   note_missing(c, a, b);
   if (options.per_token && !c.per_token)

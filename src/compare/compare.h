@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -134,6 +135,23 @@ struct TrainingComparison {                                 // both sides have a
   double tokens_per_second_a = 0, tokens_per_second_b = 0;  // medians
 };
 
+// What more ranks lose against fewer (compare/scaling.h).
+struct ScalingRow {
+  std::string label;  // "exposed communication"
+  double ms = 0;      // of a step of the side with more ranks; negative: gained
+  std::string detail;
+};
+struct Scaling {
+  std::string few, more;  // titles of the sides
+  int64_t few_ranks = 0, more_ranks = 0;
+  bool same_work = false;  // a rank has the same tokens on both sides
+  double step_ms = 0, ideal_ms = 0;
+  std::vector<ScalingRow> rows;  // sum to lost_ms()
+
+  double lost_ms() const { return step_ms - ideal_ms; }
+  double efficiency() const { return ideal_ms / step_ms; }
+};
+
 struct RunComparison {
   ComparedRun a, b;
   std::vector<Difference> differences;
@@ -152,6 +170,7 @@ struct RunComparison {
   std::vector<MemoryCause> memory_causes;
   PeakHolder peak_a, peak_b;
   TrainingComparison training;
+  std::optional<Scaling> scaling;      // of profiles with different numbers of ranks
   std::vector<std::string> sentences;  // the first one is the summary
   std::vector<std::string> notes;      // what is missing or uncertain, and the command that helps
 

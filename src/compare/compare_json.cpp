@@ -72,6 +72,21 @@ Json list_of(const std::vector<T>& items, F to) {
   return list;
 }
 
+Json to_json(const Scaling& s) {
+  return {{"few", s.few},
+          {"more", s.more},
+          {"few_ranks", s.few_ranks},
+          {"more_ranks", s.more_ranks},
+          {"same_work", s.same_work},
+          {"step_ms", s.step_ms},
+          {"ideal_ms", s.ideal_ms},
+          {"lost_ms", s.lost_ms()},
+          {"efficiency", s.efficiency()},
+          {"rows", list_of(s.rows, [](auto& r) {
+             return Json{{"label", r.label}, {"ms", r.ms}, {"detail", r.detail}};
+           })}};
+}
+
 }  // namespace
 
 Json to_json(const RunComparison& c) {
@@ -138,6 +153,7 @@ Json to_json(const RunComparison& c) {
             {"val_loss", to_json(c.training.val_loss)},
             {"tokens_per_second_a", c.training.tokens_per_second_a},
             {"tokens_per_second_b", c.training.tokens_per_second_b}}},
+          {"scaling", c.scaling ? to_json(*c.scaling) : Json(nullptr)},
           {"notes", c.notes}};
 }
 

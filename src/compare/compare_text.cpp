@@ -34,6 +34,7 @@ class Text {
     for (size_t i = 0; i < c_.sentences.size(); ++i) out_ += (i == 1 ? "\n" : "") + lines_of(c_.sentences[i], o_.width);
     runs();
     differences();
+    scaling();
     waterfall();
     causes();
     work();
@@ -85,6 +86,25 @@ class Text {
     }
     table(t);
     if (left_out) out_ += fmt::format("  and {} more (--top, --json)\n", left_out);
+  }
+
+  void scaling() {
+    if (!c_.scaling) return;
+    const Scaling& s = *c_.scaling;
+    title(fmt::format("Scaling from {} to {} ranks", s.few_ranks, s.more_ranks));
+    out_ += lines_of(scaling_sentence(s), o_.width);
+    Table t({{"", Align::left}, {"time"}, {"", Align::left}});
+    t.row({"ideal", format_ms(s.ideal_ms),
+           fmt::format("a step of {}{}", printable(s.few), s.same_work ? "" : ", scaled by the tokens of a rank")});
+    double rest = 0;
+    for (auto& r : s.rows)
+      if (std::abs(r.ms) < 5e-4 * s.step_ms)
+        rest += r.ms;
+      else
+        t.row({"  " + r.label, format_ms_signed(r.ms), cell(r.detail, 48)});
+    if (rest != 0) t.row({"  smaller parts", format_ms_signed(rest), ""});
+    t.row({cell(s.more), format_ms(s.step_ms), ""});
+    table(t);
   }
 
   // A bar from the time before this factor to the time after it.

@@ -144,6 +144,18 @@ std::string because(const RunComparison& c) {
 
 }  // namespace
 
+std::string scaling_sentence(const Scaling& s) {
+  std::string text = fmt::format("{} ranks reach {:.1f}% of ideal speed: a step takes {} instead of {}", s.more_ranks,
+                                 100 * s.efficiency(), format_ms(s.step_ms), format_ms(s.ideal_ms));
+  if (!s.same_work) text += " (a rank has another number of tokens, so this is not the loss by communication alone)";
+  const ScalingRow* most = nullptr;
+  for (auto& r : s.rows)
+    if (!most || r.ms > most->ms) most = &r;
+  if (s.lost_ms() > 0 && most && most->ms > 0)
+    text += fmt::format("; the largest part of the loss is {} ({})", most->label, format_ms_signed(most->ms));
+  return text + ".";
+}
+
 std::string headline(const RunComparison& c) {
   if (c.a.out_of_memory || c.b.out_of_memory) {
     auto side = [](const ComparedRun& r) {

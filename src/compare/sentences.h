@@ -25,6 +25,9 @@ bool same_instructions(const Cause& cause);
 // What changed in a group: instructions, kernels or arithmetic.
 std::string change_text(const RunComparison& comparison, const Cause& cause);
 
+// How well more ranks scale, and where most of the lost time is.
+std::string scaling_sentence(const Scaling& scaling);
+
 // The summary sentence: how much faster, how much memory, and why. "" when neither times nor memory
 // are known.
 std::string headline(const RunComparison& comparison);

@@ -16,11 +16,11 @@ namespace crest::lab {
 
 namespace {
 
-using Rows = std::vector<const Row*>;
+using RowList = std::vector<const Row*>;
 using Values = std::vector<Value>;
 
 // The numbers of a column; when no row has one, the reason why.
-Values numbers(const Rows& rows, const std::string& column, std::string& missing) {
+Values numbers(const RowList& rows, const std::string& column, std::string& missing) {
   Values list;
   for (auto* row : rows) {
     Value v = column_of(*row, column);
@@ -33,7 +33,8 @@ Values numbers(const Rows& rows, const std::string& column, std::string& missing
   return list;
 }
 
-Value fold(const Rows& rows, const std::string& column, const std::function<Value(const Value&, const Value&)>& join) {
+Value fold(const RowList& rows, const std::string& column,
+           const std::function<Value(const Value&, const Value&)>& join) {
   std::string missing;
   Values list = numbers(rows, column, missing);
   if (list.empty()) return Value::missing(missing);
@@ -43,7 +44,7 @@ Value fold(const Rows& rows, const std::string& column, const std::function<Valu
 }
 
 // The number that all rows agree on, or their distinct strings joined by bars.
-Value value(const Rows& rows, const std::string& column, const std::string&) {
+Value value(const RowList& rows, const std::string& column, const std::string&) {
   if (rows.empty()) return Value::missing(no_row);
   Value first = column_of(*rows[0], column);
   std::vector<std::string> texts;
@@ -66,14 +67,14 @@ Value smaller(const Value& a, const Value& b) {
   return Value::range(std::min(a.x, b.x), std::min(a.low, b.low), std::min(a.high, b.high));
 }
 
-Value max(const Rows& rows, const std::string& column, const std::string&) { return fold(rows, column, larger); }
-Value min(const Rows& rows, const std::string& column, const std::string&) { return fold(rows, column, smaller); }
-Value spread(const Rows& rows, const std::string& column, const std::string& none) {
+Value max(const RowList& rows, const std::string& column, const std::string&) { return fold(rows, column, larger); }
+Value min(const RowList& rows, const std::string& column, const std::string&) { return fold(rows, column, smaller); }
+Value spread(const RowList& rows, const std::string& column, const std::string& none) {
   return calculate('-', calculate('/', max(rows, column, none), min(rows, column, none)), Value::number(1));
 }
 
 // With no rows the sum is 0: an absent kernel took no time.
-Value sum(const Rows& rows, const std::string& column, const std::string&) {
+Value sum(const RowList& rows, const std::string& column, const std::string&) {
   Value total = Value::number(0);
   for (auto* row : rows) {
     if (!row->columns.count(column)) continue;
@@ -84,14 +85,14 @@ Value sum(const Rows& rows, const std::string& column, const std::string&) {
   return total;
 }
 
-Value count(const Rows& rows, const std::string& column, const std::string&) {
+Value count(const RowList& rows, const std::string& column, const std::string&) {
   return Value::number(double(std::count_if(rows.begin(), rows.end(), [&](auto* r) {
     Value v = column_of(*r, column);
     return v.known();
   })));
 }
 
-Value mean(const Rows& rows, const std::string& column, const std::string&) {
+Value mean(const RowList& rows, const std::string& column, const std::string&) {
   std::string missing;
   Values list = numbers(rows, column, missing);
   if (list.empty()) return Value::missing(missing);
@@ -104,7 +105,7 @@ struct Line {
   double slope = 0, intercept = 0, r2 = 0;
   std::string missing;
 };
-Line line_through(const Rows& rows, const std::string& y_column, const std::string& x_column) {
+Line line_through(const RowList& rows, const std::string& y_column, const std::string& x_column) {
   std::vector<std::pair<double, double>> points;
   Line line;
   for (auto* row : rows) {
@@ -130,17 +131,17 @@ Line line_through(const Rows& rows, const std::string& y_column, const std::stri
 Value of_line(const Line& line, double Line::*figure) {
   return line.missing.empty() ? Value::number(line.*figure) : Value::missing(line.missing);
 }
-Value slope(const Rows& r, const std::string& y, const std::string& x) {
+Value slope(const RowList& r, const std::string& y, const std::string& x) {
   return of_line(line_through(r, y, x), &Line::slope);
 }
-Value intercept(const Rows& r, const std::string& y, const std::string& x) {
+Value intercept(const RowList& r, const std::string& y, const std::string& x) {
   return of_line(line_through(r, y, x), &Line::intercept);
 }
-Value linearity(const Rows& r, const std::string& y, const std::string& x) {
+Value linearity(const RowList& r, const std::string& y, const std::string& x) {
   return of_line(line_through(r, y, x), &Line::r2);
 }
 
-Value key_at(const Rows& rows, const std::string& column, const std::string& key, bool largest) {
+Value key_at(const RowList& rows, const std::string& column, const std::string& key, bool largest) {
   const Row* best = nullptr;
   double x = 0;
   std::string missing = no_row;
@@ -155,12 +156,12 @@ Value key_at(const Rows& rows, const std::string& column, const std::string& key
 // The key whose rows have the largest sum of a column, and these rows.
 struct Top {
   std::string key;
-  Rows rows;
+  RowList rows;
   Value share;  // of the sum of all rows
   std::string missing = no_row;
 };
-Top top_of(const Rows& rows, const std::string& column, const std::string& key) {
-  std::map<std::string, std::pair<Value, Rows>> sums;
+Top top_of(const RowList& rows, const std::string& column, const std::string& key) {
+  std::map<std::string, std::pair<Value, RowList>> sums;
   Value all = Value::number(0);
   Top top;
   for (auto* row : rows) {
@@ -168,7 +169,7 @@ Top top_of(const Rows& rows, const std::string& column, const std::string& key) 
     auto x = row->columns.find(column);
     auto name = row->keys.find(key);
     if (x == row->columns.end() || name == row->keys.end()) continue;
-    auto& [sum, of_key] = sums.try_emplace(name->second, Value::number(0), Rows()).first->second;
+    auto& [sum, of_key] = sums.try_emplace(name->second, Value::number(0), RowList()).first->second;
     sum = calculate('+', sum, x->second), all = calculate('+', all, x->second);
     of_key.push_back(row);
   }
@@ -178,23 +179,23 @@ Top top_of(const Rows& rows, const std::string& column, const std::string& key) 
   if (largest) top.share = calculate('/', *largest, all), top.missing.clear();
   return top;
 }
-Value top(const Rows& r, const std::string& column, const std::string& key) {
+Value top(const RowList& r, const std::string& column, const std::string& key) {
   Top t = top_of(r, column, key);
   return t.missing.empty() ? Value::of_text(t.key) : Value::missing(t.missing, Value::Type::text);
 }
-Value top_share(const Rows& r, const std::string& column, const std::string& key) {
+Value top_share(const RowList& r, const std::string& column, const std::string& key) {
   Top t = top_of(r, column, key);
   return t.missing.empty() ? t.share : Value::missing(t.missing);
 }
-Value top_launches(const Rows& r, const std::string& column, const std::string& key) {
+Value top_launches(const RowList& r, const std::string& column, const std::string& key) {
   Top t = top_of(r, column, key);
   return t.missing.empty() ? sum(t.rows, "kernel_launches", "") : Value::missing(t.missing);
 }
 
-Value where_max(const Rows& r, const std::string& column, const std::string& key) {
+Value where_max(const RowList& r, const std::string& column, const std::string& key) {
   return key_at(r, column, key, true);
 }
-Value where_min(const Rows& r, const std::string& column, const std::string& key) {
+Value where_min(const RowList& r, const std::string& column, const std::string& key) {
   return key_at(r, column, key, false);
 }
 

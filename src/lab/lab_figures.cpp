@@ -66,15 +66,15 @@ std::string telling_column(const std::vector<Row>& rows, const std::vector<std::
 }
 
 // Bytes are drawn in the largest unit that fits.
-struct Unit {
+struct AxisUnit {
   double size = 1;
   std::string name;
 };
-Unit unit_of(const std::vector<Row>& rows, const std::string& column) {
+AxisUnit unit_of(const std::vector<Row>& rows, const std::string& column) {
   double most = 0;
   for (auto& row : rows)
     if (Value v = number_at(row, column); v.known()) most = std::max(most, v.x);
-  Unit unit{1, column_words(column)};
+  AxisUnit unit{1, column_words(column)};
   if (!column.ends_with("_bytes")) return unit;
   for (const char* name : {"KiB", "MiB", "GiB", "TiB"})
     if (most / unit.size >= 1024) unit.size *= 1024, unit.name = column_words(column) + ", " + name;
@@ -109,7 +109,7 @@ PageTable numbers_of(const std::vector<Row>& rows, const std::vector<std::string
 
 std::function<Svg(double)> lines(const std::vector<Row>& rows, const std::vector<std::string>& keys,
                                  const std::string& column, const std::string& along, const std::string& title) {
-  Unit unit = unit_of(rows, column);
+  AxisUnit unit = unit_of(rows, column);
   std::vector<Series> series;
   double low = INFINITY, high = 0, least = INFINITY, most = 0;
   for (auto& row : rows) {
@@ -135,7 +135,7 @@ std::function<Svg(double)> lines(const std::vector<Row>& rows, const std::vector
 
 std::function<Svg(double)> bars(const std::vector<Row>& rows, const std::vector<std::string>& keys,
                                 const std::string& column, const std::string& title) {
-  Unit unit = unit_of(rows, column);
+  AxisUnit unit = unit_of(rows, column);
   BarChart chart;
   chart.label = title, chart.axis = unit.name;
   for (auto& row : rows) {

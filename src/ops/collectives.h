@@ -1,5 +1,8 @@
 // What passes, kernels and checks know about collectives besides their definition.
 #pragma once
+#include <string>
+#include <vector>
+
 #include "program/program.h"
 
 namespace crest {
@@ -8,6 +11,16 @@ namespace crest {
 // with the padding between them, one collective.
 int64_t flat_elements(const Program& program, const Instr& instr);
 bool is_flat(const Instr& instr);
+// reduce_scatter: the operand, if there is one, to which the sum is added in place.
+inline constexpr size_t scatter_into = 1;
+inline bool adds_up(const Instr& instr) { return instr.in.size() > scatter_into && instr.in[scatter_into] != no_value; }
+// reduce_scatter: elements [begin, end) of x that belong to no tensor and may hold anything. They
+// are sent as zeros. Attribute `gaps`, "begin:end,begin:end".
+struct Gap {
+  int64_t begin, end;
+};
+std::vector<Gap> gaps_of(const Instr& instr);
+std::string gaps_text(const std::vector<Gap>& gaps);
 // Bytes of the 16-bit copies of what an all_reduce sends; 0 if it sends its own memory.
 size_t wire_bytes(const Program& program, const Instr& instr);
 

@@ -1,4 +1,7 @@
 // Tensors of which every rank has one of `ranks` equal parts, by rank: its share.
+#include <fmt/format.h>
+
+#include "core/text.h"
 #include "ops/collectives.h"
 #include "ops/index.h"
 #include "ops/rules.h"
@@ -15,10 +18,14 @@ Shape share_of(const Infer& c, size_t i) {
 }
 
 void infer_reduce_scatter(Infer& c) {
-  rules::inputs(c, 1, 1);
+  rules::inputs(c, 1, 2);
   rules::contiguous(c);
   rules::floating(c, in::reduce_scatter::x);
-  c.out(c.in(in::reduce_scatter::x).dtype, share_of(c, in::reduce_scatter::x));
+  Shape share = share_of(c, in::reduce_scatter::x);
+  if (!c.has(scatter_into)) return c.out(c.in(in::reduce_scatter::x).dtype, share);
+  c.same_dtype(in::reduce_scatter::x, scatter_into);
+  rules::shape(c, scatter_into, share);
+  c.out_in_place(scatter_into);
 }
 
 void infer_own_share(Infer& c) {
@@ -28,8 +35,12 @@ void infer_own_share(Infer& c) {
 }
 
 void infer_all_gather(Infer& c) {
-  rules::inputs(c, 2, 2);
+  rules::inputs(c, 1, 2);
   rules::contiguous(c);
+  if (!c.has(in::all_gather::into)) {
+    const Value& share = c.in(in::all_gather::share);
+    return c.out(share.dtype, {share.numel() * rules::integer(c, "ranks", 2)});
+  }
   c.same_dtype(in::all_gather::share, in::all_gather::into);
   rules::shape(c, in::all_gather::share, share_of(c, in::all_gather::into));
   c.out_in_place(in::all_gather::into);
@@ -59,18 +70,35 @@ Cost gather_cost(const Program& p, const Instr& i) {
 
 }  // namespace
 
-const OpDef op_reduce_scatter = {.name = "reduce_scatter",
-                                 .inputs = in::reduce_scatter::names,
-                                 .outputs = out::reduce_scatter::names,
-                                 .help = "x -> share: this rank's share of the sum over the ranks; x is lost",
-                                 .op_class = OpClass::communication,
-                                 .infer = infer_reduce_scatter,
-                                 .cost = sum_cost};
+std::vector<Gap> gaps_of(const Instr& instr) {
+  std::vector<Gap> gaps;
+  if (!instr.attrs.has("gaps")) return gaps;
+  for (auto& text : split(instr.attrs.text("gaps"), ',')) {
+    size_t colon = text.find(':');
+    gaps.push_back({std::stoll(text.substr(0, colon)), std::stoll(text.substr(colon + 1))});
+  }
+  return gaps;
+}
+
+std::string gaps_text(const std::vector<Gap>& gaps) {
+  std::string text;
+  for (auto& g : gaps) text += fmt::format("{}{}:{}", text.empty() ? "" : ",", g.begin, g.end);
+  return text;
+}
+
+const OpDef op_reduce_scatter = {
+    .name = "reduce_scatter",
+    .inputs = in::reduce_scatter::names,
+    .outputs = out::reduce_scatter::names,
+    .help = "x, [acc] -> share: this rank's share of the sum over the ranks, added to acc in place; x is lost",
+    .op_class = OpClass::communication,
+    .infer = infer_reduce_scatter,
+    .cost = sum_cost};
 
 const OpDef op_all_gather = {.name = "all_gather",
                              .inputs = in::all_gather::names,
                              .outputs = out::all_gather::names,
-                             .help = "share, into -> into: the shares of all ranks, in place of what was there",
+                             .help = "share, [into] -> y: the shares of all ranks, in place of `into` if it is given",
                              .op_class = OpClass::communication,
                              .infer = infer_all_gather,
                              .cost = gather_cost};

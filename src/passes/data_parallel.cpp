@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
+#include "passes/sharding.h"
 #include "program/shares.h"
 
 namespace crest {
@@ -29,24 +30,30 @@ class Reductions {
     for (ValueId v : std::vector<ValueId>(program_.outputs)) reduce({v}, false);
   }
 
-  // Each rank gets its share of the sum of a group. The loss is for all.
-  void scattered(int ranks) {
+  // Each rank gets its share of the sum of a group; adds: to that of the micro steps before. The
+  // loss is for all, in the last micro step.
+  void scattered(int ranks, bool adds, bool last) {
     std::vector<ValueId> all = program_.outputs;
     program_.outputs.clear();
     std::vector<ValueId> groups;
     for (ValueId v : all) {
       if (program_.at(v).role != Role::gradient) {
         program_.outputs.push_back(v);
-        reduce({v}, false);
+        if (last) reduce({v}, false);
       } else if (ValueId group = program_.at(v).layout.storage;
                  std::find(groups.begin(), groups.end(), group) == groups.end()) {
         groups.push_back(group);
       }
     }
     for (ValueId group : groups) {
-      ValueId share = builder_.emit1("reduce_scatter", {group}, Attrs().set("ranks", ranks));
+      Value like = program_.at(group);
+      std::string name = share_name(like.name);
+      std::vector<ValueId> in = {group};
+      if (adds)
+        in.push_back(builder_.declare(name, like.dtype, {like.numel() / ranks}, Role::gradient, Lifetime::step));
+      ValueId share = builder_.emit1("reduce_scatter", in, Attrs().set("ranks", ranks));
       Value& v = program_.at(share);
-      v.name = share_name(program_.at(group).name), v.role = Role::gradient, v.lifetime = Lifetime::step;
+      v.name = adds ? name + ".sum" : name, v.role = Role::gradient, v.lifetime = Lifetime::step;
       program_.outputs.push_back(share);
     }
   }
@@ -112,14 +119,17 @@ void data_parallel(Program& program, const PassContext& context) {
   if (ranks <= 1 || program.outputs.empty()) return;
   if (context.kind != ProgramKind::train && context.kind != ProgramKind::validation) return;
   scale_loss(program, 1.0 / ranks);
-  if (!context.last) return;
+  bool every = sums_every_micro_step(context);
+  if (!context.last && !(every && context.kind == ProgramKind::train)) return;
   std::string how = context.lever("reduce");
-  if (context.kind == ProgramKind::train && context.lever("shard") != "none") {
-    bool buckets = how == "bucket";
+  bool buckets = how == "bucket";
+  if (context.kind == ProgramKind::train && sharding_of(context) != Sharding::none) {
     if ((how != "flat" && !buckets) || context.lever("comm-dtype") != "fp32")
       fail_usage("shares are made of a whole group's gradients, in their own dtype", "--shard",
                  "Use --reduce flat or bucket, and --comm-dtype fp32.");
-    return Reductions(program, Phase::backward, buckets, false).scattered(ranks);
+    if (every && !buckets)
+      fail_usage("shares of gradients and weights travel in buckets", "--reduce", "Use --reduce bucket, or omit it.");
+    return Reductions(program, Phase::backward, buckets, false).scattered(ranks, every && !context.first, context.last);
   }
   Phase phase = context.kind == ProgramKind::train ? Phase::backward : Phase::forward;
   Reductions reductions(program, phase, how == "overlap" || how == "bucket", context.lever("comm-dtype") == "bf16");
@@ -138,7 +148,7 @@ const std::vector<Setting>& data_parallel_settings() {
   static const std::vector<Setting> rows = {
       setting<&Recipe::ranks>({.name = "ranks",
                                .group = group,
-                               .help = "processes that train together, one rank each (train, bench)",
+                               .help = "processes that train together, one rank each (train, bench, profile)",
                                .least = 1,
                                .most = 4096,
                                .common = true,

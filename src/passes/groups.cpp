@@ -1,7 +1,7 @@
 // Parameters of a group (matrices with weight decay; everything else) are contiguous in memory, and
 // so are their gradients and optimizer states, in the same order: one optimizer launch, one norm,
-// one message for data parallelism. Where shares of the optimizer travel in buckets (--shard,
-// --reduce bucket), each bucket is a group.
+// one message for data parallelism. Where shares travel in buckets (--shard, --reduce bucket), each
+// bucket is a group.
 #include <fmt/format.h>
 
 #include <unordered_map>
@@ -11,6 +11,7 @@
 #include "passes/optimizers.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
+#include "passes/sharding.h"
 
 namespace crest {
 
@@ -145,8 +146,8 @@ class Groups {
 
 void group_parameters(Program& program, const PassContext& context) {
   int ranks = context.recipe.world_size();
-  bool buckets = ranks > 1 && context.lever("shard") != "none" && context.lever("reduce") == "bucket";
-  Groups(program, ranks, buckets ? parse_bytes(context.lever("bucket"), "--bucket") : INT64_MAX).run();
+  Groups(program, ranks, shares_in_buckets(context) ? parse_bytes(context.lever("bucket"), "--bucket") : INT64_MAX)
+      .run();
 }
 
 }  // namespace crest

@@ -30,7 +30,7 @@ void join_swiglu(Program&, const PassContext&);
 void join_epilogues(Program&, const PassContext&);
 void fuse(Program&, const PassContext&);
 void join_quantization(Program&, const PassContext&);
-void shard_update(Program&, const PassContext&);
+void shard(Program&, const PassContext&);
 void assign_streams(Program&, const PassContext&);
 void keep_forward_half(Program&, const PassContext&);
 void prune(Program&, const PassContext&);
@@ -95,8 +95,10 @@ const std::vector<Pass>& pipeline() {
        fuse, fusion_settings},
       {"quantization", "--fusion on: tensors of --precision fp8 are quantized by the kernels that make them",
        join_quantization},
-      {"shard", "--shard: every rank updates its share of the weights and has its share of the optimizer's state",
-       shard_update, shard_settings, "it shares the update between ranks"},
+      {"shard",
+       "--shard: every rank updates its share of the weights and has its share of the optimizer's state; gradients and "
+       "weights, if they are shared, too, are whole only while they are used",
+       shard, shard_settings, "it shares the update between ranks"},
       {"forward_half", "phase forward-saved: only the forward half; what the backward half reads stays alive",
        keep_forward_half, nullptr, "it ends the Program where its forward half ends"},
       {"lanes", "collectives on the communication stream start when their tensors are final", assign_streams},

@@ -1,6 +1,8 @@
-// Lever --shard optimizer (ZeRO 1: Rajbhandari et al. 2020, section 5.1): every rank has one share
-// of the optimizer's state of each group of parameters, updates that share of the weights with its
-// share of the gradients, and gets the other shares from the other ranks.
+// Lever --shard (ZeRO: Rajbhandari et al. 2020, section 5). Every rank has one share of the
+// optimizer's state of each group of parameters and updates that share of the weights with its
+// share of the gradients. optimizer: it gets the other shares from the other ranks. gradients:
+// whole gradients exist from their first write to their sum. weights: it keeps its share only
+// (passes/gather_weights.cpp).
 #include "program/shares.h"
 
 #include <fmt/format.h>
@@ -10,10 +12,13 @@
 #include <set>
 
 #include "core/error.h"
+#include "ops/collectives.h"
 #include "ops/index.h"
 #include "ops/update.h"
+#include "passes/gather_weights.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
+#include "passes/sharding.h"
 
 namespace crest {
 
@@ -23,8 +28,14 @@ class ShardedUpdate {
  public:
   // gathering: where weights are gathered. On the communication stream, while the next group is
   // updated.
-  ShardedUpdate(Program& program, int ranks, Stream gathering)
-      : w_(program), p_(program), ranks_(ranks), gathering_(gathering) {}
+  // keeps_shares: of the weights; they are gathered before they are used.
+  ShardedUpdate(Program& program, int ranks, Stream gathering, bool keeps_shares, bool keeps_whole)
+      : w_(program),
+        p_(program),
+        ranks_(ranks),
+        gathering_(gathering),
+        keeps_shares_(keeps_shares),
+        keeps_whole_(keeps_whole) {}
 
   void run() {
     for (const Instr& instr : w_.old) {
@@ -36,8 +47,11 @@ class ShardedUpdate {
         w_.keep(instr);
     }
     // The members of a group of states are parts of a tensor that no rank has.
-    for (Value& v : p_.values)
-      if (shared_.count(v.layout.storage) && &v != &p_.at(v.layout.storage)) v.lifetime = Lifetime::micro_step;
+    for (size_t v = 0; v < p_.values.size(); ++v) {
+      ValueId group = p_.values[v].layout.storage;
+      bool whole = gradients_.count(group) > 0;  // of gradients: nobody reads them
+      if (whole || (shared_.count(group) && group != ValueId(v))) p_.values[v].lifetime = Lifetime::micro_step;
+    }
     w_.finish();
     p_.properties.set(shares_property, ranks_);
   }
@@ -80,6 +94,10 @@ class ShardedUpdate {
         v = w_.now(v);
       } else if (p_.at(v).role == Role::gradient) {
         v = gradient_share(b, v);
+      } else if (keeps_shares_) {
+        auto [it, added] = weights_.emplace(p_.at(v).layout.storage, no_value);
+        if (added) it->second = add_share(p_, it->first, ranks_, keeps_whole_);
+        v = it->second;
       } else {
         weights.push_back(v);
         v = b.emit1("own_share", {w_.now(v)}, ranks());
@@ -113,7 +131,8 @@ class ShardedUpdate {
   Program& p_;
   int ranks_;
   Stream gathering_;
-  std::map<ValueId, ValueId> gradients_;
+  bool keeps_shares_, keeps_whole_;
+  std::map<ValueId, ValueId> gradients_, weights_;  // shares of groups
   std::set<ValueId> shared_;
 };
 
@@ -137,17 +156,78 @@ bool over_groups(const Program& p) {
 
 }  // namespace
 
-void shard_update(Program& program, const PassContext& context) {
+// Whole gradients exist from their first write to their reduce_scatter. Their memory held something
+// else before, so what lies between the tensors of a group is no zero.
+static void release_gradients(Program& p) {
+  for (Instr& instr : p.code) {
+    if (!is(instr, "reduce_scatter")) continue;
+    ValueId group = instr.in[in::reduce_scatter::x];
+    std::map<int64_t, int64_t> tensors;  // begin to end, in elements
+    for (size_t v = 0; v < p.values.size(); ++v) {
+      Value& value = p.values[v];
+      if (value.layout.storage != group) continue;
+      value.lifetime = Lifetime::micro_step;
+      if (group == ValueId(v)) continue;
+      int64_t& end = tensors[value.layout.offset];
+      end = std::max(end, value.layout.offset + value.numel());
+    }
+    std::vector<Gap> gaps;
+    int64_t at = 0;
+    for (auto& [begin, end] : tensors) {
+      if (begin > at) gaps.push_back({at, begin});
+      at = std::max(at, end);
+    }
+    if (at < p.at(group).numel()) gaps.push_back({at, p.at(group).numel()});
+    if (!gaps.empty()) instr.attrs.set("gaps", gaps_text(gaps));
+  }
+}
+
+Sharding sharding_of(const PassContext& context) {
+  if (context.recipe.world_size() == 1) return Sharding::none;
+  std::string text = context.lever("shard");  // auto is resolved before (plan/compile.cpp)
+  return text == "optimizer"   ? Sharding::optimizer
+         : text == "gradients" ? Sharding::gradients
+         : text == "weights"   ? Sharding::weights
+                               : Sharding::none;
+}
+
+bool shares_in_buckets(const PassContext& context) {
+  Sharding sharding = sharding_of(context);
+  return sharding >= Sharding::gradients || (sharding == Sharding::optimizer && context.lever("reduce") == "bucket");
+}
+
+// With --shard weights every Program gathers what it reads.
+static bool gathers_in_forward(const PassContext& context) {
+  if (sharding_of(context) == Sharding::none || context.lever("gather") != "forward") return false;
+  if (!shares_in_buckets(context))
+    fail_usage("weights of one bucket are gathered while another is used, but there are no buckets", "--gather",
+               "Use --reduce bucket with --gather forward.");
+  return sharding_of(context) != Sharding::weights;
+}
+
+void shard(Program& program, const PassContext& context) {
   int ranks = context.recipe.world_size();
-  if (context.kind != ProgramKind::update || ranks == 1) return;
-  bool flat = over_groups(program), shards = context.lever("shard") != "none";
-  if (shards && !flat)
+  if (ranks == 1) return;
+  Sharding sharding = sharding_of(context);
+  if (context.kind != ProgramKind::update) {
+    if (context.kind == ProgramKind::train && sharding >= Sharding::gradients) release_gradients(program);
+    if (sharding == Sharding::weights)
+      gather_weights(program, ranks, false);
+    else if (gathers_in_forward(context) && (context.kind != ProgramKind::train || context.first))
+      gather_weights(program, ranks, true);
+    return;
+  }
+  bool flat = over_groups(program);
+  if (sharding != Sharding::none && !flat)
     fail_usage(fmt::format("shares need an update of whole groups of parameters, but --optimizer {}{} updates tensors "
                            "one by one",
                            context.recipe.optimizer, context.recipe.fusion == "on" ? "" : " with --fusion off"),
                "--shard", "Use adamw, adamw-8bit, sgd, lion or one of the adamw-bf16 optimizers, with --fusion on.");
-  if (shards)
-    return ShardedUpdate(program, ranks, context.lever("reduce") == "bucket" ? Stream::comm : Stream::compute).run();
+  if (sharding != Sharding::none) {
+    Stream gathering = shares_in_buckets(context) ? Stream::comm : Stream::compute;
+    bool ahead = gathers_in_forward(context);
+    return ShardedUpdate(program, ranks, gathering, ahead || sharding == Sharding::weights, ahead).run();
+  }
   if (!flat) return;
   for (Instr& instr : program.code)  // the norm sums as it would with shares
     if (is(instr, "grad_norm")) instr.attrs.set("parts", ranks);
@@ -157,16 +237,29 @@ const std::vector<Setting>& shard_settings() {
   static const std::vector<Setting> rows = {
       lever({.name = "shard",
              .group = "Model and batch",
-             .help = "what exists only as a share on each rank: nothing (none), or the optimizer's state (optimizer; "
-                     "ZeRO 1), the default of ranks with a GPU each if the optimizer allows it and none of --shard, "
-                     "--reduce, --bucket and --comm-dtype is given",
+             .help = "what exists only as a share on each rank: nothing (none), the optimizer's state (optimizer; ZeRO "
+                     "1), gradients, too (gradients; ZeRO 2), weights, too (weights; ZeRO 3), or the first of these "
+                     "that fits (auto; on CPUs none). Ranks with a GPU each use optimizer if the optimizer allows it "
+                     "and none of --shard, --reduce, --bucket and --comm-dtype is given",
              .otherwise = "none",
-             .choices = {"none", "optimizer"},
+             .choices = {"auto", "none", "optimizer", "gradients", "weights"},
              .resume = OnResume::accepts,
              .effects = {{Effect::communication},
                          {Effect::work, Effect::amount, {}, "update"},
                          {Effect::all, Effect::anywhere, {}, "update", true}},
-             .smaller = {"optimizer"}})};
+             .smaller = {"optimizer", "gradients", "weights"}}),
+      lever({.name = "gather",
+             .group = "Model and batch",
+             .help =
+                 "--shard optimizer or gradients: when a rank gets the weights that others have updated: during the "
+                 "update (update), or in the next forward pass, each bucket ahead of its use (forward; needs "
+                 "--reduce bucket)",
+             .otherwise = "update",
+             .choices = {"update", "forward"},
+             .resume = OnResume::accepts,
+             .effects = {{Effect::communication},
+                         {Effect::all, Effect::anywhere, {}, "update", true},
+                         {Effect::all, Effect::anywhere, {}, "forward", true}}})};
   return rows;
 }
 

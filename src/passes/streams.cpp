@@ -1,6 +1,7 @@
 // Collectives on the communication stream start as early as they can: right behind the last
 // instruction that uses their memory. Others stay where they are, on the compute stream.
 #include "passes/pass.h"
+#include "passes/rewrite.h"
 #include "program/op.h"
 #include "program/waits.h"
 
@@ -22,7 +23,9 @@ bool share_memory(const std::vector<Access>& a, const std::vector<Access>& b) {
 void assign_streams(Program& program, const PassContext&) {
   Accesses accesses = accesses_by_storage(program);
   auto early = [&](size_t i) {
-    return program.code[i].stream == Stream::comm && program.code[i].op->op_class == OpClass::communication;
+    const Instr& instr = program.code[i];
+    bool gathers_ahead = is(instr, "all_gather") && instr.in.size() == 1;  // passes/gather_weights.cpp placed it
+    return instr.stream == Stream::comm && instr.op->op_class == OpClass::communication && !gathers_ahead;
   };
   size_t n = program.code.size();
   std::vector<std::vector<size_t>> behind(n + 1);  // by the number of instructions before it

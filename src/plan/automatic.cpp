@@ -19,14 +19,19 @@ std::string auto_loss_chunk(const std::string& precision, int64_t vocab, const s
   return std::to_string(std::max<int64_t>(1024 / size, (int64_t(32) << 20) / (size * std::max<int64_t>(1, vocab))));
 }
 
-// On two H100 it was faster than every other way to sum, for four recipes (docs/guides/cluster.md).
-bool auto_shard(const Recipe& r, const std::string& device_kind) {
-  if (device_kind != "cuda" || r.ranks == 1 || r.fusion != "on") return false;
-  for (const char* chosen : {"shard", "reduce", "bucket", "comm-dtype"})
-    if (r.levers.count(chosen)) return false;
+bool may_shard(const Recipe& r) {
+  if (r.world_size() == 1 || r.fusion != "on") return false;
   for (const char* elementwise : {"adamw", "adamw-8bit", "sgd", "lion"})
     if (r.optimizer == elementwise) return true;
   return r.optimizer.starts_with("adamw-bf16");
+}
+
+// On two H100 it was faster than every other way to sum, for four recipes (docs/guides/cluster.md).
+bool auto_shard(const Recipe& r, const std::string& device_kind) {
+  if (device_kind != "cuda" || r.ranks == 1) return false;
+  for (const char* chosen : {"shard", "reduce", "bucket", "comm-dtype"})
+    if (r.levers.count(chosen)) return false;
+  return may_shard(r);
 }
 
 std::vector<std::string> automatic_settings(const nlohmann::ordered_json& recipe,

@@ -12,6 +12,8 @@ namespace crest {
 std::string auto_recompute(const std::string& fusion);
 std::string auto_loss_chunk(const std::string& precision, int64_t vocab, const std::string& device_kind);
 
+// Whether the update goes over whole groups of parameters, of which ranks can have shares.
+bool may_shard(const Recipe& recipe);
 // Whether ranks on GPUs share the optimizer's state where nothing else is requested.
 bool auto_shard(const Recipe& recipe, const std::string& device_kind);
 

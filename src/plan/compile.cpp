@@ -152,13 +152,39 @@ std::vector<SegmentCall> training_step(const CompiledSession& s) {
   return calls;
 }
 
+// The first level of sharding that fits a device; none on CPUs, whose ranks share one memory.
+static std::string first_shard_that_fits(const Recipe& recipe, const Device& device) {
+  std::string shard = "none";
+  if (device.kind == "cpu" || !may_shard(recipe)) return shard;
+  for (const char* next : {"optimizer", "gradients", "weights"}) {
+    Recipe tried = recipe;
+    shard = tried.levers["shard"] = next;
+    SessionUse use;
+    use.train = use.update = true;
+    CompiledSession s = compile(tried, device, session_programs(tried, use), {.verify = false});
+    if (s.planned_bytes() <= device.memory) break;
+  }
+  return shard;
+}
+
+static void resolve_shard(Recipe& r, const Device& device) {
+  if (auto_shard(r, device.kind)) r.levers["shard"] = "optimizer";
+  auto it = r.levers.find("shard");
+  if (it == r.levers.end()) return;
+  if (it->second == "auto") it->second = first_shard_that_fits(r, device);
+  auto gather = r.levers.find("gather");
+  bool buckets = it->second == "gradients" || it->second == "weights";
+  buckets |= it->second == "optimizer" && gather != r.levers.end() && gather->second == "forward";
+  if (r.world_size() > 1 && buckets) r.levers.emplace("reduce", "bucket");
+}
+
 Recipe resolve(Recipe r, const Device& device) {
   settings_of(r).check();
   if (r.precision == "auto") r.precision = device.native_bf16 ? "bf16" : "fp32";
   if (r.recompute == "auto") r.recompute = auto_recompute(r.fusion);
   std::string& chunk = r.levers.emplace("loss-chunk", "auto").first->second;
   if (chunk == "auto") chunk = auto_loss_chunk(r.precision, r.model.vocab, device.kind);
-  if (auto_shard(r, device.kind)) r.levers["shard"] = "optimizer";
+  resolve_shard(r, device);
   if (device.kind == "cpu" && r.precision == "tf32")
     fail_usage("the CPU does not support tf32", "--precision",
                "tf32 is a mode of NVIDIA tensor cores. Use fp32 or bf16.");
@@ -245,6 +271,13 @@ void check_fits(const CompiledSession& s, int64_t limit) {
     int64_t batch = largest_batch(r, s.device, use, limit);
     if (batch) fits += fmt::format("\n    {} --batch {}", flags, std::min(batch, s.recipe.batch));
   };
+  if (may_shard(s.recipe))
+    for (const char* shard : {"optimizer", "gradients", "weights"})
+      if (Recipe r = s.recipe; r.levers["shard"] != shard) {
+        r.levers["shard"] = shard;
+        if (shard != std::string("optimizer")) r.levers["reduce"] = "bucket";
+        suggest(fmt::format("--shard {}", shard), r);
+      }
   if (Recipe r = s.recipe; r.levers["loss-chunk"] == "off") {
     r.levers["loss-chunk"] = "2048";
     suggest("--loss-chunk 2048", r);

@@ -20,8 +20,11 @@ double sent_by_program(const CompiledSession& s) {
       if (instr.op->op_class != OpClass::communication) continue;
       std::string_view op = instr.op->name;
       double bytes = 0;
-      for (ValueId v : op == "all_gather" ? instr.out : instr.in)
-        if (v != no_value) bytes += double(p.program.at(v).bytes());
+      auto add = [&](ValueId v) { bytes += double(p.program.at(v).bytes()); };
+      if (op == "all_reduce")
+        for (ValueId v : instr.in) add(v);
+      else
+        add(op == "all_gather" ? instr.out[0] : instr.in[0]);
       sum += (op == "all_reduce" ? 2 : 1) * (n - 1) / n * bytes;
     }
   }
@@ -49,21 +52,20 @@ Explanation explain_traffic(const CompiledSession& s, const ExplainOptions& o) {
                      document, "once a step: accumulation adds nothing");
   Term zero1 = term("ZeRO 1 and 2: reduce-scatter of gradients, all-gather of weights", "(n - 1)/n (G + W)", sizes,
                     ring * (g + w) * parameters, zero);
+  Term zero3 = term("ZeRO 3: weights twice a micro step, gradients once a step", "(n - 1)/n (2 m W + G)",
+                    fmt::format("{} m={}", sizes, r.grad_accumulation), ring * (2 * gas * w + g) * parameters, zero,
+                    "Crest sums gradients after every micro step; weights that are used again soon stay");
   if (r.world_size() > 1) {
-    Term& ours = optimizer_shares(s) > 1 ? zero1 : reduce;
+    Term& ours = weight_shares(s) > 1 ? zero3 : optimizer_shares(s) > 1 ? zero1 : reduce;
     ours.program = sent_by_program(s);
     ours.difference +=
         std::string(ours.difference.empty() ? "" : "; ") + "the Program's tensors have the padded vocabulary";
     if (o.mesh.data > 1) ours.difference += "; its ranks are those of --ranks and --data-parallel";
   }
-  std::vector<Term> of_data = {
-      reduce, zero1,
-      term("ZeRO 3: weights twice a micro step, gradients once a step", "(n - 1)/n (2 m W + G)",
-           fmt::format("{} m={}", sizes, r.grad_accumulation), ring * (2 * gas * w + g) * parameters, zero,
-           "gradients are summed up until the last micro step"),
-      term("data parallel that reduces every micro step", "2 (n - 1)/n m G",
-           fmt::format("{} m={}", sizes, r.grad_accumulation), 2 * ring * gas * g * parameters, document,
-           "what accumulation saves")};
+  std::vector<Term> of_data = {reduce, zero1, zero3,
+                               term("data parallel that reduces every micro step", "2 (n - 1)/n m G",
+                                    fmt::format("{} m={}", sizes, r.grad_accumulation), 2 * ring * gas * g * parameters,
+                                    document, "what accumulation saves")};
   std::vector<ExplainSection> sections = {
       {fmt::format("data parallel: bytes that each of {} ranks sends in a step", data), of_data}};
   double activations = double(r.batch * r.seq_length() * m.width) * w;

@@ -6,6 +6,7 @@
 #include <bit>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -146,6 +147,11 @@ class Planner {
   Planner(const Program& p, const std::vector<int64_t>& workspace, const std::vector<Block>& fixed)
       : p_(p), workspace_(workspace), fixed_(fixed.size()), taken_(p.code.size()) {
     plan_.blocks = fixed;
+    for (auto& instr : p.code) {
+      std::string_view op = instr.op->name;
+      if (op == "reduce_scatter") whole_.insert(instr.in[0]);
+      if (op == "all_gather") whole_.insert(instr.out[0]);
+    }
   }
 
   MemoryPlan run() {
@@ -225,7 +231,18 @@ class Planner {
       if (p_.code[i].stream == Stream::compute) continue;
       int after = ordered.first_after(int(i), Stream::compute);
       end_[i] = after < 0 ? int(end_.size()) - 1 : after;
+      if (std::string_view(p_.code[i].op->name) == "reduce_scatter") end_[i] = std::min(end_[i], last_in_flight(i));
     }
+  }
+
+  // Where whole gradients must have been sent: the backward pass never waits for them, so they
+  // would stay to its end. Whatever takes their memory waits.
+  int last_in_flight(size_t i) const {
+    constexpr int most = 3;  // on their way
+    int sent = 0;
+    for (size_t k = i + 1; k < p_.code.size(); ++k)
+      if (p_.code[k].stream == p_.code[i].stream && ++sent == most) return int(k);
+    return int(p_.code.size()) - 1;
   }
 
   // Whether element i of both is at the same place of its storage.
@@ -262,6 +279,7 @@ class Planner {
 
   Category category(ValueId root) const {
     const Value& v = p_.at(root);
+    if (whole_.count(root)) return Category::comm_buffers;
     if (v.role == Role::gradient) return Category::gradients;
     if (v.role == Role::cache) return Category::kv_cache;
     if (v.role == Role::activation && communicates(first_[size_t(root)])) return Category::comm_buffers;
@@ -358,6 +376,7 @@ class Planner {
   const Program& p_;
   const std::vector<int64_t>& workspace_;
   size_t fixed_;             // the first blocks of the plan
+  std::set<ValueId> whole_;  // groups of which each rank keeps a share
   std::vector<int> order_;   // of the other blocks
   std::vector<int> urgent_;  // by block: how often it found no place below the peak
   MemoryPlan plan_;

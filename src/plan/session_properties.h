@@ -22,4 +22,9 @@ inline int64_t optimizer_shares(const CompiledSession& session) {
   return program_property(session, shares_property, 1);
 }
 
+// Shares of the weights, one a rank; 1: every rank has all of them.
+inline int64_t weight_shares(const CompiledSession& session) {
+  return program_property(session, weight_shares_property, 1);
+}
+
 }  // namespace crest

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "core/error.h"
@@ -73,6 +74,8 @@ std::optional<double> Profile::joules_per_token() const {
   if (!power_w || tokens <= 0) return std::nullopt;
   return *power_w * step_median_ms() * 1e-3 / double(tokens);
 }
+
+double ProfileRank::waiting_sum_ms() const { return std::accumulate(waiting_ms.begin(), waiting_ms.end(), 0.0); }
 
 double Profile::profiled_median_ms() const { return Samples(profiled_ms).median(); }
 

@@ -85,6 +85,25 @@ struct ProfileRate {
   std::string source;
 };
 
+// One of several processes that ran the step together. Means over the middle half of the profiled
+// steps, except step_ms. The sum of all but hidden and recording is the step without the profiler,
+// as far as the records explain it.
+struct ProfileRank {
+  int rank = 0;
+  double step_ms = 0;                    // median without the profiler
+  double compute_ms = 0;                 // something other than communication ran
+  double hidden_ms = 0;                  // of it: alongside communication
+  double exposed_ms = 0;                 // only transfers ran
+  std::vector<double> waiting_ms;        // by rank: for its arrival at a collective, while nothing else ran
+  double host_ms = 0;                    // before and after the work: samples, agreement with the other ranks
+  double idle_ms = 0, recording_ms = 0;  // as in Profile
+  double offset_ms = 0;                  // of its clock: what aligns it with rank 0's
+
+  double waiting_sum_ms() const;
+  double explained_ms() const { return compute_ms + exposed_ms + waiting_sum_ms() + host_ms + idle_ms; }
+  double closure() const { return explained_ms() / step_ms; }
+};
+
 // Instructions, intervals and memory are those of rank 0; tokens and model_flops of all ranks.
 struct Profile {
   nlohmann::ordered_json recipe, device, environment;  // docs/contract.md
@@ -109,6 +128,7 @@ struct Profile {
   std::vector<ProfileKernel> kernels;
   std::vector<ProfileInterval> intervals;
   ProfileMemory memory;
+  std::vector<ProfileRank> ranks;  // of several processes; empty: one, or threads
 
   double step_median_ms() const;  // NaN without samples
   double profiled_median_ms() const;

@@ -56,6 +56,14 @@ void fields(F& f, R& r) {
   f("name", r.name), f("per_second", r.per_second), f("source", r.source);
 }
 
+template <class F, Is<ProfileRank> R>
+void fields(F& f, R& r) {
+  f("rank", r.rank), f("step_ms", r.step_ms), f("compute_ms", r.compute_ms), f("hidden_ms", r.hidden_ms);
+  f("exposed_ms", r.exposed_ms), f("waiting_ms", r.waiting_ms), f("host_ms", r.host_ms);
+  f("idle_ms", r.idle_ms);
+  f("recording_ms", r.recording_ms), f("offset_ms", r.offset_ms);
+}
+
 template <class F, Is<Profile> R>
 void fields(F& f, R& r) {
   f("recipe", r.recipe), f("device", r.device), f("environment", r.environment), f("phase", r.phase);
@@ -66,6 +74,7 @@ void fields(F& f, R& r) {
   f("launches", r.launches), f("clock_mhz", r.clock_mhz), f("power_w", r.power_w), f("rates", r.rates),
       f("calls", r.calls);
   f("instrs", r.instrs), f("kernels", r.kernels), f("intervals", r.intervals), f("memory", r.memory);
+  f("ranks", r.ranks);
 }
 
 // Intervals are numerous: one row of numbers each.
@@ -117,6 +126,9 @@ class Reader {
     std::string path = path_.empty() ? key : path_ + "." + key;
     if (it == json_.end()) refuse(fmt::format("key '{}' is missing", printable(path)));
     read(*it, value, path);
+  }
+  void operator()(const char* key, std::vector<ProfileRank>& value) {
+    if (auto it = json_.find(key); it != json_.end()) read(*it, value, path_.empty() ? key : path_ + "." + key);
   }
   // Not in profiles of machines that do not tell it, nor in those of earlier versions.
   void operator()(const char* key, std::optional<double>& value) {
@@ -197,6 +209,8 @@ class Check {
       row(i.kernel, p_.kernels.size(), "intervals");
       expect(i.call >= 0 && size_t(i.call) < p_.calls.size(), "intervals", "a call that the step does not have");
     }
+    for (auto& r : p_.ranks)
+      expect(r.waiting_ms.size() == p_.ranks.size(), "ranks", "waiting_ms must have an entry for each rank");
     for (auto& b : p_.memory.blocks) {
       category(b.category, "memory.blocks");
       bool in_program = length.count(b.program) && b.first >= 0 && b.first <= b.last && b.last < length[b.program];

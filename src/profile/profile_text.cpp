@@ -156,8 +156,9 @@ std::string profile_head(const Profile& p, const ProfileView& view) {
       r("policy"), r("attention"), r("fusion"), r("recompute"), p.tokens, r("batch"), r("seq"));
   if (r("grad_accumulation") != "1" && p.phase != "forward")
     text += fmt::format(" x {} micro steps", r("grad_accumulation"));
-  if (r("data_parallel") != "1")
-    text += fmt::format(" x {} ranks; times and memory are those of rank 0", r("data_parallel"));
+  for (const char* key : {"ranks", "data_parallel"})
+    if (r(key) != "1" && r(key) != "?")
+      text += fmt::format(" x {} ranks; times and memory are those of rank 0", r(key));
   text += fmt::format("\nstep      {} ms{} ({} runs), {} tokens/s, {} (6N + 12 L d T per token)\n", ms(step),
                       interval(p.step_ms), p.step_ms.size(), format_count(double(p.tokens) / step * 1e3),
                       format_si(p.model_flops / step * 1e3, "FLOP/s"));

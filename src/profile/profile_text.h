@@ -26,6 +26,7 @@ std::string wrapped_lines(const std::string& lines, size_t indent, int width);
 // Sections, each ending in a newline, in lines of at most view.width columns; the caller puts blank
 // lines between them.
 std::string profile_head(const Profile& profile, const ProfileView& view);    // what was measured, how, and its noise
+std::string profile_ranks(const Profile& profile, const ProfileView& view);   // what each rank did; "" for one
 std::string profile_times(const Profile& profile, const ProfileView& view);   // by phase, class and layer
 std::string profile_table(const Profile& profile, const ProfileView& view);   // the largest rows; device kernels
 std::string profile_facts(const Profile& profile, const ProfileView& view);   // shares and ratios

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "program/op.h"
+#include "program/shares.h"
 #include "program/waits.h"
 
 namespace crest {
@@ -16,10 +17,11 @@ namespace {
 
 // any: what an instruction's other operands are (optimizer states: a rank has all of them or its
 // share).
-enum class Placement : uint8_t { any, replicated, partial, share, local, used_up };
+enum class Placement : uint8_t { any, replicated, partial, share, local, used_up, absent };
 
 const char* name(Placement p) {
-  static constexpr const char* names[] = {"unknown", "replicated", "partial", "a share", "local", "used up"};
+  static constexpr const char* names[] = {"unknown", "replicated", "partial",     "a share",
+                                          "local",   "used up",    "not gathered"};
   return names[size_t(p)];
 }
 
@@ -32,7 +34,11 @@ class Check {
     for (size_t i = 0; i < p_.code.size(); ++i) check(int(i));
     for (auto& [share, of] : taken_)
       if (!of.gathered) broken(fmt::format("the share %{} of %{} is not gathered", name_of(share), name_of(of.whole)));
-    if (kind_ == RankProgram::micro_step || kind_ == RankProgram::update) return;
+    if (kind_ == RankProgram::update) return;
+    std::vector<int> producers = p_.producers();
+    for (ValueId v : p_.outputs)
+      if (producers[size_t(v)] < 0) broken(fmt::format("output %{} is never written", p_.at(v).name));
+    if (kind_ == RankProgram::micro_step) return;
     for (ValueId v : p_.outputs)
       if (Placement at = placement(v); at == Placement::partial || at == Placement::local || at == Placement::used_up)
         broken(fmt::format("output %{} is {}: its sum over the ranks is missing", p_.at(v).name, name(at)));
@@ -65,10 +71,14 @@ class Check {
     const Value& value = p_.at(v);
     if (value.name == "scalars") return Placement::replicated;
     switch (value.role) {
-      case Role::weight: return Placement::replicated;
+      case Role::weight:
+        // Copies in another dtype that an earlier micro step made live for the step.
+        if (!p_.properties.has(weight_shares_property) || value.lifetime == Lifetime::step)
+          return Placement::replicated;
+        return value.name.ends_with(share_name("")) ? Placement::share : Placement::absent;
       case Role::gradient:
-        if (kind_ != RankProgram::update) return Placement::partial;
-        return value.name.ends_with(".share") ? Placement::share : Placement::replicated;
+        if (value.name.ends_with(share_name(""))) return Placement::share;
+        return kind_ == RankProgram::update ? Placement::replicated : Placement::partial;
       case Role::output: return Placement::partial;
       case Role::state: return Placement::any;
       default: return Placement::local;
@@ -103,13 +113,17 @@ class Check {
   void check(int i) {
     const Instr& instr = p_.code[size_t(i)];
     std::string_view op = instr.op->name;
-    for (ValueId v : instr.in)
-      if (v != no_value && placement(v) == Placement::used_up)
-        broken(fmt::format("reads %{}, which a reduce_scatter has used up", name_of(v)), i);
+    for (ValueId v : instr.in) {
+      Placement at = v == no_value ? Placement::any : placement(v);
+      if (at == Placement::used_up) broken(fmt::format("reads %{}, which a reduce_scatter has used up", name_of(v)), i);
+      if (at == Placement::absent) broken(fmt::format("reads %{}, which is not gathered", name_of(v)), i);
+    }
     if (op == "all_reduce" || op == "reduce_scatter") {
-      for (ValueId v : instr.in)
-        if (Placement at = placement(v); at != Placement::partial)
-          broken(fmt::format("sums %{}, which is {}", name_of(v), name(at)), i);
+      bool scatters = op == "reduce_scatter";
+      for (size_t k = 0; k < (scatters ? 1 : instr.in.size()); ++k)
+        if (Placement at = placement(instr.in[k]); at != Placement::partial)
+          broken(fmt::format("sums %{}, which is {}", name_of(instr.in[k]), name(at)), i);
+      if (scatters && instr.in.size() > 1) require(instr.in[1], Placement::share, i);
       if (op == "reduce_scatter") set(instr.in[0], Placement::used_up);
       for (ValueId v : instr.out) set(v, op == "all_reduce" ? Placement::replicated : Placement::share);
     } else if (op == "own_share") {
@@ -137,12 +151,23 @@ class Check {
 
   void gather(const Instr& instr, int i) {
     require(instr.in[0], Placement::share, i);
+    if (instr.in.size() == 1) {
+      if (!is_read(instr.out[0])) broken(fmt::format("gathers %{}, which nobody reads", name_of(instr.out[0])), i);
+      return set(instr.out[0], Placement::replicated);
+    }
     auto it = taken_.find(storage(instr.in[0]));
     if (it == taken_.end() || it->second.whole != storage(instr.in[1]))
       broken(fmt::format("%{} is no share of %{}", name_of(instr.in[0]), name_of(instr.in[1])), i);
     if (it->second.gathered) broken(fmt::format("gathers the share %{} twice", name_of(instr.in[0])), i);
     it->second.gathered = true;
     set(instr.out[0], Placement::replicated);
+  }
+
+  bool is_read(ValueId whole) const {
+    return std::any_of(p_.code.begin(), p_.code.end(), [&](const Instr& instr) {
+      return std::any_of(instr.in.begin(), instr.in.end(),
+                         [&](ValueId v) { return v != no_value && storage(v) == whole; });
+    });
   }
 
   // What is computed from partial sums must be a sum itself: a gradient or the loss, which add up.

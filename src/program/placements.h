@@ -21,7 +21,8 @@ enum class RankProgram : uint8_t {
 //   - a partial sum is used as if it were the sum, or is what a Program leaves;
 //   - something is summed that is no partial sum, or that a reduce_scatter has used up;
 //   - shares and whole tensors are mixed;
-//   - shares of weights are updated and not gathered, or gathered twice.
+//   - shares of weights are updated and not gathered, or gathered twice;
+//   - weights of which a rank keeps a share are read and not gathered, or gathered and not read.
 void verify_placements(const Program& program, RankProgram kind, std::string_view after);
 
 }  // namespace crest

@@ -160,6 +160,7 @@ Report make_report(const std::vector<RunRecord>& runs, const std::string& title)
   }
   add_training(page, data);
   add_profiles(page, data);
+  add_scaling(page, data);
   add_comparisons(page, data);
   std::vector<Text> next;
   for (size_t i = 0; i < data.groups.size(); ++i)

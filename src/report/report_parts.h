@@ -39,6 +39,8 @@ void add_sweeps(Page& page, const ReportGroup& group);
 void add_levers(Page& page, const ReportGroup& group, const std::vector<LeverChange>& changes);
 void add_training(Page& page, const ReportData& data);
 void add_profiles(Page& page, const ReportData& data);
+// What more ranks lose, and what each rank did.
+void add_scaling(Page& page, const ReportData& data);
 void add_comparisons(Page& page, const ReportData& data);
 std::vector<Text> recommendations(const ReportGroup& group, const std::vector<LeverChange>& changes);
 void add_machine(Page& page, const ReportData& data);

@@ -108,7 +108,12 @@ std::vector<ParameterRef> replicated_parameters(const Executor& executor) {
   for (size_t v = 0; v < p.values.size(); ++v) values.emplace(p.values[v].name, ValueId(v));
   std::vector<ParameterRef> list;
   for (auto& q : p.params) {
-    auto find = [&](const std::string& n) { return values.count(n) ? executor.tensor(program, n) : TensorRef{}; };
+    auto find = [&](const std::string& n) {
+      auto it = values.find(n);
+      if (it == values.end() || p.at(p.at(it->second).layout.storage).lifetime != Lifetime::persistent)
+        return TensorRef{};  // a part of what no rank has
+      return executor.tensor(program, n);
+    };
     ParameterRef r{q.name, q.shape, find(q.name), find(q.name + ".master"), {}, &q};
     for (auto& [name, v] : states_of(p, q.name))
       r.states.push_back({name, executor.tensor(program, p.at(v).name), p.at(v).shape == p.at(q.value).shape});
@@ -125,7 +130,9 @@ std::vector<ParameterRef> parameters(const Executor& executor) {
   for (size_t i = 0; i < sharded.tensors().size(); ++i) {
     auto& t = sharded.tensors()[i];
     ParameterRef& r = list[t.parameter];
-    if (t.state == "master")
+    if (t.state == weights_state)
+      r.weight = sharded.whole(i);
+    else if (t.state == "master")
       r.master = sharded.whole(i);
     else
       r.states.push_back({t.state, sharded.whole(i), t.shape == p.at(p.params[t.parameter].value).shape});

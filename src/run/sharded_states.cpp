@@ -13,18 +13,21 @@ namespace crest {
 ShardedStates::ShardedStates(const Executor& executor)
     : runtime_(&executor.runtime()), host_(make_host_runtime(executor.session().device, nullptr)) {
   const CompiledSession& s = executor.session();
-  int program = s.find("update");
-  if (program < 0) return;
+  // Without an update, weights may be shared all the same.
+  int program = std::max(0, s.find("update"));
   const Program& p = s.programs[size_t(program)].program;
-  int64_t ranks = p.properties.integer(shares_property, 1);
+  int64_t ranks = std::max(p.properties.integer(shares_property, 1), p.properties.integer(weight_shares_property, 1));
   if (ranks == 1) return;
   for (size_t v = 0; v < p.values.size(); ++v) {
     const Value& share = p.values[v];
-    size_t dot = share.name.rfind('.');
-    if (share.role != Role::state || share.layout.storage != ValueId(v) || dot == std::string::npos) continue;
-    ValueId weights = p.find("weights" + share.name.substr(dot));
-    if (weights == no_value) continue;
-    int64_t block = p.at(weights).numel() / (share.numel() * ranks);  // elements of the weights for one of the state
+    size_t dot = share.name.find('.');
+    if (share.layout.storage != ValueId(v) || share.lifetime != Lifetime::persistent || dot == std::string::npos)
+      continue;
+    bool of_weights = share.role == Role::weight && share.name.ends_with(share_name(""));
+    std::string group = share.name.substr(0, share.name.size() - (of_weights ? share_name("").size() : 0));
+    ValueId weights = p.find(weights_state + group.substr(dot));
+    if ((share.role != Role::state && !of_weights) || weights == no_value) continue;
+    int64_t block = p.at(weights).numel() / (share.numel() * ranks);  // elements of the weights for one of the share
     shares_.push_back({executor.tensor(program, share.name), share.numel()});
     for (size_t q = 0; q < p.params.size(); ++q) {
       const Value& weight = p.at(p.params[q].value);

@@ -1,5 +1,5 @@
-// Optimizer states of which this rank has a share (passes/shard.cpp), as whole tensors on the host:
-// what checkpoints read and write. They exist only from whole() or gather() to
+// Optimizer states and weights of which this rank has a share (passes/shard.cpp), as whole tensors
+// on the host: what checkpoints read and write. They exist only from whole() or gather() to
 // take() or release().
 #pragma once
 #include <memory>
@@ -14,11 +14,14 @@ namespace crest {
 class Communicator;
 class Executor;
 
+inline constexpr const char* weights_state = "weights";
+
 class ShardedStates {
  public:
   explicit ShardedStates(const Executor& executor);
 
-  // `PARAMETER.STATE` of the Program without shares, in the order of the parameters.
+  // `PARAMETER.STATE` of the Program without shares, in the order of the parameters; of weights the
+  // state is weights_state.
   struct Tensor {
     size_t parameter;  // index in Program::params
     std::string state;

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "device/communicators.h"
 #include "passes/fp8.h"
+#include "program/shares.h"
 #include "run/ranks.h"
 #include "run/sharded_states.h"
 
@@ -260,6 +261,11 @@ std::vector<std::vector<double>> Engine::from_all_ranks(const std::function<std:
     if (r == 0) all = std::move(of_all);
   });
   return all;
+}
+
+bool Engine::shares_weights() const {
+  return std::any_of(session_.programs.begin(), session_.programs.end(),
+                     [](auto& c) { return c.program.properties.has(weight_shares_property); });
 }
 
 static void send_tensor(Communicator& comm, const TensorRef& t) {

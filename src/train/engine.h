@@ -83,6 +83,10 @@ class Engine {
   // 1, ..). With traces: one a batch (rank 0).
   double validate(int64_t batches, const SampleSource& source, std::vector<StepTrace>* traces = nullptr);
   int64_t validation_batch() const;
+  // Whether a rank has a share of the weights only, so that all ranks must run what reads them.
+  bool shares_weights() const;
+  // Calls work(r) for the ranks of this process at once.
+  void on_all_ranks(const std::function<void(int)>& work) { on_ranks(work); }
   // What `of` returns for each rank (equally many values), by rank: of all ranks, also those of
   // other processes, which call it together.
   std::vector<std::vector<double>> from_all_ranks(const std::function<std::vector<double>(Executor&)>& of);

@@ -506,13 +506,19 @@ class Training {
   }
 
   void sample_now() {
-    if (!leads() || !tokenizer_ || StopSignal::requested()) return;
+    bool all = engine_->shares_weights(), skipped = !tokenizer_ || StopSignal::requested();
+    if (all ? of_first(skipped) != 0 : !leads() || skipped) return;
     auto start = Clock::now();
-    std::string text =
-        generate_text(engine_->rank(0), *tokenizer_, "", o_.sample_tokens, state_.seed + uint64_t(state_.step));
+    std::vector<std::string> texts(size_t(engine_->local_ranks()));
+    uint64_t seed = state_.seed + uint64_t(state_.step);
+    auto on_rank = [&](int r) {
+      texts[size_t(r)] = generate_text(engine_->rank(r), *tokenizer_, "", o_.sample_tokens, seed);
+    };
+    all ? engine_->on_all_ranks(on_rank) : on_rank(0);
     sampling_seconds_ += since(start);
-    files_->add_sample(state_.step, text);
-    report_.sample(state_.step, text);
+    if (!leads()) return;
+    files_->add_sample(state_.step, texts[0]);
+    report_.sample(state_.step, texts[0]);
   }
 
   bool compares_ranks() const { return engine_->ranks() > 1 && o_.check_ranks > 0; }

@@ -22,7 +22,7 @@ struct Tensor {
 std::vector<Tensor> replicated(const Executor& rank) {
   std::vector<Tensor> tensors;
   for (auto& p : replicated_parameters(rank)) {
-    tensors.push_back({p.name, p.weight});
+    if (p.weight.data) tensors.push_back({p.name, p.weight});
     if (p.master.data && p.master.data != p.weight.data) tensors.push_back({p.name + ".master", p.master});
     for (auto& state : p.states) tensors.push_back({p.name + "." + state.name, state.tensor});
   }

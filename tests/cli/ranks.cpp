@@ -95,12 +95,16 @@ TEST(Ranks, ReductionsAndSharesDoNotChangeBits) {
   Flags flags = {"--precision", "bf16", "--threads", "2", "--val-every", "0", "--ranks", "2"};
   ASSERT_EQ(f.train("flat", 4, flags).code, 0);
   std::string expected = weights_and_moments(f, "flat", "step-000004");
-  for (const Flags& how : std::vector<Flags>{{"--reduce", "bucket", "--bucket", "20kB"}, {"--shard", "optimizer"}}) {
+  for (const Flags& how : std::vector<Flags>{{"--reduce", "bucket", "--bucket", "20kB"},
+                                             {"--shard", "optimizer"},
+                                             {"--shard", "weights", "--bucket", "20kB", "--sample-every", "2",
+                                              "--sample-tokens", "3", "--check-ranks", "2"}}) {
     SCOPED_TRACE(how[1]);
     RunResult r = f.train(how[1], 4, flags + how);
     ASSERT_EQ(r.code, 0) << r.err;
     EXPECT_EQ(weights_and_moments(f, how[1], "step-000004"), expected);
   }
+  EXPECT_FALSE(f.read("weights/samples.txt").empty());
   ASSERT_EQ(f.train("cut", 4, flags + Flags{"--shard", "optimizer", "--stop-after", "2"}).code, 0);
   ASSERT_EQ(f.resume("cut", {"--shard", "none", "--stop-after", "1"}).code, 0);
   ASSERT_EQ(f.resume("cut", {"--shard", "optimizer"}).code, 0);
@@ -468,6 +472,59 @@ TEST(Ranks, NeedASecretWhereOthersCanReachThem) {
   expect_error(flags, 2, {"CREST_SECRET has 5 characters"}, o);
 }
 
+// The times of every rank add up to its step, and compare says what the second rank costs.
+TEST(Ranks, ProfilesSayWhatEachDid) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  Flags flags = {"profile",
+                 "--model",
+                 "tiny.toml",
+                 "--batch",
+                 "4",
+                 "--threads",
+                 "2",
+                 "--samples",
+                 "6",
+                 "--rates",
+                 "bandwidth=1e10,fp32=1e11,bf16=1e12",
+                 "--store",
+                 "store.db"};
+  Flags two = {"--ranks", "2", "--reduce", "bucket", "--bucket", "20kB"};
+  RunResult r = run_crest(flags + two + Flags{"--json", "--name", "two"}, f.options());
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto p = r.json();
+  ASSERT_EQ(p["ranks"].size(), 2u) << "one document, of rank 0";
+  auto profiled = p["profiled_ms"].get<std::vector<double>>();
+  std::sort(profiled.begin(), profiled.end());
+  double middle = (profiled[1] + profiled[2] + profiled[3] + profiled[4]) / 4;  // the middle half, as the docs say
+  for (auto& rank : p["ranks"]) {
+    SCOPED_TRACE(rank.dump());
+    double sum = 0;
+    for (const char* part : {"compute_ms", "exposed_ms", "host_ms", "idle_ms"}) sum += rank[part].get<double>();
+    for (auto& ms : rank["waiting_ms"]) sum += ms.get<double>();
+    EXPECT_EQ(rank["waiting_ms"].size(), 2u);
+    EXPECT_EQ(rank["waiting_ms"][rank["rank"].get<size_t>()], 0) << "nobody waits for itself";
+    EXPECT_GT(rank["exposed_ms"].get<double>() + rank["hidden_ms"].get<double>(), 0);
+    if (rank["rank"] == 0) EXPECT_NEAR(sum / middle, 1, 0.02);
+    EXPECT_NEAR(rank["offset_ms"].get<double>(), 0, 5) << "one machine has one clock";
+  }
+  RunResult text = run_crest(flags + two + Flags{"--no-store"}, f.options());
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_TRUE(contains(text.out, "waiting for")) << text.out;
+  ASSERT_EQ(run_crest(flags + Flags{"--name", "one"}, f.options()).code, 0);
+  RunResult c = run_crest({"compare", "one", "two", "--store", "store.db", "--json"}, f.options());
+  ASSERT_EQ(c.code, 0) << c.err;
+  auto scaling = c.json()["scaling"];
+  EXPECT_EQ(scaling["more_ranks"], 2);
+  double lost = 0;
+  for (auto& row : scaling["rows"]) lost += row["ms"].get<double>();
+  EXPECT_NEAR(lost, scaling["lost_ms"].get<double>(), 1e-6);
+  RunResult report =
+      run_crest({"report", "one", "two", "--store", "store.db", "-o", "r.md", "--no-figures"}, f.options());
+  ASSERT_EQ(report.code, 0) << report.err;
+  EXPECT_TRUE(contains(f.read("r.md"), "Scaling over ranks"));
+}
+
 TEST(Ranks, BenchMeasuresAllOfThem) {
   NEEDS_RANKS();
   TrainFolder f;
@@ -505,8 +562,6 @@ TEST(Ranks, BadNumbersAreRefused) {
   expect_error(train + Flags{"--ranks", "0"}, 2, {"--ranks"}, f.options());
   expect_error(train + Flags{"--ranks", "2", "--data-parallel", "2"}, 2, {"--ranks 2 and --data-parallel 2"},
                f.options());
-  expect_error({"profile", "--model", "tiny.toml", "--ranks", "2"}, 2,
-               {"a profile is of a single process", "--data-parallel"}, f.options());
   RunOptions o = f.options();
   for (auto& v : rank_variables(0, free_port())) o.environment.push_back(v);
   expect_error(train + Flags{"--ranks", "3"}, 2, {"--ranks 3, but torchrun started 2 processes"}, o);

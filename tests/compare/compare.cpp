@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "compare/compare_text.h"
@@ -548,4 +549,36 @@ TEST(Compare, NoBarIsLargerThanBothSteps) {
   b.slowdown = [](const ProfileInstr&) { return 18.0; };
   RunComparison c = compared(a, b);
   for (auto& w : c.waterfall) EXPECT_LE(std::abs(w.ms), std::max(c.a.step_ms, c.b.step_ms)) << name(w.factor);
+}
+
+// Two ranks with the same work for each: what the second costs is split without a rest.
+TEST(Compare, ScalingAddsUp) {
+  Synthetic one = gpt2(), two = gpt2();
+  two.recipe.ranks = 2;
+  Profile p = make_profile(two);
+  double exposed = 0.02 * p.step_median_ms(), waits = 0.01 * p.step_median_ms();
+  for (int r : {0, 1}) {
+    ProfileRank rank;
+    rank.rank = r, rank.step_ms = p.step_median_ms(), rank.exposed_ms = exposed, rank.idle_ms = p.idle_ms;
+    rank.waiting_ms = {0, r == 0 ? waits : 0};
+    rank.compute_ms = p.busy_ms - exposed - rank.waiting_sum_ms();
+    p.ranks.push_back(rank);
+  }
+  RunRecord a = make_record(one, "one"), b = record_of(p, "two");
+  for (bool mirrored : {false, true}) {
+    RunComparison c = mirrored ? compare_runs(b, a) : compare_runs(a, b);
+    ASSERT_TRUE(c.scaling);
+    const Scaling& s = *c.scaling;
+    EXPECT_EQ(s.few_ranks, 1);
+    EXPECT_EQ(s.more_ranks, 2);
+    EXPECT_TRUE(s.same_work);
+    double sum = 0;
+    std::map<std::string, double> rows;
+    for (auto& r : s.rows) sum += r.ms, rows[r.label] = r.ms;
+    EXPECT_NEAR(sum, s.lost_ms(), 1e-9 * s.step_ms);
+    EXPECT_NEAR(rows["waiting for rank 1"], waits, 1e-9 * s.step_ms);
+    EXPECT_EQ(rows.count("waiting for rank 0"), 0u);
+    EXPECT_TRUE(contains(compare_text(c, {}), "Scaling from 1 to 2 ranks"));
+  }
+  EXPECT_FALSE(compare_runs(a, make_record(one, "again")).scaling);
 }

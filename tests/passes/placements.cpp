@@ -24,15 +24,17 @@ struct Case {
 std::vector<Case> cases() {
   std::vector<Case> list;
   for (bool llama : {false, true})
-    for (const char* reduce : {"each", "flat", "overlap", "bucket", "shard"})
+    for (const char* reduce : {"each", "flat", "overlap", "bucket", "optimizer", "gradients", "weights", "forward"})
       for (int64_t micro_steps : {1, 2})
         for (const char* precision : {"fp32", "bf16"}) {
           Recipe r = tiny_recipe(llama);
           r.data_parallel = 2, r.grad_accumulation = micro_steps, r.precision = precision, r.fusion = "on";
           r.levers["bucket"] = "500B";
-          bool shard = reduce == std::string("shard");
-          r.levers["reduce"] = shard ? "flat" : reduce;
-          if (shard) r.levers["shard"] = "optimizer";
+          std::string how = reduce;
+          if (how == "forward") r.levers["gather"] = how, how = "gradients";
+          bool shard = how == "optimizer" || how == "gradients" || how == "weights";
+          r.levers["reduce"] = how == "optimizer" ? "flat" : shard ? "bucket" : how;
+          if (shard) r.levers["shard"] = how;
           if (micro_steps == 2) r.recompute = "full", r.policy = "autocast";
           std::string name = r.model.name + " " + reduce + " " + precision;
           list.push_back({name, r, ProgramKind::train, true});
@@ -76,7 +78,7 @@ void repeat(Program& p, size_t i) {
     auto id = ValueId(p.values.size());
     if (v.layout.storage == again.out[o]) v.layout.storage = id;
     p.values.push_back(v);
-    if (!scatters) {
+    if (!scatters || again.in.size() > 1) {
       for (ValueId& in : again.in)
         if (in != no_value && p.at(in).layout.storage == p.at(again.out[o]).layout.storage &&
             p.at(in).layout.offset == p.at(again.out[o]).layout.offset)
@@ -113,7 +115,7 @@ TEST(Placements, AMissingOrRepeatedCollectiveIsAnError) {
       without.code.erase(without.code.begin() + std::ptrdiff_t(i));
       // Readers get what went in, as if the pass had not made the instruction.
       for (size_t o = 0; o < instr.out.size(); ++o) {
-        ValueId in = std::string_view(instr.op->name) == "all_gather" ? instr.in[1] : instr.in[o];
+        ValueId in = std::string_view(instr.op->name) == "all_gather" ? instr.in.back() : instr.in[o];
         if (p.at(in).shape == p.at(instr.out[o]).shape) {
           for (auto& later : without.code) std::replace(later.in.begin(), later.in.end(), instr.out[o], in);
           std::replace(without.outputs.begin(), without.outputs.end(), instr.out[o], in);

@@ -3,7 +3,9 @@
 
 #include "backend/backend.h"
 #include "comm/comm.h"
+#include "comm/reduce.h"
 #include "core/error.h"
+#include "ops/collectives.h"
 #include "ops/index.h"
 
 namespace crest::cpu {
@@ -26,9 +28,20 @@ void with(const KernelCall& c, F work) {
 
 void launch_reduce_scatter(const KernelCall& c) {
   with(c, [&](Communicator& comm) {
-    comm.reduce_scatter(c.in[in::reduce_scatter::x], c.out[out::reduce_scatter::share], c.out_value(0).dtype,
-                        c.out_value(0).numel());
+    void* share = c.out[out::reduce_scatter::share];
+    DType dtype = c.out_value(0).dtype;
+    int64_t n = c.out_value(0).numel();
+    bool adds = adds_up(c.instr);
+    auto* x = static_cast<char*>(c.in[in::reduce_scatter::x]);
+    auto size = int64_t(size_of(dtype));
+    for (auto& gap : gaps_of(c.instr)) std::memset(x + gap.begin * size, 0, size_t((gap.end - gap.begin) * size));
+    comm.reduce_scatter(x, adds ? c.workspace : share, dtype, n);
+    if (adds) sum_in_order(share, {c.in[scatter_into], c.workspace}, dtype, n, false);
   });
+}
+
+size_t sum_workspace(const KernelQuery& q) {
+  return q.has(scatter_into) ? size_t(q.out(out::reduce_scatter::share).bytes()) : 0;
 }
 
 void launch_all_gather(const KernelCall& c) {
@@ -48,7 +61,7 @@ void launch_own_share(const KernelCall& c) {
 }  // namespace
 
 Kernel reduce_scatter_kernel() {
-  return {"reduce_scatter", "cpu.reduce_scatter.communicator", reject, nullptr, nullptr, launch_reduce_scatter};
+  return {"reduce_scatter", "cpu.reduce_scatter.communicator", reject, sum_workspace, nullptr, launch_reduce_scatter};
 }
 Kernel all_gather_kernel() {
   return {"all_gather", "cpu.all_gather.communicator", reject, nullptr, nullptr, launch_all_gather};

@@ -2,6 +2,7 @@
 #include "backend/cuda/device/words.h"
 #include "backend/cuda/kernel.h"
 #include "comm/comm.h"
+#include "ops/collectives.h"
 #include "ops/index.h"
 
 namespace crest::cuda {
@@ -29,9 +30,41 @@ Communicator& communicator_of(const KernelCall& c) {
   return *c.communicator;
 }
 
+template <class T>
+__global__ void __launch_bounds__(threads) add_to(T* sum, const T* x, int64_t n) {
+  wait_for_predecessors();
+  int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
+  if (i < n) sum[i] = narrow<T>(widen(sum[i]) + widen(x[i]));
+}
+
+__global__ void __launch_bounds__(threads) set_zero(uint16_t* to, int64_t n) {
+  wait_for_predecessors();
+  int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
+  if (i < n) to[i] = 0;
+}
+
 void launch_reduce_scatter(const KernelCall& c) {
-  communicator_of(c).reduce_scatter(c.in[in::reduce_scatter::x], c.out[out::reduce_scatter::share],
-                                    c.out_value(0).dtype, c.out_value(0).numel());
+  const Value& share = c.out_value(out::reduce_scatter::share);
+  void* out = c.out[out::reduce_scatter::share];
+  bool adds = adds_up(c.instr);
+  auto* x = static_cast<char*>(c.in[in::reduce_scatter::x]);
+  int64_t halves = int64_t(size_of(share.dtype)) / 2;
+  for (auto& gap : gaps_of(c.instr)) {
+    int64_t n = (gap.end - gap.begin) * halves;
+    launch(c, set_zero, blocks_for(n, threads), threads, 0, reinterpret_cast<uint16_t*>(x) + gap.begin * halves, n);
+  }
+  communicator_of(c).reduce_scatter(x, adds ? c.workspace : out, share.dtype, share.numel());
+  if (!adds) return;
+  int64_t n = share.numel();
+  with_type(share.dtype, [&](auto t) {
+    using T = decltype(t);
+    launch(c, add_to<T>, blocks_for(n, threads), threads, 0, static_cast<T*>(out), static_cast<const T*>(c.workspace),
+           n);
+  });
+}
+
+size_t sum_workspace(const KernelQuery& q) {
+  return q.has(scatter_into) ? size_t(q.out(out::reduce_scatter::share).bytes()) : 0;
 }
 
 void launch_all_gather(const KernelCall& c) {
@@ -53,7 +86,7 @@ std::string reject_share(const KernelQuery& q) {
 }  // namespace
 
 Kernel reduce_scatter_kernel() {
-  return {"reduce_scatter", "cuda.reduce_scatter.communicator",      reject_unless_float, nullptr,
+  return {"reduce_scatter", "cuda.reduce_scatter.communicator",      reject_unless_float, sum_workspace,
           nullptr,          CREST_DEVICE_CODE(launch_reduce_scatter)};
 }
 // Weights, or the low halves of their masters.

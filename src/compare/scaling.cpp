@@ -1,0 +1,82 @@
+#include "compare/scaling.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "compare/waterfall.h"
+#include "profile/overlap.h"
+
+namespace crest {
+
+namespace {
+
+// The step of one side in parts that add up to it.
+struct Parts {
+  double step = 0, idle = 0, host = 0, exposed = 0, hidden = 0;
+  std::map<std::string, double> phases;  // sums of the rows that are no communication
+  std::vector<double> waiting;           // by rank
+  double rest = 0;                       // of the step that these do not explain
+};
+
+// Of rank 0, whose instructions the profile has. Without times of ranks, waiting is part of what is
+// exposed.
+Parts parts_of(const ComparedSide& s) {
+  const Profile& p = s.profile;
+  Parts parts;
+  parts.step = s.run.step_ms, parts.idle = p.idle_ms;
+  double rows = 0;
+  for (auto& r : s.rows)
+    if (!communicates(r)) parts.phases[r.phase == "recompute" ? "backward" : r.phase] += r.ms, rows += r.ms;
+  if (!p.ranks.empty()) {
+    const ProfileRank& r = p.ranks[0];
+    parts.exposed = r.exposed_ms, parts.hidden = r.hidden_ms, parts.waiting = r.waiting_ms;
+    parts.idle = r.idle_ms, parts.host = r.host_ms;
+  } else {
+    for (auto& c : communication_times(p)) parts.exposed += c.exposed_ms, parts.hidden += c.hidden_ms;
+  }
+  double waiting = 0;
+  for (double ms : parts.waiting) waiting += ms;
+  parts.rest = parts.step - rows - parts.exposed - waiting - parts.host - parts.idle;
+  return parts;
+}
+
+}  // namespace
+
+int64_t ranks_of(const Json& recipe) {
+  return int64_t(number(recipe, "ranks", 1) * number(recipe, "data_parallel", 1));
+}
+
+std::optional<Scaling> find_scaling(const ComparedSide& a, const ComparedSide& b) {
+  int64_t ranks_a = ranks_of(a.recipe), ranks_b = ranks_of(b.recipe);
+  if (ranks_a == ranks_b || !a.profiled || !b.profiled || a.run.tokens <= 0 || b.run.tokens <= 0) return std::nullopt;
+  if (!(a.run.step_ms > 0) || !(b.run.step_ms > 0)) return std::nullopt;
+  const ComparedSide &few = ranks_a < ranks_b ? a : b, &more = ranks_a < ranks_b ? b : a;
+  Scaling s;
+  s.few = few.run.title, s.more = more.run.title;
+  s.few_ranks = std::min(ranks_a, ranks_b), s.more_ranks = std::max(ranks_a, ranks_b);
+  double work = (double(more.run.tokens) / double(s.more_ranks)) / (double(few.run.tokens) / double(s.few_ranks));
+  s.same_work = std::abs(work - 1) < 1e-9;
+  Parts x = parts_of(few), y = parts_of(more);
+  s.step_ms = y.step, s.ideal_ms = work * x.step;
+  auto add = [&](const std::string& label, double ms, const std::string& detail) {
+    if (ms != 0) s.rows.push_back({label, ms, detail});
+  };
+  add("exposed communication", y.exposed - work * x.exposed,
+      fmt::format("transfers that nothing hides; {} are hidden", format_ms(y.hidden)));
+  for (size_t r = 0; r < y.waiting.size(); ++r)
+    add(fmt::format("waiting for rank {}", r), y.waiting[r] - (r < x.waiting.size() ? work * x.waiting[r] : 0),
+        "it arrives last at collectives");
+  for (const char* phase : {"forward", "backward", "update"}) {
+    double of_few = work * x.phases[phase], of_more = y.phases[phase];
+    add(fmt::format("kernels, {}", phase), of_more - of_few, format_ms_pair(of_few, of_more));
+  }
+  add("launches and gaps", y.idle - work * x.idle, format_ms_pair(work * x.idle, y.idle));
+  add("host, outside of the work", y.host - work * x.host, "samples, and agreement between ranks");
+  add("unexplained", y.rest - work * x.rest, format_ms_pair(work * x.rest, y.rest));
+  return s;
+}
+
+}  // namespace crest

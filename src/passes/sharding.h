@@ -1,0 +1,18 @@
+// What --shard leaves on a rank: read by the passes that sum gradients and place them.
+#pragma once
+#include "passes/pass.h"
+
+namespace crest {
+
+// Each level includes those before it: ZeRO 1, 2 and 3 (Rajbhandari et al. 2020, section 5).
+enum class Sharding : uint8_t { none, optimizer, gradients, weights };
+
+// none with one rank.
+Sharding sharding_of(const PassContext& context);
+// Whether each bucket of parameters is a group: gradients and weights travel bucket by bucket.
+bool shares_in_buckets(const PassContext& context);
+// Whether gradients are summed over the ranks after every micro step, so that no rank has whole
+// ones.
+inline bool sums_every_micro_step(const PassContext& context) { return sharding_of(context) >= Sharding::gradients; }
+
+}  // namespace crest
