@@ -23,6 +23,7 @@
 #include "plan/recipe_settings.h"
 #include "predict/floor_time.h"
 #include "predict/planned_time.h"
+#include "predict/recompute_budget.h"
 #include "program/op.h"
 #include "terminal/fit_table.h"
 #include "terminal/print_json.h"
@@ -37,7 +38,7 @@ struct Options {
   DeviceOptions device;
   std::string memory, use = "train", calibration, as_profile, explain, mesh;
   double tokens = 0, price = 0;
-  int64_t beams = 4;
+  std::optional<int64_t> beams;
   int blocks = 8;
   bool json = false;
   bool limit_given() const { return !memory.empty() || !device.memory_limit.empty(); }
@@ -61,15 +62,18 @@ int explain_plan(const Options& o) {
   if (o.use != "train") fail_usage("--explain is about everything that crest train compiles", "--for", "Omit --for.");
   if (!o.as_profile.empty() || !o.calibration.empty() || o.price > 0)
     fail_usage("--explain predicts no time", "--as-profile, --calibration, --price", "Omit them, or omit --explain.");
-  if (o.beams < 1 || o.beams > 100'000)
-    fail_usage(fmt::format("'{}' is out of range", o.beams), "--beams", "It must be from 1 to 100000.");
-  ExplainOptions options{parse_mesh(o.mesh), o.beams, o.tokens, 0};
+  int64_t beams = o.beams.value_or(ExplainOptions().beams);
+  if (beams < 1 || beams > 100'000)
+    fail_usage(fmt::format("'{}' is out of range", beams), "--beams", "It must be from 1 to 100000.");
+  if (o.beams && o.explain != "memory")
+    fail_usage("only --explain memory has beams", "--beams", "Omit it, or use --explain memory.");
+  ExplainOptions options{parse_mesh(o.mesh), beams, o.tokens, 0};
   if (std::find(explain_topics.begin(), explain_topics.end(), o.explain) == explain_topics.end())
     fail_usage(fmt::format("'{}' is not a value of --explain", printable(o.explain)), "--explain",
                fmt::format("{} Values: {}.", did_you_mean(o.explain, explain_topics), join(explain_topics, ", ")));
   Device device = o.device.find();
   options.limit = o.memory.empty() ? o.device.limit(device) : parse_bytes(o.memory, "--memory");
-  Recipe recipe = resolve(o.recipe.finish("nano"), device);
+  Recipe recipe = resolve(within_budget(o.recipe.finish("nano"), device, o.device.device), device);
   CompiledSession session = compile(recipe, device, session_programs(recipe, use_of("train")), {.verify = false});
   Explanation e = explain(o.explain, session, options);
   if (o.json) {
@@ -89,7 +93,7 @@ int explain_plan(const Options& o) {
 
 PlanReport make_report(const Options& o) {
   Device device = o.device.find();
-  Recipe recipe = resolve(o.recipe.finish("nano"), device);
+  Recipe recipe = resolve(within_budget(o.recipe.finish("nano"), device, o.device.device), device);
   SessionUse use = use_of(o.use);
   return plan_report(recipe, device, use,
                      o.memory.empty() ? o.device.limit(device) : parse_bytes(o.memory, "--memory"));
@@ -154,8 +158,12 @@ struct Prediction {
 
 Prediction predict(const Options& o, const PlanReport& r) {
   if (r.ranks > 1) {
-    if (!o.calibration.empty())
-      fail_usage("steps of several ranks are not predicted", "--calibration", "Plan one rank.");
+    const char* given = !o.calibration.empty()  ? "--calibration"
+                        : !o.as_profile.empty() ? "--as-profile"
+                        : o.price > 0           ? "--price"
+                        : o.tokens > 0          ? "--tokens"
+                                                : nullptr;
+    if (given) fail_usage("steps of several ranks are not predicted", given, "Omit it, or plan one rank.");
     return {{}, {}, {}, "several ranks", 0};
   }
   const Device& device = r.session.device;
@@ -248,12 +256,12 @@ int run(const Options& o) {
   if (!(o.tokens >= 0)) fail_usage(fmt::format("'{}' is out of range", o.tokens), "--tokens", "It must be at least 0.");
   if (!(o.price >= 0)) fail_usage(fmt::format("'{}' is out of range", o.price), "--price", "It must be at least 0.");
   if (!o.explain.empty()) return explain_plan(o);
+  if (o.beams) fail_usage("a plan has no beams", "--beams", "Give it with --explain memory.");
   if (!o.mesh.empty())
     fail_usage("plans are those of one rank, or of --ranks", "--mesh", "Give it with --explain, or to crest advise.");
   PlanReport r = make_report(o);
   Prediction prediction = predict(o, r);
   if (!o.as_profile.empty()) {
-    if (r.ranks > 1) fail_usage("steps of several ranks are not predicted", "--as-profile", "Plan one rank.");
     if (!prediction.time)
       fail_usage("no calibration covers this step" +
                      (prediction.floors ? ", so its time is from the data sheet alone" : ": " + prediction.why_not),
@@ -299,7 +307,7 @@ std::function<int()> setup_plan(CLI::App& app) {
                  "Program differs")
       ->type_name("TOPIC");
   app.add_option("--mesh", o->mesh, "ranks to explain with, e.g. data=2,tensor=4,pipeline=2")->type_name("AXIS=N,...");
-  app.add_option("--beams", o->beams, "beams of --explain memory")->capture_default_str();
+  app.add_option("--beams", o->beams, fmt::format("beams of --explain memory [{}]", ExplainOptions().beams));
   add_json_option(app, o->json);
   add_recipe_options(app, o->recipe);
   add_device_options(app, o->device);

@@ -41,6 +41,7 @@ Json profile_document(const PlannedTime& t, const CompiledSession& session, cons
   p.kept_ms = p.span_ms = p.busy_ms = t.ms;
   Json json = to_json(p);
   json["noise_floor"] = std::sqrt(t.high_ms / t.low_ms) - 1;
+  json["calibration"] = {{"date", c.date}, {"device", c.device}, {"steps", c.times.steps()}};
   return json;
 }
 

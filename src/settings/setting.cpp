@@ -107,6 +107,7 @@ std::string allowed(const Setting& row) {
     case SettingType::list: break;
   }
   std::string list = row.choices.empty() ? "" : fmt::format("Values: {}", join(choices_of(row), ", "));
+  for (const char* form : row.forms) list += fmt::format(", {}", form);
   if (row.also_number) list += fmt::format(" or a whole number{}{}", *row.unit ? " of " : "", row.unit);
   if (list.empty()) return *row.example ? fmt::format("For example {} {}.", row.flag(), row.example) : "";
   return list + ".";
@@ -129,6 +130,12 @@ SettingValue parse_setting(const Setting& row, std::string_view text, const std:
     int64_t n = 0;
     if (parse_number(text, n) != Parsed::not_a_number)
       return std::to_string(number_of<int64_t>(row, text, where, "a whole number"));
+  }
+  for (std::string_view form : row.forms) {
+    if (text.substr(0, text.find('=') + 1) != form.substr(0, form.find('=') + 1)) continue;
+    std::string wrong = row.wrong(text);
+    if (wrong.empty()) return std::string(text);
+    refuse(row, wrong, where);
   }
   refuse(row, fmt::format("'{}' is not a value of {}", printable(text), row.flag()), where,
          did_you_mean(std::string(text), choices));
