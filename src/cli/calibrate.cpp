@@ -69,7 +69,8 @@ int run(const Options& o) {
   auto first = std::chrono::steady_clock::now();
   auto progress = [&](size_t i, const CalibrationStep& step) {
     std::string left;  // as long as the mean of those that are done
-    if (i > 0) left = fmt::format(", about {} left", format_duration(since(first) / double(i) * double(steps.size() - i)));
+    if (i > 0)
+      left = fmt::format(", about {} left", format_duration(since(first) / double(i) * double(steps.size() - i)));
     to_stderr("{:>3}/{}  {}{}\n", i + 1, steps.size(), step.text, left);
   };
   Calibration c = calibrate(device, limit, steps, how, progress, std::move(so_far));

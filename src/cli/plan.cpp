@@ -23,6 +23,7 @@
 #include "plan/recipe_settings.h"
 #include "predict/floor_time.h"
 #include "predict/planned_time.h"
+#include "predict/rank_time.h"
 #include "predict/recompute_budget.h"
 #include "program/op.h"
 #include "terminal/fit_table.h"
@@ -157,42 +158,48 @@ struct Prediction {
 };
 
 Prediction predict(const Options& o, const PlanReport& r) {
-  if (r.ranks > 1) {
+  const Device& device = r.session.device;
+  std::optional<DataSheet> sheet = sheet_of(device, o.device.device);
+  if (r.ranks > 1 && !predicts_ranks(r.session, sheet ? &*sheet : nullptr)) {
     const char* given = !o.calibration.empty()  ? "--calibration"
                         : !o.as_profile.empty() ? "--as-profile"
                         : o.price > 0           ? "--price"
                         : o.tokens > 0          ? "--tokens"
                                                 : nullptr;
-    if (given) fail_usage("steps of several ranks are not predicted", given, "Omit it, or plan one rank.");
-    return {{}, {}, {}, "several ranks", 0};
+    if (given)
+      fail_usage("steps of several ranks are predicted only for GPUs of one host whose data sheet is known", given,
+                 "Omit it, or plan one rank.");
+    return {{}, {}, {}, "several ranks, and not of GPUs of one host whose data sheet is known", 0};
   }
-  const Device& device = r.session.device;
   Prediction p{find_calibration(o.calibration, device), {}, {}, "crest calibrate measures this device once", 0};
   if (p.calibration) {
-    p.time = planned_time(r.session, *p.calibration);
+    p.time = planned_time(r.session, *p.calibration, sheet ? &*sheet : nullptr);
     if (!p.time->known()) {
       p.why_not = fmt::format("the calibration covers {:.0f}% of it: crest calibrate --precision {}",
                               100 * p.time->measured_share, r.session.recipe.precision);
       p.time.reset();
     }
   }
-  std::optional<DataSheet> sheet = sheet_of(device, o.device.device);
-  if (sheet) p.power = sheet->power;
+  if (sheet) p.power = sheet->power * r.ranks;
   if (device.described && !p.time) p.floors = floor_time(r.session, *sheet);
   return p;
 }
 
 // Joules at the power limit of the device, and the price of an hour, over the predicted tokens.
 double joules_per_token(const Prediction& p) { return p.power / p.step()->tokens_per_second(); }
-double price_per_token(const Prediction& p, const Options& o) { return o.price / 3600 / p.step()->tokens_per_second(); }
+double price_per_token(const Prediction& p, const Options& o) {
+  return o.price * p.step()->ranks / 3600 / p.step()->tokens_per_second();
+}
 
 std::string cost_text(const Prediction& p, const Options& o) {
   if (!p.step()) return "";
   std::vector<std::string> parts;
   if (p.power > 0)
-    parts.push_back(fmt::format("{:.3g} J a token at the {:g} W of the data sheet", joules_per_token(p), p.power));
+    parts.push_back(fmt::format("{:.3g} J a token at the {:g} W of the data sheet{}", joules_per_token(p),
+                                p.power / p.step()->ranks, p.step()->ranks > 1 ? " of each GPU" : ""));
   if (o.price > 0) {
-    parts.push_back(fmt::format("{:.4g} for a million tokens at {:g} an hour", 1e6 * price_per_token(p, o), o.price));
+    parts.push_back(fmt::format("{:.4g} for a million tokens at {:g} an hour{}", 1e6 * price_per_token(p, o), o.price,
+                                p.step()->ranks > 1 ? " for each GPU" : ""));
     if (o.tokens > 0)
       parts.push_back(fmt::format("{:.4g} for {} tokens", o.tokens * price_per_token(p, o), format_count(o.tokens)));
   }
@@ -262,6 +269,7 @@ int run(const Options& o) {
   PlanReport r = make_report(o);
   Prediction prediction = predict(o, r);
   if (!o.as_profile.empty()) {
+    if (r.ranks > 1) fail_usage("a profile is that of one rank", "--as-profile", "Plan one rank.");
     if (!prediction.time)
       fail_usage("no calibration covers this step" +
                      (prediction.floors ? ", so its time is from the data sheet alone" : ": " + prediction.why_not),
@@ -300,7 +308,7 @@ std::function<int()> setup_plan(CLI::App& app) {
                  "RUN shows where a prediction failed")
       ->type_name("FILE");
   app.add_option("--tokens", o->tokens, "tokens of a whole training: predict its steps and its time");
-  app.add_option("--price", o->price, "what the device costs an hour, in any currency: the price of a token");
+  app.add_option("--price", o->price, "what a device costs an hour, in any currency: the price of a token");
   app.add_option("--blocks", o->blocks, "rows in the table of the largest blocks")->capture_default_str();
   app.add_option("--explain", o->explain,
                  "instead of the plan, the formulas for memory, flops, batch or traffic, their terms, and where the "

@@ -130,9 +130,10 @@ std::function<int()> setup_tune(CLI::App& app) {
                  "combinations to measure at most, with --within up to 3 more (0: a tenth of them, from 6 to 24)")
       ->group("Search");
   option("--max-seconds", o->tune.max_seconds, "time limit per measured combination (at least 6 runs are made)");
-  app.add_option("--search-seconds", o->search_seconds,
-                 "time limit for planning and measuring, after which the fastest so far are compared; 0: none (default: "
-                 "60 on a GPU, none on a CPU)")
+  app.add_option(
+         "--search-seconds", o->search_seconds,
+         "time limit for planning and measuring, after which the fastest so far are compared; 0: none (default: "
+         "60 on a GPU, none on a CPU)")
       ->group("Search");
   option("--seed", o->tune.seed, "seed for weights and tokens");
   app.add_option(
@@ -142,8 +143,8 @@ std::function<int()> setup_tune(CLI::App& app) {
       ->type_name("FILE")
       ->group("Search");
   option("--top", o->top, "rows of the table");
-  for (const char* flag :
-       {"--global-batch", "--within", "--stop-below", "--measure", "--max-seconds", "--search-seconds", "--seed", "--top"})
+  for (const char* flag : {"--global-batch", "--within", "--stop-below", "--measure", "--max-seconds",
+                           "--search-seconds", "--seed", "--top"})
     o->measurement.push_back(app.get_option(flag));
   add_json_option(app, o->json);
   add_recipe_options(app, o->tune.recipe);

@@ -1,7 +1,7 @@
 // Lever --weights int8, for Programs that do not train: the weights of linear layers, and the
 // embedding where it is also the head, are integers of 8 bits with a scale for each row, that is,
-// each output of a layer (Dettmers et al. 2022, section 3; here activations stay as they are). Loading
-// a model makes them (run/parameters.cpp).
+// each output of a layer (Dettmers et al. 2022, section 3; here activations stay as they are).
+// Loading a model makes them (run/parameters.cpp).
 #include <map>
 
 #include "core/error.h"

@@ -126,10 +126,9 @@ TimeModel::Work TimeModel::prepare(const std::vector<Row>& rows) {
   Work work;
   std::map<std::tuple<std::string_view, std::string_view, double, double, double>, size_t> index;
   for (auto& r : rows) {
-    auto [it, added] =
-        index.emplace(std::tuple(std::string_view(r.key), std::string_view(r.arithmetic), r.call.flops, r.call.bytes,
-                                 r.floor_ms),
-                      work.rows.size());
+    auto [it, added] = index.emplace(
+        std::tuple(std::string_view(r.key), std::string_view(r.arithmetic), r.call.flops, r.call.bytes, r.floor_ms),
+        work.rows.size());
     if (added) work.rows.push_back(r);
     work.instrs.emplace_back(it->second, r.calls);
   }

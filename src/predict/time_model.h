@@ -72,8 +72,8 @@ class TimeModel {
     std::vector<Row> rows;
     // Of the rows:
     Work work;
-    std::vector<std::pair<std::string, CallTime>> points;    // by class; equal instructions are one
-    std::map<std::string, std::vector<double>> over_floor;   // by operation class; "": all
+    std::vector<std::pair<std::string, CallTime>> points;   // by class; equal instructions are one
+    std::map<std::string, std::vector<double>> over_floor;  // by operation class; "": all
     double rows_ms = 0, calls = 0;
   };
   // What is known of a class.

@@ -306,9 +306,8 @@ class Search {
     std::vector<std::pair<double, const Combination*>> order;
     bool free = batch_is_free() && o_.global_batch == 0;
     for (auto& c : combinations_) {
-      size_t i = free && o_.search_seconds > 0 && !over(planning / 2)
-                     ? candidate(c, 1, start_.grad_accumulation)
-                     : TuneResult::none;
+      size_t i = free && o_.search_seconds > 0 && !over(planning / 2) ? candidate(c, 1, start_.grad_accumulation)
+                                                                      : TuneResult::none;
       order.emplace_back(i == TuneResult::none ? 0 : -r_.candidates[i].rate(), &c);
     }
     std::stable_sort(order.begin(), order.end(), [](auto& a, auto& b) { return a.first < b.first; });
@@ -519,7 +518,7 @@ class Search {
   std::vector<Combination> combinations_;
   std::vector<ProfileRate> rates_;
   std::vector<TimeModel::Work> rows_;  // of each candidate
-  std::set<std::string> counted_;  // as too large or not allowed
+  std::set<std::string> counted_;      // as too large or not allowed
   TuneResult r_;
   Clock::time_point begin_ = Clock::now();
   double said_ = 0;  // when the last line was

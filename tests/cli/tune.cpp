@@ -229,8 +229,9 @@ TEST(CliCalibrate, OneOfAnH200ComesWithCrest) {
   expect_error({"plan", "--device=h200", "--as-profile=" + pipe}, 1, {pipe, "pipe, not a file"});
   EXPECT_TRUE(std::filesystem::is_fifo(pipe));
   expect_error({"plan", "--device=h200", "--as-profile=" + folder.path().string()}, 1, {"is a folder, not a file"});
+  expect_error({"plan", "--device=h200", "--ranks=2", "--as-profile=x.json"}, 2, {"--as-profile", "one rank"});
   for (const char* flag : {"--as-profile=x.json", "--price=2", "--tokens=1e9"})
-    expect_error({"plan", "--device=h200", "--ranks=2", flag}, 2, {std::string(flag).substr(0, 7), "several ranks"});
+    expect_error({"plan", "--device=cpu", "--ranks=2", flag}, 2, {std::string(flag).substr(0, 7), "several ranks"});
   expect_error({"plan", "--device=h200", "--explain=memory", "--as-profile=x.json"}, 2, {"--explain predicts no time"});
 }
 

@@ -25,13 +25,16 @@ Device cpu() {
 
 Recipe small(const std::string& recompute = "none", const char* precision = "fp32") {
   Recipe r;
-  settings_of(r).apply({{"model", {"nano"}}, {"vocab", {"256"}}, {"batch", {"4"}}, {"seq", {"64"}}, {"precision", {precision}}});
+  settings_of(r).apply(
+      {{"model", {"nano"}}, {"vocab", {"256"}}, {"batch", {"4"}}, {"seq", {"64"}}, {"precision", {precision}}});
   r.model.layers = 3;
   r.recompute = recompute;
   return r;
 }
 
-CompiledSession step_of(const Recipe& r) { return compile_phase(resolve(r, cpu()), cpu(), BenchPhase::step, {.verify = false}); }
+CompiledSession step_of(const Recipe& r) {
+  return compile_phase(resolve(r, cpu()), cpu(), BenchPhase::step, {.verify = false});
+}
 
 // The planned bytes, and a time by FLOPs and bytes.
 StepCost cost(const std::string& value) {
@@ -52,7 +55,8 @@ std::string text(const Recipe& r) { return print(step_of(r).programs[0].program)
 TEST(RecomputeLayers, AreWrittenInOrder) {
   using List = std::vector<std::string>;
   EXPECT_EQ(recompute_by_layer("layers=full:2+none", 4), (List{"full", "full", "none", "none"}));
-  EXPECT_EQ(recompute_by_layer("layers=full:1+pointwise:2+none:1", 4), (List{"full", "pointwise", "pointwise", "none"}));
+  EXPECT_EQ(recompute_by_layer("layers=full:1+pointwise:2+none:1", 4),
+            (List{"full", "pointwise", "pointwise", "none"}));
   EXPECT_EQ(recompute_by_layer("selective", 2), (List{"selective", "selective"}));
   EXPECT_EQ(recompute_value({"full", "full", "none"}), "layers=full:2+none:1");
   EXPECT_EQ(recompute_value({"full", "full"}), "full");
@@ -62,8 +66,9 @@ TEST(RecomputeLayers, AreWrittenInOrder) {
 
 TEST(RecomputeLayers, WrongTextsAreRefused) {
   Recipe r;
-  for (const char* wrong : {"layers=", "layers=all", "layers=full+none", "layers=full:0", "layers=full:x", "layers=full:-1",
-                            "layers=auto", "layers=full:1:2", "budget=", "budget=much", "budget=0", "half"})
+  for (const char* wrong :
+       {"layers=", "layers=all", "layers=full+none", "layers=full:0", "layers=full:x", "layers=full:-1", "layers=auto",
+        "layers=full:1:2", "budget=", "budget=much", "budget=0", "half"})
     EXPECT_THROW(settings_of(r).apply({{"recompute", {wrong}}}), Error) << wrong;
   for (const char* right : {"layers=full", "layers=full:1+none", "budget=40GiB", "budget=500MB"})
     EXPECT_NO_THROW(settings_of(r).apply({{"recompute", {right}}})) << right;
