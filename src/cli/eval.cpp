@@ -65,7 +65,6 @@ std::function<int()> setup_eval(CLI::App& app) {
                  "in training)");
   option("--precision", e.precision,
          "auto (bf16 if the device supports it), fp32, tf32, bf16, fp16; fp8 is computed as bf16");
-  option("--weights", e.weights, "as --precision says (precision), or in 8 bits with a scale for each output (int8)");
   app.add_option("--logits", e.logits, "write tokens and logits of the split's first window to this file (safetensors)")
       ->type_name("FILE");
   add_device_options(app, o->device);

@@ -27,7 +27,6 @@ std::string default_of(const Setting& row, const void* object) {
 std::string setting_help(const Setting& row, const void* object) {
   std::vector<std::string> notes;
   std::string values = join(choices_of(row), ", ");
-  for (const char* form : row.forms) values += fmt::format(", {}", form);
   if (row.also_number) values += fmt::format(", or a number of {}", row.unit);
   if (!values.empty() && row.type != SettingType::list) notes.push_back(values);
   std::string otherwise = default_of(row, object);

@@ -136,7 +136,6 @@ std::function<int()> setup_sample(CLI::App& app) {
   app.add_flag("--ignore-end", s.ignore_end, "continue after <|endoftext|>");
   option("--precision", s.precision,
          "auto (bf16 if the device supports it), fp32, tf32, bf16, fp16; fp8 is computed as bf16");
-  option("--weights", s.weights, "as --precision says (precision), or in 8 bits with a scale for each output (int8)");
   add_device_options(app, o->device);
   add_config_option(app);
   add_json_option(app, o->json);

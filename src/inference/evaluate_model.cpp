@@ -101,8 +101,6 @@ ModelEvaluation evaluate_model(EvaluateOptions o, const LoadedModel& model, cons
   recipe.model = model.config;
   recipe.batch = o.batch, recipe.seq = o.seq;
   recipe.precision = inference_precision(o.precision);
-  recipe.levers["weights"] = o.weights;
-  if (o.weights == "int8") recipe.policy = "pure";
   recipe.levers["packing"] = o.packing;
   recipe = resolve(recipe, o.device);
   SessionUse use;
@@ -128,7 +126,6 @@ ModelEvaluation evaluate_model(EvaluateOptions o, const LoadedModel& model, cons
           .step = model.step,
           .device = o.device,
           .evaluation = e,
-          .planned_bytes = session.planned_bytes(),
           .split_tokens = split.total_tokens(),
           .masked = split.masked(),
           .seconds = std::chrono::duration<double>(Clock::now() - start).count()};
@@ -144,7 +141,6 @@ nlohmann::ordered_json to_json(const ModelEvaluation& m) {
           {"loss", e.loss},
           {"model", m.recipe.model.name},
           {"perplexity", e.perplexity()},
-          {"planned_bytes", m.planned_bytes},
           {"precision", m.recipe.precision},
           {"run", m.run},
           {"seconds", m.seconds},
@@ -153,8 +149,7 @@ nlohmann::ordered_json to_json(const ModelEvaluation& m) {
           {"split_tokens", m.split_tokens},
           {"step", m.step >= 0 ? Json(m.step) : Json()},
           {"tokens", e.tokens},
-          {"tokens_per_second", m.tokens_per_second()},
-          {"weights", m.recipe.levers.at("weights")}};
+          {"tokens_per_second", m.tokens_per_second()}};
 }
 
 }  // namespace crest

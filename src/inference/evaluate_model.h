@@ -15,7 +15,6 @@ struct EvaluateOptions {
   std::string run;                                                 // the name of the model
   std::string data;                                                // "": the data it was trained on
   std::string split = "val", precision = "auto", packing, logits;  // logits: a file to write; "": none
-  std::string weights = "precision";                               // or int8
   int64_t batches = 0, batch = 8, seq = 0;                         // 0: all; as in training
   Device device;
   int64_t memory_limit = 0;  // bytes
@@ -27,7 +26,6 @@ struct ModelEvaluation {
   int64_t step = -1;  // of the checkpoint; -1 without one
   Device device;
   Evaluation evaluation;
-  int64_t planned_bytes = 0;
   uint64_t split_tokens = 0;
   bool masked = false;  // the split has a loss mask
   double seconds = 0;

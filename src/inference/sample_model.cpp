@@ -69,7 +69,6 @@ ModelSampler::ModelSampler(const SampleOptions& options, const LoadedModel& mode
   recipe.model = model.config;
   recipe.batch = 1;
   recipe.precision = inference_precision(options.precision);
-  recipe.levers["weights"] = options.weights;
   recipe = resolve(recipe, options.device);
   SessionUse use;
   use.sampling = true;
@@ -128,7 +127,6 @@ Json ModelSampler::to_json(const std::vector<SampledText>& samples) const {
                     {"tokens_per_second", s.tokens_per_second()}});
   return {{"device", options_.device.kind},
           {"model", model_.config.name},
-          {"planned_bytes", session_->compiled.planned_bytes()},
           {"precision", recipe().precision},
           {"prompt", ids ? Json() : Json(options_.prompt)},
           {"prompt_tokens", prompt_.size()},
@@ -138,8 +136,7 @@ Json ModelSampler::to_json(const std::vector<SampledText>& samples) const {
           {"step", model_.step >= 0 ? Json(model_.step) : Json()},
           {"temperature", options_.sampler.temperature},
           {"top_k", options_.sampler.top_k},
-          {"top_p", options_.sampler.top_p},
-          {"weights", options_.weights}};
+          {"top_p", options_.sampler.top_p}};
 }
 
 }  // namespace crest

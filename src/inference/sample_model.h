@@ -19,7 +19,6 @@ struct SampleOptions {
   std::string prompt;                          // text
   std::optional<std::vector<int64_t>> tokens;  // token ids instead of text; the samples are ids too
   std::string precision = "auto";
-  std::string weights = "precision";  // or int8
   Device device;
   int64_t memory_limit = 0;  // bytes
   SamplerOptions sampler;

@@ -15,7 +15,6 @@
   OP(linear_dx_gelu_grad, (dy, w, x, acc), (dx, db, a))                                                               \
   OP(linear_dw, (dy, x, acc), (dw))                                                                                   \
   OP(linear_fp8, (x, w, x_scale, w_scale, b, acc), (y))                                                               \
-  OP(linear_int8, (x, w, scale, b), (y))                                                                              \
   OP(matmul, (a, b), (c))                                                                                             \
   OP(bias_grad, (dy, acc), (db))                                                                                      \
   CREST_POINTWISE_OPS(OP)                                                                                             \
@@ -40,7 +39,6 @@
   OP(cache_append, (qkv, cache, scalars), (cache))                                                                    \
   OP(cached_attention, (qkv, cache, scalars), (o))                                                                    \
   OP(embedding, (ids, table), (y))                                                                                    \
-  OP(embedding_int8, (ids, table, scale), (y))                                                                        \
   OP(embedding_grad, (ids, dy, acc), (dtable))                                                                        \
   OP(take_row, (x, scalars), (y))                                                                                     \
   OP(add_position, (x, table, scalars), (y))                                                                          \

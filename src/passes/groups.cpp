@@ -53,7 +53,6 @@ class Groups {
       };
       for (size_t q = 0; q < program_.params.size(); ++q) {
         if (program_.params[q].decay != decay) continue;
-        if (program_.at(program_.params[q].value).dtype == DType::i8) continue;  // never updated
         members.push_back({q, size});
         size += round_up(numel(q), alignment_);
         if (size >= bucket_ / gradient_bytes) end();

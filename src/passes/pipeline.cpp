@@ -25,7 +25,6 @@ void clip_gradients(Program&, const PassContext&);
 void optimizer(Program&, const PassContext&);
 void group_parameters(Program&, const PassContext&);
 void recompute(Program&, const PassContext&);
-void quantize_weights(Program&, const PassContext&);
 void data_parallel(Program&, const PassContext&);
 void join_epilogues(Program&, const PassContext&);
 void fuse(Program&, const PassContext&);
@@ -42,7 +41,6 @@ const std::vector<Setting>& attention_settings();
 const std::vector<Setting>& precision_settings();
 const std::vector<Setting>& accumulate_settings();
 const std::vector<Setting>& fp8_settings();
-const std::vector<Setting>& weights_settings();
 const std::vector<Setting>& loss_chunk_settings();
 const std::vector<Setting>& clip_settings();
 const std::vector<Setting>& optimizer_settings();
@@ -62,8 +60,6 @@ const std::vector<Pass>& pipeline() {
       {"decompose", "--fusion off: GELU as pointwise instructions", decompose_pointwise},
       {"precision", "--precision, --policy: dtypes of weights and activations, casts, loss scaling", set_precision,
        precision_settings},
-      {"int8_weights", "--weights int8: the weights of Programs that do not train, in 8 bits with a scale for each row",
-       quantize_weights, weights_settings},
       {"autograd", "adds the backward instructions and the parameters' gradients", autograd, nullptr,
        "it creates the gradients"},
       {"accumulate", "--grad-accumulation: the first micro step writes gradients, later ones add to them", accumulate,

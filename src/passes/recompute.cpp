@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "core/error.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 
@@ -140,8 +141,17 @@ void recompute(Program& program, const PassContext& context) {
   Recompute(program, recompute_by_layer(value, context.recipe.model.layers)).run();
 }
 
+static Setting with_check(Setting row) {
+  row.set = [](const Setting& s, void* object, const SettingValue& value) {
+    const std::string& text = std::get<std::string>(value);
+    if (std::string wrong = wrong_recompute(text); !wrong.empty()) fail_usage(wrong, s.flag(), allowed(s));
+    static_cast<Recipe*>(object)->recompute = text;
+  };
+  return row;
+}
+
 const std::vector<Setting>& recompute_settings() {
-  static const std::vector<Setting> rows = {setting<&Recipe::recompute>(
+  static const std::vector<Setting> rows = {with_check(setting<&Recipe::recompute>(
       {.name = "recompute",
        .group = "Precision and memory",
        .help =
@@ -149,13 +159,11 @@ const std::vector<Setting>& recompute_settings() {
            "norms (pointwise), also attention (selective), everything (full); auto: pointwise with fusion, else none; "
            "budget: what is predicted to be the fastest that needs at most so much memory; layers: by layer, from the "
            "first, such as layers=full:4+pointwise:8",
-       .choices = {"auto", "none", "activation", "pointwise", "selective", "full"},
-       .forms = {"budget=SIZE", "layers=LEVEL:N+..."},
-       .wrong = wrong_recompute,
+       .choices = {"auto", "none", "activation", "pointwise", "selective", "full", "budget=SIZE", "layers=LEVEL:N+..."},
        .common = true,
        .effects = {{Effect::work, Effect::anywhere, {}, "recompute"},
                    {Effect::work, Effect::amount, {}, "backward", true}},
-       .smaller = {"activation", "pointwise", "selective", "full"}})};
+       .smaller = {"activation", "pointwise", "selective", "full"}}))};
   return rows;
 }
 

@@ -19,7 +19,7 @@ std::string recompute_value(const std::vector<std::string>& by_layer);
 
 // The SIZE of budget=SIZE; empty for other values.
 std::string_view recompute_budget(std::string_view value);
-// What is wrong with a value that is not a level; "" if nothing is.
+// What is wrong with a value of --recompute; "" if nothing is.
 std::string wrong_recompute(std::string_view value);
 
 }  // namespace crest

@@ -81,6 +81,7 @@ std::string recompute_value(const std::vector<std::string>& by_layer) {
 std::string wrong_recompute(std::string_view value) {
   std::vector<LayerRun> runs;
   if (value.starts_with(layers_prefix)) return parse_layers(value, runs);
+  if (!value.starts_with(budget_prefix)) return "";
   try {
     return parse_bytes(recompute_budget(value), "--recompute") > 0 ? "" : fmt::format("'{}' is no memory", value);
   } catch (const Error& e) {

@@ -138,14 +138,7 @@ ExplainSection inference(const CompiledSession& s, const ExplainOptions& o) {
     Term t = per_parameter_term("weights", bytes, what, n, document);
     bool ours = bytes == (half(r) && r.policy == "pure" ? 2.0 : half(r) ? 6.0 : 4.0);
     if (ours) t.program = double(weight_bytes(s));
-    if (bytes == 1) {
-      Recipe q = r;
-      q.levers["weights"] = "int8", q.policy = "pure", q.ranks = q.data_parallel = 1;
-      SessionUse use;
-      use.sampling = true;
-      t.program = double(weight_bytes(compile(q, s.device, session_programs(q, use), {.verify = false})));
-    }
-    if (bytes == 1) t.difference = "plus a scale of 4 bytes for each row (--weights int8); norms and biases stay";
+    if (bytes == 1) t.difference = "plus a scale for each row or block; Crest has no int8 weights";
     terms.push_back(t);
   }
   Term cache{"key/value cache of a sequence",

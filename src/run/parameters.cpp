@@ -1,13 +1,11 @@
 #include "run/parameters.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <optional>
 #include <unordered_map>
 
 #include "backend/cpu/runtime.h"
-#include "core/error.h"
 #include "core/random.h"
 #include "core/split_float.h"
 #include "run/sharded_states.h"
@@ -42,25 +40,6 @@ class Halves {
 
 }  // namespace
 
-// The rows of an i8 weight and their scales, on the host: where they are, or copies.
-static void set_rows(const ParameterRef& p, const float* from, int64_t first, int64_t count) {
-  const int64_t columns = p.shape[1];
-  if (first % columns || count % columns) fail_internal("part of a row of " + p.name, "parameters");
-  std::vector<int8_t> codes(static_cast<size_t>(count));
-  std::vector<float> scales(static_cast<size_t>(count / columns));
-#pragma omp parallel for if (count > (1 << 16))
-  for (int64_t r = 0; r < count / columns; ++r) {
-    const float* row = from + r * columns;
-    float most = 0;
-    for (int64_t j = 0; j < columns; ++j) most = std::max(most, std::abs(row[j]));
-    scales[size_t(r)] = most / 127;
-    for (int64_t j = 0; j < columns; ++j)
-      codes[size_t(r * columns + j)] = int8_t(most > 0 ? std::lrintf(row[j] * (127 / most)) : 0);
-  }
-  slice(p.weight, first, count).write(codes.data());
-  slice(p.scale, first / columns, count / columns).write(scales.data());
-}
-
 void ParameterRef::get(float* to, int64_t first, int64_t count) const {
   TensorRef from = slice(master.data ? master : weight, first, count);
   if (in_halves()) {
@@ -77,7 +56,6 @@ void ParameterRef::get(float* to, int64_t first, int64_t count) const {
 }
 
 void ParameterRef::set(const float* from, int64_t first, int64_t count) const {
-  if (weight.dtype == DType::i8) return set_rows(*this, from, first, count);
   if (weight.dtype == DType::bf16) {
     Halves high_halves(slice(weight, first, count));
     std::optional<Halves> low_halves;
@@ -100,9 +78,9 @@ void ParameterRef::set(const float* from, int64_t first, int64_t count) const {
 }
 
 void ParameterRef::zero_padding() const {
-  for (const TensorRef* t : {&master, &weight, &scale}) {
+  for (const TensorRef* t : {&master, &weight}) {
     if (!t->data) continue;
-    int64_t used = (t == &scale ? shape[0] : numel()) * int64_t(size_of(t->dtype));
+    int64_t used = numel() * int64_t(size_of(t->dtype));
     if (used < t->bytes()) t->runtime->zero(static_cast<char*>(t->data) + used, t->bytes() - used);
   }
 }
@@ -131,8 +109,7 @@ std::vector<ParameterRef> replicated_parameters(const Executor& executor) {
   std::vector<ParameterRef> list;
   for (auto& q : p.params) {
     auto find = [&](const std::string& n) { return values.count(n) ? executor.tensor(program, n) : TensorRef{}; };
-    ParameterRef r{q.name, q.shape, find(q.name), {}, find(q.name + ".master"), {}, &q};
-    if (r.weight.dtype == DType::i8) r.scale = find(q.name + ".scale");
+    ParameterRef r{q.name, q.shape, find(q.name), find(q.name + ".master"), {}, &q};
     for (auto& [name, v] : states_of(p, q.name))
       r.states.push_back({name, executor.tensor(program, p.at(v).name), p.at(v).shape == p.at(q.value).shape});
     list.push_back(std::move(r));

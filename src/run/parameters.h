@@ -19,7 +19,6 @@ struct ParameterRef {
   std::string name;
   Shape shape;       // logical (unpadded)
   TensorRef weight;  // what the model reads; padding rows come last
-  TensorRef scale;   // i8 weights: of each row; else no data
   // The fp32 values: the weight itself if it is fp32. u16: the low halves of a split master weight
   // (core/split_float.h), with the weight as the high halves. No data in sessions without an update
   // Program.
@@ -31,8 +30,7 @@ struct ParameterRef {
   bool in_halves() const { return master.data && master.dtype == DType::u16; }
   // Copy numel() fp32 values out of or into the parameter (weight and master; padding is zeroed).
   // bf16 weights are rounded as every update rounds them (core/split_float.h), also in sessions
-  // without masters. i8 weights are set by whole rows: the scale of a row is its largest magnitude
-  // over 127.
+  // without masters.
   void get(float* to) const { get(to, 0, numel()); }
   void set(const float* from) const { set(from, 0, numel()), zero_padding(); }
   // `count` elements from `first`. If the host can reach the memory, several threads may copy parts

@@ -107,7 +107,6 @@ std::string allowed(const Setting& row) {
     case SettingType::list: break;
   }
   std::string list = row.choices.empty() ? "" : fmt::format("Values: {}", join(choices_of(row), ", "));
-  for (const char* form : row.forms) list += fmt::format(", {}", form);
   if (row.also_number) list += fmt::format(" or a whole number{}{}", *row.unit ? " of " : "", row.unit);
   if (list.empty()) return *row.example ? fmt::format("For example {} {}.", row.flag(), row.example) : "";
   return list + ".";
@@ -123,19 +122,18 @@ SettingValue parse_setting(const Setting& row, std::string_view text, const std:
   }
   if (text.empty()) refuse(row, "the value is empty", where);
   std::vector<std::string> choices = choices_of(row);
-  if (choices.empty() || std::find(choices.begin(), choices.end(), text) != choices.end())
+  // "budget=SIZE" stands for all texts that begin with "budget=": the row's `set` checks the rest.
+  auto is = [&](const std::string& choice) {
+    size_t equals = choice.find('=');
+    return equals == choice.npos ? text == choice : text.substr(0, equals + 1) == choice.substr(0, equals + 1);
+  };
+  if (choices.empty() || std::any_of(choices.begin(), choices.end(), is))
     return row.type == SettingType::list ? SettingValue(std::vector<std::string>{std::string(text)})
                                          : SettingValue(std::string(text));
   if (row.also_number) {
     int64_t n = 0;
     if (parse_number(text, n) != Parsed::not_a_number)
       return std::to_string(number_of<int64_t>(row, text, where, "a whole number"));
-  }
-  for (std::string_view form : row.forms) {
-    if (text.substr(0, text.find('=') + 1) != form.substr(0, form.find('=') + 1)) continue;
-    std::string wrong = row.wrong(text);
-    if (wrong.empty()) return std::string(text);
-    refuse(row, wrong, where);
   }
   refuse(row, fmt::format("'{}' is not a value of {}", printable(text), row.flag()), where,
          did_you_mean(std::string(text), choices));

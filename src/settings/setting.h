@@ -42,10 +42,6 @@ struct Setting {
   bool above = false, below = false;  // exclude least, most
   std::vector<const char*> choices = {};
   bool also_number = false;  // besides the choices, a whole number is accepted
-  // Besides the choices, texts of these forms are ("budget=SIZE"); `wrong` says what is wrong with
-  // one that is no choice, "" if nothing is.
-  std::vector<const char*> forms = {};
-  std::string (*wrong)(std::string_view text) = nullptr;
   const char* example = "";  // for settings that are neither a number nor a choice
   bool pairs = false;        // a list of NAME=VALUE: an object in JSON
   bool common = false;       // in the short help

@@ -47,7 +47,8 @@ TuneList parse_vary(const std::string& text) {
   else if (row.type == SettingType::truth)
     list.values = {"false", "true"};
   else
-    list.values = choices_of(row);
+    for (auto& value : choices_of(row))
+      if (value.find('=') == value.npos) list.values.push_back(value);  // else a form, such as budget=SIZE
   if (list.values.empty())
     fail_usage(fmt::format("'{}' needs values", list.name), "--vary",
                fmt::format("Write for example {}=A,B ({}).", list.name, allowed(row)));

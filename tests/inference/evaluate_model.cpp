@@ -49,22 +49,6 @@ TEST_F(EvaluateModel, AModelOfZerosKnowsNothing) {
   EXPECT_NEAR(m.evaluation.bits_per_byte(), std::log2(257.0), 0.05);
 }
 
-TEST_F(EvaluateModel, WeightsInEightBitsAreNearlyAsGoodAndSmaller) {
-  EvaluateOptions o = options();
-  ModelEvaluation a = evaluate_it(o);
-  o.weights = "int8";
-  for (const char* precision : {"fp32", "bf16"}) {
-    o.precision = precision;
-    ModelEvaluation b = evaluate_it(o);
-    EXPECT_NE(a.evaluation.loss, b.evaluation.loss);
-    EXPECT_NEAR(a.evaluation.loss, b.evaluation.loss, 0.02 * a.evaluation.loss) << precision;
-    EXPECT_LT(b.planned_bytes, a.planned_bytes) << precision;
-    EXPECT_EQ(to_json(b)["weights"], "int8");
-  }
-  o.weights = "int4";
-  EXPECT_THROW(evaluate_it(o), Error);
-}
-
 TEST_F(EvaluateModel, TheLossDoesNotDependOnTheBatch) {
   EvaluateOptions o = options();
   ModelEvaluation a = evaluate_it(o);

@@ -52,20 +52,6 @@ class SampleModel : public ::testing::Test {
 
 }  // namespace
 
-TEST_F(SampleModel, WeightsInEightBitsGiveTheSameTextTwice) {
-  SampleOptions o = options("line ");
-  for (const char* model : {"run", "ids"}) {
-    if (model == std::string("ids")) o.tokens = {1, 2, 3};
-    o.weights = "precision";
-    int64_t bytes = ModelSampler(o, open_model(*shared_ / model)).to_json({})["planned_bytes"];
-    o.weights = "int8";
-    LoadedModel loaded = open_model(*shared_ / model);
-    ModelSampler sampler(o, loaded);
-    EXPECT_LT(sampler.to_json({})["planned_bytes"], bytes) << model;
-    EXPECT_EQ(sample(o, model).samples[0].generated.tokens, sample(o, model).samples[0].generated.tokens) << model;
-  }
-}
-
 TEST_F(SampleModel, Fp8IsBf16) {
   SampleOptions o = options();
   o.precision = "fp8";

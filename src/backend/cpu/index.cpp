@@ -22,8 +22,6 @@
   KERNEL(linear_dw_packed)        \
   KERNEL(linear_dw)               \
   KERNEL(linear_fp8)              \
-  KERNEL(linear_int8_few_rows)    \
-  KERNEL(linear_int8)             \
   KERNEL(matmul)                  \
   KERNEL(attention_amx)           \
   KERNEL(attention)               \
@@ -50,7 +48,6 @@
   KERNEL(dropout)                 \
   KERNEL(bias_grad)               \
   KERNEL(embedding)               \
-  KERNEL(embedding_int8)          \
   KERNEL(embedding_grad)          \
   KERNEL(add_position)            \
   KERNEL(position_grad)           \

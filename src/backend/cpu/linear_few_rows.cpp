@@ -29,7 +29,7 @@ void run(const KernelCall& c, bool gelu) {
   const LinearShape& s = *static_cast<const LinearShape*>(c.prepared);
   auto* floats = static_cast<float*>(c.workspace);
   FewRowsArgs a{};
-  a.rows = s.rows, a.n = s.n, a.k = s.k, a.dtype = a.weights = s.dtype, a.gelu = gelu;
+  a.rows = s.rows, a.n = s.n, a.k = s.k, a.dtype = s.dtype, a.gelu = gelu;
   a.x = floats_of(c.in[in::linear::x], s.dtype, s.rows * s.k, floats);
   if (s.has_bias) a.bias = floats_of(c.in[in::linear::b], s.bias, s.n, floats + x_bytes(s) / 4);
   a.w = c.in[in::linear::w], a.y = c.out[out::linear::y];

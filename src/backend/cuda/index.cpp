@@ -20,7 +20,6 @@
   KERNEL(linear_dw_tiled)          \
   KERNEL(linear_fp8)               \
   KERNEL(linear_fp8_tiled)         \
-  KERNEL(linear_int8)              \
   KERNEL(matmul)                   \
   KERNEL(matmul_tiled)             \
   KERNEL(attention_sm90_d64)       \
@@ -65,7 +64,6 @@
   KERNEL(dropout)                  \
   KERNEL(bias_grad)                \
   KERNEL(embedding)                \
-  KERNEL(embedding_int8)           \
   KERNEL(embedding_grad)           \
   KERNEL(add_position)             \
   KERNEL(position_grad)            \

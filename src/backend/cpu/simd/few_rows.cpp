@@ -46,8 +46,6 @@ CREST_INLINE void group(float* to, const float* x, const T* w, int64_t k, int64_
 }
 
 void finish(const FewRowsArgs& a, float* v, int64_t r, int64_t j, int64_t n) {
-  if (a.scale)
-    for_vectors(n, [&](int64_t i, int64_t m) { store_some(v + i, load(v + i) * load_some(a.scale + j + i, m), m); });
   if (a.bias)
     for_vectors(n, [&](int64_t i, int64_t m) { store_some(v + i, load(v + i) + load_some(a.bias + j + i, m), m); });
   if (a.h) from_floats(row_of(a.h, a.dtype, r * a.n + j), a.dtype, n, v);
@@ -74,11 +72,9 @@ void run(const FewRowsArgs& a, int64_t begin, int64_t end) {
 }
 
 void outputs(const FewRowsArgs& a, int64_t begin, int64_t end) {
-  if (a.weights == DType::i8)
-    run<int8_t>(a, begin, end);
-  else if (a.weights == DType::f32)
+  if (a.dtype == DType::f32)
     run<float>(a, begin, end);
-  else if (a.weights == DType::bf16)
+  else if (a.dtype == DType::bf16)
     run<bfloat16>(a, begin, end);
   else
     run<float16>(a, begin, end);

@@ -4,17 +4,14 @@
 
 namespace crest::cpu {
 
-// y[rows,n] = x[rows,k] w[n,k]^T (times the scales, + bias), or its GELU: w is read once from
-// memory, as it is.
+// y[rows,n] = x[rows,k] w[n,k]^T (+ bias), or its GELU: w is read once from memory, as it is.
 struct FewRowsArgs {
   const float* x;
   const void* w;
   const float* bias;  // may be null
   void* y;
-  void* h;             // gelu: the product itself; null: not wanted
-  DType dtype;         // of y and h
-  DType weights;       // of w: dtype, or i8
-  const float* scale;  // i8: of each row of w
+  void* h;      // gelu: the product itself; null: not wanted
+  DType dtype;  // of w, y and h
   bool gelu;
   int64_t rows, n, k;
 };

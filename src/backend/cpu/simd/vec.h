@@ -32,7 +32,6 @@ typedef float VfMemory __attribute__((vector_size(CREST_LANES * 4), aligned(4), 
 typedef uint32_t VuMemory __attribute__((vector_size(CREST_LANES * 4), aligned(4), may_alias));
 typedef uint64_t VqMemory __attribute__((vector_size(CREST_LANES * 4), aligned(8), may_alias));
 typedef uint16_t VhMemory __attribute__((vector_size(CREST_LANES * 2), aligned(2), may_alias));
-typedef int8_t VbMemory __attribute__((vector_size(CREST_LANES), aligned(1), may_alias));
 
 // x - 0 is x also for -0, so the compiler drops the subtraction.
 CREST_INLINE Vf splat(float x) { return x - Vf{}; }
@@ -88,9 +87,6 @@ CREST_INLINE Vh narrow_f16(Vf x) {
 CREST_INLINE Vf load(const float* p) { return *(const VfMemory*)p; }
 CREST_INLINE Vf load(const bfloat16* p) { return widen_bf16(*(const VhMemory*)p); }
 CREST_INLINE Vf load(const float16* p) { return widen_f16(*(const VhMemory*)p); }
-CREST_INLINE Vf load(const int8_t* p) {
-  return __builtin_convertvector(__builtin_convertvector(*(const VbMemory*)p, Vi), Vf);
-}
 CREST_INLINE void store(float* p, Vf x) { *(VfMemory*)p = x; }
 CREST_INLINE void store(bfloat16* p, Vf x) { *(VhMemory*)p = narrow_bf16(x); }
 CREST_INLINE void store(float16* p, Vf x) { *(VhMemory*)p = narrow_f16(x); }
@@ -129,11 +125,6 @@ CREST_INLINE void store_bits_n(void* p, Vh x, int64_t n) {
 #endif
 CREST_INLINE Vf load_n(const bfloat16* p, int64_t n) { return widen_bf16(load_bits_n(p, n)); }
 CREST_INLINE Vf load_n(const float16* p, int64_t n) { return widen_f16(load_bits_n(p, n)); }
-CREST_INLINE Vf load_n(const int8_t* p, int64_t n) {
-  int8_t t[lanes] = {};
-  for (int64_t i = 0; i < n; ++i) t[i] = p[i];
-  return load(t);
-}
 CREST_INLINE void store_n(bfloat16* p, Vf x, int64_t n) { store_bits_n(p, narrow_bf16(x), n); }
 CREST_INLINE void store_n(float16* p, Vf x, int64_t n) { store_bits_n(p, narrow_f16(x), n); }
 
