@@ -75,7 +75,8 @@ BenchTask BenchMeasure::task(const CellOptions& cell, BenchPhase phase) {
   BenchTask t;
   t.device = device(cell.device);
   t.limit = cell.device.limit(t.device);
-  t.recipe = resolve(within_budget(cell.recipe.finish(default_model(t.device)), t.device), t.device);
+  t.recipe = resolve(
+      within_budget(cell.recipe.finish(default_model(t.device)), t.device, "", group_ && !group_->leads()), t.device);
   t.phase = phase;
   t.label = cell.label;
   t.key = run_key(t.recipe, t.device, name(phase), o_.flush_cache ? "flushed caches" : "");

@@ -197,7 +197,7 @@ RecomputeChoice choose_recompute(int64_t layers, int64_t budget,
   return RecomputeSearch(layers, budget, plan).run();
 }
 
-Recipe within_budget(Recipe recipe, const Device& device, const std::string& device_name) {
+Recipe within_budget(Recipe recipe, const Device& device, const std::string& device_name, bool quiet) {
   const std::string given = recipe.recompute;
   std::string_view size = recompute_budget(given);
   if (size.empty()) return recipe;
@@ -225,9 +225,11 @@ Recipe within_budget(Recipe recipe, const Device& device, const std::string& dev
                 fmt::format("no recompute fits {}; the closest needs {} (--recompute {})", format_bytes(double(budget)),
                             format_bytes(double(choice.cost.bytes)), choice.value),
                 "--recompute " + printable(given), "Use a larger budget, or a smaller --batch.");
-  to_stderr("recompute {}: {}, {} planned{} ({})\n", printable(given), choice.value,
-            format_bytes(double(choice.cost.bytes)),
-            times.absolute() ? fmt::format(", {} a step", format_duration(choice.cost.ms / 1e3)) : "", times.source());
+  if (!quiet)
+    to_stderr("recompute {}: {}, {} planned{} ({})\n", printable(given), choice.value,
+              format_bytes(double(choice.cost.bytes)),
+              times.absolute() ? fmt::format(", {} a step", format_duration(choice.cost.ms / 1e3)) : "",
+              times.source());
   recipe.recompute = choice.value;
   return recipe;
 }

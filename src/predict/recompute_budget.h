@@ -35,8 +35,8 @@ RecomputeChoice choose_recompute(int64_t layers, int64_t budget,
 
 // The recipe with `budget=SIZE` replaced; others are returned as they are. SIZE is for everything
 // that crest train plans, of one rank. Times are predicted by the calibration of the device, or by
-// floors. device_name: what --device named. Prints what was chosen to standard error. Throws
-// does_not_fit, with the closest.
-Recipe within_budget(Recipe recipe, const Device& device, const std::string& device_name = "");
+// floors. device_name: what --device named. Prints what was chosen to standard error, unless quiet.
+// Throws does_not_fit, with the closest.
+Recipe within_budget(Recipe recipe, const Device& device, const std::string& device_name = "", bool quiet = false);
 
 }  // namespace crest

@@ -25,17 +25,16 @@ def make(folder, size, device):
     model.to(torch.bfloat16).save_pretrained(folder)
 
 
-def crest(program, folder, args, weights):
+def crest(program, folder, args):
     command = program.split() + [
         "sample", "--run", folder, "--prompt-tokens", ",".join(map(str, PROMPT)), "--max-tokens", str(args.tokens),
-        "--temperature", "0", "--ignore-end", "--precision", args.precision, "--weights", weights, "--device",
-        args.device, "--json"]
+        "--temperature", "0", "--ignore-end", "--precision", args.precision, "--device", args.device, "--json"]
     if args.threads and args.device == "cpu":
         command += ["--threads", str(args.threads)]
     out = subprocess.run(command, check=True, capture_output=True, text=True, timeout=args.timeout).stdout
     result = json.loads(out)
     sample = result["samples"][0]
-    return sample["tokens_per_second"], sample["tokens"], result["planned_bytes"]
+    return sample["tokens_per_second"], sample["tokens"]
 
 
 class Peer:
@@ -90,20 +89,17 @@ def main():
             peers = {"transformers": Peer(folder, args, False)}
             if args.static:
                 peers["transformers, static cache"] = Peer(folder, args, True)
-            speeds, ids, planned = {}, {}, {}
+            speeds, ids = {}, {}
             for _ in range(args.rounds):
-                for weights in ("precision", "int8"):
-                    name = "crest" if weights == "precision" else "crest, int8 weights"
-                    speed, ids[name], planned[name] = crest(args.crest, folder, args, weights)
-                    speeds.setdefault(name, []).append(speed)
+                speed, ids["crest"] = crest(args.crest, folder, args)
+                speeds.setdefault("crest", []).append(speed)
                 for name, peer in peers.items():
                     speed, ids[name] = peer.speed()
                     speeds.setdefault(name, []).append(speed)
             for name, list_ in speeds.items():
                 alike = sum(a == b for a, b in zip(ids[name], ids["transformers"]))
-                memory = f", {planned[name] / 2**20:.1f} MiB planned" if name in planned else ""
                 print(f"{size:>6} {name:<28} {statistics.median(list_):8.1f} tokens/s ({min(list_):.1f} to "
-                      f"{max(list_):.1f}), {alike} of {args.tokens} tokens as transformers{memory}", flush=True)
+                      f"{max(list_):.1f}), {alike} of {args.tokens} tokens as transformers", flush=True)
         finally:
             shutil.rmtree(folder)
 
