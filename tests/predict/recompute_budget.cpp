@@ -8,6 +8,7 @@
 
 #include "bench/bench_cell.h"
 #include "core/error.h"
+#include "device.h"
 #include "passes/recompute.h"
 #include "plan/recipe_settings.h"
 #include "predict/predicted_step.h"
@@ -17,11 +18,7 @@ namespace crest::test {
 
 namespace {
 
-Device cpu() {
-  Device d;
-  d.threads = 1;
-  return d;
-}
+Device cpu() { return this_cpu(1); }
 
 Recipe small(const std::string& recompute = "none", const char* precision = "fp32") {
   Recipe r;
