@@ -84,7 +84,7 @@ static void add_options(CLI::App& app, BenchOptions& o, GivenSettings& ranks) {
   auto once = [&](const char* flag, std::string& value, const char* type, const char* help) {
     auto set = [&value, flag](const std::vector<std::string>& given) {
       if (given.size() > 1)
-        fail_usage(fmt::format("{} is given {} times", flag, given.size()), flag,
+        fail_usage(fmt::format("given {} times", given.size()), flag,
                    "A comparison has two sides: give it once, and compare with each in a command of its own.");
       value = given[0];
     };

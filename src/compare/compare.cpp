@@ -265,6 +265,10 @@ RunComparison compare_runs(const RunRecord& record_a, const RunRecord& record_b,
   c.per_token = tokens && (options.per_token || a.run.tokens != b.run.tokens);
   bool paired = options.paired || same_rounds(record_a, record_b);
   c.noise = check_noise(times(a, c.per_token), times(b, c.per_token), floor, paired);
+  if (a.run.predicted && b.run.predicted && floor >= 0) {  // a prediction is not one sample of many
+    c.noise.floor = floor, c.noise.floor_source = "range of the predictions";
+    c.noise.verdict = verdict_of(c.noise.ratio, c.noise.ratio_interval, floor);
+  }
   if (!a.rows.empty() && !b.rows.empty()) join_steps(c, a, b, options.by);
   if (c.waterfall.empty() && !a.step_ms.empty() && !b.step_ms.empty() && c.step_difference() != 0)
     c.waterfall = {{Factor::unsplit, c.step_difference(), tokens ? token_difference(c) : 0, "not profiled"}};

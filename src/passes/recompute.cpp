@@ -159,7 +159,8 @@ const std::vector<Setting>& recompute_settings() {
            "norms (pointwise), also attention (selective), everything (full); auto: pointwise with fusion, else none; "
            "budget: what is predicted to be the fastest that needs at most so much memory; layers: by layer, from the "
            "first, such as layers=full:4+pointwise:8",
-       .choices = {"auto", "none", "activation", "pointwise", "selective", "full", "budget=SIZE", "layers=LEVEL:N+..."},
+       .choices = {"auto", "none", "activation", "pointwise", "selective", "full", "budget=SIZE",
+                   "layers=LEVEL:N+LEVEL:N"},
        .common = true,
        .effects = {{Effect::work, Effect::anywhere, {}, "recompute"},
                    {Effect::work, Effect::amount, {}, "backward", true}},

@@ -44,7 +44,10 @@ FloorTime floor_time(const CompiledSession& session, const DataSheet& sheet) {
     row.ms = over * row.floor_ms + floor_scale.ms_per_call * row.calls;
     t.ms += row.ms;
   }
-  t.known = sheet.capability == "9.0" && session.recipe.precision == "bf16" && t.replaced.empty();
+  // An H100 has 295 FLOPs to a byte, an H200 206. A device with another balance has other bounds.
+  double balance = sheet.peak("bf16").value_or(0) / sheet.bandwidth;
+  t.known = sheet.capability == "9.0" && balance > 180 && balance < 320 && session.recipe.precision == "bf16" &&
+            t.replaced.empty();
   t.factor = t.known ? floor_scale.known_factor : floor_scale.unknown_factor;
   t.low_ms = std::max(t.floor_ms, t.ms / t.factor), t.high_ms = t.ms * t.factor;
   std::vector<double> tiled;

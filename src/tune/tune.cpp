@@ -424,7 +424,7 @@ class Search {
       if (smallest - order.begin() > 1) std::rotate(order.begin() + 1, smallest, smallest + 1);
     }
     for (size_t i : order) {
-      if (list.size() == most_finalists) break;
+      if (list.size() == most_finalists - (r_.out_of_time ? 1 : 0)) break;
       if (i == r_.start || bytes + r_.candidates[i].planned_bytes > limit_) continue;
       list.push_back(i), bytes += r_.candidates[i].planned_bytes;
     }
@@ -456,7 +456,8 @@ class Search {
                               return cell->run() * scale;
                             }});
     }
-    AbRule rule{.warmup_rounds = 2, .min_rounds = 8, .max_rounds = 30, .max_seconds = 8 * o_.max_seconds};
+    double seconds = o_.search_seconds > 0 ? std::min(8 * o_.max_seconds, o_.search_seconds / 4) : 8 * o_.max_seconds;
+    AbRule rule{.warmup_rounds = 2, .min_rounds = 8, .max_rounds = 30, .max_seconds = seconds};
     r_.finals = compare_interleaved(contenders, rule);
     r_.finalists = list;
     for (size_t k = 0; k < list.size(); ++k) {

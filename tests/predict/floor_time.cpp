@@ -55,6 +55,7 @@ TEST(FloorTime, IsNearStepsThatWereMeasured) {
 }
 
 TEST(FloorTime, SaysWhatItDoesNotKnow) {
+  EXPECT_FALSE(predicted("h20", {{"model", {"nano"}}}).known) << "as new as an H200, but with another balance";
   FloorTime other = predicted("a100", {{"model", {"nano"}}});
   EXPECT_FALSE(other.known);
   EXPECT_GE(other.high_ms / other.ms, 1.99);
