@@ -1,4 +1,4 @@
-// The time of collectives between GPUs of one host, for steps of several ranks that nobody measured.
+// The time of collectives between GPUs of one host, for steps of several ranks.
 #pragma once
 #include "device/data_sheet.h"
 #include "plan/compile.h"

@@ -82,7 +82,7 @@ TEST(DataSheets, ArePlannedForButNotRunOn) {
     EXPECT_EQ(e.code(), Exit::no_device);
   }
   try {
-    find_device("h2oo", 1);
+    find_device("h2000", 1);
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), Exit::usage);

@@ -72,7 +72,7 @@ TEST(FloorTime, SaysWhatItDoesNotKnow) {
   EXPECT_EQ(to_json(t)["replaced_rates"].size(), 1u);
 }
 
-// Steps that were measured on two H100 (docs/results/h100/README.md), which nothing here was fitted to.
+// Steps that were measured on two H100 (docs/results/h100/README.md). Nothing was fitted to them.
 TEST(RankTime, IsNearStepsOfTwoRanksThatWereMeasured) {
   struct Row {
     const char *model, *batch, *shard;
