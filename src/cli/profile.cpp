@@ -18,6 +18,7 @@
 #include "device/rank_device.h"
 #include "host/stop_signal.h"
 #include "plan/recipe_settings.h"
+#include "predict/recompute_budget.h"
 #include "profile/profile_document.h"
 #include "profile/profile_rates.h"
 #include "profile/profile_text.h"
@@ -57,7 +58,7 @@ ProfileTask task_of(const Options& o, RankGroup* group) {
   task.phase = parse_phase(o.phase);
   task.device = o.device.find();
   if (group) connect_devices(*group, task.device);
-  task.recipe = resolve(o.recipe.finish(default_model(task.device)), task.device);
+  task.recipe = resolve(within_budget(o.recipe.finish(default_model(task.device)), task.device), task.device);
   task.limit = o.device.limit(task.device);
   task.timers = o.method == "timers";
   task.samples = o.samples, task.warmup = o.warmup, task.max_seconds = o.max_seconds, task.seed = o.seed;

@@ -63,7 +63,7 @@ TEST_P(Levers, UnpaddedVocabulary) {
 }
 
 TEST_P(Levers, Recompute) {
-  for (std::string mode : {"activation", "pointwise", "selective", "full"})
+  for (std::string mode : {"activation", "pointwise", "selective", "full", "layers=full:1+selective"})
     for (std::string attention : {"flash", "naive"})
       for (std::string fusion : {"on", "off"}) {
         SCOPED_TRACE(mode + attention + fusion);
