@@ -214,8 +214,8 @@ TEST_F(Contract, TrainSampleEvalExportImport) {
               documented("sample, eval", "`--json`:"), "", {});
   expect_keys(run({"eval", "--run", "run", "--data", "data", "--batches", "1", "--batch", "1", "--json"}),
               documented("sample, eval", "they are given.\n`--json`:"), "", {});
-  expect_keys(run({"export", "run", "--to", "llm.c", "--out", "llmc", "--json"}), documented("export", "`--json`:"), "",
-              {});
+  expect_keys(run({"export", "--run", "run", "--to", "llm.c", "--out", "llmc", "--json"}),
+              documented("export", "`--json`:"), "", {});
   expect_keys(run({"import", "llmc/model.bin", "--out", "imported", "--json"}), documented("import", "`--json`:"), "",
               {});
 }
