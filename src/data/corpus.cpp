@@ -1,7 +1,6 @@
 #include "data/corpus.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "data/json_lines.h"
 #include "data/split_rule.h"
@@ -162,78 +161,6 @@ void read_corpus(std::vector<SourceFile>& sources, const CorpusOptions& options,
         pieces.add(part, last);
     });
   }
-}
-
-void TextBatch::add(const CorpusPiece& piece) {
-  text += piece.text;
-  pieces.push_back(piece);
-  pieces.back().text = {};  // valid during this call only
-  ends.push_back(text.size());
-}
-
-std::vector<std::string_view> TextBatch::texts() const {
-  std::vector<std::string_view> all;
-  size_t begin = 0;
-  for (size_t end : ends) all.push_back(std::string_view(text).substr(begin, end - begin)), begin = end;
-  return all;
-}
-
-std::vector<uint8_t> TextBatch::continues() const {
-  std::vector<uint8_t> all;
-  for (auto& piece : pieces) all.push_back(!piece.starts_document);
-  return all;
-}
-
-TextBatchReader::TextBatchReader(std::vector<SourceFile>& sources, const CorpusOptions& options, size_t bytes)
-    : sources_(sources), options_(options), bytes_(bytes), thread_([this] { read(); }) {}
-
-TextBatchReader::~TextBatchReader() {
-  {
-    std::lock_guard lock(mutex_);
-    stopped_ = true;
-  }
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
-}
-
-void TextBatchReader::read() {
-  std::exception_ptr error;
-  try {
-    read_corpus(sources_, options_, [&](const CorpusPiece& piece) {
-      filling_.add(piece);
-      if (filling_.text.size() >= bytes_ || filling_.pieces.size() >= TextBatch::most_pieces) give();
-    });
-    if (!filling_.pieces.empty()) give();
-  } catch (const Stopped&) {
-  } catch (...) {
-    error = std::current_exception();
-  }
-  std::lock_guard lock(mutex_);
-  error_ = error, done_ = true;
-  changed_.notify_all();
-}
-
-void TextBatchReader::give() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !ready_ || stopped_; });
-  if (stopped_) throw Stopped();
-  ready_ = std::exchange(filling_, std::exchange(empty_, {}));
-  filling_.clear();
-  changed_.notify_all();
-}
-
-bool TextBatchReader::next(TextBatch& batch) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return ready_ || done_; });
-  if (ready_) {
-    empty_ = std::exchange(batch, *std::exchange(ready_, std::nullopt));
-    changed_.notify_all();
-    return true;
-  }
-  lock.unlock();
-  if (thread_.joinable()) thread_.join();
-  if (error_) std::rethrow_exception(error_);
-  return false;
 }
 
 }  // namespace crest

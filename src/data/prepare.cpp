@@ -146,6 +146,34 @@ void write_meta(const fs::path& path, const PrepareOptions& o, const Tokenizer& 
   write_file_synced(path.string(), meta.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
+// Pieces that are encoded together, so that threads have enough work when documents are short.
+struct Batch {
+  static constexpr size_t most_pieces = 1 << 16;
+  std::string text;
+  std::vector<CorpusPiece> pieces;
+  std::vector<size_t> ends;  // end of piece i's text
+
+  void add(const CorpusPiece& piece) {
+    text += piece.text;
+    pieces.push_back(piece);
+    pieces.back().text = {};  // valid during this call only
+    ends.push_back(text.size());
+  }
+  std::vector<std::string_view> texts() const {
+    std::vector<std::string_view> all;
+    size_t begin = 0;
+    for (size_t end : ends) all.push_back(std::string_view(text).substr(begin, end - begin)), begin = end;
+    return all;
+  }
+  // Which texts go on where the one before ended.
+  std::vector<uint8_t> continues() const {
+    std::vector<uint8_t> all;
+    for (auto& piece : pieces) all.push_back(!piece.starts_document);
+    return all;
+  }
+  void clear() { text.clear(), pieces.clear(), ends.clear(); }
+};
+
 // A tokenizer that Crest cannot read back would make data that cannot be trained on.
 void save_tokenizer(const PrepareOptions& o, const Tokenizer& tokenizer, const fs::path& path) {
   try {
@@ -232,9 +260,8 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   uint64_t documents = 0;
   bool ended = true;    // the last document has its end-of-text token, or there was no document
   bool trained = true;  // so was its last piece
-  TextBatch batch;
-  TextBatchReader reader(sources, corpus, o.block_bytes);
-  while (reader.next(batch)) {
+  Batch batch;
+  auto flush = [&] {
     const std::vector<Encoder::Tokens>& parts = encoder.encode(batch.texts(), batch.continues());
     size_t part = 0;
     for (size_t i = 0; i < batch.pieces.size(); ++i) {
@@ -257,8 +284,14 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
       for (; part < encoder.ends()[i]; ++part) split.append(parts[part], trained);
       if (piece.ends_record) end();
     }
-    if (o.progress) o.progress({"encoding", batch.pieces.back().position, total});
-  }
+    if (o.progress && !batch.pieces.empty()) o.progress({"encoding", batch.pieces.back().position, total});
+    batch.clear();
+  };
+  read_corpus(sources, corpus, [&](const CorpusPiece& piece) {
+    batch.add(piece);
+    if (batch.text.size() >= o.block_bytes || batch.pieces.size() >= Batch::most_pieces) flush();
+  });
+  flush();
   train.finish();
   val.finish();
   if (train.total_tokens() < 2 || (held_out && val.total_tokens() < 2))

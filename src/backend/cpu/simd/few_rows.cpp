@@ -7,11 +7,11 @@ namespace {
 
 constexpr int64_t chunk = 64;    // outputs that are finished together
 constexpr int64_t ahead = 2048;  // bytes: how far before its use a line of w is asked for
-constexpr int streams = 4;       // rows of w that are read side by side for several rows of x
+constexpr int streams = 4;       // rows of w that are read side by side
 
-// x w for one row of each. Rows of w follow each other in memory, so all of w is one stream, which
-// memory serves fastest (docs/results/cpu/cores.md). The hardware fetches it ahead only within a
-// page. Two sums hide the latency of additions.
+// x w for one row of each. Rows of w follow each other in memory, so all of w is one stream: for
+// one row of x in half precision that is fastest (docs/results/cpu/cores.md). The hardware fetches
+// it ahead only within a page. Two sums hide the latency of additions.
 template <class T>
 CREST_INLINE float dot(const float* x, const T* w, int64_t k) {
   constexpr int64_t line = 64 / sizeof(T), step = line > 2 * lanes ? line : 2 * lanes;
@@ -54,7 +54,8 @@ template <class T>
 CREST_INLINE void group(float* to, const float* x, const T* w, int64_t k, int64_t rows) {
   if (rows >= 4) return dots<4>(to, x, w, k);
   if (rows == 3) return dots<3>(to, x, w, k);
-  dots<2>(to, x, w, k);
+  if (rows == 2) return dots<2>(to, x, w, k);
+  dots<1>(to, x, w, k);
 }
 
 template <class T>
@@ -88,7 +89,7 @@ void run(const FewRowsArgs& a, int64_t begin, int64_t end) {
       const T* w = (const T*)a.w + j0 * a.k;
       const float* x = a.x + r0 * a.k;
       int64_t j = 0;
-      if (rows > 1)
+      if (rows > 1 || sizeof(T) == sizeof(float))
         for (; j + streams <= n; j += streams) group(v + j, x, w + j * a.k, a.k, rows);
       for (; j < n; ++j)
         for (int64_t r = 0; r < rows; ++r) v[r * chunk + j] = dot(x + r * a.k, w + j * a.k, a.k);
