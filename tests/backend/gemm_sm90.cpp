@@ -81,8 +81,8 @@ struct Variant {
   static constexpr int products = products_;
 };
 template <class T, After after, bool AT = false, bool BT = false, int products = 1>
-using PingPong = Variant<PingPongTile<T, after, AT, BT, products>, pingpong_kernel<PingPongTile<T, after, AT, BT, products>>,
-                         after, false, false, products>;
+using PingPong = Variant<PingPongTile<T, after, AT, BT, products>,
+                         pingpong_kernel<PingPongTile<T, after, AT, BT, products>>, after, false, false, products>;
 template <class T>
 using Deep = Variant<DeepTile<T>, deep_kernel<DeepTile<T>>, After::plain, true>;
 template <class T>

@@ -189,7 +189,8 @@ class Passes : public ::testing::TestWithParam<Golden> {
     PassContext c = {recipe_, GetParam().kind, GetParam().first, GetParam().last};
     if (GetParam().pass == "row_pitch") c.row_alignment = 16;
     c.forward_only = GetParam().pass == "forward_half";
-    if (GetParam().pass == "epilogues" || GetParam().pass == "swiglu") c.kernel_for = [](const Program&, const Instr&) { return "a kernel"; };
+    if (GetParam().pass == "epilogues" || GetParam().pass == "swiglu")
+      c.kernel_for = [](const Program&, const Instr&) { return "a kernel"; };
     return c;
   }
   std::string path(const char* part) const {
