@@ -1,5 +1,5 @@
-// Lever --fusion on, where the device has kernels for it: SwiGLU in the matmuls beside it. Gate and
-// up are one matmul whose end is silu(g) u; the gradient of the projection's input ends with the
+// Lever --fusion on, where the device has kernels for it: SwiGLU as part of its matmuls. Gate and
+// up are one matmul that ends with silu(g) u; the gradient of the projection's input ends with the
 // gradients of both; the two gradients of the layer's input are one sum.
 #include <optional>
 #include <set>
@@ -35,14 +35,16 @@ class Swiglu : Joins {
     const Instr* made = producer(v);
     return made && is(*made, "silu") ? made->in[in::silu::x] : no_value;
   }
-  static ValueId other(const Instr& mul, ValueId v) { return mul.in[mul.in[in::mul::a] == v ? in::mul::b : in::mul::a]; }
+  static ValueId other(const Instr& mul, ValueId v) {
+    return mul.in[mul.in[in::mul::a] == v ? in::mul::b : in::mul::a];
+  }
 
   struct Gradient {
     size_t ds, du, dg;  // the instructions that make them
     ValueId g, u, s;
   };
-  // ds = mul(da, u); du = mul(da, s); dg = silu_grad(ds, g), where s = silu(g) and nobody else reads
-  // da and ds.
+  // ds = mul(da, u); du = mul(da, s); dg = silu_grad(ds, g), where s = silu(g) and nobody else
+  // reads da and ds.
   std::optional<Gradient> gradient_of(ValueId da, const Instr& like) const {
     const std::vector<size_t> muls = readers(da);
     if (muls.size() != 2 || is_output_[size_t(da)]) return {};
@@ -108,7 +110,8 @@ class Swiglu : Joins {
     instead_[place].push_back(std::move(joined));
   }
 
-  // g = linear(x, w); u = linear(x, w_up); s = silu(g); a = mul(s, u)  ->  a, [g, u] = linear_swiglu(x, w, w_up)
+  // g = linear(x, w); u = linear(x, w_up); s = silu(g); a = mul(s, u)
+  //   ->  a, [g, u] = linear_swiglu(x, w, w_up)
   void activation(size_t i) {
     const Instr& silu = p_.code[i];
     const ValueId g = silu.in[in::silu::x], s = silu.out[out::silu::y];
@@ -142,7 +145,8 @@ class Swiglu : Joins {
     instead_[place].push_back(std::move(joined));
   }
 
-  // a = linear_dx(dy, w); b = linear_dx(dy_2, w_2); dx = add(a, b)  ->  dx = linear_dx_sum(dy, w, dy_2, w_2)
+  // a = linear_dx(dy, w); b = linear_dx(dy_2, w_2); dx = add(a, b)
+  //   ->  dx = linear_dx_sum(dy, w, dy_2, w_2)
   void sum(size_t i) {
     const Instr& add = p_.code[i];
     const Instr *first = producer(add.in[in::add::a]), *second = producer(add.in[in::add::b]);

@@ -277,8 +277,7 @@ TEST_P(Support, EveryCaseIsTakenByAKernel) {
     // Pass epilogues makes these only where a kernel takes them.
     static const std::set<std::string> joined = {"linear_swiglu", "linear_dx_sum", "linear_dx_gelu_grad",
                                                  "linear_dx_swiglu_grad"};
-    bool made_for_kernels =
-        joined.count(c.op) || has_bias(c) || (c.op == "norm_grad" && c.attrs.integer("keep", 0));
+    bool made_for_kernels = joined.count(c.op) || has_bias(c) || (c.op == "norm_grad" && c.attrs.integer("keep", 0));
     EXPECT_TRUE(any || made_for_kernels) << c.op << " " << c.name << " is refused by every kernel:" << refusals;
     if (any && !refusals.empty()) std::cout << c.op << " " << c.name << refusals << "\n";
   }

@@ -140,8 +140,7 @@ __global__ void __launch_bounds__(Tile::threads, 1) deep_kernel(const __grid_con
       barrier_wait(x_full(mine, slot), uint32_t(x_parity));
       const unsigned char* from = memory + (x_slots - base) + slot * Tile::slot_bytes + 16 * lane;
 #pragma unroll
-      for (int r = 0; r < Tile::inputs * R; ++r)
-        with[r] = *reinterpret_cast<const Eight*>(from + r * Tile::row_bytes);
+      for (int r = 0; r < Tile::inputs * R; ++r) with[r] = *reinterpret_cast<const Eight*>(from + r * Tile::row_bytes);
       sync_warp();
       load_x(next, slot);
       const int column = now.at.column * Tile::columns + 8 * lane, row = now.at.row * Tile::rows + R * now.batch;

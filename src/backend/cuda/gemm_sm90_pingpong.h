@@ -8,8 +8,8 @@ namespace crest::cuda::sm90 {
 
 // What becomes of y = a b.
 enum class After {
-  plain,     // c = y
-  bias,      // c = y + bias
+  plain,      // c = y
+  bias,       // c = y + bias
   bias_gelu,  // h = y + bias, second = h (may be absent), c = gelu(h rounded to the type of c)
   swiglu      // g = a b, u = a b_2, both rounded; second = g, third = u (may be absent), c = silu(g) u
 };
@@ -97,14 +97,12 @@ __global__ void __launch_bounds__(Tile::threads, 1) pingpong_kernel(const __grid
     }
   } else {
     registers_take<240>();
-    // Chunks of 8 columns of the result: 4 rows of a warp (8 with two parts) are 3 times 32 of them.
+    // Chunks of 8 columns of the result: 4 rows of a warp (8 of two parts) are 3 times 32.
     constexpr int chunks = Tile::span / 8, E = 3, group_rows = 4 * Tile::parts, groups = 32 / group_rows;
     static_assert(group_rows * chunks == 32 * E);
     const int w = warp / 4 - 1, slab = warp % 4, t = lane % 4;
     const uint32_t matrix = base + Tile::result_at + swizzled(16 * slab + lane % 16, lane / 16);
-    auto row_of = [&](int group) {
-      return group / (groups / 2) * 64 + 16 * slab + group % (groups / 2) * group_rows;
-    };
+    auto row_of = [&](int group) { return group / (groups / 2) * 64 + 16 * slab + group % (groups / 2) * group_rows; };
 
     int stage = 0, parity = 0;
     auto skip = [&](int steps) {
