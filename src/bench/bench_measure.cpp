@@ -16,6 +16,7 @@
 #include "host/stop_signal.h"
 #include "measure/gemm.h"
 #include "plan/plan_json.h"
+#include "predict/recompute_budget.h"
 #include "profile/profile_rows.h"
 #include "terminal/table.h"
 #include "train/same_program.h"
@@ -74,7 +75,8 @@ BenchTask BenchMeasure::task(const CellOptions& cell, BenchPhase phase) {
   BenchTask t;
   t.device = device(cell.device);
   t.limit = cell.device.limit(t.device);
-  t.recipe = resolve(cell.recipe.finish(default_model(t.device)), t.device);
+  t.recipe = resolve(
+      within_budget(cell.recipe.finish(default_model(t.device)), t.device, "", group_ && !group_->leads()), t.device);
   t.phase = phase;
   t.label = cell.label;
   t.key = run_key(t.recipe, t.device, name(phase), o_.flush_cache ? "flushed caches" : "");

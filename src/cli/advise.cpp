@@ -13,6 +13,7 @@
 #include "core/to_stderr.h"
 #include "host/stop_signal.h"
 #include "plan/plan_report.h"
+#include "predict/recompute_budget.h"
 #include "terminal/fit_table.h"
 #include "terminal/print_json.h"
 
@@ -50,7 +51,7 @@ int run(Options& o, const std::function<void(GivenSettings&)>& from_run) {
   c.device = o.device.find();
   if (o.advice.measure && c.device.described)
     fail_usage("a device that is not here cannot be measured", "--measure", "Omit --measure, or --device.");
-  c.given = o.recipe.finish(default_model(c.device));
+  c.given = within_budget(o.recipe.finish(default_model(c.device)), c.device, o.device.device);
   c.recipe = resolve(c.given, c.device);
   if (o.advice.measure && c.recipe.ranks > 1)
     fail_usage("steps of several processes are not measured", "--measure", "Give --ranks 1, or omit --measure.");

@@ -1,6 +1,8 @@
 // crest bench: measures a forward pass, forward and backward, or a training step.
 // bench/bench_grid.cpp has grids; bench/bench_compare.cpp has A against B, peers and the noise
 // floor. Every measurement is recorded in the run store.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 
 #include "bench/bench_grid.h"
@@ -79,14 +81,22 @@ static void add_options(CLI::App& app, BenchOptions& o, GivenSettings& ranks) {
       ->group("Measurement");
   option("--warmup", o.warmup, "warm-up runs, not measured");
   option("--max-seconds", o.max_seconds, "time limit per cell without --samples (at least 6 runs are made)");
-  app.add_option("--ab", o.ab, "compare with a second recipe, this one changed by 'FLAGS'; runs are interleaved")
-      ->type_name("FLAGS")
-      ->group("Measurement")
-      ->check(not_empty);
-  app.add_option("--peer", o.peer, "compare with 'COMMAND', which must print a JSON line with step_ms_median or ms")
-      ->type_name("COMMAND")
-      ->group("Measurement")
-      ->check(not_empty);
+  auto once = [&](const char* flag, std::string& value, const char* type, const char* help) {
+    auto set = [&value, flag](const std::vector<std::string>& given) {
+      if (given.size() > 1)
+        fail_usage(fmt::format("given {} times", given.size()), flag,
+                   "A comparison has two sides: give it once, and compare with each in a command of its own.");
+      value = given[0];
+    };
+    app.add_option_function<std::vector<std::string>>(flag, set, help)
+        ->allow_extra_args(false)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->type_name(type)
+        ->group("Measurement")
+        ->check(not_empty);
+  };
+  once("--ab", o.ab, "FLAGS", "compare with a second recipe, this one changed by 'FLAGS'; runs are interleaved");
+  once("--peer", o.peer, "COMMAND", "compare with 'COMMAND', which must print a JSON line with step_ms_median or ms");
   app.add_flag("--noise", o.noise, "compare the recipe with itself: the noise floor of this machine")
       ->group("Measurement");
   app.add_option("--product", o.product,

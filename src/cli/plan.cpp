@@ -23,6 +23,8 @@
 #include "plan/recipe_settings.h"
 #include "predict/floor_time.h"
 #include "predict/planned_time.h"
+#include "predict/rank_time.h"
+#include "predict/recompute_budget.h"
 #include "program/op.h"
 #include "terminal/fit_table.h"
 #include "terminal/print_json.h"
@@ -37,7 +39,7 @@ struct Options {
   DeviceOptions device;
   std::string memory, use = "train", calibration, as_profile, explain, mesh;
   double tokens = 0, price = 0;
-  int64_t beams = 4;
+  std::optional<int64_t> beams;
   int blocks = 8;
   bool json = false;
   bool limit_given() const { return !memory.empty() || !device.memory_limit.empty(); }
@@ -61,15 +63,18 @@ int explain_plan(const Options& o) {
   if (o.use != "train") fail_usage("--explain is about everything that crest train compiles", "--for", "Omit --for.");
   if (!o.as_profile.empty() || !o.calibration.empty() || o.price > 0)
     fail_usage("--explain predicts no time", "--as-profile, --calibration, --price", "Omit them, or omit --explain.");
-  if (o.beams < 1 || o.beams > 100'000)
-    fail_usage(fmt::format("'{}' is out of range", o.beams), "--beams", "It must be from 1 to 100000.");
-  ExplainOptions options{parse_mesh(o.mesh), o.beams, o.tokens, 0};
+  int64_t beams = o.beams.value_or(ExplainOptions().beams);
+  if (beams < 1 || beams > 100'000)
+    fail_usage(fmt::format("'{}' is out of range", beams), "--beams", "It must be from 1 to 100000.");
+  if (o.beams && o.explain != "memory")
+    fail_usage("only --explain memory has beams", "--beams", "Omit it, or use --explain memory.");
+  ExplainOptions options{parse_mesh(o.mesh), beams, o.tokens, 0};
   if (std::find(explain_topics.begin(), explain_topics.end(), o.explain) == explain_topics.end())
     fail_usage(fmt::format("'{}' is not a value of --explain", printable(o.explain)), "--explain",
                fmt::format("{} Values: {}.", did_you_mean(o.explain, explain_topics), join(explain_topics, ", ")));
   Device device = o.device.find();
   options.limit = o.memory.empty() ? o.device.limit(device) : parse_bytes(o.memory, "--memory");
-  Recipe recipe = resolve(o.recipe.finish("nano"), device);
+  Recipe recipe = resolve(within_budget(o.recipe.finish("nano"), device, o.device.device), device);
   CompiledSession session = compile(recipe, device, session_programs(recipe, use_of("train")), {.verify = false});
   Explanation e = explain(o.explain, session, options);
   if (o.json) {
@@ -89,7 +94,7 @@ int explain_plan(const Options& o) {
 
 PlanReport make_report(const Options& o) {
   Device device = o.device.find();
-  Recipe recipe = resolve(o.recipe.finish("nano"), device);
+  Recipe recipe = resolve(within_budget(o.recipe.finish("nano"), device, o.device.device), device);
   SessionUse use = use_of(o.use);
   return plan_report(recipe, device, use,
                      o.memory.empty() ? o.device.limit(device) : parse_bytes(o.memory, "--memory"));
@@ -153,38 +158,48 @@ struct Prediction {
 };
 
 Prediction predict(const Options& o, const PlanReport& r) {
-  if (r.ranks > 1) {
-    if (!o.calibration.empty())
-      fail_usage("steps of several ranks are not predicted", "--calibration", "Plan one rank.");
-    return {{}, {}, {}, "several ranks", 0};
-  }
   const Device& device = r.session.device;
+  std::optional<DataSheet> sheet = sheet_of(device, o.device.device);
+  if (r.ranks > 1 && !predicts_ranks(r.session, sheet ? &*sheet : nullptr)) {
+    const char* given = !o.calibration.empty()  ? "--calibration"
+                        : !o.as_profile.empty() ? "--as-profile"
+                        : o.price > 0           ? "--price"
+                        : o.tokens > 0          ? "--tokens"
+                                                : nullptr;
+    if (given)
+      fail_usage("steps of several ranks are predicted only for GPUs of one host whose data sheet is known", given,
+                 "Omit it, or plan one rank.");
+    return {{}, {}, {}, "several ranks, and not of GPUs of one host whose data sheet is known", 0};
+  }
   Prediction p{find_calibration(o.calibration, device), {}, {}, "crest calibrate measures this device once", 0};
   if (p.calibration) {
-    p.time = planned_time(r.session, *p.calibration);
+    p.time = planned_time(r.session, *p.calibration, sheet ? &*sheet : nullptr);
     if (!p.time->known()) {
       p.why_not = fmt::format("the calibration covers {:.0f}% of it: crest calibrate --precision {}",
                               100 * p.time->measured_share, r.session.recipe.precision);
       p.time.reset();
     }
   }
-  std::optional<DataSheet> sheet = sheet_of(device, o.device.device);
-  if (sheet) p.power = sheet->power;
+  if (sheet) p.power = sheet->power * r.ranks;
   if (device.described && !p.time) p.floors = floor_time(r.session, *sheet);
   return p;
 }
 
 // Joules at the power limit of the device, and the price of an hour, over the predicted tokens.
 double joules_per_token(const Prediction& p) { return p.power / p.step()->tokens_per_second(); }
-double price_per_token(const Prediction& p, const Options& o) { return o.price / 3600 / p.step()->tokens_per_second(); }
+double price_per_token(const Prediction& p, const Options& o) {
+  return o.price * p.step()->ranks / 3600 / p.step()->tokens_per_second();
+}
 
 std::string cost_text(const Prediction& p, const Options& o) {
   if (!p.step()) return "";
   std::vector<std::string> parts;
   if (p.power > 0)
-    parts.push_back(fmt::format("{:.3g} J a token at the {:g} W of the data sheet", joules_per_token(p), p.power));
+    parts.push_back(fmt::format("{:.3g} J a token at the {:g} W of the data sheet{}", joules_per_token(p),
+                                p.power / p.step()->ranks, p.step()->ranks > 1 ? " of each GPU" : ""));
   if (o.price > 0) {
-    parts.push_back(fmt::format("{:.4g} for a million tokens at {:g} an hour", 1e6 * price_per_token(p, o), o.price));
+    parts.push_back(fmt::format("{:.4g} for a million tokens at {:g} an hour{}", 1e6 * price_per_token(p, o), o.price,
+                                p.step()->ranks > 1 ? " for each GPU" : ""));
     if (o.tokens > 0)
       parts.push_back(fmt::format("{:.4g} for {} tokens", o.tokens * price_per_token(p, o), format_count(o.tokens)));
   }
@@ -248,12 +263,13 @@ int run(const Options& o) {
   if (!(o.tokens >= 0)) fail_usage(fmt::format("'{}' is out of range", o.tokens), "--tokens", "It must be at least 0.");
   if (!(o.price >= 0)) fail_usage(fmt::format("'{}' is out of range", o.price), "--price", "It must be at least 0.");
   if (!o.explain.empty()) return explain_plan(o);
+  if (o.beams) fail_usage("a plan has no beams", "--beams", "Give it with --explain memory.");
   if (!o.mesh.empty())
     fail_usage("plans are those of one rank, or of --ranks", "--mesh", "Give it with --explain, or to crest advise.");
   PlanReport r = make_report(o);
   Prediction prediction = predict(o, r);
   if (!o.as_profile.empty()) {
-    if (r.ranks > 1) fail_usage("steps of several ranks are not predicted", "--as-profile", "Plan one rank.");
+    if (r.ranks > 1) fail_usage("a profile is that of one rank", "--as-profile", "Plan one rank.");
     if (!prediction.time)
       fail_usage("no calibration covers this step" +
                      (prediction.floors ? ", so its time is from the data sheet alone" : ": " + prediction.why_not),
@@ -292,14 +308,14 @@ std::function<int()> setup_plan(CLI::App& app) {
                  "RUN shows where a prediction failed")
       ->type_name("FILE");
   app.add_option("--tokens", o->tokens, "tokens of a whole training: predict its steps and its time");
-  app.add_option("--price", o->price, "what the device costs an hour, in any currency: the price of a token");
+  app.add_option("--price", o->price, "what a device costs an hour, in any currency: the price of a token");
   app.add_option("--blocks", o->blocks, "rows in the table of the largest blocks")->capture_default_str();
   app.add_option("--explain", o->explain,
                  "instead of the plan, the formulas for memory, flops, batch or traffic, their terms, and where the "
                  "Program differs")
       ->type_name("TOPIC");
   app.add_option("--mesh", o->mesh, "ranks to explain with, e.g. data=2,tensor=4,pipeline=2")->type_name("AXIS=N,...");
-  app.add_option("--beams", o->beams, "beams of --explain memory")->capture_default_str();
+  app.add_option("--beams", o->beams, fmt::format("beams of --explain memory [{}]", ExplainOptions().beams));
   add_json_option(app, o->json);
   add_recipe_options(app, o->recipe);
   add_device_options(app, o->device);

@@ -15,6 +15,7 @@
 #include "core/text.h"
 #include "host/stop_signal.h"
 #include "plan/recipe_settings.h"
+#include "predict/recompute_budget.h"
 #include "profile/profile_document.h"
 #include "profile/profile_rates.h"
 #include "profile/profile_text.h"
@@ -52,7 +53,7 @@ ProfileTask task_of(const Options& o) {
   profile_shares(Profile(), o.view);  // checks --by and --sort before anything runs
   task.phase = parse_phase(o.phase);
   task.device = o.device.find();
-  task.recipe = resolve(o.recipe.finish(default_model(task.device)), task.device);
+  task.recipe = resolve(within_budget(o.recipe.finish(default_model(task.device)), task.device), task.device);
   if (task.recipe.ranks > 1)
     fail_usage("a profile is of a single process", "--ranks", "Use --data-parallel for threads.");
   if (task.recipe.data_parallel > 1 && task.device.kind == "cuda")  // it hung on an H200

@@ -11,6 +11,7 @@
 #include "plan/compile.h"
 #include "plan/plan_json.h"
 #include "plan/program_after.h"
+#include "predict/recompute_budget.h"
 #include "program/op.h"
 #include "program/text.h"
 #include "terminal/print_json.h"
@@ -58,7 +59,7 @@ int run(const Options& o) {
     return 0;
   }
   Device device = o.device.find();
-  Recipe recipe = resolve(o.recipe.finish("nano"), device);
+  Recipe recipe = resolve(within_budget(o.recipe.finish("nano"), device, o.device.device), device);
   ProgramSpec spec = wanted_spec(recipe, o.segment);
   if (!o.after.empty()) {
     if (o.json) fail_usage("--after prints text only", "--json", "Leave out one of them.");

@@ -21,8 +21,10 @@
 #include "data/dataset.h"
 #include "data/prepare_text.h"
 #include "device/rank_device.h"
+#include "passes/recompute.h"
 #include "plan/compile.h"
 #include "plan/recipe_settings.h"
+#include "predict/recompute_budget.h"
 #include "train/run.h"
 #include "train/run_files.h"
 #include "train/training_settings.h"
@@ -267,13 +269,16 @@ int run(const CLI::App& app, Options& o, RankGroup* group) {
       r.given["model"] = {fs::is_directory(t.init) ? t.init : fs::path(t.init).parent_path().string()};
   }
   Recipe recipe = r.finish(default_model(t.device));
-  if (!o.texts.empty())
-    resolve(recipe, t.device);  // wrong settings are found before the text is prepared, which may take minutes
+  if (!o.texts.empty()) {  // wrong settings are found before the text is prepared, which may take minutes
+    Recipe any = recipe;
+    if (!recompute_budget(any.recompute).empty()) any.recompute = "full";
+    resolve(any, t.device);
+  }
   if (!leads) group->start_after_first();
   if (!o.texts.empty()) t.data = fs::absolute(prepared(o)).string();
   if (!recipe.vocab_given && t.init.empty())
     if (uint32_t vocab = Dataset::open(t.data).vocab_size()) recipe.model.vocab = vocab;
-  t.recipe = resolve(recipe, t.device);
+  t.recipe = resolve(within_budget(recipe, t.device, "", !leads), t.device);
   std::optional<FreshFolder> fresh;
   if (t.out.empty() && !leads) {
     t.out = "runs/" + run_name(o);  // rank 0 creates it, with a free name

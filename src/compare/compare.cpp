@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 
@@ -70,11 +71,32 @@ double measured_floor(const ComparedSide& s) {
   return floor;
 }
 
-// Each of two predictions may be off by its own range: they differ where these do not overlap.
+// Both are predicted from the same measurements.
+bool same_calibration(const ComparedSide& a, const ComparedSide& b) {
+  const Json *of_a = member(a.record->result, "calibration"), *of_b = member(b.record->result, "calibration");
+  return a.run.predicted && b.run.predicted && of_a && of_b && *of_a == *of_b;
+}
+
+// The predicted time of the instructions that only one of two steps has, by kernel, types and size.
+double differing_ms(const ComparedSide& a, const ComparedSide& b) {
+  std::map<std::string, std::array<double, 2>> ms;
+  for (int side : {0, 1})
+    for (auto& r : (side ? b : a).rows)
+      ms[fmt::format("{} {} {} {} {} {}", r.kernel, r.arithmetic, r.type, join(r.parts, "+"),
+                     r.flops / std::max(1, r.calls), r.bytes / std::max(1, r.calls))][size_t(side)] += r.ms;
+  double sum = 0;
+  for (auto& [key, of] : ms) sum += std::abs(of[0] - of[1]);
+  return sum;
+}
+
+// Each of two predictions may be off by its range. What both steps do is equally wrong in two
+// predictions from one calibration, so there only the rest can be.
 double floor_between(const ComparedSide& a, const ComparedSide& b) {
   double of_a = measured_floor(a), of_b = measured_floor(b);
-  if (a.run.predicted && b.run.predicted && of_a >= 0 && of_b >= 0) return (1 + of_a) * (1 + of_b) - 1;
-  return std::max(of_a, of_b);
+  if (!a.run.predicted || !b.run.predicted || of_a < 0 || of_b < 0) return std::max(of_a, of_b);
+  double apart = (1 + of_a) * (1 + of_b) - 1, smaller = std::min(a.run.step_ms, b.run.step_ms);
+  if (!same_calibration(a, b) || !(smaller > 0)) return apart;
+  return std::min(apart, std::max(of_a, of_b) * differing_ms(a, b) / smaller);
 }
 
 // Samples of the step's time, or of the time per token.
@@ -180,8 +202,9 @@ void note_uncertain(RunComparison& c, const ComparedSide& a, const ComparedSide&
                     "measures it); {:.0f}% is assumed.",
                     100 * n.floor));
   if (a.run.predicted && b.run.predicted)
-    c.notes.push_back(
-        fmt::format("Both are predictions with a range: only a difference above {:.0f}% is claimed.", 100 * n.floor));
+    c.notes.push_back(fmt::format("Both are predictions with a range{}: only a difference above {:.1f}% is claimed.",
+                                  same_calibration(a, b) ? ", which counts for what the two steps do not share" : "",
+                                  100 * n.floor));
   else if (n.floor_source == "too few samples")
     c.notes.push_back(
         fmt::format("{} and {} step samples are too few for a test: only a difference above {:.0f}% is claimed.",
@@ -242,6 +265,10 @@ RunComparison compare_runs(const RunRecord& record_a, const RunRecord& record_b,
   c.per_token = tokens && (options.per_token || a.run.tokens != b.run.tokens);
   bool paired = options.paired || same_rounds(record_a, record_b);
   c.noise = check_noise(times(a, c.per_token), times(b, c.per_token), floor, paired);
+  if (a.run.predicted && b.run.predicted && floor >= 0) {  // a prediction is not one sample of many
+    c.noise.floor = floor, c.noise.floor_source = "range of the predictions";
+    c.noise.verdict = verdict_of(c.noise.ratio, c.noise.ratio_interval, floor);
+  }
   if (!a.rows.empty() && !b.rows.empty()) join_steps(c, a, b, options.by);
   if (c.waterfall.empty() && !a.step_ms.empty() && !b.step_ms.empty() && c.step_difference() != 0)
     c.waterfall = {{Factor::unsplit, c.step_difference(), tokens ? token_difference(c) : 0, "not profiled"}};

@@ -13,6 +13,7 @@
 #include "host/memory.h"
 #include "host/stop_signal.h"
 #include "plan/plan_json.h"
+#include "predict/recompute_budget.h"
 #include "profile/profile_facts.h"
 #include "profile/profile_rates.h"
 #include "profile/profile_rows.h"
@@ -72,7 +73,7 @@ class Pair {
 
   static void prepare(Side& s, const CellOptions& cell) {
     s.device = cell.device.find();
-    s.recipe = resolve(cell.recipe.finish(default_model(s.device)), s.device);
+    s.recipe = resolve(within_budget(cell.recipe.finish(default_model(s.device)), s.device), s.device);
     s.limit = cell.device.limit(s.device) / s.recipe.data_parallel;
   }
 

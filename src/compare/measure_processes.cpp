@@ -15,6 +15,7 @@
 #include "device/find.h"
 #include "host/own_process.h"
 #include "plan/recipe_settings.h"
+#include "predict/recompute_budget.h"
 #include "profile/profile_facts.h"
 #include "stats/ab.h"
 
@@ -58,7 +59,7 @@ class ProcessPair {
   void prepare(Side& s, const CellOptions& cell) {
     cell.device.libraries.check();
     Device device = find_device(cell.device.device, cell.device.threads);
-    Recipe recipe = resolve(cell.recipe.finish(default_model(device)), device);
+    Recipe recipe = resolve(within_budget(cell.recipe.finish(default_model(device)), device), device);
     std::string model = folder_ / std::string(s.name) + ".toml";
     write_file_atomic(model, to_toml(recipe.model));
     s.arguments = {"profile",

@@ -89,8 +89,9 @@ RunRecord from_file(const Named& named) {
     limits.bytes = uint64_t(1) << 30, limits.values = 50'000'000;
     auto document = parse_ordered_json_guarded(read_file(named.file, limits.bytes), limits, named.file);
     RunRecord r = with_profile(named.file, profile_from_json(document, named.file));
-    // Of a prediction (crest plan --as-profile): its range.
-    if (auto floor = document.find("noise_floor"); floor != document.end()) r.result["noise_floor"] = *floor;
+    // Of a prediction (crest plan --as-profile): its range, and what it is predicted from.
+    for (const char* key : {"noise_floor", "calibration"})
+      if (auto it = document.find(key); it != document.end()) r.result[key] = *it;
     return r;
   }
   if (json && start.find("\"step\"") == std::string::npos)

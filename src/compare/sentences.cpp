@@ -144,7 +144,11 @@ std::string factor_text(const RunComparison& all, const Cause& c) {
   };
   switch (c.main_factor) {
     case Factor::flops: return work(c.a.flops, c.b.flops, "FLOP");
-    case Factor::rate: return fmt::format("{} ({} -> {})", what, first(c.a.arithmetic), first(c.b.arithmetic));
+    case Factor::rate: {
+      bool alike = first(c.a.arithmetic) == first(c.b.arithmetic);  // then others of the group differ
+      auto names = [&](const GroupSide& s) { return alike ? join(s.arithmetic, " and ") : first(s.arithmetic); };
+      return fmt::format("{} ({} -> {})", what, names(c.a), names(c.b));
+    }
     case Factor::bytes: return work(c.a.bytes, c.b.bytes, "B");
     case Factor::efficiency:
       return fmt::format("{} {:.0f}% -> {:.0f}% of the limit", what, efficiency(c.a), efficiency(c.b));

@@ -158,39 +158,45 @@ FactorMs around(const ComparedSide& a, const ComparedSide& b, double scale_a, do
 
 struct Totals {
   double flops = 0, bytes = 0, ms = 0, floor_ms = 0, communication_ms = 0;
-  std::string arithmetic;  // with most FLOPs
+  double arithmetic_seconds = 0;        // of all FLOPs, at their rates
+  std::vector<std::string> arithmetic;  // of at least a twentieth of the FLOPs, by FLOPs
 };
 
-Totals totals(const ComparedSide& s) {
+Totals totals(const ComparedSide& s, int side, const Rates& rates) {
   Totals t;
   Weighted arithmetic;
+  std::map<std::string, double> flops;
   for (auto& r : s.rows) {
     if (communicates(r)) {
       t.communication_ms += r.ms;
       continue;
     }
     t.flops += r.flops, t.bytes += r.bytes, t.ms += r.ms, t.floor_ms += r.floor_ms;
-    arithmetic.add(r.arithmetic, r.flops);
+    arithmetic.add(r.arithmetic, r.flops), flops[r.arithmetic] += r.flops;
+    if (double rate = rates.of(side, r.arithmetic); rate > 0) t.arithmetic_seconds += r.flops / rate;
   }
-  if (auto names = arithmetic.names(); !names.empty()) t.arithmetic = names[0];
+  for (auto& name : arithmetic.names())
+    if (flops[name] >= 0.05 * t.flops) t.arithmetic.push_back(name);
   return t;
 }
 
 // Work is per step, or per 1000 tokens.
 std::string detail(Factor factor, const ComparedSide& a, const ComparedSide& b, const Rates& rates, bool per_token) {
-  Totals x = totals(a), y = totals(b);
+  Totals x = totals(a, 0, rates), y = totals(b, 1, rates);
   auto work = [&](double of_a, double of_b, const char* unit) {
     if (!per_token) return fmt::format("{} -> {}", format_si(of_a, unit), format_si(of_b, unit));
     return fmt::format("{} -> {} per 1000 tokens", format_si(1e3 * of_a / double(a.run.tokens), unit),
                        format_si(1e3 * of_b / double(b.run.tokens), unit));
   };
   auto share = [](const Totals& t) { return t.ms > 0 ? 100 * t.floor_ms / t.ms : 0; };
-  auto rate = [&](const Totals& t, int side) {
-    return fmt::format("{} {}", t.arithmetic, format_si(rates.of(side, t.arithmetic), "FLOP/s"));
+  // The mean rate of all FLOPs: a step has several precisions.
+  auto rate = [](const Totals& t) {
+    double mean = t.arithmetic_seconds > 0 ? t.flops / t.arithmetic_seconds : 0;
+    return fmt::format("{} {}", join(t.arithmetic, " and "), format_si(mean, "FLOP/s"));
   };
   switch (factor) {
     case Factor::flops: return work(x.flops, y.flops, "FLOP");
-    case Factor::rate: return fmt::format("{} -> {}", rate(x, 0), rate(y, 1));
+    case Factor::rate: return fmt::format("{} -> {}", rate(x), rate(y));
     case Factor::bytes: return work(x.bytes, y.bytes, "B");
     case Factor::bandwidth:
       return fmt::format("{} -> {}", format_si(rates.devices().bandwidth_a, "B/s"),

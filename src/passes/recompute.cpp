@@ -2,9 +2,14 @@
 // use, instead of keeping their results, if that needs no value that is not kept anyway. activation
 // repeats element-wise operations (GELU, SwiGLU), which the fusion pass then joins with their
 // gradient's kernel. pointwise also repeats norms; selective also attention (Korthikanti et al.
-// 2022); full keeps only what crosses layers (Chen et al. 2016).
+// 2022); full keeps only what crosses layers (Chen et al. 2016). layers= gives each layer its own
+// level.
+#include "passes/recompute.h"
+
+#include <algorithm>
 #include <unordered_map>
 
+#include "core/error.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 
@@ -14,11 +19,11 @@ namespace {
 
 class Recompute {
  public:
-  Recompute(Program& program, const std::string& level)
-      : program_(program),
-        full_(level == "full"),
-        attention_(level == "selective"),
-        norms_(attention_ || level == "pointwise") {}
+  Recompute(Program& program, const std::vector<std::string>& levels) : program_(program) {
+    for (auto& level : levels)
+      levels_.push_back(
+          Level(std::find(recompute_levels.begin(), recompute_levels.end(), level) - recompute_levels.begin()));
+  }
 
   void run() {
     find_candidates();
@@ -28,6 +33,13 @@ class Recompute {
   }
 
  private:
+  enum Level { none, activation, pointwise, selective, full };
+
+  Level level(const Instr& instr) const {
+    int layer = instr.origin.layer();
+    return layer < 0 || size_t(layer) >= levels_.size() ? none : levels_[size_t(layer)];
+  }
+
   void find_candidates() {
     producer_ = program_.producers();
     crosses_.assign(program_.values.size(), false);
@@ -41,13 +53,15 @@ class Recompute {
   }
 
   bool candidate(const Instr& instr) const {
-    if (instr.phase != Phase::forward || instr.origin.layer() < 0) return false;
+    Level repeats = level(instr);
+    if (instr.phase != Phase::forward || repeats == none) return false;
     for (ValueId v : instr.out) {
       const Value& value = program_.at(v);
       if (value.role != Role::activation || crosses_[size_t(v)]) return false;
     }
-    if (full_) return true;
-    if (!attention_) return instr.op->pointwise || (norms_ && instr.op->op_class == OpClass::normalisation);
+    if (repeats == full) return true;
+    if (repeats != selective)
+      return instr.op->pointwise || (repeats == pointwise && instr.op->op_class == OpClass::normalisation);
     return instr.op->cheap || instr.op->pointwise || instr.op->op_class == OpClass::attention ||
            instr.op->op_class == OpClass::movement || is(instr, "matmul");
   }
@@ -75,9 +89,10 @@ class Recompute {
       if (instr.phase != Phase::forward) continue;
       bool inputs = true;
       for (ValueId v : instr.in) inputs &= v == no_value || available_[size_t(v)];
-      repeat_[i] = candidate(instr) && (inputs || full_);
+      bool all = level(instr) == full;
+      repeat_[i] = candidate(instr) && (inputs || all);
       for (ValueId v : instr.out)
-        available_[size_t(v)] = repeat_[i] || saved_[size_t(v)] || (full_ && crosses_[size_t(v)]);
+        available_[size_t(v)] = repeat_[i] || saved_[size_t(v)] || (all && crosses_[size_t(v)]);
     }
   }
 
@@ -112,7 +127,7 @@ class Recompute {
   }
 
   Program& program_;
-  bool full_, attention_, norms_;
+  std::vector<Level> levels_;  // by layer
   std::vector<int> producer_;
   std::vector<bool> crosses_, saved_, available_, repeat_;
   std::unordered_map<ValueId, ValueId> clones_;
@@ -121,23 +136,35 @@ class Recompute {
 }  // namespace
 
 void recompute(Program& program, const PassContext& context) {
-  if (context.kind != ProgramKind::train || context.recipe.recompute == "none" || context.recipe.recompute == "auto")
-    return;
-  Recompute(program, context.recipe.recompute).run();
+  const std::string& value = context.recipe.recompute;
+  if (context.kind != ProgramKind::train || value == "none" || value == "auto") return;
+  Recompute(program, recompute_by_layer(value, context.recipe.model.layers)).run();
+}
+
+static Setting with_check(Setting row) {
+  row.set = [](const Setting& s, void* object, const SettingValue& value) {
+    const std::string& text = std::get<std::string>(value);
+    if (std::string wrong = wrong_recompute(text); !wrong.empty()) fail_usage(wrong, s.flag(), allowed(s));
+    static_cast<Recipe*>(object)->recompute = text;
+  };
+  return row;
 }
 
 const std::vector<Setting>& recompute_settings() {
-  static const std::vector<Setting> rows = {setting<&Recipe::recompute>(
+  static const std::vector<Setting> rows = {with_check(setting<&Recipe::recompute>(
       {.name = "recompute",
        .group = "Precision and memory",
        .help =
            "what the backward pass recomputes instead of storing: nothing (none), GELU and SwiGLU (activation), also "
-           "norms (pointwise), also attention (selective), everything (full); auto: pointwise with fusion, else none",
-       .choices = {"auto", "none", "activation", "pointwise", "selective", "full"},
+           "norms (pointwise), also attention (selective), everything (full); auto: pointwise with fusion, else none; "
+           "budget: what is predicted to be the fastest that needs at most so much memory; layers: by layer, from the "
+           "first, such as layers=full:4+pointwise:8",
+       .choices = {"auto", "none", "activation", "pointwise", "selective", "full", "budget=SIZE",
+                   "layers=LEVEL:N+LEVEL:N"},
        .common = true,
        .effects = {{Effect::work, Effect::anywhere, {}, "recompute"},
                    {Effect::work, Effect::amount, {}, "backward", true}},
-       .smaller = {"activation", "pointwise", "selective", "full"}})};
+       .smaller = {"activation", "pointwise", "selective", "full"}}))};
   return rows;
 }
 

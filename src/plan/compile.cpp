@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "passes/recompute.h"
 #include "plan/addresses.h"
 #include "plan/automatic.h"
 #include "plan/choose_kernels.h"
@@ -156,6 +157,10 @@ Recipe resolve(Recipe r, const Device& device) {
   settings_of(r).check();
   if (r.precision == "auto") r.precision = device.native_bf16 ? "bf16" : "fp32";
   if (r.recompute == "auto") r.recompute = auto_recompute(r.fusion);
+  if (!recompute_budget(r.recompute).empty())
+    fail_usage("a budget is not resolved here", "--recompute " + r.recompute,
+               "Give the value that crest plan prints for it: layers=LEVEL:N+...");
+  recompute_by_layer(r.recompute, r.model.layers);  // whether it is for this model
   std::string& chunk = r.levers.emplace("loss-chunk", "auto").first->second;
   if (chunk == "auto") chunk = auto_loss_chunk(r.precision, r.model.vocab, device.kind);
   if (auto_shard(r, device.kind)) r.levers["shard"] = "optimizer";

@@ -7,6 +7,8 @@
 
 #include "core/text.h"
 #include "predict/products.h"
+#include "predict/rank_time.h"
+#include "profile/overlap.h"
 #include "profile/profile_rates.h"
 #include "profile/profile_rows.h"
 
@@ -30,13 +32,22 @@ FloorTime floor_time(const CompiledSession& session, const DataSheet& sheet) {
     t.replaced.push_back(fmt::format("{}: the sheet has no rate; fp32's is used", name));
   }
   set_floors(t.profile);
+  const bool ranks = predicts_ranks(session, &sheet);
   for (auto& row : t.profile.instrs) {
+    if (ranks && communicates(row)) {
+      t.collectives_ms += row.ms = row.floor_ms = collective_ms(row, t.ranks, sheet);
+      t.ms += row.ms, t.floor_ms += row.ms;
+      continue;
+    }
     t.floor_ms += row.floor_ms;
     double over = row.op_class == "attention" ? floor_scale.attention : floor_scale.others;
     row.ms = over * row.floor_ms + floor_scale.ms_per_call * row.calls;
     t.ms += row.ms;
   }
-  t.known = sheet.capability == "9.0" && session.recipe.precision == "bf16" && t.replaced.empty();
+  // An H100 has 295 FLOPs to a byte, an H200 206. A device with another balance has other bounds.
+  double balance = sheet.peak("bf16").value_or(0) / sheet.bandwidth;
+  t.known = sheet.capability == "9.0" && balance > 180 && balance < 320 && session.recipe.precision == "bf16" &&
+            t.replaced.empty();
   t.factor = t.known ? floor_scale.known_factor : floor_scale.unknown_factor;
   t.low_ms = std::max(t.floor_ms, t.ms / t.factor), t.high_ms = t.ms * t.factor;
   std::vector<double> tiled;
@@ -49,7 +60,7 @@ FloorTime floor_time(const CompiledSession& session, const DataSheet& sheet) {
     tiled[p.row] = 1e3 * std::max(rate > 0 ? flops / rate : 0, bandwidth > 0 ? row.bytes / bandwidth : 0);
   }
   for (double ms : tiled) t.tiled_ms += ms;
-  t.peak = sheet.peak(session.recipe.precision).value_or(0);
+  t.peak = sheet.peak(session.recipe.precision).value_or(0) * t.ranks;
   return t;
 }
 
@@ -71,6 +82,7 @@ std::string text_of(const FloorTime& t, double total) {
           "            and {:.1f} us a call, as bf16 on an H200",
           format_duration(t.floor_ms / 1e3), floor_scale.others, floor_scale.attention, 1e3 * floor_scale.ms_per_call);
   text += t.known ? "\n" : fmt::format("; the range's factor of {:g} is an assumption\n", t.factor);
+  text += ranks_line(t);
   for (auto& line : t.replaced) text += fmt::format("            {}\n", line);
   return text + training_line(t, total);
 }

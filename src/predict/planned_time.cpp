@@ -8,23 +8,37 @@
 #include "backend/device_json.h"
 #include "core/text.h"
 #include "plan/recipe_settings.h"
+#include "predict/rank_time.h"
+#include "profile/overlap.h"
 #include "profile/profile_rows.h"
 
 namespace crest {
 
 using Json = nlohmann::ordered_json;
 
-PlannedTime planned_time(const CompiledSession& session, const Calibration& calibration) {
+PlannedTime planned_time(const CompiledSession& session, const Calibration& calibration, const DataSheet* sheet) {
   PlannedTime t;
   set_work(t, session);
-  StepPrediction step = calibration.times.predict(t.profile);
-  t.ms = step.ms, t.low_ms = step.low_ms, t.high_ms = step.high_ms, t.measured_share = step.known;
+  bool ranks = predicts_ranks(session, sheet);
+  Profile own;  // what does not depend on other ranks
+  std::vector<ProfileInstr*> rows;
+  for (auto& row : t.profile.instrs) {
+    if (ranks && communicates(row)) {
+      t.collectives_ms += row.ms = collective_ms(row, t.ranks, *sheet);
+    } else {
+      own.instrs.push_back(row);
+      rows.push_back(&row);
+    }
+  }
+  StepPrediction step = calibration.times.predict(own);
+  t.ms = step.ms + t.collectives_ms, t.measured_share = step.known;
+  t.low_ms = step.low_ms + t.collectives_ms / collective_factor;
+  t.high_ms = step.high_ms + t.collectives_ms * collective_factor;
   double sum = 0;
   for (double ms : step.instr_ms) sum += ms;
   // Phases and classes add up to the step.
-  for (size_t i = 0; i < t.profile.instrs.size(); ++i)
-    t.profile.instrs[i].ms = sum > 0 ? step.instr_ms[i] * step.ms / sum : 0;
-  t.peak = calibration.times.rate(session.recipe.precision);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i]->ms = sum > 0 ? step.instr_ms[i] * step.ms / sum : 0;
+  t.peak = calibration.times.rate(session.recipe.precision) * t.ranks;
   return t;
 }
 
@@ -41,6 +55,7 @@ Json profile_document(const PlannedTime& t, const CompiledSession& session, cons
   p.kept_ms = p.span_ms = p.busy_ms = t.ms;
   Json json = to_json(p);
   json["noise_floor"] = std::sqrt(t.high_ms / t.low_ms) - 1;
+  json["calibration"] = {{"date", c.date}, {"device", c.device}, {"steps", c.times.steps()}};
   return json;
 }
 
@@ -60,7 +75,7 @@ std::string text_of(const PlannedTime& t, const Calibration& c, double total) {
   for (auto& share : by_phase(t.profile))
     if (share.instructions && share.ms > 0)
       phases += fmt::format("{}{} {}", phases.empty() ? "" : ", ", share.key, format_duration(share.ms / 1e3));
-  text += fmt::format("            {}\n", phases);
+  text += fmt::format("            {}\n", phases) + ranks_line(t);
   if (t.measured_share < 0.995)
     text += fmt::format("            {:.0f}% of it in kernels that were not measured: estimated from others\n",
                         100 * (1 - t.measured_share));

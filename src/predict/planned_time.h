@@ -3,6 +3,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "device/data_sheet.h"
 #include "plan/compile.h"
 #include "predict/calibration.h"
 #include "predict/predicted_step.h"
@@ -17,9 +18,10 @@ struct PlannedTime : PredictedStep {
   bool known() const { return measured_share >= 0.5; }
 };
 
-// Predicts a step of the session, or the forward pass that it has instead. Steps of several ranks
-// are not predicted.
-PlannedTime planned_time(const CompiledSession& session, const Calibration& calibration);
+// Predicts a step of the session, or the forward pass that it has instead. Of several ranks
+// (predicts_ranks) with the collectives by the sheet's link; without a sheet as one rank.
+PlannedTime planned_time(const CompiledSession& session, const Calibration& calibration,
+                         const DataSheet* sheet = nullptr);
 
 // A profile with predicted times, as crest profile --json prints one, for crest compare. Its noise
 // floor is the half range of the prediction.

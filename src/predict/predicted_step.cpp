@@ -26,8 +26,9 @@ void set_work(PredictedStep& s, const CompiledSession& session) {
   bool forward = session.find("train.forward") >= 0;
   s.tokens = r.tokens_per_step() / (forward ? r.grad_accumulation : 1);
   s.model_flops = r.model.flops_per_token(r.seq_length()) * double(s.tokens) / (forward ? 3 : 1);
+  s.ranks = r.world_size();
   s.executed_flops = 0;
-  for (auto& row : s.profile.instrs) s.executed_flops += row.flops;
+  for (auto& row : s.profile.instrs) s.executed_flops += row.flops * s.ranks;
 }
 
 Json time_json(const PredictedStep& s, double measured_share) {
@@ -48,6 +49,7 @@ Json time_json(const PredictedStep& s, double measured_share) {
           {"mfu", of_peak(s.model_flops)},
           {"hfu", of_peak(s.executed_flops)},
           {"peak_flops_per_second", s.peak > 0 ? Json(s.peak) : Json()},
+          {"collectives_ms", s.collectives_ms},
           {"by_phase", shares(by_phase(s.profile))},
           {"by_class", shares(by_class(s.profile))},
           {"by_layer", shares(by_layer(s.profile))}};
@@ -60,6 +62,12 @@ std::string time_line(const PredictedStep& s) {
   if (s.peak > 0)
     text += fmt::format(", MFU {:.1f}% of {}", 100 * s.model_flops / s.ms * 1e3 / s.peak, format_si(s.peak, "FLOP/s"));
   return text;
+}
+
+std::string ranks_line(const PredictedStep& s) {
+  if (s.ranks == 1) return "";
+  return fmt::format("            {} GPUs of one host; collectives take {}, as NCCL between two H200; none is hidden\n",
+                     s.ranks, format_duration(s.collectives_ms / 1e3));
 }
 
 std::string training_line(const PredictedStep& s, double total) {

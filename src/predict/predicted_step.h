@@ -14,7 +14,9 @@ struct PredictedStep {
   double ms = 0, low_ms = 0, high_ms = 0;  // of a step, or of a forward pass; so are the rest
   int64_t tokens = 0;
   double model_flops = 0, executed_flops = 0;
-  double peak = 0;  // FLOP/s in the recipe's precision; 0: unknown
+  double peak = 0;  // FLOP/s in the recipe's precision, of all ranks; 0: unknown
+  int ranks = 1;
+  double collectives_ms = 0;  // of several ranks, part of ms
 
   double tokens_per_second() const { return 1e3 * double(tokens) / ms; }
 };
@@ -30,6 +32,8 @@ void set_work(PredictedStep& step, const CompiledSession& session);
 nlohmann::ordered_json time_json(const PredictedStep& step, double measured_share);
 // "time  7.85 ms (7.09 ms to 8.70 ms), ...", without an end of line.
 std::string time_line(const PredictedStep& step);
+// A line about several ranks; "" for one.
+std::string ranks_line(const PredictedStep& step);
 // A line about a whole training; "" for no tokens.
 std::string training_line(const PredictedStep& step, double total);
 

@@ -122,7 +122,12 @@ SettingValue parse_setting(const Setting& row, std::string_view text, const std:
   }
   if (text.empty()) refuse(row, "the value is empty", where);
   std::vector<std::string> choices = choices_of(row);
-  if (choices.empty() || std::find(choices.begin(), choices.end(), text) != choices.end())
+  // "budget=SIZE" stands for all texts that begin with "budget=": the row's `set` checks the rest.
+  auto is = [&](const std::string& choice) {
+    size_t equals = choice.find('=');
+    return equals == choice.npos ? text == choice : text.substr(0, equals + 1) == choice.substr(0, equals + 1);
+  };
+  if (choices.empty() || std::any_of(choices.begin(), choices.end(), is))
     return row.type == SettingType::list ? SettingValue(std::vector<std::string>{std::string(text)})
                                          : SettingValue(std::string(text));
   if (row.also_number) {

@@ -194,6 +194,8 @@ TEST(PlanExplain, TrafficIsThatOfTheProgram) {
   expect_error({"plan", "--explain", "memroy"}, 2, {"memroy", "memory", "traffic"});
   expect_error({"plan", "--mesh", "tensor=2"}, 2, {"--mesh", "--explain"});
   expect_error({"plan", "--explain", "memory", "--beams", "0"}, 2, {"--beams"});
+  expect_error({"plan", "--explain", "flops", "--beams", "5"}, 2, {"--beams", "--explain memory"});
+  expect_error({"plan", "--beams", "5"}, 2, {"--beams", "--explain memory"});
 }
 
 }  // namespace crest::test

@@ -276,6 +276,8 @@ TEST_F(CliBench, BadInputIsOneClearError) {
     flags.insert(flags.begin(), {"bench", "--model", model_});
     expect_error(flags, code, said);
   };
+  bad({"--ab", "--batch 2", "--ab", "--batch 4"}, 2, {"--ab", "2 times"});
+  bad({"--peer", "true", "--peer", "false"}, 2, {"--peer", "2 times"});
   bad({"--batch", "1e18"}, 2, {"--batch", "1e18"});
   bad({"--batch", "4,"}, 2, {"--batch", "empty"});
   bad({"--batch", ","}, 2, {"--batch", "empty"});

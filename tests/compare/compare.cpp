@@ -248,6 +248,27 @@ TEST(Compare, AnotherDeviceIsRateAndBandwidth) {
   EXPECT_EQ(part(same, Factor::bandwidth), 0);
 }
 
+TEST(Compare, ARateOfSeveralPrecisionsIsTheirMean) {
+  Profile x = make_profile(gpt2());
+  std::erase_if(x.rates, [](auto& r) { return r.name == "fp32"; });
+  x.rates.push_back({"fp32", x.rate("bf16") / 4, "given"});
+  Profile y = x;
+  double more = 0;
+  int contractions = 0;
+  for (ProfileInstr& r : y.instrs)
+    if (r.op_class == "contraction" && ++contractions % 2) more += 3 * r.ms, r.ms *= 4, r.arithmetic = "fp32";
+  for (auto* list : {&y.step_ms, &y.profiled_ms})
+    for (double& ms : *list) ms += more;
+  RunComparison c = compare_runs(record_of(x), record_of(y));
+  auto bar = std::find_if(c.waterfall.begin(), c.waterfall.end(), [](auto& b) { return b.factor == Factor::rate; });
+  ASSERT_NE(bar, c.waterfall.end());
+  size_t arrow = bar->detail.find(" -> ");
+  std::string a = bar->detail.substr(0, arrow), b = bar->detail.substr(arrow + 4);
+  EXPECT_TRUE(a.starts_with("bf16 ")) << bar->detail;
+  EXPECT_TRUE(contains(b, "bf16") && contains(b, " and ") && contains(b, "fp32")) << bar->detail;
+  EXPECT_NE(a.substr(5), b.substr(b.find(' ', b.find(" and ") + 5) + 1)) << "the rates differ: " << bar->detail;
+}
+
 TEST(Compare, ALowerClockIsNamed) {
   Synthetic a = gpt2(), b = gpt2();
   b.clock_mhz = 990;

@@ -8,6 +8,7 @@
 
 #include "bench/bench_cell.h"
 #include "plan/recipe_settings.h"
+#include "predict/planned_time.h"
 
 namespace crest::test {
 
@@ -54,6 +55,7 @@ TEST(FloorTime, IsNearStepsThatWereMeasured) {
 }
 
 TEST(FloorTime, SaysWhatItDoesNotKnow) {
+  EXPECT_FALSE(predicted("h20", {{"model", {"nano"}}}).known) << "as new as an H200, but with another balance";
   FloorTime other = predicted("a100", {{"model", {"nano"}}});
   EXPECT_FALSE(other.known);
   EXPECT_GE(other.high_ms / other.ms, 1.99);
@@ -68,6 +70,37 @@ TEST(FloorTime, SaysWhatItDoesNotKnow) {
   EXPECT_NE(t.replaced[0].find("tf32"), std::string::npos);
   EXPECT_FALSE(t.known);
   EXPECT_EQ(to_json(t)["replaced_rates"].size(), 1u);
+}
+
+// Steps that were measured on two H100 (docs/results/h100/README.md). Nothing was fitted to them.
+TEST(RankTime, IsNearStepsOfTwoRanksThatWereMeasured) {
+  struct Row {
+    const char *model, *batch, *shard;
+    double ms;
+  };
+  DataSheet sheet = find_data_sheet("h100");
+  Device d = described_device(sheet);
+  std::optional<Calibration> calibration = find_calibration("", d);
+  ASSERT_TRUE(calibration.has_value());
+  for (const Row& row : {Row{"gpt2-124M", "64", "optimizer", 109.513},
+                         {"gpt2-124M", "16", "optimizer", 30.210},
+                         {"gpt2-124M", "4", "optimizer", 9.405},
+                         {"gpt2-124M", "4", "none", 10.029},
+                         {"gpt2-1558M", "16", "optimizer", 323.134},
+                         {"gpt2-1558M", "16", "none", 333.988}}) {
+    Recipe r;
+    settings_of(r).apply({{"model", {row.model}},
+                          {"batch", {row.batch}},
+                          {"shard", {row.shard}},
+                          {"precision", {"bf16"}},
+                          {"ranks", {"2"}}});
+    CompiledSession s = compile_phase(resolve(r, d), d, BenchPhase::step, {.verify = false});
+    PlannedTime t = planned_time(s, *calibration, &sheet);
+    std::string what = std::string(row.model) + " " + row.batch + " " + row.shard;
+    EXPECT_NEAR(t.ms / row.ms, 1, 0.1) << what;
+    EXPECT_GT(t.collectives_ms, 0.01 * t.ms) << what;
+    EXPECT_EQ(t.tokens, 2 * r.batch * 1024) << what;
+  }
 }
 
 }  // namespace crest::test

@@ -1,0 +1,131 @@
+// --recompute budget= against every combination of levels, and layers= itself.
+#include "predict/recompute_budget.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <map>
+
+#include "bench/bench_cell.h"
+#include "core/error.h"
+#include "device.h"
+#include "passes/recompute.h"
+#include "plan/recipe_settings.h"
+#include "predict/predicted_step.h"
+#include "program/text.h"
+
+namespace crest::test {
+
+namespace {
+
+Device cpu() { return this_cpu(1); }
+
+Recipe small(const std::string& recompute = "none", const char* precision = "fp32") {
+  Recipe r;
+  settings_of(r).apply(
+      {{"model", {"nano"}}, {"vocab", {"256"}}, {"batch", {"4"}}, {"seq", {"64"}}, {"precision", {precision}}});
+  r.model.layers = 3;
+  r.recompute = recompute;
+  return r;
+}
+
+CompiledSession step_of(const Recipe& r) {
+  return compile_phase(resolve(r, cpu()), cpu(), BenchPhase::step, {.verify = false});
+}
+
+// The planned bytes, and a time by FLOPs and bytes.
+StepCost cost(const std::string& value) {
+  static std::map<std::string, StepCost> known;
+  auto [it, added] = known.emplace(value, StepCost());
+  if (!added) return it->second;
+  CompiledSession session = step_of(small(value));
+  it->second.bytes = session.planned_bytes();
+  for (auto& row : step_rows(session).instrs)
+    it->second.ms += 1e3 * std::max(row.flops / 1e11, row.bytes / 1e10) + 1e-4 * row.calls;
+  return it->second;
+}
+
+std::string text(const Recipe& r) { return print(step_of(r).programs[0].program); }
+
+}  // namespace
+
+TEST(RecomputeLayers, AreWrittenInOrder) {
+  using List = std::vector<std::string>;
+  EXPECT_EQ(recompute_by_layer("layers=full:2+none", 4), (List{"full", "full", "none", "none"}));
+  EXPECT_EQ(recompute_by_layer("layers=full:1+pointwise:2+none:1", 4),
+            (List{"full", "pointwise", "pointwise", "none"}));
+  EXPECT_EQ(recompute_by_layer("selective", 2), (List{"selective", "selective"}));
+  EXPECT_EQ(recompute_value({"full", "full", "none"}), "layers=full:2+none:1");
+  EXPECT_EQ(recompute_value({"full", "full"}), "full");
+  for (const char* other_model : {"layers=full:2+none:1", "layers=full:5", "layers=none:4+full:1"})
+    EXPECT_THROW(recompute_by_layer(other_model, 4), Error) << other_model;
+}
+
+TEST(RecomputeLayers, WrongTextsAreRefused) {
+  Recipe r;
+  for (const char* wrong :
+       {"layers=", "layers=all", "layers=full+none", "layers=full:0", "layers=full:x", "layers=full:-1", "layers=auto",
+        "layers=full:1:2", "budget=", "budget=much", "budget=0", "half"})
+    EXPECT_THROW(settings_of(r).apply({{"recompute", {wrong}}}), Error) << wrong;
+  for (const char* right : {"layers=full", "layers=full:1+none", "budget=40GiB", "budget=500MB"})
+    EXPECT_NO_THROW(settings_of(r).apply({{"recompute", {right}}})) << right;
+}
+
+TEST(RecomputeLayers, OneLevelForAllIsThatLevel) {
+  for (auto& level : recompute_levels) EXPECT_EQ(text(small("layers=" + level + ":3")), text(small(level))) << level;
+  EXPECT_NE(text(small("layers=full:1+none")), text(small("full")));
+  EXPECT_NE(text(small("layers=full:1+none")), text(small("none")));
+}
+
+TEST(RecomputeBudget, IsAsFastAsTheBestOfAllCombinations) {
+  std::vector<std::string> all;
+  for (auto& a : recompute_levels)
+    for (auto& b : recompute_levels)
+      for (auto& c : recompute_levels) all.push_back(recompute_value({a, b, c}));
+  int64_t least = std::numeric_limits<int64_t>::max(), most = 0;
+  for (auto& value : all) least = std::min(least, cost(value).bytes), most = std::max(most, cost(value).bytes);
+  ASSERT_LT(double(least), 0.9 * double(most)) << "the model is too small to tell";
+  int mixed = 0;
+  for (double share : {0.0, 0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 1.0}) {
+    int64_t budget = least + int64_t(share * double(most - least));
+    double best = std::numeric_limits<double>::infinity();
+    for (auto& value : all)
+      if (cost(value).bytes <= budget) best = std::min(best, cost(value).ms);
+    RecomputeChoice choice = choose_recompute(3, budget, cost);
+    EXPECT_LE(choice.cost.bytes, budget) << share;
+    EXPECT_LE(choice.cost.ms, 1.02 * best) << share << ": " << choice.value;
+    mixed += choice.value.starts_with("layers=");
+  }
+  EXPECT_GT(mixed, 2) << "budgets between the levels need several levels";
+}
+
+TEST(RecomputeBudget, NamesTheClosestWhereNothingFits) {
+  RecomputeChoice choice = choose_recompute(3, 1000, cost);
+  EXPECT_GT(choice.cost.bytes, 1000);
+  for (auto& level : recompute_levels) EXPECT_LE(choice.cost.bytes, cost(level).bytes);
+  Recipe r = small("budget=1MB");
+  try {
+    within_budget(r, cpu());
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::does_not_fit);
+    EXPECT_NE(e.problem().find("the closest needs"), std::string::npos) << e.problem();
+  }
+}
+
+TEST(RecomputeBudget, IsReplacedByAValueThatFits) {
+  Recipe full = within_budget(small("budget=1GiB"), cpu());
+  EXPECT_TRUE(recompute_budget(full.recompute).empty());
+  SessionUse use;
+  use.train = use.update = use.validation = use.sampling = true;
+  auto bytes = [&](const std::string& value) {
+    Recipe r = resolve(small(value), cpu());
+    return compile(r, cpu(), session_programs(r, use), {.verify = false}).planned_bytes();
+  };
+  int64_t budget = (bytes("none") + bytes("full")) / 2;
+  Recipe r = within_budget(small("budget=" + std::to_string(budget)), cpu());
+  EXPECT_LE(bytes(r.recompute), budget) << r.recompute;
+  EXPECT_THROW(resolve(small("budget=1GiB"), cpu()), Error);
+}
+
+}  // namespace crest::test
