@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "core/error.h"
+#include "core/io.h"
 #include "core/text.h"
 #include "core/to_stderr.h"
 #include "host/stop_signal.h"
@@ -26,7 +27,7 @@ struct Options {
   std::vector<std::string> precisions;
   std::string out;
   double max_seconds = 2;
-  bool json = false;
+  bool add = false, json = false;
 };
 
 nlohmann::ordered_json to_json(const Calibration& c, double seconds) {
@@ -48,6 +49,12 @@ int run(const Options& o) {
   std::string file = o.out.empty() ? calibration_file(device) : o.out;
   if (file.empty())
     fail_usage("there is no cache folder to write to", "--out", "Give --out FILE, or set HOME or CREST_CACHE.");
+  Calibration so_far;
+  if (o.add) {
+    std::optional<Calibration> found = find_calibration(path_exists(o.out) ? o.out : "", device);
+    if (!found) fail("there is no calibration of this device to add to", printable(file), "Omit --add.");
+    so_far = *found;
+  }
   std::vector<CalibrationStep> steps = calibration_steps(device, limit, o.precisions);
   if (steps.size() < 3)
     throw Error(Exit::does_not_fit,
@@ -58,12 +65,18 @@ int run(const Options& o) {
                     if (StopSignal::requested())
                       throw Error(Exit::interrupted, "interrupted: nothing was written", "crest calibrate");
                   }};
-  Calibration c = calibrate(device, limit, steps, how, [&](size_t i, const CalibrationStep& step) {
-    to_stderr("{:>3}/{}  {}\n", i + 1, steps.size(), step.text);
-  });
+  auto since = [](auto t) { return std::chrono::duration<double>(std::chrono::steady_clock::now() - t).count(); };
+  auto first = std::chrono::steady_clock::now();
+  auto progress = [&](size_t i, const CalibrationStep& step) {
+    std::string left;  // as long as the mean of those that are done
+    if (i > 0)
+      left = fmt::format(", about {} left", format_duration(since(first) / double(i) * double(steps.size() - i)));
+    to_stderr("{:>3}/{}  {}{}\n", i + 1, steps.size(), step.text, left);
+  };
+  Calibration c = calibrate(device, limit, steps, how, progress, std::move(so_far));
   save(c, file);
   c.file = file;
-  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  double seconds = since(start);
   if (o.json) {
     print_json(to_json(c, seconds));
     return 0;
@@ -89,6 +102,9 @@ std::function<int()> setup_calibrate(CLI::App& app) {
   app.add_option("--max-seconds", o->max_seconds, "time limit per step (at least 6 runs are made)")
       ->capture_default_str();
   app.add_option("--out", o->out, "file to write (default: in the cache folder, by device)")->type_name("FILE");
+  app.add_flag("--add", o->add,
+               "keep what is known (of --out, else what crest plan would use) and add these steps: another precision, "
+               "for example");
   add_json_option(app, o->json);
   add_device_options(app, o->device);
   add_config_option(app);

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/options.h"
@@ -11,6 +12,7 @@
 #include "core/text.h"
 #include "core/to_stderr.h"
 #include "host/stop_signal.h"
+#include "passes/recompute.h"
 #include "terminal/fit_table.h"
 #include "terminal/print_json.h"
 #include "terminal/table.h"
@@ -25,7 +27,9 @@ struct Options {
   DeviceOptions device;
   std::string calibration, headroom;
   double within = 0, stop_below = 1;
+  std::optional<double> search_seconds;
   bool longest_context = false;
+  std::vector<const CLI::Option*> measurement;  // what a search by planning alone does not have
   int top = 15;
   bool json = false;
 };
@@ -41,15 +45,17 @@ void validate(const Options& o) {
     if (o.longest_context && o.tune.recipe.has(given))
       fail_usage("the longest context is searched for one micro batch of one sequence length",
                  fmt::format("--{}", given), "Omit it, or omit --longest-context.");
-  if (o.longest_context && (o.tune.global_batch > 0 || o.within > 0))
-    fail_usage("the longest context is planned, not measured", "--global-batch, --within",
-               "Omit them, or omit --longest-context.");
+  for (const CLI::Option* given : o.measurement)
+    if (o.longest_context && given->count() > 0)
+      fail_usage("the longest context is planned, not measured", given->get_name(),
+                 "Omit it, or omit --longest-context.");
   in(double(o.tune.global_batch), 0, 1 << 20, "--global-batch");
   in(o.tune.measure, 0, 1000, "--measure");
   if (o.tune.measure == 1)
     fail_usage("--measure 1", "--measure", "It must be 0, or at least 2: the start is one of them.");
   in(o.top, 1, 10'000, "--top");
   in(o.tune.max_seconds, 0, 3600, "--max-seconds");
+  in(o.search_seconds.value_or(0), 0, 1e6, "--search-seconds");
   if (o.tune.global_batch > 0 && (o.tune.recipe.has("batch") || o.tune.recipe.has("grad-accumulation")))
     fail_usage("a global batch is divided by the search", "--batch, --grad-accumulation",
                "Omit them, or omit --global-batch.");
@@ -60,6 +66,8 @@ int run(Options& o) {
   StopSignal signal;
   Device device = o.device.find();
   if (device.described) fail_usage("a device that is not here cannot be measured", "--device", "Use crest plan.");
+  if (o.tune.recipe.has("recompute") && !recompute_budget(o.tune.recipe.given["recompute"].back()).empty())
+    fail_usage("a search has its own limit of memory", "--recompute", "Use --memory-limit.");
   int64_t limit = o.device.limit(device) - (o.headroom.empty() ? 0 : parse_bytes(o.headroom, "--headroom"));
   if (limit <= 0)
     throw Error(Exit::does_not_fit,
@@ -67,6 +75,7 @@ int run(Options& o) {
                 "Leave less free.");
   std::optional<Calibration> calibration = find_calibration(o.calibration, device);
   o.tune.within = o.within / 100, o.tune.stop_below = o.stop_below / 100;
+  o.tune.search_seconds = o.search_seconds.value_or(device.kind == "cuda" ? 60 : 0);
   if (o.device.device != "auto") o.tune.device_flags.push_back("--device=" + o.device.device);
   if (o.device.threads > 0) o.tune.device_flags.push_back(fmt::format("--threads={}", o.device.threads));
   o.tune.check_interrupt = [] {
@@ -121,6 +130,11 @@ std::function<int()> setup_tune(CLI::App& app) {
                  "combinations to measure at most, with --within up to 3 more (0: a tenth of them, from 6 to 24)")
       ->group("Search");
   option("--max-seconds", o->tune.max_seconds, "time limit per measured combination (at least 6 runs are made)");
+  app.add_option(
+         "--search-seconds", o->search_seconds,
+         "time limit for planning and measuring, after which the fastest so far are compared; 0: none (default: "
+         "60 on a GPU, none on a CPU)")
+      ->group("Search");
   option("--seed", o->tune.seed, "seed for weights and tokens");
   app.add_option(
          "--calibration", o->calibration,
@@ -129,6 +143,9 @@ std::function<int()> setup_tune(CLI::App& app) {
       ->type_name("FILE")
       ->group("Search");
   option("--top", o->top, "rows of the table");
+  for (const char* flag : {"--global-batch", "--within", "--stop-below", "--measure", "--max-seconds",
+                           "--search-seconds", "--seed", "--top"})
+    o->measurement.push_back(app.get_option(flag));
   add_json_option(app, o->json);
   add_recipe_options(app, o->tune.recipe);
   add_device_options(app, o->device);

@@ -121,6 +121,8 @@ std::optional<Calibration> find_calibration(const std::string& given, const Devi
   }
   if (is_of(c, device)) return c;
   if (given.empty()) return built_in(device);
+  // A device file of one's own does not say what the driver calls the device: the user knows.
+  if (device.described && c.kind == device.kind && !data_sheet_of(device.name)) return c;
   fail(fmt::format("the calibration of {} is not one of {}", printable(c.device), printable(device.name)), file,
        "Measure this device: crest calibrate.");
 }

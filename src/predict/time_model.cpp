@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -115,18 +116,55 @@ TimeModel::Row TimeModel::row_of(const ProfileInstr& r) {
   double calls = std::max(1, r.calls);
   return {key_of(r),
           r.op_class,
+          r.arithmetic,
           std::max(1, r.calls),
           {r.flops / calls, r.bytes / calls, r.ms / calls},
           r.floor_ms / calls};
 }
 
+TimeModel::Work TimeModel::prepare(const std::vector<Row>& rows) {
+  Work work;
+  std::map<std::tuple<std::string_view, std::string_view, double, double, double>, size_t> index;
+  for (auto& r : rows) {
+    auto [it, added] = index.emplace(
+        std::tuple(std::string_view(r.key), std::string_view(r.arithmetic), r.call.flops, r.call.bytes, r.floor_ms),
+        work.rows.size());
+    if (added) work.rows.push_back(r);
+    work.instrs.emplace_back(it->second, r.calls);
+  }
+  return work;
+}
+
+TimeModel::Work TimeModel::prepare(const Profile& profile) {
+  std::vector<Row> rows;
+  for (auto& instr : profile.instrs) rows.push_back(row_of(instr));
+  return prepare(rows);
+}
+
+void TimeModel::summarize(Step& step) {
+  step.work = prepare(step.rows);
+  std::map<std::pair<std::string, std::pair<double, double>>, Samples> equal;
+  for (auto& row : step.rows) {
+    step.rows_ms += row.call.ms * row.calls, step.calls += row.calls;
+    if (!(row.call.ms > 0)) continue;
+    equal[{row.key, {row.call.flops, row.call.bytes}}].add(row.call.ms);
+    if (row.floor_ms > 0)
+      for (const std::string& c : {row.op_class, std::string()})
+        step.over_floor[c].push_back(row.call.ms / row.floor_ms);
+  }
+  for (auto& [what, ms] : equal)
+    step.points.push_back({what.first, {what.second.first, what.second.second, ms.mean()}});
+}
+
 void TimeModel::add(const Profile& p) {
-  Step step{p.step_median_ms(), {}};
+  Step step;
+  step.ms = p.step_median_ms();
   for (auto& instr : p.instrs) step.rows.push_back(row_of(instr));
   for (auto& rate : p.rates)
     if (std::none_of(rates_.begin(), rates_.end(), [&](auto& r) { return r.name == rate.name; }))
       rates_.push_back(rate);
-  set_floors(step.rows, p);
+  set_floors(step.rows);
+  summarize(step);
   steps_.push_back(std::move(step));
   fitted_ = false;
 }
@@ -137,30 +175,27 @@ double TimeModel::rate(const std::string& name) const {
   return 0;
 }
 
-void TimeModel::set_floors(std::vector<Row>& rows, const Profile& profile) const {
-  for (size_t i = 0; i < rows.size(); ++i) {
-    double flops = rate(profile.instrs[i].arithmetic), bandwidth = rate("bandwidth");
+void TimeModel::set_floors(std::vector<Row>& rows) const {
+  for (auto& row : rows) {
+    double flops = rate(row.arithmetic), bandwidth = rate("bandwidth");
     if (flops <= 0) flops = rate("fp32");
-    rows[i].floor_ms =
-        1e3 * std::max(flops > 0 ? rows[i].call.flops / flops : 0, bandwidth > 0 ? rows[i].call.bytes / bandwidth : 0);
+    row.floor_ms =
+        1e3 * std::max(flops > 0 ? row.call.flops / flops : 0, bandwidth > 0 ? row.call.bytes / bandwidth : 0);
   }
 }
 
 TimeModel::Fits TimeModel::fit(size_t without) const {
   Fits fits;
   std::map<std::string, std::vector<double>> over_floor;
-  // Equal instructions of a step (its layers) are one point.
+  std::vector<std::vector<double>> sums;
+  std::vector<double> measured;
   for (size_t s = 0; s < steps_.size(); ++s) {
     if (s == without) continue;
-    std::map<std::pair<std::string, std::pair<double, double>>, Samples> equal;
-    for (auto& row : steps_[s].rows) {
-      if (!(row.call.ms > 0)) continue;
-      equal[{row.key, {row.call.flops, row.call.bytes}}].add(row.call.ms);
-      if (row.floor_ms > 0)
-        for (const std::string& c : {row.op_class, std::string()}) over_floor[c].push_back(row.call.ms / row.floor_ms);
-    }
-    for (auto& [what, ms] : equal)
-      fits.classes[what.first].points.push_back({what.second.first, what.second.second, ms.mean()});
+    const Step& step = steps_[s];
+    for (auto& [key, point] : step.points) fits.classes[key].points.push_back(point);
+    for (auto& [op_class, ratios] : step.over_floor)
+      over_floor[op_class].insert(over_floor[op_class].end(), ratios.begin(), ratios.end());
+    sums.push_back({step.rows_ms, step.calls, 1}), measured.push_back(step.ms);
   }
   for (auto& [key, fit] : fits.classes) {
     std::vector<std::vector<double>> x;
@@ -170,37 +205,31 @@ TimeModel::Fits TimeModel::fit(size_t without) const {
     for (size_t i = 0; i < y.size(); ++i) fit.ratios.push_back(y[i] / dot(x[i], fit.line));
   }
   for (auto& [op_class, ratios] : over_floor) fits.over_floor[op_class] = Samples(ratios).median();
-  std::vector<std::vector<double>> sums;
-  std::vector<double> measured;
-  for (size_t s = 0; s < steps_.size(); ++s) {
-    if (s == without) continue;
-    std::vector<double> row = {0, 0, 1};
-    for (auto& r : steps_[s].rows) row[0] += r.call.ms * r.calls, row[1] += r.calls;
-    sums.push_back(row), measured.push_back(steps_[s].ms);
-  }
   fits.step = fit_nonnegative(sums, measured);
   return fits;
 }
 
-StepPrediction TimeModel::predict(const Fits& fits, const std::vector<Row>& rows) {
-  StepPrediction p;
-  double sum = 0, calls = 0, known = 0;
-  for (auto& row : rows) {
+StepPrediction TimeModel::predict(const Fits& fits, const Work& work) {
+  std::vector<std::pair<double, bool>> ms;  // by row; whether its class was measured
+  for (auto& row : work.rows) {
     auto it = fits.classes.find(row.key);
-    double ms = 0;
     if (it != fits.classes.end()) {
-      ms = it->second.ms(row.call);
-      known += ms * row.calls;
-    } else if (row.floor_ms > 0) {  // as far above its floor as others of its kind
-      auto kind = fits.over_floor.find(row.op_class);
-      if (kind == fits.over_floor.end()) kind = fits.over_floor.find("");
-      ms = row.floor_ms * (kind == fits.over_floor.end() ? 1 : kind->second);
+      ms.emplace_back(it->second.ms(row.call), true);
+      continue;
     }
-    p.instr_ms.push_back(ms * row.calls);
-    sum += p.instr_ms.back(), calls += row.calls;
+    auto kind = fits.over_floor.find(row.op_class);  // as far above its floor as others of its kind
+    if (kind == fits.over_floor.end()) kind = fits.over_floor.find("");
+    ms.emplace_back(row.floor_ms * (kind == fits.over_floor.end() ? 1 : kind->second), false);
+  }
+  StepPrediction p;
+  double sum = 0, all = 0, known = 0;
+  for (auto& [row, calls] : work.instrs) {
+    p.instr_ms.push_back(ms[row].first * calls);
+    if (ms[row].second) known += p.instr_ms.back();
+    sum += p.instr_ms.back(), all += calls;
   }
   p.known = sum > 0 ? known / sum : 0;
-  p.ms = dot({sum, calls, 1}, fits.step);
+  p.ms = dot({sum, all, 1}, fits.step);
   return p;
 }
 
@@ -208,7 +237,7 @@ std::vector<double> TimeModel::errors() const {
   std::vector<double> list;
   if (steps_.size() < 3) return list;
   for (size_t s = 0; s < steps_.size(); ++s)
-    list.push_back(std::abs(std::log(predict(fit(s), steps_[s].rows).ms / steps_[s].ms)));
+    list.push_back(std::abs(std::log(predict(fit(s), steps_[s].work).ms / steps_[s].ms)));
   return list;
 }
 
@@ -222,11 +251,10 @@ const TimeModel::Fits& TimeModel::fits() const {
   return fits_;
 }
 
-StepPrediction TimeModel::predict(const Profile& profile) const {
-  std::vector<Row> rows;
-  for (auto& instr : profile.instrs) rows.push_back(row_of(instr));
-  set_floors(rows, profile);
-  StepPrediction p = predict(fits(), rows);
+StepPrediction TimeModel::predict(const Work& given) const {
+  Work work = given;
+  set_floors(work.rows);
+  StepPrediction p = predict(fits(), work);
   double half = range_ + (1 - p.known) * std::log(unmeasured);
   p.low_ms = p.ms * std::exp(-half), p.high_ms = p.ms * std::exp(half);
   return p;
@@ -278,7 +306,8 @@ TimeModel TimeModel::from_json(const Json& json, const std::string& where) {
   for (auto& s : list(json, "steps")) {
     const Json& rows = list(s, "rows");
     if (!s.contains("step_ms")) wrong("a step lacks step_ms");
-    Step step{positive(s["step_ms"], "step_ms"), {}};
+    Step step;
+    step.ms = positive(s["step_ms"], "step_ms");
     if (!(step.ms > 0)) wrong("step_ms is 0");
     for (auto& r : rows) {
       if (!r.is_array() || r.size() != 6) wrong("a row does not have six values");
@@ -288,12 +317,14 @@ TimeModel TimeModel::from_json(const Json& json, const std::string& where) {
       const Json& c = classes[size_t(index)];
       step.rows.push_back({c[0],
                            c[1],
+                           "",
                            int(calls),
                            {positive(r[2], "flops"), positive(r[3], "bytes"), positive(r[4], "ms")},
                            positive(r[5], "floor_ms")});
     }
     if (std::none_of(step.rows.begin(), step.rows.end(), [](auto& r) { return r.call.ms > 0; }))
       wrong("a step has no rows with a time");
+    summarize(step);
     m.steps_.push_back(std::move(step));
   }
   if (m.steps_.empty()) wrong("it has no steps");

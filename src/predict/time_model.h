@@ -30,7 +30,24 @@ struct StepPrediction {
 };
 
 class TimeModel {
+  struct Row {
+    std::string key, op_class, arithmetic;
+    int calls = 1;
+    CallTime call;
+    double floor_ms = 0;
+  };
+
  public:
+  // The rows of a session, prepared for many predictions: those that differ, and which of them each
+  // instruction is.
+  class Work {
+    friend class TimeModel;
+    std::vector<Row> rows;
+    std::vector<std::pair<size_t, int>> instrs;  // row, calls
+  };
+  // rows: a session as describe_session() fills it.
+  static Work prepare(const Profile& rows);
+
   // Adds the rows and the median time of a measured step.
   void add(const Profile& profile);
   size_t steps() const { return steps_.size(); }
@@ -38,8 +55,9 @@ class TimeModel {
   double rate(const std::string& name) const;
   const std::vector<ProfileRate>& rates() const { return rates_; }
 
-  // rows: a session as describe_session() fills it. Needs at least one measured step.
-  StepPrediction predict(const Profile& rows) const;
+  // Needs at least one measured step.
+  StepPrediction predict(const Work& work) const;
+  StepPrediction predict(const Profile& rows) const { return predict(prepare(rows)); }
   // |ln(predicted / measured)| of each measured step, predicted from all others. Empty below three.
   std::vector<double> errors() const;
 
@@ -49,15 +67,14 @@ class TimeModel {
   static TimeModel from_json(const nlohmann::ordered_json& json, const std::string& where);
 
  private:
-  struct Row {
-    std::string key, op_class;
-    int calls = 1;
-    CallTime call;
-    double floor_ms = 0;
-  };
   struct Step {
     double ms = 0;
     std::vector<Row> rows;
+    // Of the rows:
+    Work work;
+    std::vector<std::pair<std::string, CallTime>> points;   // by class; equal instructions are one
+    std::map<std::string, std::vector<double>> over_floor;  // by operation class; "": all
+    double rows_ms = 0, calls = 0;
   };
   // What is known of a class.
   struct Fit {
@@ -73,10 +90,12 @@ class TimeModel {
   };
 
   static Row row_of(const ProfileInstr& instr);
+  static Work prepare(const std::vector<Row>& rows);
+  static void summarize(Step& step);
   Fits fit(size_t without) const;
   const Fits& fits() const;
-  static StepPrediction predict(const Fits& fits, const std::vector<Row>& rows);
-  void set_floors(std::vector<Row>& rows, const Profile& profile) const;
+  static StepPrediction predict(const Fits& fits, const Work& work);
+  void set_floors(std::vector<Row>& rows) const;
 
   std::vector<Step> steps_;
   std::vector<ProfileRate> rates_;

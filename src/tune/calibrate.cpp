@@ -20,14 +20,17 @@ namespace crest {
 
 namespace {
 
+constexpr const char *adamw = "adamw", *flash = "flash";
+
 // layers 0: all.
 struct Slice {
   const char* device;
   const char* model;
   int layers, batch, seq;
   const char* recompute;
-  const char* optimizer = "adamw";
-  const char* attention = "flash";
+  const char* optimizer = adamw;
+  const char* attention = flash;
+  bool always = false;  // in every precision, not in the device's own alone
   std::string text(const Recipe& r) const {
     std::string what = model;
     if (layers) what += ", " + format_number_of(layers, "layer");
@@ -40,39 +43,40 @@ struct Slice {
 
 // Small and large widths, short and long sequences, few and many tokens, a large vocabulary and a
 // small one, with and without recompute; on a GPU, few layers and many where launches decide, and
-// what a slice costs little to learn of: other optimizers, attention without flash.
+// what a slice costs little to learn of: other optimizers, attention without flash. Precisions
+// other than bf16 differ in matrix products and attention: on a GPU fewer slices tell those.
 constexpr Slice slices[] = {
-    {"cpu", "nano", 0, 1, 128, "auto"},
-    {"cpu", "nano", 0, 8, 128, "auto"},
-    {"cpu", "nano", 0, 8, 128, "none"},
-    {"cpu", "llama-nano", 0, 4, 128, "auto"},
-    {"cpu", "micro", 2, 4, 256, "auto"},
-    {"cpu", "gpt2-124M", 2, 1, 64, "auto"},
-    {"cpu", "gpt2-124M", 2, 4, 256, "auto"},
-    {"cpu", "gpt2-124M", 2, 1, 1024, "none"},
-    {"cpu", "gpt2-355M", 2, 2, 128, "auto"},
-    {"cpu", "gpt2-1558M", 1, 1, 256, "auto"},
-    {"cuda", "micro", 2, 16, 256, "auto"},
-    {"cuda", "gpt2-124M", 2, 1, 1024, "auto"},
-    {"cuda", "gpt2-124M", 0, 1, 1024, "auto"},
+    {"cpu", "nano", 0, 1, 128, "auto", adamw, flash, true},
+    {"cpu", "nano", 0, 8, 128, "auto", adamw, flash, true},
+    {"cpu", "nano", 0, 8, 128, "none", adamw, flash, true},
+    {"cpu", "llama-nano", 0, 4, 128, "auto", adamw, flash, true},
+    {"cpu", "micro", 2, 4, 256, "auto", adamw, flash, true},
+    {"cpu", "gpt2-124M", 2, 1, 64, "auto", adamw, flash, true},
+    {"cpu", "gpt2-124M", 2, 4, 256, "auto", adamw, flash, true},
+    {"cpu", "gpt2-124M", 2, 1, 1024, "none", adamw, flash, true},
+    {"cpu", "gpt2-355M", 2, 2, 128, "auto", adamw, flash, true},
+    {"cpu", "gpt2-1558M", 1, 1, 256, "auto", adamw, flash, true},
+    {"cuda", "micro", 2, 16, 256, "auto", adamw, flash, true},
+    {"cuda", "gpt2-124M", 2, 1, 1024, "auto", adamw, flash, true},
+    {"cuda", "gpt2-124M", 0, 1, 1024, "auto", adamw, flash, true},
     {"cuda", "gpt2-124M", 0, 4, 256, "auto"},
-    {"cuda", "gpt2-124M", 2, 4, 1024, "auto"},
+    {"cuda", "gpt2-124M", 2, 4, 1024, "auto", adamw, flash, true},
     {"cuda", "gpt2-124M", 2, 16, 1024, "none"},
-    {"cuda", "gpt2-124M", 2, 64, 1024, "auto"},
+    {"cuda", "gpt2-124M", 2, 64, 1024, "auto", adamw, flash, true},
     {"cuda", "gpt2-124M", 2, 2, 8192, "auto"},
-    {"cuda", "gpt2-355M", 2, 8, 1024, "auto"},
+    {"cuda", "gpt2-355M", 2, 8, 1024, "auto", adamw, flash, true},
     {"cuda", "gpt2-355M", 2, 32, 1024, "auto"},
-    {"cuda", "gpt2-774M", 2, 16, 1024, "auto"},
-    {"cuda", "gpt2-1558M", 2, 4, 1024, "auto"},
-    {"cuda", "gpt2-1558M", 2, 16, 1024, "auto"},
+    {"cuda", "gpt2-774M", 2, 16, 1024, "auto", adamw, flash, true},
+    {"cuda", "gpt2-1558M", 2, 4, 1024, "auto", adamw, flash, true},
+    {"cuda", "gpt2-1558M", 2, 16, 1024, "auto", adamw, flash, true},
     {"cuda", "llama-1B", 2, 1, 2048, "auto"},
-    {"cuda", "llama-1B", 2, 4, 4096, "auto"},
+    {"cuda", "llama-1B", 2, 4, 4096, "auto", adamw, flash, true},
     {"cuda", "gpt2-124M", 2, 1, 16384, "auto"},
     {"cuda", "gpt2-124M", 2, 4, 1024, "auto", "adamw-8bit"},
     {"cuda", "gpt2-124M", 2, 4, 1024, "auto", "lion"},
     {"cuda", "gpt2-124M", 2, 4, 1024, "auto", "muon"},
     {"cuda", "gpt2-124M", 2, 4, 1024, "auto", "adafactor"},
-    {"cuda", "gpt2-124M", 2, 8, 1024, "auto", "adamw", "naive"},
+    {"cuda", "gpt2-124M", 2, 8, 1024, "auto", adamw, "naive"},
 };
 
 }  // namespace
@@ -88,10 +92,11 @@ std::vector<CalibrationStep> calibration_steps(const Device& device, int64_t lim
     if (p == "auto" && (device.kind == "cpu" || !device.native_bf16)) add("fp32");
     if (p == "auto" && device.native_bf16) add("bf16");
   }
+  const std::string own = device.native_bf16 ? "bf16" : "fp32";
   std::vector<CalibrationStep> steps;
   for (auto& precision : precisions)
     for (auto& slice : slices) {
-      if (slice.device != device.kind) continue;
+      if (slice.device != device.kind || (!slice.always && precision != own)) continue;
       Recipe r;
       settings_of(r).apply({{"model", {slice.model}},
                             {"batch", {std::to_string(slice.batch)}},
@@ -145,8 +150,8 @@ Profile measure_step(const Recipe& recipe, const Device& device, int64_t limit, 
 }
 
 Calibration calibrate(const Device& device, int64_t limit, const std::vector<CalibrationStep>& steps,
-                      const StepMeasure& how, const std::function<void(size_t, const CalibrationStep&)>& progress) {
-  Calibration c;
+                      const StepMeasure& how, const std::function<void(size_t, const CalibrationStep&)>& progress,
+                      Calibration c) {
   Conditions before = read_conditions(device);
   c.date = before.time_utc, c.device = device.name, c.kind = device.kind, c.threads = device.threads;
   c.environment = environment_json(device, before);

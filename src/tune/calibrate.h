@@ -16,8 +16,8 @@ struct CalibrationStep {
   Recipe recipe;     // resolved
 };
 
-// The steps that are measured: those for the kind of device that fit `limit` bytes. precisions:
-// empty or auto: all that the device computes fast.
+// The steps that are measured: those for the kind of device that fit `limit` bytes; on a GPU fewer
+// in other precisions than bf16. precisions: empty or auto: all that the device computes fast.
 std::vector<CalibrationStep> calibration_steps(const Device& device, int64_t limit,
                                                const std::vector<std::string>& precisions);
 
@@ -34,8 +34,9 @@ Profile measure_step(const Recipe& recipe, const Device& device, int64_t limit, 
 std::vector<ProfileRate> step_rates(const std::vector<CalibrationStep>& steps, const Device& device,
                                     const std::vector<ProfileRate>& known = {});
 
-// progress: called before each step.
+// progress: called before each step. The steps are added to those of `so_far`.
 Calibration calibrate(const Device& device, int64_t limit, const std::vector<CalibrationStep>& steps,
-                      const StepMeasure& how, const std::function<void(size_t, const CalibrationStep&)>& progress);
+                      const StepMeasure& how, const std::function<void(size_t, const CalibrationStep&)>& progress,
+                      Calibration so_far = {});
 
 }  // namespace crest

@@ -21,49 +21,7 @@ namespace {
 
 constexpr int most_combinations = 2000;
 constexpr size_t most_finalists = 4;
-
-// The settings that change how a step is computed and not what it trains, with their values.
-std::vector<TuneList> neutral_lists(const Recipe& start) {
-  std::vector<TuneList> lists = {{"attention", {"flash", "naive"}},
-                                 {"recompute", {"none", "activation", "pointwise", "selective", "full"}},
-                                 {"loss-chunk", {"auto", "off"}}};
-  if (start.model.vocab % 128) lists.push_back({"pad-vocab", {"1", "128"}});
-  return lists;
-}
-
-const Setting& setting_called(const std::string& name) {
-  std::vector<std::string> names;
-  for (auto& row : recipe_settings()) {
-    if (row.name == name) return row;
-    names.emplace_back(row.name);
-  }
-  fail_usage(fmt::format("'{}' is not a setting of a recipe", printable(name)), "--vary",
-             did_you_mean(name, names) + " crest help settings lists them.");
-}
-
-TuneList parse_vary(const std::string& text) {
-  size_t equals = text.find('=');
-  TuneList list{text.substr(0, equals), {}};
-  const Setting& row = setting_called(list.name);
-  std::set<std::string> own = {"model", "vocab",         "context", "seq",
-                               "ranks", "data-parallel", "batch",   "grad-accumulation"};
-  if (own.count(list.name) || row.type == SettingType::list)
-    fail_usage(fmt::format("'{}' is not varied", list.name), "--vary",
-               list.name == "batch" || list.name == "grad-accumulation"
-                   ? "The batch is varied unless --batch is given; --global-batch N keeps batch x accumulation."
-                   : "Give its flag instead.");
-  if (equals != std::string::npos)
-    list.values = split(text.substr(equals + 1), ',');
-  else if (row.type == SettingType::truth)
-    list.values = {"false", "true"};
-  else
-    list.values = choices_of(row);
-  if (list.values.empty())
-    fail_usage(fmt::format("'{}' needs values", list.name), "--vary",
-               fmt::format("Write for example {}=A,B ({}).", list.name, allowed(row)));
-  for (auto& v : list.values) parse_setting(row, v, "--vary");
-  return list;
-}
+constexpr double planning = 0.5;  // of the time limit
 
 std::string value_of(const Recipe& recipe, const std::string& name) { return settings_of(recipe).at(name).text(); }
 
@@ -83,7 +41,6 @@ class Search {
   }
 
   TuneResult run() {
-    auto begin = std::chrono::steady_clock::now();
     combine();
     rates();
     seed();
@@ -91,16 +48,15 @@ class Search {
     measure_best();
     finals();
     choose();
-    r_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    r_.seconds = elapsed();
     return std::move(r_);
   }
 
   LongestContext longest() {
-    auto begin = std::chrono::steady_clock::now();
     LongestContext result;
     combine();
     result.combinations = combinations_.size();
-    say_(fmt::format("planning {} ...", format_number_of(int64_t(combinations_.size()), "combination")));
+    say(fmt::format("planning {} ...", format_number_of(int64_t(combinations_.size()), "combination")));
     std::optional<TuneCandidate> best;
     for (auto& c : combinations_) {
       bool given = c.changes.empty();
@@ -111,7 +67,7 @@ class Search {
     }
     if (!best) nothing_fits();
     result.best = std::move(*best);
-    result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    result.seconds = elapsed();
     return result;
   }
 
@@ -123,6 +79,19 @@ class Search {
   };
 
   bool batch_is_free() const { return !o_.recipe.has("batch"); }
+
+  using Clock = std::chrono::steady_clock;
+  double elapsed() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+  // Whether this share of the search's time is over.
+  bool over(double share) {
+    bool is = o_.search_seconds > 0 && elapsed() > share * o_.search_seconds;
+    r_.out_of_time |= is;
+    return is;
+  }
+  void say(const std::string& what) {
+    said_ = elapsed();
+    say_(fmt::format("{:>4.0f} s  {}", said_, what));
+  }
 
   // Every combination of the lists; those that differ from the start only in how a value is written
   // (auto, and what it stands for) are one.
@@ -182,7 +151,7 @@ class Search {
     }
     std::vector<CalibrationStep> steps;
     for (auto& [precision, recipe] : by_precision) steps.push_back({precision, recipe});
-    say_("measuring the limits of the device ...");
+    if (rates_.empty()) say("measuring the limits of the device ...");
     rates_ = step_rates(steps, device_, rates_);
   }
 
@@ -197,6 +166,7 @@ class Search {
       if (value != from) t.changes.push_back({name, std::to_string(value)});
     try {
       check_interrupt();
+      if (elapsed() > said_ + 5) say(fmt::format("{} planned ...", r_.candidates.size()));
       t.recipe = resolve(given, device_);
       for (size_t i = 0; i < r_.candidates.size(); ++i)
         if (r_.candidates[i].changes == t.changes) return i;
@@ -207,7 +177,7 @@ class Search {
         if (!r_.smallest || t.planned_bytes < r_.smallest->planned_bytes) r_.smallest = t;
         return TuneResult::none;
       }
-      rows_.push_back(step_rows(session));
+      rows_.push_back(TimeModel::prepare(step_rows(session)));
     } catch (const Error& e) {
       if (e.code() != Exit::usage) throw;
       if (counted_.insert(change_text(t)).second) ++r_.not_allowed;
@@ -274,7 +244,7 @@ class Search {
 
   void measure(size_t i) {
     TuneCandidate& c = r_.candidates[i];
-    say_(fmt::format("measuring {} ...", change_text(c)));
+    say(fmt::format("measuring {} ...", change_text(c)));
     try {
       Profile p = measure_step(
           c.recipe, device_, limit_,
@@ -287,6 +257,16 @@ class Search {
     }
     for (size_t k = 0; k < r_.candidates.size(); ++k)  // of the measured ones the prediction of before stays
       if (!r_.candidates[k].measured_ms) r_.candidates[k].predicted = model_.predict(rows_[k]);
+    if (c.measured_ms)
+      say(fmt::format("{:.{}f} ms, {} tokens/s{}", *c.measured_ms, *c.measured_ms < 10 ? 2 : 1, format_count(c.rate()),
+                      c.rate() >= fastest_measured() ? ": the fastest so far" : ""));
+  }
+
+  double fastest_measured() const {
+    double fastest = 0;
+    for (auto& c : r_.candidates)
+      if (c.measured_ms) fastest = std::max(fastest, c.rate());
+    return fastest;
   }
 
   // Measures the start, or, if it does not fit, the first combination that fits with one sequence:
@@ -321,15 +301,25 @@ class Search {
 
   // The sizes of the micro batch for each combination.
   void grow() {
-    say_(fmt::format("planning {} ...", format_number_of(int64_t(combinations_.size()), "combination")));
+    say(fmt::format("planning {} ...", format_number_of(int64_t(combinations_.size()), "combination")));
+    // With a time limit the likely ones are planned first.
+    std::vector<std::pair<double, const Combination*>> order;
+    bool free = batch_is_free() && o_.global_batch == 0;
     for (auto& c : combinations_) {
+      size_t i = free && o_.search_seconds > 0 && !over(planning / 2) ? candidate(c, 1, start_.grad_accumulation)
+                                                                      : TuneResult::none;
+      order.emplace_back(i == TuneResult::none ? 0 : -r_.candidates[i].rate(), &c);
+    }
+    std::stable_sort(order.begin(), order.end(), [](auto& a, auto& b) { return a.first < b.first; });
+    for (auto& [rate, c] : order) {
+      if (over(planning)) return;
       if (!batch_is_free()) {
-        candidate(c, start_.batch, start_.grad_accumulation);
+        candidate(*c, start_.batch, start_.grad_accumulation);
       } else if (o_.global_batch > 0) {
         for (int64_t b = 1; b <= o_.global_batch; ++b)
-          if (o_.global_batch % b == 0 && candidate(c, b, o_.global_batch / b) == TuneResult::none) break;
+          if (o_.global_batch % b == 0 && candidate(*c, b, o_.global_batch / b) == TuneResult::none) break;
       } else {
-        grow_batch(c);
+        grow_batch(*c);
       }
     }
   }
@@ -375,10 +365,8 @@ class Search {
   void measure_best() {
     auto expected = [](const TuneCandidate& c) { return c.rate(); };
     auto optimistic = [](const TuneCandidate& c) { return c.rate() * c.predicted->ms / c.predicted->low_ms; };
-    for (size_t n = r_.measured(); n < budget(); ++n) {
-      double fastest = 0;
-      for (auto& c : r_.candidates)
-        if (c.measured_ms) fastest = std::max(fastest, c.rate());
+    for (size_t n = r_.measured(); n < budget() && !over(1); ++n) {
+      double fastest = fastest_measured();
       size_t likely = first_by(expected), possible = first_by(optimistic);
       if (possible == TuneResult::none || optimistic(r_.candidates[possible]) < fastest) break;
       bool try_likely = n % 2 == 0 && expected(r_.candidates[likely]) > fastest;
@@ -402,9 +390,7 @@ class Search {
   // The smallest that is predicted to be within `within` of the fastest, until one of them is.
   void measure_small() {
     for (int tries = 0; tries < 3; ++tries) {
-      double fastest = 0;
-      for (auto& c : r_.candidates)
-        if (c.measured_ms) fastest = std::max(fastest, c.rate());
+      double fastest = fastest_measured();
       size_t next = TuneResult::none;
       for (size_t i = 0; i < r_.candidates.size(); ++i) {
         const TuneCandidate& c = r_.candidates[i];
@@ -438,12 +424,12 @@ class Search {
       if (smallest - order.begin() > 1) std::rotate(order.begin() + 1, smallest, smallest + 1);
     }
     for (size_t i : order) {
-      if (list.size() == most_finalists) break;
+      if (list.size() == most_finalists - (r_.out_of_time ? 1 : 0)) break;
       if (i == r_.start || bytes + r_.candidates[i].planned_bytes > limit_) continue;
       list.push_back(i), bytes += r_.candidates[i].planned_bytes;
     }
     if (list.size() < 2) return;
-    say_(fmt::format("interleaved rounds of the {} fastest ...", list.size()));
+    say(fmt::format("interleaved rounds of the {} fastest ...", list.size()));
     std::vector<std::unique_ptr<BenchCell>> cells;
     std::vector<Contender> contenders;
     std::vector<size_t> built;
@@ -470,7 +456,8 @@ class Search {
                               return cell->run() * scale;
                             }});
     }
-    AbRule rule{.warmup_rounds = 2, .min_rounds = 8, .max_rounds = 30, .max_seconds = 8 * o_.max_seconds};
+    double seconds = o_.search_seconds > 0 ? std::min(8 * o_.max_seconds, o_.search_seconds / 4) : 8 * o_.max_seconds;
+    AbRule rule{.warmup_rounds = 2, .min_rounds = 8, .max_rounds = 30, .max_seconds = seconds};
     r_.finals = compare_interleaved(contenders, rule);
     r_.finalists = list;
     for (size_t k = 0; k < list.size(); ++k) {
@@ -531,39 +518,17 @@ class Search {
   std::vector<TuneList> lists_;
   std::vector<Combination> combinations_;
   std::vector<ProfileRate> rates_;
-  std::vector<Profile> rows_;      // of each candidate
-  std::set<std::string> counted_;  // as too large or not allowed
+  std::vector<TimeModel::Work> rows_;  // of each candidate
+  std::set<std::string> counted_;      // as too large or not allowed
   TuneResult r_;
+  Clock::time_point begin_ = Clock::now();
+  double said_ = 0;  // when the last line was
 };
 
 }  // namespace
 
-std::string change_text(const TuneCandidate& c) {
-  std::vector<std::string> parts;
-  for (auto& [name, value] : c.changes) parts.push_back(name + " " + value);
-  return parts.empty() ? "the settings as given" : join(parts, ", ");
-}
-
 size_t TuneResult::measured() const {
   return size_t(std::count_if(candidates.begin(), candidates.end(), [](auto& c) { return c.measured_ms.has_value(); }));
-}
-
-std::vector<TuneList> tune_lists(const TuneOptions& o, const Recipe& start) {
-  std::vector<TuneList> lists;
-  for (auto& list : neutral_lists(start))
-    if (!o.recipe.has(list.name)) lists.push_back(list);
-  std::vector<TuneList> varied;
-  for (auto& text : o.vary) {
-    TuneList list = parse_vary(text);
-    auto same = [&](auto& l) { return l.name == list.name; };
-    if (auto given = std::find_if(varied.begin(), varied.end(), same); given != varied.end())
-      given->values.insert(given->values.end(), list.values.begin(), list.values.end());
-    else
-      varied.push_back(list);
-    std::erase_if(lists, same);
-  }
-  lists.insert(lists.end(), varied.begin(), varied.end());
-  return lists;
 }
 
 TuneResult tune(const TuneOptions& options, const Device& device, int64_t limit, const Calibration* calibration,
@@ -574,26 +539,6 @@ TuneResult tune(const TuneOptions& options, const Device& device, int64_t limit,
 LongestContext longest_context(const TuneOptions& options, const Device& device, int64_t limit,
                                const Calibration* calibration, const std::function<void(const std::string&)>& say) {
   return Search(options, device, limit, calibration, say).longest();
-}
-
-std::vector<TuneGain> gains(const TuneResult& r) {
-  const TuneCandidate& best = r.candidates[r.best];
-  std::vector<TuneGain> list;
-  for (auto& [name, value] : best.changes) {
-    auto without = best.changes;
-    std::erase_if(without, [&, &n = name](auto& change) { return change.first == n; });
-    for (auto& c : r.candidates) {
-      if (c.changes != without) continue;
-      bool measured = best.final_ms && c.final_ms;
-      if (!measured && !(best.predicted && c.predicted)) continue;
-      auto per_token = [&](const TuneCandidate& x) {
-        return (measured ? *x.final_ms : x.predicted->ms) / double(x.recipe.tokens_per_step());
-      };
-      list.push_back({name, value_of(c.recipe, name), value_of(best.recipe, name), per_token(best) / per_token(c),
-                      measured, best.planned_bytes - c.planned_bytes});
-    }
-  }
-  return list;
 }
 
 }  // namespace crest

@@ -29,6 +29,7 @@ struct TuneOptions {
   double within = 0;              // 0.02: the least memory within 2% of the fastest
   int measure = 0;                // steps that are measured at most; 0: a tenth of the combinations, 6 to 24
   double max_seconds = 1;         // per measured step
+  double search_seconds = 0;      // of planning and measuring, before the last comparison; 0: no limit
   uint64_t seed = 1337;
   std::vector<std::string> device_flags;          // for the command that is printed
   std::function<void()> check_interrupt = [] {};  // called often; may throw to end the search
@@ -57,6 +58,7 @@ struct TuneResult {
   std::vector<TuneCandidate> candidates;  // those that fit
   size_t too_large = 0, not_allowed = 0;  // combinations that need more memory; that settings exclude
   bool slow_batches = false;              // larger batches were left out, since a step would take too long to measure
+  bool out_of_time = false;               // the time limit ended the search
   std::optional<TuneCandidate> smallest;  // of those that are too large: where nothing fits
   std::optional<AbResult> finals;         // contender 0: the start, or the fastest; null: one candidate
   std::vector<size_t> finalists;          // indices of the contenders

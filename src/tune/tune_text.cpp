@@ -119,6 +119,7 @@ Json to_json(const TuneOptions& o, const TuneResult& r) {
           {"measured", r.measured()},
           {"too_large", r.too_large},
           {"not_allowed", r.not_allowed},
+          {"out_of_time", r.out_of_time},
           {"seconds", r.seconds},
           {"finals", finals},
           {"candidates", candidates}};
@@ -131,6 +132,7 @@ std::string text_of(const TuneOptions& o, const TuneResult& r, size_t top, bool 
                       format_number_of(int64_t(r.candidates.size()), "combination"), r.measured(),
                       format_duration(r.seconds));
   if (r.too_large) text += fmt::format("{} more need more memory than there is\n", r.too_large);
+  if (r.out_of_time) text += "--search-seconds ended the search: others may be faster\n";
   if (r.slow_batches) text += "larger batches were left out: a step of theirs takes more than twice --max-seconds\n";
   if (r.finals)
     text += fmt::format("the {} fastest again in {} interleaved rounds; noise floor {:.1f}%\n", r.finalists.size(),

@@ -95,7 +95,7 @@ TEST(CliDevices, ListsDeviceFilesWithTheirSources) {
   ASSERT_EQ(plan.code, 0) << plan.err;
   EXPECT_EQ(plan.json()["device"]["name"], "NVIDIA A100 SXM4 80GB (described)");
   expect_error({"plan", "--model", "nano", "--device", "mi300x"}, 4, {"no kernels", "MI300X"});
-  expect_error({"plan", "--model", "nano", "--device", "h20"}, 2, {"h20", "h200", "--sheets"});
+  expect_error({"plan", "--model", "nano", "--device", "h2000"}, 2, {"h2000", "h200", "--sheets"});
   expect_error({"plan", "--model", "nano", "--device", "no-such.toml"}, 1, {"no-such.toml"});
 }
 

@@ -31,7 +31,8 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 }
 
 TEST(DataSheets, ThoseOfTheDocumentsAreThere) {
-  for (const char* name : {"h100", "h200", "h800", "a100", "v100", "l40s", "rtx4090", "mi300x"}) {
+  for (const char* name :
+       {"h100", "h200", "h800", "a100", "v100", "l40s", "rtx4090", "mi300x", "b200", "h20", "rtx5090"}) {
     DataSheet s = find_data_sheet(name);
     EXPECT_EQ(s.name, name);
     EXPECT_FALSE(s.source.empty());
@@ -81,7 +82,7 @@ TEST(DataSheets, ArePlannedForButNotRunOn) {
     EXPECT_EQ(e.code(), Exit::no_device);
   }
   try {
-    find_device("h20", 1);
+    find_device("h2000", 1);
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), Exit::usage);

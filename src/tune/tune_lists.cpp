@@ -1,0 +1,105 @@
+// The settings that a search varies, and what each choice brings.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "tune/tune.h"
+
+namespace crest {
+
+namespace {
+
+// The settings that change how a step is computed and not what it trains, with their values.
+std::vector<TuneList> neutral_lists(const Recipe& start) {
+  std::vector<TuneList> lists = {{"attention", {"flash", "naive"}},
+                                 {"recompute", {"none", "activation", "pointwise", "selective", "full"}},
+                                 {"loss-chunk", {"auto", "off"}}};
+  if (start.model.vocab % 128) lists.push_back({"pad-vocab", {"1", "128"}});
+  return lists;
+}
+
+const Setting& setting_called(const std::string& name) {
+  std::vector<std::string> names;
+  for (auto& row : recipe_settings()) {
+    if (row.name == name) return row;
+    names.emplace_back(row.name);
+  }
+  fail_usage(fmt::format("'{}' is not a setting of a recipe", printable(name)), "--vary",
+             did_you_mean(name, names) + " crest help settings lists them.");
+}
+
+TuneList parse_vary(const std::string& text) {
+  size_t equals = text.find('=');
+  TuneList list{text.substr(0, equals), {}};
+  const Setting& row = setting_called(list.name);
+  std::set<std::string> own = {"model", "vocab",         "context", "seq",
+                               "ranks", "data-parallel", "batch",   "grad-accumulation"};
+  if (own.count(list.name) || row.type == SettingType::list)
+    fail_usage(fmt::format("'{}' is not varied", list.name), "--vary",
+               list.name == "batch" || list.name == "grad-accumulation"
+                   ? "The batch is varied unless --batch is given; --global-batch N keeps batch x accumulation."
+                   : "Give its flag instead.");
+  if (equals != std::string::npos)
+    list.values = split(text.substr(equals + 1), ',');
+  else if (row.type == SettingType::truth)
+    list.values = {"false", "true"};
+  else
+    for (auto& value : choices_of(row))
+      if (value.find('=') == value.npos) list.values.push_back(value);  // else a form, such as budget=SIZE
+  if (list.values.empty())
+    fail_usage(fmt::format("'{}' needs values", list.name), "--vary",
+               fmt::format("Write for example {}=A,B ({}).", list.name, allowed(row)));
+  for (auto& v : list.values) parse_setting(row, v, "--vary");
+  return list;
+}
+
+}  // namespace
+
+std::vector<TuneList> tune_lists(const TuneOptions& o, const Recipe& start) {
+  std::vector<TuneList> lists;
+  for (auto& list : neutral_lists(start))
+    if (!o.recipe.has(list.name)) lists.push_back(list);
+  std::vector<TuneList> varied;
+  for (auto& text : o.vary) {
+    TuneList list = parse_vary(text);
+    auto same = [&](auto& l) { return l.name == list.name; };
+    if (auto given = std::find_if(varied.begin(), varied.end(), same); given != varied.end())
+      given->values.insert(given->values.end(), list.values.begin(), list.values.end());
+    else
+      varied.push_back(list);
+    std::erase_if(lists, same);
+  }
+  lists.insert(lists.end(), varied.begin(), varied.end());
+  return lists;
+}
+
+std::string change_text(const TuneCandidate& c) {
+  std::vector<std::string> parts;
+  for (auto& [name, value] : c.changes) parts.push_back(name + " " + value);
+  return parts.empty() ? "the settings as given" : join(parts, ", ");
+}
+
+std::vector<TuneGain> gains(const TuneResult& r) {
+  const TuneCandidate& best = r.candidates[r.best];
+  std::vector<TuneGain> list;
+  for (auto& [name, value] : best.changes) {
+    auto without = best.changes;
+    std::erase_if(without, [&, &n = name](auto& change) { return change.first == n; });
+    for (auto& c : r.candidates) {
+      if (c.changes != without) continue;
+      bool measured = best.final_ms && c.final_ms;
+      if (!measured && !(best.predicted && c.predicted)) continue;
+      auto per_token = [&](const TuneCandidate& x) {
+        return (measured ? *x.final_ms : x.predicted->ms) / double(x.recipe.tokens_per_step());
+      };
+      list.push_back({name, settings_of(c.recipe).at(name).text(), settings_of(best.recipe).at(name).text(),
+                      per_token(best) / per_token(c), measured, best.planned_bytes - c.planned_bytes});
+    }
+  }
+  return list;
+}
+
+}  // namespace crest
