@@ -76,6 +76,13 @@ TEST_P(Levers, Recompute) {
       }
 }
 
+TEST_P(Levers, RecomputeByLayer) {
+  Recipe r = base(), n = base();
+  r.model.dropout = n.model.dropout = 0.2;
+  n.recompute = "layers=full:1+selective";
+  expect_same(n, r);
+}
+
 // 68 tokens, cut into as many pieces as do and do not divide them.
 TEST_P(Levers, LossInPieces) {
   for (std::string tokens : {"1", "7", "34", "67"})
