@@ -180,15 +180,15 @@ constexpr int tile_rows = 128, tile_columns = 64;   // 128 bytes of a transpose'
 constexpr int tile_pack = 4, tile_vector = 8;       // rows and columns of a thread
 constexpr int tile_groups = tile_rows / tile_pack;  // a word of a transpose each
 
-// A kernel over the tiles of what Source makes: `values` tensors of type T, element by element, each
-// of which may be quantized, written as it is and summed by columns. Source has
-//   Type, values, e5m2(value); vectors: whether rows are read in vectors of 16 bytes; exact: whether
-//   the values are numbers of Type without rounding, which are then not written
+// A kernel over the tiles of what Source makes: `values` tensors of type T, element by element,
+// each of which may be quantized, written as it is and summed by columns. Source has
+//   Type, values, e5m2(value), exact: whether the values need no rounding to Type; they are then
+//     not written
 //   Row, Columns: what is read of a row's eight numbers, and what belongs to their columns
-//   columns(column, width), compute(row, columns, x[values][8])
-//   load(row, index, column, width), which reads everything; and with vectors
-//   packs: of a row; address(pack, index, column, width), take(row, pack, value), and
-//   rest(row, index), which reads what is not in packs
+//   columns(column, width), load(row, index, column, width), compute(row, columns, x[values][8])
+//   vectors: whether rows are read in vectors of 16 bytes, `packs` of them; then also
+//     address(pack, index, column, width), take(row, pack, value), and rest(row, index) for what
+//     is not in packs
 template <class Source>
 struct Tiles {
   using T = typename Source::Type;
