@@ -62,10 +62,6 @@ struct Normalised {
     if (beta) weights.load(beta, column, width), weights.widen_to(c.beta);
     return c;
   }
-  __device__ void load(Row& row, int64_t index, int64_t column, int64_t width) const {
-    row.x.load(x + index * width, column, width);
-    rest(row, index);
-  }
   static constexpr int packs = 1;
   __device__ const T* address(int, int64_t index, int64_t column, int64_t width) const {
     return x + index * width + column;

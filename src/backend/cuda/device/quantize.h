@@ -185,7 +185,8 @@ constexpr int tile_groups = tile_rows / tile_pack;  // a word of a transpose eac
 //   Type, values, e5m2(value), exact: whether the values need no rounding to Type; they are then
 //     not written
 //   Row, Columns: what is read of a row's eight numbers, and what belongs to their columns
-//   columns(column, width), load(row, index, column, width), compute(row, columns, x[values][8])
+//   columns(column, width), compute(row, columns, x[values][8]), and where it is needed
+//     load(row, index, column, width)
 //   vectors: whether rows are read in vectors of 16 bytes, `packs` of them; then also
 //     address(pack, index, column, width), take(row, pack, value), and rest(row, index) for what
 //     is not in packs
