@@ -14,6 +14,8 @@ const std::vector<Source>& sources() {
       {"002", "Write-up of the CS336 systems assignment", "unnamed author"},
       {"003", "Software Tune Up For The Best Performance", "Stas Bekman"},
       {"004", "Training speed optimization", "cohlem"},
+      {"005", "DeepSeek-V3 Technical Report, arXiv 2412.19437", "DeepSeek-AI"},
+      {"006", "Using FP8 with Transformer Engine", "NVIDIA"},
   };
   return table;
 }

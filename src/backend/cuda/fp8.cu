@@ -19,7 +19,7 @@ constexpr int threads = 256;
 template <class T, bool E5m2, bool Vectors>
 struct Copy {
   using Type = T;
-  static constexpr bool vectors = Vectors;
+  static constexpr bool vectors = Vectors, exact = true;
   static constexpr int values = 1;
   __host__ __device__ static constexpr bool e5m2(int) { return E5m2; }
   using Row = Eight<T, Vectors>;
@@ -29,6 +29,12 @@ struct Copy {
   __device__ void load(Row& row, int64_t index, int64_t column, int64_t width) const {
     row.load(x + index * width, column, width);
   }
+  static constexpr int packs = 8 / Pack<T>::size;
+  __device__ const T* address(int pack, int64_t index, int64_t column, int64_t width) const {
+    return x + index * width + column + pack * Pack<T>::size;
+  }
+  __device__ static void take(Row& row, int pack, const Pack<T>& value) { row.pack[pack] = value; }
+  __device__ static void rest(Row&, int64_t) {}
   __device__ void compute(const Row& row, const Columns&, float (&y)[1][8]) const { row.widen_to(y[0]); }
 };
 
@@ -36,7 +42,7 @@ struct Copy {
 struct Normalised {
   using T = bfloat16;
   using Type = T;
-  static constexpr bool vectors = true;
+  static constexpr bool vectors = true, exact = false;
   static constexpr int values = 1;
   __host__ __device__ static constexpr bool e5m2(int) { return false; }
   struct Row {
@@ -56,10 +62,12 @@ struct Normalised {
     if (beta) weights.load(beta, column, width), weights.widen_to(c.beta);
     return c;
   }
-  __device__ void load(Row& row, int64_t index, int64_t column, int64_t width) const {
-    row.x.load(x + index * width, column, width);
-    row.mean = mean ? mean[index] : 0.f, row.rstd = rstd[index];
+  static constexpr int packs = 1;
+  __device__ const T* address(int, int64_t index, int64_t column, int64_t width) const {
+    return x + index * width + column;
   }
+  __device__ static void take(Row& row, int, const Pack<T>& value) { row.x.pack[0] = value; }
+  __device__ void rest(Row& row, int64_t index) const { row.mean = mean ? mean[index] : 0.f, row.rstd = rstd[index]; }
   __device__ void compute(const Row& row, const Columns& of, float (&y)[1][8]) const {
     row.x.widen_to(y[0]);
 #pragma unroll

@@ -14,41 +14,7 @@ namespace {
 
 using T = bfloat16;
 
-// What a function makes, element by element: its `values` from its `inputs`. `gradients` has a bit
-// for each value that is a gradient, in e5m2 or e4m3; the others are e4m3.
-template <class Function, bool E5m2>
-struct Elements {
-  using Type = T;
-  static constexpr bool vectors = true;
-  static constexpr int inputs = Function::inputs, values = Function::values;
-  __host__ __device__ static constexpr bool e5m2(int v) { return E5m2 && (Function::gradients >> v & 1u); }
-  struct Row {
-    Eight<T, true> x[inputs];
-  };
-  struct Columns {};
-  const T* in[inputs];
-  __device__ Columns columns(int64_t, int64_t) const { return {}; }
-  __device__ void load(Row& row, int64_t index, int64_t column, int64_t width) const {
-#pragma unroll
-    for (int i = 0; i < inputs; ++i) row.x[i].load(in[i] + index * width, column, width);
-  }
-  __device__ void compute(const Row& row, const Columns&, float (&y)[values][8]) const {
-    float x[inputs][8];
-#pragma unroll
-    for (int i = 0; i < inputs; ++i) row.x[i].widen_to(x[i]);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      float from[inputs], to[values];
-#pragma unroll
-      for (int k = 0; k < inputs; ++k) from[k] = x[k][i];
-      Function::run(from, to);
-#pragma unroll
-      for (int k = 0; k < values; ++k) y[k][i] = to[k];
-    }
-  }
-};
-
-struct Same {  // a gradient
+struct Same {  // a gradient that is there
   static constexpr int inputs = 1, values = 1;
   static constexpr uint32_t gradients = 1;
   __device__ static void run(const float (&x)[1], float (&y)[1]) { y[0] = x[0]; }
@@ -76,6 +42,46 @@ struct SwigluGrad {  // da, gate, up -> dgate, dup, a
     y[0] = silu_grad(x[0] * x[2], x[1]);
     y[1] = x[0] * s;
     y[2] = s * x[2];
+  }
+};
+
+// What a function makes, element by element: its `values` from its `inputs`. `gradients` has a bit
+// for each value that is a gradient, in e5m2 or e4m3; the others are e4m3.
+template <class Function, bool E5m2>
+struct Elements {
+  using Type = T;
+  static constexpr bool vectors = true, exact = std::is_same_v<Function, Same>;
+  static constexpr int inputs = Function::inputs, values = Function::values;
+  __host__ __device__ static constexpr bool e5m2(int v) { return E5m2 && (Function::gradients >> v & 1u); }
+  struct Row {
+    Eight<T, true> x[inputs];
+  };
+  struct Columns {};
+  const T* in[inputs];
+  __device__ Columns columns(int64_t, int64_t) const { return {}; }
+  __device__ void load(Row& row, int64_t index, int64_t column, int64_t width) const {
+#pragma unroll
+    for (int i = 0; i < inputs; ++i) row.x[i].load(in[i] + index * width, column, width);
+  }
+  static constexpr int packs = inputs;
+  __device__ const T* address(int pack, int64_t index, int64_t column, int64_t width) const {
+    return in[pack] + index * width + column;
+  }
+  __device__ static void take(Row& row, int pack, const Pack<T>& value) { row.x[pack].pack[0] = value; }
+  __device__ static void rest(Row&, int64_t) {}
+  __device__ void compute(const Row& row, const Columns&, float (&y)[values][8]) const {
+    float x[inputs][8];
+#pragma unroll
+    for (int i = 0; i < inputs; ++i) row.x[i].widen_to(x[i]);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      float from[inputs], to[values];
+#pragma unroll
+      for (int k = 0; k < inputs; ++k) from[k] = x[k][i];
+      Function::run(from, to);
+#pragma unroll
+      for (int k = 0; k < values; ++k) y[k][i] = to[k];
+    }
   }
 };
 

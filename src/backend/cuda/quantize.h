@@ -54,7 +54,10 @@ void start_tiles(const KernelCall& c, Tiles<Source> a, const Value& x) {
     if (records)
       launch(c, record_tiles<Source>, unsigned(std::clamp<int64_t>(a.tiles, 1, processors)), tile_threads, 0, a);
   }
-  launch(c, quantize_tiles<Source>, unsigned(std::clamp<int64_t>(a.tiles, 1, processors * 6)), tile_threads, 0, a);
+  // As many blocks as are resident at once, with as many tiles each.
+  const int64_t resident = processors * tiles_resident<Source>, rounds = (a.tiles + resident - 1) / resident;
+  const size_t shared = Source::vectors ? size_t(2 * tile_pack * Source::packs * tile_threads) * 16 : 0;
+  launch(c, quantize_tiles<Source>, unsigned((a.tiles + rounds - 1) / rounds), tile_threads, shared, a);
 }
 
 }  // namespace crest::cuda

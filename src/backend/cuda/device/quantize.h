@@ -3,6 +3,7 @@
 #pragma once
 #include <cfloat>
 
+#include "backend/cuda/device/rows_copy.h"
 #include "backend/cuda/device/rows_pack.h"
 #include "core/float8.h"
 
@@ -180,10 +181,15 @@ constexpr int tile_pack = 4, tile_vector = 8;       // rows and columns of a thr
 constexpr int tile_groups = tile_rows / tile_pack;  // a word of a transpose each
 
 // A kernel over the tiles of what Source makes: `values` tensors of type T, element by element,
-// each of which may be quantized, written as it is and summed by columns. Source has Type, vectors
-// (whether rows are read in vectors), values, e5m2(value) Row, Columns      what is read of a row's
-// eight numbers, and what belongs to their columns columns(column, width), load(row, index, column,
-// width), compute(row, columns, x[values][8])
+// each of which may be quantized, written as it is and summed by columns. Source has
+//   Type, values, e5m2(value), exact: whether the values need no rounding to Type; they are then
+//     not written
+//   Row, Columns: what is read of a row's eight numbers, and what belongs to their columns
+//   columns(column, width), compute(row, columns, x[values][8]), and where it is needed
+//     load(row, index, column, width)
+//   vectors: whether rows are read in vectors of 16 bytes, `packs` of them; then also
+//     address(pack, index, column, width), take(row, pack, value), and rest(row, index) for what
+//     is not in packs
 template <class Source>
 struct Tiles {
   using T = typename Source::Type;
@@ -203,8 +209,9 @@ struct Tiles {
 #pragma unroll
       for (int i = 0; i < 8; ++i) x[v][i] = 0.f;
     if (there) source.compute(loaded, of, x);
+    if constexpr (!Source::exact)
 #pragma unroll
-    for (int v = 0; v < values; ++v) rounded[v].narrow_from(x[v]);
+      for (int v = 0; v < values; ++v) rounded[v].narrow_from(x[v]);
   }
 };
 
@@ -249,8 +256,12 @@ __global__ void __launch_bounds__(tile_threads) record_tiles(const __grid_consta
   }
 }
 
+// Blocks of a multiprocessor.
 template <class Source>
-__global__ void __launch_bounds__(tile_threads, Source::values == 1 ? 3 : 2)
+constexpr int tiles_resident = Source::values == 1 ? 3 : 2;
+
+template <class Source>
+__global__ void __launch_bounds__(tile_threads, tiles_resident<Source>)
     quantize_tiles(const __grid_constant__ Tiles<Source> a) {
   wait_for_predecessors();
   constexpr int values = Source::values;
@@ -265,13 +276,46 @@ __global__ void __launch_bounds__(tile_threads, Source::values == 1 ? 3 : 2)
     scaling[v] = Scaling(q, Source::e5m2(v));
     if (q.history && q.scale && blockIdx.x == 0 && threadIdx.x == 0) *q.scale = 1.f / scaling[v].inverse;
   }
-  for (int64_t tile = blockIdx.x; tile < a.tiles; tile += gridDim.x) {
+  // A thread copies its vectors of the next tile to its own places in shared memory while it works
+  // on the present one: no barrier, and copies in flight cost no registers.
+  CREST_DYNAMIC_SHARED(Pack<T>, staged);
+  auto place = [&](int stage, int r, int pack) {
+    return staged + ((stage * tile_pack + r) * Source::packs + pack) * tile_threads + threadIdx.x;
+  };
+  auto fetch = [&](int64_t tile, int stage) {
+    if constexpr (Source::vectors) {
+      TilePlace at(tile, a.tiles_across);
+      if (tile < a.tiles && at.column < a.width)
+#pragma unroll
+        for (int r = 0; r < tile_pack; ++r)
+          if (at.row + r < a.height)
+#pragma unroll
+            for (int i = 0; i < Source::packs; ++i)
+              copy_async(place(stage, r, i), a.source.address(i, at.row + r, at.column, a.width));
+      commit_copies();
+    }
+  };
+  fetch(blockIdx.x, 0);
+  int stage = 0;
+  for (int64_t tile = blockIdx.x; tile < a.tiles; tile += gridDim.x, stage ^= 1) {
     TilePlace at(tile, a.tiles_across);
+    fetch(tile + gridDim.x, stage ^ 1);
     const auto columns = a.source.columns(at.column, a.width);
     typename Source::Row rows[tile_pack] = {};
+    if constexpr (Source::vectors) {
 #pragma unroll
-    for (int r = 0; r < tile_pack; ++r)
-      if (at.row + r < a.height) a.source.load(rows[r], at.row + r, at.column, a.width);
+      for (int r = 0; r < tile_pack; ++r)
+        if (at.row + r < a.height) a.source.rest(rows[r], at.row + r);
+      wait_copies<1>();
+#pragma unroll
+      for (int r = 0; r < tile_pack; ++r)
+#pragma unroll
+        for (int i = 0; i < Source::packs; ++i)
+          if (at.row + r < a.height && at.column < a.width) a.source.take(rows[r], i, *place(stage, r, i));
+    } else {
+      for (int r = 0; r < tile_pack; ++r)
+        if (at.row + r < a.height) a.source.load(rows[r], at.row + r, at.column, a.width);
+    }
     uint32_t codes[values][2][tile_pack];  // of four columns and a row
     float sums[values][8] = {};
 #pragma unroll
@@ -284,7 +328,7 @@ __global__ void __launch_bounds__(tile_threads, Source::values == 1 ? 3 : 2)
 #pragma unroll
       for (int v = 0; v < values; ++v) {
         const Quantizer& q = a.quantizers[v];
-        if (a.stores[v] && there) rounded[v].store(a.stores[v] + row * a.width, at.column, a.width);
+        if (!Source::exact && a.stores[v] && there) rounded[v].store(a.stores[v] + row * a.width, at.column, a.width);
         if (a.sums[v])
 #pragma unroll
           for (int i = 0; i < 8; ++i) sums[v][i] += x[v][i];
