@@ -11,7 +11,7 @@ namespace crest {
 
 namespace {
 
-std::string ms(double x) { return x >= 1000 ? fmt::format("{:.1f}", x) : fmt::format("{:.3f}", x); }
+std::string in_ms(double x) { return x >= 1000 ? fmt::format("{:.1f}", x) : fmt::format("{:.3f}", x); }
 
 // "1: 2.10, 3: 0.40": for whom, and how long; waits of less than a thousandth of the step are left
 // out.
@@ -19,7 +19,7 @@ std::string waits_of(const ProfileRank& r) {
   std::string text;
   for (size_t q = 0; q < r.waiting_ms.size(); ++q)
     if (r.waiting_ms[q] > 1e-3 * r.step_ms)
-      text += fmt::format("{}rank {}: {}", text.empty() ? "" : ", ", q, ms(r.waiting_ms[q]));
+      text += fmt::format("{}rank {}: {}", text.empty() ? "" : ", ", q, in_ms(r.waiting_ms[q]));
   return text.empty() ? "-" : text;
 }
 
@@ -33,9 +33,9 @@ std::string profile_ranks(const Profile& p, const ProfileView& view) {
   std::vector<std::vector<std::string>> rows;
   bool open = false;
   for (auto& r : p.ranks) {
-    rows.push_back({std::to_string(r.rank), ms(r.step_ms), ms(r.compute_ms), ms(r.hidden_ms), ms(r.exposed_ms),
-                    ms(r.waiting_sum_ms()), ms(r.host_ms), ms(r.idle_ms), fmt::format("{:.1f}%", 100 * r.closure()),
-                    waits_of(r)});
+    rows.push_back({std::to_string(r.rank), in_ms(r.step_ms), in_ms(r.compute_ms), in_ms(r.hidden_ms),
+                    in_ms(r.exposed_ms), in_ms(r.waiting_sum_ms()), in_ms(r.host_ms), in_ms(r.idle_ms),
+                    fmt::format("{:.1f}%", 100 * r.closure()), waits_of(r)});
     open |= !(std::abs(r.closure() - 1) <= 0.02);
   }
   std::string text = fit_table(columns, rows, size_t(view.width), view.color);

@@ -505,7 +505,9 @@ TEST(Ranks, ProfilesSayWhatEachDid) {
     EXPECT_EQ(rank["waiting_ms"].size(), 2u);
     EXPECT_EQ(rank["waiting_ms"][rank["rank"].get<size_t>()], 0) << "nobody waits for itself";
     EXPECT_GT(rank["exposed_ms"].get<double>() + rank["hidden_ms"].get<double>(), 0);
-    if (rank["rank"] == 0) EXPECT_NEAR(sum / middle, 1, 0.02);
+    if (rank["rank"] == 0) {
+      EXPECT_NEAR(sum / middle, 1, 0.02);
+    }
     EXPECT_NEAR(rank["offset_ms"].get<double>(), 0, 5) << "one machine has one clock";
   }
   RunResult text = run_crest(flags + two + Flags{"--no-store"}, f.options());
