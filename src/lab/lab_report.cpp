@@ -252,7 +252,13 @@ void add_cells(std::vector<PageBlock>& blocks, const Judged& j) {
   std::vector<std::string> keys = telling_keys(rows), columns = shown_columns(j);
   PageTable t;
   for (auto& key : keys) t.columns.push_back({spaced(key), Align::left});
-  for (auto& column : columns) t.columns.push_back({column_words(column)});
+  for (auto& column : columns) {
+    bool text = std::any_of(rows.begin(), rows.end(), [&](auto& row) {
+      Value v = column_of(row, column);
+      return v.known() && v.type == Value::Type::text;
+    });
+    t.columns.push_back({column_words(column), text ? Align::left : Align::right});
+  }
   t.columns.push_back({"record", Align::left});
   for (auto& row : rows) {
     std::vector<PageCell> cells;

@@ -75,7 +75,10 @@ void LabRunner::find_earlier(const lab::Experiment& e, Progress& p) const {
     } catch (const Error&) {
       continue;  // ended before its first cell
     }
-    for (auto& row : document.value("rows", Json::array())) p.earlier.push_back(lab::row_from_json(row));
+    for (auto& json : document.value("rows", Json::array())) {
+      lab::Row row = lab::row_from_json(json);
+      if (row.keys["status"] != "absent") p.earlier.push_back(row);  // what could not run is tried again
+    }
     p.result.noise_floor = document.value("noise_floor", 0.0);
     p.result.floor_source = document.value("noise_floor_source", "");
     p.grid = run.grid;

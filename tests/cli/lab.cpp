@@ -297,6 +297,14 @@ TEST(Lab, APeerIsACell) {
   EXPECT_NE(result["rows"][0]["again"], "");
   EXPECT_FALSE(result["rows"][2]["keys"].contains("peer"));
   EXPECT_EQ(folder.run({"runs", "show", result["rows"][2]["run"], "--json"}).json()["kind"], "peer");
+  // A peer that failed is tried again.
+  folder.write("fake.py", "raise SystemExit(3)\n");
+  result = folder.run({"lab", "run", "peer.toml", "--json"}, options).json()[0];
+  EXPECT_EQ(result["rows"][2]["keys"]["status"], "absent");
+  folder.write("fake.py", "print('{\"ms\": 7}')\n");
+  result = folder.run({"lab", "run", "peer.toml", "--resume", "--json"}, options).json()[0];
+  EXPECT_EQ(result["rows"][2]["columns"]["ms"]["value"], 7.0) << result["rows"][2];
+  EXPECT_EQ(result["rows"].size(), 3u);
   text.replace(text.find("{batch}"), 7, "{bacth}");
   folder.write("peer.toml", text);
   folder.error({"lab", "run", "peer.toml"}, 2, {"peer.toml (line", "no key 'bacth'"});

@@ -149,7 +149,7 @@ void describe_algorithm(const cublasLtMatmulAlgo_t& algorithm, ProductDetail& de
   };
   add("stages", stages_of(attribute(CUBLASLT_ALGO_CONFIG_STAGES_ID, uint32_t(0))));
   add("cluster", cluster_of(attribute(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, uint16_t(0))));
-  uint32_t splits = attribute(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, int32_t(0));
+  auto splits = int32_t(attribute(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, int32_t(0)));  // -1: the library's choice
   if (splits > 1) add("split-k", std::to_string(splits));
   uint32_t id = attribute(CUBLASLT_ALGO_CONFIG_TILE_ID, uint32_t(0));
   std::tie(detail.tile_n, detail.tile_m) = tile_of(id);  // its rows are our columns
