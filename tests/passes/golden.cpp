@@ -47,6 +47,10 @@ std::vector<Golden> cases() {
     r.data_parallel = 2;
     r.levers["reduce"] = "bucket", r.levers["bucket"] = "1kB", r.levers["comm-dtype"] = "bf16";
   };
+  auto shards = [](Recipe& r, const char* level) {
+    r.data_parallel = 2;
+    r.levers["shard"] = level, r.levers["reduce"] = "bucket", r.levers["bucket"] = "1kB";
+  };
   auto micro_steps = [](Recipe& r) { r.grad_accumulation = 3; };
   auto precision = [](const char* precision, const char* policy) {
     return [=](Recipe& r) { r.precision = precision, r.policy = policy; };
@@ -148,6 +152,9 @@ std::vector<Golden> cases() {
        [=](Recipe& r) { fusion_on(r), r.precision = "bf16", r.policy = "autocast", r.recompute = "pointwise"; }, true,
        train, true, false},
       {"lanes", "lanes", buckets},
+      {"shard.gradients", "shard", [=](Recipe& r) { fusion_on(r), shards(r, "gradients"); }},
+      {"shard.weights", "shard", [=](Recipe& r) { fusion_on(r), shards(r, "weights"); }},
+      {"shard.weights.update", "shard", [=](Recipe& r) { fusion_on(r), shards(r, "weights"); }, false, update},
       {"shard", "shard",
        [=](Recipe& r) {
          fusion_on(r);
