@@ -81,19 +81,22 @@ AxisUnit unit_of(const std::vector<Row>& rows, const std::string& column) {
   return unit;
 }
 
-// The key along which a line makes sense: the one with the most numbers, at least three; "": none.
+// The key along which a line makes sense: the one with the most numbers in a line, at least three;
+// "": none. A seed is a number, but no quantity.
 std::string sweep_key(const std::vector<Row>& rows, const std::vector<std::string>& keys) {
   std::string best;
   size_t most = 2;
   for (auto& key : keys) {
-    std::set<double> values;
-    bool numbers = true;
+    std::map<std::string, std::set<double>> lines;
+    bool numbers = key != "seed";
     for (auto& row : rows)
       if (auto x = size_of(key_at(row, key)))
-        values.insert(*x);
+        lines[label_of(row, keys, key)].insert(*x);
       else
         numbers = false;
-    if (numbers && values.size() > most) most = values.size(), best = key;
+    size_t longest = 0;
+    for (auto& [name, values] : lines) longest = std::max(longest, values.size());
+    if (numbers && longest > most) most = longest, best = key;
   }
   return best;
 }
