@@ -19,7 +19,7 @@ static bool between_ranks(const Setting& s) {
 // Settings without an effect in this recipe: keys of before there were such settings stay.
 // data_parallel is older than keys.
 static bool has_no_effect(const Setting& s, const Recipe& recipe) {
-  if (s.key() == "fp8_margin") return recipe.precision != "fp8";
+  if (s.key().starts_with("fp8_")) return recipe.precision != "fp8";
   return recipe.world_size() == 1 && between_ranks(s) && s.key() != "data_parallel";
 }
 

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/index.h"
 #include "program/program.h"
 
 namespace crest {
@@ -11,9 +12,10 @@ namespace crest {
 // with the padding between them, one collective.
 int64_t flat_elements(const Program& program, const Instr& instr);
 bool is_flat(const Instr& instr);
-// reduce_scatter: the operand, if there is one, to which the sum is added in place.
-inline constexpr size_t scatter_into = 1;
-inline bool adds_up(const Instr& instr) { return instr.in.size() > scatter_into && instr.in[scatter_into] != no_value; }
+// reduce_scatter: whether the sum is added to an operand, in place.
+inline bool adds_up(const Instr& instr) {
+  return instr.in.size() > in::reduce_scatter::acc && instr.in[in::reduce_scatter::acc] != no_value;
+}
 // reduce_scatter: elements [begin, end) of x that belong to no tensor and may hold anything. They
 // are sent as zeros. Attribute `gaps`, "begin:end,begin:end".
 struct Gap {

@@ -62,11 +62,11 @@
   OP(finish_step, (scalars), (scalars))
 
 // Between ranks, and what depends on the rank: no reference computes them alone.
-#define CREST_COLLECTIVE_OPS(OP)     \
-  OP(all_reduce, (xs), (xs))         \
-  OP(reduce_scatter, (x), (share))   \
-  OP(all_gather, (share, into), (y)) \
-  OP(own_share, (x), (share))        \
+#define CREST_COLLECTIVE_OPS(OP)        \
+  OP(all_reduce, (xs), (xs))            \
+  OP(reduce_scatter, (x, acc), (share)) \
+  OP(all_gather, (share, into), (y))    \
+  OP(own_share, (x), (share))           \
   OP(square_sum, (shares), (sum))
 
 #define CREST_OPS(OP) CREST_LOCAL_OPS(OP) CREST_COLLECTIVE_OPS(OP)

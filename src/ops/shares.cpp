@@ -22,10 +22,10 @@ void infer_reduce_scatter(Infer& c) {
   rules::contiguous(c);
   rules::floating(c, in::reduce_scatter::x);
   Shape share = share_of(c, in::reduce_scatter::x);
-  if (!c.has(scatter_into)) return c.out(c.in(in::reduce_scatter::x).dtype, share);
-  c.same_dtype(in::reduce_scatter::x, scatter_into);
-  rules::shape(c, scatter_into, share);
-  c.out_in_place(scatter_into);
+  if (!c.has(in::reduce_scatter::acc)) return c.out(c.in(in::reduce_scatter::x).dtype, share);
+  c.same_dtype(in::reduce_scatter::x, in::reduce_scatter::acc);
+  rules::shape(c, in::reduce_scatter::acc, share);
+  c.out_in_place(in::reduce_scatter::acc);
 }
 
 void infer_own_share(Infer& c) {

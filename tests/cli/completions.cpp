@@ -88,7 +88,8 @@ TEST(Completions, ValuesAreThoseOfTheHelp) {
       if (flag.name == "--model" || flag.name == "--device" || flag.name == "--disable-pass" || flag.name == "--after")
         continue;  // from the tables themselves
       for (auto& value : flag.values)
-        EXPECT_TRUE(has_word(plain(flag.help), value)) << command.name << " " << flag.name << ": " << value;
+        EXPECT_NE((" " + plain(flag.help)).find(" " + plain(value)), std::string::npos)
+            << command.name << " " << flag.name << ": " << value;
       sets += !flag.values.empty();
     }
   EXPECT_GT(sets, 30u);

@@ -36,12 +36,12 @@ void launch_reduce_scatter(const KernelCall& c) {
     auto size = int64_t(size_of(dtype));
     for (auto& gap : gaps_of(c.instr)) std::memset(x + gap.begin * size, 0, size_t((gap.end - gap.begin) * size));
     comm.reduce_scatter(x, adds ? c.workspace : share, dtype, n);
-    if (adds) sum_in_order(share, {c.in[scatter_into], c.workspace}, dtype, n, false);
+    if (adds) sum_in_order(share, {c.in[in::reduce_scatter::acc], c.workspace}, dtype, n, false);
   });
 }
 
 size_t sum_workspace(const KernelQuery& q) {
-  return q.has(scatter_into) ? size_t(q.out(out::reduce_scatter::share).bytes()) : 0;
+  return q.has(in::reduce_scatter::acc) ? size_t(q.out(out::reduce_scatter::share).bytes()) : 0;
 }
 
 void launch_all_gather(const KernelCall& c) {

@@ -64,7 +64,7 @@ void launch_reduce_scatter(const KernelCall& c) {
 }
 
 size_t sum_workspace(const KernelQuery& q) {
-  return q.has(scatter_into) ? size_t(q.out(out::reduce_scatter::share).bytes()) : 0;
+  return q.has(in::reduce_scatter::acc) ? size_t(q.out(out::reduce_scatter::share).bytes()) : 0;
 }
 
 void launch_all_gather(const KernelCall& c) {
