@@ -31,7 +31,7 @@ class Fiber {
   size_t number_;
   char* memory_;
   void* stack_pointer_ = nullptr;
-  void* fake_stack_ = nullptr;  // AddressSanitizer's
+  [[maybe_unused]] void* fake_stack_ = nullptr;  // AddressSanitizer's
 };
 
 }  // namespace crest::cuda::emulator
