@@ -149,6 +149,18 @@ TEST(Lab, JudgesRecordedCellsAgain) {
   EXPECT_EQ(shown["started"], before[0]["started"]);
   EXPECT_EQ(shown["result"]["claims"][1]["verdict"], "upheld");
   folder.error({"lab", "judge", "mine.toml", "--scale", "full"}, 1, {"no record at scale full"});
+  // What another CPU measured is judged here, too, by the properties of that CPU.
+  std::string name = shown["device"]["name"];
+  ASSERT_EQ(folder.run({"runs", "export", "--all", "-o", "runs.jsonl"}).code, 0);
+  std::string records_of_it = folder.read("runs.jsonl");
+  for (size_t at = 0; (at = records_of_it.find(name, at)) != std::string::npos;)
+    records_of_it.replace(at, name.size(), "Another CPU");
+  folder.write("runs.jsonl", records_of_it);
+  ASSERT_EQ(folder.run({"runs", "import", "runs.jsonl", "--store", "other.db"}).code, 0);
+  RunResult there = folder.run({"lab", "judge", "mine.toml", "--store", "other.db", "--json"});
+  ASSERT_EQ(there.code, 0) << there.err;
+  EXPECT_EQ(there.json()[0]["device"], "Another CPU");
+  EXPECT_EQ(verdicts(there.json()[0]), verdicts(again));
 }
 
 // The second round is missing, not the cell: it counts as measured, and --resume adds the round.
