@@ -74,10 +74,20 @@ TEST(Lab, AccumulatePrecisionReproducesTheFourSums) {
 
 TEST(Lab, SelfConsistencyFindsTheWrongFigures) {
   auto result = run_crest({"lab", "run", "self-consistency", "--json"}).json()[0];
-  EXPECT_NEAR(result["quantities"]["speedup_by_time"], 6.05, 0.005);
-  EXPECT_NEAR(result["quantities"]["memory_saved"], 0.26, 0.005);
-  EXPECT_EQ(result["quantities"]["scores_of_000"], 1610612736.0);
-  for (auto& c : result["claims"]) EXPECT_TRUE(c["verdict"] == "upheld" || c["verdict"] == "refuted") << c;
+  auto& quantities = result["quantities"];
+  EXPECT_NEAR(quantities["speedup_by_time"]["value"], 6.05, 0.005);
+  EXPECT_NEAR(quantities["memory_saved"]["value"], 0.26, 0.005);
+  EXPECT_NEAR(quantities["memory_saved"]["low"], 1 - 29.5 / 38.5, 1e-9);
+  EXPECT_NEAR(quantities["memory_saved"]["high"], 1 - 28.5 / 39.5, 1e-9);
+  EXPECT_EQ(quantities["scores_of_000"], 1610612736.0);
+  size_t open = 0;
+  for (auto& c : result["claims"]) {
+    if (c["verdict"] == "upheld" || c["verdict"] == "refuted") continue;
+    ++open;
+    EXPECT_EQ(c["verdict"], "cannot tell here") << c;
+    EXPECT_NE(c["reason"].get<std::string>().find("rounding of printed figures"), std::string::npos) << c;
+  }
+  EXPECT_EQ(open, 1u) << "77 GB that fit and 77 GB that do not";
 }
 
 TEST(Lab, RunsAFileOfTheUsersAndRecordsIt) {
