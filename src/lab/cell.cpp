@@ -100,7 +100,7 @@ lab::Value median_of(const Samples& s) {
 
 lab::Value mean_of(const Samples& s) {
   Interval i = s.count() >= 2 ? s.mean_interval() : Interval{s.mean(), s.mean()};
-  return lab::Value::range(s.mean(), i.low, i.high);
+  return lab::Value::range(s.mean(), i.low > 0 ? i.low : s.min(), i.high);
 }
 
 void time_columns(lab::Row& row, const Samples& seconds) {

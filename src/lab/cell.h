@@ -88,6 +88,7 @@ void time_columns(lab::Row& row, const Samples& seconds);
 lab::Value rate(double figure, const lab::Value& ms);
 // With fewer than six samples the median has no interval; the extremes are used instead.
 lab::Value median_of(const Samples& samples);
+// A mean of times is above 0: where noise takes the interval there, it ends at the fastest sample.
 lab::Value mean_of(const Samples& samples);
 
 }  // namespace crest

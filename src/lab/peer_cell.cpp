@@ -85,7 +85,7 @@ void PeerCell::measure(LabContext& context, const std::string& grid, lab::Row& r
   } catch (const Error& error) {
     context.bench.finish(record, "failed", nullptr, error.what());
     if (error.code() == Exit::interrupted) throw;
-    row.keys["status"] = "absent", row.absent = error.problem();
+    row.keys["status"] = "failed", row.absent = error.problem();
     return;
   }
   auto json = nlohmann::ordered_json::parse(result.json, nullptr, false);

@@ -77,7 +77,8 @@ void LabRunner::find_earlier(const lab::Experiment& e, Progress& p) const {
     }
     for (auto& json : document.value("rows", Json::array())) {
       lab::Row row = lab::row_from_json(json);
-      if (row.keys["status"] != "absent") p.earlier.push_back(row);  // what could not run is tried again
+      bool tried = row.keys["status"] != "absent" && !row.columns.empty();
+      if (tried) p.earlier.push_back(row);  // what could not run, and a peer that failed, is tried again
     }
     p.result.noise_floor = document.value("noise_floor", 0.0);
     p.result.floor_source = document.value("noise_floor_source", "");

@@ -51,7 +51,7 @@ static Value from_corners(double x, const Value& a, const Value& b, double (*f)(
   return Value::range(x, std::min(x, *low), std::max(x, *high));
 }
 
-Value calculate(char op, const Value& a, const Value& b) {
+static Value arithmetic(char op, const Value& a, const Value& b) {
   for (auto* v : {&a, &b})
     if (!v->known()) return Value::missing(v->unknown);
   switch (op) {
@@ -65,12 +65,20 @@ Value calculate(char op, const Value& a, const Value& b) {
   }
 }
 
+Value calculate(char op, const Value& a, const Value& b) {
+  Value v = arithmetic(op, a, b);
+  v.printed = a.printed || b.printed;
+  return v;
+}
+
 static Value cannot_tell(std::string why) { return Value::missing(std::move(why), Value::Type::truth); }
 
 // yes: true for every pair of numbers in the intervals; no: for none of them.
 static Value answer(bool yes, bool no, const Value& a, const Value& b) {
   if (yes || no) return Value::yes_no(yes);
-  return cannot_tell(fmt::format("the difference is within noise: {} against {}", describe(a), describe(b)));
+  return cannot_tell(fmt::format("the difference is within {}: {} against {}",
+                                 a.printed || b.printed ? "the rounding of printed figures" : "noise", describe(a),
+                                 describe(b)));
 }
 
 Value compare(const std::string& op, const Value& a, const Value& b) {
@@ -102,6 +110,22 @@ Value close_to(const Value& a, const Value& b, const Value& tolerance) {
   Value ratio = calculate('/', a, b);
   Value high = calculate('+', Value::number(1), tolerance), low = calculate('-', Value::number(1), tolerance);
   return both(compare("<=", ratio, high), compare(">=", ratio, low));
+}
+
+Value printed(const Value& x, const Value& step) {
+  Value half = calculate('/', step, Value::number(2));
+  Value v = Value::range(x.x, x.low - half.high, x.high + half.high);
+  v.printed = true;
+  return v;
+}
+
+Value printed_as(const Value& a, const Value& x, const Value& step) {
+  for (auto* v : {&a, &x, &step})
+    if (!v->known()) return cannot_tell(v->unknown);
+  Value figure = printed(x, step);
+  bool inside = a.low >= figure.low && a.high <= figure.high;
+  bool outside = a.high < figure.low || a.low > figure.high;
+  return answer(inside || (a.printed && !outside), outside, a, figure);
 }
 
 }  // namespace crest::lab

@@ -11,6 +11,7 @@ struct Value {
   enum class Type { number, text, truth };
   Type type = Type::number;
   double x = 0, low = 0, high = 0;  // the true number is in [low, high]; both equal x when exact
+  bool printed = false;             // the interval is the rounding of a printed figure
   std::string text;
   Truth truth = Truth::cannot_tell;
   std::string unknown;  // why there is no value; "": there is one
@@ -39,5 +40,10 @@ Value either(const Value& a, const Value& b);  // or
 Value negate(const Value& a);                  // not
 // |a / b - 1| <= tolerance
 Value close_to(const Value& a, const Value& b, const Value& tolerance);
+// A figure that a document prints in steps: the true number is at most half a step away.
+Value printed(const Value& x, const Value& step);
+// a is printed as x in such steps. The rounding of the figures that a is made of counts for the
+// document: only a number that it cannot reach is a contradiction.
+Value printed_as(const Value& a, const Value& x, const Value& step);
 
 }  // namespace crest::lab

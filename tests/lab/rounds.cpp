@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "lab/cell.h"
 #include "lab/judge.h"
 #include "lab/result_json.h"
 
@@ -107,4 +108,13 @@ TEST(Rounds, ARowComesBackFromItsRecord) {
   EXPECT_EQ(row.again, "2");
   EXPECT_EQ(row.round_ms, (std::vector<double>{1, 2}));
   EXPECT_TRUE(row_from_json(to_json(round_of(1, 1, 1, "a"))).round_ms.empty());
+}
+
+TEST(Rounds, AMeanOfTimesIsAboveZeroHoweverNoisy) {
+  crest::Samples noisy({0.001, 0.001, 0.001, 0.1});
+  ASSERT_LT(noisy.mean_interval().low, 0);
+  EXPECT_EQ(crest::mean_of(noisy).low, 0.001);
+  EXPECT_GT(crest::rate(1, crest::mean_of(noisy)).x, 0);
+  crest::Samples calm({1, 1.1, 1.2});
+  EXPECT_EQ(crest::mean_of(calm).low, calm.mean_interval().low);
 }
