@@ -151,7 +151,9 @@ TEST(CliCalibrate, TwoPredictionsDifferByWhatTheyDoNotShare) {
     EXPECT_EQ(r.code, 0) << r.err;
     return std::pair(file, r.json()["time"]);
   };
-  auto [a, time_a] = planned("a.json", {"--batch=4"});
+  const auto first = planned("a.json", {"--batch=4"});
+  const std::string& a = first.first;
+  const auto& time_a = first.second;
   auto claimed = [&](const std::vector<std::string>& flags, double& relative) {
     auto [b, time_b] = planned("b.json", flags);
     relative = std::abs(time_b["step_ms"].get<double>() / time_a["step_ms"].get<double>() - 1);

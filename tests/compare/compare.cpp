@@ -494,7 +494,7 @@ TEST(Compare, ANoiseFloorOfSixtyPercentIsAFactorEitherWay) {
 TEST(Compare, GroupsWithinTheScatterOfEqualOnesAreNoCauses) {
   auto shaken = [](double by, uint64_t seed) {
     Synthetic s = gpt2();
-    s.slowdown = [=, n = uint64_t(0)](const ProfileInstr& r) mutable {
+    s.slowdown = [=](const ProfileInstr& r) {
       uint64_t role = std::hash<std::string>{}(
           r.op + r.phase + r.type + (r.scopes.empty() ? "" : r.scopes[0].substr(r.scopes[0].rfind('.') + 1)));
       return 2.0 * std::exp(by * normal(seed, 1, role));
