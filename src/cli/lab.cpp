@@ -118,10 +118,13 @@ int judge(const Options& o) {
     if (id == 0 && o.all) continue;
     if (id == 0)
       fail(fmt::format("{} has no record at scale {} in {}", printable(e.name), o.lab.scale, printable(store.file())),
-           "crest lab judge", "crest lab run measures it.");
+           "crest lab judge", "crest lab run measures it, --scale names another scale.");
     results.push_back(lab::judge_again(store, id, e, here));
     if (!o.lab.json) fmt::print("{}\n", lab::result_text(results.back(), use_color(STDOUT_FILENO)));
   }
+  if (results.empty())
+    fail(fmt::format("no experiment has a record at scale {} in {}", o.lab.scale, printable(store.file())),
+         "crest lab judge", "crest lab run measures them, --scale names another scale.");
   print(results, o.lab.json);
   return 0;
 }

@@ -159,6 +159,7 @@ TEST(Lab, JudgesRecordedCellsAgain) {
   EXPECT_EQ(shown["started"], before[0]["started"]);
   EXPECT_EQ(shown["result"]["claims"][1]["verdict"], "upheld");
   folder.error({"lab", "judge", "mine.toml", "--scale", "full"}, 1, {"no record at scale full"});
+  folder.error({"lab", "judge", "--all", "--scale", "full"}, 1, {"no experiment has a record at scale full"});
   // What another CPU measured is judged here, too, by the properties of that CPU.
   std::string name = shown["device"]["name"];
   ASSERT_EQ(folder.run({"runs", "export", "--all", "-o", "runs.jsonl"}).code, 0);
