@@ -22,7 +22,7 @@ SIZES = [
     row("124M-B64", "124M", 64, [COMPILE]), row("124M-B16", "124M", 16, [COMPILE]),
     row("124M-B4", "124M", 4, [GRAPHS]), row("124M-B1", "124M", 1, [GRAPHS]),
     row("355M-B32", "355M", 32, [COMPILE]), row("774M-B16", "774M", 16, [COMPILE]),
-    row("1558M-B16", "1558M", 16, [COMPILE]), row("124M-B4-T16384", "124M", 4, [COMPILE], seq=16384),
+    row("1558M-B16", "1558M", 16, [COMPILE]), row("124M-B4-T16384", "124M", 4, [COMPILE], "--context 16384", seq=16384),
     row("llama-1B-B4-T4096", "llama-1B", 4, [COMPILE], seq=4096),
     row("1558M-B16-none", "1558M", 16, [COMPILE], "--recompute none"), row("124M-B64-none", "124M", 64, [COMPILE], "--recompute none"),
 ]
