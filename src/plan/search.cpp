@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 
+#include "core/error.h"
+
 namespace crest {
 
 namespace {
@@ -30,7 +32,8 @@ class BatchSearch {
     if (low == 0 && !fits(1)) return 0;
     low = std::max<int64_t>(low, 1);
     for (int tries = 0; high - low > 1; ++tries) {
-      int64_t guess = crossing();
+      // One plan and an approximate one tell the slope badly: then at most 16 times the batch.
+      int64_t guess = high > most ? std::min(crossing(), 16 * low) : crossing();
       // Steps of the arena (alignment, another peak) can mislead the line: then bisect.
       if (tries > 3 && tries % 2) guess = low + (high - low) / 2;
       narrow(std::clamp(guess, low + 1, high - 1), low, high);
@@ -43,7 +46,15 @@ class BatchSearch {
     return spec.kind == ProgramKind::train || (spec.kind == ProgramKind::validation && !use_.validation_batch);
   }
 
-  bool fits(int64_t batch) { return session_.persistent_bytes + std::max(fixed_, transient(batch)) <= limit_; }
+  // A larger batch for which there is no kernel cannot run, whatever its memory.
+  bool fits(int64_t batch) {
+    try {
+      return session_.persistent_bytes + std::max(fixed_, transient(batch)) <= limit_;
+    } catch (const Error&) {
+      if (batch <= session_.recipe.batch) throw;
+      return false;
+    }
+  }
 
   void narrow(int64_t batch, int64_t& low, int64_t& high) {
     if (batch <= low || batch >= high) return;
