@@ -128,6 +128,11 @@ TEST(ResumeChanged, MoreStepsAreTrainedAndKept) {
   ASSERT_EQ(f.resume("run").code, 0);
   EXPECT_EQ(f.checkpoints("run").back(), "step-000030");
   EXPECT_EQ(f.log("run").back()["step"], 30);
+  RunResult fewer = f.resume("run", {"--steps", "20"});
+  EXPECT_EQ(fewer.code, 0);
+  EXPECT_TRUE(contains(fewer.err, "the run is at step 30, past --steps 20: nothing to do")) << fewer.err;
+  EXPECT_TRUE(contains(fewer.err, "done at step 30")) << fewer.err;
+  EXPECT_FALSE(contains(fewer.err, "30 of 20")) << fewer.err;
 }
 
 TEST(ResumeChanged, WaitingForSavesIsKept) {
