@@ -186,7 +186,8 @@ Recipe resolve(Recipe r, const Device& device) {
   if (!recompute_budget(r.recompute).empty())
     fail_usage("a budget is not resolved here", "--recompute " + r.recompute,
                "Give the value that crest plan prints for it: layers=LEVEL:N+...");
-  recompute_by_layer(r.recompute, r.model.layers);  // whether it is for this model
+  // One text for one choice: layers=full:12 is full. Throws where it is for another model.
+  r.recompute = recompute_value(recompute_by_layer(r.recompute, r.model.layers));
   std::string& chunk = r.levers.emplace("loss-chunk", "auto").first->second;
   if (chunk == "auto") chunk = auto_loss_chunk(r.precision, r.model.vocab, device.kind);
   resolve_shard(r, device);

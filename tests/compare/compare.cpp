@@ -603,3 +603,53 @@ TEST(Compare, ScalingAddsUp) {
   }
   EXPECT_FALSE(compare_runs(a, make_record(one, "again")).scaling);
 }
+
+// A step of one rank, and one of two that takes `slower` times as long. change: of the recipe of the
+// two.
+static RunComparison scaled(double slower, bool mirrored, const std::map<std::string, std::string>& change = {}) {
+  Synthetic one = gpt2(), two = gpt2();
+  one.gap_ms = two.gap_ms = 0;
+  two.slowdown = [=](const ProfileInstr&) { return 2.0 * slower; };
+  Profile p = make_profile(two);
+  p.recipe["ranks"] = 2, p.tokens *= 2;
+  for (auto& [key, value] : change) (key == "name" ? p.device : p.recipe)[key] = value;
+  RunRecord a = make_record(one, "one"), b = record_of(p, "two");
+  return mirrored ? compare_runs(b, a) : compare_runs(a, b);
+}
+
+// The sentence about scaling is the same in both directions, and claims no loss within noise.
+TEST(Compare, ScalingIsJudgedByNoise) {
+  for (bool mirrored : {false, true}) {
+    Scaling slow = *scaled(1.25, mirrored).scaling, same = *scaled(1.003, mirrored).scaling;
+    EXPECT_TRUE(slow.beyond_noise);
+    EXPECT_TRUE(contains(scaling_sentence(slow), "2 ranks reach 80.")) << scaling_sentence(slow);
+    EXPECT_TRUE(contains(scaling_sentence(slow), "the largest part of the loss is")) << scaling_sentence(slow);
+    EXPECT_FALSE(same.beyond_noise);
+    EXPECT_TRUE(contains(scaling_sentence(same), "No difference between 2 ranks and ideal speed beyond noise"))
+        << scaling_sentence(same);
+    EXPECT_FALSE(contains(scaling_sentence(same), "largest")) << scaling_sentence(same);
+  }
+}
+
+// Ranks of another model are not what more ranks lose.
+TEST(Compare, NoScalingWhereMoreThanTheRanksDiffers) {
+  for (bool mirrored : {false, true}) {
+    EXPECT_TRUE(scaled(1.25, mirrored, {{"reduce", "bucket"}, {"shard", "weights"}, {"gather", "forward"}}).scaling);
+    for (auto [key, value] : {std::pair("model", "another"), {"precision", "fp32"}, {"name", "another device"}}) {
+      RunComparison c = scaled(1.25, mirrored, {{key, value}});
+      EXPECT_FALSE(c.scaling) << key;
+      EXPECT_TRUE(std::any_of(c.notes.begin(), c.notes.end(), [](auto& n) { return contains(n, "Not only the ranks"); }));
+    }
+  }
+}
+
+// As many instructions, but others.
+TEST(Compare, TheHeadlineNamesOtherInstructions) {
+  Synthetic a = gpt2(), b = gpt2();
+  a.recipe.ranks = b.recipe.ranks = 2;
+  a.recipe.levers = {{"shard", "none"}, {"reduce", "flat"}};
+  b.recipe.levers = {{"shard", "optimizer"}, {"reduce", "bucket"}, {"bucket", "10GB"}, {"gather", "forward"}};
+  a.slowdown = [](auto& r) { return r.op == "all_reduce" ? 50.0 : 2.0; };
+  RunComparison c = compared(a, b);
+  EXPECT_TRUE(contains(headline(c), "runs as other instructions (3 x all_reduce -> ")) << headline(c);
+}

@@ -292,6 +292,40 @@ TEST(Report, BatchesAreComparedByTokens) {
   says(html, "Memory over batch");
 }
 
+// A run of one rank, and one of two that share the threads of the CPU and, with all of `shared`, the
+// weights.
+static std::vector<RunRecord> ranks_one_and_two(bool recorded, const Json& shared) {
+  Json one = sample_recipe("bf16", "flash", "on"), several = one;
+  if (recorded) one["ranks"] = 1;
+  several["ranks"] = 2;
+  several.update(shared);
+  one["shard"] = "none", one["reduce"] = "flat", one["gather"] = "update";
+  std::vector<RunRecord> runs = {sample_run(1, 40, one, 2e8), sample_run(2, 50, several, 1e8)};
+  runs[1].device["threads"] = 1;
+  return runs;
+}
+
+// Efficiency against one rank, also of a record that is older than ranks.
+TEST(Report, ScalingIsThatOfTheRanks) {
+  for (bool recorded : {false, true})
+    for (const Json& shared : {Json{{"shard", "none"}, {"reduce", "flat"}, {"gather", "update"}},
+                               Json{{"shard", "weights"}, {"reduce", "bucket"}, {"gather", "forward"}}}) {
+      auto runs = ranks_one_and_two(recorded, shared);
+      std::string html = html_of(runs);
+      says(html, "Scaling over ranks");
+      says(html, "80.0%");  // 2 x 2,048 tokens in 50 ms, against 2,048 in 40 ms: of two ranks
+      says(html, "Ranks on CPUs share their threads");
+      says(html, "ranks 2");
+    }
+}
+
+// What differs with the ranks is no effect of sharding.
+TEST(Report, RanksAreASettingOfTheirOwn) {
+  auto runs = ranks_one_and_two(true, {{"shard", "optimizer"}, {"reduce", "flat"}, {"gather", "update"}});
+  runs[1].device["threads"] = 2;
+  for (auto& change : make_report(runs).json["groups"][0]["changes"]) EXPECT_NE(change["setting"], "shard") << change;
+}
+
 TEST(Report, WarnsOfABusyOrSlowedMachine) {
   auto runs = two(100, 50);
   EXPECT_EQ(careful(runs), "");
