@@ -135,6 +135,27 @@ TEST(ResumeChanged, MoreStepsAreTrainedAndKept) {
   EXPECT_FALSE(contains(fewer.err, "30 of 20")) << fewer.err;
 }
 
+// The run's file has --reduce flat, which nobody gave; shares of gradients travel in buckets.
+TEST(ResumeChanged, ShardsAreChosenAnew) {
+  TrainFolder f;
+  ASSERT_EQ(f.train("run", 2, {"--data-parallel", "2"}).code, 0);
+  ASSERT_TRUE(contains(f.read("run/config.toml"), "reduce = \"flat\""));
+  int steps = 2;
+  for (std::vector<std::string> flags : {std::vector<std::string>{"--shard", "gradients"},
+                                         {"--shard", "optimizer", "--reduce", "flat"},
+                                         {"--gather", "forward"},
+                                         {"--shard", "weights"},
+                                         {"--shard", "none"}}) {
+    flags.insert(flags.end(), {"--steps", std::to_string(++steps)});
+    RunResult r = f.resume("run", flags);
+    EXPECT_EQ(r.code, 0) << flags[1] << ": " << r.err;
+    EXPECT_TRUE(contains(r.err, "done at step " + std::to_string(steps))) << r.err;
+  }
+  RunResult both = f.resume("run", {"--shard", "weights", "--reduce", "flat", "--steps", "9"});
+  EXPECT_EQ(both.code, 2);
+  EXPECT_TRUE(contains(both.err, "--reduce: shares of gradients and weights travel in buckets")) << both.err;
+}
+
 TEST(ResumeChanged, WaitingForSavesIsKept) {
   TrainFolder f;
   RunResult r = f.train("run", 6, {"--save-every", "2", "--stop-after", "4", "--wait-for-saves", "--json"});
