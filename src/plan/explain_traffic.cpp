@@ -4,29 +4,19 @@
 #include "plan/explain.h"
 #include "plan/session_properties.h"
 #include "program/op.h"
+#include "program/sent_bytes.h"
 
 namespace crest {
 
 namespace {
 
-// What a rank sends for the collectives of a step, by a ring: 2 (n - 1)/n of the buffer for a sum,
-// (n - 1)/n for the halves of one.
+// What a rank sends for the collectives of a step.
 double sent_by_program(const CompiledSession& s) {
   double sum = 0;
-  auto n = double(s.recipe.world_size());
   for (auto& c : training_step(s)) {
-    const CompiledProgram& p = s.programs[size_t(c.segment)];
-    for (auto& instr : p.program.code) {
-      if (instr.op->op_class != OpClass::communication) continue;
-      std::string_view op = instr.op->name;
-      double bytes = 0;
-      auto add = [&](ValueId v) { bytes += double(p.program.at(v).bytes()); };
-      if (op == "all_reduce")
-        for (ValueId v : instr.in) add(v);
-      else
-        add(op == "all_gather" ? instr.out[0] : instr.in[0]);
-      sum += (op == "all_reduce" ? 2 : 1) * (n - 1) / n * bytes;
-    }
+    const Program& p = s.programs[size_t(c.segment)].program;
+    for (auto& instr : p.code)
+      if (instr.op->op_class == OpClass::communication) sum += sent_bytes(p, instr, s.recipe.world_size());
   }
   return sum;
 }
