@@ -203,8 +203,8 @@ void note_uncertain(RunComparison& c, const ComparedSide& a, const ComparedSide&
                     "measures it); {:.0f}% is assumed.",
                     100 * n.floor));
   if (auto others = other_than_ranks(c, a); ranks_of(a.recipe) != ranks_of(b.recipe) && !others.empty())
-    c.notes.push_back(fmt::format("Not only the ranks differ ({}), so how well they scale is not said.",
-                                  join(others, ", ")));
+    c.notes.push_back(
+        fmt::format("Not only the ranks differ ({}), so how well they scale is not said.", join(others, ", ")));
   if (a.run.predicted && b.run.predicted)
     c.notes.push_back(fmt::format("Both are predictions with a range{}: only a difference above {:.1f}% is claimed.",
                                   same_calibration(a, b) ? ", which counts for what the two steps do not share" : "",

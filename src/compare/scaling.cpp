@@ -52,8 +52,8 @@ int64_t ranks_of(const Json& recipe) {
 }
 
 std::vector<std::string> other_than_ranks(const RunComparison& c, const ComparedSide& a) {
-  static const std::set<std::string> of_ranks = {"ranks",  "data_parallel", "reduce", "bucket",           "comm_dtype",
-                                                 "shard",  "gather",        "batch",  "grad_accumulation"};
+  static const std::set<std::string> of_ranks = {"ranks", "data_parallel", "reduce", "bucket",           "comm_dtype",
+                                                 "shard", "gather",        "batch",  "grad_accumulation"};
   std::vector<std::string> others;
   bool cpu = string_at(a.device, "kind") == "cpu";
   for (auto& d : c.differences) {

@@ -62,9 +62,9 @@ std::vector<std::string> recompute_by_layer(std::string_view value, int64_t laye
     named += run.count;
   }
   if (named != layers)
-    fail_usage(fmt::format("'{}' is for {}, but the model has {}", printable(value), format_number_of(named, "layer"),
-                           layers),
-               "--recompute", "Name every layer once; the last level may go without a number: layers=full:2+none.");
+    fail_usage(
+        fmt::format("'{}' is for {}, but the model has {}", printable(value), format_number_of(named, "layer"), layers),
+        "--recompute", "Name every layer once; the last level may go without a number: layers=full:2+none.");
   std::vector<std::string> list;
   for (auto& run : runs) list.insert(list.end(), size_t(run.count), run.level);
   return list;

@@ -182,7 +182,7 @@ class Verifier {
   const Program& p_;
   std::string_view after_;
   std::vector<bool> defined_, dead_;
-  std::vector<bool> whole_;  // a storage, or a version of one
+  std::vector<bool> whole_;      // a storage, or a version of one
   std::vector<Alive> alive_in_;  // by storage: all except the root
 };
 

@@ -66,7 +66,8 @@ void add_efficiencies(Page& page, const std::vector<ScaledCell>& cells) {
                       say_bytes(c.more->planned_bytes)});
   }
   t.note = "Efficiency: tokens per second of a rank, against those of a rank of the other cell.";
-  if (std::any_of(cells.begin(), cells.end(), [](auto& c) { return c.few->setting("threads") != c.more->setting("threads"); }))
+  if (std::any_of(cells.begin(), cells.end(),
+                  [](auto& c) { return c.few->setting("threads") != c.more->setting("threads"); }))
     t.note += " Ranks on CPUs share their threads, of which fewer ranks have more each.";
   page.blocks.push_back(t);
 }

@@ -638,7 +638,8 @@ TEST(Compare, NoScalingWhereMoreThanTheRanksDiffers) {
     for (auto [key, value] : {std::pair("model", "another"), {"precision", "fp32"}, {"name", "another device"}}) {
       RunComparison c = scaled(1.25, mirrored, {{key, value}});
       EXPECT_FALSE(c.scaling) << key;
-      EXPECT_TRUE(std::any_of(c.notes.begin(), c.notes.end(), [](auto& n) { return contains(n, "Not only the ranks"); }));
+      EXPECT_TRUE(
+          std::any_of(c.notes.begin(), c.notes.end(), [](auto& n) { return contains(n, "Not only the ranks"); }));
     }
   }
 }
