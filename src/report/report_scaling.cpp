@@ -15,8 +15,8 @@ namespace crest {
 
 namespace {
 
-// Settings that say how many ranks there are and how they share the work; on a CPU also its threads,
-// which the device's name counts.
+// Settings that say how many ranks there are and how they share the work; on a CPU also its
+// threads, which the device's name counts.
 const std::set<std::string> rank_settings_of_a_cell = {"ranks",      "data_parallel", "reduce", "bucket",
                                                        "comm_dtype", "shard",         "gather", "threads"};
 

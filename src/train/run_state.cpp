@@ -154,9 +154,9 @@ static RunState run_state(const StateFile& get) {
 
 RunState parse_run_state(const std::string& text, const std::string& where) { return run_state({text, where}); }
 
-// The rows of a slot's history of `steps` steps (passes/fp8.h), from those of another length. Row 0 is
-// the largest of all steps. The oldest has no row of its own until the history gets longer: then the
-// largest of all stands for it, which is right as long as it counts.
+// The rows of a slot's history of `steps` steps (passes/fp8.h), from those of another length. Row 0
+// is the largest of all steps. The oldest has no row of its own until the history gets longer: then
+// the largest of all stands for it, which is right as long as it counts.
 static std::vector<float> rows_for(std::vector<float> rows, size_t steps) {
   const size_t saved = rows.size();
   if (saved == 0 || saved == steps) return rows;

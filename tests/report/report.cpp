@@ -292,8 +292,7 @@ TEST(Report, BatchesAreComparedByTokens) {
   says(html, "Memory over batch");
 }
 
-// A run of one rank, and one of two that share the threads of the CPU and, with all of `shared`, the
-// weights.
+// A run of one rank, and one of two that share the threads of the CPU and what `shared` says.
 static std::vector<RunRecord> ranks_one_and_two(bool recorded, const Json& shared) {
   Json one = sample_recipe("bf16", "flash", "on"), several = one;
   if (recorded) one["ranks"] = 1;
