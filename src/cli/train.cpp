@@ -210,8 +210,8 @@ void keep_global_batch(const CLI::App& app, Options& o) {
                     now.world_size(), then.world_size(), global / micro, then.grad_accumulation));
 }
 
-// A run's file has all settings, also those that nobody gave. Where the number of ranks, or what they
-// share, is another one now, defaults of the run do not decide how they sum.
+// A run's file has all settings, also those that nobody gave. Where the number of ranks, or what
+// they share, is another one now, defaults of the run do not decide how they sum.
 void choose_sums_anew(const CLI::App& app, Options& o) {
   const GivenSettings of_run = read_config(app, o.resume + "/config.toml");
   GivenSettings& now = o.recipe.given;
