@@ -8,8 +8,8 @@
 #include "backend/cpu/runtime.h"
 #include "comm/local.h"
 #include "core/error.h"
-#include "device/find.h"
 #include "device/communicators.h"
+#include "device/find.h"
 #include "host/isa.h"
 #if CREST_HAVE_CUDA
 #include "backend/cuda/runtime.h"
