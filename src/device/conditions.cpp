@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "backend/cuda/loader.h"
+#include "comm/environment.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "device/libraries.h"
@@ -47,10 +49,46 @@ std::vector<int> own_cpus() {
   return cpus;
 }
 
+bool has_other_ranks() {
+  try {
+    auto environment = rank_environment();
+    return environment && environment->local_size > 1;
+  } catch (const Error&) {  // a command without ranks does not care
+    return false;
+  }
+}
+
+// Of the other ranks on this machine: processes of the same program with the same parent.
+double cpu_seconds_of_other_ranks() {
+  namespace fs = std::filesystem;
+  if (!has_other_ranks()) return 0;
+  std::error_code ignored;
+  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
+  double ticks = 0;
+  for (fs::directory_iterator process("/proc", ignored), end; process != end; process.increment(ignored)) {
+    std::string id = process->path().filename();
+    if (id.find_first_not_of("0123456789") != id.npos || id == std::to_string(getpid())) continue;
+    // "ID (NAME) state parent ..", with the ticks of user and system at places 14 and 15 (proc(5)).
+    std::string text = read_system_file("/proc/" + id + "/stat"), word;
+    size_t name_ends = text.rfind(')');
+    if (name_ends == text.npos) continue;
+    std::istringstream stat(text.substr(name_ends + 1));
+    pid_t parent = 0;
+    if (!(stat >> word >> parent) || parent != getppid()) continue;
+    if (fs::read_symlink("/proc/" + id + "/exe", ignored) != program) continue;
+    double user = 0, system = 0;
+    for (int place = 5; place < 14; ++place) stat >> word;
+    if (stat >> user >> system) ticks += user + system;
+  }
+  return ticks / double(sysconf(_SC_CLK_TCK));
+}
+
+// Of this process, and of the ranks that it works with.
 double own_cpu_seconds() {
   rusage u{};
   getrusage(RUSAGE_SELF, &u);
-  return double(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * double(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+  return double(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * double(u.ru_utime.tv_usec + u.ru_stime.tv_usec) +
+         cpu_seconds_of_other_ranks();
 }
 
 double steady_seconds() {

@@ -85,6 +85,9 @@ void add_losses(Page& page, const ScaledCell& c) {
   if (!compared.scaling) return;
   const Scaling& s = *compared.scaling;
   page.blocks.push_back(Heading{3, fmt::format("What {} ranks lose: {}", s.more_ranks, c.more->label)});
+  if (was_busy(*c.few->profiled) || was_busy(*c.more->profiled))
+    return page.blocks.push_back(
+        Paragraph{Text("Not said, since the machine was busy: other processes may have slowed one of them only.")});
   page.blocks.push_back(Paragraph{Text(scaling_sentence(s))});
   PageTable t;
   t.columns = {{"", Align::left}, {"ms"}, {"", Align::left}};
