@@ -83,12 +83,10 @@ double cpu_seconds_of_other_ranks() {
   return ticks / double(sysconf(_SC_CLK_TCK));
 }
 
-// Of this process, and of the ranks that it works with.
 double own_cpu_seconds() {
   rusage u{};
   getrusage(RUSAGE_SELF, &u);
-  return double(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * double(u.ru_utime.tv_usec + u.ru_stime.tv_usec) +
-         cpu_seconds_of_other_ranks();
+  return double(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * double(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
 double steady_seconds() {
@@ -110,11 +108,11 @@ double read_temperature(const std::string& root) {
   return NAN;
 }
 
-// This process's own share of the one-minute load average, assuming that it was evenly busy since
-// its start.
-double own_load() {
+// The share of the one-minute load average of a process that used so many seconds of CPUs, assuming
+// that it was evenly busy since its start.
+double load_of(double own_seconds) {
   double age = std::max(1e-3, steady_seconds() - process_start);
-  return own_cpu_seconds() / age * (1 - std::exp(-age / 60));
+  return own_seconds / age * (1 - std::exp(-age / 60));
 }
 
 Json number(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
@@ -200,6 +198,7 @@ Conditions read_conditions(const Device& device, const Conditions* before, const
   Conditions c;
   c.time_utc = utc_now();
   c.cpu = read_cpu_counters(root);
+  c.cpu.own += cpu_seconds_of_other_ranks();
   c.cpu_mhz = read_cpu_mhz(root);
   c.cpu_max_mhz = number_in(cpu_folder(root, own_cpus().front()) + "/cpufreq/cpuinfo_max_freq").value_or(NAN) / 1e3;
   c.cpu_temperature_c = read_temperature(root);
@@ -209,7 +208,7 @@ Conditions read_conditions(const Device& device, const Conditions* before, const
   if (elapsed > 0.1)  // ten ticks
     c.other_load = ((c.cpu.busy - before->cpu.busy) - (c.cpu.own - before->cpu.own)) / elapsed;
   else
-    c.other_load = c.load_average - own_load();
+    c.other_load = c.load_average - load_of(c.cpu.own);
   c.other_load = std::max(0.0, c.other_load);
   if (device.kind == "cuda" && !device.described) read_gpu(device, c);
   return c;
