@@ -6,7 +6,6 @@
 #include "advise/rules.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "plan/session_properties.h"
 
 namespace crest::rule {
 
@@ -84,17 +83,21 @@ Checked pipeline_bubble(const AdviceCase& c, Planner&) {
 
 Checked sharded_optimizer(const AdviceCase& c, Planner& planner) {
   if (c.recipe.world_size() == 1) return does_not_apply("one rank (--ranks)");
-  if (optimizer_shares(planner.session()) > 1) return holds("--shard optimizer");
+  static const std::vector<std::string> levels = {"none", "optimizer", "gradients", "weights"};
+  auto given = c.recipe.levers.find("shard");
+  auto level = std::find(levels.begin(), levels.end(), given == c.recipe.levers.end() ? "none" : given->second);
+  if (level == levels.end()) fail_internal("--shard is not resolved", "advise");
   int64_t now = planner.session().planned_bytes();
-  if (now <= c.limit) return holds("the step fits without it");
+  if (now <= c.limit) return holds(*level == "none" ? "the step fits without it" : "--shard " + *level);
+  if (*level == levels.back()) return holds("--shard " + *level + ": there is nothing more to share");
   try {
-    for (std::string level : {"optimizer", "gradients", "weights"}) {
-      Recipe r = with(c.given, "shard", level);
+    while (++level != levels.end()) {
+      Recipe r = with(c.given, "shard", *level);
       bool fits = planner.session(r).planned_bytes() <= c.limit;
-      if (!fits && level != "weights") continue;
+      if (!fits && *level != levels.back()) continue;
       return advise({{.condition = fmt::format("each rank needs {} of {}", format_bytes(double(now)),
                                                format_bytes(double(c.limit))),
-                      .change = fmt::format("--shard {}{}", level, fits ? "" : " (does not suffice alone)"),
+                      .change = fmt::format("--shard {}{}", *level, fits ? "" : " (does not suffice alone)"),
                       .recipe = r,
                       .for_memory = true}},
                     "");

@@ -111,7 +111,8 @@ std::vector<ProfileRank> times_of_ranks(Communicator& host, const Profile& rows,
     numbers.pop_back();
     ProfileRank& r = ranks.emplace_back(rank_of(numbers, int(ranks.size())));
     r.step_ms = step, r.offset_ms = 1e3 * offsets[size_t(r.rank)];
-    if (records) r.recording_ms = std::clamp(r.explained_ms() - step, 0.0, r.idle_ms), r.idle_ms -= r.recording_ms;
+    double idle = std::max(0.0, r.idle_ms);  // a difference of sums
+    if (records) r.recording_ms = std::clamp(r.explained_ms() - step, 0.0, idle), r.idle_ms -= r.recording_ms;
   }
   return ranks;
 }

@@ -21,7 +21,7 @@ namespace {
 
 struct Options {
   ExportOptions out;
-  std::string model;
+  std::vector<std::string> models;
   bool json = false;
 };
 
@@ -33,12 +33,13 @@ void print_summary(const ExportResult& r) {
 }
 
 int run(Options& o) {
-  if (o.model.empty())
-    fail_usage("no model given", "crest export", "Give a run, a checkpoint, or a folder: crest export RUN.");
+  if (o.models.size() != 1)
+    fail_usage(o.models.empty() ? "no model given" : fmt::format("{} models given", o.models.size()), "crest export",
+               "Give one run, checkpoint, or folder: crest export RUN.");
   if (o.out.out.empty()) fail_usage("no output folder given", "--out", "Give a folder: --out DIR.");
   StopSignal signal;
   o.out.progress = conversion_progress("crest export", "exporting");
-  LoadedModel model = open_model(o.model, [](const std::string& m) { to_stderr("crest: warning: {}\n", m); });
+  LoadedModel model = open_model(o.models[0], [](const std::string& m) { to_stderr("crest: warning: {}\n", m); });
   ExportResult r = export_model(model, o.out);
   if (o.json)
     print_json(to_json(r));
@@ -51,7 +52,9 @@ int run(Options& o) {
 
 std::function<int()> setup_export(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  app.add_option("RUN,--run", o->model, "run, checkpoint, or folder with config.json and safetensors");
+  app.add_option("RUN,--run", o->models, "run, checkpoint, or folder with config.json and safetensors")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--to", o->out.to, "the program that is to load it: llm.c, nanogpt");
   app.add_option("--out", o->out.out, "folder to write (must not exist)")->type_name("DIR");
   app.add_option("--dtype", o->out.dtype, "fp32, or for llm.c bf16 (default: fp32)");

@@ -30,6 +30,7 @@ struct Options {
   DeviceOptions device;
   std::string budget;
   bool all = false;
+  std::vector<const CLI::Option*> measurement;  // what judging does not have
 };
 
 int list(const Options& o) {
@@ -64,7 +65,7 @@ std::vector<lab::Experiment> chosen(const Options& o) {
   std::vector<lab::Experiment> list;
   for (size_t i = 1; i < o.arguments.size(); ++i) list.push_back(lab::find_experiment(o.arguments[i]));
   if (o.all == !list.empty())
-    fail_usage("no experiment given", "crest lab " + o.arguments[0],
+    fail_usage(o.all ? "both experiments and --all were given" : "no experiment given", "crest lab " + o.arguments[0],
                "Name experiments, or give --all. crest lab list shows them.");
   if (o.all) list = lab::all_experiments();
   for (auto& e : list)
@@ -107,6 +108,10 @@ int run(const Options& o) {
 }
 
 int judge(const Options& o) {
+  for (const CLI::Option* given : o.measurement)
+    if (given->count() > 0)
+      fail_usage("crest lab judge measures nothing", given->get_name(), "Omit it, or use crest lab run.");
+  lab::check_scale_name(o.lab.scale);
   Recorder recorder = o.bench.store.open();
   if (!recorder.on()) fail_usage("there are no records to judge without a run database", "--no-store", "Leave it out.");
   Store& store = *recorder.store();
@@ -165,6 +170,8 @@ std::function<int()> setup_lab(CLI::App& app) {
       ->type_name("PATH")
       ->group("Experiments");
   app.add_option("--seed", o->bench.seed, "seed for weights and tokens")->capture_default_str()->group("Experiments");
+  for (const char* flag : {"--budget", "--rounds", "--resume", "--data", "--seed"})
+    o->measurement.push_back(app.get_option(flag));
   add_json_option(app, o->lab.json);
   add_record_options(app, o->bench.store);
   add_device_options(app, o->device);

@@ -168,9 +168,17 @@ Prediction predict(const Options& o, const PlanReport& r) {
                         : o.tokens > 0          ? "--tokens"
                                                 : nullptr;
     if (given)
-      fail_usage("steps of several ranks are predicted only for GPUs of one host whose data sheet is known", given,
-                 "Omit it, or plan one rank.");
-    return {{}, {}, {}, "several ranks, and not of GPUs of one host whose data sheet is known", 0};
+      fail_usage(
+          fmt::format(
+              "steps of several ranks are predicted only for up to {} GPUs of one host whose data sheet is known",
+              most_predicted_ranks),
+          given, "Omit it, or plan one rank.");
+    return {{},
+            {},
+            {},
+            fmt::format("several ranks, and not of up to {} GPUs of one host whose data sheet is known",
+                        most_predicted_ranks),
+            0};
   }
   Prediction p{find_calibration(o.calibration, device), {}, {}, "crest calibrate measures this device once", 0};
   if (p.calibration) {

@@ -210,6 +210,25 @@ void keep_global_batch(const CLI::App& app, Options& o) {
                     now.world_size(), then.world_size(), global / micro, then.grad_accumulation));
 }
 
+// A run's file has all settings, also those that nobody gave. Where the number of ranks, or what
+// they share, is another one now, defaults of the run do not decide how they sum.
+void choose_sums_anew(const CLI::App& app, Options& o) {
+  const GivenSettings of_run = read_config(app, o.resume + "/config.toml");
+  GivenSettings& now = o.recipe.given;
+  auto last = [](const GivenSettings& given, const char* name) {
+    auto it = given.find(name);
+    return it == given.end() || it->second.empty() ? std::string() : it->second.back();
+  };
+  auto changed = [&](const char* name) { return last(of_run, name) != last(now, name); };
+  auto leave_out = [&](const char* name) {
+    for (auto& row : recipe_settings())
+      if (row.name == std::string(name) && last(now, name) == row.otherwise && !changed(name)) now[name].clear();
+  };
+  if (changed("shard") || changed("gather")) leave_out("reduce");
+  if (changed("ranks") || changed("data-parallel"))
+    for (const char* name : {"shard", "reduce", "bucket", "comm-dtype"}) leave_out(name);
+}
+
 // The command that continues this one in a folder: what the run's config.toml does not hold.
 std::vector<std::string> continued(const Options& o, const std::string& folder) {
   std::vector<std::string> arguments = {own_arguments().at(0), "train", "--resume", folder};
@@ -236,6 +255,7 @@ int run(const CLI::App& app, Options& o, RankGroup* group) {
   if (!o.resume.empty()) {
     check_changes(app, o);
     keep_global_batch(app, o);
+    choose_sums_anew(app, o);
   }
   t.device = o.device.find();
   if (group) connect_devices(*group, t.device);

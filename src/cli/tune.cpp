@@ -66,8 +66,14 @@ int run(Options& o) {
   StopSignal signal;
   Device device = o.device.find();
   if (device.described) fail_usage("a device that is not here cannot be measured", "--device", "Use crest plan.");
-  if (o.tune.recipe.has("recompute") && !recompute_budget(o.tune.recipe.given["recompute"].back()).empty())
-    fail_usage("a search has its own limit of memory", "--recompute", "Use --memory-limit.");
+  auto budget = [](const std::string& value, const char* flag) {
+    if (!recompute_budget(value).empty())
+      fail_usage("a search has its own limit of memory", flag, "Use --memory-limit.");
+  };
+  if (o.tune.recipe.has("recompute")) budget(o.tune.recipe.given["recompute"].back(), "--recompute");
+  for (auto& text : o.tune.vary)
+    if (const std::string name = "recompute="; text.starts_with(name))
+      for (auto& value : split(text.substr(name.size()), ',')) budget(value, "--vary");
   int64_t limit = o.device.limit(device) - (o.headroom.empty() ? 0 : parse_bytes(o.headroom, "--headroom"));
   if (limit <= 0)
     throw Error(Exit::does_not_fit,

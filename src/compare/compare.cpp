@@ -202,6 +202,9 @@ void note_uncertain(RunComparison& c, const ComparedSide& a, const ComparedSide&
         fmt::format("The noise floor of this recipe on this machine was not measured (crest bench --noise "
                     "measures it); {:.0f}% is assumed.",
                     100 * n.floor));
+  if (auto others = other_than_ranks(c, a); ranks_of(a.recipe) != ranks_of(b.recipe) && !others.empty())
+    c.notes.push_back(
+        fmt::format("Not only the ranks differ ({}), so how well they scale is not said.", join(others, ", ")));
   if (a.run.predicted && b.run.predicted)
     c.notes.push_back(fmt::format("Both are predictions with a range{}: only a difference above {:.1f}% is claimed.",
                                   same_calibration(a, b) ? ", which counts for what the two steps do not share" : "",
@@ -277,7 +280,7 @@ RunComparison compare_runs(const RunRecord& record_a, const RunRecord& record_b,
   explain_by_levers(c);
   compare_memory(c, a, b);
   compare_training(c, record_a, record_b);
-  c.scaling = find_scaling(a, b);
+  c.scaling = find_scaling(c, a, b);
   write_sentences(c);
   note_missing(c, a, b);
   if (options.per_token && !c.per_token)

@@ -146,6 +146,8 @@ struct Scaling {
   int64_t few_ranks = 0, more_ranks = 0;
   bool same_work = false;  // a rank has the same tokens on both sides
   double step_ms = 0, ideal_ms = 0;
+  double noise_floor = 0;
+  bool beyond_noise = false;     // whether step and ideal differ at all
   std::vector<ScalingRow> rows;  // sum to lost_ms()
 
   double lost_ms() const { return step_ms - ideal_ms; }

@@ -82,6 +82,8 @@ Json to_json(const Scaling& s) {
           {"ideal_ms", s.ideal_ms},
           {"lost_ms", s.lost_ms()},
           {"efficiency", s.efficiency()},
+          {"noise_floor", s.noise_floor},
+          {"beyond_noise", s.beyond_noise},
           {"rows", list_of(s.rows, [](auto& r) {
              return Json{{"label", r.label}, {"ms", r.ms}, {"detail", r.detail}};
            })}};

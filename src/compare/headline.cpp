@@ -82,6 +82,9 @@ std::string reason(const RunComparison& all, const Theme& t) {
   const Cause& c = *t.largest;
   auto written = [](bool here, bool there) { return here && !there ? " that write T x T buffers" : ""; };
   bool counts = c.a.instructions && c.b.instructions && all.a.has_instructions && all.b.has_instructions;
+  if (counts && !same_instructions(c) && t.instructions_a == t.instructions_b)
+    return fmt::format("{} runs as other instructions ({} -> {}){}", t.label, ops_text(c.a), ops_text(c.b),
+                       lever_text(all, c));
   if (counts && !same_instructions(c))
     return fmt::format("{} runs as {}{} instead of {}{}{}", t.label, counted(t.instructions_b),
                        written(t.quadratic_b, t.quadratic_a), t.instructions_a, written(t.quadratic_a, t.quadratic_b),
@@ -145,13 +148,17 @@ std::string because(const RunComparison& c) {
 }  // namespace
 
 std::string scaling_sentence(const Scaling& s) {
-  std::string text = fmt::format("{} ranks reach {:.1f}% of ideal speed: a step takes {} instead of {}", s.more_ranks,
-                                 100 * s.efficiency(), format_ms(s.step_ms), format_ms(s.ideal_ms));
+  std::string steps = fmt::format("a step takes {} instead of {}", format_ms(s.step_ms), format_ms(s.ideal_ms));
+  std::string text =
+      s.beyond_noise
+          ? fmt::format("{} ranks reach {:.1f}% of ideal speed: {}", s.more_ranks, 100 * s.efficiency(), steps)
+          : fmt::format("No difference between {} ranks and ideal speed beyond noise ({}; noise floor {:.1f}%)",
+                        s.more_ranks, steps, 100 * s.noise_floor);
   if (!s.same_work) text += " (a rank has another number of tokens, so this is not the loss by communication alone)";
   const ScalingRow* most = nullptr;
   for (auto& r : s.rows)
     if (!most || r.ms > most->ms) most = &r;
-  if (s.lost_ms() > 0 && most && most->ms > 0)
+  if (s.beyond_noise && s.lost_ms() > 0 && most && most->ms > 0)
     text += fmt::format("; the largest part of the loss is {} ({})", most->label, format_ms_signed(most->ms));
   return text + ".";
 }

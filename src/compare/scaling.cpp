@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "compare/waterfall.h"
 #include "profile/overlap.h"
+#include "train/training_settings.h"
 
 namespace crest {
 
@@ -49,10 +51,26 @@ int64_t ranks_of(const Json& recipe) {
   return int64_t(number(recipe, "ranks", 1) * number(recipe, "data_parallel", 1));
 }
 
-std::optional<Scaling> find_scaling(const ComparedSide& a, const ComparedSide& b) {
+std::vector<std::string> other_than_ranks(const RunComparison& c, const ComparedSide& a) {
+  static const std::set<std::string> of_ranks = {"ranks", "data_parallel", "reduce", "bucket",           "comm_dtype",
+                                                 "shard", "gather",        "batch",  "grad_accumulation"};
+  std::vector<std::string> others;
+  bool cpu = string_at(a.device, "kind") == "cpu";
+  for (auto& d : c.differences) {
+    // Ranks on CPUs share its threads, which its name tells; a second host may be of the same kind.
+    bool machine = d.section == "device" && d.key != "threads" && d.key != "host_id" && (d.key != "name" || !cpu);
+    if (machine && (others.empty() || others.back() != d.section)) others.push_back(d.section);
+    if (d.section != "recipe" || d.key == "data_hash" || of_ranks.count(d.key)) continue;
+    const Setting* setting = find_run_setting(d.key);  // one that changes only values has no effect on time
+    if (!setting || !setting->effects.empty()) others.push_back(d.key);
+  }
+  return others;
+}
+
+std::optional<Scaling> find_scaling(const RunComparison& c, const ComparedSide& a, const ComparedSide& b) {
   int64_t ranks_a = ranks_of(a.recipe), ranks_b = ranks_of(b.recipe);
   if (ranks_a == ranks_b || !a.profiled || !b.profiled || a.run.tokens <= 0 || b.run.tokens <= 0) return std::nullopt;
-  if (!(a.run.step_ms > 0) || !(b.run.step_ms > 0)) return std::nullopt;
+  if (!(a.run.step_ms > 0) || !(b.run.step_ms > 0) || !other_than_ranks(c, a).empty()) return std::nullopt;
   const ComparedSide &few = ranks_a < ranks_b ? a : b, &more = ranks_a < ranks_b ? b : a;
   Scaling s;
   s.few = few.run.title, s.more = more.run.title;
@@ -61,6 +79,13 @@ std::optional<Scaling> find_scaling(const ComparedSide& a, const ComparedSide& b
   s.same_work = std::abs(work - 1) < 1e-9;
   Parts x = parts_of(few), y = parts_of(more);
   s.step_ms = y.step, s.ideal_ms = work * x.step;
+  // The ratio of times per token of all ranks, as one of a rank.
+  double more_ranks = double(s.more_ranks) / double(s.few_ranks);
+  const Interval& of = c.noise.ratio_interval;
+  Interval loss = &more == &b ? Interval{of.low, of.high} : Interval{1 / of.high, 1 / of.low};
+  loss = {loss.low * more_ranks, loss.high * more_ranks};
+  s.noise_floor = c.noise.floor_source == "assumed" ? std::max(c.noise.floor, c.row_noise) : c.noise.floor;
+  s.beyond_noise = verdict_of(s.step_ms / s.ideal_ms, loss, s.noise_floor) != Verdict::cannot_tell;
   auto add = [&](const std::string& label, double ms, const std::string& detail) {
     if (ms != 0) s.rows.push_back({label, ms, detail});
   };

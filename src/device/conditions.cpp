@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "backend/cuda/loader.h"
+#include "comm/environment.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "device/libraries.h"
@@ -47,6 +49,40 @@ std::vector<int> own_cpus() {
   return cpus;
 }
 
+bool has_other_ranks() {
+  try {
+    auto environment = rank_environment();
+    return environment && environment->local_size > 1;
+  } catch (const Error&) {  // a command without ranks does not care
+    return false;
+  }
+}
+
+// Of the other ranks on this machine: processes of the same program with the same parent.
+double cpu_seconds_of_other_ranks() {
+  namespace fs = std::filesystem;
+  if (!has_other_ranks()) return 0;
+  std::error_code ignored;
+  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
+  double ticks = 0;
+  for (fs::directory_iterator process("/proc", ignored), end; process != end; process.increment(ignored)) {
+    std::string id = process->path().filename();
+    if (id.find_first_not_of("0123456789") != id.npos || id == std::to_string(getpid())) continue;
+    // "ID (NAME) state parent ..", with the ticks of user and system at places 14 and 15 (proc(5)).
+    std::string text = read_system_file("/proc/" + id + "/stat"), word;
+    size_t name_ends = text.rfind(')');
+    if (name_ends == text.npos) continue;
+    std::istringstream stat(text.substr(name_ends + 1));
+    pid_t parent = 0;
+    if (!(stat >> word >> parent) || parent != getppid()) continue;
+    if (fs::read_symlink("/proc/" + id + "/exe", ignored) != program) continue;
+    double user = 0, system = 0;
+    for (int place = 5; place < 14; ++place) stat >> word;
+    if (stat >> user >> system) ticks += user + system;
+  }
+  return ticks / double(sysconf(_SC_CLK_TCK));
+}
+
 double own_cpu_seconds() {
   rusage u{};
   getrusage(RUSAGE_SELF, &u);
@@ -72,11 +108,11 @@ double read_temperature(const std::string& root) {
   return NAN;
 }
 
-// This process's own share of the one-minute load average, assuming that it was evenly busy since
-// its start.
-double own_load() {
+// The share of the one-minute load average of a process that used so many seconds of CPUs, assuming
+// that it was evenly busy since its start.
+double load_of(double own_seconds) {
   double age = std::max(1e-3, steady_seconds() - process_start);
-  return own_cpu_seconds() / age * (1 - std::exp(-age / 60));
+  return own_seconds / age * (1 - std::exp(-age / 60));
 }
 
 Json number(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
@@ -162,6 +198,7 @@ Conditions read_conditions(const Device& device, const Conditions* before, const
   Conditions c;
   c.time_utc = utc_now();
   c.cpu = read_cpu_counters(root);
+  c.cpu.own += cpu_seconds_of_other_ranks();
   c.cpu_mhz = read_cpu_mhz(root);
   c.cpu_max_mhz = number_in(cpu_folder(root, own_cpus().front()) + "/cpufreq/cpuinfo_max_freq").value_or(NAN) / 1e3;
   c.cpu_temperature_c = read_temperature(root);
@@ -171,7 +208,7 @@ Conditions read_conditions(const Device& device, const Conditions* before, const
   if (elapsed > 0.1)  // ten ticks
     c.other_load = ((c.cpu.busy - before->cpu.busy) - (c.cpu.own - before->cpu.own)) / elapsed;
   else
-    c.other_load = c.load_average - own_load();
+    c.other_load = c.load_average - load_of(c.cpu.own);
   c.other_load = std::max(0.0, c.other_load);
   if (device.kind == "cuda" && !device.described) read_gpu(device, c);
   return c;

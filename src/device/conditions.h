@@ -16,7 +16,7 @@ namespace crest {
 struct CpuCounters {
   double seconds = 0;             // steady clock
   double busy = 0;                // busy seconds of all CPUs, of all processes
-  double own = 0;                 // CPU seconds of this process
+  double own = 0;                 // CPU seconds of this process; in Conditions, of all ranks here
   double steal = 0;               // seconds in which another virtual machine used a CPU that this one wanted
   int64_t quota_throttles = 0;    // periods in which the control group used up its quota
   int64_t thermal_throttles = 0;  // events that the CPUs report

@@ -39,6 +39,13 @@ std::optional<size_t> gpu_of(const std::string& spec) {
   return index;
 }
 
+void check_here(const Device& device) {
+  if (device.described)
+    throw Error(Exit::no_device,
+                fmt::format("{} is not in this machine: you can plan for it, but not run on it", device.name),
+                "--device", "Use a device of this machine (crest devices).");
+}
+
 Device cpu_device(Isa isa, int threads) {
   Device d;
   d.threads = threads > 0 ? threads : usable_threads();

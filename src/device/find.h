@@ -11,6 +11,9 @@ namespace crest {
 // 0: all that the process may use. Throws no_device with the reason.
 Device find_device(const std::string& spec, int threads);
 
+// Throws where a device is described only, so that nothing can run on it.
+void check_here(const Device& device);
+
 // A CPU of a class, to plan for, and to run on if this process has that class. threads 0: as above.
 Device cpu_device(Isa, int threads);
 

@@ -63,7 +63,7 @@ void check_devices_of_ranks(const std::string& spec, int ranks) {
   else if (spec == "auto" || spec == "cpu")
     check_library(gloo_problem());
   else
-    find_device(spec, 0);  // says why there is none
+    check_here(find_device(spec, 0));  // says why there is none
 }
 
 void check_one_each(Communicator& host, const std::string& identity) {
@@ -81,6 +81,7 @@ void check_one_each(Communicator& host, const std::string& identity) {
 }
 
 void connect_devices(RankGroup& group, const Device& device) {
+  check_here(device);
   if (device.kind != "cuda" || device.emulated) return check_library(gloo_problem());
   check_library(nccl_problem());
   group.connect_by([device, ranks = group.size()](Control& control, Communicator& host) {

@@ -9,6 +9,7 @@
 #include "comm/local.h"
 #include "core/error.h"
 #include "device/communicators.h"
+#include "device/find.h"
 #include "host/isa.h"
 #if CREST_HAVE_CUDA
 #include "backend/cuda/runtime.h"
@@ -19,10 +20,7 @@ namespace crest {
 
 std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator,
                                       [[maybe_unused]] const RuntimeOptions& options) {
-  if (device.described)
-    throw Error(Exit::no_device,
-                fmt::format("{} is not in this machine: you can plan for it, but not run on it", device.name),
-                "--device", "Use a device of this machine (crest devices).");
+  check_here(device);
   if (device.kind == "cpu" && (device.isa != name(active_isa()) || active_isa() > best_isa()))
     throw Error(Exit::no_device,
                 fmt::format("this machine does not support {}: you can plan for it, but not run on it", device.isa),

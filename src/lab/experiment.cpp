@@ -72,9 +72,7 @@ void add_product(const Axes& axes, const std::string& variant, const std::string
 }
 
 void check_scale(const Experiment& e, const std::string& scale) {
-  if (std::find(scale_names.begin(), scale_names.end(), scale) == scale_names.end())
-    fail_usage(fmt::format("'{}' is not a value of --scale", printable(scale)), "--scale",
-               did_you_mean(scale, scale_names) + " Values: tiny, small, full.");
+  check_scale_name(scale);
   bool given = e.scales.empty();
   for (auto& [name, axes] : e.scales) given |= name.rfind(scale, 0) == 0;
   if (!given)
@@ -83,6 +81,12 @@ void check_scale(const Experiment& e, const std::string& scale) {
 }
 
 }  // namespace
+
+void check_scale_name(const std::string& scale) {
+  if (std::find(scale_names.begin(), scale_names.end(), scale) == scale_names.end())
+    fail_usage(fmt::format("'{}' is not a value of --scale", printable(scale)), "--scale",
+               did_you_mean(scale, scale_names) + " Values: tiny, small, full.");
+}
 
 std::vector<CellSpec> cells_of(const Experiment& e, const std::string& scale, const std::string& device) {
   std::vector<CellSpec> cells;

@@ -103,6 +103,7 @@ struct CellSpec {
   std::string label;                          // what distinguishes it from the other cells
 };
 inline const std::vector<std::string> scale_names = {"tiny", "small", "full"};
+void check_scale_name(const std::string& scale);  // throws a usage error
 // device: "cpu" or "cuda". Later tables override earlier ones: [recipe], [scale.S],
 // [scale.S.DEVICE], [[variant]].
 std::vector<CellSpec> cells_of(const Experiment& experiment, const std::string& scale, const std::string& device);

@@ -56,14 +56,17 @@ std::vector<std::string> recompute_by_layer(std::string_view value, int64_t laye
   if (!value.starts_with(layers_prefix)) return std::vector<std::string>(size_t(layers), std::string(value));
   std::vector<LayerRun> runs;
   if (std::string wrong = parse_layers(value, runs); !wrong.empty()) fail_usage(wrong, "--recompute");
+  int64_t named = 0;
+  for (auto& run : runs) {
+    if (!run.count) run.count = std::max<int64_t>(0, layers - named);
+    named += run.count;
+  }
+  if (named != layers)
+    fail_usage(
+        fmt::format("'{}' is for {}, but the model has {}", printable(value), format_number_of(named, "layer"), layers),
+        "--recompute", "Name every layer once; the last level may go without a number: layers=full:2+none.");
   std::vector<std::string> list;
-  for (auto& run : runs)
-    list.insert(list.end(), size_t(run.count ? run.count : std::max<int64_t>(0, layers - int64_t(list.size()))),
-                run.level);
-  if (int64_t(list.size()) != layers)
-    fail_usage(fmt::format("'{}' is for {}, but the model has {}", printable(value),
-                           format_number_of(int64_t(list.size()), "layer"), layers),
-               "--recompute", "Name every layer once; the last level may go without a number: layers=full:2+none.");
+  for (auto& run : runs) list.insert(list.end(), size_t(run.count), run.level);
   return list;
 }
 

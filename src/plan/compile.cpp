@@ -186,7 +186,8 @@ Recipe resolve(Recipe r, const Device& device) {
   if (!recompute_budget(r.recompute).empty())
     fail_usage("a budget is not resolved here", "--recompute " + r.recompute,
                "Give the value that crest plan prints for it: layers=LEVEL:N+...");
-  recompute_by_layer(r.recompute, r.model.layers);  // whether it is for this model
+  // One text for one choice: layers=full:12 is full. Throws where it is for another model.
+  r.recompute = recompute_value(recompute_by_layer(r.recompute, r.model.layers));
   std::string& chunk = r.levers.emplace("loss-chunk", "auto").first->second;
   if (chunk == "auto") chunk = auto_loss_chunk(r.precision, r.model.vocab, device.kind);
   resolve_shard(r, device);
@@ -258,6 +259,28 @@ void place(CompiledSession& s, const CompileOptions& options) {
   }
 }
 
+// Changes the recipe to a level of sharding, and the settings that exclude it; returns the flags.
+static std::string sharded(Recipe& r, const std::string& shard) {
+  std::string flags;
+  auto set = [&](const char* name, const std::string& value) {
+    auto it = r.levers.find(name);
+    if (it != r.levers.end() && it->second == value) return;
+    r.levers[name] = value;
+    flags += fmt::format("{}--{} {}", flags.empty() ? "" : " ", name, value);
+  };
+  auto given = [&](const char* name, const char* otherwise) {
+    auto it = r.levers.find(name);
+    return it == r.levers.end() ? std::string(otherwise) : it->second;
+  };
+  set("shard", shard);
+  bool buckets = shard != "optimizer" || given("gather", "update") == "forward";
+  std::string reduce = given("reduce", "");
+  if (!reduce.empty() && reduce != "bucket" && (buckets || reduce != "flat"))
+    set("reduce", buckets ? "bucket" : "flat");
+  if (given("comm-dtype", "fp32") != "fp32") set("comm-dtype", "fp32");
+  return flags;
+}
+
 void check_fits(const CompiledSession& s, int64_t limit) {
   if (s.planned_bytes() <= limit) return;
   SessionUse use;
@@ -279,9 +302,8 @@ void check_fits(const CompiledSession& s, int64_t limit) {
   if (may_shard(s.recipe))
     for (const char* shard : {"optimizer", "gradients", "weights"})
       if (Recipe r = s.recipe; r.levers["shard"] != shard) {
-        r.levers["shard"] = shard;
-        if (shard != std::string("optimizer")) r.levers["reduce"] = "bucket";
-        suggest(fmt::format("--shard {}", shard), r);
+        std::string flags = sharded(r, shard);
+        suggest(flags, r);
       }
   if (Recipe r = s.recipe; r.levers["loss-chunk"] == "off") {
     r.levers["loss-chunk"] = "2048";

@@ -4,29 +4,19 @@
 #include "plan/explain.h"
 #include "plan/session_properties.h"
 #include "program/op.h"
+#include "program/sent_bytes.h"
 
 namespace crest {
 
 namespace {
 
-// What a rank sends for the collectives of a step, by a ring: 2 (n - 1)/n of the buffer for a sum,
-// (n - 1)/n for the halves of one.
+// What a rank sends for the collectives of a step.
 double sent_by_program(const CompiledSession& s) {
   double sum = 0;
-  auto n = double(s.recipe.world_size());
   for (auto& c : training_step(s)) {
-    const CompiledProgram& p = s.programs[size_t(c.segment)];
-    for (auto& instr : p.program.code) {
-      if (instr.op->op_class != OpClass::communication) continue;
-      std::string_view op = instr.op->name;
-      double bytes = 0;
-      auto add = [&](ValueId v) { bytes += double(p.program.at(v).bytes()); };
-      if (op == "all_reduce")
-        for (ValueId v : instr.in) add(v);
-      else
-        add(op == "all_gather" ? instr.out[0] : instr.in[0]);
-      sum += (op == "all_reduce" ? 2 : 1) * (n - 1) / n * bytes;
-    }
+    const Program& p = s.programs[size_t(c.segment)].program;
+    for (auto& instr : p.code)
+      if (instr.op->op_class == OpClass::communication) sum += sent_bytes(p, instr, s.recipe.world_size());
   }
   return sum;
 }
@@ -60,6 +50,8 @@ Explanation explain_traffic(const CompiledSession& s, const ExplainOptions& o) {
     ours.program = sent_by_program(s);
     ours.difference +=
         std::string(ours.difference.empty() ? "" : "; ") + "the Program's tensors have the padded vocabulary";
+    auto sent = r.levers.find("comm-dtype");
+    if (sent != r.levers.end() && sent->second == "bf16") ours.difference += "; fp32 gradients are sent as bf16";
     if (o.mesh.data > 1) ours.difference += "; its ranks are those of --ranks and --data-parallel";
   }
   std::vector<Term> of_data = {reduce, zero1, zero3,

@@ -35,7 +35,7 @@ FloorTime floor_time(const CompiledSession& session, const DataSheet& sheet) {
   const bool ranks = predicts_ranks(session, &sheet);
   for (auto& row : t.profile.instrs) {
     if (ranks && communicates(row)) {
-      t.collectives_ms += row.ms = row.floor_ms = collective_ms(row, t.ranks, sheet);
+      t.collectives_ms += row.ms = row.floor_ms = collective_ms(session, row, sheet);
       t.ms += row.ms, t.floor_ms += row.ms;
       continue;
     }

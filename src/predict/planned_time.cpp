@@ -24,7 +24,7 @@ PlannedTime planned_time(const CompiledSession& session, const Calibration& cali
   std::vector<ProfileInstr*> rows;
   for (auto& row : t.profile.instrs) {
     if (ranks && communicates(row)) {
-      t.collectives_ms += row.ms = collective_ms(row, t.ranks, *sheet);
+      t.collectives_ms += row.ms = collective_ms(session, row, *sheet);
     } else {
       own.instrs.push_back(row);
       rows.push_back(&row);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "program/sent_bytes.h"
+
 namespace crest {
 
 namespace {
@@ -18,15 +20,12 @@ bool predicts_ranks(const CompiledSession& session, const DataSheet* sheet) {
          sheet && sheet->link_bandwidth > 0;
 }
 
-// Rows count what a rank reads and writes: twice the tensor to sum it, the tensor and a share to
-// scatter or gather it.
-double collective_ms(const ProfileInstr& row, int ranks, const DataSheet& sheet) {
-  double n = ranks, sent = 0, share = one_way_share, calls = std::max(1, row.calls);
-  if (row.op == "all_reduce")
-    sent = row.bytes / 2 * 2 * (n - 1) / n, share = all_reduce_share;
-  else
-    sent = row.bytes / (1 + 1 / n) * (n - 1) / n;
-  return start_ms * calls + 1e3 * sent / (share * sheet.link_bandwidth / 2);
+double collective_ms(const CompiledSession& session, const ProfileInstr& row, const DataSheet& sheet) {
+  const Program& program = session.programs[size_t(session.find(row.program))].program;
+  const Instr& instr = program.code[size_t(row.index)];
+  double sent = sent_bytes(program, instr, session.recipe.world_size());
+  double share = row.op == "all_reduce" ? all_reduce_share : one_way_share;
+  return std::max(1, row.calls) * (start_ms + 1e3 * sent / (share * sheet.link_bandwidth / 2));
 }
 
 }  // namespace crest

@@ -17,6 +17,6 @@ bool predicts_ranks(const CompiledSession& session, const DataSheet* sheet);
 
 // Milliseconds of all calls of a row that communicates: a start and the bytes that a rank sends, at
 // the part of the link's bandwidth that NCCL reached between two H200 (docs/results/h200/comm.txt).
-double collective_ms(const ProfileInstr& row, int ranks, const DataSheet& sheet);
+double collective_ms(const CompiledSession& session, const ProfileInstr& row, const DataSheet& sheet);
 
 }  // namespace crest

@@ -63,6 +63,8 @@ class Verifier {
   void run() {
     defined_.assign(p_.values.size(), false);
     dead_.assign(p_.values.size(), false);
+    whole_.resize(p_.values.size());
+    for (size_t v = 0; v < p_.values.size(); ++v) whole_[v] = p_.values[v].layout.storage == ValueId(v);
     alive_in_.resize(p_.values.size());
     check_values();
     for (size_t i = 0; i < p_.code.size(); ++i) check_instr(int(i));
@@ -141,7 +143,9 @@ class Verifier {
         Layout l = layout_of(p_, instr, expected, instr.out[o]);
         if (l.storage != v.layout.storage || l.offset != v.layout.offset || !(l.strides == v.layout.strides))
           broken(fmt::format("%{} must share the memory of input {}", v.name, expected.alias), i);
-        if (expected.consumes) consume(instr.in[size_t(expected.alias)]);
+        ValueId from = instr.in[size_t(expected.alias)];
+        whole_[size_t(instr.out[o])] = whole_[size_t(from)] && v.shape == p_.at(from).shape;
+        if (expected.consumes) consume(from);
       } else {
         check_rows(instr, int(o), i);
         if (v.layout.storage != instr.out[o])
@@ -171,13 +175,14 @@ class Verifier {
       return o.first <= r.last && r.first <= o.last;
     };
     alive_in_[size_t(root)].remove(r, overlaps, [&](ValueId other) { dead_[size_t(other)] = true; });
-    // The root of a group stays readable as a container.
-    if (defined_[size_t(root)] && (root == by || p_.at(by).shape == p_.at(root).shape)) dead_[size_t(root)] = true;
+    // The root of a group stays readable as a container: a member may be as large.
+    if (defined_[size_t(root)] && whole_[size_t(by)]) dead_[size_t(root)] = true;
   }
 
   const Program& p_;
   std::string_view after_;
   std::vector<bool> defined_, dead_;
+  std::vector<bool> whole_;      // a storage, or a version of one
   std::vector<Alive> alive_in_;  // by storage: all except the root
 };
 

@@ -36,10 +36,13 @@ std::string text_of(const Json& value) {
 
 std::vector<NamedValue> settings_of(const RunRecord& run) {
   std::vector<NamedValue> all;
+  // Older records have no such setting. Those of other programs have neither.
+  if (run.recipe.is_object() && run.recipe.contains("data_parallel"))
+    all.push_back({"ranks", text_of(run.recipe.value("ranks", Json(1)))});
   if (run.recipe.is_object())
     for (auto& [key, value] : run.recipe.items()) {
       // Leaves out how a model was trained: a learning rate does not change what a step costs.
-      if (key == "ranks" && value == 1) continue;  // as in run_key(): older records have no such setting
+      if (key == "ranks") continue;
       const Setting* setting = find_run_setting(key);
       if (key != "model" && key != "data_hash" && (!setting || setting->identity)) all.push_back({key, text_of(value)});
     }

@@ -66,8 +66,8 @@ Text sentence_of(const LeverChange& change) {
   else if (all == busy)
     t.add("speeds not compared, since the machine was busy");
   else if (faster + slower == 0)
-    t.add(all == 1 ? "no difference in speed beyond noise"
-                   : fmt::format("no difference in speed beyond noise in any of {} pairs", all));
+    t.add(unknown == 1 ? "no difference in speed beyond noise"
+                       : fmt::format("no difference in speed beyond noise in any of {} pairs", unknown));
   else if (faster && slower)
     t.add(fmt::format("faster in {}, slower in {} of {} pairs, from {} to {}", faster, slower, all,
                       say_faster(speed.low), say_faster(speed.high)));

@@ -15,9 +15,10 @@ namespace crest {
 
 namespace {
 
-// Settings that say how many ranks there are and how they share the work.
-const std::set<std::string> rank_settings_of_a_cell = {"ranks",  "data_parallel", "reduce",
-                                                       "bucket", "comm_dtype",    "shard"};
+// Settings that say how many ranks there are and how they share the work; on a CPU also its
+// threads, which the device's name counts.
+const std::set<std::string> rank_settings_of_a_cell = {"ranks",      "data_parallel", "reduce", "bucket",
+                                                       "comm_dtype", "shard",         "gather", "threads"};
 
 int64_t ranks_of(const ReportCell& c) {
   int64_t ranks = 1;
@@ -65,6 +66,9 @@ void add_efficiencies(Page& page, const std::vector<ScaledCell>& cells) {
                       say_bytes(c.more->planned_bytes)});
   }
   t.note = "Efficiency: tokens per second of a rank, against those of a rank of the other cell.";
+  if (std::any_of(cells.begin(), cells.end(),
+                  [](auto& c) { return c.few->setting("threads") != c.more->setting("threads"); }))
+    t.note += " Ranks on CPUs share their threads, of which fewer ranks have more each.";
   page.blocks.push_back(t);
 }
 
@@ -81,6 +85,9 @@ void add_losses(Page& page, const ScaledCell& c) {
   if (!compared.scaling) return;
   const Scaling& s = *compared.scaling;
   page.blocks.push_back(Heading{3, fmt::format("What {} ranks lose: {}", s.more_ranks, c.more->label)});
+  if (was_busy(*c.few->profiled) || was_busy(*c.more->profiled))
+    return page.blocks.push_back(
+        Paragraph{Text("Not said, since the machine was busy: other processes may have slowed one of them only.")});
   page.blocks.push_back(Paragraph{Text(scaling_sentence(s))});
   PageTable t;
   t.columns = {{"", Align::left}, {"ms"}, {"", Align::left}};

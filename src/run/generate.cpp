@@ -115,10 +115,11 @@ std::string generate_text(Executor& executor, const Tokenizer& tokenizer, std::s
   o.max_tokens = max_tokens;
   o.sampler.seed = seed;
   o.vocab = tokenizer.vocab_size();
-  if (tokenizer.end_of_text()) o.end_token = int32_t(*tokenizer.end_of_text());
   std::string text;
+  bool ended = false;
   generate(decoder, prompt_tokens(tokenizer, prompt, decoder.vocab()), o, [&](int32_t t) {
-    text += tokenizer.decode_token(uint32_t(t));
+    ended |= tokenizer.end_of_text() && uint32_t(t) == *tokenizer.end_of_text();
+    if (!ended) text += tokenizer.decode_token(uint32_t(t));
     return true;
   });
   return text;

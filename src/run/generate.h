@@ -75,7 +75,9 @@ Generated generate(Decoder& decoder, std::span<const int32_t> prompt, const Gene
 // the tokenizer has it, else a newline. `vocab`: of the model; a token beyond it is an error.
 std::vector<int32_t> prompt_tokens(const Tokenizer& tokenizer, std::string_view prompt, int64_t vocab);
 
-// Continues a prompt with default options: for samples during training.
+// Continues a prompt with default options, up to the end of the text: for samples during training.
+// Draws all tokens in any case: ranks that have shares of the weights gather them together for each
+// one, and a last bit may let one of them draw another token.
 std::string generate_text(Executor& executor, const Tokenizer& tokenizer, std::string_view prompt, int64_t max_tokens,
                           uint64_t seed);
 

@@ -24,7 +24,7 @@ Engine::Engine(CompiledSession session, Choices choices, Communicator* communica
   if (recipe.ranks != (communicator ? communicator->size() : 1))
     fail_usage(fmt::format("{} processes are requested, and this is {}", recipe.ranks,
                            communicator ? fmt::format("one of {}", communicator->size()) : "a single one"),
-               "--ranks", "crest train and crest bench start several; here, use --data-parallel for threads.");
+               "--ranks", "crest train, bench and profile start several; here, use --data-parallel for threads.");
   if (recipe.data_parallel > 1) {
     owned_ = make_thread_communicators(recipe.data_parallel, session_.device);
     owned_by_host_ = make_local_communicators(recipe.data_parallel);

@@ -113,8 +113,8 @@ void RunReport::describe(const RunState& state, const Plan& plan) {
   message(fmt::format("run      {}; validation {}{}, checkpoint {}{}", printable(options_.out),
                       every(plan.val_every, "never"), of, every(plan.save_every, "at the end"), continued));
   if (state.step >= c.total_steps)
-    message(fmt::format("the run is at step {} of {}: nothing to do; give a larger --steps to continue training",
-                        state.step, c.total_steps));
+    message(fmt::format("the run is at step {}{} {}: nothing to do; give a larger --steps to continue training",
+                        state.step, state.step > c.total_steps ? ", past --steps" : " of", c.total_steps));
 }
 
 void RunReport::step(const StepRow& row, int64_t total_steps, Engine& engine) {
@@ -158,7 +158,9 @@ nlohmann::ordered_json RunReport::result(const Summary& s) const {
 namespace {
 
 std::string ending(const RunReport::Summary& s, const TrainOptions& o) {
-  std::string at = fmt::format("at step {}{}", s.step, s.total_steps > 0 ? fmt::format(" of {}", s.total_steps) : "");
+  // Fewer steps may be requested than a run has done.
+  bool of_all = s.total_steps > 0 && s.step <= s.total_steps;
+  std::string at = fmt::format("at step {}{}", s.step, of_all ? fmt::format(" of {}", s.total_steps) : "");
   const char* stopped = s.saved ? "stopped; saved" : "stopped";
   switch (s.end) {
     case RunEnd::steps: return "done " + at;

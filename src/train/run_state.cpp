@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cfloat>
 #include <cmath>
 
@@ -153,6 +154,18 @@ static RunState run_state(const StateFile& get) {
 
 RunState parse_run_state(const std::string& text, const std::string& where) { return run_state({text, where}); }
 
+// The rows of a slot's history of `steps` steps (passes/fp8.h), from those of another length. Row 0
+// is the largest of all steps. The oldest has no row of its own until the history gets longer: then
+// the largest of all stands for it, which is right as long as it counts.
+static std::vector<float> rows_for(std::vector<float> rows, size_t steps) {
+  const size_t saved = rows.size();
+  if (saved == 0 || saved == steps) return rows;
+  if (steps < saved) rows[0] = *std::max_element(rows.begin() + 1, rows.begin() + 1 + ptrdiff_t(steps));
+  rows.resize(steps);
+  if (steps > saved) rows[saved] = rows[0];
+  return rows;
+}
+
 // What the checkpoint does not have (a run that was not fp8) is 0: the first step scales by what it
 // quantizes.
 static void restore_fp8_amax(Engine& engine, const StateFile& get) {
@@ -166,12 +179,11 @@ static void restore_fp8_amax(Engine& engine, const StateFile& get) {
   if (get.json.contains("fp8_amax")) {
     StateFile history(get.json["fp8_amax"], get.where + ", fp8_amax");
     for (size_t s = 0; s < slots.size(); ++s) {
-      // With another --fp8-history, as many steps as both have.
       std::vector<float> saved = history.numbers(slots[s].c_str());
-      for (size_t h = 0; h < std::min(steps, saved.size()); ++h) {
-        if (saved[h] < 0) fail(fmt::format("key '{}' is negative", slots[s]), history.where);
-        amax[h * slots.size() + s] = saved[h];
-      }
+      for (float n : saved)
+        if (n < 0) fail(fmt::format("key '{}' is negative", slots[s]), history.where);
+      saved = rows_for(std::move(saved), steps);
+      for (size_t h = 0; h < saved.size(); ++h) amax[h * slots.size() + s] = saved[h];
     }
   }
   table.set_floats(amax.data(), int64_t(amax.size()));

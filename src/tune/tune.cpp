@@ -42,7 +42,6 @@ class Search {
 
   TuneResult run() {
     combine();
-    rates();
     seed();
     grow();
     measure_best();
@@ -82,9 +81,10 @@ class Search {
 
   using Clock = std::chrono::steady_clock;
   double elapsed() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
-  // Whether this share of the search's time is over.
+  bool late(double share) const { return o_.search_seconds > 0 && elapsed() > share * o_.search_seconds; }
+  // Whether this share of the search's time is over, which ends a part of the search.
   bool over(double share) {
-    bool is = o_.search_seconds > 0 && elapsed() > share * o_.search_seconds;
+    bool is = late(share);
     r_.out_of_time |= is;
     return is;
   }
@@ -283,6 +283,7 @@ class Search {
                               : candidate(c, start_.batch, start_.grad_accumulation);
     }
     if (first == TuneResult::none) nothing_fits();
+    rates();
     measure(first);
     if (!model_.steps()) nothing_fits();
     // One sequence tells what a step costs before its first token.
@@ -306,7 +307,7 @@ class Search {
     std::vector<std::pair<double, const Combination*>> order;
     bool free = batch_is_free() && o_.global_batch == 0;
     for (auto& c : combinations_) {
-      size_t i = free && o_.search_seconds > 0 && !over(planning / 2) ? candidate(c, 1, start_.grad_accumulation)
+      size_t i = free && o_.search_seconds > 0 && !late(planning / 2) ? candidate(c, 1, start_.grad_accumulation)
                                                                       : TuneResult::none;
       order.emplace_back(i == TuneResult::none ? 0 : -r_.candidates[i].rate(), &c);
     }

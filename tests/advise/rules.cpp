@@ -278,6 +278,15 @@ TEST(Rules, Ranks) {
   expect_holds(sharded, "sharded-optimizer");
   sharded.c.limit = Planner(sharded.c).session().planned_bytes() - 1;
   EXPECT_TRUE(advice(sharded, "sharded-optimizer").for_memory);
+  // A level that does not suffice is followed by the next.
+  Subject level("cpu", {{"data-parallel", {"2"}}, {"shard", {"optimizer"}}});
+  expect_holds(level, "sharded-optimizer");
+  level.c.limit = Planner(level.c).session().planned_bytes() - 1;
+  std::string change = advice(level, "sharded-optimizer").change;
+  EXPECT_TRUE(change.starts_with("--shard gradients") || change.starts_with("--shard weights")) << change;
+  Subject last("cpu", {{"data-parallel", {"2"}}, {"shard", {"weights"}}});
+  last.c.limit = 1;
+  expect_holds(last, "sharded-optimizer");
 }
 
 // A change that is predicted to bring less than 1% is no advice.

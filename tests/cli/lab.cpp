@@ -137,6 +137,11 @@ TEST(Lab, ResumeTakesOverWhatWasMeasured) {
 TEST(Lab, JudgesRecordedCellsAgain) {
   Folder folder;
   folder.error({"lab", "judge", "mine.toml"}, 1, {"no record", "lab run"});
+  folder.error({"lab", "judge", "--all"}, 1, {"no experiment has a record at scale tiny", "lab run"});
+  folder.error({"lab", "judge", "--all", "mine.toml"}, 2, {"both experiments and --all"});
+  folder.error({"lab", "judge", "mine.toml", "--scale", "huge"}, 2, {"'huge' is not a value of --scale"});
+  for (const char* flag : {"--rounds=1", "--budget=3s", "--seed=2"})
+    folder.error({"lab", "judge", "mine.toml", flag}, 2, {"judge measures nothing", "lab run"});
   auto first = folder.run({"lab", "run", "mine.toml", "--rounds", "1", "--json"}).json()[0];
   for (auto& row : first["rows"]) {
     EXPECT_EQ(row["again"], "") << "one round";

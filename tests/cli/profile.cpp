@@ -205,4 +205,5 @@ TEST_F(CliProfile, BadInputIsOneClearError) {
   bad({"--snapshot", "/nowhere/memory.pickle"}, 1, {"--snapshot", "/nowhere"});
   bad({"--device", "cuda:1"}, 4, {"CUDA"});
   bad({"--device", "h200"}, 4, {"described"});
+  bad({"--device", "h200", "--ranks", "2"}, 4, {"described", "not in this machine"});
 }

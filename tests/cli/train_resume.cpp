@@ -128,6 +128,32 @@ TEST(ResumeChanged, MoreStepsAreTrainedAndKept) {
   ASSERT_EQ(f.resume("run").code, 0);
   EXPECT_EQ(f.checkpoints("run").back(), "step-000030");
   EXPECT_EQ(f.log("run").back()["step"], 30);
+  RunResult fewer = f.resume("run", {"--steps", "20"});
+  EXPECT_EQ(fewer.code, 0);
+  EXPECT_TRUE(contains(fewer.err, "the run is at step 30, past --steps 20: nothing to do")) << fewer.err;
+  EXPECT_TRUE(contains(fewer.err, "done at step 30")) << fewer.err;
+  EXPECT_FALSE(contains(fewer.err, "30 of 20")) << fewer.err;
+}
+
+// The run's file has --reduce flat, which nobody gave; shares of gradients travel in buckets.
+TEST(ResumeChanged, ShardsAreChosenAnew) {
+  TrainFolder f;
+  ASSERT_EQ(f.train("run", 2, {"--data-parallel", "2"}).code, 0);
+  ASSERT_TRUE(contains(f.read("run/config.toml"), "reduce = \"flat\""));
+  int steps = 2;
+  for (std::vector<std::string> flags : {std::vector<std::string>{"--shard", "gradients"},
+                                         {"--shard", "optimizer", "--reduce", "flat"},
+                                         {"--gather", "forward"},
+                                         {"--shard", "weights"},
+                                         {"--shard", "none"}}) {
+    flags.insert(flags.end(), {"--steps", std::to_string(++steps)});
+    RunResult r = f.resume("run", flags);
+    EXPECT_EQ(r.code, 0) << flags[1] << ": " << r.err;
+    EXPECT_TRUE(contains(r.err, "done at step " + std::to_string(steps))) << r.err;
+  }
+  RunResult both = f.resume("run", {"--shard", "weights", "--reduce", "flat", "--steps", "9"});
+  EXPECT_EQ(both.code, 2);
+  EXPECT_TRUE(contains(both.err, "--reduce: shares of gradients and weights travel in buckets")) << both.err;
 }
 
 TEST(ResumeChanged, WaitingForSavesIsKept) {

@@ -102,6 +102,7 @@ TEST(CliTune, RefusesWhatItCannotSearch) {
     expect_error(with({"tune"}, {"--longest-context", flag}), 2,
                  {std::string(flag).substr(0, std::string(flag).find('=')), "planned, not measured"});
   expect_error(with({"tune"}, {"--recompute=budget=1GiB"}), 2, {"--recompute", "--memory-limit"});
+  expect_error(with({"tune"}, {"--vary=recompute=none,budget=1GiB"}), 2, {"--vary", "--memory-limit"});
   expect_error(with({"tune"}, {"--headroom=500TB"}), 3, {"--headroom", "leaves nothing"});
   expect_error(with({"tune"}, {"--device=h200"}), 2, {"--device", "crest plan"});
   expect_error(with({"tune", "--memory-limit=1MB", "--calibration=" + calibration()}, tiny), 3,

@@ -572,34 +572,13 @@ TEST(Compare, NoBarIsLargerThanBothSteps) {
   for (auto& w : c.waterfall) EXPECT_LE(std::abs(w.ms), std::max(c.a.step_ms, c.b.step_ms)) << name(w.factor);
 }
 
-// Two ranks with the same work for each: what the second costs is split without a rest.
-TEST(Compare, ScalingAddsUp) {
-  Synthetic one = gpt2(), two = gpt2();
-  two.recipe.ranks = 2;
-  Profile p = make_profile(two);
-  double exposed = 0.02 * p.step_median_ms(), waits = 0.01 * p.step_median_ms();
-  for (int r : {0, 1}) {
-    ProfileRank rank;
-    rank.rank = r, rank.step_ms = p.step_median_ms(), rank.exposed_ms = exposed, rank.idle_ms = p.idle_ms;
-    rank.waiting_ms = {0, r == 0 ? waits : 0};
-    rank.compute_ms = p.busy_ms - exposed - rank.waiting_sum_ms();
-    p.ranks.push_back(rank);
-  }
-  RunRecord a = make_record(one, "one"), b = record_of(p, "two");
-  for (bool mirrored : {false, true}) {
-    RunComparison c = mirrored ? compare_runs(b, a) : compare_runs(a, b);
-    ASSERT_TRUE(c.scaling);
-    const Scaling& s = *c.scaling;
-    EXPECT_EQ(s.few_ranks, 1);
-    EXPECT_EQ(s.more_ranks, 2);
-    EXPECT_TRUE(s.same_work);
-    double sum = 0;
-    std::map<std::string, double> rows;
-    for (auto& r : s.rows) sum += r.ms, rows[r.label] = r.ms;
-    EXPECT_NEAR(sum, s.lost_ms(), 1e-9 * s.step_ms);
-    EXPECT_NEAR(rows["waiting for rank 1"], waits, 1e-9 * s.step_ms);
-    EXPECT_EQ(rows.count("waiting for rank 0"), 0u);
-    EXPECT_TRUE(contains(compare_text(c, {}), "Scaling from 1 to 2 ranks"));
-  }
-  EXPECT_FALSE(compare_runs(a, make_record(one, "again")).scaling);
+// As many instructions, but others.
+TEST(Compare, TheHeadlineNamesOtherInstructions) {
+  Synthetic a = gpt2(), b = gpt2();
+  a.recipe.ranks = b.recipe.ranks = 2;
+  a.recipe.levers = {{"shard", "none"}, {"reduce", "flat"}};
+  b.recipe.levers = {{"shard", "optimizer"}, {"reduce", "bucket"}, {"bucket", "10GB"}, {"gather", "forward"}};
+  a.slowdown = [](auto& r) { return r.op == "all_reduce" ? 50.0 : 2.0; };
+  RunComparison c = compared(a, b);
+  EXPECT_TRUE(contains(headline(c), "runs as other instructions (3 x all_reduce -> ")) << headline(c);
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -96,6 +97,43 @@ TEST_F(ConditionsTest, LoadOfOthersBetweenTwoReadings) {
   double elapsed = after.cpu.seconds - before.cpu.seconds, own = after.cpu.own - before.cpu.own;
   EXPECT_GT(own, 0);
   EXPECT_NEAR(after.other_load, (2 - own) / elapsed, 1e-6);
+}
+
+// The processor time of other ranks is the run's own.
+TEST(Conditions, OtherRanksAreNoOtherLoad) {
+  constexpr double worked = 0.3;
+  auto seconds = [] { return double(std::clock()) / CLOCKS_PER_SEC; };
+  for (bool ranks : {true, false}) {
+    int before[2], after[2];  // the rank works between two readings of the other process
+    ASSERT_EQ(pipe(before), 0);
+    ASSERT_EQ(pipe(after), 0);
+    char byte = 0;
+    pid_t rank = fork();
+    if (rank == 0) {
+      if (read(before[0], &byte, 1) != 1) _exit(1);
+      for (double start = seconds(); seconds() - start < worked;) continue;
+      if (write(after[1], &byte, 1) != 1) _exit(1);
+      if (read(before[0], &byte, 1) != 1) _exit(1);  // it lives until it was counted
+      _exit(0);
+    }
+    pid_t reads = fork();
+    if (reads == 0) {
+      for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"})
+        ranks ? setenv(name, std::string(name).ends_with("SIZE") ? "2" : "0", 1) : unsetenv(name);
+      Device cpu = find_device("cpu", 1);
+      double own = -read_conditions(cpu).cpu.own;
+      if (write(before[1], &byte, 1) != 1 || read(after[0], &byte, 1) != 1) _exit(1);
+      own += read_conditions(cpu).cpu.own;
+      if (write(before[1], &byte, 1) != 1) _exit(1);
+      _exit(own > 0.5 * worked ? 2 : 3);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(reads, &status, 0), reads);
+    EXPECT_EQ(WEXITSTATUS(status), ranks ? 2 : 3);
+    ASSERT_EQ(waitpid(rank, &status, 0), rank);
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+    for (int end : {before[0], before[1], after[0], after[1]}) close(end);
+  }
 }
 
 TEST(Conditions, ThisMachineAndItsLibraries) {

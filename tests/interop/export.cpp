@@ -122,6 +122,7 @@ TEST_F(Export, TheOtherGeluWhereItIsAccepted) {
 TEST_F(Export, WrongUsage) {
   train("run");
   expect_error({"export"}, 2, {"no model"}, f.options());
+  expect_error({"export", "run", "--run", "none", "--to", "llm.c", "--out", "out"}, 2, {"2 models"}, f.options());
   expect_error({"export", "run", "--to", "llm.c"}, 2, {"--out"}, f.options());
   expect_error({"export", "run", "--out", "out"}, 2, {"--to", "llm.c, nanogpt"}, f.options());
   expect_error({"export", "run", "--to", "nanoGPT", "--out", "out"}, 2, {"--to", "nanogpt"}, f.options());

@@ -1,6 +1,8 @@
 // What ranks on GPUs plan: NCCL's memory, and every way to sum.
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "core/error.h"
 #include "device.h"
 #include "passes/tiny.h"
@@ -89,4 +91,36 @@ TEST(RanksOnGpus, ShareTheOptimizerByDefault) {
   other = r, other.optimizer = "muon";
   EXPECT_EQ(shard(other, emulated_gpu(1)), "none");
   EXPECT_NO_THROW(session(other, emulated_gpu(1)));
+}
+
+// Whatever sums the gradients, a plan that does not fit says so, and what would.
+TEST(RanksOnGpus, WhatDoesNotFitSuggestsShardsThatAreAllowed) {
+  for (auto [name, value] : {std::pair("reduce", "each"),
+                             {"reduce", "overlap"},
+                             {"reduce", "flat"},
+                             {"reduce", "bucket"},
+                             {"gather", "forward"},
+                             {"comm-dtype", "bf16"}}) {
+    SCOPED_TRACE(std::string(name) + " " + value);
+    Recipe r = tiny_recipe(false);
+    r.fusion = "on", r.data_parallel = 2;
+    r.levers["shard"] = "none", r.levers[name] = value;
+    CompiledSession s = session(r, emulated_gpu(1));
+    std::string text;
+    try {
+      check_fits(s, s.planned_bytes() - 1);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Exit::does_not_fit) << e.what();
+      text = e.what();
+    }
+    int offers = 0;
+    for (size_t at = text.find("    --shard "); at != text.npos; at = text.find("    --shard ", at + 1), ++offers) {
+      Recipe offer = r;
+      std::istringstream words(text.substr(at, text.find('\n', at) - at));
+      for (std::string flag, given; words >> flag >> given;)
+        flag == "--batch" ? void(offer.batch = std::stoll(given)) : void(offer.levers[flag.substr(2)] = given);
+      EXPECT_LT(session(offer, emulated_gpu(1)).planned_bytes(), s.planned_bytes()) << text;
+    }
+    EXPECT_GT(offers, 0) << text;
+  }
 }

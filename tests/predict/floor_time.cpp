@@ -103,4 +103,24 @@ TEST(RankTime, IsNearStepsOfTwoRanksThatWereMeasured) {
   }
 }
 
+// What is sent decides, not what a kernel reads: half as much in bf16; an accumulator is not sent.
+TEST(RankTime, CountsWhatIsSent) {
+  DataSheet sheet = find_data_sheet("h100");
+  Device d = described_device(sheet);
+  auto collectives = [&](const GivenSettings& more, int64_t accumulation = 1) {
+    Recipe r;
+    settings_of(r).apply({{"model", {"gpt2-124M"}}, {"batch", {"1"}}, {"seq", {"64"}}, {"ranks", {"2"}}});
+    settings_of(r).apply(more);
+    r.grad_accumulation = accumulation;
+    return floor_time(compile_phase(resolve(r, d), d, BenchPhase::step, {.verify = false}), sheet).collectives_ms;
+  };
+  GivenSettings flat = {{"precision", {"tf32"}}, {"reduce", {"flat"}}, {"comm-dtype", {"fp32"}}}, half = flat;
+  half["comm-dtype"] = {"bf16"};
+  EXPECT_NEAR(collectives(half) / collectives(flat), 0.5, 0.05);
+  GivenSettings gradients = {{"precision", {"bf16"}}, {"shard", {"gradients"}}};
+  // Another micro step scatters once more, in fp32; a step also gathers the weights, in bf16.
+  double one = collectives(gradients, 1);
+  EXPECT_NEAR((collectives(gradients, 2) - one) / one, 4.0 / (4 + 2), 0.05);
+}
+
 }  // namespace crest::test

@@ -73,6 +73,9 @@ TEST(RecomputeLayers, WrongTextsAreRefused) {
 
 TEST(RecomputeLayers, OneLevelForAllIsThatLevel) {
   for (auto& level : recompute_levels) EXPECT_EQ(text(small("layers=" + level + ":3")), text(small(level))) << level;
+  auto resolved = [](const std::string& value) { return resolve(small(value), cpu()).recompute; };
+  EXPECT_EQ(resolved("layers=full:3"), "full");
+  EXPECT_EQ(resolved("layers=full:1+none:1+none"), "layers=full:1+none:2");
   EXPECT_NE(text(small("layers=full:1+none")), text(small("full")));
   EXPECT_NE(text(small("layers=full:1+none")), text(small("none")));
 }

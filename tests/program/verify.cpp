@@ -169,6 +169,29 @@ TEST(Verify, LooksIntoBodies) {
   EXPECT_NE(problem(s.p).find("inference gives"), std::string::npos) << problem(s.p);
 }
 
+// Also if its only member is as large. An operation in place consumes it.
+TEST(Verify, AGroupOfOneKeepsItsRootReadable) {
+  Program p;
+  Builder b(p);
+  ValueId scalars = b.declare("scalars", DType::u8, {64}, Role::state, Lifetime::persistent);
+  ValueId root = b.declare("gradients", DType::f32, {8}, Role::gradient, Lifetime::step);
+  ValueId dy = b.declare("dy", DType::f32, {3, 8}, Role::input, Lifetime::micro_step);
+  p.inputs = {dy};
+  b.origin = Origin("a");
+  ValueId g = b.emit1("bias_grad", {dy});
+  p.at(g).layout.storage = root;
+  p.at(g).lifetime = Lifetime::step, p.at(g).role = Role::gradient;
+  ValueId sum = b.emit1("bias_grad", {dy, g});
+  b.emit("grad_norm", {scalars, root}, Attrs().set("clip", 1.0));
+  p.outputs = {sum};
+  EXPECT_EQ(problem(p), "");
+  p.outputs = {b.emit1("all_reduce", {root}, Attrs().set("mean", 0))};
+  EXPECT_EQ(problem(p), "");
+  b.emit1("square_sum", {root});
+  EXPECT_NE(problem(p).find("reads %gradients, which an earlier instruction consumed"), std::string::npos)
+      << problem(p);
+}
+
 // A group's root may be read as a whole after its members were written; a member's old version may
 // not.
 TEST(Verify, GroupsKeepTheirRootReadable) {

@@ -255,6 +255,20 @@ TEST(Report, SaysWhenItCannotTell) {
   says(advice(two(100, 100.2)), "Within noise, so choose by memory: attention naive or flash");
 }
 
+// Pairs that were not compared are not among those without a difference.
+TEST(Report, BusyPairsAreCountedApart) {
+  std::vector<RunRecord> runs = {sample_run(1, 100, sample_recipe("bf16", "naive", "off"), 1e8),
+                                 sample_run(2, 100, sample_recipe("bf16", "naive", "on"), 1e8),
+                                 sample_run(3, 50, sample_recipe("bf16", "flash", "off"), 1e8),
+                                 sample_run(4, 30, sample_recipe("bf16", "flash", "on"), 1e8)};
+  runs[3].environment_after["conditions"]["other_load"] = 1.7;
+  std::string all;
+  Report r = make_report(runs);
+  for (auto& change : r.json["groups"][0]["changes"])
+    if (change["setting"] == "fusion") all += change["sentence"].get<std::string>();
+  says(all, "no difference in speed beyond noise, 1 on a busy machine");
+}
+
 TEST(Report, RepeatedRunsSetTheNoise) {
   auto runs = two(100, 95);
   says(make_report(runs).json["groups"][0]["changes"][0]["sentence"], "5.1% faster");
@@ -290,6 +304,63 @@ TEST(Report, BatchesAreComparedByTokens) {
   std::string html = html_of(sample_sweep());
   says(html, "Speed over batch");
   says(html, "Memory over batch");
+}
+
+// A run of one rank, and one of two that share the threads of the CPU and what `shared` says.
+static std::vector<RunRecord> ranks_one_and_two(bool recorded, const Json& shared) {
+  Json one = sample_recipe("bf16", "flash", "on"), several = one;
+  if (recorded) one["ranks"] = 1;
+  several["ranks"] = 2;
+  several.update(shared);
+  one["shard"] = "none", one["reduce"] = "flat", one["gather"] = "update";
+  std::vector<RunRecord> runs = {sample_run(1, 40, one, 2e8), sample_run(2, 50, several, 1e8)};
+  runs[1].device["threads"] = 1;
+  return runs;
+}
+
+// Efficiency against one rank, also of a record that is older than ranks.
+TEST(Report, ScalingIsThatOfTheRanks) {
+  for (bool recorded : {false, true})
+    for (const Json& shared : {Json{{"shard", "none"}, {"reduce", "flat"}, {"gather", "update"}},
+                               Json{{"shard", "weights"}, {"reduce", "bucket"}, {"gather", "forward"}}}) {
+      auto runs = ranks_one_and_two(recorded, shared);
+      std::string html = html_of(runs);
+      says(html, "Scaling over ranks");
+      says(html, "79.9%");  // 2 x 2,048 tokens in 50.1 ms, against 2,048 in 40.03 ms: of two ranks
+      says(html, "Ranks on CPUs share their threads");
+      says(html, "ranks 2");
+    }
+}
+
+// Other work may have slowed one side only.
+TEST(Report, ScalingIsNotSplitOnABusyMachine) {
+  std::vector<RunRecord> runs = {sample_profile_run(1, "bf16", "flash", "on"),
+                                 sample_profile_run(2, "bf16", "flash", "on")};
+  for (int i : {0, 1}) {
+    RunRecord& r = runs[size_t(i)];
+    Json profile = r.documents["profile"];
+    r.recipe["ranks"] = profile["recipe"]["ranks"] = i + 1;
+    if (i == 1) {
+      profile["tokens"] = 2 * 2048;
+      for (auto& ms : profile["step_ms"]) ms = 1.3 * ms.get<double>();
+      for (auto& s : r.samples) s.ms *= 1.3;
+    }
+    r.documents["profile"] = profile;
+  }
+  says(html_of(runs), "2 ranks reach 76.9% of ideal speed");
+  runs[1].environment_after["conditions"]["other_load"] = 1.7;
+  std::string busy = html_of(runs);
+  says(busy, "Not said, since the machine was busy");
+  EXPECT_TRUE(silent(busy, "of ideal speed"));
+}
+
+// What differs with the ranks is no effect of sharding.
+TEST(Report, RanksAreASettingOfTheirOwn) {
+  auto runs = ranks_one_and_two(true, {{"shard", "optimizer"}, {"reduce", "flat"}, {"gather", "update"}});
+  runs[1].device["threads"] = 2;
+  Report r = make_report(runs);
+  ASSERT_EQ(r.json["groups"][0]["rows"].size(), 2u);
+  for (auto& change : r.json["groups"][0]["changes"]) EXPECT_NE(change["setting"], "shard") << change;
 }
 
 TEST(Report, WarnsOfABusyOrSlowedMachine) {

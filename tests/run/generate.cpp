@@ -272,6 +272,33 @@ TEST(Generate, PromptTokens) {
   expect_error([&] { prompt_tokens(bytes, "", 256); }, {"token 256", "256 tokens"});
 }
 
+// Ranks that share the weights do not wait for one whose text has ended.
+TEST(Generate, RanksWithOtherTextsEndTogether) {
+  Recipe recipe = small_recipe("gpt2");
+  recipe.model.vocab = 257, recipe.data_parallel = 2, recipe.levers["shard"] = "weights";
+  auto texts = [&](int64_t most, std::vector<uint64_t> seeds) {
+    SessionUse use;
+    use.train = use.update = use.sampling = true;
+    Device device = crest::test::test_device(2);
+    Engine engine(compile(recipe, device, session_programs(recipe, use)));
+    engine.initialize_weights(1);
+    std::vector<std::string> list(2);
+    engine.on_all_ranks([&](int r) {
+      list[size_t(r)] = generate_text(engine.rank(r), Tokenizer::bytes(), "a prompt", most, seeds[size_t(r)]);
+    });
+    return list;
+  };
+  // Of these texts some end: a model that knows nothing draws one of 257 tokens.
+  std::vector<std::string> same = texts(400, {1, 1}), first = texts(400, {1, 2}), second = texts(400, {3, 2});
+  EXPECT_EQ(same[0], same[1]);
+  EXPECT_EQ(first[0], same[0]);
+  EXPECT_EQ(second[1], first[1]);
+  std::set<size_t> lengths;
+  for (auto* list : {&first, &second})
+    for (auto& text : *list) lengths.insert(text.size());
+  EXPECT_GT(lengths.size(), 1u);
+}
+
 // Samples during training change neither the training nor anything of it.
 TEST(Generate, SamplingBetweenStepsChangesNothing) {
   auto losses = [](bool sample) {

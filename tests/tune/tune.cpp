@@ -128,6 +128,16 @@ TEST(Tune, FindsTheLongestContext) {
   EXPECT_NE(command.find("--context=" + std::to_string(context) + " "), std::string::npos) << command;
 }
 
+// What is known before anything runs is said before the device is measured.
+TEST(Tune, MeasuresNothingWhereNothingFits) {
+  TuneOptions o;
+  o.recipe = tiny(few_and({{"batch", {"1"}}}));
+  std::vector<std::string> said;
+  auto say = [&](const std::string& line) { said.push_back(line); };
+  EXPECT_THROW(tune(o, find_device("cpu", 1), 1'000'000, nullptr, say), Error);
+  for (auto& line : said) EXPECT_EQ(line.find("measuring"), line.npos) << line;
+}
+
 TEST(Tune, SaysWhatIsClosestWhereNothingFits) {
   TuneOptions o;
   o.recipe = tiny(few_and({{"batch", {"1"}}}));
