@@ -20,14 +20,14 @@ Losses losses(bool llama, const std::string& precision) {
   SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
   constexpr int steps = 150;
   constexpr int64_t batches = 16;
-  Engine training = make_engine(r);
+  Engine training = make_engine(r, 1);
   Losses found;
   auto validate = [&](const char* weights) {
     Recipe of = r;
     of.levers["weights"] = weights;
     SessionUse use;
     use.validation = true;
-    Engine e(compile(of, crest::test::test_device(2), session_programs(of, use)));
+    Engine e(compile(of, crest::test::test_device(1), session_programs(of, use)));
     auto from = parameters(training.rank(0)), to = parameters(e.rank(0));
     for (size_t p = 0; p < to.size(); ++p) {
       EXPECT_EQ(to[p].name, from[p].name);
@@ -55,6 +55,7 @@ TEST(Int8, TheLossOfATrainedModelHardlyChanges) {
                   l.untrained, l.trained, l.eight_bits - l.trained);
       EXPECT_LT(l.trained, l.untrained - 2) << "it has learned something that can be lost";
       EXPECT_NE(l.eight_bits, l.trained);
-      EXPECT_NEAR(l.eight_bits, l.trained, 0.01 * l.trained);
+      // Measured (2026-11-25): -0.00042 to +0.00031 of 1.1.
+      EXPECT_NEAR(l.eight_bits, l.trained, 0.002);
     }
 }
