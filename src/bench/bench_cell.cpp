@@ -38,13 +38,13 @@ SampleSource random_tokens(uint64_t seed, int64_t seq, int64_t vocab) {
 }  // namespace
 
 const char* name(BenchPhase phase) {
-  static constexpr const char* names[] = {"forward", "forward-saved", "backward", "step"};
+  static constexpr const char* names[] = {"forward", "forward-saved", "backward", "step", "decode"};
   return names[size_t(phase)];
 }
 
 const std::vector<BenchPhase>& bench_phases() {
   static const std::vector<BenchPhase> phases = {BenchPhase::forward, BenchPhase::forward_saved, BenchPhase::backward,
-                                                 BenchPhase::step};
+                                                 BenchPhase::step, BenchPhase::decode};
   return phases;
 }
 
@@ -59,7 +59,18 @@ BenchPhase parse_phase(const std::string& text, const std::vector<std::string>& 
              fmt::format("{} Values: {}.", did_you_mean(text, values), join(values, ", ")));
 }
 
-bool is_forward(BenchPhase phase) { return phase == BenchPhase::forward || phase == BenchPhase::forward_saved; }
+bool is_forward(BenchPhase phase) {
+  return phase == BenchPhase::forward || phase == BenchPhase::forward_saved || phase == BenchPhase::decode;
+}
+
+Recipe phase_recipe(Recipe r, BenchPhase phase, const RecipeOptions& given) {
+  if (phase != BenchPhase::decode) return r;
+  if (r.world_size() > 1) fail_usage("one rank decodes", "--ranks, --data-parallel", "Omit them.");
+  if (given.has("batch") && r.batch != 1)
+    fail_usage("a token is decoded for one sequence", fmt::format("--batch {}", r.batch), "Omit it.");
+  r.batch = r.grad_accumulation = 1;
+  return r;
+}
 
 SessionUse phase_use(BenchPhase phase) {
   SessionUse use;
@@ -67,6 +78,7 @@ SessionUse phase_use(BenchPhase phase) {
   use.forward_saved = phase == BenchPhase::forward_saved;
   use.train = !is_forward(phase);
   use.update = phase == BenchPhase::step;
+  use.sampling = phase == BenchPhase::decode;
   return use;
 }
 
@@ -76,6 +88,7 @@ CompiledSession compile_phase(const Recipe& recipe, const Device& device, BenchP
 }
 
 int64_t phase_tokens(const Recipe& r, BenchPhase phase) {
+  if (phase == BenchPhase::decode) return 1;
   return is_forward(phase) ? r.tokens_per_step() / r.grad_accumulation : r.tokens_per_step();
 }
 
@@ -101,6 +114,7 @@ double palm_flops(const Recipe& r, BenchPhase phase) {
 
 std::vector<int> phase_calls(const CompiledSession& s, BenchPhase phase) {
   if (phase == BenchPhase::forward) return {s.find("validation")};
+  if (phase == BenchPhase::decode) return {s.find("decode")};
   std::vector<int> calls;
   for (auto& call : training_step(s)) calls.push_back(call.segment);
   return calls;
@@ -125,6 +139,10 @@ BenchCell::BenchCell(CompiledSession session, BenchPhase phase, uint64_t seed, b
   source_ = random_tokens(seed, r.seq_length(), r.model.vocab);
   engine_.initialize_weights(seed, weight_period);
   if (flush) flush_.emplace(engine_.session().device, engine_.rank(0).runtime());
+  if (phase == BenchPhase::decode) {
+    int program = engine_.session().find("decode");
+    token_ = engine_.rank(0).tensor(program, "tokens"), logits_ = engine_.rank(0).tensor(program, "logits");
+  }
 }
 
 BenchCell::~BenchCell() {
@@ -161,11 +179,28 @@ void BenchCell::follow() {
   }
 }
 
+// The token at position seq - 1, after a cache that holds zeros: what is computed does not depend
+// on what it holds. Returns the first logit of the next token, once all have arrived.
+double BenchCell::decode(std::vector<StepTrace>* traces) {
+  Executor& executor = engine_.rank(0);
+  Scalars inputs = {};
+  inputs.position = int32_t(session().recipe.seq_length() - 1), inputs.length = 1;
+  const int32_t token = int32_t(random_bits(seed_, 0, uint64_t(steps_)) % uint64_t(session().recipe.model.vocab));
+  token_.write(&token);
+  executor.set_inputs(inputs);
+  executor.run(session().find("decode"), traces ? &traces->emplace_back() : nullptr);
+  double logit = logits_.floats(session().recipe.model.vocab)[0];
+  if (traces) executor.runtime().synchronize();
+  return logit;
+}
+
 double BenchCell::run(std::vector<StepTrace>* traces) {
   if (flush_) (*flush_)();
   double loss = 0;
   double seconds = time_once([&] {
-    if (phase_ == BenchPhase::forward)
+    if (phase_ == BenchPhase::decode)
+      loss = decode(traces);
+    else if (phase_ == BenchPhase::forward)
       loss = engine_.validate(1, source_, traces);
     else
       loss = engine_.step(steps_, bench_lr, seed_, source_, traces).loss;
@@ -218,7 +253,7 @@ std::vector<ProfileRank> BenchCell::exchange_times(const std::vector<ProfiledRun
 }
 
 double BenchCell::run_in_sequence() {
-  if (flush_ || phase_ == BenchPhase::forward) return run();
+  if (flush_ || phase_ == BenchPhase::forward || phase_ == BenchPhase::decode) return run();
   lead(Call::run_in_sequence);
   while (engine_.queued_steps() <= engine_.steps_ahead()) engine_.queue_step(steps_++, bench_lr, seed_, source_);
   StepResult result = engine_.take_step();

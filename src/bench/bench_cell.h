@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "measure/cache_flush.h"
+#include "plan/recipe_settings.h"
 #include "profile/profile.h"
 #include "stats/samples.h"
 #include "train/engine.h"
@@ -17,14 +18,17 @@ class RankGroup;
 
 // forward: inference, nothing saved; forward_saved: the forward half of a micro step, which keeps
 // what a backward pass needs; backward: forward and backward of all micro steps; step: the whole
-// step.
-enum class BenchPhase : uint8_t { forward, forward_saved, backward, step };
+// step; decode: a token after others, as crest sample computes it.
+enum class BenchPhase : uint8_t { forward, forward_saved, backward, step, decode };
 const char* name(BenchPhase);
 const std::vector<BenchPhase>& bench_phases();
 // Usage error for an unknown name; others: what the option takes besides.
 BenchPhase parse_phase(const std::string& text, const std::vector<std::string>& others = {});
-// Whether a phase is one forward pass over a micro batch.
+// Whether a phase is one forward pass.
 bool is_forward(BenchPhase phase);
+// A recipe as a phase uses it: a token is decoded for one sequence. Usage error if `given` asks for
+// what the phase does not have.
+Recipe phase_recipe(Recipe resolved, BenchPhase phase, const RecipeOptions& given);
 // The Programs of a phase.
 SessionUse phase_use(BenchPhase phase);
 
@@ -95,6 +99,7 @@ class BenchCell {
  private:
   void check_loss(double loss) const;
   double run(std::vector<StepTrace>* traces);
+  double decode(std::vector<StepTrace>* traces);
   // Of rank 0, for the others; from `run` on, runs.
   enum class Call { end, settle, rank_times, run, run_in_sequence, run_timed, run_recorded };
   void lead(Call call);
@@ -111,6 +116,7 @@ class BenchCell {
   int64_t steps_ = 0;
   SampleSource source_;
   std::optional<CacheFlush> flush_;
+  TensorRef token_, logits_;  // of phase decode
 };
 
 }  // namespace crest

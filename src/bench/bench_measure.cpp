@@ -77,6 +77,7 @@ BenchTask BenchMeasure::task(const CellOptions& cell, BenchPhase phase) {
   t.limit = cell.device.limit(t.device);
   t.recipe = resolve(
       within_budget(cell.recipe.finish(default_model(t.device)), t.device, "", group_ && !group_->leads()), t.device);
+  t.recipe = phase_recipe(std::move(t.recipe), phase, cell.recipe);
   t.phase = phase;
   t.label = cell.label;
   t.key = run_key(t.recipe, t.device, name(phase), o_.flush_cache ? "flushed caches" : "");

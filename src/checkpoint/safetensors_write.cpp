@@ -25,6 +25,7 @@ static std::string_view stored_name(DType t) {
     case DType::u8: return "U8";
     case DType::e4m3: return "F8_E4M3";
     case DType::e5m2: return "F8_E5M2";
+    case DType::i8: return "I8";
   }
   fail_internal("a dtype without a safetensors name");
 }

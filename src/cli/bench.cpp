@@ -72,10 +72,9 @@ static void add_options(CLI::App& app, BenchOptions& o, GivenSettings& ranks) {
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->capture_default_str()->group("Measurement");
   };
-  option(
-      "--phase", o.phase,
-      "forward (inference), forward-saved (keeps what a backward pass needs), backward (forward + backward), step, or "
-      "all (without forward-saved)");
+  option("--phase", o.phase,
+         "forward (inference), forward-saved (keeps what a backward pass needs), backward (forward + backward), step, "
+         "decode (a token of crest sample, after --seq - 1 others), or all (forward, backward and step)");
   app.add_option("--samples", o.samples,
                  "runs to measure (rounds, in a comparison); default: until the median is known to 1%")
       ->group("Measurement");

@@ -125,7 +125,7 @@ std::function<int()> setup_compare(CLI::App& app) {
                 ->type_name("FLAGS")
                 ->group(measurement);
   auto* b = app.add_option("--b", o->b, "flags for B only")->type_name("FLAGS")->group(measurement);
-  app.add_option("--phase", o->measure.phase, "forward, forward-saved, backward or step")
+  app.add_option("--phase", o->measure.phase, "forward, forward-saved, backward, step or decode")
       ->capture_default_str()
       ->group(measurement);
   app.add_option("--samples", o->measure.samples, "interleaved rounds; default: until the ratio is known to 1%")

@@ -9,6 +9,7 @@
 #include "core/text.h"
 #include "core/to_stderr.h"
 #include "inference/evaluate_model.h"
+#include "inference/precision.h"
 #include "terminal/print_json.h"
 
 namespace crest {
@@ -30,7 +31,7 @@ void print_text(const ModelEvaluation& m) {
   if (e.bytes) fmt::print("bits/byte    {:.4f}\n", e.bits_per_byte());
   fmt::print("tokens       {} of the {} of split {}{}, in windows of {}\nspeed        {} tokens/s ({}, {})\n", e.tokens,
              m.split_tokens, m.split, m.masked ? ", loss mask applied" : "", m.recipe.seq_length(),
-             format_count(m.tokens_per_second()), m.device.kind, m.recipe.precision);
+             format_count(m.tokens_per_second()), m.device.kind, inference_text(m.recipe));
 }
 
 int run(Options& o) {
@@ -65,6 +66,7 @@ std::function<int()> setup_eval(CLI::App& app) {
                  "in training)");
   option("--precision", e.precision,
          "auto (bf16 if the device supports it), fp32, tf32, bf16, fp16; fp8 is computed as bf16");
+  option("--weights", e.weights, weights_help);
   app.add_option("--logits", e.logits, "write tokens and logits of the split's first window to this file (safetensors)")
       ->type_name("FILE");
   add_device_options(app, o->device);

@@ -47,15 +47,15 @@ struct Options {
 };
 
 SessionUse use_of(const std::string& text) {
-  SessionUse use;
-  if (text == "forward-saved")
-    use.forward_saved = true;
-  else
-    use.train = use.update = true;
-  if (text == "train") use.validation = use.sampling = true;
-  if (text != "train" && text != "step" && text != "forward-saved")
+  static const std::vector<std::string> values = {"train", "step", "forward-saved", "eval", "sample"};
+  if (std::find(values.begin(), values.end(), text) == values.end())
     fail_usage(fmt::format("'{}' is not a value of --for", printable(text)), "--for",
-               did_you_mean(text, {"train", "step", "forward-saved"}) + " Values: train, step, forward-saved.");
+               fmt::format("{} Values: {}.", did_you_mean(text, values), join(values, ", ")));
+  SessionUse use;
+  use.train = use.update = text == "train" || text == "step";
+  use.forward_saved = text == "forward-saved";
+  use.validation = text == "train" || text == "eval";
+  use.sampling = text == "train" || text == "sample";
   return use;
 }
 
@@ -121,7 +121,7 @@ void print_memory(const PlanReport& r, int rows) {
   fmt::print("  persistent {} + transient {}{}\n", format_bytes(double(s.persistent_bytes)),
              format_bytes(double(s.transient_bytes)),
              r.ranks > 1 ? fmt::format(", for each of {} ranks", r.ranks) : "");
-  if (r.forward_only())
+  if (s.find("train.forward") >= 0)
     fmt::print("  {} of activations are kept for the backward pass{}\n", format_bytes(double(s.kept_bytes())),
                r.ranks > 1 ? " by each rank" : "");
   const CompiledProgram& big = s.largest();
@@ -234,12 +234,18 @@ void print_text(const PlanReport& r, const Prediction& prediction, const Options
              format_count(double(r.model().matmul_parameters())), format_count(double(r.embeddings())),
              r.model().tied ? "; head and token embedding are tied" : "");
   int64_t chunk = loss_chunk(s);
-  fmt::print("recipe      {} ({}), attention {}, fusion {}, recompute {}, {}, {}{}\n", q.precision, q.policy,
+  std::string weights;
+  if (int64_t n = int8_weights(s))
+    weights = fmt::format(", {} of 8 bits", n == 1 ? "one matrix" : fmt::format("{} matrices", n));
+  fmt::print("recipe      {} ({}){}, attention {}, fusion {}, recompute {}, {}, {}{}\n", q.precision, q.policy, weights,
              q.attention, q.fusion, q.recompute, q.optimizer,
              chunk == 0 ? "loss not chunked" : fmt::format("loss chunked ({} tokens)", chunk),
              packs_documents(q) ? ", documents packed" : "");
-  std::string step =
-      fmt::format("{} = batch {} x seq {}", format_number_of(r.tokens(), "token"), q.batch, q.seq_length());
+  std::string step = format_number_of(r.tokens(), "token");
+  if (r.decodes())
+    step += fmt::format(", with a cache for {}", s.programs[size_t(s.find("decode"))].spec.cache_length);
+  else
+    step += fmt::format(" = batch {} x seq {}", q.batch, q.seq_length());
   int64_t micro_steps = r.forward_only() ? 1 : q.grad_accumulation;
   for (auto& [n, noun] : {std::pair{micro_steps, "micro step"}, {int64_t(q.world_size()), "rank"}})
     if (n > 1) step += " x " + format_number_of(n, noun);
@@ -261,8 +267,11 @@ void print_text(const PlanReport& r, const Prediction& prediction, const Options
   if (!r.fits())
     fmt::print("does not fit {}: {} planned{}\n", where, format_bytes(double(r.planned())),
                r.ranks > 1 ? fmt::format(" for each of {} ranks", r.ranks) : "");
-  if (r.batch_that_fits)
-    fmt::print("largest micro batch {}: {}\n", where, r.batch_that_fits);
+  if (!r.batch_that_fits && !r.fits()) return;
+  if (!r.batch_that_fits)
+    fmt::print("fits {}\n", where);
+  else if (*r.batch_that_fits > 0)
+    fmt::print("largest micro batch {}: {}\n", where, *r.batch_that_fits);
   else
     fmt::print("not even batch 1 fits {}: try --recompute full, a shorter --seq or a smaller model\n", where);
 }
@@ -306,7 +315,8 @@ std::function<int()> setup_plan(CLI::App& app) {
   app.add_option(
          "--for", o->use,
          "train: everything that crest train compiles (with validation and sampling); step: only a training step; "
-         "forward-saved: only a forward pass that keeps what a backward pass needs")
+         "forward-saved: only a forward pass that keeps what a backward pass needs; eval, sample: what crest eval and "
+         "crest sample compile")
       ->capture_default_str();
   app.add_option("--calibration", o->calibration,
                  "predict times with this file (default: what crest calibrate wrote for this device, or the file that "

@@ -59,6 +59,7 @@ ProfileTask task_of(const Options& o, RankGroup* group) {
   task.device = o.device.find();
   if (group) connect_devices(*group, task.device);
   task.recipe = resolve(within_budget(o.recipe.finish(default_model(task.device)), task.device), task.device);
+  task.recipe = phase_recipe(std::move(task.recipe), task.phase, o.recipe);
   task.limit = o.device.limit(task.device);
   task.timers = o.method == "timers";
   task.samples = o.samples, task.warmup = o.warmup, task.max_seconds = o.max_seconds, task.seed = o.seed;
@@ -117,7 +118,8 @@ std::function<int()> setup_profile(CLI::App& app) {
   };
   option(
       "Measurement", "--phase", o->phase,
-      "forward (inference), forward-saved (keeps what a backward pass needs), backward (forward + backward), or step");
+      "forward (inference), forward-saved (keeps what a backward pass needs), backward (forward + backward), step, or "
+      "decode (a token of crest sample, after --seq - 1 others)");
   app.add_option("--samples", o->samples,
                  "runs to measure, interleaved with as many profiled runs; default: until the median is known to 1%, "
                  "from 6 to 50")

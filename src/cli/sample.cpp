@@ -13,6 +13,7 @@
 #include "core/io.h"
 #include "core/text.h"
 #include "core/to_stderr.h"
+#include "inference/precision.h"
 #include "inference/sample_model.h"
 #include "run/text_stream.h"
 #include "terminal/print_json.h"
@@ -98,7 +99,7 @@ int run(Options& o) {
             sampler.prompt_tokens());
   message("model    {}{}, {} parameters, {} on {}", printable(model.config.name),
           model.step >= 0 ? fmt::format(" at step {}", model.step) : "",
-          format_count(double(model.config.parameters())), sampler.recipe().precision, o.sample.device.name);
+          format_count(double(model.config.parameters())), inference_text(sampler.recipe()), o.sample.device.name);
   Output out(o.json);
   std::vector<SampledText> samples;
   for (int64_t i = 0; i < o.sample.samples; ++i) {
@@ -136,6 +137,7 @@ std::function<int()> setup_sample(CLI::App& app) {
   app.add_flag("--ignore-end", s.ignore_end, "continue after <|endoftext|>");
   option("--precision", s.precision,
          "auto (bf16 if the device supports it), fp32, tf32, bf16, fp16; fp8 is computed as bf16");
+  option("--weights", s.weights, weights_help);
   add_device_options(app, o->device);
   add_config_option(app);
   add_json_option(app, o->json);

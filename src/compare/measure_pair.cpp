@@ -71,9 +71,10 @@ class Pair {
     std::unique_ptr<StepProfiler> profiler;
   };
 
-  static void prepare(Side& s, const CellOptions& cell) {
+  void prepare(Side& s, const CellOptions& cell) const {
     s.device = cell.device.find();
     s.recipe = resolve(within_budget(cell.recipe.finish(default_model(s.device)), s.device), s.device);
+    s.recipe = phase_recipe(std::move(s.recipe), phase_, cell.recipe);
     s.limit = cell.device.limit(s.device) / s.recipe.data_parallel;
   }
 

@@ -1,5 +1,6 @@
 #include "core/dtype.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -7,8 +8,8 @@
 
 namespace crest {
 
-static constexpr std::array<std::string_view, 10> names = {"f64", "f32", "bf16", "f16",  "i64",
-                                                           "i32", "u16", "u8",   "e4m3", "e5m2"};
+static constexpr std::array<std::string_view, 11> names = {"f64", "f32", "bf16", "f16",  "i64", "i32",
+                                                           "u16", "u8",  "e4m3", "e5m2", "i8"};
 
 std::string_view name(DType t) { return names[size_t(t)]; }
 
@@ -52,6 +53,7 @@ double load_element(const void* data, DType t, int64_t i) {
     case DType::u8: return static_cast<const uint8_t*>(data)[i];
     case DType::e4m3: return to_float(static_cast<const float8_e4m3*>(data)[i]);
     case DType::e5m2: return to_float(static_cast<const float8_e5m2*>(data)[i]);
+    case DType::i8: return static_cast<const int8_t*>(data)[i];
   }
   return 0;
 }
@@ -68,6 +70,7 @@ void store_element(void* data, DType t, int64_t i, double value) {
     case DType::u8: static_cast<uint8_t*>(data)[i] = uint8_t(value); break;
     case DType::e4m3: static_cast<float8_e4m3*>(data)[i] = to_float8<float8_e4m3>(float(value)); break;
     case DType::e5m2: static_cast<float8_e5m2*>(data)[i] = to_float8<float8_e5m2>(float(value)); break;
+    case DType::i8: static_cast<int8_t*>(data)[i] = int8_t(std::clamp(std::nearbyint(value), -128.0, 127.0)); break;
   }
 }
 

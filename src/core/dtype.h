@@ -8,8 +8,9 @@
 
 namespace crest {
 
-// e4m3, e5m2: 8-bit floats (core/float8.h), operands of scaled matmuls only.
-enum class DType : uint8_t { f64, f32, bf16, f16, i64, i32, u16, u8, e4m3, e5m2 };
+// e4m3, e5m2: 8-bit floats (core/float8.h), operands of scaled matmuls only. i8: weights with
+// scales (core/int8.h).
+enum class DType : uint8_t { f64, f32, bf16, f16, i64, i32, u16, u8, e4m3, e5m2, i8 };
 
 constexpr size_t size_of(DType t) {
   switch (t) {
@@ -22,7 +23,8 @@ constexpr size_t size_of(DType t) {
     case DType::u16: return 2;
     case DType::u8:
     case DType::e4m3:
-    case DType::e5m2: return 1;
+    case DType::e5m2:
+    case DType::i8: return 1;
   }
   return 0;
 }

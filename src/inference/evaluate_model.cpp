@@ -101,7 +101,7 @@ ModelEvaluation evaluate_model(EvaluateOptions o, const LoadedModel& model, cons
   recipe.model = model.config;
   recipe.batch = o.batch, recipe.seq = o.seq;
   recipe.precision = inference_precision(o.precision);
-  recipe.levers["packing"] = o.packing;
+  recipe.levers["packing"] = o.packing, recipe.levers["weights"] = o.weights;
   recipe = resolve(recipe, o.device);
   SessionUse use;
   use.validation = true;
@@ -149,7 +149,8 @@ nlohmann::ordered_json to_json(const ModelEvaluation& m) {
           {"split_tokens", m.split_tokens},
           {"step", m.step >= 0 ? Json(m.step) : Json()},
           {"tokens", e.tokens},
-          {"tokens_per_second", m.tokens_per_second()}};
+          {"tokens_per_second", m.tokens_per_second()},
+          {"weights", m.recipe.levers.at("weights")}};
 }
 
 }  // namespace crest

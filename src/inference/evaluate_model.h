@@ -12,10 +12,11 @@
 namespace crest {
 
 struct EvaluateOptions {
-  std::string run;                                                 // the name of the model
-  std::string data;                                                // "": the data it was trained on
-  std::string split = "val", precision = "auto", packing, logits;  // logits: a file to write; "": none
-  int64_t batches = 0, batch = 8, seq = 0;                         // 0: all; as in training
+  std::string run;   // the name of the model
+  std::string data;  // "": the data it was trained on
+  std::string split = "val", precision = "auto", weights = "float", packing,
+              logits;                       // logits: a file to write; "": none
+  int64_t batches = 0, batch = 8, seq = 0;  // 0: all; as in training
   Device device;
   int64_t memory_limit = 0;  // bytes
 };

@@ -69,6 +69,7 @@ ModelSampler::ModelSampler(const SampleOptions& options, const LoadedModel& mode
   recipe.model = model.config;
   recipe.batch = 1;
   recipe.precision = inference_precision(options.precision);
+  recipe.levers["weights"] = options.weights;
   recipe = resolve(recipe, options.device);
   SessionUse use;
   use.sampling = true;
@@ -136,7 +137,8 @@ Json ModelSampler::to_json(const std::vector<SampledText>& samples) const {
           {"step", model_.step >= 0 ? Json(model_.step) : Json()},
           {"temperature", options_.sampler.temperature},
           {"top_k", options_.sampler.top_k},
-          {"top_p", options_.sampler.top_p}};
+          {"top_p", options_.sampler.top_p},
+          {"weights", options_.weights}};
 }
 
 }  // namespace crest

@@ -18,7 +18,7 @@ struct SampleOptions {
   std::string run;                             // the name of the model
   std::string prompt;                          // text
   std::optional<std::vector<int64_t>> tokens;  // token ids instead of text; the samples are ids too
-  std::string precision = "auto";
+  std::string precision = "auto", weights = "float";
   Device device;
   int64_t memory_limit = 0;  // bytes
   SamplerOptions sampler;

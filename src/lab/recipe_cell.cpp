@@ -95,7 +95,7 @@ void RecipeCell::finish() {
   if (!sizes_.empty()) resize(recipe);
   validate(recipe);
   try {
-    recipe_ = resolve(recipe, device_);
+    recipe_ = phase_recipe(resolve(recipe, device_), phase_, options_);
   } catch (const Error& error) {  // a valid recipe that this device cannot run
     if (error.code() != Exit::usage) throw;
     absent_ = error.problem();

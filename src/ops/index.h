@@ -18,11 +18,14 @@
   OP(linear_dx_swiglu_grad, (dy, w, g, u), (dg, du, a))                                                               \
   OP(linear_dw, (dy, x, acc), (dw))                                                                                   \
   OP(linear_fp8, (x, w, x_scale, w_scale, b, acc), (y))                                                               \
+  OP(linear_int8, (x, w, scale, b), (y))                                                                              \
+  OP(linear_gelu_int8, (x, w, scale, b), (a))                                                                         \
   OP(matmul, (a, b), (c))                                                                                             \
   OP(bias_grad, (dy, acc), (db))                                                                                      \
   CREST_POINTWISE_OPS(OP)                                                                                             \
   OP(quantize, (x, amax, record, counts), (q, scale, record, counts, t))                                              \
   OP(quantize_columns, (x, scale), (t))                                                                               \
+  OP(dequantize, (q, scale), (x))                                                                                     \
   OP(cast, (x), (y))                                                                                                  \
   OP(dropout, (x, scalars), (y))                                                                                      \
   OP(fused, (xs), (ys))                                                                                               \
@@ -42,6 +45,7 @@
   OP(cache_append, (qkv, cache, scalars), (cache))                                                                    \
   OP(cached_attention, (qkv, cache, scalars), (o))                                                                    \
   OP(embedding, (ids, table), (y))                                                                                    \
+  OP(embedding_int8, (ids, table, scale), (y))                                                                        \
   OP(embedding_grad, (ids, dy, acc), (dtable))                                                                        \
   OP(take_row, (x, scalars), (y))                                                                                     \
   OP(add_position, (x, table, scalars), (y))                                                                          \

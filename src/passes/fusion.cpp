@@ -31,7 +31,8 @@ class Patterns {
       if (gone_[i]) continue;
       Instr& instr = p_.code[i];
       if (is(instr, "add")) residual_norm(i);
-      if (is(instr, "linear")) linear_gelu(i);
+      if (is(instr, "linear")) linear_gelu(i, "linear_gelu", true);
+      if (is(instr, "linear_int8")) linear_gelu(i, "linear_gelu_int8", false);
       if (is(instr, "softmax")) scores_softmax(i);
       if (is(instr, "softmax_grad")) softmax_grad_scale(i);
       if (is(instr, "cross_entropy")) loss_and_gradient(i);
@@ -87,18 +88,19 @@ class Patterns {
   }
 
   // h = linear(x); a = gelu(h)  ->  a, [h] = linear_gelu(x);
-  // h stays when the backward half reads it.
-  void linear_gelu(size_t i) {
+  // h stays when the backward half reads it, if the operation can keep it.
+  void linear_gelu(size_t i, const char* joined, bool can_keep) {
     Instr& linear = p_.code[i];
     ValueId h = linear.out[out::linear::y];
     for (int c : consumers_[size_t(h)]) {
       Instr& gelu = p_.code[size_t(c)];
       if (gone_[size_t(c)] || !is(gelu, "gelu") || gelu.phase != linear.phase) continue;
       bool keep = consumers_[size_t(h)].size() > 1 || is_output_[size_t(h)];
-      linear.op = &op("linear_gelu");
+      if (keep && !can_keep) return;
+      linear.op = &op(joined);
       linear.out = {gelu.out[out::gelu::y]};
       if (keep) linear.out.push_back(h);
-      linear.attrs.set("keep", keep);
+      if (can_keep) linear.attrs.set("keep", keep);
       linear.origin = linear.origin | gelu.origin;
       gone_[size_t(c)] = true;
       return;

@@ -54,6 +54,7 @@ class Groups {
       };
       for (size_t q = 0; q < program_.params.size(); ++q) {
         if (program_.params[q].decay != decay) continue;
+        if (!is_float(program_.at(program_.params[q].value).dtype)) continue;  // not trained (passes/int8.cpp)
         members.push_back({q, size});
         size += round_up(numel(q), alignment_);
         if (size >= bucket_ / gradient_bytes) end();

@@ -20,6 +20,7 @@ void set_precision(Program&, const PassContext&);
 void autograd(Program&, const PassContext&);
 void accumulate(Program&, const PassContext&);
 void quantize_linears(Program&, const PassContext&);
+void quantize_weights(Program&, const PassContext&);
 void chunk_loss(Program&, const PassContext&);
 void clip_gradients(Program&, const PassContext&);
 void optimizer(Program&, const PassContext&);
@@ -43,6 +44,7 @@ const std::vector<Setting>& attention_settings();
 const std::vector<Setting>& precision_settings();
 const std::vector<Setting>& accumulate_settings();
 const std::vector<Setting>& fp8_settings();
+const std::vector<Setting>& int8_settings();
 const std::vector<Setting>& loss_chunk_settings();
 const std::vector<Setting>& clip_settings();
 const std::vector<Setting>& optimizer_settings();
@@ -68,6 +70,8 @@ const std::vector<Pass>& pipeline() {
        accumulate_settings, "it accumulates micro steps"},
       {"fp8", "--precision fp8: the matmuls of a block's linear layers on 8-bit floats, which are made and scaled here",
        quantize_linears, fp8_settings},
+      {"int8", "--weights int8: matrices of linear layers as 8-bit integers, in Programs that evaluate and sample",
+       quantize_weights, int8_settings},
       {"loss_chunk", "--loss-chunk: projection, loss and gradients of the head for some tokens at a time", chunk_loss,
        loss_chunk_settings},
       {"clip", "--clip: global norm of the gradients, factor for the optimizer, detection of NaN", clip_gradients,

@@ -205,6 +205,10 @@ static bool gathers_in_forward(const PassContext& context) {
   return sharding_of(context) != Sharding::weights;
 }
 
+bool gathers_weights(const PassContext& context) {
+  return sharding_of(context) == Sharding::weights || gathers_in_forward(context);
+}
+
 void shard(Program& program, const PassContext& context) {
   int ranks = context.recipe.world_size();
   if (ranks == 1) return;

@@ -134,8 +134,21 @@ std::vector<ProgramSpec> session_programs(const Recipe& r, const SessionUse& use
   return specs;
 }
 
+bool forward_only(const CompiledSession& s) {
+  return std::none_of(s.programs.begin(), s.programs.end(),
+                      [](auto& c) { return c.spec.kind == ProgramKind::train && !c.spec.forward_only; });
+}
+
+int64_t step_tokens(const CompiledSession& s) {
+  if (!forward_only(s)) return s.recipe.tokens_per_step();
+  const ProgramSpec& spec = s.programs[size_t(training_step(s)[0].segment)].spec;
+  return spec.batch * spec.seq * s.recipe.world_size();
+}
+
 std::vector<SegmentCall> training_step(const CompiledSession& s) {
-  if (int forward = s.find("train.forward"); forward >= 0) return {{forward, 0}};
+  if (forward_only(s))
+    for (const char* pass : {"train.forward", "validation", "decode"})
+      if (int i = s.find(pass); i >= 0) return {{i, 0}};
   std::vector<SegmentCall> calls;
   int64_t n = s.recipe.grad_accumulation;
   auto segment = [&](const char* wanted, const char* otherwise) {

@@ -81,8 +81,12 @@ struct SegmentCall {
   int segment;
   int64_t micro_step;
 };
-// A training step as a list of calls; of a session with only a forward half, that.
+// A training step as a list of calls. Of a session that does not train, one forward pass: the
+// forward half of a micro step, the evaluation of a batch, or the decoding of a token.
 std::vector<SegmentCall> training_step(const CompiledSession& session);
+bool forward_only(const CompiledSession& session);
+// Tokens of a step, or of that forward pass, on all ranks.
+int64_t step_tokens(const CompiledSession& session);
 
 struct CompileOptions {
   bool verify = true;

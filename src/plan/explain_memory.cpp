@@ -125,6 +125,17 @@ ExplainSection activations(const CompiledSession& s, const ExplainOptions& o) {
   return {"training: activations", terms};
 }
 
+// What crest sample compiles with int8 weights.
+CompiledSession int8_sampling(const CompiledSession& s) {
+  Recipe r;
+  r.model = s.recipe.model, r.precision = s.recipe.precision, r.policy = s.recipe.policy;
+  r.pad_vocab = s.recipe.pad_vocab;
+  r.levers["weights"] = "int8";
+  SessionUse use;
+  use.sampling = true;
+  return compile(r, s.device, session_programs(r, use), {.verify = false});
+}
+
 ExplainSection inference(const CompiledSession& s, const ExplainOptions& o) {
   const Recipe& r = s.recipe;
   const ModelConfig& m = r.model;
@@ -137,7 +148,12 @@ ExplainSection inference(const CompiledSession& s, const ExplainOptions& o) {
     Term t = per_parameter_term("weights", bytes, what, n, document);
     bool ours = bytes == (half(r) && r.policy == "pure" ? 2.0 : half(r) ? 6.0 : 4.0);
     if (ours) t.program = double(weight_bytes(s));
-    if (bytes == 1) t.difference = "plus a scale for each row or block; Crest has no int8 weights";
+    if (bytes == 1) {
+      t.program = double(weight_bytes(int8_sampling(s)));
+      t.difference = fmt::format(
+          "--weights int8: the matrices of linear layers have a scale of 4 bytes for each output; {} stay in {}",
+          r.model.tied ? "norms, biases and positions" : "norms, biases and embeddings", r.precision);
+    }
     terms.push_back(t);
   }
   Term cache{"key/value cache of a sequence",

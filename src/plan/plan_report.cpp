@@ -28,7 +28,7 @@ PlanReport plan_report(const Recipe& recipe, const Device& device, const Session
   r.session = compile(recipe, share, session_programs(recipe, use), quick);
   r.executed_flops = executed_flops(r.session) * double(r.ranks);
   auto start = std::chrono::steady_clock::now();
-  r.batch_that_fits = largest_batch(r.session, use, r.rank_limit);
+  if (!r.decodes()) r.batch_that_fits = largest_batch(r.session, use, r.rank_limit);
   r.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return r;
 }
@@ -47,7 +47,10 @@ Json to_json(const PlanReport& r, int blocks) {
         {"executed_per_step", r.executed_flops},
         {"flops_convention", r.flops_convention()}}},
       {"memory", memory_to_json(s, blocks)},
-      {"fit", {{"memory_bytes", r.limit}, {"fits", r.fits()}, {"largest_batch", r.batch_that_fits}}},
+      {"fit",
+       {{"memory_bytes", r.limit},
+        {"fits", r.fits()},
+        {"largest_batch", r.batch_that_fits ? Json(*r.batch_that_fits) : Json()}}},
       {"programs", programs_to_json(s)},
       {"seconds", s.compile_seconds + r.search_seconds}};
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 
 #include "plan/compile.h"
 
@@ -11,10 +12,10 @@ namespace crest {
 struct PlanReport {
   CompiledSession session;
   int64_t ranks = 1;
-  int64_t limit = 0;       // bytes of the device, or of the host
-  int64_t rank_limit = 0;  // a rank's part of it
-  int64_t batch_that_fits = 0;
-  double executed_flops = 0;  // per optimizer step, or per forward pass
+  int64_t limit = 0;                       // bytes of the device, or of the host
+  int64_t rank_limit = 0;                  // a rank's part of it
+  std::optional<int64_t> batch_that_fits;  // none: the plan does not depend on the batch
+  double executed_flops = 0;               // per optimizer step, or per forward pass
   double search_seconds = 0;
 
   const ModelConfig& model() const { return session.recipe.model; }
@@ -24,11 +25,11 @@ struct PlanReport {
     const ModelConfig& m = model();
     return m.width * (m.vocab + (m.position == PositionKind::learned ? m.context : 0));
   }
-  // The plan is that of a forward pass over a micro batch, not of a step.
-  bool forward_only() const { return session.find("train.forward") >= 0; }
-  int64_t tokens() const {
-    return session.recipe.tokens_per_step() / (forward_only() ? session.recipe.grad_accumulation : 1);
-  }
+  // The plan is that of a forward pass, not of a step.
+  bool forward_only() const { return crest::forward_only(session); }
+  // The forward pass decodes one token.
+  bool decodes() const { return forward_only() && session.find("decode") >= 0; }
+  int64_t tokens() const { return step_tokens(session); }
   double model_flops() const {
     double flops = model().flops_per_token(session.recipe.seq_length()) * double(tokens());
     return forward_only() ? flops / 3 : flops;

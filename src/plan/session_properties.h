@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 
+#include "passes/int8.h"
 #include "passes/loss_chunk.h"
 #include "plan/compile.h"
 #include "program/shares.h"
@@ -17,6 +18,10 @@ inline int64_t program_property(const CompiledSession& session, const char* name
 
 // Tokens whose logits exist at a time, where the loss is chunked; else 0.
 inline int64_t loss_chunk(const CompiledSession& session) { return program_property(session, loss_chunk_property, 0); }
+// Matrices of 8 bits.
+inline int64_t int8_weights(const CompiledSession& session) {
+  return program_property(session, int8_weights_property, 0);
+}
 // Shares of the optimizer's state, one a rank; 1: every rank has all of it.
 inline int64_t optimizer_shares(const CompiledSession& session) {
   return program_property(session, shares_property, 1);

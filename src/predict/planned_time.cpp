@@ -47,7 +47,7 @@ Json profile_document(const PlannedTime& t, const CompiledSession& session, cons
   p.recipe = recipe_to_json(session.recipe), p.device = device_to_json(session.device), p.environment = c.environment;
   if (!p.environment.is_object()) p.environment = Json::object();
   p.method = "predicted";
-  p.phase = session.find("train.forward") >= 0 ? "forward" : "step";
+  p.phase = forward_only(session) ? "forward" : "step";
   p.tokens = t.tokens, p.model_flops = t.model_flops;
   p.rates = c.times.rates();
   set_floors(p);

@@ -23,9 +23,8 @@ Profile step_rows(const CompiledSession& session) {
 void set_work(PredictedStep& s, const CompiledSession& session) {
   s.profile = step_rows(session);
   const Recipe& r = session.recipe;
-  bool forward = session.find("train.forward") >= 0;
-  s.tokens = r.tokens_per_step() / (forward ? r.grad_accumulation : 1);
-  s.model_flops = r.model.flops_per_token(r.seq_length()) * double(s.tokens) / (forward ? 3 : 1);
+  s.tokens = step_tokens(session);
+  s.model_flops = r.model.flops_per_token(r.seq_length()) * double(s.tokens) / (forward_only(session) ? 3 : 1);
   s.ranks = r.world_size();
   s.executed_flops = 0;
   for (auto& row : s.profile.instrs) s.executed_flops += row.flops * s.ranks;

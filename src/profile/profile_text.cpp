@@ -151,9 +151,10 @@ std::string profile_head(const Profile& p, const ProfileView& view) {
   auto r = [&](const char* key) { return field(p.recipe, key); };
   double step = p.step_median_ms();
   std::string title = fmt::format("{}, phase {}, on {}\n", r("model"), printable(p.phase), field(p.device, "name"));
-  std::string text = fmt::format(
-      "recipe    {} ({}), attention {}, fusion {}, recompute {}; {} tokens = batch {} x seq {}", r("precision"),
-      r("policy"), r("attention"), r("fusion"), r("recompute"), p.tokens, r("batch"), r("seq"));
+  std::string text = fmt::format("recipe    {} ({}), attention {}, fusion {}, recompute {}; ", r("precision"),
+                                 r("policy"), r("attention"), r("fusion"), r("recompute"));
+  text += p.phase == "decode" ? fmt::format("the last token of {}", r("seq"))
+                              : fmt::format("{} tokens = batch {} x seq {}", p.tokens, r("batch"), r("seq"));
   if (r("grad_accumulation") != "1" && p.phase != "forward")
     text += fmt::format(" x {} micro steps", r("grad_accumulation"));
   for (const char* key : {"ranks", "data_parallel"})

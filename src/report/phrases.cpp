@@ -100,6 +100,7 @@ std::string spaced(const std::string& name) {
 
 std::string say_phase(std::string_view phase) {
   if (phase == "forward") return "forward pass";
+  if (phase == "decode") return "decoding of a token";
   if (phase == "forward-saved") return "forward pass that keeps activations";
   return phase == "backward" ? "forward and backward pass" : "step";
 }

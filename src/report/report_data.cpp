@@ -81,6 +81,7 @@ void read_times(ReportCell& c) {
   double tokens = tokens_per_step(r.recipe);
   if (r.phase.starts_with("forward"))  // one micro step
     if (double steps = json_number(r.recipe, "/grad_accumulation"); steps > 0) tokens /= steps;
+  if (r.phase == "decode") tokens = 1;
   if (c.profile && c.profile->tokens > 0) tokens = double(c.profile->tokens);
   if (!std::isfinite(tokens))
     tokens = json_number(r.result, "/tokens_per_second") * json_number(r.result, "/step_ms_median") / 1e3;

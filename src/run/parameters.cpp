@@ -6,6 +6,8 @@
 #include <unordered_map>
 
 #include "backend/cpu/runtime.h"
+#include "core/error.h"
+#include "core/int8.h"
 #include "core/random.h"
 #include "core/split_float.h"
 #include "run/sharded_states.h"
@@ -38,9 +40,42 @@ class Halves {
   std::vector<uint16_t> copy_;
 };
 
+// Rows of a weight of 8 bits and their scales.
+class Int8Rows {
+ public:
+  Int8Rows(const ParameterRef& p, int64_t first, int64_t count) : columns_(p.weight.shape[1]) {
+    if (first % columns_ || count % columns_) fail_internal("a part of a row of a quantized weight", p.name);
+    rows_ = count / columns_;
+    codes_ = slice(p.weight, first, count), scales_ = slice(p.scale, first / columns_, rows_);
+  }
+  void set(const float* from) const {
+    std::vector<int8_t> codes(size_t(rows_ * columns_));
+    std::vector<float> scales(static_cast<size_t>(rows_));
+#pragma omp parallel for if (rows_ * columns_ > (1 << 16))
+    for (int64_t r = 0; r < rows_; ++r)
+      quantize_row(from + r * columns_, columns_, codes.data() + r * columns_, scales[size_t(r)]);
+    codes_.write(codes.data());
+    scales_.write(scales.data());
+  }
+  void get(float* to) const {
+    std::vector<int8_t> codes(size_t(rows_ * columns_));
+    std::vector<float> scales(static_cast<size_t>(rows_));
+    codes_.read(codes.data());
+    scales_.read(scales.data());
+#pragma omp parallel for if (rows_ * columns_ > (1 << 16))
+    for (int64_t r = 0; r < rows_; ++r)
+      dequantize_row(codes.data() + r * columns_, scales[size_t(r)], columns_, to + r * columns_);
+  }
+
+ private:
+  int64_t columns_, rows_ = 0;
+  TensorRef codes_, scales_;
+};
+
 }  // namespace
 
 void ParameterRef::get(float* to, int64_t first, int64_t count) const {
+  if (scale.data) return Int8Rows(*this, first, count).get(to);
   TensorRef from = slice(master.data ? master : weight, first, count);
   if (in_halves()) {
     Halves high_halves(slice(weight, first, count)), low_halves(from);
@@ -56,6 +91,7 @@ void ParameterRef::get(float* to, int64_t first, int64_t count) const {
 }
 
 void ParameterRef::set(const float* from, int64_t first, int64_t count) const {
+  if (scale.data) return Int8Rows(*this, first, count).set(from);
   if (weight.dtype == DType::bf16) {
     Halves high_halves(slice(weight, first, count));
     std::optional<Halves> low_halves;
@@ -78,9 +114,11 @@ void ParameterRef::set(const float* from, int64_t first, int64_t count) const {
 }
 
 void ParameterRef::zero_padding() const {
-  for (const TensorRef* t : {&master, &weight}) {
+  // The rows of the parameter are those of its scales.
+  for (auto [t, elements] :
+       {std::pair{&master, numel()}, {&weight, numel()}, {&scale, scale.data ? shape[0] : int64_t(0)}}) {
     if (!t->data) continue;
-    int64_t used = numel() * int64_t(size_of(t->dtype));
+    int64_t used = elements * int64_t(size_of(t->dtype));
     if (used < t->bytes()) t->runtime->zero(static_cast<char*>(t->data) + used, t->bytes() - used);
   }
 }
@@ -114,7 +152,7 @@ std::vector<ParameterRef> replicated_parameters(const Executor& executor) {
         return TensorRef{};  // a part of what no rank has
       return executor.tensor(program, n);
     };
-    ParameterRef r{q.name, q.shape, find(q.name), find(q.name + ".master"), {}, &q};
+    ParameterRef r{q.name, q.shape, find(q.name), find(q.name + int8_scale), find(q.name + ".master"), {}, &q};
     for (auto& [name, v] : states_of(p, q.name))
       r.states.push_back({name, executor.tensor(program, p.at(v).name), p.at(v).shape == p.at(q.value).shape});
     list.push_back(std::move(r));
@@ -145,6 +183,7 @@ std::vector<ParameterRef> parameters(const Executor& executor) {
 // The tensors of a parameter that have their own memory.
 static std::vector<TensorRef*> tensors_of(ParameterRef& p) {
   std::vector<TensorRef*> list = {&p.weight};
+  if (p.scale.data) list.push_back(&p.scale);
   if (p.master.data && p.master.data != p.weight.data) list.push_back(&p.master);
   for (auto& s : p.states) list.push_back(&s.tensor);
   return list;

@@ -19,6 +19,7 @@ struct ParameterRef {
   std::string name;
   Shape shape;       // logical (unpadded)
   TensorRef weight;  // what the model reads; padding rows come last
+  TensorRef scale;   // f32[rows], of a weight of 8 bits (core/int8.h); else no data
   // The fp32 values: the weight itself if it is fp32. u16: the low halves of a split master weight
   // (core/split_float.h), with the weight as the high halves. No data in sessions without an update
   // Program.
@@ -30,11 +31,11 @@ struct ParameterRef {
   bool in_halves() const { return master.data && master.dtype == DType::u16; }
   // Copy numel() fp32 values out of or into the parameter (weight and master; padding is zeroed).
   // bf16 weights are rounded as every update rounds them (core/split_float.h), also in sessions
-  // without masters.
+  // without masters. Weights of 8 bits are quantized.
   void get(float* to) const { get(to, 0, numel()); }
   void set(const float* from) const { set(from, 0, numel()), zero_padding(); }
-  // `count` elements from `first`. If the host can reach the memory, several threads may copy parts
-  // at once.
+  // `count` elements from `first`; of a weight of 8 bits, whole rows. If the host can reach the
+  // memory, several threads may copy parts at once.
   void get(float* to, int64_t first, int64_t count) const;
   void set(const float* from, int64_t first, int64_t count) const;
   void zero_padding() const;

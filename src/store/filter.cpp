@@ -29,7 +29,7 @@ static void check_time(const char* flag, const std::string& value) {
 void check_filter(const RunFilter& filter) {
   check_known("--kind", filter.kind, run_kinds);
   check_known("--status", filter.status, run_states);
-  check_known("--phase", filter.phase, {"forward", "backward", "step"});
+  check_known("--phase", filter.phase, {"forward", "forward-saved", "backward", "step", "decode"});
   check_time("--since", filter.since);
   check_time("--until", filter.until);
 }

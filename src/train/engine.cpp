@@ -289,6 +289,7 @@ void Engine::broadcast() {
       comm.set_stream(nullptr);
       for (const ParameterRef& p : replicated_parameters(rank(r))) {
         send_tensor(comm, p.weight);
+        send_tensor(comm, p.scale);
         if (p.master.data != p.weight.data) send_tensor(comm, p.master);
         for (auto& state : p.states) send_tensor(comm, state.tensor);
       }

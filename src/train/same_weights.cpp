@@ -23,6 +23,7 @@ std::vector<Tensor> replicated(const Executor& rank) {
   std::vector<Tensor> tensors;
   for (auto& p : replicated_parameters(rank)) {
     if (p.weight.data) tensors.push_back({p.name, p.weight});
+    if (p.scale.data) tensors.push_back({p.name + ".scale", p.scale});
     if (p.master.data && p.master.data != p.weight.data) tensors.push_back({p.name + ".master", p.master});
     for (auto& state : p.states) tensors.push_back({p.name + "." + state.name, state.tensor});
   }

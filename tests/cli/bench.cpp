@@ -128,6 +128,28 @@ TEST_F(CliBench, ForwardSavedKeepsActivations) {
   EXPECT_NEAR(saved["tokens_per_second"].get<double>() * seconds, 2 * 32, 1e-6) << "one micro batch";
 }
 
+// What crest sample does for a token, with weights of both kinds.
+TEST_F(CliBench, DecodingOfAToken) {
+  json all = rows({"--phase", "decode", "--precision", "fp32", "--seq", "20", "--weights", "float,int8"});
+  ASSERT_EQ(all.size(), 2u);
+  for (auto& row : all) {
+    EXPECT_EQ(row["phase"], "decode");
+    EXPECT_EQ(row["recipe"]["batch"], 1);
+    EXPECT_GT(row["memory"]["by_category"]["kv_cache"], 0);
+    EXPECT_EQ(row["memory"]["planned_bytes"], row["memory"]["measured_peak_bytes"]);
+    double seconds = row["step_ms_median"].get<double>() / 1e3;
+    EXPECT_NEAR(row["tokens_per_second"].get<double>() * seconds, 1, 1e-6);
+  }
+  auto weights = [&](size_t i) { return all[i]["memory"]["by_category"]["weights"].get<double>(); };
+  EXPECT_EQ(all[0]["recipe"]["weights"], "float");
+  EXPECT_EQ(all[1]["recipe"]["weights"], "int8");
+  EXPECT_LT(weights(1), 0.35 * weights(0)) << "a quarter, and what is not of 8 bits";
+  expect_error({"bench", "--model", "nano", "--phase", "decode", "--batch", "4", "--no-store"}, 2,
+               {"one sequence", "--batch 4"});
+  expect_error({"bench", "--model", "nano", "--phase", "decode", "--data-parallel", "2", "--no-store"}, 2,
+               {"one rank decodes"});
+}
+
 TEST_F(CliBench, GridsAreProductsInOrder) {
   json all = rows({"--batch", "1,2", "--recompute", "none,full", "--precision", "fp32,bf16", "--seq", "16"});
   ASSERT_EQ(all.size(), 8u);

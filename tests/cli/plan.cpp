@@ -1,5 +1,6 @@
 // crest plan, and the search of the largest micro batch behind it.
 #include <algorithm>
+#include <map>
 
 #include "core/text.h"
 #include "device/find.h"
@@ -94,6 +95,54 @@ TEST(CliPlan, ForwardSavedIsAForwardPassAndWhatItKeeps) {
   RunResult wrong = run_crest({"plan", "--for", "forward"});
   EXPECT_EQ(wrong.code, 2);
   EXPECT_NE(wrong.err.find("forward-saved"), std::string::npos) << wrong.err;
+}
+
+// Of gpt2-124M: 12 layers of 12 d^2 and the tied embedding are of 8 bits, with a scale for each
+// output; norms, biases and positions are not.
+TEST(CliPlan, Int8WeightsOfSamplingAndEvaluation) {
+  constexpr int64_t d = 768, layers = 12, vocab = 50304;
+  constexpr int64_t codes = layers * 12 * d * d + vocab * d, scales = layers * (3 + 1 + 4 + 1) * d + vocab;
+  constexpr int64_t others = layers * 13 * d + 2 * d + 1024 * d;
+  auto lines = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
+  for (auto& [precision, element] : {std::pair{"bf16", 2}, {"fp32", 4}}) {
+    SCOPED_TRACE(precision);
+    std::map<std::string, int64_t> bytes;
+    for (const char* weights : {"float", "int8"}) {
+      auto j = plan({"--model", "gpt2-124M", "--precision", precision, "--for", "sample", "--weights", weights});
+      EXPECT_EQ(j["recipe"]["weights"], weights);
+      EXPECT_EQ(j["tokens_per_step"], 1);
+      EXPECT_TRUE(j["fit"]["largest_batch"].is_null());
+      ASSERT_EQ(j["programs"].size(), 2u);
+      EXPECT_EQ(j["programs"][1]["name"], "decode");
+      EXPECT_EQ(j["memory"]["planned_bytes"], sum(j["memory"]["by_category"]));
+      bytes[weights] = j["memory"]["by_category"]["weights"];
+    }
+    EXPECT_EQ(bytes["float"], lines((codes)*element) + lines(others * element));
+    // Each tensor of 8 bits is aligned to 256 bytes by itself; these all are multiples.
+    EXPECT_EQ(bytes["int8"], codes + lines(scales * 4) + lines(others * element));
+  }
+  auto eval = [](const char* weights) {
+    return plan({"--model", "gpt2-124M", "--precision", "bf16", "--batch", "4", "--for", "eval", "--weights", weights});
+  };
+  auto full = eval("float"), eight = eval("int8");
+  EXPECT_EQ(eight["tokens_per_step"], 4096);
+  EXPECT_EQ(eight["programs"].size(), 1u);
+  EXPECT_GT(eight["fit"]["largest_batch"], 0);
+  EXPECT_EQ(eight["flops"]["model_per_step"], full["flops"]["model_per_step"]);
+  EXPECT_LT(eight["memory"]["persistent_bytes"].get<double>(), 0.52 * full["memory"]["persistent_bytes"].get<double>());
+  RunResult text = run_crest({"plan", "--model", "nano", "--for", "sample", "--weights", "int8"});
+  EXPECT_NE(text.out.find("17 matrices of 8 bits"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("1 token, with a cache for 256"), std::string::npos) << text.out;
+  EXPECT_EQ(text.out.find("largest micro batch"), std::string::npos) << text.out;
+}
+
+TEST(CliPlan, Int8WeightsAreNotTrained) {
+  for (const char* what : {"train", "step", "forward-saved"})
+    expect_error({"plan", "--for", what, "--weights", "int8"}, 2, {"cannot be trained", "--weights", "crest eval"});
+  expect_error({"bench", "--model", "nano", "--weights", "int8", "--no-store"}, 2, {"cannot be trained"});
+  expect_error({"plan", "--for", "eval", "--weights", "int8", "--data-parallel", "2", "--shard", "weights"}, 2,
+               {"whole on every rank", "--shard"});
+  expect_error({"plan", "--for", "sample", "--weights", "int4"}, 2, {"'int4'", "float, int8"});
 }
 
 TEST(CliPlan, AHugeBatchHasAtMost1024ChunksOfTheLoss) {

@@ -1,6 +1,7 @@
 // crest profile.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <regex>
 
 #include "profile/profile.h"
@@ -143,6 +144,21 @@ TEST_F(CliProfile, PhaseForwardSavedHasTheForwardHalfOfTraining) {
       EXPECT_EQ(b["last"], end) << b["name"];
     }
   EXPECT_GT(kept, 5);
+}
+
+TEST_F(CliProfile, PhaseDecodeIsATokenOfSampling) {
+  Json all = json({"--phase", "decode", "--seq", "20", "--weights", "int8"});
+  EXPECT_EQ(all["phase"], "decode");
+  EXPECT_EQ(all["calls"], Json({"decode"}));
+  EXPECT_EQ(all["tokens"], 1);
+  std::map<std::string, int> ops;
+  for (auto& i : all["instrs"]) ++ops[i["op"]];
+  EXPECT_EQ(ops["linear"] + ops["dequantize"], 0) << "all matrices are read as they are";
+  EXPECT_GT(ops["linear_int8"], 1);
+  EXPECT_EQ(ops["embedding_int8"], 1);
+  RunResult text = run({"--phase", "decode", "--seq", "20", "--no-store"});
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_NE(text.out.find("the last token of 20"), std::string::npos) << text.out;
 }
 
 TEST_F(CliProfile, TextIsOneScreenOrTwo) {

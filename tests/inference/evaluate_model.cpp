@@ -72,6 +72,36 @@ TEST_F(EvaluateModel, Fp8IsBf16) {
   EXPECT_EQ(m.evaluation.loss, half.evaluation.loss);
 }
 
+// Tied (gpt2) and untied (llama); the logits come from decoding, which multiplies the codes as they
+// are, and the loss from a batch, for which they become floats: one model.
+TEST_F(EvaluateModel, Int8WeightsAreOneModelInBatchesAndOneByOne) {
+  for (const char* shape : {"gpt2", "llama"})
+    for (const char* precision : {"fp32", "bf16"}) {
+      SCOPED_TRACE(std::string(shape) + " " + precision);
+      const std::string run = folder_ / shape;
+      make_checkpoint(run, 1, byte_recipe(shape));
+      EvaluateOptions o = options();
+      o.precision = precision, o.batch = 1, o.batches = 1;
+      ModelEvaluation whole = evaluate_it(o, run);
+      o.weights = "int8", o.logits = folder_ / "logits.safetensors";
+      ModelEvaluation m = evaluate_it(o, run);
+      EXPECT_EQ(to_json(m)["weights"], "int8");
+      EXPECT_EQ(m.recipe.precision, precision);
+      EXPECT_NE(m.evaluation.loss, whole.evaluation.loss);
+      EXPECT_NEAR(m.evaluation.loss, whole.evaluation.loss, 0.01 * whole.evaluation.loss);
+      SafetensorsFile written = SafetensorsFile::open(o.logits);
+      std::vector<float> logits(33 * 257);
+      written.read(size_t(written.find("logits")), logits.data(), 4 * logits.size());
+      std::vector<int32_t> text(34);
+      Dataset::open(o.data).val().read(0, text.size(), text.data());
+      double sum = 0;
+      for (size_t t = 0; t < 33; ++t)
+        sum += negative_log_probabilities(std::span(logits).subspan(257 * t, 257))[size_t(text[t + 1])];
+      bool half = std::string(precision) == "bf16";
+      EXPECT_NEAR(sum / 33, m.evaluation.loss, (half ? 1e-2 : 1e-5) * m.evaluation.loss);
+    }
+}
+
 TEST_F(EvaluateModel, DataOfAnotherVocabularyOrTokenizer) {
   EvaluateOptions o = options();
   o.data = prepare_text(*shared_, "bpe:300", "bpe");
@@ -114,6 +144,9 @@ TEST_F(EvaluateModel, RefusesOptions) {
   refuses([](auto& o) { o.run = ""; }, "--run");
   refuses([](auto& o) { o.split = "test"; }, "'test' is not a split");
   refuses([](auto& o) { o.batches = -1; }, "--batches");
+  EvaluateOptions o = options();
+  o.weights = "int4";
+  expect_error([&] { evaluate_it(o); }, {"--weights", "'int4'", "float, int8"}, Exit::usage);
 }
 
 TEST_F(EvaluateModel, WritesTheLogitsOfTheFirstWindow) {

@@ -59,6 +59,18 @@ TEST_F(SampleModel, Fp8IsBf16) {
   EXPECT_EQ(ModelSampler(o, model).recipe().precision, "bf16");
 }
 
+TEST_F(SampleModel, Int8Weights) {
+  for (const char* model : {"run", "ids"}) {
+    SampleOptions o = options("", 20);
+    o.tokens = {1, 2, 3, 4, 5}, o.weights = "int8";
+    Texts first = sample(o, model), again = sample(o, model);
+    EXPECT_EQ(first.samples[0].generated.tokens.size(), 20u);
+    EXPECT_EQ(first.shown, again.shown);
+    LoadedModel loaded = open_model(*shared_ / model);
+    EXPECT_EQ(ModelSampler(o, loaded).to_json(first.samples)["weights"], "int8");
+  }
+}
+
 TEST_F(SampleModel, SeedAndNumberDecide) {
   SampleOptions o = options("Hello", 20);
   o.samples = 2, o.sampler.top_k = 0;

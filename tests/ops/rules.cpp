@@ -101,6 +101,16 @@ TEST(Infer, RefusesWrongShapesDtypesAndAttributes) {
   refused("linear", {x, value(f, {4, 7})}, {}, "last dimension");
   refused("linear", {x, half}, {}, "one dtype");
   refused("linear", {x, w, value(f, {5})}, {}, "must have shape [4]");
+  ValueId w8 = value(DType::i8, {4, 8}), scales = value(f, {4});
+  refused("linear_int8", {x, w, scales}, {}, "must be i8");
+  refused("linear_int8", {x, w8, value(f, {8})}, {}, "must have shape [4]");
+  refused("linear_int8", {x, w8, value(DType::bf16, {4})}, {}, "must be f32");
+  refused("linear_int8", {x, value(DType::i8, {4, 7}), scales}, {}, "last dimension");
+  refused("linear_gelu_int8", {x, w8, scales, value(f, {5})}, {}, "must have shape [4]");
+  refused("dequantize", {w8, scales}, {}, "'dtype' is missing");
+  refused("dequantize", {w8, scales}, Attrs().set("dtype", "i32"), "floating-point");
+  refused("embedding_int8", {value(DType::i32, {2, 3}), w8, value(f, {8})}, Attrs().set("dtype", "f32"),
+          "must have shape [4]");
   refused("linear_dw", {x, x, value(f, {8, 7})}, {}, "must have shape [8,8]");
   refused("linear_dw", {x, x, value(f, {8, 8})}, Attrs().set("dtype", "bf16"), "must be bf16");
   refused("matmul", {value(f, {1, 3, 4, 4}), value(f, {1, 2, 4, 4})}, {}, "must divide the heads");

@@ -57,6 +57,7 @@ std::vector<Golden> cases() {
   };
   // Features in multiples of 16; the llama's ff is none, so its gate, up and mlp.proj stay bf16.
   auto fp8 = [](Recipe& r) { r.precision = "fp8", r.model.width = 16, r.model.head_dim = 8; };
+  auto int8 = [](Recipe& r) { r.levers["weights"] = "int8"; };
   auto with = [](const char* optimizer) { return [=](Recipe& r) { r.optimizer = optimizer; }; };
   ProgramKind train = ProgramKind::train, update = ProgramKind::update, decode = ProgramKind::decode;
   return {
@@ -89,6 +90,12 @@ std::vector<Golden> cases() {
       {"fp8.llama.first", "fp8", [=](Recipe& r) { fp8(r), micro_steps(r); }, true, train, true, false},
       {"fp8.ranks.last", "fp8", [=](Recipe& r) { fp8(r), micro_steps(r), r.data_parallel = 2; }, false, train, false},
       {"fp8.update", "fp8", fp8, false, update},
+      {"int8.decode", "int8", int8, false, decode},
+      {"int8.llama.decode", "int8", [=](Recipe& r) { int8(r), r.precision = "bf16"; }, true, decode},
+      {"int8.autocast.decode", "int8", [=](Recipe& r) { int8(r), r.precision = "bf16", r.policy = "autocast"; }, false,
+       decode},
+      {"int8.validation", "int8", int8, false, ProgramKind::validation},
+      {"fusion.int8", "fusion", [=](Recipe& r) { int8(r), fusion_on(r), r.batch = 1, r.seq = 1; }, false, decode},
       {"loss_chunk", "loss_chunk", chunk},
       {"loss_chunk.accumulate.next", "loss_chunk", [=](Recipe& r) { chunk(r), micro_steps(r); }, true, train, false,
        false},
@@ -205,6 +212,8 @@ class Passes : public ::testing::TestWithParam<Golden> {
     c.forward_only = GetParam().pass == "forward_half";
     if (GetParam().pass == "epilogues" || GetParam().pass == "swiglu" || GetParam().pass == "quantization")
       c.kernel_for = [](const Program&, const Instr&) { return "a kernel"; };
+    if (recipe_.levers.count("weights"))  // for a few rows
+      c.kernel_for = [](const Program& p, const Instr& i) { return p.at(i.in[0]).shape.rows() <= 2 ? "a kernel" : ""; };
     return c;
   }
   std::string path(const char* part) const {

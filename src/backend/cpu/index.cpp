@@ -22,6 +22,8 @@
   KERNEL(linear_dw_packed)        \
   KERNEL(linear_dw)               \
   KERNEL(linear_fp8)              \
+  KERNEL(linear_int8)             \
+  KERNEL(linear_gelu_int8)        \
   KERNEL(matmul)                  \
   KERNEL(attention_amx)           \
   KERNEL(attention)               \
@@ -46,10 +48,12 @@
   KERNEL(quantize_columns)        \
   KERNEL(norm_quantize)           \
   KERNEL(norm_quantize_columns)   \
+  KERNEL(dequantize)              \
   KERNEL(cast)                    \
   KERNEL(dropout)                 \
   KERNEL(bias_grad)               \
   KERNEL(embedding)               \
+  KERNEL(embedding_int8)          \
   KERNEL(embedding_grad)          \
   KERNEL(add_position)            \
   KERNEL(position_grad)           \

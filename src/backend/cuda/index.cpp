@@ -23,6 +23,8 @@
   KERNEL(linear_dw_tiled)          \
   KERNEL(linear_fp8)               \
   KERNEL(linear_fp8_tiled)         \
+  KERNEL(linear_int8)              \
+  KERNEL(linear_gelu_int8)         \
   KERNEL(matmul)                   \
   KERNEL(matmul_tiled)             \
   KERNEL(attention_sm90_d64)       \
@@ -66,10 +68,12 @@
   KERNEL(quantize_columns)         \
   KERNEL(norm_quantize)            \
   KERNEL(norm_quantize_columns)    \
+  KERNEL(dequantize)               \
   KERNEL(cast)                     \
   KERNEL(dropout)                  \
   KERNEL(bias_grad)                \
   KERNEL(embedding)                \
+  KERNEL(embedding_int8)           \
   KERNEL(embedding_grad)           \
   KERNEL(add_position)             \
   KERNEL(position_grad)            \

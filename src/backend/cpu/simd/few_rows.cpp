@@ -10,24 +10,25 @@ constexpr int64_t ahead = 2048;  // bytes: how far before its use a line of w is
 constexpr int streams = 4;       // rows of w that are read side by side
 
 // x w for one row of each. Rows of w follow each other in memory, so all of w is one stream: for
-// one row of x in half precision that is fastest (docs/results/cpu/cores.md). The hardware fetches
-// it ahead only within a page. Two sums hide the latency of additions.
+// one row of x, and weights of less than 4 bytes, that is fastest (docs/results/cpu/cores.md). The
+// hardware fetches it ahead only within a page. Several sums hide the latency of additions.
 template <class T>
 CREST_INLINE float dot(const float* x, const T* w, int64_t k) {
-  constexpr int64_t line = 64 / sizeof(T), step = line > 2 * lanes ? line : 2 * lanes;
-  Vf even{}, odd{};
+  constexpr int sums = sizeof(T) == 1 ? 4 : 2;
+  constexpr int64_t line = 64 / sizeof(T), step = line > sums * lanes ? line : sums * lanes;
+  Vf acc[sums] = {};
   int64_t i = 0;
   for (; i + step <= k; i += step) {
 #pragma GCC unroll 4
     for (int64_t p = 0; p < step; p += line) __builtin_prefetch((const char*)(w + i + p) + ahead);
 #pragma GCC unroll 8
-    for (int64_t p = i; p < i + step; p += 2 * lanes) {
-      even += load(w + p) * load(x + p);
-      odd += load(w + p + lanes) * load(x + p + lanes);
-    }
+    for (int64_t p = i; p < i + step; p += sums * lanes)
+#pragma GCC unroll 4
+      for (int s = 0; s < sums; ++s) acc[s] += load(w + p + s * lanes) * load(x + p + s * lanes);
   }
-  for_vectors(k - i, [&](int64_t at, int64_t n) { even += load_some(w + i + at, n) * load_some(x + i + at, n); });
-  return sum(even + odd);
+  for_vectors(k - i, [&](int64_t at, int64_t n) { acc[0] += load_some(w + i + at, n) * load_some(x + i + at, n); });
+  if constexpr (sums == 4) acc[0] += acc[2], acc[1] += acc[3];
+  return sum(acc[0] + acc[1]);
 }
 
 // to[r * chunk + j] = x[r] w[j] for `streams` rows of w: a vector of x serves all of them.
@@ -64,6 +65,8 @@ CREST_INLINE void add_bias(float* v, const T* bias, int64_t n) {
 }
 
 void finish(const FewRowsArgs& a, float* v, int64_t r, int64_t j, int64_t n) {
+  if (a.scale)
+    for_vectors(n, [&](int64_t i, int64_t m) { store_some(v + i, load(v + i) * load_some(a.scale + j + i, m), m); });
   if (a.bias) {
     const void* bias = row_of(a.bias, a.bias_dtype, j);
     if (a.bias_dtype == DType::f32)
@@ -99,9 +102,11 @@ void run(const FewRowsArgs& a, int64_t begin, int64_t end) {
 }
 
 void outputs(const FewRowsArgs& a, int64_t begin, int64_t end) {
-  if (a.dtype == DType::f32)
+  if (a.w_dtype == DType::i8)
+    run<int8_t>(a, begin, end);
+  else if (a.w_dtype == DType::f32)
     run<float>(a, begin, end);
-  else if (a.dtype == DType::bf16)
+  else if (a.w_dtype == DType::bf16)
     run<bfloat16>(a, begin, end);
   else
     run<float16>(a, begin, end);

@@ -8,10 +8,12 @@ namespace crest::cpu {
 struct FewRowsArgs {
   const float* x;
   const void* w;
-  const void* bias;  // may be null
+  const float* scale;  // of each row of w; null: 1
+  const void* bias;    // may be null
   void* y;
   void* h;                  // gelu: the product itself; null: not wanted
-  DType dtype, bias_dtype;  // dtype: of w, y and h
+  DType dtype, bias_dtype;  // dtype: of y and h
+  DType w_dtype;
   bool gelu;
   int64_t rows, n, k;
 };

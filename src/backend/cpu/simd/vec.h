@@ -33,6 +33,10 @@ typedef uint32_t VuMemory __attribute__((vector_size(CREST_LANES * 4), aligned(4
 typedef uint64_t VqMemory __attribute__((vector_size(CREST_LANES * 4), aligned(8), may_alias));
 typedef uint16_t VhMemory __attribute__((vector_size(CREST_LANES * 2), aligned(2), may_alias));
 
+#if CREST_LANES == 4
+typedef int8_t VbMemory __attribute__((vector_size(4), aligned(1), may_alias));
+#endif
+
 // x - 0 is x also for -0, so the compiler drops the subtraction.
 CREST_INLINE Vf splat(float x) { return x - Vf{}; }
 CREST_INLINE Vu splat_u(uint32_t x) { return Vu{} + x; }
@@ -91,6 +95,18 @@ CREST_INLINE void store(float* p, Vf x) { *(VfMemory*)p = x; }
 CREST_INLINE void store(bfloat16* p, Vf x) { *(VhMemory*)p = narrow_bf16(x); }
 CREST_INLINE void store(float16* p, Vf x) { *(VhMemory*)p = narrow_f16(x); }
 
+// GCC 12 takes a conversion of 8-bit vectors to 32 bits apart into scalars.
+#if CREST_LANES == 16
+CREST_INLINE Vi load_ints(const int8_t* p) {
+  return (Vi)_mm512_maskz_cvtepi8_epi32(0xffff, _mm_loadu_si128((const __m128i*)p));
+}
+#elif CREST_LANES == 8
+CREST_INLINE Vi load_ints(const int8_t* p) { return (Vi)_mm256_cvtepi8_epi32(_mm_loadu_si64(p)); }
+#else
+CREST_INLINE Vi load_ints(const int8_t* p) { return __builtin_convertvector(*(const VbMemory*)p, Vi); }
+#endif
+CREST_INLINE Vf load(const int8_t* p) { return __builtin_convertvector(load_ints(p), Vf); }
+
 // The first n (< lanes) elements; the other lanes are zero / not written.
 #if CREST_LANES == 16
 CREST_INLINE Vf load_n(const float* p, int64_t n) { return (Vf)_mm512_maskz_loadu_ps(__mmask16((1u << n) - 1), p); }
@@ -123,6 +139,11 @@ CREST_INLINE void store_bits_n(void* p, Vh x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) ((uint16_t*)p)[i] = t[i];
 }
 #endif
+CREST_INLINE Vf load_n(const int8_t* p, int64_t n) {
+  int8_t t[lanes] = {};
+  for (int64_t i = 0; i < n; ++i) t[i] = p[i];
+  return load(t);
+}
 CREST_INLINE Vf load_n(const bfloat16* p, int64_t n) { return widen_bf16(load_bits_n(p, n)); }
 CREST_INLINE Vf load_n(const float16* p, int64_t n) { return widen_f16(load_bits_n(p, n)); }
 CREST_INLINE void store_n(bfloat16* p, Vf x, int64_t n) { store_bits_n(p, narrow_bf16(x), n); }
