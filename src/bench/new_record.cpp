@@ -20,6 +20,10 @@ static bool between_ranks(const Setting& s) {
 // data_parallel is older than keys.
 static bool has_no_effect(const Setting& s, const Recipe& recipe) {
   if (s.key().starts_with("fp8_")) return recipe.precision != "fp8";
+  if (s.key().starts_with("offload")) {
+    auto offload = recipe.levers.find("offload");
+    return offload == recipe.levers.end() || offload->second == "none";
+  }
   return recipe.world_size() == 1 && between_ranks(s) && s.key() != "data_parallel";
 }
 
