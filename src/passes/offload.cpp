@@ -20,11 +20,11 @@ namespace crest {
 
 namespace {
 
-constexpr size_t buffers = 2;
+constexpr size_t buffer_count = 2;
 // A state that is smaller than this part of a piece stays on the device: its copies would take
 // longer to start than to run.
 constexpr int64_t small_part = 64;
-constexpr int64_t lines = 64;  // elements: pieces begin where vector loads in every dtype do
+constexpr int64_t vector_elements = 64;  // elements: pieces begin where vector loads in every dtype do
 
 // Storages of states that belong to parameters: PARAMETER.SUFFIX, or SUFFIX.GROUP
 // (passes/groups.cpp).
@@ -60,13 +60,13 @@ class Offload {
     find_sections();
     for (size_t s = 0; s < sections_.size(); ++s) cut(s);
     declare_buffers();
-    for (size_t k = 0; k < buffers && k < pieces_.size(); ++k) copy_in(k);
+    for (size_t k = 0; k < buffer_count && k < pieces_.size(); ++k) copy_in(k);
     size_t section = 0;
     for (size_t i = 0; i < w_.old.size(); ++i) {
       while (section < sections_.size() && sections_[section].last < i) ++section;
       bool inside = section < sections_.size() && sections_[section].first <= i;
       if (!inside || !uses_state(w_.old[i]))
-        w_.keep(w_.old[i]);
+        follow(w_.old[i]);
       else if (sections_[section].pieces > 1)
         update_in_pieces(w_.old[i], sections_[section]);
       else
@@ -132,7 +132,7 @@ class Offload {
     const Instr& instr = w_.old[section.first];
     if (section.first == section.last && instr.op->flat) {
       const Value& parameter = p_.at(instr.in[parameter_input]);
-      int64_t rows = parameter.shape[0], row = parameter.numel() / rows, unit = lines;
+      int64_t rows = parameter.shape[0], row = parameter.numel() / rows, unit = vector_elements;
       double row_bytes = 0;
       for (ValueId v : section.states) {
         unit = std::lcm(unit, elements_each(instr, v));
@@ -166,9 +166,9 @@ class Offload {
   // By place in the pieces' lists of states; each holds the largest state that comes to its place.
   void declare_buffers() {
     Builder b(p_);
-    for (size_t slot = 0; slot < buffers; ++slot) {
+    for (size_t slot = 0; slot < buffer_count; ++slot) {
       std::vector<int64_t> bytes;
-      for (size_t k = slot; k < pieces_.size(); k += buffers) {
+      for (size_t k = slot; k < pieces_.size(); k += buffer_count) {
         bytes.resize(std::max(bytes.size(), pieces_[k].states.size()));
         for (size_t j = 0; j < pieces_[k].states.size(); ++j)
           bytes[j] = std::max(bytes[j], p_.at(pieces_[k].states[j]).bytes());
@@ -179,7 +179,7 @@ class Offload {
     }
   }
 
-  std::vector<ValueId>& buffers_of(size_t piece) { return buffers_[piece % buffers]; }
+  std::vector<ValueId>& buffers_of(size_t piece) { return buffers_[piece % buffer_count]; }
 
   void copy_in(size_t k) {
     if (k >= pieces_.size()) return;
@@ -195,6 +195,16 @@ class Offload {
     Builder& b = w_.build(w_.old[sections_[pieces_[k].section].last]);
     b.stream = Stream::copy_back;
     for (size_t j = 0; j < pieces_[k].states.size(); ++j) b.emit1("copy_out", {buffers_of(k)[j], pieces_[k].states[j]});
+  }
+
+  // What is computed from values that have others in their place: in place, too, it is another
+  // value.
+  void follow(const Instr& instr) {
+    Instr own = instr;
+    own.in = w_.now(instr.in);
+    if (own.in == instr.in) return w_.keep(instr);
+    std::vector<ValueId> out = w_.build(instr).append(own);
+    for (size_t o = 0; o < out.size(); ++o) take_place(instr.out[o], out[o]);
   }
 
   // Appends an instruction that updates what is in the buffers of a piece.
@@ -214,7 +224,7 @@ class Offload {
     own.in = w_.now(instr.in);
     std::vector<ValueId> out = append(own, k);
     for (size_t o = 0; o < out.size(); ++o) take_place(instr.out[o], out[o]);
-    if (i == section.last) copy_out(k), copy_in(k + buffers);
+    if (i == section.last) copy_out(k), copy_in(k + buffer_count);
   }
 
   void update_in_pieces(const Instr& instr, const Section& section) {
@@ -230,7 +240,7 @@ class Offload {
                     : is_state(instr.in[j]) ? buffers_of(k)[state++]
                                             : w_.now(instr.in[j]);
       append(own, k);
-      copy_out(k), copy_in(k + buffers);
+      copy_out(k), copy_in(k + buffer_count);
     }
     // What was updated in place is read as a whole.
     Infer infer(p_, instr);
@@ -250,7 +260,7 @@ class Offload {
   const int64_t piece_bytes_;
   std::vector<Section> sections_;                      // disjoint, in order
   std::vector<Piece> pieces_;                          // in order
-  std::array<std::vector<ValueId>, buffers> buffers_;  // what is in them, by place
+  std::array<std::vector<ValueId>, buffer_count> buffers_;  // what is in them, by place
 };
 
 }  // namespace
