@@ -258,8 +258,8 @@ class Offload {
   Program& p_;
   const std::set<ValueId> moved_;  // storages
   const int64_t piece_bytes_;
-  std::vector<Section> sections_;                      // disjoint, in order
-  std::vector<Piece> pieces_;                          // in order
+  std::vector<Section> sections_;                           // disjoint, in order
+  std::vector<Piece> pieces_;                               // in order
   std::array<std::vector<ValueId>, buffer_count> buffers_;  // what is in them, by place
 };
 
