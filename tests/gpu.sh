@@ -179,6 +179,20 @@ ranks() { # two and four ranks that share the GPU against one with the whole bat
   t 60 "$crest" profile --device cuda --model nano --data-parallel 2 --samples 2 --no-store >/dev/null || return 1
   echo "seen: 2 and 4 ranks on one GPU agree with one, and 2 in 4 more ways"
 }
+offload() { # --offload optimizer: the same bits, the planned memory, and what the transfers take
+  local p
+  for p in "--precision fp32" "--precision bf16 --optimizer adamw-8bit" "--precision bf16 --optimizer muon" "--precision bf16 --grad-accumulation 2"; do
+    train --deterministic $p --steps 10 --out "$work/device" --overwrite >/dev/null || return 1
+    train --deterministic $p --steps 10 --out "$work/host" --overwrite --offload optimizer --offload-piece 4MiB >/dev/null || return 1
+    [ "$(tensors_of "$work/device")" = "$(tensors_of "$work/host")" ] || { echo "seen: $p: other bits"; return 1; }
+  done
+  for p in none optimizer; do
+    t 120 "$crest" bench --device cuda --model gpt2-124M --batch 4 --precision bf16 --samples 10 --offload $p --no-store || return 1
+  done
+  t 120 "$crest" profile --device cuda --model gpt2-124M --batch 4 --precision bf16 --samples 5 --offload optimizer --by kernel --no-store >"$work/offload.out" || return 1
+  grep -E "^limits|copy_(in|out)" "$work/offload.out"
+  echo "seen: the same bits in 4 settings; $(grep -o 'host_link [0-9.]* .B/s' "$work/offload.out")"
+}
 comm() { # NCCL over all GPUs of this machine, values checked
   local n
   n=$(nvidia-smi -L | grep -c '^GPU')
@@ -211,7 +225,8 @@ nccl_bits() { # --deterministic: twice the same, and the same with shares of the
   local p how same list
   for p in "--precision fp32" "--precision bf16 --optimizer adamw" "--precision bf16 --optimizer adamw-8bit --grad-accumulation 2 --batch 2"; do
     list=""
-    for how in "--reduce flat" "--reduce flat" "--reduce bucket --bucket 100kB" "--shard optimizer"; do
+    for how in "--reduce flat" "--reduce flat" "--reduce bucket --bucket 100kB" "--shard optimizer" \
+      "--shard optimizer --offload optimizer --offload-piece 1MiB"; do
       ranks_train bits 2 --deterministic $p $how || return 1
       list="$list$(tensors_of "$work/bits")
 "
@@ -220,7 +235,7 @@ nccl_bits() { # --deterministic: twice the same, and the same with shares of the
     same=$(printf '%s' "$list" | sort -u | wc -l)
     [ "$same" = 1 ] || { echo "seen: $p: $same different results"; return 1; }
   done
-  echo "seen: the same bits twice, in buckets and with shares, in 3 settings"
+  echo "seen: the same bits twice, in buckets, with shares and with state in host memory, in 3 settings"
 }
 nccl_resume() { # 2 ranks, 1 rank, 2 ranks against one rank all the time
   local shard run="$work/cut"
@@ -360,6 +375,7 @@ part memory "arenas equal the plan" memory
 part profile "crest profile by CUPTI" profile
 part optimizers "every optimizer against the CPU" optimizers
 part ranks "ranks that share the GPU against one" ranks
+part offload "state in host memory: bits, memory, transfers" offload
 part comm "collectives by NCCL" comm
 part nccl-loss "two GPUs against one, every way to sum" nccl_loss
 part nccl-bits "--deterministic on two GPUs: the same bits, with and without shares" nccl_bits

@@ -60,6 +60,10 @@ class Runtime {
   // Zeroed memory, aligned to 256 bytes or more. Throws does_not_fit.
   virtual void* allocate(int64_t bytes) = 0;
   virtual void release(void* memory, int64_t bytes) = 0;
+  // Zeroed memory of the host that the device copies from and to. read, write and zero accept it,
+  // too. Throws does_not_fit.
+  virtual void* allocate_host(int64_t bytes) { return allocate(bytes); }
+  virtual void release_host(void* memory, int64_t bytes) { release(memory, bytes); }
   // Whether the host may use addresses of this memory itself.
   virtual bool host_memory() const = 0;
   // Copies between host and device memory, ordered after all work before them. `from` of a write

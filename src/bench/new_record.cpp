@@ -21,6 +21,10 @@ static bool between_ranks(const Setting& s) {
 static bool has_no_effect(const Setting& s, const Recipe& recipe) {
   if (s.key().starts_with("fp8_")) return recipe.precision != "fp8";
   if (s.key() == "weights") return text_of(s.get(s, &recipe)) == s.otherwise;
+  if (s.key().starts_with("offload")) {
+    auto offload = recipe.levers.find("offload");
+    return offload == recipe.levers.end() || offload->second == "none";
+  }
   return recipe.world_size() == 1 && between_ranks(s) && s.key() != "data_parallel";
 }
 

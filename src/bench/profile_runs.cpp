@@ -112,7 +112,9 @@ class Summary {
     for (size_t i = 0; i < t.seconds.size(); ++i) {
       int row = first_row_[c] + int(i);
       const std::string& stream = p_.instrs[size_t(row)].stream;
-      add(row, -1, stream == "compute" ? 0 : stream == "comm" ? 1 : 2, t.starts[i], t.seconds[i]);
+      int number = 0;
+      while (number + 1 < stream_count && name(Stream(number)) != stream) ++number;
+      add(row, -1, number, t.starts[i], t.seconds[i]);
     }
   }
 

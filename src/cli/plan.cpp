@@ -121,6 +121,10 @@ void print_memory(const PlanReport& r, int rows) {
   fmt::print("  persistent {} + transient {}{}\n", format_bytes(double(s.persistent_bytes)),
              format_bytes(double(s.transient_bytes)),
              r.ranks > 1 ? fmt::format(", for each of {} ranks", r.ranks) : "");
+  if (s.host_bytes)
+    fmt::print("  {} of optimizer state in host memory{}{}\n", format_bytes(double(s.host_bytes)),
+               r.ranks > 1 ? " for each rank" : "",
+               s.device.kind == "cpu" ? ", which a CPU's device memory is, too" : "");
   if (s.find("train.forward") >= 0)
     fmt::print("  {} of activations are kept for the backward pass{}\n", format_bytes(double(s.kept_bytes())),
                r.ranks > 1 ? " by each rank" : "");

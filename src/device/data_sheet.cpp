@@ -132,11 +132,15 @@ std::optional<double> DataSheet::peak(const std::string& precision) const {
   return std::nullopt;
 }
 
+double DataSheet::host_link_one_way() const {
+  return host_link_bandwidth > 0 ? host_link_bandwidth / 2 : usual_host_link;
+}
+
 DataSheet parse_data_sheet(const std::string& text, const std::string& name, const std::string& where) {
   toml::table table = parse_toml(text, where, {max_file_bytes, 8});
   Reader reader(table, where);
   reader.known({"title", "driver_name", "kind", "capability", "multiprocessors", "shared_per_block", "memory_bytes",
-                "bandwidth", "l2_bytes", "link", "peaks", "power", "source"});
+                "bandwidth", "l2_bytes", "link", "host_link", "peaks", "power", "source"});
   DataSheet s;
   s.name = name;
   s.title = reader.text("title"), s.driver_name = reader.text("driver_name");
@@ -148,6 +152,11 @@ DataSheet parse_data_sheet(const std::string& text, const std::string& name, con
   Reader link(reader.sub("link"), where);
   link.known({"name", "bandwidth"});
   s.link = link.text("name"), s.link_bandwidth = link.number("bandwidth");
+  if (table.contains("host_link")) {
+    Reader host(reader.sub("host_link"), where);
+    host.known({"name", "bandwidth"});
+    s.host_link = host.text("name"), s.host_link_bandwidth = host.number("bandwidth");
+  }
   s.peaks = peaks_of(reader);
   if (table.contains("power")) s.power = reader.number("power");
   return s;
@@ -232,6 +241,8 @@ nlohmann::ordered_json to_json(const DataSheet& s) {
           {"bandwidth", s.bandwidth},
           {"l2_bytes", s.l2_bytes},
           {"link", {{"name", s.link}, {"bandwidth", s.link_bandwidth}}},
+          {"host_link",
+           s.host_link.empty() ? Json(nullptr) : Json{{"name", s.host_link}, {"bandwidth", s.host_link_bandwidth}}},
           {"peaks", peaks},
           {"power_w", s.power > 0 ? Json(s.power) : Json(nullptr)},
           {"source", s.source}};

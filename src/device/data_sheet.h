@@ -25,17 +25,24 @@ struct DataSheet {
   int64_t memory_bytes = 0;
   double bandwidth = 0;  // bytes/s of device memory
   int64_t l2_bytes = 0;
-  std::string link;           // to other devices in the same host
-  double link_bandwidth = 0;  // bytes/s, sum of both directions
+  std::string link;                // to other devices in the same host
+  double link_bandwidth = 0;       // bytes/s, sum of both directions
+  std::string host_link;           // to the host; "": the file does not say
+  double host_link_bandwidth = 0;  // bytes/s, sum of both directions
   // Dense FLOP/s of matrix multiplication (int8: operations/s), in the order of
   // data_sheet_precisions.
   std::vector<std::pair<std::string, double>> peaks;
   double power = 0;  // watts that the board may draw; 0: the file does not say
   std::string source;
 
+  // Bytes/s to the host, or from it: of a link of PCIe 4.0 with 16 lanes if the file does not say.
+  double host_link_one_way() const;
   // The peak of a precision; nullopt if the device does not support it.
   std::optional<double> peak(const std::string& precision) const;
 };
+
+// Bytes/s in one direction of the link to the host where nobody says: PCIe 4.0 with 16 lanes.
+inline constexpr double usual_host_link = 32e9;
 
 // Names of peaks: fp64 first, int8 last.
 extern const std::vector<std::string> data_sheet_precisions;

@@ -140,6 +140,7 @@ void RecipeCell::plan_columns(const CompiledSession& s, lab::Row& row) const {
   set("instructions", double(instructions));
   set("planned_bytes", double(s.planned_bytes()));
   set("persistent_bytes", double(s.persistent_bytes));
+  set("host_bytes", double(s.host_bytes));
   set("transient_bytes", double(s.transient_bytes));
   set("live_bytes", double(live));
   set("kept_bytes", double(s.kept_bytes()));

@@ -202,4 +202,40 @@ Bandwidth measure_device_copy(const Device& device) {
   return b;
 }
 
+HostLink measure_host_link(const Device& device) {
+  constexpr int64_t bytes = int64_t(256) << 20;
+  auto runtime = make_runtime(device, nullptr);
+  void *on_device = runtime->allocate(bytes), *on_host = runtime->allocate_host(bytes);
+  auto rate = [&](const char* op, bool in) {
+    Program program;
+    Builder builder(program);
+    builder.origin = Origin("link");
+    ValueId host = builder.declare("host", DType::u8, Shape{bytes}, Role::state, Lifetime::persistent);
+    program.at(host).space = MemorySpace::host;
+    ValueId memory = builder.declare("device", DType::u8, Shape{bytes}, Role::state, Lifetime::micro_step);
+    builder.emit1(op, in ? std::vector{host, memory} : std::vector{memory, host});
+    BoundInstr instr;
+    for (auto& kernel : kernels_of(device.kind))
+      if (std::string_view(kernel.op) == op) instr.kernel = &kernel;
+    instr.in = {on_host, on_device}, instr.out = {on_device};
+    if (!in) instr.in = {on_device, on_host}, instr.out = {on_host};
+    BoundProgram bound;
+    bound.program = &program;
+    bound.code.push_back(std::move(instr));
+    Samples seconds = measure(
+        [&] {
+          return time_once([&] {
+            runtime->run(bound, nullptr);
+            runtime->synchronize();
+          });
+        },
+        {.warmup = 3, .min_samples = 7, .max_samples = 50, .max_seconds = 1, .target_relative_ci = 0.02});
+    return double(bytes) / seconds.median();
+  };
+  HostLink link = {rate("copy_in", true), rate("copy_out", false)};
+  runtime->release(on_device, bytes);
+  runtime->release_host(on_host, bytes);
+  return link;
+}
+
 }  // namespace crest

@@ -43,4 +43,10 @@ GemmRate quick_gemm_rate(const Device& device, DType type, bool tf32 = false);
 // far larger than the caches.
 Bandwidth measure_device_copy(const Device& device);
 
+// Bytes/s between a GPU and pinned memory of the host, one direction at a time.
+struct HostLink {
+  double to_device = 0, to_host = 0;
+};
+HostLink measure_host_link(const Device& device);
+
 }  // namespace crest

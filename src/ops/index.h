@@ -41,6 +41,8 @@
   OP(join_heads, (q, k, v), (qkv))                                                                                    \
   OP(split_rows, (x), (parts))                                                                                        \
   OP(join_rows, (parts), (x))                                                                                         \
+  OP(copy_in, (x, into), (y))                                                                                         \
+  OP(copy_out, (x, into), (y))                                                                                        \
   OP(rope, (qkv, scalars, positions), (y))                                                                            \
   OP(cache_append, (qkv, cache, scalars), (cache))                                                                    \
   OP(cached_attention, (qkv, cache, scalars), (o))                                                                    \

@@ -32,6 +32,7 @@ void join_epilogues(Program&, const PassContext&);
 void fuse(Program&, const PassContext&);
 void join_quantization(Program&, const PassContext&);
 void shard(Program&, const PassContext&);
+void offload(Program&, const PassContext&);
 void assign_streams(Program&, const PassContext&);
 void keep_forward_half(Program&, const PassContext&);
 void prune(Program&, const PassContext&);
@@ -52,6 +53,7 @@ const std::vector<Setting>& recompute_settings();
 const std::vector<Setting>& data_parallel_settings();
 const std::vector<Setting>& fusion_settings();
 const std::vector<Setting>& shard_settings();
+const std::vector<Setting>& offload_settings();
 
 const std::vector<Pass>& pipeline() {
   static const std::vector<Pass> passes = {
@@ -103,6 +105,10 @@ const std::vector<Pass>& pipeline() {
        "--shard: every rank updates its share of the weights and has its share of the optimizer's state; gradients and "
        "weights, if they are shared, too, are whole only while they are used",
        shard, shard_settings, "it shares the update between ranks"},
+      {"offload",
+       "--offload: the optimizer's state in host memory; the update goes over pieces of it, which are copied to the "
+       "device and back",
+       offload, offload_settings},
       {"forward_half", "phase forward-saved: only the forward half; what the backward half reads stays alive",
        keep_forward_half, nullptr, "it ends the Program where its forward half ends"},
       {"lanes", "collectives on the communication stream start when their tensors are final", assign_streams},

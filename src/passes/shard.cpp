@@ -86,7 +86,7 @@ class ShardedUpdate {
     Builder& b = w_.build(instr);
     Instr own = instr;
     own.out.clear();
-    if (own.attrs.has("rng_id")) own.attrs.set("share", 1);
+    if (own.attrs.has("rng_id")) own.attrs.set("share", p_.at(instr.in[parameter_input]).numel() / ranks_);
     std::vector<ValueId> weights;  // of which a share was taken
     for (ValueId& v : own.in) {
       if (v == no_value || p_.at(v).role == Role::state) {

@@ -15,6 +15,8 @@ Address address_of(const CompiledSession& s, const CompiledProgram& c, ValueId v
   if (root.lifetime == Lifetime::micro_step) return {};
   for (auto& b : s.persistent)
     if (b.name == root.name) return {Address::Arena::persistent, b.offset + offset};
+  for (auto& b : s.host)
+    if (b.name == root.name) return {Address::Arena::host, b.offset + offset};
   for (auto& b : s.gradients)
     if (b.name == root.name) return {Address::Arena::transient, b.offset + offset};
   fail_internal(fmt::format("%{} has no address", value.name), c.spec.name);

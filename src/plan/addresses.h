@@ -5,7 +5,7 @@
 namespace crest {
 
 struct Address {
-  enum class Arena : uint8_t { none, transient, persistent };
+  enum class Arena : uint8_t { none, transient, persistent, host };
   Arena arena = Arena::none;  // none: of a value that no instruction uses
   int64_t offset = 0;         // bytes
 };

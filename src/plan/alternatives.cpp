@@ -41,7 +41,7 @@ std::vector<Alternative> memory_alternatives(const CompiledSession& session,
   for (auto& candidate : neighbours(session.recipe)) {
     try {
       CompiledSession other = compile(candidate.recipe);
-      if (other.planned_bytes() < session.planned_bytes())
+      if (other.limited_bytes() < session.limited_bytes())
         list.push_back({candidate.flags, other.planned_bytes(), flops_per_token(other)});
     } catch (const Error& e) {
       if (e.code() != Exit::usage) throw;  // a combination that is not allowed is not an alternative

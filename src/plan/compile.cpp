@@ -35,27 +35,40 @@ Category persistent_category(const Value& v) {
   }
 }
 
+// Gives blocks their offsets in an arena; returns its size.
+int64_t place_in_arena(std::vector<PersistentBlock>& blocks) {
+  int64_t end = 0;
+  for (auto& b : blocks) {
+    b.offset = end;
+    end += (b.bytes + 255) / 256 * 256;
+  }
+  return end;
+}
+
 void place_persistent(CompiledSession& s) {
-  s.persistent_bytes = 0;
-  std::unordered_map<std::string_view, size_t> index;
-  std::vector<PersistentBlock> blocks;
+  struct Place {
+    MemorySpace space;
+    size_t index;
+  };
+  std::unordered_map<std::string_view, Place> known;
+  s.persistent.clear(), s.host.clear();
   for (auto& c : s.programs)
     for (size_t v = 0; v < c.program.values.size(); ++v) {
       const Value& value = c.program.values[v];
       if (value.lifetime == Lifetime::micro_step || value.layout.storage != ValueId(v)) continue;
       if (std::any_of(s.gradients.begin(), s.gradients.end(), [&](auto& b) { return b.name == value.name; })) continue;
-      auto [it, added] = index.emplace(value.name, blocks.size());
+      auto& blocks = value.space == MemorySpace::host ? s.host : s.persistent;
+      auto [it, added] = known.emplace(value.name, Place{value.space, blocks.size()});
       if (added)
         blocks.push_back({value.name, 0, value.storage_bytes(), persistent_category(value)});
-      else if (blocks[it->second].bytes != value.storage_bytes())
+      else if (it->second.space != value.space)
+        fail_internal(fmt::format("%{} is in host memory in one program and not in another", value.name));
+      else if (blocks[it->second.index].bytes != value.storage_bytes())
         fail_internal(fmt::format("%{} has {} bytes in one program and {} in another", value.name,
-                                  blocks[it->second].bytes, value.storage_bytes()));
+                                  blocks[it->second.index].bytes, value.storage_bytes()));
     }
-  for (auto& b : blocks) {
-    b.offset = s.persistent_bytes;
-    s.persistent_bytes += (b.bytes + 255) / 256 * 256;
-  }
-  s.persistent = std::move(blocks);
+  s.persistent_bytes = place_in_arena(s.persistent);
+  s.host_bytes = place_in_arena(s.host);
 }
 
 // NCCL 2.28.3 on each of two H100 that NVLink connects, after its first collective (2026-11-24).
@@ -295,7 +308,7 @@ static std::string sharded(Recipe& r, const std::string& shard) {
 }
 
 void check_fits(const CompiledSession& s, int64_t limit) {
-  if (s.planned_bytes() <= limit) return;
+  if (s.limited_bytes() <= limit) return;
   SessionUse use;
   for (auto& c : s.programs) {
     use.train |= c.spec.kind == ProgramKind::train && !c.spec.forward_only;
@@ -318,6 +331,10 @@ void check_fits(const CompiledSession& s, int64_t limit) {
         std::string flags = sharded(r, shard);
         suggest(flags, r);
       }
+  if (Recipe r = s.recipe; s.device.kind == "cuda" && r.levers["offload"] != "optimizer") {
+    r.levers["offload"] = "optimizer";
+    suggest("--offload optimizer", r);
+  }
   if (Recipe r = s.recipe; r.levers["loss-chunk"] == "off") {
     r.levers["loss-chunk"] = "2048";
     suggest("--loss-chunk 2048", r);
@@ -329,7 +346,7 @@ void check_fits(const CompiledSession& s, int64_t limit) {
   }
   throw Error(
       Exit::does_not_fit,
-      fmt::format("the plan needs {}, but only {} is available{}", format_bytes(double(s.planned_bytes())),
+      fmt::format("the plan needs {}, but only {} is available{}", format_bytes(double(s.limited_bytes())),
                   format_bytes(double(limit)),
                   s.recipe.world_size() > 1 ? fmt::format(" for each of {} ranks", s.recipe.world_size()) : ""),
       "memory",

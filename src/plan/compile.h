@@ -46,15 +46,20 @@ struct CompiledSession {
   Device device;  // threads: of one rank
   std::vector<CompiledProgram> programs;
   std::vector<PersistentBlock> persistent;
+  std::vector<PersistentBlock> host;  // in an arena of host memory (--offload)
   std::vector<PersistentBlock>
       gradients;  // in the transient arena (plan/gradient_storage.h); empty: they are persistent
   int64_t persistent_bytes = 0;
+  int64_t host_bytes = 0;       // size of the arena in host memory
   int64_t transient_bytes = 0;  // size of the largest arena: the Programs share one
   int64_t library_bytes = 0;    // of NCCL, where ranks are processes on GPUs
   double compile_seconds = 0;
 
   int find(const std::string& program_name) const;  // -1 when absent
+  // Of the device.
   int64_t planned_bytes() const { return persistent_bytes + transient_bytes + library_bytes; }
+  // Of what a limit is for: on a CPU host memory is the device's.
+  int64_t limited_bytes() const { return planned_bytes() + (device.kind == "cpu" ? host_bytes : 0); }
   // Bytes by category. They add up to planned_bytes (fragmentation is counted as temporary).
   CategoryBytes by_category() const;
   // What forward halves keep for backward halves: the most activations that are alive at once.

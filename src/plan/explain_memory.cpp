@@ -1,6 +1,7 @@
 // --explain memory: bytes of training and inference.
 #include <fmt/format.h>
 
+#include "core/text.h"
 #include "plan/explain.h"
 #include "plan/session_properties.h"
 
@@ -51,7 +52,7 @@ ExplainSection training(const CompiledSession& s) {
   auto n = double(r.model.parameters());
   PerParameter p = per_parameter(r);
   CategoryBytes planned = s.by_category();
-  auto state = double(planned[size_t(Category::optimizer_state)]);
+  auto state = double(planned[size_t(Category::optimizer_state)] + s.host_bytes);
   Term weights = per_parameter_term("weights", p.weights, p.weights_why, n, document);
   weights.program = double(weight_bytes(s));
   weights.difference = half(r) && r.policy == "pure" && !r.optimizer.starts_with("adamw-bf16")
@@ -64,6 +65,9 @@ ExplainSection training(const CompiledSession& s) {
   if (r.optimizer.starts_with("adafactor") || r.optimizer == "muon")
     optimizer.difference +=
         std::string(optimizer.difference.empty() ? "" : "; ") + "matrices and vectors have different states";
+  if (s.host_bytes)
+    optimizer.difference += fmt::format("{}{} of it in host memory", optimizer.difference.empty() ? "" : "; ",
+                                        format_bytes(double(s.host_bytes)));
   Term gradients = per_parameter_term("gradients", p.gradients, r.grad_dtype, n, document);
   gradients.program = double(gradient_bytes(s));
   gradients.difference = "without accumulation they share memory with activations, until they are written";

@@ -29,15 +29,21 @@ Piece extent(const Value& v) {
   return {v.layout.offset * size, (v.layout.offset + last + 1) * size, v.name};
 }
 
-// The tensors of a storage over all Programs, in order; overlapping views are merged.
+bool trains(const CompiledProgram& c) { return c.spec.kind == ProgramKind::train; }
+
+// The tensors of a storage over all Programs that make gradients, in order; overlapping views are
+// merged. An update may cut a storage elsewhere (passes/offload.cpp).
 std::vector<Piece> pieces_of(const std::vector<CompiledProgram>& programs, const PersistentBlock& storage) {
   std::vector<Piece> all;
-  for (auto& c : programs)
+  bool any_trains = std::any_of(programs.begin(), programs.end(), trains);
+  for (auto& c : programs) {
+    if (any_trains && !trains(c)) continue;
     for (size_t v = 0; v < c.program.values.size(); ++v) {
       const Value& value = c.program.values[v];
       if (value.layout.storage != ValueId(v) && c.program.at(value.layout.storage).name == storage.name)
         all.push_back(extent(value));
     }
+  }
   if (all.empty()) return {{0, storage.bytes, storage.name}};
   std::stable_sort(all.begin(), all.end(), [](auto& a, auto& b) { return a.begin < b.begin; });
   std::vector<Piece> merged;

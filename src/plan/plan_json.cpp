@@ -71,10 +71,15 @@ Json memory_to_json(const CompiledSession& s, int rows) {
                       {"first_instruction", b->first},
                       {"last_instruction", b->last},
                       {"category", name(b->category)}});
-  return {{"planned_bytes", s.planned_bytes()},   {"persistent_bytes", s.persistent_bytes},
-          {"transient_bytes", s.transient_bytes}, {"ranks", s.recipe.world_size()},
-          {"kept_bytes", s.kept_bytes()},         {"by_category", categories_to_json(s.by_category())},
-          {"peak", peak_to_json(s.largest())},    {"largest_blocks", blocks}};
+  return {{"planned_bytes", s.planned_bytes()},
+          {"persistent_bytes", s.persistent_bytes},
+          {"transient_bytes", s.transient_bytes},
+          {"host_bytes", s.host_bytes},
+          {"ranks", s.recipe.world_size()},
+          {"kept_bytes", s.kept_bytes()},
+          {"by_category", categories_to_json(s.by_category())},
+          {"peak", peak_to_json(s.largest())},
+          {"largest_blocks", blocks}};
 }
 
 Json programs_to_json(const CompiledSession& s) {
@@ -107,6 +112,7 @@ Json value_json(const CompiledProgram& c, ValueId id) {
             {"shape", dims(v.shape)},
             {"role", name(v.role)},
             {"lifetime", name(v.lifetime)},
+            {"space", name(v.space)},
             {"storage", c.program.at(v.layout.storage).name},
             {"storage_offset", v.layout.offset},
             {"strides", dims(v.layout.strides)},

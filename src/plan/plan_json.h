@@ -22,8 +22,8 @@ nlohmann::ordered_json categories_to_json(const CategoryBytes& bytes);
 // The largest blocks of the Program with the largest transient arena.
 std::vector<const Block*> largest_blocks(const CompiledSession& session, int rows);
 
-// planned_bytes, persistent_bytes, transient_bytes, ranks, by_category, peak, largest_blocks
-// (docs/contract.md, plan).
+// planned_bytes, persistent_bytes, transient_bytes, host_bytes, ranks, by_category, peak,
+// largest_blocks (docs/contract.md, plan).
 nlohmann::ordered_json memory_to_json(const CompiledSession& session, int blocks);
 // [{name, instructions, transient_bytes}]
 nlohmann::ordered_json programs_to_json(const CompiledSession& session);

@@ -20,7 +20,7 @@ struct PlanReport {
 
   const ModelConfig& model() const { return session.recipe.model; }
   int64_t planned() const { return session.planned_bytes(); }
-  bool fits() const { return planned() <= rank_limit; }
+  bool fits() const { return session.limited_bytes() <= rank_limit; }
   int64_t embeddings() const {
     const ModelConfig& m = model();
     return m.width * (m.vocab + (m.position == PositionKind::learned ? m.context : 0));

@@ -46,10 +46,12 @@ class BatchSearch {
     return spec.kind == ProgramKind::train || (spec.kind == ProgramKind::validation && !use_.validation_batch);
   }
 
+  // Of the limit, besides the transient arena.
+  int64_t always() const { return session_.limited_bytes() - session_.transient_bytes; }
   // A larger batch for which there is no kernel cannot run, whatever its memory.
   bool fits(int64_t batch) {
     try {
-      return session_.persistent_bytes + std::max(fixed_, transient(batch)) <= limit_;
+      return always() + std::max(fixed_, transient(batch)) <= limit_;
     } catch (const Error&) {
       if (batch <= session_.recipe.batch) throw;
       return false;
@@ -74,14 +76,14 @@ class BatchSearch {
       std::vector<ProgramSpec> specs = session_programs(r, use_);
       std::erase_if(specs, [&](auto& s) { return s.kind != kind || !depends(s); });
       if (!specs.empty()) bytes = std::max(bytes, compile(r, session_.device, specs, quick).transient_bytes);
-      if (session_.persistent_bytes + bytes > limit_) break;
+      if (always() + bytes > limit_) break;
     }
     return known_[batch] = bytes;
   }
 
   // Where the line through the two known plans nearest to the limit crosses it.
   int64_t crossing() const {
-    double room = double(limit_ - session_.persistent_bytes);
+    double room = double(limit_ - always());
     std::vector<std::pair<int64_t, int64_t>> near(known_.begin(), known_.end());
     if (near.size() < 2) near.emplace_back(0, gradients_);  // the size without any sequence, approximately
     std::sort(near.begin(), near.end(),

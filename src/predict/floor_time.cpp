@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "predict/products.h"
 #include "predict/rank_time.h"
+#include "predict/transfer_time.h"
 #include "profile/overlap.h"
 #include "profile/profile_rates.h"
 #include "profile/profile_rows.h"
@@ -34,6 +35,7 @@ FloorTime floor_time(const CompiledSession& session, const DataSheet& sheet) {
   set_floors(t.profile);
   const bool ranks = predicts_ranks(session, &sheet);
   for (auto& row : t.profile.instrs) {
+    if (crosses_host_link(row)) continue;
     if (ranks && communicates(row)) {
       t.collectives_ms += row.ms = row.floor_ms = collective_ms(session, row, sheet);
       t.ms += row.ms, t.floor_ms += row.ms;
@@ -44,6 +46,8 @@ FloorTime floor_time(const CompiledSession& session, const DataSheet& sheet) {
     row.ms = over * row.floor_ms + floor_scale.ms_per_call * row.calls;
     t.ms += row.ms;
   }
+  set_transfers(t, host_link_of(session, {}, &sheet));
+  t.ms += t.transfers_ms, t.floor_ms += t.transfers_ms;
   // An H100 has 295 FLOPs to a byte, an H200 206. A device with another balance has other bounds.
   double balance = sheet.peak("bf16").value_or(0) / sheet.bandwidth;
   t.known = sheet.capability == "9.0" && balance > 180 && balance < 320 && session.recipe.precision == "bf16" &&
@@ -51,7 +55,7 @@ FloorTime floor_time(const CompiledSession& session, const DataSheet& sheet) {
   t.factor = t.known ? floor_scale.known_factor : floor_scale.unknown_factor;
   t.low_ms = std::max(t.floor_ms, t.ms / t.factor), t.high_ms = t.ms * t.factor;
   std::vector<double> tiled;
-  for (auto& row : t.profile.instrs) tiled.push_back(row.floor_ms);
+  for (auto& row : t.profile.instrs) tiled.push_back(crosses_host_link(row) ? row.ms : row.floor_ms);
   double bandwidth = t.profile.rate("bandwidth");
   for (auto& p : products_of(session)) {
     const ProfileInstr& row = t.profile.instrs[p.row];
@@ -82,7 +86,7 @@ std::string text_of(const FloorTime& t, double total) {
           "            and {:.1f} us a call, as bf16 on an H200",
           format_duration(t.floor_ms / 1e3), floor_scale.others, floor_scale.attention, 1e3 * floor_scale.ms_per_call);
   text += t.known ? "\n" : fmt::format("; the range's factor of {:g} is an assumption\n", t.factor);
-  text += ranks_line(t);
+  text += ranks_line(t) + transfers_line(t);
   for (auto& line : t.replaced) text += fmt::format("            {}\n", line);
   return text + training_line(t, total);
 }

@@ -9,6 +9,7 @@
 #include "core/text.h"
 #include "plan/recipe_settings.h"
 #include "predict/rank_time.h"
+#include "predict/transfer_time.h"
 #include "profile/overlap.h"
 #include "profile/profile_rows.h"
 
@@ -23,7 +24,9 @@ PlannedTime planned_time(const CompiledSession& session, const Calibration& cali
   Profile own;  // what does not depend on other ranks
   std::vector<ProfileInstr*> rows;
   for (auto& row : t.profile.instrs) {
-    if (ranks && communicates(row)) {
+    if (crosses_host_link(row)) {
+      continue;
+    } else if (ranks && communicates(row)) {
       t.collectives_ms += row.ms = collective_ms(session, row, *sheet);
     } else {
       own.instrs.push_back(row);
@@ -31,13 +34,15 @@ PlannedTime planned_time(const CompiledSession& session, const Calibration& cali
     }
   }
   StepPrediction step = calibration.times.predict(own);
-  t.ms = step.ms + t.collectives_ms, t.measured_share = step.known;
-  t.low_ms = step.low_ms + t.collectives_ms / collective_factor;
-  t.high_ms = step.high_ms + t.collectives_ms * collective_factor;
+  t.measured_share = step.known;
   double sum = 0;
   for (double ms : step.instr_ms) sum += ms;
   // Phases and classes add up to the step.
   for (size_t i = 0; i < rows.size(); ++i) rows[i]->ms = sum > 0 ? step.instr_ms[i] * step.ms / sum : 0;
+  set_transfers(t, host_link_of(session, calibration.times.rates(), sheet));
+  t.ms = step.ms + t.collectives_ms + t.transfers_ms;
+  t.low_ms = step.low_ms + t.collectives_ms / collective_factor + t.transfers_ms / transfer_factor;
+  t.high_ms = step.high_ms + t.collectives_ms * collective_factor + t.transfers_ms * transfer_factor;
   t.peak = calibration.times.rate(session.recipe.precision) * t.ranks;
   return t;
 }
@@ -50,6 +55,8 @@ Json profile_document(const PlannedTime& t, const CompiledSession& session, cons
   p.phase = forward_only(session) ? "forward" : "step";
   p.tokens = t.tokens, p.model_flops = t.model_flops;
   p.rates = c.times.rates();
+  std::erase_if(p.rates, [](auto& rate) { return rate.name == host_link_rate; });
+  if (t.host_link.per_second > 0) p.rates.push_back(t.host_link);
   set_floors(p);
   p.step_ms = p.profiled_ms = {t.ms};
   p.kept_ms = p.span_ms = p.busy_ms = t.ms;
@@ -75,7 +82,7 @@ std::string text_of(const PlannedTime& t, const Calibration& c, double total) {
   for (auto& share : by_phase(t.profile))
     if (share.instructions && share.ms > 0)
       phases += fmt::format("{}{} {}", phases.empty() ? "" : ", ", share.key, format_duration(share.ms / 1e3));
-  text += fmt::format("            {}\n", phases) + ranks_line(t);
+  text += fmt::format("            {}\n", phases) + ranks_line(t) + transfers_line(t);
   if (t.measured_share < 0.995)
     text += fmt::format("            {:.0f}% of it in kernels that were not measured: estimated from others\n",
                         100 * (1 - t.measured_share));

@@ -49,6 +49,7 @@ Json time_json(const PredictedStep& s, double measured_share) {
           {"hfu", of_peak(s.executed_flops)},
           {"peak_flops_per_second", s.peak > 0 ? Json(s.peak) : Json()},
           {"collectives_ms", s.collectives_ms},
+          {"transfers_ms", s.transfers_ms},
           {"by_phase", shares(by_phase(s.profile))},
           {"by_class", shares(by_class(s.profile))},
           {"by_layer", shares(by_layer(s.profile))}};
@@ -67,6 +68,13 @@ std::string ranks_line(const PredictedStep& s) {
   if (s.ranks == 1) return "";
   return fmt::format("            {} GPUs of one host; collectives take {}, as NCCL between two H200; none is hidden\n",
                      s.ranks, format_duration(s.collectives_ms / 1e3));
+}
+
+std::string transfers_line(const PredictedStep& s) {
+  if (s.host_link.per_second <= 0) return "";
+  return fmt::format("            state moves to the device and back at {} ({}), {} of it in the open\n",
+                     format_si(s.host_link.per_second, "B/s"), s.host_link.source,
+                     format_duration(s.transfers_ms / 1e3));
 }
 
 std::string training_line(const PredictedStep& s, double total) {

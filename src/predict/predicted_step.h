@@ -17,6 +17,8 @@ struct PredictedStep {
   double peak = 0;  // FLOP/s in the recipe's precision, of all ranks; 0: unknown
   int ranks = 1;
   double collectives_ms = 0;  // of several ranks, part of ms
+  double transfers_ms = 0;    // to the host and back that nothing hides, part of ms
+  ProfileRate host_link;      // that they were predicted with; 0: there are none
 
   double tokens_per_second() const { return 1e3 * double(tokens) / ms; }
 };
@@ -34,6 +36,8 @@ nlohmann::ordered_json time_json(const PredictedStep& step, double measured_shar
 std::string time_line(const PredictedStep& step);
 // A line about several ranks; "" for one.
 std::string ranks_line(const PredictedStep& step);
+// A line about copies to the host and back; "" without.
+std::string transfers_line(const PredictedStep& step);
 // A line about a whole training; "" for no tokens.
 std::string training_line(const PredictedStep& step, double total);
 

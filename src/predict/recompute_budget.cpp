@@ -217,7 +217,7 @@ Recipe within_budget(Recipe recipe, const Device& device, const std::string& dev
   StepTimes times(step("none", false), device, device_name);
   RecomputeChoice choice = choose_recompute(recipe.model.layers, budget, [&](const std::string& value) {
     CompiledSession session = step(value, false);
-    int64_t bytes = plain.persistent_bytes + std::max(least, session.transient_bytes) + plain.library_bytes;
+    int64_t bytes = plain.limited_bytes() - plain.transient_bytes + std::max(least, session.transient_bytes);
     return StepCost{times.ms(session), bytes};
   });
   if (choice.cost.bytes > budget)

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "device/data_sheet.h"
 #include "stats/samples.h"
 
 namespace crest {
@@ -189,7 +190,9 @@ double TimeModel::rate(const std::string& name) const {
 
 void TimeModel::set_floors(std::vector<Row>& rows) const {
   for (auto& row : rows) {
-    double flops = rate(row.arithmetic), bandwidth = rate("bandwidth");
+    bool link = row.arithmetic == host_link_rate;
+    double flops = rate(row.arithmetic), bandwidth = link ? flops : rate("bandwidth");
+    if (link && bandwidth <= 0) bandwidth = usual_host_link;
     if (flops <= 0) flops = rate("fp32");
     row.floor_ms =
         1e3 * std::max(flops > 0 ? row.call.flops / flops : 0, bandwidth > 0 ? row.call.bytes / bandwidth : 0);

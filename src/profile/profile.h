@@ -22,18 +22,22 @@ struct ProfileInstr {
   std::vector<std::string> parts;   // operations of a fused instruction's body
   std::string kernel;               // Crest's kernel: "cuda.linear.cublaslt"
   std::string phase;                // forward, recompute, backward, update
-  std::string stream;               // compute, comm, copy; in JSON `lane`
+  std::string stream;               // compute, comm, copy, copy_back; in JSON `lane`
   std::string op_class;             // program/op.h: contraction, attention, normalisation, ...
   std::vector<std::string> scopes;  // origin: "h.3.attn.qkv"
   int layer = -1;                   // -1: outside the layers
   std::string type;                 // type of its first result: "bf16[16,1024,768]"
-  std::string arithmetic;           // selects its peak rate: "bf16", "tf32", "fp32", "fp16"
+  std::string arithmetic;           // selects its peak rate: "bf16", "tf32", "fp32", "fp16"; "host_link"
   int calls = 1;
   double flops = 0, bytes = 0;
   double ms = 0;        // mean over the middle half of the profiled steps
-  double floor_ms = 0;  // max(flops / rate of `arithmetic`, bytes / bandwidth)
+  double floor_ms = 0;  // max(flops / rate of `arithmetic`, bytes / bandwidth); over the host's link: bytes / its rate
   double gap_ms() const { return ms - floor_ms; }
 };
+
+// The rate that bounds copies between host and device: bytes/s in one direction.
+inline constexpr std::string_view host_link_rate = "host_link";
+inline bool crosses_host_link(const ProfileInstr& row) { return row.arithmetic == host_link_rate; }
 
 // A kernel that ran on the device, under its device name. None on the CPU, where an instruction is
 // one call.
@@ -73,6 +77,7 @@ struct ProfilePersistent {
 // Of one rank; device_peak_bytes is of the whole process or device.
 struct ProfileMemory {
   int64_t planned_bytes = 0, persistent_bytes = 0, transient_bytes = 0;
+  int64_t host_bytes = 0;  // of tensors in host memory (--offload)
   int64_t measured_peak_bytes = 0, device_peak_bytes = 0;
   std::vector<ProfilePersistent> persistent;
   std::vector<ProfileBlock> blocks;
@@ -80,7 +85,7 @@ struct ProfileMemory {
 
 // A limit of the device in FLOP/s or bytes/s, and the source of the figure.
 struct ProfileRate {
-  std::string name;  // "bf16", "tf32", "fp32", "fp16", "bandwidth"
+  std::string name;  // "bf16", "tf32", "fp32", "fp16", "bandwidth", "host_link"
   double per_second = 0;
   std::string source;
 };

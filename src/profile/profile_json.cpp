@@ -49,6 +49,7 @@ void fields(F& f, R& r) {
   f("planned_bytes", r.planned_bytes), f("persistent_bytes", r.persistent_bytes);
   f("transient_bytes", r.transient_bytes), f("measured_peak_bytes", r.measured_peak_bytes);
   f("device_peak_bytes", r.device_peak_bytes), f("persistent", r.persistent), f("blocks", r.blocks);
+  f.optional("host_bytes", r.host_bytes);
 }
 
 template <class F, Is<ProfileRate> R>
@@ -90,6 +91,10 @@ struct Writer {
   void operator()(const char* key, const std::optional<double>& value) {
     json[key] = value ? Json(*value) : Json(nullptr);
   }
+  template <class T>
+  void optional(const char* key, const T& value) {
+    json[key] = of(value);
+  }
 
  private:
   template <class T>
@@ -129,6 +134,11 @@ class Reader {
   }
   void operator()(const char* key, std::vector<ProfileRank>& value) {
     if (auto it = json_.find(key); it != json_.end()) read(*it, value, path_.empty() ? key : path_ + "." + key);
+  }
+  // Not in profiles of earlier versions.
+  template <class T>
+  void optional(const char* key, T& value) {
+    if (json_.contains(key)) (*this)(key, value);
   }
   // Not in profiles of machines that do not tell it, nor in those of earlier versions.
   void operator()(const char* key, std::optional<double>& value) {

@@ -79,6 +79,7 @@ std::string profile_memory(const Profile& p, const ProfileView& view) {
       fmt::format("memory    planned {} = {} persistent + {} transient\n          held {}{}\n", bytes(m.planned_bytes),
                   bytes(m.persistent_bytes), bytes(m.transient_bytes), bytes(m.measured_peak_bytes),
                   m.device_peak_bytes ? ", process or device peak " + bytes(m.device_peak_bytes) : "");
+  if (m.host_bytes) text += fmt::format("          host memory {}\n", bytes(m.host_bytes));
   if (peak.instr < 0) return wrapped_lines(text, 10, view.width);
   text += fmt::format("peak      {} in call {} of {}, {}[{}]: {}\n", bytes(total(peak.bytes)), peak.call + 1,
                       p.calls.size(), printable(p.calls[size_t(peak.call)]), peak.index,

@@ -15,12 +15,25 @@ namespace crest {
 
 namespace {
 
-const std::vector<std::string> rate_names = {"bf16", "fp16", "tf32", "fp32", "fp8", "bandwidth"};
+const std::vector<std::string> rate_names = {"bf16", "fp16", "tf32", "fp32", "fp8", "bandwidth", "host_link"};
 
 ProfileRate measured_bandwidth(const Device& device) {
   bool gpu = device.kind == "cuda" && !device.emulated;
   Bandwidth b = gpu ? measure_device_copy(device) : measure_copy_bandwidth();
   return {"bandwidth", b.bytes_per_second, fmt::format("measured copy bandwidth of {}, reads + writes", b.level)};
+}
+
+// On a CPU host memory is the device's: a copy reads and writes it.
+ProfileRate measured_host_link(const Device& device) {
+  std::string name(host_link_rate);
+  if (device.kind == "cuda" && !device.emulated) {
+    HostLink link = measure_host_link(device);
+    return {name, std::min(link.to_device, link.to_host),
+            fmt::format("measured copies of pinned memory, {} to the device, {} to the host",
+                        format_si(link.to_device, "B/s"), format_si(link.to_host, "B/s"))};
+  }
+  ProfileRate bandwidth = measured_bandwidth(device);
+  return {name, bandwidth.per_second / 2, "half of the " + bandwidth.source};
 }
 
 ProfileRate measured_gemm(const Device& device, const std::string& name) {
@@ -54,7 +67,10 @@ void set_rate(std::vector<ProfileRate>& rates, const ProfileRate& rate) {
 void add_sheet(std::vector<ProfileRate>& rates, const DataSheet& sheet) {
   std::string source = "data sheet of " + sheet.title;
   for (auto& name : rate_names)
-    if (auto peak = name == "bandwidth" ? std::optional(sheet.bandwidth) : sheet.peak(name))
+    if (name == host_link_rate)
+      set_rate(rates, {name, sheet.host_link_one_way(),
+                       sheet.host_link.empty() ? "PCIe 4.0 x16, since the sheet does not say" : source});
+    else if (auto peak = name == "bandwidth" ? std::optional(sheet.bandwidth) : sheet.peak(name))
       set_rate(rates, {name, *peak, source});
 }
 
@@ -100,7 +116,9 @@ std::vector<ProfileRate> device_rates(const Device& device, const std::set<std::
     if (it != given.end())
       rates.push_back(*it);
     else
-      rates.push_back(name == "bandwidth" ? measured_bandwidth(device) : measured_gemm(device, name));
+      rates.push_back(name == "bandwidth"      ? measured_bandwidth(device)
+                      : name == host_link_rate ? measured_host_link(device)
+                                               : measured_gemm(device, name));
   }
   return rates;
 }

@@ -1,4 +1,5 @@
-// The limits behind a profile's floors: matmul rates by precision, and memory bandwidth.
+// The limits behind a profile's floors: matmul rates by precision, memory bandwidth, and the link
+// to the host.
 #pragma once
 #include <set>
 #include <string>

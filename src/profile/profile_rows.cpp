@@ -15,6 +15,7 @@ namespace {
 // Matrix units multiply in the type of the operands; everything else computes in fp32 whatever its
 // storage type.
 std::string arithmetic_of(const Program& p, const Instr& i) {
+  if (i.op->crosses_memories()) return std::string(host_link_rate);
   bool matrix = i.op->op_class == OpClass::contraction || i.op->op_class == OpClass::attention;
   if (!matrix || i.in.empty()) return "fp32";
   if (i.attrs.integer("tf32", 0)) return "tf32";
@@ -91,6 +92,7 @@ void describe_session(Profile& profile, const CompiledSession& session, const st
   m.planned_bytes = session.planned_bytes();
   m.persistent_bytes = session.persistent_bytes;
   m.transient_bytes = session.transient_bytes;
+  m.host_bytes = session.host_bytes;
   for (size_t i = 0; i < session.persistent.size(); ++i) {
     const PersistentBlock& b = session.persistent[i];
     int64_t end = i + 1 < session.persistent.size() ? session.persistent[i + 1].offset : session.persistent_bytes;
@@ -108,7 +110,8 @@ void set_floors(Profile& profile) {
   double bandwidth = profile.rate("bandwidth");
   for (auto& r : profile.instrs) {
     double rate = profile.rate(r.arithmetic);
-    double compute = rate > 0 ? r.flops / rate : 0, memory = bandwidth > 0 ? r.bytes / bandwidth : 0;
+    double carries = crosses_host_link(r) ? rate : bandwidth;
+    double compute = rate > 0 ? r.flops / rate : 0, memory = carries > 0 ? r.bytes / carries : 0;
     r.floor_ms = 1e3 * std::max(compute, memory);
   }
 }

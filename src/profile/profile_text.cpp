@@ -184,8 +184,10 @@ std::string profile_head(const Profile& p, const ProfileView& view) {
                         printable(join(p.throttle_reasons, ", ")));
   text += "limits    ";
   for (size_t i = 0; i < p.rates.size(); ++i)
-    text += fmt::format("{}{} {}", i ? ", " : "", printable(p.rates[i].name),
-                        format_si(p.rates[i].per_second, p.rates[i].name == "bandwidth" ? "B/s" : "FLOP/s"));
+    text +=
+        fmt::format("{}{} {}", i ? ", " : "", printable(p.rates[i].name),
+                    format_si(p.rates[i].per_second,
+                              p.rates[i].name == "bandwidth" || p.rates[i].name == host_link_rate ? "B/s" : "FLOP/s"));
   auto given = [](auto& rate) { return rate.source.rfind("given", 0) == 0 || rate.source.rfind("data sheet", 0) == 0; };
   auto n = std::count_if(p.rates.begin(), p.rates.end(), given);
   text += n == 0                     ? " (measured)"

@@ -40,6 +40,7 @@ std::vector<ValueId> Builder::append(Instr instr) {
     auto id = ValueId(program_->values.size());
     Value v{names().add_unique(i ? fmt::format("{}:{}", base, i) : base), o.dtype, o.shape,
             layout_of(*program_, instr, o, id)};
+    if (o.alias >= 0) v.space = program_->at(instr.in[size_t(o.alias)]).space;
     if (o.alias >= 0 && o.consumes) {
       v.role = program_->at(instr.in[size_t(o.alias)]).role;
       v.lifetime = program_->at(instr.in[size_t(o.alias)]).lifetime;

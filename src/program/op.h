@@ -121,6 +121,10 @@ struct OpDef {
   // Inputs and outputs whose rows may be further apart than they are wide (Value::pitch); all other
   // operands are contiguous, except the views that an operation names itself.
   std::vector<int> pitched_in = {}, pitched_out = {};
+  // Operands in host memory, whatever the device is; all other operands are in the device's, except
+  // that views may be of either.
+  std::vector<int> host_in = {}, host_out = {};
+  bool crosses_memories() const { return !host_in.empty(); }
   bool pointwise = false;     // element i of the output depends only on element i of the inputs: may join a fused body
   bool cheap = false;         // selective recompute may repeat it (norms, pointwise, attention)
   bool half_compute = false;  // under policy autocast it runs on 16-bit inputs

@@ -153,7 +153,7 @@ class Parser {
     return it == names.end() ? inside : it->second;
   }
 
-  // NAME TYPE[SHAPE] [ROLE] [LIFETIME] [in %ROOT+OFFSET] [strides(..)]
+  // NAME TYPE[SHAPE] [ROLE] [LIFETIME] [host] [in %ROOT+OFFSET] [strides(..)]
   ValueId value(Program& p, Names& names) {
     auto id = ValueId(p.values.size());
     Value v;
@@ -170,6 +170,7 @@ class Parser {
       if (accept_word(name(Role(r)))) v.role = Role(r);
     for (int l = 0; l <= int(Lifetime::persistent); ++l)
       if (accept_word(name(Lifetime(l)))) v.lifetime = Lifetime(l);
+    if (accept_word(name(MemorySpace::host))) v.space = MemorySpace::host;
     if (accept_word("in")) {
       std::string root = value_name();
       size_t plus = root.rfind('+');
@@ -257,7 +258,7 @@ class Parser {
     bool phase = false, stream = false;
     for (int i = 0; i <= int(Phase::update); ++i)
       if (!phase && accept_word(name(Phase(i)))) instr.phase = Phase(i), phase = true;
-    for (int i = 0; i <= int(Stream::copy); ++i)
+    for (int i = 0; i < stream_count; ++i)
       if (!stream && accept_word(name(Stream(i)))) instr.stream = Stream(i), stream = true;
     if (!phase || !stream) wrong("phase and stream expected");
     expect("@");

@@ -101,8 +101,12 @@ class Check {
   void set(ValueId v, Placement placement) {
     auto& pieces = pieces_[storage(v)];
     Extent e = extent_of(p_.at(v));
-    std::erase_if(pieces, [&](const Piece& x) { return e.begin <= x.begin && x.end <= e.end; });
-    pieces.push_back({e.begin, e.end, placement});
+    std::vector<Piece> now = {{e.begin, e.end, placement}};
+    for (const Piece& x : pieces) {
+      if (x.begin < std::min(x.end, e.begin)) now.push_back({x.begin, std::min(x.end, e.begin), x.placement});
+      if (std::max(x.begin, e.end) < x.end) now.push_back({std::max(x.begin, e.end), x.end, x.placement});
+    }
+    pieces = std::move(now);
   }
 
   bool sums_up(const Instr& instr) const {
@@ -130,6 +134,10 @@ class Check {
       take(instr, i);
     } else if (op == "all_gather") {
       gather(instr, i);
+    } else if (op == "split_rows") {
+      // Views: what their storage holds.
+    } else if (op == "copy_in") {
+      set(instr.out[0], placement(instr.in[0]));
     } else if (op == "square_sum") {
       for (ValueId v : instr.in) require(v, Placement::share, i);
       set(instr.out[0], Placement::partial);

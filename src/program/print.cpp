@@ -14,6 +14,7 @@ std::string type_text(const Program& p, ValueId id) {
   std::string t = fmt::format("{}[{}]", name(v.dtype), v.shape.text());
   if (v.role != Role::activation) t += fmt::format(" {}", name(v.role));
   if (v.lifetime != Lifetime::micro_step) t += fmt::format(" {}", name(v.lifetime));
+  if (v.space != MemorySpace::device) t += fmt::format(" {}", name(v.space));
   if (v.layout.storage != id) t += fmt::format(" in %{}+{}", p.at(v.layout.storage).name, v.layout.offset);
   if (!v.contiguous()) t += fmt::format(" strides({})", v.layout.strides.text());
   return t;

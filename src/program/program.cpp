@@ -17,7 +17,11 @@ std::string_view name(Phase p) {
   return n[size_t(p)];
 }
 std::string_view name(Stream s) {
-  static constexpr std::string_view n[] = {"compute", "comm", "copy"};
+  static constexpr std::string_view n[] = {"compute", "comm", "copy", "copy_back"};
+  return n[size_t(s)];
+}
+std::string_view name(MemorySpace s) {
+  static constexpr std::string_view n[] = {"device", "host"};
   return n[size_t(s)];
 }
 

@@ -28,12 +28,18 @@ enum class Role : uint8_t { input, weight, gradient, state, cache, activation, o
 enum class Lifetime : uint8_t { micro_step, step, persistent };
 enum class Phase : uint8_t { forward, recompute, backward, update };
 // Where instructions run concurrently: a CUDA stream, or a thread of the host (`lane` in JSON).
-enum class Stream : uint8_t { compute, comm, copy };
+// copy: from host memory to the device; copy_back: the other way, since a link carries both at
+// once.
+enum class Stream : uint8_t { compute, comm, copy, copy_back };
+inline constexpr int stream_count = 4;
+// Whose memory a storage is in. On a CPU both are the same memory, in different places.
+enum class MemorySpace : uint8_t { device, host };
 
 std::string_view name(Role);
 std::string_view name(Lifetime);
 std::string_view name(Phase);
 std::string_view name(Stream);
+std::string_view name(MemorySpace);
 
 // storage: the value that owns the memory (itself, if it owns memory). Views and later versions of
 // a value updated in place share the storage of the first. offset and strides count elements of the
@@ -51,6 +57,7 @@ struct Value {
   Layout layout;
   Role role = Role::activation;
   Lifetime lifetime = Lifetime::micro_step;
+  MemorySpace space = MemorySpace::device;  // as that of its storage
 
   int64_t numel() const { return shape.numel(); }
   int64_t bytes() const { return shape.numel() * int64_t(size_of(dtype)); }  // of the elements

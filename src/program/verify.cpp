@@ -114,6 +114,11 @@ class Verifier {
       int64_t unit = int64_t(size_of(value.dtype)), room = root.storage_bytes();
       if (value.numel() > 0 && (r.first < 0 || (r.last + 1) * unit > room))
         broken(fmt::format("%{} reaches beyond its storage %{}", value.name, root.name));
+      if (value.space != root.space)
+        broken(fmt::format("%{} is in {} memory, its storage %{} in {} memory", value.name, name(value.space),
+                           root.name, name(root.space)));
+      if (value.space == MemorySpace::host && root.lifetime != Lifetime::persistent)
+        broken(fmt::format("%{} is in host memory, but only what is persistent may be", value.name));
       if (!produced[v]) define(ValueId(v));
     }
   }
@@ -130,6 +135,7 @@ class Verifier {
     }
     Infer infer(p_, instr);
     instr.op->infer(infer);
+    check_spaces(instr, infer, i);
     if (infer.outs.size() != instr.out.size())
       broken(fmt::format("has {} outputs, but inference gives {}", instr.out.size(), infer.outs.size()), i);
     for (size_t o = 0; o < instr.out.size(); ++o) {
@@ -153,6 +159,25 @@ class Verifier {
       }
     }
     for (ValueId v : instr.out) define(v);
+  }
+
+  // A view may be of any memory; whatever reads or writes elements says which.
+  void check_spaces(const Instr& instr, const Infer& infer, int i) {
+    bool views = std::all_of(infer.outs.begin(), infer.outs.end(), [](auto& o) { return o.alias >= 0 && !o.consumes; });
+    if (views && !infer.outs.empty()) return;
+    auto check = [&](const std::vector<ValueId>& values, const std::vector<int>& host) {
+      for (size_t k = 0; k < values.size(); ++k) {
+        if (values[k] == no_value) continue;
+        bool wanted = std::find(host.begin(), host.end(), int(k)) != host.end();
+        if (wanted != (p_.at(values[k]).space == MemorySpace::host))
+          broken(fmt::format("%{} is in {} memory, and {} needs it in {} memory", p_.at(values[k]).name,
+                             name(p_.at(values[k]).space), instr.op->name,
+                             name(wanted ? MemorySpace::host : MemorySpace::device)),
+                 i);
+      }
+    };
+    check(instr.in, instr.op->host_in);
+    check(instr.out, instr.op->host_out);
   }
 
   void check_rows(const Instr& instr, int output, int i) {

@@ -12,7 +12,11 @@ namespace crest {
 namespace {
 
 using Clock = std::array<int, stream_count>;
-constexpr Clock nothing_ended = {-1, -1, -1};
+constexpr Clock nothing_ended = [] {
+  Clock clock{};
+  for (int& last : clock) last = -1;
+  return clock;
+}();
 
 size_t stream_of(const Program& p, int i) { return size_t(p.code[size_t(i)].stream); }
 

@@ -10,8 +10,6 @@
 
 namespace crest {
 
-inline constexpr int stream_count = 3;  // of enum Stream
-
 // Bytes [begin, end) of a memory that an instruction reads or writes. Different memories share no
 // bytes.
 struct Access {

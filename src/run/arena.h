@@ -1,4 +1,4 @@
-// One block of a device's memory for all tensors of a kind; zeroed at first.
+// One block of a device's memory, or of the host's, for all tensors of a kind; zeroed at first.
 #pragma once
 #include "backend/runtime.h"
 
@@ -6,9 +6,18 @@ namespace crest {
 
 class Arena {
  public:
-  Arena(Runtime& runtime, int64_t bytes)  // throws does_not_fit if the device does not have the memory
-      : runtime_(runtime), data_(runtime.allocate(bytes)), bytes_(bytes) {}
-  ~Arena() { runtime_.release(data_, bytes_); }
+  // Throws does_not_fit if there is not as much memory.
+  Arena(Runtime& runtime, int64_t bytes, MemorySpace space = MemorySpace::device)
+      : runtime_(runtime),
+        space_(space),
+        data_(space == MemorySpace::host ? runtime.allocate_host(bytes) : runtime.allocate(bytes)),
+        bytes_(bytes) {}
+  ~Arena() {
+    if (space_ == MemorySpace::host)
+      runtime_.release_host(data_, bytes_);
+    else
+      runtime_.release(data_, bytes_);
+  }
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
   void* at(int64_t offset) const { return static_cast<char*>(data_) + offset; }
@@ -16,6 +25,7 @@ class Arena {
 
  private:
   Runtime& runtime_;
+  MemorySpace space_;
   void* data_;
   int64_t bytes_;
 };

@@ -23,7 +23,8 @@ Executor::Executor(const CompiledSession& session, Communicator* communicator, C
       communicator_(communicator),
       runtime_(make_runtime(session.device, communicator, launch_options(session.recipe, communicator))),
       persistent_(*runtime_, session.persistent_bytes),
-      transient_(*runtime_, session.transient_bytes) {
+      transient_(*runtime_, session.transient_bytes),
+      host_(*runtime_, session.host_bytes, MemorySpace::host) {
   for (auto& b : session.persistent)
     if (b.name == "scalars") scalars_ = persistent_.at(b.offset);
   if (!scalars_) fail_internal("the session has no scalars");
@@ -56,6 +57,7 @@ void* Executor::address(const CompiledProgram& c, ValueId v) const {
     case Address::Arena::none: return nullptr;
     case Address::Arena::transient: return transient_.at(a.offset);
     case Address::Arena::persistent: return persistent_.at(a.offset);
+    case Address::Arena::host: return host_.at(a.offset);
   }
   fail_internal("an address in no arena", c.spec.name);
 }
@@ -93,7 +95,7 @@ void Executor::tune(Choices* choices) {
         p.code[i].kernel->tune(call);
         tuned = true;
       }
-  for (Arena* arena : {&persistent_, &transient_})
+  for (Arena* arena : {&persistent_, &transient_, &host_})
     if (tuned && arena->bytes()) runtime_->zero(arena->at(0), arena->bytes());
 }
 

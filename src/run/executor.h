@@ -45,6 +45,8 @@ class Executor {
   ShardedStates& sharded() const { return *sharded_; }
   // Bytes of device memory of tensors and of the library that connects the ranks.
   int64_t held_bytes() const;
+  // Bytes of host memory of tensors (--offload).
+  int64_t held_host_bytes() const { return host_.bytes(); }
   // Memory of the device that nobody uses between two steps.
   TensorRef between_steps() const;
 
@@ -56,7 +58,7 @@ class Executor {
   const CompiledSession& session_;
   Communicator* communicator_;
   std::unique_ptr<Runtime> runtime_;
-  Arena persistent_, transient_;
+  Arena persistent_, transient_, host_;
   void* scalars_ = nullptr;
   double launch_seconds_ = 0;
   std::vector<BoundProgram> bound_;

@@ -17,7 +17,9 @@ using Args = nlohmann::ordered_json;
 
 int64_t ns(double ms) { return std::llround(ms * 1e6); }
 
-int thread_of(const std::string& stream) { return stream == "comm" ? 2 : stream == "copy" ? 3 : 1; }
+int thread_of(const std::string& stream) {
+  return stream == "comm" ? 2 : stream == "copy" ? 3 : stream == "copy_back" ? 4 : 1;
+}
 
 bool starts_with(const std::string& text, const char* start) { return text.rfind(start, 0) == 0; }
 

@@ -83,9 +83,10 @@ void RunReport::describe(Engine& engine, const Dataset& data) {
     if (n > 1) factors.push_back(format_number_of(n, noun));
   std::string tokens = format_number_of(r.tokens_per_step(), "token");
   message(fmt::format("step     {}", factors.size() > 1 ? join(factors, " x ") + " = " + tokens : tokens));
-  message(fmt::format("memory   {} planned ({} persistent, {} transient{})", format_bytes(double(s.planned_bytes())),
+  std::string host = s.host_bytes ? fmt::format(", and {} in host memory", format_bytes(double(s.host_bytes))) : "";
+  message(fmt::format("memory   {} planned ({} persistent, {} transient{}){}", format_bytes(double(s.planned_bytes())),
                       format_bytes(double(s.persistent_bytes)), format_bytes(double(s.transient_bytes)),
-                      ranks > 1 ? "; for each rank" : ""));
+                      ranks > 1 ? "; for each rank" : "", host));
 }
 
 void RunReport::describe(const RunState& state, const Plan& plan) {

@@ -376,6 +376,39 @@ TEST(Ranks, OfAnotherLauncherTrainTogether) {
   EXPECT_EQ(weights_and_moments(f, "run", "step-000003"), weights_and_moments(f, "threads", "step-000003"));
 }
 
+// With the variables that srun sets, with and without --ntasks-per-node, on one node and on two:
+// the bits of the ranks that Crest starts itself.
+TEST(Ranks, OfSrunTrainTogether) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  Flags train = {"train", "--data",      "data",    "--model",     "tiny.toml", "--batch", "2",
+                 "--out", "srun",        "--steps", "3",           "--threads", "2",       "--precision",
+                 "fp32",  "--val-every", "0",       "--overwrite", "--json"};
+  ASSERT_EQ(f.train("own", 3, {"--ranks", "2", "--threads", "2", "--precision", "fp32", "--val-every", "0"}).code, 0);
+  std::string expected = weights_and_moments(f, "own", "step-000003");
+  const std::string srun = std::string(CREST_TEST_DIR) + "/tools/srun";
+  for (const Flags& how :
+       std::vector<Flags>{{"-n", "2"}, {"-n", "2", "--ntasks-per-node=2", "--export=ALL"}, {"-n", "2", "-N", "2"}}) {
+    SCOPED_TRACE(how.back());
+    RunOptions o = f.options();
+    o.launcher = Flags{srun} + how;
+    o.environment.push_back({"MASTER_PORT", free_port()});
+    o.environment.push_back({"CREST_SECRET", "0123456789abcdef"});
+    if (how.size() > 3 && how[2] == "-N") o.environment.push_back({"MASTER_ADDR", "127.0.0.1"});  // node01 is not real
+    RunResult r = run_crest(train, o);
+    ASSERT_EQ(r.code, 0) << r.err;
+    EXPECT_EQ(r.json()["step"], 3) << "one document";
+    EXPECT_TRUE(contains(r.err, "x 2 ranks")) << r.err;
+    EXPECT_EQ(weights_and_moments(f, "srun", "step-000003"), expected);
+  }
+  RunOptions o = f.options();
+  o.launcher = {srun, "-n", "2"};
+  o.environment.push_back({"MASTER_PORT", free_port()});
+  RunResult r = run_crest(train + Flags{"--ranks", "3"}, o);
+  EXPECT_EQ(r.code, 2);
+  EXPECT_TRUE(contains(r.err, "--ranks 3, but srun started 2 processes")) << r.err;
+}
+
 // One is left of a run that was killed.
 TEST(Ranks, ShareASecretInAFile) {
   NEEDS_RANKS();

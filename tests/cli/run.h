@@ -116,6 +116,8 @@ inline constexpr const char* callers_variables[] = {"RANK",
                                                     "SLURM_PROCID",
                                                     "SLURM_NTASKS",
                                                     "SLURM_STEP_ID",
+                                                    "SLURM_LOCALID",
+                                                    "SLURM_NTASKS_PER_NODE",
                                                     "COLUMNS",
                                                     "NO_COLOR",
                                                     "TORCHELASTIC_USE_AGENT_STORE",
@@ -128,6 +130,7 @@ inline constexpr const char* callers_variables[] = {"RANK",
 
 struct RunOptions {
   std::string folder = {};                                            // working folder; empty: a temporary one
+  std::vector<std::string> launcher = {};                             // a program that starts crest, with its arguments
   std::string input = {};                                             // standard input
   std::vector<std::pair<std::string, std::string>> environment = {};  // over this process' own
   std::string output = {};                                            // a file or device instead of `out` of the result
@@ -156,7 +159,9 @@ inline RunResult run_crest(const std::vector<std::string>& arguments, const RunO
   std::string folder = options.folder.empty() ? own.path().string() : options.folder;
   TempFolder streams;
   std::string input = streams.write("in", options.input);
-  std::vector<char*> argv = {const_cast<char*>(crest_binary())};
+  std::vector<char*> argv;
+  for (auto& a : options.launcher) argv.push_back(const_cast<char*>(a.c_str()));
+  argv.push_back(const_cast<char*>(crest_binary()));
   for (auto& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
   argv.push_back(nullptr);
   std::string out = options.output.empty() ? streams / "out" : options.output, err = streams / "err";
@@ -182,7 +187,7 @@ inline RunResult run_crest(const std::vector<std::string>& arguments, const RunO
     setenv("CUDA_VISIBLE_DEVICES", "", 1);  // these tests are of the command line and the CPU, also where a GPU is
     for (auto& [name, value] : options.environment) setenv(name.c_str(), value.c_str(), 1);
     if (chdir(folder.c_str()) != 0) _exit(126);
-    execv(crest_binary(), argv.data());
+    execv(argv[0], argv.data());
     _exit(127);
   }
   RunResult result;

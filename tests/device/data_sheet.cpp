@@ -47,6 +47,21 @@ TEST(DataSheets, ThoseOfTheDocumentsAreThere) {
   EXPECT_FALSE(find_data_sheet("v100").peak("bf16")) << "Volta has none";
 }
 
+TEST(DataSheets, KnowTheLinkToTheHost) {
+  for (auto& s : data_sheets()) {
+    EXPECT_TRUE(s.host_link.starts_with("PCIe ")) << s.name;
+    EXPECT_EQ(s.host_link_one_way(), s.host_link_bandwidth / 2) << s.name;
+    EXPECT_LT(s.host_link_bandwidth, s.link_bandwidth + 1) << s.name;
+  }
+  std::string text = h100();
+  size_t at = text.find("host_link"), end = text.find('\n', at);
+  DataSheet without = parse_data_sheet(text.substr(0, at) + text.substr(end + 1), "x", "x.toml");
+  EXPECT_TRUE(without.host_link.empty());
+  EXPECT_EQ(without.host_link_one_way(), usual_host_link);
+  EXPECT_NE(message_of(replaced(text, "host_link = { name", "host_link = { nam")).find("unknown key 'nam'"),
+            std::string::npos);
+}
+
 TEST(DataSheets, AreFoundByTheDriversName) {
   EXPECT_EQ(data_sheet_of("NVIDIA H100 80GB HBM3")->name, "h100");
   EXPECT_EQ(data_sheet_of("NVIDIA H200")->name, "h200");

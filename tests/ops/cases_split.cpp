@@ -30,6 +30,13 @@ static void add_cases(std::vector<Case>& list, DType t) {
   add("join_rows", "one", {tensor(t, {130})});
   add("join_rows", "shifted", {view(t, {5, 24}, {24, 1}, 3), tensor(t, {1, 24})});
 
+  // Into the beginning of a buffer that holds something else, and back; f64 fits, too.
+  Arg buffer = {Arg::Fill::ids, DType::u8, {1024}, 1, 256};
+  add("copy_in", "vector", {tensor(t, {101}), buffer});
+  add("copy_in", "matrix", {tensor(t, {5, 24}), buffer});
+  add("copy_out", "matrix", {tensor(t, {5, 24}), tensor(t, {5, 24})});
+  add("copy_out", "shifted", {shifted(t, 50), shifted(t, 50)});
+
   Attrs clip = Attrs().set("clip", 1.0);
   std::vector<Arg> many = {scalars_arg()};
   for (int64_t i = 0; i < 300; ++i) many.push_back(tensor(i % 7 == 3 ? f : t, {1 + i * 13 % 101}));

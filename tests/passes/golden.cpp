@@ -168,6 +168,24 @@ std::vector<Golden> cases() {
          r.data_parallel = 2, r.precision = "bf16", r.levers["shard"] = "optimizer";
        },
        false, update},
+      {"offload", "offload",
+       [=](Recipe& r) {
+         fusion_on(r), r.precision = "bf16";
+         r.levers["offload"] = "optimizer", r.levers["offload-piece"] = "2kB";
+       },
+       false, update},
+      {"offload.muon", "offload",
+       [](Recipe& r) {
+         r.optimizer = "muon";
+         r.levers["offload"] = "optimizer", r.levers["offload-piece"] = "2kB";
+       },
+       false, update},
+      {"offload.shard", "offload",
+       [=](Recipe& r) {
+         fusion_on(r), shards(r, "optimizer");
+         r.levers["offload"] = "optimizer", r.levers["offload-piece"] = "2kB";
+       },
+       false, update},
       {"prune", "prune", none, false, train, true, true, add_dead_code},
       {"row_pitch", "row_pitch", odd_vocabulary},
       {"row_pitch.autocast.chunks", "row_pitch",

@@ -282,7 +282,8 @@ TEST(Waits, RandomProgramsHaveTheFewest) {
     auto choices = *rc::gen::resize(100, rc::gen::container<std::vector<uint32_t>>(rc::gen::arbitrary<uint32_t>()));
     RandomProgram r = random_program(choices);
     for (size_t i = 0; i < r.program.code.size(); ++i)
-      if (choices[i % choices.size()] >> 28 < 6) r.program.code[i].stream = Stream(choices[i % choices.size()] % 3);
+      if (choices[i % choices.size()] >> 28 < 6)
+        r.program.code[i].stream = Stream(choices[i % choices.size()] % stream_count);
     Accesses a = accesses_by_storage(r.program);
     Waits waits = plan_waits(r.program, a);
     verify_waits(r.program, a, waits);

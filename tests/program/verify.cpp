@@ -74,6 +74,33 @@ const std::vector<Broken>& broken() {
          b.emit1("join_heads", {s.q});
        },
        {"reads %b.split_heads", "consumed"}},
+      {"host_memory_read",
+       [](Sample& s) { s.p.at(s.w).space = MemorySpace::host; },
+       {"%w is in host memory", "linear needs it in device memory", "instruction 0"}},
+      {"device_memory_copied_in",
+       [](Sample& s) {
+         Builder b(s.p);
+         b.origin = Origin("late");
+         ValueId buffer = b.declare("buffer", DType::u8, {512}, Role::state, Lifetime::micro_step);
+         b.emit1("copy_in", {s.w, buffer});
+       },
+       {"%w is in device memory", "copy_in needs it in host memory", "instruction 4 (copy_in at late)"}},
+      {"copied_into_a_small_buffer",
+       [](Sample& s) {
+         Builder b(s.p);
+         b.origin = Origin("late");
+         ValueId m = b.declare("m", DType::f32, {16}, Role::state, Lifetime::persistent);
+         s.p.at(m).space = MemorySpace::host;
+         ValueId buffer = b.declare("buffer", DType::u8, {63}, Role::state, Lifetime::micro_step);
+         b.emit1("copy_in", {m, buffer});
+       },
+       {"%late.copy_in reaches beyond its storage %buffer"}},
+      {"host_memory_of_a_step",
+       [](Sample& s) { s.p.at(s.x).space = MemorySpace::host; },
+       {"%x is in host memory, but only what is persistent may be"}},
+      {"a_view_in_other_memory",
+       [](Sample& s) { s.p.at(s.q).space = MemorySpace::host; },
+       {"%b.split_heads is in host memory, its storage %a.linear in device memory"}},
       {"output_consumed", [](Sample& s) { s.p.outputs.push_back(s.t); }, {"output %b.tanh is consumed"}},
       {"result_is_not_there", [](Sample& s) { s.p.outputs = {ValueId(99)}; }, {"output list refers to value 99"}},
       {"double_producer", [](Sample& s) { s.p.code.push_back(s.p.code[1]); }, {"%b.tanh is written twice"}},

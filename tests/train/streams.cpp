@@ -77,7 +77,8 @@ TEST(Streams, TimesAreOfTheirOwnStream) {
       ASSERT_EQ(t.seconds.size(), p.code.size());
       // Clocks are added to a time since the machine's start; events resolve half a microsecond.
       constexpr double tolerance = 2e-6;
-      std::array<double, stream_count> before = {t.start, t.start, t.start};
+      std::array<double, stream_count> before;
+      before.fill(t.start);
       double end = t.start, sum = 0;
       for (size_t i = 0; i < p.code.size(); ++i) {
         double& last = before[size_t(p.code[i].stream)];

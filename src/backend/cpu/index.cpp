@@ -76,7 +76,9 @@
   KERNEL(reduce_scatter)          \
   KERNEL(all_gather)              \
   KERNEL(own_share)               \
-  KERNEL(square_sum)
+  KERNEL(square_sum)              \
+  KERNEL(copy_in)                 \
+  KERNEL(copy_out)
 
 namespace crest {
 

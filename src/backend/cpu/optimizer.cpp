@@ -40,7 +40,7 @@ void launch(const KernelCall& c) {
   if (c.has(k)) a.compensation = c.output<bfloat16>(compensation_output(states));
   a.rounding = UpdateRounding(rounding_of(c.instr.attrs));
   a.seed = scalars->seed, a.first = c.in_value(parameter_input).layout.offset;
-  if (c.instr.attrs.integer("share", 0)) a.first += c.communicator->rank() * c.in_value(parameter_input).numel();
+  if (int64_t share = c.instr.attrs.integer("share", 0)) a.first += c.communicator->rank() * share;
   a.stream = update_stream(scalars->adam_step, c.instr.attrs.integer("rng_id", 0));
   auto f = CREST_SIMD_PICK(optimizer_functions).update;
   split(c, c.in_value(parameter_input).numel(), 64, [&](int64_t begin, int64_t end) { f(a, begin, end); });

@@ -92,12 +92,38 @@ class GpuRuntime : public Runtime {
     allocated_ -= bytes;
     if (settle()) cudaFree(memory);
   }
+  void* allocate_host(int64_t bytes) override {
+    if (bytes == 0) return nullptr;
+    activate();
+    void* p = nullptr;
+    if (cudaError_t code = cudaHostAlloc(&p, size_t(bytes), cudaHostAllocDefault); code == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // the error is not sticky
+      throw Error(Exit::does_not_fit,
+                  fmt::format("the system refused {} of pinned memory", format_bytes(double(bytes))), "--offload",
+                  "Use fewer ranks on this host, or --offload none.");
+    } else {
+      check(code, "cudaHostAlloc");
+    }
+    std::memset(p, 0, size_t(bytes));
+    pinned_.push_back({static_cast<char*>(p), bytes});
+    return p;
+  }
+  void release_host(void* memory, int64_t) override {
+    if (!memory) return;
+    std::erase_if(pinned_, [&](auto& b) { return b.begin == memory; });
+    if (settle()) cudaFreeHost(memory);
+  }
   bool host_memory() const override { return false; }
 
   // Through a ring of pinned slots: the caller's memory is free again at once, and the copy waits
   // in the stream.
   void write(void* to, const void* from, int64_t bytes) override {
     activate();
+    if (is_pinned(to)) {
+      finish(main(), "work of the GPU");
+      std::memcpy(to, from, size_t(bytes));
+      return;
+    }
     for (int64_t done = 0; done < bytes;) {
       int64_t n = std::min(slot_bytes, bytes - done);
       char* slot = next_slot();
@@ -109,6 +135,11 @@ class GpuRuntime : public Runtime {
   }
   void read(void* to, const void* from, int64_t bytes) override {
     activate();
+    if (is_pinned(from)) {
+      finish(main(), "work of the GPU");
+      std::memcpy(to, from, size_t(bytes));
+      return;
+    }
     for (int64_t done = 0; done < bytes;) {
       int64_t n = std::min(slot_bytes, bytes - done);
       char* slot = next_slot();
@@ -152,6 +183,11 @@ class GpuRuntime : public Runtime {
   }
   void zero(void* to, int64_t bytes) override {
     activate();
+    if (is_pinned(to)) {
+      finish(main(), "work of the GPU");
+      std::memset(to, 0, size_t(bytes));
+      return;
+    }
     check(cudaMemsetAsync(to, 0, size_t(bytes), main()), "memset");
   }
   void synchronize() override {
@@ -223,6 +259,16 @@ class GpuRuntime : public Runtime {
   }
 
  private:
+  // What allocate_host() gave. Copies between it and the device end before what main() gets next.
+  struct Pinned {
+    char* begin;
+    int64_t bytes;
+  };
+  bool is_pinned(const void* p) const {
+    auto* c = static_cast<const char*>(p);
+    return std::any_of(pinned_.begin(), pinned_.end(), [&](auto& b) { return b.begin <= c && c < b.begin + b.bytes; });
+  }
+
   struct Read {
     void* to;
     int64_t offset, bytes;
@@ -415,6 +461,7 @@ class GpuRuntime : public Runtime {
   int64_t slot_ = 0;
   std::array<Reads, mark_places> reads_;
   Mark first_mark_ = 1, next_mark_ = 1;  // the oldest that nobody waited for, and the one that is made next
+  std::vector<Pinned> pinned_;
   bool recording_ = false;
   bool abandoned_ = false;          // some work never ends
   std::vector<GraphRun> recorded_;  // since the last synchronize()

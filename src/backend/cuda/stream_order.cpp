@@ -9,13 +9,14 @@ namespace crest::cuda {
 StreamOrder::StreamOrder(const BoundProgram& program, Streams& streams) : program_(program), streams_(streams) {
   size_t n = program.code.size();
   first_.assign(n, false), event_.assign(n, -1);
-  std::array<int, stream_count> last = {-1, -1, -1};
+  std::array<int, stream_count> last{};
+  last.fill(-1);
   for (size_t i = 0; i < n; ++i) {
     first_[i] = last[stream(i)] < 0;
     if (first_[i] && waits_of(i).empty() && stream(i) > 0) forked_.push_back(int(stream(i)));
     last[stream(i)] = int(i);
   }
-  if (last[1] < 0 && last[2] < 0) return;
+  if (std::all_of(last.begin() + 1, last.end(), [](int i) { return i < 0; })) return;
   HappensBefore ordered(*program.program, program.waits ? *program.waits : Waits());
   for (int s = 1; s < stream_count; ++s) {
     int i = last[size_t(s)];
@@ -51,8 +52,9 @@ bool StreamOrder::follows_kernel(size_t i) const { return kernel_[stream(i)]; }
 
 void StreamOrder::after(size_t i) {
   // Some instructions of class movement launch nothing (views).
-  OpClass c = program_.program->code[i].op->op_class;
-  if (c == OpClass::communication)
+  const OpDef& op = *program_.program->code[i].op;
+  OpClass c = op.op_class;
+  if (c == OpClass::communication || op.crosses_memories())
     kernel_[stream(i)] = false;
   else if (c != OpClass::movement)
     kernel_[stream(i)] = true;

@@ -236,7 +236,7 @@ void launch_update_typed(const KernelCall& c) {
   if constexpr (copies) t.w = c.output<W>(copy_output(states));
   if (rounding == Rounding::kahan) t.c = c.output<bfloat16>(compensation_output(states));
   t.first = c.in_value(parameter_input).layout.offset;
-  if (c.instr.attrs.integer("share", 0)) t.first += c.communicator->rank() * c.in_value(parameter_input).numel();
+  if (int64_t share = c.instr.attrs.integer("share", 0)) t.first += c.communicator->rank() * share;
   t.rng_id = c.instr.attrs.integer("rng_id", 0);
   int64_t n = c.in_value(parameter_input).numel();
   bool fits = aligned({t.p}, 4 * sizeof(P)) && aligned({t.state[0], t.state[states - 1]}, 4 * sizeof(StateOf<P>)) &&
