@@ -82,7 +82,7 @@ TEST(CliPlan, CountsOfASlidingWindow) {
   flags.insert(flags.begin(), "plan");
   flags.insert(flags.end(), {"--window", "256"});
   EXPECT_NE(run_crest(flags).out.find("context 1024, window 256"), std::string::npos);
-  expect_error({"plan", "--window", "-1"}, 2, {"--window", "at least 0"});
+  expect_error({"plan", "--window", "-1"}, 2, {"--window", "from 0 to"});
 }
 
 TEST(CliPlan, TakesNoTime) {
