@@ -102,9 +102,11 @@ PlanReport make_report(const Options& o) {
 }
 
 std::string shape_line(const ModelConfig& m) {
-  return fmt::format("{} layers, width {}, {} heads{} of {}, MLP {}, vocabulary {}, context {}", m.layers, m.width,
+  std::string window = m.window ? fmt::format(", window {}", m.window) : "";
+  if (m.window && m.full_layers) window += fmt::format(" (not in the first {} layers)", m.full_layers);
+  return fmt::format("{} layers, width {}, {} heads{} of {}, MLP {}, vocabulary {}, context {}{}", m.layers, m.width,
                      m.heads, m.kv_heads == m.heads ? "" : fmt::format(" ({} for keys and values)", m.kv_heads),
-                     m.head_dim, m.ff, m.vocab, m.context);
+                     m.head_dim, m.ff, m.vocab, m.context, window);
 }
 
 void print_memory(const PlanReport& r, int rows) {

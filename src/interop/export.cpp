@@ -26,6 +26,7 @@ std::string lacks_of_gpt2(const ModelConfig& c) {
          : c.activation == ActivationKind::relu              ? "ReLU"
          : c.activation == ActivationKind::swiglu            ? "SwiGLU"
          : c.kv_heads != c.heads                             ? "grouped-query attention"
+         : c.window                                          ? "a sliding window"
          : c.heads * c.head_dim != c.width                   ? "heads that do not divide the width equally"
          : c.ff != 4 * c.width                               ? "an MLP that is not 4 times as wide as the model"
          : !c.tied                                           ? "a head of its own (untied)"

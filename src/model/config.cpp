@@ -31,8 +31,13 @@ int64_t ModelConfig::cached_context() const {
   return grows ? std::min(context, rope_scaling.original_context) : context;
 }
 
+double ModelConfig::keys_per_token(int64_t seq) const {
+  int64_t windowed = window_of(full_layers, seq) ? std::max<int64_t>(layers - full_layers, 0) : 0;
+  return double(seq) - double(windowed * (seq - window)) / double(layers);
+}
+
 double ModelConfig::flops_per_token(int64_t seq) const {
-  return 6.0 * double(matmul_parameters()) + 12.0 * double(layers) * double(heads * head_dim) * double(seq);
+  return 6.0 * double(matmul_parameters()) + 12.0 * double(layers) * double(heads * head_dim) * keys_per_token(seq);
 }
 
 void validate(const ModelConfig& c, const std::string& where) {
@@ -49,6 +54,8 @@ void validate(const ModelConfig& c, const std::string& where) {
   range("width", c.width, 1, 1 << 20);
   range("head_dim", c.head_dim, 1, 1024);
   range("ff", c.ff, 1, 8 << 20);
+  range("window", c.window, 0, 16 << 20);
+  range("full_layers", c.full_layers, 0, c.layers);
   if (c.heads % c.kv_heads)
     fail_usage(fmt::format("kv_heads = {} does not divide heads = {}", c.kv_heads, c.heads), where,
                "Every key/value head serves the same number of query heads.");

@@ -52,6 +52,9 @@ struct ModelConfig {
   double dropout = 0;
   double norm_eps = 1e-5;
   double rope_theta = 10000;
+  // Sliding-window attention: a token sees `window` tokens at most, itself included; 0: all. The
+  // first `full_layers` layers see all of them.
+  int64_t window = 0, full_layers = 0;
   RopeScaling rope_scaling;
   bool operator==(const ModelConfig&) const = default;
 
@@ -59,6 +62,10 @@ struct ModelConfig {
   bool has_qkv_bias() const { return bias || attention_bias || qkv_bias; }
   bool has_proj_bias() const { return bias || attention_bias; }
   bool has_mlp_bias() const { return bias || mlp_bias; }
+  // The window of a layer in sequences of `tokens`; 0: it sees all of them.
+  int64_t window_of(int64_t layer, int64_t tokens) const {
+    return layer >= full_layers && window < tokens ? window : 0;
+  }
   // Capacity of a cache for sampling. With dynamic RoPE, a sequence beyond original_context would
   // rotate the cached keys of its first tokens anew.
   int64_t cached_context() const;
@@ -66,8 +73,11 @@ struct ModelConfig {
   // without embeddings).
   int64_t parameters() const;
   int64_t matmul_parameters() const;
-  // 6N + 12 L d T (PaLM, appendix B): model FLOPs per trained token, without a causal discount and
-  // without vocabulary padding.
+  // The most keys that a token sees in a sequence of `seq`, on average over the layers: `seq`, but
+  // for windows.
+  double keys_per_token(int64_t seq) const;
+  // 6N + 12 L d T (PaLM, appendix B) with T = keys_per_token: model FLOPs per trained token,
+  // without a causal discount and without vocabulary padding.
   double flops_per_token(int64_t seq) const;
 };
 

@@ -72,7 +72,9 @@ const std::vector<Key<M>> model_keys = {{"name", &M::name},
                                         {"tied", &M::tied},
                                         {"dropout", &M::dropout},
                                         {"norm_eps", &M::norm_eps},
-                                        {"rope_theta", &M::rope_theta}};
+                                        {"rope_theta", &M::rope_theta},
+                                        {"window", &M::window},
+                                        {"full_layers", &M::full_layers}};
 const std::vector<Key<RopeScaling>> rope_keys = {{"type", &RopeScaling::type},
                                                  {"factor", &RopeScaling::factor},
                                                  {"low_freq_factor", &RopeScaling::low_freq_factor},

@@ -22,8 +22,8 @@ struct TextEnds {
 };
 // As transformers' files have it: a number, a list of several, or null.
 nlohmann::ordered_json eos_token_id(const TextEnds& ends);
-// A config.json that `transformers` loads (GPT2LMHeadModel, LlamaForCausalLM or Qwen2ForCausalLM);
-// empty for other architectures.
+// A config.json that `transformers` loads (GPT2LMHeadModel, LlamaForCausalLM, MistralForCausalLM or
+// Qwen2ForCausalLM); empty for other architectures.
 std::string to_huggingface_config(const ModelConfig& config, const TextEnds& ends = {});
 
 // The same, from text. `where` names the file in errors.
@@ -34,8 +34,8 @@ std::string to_huggingface_config(const ModelConfig& config, const TextEnds& end
 // width if the base has that ratio.
 ModelConfig parse_model_toml(std::string_view text, const std::string& where);
 // config.json with model_type gpt2, llama, mistral or qwen2; keys of transformers 4 and 5. Sizes
-// are required; other keys default as in transformers. Options that Crest does not compute
-// (attention windows, ...) are rejected.
+// are required; other keys default as in transformers. Options that Crest does not compute (layers
+// with and without a window in turn, ...) are rejected.
 ModelConfig parse_huggingface_config(std::string_view text, const std::string& where);
 // What validate() does not cover: fields that only files can set.
 void validate_rope(const ModelConfig& config, const std::string& where);

@@ -171,15 +171,17 @@ class GptBuilder {
     }
     b_.origin = Origin(scope);
     ++rng_id_;
+    Attrs a = heads;
+    a.set("scale", scale);
+    if (int64_t window = c_.window_of(layer, inference_ ? s_.cache_length : s_.seq)) a.set("window", window);
     if (inference_) {
       ValueId cache =
           b_.declare(fmt::format("cache.{}", layer), DType::f32,
                      {s_.batch, 2, c_.kv_heads, s_.cache_length, c_.head_dim}, Role::cache, Lifetime::persistent);
       cache = b_.emit1("cache_append", {qkv, cache, scalars_}, heads);
-      return b_.emit1("cached_attention", {qkv, cache, scalars_}, Attrs(heads).set("scale", scale));
+      return b_.emit1("cached_attention", {qkv, cache, scalars_}, a);
     }
-    Attrs a = heads;
-    a.set("scale", scale).set("causal", 1);
+    a.set("causal", 1);
     bool drops = c_.dropout > 0 && s_.kind == ProgramKind::train;
     if (drops) a.set("p", c_.dropout).set("rng_id", rng_id_);
     return b_.emit1("attention", {qkv, drops ? scalars_ : no_value}, a);

@@ -43,6 +43,11 @@ class Keys {
     if (v->get<int64_t>() < 1) wrong(key, *v, "at least 1");
     return v->get<int64_t>();
   }
+  // A size that may be 0.
+  int64_t count(const char* key, int64_t otherwise) const {
+    auto* v = find(key);
+    return v && v->is_number_integer() && *v == 0 ? 0 : size(key, otherwise);
+  }
   double number(const char* key, double otherwise) const {
     auto* v = find(key);
     if (!v) return otherwise;
@@ -184,28 +189,47 @@ struct LlamaLike {
   const char* type;
   int64_t kv_heads;  // if the file has none; 0: as many as heads
   bool qkv_bias;
-  int64_t window;           // of attention, if the file has none; 0: no window
-  const char* uses_window;  // flag without which the window has no effect
+  int64_t window;            // of attention, if the file has none; 0: no window
+  const char* uses_window;   // flag without which the window has no effect
+  const char* first_window;  // key of the first layer with the window, and its default; null: all have it
+  int64_t first_window_layer;
 };
-constexpr LlamaLike llama_likes[] = {{"llama", 0, false, 0, nullptr},
-                                     {"mistral", 8, false, 4096, nullptr},
-                                     {"qwen2", 32, true, 4096, "use_sliding_window"}};
+constexpr LlamaLike llama_likes[] = {{"llama", 0, false, 0, nullptr, nullptr, 0},
+                                     {"mistral", 8, false, 4096, nullptr, nullptr, 0},
+                                     {"qwen2", 32, true, 4096, "use_sliding_window", "max_window_layers", 28}};
 
-// Attention to the last `sliding_window` tokens is Llama's, if no sequence is longer.
-void check_window(const Keys& k, const LlamaLike& like, const ModelConfig& c) {
-  if (auto* types = k.find("layer_types"))
-    for (auto& type : *types)
+// Which layers have the window of `sliding_window` tokens: in Qwen 2 those with "sliding_attention"
+// in `layer_types`, which default to those from `max_window_layers` on; in Mistral all.
+void read_window(const Keys& k, const LlamaLike& like, ModelConfig& c) {
+  const nlohmann::json* types = k.find("layer_types");
+  std::vector<bool> windows;
+  if (types) {
+    if (!types->is_array() || int64_t(types->size()) != c.layers)
+      fail_usage(fmt::format("'layer_types' is no list of {} layers", c.layers), k.where(),
+                 "It has as many entries as num_hidden_layers.");
+    for (auto& type : *types) {
       if (type != "full_attention" && !(like.window && type == "sliding_attention"))
         fail_usage(fmt::format("'layer_types' has {}", printable(type.dump(), 60)), k.where(),
-                   "Supported: full_attention.");
+                   like.window ? "Supported: full_attention, sliding_attention." : "Supported: full_attention.");
+      windows.push_back(type == "sliding_attention");
+    }
+  }
   if (!like.window || (like.uses_window && !k.flag(like.uses_window, false))) return;
   if (k.has_null("sliding_window")) return;
   int64_t window = k.size("sliding_window", like.window);
-  if (window < c.context)
-    fail_usage(fmt::format("'sliding_window' = {} is below the context of {}", window, c.context), k.where(),
-               fmt::format("Crest attends to all earlier tokens. Set max_position_embeddings to at most {}, or "
-                           "sliding_window to null to compute (and train) full attention.",
-                           window));
+  int64_t first = like.first_window ? k.count(like.first_window, like.first_window_layer) : 0;
+  if (types && like.first_window) {
+    first = std::find(windows.begin(), windows.end(), true) - windows.begin();
+    if (std::find(windows.begin() + first, windows.end(), false) != windows.end())
+      fail_usage("'layer_types' has full_attention after sliding_attention", k.where(),
+                 "Supported: a window in all layers, or in all but the first ones.");
+  } else if (std::find(windows.begin(), windows.end(), false) != windows.end()) {
+    fail_usage(fmt::format("'layer_types' has full_attention though 'sliding_window' is {}", window), k.where(),
+               fmt::format("In transformers, all layers of {} have the window. Set sliding_window to null for none.",
+                           like.type));
+  }
+  if (first >= c.layers) return;
+  c.window = window, c.full_layers = first;
 }
 
 ModelConfig read_llama(const Keys& k, const LlamaLike& like) {
@@ -236,7 +260,7 @@ ModelConfig read_llama(const Keys& k, const LlamaLike& like) {
     fail_usage("'attention_dropout' is not 0", k.where(),
                "Crest's dropout also applies to the embedding and residual branches. Set it to 0.");
   read_rope(k, c);
-  check_window(k, like, c);
+  read_window(k, like, c);
   return c;
 }
 
@@ -294,7 +318,7 @@ std::string to_huggingface_config(const ModelConfig& c, const TextEnds& ends) {
   auto activation =
       std::find_if(std::begin(activations), std::end(activations), [&](auto& a) { return c.activation == a.kind; });
   if (c.norm == NormKind::layer && c.position == PositionKind::learned && c.activation != ActivationKind::swiglu &&
-      c.bias && equal_heads) {
+      c.bias && equal_heads && !c.window) {
     j = {{"architectures", {"GPT2LMHeadModel"}},
          {"model_type", "gpt2"},
          {"vocab_size", c.vocab},
@@ -311,12 +335,18 @@ std::string to_huggingface_config(const ModelConfig& c, const TextEnds& ends) {
   } else if (c.norm == NormKind::rms && c.position == PositionKind::rope && c.activation == ActivationKind::swiglu &&
              !c.bias && !(c.qkv_bias && !c.attention_bias && c.mlp_bias)) {
     bool qwen = c.qkv_bias && !c.attention_bias;  // biases of the query, key and value only
+    bool mistral = c.window && !qwen;             // Llama with a window in every layer, and no biases
+    if (mistral && (c.full_layers || c.attention_bias || c.mlp_bias)) return "";
     // Dropout is left out: transformers' Llama has none on its residuals, and it does not change
     // the trained function.
     const RopeScaling& s = c.rope_scaling;
     bool dynamic = s.factor != 1 && s.type == RopeScalingType::dynamic;
-    j = {{"architectures", {qwen ? "Qwen2ForCausalLM" : "LlamaForCausalLM"}},
-         {"model_type", qwen ? "qwen2" : "llama"},
+    const char* type = qwen ? "qwen2" : mistral ? "mistral" : "llama";
+    j = {{"architectures",
+          {qwen      ? "Qwen2ForCausalLM"
+           : mistral ? "MistralForCausalLM"
+                     : "LlamaForCausalLM"}},
+         {"model_type", type},
          {"vocab_size", c.vocab},
          {"max_position_embeddings", dynamic ? s.original_context : c.context},
          {"hidden_size", c.width},
@@ -330,7 +360,10 @@ std::string to_huggingface_config(const ModelConfig& c, const TextEnds& ends) {
          {"attention_bias", c.attention_bias},
          {"mlp_bias", c.mlp_bias},
          {"rope_theta", c.rope_theta}};
-    if (qwen) j.erase("attention_bias"), j.erase("mlp_bias"), j["use_sliding_window"] = false;
+    if (qwen || mistral) j.erase("attention_bias"), j.erase("mlp_bias");
+    if (qwen) j["use_sliding_window"] = c.window > 0;
+    if (qwen && c.window) j["max_window_layers"] = c.full_layers;
+    if (c.window) j["sliding_window"] = c.window;
     write_rope(s, j);
   } else {
     return "";

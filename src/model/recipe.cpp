@@ -87,6 +87,19 @@ const std::vector<Setting>& model_settings() {
           SettingType::whole, [](const Setting&, const void* o) { return SettingValue(recipe(o).model.context); },
           [](const Setting&, void* o, const SettingValue& v) { recipe(o).model.context = std::get<int64_t>(v); }),
       by_functions(
+          {.name = "window",
+           .group = group,
+           .help = "sliding-window attention: tokens that a token sees, itself included (0: all)",
+           .unit = "tokens",
+           .otherwise = "the model's, 0 for presets",
+           .least = 0,
+           .most = double(1 << 24),
+           .identity = false,  // among the sizes, as the context
+           .resume = OnResume::refuses,
+           .effects = {{Effect::work, Effect::attention}}},
+          SettingType::whole, [](const Setting&, const void* o) { return SettingValue(recipe(o).model.window); },
+          [](const Setting&, void* o, const SettingValue& v) { recipe(o).model.window = std::get<int64_t>(v); }),
+      by_functions(
           {.name = "dropout",
            .group = group,
            .help = "dropout probability",

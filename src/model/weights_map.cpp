@@ -43,7 +43,10 @@ std::vector<ParameterShape> parameters_of(const ModelConfig& c) {
 }
 
 WeightFormat weight_format(const ModelConfig& config) {
-  if (to_huggingface_config(config).empty()) return WeightFormat::crest;
+  // A window changes no weights, so their names are those of the model without it.
+  ModelConfig plain = config;
+  plain.window = plain.full_layers = 0;
+  if (to_huggingface_config(plain).empty()) return WeightFormat::crest;
   return config.norm == NormKind::layer ? WeightFormat::gpt2 : WeightFormat::llama;
 }
 

@@ -1,5 +1,7 @@
 // Attention without a T x T matrix in memory: FlashAttention (Dao et al. 2022), forward and
 // backward.
+#include "ops/attention.h"
+
 #include "ops/index.h"
 #include "ops/rules.h"
 #include "program/builder.h"
@@ -23,6 +25,7 @@ static rules::Heads check_attention(const Infer& c, size_t qkv, size_t scalars) 
     rules::positions(c, scalars + 1, {h.batch, h.seq});
     c.check(c.attrs().integer("causal", 0) == 1, "positions need attribute 'causal' to be 1");
   }
+  if (rules::window(c)) c.check(c.attrs().integer("causal", 0) == 1, "a window needs attribute 'causal' to be 1");
   return h;
 }
 
@@ -48,11 +51,16 @@ static void infer_attention_grad(Infer& c) {
   c.out_like(in::attention_grad::qkv);
 }
 
-// Two products of T x T x D per head; causal: only the lower triangle is computed. How much of it
-// documents leave (positions) is known to the data alone: not counted here.
+// Two products of T x T x D per head; causal: only the lower triangle is computed, of a window only
+// its band. How much of it documents leave (positions) is known to the data alone: not counted
+// here.
 static double forward_flops(const Instr& i, const Value& o) {
   double b = double(o.shape[0]), t = double(o.shape[1]), width = double(o.shape[2]);
   double pairs = i.attrs.integer("causal", 0) ? t * (t + 1) / 2 : t * t;
+  if (int64_t window = window_of(i.attrs, o.shape[1])) {
+    double hidden = t - double(window);
+    pairs -= hidden * (hidden + 1) / 2;  // the triangle of keys left of the windows
+  }
   return 4 * b * pairs * width;
 }
 

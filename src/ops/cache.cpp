@@ -1,4 +1,7 @@
 // Keys and values for decoding: cache[B,2,kv_heads,C,D], C positions.
+#include <algorithm>
+
+#include "ops/attention.h"
 #include "ops/index.h"
 #include "ops/rules.h"
 
@@ -25,6 +28,7 @@ static void infer_append(Infer& c) {
 static void infer_attention(Infer& c) {
   auto h = check_cache(c);
   rules::number(c, "scale");
+  rules::window(c);
   c.out(c.in(in::cached_attention::qkv).dtype, {h.batch, h.seq, h.heads * h.head_dim});
 }
 
@@ -38,10 +42,16 @@ static Cost cost_append(const Program& p, const Instr& i) {
   return c;
 }
 
-// The position is known only on the device, so the cost is that of a full cache.
+// The position is known only on the device, so the cost is that of a full cache, of which a query
+// sees its window, and all queries together the windows of the first to the last.
 static Cost cost_attention(const Program& p, const Instr& i) {
   const Value &cache = p.at(i.in[in::cached_attention::cache]), &o = p.at(i.out[out::cached_attention::o]);
-  return traffic_with_flops(p, i, 4.0 * double(o.numel()) * double(cache.shape[3]));
+  int64_t positions = cache.shape[3], window = window_of(i.attrs, positions);
+  if (!window) return traffic_with_flops(p, i, 4.0 * double(o.numel()) * double(positions));
+  Cost c = traffic_with_flops(p, i, 4.0 * double(o.numel()) * double(window));
+  int64_t unread = positions - std::min(window + o.shape[1] - 1, positions);
+  c.bytes_read -= double(cache.bytes()) * double(unread) / double(positions);
+  return c;
 }
 
 const OpDef op_cache_append = {
@@ -57,7 +67,7 @@ const OpDef op_cached_attention = {
     .name = "cached_attention",
     .inputs = in::cached_attention::names,
     .outputs = out::cached_attention::names,
-    .help = "qkv[B,T,W], cache, scalars -> o[B,T,heads*D]: causal attention over the cache",
+    .help = "qkv[B,T,W], cache, scalars -> o[B,T,heads*D]: causal attention over the cache, or over a window of it",
     .op_class = OpClass::attention,
     .infer = infer_attention,
     .cost = cost_attention};

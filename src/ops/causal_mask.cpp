@@ -10,6 +10,7 @@ static void infer(Infer& c) {
   const Shape& s = c.in(in::causal_mask::s).shape;
   c.check(s[2] == s[3], "scores must be square");
   if (c.has(in::causal_mask::positions)) rules::positions(c, in::causal_mask::positions, {s[0], s[2]});
+  rules::window(c);
   rules::contiguous(c);
   rules::floating(c, in::causal_mask::s);
   c.out_like(in::causal_mask::s);
@@ -24,7 +25,9 @@ const OpDef op_causal_mask = {
     .name = "causal_mask",
     .inputs = in::causal_mask::names,
     .outputs = out::causal_mask::names,
-    .help = "s[B,H,T,T], [positions i32[B,T]] -> s with -inf above the diagonal, and left of the row's document",
+    .help =
+        "s[B,H,T,T], [positions i32[B,T]] -> s with -inf above the diagonal, and left of the row's document "
+        "and window",
     .op_class = OpClass::elementwise,
     .infer = infer,
     .cost = elementwise_cost<0>,

@@ -87,6 +87,8 @@ bool flag(const Infer& c, std::string_view key, bool otherwise) {
   return x == 1;
 }
 
+int64_t window(const Infer& c) { return c.attrs().has("window") ? integer(c, "window", 1) : 0; }
+
 void out_sum(Infer& c, size_t acc, DType t, const Shape& s) {
   if (!is_float(t)) c.reject(fmt::format("attribute 'dtype' is {}, but must be a floating-point dtype", name(t)));
   if (!c.has(acc)) return c.out(t, s);

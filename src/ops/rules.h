@@ -28,6 +28,9 @@ void scalars(const Infer& c, size_t i);
 // A required attribute of at least `least`.
 int64_t integer(const Infer& c, std::string_view key, int64_t least);
 double number(const Infer& c, std::string_view key);
+// The optional attribute `window` of causal attention: keys that a query sees, its own included;
+// 0: absent, all.
+int64_t window(const Infer& c);
 // 0 or 1; the default is 0.
 bool flag(const Infer& c, std::string_view key, bool otherwise = false);
 

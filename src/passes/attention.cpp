@@ -28,8 +28,10 @@ void decompose_attention(Program& program, const PassContext& context) {
     if (instr.attrs.integer("causal")) {
       at("mask");
       bool documents = instr.in.size() > in::attention::positions;
-      s = b.emit1("causal_mask",
-                  documents ? std::vector{s, w.now(instr.in[in::attention::positions])} : std::vector{s});
+      Attrs mask;
+      if (instr.attrs.has("window")) mask.set("window", instr.attrs.integer("window"));
+      s = b.emit1("causal_mask", documents ? std::vector{s, w.now(instr.in[in::attention::positions])} : std::vector{s},
+                  mask);
     }
     at("softmax");
     ValueId p = b.emit1("softmax", {s});

@@ -108,9 +108,9 @@ class Patterns {
   }
 
   // softmax(causal_mask(scale(x))), in any order and part, also behind a cast to more precision  ->
-  // softmax(x) {scale, causal}. The mask's gradient is the identity and that of scale needs no
-  // value, so mostly nobody else reads the intermediates; the probabilities' gradient learns of the
-  // mask, too: hidden ones need no reading.
+  // softmax(x) {scale, causal}, where the mask is the diagonal alone. The mask's gradient is the
+  // identity and that of scale needs no value, so mostly nobody else reads the intermediates; the
+  // probabilities' gradient learns of the mask, too: hidden ones need no reading.
   void scores_softmax(size_t i) {
     Instr& softmax = p_.code[i];
     double scale = softmax.attrs.number("scale", 1);
@@ -123,7 +123,7 @@ class Patterns {
         reader = at;
         continue;
       }
-      if (is(*made, "causal_mask") && made->in.size() <= in::causal_mask::positions &&
+      if (is(*made, "causal_mask") && made->in.size() <= in::causal_mask::positions && !made->attrs.has("window") &&
           scale > 0)  // a scale after a mask must not change its sign
         causal = true;
       else if (is(*made, "scale"))

@@ -31,6 +31,8 @@ Explanation explain_flops(const CompiledSession& s, const ExplainOptions&) {
   const ModelConfig& m = r.model;
   auto tokens = double(r.tokens_per_step()), seq = double(r.seq_length()), h = double(m.width),
        layers = double(m.layers);
+  double keys = m.keys_per_token(r.seq_length());
+  std::string a_window = keys < seq ? "; s, the keys that a token sees, is held down by a window" : "";
   auto n = double(m.matmul_parameters()), all = double(m.parameters()), vocab = double(m.vocab);
   double sequences = tokens / seq, heads = double(m.heads * m.head_dim);
   double executed = executed_flops(s) * double(r.world_size());
@@ -43,9 +45,9 @@ Explanation explain_flops(const CompiledSession& s, const ExplainOptions&) {
   };
   std::string numbers = fmt::format("N={:.0f} (weights in matmuls), {}", n, step);
   Term palm = term("PaLM: MFU refers to it", "(6 N + 12 L a d s) tokens",
-                   fmt::format("{}, L={:g} a d={:g} s={:g}", numbers, layers, heads, seq),
+                   fmt::format("{}, L={:g} a d={:g} s={:g}", numbers, layers, heads, keys),
                    m.flops_per_token(r.seq_length()) * tokens, "Chowdhery et al. 2022 (arXiv 2204.02311), appendix B",
-                   "without a discount for causal attention, which the Program has where its kernels skip");
+                   "without a discount for causal attention, which the Program has where its kernels skip" + a_window);
   palm.program = executed - recomputed;
   Term hardware = term("executed: HFU refers to it", "sum over the instructions",
                        "recompute, padding and the update included", executed, "Crest");
@@ -88,7 +90,7 @@ Explanation explain_flops(const CompiledSession& s, const ExplainOptions&) {
   forward_term.program = forward;
   ExplainSection inference{"a forward pass over the same tokens",
                            {forward_term, term("2 N", "(2 N + 4 L a d s) tokens", numbers,
-                                               (2 * n + 4 * layers * heads * seq) * tokens, "a third of PaLM's")}};
+                                               (2 * n + 4 * layers * heads * keys) * tokens, "a third of PaLM's")}};
   return {"flops", {{"a training step", training}, inference}};
 }
 

@@ -32,6 +32,8 @@ Json model_to_json(const ModelConfig& m) {
   if (m.qkv_bias) j["qkv_bias"] = true;
   if (m.attention_bias) j["attention_bias"] = true;
   if (m.mlp_bias) j["mlp_bias"] = true;
+  if (m.window) j["window"] = m.window;
+  if (m.window && m.full_layers) j["full_layers"] = m.full_layers;
   return j;
 }
 

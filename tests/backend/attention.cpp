@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "backend/cpu/attention.h"
+#include "backend/cpu/reference/index.h"
 #include "core/random.h"
 #include "core/scalars.h"
 #include "device.h"
@@ -23,13 +24,17 @@ struct Case {
   double p;
   DType dtype;
   int document = 0;  // tokens; 0: the row is one
+  int window = 0;    // 0: none
   // Keys of a document before token t.
   int64_t position(int64_t t) const { return document ? t % document : t; }
+  int64_t first_key(int64_t t) const {
+    return std::max<int64_t>(causal ? t - position(t) : 0, window ? t - window + 1 : 0);
+  }
 };
 
 void PrintTo(const Case& c, std::ostream* os) {
   *os << "B" << c.batch << " T" << c.tokens << " H" << c.heads << "/" << c.kv_heads << " D" << c.head_dim << " causal "
-      << c.causal << " p " << c.p << " " << name(c.dtype) << " documents of " << c.document;
+      << c.causal << " p " << c.p << " " << name(c.dtype) << " documents of " << c.document << " window " << c.window;
 }
 
 struct Reference {
@@ -52,7 +57,7 @@ Reference reference(const Case& c, const std::vector<double>& qkv, const std::ve
         int64_t n = c.causal ? i + 1 : T;
         std::vector<double> s(static_cast<size_t>(n)), keep(static_cast<size_t>(n), 1.0), dp(static_cast<size_t>(n));
         double m = -INFINITY, l = 0, d_sum = 0;
-        int64_t first = c.causal ? i - c.position(i) : 0;
+        int64_t first = c.first_key(i);
         for (int64_t j = first; j < n; ++j) {
           for (int64_t d = 0; d < D; ++d) s[size_t(j)] += scale * qkv[q(i, d)] * qkv[k(j, d)];
           m = std::max(m, s[size_t(j)]);
@@ -95,6 +100,14 @@ struct Unit {
   Kernel (*grad)();
   Device (*device)(int threads);
 };
+// The oracle of tests/ops.
+template <bool grad>
+Kernel in_double() {
+  for (const Kernel& k : cpu_reference_kernels())
+    if (std::string(k.op) == (grad ? "attention_grad" : "attention")) return k;
+  throw std::runtime_error("there is no reference kernel of attention");
+}
+const Unit oracle{"oracle", in_double<false>, in_double<true>, test::this_cpu};
 const Unit vectors{"vectors", cpu::attention_kernel, cpu::attention_grad_kernel, test::this_cpu};
 const Unit amx{"amx", cpu::attention_amx_kernel, cpu::attention_grad_amx_kernel, test::this_cpu};
 const Unit emulated{"emulated", cpu::attention_amx_kernel, cpu::attention_grad_amx_kernel, test::emulated_amx};
@@ -117,6 +130,7 @@ Result run(const Unit& unit, const Case& c, const std::vector<double>& qkv, cons
   Attrs attrs;
   attrs.set("heads", c.heads).set("kv_heads", c.kv_heads).set("scale", scale).set("causal", c.causal);
   attrs.set("p", c.p).set("rng_id", rng_id);
+  if (c.window) attrs.set("window", c.window);
   Result r;
   Call f("attention");
   f.device = unit.device(threads);
@@ -192,6 +206,26 @@ INSTANTIATE_TEST_SUITE_P(
                         Case{2, 200, 2, 1, 64, true, 0, DType::bf16, 50},
                         Case{1, 330, 2, 2, 32, true, 0.1, DType::bf16, 130},
                         Case{1, 70, 1, 1, 64, true, 0, DType::bf16, 1})));
+
+// Lengths around the borders of tiles, windows of one key, of less and more than a tile, and longer
+// than the sequence; documents, dropout, grouped heads; segments of key blocks.
+std::vector<Case> windows(DType t) {
+  std::vector<Case> list;
+  for (int64_t tokens : {1, 63, 65, 129})
+    for (int window : {1, 7, 64, 200}) list.push_back({3, tokens, 1, 1, 32, true, 0, t, 0, window});
+  for (Case c : {Case{2, 200, 6, 2, 64, true, 0, t, 0, 70}, Case{1, 200, 2, 2, 48, true, 0.2, t, 0, 33},
+                 Case{2, 200, 2, 1, 64, true, 0, t, 90, 40}, Case{1, 330, 2, 2, 32, true, 0.1, t, 130, 100},
+                 Case{1, 600, 2, 1, 32, true, 0, t, 0, 130}, Case{1, 600, 1, 1, 32, true, 0, t, 0, 3}})
+    list.push_back(c);
+  return list;
+}
+INSTANTIATE_TEST_SUITE_P(Windows, Attention,
+                         testing::Combine(testing::Values(oracle, vectors), testing::ValuesIn(windows(DType::f32))));
+INSTANTIATE_TEST_SUITE_P(WindowsInBf16, Attention,
+                         testing::Combine(testing::Values(vectors, amx, emulated),
+                                          testing::ValuesIn(windows(DType::bf16))));
+INSTANTIATE_TEST_SUITE_P(WindowsInF16, Attention,
+                         testing::Combine(testing::Values(vectors), testing::ValuesIn(windows(DType::f16))));
 
 TEST(AttentionReject, NamesTheReason) {
   Call c("attention");

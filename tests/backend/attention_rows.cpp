@@ -251,10 +251,13 @@ TEST_P(Rows, CacheAppendAndCachedAttention) {
   struct Case {
     int64_t tokens, position, length;
     int heads, kv;
-    int64_t dim;
+    int64_t dim, window = 0;
   };
   for (Case k : {Case{1, 0, 1, 2, 1, 8}, Case{1, 70, 1, 6, 2, 33}, Case{4, 9, 3, 2, 1, 16}, Case{80, 0, 80, 4, 2, 20},
-                 Case{70, 30, 66, 2, 2, 64}, Case{16, 100, 12, 3, 1, 7}, Case{1, 127, 1, 1, 1, 160}}) {
+                 Case{70, 30, 66, 2, 2, 64}, Case{16, 100, 12, 3, 1, 7}, Case{1, 127, 1, 1, 1, 160},
+                 Case{1, 70, 1, 6, 2, 33, 7}, Case{1, 127, 1, 1, 1, 64, 1}, Case{4, 9, 3, 2, 1, 16, 5},
+                 Case{80, 0, 80, 4, 2, 20, 9}, Case{70, 30, 66, 2, 2, 64, 64}, Case{1, 3, 1, 2, 1, 8, 100},
+                 Case{16, 100, 12, 3, 1, 7, 30}, Case{1, 90, 1, 2, 1, 8, 500}}) {
     int64_t B = 2, C = 128, W = (k.heads + 2 * k.kv) * k.dim, G = k.kv, D = k.dim;
     auto qkv = random_values(t, B * k.tokens * W, 1), cache = random_values(t, B * 2 * G * C * D, 2);
     Scalars scalars{};
@@ -275,6 +278,7 @@ TEST_P(Rows, CacheAppendAndCachedAttention) {
             cache[size_t(((b * 2 * G + h) * C + k.position + s) * D + d)] =
                 qkv[size_t((b * k.tokens + s) * W + (k.heads + h) * D + d)];
     ASSERT_EQ(append.read(v), cache);
+    if (k.window) a.set("window", k.window);
     Call c("cached_attention");
     c.instr.attrs = a;
     c.in(t, Shape{B, k.tokens, W}, qkv), c.in(t, Shape{B, 2, G, C, D}, cache);
@@ -286,20 +290,22 @@ TEST_P(Rows, CacheAppendAndCachedAttention) {
       for (int64_t h = 0; h < k.heads; ++h)
         for (int64_t s = 0; s < k.length; ++s) {
           int64_t n = k.position + s + 1, g = h / (k.heads / G);
+          int64_t first = k.window ? std::max<int64_t>(n - k.window, 0) : 0;
           std::vector<double> p(static_cast<size_t>(n));
           double total = 0;
-          for (int64_t j = 0; j < n; ++j) {
+          for (int64_t j = first; j < n; ++j) {
             double dot = 0;
             for (int64_t d = 0; d < D; ++d)
               dot += qkv[size_t((b * k.tokens + s) * W + h * D + d)] * cache[size_t(((b * 2 * G + g) * C + j) * D + d)];
             total += p[size_t(j)] = std::exp(dot / std::sqrt(double(D)));
           }
-          for (int64_t j = 0; j < n; ++j)
+          for (int64_t j = first; j < n; ++j)
             for (int64_t d = 0; d < D; ++d)
               want[size_t(((b * k.tokens + s) * k.heads + h) * D + d)] +=
                   p[size_t(j)] / total * cache[size_t(((b * 2 * G + G + g) * C + j) * D + d)];
         }
-    EXPECT_LT(worst(c.read(o), want, 1), tolerance(t)) << k.tokens << " " << k.position << " " << k.length;
+    EXPECT_LT(worst(c.read(o), want, 1), tolerance(t))
+        << k.tokens << " " << k.position << " " << k.length << " " << k.window;
   }
 }
 

@@ -177,6 +177,11 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{1, 190, 1, 1, 128, false}, Case{1, 300, 2, 2, 128, true, 77, true},
                     Case{1, 260, 2, 2, 64, true, 0, false, 0.2}, Case{1, 259, 2, 2, 64, true, 0, true, 0.2},
                     Case{1, 140, 2, 1, 128, true, 0, false, 0.2},
+                    // windows of one key, of less and more than a tile, longer than the sequence
+                    Case{3, 1, 1, 1, 64, true, 7}, Case{1, 63, 1, 1, 64, true, 1}, Case{1, 65, 2, 1, 64, true, 7},
+                    Case{3, 129, 1, 1, 64, true, 64}, Case{1, 129, 1, 1, 64, true, 200},
+                    Case{1, 400, 1, 1, 64, true, 7}, Case{1, 65, 1, 1, 128, true, 1}, Case{1, 129, 1, 1, 128, true, 64},
+                    Case{1, 500, 1, 1, 64, true, 130, true}, Case{1, 260, 2, 2, 64, true, 50, false, 0.2},
                     // heads that take over the slots of others, where items see few queries
                     Case{3, 260, 1, 1, 64, true, 0, true}, Case{3, 200, 1, 1, 64, true, 90, true},
                     Case{3, 130, 2, 1, 128, true, 0, true}, Case{1, 300, 1, 1, 64, false, 0, true}));

@@ -16,6 +16,7 @@ struct Problem {
   DType dtype = DType::bf16;
   double p = 0;
   bool tf32 = false;
+  int64_t window = 0;
 };
 
 // Asks the kernels of `op` whose names end in `suffix`, in their order, about a Program of an
@@ -34,6 +35,7 @@ std::string ask(const std::string& op, const std::string& suffix, const Problem&
   ValueId dout = input("dout", x.dtype, {x.batch, x.tokens, out});
   attrs.set("p", x.p).set("rng_id", 1);
   if (x.tf32) attrs.set("tf32", 1);
+  if (x.window) attrs.set("window", x.window);
   auto saved = b.emit("attention", {qkv, scalars}, attrs);
   b.emit("attention_grad", {dout, qkv, saved[0], saved[1], scalars}, attrs);
   for (const Kernel& k : kernels_of("cuda"))
@@ -123,6 +125,27 @@ TEST(FlashPlanning, NoUsualHeadFallsToTheGenericKernel) {
     EXPECT_EQ(chosen(op, {.heads = 2, .kv_heads = 2, .head_dim = 264, .dtype = DType::f32}), "cuda.attention.generic");
     EXPECT_NE(reject(op, {.dtype = DType::f32}, h200(), ".flash.tf32").find("--precision tf32"), std::string::npos);
   }
+}
+
+// Nothing falls to the generic kernel for a window, and one that holds the sequence is none.
+TEST(WindowPlanning, TheSameKernelsTakeWindows) {
+  for (const char* op : {"attention", "attention_grad"}) {
+    for (Problem x : {Problem{}, Problem{.head_dim = 128}, Problem{.head_dim = 80, .p = 0.1}, Problem{.head_dim = 256},
+                      Problem{.dtype = DType::f32}}) {
+      std::string without = chosen(op, x);
+      for (int64_t window : {1, 256, 1024, 4096}) {
+        x.window = window;
+        EXPECT_EQ(chosen(op, x), without) << op << " " << x.head_dim << " " << window;
+      }
+    }
+    EXPECT_EQ(reject(op, {.window = 256}), "");
+    EXPECT_NE(reject(op, {.window = 256}, h200(), ".flash.tile64").find("window"), std::string::npos);
+    EXPECT_EQ(reject(op, {.window = 1024}, h200(), ".flash.tile64"), "");
+  }
+  // The first key of every query, in tiles of 128.
+  EXPECT_EQ(workspace("attention_grad", {.window = 256}, h200(), ".sm90.d64") -
+                workspace("attention_grad", {}, h200(), ".sm90.d64"),
+            64 * 12 * 8 * 128 * 4);
 }
 
 TEST(Sm90Planning, SaysWhyNot) {

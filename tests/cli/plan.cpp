@@ -62,6 +62,30 @@ TEST(CliPlan, CountsOfGpt2) {
 // The whole process, start included; it runs on one thread, so its CPU time is what a user waits on
 // an idle machine. Where many programs share caches and cores, CPU time grows too: then until they
 // leave it alone for a moment.
+// 12 L d T with the keys of the window in place of T; of what is executed, the band below the
+// diagonal is left.
+TEST(CliPlan, CountsOfASlidingWindow) {
+  std::vector<std::string> flags = {"--model", "gpt2-124M", "--batch", "4", "--seq", "1024", "--precision", "fp32"};
+  auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), flags.begin(), flags.end());
+    return plan(more);
+  };
+  auto all = with({}), window = with({"--window", "256"}), wide = with({"--window", "1024"});
+  EXPECT_EQ(all["flops"], wide["flops"]);
+  EXPECT_EQ(all["model"].count("window"), 0u);
+  EXPECT_EQ(window["model"]["window"], 256);
+  EXPECT_DOUBLE_EQ(all["flops"]["model_per_step"].get<double>() - window["flops"]["model_per_step"].get<double>(),
+                   4096.0 * 12 * 12 * 768 * (1024 - 256));
+  // Two products forward and five backward: 14 FLOPs a pair of tokens and dimension.
+  double hidden = 768.0 * 769 / 2;
+  EXPECT_NEAR(all["flops"]["executed_per_step"].get<double>() - window["flops"]["executed_per_step"].get<double>(),
+              14.0 * 4 * 12 * 768 * hidden, 1e6);
+  flags.insert(flags.begin(), "plan");
+  flags.insert(flags.end(), {"--window", "256"});
+  EXPECT_NE(run_crest(flags).out.find("context 1024, window 256"), std::string::npos);
+  expect_error({"plan", "--window", "-1"}, 2, {"--window", "from 0 to"});
+}
+
 TEST(CliPlan, TakesNoTime) {
   for (const char* precision : {"fp32", "bf16"}) {
     double best = 1e9;

@@ -26,6 +26,11 @@ const std::vector<Shape> shapes = {
     {"LlamaGrouped",
      "preset = \"llama-nano\"\nlayers = 2\nheads = 4\nkv_heads = 1\nwidth = 64\nff = 96\ncontext = 40\n",
      {"--dropout", "0.1"}},
+    {"Window", byte_model, {"--window", "5", "--seq", "31"}},
+    {"WindowInSomeLayers",
+     "preset = \"llama-nano\"\nlayers = 2\nheads = 4\nkv_heads = 1\nwidth = 64\nff = 96\ncontext = 40\n"
+     "window = 9\nfull_layers = 1\n",
+     {"--packing", "documents"}},
     {"Dropout", byte_model, {"--dropout", "0.3"}},
     {"ThreeRanks", byte_model, {"--data-parallel", "3", "--batch", "1"}},
     {"Fp16Recompute", byte_model, {"--precision", "fp16", "--recompute", "full", "--loss-scale", "1024"}},

@@ -13,8 +13,8 @@ transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 TOLERANCE = 1e-5
 # Also written back by Crest, and opened by transformers.
-AGAIN = ("gpt2-sharded", "llama-sharded-bf16", "gpt2-relu", "llama-biases", "qwen2", "mistral-wide-window", "llama-dynamic",
-         "llama-yarn-mscale")
+AGAIN = ("gpt2-sharded", "llama-sharded-bf16", "gpt2-relu", "llama-biases", "qwen2", "mistral-wide-window", "mistral-window",
+         "qwen2-window", "llama-dynamic", "llama-yarn-mscale")
 SIZES = "preset = \"{}\"\nlayers = 2\nwidth = 48\nheads = {}\nkv_heads = {}\nhead_dim = {}\nff = {}\ncontext = 32\nvocab = {}\ntied = {}\n"
 LLAMA = SIZES.format("llama-nano", 4, 2, 12, 96, 101, "false")
 # Vocabularies that --pad-vocab 128 pads; grouped-query heads; heads wider than width / heads.
@@ -26,6 +26,8 @@ TRAINED = {"gpt2": SIZES.format("nano", 3, 3, 16, 192, 101, "true"),
            "llama-biases": LLAMA + "attention_bias = true\nmlp_bias = true\n",
            "llama-mlp-bias": LLAMA + "mlp_bias = true\n",
            "qwen2": LLAMA + "qkv_bias = true\n",
+           "mistral": LLAMA + "window = 7\n",
+           "qwen2-window": LLAMA + "qkv_bias = true\nwindow = 7\nfull_layers = 1\n",
            "llama-linear": LLAMA + '[rope_scaling]\ntype = "linear"\nfactor = 4\n',
            # Trained on sequences of 32, beyond the original 16.
            "llama-dynamic": LLAMA + '[rope_scaling]\ntype = "dynamic"\nfactor = 2\noriginal_context = 16\n',
@@ -87,6 +89,10 @@ def transformers_to_crest():
         "llama-attention-bias": (transformers.LlamaConfig(attention_bias=True, **llama), {}, torch.float32),
         "qwen2": (transformers.Qwen2Config(**llama), {}, torch.float32),
         "mistral": (transformers.MistralConfig(sliding_window=None, **llama), {}, torch.float32),
+        "mistral-window": (transformers.MistralConfig(sliding_window=7, **llama), {}, torch.float32),
+        "mistral-window-1": (transformers.MistralConfig(sliding_window=1, **llama), {}, torch.float32),
+        "qwen2-window": (transformers.Qwen2Config(use_sliding_window=True, sliding_window=9, max_window_layers=1, **llama), {},
+                         torch.float32),
         "mistral-wide-window": (transformers.MistralConfig(sliding_window=40, head_dim=16, **llama), {}, torch.float32),
     }
     for activation in ("relu", "gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_python"):

@@ -135,21 +135,58 @@ TEST(HuggingFaceConfig, BiasesOfLlamaAndQwen) {
   EXPECT_EQ(parse(back), c);
 }
 
-TEST(HuggingFaceConfig, AnAttentionWindowMustHoldTheContext) {
+TEST(HuggingFaceConfig, MistralHasItsWindowInEveryLayer) {
   json mistral = with(with(without(llama1b, "rope_scaling"), "model_type", "mistral"), "max_position_embeddings", 8192);
-  json plain = with(mistral, "model_type", "llama");
-  ModelConfig expected = parse(plain);
+  ModelConfig expected = parse(with(mistral, "model_type", "llama"));
   expected.name = "mistral";
   EXPECT_EQ(parse(with(mistral, "sliding_window", nullptr)), expected);
+  expected.window = 8191;
+  EXPECT_EQ(parse(with(mistral, "sliding_window", 8191)), expected);
+  expected.window = 8192;  // without effect, until the context grows
   EXPECT_EQ(parse(with(mistral, "sliding_window", 8192)), expected);
+  expected.window = 4096;
+  EXPECT_EQ(parse(mistral), expected);  // transformers' default
+  json back = json::parse(to_huggingface_config(expected));
+  EXPECT_EQ(back["architectures"], json::array({"MistralForCausalLM"}));
+  EXPECT_EQ(back["sliding_window"], 4096);
+  EXPECT_EQ(parse(back), expected);
+  json layers = json::array();
+  for (int i = 0; i < 16; ++i) layers.push_back("sliding_attention");
+  EXPECT_EQ(parse(with(mistral, "layer_types", layers)), expected);
   auto refused = [](const json& j, const std::vector<std::string>& parts) { expect_error([&] { parse(j); }, parts); };
-  refused(mistral, {"'sliding_window' = 4096", "8192"});  // transformers' default
-  refused(with(mistral, "sliding_window", 8191), {"'sliding_window' = 8191", "null"});
   refused(with(mistral, "sliding_window", "wide"), {"sliding_window", "wide"});
-  json qwen = with(mistral, "model_type", "qwen2");
-  EXPECT_EQ(parse(with(qwen, "sliding_window", 100)).context, 8192);
-  refused(with(with(qwen, "sliding_window", 100), "use_sliding_window", true), {"'sliding_window' = 100"});
-  refused(with(qwen, "layer_types", {"full_attention", "chunked_attention"}), {"layer_types", "chunked_attention"});
+  refused(with(mistral, "sliding_window", 0), {"sliding_window", "at least 1"});
+  layers[3] = "full_attention";
+  refused(with(mistral, "layer_types", layers), {"layer_types", "full_attention", "4096", "sliding_window to null"});
+}
+
+TEST(HuggingFaceConfig, Qwen2HasItsWindowFromALayerOn) {
+  json qwen = with(with(without(llama1b, "rope_scaling"), "model_type", "qwen2"), "max_position_embeddings", 8192);
+  qwen["sliding_window"] = 100;
+  ModelConfig expected = parse(qwen);
+  EXPECT_EQ(expected.window, 0);  // use_sliding_window is false
+  EXPECT_EQ(parse(with(qwen, "use_sliding_window", false)), expected);
+  qwen["use_sliding_window"] = true;
+  EXPECT_EQ(parse(qwen), expected);  // max_window_layers is 28: all 16 layers see everything
+  EXPECT_EQ(parse(with(with(qwen, "sliding_window", nullptr), "max_window_layers", 3)), expected);
+  expected.window = 100, expected.full_layers = 3;
+  EXPECT_EQ(parse(with(qwen, "max_window_layers", 3)), expected);
+  json layers = json::array();
+  for (int i = 0; i < 16; ++i) layers.push_back(i < 3 ? "full_attention" : "sliding_attention");
+  EXPECT_EQ(parse(with(qwen, "layer_types", layers)), expected) << "transformers 5 writes both; the list decides";
+  json back = json::parse(to_huggingface_config(expected));
+  EXPECT_EQ(back["architectures"], json::array({"Qwen2ForCausalLM"}));
+  EXPECT_EQ(parse(back), expected);
+  expected.full_layers = 0;
+  EXPECT_EQ(parse(with(qwen, "max_window_layers", 0)), expected);
+  EXPECT_EQ(parse(json::parse(to_huggingface_config(expected))), expected);
+  auto refused = [](const json& j, const std::vector<std::string>& parts) { expect_error([&] { parse(j); }, parts); };
+  refused(with(qwen, "layer_types", {"full_attention"}), {"layer_types", "16 layers"});
+  layers[9] = "full_attention";
+  refused(with(qwen, "layer_types", layers), {"layer_types", "full_attention after sliding_attention"});
+  layers[9] = "chunked_attention";
+  refused(with(qwen, "layer_types", layers), {"layer_types", "chunked_attention"});
+  refused(with(qwen, "max_window_layers", -1), {"max_window_layers", "-1"});
 }
 
 TEST(HuggingFaceConfig, ActivationsByEveryNameThatComputesTheSame) {
@@ -249,6 +286,10 @@ TEST(HuggingFaceConfig, ArchitecturesThatTransformersLacksHaveNone) {
   EXPECT_EQ(changed(llama, [](auto& c) { c.bias = true; }), "");
   EXPECT_EQ(changed(llama, [](auto& c) { c.activation = ActivationKind::gelu; }), "");
   EXPECT_EQ(changed(llama, [](auto& c) { c.qkv_bias = c.mlp_bias = true; }), "");
+  EXPECT_EQ(changed(gpt, [](auto& c) { c.window = 9; }), "");
+  EXPECT_EQ(changed(llama, [](auto& c) { c.window = 9, c.full_layers = 1; }), "");
+  EXPECT_EQ(changed(llama, [](auto& c) { c.window = 9, c.attention_bias = true; }), "");
+  EXPECT_EQ(changed(llama, [](auto& c) { c.window = 9, c.mlp_bias = true; }), "");
   EXPECT_NE(changed(llama, [](auto& c) { c.head_dim = 16; }), "");
   EXPECT_NE(changed(gpt, [](auto& c) { c.tied = false; }), "");
 }
@@ -269,4 +310,7 @@ TEST(HuggingFaceConfig, FixturesAsTransformersWritesThem) {
   EXPECT_TRUE(c.tied);
   EXPECT_EQ(c.rope_theta, 5000);
   EXPECT_EQ(c.rope_scaling, (RopeScaling{8, 1, 4, 64}));
+  c = load_model_config(fixtures + "mistral-tiny/");
+  EXPECT_EQ(c.window, 6);
+  EXPECT_EQ(c.full_layers, 0);
 }

@@ -35,6 +35,7 @@ TEST(ModelToml, RandomConfigurationsSurviveTheRoundTrip) {
     if (c.head_dim > 2) c.rope_scaling.type = RopeScalingType(pick(0, 3));
     c.rope_scaling.beta_fast = 2 + double(pick(1, 100)) / 3, c.rope_scaling.attention_factor = double(pick(0, 9)) / 7;
     c.rope_scaling.truncate = pick(0, 1);
+    c.window = pick(0, 1) * pick(1, 5000), c.full_layers = pick(0, c.layers);
     EXPECT_EQ(parse(to_toml(c)), c) << to_toml(c);
   }
 }
@@ -78,6 +79,8 @@ TEST(ModelToml, ErrorsNamePlaceKeyAndRemedy) {
   expect_error([] { parse("heads = 7"); }, {"heads = 7", "does not divide"});
   expect_error([] { parse("heads = 0"); }, {"heads = 0"});
   expect_error([] { parse("layers = -1"); }, {"layers = -1"});
+  expect_error([] { parse("window = -1"); }, {"window = -1", "from 0"});
+  expect_error([] { parse("layers = 3\nwindow = 8\nfull_layers = 4"); }, {"full_layers = 4", "from 0 to 3"});
   expect_error([] { parse("vocab = 9223372036854775807"); }, {"vocab = 9223372036854775807"});
   expect_error([] { parse("width = 9223372036854775807"); }, {});
   expect_error([] { parse("dropout = nan"); }, {"dropout"});

@@ -84,7 +84,7 @@ ModelConfig biased(bool attention, bool qkv, bool mlp) {
 }  // namespace
 
 TEST(WeightsMap, NamesAndShapesAreThoseThatTransformersWrites) {
-  for (const char* name : {"gpt2-tiny", "llama-tiny", "llama3-tied-tiny"}) {
+  for (const char* name : {"gpt2-tiny", "llama-tiny", "llama3-tied-tiny", "mistral-tiny"}) {
     std::string folder = std::string(CREST_TEST_DIR "/parity/fixtures/") + name;
     ModelConfig c = load_model_config(folder);
     std::map<std::string, std::vector<int64_t>> expected, found;
@@ -125,6 +125,11 @@ TEST(WeightsMap, FormatsFollowTheArchitecture) {
   EXPECT_EQ(weight_format(small("nano")), WeightFormat::gpt2);
   EXPECT_EQ(weight_format(small("llama-nano")), WeightFormat::llama);
   EXPECT_EQ(weight_format(own()), WeightFormat::crest);
+  // A window keeps the names, whether transformers has a class for it or not.
+  ModelConfig gpt2 = small("nano"), llama = small("llama-nano");
+  gpt2.window = llama.window = 5, llama.full_layers = 1;
+  EXPECT_EQ(weight_format(gpt2), WeightFormat::gpt2);
+  EXPECT_EQ(weight_format(llama), WeightFormat::llama);
   auto crest = canonical_tensors(own());
   auto parameters = parameters_of(own());
   ASSERT_EQ(crest.size(), parameters.size());

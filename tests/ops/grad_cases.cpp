@@ -77,6 +77,16 @@ std::vector<GradCase> grad_cases() {
       {"attention_documents", {tensor(d, {2, 7, 4 * 3}), positions({2, 7}, 3)}, {}, [=](Builder& b, auto& v) {
          return std::vector{b.emit("attention", {v[0], no_value, v[1]}, documents)[0]};
        }});
+  for (int64_t window : {1, 3})
+    list.push_back(single("attention_window" + std::to_string(window), "attention", {tensor(d, {2, 7, 4 * 3})},
+                          Attrs(documents).set("window", window)));
+  list.push_back(
+      {"attention_window_documents", {tensor(d, {2, 9, 4 * 3}), positions({2, 9}, 6)}, {}, [=](Builder& b, auto& v) {
+         return std::vector{b.emit("attention", {v[0], no_value, v[1]}, Attrs(documents).set("window", 3))[0]};
+       }});
+  list.push_back({"window_softmax", {tensor(d, {2, 2, 5, 5})}, {}, [](Builder& b, auto& v) {
+                    return std::vector{b.emit1("softmax", {b.emit1("causal_mask", {v[0]}, Attrs().set("window", 2))})};
+                  }});
   Attrs heads = Attrs().set("heads", 4).set("kv_heads", 2);
   Arg qkv = tensor(d, {2, 5, 8 * 4});
   list.push_back(single("split_heads", "split_heads", {qkv}, heads, {}, 3));

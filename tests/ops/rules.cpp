@@ -141,6 +141,10 @@ TEST(Infer, RefusesWrongShapesDtypesAndAttributes) {
   refused("norm_quantize_columns", {x, c8, rows6, scale}, Attrs().set("kind", "rms"), "'format' is missing");
   refused("attention", {x}, Attrs().set("heads", 3).set("kv_heads", 2).set("scale", 1.0), "cannot be shared");
   refused("attention", {x}, Attrs().set("heads", 1).set("kv_heads", 1).set("scale", 1.0), "not a multiple");
+  Attrs window = Attrs().set("heads", 1).set("kv_heads", 1).set("scale", 1.0).set("window", 2);
+  refused("attention", {value(f, {2, 3, 12})}, window, "a window needs attribute 'causal'");
+  refused("attention", {value(f, {2, 3, 12})}, window.set("causal", 1).set("window", 0), "at least 1");
+  refused("causal_mask", {value(f, {1, 1, 2, 2})}, Attrs().set("window", -1), "at least 1");
   refused("causal_mask", {value(f, {1, 1, 2, 3})}, {}, "square");
   refused("softmax", {value(f, {1, 1, 2, 3})}, Attrs().set("causal", 1), "square");
   refused("softmax_grad", {x, x}, Attrs().set("causal", 1), "dimensions");
@@ -170,6 +174,25 @@ TEST(Cost, CountsExecutedArithmetic) {
   EXPECT_EQ(flops(), 4.0 * 2 * (8 * 9 / 2) * 6);
   b.emit("attention_grad", {o[0], x, o[0], o[1]}, heads);
   EXPECT_EQ(flops(), 2.5 * 4 * 2 * (8 * 9 / 2) * 6);
+  // A window of 3: rows of 1, 2 and six times 3 keys; one that holds all tokens changes nothing.
+  Attrs window = Attrs(heads).set("window", 3);
+  b.emit("attention", {x}, window);
+  EXPECT_EQ(flops(), 4.0 * 2 * (1 + 2 + 6 * 3) * 6);
+  b.emit("attention_grad", {o[0], x, o[0], o[1]}, window);
+  EXPECT_EQ(flops(), 2.5 * 4 * 2 * (1 + 2 + 6 * 3) * 6);
+  b.emit("attention", {x}, Attrs(heads).set("window", 8));
+  EXPECT_EQ(flops(), 4.0 * 2 * (8 * 9 / 2) * 6);
+  // Two tokens at the end of a cache of 20 positions: each sees 3, both together 4.
+  ValueId two = value("two", {2, 2, 12}), cache = value("cache", {2, 2, 1, 20, 3});
+  ValueId scalars = b.declare("scalars", DType::u8, {64}, Role::input, Lifetime::micro_step);
+  Attrs decode = Attrs().set("heads", 2).set("kv_heads", 1).set("scale", 1.0);
+  b.emit("cached_attention", {two, cache, scalars}, decode);
+  Cost full = op("cached_attention").cost(p, p.code.back());
+  b.emit("cached_attention", {two, cache, scalars}, decode.set("window", 3));
+  Cost part = op("cached_attention").cost(p, p.code.back());
+  EXPECT_EQ(full.flops, 4.0 * 2 * 2 * 6 * 20);
+  EXPECT_EQ(part.flops, 4.0 * 2 * 2 * 6 * 3);
+  EXPECT_EQ(full.bytes_read - part.bytes_read, 4.0 * 2 * 2 * 16 * 3);
   ValueId s = value("s", {2, 2, 8, 8});
   b.emit("softmax", {s}, Attrs().set("causal", 1));
   Cost causal = op("softmax").cost(p, p.code.back());

@@ -15,7 +15,7 @@ namespace parity {
 using namespace crest;
 
 const std::vector<std::string>& names() {
-  static const std::vector<std::string> n = {"gpt2-tiny", "llama-tiny", "llama3-tied-tiny"};
+  static const std::vector<std::string> n = {"gpt2-tiny", "llama-tiny", "llama3-tied-tiny", "mistral-tiny"};
   return n;
 }
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Makes the parity fixtures with PyTorch and transformers (README.md tells what they hold and how to run this).
 
-Everything is computed on the CPU in float64 and stored in float32. transformers' Llama falls back to float32 inside
-RMSNorm, rotary angles and softmax whatever the model's dtype; `exact_llama` replaces these three by the same formulas
-in float64, and `float32_error` in info.json, made with the untouched model in float32, shows that nothing else changed.
+Everything is computed on the CPU in float64 and stored in float32. transformers' Llama and Mistral fall back to float32
+inside RMSNorm, rotary angles and softmax whatever the model's dtype; `exact_llama` replaces these three by the same
+formulas in float64, and `float32_error` in info.json, made with the untouched model in float32, shows that nothing else
+changed.
 """
 import argparse
 import json
@@ -16,7 +17,8 @@ import torch
 import torch.nn.functional as F
 import transformers
 from safetensors.torch import save_file
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig,
+                          MistralForCausalLM)
 
 STEPS = 10
 LR, BETAS, EPS, WEIGHT_DECAY, CLIP = 1e-3, (0.9, 0.95), 1e-8, 0.1, 1.0
@@ -45,6 +47,13 @@ FIXTURES = {
                     rope_parameters=dict(rope_type="llama3", rope_theta=5000.0, factor=8.0, low_freq_factor=1.0,
                                          high_freq_factor=4.0, original_max_position_embeddings=64), **NO_TOKENS),
         2, 23, torch.float32),
+    # A sliding window much shorter than the sequence.
+    "mistral-tiny": (
+        MistralForCausalLM,
+        MistralConfig(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=12, hidden_size=32,
+                      intermediate_size=48, vocab_size=61, max_position_embeddings=40, rms_norm_eps=1e-5,
+                      sliding_window=6, tie_word_embeddings=False, **NO_TOKENS),
+        3, 23, torch.float32),
 }
 
 
@@ -63,7 +72,7 @@ def randomize(model, generator):
 
 
 def exact_llama(model, config):
-    """The three places where transformers' Llama leaves float64."""
+    """The three places where transformers' Llama and Mistral leave float64."""
     dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     rope = config.rope_parameters
     inv_freq = rope["rope_theta"] ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
@@ -83,7 +92,7 @@ def exact_llama(model, config):
 
     rotary.forward = rotary_forward
     for module in model.modules():
-        if type(module).__name__ == "LlamaRMSNorm":
+        if type(module).__name__ in ("LlamaRMSNorm", "MistralRMSNorm"):
             module.forward = lambda x, m=module: m.weight * (
                 x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + m.variance_epsilon))
 
@@ -95,7 +104,7 @@ def make_model(cls, config, weights, dtype, exact):
     model.load_state_dict(weights, strict=False)
     model.tie_weights()
     model = model.to(dtype)
-    if exact and isinstance(model, LlamaForCausalLM):
+    if exact and isinstance(model, (LlamaForCausalLM, MistralForCausalLM)):
         exact_llama(model, config)
     return model.train()
 

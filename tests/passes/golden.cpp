@@ -41,6 +41,7 @@ std::vector<Golden> cases() {
   auto naive = [](Recipe& r) { r.fusion = "on", r.attention = "naive"; };
   auto none = [](Recipe&) {};
   auto documents = [](Recipe& r) { r.levers["packing"] = "documents"; };
+  auto window = [](Recipe& r) { r.model.window = 2, r.model.layers = 2, r.model.full_layers = 1; };
   auto chunk = [](Recipe& r) { r.levers["loss-chunk"] = "3"; };
   auto odd_vocabulary = [](Recipe& r) { r.pad_vocab = 1; };
   auto buckets = [](Recipe& r) {
@@ -73,6 +74,12 @@ std::vector<Golden> cases() {
        true},
       {"attention.naive", "attention", [](Recipe& r) { r.attention = "naive", r.model.dropout = 0.1; }},
       {"attention.naive.llama", "attention", [](Recipe& r) { r.attention = "naive"; }, true},
+      {"attention.naive.window", "attention",
+       [=](Recipe& r) {
+         window(r);
+         r.attention = "naive";
+       },
+       true},
       {"decompose", "decompose"},
       {"precision.tf32", "precision", precision("tf32", "pure")},
       {"precision.bf16.pure", "precision", precision("bf16", "pure")},
@@ -83,6 +90,7 @@ std::vector<Golden> cases() {
       {"autograd", "autograd"},
       {"autograd.tf32", "autograd", precision("tf32", "pure")},
       {"autograd.llama", "autograd", none, true},
+      {"autograd.window", "autograd", window, true},
       {"autograd.update", "autograd", none, false, update},
       {"accumulate.first", "accumulate", micro_steps, false, train, true, false},
       {"accumulate.next", "accumulate", micro_steps, false, train, false, false},
@@ -135,6 +143,7 @@ std::vector<Golden> cases() {
       {"fusion.llama", "fusion", fusion_on, true},
       {"fusion.naive", "fusion", naive},
       {"fusion.naive.llama", "fusion", naive, true},
+      {"fusion.naive.window", "fusion", [=](Recipe& r) { naive(r), window(r); }, true},
       {"fusion.naive.dropout.autocast", "fusion",
        [=](Recipe& r) {
          naive(r);

@@ -23,9 +23,11 @@ struct Lever {
 std::vector<Lever> levers() {
   auto set = [](auto member, const char* value) { return [=](Recipe& r) { r.*member = value; }; };
   auto naive = [](const char* recompute) { return [=](Recipe& r) { r.attention = "naive", r.recompute = recompute; }; };
+  auto windows = [](Recipe& r) { r.attention = "naive", r.model.window = 2, r.model.full_layers = 1; };
   return {
       {"vocabulary_padding", [](Recipe& r) { r.pad_vocab = 16; }},
       {"attention", set(&Recipe::attention, "naive")},
+      {"attention", windows},
       {"decompose", set(&Recipe::fusion, "off")},
       {"loss_chunk", [](Recipe& r) { r.levers["loss-chunk"] = "3"; }},
       {"loss_chunk", [](Recipe& r) { r.levers["loss-chunk"] = "3", r.pad_vocab = 16, r.fusion = "off"; }},
@@ -47,6 +49,7 @@ std::vector<Lever> levers() {
       {"fusion", naive("pointwise")},
       {"fusion", naive("selective")},
       {"fusion", naive("full")},
+      {"fusion", windows},
       {"lanes", [](Recipe&) {}},
       {"prune", set(&Recipe::attention, "naive")},
       {"row_pitch", [](Recipe&) {}},

@@ -42,13 +42,15 @@ inline void expect_error(const std::function<void()>& action, const std::vector<
   ADD_FAILURE() << "no error" << (parts.empty() ? "" : " with " + parts[0]);
 }
 
-// "gpt2": learned positions, biases, tied; "llama": RoPE, grouped queries, SwiGLU, untied; "mixed":
-// what transformers has no name for.
+// "gpt2": learned positions, biases, tied; "llama": RoPE, grouped queries, SwiGLU, untied;
+// "windows": a llama whose second layer has a sliding window; "mixed": what transformers has no
+// name for.
 inline ModelConfig small_model(const std::string& shape) {
   ModelConfig c;
   c.name = shape, c.layers = 2, c.vocab = 97, c.context = 33;
   c.heads = c.kv_heads = 3, c.head_dim = 16, c.width = 48, c.ff = 144;
-  if (shape == "llama") {
+  if (shape == "windows") c.window = 7, c.full_layers = 1;
+  if (shape == "llama" || shape == "windows") {
     c.heads = 4, c.kv_heads = 2, c.head_dim = 12, c.ff = 96;
     c.norm = NormKind::rms, c.position = PositionKind::rope, c.activation = ActivationKind::swiglu;
     c.bias = false, c.tied = false;

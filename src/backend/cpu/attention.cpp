@@ -9,6 +9,7 @@
 #include "backend/cpu/simd/attention_scratch.h"
 #include "core/random.h"
 #include "core/scalars.h"
+#include "ops/attention.h"
 #include "ops/index.h"
 
 namespace crest::cpu {
@@ -86,6 +87,7 @@ AttentionArgs common(const Value& qkv, const Attrs& attrs, const Scalars* scalar
   a.dtype = qkv.dtype;
   a.scale = float(attrs.number("scale"));
   a.causal = attrs.integer("causal", 1) != 0;
+  a.window = window_of(attrs, a.keys);
   a.p = attrs.number("p", 0);
   a.seed = scalars ? scalars->seed : 0;
   return a;

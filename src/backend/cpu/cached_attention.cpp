@@ -8,6 +8,7 @@
 #include "backend/cpu/simd/attention_scratch.h"
 #include "backend/cpu/simd/decode.h"
 #include "core/scalars.h"
+#include "ops/attention.h"
 #include "ops/index.h"
 
 namespace crest::cpu {
@@ -32,6 +33,7 @@ AttentionArgs common(const Value& qkv, const Value& cache, const Attrs& attrs) {
   a.dtype = qkv.dtype;
   a.scale = float(attrs.number("scale"));
   a.causal = true;
+  a.window = window_of(attrs, a.keys);
   return a;
 }
 
@@ -70,7 +72,7 @@ void launch(const KernelCall& c) {
   // Work of one head: its queries, or its query blocks, interleaved (each part packs the keys
   // again).
   int64_t parts = dots ? valid * all.heads : std::clamp<int64_t>((3 * c.threads + heads - 1) / heads, 1, blocks);
-  int threads = threads_for(c.threads, heads * all.heads * valid * all.keys * dim, 32768);
+  int threads = threads_for(c.threads, heads * all.heads * valid * (all.window ? all.window : all.keys) * dim, 32768);
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
   for (int64_t item = 0; item < heads * parts; ++item) {
     float* scratch = static_cast<float*>(c.workspace) + omp_get_thread_num() * stride;
@@ -81,7 +83,10 @@ void launch(const KernelCall& c) {
     a.v = c.input<char>(in::cached_attention::cache) + (b * 2 * kv_heads + kv_heads + g) * context * dim * size;
     a.o = c.output<char>(out::cached_attention::o) + (b * tokens * a.o_stride + g * a.heads * dim) * size;
     if (dots) {
-      d.query(a, part % a.heads, part / a.heads, scalars.position + part / a.heads + 1, scratch);
+      int64_t t = part / a.heads, end = scalars.position + t + 1, seen = a.window ? std::min(a.window, end) : end;
+      a.k = static_cast<const char*>(a.k) + (end - seen) * dim * size;
+      a.v = static_cast<const char*>(a.v) + (end - seen) * dim * size;
+      d.query(a, part % a.heads, t, seen, scratch);
     } else {
       f.pack(a, scratch);
       for (int64_t i = part; i < blocks; i += parts) f.forward(a, i, scratch);

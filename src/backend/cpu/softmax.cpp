@@ -1,6 +1,7 @@
 // softmax, softmax_grad and causal_mask over rows.
 #include "backend/cpu/simd/softmax.h"
 #include "backend/cpu/common.h"
+#include "ops/attention.h"
 #include "ops/index.h"
 
 namespace crest::cpu {
@@ -40,10 +41,11 @@ void launch_grad(const KernelCall& c) {
 void launch_mask(const KernelCall& c) {
   const Value& s = c.in_value(in::causal_mask::s);
   const auto* positions = c.has(in::causal_mask::positions) ? c.input<int32_t>(in::causal_mask::positions) : nullptr;
+  int64_t window = window_of(c.instr.attrs, s.shape.back());
   over_rows(c, 8192, [&](int64_t begin, int64_t end, int) {
     CREST_SIMD_PICK(softmax_functions)
-        .causal_mask(c.in[in::causal_mask::s], c.out[out::causal_mask::y], s.dtype, s.shape.back(), begin, end,
-                     positions, s.shape[1]);
+        .causal_mask(c.in[in::causal_mask::s], c.out[out::causal_mask::y], s.dtype,
+                     {s.shape.back(), begin, end, s.shape[1], window, positions});
   });
 }
 

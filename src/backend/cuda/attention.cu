@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(threads)
   float *sum = q + s.head_dim, *weights = sum + s.head_dim;
   BlockPlace at = place_of_block(order, s.batch);
   int row = at.tile, thread = int(threadIdx.x), visible = s.causal ? row + 1 : s.tokens;
-  int begin = s.positions ? first_key(s, at.batch, row) : 0;
+  int begin = s.has_first() ? first_key(s, at.batch, row) : 0;
   const T* from = row_of(query_rows(qkv, s, at.batch, at.head), row);
   auto keys = key_rows(qkv, s, at.batch, at.head / s.group()),
        values = value_rows(qkv, s, at.batch, at.head / s.group());
@@ -97,7 +97,8 @@ __global__ void __launch_bounds__(threads) generic_attention_grad(GenericGradArg
   float delta = 0;  // dO . O, of Keys per query below
   if (!Keys) delta = dot(fixed2, row_of(output_rows(a.o, s, at.batch, at.head), row), dim);
   int begin = Keys && s.causal ? row : 0, end = !Keys && s.causal ? row + 1 : s.tokens;
-  if (!Keys && s.positions) begin = first_key(s, at.batch, row);
+  if (!Keys && s.has_first()) begin = first_key(s, at.batch, row);
+  if (Keys && s.window) end = min(end, row + s.window);
   for (int head = first_head; head < first_head + heads; ++head) {
     auto streamed1 = Keys ? query_rows(a.qkv, s, at.batch, head) : keys;
     auto streamed2 = Keys ? output_rows(a.d_o, s, at.batch, head) : values;
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__(threads) generic_attention_grad(GenericGradArg
           for (int d = 0; d < dim; ++d)
             delta = fmaf(widen(row_of(streamed2, other)[d]), widen(row_of(outputs, other)[d]), delta);
         }
-        if (Keys && s.positions && first_key(s, at.batch, query) > key) p = 0;
+        if (Keys && s.has_first() && first_key(s, at.batch, query) > key) p = 0;
         weights1[thread] = p * (dp * keep - delta) * s.scale, weights2[thread] = p * keep;
       }
       __syncthreads();

@@ -4,6 +4,7 @@
 #include "backend/cuda/attention_sm90.h"
 #include "backend/cuda/discover.h"
 #include "backend/cuda/flash.h"
+#include "ops/attention.h"
 
 namespace crest::cuda::sm90 {
 
@@ -11,7 +12,8 @@ inline Sizes sizes_of(const KernelCall& c, size_t qkv, size_t scalars) {
   AttentionSizes from = attention_sizes(c, qkv, scalars);
   Sizes s = {};
   s.batch = from.batch, s.tokens = from.tokens, s.heads = from.heads, s.kv_heads = from.kv_heads;
-  s.causal = from.causal, s.scale = from.scale, s.positions = from.positions, s.dropout = from.dropout;
+  s.causal = from.causal, s.window = from.window, s.scale = from.scale;
+  s.positions = from.positions, s.dropout = from.dropout;
   return s;
 }
 
@@ -21,6 +23,7 @@ inline Sizes sizes_of(const KernelQuery& q, size_t qkv) {
   Sizes s = {};
   s.batch = int(v.shape[0]), s.tokens = int(v.shape[1]);
   s.heads = int(q.instr.attrs.integer("heads")), s.kv_heads = int(q.instr.attrs.integer("kv_heads"));
+  s.window = int(window_of(q.instr.attrs, s.tokens));
   return s;
 }
 

@@ -13,7 +13,7 @@ template <int D>
 size_t workspace(const KernelQuery& q) {
   sm90::Sizes s = sm90::sizes_of(q, at::qkv);
   size_t bytes = 0;
-  sm90::with_kind(q.in(at::qkv).dtype, q.has(at::positions), false, [&](auto type, auto first, auto p) {
+  sm90::with_kind(q.in(at::qkv).dtype, s.window || q.has(at::positions), false, [&](auto type, auto first, auto p) {
     bytes = size_t(sm90::GradPlan<sm90::GradTile<decltype(type), D, first(), p()>>(s).workspace());
   });
   return bytes;

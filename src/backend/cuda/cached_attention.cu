@@ -4,10 +4,12 @@
 // single sequence fills the device too; each block leaves its part of the softmax in the workspace,
 // a second kernel joins the parts in order. Split and tiles depend on shapes and device only, so
 // results do not depend on how full the cache is elsewhere or on timing. A block serves the query
-// heads that share a key head, and several tokens, with one read of keys and values.
+// heads that share a key head, and several tokens, with one read of keys and values. With a window,
+// it counts its splits from the first one that a row of it sees.
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/kernel.h"
 #include "core/scalars.h"
+#include "ops/attention.h"
 #include "ops/index.h"
 
 namespace crest::cuda {
@@ -18,11 +20,13 @@ constexpr int threads = 128;
 
 struct DecodeArgs {
   int batch, tokens, heads, kv_heads, dim, context;
-  int group;       // query heads of a key head
-  int row_tiles;   // of tokens * group rows
-  int tile_keys;   // keys that a block holds in shared memory: a power of two up to 64
-  int split_keys;  // keys of a split: a multiple of tile_keys
-  int splits;
+  int window;         // keys that a token sees, its own included; 0: all
+  int group;          // query heads of a key head
+  int rows;           // of a block
+  int row_tiles;      // of tokens * group rows
+  int tile_keys;      // keys that a block holds in shared memory: a power of two up to 64
+  int split_keys;     // keys of a split: a multiple of tile_keys
+  int splits;         // of a block at most
   int padded_dim;     // of queries in shared memory: whole vectors
   int pitch;          // of keys and values in shared memory, in elements: an odd number of 16 bytes
   int column_groups;  // groups of threads that share the columns of the output
@@ -40,6 +44,11 @@ struct Parts {
 // Tokens that are not padding and fit into the cache.
 __device__ inline int valid_tokens(const DecodeArgs& a, const Scalars* s) {
   return max(0, min(min(int(s->length), a.context - int(s->position)), a.tokens));
+}
+
+// The first key that a token sees.
+__device__ inline int first_key(const DecodeArgs& a, int position, int token) {
+  return a.window ? max(position + token - a.window + 1, 0) : 0;
 }
 
 // Copies `rows` keys and values of dim elements, contiguous in the cache, to rows of `pitch`
@@ -83,12 +92,13 @@ __global__ void __launch_bounds__(threads)
   T* keys = reinterpret_cast<T*>(sums + a.sums_size);
   T* values = keys + a.tile_keys * a.pitch;
 
-  int tid = int(threadIdx.x), split = int(blockIdx.y);
+  int tid = int(threadIdx.x);
   int row_tile = int(blockIdx.x) % a.row_tiles, kv = int(blockIdx.x) / a.row_tiles % a.kv_heads;
   int64_t sample = int(blockIdx.x) / a.row_tiles / a.kv_heads;
   int position = scalars->position, valid = valid_tokens(a, scalars), first_row = row_tile * Rows;
   int last_row = min(first_row + Rows, a.tokens * a.group) - 1;
-  int last_token = min(last_row / a.group, valid - 1);                   // the last one that sees anything
+  int last_token = min(last_row / a.group, valid - 1);  // the last one that sees anything
+  int first = first_key(a, position, first_row / a.group), split = first / a.split_keys + int(blockIdx.y);
   int end = min((split + 1) * a.split_keys, position + last_token + 1);  // keys that some row sees
   if (valid == 0) end = 0;
   bool whole = a.splits == 1;
@@ -111,7 +121,7 @@ __global__ void __launch_bounds__(threads)
   const T* key_base = cache + (sample * 2 * a.kv_heads + kv) * a.context * a.dim;
   const T* value_base = key_base + int64_t(a.kv_heads) * a.context * a.dim;
   int column_threads = threads / a.column_groups, column_group = tid / column_threads;
-  for (int k0 = split * a.split_keys; k0 < end; k0 += a.tile_keys) {
+  for (int k0 = max(split * a.split_keys, first / a.tile_keys * a.tile_keys); k0 < end; k0 += a.tile_keys) {
     int count = min(a.tile_keys, end - k0);
     int64_t tile = int64_t(k0) * a.dim;
     load_tile<T, N>(key_base + tile, value_base + tile, keys, values, count, a.dim, a.pitch);
@@ -138,7 +148,8 @@ __global__ void __launch_bounds__(threads)
       }
       auto score = [&](int r, float value) {
         int token = (first_row + r) / a.group;
-        bool sees = key < count && token < valid && k0 + key <= position + token;
+        bool sees =
+            key < count && token < valid && k0 + key <= position + token && k0 + key >= first_key(a, position, token);
         weight[key * Rows + r] = sees ? value : -INFINITY;
       };
       score(r0, dot[0]);
@@ -202,8 +213,8 @@ __global__ void __launch_bounds__(threads)
     if (whole) {
       out[o * a.dim + d] = narrow<T>(token < valid ? total / state[Rows + r] : 0.f);
     } else {
-      parts.values[(o * a.splits + split) * a.dim + d] = total;
-      if (d == 0) parts.statistics[o * a.splits + split] = {state[r], state[Rows + r]};
+      parts.values[(o * a.splits + blockIdx.y) * a.dim + d] = total;
+      if (d == 0) parts.statistics[o * a.splits + blockIdx.y] = {state[r], state[Rows + r]};
     }
   }
 }
@@ -214,24 +225,22 @@ __global__ void __launch_bounds__(threads) join_splits(T* out, DecodeArgs a, con
   wait_for_predecessors();
   int64_t o = blockIdx.x;
   int token = int(o / a.heads % a.tokens), valid = valid_tokens(a, scalars);
-  // Of the splits that its block computed, those in which this row sees a key.
-  int splits = token < valid ? (scalars->position + token) / a.split_keys + 1 : 0;
+  // Of the splits that its block computed, those in which this row sees a key: [begin, end).
+  int position = scalars->position, row = token * a.group + int(o % a.heads) % a.group;
+  int first_of_block = first_key(a, position, row / a.rows * a.rows / a.group) / a.split_keys;
+  int begin = first_key(a, position, token) / a.split_keys - first_of_block;
+  int end = token < valid ? (position + token) / a.split_keys - first_of_block + 1 : 0;
   const float2* statistics = parts.statistics + o * a.splits;
   float largest = -INFINITY, weights = 0;
-  for (int s = 0; s < splits; ++s) largest = fmaxf(largest, statistics[s].x);
-  for (int s = 0; s < splits; ++s) weights += exp2f(statistics[s].x - largest) * statistics[s].y;
+  for (int s = begin; s < end; ++s) largest = fmaxf(largest, statistics[s].x);
+  for (int s = begin; s < end; ++s) weights += exp2f(statistics[s].x - largest) * statistics[s].y;
   for (int d = int(threadIdx.x); d < a.dim; d += threads) {
     float total = 0;
 #pragma unroll 4
-    for (int s = 0; s < splits; ++s)
+    for (int s = begin; s < end; ++s)
       total = fmaf(exp2f(statistics[s].x - largest), parts.values[(o * a.splits + s) * a.dim + d], total);
-    out[o * a.dim + d] = narrow<T>(splits ? total / weights : 0.f);
+    out[o * a.dim + d] = narrow<T>(token < valid ? total / weights : 0.f);
   }
-}
-
-int rows_of_block(const DecodeArgs& a) {
-  int rows = a.tokens * a.group;
-  return rows == 1 || a.dim > 256 ? 1 : rows <= 4 ? 4 : 8;
 }
 
 DecodeArgs arguments(const Program& p, const Instr& instr, const Device& device) {
@@ -241,6 +250,7 @@ DecodeArgs arguments(const Program& p, const Instr& instr, const Device& device)
   a.batch = int(qkv.shape[0]), a.tokens = int(qkv.shape[1]);
   a.heads = int(instr.attrs.integer("heads")), a.kv_heads = int(cache.shape[2]);
   a.context = int(cache.shape[3]), a.dim = int(cache.shape[4]), a.group = a.heads / a.kv_heads;
+  a.window = int(window_of(instr.attrs, a.context));
   a.scale = float(instr.attrs.number("scale") * 1.44269504088896340736);
   int size = int(size_of(qkv.dtype)), vector = 16 / size, vectors = (a.dim + vector - 1) / vector;
   a.padded_dim = vectors * vector, a.pitch = (vectors | 1) * vector;
@@ -248,21 +258,25 @@ DecodeArgs arguments(const Program& p, const Instr& instr, const Device& device)
   while (a.tile_keys > 8 && 2 * a.tile_keys * a.pitch * size > 40 * 1024) a.tile_keys /= 2;
   a.column_groups = std::max(1, threads / a.dim);
   while (threads % a.column_groups) --a.column_groups;
-  int rows = rows_of_block(a);
-  a.sums_size = (a.column_groups * rows * a.dim + 3) / 4 * 4;
-  a.row_tiles = (a.tokens * a.group + rows - 1) / rows;
+  int rows = a.tokens * a.group;
+  a.rows = rows == 1 || a.dim > 256 ? 1 : rows <= 4 ? 4 : 8;
+  a.sums_size = (a.column_groups * a.rows * a.dim + 3) / 4 * 4;
+  a.row_tiles = (rows + a.rows - 1) / a.rows;
+  // Keys that the rows of a block see together at most.
+  int row_tokens = std::min((a.rows + a.group - 2) / a.group + 1, a.tokens);
+  int64_t seen = a.window ? std::min(a.window + row_tokens - 1, a.context) : a.context;
   // A split has at least one tile; four blocks a multiprocessor hide each other's waits.
-  int64_t blocks = int64_t(a.batch) * a.kv_heads * a.row_tiles, tiles = (a.context + a.tile_keys - 1) / a.tile_keys;
+  int64_t blocks = int64_t(a.batch) * a.kv_heads * a.row_tiles, tiles = (seen + a.tile_keys - 1) / a.tile_keys;
   int64_t wanted = (4 * std::max(1, device.multiprocessors) + blocks - 1) / blocks;
   int64_t split_tiles = (tiles + std::min(wanted, tiles) - 1) / std::min(wanted, tiles);
   a.split_keys = int(split_tiles) * a.tile_keys;
-  a.splits = int((tiles + split_tiles - 1) / split_tiles);
+  a.splits = (a.context + a.split_keys - 1) / a.split_keys;
+  if (a.window) a.splits = std::min(a.splits, int((seen + a.split_keys - 2) / a.split_keys + 1));
   return a;
 }
 
 size_t shared_bytes(const DecodeArgs& a, DType t) {
-  int rows = rows_of_block(a);
-  int floats = rows * a.padded_dim + a.tile_keys * rows + (3 * rows + 3) / 4 * 4 + a.sums_size;
+  int floats = a.rows * a.padded_dim + a.tile_keys * a.rows + (3 * a.rows + 3) / 4 * 4 + a.sums_size;
   return size_t(floats) * 4 + 2 * size_t(a.tile_keys * a.pitch) * size_of(t);
 }
 
@@ -302,7 +316,7 @@ void launch_cached(const KernelCall& c) {
              c.input<Scalars>(in::cached_attention::scalars), parts);
     };
     bool vectors = a.dim % N == 0 && aligned({c.in[in::cached_attention::cache]});
-    switch (rows_of_block(a)) {
+    switch (a.rows) {
       case 1: vectors ? start(decode<T, N, 1>) : start(decode<T, 1, 1>); break;
       case 4: vectors ? start(decode<T, N, 4>) : start(decode<T, 1, 4>); break;
       default: vectors ? start(decode<T, N, 8>) : start(decode<T, 1, 8>); break;

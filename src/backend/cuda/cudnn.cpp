@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "ops/attention.h"
 #include "ops/index.h"
 
 namespace crest::cuda {
@@ -31,6 +32,7 @@ AttentionProblem problem_of(const KernelQuery& q, bool backward) {
           .head_dim = qkv.shape[2] / (heads + 2 * kv_heads),
           .dtype = qkv.dtype,
           .scale = float(a.number("scale")),
+          .window = window_of(a, qkv.shape[1]),
           .causal = a.integer("causal", 0) != 0,
           .backward = backward,
           .deterministic = backward && q.device.deterministic,

@@ -15,6 +15,7 @@ struct AttentionProblem {
   int64_t batch, tokens, heads, kv_heads, head_dim;
   DType dtype;
   float scale;
+  int64_t window;  // keys that a query sees, its own included; 0: all
   bool causal, backward, deterministic;
   int device, sm;  // index of the device and its compute capability times ten
   auto operator<=>(const AttentionProblem&) const = default;

@@ -125,6 +125,8 @@ std::shared_ptr<Graph> make_graph(const AttentionProblem& p) {
   auto mask = [&](auto& options) {
     options.set_attn_scale(p.scale);
     if (p.causal) options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
+    // Keys are seen from `query - bound + 1` on (cudnn-frontend, attn_score_modifiers.h).
+    if (p.window) options.set_diagonal_band_left_bound(int(p.window));
   };
   auto q = input(uid_q, p.heads, qkv_width);
   auto k = input(uid_k, p.kv_heads, qkv_width), v = input(uid_v, p.kv_heads, qkv_width);

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "ops/attention.h"
 #include "ops/index.h"
 
 namespace crest::cuda {
@@ -26,6 +27,7 @@ AttentionSizes attention_sizes(const KernelCall& c, size_t qkv, size_t scalars) 
     s.dropout = {c.input<Scalars>(scalars), uint32_t(attrs.integer("rng_id", 0)), uint32_t(std::ceil(p * 0x1p24)),
                  float(1 / (1 - p))};
   if (c.has(scalars + 1)) s.positions = c.input<int32_t>(scalars + 1);
+  s.window = int(window_of(attrs, s.tokens));
   return s;
 }
 

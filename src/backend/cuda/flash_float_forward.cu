@@ -30,9 +30,9 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
   int block_row = at.tile * Tile::rows, warp_row = block_row + warp * Tile::warp_rows, kv_head = at.head / s.group();
   auto keys = key_rows(qkv, s, at.batch, kv_head), values = value_rows(qkv, s, at.batch, kv_head);
   int visible = s.causal ? min(s.tokens, block_row + Tile::rows) : s.tokens, tiles = (visible + N - 1) / N;
-  // Tiles before the documents of the block's rows are passed over.
-  int first_tile = s.positions ? first_key(s, at.batch, block_row) / N : 0;
-  int warp_first = s.positions ? first_key(s, at.batch, warp_row) : 0;
+  // Tiles before the first key of the block's rows are passed over.
+  int first_tile = s.has_first() ? first_key(s, at.batch, block_row) / N : 0;
+  int warp_first = s.has_first() ? first_key(s, at.batch, warp_row) : 0;
 
   load_float_tile<D, Tile::rows, Tile::threads>(q_tile, query_rows(qkv, s, at.batch, at.head), block_row);
   load_float_tile<D, N, Tile::threads>(k_tile, keys, first_tile * N);
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
     load_float_tile<D, N, Tile::threads>(v_tile, values, column);
     copy_commit();
     bool seen = warp_row < s.tokens && (!s.causal || column < warp_row + Tile::warp_rows);
-    if (s.positions) seen = seen && column + N > warp_first;
+    if (s.has_first()) seen = seen && column + N > warp_first;
     float p[MT][NT][4];
     if (seen) multiply_rows<Passes, D>(p, q_tile + warp * Tile::warp_rows * float_pitch<D>, k_tile);
     copy_wait<0>();
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
     if (tile + 1 < tiles) load_float_tile<D, N, Tile::threads>(k_tile, keys, column + N);
     copy_commit();
     if (seen) {
-      if (s.positions)
+      if (s.has_first())
         hide_keys<true>(p, s, at.batch, warp_row, column);
       else
         hide_keys<false>(p, s, at.batch, warp_row, column);

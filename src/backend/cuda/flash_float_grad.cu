@@ -73,9 +73,9 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_float_g
   int first_tile = Keys && s.causal ? block_row / N : 0;
   int last = !Keys && s.causal ? min(s.tokens, block_row + Tile::rows) : s.tokens;
   int tiles = (last + N - 1) / N;
-  if (Keys && s.positions) {  // queries of documents that begin behind the block's keys
+  if (Keys && s.has_first()) {  // queries that see only keys behind the block's
     while (tiles - 1 > first_tile && first_key(s, at.batch, (tiles - 1) * N) >= block_row + Tile::rows) --tiles;
-  } else if (s.positions) {
+  } else if (s.has_first()) {
     first_tile = first_key(s, at.batch, block_row) / N;
   }
   int rounds = (tiles - first_tile) * (Keys ? s.group() : 1);
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_float_g
       // Causal: a query sees the keys up to its own position.
       bool seen = warp_row < s.tokens && column < s.tokens &&
                   (!s.causal || (Keys ? column + Tile::slice > warp_row : column < warp_row + Tile::warp_rows));
-      if (s.positions)
+      if (s.has_first())
         seen = seen && (Keys ? first_key(s, at.batch, column) < warp_row + Tile::warp_rows
                              : column + Tile::slice > first_key(s, at.batch, warp_row));
       if (!seen) continue;
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_float_g
       auto column_statistics = [&](int n) {
         return load_vec<4>(stage + 2 * Tile::streamed + 2 * slice + 16 * n + 4 * t);
       };
-      if (s.positions)
+      if (s.has_first())
         hide_pairs<Keys, true>(p, s, at.batch, warp_row, column);
       else
         hide_pairs<Keys, false>(p, s, at.batch, warp_row, column);

@@ -9,7 +9,7 @@ namespace {
 
 // Large: 32 rows a warp halve the reads of keys and values from shared memory. Small: more blocks
 // for short batches, less shared memory, registers for dropout, whose random numbers cost more than
-// the reads, and fewer tiles that the documents of a row leave.
+// the reads, and fewer tiles that documents or a window leave.
 template <int D>
 struct ForwardTiles {
   using Large = ForwardTile<D, 2, 4, 64, D <= 64, 2>;
@@ -24,9 +24,9 @@ void launch_forward(const KernelCall& c) {
       using Tiles = ForwardTiles<d()>;
       using Large = typename Tiles::Large;
       using Small = typename Tiles::Small;
-      if (s.positions && s.dropout.scalars)
+      if (s.has_first() && s.dropout.scalars)
         start_forward<T, Small, true, true>(c, s);
-      else if (s.positions)
+      else if (s.has_first())
         start_forward<T, Small, false, true>(c, s);
       else if (s.dropout.scalars)
         start_forward<T, Small, true>(c, s);

@@ -19,8 +19,8 @@ struct ForwardTile {
   static constexpr int shared_bytes = q_bytes + 2 * stage_bytes;
 };
 
-// Documents: there are positions.
-template <class T, class Tile, bool Dropout, bool Documents>
+// First: queries have a first key (documents, window).
+template <class T, class Tile, bool Dropout, bool First>
 __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
     flash_forward(const T* qkv, T* o_out, float* lse, AttentionSizes s, BlockOrder order) {
   wait_for_predecessors();
@@ -32,9 +32,9 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
   int block_row = at.tile * Tile::rows, warp_row = block_row + warp * Tile::warp_rows, kv_head = at.head / s.group();
   auto keys = key_rows(qkv, s, at.batch, kv_head), values = value_rows(qkv, s, at.batch, kv_head);
   int visible = s.causal ? min(s.tokens, block_row + Tile::rows) : s.tokens, tiles = (visible + N - 1) / N;
-  // Tiles before the documents of the block's rows are passed over.
-  int first_tile = Documents ? first_key(s, at.batch, block_row) / N : 0;
-  int warp_first = Documents ? first_key(s, at.batch, warp_row) : 0;
+  // Tiles before the first key of the block's rows are passed over.
+  int first_tile = First ? first_key(s, at.batch, block_row) / N : 0;
+  int warp_first = First ? first_key(s, at.batch, warp_row) : 0;
 
   auto load_stage = [&](int tile) {
     unsigned char* stage = stages + tile % 2 * Tile::stage_bytes;
@@ -58,13 +58,13 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
     copy_commit();
     int column = tile * N;
     bool seen = warp_row < s.tokens && (!s.causal || column < warp_row + Tile::warp_rows);
-    if (Documents) seen = seen && column + N > warp_first;
+    if (First) seen = seen && column + N > warp_first;
     if (seen) {
       SharedAddress stage = shared_address(stages) + unsigned(tile % 2 * Tile::stage_bytes);
       float p[MT][NT][4];
       multiply_transposed<T, D>(p, q, stage, by_rows, by_chunks);
-      hide_keys<Documents>(p, s, at.batch, warp_row, column);
-      softmax.template update<Documents>(p, o);
+      hide_keys<First>(p, s, at.batch, warp_row, column);
+      softmax.template update<First>(p, o);
       uint32_t packed[MT][NT][2];
 #pragma unroll
       for (int m = 0; m < MT; ++m) {
@@ -107,10 +107,10 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
   store_rows<D, T>(q_tile, warp * Tile::warp_rows, Tile::warp_rows, output_rows(o_out, s, at.batch, at.head), warp_row);
 }
 
-template <class T, class Tile, bool Dropout, bool Documents = false>
+template <class T, class Tile, bool Dropout, bool First = false>
 void start_forward(const KernelCall& c, const AttentionSizes& s) {
   BlockOrder order = block_order(c, s, Tile::rows, s.heads, s.causal);
-  launch(c, flash_forward<T, Tile, Dropout, Documents>, blocks_of(order, s), Tile::threads, size_t(Tile::shared_bytes),
+  launch(c, flash_forward<T, Tile, Dropout, First>, blocks_of(order, s), Tile::threads, size_t(Tile::shared_bytes),
          c.input<T>(in::attention::qkv), c.output<T>(out::attention::o), c.output<float>(out::attention::lse), s,
          order);
 }

@@ -10,7 +10,7 @@ namespace {
 
 // Large: 32 rows a warp (MT = 2) halve the reads of streamed tiles, where the accumulators leave
 // room for them. Small: more blocks for short batches, less shared memory, registers for dropout,
-// whose random numbers cost more than the reads, and fewer tiles that the documents of a row leave.
+// whose random numbers cost more than the reads, and fewer tiles that documents or a window leave.
 template <int D>
 struct GradTiles {
   static constexpr int MT = D <= 64 ? 2 : 1, warps = D <= 64 ? 4 : 8, min_blocks = D <= 64 ? 2 : 1;
@@ -29,9 +29,9 @@ void launch_grad(const KernelCall& c) {
       using Keys = typename Tiles::LargeKeys;
       using SmallQueries = typename Tiles::SmallQueries;
       using SmallKeys = typename Tiles::SmallKeys;
-      if (s.positions && s.dropout.scalars)
+      if (s.has_first() && s.dropout.scalars)
         start_grads<T, SmallQueries, SmallKeys, true, true>(c, s);
-      else if (s.positions)
+      else if (s.has_first())
         start_grads<T, SmallQueries, SmallKeys, false, true>(c, s);
       else if (s.dropout.scalars)
         start_grads<T, SmallQueries, SmallKeys, true>(c, s);

@@ -68,8 +68,8 @@ __device__ inline void query_statistics(const GradArgs<T>& a, const BlockPlace& 
     }
 }
 
-// Documents: there are positions.
-template <class T, class Tile, bool Keys, bool Dropout, bool Documents>
+// First: queries have a first key (documents, window).
+template <class T, class Tile, bool Keys, bool Dropout, bool First>
 __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_grad(GradArgs<T> a) {
   wait_for_predecessors();
   constexpr int D = Tile::D, MT = Tile::MT, N = Tile::columns, NT = Tile::slice / 8;
@@ -85,9 +85,9 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_grad(Gr
   int first_tile = Keys && s.causal ? block_row / N : 0;
   int last = !Keys && s.causal ? min(s.tokens, block_row + Tile::rows) : s.tokens;
   int tiles = (last + N - 1) / N;
-  if constexpr (Documents && Keys) {  // queries of documents that begin behind the block's keys
+  if constexpr (First && Keys) {  // queries that see only keys behind the block's
     while (tiles - 1 > first_tile && first_key(s, at.batch, (tiles - 1) * N) >= block_row + Tile::rows) --tiles;
-  } else if constexpr (Documents) {
+  } else if constexpr (First) {
     first_tile = first_key(s, at.batch, block_row) / N;
   }
   int rounds = (tiles - first_tile) * (Keys ? s.group() : 1);
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_grad(Gr
       // Causal: a query sees the keys up to its own position.
       bool seen = warp_row < s.tokens && column < s.tokens &&
                   (!s.causal || (Keys ? column + Tile::slice > warp_row : column < warp_row + Tile::warp_rows));
-      if constexpr (Documents)
+      if constexpr (First)
         seen = seen && (Keys ? first_key(s, at.batch, column) < warp_row + Tile::warp_rows
                              : column + Tile::slice > first_key(s, at.batch, warp_row));
       if (!seen) continue;
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_grad(Gr
       auto column_statistics = [&](int n) {
         return reinterpret_cast<const float4*>(stage + 2 * Tile::streamed_bytes + slice * 8)[4 * n + t];
       };
-      hide_pairs<Keys, Documents>(p, s, at.batch, warp_row, column);
+      hide_pairs<Keys, First>(p, s, at.batch, warp_row, column);
 #pragma unroll
       for (int n = 0; n < NT; ++n) {
         float4 of_columns = Keys ? column_statistics(n) : float4{};
@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_grad(Gr
   }
 }
 
-template <class T, class Tile, bool Keys, bool Dropout, bool Documents>
+template <class T, class Tile, bool Keys, bool Dropout, bool First>
 void start_grad(const KernelCall& c, const AttentionSizes& s) {
   BlockOrder order = block_order(c, s, Tile::rows, Keys ? s.kv_heads : s.heads, s.causal && !Keys);
   GradArgs<T> args = {c.input<T>(in::attention_grad::d_o),
@@ -251,14 +251,14 @@ void start_grad(const KernelCall& c, const AttentionSizes& s) {
                       static_cast<float2*>(c.workspace),
                       s,
                       order};
-  launch(c, flash_grad<T, Tile, Keys, Dropout, Documents>, blocks_of(order, s), Tile::threads,
-         size_t(Tile::shared_bytes), args);
+  launch(c, flash_grad<T, Tile, Keys, Dropout, First>, blocks_of(order, s), Tile::threads, size_t(Tile::shared_bytes),
+         args);
 }
 
-template <class T, class Queries, class Keys, bool Dropout, bool Documents = false>
+template <class T, class Queries, class Keys, bool Dropout, bool First = false>
 void start_grads(const KernelCall& c, const AttentionSizes& s) {
-  start_grad<T, Queries, false, Dropout, Documents>(c, s);
-  start_grad<T, Keys, true, Dropout, Documents>(c, s);
+  start_grad<T, Queries, false, Dropout, First>(c, s);
+  start_grad<T, Keys, true, Dropout, First>(c, s);
 }
 
 }  // namespace crest::cuda

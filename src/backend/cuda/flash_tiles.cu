@@ -3,6 +3,7 @@
 // Nothing takes them by itself. For bf16, heads of 64, without dropout.
 #include "backend/cuda/flash_forward.h"
 #include "backend/cuda/flash_grad.h"
+#include "ops/attention.h"
 #include "ops/index.h"
 
 namespace crest::cuda {
@@ -20,6 +21,7 @@ std::string reject_tile(const KernelQuery& q, size_t qkv, size_t positions, size
   if (q.in(qkv).dtype != DType::bf16) return "takes bf16, not " + std::string(name(q.in(qkv).dtype));
   if (q.instr.attrs.number("p", 0) > 0) return "takes no dropout";
   if (q.has(positions)) return "takes no positions of documents";
+  if (window_of(q.instr.attrs, q.in(qkv).shape[1])) return "takes no window";
   return "";
 }
 

@@ -72,9 +72,9 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
   int block_row = at.tile * Tile::rows, tile_row = 16 * group, warp_row = block_row + tile_row;
   auto keys = key_rows(qkv, s, at.batch, kv_head), values = value_rows(qkv, s, at.batch, kv_head);
   int visible = s.causal ? min(s.tokens, block_row + Tile::rows) : s.tokens, tiles = (visible + N - 1) / N;
-  // Tiles before the documents of the block's rows are passed over.
-  int first_tile = s.positions ? first_key(s, at.batch, block_row) / N : 0;
-  int group_first = s.positions ? first_key(s, at.batch, warp_row) : 0;
+  // Tiles before the first key of the block's rows are passed over.
+  int first_tile = s.has_first() ? first_key(s, at.batch, block_row) / N : 0;
+  int group_first = s.has_first() ? first_key(s, at.batch, warp_row) : 0;
   SharedWeights<Tile> weights(weights_tile, group);
 
   Numbers::template load<D, Tile::rows, Threads>(q_tile, query_rows(qkv, s, at.batch, at.head), block_row);
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
     if (seen) {
       Numbers::template multiply_rows<D>(p, q_tile + tile_row * Tile::row_bytes,
                                          k_tile + part * Tile::scores * Tile::row_bytes);
-      if (s.positions)
+      if (s.has_first())
         hide_keys<true>(p, s, at.batch, warp_row, own_column);
       else
         hide_keys<false>(p, s, at.batch, warp_row, own_column);
@@ -192,9 +192,9 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
   int first_tile = Keys && s.causal ? block_row / N : 0;
   int last = !Keys && s.causal ? min(s.tokens, block_row + Tile::rows) : s.tokens;
   int tiles = (last + N - 1) / N;
-  if (Keys && s.positions) {  // queries of documents that begin behind the block's keys
+  if (Keys && s.has_first()) {  // queries that see only keys behind the block's
     while (tiles - 1 > first_tile && first_key(s, at.batch, (tiles - 1) * N) >= block_row + Tile::rows) --tiles;
-  } else if (s.positions) {
+  } else if (s.has_first()) {
     first_tile = first_key(s, at.batch, block_row) / N;
   }
   int rounds = (tiles - first_tile) * (Keys ? s.group() : 1);
@@ -261,13 +261,13 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
     int column = tile * N, own_column = column + part * Tile::scores, own_bytes = part * Tile::scores * Tile::row_bytes;
     // Causal: a query sees the keys up to its own position.
     bool seen = warp_row < s.tokens && (!s.causal || (Keys ? column + N > warp_row : column < warp_row + 16));
-    if (s.positions)
+    if (s.has_first())
       seen = seen &&
              (Keys ? first_key(s, at.batch, column) < warp_row + 16 : column + N > first_key(s, at.batch, warp_row));
     if (seen) {
       float p[1][NT][4], ds[1][NT][4];
       Numbers::template multiply_rows<D>(p, fixed1 + tile_row * Tile::row_bytes, streamed1 + own_bytes);
-      if (s.positions)
+      if (s.has_first())
         hide_pairs<Keys, true>(p, s, at.batch, warp_row, own_column);
       else
         hide_pairs<Keys, false>(p, s, at.batch, warp_row, own_column);

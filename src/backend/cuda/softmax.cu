@@ -4,6 +4,7 @@
 #include "backend/cuda/device/platform.h"
 #include "backend/cuda/device/rows_slice.h"
 #include "backend/cuda/rows.h"
+#include "ops/attention.h"
 #include "ops/index.h"
 
 namespace crest::cuda {
@@ -149,16 +150,17 @@ __global__ void __launch_bounds__(256)
     dx[begin + c] = narrow<T>(c < n ? scale * widen(y[begin + c]) * (widen(dy[begin + c]) - sum) : 0.f);
 }
 
-// A block per row of a square of `cols` by `cols` scores: -inf right of the diagonal, and left of
-// the row's document (positions [batch, cols], may be null; rows_a_sample = heads cols). What is
-// masked is not read.
+// A block per row of a square of `cols` by `cols` scores: -inf right of the diagonal, left of the
+// row's document (positions [batch, cols], may be null; rows_a_sample = heads cols) and of its
+// window (0: none). What is masked is not read.
 template <class T, int N>
 __global__ void __launch_bounds__(128)
-    mask_rows(const T* s, T* y, int cols, const int32_t* positions, int64_t rows_a_sample) {
+    mask_rows(const T* s, T* y, int cols, int window, const int32_t* positions, int64_t rows_a_sample) {
   wait_for_predecessors();
   int64_t begin = int64_t(blockIdx.x) * cols;
   int row = int(blockIdx.x % unsigned(cols));
   int first = positions ? row - positions[blockIdx.x / rows_a_sample * cols + row] : 0;
+  if (window) first = max(first, row - window + 1);
 #pragma unroll 2
   for (int c = int(threadIdx.x) * N; c < cols; c += 128 * N) {
     Vec<T, N> v = {};
@@ -213,12 +215,13 @@ void launch_mask(const KernelCall& c) {
   with_type(s.dtype, [&](auto t) {
     using T = decltype(t);
     constexpr int N = Vec<T>::size;
+    int window = int(window_of(c.instr.attrs, cols));
     const T* in = c.input<T>(in::causal_mask::s);
     T* out = c.output<T>(out::causal_mask::y);
     if (cols % N == 0 && aligned({in, out}))
-      launch(c, mask_rows<T, N>, unsigned(rows), 128, 0, in, out, cols, positions, heads * cols);
+      launch(c, mask_rows<T, N>, unsigned(rows), 128, 0, in, out, cols, window, positions, heads * cols);
     else
-      launch(c, mask_rows<T, 1>, unsigned(rows), 128, 0, in, out, cols, positions, heads * cols);
+      launch(c, mask_rows<T, 1>, unsigned(rows), 128, 0, in, out, cols, window, positions, heads * cols);
   });
 }
 

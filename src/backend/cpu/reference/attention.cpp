@@ -17,6 +17,7 @@ struct Row {
   std::vector<double> qkv;
   double scale, p;
   bool causal;
+  int64_t window;  // 0: none
   const Scalars* s;
   const int32_t* positions;
 
@@ -27,11 +28,15 @@ struct Row {
         scale(call.instr.attrs.number("scale")),
         p(call.instr.attrs.number("p", 0.0)),
         causal(call.instr.attrs.integer("causal", 0)),
+        window(call.instr.attrs.integer("window", 0)),
         s(call.has(scalars_input) ? &scalars(call, scalars_input) : nullptr),
         positions(call.has(scalars_input + 1) ? call.input<int32_t>(scalars_input + 1) : nullptr) {}
 
   // A row sees columns first .. visible - 1.
-  int64_t first(int64_t b, int64_t row) const { return positions ? row - positions[b * h.seq + row] : 0; }
+  int64_t first(int64_t b, int64_t row) const {
+    int64_t of_document = positions ? row - positions[b * h.seq + row] : 0;
+    return window ? std::max(of_document, row - window + 1) : of_document;
+  }
   int64_t visible(int64_t row) const { return causal ? row + 1 : h.seq; }
 
   double score(int64_t b, int64_t head, int64_t row, int64_t column) const {

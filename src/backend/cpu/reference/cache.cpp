@@ -29,24 +29,26 @@ void cached_attention(const KernelCall& c) {
   Heads h(c, qkv);
   const Scalars& s = scalars(c, in::cached_attention::scalars);
   double scale = c.instr.attrs.number("scale");
+  int64_t window = c.instr.attrs.integer("window", 0);
   int64_t positions = cache.size(3), values = h.kv_heads * positions * h.dim;
   for (int64_t b = 0; b < h.batch; ++b)
     for (int64_t head = 0; head < h.heads; ++head)
       for (int64_t t = 0; t < h.seq; ++t) {
         int64_t n = t < s.length ? std::min<int64_t>(s.position + t + 1, positions) : 0;
+        int64_t first = window ? std::max<int64_t>(n - window, 0) : 0;
         int64_t keys = (b * 2 * h.kv_heads + h.kv_of(head)) * positions * h.dim;
         std::vector<double> p(static_cast<size_t>(n));
         double largest = -INFINITY, sum = 0;
-        for (int64_t j = 0; j < n; ++j) {
+        for (int64_t j = first; j < n; ++j) {
           double dot = 0;
           for (int64_t d = 0; d < h.dim; ++d) dot += qkv[h.q(b, t, head) + d] * cache[keys + j * h.dim + d];
           p[size_t(j)] = scale * dot;
           largest = std::max(largest, p[size_t(j)]);
         }
-        for (double& x : p) sum += x = std::exp(x - largest);
+        for (int64_t j = first; j < n; ++j) sum += p[size_t(j)] = std::exp(p[size_t(j)] - largest);
         for (int64_t d = 0; d < h.dim; ++d) {
           double o = 0;
-          for (int64_t j = 0; j < n; ++j) o += p[size_t(j)] / sum * cache[keys + values + j * h.dim + d];
+          for (int64_t j = first; j < n; ++j) o += p[size_t(j)] / sum * cache[keys + values + j * h.dim + d];
           out.set(h.o(b, t, head) + d, o);
         }
       }

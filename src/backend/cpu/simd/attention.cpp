@@ -17,8 +17,9 @@ void pack(float* to, const void* from, const AttentionArgs& a, int64_t stride, i
 
 void pack_keys(const AttentionArgs& a, float* scratch) {
   ForwardScratch w(a, lanes, scratch);
-  pack(w.k, a.k, a, a.k_stride, 0, a.keys, up(a.keys, block), 1.0f);
-  pack(w.v, a.v, a, a.v_stride, 0, a.keys, up(a.keys, block), 1.0f);
+  int64_t j0 = first_block(a), at = j0 * up(a.head_dim, lanes), n = a.keys - j0;
+  pack(w.k + at, a.k, a, a.k_stride, j0, n, up(n, block), 1.0f);
+  pack(w.v + at, a.v, a, a.v_stride, j0, n, up(n, block), 1.0f);
 }
 
 void forward(const AttentionArgs& a, int64_t index, float* scratch) {
@@ -31,14 +32,14 @@ void forward(const AttentionArgs& a, int64_t index, float* scratch) {
   const Softmax softmax{w.s, w.m, w.l, w.alpha, 1.0f, block};  // q holds the factor
   for (int64_t i = 0; i < block; ++i) w.m[i] = -infinity, w.l[i] = 0;
   int64_t end = a.causal ? least(a.keys, a.first_position + i0 + nq) : a.keys;
-  const Documents documents(a, i0);
-  int64_t begin = documents.lowest / block * block;
+  const FirstKeys firsts(a, i0);
+  int64_t begin = firsts.lowest / block * block;
   for (int64_t j0 = begin; j0 < end; j0 += block) {
     int64_t nk = least(block, end - j0);
     int64_t delta = a.causal ? a.first_position + i0 - j0 : block;
     product<false, Start::zero>(up(nk, tile_rows), block, a.head_dim, w.k + j0 * dp, dp, w.qt, block, w.s, block,
                                 {Band::keys_by_queries, delta});
-    online_softmax(a, softmax, documents, i0, j0, nk, delta < nk - 1 || documents.highest > j0);
+    online_softmax(a, softmax, firsts, i0, j0, nk, delta < nk - 1 || firsts.highest > j0);
     if (a.p > 0) drop_transposed(a, w.s, a.first_head + head, i0, j0, nk);
     Band band{Band::sum_over_keys, delta};
     if (j0 == begin)
@@ -80,17 +81,18 @@ void backward_block(const AttentionGradArgs& g, const BackwardScratch& w, int64_
   pack(w.k, a.k, a, a.k_stride, j0, nk, block, 1.0f);
   transpose(w.kt, block, w.k, dp, a.head_dim);
   const BackwardTile tile{w.p, w.ds, w.lse, w.d, 1.0f, w.words};  // q holds the factor
-  for (int64_t i0 = a.causal ? j0 / block * block : 0; i0 < a.queries; i0 += block) {
+  int64_t end = last_query(a, j0 + nk - 1) + 1;
+  for (int64_t i0 = a.causal ? j0 / block * block : 0; i0 < end; i0 += block) {
     int64_t nq = least(block, a.queries - i0), mq = up(nq, tile_rows);
-    const Documents documents(a, i0);
-    if (documents.lowest >= j0 + nk) continue;
+    const FirstKeys firsts(a, i0);
+    if (firsts.lowest >= j0 + nk) continue;
     const float* q = w.q + i0 * dp;
     const float* d_o = w.d_o + i0 * dp;
     int64_t delta = a.causal ? i0 - j0 : block;
     Band tiles{Band::queries_by_keys, delta}, keys{Band::sum_over_keys, delta}, queries{Band::sum_over_queries, delta};
     product<false, Start::zero>(mq, block, a.head_dim, q, dp, w.kt, block, w.p, block, tiles);
     product<false, Start::zero>(mq, block, a.head_dim, d_o, dp, w.vt, block, w.ds, block, tiles);
-    backward_tile(a, tile, documents, a.first_head + head, i0, j0, delta < block - 1);
+    backward_tile(a, tile, firsts, a.first_head + head, i0, j0, delta < block - 1);
     product<true, Start::add>(block, dp, nq, w.p, block, d_o, dp, dv, dp, queries);
     product<true, Start::add>(block, dp, nq, w.ds, block, q, dp, dk, dp, queries);
     product<false, Start::add>(mq, dp, nk, w.ds, block, w.k, dp, dq + i0 * dp, dp, keys);

@@ -18,6 +18,7 @@ struct AttentionArgs {
   int64_t queries, keys;     // rows of q; rows of k and v
   int64_t first_position;    // causal: query t sees keys 0 .. first_position + t
   const int32_t* positions;  // causal: query t sees the last positions[t] keys before it, and itself; null: all
+  int64_t window;            // causal: query t sees the last `window` keys, its own included; 0: all
   int heads, head_dim;
   DType dtype;
   float scale;
@@ -28,6 +29,8 @@ struct AttentionArgs {
   uint64_t seed, stream;
   int64_t first_head;
   bool emulated;  // attention_amx_functions without the instructions, for tests
+
+  bool has_first() const { return positions || window; }
 };
 
 struct AttentionGradArgs {

@@ -156,7 +156,7 @@ void transpose_columns(float* to, const float* x, int64_t dp, int64_t n) {
 void pack_keys(const AttentionArgs& a, float* scratch) {
   AmxForwardScratch w(a, scratch);
   const Head k{a.k, a.k_stride, a.head_dim}, v{a.v, a.v_stride, a.head_dim};
-  for (int64_t j0 = 0; j0 < a.keys; j0 += block) {
+  for (int64_t j0 = first_block(a); j0 < a.keys; j0 += block) {
     int64_t n = least(block, a.keys - j0);
     prefetch(k, j0, n), prefetch(v, j0, n);
     pack_along(amx_functions.pack_rows, w.k + j0 * w.dp, k, j0, n);
@@ -193,17 +193,17 @@ void forward(const AttentionArgs& a, int64_t index, float* scratch) {
   const Softmax softmax{w.s, w.m, w.l, w.alpha, a.scale * log2_e, up(nq, width)};
   for (int64_t i = 0; i < block; ++i) w.m[i] = -infinity, w.l[i] = 0;
   int64_t end = a.causal ? least(a.keys, a.first_position + i0 + nq) : a.keys;
-  const Documents documents(a, i0);
-  int64_t begin = documents.lowest / block * block;
+  const FirstKeys firsts(a, i0);
+  int64_t begin = firsts.lowest / block * block;
   for (int64_t j0 = begin; j0 < end; j0 += block) {
     int64_t nk = least(block, end - j0), steps = slivers(nk);
     int64_t delta = a.causal ? a.first_position + i0 - j0 : block;
-    bool masked = delta < nk - 1 || documents.highest > j0;
+    bool masked = delta < nk - 1 || firsts.highest > j0;
     const Operand k{w.k + j0 * w.dp, steps, depth}, v{w.v + j0 * w.dp, depth, slivers(least(block, a.keys - j0))};
     product(k, q, w.s, block, true, a.emulated, [&](int64_t key, int64_t query) {
       return Terms{0, key > query + width - 1 + delta ? 0 : depth};
     });
-    online_softmax(a, softmax, documents, i0, j0, nk, masked);
+    online_softmax(a, softmax, firsts, i0, j0, nk, masked);
     if (a.p > 0) drop_transposed(a, w.s, a.first_head + head, i0, j0, nk);
     clear_hidden_keys(a, w.s, i0, j0, nk, softmax.queries, masked);
     const Operand p = columns_of(w.p, w.s, nk, nq, a.emulated);
@@ -262,10 +262,11 @@ void backward_block(const AttentionGradArgs& g, const AmxBackwardScratch& w, int
   const Operand v = pack_along(amx_functions.pack_columns, w.v, value_rows, j0, nk);
   const Operand k_across = pack_across(amx_functions.pack_columns, w.k_across, key_rows, j0, nk);
   const BackwardTile tile{w.p, w.ds, w.lse, w.d, a.scale * log2_e, w.words};
-  for (int64_t i0 = a.causal ? j0 / block * block : 0; i0 < a.queries; i0 += block) {
+  int64_t end = last_query(a, j0 + nk - 1) + 1;
+  for (int64_t i0 = a.causal ? j0 / block * block : 0; i0 < end; i0 += block) {
     int64_t nq = least(block, a.queries - i0), rows = slivers(nq), keys = slivers(nk);
-    const Documents documents(a, i0);
-    if (documents.lowest >= j0 + nk) continue;
+    const FirstKeys firsts(a, i0);
+    if (firsts.lowest >= j0 + nk) continue;
     int64_t delta = a.causal ? i0 - j0 : block, at = i0 * w.dp;
     auto visible = [&](int64_t query, int64_t key) { return Terms{0, key > query + width - 1 + delta ? 0 : depth}; };
     auto queries_of = [&](int64_t, int64_t key) { return Terms{key > delta ? (key - delta) / width : 0, rows}; };
@@ -274,7 +275,7 @@ void backward_block(const AttentionGradArgs& g, const AmxBackwardScratch& w, int
     };
     product({w.q + at, rows, depth}, k, w.p, block, true, a.emulated, visible);
     product({w.d_o + at, rows, depth}, v, w.ds, block, true, a.emulated, visible);
-    backward_tile(a, tile, documents, a.first_head + head, i0, j0, delta < block - 1);
+    backward_tile(a, tile, firsts, a.first_head + head, i0, j0, delta < block - 1);
     if (delta < block - 1 || nk < block) clear_hidden_columns(w, nq, nk, delta);
     const Operand p_columns = columns_of(w.p_columns, w.p, nq, nk, a.emulated);
     const Operand ds_columns = columns_of(w.ds_columns, w.ds, nq, nk, a.emulated);

@@ -62,36 +62,49 @@ inline void drop_transposed(const AttentionArgs& a, float* s, int64_t head, int6
   }
 }
 
-// The first keys that the queries of a block see: their documents' beginnings.
-struct Documents {
-  int32_t first[block];
+// The first keys that the queries of a block see: where their documents and windows begin.
+struct FirstKeys {
+  int32_t of[block];
   int64_t lowest = 0, highest = 0;
-  Documents(const AttentionArgs& a, int64_t i0) {
-    if (!a.positions) return;
+  FirstKeys(const AttentionArgs& a, int64_t i0) {
+    if (!a.has_first()) return;
     int64_t nq = least(block, a.queries - i0);
     lowest = a.keys;
     for (int64_t i = 0; i < block; ++i) {
-      int64_t t = a.first_position + i0 + i, key = i < nq ? t - a.positions[i0 + i] : 0;
-      first[i] = int32_t(key < 0 ? 0 : least(key, t));
+      int64_t t = a.first_position + i0 + i, key = 0;
+      if (a.window && key < t - a.window + 1) key = t - a.window + 1;
+      if (a.positions && i < nq && key < t - a.positions[i0 + i]) key = t - a.positions[i0 + i];
+      of[i] = int32_t(least(key, t));
       if (i >= nq) continue;
-      lowest = least(lowest, first[i]);
-      highest = first[i] > highest ? first[i] : highest;
+      lowest = least(lowest, of[i]);
+      highest = of[i] > highest ? of[i] : highest;
     }
   }
 };
 
+// The block of keys that the first query sees first: no query sees keys before it.
+CREST_INLINE int64_t first_block(const AttentionArgs& a) {
+  int64_t key = a.window ? a.first_position - a.window + 1 : 0;
+  return key > 0 ? key / block * block : 0;
+}
+
+// The last query whose window holds a key, of those of a whole sequence.
+CREST_INLINE int64_t last_query(const AttentionArgs& a, int64_t key) {
+  return least(a.window ? key + a.window - 1 : a.queries, a.queries - 1);
+}
+
 // Scores of keys that a query does not see become -inf.
-inline void mask_tile(const AttentionArgs& a, const Documents& documents, float* s, int64_t i, int64_t i0, int64_t j0,
+inline void mask_tile(const AttentionArgs& a, const FirstKeys& firsts, float* s, int64_t i, int64_t i0, int64_t j0,
                       int64_t nk) {
   Vi position, first{};
   for (int l = 0; l < lanes; ++l) {
     position[l] = int32_t(a.first_position + i0 + i + l - j0);
-    if (a.positions) first[l] = int32_t(documents.first[i + l] - j0);
+    if (a.has_first()) first[l] = int32_t(firsts.of[i + l] - j0);
   }
   for (int64_t r = 0; r < nk; ++r) {
     Vf x = load(s + r * block);
     x = position < int32_t(r) ? splat(-infinity) : x;
-    if (a.positions) x = first > int32_t(r) ? splat(-infinity) : x;
+    if (a.has_first()) x = first > int32_t(r) ? splat(-infinity) : x;
     store(s + r * block, x);
   }
 }
@@ -107,13 +120,13 @@ struct Softmax {
 // probabilities in s and the factor of earlier results in alpha. A query may see nothing of the
 // tile, or yet. Keys that no query of a vector sees are left out: they were not computed (or not
 // all), and no sum reads them.
-inline void online_softmax(const AttentionArgs& a, const Softmax& w, const Documents& documents, int64_t i0, int64_t j0,
+inline void online_softmax(const AttentionArgs& a, const Softmax& w, const FirstKeys& firsts, int64_t i0, int64_t j0,
                            int64_t nk, bool masked) {
   for (int64_t i = 0; i < w.queries; i += lanes) {
     float* s = w.s + i;
     Vf m = splat(-infinity), before = load(w.m + i);
     int64_t keys = masked ? least(nk, a.first_position + i0 + i + lanes - j0) : nk;
-    if (masked) mask_tile(a, documents, s, i, i0, j0, keys);
+    if (masked) mask_tile(a, firsts, s, i, i0, j0, keys);
     Vf m2 = m;
     int64_t row = 0;
     for (; row + 2 <= keys; row += 2) m = max(m, load(s + row * block)), m2 = max(m2, load(s + (row + 1) * block));
@@ -141,7 +154,7 @@ struct BackwardTile {
   float factor;          // of scores, to log2 units
   uint32_t* words;       // random ones of a row
 };
-inline void backward_tile(const AttentionArgs& a, const BackwardTile& w, const Documents& documents, int64_t head,
+inline void backward_tile(const AttentionArgs& a, const BackwardTile& w, const FirstKeys& firsts, int64_t head,
                           int64_t i0, int64_t j0, bool masked) {
   uint32_t threshold = keep_threshold(a.p);
   float factor = float(1.0 / (1.0 - a.p));
@@ -157,13 +170,13 @@ inline void backward_tile(const AttentionArgs& a, const BackwardTile& w, const D
       philox_words(a.seed, a.stream, e >> 2, block / 4 + 1, w.words);
       words += e & 3;
     }
-    int32_t visible = int32_t(i0 + i - j0), first = a.positions ? int32_t(documents.first[i] - j0) : 0;
+    int32_t visible = int32_t(i0 + i - j0), first = a.has_first() ? int32_t(firsts.of[i] - j0) : 0;
     // Vectors behind the diagonal were not computed, and no sum reads them.
     int64_t end = masked ? least(block, visible + 1) : block;
     for (int64_t j = 0; j < end; j += lanes) {
       Vf x = exp2_negative(load(p + j) * w.factor - lse), dp = load(ds + j);
       if (masked) x = column + int32_t(j) > visible ? Vf{} : x, dp = column + int32_t(j) > visible ? Vf{} : dp;
-      if (a.positions) x = column + int32_t(j) < first ? Vf{} : x;
+      if (a.has_first()) x = column + int32_t(j) < first ? Vf{} : x;
       Vf kept = x;
       if (a.p > 0) {
         Vu word = *(const VuMemory*)(words + j);

@@ -64,10 +64,12 @@ void backward_rows(const T* dy, const T* y, T* dx, const SoftmaxRows& rows) {
 }
 
 template <class T>
-void mask_rows(const T* x, T* y, int64_t size, int64_t begin, int64_t end, const int32_t* positions, int64_t heads) {
-  for (int64_t r = begin; r < end; ++r) {
-    int64_t visible = r % size + 1;
-    int64_t before = positions ? visible - 1 - positions[r / (size * heads) * size + r % size] : 0;
+void mask_rows(const T* x, T* y, const MaskRows& rows) {
+  int64_t size = rows.size;
+  for (int64_t r = rows.begin; r < rows.end; ++r) {
+    int64_t visible = r % size + 1, before = 0;
+    if (rows.positions) before = visible - 1 - rows.positions[r / (size * rows.heads) * size + r % size];
+    if (rows.window && before < visible - rows.window) before = visible - rows.window;
     const T* xr = x + r * size;
     T* yr = y + r * size;
     if (x != y) for_vectors(visible, [&](int64_t i, int64_t k) { store_some(yr + i, load_some(xr + i, k), k); });
@@ -92,14 +94,13 @@ void backward(const void* dy, const void* y, void* dx, DType t, const SoftmaxRow
   else
     backward_rows((const float16*)dy, (const float16*)y, (float16*)dx, rows);
 }
-void causal_mask(const void* x, void* y, DType t, int64_t size, int64_t begin, int64_t end, const int32_t* positions,
-                 int64_t heads) {
+void causal_mask(const void* x, void* y, DType t, const MaskRows& rows) {
   if (t == DType::f32)
-    mask_rows((const float*)x, (float*)y, size, begin, end, positions, heads);
+    mask_rows((const float*)x, (float*)y, rows);
   else if (t == DType::bf16)
-    mask_rows((const bfloat16*)x, (bfloat16*)y, size, begin, end, positions, heads);
+    mask_rows((const bfloat16*)x, (bfloat16*)y, rows);
   else
-    mask_rows((const float16*)x, (float16*)y, size, begin, end, positions, heads);
+    mask_rows((const float16*)x, (float16*)y, rows);
 }
 
 }  // namespace

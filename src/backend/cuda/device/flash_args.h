@@ -34,11 +34,13 @@ __device__ inline HeadRows<T> output_rows(T* o, const AttentionSizes& s, int bat
           s.vectors};
 }
 
-// The first key that a query sees: where its document begins; it grows with the query. Queries
-// beyond the end: as the last one. Only where there are positions.
+// The first key that a query sees: where its document or its window begins; it grows with the
+// query. Queries beyond the end: as the last one.
 __device__ inline int first_key(const AttentionSizes& s, int batch, int query) {
   query = min(query, s.tokens - 1);
-  return max(query - max(s.positions[int64_t(batch) * s.tokens + query], 0), 0);
+  int first = s.window ? max(query - s.window + 1, 0) : 0;
+  if (s.positions) first = max(first, query - max(s.positions[int64_t(batch) * s.tokens + query], 0));
+  return first;
 }
 
 // The tile of a head that a block works on.

@@ -22,7 +22,10 @@ struct AttentionSizes {
   // [batch, tokens] of tokens in their documents: 0, or one more than that of the token before;
   // null: no documents.
   const int32_t* positions;
+  int window;  // keys that a query sees at most, its own included; 0: all
 
+  // Whether queries do not see all keys before them.
+  __host__ __device__ bool has_first() const { return positions || window; }
   __host__ __device__ int group() const { return heads / kv_heads; }
   __host__ __device__ int width() const { return (heads + 2 * kv_heads) * head_dim; }
 };

@@ -6,9 +6,8 @@
 namespace crest::cuda {
 
 // Scores of queries row .. + 16 MT - 1 with keys column .. + 8 NT - 1: minus infinity for keys
-// beyond the end, behind the query (causal) and, where there are positions (Documents), in front of
-// its document.
-template <bool Documents, int MT, int NT>
+// beyond the end, behind the query (causal) and, where queries have a first key (First), before it.
+template <bool First, int MT, int NT>
 __device__ inline void hide_keys(float (&p)[MT][NT][4], const AttentionSizes& s, int batch, int row, int column) {
   int g = int(threadIdx.x % 32 / 4), t = int(threadIdx.x % 4);
   if (column + 8 * NT > s.tokens || (s.causal && column + 8 * NT > row + 1)) {
@@ -24,7 +23,7 @@ __device__ inline void hide_keys(float (&p)[MT][NT][4], const AttentionSizes& s,
             if (column + 8 * n + 2 * t + e >= end) p[m][n][2 * h + e] = -INFINITY;
       }
   }
-  if (Documents && first_key(s, batch, row + 16 * MT - 1) > column) {
+  if (First && first_key(s, batch, row + 16 * MT - 1) > column) {
 #pragma unroll
     for (int m = 0; m < MT; ++m)
 #pragma unroll
@@ -41,10 +40,10 @@ __device__ inline void hide_keys(float (&p)[MT][NT][4], const AttentionSizes& s,
 
 // The same for gradients: rows are queries and columns keys, or the other way round (Keys). Keys
 // beyond the end that are rows stay: they are not written.
-template <bool Keys, bool Documents, int MT, int NT>
+template <bool Keys, bool First, int MT, int NT>
 __device__ inline void hide_pairs(float (&p)[MT][NT][4], const AttentionSizes& s, int batch, int row, int column) {
   if constexpr (!Keys) {
-    hide_keys<Documents>(p, s, batch, row, column);
+    hide_keys<First>(p, s, batch, row, column);
   } else {
     int g = int(threadIdx.x % 32 / 4), t = int(threadIdx.x % 4);
     if (s.causal && column < row + 16 * MT - 1) {
@@ -56,7 +55,7 @@ __device__ inline void hide_pairs(float (&p)[MT][NT][4], const AttentionSizes& s
           for (int i = 0; i < 4; ++i)
             if (row + 16 * m + 8 * (i / 2) + g > column + 8 * n + 2 * t + i % 2) p[m][n][i] = -INFINITY;
     }
-    if (Documents && first_key(s, batch, column + 8 * NT - 1) > row) {
+    if (First && first_key(s, batch, column + 8 * NT - 1) > row) {
 #pragma unroll
       for (int n = 0; n < NT; ++n)
 #pragma unroll

@@ -1,0 +1,16 @@
+// What the operations of attention share with their kernels.
+#pragma once
+#include <cstdint>
+
+#include "program/attrs.h"
+
+namespace crest {
+
+// Attribute `window` of causal attention over `keys` keys: how many of them a query sees at most,
+// its own included. 0: there is no window, or it holds all keys.
+inline int64_t window_of(const Attrs& attrs, int64_t keys) {
+  int64_t window = attrs.integer("window", 0);
+  return window < keys ? window : 0;
+}
+
+}  // namespace crest
