@@ -183,7 +183,10 @@ esac
 if [ -n "$measures" ]; then
   if ! has --product; then
     has --model || set -- "$@" --model tiny.toml
-    has --batch || set -- "$@" --batch 2
+    case " $* " in
+      *' --phase decode '*) ;; # for one sequence
+      *) has --batch || set -- "$@" --batch 2 ;;
+    esac
   fi
   has --samples || set -- "$@" --samples 3
   has --warmup || set -- "$@" --warmup 0

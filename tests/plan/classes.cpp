@@ -67,6 +67,23 @@ TEST_P(Classes, RunTheKernelsThatTheyAreFor) {
   EXPECT_EQ(kernels_of_op(s, "train", "attention"), Names{"cpu.attention.flash"});
 }
 
+// Decoding reads bytes; for a chunk of a prompt and a batch they become what the class multiplies.
+TEST_P(Classes, ReadInt8WeightsAsTheyAreWhereRowsAreFew) {
+  for (const char* precision : {"fp32", "bf16", "fp16"}) {
+    Recipe r = recipe(precision, "flash");
+    r.levers["weights"] = "int8";
+    SessionUse use;
+    use.validation = use.sampling = true;
+    CompiledSession s = compile(r, cpu_device(GetParam(), 2), session_programs(r, use));
+    EXPECT_EQ(kernels_of_op(s, "decode", "linear_int8"), Names{"cpu.linear_int8.few_rows"});
+    EXPECT_EQ(kernels_of_op(s, "decode", "dequantize"), Names{});
+    EXPECT_EQ(kernels_of_op(s, "decode", "linear"), Names{});
+    EXPECT_EQ(kernels_of_op(s, "validation", "linear_int8"), Names{});
+    for (const char* program : {"prefill", "validation"})
+      EXPECT_EQ(kernels_of_op(s, program, "dequantize"), Names{"cpu.dequantize.simd"}) << program;
+  }
+}
+
 TEST_P(Classes, DefaultToBf16WhereProcessorsMultiplyIt) {
   Recipe r = recipe("auto", "flash");
   EXPECT_EQ(planned(r, GetParam()).recipe.precision, GetParam() >= Isa::avx512_bf16 ? "bf16" : "fp32");
