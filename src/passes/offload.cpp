@@ -134,10 +134,9 @@ class Offload {
       const Value& parameter = p_.at(instr.in[parameter_input]);
       int64_t rows = parameter.shape[0], row = parameter.numel() / rows, unit = vector_elements;
       double row_bytes = 0;
-      for (ValueId v : section.states) {
-        unit = std::lcm(unit, elements_each(instr, v));
-        row_bytes += double(p_.at(v).bytes()) / double(rows);
-      }
+      for (size_t j = parameter_input; j < instr.in.size(); ++j)
+        if (instr.in[j] != no_value) unit = std::lcm(unit, elements_each(instr, instr.in[j]));
+      for (ValueId v : section.states) row_bytes += double(p_.at(v).bytes()) / double(rows);
       unit /= std::gcd(unit, row);  // rows
       section.rows = std::max<int64_t>(1, int64_t(double(piece_bytes_) / row_bytes) / unit) * unit;
       section.pieces = size_t((rows + section.rows - 1) / section.rows);

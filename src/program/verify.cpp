@@ -56,9 +56,57 @@ class Alive {
   std::map<int64_t, Run> runs_;
 };
 
+// What was copied to the device (`copy_in`) and changed there is copied back to where it came from,
+// before something else takes its buffer and before the Program ends.
+class Copies {
+ public:
+  explicit Copies(const Program& p) : p_(p) {}
+
+  // What is wrong at an instruction; "": nothing.
+  std::string after(const Instr& instr) {
+    std::string_view op = instr.op->name;
+    if (op == "copy_in") {
+      Buffer& b = of_[storage(instr.out[0])];
+      if (b.changed) return lost(b);
+      b = {instr.in[0], false};
+    } else if (op == "copy_out") {
+      auto it = of_.find(storage(instr.in[0]));
+      if (it == of_.end() || !same_place(it->second.from, instr.in[1]))
+        return fmt::format("%{} is no copy of %{}", p_.at(instr.in[0]).name, p_.at(instr.in[1]).name);
+      it->second.changed = false;
+    } else {
+      for (ValueId v : instr.out)
+        if (auto it = of_.find(storage(v)); it != of_.end()) it->second.changed = true;
+    }
+    return "";
+  }
+  std::string at_end() const {
+    for (auto& [storage, b] : of_)
+      if (b.changed) return lost(b);
+    return "";
+  }
+
+ private:
+  struct Buffer {
+    ValueId from = no_value;  // in host memory
+    bool changed = false;     // since it was copied
+  };
+  ValueId storage(ValueId v) const { return p_.at(v).layout.storage; }
+  bool same_place(ValueId a, ValueId b) const {
+    Range x = range_of(p_.at(a)), y = range_of(p_.at(b));
+    return storage(a) == storage(b) && x.first == y.first && x.last == y.last;
+  }
+  std::string lost(const Buffer& b) const {
+    return fmt::format("what was changed in the copy of %{} is not copied back", p_.at(b.from).name);
+  }
+
+  const Program& p_;
+  std::map<ValueId, Buffer> of_;  // by storage
+};
+
 class Verifier {
  public:
-  Verifier(const Program& p, std::string_view after) : p_(p), after_(after) {}
+  Verifier(const Program& p, std::string_view after) : p_(p), after_(after), copies_(p) {}
 
   void run() {
     defined_.assign(p_.values.size(), false);
@@ -68,6 +116,7 @@ class Verifier {
     alive_in_.resize(p_.values.size());
     check_values();
     for (size_t i = 0; i < p_.code.size(); ++i) check_instr(int(i));
+    if (std::string wrong = copies_.at_end(); !wrong.empty()) broken(wrong);
     for (ValueId v : p_.outputs) {
       check_id(v, "output list");
       if (!defined_[size_t(v)] || dead_[size_t(v)])
@@ -159,6 +208,7 @@ class Verifier {
       }
     }
     for (ValueId v : instr.out) define(v);
+    if (std::string wrong = copies_.after(instr); !wrong.empty()) broken(wrong, i);
   }
 
   // A view may be of any memory; whatever reads or writes elements says which.
@@ -209,6 +259,7 @@ class Verifier {
   std::vector<bool> defined_, dead_;
   std::vector<bool> whole_;      // a storage, or a version of one
   std::vector<Alive> alive_in_;  // by storage: all except the root
+  Copies copies_;
 };
 
 }  // namespace

@@ -121,7 +121,7 @@ TEST(DataSheets, DamagedOnesAreToldWithTheirPlace) {
   m = message_of(replaced(h100(), "multiprocessors = 132", "multiprocessors = 1.5"));
   EXPECT_TRUE(holds(m, "whole number")) << m;
   m = message_of(replaced(h100(), "fp32 = 66.9e12, ", ""));
-  EXPECT_TRUE(holds(m, "'fp32' is missing") && holds(m, "line 11")) << m;
+  EXPECT_TRUE(holds(m, "'fp32' is missing") && holds(m, "line 12")) << m;
   m = message_of("title = \"x\"\n");
   EXPECT_TRUE(holds(m, "is missing")) << m;
 }

@@ -51,7 +51,7 @@ TEST(TransferTime, IsThatOfTheLinkInTheLongerDirection) {
   for (auto& row : with.profile.instrs) rows += row.ms;
   EXPECT_NEAR(rows / with.ms, 1, 1e-9);
   EXPECT_NEAR(with.ms - with.transfers_ms, without.ms, 0.05 * without.ms);
-  EXPECT_NE(text_of(with).find("64 GB/s (PCIe 5.0 x16)"), std::string::npos) << text_of(with);
+  EXPECT_NE(text_of(with).find("64.00 GB/s (PCIe 5.0 x16)"), std::string::npos) << text_of(with);
   EXPECT_EQ(text_of(without).find("state moves"), std::string::npos);
   EXPECT_EQ(to_json(with)["transfers_ms"], with.transfers_ms);
 }

@@ -1,0 +1,81 @@
+// Every copy of an offloaded update is needed once, where it is: without it, with it twice, or with
+// another's destination the Program is refused.
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "passes/tiny.h"
+#include "program/op.h"
+#include "program/verify.h"
+
+using namespace crest;
+using namespace crest::test;
+
+namespace {
+
+Program update(const Recipe& r) {
+  Program p = forward_program(r, ProgramKind::update);
+  run_passes(p, {r, ProgramKind::update, true, true});
+  return p;
+}
+
+bool refused(const Program& p) {
+  try {
+    verify(p, "mutation");
+  } catch (const Error&) {
+    return true;
+  }
+  return false;
+}
+
+std::vector<Recipe> recipes() {
+  std::vector<Recipe> list;
+  for (const char* optimizer : {"adamw", "adamw-8bit", "adamw-unfused", "adafactor-momentum", "muon"})
+    for (const char* fusion : {"on", "off"})
+      for (int64_t ranks : {1, 2}) {
+        Recipe r = tiny_recipe();
+        r.optimizer = optimizer, r.fusion = fusion, r.precision = "bf16", r.data_parallel = ranks;
+        r.levers["offload"] = "optimizer", r.levers["offload-piece"] = "2kB";
+        if (ranks == 2 && std::string(fusion) == "on" && std::string(optimizer) == "adamw")
+          r.levers["shard"] = "optimizer";
+        list.push_back(r);
+      }
+  return list;
+}
+
+}  // namespace
+
+TEST(Copies, RemovedOrRepeatedOnesAreFound) {
+  int copies = 0;
+  for (const Recipe& r : recipes()) {
+    Program p = update(r);
+    EXPECT_FALSE(refused(p));
+    for (size_t i = 0; i < p.code.size(); ++i) {
+      if (!p.code[i].op->crosses_memories()) continue;
+      SCOPED_TRACE(testing::Message() << r.optimizer << " fusion " << r.fusion << " instruction " << i << " "
+                                      << p.code[i].op->name);
+      ++copies;
+      Program without = p, twice = p;
+      without.code.erase(without.code.begin() + ptrdiff_t(i));
+      EXPECT_TRUE(refused(without));
+      twice.code.insert(twice.code.begin() + ptrdiff_t(i), p.code[i]);
+      EXPECT_TRUE(refused(twice));
+    }
+  }
+  EXPECT_GT(copies, 200);
+}
+
+TEST(Copies, ToAnothersPlaceAreFound) {
+  for (const Recipe& r : recipes()) {
+    Program p = update(r);
+    std::vector<size_t> out;
+    for (size_t i = 0; i < p.code.size(); ++i)
+      if (p.code[i].op->name == std::string("copy_out")) out.push_back(i);
+    for (size_t k = 0; k + 1 < out.size(); ++k) {
+      Program swapped = p;
+      Instr &a = swapped.code[out[k]], &b = swapped.code[out[k + 1]];
+      if (p.at(a.in[1]).dtype != p.at(b.in[1]).dtype || !(p.at(a.in[1]).shape == p.at(b.in[1]).shape)) continue;
+      std::swap(a.in[1], b.in[1]), std::swap(a.out, b.out);
+      EXPECT_TRUE(refused(swapped)) << r.optimizer << " " << k;
+    }
+  }
+}
