@@ -125,6 +125,16 @@ TEST(Report, SettingsThatFollowFromOthersAreNoCause) {
   EXPECT_EQ(make_report(runs).json["groups"][0]["varying"], Json::array({"fusion", "recompute"}));
 }
 
+// Two ranks share the threads of a machine: what differs is their number. Older records lack it.
+TEST(Report, RanksAreTheSettingNotTheirThreads) {
+  auto runs = two(100, 50);
+  runs[1].recipe = runs[0].recipe;
+  runs[1].recipe["ranks"] = 2, runs[1].device["threads"] = 1;
+  EXPECT_EQ(make_report(runs).json["groups"][0]["varying"], Json::array({"ranks"}));
+  runs[0].recipe["ranks"] = 1;
+  EXPECT_EQ(make_report(runs).json["groups"][0]["varying"], Json::array({"ranks"}));
+}
+
 TEST(Report, ConstantColumnsGoToTheCaption) {
   PageTable t;
   t.columns = {{"run", Align::left}, {"model", Align::left}, {"ms"}, {"empty"}};
