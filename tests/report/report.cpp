@@ -238,6 +238,15 @@ TEST(Report, NamesTheFastestAndTheSmallest) {
   EXPECT_TRUE(silent(text, "within noise. Lowest median"));
 }
 
+TEST(Report, EqualMemoryIsNotTheLeast) {
+  auto runs = two(100, 50);
+  says(html_of(runs), "It also needs the least memory: ");
+  runs[0].result["memory"]["planned_bytes"] = 100e6;
+  std::string html = html_of(runs);
+  says(html, "Both need <strong>95.37 MiB</strong> of planned memory.");
+  EXPECT_EQ(html.find("the least memory"), std::string::npos);
+}
+
 TEST(Report, FastestMayTakeMoreMemory) {
   auto runs = two(100, 50);
   runs[1].result["memory"]["planned_bytes"] = 400e6;
