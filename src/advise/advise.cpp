@@ -22,10 +22,11 @@ constexpr double least_gain = 0.01;
 std::string too_little(const Finding& f, const PredictedRatio& p) {
   if (!p.ratio || f.for_memory || *p.ratio <= 1 - least_gain) return "";
   double percent = 100 * (1 / *p.ratio - 1);
-  std::string gain = percent < -0.05  ? fmt::format("to lower it by {:.1f}%", -percent)
-                     : percent < 0.05 ? "not to change it"
-                                      : fmt::format("to raise it by {:.1f}%", percent);
-  return fmt::format("{}; {} is predicted {} (tokens/s, by {})", f.condition, f.change, gain, p.basis);
+  std::string gain = percent < -0.05  ? fmt::format("to lower tokens/s by {:.1f}%", -percent)
+                     : percent < 0.05 ? "not to change tokens/s"
+                                      : fmt::format("to raise tokens/s by {:.1f}% only", percent);
+  return fmt::format("{}; {} is predicted {} (from {})", f.condition, f.change, gain,
+                     p.basis == "flops" ? "FLOPs" : p.basis);
 }
 
 void measure_into(Advice& advice, const AdviceCase& c, const AdviceOptions& o) {

@@ -57,7 +57,7 @@ Checked tensor_ranks(const AdviceCase& c, Planner& planner) {
   std::string text = fmt::format("{} planned for one rank, {} available on each", format_bytes(double(planned)),
                                  format_bytes(double(c.limit)));
   if (least == t) return holds(text);
-  return advise({{fmt::format("t = {}; {}: {} {} enough for the sum divided evenly", t, text,
+  return advise({{fmt::format("t = {}; {}: {} {} enough if memory divides evenly", t, text,
                               format_number_of(least, "rank"), least == 1 ? "is" : "are"),
                   fmt::format("--mesh tensor={}", least),
                   {}}},

@@ -33,7 +33,7 @@ void refuse_pickle(const std::string& path, std::string_view first_bytes) {
 
 void fail_pickle(const std::string& path) {
   std::string name = path.substr(path.rfind('/') + 1), folder = parent_path(path);
-  const char* problem = "is a PyTorch file (pickle), which can run arbitrary code when opened; Crest does not read it";
+  const char* problem = "a PyTorch file (pickle) can run arbitrary code when opened, so Crest does not read it";
   if (name.starts_with("consolidated."))
     fail(problem, printable(path),
          "It is a part of Meta's own form of Llama. Use the model's Hugging Face form (config.json and safetensors): "
@@ -50,9 +50,9 @@ void fail_pickle(const std::string& path) {
            "v.contiguous().clone() for d in c for k, v in d.get('model', d).items()}}, sys.argv[1], {{k: str(v) "
            "for d in c for k, v in d.get('model_args', {{}}).items()}})\" {} {}\n  {}",
            shell_path(made), files,
-           of_transformers ? fmt::format("Then give {}: Crest prefers model.safetensors.", shell_path(folder))
+           of_transformers ? fmt::format("Then repeat the command: Crest prefers model.safetensors.")
                            : fmt::format("Then, for a checkpoint of nanoGPT: crest import {} --out DIR. For a model of "
-                                         "transformers, put its config.json next to it and give --init or --run {}.",
+                                         "transformers, put its config.json next to it and give its folder: --init {}",
                                          shell_path(made), shell_path(folder))));
 }
 

@@ -118,7 +118,7 @@ const std::vector<Command>& commands() {
       {"lab",
        "Explain",
        "experiments that test published claims: list, show, run, judge",
-       {"crest lab list", "crest lab run precision-ladder", "crest lab run --all --scale tiny"},
+       {"crest lab list", "crest lab run memory-anatomy", "crest lab run --all --scale tiny"},
        setup_lab},
       {"runs",
        "Records",

@@ -101,9 +101,11 @@ int run(const Options& o) {
   std::string how = o.bench.store.off ? "Nothing was recorded (--no-store)."
                                       : "Run the same command with --resume to measure the rest.";
   if (runner.interrupted())
-    throw Error(Exit::interrupted, fmt::format("interrupted with {} cells left", left), "crest lab run", how);
+    throw Error(Exit::interrupted, "interrupted with " + format_number_of(int64_t(left), "cell") + " left",
+                "crest lab run", how);
   if (left > 0)
-    BenchMeasure::say(fmt::format("the budget of {} is used up; {} cells are left. {}", o.budget, left, how));
+    BenchMeasure::say(fmt::format("the budget of {} is used up; {} left. {}", o.budget,
+                                  format_number_of(int64_t(left), "cell") + (left == 1 ? " is" : " are"), how));
   return 0;
 }
 

@@ -103,7 +103,10 @@ Changes changes(const RunComparison& c) {
       map[d.key] = {d.a, d.b};
     if (d.section == "device" || d.section == "versions") {
       Change& change = map[d.section];
-      if (change.a.empty() || d.key == "name") change = {d.a, d.b};
+      auto shown = [&](const std::string& value) {
+        return d.key != "threads" ? value : value + (value == "1" ? " thread" : " threads");
+      };
+      if (change.a.empty() || d.key == "name") change = {shown(d.a), shown(d.b)};
     }
   }
   return map;

@@ -216,7 +216,8 @@ class Judge {
     if (!v.known()) {
       result.reason = v.unknown;
       if (result.reason == no_row) result.reason += " at scale " + r_.scale;
-      if (r_.cells_left > 0) result.reason += fmt::format(" ({} cells not measured yet)", r_.cells_left);
+      if (r_.cells_left > 0)
+        result.reason += " (" + format_number_of(int64_t(r_.cells_left), "cell") + " not measured yet)";
     } else {
       result.verdict = v.truth == Truth::yes ? Verdict::upheld : Verdict::refuted;
     }

@@ -196,7 +196,7 @@ void add_cells_figure(std::vector<PageBlock>& blocks, const std::vector<Row>& ro
   words[0] = char(std::toupper(uint8_t(words[0])));
   f.caption.add(words + (along.empty() ? " of each cell." : " over " + spaced(along) + "."));
   if (along.empty() && rows.size() > most_bars)
-    f.caption.add(fmt::format(" {} more cells are in the table.", rows.size() - most_bars));
+    f.caption.add(fmt::format(" The table has {} more.", rows.size() - most_bars));
   if (!along.empty()) {
     std::set<std::string> names;
     for (auto& row : rows)

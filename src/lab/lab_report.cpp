@@ -325,8 +325,10 @@ void add_experiment(Page& page, const Entry& entry) {
   const Judged& j = *entry[0];
   page.blocks.push_back(Heading{3, j.text("name"), id_of(j)});
   page.blocks.push_back(Paragraph{Text().strong(j.text("title") + ".").add(" " + j.text("question"))});
+  std::string source = source_text(j.text("source"));
   page.blocks.push_back(Paragraph{
-      Text(source_text(j.text("source")) + ", judged at " + run_of(j) + ". ").link("Overview", "overview"), true});
+      Text((source.empty() ? "Judged at " : source + ", judged at ") + run_of(j) + ". ").link("Overview", "overview"),
+      true});
   Fold fold;
   fold.kind = Fold::entry;
   fold.summary.add(counts_text(j) + ": claims, figures, cells");

@@ -32,13 +32,14 @@ std::string rows_text(const Result& r, bool color) {
   for (auto& key : keys) columns.push_back({key, Align::left});
   for (auto& name : r.experiment->show) columns.push_back({name});
   if (columns.empty()) return "";
-  columns.push_back({"", Align::left});
+  bool absent = std::any_of(r.table.rows.begin(), r.table.rows.end(), [](auto& row) { return !row.absent.empty(); });
+  if (absent) columns.push_back({"", Align::left});
   crest::Table table(columns);
   for (auto& row : r.table.rows) {
     std::vector<std::string> cells;
     for (auto& key : keys) cells.push_back(key_of(row, key));
     for (auto& name : r.experiment->show) cells.push_back(format_value(name, column_of(row, name)));
-    cells.push_back(printable(row.absent, 60));
+    if (absent) cells.push_back(printable(row.absent, 60));
     table.row(cells);
   }
   return table.text(color) + "\n";
@@ -62,16 +63,16 @@ std::string then_text(const Result& r, bool color) {
     std::string unit = t.unit.empty() ? "" : " " + printable(t.unit, 20);
     bool number = here.known() && here.type == Value::Type::number;
     table.row({printable(t.what, 80), describe_number(t.document) + unit,
-               number         ? describe_number(here.x) + unit
-               : here.known() ? printable(describe(here))
-                              : "-",
+               here.known() ? printable(describe(here)) + (number ? unit : "") : "-",
                number && t.document != 0 ? fmt::format("{:.2f}", here.x / t.document) : "",
                printable(section_text(t.source), 40)});
   }
-  std::string document = "document: " + printable(source_text(r.experiment->source), text_limit);
-  if (!r.experiment->machine.empty()) document += "; " + printable(r.experiment->machine, 200);
-  return table.text(color) +
-         paragraph(fmt::format("{}; here: {}, scale {}", document, printable(r.device), r.scale), "  ", "  ") + "\n";
+  std::vector<std::string> parts;
+  if (!r.experiment->source.empty())
+    parts.push_back("document: " + printable(source_text(r.experiment->source), text_limit));
+  if (!r.experiment->machine.empty()) parts.push_back(printable(r.experiment->machine, 200));
+  parts.push_back(fmt::format("here: {}, scale {}", printable(r.device), r.scale));
+  return table.text(color) + paragraph(join(parts, "; "), "  ", "  ") + "\n";
 }
 
 std::string quote_text(const Claim& c, const std::string& indent) {
@@ -133,7 +134,7 @@ std::string cells_text(const std::vector<CellSpec>& cells, const std::string& sc
   };
   std::string common = settings_text(cells[0], true);
   std::string text =
-      "\n" + paragraph(fmt::format("{} cell{} at scale {}{}:", cells.size(), cells.size() == 1 ? "" : "s", scale,
+      "\n" + paragraph(fmt::format("{} at scale {}{}:", format_number_of(int64_t(cells.size()), "cell"), scale,
                                    common.empty() ? "" : ", all with " + printable(common, text_limit)));
   for (auto& cell : cells) {
     auto variant = cell.keys.find("variant");
@@ -161,7 +162,7 @@ std::string show_text(const Experiment& e, const std::vector<CellSpec>& cells, c
   if (!e.unavailable.empty()) text += paragraph("Not yet available: " + printable(e.unavailable, text_limit));
   if (!e.shrinks.empty()) text += paragraph("Scales: " + printable(e.shrinks, text_limit));
   if (!cells.empty()) text += cells_text(cells, scale);
-  text += fmt::format("\n{} claim{}:\n", e.claims.size(), e.claims.size() == 1 ? "" : "s");
+  text += "\n" + format_number_of(int64_t(e.claims.size()), "claim") + ":\n";
   for (auto& c : e.claims)
     text +=
         paragraph(fmt::format("{} ({}; {})", printable(c.text, text_limit), printable(c.subject),
@@ -180,10 +181,13 @@ std::string result_text(const Result& r, bool color) {
   text += "\n" + rows_text(r, color) + quantities_text(r, color) + then_text(r, color) + claims_text(r);
   if (info(e.kind).timed && !r.floor_source.empty())
     text += fmt::format("noise floor {:.1f}%: {}\n", 100 * r.noise_floor, printable(r.floor_source, text_limit));
-  size_t once = 0;
+  int64_t once = 0;
   for (auto& row : r.table.rows) once += row.columns.count("ms") && row.round_ms.empty();
-  if (info(e.kind).rounds && once > 0) text += fmt::format("{} cells were measured in only one round\n", once);
-  if (r.cells_left > 0) text += fmt::format("{} cells are not measured yet\n", r.cells_left);
+  if (info(e.kind).rounds && once > 0)
+    text += format_number_of(once, "cell") + (once == 1 ? " was" : " were") + " measured in only one round\n";
+  if (r.cells_left > 0)
+    text +=
+        format_number_of(int64_t(r.cells_left), "cell") + (r.cells_left == 1 ? " is" : " are") + " not measured yet\n";
   VerdictCounts counts = {};
   for (auto& c : r.claims) ++counts[size_t(c.verdict)];
   return text + (r.claims.empty() ? "" : verdict_counts(counts) + " on this machine\n");

@@ -158,11 +158,11 @@ void LabRunner::find_floor(const lab::Experiment& e, const LabCells& cells, Prog
   if (!lab::info(e.kind).timed) return;
   auto take = [&](double floor, const std::string& source) {
     r.noise_floor = std::max(floor, assumed);
-    r.floor_source = source + (floor < assumed ? "; at least 1% is used" : "");
+    r.floor_source = source + (floor < assumed ? fmt::format(" ({:.2g}%; at least 1% is used)", 100 * floor) : "");
   };
   if (auto noise = lab::noise_of_rounds(r.table.rows))
-    return take(noise->relative, fmt::format("{:.2g}% from the differences of {} cells between two rounds",
-                                             100 * noise->relative, noise->cells));
+    return take(noise->relative,
+                "from the differences of " + format_number_of(int64_t(noise->cells), "cell") + " between two rounds");
   if (r.noise_floor < assumed) r.noise_floor = assumed, r.floor_source = "assumed";
   if (Store* store = bench_.recorder().store(); store)
     for (auto& cell : cells)

@@ -31,9 +31,9 @@ const Optimizer& chosen(const Recipe& r) {
 void check_weights(const Optimizer& o, const Program& program) {
   for (auto& q : program.params)
     if (o.bf16_weights && program.at(q.value).dtype != DType::bf16)
-      fail_usage(fmt::format("--optimizer {} updates bf16 weights, but the weights of this recipe are {}", o.name,
+      fail_usage(fmt::format("{} updates bf16 weights, but the weights of this recipe are {}", o.name,
                              name(program.at(q.value).dtype)),
-                 "--optimizer", "Add --precision bf16 --policy pure, or use adamw, which keeps fp32 masters.");
+                 "--optimizer", "Add --precision bf16 --policy pure, or use adamw, which keeps fp32 master weights.");
 }
 
 void finish_step(Builder& b, ValueId scalars) {

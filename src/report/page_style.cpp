@@ -90,6 +90,7 @@ footer { margin-top: 56px; border-top: 1px solid var(--rule); padding-top: 14px;
   body { padding: 0 16px 48px; font-size: 16px } header { padding-top: 32px } h1 { font-size: 27px } h2 { margin-top: 44px }
   .item { margin-bottom: 4px } .item > summary { font-size: 15px; line-height: 1.45 } h3 { margin-top: 28px }
   .wide { display: none } .narrow { display: block } .tiles { grid-template-columns: 1fr 1fr } .tiles div { padding: 12px }
+  .tiles div:last-child:nth-child(odd) { grid-column: 1 / -1 }
   dd { font-size: 20px } td:not(.n) { white-space: normal; min-width: 5em } td, th { padding-right: 10px } .squares { max-width: 140px }
 }
 @media print {

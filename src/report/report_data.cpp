@@ -36,19 +36,22 @@ std::string text_of(const Json& value) {
 
 std::vector<NamedValue> settings_of(const RunRecord& run) {
   std::vector<NamedValue> all;
-  // Older records have no such setting. Those of other programs have neither.
-  if (run.recipe.is_object() && run.recipe.contains("data_parallel"))
-    all.push_back({"ranks", text_of(run.recipe.value("ranks", Json(1)))});
-  if (run.recipe.is_object())
+  int64_t ranks = 1;
+  if (run.recipe.is_object()) {
+    if (double n = json_number(run.recipe, "/ranks"); n > 1) ranks = int64_t(n);
     for (auto& [key, value] : run.recipe.items()) {
-      // Leaves out how a model was trained: a learning rate does not change what a step costs.
       if (key == "ranks") continue;
+      // Leaves out how a model was trained: a learning rate does not change what a step costs.
       const Setting* setting = find_run_setting(key);
       if (key != "model" && key != "data_hash" && (!setting || setting->identity)) all.push_back({key, text_of(value)});
     }
-  for (const char* key : {"name", "threads"})
-    if (const Json* v = at_path(run.device, std::string("/") + key); v && !v->is_null())
-      all.push_back({key == std::string("name") ? "device" : key, text_of(*v)});
+    // Older records have no such setting. Those of other programs have neither.
+    if (run.recipe.contains("data_parallel")) all.push_back({"ranks", std::to_string(ranks)});
+  }
+  if (const Json* v = at_path(run.device, "/name"); v && !v->is_null()) all.push_back({"device", text_of(*v)});
+  // A record has the threads of one rank. Those of all stay the same when ranks share a machine.
+  if (const Json* v = at_path(run.device, "/threads"); v && v->is_number_integer())
+    all.push_back({"threads", std::to_string(v->get<int64_t>() * ranks)});
   if (std::string v = json_text(run.environment, "/crest_version"); !v.empty()) all.push_back({"crest", v});
   if (const Json* libraries = at_path(run.environment, "/libraries"); libraries && libraries->is_object())
     for (auto& [key, value] : libraries->items()) all.push_back({key, text_of(value)});

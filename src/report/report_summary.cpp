@@ -72,6 +72,10 @@ Text memory_sentence(const ReportGroup& g) {
   const ReportCell &best = g.cells[size_t(g.fastest)], &small = g.cells[size_t(g.smallest)];
   Text t;
   if (!std::isfinite(best.planned_bytes)) return t;
+  std::string bytes = say_bytes(best.planned_bytes);
+  bool same = std::all_of(g.cells.begin(), g.cells.end(), [&](auto& c) { return say_bytes(c.planned_bytes) == bytes; });
+  if (same && g.cells.size() > 1)
+    return t.add(g.cells.size() == 2 ? "Both need " : "All need ").strong(bytes).add(" of planned memory.");
   if (best.planned_bytes <= small.planned_bytes)
     return t.add("It also needs the least memory: ").strong(say_bytes(best.planned_bytes)).add(" planned.");
   t.add("Least memory: ")

@@ -241,6 +241,12 @@ TEST(Compare, AnotherDeviceIsRateAndBandwidth) {
   expect_exact(c);
   EXPECT_NEAR((part(c, Factor::rate) + part(c, Factor::bandwidth)) / c.step_difference(), 1, 0.02);
   EXPECT_EQ(c.levers[0].lever, "device");
+  // Where only the threads differ, the numbers say what they count.
+  RunRecord two = x, one = y;
+  one.device["name"] = two.device["name"], two.device["threads"] = 2, one.device["threads"] = 1;
+  RunComparison threads = compare_runs(two, one);
+  EXPECT_EQ(threads.levers[0].a, "2 threads");
+  EXPECT_EQ(threads.levers[0].b, "1 thread");
   // On one device two measurements of its limits differ by noise: that explains nothing.
   y.device["name"] = x.device["name"];
   RunComparison same = compare_runs(x, y);

@@ -167,6 +167,19 @@ TEST(Judge, TheTextNamesVerdictsAndFigures) {
     EXPECT_NE(text.find(said), std::string::npos) << text;
 }
 
+// An experiment without a document, as a newcomer writes it, one cell short.
+TEST(Judge, TheTextLeavesOutWhatIsUnknownAndCountsInSingular) {
+  Experiment e = experiment();
+  Result r = judged(e, 0.04);
+  r.cells_left = 1;
+  std::string text = result_text(r, false);
+  EXPECT_NE(text.find("\n  here: a CPU, scale tiny\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("document: "), std::string::npos) << text;
+  EXPECT_NE(text.find("2 cells were measured in only one round\n1 cell is not measured yet\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("1.2 [1.15"), std::string::npos) << "the figure next to the document's has its interval\n" << text;
+  EXPECT_EQ(text.find("  \n"), std::string::npos) << "no column is empty\n" << text;
+}
+
 TEST(Judge, CountsAndNamesOfVerdicts) {
   EXPECT_EQ(verdict_counts({1, 3, 6, 2}), "12 claims: 1 upheld, 3 refuted, 6 inconclusive, 2 not comparable");
   EXPECT_EQ(std::string(name(Verdict::not_comparable)), "not_comparable");

@@ -59,6 +59,13 @@ TEST(LabReport, ShowsTheNewestVerdictsWithTheirFigures) {
   EXPECT_FALSE(contains(html, "<twice>"));
 }
 
+TEST(LabReport, AnExperimentWithoutADocumentNamesNone) {
+  RunRecord r = record("2026-01-02", "upheld");
+  EXPECT_TRUE(contains(to_html(make_lab_report({r}).page), "(Stas Bekman), judged at scale tiny, a chip."));
+  r.documents["lab"]["source"] = "";
+  EXPECT_TRUE(contains(to_html(make_lab_report({r}).page), ">Judged at scale tiny, a chip."));
+}
+
 // Records with three verdicts stay readable next to those with four.
 TEST(LabReport, AllVerdictsOldAndNew) {
   RunRecord cannot = record("2026-01-01", "cannot tell here"), not_here = record("2026-01-02", "not_comparable", "two");

@@ -125,6 +125,16 @@ TEST(Report, SettingsThatFollowFromOthersAreNoCause) {
   EXPECT_EQ(make_report(runs).json["groups"][0]["varying"], Json::array({"fusion", "recompute"}));
 }
 
+// Two ranks share the threads of a machine: what differs is their number. Older records lack it.
+TEST(Report, RanksAreTheSettingNotTheirThreads) {
+  auto runs = two(100, 50);
+  runs[1].recipe = runs[0].recipe;
+  runs[1].recipe["ranks"] = 2, runs[1].device["threads"] = 1;
+  EXPECT_EQ(make_report(runs).json["groups"][0]["varying"], Json::array({"ranks"}));
+  runs[0].recipe["ranks"] = 1;
+  EXPECT_EQ(make_report(runs).json["groups"][0]["varying"], Json::array({"ranks"}));
+}
+
 TEST(Report, ConstantColumnsGoToTheCaption) {
   PageTable t;
   t.columns = {{"run", Align::left}, {"model", Align::left}, {"ms"}, {"empty"}};
@@ -226,6 +236,15 @@ TEST(Report, NamesTheFastestAndTheSmallest) {
   says(text, "1 recipe does not fit in memory: fp32, naive attention, fusion off");
   says(text, "Largest effect on speed: precision fp32 to bf16: ");
   EXPECT_TRUE(silent(text, "within noise. Lowest median"));
+}
+
+TEST(Report, EqualMemoryIsNotTheLeast) {
+  auto runs = two(100, 50);
+  says(html_of(runs), "It also needs the least memory: ");
+  runs[0].result["memory"]["planned_bytes"] = 100e6;
+  std::string html = html_of(runs);
+  says(html, "Both need <strong>95.37 MiB</strong> of planned memory.");
+  EXPECT_EQ(html.find("the least memory"), std::string::npos);
 }
 
 TEST(Report, FastestMayTakeMoreMemory) {
