@@ -95,10 +95,13 @@ TEST(Ranks, ReductionsAndSharesDoNotChangeBits) {
   Flags flags = {"--precision", "bf16", "--threads", "2", "--val-every", "0", "--ranks", "2"};
   ASSERT_EQ(f.train("flat", 4, flags).code, 0);
   std::string expected = weights_and_moments(f, "flat", "step-000004");
-  for (const Flags& how : std::vector<Flags>{{"--reduce", "bucket", "--bucket", "20kB"},
-                                             {"--shard", "optimizer"},
-                                             {"--shard", "weights", "--bucket", "20kB", "--sample-every", "2",
-                                              "--sample-tokens", "3", "--check-ranks", "2"}}) {
+  for (const Flags& how : std::vector<Flags>{
+           {"--reduce", "bucket", "--bucket", "20kB"},
+           {"--shard", "optimizer"},
+           {"--offload-piece", "10kB", "--offload", "optimizer"},
+           {"--bucket", "30kB", "--shard", "gradients", "--offload", "optimizer", "--offload-piece", "10kB"},
+           {"--shard", "weights", "--bucket", "20kB", "--sample-every", "2", "--sample-tokens", "3", "--check-ranks",
+            "2"}}) {
     SCOPED_TRACE(how[1]);
     RunResult r = f.train(how[1], 4, flags + how);
     ASSERT_EQ(r.code, 0) << r.err;
@@ -106,8 +109,8 @@ TEST(Ranks, ReductionsAndSharesDoNotChangeBits) {
   }
   EXPECT_FALSE(f.read("weights/samples.txt").empty());
   ASSERT_EQ(f.train("cut", 4, flags + Flags{"--shard", "optimizer", "--stop-after", "2"}).code, 0);
-  ASSERT_EQ(f.resume("cut", {"--shard", "none", "--stop-after", "1"}).code, 0);
-  ASSERT_EQ(f.resume("cut", {"--shard", "optimizer"}).code, 0);
+  ASSERT_EQ(f.resume("cut", {"--shard", "none", "--stop-after", "1", "--offload", "optimizer"}).code, 0);
+  ASSERT_EQ(f.resume("cut", {"--shard", "optimizer", "--offload", "none"}).code, 0);
   EXPECT_EQ(weights_and_moments(f, "cut", "step-000004"), expected);
 }
 
