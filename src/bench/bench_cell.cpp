@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "core/text.h"
+#include "plan/step_flops.h"
 #include "profile/profile_rows.h"
 #include "program/op.h"
 
@@ -99,12 +100,10 @@ FlopsConvention parse_flops_convention(const std::string& text) {
              did_you_mean(text, {"palm", "executed"}) + " Values: palm, executed.");
 }
 
-std::string describe(FlopsConvention convention, BenchPhase phase) {
+std::string describe(FlopsConvention convention, const Recipe& recipe, BenchPhase phase) {
   if (convention == FlopsConvention::executed)
     return "executed: sum over the instructions, including padding and recompute";
-  if (is_forward(phase))
-    return "(6N + 12 L d T) / 3 per token (PaLM, appendix B; a forward pass is a third), no causal discount";
-  return "6N + 12 L d T per token (PaLM, appendix B), no causal discount";
+  return palm_convention(recipe, is_forward(phase));
 }
 
 double palm_flops(const Recipe& r, BenchPhase phase) {

@@ -43,7 +43,7 @@ enum class FlopsConvention : uint8_t { palm, executed };
 // Usage error for an unknown name.
 FlopsConvention parse_flops_convention(const std::string& text);
 // What the FLOP figure counts; printed with it.
-std::string describe(FlopsConvention convention, BenchPhase phase);
+std::string describe(FlopsConvention convention, const Recipe& recipe, BenchPhase phase);
 // FLOPs per run. palm: ModelConfig::flops_per_token, a third of it for a forward pass (it has a
 // third of the matmul FLOPs of forward and backward); executed: sum of the costs of the
 // instructions.

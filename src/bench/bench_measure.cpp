@@ -124,7 +124,7 @@ BenchRow BenchMeasure::finished_row(BenchCell& cell, const BenchTask& task, cons
   row.seconds = seconds;
   row.tokens = phase_tokens(s.recipe, cell.phase());
   row.flops = phase_flops(s, cell.phase(), convention_);
-  row.convention = describe(convention_, cell.phase());
+  row.convention = describe(convention_, s.recipe, cell.phase());
   row.held = cell.held_bytes();
   row.device_peak = task.device.kind == "cuda" ? cell.device_bytes() : peak_resident_bytes();
   if (task.device.kind == "cuda" && !task.device.emulated) {

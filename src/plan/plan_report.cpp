@@ -11,6 +11,8 @@
 
 namespace crest {
 
+std::string PlanReport::flops_convention() const { return palm_convention(session.recipe, forward_only()); }
+
 using Json = nlohmann::ordered_json;
 
 int64_t limit_of_rank(const Recipe& recipe, const Device& device, int64_t limit) {

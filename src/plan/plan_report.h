@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <string>
 
 #include "plan/compile.h"
 
@@ -34,11 +35,7 @@ struct PlanReport {
     double flops = model().flops_per_token(session.recipe.seq_length()) * double(tokens());
     return forward_only() ? flops / 3 : flops;
   }
-  const char* flops_convention() const {
-    return forward_only() ? "(6N + 12 L d T) / 3 per token (PaLM, appendix B; a forward pass is a third), no causal "
-                            "discount"
-                          : "6N + 12 L d T per token (PaLM, appendix B), no causal discount";
-  }
+  std::string flops_convention() const;
 };
 
 // What a rank may use of `limit` bytes: processes have a GPU each and share a host, and the virtual

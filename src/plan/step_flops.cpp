@@ -1,5 +1,7 @@
 #include "plan/step_flops.h"
 
+#include <fmt/format.h>
+
 #include "program/op.h"
 
 namespace crest {
@@ -24,6 +26,15 @@ double executed_flops(const CompiledSession& session) {
     sum += flops * double(calls);
   }
   return sum;
+}
+
+std::string palm_convention(const Recipe& recipe, bool forward) {
+  const ModelConfig& m = recipe.model;
+  auto seq = double(recipe.seq_length());
+  std::string text = forward ? "(6N + 12 L d T) / 3 per token (PaLM, appendix B; a forward pass is a third"
+                             : "6N + 12 L d T per token (PaLM, appendix B";
+  if (m.keys_per_token(recipe.seq_length()) < seq) text += fmt::format("; T at most the window of {}", m.window);
+  return text + "), no causal discount";
 }
 
 }  // namespace crest

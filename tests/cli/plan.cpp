@@ -80,6 +80,8 @@ TEST(CliPlan, CountsOfASlidingWindow) {
   double hidden = 768.0 * 769 / 2;
   EXPECT_NEAR(all["flops"]["executed_per_step"].get<double>() - window["flops"]["executed_per_step"].get<double>(),
               14.0 * 4 * 12 * 768 * hidden, 1e6);
+  EXPECT_NE(window["flops"]["flops_convention"].get<std::string>().find("T at most the window of 256"),
+            std::string::npos);
   flags.insert(flags.begin(), "plan");
   flags.insert(flags.end(), {"--window", "256"});
   EXPECT_NE(run_crest(flags).out.find("context 1024, window 256"), std::string::npos);
