@@ -50,7 +50,7 @@ void fail_pickle(const std::string& path) {
            "v.contiguous().clone() for d in c for k, v in d.get('model', d).items()}}, sys.argv[1], {{k: str(v) "
            "for d in c for k, v in d.get('model_args', {{}}).items()}})\" {} {}\n  {}",
            shell_path(made), files,
-           of_transformers ? fmt::format("Then repeat the command: Crest prefers model.safetensors.")
+           of_transformers ? std::string("Then repeat the command: Crest prefers model.safetensors.")
                            : fmt::format("Then, for a checkpoint of nanoGPT: crest import {} --out DIR. For a model of "
                                          "transformers, put its config.json next to it and give its folder: --init {}",
                                          shell_path(made), shell_path(folder))));

@@ -56,7 +56,8 @@ static std::vector<int32_t> find_prompt(const SampleOptions& o, const LoadedMode
   if (!model.tokenizer)
     fail(model.tokenizer_problem.empty() ? "the model has no tokenizer.json" : model.tokenizer_problem,
          printable(model.weights_path),
-         "Put the tokenizer.json of its data next to it, or give token ids: --prompt-tokens 1,2,3 (the output is ids too).");
+         "Put the tokenizer.json of its data next to it, or give token ids: --prompt-tokens 1,2,3 (the output is ids "
+         "too).");
   return prompt_tokens(*model.tokenizer, o.prompt, model.config.vocab);
 }
 
