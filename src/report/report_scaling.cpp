@@ -27,6 +27,11 @@ int64_t ranks_of(const ReportCell& c) {
   return ranks;
 }
 
+double threads_of_a_rank(const ReportCell& c) {
+  std::string all = c.setting("threads");
+  return is_number(all) ? std::stod(all) / double(ranks_of(c)) : 0;
+}
+
 // The cell with the fewest ranks, fewer than c has, that differs from c in nothing else.
 const ReportCell* base_of(const ReportGroup& g, const ReportCell& c) {
   const ReportCell* base = nullptr;
@@ -67,7 +72,7 @@ void add_efficiencies(Page& page, const std::vector<ScaledCell>& cells) {
   }
   t.note = "Efficiency: tokens per second of a rank, against those of a rank of the other cell.";
   if (std::any_of(cells.begin(), cells.end(),
-                  [](auto& c) { return c.few->setting("threads") != c.more->setting("threads"); }))
+                  [](auto& c) { return threads_of_a_rank(*c.few) > threads_of_a_rank(*c.more); }))
     t.note += " Ranks on CPUs share their threads, of which fewer ranks have more each.";
   page.blocks.push_back(t);
 }

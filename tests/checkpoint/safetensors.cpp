@@ -204,7 +204,7 @@ TEST(Safetensors, PicklesAreRefusedWithAHint) {
   EXPECT_TRUE(contains(error_of([&] { WeightsFolder::open(model.path()); }), "save_file"));
   // A shard alone is no model: all of them are converted, and the folder is given.
   std::string error = open_error(folder, "x", "pytorch_model-00001-of-00002.bin");
-  EXPECT_TRUE(contains(error, "/pytorch_model-*.bin\n") && contains(error, "Then give ")) << error;
+  EXPECT_TRUE(contains(error, "/pytorch_model-*.bin\n") && contains(error, "Then repeat ")) << error;
 }
 
 TEST(Safetensors, FoldersPipesAndMissingFilesAreErrors) {
