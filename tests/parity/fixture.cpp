@@ -111,11 +111,15 @@ double Session::loss(const std::string& program) {
 }
 
 std::vector<double> Session::logits() {
-  TensorRef t = executor_->tensor(session_.find("validation"), "logits");
+  int validation = session_.find("validation");
+  const Program& program = session_.programs[size_t(validation)].program;
+  const Value& v = program.at(program.find("logits"));
+  TensorRef t = executor_->tensor(validation, "logits");
+  int64_t rows = t.shape.rows(), pitch = v.layout.strides[v.shape.rank() - 2];
+  t.shape = {(rows - 1) * pitch + t.shape.back()};  // to the end of the last row, which has no rest of a pitch
   std::vector<double> out;
   std::vector<float> all = t.floats();
-  int64_t pitch = t.shape.back();
-  for (int64_t row = 0; row < t.shape.rows(); ++row)
+  for (int64_t row = 0; row < rows; ++row)
     for (int64_t i = 0; i < fixture_.config.vocab; ++i) out.push_back(all[size_t(row * pitch + i)]);
   return out;
 }
