@@ -24,7 +24,8 @@ constexpr size_t buffer_count = 2;
 // A state that is smaller than this part of a piece stays on the device: its copies would take
 // longer to start than to run.
 constexpr int64_t small_part = 64;
-constexpr int64_t vector_elements = 64;  // elements: pieces begin where vector loads in every dtype do
+constexpr int64_t most_pieces = 1 << 14;  // each is a handful of instructions
+constexpr int64_t vector_elements = 64;   // elements: pieces begin where vector loads in every dtype do
 
 // Storages of states that belong to parameters: PARAMETER.SUFFIX, or SUFFIX.GROUP
 // (passes/groups.cpp).
@@ -268,6 +269,13 @@ void offload(Program& program, const PassContext& context) {
   if (context.kind != ProgramKind::update || context.lever("offload") == "none") return;
   int64_t piece = parse_bytes(context.lever("offload-piece"), "--offload-piece");
   std::set<ValueId> moved = states_to_move(program, piece / small_part);
+  int64_t bytes = 0;
+  for (ValueId v : moved) bytes += program.at(v).storage_bytes();
+  if (int64_t least = (bytes + most_pieces - 1) / most_pieces; piece < least)
+    fail_usage(fmt::format("{} of optimizer state would be cut into more than {} pieces", format_bytes(double(bytes)),
+                           most_pieces),
+               "--offload-piece " + context.lever("offload-piece"),
+               fmt::format("Use at least {} bytes; 64MiB is the default.", least));
   if (!moved.empty()) Offload(program, std::move(moved), piece).run();
 }
 

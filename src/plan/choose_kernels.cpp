@@ -102,9 +102,10 @@ void choose_kernels(CompiledProgram& c, const Recipe& recipe, const Device& devi
       reasons += fmt::format("\n  {}: {}", k->name, why);
     }
     if (!chosen)
-      fail(fmt::format("no {} kernel supports {} at {}{}", device.kind, instr.op->name, instr.origin.text(),
-                       reasons.empty() ? "" : ":" + reasons),
-           c.spec.name);
+      throw NoKernel(Exit::failed,
+                     fmt::format("no {} kernel supports {} at {}{}", device.kind, instr.op->name, instr.origin.text(),
+                                 reasons.empty() ? "" : ":" + reasons),
+                     c.spec.name);
     c.kernels.push_back(chosen);
     c.workspace.push_back(chosen->workspace ? int64_t(chosen->workspace(query)) : 0);
     if (!key.empty()) known[key] = {chosen, c.workspace.back()};

@@ -2,11 +2,16 @@
 #pragma once
 #include <functional>
 
+#include "core/error.h"
 #include "plan/compile.h"
 
 namespace crest {
 
-// Honors recipe.kernels (--kernel OP=PATTERN). If no kernel accepts an instruction, throws an error
+struct NoKernel : Error {
+  using Error::Error;
+};
+
+// Honors recipe.kernels (--kernel OP=PATTERN). If no kernel accepts an instruction, throws NoKernel
 // with the reason of each kernel.
 void choose_kernels(CompiledProgram& program, const Recipe& recipe, const Device& device);
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <map>
 
-#include "core/error.h"
+#include "plan/choose_kernels.h"
 
 namespace crest {
 
@@ -52,7 +52,7 @@ class BatchSearch {
   bool fits(int64_t batch) {
     try {
       return always() + std::max(fixed_, transient(batch)) <= limit_;
-    } catch (const Error&) {
+    } catch (const NoKernel&) {
       if (batch <= session_.recipe.batch) throw;
       return false;
     }

@@ -227,6 +227,15 @@ TEST(CliPlan, LargestBatchOfARankThatKeepsAShare) {
   }
 }
 
+TEST(CliPlan, StateIsNotCutIntoCountlessPieces) {
+  for (std::string piece : {"0", "1kB"}) {
+    RunResult r = run_crest({"plan", "--model", "gpt2", "--offload", "optimizer", "--offload-piece", piece});
+    EXPECT_EQ(r.code, 2);
+    EXPECT_NE(r.err.find("--offload-piece " + piece + ": "), std::string::npos) << r.err;
+    EXPECT_NE(r.err.find("more than 16384 pieces"), std::string::npos) << r.err;
+  }
+}
+
 TEST(CliPlan, NotEvenOneSequence) {
   RunResult r = run_crest({"plan", "--model", "nano", "--memory", "1MiB", "--json"});
   EXPECT_EQ(r.code, 3);

@@ -23,12 +23,6 @@ using namespace crest::test;
 
 namespace {
 
-Synthetic gpt2() {
-  Synthetic s;
-  s.recipe = recipe_of("gpt2-124M", 16, 1024);
-  return s;
-}
-
 double part(const RunComparison& c, Factor f) {
   for (auto& w : c.waterfall)
     if (w.factor == f) return w.ms;

@@ -15,19 +15,13 @@ using namespace crest::test;
 
 namespace {
 
-Synthetic step_of_gpt2() {
-  Synthetic s;
-  s.recipe = recipe_of("gpt2-124M", 16, 1024);
-  return s;
-}
-
 bool is_in(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 
 // Two ranks with the same work for each: what the second costs is split without a rest.
 TEST(Scaling, AddsUp) {
-  Synthetic one = step_of_gpt2(), two = step_of_gpt2();
+  Synthetic one = gpt2(), two = gpt2();
   two.recipe.ranks = 2;
   Profile p = make_profile(two);
   double exposed = 0.02 * p.step_median_ms(), waits = 0.01 * p.step_median_ms();
@@ -60,7 +54,7 @@ TEST(Scaling, AddsUp) {
 // A step of one rank, and one of two that takes `slower` times as long. change: of the recipe of
 // the two.
 static RunComparison scaled(double slower, bool mirrored, const std::map<std::string, std::string>& change = {}) {
-  Synthetic one = step_of_gpt2(), two = step_of_gpt2();
+  Synthetic one = gpt2(), two = gpt2();
   one.gap_ms = two.gap_ms = 0;
   two.slowdown = [=](const ProfileInstr&) { return 2.0 * slower; };
   Profile p = make_profile(two);

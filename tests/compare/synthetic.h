@@ -23,6 +23,12 @@ struct Synthetic {
 };
 
 Recipe recipe_of(const std::string& model, int64_t batch, int64_t seq);
+// A step of gpt2-124M, 16 sequences of 1,024 tokens.
+inline Synthetic gpt2() {
+  Synthetic s;
+  s.recipe = recipe_of("gpt2-124M", 16, 1024);
+  return s;
+}
 Profile make_profile(const Synthetic& how);
 // A record as `crest profile` keeps it.
 RunRecord make_record(const Synthetic& how, const std::string& name = "run");

@@ -1,0 +1,104 @@
+// crest bench and profile as several processes, and what they refuse.
+#include "cli/ranks.h"
+
+namespace crest::test {
+
+// The times of every rank add up to its step, and compare says what the second rank costs.
+TEST(Ranks, ProfilesSayWhatEachDid) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  Flags flags = {"profile",
+                 "--model",
+                 "tiny.toml",
+                 "--batch",
+                 "4",
+                 "--threads",
+                 "2",
+                 "--samples",
+                 "6",
+                 "--rates",
+                 "bandwidth=1e10,fp32=1e11,bf16=1e12",
+                 "--store",
+                 "store.db"};
+  Flags two = {"--ranks", "2", "--reduce", "bucket", "--bucket", "20kB"};
+  RunResult r = run_crest(flags + two + Flags{"--json", "--name", "two"}, f.options());
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto p = r.json();
+  ASSERT_EQ(p["ranks"].size(), 2u) << "one document, of rank 0";
+  auto profiled = p["profiled_ms"].get<std::vector<double>>();
+  std::sort(profiled.begin(), profiled.end());
+  double middle = (profiled[1] + profiled[2] + profiled[3] + profiled[4]) / 4;  // the middle half, as the docs say
+  for (auto& rank : p["ranks"]) {
+    SCOPED_TRACE(rank.dump());
+    double sum = 0;
+    for (const char* part : {"compute_ms", "exposed_ms", "host_ms", "idle_ms"}) sum += rank[part].get<double>();
+    for (auto& ms : rank["waiting_ms"]) sum += ms.get<double>();
+    EXPECT_EQ(rank["waiting_ms"].size(), 2u);
+    EXPECT_EQ(rank["waiting_ms"][rank["rank"].get<size_t>()], 0) << "nobody waits for itself";
+    EXPECT_GT(rank["exposed_ms"].get<double>() + rank["hidden_ms"].get<double>(), 0);
+    if (rank["rank"] == 0) {
+      EXPECT_NEAR(sum / middle, 1, 0.02);
+    }
+    EXPECT_NEAR(rank["offset_ms"].get<double>(), 0, 5) << "one machine has one clock";
+  }
+  RunResult text = run_crest(flags + two + Flags{"--no-store"}, f.options());
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_TRUE(contains(text.out, "waiting for")) << text.out;
+  ASSERT_EQ(run_crest(flags + Flags{"--name", "one"}, f.options()).code, 0);
+  RunResult c = run_crest({"compare", "one", "two", "--store", "store.db", "--json"}, f.options());
+  ASSERT_EQ(c.code, 0) << c.err;
+  auto scaling = c.json()["scaling"];
+  EXPECT_EQ(scaling["more_ranks"], 2);
+  double lost = 0;
+  for (auto& row : scaling["rows"]) lost += row["ms"].get<double>();
+  EXPECT_NEAR(lost, scaling["lost_ms"].get<double>(), 1e-6);
+  RunResult report =
+      run_crest({"report", "one", "two", "--store", "store.db", "-o", "r.md", "--no-figures"}, f.options());
+  ASSERT_EQ(report.code, 0) << report.err;
+  EXPECT_TRUE(contains(f.read("r.md"), "Scaling over ranks"));
+}
+
+TEST(Ranks, BenchMeasuresAllOfThem) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  Flags flags = {"bench", "--model", "tiny.toml", "--batch",   "1,2", "--phase",  "all",   "--threads",
+                 "2",     "--ranks", "2",         "--samples", "2",   "--no-mfu", "--json"};
+  RunResult r = run_crest(flags, f.options());
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto rows = r.json();
+  ASSERT_EQ(rows.size(), 6u) << "one document, of rank 0";
+  for (auto& row : rows) {
+    EXPECT_EQ(row["recipe"]["ranks"], 2);
+    double tokens = 2 * row["recipe"]["batch"].get<double>() * 32;
+    EXPECT_NEAR(row["tokens_per_second"].get<double>() * row["step_ms_median"].get<double>() / 1e3, tokens, 1e-6);
+    EXPECT_EQ(row["memory"]["planned_bytes"], row["memory"]["measured_peak_bytes"]) << "of one rank";
+  }
+  expect_error({"bench", "--model", "tiny.toml", "--ranks", "2", "--noise"}, 2, {"--ranks"}, f.options());
+  expect_error({"bench", "--model", "tiny.toml", "--ranks", "1,2"}, 2,
+               {"--ranks 1,2 is a list", "once for each number"}, f.options());
+}
+
+// What only the processes themselves see: one of them has less memory than the plan needs.
+TEST(Ranks, ThatDoNotFitSayWhatWould) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  RunResult r = f.train("run", 1, {"--ranks", "2", "--memory-limit", "1MiB"});
+  EXPECT_EQ(r.code, 3) << r.err;
+  EXPECT_TRUE(contains(r.err, "for each of 2 ranks")) << r.err;
+  expect_one_error(r);
+}
+
+TEST(Ranks, BadNumbersAreRefused) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  Flags train = {"train", "--data", "data", "--model", "tiny.toml", "--out", "run", "--steps", "1"};
+  expect_error(train + Flags{"--ranks", "0"}, 2, {"--ranks"}, f.options());
+  expect_error(train + Flags{"--ranks", "2", "--data-parallel", "2"}, 2, {"--ranks 2 and --data-parallel 2"},
+               f.options());
+  RunOptions o = f.options();
+  for (auto& v : rank_variables(0, free_port())) o.environment.push_back(v);
+  expect_error(train + Flags{"--ranks", "3"}, 2, {"--ranks 3, but torchrun started 2 processes"}, o);
+  expect_error(train + Flags{"--restarts", "3"}, 2, {"--restarts 3, but torchrun started the processes"}, o);
+}
+
+}  // namespace crest::test
