@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks src/layers.txt: every #include between folders of src/ is allowed there, every allowed one is
-used, the lines have no cycle, and every folder has tests in tests/FOLDER. Prints what breaks this and
-exits with 1."""
+used, the lines have no cycle, and every folder has tests in tests/FOLDER. Also that no two types of
+src/ have one name: the linker would take either's inline functions for both. Prints what breaks this
+and exits with 1."""
 import pathlib
 import re
 import sys
@@ -9,6 +10,23 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SRC = ROOT / "src"
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+NAMESPACE = re.compile(r"(?:inline )?namespace(?: ([\w:]+))? \{")
+RAW_STRING = re.compile(r'R"(\w*)\(.*?\)\1"', re.DOTALL)
+TYPE = re.compile(r"(?:template ?<.*> )?(?:struct|class|union|enum class|enum)(?: alignas\(.*?\))? (\w+)"
+                  r"(?: final)?(?: : [^;]*)? \{")
+
+
+def types(text):
+    """Names of the types that a formatted source defines outside of anonymous namespaces and of others."""
+    inside = []
+    for line in RAW_STRING.sub("", text).splitlines():
+        opens, defines = NAMESPACE.match(line), TYPE.match(line)
+        if opens:
+            inside.append(opens[1])
+        elif line.startswith("}  // namespace") and inside:
+            inside.pop()
+        elif defines and None not in inside:
+            yield "::".join([*inside, defines[1]])
 
 
 def read_layers(path):
@@ -41,7 +59,7 @@ def folder_of(path, layers):
 
 def main():
     layers, free = read_layers(SRC / "layers.txt")
-    wrong, used = [], {folder: set() for folder in layers}
+    wrong, used, defined = [], {folder: set() for folder in layers}, {}
     for file in sorted(SRC.rglob("*")):
         if file.suffix not in (".h", ".cpp", ".cu"):
             continue
@@ -50,7 +68,12 @@ def main():
         if not folder:
             wrong.append(f"src/{name}: its folder has no line")
             continue
-        for target in INCLUDE.findall(file.read_text(errors="replace")):
+        text = file.read_text(errors="replace")
+        for type_name in types(text):
+            other = defined.setdefault(type_name, name)
+            if other != name:
+                wrong.append(f"src/{name} and src/{other} both define {type_name}")
+        for target in INCLUDE.findall(text):
             if not (SRC / target).exists():
                 continue
             other = folder_of(target, layers)
@@ -65,8 +88,8 @@ def main():
             wrong.append(f"src/{folder} has no tests in tests/{folder}")
     if wrong:
         print("\n".join(wrong))
-        sys.exit(f"{len(wrong)} findings in src/layers.txt")
-    print(f"layers: {len(layers)} folders, every include is allowed")
+        sys.exit(f"{len(wrong)} findings")
+    print(f"layers: {len(layers)} folders, every include is allowed; {len(defined)} types, each defined once")
 
 
 if __name__ == "__main__":

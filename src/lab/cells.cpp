@@ -17,7 +17,7 @@ CellMaker* maker_of(lab::Kind kind) {
     case lab::Kind::arithmetic: break;  // it has no cells
     case lab::Kind::plan: return make<PlanCell>;
     case lab::Kind::bench: return make<TimedCell>;
-    case lab::Kind::profile: return make<ProfiledCell>;
+    case lab::Kind::profile: return make<ProfileCell>;
     case lab::Kind::gemm: return make_gemm_cell;
     case lab::Kind::train: return make_train_cell;
     case lab::Kind::comm: return make_comm_cell;

@@ -14,6 +14,7 @@
 #include "core/io.h"
 #include "core/temporary_folder.h"
 #include "core/text.h"
+#include "device/rank_device.h"
 #include "host/external.h"
 #include "host/own_process.h"
 #include "lab/recipe_cell.h"
@@ -36,6 +37,7 @@ class ProcessCell : public RecipeCell {
            Profile& detail) const override;
 
  private:
+  std::string device_of_process() const;
   std::vector<std::string> arguments(const LabContext& context, const std::string& model_file) const;
   nlohmann::ordered_json document(const LabContext& context) const;
 
@@ -71,8 +73,16 @@ bool ProcessCell::set(const std::string& key, const std::string& value) {
   return true;
 }
 
+// Ranks take the GPUs of this machine in order; every other cell has the GPU of its experiment.
+std::string ProcessCell::device_of_process() const {
+  if (device_.kind == "cpu") return "--device=cpu";
+  return recipe_.ranks > 1 ? "--device=cuda" : fmt::format("--device=cuda:{}", device_.index);
+}
+
 void ProcessCell::finish() {
   RecipeCell::finish();
+  if (int gpus = device_.kind == "cpu" ? recipe_.ranks : usable_gpus("cuda"); recipe_.ranks > gpus && recipe_.ranks > 1)
+    absent_ = fmt::format("{} ranks need as many GPUs; this machine has {}", recipe_.ranks, gpus);
   if (place_.empty() || !absent_.empty()) return;
   auto& places = cuda::library_places();
   if (std::find(places.begin(), places.end(), place_) == places.end() && place_.find('/') == std::string::npos)
@@ -93,16 +103,15 @@ std::string ProcessCell::identity() const {
 }
 
 std::vector<std::string> ProcessCell::arguments(const LabContext& context, const std::string& model_file) const {
-  std::vector<std::string> arguments = {
-      lab::name(e_.kind),
-      "--json",
-      "--no-store",
-      fmt::format("--phase={}", name(phase_)),
-      fmt::format("--warmup={}", warmup_),
-      fmt::format("--max-seconds={}", max_seconds_ / context.rounds),
-      fmt::format("--seed={}", context.bench.options().seed),
-      device_.kind == "cpu" ? "--device=cpu" : fmt::format("--device=cuda:{}", device_.index),
-      fmt::format("--threads={}", device_.threads)};
+  std::vector<std::string> arguments = {lab::name(e_.kind),
+                                        "--json",
+                                        "--no-store",
+                                        fmt::format("--phase={}", name(phase_)),
+                                        fmt::format("--warmup={}", warmup_),
+                                        fmt::format("--max-seconds={}", max_seconds_ / context.rounds),
+                                        fmt::format("--seed={}", context.bench.options().seed),
+                                        device_of_process(),
+                                        fmt::format("--threads={}", device_.threads)};
   if (samples_ > 0) arguments.push_back(fmt::format("--samples={}", (samples_ + context.rounds - 1) / context.rounds));
   if (e_.kind == lab::Kind::bench) arguments.push_back("--no-mfu");
   if (!folders_.empty()) arguments.push_back("--libraries=" + join(folders_, ":"));

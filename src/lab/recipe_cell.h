@@ -72,7 +72,7 @@ class TimedCell : public RecipeCell {
            Profile& detail) const override;
 };
 
-class ProfiledCell : public RecipeCell {
+class ProfileCell : public RecipeCell {
  public:
   using RecipeCell::RecipeCell;
 

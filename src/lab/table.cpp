@@ -39,9 +39,20 @@ static bool glob(std::string_view text, std::string_view pattern) {
   return p == pattern.size();
 }
 
+static Value key_value(const std::string& text) {
+  char* end = nullptr;
+  double x = std::strtod(text.c_str(), &end);
+  return !text.empty() && *end == '\0' ? Value::number(x) : Value::of_text(text);
+}
+
+// Numbers match by their value: 2e-4 is 0.0002.
+static bool same_number(const Value& a, const Value& b) {
+  return a.type == Value::Type::number && b.type == Value::Type::number && a.x == b.x;
+}
+
 bool matches(const std::string& text, const std::string& pattern) {
   for (auto& alternative : split(pattern, '|'))
-    if (glob(text, alternative)) return true;
+    if (glob(text, alternative) || same_number(key_value(text), key_value(alternative))) return true;
   return false;
 }
 
@@ -51,12 +62,6 @@ bool matches(const Row& row, const std::vector<Filter>& filters) {
     if (key == row.keys.end() || !matches(key->second, f.pattern)) return false;
   }
   return true;
-}
-
-static Value key_value(const std::string& text) {
-  char* end = nullptr;
-  double x = std::strtod(text.c_str(), &end);
-  return !text.empty() && *end == '\0' ? Value::number(x) : Value::of_text(text);
 }
 
 Value column_of(const Row& row, const std::string& column) {

@@ -26,7 +26,7 @@ struct Table {
 std::vector<std::string> telling_keys(const std::vector<Row>& rows);
 
 // key = PATTERN among a function's arguments; a pattern has *, ? and alternatives separated by
-// bars: "bf16|fp16".
+// bars: "bf16|fp16". Numbers match by their value.
 struct Filter {
   std::string key, pattern;
   size_t at = 0;           // in the expression

@@ -132,7 +132,7 @@ static lab::Value launch_time(BenchCell& cell) {
   return median_of(ms);
 }
 
-void ProfiledCell::run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row,
+void ProfileCell::run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row,
                        Profile& detail) const {
   BenchMeasure& bench = context.bench;
   ProfilerOptions options;

@@ -84,6 +84,12 @@ TEST(Expression, FunctionsOverTheTable) {
   EXPECT_EQ(number("count(ms)"), 4);
   EXPECT_EQ(number("count(batch, status=absent)"), 1);
   EXPECT_NEAR(number("spread(bytes, precision=bf16)"), 1000.0 / 600 - 1, 1e-12);
+  EXPECT_EQ(number("count(ms, batch=4.0e0)"), number("count(ms, batch=4)")) << "numbers match by value";
+  Value e = value_of("estimate(ms, precision=fp32)");  // 100 and 200: t(0.975, 1) = 12.706, s / sqrt 2 = 50
+  EXPECT_EQ(e.x, 150);
+  EXPECT_NEAR(e.low, 150 - 12.706 * 50, 0.1);
+  EXPECT_NEAR(e.high, 150 + 12.706 * 50, 0.1);
+  EXPECT_NE(value_of("estimate(ms, precision=fp32, batch=4)").unknown.find("needs two"), std::string::npos);
   EXPECT_EQ(number("slope(bytes, batch, precision=fp32)"), 200);
   EXPECT_EQ(number("intercept(bytes, batch, precision=fp32)"), 200);
   EXPECT_EQ(number("linearity(bytes, batch, precision=fp32)"), 1);
