@@ -14,7 +14,6 @@
 #include "core/io.h"
 #include "core/temporary_folder.h"
 #include "core/text.h"
-#include "device/rank_device.h"
 #include "host/external.h"
 #include "host/own_process.h"
 #include "lab/recipe_cell.h"
@@ -81,8 +80,6 @@ std::string ProcessCell::device_of_process() const {
 
 void ProcessCell::finish() {
   RecipeCell::finish();
-  if (int gpus = device_.kind == "cpu" ? recipe_.ranks : usable_gpus("cuda"); recipe_.ranks > gpus && recipe_.ranks > 1)
-    absent_ = fmt::format("{} ranks need as many GPUs; this machine has {}", recipe_.ranks, gpus);
   if (place_.empty() || !absent_.empty()) return;
   auto& places = cuda::library_places();
   if (std::find(places.begin(), places.end(), place_) == places.end() && place_.find('/') == std::string::npos)
