@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/text.h"
 #include "lab/expression.h"
+#include "stats/samples.h"
 
 namespace crest::lab {
 
@@ -74,6 +76,40 @@ std::vector<const Row*> rows_of(const Table& table, const std::vector<Filter>& f
   return rows;
 }
 
+// Rows that differ in their seed alone: their mean, and the sum of squares of what they differ from it by, relative to
+// it.
+struct Repetitions {
+  double mean = 0, squares = 0;
+  int64_t n = 0;  // 0: they differ in more, or there are less than two
+};
+Repetitions repetitions(const std::vector<const Row*>& rows, const std::string& column) {
+  Repetitions r;
+  auto keys = [](const Row* row) {
+    auto others = row->keys;
+    others.erase("seed");
+    return others;
+  };
+  for (auto* row : rows) {
+    Value v = column_of(*row, column);
+    if (rows.size() < 2 || !v.known() || v.type != Value::Type::number || keys(row) != keys(rows[0])) return {};
+    r.mean += v.x / double(rows.size());
+  }
+  for (auto* row : rows) r.squares += std::pow(column_of(*row, column).x / r.mean - 1, 2);
+  r.n = int64_t(rows.size());
+  return r;
+}
+
+// Of the means of two sets of repetitions, with its 95% interval by Student's t: their relative spread is taken as one
+// (pooled), so it has as many degrees of freedom as both sets together.
+Value ratio_of_means(const std::vector<const Row*>& a, const std::vector<const Row*>& b, const std::string& column) {
+  Repetitions x = repetitions(a, column), y = repetitions(b, column);
+  if (x.n == 0 || y.n == 0 || x.mean == 0 || y.mean == 0) return Value::missing("no repetitions");
+  int64_t freedom = x.n + y.n - 2;
+  double deviation = std::sqrt((x.squares + y.squares) / double(freedom) * (1 / double(x.n) + 1 / double(y.n)));
+  double ratio = x.mean / y.mean, half = std::abs(ratio) * student_t_975(freedom) * deviation;
+  return Value::range(ratio, ratio - half, ratio + half);
+}
+
 class Evaluator {
  public:
   Evaluator(std::string_view text, const Scope& scope) : text_(text), scope_(scope) {}
@@ -139,9 +175,12 @@ class Evaluator {
       std::erase_if(lower, [&](auto& l) { return l.key == f.key; });
       lower.push_back(f);
     }
+    auto a = rows_of(*scope_.table, upper), b = rows_of(*scope_.table, lower);
+    const std::string& column = e.inner[0].token;
+    if (Value of_means = ratio_of_means(a, b, column); of_means.known()) return of_means;
     const Function* one = find_function("value");
-    auto side = [&](auto& filters) { return one->over_rows(rows_of(*scope_.table, filters), e.inner[0].token, ""); };
-    return calculate('/', number(side(upper), e), number(side(lower), e));
+    auto side = [&](auto& rows) { return number(one->over_rows(rows, column, ""), e); };
+    return calculate('/', side(a), side(b));
   }
 
   Value number(const Value& v, const Expression& e) const {

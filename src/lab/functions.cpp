@@ -11,7 +11,6 @@
 #include "core/text.h"
 #include "lab/expression.h"
 #include "model/config.h"
-#include "stats/samples.h"
 
 namespace crest::lab {
 
@@ -99,19 +98,6 @@ Value mean(const RowList& rows, const std::string& column, const std::string&) {
   if (list.empty()) return Value::missing(missing);
   return calculate('/', fold(rows, column, [](auto& a, auto& b) { return calculate('+', a, b); }),
                    Value::number(double(list.size())));
-}
-
-// The mean that more repetitions would approach, by those there are: with its 95% interval.
-Value estimate(const RowList& rows, const std::string& column, const std::string& none) {
-  std::string missing;
-  Values list = numbers(rows, column, missing);
-  Value m = mean(rows, column, none);
-  if (!m.known()) return m;
-  if (list.size() < 2) return Value::missing(fmt::format("one row has no spread: an estimate of {} needs two", column));
-  double squares = 0, n = double(list.size());
-  for (auto& v : list) squares += (v.x - m.x) * (v.x - m.x);
-  double half = student_t_975(int64_t(list.size()) - 1) * std::sqrt(squares / (n - 1) / n);
-  return Value::range(m.x, m.x - half, m.x + half);
 }
 
 // Least squares of y = a + b x over the rows that have both (x exact).
@@ -301,7 +287,6 @@ const std::vector<Function>& functions() {
       {"max", "largest", column, 0, max, nullptr},
       {"min", "smallest", column, 0, min, nullptr},
       {"mean", "mean", column, 0, mean, nullptr},
-      {"estimate", "mean of repetitions (seeds), with its 95% interval (Student's t)", column, 0, estimate, nullptr},
       {"sum", "sum; 0 when no row matches", column, 0, sum, nullptr},
       {"count", "number of rows with the column", column, 0, count, nullptr},
       {"spread", "largest over smallest, minus 1", column, 0, spread, nullptr},

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <tuple>
 
 namespace crest::lab {
 
@@ -85,11 +86,6 @@ TEST(Expression, FunctionsOverTheTable) {
   EXPECT_EQ(number("count(batch, status=absent)"), 1);
   EXPECT_NEAR(number("spread(bytes, precision=bf16)"), 1000.0 / 600 - 1, 1e-12);
   EXPECT_EQ(number("count(ms, batch=4.0e0)"), number("count(ms, batch=4)")) << "numbers match by value";
-  Value e = value_of("estimate(ms, precision=fp32)");  // 100 and 200: t(0.975, 1) = 12.706, s / sqrt 2 = 50
-  EXPECT_EQ(e.x, 150);
-  EXPECT_NEAR(e.low, 150 - 12.706 * 50, 0.1);
-  EXPECT_NEAR(e.high, 150 + 12.706 * 50, 0.1);
-  EXPECT_NE(value_of("estimate(ms, precision=fp32, batch=4)").unknown.find("needs two"), std::string::npos);
   EXPECT_EQ(number("slope(bytes, batch, precision=fp32)"), 200);
   EXPECT_EQ(number("intercept(bytes, batch, precision=fp32)"), 200);
   EXPECT_EQ(number("linearity(bytes, batch, precision=fp32)"), 1);
@@ -97,6 +93,30 @@ TEST(Expression, FunctionsOverTheTable) {
   EXPECT_EQ(truth("where_min(ms, precision, batch=4)"), "bf16");
   EXPECT_EQ(truth("value(dtype, batch=4, status=done)"), "fp32|bf16");
   EXPECT_EQ(number("value(ms, precision=b*, batch=4|5)"), 50);
+}
+
+// Relative spreads of 2% and 4%, three seeds each: s^2 = (2 * 0.02^2 + 2 * 0.04^2) / 4, t(0.975, 4) = 2.776.
+TEST(Expression, ARatioOfSeedsIsThatOfTheirMeans) {
+  Table table;
+  for (auto& [variant, center, step] : {std::tuple{"a", 2.0, 0.02}, {"b", 1.0, 0.04}})
+    for (int seed = 1; seed <= 3; ++seed)
+      table.rows.push_back({{{"variant", variant}, {"seed", std::to_string(seed)}},
+                            {{"loss", Value::number(center * (1 + (seed - 2) * step))}},
+                            "",
+                            ""});
+  auto ratio_in = [&](const std::string& text) {
+    Scope scope;
+    scope.table = &table;
+    return evaluate(parse_expression(text), text, scope);
+  };
+  Value r = ratio_in("ratio(loss, variant=a, variant=b)");
+  EXPECT_NEAR(r.x, 2, 1e-12);
+  double half = 2 * 2.776 * std::sqrt((2 * 0.02 * 0.02 + 2 * 0.04 * 0.04) / 4 * (2.0 / 3));
+  EXPECT_NEAR(r.high - 2, half, 1e-3);
+  EXPECT_NEAR(2 - r.low, half, 1e-3);
+  EXPECT_EQ(ratio_in("ratio(loss, variant=a, variant=b, seed=2)").high, 2) << "one row each: exact";
+  table.rows[0].keys["lr"] = "2";  // no repetition of the others
+  EXPECT_FALSE(ratio_in("ratio(loss, variant=a, variant=b)").known());
 }
 
 TEST(Expression, WhatHasNoValueSaysWhy) {
