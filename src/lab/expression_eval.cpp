@@ -76,8 +76,8 @@ std::vector<const Row*> rows_of(const Table& table, const std::vector<Filter>& f
   return rows;
 }
 
-// Rows that differ in their seed alone: their mean, and the sum of squares of what they differ from it by, relative to
-// it.
+// Rows that differ in their seed alone: their mean, and the sum of the squares of their relative
+// differences from it.
 struct Repetitions {
   double mean = 0, squares = 0;
   int64_t n = 0;  // 0: they differ in more, or there are less than two
@@ -99,8 +99,8 @@ Repetitions repetitions(const std::vector<const Row*>& rows, const std::string& 
   return r;
 }
 
-// Of the means of two sets of repetitions, with its 95% interval by Student's t: their relative spread is taken as one
-// (pooled), so it has as many degrees of freedom as both sets together.
+// Of the means of two sets of repetitions, with its 95% interval by Student's t: their relative
+// spread is taken as one (pooled), so it has the degrees of freedom of both sets together.
 Value ratio_of_means(const std::vector<const Row*>& a, const std::vector<const Row*>& b, const std::string& column) {
   Repetitions x = repetitions(a, column), y = repetitions(b, column);
   if (x.n == 0 || y.n == 0 || x.mean == 0 || y.mean == 0) return Value::missing("no repetitions");

@@ -95,7 +95,8 @@ TEST(Expression, FunctionsOverTheTable) {
   EXPECT_EQ(number("value(ms, precision=b*, batch=4|5)"), 50);
 }
 
-// Relative spreads of 2% and 4%, three seeds each: s^2 = (2 * 0.02^2 + 2 * 0.04^2) / 4, t(0.975, 4) = 2.776.
+// Relative spreads of 2% and 4%, three seeds each: s^2 = (2 * 0.02^2 + 2 * 0.04^2) / 4, and
+// t(0.975, 4) = 2.776.
 TEST(Expression, ARatioOfSeedsIsThatOfTheirMeans) {
   Table table;
   for (auto& [variant, center, step] : {std::tuple{"a", 2.0, 0.02}, {"b", 1.0, 0.04}})
