@@ -34,8 +34,8 @@ __device__ inline float scale_of(float amax) {
 
 template <class T, bool E5m2, bool Vectors, bool Squares>
 __global__ void __launch_bounds__(threads) quantize(const T* x, const __grid_constant__ Blocks a) {
-  using F = std::conditional_t<E5m2, float8_e5m2, float8_e4m3>;
   wait_for_predecessors();
+  using F = std::conditional_t<E5m2, float8_e5m2, float8_e4m3>;
   __shared__ float parts[warps][side];   // the largest magnitudes of columns in the rows of a warp
   __shared__ float column_inverse[side];
   __shared__ uint32_t turned[side][groups + 1];
