@@ -34,8 +34,12 @@ SampleSource samples_of(const Recipe& r) {
   return [&r](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
 }
 
-std::vector<float> tensor_of(Engine& e, const char* program, const std::string& value) {
-  return e.rank(0).tensor(e.session().find(program), value).floats();
+// The gradients of a step, in the order of the parameters. With several micro steps there are several
+// train Programs, of which all have them.
+std::vector<std::vector<float>> gradients_of(Engine& e) {
+  std::vector<std::vector<float>> all;
+  for (auto& p : e.session().programs[0].program.params) all.push_back(e.rank(0).tensor(0, "grad." + p.name).floats());
+  return all;
 }
 
 Engine gradients_only(const Recipe& r) {
@@ -80,10 +84,11 @@ TEST_P(Fp8Block, GradientsOfEveryLayerPointWhereThoseOfFp32Do) {
     exact.precision = "fp32", exact.levers = {};
     Engine e = gradients_only(r), reference = gradients_only(exact);
     e.step(0, 0, 11, samples_of(r)), reference.step(0, 0, 11, samples_of(exact));
-    for (auto& p : e.session().programs[0].program.params) {
-      std::vector<float> x = tensor_of(e, "train", "grad." + p.name), y = tensor_of(reference, "train", "grad." + p.name);
-      EXPECT_GE(cosine_of(x, y), 0.99) << p.name;
-      EXPECT_NE(x, y) << p.name;
+    const std::vector<std::vector<float>> x = gradients_of(e), y = gradients_of(reference);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const std::string& name = e.session().programs[0].program.params[i].name;
+      EXPECT_GE(cosine_of(x[i], y[i]), 0.99) << name;
+      EXPECT_NE(x[i], y[i]) << name;
     }
   }
 }
@@ -106,38 +111,35 @@ TEST_P(Fp8Block, RunsInTheLinearLayersOfTheBlocksOnly) {
   EXPECT_EQ(squares, layers * linears * 2);
 }
 
-// Where 128 divides the tokens of a sample, no block has tokens of two: every value is quantized as
-// it would be in another split of the batch, and gradients differ by the order of their sums. With
-// 96 tokens the transposes have other blocks, so more differs: the comparison sees it.
-TEST_P(Fp8Block, ScalesDoNotDependOnHowTheBatchIsDivided) {
+// Every value is quantized as it would be in another split of the batch where 128 divides the tokens
+// of a sample (tests/ops/fp8_blocks.cpp); with 96 tokens blocks have tokens of two samples, whose
+// scales only matter to numbers that are tiny in them. So gradients differ by the order of sums.
+TEST_P(Fp8Block, GradientsDoNotDependOnHowTheBatchIsDivided) {
   struct Split {
     int64_t batch, micro_steps;
     int ranks;
   };
-  auto difference = [&](int64_t tokens) {
+  for (int64_t tokens : {128, 96}) {
     std::vector<std::vector<float>> first;
-    double worst = 0;
     for (auto [batch, micro_steps, ranks] : {Split{4, 1, 1}, {2, 2, 1}, {1, 4, 1}, {2, 1, 2}, {1, 2, 2}}) {
+      SCOPED_TRACE(std::to_string(tokens) + " tokens, " + std::to_string(micro_steps) + " micro steps, " +
+                   std::to_string(ranks) + " ranks");
       Recipe r = block_recipe(GetParam());
       r.model.context = tokens, r.seq = tokens;
       r.batch = batch, r.grad_accumulation = micro_steps, r.data_parallel = ranks;
+      if (ranks > 1) r.levers["reduce"] = "each";  // gradients that are there by name
       Engine e = gradients_only(r);
       e.step(0, 0, 11, samples_of(r));
-      std::vector<std::vector<float>> all;
-      for (auto& p : e.session().programs[0].program.params) all.push_back(tensor_of(e, "train", "grad." + p.name));
+      const std::vector<std::vector<float>> all = gradients_of(e);
       if (first.empty()) first = all;
       for (size_t i = 0; i < all.size(); ++i) {
         double square = 0, size = 0;
         for (size_t k = 0; k < all[i].size(); ++k)
           square += std::pow(double(all[i][k]) - first[i][k], 2), size += std::pow(double(first[i][k]), 2);
-        worst = std::max(worst, std::sqrt(square / size));
+        EXPECT_LT(std::sqrt(square / size), 1e-5) << e.session().programs[0].program.params[i].name;
       }
     }
-    return worst;
-  };
-  const double whole = difference(128), crossing = difference(96);
-  EXPECT_LT(whole, 1e-5);
-  EXPECT_GT(crossing, 20 * whole);
+  }
 }
 
 // Also when the weights that the first micro step quantized serve the rest.
@@ -236,7 +238,7 @@ TEST(Fp8BlockState, IsNone) {
   EXPECT_EQ(from.step(2, 1e-3, 11, samples_of(blocks)).loss, to.step(2, 1e-3, 11, samples_of(blocks)).loss);
   EXPECT_EQ(from.step(3, 1e-3, 11, samples_of(blocks)).loss, to.step(3, 1e-3, 11, samples_of(blocks)).loss);
   restored(from, next);
-  std::vector<float> amax = tensor_of(next, "update", fp8_amax);
+  std::vector<float> amax = next.rank(0).tensor(next.session().find("update"), fp8_amax).floats();
   EXPECT_EQ(amax, std::vector<float>(amax.size()));
   restored(other, to);
   EXPECT_TRUE(std::isfinite(to.step(2, 1e-3, 11, samples_of(blocks)).loss));
