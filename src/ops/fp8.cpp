@@ -153,7 +153,8 @@ static void infer_quantize_blocks(Infer& c) {
   rules::rank(c, at::counts, 2);
   rules::dtype(c, at::counts, DType::i64);
   c.check(c.in(at::counts).shape[1] == 2, "counts must have two columns");
-  c.check(rules::integer(c, "slot", 0) < c.in(at::counts).shape[0], "attribute 'slot' is not below the number of slots");
+  c.check(rules::integer(c, "slot", 0) < c.in(at::counts).shape[0],
+          "attribute 'slot' is not below the number of slots");
   const Fp8Blocks blocks = blocks_of(c);
   c.check(blocks != Fp8Blocks::none, "attribute 'blocks' is missing");
   const Value& x = c.in(at::x);
@@ -243,7 +244,7 @@ static Cost cost_quantize(const Program& p, const Instr& i) {
   return c;
 }
 
-// One scaling an element, and the search for the largest magnitude of its block; of both forms of x.
+// One scaling an element and one comparison for the largest magnitude of its block; of both forms.
 static Cost cost_quantize_blocks(const Program& p, const Instr& i) {
   namespace to = out::quantize_blocks;
   const Value& x = p.at(i.in[in::quantize_blocks::x]);
@@ -290,22 +291,23 @@ const OpDef op_quantize_columns = {.name = "quantize_columns",
                                    .infer = infer_quantize_columns,
                                    .cost = elementwise_cost<1>};
 
-const OpDef op_quantize_blocks = {
-    .name = "quantize_blocks",
-    .inputs = in::quantize_blocks::names,
-    .outputs = out::quantize_blocks::names,
-    .help =
-        "x, counts[S,2] -> q, scale[blocks], counts, [t, t_scale]: q = x / scale in 8 bits, with a scale of its own for "
-        "each block of 1x128 or 128x128; t: the same of the transpose",
-    .op_class = OpClass::elementwise,
-    .infer = infer_quantize_blocks,
-    .cost = cost_quantize_blocks};
+const OpDef op_quantize_blocks = {.name = "quantize_blocks",
+                                  .inputs = in::quantize_blocks::names,
+                                  .outputs = out::quantize_blocks::names,
+                                  .help =
+                                      "x, counts[S,2] -> q, scale[blocks], counts, [t, t_scale]: q = x / scale in 8 "
+                                      "bits, with a scale of its own for "
+                                      "each block of 1x128 or 128x128; t: the same of the transpose",
+                                  .op_class = OpClass::elementwise,
+                                  .infer = infer_quantize_blocks,
+                                  .cost = cost_quantize_blocks};
 
 const OpDef op_quantize_blocks_columns = {
     .name = "quantize_blocks_columns",
     .inputs = in::quantize_blocks_columns::names,
     .outputs = out::quantize_blocks_columns::names,
-    .help = "x[..,K] -> t[K,rows], scale[blocks]: the transpose of x / scale in 8 bits, with a scale for each 1x128 of it",
+    .help =
+        "x[..,K] -> t[K,rows], scale[blocks]: the transpose of x / scale in 8 bits, with a scale for each 1x128 of it",
     .op_class = OpClass::elementwise,
     .infer = infer_quantize_blocks_columns,
     .cost = elementwise_cost<2>};

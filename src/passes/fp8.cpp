@@ -56,10 +56,12 @@ bool in_blocks(const PassContext& context) { return context.lever("fp8-recipe") 
 void check_recipe(const PassContext& context) {
   if (!in_blocks(context)) return;
   for (const Setting& s : fp8_settings())
-    if (std::string name = s.name; (name == "fp8-history" || name == "fp8-margin") && context.lever(name) != s.otherwise)
-      fail_usage(fmt::format("--fp8-recipe block has no use for --{} {}: its scales are those of the tensors themselves",
-                             name, context.lever(name)),
-                 s.flag(), fmt::format("Leave out {}, or use --fp8-recipe tensor.", s.flag()));
+    if (std::string name = s.name;
+        (name == "fp8-history" || name == "fp8-margin") && context.lever(name) != s.otherwise)
+      fail_usage(
+          fmt::format("--fp8-recipe block has no use for --{} {}: its scales are those of the tensors themselves", name,
+                      context.lever(name)),
+          s.flag(), fmt::format("Leave out {}, or use --fp8-recipe tensor.", s.flag()));
 }
 
 class QuantizeLinears {

@@ -26,8 +26,8 @@ static nlohmann::json json_of(const RunState& state) {
 
 std::string to_text(const RunState& state) { return json_of(state).dump(); }
 
-// The history of the fp8 scales by tensor; an empty object where scales have none. Floats are written so that
-// they read back bit for bit.
+// The history of the fp8 scales by tensor; an empty object where scales have none. Floats are
+// written so that they read back bit for bit.
 static nlohmann::json fp8_amax_of(Engine& engine) {
   nlohmann::json j = nlohmann::json::object();
   int update = engine.session().find("update");

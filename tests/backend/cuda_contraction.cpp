@@ -181,7 +181,7 @@ TEST(CudaContractions, AMachineWithoutAGpuPlansForOneThatHasIt) {
   EXPECT_EQ(workspace_cublaslt({x.program, x.instr(), d}), size_t(32) << 20);
 }
 
-// Scales of blocks: the library's on compute capability 9.0, where 4 divides the rows; elsewhere the
+// Scales of blocks: the library's on compute capability 9.0, where 4 divides the rows; elsewhere
 // operands are made bf16, which takes memory for both.
 TEST(CudaContractions, ScalesOfBlocksAreTheLibrarysOnHopperOnly) {
   auto first = [](int sm, int64_t rows, bool library, size_t* workspace = nullptr) {

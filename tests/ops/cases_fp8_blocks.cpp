@@ -67,7 +67,8 @@ void product_cases(std::vector<Case>& list, DType t, const std::string& dtype) {
     for (DType of : {DType::e4m3, DType::e5m2})
       for (Fp8Blocks blocks : {Fp8Blocks::rows, Fp8Blocks::squares}) {
         Attrs a = Attrs().set("dtype", name(t)).set("blocks", name_of(blocks));
-        std::string called = x.text() + "_" + std::to_string(n) + "_" + std::string(name(of)) + "_" + name_of(blocks) + "_";
+        std::string called =
+            x.text() + "_" + std::to_string(n) + "_" + std::string(name(of)) + "_" + name_of(blocks) + "_";
         called += dtype;
         std::vector<Arg> in = {tensor(of, x, 20), tensor(DType::e4m3, {n, x.back()}),
                                positive(DType::f32, fp8_scales(Fp8Blocks::rows, x.rows(), x.back())),

@@ -1,11 +1,11 @@
-// What the scales of blocks promise beyond their values: a batch may be divided between samples, and
-// a weight and its transpose are the same numbers.
+// What scales of blocks promise beyond their values: a batch may be divided between samples, and a
+// weight and its transpose are the same numbers.
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "ops/harness.h"
 #include "ops/fp8.h"
+#include "ops/harness.h"
 #include "ops/index.h"
 
 namespace crest::test {
@@ -48,7 +48,7 @@ void for_each_kernel(const char* op, const std::function<void(const Kernel&, con
 
 }  // namespace
 
-// Transposes of tokens, for the gradient of a weight: of all samples of a batch, or of one at a time.
+// Transposes of tokens, for the gradient of a weight: of a batch, or of one sample at a time.
 TEST(Fp8Blocks, OfWholeSamplesAreThoseOfTheBatch) {
   constexpr int64_t samples = 3, features = 48;
   for_each_kernel("quantize_blocks_columns", [](const Kernel& kernel, const Device& device) {

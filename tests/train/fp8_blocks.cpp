@@ -34,8 +34,8 @@ SampleSource samples_of(const Recipe& r) {
   return [&r](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
 }
 
-// The gradients of a step, in the order of the parameters. With several micro steps there are several
-// train Programs, of which all have them.
+// The gradients of a step, in the order of the parameters. With several micro steps there are
+// several train Programs, of which all have them.
 std::vector<std::vector<float>> gradients_of(Engine& e) {
   std::vector<std::vector<float>> all;
   for (auto& p : e.session().programs[0].program.params) all.push_back(e.rank(0).tensor(0, "grad." + p.name).floats());
@@ -111,9 +111,9 @@ TEST_P(Fp8Block, RunsInTheLinearLayersOfTheBlocksOnly) {
   EXPECT_EQ(squares, layers * linears * 2);
 }
 
-// Every value is quantized as it would be in another split of the batch where 128 divides the tokens
-// of a sample (tests/ops/fp8_blocks.cpp); with 96 tokens blocks have tokens of two samples, whose
-// scales only matter to numbers that are tiny in them. So gradients differ by the order of sums.
+// Where 128 divides the tokens of a sample, every value is quantized alike in any split of the batch
+// (tests/ops/fp8_blocks.cpp). With 96 tokens blocks have tokens of two samples, but scales matter to
+// numbers that are tiny in their block only. So gradients differ by the order of sums.
 TEST_P(Fp8Block, GradientsDoNotDependOnHowTheBatchIsDivided) {
   struct Split {
     int64_t batch, micro_steps;
@@ -210,9 +210,8 @@ TEST(Fp8BlockRefusals, NameWhatHasNoMeaning) {
   for (const char* name : {"fp8-history", "fp8-margin"}) {
     Recipe r = block_recipe();
     r.levers[name] = "3";
-    EXPECT_EQ(refusal([&] { gradients_only(r); }),
-              "--fp8-recipe block has no use for --" + std::string(name) +
-                  " 3: its scales are those of the tensors themselves");
+    EXPECT_EQ(refusal([&] { gradients_only(r); }), "--fp8-recipe block has no use for --" + std::string(name) +
+                                                       " 3: its scales are those of the tensors themselves");
     r.levers[name] = "1";  // the default, as a run's record has it
     EXPECT_EQ(refusal([&] { gradients_only(r); }), "");
   }
@@ -222,7 +221,8 @@ TEST(Fp8BlockRefusals, NameWhatHasNoMeaning) {
 TEST(Fp8BlockState, IsNone) {
   Recipe blocks = block_recipe(), tensors = blocks;
   tensors.levers = {};
-  Engine from = make_engine(blocks), other = make_engine(tensors), to = make_engine(blocks), next = make_engine(tensors);
+  Engine from = make_engine(blocks), other = make_engine(tensors), to = make_engine(blocks),
+         next = make_engine(tensors);
   for (int s = 0; s < 2; ++s) from.step(s, 1e-3, 11, samples_of(blocks)), other.step(s, 1e-3, 11, samples_of(tensors));
   auto warn = [](const std::string& text) { ADD_FAILURE() << text; };
   auto restored = [&](Engine& engine, Engine& into) {

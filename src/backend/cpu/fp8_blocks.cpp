@@ -1,5 +1,5 @@
-// quantize_blocks, quantize_blocks_columns and take_counts: exactly as a GPU does them, tile by tile
-// of 128 x 128 numbers.
+// quantize_blocks, quantize_blocks_columns and take_counts: exactly as a GPU does them, in tiles of
+// 128 x 128 numbers.
 #include <cfloat>
 #include <cmath>
 #include <cstring>
@@ -124,7 +124,7 @@ void launch_blocks(const KernelCall& c) {
   with_float8(c.out_value(to::q).dtype, [&](auto format) {
     using F = decltype(format);
     BlockedForms<F> written = {c.output<F>(to::q), columns ? c.output<F>(to::t) : nullptr, c.output<float>(to::scale),
-                          columns ? c.output<float>(to::t_scale) : nullptr};
+                               columns ? c.output<float>(to::t_scale) : nullptr};
     LostOfTile lost = quantize_tiles(c, written, fp8_blocks(c.instr.attrs));
     auto* counts = c.output<int64_t>(to::counts) + 2 * c.instr.attrs.integer("slot");
     counts[0] += lost.saturated, counts[1] += lost.vanished;
@@ -161,6 +161,8 @@ Kernel quantize_blocks_columns_kernel() {
   return {"quantize_blocks_columns", "cpu.quantize_blocks_columns.tiles", reject_blocks, nullptr, nullptr,
           launch_blocks_columns};
 }
-Kernel take_counts_kernel() { return {"take_counts", "cpu.take_counts", reject_take_counts, nullptr, nullptr, launch_take_counts}; }
+Kernel take_counts_kernel() {
+  return {"take_counts", "cpu.take_counts", reject_take_counts, nullptr, nullptr, launch_take_counts};
+}
 
 }  // namespace crest::cpu

@@ -78,7 +78,6 @@ std::string reject_cublaslt_fp8(const KernelQuery& q) {
   return device_present(q.device) ? reject_blocks_of(c, plan, q.device.index) : "";
 }
 
-
 size_t workspace_cublaslt(const KernelQuery&) { return cublaslt_workspace; }
 
 #if CREST_HAVE_CUDA
@@ -288,8 +287,8 @@ static std::string reject_blocks_of(const Contraction& what, const BlasPlan& pla
   const bool found = !prepared_variants(what, plan)->variants.empty();
   check(cudaSetDevice(before), "selection of a device");
   if (found) return "";
-  return fmt::format("cuBLASLt {} has no algorithm for {} x {} x {} with scales of blocks ({})", version, plan.m, plan.n,
-                     plan.k, name_of(what.blocks));
+  return fmt::format("cuBLASLt {} has no algorithm for {} x {} x {} with scales of blocks ({})", version, plan.m,
+                     plan.n, plan.k, name_of(what.blocks));
 }
 
 std::shared_ptr<void> prepare_cublaslt(const KernelQuery& q) { return prepared_variants(q); }

@@ -1,5 +1,5 @@
-// quantize_blocks, quantize_blocks_columns and take_counts; and the numbers of linear_fp8's operands
-// with scales of blocks in bf16, which holds them exactly.
+// quantize_blocks, quantize_blocks_columns and take_counts; and linear_fp8 with scales of blocks on
+// operands in bf16, which holds them exactly.
 #include "backend/cuda/cublaslt.h"
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/device/quantize.h"
@@ -13,8 +13,8 @@ namespace crest::cuda {
 
 namespace {
 
-// A block of threads has a tile of 128 x 128, in which a thread has four rows of eight numbers, and
-// the sixteen threads beside it the rest of these rows.
+// A block of threads has a tile of 128 x 128, in which a thread has four rows of eight numbers;
+// sixteen threads have whole rows.
 constexpr int threads = 512, warps = threads / 32;
 constexpr int side = int(fp8_block), pack = 4, vector = 8, across = side / vector, groups = side / pack;
 
@@ -36,7 +36,7 @@ template <class T, bool E5m2, bool Vectors, bool Squares>
 __global__ void __launch_bounds__(threads) quantize(const T* x, const __grid_constant__ Blocks a) {
   wait_for_predecessors();
   using F = std::conditional_t<E5m2, float8_e5m2, float8_e4m3>;
-  __shared__ float parts[warps][side];   // the largest magnitudes of columns in the rows of a warp
+  __shared__ float parts[warps][side];  // the largest magnitudes of columns in the rows of a warp
   __shared__ float column_inverse[side];
   __shared__ uint32_t turned[side][groups + 1];
   const int place = int(threadIdx.x) % across, group = int(threadIdx.x) / across, warp = int(threadIdx.x) / 32;
@@ -73,7 +73,8 @@ __global__ void __launch_bounds__(threads) quantize(const T* x, const __grid_con
     } else {
       const float scale = scale_of<F>(m);
       column_inverse[threadIdx.x] = 1.f / scale;
-      if (a.column_scales && left + threadIdx.x < a.width) a.column_scales[a.column_place(left + threadIdx.x, top)] = scale;
+      if (a.column_scales && left + threadIdx.x < a.width)
+        a.column_scales[a.column_place(left + threadIdx.x, top)] = scale;
     }
   }
   __syncthreads();
@@ -134,7 +135,8 @@ __global__ void __launch_bounds__(threads) quantize(const T* x, const __grid_con
     for (int r = 0; r < pack; ++r) {
       const float* from = v[r] + half * 4;
       const float* by = inverse + half * 4;
-      codes[r] = to_codes(E5m2, from[0] * by[0], from[1] * by[1]) | to_codes(E5m2, from[2] * by[2], from[3] * by[3]) << 16;
+      codes[r] = to_codes(E5m2, from[0] * by[0], from[1] * by[1]) | to_codes(E5m2, from[2] * by[2], from[3] * by[3])
+                                                                        << 16;
     }
     transpose_codes(codes);
 #pragma unroll
@@ -201,8 +203,7 @@ void launch_blocks(const KernelCall& c) {
   namespace to = out::quantize_blocks;
   Blocks a = {};
   a.rows = c.output<uint8_t>(to::q), a.row_scales = c.output<float>(to::scale);
-  if (c.instr.out.size() > to::t)
-    a.columns = c.output<uint8_t>(to::t), a.column_scales = c.output<float>(to::t_scale);
+  if (c.instr.out.size() > to::t) a.columns = c.output<uint8_t>(to::t), a.column_scales = c.output<float>(to::t_scale);
   a.counts = c.output<unsigned long long>(to::counts) + 2 * c.instr.attrs.integer("slot");
   start_blocks(c, a, c.out_value(to::q).dtype, fp8_blocks(c.instr.attrs));
 }
@@ -319,8 +320,8 @@ Kernel linear_fp8_dequantized_kernel() {
 }
 
 Kernel quantize_blocks_kernel() {
-  return {"quantize_blocks", "cuda.quantize_blocks.tiles", reject_blocks, nullptr, nullptr,
-          CREST_DEVICE_CODE(launch_blocks)};
+  return {"quantize_blocks", "cuda.quantize_blocks.tiles",    reject_blocks, nullptr,
+          nullptr,           CREST_DEVICE_CODE(launch_blocks)};
 }
 Kernel quantize_blocks_columns_kernel() {
   return {"quantize_blocks_columns",

@@ -64,7 +64,7 @@ struct Lost {
   int64_t saturated = 0, vanished = 0;
 };
 Lost write_blocks(const KernelCall& c, const Tensor& x, int64_t rows, int64_t columns, int64_t row_step,
-                     int64_t column_step, const Tensor& q, const Tensor& scales, Fp8Blocks blocks) {
+                  int64_t column_step, const Tensor& q, const Tensor& scales, Fp8Blocks blocks) {
   const double most = largest(format(c.instr));
   const int64_t height = blocks == Fp8Blocks::squares ? fp8_block : 1, width = q.numel() / rows;
   const Fp8ScalePlace place(blocks, scales.shape());
