@@ -111,9 +111,9 @@ TEST_P(Fp8Block, RunsInTheLinearLayersOfTheBlocksOnly) {
   EXPECT_EQ(squares, layers * linears * 2);
 }
 
-// Where 128 divides the tokens of a sample, every value is quantized alike in any split of the batch
-// (tests/ops/fp8_blocks.cpp). With 96 tokens blocks have tokens of two samples, but scales matter to
-// numbers that are tiny in their block only. So gradients differ by the order of sums.
+// Where 128 divides the tokens of a sample, every value is quantized alike in any split of the
+// batch (tests/ops/fp8_blocks.cpp). With 96 tokens blocks have tokens of two samples, but scales
+// matter to numbers that are tiny in their block only. So gradients differ by the order of sums.
 TEST_P(Fp8Block, GradientsDoNotDependOnHowTheBatchIsDivided) {
   struct Split {
     int64_t batch, micro_steps;
