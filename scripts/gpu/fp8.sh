@@ -1,6 +1,6 @@
 #!/bin/sh
 # Checks and measures --precision fp8 on one GPU of compute capability 8.9 or newer.
-#   fp8.sh PART..    ops steps resume speed fusion loss profile; without PART all but loss
+#   fp8.sh PART..    ops steps resume speed fusion loss profile blocks; without PART all but loss
 # SIZES ("gpt2-1558M 16;gpt2-124M 64"), SAMPLES and SECONDS_EACH (the limit of a measurement) shorten speed and fusion;
 # loss trains on DATA (of `crest data prepare`) with SEEDS, STEPS and the settings of each of RUNS ("bf16;fp8").
 # CREST and TEST_OPS name the programs (build/cuda/crest, build/cuda/tests/test_ops; of a bundle `RUN crest`), OUT the
@@ -66,7 +66,7 @@ EOF
 part() {
   echo "== $1"
   case $1 in
-    ops) t 300 $TEST_OPS --gtest_brief=1 --gtest_filter='*quantize*:*linear_fp8*:*amax_history*:*_norm_*' ;;
+    ops) t 300 $TEST_OPS --gtest_brief=1 --gtest_filter='*quantize*:*linear_fp8*:*amax_history*:*take_counts*:*_norm_*' ;;
     steps) # the GPU against the CPU's emulation, and against bf16
       for run in "cuda fp8" "cpu fp8" "cuda bf16"; do
         set -- $run
@@ -110,9 +110,26 @@ part() {
         --store "$OUT/crest.db"
       crest 170 compare --model gpt2-1558M --batch 16 --device cuda --a '--precision bf16' --b '--precision fp8' \
         --by class --samples 12 --store "$OUT/crest.db" ;;
+    blocks) # --fp8-recipe block: which kernels run, the GPU against the CPU's emulation and against bf16, speed
+      blocks='--precision fp8 --fp8-recipe block --fp8-gradients e4m3'
+      crest 60 program --model gpt2-124M --batch 8 --device cuda $blocks >"$OUT/blocks.prog"
+      grep -o 'cuda\.linear_fp8[a-z_.]*\|cuda\.quantize_blocks[a-z_.]*' "$OUT/blocks.prog" | sort | uniq -c
+      for run in cuda cpu; do
+        crest 200 train "$OUT/text.txt" --model nano --batch 8 --device $run $blocks --steps 10 --lr 1e-3 \
+          --out "$OUT/$run-blocks" --overwrite --quiet --no-store
+      done
+      crest 200 train "$OUT/text.txt" --model nano --batch 8 --device cuda $blocks --steps 10 --lr 1e-3 \
+        --kernel linear_fp8=cuda.linear_fp8.dequantized --out "$OUT/dequantized" --overwrite --quiet --no-store
+      crest 200 train "$OUT/text.txt" --model nano --batch 8 --device cuda --precision bf16 --steps 10 --lr 1e-3 \
+        --out "$OUT/cuda-bf16" --overwrite --quiet --no-store
+      compare "$OUT/cuda-blocks" "$OUT/cpu-blocks" 0.002
+      compare "$OUT/cuda-blocks" "$OUT/dequantized" 0.002
+      compare "$OUT/cuda-blocks" "$OUT/cuda-bf16" 0.01
+      pairs '--precision bf16' "$blocks"
+      pairs '--precision fp8' "$blocks" ;;
     *) echo "unknown part '$1'" >&2; exit 2 ;;
   esac
 }
-[ $# -gt 0 ] || set -- ops steps resume speed fusion profile
+[ $# -gt 0 ] || set -- ops steps resume speed fusion profile blocks
 for p; do part "$p"; done
 exit $failed

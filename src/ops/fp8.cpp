@@ -1,5 +1,5 @@
-// Matmuls on 8-bit floats: quantize makes the operands, linear_fp8 multiplies them, amax_history
-// ends the step of the scales.
+// Matmuls on 8-bit floats: quantize and quantize_blocks make the operands, linear_fp8 multiplies
+// them, amax_history and take_counts end the step of the scales.
 #include "ops/fp8.h"
 
 #include "ops/index.h"
@@ -9,7 +9,29 @@
 
 namespace crest {
 
-int64_t fp8_padded(int64_t rows) { return (rows + fp8_multiple - 1) / fp8_multiple * fp8_multiple; }
+static int64_t rounded_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+int64_t fp8_padded(int64_t rows) { return rounded_up(rows, fp8_multiple); }
+int64_t fp8_blocks_of(int64_t n) { return rounded_up(n, fp8_block) / fp8_block; }
+
+Fp8Blocks fp8_blocks(const Attrs& attrs) {
+  if (!attrs.has("blocks")) return Fp8Blocks::none;
+  return attrs.text("blocks") == name_of(Fp8Blocks::rows) ? Fp8Blocks::rows : Fp8Blocks::squares;
+}
+
+Shape fp8_scales(Fp8Blocks blocks, int64_t rows, int64_t columns) {
+  switch (blocks) {
+    case Fp8Blocks::none: return {1};
+    case Fp8Blocks::rows: return {fp8_blocks_of(columns), rows};
+    case Fp8Blocks::squares: return {fp8_blocks_of(rows), rounded_up(fp8_blocks_of(columns), 4)};
+  }
+  return {};
+}
+
+Fp8ScalePlace::Fp8ScalePlace(Fp8Blocks blocks, const Shape& scales) {
+  if (blocks == Fp8Blocks::rows) row = 1, column = scales[1];
+  if (blocks == Fp8Blocks::squares) rows = fp8_block, row = scales[1], column = 1;
+}
 
 static DType format_of(const Infer& c) {
   c.check(c.attrs().has("format"), "attribute 'format' is missing");
@@ -113,6 +135,58 @@ static void infer_quantize_columns(Infer& c) {
   c.out(format_of(c), transposed(c.in(at::x)));
 }
 
+// Attribute `blocks`, checked.
+static Fp8Blocks blocks_of(const Infer& c) {
+  if (!c.attrs().has("blocks")) return Fp8Blocks::none;
+  const std::string& text = c.attrs().text("blocks");
+  c.check(text == name_of(Fp8Blocks::rows) || text == name_of(Fp8Blocks::squares),
+          "attribute 'blocks' must be 1x128 or 128x128");
+  return fp8_blocks(c.attrs());
+}
+
+static void infer_quantize_blocks(Infer& c) {
+  namespace at = in::quantize_blocks;
+  rules::inputs(c, at::count, at::count);
+  rules::contiguous(c);
+  rules::at_least_rank(c, at::x, 1);
+  rules::floating(c, at::x);
+  rules::rank(c, at::counts, 2);
+  rules::dtype(c, at::counts, DType::i64);
+  c.check(c.in(at::counts).shape[1] == 2, "counts must have two columns");
+  c.check(rules::integer(c, "slot", 0) < c.in(at::counts).shape[0],
+          "attribute 'slot' is not below the number of slots");
+  const Fp8Blocks blocks = blocks_of(c);
+  c.check(blocks != Fp8Blocks::none, "attribute 'blocks' is missing");
+  const Value& x = c.in(at::x);
+  const int64_t rows = x.shape.rows(), columns = x.shape.back();
+  c.out(format_of(c), x.shape);
+  c.out(rules::stat(x.dtype), fp8_scales(blocks, rows, columns));
+  c.out_in_place(at::counts);
+  if (!rules::flag(c, "columns")) return;
+  c.out(format_of(c), transposed(x));
+  c.out(rules::stat(x.dtype), fp8_scales(blocks, columns, rows));
+}
+
+static void infer_quantize_blocks_columns(Infer& c) {
+  namespace at = in::quantize_blocks_columns;
+  rules::inputs(c, at::count, at::count);
+  rules::contiguous(c);
+  rules::at_least_rank(c, at::x, 1);
+  rules::floating(c, at::x);
+  const Value& x = c.in(at::x);
+  c.out(format_of(c), transposed(x));
+  c.out(rules::stat(x.dtype), fp8_scales(Fp8Blocks::rows, x.shape.back(), x.shape.rows()));
+}
+
+static void infer_take_counts(Infer& c) {
+  namespace at = in::take_counts;
+  rules::inputs(c, at::count, at::count);
+  rules::contiguous(c);
+  for (size_t i : {size_t(at::counts), size_t(at::lost)}) rules::dtype(c, i, DType::i64);
+  c.same_shape(at::lost, at::counts);
+  for (size_t i = 0; i < at::count; ++i) c.out_in_place(i);
+}
+
 static void infer_linear_fp8(Infer& c) {
   namespace at = in::linear_fp8;
   rules::inputs(c, at::b, at::count);
@@ -120,12 +194,12 @@ static void infer_linear_fp8(Infer& c) {
   rules::at_least_rank(c, at::x, 1);
   rules::rank(c, at::w, 2);
   for (size_t i : {size_t(at::x), size_t(at::w)}) c.check(is_fp8(c.in(i).dtype), "x and w must be e4m3 or e5m2");
-  for (size_t i : {size_t(at::x_scale), size_t(at::w_scale)}) {
-    rules::floating(c, i);
-    rules::shape(c, i, {1});
-  }
   const Shape &x = c.in(at::x).shape, &w = c.in(at::w).shape;
   c.check(x.back() == w[1], "the last dimension of x is not the last dimension of w");
+  const Fp8Blocks blocks = blocks_of(c);
+  for (size_t i : {size_t(at::x_scale), size_t(at::w_scale)}) rules::floating(c, i);
+  rules::shape(c, at::x_scale, fp8_scales(fp8_blocks_of_x(blocks), x.rows(), w[1]));
+  rules::shape(c, at::w_scale, fp8_scales(blocks, w[0], w[1]));
   DType t = c.dtype_attr(DType::f32);
   c.check(is_float(t), "attribute 'dtype' must be a floating-point dtype");
   if (c.has(at::b)) {
@@ -170,6 +244,18 @@ static Cost cost_quantize(const Program& p, const Instr& i) {
   return c;
 }
 
+// One scaling an element and one comparison for the largest magnitude of its block; of both forms.
+static Cost cost_quantize_blocks(const Program& p, const Instr& i) {
+  namespace to = out::quantize_blocks;
+  const Value& x = p.at(i.in[in::quantize_blocks::x]);
+  Cost c;
+  c.flops = double(x.numel()) * (i.out.size() > to::t ? 4 : 2);
+  c.bytes_read = double(x.bytes());
+  for (size_t out = 0; out < i.out.size(); ++out)
+    if (out != to::counts) c.bytes_written += double(p.at(i.out[out]).bytes());
+  return c;
+}
+
 // The element-wise part of a norm, and the scaling; the tables are a few bytes.
 static Cost cost_norm_quantize(const Program& p, const Instr& i) {
   namespace at = in::norm_quantize;
@@ -205,6 +291,27 @@ const OpDef op_quantize_columns = {.name = "quantize_columns",
                                    .infer = infer_quantize_columns,
                                    .cost = elementwise_cost<1>};
 
+const OpDef op_quantize_blocks = {.name = "quantize_blocks",
+                                  .inputs = in::quantize_blocks::names,
+                                  .outputs = out::quantize_blocks::names,
+                                  .help =
+                                      "x, counts[S,2] -> q, scale[blocks], counts, [t, t_scale]: q = x / scale in 8 "
+                                      "bits, with a scale of its own for "
+                                      "each block of 1x128 or 128x128; t: the same of the transpose",
+                                  .op_class = OpClass::elementwise,
+                                  .infer = infer_quantize_blocks,
+                                  .cost = cost_quantize_blocks};
+
+const OpDef op_quantize_blocks_columns = {
+    .name = "quantize_blocks_columns",
+    .inputs = in::quantize_blocks_columns::names,
+    .outputs = out::quantize_blocks_columns::names,
+    .help =
+        "x[..,K] -> t[K,rows], scale[blocks]: the transpose of x / scale in 8 bits, with a scale for each 1x128 of it",
+    .op_class = OpClass::elementwise,
+    .infer = infer_quantize_blocks_columns,
+    .cost = elementwise_cost<2>};
+
 const OpDef op_norm_quantize = {
     .name = "norm_quantize",
     .inputs = in::norm_quantize::names,
@@ -229,7 +336,9 @@ const OpDef op_linear_fp8 = {
     .name = "linear_fp8",
     .inputs = in::linear_fp8::names,
     .outputs = out::linear_fp8::names,
-    .help = "x[..,K], w[N,K], x_scale, w_scale, [b[N]], [acc[..,N]] -> y[..,N]: x w^T x_scale w_scale + b (+ acc)",
+    .help =
+        "x[..,K], w[N,K], x_scale, w_scale, [b[N]], [acc[..,N]] -> y[..,N]: x w^T x_scale w_scale + b (+ acc); scales "
+        "of the tensors or of their blocks",
     .op_class = OpClass::contraction,
     .infer = infer_linear_fp8,
     .cost = cost_linear_fp8,
@@ -245,5 +354,13 @@ const OpDef op_amax_history = {
     .op_class = OpClass::optimizer,
     .infer = infer_amax_history,
     .cost = traffic};
+
+const OpDef op_take_counts = {.name = "take_counts",
+                              .inputs = in::take_counts::names,
+                              .outputs = out::take_counts::names,
+                              .help = "counts[S,2], lost[S,2] -> the same: lost: counts; counts start again from 0",
+                              .op_class = OpClass::optimizer,
+                              .infer = infer_take_counts,
+                              .cost = traffic};
 
 }  // namespace crest

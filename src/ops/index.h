@@ -25,6 +25,8 @@
   CREST_POINTWISE_OPS(OP)                                                                                             \
   OP(quantize, (x, amax, record, counts), (q, scale, record, counts, t))                                              \
   OP(quantize_columns, (x, scale), (t))                                                                               \
+  OP(quantize_blocks, (x, counts), (q, scale, counts, t, t_scale))                                                    \
+  OP(quantize_blocks_columns, (x), (t, scale))                                                                        \
   OP(dequantize, (q, scale), (x))                                                                                     \
   OP(cast, (x), (y))                                                                                                  \
   OP(dropout, (x, scalars), (y))                                                                                      \
@@ -65,6 +67,7 @@
   OP(sqrt, (x), (y))                                                                                                  \
   OP(unit_norm, (x), (y))                                                                                             \
   OP(amax_history, (amax, record, counts, lost), (amax, record, counts, lost))                                        \
+  OP(take_counts, (counts, lost), (counts, lost))                                                                     \
   OP(finish_step, (scalars), (scalars))
 
 // Between ranks, and what depends on the rank: no reference computes them alone.

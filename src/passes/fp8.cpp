@@ -1,12 +1,15 @@
 // Lever --precision fp8: the linear layers of the blocks multiply 8-bit floats, in all three
 // matmuls: e4m3 for activations and weights, and for gradients e5m2 (Micikevicius et al. 2022) or
-// e4m3. The rest stays bf16, as pass precision left it. Each tensor has one scale, a power of two,
-// from its largest magnitude in the step before (delayed scaling; in the first step, of the tensor
-// itself).
+// e4m3. The rest stays bf16, as pass precision left it. Scales are powers of two:
+//
+//   --fp8-recipe tensor: one for each tensor, from its largest magnitude in the step before (delayed
+//     scaling; in the first step, of the tensor itself)
+//   --fp8-recipe block: of the tensor itself, one for each 128 x 128 of weights and each 1 x 128 of
+//     the rest, along the dimension that is summed (DeepSeek-AI 2024, DeepSeek-V3, section 3.3.2)
 //
 //   y = linear(x, w, b)       ->  y = linear_fp8(q(x), q(w), b)
-//   dx = linear_dx(dy, w)     ->  dx = linear_fp8(q(dy), q(w)^T)
-//   dw = linear_dw(dy, x)     ->  dw = linear_fp8(q(dy)^T, q(x)^T)
+//   dx = linear_dx(dy, w)     ->  dx = linear_fp8(q(dy), q(w^T))
+//   dw = linear_dw(dy, x)     ->  dw = linear_fp8(q(dy^T), q(x^T))
 //
 // A GPU multiplies rows by rows only, so quantize makes transposes too. Weights are quantized in
 // the first micro step. The input of a layer is transposed in the backward half, from what bf16
@@ -25,6 +28,8 @@
 #include "passes/rewrite.h"
 
 namespace crest {
+
+const std::vector<Setting>& fp8_settings();
 
 namespace {
 
@@ -45,6 +50,20 @@ std::vector<size_t> linears(const Program& p) {
   return list;
 }
 
+bool in_blocks(const PassContext& context) { return context.lever("fp8-recipe") == "block"; }
+
+// What scales of the step before have and scales of the tensor itself do not.
+void check_recipe(const PassContext& context) {
+  if (!in_blocks(context)) return;
+  for (const Setting& s : fp8_settings())
+    if (std::string name = s.name;
+        (name == "fp8-history" || name == "fp8-margin") && context.lever(name) != s.otherwise)
+      fail_usage(
+          fmt::format("--fp8-recipe block has no use for --{} {}: its scales are those of the tensors themselves", name,
+                      context.lever(name)),
+          s.flag(), fmt::format("Leave out {}, or use --fp8-recipe tensor.", s.flag()));
+}
+
 class QuantizeLinears {
  public:
   QuantizeLinears(Program& program, const PassContext& context)
@@ -53,6 +72,7 @@ class QuantizeLinears {
         margin_(int64_t(context.number("fp8-margin"))),
         history_(int64_t(context.number("fp8-history"))),
         gradients_(*parse_dtype(context.lever("fp8-gradients"))),
+        blocks_(in_blocks(context)),
         ranks_(context.recipe.world_size()),
         first_(context.first),
         last_(context.last) {}
@@ -71,29 +91,54 @@ class QuantizeLinears {
         w_.keep(instr);
     }
     w_.finish();
-    if (ranks_ > 1 && last_) p_.outputs.push_back(record_);  // pass data_parallel sums it, as it does gradients
+    // Pass data_parallel sums it, as it does gradients.
+    if (ranks_ > 1 && last_ && !blocks_) p_.outputs.push_back(record_);
   }
 
  private:
   struct Operand {
-    ValueId q = no_value, t = no_value, scale = no_value;
+    ValueId q = no_value, t = no_value, scale = no_value, t_scale = no_value;
   };
 
   void declare_tables(int64_t slots) {
     Builder b(p_);
-    amax_ = b.declare(fp8_amax, DType::f32, {history_, slots}, Role::state, Lifetime::persistent);
-    // A column for each rank: their sum is what the largest of all ranks is found in.
-    record_ = b.declare(fp8_record, DType::f32, {slots, ranks_}, Role::output, Lifetime::persistent);
+    if (!blocks_) {
+      amax_ = b.declare(fp8_amax, DType::f32, {history_, slots}, Role::state, Lifetime::persistent);
+      // A column for each rank: their sum is what the largest of all ranks is found in.
+      record_ = b.declare(fp8_record, DType::f32, {slots, ranks_}, Role::output, Lifetime::persistent);
+    }
     counts_ = b.declare(fp8_counts, DType::i64, {slots, 2}, Role::state, Lifetime::persistent);
   }
 
-  Operand quantize(const Instr& user, ValueId x, int64_t slot, DType format, bool columns) {
+  Operand quantize(const Instr& user, ValueId x, int64_t slot, DType format, bool columns,
+                   Fp8Blocks blocks = Fp8Blocks::rows) {
     Attrs a;
-    a.set("format", name(format)).set("slot", slot).set("margin", margin_);
+    a.set("format", name(format)).set("slot", slot);
+    if (!blocks_) a.set("margin", margin_);
     if (columns) a.set("columns", 1);
+    if (blocks_) {
+      namespace to = out::quantize_blocks;
+      a.set("blocks", name_of(blocks));
+      std::vector<ValueId> out = w_.build(user).emit("quantize_blocks", {x, counts_}, a);
+      counts_ = out[to::counts];
+      return {out[to::q], columns ? out[to::t] : no_value, out[to::scale], columns ? out[to::t_scale] : no_value};
+    }
+    namespace to = out::quantize;
     std::vector<ValueId> out = w_.build(user).emit("quantize", {x, amax_, record_, counts_}, a);
-    record_ = out[out::quantize::record], counts_ = out[out::quantize::counts];
-    return {out[out::quantize::q], columns ? out[out::quantize::t] : no_value, out[out::quantize::scale]};
+    record_ = out[to::record], counts_ = out[to::counts];
+    return {out[to::q], columns ? out[to::t] : no_value, out[to::scale], out[to::scale]};
+  }
+
+  // The transpose of an x whose rows are quantized.
+  void transpose(const Instr& user, ValueId x, Operand& o) {
+    Builder& b = w_.build(user);
+    const Attrs a = Attrs().set("format", name(DType::e4m3));
+    if (blocks_) {
+      std::vector<ValueId> out = b.emit("quantize_blocks_columns", {x}, a);
+      o.t = out[out::quantize_blocks_columns::t], o.t_scale = out[out::quantize_blocks_columns::scale];
+    } else {
+      o.t = b.emit1("quantize_columns", {x, o.scale}, a), o.t_scale = o.scale;
+    }
   }
 
   // The weight in 8 bits. With several micro steps, the first one makes it, later ones read it.
@@ -103,12 +148,14 @@ class QuantizeLinears {
     Operand& o = it->second;
     const std::string name = p_.at(w).name + ".e4m3";
     if (first_) {
-      o = quantize(user, w, l * slots_of_linear, DType::e4m3, true);
+      o = quantize(user, w, l * slots_of_linear, DType::e4m3, true, Fp8Blocks::squares);
       if (last_) return o;
-      for (auto [v, called] : {std::pair{o.q, name}, {o.t, name + ".t"}, {o.scale, name + ".scale"}}) {
+      auto keep = [&](ValueId v, const std::string& called) {
         Value& value = p_.at(v);
         value.name = called, value.role = Role::weight, value.lifetime = Lifetime::step;
-      }
+      };
+      keep(o.q, name), keep(o.t, name + ".t"), keep(o.scale, name + ".scale");
+      if (blocks_) keep(o.t_scale, name + ".t.scale");
     } else {
       Builder& b = w_.build(user);
       auto made = [&](const std::string& called, DType t, const Shape& s) {
@@ -117,15 +164,19 @@ class QuantizeLinears {
       const Shape s = p_.at(w).shape;
       o.q = made(name, DType::e4m3, s);
       o.t = made(name + ".t", DType::e4m3, {s[1], fp8_padded(s[0])});
-      o.scale = made(name + ".scale", DType::f32, {1});
+      const Fp8Blocks blocks = blocks_ ? Fp8Blocks::squares : Fp8Blocks::none;
+      o.scale = made(name + ".scale", DType::f32, fp8_scales(blocks, s[0], s[1]));
+      o.t_scale = blocks_ ? made(name + ".t.scale", DType::f32, fp8_scales(blocks, s[1], s[0])) : o.scale;
     }
     return o;
   }
 
-  void product(Instr instr, const std::vector<ValueId>& in, DType dtype) {
+  // blocks: of the second operand.
+  void product(Instr instr, const std::vector<ValueId>& in, DType dtype, Fp8Blocks blocks) {
     instr.op = &op("linear_fp8");
     instr.in = in;
     instr.attrs.set("dtype", name(dtype));
+    if (blocks_) instr.attrs.set("blocks", name_of(blocks));
     w_.keep(std::move(instr));
   }
   DType dtype_of(const Instr& instr) const { return p_.at(instr.out[0]).dtype; }
@@ -139,7 +190,7 @@ class QuantizeLinears {
     if (!quantized_.count(x)) quantized_[x] = quantize(instr, x, it->second * slots_of_linear + 1, DType::e4m3, false);
     const Operand& o = quantized_.at(x);
     ValueId bias = instr.in.size() > in::linear::b ? instr.in[in::linear::b] : no_value;
-    product(instr, {o.q, w.q, o.scale, w.scale, bias, no_value}, dtype_of(instr));
+    product(instr, {o.q, w.q, o.scale, w.scale, bias, no_value}, dtype_of(instr), Fp8Blocks::squares);
   }
 
   const Operand& gradient(const Instr& user, ValueId dy, int64_t l) {
@@ -152,7 +203,7 @@ class QuantizeLinears {
     if (it == weights_.end()) return w_.keep(instr);
     const Operand dy = gradient(instr, instr.in[in::linear_dx::dy], it->second);
     const Operand w = weight(instr, it->first, it->second);
-    product(instr, {dy.q, w.t, dy.scale, w.scale, no_value, no_value}, dtype_of(instr));
+    product(instr, {dy.q, w.t, dy.scale, w.t_scale, no_value, no_value}, dtype_of(instr), Fp8Blocks::squares);
   }
 
   void weight_gradient(const Instr& instr) {
@@ -160,17 +211,16 @@ class QuantizeLinears {
     if (it == layers_.end()) return w_.keep(instr);
     const Operand dy = gradient(instr, instr.in[in::linear_dw::dy], it->second);
     Operand& x = quantized_.at(instr.in[in::linear_dw::x]);
-    if (x.t == no_value)
-      x.t = w_.build(instr).emit1("quantize_columns", {instr.in[in::linear_dw::x], x.scale},
-                                  Attrs().set("format", name(DType::e4m3)));
+    if (x.t == no_value) transpose(instr, instr.in[in::linear_dw::x], x);
     ValueId acc = instr.in.size() > in::linear_dw::acc ? instr.in[in::linear_dw::acc] : no_value;
-    product(instr, {dy.t, x.t, dy.scale, x.scale, no_value, acc}, dtype_of(instr));
+    product(instr, {dy.t, x.t, dy.t_scale, x.t_scale, no_value, acc}, dtype_of(instr), Fp8Blocks::rows);
   }
 
   Program& p_;
   Rewriter w_;
   const int64_t margin_, history_;
   const DType gradients_;
+  const bool blocks_;
   const int64_t ranks_;
   const bool first_, last_;
   ValueId amax_ = no_value, record_ = no_value, counts_ = no_value;  // the newest versions
@@ -180,7 +230,7 @@ class QuantizeLinears {
 };
 
 // Ends the step of the scales, and names their slots.
-void end_step(Program& p, const std::vector<size_t>& linears, int64_t ranks, int64_t history) {
+void end_step(Program& p, const std::vector<size_t>& linears, const PassContext& context) {
   std::string names;
   for (size_t q : linears)
     for (const char* what : {"", ".x", ".dy"}) names += (names.empty() ? "" : ",") + p.params[q].name + what;
@@ -189,11 +239,17 @@ void end_step(Program& p, const std::vector<size_t>& linears, int64_t ranks, int
   b.origin = Origin("fp8");
   b.phase = Phase::update;
   auto slots = int64_t(linears.size()) * slots_of_linear;
-  ValueId amax = b.declare(fp8_amax, DType::f32, {history, slots}, Role::state, Lifetime::persistent);
-  ValueId record = b.declare(fp8_record, DType::f32, {slots, ranks}, Role::output, Lifetime::persistent);
-  ValueId counts = b.declare(fp8_counts, DType::i64, {slots, 2}, Role::state, Lifetime::persistent);
-  ValueId lost = b.declare(fp8_lost, DType::i64, {slots, 2}, Role::output, Lifetime::persistent);
-  b.emit("amax_history", {amax, record, counts, lost});
+  auto table = [&](const char* name, DType t, const Shape& s, Role role) {
+    return b.declare(name, t, s, role, Lifetime::persistent);
+  };
+  std::vector<ValueId> tables;
+  if (!in_blocks(context)) {
+    tables.push_back(table(fp8_amax, DType::f32, {int64_t(context.number("fp8-history")), slots}, Role::state));
+    tables.push_back(table(fp8_record, DType::f32, {slots, context.recipe.world_size()}, Role::output));
+  }
+  tables.push_back(table(fp8_counts, DType::i64, {slots, 2}, Role::state));
+  tables.push_back(table(fp8_lost, DType::i64, {slots, 2}, Role::output));
+  b.emit(in_blocks(context) ? "take_counts" : "amax_history", tables);
 }
 
 }  // namespace
@@ -205,10 +261,11 @@ void quantize_linears(Program& program, const PassContext& context) {
   if (list.empty())
     fail_usage("no linear layer of this model can run in fp8: none has features in multiples of 16", "--precision",
                "Use --precision bf16, or a model whose width and ff are multiples of 16.");
+  check_recipe(context);
   if (context.kind == ProgramKind::train)
     QuantizeLinears(program, context).run(list);
   else
-    end_step(program, list, context.recipe.world_size(), int64_t(context.number("fp8-history")));
+    end_step(program, list, context);
 }
 
 std::vector<std::string> fp8_slots(const Program& program) {
@@ -225,6 +282,7 @@ int64_t fp8_elements(const Program& train) {
   int64_t n = 0;
   for (const Instr& i : train.code) {
     if (is(i, "quantize")) n += train.at(i.in[in::quantize::x]).numel();
+    if (is(i, "quantize_blocks")) n += train.at(i.in[in::quantize_blocks::x]).numel();
     if (is(i, "norm_quantize")) n += train.at(i.in[in::norm_quantize::a]).numel();
     if (i.body) n += fp8_elements(*i.body);
   }
@@ -255,7 +313,14 @@ const std::vector<Setting>& fp8_settings() {
              .least = 0,
              .most = 8,
              .effects = {{Effect::all, Effect::types, {}, nullptr, true}},
-             .type = SettingType::whole})};
+             .type = SettingType::whole}),
+      lever({.name = "fp8-recipe",
+             .group = "Precision and memory",
+             .help = "--precision fp8: a scale for each tensor, from the step before, or for each block of 1 x 128 "
+                     "(weights: 128 x 128) numbers, from the tensor itself",
+             .otherwise = "tensor",
+             .choices = {"tensor", "block"},
+             .effects = {{Effect::all, Effect::types, {}, nullptr, true}}})};
   return rows;
 }
 

@@ -1,4 +1,5 @@
 // The tables of --precision fp8, by name: what checkpoints keep of them and what the host reads.
+// With --fp8-recipe block there is no fp8_amax.
 #pragma once
 #include <string>
 #include <vector>

@@ -26,14 +26,13 @@ static nlohmann::json json_of(const RunState& state) {
 
 std::string to_text(const RunState& state) { return json_of(state).dump(); }
 
-// The history of the fp8 scales by tensor; an empty object without fp8. Floats are written so that
-// they read back bit for bit.
+// The history of the fp8 scales by tensor; an empty object where scales have none. Floats are
+// written so that they read back bit for bit.
 static nlohmann::json fp8_amax_of(Engine& engine) {
   nlohmann::json j = nlohmann::json::object();
   int update = engine.session().find("update");
-  if (update < 0) return j;
+  if (update < 0 || !engine.rank(0).has(update, fp8_amax)) return j;
   std::vector<std::string> slots = fp8_slots(engine.session().programs[size_t(update)].program);
-  if (slots.empty()) return j;
   std::vector<float> amax = engine.rank(0).tensor(update, fp8_amax).floats();
   const size_t steps = amax.size() / slots.size();
   for (size_t s = 0; s < slots.size(); ++s) {
@@ -170,9 +169,8 @@ static std::vector<float> rows_for(std::vector<float> rows, size_t steps) {
 // quantizes.
 static void restore_fp8_amax(Engine& engine, const StateFile& get) {
   int update = engine.session().find("update");
-  if (update < 0) return;
+  if (update < 0 || !engine.rank(0).has(update, fp8_amax)) return;
   std::vector<std::string> slots = fp8_slots(engine.session().programs[size_t(update)].program);
-  if (slots.empty()) return;
   TensorRef table = engine.rank(0).tensor(update, fp8_amax);
   std::vector<float> amax(table.floats().size());
   const size_t steps = amax.size() / slots.size();

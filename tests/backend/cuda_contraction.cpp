@@ -181,6 +181,41 @@ TEST(CudaContractions, AMachineWithoutAGpuPlansForOneThatHasIt) {
   EXPECT_EQ(workspace_cublaslt({x.program, x.instr(), d}), size_t(32) << 20);
 }
 
+// Scales of blocks: the library's on compute capability 9.0, where 4 divides the rows; elsewhere
+// operands are made bf16, which takes memory for both.
+TEST(CudaContractions, ScalesOfBlocksAreTheLibrarysOnHopperOnly) {
+  auto first = [](int sm, int64_t rows, bool library, size_t* workspace = nullptr) {
+    Program program;
+    Builder b(program);
+    b.origin = Origin("test");
+    const int64_t k = 272, n = 144;
+    auto input = [&](const char* called, DType t, const Shape& s) {
+      return b.declare(called, t, s, Role::input, Lifetime::micro_step);
+    };
+    ValueId x = input("x", DType::e4m3, {rows, k}), w = input("w", DType::e4m3, {n, k});
+    ValueId x_scale = input("x_scale", DType::f32, {3, rows}), w_scale = input("w_scale", DType::f32, {2, 4});
+    b.emit1("linear_fp8", {x, w, x_scale, w_scale, no_value, no_value},
+            Attrs().set("dtype", "bf16").set("blocks", "128x128"));
+    Device d;
+    d.kind = "cuda", d.sm = sm, d.cublaslt = library, d.described = true;
+    for (const Kernel& kernel : cuda_kernels()) {
+      KernelQuery q{program, program.code[0], d};
+      if (std::string_view(kernel.op) != "linear_fp8" || !kernel.reject(q).empty()) continue;
+      if (workspace) *workspace = kernel.workspace(q);
+      return std::string(kernel.name);
+    }
+    return std::string();
+  };
+  EXPECT_EQ(first(90, 64, true), "cuda.linear_fp8.cublaslt");
+  EXPECT_EQ(first(90, 66, true), "cuda.linear_fp8.dequantized");
+  EXPECT_EQ(first(90, 64, false), "cuda.linear_fp8.tiled");
+  for (int sm : {89, 100}) {
+    size_t workspace = 0;
+    EXPECT_EQ(first(sm, 64, true, &workspace), "cuda.linear_fp8.dequantized");
+    EXPECT_EQ(workspace, size_t(64 * 272 * 2 + 144 * 272 * 2) + (size_t(32) << 20));
+  }
+}
+
 #if !CREST_HAVE_CUDA
 // Our GELU kernel behind a product: vectors, their tail, and memory that is not aligned for them.
 TEST(CudaContractions, GeluOfAnyLengthAndAlignment) {

@@ -58,6 +58,7 @@ std::vector<Golden> cases() {
   };
   // Features in multiples of 16; the llama's ff is none, so its gate, up and mlp.proj stay bf16.
   auto fp8 = [](Recipe& r) { r.precision = "fp8", r.model.width = 16, r.model.head_dim = 8; };
+  auto blocks = [=](Recipe& r) { fp8(r), r.levers["fp8-recipe"] = "block"; };
   auto int8 = [](Recipe& r) { r.levers["weights"] = "int8"; };
   auto with = [](const char* optimizer) { return [=](Recipe& r) { r.optimizer = optimizer; }; };
   ProgramKind train = ProgramKind::train, update = ProgramKind::update, decode = ProgramKind::decode;
@@ -98,6 +99,10 @@ std::vector<Golden> cases() {
       {"fp8.llama.first", "fp8", [=](Recipe& r) { fp8(r), micro_steps(r); }, true, train, true, false},
       {"fp8.ranks.last", "fp8", [=](Recipe& r) { fp8(r), micro_steps(r), r.data_parallel = 2; }, false, train, false},
       {"fp8.update", "fp8", fp8, false, update},
+      {"fp8.block", "fp8", blocks},
+      {"fp8.block.llama.first", "fp8", [=](Recipe& r) { blocks(r), micro_steps(r); }, true, train, true, false},
+      {"fp8.block.next", "fp8", [=](Recipe& r) { blocks(r), micro_steps(r); }, false, train, false, false},
+      {"fp8.block.update", "fp8", blocks, false, update},
       {"int8.decode", "int8", int8, false, decode},
       {"int8.llama.decode", "int8", [=](Recipe& r) { int8(r), r.precision = "bf16"; }, true, decode},
       {"int8.autocast.decode", "int8", [=](Recipe& r) { int8(r), r.precision = "bf16", r.policy = "autocast"; }, false,

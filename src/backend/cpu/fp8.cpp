@@ -261,16 +261,23 @@ std::shared_ptr<void> prepare_product(const KernelQuery& q) {
       find_gemm(gemm_of(q, product_of(q.program, q.instr)), q.device).gemm);
 }
 
-void dequantize(float* to, const void* from, DType t, float scale, int64_t n, int threads) {
+// The numbers of a [rows,columns].
+void dequantize(float* to, const void* from, DType t, const float* scales, const Fp8ScalePlace& place, int64_t rows,
+                int64_t columns, int threads) {
   float table[256];
   for (int i = 0; i < 256; ++i) {
     auto code = uint8_t(i);
-    table[i] = scale * (t == DType::e4m3 ? to_float(float8_e4m3{code}) : to_float(float8_e5m2{code}));
+    table[i] = t == DType::e4m3 ? to_float(float8_e4m3{code}) : to_float(float8_e5m2{code});
   }
   auto* codes = static_cast<const uint8_t*>(from);
-  threads = threads_for(threads, n, grain);
+  threads = threads_for(threads, rows * columns, grain);
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-  for (int64_t i = 0; i < n; ++i) to[i] = table[codes[i]];
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < columns; c += fp8_block) {
+      const float scale = scales[place(r, c)];
+      for (int64_t i = r * columns + c, end = r * columns + std::min(columns, c + fp8_block); i < end; ++i)
+        to[i] = scale * table[codes[i]];
+    }
 }
 
 void launch_product(const KernelCall& c) {
@@ -278,10 +285,13 @@ void launch_product(const KernelCall& c) {
   Product p = product_of(c.program, c.instr);
   auto* x = static_cast<char*>(c.workspace);
   char *w = x + p.x_bytes(), *y = w + p.w_bytes(), *rest = y + p.y_bytes();
-  dequantize(reinterpret_cast<float*>(x), c.in[at::x], c.in_value(at::x).dtype, *c.input<float>(at::x_scale), p.m * p.k,
-             c.threads);
-  dequantize(reinterpret_cast<float*>(w), c.in[at::w], c.in_value(at::w).dtype, *c.input<float>(at::w_scale), p.n * p.k,
-             c.threads);
+  const Fp8Blocks blocks = fp8_blocks(c.instr.attrs);
+  auto operand = [&](char* to, size_t i, size_t scale, Fp8Blocks of, int64_t rows) {
+    dequantize(reinterpret_cast<float*>(to), c.in[i], c.in_value(i).dtype, c.input<float>(scale),
+               {of, c.in_value(scale).shape}, rows, p.k, c.threads);
+  };
+  operand(x, at::x, at::x_scale, fp8_blocks_of_x(blocks), p.m);
+  operand(w, at::w, at::w_scale, blocks, p.n);
   auto& gemm = *static_cast<const std::shared_ptr<const Gemm>*>(c.prepared);
   const Value& result = c.out_value(0);
   const void* acc = c.has(at::acc) ? c.in[at::acc] : nullptr;

@@ -46,6 +46,8 @@
   CREST_POINTWISE_OPS(KERNEL)     \
   KERNEL(quantize)                \
   KERNEL(quantize_columns)        \
+  KERNEL(quantize_blocks)         \
+  KERNEL(quantize_blocks_columns) \
   KERNEL(norm_quantize)           \
   KERNEL(norm_quantize_columns)   \
   KERNEL(dequantize)              \
@@ -71,6 +73,7 @@
   KERNEL(sqrt)                    \
   KERNEL(unit_norm)               \
   KERNEL(amax_history)            \
+  KERNEL(take_counts)             \
   KERNEL(finish_step)             \
   KERNEL(all_reduce)              \
   KERNEL(reduce_scatter)          \

@@ -3,6 +3,7 @@
 // read this: cuBLASLt (cublaslt.h) and the tiled kernel.
 #pragma once
 #include "backend/backend.h"
+#include "ops/fp8.h"
 
 namespace crest::cuda {
 
@@ -15,7 +16,7 @@ struct Strided {
 // c[m,n] = sum over `sum` of a[m,k] b[k,n] (+ acc) (+ bias[n]), for every index of the batch
 // dimensions.
 // Of the call: a, b are inputs 0 and 1; bias or the accumulator is input `third`; c is output 0.
-// scaled: 8-bit operands, whose scales are inputs 2 and 3.
+// scaled: 8-bit operands, whose scales are inputs 2 and 3; blocks: those of b.
 // gelu: c = gelu(h), h = the above; keep: h, laid out as c, is output 1.
 struct Contraction {
   int64_t m = 0, n = 0, k = 0;
@@ -29,6 +30,7 @@ struct Contraction {
   bool bias = false, gelu = false, keep = false, accumulate = false;
   bool tf32 = false;  // f32 operands may be rounded to TF32
   bool scaled = false;
+  Fp8Blocks blocks = Fp8Blocks::none;
   size_t third = 2;
 
   int64_t batches() const { return batch[0].size * batch[1].size * batch[2].size; }

@@ -4,6 +4,7 @@
 
 #include "backend/cuda/blas_plan.h"
 #include "backend/cuda/cublaslt_detail.h"
+#include "backend/cuda/cudnn.h"
 #include "backend/cuda/fp8.h"
 #include "core/error.h"
 #include "ops/fp8.h"
@@ -42,7 +43,7 @@ const Library& cublaslt_library() {
   return other.handle ? other : wanted;
 }
 
-static std::string no_library(const Device& device) {
+std::string reject_without_cublaslt(const Device& device) {
   if (device.emulated) return "the emulation runs Crest's own kernels only";
   if (device.cublaslt) return "";
   const std::string& why = cublaslt_library().problem;
@@ -50,7 +51,7 @@ static std::string no_library(const Device& device) {
 }
 
 std::string reject_cublaslt(const KernelQuery& q) {
-  if (std::string why = no_library(q.device); !why.empty()) return why;
+  if (std::string why = reject_without_cublaslt(q.device); !why.empty()) return why;
   if (std::string why = reject_tiled(q); !why.empty()) return why;
   Contraction c = contraction_of(q.program, q.instr);
   if (c.a.dtype != c.b.dtype) return "takes operands of one dtype";
@@ -59,15 +60,22 @@ std::string reject_cublaslt(const KernelQuery& q) {
   return plan_blas(q.program, q.instr).problem;
 }
 
+// Why the library that is here does not multiply with scales of blocks; empty if it does.
+static std::string reject_blocks_of(const Contraction& what, const BlasPlan& plan, int device);
+
 std::string reject_cublaslt_fp8(const KernelQuery& q) {
-  if (std::string why = no_library(q.device); !why.empty()) return why;
+  if (std::string why = reject_without_cublaslt(q.device); !why.empty()) return why;
   if (q.device.sm < 89) return "8-bit floats need compute capability 8.9";
   if (std::string why = reject_fp8_product(q); !why.empty()) return why;
   Contraction c = contraction_of(q.program, q.instr);
   if (c.a.dtype == DType::e5m2 && c.b.dtype == DType::e5m2) return "takes at most one operand of e5m2";
   if (c.bias && c.c.dtype == DType::f32) return "adds bf16 biases only to results of f32";
   if (c.n % fp8_multiple || c.k % fp8_multiple) return "takes features in multiples of 16";
-  return plan_blas(q.program, q.instr).problem;
+  BlasPlan plan = plan_blas(q.program, q.instr);
+  if (!plan.problem.empty() || c.blocks == Fp8Blocks::none) return plan.problem;
+  if (q.device.sm != 90) return "takes scales of blocks on compute capability 9.0 only";
+  if (c.m % 4) return "takes scales of blocks for rows in multiples of 4";
+  return device_present(q.device) ? reject_blocks_of(c, plan, q.device.index) : "";
 }
 
 size_t workspace_cublaslt(const KernelQuery&) { return cublaslt_workspace; }
@@ -114,6 +122,7 @@ std::string key_of(const Contraction& c, const BlasPlan& p) {
   if (c.gelu) key += c.keep ? " gelu_keep" : " gelu";
   if (c.accumulate) key += " accumulate";
   if (c.tf32) key += " tf32";
+  if (c.blocks != Fp8Blocks::none) key += fmt::format(" blocks {}", name_of(c.blocks));
   return key;
 }
 
@@ -195,7 +204,9 @@ bool use(Prepared& p, const std::string& text) {
   return true;
 }
 
-void fill_operands(const KernelCall& c) {
+}  // namespace
+
+void fill_product_operands(const KernelCall& c) {
   for (size_t i = 0; i < c.instr.in.size(); ++i) {
     if (!c.has(i)) continue;
     const Value& v = c.in_value(i);
@@ -206,12 +217,14 @@ void fill_operands(const KernelCall& c) {
     else
       launch_normal(c, v.dtype, c.in[i], extent, uint32_t(i));
   }
-  check(cudaStreamSynchronize(static_cast<cudaStream_t>(c.stream)), "filling operands");
 }
 
+namespace {
+
 // Times the variants and remembers the best in the cache.
-void choose(Prepared& p, const KernelCall& c, AlgorithmCache& cache) {
-  fill_operands(c);
+void choose(Prepared& p, const KernelCall& c, AlgorithmCache& cache, const std::function<void()>& fill) {
+  fill();
+  check(cudaStreamSynchronize(static_cast<cudaStream_t>(c.stream)), "filling operands");
   std::vector<Alternative> alternatives;
   std::vector<std::pair<size_t, Algorithm>> chosen_by;
   for (size_t v = 0; v < p.variants.size(); ++v)
@@ -236,10 +249,9 @@ void choose(Prepared& p, const KernelCall& c, AlgorithmCache& cache) {
 
 }  // namespace
 
-static std::shared_ptr<Prepared> prepared_variants(const KernelQuery& q) {
+static std::shared_ptr<Prepared> prepared_variants(const Contraction& what, const BlasPlan& plan) {
   auto p = std::make_shared<Prepared>();
-  p->what = contraction_of(q.program, q.instr);
-  p->plan = plan_blas(q.program, q.instr);
+  p->what = what, p->plan = plan;
   p->key = key_of(p->what, p->plan);
   int device = current_device();
   p->handle = cublaslt_handle(device);
@@ -263,7 +275,27 @@ static std::shared_ptr<Prepared> prepared_variants(const KernelQuery& q) {
   return p;
 }
 
+static std::shared_ptr<Prepared> prepared_variants(const KernelQuery& q) {
+  return prepared_variants(contraction_of(q.program, q.instr), plan_blas(q.program, q.instr));
+}
+
+static std::string reject_blocks_of(const Contraction& what, const BlasPlan& plan, int device) {
+  const size_t version = cublaslt_version(), first = 120900;
+  if (version < first) return fmt::format("cuBLASLt {} has no scales of blocks; 12.9 has", version);
+  const int before = current_device();
+  check(cudaSetDevice(device), "selection of a device");
+  const bool found = !prepared_variants(what, plan)->variants.empty();
+  check(cudaSetDevice(before), "selection of a device");
+  if (found) return "";
+  return fmt::format("cuBLASLt {} has no algorithm for {} x {} x {} with scales of blocks ({})", version, plan.m,
+                     plan.n, plan.k, name_of(what.blocks));
+}
+
 std::shared_ptr<void> prepare_cublaslt(const KernelQuery& q) { return prepared_variants(q); }
+
+std::shared_ptr<void> prepare_cublaslt(const Contraction& what, const BlasPlan& plan) {
+  return prepared_variants(what, plan);
+}
 
 std::shared_ptr<void> prepare_cublaslt_or_sm90(const KernelQuery& q) {
   std::shared_ptr<Prepared> p = prepared_variants(q);
@@ -284,8 +316,12 @@ void launch_cublaslt(const KernelCall& c) {
   run(p, p.variants[p.variant], p.algorithm, c);
 }
 
-// What the session has chosen comes before the cache, which comes before timing.
 void tune_cublaslt(const KernelCall& c) {
+  tune_cublaslt(c, [&] { fill_product_operands(c); });
+}
+
+// What the session has chosen comes before the cache, which comes before timing.
+void tune_cublaslt(const KernelCall& c, const std::function<void()>& fill) {
   auto& p = *static_cast<Prepared*>(c.prepared);
   if (p.variants.empty()) return;
   std::string scope = c.choices ? fmt::format("{}, cuBLASLt {}", c.device->name, cublaslt_version()) : "";
@@ -293,7 +329,7 @@ void tune_cublaslt(const KernelCall& c) {
   if (!known || !use(p, *known)) {
     AlgorithmCache& cache = cache_of(current_device());
     auto cached = cache.find(p.key);
-    if (!cached || !use(p, cached->variant, cached->algorithm)) choose(p, c, cache);
+    if (!cached || !use(p, cached->variant, cached->algorithm)) choose(p, c, cache, fill);
   }
   if (c.choices) c.choices->use(scope, p.key, text_of(p));
 }
@@ -318,8 +354,15 @@ std::shared_ptr<void> prepare_cublaslt_or_sm90(const KernelQuery&) {
   no_cuda();
   return nullptr;
 }
+std::shared_ptr<void> prepare_cublaslt(const Contraction&, const BlasPlan&) {
+  no_cuda();
+  return nullptr;
+}
 void launch_cublaslt(const KernelCall&) { no_cuda(); }
 void tune_cublaslt(const KernelCall&) { no_cuda(); }
+void tune_cublaslt(const KernelCall&, const std::function<void()>&) { no_cuda(); }
+void fill_product_operands(const KernelCall&) { no_cuda(); }
+static std::string reject_blocks_of(const Contraction&, const BlasPlan&, int) { return ""; }
 void describe_cublaslt(const void*, ProductDetail&) { no_cuda(); }
 
 }  // namespace crest::cuda

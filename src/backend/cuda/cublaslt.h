@@ -1,6 +1,9 @@
 // cuBLASLt: the kernels of every contraction that its layouts can express (blas_plan.h). The
 // library is opened at run time (loader.h).
 #pragma once
+#include <functional>
+
+#include "backend/cuda/blas_plan.h"
 #include "backend/cuda/contraction.h"
 #include "backend/cuda/loader.h"
 
@@ -13,16 +16,26 @@ const Library& cublaslt_library();
 // Workspace of every contraction: algorithms that need more are not asked for.
 inline constexpr size_t cublaslt_workspace = size_t(32) << 20;
 
+// Why the library cannot be used on a device; empty if it can.
+std::string reject_without_cublaslt(const Device& device);
+
 // Parts of a Kernel, for every contraction. Where the library has no algorithm for a product,
 // prepare() chooses our tiled kernel.
 std::string reject_cublaslt(const KernelQuery& query);
-std::string reject_cublaslt_fp8(const KernelQuery& query);  // of linear_fp8
+// Of linear_fp8. Where scales are those of blocks and the device is here, the library is asked
+// whether it has an algorithm.
+std::string reject_cublaslt_fp8(const KernelQuery& query);
 size_t workspace_cublaslt(const KernelQuery& query);
 std::shared_ptr<void> prepare_cublaslt(const KernelQuery& query);
 // The same with one more alternative that timing may choose: Crest's own GEMM (gemm_sm90_entry.h).
 // Where nothing is timed, it runs for operands with odd rows (BlasPlan), else cuBLASLt.
 std::shared_ptr<void> prepare_cublaslt_or_sm90(const KernelQuery& query);
+// Of another contraction than that of the instruction: its calls have other operands.
+std::shared_ptr<void> prepare_cublaslt(const Contraction& what, const BlasPlan& plan);
 void launch_cublaslt(const KernelCall& call);
 void tune_cublaslt(const KernelCall& call);
+// fill: writes numbers to time with into the operands, on the call's stream.
+void tune_cublaslt(const KernelCall& call, const std::function<void()>& fill);
+void fill_product_operands(const KernelCall& call);  // of the instruction
 
 }  // namespace crest::cuda

@@ -19,6 +19,9 @@ namespace {
 constexpr size_t most_algorithms = 24, most_algorithms_if_slow = 16;
 constexpr double slow_flops = 1e12;  // milliseconds a run
 
+// Of cublasLtMatmulMatrixScale_t, from CUDA 12.9 on: ..._VEC128_32F and ..._BLK128x128_32F.
+constexpr int32_t scales_1x128 = 4, scales_128x128 = 5;
+
 cudaDataType_t data_type(DType t) {
   if (t == DType::e4m3) return CUDA_R_8F_E4M3;
   if (t == DType::e5m2) return CUDA_R_8F_E5M2;
@@ -78,6 +81,10 @@ Product::Product(const Contraction& what, const BlasPlan& plan, Epilogue epilogu
   // Without fast accumulation (the default), sums of 8-bit products move to f32 registers on the
   // way, so that small terms of a long sum are not lost.
   if (what.scaled) bind_scales(some_storage, some_storage);
+  if (what.blocks != Fp8Blocks::none) {  // its first operand is our b
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, what.blocks == Fp8Blocks::squares ? scales_128x128 : scales_1x128);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, scales_1x128);
+  }
   bind(some_storage, some_storage);
   make_layout(first_, what.b.dtype, plan.b, plan.k, plan.n, plan.batch.size, plan.batch.b);
   make_layout(second_, what.a.dtype, plan.a, plan.m, plan.k, plan.batch.size, plan.batch.a);

@@ -102,6 +102,7 @@ __global__ void __launch_bounds__(threads) end_step(int steps, int slots, int ra
 struct ProductArgs {
   const void *x, *w;
   const float *x_scale, *w_scale;
+  Fp8ScalePlace x_place, w_place;
   int64_t m, n, k, tiles_n;
 };
 
@@ -119,8 +120,12 @@ __global__ void __launch_bounds__(product_tile* product_tile)
   auto* weights = static_cast<const W*>(a.w);
   float sum = 0;
   for (int64_t k = 0; k < a.k; k += product_tile) {
-    xs[i][j] = row + i < a.m && k + j < a.k ? to_float(x[(row + i) * a.k + k + j]) : 0.f;
-    ws[i][j] = column + i < a.n && k + j < a.k ? to_float(weights[(column + i) * a.k + k + j]) : 0.f;
+    auto load = [&](const auto* from, const float* scale, const Fp8ScalePlace& place, int64_t index, int64_t rows) {
+      const bool there = index < rows && k + j < a.k;
+      return there ? to_float(from[index * a.k + k + j]) * scale[place(index, k + j)] : 0.f;
+    };
+    xs[i][j] = load(x, a.x_scale, a.x_place, row + i, a.m);
+    ws[i][j] = load(weights, a.w_scale, a.w_place, column + i, a.n);
     __syncthreads();
 #pragma unroll
     for (int l = 0; l < product_tile; ++l) sum += xs[i][l] * ws[j][l];
@@ -128,7 +133,6 @@ __global__ void __launch_bounds__(product_tile* product_tile)
   }
   if (row + i >= a.m || column + j >= a.n) return;
   const int64_t to = (row + i) * a.n + column + j;
-  sum *= *a.x_scale * *a.w_scale;
   if (bias) sum += widen(bias[column + j]);
   if (acc) sum += widen(acc[to]);
   y[to] = narrow<C>(sum);
@@ -231,6 +235,9 @@ void launch_fp8_tiled(const KernelCall& c) {
   a.x = c.in[at::x], a.w = c.in[at::w];
   a.x_scale = c.input<float>(at::x_scale), a.w_scale = c.input<float>(at::w_scale);
   a.m = c.in_value(at::x).shape.rows(), a.n = c.in_value(at::w).shape[0], a.k = c.in_value(at::w).shape[1];
+  const Fp8Blocks of_w = fp8_blocks(c.instr.attrs);
+  a.x_place = {fp8_blocks_of_x(of_w), c.in_value(at::x_scale).shape};
+  a.w_place = {of_w, c.in_value(at::w_scale).shape};
   a.tiles_n = (a.n + product_tile - 1) / product_tile;
   auto blocks = unsigned((a.m + product_tile - 1) / product_tile * a.tiles_n);
   with_float8(c.in_value(at::x).dtype, [&](auto x) {

@@ -22,6 +22,7 @@
   KERNEL(linear_dw)                \
   KERNEL(linear_dw_tiled)          \
   KERNEL(linear_fp8)               \
+  KERNEL(linear_fp8_dequantized)   \
   KERNEL(linear_fp8_tiled)         \
   KERNEL(linear_int8)              \
   KERNEL(linear_gelu_int8)         \
@@ -66,6 +67,8 @@
   CREST_POINTWISE_OPS(KERNEL)      \
   KERNEL(quantize)                 \
   KERNEL(quantize_columns)         \
+  KERNEL(quantize_blocks)          \
+  KERNEL(quantize_blocks_columns)  \
   KERNEL(norm_quantize)            \
   KERNEL(norm_quantize_columns)    \
   KERNEL(dequantize)               \
@@ -91,6 +94,7 @@
   KERNEL(sqrt)                     \
   KERNEL(unit_norm)                \
   KERNEL(amax_history)             \
+  KERNEL(take_counts)              \
   KERNEL(finish_step)              \
   KERNEL(all_reduce)               \
   KERNEL(reduce_scatter)           \

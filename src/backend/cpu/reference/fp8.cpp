@@ -58,6 +58,39 @@ void quantize_values(const KernelCall& c, const Tensor& x, size_t amax, size_t q
   if (t) write_columns(x, *t, scale);
 }
 
+// q of a [rows,columns] whose element (r, c) is x[r row_step + c column_step], and zeros up to the
+// width of q, with a scale for each block.
+struct Lost {
+  int64_t saturated = 0, vanished = 0;
+};
+Lost write_blocks(const KernelCall& c, const Tensor& x, int64_t rows, int64_t columns, int64_t row_step,
+                  int64_t column_step, const Tensor& q, const Tensor& scales, Fp8Blocks blocks) {
+  const double most = largest(format(c.instr));
+  const int64_t height = blocks == Fp8Blocks::squares ? fp8_block : 1, width = q.numel() / rows;
+  const Fp8ScalePlace place(blocks, scales.shape());
+  Lost lost;
+  for (int64_t i = 0; i < scales.numel(); ++i) scales.set(i, 0);
+  for (int64_t i = 0; i < q.numel(); ++i) q.set(i, 0);
+  for (int64_t top = 0; top < rows; top += height)
+    for (int64_t left = 0; left < columns; left += fp8_block) {
+      auto each = [&](auto body) {
+        for (int64_t r = top; r < std::min(rows, top + height); ++r)
+          for (int64_t k = left; k < std::min(columns, left + fp8_block); ++k)
+            body(x[r * row_step + k * column_step], r * width + k);
+      };
+      double amax = 0;
+      each([&](double value, int64_t) { amax = std::max(amax, std::isnan(value) ? 0 : std::fabs(value)); });
+      const double scale = usable(amax) ? scale_of(amax, most, 0) : 1;
+      scales.set(place(top, left), scale);
+      each([&](double value, int64_t to) {
+        q.set(to, value / scale);
+        lost.saturated += std::fabs(value / scale) > most;
+        lost.vanished += value != 0 && q[to] == 0;
+      });
+    }
+  return lost;
+}
+
 // The norm of x from its statistics, rounded to the dtype of x as a norm's output is.
 struct Normalised {
   std::vector<double> bytes;  // room for the values in any dtype
@@ -84,6 +117,25 @@ void quantize(const KernelCall& c) {
 void quantize_columns(const KernelCall& c) {
   namespace at = in::quantize_columns;
   write_columns(input(c, at::x), output(c, out::quantize_columns::t), input(c, at::scale)[0]);
+}
+
+void quantize_blocks(const KernelCall& c) {
+  namespace to = out::quantize_blocks;
+  Tensor x = input(c, in::quantize_blocks::x), counts = output(c, to::counts);
+  const int64_t columns = x.shape().back(), rows = x.numel() / columns, slot = c.instr.attrs.integer("slot");
+  const Fp8Blocks blocks = fp8_blocks(c.instr.attrs);
+  Lost lost = write_blocks(c, x, rows, columns, columns, 1, output(c, to::q), output(c, to::scale), blocks);
+  counts.set(2 * slot, counts[2 * slot] + double(lost.saturated));
+  counts.set(2 * slot + 1, counts[2 * slot + 1] + double(lost.vanished));
+  if (c.instr.out.size() > to::t)
+    write_blocks(c, x, columns, rows, 1, columns, output(c, to::t), output(c, to::t_scale), blocks);
+}
+
+void quantize_blocks_columns(const KernelCall& c) {
+  namespace to = out::quantize_blocks_columns;
+  Tensor x = input(c, in::quantize_blocks_columns::x);
+  const int64_t columns = x.shape().back(), rows = x.numel() / columns;
+  write_blocks(c, x, columns, rows, 1, columns, output(c, to::t), output(c, to::scale), Fp8Blocks::rows);
 }
 
 void norm_quantize(const KernelCall& c) {
@@ -117,15 +169,23 @@ void norm_quantize_columns(const KernelCall& c) {
 
 void linear_fp8(const KernelCall& c) {
   namespace at = in::linear_fp8;
-  auto x = input(c, at::x).values(), w = input(c, at::w).values();
-  double scale = input(c, at::x_scale)[0] * input(c, at::w_scale)[0];
   Tensor b = input(c, at::b), acc = input(c, at::acc), y = output(c, out::linear_fp8::y);
-  size_t n = size_t(input(c, at::w).size(0)), k = size_t(input(c, at::w).size(1)), m = x.size() / k;
+  const size_t n = size_t(input(c, at::w).size(0)), k = size_t(input(c, at::w).size(1));
+  auto scaled = [&](size_t operand, size_t scale, Fp8Blocks blocks) {
+    std::vector<double> values = input(c, operand).values();
+    const Tensor scales = input(c, scale);
+    const Fp8ScalePlace place(blocks, scales.shape());
+    for (size_t i = 0; i < values.size(); ++i) values[i] *= scales[place(int64_t(i / k), int64_t(i % k))];
+    return values;
+  };
+  const Fp8Blocks blocks = fp8_blocks(c.instr.attrs);
+  auto x = scaled(at::x, at::x_scale, fp8_blocks_of_x(blocks)), w = scaled(at::w, at::w_scale, blocks);
+  const size_t m = x.size() / k;
   for (size_t i = 0; i < m; ++i)
     for (size_t j = 0; j < n; ++j) {
       double sum = 0;
       for (size_t l = 0; l < k; ++l) sum += x[i * k + l] * w[j * k + l];
-      y.set(int64_t(i * n + j), sum * scale + so_far(b, int64_t(j)) + so_far(acc, int64_t(i * n + j)));
+      y.set(int64_t(i * n + j), sum + so_far(b, int64_t(j)) + so_far(acc, int64_t(i * n + j)));
     }
 }
 
@@ -149,6 +209,11 @@ void amax_history(const KernelCall& c) {
       counts.set(2 * s + k, 0);
     }
   }
+}
+
+void take_counts(const KernelCall& c) {
+  Tensor counts = output(c, out::take_counts::counts), lost = output(c, out::take_counts::lost);
+  for (int64_t i = 0; i < counts.numel(); ++i) lost.set(i, counts[i]), counts.set(i, 0);
 }
 
 }  // namespace crest::reference

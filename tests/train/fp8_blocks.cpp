@@ -1,0 +1,245 @@
+// Training with --fp8-recipe block: how near gradients and losses are to those of more bits, that
+// the split of a batch changes no scale, and what is refused.
+#include <cmath>
+#include <functional>
+
+#include "checkpoint/checkpoint.h"
+#include "core/error.h"
+#include "ops/fp8.h"
+#include "passes/fp8.h"
+#include "program/op.h"
+#include "train/run_fixture.h"
+#include "train/run_state.h"
+
+using namespace crest;
+using namespace crest::testing;
+
+namespace {
+
+Recipe block_recipe(bool llama = false) {
+  Recipe r = tiny_recipe(llama);
+  r.precision = "fp8", r.levers["fp8-recipe"] = "block";
+  return r;
+}
+
+// Features and tokens on either side of 128.
+Recipe wide_recipe(bool llama) {
+  Recipe r = block_recipe(llama);
+  r.model.width = 144, r.model.heads = 6, r.model.kv_heads = llama ? 3 : 6, r.model.head_dim = 24, r.model.ff = 272;
+  r.model.context = 65, r.seq = 65;
+  return r;
+}
+
+SampleSource samples_of(const Recipe& r) {
+  return [&r](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
+}
+
+// The gradients of a step, in the order of the parameters. With several micro steps there are
+// several train Programs, of which all have them.
+std::vector<std::vector<float>> gradients_of(Engine& e) {
+  std::vector<std::vector<float>> all;
+  for (auto& p : e.session().programs[0].program.params) all.push_back(e.rank(0).tensor(0, "grad." + p.name).floats());
+  return all;
+}
+
+Engine gradients_only(const Recipe& r) {
+  SessionUse use;
+  use.train = true;
+  Engine e(compile(r, crest::test::test_device(2), session_programs(r, use)));
+  e.initialize_weights(3);
+  return e;
+}
+
+double cosine_of(const std::vector<float>& a, const std::vector<float>& b) {
+  double ab = 0, aa = 0, bb = 0;
+  for (size_t i = 0; i < a.size(); ++i) ab += double(a[i]) * b[i], aa += double(a[i]) * a[i], bb += double(b[i]) * b[i];
+  return ab / std::sqrt(aa * bb);
+}
+
+int instructions(const Program& p, const std::string& op) {
+  int n = 0;
+  for (auto& i : p.code) n += (op == i.op->name) + (i.body ? instructions(*i.body, op) : 0);
+  return n;
+}
+
+std::string refusal(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::usage);
+    return e.problem();
+  }
+  return "";
+}
+
+class Fp8Block : public ::testing::TestWithParam<bool> {};
+
+}  // namespace
+
+TEST_P(Fp8Block, GradientsOfEveryLayerPointWhereThoseOfFp32Do) {
+  for (const char* format : {"e4m3", "e5m2"}) {
+    SCOPED_TRACE(format);
+    Recipe r = wide_recipe(GetParam()), exact = r;
+    r.levers["fp8-gradients"] = format;
+    exact.precision = "fp32", exact.levers = {};
+    Engine e = gradients_only(r), reference = gradients_only(exact);
+    e.step(0, 0, 11, samples_of(r)), reference.step(0, 0, 11, samples_of(exact));
+    const std::vector<std::vector<float>> x = gradients_of(e), y = gradients_of(reference);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const std::string& name = e.session().programs[0].program.params[i].name;
+      EXPECT_GE(cosine_of(x[i], y[i]), 0.99) << name;
+      EXPECT_NE(x[i], y[i]) << name;
+    }
+  }
+}
+
+// The four (llama: five) linear layers of a block, three matmuls each; weights have squares.
+TEST_P(Fp8Block, RunsInTheLinearLayersOfTheBlocksOnly) {
+  Engine e = gradients_only(block_recipe(GetParam()));
+  const Program& p = e.session().programs[0].program;
+  const int layers = 2, linears = GetParam() ? 5 : 4, inputs = 4;  // gate and up have one
+  EXPECT_EQ(instructions(p, "linear_fp8"), layers * linears * 3);
+  EXPECT_EQ(instructions(p, "quantize_blocks"), layers * (2 * linears + inputs));
+  EXPECT_EQ(instructions(p, "quantize_blocks_columns"), layers * inputs);
+  EXPECT_EQ(instructions(p, "quantize") + instructions(p, "quantize_columns") + instructions(p, "norm_quantize"), 0);
+  int squares = 0;
+  for (auto& i : p.code)
+    if (std::string(i.op->name) == "linear_fp8") {
+      squares += fp8_blocks(i.attrs) == Fp8Blocks::squares;
+      EXPECT_NE(fp8_blocks(i.attrs), Fp8Blocks::none);
+    }
+  EXPECT_EQ(squares, layers * linears * 2);
+}
+
+// Where 128 divides the tokens of a sample, every value is quantized alike in any split of the
+// batch (tests/ops/fp8_blocks.cpp). With 96 tokens blocks have tokens of two samples, but scales
+// matter to numbers that are tiny in their block only. So gradients differ by the order of sums.
+TEST_P(Fp8Block, GradientsDoNotDependOnHowTheBatchIsDivided) {
+  struct Split {
+    int64_t batch, micro_steps;
+    int ranks;
+  };
+  for (int64_t tokens : {128, 96}) {
+    std::vector<std::vector<float>> first;
+    for (auto [batch, micro_steps, ranks] : {Split{4, 1, 1}, {2, 2, 1}, {1, 4, 1}, {2, 1, 2}, {1, 2, 2}}) {
+      SCOPED_TRACE(std::to_string(tokens) + " tokens, " + std::to_string(micro_steps) + " micro steps, " +
+                   std::to_string(ranks) + " ranks");
+      Recipe r = block_recipe(GetParam());
+      r.model.context = tokens, r.seq = tokens;
+      r.batch = batch, r.grad_accumulation = micro_steps, r.data_parallel = ranks;
+      if (ranks > 1) r.levers["reduce"] = "each";  // gradients that are there by name
+      Engine e = gradients_only(r);
+      e.step(0, 0, 11, samples_of(r));
+      const std::vector<std::vector<float>> all = gradients_of(e);
+      if (first.empty()) first = all;
+      for (size_t i = 0; i < all.size(); ++i) {
+        double square = 0, size = 0;
+        for (size_t k = 0; k < all[i].size(); ++k)
+          square += std::pow(double(all[i][k]) - first[i][k], 2), size += std::pow(double(first[i][k]), 2);
+        EXPECT_LT(std::sqrt(square / size), 1e-5) << e.session().programs[0].program.params[i].name;
+      }
+    }
+  }
+}
+
+// Also when the weights that the first micro step quantized serve the rest.
+TEST_P(Fp8Block, MicroStepsAndRanksTrainAlike) {
+  std::vector<double> losses;
+  for (auto [batch, micro_steps, ranks] : {std::tuple{4, 1, 1}, {1, 4, 1}, {1, 2, 2}}) {
+    Recipe r = block_recipe(GetParam());
+    r.batch = batch, r.grad_accumulation = micro_steps, r.data_parallel = ranks;
+    Engine e = make_engine(r);
+    for (size_t s = 0; s < 4; ++s) {
+      StepResult step = e.step(int64_t(s), 1e-3, 11, samples_of(r));
+      if (losses.size() <= s) losses.push_back(step.loss);
+      EXPECT_NEAR(step.loss, losses[s], 1e-3 * losses[s]);
+      EXPECT_EQ(step.saturated, 0);
+      EXPECT_GE(step.vanished, 0);
+      EXPECT_LT(step.vanished, 0.05);
+    }
+  }
+}
+
+TEST_P(Fp8Block, HoldsWhatWasPlanned) {
+  for (int64_t steps : {1, 3})
+    for (const char* recompute : {"none", "pointwise", "selective", "full"})
+      for (const char* fusion : {"on", "off"}) {
+        Recipe r = block_recipe(GetParam());
+        r.grad_accumulation = steps, r.recompute = recompute, r.fusion = fusion;
+        SessionUse use;
+        use.train = use.update = use.validation = true;
+        CompiledSession s = compile(r, crest::test::test_device(2), session_programs(r, use));
+        Executor e(s);
+        EXPECT_EQ(e.held_bytes(), s.planned_bytes());
+      }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Fp8Block, ::testing::Bool(),
+                         [](auto& info) { return std::string(info.param ? "llama" : "gpt2"); });
+
+TEST(Fp8BlockLoss, FollowsThoseOfBf16AndOfScalesOfTensors) {
+  Recipe r = block_recipe(), tensor = r, half = r;
+  tensor.levers = {}, half.levers = {}, half.precision = "bf16";
+  const int steps = 200;
+  Trained a = train(r, steps, 3e-3), b = train(half, steps, 3e-3), c = train(tensor, steps, 3e-3);
+  auto late = [&](const Trained& t) {
+    double sum = 0;
+    for (int s = steps - 50; s < steps; ++s) sum += t.losses[size_t(s)] / 50;
+    return sum;
+  };
+  EXPECT_LT(late(b), 0.6 * b.losses.front());
+  for (const Trained* other : {&b, &c}) {
+    EXPECT_NEAR(late(a), late(*other), 0.02 * late(*other));
+    EXPECT_NEAR(a.validation, other->validation, 0.03 * other->validation);
+    EXPECT_NE(a.losses, other->losses);
+  }
+}
+
+TEST(Fp8BlockRecompute, ChangesNothing) {
+  std::vector<double> losses;
+  for (const char* recompute : {"none", "activation", "pointwise", "selective", "full"}) {
+    Recipe r = block_recipe();
+    r.recompute = recompute;
+    Trained t = train(r, 6, 1e-3);
+    if (losses.empty()) losses = t.losses;
+    EXPECT_EQ(t.losses, losses) << recompute;
+  }
+}
+
+TEST(Fp8BlockRefusals, NameWhatHasNoMeaning) {
+  for (const char* name : {"fp8-history", "fp8-margin"}) {
+    Recipe r = block_recipe();
+    r.levers[name] = "3";
+    EXPECT_EQ(refusal([&] { gradients_only(r); }), "--fp8-recipe block has no use for --" + std::string(name) +
+                                                       " 3: its scales are those of the tensors themselves");
+    r.levers[name] = "1";  // the default, as a run's record has it
+    EXPECT_EQ(refusal([&] { gradients_only(r); }), "");
+  }
+}
+
+// There is no state of scales: a checkpoint of one recipe serves the other.
+TEST(Fp8BlockState, IsNone) {
+  Recipe blocks = block_recipe(), tensors = blocks;
+  tensors.levers = {};
+  Engine from = make_engine(blocks), other = make_engine(tensors), to = make_engine(blocks),
+         next = make_engine(tensors);
+  for (int s = 0; s < 2; ++s) from.step(s, 1e-3, 11, samples_of(blocks)), other.step(s, 1e-3, 11, samples_of(tensors));
+  auto warn = [](const std::string& text) { ADD_FAILURE() << text; };
+  auto restored = [&](Engine& engine, Engine& into) {
+    TemporaryFolder folder;
+    RunState state;
+    state.step = 2, state.seed = 11, state.threads = 2;
+    save_checkpoint(contents_to_save(engine, state, "", nullptr, false), folder.path(), 0);
+    Checkpoint saved = Checkpoint::open(std::string(folder.path()) + "/step-000002");
+    restore(into, saved, folder.path(), warn);
+  };
+  EXPECT_FALSE(from.rank(0).has(from.session().find("update"), fp8_amax));
+  restored(from, to);
+  EXPECT_EQ(from.step(2, 1e-3, 11, samples_of(blocks)).loss, to.step(2, 1e-3, 11, samples_of(blocks)).loss);
+  EXPECT_EQ(from.step(3, 1e-3, 11, samples_of(blocks)).loss, to.step(3, 1e-3, 11, samples_of(blocks)).loss);
+  restored(from, next);
+  std::vector<float> amax = next.rank(0).tensor(next.session().find("update"), fp8_amax).floats();
+  EXPECT_EQ(amax, std::vector<float>(amax.size()));
+  restored(other, to);
+  EXPECT_TRUE(std::isfinite(to.step(2, 1e-3, 11, samples_of(blocks)).loss));
+}
