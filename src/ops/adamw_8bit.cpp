@@ -1,6 +1,6 @@
 // AdamW with 8-bit moments (Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization"):
-// blocks of `block` elements share an f32 scale, their largest magnitude. A code stands for a
-// number of core/dynamic_code.h times the scale.
+// blocks of `block` elements share an f32 scale, their largest magnitude. What a code stands for
+// says the attribute `codes`: absent, numbers of core/dynamic_code.h; "e4m3", core/float8_moment.h.
 #include "ops/index.h"
 #include "ops/update.h"
 
@@ -13,6 +13,7 @@ static void infer(Infer& c) {
   const Value& p = c.in(in::adamw_8bit::master);
   int64_t block = rules::integer(c, "block", 64), blocks = (p.numel() + block - 1) / block;
   c.check(block % 64 == 0, "attribute 'block' must be a multiple of 64");
+  c.check(!c.attrs().has("codes") || c.attrs().text("codes") == "e4m3", "attribute 'codes' must be e4m3, or absent");
   rules::master(c, in::adamw_8bit::w);
   if (p.dtype != DType::u16) c.same_dtype(in::adamw_8bit::m_max, in::adamw_8bit::master);
   for (size_t i : {in::adamw_8bit::m, in::adamw_8bit::v}) {

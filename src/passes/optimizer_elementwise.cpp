@@ -32,15 +32,18 @@ static void emit_adamw_bf16_kahan(Update& u) { emit_bf16(u, "kahan"); }
 static void emit_adamw_bf16_stochastic(Update& u) { emit_bf16(u, "stochastic"); }
 
 // Matrices in 8 bits; the rest (norms, biases: well below 1% of a model) in fp32.
-static void emit_adamw_8bit(Update& u) {
+static void emit_8bit(Update& u, std::string_view codes) {
   if (!u.param.decay) return emit_adamw(u);
   int64_t block = u.b.program().properties.integer("state_block"), blocks = (u.shape().numel() + block - 1) / block;
   ValueId master = u.elementwise_master();
   ValueId m = u.state("m", DType::u8, u.shape()), m_max = u.state("m_max", DType::f32, {blocks});
   ValueId v = u.state("v", DType::u8, u.shape()), v_max = u.state("v_max", DType::f32, {blocks});
-  u.b.emit("adamw_8bit", {u.scalars, master, m, m_max, v, v_max, u.gradient, u.copy},
-           adam_attrs(u).set("block", block));
+  Attrs a = adam_attrs(u).set("block", block);
+  if (!codes.empty()) a.set("codes", codes);
+  u.b.emit("adamw_8bit", {u.scalars, master, m, m_max, v, v_max, u.gradient, u.copy}, a);
 }
+static void emit_adamw_8bit(Update& u) { emit_8bit(u, ""); }
+static void emit_adamw_fp8(Update& u) { emit_8bit(u, "e4m3"); }
 
 static void emit_sgd(Update& u) {
   ValueId master = u.elementwise_master(), m = u.state("m");
@@ -60,6 +63,7 @@ std::vector<Optimizer> elementwise_optimizers() {
           {"adamw-bf16-kahan", emit_adamw_bf16_kahan, true},
           {"adamw-bf16-stochastic", emit_adamw_bf16_stochastic, true},
           {"adamw-8bit", emit_adamw_8bit, false, true},
+          {"adamw-fp8", emit_adamw_fp8, false, true},
           {"sgd", emit_sgd, false, false, 100},
           {"lion", emit_lion, false, false, 0.2}};
 }

@@ -226,7 +226,8 @@ void shard(Program& program, const PassContext& context) {
     fail_usage(fmt::format("shares need an update of whole groups of parameters, but --optimizer {}{} updates tensors "
                            "one by one",
                            context.recipe.optimizer, context.recipe.fusion == "on" ? "" : " with --fusion off"),
-               "--shard", "Use adamw, adamw-8bit, sgd, lion or one of the adamw-bf16 optimizers, with --fusion on.");
+               "--shard",
+               "Use adamw, adamw-8bit, adamw-fp8, sgd, lion or one of the adamw-bf16 optimizers, with --fusion on.");
   if (sharding != Sharding::none) {
     Stream gathering = shares_in_buckets(context) ? Stream::comm : Stream::compute;
     bool ahead = gathers_in_forward(context);

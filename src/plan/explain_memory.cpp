@@ -28,11 +28,12 @@ PerParameter per_parameter(const Recipe& r) {
   p.gradients = r.grad_dtype == "bf16" ? 2 : 4;
   bool one_state =
       r.optimizer == "sgd" || r.optimizer == "lion" || r.optimizer.starts_with("adafactor") || r.optimizer == "muon";
-  p.optimizer = r.optimizer == "adamw-8bit" ? 2 : pure_bf16 || one_state ? 4 : 8;
-  p.optimizer_why = r.optimizer == "adamw-8bit" ? "two moments of a byte"
-                    : pure_bf16                 ? "two moments in bf16"
-                    : one_state                 ? "one state in fp32"
-                                                : "two moments in fp32";
+  bool eight_bit = r.optimizer == "adamw-8bit" || r.optimizer == "adamw-fp8";
+  p.optimizer = eight_bit ? 2 : pure_bf16 || one_state ? 4 : 8;
+  p.optimizer_why = eight_bit   ? "two moments of a byte"
+                    : pure_bf16 ? "two moments in bf16"
+                    : one_state ? "one state in fp32"
+                                : "two moments in fp32";
   return p;
 }
 

@@ -105,7 +105,8 @@ TEST(MasterHalves, WeightsOfWholeMastersAreTheUpperHalves) {
   }
   Attrs adam = Attrs().set("beta1", 0.9).set("beta2", 0.95).set("eps", 1e-8).set("weight_decay", 0.0);
   Arg f = tensor(DType::f32, {n}), w = tensor(DType::bf16, {n}), positives = positive(DType::f32, {n});
-  Arg codes = {Arg::Fill::ids, DType::u8, {n}, 1, 256}, scales = positive(DType::f32, {(n + 255) / 256});
+  Arg codes = {Arg::Fill::ids, DType::u8, {n}, 1, 256}, floats = {Arg::Fill::ids, DType::u8, {n}, 1, 127},
+      scales = positive(DType::f32, {(n + 255) / 256});
   Arg matrix = tensor(DType::f32, {rows, cols}), row = positive(DType::f32, {rows}), col = positive(DType::f32, {cols});
   auto made = [](const char* op, std::vector<Arg> in, Attrs attrs) {
     in.insert(in.begin(), scalars_arg());
@@ -116,6 +117,7 @@ TEST(MasterHalves, WeightsOfWholeMastersAreTheUpperHalves) {
       made("sgd", {f, f, f, w}, Attrs().set("momentum", 0.9).set("weight_decay", 0.0)),
       made("lion", {f, f, f, w}, Attrs().set("beta1", 0.9).set("beta2", 0.95).set("weight_decay", 0.0)),
       made("adamw_8bit", {f, codes, scales, codes, scales, f, w}, Attrs(adam).set("block", 256)),
+      made("adamw_8bit", {f, floats, scales, floats, scales, f, w}, Attrs(adam).set("block", 256).set("codes", "e4m3")),
       made("factored_update", {matrix, matrix, row, col, tensor(DType::bf16, {rows, cols})},
            Attrs().set("clip", 1.0).set("weight_decay", 0.0)),
       made("axpby", {w, f}, Attrs().set("a", 0.0).set("b", 1.0).set("weights", 1))};

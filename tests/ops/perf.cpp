@@ -118,7 +118,10 @@ void add_ends(List& list, int64_t b, int64_t s, int64_t parameters) {
   list.add("sgd", size, {scalars_arg(), group, group, group, copy}, momentum);
   list.add("lion", size, {scalars_arg(), group, group, group, copy}, adam);
   Arg code = {Arg::Fill::ids, DType::u8, group.shape, 1, 256}, scale = positive(f, {(parameters + 255) / 256});
-  list.add("adamw_8bit", size, {scalars_arg(), group, code, scale, code, scale, group, copy}, adam.set("block", 256));
+  std::vector<Arg> codes = {scalars_arg(), group, code, scale, code, scale, group, copy};
+  list.add("adamw_8bit", size, codes, adam.set("block", 256));
+  codes[2].limit = codes[4].limit = 127;  // NaN in e4m3
+  list.add("adamw_8bit", size + " e4m3", codes, Attrs(adam).set("codes", "e4m3"));
   Shape square = {parameters / 4096, 4096};
   Arg matrix = tensor(f, square), row = positive(f, {square[0]}), col = positive(f, {square[1]});
   list.add("factored_moments", size, {scalars_arg(), matrix, row, col},

@@ -146,6 +146,22 @@ Numbers eight_bit(const Parameter& p) {
   return adamw(p, m, v);
 }
 
+// The number of an e4m3 code as a part of the largest, 448.
+double e4m3_part(double code) {
+  int sign = int(code) / 128, exponent = int(code) / 8 % 16, fraction = int(code) % 8;
+  double x = exponent ? std::ldexp(1 + fraction / 8.0, exponent - 7) : std::ldexp(fraction / 8.0, -6);
+  return (sign ? -x : x) / 448;
+}
+Numbers fp8(const Parameter& p) {
+  if (p.weight_decay == 0) return adamw(p);
+  Numbers m = p.state("m"), v = p.state("v");
+  for (size_t i = 0; i < m.size(); ++i) {
+    m[i] = e4m3_part(m[i]) * p.state("m_max")[i / 64];
+    v[i] = std::pow(e4m3_part(v[i]), 2) * p.state("v_max")[i / 64];
+  }
+  return adamw(p, m, v);
+}
+
 struct Formula {
   const char* optimizer;
   Numbers (*weights)(const Parameter&);
@@ -162,6 +178,7 @@ const Formula formulas[] = {
     {"adafactor-momentum", adafactor_momentum},
     {"muon", muon, 1e-5},  // five quintic steps on sums of squares amplify rounding
     {"adamw-8bit", eight_bit},
+    {"adamw-fp8", fp8},
     {"adamw-bf16", adamw, 4e-3, true},  // 2^-9 each for the weight and for its moments
     {"adamw-bf16-kahan", adamw, 4e-3, true},
     {"adamw-bf16-stochastic", adamw, 8e-3, true},

@@ -76,6 +76,7 @@ TEST(Offload, GivesTheBitsOfAnUpdateOnTheDevice) {
                                        {"adamw-bf16-stochastic", "bf16"},
                                        {"adamw-8bit", "fp32"},
                                        {"adamw-8bit", "bf16"},
+                                       {"adamw-fp8", "bf16"},
                                        {"sgd", "fp32"},
                                        {"lion", "bf16"},
                                        {"adafactor", "fp32"},
@@ -154,7 +155,7 @@ TEST(Offload, OnRanksWithAndWithoutShares) {
 // The kernels of a GPU, on the host where there is none: what a piece of a group computes is what
 // the group computes.
 TEST(Offload, OnAGpu) {
-  for (const char* optimizer : {"adamw", "adamw-8bit", "adamw-bf16-stochastic"}) {
+  for (const char* optimizer : {"adamw", "adamw-8bit", "adamw-fp8", "adamw-bf16-stochastic"}) {
     SCOPED_TRACE(optimizer);
     Recipe r = small(optimizer, "bf16");
     r.model.layers = 1, r.model.width = 16, r.model.heads = r.model.kv_heads = 1, r.model.ff = 32, r.seq = 5;

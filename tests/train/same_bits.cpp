@@ -22,8 +22,8 @@ namespace {
 std::vector<Recipe> recipes() {
   std::vector<Recipe> list;
   for (const char* optimizer :
-       {"adamw", "adamw-unfused", "adamw-8bit", "sgd", "lion", "adafactor", "adafactor-momentum", "muon", "adamw-bf16",
-        "adamw-bf16-kahan", "adamw-bf16-stochastic"})
+       {"adamw", "adamw-unfused", "adamw-8bit", "adamw-fp8", "sgd", "lion", "adafactor", "adafactor-momentum", "muon",
+        "adamw-bf16", "adamw-bf16-kahan", "adamw-bf16-stochastic"})
     for (const char* precision : {"fp32", "bf16", "fp16", "fp8"})
       for (const char* policy : {"pure", "autocast"})
         for (const char* masters : {"split", "fp32"}) {

@@ -28,7 +28,7 @@ Recipe sharded(Recipe r, const std::string& level = "optimizer") {
 std::vector<Recipe> recipes() {
   std::vector<Recipe> list;
   for (const char* optimizer :
-       {"adamw", "adamw-8bit", "sgd", "lion", "adamw-bf16", "adamw-bf16-kahan", "adamw-bf16-stochastic"}) {
+       {"adamw", "adamw-8bit", "adamw-fp8", "sgd", "lion", "adamw-bf16", "adamw-bf16-kahan", "adamw-bf16-stochastic"}) {
     Recipe r = ranks(list.size() % 2 ? 3 : 2);
     r.optimizer = optimizer;
     r.precision = list.empty() ? "fp32" : "bf16";
@@ -243,7 +243,7 @@ TEST(Sharding, EachRankPlansItsShareOfTheState) {
 // A checkpoint of shares holds what one of whole states holds, and continues with any setting.
 TEST(Sharding, CheckpointsDoNotShowIt) {
   auto warn = [](const std::string& text) { ADD_FAILURE() << text; };
-  for (const char* optimizer : {"adamw", "adamw-8bit"}) {
+  for (const char* optimizer : {"adamw", "adamw-8bit", "adamw-fp8"}) {
     SCOPED_TRACE(optimizer);
     Recipe r = ranks(2);
     r.optimizer = optimizer, r.precision = "bf16";

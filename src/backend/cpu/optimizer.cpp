@@ -58,6 +58,7 @@ void launch_8bit(const KernelCall& c) {
   a.m = c.output<uint8_t>(out::adamw_8bit::m), a.m_max = c.output<float>(out::adamw_8bit::m_max);
   a.v = c.output<uint8_t>(out::adamw_8bit::v), a.v_max = c.output<float>(out::adamw_8bit::v_max);
   a.block = c.instr.attrs.integer("block");
+  a.float8 = c.instr.attrs.has("codes");
   auto f = CREST_SIMD_PICK(quantized_functions).adamw;
   split(c, c.in_value(in::adamw_8bit::master).numel(), a.block, [&](int64_t begin, int64_t end) { f(a, begin, end); });
 }

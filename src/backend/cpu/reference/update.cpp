@@ -9,6 +9,8 @@
 #include "backend/cpu/reference/tensor.h"
 #include "core/dtype.h"
 #include "core/dynamic_code.h"
+#include "core/float8.h"
+#include "core/float8_moment.h"
 #include "core/split_float.h"
 #include "core/stochastic_rounding.h"
 #include "ops/index.h"
@@ -17,37 +19,49 @@ namespace crest::reference {
 
 namespace {
 
-// A block of 8-bit state as numbers. The nearest code is found by looking at all of them.
+// A block of 8-bit state as numbers.
 class Quantized {
  public:
   // Codes are input i, scales input i + 1.
-  Quantized(const KernelCall& c, size_t i, int64_t begin, int64_t end, bool is_signed)
-      : begin_(begin), block_(c.instr.attrs.integer("block")), signed_(is_signed) {
+  Quantized(const KernelCall& c, size_t i, int64_t begin, int64_t end, bool first_moment)
+      : begin_(begin),
+        block_(c.instr.attrs.integer("block")),
+        float8_(c.instr.attrs.has("codes")),
+        first_(first_moment) {
     double scale = input(c, i + 1)[begin / block_];
-    for (int64_t e = begin; e < end; ++e)
-      values_.push_back(scale * float(dynamic_value(c.input<uint8_t>(i)[e], signed_)));
+    for (int64_t e = begin; e < end; ++e) values_.push_back(scale * part(c.input<uint8_t>(i)[e]));
   }
   double& operator[](int64_t e) { return values_[size_t(e - begin_)]; }
   // Codes to output o, the scale to output o + 1.
   void store(const KernelCall& c, size_t o) const {
     double scale = 0;
     for (double x : values_) scale = std::max(scale, std::fabs(x));
+    if (float8_ && scale < float8_moment_least) scale = 0;
     output(c, o + 1).set(begin_ / block_, scale);
     for (size_t i = 0; i < values_.size(); ++i)
       c.output<uint8_t>(o)[size_t(begin_) + i] = scale > 0 ? nearest(values_[i] / scale) : 0;
   }
 
  private:
+  // What a code stands for, with a scale of 1.
+  double part(uint8_t code) const {
+    if (!float8_) return float(dynamic_value(code, first_));
+    double x = double(to_float(float8_e4m3{code})) / float8_moment_largest;
+    return first_ ? x : x * x;
+  }
   uint8_t nearest(double x) const {
-    int best = 0;
+    if (float8_) {
+      uint8_t code = to_float8<float8_e4m3>(float(float8_moment_largest * (first_ ? x : std::sqrt(x)))).bits;
+      return !first_ && x > 0 ? std::max<uint8_t>(code, 1) : code;
+    }
+    int best = 0;  // by looking at all of them
     double distance = std::fabs(x);
     for (int code = 1; code < 256; ++code)
-      if (double d = std::fabs(x - float(dynamic_value(uint8_t(code), signed_))); d < distance)
-        best = code, distance = d;
+      if (double d = std::fabs(x - part(uint8_t(code))); d < distance) best = code, distance = d;
     return uint8_t(best);
   }
   int64_t begin_, block_;
-  bool signed_;
+  bool float8_, first_;
   std::vector<double> values_;
 };
 

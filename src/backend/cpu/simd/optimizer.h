@@ -35,6 +35,7 @@ struct QuantizedArgs {
   uint8_t *m, *v;
   float *m_max, *v_max;
   int64_t block;
+  bool float8;  // codes of core/float8_moment.h, not core/dynamic_code.h
 };
 inline constexpr int64_t largest_block = 4096;
 

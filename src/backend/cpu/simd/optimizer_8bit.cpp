@@ -3,6 +3,7 @@
 #include "backend/cpu/simd/optimizer.h"
 #include "backend/cpu/simd/optimizer_rules.h"
 #include "core/dynamic_code.h"
+#include "core/float8_moment.h"
 
 namespace crest::cpu::CREST_ISA {
 namespace {
@@ -18,7 +19,12 @@ constexpr Table table(bool is_signed) {
   for (int i = 0; i < 256; ++i) t.x[i] = float(dynamic_value(uint8_t(i), is_signed));
   return t;
 }
-constexpr Table signed_table = table(true), unsigned_table = table(false);
+constexpr Table float8_table() {
+  Table t{};
+  for (int i = 0; i < 256; ++i) t.x[i] = float8_moment_number(uint8_t(i));
+  return t;
+}
+constexpr Table signed_table = table(true), unsigned_table = table(false), e4m3_table = float8_table();
 constexpr DynamicDecades signed_decades = dynamic_decades(true), unsigned_decades = dynamic_decades(false);
 
 CREST_INLINE Vu load_codes(const uint8_t* p, int64_t n) {
@@ -79,6 +85,47 @@ CREST_INLINE Vu unsigned_code(Vf y) {
 
 CREST_INLINE Vf magnitude(Vf x) { return as_float(as_bits(x) & 0x7fffffffu); }
 
+// What the codes of a block stand for: numbers out of codes, and codes out of numbers. most: the
+// largest magnitude of the block, as `kept`.
+struct Dynamic {
+  static CREST_INLINE float kept(float most) { return most; }
+  static CREST_INLINE float inverse(float most) { return most > 0.0f ? 1.0f / most : 0.0f; }
+  static CREST_INLINE Vf first(Vu codes, float most) { return look_up(signed_table.x, codes) * most; }
+  static CREST_INLINE Vf second(Vu codes, float most) { return look_up(unsigned_table.x, codes) * most; }
+  static CREST_INLINE Vu first_codes(Vf m, float most) { return signed_code(m * inverse(most)); }
+  static CREST_INLINE Vu second_codes(Vf v, float most) { return unsigned_code(v * inverse(most)); }
+};
+
+// core/float8_moment.h.
+struct Float8 {
+  static constexpr float largest = float8_moment_largest, squared = largest * largest;
+  static CREST_INLINE float kept(float most) { return most >= float8_moment_least ? most : 0.0f; }
+  static CREST_INLINE Vf first(Vu codes, float most) { return look_up(e4m3_table.x, codes) * (most / largest); }
+  static CREST_INLINE Vf second(Vu codes, float most) {
+    Vf root = look_up(e4m3_table.x, codes);
+    return root * root * (most / squared);
+  }
+  static CREST_INLINE Vu first_codes(Vf m, float most) {
+    if (most == 0.0f) return Vu{};
+    return code(magnitude(m) * (largest / most)) | ((as_bits(m) >> 24) & 0x80u);
+  }
+  static CREST_INLINE Vu second_codes(Vf v, float most) {
+    if (most == 0.0f) return Vu{};
+    Vu c = code(square_root(v * (squared / most)));
+    return (v > 0.0f) & (c == 0u) ? splat_u(1) : c;
+  }
+
+ private:
+  // The code of a magnitude of at most 448, to nearest even.
+  static CREST_INLINE Vu code(Vf y) {
+    constexpr float unit = 0x1p14f;  // its last place is that of numbers below 2^-6
+    Vu u = as_bits(y), tiny = as_bits(y + unit) - as_bits(splat(unit));
+    Vu normal = (u + 0x7ffffu + ((u >> 20) & 1u) - (120u << 23)) >> 20;
+    return y < 0x1p-6f ? tiny : normal;
+  }
+};
+
+template <class Codes>
 void adamw_block(const QuantizedArgs& q, int64_t begin, int64_t n) {
   const UpdateArgs& a = q.update;
   float m[largest_block], v[largest_block], gradient[largest_block];
@@ -89,8 +136,8 @@ void adamw_block(const QuantizedArgs& q, int64_t begin, int64_t n) {
   float &m_max = q.m_max[begin / q.block], &v_max = q.v_max[begin / q.block];
   Vf m_most{}, v_most{};
   for_vectors(n, [&](int64_t i, int64_t k) {
-    Vf state[2] = {look_up(signed_table.x, load_codes(q.m + begin + i, k)) * m_max,
-                   look_up(unsigned_table.x, load_codes(q.v + begin + i, k)) * v_max};
+    Vf state[2] = {Codes::first(load_codes(q.m + begin + i, k), m_max),
+                   Codes::second(load_codes(q.v + begin + i, k), v_max)};
     Vf x = load_some(p + i, k);
     update_rules::adamw<VectorMath>::apply(a.step, load_some(g + i, k) * a.step.gradient_factor, x, state);
     store_some(p + i, x, k);
@@ -99,18 +146,18 @@ void adamw_block(const QuantizedArgs& q, int64_t begin, int64_t n) {
     m_most = max(m_most, magnitude(state[0]));
     v_most = max(v_most, state[1]);
   });
-  m_max = max_of(m_most), v_max = max_of(v_most);
-  float m_scale = m_max > 0.0f ? 1.0f / m_max : 0.0f, v_scale = v_max > 0.0f ? 1.0f / v_max : 0.0f;
+  m_max = Codes::kept(max_of(m_most)), v_max = Codes::kept(max_of(v_most));
   for_vectors(n, [&](int64_t i, int64_t k) {
-    store_codes(q.m + begin + i, signed_code(load_some(m + i, k) * m_scale), k);
-    store_codes(q.v + begin + i, unsigned_code(load_some(v + i, k) * v_scale), k);
+    store_codes(q.m + begin + i, Codes::first_codes(load_some(m + i, k), m_max), k);
+    store_codes(q.v + begin + i, Codes::second_codes(load_some(v + i, k), v_max), k);
   });
   if (halves) return split_halves(p, (uint16_t*)a.copy + begin, (uint16_t*)a.p + begin, n);
   if (a.copy) weights_of_masters(row_of(a.copy, a.copy_dtype, begin), a.copy_dtype, p, n);
 }
 
 void adamw(const QuantizedArgs& q, int64_t begin, int64_t end) {
-  for (int64_t i = begin; i < end; i += q.block) adamw_block(q, i, end - i < q.block ? end - i : q.block);
+  auto block = q.float8 ? adamw_block<Float8> : adamw_block<Dynamic>;
+  for (int64_t i = begin; i < end; i += q.block) block(q, i, end - i < q.block ? end - i : q.block);
 }
 
 }  // namespace
