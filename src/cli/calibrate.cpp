@@ -57,7 +57,7 @@ std::vector<int> ranks_of(const Options& o) {
 }
 
 // The device of a rank: ranks of a CPU share its threads.
-Device device_of_rank(const Options& o, const std::vector<int>& ranks) {
+Device calibrated_device(const Options& o, const std::vector<int>& ranks) {
   Device device = o.device.find();
   if (device.described)
     fail_usage("a device that is not here cannot be measured", "--device", "Run crest calibrate on it.");
@@ -116,7 +116,7 @@ int run(const Options& o) {
   StopSignal signal;
   auto start = std::chrono::steady_clock::now();
   std::vector<int> ranks = ranks_of(o);
-  Device device = device_of_rank(o, ranks);
+  Device device = calibrated_device(o, ranks);
   std::string file = o.out.empty() ? calibration_file(device) : o.out;
   if (file.empty())
     fail_usage("there is no cache folder to write to", "--out", "Give --out FILE, or set HOME or CREST_CACHE.");

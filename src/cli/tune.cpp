@@ -67,6 +67,15 @@ void validate(const Options& o) {
                "Omit them, or omit --global-batch.");
 }
 
+// --ranks 1,2,4 is --ranks 1 --vary ranks=1,2,4.
+void take_list_of_ranks(TuneOptions& o) {
+  std::string& given = o.recipe.given["ranks"].back();
+  size_t comma = given.find(',');
+  if (comma == std::string::npos) return;
+  o.vary.push_back("ranks=" + given);
+  given.resize(comma);
+}
+
 // Ranks are processes that measure.
 void check_can_start(const Options& o, int ranks) {
   if (auto environment = rank_environment(); environment && environment->size > 1)
@@ -77,6 +86,7 @@ void check_can_start(const Options& o, int ranks) {
 
 int run(Options& o) {
   validate(o);
+  if (o.tune.recipe.has("ranks")) take_list_of_ranks(o.tune);
   StopSignal signal;
   Device device = o.device.find();
   for (const CLI::Option* given : o.measuring)
@@ -137,8 +147,8 @@ std::function<int()> setup_tune(CLI::App& app) {
   app.add_option("--vary", o->tune.vary,
                  "also vary this setting: NAME (all its choices) or NAME=VALUE,VALUE; repeatable. Without it only "
                  "attention, recompute, loss-chunk and pad-vocab vary, which do not change what is trained, and the "
-                 "batch, unless it or --global-batch is given; with --ranks also shard, reduce and bucket. "
-                 "ranks=1,2,4 compares numbers of GPUs")
+                 "batch, unless it or --global-batch is given; with --ranks N also how ranks share the work, and "
+                 "--ranks 1,2,4 compares numbers of GPUs")
       ->type_name("SETTING")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)

@@ -28,10 +28,13 @@ double ProcessRuns::step_ms(const Recipe& recipe, double max_seconds, int sample
   return run_own_process(words).at(0).at("step_ms_median");
 }
 
-Profile ProcessRuns::one_rank(const Recipe& resolved, double max_seconds, int threads) const {
-  Recipe recipe = resolved;
+Recipe one_rank_of(Recipe recipe) {
   recipe.ranks = 1;
   for (const char* of_ranks : {"shard", "reduce", "bucket", "gather", "comm-dtype"}) recipe.levers.erase(of_ranks);
+  return recipe;
+}
+
+Profile ProcessRuns::profile(const Recipe& recipe, double max_seconds, int threads) const {
   std::vector<std::string> words = command("profile", *this, recipe, max_seconds);
   if (threads > 0) {
     std::erase_if(words, [](auto& word) { return word.starts_with("--threads="); });

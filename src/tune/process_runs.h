@@ -17,8 +17,11 @@ struct ProcessRuns {
   // Median milliseconds of a step. samples 0: until it is known to 1%, within max_seconds. Throws
   // does_not_fit, and `interrupted`.
   double step_ms(const Recipe& resolved, double max_seconds, int samples = 0) const;
-  // The rows of a step with their times, on one rank with `threads` threads of a CPU (0: a GPU).
-  Profile one_rank(const Recipe& resolved, double max_seconds, int threads) const;
+  // The rows of a step of one rank with their times, on a GPU or on `threads` threads of a CPU.
+  Profile profile(const Recipe& resolved, double max_seconds, int threads) const;
 };
+
+// The same step of one rank, and without what only several have.
+Recipe one_rank_of(Recipe recipe);
 
 }  // namespace crest

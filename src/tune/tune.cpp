@@ -11,13 +11,10 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "plan/plan_report.h"
-#include "predict/rank_time.h"
-#include "predict/step_time.h"
 #include "profile/profile_rates.h"
 #include "tune/calibrate.h"
 #include "tune/combinations.h"
-#include "tune/measure_collectives.h"
-#include "tune/process_runs.h"
+#include "tune/known_times.h"
 
 namespace crest {
 
@@ -27,7 +24,6 @@ constexpr size_t most_finalists = 4;
 // Predictions of one calibration are off alike, but a smaller difference between two says nothing.
 constexpr double predicted_noise = 0.01;
 constexpr int steps_of_a_round = 6;    // of several ranks, in processes that start for them
-constexpr double quick_seconds = 0.1;  // for a size of collectives that no calibration has
 
 int most_ranks(const std::vector<TuneList>& lists, const Recipe& start) {
   int most = start.ranks;
@@ -41,8 +37,8 @@ class Search {
  public:
   Search(const TuneOptions& o, const Device& device, int64_t limit, const Calibration* calibration,
          const std::function<void(const std::string&)>& say)
-      : o_(o), device_(device), limit_(limit), say_(say) {
-    if (calibration) known_ = *calibration, model_ = calibration->times;
+      : o_(o), device_(device), limit_(limit), say_(say), known_(o, device, calibration) {
+    if (calibration) model_ = calibration->times;
     rates_ = model_.rates();
     given_start_ = o.recipe.finish(default_model(device));
     if (given_start_.data_parallel > 1)
@@ -170,18 +166,8 @@ class Search {
       if (model_.steps()) t.predicted = model_.predict(rows_.back());
       return;
     }
-    plain_.push_back(known_prediction(session));
+    plain_.push_back(known_.predict(session));
     if (plain_.back()) t.predicted = scaled(*plain_.back());
-  }
-
-  // None: nothing is known yet.
-  std::optional<StepPrediction> known_prediction(const CompiledSession& session) const {
-    auto of = [](const PredictedStep& s) { return StepPrediction{s.ms, s.low_ms, s.high_ms, 1, {}}; };
-    const DataSheet* sheet = o_.sheet ? &*o_.sheet : nullptr;
-    if (here_ && seeded_) return of(planned_time(session, known_, sheet));
-    StepTime time = step_time(session, &known_, sheet);
-    if (!time.step() && !here_) fail_usage(time.why_not, "--device", "Give --calibration FILE, or other --ranks.");
-    return time.step() ? std::optional(of(*time.step())) : std::nullopt;
   }
 
   StepPrediction scaled(StepPrediction p) const {
@@ -211,7 +197,7 @@ class Search {
         return std::nullopt;
       }
       if (!learns())
-        t.predicted = known_prediction(session);
+        t.predicted = known_.predict(session);
       else if (model_.steps())
         t.predicted = model_.predict(step_rows(session));
     } catch (const Error& e) {
@@ -331,37 +317,17 @@ class Search {
     else
       seed_ranks(first);
     measure(first);
-    if (!r_.candidates[first].measured_ms) nothing_fits();
+    if (learns() && !model_.steps()) nothing_fits();
     // One sequence tells what a step costs before its first token.
     const Combination* plain = as_given();
     if (!learns() || !plain || !batch_is_free() || o_.global_batch > 0 || start_.batch == 1) return;
     if (size_t one = candidate(*plain, 1, start_.grad_accumulation); one != TuneResult::none) measure(one);
   }
 
-  // What predictions of several ranks need and is not known: collectives between them, and steps of
-  // one rank.
   void seed_ranks(size_t first) {
     const Recipe& recipe = r_.candidates[first].recipe;
-    const DataSheet* sheet = o_.sheet ? &*o_.sheet : nullptr;
-    CompiledSession session = compile_phase(recipe, device_, BenchPhase::step, {.verify = false});
-    if (bool cpu = device_.kind == "cpu"; recipe.ranks > 1 && !RankTimes(session, &known_.collectives, sheet).possible())
-      for (auto& table : measure_collectives({.ranks = {most_ranks_},
-                                              .dtypes = {"fp32"},
-                                              .sizes = collective_sizes(!cpu),
-                                              .max_seconds = quick_seconds,
-                                              .flags = o_.process_flags},
-                                             [this](const std::string& line) { say(line); }))
-        known_.collectives.add(table);
-    if (!step_time(session, &known_, sheet).time) {
-      int threads = device_.kind == "cpu" ? device_.threads : 0;
-      say("profiling a step of one rank ...");
-      known_.times.add(runs_.one_rank(recipe, o_.max_seconds, threads));
-      Recipe small = recipe;
-      small.batch = small.grad_accumulation = 1;
-      if (recipe.batch > 1) known_.times.add(runs_.one_rank(small, o_.max_seconds, threads));
-    }
-    seeded_ = true;
-    plain_[first] = known_prediction(session);
+    known_.complete(recipe, most_ranks_, runs_, [this](const std::string& line) { say(line); });
+    plain_[first] = known_.predict(compile_phase(recipe, device_, BenchPhase::step, {.verify = false}));
     r_.candidates[first].predicted = scaled(*plain_[first]);
   }
 
@@ -370,8 +336,13 @@ class Search {
                               ? fmt::format("The closest needs {}: {}.",
                                             format_bytes(double(r_.smallest->planned_bytes)), change_text(*r_.smallest))
                               : "";
-    throw Error(Exit::does_not_fit, fmt::format("none of the combinations fits {}", format_bytes(double(limit_))),
-                "crest tune", closest + " Use a smaller model, a shorter --seq, or --vary optimizer.");
+    throw Error(Exit::does_not_fit,
+                fmt::format("none of the combinations fits {}{}",
+                            format_bytes(double(limit_of_rank(start_, device_, limit_))),
+                            most_ranks_ > 1 ? ", which a rank has" : ""),
+                "crest tune",
+                fmt::format("{} Use a smaller model, a shorter --seq{}, or --vary optimizer.", closest,
+                            most_ranks_ > 1 && device_.kind == "cuda" ? ", more --ranks" : ""));
   }
 
   // The sizes of the micro batch for each combination.
@@ -594,9 +565,7 @@ class Search {
   void describe_best() {
     const TuneCandidate& best = r_.candidates[r_.best];
     CompiledSession session = compile_phase(best.recipe, device_, BenchPhase::step, {.verify = false});
-    StepTime time = step_time(session, &known_, o_.sheet ? &*o_.sheet : nullptr);
-    r_.not_here = device_.name;
-    r_.prediction = time.time ? text_of(*time.time, known_) : text_of(*time.floors);
+    r_.not_here = device_.name, r_.prediction = known_.text(session);
   }
 
   // A smaller batch of the same other settings, if each doubling from it brings less than
@@ -625,9 +594,8 @@ class Search {
   const bool here_ = !device_.described;  // else nothing can be measured
   const ProcessRuns runs_{o_.process_flags, o_.seed};
   int most_ranks_ = 1;
-  Calibration known_;   // the calibration; for several ranks, with what was missing in it
-  bool seeded_ = false;  // nothing is missing in it any more
-  double scale_ = 1;     // measured over predicted times of several ranks
+  KnownTimes known_;
+  double scale_ = 1;  // measured over predicted times of several ranks
   TimeModel model_;      // learns steps of one rank
   Recipe given_start_, start_;
   std::vector<TuneList> lists_;
