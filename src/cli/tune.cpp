@@ -115,7 +115,7 @@ int run(Options& o) {
   o.tune.process_flags = o.device.flags();
   o.tune.within = o.within / 100, o.tune.stop_below = o.stop_below / 100;
   o.tune.search_seconds = o.search_seconds.value_or(device.kind == "cuda" ? 60 : 0);
-  if (o.device.device != "auto") o.tune.device_flags.push_back("--device=" + o.device.device);
+  if (o.device.device != "auto" && !device.described) o.tune.device_flags.push_back("--device=" + o.device.device);
   if (o.device.threads > 0) o.tune.device_flags.push_back(fmt::format("--threads={}", o.device.threads));
   o.tune.check_interrupt = [] {
     if (StopSignal::requested()) throw Error(Exit::interrupted, "interrupted", "crest tune");
