@@ -1,6 +1,5 @@
 #include "tune/known_times.h"
 
-#include "core/error.h"
 #include "predict/step_time.h"
 #include "tune/measure_collectives.h"
 
@@ -41,9 +40,11 @@ std::optional<StepPrediction> KnownTimes::predict(const CompiledSession& session
   auto of = [](const PredictedStep& s) { return StepPrediction{s.ms, s.low_ms, s.high_ms, 1, {}}; };
   if (complete_) return of(planned_time(session, calibration_, sheet()));
   StepTime time = step_time(session, &calibration_, sheet());
-  if (time.step()) return of(*time.step());
-  if (device_.described) fail_usage(time.why_not, "--device", "Give --calibration FILE, or other --ranks.");
-  return std::nullopt;
+  return time.step() ? std::optional(of(*time.step())) : std::nullopt;
+}
+
+std::string KnownTimes::why_not(const CompiledSession& session) const {
+  return step_time(session, &calibration_, sheet()).why_not;
 }
 
 std::string KnownTimes::text(const CompiledSession& session) const {

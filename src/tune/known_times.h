@@ -20,9 +20,9 @@ class KnownTimes {
   // of them, and a step of one rank like this one (resolved). say: progress.
   void complete(const Recipe& recipe, int ranks, const ProcessRuns& runs,
                 const std::function<void(const std::string&)>& say);
-  // None: complete() comes first. Throws a usage error where a device that is not here cannot be
-  // predicted.
+  // None: complete() comes first, or it cannot be predicted, and why_not() says why.
   std::optional<StepPrediction> predict(const CompiledSession& session) const;
+  std::string why_not(const CompiledSession& session) const;
   // What crest plan says of the time.
   std::string text(const CompiledSession& session) const;
 

@@ -132,28 +132,32 @@ class Search {
     for (auto [name, value, from] : {std::tuple{"batch", batch, start_.batch},
                                      std::tuple{"grad-accumulation", accumulation, start_.grad_accumulation}})
       if (value != from) t.changes.push_back({name, std::to_string(value)});
-    try {
-      check_interrupt();
-      if (elapsed() > said_ + 5) say(fmt::format("{} planned ...", r_.candidates.size()));
-      t.recipe = resolve(given, device_);
-      for (size_t i = 0; i < r_.candidates.size(); ++i)
-        if (r_.candidates[i].changes == t.changes) return i;
-      CompiledSession session = compile_phase(t.recipe, device_, BenchPhase::step, {.verify = false});
-      t.planned_bytes = session.planned_bytes();
-      if (session.limited_bytes() > limit_of_rank(t.recipe, device_, limit_)) {
-        if (counted_.insert(change_text(t)).second) ++r_.too_large;
-        if (!r_.smallest || t.planned_bytes < r_.smallest->planned_bytes) r_.smallest = t;
-        return TuneResult::none;
-      }
-      predict(t, session);
-    } catch (const Error& e) {
-      if (e.code() != Exit::usage) throw;
-      if (counted_.insert(change_text(t)).second) ++r_.not_allowed;
-      return TuneResult::none;
-    }
+    check_interrupt();
+    if (elapsed() > said_ + 5) say(fmt::format("{} planned ...", r_.candidates.size()));
+    for (size_t i = 0; i < r_.candidates.size(); ++i)
+      if (r_.candidates[i].changes == t.changes) return i;
+    std::optional<CompiledSession> session = planned(given, t);
+    if (!session) return TuneResult::none;
+    predict(t, *session);
     if (t.changes.empty()) r_.start = r_.candidates.size();
     r_.candidates.push_back(std::move(t));
     return r_.candidates.size() - 1;
+  }
+
+  // None where it does not fit or is not allowed.
+  std::optional<CompiledSession> planned(const Recipe& given, TuneCandidate& t) {
+    try {
+      t.recipe = resolve(given, device_);
+      CompiledSession session = compile_phase(t.recipe, device_, BenchPhase::step, {.verify = false});
+      t.planned_bytes = session.planned_bytes();
+      if (session.limited_bytes() <= limit_of_rank(t.recipe, device_, limit_)) return session;
+      if (counted_.insert(change_text(t)).second) ++r_.too_large;
+      if (!r_.smallest || t.planned_bytes < r_.smallest->planned_bytes) r_.smallest = t;
+    } catch (const Error& e) {
+      if (e.code() != Exit::usage) throw;
+      if (counted_.insert(change_text(t)).second) ++r_.not_allowed;
+    }
+    return std::nullopt;
   }
 
   void check_interrupt() const { o_.check_interrupt(); }
@@ -167,7 +171,10 @@ class Search {
       return;
     }
     plain_.push_back(known_.predict(session));
-    if (plain_.back()) t.predicted = scaled(*plain_.back());
+    if (plain_.back())
+      t.predicted = scaled(*plain_.back());
+    else if (!here_)
+      fail_usage(known_.why_not(session), "--device", "Give --calibration FILE, or other --ranks.");
   }
 
   StepPrediction scaled(StepPrediction p) const {
@@ -188,22 +195,12 @@ class Search {
     if (given.batch != start_.batch) t.changes.emplace_back("batch", std::to_string(given.batch));
     t.changes.emplace_back("context", std::to_string(length));
     t.changes.emplace_back("seq", std::to_string(length));
-    try {
-      t.recipe = resolve(given, device_);
-      CompiledSession session = compile_phase(t.recipe, device_, BenchPhase::step, {.verify = false});
-      t.planned_bytes = session.planned_bytes();
-      if (session.limited_bytes() > limit_of_rank(t.recipe, device_, limit_)) {
-        if (!r_.smallest || t.planned_bytes < r_.smallest->planned_bytes) r_.smallest = t;
-        return std::nullopt;
-      }
-      if (!learns())
-        t.predicted = known_.predict(session);
-      else if (model_.steps())
-        t.predicted = model_.predict(step_rows(session));
-    } catch (const Error& e) {
-      if (e.code() != Exit::usage) throw;
-      return std::nullopt;
-    }
+    std::optional<CompiledSession> session = planned(given, t);
+    if (!session) return std::nullopt;
+    if (!learns())
+      t.predicted = known_.predict(*session);
+    else if (model_.steps())
+      t.predicted = model_.predict(step_rows(*session));
     return t;
   }
 

@@ -97,7 +97,8 @@ LongestContext longest_context(const TuneOptions& options, const Device& device,
 nlohmann::ordered_json to_json(const TuneOptions& options, const LongestContext& result);
 std::string text_of(const TuneOptions& options, const LongestContext& result);
 
-// What each choice brings: the best candidate with one change taken back.
+// What each choice brings: the best candidate against that with one change taken back; or, where it
+// is the start, against those with one change.
 struct TuneGain {
   std::string setting, from, to;
   double ratio = 1;       // time of the best over that without the change, per token

@@ -109,20 +109,24 @@ std::string change_text(const TuneCandidate& c) {
 std::vector<TuneGain> gains(const TuneResult& r) {
   const TuneCandidate& best = r.candidates[r.best];
   std::vector<TuneGain> list;
+  auto add = [&](const std::string& name, const TuneCandidate& c) {
+    bool measured = best.final_ms && c.final_ms;
+    if (!measured && !(best.predicted && c.predicted)) return;
+    auto per_token = [&](const TuneCandidate& x) {
+      return (measured ? *x.final_ms : x.predicted->ms) / double(x.recipe.tokens_per_step());
+    };
+    list.push_back({name, settings_of(c.recipe).at(name).text(), settings_of(best.recipe).at(name).text(),
+                    per_token(best) / per_token(c), measured, best.planned_bytes - c.planned_bytes});
+  };
   for (auto& [name, value] : best.changes) {
     auto without = best.changes;
     std::erase_if(without, [&, &n = name](auto& change) { return change.first == n; });
-    for (auto& c : r.candidates) {
-      if (c.changes != without) continue;
-      bool measured = best.final_ms && c.final_ms;
-      if (!measured && !(best.predicted && c.predicted)) continue;
-      auto per_token = [&](const TuneCandidate& x) {
-        return (measured ? *x.final_ms : x.predicted->ms) / double(x.recipe.tokens_per_step());
-      };
-      list.push_back({name, settings_of(c.recipe).at(name).text(), settings_of(best.recipe).at(name).text(),
-                      per_token(best) / per_token(c), measured, best.planned_bytes - c.planned_bytes});
-    }
+    for (auto& c : r.candidates)
+      if (c.changes == without) add(name, c);
   }
+  // Where nothing changes: what each single change would have taken. Batches are rows of the table.
+  for (auto& c : r.candidates)
+    if (best.changes.empty() && c.changes.size() == 1 && c.changes[0].first != "batch") add(c.changes[0].first, c);
   return list;
 }
 

@@ -42,18 +42,19 @@ TEST(CalibrateRanks, PlansArePredictedWithWhatWasMeasured) {
   Flags plan = Flags{"plan", "--json", "--for=step", "--calibration=" + file} + tiny;
   expect_error(plan, 2, {"--calibration", "crest calibrate --ranks"});
   Flags calibrate = {"calibrate", "--add", "--out=" + file, "--threads=2", "--max-seconds=0.01"};
-  RunResult r = run_crest(calibrate + Flags{"--ranks=2", "--json"});
+  RunResult r = run_crest(calibrate + Flags{"--ranks=2"});
   ASSERT_EQ(r.code, 0) << r.err;
-  auto known = r.json();
-  EXPECT_EQ(known["threads"], 1) << "of a rank";
-  EXPECT_EQ(known["steps"], tiny_calibration().times.steps()) << "no step was measured";
-  ASSERT_GE(known["collectives"].size(), 3u);
-  for (auto& t : known["collectives"]) {
-    EXPECT_EQ(t["ranks"], 2);
-    EXPECT_EQ(t["library"].get<std::string>().rfind("gloo ", 0), 0u) << t;
-    EXPECT_FALSE(t["date"].get<std::string>().empty());
-    EXPECT_FALSE(t["crest_version"].get<std::string>().empty());
-    EXPECT_GE(t["bytes_and_ms"].size(), 4u);
+  EXPECT_TRUE(contains(r.out, "all-reduce of fp32") && contains(r.out, "crest plan --ranks 2")) << r.out;
+  Calibration known = load_calibration(file);
+  EXPECT_EQ(known.threads, 1) << "of a rank";
+  EXPECT_EQ(known.times.steps(), tiny_calibration().times.steps()) << "no step was measured";
+  EXPECT_TRUE(known.collectives.covers(2, false));
+  for (auto& t : known.collectives.tables()) {
+    EXPECT_EQ(t.ranks, 2);
+    EXPECT_EQ(t.library.rfind("gloo ", 0), 0u) << t.library;
+    EXPECT_TRUE(t.date.starts_with("20") && t.date.ends_with("Z")) << t.date;
+    EXPECT_FALSE(t.crest_version.empty());
+    EXPECT_GE(t.points.size(), 4u);
   }
   RunResult planned = run_crest(plan);
   ASSERT_EQ(planned.code, 0) << planned.err;
@@ -67,12 +68,6 @@ TEST(CalibrateRanks, PlansArePredictedWithWhatWasMeasured) {
   RunResult said = run_crest(text);
   EXPECT_TRUE(contains(said.out, "2 ranks of one host") && contains(said.out, "as measured between 2 ranks (gloo "))
       << said.out;
-  // Measured again, the old ones are replaced; the table has a row for each.
-  RunResult again = run_crest(calibrate + Flags{"--ranks=2"});
-  ASSERT_EQ(again.code, 0) << again.err;
-  EXPECT_TRUE(contains(again.out, "all-reduce of fp32")) << again.out;
-  EXPECT_EQ(load_calibration(file).collectives.tables().size(), known["collectives"].size());
-
   expect_error(calibrate + Flags{"--ranks=1"}, 2, {"--ranks", "from 2 to"});
   expect_error(calibrate + Flags{"--ranks=2,x"}, 2, {"--ranks", "'x'"});
   expect_error(calibrate + Flags{"--ranks=2,4"}, 2, {"--ranks", "share its threads"});
@@ -120,7 +115,8 @@ TEST(TuneRanks, MeasuresInProcessesAndPrintsACommandThatRuns) {
 // CREST_UPDATE_GOLDENS=1 writes it anew; read the difference before you commit it.
 TEST(TuneRanks, PredictsEightH100) {
   RunResult r = run_crest({"tune", "--device=h100", "--model=gpt2-1558M", "--ranks=8", "--global-batch=256",
-                           "--attention=flash", "--pad-vocab=128", "--search-seconds=0"});
+                           "--attention=flash", "--pad-vocab=128", "--loss-chunk=auto", "--recompute=pointwise",
+                           "--search-seconds=0"});
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(r.err.find("measuring"), std::string::npos) << r.err;
   std::string text = r.out;  // without the seconds that it took
@@ -148,7 +144,7 @@ TEST(TuneRanks, ComparesNumbersOfGpusThatAreNotHere) {
     EXPECT_TRUE(c["changes"].contains("ranks") || !c["changes"].contains("shard")) << c;
   }
   // The prediction is that of crest plan for the command.
-  RunResult plan = run_crest(Flags{"plan", "--json", "--for=step"} + flags_of(json["command"]));
+  RunResult plan = run_crest(Flags{"plan", "--json", "--for=step", "--device=h100"} + flags_of(json["command"]));
   ASSERT_EQ(plan.code, 0) << plan.err;
   EXPECT_NEAR(plan.json()["time"]["step_ms"].get<double>() / json["best"]["predicted_ms"].get<double>(), 1, 1e-6);
 
