@@ -141,14 +141,14 @@ std::vector<int64_t> parse_sizes(const std::string& text) {
   return {sizes.begin(), sizes.end()};
 }
 
-std::vector<int> parse_ranks(const std::string& text) {
+std::vector<int> parse_ranks(const std::string& text, const char* flag, int least) {
   std::set<int> ranks;
   for (auto& item : split(text, ',')) {
     int n = 0;
     auto [end, code] = std::from_chars(item.data(), item.data() + item.size(), n);
-    if (code != std::errc() || end != item.data() + item.size() || n < 1 || n > most_ranks)
-      fail_usage(fmt::format("'{}' is not a number of ranks from 1 to {}", printable(item), most_ranks),
-                 "--world-sizes", "Write for example 2,4.");
+    if (code != std::errc() || end != item.data() + item.size() || n < least || n > most_ranks)
+      fail_usage(fmt::format("'{}' is not a number of ranks from {} to {}", printable(item), least, most_ranks), flag,
+                 "Write for example 2,4.");
     ranks.insert(n);
   }
   return {ranks.begin(), ranks.end()};

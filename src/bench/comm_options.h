@@ -25,8 +25,8 @@ struct CommOptions {
 // "1MB..64MB" doubles from the first to the last size, "1KB..1GB:x4" quadruples, "1MB,3MB" is a
 // list; can be mixed. Throws a usage error that names --sizes.
 std::vector<int64_t> parse_sizes(const std::string& text);
-// "2,4"
-std::vector<int> parse_ranks(const std::string& text);
+// "2,4", each at least `least`. Throws a usage error that names the flag.
+std::vector<int> parse_ranks(const std::string& text, const char* flag = "--world-sizes", int least = 1);
 
 // "fp32", as in the flags.
 const char* flag_name(DType dtype);

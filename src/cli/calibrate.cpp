@@ -1,22 +1,30 @@
-// crest calibrate: measures a device once, so that crest plan predicts times and crest tune needs
-// fewer measurements.
+// crest calibrate: measures a device once, and collectives between several, so that crest plan
+// predicts times and crest tune needs fewer measurements.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "bench/comm_options.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "comm/environment.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/text.h"
 #include "core/to_stderr.h"
+#include "device/find.h"
+#include "device/rank_device.h"
 #include "host/stop_signal.h"
 #include "stats/samples.h"
 #include "terminal/print_json.h"
+#include "terminal/table.h"
 #include "tune/calibrate.h"
+#include "tune/measure_collectives.h"
 
 namespace crest {
 
@@ -25,7 +33,7 @@ namespace {
 struct Options {
   DeviceOptions device;
   std::vector<std::string> precisions;
-  std::string out;
+  std::string out, ranks;
   double max_seconds = 2;
   bool add = false, json = false;
 };
@@ -35,31 +43,34 @@ nlohmann::ordered_json to_json(const Calibration& c, double seconds) {
   for (double e : c.times.errors()) errors.push_back(std::expm1(e));
   return {{"file", c.file},       {"date", c.date},           {"device", c.device},
           {"threads", c.threads}, {"steps", c.times.steps()}, {"held_out_errors", errors},
-          {"seconds", seconds}};
+          {"seconds", seconds},   {"collectives", c.collectives.to_json()}};
 }
 
-int run(const Options& o) {
-  if (!(o.max_seconds >= 0)) fail_usage("the time limit is negative", "--max-seconds");
-  StopSignal signal;
-  auto start = std::chrono::steady_clock::now();
+// --ranks: the numbers of processes between which collectives are measured.
+std::vector<int> ranks_of(const Options& o) {
+  if (o.ranks.empty()) return {};
+  std::vector<int> ranks = parse_ranks(o.ranks, "--ranks", 2);
+  if (auto environment = rank_environment(); environment && environment->size > 1)
+    fail_usage(fmt::format("it starts its ranks by itself, and {} started this one", environment->launcher), "--ranks",
+               "Run crest calibrate without a launcher.");
+  return ranks;
+}
+
+// The device of a rank: ranks of a CPU share its threads.
+Device calibrated_device(const Options& o, const std::vector<int>& ranks) {
   Device device = o.device.find();
   if (device.described)
     fail_usage("a device that is not here cannot be measured", "--device", "Run crest calibrate on it.");
-  int64_t limit = o.device.limit(device);
-  std::string file = o.out.empty() ? calibration_file(device) : o.out;
-  if (file.empty())
-    fail_usage("there is no cache folder to write to", "--out", "Give --out FILE, or set HOME or CREST_CACHE.");
-  Calibration so_far;
-  if (o.add) {
-    std::optional<Calibration> found = find_calibration(path_exists(o.out) ? o.out : "", device);
-    if (!found) fail("there is no calibration of this device to add to", printable(file), "Omit --add.");
-    so_far = *found;
-  }
-  std::vector<CalibrationStep> steps = calibration_steps(device, limit, o.precisions);
-  if (steps.size() < 3)
-    throw Error(Exit::does_not_fit,
-                fmt::format("only {} of the steps fit {}", steps.size(), format_bytes(double(limit))),
-                "crest calibrate", "It needs more memory, or more precisions.");
+  if (ranks.empty()) return device;
+  check_devices_of_ranks(o.device.device, ranks.back());
+  if (device.kind == "cpu" && ranks.size() > 1)
+    fail_usage(fmt::format("--ranks {}: ranks of a CPU share its threads, and a calibration has one number of them",
+                           printable(o.ranks)),
+               "--ranks", "Calibrate for one number of ranks at a time.");
+  return with_threads(device, std::max(1, device.threads / (device.kind == "cpu" ? ranks.back() : 1)));
+}
+
+void measure_steps(const Options& o, const Device& device, const std::vector<CalibrationStep>& steps, Calibration& c) {
   to_stderr("measuring the limits of the device ...\n");
   StepMeasure how{.max_seconds = o.max_seconds, .rates = step_rates(steps, device), .before_run = [] {
                     if (StopSignal::requested())
@@ -73,19 +84,77 @@ int run(const Options& o) {
       left = fmt::format(", about {} left", format_duration(since(first) / double(i) * double(steps.size() - i)));
     to_stderr("{:>3}/{}  {}{}\n", i + 1, steps.size(), step.text, left);
   };
-  Calibration c = calibrate(device, limit, steps, how, progress, std::move(so_far));
+  c = calibrate(device, o.device.limit(device), steps, how, progress, std::move(c));
+}
+
+void measure_between(const Options& o, const Device& device, const std::vector<int>& ranks, Calibration& c) {
+  CollectivesToMeasure what{.ranks = ranks,
+                            .dtypes = {"fp32"},
+                            .sizes = collective_sizes(device.kind == "cuda"),
+                            .max_seconds = std::min(1.0, o.max_seconds),
+                            .flags = o.device.flags()};
+  if (device.native_bf16) what.dtypes.emplace_back("bf16");
+  for (auto& table : measure_collectives(what, [](const std::string& line) { to_stderr("{}\n", line); }))
+    c.collectives.add(table);
+}
+
+std::string collectives_text(const Calibration& c, const std::vector<int>& ranks) {
+  Table table({{"collective", Align::left}, {"ranks"}, {"start"}, {"largest"}, {"ms"}, {"bus GB/s"}});
+  for (auto& t : c.collectives.tables()) {
+    if (std::find(ranks.begin(), ranks.end(), t.ranks) == ranks.end()) continue;
+    const TransferPoint& last = t.points.back();
+    table.row({fmt::format("{} of {}", name(t.collective), t.dtype), std::to_string(t.ranks),
+               format_duration(t.points.front().seconds), format_si(last.bytes, "B"),
+               fmt::format("{:.3f}", 1e3 * last.seconds),
+               fmt::format("{:.2f}", last.bytes * bus_factor(t.collective, t.ranks) / last.seconds / 1e9)});
+  }
+  return table.text(use_color(STDOUT_FILENO));
+}
+
+int run(const Options& o) {
+  if (!(o.max_seconds >= 0)) fail_usage("the time limit is negative", "--max-seconds");
+  StopSignal signal;
+  auto start = std::chrono::steady_clock::now();
+  std::vector<int> ranks = ranks_of(o);
+  Device device = calibrated_device(o, ranks);
+  std::string file = o.out.empty() ? calibration_file(device) : o.out;
+  if (file.empty())
+    fail_usage("there is no cache folder to write to", "--out", "Give --out FILE, or set HOME or CREST_CACHE.");
+  Calibration c;
+  if (o.add) {
+    std::optional<Calibration> found = find_calibration(path_exists(o.out) ? o.out : "", device);
+    if (!found) fail("there is no calibration of this device to add to", printable(file), "Omit --add.");
+    c = *found;
+  }
+  // Collectives alone are added to steps that are known.
+  const bool steps_are_known = o.add && !ranks.empty() && o.precisions.empty();
+  std::vector<CalibrationStep> steps;
+  if (!steps_are_known) {
+    int64_t limit = o.device.limit(device);
+    steps = calibration_steps(device, limit, o.precisions);
+    if (steps.size() < 3)
+      throw Error(Exit::does_not_fit,
+                  fmt::format("only {} of the steps fit {}", steps.size(), format_bytes(double(limit))),
+                  "crest calibrate", "It needs more memory, or more precisions.");
+    measure_steps(o, device, steps, c);
+  }
+  if (!ranks.empty()) measure_between(o, device, ranks, c);
   save(c, file);
   c.file = file;
-  double seconds = since(start);
+  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (o.json) {
     print_json(to_json(c, seconds));
     return 0;
   }
-  Samples errors(c.times.errors());
-  fmt::print("measured {} steps on {} in {}\n", steps.size(), printable(device.name), format_duration(seconds));
-  fmt::print("each predicted from the others: median error {:.1f}%, largest {:.1f}%\n",
-             100 * std::expm1(errors.median()), 100 * std::expm1(errors.max()));
-  fmt::print("wrote {}: crest plan now predicts times on this device\n", printable(file));
+  if (!steps.empty()) {
+    Samples errors(c.times.errors());
+    fmt::print("measured {} steps on {} in {}\n", steps.size(), printable(device.name), format_duration(seconds));
+    fmt::print("each predicted from the others: median error {:.1f}%, largest {:.1f}%\n",
+               100 * std::expm1(errors.median()), 100 * std::expm1(errors.max()));
+  }
+  if (!ranks.empty()) fmt::print("{}", collectives_text(c, ranks));
+  fmt::print("wrote {}: crest plan{} now predicts times on this device\n", printable(file),
+             ranks.empty() ? "" : fmt::format(" --ranks {}", ranks.back()));
   return 0;
 }
 
@@ -105,6 +174,10 @@ std::function<int()> setup_calibrate(CLI::App& app) {
   app.add_flag("--add", o->add,
                "keep what is known (of --out, else what crest plan would use) and add these steps: another precision, "
                "for example");
+  app.add_option("--ranks", o->ranks,
+                 "also measure collectives between this many processes (on GPUs a list, e.g. 2,4,8); on a CPU the "
+                 "steps are those of one of them. With --add and without --precision nothing else is measured")
+      ->type_name("LIST");
   add_json_option(app, o->json);
   add_device_options(app, o->device);
   add_config_option(app);

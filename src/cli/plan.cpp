@@ -15,6 +15,7 @@
 #include "core/io.h"
 #include "core/text.h"
 #include "device/data_sheet.h"
+#include "device/find.h"
 #include "passes/pass.h"
 #include "plan/explain.h"
 #include "plan/mesh.h"
@@ -22,10 +23,8 @@
 #include "plan/plan_report.h"
 #include "plan/recipe_settings.h"
 #include "plan/session_properties.h"
-#include "predict/floor_time.h"
-#include "predict/planned_time.h"
-#include "predict/rank_time.h"
 #include "predict/recompute_budget.h"
+#include "predict/step_time.h"
 #include "program/op.h"
 #include "terminal/fit_table.h"
 #include "terminal/print_json.h"
@@ -154,49 +153,26 @@ std::string memory_text(const Device& device, int64_t limit, bool given) {
 }
 
 // What the plan's time was predicted from, and the time; why it was not.
-struct Prediction {
+struct Prediction : StepTime {
   std::optional<Calibration> calibration;
-  std::optional<PlannedTime> time;
-  std::optional<FloorTime> floors;  // of a device that is not here
-  std::string why_not;
-  double power = 0;  // watts that the device may draw by its data sheet; 0: unknown
-
-  const PredictedStep* step() const { return time ? &*time : floors ? &*floors : static_cast<PredictedStep*>(nullptr); }
+  double power = 0;  // watts that the devices may draw by their data sheet; 0: unknown
 };
 
 Prediction predict(const Options& o, const PlanReport& r) {
   const Device& device = r.session.device;
   std::optional<DataSheet> sheet = sheet_of(device, o.device.device);
-  if (r.ranks > 1 && !predicts_ranks(r.session, sheet ? &*sheet : nullptr)) {
-    const char* given = !o.calibration.empty()  ? "--calibration"
-                        : !o.as_profile.empty() ? "--as-profile"
-                        : o.price > 0           ? "--price"
-                        : o.tokens > 0          ? "--tokens"
-                                                : nullptr;
-    if (given)
-      fail_usage(
-          fmt::format(
-              "steps of several ranks are predicted only for up to {} GPUs of one host whose data sheet is known",
-              most_predicted_ranks),
-          given, "Omit it, or plan one rank.");
-    return {{},
-            {},
-            {},
-            fmt::format("several ranks, and not of up to {} GPUs of one host whose data sheet is known",
-                        most_predicted_ranks),
-            0};
-  }
-  Prediction p{find_calibration(o.calibration, device), {}, {}, "crest calibrate measures this device once", 0};
-  if (p.calibration) {
-    p.time = planned_time(r.session, *p.calibration, sheet ? &*sheet : nullptr);
-    if (!p.time->known()) {
-      p.why_not = fmt::format("the calibration covers {:.0f}% of it: crest calibrate --precision {}",
-                              100 * p.time->measured_share, r.session.recipe.precision);
-      p.time.reset();
-    }
-  }
-  if (sheet) p.power = sheet->power * r.ranks;
-  if (device.described && !p.time) p.floors = floor_time(r.session, *sheet);
+  Prediction p;
+  // A rank has a share of a CPU's threads, and the calibration is of as many.
+  p.calibration = find_calibration(o.calibration, with_threads(device, device.threads));
+  static_cast<StepTime&>(p) =
+      step_time(r.session, p.calibration ? &*p.calibration : nullptr, sheet ? &*sheet : nullptr);
+  const char* given = !o.calibration.empty()  ? "--calibration"
+                      : !o.as_profile.empty() ? "--as-profile"
+                      : o.price > 0           ? "--price"
+                      : o.tokens > 0          ? "--tokens"
+                                              : nullptr;
+  if (r.ranks > 1 && !p.step() && given) fail_usage(p.why_not, given, "Omit it, or plan one rank.");
+  if (sheet) p.power = sheet->power * double(r.ranks);
   return p;
 }
 

@@ -3,14 +3,19 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli/command.h"
 #include "cli/options.h"
+#include "comm/environment.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/to_stderr.h"
+#include "device/data_sheet.h"
+#include "device/find.h"
+#include "device/rank_device.h"
 #include "host/stop_signal.h"
 #include "passes/recompute.h"
 #include "terminal/fit_table.h"
@@ -29,7 +34,8 @@ struct Options {
   double within = 0, stop_below = 1;
   std::optional<double> search_seconds;
   bool longest_context = false;
-  std::vector<const CLI::Option*> measurement;  // what a search by planning alone does not have
+  std::vector<const CLI::Option*> measurement;  // what a search of the longest context does not have
+  std::vector<const CLI::Option*> measuring;    // what only a search that measures has
   int top = 15;
   bool json = false;
 };
@@ -61,11 +67,31 @@ void validate(const Options& o) {
                "Omit them, or omit --global-batch.");
 }
 
+// --ranks 1,2,4 is --ranks 1 --vary ranks=1,2,4.
+void take_list_of_ranks(TuneOptions& o) {
+  std::string& given = o.recipe.given["ranks"].back();
+  size_t comma = given.find(',');
+  if (comma == std::string::npos) return;
+  o.vary.push_back("ranks=" + given);
+  given.resize(comma);
+}
+
+// Ranks are processes that measure.
+void check_can_start(const Options& o, int ranks) {
+  if (auto environment = rank_environment(); environment && environment->size > 1)
+    fail_usage(fmt::format("it starts its ranks by itself, and {} started this one", environment->launcher), "--ranks",
+               "Run crest tune without a launcher.");
+  check_devices_of_ranks(o.device.device, std::max(2, ranks));
+}
+
 int run(Options& o) {
   validate(o);
+  if (o.tune.recipe.has("ranks")) take_list_of_ranks(o.tune);
   StopSignal signal;
   Device device = o.device.find();
-  if (device.described) fail_usage("a device that is not here cannot be measured", "--device", "Use crest plan.");
+  for (const CLI::Option* given : o.measuring)
+    if (device.described && given->count() > 0)
+      fail_usage("a device that is not here is predicted, not measured", given->get_name(), "Omit it.");
   auto budget = [](const std::string& value, const char* flag) {
     if (!recompute_budget(value).empty())
       fail_usage("a search has its own limit of memory", flag, "Use --memory-limit.");
@@ -79,10 +105,17 @@ int run(Options& o) {
     throw Error(Exit::does_not_fit,
                 fmt::format("it leaves nothing of {}", format_bytes(double(o.device.limit(device)))), "--headroom",
                 "Leave less free.");
+  const int ranks = o.tune.recipe.finish(default_model(device)).ranks;
+  const bool several = ranks > 1 || std::any_of(o.tune.vary.begin(), o.tune.vary.end(),
+                                                [](auto& text) { return text.starts_with("ranks="); });
+  if (several && !device.described) check_can_start(o, ranks);
+  if (device.kind == "cpu") device = with_threads(device, std::max(1, device.threads / ranks));
   std::optional<Calibration> calibration = find_calibration(o.calibration, device);
+  o.tune.sheet = sheet_of(device, o.device.device);
+  o.tune.process_flags = o.device.flags();
   o.tune.within = o.within / 100, o.tune.stop_below = o.stop_below / 100;
   o.tune.search_seconds = o.search_seconds.value_or(device.kind == "cuda" ? 60 : 0);
-  if (o.device.device != "auto") o.tune.device_flags.push_back("--device=" + o.device.device);
+  if (o.device.device != "auto" && !device.described) o.tune.device_flags.push_back("--device=" + o.device.device);
   if (o.device.threads > 0) o.tune.device_flags.push_back(fmt::format("--threads={}", o.device.threads));
   o.tune.check_interrupt = [] {
     if (StopSignal::requested()) throw Error(Exit::interrupted, "interrupted", "crest tune");
@@ -114,13 +147,15 @@ std::function<int()> setup_tune(CLI::App& app) {
   app.add_option("--vary", o->tune.vary,
                  "also vary this setting: NAME (all its choices) or NAME=VALUE,VALUE; repeatable. Without it only "
                  "attention, recompute, loss-chunk and pad-vocab vary, which do not change what is trained, and the "
-                 "batch, unless it or --global-batch is given")
+                 "batch, unless it or --global-batch is given; with --ranks N also how ranks share the work, and "
+                 "--ranks 1,2,4 compares numbers of GPUs")
       ->type_name("SETTING")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group("Search");
   app.add_option("--global-batch", o->tune.global_batch,
-                 "sequences per step: the search divides them into micro batches (default: any micro batch)")
+                 "sequences per step, of all ranks together: the search divides them into micro batches (default: any "
+                 "micro batch)")
       ->group("Search");
   option("--within", o->within,
          "percent of speed to give up for memory: of the combinations that are at most this much slower than the "
@@ -152,6 +187,7 @@ std::function<int()> setup_tune(CLI::App& app) {
   for (const char* flag : {"--global-batch", "--within", "--stop-below", "--measure", "--max-seconds",
                            "--search-seconds", "--seed", "--top"})
     o->measurement.push_back(app.get_option(flag));
+  for (const char* flag : {"--measure", "--max-seconds", "--seed"}) o->measuring.push_back(app.get_option(flag));
   add_json_option(app, o->json);
   add_recipe_options(app, o->tune.recipe);
   add_device_options(app, o->device);

@@ -89,6 +89,15 @@ int64_t DeviceOptions::limit(const Device& d) const {
   return d.kind == "cuda" ? bytes : bytes / processes;  // a rank has a GPU of its own, and a share of the host
 }
 
+std::vector<std::string> DeviceOptions::flags() const {
+  std::vector<std::string> list;
+  if (device != "auto") list.push_back("--device=" + device);
+  if (threads > 0) list.push_back(fmt::format("--threads={}", threads));
+  if (!memory_limit.empty()) list.push_back("--memory-limit=" + memory_limit);
+  for (auto& [flag, value] : libraries.flags()) list.push_back(flag + "=" + value);
+  return list;
+}
+
 const std::vector<Setting>& device_settings() {
   const char* group = "Device";
   static const std::vector<Setting> rows = {

@@ -39,6 +39,8 @@ struct DeviceOptions {
   // Finds the device. Notes for the user go to standard error.
   Device find() const;
   int64_t limit(const Device& device) const;  // bytes
+  // As given, for another process of this program.
+  std::vector<std::string> flags() const;
 };
 
 // Rows bound to DeviceOptions.

@@ -96,4 +96,8 @@ Device find_device(const std::string& spec, int threads) {
   return d;
 }
 
+Device with_threads(const Device& device, int threads) {
+  return device.kind == "cpu" && !device.described ? find_device("cpu", threads) : device;
+}
+
 }  // namespace crest

@@ -11,6 +11,10 @@ namespace crest {
 // 0: all that the process may use. Throws no_device with the reason.
 Device find_device(const std::string& spec, int threads);
 
+// The CPU of this process with another number of threads, named accordingly. Other devices as they
+// are.
+Device with_threads(const Device& device, int threads);
+
 // Throws where a device is described only, so that nothing can run on it.
 void check_here(const Device& device);
 

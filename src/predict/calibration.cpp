@@ -52,6 +52,7 @@ void save(const Calibration& c, const std::string& file) {
                {"device", c.device},          {"kind", c.kind}, {"threads", c.threads},
                {"environment", c.environment}};
   json.update(c.times.to_json());
+  if (!c.collectives.tables().empty()) json["collectives"] = c.collectives.to_json();
   std::error_code ignored;  // write_file_atomic reports what is wrong with the folder
   std::filesystem::path folder = std::filesystem::path(file).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, ignored);
@@ -83,6 +84,8 @@ static Calibration parse(const std::string& text, const std::string& file) {
   c.threads = *threads;
   c.environment = json.value("environment", Json());
   c.times = TimeModel::from_json(json, file);
+  if (auto it = json.find("collectives"); it != json.end())
+    c.collectives = CollectiveTimes::from_json(*it, file);
   return c;
 }
 

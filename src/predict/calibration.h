@@ -5,6 +5,7 @@
 #include <string>
 
 #include "backend/backend.h"
+#include "predict/collective_times.h"
 #include "predict/time_model.h"
 
 namespace crest {
@@ -18,6 +19,7 @@ struct Calibration {
   int threads = 1;                          // CPU
   nlohmann::ordered_json environment = {};  // the machine as it was
   TimeModel times;
+  CollectiveTimes collectives;  // between ranks of this device; those of a CPU share it
 };
 
 // The file in the cache folder where crest calibrate writes by default; "" without such a folder.

@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 // which were not fitted, are within 11%.
 const FloorScale floor_scale = {2.222, 1.523, 0.00358, 1.15, 2};
 
-FloorTime floor_time(const CompiledSession& session, const DataSheet& sheet) {
+FloorTime floor_time(const CompiledSession& session, const DataSheet& sheet, const CollectiveTimes* measured) {
   FloorTime t;
   set_work(t, session);
   t.profile.rates = sheet_rates(sheet);
@@ -33,11 +33,12 @@ FloorTime floor_time(const CompiledSession& session, const DataSheet& sheet) {
     t.replaced.push_back(fmt::format("{}: the sheet has no rate; fp32's is used", name));
   }
   set_floors(t.profile);
-  const bool ranks = predicts_ranks(session, &sheet);
+  RankTimes ranks(session, measured, &sheet);
+  t.collectives = ranks.source();
   for (auto& row : t.profile.instrs) {
     if (crosses_host_link(row)) continue;
-    if (ranks && communicates(row)) {
-      t.collectives_ms += row.ms = row.floor_ms = collective_ms(session, row, sheet);
+    if (ranks.possible() && communicates(row)) {
+      t.collectives_ms += row.ms = row.floor_ms = ranks.ms(row);
       t.ms += row.ms, t.floor_ms += row.ms;
       continue;
     }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "device/data_sheet.h"
+#include "predict/collective_times.h"
 #include "predict/predicted_step.h"
 
 namespace crest {
@@ -29,7 +30,8 @@ struct FloorScale {
 };
 extern const FloorScale floor_scale;
 
-FloorTime floor_time(const CompiledSession& session, const DataSheet& sheet);
+// measured: collectives between ranks; null: by the sheet's link.
+FloorTime floor_time(const CompiledSession& session, const DataSheet& sheet, const CollectiveTimes* measured = nullptr);
 
 // docs/contract.md, plan: `time`.
 nlohmann::ordered_json to_json(const FloorTime& time);

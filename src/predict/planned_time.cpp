@@ -20,14 +20,15 @@ using Json = nlohmann::ordered_json;
 PlannedTime planned_time(const CompiledSession& session, const Calibration& calibration, const DataSheet* sheet) {
   PlannedTime t;
   set_work(t, session);
-  bool ranks = predicts_ranks(session, sheet);
+  RankTimes ranks(session, &calibration.collectives, sheet);
+  t.collectives = ranks.source();
   Profile own;  // what does not depend on other ranks
   std::vector<ProfileInstr*> rows;
   for (auto& row : t.profile.instrs) {
     if (crosses_host_link(row)) {
       continue;
-    } else if (ranks && communicates(row)) {
-      t.collectives_ms += row.ms = collective_ms(session, row, *sheet);
+    } else if (ranks.possible() && communicates(row)) {
+      t.collectives_ms += row.ms = ranks.ms(row);
     } else {
       own.instrs.push_back(row);
       rows.push_back(&row);
@@ -41,8 +42,8 @@ PlannedTime planned_time(const CompiledSession& session, const Calibration& cali
   for (size_t i = 0; i < rows.size(); ++i) rows[i]->ms = sum > 0 ? step.instr_ms[i] * step.ms / sum : 0;
   set_transfers(t, host_link_of(session, calibration.times.rates(), sheet));
   t.ms = step.ms + t.collectives_ms + t.transfers_ms;
-  t.low_ms = step.low_ms + t.collectives_ms / collective_factor + t.transfers_ms / transfer_factor;
-  t.high_ms = step.high_ms + t.collectives_ms * collective_factor + t.transfers_ms * transfer_factor;
+  t.low_ms = step.low_ms + t.collectives_ms / t.collectives.factor + t.transfers_ms / transfer_factor;
+  t.high_ms = step.high_ms + t.collectives_ms * t.collectives.factor + t.transfers_ms * transfer_factor;
   t.peak = calibration.times.rate(session.recipe.precision) * t.ranks;
   return t;
 }

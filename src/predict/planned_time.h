@@ -19,7 +19,7 @@ struct PlannedTime : PredictedStep {
 };
 
 // Predicts a step of the session, or the forward pass that it has instead. Of several ranks
-// (predicts_ranks) with the collectives by the sheet's link; without a sheet as one rank.
+// with their collectives as RankTimes predicts them; where it does not, as one rank.
 PlannedTime planned_time(const CompiledSession& session, const Calibration& calibration,
                          const DataSheet* sheet = nullptr);
 

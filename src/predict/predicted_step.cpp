@@ -12,6 +12,13 @@ namespace crest {
 
 using Json = nlohmann::ordered_json;
 
+static Json to_json(const CollectivesSource& c) {
+  if (c.ranks == 0) return nullptr;
+  Json json = {{"source", c.measured ? "measured" : "data sheet"}};
+  if (c.measured) json["ranks"] = c.ranks, json["library"] = c.library, json["date"] = c.date;
+  return json;
+}
+
 Profile step_rows(const CompiledSession& session) {
   Profile p;
   std::vector<int> calls;
@@ -49,6 +56,7 @@ Json time_json(const PredictedStep& s, double measured_share) {
           {"hfu", of_peak(s.executed_flops)},
           {"peak_flops_per_second", s.peak > 0 ? Json(s.peak) : Json()},
           {"collectives_ms", s.collectives_ms},
+          {"collectives", to_json(s.collectives)},
           {"transfers_ms", s.transfers_ms},
           {"by_phase", shares(by_phase(s.profile))},
           {"by_class", shares(by_class(s.profile))},
@@ -65,9 +73,14 @@ std::string time_line(const PredictedStep& s) {
 }
 
 std::string ranks_line(const PredictedStep& s) {
-  if (s.ranks == 1) return "";
-  return fmt::format("            {} GPUs of one host; collectives take {}, as NCCL between two H200; none is hidden\n",
-                     s.ranks, format_duration(s.collectives_ms / 1e3));
+  if (s.collectives.ranks == 0) return "";
+  const CollectivesSource& c = s.collectives;
+  std::string from = !c.measured ? "by the data sheet's link, as NCCL used it between two H200"
+                                 : fmt::format("as measured between {} ranks ({}, {})", c.ranks, printable(c.library),
+                                               printable(c.date.substr(0, 10)));
+  if (c.measured && c.ranks != s.ranks) from += fmt::format(" and scaled to {}", s.ranks);
+  return fmt::format("            {} ranks of one host; collectives take {}, {}; none is hidden\n", s.ranks,
+                     format_duration(s.collectives_ms / 1e3), from);
 }
 
 std::string transfers_line(const PredictedStep& s) {

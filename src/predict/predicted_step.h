@@ -9,6 +9,14 @@
 
 namespace crest {
 
+// What the collectives of a step were predicted from.
+struct CollectivesSource {
+  bool measured = false;      // by crest calibrate --ranks; else by the link of a data sheet
+  int ranks = 0;              // between which they were measured; 0: nothing was predicted
+  std::string library, date;  // of the measurement
+  double factor = 1;          // they may be off by
+};
+
 struct PredictedStep {
   Profile profile;                         // the rows of the session with their predicted times
   double ms = 0, low_ms = 0, high_ms = 0;  // of a step, or of a forward pass; so are the rest
@@ -17,6 +25,7 @@ struct PredictedStep {
   double peak = 0;  // FLOP/s in the recipe's precision, of all ranks; 0: unknown
   int ranks = 1;
   double collectives_ms = 0;  // of several ranks, part of ms
+  CollectivesSource collectives;
   double transfers_ms = 0;    // to the host and back that nothing hides, part of ms
   ProfileRate host_link;      // that they were predicted with; 0: there are none
 

@@ -10,50 +10,67 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "plan/search.h"
-#include "predict/planned_time.h"
+#include "plan/plan_report.h"
 #include "profile/profile_rates.h"
 #include "tune/calibrate.h"
+#include "tune/combinations.h"
+#include "tune/known_times.h"
 
 namespace crest {
 
 namespace {
 
-constexpr int most_combinations = 2000;
 constexpr size_t most_finalists = 4;
-constexpr double planning = 0.5;  // of the time limit
+// Predictions of one calibration are off alike, but a smaller difference between two says nothing.
+constexpr double predicted_noise = 0.01;
+constexpr int steps_of_a_round = 6;    // of several ranks, in processes that start for them
 
-std::string value_of(const Recipe& recipe, const std::string& name) { return settings_of(recipe).at(name).text(); }
+int most_ranks(const std::vector<TuneList>& lists, const Recipe& start) {
+  int most = start.ranks;
+  for (auto& list : lists)
+    if (list.name == "ranks")
+      for (auto& value : list.values) most = std::max(most, std::stoi(value));
+  return most;
+}
 
 class Search {
  public:
   Search(const TuneOptions& o, const Device& device, int64_t limit, const Calibration* calibration,
          const std::function<void(const std::string&)>& say)
-      : o_(o), device_(device), limit_(limit), say_(say) {
+      : o_(o), device_(device), limit_(limit), say_(say), known_(o, device, calibration) {
     if (calibration) model_ = calibration->times;
     rates_ = model_.rates();
     given_start_ = o.recipe.finish(default_model(device));
-    if (o.global_batch > 0) given_start_.grad_accumulation = 1, given_start_.batch = o.global_batch;
+    if (given_start_.data_parallel > 1)
+      fail_usage("virtual ranks are not tuned", "--data-parallel", "Give --ranks: each rank is a process.");
+    lists_ = tune_lists(o, given_start_, device);
+    most_ranks_ = most_ranks(lists_, given_start_);
+    if (o.global_batch > 0) {
+      given_start_.grad_accumulation = 1, given_start_.batch = share_of_batch(given_start_);
+      if (given_start_.batch == 0)
+        fail_usage(fmt::format("{} ranks cannot share a global batch of {}", given_start_.ranks, o.global_batch),
+                   "--global-batch", fmt::format("It must be a multiple of {}.", given_start_.ranks));
+    }
     start_ = resolve(given_start_, device);
-    if (start_.world_size() > 1)
-      fail_usage("only the steps of one rank are tuned", "--ranks, --data-parallel", "Tune one rank.");
-    lists_ = tune_lists(o, given_start_);
   }
 
   TuneResult run() {
-    combine();
-    seed();
+    size_t first = start();
+    if (here_) seed(first);
     grow();
-    measure_best();
-    finals();
+    if (here_) {
+      measure_best();
+      finals();
+    }
     choose();
+    if (!here_) describe_best();
     r_.seconds = elapsed();
     return std::move(r_);
   }
 
   LongestContext longest() {
     LongestContext result;
-    combine();
+    combinations_ = combinations_of(lists_, given_start_, device_, r_.not_allowed);
     result.combinations = combinations_.size();
     say(fmt::format("planning {} ...", format_number_of(int64_t(combinations_.size()), "combination")));
     std::optional<TuneCandidate> best;
@@ -71,11 +88,7 @@ class Search {
   }
 
  private:
-  using Changes = std::vector<std::pair<std::string, std::string>>;
-  struct Combination {
-    Changes changes;
-    Recipe given;  // not resolved
-  };
+  using Combination = TuneCombination;
 
   bool batch_is_free() const { return !o_.recipe.has("batch"); }
 
@@ -93,53 +106,8 @@ class Search {
     say_(fmt::format("{:>4.0f} s  {}", said_, what));
   }
 
-  // Every combination of the lists; those that differ from the start only in how a value is written
-  // (auto, and what it stands for) are one.
-  void combine() {
-    std::vector<Combination> all = {{{}, given_start_}};
-    for (auto& list : lists_) {
-      std::vector<Combination> next;
-      std::string own = value_of(given_start_, list.name);
-      std::vector<std::string> values = list.values;
-      if (std::none_of(values.begin(), values.end(), [&](auto& v) { return is_start(list.name, v); }))
-        values.insert(values.begin(), own);
-      for (auto& c : all)
-        for (auto& value : values) {
-          Combination d = c;
-          settings_of(d.given).apply({{list.name, {value}}});
-          if (resolved_value(d.given, list.name) != value_of(start_, list.name))
-            d.changes.push_back({list.name, value});
-          next.push_back(std::move(d));
-        }
-      all = std::move(next);
-      if (all.size() > most_combinations)
-        fail_usage(fmt::format("more than {} combinations", most_combinations), "--vary", "Vary fewer settings.");
-    }
-    std::set<std::string> seen;
-    for (auto& c : all) {
-      try {
-        if (seen.insert(join(recipe_flags(resolve(c.given, device_)), " ")).second) combinations_.push_back(c);
-      } catch (const Error& e) {
-        if (e.code() != Exit::usage) throw;
-        ++r_.not_allowed;
-      }
-    }
-  }
-
-  bool is_start(const std::string& name, const std::string& value) const {
-    Recipe r = given_start_;
-    settings_of(r).apply({{name, {value}}});
-    return resolved_value(r, name) == value_of(start_, name);
-  }
-
-  std::string resolved_value(const Recipe& given, const std::string& name) const {
-    try {
-      return value_of(resolve(given, device_), name);
-    } catch (const Error& e) {
-      if (e.code() != Exit::usage) throw;
-      return value_of(given, name);
-    }
-  }
+  // Sequences of one rank in a step; 0: the ranks cannot share them.
+  int64_t share_of_batch(const Recipe& r) const { return o_.global_batch % r.ranks ? 0 : o_.global_batch / r.ranks; }
 
   // Limits for the arithmetic of all precisions that are varied.
   void rates() {
@@ -164,32 +132,57 @@ class Search {
     for (auto [name, value, from] : {std::tuple{"batch", batch, start_.batch},
                                      std::tuple{"grad-accumulation", accumulation, start_.grad_accumulation}})
       if (value != from) t.changes.push_back({name, std::to_string(value)});
-    try {
-      check_interrupt();
-      if (elapsed() > said_ + 5) say(fmt::format("{} planned ...", r_.candidates.size()));
-      t.recipe = resolve(given, device_);
-      for (size_t i = 0; i < r_.candidates.size(); ++i)
-        if (r_.candidates[i].changes == t.changes) return i;
-      CompiledSession session = compile_phase(t.recipe, device_, BenchPhase::step, {.verify = false});
-      t.planned_bytes = session.planned_bytes();
-      if (t.planned_bytes > limit_) {
-        if (counted_.insert(change_text(t)).second) ++r_.too_large;
-        if (!r_.smallest || t.planned_bytes < r_.smallest->planned_bytes) r_.smallest = t;
-        return TuneResult::none;
-      }
-      rows_.push_back(TimeModel::prepare(step_rows(session)));
-    } catch (const Error& e) {
-      if (e.code() != Exit::usage) throw;
-      if (counted_.insert(change_text(t)).second) ++r_.not_allowed;
-      return TuneResult::none;
-    }
-    if (model_.steps()) t.predicted = model_.predict(rows_.back());
+    check_interrupt();
+    if (elapsed() > said_ + 5) say(fmt::format("{} planned ...", r_.candidates.size()));
+    for (size_t i = 0; i < r_.candidates.size(); ++i)
+      if (r_.candidates[i].changes == t.changes) return i;
+    std::optional<CompiledSession> session = planned(given, t);
+    if (!session) return TuneResult::none;
+    predict(t, *session);
     if (t.changes.empty()) r_.start = r_.candidates.size();
     r_.candidates.push_back(std::move(t));
     return r_.candidates.size() - 1;
   }
 
+  // None where it does not fit or is not allowed.
+  std::optional<CompiledSession> planned(const Recipe& given, TuneCandidate& t) {
+    try {
+      t.recipe = resolve(given, device_);
+      CompiledSession session = compile_phase(t.recipe, device_, BenchPhase::step, {.verify = false});
+      t.planned_bytes = session.planned_bytes();
+      if (session.limited_bytes() <= limit_of_rank(t.recipe, device_, limit_)) return session;
+      if (counted_.insert(change_text(t)).second) ++r_.too_large;
+      if (!r_.smallest || t.planned_bytes < r_.smallest->planned_bytes) r_.smallest = t;
+    } catch (const Error& e) {
+      if (e.code() != Exit::usage) throw;
+      if (counted_.insert(change_text(t)).second) ++r_.not_allowed;
+    }
+    return std::nullopt;
+  }
+
   void check_interrupt() const { o_.check_interrupt(); }
+
+  // Steps of one rank that this process measures: from all that it has measured so far. Others:
+  // from what is known of the device, and how far that was off on average.
+  void predict(TuneCandidate& t, const CompiledSession& session) {
+    if (learns()) {
+      rows_.push_back(TimeModel::prepare(step_rows(session)));
+      if (model_.steps()) t.predicted = model_.predict(rows_.back());
+      return;
+    }
+    plain_.push_back(known_.predict(session));
+    if (plain_.back())
+      t.predicted = scaled(*plain_.back());
+    else if (!here_)
+      fail_usage(known_.why_not(session), "--device", "Give --calibration FILE, or other --ranks.");
+  }
+
+  StepPrediction scaled(StepPrediction p) const {
+    p.ms *= scale_, p.low_ms *= scale_, p.high_ms *= scale_;
+    return p;
+  }
+
+  bool learns() const { return here_ && most_ranks_ == 1; }
 
   // With a context of `length` tokens and as long a sequence; none where it does not fit.
   std::optional<TuneCandidate> with_context(const Combination& c, int64_t length) {
@@ -202,19 +195,12 @@ class Search {
     if (given.batch != start_.batch) t.changes.emplace_back("batch", std::to_string(given.batch));
     t.changes.emplace_back("context", std::to_string(length));
     t.changes.emplace_back("seq", std::to_string(length));
-    try {
-      t.recipe = resolve(given, device_);
-      CompiledSession session = compile_phase(t.recipe, device_, BenchPhase::step, {.verify = false});
-      t.planned_bytes = session.planned_bytes();
-      if (t.planned_bytes > limit_) {
-        if (!r_.smallest || t.planned_bytes < r_.smallest->planned_bytes) r_.smallest = t;
-        return std::nullopt;
-      }
-      if (model_.steps()) t.predicted = model_.predict(step_rows(session));
-    } catch (const Error& e) {
-      if (e.code() != Exit::usage) throw;
-      return std::nullopt;
-    }
+    std::optional<CompiledSession> session = planned(given, t);
+    if (!session) return std::nullopt;
+    if (!learns())
+      t.predicted = known_.predict(*session);
+    else if (model_.steps())
+      t.predicted = model_.predict(step_rows(*session));
     return t;
   }
 
@@ -246,17 +232,26 @@ class Search {
     TuneCandidate& c = r_.candidates[i];
     say(fmt::format("measuring {} ...", change_text(c)));
     try {
-      Profile p = measure_step(
-          c.recipe, device_, limit_,
-          {.max_seconds = o_.max_seconds, .seed = o_.seed, .rates = rates_, .before_run = o_.check_interrupt});
-      c.measured_ms = p.step_median_ms();
-      model_.add(p);
+      if (learns()) {
+        Profile p = measure_step(
+            c.recipe, device_, limit_,
+            {.max_seconds = o_.max_seconds, .seed = o_.seed, .rates = rates_, .before_run = o_.check_interrupt});
+        c.measured_ms = p.step_median_ms();
+        model_.add(p);
+      } else {
+        c.measured_ms = runs_.step_ms(c.recipe, o_.max_seconds);
+        Samples off;
+        for (size_t k = 0; k < r_.candidates.size(); ++k)
+          if (r_.candidates[k].measured_ms) off.add(*r_.candidates[k].measured_ms / plain_[k]->ms);
+        scale_ = off.median();
+      }
     } catch (const Error& e) {
       if (e.code() != Exit::does_not_fit) throw;
       c.failed = e.problem();
     }
     for (size_t k = 0; k < r_.candidates.size(); ++k)  // of the measured ones the prediction of before stays
-      if (!r_.candidates[k].measured_ms) r_.candidates[k].predicted = model_.predict(rows_[k]);
+      if (!r_.candidates[k].measured_ms)
+        r_.candidates[k].predicted = learns() ? model_.predict(rows_[k]) : scaled(*plain_[k]);
     if (c.measured_ms)
       say(fmt::format("{:.{}f} ms, {} tokens/s{}", *c.measured_ms, *c.measured_ms < 10 ? 2 : 1, format_count(c.rate()),
                       c.rate() >= fastest_measured() ? ": the fastest so far" : ""));
@@ -269,26 +264,68 @@ class Search {
     return fastest;
   }
 
-  // Measures the start, or, if it does not fit, the first combination that fits with one sequence:
-  // from these the time of the others is predicted.
-  void seed() {
-    const Combination* plain = nullptr;
-    for (auto& c : combinations_)
-      if (c.changes.empty()) plain = &c;
-    size_t first = TuneResult::none;
-    if (plain) first = candidate(*plain, start_.batch, start_.grad_accumulation);
-    for (auto& c : combinations_) {
-      if (first != TuneResult::none) break;
-      first = batch_is_free() ? candidate(c, 1, o_.global_batch > 0 ? o_.global_batch : start_.grad_accumulation)
-                              : candidate(c, start_.batch, start_.grad_accumulation);
+  // The combinations, and the first that fits: the settings as given, or else another one with one
+  // sequence. If none does, with the optimizer's state in host memory.
+  size_t start() {
+    combinations_ = combinations_of(lists_, given_start_, device_, r_.not_allowed);
+    size_t first = first_that_fits();
+    if (first == TuneResult::none && may_offload()) {
+      say("nothing fits: with the optimizer's state in host memory ...");
+      for (auto& c : combinations_) {
+        settings_of(c.given).apply({{"offload", {"optimizer"}}});
+        c.changes.emplace_back("offload", "optimizer");
+      }
+      first = first_that_fits();
     }
     if (first == TuneResult::none) nothing_fits();
-    rates();
+    return first;
+  }
+
+  bool may_offload() const {  // a CPU's memory is that of the host
+    return device_.kind == "cuda" && !o_.recipe.has("offload") &&
+           std::none_of(lists_.begin(), lists_.end(), [](auto& list) { return list.name == "offload"; });
+  }
+
+  size_t first_that_fits() {
+    size_t first = TuneResult::none;
+    if (const Combination* plain = as_given()) first = candidate(*plain, start_.batch, start_.grad_accumulation);
+    for (auto& c : combinations_) {
+      if (first != TuneResult::none) break;
+      first = candidate(c, batch_is_free() ? 1 : start_.batch, least_accumulation(c));
+    }
+    return first;
+  }
+
+  const Combination* as_given() const {
+    for (auto& c : combinations_)
+      if (c.changes.empty()) return &c;
+    return nullptr;
+  }
+
+  // The micro steps of a step with one sequence each.
+  int64_t least_accumulation(const Combination& c) const {
+    return o_.global_batch > 0 ? std::max<int64_t>(1, share_of_batch(c.given)) : start_.grad_accumulation;
+  }
+
+  // Measures the first that fits, from which the time of the others is predicted.
+  void seed(size_t first) {
+    if (learns())
+      rates();
+    else
+      seed_ranks(first);
     measure(first);
-    if (!model_.steps()) nothing_fits();
+    if (learns() && !model_.steps()) nothing_fits();
     // One sequence tells what a step costs before its first token.
-    if (!plain || !batch_is_free() || o_.global_batch > 0 || start_.batch == 1) return;
+    const Combination* plain = as_given();
+    if (!learns() || !plain || !batch_is_free() || o_.global_batch > 0 || start_.batch == 1) return;
     if (size_t one = candidate(*plain, 1, start_.grad_accumulation); one != TuneResult::none) measure(one);
+  }
+
+  void seed_ranks(size_t first) {
+    const Recipe& recipe = r_.candidates[first].recipe;
+    known_.complete(recipe, most_ranks_, runs_, [this](const std::string& line) { say(line); });
+    plain_[first] = known_.predict(compile_phase(recipe, device_, BenchPhase::step, {.verify = false}));
+    r_.candidates[first].predicted = scaled(*plain_[first]);
   }
 
   [[noreturn]] void nothing_fits() const {
@@ -296,8 +333,13 @@ class Search {
                               ? fmt::format("The closest needs {}: {}.",
                                             format_bytes(double(r_.smallest->planned_bytes)), change_text(*r_.smallest))
                               : "";
-    throw Error(Exit::does_not_fit, fmt::format("none of the combinations fits {}", format_bytes(double(limit_))),
-                "crest tune", closest + " Use a smaller model, a shorter --seq, or --vary optimizer.");
+    throw Error(Exit::does_not_fit,
+                fmt::format("none of the combinations fits {}{}",
+                            format_bytes(double(limit_of_rank(start_, device_, limit_))),
+                            most_ranks_ > 1 ? ", which a rank has" : ""),
+                "crest tune",
+                fmt::format("{} Use a smaller model, a shorter --seq{}, or --vary optimizer.", closest,
+                            most_ranks_ > 1 && device_.kind == "cuda" ? ", more --ranks" : ""));
   }
 
   // The sizes of the micro batch for each combination.
@@ -305,10 +347,10 @@ class Search {
     say(fmt::format("planning {} ...", format_number_of(int64_t(combinations_.size()), "combination")));
     // With a time limit the likely ones are planned first.
     std::vector<std::pair<double, const Combination*>> order;
-    bool free = batch_is_free() && o_.global_batch == 0;
+    const double planning = here_ ? 0.5 : 1;  // of the time limit
     for (auto& c : combinations_) {
-      size_t i = free && o_.search_seconds > 0 && !late(planning / 2) ? candidate(c, 1, start_.grad_accumulation)
-                                                                      : TuneResult::none;
+      bool first = batch_is_free() && o_.search_seconds > 0 && !late(planning / 2);
+      size_t i = first ? candidate(c, 1, least_accumulation(c)) : TuneResult::none;
       order.emplace_back(i == TuneResult::none ? 0 : -r_.candidates[i].rate(), &c);
     }
     std::stable_sort(order.begin(), order.end(), [](auto& a, auto& b) { return a.first < b.first; });
@@ -317,8 +359,10 @@ class Search {
       if (!batch_is_free()) {
         candidate(*c, start_.batch, start_.grad_accumulation);
       } else if (o_.global_batch > 0) {
-        for (int64_t b = 1; b <= o_.global_batch; ++b)
-          if (o_.global_batch % b == 0 && candidate(*c, b, o_.global_batch / b) == TuneResult::none) break;
+        int64_t share = share_of_batch(c->given);
+        if (share == 0) ++r_.not_allowed;
+        for (int64_t b = 1; b <= share; ++b)
+          if (share % b == 0 && candidate(*c, b, share / b) == TuneResult::none) break;
       } else {
         grow_batch(*c);
       }
@@ -339,7 +383,7 @@ class Search {
         return;
       }
       list.push_back(i);
-      if (k >= 2 && r_.candidates[i].ms() > 2e3 * o_.max_seconds) {
+      if (here_ && k >= 2 && r_.candidates[i].ms() > 2e3 * o_.max_seconds) {
         r_.slow_batches = true;
         return;
       }
@@ -426,11 +470,36 @@ class Search {
     }
     for (size_t i : order) {
       if (list.size() == most_finalists - (r_.out_of_time ? 1 : 0)) break;
-      if (i == r_.start || bytes + r_.candidates[i].planned_bytes > limit_) continue;
+      if (i == r_.start || (learns() && bytes + r_.candidates[i].planned_bytes > limit_)) continue;
       list.push_back(i), bytes += r_.candidates[i].planned_bytes;
     }
     if (list.size() < 2) return;
     say(fmt::format("interleaved rounds of the {} fastest ...", list.size()));
+    if (learns())
+      compare_here(list);
+    else
+      compare_processes(list);
+  }
+
+  // As many tokens as the first of a list.
+  double scale_to(const std::vector<size_t>& list, size_t i) const {
+    auto tokens = [&](size_t k) { return double(r_.candidates[k].recipe.tokens_per_step()); };
+    return tokens(list[0]) / tokens(i);
+  }
+
+  // In every round each of them runs some steps in processes of its own.
+  void compare_processes(const std::vector<size_t>& list) {
+    std::vector<Contender> contenders;
+    for (size_t i : list)
+      contenders.push_back({change_text(r_.candidates[i]), [&, i] {
+                              check_interrupt();
+                              double ms = runs_.step_ms(r_.candidates[i].recipe, o_.max_seconds, steps_of_a_round);
+                              return ms / 1e3 * scale_to(list, i);
+                            }});
+    take(list, compare_interleaved(contenders, {.warmup_rounds = 0, .min_rounds = 4, .max_rounds = 4}));
+  }
+
+  void compare_here(std::vector<size_t> list) {
     std::vector<std::unique_ptr<BenchCell>> cells;
     std::vector<Contender> contenders;
     std::vector<size_t> built;
@@ -449,33 +518,31 @@ class Search {
     }
     if (built.size() < 2) return;
     list = built;
-    double tokens = double(r_.candidates[list[0]].recipe.tokens_per_step());
-    for (size_t k = 0; k < list.size(); ++k) {
-      double scale = tokens / double(r_.candidates[list[k]].recipe.tokens_per_step());  // as many tokens as the first
-      contenders.push_back({change_text(r_.candidates[list[k]]), [&, cell = cells[k].get(), scale] {
+    for (size_t k = 0; k < list.size(); ++k)
+      contenders.push_back({change_text(r_.candidates[list[k]]), [&, cell = cells[k].get(), i = list[k]] {
                               check_interrupt();
-                              return cell->run() * scale;
+                              return cell->run() * scale_to(list, i);
                             }});
-    }
     double seconds = o_.search_seconds > 0 ? std::min(8 * o_.max_seconds, o_.search_seconds / 4) : 8 * o_.max_seconds;
-    AbRule rule{.warmup_rounds = 2, .min_rounds = 8, .max_rounds = 30, .max_seconds = seconds};
-    r_.finals = compare_interleaved(contenders, rule);
-    r_.finalists = list;
-    for (size_t k = 0; k < list.size(); ++k) {
-      TuneCandidate& c = r_.candidates[list[k]];
-      c.final_ms = 1e3 * r_.finals->samples[k].median() * double(c.recipe.tokens_per_step()) / tokens;
-    }
+    take(list, compare_interleaved(contenders,
+                                   {.warmup_rounds = 2, .min_rounds = 8, .max_rounds = 30, .max_seconds = seconds}));
+  }
+
+  void take(const std::vector<size_t>& list, AbResult result) {
+    for (size_t k = 0; k < list.size(); ++k)
+      r_.candidates[list[k]].final_ms = 1e3 * result.samples[k].median() / scale_to(list, list[k]);
+    r_.finals = std::move(result), r_.finalists = list;
   }
 
   // The fastest; of those that differ by no more than the noise, the one with the fewest changes.
   // With `within`, the smallest of those that are no slower than that.
   void choose() {
-    double noise = r_.finals ? r_.finals->noise_floor : 0;
+    double noise = r_.finals ? r_.finals->noise_floor : here_ ? 0 : predicted_noise;
     r_.tolerance = std::max(o_.within, noise);
     std::vector<size_t> from = r_.finalists;
     if (from.empty())
       for (size_t i = 0; i < r_.candidates.size(); ++i)
-        if (r_.candidates[i].measured_ms) from.push_back(i);
+        if (r_.candidates[i].measured_ms || !here_) from.push_back(i);
     double fastest = 0;
     for (size_t i : from) fastest = std::max(fastest, r_.candidates[i].rate());
     auto cost = [&](size_t i) {
@@ -489,6 +556,13 @@ class Search {
     }
     if (r_.best == TuneResult::none) fail_internal("a search measured nothing");
     if (batch_is_free() && o_.global_batch == 0) settle_for_less(from);
+  }
+
+  // What the prediction of the choice is made of.
+  void describe_best() {
+    const TuneCandidate& best = r_.candidates[r_.best];
+    CompiledSession session = compile_phase(best.recipe, device_, BenchPhase::step, {.verify = false});
+    r_.not_here = device_.name, r_.prediction = known_.text(session);
   }
 
   // A smaller batch of the same other settings, if each doubling from it brings less than
@@ -514,12 +588,18 @@ class Search {
   const Device& device_;
   int64_t limit_;
   const std::function<void(const std::string&)>& say_;
-  TimeModel model_;
+  const bool here_ = !device_.described;  // else nothing can be measured
+  const ProcessRuns runs_{o_.process_flags, o_.seed};
+  int most_ranks_ = 1;
+  KnownTimes known_;
+  double scale_ = 1;  // measured over predicted times of several ranks
+  TimeModel model_;      // learns steps of one rank
   Recipe given_start_, start_;
   std::vector<TuneList> lists_;
   std::vector<Combination> combinations_;
   std::vector<ProfileRate> rates_;
-  std::vector<TimeModel::Work> rows_;  // of each candidate
+  std::vector<TimeModel::Work> rows_;                  // of each candidate, of one rank
+  std::vector<std::optional<StepPrediction>> plain_;  // of each candidate, else: before it is scaled
   std::set<std::string> counted_;      // as too large or not allowed
   TuneResult r_;
   Clock::time_point begin_ = Clock::now();

@@ -1,5 +1,5 @@
-// Searches the settings of a training step: every combination is planned and predicted, the best
-// few are measured, and the last ones are compared in interleaved rounds.
+// Searches the settings of a training step, of one rank or several: every combination is planned
+// and predicted, the best few are measured, and the last ones are compared in interleaved rounds.
 #pragma once
 #include <functional>
 #include <limits>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bench/bench_cell.h"
+#include "device/data_sheet.h"
 #include "plan/recipe_settings.h"
 #include "predict/calibration.h"
 #include "stats/ab.h"
@@ -31,6 +32,8 @@ struct TuneOptions {
   double max_seconds = 1;         // per measured step
   double search_seconds = 0;      // of planning and measuring, before the last comparison; 0: no limit
   uint64_t seed = 1337;
+  std::optional<DataSheet> sheet;          // of the device (sheet_of)
+  std::vector<std::string> process_flags;  // for the processes that measure several ranks
   std::vector<std::string> device_flags;          // for the command that is printed
   std::function<void()> check_interrupt = [] {};  // called often; may throw to end the search
 };
@@ -64,15 +67,19 @@ struct TuneResult {
   std::vector<size_t> finalists;          // indices of the contenders
   size_t start = none, best = 0;          // indices; none where the start does not fit
   double tolerance = 0;                   // the larger of `within` and the noise floor
+  std::string not_here;                   // the device, where nothing was measured; else ""
+  std::string prediction;                 // then: what the time of the best was predicted from
   double seconds = 0;
   size_t measured() const;
 };
 
 // Which settings are varied and their values. Usage errors for unknown names and wrong values.
-std::vector<TuneList> tune_lists(const TuneOptions& options, const Recipe& start);
+std::vector<TuneList> tune_lists(const TuneOptions& options, const Recipe& start, const Device& device);
 
-// limit: bytes that a step may plan. calibration: null to learn from the measurements only. say:
-// progress. Throws does_not_fit where nothing fits, with what is closest; and `interrupted`.
+// device: with the threads of one rank. limit: bytes that the ranks of a CPU may plan together, or
+// each GPU. calibration: null to learn from the measurements only. A device that is not here is
+// predicted only. say: progress. Throws does_not_fit where nothing fits, with what is closest; and
+// `interrupted`.
 TuneResult tune(const TuneOptions& options, const Device& device, int64_t limit, const Calibration* calibration,
                 const std::function<void(const std::string&)>& say);
 
@@ -90,7 +97,8 @@ LongestContext longest_context(const TuneOptions& options, const Device& device,
 nlohmann::ordered_json to_json(const TuneOptions& options, const LongestContext& result);
 std::string text_of(const TuneOptions& options, const LongestContext& result);
 
-// What each choice brings: the best candidate with one change taken back.
+// What each choice brings: the best candidate against that with one change taken back; or, where it
+// is the start, against those with one change.
 struct TuneGain {
   std::string setting, from, to;
   double ratio = 1;       // time of the best over that without the change, per token

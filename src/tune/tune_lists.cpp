@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "plan/automatic.h"
 #include "tune/tune.h"
 
 namespace crest {
@@ -18,6 +19,20 @@ std::vector<TuneList> neutral_lists(const Recipe& start) {
                                  {"recompute", {"none", "activation", "pointwise", "selective", "full"}},
                                  {"loss-chunk", {"auto", "off"}}};
   if (start.model.vocab % 128) lists.push_back({"pad-vocab", {"1", "128"}});
+  return lists;
+}
+
+// How several ranks share the work. Predictions know no sum that computation hides: where nothing
+// is measured, buckets are not told from one sum.
+std::vector<TuneList> rank_lists(const TuneOptions& o, const Recipe& start, const Device& device) {
+  std::vector<TuneList> lists;
+  Recipe several = start;
+  several.ranks = 2;
+  if (may_shard(several)) lists.push_back({"shard", {"none", "optimizer", "gradients", "weights"}});
+  if (device.described) return lists;
+  lists.push_back({"reduce", {"flat", "bucket"}});
+  // A CPU's models are smaller than the larger bucket.
+  if (device.kind == "cuda" && !o.recipe.has("bucket")) lists.push_back({"bucket", {"25MB", "128MiB"}});
   return lists;
 }
 
@@ -36,7 +51,7 @@ TuneList parse_vary(const std::string& text) {
   TuneList list{text.substr(0, equals), {}};
   const Setting& row = setting_called(list.name);
   std::set<std::string> own = {"model", "vocab",         "context", "seq",
-                               "ranks", "data-parallel", "batch",   "grad-accumulation"};
+                               "data-parallel", "batch",   "grad-accumulation"};
   if (own.count(list.name) || row.type == SettingType::list)
     fail_usage(fmt::format("'{}' is not varied", list.name), "--vary",
                list.name == "batch" || list.name == "grad-accumulation"
@@ -58,7 +73,7 @@ TuneList parse_vary(const std::string& text) {
 
 }  // namespace
 
-std::vector<TuneList> tune_lists(const TuneOptions& o, const Recipe& start) {
+std::vector<TuneList> tune_lists(const TuneOptions& o, const Recipe& start, const Device& device) {
   std::vector<TuneList> lists;
   for (auto& list : neutral_lists(start))
     if (!o.recipe.has(list.name)) lists.push_back(list);
@@ -72,6 +87,15 @@ std::vector<TuneList> tune_lists(const TuneOptions& o, const Recipe& start) {
       varied.push_back(list);
     std::erase_if(lists, same);
   }
+  auto ranks = std::find_if(varied.begin(), varied.end(), [](auto& list) { return list.name == "ranks"; });
+  if (ranks != varied.end() && device.kind == "cpu")
+    fail_usage("ranks of a CPU share its threads, so each number of them is a search of its own", "--vary",
+               "Give --ranks N.");
+  if (ranks != varied.end() || start.ranks > 1)
+    for (auto& list : rank_lists(o, start, device)) {
+      auto same = [&](auto& l) { return l.name == list.name; };
+      if (!o.recipe.has(list.name) && std::none_of(varied.begin(), varied.end(), same)) lists.push_back(list);
+    }
   lists.insert(lists.end(), varied.begin(), varied.end());
   return lists;
 }
@@ -85,20 +109,24 @@ std::string change_text(const TuneCandidate& c) {
 std::vector<TuneGain> gains(const TuneResult& r) {
   const TuneCandidate& best = r.candidates[r.best];
   std::vector<TuneGain> list;
+  auto add = [&](const std::string& name, const TuneCandidate& c) {
+    bool measured = best.final_ms && c.final_ms;
+    if (!measured && !(best.predicted && c.predicted)) return;
+    auto per_token = [&](const TuneCandidate& x) {
+      return (measured ? *x.final_ms : x.predicted->ms) / double(x.recipe.tokens_per_step());
+    };
+    list.push_back({name, settings_of(c.recipe).at(name).text(), settings_of(best.recipe).at(name).text(),
+                    per_token(best) / per_token(c), measured, best.planned_bytes - c.planned_bytes});
+  };
   for (auto& [name, value] : best.changes) {
     auto without = best.changes;
     std::erase_if(without, [&, &n = name](auto& change) { return change.first == n; });
-    for (auto& c : r.candidates) {
-      if (c.changes != without) continue;
-      bool measured = best.final_ms && c.final_ms;
-      if (!measured && !(best.predicted && c.predicted)) continue;
-      auto per_token = [&](const TuneCandidate& x) {
-        return (measured ? *x.final_ms : x.predicted->ms) / double(x.recipe.tokens_per_step());
-      };
-      list.push_back({name, settings_of(c.recipe).at(name).text(), settings_of(best.recipe).at(name).text(),
-                      per_token(best) / per_token(c), measured, best.planned_bytes - c.planned_bytes});
-    }
+    for (auto& c : r.candidates)
+      if (c.changes == without) add(name, c);
   }
+  // Where nothing changes: what each single change would have taken. Batches are rows of the table.
+  for (auto& c : r.candidates)
+    if (best.changes.empty() && c.changes.size() == 1 && c.changes[0].first != "batch") add(c.changes[0].first, c);
   return list;
 }
 

@@ -86,6 +86,10 @@ std::string train_flags(const TuneOptions& o, const TuneCandidate& c) {
   if (o.global_batch > 0) given["batch"] = {std::to_string(c.recipe.batch)};
   if (o.global_batch > 0 && c.recipe.grad_accumulation > 1)
     given["grad-accumulation"] = {std::to_string(c.recipe.grad_accumulation)};
+  // One of these decides what another one is by default.
+  if (c.recipe.ranks > 1)
+    for (const char* name : {"shard", "reduce"})
+      if (c.recipe.levers.count(name)) given[name] = {c.recipe.levers.at(name)};
   std::vector<std::string> flags;
   for (auto& row : recipe_settings()) {
     auto it = given.find(row.name);
@@ -121,6 +125,7 @@ Json to_json(const TuneOptions& o, const TuneResult& r) {
           {"not_allowed", r.not_allowed},
           {"out_of_time", r.out_of_time},
           {"seconds", r.seconds},
+          {"basis", r.not_here.empty() ? "measured" : "predicted"},
           {"finals", finals},
           {"candidates", candidates}};
 }
@@ -128,9 +133,12 @@ Json to_json(const TuneOptions& o, const TuneResult& r) {
 std::string text_of(const TuneOptions& o, const TuneResult& r, size_t top, bool color, size_t width) {
   const TuneCandidate& best = r.candidates[r.best];
   std::string text = table_of(r, top, color, width);
-  text += fmt::format("\n{} planned and predicted, {} measured, in {}; * is the choice, ~ is predicted\n",
-                      format_number_of(int64_t(r.candidates.size()), "combination"), r.measured(),
-                      format_duration(r.seconds));
+  text += fmt::format("\n{} planned and predicted, {} measured, in {}; * is the choice, ~ is predicted{}\n",
+                      format_number_of(int64_t(r.candidates.size()), "combination"),
+                      r.not_here.empty() ? std::to_string(r.measured()) : "none", format_duration(r.seconds),
+                      best.recipe.ranks > 1 ? "; memory is that of each rank" : "");
+  if (!r.not_here.empty())
+    text += fmt::format("{} is not here: these are predictions alone\n{}", printable(r.not_here), r.prediction);
   if (r.too_large) text += fmt::format("{} more need more memory than there is\n", r.too_large);
   if (r.out_of_time) text += "--search-seconds ended the search: others may be faster\n";
   if (r.slow_batches) text += "larger batches were left out: a step of theirs takes more than twice --max-seconds\n";
@@ -141,6 +149,9 @@ std::string text_of(const TuneOptions& o, const TuneResult& r, size_t top, bool 
     text += "warning: other work keeps this machine busy; search again when it is quiet\n";
   if (r.start == TuneResult::none) {
     text += "the settings as given do not fit\n";
+  } else if (r.start == r.best && !r.not_here.empty()) {
+    text += fmt::format("the settings as given are the choice: none is predicted to be faster by more than {:.1f}%\n",
+                        100 * r.tolerance);
   } else if (r.start == r.best && r.measured() == 1) {
     text += "the settings as given are the choice: nothing else was measured\n";
   } else if (r.start == r.best) {

@@ -104,7 +104,7 @@ TEST(CliTune, RefusesWhatItCannotSearch) {
   expect_error(with({"tune"}, {"--recompute=budget=1GiB"}), 2, {"--recompute", "--memory-limit"});
   expect_error(with({"tune"}, {"--vary=recompute=none,budget=1GiB"}), 2, {"--vary", "--memory-limit"});
   expect_error(with({"tune"}, {"--headroom=500TB"}), 3, {"--headroom", "leaves nothing"});
-  expect_error(with({"tune"}, {"--device=h200"}), 2, {"--device", "crest plan"});
+  expect_error(with({"tune"}, {"--device=h200", "--max-seconds=1"}), 2, {"--max-seconds", "predicted, not measured"});
   expect_error(with({"tune", "--memory-limit=1MB", "--calibration=" + calibration()}, tiny), 3,
                {"none of the combinations fits", "closest"});
 }
@@ -198,7 +198,7 @@ TEST(CliCalibrate, PlanPredictsTheStep) {
   EXPECT_EQ(keys,
             (std::set<std::string>{"step_ms", "step_ms_low", "step_ms_high", "measured_share", "tokens_per_second",
                                    "model_flops_per_second", "mfu", "hfu", "peak_flops_per_second", "collectives_ms",
-                                   "transfers_ms", "by_phase", "by_class", "by_layer", "calibration", "source",
+                                   "collectives", "transfers_ms", "by_phase", "by_class", "by_layer", "calibration", "source",
                                    "joules_per_token_at_limit", "price_per_token"}));
   // As a profile it can be compared with one that was measured.
   std::string planned = (folder.path() / "planned.json").string();
@@ -229,13 +229,14 @@ TEST(CliCalibrate, PlanPredictsTheStep) {
   expect_error({"plan", "--model=nano", "--calibration=" + folder.write("bad.json", "{}")}, 1, {"not a calibration"});
   expect_error({"plan", "--model=nano", "--calibration=" + (folder.path() / "absent.json").string()}, 1,
                {"absent.json"});
-  expect_error({"plan", "--model=nano", "--ranks=2", "--calibration=" + file}, 2, {"--calibration"});
+  expect_error({"plan", "--model=nano", "--ranks=2", "--threads=2", "--calibration=" + file}, 2, {"--calibration"});
   expect_error({"plan", "--model=nano", "--tokens=-1"}, 2, {"--tokens"});
 }
 
 TEST(CliCalibrate, RefusesWhatItCannotMeasure) {
   expect_error({"calibrate", "--memory-limit=1MB"}, 3, {"fit", "precision"});
   expect_error({"calibrate", "--device=h200"}, 2, {"--device"});
+  expect_error({"calibrate", "--device=h200", "--ranks=2"}, 2, {"--device"});
   expect_error({"calibrate", "--precision=fp31", "--memory-limit=1MB"}, 2, {"fp31"});
 }
 
