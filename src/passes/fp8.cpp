@@ -8,9 +8,10 @@
 //   dx = linear_dx(dy, w)     ->  dx = linear_fp8(q(dy), q(w)^T)
 //   dw = linear_dw(dy, x)     ->  dw = linear_fp8(q(dy)^T, q(x)^T)
 //
-// A GPU multiplies rows by rows only, so quantize makes transposes too. Weights are quantized in
-// the first micro step. The input of a layer is transposed in the backward half, from what bf16
-// would keep for dw, so recompute treats it as with bf16.
+// A GPU multiplies rows by rows only, so quantize makes transposes too. The input of a layer is
+// transposed in the backward half, from what bf16 would keep for dw, so recompute treats it as with
+// bf16. Weights are quantized in the first micro step and kept, or (--fp8-weights again) in every
+// one, and transposed in its backward half, so that they take no memory between.
 #include "passes/fp8.h"
 
 #include <fmt/format.h>
@@ -55,7 +56,9 @@ class QuantizeLinears {
         gradients_(*parse_dtype(context.lever("fp8-gradients"))),
         ranks_(context.recipe.world_size()),
         first_(context.first),
-        last_(context.last) {}
+        last_(context.last),
+        keeps_weights_(context.lever("fp8-weights") == "keep" ||
+                       (context.lever("fp8-weights") == "auto" && !(first_ && last_))) {}
 
   void run(const std::vector<size_t>& linears) {
     declare_tables(int64_t(linears.size()) * slots_of_linear);
@@ -96,15 +99,16 @@ class QuantizeLinears {
     return {out[out::quantize::q], columns ? out[out::quantize::t] : no_value, out[out::quantize::scale]};
   }
 
-  // The weight in 8 bits. With several micro steps, the first one makes it, later ones read it.
-  const Operand& weight(const Instr& user, ValueId w, int64_t l) {
+  // The weight in 8 bits. If it is kept, the first micro step makes it with its transpose, and the
+  // others read both.
+  Operand& weight(const Instr& user, ValueId w, int64_t l) {
     auto [it, added] = quantized_.emplace(w, Operand());
     if (!added) return it->second;
     Operand& o = it->second;
     const std::string name = p_.at(w).name + ".e4m3";
-    if (first_) {
-      o = quantize(user, w, l * slots_of_linear, DType::e4m3, true);
-      if (last_) return o;
+    if (first_ || !keeps_weights_) {
+      o = quantize(user, w, l * slots_of_linear, DType::e4m3, keeps_weights_);
+      if (last_ || !keeps_weights_) return o;
       for (auto [v, called] : {std::pair{o.q, name}, {o.t, name + ".t"}, {o.scale, name + ".scale"}}) {
         Value& value = p_.at(v);
         value.name = called, value.role = Role::weight, value.lifetime = Lifetime::step;
@@ -120,6 +124,11 @@ class QuantizeLinears {
       o.scale = made(name + ".scale", DType::f32, {1});
     }
     return o;
+  }
+
+  // The transpose of x, whose rows are quantized already, made for one user.
+  ValueId columns(const Instr& user, ValueId x, ValueId scale) {
+    return w_.build(user).emit1("quantize_columns", {x, scale}, Attrs().set("format", name(DType::e4m3)));
   }
 
   void product(Instr instr, const std::vector<ValueId>& in, DType dtype) {
@@ -151,7 +160,8 @@ class QuantizeLinears {
     auto it = weights_.find(instr.in[in::linear_dx::w]);
     if (it == weights_.end()) return w_.keep(instr);
     const Operand dy = gradient(instr, instr.in[in::linear_dx::dy], it->second);
-    const Operand w = weight(instr, it->first, it->second);
+    Operand& w = weight(instr, it->first, it->second);
+    if (w.t == no_value) w.t = columns(instr, it->first, w.scale);
     product(instr, {dy.q, w.t, dy.scale, w.scale, no_value, no_value}, dtype_of(instr));
   }
 
@@ -160,9 +170,7 @@ class QuantizeLinears {
     if (it == layers_.end()) return w_.keep(instr);
     const Operand dy = gradient(instr, instr.in[in::linear_dw::dy], it->second);
     Operand& x = quantized_.at(instr.in[in::linear_dw::x]);
-    if (x.t == no_value)
-      x.t = w_.build(instr).emit1("quantize_columns", {instr.in[in::linear_dw::x], x.scale},
-                                  Attrs().set("format", name(DType::e4m3)));
+    if (x.t == no_value) x.t = columns(instr, instr.in[in::linear_dw::x], x.scale);
     ValueId acc = instr.in.size() > in::linear_dw::acc ? instr.in[in::linear_dw::acc] : no_value;
     product(instr, {dy.t, x.t, dy.scale, x.scale, no_value, acc}, dtype_of(instr));
   }
@@ -172,7 +180,7 @@ class QuantizeLinears {
   const int64_t margin_, history_;
   const DType gradients_;
   const int64_t ranks_;
-  const bool first_, last_;
+  const bool first_, last_, keeps_weights_;
   ValueId amax_ = no_value, record_ = no_value, counts_ = no_value;  // the newest versions
   std::map<ValueId, int64_t> weights_;                               // linear layers by their weight
   std::map<std::string, int64_t> layers_;                            // and by their origin
@@ -255,7 +263,16 @@ const std::vector<Setting>& fp8_settings() {
              .least = 0,
              .most = 8,
              .effects = {{Effect::all, Effect::types, {}, nullptr, true}},
-             .type = SettingType::whole})};
+             .type = SettingType::whole}),
+      lever({.name = "fp8-weights",
+             .group = "Precision and memory",
+             .help = "--precision fp8: weights in 8 bits are kept from the first micro step to the last use (keep), or "
+                     "made in each half of each micro step (again): less memory, the same results; auto: again "
+                     "without --grad-accumulation",
+             .otherwise = "auto",
+             .choices = {"auto", "keep", "again"},
+             .effects = {{Effect::all, Effect::anywhere}},
+             .smaller = {"again"}})};
   return rows;
 }
 
