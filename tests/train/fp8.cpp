@@ -160,6 +160,24 @@ TEST_P(Fp8, WeightsMadeAgainAreThoseThatWereKept) {
     }
 }
 
+// Also where ranks gather the weights for each half of a step.
+TEST_P(Fp8, WeightsAreMadeAgainFromSharedOnes) {
+  std::vector<double> losses;
+  for (const char* shard : {"none", "weights"})
+    for (const char* weights : {"keep", "again"}) {
+      SCOPED_TRACE(std::string(shard) + ", " + weights);
+      Recipe r = fp8_recipe(GetParam());
+      r.batch = 2, r.data_parallel = 2, r.clip = 0;
+      r.levers["shard"] = shard, r.levers["bucket"] = "20kB", r.levers["reduce"] = "bucket";
+      r.levers["fp8-weights"] = weights;
+      Engine e = make_engine(r);
+      std::vector<double> own;
+      for (int s = 0; s < 3; ++s) own.push_back(e.step(s, 1e-3, 11, source_of(r)).loss);
+      if (losses.empty()) losses = own;
+      EXPECT_EQ(own, losses);
+    }
+}
+
 // In one micro batch, in several, on two ranks: the same scales in every step, and the same losses
 // within the rounding of results to bf16.
 TEST_P(Fp8, ScalesDoNotDependOnHowTheBatchIsDivided) {
