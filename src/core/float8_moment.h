@@ -3,8 +3,8 @@
 //   first moment:   q / 448 times the scale
 //   second moment:  (q / 448)^2 times the scale
 // A code of the second moment holds the root, which is what steps divide by, so both have the same
-// range: the smallest number is 2^-17.8 of the largest. A second moment that is not zero has at
-// least the smallest code, or a step would be too long by orders of magnitude. A block whose largest
+// range: the smallest number is 2^-17.8 of the largest. A second moment that is not zero has the
+// smallest code at least, or a step would be too long by orders of magnitude. A block whose largest
 // magnitude is below `float8_moment_least` becomes zero. Code 0 is 0, so that fresh zeroed state
 // means zero.
 #pragma once

@@ -173,9 +173,11 @@ static void infer_quantize_blocks_columns(Infer& c) {
   rules::contiguous(c);
   rules::at_least_rank(c, at::x, 1);
   rules::floating(c, at::x);
+  const Fp8Blocks blocks = blocks_of(c);
+  c.check(blocks != Fp8Blocks::none, "attribute 'blocks' is missing");
   const Value& x = c.in(at::x);
   c.out(format_of(c), transposed(x));
-  c.out(rules::stat(x.dtype), fp8_scales(Fp8Blocks::rows, x.shape.back(), x.shape.rows()));
+  c.out(rules::stat(x.dtype), fp8_scales(blocks, x.shape.back(), x.shape.rows()));
 }
 
 static void infer_take_counts(Infer& c) {
@@ -307,7 +309,8 @@ const OpDef op_quantize_blocks_columns = {
     .inputs = in::quantize_blocks_columns::names,
     .outputs = out::quantize_blocks_columns::names,
     .help =
-        "x[..,K] -> t[K,rows], scale[blocks]: the transpose of x / scale in 8 bits, with a scale for each 1x128 of it",
+        "x[..,K] -> t[K,rows], scale[blocks]: the transpose of x / scale in 8 bits, with a scale for each 1x128 or "
+        "128x128 of it",
     .op_class = OpClass::elementwise,
     .infer = infer_quantize_blocks_columns,
     .cost = elementwise_cost<2>};

@@ -11,9 +11,10 @@
 //   dx = linear_dx(dy, w)     ->  dx = linear_fp8(q(dy), q(w^T))
 //   dw = linear_dw(dy, x)     ->  dw = linear_fp8(q(dy^T), q(x^T))
 //
-// A GPU multiplies rows by rows only, so quantize makes transposes too. Weights are quantized in
-// the first micro step. The input of a layer is transposed in the backward half, from what bf16
-// would keep for dw, so recompute treats it as with bf16.
+// A GPU multiplies rows by rows only, so quantize makes transposes too. The input of a layer is
+// transposed in the backward half, from what bf16 would keep for dw, so recompute treats it as with
+// bf16. Weights are quantized in the first micro step and kept, or (--fp8-weights again) in every
+// one, and transposed in its backward half, so that they take no memory between.
 #include "passes/fp8.h"
 
 #include <fmt/format.h>
@@ -75,7 +76,9 @@ class QuantizeLinears {
         blocks_(in_blocks(context)),
         ranks_(context.recipe.world_size()),
         first_(context.first),
-        last_(context.last) {}
+        last_(context.last),
+        keeps_weights_(context.lever("fp8-weights") == "keep" ||
+                       (context.lever("fp8-weights") == "auto" && !(first_ && last_))) {}
 
   void run(const std::vector<size_t>& linears) {
     declare_tables(int64_t(linears.size()) * slots_of_linear);
@@ -130,10 +133,11 @@ class QuantizeLinears {
   }
 
   // The transpose of an x whose rows are quantized.
-  void transpose(const Instr& user, ValueId x, Operand& o) {
+  void transpose(const Instr& user, ValueId x, Operand& o, Fp8Blocks blocks) {
     Builder& b = w_.build(user);
-    const Attrs a = Attrs().set("format", name(DType::e4m3));
+    Attrs a = Attrs().set("format", name(DType::e4m3));
     if (blocks_) {
+      a.set("blocks", name_of(blocks));
       std::vector<ValueId> out = b.emit("quantize_blocks_columns", {x}, a);
       o.t = out[out::quantize_blocks_columns::t], o.t_scale = out[out::quantize_blocks_columns::scale];
     } else {
@@ -141,15 +145,16 @@ class QuantizeLinears {
     }
   }
 
-  // The weight in 8 bits. With several micro steps, the first one makes it, later ones read it.
-  const Operand& weight(const Instr& user, ValueId w, int64_t l) {
+  // The weight in 8 bits. If it is kept, the first micro step makes it with its transpose, and the
+  // others read both.
+  Operand& weight(const Instr& user, ValueId w, int64_t l) {
     auto [it, added] = quantized_.emplace(w, Operand());
     if (!added) return it->second;
     Operand& o = it->second;
     const std::string name = p_.at(w).name + ".e4m3";
-    if (first_) {
-      o = quantize(user, w, l * slots_of_linear, DType::e4m3, true, Fp8Blocks::squares);
-      if (last_) return o;
+    if (first_ || !keeps_weights_) {
+      o = quantize(user, w, l * slots_of_linear, DType::e4m3, keeps_weights_, Fp8Blocks::squares);
+      if (last_ || !keeps_weights_) return o;
       auto keep = [&](ValueId v, const std::string& called) {
         Value& value = p_.at(v);
         value.name = called, value.role = Role::weight, value.lifetime = Lifetime::step;
@@ -202,7 +207,8 @@ class QuantizeLinears {
     auto it = weights_.find(instr.in[in::linear_dx::w]);
     if (it == weights_.end()) return w_.keep(instr);
     const Operand dy = gradient(instr, instr.in[in::linear_dx::dy], it->second);
-    const Operand w = weight(instr, it->first, it->second);
+    Operand& w = weight(instr, it->first, it->second);
+    if (w.t == no_value) transpose(instr, it->first, w, Fp8Blocks::squares);
     product(instr, {dy.q, w.t, dy.scale, w.t_scale, no_value, no_value}, dtype_of(instr), Fp8Blocks::squares);
   }
 
@@ -211,7 +217,7 @@ class QuantizeLinears {
     if (it == layers_.end()) return w_.keep(instr);
     const Operand dy = gradient(instr, instr.in[in::linear_dw::dy], it->second);
     Operand& x = quantized_.at(instr.in[in::linear_dw::x]);
-    if (x.t == no_value) transpose(instr, instr.in[in::linear_dw::x], x);
+    if (x.t == no_value) transpose(instr, instr.in[in::linear_dw::x], x, Fp8Blocks::rows);
     ValueId acc = instr.in.size() > in::linear_dw::acc ? instr.in[in::linear_dw::acc] : no_value;
     product(instr, {dy.t, x.t, dy.t_scale, x.t_scale, no_value, acc}, dtype_of(instr), Fp8Blocks::rows);
   }
@@ -222,7 +228,7 @@ class QuantizeLinears {
   const DType gradients_;
   const bool blocks_;
   const int64_t ranks_;
-  const bool first_, last_;
+  const bool first_, last_, keeps_weights_;
   ValueId amax_ = no_value, record_ = no_value, counts_ = no_value;  // the newest versions
   std::map<ValueId, int64_t> weights_;                               // linear layers by their weight
   std::map<std::string, int64_t> layers_;                            // and by their origin
@@ -320,7 +326,16 @@ const std::vector<Setting>& fp8_settings() {
                      "(weights: 128 x 128) numbers, from the tensor itself",
              .otherwise = "tensor",
              .choices = {"tensor", "block"},
-             .effects = {{Effect::all, Effect::types, {}, nullptr, true}}})};
+             .effects = {{Effect::all, Effect::types, {}, nullptr, true}}}),
+      lever({.name = "fp8-weights",
+             .group = "Precision and memory",
+             .help = "--precision fp8: weights in 8 bits are kept from the first micro step to the last use (keep), or "
+                     "made in each half of each micro step (again): less memory, the same results; auto: again "
+                     "without --grad-accumulation",
+             .otherwise = "auto",
+             .choices = {"auto", "keep", "again"},
+             .effects = {{Effect::all, Effect::anywhere}},
+             .smaller = {"again"}})};
   return rows;
 }
 

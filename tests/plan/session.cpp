@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "device.h"
+#include "device/data_sheet.h"
 #include "device/find.h"
 #include "passes/tiny.h"
 #include "plan/compile.h"
@@ -116,6 +117,29 @@ TEST(Session, WhatStaysIsNotTemporary) {
     records += b.name == "fp8.record" || b.name == "fp8.lost";
   }
   EXPECT_EQ(records, 2);
+}
+
+// What fp8 holds besides: tables of three slots for each linear layer, and, from the forward to the
+// backward half, scales and statistics of norms. The gaps between tensors may differ, too.
+TEST(Session, Fp8TakesNoMoreMemoryThanBf16) {
+  Device h200 = described_device(find_data_sheet("h200"));
+  for (const char* model : {"gpt2-124M", "gpt2-774M", "gpt2-1558M", "llama-1B"})
+    for (int64_t tokens : {4096, 16384}) {
+      SCOPED_TRACE(testing::Message() << model << " " << tokens);
+      Recipe r;
+      r.model = load_model_config(model);
+      r.seq = std::min<int64_t>(r.model.context, 4096), r.batch = tokens / r.seq, r.precision = "bf16";
+      SessionUse use;
+      use.train = use.update = true;
+      auto planned = [&] { return compile(r, h200, session_programs(r, use)); };
+      CompiledSession half = planned();
+      r.precision = "fp8";
+      CompiledSession fp8 = planned();
+      int64_t linears = r.model.layers * (model == std::string("llama-1B") ? 5 : 4);
+      int64_t tables = linears * 3 * int64_t(2 * sizeof(float) + 4 * sizeof(int64_t));
+      EXPECT_LE(fp8.persistent_bytes, half.persistent_bytes + tables + 4 * 256);
+      EXPECT_LE(double(fp8.planned_bytes()), 1.001 * double(half.planned_bytes()));
+    }
 }
 
 // A CPU cuts where 32 MiB of logits are fewer than the tokens, a GPU where it is told to.

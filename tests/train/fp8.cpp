@@ -96,8 +96,9 @@ TEST_P(Fp8, RunsInTheLinearLayersOfTheBlocksOnly) {
   EXPECT_EQ(count(p, "linear_fp8"), layers * linears * 3);
   // Gate and up have one input.
   EXPECT_EQ(count(p, "quantize") + count(p, "norm_quantize"), layers * (3 * linears - (GetParam() ? 1 : 0)));
+  // Transposes of inputs and of weights.
   EXPECT_EQ(count(p, "quantize_columns") + count(p, "norm_quantize_columns"),
-            layers * (linears - (GetParam() ? 1 : 0)));
+            layers * (2 * linears - (GetParam() ? 1 : 0)));
   for (auto& i : p.code)
     if (i.op->op_class == OpClass::contraction && std::string(i.op->name) != "linear_fp8") {
       EXPECT_LT(i.origin.layer(), 0) << i.op->name << " at " << i.origin.text();
@@ -136,6 +137,45 @@ TEST_P(Fp8, QuantizationInOtherKernelsChangesNoBit) {
       EXPECT_EQ(floats(e, "train", "fp8.record"), floats(other, "train", "fp8.record"));
     }
   }
+}
+
+// Whether 8-bit weights are kept, or made where they are used: the same bits. Kept ones take a byte
+// for each weight, or two with micro steps.
+TEST_P(Fp8, WeightsMadeAgainAreThoseThatWereKept) {
+  for (const char* fusion : {"on", "off"})
+    for (int64_t micro_steps : {1, 3}) {
+      Recipe kept = fp8_recipe(GetParam()), again = kept, automatic = kept;
+      for (Recipe* r : {&kept, &again, &automatic}) r->fusion = fusion, r->grad_accumulation = micro_steps;
+      kept.levers["fp8-weights"] = "keep", again.levers["fp8-weights"] = "again";
+      Trained a = train(kept, 4, 1e-2), b = train(again, 4, 1e-2);
+      EXPECT_EQ(a.losses, b.losses);
+      EXPECT_EQ(distance(a, b), 0);
+      auto bytes = [](const Recipe& r) {
+        SessionUse use;
+        use.train = use.update = true;
+        return compile(r, crest::test::test_device(2), session_programs(r, use)).planned_bytes();
+      };
+      EXPECT_LT(bytes(again), bytes(kept));
+      EXPECT_EQ(bytes(automatic), bytes(micro_steps == 1 ? again : kept));
+    }
+}
+
+// Also where ranks gather the weights for each half of a step.
+TEST_P(Fp8, WeightsAreMadeAgainFromSharedOnes) {
+  std::vector<double> losses;
+  for (const char* shard : {"none", "weights"})
+    for (const char* weights : {"keep", "again"}) {
+      SCOPED_TRACE(std::string(shard) + ", " + weights);
+      Recipe r = fp8_recipe(GetParam());
+      r.batch = 2, r.data_parallel = 2, r.clip = 0;
+      r.levers["shard"] = shard, r.levers["bucket"] = "20kB", r.levers["reduce"] = "bucket";
+      r.levers["fp8-weights"] = weights;
+      Engine e = make_engine(r);
+      std::vector<double> own;
+      for (int s = 0; s < 3; ++s) own.push_back(e.step(s, 1e-3, 11, source_of(r)).loss);
+      if (losses.empty()) losses = own;
+      EXPECT_EQ(own, losses);
+    }
 }
 
 // In one micro batch, in several, on two ranks: the same scales in every step, and the same losses

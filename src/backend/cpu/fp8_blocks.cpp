@@ -135,7 +135,8 @@ void launch_blocks_columns(const KernelCall& c) {
   namespace to = out::quantize_blocks_columns;
   with_float8(c.out_value(to::t).dtype, [&](auto format) {
     using F = decltype(format);
-    quantize_tiles<F>(c, {nullptr, c.output<F>(to::t), nullptr, c.output<float>(to::scale)}, Fp8Blocks::rows);
+    quantize_tiles<F>(c, {nullptr, c.output<F>(to::t), nullptr, c.output<float>(to::scale)},
+                      fp8_blocks(c.instr.attrs));
   });
 }
 

@@ -212,7 +212,7 @@ void launch_blocks_columns(const KernelCall& c) {
   namespace to = out::quantize_blocks_columns;
   Blocks a = {};
   a.columns = c.output<uint8_t>(to::t), a.column_scales = c.output<float>(to::scale);
-  start_blocks(c, a, c.out_value(to::t).dtype, Fp8Blocks::rows);
+  start_blocks(c, a, c.out_value(to::t).dtype, fp8_blocks(c.instr.attrs));
 }
 
 void launch_take_counts(const KernelCall& c) {
