@@ -48,7 +48,8 @@ void quantize_cases(std::vector<Case>& list, DType t, const std::string& dtype) 
                           }});
         }
   for (const Shape& s : {Shape{3, 65, 96}, Shape{16, 16}, Shape{130, 270}})
-    for (auto& [format, blocks] : {std::pair{"e4m3", Fp8Blocks::rows}, {"e5m2", Fp8Blocks::rows}, {"e4m3", Fp8Blocks::squares}})
+    for (auto& [format, blocks] :
+         {std::pair{"e4m3", Fp8Blocks::rows}, {"e5m2", Fp8Blocks::rows}, {"e4m3", Fp8Blocks::squares}})
       list.push_back({"quantize_blocks_columns",
                       s.text() + "_" + format + "_" + name_of(blocks) + "_" + dtype,
                       {tensor(t, s)},

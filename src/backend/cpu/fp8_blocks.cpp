@@ -135,8 +135,7 @@ void launch_blocks_columns(const KernelCall& c) {
   namespace to = out::quantize_blocks_columns;
   with_float8(c.out_value(to::t).dtype, [&](auto format) {
     using F = decltype(format);
-    quantize_tiles<F>(c, {nullptr, c.output<F>(to::t), nullptr, c.output<float>(to::scale)},
-                      fp8_blocks(c.instr.attrs));
+    quantize_tiles<F>(c, {nullptr, c.output<F>(to::t), nullptr, c.output<float>(to::scale)}, fp8_blocks(c.instr.attrs));
   });
 }
 

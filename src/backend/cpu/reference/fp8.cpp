@@ -135,8 +135,7 @@ void quantize_blocks_columns(const KernelCall& c) {
   namespace to = out::quantize_blocks_columns;
   Tensor x = input(c, in::quantize_blocks_columns::x);
   const int64_t columns = x.shape().back(), rows = x.numel() / columns;
-  write_blocks(c, x, columns, rows, 1, columns, output(c, to::t), output(c, to::scale),
-               fp8_blocks(c.instr.attrs));
+  write_blocks(c, x, columns, rows, 1, columns, output(c, to::t), output(c, to::scale), fp8_blocks(c.instr.attrs));
 }
 
 void norm_quantize(const KernelCall& c) {
