@@ -47,6 +47,7 @@ ProfileInstr row_of(const CompiledProgram& c, size_t index, int calls) {
     r.type = fmt::format("{}[{}]", name(v.dtype), v.shape.text());
   }
   r.arithmetic = arithmetic_of(c.program, i);
+  if (r.kernel == "cuda.linear_fp8.dequantized") r.arithmetic = "bf16";  // what it makes of its operands
   r.calls = calls;
   r.flops = cost.flops * calls;
   r.bytes = cost.bytes() * calls;

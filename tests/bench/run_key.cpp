@@ -20,3 +20,18 @@ TEST(RunKey, AWindowIsAnotherModel) {
   EXPECT_NE(key(32, 0), key(64, 0));
   EXPECT_NE(key(64, 0), key(64, 2));
 }
+
+// Records of before there was a recipe of fp8 compare with those of its default.
+TEST(RunKey, TheRecipeOfFp8CountsWhereItIsNotTheDefault) {
+  const Device device = test::this_cpu(2);
+  auto key = [&](const char* precision, const char* recipe) {
+    Recipe r;
+    r.model = load_model_config("nano");
+    r.precision = precision;
+    if (recipe) r.levers["fp8-recipe"] = recipe;
+    return run_key(r, device, "step");
+  };
+  EXPECT_EQ(key("fp8", nullptr), key("fp8", "tensor"));
+  EXPECT_NE(key("fp8", nullptr), key("fp8", "block"));
+  EXPECT_EQ(key("bf16", nullptr), key("bf16", "block"));
+}

@@ -33,7 +33,7 @@ __device__ inline float scale_of(float amax) {
 }
 
 template <class T, bool E5m2, bool Vectors, bool Squares>
-__global__ void __launch_bounds__(threads) quantize(const T* x, const __grid_constant__ Blocks a) {
+__global__ void __launch_bounds__(threads, 2) quantize(const T* x, const __grid_constant__ Blocks a) {
   wait_for_predecessors();
   using F = std::conditional_t<E5m2, float8_e5m2, float8_e4m3>;
   __shared__ float parts[warps][side];  // the largest magnitudes of columns in the rows of a warp
@@ -78,14 +78,11 @@ __global__ void __launch_bounds__(threads) quantize(const T* x, const __grid_con
     }
   }
   __syncthreads();
-  float inverse[vector];
-  float row_inverse[pack];
+  float row_inverse[pack];  // of squares all the same, also for columns
   if constexpr (Squares) {
     float m = 0;
     for (int i = int(threadIdx.x) % 32; i < side; i += 32) m = fmaxf(m, column_inverse[i]);
     const float scale = scale_of<F>(warp_max(m));
-#pragma unroll
-    for (int i = 0; i < vector; ++i) inverse[i] = 1.f / scale;
 #pragma unroll
     for (int r = 0; r < pack; ++r) row_inverse[r] = 1.f / scale;
     if (threadIdx.x == 0) {
@@ -100,8 +97,6 @@ __global__ void __launch_bounds__(threads) quantize(const T* x, const __grid_con
       write(a.column_scales, a.column_place(left, top), down, tiles_down, a.column_blocks, scale);
     }
   } else {
-#pragma unroll
-    for (int i = 0; i < vector; ++i) inverse[i] = column_inverse[place * vector + i];
 #pragma unroll
     for (int r = 0; r < pack; ++r) {
       const float scale = scale_of<F>(row_most[r]);
@@ -130,13 +125,15 @@ __global__ void __launch_bounds__(threads) quantize(const T* x, const __grid_con
   if (!a.columns) return;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
+    float by[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) by[i] = Squares ? row_inverse[0] : column_inverse[place * vector + half * 4 + i];
     uint32_t codes[pack];  // of four columns and a row
 #pragma unroll
     for (int r = 0; r < pack; ++r) {
       const float* from = v[r] + half * 4;
-      const float* by = inverse + half * 4;
-      codes[r] = to_codes(E5m2, from[0] * by[0], from[1] * by[1]) | to_codes(E5m2, from[2] * by[2], from[3] * by[3])
-                                                                        << 16;
+      codes[r] = to_codes(E5m2, from[0] * by[0], from[1] * by[1]);
+      codes[r] |= to_codes(E5m2, from[2] * by[2], from[3] * by[3]) << 16;
     }
     transpose_codes(codes);
 #pragma unroll
