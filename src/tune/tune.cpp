@@ -23,15 +23,7 @@ namespace {
 constexpr size_t most_finalists = 4;
 // Predictions of one calibration are off alike, but a smaller difference between two says nothing.
 constexpr double predicted_noise = 0.01;
-constexpr int steps_of_a_round = 6;    // of several ranks, in processes that start for them
-
-int most_ranks(const std::vector<TuneList>& lists, const Recipe& start) {
-  int most = start.ranks;
-  for (auto& list : lists)
-    if (list.name == "ranks")
-      for (auto& value : list.values) most = std::max(most, std::stoi(value));
-  return most;
-}
+constexpr int steps_of_a_round = 6;  // of several ranks, in processes that start for them
 
 class Search {
  public:
@@ -333,13 +325,13 @@ class Search {
                               ? fmt::format("The closest needs {}: {}.",
                                             format_bytes(double(r_.smallest->planned_bytes)), change_text(*r_.smallest))
                               : "";
-    throw Error(Exit::does_not_fit,
-                fmt::format("none of the combinations fits {}{}",
-                            format_bytes(double(limit_of_rank(start_, device_, limit_))),
-                            most_ranks_ > 1 ? ", which a rank has" : ""),
-                "crest tune",
-                fmt::format("{} Use a smaller model, a shorter --seq{}, or --vary optimizer.", closest,
-                            most_ranks_ > 1 && device_.kind == "cuda" ? ", more --ranks" : ""));
+    throw Error(
+        Exit::does_not_fit,
+        fmt::format("none of the combinations fits {}{}", format_bytes(double(limit_of_rank(start_, device_, limit_))),
+                    most_ranks_ > 1 ? ", which a rank has" : ""),
+        "crest tune",
+        fmt::format("{} Use a smaller model, a shorter --seq{}, or --vary optimizer.", closest,
+                    most_ranks_ > 1 && device_.kind == "cuda" ? ", more --ranks" : ""));
   }
 
   // The sizes of the micro batch for each combination.
@@ -593,14 +585,14 @@ class Search {
   int most_ranks_ = 1;
   KnownTimes known_;
   double scale_ = 1;  // measured over predicted times of several ranks
-  TimeModel model_;      // learns steps of one rank
+  TimeModel model_;   // learns steps of one rank
   Recipe given_start_, start_;
   std::vector<TuneList> lists_;
   std::vector<Combination> combinations_;
   std::vector<ProfileRate> rates_;
-  std::vector<TimeModel::Work> rows_;                  // of each candidate, of one rank
+  std::vector<TimeModel::Work> rows_;                 // of each candidate, of one rank
   std::vector<std::optional<StepPrediction>> plain_;  // of each candidate, else: before it is scaled
-  std::set<std::string> counted_;      // as too large or not allowed
+  std::set<std::string> counted_;                     // as too large or not allowed
   TuneResult r_;
   Clock::time_point begin_ = Clock::now();
   double said_ = 0;  // when the last line was

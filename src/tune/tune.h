@@ -32,8 +32,8 @@ struct TuneOptions {
   double max_seconds = 1;         // per measured step
   double search_seconds = 0;      // of planning and measuring, before the last comparison; 0: no limit
   uint64_t seed = 1337;
-  std::optional<DataSheet> sheet;          // of the device (sheet_of)
-  std::vector<std::string> process_flags;  // for the processes that measure several ranks
+  std::optional<DataSheet> sheet;                 // of the device (sheet_of)
+  std::vector<std::string> process_flags;         // for the processes that measure several ranks
   std::vector<std::string> device_flags;          // for the command that is printed
   std::function<void()> check_interrupt = [] {};  // called often; may throw to end the search
 };
@@ -75,6 +75,8 @@ struct TuneResult {
 
 // Which settings are varied and their values. Usage errors for unknown names and wrong values.
 std::vector<TuneList> tune_lists(const TuneOptions& options, const Recipe& start, const Device& device);
+// The largest number of ranks of a search.
+int most_ranks(const std::vector<TuneList>& lists, const Recipe& start);
 
 // device: with the threads of one rank. limit: bytes that the ranks of a CPU may plan together, or
 // each GPU. calibration: null to learn from the measurements only. A device that is not here is

@@ -50,8 +50,7 @@ TuneList parse_vary(const std::string& text) {
   size_t equals = text.find('=');
   TuneList list{text.substr(0, equals), {}};
   const Setting& row = setting_called(list.name);
-  std::set<std::string> own = {"model", "vocab",         "context", "seq",
-                               "data-parallel", "batch",   "grad-accumulation"};
+  std::set<std::string> own = {"model", "vocab", "context", "seq", "data-parallel", "batch", "grad-accumulation"};
   if (own.count(list.name) || row.type == SettingType::list)
     fail_usage(fmt::format("'{}' is not varied", list.name), "--vary",
                list.name == "batch" || list.name == "grad-accumulation"
@@ -98,6 +97,14 @@ std::vector<TuneList> tune_lists(const TuneOptions& o, const Recipe& start, cons
     }
   lists.insert(lists.end(), varied.begin(), varied.end());
   return lists;
+}
+
+int most_ranks(const std::vector<TuneList>& lists, const Recipe& start) {
+  int most = start.ranks;
+  for (auto& list : lists)
+    if (list.name == "ranks")
+      for (auto& value : list.values) most = std::max(most, std::stoi(value));
+  return most;
 }
 
 std::string change_text(const TuneCandidate& c) {
