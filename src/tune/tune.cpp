@@ -164,14 +164,14 @@ class Search {
     }
     plain_.push_back(known_.predict(session));
     if (plain_.back())
-      t.predicted = scaled(*plain_.back());
+      scale(t, *plain_.back());
     else if (!here_)
       fail_usage(known_.why_not(session), "--device", "Give --calibration FILE, or other --ranks.");
   }
 
-  StepPrediction scaled(StepPrediction p) const {
+  void scale(TuneCandidate& t, StepPrediction p) const {
     p.ms *= scale_, p.low_ms *= scale_, p.high_ms *= scale_;
-    return p;
+    t.predicted = std::move(p), t.scale = scale_;
   }
 
   bool learns() const { return here_ && most_ranks_ == 1; }
@@ -241,9 +241,14 @@ class Search {
       if (e.code() != Exit::does_not_fit) throw;
       c.failed = e.problem();
     }
-    for (size_t k = 0; k < r_.candidates.size(); ++k)  // of the measured ones the prediction of before stays
-      if (!r_.candidates[k].measured_ms)
-        r_.candidates[k].predicted = learns() ? model_.predict(rows_[k]) : scaled(*plain_[k]);
+    for (size_t k = 0; k < r_.candidates.size(); ++k) {
+      TuneCandidate& other = r_.candidates[k];
+      if (other.measured_ms) continue;  // the prediction of before stays
+      if (learns())
+        other.predicted = model_.predict(rows_[k]);
+      else
+        scale(other, *plain_[k]);
+    }
     if (c.measured_ms)
       say(fmt::format("{:.{}f} ms, {} tokens/s{}", *c.measured_ms, *c.measured_ms < 10 ? 2 : 1, format_count(c.rate()),
                       c.rate() >= fastest_measured() ? ": the fastest so far" : ""));
@@ -317,7 +322,7 @@ class Search {
     const Recipe& recipe = r_.candidates[first].recipe;
     known_.complete(recipe, most_ranks_, runs_, [this](const std::string& line) { say(line); });
     plain_[first] = known_.predict(compile_phase(recipe, device_, BenchPhase::step, {.verify = false}));
-    r_.candidates[first].predicted = scaled(*plain_[first]);
+    scale(r_.candidates[first], *plain_[first]);
   }
 
   [[noreturn]] void nothing_fits() const {

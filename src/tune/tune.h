@@ -44,6 +44,7 @@ struct TuneCandidate {
   Recipe recipe;                                             // resolved
   int64_t planned_bytes = 0;
   std::optional<StepPrediction> predicted;
+  double scale = 1;                   // of what was measured until then over its predictions; part of predicted
   std::optional<double> measured_ms;  // median, measured by itself
   std::optional<double> final_ms;     // median of interleaved rounds with the other finalists
   std::string failed;                 // why it could not be measured

@@ -120,7 +120,7 @@ std::vector<TuneGain> gains(const TuneResult& r) {
     bool measured = best.final_ms && c.final_ms;
     if (!measured && !(best.predicted && c.predicted)) return;
     auto per_token = [&](const TuneCandidate& x) {
-      return (measured ? *x.final_ms : x.predicted->ms) / double(x.recipe.tokens_per_step());
+      return (measured ? *x.final_ms : x.predicted->ms / x.scale) / double(x.recipe.tokens_per_step());
     };
     list.push_back({name, settings_of(c.recipe).at(name).text(), settings_of(best.recipe).at(name).text(),
                     per_token(best) / per_token(c), measured, best.planned_bytes - c.planned_bytes});
