@@ -41,9 +41,10 @@ struct Options {
 nlohmann::ordered_json to_json(const Calibration& c, double seconds) {
   nlohmann::ordered_json errors = nlohmann::ordered_json::array();
   for (double e : c.times.errors()) errors.push_back(std::expm1(e));
-  return {{"file", c.file},       {"date", c.date},           {"device", c.device},
-          {"threads", c.threads}, {"steps", c.times.steps()}, {"held_out_errors", errors},
-          {"seconds", seconds},   {"collectives", c.collectives.to_json()}};
+  return {{"file", c.file},           {"date", c.date},
+          {"device", c.device},       {"threads", c.threads},
+          {"steps", c.times.steps()}, {"held_out_errors", errors},
+          {"seconds", seconds},       {"collectives", c.collectives.to_json()}};
 }
 
 // --ranks: the numbers of processes between which collectives are measured.

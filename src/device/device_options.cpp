@@ -101,14 +101,13 @@ std::vector<std::string> DeviceOptions::flags() const {
 const std::vector<Setting>& device_settings() {
   const char* group = "Device";
   static const std::vector<Setting> rows = {
-      setting<&DeviceOptions::device>(
-          {.name = "device",
-           .group = group,
-           .help =
-               "auto, cpu, cuda[:N]; plan, program and advise also accept a device that is not here, e.g. h100 (crest "
-               "devices --sheets), or a TOML file",
-           .example = "cuda:1",
-           .common = true}),
+      setting<&DeviceOptions::device>({.name = "device",
+                                       .group = group,
+                                       .help = "auto, cpu, cuda[:N]; plan, program, advise and tune also accept a "
+                                               "device that is not here, e.g. h100 (crest "
+                                               "devices --sheets), or a TOML file",
+                                       .example = "cuda:1",
+                                       .common = true}),
       setting<&DeviceOptions::threads>({.name = "threads",
                                         .group = group,
                                         .help = "CPU threads per step; 0: all usable",

@@ -22,7 +22,7 @@ DataSheet sheet_for(const std::string& spec) {
   if (!is_data_sheet(spec))
     fail_usage(fmt::format("'{}' is not a device", printable(spec)), "--device",
                did_you_mean(spec, names) +
-                   " Use auto, cpu or cuda[:N]; plan, program and advise also accept the devices that " +
+                   " Use auto, cpu or cuda[:N]; plan, program, advise and tune also accept the devices that " +
                    "crest devices --sheets lists.");
   return find_data_sheet(spec);
 }

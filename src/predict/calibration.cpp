@@ -84,8 +84,7 @@ static Calibration parse(const std::string& text, const std::string& file) {
   c.threads = *threads;
   c.environment = json.value("environment", Json());
   c.times = TimeModel::from_json(json, file);
-  if (auto it = json.find("collectives"); it != json.end())
-    c.collectives = CollectiveTimes::from_json(*it, file);
+  if (auto it = json.find("collectives"); it != json.end()) c.collectives = CollectiveTimes::from_json(*it, file);
   return c;
 }
 

@@ -81,8 +81,8 @@ CollectiveTimes CollectiveTimes::from_json(const Json& json, const std::string& 
     if (!entry.is_object()) wrong("a collective is not an object");
     CollectiveTable t;
     std::string called = text(entry, "collective");
-    auto known = std::find_if(step_collectives.begin(), step_collectives.end(),
-                              [&](Collective c) { return called == name(c); });
+    auto known =
+        std::find_if(step_collectives.begin(), step_collectives.end(), [&](Collective c) { return called == name(c); });
     if (known == step_collectives.end()) wrong("a collective has an unknown name");
     t.collective = *known;
     t.dtype = text(entry, "dtype"), t.library = text(entry, "library");
@@ -92,7 +92,8 @@ CollectiveTimes CollectiveTimes::from_json(const Json& json, const std::string& 
       wrong("the ranks of a collective are not a number from 2 to 4096");
     t.ranks = *ranks;
     auto points = entry.find("bytes_and_ms");
-    if (points == entry.end() || !points->is_array() || points->size() < 2) wrong("a collective has fewer than two sizes");
+    if (points == entry.end() || !points->is_array() || points->size() < 2)
+      wrong("a collective has fewer than two sizes");
     for (auto& p : *points) {
       if (!p.is_array() || p.size() != 2 || !p[0].is_number() || !p[1].is_number())
         wrong("a size of a collective is not two numbers");

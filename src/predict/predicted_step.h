@@ -26,8 +26,8 @@ struct PredictedStep {
   int ranks = 1;
   double collectives_ms = 0;  // of several ranks, part of ms
   CollectivesSource collectives;
-  double transfers_ms = 0;    // to the host and back that nothing hides, part of ms
-  ProfileRate host_link;      // that they were predicted with; 0: there are none
+  double transfers_ms = 0;  // to the host and back that nothing hides, part of ms
+  ProfileRate host_link;    // that they were predicted with; 0: there are none
 
   double tokens_per_second() const { return 1e3 * double(tokens) / ms; }
 };

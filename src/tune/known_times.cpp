@@ -17,10 +17,10 @@ void KnownTimes::complete(const Recipe& recipe, int ranks, const ProcessRuns& ru
   const bool linked = gpus && sheet() && sheet()->link_bandwidth > 0;
   if (ranks > 1 && !linked && !calibration_.collectives.covers(ranks, gpus))
     for (auto& table : measure_collectives({.ranks = {ranks},
-                                            .dtypes = {"fp32"},
-                                            .sizes = collective_sizes(gpus),
-                                            .max_seconds = quick_seconds,
-                                            .flags = o_.process_flags},
+                       .dtypes = {"fp32"},
+                       .sizes = collective_sizes(gpus),
+                       .max_seconds = quick_seconds,
+                       .flags = o_.process_flags},
                                            say))
       calibration_.collectives.add(table);
   Recipe one = one_rank_of(recipe);

@@ -24,9 +24,9 @@ Json run_comm(const CollectivesToMeasure& what, const std::vector<Collective>& c
     for (Collective c : collectives) arguments.emplace_back(name(c));
     for (int n : what.ranks) ranks.push_back(std::to_string(n));
     for (int64_t n : sizes) bytes.push_back(std::to_string(n));
-    for (auto& flag : {std::string("--json"), std::string("--no-store"), "--world-sizes=" + join(ranks, ","),
-                       "--sizes=" + join(bytes, ","), "--dtype=" + dtype,
-                       fmt::format("--max-seconds={}", what.max_seconds)})
+    for (auto& flag :
+         {std::string("--json"), std::string("--no-store"), "--world-sizes=" + join(ranks, ","),
+          "--sizes=" + join(bytes, ","), "--dtype=" + dtype, fmt::format("--max-seconds={}", what.max_seconds)})
       arguments.push_back(flag);
     arguments.insert(arguments.end(), what.flags.begin(), what.flags.end());
     try {

@@ -10,11 +10,11 @@
 namespace crest {
 
 struct CollectivesToMeasure {
-  std::vector<int> ranks;            // numbers of them, at least 2
-  std::vector<std::string> dtypes;   // of sums, as in flags; shares are gathered in the first
-  std::vector<int64_t> sizes;        // bytes of the whole buffer, ascending; those that do not fit are left out
-  double max_seconds = 1;            // a size
-  std::vector<std::string> flags;    // that crest comm gets, too: the device and its libraries
+  std::vector<int> ranks;           // numbers of them, at least 2
+  std::vector<std::string> dtypes;  // of sums, as in flags; shares are gathered in the first
+  std::vector<int64_t> sizes;       // bytes of the whole buffer, ascending; those that do not fit are left out
+  double max_seconds = 1;           // a size
+  std::vector<std::string> flags;   // that crest comm gets, too: the device and its libraries
 };
 
 // Sizes that a step's collectives have: on GPUs up to 1 GB, on a CPU, where a rank copies, less.

@@ -12,8 +12,8 @@ namespace crest {
 namespace {
 
 std::vector<std::string> command(const char* name, const ProcessRuns& runs, const Recipe& recipe, double max_seconds) {
-  std::vector<std::string> words = {
-      name, "--json", "--no-store", fmt::format("--seed={}", runs.seed), fmt::format("--max-seconds={}", max_seconds)};
+  std::vector<std::string> words = {name, "--json", "--no-store", fmt::format("--seed={}", runs.seed),
+                                    fmt::format("--max-seconds={}", max_seconds)};
   for (auto& flag : recipe_flags(recipe)) words.push_back(flag);
   words.insert(words.end(), runs.flags.begin(), runs.flags.end());
   return words;

@@ -23,15 +23,7 @@ namespace {
 constexpr size_t most_finalists = 4;
 // Predictions of one calibration are off alike, but a smaller difference between two says nothing.
 constexpr double predicted_noise = 0.01;
-constexpr int steps_of_a_round = 6;    // of several ranks, in processes that start for them
-
-int most_ranks(const std::vector<TuneList>& lists, const Recipe& start) {
-  int most = start.ranks;
-  for (auto& list : lists)
-    if (list.name == "ranks")
-      for (auto& value : list.values) most = std::max(most, std::stoi(value));
-  return most;
-}
+constexpr int steps_of_a_round = 6;  // of several ranks, in processes that start for them
 
 class Search {
  public:
@@ -172,14 +164,14 @@ class Search {
     }
     plain_.push_back(known_.predict(session));
     if (plain_.back())
-      t.predicted = scaled(*plain_.back());
+      scale(t, *plain_.back());
     else if (!here_)
       fail_usage(known_.why_not(session), "--device", "Give --calibration FILE, or other --ranks.");
   }
 
-  StepPrediction scaled(StepPrediction p) const {
+  void scale(TuneCandidate& t, StepPrediction p) const {
     p.ms *= scale_, p.low_ms *= scale_, p.high_ms *= scale_;
-    return p;
+    t.predicted = std::move(p), t.scale = scale_;
   }
 
   bool learns() const { return here_ && most_ranks_ == 1; }
@@ -249,9 +241,14 @@ class Search {
       if (e.code() != Exit::does_not_fit) throw;
       c.failed = e.problem();
     }
-    for (size_t k = 0; k < r_.candidates.size(); ++k)  // of the measured ones the prediction of before stays
-      if (!r_.candidates[k].measured_ms)
-        r_.candidates[k].predicted = learns() ? model_.predict(rows_[k]) : scaled(*plain_[k]);
+    for (size_t k = 0; k < r_.candidates.size(); ++k) {
+      TuneCandidate& other = r_.candidates[k];
+      if (other.measured_ms) continue;  // the prediction of before stays
+      if (learns())
+        other.predicted = model_.predict(rows_[k]);
+      else
+        scale(other, *plain_[k]);
+    }
     if (c.measured_ms)
       say(fmt::format("{:.{}f} ms, {} tokens/s{}", *c.measured_ms, *c.measured_ms < 10 ? 2 : 1, format_count(c.rate()),
                       c.rate() >= fastest_measured() ? ": the fastest so far" : ""));
@@ -325,7 +322,7 @@ class Search {
     const Recipe& recipe = r_.candidates[first].recipe;
     known_.complete(recipe, most_ranks_, runs_, [this](const std::string& line) { say(line); });
     plain_[first] = known_.predict(compile_phase(recipe, device_, BenchPhase::step, {.verify = false}));
-    r_.candidates[first].predicted = scaled(*plain_[first]);
+    scale(r_.candidates[first], *plain_[first]);
   }
 
   [[noreturn]] void nothing_fits() const {
@@ -333,13 +330,13 @@ class Search {
                               ? fmt::format("The closest needs {}: {}.",
                                             format_bytes(double(r_.smallest->planned_bytes)), change_text(*r_.smallest))
                               : "";
-    throw Error(Exit::does_not_fit,
-                fmt::format("none of the combinations fits {}{}",
-                            format_bytes(double(limit_of_rank(start_, device_, limit_))),
-                            most_ranks_ > 1 ? ", which a rank has" : ""),
-                "crest tune",
-                fmt::format("{} Use a smaller model, a shorter --seq{}, or --vary optimizer.", closest,
-                            most_ranks_ > 1 && device_.kind == "cuda" ? ", more --ranks" : ""));
+    throw Error(
+        Exit::does_not_fit,
+        fmt::format("none of the combinations fits {}{}", format_bytes(double(limit_of_rank(start_, device_, limit_))),
+                    most_ranks_ > 1 ? ", which a rank has" : ""),
+        "crest tune",
+        fmt::format("{} Use a smaller model, a shorter --seq{}, or --vary optimizer.", closest,
+                    most_ranks_ > 1 && device_.kind == "cuda" ? ", more --ranks" : ""));
   }
 
   // The sizes of the micro batch for each combination.
@@ -593,14 +590,14 @@ class Search {
   int most_ranks_ = 1;
   KnownTimes known_;
   double scale_ = 1;  // measured over predicted times of several ranks
-  TimeModel model_;      // learns steps of one rank
+  TimeModel model_;   // learns steps of one rank
   Recipe given_start_, start_;
   std::vector<TuneList> lists_;
   std::vector<Combination> combinations_;
   std::vector<ProfileRate> rates_;
-  std::vector<TimeModel::Work> rows_;                  // of each candidate, of one rank
+  std::vector<TimeModel::Work> rows_;                 // of each candidate, of one rank
   std::vector<std::optional<StepPrediction>> plain_;  // of each candidate, else: before it is scaled
-  std::set<std::string> counted_;      // as too large or not allowed
+  std::set<std::string> counted_;                     // as too large or not allowed
   TuneResult r_;
   Clock::time_point begin_ = Clock::now();
   double said_ = 0;  // when the last line was

@@ -32,8 +32,8 @@ struct TuneOptions {
   double max_seconds = 1;         // per measured step
   double search_seconds = 0;      // of planning and measuring, before the last comparison; 0: no limit
   uint64_t seed = 1337;
-  std::optional<DataSheet> sheet;          // of the device (sheet_of)
-  std::vector<std::string> process_flags;  // for the processes that measure several ranks
+  std::optional<DataSheet> sheet;                 // of the device (sheet_of)
+  std::vector<std::string> process_flags;         // for the processes that measure several ranks
   std::vector<std::string> device_flags;          // for the command that is printed
   std::function<void()> check_interrupt = [] {};  // called often; may throw to end the search
 };
@@ -44,6 +44,7 @@ struct TuneCandidate {
   Recipe recipe;                                             // resolved
   int64_t planned_bytes = 0;
   std::optional<StepPrediction> predicted;
+  double scale = 1;                   // of what was measured until then over its predictions; part of predicted
   std::optional<double> measured_ms;  // median, measured by itself
   std::optional<double> final_ms;     // median of interleaved rounds with the other finalists
   std::string failed;                 // why it could not be measured
@@ -75,6 +76,8 @@ struct TuneResult {
 
 // Which settings are varied and their values. Usage errors for unknown names and wrong values.
 std::vector<TuneList> tune_lists(const TuneOptions& options, const Recipe& start, const Device& device);
+// The largest number of ranks of a search.
+int most_ranks(const std::vector<TuneList>& lists, const Recipe& start);
 
 // device: with the threads of one rank. limit: bytes that the ranks of a CPU may plan together, or
 // each GPU. calibration: null to learn from the measurements only. A device that is not here is

@@ -50,8 +50,7 @@ TuneList parse_vary(const std::string& text) {
   size_t equals = text.find('=');
   TuneList list{text.substr(0, equals), {}};
   const Setting& row = setting_called(list.name);
-  std::set<std::string> own = {"model", "vocab",         "context", "seq",
-                               "data-parallel", "batch",   "grad-accumulation"};
+  std::set<std::string> own = {"model", "vocab", "context", "seq", "data-parallel", "batch", "grad-accumulation"};
   if (own.count(list.name) || row.type == SettingType::list)
     fail_usage(fmt::format("'{}' is not varied", list.name), "--vary",
                list.name == "batch" || list.name == "grad-accumulation"
@@ -100,6 +99,14 @@ std::vector<TuneList> tune_lists(const TuneOptions& o, const Recipe& start, cons
   return lists;
 }
 
+int most_ranks(const std::vector<TuneList>& lists, const Recipe& start) {
+  int most = start.ranks;
+  for (auto& list : lists)
+    if (list.name == "ranks")
+      for (auto& value : list.values) most = std::max(most, std::stoi(value));
+  return most;
+}
+
 std::string change_text(const TuneCandidate& c) {
   std::vector<std::string> parts;
   for (auto& [name, value] : c.changes) parts.push_back(name + " " + value);
@@ -113,7 +120,7 @@ std::vector<TuneGain> gains(const TuneResult& r) {
     bool measured = best.final_ms && c.final_ms;
     if (!measured && !(best.predicted && c.predicted)) return;
     auto per_token = [&](const TuneCandidate& x) {
-      return (measured ? *x.final_ms : x.predicted->ms) / double(x.recipe.tokens_per_step());
+      return (measured ? *x.final_ms : x.predicted->ms / x.scale) / double(x.recipe.tokens_per_step());
     };
     list.push_back({name, settings_of(c.recipe).at(name).text(), settings_of(best.recipe).at(name).text(),
                     per_token(best) / per_token(c), measured, best.planned_bytes - c.planned_bytes});

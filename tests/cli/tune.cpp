@@ -198,8 +198,8 @@ TEST(CliCalibrate, PlanPredictsTheStep) {
   EXPECT_EQ(keys,
             (std::set<std::string>{"step_ms", "step_ms_low", "step_ms_high", "measured_share", "tokens_per_second",
                                    "model_flops_per_second", "mfu", "hfu", "peak_flops_per_second", "collectives_ms",
-                                   "collectives", "transfers_ms", "by_phase", "by_class", "by_layer", "calibration", "source",
-                                   "joules_per_token_at_limit", "price_per_token"}));
+                                   "collectives", "transfers_ms", "by_phase", "by_class", "by_layer", "calibration",
+                                   "source", "joules_per_token_at_limit", "price_per_token"}));
   // As a profile it can be compared with one that was measured.
   std::string planned = (folder.path() / "planned.json").string();
   RunResult written =

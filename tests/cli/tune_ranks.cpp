@@ -79,8 +79,8 @@ TEST(CalibrateRanks, PlansArePredictedWithWhatWasMeasured) {
 TEST(TuneRanks, MeasuresInProcessesAndPrintsACommandThatRuns) {
   NEEDS_RANKS();
   TempFolder folder;
-  Flags flags = Flags{"tune", "--json", "--max-seconds=0.02", "--measure=2", "--global-batch=4",
-                      "--calibration=" + calibration_in(folder)} +
+  Flags flags = Flags{"tune",        "--json",           "--max-seconds=0.02",
+                      "--measure=2", "--global-batch=4", "--calibration=" + calibration_in(folder)} +
                 tiny;
   RunResult r = run_crest(flags);
   ASSERT_EQ(r.code, 0) << r.err;
@@ -114,9 +114,9 @@ TEST(TuneRanks, MeasuresInProcessesAndPrintsACommandThatRuns) {
 
 // CREST_UPDATE_GOLDENS=1 writes it anew; read the difference before you commit it.
 TEST(TuneRanks, PredictsEightH100) {
-  RunResult r = run_crest({"tune", "--device=h100", "--model=gpt2-1558M", "--ranks=8", "--global-batch=256",
-                           "--attention=flash", "--pad-vocab=128", "--loss-chunk=auto", "--recompute=pointwise",
-                           "--search-seconds=0"});
+  RunResult r =
+      run_crest({"tune", "--device=h100", "--model=gpt2-1558M", "--ranks=8", "--global-batch=256", "--attention=flash",
+                 "--pad-vocab=128", "--loss-chunk=auto", "--recompute=pointwise", "--search-seconds=0"});
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(r.err.find("measuring"), std::string::npos) << r.err;
   std::string text = r.out;  // without the seconds that it took
@@ -129,8 +129,15 @@ TEST(TuneRanks, PredictsEightH100) {
 }
 
 TEST(TuneRanks, ComparesNumbersOfGpusThatAreNotHere) {
-  Flags flags = {"tune",       "--json",     "--device=h100",    "--model=gpt2-124M", "--global-batch=64",
-                 "--recompute=none", "--attention=flash", "--pad-vocab=128", "--loss-chunk=auto"};
+  Flags flags = {"tune",
+                 "--json",
+                 "--device=h100",
+                 "--model=gpt2-124M",
+                 "--global-batch=64",
+                 "--recompute=none",
+                 "--attention=flash",
+                 "--pad-vocab=128",
+                 "--loss-chunk=auto"};
   RunResult r = run_crest(flags + Flags{"--ranks=1,2,8"});
   ASSERT_EQ(r.code, 0) << r.err;
   auto json = r.json();

@@ -89,8 +89,8 @@ TEST(CollectiveTimes, SurviveAFileAndRefuseABadOne) {
   refused("/0/library", 2);
   refused("/0/bytes_and_ms", {1, 2});
   refused("/0/bytes_and_ms/0", {1, 2, 3});
-  refused("/0/bytes_and_ms/0/0", 1e9);   // not ascending
-  refused("/0/bytes_and_ms/1/1", 0);     // no time
+  refused("/0/bytes_and_ms/0/0", 1e9);  // not ascending
+  refused("/0/bytes_and_ms/1/1", 0);    // no time
   refused("/0/bytes_and_ms/1/1", "abc");
   EXPECT_THROW(CollectiveTimes::from_json({{"a", 1}}, "x"), Error);
 }

@@ -101,6 +101,26 @@ TEST(Tune, StopsWhereALargerBatchBringsLittle) {
   for (auto& c : json["candidates"]) EXPECT_LE(c["tokens_per_step"], 8 * 16) << "the batch grew on";
 }
 
+// The choice was predicted before a measurement doubled all other predictions: the two are alike.
+TEST(Tune, GainsCompareWhatWasPredictedAlike) {
+  auto candidate = [](Flags flags, double ms, double scale) {
+    TuneCandidate c;
+    for (auto& [name, values] : flags) c.changes.emplace_back(name, values[0]);
+    settings_of(c.recipe).apply(flags);
+    c.predicted = StepPrediction{ms, ms, ms, 1, {}}, c.scale = scale;
+    return c;
+  };
+  TuneResult r;
+  r.candidates = {candidate({}, 10, 1), candidate({{"recompute", {"full"}}}, 24, 2),
+                  candidate({{"batch", {"4"}}}, 9, 1)};
+  std::vector<TuneGain> list = gains(r);
+  ASSERT_EQ(list.size(), 1u) << "batches are rows of the table";
+  EXPECT_EQ(list[0].setting, "recompute");
+  EXPECT_EQ(list[0].from, "full");
+  EXPECT_NEAR(list[0].ratio, 10.0 / 12, 1e-9);
+  EXPECT_FALSE(list[0].measured);
+}
+
 // The longest context fits, and a longer one does not, with any of the settings.
 TEST(Tune, FindsTheLongestContext) {
   constexpr int64_t limit = 24'000'000;
