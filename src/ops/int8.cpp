@@ -44,7 +44,13 @@ static void infer_dequantize(Infer& c) {
   rules::inputs(c, at::count, at::count);
   rules::contiguous(c);
   DType t = result_dtype(c);
-  check_rows(c, at::q, at::scale, t);
+  if (const Value& q = c.in(at::q); q.dtype == DType::e4m3) {
+    rules::at_least_rank(c, at::q, 1);
+    rules::dtype(c, at::scale, rules::stat(t));
+    rules::shape(c, at::scale, {q.shape.rows()});
+  } else {
+    check_rows(c, at::q, at::scale, t);
+  }
   c.out(t, c.in(at::q).shape);
 }
 
@@ -104,7 +110,7 @@ const OpDef op_linear_gelu_int8 = {.name = "linear_gelu_int8",
 const OpDef op_dequantize = {.name = "dequantize",
                              .inputs = in::dequantize::names,
                              .outputs = out::dequantize::names,
-                             .help = "q i8[N,K], scale[N] -> x[N,K]: each row times its scale",
+                             .help = "q i8[N,K] or e4m3[..,K], scale[rows] -> x like q: each row times its scale",
                              .op_class = OpClass::elementwise,
                              .infer = infer_dequantize,
                              .cost = elementwise_cost<1>};

@@ -31,6 +31,7 @@ void join_swiglu(Program&, const PassContext&);
 void join_epilogues(Program&, const PassContext&);
 void fuse(Program&, const PassContext&);
 void join_quantization(Program&, const PassContext&);
+void keep_activations(Program&, const PassContext&);
 void shard(Program&, const PassContext&);
 void offload(Program&, const PassContext&);
 void assign_streams(Program&, const PassContext&);
@@ -45,6 +46,7 @@ const std::vector<Setting>& attention_settings();
 const std::vector<Setting>& precision_settings();
 const std::vector<Setting>& accumulate_settings();
 const std::vector<Setting>& fp8_settings();
+const std::vector<Setting>& fp8_activations_settings();
 const std::vector<Setting>& int8_settings();
 const std::vector<Setting>& loss_chunk_settings();
 const std::vector<Setting>& clip_settings();
@@ -84,6 +86,10 @@ const std::vector<Pass>& pipeline() {
        "gradients of one Program reach the next through their group"},
       {"recompute", "--recompute: clones forward instructions into the backward half instead of keeping their results",
        recompute, recompute_settings},
+      {"fp8_activations",
+       "--fp8-activations: what gradients of GELU and SwiGLU read is kept in 8 bits from the forward to the backward "
+       "half",
+       keep_activations, fp8_activations_settings},
       {"data_parallel",
        "--ranks, --data-parallel, --reduce: gradients and loss are summed over the ranks after the last micro step",
        data_parallel, data_parallel_settings, "it sums over the ranks"},

@@ -181,6 +181,27 @@ void norm_cases(std::vector<Case>& list) {
       }
 }
 
+// Whole vectors and odd rows; rows of all sizes, of zeros, with infinity and NaN.
+void row_cases(std::vector<Case>& list, DType t, const std::string& dtype) {
+  for (const Shape& s : {Shape{3, 65, 96}, Shape{7, 33}, Shape{5, 4104}, Shape{1, 1}}) {
+    const std::string called = s.text() + "_" + dtype;
+    const auto width = size_t(s.back());
+    list.push_back({"quantize_rows", called, {tensor(t, s)}, {}, nullptr, {}, [=](Values& v) {
+                      for (size_t i = 0; i < v[0].size(); ++i) v[0][i] *= std::ldexp(1, int(i / width % 12) - 6);
+                      std::fill_n(v[0].begin(), s[0] > 3 ? width : 0, 0.0);
+                    }});
+    if (s[0] == 7)
+      list.push_back({"quantize_rows", "infinite_" + called, {tensor(t, s)}, {}, nullptr, {}, [=](Values& v) {
+                        v[0][2 * width + 3] = std::numeric_limits<double>::infinity();
+                        v[0][3 * width + 5] = -std::numeric_limits<double>::infinity();
+                      }});
+    list.push_back({"dequantize",
+                    "e4m3_" + called,
+                    {tensor(DType::e4m3, s, 50), positive(DType::f32, {s.rows()})},
+                    Attrs().set("dtype", name(t))});
+  }
+}
+
 void product_cases(std::vector<Case>& list, DType t, const std::string& dtype) {
   struct Size {
     Shape x;
@@ -205,6 +226,7 @@ void product_cases(std::vector<Case>& list, DType t, const std::string& dtype) {
 void cases(std::vector<Case>& list, DType t) {
   std::string dtype(name(t));
   quantize_cases(list, t, dtype);
+  row_cases(list, t, dtype);
   product_cases(list, t, dtype);
   if (t == DType::bf16) body_cases(list), norm_cases(list);
   if (t != DType::f32) return;

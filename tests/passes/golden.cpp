@@ -128,6 +128,8 @@ std::vector<Golden> cases() {
        update},
       {"recompute.selective", "recompute", [](Recipe& r) { r.recompute = "selective"; }},
       {"recompute.full", "recompute", [](Recipe& r) { r.recompute = "full"; }},
+      {"fp8_activations", "fp8_activations",
+       [=](Recipe& r) { fp8(r), r.recompute = "pointwise", r.levers["fp8-activations"] = "e4m3"; }},
       {"data_parallel.2", "data_parallel", [](Recipe& r) { r.data_parallel = 2; }},
       {"data_parallel.buckets", "data_parallel", buckets},
       {"data_parallel.shard", "data_parallel", [](Recipe& r) { r.data_parallel = 2, r.levers["shard"] = "optimizer"; }},

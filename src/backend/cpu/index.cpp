@@ -50,7 +50,9 @@
   KERNEL(quantize_blocks_columns) \
   KERNEL(norm_quantize)           \
   KERNEL(norm_quantize_columns)   \
+  KERNEL(quantize_rows)           \
   KERNEL(dequantize)              \
+  KERNEL(dequantize_e4m3)         \
   KERNEL(cast)                    \
   KERNEL(dropout)                 \
   KERNEL(bias_grad)               \

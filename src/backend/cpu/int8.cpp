@@ -16,7 +16,9 @@ std::string reject(const KernelQuery& q, size_t scale) {
   if (q.in(scale).dtype != DType::f32) return "takes scales of f32";
   return check_float(q.out(0));
 }
-std::string reject_dequantize(const KernelQuery& q) { return reject(q, in::dequantize::scale); }
+std::string reject_dequantize(const KernelQuery& q) {
+  return q.in(in::dequantize::q).dtype != DType::i8 ? "takes i8" : reject(q, in::dequantize::scale);
+}
 std::string reject_embedding(const KernelQuery& q) { return reject(q, in::embedding_int8::scale); }
 
 void launch_dequantize(const KernelCall& c) {

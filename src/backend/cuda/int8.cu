@@ -183,7 +183,9 @@ std::string reject(const KernelQuery& q, size_t scale) {
   if (q.out(0).numel() == 0) return "an empty operand";
   return reject_unless_float(q);
 }
-std::string reject_dequantize(const KernelQuery& q) { return reject(q, in::dequantize::scale); }
+std::string reject_dequantize(const KernelQuery& q) {
+  return q.in(in::dequantize::q).dtype != DType::i8 ? "takes i8" : reject(q, in::dequantize::scale);
+}
 std::string reject_embedding(const KernelQuery& q) { return reject(q, in::embedding_int8::scale); }
 std::string reject_product(const KernelQuery& q) {
   namespace at = in::linear_int8;

@@ -114,6 +114,19 @@ void quantize(const KernelCall& c) {
   quantize_values(c, input(c, in::quantize::x), in::quantize::amax, to::q, t ? &t : nullptr);
 }
 
+void quantize_rows(const KernelCall& c) {
+  Tensor x = input(c, in::quantize_rows::x), q = output(c, out::quantize_rows::q),
+         scales = output(c, out::quantize_rows::scale);
+  int64_t width = x.shape().back();
+  for (int64_t r = 0; r < scales.numel(); ++r) {
+    double most = 0;
+    for (int64_t i = r * width; i < (r + 1) * width; ++i) most = std::max(most, std::isnan(x[i]) ? 0 : std::fabs(x[i]));
+    double scale = usable(most) ? scale_of(most, largest(DType::e4m3), 0) : 1;
+    scales.set(r, scale);
+    for (int64_t i = r * width; i < (r + 1) * width; ++i) q.set(i, x[i] / scale);
+  }
+}
+
 void quantize_columns(const KernelCall& c) {
   namespace at = in::quantize_columns;
   write_columns(input(c, at::x), output(c, out::quantize_columns::t), input(c, at::scale)[0]);

@@ -33,7 +33,8 @@ void linear_gelu_int8(const KernelCall& c) {
 
 void dequantize(const KernelCall& c) {
   Tensor q = input(c, in::dequantize::q), scale = input(c, in::dequantize::scale), x = output(c, out::dequantize::x);
-  for (int64_t i = 0; i < q.numel(); ++i) x.set(i, q[i] * scale[i / q.size(1)]);
+  int64_t width = c.in_value(in::dequantize::q).shape.back();
+  for (int64_t i = 0; i < q.numel(); ++i) x.set(i, q[i] * scale[i / width]);
 }
 
 void embedding_int8(const KernelCall& c) {

@@ -1,0 +1,95 @@
+// Lever --fp8-activations e4m3: what the gradient of an activation function (GELU, SwiGLU) reads,
+// the output of a linear layer, is kept from the forward to the backward half in 8 bits:
+//
+//   h = linear(..)         ->  h = linear(..); q, scale = quantize_rows(h)
+//   dh = gelu_grad(da, h)  ->  dh = gelu_grad(da, dequantize(q, scale))
+//
+// After pass recompute, which repeats the activation function itself from what is kept.
+#include <map>
+
+#include "ops/index.h"
+#include "ops/quantized_norms.h"
+#include "passes/pass.h"
+#include "passes/rewrite.h"
+
+namespace crest {
+
+namespace {
+
+class KeepInEightBits {
+ public:
+  explicit KeepInEightBits(Program& program) : p_(program), w_(program) {}
+
+  void run() {
+    find_kept();
+    for (const Instr& instr : w_.old) {
+      if (instr.phase == Phase::forward) {
+        w_.keep(instr);
+        for (ValueId v : instr.out)
+          if (kept_.count(v)) kept_[v] = w_.build(instr).emit("quantize_rows", {v}, {});
+        continue;
+      }
+      Instr changed = instr;
+      for (ValueId& v : changed.in)
+        if (kept_.count(v)) v = floats(instr, v);
+      w_.keep(std::move(changed));
+    }
+    w_.finish();
+  }
+
+ private:
+  // Halves that a linear layer makes in the forward half, and of which the backward half takes a
+  // function of each element.
+  void find_kept() {
+    for (const Instr& instr : w_.old)
+      if (instr.phase == Phase::forward && instr.origin.layer() >= 0 &&
+          (is(instr, "linear") || is(instr, "linear_fp8")))
+        if (is_half(p_.at(instr.out[0]).dtype)) kept_[instr.out[0]];
+    std::map<ValueId, bool> read;
+    for (const Instr& instr : w_.old)
+      if (instr.phase != Phase::forward)
+        for (ValueId v : instr.in)
+          if (kept_.count(v)) {
+            auto [it, first] = read.emplace(v, true);
+            it->second &= instr.op->pointwise;
+          }
+    std::erase_if(kept_, [&](auto& k) { return !read.count(k.first) || !read.at(k.first); });
+  }
+
+  ValueId floats(const Instr& user, ValueId v) {
+    auto [it, first] = again_.emplace(v, no_value);
+    if (first) {
+      const std::vector<ValueId>& made = kept_.at(v);
+      it->second = w_.build(user).emit1("dequantize", {made[out::quantize_rows::q], made[out::quantize_rows::scale]},
+                                        Attrs().set("dtype", name(p_.at(v).dtype)));
+    }
+    return it->second;
+  }
+
+  Program& p_;
+  Rewriter w_;
+  std::map<ValueId, std::vector<ValueId>> kept_;  // q and scale, once they are made
+  std::map<ValueId, ValueId> again_;
+};
+
+}  // namespace
+
+void keep_activations(Program& program, const PassContext& context) {
+  if (context.recipe.precision == "fp8" && context.kind == ProgramKind::train &&
+      context.lever("fp8-activations") == "e4m3")
+    KeepInEightBits(program).run();
+}
+
+const std::vector<Setting>& fp8_activations_settings() {
+  static const std::vector<Setting> rows = {
+      lever({.name = "fp8-activations",
+             .group = "Precision and memory",
+             .help = "--precision fp8: what gradients of GELU and SwiGLU read is kept in bf16, or in 8 bits with a "
+                     "scale for each token (e4m3): 1 byte less for each value, coarser gradients, more traffic",
+             .otherwise = "bf16",
+             .choices = {"bf16", "e4m3"},
+             .effects = {{Effect::all, Effect::instructions}}})};
+  return rows;
+}
+
+}  // namespace crest
