@@ -133,7 +133,7 @@ static lab::Value launch_time(BenchCell& cell) {
 }
 
 void ProfileCell::run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row,
-                       Profile& detail) const {
+                      Profile& detail) const {
   BenchMeasure& bench = context.bench;
   ProfilerOptions options;
   options.before_run = [] { BenchMeasure::check_interrupt(); };

@@ -27,7 +27,7 @@ class CollectiveTimes {
   // In place of a table of the same collective, ranks and dtype.
   void add(CollectiveTable table);
   const std::vector<CollectiveTable>& tables() const { return tables_; }
-  // Whether the collectives of a step of so many ranks were measured; nearby: or of another number.
+  // Whether the collectives of a step of that number of ranks were measured; nearby: or of another.
   bool covers(int ranks, bool nearby) const;
   // Of this number of ranks, or else of the nearest (the larger of two); of this dtype, or else of
   // another. Null: the collective was not measured.

@@ -15,7 +15,7 @@ constexpr double start_ms = 0.0103;
 constexpr double all_reduce_share = 300.3 / 450, one_way_share = 244.8 / 450;  // of the bandwidth
 // A predicted collective may be off by this factor: other links, other versions of NCCL.
 constexpr double other_link = 1.5;
-// Measured between these ranks, but alone and not in a step: caches, clocks, waiting for the slower.
+// Measured between these ranks, but alone, not in a step: caches, clocks, waiting for the slower.
 constexpr double same_link = 1.25;
 
 Collective collective_of(const std::string& op) {

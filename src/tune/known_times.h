@@ -16,7 +16,7 @@ class KnownTimes {
   KnownTimes(const TuneOptions& options, const Device& device, const Calibration* calibration)
       : o_(options), device_(device), calibration_(calibration ? *calibration : Calibration()) {}
 
-  // Measures what a prediction of several ranks needs and nothing tells: collectives between `ranks`
+  // Measures what a prediction of several ranks needs and nothing tells: collectives of `ranks`
   // of them, and a step of one rank like this one (resolved). say: progress.
   void complete(const Recipe& recipe, int ranks, const ProcessRuns& runs,
                 const std::function<void(const std::string&)>& say);

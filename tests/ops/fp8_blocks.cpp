@@ -28,7 +28,10 @@ Result run_case(const Kernel& kernel, const Device& device, const Case& c, const
 }
 
 Case columns_case(const Shape& s) {
-  return {"quantize_blocks_columns", "", {tensor(DType::bf16, s)}, Attrs().set("format", "e4m3").set("blocks", name_of(Fp8Blocks::rows))};
+  return {"quantize_blocks_columns",
+          "",
+          {tensor(DType::bf16, s)},
+          Attrs().set("format", "e4m3").set("blocks", name_of(Fp8Blocks::rows))};
 }
 
 // Magnitudes that differ from token to token.

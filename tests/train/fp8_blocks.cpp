@@ -100,7 +100,8 @@ TEST_P(Fp8Block, RunsInTheLinearLayersOfTheBlocksOnly) {
   const int layers = 2, linears = GetParam() ? 5 : 4, inputs = 4;  // gate and up have one
   EXPECT_EQ(instructions(p, "linear_fp8"), layers * linears * 3);
   EXPECT_EQ(instructions(p, "quantize_blocks"), layers * (2 * linears + inputs));
-  EXPECT_EQ(instructions(p, "quantize_blocks_columns"), layers * (linears + inputs)) << "weights are transposed in the backward half";
+  EXPECT_EQ(instructions(p, "quantize_blocks_columns"), layers * (linears + inputs))
+      << "weights are transposed in the backward half";
   EXPECT_EQ(instructions(p, "quantize") + instructions(p, "quantize_columns") + instructions(p, "norm_quantize"), 0);
   int squares = 0;
   for (auto& i : p.code)

@@ -247,7 +247,8 @@ Contraction contraction_of_widened(const Program& program, const Instr& instr) {
   return c;
 }
 
-size_t operand_bytes(const Value& v) { return (size_t(v.numel()) * sizeof(bfloat16) + 63) / 64 * 64; }
+// Rounded up to the alignment that cuBLASLt wants of its workspace, which follows the operands.
+size_t operand_bytes(const Value& v) { return (size_t(v.numel()) * sizeof(bfloat16) + 255) / 256 * 256; }
 
 size_t workspace_dequantized(const KernelQuery& q) {
   return operand_bytes(q.in(in::linear_fp8::x)) + operand_bytes(q.in(in::linear_fp8::w)) +
