@@ -144,7 +144,8 @@ TEST(Infer, RefusesWrongShapesDtypesAndAttributes) {
   blocks.set("slot", 0);
   refused("quantize_blocks", {x, counts}, blocks, "'blocks' is missing");
   refused("quantize_blocks", {x, counts}, blocks.set("blocks", "1x64"), "must be 1x128 or 128x128");
-  refused("quantize_blocks_columns", {x}, Attrs().set("format", "bf16"), "must be e4m3 or e5m2");
+  refused("quantize_blocks_columns", {x}, Attrs().set("format", "e4m3"), "'blocks' is missing");
+  refused("quantize_blocks_columns", {x}, Attrs().set("format", "bf16").set("blocks", "1x128"), "must be e4m3 or e5m2");
   refused("take_counts", {counts, value(DType::i64, {3, 2})}, {}, "shape");
   ValueId q8 = value(DType::e4m3, {2, 3, 144}), qw = value(DType::e4m3, {130, 144});
   ValueId of_rows = value(f, {2, 6}), of_squares = value(f, {2, 4});
