@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "plan/plan_report.h"
+#include "predict/predicted_step.h"
 #include "profile/profile_rates.h"
 #include "tune/calibrate.h"
 #include "tune/combinations.h"
