@@ -112,7 +112,7 @@ struct Float8 {
   static CREST_INLINE Vu second_codes(Vf v, float most) {
     if (most == 0.0f) return Vu{};
     Vu c = code(square_root(v * (squared / most)));
-    return (v > 0.0f) & (c == 0u) ? splat_u(1) : c;
+    return ((v > 0.0f) & (c == 0u)) ? splat_u(1) : c;
   }
 
  private:
