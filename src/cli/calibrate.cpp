@@ -20,6 +20,7 @@
 #include "device/find.h"
 #include "device/rank_device.h"
 #include "host/stop_signal.h"
+#include "predict/rank_time.h"
 #include "stats/samples.h"
 #include "terminal/print_json.h"
 #include "terminal/table.h"
@@ -51,6 +52,9 @@ nlohmann::ordered_json to_json(const Calibration& c, double seconds) {
 std::vector<int> ranks_of(const Options& o) {
   if (o.ranks.empty()) return {};
   std::vector<int> ranks = parse_ranks(o.ranks, "--ranks", 2);
+  if (int most = *std::max_element(ranks.begin(), ranks.end()); most > most_predicted_ranks)
+    fail_usage(fmt::format("times of {} ranks are not predicted", most), "--ranks",
+               fmt::format("Give at most {}; crest comm measures more.", most_predicted_ranks));
   if (auto environment = rank_environment(); environment && environment->size > 1)
     fail_usage(fmt::format("it starts its ranks by itself, and {} started this one", environment->launcher), "--ranks",
                "Run crest calibrate without a launcher.");

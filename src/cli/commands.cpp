@@ -79,7 +79,7 @@ const std::vector<Command>& commands() {
       {"calibrate",
        "Know before you run",
        "measure this device once, so that crest plan predicts times",
-       {"crest calibrate", "crest calibrate --precision bf16", "crest calibrate --add --ranks 2",
+       {"crest calibrate", "crest calibrate --precision bf16", "crest calibrate --ranks 2",
         "crest plan --model gpt2 --batch 4 --tokens 1e9"},
        setup_calibrate},
       {"tune",

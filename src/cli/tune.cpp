@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -76,6 +77,14 @@ void take_list_of_ranks(TuneOptions& o) {
   given.resize(comma);
 }
 
+// Of --ranks and --vary ranks=.
+int most_ranks(const TuneOptions& o, int given) {
+  for (auto& text : o.vary)
+    if (const std::string name = "ranks="; text.starts_with(name))
+      for (auto& value : split(text.substr(name.size()), ',')) given = std::max(given, std::atoi(value.c_str()));
+  return given;
+}
+
 // Ranks are processes that measure.
 void check_can_start(const Options& o, int ranks) {
   if (auto environment = rank_environment(); environment && environment->size > 1)
@@ -108,7 +117,7 @@ int run(Options& o) {
   const int ranks = o.tune.recipe.finish(default_model(device)).ranks;
   const bool several = ranks > 1 || std::any_of(o.tune.vary.begin(), o.tune.vary.end(),
                                                 [](auto& text) { return text.starts_with("ranks="); });
-  if (several && !device.described) check_can_start(o, ranks);
+  if (several && !device.described && !o.longest_context) check_can_start(o, most_ranks(o.tune, ranks));
   if (device.kind == "cpu") device = with_threads(device, std::max(1, device.threads / ranks));
   std::optional<Calibration> calibration = find_calibration(o.calibration, device);
   o.tune.sheet = sheet_of(device, o.device.device);

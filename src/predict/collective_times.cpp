@@ -68,7 +68,7 @@ Json CollectiveTimes::to_json() const {
 
 CollectiveTimes CollectiveTimes::from_json(const Json& json, const std::string& where) {
   auto wrong = [&](const std::string& what) {
-    fail("not a calibration: " + what, where, "Measure collectives again: crest calibrate --add --ranks N.");
+    fail("not a calibration: " + what, where, "Measure again: crest calibrate --ranks N.");
   };
   auto text = [&](const Json& object, const char* key) {
     auto it = object.find(key);

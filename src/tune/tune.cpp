@@ -266,6 +266,8 @@ class Search {
   // sequence. If none does, with the optimizer's state in host memory.
   size_t start() {
     combinations_ = combinations_of(lists_, given_start_, device_, r_.not_allowed);
+    if (o_.global_batch > 0)  // some numbers of ranks cannot share it
+      r_.not_allowed += int64_t(std::erase_if(combinations_, [&](auto& c) { return share_of_batch(c.given) == 0; }));
     size_t first = first_that_fits();
     if (first == TuneResult::none && may_offload()) {
       say("nothing fits: with the optimizer's state in host memory ...");
@@ -302,7 +304,7 @@ class Search {
 
   // The micro steps of a step with one sequence each.
   int64_t least_accumulation(const Combination& c) const {
-    return o_.global_batch > 0 ? std::max<int64_t>(1, share_of_batch(c.given)) : start_.grad_accumulation;
+    return o_.global_batch > 0 ? share_of_batch(c.given) : start_.grad_accumulation;
   }
 
   // Measures the first that fits, from which the time of the others is predicted.
@@ -358,7 +360,6 @@ class Search {
         candidate(*c, start_.batch, start_.grad_accumulation);
       } else if (o_.global_batch > 0) {
         int64_t share = share_of_batch(c->given);
-        if (share == 0) ++r_.not_allowed;
         for (int64_t b = 1; b <= share; ++b)
           if (share % b == 0 && candidate(*c, b, share / b) == TuneResult::none) break;
       } else {

@@ -106,6 +106,7 @@ TEST(TuneRanks, MeasuresInProcessesAndPrintsACommandThatRuns) {
 
   expect_error(flags + Flags{"--global-batch=5"}, 2, {"--global-batch", "cannot share"});
   expect_error(flags + Flags{"--vary=ranks=1,2"}, 2, {"--vary", "share its threads"});
+  expect_error({"calibrate", "--device=cpu", "--ranks=9"}, 2, {"--ranks", "9 ranks are not predicted", "at most 8"});
   expect_error(flags + Flags{"--data-parallel=2"}, 2, {"--data-parallel"});
   RunOptions launched;
   launched.environment = rank_variables(0, free_port());
@@ -126,6 +127,15 @@ TEST(TuneRanks, PredictsEightH100) {
   std::string file = std::string(CREST_TEST_DIR) + "/cli/fixtures/tune_8_h100.txt";
   if (getenv("CREST_UPDATE_GOLDENS")) write_file_atomic(file, text);
   EXPECT_EQ(text, read_file(file, 1 << 20));
+}
+
+// Four ranks cannot share six sequences: no step of another batch is a candidate.
+TEST(TuneRanks, KeepsTheGlobalBatchThatSomeNumbersCannotShare) {
+  auto json = run_crest({"tune", "--json", "--device=h100", "--model=gpt2-124M", "--ranks=1,4", "--global-batch=6",
+                         "--recompute=none", "--attention=flash", "--pad-vocab=128", "--loss-chunk=auto"})
+                  .json();
+  EXPECT_GT(json["not_allowed"], 0);
+  for (auto& c : json["candidates"]) EXPECT_EQ(c["tokens_per_step"], 6 * 1024) << c["changes"];
 }
 
 TEST(TuneRanks, ComparesNumbersOfGpusThatAreNotHere) {
