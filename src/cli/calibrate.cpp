@@ -131,6 +131,8 @@ int run(const Options& o) {
     if (!found) fail("there is no calibration of this device to add to", printable(file), "Omit --add.");
     c = *found;
   }
+  // First, since they take seconds and fail where the machine lacks something; steps take minutes.
+  if (!ranks.empty()) measure_between(o, device, ranks, c);
   // Collectives alone are added to steps that are known.
   const bool steps_are_known = o.add && !ranks.empty() && o.precisions.empty();
   std::vector<CalibrationStep> steps;
@@ -143,7 +145,6 @@ int run(const Options& o) {
                   "crest calibrate", "It needs more memory, or more precisions.");
     measure_steps(o, device, steps, c);
   }
-  if (!ranks.empty()) measure_between(o, device, ranks, c);
   save(c, file);
   c.file = file;
   double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
