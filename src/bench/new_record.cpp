@@ -19,8 +19,8 @@ static bool between_ranks(const Setting& s) {
 // Settings without an effect in this recipe: keys of before there were such settings stay.
 // data_parallel is older than keys.
 static bool has_no_effect(const Setting& s, const Recipe& recipe) {
+  if (s.newer && text_of(s.get(s, &recipe)) == s.otherwise) return true;
   if (s.key().starts_with("fp8_") && recipe.precision != "fp8") return true;
-  if (s.key() == "weights" || s.key() == "fp8_recipe") return text_of(s.get(s, &recipe)) == s.otherwise;
   if (s.key().starts_with("offload")) {
     auto offload = recipe.levers.find("offload");
     return offload == recipe.levers.end() || offload->second == "none";

@@ -62,7 +62,7 @@ void check_recipe(const PassContext& context) {
       fail_usage(
           fmt::format("--fp8-recipe block has no use for --{} {}: its scales are those of the tensors themselves", name,
                       context.lever(name)),
-          s.flag(), fmt::format("Leave out {}, or use --fp8-recipe tensor.", s.flag()));
+          s.flag(), fmt::format("Use {} {}, or --fp8-recipe tensor.", s.flag(), s.otherwise));
 }
 
 class QuantizeLinears {
@@ -78,7 +78,7 @@ class QuantizeLinears {
         first_(context.first),
         last_(context.last),
         keeps_weights_(context.lever("fp8-weights") == "keep" ||
-                       (context.lever("fp8-weights") == "auto" && !(first_ && last_))) {}
+                       (context.lever("fp8-weights") == "auto" && context.recipe.grad_accumulation > 1)) {}
 
   void run(const std::vector<size_t>& linears) {
     declare_tables(int64_t(linears.size()) * slots_of_linear);
@@ -326,6 +326,7 @@ const std::vector<Setting>& fp8_settings() {
                      "(weights: 128 x 128) numbers, from the tensor itself",
              .otherwise = "tensor",
              .choices = {"tensor", "block"},
+             .newer = true,
              .effects = {{Effect::all, Effect::types, {}, nullptr, true}}}),
       lever({.name = "fp8-weights",
              .group = "Precision and memory",
@@ -334,7 +335,8 @@ const std::vector<Setting>& fp8_settings() {
                      "without --grad-accumulation",
              .otherwise = "auto",
              .choices = {"auto", "keep", "again"},
-             .effects = {{Effect::all, Effect::anywhere}},
+             .newer = true,
+             .effects = {{Effect::all, Effect::instructions, {}, nullptr, true}},
              .smaller = {"again"}})};
   return rows;
 }

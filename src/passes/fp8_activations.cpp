@@ -1,7 +1,7 @@
 // Lever --fp8-activations e4m3: what the gradient of an activation function (GELU, SwiGLU) reads,
-// the output of a linear layer, is kept from the forward to the backward half in 8 bits:
+// the output of a linear layer in fp8, is kept from the forward to the backward half in 8 bits:
 //
-//   h = linear(..)         ->  h = linear(..); q, scale = quantize_rows(h)
+//   h = linear_fp8(..)     ->  h = linear_fp8(..); q, scale = quantize_rows(h)
 //   dh = gelu_grad(da, h)  ->  dh = gelu_grad(da, dequantize(q, scale))
 //
 // After pass recompute, which repeats the activation function itself from what is kept.
@@ -38,13 +38,12 @@ class KeepInEightBits {
   }
 
  private:
-  // Halves that a linear layer makes in the forward half, and of which the backward half takes a
-  // function of each element.
+  // Halves that a linear layer in fp8 makes in the forward half, and of which the backward half
+  // takes a function of each element.
   void find_kept() {
     for (const Instr& instr : w_.old)
-      if (instr.phase == Phase::forward && instr.origin.layer() >= 0 &&
-          (is(instr, "linear") || is(instr, "linear_fp8")))
-        if (is_half(p_.at(instr.out[0]).dtype)) kept_[instr.out[0]];
+      if (instr.phase == Phase::forward && is(instr, "linear_fp8") && is_half(p_.at(instr.out[0]).dtype))
+        kept_[instr.out[0]];
     std::map<ValueId, bool> read;
     for (const Instr& instr : w_.old)
       if (instr.phase != Phase::forward)
@@ -88,6 +87,7 @@ const std::vector<Setting>& fp8_activations_settings() {
                      "scale for each token (e4m3): 1 byte less for each value, coarser gradients, more traffic",
              .otherwise = "bf16",
              .choices = {"bf16", "e4m3"},
+             .newer = true,
              .effects = {{Effect::all, Effect::instructions}}})};
   return rows;
 }

@@ -136,6 +136,7 @@ const std::vector<Setting>& int8_settings() {
                      "integers with a scale for each output (int8)",
              .otherwise = "float",
              .choices = {"float", "int8"},
+             .newer = true,
              .effects = {{Effect::all, Effect::types, {}, nullptr, true}}})};
   return rows;
 }

@@ -335,6 +335,10 @@ void check_fits(const CompiledSession& s, int64_t limit) {
     r.levers["offload"] = "optimizer";
     suggest("--offload optimizer", r);
   }
+  if (Recipe r = s.recipe; r.precision == "fp8" && r.levers["fp8-weights"] != "again") {
+    r.levers["fp8-weights"] = "again";
+    suggest("--fp8-weights again", r);
+  }
   if (Recipe r = s.recipe; r.levers["loss-chunk"] == "off") {
     r.levers["loss-chunk"] = "2048";
     suggest("--loss-chunk 2048", r);

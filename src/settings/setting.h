@@ -46,6 +46,7 @@ struct Setting {
   bool pairs = false;        // a list of NAME=VALUE: an object in JSON
   bool common = false;       // in the short help
   bool identity = true;      // measurements with different values are not comparable (RunRecord::key)
+  bool newer = false;        // than records: at its default it is not in their key, so that older ones match
   bool stored = true;        // in the record of a run
   OnResume resume = OnResume::notes;
   std::vector<Effect> effects = {};

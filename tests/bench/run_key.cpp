@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "device.h"
+#include "plan/compile.h"
 
 using namespace crest;
 
@@ -34,4 +35,14 @@ TEST(RunKey, TheRecipeOfFp8CountsWhereItIsNotTheDefault) {
   EXPECT_EQ(key("fp8", nullptr), key("fp8", "tensor"));
   EXPECT_NE(key("fp8", nullptr), key("fp8", "block"));
   EXPECT_EQ(key("bf16", nullptr), key("bf16", "block"));
+}
+
+// The key in a record of nano in fp8, made by commit 426fcbde (`crest bench --batch 1 --seq 32`).
+TEST(RunKey, RecordsOfBeforeThereWereNewerSettingsMatch) {
+  Device device = test::this_cpu(2);
+  device.name = "AMD EPYC (2 threads, avx512_bf16)", device.isa = "avx512_bf16", device.native_bf16 = true;
+  Recipe r;
+  r.model = load_model_config("nano");
+  r.precision = "fp8", r.batch = 1, r.seq = 32;
+  EXPECT_EQ(run_key(resolve(r, device), device, "step"), "c32559467d37fc4b");
 }
