@@ -103,6 +103,18 @@ void measure_between(const Options& o, const Device& device, const std::vector<i
     c.collectives.add(table);
 }
 
+// What an earlier run measured between ranks: steps that are measured anew do not change it.
+CollectiveTimes collectives_in(const std::string& file, const Device& device) {
+  CollectiveTimes known;
+  try {
+    if (path_exists(file)) known = find_calibration(file, device)->collectives;
+  } catch (const Error&) {  // what cannot be read, or is of another device, is written anew
+  }
+  if (!known.tables().empty())
+    to_stderr("the collectives of {} stay; --ranks measures them again\n", known.tables().front().date);
+  return known;
+}
+
 std::string collectives_text(const Calibration& c, const std::vector<int>& ranks) {
   Table table({{"collective", Align::left}, {"ranks"}, {"start"}, {"largest"}, {"ms"}, {"bus GB/s"}});
   for (auto& t : c.collectives.tables()) {
@@ -130,6 +142,9 @@ int run(const Options& o) {
     std::optional<Calibration> found = find_calibration(path_exists(o.out) ? o.out : "", device);
     if (!found) fail("there is no calibration of this device to add to", printable(file), "Omit --add.");
     c = *found;
+    if (c.built_in) to_stderr("adding to the calibration that comes with Crest, of another {}\n", printable(c.device));
+  } else if (ranks.empty()) {
+    c.collectives = collectives_in(file, device);
   }
   // First, since they take seconds and fail where the machine lacks something; steps take minutes.
   if (!ranks.empty()) measure_between(o, device, ranks, c);

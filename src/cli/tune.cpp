@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "bench/comm_options.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "comm/environment.h"
@@ -68,13 +69,19 @@ void validate(const Options& o) {
                "Omit them, or omit --global-batch.");
 }
 
-// --ranks 1,2,4 is --ranks 1 --vary ranks=1,2,4.
+// --ranks 1,2,4 is --ranks 1 --vary ranks=1,2,4; with a global batch that one rank cannot have, the
+// search starts with the first number that can share it.
 void take_list_of_ranks(TuneOptions& o) {
   std::string& given = o.recipe.given["ranks"].back();
-  size_t comma = given.find(',');
-  if (comma == std::string::npos) return;
-  o.vary.push_back("ranks=" + given);
-  given.resize(comma);
+  if (given.find(',') == std::string::npos) return;
+  std::vector<int> list = parse_ranks(given, "--ranks", 1);
+  auto shares = [&](int n) { return o.global_batch % n == 0; };
+  auto first = std::find_if(list.begin(), list.end(), shares);
+  given = std::to_string(first == list.end() ? list[0] : *first);
+  if (list.size() == 1) return;
+  std::vector<std::string> numbers;
+  for (int n : list) numbers.push_back(std::to_string(n));
+  o.vary.push_back("ranks=" + join(numbers, ","));
 }
 
 // Of --ranks and --vary ranks=.

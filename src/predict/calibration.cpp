@@ -52,6 +52,7 @@ void save(const Calibration& c, const std::string& file) {
                {"device", c.device},          {"kind", c.kind}, {"threads", c.threads},
                {"environment", c.environment}};
   json.update(c.times.to_json());
+  if (c.built_in) json["built_in"] = true;  // with collectives of this machine
   if (!c.collectives.tables().empty()) json["collectives"] = c.collectives.to_json();
   std::error_code ignored;  // write_file_atomic reports what is wrong with the folder
   std::filesystem::path folder = std::filesystem::path(file).parent_path();
@@ -83,6 +84,7 @@ static Calibration parse(const std::string& text, const std::string& file) {
     fail("not a calibration: 'threads' is not a number of threads", file, advice);
   c.threads = *threads;
   c.environment = json.value("environment", Json());
+  c.built_in = json.contains("built_in") && json["built_in"] == true;
   c.times = TimeModel::from_json(json, file);
   if (auto it = json.find("collectives"); it != json.end()) c.collectives = CollectiveTimes::from_json(*it, file);
   return c;

@@ -22,9 +22,13 @@ double CollectiveTable::seconds(double bytes) const {
   size_t right = 1;
   while (right + 1 < points.size() && points[right].bytes < bytes) ++right;
   const TransferPoint &a = points[right - 1], &b = points[right];
-  // Noise may have made the larger of two sizes the faster one.
-  double slope = std::max(0.0, (b.seconds - a.seconds) / (b.bytes - a.bytes));
-  return a.seconds + slope * (bytes - a.bytes);
+  auto slope = [](const TransferPoint& from, const TransferPoint& to) {
+    return (to.seconds - from.seconds) / (to.bytes - from.bytes);
+  };
+  // Noise may have made the larger of two sizes the faster one: between them the smaller one's
+  // time, and beyond the last the mean slope of all, if it is steeper.
+  if (bytes <= b.bytes) return a.seconds + std::max(0.0, slope(a, b)) * (bytes - a.bytes);
+  return b.seconds + std::max({0.0, slope(a, b), slope(points.front(), b)}) * (bytes - b.bytes);
 }
 
 void CollectiveTimes::add(CollectiveTable table) {
@@ -72,7 +76,8 @@ CollectiveTimes CollectiveTimes::from_json(const Json& json, const std::string& 
   };
   auto text = [&](const Json& object, const char* key) {
     auto it = object.find(key);
-    if (it == object.end() || !it->is_string()) wrong(fmt::format("'{}' of a collective is not a text", key));
+    if (it == object.end() || !it->is_string() || it->get_ref<const std::string&>().empty())
+      wrong(fmt::format("'{}' of a collective is not a text", key));
     return it->get<std::string>();
   };
   CollectiveTimes times;

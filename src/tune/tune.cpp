@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -15,6 +15,7 @@
 #include "profile/profile_rates.h"
 #include "tune/calibrate.h"
 #include "tune/combinations.h"
+#include "tune/finalists.h"
 #include "tune/known_times.h"
 
 namespace crest {
@@ -42,7 +43,8 @@ class Search {
       given_start_.grad_accumulation = 1, given_start_.batch = share_of_batch(given_start_);
       if (given_start_.batch == 0)
         fail_usage(fmt::format("{} ranks cannot share a global batch of {}", given_start_.ranks, o.global_batch),
-                   "--global-batch", fmt::format("It must be a multiple of {}.", given_start_.ranks));
+                   "--global-batch",
+                   fmt::format("Make it a multiple of {}, or give other --ranks.", given_start_.ranks));
     }
     start_ = resolve(given_start_, device);
   }
@@ -53,6 +55,7 @@ class Search {
     grow();
     if (here_) {
       measure_best();
+      if (r_.measured() == 0) nothing_fits();
       finals();
     }
     choose();
@@ -446,32 +449,9 @@ class Search {
     }
   }
 
-  // The fastest measured ones, the start first, as far as they fit together.
   void finals() {
-    std::vector<size_t> order;
-    for (size_t i = 0; i < r_.candidates.size(); ++i)
-      if (r_.candidates[i].measured_ms) order.push_back(i);
-    std::sort(order.begin(), order.end(),
-              [&](size_t a, size_t b) { return r_.candidates[a].rate() > r_.candidates[b].rate(); });
-    std::vector<size_t> list;
-    if (r_.start != TuneResult::none && r_.candidates[r_.start].measured_ms) list.push_back(r_.start);
-    int64_t bytes = list.empty() ? 0 : r_.candidates[r_.start].planned_bytes;
-    // With `within`, the smallest at that speed is one of them.
-    if (o_.within > 0) {
-      auto smallest = order.end();
-      for (auto it = order.begin(); it != order.end(); ++it) {
-        const TuneCandidate& c = r_.candidates[*it];
-        if (c.rate() * (1 + o_.within) >= r_.candidates[order[0]].rate() &&
-            (smallest == order.end() || c.planned_bytes < r_.candidates[*smallest].planned_bytes))
-          smallest = it;
-      }
-      if (smallest - order.begin() > 1) std::rotate(order.begin() + 1, smallest, smallest + 1);
-    }
-    for (size_t i : order) {
-      if (list.size() == most_finalists - (r_.out_of_time ? 1 : 0)) break;
-      if (i == r_.start || (learns() && bytes + r_.candidates[i].planned_bytes > limit_)) continue;
-      list.push_back(i), bytes += r_.candidates[i].planned_bytes;
-    }
+    size_t most = most_finalists - (r_.out_of_time ? 1 : 0);
+    std::vector<size_t> list = finalists(r_, o_.within, most, learns() ? limit_ : std::numeric_limits<int64_t>::max());
     if (list.size() < 2) return;
     say(fmt::format("interleaved rounds of the {} fastest ...", list.size()));
     if (learns())
@@ -495,7 +475,12 @@ class Search {
                               double ms = runs_.step_ms(r_.candidates[i].recipe, o_.max_seconds, steps_of_a_round);
                               return ms / 1e3 * scale_to(list, i);
                             }});
-    take(list, compare_interleaved(contenders, {.warmup_rounds = 0, .min_rounds = 4, .max_rounds = 4}));
+    try {
+      take(list, compare_interleaved(contenders, {.warmup_rounds = 0, .min_rounds = 4, .max_rounds = 4}));
+    } catch (const Error& e) {  // other processes took the memory: what each measured by itself stays
+      if (e.code() != Exit::does_not_fit) throw;
+      say("no interleaved rounds: " + e.problem());
+    }
   }
 
   void compare_here(std::vector<size_t> list) {
@@ -554,7 +539,7 @@ class Search {
       if (r_.best == TuneResult::none || cost(i) < cost(r_.best)) r_.best = i;
     }
     if (r_.best == TuneResult::none) fail_internal("a search measured nothing");
-    if (batch_is_free() && o_.global_batch == 0) settle_for_less(from);
+    if (batch_is_free() && o_.global_batch == 0) r_.best = least_batch(r_, from, o_.stop_below);
   }
 
   // What the prediction of the choice is made of.
@@ -562,25 +547,6 @@ class Search {
     const TuneCandidate& best = r_.candidates[r_.best];
     CompiledSession session = compile_phase(best.recipe, device_, BenchPhase::step, {.verify = false});
     r_.not_here = device_.name, r_.prediction = known_.text(session);
-  }
-
-  // A smaller batch of the same other settings, if each doubling from it brings less than
-  // `stop_below`.
-  void settle_for_less(const std::vector<size_t>& from) {
-    auto others = [](const TuneCandidate& c) {
-      auto changes = c.changes;
-      std::erase_if(changes, [](auto& change) { return change.first == "batch"; });
-      return changes;
-    };
-    const TuneCandidate& best = r_.candidates[r_.best];
-    size_t least = r_.best;
-    for (size_t i : from) {
-      const TuneCandidate& c = r_.candidates[i];
-      if (c.recipe.batch >= r_.candidates[least].recipe.batch || others(c) != others(best)) continue;
-      double doublings = std::log2(double(best.recipe.batch) / double(c.recipe.batch));
-      if (best.rate() < c.rate() * std::pow(1 + o_.stop_below, doublings)) least = i;
-    }
-    r_.best = least;
   }
 
   const TuneOptions& o_;

@@ -68,6 +68,10 @@ TEST(CalibrateRanks, PlansArePredictedWithWhatWasMeasured) {
   RunResult said = run_crest(text);
   EXPECT_TRUE(contains(said.out, "2 ranks of one host") && contains(said.out, "as measured between 2 ranks (gloo "))
       << said.out;
+
+  // Measuring the steps anew keeps what was measured between ranks.
+  expect_error({"calibrate", "--out=" + file, "--threads=1", "--memory-limit=1MB"}, 3,
+               {"the collectives of " + known.collectives.tables()[0].date + " stay"});
   expect_error(calibrate + Flags{"--ranks=1"}, 2, {"--ranks", "from 2 to"});
   expect_error(calibrate + Flags{"--ranks=2,x"}, 2, {"--ranks", "'x'"});
   expect_error(calibrate + Flags{"--ranks=2,4"}, 2, {"--ranks", "share its threads"});
@@ -136,6 +140,26 @@ TEST(TuneRanks, KeepsTheGlobalBatchThatSomeNumbersCannotShare) {
                   .json();
   EXPECT_GT(json["not_allowed"], 0);
   for (auto& c : json["candidates"]) EXPECT_EQ(c["tokens_per_step"], 6 * 1024) << c["changes"];
+}
+
+// The order of the list does not matter; the search starts with a number that can share the batch.
+TEST(TuneRanks, StartsWithANumberThatCanShareTheGlobalBatch) {
+  Flags flags = {"tune",
+                 "--json",
+                 "--device=h100",
+                 "--model=gpt2-124M",
+                 "--recompute=none",
+                 "--attention=flash",
+                 "--pad-vocab=128",
+                 "--loss-chunk=auto"};
+  for (const char* list : {"--ranks=4,2", "--ranks=2,4,4"}) {
+    RunResult r = run_crest(flags + Flags{list, "--global-batch=6"});
+    ASSERT_EQ(r.code, 0) << list << "\n" << r.err;
+    for (auto& c : r.json()["candidates"]) EXPECT_EQ(c["tokens_per_step"], 6 * 1024) << list << c["changes"];
+  }
+  expect_error(flags + Flags{"--ranks=4,8", "--global-batch=6"}, 2,
+               {"--global-batch", "4 ranks cannot share", "--ranks"});
+  expect_error(flags + Flags{"--ranks=2,x"}, 2, {"--ranks", "'x'"});
 }
 
 TEST(TuneRanks, ComparesNumbersOfGpusThatAreNotHere) {

@@ -53,7 +53,8 @@ TEST(CollectiveTable, IsALineBetweenSizes) {
   EXPECT_DOUBLE_EQ(t.seconds(158), 3);
   EXPECT_DOUBLE_EQ(t.seconds(408), 8) << "beyond the largest: as between the last two";
   t.points = {{8, 1}, {108, 3}, {208, 2}};
-  EXPECT_DOUBLE_EQ(t.seconds(1e6), 3) << "a larger size does not take less";
+  EXPECT_DOUBLE_EQ(t.seconds(158), 3) << "a larger size does not take less";
+  EXPECT_DOUBLE_EQ(t.seconds(408), 3) << "beyond the largest: the mean slope, where the last is less";
 }
 
 TEST(CollectiveTimes, FindsTheNearest) {
@@ -87,6 +88,7 @@ TEST(CollectiveTimes, SurviveAFileAndRefuseABadOne) {
   refused("/0/ranks", 1);
   refused("/0/ranks", "two");
   refused("/0/library", 2);
+  refused("/0/date", "");
   refused("/0/bytes_and_ms", {1, 2});
   refused("/0/bytes_and_ms/0", {1, 2, 3});
   refused("/0/bytes_and_ms/0/0", 1e9);  // not ascending
@@ -126,6 +128,8 @@ TEST(RankTimes, AreThoseOfTheTable) {
   EXPECT_NEAR(sum / expected, 1, 1e-6);
   EXPECT_GT(std::abs(sheets / sum - 1), 0.1);
   Calibration c = *find_calibration("", s.device);
+  EXPECT_TRUE(c.collectives.covers(2, false)) << "those of two H100 come with Crest";
+  c.collectives = {};
   EXPECT_NEAR(planned_time(s, c, &sheet).collectives_ms / sheets, 1, 1e-9);
   c.collectives = measured;
   PlannedTime t = planned_time(s, c, &sheet);
