@@ -36,8 +36,10 @@ static void emit_8bit(Update& u, std::string_view codes) {
   if (!u.param.decay) return emit_adamw(u);
   int64_t block = u.b.program().properties.integer("state_block"), blocks = (u.shape().numel() + block - 1) / block;
   ValueId master = u.elementwise_master();
-  ValueId m = u.state("m", DType::u8, u.shape()), m_max = u.state("m_max", DType::f32, {blocks});
-  ValueId v = u.state("v", DType::u8, u.shape()), v_max = u.state("v_max", DType::f32, {blocks});
+  // Names tell the codes, so that a checkpoint of one kind is not read as the other.
+  std::string kind = codes.empty() ? "" : "_" + std::string(codes);
+  ValueId m = u.state("m" + kind, DType::u8, u.shape()), m_max = u.state("m_max", DType::f32, {blocks});
+  ValueId v = u.state("v" + kind, DType::u8, u.shape()), v_max = u.state("v_max", DType::f32, {blocks});
   Attrs a = adam_attrs(u).set("block", block);
   if (!codes.empty()) a.set("codes", codes);
   u.b.emit("adamw_8bit", {u.scalars, master, m, m_max, v, v_max, u.gradient, u.copy}, a);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Crest and PyTorch side by side on one GPU or CPU: the same training steps, processes taking turns in one run.
 
-  compare.py --crest 'crest' --out DIR [--rows sizes|ladder|cpu|124M-B64,..] [--rounds 2] [--samples 30] [--together 3]
+  compare.py --crest 'crest' --out DIR [--rows sizes|fp8|ladder|cpu|124M-B64,..] [--rounds 2] [--samples 30] [--together 3]
 
 Each round runs every program of a row once (Crest, PyTorch, Crest, PyTorch, ..), so that drift of the machine meets all
 of them. With --together N the PyTorch programs of N rows are started at once and compile beside each other; then they
@@ -18,6 +18,7 @@ def row(name, model, batch, torch, crest="", precision="bf16", attention="flash"
                 attention=attention, vocab=vocab, seq=seq, device=device)
 
 COMPILE, GRAPHS = ["--compile"], ["--compile", "--mode", "reduce-overhead"]
+FP8 = [COMPILE, COMPILE + ["--float8", "tensorwise"], COMPILE + ["--float8", "rowwise"]]  # bf16, and torchao's recipes
 SIZES = [
     row("124M-B64", "124M", 64, [COMPILE]), row("124M-B16", "124M", 16, [COMPILE]),
     row("124M-B4", "124M", 4, [GRAPHS]), row("124M-B1", "124M", 1, [GRAPHS]),
@@ -26,6 +27,8 @@ SIZES = [
     row("llama-1B-B4-T4096", "llama-1B", 4, [COMPILE], seq=4096),
     row("1558M-B16-none", "1558M", 16, [COMPILE], "--recompute none"), row("124M-B64-none", "124M", 64, [COMPILE], "--recompute none"),
 ]
+SIZES8 = [row(f"{model}-B{batch}-fp8", model, batch, FP8, precision="fp8", seq=seq)
+          for model, batch, seq in [("124M", 64, 1024), ("774M", 16, 1024), ("1558M", 8, 1024), ("llama-1B", 4, 4096)]]
 def rung(name, fusion, precision, attention, vocab):
     torch = [[]] if fusion == "off" else [COMPILE]
     pad = "--pad-vocab 1" if vocab == 50257 else ""
@@ -64,10 +67,12 @@ def crest(a, r):
                 device_gib=d["memory"]["device_peak_bytes"] / 2**30, wall_s=wall, command=shlex.join(command), raw=d)
 
 def torch_name(extra):
+    if "--float8" in extra:
+        return f"PyTorch torchao {extra[-1]}"
     return "PyTorch " + ("compile" if extra == COMPILE else "CUDA graphs" if extra else "eager")
 
 def torch_command(a, r, extra):
-    precision = r["precision"]
+    precision = "bf16" if r["precision"] == "fp8" else r["precision"]
     return [sys.executable, os.path.join(HERE, "torch_gpt2.py"), "--size", r["model"], "--batch", str(r["batch"]),
             "--precision", precision, "--attention", r["attention"] if r["attention"] == "naive" or r["device"] == "cpu" else a.torch_attention,
             "--vocab", str(r["vocab"]), "--steps", str(a.samples), "--warmup", str(a.warmup), "--seq", str(r["seq"]),
@@ -174,8 +179,8 @@ def main():
     p.add_argument("--budget", type=float, default=560, help="seconds after which no further run is started")
     p.add_argument("--together", type=int, default=0, help="rows whose PyTorch programs are started at once; 0: one program at a time")
     a = p.parse_args()
-    rows = {r["name"]: r for r in SIZES + LADDER + CPU}
-    lists = {"sizes": SIZES, "ladder": LADDER, "cpu": CPU}
+    rows = {r["name"]: r for r in SIZES + SIZES8 + LADDER + CPU}
+    lists = {"sizes": SIZES, "fp8": SIZES8, "ladder": LADDER, "cpu": CPU}
     chosen = [r["name"] for r in lists[a.rows]] if a.rows in lists else a.rows.split(",")
     os.makedirs(a.out, exist_ok=True)
     results, start = {}, time.time()

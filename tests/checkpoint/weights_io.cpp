@@ -415,3 +415,18 @@ TEST(OpenModel, FilesThatNameTheEndOfATextAndTheChatTemplate) {
   EXPECT_EQ(read("tokenizer_config.json")["bos_token"], "<|begin_of_text|>");
   EXPECT_FALSE(read("tokenizer_config.json").contains("chat_template"));
 }
+
+// Both kinds of 8-bit moments have the same shapes and types. Their names differ.
+TEST(Weights, CodesOfOneKindAreNotReadAsTheOther) {
+  TemporaryFolder folder;
+  Recipe floats_8bit = small_recipe("gpt2"), fp8 = floats_8bit;
+  floats_8bit.optimizer = "adamw-8bit", fp8.optimizer = "adamw-fp8";
+  Runner a(floats_8bit, training()), b(fp8, training());
+  Checkpoint checkpoint = Checkpoint::open(save(*a.executor, folder / "checkpoints"));
+  try {
+    load_optimizer(*b.executor, checkpoint);
+    ADD_FAILURE() << "read";
+  } catch (const Error& e) {
+    EXPECT_NE(e.problem().find("m_e4m3"), std::string::npos) << e.problem();
+  }
+}

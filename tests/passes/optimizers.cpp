@@ -154,7 +154,7 @@ double e4m3_part(double code) {
 }
 Numbers fp8(const Parameter& p) {
   if (p.weight_decay == 0) return adamw(p);
-  Numbers m = p.state("m"), v = p.state("v");
+  Numbers m = p.state("m_e4m3"), v = p.state("v_e4m3");
   for (size_t i = 0; i < m.size(); ++i) {
     m[i] = e4m3_part(m[i]) * p.state("m_max")[i / 64];
     v[i] = std::pow(e4m3_part(v[i]), 2) * p.state("v_max")[i / 64];
