@@ -11,10 +11,7 @@ static void infer(Infer& c) {
   rules::contiguous(c);
   rules::at_least_rank(c, in::dropout::x, 1);
   rules::floating(c, in::dropout::x);
-  rules::scalars(c, in::dropout::scalars);
-  double p = rules::number(c, "p");
-  c.check(p >= 0 && p < 1, "attribute 'p' must be in [0, 1)");
-  rules::integer(c, "rng_id", 0);
+  rules::dropout(c, in::dropout::scalars);
   c.out_like(in::dropout::x);
 }
 

@@ -32,8 +32,8 @@
   OP(dropout, (x, scalars), (y))                                                                                      \
   OP(fused, (xs), (ys))                                                                                               \
   OP(norm, (x, gamma, beta), (y, rstd, mean))                                                                         \
-  OP(add_norm, (a, b, gamma, beta), (s, y, rstd, mean))                                                               \
-  OP(norm_grad, (dy, x, gamma, rstd, mean, dres, acc_gamma, acc_beta, acc_bias, beta), (dx, dgamma, dbeta, dbias, y)) \
+  OP(add_norm, (a, b, gamma, beta, scalars), (s, y, rstd, mean)) \
+  OP(norm_grad, (dy, x, gamma, rstd, mean, dres, acc_gamma, acc_beta, acc_bias, beta, scalars), (dx, dgamma, dbeta, dbias, dropped, y)) \
   OP(softmax, (x), (y))                                                                                               \
   OP(softmax_grad, (dy, y), (dx))                                                                                     \
   OP(causal_mask, (s, positions), (y))                                                                                \
@@ -48,11 +48,11 @@
   OP(rope, (qkv, scalars, positions), (y))                                                                            \
   OP(cache_append, (qkv, cache, scalars), (cache))                                                                    \
   OP(cached_attention, (qkv, cache, scalars), (o))                                                                    \
-  OP(embedding, (ids, table), (y))                                                                                    \
+  OP(embedding, (ids, table, scalars), (y))                                                                                    \
   OP(embedding_int8, (ids, table, scale), (y))                                                                        \
   OP(embedding_grad, (ids, dy, acc), (dtable))                                                                        \
   OP(take_row, (x, scalars), (y))                                                                                     \
-  OP(add_position, (x, table, scalars), (y))                                                                          \
+  OP(add_position, (x, table, position, scalars), (y))                                                                          \
   OP(position_grad, (dy, acc), (dtable))                                                                              \
   OP(cross_entropy, (logits, targets, scalars), (loss, lse))                                                          \
   OP(cross_entropy_grad, (logits, targets, lse, scalars), (dlogits))                                                  \

@@ -7,7 +7,7 @@
 namespace crest {
 
 static void infer_add(Infer& c) {
-  rules::inputs(c, 2, 3);
+  rules::inputs(c, 2, 4);
   rules::contiguous(c);
   rules::rank(c, in::add_position::x, 3);
   rules::floating(c, in::add_position::x);
@@ -16,7 +16,8 @@ static void infer_add(Infer& c) {
   const Shape &x = c.in(in::add_position::x).shape, &table = c.in(in::add_position::table).shape;
   c.check(x[2] == table[1], "x and the table differ in width");
   c.check(x[1] <= table[0], "the sequence is longer than the position table");
-  if (c.has(in::add_position::scalars)) rules::scalars(c, in::add_position::scalars);
+  if (c.has(in::add_position::position)) rules::scalars(c, in::add_position::position);
+  rules::drops(c, in::add_position::scalars);
   c.out_like(in::add_position::x);
 }
 
@@ -35,7 +36,7 @@ static void infer_grad(Infer& c) {
 static Cost cost_add(const Program& p, const Instr& i) {
   const Value& x = p.at(i.in[in::add_position::x]);
   Cost c;
-  c.flops = double(x.numel());
+  c.flops = double(x.numel()) * (i.attrs.has("p") ? 3 : 1);
   c.bytes_read = double(x.bytes()) * (1 + 1 / double(x.shape[0]));
   c.bytes_written = double(x.bytes());
   return c;
@@ -55,8 +56,9 @@ static Cost cost_grad(const Program& p, const Instr& i) {
 }
 
 static void grad(Grad& g) {
-  if (g.in(in::add_position::scalars) != no_value)
+  if (g.in(in::add_position::position) != no_value)
     fail_internal("add_position at a decoding position has no gradient rule");
+  if (g.in(in::add_position::scalars) != no_value) fail_internal("add_position with dropout has no gradient rule");
   if (g.needs(in::add_position::x)) g.add(in::add_position::x, g.dout(out::add_position::y));
   if (!g.needs(in::add_position::table)) return;
   Attrs attrs;
@@ -68,7 +70,7 @@ static void grad(Grad& g) {
 const OpDef op_add_position = {.name = "add_position",
                                .inputs = in::add_position::names,
                                .outputs = out::add_position::names,
-                               .help = "x[B,T,C], table[P,C], [scalars] -> x + table[t]",
+                               .help = "x[B,T,C], table[P,C], [position], [scalars] -> x + table[t], dropped out with scalars",
                                .op_class = OpClass::embedding,
                                .infer = infer_add,
                                .cost = cost_add,
