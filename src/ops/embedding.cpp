@@ -83,14 +83,15 @@ static void grad(Grad& g) {
                           {g.in(in::embedding::ids), g.dout(out::embedding::y), g.acc(in::embedding::table)}, attrs));
 }
 
-const OpDef op_embedding = {.name = "embedding",
-                            .inputs = in::embedding::names,
-                            .outputs = out::embedding::names,
-                            .help = "ids i32[B,T], table[V,C], [scalars] -> [B,T,C]: row lookup, dropped out with scalars",
-                            .op_class = OpClass::embedding,
-                            .infer = infer_embedding,
-                            .cost = cost_embedding,
-                            .grad = grad};
+const OpDef op_embedding = {
+    .name = "embedding",
+    .inputs = in::embedding::names,
+    .outputs = out::embedding::names,
+    .help = "ids i32[B,T], table[V,C], [scalars] -> [B,T,C]: row lookup, dropped out with scalars",
+    .op_class = OpClass::embedding,
+    .infer = infer_embedding,
+    .cost = cost_embedding,
+    .grad = grad};
 
 const OpDef op_embedding_grad = {.name = "embedding_grad",
                                  .inputs = in::embedding_grad::names,

@@ -135,15 +135,16 @@ const OpDef op_norm = {.name = "norm",
                        .cheap = true,
                        .full_precision = true};
 
-const OpDef op_add_norm = {.name = "add_norm",
-                           .inputs = in::add_norm::names,
-                           .outputs = out::add_norm::names,
-                           .help = "a, b, gamma, [beta], [scalars] -> s = a + b, y = norm(s), rstd, [mean]; with scalars b is dropped out",
-                           .op_class = OpClass::normalisation,
-                           .infer = infer_add_norm,
-                           .cost = cost_add_norm,
-                           .cheap = true,
-                           .full_precision = true};
+const OpDef op_add_norm = {
+    .name = "add_norm",
+    .inputs = in::add_norm::names,
+    .outputs = out::add_norm::names,
+    .help = "a, b, gamma, [beta], [scalars] -> s = a + b, y = norm(s), rstd, [mean]; with scalars b is dropped out",
+    .op_class = OpClass::normalisation,
+    .infer = infer_add_norm,
+    .cost = cost_add_norm,
+    .cheap = true,
+    .full_precision = true};
 
 const OpDef op_norm_grad = {
     .name = "norm_grad",

@@ -67,15 +67,16 @@ static void grad(Grad& g) {
         g.builder().emit1("position_grad", {g.dout(out::add_position::y), g.acc(in::add_position::table)}, attrs));
 }
 
-const OpDef op_add_position = {.name = "add_position",
-                               .inputs = in::add_position::names,
-                               .outputs = out::add_position::names,
-                               .help = "x[B,T,C], table[P,C], [position], [scalars] -> x + table[t], dropped out with scalars",
-                               .op_class = OpClass::embedding,
-                               .infer = infer_add,
-                               .cost = cost_add,
-                               .grad = grad,
-                               .cheap = true};
+const OpDef op_add_position = {
+    .name = "add_position",
+    .inputs = in::add_position::names,
+    .outputs = out::add_position::names,
+    .help = "x[B,T,C], table[P,C], [position], [scalars] -> x + table[t], dropped out with scalars",
+    .op_class = OpClass::embedding,
+    .infer = infer_add,
+    .cost = cost_add,
+    .grad = grad,
+    .cheap = true};
 
 const OpDef op_position_grad = {.name = "position_grad",
                                 .inputs = in::position_grad::names,

@@ -107,7 +107,8 @@ const std::vector<Pass>& pipeline() {
        "optimizer",
        fuse, fusion_settings},
       {"dropout",
-       "--fusion on: dropout of the residual stream becomes part of embeddings, residual + norm and the norm's gradient",
+       "--fusion on: dropout of the residual stream becomes part of embeddings, residual + norm and the norm's "
+       "gradient",
        join_dropout},
       {"quantization", "--fusion on: tensors of --precision fp8 are quantized by the kernels that make them",
        join_quantization},

@@ -18,8 +18,8 @@ Attrs with(Attrs attrs, double p) { return attrs.set("p", p).set("rng_id", 3); }
 // The widths at which kernels over rows change, samples of several rows and of one, rows that are
 // no whole blocks of random words.
 std::vector<Shape> shapes() {
-  return {{3, 65, 96},  {2, 3, 33},  {5, 33},      {1, 96},     {7, 2, 256}, {3, 5, 768}, {61, 768},
-          {2, 3, 1600}, {2, 2, 2048}, {5, 3000},    {2, 3, 4096}, {3, 8192},   {3, 10001},  {2, 17000}};
+  return {{3, 65, 96},  {2, 3, 33},   {5, 33},   {1, 96},      {7, 2, 256}, {3, 5, 768}, {61, 768},
+          {2, 3, 1600}, {2, 2, 2048}, {5, 3000}, {2, 3, 4096}, {3, 8192},   {3, 10001},  {2, 17000}};
 }
 
 void norm_cases(std::vector<Case>& list, DType t, const Shape& s, bool layer) {
@@ -88,8 +88,7 @@ std::vector<std::vector<uint8_t>> made(const Device& device, const std::vector<A
   std::vector<ValueId> ids;
   for (size_t i = 0; i < in.size(); ++i) {
     const bool has = in[i].fill != Arg::Fill::absent;
-    ids.push_back(has ? b.declare("in" + std::to_string(i), in[i].dtype, in[i].shape, Role::input,
-                                  Lifetime::micro_step)
+    ids.push_back(has ? b.declare("in" + std::to_string(i), in[i].dtype, in[i].shape, Role::input, Lifetime::micro_step)
                       : no_value);
   }
   const std::vector<ValueId> out = build(b, ids);
@@ -153,8 +152,8 @@ TEST_P(JoinedDropout, OfANormsGradientHasTheBitsOfDropoutBehindIt) {
   over([&](DType t, const Shape& s, bool layer) {
     const DType f = DType::f32;
     Arg rstd = positive(f, {s.rows()}), mean = layer ? tensor(f, {s.rows()}) : absent();
-    std::vector<Arg> in = {tensor(t, s), tensor(t, s), positive(t, {s.back()}), rstd, mean, tensor(t, s),
-                           scalars_arg()};
+    std::vector<Arg> in = {tensor(t, s), tensor(t, s), positive(t, {s.back()}), rstd, mean,
+                           tensor(t, s), scalars_arg()};
     const Attrs grad = Attrs().set("kind", layer ? "layer" : "rms").set("beta", layer).set("dtype", "f32");
     for (int apart : {0, 1}) {
       SCOPED_TRACE(apart);

@@ -99,8 +99,8 @@ void add_ends(List& list, int64_t b, int64_t s, int64_t parameters) {
   list.add("embedding", tokens + " dropout", {ids({b, s}, 50257), tensor(t, {50304, 768}), scalars_arg()}, mask);
   list.add("embedding_grad", tokens, {ids({b, s}, 50257), narrow}, to_f32().set("rows", 50304));
   list.add("add_position", fmt::format("{}x768", rows), {narrow, tensor(t, {s, 768})});
-  list.add("add_position", fmt::format("{}x768 dropout", rows),
-           {narrow, tensor(t, {s, 768}), absent(), scalars_arg()}, mask);
+  list.add("add_position", fmt::format("{}x768 dropout", rows), {narrow, tensor(t, {s, 768}), absent(), scalars_arg()},
+           mask);
   list.add("position_grad", fmt::format("{}x768", rows), {narrow}, to_f32().set("rows", s));
   Attrs loss = Attrs().set("vocab", 50257).set("scale", 1 / double(rows));
   Arg logits = tensor(t, {rows, 50304}), labels = targets({rows}, 50257);

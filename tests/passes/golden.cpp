@@ -258,8 +258,7 @@ class Passes : public ::testing::TestWithParam<Golden> {
     if (GetParam().pass == "row_pitch") c.row_alignment = 16;
     c.forward_only = GetParam().pass == "forward_half";
     static const std::set<std::string> for_kernels = {"swiglu", "epilogues", "dropout", "quantization"};
-    if (for_kernels.count(GetParam().pass))
-      c.kernel_for = [](const Program&, const Instr&) { return "a kernel"; };
+    if (for_kernels.count(GetParam().pass)) c.kernel_for = [](const Program&, const Instr&) { return "a kernel"; };
     if (recipe_.levers.count("weights"))  // for a few rows
       c.kernel_for = [](const Program& p, const Instr& i) { return p.at(i.in[0]).shape.rows() <= 2 ? "a kernel" : ""; };
     return c;

@@ -78,8 +78,7 @@ TEST(BiasGradients, StayWhereAnotherKernelWouldRun) {
   EXPECT_EQ(places(h200, odd), (Places{8, 0, 0}));
   // With dropout the projection's gradient is what the norm makes only where it drops, too.
   EXPECT_EQ(places(h200, [](Recipe& r) { r.model.dropout = 0.1; }), (Places{2, 2, 4}));
-  EXPECT_EQ(places(h200, [](Recipe& r) { r.model.dropout = 0.1, r.disabled_passes = {"dropout"}; }),
-            (Places{6, 2, 0}));
+  EXPECT_EQ(places(h200, [](Recipe& r) { r.model.dropout = 0.1, r.disabled_passes = {"dropout"}; }), (Places{6, 2, 0}));
   EXPECT_EQ(places(h200, [](Recipe& r) { r.fusion = "off"; }), (Places{8, 0, 0}));
   EXPECT_EQ(places(h200, [](Recipe& r) { r.disabled_passes = {"epilogues"}; }), (Places{8, 0, 0}));
   EXPECT_EQ(places(find_device("cpu", 1)), (Places{8, 0, 0}));
@@ -108,40 +107,50 @@ TEST(RepeatedNorms, AreMadeByTheKernelOfTheirGradient) {
 // Dropout of the residual stream, forward and backward: where embeddings are made, and at two sums
 // a layer.
 TEST(Dropout, IsPartOfTheKernelsThatHaveItsValues) {
-  auto apart = [](const Device& device, Change change = nullptr, const char* model = "gpt2-124M",
+  auto apart = [](const Device& device, const std::function<void(Recipe&)>& change, const char* model,
                   const char* program = "train") {
     Recipe r;
     r.model = load_model_config(model), r.model.layers = 2, r.model.vocab = 300, r.model.dropout = 0.1;
     r.batch = 3, r.seq = 65, r.precision = "bf16";
-    if (change) change(r);
+    change(r);
     SessionUse use;
     use.train = true;
     CompiledSession s = compile(r, device, session_programs(r, use));
     int64_t n = 0;
-    for (const Instr& i : s.programs[size_t(s.find(program))].program.code) n += std::string_view(i.op->name) == "dropout";
+    for (const Instr& i : s.programs[size_t(s.find(program))].program.code)
+      n += std::string_view(i.op->name) == "dropout";
     return n;
   };
   const int64_t all = 2 * (1 + 2 * 2);
   Device h200 = sheet("h200"), cpu = find_device("cpu", 1);
   for (const char* model : {"gpt2-124M", "cs336-small"}) {
     SCOPED_TRACE(model);
-    for (const char* precision : {"fp32", "tf32", "bf16", "fp16", "fp8"})
-      for (const char* recompute : {"none", "pointwise", "selective", "full"}) {
-        SCOPED_TRACE(std::string(precision) + " " + recompute);
-        static std::string p, again;
-        p = precision, again = recompute;
-        auto change = [](Recipe& r) { r.precision = p, r.recompute = again; };
+    for (std::string precision : {"fp32", "tf32", "bf16", "fp16", "fp8"})
+      for (std::string recompute : {"none", "pointwise", "selective", "full"}) {
+        SCOPED_TRACE(precision + " " + recompute);
+        auto change = [&](Recipe& r) { r.precision = precision, r.recompute = recompute; };
         EXPECT_EQ(apart(h200, change, model), 0);
-        if (p != "tf32") EXPECT_EQ(apart(cpu, change, model), 0);
+        if (precision != "tf32") EXPECT_EQ(apart(cpu, change, model), 0);
       }
     auto micro_steps = [](Recipe& r) { r.grad_accumulation = 2; };
     for (const char* program : {"train.first", "train.next"})
       EXPECT_EQ(apart(h200, micro_steps, model, program), 0) << program;
-    EXPECT_EQ(apart(h200, [](Recipe& r) { r.levers["packing"] = "documents"; }, model), 0);
-    EXPECT_EQ(apart(h200, [](Recipe& r) { r.data_parallel = 2; }, model), 0);
-    EXPECT_EQ(apart(h200, [](Recipe& r) { r.model.width = 774; }, model), 0) << "rows of no whole vectors";
-    EXPECT_EQ(apart(h200, [](Recipe& r) { r.fusion = "off"; }, model), all);
-    EXPECT_EQ(apart(h200, [](Recipe& r) { r.disabled_passes = {"dropout"}; }, model), all);
+    EXPECT_EQ(apart(
+                  h200, [](Recipe& r) { r.levers["packing"] = "documents"; }, model),
+              0);
+    EXPECT_EQ(apart(
+                  h200, [](Recipe& r) { r.data_parallel = 2; }, model),
+              0);
+    EXPECT_EQ(apart(
+                  h200, [](Recipe& r) { r.model.width = 774; }, model),
+              0)
+        << "rows of no whole vectors";
+    EXPECT_EQ(apart(
+                  h200, [](Recipe& r) { r.fusion = "off"; }, model),
+              all);
+    EXPECT_EQ(apart(
+                  h200, [](Recipe& r) { r.disabled_passes = {"dropout"}; }, model),
+              all);
   }
 }
 

@@ -1,7 +1,7 @@
 // dropout: one Philox block decides about four elements (core/random.h), the same ones as on the
 // CPU.
-#include "backend/cuda/dropout.h"
 #include "backend/cuda/device/dropout.h"
+#include "backend/cuda/dropout.h"
 #include "ops/index.h"
 
 namespace crest::cuda {

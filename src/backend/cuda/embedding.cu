@@ -1,6 +1,6 @@
 // embedding: rows of a table by token id, dropped out or not. A warp copies a row.
-#include "backend/cuda/dropout.h"
 #include "backend/cuda/device/dropout.h"
+#include "backend/cuda/dropout.h"
 #include "ops/index.h"
 
 namespace crest::cuda {

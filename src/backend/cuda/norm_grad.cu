@@ -1,8 +1,8 @@
 // norm_grad: dx and the column sums dgamma, dbeta and, with attribute `bias`, dbias (of dx as it is
-// stored and, with dropout, dropped out) in one pass over dy and x. Every group of threads walks over many rows and keeps its
-// columns' sums in registers; blocks leave partial sums in the workspace, a second kernel adds
-// those up in a fixed order. With n = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - n
-// mean(g n)); rms: without mean(g). With attribute `keep` y = n gamma + beta, too.
+// stored and, with dropout, dropped out) in one pass over dy and x. Every group of threads walks over many rows and
+// keeps its columns' sums in registers; blocks leave partial sums in the workspace, a second kernel adds those up in a
+// fixed order. With n = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - n mean(g n)); rms: without mean(g).
+// With attribute `keep` y = n gamma + beta, too.
 #include "backend/cuda/norm_grad_rows.h"
 #include "ops/norm.h"
 
@@ -156,8 +156,7 @@ void launch_grad(const KernelCall& c) {
     p.partial = static_cast<float*>(c.workspace);
     p.rows = x.shape.rows(), p.cols = int(x.shape.back());
     p.inverse_cols = 1.f / float(p.cols);
-    const bool rows =
-        !options.any_row() || (plan.threads && aligned({p.dy, p.x, p.gamma, p.dres, p.dx, p.dropped}));
+    const bool rows = !options.any_row() || (plan.threads && aligned({p.dy, p.x, p.gamma, p.dres, p.dx, p.dropped}));
     if (!rows) {
       launch(c, norm_grad_columns_any<T>, dim3(unsigned(plan.blocks), blocks_for(p.cols, 32)), 256, 0, p);
       launch(c, norm_grad_dx_any<T>, unsigned(p.rows), 256, 0, p);

@@ -11,7 +11,7 @@ void launch_norm_grad_dropout(const KernelCall& c, const NormGrad<T>& p, const N
                : launch_norm_grad_rows<false, true>(c, p, plan, options);
 }
 
-#define CREST_INSTANCE(T)                                                                         \
+#define CREST_INSTANCE(T)                                                                               \
   template void launch_norm_grad_dropout<T>(const KernelCall&, const NormGrad<T>&, const NormGradPlan&, \
                                             const NormGradOptions&);
 CREST_INSTANCE(float)

@@ -213,16 +213,18 @@ void launch_norm_grad_rows(const KernelCall& c, const NormGrad<T>& p, const Norm
   if (plan.threads == 32)
     done = with_at_least<1, 2, 3, 4, 5, 6, 7, 8>(plan.units, [&](auto units) {
       constexpr int Units = decltype(units)::value, K = Units * vectors;
-      launch(c, norm_grad_rows<T, K, K - vectors, 32, norm_grad_threads(Units, Bias), Bias, Drop>, plan.blocks, plan.groups * 32,
-             shared, p);
+      launch(c, norm_grad_rows<T, K, K - vectors, 32, norm_grad_threads(Units, Bias), Bias, Drop>, plan.blocks,
+             plan.groups * 32, shared, p);
     });
   else if (plan.threads == 256)
     done = with_at_least<2, 4>(plan.units, [&](auto units) {
-      launch(c, norm_grad_rows<T, decltype(units)::value * vectors, 0, 256, 256, Bias, Drop>, plan.blocks, 256, shared, p);
+      launch(c, norm_grad_rows<T, decltype(units)::value * vectors, 0, 256, 256, Bias, Drop>, plan.blocks, 256, shared,
+             p);
     });
   else if (plan.threads == 512)
     done = with_at_least<4>(plan.units, [&](auto units) {
-      launch(c, norm_grad_rows<T, decltype(units)::value * vectors, 0, 512, 512, Bias, Drop>, plan.blocks, 512, shared, p);
+      launch(c, norm_grad_rows<T, decltype(units)::value * vectors, 0, 512, 512, Bias, Drop>, plan.blocks, 512, shared,
+             p);
     });
   if (!done) fail_internal("norm_grad: a plan without a kernel");
 }

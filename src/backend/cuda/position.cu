@@ -1,6 +1,6 @@
 // add_position, position_grad, take_row.
-#include "backend/cuda/dropout.h"
 #include "backend/cuda/device/dropout.h"
+#include "backend/cuda/dropout.h"
 #include "ops/index.h"
 
 namespace crest::cuda {

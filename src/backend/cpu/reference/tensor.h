@@ -57,7 +57,7 @@ inline double so_far(const Tensor& acc, int64_t i) { return acc ? acc[i] : 0; }
 
 // x as an element of this dtype holds it.
 inline double rounded(DType t, double x) {
-  double element;  // has room for any dtype
+  double element = 0;  // has room for any dtype
   store_element(&element, t, 0, x);
   return load_element(&element, t, 0);
 }
