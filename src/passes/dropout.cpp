@@ -1,7 +1,8 @@
 // Lever --fusion on, where the device has kernels for it: dropout in the kernels that have its values
 // anyway, because a mask follows from coordinates and is stored nowhere. Of the residual stream:
 // where embeddings are made, on the way into a residual sum, and, backward, as a further output of
-// the norm's gradient that the sum is part of. After the fusion pass, which makes those.
+// the norm's gradient that the sum is part of. Elsewhere a cast beside it becomes part of it. After
+// the fusion pass, which makes those.
 #include "ops/index.h"
 #include "ops/norm.h"
 #include "passes/joins.h"
@@ -25,6 +26,7 @@ class JoinDropout : Joins {
       else if (made >= 0 && is(p_.code[size_t(made)], "add_position"))
         embedding(i, size_t(made), in::add_position::scalars);
       if (!gone_[i]) residual(i);
+      if (!gone_[i]) casts(i);
     }
     finish();
   }
@@ -75,6 +77,34 @@ class JoinDropout : Joins {
     if (!has_the_same_kernel(reader, joined)) return;
     gone_[i] = true;
     put(reader, std::move(joined));
+  }
+
+  // y = dropout(x); z = cast(y)  ->  z = dropout(x) {dtype}, to a wider dtype
+  // x = cast(w); y = dropout(x)  ->  y = dropout(w) {dtype}, from a wider dtype
+  void casts(size_t i) {
+    Instr joined = p_.code[i];
+    ValueId &x = joined.in[in::dropout::x], &y = joined.out[out::dropout::y];
+    const size_t bytes = size_of(p_.at(x).dtype);
+    auto lone = [&](ValueId v, int cast) {
+      return cast >= 0 && !gone_[size_t(cast)] && is(p_.code[size_t(cast)], "cast") &&
+             alike(p_.code[size_t(cast)], joined) && consumers_[size_t(v)].size() == 1 && !is_output_[size_t(v)];
+    };
+    int cast = consumers_[size_t(y)].empty() ? -1 : consumers_[size_t(y)][0];
+    size_t place = i;
+    if (lone(y, cast) && size_of(p_.at(p_.code[size_t(cast)].out[out::cast::y]).dtype) > bytes) {
+      y = p_.code[size_t(cast)].out[out::cast::y];
+      place = size_t(cast);
+    } else if (cast = producer_[size_t(x)];
+               lone(x, cast) && size_of(p_.at(p_.code[size_t(cast)].in[in::cast::x]).dtype) > bytes) {
+      x = p_.code[size_t(cast)].in[in::cast::x];
+    } else {
+      return;
+    }
+    joined.attrs.set("dtype", name(p_.at(y).dtype));
+    joined.origin = joined.origin | p_.code[size_t(cast)].origin;
+    if (!has_the_same_kernel(i, joined)) return;
+    gone_[i] = gone_[size_t(cast)] = true;
+    put(place, std::move(joined));
   }
 
   // dx, .. = norm_grad(..); d = dropout(dx); [db = bias_grad(d)]

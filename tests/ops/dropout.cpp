@@ -193,8 +193,30 @@ TEST_P(JoinedDropout, OfEmbeddingsHasTheBitsOfDropoutBehindThem) {
     }
 }
 
+// The cast of autocast, on either side.
+TEST_P(JoinedDropout, OfACastHasTheBitsOfBoth) {
+  for (DType half : {DType::bf16, DType::f16})
+    for (const Shape& s : {Shape{3, 65, 96}, Shape{5, 7, 11}, Shape{2, 2100}}) {
+      SCOPED_TRACE(std::string(name(half)) + " " + s.text());
+      const std::string narrow(name(half));
+      std::vector<Arg> in = {tensor(half, s), tensor(DType::f32, s), scalars_arg()};
+      expect_equal(
+          in,
+          [&](Builder& b, const std::vector<ValueId>& v) {
+            return std::vector{b.emit1("dropout", {v[0], v[2]}, Attrs(mask).set("dtype", "f32")),
+                               b.emit1("dropout", {v[1], v[2]}, Attrs(mask).set("dtype", narrow))};
+          },
+          [&](Builder& b, const std::vector<ValueId>& v) {
+            ValueId x = b.emit1("dropout", {v[0], v[2]}, mask);
+            ValueId y = b.emit1("cast", {v[1]}, Attrs().set("dtype", narrow));
+            return std::vector{b.emit1("cast", {x}, Attrs().set("dtype", "f32")), b.emit1("dropout", {y, v[2]}, mask)};
+          });
+    }
+}
+
 // A column sum of what is dropped, in f32 of rounded numbers: any order of summation.
 TEST_P(JoinedDropout, TheBiasGradientIsThatOfWhatIsDroppedOut) {
+  if (device.kind == "cpu") GTEST_SKIP() << "the CPU's kernel makes no bias gradient";
   for (DType t : {DType::f32, DType::bf16, DType::f16}) {
     SCOPED_TRACE(name(t));
     const Shape s = {3, 65, 96}, c = {96};
@@ -211,7 +233,6 @@ TEST_P(JoinedDropout, TheBiasGradientIsThatOfWhatIsDroppedOut) {
       ValueId d = b.emit1("dropout", {dx, v[6]}, mask);
       return std::vector{b.emit1("bias_grad", {d}, Attrs().set("dtype", "f32")), d};
     };
-    if (device.kind == "cpu") GTEST_SKIP() << "the CPU's kernel makes no bias gradient";
     auto a = made(device, in, joined), b = made(device, in, apart);
     EXPECT_TRUE(a[1] == b[1]);
     auto floats = [](const std::vector<uint8_t>& bytes) {

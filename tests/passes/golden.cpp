@@ -175,6 +175,11 @@ std::vector<Golden> cases() {
          r.precision = "bf16";
        },
        false, train, false, false},
+      {"dropout.autocast", "dropout",
+       [=](Recipe& r) {
+         dropped("pointwise")(r);
+         r.precision = "bf16", r.policy = "autocast";
+       }},
       {"quantization.dropout", "quantization", [=](Recipe& r) { fp8(r), dropped("pointwise")(r); }},
       {"quantization", "quantization", [=](Recipe& r) { fp8(r), fusion_on(r), r.recompute = "pointwise"; }},
       {"quantization.llama.next", "quantization",

@@ -235,6 +235,8 @@ TEST_P(Levers, DisabledPassesNeverChangeTheResult) {
 TEST_P(Levers, WhereDropoutRunsChangesNoBit) {
   std::vector<std::pair<const char*, std::function<void(Recipe&)>>> levers = {
       {"alone", [](Recipe&) {}},
+      {"autocast", [](Recipe& r) { r.policy = "autocast"; }},
+      {"naive attention", [](Recipe& r) { r.attention = "naive"; }},
       {"recompute", [](Recipe& r) { r.recompute = "full"; }},
       {"accumulation", [](Recipe& r) { r.batch = 2, r.grad_accumulation = 2; }},
       {"ranks", [](Recipe& r) { r.batch = 2, r.data_parallel = 2; }},

@@ -12,10 +12,10 @@ constexpr int threads = 256, unroll = 2;
 
 // A block works on one sample of `size` elements, on unroll * threads groups of N. `vectors`:
 // groups are whole and aligned. y may be x: a thread reads all of its elements before it writes
-// one.
-template <class T, int N, bool vectors>
+// one. With a cast (O is not T) numbers are rounded to the narrower type on both sides.
+template <class T, class O, int N, bool vectors>
 __global__ void __launch_bounds__(threads)
-    dropout(const T* x, T* y, int64_t size, unsigned blocks_per_sample, DropoutRule rule) {
+    dropout(const T* x, O* y, int64_t size, unsigned blocks_per_sample, DropoutRule rule) {
   wait_for_predecessors();
   unsigned sample = blockIdx.x / blocks_per_sample, part = blockIdx.x % blocks_per_sample;
   int64_t first = (int64_t(part) * unroll * threads + threadIdx.x) * N;
@@ -35,11 +35,15 @@ __global__ void __launch_bounds__(threads)
   for (int u = 0; u < unroll; ++u) {
     int64_t e = first + int64_t(u) * threads * N;
     if (e >= size) break;
+    if constexpr (sizeof(T) > sizeof(O))
+      for (float& a : v[u]) a = widen(narrow<O>(a));
     span.drop(v[u], uint64_t(e));
+    if constexpr (sizeof(T) < sizeof(O))
+      for (float& a : v[u]) a = widen(narrow<T>(a));
     if constexpr (vectors) {
       store_floats(y + e, v[u]);
     } else {
-      for (int k = 0; k < N && e + k < size; ++k) y[e + k] = narrow<T>(v[u][k]);
+      for (int k = 0; k < N && e + k < size; ++k) y[e + k] = narrow<O>(v[u][k]);
     }
   }
 }
@@ -49,24 +53,37 @@ void launch_dropout(const KernelCall& c) {
   int64_t samples = x.shape[0], size = samples ? x.numel() / samples : 0;
   if (size == 0) return;
   with_type(x.dtype, [&](auto t) {
-    using T = decltype(t);
-    constexpr int N = Vec<T>::size;
-    auto start = [&](auto kernel, int64_t per_block) {
-      unsigned blocks = blocks_for(size, per_block);
-      launch(c, kernel, blocks_for(samples * blocks, 1), threads, 0, c.input<T>(in::dropout::x),
-             c.output<T>(out::dropout::y), size, blocks, dropout_rule(c, in::dropout::scalars));
-    };
-    if (size % N == 0 && aligned({c.in[in::dropout::x], c.out[out::dropout::y]}))
-      start(dropout<T, N, true>, int64_t(threads) * unroll * N);
-    else
-      start(dropout<T, 4, false>, int64_t(threads) * unroll * 4);
+    with_type(c.out_value(out::dropout::y).dtype, [&](auto o) {
+      using T = decltype(t);
+      using O = decltype(o);
+      if constexpr (sizeof(T) != sizeof(O) || std::is_same_v<T, O>) {
+        constexpr int N = 16 / int(std::max(sizeof(T), sizeof(O)));
+        auto start = [&](auto kernel, int64_t per_block) {
+          unsigned blocks = blocks_for(size, per_block);
+          launch(c, kernel, blocks_for(samples * blocks, 1), threads, 0, c.input<T>(in::dropout::x),
+                 c.output<O>(out::dropout::y), size, blocks, dropout_rule(c, in::dropout::scalars));
+        };
+        if (size % N == 0 && aligned({c.in[in::dropout::x], c.out[out::dropout::y]}))
+          start(dropout<T, O, N, true>, int64_t(threads) * unroll * N);
+        else
+          start(dropout<T, O, 4, false>, int64_t(threads) * unroll * 4);
+      } else {
+        fail_internal("dropout was given dtypes that it rejects");
+      }
+    });
   });
+}
+
+std::string reject(const KernelQuery& q) {
+  const DType x = q.in(in::dropout::x).dtype, y = q.out(out::dropout::y).dtype;
+  if (x != y && is_half(x) && is_half(y)) return "casts between f32 and one of bf16 and f16";
+  return reject_unless_float(q);
 }
 
 }  // namespace
 
 Kernel dropout_kernel() {
-  return {"dropout", "cuda.dropout.philox", reject_unless_float, nullptr, nullptr, CREST_DEVICE_CODE(launch_dropout)};
+  return {"dropout", "cuda.dropout.philox", reject, nullptr, nullptr, CREST_DEVICE_CODE(launch_dropout)};
 }
 
 }  // namespace crest::cuda

@@ -14,8 +14,9 @@ struct DropoutRows {
 };
 
 struct DropoutFunctions {
-  // Elements begin .. end-1 of one sample. y may be x.
-  void (*apply)(const void* x, void* y, DType, int64_t begin, int64_t end, double p, uint64_t seed, uint64_t stream);
+  // Elements begin .. end-1 of one sample, with a cast where dtypes differ. y may be x.
+  void (*apply)(const void* x, DType, void* y, DType, int64_t begin, int64_t end, double p, uint64_t seed,
+                uint64_t stream);
   // Row `row` of all samples, n elements; x and y point at it, y may be x.
   void (*row)(const DropoutRows&, int64_t row, const void* x, void* y, DType, int64_t n);
 };
