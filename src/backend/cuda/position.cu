@@ -9,8 +9,8 @@ namespace {
 
 constexpr int warps = 8, at_once = 4;
 
-// y = x + table[t], dropped out or not; a warp takes a row, W elements at a time. Padding tokens of a decoding call may
-// lie beyond the table; their rows are not used, so they read its last row.
+// y = x + table[t], dropped out or not; a warp takes a row, W elements at a time. Padding tokens of
+// a decoding call may lie beyond the table; their rows are not used, so they read its last row.
 template <class T, int W>
 __global__ void add_rows(const T* x, const T* table, const Scalars* from, T* y, int64_t rows, int64_t length,
                          int64_t positions, int64_t cols, DropoutRows dropout) {
