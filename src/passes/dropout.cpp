@@ -44,7 +44,6 @@ class JoinDropout : Joins {
     joined.in.resize(std::max(joined.in.size(), scalars + 1), no_value);
     joined.in[scalars] = dropout.in[in::dropout::scalars];
     take_dropout(joined.attrs, dropout.attrs);
-    joined.origin = joined.origin | dropout.origin;
   }
 
   // x = embedding(..) or add_position(..); y = dropout(x)  ->  y = embedding(.., scalars)
@@ -54,6 +53,7 @@ class JoinDropout : Joins {
     if (consumers_[size_t(x)].size() != 1 || is_output_[size_t(x)]) return;
     Instr joined = p_.code[made];
     take(joined, dropout, scalars);
+    joined.origin = joined.origin | dropout.origin;
     joined.out[0] = dropout.out[out::dropout::y];
     if (!has_the_same_kernel(made, joined)) return;
     gone_[i] = true;
@@ -74,6 +74,7 @@ class JoinDropout : Joins {
     if (joined.in[at::b] != b) return;
     joined.in[at::b] = dropout.in[in::dropout::x];
     take(joined, dropout, at::scalars);
+    joined.origin = dropout.origin | joined.origin;
     if (!has_the_same_kernel(reader, joined)) return;
     gone_[i] = true;
     put(reader, std::move(joined));
@@ -118,6 +119,7 @@ class JoinDropout : Joins {
     if (joined.out[to::dx] != dx || p_.at(dx).shape.rank() < 2) return;
     if (joined.attrs.integer("bias", 0)) return;  // it sums dx
     take(joined, dropout, at::scalars);
+    joined.origin = joined.origin | dropout.origin;
     if (consumers_[size_t(dx)].size() > 1 || is_output_[size_t(dx)]) {
       joined.attrs.set("apart", 1);
       joined.out.insert(joined.out.begin() + ptrdiff_t(place_of_dropped(joined.attrs)), d);
