@@ -249,6 +249,7 @@ TEST_P(Levers, WhereDropoutRunsChangesNoBit) {
       Recipe r = base();
       r.model.dropout = 0.1, r.precision = precision, r.deterministic = true;
       set(r);
+      if (r.precision == "fp8" && (r.policy == "autocast" || r.model.width % 16)) continue;  // refused
       Recipe apart = r;
       apart.disabled_passes = {"dropout"};
       Trained x = train(r, 3), y = train(apart, 3);
