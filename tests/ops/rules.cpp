@@ -121,6 +121,7 @@ TEST(Infer, RefusesWrongShapesDtypesAndAttributes) {
   refused("dropout", {x, id}, Attrs().set("p", 0.1).set("rng_id", 1), "scalars");
   ValueId step = value(DType::u8, {64});
   refused("embedding", {value(DType::i32, {2, 3}), w, step}, {}, "'p' is missing");
+  refused("add_position", {value(f, {2, 3, 8}), w, value(DType::i32, {2, 4})}, {}, "must have shape [2,3]");
   refused("add_position", {value(f, {2, 3, 8}), w, no_value, step}, Attrs().set("p", 0.1), "'rng_id' is missing");
   refused("add_norm", {x, x, value(f, {8})}, Attrs().set("kind", "rms").set("eps", 1e-5).set("p", 0.1),
           "'p' needs the step's scalars");

@@ -137,9 +137,7 @@ TEST(Dropout, IsPartOfTheKernelsThatHaveItsValues) {
     for (const char* program : {"train.first", "train.next"})
       EXPECT_EQ(apart(h200, micro_steps, model, program), 0) << program;
     auto documents = [](Recipe& r) { r.levers["packing"] = "documents"; };
-    // Learned positions are looked up, then, and added by an `add`, which drops nothing.
-    const bool learned = load_model_config(model).position == PositionKind::learned;
-    EXPECT_EQ(apart(h200, documents, model), learned ? 1 : 0);
+    EXPECT_EQ(apart(h200, documents, model), 0);
     EXPECT_EQ(apart(
                   h200, [](Recipe& r) { r.data_parallel = 2; }, model),
               0);

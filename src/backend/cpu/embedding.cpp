@@ -116,14 +116,17 @@ std::string reject_position(const KernelQuery& q) {
 void launch_position(const KernelCall& c) {
   const Value &x = c.in_value(in::add_position::x), &table = c.in_value(in::add_position::table);
   int64_t rows = x.shape.rows(), length = x.shape[1], cols = x.shape.back(), last = table.shape[0] - 1;
-  int64_t first = c.has(in::add_position::position) ? c.input<Scalars>(in::add_position::position)->position : 0;
+  constexpr size_t at = in::add_position::position;
+  const bool given = c.has(at), tokens = given && c.in_value(at).dtype == DType::i32;
+  const int32_t* positions = tokens ? c.input<int32_t>(at) : nullptr;
+  int64_t first = given && !tokens ? c.input<Scalars>(at)->position : 0;
   const DropoutRows dropout = dropout_rows(c, in::add_position::scalars, x);
   auto drop = CREST_SIMD_PICK(dropout_functions).row;
   const EmbeddingFunctions& f = functions();
   int threads = threads_for(c.threads, rows * cols, 1 << 15);
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
   for (int64_t r = 0; r < rows; ++r) {
-    int64_t position = std::clamp<int64_t>(first + r % length, 0, last);
+    int64_t position = std::clamp<int64_t>(positions ? positions[r] : first + r % length, 0, last);
     char* y = c.output<char>(out::add_position::y) + r * row_bytes(x);
     f.add_row(y, c.input<char>(in::add_position::x) + r * row_bytes(x), x.dtype,
               c.input<char>(in::add_position::table) + position * row_bytes(table), table.dtype, cols);

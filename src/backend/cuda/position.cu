@@ -9,16 +9,17 @@ namespace {
 
 constexpr int warps = 8, at_once = 4;
 
-// y = x + table[t], dropped out or not; a warp takes a row, W elements at a time. Padding tokens of
-// a decoding call may lie beyond the table; their rows are not used, so they read its last row.
+// y = x + table[t], dropped out or not, for t from a position on or (positions is not null) of each
+// token; a warp takes a row, W elements at a time. Padding tokens of a decoding call may lie beyond
+// the table; their rows are not used, so they read its last row.
 template <class T, int W>
-__global__ void add_rows(const T* x, const T* table, const Scalars* from, T* y, int64_t rows, int64_t length,
-                         int64_t positions, int64_t cols, DropoutRows dropout) {
+__global__ void add_rows(const T* x, const T* table, const Scalars* from, const int32_t* positions, T* y, int64_t rows,
+                         int64_t length, int64_t table_rows, int64_t cols, DropoutRows dropout) {
   wait_for_predecessors();
   int64_t row = int64_t(blockIdx.x) * warps + threadIdx.x / 32;
   if (row >= rows) return;
-  int64_t position = row % length + (from ? from->position : 0);
-  position = max(int64_t(0), min(position, positions - 1));
+  int64_t position = positions ? positions[row] : row % length + (from ? from->position : 0);
+  position = max(int64_t(0), min(position, table_rows - 1));
   const DropoutSpan span(dropout, row, cols);
   for (int64_t first = threadIdx.x % 32 * W; first < cols; first += 32 * W * at_once) {
     Vec<T, W> v[at_once], p[at_once];
@@ -41,7 +42,10 @@ __global__ void add_rows(const T* x, const T* table, const Scalars* from, T* y, 
 void launch_add(const KernelCall& c) {
   const Value &x = c.in_value(in::add_position::x), &table = c.in_value(in::add_position::table);
   int64_t rows = x.shape.rows(), cols = x.shape.back();
-  auto* from = c.has(in::add_position::position) ? c.input<Scalars>(in::add_position::position) : nullptr;
+  constexpr size_t at = in::add_position::position;
+  const bool given = c.has(at), tokens = given && c.in_value(at).dtype == DType::i32;
+  auto* from = given && !tokens ? c.input<Scalars>(at) : nullptr;
+  auto* positions = tokens ? c.input<int32_t>(at) : nullptr;
   with_type(x.dtype, [&](auto t) {
     using T = decltype(t);
     constexpr int W = Vec<T>::size;
@@ -50,7 +54,7 @@ void launch_add(const KernelCall& c) {
                       ? add_rows<T, W>
                       : add_rows<T, 1>;
     launch(c, kernel, blocks_for(rows, warps), warps * 32, 0, c.input<T>(in::add_position::x),
-           c.input<T>(in::add_position::table), from, c.output<T>(out::add_position::y), rows, x.shape[1],
+           c.input<T>(in::add_position::table), from, positions, c.output<T>(out::add_position::y), rows, x.shape[1],
            table.shape[0], cols, dropout_rows(c, in::add_position::scalars, x));
   });
 }
