@@ -1,5 +1,5 @@
-// LayerNorm (Ba et al. 2016) and RMSNorm (Zhang & Sennrich 2019), the residual sum before them, with
-// dropout of its second summand, and their gradient, with that of the dropout.
+// LayerNorm (Ba et al. 2016) and RMSNorm (Zhang & Sennrich 2019), the residual sum before them,
+// with dropout of its second summand, and their gradient, with that of the dropout.
 #include "ops/index.h"
 #include "ops/rules.h"
 #include "program/builder.h"

@@ -1,5 +1,6 @@
-// norm_grad of rows that are whole vectors of 16 bytes: the kernel, and what starts it. The instances
-// with dropout are in norm_grad_dropout.cu, the others in norm_grad.cu, which has the description.
+// norm_grad of rows that are whole vectors of 16 bytes: the kernel, and what starts it. The
+// instances with dropout are in norm_grad_dropout.cu, the others in norm_grad.cu, which has the
+// description.
 #pragma once
 #include "backend/cuda/device/dropout.h"
 #include "backend/cuda/device/rows_copy.h"
