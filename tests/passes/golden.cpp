@@ -164,6 +164,7 @@ std::vector<Golden> cases() {
        false, update},
       {"fusion.update", "fusion", fusion_on, false, update},
       {"quantization", "quantization", [=](Recipe& r) { fp8(r), fusion_on(r), r.recompute = "pointwise"; }},
+      {"quantization.block", "quantization", [=](Recipe& r) { blocks(r), fusion_on(r), r.recompute = "pointwise"; }},
       {"quantization.llama.next", "quantization",
        [=](Recipe& r) {
          fp8(r), fusion_on(r), micro_steps(r);
