@@ -130,8 +130,8 @@ static void infer_norm_quantize(Infer& c) {
   const Fp8Blocks blocks = blocks_of_norm(c);
   for (size_t i : {size_t(at::amax), size_t(at::record)})
     c.check(c.has(i) == (blocks == Fp8Blocks::none), blocks == Fp8Blocks::none
-                                                        ? "amax and record are required"
-                                                        : "scales of blocks have neither amax nor record");
+                                                         ? "amax and record are required"
+                                                         : "scales of blocks have neither amax nor record");
   c.check(c.has(at::counts), "counts is required");
   if (c.has(at::b)) {
     c.same_shape(at::b, at::a);

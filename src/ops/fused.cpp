@@ -1,7 +1,7 @@
 // A chain of pointwise instructions in one pass over memory. Its body is a Program over one shape.
 // It may end with column sums (bias_grad) of something that the body computes, and with its
-// quantization (quantize, quantize_columns, and the same in blocks), which works on numbers that are
-// rounded to their dtype.
+// quantization (quantize, quantize_columns, and the same in blocks), which works on numbers that
+// are rounded to their dtype.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -79,8 +79,7 @@ void history_cases(std::vector<Case>& list) {
 void cases(std::vector<Case>& list, DType t) {
   std::string dtype(name(t));
   row_cases(list, t, dtype);
-  for (Fp8Blocks blocks : {Fp8Blocks::none, Fp8Blocks::rows, Fp8Blocks::squares})
-    product_cases(list, t, dtype, blocks);
+  for (Fp8Blocks blocks : {Fp8Blocks::none, Fp8Blocks::rows, Fp8Blocks::squares}) product_cases(list, t, dtype, blocks);
   if (t == DType::f32) history_cases(list);
 }
 

@@ -26,8 +26,7 @@ void quantize_cases(std::vector<Case>& list, DType t, const std::string& dtype) 
         Attrs a = Attrs().set("format", format).set("slot", 2).set("margin", 1);
         if (columns) a.set("columns", 1);
         std::string name = s.text() + "_" + format + (columns ? "_columns_" : "_") + dtype;
-        std::vector<Arg> in = {tensor(t, s, 0.01), positive(f, {1, slots}), positive(f, {slots, 2}),
-                               counters(slots)};
+        std::vector<Arg> in = {tensor(t, s, 0.01), positive(f, {1, slots}), positive(f, {slots, 2}), counters(slots)};
         // Of the tensor itself: nothing is known of the step before.
         list.push_back({"quantize", "first_" + name, in, a, nullptr, {}, [](Values& v) { v[1][2] = 0; }});
         if (s[0] == 7 || s[0] == 390) {
@@ -84,13 +83,15 @@ void block_cases(std::vector<Case>& list, DType t, const std::string& dtype) {
                           }});
           if (s[0] != 7 && s[0] != 390) continue;
           // Infinity is no magnitude and saturates; a block of zeros has scale 1.
-          list.push_back({"quantize_blocks", "infinite_" + name, {tensor(t, s), counters(slots)}, a, nullptr, {}, [](Values& v) {
-                            v[0][5] = std::numeric_limits<double>::infinity();
-                          }});
-          list.push_back({"quantize_blocks", "zero_" + name, {tensor(t, s), counters(slots)}, a, nullptr, {}, [s](Values& v) {
-                            for (size_t i = 0; i < v[0].size(); ++i)
-                              if (int64_t(i) / s.back() < fp8_block) v[0][i] = 0;
-                          }});
+          list.push_back(
+              {"quantize_blocks", "infinite_" + name, {tensor(t, s), counters(slots)}, a, nullptr, {}, [](Values& v) {
+                 v[0][5] = std::numeric_limits<double>::infinity();
+               }});
+          list.push_back(
+              {"quantize_blocks", "zero_" + name, {tensor(t, s), counters(slots)}, a, nullptr, {}, [s](Values& v) {
+                 for (size_t i = 0; i < v[0].size(); ++i)
+                   if (int64_t(i) / s.back() < fp8_block) v[0][i] = 0;
+               }});
         }
   for (const Shape& s : {Shape{3, 65, 96}, Shape{16, 16}, Shape{130, 270}})
     for (auto& [format, blocks] :
@@ -106,9 +107,9 @@ void block_cases(std::vector<Case>& list, DType t, const std::string& dtype) {
 
 // An input of a body or a norm: how its numbers are spread and, where scales are those of blocks,
 // the magnitude of one number in four, so that every row and column of a block has some. They are
-// the largest, and what is made of them is not near what another scale begins at, 1.75 times a power
-// of two, or in the middle between two codes. So the reference, which does not round, has the same
-// scales, and the same codes of peaks.
+// the largest, and what is made of them is not near what another scale begins at, 1.75 times a
+// power of two, or in the middle between two codes. So the reference, which does not round, has the
+// same scales, and the same codes of peaks.
 struct Spread {
   double deviation = 1, peak = 0;
   bool positive = false;  // peaks
@@ -120,8 +121,8 @@ void set_peaks(std::vector<double>& x, int64_t width, const Spread& spread) {
       x[i] = spread.positive ? spread.peak : std::copysign(spread.peak, x[i]);
 }
 
-// A body over x0.. of one shape that ends with quantization. After them come the tables: counts, and
-// with a scale of the tensor amax, record and the scale of transposes; then a sum so far.
+// A body over x0.. of one shape that ends with quantization. After them come the tables: counts,
+// and with a scale of the tensor amax, record and the scale of transposes; then a sum so far.
 struct Body {
   Builder& b;
   std::vector<ValueId> x;
@@ -231,7 +232,8 @@ void body_cases(std::vector<Case>& list, const std::vector<Shape>& shapes, const
           ValueId dg = b.b.emit1("silu_grad", {ds, b.x[1]});
           b.columns(a), b.quantize(du, format, 2, true), b.quantize(dg, format, 3, true);
         });
-        add("quantized_bias", std::vector<Spread>(1), true, [=](Body& b) { b.sum(b.x[0]), b.quantize(b.x[0], format, 2, true); });
+        add("quantized_bias", std::vector<Spread>(1), true,
+            [=](Body& b) { b.sum(b.x[0]), b.quantize(b.x[0], format, 2, true); });
       }
 }
 
@@ -324,17 +326,24 @@ std::vector<Case> quantization_cases(const Shape& s) {
   for (bool columns : {false, true}) {
     const std::string name = s.text() + (columns ? " rows and columns" : " rows");
     const Attrs a = Attrs().set("format", "e4m3").set("slot", 0).set("columns", columns);
-    list.push_back({"quantize", name, {x, positive(DType::f32, {1, slots}), positive(DType::f32, {slots, 1}),
-                                       counters(slots)}, Attrs(a).set("margin", 1), nullptr, {}, known});
+    list.push_back({"quantize",
+                    name,
+                    {x, positive(DType::f32, {1, slots}), positive(DType::f32, {slots, 1}), counters(slots)},
+                    Attrs(a).set("margin", 1),
+                    nullptr,
+                    {},
+                    known});
     for (Fp8Blocks blocks : {Fp8Blocks::rows, Fp8Blocks::squares})
-      list.push_back({"quantize_blocks", name + " " + name_of(blocks), {x, counters(slots)},
+      list.push_back({"quantize_blocks",
+                      name + " " + name_of(blocks),
+                      {x, counters(slots)},
                       Attrs(a).set("blocks", name_of(blocks))});
   }
   const Attrs e4m3 = Attrs().set("format", "e4m3");
   list.push_back({"quantize_columns", s.text(), {x, positive(DType::f32, {1})}, e4m3});
   for (Fp8Blocks blocks : {Fp8Blocks::rows, Fp8Blocks::squares})
-    list.push_back({"quantize_blocks_columns", s.text() + " " + name_of(blocks), {x},
-                    Attrs(e4m3).set("blocks", name_of(blocks))});
+    list.push_back(
+        {"quantize_blocks_columns", s.text() + " " + name_of(blocks), {x}, Attrs(e4m3).set("blocks", name_of(blocks))});
   return list;
 }
 

@@ -1,5 +1,6 @@
-// What scales of blocks promise beyond their values: a batch may be divided between samples, a weight
-// and its transpose are the same numbers, and kernels that quantize what they make change no bit.
+// What scales of blocks promise beyond their values: a batch may be divided between samples, a
+// weight and its transpose are the same numbers, and kernels that quantize what they make change no
+// bit.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -117,9 +118,7 @@ Result run_on(const Device& device, const Case& c, const Values& values) {
   return {};
 }
 
-Attrs of_rows(const char* format) {
-  return Attrs().set("format", format).set("blocks", name_of(Fp8Blocks::rows));
-}
+Attrs of_rows(const char* format) { return Attrs().set("format", format).set("blocks", name_of(Fp8Blocks::rows)); }
 
 // quantize_blocks of y, with its transpose, on a device.
 Result quantized_apart(const Device& device, const Shape& s, const char* format, const std::vector<double>& y,
@@ -132,6 +131,33 @@ Result quantized_apart(const Device& device, const Shape& s, const char* format,
 const std::vector<Shape> sizes = {{3, 65, 96}, {260, 328}, {1, 8}, {129, 136}, {128, 128}};
 
 }  // namespace
+
+// Tiles of three inputs need more shared memory than compute capability 8.9 has; of blocks, those
+// of two.
+TEST(Fp8Blocks, AreLeftApartWhereTilesDoNotFit) {
+  const Device& gpu = devices().back();
+  if (gpu.kind != "cuda") GTEST_SKIP() << why_no_gpu();
+  Device small = gpu;
+  small.shared_per_block = 101376;
+  int fit = 0, too_large = 0;
+  for (const Case& c : all_cases()) {
+    if (c.op != "fused" || !c.name.starts_with("quantized")) continue;
+    const Single single(c);
+    const size_t inputs = c.name.find("swiglu_grad") != c.name.npos                                         ? 3
+                          : c.name.find("gelu_grad") != c.name.npos || c.name.find("swiglu") != c.name.npos ? 2
+                                                                                                            : 1;
+    const bool fits = inputs < (c.name.ends_with("blocks") ? 2u : 3u);
+    for (const Kernel* kernel : kernels_for(c.op, small)) {
+      if (std::string(kernel->name) != "cuda.fused.quantize") continue;
+      EXPECT_EQ(kernel->reject({single.program, single.instr(), gpu}), "");
+      const std::string why = kernel->reject({single.program, single.instr(), small});
+      EXPECT_EQ(why.find("bytes of shared memory") == why.npos, fits) << c.name << ": " << why;
+      ++(fits ? fit : too_large);
+    }
+  }
+  EXPECT_GT(fit, 0);
+  EXPECT_GT(too_large, 0);
+}
 
 // Activations, their gradients and bias gradients: a body that also writes what it quantizes.
 TEST(Fp8Blocks, OfABodyAreThoseOfWhatItMade) {
@@ -231,7 +257,12 @@ TEST(Fp8Blocks, OfANormAreThoseOfWhatItMade) {
           const std::vector<double> counts = {3, 5};
           const std::vector<double>&gamma = values[sum ? 2 : 1], &last = values.back();
           const Result got = run_on(device, at_once,
-                                    {values[0], gamma, {}, {}, counts, sum ? values[1] : std::vector<double>(),
+                                    {values[0],
+                                     gamma,
+                                     {},
+                                     {},
+                                     counts,
+                                     sum ? values[1] : std::vector<double>(),
                                      layer ? last : std::vector<double>()});
           const size_t y = sum ? size_t(out::add_norm::y) : size_t(out::norm::y), rstd = y + 1;
           const Result apart = quantized_apart(device, s, "e4m3", made.out[y], counts);
@@ -249,10 +280,13 @@ TEST(Fp8Blocks, OfANormAreThoseOfWhatItMade) {
           const Arg row = tensor(DType::f32, {s.rows()});
           Case columns = {"norm_quantize_columns", "", {x, weight, row, absent(), layer ? row : absent(), beta}};
           columns.attrs = of_rows("e4m3").set("kind", layer ? "layer" : "rms");
-          const Result turned =
-              run_on(device, columns,
-                     {sum ? made.out[out::add_norm::s] : values[0], gamma, made.out[rstd], {},
-                      layer ? made.out[rstd + 1] : std::vector<double>(), layer ? last : std::vector<double>()});
+          const Result turned = run_on(device, columns,
+                                       {sum ? made.out[out::add_norm::s] : values[0],
+                                        gamma,
+                                        made.out[rstd],
+                                        {},
+                                        layer ? made.out[rstd + 1] : std::vector<double>(),
+                                        layer ? last : std::vector<double>()});
           EXPECT_EQ(turned.bytes[0], apart.bytes[to::t]);
           EXPECT_EQ(turned.bytes[1], apart.bytes[to::t_scale]);
         }

@@ -114,8 +114,8 @@ TEST_P(Fp8Block, RunsInTheLinearLayersOfTheBlocksOnly) {
 }
 
 // Quantization in the kernels of norms, activations and bias gradients, or on its own: the same
-// bits, where blocks are whole and where they are not. Only bias gradients that were alone are summed
-// in another order.
+// bits, where blocks are whole and where they are not. Only bias gradients that were alone are
+// summed in another order.
 TEST_P(Fp8Block, QuantizationInOtherKernelsChangesNoBit) {
   for (const char* recompute : {"none", "pointwise"})
     for (const char* gradients : {"e5m2", "e4m3"}) {
@@ -130,7 +130,8 @@ TEST_P(Fp8Block, QuantizationInOtherKernelsChangesNoBit) {
       EXPECT_EQ(instructions(p, "norm_quantize"), 4);
       EXPECT_EQ(instructions(q, "norm_quantize"), 0);
       auto bodies = [](const Program& of, const char* op) {
-        return std::count_if(of.code.begin(), of.code.end(), [&](auto& i) { return i.body && instructions(*i.body, op); });
+        return std::count_if(of.code.begin(), of.code.end(),
+                             [&](auto& i) { return i.body && instructions(*i.body, op); });
       };
       Engine as_tensors = gradients_only(tensors);
       const Program& t = as_tensors.session().programs[0].program;

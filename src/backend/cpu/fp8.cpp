@@ -1,5 +1,5 @@
-// linear_fp8, and what ends the step of its scales: amax_history and take_counts. CPUs have no 8-bit
-// floats: operands are multiplied as f32, which holds them and their scales exactly.
+// linear_fp8, and what ends the step of its scales: amax_history and take_counts. CPUs have no
+// 8-bit floats: operands are multiplied as f32, which holds them and their scales exactly.
 #include <cfloat>
 #include <cstring>
 #include <vector>

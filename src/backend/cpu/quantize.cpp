@@ -121,8 +121,8 @@ void with_scale(const KernelCall& c, const Unquantized& x, size_t amax, size_t q
     using F = decltype(format);
     float& record = c.output<float>(q + 2)[slot * ranks + (c.communicator ? c.communicator->rank() : 0)];
     const float before = c.input<float>(amax)[slot];
-    const float scale = usable(before) ? scale_of<F>(before, int(attrs.integer("margin")))
-                                       : scale_of<F>(std::max(record, amax_of(x)));
+    const float scale =
+        usable(before) ? scale_of<F>(before, int(attrs.integer("margin"))) : scale_of<F>(std::max(record, amax_of(x)));
     *c.output<float>(q + 1) = scale;
     FoundNumbers f = convert(x, scale, c.output<F>(q), static_cast<F*>(columns));
     record = std::max(record, f.amax);
@@ -157,8 +157,7 @@ struct BlockTile {
     for (int64_t r = 0; r < height; ++r) {
       const int64_t begin = (top + r) * from.value.shape.back() + left;
       float* row = x + r * side;
-      const float* floats =
-          floats_of(static_cast<const char*>(from.data) + begin * int64_t(size_of(t)), t, width, row);
+      const float* floats = floats_of(static_cast<const char*>(from.data) + begin * int64_t(size_of(t)), t, width, row);
       if (floats != row) std::memcpy(row, floats, size_t(width) * sizeof(float));
       for (int64_t c = 0; c < width; ++c) {
         const float a = std::fabs(row[c]);
@@ -174,7 +173,7 @@ struct BlockTile {
       rows[i] = scale_of<F>(square ? most : rows[i]), columns[i] = scale_of<F>(square ? most : columns[i]);
   }
   LostNumbers write(const BlockedForms<F>& to, int64_t top, int64_t left, int64_t height, int64_t width, int64_t pitch,
-             int64_t t_pitch) const {
+                    int64_t t_pitch) const {
     LostNumbers lost;
     for (int64_t r = 0; to.q && r < height; ++r) {
       const float inverse = 1 / rows[r];
@@ -242,8 +241,7 @@ void with_blocks_of_columns(const KernelCall& c, const Unquantized& x) {
   namespace to = out::quantize_blocks_columns;
   with_float8(c.out_value(to::t).dtype, [&](auto format) {
     using F = decltype(format);
-    convert_blocks<F>(x, {nullptr, c.output<F>(to::t), nullptr, c.output<float>(to::scale)},
-                      fp8_blocks(c.instr.attrs));
+    convert_blocks<F>(x, {nullptr, c.output<F>(to::t), nullptr, c.output<float>(to::scale)}, fp8_blocks(c.instr.attrs));
   });
 }
 
@@ -268,7 +266,7 @@ size_t norm_workspace(const KernelQuery& q) {
 
 // The norm of input 0, with gamma and beta, by one of the functions; what is left to do with it.
 Unquantized normalise(const KernelCall& c, NormArgs a, size_t beta,
-                 void (*rows)(const NormArgs&, int64_t, int64_t, float*)) {
+                      void (*rows)(const NormArgs&, int64_t, int64_t, float*)) {
   const Value& x = c.in_value(0);
   auto* y = static_cast<char*>(c.workspace);
   auto* weights = reinterpret_cast<float*>(y + lines(size_t(x.bytes())));

@@ -39,7 +39,8 @@ __global__ void __launch_bounds__(threads) end_step(int steps, int slots, int ra
   }
 }
 
-__global__ void __launch_bounds__(threads) move_counts(int64_t n, unsigned long long* counts, unsigned long long* lost) {
+__global__ void __launch_bounds__(threads)
+    move_counts(int64_t n, unsigned long long* counts, unsigned long long* lost) {
   wait_for_predecessors();
   const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i < n) lost[i] = counts[i], counts[i] = 0;

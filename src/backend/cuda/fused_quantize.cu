@@ -209,9 +209,7 @@ int position(const std::vector<ValueId>& list, ValueId v) {
 // body(source, scales): default values of the types of a kernel's Tiles.
 template <class Function, class Body>
 auto with_function(const Match& m, Body body) {
-  auto of = [&](auto source) {
-    return m.blocks ? body(source, BlockQuantizer()) : body(source, Quantizer());
-  };
+  auto of = [&](auto source) { return m.blocks ? body(source, BlockQuantizer()) : body(source, Quantizer()); };
   if constexpr (Function::gradients != 0)
     if (m.e5m2) return of(Elements<Function, true>{});
   return of(Elements<Function, false>{});

@@ -99,7 +99,8 @@ __global__ void __launch_bounds__(Threads* rows_a_block(Threads)) norm_rows(Norm
         float largest = there ? largest_of_eight(x[k]) : 0.f;
         const int e = row_exponent<ShapeOf<Scales>>(false, largest), column = slice.column + k * Threads * N;
         if (!there) continue;
-        if (column % int(fp8_block) == 0) p.quantizer.row_scales[p.quantizer.row_place(slice.row, column)] = power_of_two(e);
+        if (column % int(fp8_block) == 0)
+          p.quantizer.row_scales[p.quantizer.row_place(slice.row, column)] = power_of_two(e);
         seen.quantize(x[k], power_of_two(-e), false, largest, codes);
       }
       *reinterpret_cast<uint2*>(p.quantizer.rows + slice.begin + k * Threads * N) = make_uint2(codes[0], codes[1]);

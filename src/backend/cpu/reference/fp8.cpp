@@ -96,8 +96,8 @@ void write_blocks_of_rows(const KernelCall& c, const Tensor& x) {
   namespace to = out::quantize_blocks;
   Tensor counts = output(c, to::counts);
   const int64_t columns = x.shape().back(), rows = x.numel() / columns, slot = c.instr.attrs.integer("slot");
-  Lost lost = write_blocks(c, x, rows, columns, columns, 1, output(c, to::q), output(c, to::scale),
-                           fp8_blocks(c.instr.attrs));
+  Lost lost =
+      write_blocks(c, x, rows, columns, columns, 1, output(c, to::q), output(c, to::scale), fp8_blocks(c.instr.attrs));
   counts.set(2 * slot, counts[2 * slot] + double(lost.saturated));
   counts.set(2 * slot + 1, counts[2 * slot + 1] + double(lost.vanished));
 }

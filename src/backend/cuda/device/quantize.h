@@ -1,5 +1,5 @@
-// Quantization to 8-bit floats inside of kernels: scales, conversion with counters, and eight numbers
-// of a row.
+// Quantization to 8-bit floats inside of kernels: scales, conversion with counters, and eight
+// numbers of a row.
 #pragma once
 #include <cfloat>
 

@@ -340,11 +340,10 @@ __device__ inline int row_exponent(bool e5m2, float& magnitude) {
   return exponent_for(e5m2, magnitude, 0);
 }
 
-// Two blocks of 512 threads, if each needs at most half of the registers and of the shared memory of a
-// multiprocessor.
+// Two blocks of 512 threads, if each needs at most half of the registers and of the shared memory of
+// a multiprocessor.
 template <class Source>
-constexpr int blocks_resident =
-    Source::values == 1 && CopiesAhead<Source, BlockQuantizer>::bytes <= 64 * 1024 ? 2 : 1;
+constexpr int blocks_resident = Source::values == 1 && CopiesAhead<Source, BlockQuantizer>::bytes <= 64 * 1024 ? 2 : 1;
 
 template <class Source, bool Squares>
 __global__ void __launch_bounds__(ShapeOf<BlockQuantizer>::threads, blocks_resident<Source>)
@@ -380,8 +379,7 @@ __global__ void __launch_bounds__(ShapeOf<BlockQuantizer>::threads, blocks_resid
         a.numbers(rows[r], columns, there, x, rounded[r]);
 #pragma unroll
         for (int v = 0; v < values; ++v)
-          if (a.stores[v] && there)
-            rounded[r][v].store(a.stores[v] + (at.row + r) * a.width, at.column, a.width);
+          if (a.stores[v] && there) rounded[r][v].store(a.stores[v] + (at.row + r) * a.width, at.column, a.width);
       }
     auto numbers = [&](int r, int v, float(&x)[8]) {
       if constexpr (Source::exact) {
@@ -435,7 +433,8 @@ __global__ void __launch_bounds__(ShapeOf<BlockQuantizer>::threads, blocks_resid
           if constexpr (!Squares) {
             const int e = row_exponent<Shape>(e5m2, row_most[r]);
             inverse = power_of_two(-e);
-            if (q.row_scales && there && at.across == 0) q.row_scales[q.row_place(at.row + r, at.left)] = power_of_two(e);
+            if (q.row_scales && there && at.across == 0)
+              q.row_scales[q.row_place(at.row + r, at.left)] = power_of_two(e);
           }
           uint32_t codes[2];
           seen[v].quantize(x, inverse, e5m2, row_most[r], codes);
