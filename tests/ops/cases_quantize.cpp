@@ -92,6 +92,21 @@ void block_cases(std::vector<Case>& list, DType t, const std::string& dtype) {
                  for (size_t i = 0; i < v[0].size(); ++i)
                    if (int64_t(i) / s.back() < fp8_block) v[0][i] = 0;
                }});
+          // Magnitudes at which a scale ends, and the next ones; the largest number of f32.
+          list.push_back(
+              {"quantize_blocks",
+               "edges_" + name,
+               {tensor(t, s, 0.1), counters(slots)},
+               a,
+               nullptr,
+               {},
+               [=](Values& v) {
+                 const int64_t width = s.back();
+                 const double next = 1 + std::ldexp(1.0, t == DType::bf16 ? -7 : t == DType::f16 ? -10 : -23);
+                 for (int64_t r = 0; r < s.rows(); ++r)
+                   v[0][size_t(r * width + r % width)] = std::ldexp(1.75, int(r % 5)) * (r % 2 ? next : 1);
+                 if (t == DType::f32) v[0][0] = std::numeric_limits<float>::max();
+               }});
         }
   for (const Shape& s : {Shape{3, 65, 96}, Shape{16, 16}, Shape{130, 270}})
     for (auto& [format, blocks] :

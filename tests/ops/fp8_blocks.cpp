@@ -83,6 +83,26 @@ TEST(Fp8Blocks, OfWholeSamplesAreThoseOfTheBatch) {
   });
 }
 
+// NaN has no magnitude: in its place a zero gives the same scales.
+TEST(Fp8Blocks, DoNotDependOnNaN) {
+  const Shape s = {130, 144};
+  for (DType t : {DType::f32, DType::bf16, DType::f16})
+    for (Fp8Blocks blocks : {Fp8Blocks::rows, Fp8Blocks::squares}) {
+      Case c = {"quantize_blocks", "", {tensor(t, s), counters(1)}};
+      c.attrs.set("format", "e4m3").set("slot", 0).set("blocks", name_of(blocks)).set("columns", 1);
+      for_each_kernel("quantize_blocks", [&](const Kernel& kernel, const Device& device) {
+        Values with = make_values(c), without = with;
+        for (size_t i : {3, 144 * 5 + 127, 144 * 129 + 143})
+          with[0][i] = std::numeric_limits<double>::quiet_NaN(), without[0][i] = 0;
+        for (size_t i = 144; i < 2 * 144; ++i) with[0][i] = std::numeric_limits<double>::quiet_NaN(), without[0][i] = 0;
+        Result a = run_case(kernel, device, c, with), b = run_case(kernel, device, c, without);
+        namespace to = out::quantize_blocks;
+        EXPECT_EQ(a.bytes[to::scale], b.bytes[to::scale]);
+        EXPECT_EQ(a.bytes[to::t_scale], b.bytes[to::t_scale]);
+      });
+    }
+}
+
 TEST(Fp8Blocks, OfAWeightServeItsTranspose) {
   const int64_t n = 272, k = 144;
   Case c = {"quantize_blocks", "", {tensor(DType::bf16, {n, k}), {Arg::Fill::ids, DType::i64, {1, 2}, 1, 9}}};

@@ -69,6 +69,7 @@ struct Elements {
     return in[pack] + index * width + column;
   }
   __device__ static void take(Row& row, int pack, const Pack<T>& value) { row.x[pack].pack[0] = value; }
+  __device__ static const Eight<T, true>& whole(const Row& row) { return row.x[0]; }
   __device__ static void rest(Row&, int64_t) {}
   __device__ void compute(const Row& row, const Columns&, float (&y)[values][8]) const {
     float x[inputs][8];

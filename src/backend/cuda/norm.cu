@@ -96,12 +96,13 @@ __global__ void __launch_bounds__(Threads* rows_a_block(Threads)) norm_rows(Norm
       if constexpr (std::is_same_v<Scales, Quantizer>) {
         seen.quantize(x[k], scaling.inverse, false, codes);
       } else {  // all threads that share a block must come, with zeros where nothing is there
-        float largest = there ? largest_of_eight(x[k]) : 0.f;
-        const int e = row_exponent<ShapeOf<Scales>>(false, largest), column = slice.column + k * Threads * N;
+        const uint32_t pair = there ? largest_pair(y.w) : 0;
+        const float most = low_magnitude(pair_of_blocks<ShapeOf<Scales>>(pair_of_rows(pair, 0)));
         if (!there) continue;
+        const int e = exponent_for(false, most, 0), column = slice.column + k * Threads * N;
         if (column % int(fp8_block) == 0)
           p.quantizer.row_scales[p.quantizer.row_place(slice.row, column)] = power_of_two(e);
-        seen.quantize(x[k], power_of_two(-e), false, largest, codes);
+        seen.quantize(x[k], power_of_two(-e), false, most, codes);
       }
       *reinterpret_cast<uint2*>(p.quantizer.rows + slice.begin + k * Threads * N) = make_uint2(codes[0], codes[1]);
     }

@@ -27,6 +27,7 @@ struct Copy {
     return x + index * width + column + pack * Pack<T>::size;
   }
   __device__ static void take(Row& row, int pack, const Pack<T>& value) { row.pack[pack] = value; }
+  __device__ static const Eight<T, Vectors>& whole(const Row& row) { return row; }
   __device__ static void rest(Row&, int64_t) {}
   __device__ void compute(const Row& row, const Columns&, float (&y)[1][8]) const { row.widen_to(y[0]); }
 };

@@ -78,7 +78,40 @@ __device__ inline uint32_t to_codes(bool e5m2, float low, float high) {
 #endif
 }
 
-// NaN has none.
+// The larger magnitude of each half of two pairs of bf16; NaN has none, and is the result of NaN
+// alone.
+__device__ inline uint32_t larger_pair(uint32_t a, uint32_t b) {
+#ifdef __CUDACC__
+  uint32_t most;
+  asm("{ .reg .b32 x, y; abs.bf16x2 x, %1; abs.bf16x2 y, %2; max.bf16x2 %0, x, y; }" : "=r"(most) : "r"(a), "r"(b));
+  return most;
+#else
+  auto larger = [](uint32_t x, uint32_t y) {
+    x &= 0x7fffu, y &= 0x7fffu;
+    return x > 0x7f80u ? y : y > 0x7f80u ? x : x > y ? x : y;
+  };
+  return larger(a, b) | larger(a >> 16, b >> 16) << 16;
+#endif
+}
+
+// Two magnitudes as bf16, rounded up but not to infinity. Scales are the same as of the numbers
+// themselves: the largest number of a format times a power of two is a bf16.
+__device__ inline uint32_t magnitude_pair(float low, float high) {
+  auto rounded_up = [](float x) {
+    const uint32_t u = float_bits(x) & 0x7fffffffu;
+    if (u > 0x7f800000u) return 0u;
+    return u > 0x7f7f0000u && u < 0x7f800000u ? 0x7f7fu : (u + 0xffffu) >> 16;
+  };
+  return rounded_up(low) | rounded_up(high) << 16;
+}
+__device__ inline float low_magnitude(uint32_t pair) { return bits_float(pair << 16); }
+__device__ inline float high_magnitude(uint32_t pair) { return bits_float(pair & 0xffff0000u); }
+
+__device__ inline uint32_t largest_pair(const uint32_t (&pairs)[4]) {
+  return larger_pair(larger_pair(pairs[0], pairs[1]), larger_pair(pairs[2], pairs[3]));
+}
+
+// NaN has no magnitude.
 __device__ inline float largest_of_eight(const float (&x)[8]) {
   float largest = 0;
 #pragma unroll
@@ -186,6 +219,18 @@ struct Eight {
 #pragma unroll
       for (int i = 0; i < packs; ++i) store_pack(row + column + i * Pack<T>::size, pack[i]);
   }
+  // Pairs whose magnitudes larger_pair compares.
+  __device__ void magnitudes(uint32_t (&pairs)[4]) const {
+    if constexpr (std::is_same_v<T, bfloat16>) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) pairs[i] = pack[0].w[i];
+    } else {
+      float x[8];
+      widen_to(x);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) pairs[i] = magnitude_pair(x[2 * i], x[2 * i + 1]);
+    }
+  }
 };
 template <class T>
 struct Eight<T, false> {
@@ -204,6 +249,9 @@ struct Eight<T, false> {
   __device__ void store(T* row, int64_t column, int64_t width) const {
     for (int i = 0; i < 8; ++i)
       if (column + i < width) row[column + i] = number[i];
+  }
+  __device__ void magnitudes(uint32_t (&pairs)[4]) const {
+    for (int i = 0; i < 4; ++i) pairs[i] = magnitude_pair(widen(number[2 * i]), widen(number[2 * i + 1]));
   }
 };
 

@@ -20,8 +20,8 @@ using ShapeOf = TileShape<std::is_same_v<Scales, Quantizer> ? 64 : int(fp8_block
 
 // The `values` tensors of type T that Source makes; each may be quantized, written as it is and
 // summed by columns. Source has
-//   Type, values, e5m2(value), exact: whether the values need no rounding to Type; they are then
-//     not written
+//   Type, values, e5m2(value), exact: whether the one value needs no rounding to Type; it is then
+//     not written, and whole(row) has its numbers
 //   Row, Columns: what is read of a row's eight numbers, and what belongs to their columns
 //   columns(column, width), compute(row, columns, x[values][8]), and where it is needed
 //     load(row, index, column, width)
@@ -282,25 +282,29 @@ __global__ void __launch_bounds__(ShapeOf<Quantizer>::threads, tiles_resident<So
 // Scales of blocks, found by all threads of the tile: of a value at a time.
 template <class Shape>
 struct BlockScales {
-  float parts[Shape::warps][Shape::columns];  // the largest magnitudes of columns in the rows of a warp
-  float most[Shape::columns];                 // of the tile
+  static constexpr int pairs = 4;                                // of a thread's columns
+  alignas(16) uint32_t parts[Shape::warps][Shape::columns / 2];  // the largest of columns in the rows of a warp
+  float most[Shape::columns];                                    // of the tile
   float inverse[Shape::columns];
 
   // Before a barrier.
-  __device__ void put(const TilePlace<Shape>& at, const float (&magnitudes)[8]) {
+  __device__ void put(const TilePlace<Shape>& at, uint32_t (&magnitudes)[pairs]) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      float m = magnitudes[i];
+    for (int i = 0; i < pairs; ++i) {
 #pragma unroll
-      for (int d = Shape::across; d < 32; d *= 2) m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, d));
-      if (threadIdx.x % 32 < Shape::across) parts[threadIdx.x / 32][at.across * tile_vector + i] = m;
+      for (int d = Shape::across; d < 32; d *= 2)
+        magnitudes[i] = larger_pair(magnitudes[i], __shfl_xor_sync(0xffffffffu, magnitudes[i], d));
     }
+    if (threadIdx.x % 32 < Shape::across)
+      *reinterpret_cast<uint4*>(&parts[threadIdx.x / 32][at.across * pairs]) =
+          make_uint4(magnitudes[0], magnitudes[1], magnitudes[2], magnitudes[3]);
   }
   // After it, by one thread for each column, which then waits at another barrier.
   template <bool Squares>
   __device__ void find(const TilePlace<Shape>& at, int column, bool e5m2, const BlockQuantizer& q, int64_t width) {
-    float m = 0;
-    for (int w = 0; w < Shape::warps; ++w) m = fmaxf(m, parts[w][column]);
+    uint32_t pair = 0;
+    for (int w = 0; w < Shape::warps; ++w) pair = larger_pair(pair, parts[w][column / 2]);
+    const float m = column % 2 ? high_magnitude(pair) : low_magnitude(pair);
     if constexpr (Squares) {
       most[column] = m;
     } else {
@@ -310,18 +314,20 @@ struct BlockScales {
         q.column_scales[q.column_place(at.left + column, at.top)] = power_of_two(e);
     }
   }
-  // Of the square that is the tile; the same in all threads. tiles: of the tensor, down and across.
+  // Of the square that is the tile: its largest magnitude, the same in all threads, whose exponent
+  // one of them writes. tiles_down: of the tensor.
   __device__ float of_square(const TilePlace<Shape>& at, bool e5m2, const BlockQuantizer& q, int64_t tiles_down,
                              int64_t tiles_across) const {
     float m = 0;
     for (int i = int(threadIdx.x) % 32; i < Shape::columns; i += 32) m = fmaxf(m, most[i]);
-    const int e = exponent_for(e5m2, warp_max(m), 0);
+    m = warp_max(m);
     if (threadIdx.x == 0) {
+      const int e = exponent_for(e5m2, m, 0);
       write_square(q.row_scales, q.row_place(at.top, at.left), at.left / Shape::columns, tiles_across, q.row_blocks, e);
       write_square(q.column_scales, q.column_place(at.left, at.top), at.top / tile_rows, tiles_down, q.column_blocks,
                    e);
     }
-    return power_of_two(-e);
+    return m;
   }
   // The last of a row of scales fills it up with zeros.
   __device__ static void write_square(float* scales, int64_t at, int64_t index, int64_t blocks, int64_t filled, int e) {
@@ -331,17 +337,20 @@ struct BlockScales {
   }
 };
 
-// The scale of the block of a row that `across` threads of a warp have; `magnitude` becomes that of
-// the block.
+// The largest magnitudes of two blocks of rows, which `across` threads of a warp share.
 template <class Shape>
-__device__ inline int row_exponent(bool e5m2, float& magnitude) {
+__device__ inline uint32_t pair_of_blocks(uint32_t pair) {
 #pragma unroll
-  for (int d = 1; d < Shape::across; d *= 2) magnitude = fmaxf(magnitude, __shfl_xor_sync(0xffffffffu, magnitude, d));
-  return exponent_for(e5m2, magnitude, 0);
+  for (int d = 1; d < Shape::across; d *= 2) pair = larger_pair(pair, __shfl_xor_sync(0xffffffffu, pair, d));
+  return pair;
+}
+// A pair of what two rows have in both halves of a word.
+__device__ inline uint32_t pair_of_rows(uint32_t low, uint32_t high) {
+  return larger_pair(__byte_perm(low, high, 0x5410), __byte_perm(low, high, 0x7632));
 }
 
-// Two blocks of 512 threads, if each needs at most half of the registers and of the shared memory of
-// a multiprocessor.
+// Two blocks of 512 threads, if each needs at most half of the registers and of the shared memory
+// of a multiprocessor.
 template <class Source>
 constexpr int blocks_resident = Source::values == 1 && CopiesAhead<Source, BlockQuantizer>::bytes <= 64 * 1024 ? 2 : 1;
 
@@ -366,52 +375,52 @@ __global__ void __launch_bounds__(ShapeOf<BlockQuantizer>::threads, blocks_resid
     ahead.fetch(a, tile + gridDim.x, stage ^ 1);
     const auto columns = a.source.columns(at.column, a.width);
     const bool inside = at.column < a.width;
-    // What the values are read from until their scales are known: rows where they are exact, else
-    // what was rounded.
     typename Source::Row rows[tile_pack] = {};
     ahead.rows(a, at, stage, rows);
-    Eight<T, Source::vectors> rounded[tile_pack][values];
-    if constexpr (!Source::exact)
+    // The values, until their scales are known.
+    Eight<T, Source::vectors> held[tile_pack][values];
 #pragma unroll
-      for (int r = 0; r < tile_pack; ++r) {
-        const bool there = inside && at.row + r < a.height;
-        float x[values][8];
-        a.numbers(rows[r], columns, there, x, rounded[r]);
-#pragma unroll
-        for (int v = 0; v < values; ++v)
-          if (a.stores[v] && there) rounded[r][v].store(a.stores[v] + (at.row + r) * a.width, at.column, a.width);
-      }
-    auto numbers = [&](int r, int v, float(&x)[8]) {
+    for (int r = 0; r < tile_pack; ++r) {
       if constexpr (Source::exact) {
         static_assert(values == 1);
-        float all[values][8];
-        a.numbers(rows[r], columns, inside && at.row + r < a.height, all, rounded[r]);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) x[i] = all[0][i];
+        held[r][0] = Source::whole(rows[r]);
       } else {
-        rounded[r][v].widen_to(x);
+        const bool there = inside && at.row + r < a.height;
+        float x[values][8];
+        a.numbers(rows[r], columns, there, x, held[r]);
+#pragma unroll
+        for (int v = 0; v < values; ++v)
+          if (a.stores[v] && there) held[r][v].store(a.stores[v] + (at.row + r) * a.width, at.column, a.width);
       }
-    };
+    }
 #pragma unroll
     for (int v = 0; v < values; ++v) {
       const BlockQuantizer& q = a.quantizers[v];
       if (!q.wanted() && !a.sums[v]) continue;
       const bool e5m2 = Source::e5m2(v);
-      float row_most[tile_pack], most[8] = {}, sums[8] = {};
-#pragma unroll
-      for (int r = 0; r < tile_pack; ++r) {
-        float x[8];
-        numbers(r, v, x);
-        row_most[r] = largest_of_eight(x);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) most[i] = fmaxf(most[i], fabsf(x[i]));
-        if (a.sums[v])
-#pragma unroll
-          for (int i = 0; i < 8; ++i) sums[i] += x[i];
-      }
       if (q.columns || a.sums[v] || Squares) {
-        if (q.columns || Squares) scales.put(at, most);
-        if (a.sums[v]) parts.put(at, sums);
+        if (q.columns || Squares) {
+          uint32_t most[4];
+#pragma unroll
+          for (int r = 0; r < tile_pack; ++r) {
+            uint32_t pairs[4];
+            held[r][v].magnitudes(pairs);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) most[i] = r ? larger_pair(most[i], pairs[i]) : pairs[i];
+          }
+          scales.put(at, most);
+        }
+        if (a.sums[v]) {
+          float sums[8] = {};
+#pragma unroll
+          for (int r = 0; r < tile_pack; ++r) {
+            float x[8];
+            held[r][v].widen_to(x);
+#pragma unroll
+            for (int i = 0; i < 8; ++i) sums[i] += x[i];
+          }
+          parts.put(at, sums);
+        }
         __syncthreads();
         const int column = int(threadIdx.x) % Shape::columns;
         if (threadIdx.x < Shape::columns) {
@@ -421,36 +430,48 @@ __global__ void __launch_bounds__(ShapeOf<BlockQuantizer>::threads, blocks_resid
         }
         __syncthreads();
       }
-      float square = 0;
+      float square = 0;  // the largest magnitude
       if constexpr (Squares)
         square = scales.of_square(at, e5m2, q, (a.height + tile_rows - 1) / tile_rows, a.tiles_across);
       if (q.rows) {
+        float most[tile_pack];
+        if constexpr (Squares) {
+          for (float& m : most) m = square;
+        } else {
+#pragma unroll
+          for (int r = 0; r < tile_pack; r += 2) {
+            uint32_t pairs[2][4];
+            held[r][v].magnitudes(pairs[0]), held[r + 1][v].magnitudes(pairs[1]);
+            const uint32_t both = pair_of_blocks<Shape>(pair_of_rows(largest_pair(pairs[0]), largest_pair(pairs[1])));
+            most[r] = low_magnitude(both), most[r + 1] = high_magnitude(both);
+          }
+          // A thread writes the scale of a row.
+          static_assert(tile_pack == 4 && tile_pack <= Shape::across);
+          const float own = at.across < 2 ? (at.across ? most[1] : most[0]) : (at.across == 2 ? most[2] : most[3]);
+          const int64_t row = at.row + at.across;
+          if (q.row_scales && at.across < tile_pack && row < a.height)
+            q.row_scales[q.row_place(row, at.left)] = power_of_two(exponent_for(e5m2, own, 0));
+        }
 #pragma unroll
         for (int r = 0; r < tile_pack; ++r) {
-          const bool there = at.row + r < a.height;
-          float x[8], inverse = square;
-          numbers(r, v, x);
-          if constexpr (!Squares) {
-            const int e = row_exponent<Shape>(e5m2, row_most[r]);
-            inverse = power_of_two(-e);
-            if (q.row_scales && there && at.across == 0)
-              q.row_scales[q.row_place(at.row + r, at.left)] = power_of_two(e);
-          }
+          float x[8];
+          held[r][v].widen_to(x);
           uint32_t codes[2];
-          seen[v].quantize(x, inverse, e5m2, row_most[r], codes);
-          if (there && inside)
+          seen[v].quantize(x, power_of_two(-exponent_for(e5m2, most[r], 0)), e5m2, most[r], codes);
+          if (inside && at.row + r < a.height)
             store_row_codes<Source::vectors>(q.rows + (at.row + r) * a.width + at.column, codes, at.column, a.width);
         }
       }
       if (q.columns) {
         float by[8];
 #pragma unroll
-        for (int i = 0; i < 8; ++i) by[i] = Squares ? square : scales.inverse[at.across * tile_vector + i];
+        for (int i = 0; i < 8; ++i)
+          by[i] = Squares ? power_of_two(-exponent_for(e5m2, square, 0)) : scales.inverse[at.across * tile_vector + i];
         uint32_t codes[2][tile_pack];
 #pragma unroll
         for (int r = 0; r < tile_pack; ++r) {
           float x[8];
-          numbers(r, v, x);
+          held[r][v].widen_to(x);
 #pragma unroll
           for (int i = 0; i < 8; ++i) x[i] *= by[i];
           uint32_t both[2];
