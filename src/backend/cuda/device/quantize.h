@@ -219,6 +219,16 @@ struct Eight {
 #pragma unroll
       for (int i = 0; i < packs; ++i) store_pack(row + column + i * Pack<T>::size, pack[i]);
   }
+  // Floats of these numbers that were made before are not those that are made after: the compiler
+  // would keep them, in twice the registers.
+  __device__ void forget_floats() {
+#ifdef __CUDACC__
+#pragma unroll
+    for (int i = 0; i < packs; ++i)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) asm volatile("" : "+r"(pack[i].w[j]));
+#endif
+  }
   // Pairs whose magnitudes larger_pair compares.
   __device__ void magnitudes(uint32_t (&pairs)[4]) const {
     if constexpr (std::is_same_v<T, bfloat16>) {
@@ -250,6 +260,7 @@ struct Eight<T, false> {
     for (int i = 0; i < 8; ++i)
       if (column + i < width) row[column + i] = number[i];
   }
+  __device__ void forget_floats() {}
   __device__ void magnitudes(uint32_t (&pairs)[4]) const {
     for (int i = 0; i < 4; ++i) pairs[i] = magnitude_pair(widen(number[2 * i]), widen(number[2 * i + 1]));
   }

@@ -392,6 +392,8 @@ __global__ void __launch_bounds__(ShapeOf<BlockQuantizer>::threads, blocks_resid
         for (int v = 0; v < values; ++v)
           if (a.stores[v] && there) held[r][v].store(a.stores[v] + (at.row + r) * a.width, at.column, a.width);
       }
+#pragma unroll
+      for (int v = 0; v < values; ++v) held[r][v].forget_floats();
     }
 #pragma unroll
     for (int v = 0; v < values; ++v) {
@@ -455,7 +457,7 @@ __global__ void __launch_bounds__(ShapeOf<BlockQuantizer>::threads, blocks_resid
 #pragma unroll
         for (int r = 0; r < tile_pack; ++r) {
           float x[8];
-          held[r][v].widen_to(x);
+          held[r][v].forget_floats(), held[r][v].widen_to(x);
           uint32_t codes[2];
           seen[v].quantize(x, power_of_two(-exponent_for(e5m2, most[r], 0)), e5m2, most[r], codes);
           if (inside && at.row + r < a.height)
@@ -471,7 +473,7 @@ __global__ void __launch_bounds__(ShapeOf<BlockQuantizer>::threads, blocks_resid
 #pragma unroll
         for (int r = 0; r < tile_pack; ++r) {
           float x[8];
-          held[r][v].widen_to(x);
+          held[r][v].forget_floats(), held[r][v].widen_to(x);
 #pragma unroll
           for (int i = 0; i < 8; ++i) x[i] *= by[i];
           uint32_t both[2];
