@@ -126,7 +126,8 @@ part() {
       compare "$OUT/cuda-blocks" "$OUT/dequantized" 0.002
       compare "$OUT/cuda-blocks" "$OUT/cuda-bf16" 0.01
       pairs '--precision bf16' "$blocks"
-      pairs '--precision fp8' "$blocks" ;;
+      pairs '--precision fp8' "$blocks"
+      pairs "$blocks --disable-pass quantization" "$blocks" ;;
     *) echo "unknown part '$1'" >&2; exit 2 ;;
   esac
 }

@@ -2,6 +2,8 @@
 // them, amax_history and take_counts end the step of the scales.
 #include "ops/fp8.h"
 
+#include <bit>
+
 #include "ops/index.h"
 #include "ops/quantized_norms.h"
 #include "ops/rules.h"
@@ -30,7 +32,7 @@ Shape fp8_scales(Fp8Blocks blocks, int64_t rows, int64_t columns) {
 
 Fp8ScalePlace::Fp8ScalePlace(Fp8Blocks blocks, const Shape& scales) {
   if (blocks == Fp8Blocks::rows) row = 1, column = scales[1];
-  if (blocks == Fp8Blocks::squares) rows = fp8_block, row = scales[1], column = 1;
+  if (blocks == Fp8Blocks::squares) shift = std::countr_zero(uint64_t(fp8_block)), row = scales[1], column = 1;
 }
 
 static DType format_of(const Infer& c) {
@@ -63,6 +65,31 @@ static void quantized(Infer& c, const Value& x, size_t tables) {
   c.out_in_place(counts);
 }
 
+// Attribute `blocks`, checked.
+static Fp8Blocks blocks_of(const Infer& c) {
+  if (!c.attrs().has("blocks")) return Fp8Blocks::none;
+  const std::string& text = c.attrs().text("blocks");
+  c.check(text == name_of(Fp8Blocks::rows) || text == name_of(Fp8Blocks::squares),
+          "attribute 'blocks' must be 1x128 or 128x128");
+  return fp8_blocks(c.attrs());
+}
+
+// q of x with scales of its blocks, and the table `counts`.
+static void quantized_in_blocks(Infer& c, const Value& x, size_t counts, Fp8Blocks blocks) {
+  rules::rank(c, counts, 2);
+  rules::dtype(c, counts, DType::i64);
+  c.check(c.in(counts).shape[1] == 2, "counts must have two columns");
+  c.check(rules::integer(c, "slot", 0) < c.in(counts).shape[0], "attribute 'slot' is not below the number of slots");
+  c.out(format_of(c), x.shape);
+  c.out(rules::stat(x.dtype), fp8_scales(blocks, x.shape.rows(), x.shape.back()));
+  c.out_in_place(counts);
+}
+// The transpose of x with scales of its blocks.
+static void transposed_in_blocks(Infer& c, const Value& x, Fp8Blocks blocks) {
+  c.out(format_of(c), transposed(x));
+  c.out(rules::stat(x.dtype), fp8_scales(blocks, x.shape.back(), x.shape.rows()));
+}
+
 static void infer_quantize(Infer& c) {
   namespace at = in::quantize;
   rules::inputs(c, at::count, at::count);
@@ -87,12 +114,25 @@ static bool norm_weights(Infer& c, size_t x, size_t gamma, size_t beta) {
   return kind == "layer";
 }
 
+// A norm makes rows, which have no squares.
+static Fp8Blocks blocks_of_norm(const Infer& c) {
+  const Fp8Blocks blocks = blocks_of(c);
+  c.check(blocks != Fp8Blocks::squares, "attribute 'blocks' of a norm must be 1x128");
+  return blocks;
+}
+
 static void infer_norm_quantize(Infer& c) {
   namespace at = in::norm_quantize;
-  rules::inputs(c, at::b, at::count);
+  rules::inputs(c, at::amax, at::count);
   rules::contiguous(c);
   rules::at_least_rank(c, at::a, 1);
   rules::floating(c, at::a);
+  const Fp8Blocks blocks = blocks_of_norm(c);
+  for (size_t i : {size_t(at::amax), size_t(at::record)})
+    c.check(c.has(i) == (blocks == Fp8Blocks::none), blocks == Fp8Blocks::none
+                                                         ? "amax and record are required"
+                                                         : "scales of blocks have neither amax nor record");
+  c.check(c.has(at::counts), "counts is required");
   if (c.has(at::b)) {
     c.same_shape(at::b, at::a);
     c.same_dtype(at::b, at::a);
@@ -103,7 +143,10 @@ static void infer_norm_quantize(Infer& c) {
   c.check(rules::number(c, "eps") >= 0, "attribute 'eps' must not be negative");
   const bool layer = norm_weights(c, at::a, at::gamma, at::beta);
   const Value& a = c.in(at::a);
-  quantized(c, a, at::amax);
+  if (blocks == Fp8Blocks::none)
+    quantized(c, a, at::amax);
+  else
+    quantized_in_blocks(c, a, at::counts, blocks);
   c.out(rules::stat(a.dtype), {a.shape.rows()});
   if (layer) c.out(rules::stat(a.dtype), {a.shape.rows()});
   if (c.has(at::b)) c.out_like(at::a);
@@ -111,7 +154,7 @@ static void infer_norm_quantize(Infer& c) {
 
 static void infer_norm_quantize_columns(Infer& c) {
   namespace at = in::norm_quantize_columns;
-  rules::inputs(c, at::mean, at::count);
+  rules::inputs(c, at::scale, at::count);
   rules::contiguous(c);
   rules::at_least_rank(c, at::x, 1);
   rules::floating(c, at::x);
@@ -122,6 +165,10 @@ static void infer_norm_quantize_columns(Infer& c) {
       rules::shape(c, i, {c.in(at::x).shape.rows()});
       rules::dtype(c, i, rules::stat(c.in(at::x).dtype));
     }
+  const Fp8Blocks blocks = blocks_of_norm(c);
+  c.check(c.has(at::scale) == (blocks == Fp8Blocks::none),
+          blocks == Fp8Blocks::none ? "needs the scale" : "makes scales of blocks and reads none");
+  if (blocks != Fp8Blocks::none) return transposed_in_blocks(c, c.in(at::x), blocks);
   rules::floating(c, at::scale);
   rules::shape(c, at::scale, {1});
   c.out(format_of(c), transposed(c.in(at::x)));
@@ -138,36 +185,16 @@ static void infer_quantize_columns(Infer& c) {
   c.out(format_of(c), transposed(c.in(at::x)));
 }
 
-// Attribute `blocks`, checked.
-static Fp8Blocks blocks_of(const Infer& c) {
-  if (!c.attrs().has("blocks")) return Fp8Blocks::none;
-  const std::string& text = c.attrs().text("blocks");
-  c.check(text == name_of(Fp8Blocks::rows) || text == name_of(Fp8Blocks::squares),
-          "attribute 'blocks' must be 1x128 or 128x128");
-  return fp8_blocks(c.attrs());
-}
-
 static void infer_quantize_blocks(Infer& c) {
   namespace at = in::quantize_blocks;
   rules::inputs(c, at::count, at::count);
   rules::contiguous(c);
   rules::at_least_rank(c, at::x, 1);
   rules::floating(c, at::x);
-  rules::rank(c, at::counts, 2);
-  rules::dtype(c, at::counts, DType::i64);
-  c.check(c.in(at::counts).shape[1] == 2, "counts must have two columns");
-  c.check(rules::integer(c, "slot", 0) < c.in(at::counts).shape[0],
-          "attribute 'slot' is not below the number of slots");
   const Fp8Blocks blocks = blocks_of(c);
   c.check(blocks != Fp8Blocks::none, "attribute 'blocks' is missing");
-  const Value& x = c.in(at::x);
-  const int64_t rows = x.shape.rows(), columns = x.shape.back();
-  c.out(format_of(c), x.shape);
-  c.out(rules::stat(x.dtype), fp8_scales(blocks, rows, columns));
-  c.out_in_place(at::counts);
-  if (!rules::flag(c, "columns")) return;
-  c.out(format_of(c), transposed(x));
-  c.out(rules::stat(x.dtype), fp8_scales(blocks, columns, rows));
+  quantized_in_blocks(c, c.in(at::x), at::counts, blocks);
+  if (rules::flag(c, "columns")) transposed_in_blocks(c, c.in(at::x), blocks);
 }
 
 static void infer_quantize_blocks_columns(Infer& c) {
@@ -178,9 +205,7 @@ static void infer_quantize_blocks_columns(Infer& c) {
   rules::floating(c, at::x);
   const Fp8Blocks blocks = blocks_of(c);
   c.check(blocks != Fp8Blocks::none, "attribute 'blocks' is missing");
-  const Value& x = c.in(at::x);
-  c.out(format_of(c), transposed(x));
-  c.out(rules::stat(x.dtype), fp8_scales(blocks, x.shape.back(), x.shape.rows()));
+  transposed_in_blocks(c, c.in(at::x), blocks);
 }
 
 static void infer_take_counts(Infer& c) {
@@ -271,7 +296,7 @@ static Cost cost_norm_quantize(const Program& p, const Instr& i) {
   for (size_t in : {size_t(at::a), size_t(at::gamma), size_t(at::b), size_t(at::beta)})
     if (has(in)) c.bytes_read += double(p.at(i.in[in]).bytes());
   for (size_t out = 0; out < i.out.size(); ++out)
-    if (out != to::record && out != to::counts) c.bytes_written += double(p.at(i.out[out]).bytes());
+    if (out <= to::scale || out >= norm_quantize_rstd(i.attrs)) c.bytes_written += double(p.at(i.out[out]).bytes());
   if (has(at::b)) per_element += 1;
   if (has(at::scalars)) per_element += 2;
   c.flops = per_element * double(p.at(i.out[to::q]).numel());
@@ -324,8 +349,9 @@ const OpDef op_norm_quantize = {
     .inputs = in::norm_quantize::names,
     .outputs = out::norm_quantize::names,
     .help =
-        "a, gamma, amax[H,S], record[S,R], counts[S,2], [b], [beta], [scalars] -> q, scale[1], record, counts, rstd, "
-        "[mean], [s = a + b]: norm of a (+ b) as quantize stores it; with scalars b is dropped out",
+        "a, gamma, [amax[H,S]], [record[S,R]], counts[S,2], [b], [beta], [scalars] -> q, scale, [record], counts, "
+        "rstd, [mean], [s = a + b]: norm of a (+ b) as quantize stores it; with blocks=1x128 as quantize_blocks does, "
+        "without amax and record; with scalars b is dropped out",
     .op_class = OpClass::normalisation,
     .infer = infer_norm_quantize,
     .cost = cost_norm_quantize};
@@ -334,7 +360,9 @@ const OpDef op_norm_quantize_columns = {
     .name = "norm_quantize_columns",
     .inputs = in::norm_quantize_columns::names,
     .outputs = out::norm_quantize_columns::names,
-    .help = "x[..,K], gamma, rstd, scale[1], [mean], [beta] -> t[K,rows]: norm of x as quantize_columns stores it",
+    .help =
+        "x[..,K], gamma, rstd, [scale[1]], [mean], [beta] -> t[K,rows], [scale]: norm of x as quantize_columns stores "
+        "it; with blocks=1x128 as quantize_blocks_columns does, which makes the scales",
     .op_class = OpClass::normalisation,
     .infer = infer_norm_quantize_columns,
     .cost = elementwise_cost<5>};

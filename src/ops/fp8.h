@@ -31,10 +31,11 @@ Shape fp8_scales(Fp8Blocks blocks, int64_t rows, int64_t columns);
 
 // Where the scale of an element is among them.
 struct Fp8ScalePlace {
-  int64_t rows = 1, row = 0, column = 0;  // rows that share a scale; steps to the next block
+  int shift = 0;                // 2^shift rows share a scale
+  int64_t row = 0, column = 0;  // steps to the next block
   Fp8ScalePlace() = default;
   Fp8ScalePlace(Fp8Blocks blocks, const Shape& scales);
-  CREST_BOTH int64_t operator()(int64_t r, int64_t c) const { return r / rows * row + c / fp8_block * column; }
+  CREST_BOTH int64_t operator()(int64_t r, int64_t c) const { return (r >> shift) * row + c / fp8_block * column; }
 };
 
 }  // namespace crest

@@ -1,7 +1,7 @@
 // A chain of pointwise instructions in one pass over memory. Its body is a Program over one shape.
 // It may end with column sums (bias_grad) of something that the body computes, and with its
-// quantization (quantize, quantize_columns), which works on numbers that are rounded to their
-// dtype.
+// quantization (quantize, quantize_columns, and the same in blocks), which works on numbers that
+// are rounded to their dtype.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,11 @@
 
 namespace crest {
 
-bool quantizes(const Instr& instr) { return instr.op == &op_quantize || instr.op == &op_quantize_columns; }
+bool quantizes_rows(const Instr& instr) { return instr.op == &op_quantize || instr.op == &op_quantize_blocks; }
+bool quantizes_columns(const Instr& instr) {
+  return instr.op == &op_quantize_columns || instr.op == &op_quantize_blocks_columns;
+}
+bool quantizes(const Instr& instr) { return quantizes_rows(instr) || quantizes_columns(instr); }
 bool ends_body(const Instr& instr) { return instr.op == &op_bias_grad || quantizes(instr); }
 
 static void infer(Infer& c) {

@@ -4,7 +4,10 @@
 
 namespace crest {
 
-// Whether an instruction is quantize or quantize_columns.
+// Whether an instruction makes 8-bit rows, maybe with their transpose (quantize, quantize_blocks),
+// or a transpose alone (quantize_columns, quantize_blocks_columns); one of both.
+bool quantizes_rows(const Instr& instr);
+bool quantizes_columns(const Instr& instr);
 bool quantizes(const Instr& instr);
 // Whether an instruction of a body works on its input 0 and makes nothing that the body reads
 // again: a column sum, or quantization.

@@ -5,7 +5,7 @@
 
 #define CREST_QUANTIZED_NORMS(OP)                                                                                  \
   OP(norm_quantize, (a, gamma, amax, record, counts, b, beta, scalars), (q, scale, record, counts, rstd, mean, s)) \
-  OP(norm_quantize_columns, (x, gamma, rstd, scale, mean, beta), (t))                                              \
+  OP(norm_quantize_columns, (x, gamma, rstd, scale, mean, beta), (t, scale))                                       \
   OP(quantize_rows, (x), (q, scale))
 
 namespace crest {
@@ -29,5 +29,10 @@ CREST_QUANTIZED_NORMS(CREST_NAME_OPERANDS)
 #undef CREST_NAME_OPERANDS
 #undef CREST_TEXT
 #undef CREST_LIST
+
+// The output of norm_quantize that is rstd: with scales of blocks there is no record before it.
+inline size_t norm_quantize_rstd(const Attrs& attrs) {
+  return size_t(out::norm_quantize::rstd) - (attrs.has("blocks") ? 1 : 0);
+}
 
 }  // namespace crest

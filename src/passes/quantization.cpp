@@ -2,8 +2,8 @@
 // where the device has such kernels. A norm writes 8-bit floats (norm_quantize), and its transpose
 // in the backward half comes from its input and statistics (norm_quantize_columns), so that no
 // norm's output is written; pointwise work and bias gradients take quantization into their bodies.
-// After the fusion pass, whose instructions it extends; results with and without it are bitwise
-// identical.
+// Scales are those of the quantization that is joined, of the tensor or of its blocks. After the
+// fusion pass, whose instructions it extends; results with and without it are bitwise identical.
 #include <algorithm>
 
 #include "ops/fused.h"
@@ -37,7 +37,7 @@ class JoinQuantization {
     for (size_t i = 0; i < p_.code.size(); ++i)
       if (is(p_.code[i], "norm") && p_.code[i].phase == Phase::recompute) repeated_norm(i);
     for (size_t i = 0; i < p_.code.size(); ++i)
-      if (is(p_.code[i], "quantize") && p_.code[i].out.size() == out::quantize::t) norm(i);
+      if (makes_rows_only(p_.code[i])) norm(i);
     for (size_t i = 0; i < p_.code.size(); ++i)
       if (!gone_[i] && quantizes(p_.code[i])) body(i);
     std::vector<Instr> kept;
@@ -82,21 +82,23 @@ class JoinQuantization {
     return n;
   }
 
+  static bool makes_rows_only(const Instr& i) { return quantizes_rows(i) && !i.attrs.integer("columns", 0); }
+
   // t = quantize_columns(y, scale)  ->  t = norm_quantize_columns(x, .., scale)
   static Instr columns_of(const Norm& n, const Instr& columns) {
     Instr joined = columns;
     joined.op = &op("norm_quantize_columns");
-    joined.in = {n.normalised(), n.gamma, n.rstd, columns.in[in::quantize_columns::scale], n.mean, n.beta};
+    joined.in = {n.normalised(), n.gamma, n.rstd, input(columns, in::quantize_columns::scale), n.mean, n.beta};
     joined.attrs.set("kind", n.kind);
     return joined;
   }
-  // Whether everything that reads y, but instruction `except`, is quantize_columns and has such a
+  // Whether everything that reads y, but instruction `except`, makes its transpose and has such a
   // kernel.
   bool only_columns(const Norm& n, int except) const {
     if (is_output_[size_t(n.y)]) return false;
     for (int c : consumers_[size_t(n.y)]) {
       const Instr& reader = p_.code[size_t(c)];
-      if (c != except && (!is(reader, "quantize_columns") || !has_kernel(columns_of(n, reader)))) return false;
+      if (c != except && (!quantizes_columns(reader) || !has_kernel(columns_of(n, reader)))) return false;
     }
     return true;
   }
@@ -147,11 +149,12 @@ class JoinQuantization {
     Instr joined = quantize;
     joined.op = &op("norm_quantize");
     joined.origin = old.origin | quantize.origin;
+    const bool blocks = quantize.op == &op_quantize_blocks;
     joined.in = {n.x,
                  n.gamma,
-                 quantize.in[in::quantize::amax],
-                 quantize.in[in::quantize::record],
-                 quantize.in[in::quantize::counts],
+                 blocks ? no_value : quantize.in[in::quantize::amax],
+                 blocks ? no_value : quantize.in[in::quantize::record],
+                 quantize.in[blocks ? size_t(in::quantize_blocks::counts) : size_t(in::quantize::counts)],
                  n.b,
                  n.beta};
     joined.out.push_back(n.rstd);

@@ -76,6 +76,9 @@ void add_attention_cases(std::vector<Case>&, DType);
 void add_embedding_cases(std::vector<Case>&, DType);
 void add_loss_cases(std::vector<Case>&, DType);
 void add_update_cases(std::vector<Case>&, DType);
+// For perf: what quantizes a bf16 tensor of this shape, or makes and quantizes it, with a scale of
+// the tensor and with scales of blocks.
+std::vector<Case> quantization_cases(const Shape&);
 
 inline Arg tensor(DType t, const Shape& s, double deviation = 1) { return {Arg::Fill::normal, t, s, deviation}; }
 inline Arg positive(DType t, const Shape& s) { return {Arg::Fill::positive, t, s}; }
@@ -84,6 +87,8 @@ inline Arg ids(const Shape& s, int64_t limit) { return {Arg::Fill::ids, DType::i
 inline Arg targets(const Shape& s, int64_t limit) { return {Arg::Fill::targets, DType::i32, s, 1, limit}; }
 // Of tokens in their documents, [batch, tokens].
 inline Arg positions(const Shape& s, int64_t length) { return {Arg::Fill::positions, DType::i32, s, 1, length}; }
+// fp8's counts of what saturated and vanished, for some slots.
+inline Arg counters(int64_t slots) { return {Arg::Fill::ids, DType::i64, {slots, 2}, 1, 1000}; }
 inline Arg scalars_arg() { return {Arg::Fill::scalars, DType::u8, {int64_t(sizeof(Scalars))}}; }
 inline Arg view(DType t, const Shape& s, const Shape& strides, int64_t offset) {
   return {Arg::Fill::normal, t, s, 1, 0, strides, offset};

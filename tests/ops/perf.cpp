@@ -167,6 +167,8 @@ std::vector<Case> gpu_cases() {
     if (t == DType::bf16) {
       add_attention(list, 4, 4096, 16, 128);
       add_attention(list, 1, 16384, 16, 64);
+      for (int64_t width : {768, 3072})
+        for (Case& c : quantization_cases({64, 1024, width})) list.cases.push_back(std::move(c));
     }
     add_ends(list, 64, 1024, int64_t(119) << 20);
     all.insert(all.end(), list.cases.begin(), list.cases.end());

@@ -155,6 +155,15 @@ TEST(Infer, RefusesWrongShapesDtypesAndAttributes) {
   refused("quantize_blocks_columns", {x}, Attrs().set("format", "e4m3"), "'blocks' is missing");
   refused("quantize_blocks_columns", {x}, Attrs().set("format", "bf16").set("blocks", "1x128"), "must be e4m3 or e5m2");
   refused("take_counts", {counts, value(DType::i64, {3, 2})}, {}, "shape");
+  Attrs in_blocks = Attrs(quantized).set("slot", 0).set("blocks", "1x128");
+  refused("norm_quantize", {x, c8, amax, record, counts}, in_blocks, "neither amax nor record");
+  refused("norm_quantize", {x, c8, no_value, no_value, counts}, Attrs(quantized).set("slot", 0), "amax and record are");
+  refused("norm_quantize", {x, c8, no_value, no_value, scale}, in_blocks, "dimensions");
+  in_blocks.set("blocks", "128x128");
+  refused("norm_quantize", {x, c8, no_value, no_value, counts}, in_blocks, "must be 1x128");
+  Attrs turned = Attrs().set("kind", "rms").set("format", "e4m3");
+  refused("norm_quantize_columns", {x, c8, rows6}, turned, "needs the scale");
+  refused("norm_quantize_columns", {x, c8, rows6, scale}, turned.set("blocks", "1x128"), "reads none");
   ValueId q8 = value(DType::e4m3, {2, 3, 144}), qw = value(DType::e4m3, {130, 144});
   ValueId of_rows = value(f, {2, 6}), of_squares = value(f, {2, 4});
   refused("linear_fp8", {q8, qw, of_rows, of_squares}, Attrs().set("dtype", "f32"), "must have shape [1]");

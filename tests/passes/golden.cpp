@@ -182,6 +182,7 @@ std::vector<Golden> cases() {
        }},
       {"quantization.dropout", "quantization", [=](Recipe& r) { fp8(r), dropped("pointwise")(r); }},
       {"quantization", "quantization", [=](Recipe& r) { fp8(r), fusion_on(r), r.recompute = "pointwise"; }},
+      {"quantization.block", "quantization", [=](Recipe& r) { blocks(r), fusion_on(r), r.recompute = "pointwise"; }},
       {"quantization.llama.next", "quantization",
        [=](Recipe& r) {
          fp8(r), fusion_on(r), micro_steps(r);

@@ -99,10 +99,11 @@ TEST_P(Fp8Block, RunsInTheLinearLayersOfTheBlocksOnly) {
   const Program& p = e.session().programs[0].program;
   const int layers = 2, linears = GetParam() ? 5 : 4, inputs = 4;  // gate and up have one
   EXPECT_EQ(instructions(p, "linear_fp8"), layers * linears * 3);
-  EXPECT_EQ(instructions(p, "quantize_blocks"), layers * (2 * linears + inputs));
-  EXPECT_EQ(instructions(p, "quantize_blocks_columns"), layers * (linears + inputs))
+  EXPECT_EQ(instructions(p, "quantize_blocks") + instructions(p, "norm_quantize"), layers * (2 * linears + inputs));
+  EXPECT_EQ(instructions(p, "quantize_blocks_columns") + instructions(p, "norm_quantize_columns"),
+            layers * (linears + inputs))
       << "weights are transposed in the backward half";
-  EXPECT_EQ(instructions(p, "quantize") + instructions(p, "quantize_columns") + instructions(p, "norm_quantize"), 0);
+  EXPECT_EQ(instructions(p, "quantize") + instructions(p, "quantize_columns"), 0);
   int squares = 0;
   for (auto& i : p.code)
     if (std::string(i.op->name) == "linear_fp8") {
@@ -110,6 +111,46 @@ TEST_P(Fp8Block, RunsInTheLinearLayersOfTheBlocksOnly) {
       EXPECT_NE(fp8_blocks(i.attrs), Fp8Blocks::none);
     }
   EXPECT_EQ(squares, layers * linears * 2);
+}
+
+// Quantization in the kernels of norms, activations and bias gradients, or on its own: the same
+// bits, where blocks are whole and where they are not. Only bias gradients that were alone are
+// summed in another order.
+TEST_P(Fp8Block, QuantizationInOtherKernelsChangesNoBit) {
+  for (const char* recompute : {"none", "pointwise"})
+    for (const char* gradients : {"e5m2", "e4m3"}) {
+      SCOPED_TRACE(std::string(recompute) + ", " + gradients);
+      Recipe r = wide_recipe(GetParam());
+      r.recompute = recompute, r.levers["fp8-gradients"] = gradients;
+      Recipe apart = r, tensors = r;
+      apart.disabled_passes = {"quantization"}, tensors.levers["fp8-recipe"] = "tensor";
+      Engine e = gradients_only(r), other = gradients_only(apart);
+      const Program &p = e.session().programs[0].program, &q = other.session().programs[0].program;
+      EXPECT_EQ(instructions(p, "norm") + instructions(p, "add_norm"), 1);  // ln_f
+      EXPECT_EQ(instructions(p, "norm_quantize"), 4);
+      EXPECT_EQ(instructions(q, "norm_quantize"), 0);
+      auto bodies = [](const Program& of, const char* op) {
+        return std::count_if(of.code.begin(), of.code.end(),
+                             [&](auto& i) { return i.body && instructions(*i.body, op); });
+      };
+      Engine as_tensors = gradients_only(tensors);
+      const Program& t = as_tensors.session().programs[0].program;
+      EXPECT_EQ(bodies(p, "quantize_blocks"), bodies(t, "quantize"));
+      EXPECT_EQ(bodies(p, "quantize_blocks_columns"), bodies(t, "quantize_columns"));
+      EXPECT_EQ(instructions(p, "norm_quantize_columns"), instructions(t, "norm_quantize_columns"));
+      EXPECT_GE(bodies(p, "quantize_blocks"), 4);
+      EXPECT_EQ(bodies(q, "quantize_blocks"), 0);
+      EXPECT_EQ(fp8_elements(p), fp8_elements(q));
+      EXPECT_EQ(e.step(0, 0, 11, samples_of(r)).loss, other.step(0, 0, 11, samples_of(apart)).loss);
+      const std::vector<std::vector<float>> x = gradients_of(e), y = gradients_of(other);
+      for (size_t i = 0; i < x.size(); ++i) {
+        const std::string& name = p.params[i].name;
+        if (name.ends_with("qkv.bias") || name.ends_with("proj.bias"))
+          EXPECT_GE(cosine_of(x[i], y[i]), 0.999999) << name;
+        else
+          EXPECT_EQ(x[i], y[i]) << name;
+      }
+    }
 }
 
 // Where 128 divides the tokens of a sample, every value is quantized alike in any split of the

@@ -6,7 +6,7 @@ namespace crest::cpu {
 
 // Bytes of workspace that quantization of tensors like x needs.
 size_t quantize_scratch(const Value& x, int threads);
-// Runs a quantize or quantize_columns; the workspace is the call's.
+// Runs an instruction that quantizes (ops/fused.h); the workspace is the call's.
 void launch_quantizer(const KernelCall& call);
 
 }  // namespace crest::cpu

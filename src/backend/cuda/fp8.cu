@@ -1,79 +1,19 @@
-// quantize, quantize_columns, norm_quantize_columns and amax_history, and linear_fp8 where cuBLASLt
-// does not run it.
+// linear_fp8 where cuBLASLt does not run it, and what ends the step of its scales: amax_history and
+// take_counts.
+#include <cfloat>
+
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/fp8.h"
 #include "backend/cuda/kernel.h"
-#include "backend/cuda/quantize.h"
 #include "core/float8.h"
 #include "ops/fp8.h"
 #include "ops/index.h"
-#include "ops/quantized_norms.h"
 
 namespace crest::cuda {
 
 namespace {
 
 constexpr int threads = 256;
-
-// A tensor as it is.
-template <class T, bool E5m2, bool Vectors>
-struct Copy {
-  using Type = T;
-  static constexpr bool vectors = Vectors, exact = true;
-  static constexpr int values = 1;
-  __host__ __device__ static constexpr bool e5m2(int) { return E5m2; }
-  using Row = Eight<T, Vectors>;
-  struct Columns {};
-  const T* x;
-  __device__ Columns columns(int64_t, int64_t) const { return {}; }
-  __device__ void load(Row& row, int64_t index, int64_t column, int64_t width) const {
-    row.load(x + index * width, column, width);
-  }
-  static constexpr int packs = 8 / Pack<T>::size;
-  __device__ const T* address(int pack, int64_t index, int64_t column, int64_t width) const {
-    return x + index * width + column + pack * Pack<T>::size;
-  }
-  __device__ static void take(Row& row, int pack, const Pack<T>& value) { row.pack[pack] = value; }
-  __device__ static void rest(Row&, int64_t) {}
-  __device__ void compute(const Row& row, const Columns&, float (&y)[1][8]) const { row.widen_to(y[0]); }
-};
-
-// A norm of rows whose statistics are given.
-struct Normalised {
-  using T = bfloat16;
-  using Type = T;
-  static constexpr bool vectors = true, exact = false;
-  static constexpr int values = 1;
-  __host__ __device__ static constexpr bool e5m2(int) { return false; }
-  struct Row {
-    Eight<T, true> x;
-    float mean, rstd;
-  };
-  struct Columns {
-    float gamma[8], beta[8];
-  };
-  const T *x, *gamma, *beta;  // beta may be null
-  const float *rstd, *mean;   // mean: null for rms
-  __device__ Columns columns(int64_t column, int64_t width) const {
-    Columns c = {};
-    Eight<T, true> weights = {};
-    weights.load(gamma, column, width), weights.widen_to(c.gamma);
-    weights = {};
-    if (beta) weights.load(beta, column, width), weights.widen_to(c.beta);
-    return c;
-  }
-  static constexpr int packs = 1;
-  __device__ const T* address(int, int64_t index, int64_t column, int64_t width) const {
-    return x + index * width + column;
-  }
-  __device__ static void take(Row& row, int, const Pack<T>& value) { row.x.pack[0] = value; }
-  __device__ void rest(Row& row, int64_t index) const { row.mean = mean ? mean[index] : 0.f, row.rstd = rstd[index]; }
-  __device__ void compute(const Row& row, const Columns& of, float (&y)[1][8]) const {
-    row.x.widen_to(y[0]);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) y[0][i] = (y[0][i] - row.mean) * row.rstd * of.gamma[i] + of.beta[i];
-  }
-};
 
 // One block. amax: [steps][slots], of which the first row is the largest of the others and of this
 // step, and the others are those of the steps before.
@@ -97,6 +37,13 @@ __global__ void __launch_bounds__(threads) end_step(int steps, int slots, int ra
       counts[2 * s + k] = 0;
     }
   }
+}
+
+__global__ void __launch_bounds__(threads)
+    move_counts(int64_t n, unsigned long long* counts, unsigned long long* lost) {
+  wait_for_predecessors();
+  const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < n) lost[i] = counts[i], counts[i] = 0;
 }
 
 struct ProductArgs {
@@ -138,52 +85,6 @@ __global__ void __launch_bounds__(product_tile* product_tile)
   y[to] = narrow<C>(sum);
 }
 
-void copy_tiles(const KernelCall& c, DType format, const Quantizer& q) {
-  const Value& x = c.in_value(0);
-  const bool vectors = x.shape.back() % tile_vector == 0 && aligned({c.in[0]}) && (!q.rows || aligned({q.rows}, 8));
-  with_type(x.dtype, [&](auto t) {
-    using T = decltype(t);
-    auto run = [&](auto source) {
-      source.x = c.input<T>(0);
-      Tiles<decltype(source)> a = {};
-      a.source = source, a.quantizers[0] = q;
-      start_tiles(c, a, x);
-    };
-    const bool e5m2 = format == DType::e5m2;
-    if (vectors && e5m2) return run(Copy<T, true, true>());
-    if (vectors) return run(Copy<T, false, true>());
-    if (e5m2) return run(Copy<T, true, false>());
-    run(Copy<T, false, false>());
-  });
-}
-
-void launch_quantize(const KernelCall& c) {
-  namespace to = out::quantize;
-  Quantizer q = quantizer_of(c, c.instr.attrs, in::quantize::amax, to::q);
-  if (c.instr.out.size() > to::t) q.columns = c.output<uint8_t>(to::t);
-  copy_tiles(c, c.out_value(0).dtype, q);
-}
-
-void launch_columns(const KernelCall& c) {
-  Quantizer q;
-  q.columns = c.output<uint8_t>(out::quantize_columns::t);
-  q.given_scale = c.input<float>(in::quantize_columns::scale);
-  copy_tiles(c, c.out_value(0).dtype, q);
-}
-
-void launch_norm_columns(const KernelCall& c) {
-  namespace at = in::norm_quantize_columns;
-  using T = bfloat16;
-  Tiles<Normalised> a = {};
-  a.quantizers[0].columns = c.output<uint8_t>(0);
-  a.quantizers[0].given_scale = c.input<float>(at::scale);
-  Normalised& n = a.source;
-  n.x = c.input<T>(at::x), n.gamma = c.input<T>(at::gamma), n.rstd = c.input<float>(at::rstd);
-  if (c.has(at::beta)) n.beta = c.input<T>(at::beta);
-  if (c.has(at::mean)) n.mean = c.input<float>(at::mean);
-  start_tiles<Normalised, false>(c, a, c.in_value(at::x));
-}
-
 void launch_history(const KernelCall& c) {
   namespace to = out::amax_history;
   const Value& amax = c.in_value(in::amax_history::amax);
@@ -192,32 +93,27 @@ void launch_history(const KernelCall& c) {
          c.output<unsigned long long>(to::counts), c.output<unsigned long long>(to::lost));
 }
 
-std::string reject_quantize(const KernelQuery& q) {
-  namespace at = in::quantize;
-  if (std::string why = reject_value(q.in(at::x)); !why.empty()) return why;
-  if (q.in(at::x).numel() == 0) return "an empty operand";
-  return reject_scales(q, {at::amax, at::record});
+void launch_take_counts(const KernelCall& c) {
+  namespace to = out::take_counts;
+  const int64_t n = c.out_value(to::counts).numel();
+  launch(c, move_counts, blocks_for(n, threads), threads, 0, n, c.output<unsigned long long>(to::counts),
+         c.output<unsigned long long>(to::lost));
 }
-std::string reject_columns(const KernelQuery& q) {
-  namespace at = in::quantize_columns;
-  if (std::string why = reject_value(q.in(at::x)); !why.empty()) return why;
-  if (q.in(at::x).numel() == 0) return "an empty operand";
-  return reject_scales(q, {at::scale});
-}
-std::string reject_norm_columns(const KernelQuery& q) {
-  namespace at = in::norm_quantize_columns;
-  if (std::string why = reject_norm_of_rows(q, {at::x, at::gamma, at::beta}); !why.empty()) return why;
-  return reject_scales(q, {at::scale, at::rstd, at::mean});
-}
+
 std::string reject_history(const KernelQuery& q) {
-  return reject_scales(q, {in::amax_history::amax, in::amax_history::record});
+  namespace at = in::amax_history;
+  return q.in(at::amax).dtype == DType::f32 && q.in(at::record).dtype == DType::f32 ? "" : "takes scales of f32";
+}
+std::string reject_counts(const KernelQuery& q) {
+  return q.in(in::take_counts::counts).numel() == 0 ? "an empty operand" : "";
 }
 
 }  // namespace
 
 std::string reject_fp8_product(const KernelQuery& q) {
   namespace at = in::linear_fp8;
-  if (std::string why = reject_scales(q, {at::x_scale, at::w_scale}); !why.empty()) return why;
+  for (size_t i : {size_t(at::x_scale), size_t(at::w_scale)})
+    if (q.in(i).dtype != DType::f32) return "takes scales of f32";
   const Value& y = q.out(out::linear_fp8::y);
   if (std::string why = reject_value(y); !why.empty()) return why;
   if (q.has(at::b) && q.in(at::b).dtype != y.dtype) return "takes a bias of the result's dtype";
@@ -269,27 +165,11 @@ void launch_fp8_numbers(const KernelCall& call, void* x, int64_t n, uint32_t see
 }
 #endif
 
-Kernel quantize_kernel() {
-  return {"quantize", "cuda.quantize.tiles", reject_quantize, nullptr, nullptr, CREST_DEVICE_CODE(launch_quantize)};
-}
-Kernel quantize_columns_kernel() {
-  return {"quantize_columns",
-          "cuda.quantize_columns.tiles",
-          reject_columns,
-          nullptr,
-          nullptr,
-          CREST_DEVICE_CODE(launch_columns)};
-}
-Kernel norm_quantize_columns_kernel() {
-  return {"norm_quantize_columns",
-          "cuda.norm_quantize_columns.tiles",
-          reject_norm_columns,
-          nullptr,
-          nullptr,
-          CREST_DEVICE_CODE(launch_norm_columns)};
-}
 Kernel amax_history_kernel() {
   return {"amax_history", "cuda.amax_history", reject_history, nullptr, nullptr, CREST_DEVICE_CODE(launch_history)};
+}
+Kernel take_counts_kernel() {
+  return {"take_counts", "cuda.take_counts", reject_counts, nullptr, nullptr, CREST_DEVICE_CODE(launch_take_counts)};
 }
 Kernel linear_fp8_tiled_kernel() {
   return {

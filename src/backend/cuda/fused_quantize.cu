@@ -1,5 +1,6 @@
 // Fused bodies that quantize what they make: activations of the feed-forward layer and their
-// gradients, and the bias gradient of what is there already. Pass quantization asks for these.
+// gradients, and the bias gradient of what is there already; with a scale of the tensor or of each
+// block. Pass quantization asks for these.
 #include <algorithm>
 
 #include "backend/cuda/column_sums.h"
@@ -68,6 +69,7 @@ struct Elements {
     return in[pack] + index * width + column;
   }
   __device__ static void take(Row& row, int pack, const Pack<T>& value) { row.x[pack].pack[0] = value; }
+  __device__ static const Eight<T, true>& whole(const Row& row) { return row.x[0]; }
   __device__ static void rest(Row&, int64_t) {}
   __device__ void compute(const Row& row, const Columns&, float (&y)[values][8]) const {
     float x[inputs][8];
@@ -91,7 +93,8 @@ enum class Kind { none, same, gelu, gelu_grad, swiglu, swiglu_grad };
 struct Match {
   Kind kind = Kind::none;
   std::vector<ValueId> in, values;
-  bool e5m2 = false;  // the format of gradients
+  bool e5m2 = false;    // the format of gradients
+  bool blocks = false;  // what quantizes has scales of blocks
 };
 
 bool is_gradient(Kind kind, int value) {
@@ -113,6 +116,7 @@ class Matcher {
 
   Match run() const {
     Match m = functions();
+    m.blocks = std::any_of(ends_.begin(), ends_.end(), [](const Instr* e) { return e->attrs.has("blocks"); });
     for (size_t v = 0; v < m.values.size(); ++v)
       m.e5m2 |= is_gradient(m.kind, int(v)) && has_format(m.values[v], "e5m2");
     return m;
@@ -171,14 +175,14 @@ class Matcher {
       const ValueId up = ds->in[k], da = ds->in[1 - k];
       const Instr *a = product(s, up), *du = product(da, s);
       // Which of the two factors is `up`: of a gradient both copies are made, of a its transpose.
-      if (a && du && a != du && code_.size() == 5 && !ended_by(a->out[0], &op_quantize) &&
-          !ended_by(du->out[0], &op_quantize_columns))
+      if (a && du && a != du && code_.size() == 5 && !ended_by(a->out[0], quantizes_rows) &&
+          !ended_by(du->out[0], quantizes_columns))
         return {Kind::swiglu_grad, {da, gate, up}, {grad->out[0], du->out[0], a->out[0]}};
     }
     return {};
   }
-  bool ended_by(ValueId v, const OpDef* op) const {
-    return std::any_of(ends_.begin(), ends_.end(), [&](const Instr* e) { return e->in[0] == v && e->op == op; });
+  bool ended_by(ValueId v, bool (*is)(const Instr&)) const {
+    return std::any_of(ends_.begin(), ends_.end(), [&](const Instr* e) { return e->in[0] == v && is(*e); });
   }
   bool has_format(ValueId v, std::string_view format) const {
     return std::any_of(ends_.begin(), ends_.end(), [&](const Instr* e) {
@@ -189,16 +193,39 @@ class Matcher {
   std::vector<const Instr*> code_, ends_;
 };
 
-// The one instruction of `op` that ends the body at v; null if there is none.
-const Instr* end_of(const Program& body, ValueId v, const OpDef* op) {
+bool sums_columns(const Instr& i) { return i.op == &op_bias_grad; }
+
+// The one instruction that ends the body at v and that `is` knows; null if there is none.
+const Instr* end_of(const Program& body, ValueId v, bool (*is)(const Instr&)) {
   for (const Instr& i : body.code)
-    if (i.op == op && i.in[0] == v) return &i;
+    if (is(i) && i.in[0] == v) return &i;
   return nullptr;
 }
 
 int position(const std::vector<ValueId>& list, ValueId v) {
   auto it = std::find(list.begin(), list.end(), v);
   return it == list.end() ? -1 : int(it - list.begin());
+}
+
+// body(source, scales): default values of the types of a kernel's Tiles.
+template <class Function, class Body>
+auto with_function(const Match& m, Body body) {
+  auto of = [&](auto source) { return m.blocks ? body(source, BlockQuantizer()) : body(source, Quantizer()); };
+  if constexpr (Function::gradients != 0)
+    if (m.e5m2) return of(Elements<Function, true>{});
+  return of(Elements<Function, false>{});
+}
+template <class Body>
+auto with_source(const Match& m, Body body) {
+  switch (m.kind) {
+    case Kind::same: return with_function<Same>(m, body);
+    case Kind::gelu: return with_function<Gelu>(m, body);
+    case Kind::gelu_grad: return with_function<GeluGrad>(m, body);
+    case Kind::swiglu: return with_function<Swiglu>(m, body);
+    case Kind::swiglu_grad: return with_function<SwigluGrad>(m, body);
+    case Kind::none: break;
+  }
+  fail_internal("a fused body that is rejected");
 }
 
 std::string reject(const KernelQuery& q) {
@@ -224,7 +251,7 @@ std::string reject(const KernelQuery& q) {
     }
     const int v = position(m.values, i.in[0]);
     if (v < 0) return "the body sums or quantizes an intermediate result";
-    if (i.op == &op_bias_grad) {
+    if (sums_columns(i)) {
       const ValueId acc = i.in.size() > in::bias_grad::acc ? i.in[in::bias_grad::acc] : no_value;
       if (position(body.outputs, i.out[0]) < 0 || (acc != no_value && position(body.inputs, acc) < 0))
         return "column sums are no outputs of the body";
@@ -232,17 +259,19 @@ std::string reject(const KernelQuery& q) {
       if (!is_gradient(m.kind, v) && i.attrs.text("format") != "e4m3") return "takes e4m3 of activations";
       if (is_gradient(m.kind, v) && (i.attrs.text("format") == "e5m2") != m.e5m2)
         return "takes gradients of one format";
+      if (i.attrs.has("blocks") != m.blocks) return "takes scales of tensors, or of blocks";
+      if (m.blocks && fp8_blocks(i.attrs) != Fp8Blocks::rows) return "takes blocks of 1x128";
       for (size_t k = 1; k < i.in.size(); ++k)
         if (body.at(i.in[k]).dtype != DType::f32 && body.at(i.in[k]).dtype != DType::i64) return "takes scales of f32";
     }
     for (const Instr& other : body.code)
       if (&other != &i && other.in[0] == i.in[0] &&
-          ((quantizes(i) && quantizes(other)) || (i.op == &op_bias_grad && other.op == &op_bias_grad)))
+          ((quantizes(i) && quantizes(other)) || (sums_columns(i) && sums_columns(other))))
         return "the body quantizes or sums a result twice";
   }
   for (ValueId o : body.outputs)
     if (position(m.values, o) >= 0 && body.at(o).dtype != DType::bf16) return "writes bf16";
-  return "";
+  return with_source(m, [&](auto source, auto scales) { return reject_tiles<decltype(source), decltype(scales)>(q); });
 }
 
 int64_t tiles_down(const Value& x) { return (x.shape.rows() + tile_rows - 1) / tile_rows; }
@@ -251,9 +280,8 @@ size_t sum_bytes(const Value& x) { return size_t(tiles_down(x) * x.shape.back())
 
 size_t workspace(const KernelQuery& q) {
   const Program& body = *q.instr.body;
-  size_t sums = 0;
-  for (const Instr& i : body.code) sums += i.op == &op_bias_grad;
-  return sums ? sums * sum_bytes(body.at(body.code[0].in[0])) : 0;
+  const auto count = size_t(std::count_if(body.code.begin(), body.code.end(), sums_columns));
+  return count * sum_bytes(body.at(body.code[0].in[0]));
 }
 
 std::shared_ptr<void> prepare(const KernelQuery& q) { return std::make_shared<Match>(Matcher(*q.instr.body).run()); }
@@ -269,76 +297,68 @@ void* address(const KernelCall& c, ValueId v) {
   return nullptr;
 }
 
-Quantizer quantizer_in(const KernelCall& c, const Instr& i) {
+// How an instruction of the body quantizes.
+void set_quantizer(const KernelCall& c, const Instr& i, Quantizer& q) {
   namespace at = in::quantize;
   namespace to = out::quantize;
-  auto to_codes = [&](size_t o) { return static_cast<uint8_t*>(address(c, i.out[o])); };
-  Quantizer q;
-  if (i.op == &op_quantize_columns) {
-    q.columns = to_codes(out::quantize_columns::t);
+  if (quantizes_columns(i)) {
+    q.columns = static_cast<uint8_t*>(address(c, i.out[out::quantize_columns::t]));
     q.given_scale = static_cast<const float*>(address(c, i.in[in::quantize_columns::scale]));
-    return q;
+    return;
   }
   const int64_t slot = i.attrs.integer("slot"), ranks = c.instr.body->at(i.in[at::record]).shape[1];
-  q.rows = to_codes(to::q);
-  if (i.out.size() > to::t) q.columns = to_codes(to::t);
+  q.rows = static_cast<uint8_t*>(address(c, i.out[to::q]));
+  if (i.out.size() > to::t) q.columns = static_cast<uint8_t*>(address(c, i.out[to::t]));
   q.history = static_cast<const float*>(address(c, i.in[at::amax])) + slot;
   q.margin = int(i.attrs.integer("margin"));
   q.scale = static_cast<float*>(address(c, i.out[to::scale]));
   q.record =
       static_cast<float*>(address(c, i.in[at::record])) + slot * ranks + (c.communicator ? c.communicator->rank() : 0);
   q.counts = static_cast<unsigned long long*>(address(c, i.in[at::counts])) + 2 * slot;
-  return q;
+}
+void set_quantizer(const KernelCall& c, const Instr& i, BlockQuantizer& q) {
+  q = block_quantizer(c.instr.body->at(i.in[0]), i.attrs);
+  auto out = [&](size_t o) { return address(c, i.out[o]); };
+  if (quantizes_columns(i))
+    return set_columns(q, out(out::quantize_blocks_columns::t), out(out::quantize_blocks_columns::scale));
+  namespace to = out::quantize_blocks;
+  set_rows(q, i.attrs, out(to::q), out(to::scale), address(c, i.in[in::quantize_blocks::counts]));
+  if (i.out.size() > to::t) set_columns(q, out(to::t), out(to::t_scale));
 }
 
-template <class Source>
+template <class Source, class Scales>
 void launch_source(const KernelCall& c, const Match& m) {
   const Program& body = *c.instr.body;
   const Value& x = body.at(m.in[0]);
-  Tiles<Source> a = {};
+  Tiles<Source, Scales> a = {};
   auto* partial = static_cast<float*>(c.workspace);
   for (int i = 0; i < Source::inputs; ++i) a.source.in[i] = static_cast<const T*>(address(c, m.in[size_t(i)]));
   struct Sum {
     const Instr* instr;
     float* partial;
   };
-  std::vector<Sum> sums;
+  std::vector<Sum> column_sums;
   for (size_t v = 0; v < m.values.size(); ++v) {
     if (m.values[v] == no_value) continue;
     if (position(body.outputs, m.values[v]) >= 0) a.stores[v] = static_cast<T*>(address(c, m.values[v]));
-    for (const OpDef* op : {&op_quantize, &op_quantize_columns})
-      if (const Instr* i = end_of(body, m.values[v], op)) a.quantizers[v] = quantizer_in(c, *i);
-    if (const Instr* i = end_of(body, m.values[v], &op_bias_grad)) {
+    if (const Instr* i = end_of(body, m.values[v], quantizes)) set_quantizer(c, *i, a.quantizers[v]);
+    if (const Instr* i = end_of(body, m.values[v], sums_columns)) {
       a.sums[v] = partial;
-      sums.push_back({i, partial});
+      column_sums.push_back({i, partial});
       partial += sum_bytes(x) / sizeof(float);
     }
   }
   start_tiles(c, a, x);
-  for (const Sum& s : sums) {
+  for (const Sum& s : column_sums) {
     const ValueId acc = s.instr->in.size() > in::bias_grad::acc ? s.instr->in[in::bias_grad::acc] : no_value;
     launch_column_sums(c, s.partial, tiles_down(x), x.shape.back(), body.at(s.instr->out[0]).dtype,
                        acc == no_value ? nullptr : address(c, acc), address(c, s.instr->out[0]));
   }
 }
 
-template <class Function>
-void launch_function(const KernelCall& c, const Match& m) {
-  if constexpr (Function::gradients != 0)
-    if (m.e5m2) return launch_source<Elements<Function, true>>(c, m);
-  launch_source<Elements<Function, false>>(c, m);
-}
-
 void launch_fused(const KernelCall& c) {
   const Match& m = *static_cast<const Match*>(c.prepared);
-  switch (m.kind) {
-    case Kind::same: return launch_function<Same>(c, m);
-    case Kind::gelu: return launch_function<Gelu>(c, m);
-    case Kind::gelu_grad: return launch_function<GeluGrad>(c, m);
-    case Kind::swiglu: return launch_function<Swiglu>(c, m);
-    case Kind::swiglu_grad: return launch_function<SwigluGrad>(c, m);
-    case Kind::none: fail_internal("a fused body that is rejected");
-  }
+  with_source(m, [&](auto source, auto scales) { launch_source<decltype(source), decltype(scales)>(c, m); });
 }
 #endif
 

@@ -1,7 +1,9 @@
 // norm, add_norm and norm_quantize, with dropout of the second summand or without: one pass over
 // memory. A row stays in registers between its mean, its variance (of the differences from that
-// mean: no cancellation) and its output.
+// mean: no cancellation) and its output, which is numbers, or 8-bit floats with a scale of the
+// tensor or of each block.
 #include "backend/cuda/device/dropout.h"
+#include "backend/cuda/device/platform.h"
 #include "backend/cuda/device/rows_slice.h"
 #include "backend/cuda/dropout.h"
 #include "backend/cuda/quantize.h"
@@ -16,9 +18,11 @@ namespace {
 // What is added to a: nothing, b, or what dropout leaves of b.
 enum class Sum { none, plain, dropped };
 
-// x = a (+ b, then also written to s); y = norm(x), or 8-bit floats in its place. mean is null for
-// rms, beta may be null.
-template <class T>
+struct NoQuantizer {};
+
+// x = a (+ b, then also written to s); y = norm(x), or e4m3 in its place, if there is a quantizer.
+// mean is null for rms, beta may be null.
+template <class T, class Scales = NoQuantizer>
 struct Norm {
   const T *a, *b, *gamma, *beta;
   T *s, *y;
@@ -27,16 +31,15 @@ struct Norm {
   int cols;
   float inverse_cols, eps;
   DropoutRows dropout;  // of b
-  Quantizer quantizer;
+  Scales quantizer;
 };
 
-// Quantizes: y becomes e4m3.
-template <class T, int K, int Threads, Sum Added, bool Quantizes = false>
-__global__ void __launch_bounds__(Threads* rows_a_block(Threads)) norm_rows(Norm<T> p) {
+template <class T, int K, int Threads, Sum Added, class Scales>
+__global__ void __launch_bounds__(Threads* rows_a_block(Threads)) norm_rows(Norm<T, Scales> p) {
   wait_for_predecessors();
   Scaling scaling;
   Seen seen;
-  if constexpr (Quantizes) {
+  if constexpr (std::is_same_v<Scales, Quantizer>) {
     scaling = Scaling(p.quantizer, false);
     if (blockIdx.x == 0 && threadIdx.x == 0) *p.quantizer.scale = 1.f / scaling.inverse;
   }
@@ -101,23 +104,35 @@ __global__ void __launch_bounds__(Threads* rows_a_block(Threads)) norm_rows(Norm
 #pragma unroll
     for (int j = 0; j < N; ++j) x[k][j] = x[k][j] * rstd * gamma[j] + beta[j];
     const Pack<T> y = Pack<T>::narrowed(x[k]);
-    if constexpr (Quantizes) {
+    if constexpr (std::is_same_v<Scales, NoQuantizer>) {
+      slice.store(p.y + slice.begin, k, y);
+    } else {
       static_assert(N == 8);
-      if (!slice.has(k)) continue;
+      const bool there = slice.has(k);
+      if (std::is_same_v<Scales, Quantizer> && !there) continue;
       y.widen_to(x[k]);
       uint32_t codes[2];
-      seen.quantize(x[k], scaling.inverse, false, codes);
+      if constexpr (std::is_same_v<Scales, Quantizer>) {
+        seen.quantize(x[k], scaling.inverse, false, codes);
+      } else {  // all threads that share a block must come, with zeros where nothing is there
+        const uint32_t pair = there ? largest_pair(y.w) : 0;
+        const float most = low_magnitude(pair_of_blocks<ShapeOf<Scales>>(pair_of_rows(pair, 0)));
+        if (!there) continue;
+        const int e = exponent_for(false, most, 0), column = slice.column + k * Threads * N;
+        if (column % int(fp8_block) == 0)
+          p.quantizer.row_scales[p.quantizer.row_place(slice.row, column)] = power_of_two(e);
+        seen.quantize(x[k], power_of_two(-e), false, most, codes);
+      }
       *reinterpret_cast<uint2*>(p.quantizer.rows + slice.begin + k * Threads * N) = make_uint2(codes[0], codes[1]);
-    } else {
-      slice.store(p.y + slice.begin, k, y);
     }
   }
-  if constexpr (Quantizes) seen.leave(p.quantizer, scaling);
+  if constexpr (std::is_same_v<Scales, Quantizer>) seen.leave(p.quantizer, scaling);
+  if constexpr (std::is_same_v<Scales, BlockQuantizer>) seen.leave(p.quantizer.counts);
 }
 
 // Element c of a row of a + b, whose first element is `begin`.
-template <class T>
-__device__ inline T sum_at(const Norm<T>& p, const DropoutSpan& dropout, int64_t begin, int c) {
+template <class T, class Scales>
+__device__ inline T sum_at(const Norm<T, Scales>& p, const DropoutSpan& dropout, int64_t begin, int c) {
   float b = widen(p.b[begin + c]);
   if (dropout) b = widen(narrow<T>(dropout.dropped(b, unsigned(c))));
   return narrow<T>(widen(p.a[begin + c]) + b);
@@ -127,7 +142,7 @@ __device__ inline T sum_at(const Norm<T>& p, const DropoutSpan& dropout, int64_t
 // them would need a kernel of each width; in another order of summation a magnitude may differ in
 // its last bit.
 template <class T, bool Add>
-__global__ void __launch_bounds__(256) norm_record(Norm<T> p) {
+__global__ void __launch_bounds__(256) norm_record(Norm<T, Quantizer> p) {
   wait_for_predecessors();
   if (p.quantizer.is_known()) return;
   Seen seen;
@@ -182,7 +197,7 @@ template <Sum Added, class T>
 void launch_rows(const KernelCall& c, const Norm<T>& p) {
   bool done = aligned({p.a, p.b, p.gamma, p.beta, p.s, p.y}) && with_slice<T>(p.cols, [&](auto threads, auto k) {
                 constexpr int Threads = decltype(threads)::value, per_block = rows_a_block(Threads);
-                launch(c, norm_rows<T, decltype(k)::value, Threads, Added>, blocks_for(p.rows, per_block),
+                launch(c, norm_rows<T, decltype(k)::value, Threads, Added, NoQuantizer>, blocks_for(p.rows, per_block),
                        Threads * per_block, 0, p);
               });
   if (!done) launch(c, norm_any<T, 256, Added != Sum::none>, unsigned(p.rows), 256, 0, p);
@@ -227,35 +242,49 @@ std::string reject_quantize(const KernelQuery& q) {
   return reject_scales(q, {at::amax, at::record});
 }
 
-template <Sum Added>
-void launch_quantized_rows(const KernelCall& c, const Norm<bfloat16>& p) {
-  const int64_t processors = std::max(c.device->multiprocessors, 1);
-  launch(c, norm_record<bfloat16, Added != Sum::none>, unsigned(std::min(p.rows, processors)), 256, 0, p);
+template <Sum Added, class Scales>
+void launch_quantized_rows(const KernelCall& c, const Norm<bfloat16, Scales>& p) {
+  if constexpr (std::is_same_v<Scales, Quantizer>) {
+    const int64_t processors = std::max(c.device->multiprocessors, 1);
+    launch(c, norm_record<bfloat16, Added != Sum::none>, unsigned(std::min(p.rows, processors)), 256, 0, p);
+  }
   bool done = with_slice<bfloat16>(p.cols, [&](auto threads, auto k) {
     constexpr int Threads = decltype(threads)::value, per_block = rows_a_block(Threads);
-    launch(c, norm_rows<bfloat16, decltype(k)::value, Threads, Added, true>, blocks_for(p.rows, per_block),
+    launch(c, norm_rows<bfloat16, decltype(k)::value, Threads, Added, Scales>, blocks_for(p.rows, per_block),
            Threads * per_block, 0, p);
   });
   if (!done) fail_internal("norm_quantize: rows without a kernel");
 }
 
-void launch_norm_quantize(const KernelCall& c) {
+template <class Scales>
+void launch_norm_with(const KernelCall& c, const Scales& quantizer) {
   namespace at = in::norm_quantize;
-  namespace to = out::norm_quantize;
   const Value& x = c.in_value(at::a);
-  Norm<bfloat16> p = {};
+  const size_t rstd = norm_quantize_rstd(c.instr.attrs);
+  Norm<bfloat16, Scales> p = {};
   p.a = c.input<bfloat16>(at::a), p.gamma = c.input<bfloat16>(at::gamma);
   if (c.has(at::beta)) p.beta = c.input<bfloat16>(at::beta);
-  p.rstd = c.output<float>(to::rstd);
-  if (c.instr.attrs.text("kind") == "layer") p.mean = c.output<float>(to::mean);
+  p.rstd = c.output<float>(rstd);
+  if (c.instr.attrs.text("kind") == "layer") p.mean = c.output<float>(rstd + 1);
   p.rows = x.shape.rows(), p.cols = int(x.shape.back());
   p.inverse_cols = 1.f / float(p.cols);
   p.eps = float(c.instr.attrs.number("eps"));
-  p.quantizer = quantizer_of(c, c.instr.attrs, at::amax, to::q);
+  p.quantizer = quantizer;
   if (!c.has(at::b)) return launch_quantized_rows<Sum::none>(c, p);
   p.b = c.input<bfloat16>(at::b), p.s = c.output<bfloat16>(c.instr.out.size() - 1);
   p.dropout = dropout_rows(c, at::scalars, x);
   c.has(at::scalars) ? launch_quantized_rows<Sum::dropped>(c, p) : launch_quantized_rows<Sum::plain>(c, p);
+}
+
+void launch_norm_quantize(const KernelCall& c) {
+  namespace at = in::norm_quantize;
+  const Attrs& attrs = c.instr.attrs;
+  if (fp8_blocks(attrs) == Fp8Blocks::none)
+    return launch_norm_with(c, quantizer_of(c, attrs, at::amax, out::norm_quantize::q));
+  namespace to = out::quantize_blocks;  // the first outputs
+  BlockQuantizer q = block_quantizer(c.in_value(at::a), attrs);
+  set_rows(q, attrs, c.out[to::q], c.out[to::scale], c.out[to::counts]);
+  launch_norm_with(c, q);
 }
 
 }  // namespace

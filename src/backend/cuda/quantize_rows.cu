@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(threads) quantize_row(const T* x, uint8_t* q, 
     for (int i = 0; i < at_once; ++i) most = fmaxf(most, fabsf(y[i]));  // not NaN
   }
   most = block_max<threads>(most);
-  const int e = Quantizer::is_magnitude(most) ? scale_exponent<float8_e4m3>(most, 0) : 0;
+  const int e = exponent_for(false, most, 0);
   const float inverse = power_of_two(-e);
   if (threadIdx.x == 0) scale[blockIdx.x] = power_of_two(e);
   for (int64_t c = threadIdx.x * at_once; c < width; c += threads * at_once) {

@@ -91,6 +91,22 @@ Lost write_blocks(const KernelCall& c, const Tensor& x, int64_t rows, int64_t co
   return lost;
 }
 
+// The outputs of quantize_blocks, which are the first of the call, apart from the transpose.
+void write_blocks_of_rows(const KernelCall& c, const Tensor& x) {
+  namespace to = out::quantize_blocks;
+  Tensor counts = output(c, to::counts);
+  const int64_t columns = x.shape().back(), rows = x.numel() / columns, slot = c.instr.attrs.integer("slot");
+  Lost lost =
+      write_blocks(c, x, rows, columns, columns, 1, output(c, to::q), output(c, to::scale), fp8_blocks(c.instr.attrs));
+  counts.set(2 * slot, counts[2 * slot] + double(lost.saturated));
+  counts.set(2 * slot + 1, counts[2 * slot + 1] + double(lost.vanished));
+}
+// The transpose, and its scales in the output behind it.
+void write_blocks_of_columns(const KernelCall& c, const Tensor& x, size_t t) {
+  const int64_t columns = x.shape().back(), rows = x.numel() / columns;
+  write_blocks(c, x, columns, rows, 1, columns, output(c, t), output(c, t + 1), fp8_blocks(c.instr.attrs));
+}
+
 // The norm of x from its statistics, rounded to the dtype of x as a norm's output is.
 struct Normalised {
   std::vector<double> bytes;  // room for the values in any dtype
@@ -134,34 +150,27 @@ void quantize_columns(const KernelCall& c) {
 
 void quantize_blocks(const KernelCall& c) {
   namespace to = out::quantize_blocks;
-  Tensor x = input(c, in::quantize_blocks::x), counts = output(c, to::counts);
-  const int64_t columns = x.shape().back(), rows = x.numel() / columns, slot = c.instr.attrs.integer("slot");
-  const Fp8Blocks blocks = fp8_blocks(c.instr.attrs);
-  Lost lost = write_blocks(c, x, rows, columns, columns, 1, output(c, to::q), output(c, to::scale), blocks);
-  counts.set(2 * slot, counts[2 * slot] + double(lost.saturated));
-  counts.set(2 * slot + 1, counts[2 * slot + 1] + double(lost.vanished));
-  if (c.instr.out.size() > to::t)
-    write_blocks(c, x, columns, rows, 1, columns, output(c, to::t), output(c, to::t_scale), blocks);
+  Tensor x = input(c, in::quantize_blocks::x);
+  write_blocks_of_rows(c, x);
+  if (c.instr.out.size() > to::t) write_blocks_of_columns(c, x, to::t);
 }
 
 void quantize_blocks_columns(const KernelCall& c) {
-  namespace to = out::quantize_blocks_columns;
-  Tensor x = input(c, in::quantize_blocks_columns::x);
-  const int64_t columns = x.shape().back(), rows = x.numel() / columns;
-  write_blocks(c, x, columns, rows, 1, columns, output(c, to::t), output(c, to::scale), fp8_blocks(c.instr.attrs));
+  write_blocks_of_columns(c, input(c, in::quantize_blocks_columns::x), out::quantize_blocks_columns::t);
 }
 
 void norm_quantize(const KernelCall& c) {
   namespace at = in::norm_quantize;
   namespace to = out::norm_quantize;
-  Tensor x = input(c, at::a), b = input(c, at::b), rstd = output(c, to::rstd), mean;
+  const size_t statistics = norm_quantize_rstd(c.instr.attrs);
+  Tensor x = input(c, at::a), b = input(c, at::b), rstd = output(c, statistics), mean;
   if (b) {  // the norm is that of the rounded sum
     Tensor s = output(c, c.instr.out.size() - 1);
     Dropout dropped(c, at::scalars, s.shape());
     for (int64_t i = 0; i < x.numel(); ++i) s.set(i, x[i] + rounded(c.in_value(at::b).dtype, dropped(i, b[i])));
     x = s;
   }
-  if (c.instr.attrs.text("kind") == "layer") mean = output(c, to::mean);
+  if (c.instr.attrs.text("kind") == "layer") mean = output(c, statistics + 1);
   int64_t width = x.shape().back();
   for (int64_t r = 0; r < x.shape().rows(); ++r) {
     double average = 0, square = 0;
@@ -171,6 +180,7 @@ void norm_quantize(const KernelCall& c) {
     rstd.set(r, 1 / std::sqrt(square / double(width) + c.instr.attrs.number("eps")));
   }
   Normalised y(x, c.in_value(at::a), input(c, at::gamma), input(c, at::beta), rstd, mean);
+  if (fp8_blocks(c.instr.attrs) != Fp8Blocks::none) return write_blocks_of_rows(c, y.y);
   quantize_values(c, y.y, at::amax, to::q, nullptr);
 }
 
@@ -178,6 +188,8 @@ void norm_quantize_columns(const KernelCall& c) {
   namespace at = in::norm_quantize_columns;
   Normalised y(input(c, at::x), c.in_value(at::x), input(c, at::gamma), input(c, at::beta), input(c, at::rstd),
                input(c, at::mean));
+  if (fp8_blocks(c.instr.attrs) != Fp8Blocks::none)
+    return write_blocks_of_columns(c, y.y, out::norm_quantize_columns::t);
   write_columns(y.y, output(c, out::norm_quantize_columns::t), input(c, at::scale)[0]);
 }
 

@@ -35,7 +35,10 @@ void quantize_in_body(const KernelCall& c, const Program& body, const Instr& ins
   for (size_t i = 0; i < x.size(); ++i) values.set(int64_t(i), x[i]);
   in[0] = rounded.data();
   KernelCall call{body, instr, in.data(), out.data(), nullptr, nullptr, c.threads, c.communicator, nullptr, c.device};
-  (instr.op == &op_quantize ? quantize : quantize_columns)(call);
+  if (instr.op == &op_quantize) return quantize(call);
+  if (instr.op == &op_quantize_columns) return quantize_columns(call);
+  if (instr.op == &op_quantize_blocks) return quantize_blocks(call);
+  quantize_blocks_columns(call);
 }
 
 }  // namespace

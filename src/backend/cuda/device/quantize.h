@@ -1,13 +1,21 @@
-// Quantization to 8-bit floats inside of kernels: scales, conversion with counters, and tiles that
-// are written with their transposes.
+// Quantization to 8-bit floats inside of kernels: scales, conversion with counters, and eight
+// numbers of a row.
 #pragma once
 #include <cfloat>
 
 #include "backend/cuda/device/rows_copy.h"
 #include "backend/cuda/device/rows_pack.h"
 #include "core/float8.h"
+#include "ops/fp8.h"
 
 namespace crest::cuda {
+
+__device__ inline bool is_magnitude(float amax) { return amax > 0.f && amax <= FLT_MAX; }
+
+__device__ inline int exponent_for(bool e5m2, float amax, int margin) {
+  if (!is_magnitude(amax)) return 0;
+  return e5m2 ? scale_exponent<float8_e5m2>(amax, margin) : scale_exponent<float8_e4m3>(amax, margin);
+}
 
 // Where a tensor goes, and what it is scaled by.
 struct Quantizer {
@@ -20,7 +28,18 @@ struct Quantizer {
 
   __device__ bool wanted() const { return given_scale || history; }
   __device__ bool is_known() const { return given_scale || is_magnitude(*history); }
-  __device__ static bool is_magnitude(float amax) { return amax > 0.f && amax <= FLT_MAX; }
+};
+
+// Where a tensor goes that has a scale for each block: 128 numbers of a row (in the transpose: 128
+// rows of a column), or squares.
+struct BlockQuantizer {
+  uint8_t *rows = nullptr, *columns = nullptr;  // q and its transpose; either may be null
+  float *row_scales = nullptr, *column_scales = nullptr;
+  Fp8ScalePlace row_place, column_place;
+  int64_t row_blocks = 0, column_blocks = 0;  // of squares: a row of scales has, those that fill it up too
+  unsigned long long* counts = nullptr;       // of rows
+
+  __device__ bool wanted() const { return rows || columns; }
 };
 
 // What a kernel reads of a quantizer when it begins; the same in all its threads.
@@ -37,11 +56,8 @@ struct Scaling {
     // magnitudes.
     const float before = *q.history;
     recorded = *static_cast<const volatile float*>(q.record);
-    records = Quantizer::is_magnitude(before);
-    const float amax = records ? before : recorded;
-    const int margin = records ? q.margin : 0;
-    const int e = e5m2 ? scale_exponent<float8_e5m2>(amax, margin) : scale_exponent<float8_e4m3>(amax, margin);
-    inverse = power_of_two(Quantizer::is_magnitude(amax) ? -e : 0);
+    records = is_magnitude(before);
+    inverse = power_of_two(-exponent_for(e5m2, records ? before : recorded, records ? q.margin : 0));
   }
 };
 
@@ -62,6 +78,53 @@ __device__ inline uint32_t to_codes(bool e5m2, float low, float high) {
 #endif
 }
 
+// The larger magnitude of each half of two pairs of bf16; NaN has none, and is the result of NaN
+// alone.
+__device__ inline uint32_t larger_pair(uint32_t a, uint32_t b) {
+#ifdef __CUDACC__
+  uint32_t most;
+  asm("{ .reg .b32 x, y; abs.bf16x2 x, %1; abs.bf16x2 y, %2; max.bf16x2 %0, x, y; }" : "=r"(most) : "r"(a), "r"(b));
+  return most;
+#else
+  auto larger = [](uint32_t x, uint32_t y) {
+    x &= 0x7fffu, y &= 0x7fffu;
+    return x > 0x7f80u ? y : y > 0x7f80u ? x : x > y ? x : y;
+  };
+  return larger(a, b) | larger(a >> 16, b >> 16) << 16;
+#endif
+}
+
+// Two magnitudes as bf16, rounded up but not to infinity. Scales are the same as of the numbers
+// themselves: the largest number of a format times a power of two is a bf16.
+__device__ inline uint32_t magnitude_pair(float low, float high) {
+  auto rounded_up = [](float x) {
+    const uint32_t u = float_bits(x) & 0x7fffffffu;
+    if (u > 0x7f800000u) return 0u;
+    return u > 0x7f7f0000u && u < 0x7f800000u ? 0x7f7fu : (u + 0xffffu) >> 16;
+  };
+  return rounded_up(low) | rounded_up(high) << 16;
+}
+__device__ inline float low_magnitude(uint32_t pair) { return bits_float(pair << 16); }
+__device__ inline float high_magnitude(uint32_t pair) { return bits_float(pair & 0xffff0000u); }
+
+__device__ inline uint32_t largest_pair(const uint32_t (&pairs)[4]) {
+  return larger_pair(larger_pair(pairs[0], pairs[1]), larger_pair(pairs[2], pairs[3]));
+}
+
+// NaN has no magnitude.
+__device__ inline float largest_of_eight(const float (&x)[8]) {
+  float largest = 0;
+#pragma unroll
+  for (int i = 0; i < 8; i += 2) largest = fmaxf(largest, fmaxf(fabsf(x[i]), fabsf(x[i + 1])));
+  return largest;
+}
+
+__device__ inline void eight_codes(const float (&x)[8], float inverse, bool e5m2, uint32_t (&codes)[2]) {
+  codes[0] = codes[1] = 0;
+#pragma unroll
+  for (int i = 0; i < 8; i += 2) codes[i / 4] |= to_codes(e5m2, x[i] * inverse, x[i + 1] * inverse) << (i % 4 * 8);
+}
+
 // What a thread has seen of a tensor.
 struct Seen {
   float most = 0;
@@ -69,14 +132,13 @@ struct Seen {
 
   // Eight numbers, as two words of codes.
   __device__ void quantize(const float (&x)[8], float inverse, bool e5m2, uint32_t (&codes)[2]) {
-    codes[0] = codes[1] = 0;
-    float largest = 0;
-#pragma unroll
-    for (int i = 0; i < 8; i += 2) {
-      codes[i / 4] |= to_codes(e5m2, x[i] * inverse, x[i + 1] * inverse) << (i % 4 * 8);
-      largest = fmaxf(largest, fmaxf(fabsf(x[i]), fabsf(x[i + 1])));
-    }
+    const float largest = largest_of_eight(x);
     most = fmaxf(most, largest);
+    quantize(x, inverse, e5m2, largest, codes);
+  }
+  // largest: no magnitude is above it.
+  __device__ void quantize(const float (&x)[8], float inverse, bool e5m2, float largest, uint32_t (&codes)[2]) {
+    eight_codes(x, inverse, e5m2, codes);
     if (largest * inverse > largest_code(e5m2)) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) saturated += fabsf(x[i] * inverse) > largest_code(e5m2);
@@ -95,15 +157,18 @@ struct Seen {
   // bits; sums of whole numbers have no order.
   __device__ void leave(const Quantizer& q, const Scaling& scaling) {
     most = warp_max(most);
+    // What is complete already may be the scale that other blocks read.
+    if (threadIdx.x % 32 == 0 && scaling.records && most > scaling.recorded) record(q);
+    leave(q.counts);
+  }
+  __device__ void leave(unsigned long long* counts) {
     for (int d = 16; d > 0; d /= 2) {
       saturated += __shfl_xor_sync(0xffffffffu, saturated, d);
       vanished += __shfl_xor_sync(0xffffffffu, vanished, d);
     }
     if (threadIdx.x % 32) return;
-    // What is complete already may be the scale that other blocks read.
-    if (scaling.records && most > scaling.recorded) record(q);
-    if (saturated) atomicAdd(q.counts, static_cast<unsigned long long>(saturated));
-    if (vanished) atomicAdd(q.counts + 1, static_cast<unsigned long long>(vanished));
+    if (saturated) atomicAdd(counts, static_cast<unsigned long long>(saturated));
+    if (vanished) atomicAdd(counts + 1, static_cast<unsigned long long>(vanished));
   }
   // By one thread.
   __device__ void record(const Quantizer& q) const {
@@ -154,6 +219,28 @@ struct Eight {
 #pragma unroll
       for (int i = 0; i < packs; ++i) store_pack(row + column + i * Pack<T>::size, pack[i]);
   }
+  // Floats of these numbers that were made before are not those that are made after: the compiler
+  // would keep them, in twice the registers.
+  __device__ void forget_floats() {
+#ifdef __CUDACC__
+#pragma unroll
+    for (int i = 0; i < packs; ++i)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) asm volatile("" : "+r"(pack[i].w[j]));
+#endif
+  }
+  // Pairs whose magnitudes larger_pair compares.
+  __device__ void magnitudes(uint32_t (&pairs)[4]) const {
+    if constexpr (std::is_same_v<T, bfloat16>) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) pairs[i] = pack[0].w[i];
+    } else {
+      float x[8];
+      widen_to(x);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) pairs[i] = magnitude_pair(x[2 * i], x[2 * i + 1]);
+    }
+  }
 };
 template <class T>
 struct Eight<T, false> {
@@ -173,213 +260,10 @@ struct Eight<T, false> {
     for (int i = 0; i < 8; ++i)
       if (column + i < width) row[column + i] = number[i];
   }
-};
-
-constexpr int tile_threads = 256;
-constexpr int tile_rows = 128, tile_columns = 64;   // 128 bytes of a transpose's row
-constexpr int tile_pack = 4, tile_vector = 8;       // rows and columns of a thread
-constexpr int tile_groups = tile_rows / tile_pack;  // a word of a transpose each
-
-// A kernel over the tiles of what Source makes: `values` tensors of type T, element by element,
-// each of which may be quantized, written as it is and summed by columns. Source has
-//   Type, values, e5m2(value), exact: whether the values need no rounding to Type; they are then
-//     not written
-//   Row, Columns: what is read of a row's eight numbers, and what belongs to their columns
-//   columns(column, width), compute(row, columns, x[values][8]), and where it is needed
-//     load(row, index, column, width)
-//   vectors: whether rows are read in vectors of 16 bytes, `packs` of them; then also
-//     address(pack, index, column, width), take(row, pack, value), and rest(row, index) for what
-//     is not in packs
-template <class Source>
-struct Tiles {
-  using T = typename Source::Type;
-  static constexpr int values = Source::values;
-  Source source;
-  Quantizer quantizers[values];
-  T* stores[values];             // null: not wanted
-  float* sums[values];           // [tiles down][width]; null: not wanted
-  int64_t height, width, pitch;  // pitch: of transposes
-  int64_t tiles_across, tiles;
-
-  // The numbers of a thread's row, rounded to T; zeros below the last one.
-  __device__ void numbers(const typename Source::Row& loaded, const typename Source::Columns& of, bool there,
-                          float (&x)[values][8], Eight<T, Source::vectors> (&rounded)[values]) const {
-#pragma unroll
-    for (int v = 0; v < values; ++v)
-#pragma unroll
-      for (int i = 0; i < 8; ++i) x[v][i] = 0.f;
-    if (there) source.compute(loaded, of, x);
-    if constexpr (!Source::exact)
-#pragma unroll
-      for (int v = 0; v < values; ++v) rounded[v].narrow_from(x[v]);
+  __device__ void forget_floats() {}
+  __device__ void magnitudes(uint32_t (&pairs)[4]) const {
+    for (int i = 0; i < 4; ++i) pairs[i] = magnitude_pair(widen(number[2 * i]), widen(number[2 * i + 1]));
   }
 };
-
-// The first row and column of a thread in a tile.
-struct TilePlace {
-  int across = int(threadIdx.x) % (tile_columns / tile_vector), group = int(threadIdx.x) / (tile_columns / tile_vector);
-  int64_t top, left, row, column;
-  __device__ TilePlace(int64_t tile, int64_t tiles_across)
-      : top(tile / tiles_across * tile_rows),
-        left(tile % tiles_across * tile_columns),
-        row(top + group * tile_pack),
-        column(left + across * tile_vector) {}
-};
-
-// Magnitudes of what nothing is known of from the step before.
-template <class Source>
-__global__ void __launch_bounds__(tile_threads) record_tiles(const __grid_constant__ Tiles<Source> a) {
-  wait_for_predecessors();
-  bool known = true;
-  for (int v = 0; v < a.values; ++v) known = known && (!a.quantizers[v].wanted() || a.quantizers[v].is_known());
-  if (known) return;
-  Seen seen[Tiles<Source>::values];
-  for (int64_t tile = blockIdx.x; tile < a.tiles; tile += gridDim.x) {
-    TilePlace at(tile, a.tiles_across);
-    const auto columns = a.source.columns(at.column, a.width);
-    for (int r = 0; r < tile_pack; ++r) {
-      typename Source::Row row = {};
-      const bool there = at.row + r < a.height;
-      if (there) a.source.load(row, at.row + r, at.column, a.width);
-      float x[Tiles<Source>::values][8];
-      Eight<typename Source::Type, Source::vectors> rounded[Tiles<Source>::values];
-      a.numbers(row, columns, there && at.column < a.width, x, rounded);
-      for (int v = 0; v < a.values; ++v)
-        for (int i = 0; i < 8; ++i)
-          if (at.column + i < a.width) seen[v].most = fmaxf(seen[v].most, fabsf(x[v][i]));
-    }
-  }
-  for (int v = 0; v < a.values; ++v) {
-    seen[v].most = warp_max(seen[v].most);
-    if (threadIdx.x % 32 == 0 && a.quantizers[v].wanted() && !a.quantizers[v].is_known())
-      seen[v].record(a.quantizers[v]);
-  }
-}
-
-// Blocks of a multiprocessor.
-template <class Source>
-constexpr int tiles_resident = Source::values == 1 ? 3 : 2;
-
-template <class Source>
-__global__ void __launch_bounds__(tile_threads, tiles_resident<Source>)
-    quantize_tiles(const __grid_constant__ Tiles<Source> a) {
-  wait_for_predecessors();
-  constexpr int values = Source::values;
-  using T = typename Source::Type;
-  __shared__ uint32_t turned[tile_columns][tile_groups + 1];
-  __shared__ float parts[tile_threads / 32][tile_columns];
-  Scaling scaling[values];
-  Seen seen[values];
-#pragma unroll
-  for (int v = 0; v < values; ++v) {
-    const Quantizer& q = a.quantizers[v];
-    scaling[v] = Scaling(q, Source::e5m2(v));
-    if (q.history && q.scale && blockIdx.x == 0 && threadIdx.x == 0) *q.scale = 1.f / scaling[v].inverse;
-  }
-  // A thread copies its vectors of the next tile to its own places in shared memory while it works
-  // on the present one: no barrier, and copies in flight cost no registers.
-  CREST_DYNAMIC_SHARED(Pack<T>, staged);
-  auto place = [&](int stage, int r, int pack) {
-    return staged + ((stage * tile_pack + r) * Source::packs + pack) * tile_threads + threadIdx.x;
-  };
-  auto fetch = [&](int64_t tile, int stage) {
-    if constexpr (Source::vectors) {
-      TilePlace at(tile, a.tiles_across);
-      if (tile < a.tiles && at.column < a.width)
-#pragma unroll
-        for (int r = 0; r < tile_pack; ++r)
-          if (at.row + r < a.height)
-#pragma unroll
-            for (int i = 0; i < Source::packs; ++i)
-              copy_async(place(stage, r, i), a.source.address(i, at.row + r, at.column, a.width));
-      commit_copies();
-    }
-  };
-  fetch(blockIdx.x, 0);
-  int stage = 0;
-  for (int64_t tile = blockIdx.x; tile < a.tiles; tile += gridDim.x, stage ^= 1) {
-    TilePlace at(tile, a.tiles_across);
-    fetch(tile + gridDim.x, stage ^ 1);
-    const auto columns = a.source.columns(at.column, a.width);
-    typename Source::Row rows[tile_pack] = {};
-    if constexpr (Source::vectors) {
-#pragma unroll
-      for (int r = 0; r < tile_pack; ++r)
-        if (at.row + r < a.height) a.source.rest(rows[r], at.row + r);
-      wait_copies<1>();
-#pragma unroll
-      for (int r = 0; r < tile_pack; ++r)
-#pragma unroll
-        for (int i = 0; i < Source::packs; ++i)
-          if (at.row + r < a.height && at.column < a.width) a.source.take(rows[r], i, *place(stage, r, i));
-    } else {
-      for (int r = 0; r < tile_pack; ++r)
-        if (at.row + r < a.height) a.source.load(rows[r], at.row + r, at.column, a.width);
-    }
-    uint32_t codes[values][2][tile_pack];  // of four columns and a row
-    float sums[values][8] = {};
-#pragma unroll
-    for (int r = 0; r < tile_pack; ++r) {
-      const int64_t row = at.row + r;
-      const bool there = row < a.height && at.column < a.width;
-      float x[values][8];
-      Eight<T, Source::vectors> rounded[values];
-      a.numbers(rows[r], columns, there, x, rounded);
-#pragma unroll
-      for (int v = 0; v < values; ++v) {
-        const Quantizer& q = a.quantizers[v];
-        if (!Source::exact && a.stores[v] && there) rounded[v].store(a.stores[v] + row * a.width, at.column, a.width);
-        if (a.sums[v])
-#pragma unroll
-          for (int i = 0; i < 8; ++i) sums[v][i] += x[v][i];
-        uint32_t both[2] = {0, 0};
-        if (q.wanted()) seen[v].quantize(x[v], scaling[v].inverse, Source::e5m2(v), both);
-        codes[v][0][r] = both[0], codes[v][1][r] = both[1];
-        if (!q.rows || !there) continue;
-        uint8_t* to = q.rows + row * a.width + at.column;
-        if constexpr (Source::vectors)
-          *reinterpret_cast<uint2*>(to) = make_uint2(both[0], both[1]);
-        else
-          for (int i = 0; i < 8 && at.column + i < a.width; ++i) to[i] = uint8_t(both[i / 4] >> (i % 4 * 8));
-      }
-    }
-#pragma unroll
-    for (int v = 0; v < values; ++v) {
-      if (a.quantizers[v].columns) {
-        transpose_codes(codes[v][0]), transpose_codes(codes[v][1]);
-        __syncthreads();  // the one before has been read
-#pragma unroll
-        for (int c = 0; c < tile_vector; ++c) turned[at.across * tile_vector + c][at.group] = codes[v][c / 4][c % 4];
-        __syncthreads();
-        // A warp writes a row of the transpose. Its pitch is a multiple of 16, so words are whole.
-        const int64_t first = at.top + int64_t(threadIdx.x % 32) * tile_pack;
-        for (int c = int(threadIdx.x) / 32; c < tile_columns; c += tile_threads / 32)
-          if (at.left + c < a.width && first < a.pitch)
-            *reinterpret_cast<uint32_t*>(a.quantizers[v].columns + (at.left + c) * a.pitch + first) =
-                turned[c][threadIdx.x % 32];
-      }
-      if (a.sums[v]) {
-        // The four groups of a warp, then the warps, in order.
-        __syncthreads();
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          float sum = sums[v][i];
-          sum += __shfl_xor_sync(0xffffffffu, sum, 8);
-          sum += __shfl_xor_sync(0xffffffffu, sum, 16);
-          if (threadIdx.x % 32 < 8) parts[threadIdx.x / 32][at.across * tile_vector + i] = sum;
-        }
-        __syncthreads();
-        if (threadIdx.x < tile_columns && at.left + threadIdx.x < a.width) {
-          float sum = 0;
-          for (int w = 0; w < tile_threads / 32; ++w) sum += parts[w][threadIdx.x];
-          a.sums[v][at.top / tile_rows * a.width + at.left + threadIdx.x] = sum;
-        }
-      }
-    }
-  }
-#pragma unroll
-  for (int v = 0; v < values; ++v)
-    if (a.quantizers[v].history) seen[v].leave(a.quantizers[v], scaling[v]);
-}
 
 }  // namespace crest::cuda
