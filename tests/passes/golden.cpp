@@ -59,6 +59,7 @@ std::vector<Golden> cases() {
   // Features in multiples of 16; the llama's ff is none, so its gate, up and mlp.proj stay bf16.
   auto fp8 = [](Recipe& r) { r.precision = "fp8", r.model.width = 16, r.model.head_dim = 8; };
   auto blocks = [=](Recipe& r) { fp8(r), r.levers["fp8-recipe"] = "block"; };
+  auto updated = [=](Recipe& r) { fp8(r), r.levers["fp8-weights"] = "update"; };
   auto int8 = [](Recipe& r) { r.levers["weights"] = "int8"; };
   auto with = [](const char* optimizer) { return [=](Recipe& r) { r.optimizer = optimizer; }; };
   ProgramKind train = ProgramKind::train, update = ProgramKind::update, decode = ProgramKind::decode;
@@ -99,6 +100,9 @@ std::vector<Golden> cases() {
       {"fp8.llama.first", "fp8", [=](Recipe& r) { fp8(r), micro_steps(r); }, true, train, true, false},
       {"fp8.ranks.last", "fp8", [=](Recipe& r) { fp8(r), micro_steps(r), r.data_parallel = 2; }, false, train, false},
       {"fp8.update", "fp8", fp8, false, update},
+      {"fp8.weights.update", "fp8", updated, false, update},
+      {"fp8.weights.start", "fp8", updated, false, ProgramKind::start},
+      {"fp8.weights.next", "fp8", [=](Recipe& r) { updated(r), micro_steps(r); }, false, train, false, false},
       {"fp8.block", "fp8", blocks},
       {"fp8.block.llama.first", "fp8", [=](Recipe& r) { blocks(r), micro_steps(r); }, true, train, true, false},
       {"fp8.block.next", "fp8", [=](Recipe& r) { blocks(r), micro_steps(r); }, false, train, false, false},
@@ -163,6 +167,7 @@ std::vector<Golden> cases() {
        },
        false, update},
       {"fusion.update", "fusion", fusion_on, false, update},
+      {"fusion.update.fp8", "fusion", [=](Recipe& r) { updated(r), fusion_on(r); }, false, update},
       {"quantization", "quantization", [=](Recipe& r) { fp8(r), fusion_on(r), r.recompute = "pointwise"; }},
       {"quantization.llama.next", "quantization",
        [=](Recipe& r) {
@@ -202,6 +207,13 @@ std::vector<Golden> cases() {
          r.levers["offload"] = "optimizer", r.levers["offload-piece"] = "2kB";
        },
        false, update},
+      {"offload.fp8", "offload",
+       [=](Recipe& r) {
+         updated(r), fusion_on(r);
+         r.levers["offload"] = "optimizer", r.levers["offload-piece"] = "2kB";
+       },
+       false, update},
+      {"fused_update", "fused_update", [=](Recipe& r) { updated(r), fusion_on(r); }, false, update},
       {"prune", "prune", none, false, train, true, true, add_dead_code},
       {"row_pitch", "row_pitch", odd_vocabulary},
       {"row_pitch.autocast.chunks", "row_pitch",
@@ -244,7 +256,8 @@ class Passes : public ::testing::TestWithParam<Golden> {
     PassContext c = {recipe_, GetParam().kind, GetParam().first, GetParam().last};
     if (GetParam().pass == "row_pitch") c.row_alignment = 16;
     c.forward_only = GetParam().pass == "forward_half";
-    if (GetParam().pass == "epilogues" || GetParam().pass == "swiglu" || GetParam().pass == "quantization")
+    if (GetParam().pass == "epilogues" || GetParam().pass == "swiglu" || GetParam().pass == "quantization" ||
+        GetParam().pass == "fused_update")
       c.kernel_for = [](const Program&, const Instr&) { return "a kernel"; };
     if (recipe_.levers.count("weights"))  // for a few rows
       c.kernel_for = [](const Program& p, const Instr& i) { return p.at(i.in[0]).shape.rows() <= 2 ? "a kernel" : ""; };
