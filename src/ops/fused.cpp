@@ -58,7 +58,7 @@ static void infer(Infer& c) {
   outputs_of(c, body);
 }
 
-static void infer_update(Infer& c) {
+static void infer_fused_update(Infer& c) {
   const Program& body = body_of(c);
   const Instr* update = nullptr;
   for (const Instr& instr : body.code) {
@@ -108,9 +108,10 @@ const OpDef op_fused_update = {
     .name = "fused_update",
     .inputs = in::fused_update::names,
     .outputs = out::fused_update::names,
-    .help = "inputs of the body -> outputs of the body: an update, and the weights that it makes as quantize stores them",
+    .help =
+        "inputs of the body -> outputs of the body: an update, and the weights that it makes as quantize stores them",
     .op_class = OpClass::optimizer,
-    .infer = infer_update,
+    .infer = infer_fused_update,
     .cost = cost_of_update};
 
 }  // namespace crest

@@ -82,7 +82,8 @@ Fp8Weights weights_of(const PassContext& context) {
   if (text == "auto") return whole ? Fp8Weights::update : Fp8Weights::keep;
   if (!whole)
     fail_usage("the update leaves a share of the weights on each rank, which cannot be quantized as a whole",
-               "--fp8-weights update", "Use --fp8-weights keep, or --shard optimizer or gradients with --gather update.");
+               "--fp8-weights update",
+               "Use --fp8-weights keep, or --shard optimizer or gradients with --gather update.");
   return Fp8Weights::update;
 }
 
@@ -102,8 +103,8 @@ class Quantization {
       const auto history = int64_t(context.number("fp8-history"));
       amax_ = b.declare(fp8_amax, DType::f32, {history, slots}, Role::state, Lifetime::persistent);
       // A column for each rank: their sum is what the largest of all ranks is found in.
-      record_ = b.declare(fp8_record, DType::f32, {slots, context.recipe.world_size()}, Role::output,
-                          Lifetime::persistent);
+      record_ =
+          b.declare(fp8_record, DType::f32, {slots, context.recipe.world_size()}, Role::output, Lifetime::persistent);
     }
     counts_ = b.declare(fp8_counts, DType::i64, {slots, 2}, Role::state, Lifetime::persistent);
   }
@@ -133,7 +134,8 @@ class Quantization {
     Builder b(p);
     b.origin = Origin("fp8");
     b.phase = Phase::update;
-    const ValueId lost = b.declare(fp8_lost, DType::i64, p.at(counts_).shape, Role::output, Lifetime::persistent);
+    const Shape slots = p.at(counts_).shape;
+    const ValueId lost = b.declare(fp8_lost, DType::i64, slots, Role::output, Lifetime::persistent);
     if (blocks_) {
       counts_ = b.emit("take_counts", {counts_, lost})[out::take_counts::counts];
       return;

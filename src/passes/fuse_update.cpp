@@ -97,11 +97,9 @@ class FlatUpdate {
     for (const View& view : views) {
       const Value member = p_.at(view.member);
       b.origin = view.origin;
-      instead_[view.member] = b.emit1("member", {updated[view.output]},
-                                      Attrs()
-                                          .set("offset", member.layout.offset)
-                                          .set("rows", member.shape[0])
-                                          .set("columns", member.shape[1]));
+      instead_[view.member] = b.emit1(
+          "member", {updated[view.output]},
+          Attrs().set("offset", member.layout.offset).set("rows", member.shape[0]).set("columns", member.shape[1]));
     }
   }
 
@@ -114,9 +112,9 @@ class FlatUpdate {
 
   Program& p_;
   std::vector<std::vector<int>> readers_;
-  std::map<ValueId, size_t> members_;            // gradients of a group
-  std::map<size_t, std::vector<View>> views_;    // by the place of the flat update
-  std::map<ValueId, ValueId> instead_;           // views, by what they are read in place of
+  std::map<ValueId, size_t> members_;          // gradients of a group
+  std::map<size_t, std::vector<View>> views_;  // by the place of the flat update
+  std::map<ValueId, ValueId> instead_;         // views, by what they are read in place of
 };
 
 }  // namespace

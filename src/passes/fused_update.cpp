@@ -92,9 +92,9 @@ class JoinUpdate {
     joined.op = &op("fused_update");
     joined.attrs = {};
     joined.in.clear(), joined.out.clear();
-    std::map<ValueId, ValueId> inside;          // values of the Program and of the body
-    std::map<ValueId, ValueId> newest;          // outside, by their storage
-    std::vector<ValueId> made;                  // outside, in order
+    std::map<ValueId, ValueId> inside;  // values of the Program and of the body
+    std::map<ValueId, ValueId> newest;  // outside, by their storage
+    std::vector<ValueId> made;          // outside, in order
     auto append = [&](Instr instr) {
       const std::vector<ValueId> outputs = instr.out;
       for (ValueId& v : instr.in) {

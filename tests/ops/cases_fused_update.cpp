@@ -9,16 +9,7 @@
 
 namespace crest::test {
 
-namespace {
-
-struct Matrix {
-  int64_t first, rows, columns;
-  bool known, transposed;  // whether a magnitude of the step before is known
-};
-
-enum class Masters { halves, whole };
-
-Case fused_update(const std::string& name, int64_t numel, const std::vector<Matrix>& matrices, DType gradient,
+Case fused_update(const std::string& name, int64_t numel, const std::vector<GroupMatrix>& matrices, DType gradient,
                   Masters masters, bool skipped) {
   const DType f = DType::f32;
   const int64_t slots = int64_t(matrices.size()) + 2;
@@ -44,7 +35,7 @@ Case fused_update(const std::string& name, int64_t numel, const std::vector<Matr
              Attrs().set("beta1", 0.9).set("beta2", 0.95).set("eps", 1e-8).set("weight_decay", 0.1));
   ValueId record = x[7], counts = x[8];
   for (size_t i = 0; i < matrices.size(); ++i) {
-    const Matrix& m = matrices[i];
+    const GroupMatrix& m = matrices[i];
     ValueId w = b.emit1("member", {updated[out::adamw::w]},
                         Attrs().set("offset", m.first).set("rows", m.rows).set("columns", m.columns));
     Attrs a = Attrs().set("format", "e4m3").set("slot", int64_t(i) + 1).set("margin", 1);
@@ -69,6 +60,8 @@ Case fused_update(const std::string& name, int64_t numel, const std::vector<Matr
   return c;
 }
 
+namespace {
+
 // A group with other parameters before, between and behind its matrices, whose sizes are neither
 // whole tiles nor whole halves of one; and more matrices than one launch takes.
 void cases(std::vector<Case>& list, DType t) {
@@ -77,19 +70,19 @@ void cases(std::vector<Case>& list, DType t) {
   for (Masters masters : {Masters::halves, Masters::whole}) {
     const std::string called = std::string(masters == Masters::halves ? "halves_" : "whole_") + dtype;
     auto add = [&](const std::string& what, bool a, bool b, bool c, bool skipped) {
-      const std::vector<Matrix> matrices = {{64, 160, 96, a, true}, {15424, 16, 16, b, true}, {15744, 48, 208, c, false}};
+      const std::vector<GroupMatrix> matrices = {
+          {64, 160, 96, a, true}, {15424, 16, 16, b, true}, {15744, 48, 208, c, false}};
       list.push_back(fused_update(what + called, 25800, matrices, t, masters, skipped));
     };
     add("known_", true, true, true, false);
     add("first_", false, false, false, false);
     add("some_known_", true, false, true, false);
     add("skipped_", true, false, true, true);
-    std::vector<Matrix> many;
+    std::vector<GroupMatrix> many;
     for (int64_t i = 0; i < 70; ++i) many.push_back({i * 256, 16, 16, i % 3 != 0, i % 2 == 0});
     list.push_back(fused_update("many_" + called, 70 * 256, many, t, masters, false));
   }
-  list.push_back(
-      {"member", dtype, {tensor(t, {200})}, Attrs().set("offset", 24).set("rows", 5).set("columns", 16)});
+  list.push_back({"member", dtype, {tensor(t, {200})}, Attrs().set("offset", 24).set("rows", 5).set("columns", 16)});
 }
 
 const CaseFile file = {cases, nullptr};

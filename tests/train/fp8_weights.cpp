@@ -90,7 +90,8 @@ TEST(Fp8Weights, OfEveryUpdateAreThoseOfTheNextStep) {
     SCOPED_TRACE(what);
     EXPECT_TRUE(steps_of(with_weights(r, "keep"), 4, fast) == steps_of(with_weights(r, "update"), 4, fast));
   };
-  for (const char* optimizer : {"adamw-unfused", "adamw-8bit", "sgd", "lion", "adafactor", "muon", "adamw-bf16-kahan"}) {
+  for (const char* optimizer :
+       {"adamw-unfused", "adamw-8bit", "sgd", "lion", "adafactor", "muon", "adamw-bf16-kahan"}) {
     Recipe r = fp8_recipe();
     r.optimizer = optimizer;
     check(optimizer, r);

@@ -49,15 +49,16 @@ void launch_fused_update(const KernelCall& c) {
     std::vector<void*> in, out;
     for (ValueId v : instr.in) in.push_back(v == no_value ? nullptr : address_in_body(c, v));
     for (ValueId v : instr.out) out.push_back(address_in_body(c, v));
-    kernels[i]->launch({body, instr, in.data(), out.data(), c.workspace, nullptr, c.threads, c.communicator, nullptr,
-                        c.device});
+    kernels[i]->launch(
+        {body, instr, in.data(), out.data(), c.workspace, nullptr, c.threads, c.communicator, nullptr, c.device});
   }
 }
 
 }  // namespace
 
 Kernel fused_update_kernel() {
-  return {"fused_update", "cpu.fused_update.apart", reject_parts, workspace_of_parts, prepare_parts, launch_fused_update};
+  return {"fused_update", "cpu.fused_update.apart", reject_parts, workspace_of_parts,
+          prepare_parts,  launch_fused_update};
 }
 
 }  // namespace crest::cpu

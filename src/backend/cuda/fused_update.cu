@@ -26,8 +26,8 @@ struct Matrix {
 
 // Of one launch: what a kernel's parameters have room for (4 KiB).
 constexpr int matrices_at_once = 64;
-constexpr int update_tiles_resident = 3;              // blocks of a multiprocessor
-constexpr int half_columns = tile_columns / 2;        // a thread has two vectors of a row, one in each half
+constexpr int update_tiles_resident = 3;        // blocks of a multiprocessor
+constexpr int half_columns = tile_columns / 2;  // a thread has two vectors of a row, one in each half
 constexpr int half_vector = half_columns / (tile_columns / tile_vector);
 static_assert(half_vector == 4);
 
@@ -177,9 +177,8 @@ Parts parts_of(const Program& body) {
     if (i.op->flat) parts.update = &i;
     if (i.op == &op_quantize) parts.quantizers.push_back(&i);
   }
-  std::stable_sort(parts.quantizers.begin(), parts.quantizers.end(), [&](const Instr* a, const Instr* b) {
-    return first_element(body, *a) < first_element(body, *b);
-  });
+  std::stable_sort(parts.quantizers.begin(), parts.quantizers.end(),
+                   [&](const Instr* a, const Instr* b) { return first_element(body, *a) < first_element(body, *b); });
   return parts;
 }
 
@@ -197,7 +196,8 @@ std::string reject_fused_update(const KernelQuery& q) {
     return "takes fp32 masters of bf16 weights";
   if (DType t = body.at(u.in[at::master]).dtype; t != DType::u16 && t != DType::f32) return "takes fp32 masters";
   if (body.at(u.in[at::m]).dtype != DType::f32) return "takes moments of f32";
-  if (DType t = body.at(u.in[at::g]).dtype; t != DType::f32 && t != DType::bf16) return "takes gradients of f32 or bf16";
+  if (DType t = body.at(u.in[at::g]).dtype; t != DType::f32 && t != DType::bf16)
+    return "takes gradients of f32 or bf16";
   for (size_t i = 0; i < q.instr.in.size(); ++i)
     if (q.in(i).layout.offset % tile_vector) return "takes operands that begin at multiples of 8 elements";
   if (parts.quantizers.empty()) return "the body quantizes nothing";
@@ -215,7 +215,8 @@ std::string reject_fused_update(const KernelQuery& q) {
     if (i->attrs.integer("margin") != first.attrs.integer("margin")) return "takes one margin";
     for (size_t k : {size_t(in::quantize::amax), size_t(in::quantize::record), size_t(in::quantize::counts)})
       if (body.at(i->in[k]).layout.storage != body.at(first.in[k]).layout.storage) return "takes the same tables";
-    if (body.at(i->in[in::quantize::amax]).dtype != DType::f32 || body.at(i->in[in::quantize::record]).dtype != DType::f32)
+    if (body.at(i->in[in::quantize::amax]).dtype != DType::f32 ||
+        body.at(i->in[in::quantize::record]).dtype != DType::f32)
       return "takes scales of f32";
     for (size_t o : {size_t(out::quantize::q), size_t(out::quantize::scale)})
       if (std::find(body.outputs.begin(), body.outputs.end(), i->out[o]) == body.outputs.end())
@@ -248,7 +249,8 @@ void launch_adamw(const KernelCall& c) {
   a.tensors.w = static_cast<bfloat16*>(address(u.in[at::w]));
   a.scalars = static_cast<const Scalars*>(address(u.in[at::scalars]));
   a.history = static_cast<const float*>(address(first.in[in::quantize::amax]));
-  a.record = static_cast<float*>(address(first.in[in::quantize::record])) + (c.communicator ? c.communicator->rank() : 0);
+  a.record =
+      static_cast<float*>(address(first.in[in::quantize::record])) + (c.communicator ? c.communicator->rank() : 0);
   a.counts = static_cast<unsigned long long*>(address(first.in[in::quantize::counts]));
   a.ranks = int(body.at(first.in[in::quantize::record]).shape[1]);
   a.margin = int(first.attrs.integer("margin"));
@@ -301,7 +303,11 @@ void launch_fused_update(const KernelCall& c) {
 }  // namespace
 
 Kernel fused_update_kernel() {
-  return {"fused_update", "cuda.fused_update.adamw", reject_fused_update, nullptr, nullptr,
+  return {"fused_update",
+          "cuda.fused_update.adamw",
+          reject_fused_update,
+          nullptr,
+          nullptr,
           CREST_DEVICE_CODE(launch_fused_update)};
 }
 
