@@ -121,7 +121,7 @@ class JoinUpdate {
       origin += (origin.empty() ? "" : "+") + p_.code[k].origin.text();
     };
     take(update);
-    // Matrices of which something else reads a view have one in the body besides.
+    // Outside, views of matrices stay only where something else reads them, too.
     for (size_t q : found.quantizers)
       if (const int member = producer_[size_t(p_.code[q].in[in::quantize::x])];
           size_t(member) != update && !inside.count(p_.code[q].in[in::quantize::x]))

@@ -201,8 +201,9 @@ TEST(Fp8Weights, AreMadeInTheUpdateOfTheGroup) {
     EXPECT_EQ(apart, 0);
     for (auto& i : train.code)
       for (ValueId v : i.in)
-        if (v != no_value && train.at(v).role == Role::weight)
+        if (v != no_value && train.at(v).role == Role::weight) {
           EXPECT_NE(std::string(i.op->name).substr(0, 8), "quantize") << train.at(v).name;
+        }
   }
 }
 
@@ -240,7 +241,9 @@ TEST(Fp8Weights, AreInThePlan) {
       if (p.find(q.name + ".e4m3") != no_value) weights += p.at(q.value).numel(), ++tensors;
     EXPECT_EQ(tensors, 8);
     EXPECT_NEAR(double(updated.persistent_bytes - again.persistent_bytes), double(2 * weights), 256.0 * 3 * 8);
-    if (micro_steps > 1) EXPECT_EQ(updated.persistent_bytes, kept.persistent_bytes);
+    if (micro_steps > 1) {
+      EXPECT_EQ(updated.persistent_bytes, kept.persistent_bytes);
+    }
     EXPECT_EQ(Executor(updated).held_bytes(), updated.planned_bytes());
     EXPECT_EQ(session("auto").planned_bytes(), (micro_steps > 1 ? updated : again).planned_bytes());
   }

@@ -33,15 +33,16 @@ static_assert(half_vector == 4);
 
 template <class P, class G>
 struct Matrices {
-  UpdateTensors<AdamW::states, P, G, bfloat16> tensors;
+  explicit Matrices(const UpdateRates& rates) : factors(rates) {}
+  UpdateTensors<AdamW::states, P, G, bfloat16> tensors = {};
   UpdateFactors factors;
-  const Scalars* scalars;
-  const float* history;  // [slots]
-  float* record;         // of this rank
-  unsigned long long* counts;
-  int ranks, margin;
-  int count, tiles;
-  Matrix matrices[matrices_at_once];
+  const Scalars* scalars = nullptr;
+  const float* history = nullptr;  // [slots]
+  float* record = nullptr;         // of this rank
+  unsigned long long* counts = nullptr;
+  int ranks = 1, margin = 0;
+  int count = 0, tiles = 0;
+  Matrix matrices[matrices_at_once] = {};
 
   __device__ Quantizer quantizer(const Matrix& m) const {
     Quantizer q;
@@ -241,7 +242,7 @@ void launch_adamw(const KernelCall& c) {
   const Instr& u = *parts.update;
   const Instr& first = *parts.quantizers[0];
   auto address = [&](ValueId v) { return address_in_body(c, v); };
-  Matrices<P, G> a = {{}, UpdateFactors(UpdateRates(u.attrs))};
+  Matrices<P, G> a(UpdateRates(u.attrs));
   a.tensors.p = static_cast<P*>(address(u.in[at::master]));
   a.tensors.state[0] = static_cast<float*>(address(u.in[at::m]));
   a.tensors.state[1] = static_cast<float*>(address(u.in[at::v]));
