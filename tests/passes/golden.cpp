@@ -59,6 +59,7 @@ std::vector<Golden> cases() {
   // Features in multiples of 16; the llama's ff is none, so its gate, up and mlp.proj stay bf16.
   auto fp8 = [](Recipe& r) { r.precision = "fp8", r.model.width = 16, r.model.head_dim = 8; };
   auto blocks = [=](Recipe& r) { fp8(r), r.levers["fp8-recipe"] = "block"; };
+  auto kept = [=](Recipe& r) { micro_steps(r), r.levers["fp8-weights"] = "keep"; };
   auto updated = [=](Recipe& r) { fp8(r), r.levers["fp8-weights"] = "update"; };
   auto int8 = [](Recipe& r) { r.levers["weights"] = "int8"; };
   auto with = [](const char* optimizer) { return [=](Recipe& r) { r.optimizer = optimizer; }; };
@@ -97,15 +98,15 @@ std::vector<Golden> cases() {
       {"accumulate.first", "accumulate", micro_steps, false, train, true, false},
       {"accumulate.next", "accumulate", micro_steps, false, train, false, false},
       {"fp8", "fp8", fp8},
-      {"fp8.llama.first", "fp8", [=](Recipe& r) { fp8(r), micro_steps(r); }, true, train, true, false},
-      {"fp8.ranks.last", "fp8", [=](Recipe& r) { fp8(r), micro_steps(r), r.data_parallel = 2; }, false, train, false},
+      {"fp8.llama.first", "fp8", [=](Recipe& r) { fp8(r), kept(r); }, true, train, true, false},
+      {"fp8.ranks.last", "fp8", [=](Recipe& r) { fp8(r), kept(r), r.data_parallel = 2; }, false, train, false},
       {"fp8.update", "fp8", fp8, false, update},
       {"fp8.weights.update", "fp8", updated, false, update},
       {"fp8.weights.start", "fp8", updated, false, ProgramKind::start},
       {"fp8.weights.next", "fp8", [=](Recipe& r) { updated(r), micro_steps(r); }, false, train, false, false},
       {"fp8.block", "fp8", blocks},
-      {"fp8.block.llama.first", "fp8", [=](Recipe& r) { blocks(r), micro_steps(r); }, true, train, true, false},
-      {"fp8.block.next", "fp8", [=](Recipe& r) { blocks(r), micro_steps(r); }, false, train, false, false},
+      {"fp8.block.llama.first", "fp8", [=](Recipe& r) { blocks(r), kept(r); }, true, train, true, false},
+      {"fp8.block.next", "fp8", [=](Recipe& r) { blocks(r), kept(r); }, false, train, false, false},
       {"fp8.block.update", "fp8", blocks, false, update},
       {"int8.decode", "int8", int8, false, decode},
       {"int8.llama.decode", "int8", [=](Recipe& r) { int8(r), r.precision = "bf16"; }, true, decode},
@@ -171,7 +172,7 @@ std::vector<Golden> cases() {
       {"quantization", "quantization", [=](Recipe& r) { fp8(r), fusion_on(r), r.recompute = "pointwise"; }},
       {"quantization.llama.next", "quantization",
        [=](Recipe& r) {
-         fp8(r), fusion_on(r), micro_steps(r);
+         fp8(r), fusion_on(r), kept(r);
          r.model.ff = 32;
        },
        true, train, false, false},
