@@ -27,8 +27,8 @@ std::vector<std::string> fp8_slots(const Program& program);
 // counts a part of.
 int64_t fp8_elements(const Program& program);
 
-// Whether train Programs read weights in 8 bits that updates make (--fp8-weights update), and before
-// the first update Program `start`.
+// Whether train Programs read weights in 8 bits that updates make (--fp8-weights update), and
+// before the first update Program `start`.
 bool has_start(const Recipe& recipe);
 
 }  // namespace crest

@@ -83,8 +83,8 @@ TEST(Fp8Weights, OfTheUpdateAreThoseOfTheNextStep) {
       }
 }
 
-// Moments in 8 bits and others, masters in halves, whole or none, a longer history, blocks, state in
-// host memory.
+// Moments in 8 bits and others, masters in halves, whole or none, a longer history, blocks, state
+// in host memory.
 TEST(Fp8Weights, OfEveryUpdateAreThoseOfTheNextStep) {
   auto check = [](const std::string& what, const Recipe& r) {
     SCOPED_TRACE(what);
@@ -207,8 +207,8 @@ TEST(Fp8Weights, AreMadeInTheUpdateOfTheGroup) {
   }
 }
 
-// By cost: an update that quantizes writes 2 bytes of a weight more. Beside weights that are kept,
-// a step saves 2, and beside those that are made again 4.
+// By cost: an update that quantizes writes 2 bytes of a weight more. A step saves 2 where weights
+// were kept, and 4 where they were made again.
 TEST(Fp8Weights, OfTheUpdateSaveTraffic) {
   const Device h200 = described_device(find_data_sheet("h200"));
   auto bytes = [&](const char* made) {

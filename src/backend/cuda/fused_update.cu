@@ -152,8 +152,7 @@ __global__ void __launch_bounds__(tile_threads, update_tiles_resident)
       for (int c = 0; c < half_vector; ++c)
         turned[h * half_columns + at.across * half_vector + c][at.group] = codes[h][c];
     __syncthreads();
-    // A warp writes a row of the transpose. Both sizes of a matrix are multiples of 16, so words are
-    // whole.
+    // A warp writes a row of the transpose. Both sizes are multiples of 16, so words are whole.
     const int64_t first = at.top + int64_t(threadIdx.x % 32) * tile_pack;
     for (int c = int(threadIdx.x) / 32; c < tile_columns; c += tile_threads / 32)
       if (at.left + c < width && first < m.height)

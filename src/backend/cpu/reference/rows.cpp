@@ -1,5 +1,5 @@
-// split_rows and member make views (nothing to do); join_rows puts pieces one behind the other, where they
-// may lie already.
+// split_rows and member make views (nothing to do); join_rows puts pieces one behind the other,
+// where they may lie already.
 #include "backend/cpu/reference/kernels.h"
 #include "backend/cpu/reference/tensor.h"
 #include "ops/index.h"
