@@ -1,7 +1,7 @@
 #!/bin/sh
 # Checks and measures --precision fp8 on one GPU of compute capability 8.9 or newer.
-#   fp8.sh PART..    ops steps resume speed fusion loss profile blocks; without PART all but loss
-# SIZES ("gpt2-1558M 16;gpt2-124M 64"), SAMPLES and SECONDS_EACH (the limit of a measurement) shorten speed and fusion;
+#   fp8.sh PART..    ops steps resume weights speed fusion loss profile blocks; without PART all but loss
+# SIZES ("gpt2-1558M 16;gpt2-124M 64"), SAMPLES and SECONDS_EACH (the limit of a measurement) shorten speed, weights and fusion;
 # loss trains on DATA (of `crest data prepare`) with SEEDS, STEPS and the settings of each of RUNS ("bf16;fp8").
 # CREST and TEST_OPS name the programs (build/cuda/crest, build/cuda/tests/test_ops; of a bundle `RUN crest`), OUT the
 # folder for results. Each command has a time limit of its own, so that one that hangs costs no more than that.
@@ -37,6 +37,24 @@ sys.exit(not ok)
 EOF
 }
 
+# Whether two runs of nano left the same weights.
+same() {
+  if cmp "$OUT/$1/checkpoints/step-000010/model.safetensors" "$OUT/$2/checkpoints/step-000010/model.safetensors"; then
+    echo "passed: the weights are bitwise identical"
+  else
+    echo "FAILED: the weights differ"
+    failed=1
+  fi
+}
+
+# Ten steps of nano, deterministic: name of the run, flags.
+nano() {
+  name=$1
+  shift
+  crest 100 train "$OUT/text.txt" --model nano --batch 8 --device cuda --precision fp8 --steps 10 --lr 1e-3 \
+    --deterministic --out "$OUT/$name" --overwrite --quiet --no-store "$@"
+}
+
 SIZES=${SIZES:-gpt2-124M 64;gpt2-355M 32;gpt2-774M 16;gpt2-1558M 16;llama-1B 4 --seq 4096}
 SAMPLES=${SAMPLES:-12} SECONDS_EACH=${SECONDS_EACH:-170}
 RUNS=${RUNS:-bf16;fp8;fp8 --fp8-gradients e4m3} SEEDS=${SEEDS:-1 2} STEPS=${STEPS:-2000}
@@ -66,7 +84,7 @@ EOF
 part() {
   echo "== $1"
   case $1 in
-    ops) t 300 $TEST_OPS --gtest_brief=1 --gtest_filter='*quantize*:*linear_fp8*:*amax_history*:*take_counts*:*_norm_*' ;;
+    ops) t 300 $TEST_OPS --gtest_brief=1 --gtest_filter='*quantize*:*linear_fp8*:*amax_history*:*take_counts*:*_norm_*:*update*:*adamw*' ;;
     steps) # the GPU against the CPU's emulation, and against bf16
       for run in "cuda fp8" "cpu fp8" "cuda bf16"; do
         set -- $run
@@ -76,17 +94,21 @@ part() {
       compare "$OUT/cuda-fp8" "$OUT/cpu-fp8" 0.002
       compare "$OUT/cuda-fp8" "$OUT/cuda-bf16" 0.01 ;;
     resume) # in one piece and in two: the same bits
-      for cut in 10 4; do
-        crest 100 train "$OUT/text.txt" --model nano --batch 8 --device cuda --precision fp8 --steps 10 --lr 1e-3 \
-          --deterministic --out "$OUT/cut-$cut" --overwrite --quiet --no-store --stop-after $cut
-      done
+      for cut in 10 4; do nano cut-$cut --stop-after $cut; done
       crest 100 train --resume "$OUT/cut-4" --device cuda --quiet --no-store
-      if cmp "$OUT/cut-10/checkpoints/step-000010/model.safetensors" "$OUT/cut-4/checkpoints/step-000010/model.safetensors"; then
-        echo "passed: the weights are bitwise identical"
-      else
-        echo "FAILED: the weights differ"
-        failed=1
-      fi ;;
+      same cut-10 cut-4 ;;
+    weights) # --fp8-weights update: the bits of weights that are kept, in one piece and in two; speed
+      for made in keep update; do
+        nano $made --fp8-weights $made
+        nano micro-$made --fp8-weights $made --grad-accumulation 2
+      done
+      nano update-cut --fp8-weights update --stop-after 4
+      crest 100 train --resume "$OUT/update-cut" --device cuda --quiet --no-store
+      same keep update
+      same micro-keep micro-update
+      same update update-cut
+      pairs '--precision fp8 --fp8-weights again' '--fp8-weights update'
+      pairs '--precision fp8 --fp8-weights keep --grad-accumulation 4' '--fp8-weights update' ;;
     speed) pairs '--precision bf16' '--precision fp8' ;;
     fusion) pairs '--precision fp8 --disable-pass quantization' '--precision fp8' ;;
     loss)
@@ -131,6 +153,6 @@ part() {
     *) echo "unknown part '$1'" >&2; exit 2 ;;
   esac
 }
-[ $# -gt 0 ] || set -- ops steps resume speed fusion profile blocks
+[ $# -gt 0 ] || set -- ops steps resume weights speed fusion profile blocks
 for p; do part "$p"; done
 exit $failed

@@ -13,7 +13,7 @@
 namespace crest {
 
 std::string_view name(ProgramKind k) {
-  static constexpr std::string_view n[] = {"train", "update", "validation", "prefill", "decode"};
+  static constexpr std::string_view n[] = {"train", "update", "validation", "prefill", "decode", "start"};
   return n[size_t(k)];
 }
 
@@ -28,7 +28,7 @@ class GptBuilder {
   Program run() {
     scalars_ = b_.declare("scalars", DType::u8, {int64_t(sizeof(Scalars))}, Role::state, Lifetime::persistent);
     declare_parameters();
-    if (s_.kind == ProgramKind::update) return std::move(program_);
+    if (s_.kind == ProgramKind::update || s_.kind == ProgramKind::start) return std::move(program_);
     inference_ = s_.kind == ProgramKind::prefill || s_.kind == ProgramKind::decode;
     tokens_ = b_.declare("tokens", DType::i32, {s_.batch, s_.seq}, Role::input, Lifetime::micro_step);
     program_.inputs = {tokens_};

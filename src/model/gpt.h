@@ -8,8 +8,9 @@ namespace crest {
 
 // The purpose of a Program in a session. train: one micro step (autograd adds the backward half).
 // update: parameters and gradients only (the optimizer pass adds the instructions). validation:
-// loss without gradients. prefill, decode: logits of the next token with a key/value cache.
-enum class ProgramKind : uint8_t { train, update, validation, prefill, decode };
+// loss without gradients. prefill, decode: logits of the next token with a key/value cache. start:
+// what the first step of a run reads besides weights, made of them (parameters only).
+enum class ProgramKind : uint8_t { train, update, validation, prefill, decode, start };
 std::string_view name(ProgramKind);
 
 // `batch` sequences of `seq` tokens. cache_length: capacity of the key/value cache in tokens

@@ -1,13 +1,15 @@
 // A chain of pointwise instructions in one pass over memory. Its body is a Program over one shape.
 // It may end with column sums (bias_grad) of something that the body computes, and with its
 // quantization (quantize, quantize_columns, and the same in blocks), which works on numbers that
-// are rounded to their dtype.
+// are rounded to their dtype. fused_update is an update of weights in one pass over memory with the
+// quantization of those that it makes.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "ops/fused.h"
 #include "ops/index.h"
+#include "ops/quantized_norms.h"
 #include "ops/rules.h"
 
 namespace crest {
@@ -19,7 +21,7 @@ bool quantizes_columns(const Instr& instr) {
 bool quantizes(const Instr& instr) { return quantizes_rows(instr) || quantizes_columns(instr); }
 bool ends_body(const Instr& instr) { return instr.op == &op_bias_grad || quantizes(instr); }
 
-static void infer(Infer& c) {
+static const Program& body_of(Infer& c) {
   c.check(c.body() != nullptr, "a fused instruction needs a body");
   const Program& body = *c.body();
   c.check(!body.code.empty(), "the body is empty");
@@ -30,6 +32,24 @@ static void infer(Infer& c) {
     rules::dtype(c, i, v.dtype);
     rules::shape(c, i, v.shape);
   }
+  return body;
+}
+
+// What an instruction of the body updates in place is in the memory of an input: the accumulator of
+// a column sum, tables, weights.
+static void outputs_of(Infer& c, const Program& body) {
+  for (ValueId o : body.outputs) {
+    const Value& v = body.at(o);
+    auto it = std::find(body.inputs.begin(), body.inputs.end(), v.layout.storage);
+    if (v.layout.storage != o && it != body.inputs.end())
+      c.out_in_place(size_t(it - body.inputs.begin()));
+    else
+      c.out(v.dtype, v.shape);
+  }
+}
+
+static void infer(Infer& c) {
+  const Program& body = body_of(c);
   const Shape& shape = body.at(body.code[0].in[0]).shape;
   for (const Instr& instr : body.code) {
     const bool end = ends_body(instr);
@@ -39,21 +59,44 @@ static void infer(Infer& c) {
     if (!(v.shape == shape))
       c.reject(fmt::format("the body computes both [{}] and [{}]", shape.text(), v.shape.text()));
   }
-  for (ValueId o : body.outputs) {
-    const Value& v = body.at(o);
-    // A column sum that accumulates is in the memory of its accumulator, an input of the body.
-    auto it = std::find(body.inputs.begin(), body.inputs.end(), v.layout.storage);
-    if (v.layout.storage != o && it != body.inputs.end())
-      c.out_in_place(size_t(it - body.inputs.begin()));
-    else
-      c.out(v.dtype, v.shape);
+  outputs_of(c, body);
+}
+
+static void infer_fused_update(Infer& c) {
+  const Program& body = body_of(c);
+  const Instr* update = nullptr;
+  for (const Instr& instr : body.code) {
+    if (!instr.op->flat && instr.op != &op_member && instr.op != &op_quantize)
+      c.reject(fmt::format("the body holds '{}', which neither updates nor quantizes weights", instr.op->name));
+    if (instr.op->flat) {
+      c.check(!update, "the body holds several updates");
+      update = &instr;
+      continue;
+    }
+    const ValueId weights = body.at(instr.in[0]).layout.storage;
+    c.check(update && std::any_of(update->out.begin(), update->out.end(),
+                                  [&](ValueId v) { return body.at(v).layout.storage == weights; }),
+            "the body quantizes what it does not update");
   }
+  c.check(update, "the body holds no update");
+  outputs_of(c, body);
 }
 
 static Cost cost(const Program& p, const Instr& i) {
   double flops = 0;
   for (const Instr& b : i.body->code) flops += b.op->cost(*i.body, b).flops;
   return traffic_with_flops(p, i, flops);
+}
+
+// What is quantized is not read again, and the slots of the tables are a few bytes.
+static Cost cost_of_update(const Program&, const Instr& i) {
+  Cost all;
+  for (const Instr& b : i.body->code) {
+    Cost c = b.op->cost(*i.body, b);
+    all.flops += c.flops, all.bytes_written += c.bytes_written;
+    if (b.op->flat) all.bytes_read += c.bytes_read;
+  }
+  return all;
 }
 
 const OpDef op_fused = {.name = "fused",
@@ -64,5 +107,15 @@ const OpDef op_fused = {.name = "fused",
                         .infer = infer,
                         .cost = cost,
                         .cheap = true};
+
+const OpDef op_fused_update = {
+    .name = "fused_update",
+    .inputs = in::fused_update::names,
+    .outputs = out::fused_update::names,
+    .help =
+        "inputs of the body -> outputs of the body: an update, and the weights that it makes as quantize stores them",
+    .op_class = OpClass::optimizer,
+    .infer = infer_fused_update,
+    .cost = cost_of_update};
 
 }  // namespace crest

@@ -1,12 +1,14 @@
-// The norms whose results are 8-bit floats, and rows of those: OP(x, inputs, outputs) as in
-// ops/index.h, apart from it because few files know them.
+// The norms whose results are 8-bit floats, rows of those, and the update that quantizes weights:
+// OP(x, inputs, outputs) as in ops/index.h, apart from it because few files know them.
 #pragma once
 #include "ops/index.h"
 
 #define CREST_QUANTIZED_NORMS(OP)                                                                                  \
   OP(norm_quantize, (a, gamma, amax, record, counts, b, beta, scalars), (q, scale, record, counts, rstd, mean, s)) \
   OP(norm_quantize_columns, (x, gamma, rstd, scale, mean, beta), (t, scale))                                       \
-  OP(quantize_rows, (x), (q, scale))
+  OP(quantize_rows, (x), (q, scale))                                                                               \
+  OP(fused_update, (xs), (ys))                                                                                     \
+  OP(member, (x), (y))
 
 namespace crest {
 

@@ -1,8 +1,10 @@
 // Splits a tensor along its leading dimensions into chunks of rows, and joins them again. A row is
-// what one entry of the leading dimensions holds: the values of one token.
+// what one entry of the leading dimensions holds: the values of one token. And a matrix of a flat
+// group of parameters.
 #include <algorithm>
 
 #include "ops/index.h"
+#include "ops/quantized_norms.h"
 #include "ops/rules.h"
 
 namespace crest {
@@ -33,6 +35,16 @@ static void infer_split(Infer& c) {
     Shape s = piece(std::min(rows, of - first), rest);
     c.out_view(in::split_rows::x, first * rest.numel(), s, s.contiguous_strides());
   }
+}
+
+static void infer_member(Infer& c) {
+  rules::inputs(c, 1, 1);
+  rules::contiguous(c);
+  rules::rank(c, in::member::x, 1);
+  int64_t offset = rules::integer(c, "offset", 0);
+  Shape s = {rules::integer(c, "rows", 1), rules::integer(c, "columns", 1)};
+  c.check(s.numel() <= c.in(in::member::x).numel() - offset, "the matrix reaches beyond its group");
+  c.out_view(in::member::x, offset, s, s.contiguous_strides());
 }
 
 static void infer_join(Infer& c) {
@@ -76,6 +88,14 @@ const OpDef op_split_rows = {.name = "split_rows",
                              .op_class = OpClass::movement,
                              .infer = infer_split,
                              .cost = no_cost};
+
+const OpDef op_member = {.name = "member",
+                         .inputs = in::member::names,
+                         .outputs = out::member::names,
+                         .help = "x[n] -> y[rows,columns]: the matrix that begins at an element of a group, a view",
+                         .op_class = OpClass::movement,
+                         .infer = infer_member,
+                         .cost = no_cost};
 
 const OpDef op_join_rows = {.name = "join_rows",
                             .inputs = in::join_rows::names,

@@ -13,8 +13,13 @@
 //
 // A GPU multiplies rows by rows only, so quantize makes transposes too. The input of a layer is
 // transposed in the backward half, from what bf16 would keep for dw, so recompute treats it as with
-// bf16. Weights are quantized in the first micro step and kept, or (--fp8-weights again) in every
-// one, and transposed in its backward half, so that they take no memory between.
+// bf16. Weights are quantized (--fp8-weights)
+//
+//   again: in every micro step, and transposed in its backward half, so that they take no memory
+//     between
+//   keep: in the first micro step, with their transposes
+//   update: where the update makes them, for the next step. Program `start` does it for the first
+//     step of a run, whose weights no update has made.
 #include "passes/fp8.h"
 
 #include <fmt/format.h>
@@ -27,6 +32,7 @@
 #include "ops/quantized_norms.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
+#include "passes/sharding.h"
 
 namespace crest {
 
@@ -34,8 +40,6 @@ const std::vector<Setting>& fp8_settings();
 
 namespace {
 
-constexpr const char* fp8_record = "fp8.record";
-constexpr const char* fp8_counts = "fp8.counts";
 constexpr int64_t slots_of_linear = 3;  // the weight, x, dy
 
 // Both dimensions are multiples of what rows of operands are aligned to.
@@ -65,24 +69,129 @@ void check_recipe(const PassContext& context) {
           s.flag(), fmt::format("Use {} {}, or --fp8-recipe tensor.", s.flag(), s.otherwise));
 }
 
+enum class Fp8Weights { again, keep, update };
+
+// update needs whole weights behind the update; with several micro steps it needs no more memory
+// than keep.
+Fp8Weights weights_of(const PassContext& context) {
+  const std::string text = context.lever("fp8-weights");
+  if (text == "again") return Fp8Weights::again;
+  if (text == "keep") return Fp8Weights::keep;
+  const bool whole = !gathers_weights(context);
+  if (text == "auto" && context.recipe.grad_accumulation == 1) return Fp8Weights::again;
+  if (text == "auto") return whole ? Fp8Weights::update : Fp8Weights::keep;
+  if (!whole)
+    fail_usage("the update leaves a share of the weights on each rank, which cannot be quantized as a whole",
+               "--fp8-weights update",
+               "Use --fp8-weights keep, or --shard optimizer or gradients with --gather update.");
+  return Fp8Weights::update;
+}
+
+// A tensor in 8 bits and its transpose, with their scales.
+struct Operand {
+  ValueId q = no_value, t = no_value, scale = no_value, t_scale = no_value;
+};
+
+// The tables of a Program, and what quantizes with them.
+class Quantization {
+ public:
+  Quantization(Program& program, const PassContext& context, int64_t linears)
+      : blocks_(in_blocks(context)), margin_(int64_t(context.number("fp8-margin"))) {
+    const int64_t slots = linears * slots_of_linear;
+    Builder b(program);
+    if (!blocks_) {
+      const auto history = int64_t(context.number("fp8-history"));
+      amax_ = b.declare(fp8_amax, DType::f32, {history, slots}, Role::state, Lifetime::persistent);
+      // A column for each rank: their sum is what the largest of all ranks is found in.
+      record_ =
+          b.declare(fp8_record, DType::f32, {slots, context.recipe.world_size()}, Role::output, Lifetime::persistent);
+    }
+    counts_ = b.declare(fp8_counts, DType::i64, {slots, 2}, Role::state, Lifetime::persistent);
+  }
+
+  bool in_blocks_of_128() const { return blocks_; }
+  ValueId record() const { return record_; }
+
+  Operand quantize(Builder& b, ValueId x, int64_t slot, DType format, bool columns, Fp8Blocks blocks) {
+    Attrs a;
+    a.set("format", name(format)).set("slot", slot);
+    if (!blocks_) a.set("margin", margin_);
+    if (columns) a.set("columns", 1);
+    if (blocks_) {
+      namespace to = out::quantize_blocks;
+      a.set("blocks", name_of(blocks));
+      std::vector<ValueId> out = b.emit("quantize_blocks", {x, counts_}, a);
+      counts_ = out[to::counts];
+      return {out[to::q], columns ? out[to::t] : no_value, out[to::scale], columns ? out[to::t_scale] : no_value};
+    }
+    namespace to = out::quantize;
+    std::vector<ValueId> out = b.emit("quantize", {x, amax_, record_, counts_}, a);
+    record_ = out[to::record], counts_ = out[to::counts];
+    return {out[to::q], columns ? out[to::t] : no_value, out[to::scale], out[to::scale]};
+  }
+
+  void end_step(Program& p) {
+    Builder b(p);
+    b.origin = Origin("fp8");
+    b.phase = Phase::update;
+    const Shape slots = p.at(counts_).shape;
+    const ValueId lost = b.declare(fp8_lost, DType::i64, slots, Role::output, Lifetime::persistent);
+    if (blocks_) {
+      counts_ = b.emit("take_counts", {counts_, lost})[out::take_counts::counts];
+      return;
+    }
+    namespace to = out::amax_history;
+    std::vector<ValueId> out = b.emit("amax_history", {amax_, record_, counts_, lost});
+    amax_ = out[to::amax], record_ = out[to::record], counts_ = out[to::counts];
+  }
+
+  // A weight and its transpose, named after it, for readers in other Programs.
+  Operand quantize_weight(Program& p, Builder& b, ValueId w, int64_t l, const std::string& weight, Lifetime lifetime) {
+    Operand o = quantize(b, w, l * slots_of_linear, DType::e4m3, true, Fp8Blocks::squares);
+    auto keep = [&](ValueId v, const char* what) {
+      Value& value = p.at(v);
+      value.name = weight + ".e4m3" + what, value.role = Role::weight, value.lifetime = lifetime;
+    };
+    keep(o.q, ""), keep(o.t, ".t"), keep(o.scale, ".scale");
+    if (blocks_) keep(o.t_scale, ".t.scale");
+    return o;
+  }
+  // The same, made by another Program.
+  Operand quantized_weight(Builder& b, const Shape& s, const std::string& weight, Lifetime lifetime) const {
+    auto made = [&](const char* what, DType t, const Shape& shape) {
+      return b.declare(weight + ".e4m3" + what, t, shape, Role::weight, lifetime);
+    };
+    Operand o;
+    o.q = made("", DType::e4m3, s);
+    o.t = made(".t", DType::e4m3, {s[1], fp8_padded(s[0])});
+    const Fp8Blocks blocks = blocks_ ? Fp8Blocks::squares : Fp8Blocks::none;
+    o.scale = made(".scale", DType::f32, fp8_scales(blocks, s[0], s[1]));
+    o.t_scale = blocks_ ? made(".t.scale", DType::f32, fp8_scales(blocks, s[1], s[0])) : o.scale;
+    return o;
+  }
+
+ private:
+  const bool blocks_;
+  const int64_t margin_;
+  ValueId amax_ = no_value, record_ = no_value, counts_ = no_value;  // the newest versions
+};
+
 class QuantizeLinears {
  public:
-  QuantizeLinears(Program& program, const PassContext& context)
+  QuantizeLinears(Program& program, const PassContext& context, const std::vector<size_t>& linears)
       : p_(program),
         w_(program),
-        margin_(int64_t(context.number("fp8-margin"))),
-        history_(int64_t(context.number("fp8-history"))),
+        tables_(program, context, int64_t(linears.size())),
         gradients_(*parse_dtype(context.lever("fp8-gradients"))),
-        blocks_(in_blocks(context)),
+        blocks_(tables_.in_blocks_of_128()),
         ranks_(context.recipe.world_size()),
         first_(context.first),
         last_(context.last),
-        keeps_weights_(context.lever("fp8-weights") == "keep" ||
-                       (context.lever("fp8-weights") == "auto" && context.recipe.grad_accumulation > 1)) {}
-
-  void run(const std::vector<size_t>& linears) {
-    declare_tables(int64_t(linears.size()) * slots_of_linear);
+        made_(weights_of(context)) {
     for (size_t l = 0; l < linears.size(); ++l) weights_[p_.params[linears[l]].value] = int64_t(l);
+  }
+
+  void run() {
     for (const Instr& instr : w_.old) {
       if (is(instr, "linear"))
         forward(instr);
@@ -95,41 +204,13 @@ class QuantizeLinears {
     }
     w_.finish();
     // Pass data_parallel sums it, as it does gradients.
-    if (ranks_ > 1 && last_ && !blocks_) p_.outputs.push_back(record_);
+    if (ranks_ > 1 && last_ && !blocks_) p_.outputs.push_back(tables_.record());
   }
 
  private:
-  struct Operand {
-    ValueId q = no_value, t = no_value, scale = no_value, t_scale = no_value;
-  };
-
-  void declare_tables(int64_t slots) {
-    Builder b(p_);
-    if (!blocks_) {
-      amax_ = b.declare(fp8_amax, DType::f32, {history_, slots}, Role::state, Lifetime::persistent);
-      // A column for each rank: their sum is what the largest of all ranks is found in.
-      record_ = b.declare(fp8_record, DType::f32, {slots, ranks_}, Role::output, Lifetime::persistent);
-    }
-    counts_ = b.declare(fp8_counts, DType::i64, {slots, 2}, Role::state, Lifetime::persistent);
-  }
-
   Operand quantize(const Instr& user, ValueId x, int64_t slot, DType format, bool columns,
                    Fp8Blocks blocks = Fp8Blocks::rows) {
-    Attrs a;
-    a.set("format", name(format)).set("slot", slot);
-    if (!blocks_) a.set("margin", margin_);
-    if (columns) a.set("columns", 1);
-    if (blocks_) {
-      namespace to = out::quantize_blocks;
-      a.set("blocks", name_of(blocks));
-      std::vector<ValueId> out = w_.build(user).emit("quantize_blocks", {x, counts_}, a);
-      counts_ = out[to::counts];
-      return {out[to::q], columns ? out[to::t] : no_value, out[to::scale], columns ? out[to::t_scale] : no_value};
-    }
-    namespace to = out::quantize;
-    std::vector<ValueId> out = w_.build(user).emit("quantize", {x, amax_, record_, counts_}, a);
-    record_ = out[to::record], counts_ = out[to::counts];
-    return {out[to::q], columns ? out[to::t] : no_value, out[to::scale], out[to::scale]};
+    return tables_.quantize(w_.build(user), x, slot, format, columns, blocks);
   }
 
   // The transpose of an x whose rows are quantized.
@@ -145,34 +226,24 @@ class QuantizeLinears {
     }
   }
 
-  // The weight in 8 bits. If it is kept, the first micro step makes it with its transpose, and the
-  // others read both.
+  // The weight in 8 bits.
   Operand& weight(const Instr& user, ValueId w, int64_t l) {
     auto [it, added] = quantized_.emplace(w, Operand());
     if (!added) return it->second;
     Operand& o = it->second;
-    const std::string name = p_.at(w).name + ".e4m3";
-    if (first_ || !keeps_weights_) {
-      o = quantize(user, w, l * slots_of_linear, DType::e4m3, keeps_weights_, Fp8Blocks::squares);
-      if (last_ || !keeps_weights_) return o;
-      auto keep = [&](ValueId v, const std::string& called) {
-        Value& value = p_.at(v);
-        value.name = called, value.role = Role::weight, value.lifetime = Lifetime::step;
-      };
-      keep(o.q, name), keep(o.t, name + ".t"), keep(o.scale, name + ".scale");
-      if (blocks_) keep(o.t_scale, name + ".t.scale");
-    } else {
-      Builder& b = w_.build(user);
-      auto made = [&](const std::string& called, DType t, const Shape& s) {
-        return b.declare(called, t, s, Role::weight, Lifetime::step);
-      };
-      const Shape s = p_.at(w).shape;
-      o.q = made(name, DType::e4m3, s);
-      o.t = made(name + ".t", DType::e4m3, {s[1], fp8_padded(s[0])});
-      const Fp8Blocks blocks = blocks_ ? Fp8Blocks::squares : Fp8Blocks::none;
-      o.scale = made(name + ".scale", DType::f32, fp8_scales(blocks, s[0], s[1]));
-      o.t_scale = blocks_ ? made(name + ".t.scale", DType::f32, fp8_scales(blocks, s[1], s[0])) : o.scale;
-    }
+    const std::string name = p_.at(w).name;
+    const Shape shape = p_.at(w).shape;
+    Builder& b = w_.build(user);
+    if (made_ == Fp8Weights::again)
+      o = tables_.quantize(b, w, l * slots_of_linear, DType::e4m3, false, Fp8Blocks::squares);
+    else if (made_ == Fp8Weights::update)
+      o = tables_.quantized_weight(b, shape, name, Lifetime::persistent);
+    else if (!first_)
+      o = tables_.quantized_weight(b, shape, name, Lifetime::step);
+    else if (last_)
+      o = tables_.quantize(b, w, l * slots_of_linear, DType::e4m3, true, Fp8Blocks::squares);
+    else
+      o = tables_.quantize_weight(p_, b, w, l, name, Lifetime::step);
     return o;
   }
 
@@ -224,54 +295,60 @@ class QuantizeLinears {
 
   Program& p_;
   Rewriter w_;
-  const int64_t margin_, history_;
+  Quantization tables_;
   const DType gradients_;
   const bool blocks_;
   const int64_t ranks_;
-  const bool first_, last_, keeps_weights_;
-  ValueId amax_ = no_value, record_ = no_value, counts_ = no_value;  // the newest versions
-  std::map<ValueId, int64_t> weights_;                               // linear layers by their weight
-  std::map<std::string, int64_t> layers_;                            // and by their origin
+  const bool first_, last_;
+  const Fp8Weights made_;
+  std::map<ValueId, int64_t> weights_;     // linear layers by their weight
+  std::map<std::string, int64_t> layers_;  // and by their origin
   std::map<ValueId, Operand> quantized_;
 };
 
-// Ends the step of the scales, and names their slots.
-void end_step(Program& p, const std::vector<size_t>& linears, const PassContext& context) {
+// The scales' step ends before anything else of the update: what is quantized behind it belongs to
+// the next step.
+void end_step(Program& p, Quantization& tables, const std::vector<size_t>& linears) {
   std::string names;
   for (size_t q : linears)
     for (const char* what : {"", ".x", ".dy"}) names += (names.empty() ? "" : ",") + p.params[q].name + what;
   p.properties.set("fp8_slots", names);
+  std::vector<Instr> update = std::move(p.code);
+  p.code.clear();
+  tables.end_step(p);
+  p.code.insert(p.code.end(), std::make_move_iterator(update.begin()), std::make_move_iterator(update.end()));
+}
+
+// The weights in 8 bits that the next step reads.
+void quantize_for_next_step(Program& p, Quantization& tables, const std::vector<size_t>& linears) {
   Builder b(p);
-  b.origin = Origin("fp8");
   b.phase = Phase::update;
-  auto slots = int64_t(linears.size()) * slots_of_linear;
-  auto table = [&](const char* name, DType t, const Shape& s, Role role) {
-    return b.declare(name, t, s, role, Lifetime::persistent);
-  };
-  std::vector<ValueId> tables;
-  if (!in_blocks(context)) {
-    tables.push_back(table(fp8_amax, DType::f32, {int64_t(context.number("fp8-history")), slots}, Role::state));
-    tables.push_back(table(fp8_record, DType::f32, {slots, context.recipe.world_size()}, Role::output));
+  for (size_t l = 0; l < linears.size(); ++l) {
+    const Param& param = p.params[linears[l]];
+    b.origin = Origin(param.name.substr(0, param.name.rfind('.')));
+    tables.quantize_weight(p, b, latest(p, param.value), int64_t(l), param.name, Lifetime::persistent);
   }
-  tables.push_back(table(fp8_counts, DType::i64, {slots, 2}, Role::state));
-  tables.push_back(table(fp8_lost, DType::i64, {slots, 2}, Role::output));
-  b.emit(in_blocks(context) ? "take_counts" : "amax_history", tables);
 }
 
 }  // namespace
 
 void quantize_linears(Program& program, const PassContext& context) {
   if (context.recipe.precision != "fp8") return;
-  if (context.kind != ProgramKind::train && context.kind != ProgramKind::update) return;
-  std::vector<size_t> list = linears(program);
+  const ProgramKind kind = context.kind;
+  if (kind != ProgramKind::train && kind != ProgramKind::update && kind != ProgramKind::start) return;
+  const std::vector<size_t> list = linears(program);
   if (list.empty())
     fail_usage("no linear layer of this model can run in fp8: none has features in multiples of 16", "--precision",
                "Use --precision bf16, or a model whose width and ff are multiples of 16.");
   check_recipe(context);
-  if (context.kind == ProgramKind::train)
-    QuantizeLinears(program, context).run(list);
-  else
-    end_step(program, list, context);
+  if (kind == ProgramKind::train) return QuantizeLinears(program, context, list).run();
+  Quantization tables(program, context, int64_t(list.size()));
+  if (kind == ProgramKind::update) end_step(program, tables, list);
+  if (weights_of(context) == Fp8Weights::update) quantize_for_next_step(program, tables, list);
+}
+
+bool has_start(const Recipe& recipe) {
+  return recipe.precision == "fp8" && weights_of({recipe, ProgramKind::start}) == Fp8Weights::update;
 }
 
 std::vector<std::string> fp8_slots(const Program& program) {
@@ -284,12 +361,12 @@ std::vector<std::string> fp8_slots(const Program& program) {
   return names;
 }
 
-int64_t fp8_elements(const Program& train) {
+int64_t fp8_elements(const Program& program) {
   int64_t n = 0;
-  for (const Instr& i : train.code) {
-    if (is(i, "quantize")) n += train.at(i.in[in::quantize::x]).numel();
-    if (is(i, "quantize_blocks")) n += train.at(i.in[in::quantize_blocks::x]).numel();
-    if (is(i, "norm_quantize")) n += train.at(i.in[in::norm_quantize::a]).numel();
+  for (const Instr& i : program.code) {
+    if (is(i, "quantize")) n += program.at(i.in[in::quantize::x]).numel();
+    if (is(i, "quantize_blocks")) n += program.at(i.in[in::quantize_blocks::x]).numel();
+    if (is(i, "norm_quantize")) n += program.at(i.in[in::norm_quantize::a]).numel();
     if (i.body) n += fp8_elements(*i.body);
   }
   return n;
@@ -330,11 +407,12 @@ const std::vector<Setting>& fp8_settings() {
              .effects = {{Effect::all, Effect::types, {}, nullptr, true}}}),
       lever({.name = "fp8-weights",
              .group = "Precision and memory",
-             .help = "--precision fp8: weights in 8 bits are kept from the first micro step to the last use (keep), or "
-                     "made in each half of each micro step (again): less memory, the same results; auto: again "
-                     "without --grad-accumulation",
+             .help = "--precision fp8: when weights are made in 8 bits, with the same results: by the update, for the "
+                     "next step (update), in the first micro step, until their last use (keep), or in each half of "
+                     "each micro step, with less memory (again); auto: again without --grad-accumulation, else update, "
+                     "or keep if the update leaves no rank whole weights",
              .otherwise = "auto",
-             .choices = {"auto", "keep", "again"},
+             .choices = {"auto", "again", "keep", "update"},
              .newer = true,
              .effects = {{Effect::all, Effect::instructions, {}, nullptr, true}},
              .smaller = {"again"}})};

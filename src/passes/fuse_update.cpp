@@ -1,9 +1,10 @@
 // The flat optimizer: instructions that update the tensors of a group one by one become one over
-// the group's memory.
+// the group's memory. What reads an updated matrix then reads a view of the group.
 #include <algorithm>
 #include <map>
 
 #include "ops/index.h"
+#include "ops/quantized_norms.h"
 #include "ops/update.h"
 #include "passes/fuse.h"
 #include "passes/rewrite.h"
@@ -14,7 +15,7 @@ namespace {
 
 class FlatUpdate {
  public:
-  explicit FlatUpdate(Program& program) : p_(program) {
+  explicit FlatUpdate(Program& program) : p_(program), readers_(program.consumers()) {
     for (ValueId g : parameter_gradients(program)) ++members_[root(g)];
   }
 
@@ -30,13 +31,27 @@ class FlatUpdate {
     Builder b(p_);
     for (size_t i = 0; i < old.size(); ++i) {
       if (is(old[i], "grad_norm")) flatten_norm(old[i]);
-      if (work[i] == Work::flat) b.append(std::move(old[i]));
-      if (work[i] == Work::keep) p_.code.push_back(std::move(old[i]));
+      if (work[i] == Work::flat) {
+        b.phase = old[i].phase, b.stream = old[i].stream;
+        view_members(b, b.append(std::move(old[i])), views_[i]);
+      }
+      if (work[i] != Work::keep) continue;
+      for (ValueId& v : old[i].in)
+        if (auto it = instead_.find(v); it != instead_.end()) v = it->second;
+      p_.code.push_back(std::move(old[i]));
     }
   }
 
  private:
   enum class Work { keep, flat, gone };
+
+  // An updated matrix that something reads.
+  struct View {
+    ValueId member;
+    size_t output;  // of the update
+    Origin origin;
+  };
+  bool is_read(ValueId v) const { return !readers_[size_t(v)].empty(); }
 
   ValueId root(ValueId v) const { return v == no_value ? no_value : p_.at(v).layout.storage; }
 
@@ -54,6 +69,8 @@ class FlatUpdate {
         if (root(instr.in[k]) != root(first.in[k]) ||
             (k != scalars_input && instr.in[k] != no_value && root(instr.in[k]) == instr.in[k]))
           return false;
+      for (ValueId v : instr.out)
+        if (is_read(v) && p_.at(v).shape.rank() != 2) return false;
     }
     return true;
   }
@@ -64,12 +81,26 @@ class FlatUpdate {
     for (size_t i : list) {
       origin += (origin.empty() ? "" : "+") + p_.code[i].origin.text();
       // The group gets a new version; that of the member alone is no value any more.
-      for (ValueId v : p_.code[i].out) p_.at(v).lifetime = Lifetime::micro_step;
+      const Instr& instr = p_.code[i];
+      for (size_t o = 0; o < instr.out.size(); ++o) {
+        p_.at(instr.out[o]).lifetime = Lifetime::micro_step;
+        if (is_read(instr.out[o])) views_[list[0]].push_back({instr.out[o], o, instr.origin});
+      }
       work[i] = Work::gone;
     }
     flat.origin = Origin::parse(origin);
     for (size_t k = parameter_input; k < flat.in.size(); ++k) flat.in[k] = root(flat.in[k]);
     work[list[0]] = Work::flat;
+  }
+
+  void view_members(Builder& b, const std::vector<ValueId>& updated, const std::vector<View>& views) {
+    for (const View& view : views) {
+      const Value member = p_.at(view.member);
+      b.origin = view.origin;
+      instead_[view.member] = b.emit1(
+          "member", {updated[view.output]},
+          Attrs().set("offset", member.layout.offset).set("rows", member.shape[0]).set("columns", member.shape[1]));
+    }
   }
 
   void flatten_norm(Instr& norm) const {
@@ -80,7 +111,10 @@ class FlatUpdate {
   }
 
   Program& p_;
-  std::map<ValueId, size_t> members_;  // gradients of a group
+  std::vector<std::vector<int>> readers_;
+  std::map<ValueId, size_t> members_;          // gradients of a group
+  std::map<size_t, std::vector<View>> views_;  // by the place of the flat update
+  std::map<ValueId, ValueId> instead_;         // views, by what they are read in place of
 };
 
 }  // namespace

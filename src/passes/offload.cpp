@@ -204,7 +204,11 @@ class Offload {
     own.in = w_.now(instr.in);
     if (own.in == instr.in) return w_.keep(instr);
     std::vector<ValueId> out = w_.build(instr).append(own);
-    for (size_t o = 0; o < out.size(); ++o) take_place(instr.out[o], out[o]);
+    for (size_t o = 0; o < out.size(); ++o)
+      if (p_.at(out[o]).layout.storage == out[o])
+        p_.code.back().out[o] = instr.out[o];  // in memory of its own it is the same value
+      else
+        take_place(instr.out[o], out[o]);
   }
 
   // Appends an instruction that updates what is in the buffers of a piece.

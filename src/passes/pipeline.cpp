@@ -35,6 +35,7 @@ void join_quantization(Program&, const PassContext&);
 void keep_activations(Program&, const PassContext&);
 void shard(Program&, const PassContext&);
 void offload(Program&, const PassContext&);
+void join_update_quantization(Program&, const PassContext&);
 void assign_streams(Program&, const PassContext&);
 void keep_forward_half(Program&, const PassContext&);
 void prune(Program&, const PassContext&);
@@ -73,8 +74,6 @@ const std::vector<Pass>& pipeline() {
        "it creates the gradients"},
       {"accumulate", "--grad-accumulation: the first micro step writes gradients, later ones add to them", accumulate,
        accumulate_settings, "it accumulates micro steps"},
-      {"fp8", "--precision fp8: the matmuls of a block's linear layers on 8-bit floats, which are made and scaled here",
-       quantize_linears, fp8_settings},
       {"int8", "--weights int8: matrices of linear layers as 8-bit integers, in Programs that evaluate and sample",
        quantize_weights, int8_settings},
       {"loss_chunk", "--loss-chunk: projection, loss and gradients of the head for some tokens at a time", chunk_loss,
@@ -83,6 +82,8 @@ const std::vector<Pass>& pipeline() {
        clip_settings, "it finds gradients that are not finite and undoes the loss scale"},
       {"optimizer", "--optimizer: the update of every parameter; moments and fp32 master weights as state", optimizer,
        optimizer_settings, "it creates the update"},
+      {"fp8", "--precision fp8: the matmuls of a block's linear layers on 8-bit floats, which are made and scaled here",
+       quantize_linears, fp8_settings},
       {"groups", "parameters, gradients and states of a group get contiguous memory", group_parameters, nullptr,
        "gradients of one Program reach the next through their group"},
       {"recompute", "--recompute: clones forward instructions into the backward half instead of keeping their results",
@@ -120,6 +121,8 @@ const std::vector<Pass>& pipeline() {
        "--offload: the optimizer's state in host memory; the update goes over pieces of it, which are copied to the "
        "device and back",
        offload, offload_settings},
+      {"fused_update", "--fusion on: the update's kernel quantizes the weights that it makes (--fp8-weights update)",
+       join_update_quantization},
       {"forward_half", "phase forward-saved: only the forward half; what the backward half reads stays alive",
        keep_forward_half, nullptr, "it ends the Program where its forward half ends"},
       {"lanes", "collectives on the communication stream start when their tensors are final", assign_streams},

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "passes/fp8.h"
 #include "passes/recompute.h"
 #include "plan/addresses.h"
 #include "plan/automatic.h"
@@ -136,6 +137,7 @@ std::vector<ProgramSpec> session_programs(const Recipe& r, const SessionUse& use
   }
   if (use.forward_saved) specs.push_back({"train.forward", ProgramKind::train, r.batch, seq, 0, true, false, true});
   if (use.update) specs.push_back({"update", ProgramKind::update});
+  if ((use.train || use.forward_saved) && has_start(r)) specs.push_back({"start", ProgramKind::start});
   if (use.validation)
     specs.push_back(
         {"validation", ProgramKind::validation, use.validation_batch ? use.validation_batch : r.batch, seq});
@@ -247,6 +249,7 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
   s.device.threads = std::max(1, device.threads / s.recipe.data_parallel);
   if (device.kind == "cuda" && s.recipe.ranks > 1) s.library_bytes = nccl_bytes;
   for (auto& spec : programs) {
+    if (spec.kind == ProgramKind::start && !has_start(s.recipe)) continue;  // known once `auto` is resolved
     CompiledProgram c;
     c.spec = spec;
     c.program = build_model(s.recipe.model, {spec.kind, spec.batch, spec.seq, spec.cache_length});

@@ -15,7 +15,7 @@ namespace crest {
 
 // One Program of a session.
 struct ProgramSpec {
-  std::string name;  // "train", "train.first", "train.forward", "update", "validation", "prefill", "decode"
+  std::string name;  // "train", "train.first", "train.forward", "update", "validation", "prefill", "decode", "start"
   ProgramKind kind = ProgramKind::train;
   int64_t batch = 1, seq = 1;
   int64_t cache_length = 0;
@@ -79,7 +79,8 @@ struct SessionUse {
 };
 
 // The Programs for a use: with gradient accumulation train.first and train.next (and train.last if
-// ranks reduce).
+// ranks reduce). start runs once before the first step, where train Programs read what updates make
+// of weights.
 std::vector<ProgramSpec> session_programs(const Recipe& recipe, const SessionUse& use);
 // One call of a step: the Program, and its micro step (-1: none).
 struct SegmentCall {

@@ -34,7 +34,7 @@ ProfileInstr row_of(const CompiledProgram& c, size_t index, int calls) {
   r.program = c.spec.name;
   r.index = int(index);
   r.op = i.op->name;
-  if (i.body)
+  if (i.body && i.op->op_class != OpClass::optimizer)  // that of an update has a part for each weight
     for (auto& inner : i.body->code) r.parts.emplace_back(inner.op->name);
   r.kernel = c.kernels[index]->name;
   r.phase = name(i.phase);

@@ -134,7 +134,7 @@ class Check {
       take(instr, i);
     } else if (op == "all_gather") {
       gather(instr, i);
-    } else if (op == "split_rows") {
+    } else if (op == "split_rows" || op == "member") {
       // Views: what their storage holds.
     } else if (op == "copy_in") {
       set(instr.out[0], placement(instr.in[0]));

@@ -42,7 +42,7 @@ Engine::Engine(CompiledSession session, Choices choices, Communicator* communica
     }
   }
   for (auto& call : calls_)
-    if (call.micro_step >= 0 && call.segment >= 0)  // a session may have no training step
+    if (call.segment >= 0)  // a session may have no training step
       fp8_elements_ += fp8_elements(session_.programs[size_t(call.segment)].program);
   if (int update = session_.find("update"); update >= 0)
     fp8_slots_ = fp8_slots(session_.programs[size_t(update)].program);
@@ -68,6 +68,23 @@ void Engine::initialize_weights(uint64_t seed, int64_t period) {
     initialize(rank(r), seed, period);
     rank(r).sharded().take(first_rank() + r);
   });
+  weights_changed();
+}
+
+// Quantizes weights as the update before would have done: an update that the run did make, of which
+// a checkpoint does not have the results, has left marks in the tables.
+void Engine::start() {
+  if (started_) return;
+  if (const int program = session_.find("start"); program >= 0)
+    on_ranks([&](int r) {
+      for (const char* table : {fp8_record, fp8_counts})
+        if (rank(r).has(program, table)) {
+          const TensorRef t = rank(r).tensor(program, table);
+          t.runtime->zero(t.data, t.bytes());
+        }
+      rank(r).run(program);
+    });
+  started_ = true;
 }
 
 uint64_t Engine::first_sample(int64_t step, int64_t micro_step, int r) const {
@@ -141,6 +158,7 @@ void Engine::queue_step(int64_t step, double lr, uint64_t seed, const SampleSour
 }
 
 void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& source, std::vector<StepTrace>* traces) {
+  start();
   if (traces) traces->assign(calls_.size(), {});
   size_t loss_call = 0;
   for (size_t c = 0; c < calls_.size(); ++c)
@@ -302,6 +320,7 @@ void Engine::broadcast() {
       rank(r).set_scalars(s);
     });
   loss_scale_ = rank(0).scalars().loss_scale;
+  weights_changed();
 }
 
 }  // namespace crest

@@ -57,6 +57,9 @@ class Engine {
 
   // period: run/parameters.h.
   void initialize_weights(uint64_t seed, int64_t period = 0);
+  // For whoever writes weights, or what fp8 scales by, in another way: the next step begins with
+  // Program `start`.
+  void weights_changed() { started_ = false; }
   // Whether the samples of all micro steps are read before the first one runs. Needed if targets
   // may be negative, because the count of the whole step weights each micro step. Several ranks
   // always do it: they agree that all could read before one of them waits for another.
@@ -122,6 +125,7 @@ class Engine {
     std::chrono::steady_clock::time_point start;
   };
   void queue(int64_t step, double lr, uint64_t seed, const SampleSource& source, std::vector<StepTrace>* traces);
+  void start();
   // Reads the part of local rank r in the whole step; counts the targets of all ranks. If a rank of
   // this process could not read, throws its error.
   struct Read {
@@ -147,6 +151,7 @@ class Engine {
   std::vector<std::vector<HostBatch>>
       batches_;  // by local rank and micro step (only the first, unless whole steps are read)
   bool whole_steps_ = false;
+  bool started_ = false;  // what train Programs read besides weights has been made of them
 };
 
 }  // namespace crest

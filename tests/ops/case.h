@@ -97,6 +97,15 @@ inline Arg view(DType t, const Shape& s, const Shape& strides, int64_t offset) {
 inline Arg pitched(DType t, const Shape& s, int64_t pitch, double deviation = 1) {
   return {Arg::Fill::normal, t, s, deviation, 0, s.with_back(pitch).contiguous_strides()};
 }
+// A matrix of a group of parameters, which a fused_update quantizes.
+struct GroupMatrix {
+  int64_t first, rows, columns;
+  bool known, transposed;  // known: its magnitude in the step before
+};
+enum class Masters { halves, whole };
+// AdamW over a group of `numel` elements; masters of bf16 weights.
+Case fused_update(const std::string& name, int64_t numel, const std::vector<GroupMatrix>& matrices, DType gradient,
+                  Masters masters, bool skipped);
 // Scalars in the middle of a run, away from the special values 0 and 1.
 Scalars some_scalars();
 

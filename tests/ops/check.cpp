@@ -103,7 +103,8 @@ double tolerance(DType t) {
 // or a quarter (e5m2) away, and a number at the edge is counted or not.
 double tolerance(const Case& c, const Value& output, size_t index) {
   double t = tolerance(output.dtype);
-  const bool at_once = c.op.starts_with("norm_quantize") || (c.op == "fused" && c.name.starts_with("quantized"));
+  const bool at_once = c.op.starts_with("norm_quantize") || c.op == "fused_update" ||
+                       (c.op == "fused" && c.name.starts_with("quantized"));
   if (at_once && (is_fp8(output.dtype) || output.dtype == DType::i64)) return output.dtype == DType::e5m2 ? 8e-2 : 4e-2;
   if (at_once) t = std::max(t, tolerance(DType::bf16));  // the magnitude of what was rounded
   if (c.attrs.integer("tf32", 0)) t = std::max(t, tolerance(DType::f16));

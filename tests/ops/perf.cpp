@@ -89,6 +89,20 @@ void add_layer(List& list, int64_t b, int64_t s) {
   list.add("rope", size(2304), {qkv}, Attrs().set("heads", 12).set("kv_heads", 12).set("theta", 10000.0));
 }
 
+// The update of a group that ends with the matrices of up to 12 layers of GPT-2 124M.
+Case quantizing_update(const std::string& size, int64_t parameters) {
+  constexpr int64_t of_layer = int64_t(12) * 768 * 768;
+  const int64_t layers = std::min<int64_t>(parameters / of_layer, 12);
+  std::vector<GroupMatrix> matrices;
+  int64_t first = (parameters - layers * of_layer) / 64 * 64;
+  for (int64_t l = 0; l < layers; ++l)
+    for (auto [rows, columns] : {std::pair{2304, 768}, {768, 768}, {3072, 768}, {768, 3072}}) {
+      matrices.push_back({first, rows, columns, true, true});
+      first += int64_t(rows) * columns;
+    }
+  return fused_update(size + " halves", parameters, matrices, f, Masters::halves, false);
+}
+
 void add_ends(List& list, int64_t b, int64_t s, int64_t parameters) {
   DType t = list.t;
   int64_t rows = b * s;
@@ -122,6 +136,7 @@ void add_ends(List& list, int64_t b, int64_t s, int64_t parameters) {
     std::vector<Arg> halves = {scalars_arg(), {Arg::Fill::ids, DType::u16, group.shape, 1, 1 << 16}, group, v, group,
                                copy};
     list.add("adamw", size + " halves", halves, adam);
+    list.cases.push_back(quantizing_update(size, parameters));
     list.add("adamw", size + " stochastic", in, Attrs(adam).set("rounding", "stochastic").set("rng_id", 0));
   }
   Attrs momentum = Attrs().set("momentum", 0.9).set("weight_decay", 0.1);

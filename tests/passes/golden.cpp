@@ -60,6 +60,8 @@ std::vector<Golden> cases() {
   // Features in multiples of 16; the llama's ff is none, so its gate, up and mlp.proj stay bf16.
   auto fp8 = [](Recipe& r) { r.precision = "fp8", r.model.width = 16, r.model.head_dim = 8; };
   auto blocks = [=](Recipe& r) { fp8(r), r.levers["fp8-recipe"] = "block"; };
+  auto kept = [=](Recipe& r) { micro_steps(r), r.levers["fp8-weights"] = "keep"; };
+  auto updated = [=](Recipe& r) { fp8(r), r.levers["fp8-weights"] = "update"; };
   auto int8 = [](Recipe& r) { r.levers["weights"] = "int8"; };
   auto dropped = [](const char* recompute) {
     return [=](Recipe& r) { r.fusion = "on", r.model.dropout = 0.1, r.recompute = recompute; };
@@ -100,12 +102,15 @@ std::vector<Golden> cases() {
       {"accumulate.first", "accumulate", micro_steps, false, train, true, false},
       {"accumulate.next", "accumulate", micro_steps, false, train, false, false},
       {"fp8", "fp8", fp8},
-      {"fp8.llama.first", "fp8", [=](Recipe& r) { fp8(r), micro_steps(r); }, true, train, true, false},
-      {"fp8.ranks.last", "fp8", [=](Recipe& r) { fp8(r), micro_steps(r), r.data_parallel = 2; }, false, train, false},
+      {"fp8.llama.first", "fp8", [=](Recipe& r) { fp8(r), kept(r); }, true, train, true, false},
+      {"fp8.ranks.last", "fp8", [=](Recipe& r) { fp8(r), kept(r), r.data_parallel = 2; }, false, train, false},
       {"fp8.update", "fp8", fp8, false, update},
+      {"fp8.weights.update", "fp8", updated, false, update},
+      {"fp8.weights.start", "fp8", updated, false, ProgramKind::start},
+      {"fp8.weights.next", "fp8", [=](Recipe& r) { updated(r), micro_steps(r); }, false, train, false, false},
       {"fp8.block", "fp8", blocks},
-      {"fp8.block.llama.first", "fp8", [=](Recipe& r) { blocks(r), micro_steps(r); }, true, train, true, false},
-      {"fp8.block.next", "fp8", [=](Recipe& r) { blocks(r), micro_steps(r); }, false, train, false, false},
+      {"fp8.block.llama.first", "fp8", [=](Recipe& r) { blocks(r), kept(r); }, true, train, true, false},
+      {"fp8.block.next", "fp8", [=](Recipe& r) { blocks(r), kept(r); }, false, train, false, false},
       {"fp8.block.update", "fp8", blocks, false, update},
       {"int8.decode", "int8", int8, false, decode},
       {"int8.llama.decode", "int8", [=](Recipe& r) { int8(r), r.precision = "bf16"; }, true, decode},
@@ -181,11 +186,12 @@ std::vector<Golden> cases() {
          r.precision = "bf16", r.policy = "autocast";
        }},
       {"quantization.dropout", "quantization", [=](Recipe& r) { fp8(r), dropped("pointwise")(r); }},
+      {"fusion.update.fp8", "fusion", [=](Recipe& r) { updated(r), fusion_on(r); }, false, update},
       {"quantization", "quantization", [=](Recipe& r) { fp8(r), fusion_on(r), r.recompute = "pointwise"; }},
       {"quantization.block", "quantization", [=](Recipe& r) { blocks(r), fusion_on(r), r.recompute = "pointwise"; }},
       {"quantization.llama.next", "quantization",
        [=](Recipe& r) {
-         fp8(r), fusion_on(r), micro_steps(r);
+         fp8(r), fusion_on(r), kept(r);
          r.model.ff = 32;
        },
        true, train, false, false},
@@ -221,6 +227,13 @@ std::vector<Golden> cases() {
          r.levers["offload"] = "optimizer", r.levers["offload-piece"] = "2kB";
        },
        false, update},
+      {"offload.fp8", "offload",
+       [=](Recipe& r) {
+         updated(r), fusion_on(r);
+         r.levers["offload"] = "optimizer", r.levers["offload-piece"] = "2kB";
+       },
+       false, update},
+      {"fused_update", "fused_update", [=](Recipe& r) { updated(r), fusion_on(r); }, false, update},
       {"prune", "prune", none, false, train, true, true, add_dead_code},
       {"row_pitch", "row_pitch", odd_vocabulary},
       {"row_pitch.autocast.chunks", "row_pitch",
@@ -263,7 +276,7 @@ class Passes : public ::testing::TestWithParam<Golden> {
     PassContext c = {recipe_, GetParam().kind, GetParam().first, GetParam().last};
     if (GetParam().pass == "row_pitch") c.row_alignment = 16;
     c.forward_only = GetParam().pass == "forward_half";
-    static const std::set<std::string> for_kernels = {"swiglu", "epilogues", "dropout", "quantization"};
+    static const std::set<std::string> for_kernels = {"swiglu", "epilogues", "dropout", "quantization", "fused_update"};
     if (for_kernels.count(GetParam().pass)) c.kernel_for = [](const Program&, const Instr&) { return "a kernel"; };
     if (recipe_.levers.count("weights"))  // for a few rows
       c.kernel_for = [](const Program& p, const Instr& i) { return p.at(i.in[0]).shape.rows() <= 2 ? "a kernel" : ""; };

@@ -1,14 +1,12 @@
 // Training with --precision fp8: how near gradients and losses are to those of more bits, that the
 // scales do not depend on how a batch is divided, and what is refused and reported.
 #include <cmath>
-#include <functional>
 #include <set>
 
 #include "checkpoint/checkpoint.h"
-#include "core/error.h"
 #include "core/float8.h"
 #include "passes/fp8.h"
-#include "program/op.h"
+#include "train/fp8_harness.h"
 #include "train/fp8_watch.h"
 #include "train/run_fixture.h"
 #include "train/run_state.h"
@@ -17,52 +15,6 @@ using namespace crest;
 using namespace crest::testing;
 
 namespace {
-
-Recipe fp8_recipe(bool llama = false) {
-  Recipe r = tiny_recipe(llama);
-  r.precision = "fp8";
-  return r;
-}
-
-SampleSource source_of(const Recipe& r) {
-  return [&r](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
-}
-
-std::vector<float> floats(Engine& e, const char* program, const std::string& value) {
-  return e.rank(0).tensor(e.session().find(program), value).floats();
-}
-
-// An engine without an update: a step ends with its gradients in memory.
-Engine without_update(const Recipe& r) {
-  SessionUse use;
-  use.train = true;
-  Engine e(compile(r, crest::test::test_device(2), session_programs(r, use)));
-  e.initialize_weights(3);
-  return e;
-}
-
-double cosine(const std::vector<float>& a, const std::vector<float>& b) {
-  double ab = 0, aa = 0, bb = 0;
-  for (size_t i = 0; i < a.size(); ++i) ab += double(a[i]) * b[i], aa += double(a[i]) * a[i], bb += double(b[i]) * b[i];
-  return ab / std::sqrt(aa * bb);
-}
-
-// Also in bodies.
-int count(const Program& p, const std::string& op) {
-  int n = 0;
-  for (auto& i : p.code) n += (op == i.op->name) + (i.body ? count(*i.body, op) : 0);
-  return n;
-}
-
-std::string problem(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Exit::usage);
-    return e.problem();
-  }
-  return "";
-}
 
 class Fp8 : public ::testing::TestWithParam<bool> {};
 
@@ -289,16 +241,11 @@ TEST(Fp8Loss, FollowsThatOfBf16) {
   kept.levers["fp8-activations"] = "e4m3";
   const int steps = 200;
   Trained a = train(r, steps, 3e-3), b = train(half, steps, 3e-3), c = train(kept, steps, 3e-3);
-  auto late = [&](const Trained& t) {
-    double sum = 0;
-    for (int s = steps - 50; s < steps; ++s) sum += t.losses[size_t(s)] / 50;
-    return sum;
-  };
-  EXPECT_LT(late(b), 0.6 * b.losses.front());
-  EXPECT_NEAR(late(a), late(b), 0.02 * late(b));
+  EXPECT_LT(late_loss(b), 0.6 * b.losses.front());
+  EXPECT_NEAR(late_loss(a), late_loss(b), 0.02 * late_loss(b));
   EXPECT_NEAR(a.validation, b.validation, 0.03 * b.validation);
   EXPECT_NE(a.losses, b.losses);
-  EXPECT_NEAR(late(c), late(b), 0.02 * late(b));
+  EXPECT_NEAR(late_loss(c), late_loss(b), 0.02 * late_loss(b));
   EXPECT_NEAR(c.validation, b.validation, 0.03 * b.validation);
   EXPECT_NE(c.losses, a.losses);
 }

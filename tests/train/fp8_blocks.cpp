@@ -1,13 +1,11 @@
 // Training with --fp8-recipe block: how near gradients and losses are to those of more bits, that
 // the split of a batch changes no scale, and what is refused.
 #include <cmath>
-#include <functional>
 
 #include "checkpoint/checkpoint.h"
-#include "core/error.h"
 #include "ops/fp8.h"
 #include "passes/fp8.h"
-#include "program/op.h"
+#include "train/fp8_harness.h"
 #include "train/run_fixture.h"
 #include "train/run_state.h"
 
@@ -17,8 +15,8 @@ using namespace crest::testing;
 namespace {
 
 Recipe block_recipe(bool llama = false) {
-  Recipe r = tiny_recipe(llama);
-  r.precision = "fp8", r.levers["fp8-recipe"] = "block";
+  Recipe r = fp8_recipe(llama);
+  r.levers["fp8-recipe"] = "block";
   return r;
 }
 
@@ -30,46 +28,12 @@ Recipe wide_recipe(bool llama) {
   return r;
 }
 
-SampleSource samples_of(const Recipe& r) {
-  return [&r](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
-}
-
 // The gradients of a step, in the order of the parameters. With several micro steps there are
 // several train Programs, of which all have them.
 std::vector<std::vector<float>> gradients_of(Engine& e) {
   std::vector<std::vector<float>> all;
   for (auto& p : e.session().programs[0].program.params) all.push_back(e.rank(0).tensor(0, "grad." + p.name).floats());
   return all;
-}
-
-Engine gradients_only(const Recipe& r) {
-  SessionUse use;
-  use.train = true;
-  Engine e(compile(r, crest::test::test_device(2), session_programs(r, use)));
-  e.initialize_weights(3);
-  return e;
-}
-
-double cosine_of(const std::vector<float>& a, const std::vector<float>& b) {
-  double ab = 0, aa = 0, bb = 0;
-  for (size_t i = 0; i < a.size(); ++i) ab += double(a[i]) * b[i], aa += double(a[i]) * a[i], bb += double(b[i]) * b[i];
-  return ab / std::sqrt(aa * bb);
-}
-
-int instructions(const Program& p, const std::string& op) {
-  int n = 0;
-  for (auto& i : p.code) n += (op == i.op->name) + (i.body ? instructions(*i.body, op) : 0);
-  return n;
-}
-
-std::string refusal(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Exit::usage);
-    return e.problem();
-  }
-  return "";
 }
 
 class Fp8Block : public ::testing::TestWithParam<bool> {};
@@ -82,12 +46,12 @@ TEST_P(Fp8Block, GradientsOfEveryLayerPointWhereThoseOfFp32Do) {
     Recipe r = wide_recipe(GetParam()), exact = r;
     r.levers["fp8-gradients"] = format;
     exact.precision = "fp32", exact.levers = {};
-    Engine e = gradients_only(r), reference = gradients_only(exact);
-    e.step(0, 0, 11, samples_of(r)), reference.step(0, 0, 11, samples_of(exact));
+    Engine e = without_update(r), reference = without_update(exact);
+    e.step(0, 0, 11, source_of(r)), reference.step(0, 0, 11, source_of(exact));
     const std::vector<std::vector<float>> x = gradients_of(e), y = gradients_of(reference);
     for (size_t i = 0; i < x.size(); ++i) {
       const std::string& name = e.session().programs[0].program.params[i].name;
-      EXPECT_GE(cosine_of(x[i], y[i]), 0.99) << name;
+      EXPECT_GE(cosine(x[i], y[i]), 0.99) << name;
       EXPECT_NE(x[i], y[i]) << name;
     }
   }
@@ -95,15 +59,14 @@ TEST_P(Fp8Block, GradientsOfEveryLayerPointWhereThoseOfFp32Do) {
 
 // The four (llama: five) linear layers of a block, three matmuls each; weights have squares.
 TEST_P(Fp8Block, RunsInTheLinearLayersOfTheBlocksOnly) {
-  Engine e = gradients_only(block_recipe(GetParam()));
+  Engine e = without_update(block_recipe(GetParam()));
   const Program& p = e.session().programs[0].program;
   const int layers = 2, linears = GetParam() ? 5 : 4, inputs = 4;  // gate and up have one
-  EXPECT_EQ(instructions(p, "linear_fp8"), layers * linears * 3);
-  EXPECT_EQ(instructions(p, "quantize_blocks") + instructions(p, "norm_quantize"), layers * (2 * linears + inputs));
-  EXPECT_EQ(instructions(p, "quantize_blocks_columns") + instructions(p, "norm_quantize_columns"),
-            layers * (linears + inputs))
+  EXPECT_EQ(count(p, "linear_fp8"), layers * linears * 3);
+  EXPECT_EQ(count(p, "quantize_blocks") + count(p, "norm_quantize"), layers * (2 * linears + inputs));
+  EXPECT_EQ(count(p, "quantize_blocks_columns") + count(p, "norm_quantize_columns"), layers * (linears + inputs))
       << "weights are transposed in the backward half";
-  EXPECT_EQ(instructions(p, "quantize") + instructions(p, "quantize_columns"), 0);
+  EXPECT_EQ(count(p, "quantize") + count(p, "quantize_columns"), 0);
   int squares = 0;
   for (auto& i : p.code)
     if (std::string(i.op->name) == "linear_fp8") {
@@ -170,8 +133,8 @@ TEST_P(Fp8Block, GradientsDoNotDependOnHowTheBatchIsDivided) {
       r.model.context = tokens, r.seq = tokens;
       r.batch = batch, r.grad_accumulation = micro_steps, r.data_parallel = ranks;
       if (ranks > 1) r.levers["reduce"] = "each";  // gradients that are there by name
-      Engine e = gradients_only(r);
-      e.step(0, 0, 11, samples_of(r));
+      Engine e = without_update(r);
+      e.step(0, 0, 11, source_of(r));
       const std::vector<std::vector<float>> all = gradients_of(e);
       if (first.empty()) first = all;
       for (size_t i = 0; i < all.size(); ++i) {
@@ -192,7 +155,7 @@ TEST_P(Fp8Block, MicroStepsAndRanksTrainAlike) {
     r.batch = batch, r.grad_accumulation = micro_steps, r.data_parallel = ranks;
     Engine e = make_engine(r);
     for (size_t s = 0; s < 4; ++s) {
-      StepResult step = e.step(int64_t(s), 1e-3, 11, samples_of(r));
+      StepResult step = e.step(int64_t(s), 1e-3, 11, source_of(r));
       if (losses.size() <= s) losses.push_back(step.loss);
       EXPECT_NEAR(step.loss, losses[s], 1e-3 * losses[s]);
       EXPECT_EQ(step.saturated, 0);
@@ -224,14 +187,9 @@ TEST(Fp8BlockLoss, FollowsThoseOfBf16AndOfScalesOfTensors) {
   tensor.levers = {}, half.levers = {}, half.precision = "bf16";
   const int steps = 200;
   Trained a = train(r, steps, 3e-3), b = train(half, steps, 3e-3), c = train(tensor, steps, 3e-3);
-  auto late = [&](const Trained& t) {
-    double sum = 0;
-    for (int s = steps - 50; s < steps; ++s) sum += t.losses[size_t(s)] / 50;
-    return sum;
-  };
-  EXPECT_LT(late(b), 0.6 * b.losses.front());
+  EXPECT_LT(late_loss(b), 0.6 * b.losses.front());
   for (const Trained* other : {&b, &c}) {
-    EXPECT_NEAR(late(a), late(*other), 0.02 * late(*other));
+    EXPECT_NEAR(late_loss(a), late_loss(*other), 0.02 * late_loss(*other));
     EXPECT_NEAR(a.validation, other->validation, 0.03 * other->validation);
     EXPECT_NE(a.losses, other->losses);
   }
@@ -252,10 +210,10 @@ TEST(Fp8BlockRefusals, NameWhatHasNoMeaning) {
   for (const char* name : {"fp8-history", "fp8-margin"}) {
     Recipe r = block_recipe();
     r.levers[name] = "3";
-    EXPECT_EQ(refusal([&] { gradients_only(r); }), "--fp8-recipe block has no use for --" + std::string(name) +
+    EXPECT_EQ(problem([&] { without_update(r); }), "--fp8-recipe block has no use for --" + std::string(name) +
                                                        " 3: its scales are those of the tensors themselves");
     r.levers[name] = "1";  // the default, as a run's record has it
-    EXPECT_EQ(refusal([&] { gradients_only(r); }), "");
+    EXPECT_EQ(problem([&] { without_update(r); }), "");
   }
 }
 
@@ -265,7 +223,7 @@ TEST(Fp8BlockState, IsNone) {
   tensors.levers = {};
   Engine from = make_engine(blocks), other = make_engine(tensors), to = make_engine(blocks),
          next = make_engine(tensors);
-  for (int s = 0; s < 2; ++s) from.step(s, 1e-3, 11, samples_of(blocks)), other.step(s, 1e-3, 11, samples_of(tensors));
+  for (int s = 0; s < 2; ++s) from.step(s, 1e-3, 11, source_of(blocks)), other.step(s, 1e-3, 11, source_of(tensors));
   auto warn = [](const std::string& text) { ADD_FAILURE() << text; };
   auto restored = [&](Engine& engine, Engine& into) {
     TemporaryFolder folder;
@@ -277,11 +235,11 @@ TEST(Fp8BlockState, IsNone) {
   };
   EXPECT_FALSE(from.rank(0).has(from.session().find("update"), fp8_amax));
   restored(from, to);
-  EXPECT_EQ(from.step(2, 1e-3, 11, samples_of(blocks)).loss, to.step(2, 1e-3, 11, samples_of(blocks)).loss);
-  EXPECT_EQ(from.step(3, 1e-3, 11, samples_of(blocks)).loss, to.step(3, 1e-3, 11, samples_of(blocks)).loss);
+  EXPECT_EQ(from.step(2, 1e-3, 11, source_of(blocks)).loss, to.step(2, 1e-3, 11, source_of(blocks)).loss);
+  EXPECT_EQ(from.step(3, 1e-3, 11, source_of(blocks)).loss, to.step(3, 1e-3, 11, source_of(blocks)).loss);
   restored(from, next);
   std::vector<float> amax = next.rank(0).tensor(next.session().find("update"), fp8_amax).floats();
   EXPECT_EQ(amax, std::vector<float>(amax.size()));
   restored(other, to);
-  EXPECT_TRUE(std::isfinite(to.step(2, 1e-3, 11, samples_of(blocks)).loss));
+  EXPECT_TRUE(std::isfinite(to.step(2, 1e-3, 11, source_of(blocks)).loss));
 }

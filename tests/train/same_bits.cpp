@@ -41,12 +41,15 @@ std::vector<Recipe> recipes() {
           r.batch = 1, r.seq = 9;
           r.levers["master-weights"] = masters;
           list.push_back(r);
+          r.levers["fp8-weights"] = "update";
+          if (r.precision == "fp8") list.push_back(r);
         }
   return list;
 }
 
 std::string name_of(const Recipe& r) {
-  return r.optimizer + " " + r.precision + " " + r.policy + " masters " + r.levers.at("master-weights");
+  std::string weights = r.levers.count("fp8-weights") ? " weights " + r.levers.at("fp8-weights") : "";
+  return r.optimizer + " " + r.precision + " " + r.policy + " masters " + r.levers.at("master-weights") + weights;
 }
 
 enum class Weights { usual, all };
@@ -79,6 +82,7 @@ void plant(Engine& e, Weights weights) {
     for (float& v : x) v = special(place++, v, weights);
     p.set(x.data());
   }
+  e.weights_changed();
 }
 
 // What a step reads: weights, masters, states, each as bytes.

@@ -36,6 +36,7 @@
   KERNEL(join_heads)              \
   KERNEL(split_rows)              \
   KERNEL(join_rows)               \
+  KERNEL(member)                  \
   KERNEL(norm)                    \
   KERNEL(add_norm)                \
   KERNEL(norm_grad)               \
@@ -68,6 +69,7 @@
   KERNEL(sum_loss)                \
   KERNEL(grad_norm)               \
   CREST_UPDATE_OPS(KERNEL)        \
+  KERNEL(fused_update)            \
   KERNEL(adamw_8bit)              \
   KERNEL(factored_moments)        \
   KERNEL(factored_update)         \

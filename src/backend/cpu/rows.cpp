@@ -1,4 +1,5 @@
-// split_rows is a view; join_rows copies the pieces that do not lie in their place already.
+// split_rows and member are views; join_rows copies the pieces that do not lie in their place
+// already.
 #include <cstring>
 
 #include "backend/cpu/common.h"
@@ -24,10 +25,11 @@ void launch_join(const KernelCall& c) {
 
 }  // namespace
 
-Kernel split_rows_kernel() {
-  return {"split_rows", "cpu.split_rows.view",   [](const KernelQuery&) { return std::string(); }, nullptr,
-          nullptr,      [](const KernelCall&) {}};
+static Kernel view_kernel(const char* op, const char* name) {
+  return {op, name, [](const KernelQuery&) { return std::string(); }, nullptr, nullptr, [](const KernelCall&) {}};
 }
+Kernel split_rows_kernel() { return view_kernel("split_rows", "cpu.split_rows.view"); }
+Kernel member_kernel() { return view_kernel("member", "cpu.member.view"); }
 Kernel join_rows_kernel() { return {"join_rows", "cpu.join_rows.copy", reject_join, nullptr, nullptr, launch_join}; }
 
 }  // namespace crest::cpu

@@ -53,6 +53,7 @@
   KERNEL(join_heads)               \
   KERNEL(split_rows)               \
   KERNEL(join_rows)                \
+  KERNEL(member)                   \
   KERNEL(cache_append)             \
   KERNEL(cached_attention)         \
   KERNEL(norm)                     \
@@ -89,6 +90,7 @@
   KERNEL(sum_loss)                 \
   KERNEL(grad_norm)                \
   CREST_UPDATE_OPS(KERNEL)         \
+  KERNEL(fused_update)             \
   KERNEL(adamw_8bit)               \
   KERNEL(factored_moments)         \
   KERNEL(factored_update)          \

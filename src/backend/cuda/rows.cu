@@ -1,5 +1,5 @@
-// split_rows is a view and needs no kernel; join_rows copies the pieces that do not lie in their
-// place already.
+// split_rows and member are views and need no kernel; join_rows copies the pieces that do not lie
+// in their place already.
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/kernel.h"
 #include "ops/index.h"
@@ -43,10 +43,11 @@ void launch_join(const KernelCall& c) {
 
 }  // namespace
 
-Kernel split_rows_kernel() {
-  return {"split_rows", "cuda.split_rows.view",  [](const KernelQuery&) { return std::string(); }, nullptr,
-          nullptr,      [](const KernelCall&) {}};
+static Kernel view_kernel(const char* op, const char* name) {
+  return {op, name, [](const KernelQuery&) { return std::string(); }, nullptr, nullptr, [](const KernelCall&) {}};
 }
+Kernel split_rows_kernel() { return view_kernel("split_rows", "cuda.split_rows.view"); }
+Kernel member_kernel() { return view_kernel("member", "cuda.member.view"); }
 Kernel join_rows_kernel() {
   return {"join_rows", "cuda.join_rows.copy", reject_join, nullptr, nullptr, CREST_DEVICE_CODE(launch_join)};
 }

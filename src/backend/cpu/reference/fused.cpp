@@ -1,7 +1,10 @@
 // Interprets the body of a fused instruction element by element; intermediates stay in double. What
 // is quantized is rounded to its dtype first, and then given to the reference of that operation.
+// That of an update runs instruction by instruction.
 #include <string_view>
 
+#include "backend/body.h"
+#include "backend/cpu/reference/index.h"
 #include "backend/cpu/reference/kernels.h"
 #include "backend/cpu/reference/tensor.h"
 #include "ops/fused.h"
@@ -12,19 +15,10 @@ namespace crest::reference {
 
 namespace {
 
-// Where the call has a value of the body; null if it does not.
-void* address(const KernelCall& c, const Program& body, ValueId v) {
-  for (size_t o = 0; o < body.outputs.size(); ++o)
-    if (body.outputs[o] == v) return c.out[o];
-  for (size_t i = 0; i < body.inputs.size(); ++i)  // also what an instruction updates in place
-    if (body.inputs[i] == v || body.inputs[i] == body.at(v).layout.storage) return c.in[i];
-  return nullptr;
-}
-
 void quantize_in_body(const KernelCall& c, const Program& body, const Instr& instr, const std::vector<double>& x) {
   std::vector<std::vector<double>> kept;  // what nobody outside reads; a double holds any element
   auto find = [&](ValueId v) {
-    if (void* p = address(c, body, v)) return p;
+    if (void* p = address_in_body(c, v)) return p;
     return static_cast<void*>(kept.emplace_back(size_t(body.at(v).numel())).data());
   };
   std::vector<void*> in, out;
@@ -101,6 +95,18 @@ void fused(const KernelCall& c) {
       for (size_t n = 0; n < steps[k].sums.size(); ++n)
         output(c, o).set(int64_t(n), steps[k].sums[n] + so_far(acc, int64_t(n)));
     }
+  }
+}
+
+void fused_update(const KernelCall& c) {
+  const Program& body = *c.instr.body;
+  for (const Instr& instr : body.code) {
+    std::vector<void*> in, out;
+    for (ValueId v : instr.in) in.push_back(v == no_value ? nullptr : address_in_body(c, v));
+    for (ValueId v : instr.out) out.push_back(address_in_body(c, v));
+    for (const Kernel& k : cpu_reference_kernels())
+      if (std::string_view(k.op) == instr.op->name)
+        k.launch({body, instr, in.data(), out.data(), nullptr, nullptr, c.threads, c.communicator, nullptr, c.device});
   }
 }
 

@@ -163,11 +163,12 @@ __device__ inline void store_stochastic(bfloat16* to, const float (&x)[V], const
   store_vec(to, v);
 }
 
+// p: the parameters before they are rounded to P (with rounding kahan, after).
 template <class Rule, Rounding rounding, class P, class G, class W, int V>
 __device__ inline void update_at(const UpdateTensors<Rule::states, P, G, W>& t, int64_t i,
                                  const UpdateLoaded<Rule::states, P, G, V>& x, const UpdateStep<float>& f,
-                                 const Scalars* scalars) {
-  float p[V], state[Rule::states][V];
+                                 const Scalars* scalars, float (&p)[V]) {
+  float state[Rule::states][V];
 #pragma unroll
   for (int e = 0; e < V; ++e) {
     float s[Rule::states];
@@ -215,14 +216,31 @@ __global__ void __launch_bounds__(update_threads, update_blocks_per_multiprocess
   if (scalars->found_inf) return;
   UpdateStep<float> f = factors.step<Rule>(scalars);
   while (i + V <= n) {
-    update_at<Rule, rounding, P, G, W, V>(t, i, x, f, scalars);
+    float p[V];
+    update_at<Rule, rounding, P, G, W, V>(t, i, x, f, scalars, p);
     i += stride;
     if (i + V <= n) x = load_update<V>(t, i);
   }
   if (V > 1 && id < n % V) {
     UpdateLoaded<Rule::states, P, G, 1> last = load_update<1>(t, n - n % V + id);
-    update_at<Rule, rounding, P, G, W, 1>(t, n - n % V + id, last, f, scalars);
+    float p[1];
+    update_at<Rule, rounding, P, G, W, 1>(t, n - n % V + id, last, f, scalars, p);
   }
+}
+
+// The update of n elements.
+template <class Rule, Rounding rounding, class P, class G, class W>
+void launch_update_of(const KernelCall& c, const UpdateTensors<Rule::states, P, G, W>& t, int64_t n,
+                      const UpdateRates& rates, const Scalars* scalars) {
+  constexpr int states = Rule::states;
+  constexpr bool copies = !std::is_same_v<W, NoCopy>;
+  bool fits = aligned({t.p}, 4 * sizeof(P)) && aligned({t.state[0], t.state[states - 1]}, 4 * sizeof(StateOf<P>)) &&
+              aligned({t.g}, 4 * sizeof(G)) && aligned({t.w}, copies ? 4 * sizeof(W) : 1) && aligned({t.c}, 8) &&
+              t.first % 4 == 0;
+  unsigned most = unsigned(c.device->multiprocessors * update_blocks_per_multiprocessor);
+  unsigned blocks = std::min(blocks_for(n, update_threads * (fits ? 4 : 1)), most);
+  launch(c, fits ? update_step<Rule, rounding, P, G, W, 4> : update_step<Rule, rounding, P, G, W, 1>, blocks,
+         update_threads, 0, t, n, UpdateFactors(rates), scalars);
 }
 
 template <class Rule, Rounding rounding, class P, class G, class W>
@@ -238,14 +256,8 @@ void launch_update_typed(const KernelCall& c) {
   t.first = c.in_value(parameter_input).layout.offset;
   if (int64_t share = c.instr.attrs.integer("share", 0)) t.first += c.communicator->rank() * share;
   t.rng_id = c.instr.attrs.integer("rng_id", 0);
-  int64_t n = c.in_value(parameter_input).numel();
-  bool fits = aligned({t.p}, 4 * sizeof(P)) && aligned({t.state[0], t.state[states - 1]}, 4 * sizeof(StateOf<P>)) &&
-              aligned({t.g}, 4 * sizeof(G)) && aligned({t.w}, copies ? 4 * sizeof(W) : 1) && aligned({t.c}, 8) &&
-              t.first % 4 == 0;
-  unsigned most = unsigned(c.device->multiprocessors * update_blocks_per_multiprocessor);
-  unsigned blocks = std::min(blocks_for(n, update_threads * (fits ? 4 : 1)), most);
-  launch(c, fits ? update_step<Rule, rounding, P, G, W, 4> : update_step<Rule, rounding, P, G, W, 1>, blocks,
-         update_threads, 0, t, n, UpdateFactors(UpdateRates(c.instr.attrs)), c.input<Scalars>(scalars_input));
+  launch_update_of<Rule, rounding, P, G, W>(c, t, c.in_value(parameter_input).numel(), UpdateRates(c.instr.attrs),
+                                            c.input<Scalars>(scalars_input));
 }
 
 // f32 parameters, with or without a copy or in two halves, and f32 states.
