@@ -87,24 +87,23 @@ TEST_P(Fp8Block, QuantizationInOtherKernelsChangesNoBit) {
       r.recompute = recompute, r.levers["fp8-gradients"] = gradients;
       Recipe apart = r, tensors = r;
       apart.disabled_passes = {"quantization"}, tensors.levers["fp8-recipe"] = "tensor";
-      Engine e = gradients_only(r), other = gradients_only(apart);
+      Engine e = without_update(r), other = without_update(apart);
       const Program &p = e.session().programs[0].program, &q = other.session().programs[0].program;
-      EXPECT_EQ(instructions(p, "norm") + instructions(p, "add_norm"), 1);  // ln_f
-      EXPECT_EQ(instructions(p, "norm_quantize"), 4);
-      EXPECT_EQ(instructions(q, "norm_quantize"), 0);
+      EXPECT_EQ(count(p, "norm") + count(p, "add_norm"), 1);  // ln_f
+      EXPECT_EQ(count(p, "norm_quantize"), 4);
+      EXPECT_EQ(count(q, "norm_quantize"), 0);
       auto bodies = [](const Program& of, const char* op) {
-        return std::count_if(of.code.begin(), of.code.end(),
-                             [&](auto& i) { return i.body && instructions(*i.body, op); });
+        return std::count_if(of.code.begin(), of.code.end(), [&](auto& i) { return i.body && count(*i.body, op); });
       };
-      Engine as_tensors = gradients_only(tensors);
+      Engine as_tensors = without_update(tensors);
       const Program& t = as_tensors.session().programs[0].program;
       EXPECT_EQ(bodies(p, "quantize_blocks"), bodies(t, "quantize"));
       EXPECT_EQ(bodies(p, "quantize_blocks_columns"), bodies(t, "quantize_columns"));
-      EXPECT_EQ(instructions(p, "norm_quantize_columns"), instructions(t, "norm_quantize_columns"));
+      EXPECT_EQ(count(p, "norm_quantize_columns"), count(t, "norm_quantize_columns"));
       EXPECT_GE(bodies(p, "quantize_blocks"), 4);
       EXPECT_EQ(bodies(q, "quantize_blocks"), 0);
       EXPECT_EQ(fp8_elements(p), fp8_elements(q));
-      EXPECT_EQ(e.step(0, 0, 11, samples_of(r)).loss, other.step(0, 0, 11, samples_of(apart)).loss);
+      EXPECT_EQ(e.step(0, 0, 11, source_of(r)).loss, other.step(0, 0, 11, source_of(apart)).loss);
       const std::vector<std::vector<float>> x = gradients_of(e), y = gradients_of(other);
       for (size_t i = 0; i < x.size(); ++i) {
         const std::string& name = p.params[i].name;
