@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "backend/body.h"
+#include "backend/cuda/device/quantize_tiles.h"
 #include "backend/cuda/device/update.h"
 #include "backend/cuda/quantize.h"
 #include "core/float8.h"
@@ -26,9 +27,10 @@ struct Matrix {
 
 // Of one launch: what a kernel's parameters have room for (4 KiB).
 constexpr int matrices_at_once = 64;
-constexpr int update_tiles_resident = 3;        // blocks of a multiprocessor
-constexpr int half_columns = tile_columns / 2;  // a thread has two vectors of a row, one in each half
-constexpr int half_vector = half_columns / (tile_columns / tile_vector);
+constexpr int update_tiles_resident = 3;  // blocks of a multiprocessor
+using Shape = ShapeOf<Quantizer>;
+constexpr int half_columns = Shape::columns / 2;  // a thread has two vectors of a row, one in each half
+constexpr int half_vector = half_columns / Shape::across;
 static_assert(half_vector == 4);
 
 template <class P, class G>
@@ -61,16 +63,16 @@ static_assert(sizeof(Matrices<float, float>) <= 4096);
 // step before. Else: that of the others, by the magnitudes that the first kernel has recorded; in
 // all steps but the first it returns at once.
 template <bool Updates, class P, class G>
-__global__ void __launch_bounds__(tile_threads, update_tiles_resident)
+__global__ void __launch_bounds__(Shape::threads, update_tiles_resident)
     update_matrices(const __grid_constant__ Matrices<P, G> a) {
   wait_for_predecessors();
   if constexpr (!Updates) {
     bool known = true;
-    for (int i = int(threadIdx.x); i < a.count; i += tile_threads)
-      known = known && Quantizer::is_magnitude(a.history[a.matrices[i].slot]);
+    for (int i = int(threadIdx.x); i < a.count; i += Shape::threads)
+      known = known && is_magnitude(a.history[a.matrices[i].slot]);
     if (__syncthreads_and(known)) return;
   }
-  __shared__ uint32_t turned[tile_columns][tile_groups + 1];
+  __shared__ uint32_t turned[Shape::columns][tile_groups + 1];
   // Of a step that is skipped the weights stay, and their scale is another one.
   const bool moves = Updates && !a.scalars->found_inf;
   UpdateStep<float> step = {};
@@ -100,8 +102,8 @@ __global__ void __launch_bounds__(tile_threads, update_tiles_resident)
     if (!Updates && known) continue;
     const bool quantizes = known == Updates;
     if (quantizes && tile == m.first_tile && threadIdx.x == 0) *q.scale = 1.f / scaling.inverse;
-    const int width = m.width, across = (width + tile_columns - 1) / tile_columns;
-    const TilePlace at(tile - m.first_tile, across);
+    const int width = m.width, across = (width + Shape::columns - 1) / Shape::columns;
+    const TilePlace<Shape> at(tile - m.first_tile, across);
     const int64_t columns[2] = {at.left + at.across * half_vector, at.left + half_columns + at.across * half_vector};
     uint32_t codes[2][tile_pack];  // of four columns and a row
 #pragma unroll
@@ -154,7 +156,7 @@ __global__ void __launch_bounds__(tile_threads, update_tiles_resident)
     __syncthreads();
     // A warp writes a row of the transpose. Both sizes are multiples of 16, so words are whole.
     const int64_t first = at.top + int64_t(threadIdx.x % 32) * tile_pack;
-    for (int c = int(threadIdx.x) / 32; c < tile_columns; c += tile_threads / 32)
+    for (int c = int(threadIdx.x) / 32; c < Shape::columns; c += Shape::threads / 32)
       if (at.left + c < width && first < m.height)
         *reinterpret_cast<uint32_t*>(m.columns + (at.left + c) * m.height + first) = turned[c][threadIdx.x % 32];
   }
@@ -183,7 +185,7 @@ Parts parts_of(const Program& body) {
 }
 
 int64_t tiles_of(const Value& x) {
-  return (x.shape[0] + tile_rows - 1) / tile_rows * ((x.shape[1] + tile_columns - 1) / tile_columns);
+  return (x.shape[0] + tile_rows - 1) / tile_rows * ((x.shape[1] + Shape::columns - 1) / Shape::columns);
 }
 
 std::string reject_fused_update(const KernelQuery& q) {
@@ -266,8 +268,8 @@ void launch_adamw(const KernelCall& c) {
     const int resident = std::max(c.device->multiprocessors, 1) * update_tiles_resident;
     const int rounds = (a.tiles + resident - 1) / resident;
     const auto blocks = unsigned((a.tiles + rounds - 1) / rounds);
-    launch(c, update_matrices<true, P, G>, blocks, tile_threads, 0, a);
-    launch(c, update_matrices<false, P, G>, blocks, tile_threads, 0, a);
+    launch(c, update_matrices<true, P, G>, blocks, Shape::threads, 0, a);
+    launch(c, update_matrices<false, P, G>, blocks, Shape::threads, 0, a);
     a.count = a.tiles = 0;
   };
   for (const Instr* i : parts.quantizers) {
