@@ -10,6 +10,7 @@
 #include <numeric>
 #include <set>
 
+#include "core/error.h"
 #include "core/text.h"
 #include "ops/index.h"
 #include "ops/update.h"

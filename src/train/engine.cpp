@@ -71,8 +71,8 @@ void Engine::initialize_weights(uint64_t seed, int64_t period) {
   weights_changed();
 }
 
-// Quantizes weights as the update before would have done: an update that the run did make, of which
-// a checkpoint does not have the results, has left marks in the tables.
+// Makes of the weights what the update before this step would have made. The tables may hold marks
+// of an update whose weights are gone, where a checkpoint was restored.
 void Engine::start() {
   if (started_) return;
   if (const int program = session_.find("start"); program >= 0)

@@ -96,25 +96,27 @@ TEST(TimeModel, AKernelThatWasNotMeasuredIsAsFarAboveItsFloorAsOthersOfItsKind) 
   EXPECT_GT(s.high_ms / s.low_ms, 1.4);
 }
 
-TEST(TimeModel, AKernelOfSwigluThatWasNotMeasuredIsLikeThatOfItsMatmul) {
-  auto named = [](Profile p, const char* kernel) {
-    for (auto& r : p.instrs)
-      if (r.op == "linear") r.kernel = kernel;
-    return p;
-  };
-  TimeModel m;
-  for (double scale : {1.0, 3.0, 10.0, 40.0})
-    m.add(named(step(1e7 * scale, 1e6 * scale), "cuda.linear.sm90_or_cublaslt"));
-  StepPrediction known = m.predict(named(step(1e8, 1e7, 2, false), "cuda.linear.sm90_or_cublaslt"));
-  StepPrediction swiglu = m.predict(named(step(1e8, 1e7, 2, false), "cuda.linear_swiglu.sm90"));
-  EXPECT_DOUBLE_EQ(swiglu.ms, known.ms);
-  EXPECT_DOUBLE_EQ(swiglu.known, 1);
-  // Measured since: its own times count.
-  Profile slower = named(step(1e8, 1e7), "cuda.linear_swiglu.sm90");
-  for (auto& r : slower.instrs) r.ms *= r.op == "linear" ? 2 : 1;
-  slower.step_ms = {slower.step_ms[0] + slower.instrs[0].ms};
-  m.add(slower);
-  EXPECT_GT(m.predict(named(step(1e8, 1e7, 2, false), "cuda.linear_swiglu.sm90")).ms, 1.3 * known.ms);
+TEST(TimeModel, AKernelThatWasNotMeasuredIsLikeTheOneThatDoesItsMainWork) {
+  for (auto [measured, other] : {std::pair{"cuda.linear.sm90_or_cublaslt", "cuda.linear_swiglu.sm90"},
+                                 {"cuda.adamw", "cuda.fused_update.adamw"}}) {
+    auto named = [](Profile p, const char* kernel) {
+      for (auto& r : p.instrs)
+        if (r.op == "linear") r.kernel = kernel;
+      return p;
+    };
+    TimeModel m;
+    for (double scale : {1.0, 3.0, 10.0, 40.0}) m.add(named(step(1e7 * scale, 1e6 * scale), measured));
+    StepPrediction known = m.predict(named(step(1e8, 1e7, 2, false), measured));
+    StepPrediction like = m.predict(named(step(1e8, 1e7, 2, false), other));
+    EXPECT_DOUBLE_EQ(like.ms, known.ms);
+    EXPECT_DOUBLE_EQ(like.known, 1);
+    // Measured since: its own times count.
+    Profile slower = named(step(1e8, 1e7), other);
+    for (auto& r : slower.instrs) r.ms *= r.op == "linear" ? 2 : 1;
+    slower.step_ms = {slower.step_ms[0] + slower.instrs[0].ms};
+    m.add(slower);
+    EXPECT_GT(m.predict(named(step(1e8, 1e7, 2, false), other)).ms, 1.3 * known.ms);
+  }
 }
 
 TEST(TimeModel, ErrorsAreThoseOfStepsThatWereHeldOut) {

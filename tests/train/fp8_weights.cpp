@@ -107,6 +107,8 @@ TEST(Fp8Weights, OfEveryUpdateAreThoseOfTheNextStep) {
     if (lever == std::string("offload")) r.levers["offload-piece"] = "20kB", check("in pieces", r);
   }
   Recipe r = fp8_recipe();
+  r.disabled_passes = {"fused_update"}, check("--disable-pass fused_update", r);
+  r = fp8_recipe();
   r.grad_dtype = "bf16", check("--grad-dtype bf16", r);
   r = fp8_recipe();
   r.recompute = "full", check("--recompute full", r);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/body.h"
 #include "backend/cpu/common.h"
 #include "backend/cpu/fp8.h"
 #include "backend/cpu/fused_plan.h"
@@ -180,15 +181,10 @@ void run_plan(const KernelCall& call, const FusedPlan& p, const Memory& c) {
 
 void quantize_in_body(const KernelCall& c, const Fused& f, const Memory& memory) {
   const Program& body = *c.instr.body;
-  // Of inputs, of what an instruction updates in place, and of outputs.
   auto address = [&](ValueId v) -> void* {
     for (size_t o = 0; o < f.outputs.size(); ++o)
       if (f.outputs[o] == v) return memory.out[o];
-    for (size_t o = 0; o < body.outputs.size(); ++o)
-      if (body.outputs[o] == v) return c.out[o];
-    for (size_t i = 0; i < body.inputs.size(); ++i)
-      if (body.inputs[i] == v || body.inputs[i] == body.at(v).layout.storage) return c.in[i];
-    return nullptr;
+    return address_in_body(c, v);
   };
   float unread_scale = 0;
   for (const Instr* i : f.quantizers) {
