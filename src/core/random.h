@@ -27,7 +27,7 @@ CREST_BOTH inline Random4 philox(uint64_t key, uint64_t high, uint64_t low) {
 }
 
 // SplitMix64 finaliser (Steele et al. 2014): mixes coordinates into a key.
-CREST_BOTH inline uint64_t mix(uint64_t x) {
+CREST_BOTH_INLINE uint64_t mix(uint64_t x) {
   x += 0x9E3779B97F4A7C15ull;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
@@ -52,7 +52,7 @@ inline double normal(uint64_t seed, uint64_t stream, uint64_t element) {
 
 // The dropout stream of one sample: a function of the global sample number and the model's rng_id
 // (never of the batch).
-CREST_BOTH inline uint64_t dropout_stream(uint64_t global_sample, uint32_t rng_id) {
+CREST_BOTH_INLINE uint64_t dropout_stream(uint64_t global_sample, uint32_t rng_id) {
   return mix(global_sample) ^ rng_id;
 }
 

@@ -1,4 +1,5 @@
 // Rows of a table by token id, their gradient, and the last valid row of a sequence.
+#include "core/error.h"
 #include "ops/index.h"
 #include "ops/rules.h"
 #include "program/builder.h"
@@ -6,12 +7,13 @@
 namespace crest {
 
 static void infer_embedding(Infer& c) {
-  rules::inputs(c, 2, 2);
+  rules::inputs(c, 2, 3);
   rules::contiguous(c);
   rules::rank(c, in::embedding::ids, 2);
   rules::dtype(c, in::embedding::ids, DType::i32);
   rules::rank(c, in::embedding::table, 2);
   rules::floating(c, in::embedding::table);
+  rules::drops(c, in::embedding::scalars);
   DType t = c.dtype_attr(c.in(in::embedding::table).dtype);
   c.check(is_float(t), "attribute 'dtype' must be a floating-point dtype");
   const Shape& ids = c.in(in::embedding::ids).shape;
@@ -45,6 +47,7 @@ static Cost cost_embedding(const Program& p, const Instr& i) {
   const Value &ids = p.at(i.in[in::embedding::ids]), &table = p.at(i.in[in::embedding::table]),
               &y = p.at(i.out[out::embedding::y]);
   Cost c;
+  if (i.attrs.has("p")) c.flops = 2 * double(y.numel());
   c.bytes_read = double(ids.bytes()) + double(y.numel()) * double(size_of(table.dtype));
   c.bytes_written = double(y.bytes());
   return c;
@@ -71,6 +74,7 @@ static Cost cost_take_row(const Program& p, const Instr& i) {
 }
 
 static void grad(Grad& g) {
+  if (g.in(in::embedding::scalars) != no_value) fail_internal("embedding with dropout has no gradient rule");
   if (!g.needs(in::embedding::table)) return;
   Attrs attrs;
   attrs.set("rows", g.builder().at(g.in(in::embedding::table)).shape[0]).set("dtype", name(g.weight_grad_dtype()));
@@ -79,14 +83,15 @@ static void grad(Grad& g) {
                           {g.in(in::embedding::ids), g.dout(out::embedding::y), g.acc(in::embedding::table)}, attrs));
 }
 
-const OpDef op_embedding = {.name = "embedding",
-                            .inputs = in::embedding::names,
-                            .outputs = out::embedding::names,
-                            .help = "ids i32[B,T], table[V,C] -> [B,T,C]: row lookup",
-                            .op_class = OpClass::embedding,
-                            .infer = infer_embedding,
-                            .cost = cost_embedding,
-                            .grad = grad};
+const OpDef op_embedding = {
+    .name = "embedding",
+    .inputs = in::embedding::names,
+    .outputs = out::embedding::names,
+    .help = "ids i32[B,T], table[V,C], [scalars] -> [B,T,C]: row lookup, dropped out with scalars",
+    .op_class = OpClass::embedding,
+    .infer = infer_embedding,
+    .cost = cost_embedding,
+    .grad = grad};
 
 const OpDef op_embedding_grad = {.name = "embedding_grad",
                                  .inputs = in::embedding_grad::names,

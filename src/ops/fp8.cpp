@@ -97,6 +97,9 @@ static void infer_norm_quantize(Infer& c) {
     c.same_shape(at::b, at::a);
     c.same_dtype(at::b, at::a);
   }
+  const bool drops = rules::drops(c, at::scalars);
+  c.check(c.has(at::b) || !drops, "dropout is that of b, which is absent");
+  if (drops) rules::at_least_rank(c, at::a, 2);  // samples and rows
   c.check(rules::number(c, "eps") >= 0, "attribute 'eps' must not be negative");
   const bool layer = norm_weights(c, at::a, at::gamma, at::beta);
   const Value& a = c.in(at::a);
@@ -270,6 +273,7 @@ static Cost cost_norm_quantize(const Program& p, const Instr& i) {
   for (size_t out = 0; out < i.out.size(); ++out)
     if (out != to::record && out != to::counts) c.bytes_written += double(p.at(i.out[out]).bytes());
   if (has(at::b)) per_element += 1;
+  if (has(at::scalars)) per_element += 2;
   c.flops = per_element * double(p.at(i.out[to::q]).numel());
   return c;
 }
@@ -320,8 +324,8 @@ const OpDef op_norm_quantize = {
     .inputs = in::norm_quantize::names,
     .outputs = out::norm_quantize::names,
     .help =
-        "a, gamma, amax[H,S], record[S,R], counts[S,2], [b], [beta] -> q, scale[1], record, counts, rstd, [mean], "
-        "[s = a + b]: norm of a (+ b) as quantize stores it",
+        "a, gamma, amax[H,S], record[S,R], counts[S,2], [b], [beta], [scalars] -> q, scale[1], record, counts, rstd, "
+        "[mean], [s = a + b]: norm of a (+ b) as quantize stores it; with scalars b is dropped out",
     .op_class = OpClass::normalisation,
     .infer = infer_norm_quantize,
     .cost = cost_norm_quantize};

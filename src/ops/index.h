@@ -8,66 +8,67 @@
 #include "ops/update_ops.h"
 #include "program/op.h"
 
-#define CREST_LOCAL_OPS(OP)                                                                                           \
-  OP(linear, (x, w, b), (y))                                                                                          \
-  OP(linear_gelu, (x, w, b), (a, h))                                                                                  \
-  OP(linear_swiglu, (x, w, w_up), (a, g, u))                                                                          \
-  OP(linear_dx, (dy, w), (dx))                                                                                        \
-  OP(linear_dx_sum, (dy, w, dy_2, w_2), (dx))                                                                         \
-  OP(linear_dx_gelu_grad, (dy, w, x, acc), (dx, db, a))                                                               \
-  OP(linear_dx_swiglu_grad, (dy, w, g, u), (dg, du, a))                                                               \
-  OP(linear_dw, (dy, x, acc), (dw))                                                                                   \
-  OP(linear_fp8, (x, w, x_scale, w_scale, b, acc), (y))                                                               \
-  OP(linear_int8, (x, w, scale, b), (y))                                                                              \
-  OP(linear_gelu_int8, (x, w, scale, b), (a))                                                                         \
-  OP(matmul, (a, b), (c))                                                                                             \
-  OP(bias_grad, (dy, acc), (db))                                                                                      \
-  CREST_POINTWISE_OPS(OP)                                                                                             \
-  OP(quantize, (x, amax, record, counts), (q, scale, record, counts, t))                                              \
-  OP(quantize_columns, (x, scale), (t))                                                                               \
-  OP(quantize_blocks, (x, counts), (q, scale, counts, t, t_scale))                                                    \
-  OP(quantize_blocks_columns, (x), (t, scale))                                                                        \
-  OP(dequantize, (q, scale), (x))                                                                                     \
-  OP(cast, (x), (y))                                                                                                  \
-  OP(dropout, (x, scalars), (y))                                                                                      \
-  OP(fused, (xs), (ys))                                                                                               \
-  OP(norm, (x, gamma, beta), (y, rstd, mean))                                                                         \
-  OP(add_norm, (a, b, gamma, beta), (s, y, rstd, mean))                                                               \
-  OP(norm_grad, (dy, x, gamma, rstd, mean, dres, acc_gamma, acc_beta, acc_bias, beta), (dx, dgamma, dbeta, dbias, y)) \
-  OP(softmax, (x), (y))                                                                                               \
-  OP(softmax_grad, (dy, y), (dx))                                                                                     \
-  OP(causal_mask, (s, positions), (y))                                                                                \
-  OP(attention, (qkv, scalars, positions), (o, lse))                                                                  \
-  OP(attention_grad, (d_o, qkv, o, lse, scalars, positions), (dqkv))                                                  \
-  OP(split_heads, (qkv), (q, k, v))                                                                                   \
-  OP(join_heads, (q, k, v), (qkv))                                                                                    \
-  OP(split_rows, (x), (parts))                                                                                        \
-  OP(join_rows, (parts), (x))                                                                                         \
-  OP(copy_in, (x, into), (y))                                                                                         \
-  OP(copy_out, (x, into), (y))                                                                                        \
-  OP(rope, (qkv, scalars, positions), (y))                                                                            \
-  OP(cache_append, (qkv, cache, scalars), (cache))                                                                    \
-  OP(cached_attention, (qkv, cache, scalars), (o))                                                                    \
-  OP(embedding, (ids, table), (y))                                                                                    \
-  OP(embedding_int8, (ids, table, scale), (y))                                                                        \
-  OP(embedding_grad, (ids, dy, acc), (dtable))                                                                        \
-  OP(take_row, (x, scalars), (y))                                                                                     \
-  OP(add_position, (x, table, scalars), (y))                                                                          \
-  OP(position_grad, (dy, acc), (dtable))                                                                              \
-  OP(cross_entropy, (logits, targets, scalars), (loss, lse))                                                          \
-  OP(cross_entropy_grad, (logits, targets, lse, scalars), (dlogits))                                                  \
-  OP(cross_entropy_fused, (logits, targets, scalars), (loss, dlogits))                                                \
-  OP(sum_loss, (loss, acc), (sum))                                                                                    \
-  OP(grad_norm, (scalars, gradients), (scalars))                                                                      \
-  CREST_UPDATE_OPS(OP)                                                                                                \
-  OP(adamw_8bit, (scalars, master, m, m_max, v, v_max, g, w), (master, m, m_max, v, v_max, w))                        \
-  OP(factored_moments, (scalars, g, row, col), (row, col))                                                            \
-  OP(factored_update, (scalars, master, g, row, col, w), (master, w))                                                 \
-  OP(axpby, (scalars, x, y, z), (x))                                                                                  \
-  OP(sqrt, (x), (y))                                                                                                  \
-  OP(unit_norm, (x), (y))                                                                                             \
-  OP(amax_history, (amax, record, counts, lost), (amax, record, counts, lost))                                        \
-  OP(take_counts, (counts, lost), (counts, lost))                                                                     \
+#define CREST_LOCAL_OPS(OP)                                                                     \
+  OP(linear, (x, w, b), (y))                                                                    \
+  OP(linear_gelu, (x, w, b), (a, h))                                                            \
+  OP(linear_swiglu, (x, w, w_up), (a, g, u))                                                    \
+  OP(linear_dx, (dy, w), (dx))                                                                  \
+  OP(linear_dx_sum, (dy, w, dy_2, w_2), (dx))                                                   \
+  OP(linear_dx_gelu_grad, (dy, w, x, acc), (dx, db, a))                                         \
+  OP(linear_dx_swiglu_grad, (dy, w, g, u), (dg, du, a))                                         \
+  OP(linear_dw, (dy, x, acc), (dw))                                                             \
+  OP(linear_fp8, (x, w, x_scale, w_scale, b, acc), (y))                                         \
+  OP(linear_int8, (x, w, scale, b), (y))                                                        \
+  OP(linear_gelu_int8, (x, w, scale, b), (a))                                                   \
+  OP(matmul, (a, b), (c))                                                                       \
+  OP(bias_grad, (dy, acc), (db))                                                                \
+  CREST_POINTWISE_OPS(OP)                                                                       \
+  OP(quantize, (x, amax, record, counts), (q, scale, record, counts, t))                        \
+  OP(quantize_columns, (x, scale), (t))                                                         \
+  OP(quantize_blocks, (x, counts), (q, scale, counts, t, t_scale))                              \
+  OP(quantize_blocks_columns, (x), (t, scale))                                                  \
+  OP(dequantize, (q, scale), (x))                                                               \
+  OP(cast, (x), (y))                                                                            \
+  OP(dropout, (x, scalars), (y))                                                                \
+  OP(fused, (xs), (ys))                                                                         \
+  OP(norm, (x, gamma, beta), (y, rstd, mean))                                                   \
+  OP(add_norm, (a, b, gamma, beta, scalars), (s, y, rstd, mean))                                \
+  OP(norm_grad, (dy, x, gamma, rstd, mean, dres, acc_gamma, acc_beta, acc_bias, beta, scalars), \
+     (dx, dgamma, dbeta, dbias, dropped, y))                                                    \
+  OP(softmax, (x), (y))                                                                         \
+  OP(softmax_grad, (dy, y), (dx))                                                               \
+  OP(causal_mask, (s, positions), (y))                                                          \
+  OP(attention, (qkv, scalars, positions), (o, lse))                                            \
+  OP(attention_grad, (d_o, qkv, o, lse, scalars, positions), (dqkv))                            \
+  OP(split_heads, (qkv), (q, k, v))                                                             \
+  OP(join_heads, (q, k, v), (qkv))                                                              \
+  OP(split_rows, (x), (parts))                                                                  \
+  OP(join_rows, (parts), (x))                                                                   \
+  OP(copy_in, (x, into), (y))                                                                   \
+  OP(copy_out, (x, into), (y))                                                                  \
+  OP(rope, (qkv, scalars, positions), (y))                                                      \
+  OP(cache_append, (qkv, cache, scalars), (cache))                                              \
+  OP(cached_attention, (qkv, cache, scalars), (o))                                              \
+  OP(embedding, (ids, table, scalars), (y))                                                     \
+  OP(embedding_int8, (ids, table, scale), (y))                                                  \
+  OP(embedding_grad, (ids, dy, acc), (dtable))                                                  \
+  OP(take_row, (x, scalars), (y))                                                               \
+  OP(add_position, (x, table, position, scalars), (y))                                          \
+  OP(position_grad, (dy, acc), (dtable))                                                        \
+  OP(cross_entropy, (logits, targets, scalars), (loss, lse))                                    \
+  OP(cross_entropy_grad, (logits, targets, lse, scalars), (dlogits))                            \
+  OP(cross_entropy_fused, (logits, targets, scalars), (loss, dlogits))                          \
+  OP(sum_loss, (loss, acc), (sum))                                                              \
+  OP(grad_norm, (scalars, gradients), (scalars))                                                \
+  CREST_UPDATE_OPS(OP)                                                                          \
+  OP(adamw_8bit, (scalars, master, m, m_max, v, v_max, g, w), (master, m, m_max, v, v_max, w))  \
+  OP(factored_moments, (scalars, g, row, col), (row, col))                                      \
+  OP(factored_update, (scalars, master, g, row, col, w), (master, w))                           \
+  OP(axpby, (scalars, x, y, z), (x))                                                            \
+  OP(sqrt, (x), (y))                                                                            \
+  OP(unit_norm, (x), (y))                                                                       \
+  OP(amax_history, (amax, record, counts, lost), (amax, record, counts, lost))                  \
+  OP(take_counts, (counts, lost), (counts, lost))                                               \
   OP(finish_step, (scalars), (scalars))
 
 // Between ranks, and what depends on the rank: no reference computes them alone.

@@ -1,5 +1,5 @@
-// LayerNorm (Ba et al. 2016) and RMSNorm (Zhang & Sennrich 2019), the residual sum before them, and
-// their gradient.
+// LayerNorm (Ba et al. 2016) and RMSNorm (Zhang & Sennrich 2019), the residual sum before them,
+// with dropout of its second summand, and their gradient, with that of the dropout.
 #include "ops/index.h"
 #include "ops/rules.h"
 #include "program/builder.h"
@@ -40,18 +40,19 @@ static void infer_norm(Infer& c) {
 }
 
 static void infer_add_norm(Infer& c) {
-  rules::inputs(c, 3, 4);
+  rules::inputs(c, 3, 5);
   rules::contiguous(c);
   rules::at_least_rank(c, in::add_norm::a, 1);
   rules::floating(c, in::add_norm::a);
   c.same_shape(in::add_norm::b, in::add_norm::a);
   c.same_dtype(in::add_norm::b, in::add_norm::a);
+  if (rules::drops(c, in::add_norm::scalars)) rules::at_least_rank(c, in::add_norm::a, 2);  // samples and rows
   c.out_like(in::add_norm::a);
   norm_of(c, in::add_norm::b);  // b has the type of the sum
 }
 
 static void infer_norm_grad(Infer& c) {
-  rules::inputs(c, 4, 10);
+  rules::inputs(c, 4, 11);
   rules::contiguous(c);
   rules::at_least_rank(c, in::norm_grad::dy, 1);
   rules::floating(c, in::norm_grad::dy);
@@ -84,17 +85,21 @@ static void infer_norm_grad(Infer& c) {
     rules::shape(c, in::norm_grad::beta, columns);
     c.same_dtype(in::norm_grad::beta, in::norm_grad::dy);
   }
+  const bool drops = rules::drops(c, in::norm_grad::scalars), apart = rules::flag(c, "apart");
+  if (drops) rules::at_least_rank(c, in::norm_grad::dy, 2);  // samples and rows
+  c.check(drops || !apart, "attribute 'apart' needs attribute 'p'");
   DType t = rules::gradient(c, dy.dtype);
   c.out_like(in::norm_grad::dy);
   rules::out_sum(c, in::norm_grad::acc_gamma, t, columns);
   if (beta) rules::out_sum(c, in::norm_grad::acc_beta, t, columns);
   if (bias) rules::out_sum(c, in::norm_grad::acc_bias, t, columns);
+  if (apart) c.out_like(in::norm_grad::dy);
   if (keep) c.out_like(in::norm_grad::x);
 }
 
-// Per element, layer: mean 1, variance 3, scale and shift 4; rms: 2 and 2.
+// Per element, layer: mean 1, variance 3, scale and shift 4; rms: 2 and 2. Dropout: 2.
 static Cost norm_cost(const Program& p, const Instr& i, double extra) {
-  double per_element = (i.attrs.text("kind") == "layer" ? 8 : 4) + extra;
+  double per_element = (i.attrs.text("kind") == "layer" ? 8 : 4) + (i.attrs.has("p") ? 2 : 0) + extra;
   return traffic_with_flops(p, i, per_element * double(p.at(i.out[0]).numel()));
 }
 
@@ -130,23 +135,24 @@ const OpDef op_norm = {.name = "norm",
                        .cheap = true,
                        .full_precision = true};
 
-const OpDef op_add_norm = {.name = "add_norm",
-                           .inputs = in::add_norm::names,
-                           .outputs = out::add_norm::names,
-                           .help = "a, b, gamma, [beta] -> s = a + b, y = norm(s), rstd, [mean]",
-                           .op_class = OpClass::normalisation,
-                           .infer = infer_add_norm,
-                           .cost = cost_add_norm,
-                           .cheap = true,
-                           .full_precision = true};
+const OpDef op_add_norm = {
+    .name = "add_norm",
+    .inputs = in::add_norm::names,
+    .outputs = out::add_norm::names,
+    .help = "a, b, gamma, [beta], [scalars] -> s = a + b, y = norm(s), rstd, [mean]; with scalars b is dropped out",
+    .op_class = OpClass::normalisation,
+    .infer = infer_add_norm,
+    .cost = cost_add_norm,
+    .cheap = true,
+    .full_precision = true};
 
 const OpDef op_norm_grad = {
     .name = "norm_grad",
     .inputs = in::norm_grad::names,
     .outputs = out::norm_grad::names,
     .help =
-        "dy, x, gamma, rstd, [mean], [dres], [acc_gamma], [acc_beta], [acc_bias], [beta] -> dx (+ dres), dgamma, "
-        "[dbeta], [dbias], [y]",
+        "dy, x, gamma, rstd, [mean], [dres], [acc_gamma], [acc_beta], [acc_bias], [beta], [scalars] -> dx (+ dres), "
+        "dgamma, [dbeta], [dbias], [dropped], [y]; with scalars dx is dropped out, or dropped is that of dx",
     .op_class = OpClass::normalisation,
     .infer = infer_norm_grad,
     .cost = cost_norm_grad,

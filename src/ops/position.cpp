@@ -1,4 +1,5 @@
-// Learned position embeddings.
+// Learned position embeddings: of the token's place in its row, after a position at which decoding
+// is, or of a place that is given for each token.
 #include "core/error.h"
 #include "ops/index.h"
 #include "ops/rules.h"
@@ -6,8 +7,13 @@
 
 namespace crest {
 
+static bool has(const Instr& i, size_t in) { return i.in.size() > in && i.in[in] != no_value; }
+static bool of_each_token(const Program& p, const Instr& i) {
+  return has(i, in::add_position::position) && p.at(i.in[in::add_position::position]).dtype == DType::i32;
+}
+
 static void infer_add(Infer& c) {
-  rules::inputs(c, 2, 3);
+  rules::inputs(c, 2, 4);
   rules::contiguous(c);
   rules::rank(c, in::add_position::x, 3);
   rules::floating(c, in::add_position::x);
@@ -16,7 +22,13 @@ static void infer_add(Infer& c) {
   const Shape &x = c.in(in::add_position::x).shape, &table = c.in(in::add_position::table).shape;
   c.check(x[2] == table[1], "x and the table differ in width");
   c.check(x[1] <= table[0], "the sequence is longer than the position table");
-  if (c.has(in::add_position::scalars)) rules::scalars(c, in::add_position::scalars);
+  if (c.has(in::add_position::position)) {
+    if (c.in(in::add_position::position).dtype == DType::i32)
+      rules::positions(c, in::add_position::position, x);
+    else
+      rules::scalars(c, in::add_position::position);
+  }
+  rules::drops(c, in::add_position::scalars);
   c.out_like(in::add_position::x);
 }
 
@@ -31,12 +43,14 @@ static void infer_grad(Infer& c) {
   rules::out_sum(c, in::position_grad::acc, rules::gradient(c, c.in(in::position_grad::dy).dtype), {rows, dy[2]});
 }
 
-// Only T rows of the table are read.
+// Only T rows of the table are read, or one for each token.
 static Cost cost_add(const Program& p, const Instr& i) {
   const Value& x = p.at(i.in[in::add_position::x]);
   Cost c;
-  c.flops = double(x.numel());
+  c.flops = double(x.numel()) * (i.attrs.has("p") ? 3 : 1);
   c.bytes_read = double(x.bytes()) * (1 + 1 / double(x.shape[0]));
+  if (of_each_token(p, i))
+    c.bytes_read = 2 * double(x.bytes()) + double(p.at(i.in[in::add_position::position]).bytes());
   c.bytes_written = double(x.bytes());
   return c;
 }
@@ -55,25 +69,30 @@ static Cost cost_grad(const Program& p, const Instr& i) {
 }
 
 static void grad(Grad& g) {
-  if (g.in(in::add_position::scalars) != no_value)
+  const bool tokens = of_each_token(g.builder().program(), g.instr());
+  if (g.in(in::add_position::position) != no_value && !tokens)
     fail_internal("add_position at a decoding position has no gradient rule");
+  if (g.in(in::add_position::scalars) != no_value) fail_internal("add_position with dropout has no gradient rule");
   if (g.needs(in::add_position::x)) g.add(in::add_position::x, g.dout(out::add_position::y));
   if (!g.needs(in::add_position::table)) return;
   Attrs attrs;
   attrs.set("rows", g.builder().at(g.in(in::add_position::table)).shape[0]).set("dtype", name(g.weight_grad_dtype()));
+  const ValueId dy = g.dout(out::add_position::y), acc = g.acc(in::add_position::table);
   g.set(in::add_position::table,
-        g.builder().emit1("position_grad", {g.dout(out::add_position::y), g.acc(in::add_position::table)}, attrs));
+        tokens ? g.builder().emit1("embedding_grad", {g.in(in::add_position::position), dy, acc}, attrs)
+               : g.builder().emit1("position_grad", {dy, acc}, attrs));
 }
 
-const OpDef op_add_position = {.name = "add_position",
-                               .inputs = in::add_position::names,
-                               .outputs = out::add_position::names,
-                               .help = "x[B,T,C], table[P,C], [scalars] -> x + table[t]",
-                               .op_class = OpClass::embedding,
-                               .infer = infer_add,
-                               .cost = cost_add,
-                               .grad = grad,
-                               .cheap = true};
+const OpDef op_add_position = {
+    .name = "add_position",
+    .inputs = in::add_position::names,
+    .outputs = out::add_position::names,
+    .help = "x[B,T,C], table[P,C], [position], [scalars] -> x + table[t], dropped out with scalars",
+    .op_class = OpClass::embedding,
+    .infer = infer_add,
+    .cost = cost_add,
+    .grad = grad,
+    .cheap = true};
 
 const OpDef op_position_grad = {.name = "position_grad",
                                 .inputs = in::position_grad::names,

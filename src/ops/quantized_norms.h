@@ -3,9 +3,9 @@
 #pragma once
 #include "ops/index.h"
 
-#define CREST_QUANTIZED_NORMS(OP)                                                                         \
-  OP(norm_quantize, (a, gamma, amax, record, counts, b, beta), (q, scale, record, counts, rstd, mean, s)) \
-  OP(norm_quantize_columns, (x, gamma, rstd, scale, mean, beta), (t))                                     \
+#define CREST_QUANTIZED_NORMS(OP)                                                                                  \
+  OP(norm_quantize, (a, gamma, amax, record, counts, b, beta, scalars), (q, scale, record, counts, rstd, mean, s)) \
+  OP(norm_quantize_columns, (x, gamma, rstd, scale, mean, beta), (t))                                              \
   OP(quantize_rows, (x), (q, scale))
 
 namespace crest {

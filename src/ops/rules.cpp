@@ -81,6 +81,19 @@ double number(const Infer& c, std::string_view key) {
   return x;
 }
 
+void dropout(const Infer& c, size_t i) {
+  scalars(c, i);
+  double p = number(c, "p");
+  c.check(p >= 0 && p < 1, "attribute 'p' must be in [0, 1)");
+  integer(c, "rng_id", 0);
+}
+
+bool drops(const Infer& c, size_t i) {
+  if (c.has(i)) dropout(c, i);
+  c.check(c.has(i) || !c.attrs().has("p"), "attribute 'p' needs the step's scalars");
+  return c.has(i);
+}
+
 bool flag(const Infer& c, std::string_view key, bool otherwise) {
   int64_t x = c.attrs().integer(key, otherwise);
   if (x != 0 && x != 1) c.reject(fmt::format("attribute '{}' is {}, but must be 0 or 1", key, x));

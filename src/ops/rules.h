@@ -24,6 +24,10 @@ void shape(const Infer& c, size_t i, const Shape& expected);
 void positions(const Infer& c, size_t i, const Shape& of);
 // The value that holds core/scalars.h: u8[sizeof(Scalars)].
 void scalars(const Infer& c, size_t i);
+// Attributes `p` and `rng_id` of dropout, and the scalars at input i. Whether there is dropout at
+// all, where it is part of another operation: all of these or none.
+void dropout(const Infer& c, size_t i);
+bool drops(const Infer& c, size_t i);
 
 // A required attribute of at least `least`.
 int64_t integer(const Infer& c, std::string_view key, int64_t least);

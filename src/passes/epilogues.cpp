@@ -24,30 +24,6 @@ class Epilogues : Joins {
   }
 
  private:
-  // The only instruction of this operation and phase that reads a value as input `in`, -1 for none.
-  int reader(ValueId v, std::string_view op_name, size_t in, Phase phase, Stream stream) const {
-    int found = -1;
-    for (int c : consumers_[size_t(v)]) {
-      const Instr& instr = p_.code[size_t(c)];
-      if (gone_[size_t(c)] || !is(instr, op_name) || instr.in[in] != v || instr.phase != phase ||
-          instr.stream != stream)
-        continue;
-      if (found >= 0) return -1;
-      found = c;
-    }
-    return found;
-  }
-  // The bias gradient that sums a value, if it can run at `place`; -1 if not.
-  int column_sums(ValueId v, const Instr& like, size_t place) const {
-    const int s = reader(v, "bias_grad", in::bias_grad::dy, like.phase, like.stream);
-    if (s < 0) return -1;
-    const Instr& sum = p_.code[size_t(s)];
-    return made_before(accumulator(sum), place) && !read_before(sum.out[out::bias_grad::db], place) ? s : -1;
-  }
-  static ValueId accumulator(const Instr& bias_grad) {
-    return bias_grad.in.size() > in::bias_grad::acc ? bias_grad.in[in::bias_grad::acc] : no_value;
-  }
-
   // da = linear_dx(dy, w); dx = gelu_grad(da, x); db = bias_grad(dx); [a = gelu(x), repeated]
   //   ->  dx, db, [a] = linear_dx_gelu_grad(dy, w, x)
   void gelu_gradient(size_t i) {
@@ -83,7 +59,7 @@ class Epilogues : Joins {
   // What norm_grad makes besides, by the kernel that it has anyway.
   void norm_gradient(size_t i) {
     Instr joined = p_.code[i];
-    joined.in.resize(in::norm_grad::count, no_value);
+    joined.in.resize(in::norm_grad::beta + 1, no_value);
     norm_bias(i, joined);
     norm_output(i, joined);
   }
@@ -94,7 +70,6 @@ class Epilogues : Joins {
     namespace at = in::norm_grad;
     namespace to = out::norm_grad;
     Instr joined = norm;
-    if (joined.out.size() != to::dbias) return;  // without dbeta
     int a = -1;
     if (const ValueId dx = joined.out[to::dx];
         joined.in[at::dres] == no_value && consumers_[size_t(dx)].size() == 1 && !is_output_[size_t(dx)]) {
@@ -107,15 +82,7 @@ class Epilogues : Joins {
         joined.origin = joined.origin | add.origin;
       }
     }
-    const int s = column_sums(joined.out[to::dx], joined, i);
-    if (s < 0) return;
-    const Instr& sum = p_.code[size_t(s)];
-    if (p_.at(sum.out[out::bias_grad::db]).dtype != p_.at(joined.out[to::dgamma]).dtype) return;
-    joined.in[at::acc_bias] = accumulator(sum);
-    joined.out.push_back(sum.out[out::bias_grad::db]);
-    joined.attrs.set("bias", 1);
-    if (!has_the_same_kernel(i, joined)) return;
-    gone_[size_t(s)] = true;
+    if (!join_bias(i, joined.out[to::dx], joined)) return;
     if (a >= 0) gone_[size_t(a)] = true;
     put(i, norm = std::move(joined));
   }
@@ -151,16 +118,6 @@ class Epilogues : Joins {
     gone_[size_t(n)] = gone_[size_t(d)] = true;
     put(i, norm = std::move(joined));
     instead_[i].push_back(p_.code[size_t(d)]);
-  }
-
-  // Whether the kernel of instruction i takes `joined`, too, and would be chosen.
-  bool has_the_same_kernel(size_t i, const Instr& joined) const {
-    const std::string kernel = context_.kernel_for(p_, joined);
-    return !kernel.empty() && kernel == context_.kernel_for(p_, p_.code[i]);
-  }
-  void put(size_t place, Instr instr) {
-    gone_[place] = true;
-    instead_[place] = {std::move(instr)};
   }
 };
 

@@ -1,12 +1,20 @@
 // For passes that join instructions into one that a kernel of the device does at once.
 #pragma once
 #include <algorithm>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "ops/index.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 
 namespace crest {
+
+// Gives an instruction the attributes of dropout that another has.
+inline void take_dropout(Attrs& to, const Attrs& from) {
+  to.set("p", from.number("p")).set("rng_id", from.integer("rng_id"));
+}
 
 class Joins {
  public:
@@ -48,6 +56,57 @@ class Joins {
   // Whether these run together: alike in phase and stream.
   static bool alike(const Instr& a, const Instr& b) { return a.phase == b.phase && a.stream == b.stream; }
   bool has_kernel(const Instr& joined) const { return !context_.kernel_for(p_, joined).empty(); }
+  // Whether the kernel of instruction i takes `joined`, too, and would be chosen.
+  bool has_the_same_kernel(size_t i, const Instr& joined) const {
+    const std::string kernel = context_.kernel_for(p_, joined);
+    return !kernel.empty() && kernel == context_.kernel_for(p_, p_.code[i]);
+  }
+  // Instead of the instruction at `place`.
+  void put(size_t place, Instr instr) {
+    gone_[place] = true;
+    instead_[place] = {std::move(instr)};
+  }
+
+  // The only instruction of this operation and phase that reads a value as input `in`, -1 for none.
+  int reader(ValueId v, std::string_view op_name, size_t in, Phase phase, Stream stream) const {
+    int found = -1;
+    for (int c : consumers_[size_t(v)]) {
+      const Instr& instr = p_.code[size_t(c)];
+      if (gone_[size_t(c)] || !is(instr, op_name) || instr.in[in] != v || instr.phase != phase ||
+          instr.stream != stream)
+        continue;
+      if (found >= 0) return -1;
+      found = c;
+    }
+    return found;
+  }
+  // The bias gradient that sums a value, if it can run at `place`; -1 if not.
+  int column_sums(ValueId v, const Instr& like, size_t place) const {
+    const int s = reader(v, "bias_grad", in::bias_grad::dy, like.phase, like.stream);
+    if (s < 0) return -1;
+    const Instr& sum = p_.code[size_t(s)];
+    return made_before(accumulator(sum), place) && !read_before(sum.out[out::bias_grad::db], place) ? s : -1;
+  }
+  static ValueId accumulator(const Instr& bias_grad) {
+    return bias_grad.in.size() > in::bias_grad::acc ? bias_grad.in[in::bias_grad::acc] : no_value;
+  }
+  // Makes the bias gradient that sums v part of `norm`, a norm_grad with dbeta for the place of
+  // instruction i, if its kernel takes that.
+  bool join_bias(size_t i, ValueId v, Instr& norm) {
+    namespace to = out::norm_grad;
+    const int s = norm.attrs.integer("beta", 0) ? column_sums(v, norm, i) : -1;
+    if (s < 0) return false;
+    const Instr& sum = p_.code[size_t(s)];
+    if (p_.at(sum.out[out::bias_grad::db]).dtype != p_.at(norm.out[to::dgamma]).dtype) return false;
+    Instr joined = norm;
+    joined.in[in::norm_grad::acc_bias] = accumulator(sum);
+    joined.out.insert(joined.out.begin() + ptrdiff_t(to::dbias), sum.out[out::bias_grad::db]);
+    joined.attrs.set("bias", 1);
+    if (!has_the_same_kernel(i, joined)) return false;
+    gone_[size_t(s)] = true;
+    norm = std::move(joined);
+    return true;
+  }
 
   Program& p_;
   const PassContext& context_;

@@ -14,8 +14,8 @@ bool packs_documents(const Recipe& recipe) {
   return PassContext{recipe, ProgramKind::train}.lever("packing") == "documents";
 }
 
-// Positions within documents become an input i32[batch, seq]: learned positions are looked up like
-// tokens, RoPE rotates by them, and attention uses them to find where a document began.
+// Positions within documents become an input i32[batch, seq]: learned positions are looked up by
+// them, RoPE rotates by them, and attention uses them to find where a document began.
 void pack_documents(Program& program, const PassContext& context) {
   if (!packs_documents(context.recipe)) return;
   bool rows = context.kind == ProgramKind::train || context.kind == ProgramKind::validation;
@@ -25,20 +25,16 @@ void pack_documents(Program& program, const PassContext& context) {
   ValueId positions = Builder(program).declare("positions", DType::i32, tokens, Role::input, Lifetime::micro_step);
   program.inputs.push_back(positions);
   for (auto& instr : w.old) {
-    if (is(instr, "attention") || is(instr, "rope")) {
-      Instr with_positions = instr;
-      // Scalars may be absent.
-      with_positions.in.resize(
-          is(with_positions, "rope") ? size_t(in::rope::positions) : size_t(in::attention::positions), no_value);
-      with_positions.in.push_back(positions);
-      w.keep(std::move(with_positions));
-    } else if (is(instr, "add_position")) {
-      Builder& b = w.build(instr);
-      ValueId rows_of_table = b.emit1("embedding", {positions, w.now(instr.in[in::add_position::table])});
-      w.replace(instr.out[out::add_position::y], b.emit1("add", {w.now(instr.in[in::add_position::x]), rows_of_table}));
-    } else {
-      w.keep(instr);
+    Instr with_positions = instr;
+    const int place = is(instr, "attention")      ? int(in::attention::positions)
+                      : is(instr, "rope")         ? int(in::rope::positions)
+                      : is(instr, "add_position") ? int(in::add_position::position)
+                                                  : -1;
+    if (place >= 0) {
+      with_positions.in.resize(size_t(place) + 1, no_value);  // scalars may be absent
+      with_positions.in[size_t(place)] = positions;
     }
+    w.keep(std::move(with_positions));
   }
   w.finish();
 }

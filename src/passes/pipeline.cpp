@@ -30,6 +30,7 @@ void data_parallel(Program&, const PassContext&);
 void join_swiglu(Program&, const PassContext&);
 void join_epilogues(Program&, const PassContext&);
 void fuse(Program&, const PassContext&);
+void join_dropout(Program&, const PassContext&);
 void join_quantization(Program&, const PassContext&);
 void keep_activations(Program&, const PassContext&);
 void shard(Program&, const PassContext&);
@@ -105,6 +106,10 @@ const std::vector<Pass>& pipeline() {
        "--fusion on: residual + norm, GEMM + GELU, scale + mask + softmax, loss + gradient, pointwise chains, flat "
        "optimizer",
        fuse, fusion_settings},
+      {"dropout",
+       "--fusion on: dropout of the residual stream becomes part of embeddings, residual + norm and the norm's "
+       "gradient",
+       join_dropout},
       {"quantization", "--fusion on: tensors of --precision fp8 are quantized by the kernels that make them",
        join_quantization},
       {"shard",

@@ -9,6 +9,7 @@
 #include "ops/fused.h"
 #include "ops/index.h"
 #include "ops/quantized_norms.h"
+#include "passes/joins.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 
@@ -58,6 +59,7 @@ class JoinQuantization {
   // A norm or add_norm.
   struct Norm {
     ValueId x = no_value, b = no_value, gamma = no_value, beta = no_value;  // of x, or of x + b
+    ValueId scalars = no_value;                                             // of dropout of b
     ValueId y = no_value, rstd = no_value, mean = no_value, s = no_value;   // s: x + b
     std::string kind;
     double eps = 0;
@@ -70,7 +72,7 @@ class JoinQuantization {
     Norm n;
     n.kind = i.attrs.text("kind"), n.eps = i.attrs.number("eps");
     const bool layer = n.kind == "layer", sum = is(i, "add_norm");
-    if (sum) n.b = i.in[in::add_norm::b], n.s = i.out[out::add_norm::s];
+    if (sum) n.b = i.in[in::add_norm::b], n.s = i.out[out::add_norm::s], n.scalars = input(i, in::add_norm::scalars);
     n.x = i.in[0];
     n.gamma = i.in[sum ? size_t(in::add_norm::gamma) : size_t(in::norm::gamma)];
     n.beta = input(i, sum ? size_t(in::add_norm::beta) : size_t(in::norm::beta));
@@ -156,6 +158,10 @@ class JoinQuantization {
     if (n.mean != no_value) joined.out.push_back(n.mean);
     if (n.s != no_value) joined.out.push_back(n.s);
     joined.attrs.set("kind", n.kind).set("eps", n.eps);
+    if (n.scalars != no_value) {
+      joined.in.push_back(n.scalars);
+      take_dropout(joined.attrs, old.attrs);
+    }
     if (!has_kernel(joined)) return;
     replace_columns(n, int(i));
     gone_[size_t(made)] = true;

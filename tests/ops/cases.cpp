@@ -203,6 +203,11 @@ void add_pointwise_cases(std::vector<Case>& list, DType t) {
   add(list, t, "dropout", "large", {tensor(t, {3, 24, 400}), scalars_arg()}, Attrs().set("p", 0.2).set("rng_id", 3));
   add(list, t, "dropout", "batch3", {tensor(t, {3, 65, 96}), scalars_arg()}, Attrs().set("p", 0.1).set("rng_id", 7));
   add(list, t, "dropout", "odd", {tensor(t, {5, 7, 11}), scalars_arg()}, Attrs().set("p", 0.5).set("rng_id", 1));
+  for (DType to : {DType::f32, DType::bf16, DType::f16})
+    if (to != t && (to == DType::f32 || t == DType::f32))
+      for (const Shape& s : {Shape{3, 65, 96}, Shape{5, 7, 11}})
+        add(list, t, "dropout", "to_" + std::string(name(to)) + "_" + s.text(), {tensor(t, s), scalars_arg()},
+            dtype_attr(to).set("p", 0.1).set("rng_id", 7));
   add(list, t, "dropout", "none", {tensor(t, {2, 9}), scalars_arg()}, Attrs().set("p", 0.0).set("rng_id", 2));
   add_fused_cases(list, t);
 }

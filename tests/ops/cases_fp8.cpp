@@ -164,6 +164,9 @@ void norm_cases(std::vector<Case>& list) {
                           for (size_t i : {0, 5})  // sums are exact
                             for (double& e : v[i]) e = std::round(e * 4) / 4;
                         }});
+        in.push_back(scalars_arg());
+        list.push_back({"norm_quantize", n + "_dropout", in, Attrs(a).set("p", 0.5).set("rng_id", 2), nullptr,
+                        some_scalars(), list.back().complete});
         if (first) continue;
         Arg rstd = tensor(f, {rows}), mean = layer ? tensor(f, {rows}) : absent();
         list.push_back({"norm_quantize_columns",

@@ -191,6 +191,10 @@ void add_embedding_cases(std::vector<Case>& list, DType t) {
   Arg positions = tensor(t, {128, 96});
   add(list, t, "add_position", "batch3", {dy, positions});
   add(list, t, "add_position", "from_position", {dy, positions, scalars_arg()});
+  Arg places = {Arg::Fill::positions, DType::i32, {3, 65}, 1, 20};
+  add(list, t, "add_position", "of_each_token", {dy, positions, places});
+  add(list, t, "add_position", "of_each_token_odd",
+      {tensor(t, {2, 5, 33}), tensor(t, {5, 33}), {Arg::Fill::positions, DType::i32, {2, 5}, 1, 2}});
   add(list, t, "add_position", "odd", {tensor(t, {2, 5, 33}), tensor(t, {5, 33})});
   Attrs table_rows = Attrs().set("rows", 128).set("dtype", "f32");
   add(list, t, "position_grad", "batch3", {dy}, table_rows);

@@ -96,7 +96,7 @@ double tolerance(DType t) {
 //
 // A fused body may or may not round the operand of a column sum to the operand's dtype, and the
 // product before it, so the f32 sums of a half-precision body carry half-precision errors. So does
-// a bias gradient: it sums what was rounded.
+// a bias gradient: it sums what was rounded. Dropout with a cast rounds to the narrower dtype.
 //
 // What a kernel makes and quantizes at once is rounded to its dtype between. The reference in
 // double does not round, so one number in thirty goes to the next code, which is an eighth (e4m3)
@@ -107,7 +107,8 @@ double tolerance(const Case& c, const Value& output, size_t index) {
   if (at_once && (is_fp8(output.dtype) || output.dtype == DType::i64)) return output.dtype == DType::e5m2 ? 8e-2 : 4e-2;
   if (at_once) t = std::max(t, tolerance(DType::bf16));  // the magnitude of what was rounded
   if (c.attrs.integer("tf32", 0)) t = std::max(t, tolerance(DType::f16));
-  if (c.op == "fused" || c.op == "linear_dx_gelu_grad" || (index == out::norm_grad::dbias && has_bias(c)))
+  if (c.op == "fused" || c.op == "dropout" || c.op == "linear_dx_gelu_grad" ||
+      (index == out::norm_grad::dbias && has_bias(c)))
     for (const Arg& a : c.in) t = std::max(t, tolerance(a.dtype));
   return t;
 }

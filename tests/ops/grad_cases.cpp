@@ -116,6 +116,8 @@ std::vector<GradCase> grad_cases() {
 
   list.push_back(single("embedding", "embedding", {ids({2, 4}, 6), tensor(d, {7, 3})}, {}, {1}));
   list.push_back(single("add_position", "add_position", {x, tensor(d, {6, 5})}, {}, {1}));
+  Arg places = positions({x.shape[0], x.shape[1]}, 2);
+  list.push_back(single("add_position_of_each_token", "add_position", {x, tensor(d, {6, 5}), places}, {}, {1}));
   Attrs loss = Attrs().set("vocab", 7).set("scale", 0.5);
   list.push_back(single("cross_entropy", "cross_entropy", {tensor(d, {6, 9}), targets({6}, 7), scalars_arg()}, loss));
   list.back().root = true;

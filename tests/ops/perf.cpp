@@ -67,10 +67,16 @@ void add_layer(List& list, int64_t b, int64_t s) {
   Arg gamma = tensor(t, {768}), statistic = positive(f, {rows});
   list.add("norm", size(768), {narrow, gamma, gamma}, layer);
   list.add("add_norm", size(768), {narrow, narrow, gamma, gamma}, layer);
+  list.add("add_norm", size(768) + " dropout", {narrow, narrow, gamma, gamma, scalars_arg()},
+           Attrs(layer).set("p", 0.1).set("rng_id", 1));
   list.add("norm_grad", size(768), {narrow, narrow, gamma, statistic, statistic, narrow, absent(), absent()},
            Attrs().set("kind", "layer").set("beta", 1).set("dtype", "f32"));
   list.add("norm_grad", size(768) + " bias", {narrow, narrow, gamma, statistic, statistic, narrow},
            Attrs().set("kind", "layer").set("beta", 1).set("bias", 1).set("dtype", "f32"));
+  Attrs dropped = Attrs().set("kind", "layer").set("beta", 1).set("bias", 1).set("dtype", "f32").set("apart", 1);
+  list.add("norm_grad", size(768) + " bias dropout",
+           {narrow, narrow, gamma, statistic, statistic, narrow, absent(), absent(), absent(), absent(), scalars_arg()},
+           dropped.set("p", 0.1).set("rng_id", 1));
   add_attention(list, b, s, 12, 64);
   Arg qkv = tensor(t, {b, s, 2304}, 0.5), head = tensor(t, {b, 12, s, 64}), scores = tensor(t, {b, 12, s, s});
   list.add("softmax", fmt::format("{}x12x{}x{}", b, s, s), {scores});
@@ -89,8 +95,12 @@ void add_ends(List& list, int64_t b, int64_t s, int64_t parameters) {
   Arg narrow = tensor(t, {b, s, 768});
   std::string tokens = fmt::format("{} of 50304x768", rows);
   list.add("embedding", tokens, {ids({b, s}, 50257), tensor(t, {50304, 768})});
+  Attrs mask = Attrs().set("p", 0.1).set("rng_id", 1);
+  list.add("embedding", tokens + " dropout", {ids({b, s}, 50257), tensor(t, {50304, 768}), scalars_arg()}, mask);
   list.add("embedding_grad", tokens, {ids({b, s}, 50257), narrow}, to_f32().set("rows", 50304));
   list.add("add_position", fmt::format("{}x768", rows), {narrow, tensor(t, {s, 768})});
+  list.add("add_position", fmt::format("{}x768 dropout", rows), {narrow, tensor(t, {s, 768}), absent(), scalars_arg()},
+           mask);
   list.add("position_grad", fmt::format("{}x768", rows), {narrow}, to_f32().set("rows", s));
   Attrs loss = Attrs().set("vocab", 50257).set("scale", 1 / double(rows));
   Arg logits = tensor(t, {rows, 50304}), labels = targets({rows}, 50257);

@@ -119,6 +119,14 @@ TEST(Infer, RefusesWrongShapesDtypesAndAttributes) {
   refused("scale", {x}, {}, "'value' is missing");
   refused("cast", {x}, Attrs().set("dtype", "i32"), "floating-point");
   refused("dropout", {x, id}, Attrs().set("p", 0.1).set("rng_id", 1), "scalars");
+  ValueId step = value(DType::u8, {64});
+  refused("embedding", {value(DType::i32, {2, 3}), w, step}, {}, "'p' is missing");
+  refused("add_position", {value(f, {2, 3, 8}), w, value(DType::i32, {2, 4})}, {}, "must have shape [2,3]");
+  refused("add_position", {value(f, {2, 3, 8}), w, no_value, step}, Attrs().set("p", 0.1), "'rng_id' is missing");
+  refused("add_norm", {x, x, value(f, {8})}, Attrs().set("kind", "rms").set("eps", 1e-5).set("p", 0.1),
+          "'p' needs the step's scalars");
+  refused("norm_grad", {x, x, value(f, {8}), value(f, {6})}, Attrs().set("kind", "rms").set("apart", 1),
+          "'apart' needs attribute 'p'");
   refused("norm", {x, value(f, {8}), value(f, {8})}, Attrs().set("kind", "rms").set("eps", 1e-5), "no beta");
   refused("norm", {x, value(f, {8})}, Attrs().set("kind", "batch").set("eps", 1e-5), "layer or rms");
   ValueId c8 = value(f, {8}), rows6 = value(f, {6});

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <functional>
+#include <set>
 
 #include "core/io.h"
 #include "core/text.h"
@@ -60,6 +61,9 @@ std::vector<Golden> cases() {
   auto fp8 = [](Recipe& r) { r.precision = "fp8", r.model.width = 16, r.model.head_dim = 8; };
   auto blocks = [=](Recipe& r) { fp8(r), r.levers["fp8-recipe"] = "block"; };
   auto int8 = [](Recipe& r) { r.levers["weights"] = "int8"; };
+  auto dropped = [](const char* recompute) {
+    return [=](Recipe& r) { r.fusion = "on", r.model.dropout = 0.1, r.recompute = recompute; };
+  };
   auto with = [](const char* optimizer) { return [=](Recipe& r) { r.optimizer = optimizer; }; };
   ProgramKind train = ProgramKind::train, update = ProgramKind::update, decode = ProgramKind::decode;
   return {
@@ -163,6 +167,20 @@ std::vector<Golden> cases() {
        },
        false, update},
       {"fusion.update", "fusion", fusion_on, false, update},
+      {"dropout", "dropout", dropped("none")},
+      {"dropout.llama.full", "dropout", dropped("full"), true},
+      {"dropout.next", "dropout",
+       [=](Recipe& r) {
+         dropped("pointwise")(r), micro_steps(r);
+         r.precision = "bf16";
+       },
+       false, train, false, false},
+      {"dropout.autocast", "dropout",
+       [=](Recipe& r) {
+         dropped("pointwise")(r);
+         r.precision = "bf16", r.policy = "autocast";
+       }},
+      {"quantization.dropout", "quantization", [=](Recipe& r) { fp8(r), dropped("pointwise")(r); }},
       {"quantization", "quantization", [=](Recipe& r) { fp8(r), fusion_on(r), r.recompute = "pointwise"; }},
       {"quantization.llama.next", "quantization",
        [=](Recipe& r) {
@@ -244,8 +262,8 @@ class Passes : public ::testing::TestWithParam<Golden> {
     PassContext c = {recipe_, GetParam().kind, GetParam().first, GetParam().last};
     if (GetParam().pass == "row_pitch") c.row_alignment = 16;
     c.forward_only = GetParam().pass == "forward_half";
-    if (GetParam().pass == "epilogues" || GetParam().pass == "swiglu" || GetParam().pass == "quantization")
-      c.kernel_for = [](const Program&, const Instr&) { return "a kernel"; };
+    static const std::set<std::string> for_kernels = {"swiglu", "epilogues", "dropout", "quantization"};
+    if (for_kernels.count(GetParam().pass)) c.kernel_for = [](const Program&, const Instr&) { return "a kernel"; };
     if (recipe_.levers.count("weights"))  // for a few rows
       c.kernel_for = [](const Program& p, const Instr& i) { return p.at(i.in[0]).shape.rows() <= 2 ? "a kernel" : ""; };
     return c;

@@ -23,6 +23,9 @@ struct Lever {
 std::vector<Lever> levers() {
   auto set = [](auto member, const char* value) { return [=](Recipe& r) { r.*member = value; }; };
   auto naive = [](const char* recompute) { return [=](Recipe& r) { r.attention = "naive", r.recompute = recompute; }; };
+  auto dropout = [](const char* recompute) {
+    return [=](Recipe& r) { r.model.dropout = 0.25, r.recompute = recompute; };
+  };
   auto windows = [](Recipe& r) { r.attention = "naive", r.model.window = 2, r.model.full_layers = 1; };
   return {
       {"vocabulary_padding", [](Recipe& r) { r.pad_vocab = 16; }},
@@ -50,6 +53,10 @@ std::vector<Lever> levers() {
       {"fusion", naive("selective")},
       {"fusion", naive("full")},
       {"fusion", windows},
+      {"dropout", dropout("none")},
+      {"dropout", dropout("pointwise")},
+      {"dropout", dropout("full")},
+      {"dropout", [](Recipe& r) { r.model.dropout = 0.25, r.recompute = "pointwise", r.grad_accumulation = 2; }},
       {"lanes", [](Recipe&) {}},
       {"prune", set(&Recipe::attention, "naive")},
       {"row_pitch", [](Recipe&) {}},

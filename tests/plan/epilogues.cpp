@@ -76,8 +76,9 @@ TEST(BiasGradients, StayWhereAnotherKernelWouldRun) {
   Device h200 = sheet("h200");
   auto odd = [](Recipe& r) { r.model.width = 774; };  // rows of no whole vectors; the product wants multiples of 8
   EXPECT_EQ(places(h200, odd), (Places{8, 0, 0}));
-  // With dropout the projection's gradient is not what the norm makes.
-  EXPECT_EQ(places(h200, [](Recipe& r) { r.model.dropout = 0.1; }), (Places{6, 2, 0}));
+  // With dropout the projection's gradient is what the norm makes only where it drops, too.
+  EXPECT_EQ(places(h200, [](Recipe& r) { r.model.dropout = 0.1; }), (Places{2, 2, 4}));
+  EXPECT_EQ(places(h200, [](Recipe& r) { r.model.dropout = 0.1, r.disabled_passes = {"dropout"}; }), (Places{6, 2, 0}));
   EXPECT_EQ(places(h200, [](Recipe& r) { r.fusion = "off"; }), (Places{8, 0, 0}));
   EXPECT_EQ(places(h200, [](Recipe& r) { r.disabled_passes = {"epilogues"}; }), (Places{8, 0, 0}));
   EXPECT_EQ(places(find_device("cpu", 1)), (Places{8, 0, 0}));
@@ -101,6 +102,56 @@ TEST(RepeatedNorms, AreMadeByTheKernelOfTheirGradient) {
   EXPECT_EQ(norms(step(h200, [](Recipe& r) { r.recompute = "full"; })), std::pair(2, 0));
   EXPECT_EQ(norms(step(h200, [](Recipe& r) { r.disabled_passes = {"epilogues"}; })), std::pair(4, 0));
   EXPECT_EQ(norms(step(find_device("cpu", 1))), std::pair(4, 0));
+}
+
+// Dropout of the residual stream, forward and backward: where embeddings are made, and at two sums
+// a layer.
+TEST(Dropout, IsPartOfTheKernelsThatHaveItsValues) {
+  auto apart = [](const Device& device, const std::function<void(Recipe&)>& change, const char* model,
+                  const char* program = "train") {
+    Recipe r;
+    r.model = load_model_config(model), r.model.layers = 2, r.model.vocab = 300, r.model.dropout = 0.1;
+    r.batch = 3, r.seq = 65, r.precision = "bf16";
+    change(r);
+    SessionUse use;
+    use.train = true;
+    CompiledSession s = compile(r, device, session_programs(r, use));
+    int64_t n = 0;
+    for (const Instr& i : s.programs[size_t(s.find(program))].program.code)
+      n += std::string_view(i.op->name) == "dropout";
+    return n;
+  };
+  const int64_t all = 2 * (1 + 2 * 2);
+  Device h200 = sheet("h200"), cpu = find_device("cpu", 1);
+  for (const char* model : {"gpt2-124M", "cs336-small"}) {
+    SCOPED_TRACE(model);
+    for (std::string precision : {"fp32", "tf32", "bf16", "fp16", "fp8"})
+      for (std::string recompute : {"none", "pointwise", "selective", "full"}) {
+        SCOPED_TRACE(precision + " " + recompute);
+        auto change = [&](Recipe& r) { r.precision = precision, r.recompute = recompute; };
+        EXPECT_EQ(apart(h200, change, model), 0);
+        if (precision == "tf32") continue;  // CPUs have none
+        EXPECT_EQ(apart(cpu, change, model), 0);
+      }
+    auto micro_steps = [](Recipe& r) { r.grad_accumulation = 2; };
+    for (const char* program : {"train.first", "train.next"})
+      EXPECT_EQ(apart(h200, micro_steps, model, program), 0) << program;
+    auto documents = [](Recipe& r) { r.levers["packing"] = "documents"; };
+    EXPECT_EQ(apart(h200, documents, model), 0);
+    EXPECT_EQ(apart(
+                  h200, [](Recipe& r) { r.data_parallel = 2; }, model),
+              0);
+    EXPECT_EQ(apart(
+                  h200, [](Recipe& r) { r.model.width = 774; }, model),
+              0)
+        << "rows of no whole vectors";
+    EXPECT_EQ(apart(
+                  h200, [](Recipe& r) { r.fusion = "off"; }, model),
+              all);
+    EXPECT_EQ(apart(
+                  h200, [](Recipe& r) { r.disabled_passes = {"dropout"}; }, model),
+              all);
+  }
 }
 
 // SwiGLU becomes part of the matmuls beside it, and nothing of it remains, where a kernel does so.

@@ -230,6 +230,39 @@ TEST_P(Levers, DisabledPassesNeverChangeTheResult) {
   EXPECT_GE(ran, 6);
 }
 
+// Dropout in the kernels that have its values, or apart. On a GPU the kernel of a norm's gradient
+// also sums the bias gradient, in another order.
+TEST_P(Levers, WhereDropoutRunsChangesNoBit) {
+  std::vector<std::pair<const char*, std::function<void(Recipe&)>>> levers = {
+      {"alone", [](Recipe&) {}},
+      {"autocast", [](Recipe& r) { r.policy = "autocast"; }},
+      {"naive attention", [](Recipe& r) { r.attention = "naive"; }},
+      {"recompute", [](Recipe& r) { r.recompute = "full"; }},
+      {"accumulation", [](Recipe& r) { r.batch = 2, r.grad_accumulation = 2; }},
+      {"ranks", [](Recipe& r) { r.batch = 2, r.data_parallel = 2; }},
+      {"batch 3, sequence 15", [](Recipe& r) { r.batch = 3, r.seq = 15; }},
+      {"rows of no whole vectors", [](Recipe& r) { r.model.heads = 3, r.model.width = 51; }},
+  };
+  for (auto& [name, set] : levers)
+    for (const char* precision : {"fp32", "bf16", "fp16", "fp8"}) {
+      SCOPED_TRACE(std::string(name) + " " + precision);
+      Recipe r = base();
+      r.model.dropout = 0.1, r.precision = precision, r.deterministic = true;
+      set(r);
+      if (r.precision == "fp8" && (r.policy == "autocast" || r.model.width % 16)) continue;  // refused
+      Recipe apart = r;
+      apart.disabled_passes = {"dropout"};
+      Trained x = train(r, 3), y = train(apart, 3);
+      if (crest::test::test_device(2).kind != "cpu") {
+        EXPECT_LT(distance(x, y), std::string(precision) == "fp32" ? reorder : 0x1p-8);  // a step of bf16
+        continue;
+      }
+      EXPECT_EQ(x.losses, y.losses);
+      EXPECT_EQ(x.norms, y.norms);
+      EXPECT_TRUE(x.weights == y.weights);
+    }
+}
+
 TEST_P(Levers, SameSeedSameBits) {
   Recipe r = base();
   r.precision = "bf16";

@@ -16,7 +16,7 @@ std::string check_float(const Value& v);
 std::string check_float_rows(const Value& v);
 std::string check_same(const Value& v, const Value& like);
 std::string check_same_rows(const Value& v, const Value& like);
-// Every present input and output is a contiguous f32, bf16 or f16 value.
+// Every present input and output but the step's scalars is a contiguous f32, bf16 or f16 value.
 std::string check_all_float(const KernelQuery& q);
 
 // One thread for less than two `grain` units of work, which does not pay for waking others; else

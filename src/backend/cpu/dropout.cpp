@@ -9,12 +9,14 @@ namespace crest::cpu {
 namespace {
 
 std::string reject(const KernelQuery& q) {
-  if (std::string why = check_float(q.in(in::dropout::x)); !why.empty()) return why;
-  return check_same(q.out(out::dropout::y), q.in(in::dropout::x));
+  const Value &x = q.in(in::dropout::x), &y = q.out(out::dropout::y);
+  for (const Value* v : {&x, &y})
+    if (std::string why = check_float(*v); !why.empty()) return why;
+  return is_half(x.dtype) && is_half(y.dtype) ? check_same(y, x) : std::string();
 }
 
 void launch(const KernelCall& c) {
-  const Value& x = c.in_value(in::dropout::x);
+  const Value &x = c.in_value(in::dropout::x), &y = c.out_value(out::dropout::y);
   const Scalars& scalars = *c.input<Scalars>(in::dropout::scalars);
   int64_t samples = x.shape[0], size = samples == 0 ? 0 : x.numel() / samples;
   double p = c.instr.attrs.number("p");
@@ -24,9 +26,9 @@ void launch(const KernelCall& c) {
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t item = 0; item < samples * pieces; ++item) {
     int64_t s = item / pieces, begin = item % pieces * 16384, end = std::min(begin + 16384, size);
-    int64_t offset = s * size * int64_t(size_of(x.dtype));
     CREST_SIMD_PICK(dropout_functions)
-        .apply(c.input<char>(in::dropout::x) + offset, c.output<char>(out::dropout::y) + offset, x.dtype, begin, end, p,
+        .apply(c.input<char>(in::dropout::x) + s * size * int64_t(size_of(x.dtype)), x.dtype,
+               c.output<char>(out::dropout::y) + s * size * int64_t(size_of(y.dtype)), y.dtype, begin, end, p,
                scalars.seed, dropout_stream(uint64_t(scalars.sample_base + s), rng_id));
   }
 }

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "backend/cpu/common.h"
+#include "backend/cpu/dropout.h"
 #include "backend/cpu/simd/cast.h"
 #include "backend/cpu/simd/embedding.h"
 #include "core/scalars.h"
@@ -25,6 +26,8 @@ void launch(const KernelCall& c) {
   const auto* ids = c.input<int32_t>(in::embedding::ids);
   int64_t rows = c.in_value(in::embedding::ids).numel(), vocab = table.shape[0], cols = table.shape.back();
   auto convert = CREST_SIMD_PICK(cast_functions).convert;
+  const DropoutRows dropout = dropout_rows(c, in::embedding::scalars, out);
+  auto drop = CREST_SIMD_PICK(dropout_functions).row;
   int threads = threads_for(c.threads, rows * cols, 1 << 15);
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
   for (int64_t r = 0; r < rows; ++r) {
@@ -36,6 +39,7 @@ void launch(const KernelCall& c) {
       std::memcpy(to, from, size_t(row_bytes(out)));
     else
       convert(to, out.dtype, from, table.dtype, cols);
+    if (dropout.scalars) drop(dropout, r, to, to, out.dtype, cols);
   }
 }
 
@@ -112,15 +116,21 @@ std::string reject_position(const KernelQuery& q) {
 void launch_position(const KernelCall& c) {
   const Value &x = c.in_value(in::add_position::x), &table = c.in_value(in::add_position::table);
   int64_t rows = x.shape.rows(), length = x.shape[1], cols = x.shape.back(), last = table.shape[0] - 1;
-  int64_t first = c.has(in::add_position::scalars) ? c.input<Scalars>(in::add_position::scalars)->position : 0;
+  constexpr size_t at = in::add_position::position;
+  const bool given = c.has(at), tokens = given && c.in_value(at).dtype == DType::i32;
+  const int32_t* positions = tokens ? c.input<int32_t>(at) : nullptr;
+  int64_t first = given && !tokens ? c.input<Scalars>(at)->position : 0;
+  const DropoutRows dropout = dropout_rows(c, in::add_position::scalars, x);
+  auto drop = CREST_SIMD_PICK(dropout_functions).row;
   const EmbeddingFunctions& f = functions();
   int threads = threads_for(c.threads, rows * cols, 1 << 15);
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
   for (int64_t r = 0; r < rows; ++r) {
-    int64_t position = std::clamp<int64_t>(first + r % length, 0, last);
-    f.add_row(c.output<char>(out::add_position::y) + r * row_bytes(x),
-              c.input<char>(in::add_position::x) + r * row_bytes(x), x.dtype,
+    int64_t position = std::clamp<int64_t>(positions ? positions[r] : first + r % length, 0, last);
+    char* y = c.output<char>(out::add_position::y) + r * row_bytes(x);
+    f.add_row(y, c.input<char>(in::add_position::x) + r * row_bytes(x), x.dtype,
               c.input<char>(in::add_position::table) + position * row_bytes(table), table.dtype, cols);
+    if (dropout.scalars) drop(dropout, r, y, y, x.dtype, cols);
   }
 }
 

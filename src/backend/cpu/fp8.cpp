@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/cpu/common.h"
+#include "backend/cpu/dropout.h"
 #include "backend/cpu/fp8.h"
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/simd/norm.h"
@@ -200,6 +201,7 @@ void launch_norm_rows(const KernelCall& c) {
   static_assert(at::gamma == 1 && in::norm_quantize_columns::gamma == 1);
   NormArgs a{};
   if (c.has(at::b)) a.b = c.in[at::b], a.s = c.out[c.instr.out.size() - 1];
+  a.dropout = dropout_rows(c, at::scalars, c.in_value(at::a));
   a.rstd = c.output<float>(to::rstd);
   if (c.instr.attrs.text("kind") == "layer") a.mean = c.output<float>(to::mean);
   a.eps = float(c.instr.attrs.number("eps"));

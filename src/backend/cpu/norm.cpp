@@ -2,8 +2,10 @@
 #include <cstring>
 
 #include "backend/cpu/common.h"
+#include "backend/cpu/dropout.h"
 #include "backend/cpu/simd/norm.h"
 #include "ops/index.h"
+#include "ops/norm.h"
 
 namespace crest::cpu {
 namespace {
@@ -48,6 +50,7 @@ void launch_norm(const KernelCall& c) {
   a.cols = x.shape.back();
   a.dtype = x.dtype;
   a.eps = float(c.instr.attrs.number("eps"));
+  if (Add) a.dropout = dropout_rows(c, in::add_norm::scalars, x);
   float* w = static_cast<float*>(c.workspace);
   a.gamma = floats_of(c.in[Of::gamma], c.in_value(Of::gamma).dtype, a.cols, w);
   a.beta = c.has(Of::beta) ? floats_of(c.in[Of::beta], c.in_value(Of::beta).dtype, a.cols, w + a.cols) : nullptr;
@@ -98,6 +101,8 @@ void launch_grad(const KernelCall& c) {
   a.mean = c.instr.attrs.text("kind") == "rms" ? nullptr : c.input<float>(in::norm_grad::mean);
   a.dres = c.has(in::norm_grad::dres) ? c.in[in::norm_grad::dres] : nullptr;
   a.dx = c.out[out::norm_grad::dx];
+  a.dropped = c.instr.attrs.integer("apart", 0) ? c.out[place_of_dropped(c.instr.attrs)] : nullptr;
+  a.dropout = dropout_rows(c, in::norm_grad::scalars, dy);
   a.cols = cols;
   a.dtype = dy.dtype;
   const NormFunctions& f = functions();

@@ -1,11 +1,7 @@
 // dropout: one Philox block decides about four elements (core/random.h), the same ones as on the
 // CPU.
-#include <cmath>
-
-#include "backend/cuda/device/numeric.h"
-#include "backend/cuda/kernel.h"
-#include "core/random.h"
-#include "core/scalars.h"
+#include "backend/cuda/device/dropout.h"
+#include "backend/cuda/dropout.h"
 #include "ops/index.h"
 
 namespace crest::cuda {
@@ -14,28 +10,12 @@ namespace {
 
 constexpr int threads = 256, unroll = 2;
 
-// An element is kept when the upper 24 bits of its random word are at least `threshold`, and then
-// multiplied.
-struct Rule {
-  uint32_t rng_id, threshold;
-  float factor;
-};
-
-// N elements x from element e of a sample on (e a multiple of 4).
-template <int N>
-__device__ inline void drop(float (&x)[N], uint64_t seed, uint64_t stream, int64_t e, const Rule& rule) {
-  for (int k = 0; k < N; k += 4) {
-    Random4 r = philox(seed, stream, uint64_t(e + k) >> 2);
-    for (int j = 0; j < 4; ++j) x[k + j] = (r.x[j] >> 8) >= rule.threshold ? x[k + j] * rule.factor : 0.f;
-  }
-}
-
 // A block works on one sample of `size` elements, on unroll * threads groups of N. `vectors`:
 // groups are whole and aligned. y may be x: a thread reads all of its elements before it writes
-// one.
-template <class T, int N, bool vectors>
+// one. With a cast (O is not T) numbers are rounded to the narrower type on both sides.
+template <class T, class O, int N, bool vectors>
 __global__ void __launch_bounds__(threads)
-    dropout(const T* x, T* y, const Scalars* scalars, int64_t size, unsigned blocks_per_sample, Rule rule) {
+    dropout(const T* x, O* y, int64_t size, unsigned blocks_per_sample, DropoutRule rule) {
   wait_for_predecessors();
   unsigned sample = blockIdx.x / blocks_per_sample, part = blockIdx.x % blocks_per_sample;
   int64_t first = (int64_t(part) * unroll * threads + threadIdx.x) * N;
@@ -50,16 +30,20 @@ __global__ void __launch_bounds__(threads)
       for (int k = 0; k < N; ++k) v[u][k] = e + k < size ? widen(x[e + k]) : 0.f;
     }
   }
-  uint64_t seed = scalars->seed, stream = dropout_stream(uint64_t(scalars->sample_base + sample), rule.rng_id);
+  const DropoutSpan span(rule, sample, 0);
 #pragma unroll
   for (int u = 0; u < unroll; ++u) {
     int64_t e = first + int64_t(u) * threads * N;
     if (e >= size) break;
-    drop(v[u], seed, stream, e, rule);
+    if constexpr (sizeof(T) > sizeof(O))
+      for (float& a : v[u]) a = widen(narrow<O>(a));
+    span.drop(v[u], uint64_t(e));
+    if constexpr (sizeof(T) < sizeof(O))
+      for (float& a : v[u]) a = widen(narrow<T>(a));
     if constexpr (vectors) {
       store_floats(y + e, v[u]);
     } else {
-      for (int k = 0; k < N && e + k < size; ++k) y[e + k] = narrow<T>(v[u][k]);
+      for (int k = 0; k < N && e + k < size; ++k) y[e + k] = narrow<O>(v[u][k]);
     }
   }
 }
@@ -68,28 +52,38 @@ void launch_dropout(const KernelCall& c) {
   const Value& x = c.in_value(in::dropout::x);
   int64_t samples = x.shape[0], size = samples ? x.numel() / samples : 0;
   if (size == 0) return;
-  double p = c.instr.attrs.number("p");
-  // uniform(word) >= p as a comparison of integers
-  Rule rule = {uint32_t(c.instr.attrs.integer("rng_id")), uint32_t(std::ceil(p * 0x1p24)), float(1 / (1 - p))};
   with_type(x.dtype, [&](auto t) {
-    using T = decltype(t);
-    constexpr int N = Vec<T>::size;
-    auto start = [&](auto kernel, int64_t per_block) {
-      unsigned blocks = blocks_for(size, per_block);
-      launch(c, kernel, blocks_for(samples * blocks, 1), threads, 0, c.input<T>(in::dropout::x),
-             c.output<T>(out::dropout::y), c.input<Scalars>(in::dropout::scalars), size, blocks, rule);
-    };
-    if (size % N == 0 && aligned({c.in[in::dropout::x], c.out[out::dropout::y]}))
-      start(dropout<T, N, true>, int64_t(threads) * unroll * N);
-    else
-      start(dropout<T, 4, false>, int64_t(threads) * unroll * 4);
+    with_type(c.out_value(out::dropout::y).dtype, [&](auto o) {
+      using T = decltype(t);
+      using O = decltype(o);
+      if constexpr (sizeof(T) != sizeof(O) || std::is_same_v<T, O>) {
+        constexpr int N = 16 / int(std::max(sizeof(T), sizeof(O)));
+        auto start = [&](auto kernel, int64_t per_block) {
+          unsigned blocks = blocks_for(size, per_block);
+          launch(c, kernel, blocks_for(samples * blocks, 1), threads, 0, c.input<T>(in::dropout::x),
+                 c.output<O>(out::dropout::y), size, blocks, dropout_rule(c, in::dropout::scalars));
+        };
+        if (size % N == 0 && aligned({c.in[in::dropout::x], c.out[out::dropout::y]}))
+          start(dropout<T, O, N, true>, int64_t(threads) * unroll * N);
+        else
+          start(dropout<T, O, 4, false>, int64_t(threads) * unroll * 4);
+      } else {
+        fail_internal("dropout was given dtypes that it rejects");
+      }
+    });
   });
+}
+
+std::string reject(const KernelQuery& q) {
+  const DType x = q.in(in::dropout::x).dtype, y = q.out(out::dropout::y).dtype;
+  if (x != y && is_half(x) && is_half(y)) return "casts between f32 and one of bf16 and f16";
+  return reject_unless_float(q);
 }
 
 }  // namespace
 
 Kernel dropout_kernel() {
-  return {"dropout", "cuda.dropout.philox", reject_unless_float, nullptr, nullptr, CREST_DEVICE_CODE(launch_dropout)};
+  return {"dropout", "cuda.dropout.philox", reject, nullptr, nullptr, CREST_DEVICE_CODE(launch_dropout)};
 }
 
 }  // namespace crest::cuda

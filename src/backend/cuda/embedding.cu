@@ -1,6 +1,6 @@
-// embedding: rows of a table by token id. A warp copies a row.
-#include "backend/cuda/device/numeric.h"
-#include "backend/cuda/kernel.h"
+// embedding: rows of a table by token id, dropped out or not. A warp copies a row.
+#include "backend/cuda/device/dropout.h"
+#include "backend/cuda/dropout.h"
 #include "ops/index.h"
 
 namespace crest::cuda {
@@ -11,7 +11,8 @@ constexpr int warps = 8, at_once = 4;  // vectors that a lane has under way
 
 // W elements of a row at a time, W = 1 where rows are not aligned.
 template <class T, class O, int W>
-__global__ void embedding_rows(const int32_t* ids, const T* table, O* out, int64_t rows, int64_t vocab, int64_t cols) {
+__global__ void embedding_rows(const int32_t* ids, const T* table, O* out, int64_t rows, int64_t vocab, int64_t cols,
+                               DropoutRows dropout) {
   wait_for_predecessors();
   int64_t row = int64_t(blockIdx.x) * warps + threadIdx.x / 32;
   if (row >= rows) return;
@@ -19,6 +20,7 @@ __global__ void embedding_rows(const int32_t* ids, const T* table, O* out, int64
   const bool known = id >= 0 && id < vocab;
   const T* from = table + (known ? id * cols : 0);
   O* to = out + row * cols;
+  const DropoutSpan span(dropout, row, cols);
   for (int64_t first = threadIdx.x % 32 * W; first < cols; first += 32 * W * at_once) {
     Vec<T, W> v[at_once];
 #pragma unroll
@@ -34,7 +36,9 @@ __global__ void embedding_rows(const int32_t* ids, const T* table, O* out, int64
       int64_t c = first + k * 32 * W;
       Vec<O, W> o;
       for (int e = 0; e < W; ++e) o.x[e] = narrow<O>(widen(v[k].x[e]));
-      if (c < cols) store_vec(to + c, o);
+      if (c >= cols) continue;
+      if (span) span.drop(o, uint64_t(c));
+      store_vec(to + c, o);
     }
   }
 }
@@ -51,7 +55,8 @@ void launch_embedding(const KernelCall& c) {
                         ? embedding_rows<T, O, W>
                         : embedding_rows<T, O, 1>;
       launch(c, kernel, blocks_for(rows, warps), warps * 32, 0, c.input<int32_t>(in::embedding::ids),
-             c.input<T>(in::embedding::table), c.output<O>(out::embedding::y), rows, vocab, cols);
+             c.input<T>(in::embedding::table), c.output<O>(out::embedding::y), rows, vocab, cols,
+             dropout_rows(c, in::embedding::scalars, out));
     });
   });
 }

@@ -3,8 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
+#include "backend/cuda/dropout.h"
 #include "ops/attention.h"
 #include "ops/index.h"
 
@@ -23,9 +22,7 @@ AttentionSizes attention_sizes(const KernelCall& c, size_t qkv, size_t scalars) 
   for (size_t i = 0; i < c.instr.in.size(); ++i)
     if (c.has(i) && i < scalars) s.vectors &= aligned({c.in[i]});
   for (size_t i = 0; i < c.instr.out.size(); ++i) s.vectors &= aligned({c.out[i]});
-  if (double p = attrs.number("p", 0); p > 0)
-    s.dropout = {c.input<Scalars>(scalars), uint32_t(attrs.integer("rng_id", 0)), uint32_t(std::ceil(p * 0x1p24)),
-                 float(1 / (1 - p))};
+  if (attrs.number("p", 0) > 0) s.dropout = dropout_rule(c, scalars);
   if (c.has(scalars + 1)) s.positions = c.input<int32_t>(scalars + 1);
   s.window = int(window_of(attrs, s.tokens));
   return s;

@@ -1,7 +1,9 @@
-// norm, add_norm and norm_quantize: one pass over memory. A row stays in registers between its
-// mean, its variance (of the differences from that mean: no cancellation) and its output.
-#include "backend/cuda/device/platform.h"
+// norm, add_norm and norm_quantize, with dropout of the second summand or without: one pass over
+// memory. A row stays in registers between its mean, its variance (of the differences from that
+// mean: no cancellation) and its output.
+#include "backend/cuda/device/dropout.h"
 #include "backend/cuda/device/rows_slice.h"
+#include "backend/cuda/dropout.h"
 #include "backend/cuda/quantize.h"
 #include "backend/cuda/rows.h"
 #include "ops/index.h"
@@ -10,6 +12,9 @@
 namespace crest::cuda {
 
 namespace {
+
+// What is added to a: nothing, b, or what dropout leaves of b.
+enum class Sum { none, plain, dropped };
 
 // x = a (+ b, then also written to s); y = norm(x), or 8-bit floats in its place. mean is null for
 // rms, beta may be null.
@@ -21,11 +26,12 @@ struct Norm {
   int64_t rows;
   int cols;
   float inverse_cols, eps;
+  DropoutRows dropout;  // of b
   Quantizer quantizer;
 };
 
 // Quantizes: y becomes e4m3.
-template <class T, int K, int Threads, bool Add, bool Quantizes = false>
+template <class T, int K, int Threads, Sum Added, bool Quantizes = false>
 __global__ void __launch_bounds__(Threads* rows_a_block(Threads)) norm_rows(Norm<T> p) {
   wait_for_predecessors();
   Scaling scaling;
@@ -34,6 +40,7 @@ __global__ void __launch_bounds__(Threads* rows_a_block(Threads)) norm_rows(Norm
     scaling = Scaling(p.quantizer, false);
     if (blockIdx.x == 0 && threadIdx.x == 0) *p.quantizer.scale = 1.f / scaling.inverse;
   }
+  constexpr bool Add = Added != Sum::none;
   using Slice = RowSlice<T, K, Threads>;
   constexpr int N = Slice::N;
   Slice slice(p.cols);
@@ -41,6 +48,17 @@ __global__ void __launch_bounds__(Threads* rows_a_block(Threads)) norm_rows(Norm
   Pack<T> a[K], b[K];
   slice.load(a, p.a + slice.begin);
   if constexpr (Add) slice.load(b, p.b + slice.begin);
+  if constexpr (Added == Sum::dropped) {
+    const DropoutSpan span(p.dropout, slice.row, p.cols);
+#pragma unroll
+    for (int k = 0; k < K; ++k)
+      if (slice.has(k)) {
+        float y[N];
+        b[k].widen_to(y);
+        span.drop(y, unsigned(slice.column + k * Threads * N));
+        b[k] = Pack<T>::narrowed(y);
+      }
+  }
   float x[K][N], sum = 0, squares = 0, mean = 0;
 #pragma unroll
   for (int k = 0; k < K; ++k) {
@@ -97,6 +115,14 @@ __global__ void __launch_bounds__(Threads* rows_a_block(Threads)) norm_rows(Norm
   if constexpr (Quantizes) seen.leave(p.quantizer, scaling);
 }
 
+// Element c of a row of a + b, whose first element is `begin`.
+template <class T>
+__device__ inline T sum_at(const Norm<T>& p, const DropoutSpan& dropout, int64_t begin, int c) {
+  float b = widen(p.b[begin + c]);
+  if (dropout) b = widen(narrow<T>(dropout.dropped(b, unsigned(c))));
+  return narrow<T>(widen(p.a[begin + c]) + b);
+}
+
 // Magnitudes of y where nothing is known of them from the step before. Statistics as norm_rows has
 // them would need a kernel of each width; in another order of summation a magnitude may differ in
 // its last bit.
@@ -107,8 +133,9 @@ __global__ void __launch_bounds__(256) norm_record(Norm<T> p) {
   Seen seen;
   for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
     const int64_t begin = row * p.cols;
+    const DropoutSpan dropout(p.dropout, row, p.cols);
     auto x = [&](int c) {
-      if constexpr (Add) return widen(narrow<T>(widen(p.a[begin + c]) + widen(p.b[begin + c])));
+      if constexpr (Add) return widen(sum_at(p, dropout, begin, c));
       return widen(p.a[begin + c]);
     };
     float sum = 0, squares = 0, mean = 0;
@@ -132,9 +159,10 @@ __global__ void __launch_bounds__(Threads) norm_any(Norm<T> p) {
   wait_for_predecessors();
   int64_t row = blockIdx.x, begin = row * p.cols;
   const T* x = (Add ? p.s : p.a) + begin;  // of s a thread reads what it wrote
+  const DropoutSpan dropout(p.dropout, row, p.cols);
   float sum = 0, squares = 0, mean = 0;
   for (int c = int(threadIdx.x); c < p.cols; c += Threads) {
-    if constexpr (Add) p.s[begin + c] = narrow<T>(widen(p.a[begin + c]) + widen(p.b[begin + c]));
+    if constexpr (Add) p.s[begin + c] = sum_at(p, dropout, begin, c);
     sum += widen(x[c]);
   }
   if (p.mean) mean = block_sum<Threads>(sum) * p.inverse_cols;
@@ -150,14 +178,14 @@ __global__ void __launch_bounds__(Threads) norm_any(Norm<T> p) {
   }
 }
 
-template <bool Add, class T>
+template <Sum Added, class T>
 void launch_rows(const KernelCall& c, const Norm<T>& p) {
   bool done = aligned({p.a, p.b, p.gamma, p.beta, p.s, p.y}) && with_slice<T>(p.cols, [&](auto threads, auto k) {
                 constexpr int Threads = decltype(threads)::value, per_block = rows_a_block(Threads);
-                launch(c, norm_rows<T, decltype(k)::value, Threads, Add>, blocks_for(p.rows, per_block),
+                launch(c, norm_rows<T, decltype(k)::value, Threads, Added>, blocks_for(p.rows, per_block),
                        Threads * per_block, 0, p);
               });
-  if (!done) launch(c, norm_any<T, 256, Add>, unsigned(p.rows), 256, 0, p);
+  if (!done) launch(c, norm_any<T, 256, Added != Sum::none>, unsigned(p.rows), 256, 0, p);
 }
 
 // add_norm, or norm.
@@ -183,7 +211,12 @@ void launch_norm(const KernelCall& c) {
     p.rows = x.shape.rows(), p.cols = int(x.shape.back());
     p.inverse_cols = 1.f / float(p.cols);
     p.eps = float(c.instr.attrs.number("eps"));
-    launch_rows<Add>(c, p);
+    if constexpr (Add) {
+      p.dropout = dropout_rows(c, in::add_norm::scalars, x);
+      c.has(in::add_norm::scalars) ? launch_rows<Sum::dropped>(c, p) : launch_rows<Sum::plain>(c, p);
+    } else {
+      launch_rows<Sum::none>(c, p);
+    }
   });
 }
 
@@ -194,13 +227,13 @@ std::string reject_quantize(const KernelQuery& q) {
   return reject_scales(q, {at::amax, at::record});
 }
 
-template <bool Add>
+template <Sum Added>
 void launch_quantized_rows(const KernelCall& c, const Norm<bfloat16>& p) {
   const int64_t processors = std::max(c.device->multiprocessors, 1);
-  launch(c, norm_record<bfloat16, Add>, unsigned(std::min(p.rows, processors)), 256, 0, p);
+  launch(c, norm_record<bfloat16, Added != Sum::none>, unsigned(std::min(p.rows, processors)), 256, 0, p);
   bool done = with_slice<bfloat16>(p.cols, [&](auto threads, auto k) {
     constexpr int Threads = decltype(threads)::value, per_block = rows_a_block(Threads);
-    launch(c, norm_rows<bfloat16, decltype(k)::value, Threads, Add, true>, blocks_for(p.rows, per_block),
+    launch(c, norm_rows<bfloat16, decltype(k)::value, Threads, Added, true>, blocks_for(p.rows, per_block),
            Threads * per_block, 0, p);
   });
   if (!done) fail_internal("norm_quantize: rows without a kernel");
@@ -219,9 +252,10 @@ void launch_norm_quantize(const KernelCall& c) {
   p.inverse_cols = 1.f / float(p.cols);
   p.eps = float(c.instr.attrs.number("eps"));
   p.quantizer = quantizer_of(c, c.instr.attrs, at::amax, to::q);
-  if (!c.has(at::b)) return launch_quantized_rows<false>(c, p);
+  if (!c.has(at::b)) return launch_quantized_rows<Sum::none>(c, p);
   p.b = c.input<bfloat16>(at::b), p.s = c.output<bfloat16>(c.instr.out.size() - 1);
-  launch_quantized_rows<true>(c, p);
+  p.dropout = dropout_rows(c, at::scalars, x);
+  c.has(at::scalars) ? launch_quantized_rows<Sum::dropped>(c, p) : launch_quantized_rows<Sum::plain>(c, p);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // add_position, position_grad, take_row.
-#include "backend/cuda/device/numeric.h"
-#include "backend/cuda/kernel.h"
-#include "core/scalars.h"
+#include "backend/cuda/device/dropout.h"
+#include "backend/cuda/dropout.h"
 #include "ops/index.h"
 
 namespace crest::cuda {
@@ -10,16 +9,18 @@ namespace {
 
 constexpr int warps = 8, at_once = 4;
 
-// y = x + table[t]; a warp takes a row, W elements at a time. Padding tokens of a decoding call may
-// lie beyond the table; their rows are not used, so they read its last row.
+// y = x + table[t], dropped out or not, for t from a position on or (positions is not null) of each
+// token; a warp takes a row, W elements at a time. Padding tokens of a decoding call may lie beyond
+// the table; their rows are not used, so they read its last row.
 template <class T, int W>
-__global__ void add_rows(const T* x, const T* table, const Scalars* scalars, T* y, int64_t rows, int64_t length,
-                         int64_t positions, int64_t cols) {
+__global__ void add_rows(const T* x, const T* table, const Scalars* from, const int32_t* positions, T* y, int64_t rows,
+                         int64_t length, int64_t table_rows, int64_t cols, DropoutRows dropout) {
   wait_for_predecessors();
   int64_t row = int64_t(blockIdx.x) * warps + threadIdx.x / 32;
   if (row >= rows) return;
-  int64_t position = row % length + (scalars ? scalars->position : 0);
-  position = max(int64_t(0), min(position, positions - 1));
+  int64_t position = positions ? positions[row] : row % length + (from ? from->position : 0);
+  position = max(int64_t(0), min(position, table_rows - 1));
+  const DropoutSpan span(dropout, row, cols);
   for (int64_t first = threadIdx.x % 32 * W; first < cols; first += 32 * W * at_once) {
     Vec<T, W> v[at_once], p[at_once];
 #pragma unroll
@@ -32,6 +33,7 @@ __global__ void add_rows(const T* x, const T* table, const Scalars* scalars, T* 
       int64_t c = first + k * 32 * W;
       if (c >= cols) continue;
       for (int e = 0; e < W; ++e) v[k].x[e] = narrow<T>(widen(v[k].x[e]) + widen(p[k].x[e]));
+      if (span) span.drop(v[k], uint64_t(c));
       store_vec(y + row * cols + c, v[k]);
     }
   }
@@ -40,7 +42,10 @@ __global__ void add_rows(const T* x, const T* table, const Scalars* scalars, T* 
 void launch_add(const KernelCall& c) {
   const Value &x = c.in_value(in::add_position::x), &table = c.in_value(in::add_position::table);
   int64_t rows = x.shape.rows(), cols = x.shape.back();
-  auto* scalars = c.has(in::add_position::scalars) ? c.input<Scalars>(in::add_position::scalars) : nullptr;
+  constexpr size_t at = in::add_position::position;
+  const bool given = c.has(at), tokens = given && c.in_value(at).dtype == DType::i32;
+  auto* from = given && !tokens ? c.input<Scalars>(at) : nullptr;
+  auto* positions = tokens ? c.input<int32_t>(at) : nullptr;
   with_type(x.dtype, [&](auto t) {
     using T = decltype(t);
     constexpr int W = Vec<T>::size;
@@ -49,8 +54,8 @@ void launch_add(const KernelCall& c) {
                       ? add_rows<T, W>
                       : add_rows<T, 1>;
     launch(c, kernel, blocks_for(rows, warps), warps * 32, 0, c.input<T>(in::add_position::x),
-           c.input<T>(in::add_position::table), scalars, c.output<T>(out::add_position::y), rows, x.shape[1],
-           table.shape[0], cols);
+           c.input<T>(in::add_position::table), from, positions, c.output<T>(out::add_position::y), rows, x.shape[1],
+           table.shape[0], cols, dropout_rows(c, in::add_position::scalars, x));
   });
 }
 

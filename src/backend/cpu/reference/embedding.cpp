@@ -1,6 +1,6 @@
 // Row lookup and its transpose; the last valid row.
+#include "backend/cpu/reference/dropout.h"
 #include "backend/cpu/reference/kernels.h"
-#include "backend/cpu/reference/tensor.h"
 #include "ops/index.h"
 
 namespace crest::reference {
@@ -9,9 +9,13 @@ void embedding(const KernelCall& c) {
   const auto* ids = c.input<int32_t>(in::embedding::ids);
   Tensor table = input(c, in::embedding::table), y = output(c, out::embedding::y);
   int64_t rows = table.size(0), width = table.size(1), tokens = input(c, in::embedding::ids).numel();
+  Dropout dropped(c, in::embedding::scalars, y.shape());
   for (int64_t t = 0; t < tokens; ++t)
-    for (int64_t j = 0; j < width; ++j)
-      y.set(t * width + j, ids[t] >= 0 && ids[t] < rows ? table[ids[t] * width + j] : 0);
+    for (int64_t j = 0; j < width; ++j) {
+      int64_t e = t * width + j;
+      y.set(e, ids[t] >= 0 && ids[t] < rows ? table[ids[t] * width + j] : 0);
+      y.set(e, dropped(e, y[e]));
+    }
 }
 
 void embedding_grad(const KernelCall& c) {

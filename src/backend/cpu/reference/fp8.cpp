@@ -3,8 +3,8 @@
 #include <cfloat>
 #include <cmath>
 
+#include "backend/cpu/reference/dropout.h"
 #include "backend/cpu/reference/kernels.h"
-#include "backend/cpu/reference/tensor.h"
 #include "comm/comm.h"
 #include "core/float8.h"
 #include "ops/fp8.h"
@@ -157,7 +157,8 @@ void norm_quantize(const KernelCall& c) {
   Tensor x = input(c, at::a), b = input(c, at::b), rstd = output(c, to::rstd), mean;
   if (b) {  // the norm is that of the rounded sum
     Tensor s = output(c, c.instr.out.size() - 1);
-    for (int64_t i = 0; i < x.numel(); ++i) s.set(i, x[i] + b[i]);
+    Dropout dropped(c, at::scalars, s.shape());
+    for (int64_t i = 0; i < x.numel(); ++i) s.set(i, x[i] + rounded(c.in_value(at::b).dtype, dropped(i, b[i])));
     x = s;
   }
   if (c.instr.attrs.text("kind") == "layer") mean = output(c, to::mean);

@@ -1,9 +1,10 @@
 // LayerNorm and RMSNorm, row by row.
 #include <cmath>
 
+#include "backend/cpu/reference/dropout.h"
 #include "backend/cpu/reference/kernels.h"
-#include "backend/cpu/reference/tensor.h"
 #include "ops/index.h"
+#include "ops/norm.h"
 
 namespace crest::reference {
 
@@ -39,20 +40,24 @@ void norm(const KernelCall& c) {
 
 void add_norm(const KernelCall& c) {
   Tensor a = input(c, in::add_norm::a), b = input(c, in::add_norm::b), s = output(c, out::add_norm::s);
-  for (int64_t e = 0; e < s.numel(); ++e) s.set(e, a[e] + b[e]);
+  Dropout dropped(c, in::add_norm::scalars, s.shape());
+  const DType t = c.in_value(in::add_norm::b).dtype;
+  for (int64_t e = 0; e < s.numel(); ++e) s.set(e, a[e] + rounded(t, dropped(e, b[e])));
   normalise(c, s, input(c, in::add_norm::gamma), input(c, in::add_norm::beta),  // of the rounded sum
             {out::add_norm::y, out::add_norm::rstd, out::add_norm::mean});
 }
 
 // With n = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - n mean(g n)); rms: without
-// mean(g).
+// mean(g). Dropout is that of dx as it is stored.
 void norm_grad(const KernelCall& c) {
   Tensor dy = input(c, in::norm_grad::dy), x = input(c, in::norm_grad::x), gamma = input(c, in::norm_grad::gamma),
          rstd = input(c, in::norm_grad::rstd), mean = input(c, in::norm_grad::mean);
   Tensor dres = input(c, in::norm_grad::dres), acc_gamma = input(c, in::norm_grad::acc_gamma),
          acc_beta = input(c, in::norm_grad::acc_beta), acc_bias = input(c, in::norm_grad::acc_bias),
          beta = input(c, in::norm_grad::beta), dx = output(c, out::norm_grad::dx);
-  const bool keep = c.instr.attrs.integer("keep", 0) != 0;
+  const bool keep = c.instr.attrs.integer("keep", 0) != 0, apart = c.instr.attrs.integer("apart", 0) != 0;
+  Dropout dropout(c, in::norm_grad::scalars, dy.shape());
+  Tensor dropped = apart ? output(c, place_of_dropped(c.instr.attrs)) : dx;
   int64_t rows = dy.shape().rows(), width = dy.shape().back();
   std::vector<double> dgamma(static_cast<size_t>(width)), dbeta(dgamma), dbias(dgamma);
   for (int64_t r = 0; r < rows; ++r) {
@@ -69,7 +74,8 @@ void norm_grad(const KernelCall& c) {
     for (int64_t j = 0; j < width; ++j) {
       int64_t e = r * width + j;
       dx.set(e, rstd[r] * (dy[e] * gamma[j] - mean_g - normalised(j) * mean_gn) + so_far(dres, e));
-      dbias[size_t(j)] += dx[e];
+      dropped.set(e, dropout(e, dx[e]));
+      dbias[size_t(j)] += dropped[e];
       if (keep) output(c, c.instr.out.size() - 1).set(e, normalised(j) * gamma[j] + so_far(beta, j));
     }
   }

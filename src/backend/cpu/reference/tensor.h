@@ -55,6 +55,13 @@ inline Tensor output(const KernelCall& c, size_t o) { return Tensor(c.out[o], c.
 // Element i of an accumulator, 0 when it is absent.
 inline double so_far(const Tensor& acc, int64_t i) { return acc ? acc[i] : 0; }
 
+// x as an element of this dtype holds it.
+inline double rounded(DType t, double x) {
+  double element = 0;  // has room for any dtype
+  store_element(&element, t, 0, x);
+  return load_element(&element, t, 0);
+}
+
 inline const Scalars& scalars(const KernelCall& c, size_t i) { return *c.input<Scalars>(i); }
 
 // Value of one element of a pointwise operation; `value` is its attribute of that name.

@@ -1,37 +1,53 @@
 #include "backend/cpu/simd/dropout.h"
 
-#include "backend/cpu/simd/philox.h"
+#include <type_traits>
+
+#include "backend/cpu/simd/dropout_row.h"
 
 namespace crest::cpu::CREST_ISA {
 namespace {
 
-template <class T>
-void apply_elements(const T* x, T* y, int64_t begin, int64_t end, double p, uint64_t seed, uint64_t stream) {
-  constexpr int64_t tile = 1024;
-  uint32_t words[tile];
-  uint32_t threshold = keep_threshold(p);
-  float factor = float(1.0 / (1.0 - p));
-  for (int64_t e = begin; e < end; e += tile) {
-    int64_t n = end - e < tile ? end - e : tile;
-    philox_words(seed, stream, uint64_t(e) / 4, (n + 3) / 4, words);
-    for_vectors(n, [&](int64_t i, int64_t k) {
-      Vu word = *(const VuMemory*)(words + i);
-      store_some(y + e + i, (word >> 8) >= threshold ? load_some(x + e + i, k) * factor : Vf{}, k);
-    });
+// Calls f with a null pointer of the storage type.
+template <class F>
+void with_type(DType t, F f) {
+  if (t == DType::f32)
+    f((float*)nullptr);
+  else if (t == DType::bf16)
+    f((bfloat16*)nullptr);
+  else
+    f((float16*)nullptr);
+}
+
+// With a cast: through a piece of the narrower of both dtypes, which holds what is dropped out.
+template <class T, class O>
+void drop_and_cast(const T* x, O* y, int64_t begin, int64_t end, double p, uint64_t seed, uint64_t stream) {
+  if constexpr (sizeof(T) == sizeof(O)) {  // of one type
+    drop_elements(x + begin, (T*)y + begin, begin, end - begin, p, seed, stream);
+  } else {
+    constexpr int64_t piece = 1024;
+    std::conditional_t<(sizeof(T) < sizeof(O)), T, O> narrow[piece];
+    for (int64_t e = begin; e < end; e += piece) {
+      const int64_t n = end - e < piece ? end - e : piece;
+      for_vectors(n, [&](int64_t i, int64_t k) { store_some(narrow + i, load_some(x + e + i, k), k); });
+      drop_elements(narrow, narrow, e, n, p, seed, stream);
+      for_vectors(n, [&](int64_t i, int64_t k) { store_some(y + e + i, load_some(narrow + i, k), k); });
+    }
   }
 }
 
-void apply(const void* x, void* y, DType t, int64_t begin, int64_t end, double p, uint64_t seed, uint64_t stream) {
-  if (t == DType::f32)
-    apply_elements((const float*)x, (float*)y, begin, end, p, seed, stream);
-  else if (t == DType::bf16)
-    apply_elements((const bfloat16*)x, (bfloat16*)y, begin, end, p, seed, stream);
-  else
-    apply_elements((const float16*)x, (float16*)y, begin, end, p, seed, stream);
+void apply(const void* x, DType from, void* y, DType to, int64_t begin, int64_t end, double p, uint64_t seed,
+           uint64_t stream) {
+  with_type(from, [&](auto* t) {
+    with_type(to, [&](auto* o) { drop_and_cast((decltype(t))x, (decltype(o))y, begin, end, p, seed, stream); });
+  });
+}
+
+void row(const DropoutRows& d, int64_t r, const void* x, void* y, DType t, int64_t n) {
+  with_type(t, [&](auto* p) { drop_row(d, r, (decltype(p))x, (decltype(p))y, n); });
 }
 
 }  // namespace
 
-const DropoutFunctions dropout_functions = {apply};
+const DropoutFunctions dropout_functions = {apply, row};
 
 }  // namespace crest::cpu::CREST_ISA

@@ -1,5 +1,6 @@
 #include "backend/cpu/simd/norm.h"
 
+#include "backend/cpu/simd/dropout_row.h"
 #include "backend/cpu/simd/vec.h"
 
 namespace crest::cpu::CREST_ISA {
@@ -59,7 +60,13 @@ void forward_rows(const NormArgs& a, int64_t begin, int64_t end, float* scratch)
   for (int64_t r = begin; r < end; ++r) {
     const float* x;
     if (a.b) {
-      add_row((const T*)a.x + r * n, (const T*)a.b + r * n, (T*)a.s + r * n, scratch, n);
+      const T* b = (const T*)a.b + r * n;
+      if (a.dropout.scalars) {
+        T* dropped = (T*)(scratch + n);
+        drop_row(a.dropout, r, b, dropped, n);
+        b = dropped;
+      }
+      add_row((const T*)a.x + r * n, b, (T*)a.s + r * n, scratch, n);
       x = scratch;
     } else {
       x = as_floats(row_of(a.x, a.dtype, r * n), a.dtype, n, scratch);
@@ -112,6 +119,7 @@ void backward_rows(const NormGradArgs& a, int64_t begin, int64_t end, float* dga
         store_some(dx + i, (load_some(g + i, k) - c - load_some(xhat + i, k) * b) * rstd, k);
       });
     }
+    if (a.dropout.scalars) drop_row(a.dropout, r, dx, a.dropped ? (T*)a.dropped + r * n : dx, n);
   }
 }
 

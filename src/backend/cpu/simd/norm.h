@@ -1,10 +1,10 @@
 #pragma once
-#include "backend/cpu/simd/pick.h"
-#include "core/dtype.h"
+#include "backend/cpu/simd/dropout.h"
 
 namespace crest::cpu {
 
-// Rows of x[rows, cols] (with b: of s = x + b, stored rounded); y = (x - mean) rstd gamma + beta.
+// Rows of x[rows, cols] (with b, which may be dropped out: of s = x + b, stored rounded); y = (x -
+// mean) rstd gamma + beta.
 struct NormArgs {
   const void* x;
   const void* b;  // null: plain norm
@@ -17,6 +17,7 @@ struct NormArgs {
   int64_t cols;
   DType dtype;  // of x, b, s, y
   float eps;
+  DropoutRows dropout;  // of b
 };
 
 struct NormGradArgs {
@@ -24,11 +25,13 @@ struct NormGradArgs {
   const void* x;
   const void* dres;  // may be null
   void* dx;          // may be dy or dres
+  void* dropped;     // null, or dx as it is dropped out; then dx itself is not
   const float* gamma;
   const float* rstd;
   const float* mean;  // null: rms
   int64_t cols;
   DType dtype;  // of dy, x, dres, dx
+  DropoutRows dropout;
 };
 
 struct NormFunctions {

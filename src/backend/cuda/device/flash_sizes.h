@@ -1,17 +1,8 @@
 // What all kernels of `attention` and `attention_grad` are given.
 #pragma once
-#include "backend/cuda/device/platform.h"
-#include "core/scalars.h"
+#include "backend/cuda/device/dropout_rule.h"
 
 namespace crest::cuda {
-
-// Dropout of an instruction.
-struct DropoutRule {
-  const Scalars* scalars;
-  uint32_t rng_id;
-  uint32_t threshold;  // element is kept when the upper 24 bits of its random word are >= threshold
-  float keep_scale;    // 1 / (1 - p)
-};
 
 struct AttentionSizes {
   int batch, tokens, heads, kv_heads, head_dim;

@@ -1,0 +1,22 @@
+// What kernels are given for dropout.
+#pragma once
+#include "backend/cuda/device/platform.h"
+#include "core/scalars.h"
+
+namespace crest::cuda {
+
+// Dropout of an instruction.
+struct DropoutRule {
+  const Scalars* scalars;  // null: nothing is dropped
+  uint32_t rng_id;
+  uint32_t threshold;  // element is kept when the upper 24 bits of its random word are >= threshold
+  float keep_scale;    // 1 / (1 - p)
+};
+
+// The same for kernels over rows.
+struct DropoutRows {
+  DropoutRule rule = {};
+  unsigned rows = 1;  // of a sample
+};
+
+}  // namespace crest::cuda

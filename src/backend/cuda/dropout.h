@@ -1,0 +1,24 @@
+// Host side of dropout as part of another operation (device/dropout.h).
+#pragma once
+#include <cmath>
+
+#include "backend/cuda/device/dropout_rule.h"
+#include "backend/cuda/kernel.h"
+
+namespace crest::cuda {
+
+// By the attributes of a call's instruction and the scalars at an input.
+inline DropoutRule dropout_rule(const KernelCall& c, size_t scalars) {
+  const double p = c.instr.attrs.number("p");
+  // uniform(word) >= p as a comparison of integers
+  return {c.input<Scalars>(scalars), uint32_t(c.instr.attrs.integer("rng_id")), uint32_t(std::ceil(p * 0x1p24)),
+          float(1 / (1 - p))};
+}
+
+// Of rows of x; none if the input is absent.
+inline DropoutRows dropout_rows(const KernelCall& c, size_t scalars, const Value& x) {
+  if (!c.has(scalars)) return {};
+  return {dropout_rule(c, scalars), unsigned(x.shape.rows() / x.shape[0])};
+}
+
+}  // namespace crest::cuda
