@@ -71,16 +71,13 @@ void check_recipe(const PassContext& context) {
 
 enum class Fp8Weights { again, keep, update };
 
-// update needs whole weights behind the update; with several micro steps it needs no more memory
-// than keep.
+// update needs whole weights behind the update.
 Fp8Weights weights_of(const PassContext& context) {
   const std::string text = context.lever("fp8-weights");
   if (text == "again") return Fp8Weights::again;
   if (text == "keep") return Fp8Weights::keep;
-  const bool whole = !gathers_weights(context);
-  if (text == "auto" && context.recipe.grad_accumulation == 1) return Fp8Weights::again;
-  if (text == "auto") return whole ? Fp8Weights::update : Fp8Weights::keep;
-  if (!whole)
+  if (text == "auto") return context.recipe.grad_accumulation == 1 ? Fp8Weights::again : Fp8Weights::keep;
+  if (gathers_weights(context))
     fail_usage("the update leaves a share of the weights on each rank, which cannot be quantized as a whole",
                "--fp8-weights update",
                "Use --fp8-weights keep, or --shard optimizer or gradients with --gather update.");
@@ -409,8 +406,7 @@ const std::vector<Setting>& fp8_settings() {
              .group = "Precision and memory",
              .help = "--precision fp8: when weights are made in 8 bits, with the same results: by the update, for the "
                      "next step (update), in the first micro step, until their last use (keep), or in each half of "
-                     "each micro step, with less memory (again); auto: again without --grad-accumulation, else update, "
-                     "or keep if the update leaves no rank whole weights",
+                     "each micro step, with less memory (again); auto: again without --grad-accumulation, else keep",
              .otherwise = "auto",
              .choices = {"auto", "again", "keep", "update"},
              .newer = true,
