@@ -29,7 +29,8 @@ TEST(MasterHalves, AreTheF32MasterBitForBit) {
   for (const Device& device : devices()) {
     int compared = 0;
     for (const Case& halves : all_cases()) {
-      if (halves.in.size() < 2 || halves.in[1].dtype != DType::u16) continue;
+      // A body has types of its own; its update is one of those that are compared.
+      if (halves.in.size() < 2 || halves.in[1].dtype != DType::u16 || halves.body) continue;
       Case whole = halves;
       // Aligned alike: the code for vectors may join other products and sums than the code for
       // single elements.

@@ -148,7 +148,7 @@ TEST(Infer, RefusesWrongShapesDtypesAndAttributes) {
   refused("norm_quantize_columns", {x, c8, rows6, scale}, columns, "needs the saved mean");
   refused("norm_quantize_columns", {x, c8, rows6, scale}, Attrs().set("kind", "rms"), "'format' is missing");
   Attrs blocks = Attrs().set("format", "e4m3").set("slot", 4);
-  refused("quantize_blocks", {x, counts}, blocks, "'slot' is not below");
+  refused("quantize_blocks", {x, counts}, Attrs(blocks).set("blocks", "1x128"), "'slot' is not below");
   blocks.set("slot", 0);
   refused("quantize_blocks", {x, counts}, blocks, "'blocks' is missing");
   refused("quantize_blocks", {x, counts}, blocks.set("blocks", "1x64"), "must be 1x128 or 128x128");
