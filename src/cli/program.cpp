@@ -108,7 +108,7 @@ std::function<int()> setup_program(CLI::App& app) {
   add_json_option(app, o->json);
   app.add_option("--segment", o->segment,
                  "train, train.first, train.next, train.last, train.forward (phase forward-saved), update, validation, "
-                 "prefill or decode")
+                 "prefill, decode, or start (--fp8-weights update)")
       ->capture_default_str();
   app.add_option("--after", o->after, "print the Program right after this pass (model: before the first)")
       ->type_name("PASS");

@@ -348,6 +348,10 @@ bool has_start(const Recipe& recipe) {
   return recipe.precision == "fp8" && weights_of({recipe, ProgramKind::start}) == Fp8Weights::update;
 }
 
+bool keeps_fp8_weights(const Recipe& recipe) {
+  return recipe.precision == "fp8" && weights_of({recipe, ProgramKind::train}) != Fp8Weights::again;
+}
+
 std::vector<std::string> fp8_slots(const Program& program) {
   std::vector<std::string> names;
   if (!program.properties.has("fp8_slots")) return names;

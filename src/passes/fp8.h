@@ -30,5 +30,7 @@ int64_t fp8_elements(const Program& program);
 // Whether train Programs read weights in 8 bits that updates make (--fp8-weights update), and
 // before the first update Program `start`.
 bool has_start(const Recipe& recipe);
+// Whether weights in 8 bits take memory for longer than their layer runs.
+bool keeps_fp8_weights(const Recipe& recipe);
 
 }  // namespace crest

@@ -26,6 +26,14 @@ bool may_shard(const Recipe& r) {
   return r.optimizer.starts_with("adamw-bf16");
 }
 
+std::vector<std::string> shard_levels(const Recipe& r) {
+  if (!may_shard(r)) return {};
+  auto made = r.levers.find("fp8-weights");
+  // The update quantizes whole weights only.
+  if (r.precision == "fp8" && made != r.levers.end() && made->second == "update") return {"optimizer", "gradients"};
+  return {"optimizer", "gradients", "weights"};
+}
+
 // On two H100 it was faster than every other way to sum, for four recipes (docs/guides/cluster.md).
 bool auto_shard(const Recipe& r, const std::string& device_kind) {
   if (device_kind != "cuda" || r.ranks == 1) return false;

@@ -14,6 +14,8 @@ std::string auto_loss_chunk(const std::string& precision, int64_t vocab, const s
 
 // Whether the update goes over whole groups of parameters, of which ranks can have shares.
 bool may_shard(const Recipe& recipe);
+// The values of --shard besides none that the recipe may have.
+std::vector<std::string> shard_levels(const Recipe& recipe);
 // Whether ranks on GPUs share the optimizer's state where nothing else is requested.
 bool auto_shard(const Recipe& recipe, const std::string& device_kind);
 

@@ -184,8 +184,8 @@ std::vector<SegmentCall> training_step(const CompiledSession& s) {
 // The first level of sharding that fits a device; none on CPUs, whose ranks share one memory.
 static std::string first_shard_that_fits(const Recipe& recipe, const Device& device) {
   std::string shard = "none";
-  if (device.kind == "cpu" || !may_shard(recipe)) return shard;
-  for (const char* next : {"optimizer", "gradients", "weights"}) {
+  if (device.kind == "cpu") return shard;
+  for (const std::string& next : shard_levels(recipe)) {
     Recipe tried = recipe;
     shard = tried.levers["shard"] = next;
     SessionUse use;
@@ -328,17 +328,16 @@ void check_fits(const CompiledSession& s, int64_t limit) {
     int64_t batch = largest_batch(r, s.device, use, limit);
     if (batch) fits += fmt::format("\n    {} --batch {}", flags, std::min(batch, s.recipe.batch));
   };
-  if (may_shard(s.recipe))
-    for (const char* shard : {"optimizer", "gradients", "weights"})
-      if (Recipe r = s.recipe; r.levers["shard"] != shard) {
-        std::string flags = sharded(r, shard);
-        suggest(flags, r);
-      }
+  for (const std::string& shard : shard_levels(s.recipe))
+    if (Recipe r = s.recipe; r.levers["shard"] != shard) {
+      std::string flags = sharded(r, shard);
+      suggest(flags, r);
+    }
   if (Recipe r = s.recipe; s.device.kind == "cuda" && r.levers["offload"] != "optimizer") {
     r.levers["offload"] = "optimizer";
     suggest("--offload optimizer", r);
   }
-  if (Recipe r = s.recipe; r.precision == "fp8" && r.levers["fp8-weights"] != "again") {
+  if (Recipe r = s.recipe; keeps_fp8_weights(r)) {
     r.levers["fp8-weights"] = "again";
     suggest("--fp8-weights again", r);
   }

@@ -60,7 +60,8 @@ ExplainSection training(const CompiledSession& s) {
                            ? "the Program's weights are the 16-bit ones; what fp32 masters add is optimizer state"
                            : "";
   if (s.find("start") >= 0)
-    weights.difference += "; those of linear layers are there in 8 bits, too, also transposed (--fp8-weights update)";
+    weights.difference += std::string(weights.difference.empty() ? "" : "; ") +
+                          "those of linear layers are there in 8 bits, too, also transposed (--fp8-weights update)";
   Term optimizer = per_parameter_term("optimizer state", p.optimizer, p.optimizer_why, n, document);
   optimizer.program = state;
   if (half(r) && r.policy == "pure")

@@ -153,9 +153,11 @@ Calibration calibrate(const Device& device, int64_t limit, const std::vector<Cal
                       const StepMeasure& how, const std::function<void(size_t, const CalibrationStep&)>& progress,
                       Calibration c) {
   Conditions before = read_conditions(device);
-  c.date = before.time_utc, c.device = device.name, c.kind = device.kind, c.threads = device.threads;
-  c.environment = environment_json(device, before);
-  c.crest_version = c.environment.value("crest_version", "");
+  if (!c.built_in) {  // most steps of one that comes with Crest stay those of another device
+    c.date = before.time_utc, c.device = device.name, c.kind = device.kind, c.threads = device.threads;
+    c.environment = environment_json(device, before);
+    c.crest_version = c.environment.value("crest_version", "");
+  }
   for (size_t i = 0; i < steps.size(); ++i) {
     progress(i, steps[i]);
     c.times.add(measure_step(steps[i].recipe, device, limit, how));

@@ -28,7 +28,11 @@ std::vector<TuneList> rank_lists(const TuneOptions& o, const Recipe& start, cons
   std::vector<TuneList> lists;
   Recipe several = start;
   several.ranks = 2;
-  if (may_shard(several)) lists.push_back({"shard", {"none", "optimizer", "gradients", "weights"}});
+  std::vector<std::string> shards = shard_levels(several);
+  if (!shards.empty()) {
+    shards.insert(shards.begin(), "none");
+    lists.push_back({"shard", shards});
+  }
   if (device.described) return lists;
   lists.push_back({"reduce", {"flat", "bucket"}});
   // A CPU's models are smaller than the larger bucket.

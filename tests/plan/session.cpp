@@ -364,6 +364,29 @@ TEST(CheckFits, RemembersWhatTheBatchDoesNotChange) {
   }
 }
 
+// What is offered can run: the update cannot quantize shares of weights, and weights in 8 bits that
+// no step keeps are not worth an offer.
+TEST(CheckFits, OffersWhatFp8WeightsAllow) {
+  Recipe r = small("gpt2");
+  r.precision = "fp8", r.fusion = "on", r.data_parallel = 2, r.batch = 4;
+  r.model.width = 32, r.model.head_dim = 16;
+  auto said = [](const Recipe& recipe) -> std::string {
+    CompiledSession s = compile(recipe, cpu(), session_programs(recipe, everything()));
+    try {
+      check_fits(s, s.planned_bytes() - 1);
+      return "it fits";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Exit::does_not_fit) << e.what();
+      return e.what();
+    }
+  };
+  EXPECT_NE(said(r).find("--shard weights"), std::string::npos) << said(r);
+  EXPECT_EQ(said(r).find("--fp8-weights"), std::string::npos) << said(r);
+  r.levers["fp8-weights"] = "update";
+  EXPECT_EQ(said(r).find("--shard weights"), std::string::npos) << said(r);
+  EXPECT_NE(said(r).find("--fp8-weights again"), std::string::npos) << said(r);
+}
+
 // Best fit over lifetimes wastes little: the arena of GPT-2 124M against the largest sum of live
 // tensors, for every class of processors. Fused and unfused recipes differ in their lifetimes,
 // classes and dtypes in their workspaces.
