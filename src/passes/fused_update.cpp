@@ -7,30 +7,20 @@
 
 #include "ops/index.h"
 #include "ops/quantized_norms.h"
-#include "passes/pass.h"
-#include "passes/rewrite.h"
+#include "passes/joins.h"
 
 namespace crest {
 
 namespace {
 
-class JoinUpdate {
+class JoinUpdate : Joins {
  public:
-  JoinUpdate(Program& program, const PassContext& context)
-      : p_(program),
-        context_(context),
-        producer_(program.producers()),
-        consumers_(program.consumers()),
-        gone_(program.code.size(), false) {}
+  using Joins::Joins;
 
   void run() {
     for (size_t i = 0; i < p_.code.size(); ++i)
       if (p_.code[i].op->flat) join(i);
-    std::vector<Instr> kept;
-    for (size_t i = 0; i < p_.code.size(); ++i)
-      if (!gone_[i]) kept.push_back(std::move(p_.code[i]));
-    p_.code = std::move(kept);
-    drop_unused_values(p_);
+    finish();
   }
 
  private:
@@ -61,8 +51,8 @@ class JoinUpdate {
   // Whether all that a quantization reads besides the weights is there when the update runs, or is
   // made by another that moves there.
   bool may_move(size_t update, size_t quantizer, const std::set<size_t>& moving) const {
-    const Instr &to = p_.code[update], &instr = p_.code[quantizer];
-    if (instr.phase != to.phase || instr.stream != to.stream) return false;
+    const Instr& instr = p_.code[quantizer];
+    if (!alike(instr, p_.code[update])) return false;
     for (size_t k = in::quantize::x + 1; k < instr.in.size(); ++k) {
       const int made = producer_[size_t(instr.in[k])];
       const auto at = size_t(std::max(made, 0));
@@ -77,7 +67,7 @@ class JoinUpdate {
     for (size_t q : found.quantizers)
       if (!may_move(i, q, found.quantizers)) return;
     Instr joined = joined_of(i, found);
-    if (context_.kernel_for(p_, joined).empty()) return;
+    if (!has_kernel(joined)) return;
     p_.code[i] = std::move(joined);
     for (auto* moved : {&found.members, &found.quantizers})
       for (size_t k : *moved) gone_[k] = true;
@@ -136,12 +126,6 @@ class JoinUpdate {
     joined.body = body;
     return joined;
   }
-
-  Program& p_;
-  const PassContext& context_;
-  std::vector<int> producer_;
-  const std::vector<std::vector<int>> consumers_;
-  std::vector<bool> gone_;
 };
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "passes/fp8.h"
+
 namespace crest {
 
 // Repeating norms and activations (activations inside their gradient's kernel) takes 1% to 2% of
@@ -28,9 +30,7 @@ bool may_shard(const Recipe& r) {
 
 std::vector<std::string> shard_levels(const Recipe& r) {
   if (!may_shard(r)) return {};
-  auto made = r.levers.find("fp8-weights");
-  // The update quantizes whole weights only.
-  if (r.precision == "fp8" && made != r.levers.end() && made->second == "update") return {"optimizer", "gradients"};
+  if (has_start(r)) return {"optimizer", "gradients"};  // the update quantizes whole weights only
   return {"optimizer", "gradients", "weights"};
 }
 
