@@ -3,6 +3,7 @@
 // block. Pass quantization asks for these.
 #include <algorithm>
 
+#include "backend/body.h"
 #include "backend/cuda/column_sums.h"
 #include "backend/cuda/device/activation.h"
 #include "backend/cuda/quantize.h"
@@ -287,42 +288,32 @@ size_t workspace(const KernelQuery& q) {
 std::shared_ptr<void> prepare(const KernelQuery& q) { return std::make_shared<Match>(Matcher(*q.instr.body).run()); }
 
 #if CREST_HAS_DEVICE_CODE
-// Where the call has a value of the body: an output, an input or what is updated in place; null:
-// nowhere.
-void* address(const KernelCall& c, ValueId v) {
-  const Program& body = *c.instr.body;
-  if (int o = position(body.outputs, v); o >= 0) return c.out[o];
-  if (int i = position(body.inputs, v); i >= 0) return c.in[i];
-  if (int i = position(body.inputs, body.at(v).layout.storage); i >= 0) return c.in[i];
-  return nullptr;
-}
-
 // How an instruction of the body quantizes.
 void set_quantizer(const KernelCall& c, const Instr& i, Quantizer& q) {
   namespace at = in::quantize;
   namespace to = out::quantize;
   if (quantizes_columns(i)) {
-    q.columns = static_cast<uint8_t*>(address(c, i.out[out::quantize_columns::t]));
-    q.given_scale = static_cast<const float*>(address(c, i.in[in::quantize_columns::scale]));
+    q.columns = static_cast<uint8_t*>(address_in_body(c, i.out[out::quantize_columns::t]));
+    q.given_scale = static_cast<const float*>(address_in_body(c, i.in[in::quantize_columns::scale]));
     return;
   }
   const int64_t slot = i.attrs.integer("slot"), ranks = c.instr.body->at(i.in[at::record]).shape[1];
-  q.rows = static_cast<uint8_t*>(address(c, i.out[to::q]));
-  if (i.out.size() > to::t) q.columns = static_cast<uint8_t*>(address(c, i.out[to::t]));
-  q.history = static_cast<const float*>(address(c, i.in[at::amax])) + slot;
+  q.rows = static_cast<uint8_t*>(address_in_body(c, i.out[to::q]));
+  if (i.out.size() > to::t) q.columns = static_cast<uint8_t*>(address_in_body(c, i.out[to::t]));
+  q.history = static_cast<const float*>(address_in_body(c, i.in[at::amax])) + slot;
   q.margin = int(i.attrs.integer("margin"));
-  q.scale = static_cast<float*>(address(c, i.out[to::scale]));
-  q.record =
-      static_cast<float*>(address(c, i.in[at::record])) + slot * ranks + (c.communicator ? c.communicator->rank() : 0);
-  q.counts = static_cast<unsigned long long*>(address(c, i.in[at::counts])) + 2 * slot;
+  q.scale = static_cast<float*>(address_in_body(c, i.out[to::scale]));
+  q.record = static_cast<float*>(address_in_body(c, i.in[at::record])) + slot * ranks +
+             (c.communicator ? c.communicator->rank() : 0);
+  q.counts = static_cast<unsigned long long*>(address_in_body(c, i.in[at::counts])) + 2 * slot;
 }
 void set_quantizer(const KernelCall& c, const Instr& i, BlockQuantizer& q) {
   q = block_quantizer(c.instr.body->at(i.in[0]), i.attrs);
-  auto out = [&](size_t o) { return address(c, i.out[o]); };
+  auto out = [&](size_t o) { return address_in_body(c, i.out[o]); };
   if (quantizes_columns(i))
     return set_columns(q, out(out::quantize_blocks_columns::t), out(out::quantize_blocks_columns::scale));
   namespace to = out::quantize_blocks;
-  set_rows(q, i.attrs, out(to::q), out(to::scale), address(c, i.in[in::quantize_blocks::counts]));
+  set_rows(q, i.attrs, out(to::q), out(to::scale), address_in_body(c, i.in[in::quantize_blocks::counts]));
   if (i.out.size() > to::t) set_columns(q, out(to::t), out(to::t_scale));
 }
 
@@ -332,7 +323,7 @@ void launch_source(const KernelCall& c, const Match& m) {
   const Value& x = body.at(m.in[0]);
   Tiles<Source, Scales> a = {};
   auto* partial = static_cast<float*>(c.workspace);
-  for (int i = 0; i < Source::inputs; ++i) a.source.in[i] = static_cast<const T*>(address(c, m.in[size_t(i)]));
+  for (int i = 0; i < Source::inputs; ++i) a.source.in[i] = static_cast<const T*>(address_in_body(c, m.in[size_t(i)]));
   struct Sum {
     const Instr* instr;
     float* partial;
@@ -340,7 +331,7 @@ void launch_source(const KernelCall& c, const Match& m) {
   std::vector<Sum> column_sums;
   for (size_t v = 0; v < m.values.size(); ++v) {
     if (m.values[v] == no_value) continue;
-    if (position(body.outputs, m.values[v]) >= 0) a.stores[v] = static_cast<T*>(address(c, m.values[v]));
+    if (position(body.outputs, m.values[v]) >= 0) a.stores[v] = static_cast<T*>(address_in_body(c, m.values[v]));
     if (const Instr* i = end_of(body, m.values[v], quantizes)) set_quantizer(c, *i, a.quantizers[v]);
     if (const Instr* i = end_of(body, m.values[v], sums_columns)) {
       a.sums[v] = partial;
@@ -352,7 +343,7 @@ void launch_source(const KernelCall& c, const Match& m) {
   for (const Sum& s : column_sums) {
     const ValueId acc = s.instr->in.size() > in::bias_grad::acc ? s.instr->in[in::bias_grad::acc] : no_value;
     launch_column_sums(c, s.partial, tiles_down(x), x.shape.back(), body.at(s.instr->out[0]).dtype,
-                       acc == no_value ? nullptr : address(c, acc), address(c, s.instr->out[0]));
+                       acc == no_value ? nullptr : address_in_body(c, acc), address_in_body(c, s.instr->out[0]));
   }
 }
 
