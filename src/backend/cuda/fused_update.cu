@@ -28,10 +28,10 @@ struct Matrix {
 // Of one launch: what a kernel's parameters have room for (4 KiB).
 constexpr int matrices_at_once = 64;
 constexpr int update_tiles_resident = 3;  // blocks of a multiprocessor
-using Shape = ShapeOf<Quantizer>;
-constexpr int half_columns = Shape::columns / 2;  // a thread has two vectors of a row, one in each half
-constexpr int half_vector = half_columns / Shape::across;
-static_assert(half_vector == 4);
+// The threads of a row read vectors of four masters next to each other.
+using Shape = TileShape<ShapeOf<Quantizer>::columns, 4>;
+constexpr int half_vector = Shape::vector;
+static_assert(2 * half_vector == tile_vector);
 
 template <class P, class G>
 struct Matrices {
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(Shape::threads, update_tiles_resident)
       known = known && is_magnitude(a.history[a.matrices[i].slot]);
     if (__syncthreads_and(known)) return;
   }
-  __shared__ uint32_t turned[Shape::columns][tile_groups + 1];
+  __shared__ TurnedCodes<Shape> turned;
   // Of a step that is skipped the weights stay, and their scale is another one.
   const bool moves = Updates && !a.scalars->found_inf;
   UpdateStep<float> step = {};
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(Shape::threads, update_tiles_resident)
     if (quantizes && tile == m.first_tile && threadIdx.x == 0) *q.scale = 1.f / scaling.inverse;
     const int width = m.width, across = (width + Shape::columns - 1) / Shape::columns;
     const TilePlace<Shape> at(tile - m.first_tile, across);
-    const int64_t columns[2] = {at.left + at.across * half_vector, at.left + half_columns + at.across * half_vector};
+    const int64_t columns[2] = {at.column, at.column + Shape::step};
     uint32_t codes[2][tile_pack];  // of four columns and a row
 #pragma unroll
     for (int r = 0; r < tile_pack; ++r) {
@@ -145,20 +145,8 @@ __global__ void __launch_bounds__(Shape::threads, update_tiles_resident)
         if (quantizes && there[h]) *reinterpret_cast<uint32_t*>(m.rows + row * width + columns[h]) = both[h];
       }
     }
-    if (!quantizes || !m.columns) continue;
-    transpose_codes(codes[0]), transpose_codes(codes[1]);
-    __syncthreads();  // the tile before has been read
-#pragma unroll
-    for (int h = 0; h < 2; ++h)
-#pragma unroll
-      for (int c = 0; c < half_vector; ++c)
-        turned[h * half_columns + at.across * half_vector + c][at.group] = codes[h][c];
-    __syncthreads();
-    // A warp writes a row of the transpose. Both sizes are multiples of 16, so words are whole.
-    const int64_t first = at.top + int64_t(threadIdx.x % 32) * tile_pack;
-    for (int c = int(threadIdx.x) / 32; c < Shape::columns; c += Shape::threads / 32)
-      if (at.left + c < width && first < m.height)
-        *reinterpret_cast<uint32_t*>(m.columns + (at.left + c) * m.height + first) = turned[c][threadIdx.x % 32];
+    // Both sizes are multiples of 16, so the pitch is the height.
+    if (quantizes && m.columns) turned.transpose(at, codes, m.columns, width, m.height);
   }
   if (current >= 0 && (Updates || !known)) leave();
 }

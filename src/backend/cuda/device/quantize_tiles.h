@@ -8,13 +8,16 @@ namespace crest::cuda {
 constexpr int tile_rows = 128, tile_pack = 4, tile_vector = 8;  // a thread has 4 rows of 8 numbers
 constexpr int tile_groups = tile_rows / tile_pack;              // a word of a transpose each
 
-// Where a scale serves the tensor, a tile has 64 columns. Blocks need all 128 numbers that share a
-// scale, of rows and of columns.
-template <int Columns>
+// Of a row, a thread has tile_vector numbers: vectors of `vector` columns, each `step` columns behind
+// the one before.
+template <int Columns, int Vector = tile_vector>
 struct TileShape {
   static constexpr int columns = Columns, across = columns / tile_vector, threads = across * tile_groups;
   static constexpr int warps = threads / 32;
+  static constexpr int vector = Vector, step = across * vector;
 };
+// Where a scale serves the tensor, a tile has 64 columns. Blocks need all 128 numbers that share a
+// scale, of rows and of columns.
 template <class Scales>
 using ShapeOf = TileShape<std::is_same_v<Scales, Quantizer> ? 64 : int(fp8_block)>;
 
@@ -63,7 +66,11 @@ struct TilePlace {
       : top(tile / tiles_across * tile_rows),
         left(tile % tiles_across * Shape::columns),
         row(top + group * tile_pack),
-        column(left + across * tile_vector) {}
+        column(left + in_tile(0)) {}
+  // The column in the tile of the thread's number i.
+  __device__ int in_tile(int i) const {
+    return i / Shape::vector * Shape::step + across * Shape::vector + i % Shape::vector;
+  }
 };
 
 // A thread copies its vectors of the next tile to its own places in shared memory while it works on
@@ -127,15 +134,17 @@ struct TurnedCodes {
   static constexpr int word = 4, vectors = tile_groups / word;
   alignas(16) uint32_t words[Shape::columns][tile_groups];
 
+  // The same for all columns of a thread.
+  __device__ static int order(int column) { return column / Shape::vector % vectors; }
+  static_assert(Shape::across % vectors == 0);
   // codes: of four columns and a row, which become those of four rows and a column.
   __device__ void put(const TilePlace<Shape>& at, uint32_t (&codes)[2][tile_pack]) {
-    const int vector = (at.group / word) ^ (at.across % vectors);
+    const int vector = (at.group / word) ^ order(at.in_tile(0));
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       transpose_codes(codes[half]);
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        words[at.across * tile_vector + half * 4 + i][vector * word + at.group % word] = codes[half][i];
+      for (int i = 0; i < 4; ++i) words[at.in_tile(half * 4 + i)][vector * word + at.group % word] = codes[half][i];
     }
   }
   // After a barrier. Eight threads write a row of the transpose, whose pitch is a multiple of 16.
@@ -145,7 +154,15 @@ struct TurnedCodes {
     for (int c = int(threadIdx.x) / vectors; c < Shape::columns; c += Shape::threads / vectors)
       if (at.left + c < width && first < pitch)
         *reinterpret_cast<uint4*>(columns + (at.left + c) * pitch + first) =
-            *reinterpret_cast<const uint4*>(&words[c][(part ^ (c / tile_vector % vectors)) * word]);
+            *reinterpret_cast<const uint4*>(&words[c][(part ^ order(c)) * word]);
+  }
+  // All of it, by a block that may still read what is here.
+  __device__ void transpose(const TilePlace<Shape>& at, uint32_t (&codes)[2][tile_pack], uint8_t* columns,
+                            int64_t width, int64_t pitch) {
+    __syncthreads();
+    put(at, codes);
+    __syncthreads();
+    write(at, columns, width, pitch);
   }
 };
 
@@ -160,7 +177,7 @@ struct ColumnParts {
       float sum = sums[i];
 #pragma unroll
       for (int d = Shape::across; d < 32; d *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
-      if (threadIdx.x % 32 < Shape::across) parts[threadIdx.x / 32][at.across * tile_vector + i] = sum;
+      if (threadIdx.x % 32 < Shape::across) parts[threadIdx.x / 32][at.in_tile(i)] = sum;
     }
   }
   // After a barrier.
@@ -260,12 +277,7 @@ __global__ void __launch_bounds__(ShapeOf<Quantizer>::threads, tiles_resident<So
     }
 #pragma unroll
     for (int v = 0; v < values; ++v) {
-      if (a.quantizers[v].columns) {
-        __syncthreads();  // the one before has been read
-        turned.put(at, codes[v]);
-        __syncthreads();
-        turned.write(at, a.quantizers[v].columns, a.width, a.pitch);
-      }
+      if (a.quantizers[v].columns) turned.transpose(at, codes[v], a.quantizers[v].columns, a.width, a.pitch);
       if (a.sums[v]) {
         __syncthreads();
         parts.put(at, sums[v]);
@@ -282,6 +294,7 @@ __global__ void __launch_bounds__(ShapeOf<Quantizer>::threads, tiles_resident<So
 // Scales of blocks, found by all threads of the tile: of a value at a time.
 template <class Shape>
 struct BlockScales {
+  static_assert(Shape::vector == tile_vector);
   static constexpr int pairs = 4;                                // of a thread's columns
   alignas(16) uint32_t parts[Shape::warps][Shape::columns / 2];  // the largest of columns in the rows of a warp
   float most[Shape::columns];                                    // of the tile
@@ -468,7 +481,7 @@ __global__ void __launch_bounds__(ShapeOf<BlockQuantizer>::threads, blocks_resid
         float by[8];
 #pragma unroll
         for (int i = 0; i < 8; ++i)
-          by[i] = Squares ? power_of_two(-exponent_for(e5m2, square, 0)) : scales.inverse[at.across * tile_vector + i];
+          by[i] = Squares ? power_of_two(-exponent_for(e5m2, square, 0)) : scales.inverse[at.in_tile(i)];
         uint32_t codes[2][tile_pack];
 #pragma unroll
         for (int r = 0; r < tile_pack; ++r) {
