@@ -117,6 +117,20 @@ struct CopiesAhead {
         if (at.row + r < a.height) a.source.load(rows[r], at.row + r, at.column, a.width);
     }
   }
+  // body(place, columns, rows) with what a thread has read of each tile of its block.
+  template <class Body>
+  __device__ void each_tile(const Args& a, Body body) const {
+    fetch(a, blockIdx.x, 0);
+    int stage = 0;
+    for (int64_t tile = blockIdx.x; tile < a.tiles; tile += gridDim.x, stage ^= 1) {
+      const TilePlace<Shape> at(tile, a.tiles_across);
+      fetch(a, tile + gridDim.x, stage ^ 1);
+      const auto columns = a.source.columns(at.column, a.width);
+      typename Source::Row own[tile_pack] = {};
+      rows(a, at, stage, own);
+      body(at, columns, own);
+    }
+  }
 };
 
 template <bool Vectors>
@@ -232,6 +246,8 @@ __global__ void __launch_bounds__(ShapeOf<Quantizer>::threads, tiles_resident<So
   using Shape = ShapeOf<Quantizer>;
   constexpr int values = Source::values;
   using T = typename Source::Type;
+  using Row = typename Source::Row;
+  using Columns = typename Source::Columns;
   __shared__ TurnedCodes<Shape> turned;
   __shared__ ColumnParts<Shape> parts;
   Scaling scaling[values];
@@ -243,15 +259,7 @@ __global__ void __launch_bounds__(ShapeOf<Quantizer>::threads, tiles_resident<So
     if (q.history && q.scale && blockIdx.x == 0 && threadIdx.x == 0) *q.scale = 1.f / scaling[v].inverse;
   }
   CREST_DYNAMIC_SHARED(Pack<T>, staged);
-  const CopiesAhead<Source, Quantizer> ahead = {staged};
-  ahead.fetch(a, blockIdx.x, 0);
-  int stage = 0;
-  for (int64_t tile = blockIdx.x; tile < a.tiles; tile += gridDim.x, stage ^= 1) {
-    TilePlace<Shape> at(tile, a.tiles_across);
-    ahead.fetch(a, tile + gridDim.x, stage ^ 1);
-    const auto columns = a.source.columns(at.column, a.width);
-    typename Source::Row rows[tile_pack] = {};
-    ahead.rows(a, at, stage, rows);
+  auto quantize = [&](const TilePlace<Shape>& at, const Columns& columns, const Row(&rows)[tile_pack]) {
     uint32_t codes[values][2][tile_pack];  // of four columns and a row
     float sums[values][8] = {};
 #pragma unroll
@@ -285,7 +293,8 @@ __global__ void __launch_bounds__(ShapeOf<Quantizer>::threads, tiles_resident<So
         if (threadIdx.x < Shape::columns) parts.write(at, int(threadIdx.x), a.sums[v], a.width);
       }
     }
-  }
+  };
+  CopiesAhead<Source, Quantizer>{staged}.each_tile(a, quantize);
 #pragma unroll
   for (int v = 0; v < values; ++v)
     if (a.quantizers[v].history) seen[v].leave(a.quantizers[v], scaling[v]);
@@ -375,21 +384,15 @@ __global__ void __launch_bounds__(ShapeOf<BlockQuantizer>::threads, blocks_resid
   static_assert(Shape::columns == tile_rows && Shape::across <= 32);
   constexpr int values = Source::values;
   using T = typename Source::Type;
+  using Row = typename Source::Row;
+  using Columns = typename Source::Columns;
   __shared__ TurnedCodes<Shape> turned;
   __shared__ ColumnParts<Shape> parts;
   __shared__ BlockScales<Shape> scales;
   Seen seen[values];
   CREST_DYNAMIC_SHARED(Pack<T>, staged);
-  const CopiesAhead<Source, BlockQuantizer> ahead = {staged};
-  ahead.fetch(a, blockIdx.x, 0);
-  int stage = 0;
-  for (int64_t tile = blockIdx.x; tile < a.tiles; tile += gridDim.x, stage ^= 1) {
-    TilePlace<Shape> at(tile, a.tiles_across);
-    ahead.fetch(a, tile + gridDim.x, stage ^ 1);
-    const auto columns = a.source.columns(at.column, a.width);
+  auto quantize = [&](const TilePlace<Shape>& at, const Columns& columns, const Row(&rows)[tile_pack]) {
     const bool inside = at.column < a.width;
-    typename Source::Row rows[tile_pack] = {};
-    ahead.rows(a, at, stage, rows);
     // The values, until their scales are known.
     Eight<T, Source::vectors> held[tile_pack][values];
 #pragma unroll
@@ -498,7 +501,8 @@ __global__ void __launch_bounds__(ShapeOf<BlockQuantizer>::threads, blocks_resid
         turned.write(at, q.columns, a.width, a.pitch);
       }
     }
-  }
+  };
+  CopiesAhead<Source, BlockQuantizer>{staged}.each_tile(a, quantize);
 #pragma unroll
   for (int v = 0; v < values; ++v)
     if (a.quantizers[v].rows) seen[v].leave(a.quantizers[v].counts);
