@@ -3,7 +3,9 @@
 // bit.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
+#include <map>
 
 #include "ops/fp8.h"
 #include "ops/harness.h"
@@ -177,6 +179,37 @@ TEST(Fp8Blocks, AreLeftApartWhereTilesDoNotFit) {
   }
   EXPECT_GT(fit, 0);
   EXPECT_GT(too_large, 0);
+}
+
+// Two tiles of 128 rows, staged in whole vectors, need 64 KiB where they are f32 or of blocks.
+TEST(Fp8Blocks, KernelsAreRefusedWhereTilesDoNotFit) {
+  const Device& gpu = devices().back();
+  if (gpu.kind != "cuda") GTEST_SKIP() << why_no_gpu();
+  Device ada = gpu, small = gpu;
+  ada.shared_per_block = 101376, small.shared_per_block = 65536;
+  std::map<std::string, std::array<int, 2>> judged;  // by operation: taken, refused
+  for (const Case& c : all_cases()) {
+    const bool norm = c.op == "norm_quantize_columns", blocks = c.attrs.has("blocks");
+    if (!norm && !c.op.starts_with("quantize_blocks") && c.op != "quantize" && c.op != "quantize_columns") continue;
+    const Single single(c);
+    const size_t bytes = size_of(c.in[0].dtype), columns = blocks ? 128 : 64;
+    const bool staged = c.in[0].shape.back() % 8 == 0 && (bytes == 2 || !blocks);
+    const bool fits = !staged || 2 * 128 * columns * bytes < 65536;
+    for (const Kernel* kernel : kernels_for(c.op, gpu)) {
+      if (!std::string_view(kernel->name).ends_with(".tiles") ||
+          !kernel->reject({single.program, single.instr(), gpu}).empty())
+        continue;
+      EXPECT_EQ(kernel->reject({single.program, single.instr(), ada}), "");
+      const std::string why = kernel->reject({single.program, single.instr(), small});
+      EXPECT_EQ(why.find("bytes of shared memory") == why.npos, fits) << c.op << " " << c.name << ": " << why;
+      ++judged[c.op][!fits];
+    }
+  }
+  EXPECT_EQ(judged.size(), 5u);
+  for (const auto& [op, count] : judged) {
+    EXPECT_GT(count[0], 0) << op;
+    EXPECT_GT(count[1], 0) << op;
+  }
 }
 
 // Activations, their gradients and bias gradients: a body that also writes what it quantizes.

@@ -44,7 +44,7 @@ void launch(const KernelCall& call, void (*kernel)(P...), dim3 grid, dim3 block,
 
 // Calls body(T()) with the storage type of a float dtype (f32, bf16, f16).
 template <class Body>
-void with_type(DType t, Body&& body) {
+auto with_type(DType t, Body&& body) {
   switch (t) {
     case DType::f32: return body(float());
     case DType::bf16: return body(bfloat16());

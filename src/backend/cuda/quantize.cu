@@ -74,26 +74,31 @@ struct Normalised {
 template <class T, class Scales>
 constexpr bool may_read_vectors = sizeof(T) == 2 || std::is_same_v<Scales, Quantizer>;
 
+// body(source): a tensor of type t, which may be read in vectors.
+template <class Scales, class Body>
+auto with_copy(DType t, bool e5m2, bool vectors, Body body) {
+  return with_type(t, [&](auto type) {
+    using T = decltype(type);
+    if constexpr (may_read_vectors<T, Scales>) {
+      if (vectors && e5m2) return body(Copy<T, true, true>());
+      if (vectors) return body(Copy<T, false, true>());
+    }
+    return e5m2 ? body(Copy<T, true, false>()) : body(Copy<T, false, false>());
+  });
+}
+
+bool whole_vectors(const Value& x) { return x.shape.back() % tile_vector == 0; }
+
 // start(a) with the tiles of input 0 as they are; q: how they are quantized.
 template <class Scales, class Start>
 void copy_tiles(const KernelCall& c, const Scales& q, Start start) {
   const Value& x = c.in_value(0);
-  const bool vectors = x.shape.back() % tile_vector == 0 && aligned({c.in[0]}) && (!q.rows || aligned({q.rows}, 8));
-  with_type(x.dtype, [&](auto t) {
-    using T = decltype(t);
-    auto run = [&](auto source) {
-      source.x = c.input<T>(0);
-      Tiles<decltype(source), Scales> a = {};
-      a.source = source, a.quantizers[0] = q;
-      start(a);
-    };
-    const bool e5m2 = c.out_value(0).dtype == DType::e5m2;
-    if constexpr (may_read_vectors<T, Scales>) {
-      if (vectors && e5m2) return run(Copy<T, true, true>());
-      if (vectors) return run(Copy<T, false, true>());
-    }
-    if (e5m2) return run(Copy<T, true, false>());
-    run(Copy<T, false, false>());
+  const bool vectors = whole_vectors(x) && aligned({c.in[0]}) && (!q.rows || aligned({q.rows}, 8));
+  with_copy<Scales>(x.dtype, c.out_value(0).dtype == DType::e5m2, vectors, [&](auto source) {
+    source.x = static_cast<decltype(source.x)>(c.in[0]);
+    Tiles<decltype(source), Scales> a = {};
+    a.source = source, a.quantizers[0] = q;
+    start(a);
   });
 }
 
@@ -161,19 +166,26 @@ void launch_norm_columns(const KernelCall& c) {
   start_tiles<Normalised, false>(c, a, x);
 }
 
+template <class Scales>
 std::string reject_tensor(const KernelQuery& q, std::initializer_list<size_t> scales) {
-  if (std::string why = reject_value(q.in(0)); !why.empty()) return why;
-  return q.in(0).numel() == 0 ? "an empty operand" : reject_scales(q, scales);
+  const Value& x = q.in(0);
+  if (std::string why = reject_value(x); !why.empty()) return why;
+  if (x.numel() == 0) return "an empty operand";
+  if (std::string why = reject_scales(q, scales); !why.empty()) return why;
+  return with_copy<Scales>(x.dtype, q.out(0).dtype == DType::e5m2, whole_vectors(x),
+                           [&](auto source) { return reject_tiles<decltype(source), Scales>(q); });
 }
 std::string reject_quantize(const KernelQuery& q) {
-  return reject_tensor(q, {in::quantize::amax, in::quantize::record});
+  return reject_tensor<Quantizer>(q, {in::quantize::amax, in::quantize::record});
 }
-std::string reject_columns(const KernelQuery& q) { return reject_tensor(q, {in::quantize_columns::scale}); }
-std::string reject_blocks(const KernelQuery& q) { return reject_tensor(q, {}); }
+std::string reject_columns(const KernelQuery& q) { return reject_tensor<Quantizer>(q, {in::quantize_columns::scale}); }
+std::string reject_blocks(const KernelQuery& q) { return reject_tensor<BlockQuantizer>(q, {}); }
 std::string reject_norm_columns(const KernelQuery& q) {
   namespace at = in::norm_quantize_columns;
   if (std::string why = reject_norm_of_rows(q, {at::x, at::gamma, at::beta}); !why.empty()) return why;
-  return reject_scales(q, {at::scale, at::rstd, at::mean});
+  if (std::string why = reject_scales(q, {at::scale, at::rstd, at::mean}); !why.empty()) return why;
+  if (fp8_blocks(q.instr.attrs) != Fp8Blocks::none) return reject_tiles<Normalised, BlockQuantizer>(q);
+  return reject_tiles<Normalised, Quantizer>(q);
 }
 
 }  // namespace
