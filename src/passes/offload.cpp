@@ -56,6 +56,11 @@ class Offload {
       : w_(program), p_(program), moved_(std::move(moved)), piece_bytes_(piece_bytes) {
     for (Value& v : p_.values)
       if (is_moved(v.layout.storage)) v.space = MemorySpace::host;
+    read_.resize(p_.values.size());
+    for (const Instr& instr : w_.old)
+      for (ValueId v : instr.in)
+        if (v != no_value) read_[size_t(v)] = true;
+    for (ValueId v : p_.outputs) read_[size_t(v)] = true;
   }
 
   void run() {
@@ -233,7 +238,7 @@ class Offload {
   }
 
   void update_in_pieces(const Instr& instr, const Section& section) {
-    std::vector<std::vector<ValueId>> parts(instr.in.size());
+    std::vector<std::vector<ValueId>> parts(instr.in.size()), updated(instr.out.size());
     for (size_t j = 0; j < instr.in.size(); ++j)
       if (instr.in[j] != no_value && j != scalars_input && !is_state(instr.in[j]))
         parts[j] = split(instr, w_.now(instr.in[j]), section, instr.stream);
@@ -244,24 +249,34 @@ class Offload {
         own.in[j] = !parts[j].empty()       ? parts[j][n]
                     : is_state(instr.in[j]) ? buffers_of(k)[state++]
                                             : w_.now(instr.in[j]);
-      append(own, k);
+      const std::vector<ValueId> out = append(own, k);
+      for (size_t o = 0; o < out.size(); ++o) updated[o].push_back(out[o]);
       copy_out(k), copy_in(k + buffer_count);
     }
-    // What was updated in place is read as a whole.
-    Infer infer(p_, instr);
-    instr.op->infer(infer);
-    for (size_t o = 0; o < instr.out.size(); ++o)
-      take_place(instr.out[o], w_.now(instr.in[size_t(infer.outs[o].alias)]));
+    for (size_t o = 0; o < instr.out.size(); ++o) {
+      if (read_[size_t(instr.out[o])]) join(instr, instr.out[o], updated[o]);
+      retire(instr.out[o]);
+    }
+  }
+
+  // What reads all of an updated value depends on each of its pieces, which are in their places.
+  void join(const Instr& instr, ValueId whole, const std::vector<ValueId>& pieces) {
+    const ValueId joined = w_.build(instr).emit1("join_rows", pieces);
+    Value &to = p_.at(joined), &was = p_.at(whole);
+    to.layout = was.layout, to.role = was.role, to.lifetime = was.lifetime;
+    w_.replace(whole, joined);
   }
 
   void take_place(ValueId was, ValueId by) {
-    p_.at(was).lifetime = Lifetime::micro_step;  // no value any more
+    retire(was);
     w_.replace(was, by);
   }
+  void retire(ValueId was) { p_.at(was).lifetime = Lifetime::micro_step; }  // no value any more
 
   Rewriter w_;
   Program& p_;
   const std::set<ValueId> moved_;  // storages
+  std::vector<bool> read_;         // by value
   const int64_t piece_bytes_;
   std::vector<Section> sections_;                           // disjoint, in order
   std::vector<Piece> pieces_;                               // in order
