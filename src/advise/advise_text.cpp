@@ -43,7 +43,7 @@ Json to_json(const Advice& a, int64_t planned) {
 std::string speed(double time_ratio) { return fmt::format("tokens/s {:+.1f}%", 100 * (1 / time_ratio - 1)); }
 
 std::string basis_text(const AdviceCase& c, const std::string& basis) {
-  if (basis == "calibration") return "from the calibration of " + c.calibration->date.substr(0, 10);
+  if (basis == "calibration") return "from the calibration of " + dates_text(*c.calibration);
   if (basis == "floors") return fmt::format("by floors of the {}'s data sheet, whole tiles and waves", c.sheet->title);
   if (basis == "flops") return "by executed FLOPs alone";
   return "by the formula above";
@@ -98,7 +98,7 @@ Json to_json(const AdviceCase& c, const AdviceReport& report) {
           {"device", device_to_json(c.device)},
           {"mesh", {{"data", c.mesh.data}, {"tensor", c.mesh.tensor}, {"pipeline", c.mesh.pipeline}}},
           {"document", rules_document},
-          {"calibration", c.calibration ? Json(c.calibration->date) : Json()},
+          {"calibration", c.calibration ? Json(c.calibration->date()) : Json()},
           {"data_sheet", c.sheet ? Json(c.sheet->name) : Json()},
           {"planned_bytes", report.planned_bytes},
           {"available_bytes", c.limit},

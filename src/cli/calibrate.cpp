@@ -42,10 +42,15 @@ struct Options {
 nlohmann::ordered_json to_json(const Calibration& c, double seconds) {
   nlohmann::ordered_json errors = nlohmann::ordered_json::array();
   for (double e : c.times.errors()) errors.push_back(std::expm1(e));
-  return {{"file", c.file},           {"date", c.date},
-          {"device", c.device},       {"threads", c.threads},
-          {"steps", c.times.steps()}, {"held_out_errors", errors},
-          {"seconds", seconds},       {"collectives", c.collectives.to_json()}};
+  return {{"file", c.file},
+          {"date", c.date()},
+          {"device", c.device()},
+          {"threads", c.threads},
+          {"steps", c.times.steps()},
+          {"sources", sources_json(c)},
+          {"held_out_errors", errors},
+          {"seconds", seconds},
+          {"collectives", c.collectives.to_json()}};
 }
 
 // --ranks: the numbers of processes between which collectives are measured.
@@ -142,7 +147,7 @@ int run(const Options& o) {
     std::optional<Calibration> found = find_calibration(path_exists(o.out) ? o.out : "", device);
     if (!found) fail("there is no calibration of this device to add to", printable(file), "Omit --add.");
     c = *found;
-    if (c.built_in) to_stderr("adding to the calibration that comes with Crest, of another {}\n", printable(c.device));
+    to_stderr("adding to {}\n", join(sources_text(c), " and "));
   } else if (ranks.empty()) {
     c.collectives = collectives_in(file, device);
   }

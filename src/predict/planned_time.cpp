@@ -50,8 +50,8 @@ PlannedTime planned_time(const CompiledSession& session, const Calibration& cali
 
 Json profile_document(const PlannedTime& t, const CompiledSession& session, const Calibration& c) {
   Profile p = t.profile;
-  p.recipe = recipe_to_json(session.recipe), p.device = device_to_json(session.device), p.environment = c.environment;
-  if (!p.environment.is_object()) p.environment = Json::object();
+  p.recipe = recipe_to_json(session.recipe), p.device = device_to_json(session.device),
+  p.environment = common_environment(c);
   p.method = "predicted";
   p.phase = forward_only(session) ? "forward" : "step";
   p.tokens = t.tokens, p.model_flops = t.model_flops;
@@ -63,22 +63,22 @@ Json profile_document(const PlannedTime& t, const CompiledSession& session, cons
   p.kept_ms = p.span_ms = p.busy_ms = t.ms;
   Json json = to_json(p);
   json["noise_floor"] = std::sqrt(t.high_ms / t.low_ms) - 1;
-  json["calibration"] = {{"date", c.date}, {"device", c.device}, {"steps", c.times.steps()}};
+  json["calibration"] = {
+      {"date", c.date()}, {"device", c.device()}, {"steps", c.times.steps()}, {"sources", sources_json(c)}};
   return json;
 }
 
 Json to_json(const PlannedTime& t, const Calibration& c) {
   Json json = time_json(t, t.measured_share);
-  json["calibration"] = {
-      {"file", c.file}, {"built_in", c.built_in}, {"date", c.date}, {"device", c.device}, {"steps", c.times.steps()}};
+  json["calibration"] = {{"file", c.file},       {"built_in", c.built_in()}, {"date", c.date()},
+                         {"device", c.device()}, {"steps", c.times.steps()}, {"sources", sources_json(c)}};
   json["source"] = "calibration";
   return json;
 }
 
 std::string text_of(const PlannedTime& t, const Calibration& c, double total) {
   std::string text =
-      time_line(t) + fmt::format("\n            predicted from {} steps measured on {}, {}\n", c.times.steps(),
-                                 (c.built_in ? "another " : "") + printable(c.device), c.date.substr(0, 10));
+      time_line(t) + fmt::format("\n            predicted from {}\n", join(sources_text(c), ",\n            and "));
   std::string phases;
   for (auto& share : by_phase(t.profile))
     if (share.instructions && share.ms > 0)

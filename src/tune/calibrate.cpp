@@ -149,18 +149,22 @@ Profile measure_step(const Recipe& recipe, const Device& device, int64_t limit, 
   }
 }
 
+CalibrationSource source_here(const Device& device) {
+  Conditions now = read_conditions(device);
+  CalibrationSource s;
+  s.date = now.time_utc, s.device = device.name, s.environment = environment_json(device, now);
+  s.crest_version = s.environment.value("crest_version", "");
+  return s;
+}
+
 Calibration calibrate(const Device& device, int64_t limit, const std::vector<CalibrationStep>& steps,
                       const StepMeasure& how, const std::function<void(size_t, const CalibrationStep&)>& progress,
                       Calibration c) {
-  Conditions before = read_conditions(device);
-  if (!c.built_in) {  // most steps of one that comes with Crest stay those of another device
-    c.date = before.time_utc, c.device = device.name, c.kind = device.kind, c.threads = device.threads;
-    c.environment = environment_json(device, before);
-    c.crest_version = c.environment.value("crest_version", "");
-  }
+  c.kind = device.kind, c.threads = device.threads;
+  c.sources.push_back(source_here(device));
   for (size_t i = 0; i < steps.size(); ++i) {
     progress(i, steps[i]);
-    c.times.add(measure_step(steps[i].recipe, device, limit, how));
+    c.add(measure_step(steps[i].recipe, device, limit, how));
   }
   return c;
 }

@@ -34,6 +34,9 @@ Profile measure_step(const Recipe& recipe, const Device& device, int64_t limit, 
 std::vector<ProfileRate> step_rates(const std::vector<CalibrationStep>& steps, const Device& device,
                                     const std::vector<ProfileRate>& known = {});
 
+// A source of steps that are measured from now on.
+CalibrationSource source_here(const Device& device);
+
 // progress: called before each step. The steps are added to those of `so_far`.
 Calibration calibrate(const Device& device, int64_t limit, const std::vector<CalibrationStep>& steps,
                       const StepMeasure& how, const std::function<void(size_t, const CalibrationStep&)>& progress,

@@ -1,6 +1,7 @@
 #include "tune/known_times.h"
 
 #include "predict/step_time.h"
+#include "tune/calibrate.h"
 #include "tune/measure_collectives.h"
 
 namespace crest {
@@ -28,10 +29,11 @@ void KnownTimes::complete(const Recipe& recipe, int ranks, const ProcessRuns& ru
   if (!step_time(session, &calibration_, sheet()).time) {
     say("profiling a step of one rank ...");
     int threads = gpus ? 0 : device_.threads;
-    calibration_.times.add(runs.profile(one, o_.max_seconds, threads));
+    calibration_.sources.push_back(source_here(device_));
+    calibration_.add(runs.profile(one, o_.max_seconds, threads));
     Recipe small = one;
     small.batch = small.grad_accumulation = 1;
-    if (one.batch * one.grad_accumulation > 1) calibration_.times.add(runs.profile(small, o_.max_seconds, threads));
+    if (one.batch * one.grad_accumulation > 1) calibration_.add(runs.profile(small, o_.max_seconds, threads));
   }
   complete_ = true;
 }

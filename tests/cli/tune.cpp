@@ -115,6 +115,15 @@ TEST(CliCalibrate, OneOfAnH200ComesWithCrest) {
   auto time = plan.json()["time"];
   ASSERT_FALSE(time.is_null()) << plan.out;
   EXPECT_TRUE(time["calibration"]["built_in"]);
+  int64_t steps = 0;
+  for (auto& source : time["calibration"]["sources"]) steps += source["steps"].get<int64_t>();
+  EXPECT_EQ(time["calibration"]["steps"], steps);
+  RunResult text = run_crest({"plan", "--device=h200", "--model=gpt2-124M", "--batch=16"});
+  for (auto& source : time["calibration"]["sources"]) {
+    const std::string where =
+        source["device"].get<std::string>() + ", " + source["date"].get<std::string>().substr(0, 10);
+    EXPECT_NE(text.out.find("on another " + where), std::string::npos) << text.out;
+  }
   EXPECT_EQ(time["measured_share"], 1.0);  // kernels chosen here are those that ran there
   // Measured by crest bench on an H200 (docs/guides/predict.md): 26.9 ms.
   EXPECT_NEAR(time["step_ms"].get<double>() / 26.9, 1, 0.1);

@@ -8,8 +8,8 @@ namespace crest::cuda {
 constexpr int tile_rows = 128, tile_pack = 4, tile_vector = 8;  // a thread has 4 rows of 8 numbers
 constexpr int tile_groups = tile_rows / tile_pack;              // a word of a transpose each
 
-// Of a row, a thread has tile_vector numbers: vectors of `vector` columns, each `step` columns behind
-// the one before.
+// Of a row, a thread has tile_vector numbers: vectors of `vector` columns, each `step` columns
+// behind the one before.
 template <int Columns, int Vector = tile_vector>
 struct TileShape {
   static constexpr int columns = Columns, across = columns / tile_vector, threads = across * tile_groups;
