@@ -21,6 +21,8 @@ Fp8Blocks fp8_blocks(const Attrs& attrs) {
   return attrs.text("blocks") == name_of(Fp8Blocks::rows) ? Fp8Blocks::rows : Fp8Blocks::squares;
 }
 
+bool fp8_fast_accumulation(const Attrs& attrs) { return attrs.integer("fast_accumulation", 0) != 0; }
+
 Shape fp8_scales(Fp8Blocks blocks, int64_t rows, int64_t columns) {
   switch (blocks) {
     case Fp8Blocks::none: return {1};
@@ -230,6 +232,8 @@ static void infer_linear_fp8(Infer& c) {
   for (size_t i : {size_t(at::x_scale), size_t(at::w_scale)}) rules::floating(c, i);
   rules::shape(c, at::x_scale, fp8_scales(fp8_blocks_of_x(blocks), x.rows(), w[1]));
   rules::shape(c, at::w_scale, fp8_scales(blocks, w[0], w[1]));
+  c.check(blocks == Fp8Blocks::none || !fp8_fast_accumulation(c.attrs()),
+          "has scales of blocks or fast accumulation, not both");
   DType t = c.dtype_attr(DType::f32);
   c.check(is_float(t), "attribute 'dtype' must be a floating-point dtype");
   if (c.has(at::b)) {
@@ -373,7 +377,7 @@ const OpDef op_linear_fp8 = {
     .outputs = out::linear_fp8::names,
     .help =
         "x[..,K], w[N,K], x_scale, w_scale, [b[N]], [acc[..,N]] -> y[..,N]: x w^T x_scale w_scale + b (+ acc); scales "
-        "of the tensors or of their blocks",
+        "of the tensors or of their blocks; fast_accumulation: tensor cores may sum in fewer bits than f32",
     .op_class = OpClass::contraction,
     .infer = infer_linear_fp8,
     .cost = cost_linear_fp8,

@@ -22,6 +22,8 @@ constexpr const char* name_of(Fp8Blocks b) { return b == Fp8Blocks::rows ? "1x12
 // Attribute `blocks`: 1x128 or 128x128; absent: the whole tensor. Of linear_fp8 it is that of w; x
 // then has rows.
 Fp8Blocks fp8_blocks(const Attrs& attrs);
+// Of linear_fp8: whether tensor cores may keep sums in fewer bits than f32.
+bool fp8_fast_accumulation(const Attrs& attrs);
 inline Fp8Blocks fp8_blocks_of_x(Fp8Blocks of_w) { return of_w == Fp8Blocks::none ? of_w : Fp8Blocks::rows; }
 int64_t fp8_blocks_of(int64_t n);  // that n numbers have
 

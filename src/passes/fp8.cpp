@@ -57,16 +57,18 @@ std::vector<size_t> linears(const Program& p) {
 
 bool in_blocks(const PassContext& context) { return context.lever("fp8-recipe") == "block"; }
 
-// What scales of the step before have and scales of the tensor itself do not.
+// What scales of tensors have and scales of blocks do not.
 void check_recipe(const PassContext& context) {
   if (!in_blocks(context)) return;
+  const std::map<std::string_view, const char*> reasons = {
+      {"fp8-history", "its scales are those of the tensors themselves"},
+      {"fp8-margin", "its scales are those of the tensors themselves"},
+      {"fp8-fast-accumulation", "the sum of each block is scaled, in fp32"}};
   for (const Setting& s : fp8_settings())
-    if (std::string name = s.name;
-        (name == "fp8-history" || name == "fp8-margin") && context.lever(name) != s.otherwise)
-      fail_usage(
-          fmt::format("--fp8-recipe block has no use for --{} {}: its scales are those of the tensors themselves", name,
-                      context.lever(name)),
-          s.flag(), fmt::format("Use {} {}, or --fp8-recipe tensor.", s.flag(), s.otherwise));
+    if (auto reason = reasons.find(s.name); reason != reasons.end() && context.lever(s.name) != s.otherwise)
+      fail_usage(fmt::format("--fp8-recipe block has no use for {} {}: {}", s.flag(), context.lever(s.name),
+                             reason->second),
+                 s.flag(), fmt::format("Use {} {}, or --fp8-recipe tensor.", s.flag(), s.otherwise));
 }
 
 enum class Fp8Weights { again, keep, update };
@@ -83,6 +85,15 @@ Fp8Weights weights_of(const PassContext& context) {
                "Use --fp8-weights keep, or --shard optimizer or gradients with --gather update.");
   return Fp8Weights::update;
 }
+
+// Of matmuls: in the forward half, in the backward half.
+struct FastAccumulation {
+  explicit FastAccumulation(const PassContext& context) {
+    const std::string text = context.lever("fp8-fast-accumulation");
+    forward = text != "none", backward = text == "all";
+  }
+  bool forward, backward;
+};
 
 // A tensor in 8 bits and its transpose, with their scales.
 struct Operand {
@@ -181,6 +192,7 @@ class QuantizeLinears {
         tables_(program, context, int64_t(linears.size())),
         gradients_(*parse_dtype(context.lever("fp8-gradients"))),
         blocks_(tables_.in_blocks_of_128()),
+        fast_(context),
         ranks_(context.recipe.world_size()),
         first_(context.first),
         last_(context.last),
@@ -245,11 +257,12 @@ class QuantizeLinears {
   }
 
   // blocks: of the second operand.
-  void product(Instr instr, const std::vector<ValueId>& in, DType dtype, Fp8Blocks blocks) {
+  void product(Instr instr, const std::vector<ValueId>& in, DType dtype, Fp8Blocks blocks, bool fast) {
     instr.op = &op("linear_fp8");
     instr.in = in;
     instr.attrs.set("dtype", name(dtype));
     if (blocks_) instr.attrs.set("blocks", name_of(blocks));
+    if (fast) instr.attrs.set("fast_accumulation", 1);
     w_.keep(std::move(instr));
   }
   DType dtype_of(const Instr& instr) const { return p_.at(instr.out[0]).dtype; }
@@ -263,7 +276,8 @@ class QuantizeLinears {
     if (!quantized_.count(x)) quantized_[x] = quantize(instr, x, it->second * slots_of_linear + 1, DType::e4m3, false);
     const Operand& o = quantized_.at(x);
     ValueId bias = instr.in.size() > in::linear::b ? instr.in[in::linear::b] : no_value;
-    product(instr, {o.q, w.q, o.scale, w.scale, bias, no_value}, dtype_of(instr), Fp8Blocks::squares);
+    product(instr, {o.q, w.q, o.scale, w.scale, bias, no_value}, dtype_of(instr), Fp8Blocks::squares,
+            fast_.forward);
   }
 
   const Operand& gradient(const Instr& user, ValueId dy, int64_t l) {
@@ -277,7 +291,8 @@ class QuantizeLinears {
     const Operand dy = gradient(instr, instr.in[in::linear_dx::dy], it->second);
     Operand& w = weight(instr, it->first, it->second);
     if (w.t == no_value) transpose(instr, it->first, w, Fp8Blocks::squares);
-    product(instr, {dy.q, w.t, dy.scale, w.t_scale, no_value, no_value}, dtype_of(instr), Fp8Blocks::squares);
+    product(instr, {dy.q, w.t, dy.scale, w.t_scale, no_value, no_value}, dtype_of(instr), Fp8Blocks::squares,
+            fast_.backward);
   }
 
   void weight_gradient(const Instr& instr) {
@@ -287,7 +302,8 @@ class QuantizeLinears {
     Operand& x = quantized_.at(instr.in[in::linear_dw::x]);
     if (x.t == no_value) transpose(instr, instr.in[in::linear_dw::x], x, Fp8Blocks::rows);
     ValueId acc = instr.in.size() > in::linear_dw::acc ? instr.in[in::linear_dw::acc] : no_value;
-    product(instr, {dy.t, x.t, dy.t_scale, x.t_scale, no_value, acc}, dtype_of(instr), Fp8Blocks::rows);
+    product(instr, {dy.t, x.t, dy.t_scale, x.t_scale, no_value, acc}, dtype_of(instr), Fp8Blocks::rows,
+            fast_.backward);
   }
 
   Program& p_;
@@ -295,6 +311,7 @@ class QuantizeLinears {
   Quantization tables_;
   const DType gradients_;
   const bool blocks_;
+  const FastAccumulation fast_;
   const int64_t ranks_;
   const bool first_, last_;
   const Fp8Weights made_;
@@ -375,6 +392,14 @@ int64_t fp8_elements(const Program& program) {
 
 const std::vector<Setting>& fp8_settings() {
   static const std::vector<Setting> rows = {
+      lever({.name = "fp8-fast-accumulation",
+             .group = "Precision and memory",
+             .help = "--precision fp8: matmuls whose sums stay in a GPU's tensor cores, in fewer bits than fp32: none, "
+                     "those of the forward half, or all",
+             .otherwise = "none",
+             .choices = {"none", "forward", "all"},
+             .newer = true,
+             .effects = {{Effect::all, Effect::kernels, {}, nullptr, true}}}),
       lever({.name = "fp8-gradients",
              .group = "Precision and memory",
              .help = "--precision fp8: the format of gradients, with more range (e5m2) or more precision (e4m3)",

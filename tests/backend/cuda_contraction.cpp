@@ -216,6 +216,33 @@ TEST(CudaContractions, ScalesOfBlocksAreTheLibrarysOnHopperOnly) {
   }
 }
 
+// Sums in fewer bits than f32 have a kernel of their own name, since they take another time.
+TEST(CudaContractions, FastAccumulationHasItsOwnKernel) {
+  auto first = [](bool fast, bool library) {
+    Program program;
+    Builder b(program);
+    b.origin = Origin("test");
+    auto input = [&](const char* called, DType t, const Shape& s) {
+      return b.declare(called, t, s, Role::input, Lifetime::micro_step);
+    };
+    ValueId x = input("x", DType::e4m3, {64, 272}), w = input("w", DType::e4m3, {144, 272});
+    ValueId x_scale = input("x_scale", DType::f32, {1}), w_scale = input("w_scale", DType::f32, {1});
+    Attrs attrs = Attrs().set("dtype", "bf16");
+    if (fast) attrs.set("fast_accumulation", 1);
+    b.emit1("linear_fp8", {x, w, x_scale, w_scale, no_value, no_value}, attrs);
+    Device d;
+    d.kind = "cuda", d.sm = 90, d.cublaslt = library, d.described = true;
+    for (const Kernel& kernel : cuda_kernels())
+      if (std::string_view(kernel.op) == "linear_fp8" && kernel.reject({program, program.code[0], d}).empty())
+        return std::string(kernel.name);
+    return std::string();
+  };
+  EXPECT_EQ(first(false, true), "cuda.linear_fp8.cublaslt");
+  EXPECT_EQ(first(true, true), "cuda.linear_fp8.cublaslt_fast");
+  EXPECT_EQ(first(false, false), "cuda.linear_fp8.tiled");
+  EXPECT_EQ(first(true, false), "cuda.linear_fp8.tiled");
+}
+
 #if !CREST_HAVE_CUDA
 // Our GELU kernel behind a product: vectors, their tail, and memory that is not aligned for them.
 TEST(CudaContractions, GeluOfAnyLengthAndAlignment) {

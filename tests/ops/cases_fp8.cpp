@@ -32,7 +32,7 @@ void row_cases(std::vector<Case>& list, DType t, const std::string& dtype) {
 }
 
 // blocks: of w.
-void product_cases(std::vector<Case>& list, DType t, const std::string& dtype, Fp8Blocks blocks) {
+void product_cases(std::vector<Case>& list, DType t, const std::string& dtype, Fp8Blocks blocks, bool fast = false) {
   struct Size {
     Shape x;
     int64_t n;
@@ -40,8 +40,9 @@ void product_cases(std::vector<Case>& list, DType t, const std::string& dtype, F
   for (auto& [x, n] : {Size{{3, 65, 96}, 48}, Size{{132, 272}, 144}, Size{{7, 33}, 9}, Size{{64, 384}, 256}})
     for (DType of : {DType::e4m3, DType::e5m2}) {
       Attrs a = Attrs().set("dtype", name(t));
+      if (fast) a.set("fast_accumulation", 1);
       if (blocks != Fp8Blocks::none) a.set("blocks", name_of(blocks));
-      std::string called = x.text() + "_" + std::to_string(n) + "_" + std::string(name(of)) + "_";
+      std::string called = x.text() + "_" + std::to_string(n) + "_" + std::string(name(of)) + (fast ? "_fast_" : "_");
       if (blocks != Fp8Blocks::none) called += std::string(name_of(blocks)) + "_";
       called += dtype;
       std::vector<Arg> in = {tensor(of, x, 20), tensor(DType::e4m3, {n, x.back()}),
@@ -80,6 +81,7 @@ void cases(std::vector<Case>& list, DType t) {
   std::string dtype(name(t));
   row_cases(list, t, dtype);
   for (Fp8Blocks blocks : {Fp8Blocks::none, Fp8Blocks::rows, Fp8Blocks::squares}) product_cases(list, t, dtype, blocks);
+  product_cases(list, t, dtype, Fp8Blocks::none, true);
   if (t == DType::f32) history_cases(list);
 }
 

@@ -170,6 +170,8 @@ TEST(Infer, RefusesWrongShapesDtypesAndAttributes) {
   refused("linear_fp8", {q8, qw, scale, of_squares}, Attrs().set("blocks", "128x128"), "must have shape [2,6]");
   refused("linear_fp8", {q8, qw, of_rows, of_squares}, Attrs().set("blocks", "1x128"), "must have shape [2,130]");
   refused("linear_fp8", {q8, qw, of_rows, of_rows}, Attrs().set("blocks", "128x128"), "must have shape [2,4]");
+  refused("linear_fp8", {q8, qw, of_rows, of_squares}, Attrs().set("blocks", "128x128").set("fast_accumulation", 1),
+          "scales of blocks or fast accumulation");
   refused("attention", {x}, Attrs().set("heads", 3).set("kv_heads", 2).set("scale", 1.0), "cannot be shared");
   refused("attention", {x}, Attrs().set("heads", 1).set("kv_heads", 1).set("scale", 1.0), "not a multiple");
   Attrs window = Attrs().set("heads", 1).set("kv_heads", 1).set("scale", 1.0).set("window", 2);

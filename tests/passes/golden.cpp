@@ -102,6 +102,7 @@ std::vector<Golden> cases() {
       {"accumulate.first", "accumulate", micro_steps, false, train, true, false},
       {"accumulate.next", "accumulate", micro_steps, false, train, false, false},
       {"fp8", "fp8", fp8},
+      {"fp8.fast", "fp8", [=](Recipe& r) { fp8(r), r.levers["fp8-fast-accumulation"] = "forward"; }},
       {"fp8.llama.first", "fp8", [=](Recipe& r) { fp8(r), kept(r); }, true, train, true, false},
       {"fp8.ranks.last", "fp8", [=](Recipe& r) { fp8(r), kept(r), r.data_parallel = 2; }, false, train, false},
       {"fp8.update", "fp8", fp8, false, update},

@@ -40,6 +40,8 @@ inline double cosine(const std::vector<float>& a, const std::vector<float>& b) {
   return ab / std::sqrt(aa * bb);
 }
 
+inline bool on_gpu() { return crest::test::test_device(1).kind == "cuda"; }
+
 // Also in bodies.
 inline int count(const Program& p, const std::string& op) {
   int n = 0;

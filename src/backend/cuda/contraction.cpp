@@ -49,6 +49,7 @@ static Contraction fp8_contraction(const Program& program, const Instr& instr) {
   c.a = {x.dtype, c.k, 1}, c.b = {w.dtype, 1, c.k}, c.c = {y.dtype, c.n, 1};
   c.bias = has(at::b), c.accumulate = has(at::acc);
   c.scaled = true;
+  c.fast_sums = fp8_fast_accumulation(instr.attrs);
   c.blocks = fp8_blocks(instr.attrs);
   c.third = c.accumulate ? size_t(at::acc) : size_t(at::b);
   return c;

@@ -30,6 +30,7 @@ struct Contraction {
   bool bias = false, gelu = false, keep = false, accumulate = false;
   bool tf32 = false;  // f32 operands may be rounded to TF32
   bool scaled = false;
+  bool fast_sums = false;  // of 8-bit products: in fewer bits than f32
   Fp8Blocks blocks = Fp8Blocks::none;
   size_t third = 2;
 

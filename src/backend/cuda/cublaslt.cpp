@@ -63,7 +63,7 @@ std::string reject_cublaslt(const KernelQuery& q) {
 // Why the library that is here does not multiply with scales of blocks; empty if it does.
 static std::string reject_blocks_of(const Contraction& what, const BlasPlan& plan, int device);
 
-std::string reject_cublaslt_fp8(const KernelQuery& q) {
+static std::string reject_fp8(const KernelQuery& q) {
   if (std::string why = reject_without_cublaslt(q.device); !why.empty()) return why;
   if (q.device.sm < 89) return "8-bit floats need compute capability 8.9";
   if (std::string why = reject_fp8_product(q); !why.empty()) return why;
@@ -76,6 +76,14 @@ std::string reject_cublaslt_fp8(const KernelQuery& q) {
   if (q.device.sm != 90) return "takes scales of blocks on compute capability 9.0 only";
   if (c.m % 4) return "takes scales of blocks for rows in multiples of 4";
   return device_present(q.device) ? reject_blocks_of(c, plan, q.device.index) : "";
+}
+
+std::string reject_cublaslt_fp8(const KernelQuery& q) {
+  return fp8_fast_accumulation(q.instr.attrs) ? "sums in f32" : reject_fp8(q);
+}
+
+std::string reject_cublaslt_fp8_fast(const KernelQuery& q) {
+  return fp8_fast_accumulation(q.instr.attrs) ? reject_fp8(q) : "sums in fewer bits than f32";
 }
 
 size_t workspace_cublaslt(const KernelQuery&) { return cublaslt_workspace; }
@@ -122,6 +130,7 @@ std::string key_of(const Contraction& c, const BlasPlan& p) {
   if (c.gelu) key += c.keep ? " gelu_keep" : " gelu";
   if (c.accumulate) key += " accumulate";
   if (c.tf32) key += " tf32";
+  if (c.fast_sums) key += " fast sums";
   if (c.blocks != Fp8Blocks::none) key += fmt::format(" blocks {}", name_of(c.blocks));
   return key;
 }

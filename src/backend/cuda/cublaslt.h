@@ -25,6 +25,7 @@ std::string reject_cublaslt(const KernelQuery& query);
 // Of linear_fp8. Where scales are those of blocks and the device is here, the library is asked
 // whether it has an algorithm.
 std::string reject_cublaslt_fp8(const KernelQuery& query);
+std::string reject_cublaslt_fp8_fast(const KernelQuery& query);
 size_t workspace_cublaslt(const KernelQuery& query);
 std::shared_ptr<void> prepare_cublaslt(const KernelQuery& query);
 // The same with one more alternative that timing may choose: Crest's own GEMM (gemm_sm90_entry.h).

@@ -78,8 +78,9 @@ Product::Product(const Contraction& what, const BlasPlan& plan, Epilogue epilogu
   set(CUBLASLT_MATMUL_DESC_TRANSB, int32_t(plan.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(epilogue));
   if (epilogue.aux) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, plan.c.ld);
-  // Without fast accumulation (the default), sums of 8-bit products move to f32 registers on the
-  // way, so that small terms of a long sum are not lost.
+  // Without fast accumulation, sums of 8-bit products move to f32 registers on the way, so that
+  // small terms of a long sum are not lost.
+  if (what.fast_sums) set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t(1));
   if (what.scaled) bind_scales(some_storage, some_storage);
   if (what.blocks != Fp8Blocks::none) {  // its first operand is our b
     set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, what.blocks == Fp8Blocks::squares ? scales_128x128 : scales_1x128);

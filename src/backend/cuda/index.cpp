@@ -22,6 +22,7 @@
   KERNEL(linear_dw)                \
   KERNEL(linear_dw_tiled)          \
   KERNEL(linear_fp8)               \
+  KERNEL(linear_fp8_fast)          \
   KERNEL(linear_fp8_dequantized)   \
   KERNEL(linear_fp8_tiled)         \
   KERNEL(linear_int8)              \
