@@ -54,8 +54,7 @@ struct Elements {
   using Type = T;
   static constexpr bool vectors = true, exact = std::is_same_v<Function, Same>;
   static constexpr int inputs = Function::inputs, values = Function::values;
-  __host__ __device__ static constexpr bool summed(int v) { return Function::gradients >> v & 1u; }
-  __host__ __device__ static constexpr bool e5m2(int v) { return E5m2 && summed(v); }
+  __host__ __device__ static constexpr bool e5m2(int v) { return E5m2 && (Function::gradients >> v & 1u); }
   struct Row {
     Eight<T, true> x[inputs];
   };
@@ -254,7 +253,6 @@ std::string reject(const KernelQuery& q) {
     const int v = position(m.values, i.in[0]);
     if (v < 0) return "the body sums or quantizes an intermediate result";
     if (sums_columns(i)) {
-      if (!is_gradient(m.kind, v)) return "sums columns of gradients only";
       const ValueId acc = i.in.size() > in::bias_grad::acc ? i.in[in::bias_grad::acc] : no_value;
       if (position(body.outputs, i.out[0]) < 0 || (acc != no_value && position(body.inputs, acc) < 0))
         return "column sums are no outputs of the body";

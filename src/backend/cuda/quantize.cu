@@ -15,7 +15,6 @@ struct Copy {
   static constexpr bool vectors = Vectors, exact = true;
   static constexpr int values = 1;
   __host__ __device__ static constexpr bool e5m2(int) { return E5m2; }
-  __host__ __device__ static constexpr bool summed(int) { return false; }
   using Row = Eight<T, Vectors>;
   struct Columns {};
   const T* x;
@@ -40,7 +39,6 @@ struct Normalised {
   static constexpr bool vectors = true, exact = false;
   static constexpr int values = 1;
   __host__ __device__ static constexpr bool e5m2(int) { return false; }
-  __host__ __device__ static constexpr bool summed(int) { return false; }
   struct Row {
     Eight<T, true> x;
     float mean, rstd;

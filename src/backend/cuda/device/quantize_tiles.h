@@ -23,8 +23,8 @@ using ShapeOf = TileShape<std::is_same_v<Scales, Quantizer> ? 64 : int(fp8_block
 
 // The `values` tensors of type T that Source makes; each may be quantized, written as it is and
 // summed by columns. Source has
-//   Type, values, e5m2(value), summed(value): whether its columns may be summed, exact: whether the
-//     one value needs no rounding to Type; it is then not written, and whole(row) has its numbers
+//   Type, values, e5m2(value), exact: whether the one value needs no rounding to Type; it is then
+//     not written, and whole(row) has its numbers
 //   Row, Columns: what is read of a row's eight numbers, and what belongs to their columns
 //   columns(column, width), compute(row, columns, x[values][8]), and where it is needed
 //     load(row, index, column, width)
@@ -99,21 +99,25 @@ struct CopiesAhead {
       commit_copies();
     }
   }
-  // What is not copied of a thread's rows of the tile whose copies were started before those of the
-  // next, which then are there.
-  __device__ void begin(const Args& a, const TilePlace<Shape>& at, typename Source::Row (&rows)[tile_pack]) const {
+  // The rows of the tile whose copies were started before those of the next.
+  __device__ void rows(const Args& a, const TilePlace<Shape>& at, int stage,
+                       typename Source::Row (&rows)[tile_pack]) const {
+    if constexpr (Source::vectors) {
 #pragma unroll
-    for (int r = 0; r < tile_pack; ++r)
-      if (at.row + r < a.height) {
-        if constexpr (Source::vectors)
-          a.source.rest(rows[r], at.row + r);
-        else
-          a.source.load(rows[r], at.row + r, at.column, a.width);
-      }
-    if constexpr (Source::vectors) wait_copies<1>();
+      for (int r = 0; r < tile_pack; ++r)
+        if (at.row + r < a.height) a.source.rest(rows[r], at.row + r);
+      wait_copies<1>();
+#pragma unroll
+      for (int r = 0; r < tile_pack; ++r)
+#pragma unroll
+        for (int i = 0; i < Source::packs; ++i)
+          if (at.row + r < a.height && at.column < a.width) a.source.take(rows[r], i, *place(stage, r, i));
+    } else {
+      for (int r = 0; r < tile_pack; ++r)
+        if (at.row + r < a.height) a.source.load(rows[r], at.row + r, at.column, a.width);
+    }
   }
-  // body(place, columns, row) for each tile of the block; row(r) is what a thread has of its row r.
-  // Copied numbers are read there, so that those of one row at a time take registers.
+  // body(place, columns, rows) with what a thread has read of each tile of its block.
   template <class Body>
   __device__ void each_tile(const Args& a, Body body) const {
     fetch(a, blockIdx.x, 0);
@@ -123,15 +127,8 @@ struct CopiesAhead {
       fetch(a, tile + gridDim.x, stage ^ 1);
       const auto columns = a.source.columns(at.column, a.width);
       typename Source::Row own[tile_pack] = {};
-      begin(a, at, own);
-      body(at, columns, [&](int r) {
-        typename Source::Row row = own[r];
-        if constexpr (Source::vectors)
-#pragma unroll
-          for (int i = 0; i < Source::packs; ++i)
-            if (at.row + r < a.height && at.column < a.width) a.source.take(row, i, *place(stage, r, i));
-        return row;
-      });
+      rows(a, at, stage, own);
+      body(at, columns, own);
     }
   }
 };
@@ -238,10 +235,9 @@ __global__ void __launch_bounds__(ShapeOf<Quantizer>::threads)
   }
 }
 
-// Blocks of a multiprocessor, as many as have their registers without spills: what a warp waits for
-// (copies, barriers, chains of conversions) others hide.
+// Blocks of a multiprocessor.
 template <class Source>
-constexpr int tiles_resident = Source::values == 1 ? 4 : Source::values == 2 ? 3 : 2;
+constexpr int tiles_resident = Source::values == 1 ? 3 : 2;
 
 template <class Source>
 __global__ void __launch_bounds__(ShapeOf<Quantizer>::threads, tiles_resident<Source>)
@@ -263,7 +259,7 @@ __global__ void __launch_bounds__(ShapeOf<Quantizer>::threads, tiles_resident<So
     if (q.history && q.scale && blockIdx.x == 0 && threadIdx.x == 0) *q.scale = 1.f / scaling[v].inverse;
   }
   CREST_DYNAMIC_SHARED(Pack<T>, staged);
-  auto quantize = [&](const TilePlace<Shape>& at, const Columns& columns, auto own_row) {
+  auto quantize = [&](const TilePlace<Shape>& at, const Columns& columns, const Row(&rows)[tile_pack]) {
     uint32_t codes[values][2][tile_pack];  // of four columns and a row
     float sums[values][8] = {};
 #pragma unroll
@@ -272,12 +268,12 @@ __global__ void __launch_bounds__(ShapeOf<Quantizer>::threads, tiles_resident<So
       const bool there = row < a.height && at.column < a.width;
       float x[values][8];
       Eight<T, Source::vectors> rounded[values];
-      a.numbers(own_row(r), columns, there, x, rounded);
+      a.numbers(rows[r], columns, there, x, rounded);
 #pragma unroll
       for (int v = 0; v < values; ++v) {
         const Quantizer& q = a.quantizers[v];
         if (!Source::exact && a.stores[v] && there) rounded[v].store(a.stores[v] + row * a.width, at.column, a.width);
-        if (Source::summed(v) && a.sums[v])
+        if (a.sums[v])
 #pragma unroll
           for (int i = 0; i < 8; ++i) sums[v][i] += x[v][i];
         uint32_t both[2] = {0, 0};
@@ -290,7 +286,7 @@ __global__ void __launch_bounds__(ShapeOf<Quantizer>::threads, tiles_resident<So
 #pragma unroll
     for (int v = 0; v < values; ++v) {
       if (a.quantizers[v].columns) turned.transpose(at, codes[v], a.quantizers[v].columns, a.width, a.pitch);
-      if (Source::summed(v) && a.sums[v]) {
+      if (a.sums[v]) {
         __syncthreads();
         parts.put(at, sums[v]);
         __syncthreads();
@@ -395,7 +391,7 @@ __global__ void __launch_bounds__(ShapeOf<BlockQuantizer>::threads, blocks_resid
   __shared__ BlockScales<Shape> scales;
   Seen seen[values];
   CREST_DYNAMIC_SHARED(Pack<T>, staged);
-  auto quantize = [&](const TilePlace<Shape>& at, const Columns& columns, auto own_row) {
+  auto quantize = [&](const TilePlace<Shape>& at, const Columns& columns, const Row(&rows)[tile_pack]) {
     const bool inside = at.column < a.width;
     // The values, until their scales are known.
     Eight<T, Source::vectors> held[tile_pack][values];
@@ -403,11 +399,11 @@ __global__ void __launch_bounds__(ShapeOf<BlockQuantizer>::threads, blocks_resid
     for (int r = 0; r < tile_pack; ++r) {
       if constexpr (Source::exact) {
         static_assert(values == 1);
-        held[r][0] = Source::whole(own_row(r));
+        held[r][0] = Source::whole(rows[r]);
       } else {
         const bool there = inside && at.row + r < a.height;
         float x[values][8];
-        a.numbers(own_row(r), columns, there, x, held[r]);
+        a.numbers(rows[r], columns, there, x, held[r]);
 #pragma unroll
         for (int v = 0; v < values; ++v)
           if (a.stores[v] && there) held[r][v].store(a.stores[v] + (at.row + r) * a.width, at.column, a.width);
@@ -419,8 +415,8 @@ __global__ void __launch_bounds__(ShapeOf<BlockQuantizer>::threads, blocks_resid
     for (int v = 0; v < values; ++v) {
       const BlockQuantizer& q = a.quantizers[v];
       if (!q.wanted() && !a.sums[v]) continue;
-      const bool e5m2 = Source::e5m2(v), summed = Source::summed(v) && a.sums[v];
-      if (q.columns || summed || Squares) {
+      const bool e5m2 = Source::e5m2(v);
+      if (q.columns || a.sums[v] || Squares) {
         if (q.columns || Squares) {
           uint32_t most[4];
 #pragma unroll
@@ -432,7 +428,7 @@ __global__ void __launch_bounds__(ShapeOf<BlockQuantizer>::threads, blocks_resid
           }
           scales.put(at, most);
         }
-        if (summed) {
+        if (a.sums[v]) {
           float sums[8] = {};
 #pragma unroll
           for (int r = 0; r < tile_pack; ++r) {
@@ -448,7 +444,7 @@ __global__ void __launch_bounds__(ShapeOf<BlockQuantizer>::threads, blocks_resid
         if (threadIdx.x < Shape::columns) {
           if (q.columns || Squares) scales.template find<Squares>(at, column, e5m2, q, a.width);
         } else if (threadIdx.x < 2 * Shape::columns) {
-          if (summed) parts.write(at, column, a.sums[v], a.width);
+          if (a.sums[v]) parts.write(at, column, a.sums[v], a.width);
         }
         __syncthreads();
       }
