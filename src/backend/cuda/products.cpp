@@ -17,7 +17,7 @@ Kernel linear_fp8_kernel() {
           workspace_cublaslt, prepare_cublaslt,           launch_cublaslt,
           tune_cublaslt};
 }
-// With fast accumulation. A kernel of its own, since it takes another time.
+// With fast accumulation: its own name, since it takes another time.
 Kernel linear_fp8_fast_kernel() {
   return {"linear_fp8",       "cuda.linear_fp8.cublaslt_fast", reject_cublaslt_fp8_fast,
           workspace_cublaslt, prepare_cublaslt,                launch_cublaslt,
