@@ -66,9 +66,9 @@ void check_recipe(const PassContext& context) {
       {"fp8-fast-accumulation", "the sum of each block is scaled, in fp32"}};
   for (const Setting& s : fp8_settings())
     if (auto reason = reasons.find(s.name); reason != reasons.end() && context.lever(s.name) != s.otherwise)
-      fail_usage(fmt::format("--fp8-recipe block has no use for {} {}: {}", s.flag(), context.lever(s.name),
-                             reason->second),
-                 s.flag(), fmt::format("Use {} {}, or --fp8-recipe tensor.", s.flag(), s.otherwise));
+      fail_usage(
+          fmt::format("--fp8-recipe block has no use for {} {}: {}", s.flag(), context.lever(s.name), reason->second),
+          s.flag(), fmt::format("Use {} {}, or --fp8-recipe tensor.", s.flag(), s.otherwise));
 }
 
 enum class Fp8Weights { again, keep, update };
@@ -276,8 +276,7 @@ class QuantizeLinears {
     if (!quantized_.count(x)) quantized_[x] = quantize(instr, x, it->second * slots_of_linear + 1, DType::e4m3, false);
     const Operand& o = quantized_.at(x);
     ValueId bias = instr.in.size() > in::linear::b ? instr.in[in::linear::b] : no_value;
-    product(instr, {o.q, w.q, o.scale, w.scale, bias, no_value}, dtype_of(instr), Fp8Blocks::squares,
-            fast_.forward);
+    product(instr, {o.q, w.q, o.scale, w.scale, bias, no_value}, dtype_of(instr), Fp8Blocks::squares, fast_.forward);
   }
 
   const Operand& gradient(const Instr& user, ValueId dy, int64_t l) {
@@ -302,8 +301,7 @@ class QuantizeLinears {
     Operand& x = quantized_.at(instr.in[in::linear_dw::x]);
     if (x.t == no_value) transpose(instr, instr.in[in::linear_dw::x], x, Fp8Blocks::rows);
     ValueId acc = instr.in.size() > in::linear_dw::acc ? instr.in[in::linear_dw::acc] : no_value;
-    product(instr, {dy.t, x.t, dy.t_scale, x.t_scale, no_value, acc}, dtype_of(instr), Fp8Blocks::rows,
-            fast_.backward);
+    product(instr, {dy.t, x.t, dy.t_scale, x.t_scale, no_value, acc}, dtype_of(instr), Fp8Blocks::rows, fast_.backward);
   }
 
   Program& p_;

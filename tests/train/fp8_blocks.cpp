@@ -223,8 +223,9 @@ TEST(Fp8BlockRefusals, NameWhatHasNoMeaning) {
   }
   Recipe r = block_recipe();
   r.levers["fp8-fast-accumulation"] = "forward";
-  EXPECT_EQ(problem([&] { without_update(r); }),
-            "--fp8-recipe block has no use for --fp8-fast-accumulation forward: the sum of each block is scaled, in fp32");
+  EXPECT_EQ(
+      problem([&] { without_update(r); }),
+      "--fp8-recipe block has no use for --fp8-fast-accumulation forward: the sum of each block is scaled, in fp32");
 }
 
 // There is no state of scales: a checkpoint of one recipe serves the other.

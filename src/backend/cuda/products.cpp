@@ -19,8 +19,12 @@ Kernel linear_fp8_kernel() {
 }
 // With fast accumulation: its own name, since it takes another time.
 Kernel linear_fp8_fast_kernel() {
-  return {"linear_fp8",       "cuda.linear_fp8.cublaslt_fast", reject_cublaslt_fp8_fast,
-          workspace_cublaslt, prepare_cublaslt,                launch_cublaslt,
+  return {"linear_fp8",
+          "cuda.linear_fp8.cublaslt_fast",
+          reject_cublaslt_fp8_fast,
+          workspace_cublaslt,
+          prepare_cublaslt,
+          launch_cublaslt,
           tune_cublaslt};
 }
 Kernel matmul_kernel() { return cublaslt("matmul", "cuda.matmul.cublaslt"); }
