@@ -60,7 +60,7 @@ TEST_P(Fp8, RunsInTheLinearLayersOfTheBlocksOnly) {
 
 // Quantization in the kernels of norms, activations and bias gradients, or on its own: the same
 // bits. Only the bias gradients of qkv are summed in another order, and on a GPU those of the first
-// layer of the MLP are sums of what is not rounded to bf16 yet.
+// layer of the MLP are sums of what is rounded to bf16 with it and not without.
 TEST_P(Fp8, QuantizationInOtherKernelsChangesNoBit) {
   for (const char* recompute : {"none", "pointwise"}) {
     SCOPED_TRACE(recompute);

@@ -78,8 +78,8 @@ TEST_P(Fp8Block, RunsInTheLinearLayersOfTheBlocksOnly) {
 
 // Quantization in the kernels of norms, activations and bias gradients, or on its own: the same
 // bits, where blocks are whole and where they are not. Only bias gradients that were alone are
-// summed in another order, and on a GPU those of the first layer of the MLP are sums of what is not
-// rounded to bf16 yet.
+// summed in another order, and on a GPU those of the first layer of the MLP are sums of what is
+// rounded to bf16 with it and not without.
 TEST_P(Fp8Block, QuantizationInOtherKernelsChangesNoBit) {
   for (const char* recompute : {"none", "pointwise"})
     for (const char* gradients : {"e5m2", "e4m3"}) {
