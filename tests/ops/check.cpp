@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "ops/harness.h"
@@ -44,13 +45,17 @@ std::string reject_reason(const Kernel& kernel, const Device& device, const Case
 }
 
 // The emulated GPU computes in float whichever 16-bit float is stored: where a case comes in both, a
-// kernel gets it in one of them there. Which one has no period in the list (the sequence of Thue and
-// Morse), so that no attribute of the cases goes with a dtype. A GPU has instructions for each.
+// kernel gets it in one of them there. To a kernel called generic, which has no vectors whose length
+// would depend on the dtype, f32 is alike, too. Which one it gets has no period in the list (like the
+// sequence of Thue and Morse), so that no attribute of the cases goes with a dtype. A real GPU has
+// instructions for each dtype, and runs all.
 void leave_out_alike(std::vector<Pair>& all) {
   auto group_of = [](const Pair& p) -> std::optional<std::pair<const Kernel*, std::string>> {
-    for (const char* dtype : {"_bf16", "_f16"})
-      if (p.device->kind == "cuda" && p.device->emulated && p.c->name.ends_with(dtype))
-        return std::pair(p.kernel, p.c->name.substr(0, p.c->name.size() - std::strlen(dtype)));
+    if (p.device->kind != "cuda" || !p.device->emulated) return std::nullopt;
+    std::vector<std::string> alike = {"_bf16", "_f16"};
+    if (std::string_view(p.kernel->name).ends_with(".generic")) alike.push_back("_f32");
+    for (const std::string& dtype : alike)
+      if (p.c->name.ends_with(dtype)) return std::pair(p.kernel, p.c->name.substr(0, p.c->name.size() - dtype.size()));
     return std::nullopt;
   };
   std::map<std::pair<const Kernel*, std::string>, std::vector<const Case*>> groups;
@@ -59,8 +64,8 @@ void leave_out_alike(std::vector<Pair>& all) {
   std::map<const Kernel*, unsigned> seen;
   for (const Pair& p : all)  // in the order of the list
     if (auto group = group_of(p))
-      if (auto& cases = groups[*group]; cases.size() == 2 && cases[0] == p.c)
-        cases.erase(cases.begin() + std::popcount(seen[p.kernel]++) % 2);
+      if (auto& cases = groups[*group]; cases.size() > 1 && cases[0] == p.c)
+        cases = {cases[size_t(std::popcount(seen[p.kernel]++)) % cases.size()]};
   std::erase_if(all, [&](const Pair& p) {
     auto group = group_of(p);
     return group && std::count(groups[*group].begin(), groups[*group].end(), p.c) == 0;

@@ -53,7 +53,7 @@ struct Thread {
   std::vector<Group> groups;
   std::vector<Product> open_products;
   std::vector<std::vector<Product>> products;  // groups that have not happened
-  uint32_t exchanged[2] = {};  // in warp operations of even and odd number
+  uint32_t exchanged[2] = {};                  // in warp operations of even and odd number
   // What it waits for, so that the scheduler can ask without resuming it; null: nothing.
   bool (*done)(const void* condition) = nullptr;
   const void* condition = nullptr;

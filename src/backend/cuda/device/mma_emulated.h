@@ -75,6 +75,10 @@ struct MatrixLane {
   SharedAddress row;
 };
 
+// Rows of eight, which the compiler keeps in vector registers.
+using Floats8 [[gnu::vector_size(32)]] = float;
+using Doubles8 [[gnu::vector_size(64)]] = double;
+
 template <class Lane>
 const Lane& lane_of(const void* const* given, int lane) {
   return *static_cast<const Lane*>(given[lane]);
@@ -96,11 +100,11 @@ inline void load_matrices(uint32_t (&r)[4], SharedAddress row) {
   auto work = [](const void* const* given) {
     for (int lane = 0; lane < 32; ++lane)
       for (int i = 0; i < 4; ++i)
-        std::memcpy(emulator::lane_of<emulator::MatrixLane>(given, lane).r + i,
-                    reinterpret_cast<const uint16_t*>(
-                        emulator::lane_of<emulator::MatrixLane>(given, 8 * i + lane / 4).row) +
-                        lane % 4 * 2,
-                    4);
+        std::memcpy(
+            emulator::lane_of<emulator::MatrixLane>(given, lane).r + i,
+            reinterpret_cast<const uint16_t*>(emulator::lane_of<emulator::MatrixLane>(given, 8 * i + lane / 4).row) +
+                lane % 4 * 2,
+            4);
   };
   emulator::load(r, row, work);
 }
@@ -111,8 +115,8 @@ inline void load_matrices_transposed(uint32_t (&r)[4], SharedAddress row) {
         auto element = [&](int k) {
           return emulator::element16(emulator::lane_of<emulator::MatrixLane>(given, 8 * i + k).row, lane / 4);
         };
-        emulator::lane_of<emulator::MatrixLane>(given, lane).r[i] =
-            element(lane % 4 * 2) | element(lane % 4 * 2 + 1) << 16;
+        emulator::lane_of<emulator::MatrixLane>(given, lane).r[i] = element(lane % 4 * 2) | element(lane % 4 * 2 + 1)
+                                                                                                << 16;
       }
   };
   emulator::load(r, row, work);
@@ -121,7 +125,8 @@ inline void load_matrices_transposed(uint32_t (&r)[4], SharedAddress row) {
 template <class T>
 void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   auto work = [](const void* const* given) {
-    float x[16][16], y[16][8], sum[16][8];  // A, B, C
+    float x[16][16];                        // A
+    emulator::Floats8 y[16], sum[16] = {};  // B, C
     for (int lane = 0; lane < 32; ++lane) {
       auto& l = emulator::lane_of<emulator::ProductLane>(given, lane);
       int g = lane / 4, t = lane % 4 * 2;
@@ -132,8 +137,7 @@ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
       }
     }
     for (int m = 0; m < 16; ++m)
-      for (int k = 0; k < 16; ++k)
-        for (int n = 0; n < 8; ++n) sum[m][n] += x[m][k] * y[k][n];
+      for (int k = 0; k < 16; ++k) sum[m] += x[m][k] * y[k];
     for (int lane = 0; lane < 32; ++lane)
       for (int e = 0; e < 4; ++e)
         emulator::lane_of<emulator::ProductLane>(given, lane).c[e] = sum[lane / 4 + e / 2 * 8][lane % 4 * 2 + e % 2];
@@ -146,7 +150,8 @@ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
 // chains of them drift.
 inline void multiply_add_tf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   auto work = [](const void* const* given) {
-    double x[16][8], y[8][8], exact[16][8];
+    double x[16][8];
+    emulator::Doubles8 y[8], exact[16] = {};
     for (int lane = 0; lane < 32; ++lane) {
       auto& l = emulator::lane_of<emulator::ProductLane>(given, lane);
       int g = lane / 4, t = lane % 4;
@@ -158,8 +163,7 @@ inline void multiply_add_tf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0
       for (int i = 0; i < 2; ++i) y[t + i * 4][g] = value(l.b[i]);
     }
     for (int m = 0; m < 16; ++m)
-      for (int k = 0; k < 8; ++k)
-        for (int n = 0; n < 8; ++n) exact[m][n] += x[m][k] * y[k][n];
+      for (int k = 0; k < 8; ++k) exact[m] += x[m][k] * y[k];
     for (int lane = 0; lane < 32; ++lane)
       for (int e = 0; e < 4; ++e) {
         double wanted = exact[lane / 4 + e / 2 * 8][lane % 4 * 2 + e % 2];
