@@ -44,11 +44,11 @@ std::string reject_reason(const Kernel& kernel, const Device& device, const Case
   return kernel.reject({s.program, s.instr(), device});
 }
 
-// The emulated GPU computes in float whichever 16-bit float is stored: where a case comes in both, a
-// kernel gets it in one of them there. To a kernel called generic, which has no vectors whose length
-// would depend on the dtype, f32 is alike, too. Which one it gets has no period in the list (like the
-// sequence of Thue and Morse), so that no attribute of the cases goes with a dtype. A real GPU has
-// instructions for each dtype, and runs all.
+// The emulated GPU computes in float whichever 16-bit float is stored: where a case comes in both,
+// a kernel gets it in one of them there. To a kernel called generic, which has no vectors whose
+// length would depend on the dtype, f32 is alike, too. Which one it gets has no period in the list
+// (like the sequence of Thue and Morse), so that no attribute of the cases goes with a dtype. A
+// real GPU has instructions for each dtype, and runs all.
 void leave_out_alike(std::vector<Pair>& all) {
   auto group_of = [](const Pair& p) -> std::optional<std::pair<const Kernel*, std::string>> {
     if (p.device->kind != "cuda" || !p.device->emulated) return std::nullopt;
