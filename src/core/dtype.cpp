@@ -22,7 +22,7 @@ std::optional<DType> parse_dtype(std::string_view text) {
 float to_float(float16 x) {
   uint32_t sign = uint32_t(x.bits & 0x8000) << 16, exponent = (x.bits >> 10) & 31, mantissa = x.bits & 0x3ff;
   if (exponent == 0) {
-    float tiny = std::ldexp(float(mantissa), -24);
+    float tiny = float(mantissa) * 0x1p-24f;
     return sign ? -tiny : tiny;
   }
   if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));

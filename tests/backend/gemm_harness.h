@@ -39,6 +39,11 @@ struct Array {
     return memory.data() + ((64 - address % 64) % 64) + size_t(shift) * size_of(dtype);
   }
   double at(int64_t i) { return load_element(data(), dtype, i); }
+  std::vector<double> values() {
+    std::vector<double> x(size_t(shape.numel()));
+    for (size_t i = 0; i < x.size(); ++i) x[i] = at(int64_t(i));
+    return x;
+  }
   void set(int64_t i, double x) { store_element(data(), dtype, i, x); }
   // Normal numbers of the given deviation, rounded to the dtype.
   Array& random(uint64_t seed, double deviation = 1) {

@@ -90,10 +90,10 @@ TEST(MasterHalves, KeepWhatRandomNumbersHardlyMeet) {
     }
 }
 
-// Every update that keeps whole masters gives the weights that splitting them would give: of 10^6
-// numbers in all, ties, the edge of infinity, infinities, NaN and denormals among them.
+// Every update that keeps whole masters gives the weights that splitting them would give: of 50,000
+// numbers, ties, the edge of infinity, infinities, NaN and denormals among them.
 TEST(MasterHalves, WeightsOfWholeMastersAreTheUpperHalves) {
-  constexpr int64_t rows = 200, cols = 1000, n = rows * cols;
+  constexpr int64_t rows = 50, cols = 1000, n = rows * cols;
   std::vector<double> masters(size_t(n), 0);
   for (size_t i = 0; i < masters.size(); ++i) {
     uint32_t bits = random_bits(5, 1, i);
@@ -145,8 +145,8 @@ TEST(MasterHalves, WeightsOfWholeMastersAreTheUpperHalves) {
           ties += (std::bit_cast<uint32_t>(master) & 0xffffu) == 0x8000u;
         }
         EXPECT_EQ(wrong, 0);
-        EXPECT_GT(infinite, 5000);
-        EXPECT_GT(ties, 20000);
+        EXPECT_GT(infinite, 1250);
+        EXPECT_GT(ties, 5000);
       }
     }
 }

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <utility>
 
 #include "core/error.h"
 #include "core/random.h"
@@ -70,13 +72,25 @@ Program with_dtype(const Program& program, DType t) {
   return p;
 }
 
+// The first `n` normal numbers of a stream, which the cases of an operation have in common: drawing
+// them anew for each took longer than most kernels.
+static const std::vector<double>& normal_numbers(uint64_t seed, uint64_t stream, size_t n) {
+  static std::map<std::pair<uint64_t, uint64_t>, std::vector<double>> drawn;
+  std::vector<double>& x = drawn[{seed, stream}];
+  for (size_t e = x.size(); e < n; ++e) x.push_back(normal(seed, stream, e));
+  return x;
+}
+
 static std::vector<double> fill_arg(const Case& c, const Arg& a, uint64_t stream) {
   std::vector<double> x(a.fill == Arg::Fill::absent ? 0 : size_t(a.shape.numel()));
   uint64_t seed = std::hash<std::string>{}(c.op);
+  constexpr size_t many = 100'000;  // more are not worth their memory
+  const std::vector<double>& drawn =
+      normal_numbers(seed, stream, a.fill == Arg::Fill::normal ? std::min(x.size(), many) : 0);
   for (size_t e = 0; e < x.size(); ++e) {
     uint32_t bits = random_bits(seed, stream, e);
     switch (a.fill) {
-      case Arg::Fill::normal: x[e] = a.deviation * normal(seed, stream, e); break;
+      case Arg::Fill::normal: x[e] = a.deviation * (e < many ? drawn[e] : normal(seed, stream, e)); break;
       case Arg::Fill::positive: x[e] = 0.5 + double(uniform(bits)); break;
       case Arg::Fill::ids: x[e] = double(bits % uint64_t(a.limit)); break;
       case Arg::Fill::targets: x[e] = e % 5 == 3 ? -1 - double(e % 2) * 99 : double(bits % uint64_t(a.limit)); break;

@@ -34,18 +34,24 @@ std::string text_of(const Recipe& r) {
          " x" + std::to_string(r.grad_accumulation);
 }
 
-std::vector<Recipe> data_parallel_recipes() {
+// A third: any two of precision, recompute and optimizer still meet in every combination, and with
+// every other lever.
+enum class Which { all, third };
+std::vector<Recipe> data_parallel_recipes(Which which = Which::all) {
+  constexpr const char *precisions[] = {"fp32", "bf16", "fp16"}, *recomputes[] = {"none", "pointwise", "full"},
+                       *optimizers[] = {"adamw", "muon", "adafactor"};
   std::vector<Recipe> list;
   for (bool llama : {false, true})
-    for (const char* precision : {"fp32", "bf16", "fp16"})
+    for (int precision : {0, 1, 2})
       for (const char* fusion : {"on", "off"})
-        for (const char* recompute : {"none", "pointwise", "full"})
-          for (const char* optimizer : {"adamw", "muon", "adafactor"})
+        for (int recompute : {0, 1, 2})
+          for (int optimizer : {0, 1, 2})
             for (int64_t steps : {1, 3}) {
+              if (which == Which::third && (precision + recompute + optimizer) % 3 != 0) continue;
               Recipe r = tiny_recipe(llama);
               r.model.layers = 2, r.data_parallel = 2;
-              r.precision = precision, r.fusion = fusion, r.recompute = recompute;
-              r.optimizer = optimizer, r.grad_accumulation = steps;
+              r.precision = precisions[precision], r.fusion = fusion, r.recompute = recomputes[recompute];
+              r.optimizer = optimizers[optimizer], r.grad_accumulation = steps;
               list.push_back(r);
             }
   return list;
@@ -178,7 +184,7 @@ Launched launch(const CompiledProgram& c, const Accesses& a, int skipped = -1) {
 
 TEST(Waits, EveryPairThatSharesMemoryIsInOrder) {
   int several = 0, shared = 0;
-  for (const Recipe& r : data_parallel_recipes())
+  for (const Recipe& r : data_parallel_recipes(Which::third))
     for (Spread how : spreads) {
       SCOPED_TRACE(testing::Message() << text_of(r) << " spread " << int(how));
       CompiledSession s = compiled(r, how, 1);
@@ -190,8 +196,8 @@ TEST(Waits, EveryPairThatSharesMemoryIsInOrder) {
         EXPECT_EQ(c.waits.size(), has_several_streams(c.program) ? c.program.code.size() : 0) << c.spec.name;
       }
     }
-  EXPECT_GT(several, 500);
-  EXPECT_GT(shared, 100'000) << "too little is shared to prove anything";
+  EXPECT_GT(several, 170);
+  EXPECT_GT(shared, 35'000) << "too little is shared to prove anything";
 }
 
 // None is superfluous, and the check finds each that is missing.

@@ -32,6 +32,8 @@ struct Thread {
   WarpOp op = WarpOp::sync;
   unsigned mask = 0, source = 0;
   uint64_t value = 0, result = 0;
+  const void* given = nullptr;  // to together(), with the work
+  void (*work)(const void* const* given) = nullptr;
 };
 
 struct Warp {
@@ -94,10 +96,11 @@ void complete(unsigned first, unsigned mask) {
   for (unsigned rest = mask; rest; rest &= rest - 1) {
     unsigned l = unsigned(__builtin_ctz(rest));
     Thread& t = threads[first + l];
-    if (t.op != self.op || !same_place(t.site, self.site))
+    if (t.op != self.op || t.work != self.work || !same_place(t.site, self.site))
       report_divergence(" of the same warp and mask", first + l, self.site);
     switch (t.op) {
-      case WarpOp::sync: break;
+      case WarpOp::sync:
+      case WarpOp::together: break;
       case WarpOp::exchange:  // a lane outside the mask has no defined value
         t.result = mask >> t.source & 1 ? threads[first + t.source].value : ~uint64_t(0);
         break;
@@ -113,6 +116,10 @@ void complete(unsigned first, unsigned mask) {
     }
     t.state = State::runnable;
   }
+  if (self.op != WarpOp::together) return;
+  const void* given[32];
+  for (unsigned l = 0; l < 32; ++l) given[l] = threads[first + l].given;
+  self.work(given);
 }
 
 void thread_returned() {
@@ -282,6 +289,12 @@ uint64_t warp(WarpOp op, unsigned mask, uint64_t value, unsigned source, Site si
     wait(State::in_warp, site);
   }
   return t.result;
+}
+
+void together(const void* mine, void (*work)(const void* const* given), Site site) {
+  threads[now].given = mine, threads[now].work = work;
+  warp(WarpOp::together, ~0u, 0, 0, site);
+  threads[now].work = nullptr;
 }
 
 static thread_local uint64_t waits_counted = 0;

@@ -66,10 +66,12 @@ uint64_t waits();
 // Returns the number of threads that came with a true predicate; *threads: how many came.
 int barrier(bool predicate, Site site, int* threads = nullptr);
 
-enum class WarpOp { sync, exchange, ballot, match };
+enum class WarpOp { sync, exchange, ballot, match, together };
 // Waits for the lanes of mask; exchange returns the value of lane `source`, ballot and match a mask
 // of lanes.
 uint64_t warp(WarpOp op, unsigned mask, uint64_t value, unsigned source, Site site);
+// Waits for all 32 lanes; the last one to come does the work of all: given[l] is what lane l gave.
+void together(const void* mine, void (*work)(const void* const* given), Site site);
 unsigned lane();
 unsigned live_lanes();  // of the calling thread's warp
 

@@ -53,7 +53,7 @@ struct Thread {
   std::vector<Group> groups;
   std::vector<Product> open_products;
   std::vector<std::vector<Product>> products;  // groups that have not happened
-  uint32_t exchanged = 0;
+  uint32_t exchanged[2] = {};                  // in warp operations of even and odd number
   // What it waits for, so that the scheduler can ask without resuming it; null: nothing.
   bool (*done)(const void* condition) = nullptr;
   const void* condition = nullptr;
@@ -187,45 +187,43 @@ uint16_t element(Block& b, uint64_t operand, bool rows_summed, int other, int su
   return x;
 }
 
-void perform(Thread& t, size_t group, size_t number) {
-  Product& p = t.products[group][number];
-  Block& b = *t.block;
-  int warp = int(t.index / 32 % 4), lane = int(t.index % 32), g = lane / 4, q = lane % 4;
-  float a[2][16];
-  for (int h = 0; h < 2; ++h)
-    for (int k = 0; k < 16; ++k) {
-      uint16_t bits;
-      if (p.a_shared) {
-        bits = element(b, p.a, p.a_rows_summed, 16 * warp + g + 8 * h, k);
-      } else {  // of the lane of the same rows that holds column k
-        Thread& owner = b.threads[t.index / 4 * 4 + unsigned(k % 8 / 2)];
-        bits = uint16_t(owner.products[group][number].registers[k / 8 * 2 + h] >> (k % 2 * 16));
-      }
-      a[h][k] = p.widen(bits);
+// The part of the calling thread's warp in a wgmma: 16 rows.
+void perform(size_t group, size_t number) {
+  Block& b = *now->block;
+  Thread* lanes = b.threads.data() + now->index / 32 * 32;
+  auto of = [&](int lane) -> Product& { return lanes[lane].products[group][number]; };
+  const Product& p = of(0);
+  for (int lane = 1; lane < 32; ++lane)
+    if (const Product& q = of(lane); q.n != p.n || q.a != p.a || q.b != p.b || q.accumulate != p.accumulate)
+      misuse("a product whose operands differ between the lanes of a warp");
+  float x[16][16], y[16][256], sum[256];
+  int warp = int(now->index / 32 % 4);
+  for (int r = 0; r < 16; ++r)
+    for (int k = 0; k < 16; ++k)  // or of the lane of the same row that holds column k
+      x[r][k] = p.widen(p.a_shared ? element(b, p.a, p.a_rows_summed, 16 * warp + r, k)
+                                   : uint16_t(of(r % 8 * 4 + k % 8 / 2).registers[k / 8 * 2 + r / 8] >> (k % 2 * 16)));
+  for (int k = 0; k < 16; ++k)
+    for (int n = 0; n < p.n; ++n) y[k][n] = p.widen(element(b, p.b, p.b_rows_summed, n, k));
+  for (int r = 0; r < 16; ++r) {
+    std::fill(sum, sum + p.n, 0.f);
+    for (int k = 0; k < 16; ++k)
+      for (int n = 0; n < p.n; ++n) sum[n] += x[r][k] * y[k][n];
+    for (int n = 0; n < p.n; ++n) {
+      float& d = of(r % 8 * 4 + n % 8 / 2).d[n / 8 * 4 + r / 8 * 2 + n % 2];
+      d = p.accumulate ? d + sum[n] : sum[n];
     }
-  for (int n = 0; n < p.n / 8; ++n)
-    for (int e = 0; e < 2; ++e) {
-      float sum[2] = {};
-      for (int k = 0; k < 16; ++k) {
-        float x = p.widen(element(b, p.b, p.b_rows_summed, 8 * n + 2 * q + e, k));
-        sum[0] += a[0][k] * x, sum[1] += a[1][k] * x;
-      }
-      for (int h = 0; h < 2; ++h) {
-        float& d = p.d[4 * n + 2 * h + e];
-        d = p.accumulate ? d + sum[h] : sum[h];
-      }
-    }
+  }
 }
 
 void perform_groups(size_t keep) {
   sync_warp();
   Thread& t = *now;
   size_t count = t.products.size() > keep ? t.products.size() - keep : 0;
-  for (size_t group = 0; group < count; ++group)
-    for (size_t i = 0; i < t.products[group].size(); ++i) perform(t, group, i);
-  sync_warp();  // others read this thread's registers
+  if (t.index % 32 == 0)
+    for (size_t group = 0; group < count; ++group)
+      for (size_t i = 0; i < t.products[group].size(); ++i) perform(group, i);
+  sync_warp();  // lane 0 reads and writes this thread's registers
   t.products.erase(t.products.begin(), t.products.begin() + long(count));
-  sync_warp();
 }
 
 }  // namespace
@@ -325,11 +323,11 @@ void sync_warp() {
 }
 uint32_t exchange(uint32_t x, unsigned lane) {
   Thread& t = *now;
-  t.exchanged = x;
+  // Nobody is two operations ahead: the other number of each lane stays until all have read it.
+  uint64_t turn = t.block->warps[t.index / 32].phase % 2;
+  t.exchanged[turn] = x;
   sync_warp();
-  uint32_t y = t.block->threads[t.index / 32 * 32 + lane].exchanged;
-  sync_warp();
-  return y;
+  return t.block->threads[t.index / 32 * 32 + lane].exchanged[turn];
 }
 
 void issue(const Product& p) {
@@ -459,10 +457,8 @@ void store_matrices(uint32_t to, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
   uint32_t mine[4] = {a, b, c, d};
   unsigned lane = t.index % 32;
   for (unsigned m = 0; m < 4; ++m)
-    for (unsigned r = 0; r < 8; ++r) {
-      uint32_t row = exchange(to, 8 * m + r);
-      if (lane / 4 == r) std::memcpy(at(*t.block, row + lane % 4 * 4, 4), &mine[m], 4);
-    }
+    std::memcpy(at(*t.block, exchange(to, 8 * m + lane / 4) + lane % 4 * 4, 4), &mine[m], 4);
+  emulated::sync_warp();
 }
 
 void wgmma_commit() {

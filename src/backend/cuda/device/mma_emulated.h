@@ -33,24 +33,6 @@ inline PendingCopies& pending_copies() {
   return mine;
 }
 
-// What every lane of the calling thread's warp shows the others, by lane; valid up to the next
-// __syncwarp.
-template <class T>
-const T* of_lanes(const T& mine) {
-  static T shown[1024];
-  unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-  shown[thread] = mine;
-  __syncwarp();
-  return shown + thread / 32 * 32;
-}
-
-// Registers of a lane that others read: they stay where they are until the next __syncwarp.
-struct Operands {
-  const uint32_t *a, *b;
-};
-
-inline int lane_id() { return int(lane()); }
-
 // Element `column` of a row of 16-bit numbers.
 inline uint32_t element16(uint64_t row, int column) { return reinterpret_cast<const uint16_t*>(row)[column]; }
 
@@ -81,70 +63,118 @@ void copy_wait() {
   for (size_t& end : p.ends) end -= done;
 }
 
+namespace emulator {
+
+// What a lane gives for a product: its accumulators and operands.
+struct ProductLane {
+  float* c;
+  const uint32_t *a, *b;
+};
+struct MatrixLane {
+  uint32_t* r;
+  SharedAddress row;
+};
+
+// Rows of eight, which the compiler keeps in vector registers.
+using Floats8 [[gnu::vector_size(32)]] = float;
+using Doubles8 [[gnu::vector_size(64)]] = double;
+
+template <class Lane>
+const Lane& lane_of(const void* const* given, int lane) {
+  return *static_cast<const Lane*>(given[lane]);
+}
+
+inline void load(uint32_t* r, SharedAddress row, void (*work)(const void* const*)) {
+  require_aligned(reinterpret_cast<void*>(row), 16);
+  MatrixLane mine = {r, row};
+  together(&mine, work, {"ldmatrix", __FILE__, __LINE__});
+}
+inline void multiply(float* c, const uint32_t* a, const uint32_t* b, void (*work)(const void* const*)) {
+  ProductLane mine = {c, a, b};
+  together(&mine, work, {"mma.sync", __FILE__, __LINE__});
+}
+
+}  // namespace emulator
+
 inline void load_matrices(uint32_t (&r)[4], SharedAddress row) {
-  emulator::require_aligned(reinterpret_cast<void*>(row), 16);
-  int g = emulator::lane_id() / 4, t = emulator::lane_id() % 4;
-  const SharedAddress* rows = emulator::of_lanes(row);
-  for (int i = 0; i < 4; ++i) {
-    SharedAddress from = rows[8 * i + g];
-    r[i] = emulator::element16(from, 2 * t) | emulator::element16(from, 2 * t + 1) << 16;
-  }
-  __syncwarp();
+  auto work = [](const void* const* given) {
+    for (int lane = 0; lane < 32; ++lane)
+      for (int i = 0; i < 4; ++i)
+        std::memcpy(
+            emulator::lane_of<emulator::MatrixLane>(given, lane).r + i,
+            reinterpret_cast<const uint16_t*>(emulator::lane_of<emulator::MatrixLane>(given, 8 * i + lane / 4).row) +
+                lane % 4 * 2,
+            4);
+  };
+  emulator::load(r, row, work);
 }
 inline void load_matrices_transposed(uint32_t (&r)[4], SharedAddress row) {
-  emulator::require_aligned(reinterpret_cast<void*>(row), 16);
-  int g = emulator::lane_id() / 4, t = emulator::lane_id() % 4;
-  const SharedAddress* rows = emulator::of_lanes(row);
-  for (int i = 0; i < 4; ++i)
-    r[i] = emulator::element16(rows[8 * i + 2 * t], g) | emulator::element16(rows[8 * i + 2 * t + 1], g) << 16;
-  __syncwarp();
+  auto work = [](const void* const* given) {
+    for (int lane = 0; lane < 32; ++lane)
+      for (int i = 0; i < 4; ++i) {
+        auto element = [&](int k) {
+          return emulator::element16(emulator::lane_of<emulator::MatrixLane>(given, 8 * i + k).row, lane / 4);
+        };
+        emulator::lane_of<emulator::MatrixLane>(given, lane).r[i] = element(lane % 4 * 2) | element(lane % 4 * 2 + 1)
+                                                                                                << 16;
+      }
+  };
+  emulator::load(r, row, work);
 }
 
 template <class T>
 void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  const uint32_t b[2] = {b0, b1};
-  auto element = [](uint32_t pair, int half) {
-    auto bits = uint16_t(half ? pair >> 16 : pair);
-    return widen(T{bits});
-  };
-  int g = emulator::lane_id() / 4, t = emulator::lane_id() % 4;
-  const emulator::Operands* lanes = emulator::of_lanes(emulator::Operands{a, b});
-  float sum[4];
-  for (int e = 0; e < 4; ++e) {
-    sum[e] = c[e];
-    int lower = e / 2, n = e % 2;
-    for (int k = 0; k < 16; ++k) {
-      int owner = k % 8 / 2, upper = k / 8;
-      sum[e] += element(lanes[4 * g + owner].a[2 * upper + lower], k % 2) *
-                element(lanes[4 * (2 * t + n) + owner].b[upper], k % 2);
+  auto work = [](const void* const* given) {
+    float x[16][16];                        // A
+    emulator::Floats8 y[16], sum[16] = {};  // B, C
+    for (int lane = 0; lane < 32; ++lane) {
+      auto& l = emulator::lane_of<emulator::ProductLane>(given, lane);
+      int g = lane / 4, t = lane % 4 * 2;
+      auto element = [](uint32_t pair, int half) { return widen(T{uint16_t(half ? pair >> 16 : pair)}); };
+      for (int e = 0; e < 2; ++e) {
+        for (int i = 0; i < 4; ++i) x[g + i % 2 * 8][t + i / 2 * 8 + e] = element(l.a[i], e);
+        for (int i = 0; i < 2; ++i) y[t + i * 8 + e][g] = element(l.b[i], e), sum[g + i * 8][t + e] = l.c[2 * i + e];
+      }
     }
-  }
-  __syncwarp();
-  for (int e = 0; e < 4; ++e) c[e] = sum[e];
+    for (int m = 0; m < 16; ++m)
+      for (int k = 0; k < 16; ++k) sum[m] += x[m][k] * y[k];
+    for (int lane = 0; lane < 32; ++lane)
+      for (int e = 0; e < 4; ++e)
+        emulator::lane_of<emulator::ProductLane>(given, lane).c[e] = sum[lane / 4 + e / 2 * 8][lane % 4 * 2 + e % 2];
+  };
+  const uint32_t b[2] = {b0, b1};
+  emulator::multiply(c, a, b, work);
 }
 
 // Like the device: operands lose the 13 low bits, sums are rounded towards zero, so that long
 // chains of them drift.
 inline void multiply_add_tf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  auto work = [](const void* const* given) {
+    double x[16][8];
+    emulator::Doubles8 y[8], exact[16] = {};
+    for (int lane = 0; lane < 32; ++lane) {
+      auto& l = emulator::lane_of<emulator::ProductLane>(given, lane);
+      int g = lane / 4, t = lane % 4;
+      auto value = [](uint32_t bits) { return double(__uint_as_float(bits & ~0x1fffu)); };
+      for (int i = 0; i < 4; ++i) {
+        x[g + i % 2 * 8][t + i / 2 * 4] = value(l.a[i]);
+        exact[g + i / 2 * 8][2 * t + i % 2] = l.c[i];
+      }
+      for (int i = 0; i < 2; ++i) y[t + i * 4][g] = value(l.b[i]);
+    }
+    for (int m = 0; m < 16; ++m)
+      for (int k = 0; k < 8; ++k) exact[m] += x[m][k] * y[k];
+    for (int lane = 0; lane < 32; ++lane)
+      for (int e = 0; e < 4; ++e) {
+        double wanted = exact[lane / 4 + e / 2 * 8][lane % 4 * 2 + e % 2];
+        auto sum = float(wanted);
+        // The next number towards zero.
+        if (std::abs(double(sum)) > std::abs(wanted)) sum = __uint_as_float(__float_as_uint(sum) - 1);
+        emulator::lane_of<emulator::ProductLane>(given, lane).c[e] = sum;
+      }
+  };
   const uint32_t b[2] = {b0, b1};
-  auto value = [](uint32_t bits) { return double(__uint_as_float(bits & ~0x1fffu)); };
-  int g = emulator::lane_id() / 4, t = emulator::lane_id() % 4;
-  const emulator::Operands* lanes = emulator::of_lanes(emulator::Operands{a, b});
-  double exact[4] = {c[0], c[1], c[2], c[3]};
-  for (int k = 0; k < 8; ++k) {
-    const uint32_t* row = lanes[4 * g + k % 4].a + k / 4 * 2;
-    const emulator::Operands* column = lanes + 4 * 2 * t + k % 4;
-    double a0 = value(row[0]), a1 = value(row[1]), b0 = value(column[0].b[k / 4]), b1 = value(column[4].b[k / 4]);
-    exact[0] += a0 * b0, exact[1] += a0 * b1, exact[2] += a1 * b0, exact[3] += a1 * b1;
-  }
-  float sum[4];
-  for (int e = 0; e < 4; ++e) {
-    sum[e] = float(exact[e]);
-    // The next number towards zero.
-    if (std::abs(double(sum[e])) > std::abs(exact[e])) sum[e] = __uint_as_float(__float_as_uint(sum[e]) - 1);
-  }
-  __syncwarp();
-  for (int e = 0; e < 4; ++e) c[e] = sum[e];
+  emulator::multiply(c, a, b, work);
 }
 
 }  // namespace crest::cuda
