@@ -83,6 +83,30 @@ TEST(Emulator, WarpOperations) {
   });
 }
 
+struct Lane {
+  unsigned number;
+  unsigned* seen;
+};
+void show_next(const void* const* given) {
+  auto lane = [&](unsigned l) { return static_cast<const Lane*>(given[l % 32]); };
+  for (unsigned l = 0; l < 32; ++l) *lane(l)->seen = lane(l + 1)->number;
+}
+void show_none(const void* const*) {}
+
+TEST(Emulator, TheLastLaneWorksForItsWarp) {
+  launch(2, 64, 0, [&] {
+    for (unsigned repeat = 0; repeat < 3; ++repeat) {
+      unsigned seen = 0;
+      Lane mine = {threadIdx.x + repeat, &seen};
+      emulator::together(&mine, show_next, {"show_next", __FILE__, 0});
+      EXPECT_EQ(seen, threadIdx.x / 32 * 32 + (threadIdx.x + 1) % 32 + repeat);
+    }
+  });
+  expect_error("of the same warp and mask is at show_", 32, [] {
+    emulator::together(nullptr, threadIdx.x ? show_none : show_next, {"show_", __FILE__, 0});
+  });
+}
+
 TEST(Emulator, BitsAndAtomics) {
   EXPECT_EQ(__byte_perm(0x33221100, 0x77665544, 0x7410), 0x77441100u);
   EXPECT_EQ(__brev(1), 0x80000000u);

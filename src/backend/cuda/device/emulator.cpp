@@ -96,7 +96,7 @@ void complete(unsigned first, unsigned mask) {
   for (unsigned rest = mask; rest; rest &= rest - 1) {
     unsigned l = unsigned(__builtin_ctz(rest));
     Thread& t = threads[first + l];
-    if (t.op != self.op || t.work != self.work || !same_place(t.site, self.site))
+    if (t.op != self.op || !same_place(t.site, self.site) || (t.op == WarpOp::together && t.work != self.work))
       report_divergence(" of the same warp and mask", first + l, self.site);
     switch (t.op) {
       case WarpOp::sync:
@@ -294,7 +294,6 @@ uint64_t warp(WarpOp op, unsigned mask, uint64_t value, unsigned source, Site si
 void together(const void* mine, void (*work)(const void* const* given), Site site) {
   threads[now].given = mine, threads[now].work = work;
   warp(WarpOp::together, ~0u, 0, 0, site);
-  threads[now].work = nullptr;
 }
 
 static thread_local uint64_t waits_counted = 0;
