@@ -109,8 +109,7 @@ std::vector<double> times(const ComparedSide& s, bool per_token) {
 }
 
 bool same_work(const GroupSide& a, const GroupSide& b) {
-  return a.ops == b.ops && a.calls == b.calls && a.layers == b.layers && a.kernels == b.kernels &&
-         a.arithmetic == b.arithmetic && a.type == b.type && a.flops == b.flops && a.bytes == b.bytes;
+  return a.uses == b.uses && a.calls == b.calls && a.layers == b.layers && a.flops == b.flops && a.bytes == b.bytes;
 }
 
 double median_of(std::vector<double> values) { return Samples(std::move(values)).median(); }

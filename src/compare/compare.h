@@ -3,6 +3,7 @@
 // terminal, JSON and reports present.
 #pragma once
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -63,6 +64,13 @@ struct Difference {
   std::string section, key, a, b;
 };
 
+// Instructions of a group that differ in nothing but time.
+struct Use {
+  std::string op, kernel, arithmetic, type;
+  int64_t instructions = 0;
+  auto operator<=>(const Use&) const = default;
+};
+
 // One side of a group of instructions, all layers and calls of a step together.
 struct GroupSide {
   int64_t instructions = 0;  // rows
@@ -74,6 +82,7 @@ struct GroupSide {
   std::vector<std::string> arithmetic;  // "bf16", by FLOPs
   std::vector<std::string> types;       // dtypes of the results, most time first
   std::vector<std::string> classes;     // operation classes, most time first
+  std::vector<Use> uses;                // in order of names
   std::string type;                     // result of the slowest instruction
   bool quadratic = false;               // a result has two dimensions of sequence length (T x T)
 };

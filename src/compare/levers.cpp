@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "compare/sentences.h"
 #include "plan/recipe_settings.h"
@@ -18,9 +19,14 @@ bool has(const std::vector<std::string>& list, const char* name) {
 bool differs(double a, double b) { return std::abs(a - b) > 0.005 * std::max(std::abs(a), std::abs(b)); }
 
 bool other_instructions(const Cause& c) { return !same_instructions(c); }
-bool other_types(const Cause& c) { return c.a.arithmetic != c.b.arithmetic || c.a.types != c.b.types; }
+// Their order is that of the times, which vary.
+bool other_names(std::vector<std::string> a, std::vector<std::string> b) {
+  std::sort(a.begin(), a.end()), std::sort(b.begin(), b.end());
+  return a != b;
+}
+bool other_types(const Cause& c) { return other_names(c.a.arithmetic, c.b.arithmetic) || other_names(c.a.types, c.b.types); }
 bool other_work(const Cause& c) { return differs(c.a.flops, c.b.flops) || differs(c.a.bytes, c.b.bytes); }
-bool other_kernels(const Cause& c) { return c.a.kernels != c.b.kernels; }
+bool other_kernels(const Cause& c) { return other_names(c.a.kernels, c.b.kernels); }
 bool in_attention(const Cause& c) {
   return has(c.roles, "attn") || has(c.a.classes, "attention") != has(c.b.classes, "attention");
 }

@@ -93,6 +93,7 @@ GroupSide side_of(const ComparedSide& s, const std::vector<int>& rows) {
   Weighted ops, kernels, arithmetic, types, classes;
   double most = -1;
   std::map<int, int> layers;
+  std::map<Use, int64_t> uses;
   for (int i : rows) {
     const ProfileInstr& r = s.rows[size_t(i)];
     g.instructions += 1, g.calls += r.calls;
@@ -101,9 +102,11 @@ GroupSide side_of(const ComparedSide& s, const std::vector<int>& rows) {
     arithmetic.add(r.arithmetic, r.flops), types.add(r.type.substr(0, r.type.find('[')), r.ms);
     if (r.ms > most) most = r.ms, g.type = r.type;
     if (r.layer >= 0) ++layers[r.layer];
+    ++uses[{r.op, r.kernel, r.arithmetic, r.type, 0}];
     g.quadratic |= is_quadratic(r.type, s);
   }
   g.layers = int(layers.size());
+  for (auto& [use, instructions] : uses) g.uses.push_back(use), g.uses.back().instructions = instructions;
   g.ops = ops.names(true), g.kernels = kernels.names(), g.arithmetic = arithmetic.names();
   g.types = types.names(), g.classes = classes.names();
   return g;

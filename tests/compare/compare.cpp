@@ -502,7 +502,7 @@ TEST(Compare, GroupsWithinTheScatterOfEqualOnesAreNoCauses) {
     return s;
   };
   Synthetic a = shaken(0.15, 1), b = shaken(0.15, 2);
-  b.slowdown = [slow = b.slowdown](const ProfileInstr& r) { return 1.3 * slow(r); };
+  b.slowdown = [slow = b.slowdown](const ProfileInstr& r) { return 1.1 * slow(r); };
   RunComparison c = compared(a, b);
   EXPECT_GT(c.row_noise, 0.1);
   EXPECT_EQ(c.noise.verdict, Verdict::a_faster);
@@ -582,3 +582,28 @@ TEST(Compare, TheHeadlineNamesOtherInstructions) {
   RunComparison c = compared(a, b);
   EXPECT_TRUE(contains(headline(c), "runs as other instructions (3 x all_reduce -> ")) << headline(c);
 }
+
+// Which of a group's instructions takes most time is chance.
+TEST(Compare, ChangesAreThoseOfAnOperation) {
+  auto slow = [](const std::string& op) {
+    Synthetic s = gpt2();
+    s.slowdown = [op](const ProfileInstr& r) { return r.op == op ? 6.0 : 2.0; };
+    return s;
+  };
+  Synthetic a = slow("linear_dw"), b = slow("linear_dx");
+  RunComparison c = compared(a, b);
+  int others = 0;
+  for (auto& x : c.causes) {
+    EXPECT_EQ(change_text(c, x), "the same instructions") << x.label << ", " << x.phase;
+    others += x.a.kernels != x.b.kernels;
+  }
+  EXPECT_GT(others, 0) << "another kernel takes most time";
+  EXPECT_EQ(c.row_noise, compared(b, a).row_noise);
+  b.recipe.batch = 32;
+  RunComparison larger = compared(a, b), smaller = compared(b, a);
+  const Cause *one = cause(larger, "attn.qkv", "backward"), *other = cause(smaller, "attn.qkv", "backward");
+  ASSERT_TRUE(one && other);
+  EXPECT_EQ(change_text(larger, *one), "linear_dx bf16[16,1024,768] -> bf16[32,1024,768]");
+  EXPECT_EQ(change_text(smaller, *other), "linear_dx bf16[32,1024,768] -> bf16[16,1024,768]");
+}
+
