@@ -87,6 +87,13 @@ struct GroupSide {
   bool quadratic = false;               // a result has two dimensions of sequence length (T x T)
 };
 
+// Measured time over floor, on both sides, and the floor on which the two are compared (the mean
+// over the orders of switching, compare/split.h): floor_ms * (b - a) is the part of
+// Factor::efficiency. 0: unknown.
+struct Slowdowns {
+  double a = 0, b = 0, floor_ms = 0;
+};
+
 // A group of instructions with the same role in the model on both sides, and the parts of its
 // difference.
 struct Cause {
@@ -99,6 +106,7 @@ struct Cause {
   double ms_per_token = 0;                  // b.ms / tokens of b - a.ms / tokens of a
   double share = 0;                         // of explained_difference(); 0 when that is zero
   FactorMs factors{}, factors_per_token{};  // sum to ms and ms_per_token
+  Slowdowns slowdowns;                      // of factors; of factors_per_token where that is explained
   Factor main_factor = Factor::unsplit;
   bool significant = false;         // beyond noise and rounding
   std::vector<std::string> levers;  // differing recipe keys that explain it, best first

@@ -27,7 +27,6 @@ std::string time_text(const RunComparison& c, double ms, double ms_per_token) {
   return c.per_token ? format_ms_signed(1e3 * ms_per_token) + " per 1000 tokens" : format_ms_signed(ms);
 }
 
-double efficiency(const GroupSide& s) { return s.ms > 0 ? 100 * s.floor_ms / s.ms : 0; }
 std::string first(const std::vector<std::string>& list) { return list.empty() ? "?" : list[0]; }
 
 std::string sentence(const RunComparison& c, const Cause& cause) {
@@ -196,8 +195,7 @@ std::string factor_text(const RunComparison& all, const Cause& c) {
       return fmt::format("{} ({} -> {})", what, names(c.a), names(c.b));
     }
     case Factor::bytes: return work(c.a.bytes, c.b.bytes, "B");
-    case Factor::efficiency:
-      return fmt::format("{} {:.0f}% -> {:.0f}% of the limit", what, efficiency(c.a), efficiency(c.b));
+    case Factor::efficiency: return fmt::format("{} {}", what, efficiency_text(c.slowdowns));
     default: return what;
   }
 }

@@ -414,7 +414,7 @@ static RunComparison turned(RunComparison c, const RunComparison& back) {
       if (other.factor == w.factor) w.detail = other.detail;
   }
   for (auto& x : c.causes) {
-    std::swap(x.a, x.b);
+    std::swap(x.a, x.b), std::swap(x.slowdowns.a, x.slowdowns.b);
     x.ms = -x.ms, x.ms_per_token = -x.ms_per_token;
     for (auto* parts : {&x.factors, &x.factors_per_token})
       for (double& part : *parts) part = -part;
@@ -605,5 +605,50 @@ TEST(Compare, ChangesAreThoseOfAnOperation) {
   ASSERT_TRUE(one && other);
   EXPECT_EQ(change_text(larger, *one), "linear_dx bf16[16,1024,768] -> bf16[32,1024,768]");
   EXPECT_EQ(change_text(smaller, *other), "linear_dx bf16[32,1024,768] -> bf16[16,1024,768]");
+}
+
+// What is said of an efficiency has the sign of its bar, also where the floors of the rows (a link's)
+// say otherwise, and where the step has another mix of groups.
+TEST(Compare, EfficiencyIsThatOfItsBar) {
+  for (bool tokens : {false, true}) {
+    Profile x = make_profile(gpt2()), y = x;
+    double more = 0;
+    for (ProfileInstr& r : y.instrs) {
+      if (r.op_class != "contraction") continue;
+      more += 0.5 * r.ms, r.ms *= 1.5;
+      r.floor_ms *= 4;
+    }
+    for (auto* list : {&y.step_ms, &y.profiled_ms})
+      for (double& ms : *list) ms += more;
+    CompareOptions options;
+    options.per_token = tokens;
+    RunComparison c = compare_runs(record_of(x), record_of(y), options);
+    EXPECT_GT(part(c, Factor::efficiency), 0);
+    for (auto& w : c.waterfall) {
+      if (w.factor != Factor::efficiency) continue;
+      double from = 0, to = 0;
+      ASSERT_EQ(std::sscanf(w.detail.c_str(), "%lf%% -> %lf%% of the limit", &from, &to), 2) << w.detail;
+      EXPECT_LT(to, from);
+    }
+    const Cause* mlp = cause(c, "mlp.proj", "forward");
+    ASSERT_TRUE(mlp);
+    EXPECT_TRUE(contains(factor_text(c, *mlp), "kernel efficiency 50% -> 3")) << factor_text(c, *mlp);
+  }
+}
+
+TEST(Compare, ATableOfTokensHasTimesOfTokens) {
+  Synthetic a = gpt2(), b = gpt2();
+  b.recipe.batch = 32, b.residual_ms = 1, a.residual_ms = 2;
+  RunComparison c = compared(a, b);
+  ASSERT_TRUE(c.per_token);
+  int found = 0;
+  for (auto& w : c.waterfall) {
+    double from = 0, to = 0;
+    if (w.factor != Factor::residual && w.factor != Factor::idle) continue;
+    ++found;
+    ASSERT_EQ(std::sscanf(w.detail.c_str(), "%lf -> %lf ms per 1000 tokens", &from, &to), 2) << w.detail;
+    EXPECT_NEAR(to - from, 1e3 * w.ms_per_token, 0.0011);
+  }
+  EXPECT_EQ(found, 2);
 }
 
