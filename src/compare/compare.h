@@ -110,6 +110,7 @@ struct Cause {
   Factor main_factor = Factor::unsplit;
   bool significant = false;         // beyond noise and rounding
   std::vector<std::string> levers;  // differing recipe keys that explain it, best first
+  bool ambiguous = false;           // several keys may explain the main factor's part
   std::string sentence;
 };
 

@@ -118,12 +118,23 @@ Changes changes(const RunComparison& c) {
   return map;
 }
 
-std::string lever_of(const Cause& c, Factor factor, const Changes& changed) {
+// Time that the work does not explain may come from any change, and so may the efficiency of kernels
+// on another device.
+bool any_may_be_the_cause(Factor factor, const Changes& changed) {
+  return factor == Factor::unsplit || (factor == Factor::efficiency && changed.count("device"));
+}
+
+// The changes that explain a factor of a group: the best one, or all if they cannot be told apart.
+std::set<std::string> levers_of(const Cause& c, Factor factor, const Changes& changed) {
   // If only one change can affect time, it is the cause of the whole difference.
-  if (changed.size() == 1) return changed.begin()->first;
+  if (changed.size() == 1) return {changed.begin()->first};
+  std::set<std::string> keys;
   for (auto& row : effects())
-    if (changed.count(row.key) && row.factors & bit(factor) && is_there(row.effect, c)) return row.key;
-  return "";
+    if (changed.count(row.key) && row.factors & bit(factor) && is_there(row.effect, c)) {
+      keys.insert(row.key);
+      if (!any_may_be_the_cause(factor, changed)) break;
+    }
+  return keys;
 }
 
 // Time by lever, per step and per token.
@@ -144,7 +155,9 @@ void explain_by_levers(RunComparison& c) {
     std::map<std::string, double> parts;
     for (size_t f = 0; f < factor_count; ++f) {
       if (cause.factors[f] == 0 && cause.factors_per_token[f] == 0) continue;
-      std::string lever = lever_of(cause, Factor(f), changed);
+      std::set<std::string> levers = levers_of(cause, Factor(f), changed);
+      std::string lever = levers.size() == 1 ? *levers.begin() : "";
+      cause.ambiguous |= levers.size() > 1 && Factor(f) == cause.main_factor;
       effects.add(lever, cause.factors[f], cause.factors_per_token[f]);
       if (!lever.empty()) parts[lever] += std::abs(c.per_token ? cause.factors_per_token[f] : cause.factors[f]);
     }

@@ -652,3 +652,22 @@ TEST(Compare, ATableOfTokensHasTimesOfTokens) {
   EXPECT_EQ(found, 2);
 }
 
+// A smaller model on a slow device: that it is smaller is no reason for its time.
+TEST(Compare, TimeOfAnotherDeviceIsNotTheModels) {
+  Synthetic a = gpt2(), b = gpt2();
+  b.recipe = recipe_of("nano", 16, 256);
+  b.rate_factor = 1e-4;
+  b.slowdown = [](const ProfileInstr&) { return 30.0; };
+  RunRecord x = make_record(a), y = make_record(b);
+  y.device["name"] = "a slow CPU", y.device["kind"] = "cpu";
+  for (bool swapped : {false, true}) {
+    RunComparison c = swapped ? compare_runs(y, x) : compare_runs(x, y);
+    expect_exact(c);
+    for (auto& l : c.levers) {
+      if (l.lever == "device" || l.lever.empty()) continue;
+      EXPECT_LT(l.share, 0.01) << l.sentence;
+    }
+    EXPECT_FALSE(contains(c.sentences[0], "instead of")) << c.sentences[0];
+    EXPECT_FALSE(contains(c.sentences[0], "(model")) << c.sentences[0];
+  }
+}
