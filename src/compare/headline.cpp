@@ -22,7 +22,10 @@ std::string speed(const RunComparison& c) {
     steps = fmt::format("{} -> {} tokens/s; steps of {} tokens in {} -> {} in {}", format_count(c.a.tokens_per_second),
                         format_count(c.b.tokens_per_second), c.a.tokens, format_ms(a), c.b.tokens, format_ms(b));
   const char* what = c.per_token ? " per token" : "";
-  if (within_scatter(c))
+  if (c.same_runs)
+    return fmt::format("No difference in speed{} beyond noise ({}; nothing recorded that affects time differs)", what,
+                       steps);
+  if (c.scattered)
     return fmt::format("No difference in speed{} beyond noise ({}; equal groups differ by up to {:.0f}%)", what, steps,
                        100 * c.row_noise);
   const char* is = c.a.predicted && c.b.predicted ? "is predicted" : "is";

@@ -148,6 +148,11 @@ struct Effects {
 
 }  // namespace
 
+bool nothing_changed(const RunComparison& c) {
+  bool kernels = std::any_of(c.differences.begin(), c.differences.end(), [](auto& d) { return d.section == "kernels"; });
+  return c.a.recipe_known && c.b.recipe_known && !kernels && changes(c).empty();
+}
+
 void explain_by_levers(RunComparison& c) {
   Changes changed = changes(c);
   Effects effects;

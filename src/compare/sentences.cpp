@@ -121,6 +121,7 @@ std::string operation(const std::string& counted) {
   size_t space = counted.rfind(' ');
   return space == std::string::npos ? counted : counted.substr(space + 1);
 }
+
 // The operations of a group that both sides have, those that take most time first.
 std::vector<std::string> operations(const Cause& c) {
   std::map<std::string, size_t> place;  // the better one of both sides
@@ -166,19 +167,13 @@ std::string changed_names(const std::set<std::string>& a, const std::set<std::st
   return fmt::format("{} -> {}", text(x), text(y));
 }
 
-
 }  // namespace
 
 bool beyond_noise(const RunComparison& c, const LeverEffect& e) {
   return std::abs(c.per_token ? e.ms_per_token : e.ms) > c.explained_noise;
 }
 
-bool within_scatter(const RunComparison& c) {
-  return c.noise.verdict != Verdict::cannot_tell && c.noise.floor_source == "assumed" &&
-         std::log1p(c.row_noise) > std::abs(std::log(c.noise.ratio));
-}
-
-bool conclusive(const RunComparison& c) { return c.noise.verdict != Verdict::cannot_tell && !within_scatter(c); }
+bool conclusive(const RunComparison& c) { return c.noise.verdict != Verdict::cannot_tell; }
 
 std::string factor_text(const RunComparison& all, const Cause& c) {
   const char* what = label(c.main_factor);
@@ -222,6 +217,13 @@ std::string ops_text(const GroupSide& side) {
   size_t rest = side.ops.size() - list.size();
   return rest ? fmt::format("{} and {} other kind{}", text, rest, rest == 1 ? "" : "s") : text;
 }
+
+std::string change_text(const RunComparison& runs, const Cause& c) {
+  if (!c.a.instructions) return fmt::format("only in {} ({})", runs.b.title, ops_text(c.b));
+  if (!c.b.instructions) return fmt::format("only in {} ({})", runs.a.title, ops_text(c.a));
+  if (!same_instructions(c)) return fmt::format("{} -> {}", ops_text(c.a), ops_text(c.b));
+  std::vector<std::string> changes;
+  if (c.a.layers != c.b.layers) changes.push_back(fmt::format("{} -> {} layers", c.a.layers, c.b.layers));
   // The same operation on both sides: which of a group takes most time may differ.
   auto add = [&](std::string Use::*field, auto reduced, bool named) {
     for (auto& op : operations(c)) {
@@ -232,13 +234,6 @@ std::string ops_text(const GroupSide& side) {
     }
     return false;
   };
-
-std::string change_text(const RunComparison& runs, const Cause& c) {
-  if (!c.a.instructions) return fmt::format("only in {} ({})", runs.b.title, ops_text(c.b));
-  if (!c.b.instructions) return fmt::format("only in {} ({})", runs.a.title, ops_text(c.a));
-  if (!same_instructions(c)) return fmt::format("{} -> {}", ops_text(c.a), ops_text(c.b));
-  std::vector<std::string> changes;
-  if (c.a.layers != c.b.layers) changes.push_back(fmt::format("{} -> {} layers", c.a.layers, c.b.layers));
   auto shape = [](const std::string& type) { return type.substr(std::min(type.find('['), type.size())); };
   auto itself = [](const std::string& name) { return name; };
   bool several = c.a.ops.size() > 1;
