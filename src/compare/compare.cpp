@@ -236,8 +236,8 @@ void note_uncertain(RunComparison& c, const ComparedSide& a, const ComparedSide&
                     "difference is not treated as a cause.{}",
                     100 * c.row_noise,
                     c.scattered ? " The machine changed between them: crest compare --a 'FLAGS' --b 'FLAGS' "
-                                        "measures both again, interleaved."
-                                      : ""));
+                                  "measures both again, interleaved."
+                                : ""));
   if (c.residual_share > residual_limit)
     c.notes.push_back(
         fmt::format("Warning: {:.1f}% of a step is not explained by the profiled intervals (limit {:.0f}%): "

@@ -89,7 +89,8 @@ std::string reason(const RunComparison& all, const Theme& t) {
   });
   // Another device has other kernels, whose number says little about their time.
   bool by_work = c.main_factor == Factor::flops || c.main_factor == Factor::bytes;
-  bool counts = (!other_device || by_work) && c.a.instructions && c.b.instructions && all.a.has_instructions && all.b.has_instructions;
+  bool counts = (!other_device || by_work) && c.a.instructions && c.b.instructions && all.a.has_instructions &&
+                all.b.has_instructions;
   if (counts && !same_instructions(c) && t.instructions_a == t.instructions_b)
     return fmt::format("{} runs as other instructions ({} -> {}){}", t.label, ops_text(c.a), ops_text(c.b),
                        lever_text(all, c));
@@ -98,7 +99,7 @@ std::string reason(const RunComparison& all, const Theme& t) {
                        written(t.quadratic_b, t.quadratic_a), t.instructions_a, written(t.quadratic_a, t.quadratic_b),
                        lever_text(all, c));
   return fmt::format("of {}: {}{}", t.label, factor_text(all, c),
-                     c.ambiguous ? ", and which change is its cause cannot be told apart" : lever_text(all, c));
+                     c.ambiguous ? ", and which change is its cause is unknown" : lever_text(all, c));
 }
 
 std::string reason(const WaterfallBar& bar, bool less) {

@@ -24,7 +24,9 @@ bool other_names(std::vector<std::string> a, std::vector<std::string> b) {
   std::sort(a.begin(), a.end()), std::sort(b.begin(), b.end());
   return a != b;
 }
-bool other_types(const Cause& c) { return other_names(c.a.arithmetic, c.b.arithmetic) || other_names(c.a.types, c.b.types); }
+bool other_types(const Cause& c) {
+  return other_names(c.a.arithmetic, c.b.arithmetic) || other_names(c.a.types, c.b.types);
+}
 bool other_work(const Cause& c) { return differs(c.a.flops, c.b.flops) || differs(c.a.bytes, c.b.bytes); }
 bool other_kernels(const Cause& c) { return other_names(c.a.kernels, c.b.kernels); }
 bool in_attention(const Cause& c) {
@@ -118,13 +120,13 @@ Changes changes(const RunComparison& c) {
   return map;
 }
 
-// Time that the work does not explain may come from any change, and so may the efficiency of kernels
-// on another device.
+// Time that the work does not explain may come from any change, and so may the efficiency of
+// kernels on another device.
 bool any_may_be_the_cause(Factor factor, const Changes& changed) {
   return factor == Factor::unsplit || (factor == Factor::efficiency && changed.count("device"));
 }
 
-// The changes that explain a factor of a group: the best one, or all if they cannot be told apart.
+// The changes that explain a factor of a group: the best one, or all that may be the cause.
 std::set<std::string> levers_of(const Cause& c, Factor factor, const Changes& changed) {
   // If only one change can affect time, it is the cause of the whole difference.
   if (changed.size() == 1) return {changed.begin()->first};
@@ -149,7 +151,8 @@ struct Effects {
 }  // namespace
 
 bool nothing_changed(const RunComparison& c) {
-  bool kernels = std::any_of(c.differences.begin(), c.differences.end(), [](auto& d) { return d.section == "kernels"; });
+  bool kernels =
+      std::any_of(c.differences.begin(), c.differences.end(), [](auto& d) { return d.section == "kernels"; });
   return c.a.recipe_known && c.b.recipe_known && !kernels && changes(c).empty();
 }
 

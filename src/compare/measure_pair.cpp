@@ -171,8 +171,7 @@ class Pair {
     Profile p = s.profiler->finish();
     p.recipe = s.record.recipe, p.device = s.record.device, p.environment = s.record.environment;
     p.step_ms.clear(), p.throttled.clear();
-    for (auto& row : samples)
-      p.step_ms.push_back(row.ms), p.throttled.push_back(row.throttled);
+    for (auto& row : samples) p.step_ms.push_back(row.ms), p.throttled.push_back(row.throttled);
     s.record.samples = samples;
     recorder_.add_samples(s.record, samples);
     set_document(s, "profile", to_json(p));

@@ -46,7 +46,7 @@ std::string sentence(const RunComparison& c, const Cause& cause) {
 }
 
 std::string sentence(const RunComparison& c, const LeverEffect& e) {
-  std::string what = e.lever.empty() ? "not told apart by change" : fmt::format("{} {} -> {}", e.lever, e.a, e.b);
+  std::string what = e.lever.empty() ? "cause unknown" : fmt::format("{} {} -> {}", e.lever, e.a, e.b);
   return fmt::format("{}: {}{}", what, time_text(c, e.ms, e.ms_per_token), share_text(c, e.share));
 }
 

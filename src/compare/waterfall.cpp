@@ -183,8 +183,9 @@ Totals totals(const ComparedSide& s, int side, const Rates& rates) {
   return t;
 }
 
-// Of all groups, each on the floor on which its two sides are compared. So the step got closer to its
-// limits exactly if the parts of its groups sum to time saved, also if the groups' weights differ.
+// Of all groups, each on the floor on which its two sides are compared. So the step got closer to
+// its limits exactly if the parts of its groups sum to time saved, also if the groups' weights
+// differ.
 Slowdowns slowdowns_of_step(const RunComparison& c) {
   Slowdowns sum;
   for (auto& cause : c.causes) {

@@ -128,7 +128,7 @@ void add_tiles(Page& page, const ReportGroup& g) {
   const ReportCell& best = g.cells[size_t(g.fastest)];
   Tiles tiles;
   bool several = measured_cells(g).size() > 1;
-  std::string of = !several                   ? "median"
+  std::string of = !several                    ? "median"
                    : as_fast(g).labels.empty() ? "of the fastest recipe"
                    : g.same_tokens             ? "of the lowest median"
                                                : "of the recipe with the most tokens/s";

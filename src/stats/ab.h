@@ -42,8 +42,8 @@ struct AbResult {
   int rounds = 0;
 };
 
-// With fewer, the floor is a single difference, and equal contenders get a verdict in 13% of the cases
-// (3 rounds) or 30% (2) instead of 5%.
+// With fewer, the floor is a single difference, and equal contenders get a verdict in 13% of the
+// cases (3 rounds) or 30% (2) instead of 5%.
 inline constexpr int fewest_rounds = 4;
 
 struct AbRule {

@@ -476,7 +476,8 @@ class Search {
                               return ms / 1e3 * scale_to(list, i);
                             }});
     try {
-      take(list, compare_interleaved(contenders, {.warmup_rounds = 0, .min_rounds = 6, .max_rounds = 6, .apart = true}));
+      take(list,
+           compare_interleaved(contenders, {.warmup_rounds = 0, .min_rounds = 6, .max_rounds = 6, .apart = true}));
     } catch (const Error& e) {  // other processes took the memory: what each measured by itself stays
       if (e.code() != Exit::does_not_fit) throw;
       say("no interleaved rounds: " + e.problem());

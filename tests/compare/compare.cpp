@@ -610,8 +610,8 @@ TEST(Compare, ChangesAreThoseOfAnOperation) {
   EXPECT_EQ(change_text(smaller, *other), "linear_dx bf16[32,1024,768] -> bf16[16,1024,768]");
 }
 
-// What is said of an efficiency has the sign of its bar, also where the floors of the rows (a link's)
-// say otherwise, and where the step has another mix of groups.
+// What is said of an efficiency has the sign of its bar, also where the floors of the rows (a
+// link's) say otherwise, and where the step has another mix of groups.
 TEST(Compare, EfficiencyIsThatOfItsBar) {
   for (bool tokens : {false, true}) {
     Profile x = make_profile(gpt2()), y = x;

@@ -124,8 +124,8 @@ TEST(InterleavedAB, EveryRoundRunsAllAndNobodyFollowsItself) {
     for (size_t i = 0; i < n; ++i)
       list.push_back({std::string(1, char('a' + i)), [&order, i] { return order.push_back(i), 1.0; }});
     constexpr int rounds = 400;
-    AbResult r = compare_interleaved(list, {.warmup_rounds = 4, .min_rounds = rounds, .max_rounds = rounds,
-                                            .max_seconds = 1e9});
+    AbResult r =
+        compare_interleaved(list, {.warmup_rounds = 4, .min_rounds = rounds, .max_rounds = rounds, .max_seconds = 1e9});
     ASSERT_EQ(r.order.size(), rounds * n + rounds / 4);
     EXPECT_EQ(r.rounds, rounds);
     std::map<std::pair<size_t, size_t>, int> follows;
