@@ -157,7 +157,7 @@ class ComparisonRun {
     bench_.print_head(a_.task.recipe, a_.task.device);
     fmt::print("{}\n", text_of(rows_, use_color(STDOUT_FILENO), output_width()));
     if (!o_.noise) fmt::print("{}\n", printable(describe(result.comparisons[0], result.noise_floor), 1000));
-    fmt::print("{} rounds; noise floor {:.1f}%: {} in every second round against the others\n", result.rounds,
+    fmt::print("{} rounds; noise floor {:.1f}%: {} against itself in neighboring rounds\n", result.rounds,
                100 * result.noise_floor, o_.peer.empty() ? "A" : "crest");
   }
 
