@@ -57,7 +57,7 @@ void measure_into(Advice& advice, const AdviceCase& c, const AdviceOptions& o) {
            }});
     }
     AbResult r = compare_interleaved(
-        contenders, {.warmup_rounds = 2, .min_rounds = 8, .max_rounds = 40, .max_seconds = o.max_seconds});
+        contenders, {.warmup_rounds = 2, .min_rounds = 12, .max_rounds = 60, .max_seconds = o.max_seconds});
     const Comparison& m = r.comparisons.at(0);
     advice.measured = {m.ratio, m.ratio_interval, m.verdict, r.noise_floor, r.rounds};
   } catch (const std::bad_alloc&) {

@@ -88,7 +88,7 @@ class ComparisonRun {
   }
 
   AbResult compare_recipes() {
-    BenchMeasure::say(fmt::format("interleaved rounds of {}: A, B and A again ...", name(a_.task.phase)));
+    BenchMeasure::say(fmt::format("interleaved rounds of {}: A and B ...", name(a_.task.phase)));
     Side& second = b_ ? *b_ : a_;
     AbResult result = compare_interleaved(
         {{"A", watched([&] { return run_once(a_); })},
@@ -105,7 +105,7 @@ class ComparisonRun {
     for (int i = 0; i < o_.warmup; ++i) run_once(a_);
     rule_.warmup_rounds = 0;
     if (o_.samples == 0) rule_.min_rounds = rule_.max_rounds = 6;
-    rule_.max_seconds = 1e9;
+    rule_.max_seconds = 1e9, rule_.apart = true;
     auto run_crest = [&] {
       Samples inner;
       for (int i = 0; i < 5; ++i) inner.add(run_once(a_));
@@ -119,18 +119,18 @@ class ComparisonRun {
     return result;
   }
 
-  // Samples in order of measurement, by contender: "a", "a again", "b" (for --noise: A again),
-  // "peer".
+  // Samples in order of measurement, by contender: "a", "b" (for --noise: A again), "peer".
   void record(const AbResult& result) {
     std::vector<bool> marks = watch_.last(result.order.size());
     std::vector<SampleRow> ours, theirs;
     size_t throttled_a = 0, throttled_b = 0;
     for (size_t i = 0; i < result.order.size(); ++i) {
-      const AbSample& s = result.order[i];
+      const AbRun& s = result.order[i];
+      if (s.discarded) continue;
       bool second = s.contender == 1;
-      std::string who = s.again ? "a again" : !second ? "a" : o_.peer.empty() ? "b" : "peer";
+      std::string who = !second ? "a" : o_.peer.empty() ? "b" : "peer";
       (second && !o_.noise ? theirs : ours).push_back({s.seconds * 1e3, s.round, who, marks[i]});
-      if (marks[i] && !s.again) ++(second ? throttled_b : throttled_a);
+      if (marks[i]) ++(second ? throttled_b : throttled_a);
     }
     Json comparison = to_json(result);
     comparison["runs"] = Json::object();
@@ -157,7 +157,7 @@ class ComparisonRun {
     bench_.print_head(a_.task.recipe, a_.task.device);
     fmt::print("{}\n", text_of(rows_, use_color(STDOUT_FILENO), output_width()));
     if (!o_.noise) fmt::print("{}\n", printable(describe(result.comparisons[0], result.noise_floor), 1000));
-    fmt::print("{} rounds; noise floor {:.1f}%: {} measured twice in every round\n", result.rounds,
+    fmt::print("{} rounds; noise floor {:.1f}%: {} against itself in neighboring rounds\n", result.rounds,
                100 * result.noise_floor, o_.peer.empty() ? "A" : "crest");
   }
 
@@ -180,10 +180,11 @@ AbRule comparison_rule(const BenchOptions& o) {
                "--ab and --peer measure the noise floor too.");
   AbRule r;
   r.warmup_rounds = o.warmup;
-  r.max_seconds = o.max_seconds * 3;  // the time of a single cell for each contender and the repeat
+  r.max_seconds = o.max_seconds * 3;  // of a single cell for each, and for the noise floor
   if (o.samples > 0) {
-    if (o.samples < 2)
-      fail_usage("a comparison needs more than one round", "--samples", "Give 2 or more; 10 is typical.");
+    if (o.samples < fewest_rounds)
+      fail_usage(fmt::format("a comparison needs at least {} rounds", fewest_rounds), "--samples",
+                 fmt::format("Give {} or more; 16 is typical.", fewest_rounds));
     r.min_rounds = r.max_rounds = o.samples;
     r.max_seconds = 1e9;
     r.target_relative_ci = 0;

@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "host/stop_signal.h"
+#include "stats/ab.h"
 #include "terminal/print_json.h"
 #include "terminal/table.h"
 
@@ -57,8 +58,9 @@ void check(const Options& o) {
   in(o.top, 1, 100'000, "--top");
   in(o.measure.samples, 0, 10'000, "--samples");
   in(o.measure.warmup, 0, 1'000'000, "--warmup");
-  if (o.measure.samples == 1)
-    fail_usage("one round is not enough to compare", "--samples", "Give 2 or more; 10 is usual.");
+  if (o.measure.samples > 0 && o.measure.samples < fewest_rounds)
+    fail_usage(fmt::format("a comparison needs at least {} rounds", fewest_rounds), "--samples",
+               fmt::format("Give {} or more; 16 is usual.", fewest_rounds));
   if (!(o.measure.max_seconds >= 0)) fail_usage("the time limit is negative", "--max-seconds");
 }
 
@@ -133,7 +135,7 @@ std::function<int()> setup_compare(CLI::App& app) {
   app.add_option("--warmup", o->measure.warmup, "warm-up rounds, not measured")
       ->capture_default_str()
       ->group(measurement);
-  app.add_option("--max-seconds", o->measure.max_seconds, "time limit without --samples (at least 10 rounds are made)")
+  app.add_option("--max-seconds", o->measure.max_seconds, "time limit without --samples (at least 16 rounds are made)")
       ->capture_default_str()
       ->group(measurement);
   app.add_option("--seed", o->measure.seed, "seed for weights and tokens")->capture_default_str()->group(measurement);

@@ -109,8 +109,7 @@ std::vector<double> times(const ComparedSide& s, bool per_token) {
 }
 
 bool same_work(const GroupSide& a, const GroupSide& b) {
-  return a.ops == b.ops && a.calls == b.calls && a.layers == b.layers && a.kernels == b.kernels &&
-         a.arithmetic == b.arithmetic && a.type == b.type && a.flops == b.flops && a.bytes == b.bytes;
+  return a.uses == b.uses && a.calls == b.calls && a.layers == b.layers && a.flops == b.flops && a.bytes == b.bytes;
 }
 
 double median_of(std::vector<double> values) { return Samples(std::move(values)).median(); }
@@ -147,14 +146,28 @@ void mark_significant(RunComparison& c, bool same_device) {
   c.explained_noise = std::sqrt(squares);
 }
 
+// The values of a log by step. A step that was repeated (after --resume) counts as it was run last.
+std::map<int64_t, double> by_step(const std::vector<LogRow>& log, double LogRow::*field) {
+  std::map<int64_t, double> values;
+  for (auto& row : log)
+    if (std::isfinite(row.*field)) values[row.step] = row.*field;
+  return values;
+}
+
+// Without a measured floor the runs themselves must show that they differ.
+void doubt_without_floor(RunComparison& c) {
+  if (c.noise.verdict == Verdict::cannot_tell || c.noise.floor_source != "assumed") return;
+  c.scattered = std::log1p(c.row_noise) > std::abs(std::log(c.noise.ratio));
+  bool splits = c.a.profiled && c.b.profiled, predicted = c.a.predicted || c.b.predicted;
+  c.same_runs = !splits && !predicted && nothing_changed(c);
+  if (c.scattered || c.same_runs) c.noise.verdict = Verdict::cannot_tell;
+}
+
 std::vector<LossRow> common(const std::vector<LogRow>& a, const std::vector<LogRow>& b, double LogRow::*field) {
-  std::map<int64_t, double> of_b;
-  for (auto& row : b)
-    if (std::isfinite(row.*field)) of_b[row.step] = row.*field;
+  auto of_a = by_step(a, field), of_b = by_step(b, field);
   std::vector<LossRow> rows;
-  for (auto& row : a)
-    if (auto it = of_b.find(row.step); it != of_b.end() && std::isfinite(row.*field))
-      rows.push_back({row.step, row.*field, it->second});
+  for (auto& [step, loss] : of_a)
+    if (auto it = of_b.find(step); it != of_b.end()) rows.push_back({step, loss, it->second});
   return rows;
 }
 
@@ -222,9 +235,9 @@ void note_uncertain(RunComparison& c, const ComparedSide& a, const ComparedSide&
         fmt::format("Groups with equal instructions differ by up to {:.0f}% between the two runs; a smaller "
                     "difference is not treated as a cause.{}",
                     100 * c.row_noise,
-                    within_scatter(c) ? " The machine changed between them: crest compare --a 'FLAGS' --b 'FLAGS' "
-                                        "measures both again, interleaved."
-                                      : ""));
+                    c.scattered ? " The machine changed between them: crest compare --a 'FLAGS' --b 'FLAGS' "
+                                  "measures both again, interleaved."
+                                : ""));
   if (c.residual_share > residual_limit)
     c.notes.push_back(
         fmt::format("Warning: {:.1f}% of a step is not explained by the profiled intervals (limit {:.0f}%): "
@@ -277,6 +290,7 @@ RunComparison compare_runs(const RunRecord& record_a, const RunRecord& record_b,
   if (c.waterfall.empty() && !a.step_ms.empty() && !b.step_ms.empty() && c.step_difference() != 0)
     c.waterfall = {{Factor::unsplit, c.step_difference(), tokens ? token_difference(c) : 0, "not profiled"}};
   mark_significant(c, same_device(a, b));
+  doubt_without_floor(c);
   explain_by_levers(c);
   compare_memory(c, a, b);
   compare_training(c, record_a, record_b);

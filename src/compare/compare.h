@@ -3,6 +3,7 @@
 // terminal, JSON and reports present.
 #pragma once
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -63,6 +64,13 @@ struct Difference {
   std::string section, key, a, b;
 };
 
+// Instructions of a group that differ in nothing but time.
+struct Use {
+  std::string op, kernel, arithmetic, type;
+  int64_t instructions = 0;
+  auto operator<=>(const Use&) const = default;
+};
+
 // One side of a group of instructions, all layers and calls of a step together.
 struct GroupSide {
   int64_t instructions = 0;  // rows
@@ -74,8 +82,16 @@ struct GroupSide {
   std::vector<std::string> arithmetic;  // "bf16", by FLOPs
   std::vector<std::string> types;       // dtypes of the results, most time first
   std::vector<std::string> classes;     // operation classes, most time first
+  std::vector<Use> uses;                // in order of names
   std::string type;                     // result of the slowest instruction
   bool quadratic = false;               // a result has two dimensions of sequence length (T x T)
+};
+
+// Measured time over floor, on both sides, and the floor on which the two are compared (the mean
+// over the orders of switching, compare/split.h): floor_ms * (b - a) is the part of
+// Factor::efficiency. 0: unknown.
+struct Slowdowns {
+  double a = 0, b = 0, floor_ms = 0;
 };
 
 // A group of instructions with the same role in the model on both sides, and the parts of its
@@ -90,9 +106,11 @@ struct Cause {
   double ms_per_token = 0;                  // b.ms / tokens of b - a.ms / tokens of a
   double share = 0;                         // of explained_difference(); 0 when that is zero
   FactorMs factors{}, factors_per_token{};  // sum to ms and ms_per_token
+  Slowdowns slowdowns;                      // of factors; of factors_per_token where that is explained
   Factor main_factor = Factor::unsplit;
   bool significant = false;         // beyond noise and rounding
   std::vector<std::string> levers;  // differing recipe keys that explain it, best first
+  bool ambiguous = false;           // several keys may explain the main factor's part
   std::string sentence;
 };
 
@@ -157,7 +175,10 @@ struct Scaling {
 struct RunComparison {
   ComparedRun a, b;
   std::vector<Difference> differences;
-  NoiseCheck noise;                     // per step, or per token (per_token)
+  NoiseCheck noise;  // per step, or per token (per_token)
+  // Without a measured floor these keep the verdict of `noise` at cannot_tell:
+  bool scattered = false;               // groups with equal instructions differ by more than the steps do
+  bool same_runs = false;               // nothing that is recorded and affects time differs: what does is noise
   bool per_token = false;               // the difference to explain is per token, not per step
   std::string join;                     // how rows were matched: "scopes", "classes", "layers"; "" without profiles
   std::vector<WaterfallBar> waterfall;  // in the order of Factor, without zeros; empty without both step times

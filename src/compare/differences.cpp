@@ -162,7 +162,7 @@ void add_reading(List& list, const std::string& key, const Json& a, const Json& 
 
 void add_conditions(List& list, const ComparedSide& a, const ComparedSide& b) {
   double x = a.profile.clock_mhz, y = b.profile.clock_mhz;
-  if (x > 0 && y > 0 && std::abs(x - y) > 0.005 * x)
+  if (x > 0 && y > 0 && std::abs(x - y) > 0.005 * std::max(x, y))
     list.add("conditions", "clock while measured", fmt::format("{:.0f} MHz", x), fmt::format("{:.0f} MHz", y));
   const Json *ca = conditions(a), *cb = conditions(b);
   if (!ca || !cb) return;

@@ -22,7 +22,10 @@ std::string speed(const RunComparison& c) {
     steps = fmt::format("{} -> {} tokens/s; steps of {} tokens in {} -> {} in {}", format_count(c.a.tokens_per_second),
                         format_count(c.b.tokens_per_second), c.a.tokens, format_ms(a), c.b.tokens, format_ms(b));
   const char* what = c.per_token ? " per token" : "";
-  if (within_scatter(c))
+  if (c.same_runs)
+    return fmt::format("No difference in speed{} beyond noise ({}; nothing recorded that affects time differs)", what,
+                       steps);
+  if (c.scattered)
     return fmt::format("No difference in speed{} beyond noise ({}; equal groups differ by up to {:.0f}%)", what, steps,
                        100 * c.row_noise);
   const char* is = c.a.predicted && c.b.predicted ? "is predicted" : "is";
@@ -81,7 +84,13 @@ std::string lever_text(const RunComparison& all, const Cause& c) {
 std::string reason(const RunComparison& all, const Theme& t) {
   const Cause& c = *t.largest;
   auto written = [](bool here, bool there) { return here && !there ? " that write T x T buffers" : ""; };
-  bool counts = c.a.instructions && c.b.instructions && all.a.has_instructions && all.b.has_instructions;
+  bool other_device = std::any_of(all.differences.begin(), all.differences.end(), [](auto& d) {
+    return d.section == "device" && (d.key == "kind" || d.key == "name");
+  });
+  // Another device has other kernels, whose number says little about their time.
+  bool by_work = c.main_factor == Factor::flops || c.main_factor == Factor::bytes;
+  bool counts = (!other_device || by_work) && c.a.instructions && c.b.instructions && all.a.has_instructions &&
+                all.b.has_instructions;
   if (counts && !same_instructions(c) && t.instructions_a == t.instructions_b)
     return fmt::format("{} runs as other instructions ({} -> {}){}", t.label, ops_text(c.a), ops_text(c.b),
                        lever_text(all, c));
@@ -89,7 +98,8 @@ std::string reason(const RunComparison& all, const Theme& t) {
     return fmt::format("{} runs as {}{} instead of {}{}{}", t.label, counted(t.instructions_b),
                        written(t.quadratic_b, t.quadratic_a), t.instructions_a, written(t.quadratic_a, t.quadratic_b),
                        lever_text(all, c));
-  return fmt::format("of {}: {}{}", t.label, factor_text(all, c), lever_text(all, c));
+  return fmt::format("of {}: {}{}", t.label, factor_text(all, c),
+                     c.ambiguous ? ", and which change is its cause is unknown" : lever_text(all, c));
 }
 
 std::string reason(const WaterfallBar& bar, bool less) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "compare/sentences.h"
 #include "plan/recipe_settings.h"
@@ -18,9 +19,16 @@ bool has(const std::vector<std::string>& list, const char* name) {
 bool differs(double a, double b) { return std::abs(a - b) > 0.005 * std::max(std::abs(a), std::abs(b)); }
 
 bool other_instructions(const Cause& c) { return !same_instructions(c); }
-bool other_types(const Cause& c) { return c.a.arithmetic != c.b.arithmetic || c.a.types != c.b.types; }
+// Their order is that of the times, which vary.
+bool other_names(std::vector<std::string> a, std::vector<std::string> b) {
+  std::sort(a.begin(), a.end()), std::sort(b.begin(), b.end());
+  return a != b;
+}
+bool other_types(const Cause& c) {
+  return other_names(c.a.arithmetic, c.b.arithmetic) || other_names(c.a.types, c.b.types);
+}
 bool other_work(const Cause& c) { return differs(c.a.flops, c.b.flops) || differs(c.a.bytes, c.b.bytes); }
-bool other_kernels(const Cause& c) { return c.a.kernels != c.b.kernels; }
+bool other_kernels(const Cause& c) { return other_names(c.a.kernels, c.b.kernels); }
 bool in_attention(const Cause& c) {
   return has(c.roles, "attn") || has(c.a.classes, "attention") != has(c.b.classes, "attention");
 }
@@ -112,12 +120,23 @@ Changes changes(const RunComparison& c) {
   return map;
 }
 
-std::string lever_of(const Cause& c, Factor factor, const Changes& changed) {
+// Time that the work does not explain may come from any change, and so may the efficiency of
+// kernels on another device.
+bool any_may_be_the_cause(Factor factor, const Changes& changed) {
+  return factor == Factor::unsplit || (factor == Factor::efficiency && changed.count("device"));
+}
+
+// The changes that explain a factor of a group: the best one, or all that may be the cause.
+std::set<std::string> levers_of(const Cause& c, Factor factor, const Changes& changed) {
   // If only one change can affect time, it is the cause of the whole difference.
-  if (changed.size() == 1) return changed.begin()->first;
+  if (changed.size() == 1) return {changed.begin()->first};
+  std::set<std::string> keys;
   for (auto& row : effects())
-    if (changed.count(row.key) && row.factors & bit(factor) && is_there(row.effect, c)) return row.key;
-  return "";
+    if (changed.count(row.key) && row.factors & bit(factor) && is_there(row.effect, c)) {
+      keys.insert(row.key);
+      if (!any_may_be_the_cause(factor, changed)) break;
+    }
+  return keys;
 }
 
 // Time by lever, per step and per token.
@@ -131,6 +150,12 @@ struct Effects {
 
 }  // namespace
 
+bool nothing_changed(const RunComparison& c) {
+  bool kernels =
+      std::any_of(c.differences.begin(), c.differences.end(), [](auto& d) { return d.section == "kernels"; });
+  return c.a.recipe_known && c.b.recipe_known && !kernels && changes(c).empty();
+}
+
 void explain_by_levers(RunComparison& c) {
   Changes changed = changes(c);
   Effects effects;
@@ -138,7 +163,9 @@ void explain_by_levers(RunComparison& c) {
     std::map<std::string, double> parts;
     for (size_t f = 0; f < factor_count; ++f) {
       if (cause.factors[f] == 0 && cause.factors_per_token[f] == 0) continue;
-      std::string lever = lever_of(cause, Factor(f), changed);
+      std::set<std::string> levers = levers_of(cause, Factor(f), changed);
+      std::string lever = levers.size() == 1 ? *levers.begin() : "";
+      cause.ambiguous |= levers.size() > 1 && Factor(f) == cause.main_factor;
       effects.add(lever, cause.factors[f], cause.factors_per_token[f]);
       if (!lever.empty()) parts[lever] += std::abs(c.per_token ? cause.factors_per_token[f] : cause.factors[f]);
     }

@@ -130,7 +130,7 @@ class Pair {
   }
 
   void measure() {
-    say(fmt::format("interleaved rounds of {}: A, B and A again, profiled between them ...", name(phase_)));
+    say(fmt::format("interleaved rounds of {}: A and B, profiled between them ...", name(phase_)));
     if (!a_.cell || !b_.cell) {
       for (Side* s : {&a_, &b_})
         if (s->cell) measure_alone(*s);
@@ -149,9 +149,9 @@ class Pair {
     for (Side* s : {&a_, &b_}) {
       std::vector<SampleRow> samples;
       for (size_t i = 0; i < rounds.order.size(); ++i) {
-        const AbSample& taken = rounds.order[i];
-        if (int(taken.contender) != (s == &b_)) continue;
-        samples.push_back({taken.seconds * 1e3, taken.round, taken.again ? "a again" : s == &a_ ? "a" : "b", marks[i]});
+        const AbRun& taken = rounds.order[i];
+        if (taken.discarded || int(taken.contender) != (s == &b_)) continue;
+        samples.push_back({taken.seconds * 1e3, taken.round, s == &a_ ? "a" : "b", marks[i]});
       }
       keep(*s, samples);
     }
@@ -166,13 +166,12 @@ class Pair {
     keep(s, samples);
   }
 
-  // The profile's steps are those of the rounds, without the repeats of A.
+  // The profile's steps are those of the rounds, without the discarded ones.
   void keep(Side& s, const std::vector<SampleRow>& samples) {
     Profile p = s.profiler->finish();
     p.recipe = s.record.recipe, p.device = s.record.device, p.environment = s.record.environment;
     p.step_ms.clear(), p.throttled.clear();
-    for (auto& row : samples)
-      if (row.contender != "a again") p.step_ms.push_back(row.ms), p.throttled.push_back(row.throttled);
+    for (auto& row : samples) p.step_ms.push_back(row.ms), p.throttled.push_back(row.throttled);
     s.record.samples = samples;
     recorder_.add_samples(s.record, samples);
     set_document(s, "profile", to_json(p));

@@ -28,7 +28,7 @@ MeasuredPair measure_pair(const CompareMeasureOptions& options);
 // Whether two sides cannot be measured in one process.
 bool need_processes(const CellOptions& a, const CellOptions& b);
 
-// In measure_processes.cpp: each round runs A, B and A again, as in one process, but each in a new
+// In measure_processes.cpp: each round runs A and B, as in one process, but each in a new
 // process. A sample is the median of a process. The profile of a side is that of the process
 // nearest to its median.
 MeasuredPair measure_in_processes(const CompareMeasureOptions& options);

@@ -23,8 +23,7 @@ namespace crest {
 
 namespace {
 
-constexpr int fewest_rounds = 3;     // each process takes seconds to start
-constexpr int turns_of_a_round = 3;  // A, B, A again
+constexpr int rounds_of_processes = 6;  // each process takes seconds to start
 
 class ProcessPair {
  public:
@@ -37,7 +36,7 @@ class ProcessPair {
     Recorder recorder = o_.store.open();
     AbRule rule;
     rule.warmup_rounds = 0;
-    rule.min_rounds = fewest_rounds;
+    rule.min_rounds = rounds_of_processes, rule.apart = true;
     rule.max_seconds = o_.max_seconds;
     if (o_.samples > 0)
       rule.min_rounds = rule.max_rounds = o_.samples, rule.max_seconds = 1e9, rule.target_relative_ci = 0;
@@ -67,7 +66,7 @@ class ProcessPair {
                    "--store=" + folder_ / "turns.db",
                    "--phase=" + o_.phase,
                    fmt::format("--warmup={}", o_.warmup),
-                   fmt::format("--max-seconds={}", o_.max_seconds / (fewest_rounds * turns_of_a_round)),
+                   fmt::format("--max-seconds={}", o_.max_seconds / (2 * rounds_of_processes)),
                    fmt::format("--seed={}", o_.seed),
                    device.kind == "cpu" ? "--device=cpu" : fmt::format("--device=cuda:{}", device.index),
                    fmt::format("--threads={}", device.threads)};
@@ -110,9 +109,8 @@ class ProcessPair {
       if (taken.contender != contender) continue;
       const RunRecord& r = s.turns[turn++];
       bool throttled = std::any_of(r.samples.begin(), r.samples.end(), [](auto& row) { return row.throttled; });
-      const char* who = taken.again ? "a again" : contender == 0 ? "a" : "b";
-      s.record.samples.push_back({milliseconds(r), taken.round, who, throttled});
-      if (!taken.again) p.step_ms.push_back(milliseconds(r)), p.throttled.push_back(throttled);
+      s.record.samples.push_back({milliseconds(r), taken.round, contender == 0 ? "a" : "b", throttled});
+      p.step_ms.push_back(milliseconds(r)), p.throttled.push_back(throttled);
     }
     s.record.documents["profile"] = to_json(p);
     s.record.result = profile_result(p, text_at(s.record.device, "name"));

@@ -14,6 +14,9 @@ std::vector<Difference> find_differences(const ComparedSide& a, const ComparedSi
 // settings' effects. Fills Cause::levers and RunComparison::levers from causes and differences.
 void explain_by_levers(RunComparison& comparison);
 
+// Whether nothing differs that can change times, as far as is known.
+bool nothing_changed(const RunComparison& comparison);
+
 // The difference in planned memory by category and by block. Fills memory, memory_causes, peak_a
 // and peak_b; both lists sum to the planned bytes where both sides have a profile.
 void compare_memory(RunComparison& comparison, const ComparedSide& a, const ComparedSide& b);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "compare/waterfall.h"
 #include "core/text.h"
@@ -26,7 +27,6 @@ std::string time_text(const RunComparison& c, double ms, double ms_per_token) {
   return c.per_token ? format_ms_signed(1e3 * ms_per_token) + " per 1000 tokens" : format_ms_signed(ms);
 }
 
-double efficiency(const GroupSide& s) { return s.ms > 0 ? 100 * s.floor_ms / s.ms : 0; }
 std::string first(const std::vector<std::string>& list) { return list.empty() ? "?" : list[0]; }
 
 std::string sentence(const RunComparison& c, const Cause& cause) {
@@ -46,7 +46,7 @@ std::string sentence(const RunComparison& c, const Cause& cause) {
 }
 
 std::string sentence(const RunComparison& c, const LeverEffect& e) {
-  std::string what = e.lever.empty() ? "not explained by any change" : fmt::format("{} {} -> {}", e.lever, e.a, e.b);
+  std::string what = e.lever.empty() ? "cause unknown" : fmt::format("{} {} -> {}", e.lever, e.a, e.b);
   return fmt::format("{}: {}{}", what, time_text(c, e.ms, e.ms_per_token), share_text(c, e.share));
 }
 
@@ -122,18 +122,58 @@ std::string operation(const std::string& counted) {
   return space == std::string::npos ? counted : counted.substr(space + 1);
 }
 
+// The operations of a group that both sides have, those that take most time first.
+std::vector<std::string> operations(const Cause& c) {
+  std::map<std::string, size_t> place;  // the better one of both sides
+  for (auto* side : {&c.a, &c.b})
+    for (size_t i = 0; i < side->ops.size(); ++i) {
+      auto [it, added] = place.emplace(operation(side->ops[i]), i);
+      it->second = std::min(it->second, i);
+    }
+  std::vector<std::string> list;
+  for (auto& [op, at] : place) list.push_back(op);
+  std::stable_sort(list.begin(), list.end(), [&](auto& x, auto& y) { return place[x] < place[y]; });
+  return list;
+}
+
+std::set<std::string> of_operation(const GroupSide& s, const std::string& op, std::string Use::*field) {
+  std::set<std::string> names;
+  for (auto& use : s.uses)
+    if (use.op == op && !(use.*field).empty()) names.insert(use.*field);
+  return names;
+}
+
+// "x -> y" of the names that only one side has; "" where both have the same. `reduced`: what counts
+// of a name.
+template <class Reduced>
+std::string changed_names(const std::set<std::string>& a, const std::set<std::string>& b, Reduced reduced) {
+  constexpr size_t shown = 2;
+  auto without = [&](const std::set<std::string>& from, const std::set<std::string>& other) {
+    std::vector<std::string> list;
+    for (auto& name : from)
+      if (std::none_of(other.begin(), other.end(), [&](auto& o) { return reduced(o) == reduced(name); }))
+        list.push_back(name);
+    return list;
+  };
+  auto x = without(a, b), y = without(b, a);
+  if (a.empty() || b.empty() || (x.empty() && y.empty())) return "";
+  // One side has more of them: all of both are named.
+  if (x.empty() || y.empty()) x.assign(a.begin(), a.end()), y.assign(b.begin(), b.end());
+  auto text = [&](std::vector<std::string> list) {
+    size_t rest = list.size() - std::min(list.size(), shown);
+    list.resize(list.size() - rest);
+    return join(list, " and ") + (rest ? fmt::format(" and {} more", rest) : "");
+  };
+  return fmt::format("{} -> {}", text(x), text(y));
+}
+
 }  // namespace
 
 bool beyond_noise(const RunComparison& c, const LeverEffect& e) {
   return std::abs(c.per_token ? e.ms_per_token : e.ms) > c.explained_noise;
 }
 
-bool within_scatter(const RunComparison& c) {
-  return c.noise.verdict != Verdict::cannot_tell && c.noise.floor_source == "assumed" &&
-         std::log1p(c.row_noise) > std::abs(std::log(c.noise.ratio));
-}
-
-bool conclusive(const RunComparison& c) { return c.noise.verdict != Verdict::cannot_tell && !within_scatter(c); }
+bool conclusive(const RunComparison& c) { return c.noise.verdict != Verdict::cannot_tell; }
 
 std::string factor_text(const RunComparison& all, const Cause& c) {
   const char* what = label(c.main_factor);
@@ -150,8 +190,7 @@ std::string factor_text(const RunComparison& all, const Cause& c) {
       return fmt::format("{} ({} -> {})", what, names(c.a), names(c.b));
     }
     case Factor::bytes: return work(c.a.bytes, c.b.bytes, "B");
-    case Factor::efficiency:
-      return fmt::format("{} {:.0f}% -> {:.0f}% of the limit", what, efficiency(c.a), efficiency(c.b));
+    case Factor::efficiency: return fmt::format("{} {}", what, efficiency_text(c.slowdowns));
     default: return what;
   }
 }
@@ -185,13 +224,20 @@ std::string change_text(const RunComparison& runs, const Cause& c) {
   if (!same_instructions(c)) return fmt::format("{} -> {}", ops_text(c.a), ops_text(c.b));
   std::vector<std::string> changes;
   if (c.a.layers != c.b.layers) changes.push_back(fmt::format("{} -> {} layers", c.a.layers, c.b.layers));
+  // The same operation on both sides: which of a group takes most time may differ.
+  auto add = [&](std::string Use::*field, auto reduced, bool named) {
+    for (auto& op : operations(c)) {
+      std::string change = changed_names(of_operation(c.a, op, field), of_operation(c.b, op, field), reduced);
+      if (change.empty()) continue;
+      changes.push_back((named ? op + " " : "") + change);
+      return true;
+    }
+    return false;
+  };
   auto shape = [](const std::string& type) { return type.substr(std::min(type.find('['), type.size())); };
-  if (shape(c.a.type) != shape(c.b.type) && !c.a.type.empty() && !c.b.type.empty())
-    changes.push_back(fmt::format("{} {} -> {}", operation(first(c.a.ops)), c.a.type, c.b.type));
-  else if (first(c.a.arithmetic) != first(c.b.arithmetic))
-    changes.push_back(fmt::format("{} -> {}", first(c.a.arithmetic), first(c.b.arithmetic)));
-  else if (first(c.a.kernels) != first(c.b.kernels))
-    changes.push_back(fmt::format("{} -> {}", first(c.a.kernels), first(c.b.kernels)));
+  auto itself = [](const std::string& name) { return name; };
+  bool several = c.a.ops.size() > 1;
+  add(&Use::type, shape, true) || add(&Use::arithmetic, itself, several) || add(&Use::kernel, itself, false);
   return changes.empty() ? "the same instructions" : join(changes, "; ");
 }
 

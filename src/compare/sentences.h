@@ -9,10 +9,7 @@ namespace crest {
 // Fills the sentences of causes, levers and memory, and RunComparison::sentences.
 void write_sentences(RunComparison& comparison);
 
-// No floor was measured, and groups with equal instructions differ by more than the steps do: the
-// machine was another one in the two runs.
-bool within_scatter(const RunComparison& comparison);
-// The steps differ beyond noise, measured or seen in groups with equal instructions.
+// The steps differ beyond noise.
 bool conclusive(const RunComparison& comparison);
 // The effect exceeds the noise between equal groups.
 bool beyond_noise(const RunComparison& comparison, const LeverEffect& effect);

@@ -61,7 +61,7 @@ void Work::add(const Work& other) {
   }
 }
 
-FactorMs split(const Work& a, const Work& b, const Devices& devices) {
+FactorMs split(const Work& a, const Work& b, const Devices& devices, Slowdowns* slowdowns) {
   FactorMs parts{};
   // Rates refer to a clock between both, so that swapping A and B only flips the signs.
   double clock = std::sqrt(devices.clock_ratio);
@@ -77,11 +77,13 @@ FactorMs split(const Work& a, const Work& b, const Devices& devices) {
   sb.slowdown = floor_b > 0 ? b.ms / floor_b : sa.slowdown;
 
   std::array<double, cases> time;
+  double mean_floor = 0;
   for (int set = 0; set < cases; ++set) {
     auto of = [&](Factor f) -> const Side& { return set >> int(f) & 1 ? sb : sa; };
-    time[size_t(set)] =
-        of(Factor::efficiency).slowdown *
+    double floor =
         floor_ms(of(Factor::flops), of(Factor::rate), of(Factor::bytes), of(Factor::bandwidth), of(Factor::clocks));
+    time[size_t(set)] = of(Factor::efficiency).slowdown * floor;
+    if (!(set >> int(Factor::efficiency) & 1)) mean_floor += weight(__builtin_popcount(unsigned(set))) * floor;
   }
   for (int i = 0; i < switched; ++i)
     for (int set = 0; set < cases; ++set)
@@ -94,6 +96,7 @@ FactorMs split(const Work& a, const Work& b, const Devices& devices) {
       parts[size_t(Factor::unsplit)] = b.ms - a.ms;
       return parts;
     }
+  if (slowdowns && floor_a > 0 && floor_b > 0) *slowdowns = {sa.slowdown, sb.slowdown, mean_floor};
   return parts;
 }
 

@@ -39,6 +39,6 @@ struct Devices {
 
 // Sums to b.ms - a.ms. Only flops .. clocks and unsplit are used. Everything is also unsplit when
 // one side has time but no known work.
-FactorMs split(const Work& a, const Work& b, const Devices& devices);
+FactorMs split(const Work& a, const Work& b, const Devices& devices, Slowdowns* slowdowns = nullptr);
 
 }  // namespace crest

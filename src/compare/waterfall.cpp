@@ -93,6 +93,7 @@ GroupSide side_of(const ComparedSide& s, const std::vector<int>& rows) {
   Weighted ops, kernels, arithmetic, types, classes;
   double most = -1;
   std::map<int, int> layers;
+  std::map<Use, int64_t> uses;
   for (int i : rows) {
     const ProfileInstr& r = s.rows[size_t(i)];
     g.instructions += 1, g.calls += r.calls;
@@ -101,9 +102,11 @@ GroupSide side_of(const ComparedSide& s, const std::vector<int>& rows) {
     arithmetic.add(r.arithmetic, r.flops), types.add(r.type.substr(0, r.type.find('[')), r.ms);
     if (r.ms > most) most = r.ms, g.type = r.type;
     if (r.layer >= 0) ++layers[r.layer];
+    ++uses[{r.op, r.kernel, r.arithmetic, r.type, 0}];
     g.quadratic |= is_quadratic(r.type, s);
   }
   g.layers = int(layers.size());
+  for (auto& [use, instructions] : uses) g.uses.push_back(use), g.uses.back().instructions = instructions;
   g.ops = ops.names(true), g.kernels = kernels.names(), g.arithmetic = arithmetic.names();
   g.types = types.names(), g.classes = classes.names();
   return g;
@@ -123,7 +126,7 @@ Factor main_of(const FactorMs& parts, double difference) {
 
 // Communication is time, not work at a rate: its cost depends on the other ranks.
 FactorMs split_group(const JoinedGroup& g, const ComparedSide& a, const ComparedSide& b, const Rates& rates,
-                     double scale_a, double scale_b) {
+                     double scale_a, double scale_b, Slowdowns* slowdowns) {
   FactorMs parts{};
   std::vector<int> rows[2];
   for (int side : {0, 1}) {
@@ -135,7 +138,7 @@ FactorMs split_group(const JoinedGroup& g, const ComparedSide& a, const Compared
         rows[side].push_back(i);
   }
   FactorMs compute = split(scaled(work_of(a, rows[0], 0, rates), scale_a),
-                           scaled(work_of(b, rows[1], 1, rates), scale_b), rates.devices());
+                           scaled(work_of(b, rows[1], 1, rates), scale_b), rates.devices(), slowdowns);
   for (size_t f = 0; f < parts.size(); ++f) parts[f] += compute[f];
   return parts;
 }
@@ -157,7 +160,7 @@ FactorMs around(const ComparedSide& a, const ComparedSide& b, double scale_a, do
 }
 
 struct Totals {
-  double flops = 0, bytes = 0, ms = 0, floor_ms = 0, communication_ms = 0;
+  double flops = 0, bytes = 0, communication_ms = 0;
   double arithmetic_seconds = 0;        // of all FLOPs, at their rates
   std::vector<std::string> arithmetic;  // of at least a twentieth of the FLOPs, by FLOPs
 };
@@ -171,7 +174,7 @@ Totals totals(const ComparedSide& s, int side, const Rates& rates) {
       t.communication_ms += r.ms;
       continue;
     }
-    t.flops += r.flops, t.bytes += r.bytes, t.ms += r.ms, t.floor_ms += r.floor_ms;
+    t.flops += r.flops, t.bytes += r.bytes;
     arithmetic.add(r.arithmetic, r.flops), flops[r.arithmetic] += r.flops;
     if (double rate = rates.of(side, r.arithmetic); rate > 0) t.arithmetic_seconds += r.flops / rate;
   }
@@ -180,15 +183,33 @@ Totals totals(const ComparedSide& s, int side, const Rates& rates) {
   return t;
 }
 
-// Work is per step, or per 1000 tokens.
-std::string detail(Factor factor, const ComparedSide& a, const ComparedSide& b, const Rates& rates, bool per_token) {
+// Of all groups, each on the floor on which its two sides are compared. So the step got closer to
+// its limits exactly if the parts of its groups sum to time saved, also if the groups' weights
+// differ.
+Slowdowns slowdowns_of_step(const RunComparison& c) {
+  Slowdowns sum;
+  for (auto& cause : c.causes) {
+    const Slowdowns& s = cause.slowdowns;
+    sum.a += s.floor_ms * s.a, sum.b += s.floor_ms * s.b, sum.floor_ms += s.floor_ms;
+  }
+  if (sum.floor_ms > 0) sum.a /= sum.floor_ms, sum.b /= sum.floor_ms;
+  return sum;
+}
+
+// Work and times are per step, or per 1000 tokens.
+std::string detail(Factor factor, const RunComparison& c, const ComparedSide& a, const ComparedSide& b,
+                   const Rates& rates) {
+  const bool per_token = c.per_token;
   Totals x = totals(a, 0, rates), y = totals(b, 1, rates);
   auto work = [&](double of_a, double of_b, const char* unit) {
     if (!per_token) return fmt::format("{} -> {}", format_si(of_a, unit), format_si(of_b, unit));
     return fmt::format("{} -> {} per 1000 tokens", format_si(1e3 * of_a / double(a.run.tokens), unit),
                        format_si(1e3 * of_b / double(b.run.tokens), unit));
   };
-  auto share = [](const Totals& t) { return t.ms > 0 ? 100 * t.floor_ms / t.ms : 0; };
+  auto times = [&](double of_a, double of_b) {
+    if (!per_token) return format_ms_pair(of_a, of_b);
+    return format_ms_pair(1e3 * of_a / double(a.run.tokens), 1e3 * of_b / double(b.run.tokens)) + " per 1000 tokens";
+  };
   // The mean rate of all FLOPs: a step has several precisions.
   auto rate = [](const Totals& t) {
     double mean = t.arithmetic_seconds > 0 ? t.flops / t.arithmetic_seconds : 0;
@@ -201,15 +222,15 @@ std::string detail(Factor factor, const ComparedSide& a, const ComparedSide& b, 
     case Factor::bandwidth:
       return fmt::format("{} -> {}", format_si(rates.devices().bandwidth_a, "B/s"),
                          format_si(rates.devices().bandwidth_b, "B/s"));
-    case Factor::efficiency: return fmt::format("{:.0f}% -> {:.0f}% of the limit", share(x), share(y));
+    case Factor::efficiency: return efficiency_text(slowdowns_of_step(c));
     case Factor::clocks: return fmt::format("{:.0f} -> {:.0f} MHz", a.profile.clock_mhz, b.profile.clock_mhz);
-    case Factor::communication: return format_ms_pair(x.communication_ms, y.communication_ms);
+    case Factor::communication: return times(x.communication_ms, y.communication_ms);
     case Factor::unsplit: return "kernel time that the work does not explain";
     case Factor::idle:
-      return fmt::format("{}, {} -> {} launches", format_ms_pair(a.profile.idle_ms, b.profile.idle_ms),
-                         a.profile.launches, b.profile.launches);
-    case Factor::overlap: return format_ms_pair(a.overlap_ms(), b.overlap_ms());
-    case Factor::residual: return format_ms_pair(residual(a), residual(b));
+      return fmt::format("{}, {} -> {} launches{}", times(a.profile.idle_ms, b.profile.idle_ms), a.profile.launches,
+                         b.profile.launches, per_token ? " a step" : "");
+    case Factor::overlap: return times(a.overlap_ms(), b.overlap_ms());
+    case Factor::residual: return times(residual(a), residual(b));
   }
   return "";
 }
@@ -233,8 +254,9 @@ void split_times(RunComparison& c, const Join& joined, const ComparedSide& a, co
     Cause& cause = c.causes[g];
     cause.ms = cause.b.ms - cause.a.ms;
     cause.ms_per_token = scale_b * cause.b.ms - scale_a * cause.a.ms;
-    cause.factors = split_group(joined.groups[g], a, b, rates, 1, 1);
-    if (tokens) cause.factors_per_token = split_group(joined.groups[g], a, b, rates, scale_a, scale_b);
+    Slowdowns *of_step = c.per_token ? nullptr : &cause.slowdowns, *of_token = c.per_token ? &cause.slowdowns : nullptr;
+    cause.factors = split_group(joined.groups[g], a, b, rates, 1, 1, of_step);
+    if (tokens) cause.factors_per_token = split_group(joined.groups[g], a, b, rates, scale_a, scale_b, of_token);
     cause.main_factor =
         c.per_token ? main_of(cause.factors_per_token, cause.ms_per_token) : main_of(cause.factors, cause.ms);
     if (difference != 0) cause.share = (c.per_token ? cause.ms_per_token : cause.ms) / difference;
@@ -243,7 +265,7 @@ void split_times(RunComparison& c, const Join& joined, const ComparedSide& a, co
   }
   for (size_t f = 0; f < sum.size(); ++f)
     if (sum[f] != 0 || sum_per_token[f] != 0)
-      c.waterfall.push_back({Factor(f), sum[f], sum_per_token[f], detail(Factor(f), a, b, rates, c.per_token)});
+      c.waterfall.push_back({Factor(f), sum[f], sum_per_token[f], detail(Factor(f), c, a, b, rates)});
   for (const ComparedSide* s : {&a, &b})
     if (s->run.step_ms > 0) c.residual_share = std::max(c.residual_share, std::abs(residual(*s)) / s->run.step_ms);
 }
@@ -264,6 +286,17 @@ std::string format_ms_pair(double a, double b) {
 std::string format_ms_signed(double ms) {
   bool nothing = std::abs(ms) < 0.0005;  // as it is printed
   return (nothing ? "" : ms < 0 ? "-" : "+") + format_ms(std::abs(ms));
+}
+
+std::string efficiency_text(const Slowdowns& s) {
+  if (!(s.a > 0 && s.b > 0)) return "";
+  double a = 100 / s.a, b = 100 / s.b;
+  int digits = 0;  // as many as show the difference
+  auto text = [&](double x) { return fmt::format("{:.{}f}%", x, digits); };
+  while (digits < 2 && text(a) == text(b)) ++digits;
+  // Data in caches arrive faster than from memory.
+  bool limit = std::max(a, b) < 100.5;
+  return fmt::format("{} -> {} of {}", text(a), text(b), limit ? "the limit" : "the measured rates");
 }
 
 void join_steps(RunComparison& c, const ComparedSide& a, const ComparedSide& b, GroupBy by) {

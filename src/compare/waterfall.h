@@ -15,6 +15,8 @@ void join_steps(RunComparison& comparison, const ComparedSide& a, const Compared
 // A sum without its last bits, which depend on the order of the terms: so the sentences for A
 // against B and for B against A mirror each other.
 inline double without_last_bits(double sum) { return std::round(sum * 1e9) / 1e9; }
+// "82% -> 86% of the limit"; "": unknown.
+std::string efficiency_text(const Slowdowns& slowdowns);
 std::string format_ms(double ms);  // "38.1 ms", "0.042 ms": about three digits
 std::string format_ms_signed(double ms);
 std::string format_ms_pair(double a, double b);  // "140.3 -> 81.6 ms"

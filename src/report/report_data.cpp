@@ -98,7 +98,12 @@ void read_memory(ReportCell& c) {
   c.planned_bytes = json_number(result, "/memory/planned_bytes");
   c.measured_bytes = json_number(result, "/memory/measured_peak_bytes");
   c.device_bytes = json_number(result, "/memory/device_peak_bytes");
-  if (const Json* parts = at_path(result, "/memory/by_category"); parts && parts->is_object())
+  // In a bench's row, and in the plan of a profile.
+  const Json* parts = at_path(result, "/memory/by_category");
+  for (auto* r : c.runs)
+    if (auto plan = r->documents.find("plan"); !parts && plan != r->documents.end())
+      parts = at_path(plan->second, "/memory/by_category");
+  if (parts && parts->is_object())
     for (auto& [key, value] : parts->items())
       if (value.is_number()) c.categories.push_back({key, value.get<double>()});
   if (!c.profile) return;

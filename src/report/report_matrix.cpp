@@ -230,8 +230,12 @@ void add_memory(Page& page, const ReportGroup& g) {
   for (auto& p : chart.parts) numbers.columns.push_back({p.name});
   numbers.columns.push_back({"planned"});
   bool missing = false;
+  std::vector<std::string> unknown;
   for (auto& c : g.cells) {
-    if (c.categories.empty()) continue;
+    if (c.categories.empty()) {
+      unknown.push_back(c.label);
+      continue;
+    }
     StackRow row{c.short_label, say_bytes(c.planned_bytes), std::vector<double>(chart.parts.size()), "", {}};
     std::vector<PageCell> cells = {c.label};
     for (size_t i = 0; i < names.size(); ++i) {
@@ -248,8 +252,9 @@ void add_memory(Page& page, const ReportGroup& g) {
   if (chart.rows.empty()) return;
   Figure f;
   f.title = "Memory by category";
-  f.caption.add("Planned bytes of each recipe: the size of its arenas, known before anything runs.");
+  f.caption.add("Planned bytes of a recipe: the size of its arenas, known before anything runs.");
   if (missing) f.caption.add(" Hatched: does not fit in memory.");
+  if (!unknown.empty()) f.caption.add(" Not recorded: " + say_list(unknown) + ".");
   chart.label = f.title + ": " + f.caption.plain();
   f.draw = [chart](double width) { return draw_stack(chart, width); };
   f.numbers = numbers;

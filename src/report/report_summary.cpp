@@ -55,8 +55,9 @@ Text fastest_sentence(const ReportGroup& g) {
     t.add("The fastest of " + plural(cells.size(), "recipe") + " is ");
   else
     t.add(fmt::format(
-        "No clear winner among {} recipes: {}. Lowest median: ", cells.size(),
-        equal.busy ? "the machine was busy" : fmt::format("the top {} are within noise", equal.labels.size() + 1)));
+        "No clear winner among {} recipes: {}. {}: ", cells.size(),
+        equal.busy ? "the machine was busy" : fmt::format("the top {} are within noise", equal.labels.size() + 1),
+        g.same_tokens ? "Lowest median" : "Most tokens/s"));
   t.strong(best.label).add((clear ? ": " : ", ") + figures(g, best) + (clear ? " (median)." : "."));
   const ReportCell& worst = g.cells[size_t(g.slowest)];
   ReportPair p = judge(g, worst, best);
@@ -127,7 +128,10 @@ void add_tiles(Page& page, const ReportGroup& g) {
   const ReportCell& best = g.cells[size_t(g.fastest)];
   Tiles tiles;
   bool several = measured_cells(g).size() > 1;
-  std::string of = !several ? "median" : as_fast(g).labels.empty() ? "of the fastest recipe" : "of the lowest median";
+  std::string of = !several                    ? "median"
+                   : as_fast(g).labels.empty() ? "of the fastest recipe"
+                   : g.same_tokens             ? "of the lowest median"
+                                               : "of the recipe with the most tokens/s";
   tiles.tiles.push_back({"Time per " + say_phase(g.phase), say_ms(best.median), of});
   if (std::isfinite(best.tokens_per_second)) tiles.tiles.push_back({"Tokens/s", say_rate(best.tokens_per_second), of});
   if (std::isfinite(best.planned_bytes))

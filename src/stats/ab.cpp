@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "core/error.h"
+#include "core/random.h"
 
 namespace crest {
 
@@ -21,8 +23,48 @@ Comparison compare_paired(const Samples& a, const Samples& b, double noise_floor
   return c;
 }
 
-static void evaluate(AbResult& result, const std::vector<Contender>& contenders, uint64_t seed) {
-  result.noise_floor = floor_of(compare_paired(result.samples[0], result.again, 0, seed).ratio_interval);
+namespace {
+
+constexpr int rounds_between_discarded = 4;
+
+// In which order the contenders run. A program that follows itself finds its data in the caches, so
+// a sample's time depends on what ran before it. Every sample follows another contender, and which
+// one is left to chance, so that equal contenders have equal times, whatever their names: no
+// contender and no round (a round is the floor of another one) is special.
+class Order {
+ public:
+  Order(size_t contenders, uint64_t seed) : seed_(mix(seed)), next_(contenders) {
+    std::iota(next_.begin(), next_.end(), size_t(0));
+  }
+  // Two contenders can only take turns, so a disturbance every second run would hit one of them.
+  // A run of either, which is discarded, shifts the phase in half of the cases.
+  size_t discarded() { return last_ = pick(next_.size()); }
+  // Every contender once, the first one another than the last that ran.
+  const std::vector<size_t>& round() {
+    do
+      for (size_t i = next_.size() - 1; i > 0; --i) std::swap(next_[i], next_[pick(i + 1)]);
+    while (next_.front() == last_);
+    last_ = next_.back();
+    return next_;
+  }
+
+ private:
+  size_t pick(size_t n) { return size_t(uint64_t(random_bits(seed_, 0, picked_++)) * n >> 32); }
+  uint64_t seed_, picked_ = 0;
+  std::vector<size_t> next_;
+  size_t last_ = SIZE_MAX;
+};
+
+// How much the first contender differs from itself between neighboring rounds, 95%.
+double floor_between_rounds(const Samples& samples, uint64_t seed) {
+  Samples first, second;
+  for (size_t i = 0; i + 1 < samples.count(); i += 2)
+    first.add(samples.values()[i]), second.add(samples.values()[i + 1]);
+  return floor_of(compare_paired(first, second, 0, seed).ratio_interval);
+}
+
+void evaluate(AbResult& result, const std::vector<Contender>& contenders, uint64_t seed) {
+  result.noise_floor = floor_between_rounds(result.samples[0], seed);
   result.comparisons.clear();
   for (size_t i = 1; i < contenders.size(); ++i) {
     Comparison c = compare_paired(result.samples[0], result.samples[i], result.noise_floor, seed + i);
@@ -31,33 +73,35 @@ static void evaluate(AbResult& result, const std::vector<Contender>& contenders,
   }
 }
 
-static bool known_well(const AbResult& result, double target) {
+bool known_well(const AbResult& result, double target) {
   if (target <= 0) return false;
   for (auto& c : result.comparisons)
     if (std::log(c.ratio_interval.high / c.ratio_interval.low) / 2 > std::log1p(target)) return false;
   return true;
 }
 
+}  // namespace
+
 AbResult compare_interleaved(const std::vector<Contender>& contenders, const AbRule& rule) {
   if (contenders.size() < 2) fail_usage("a comparison needs at least two contenders", "comparison");
-  if (rule.warmup_rounds < 0 || rule.min_rounds < 2 || rule.max_rounds < rule.min_rounds)
-    fail_usage(fmt::format("at least {} and at most {} rounds contradict each other", rule.min_rounds, rule.max_rounds),
-               "comparison", "Use 2 <= minimum <= maximum.");
-  size_t n = contenders.size() + 1;  // the last one is the first again
+  if (rule.warmup_rounds < 0 || rule.min_rounds < fewest_rounds || rule.max_rounds < rule.min_rounds)
+    fail_usage(fmt::format("at least {} and at most {} rounds are not possible", rule.min_rounds, rule.max_rounds),
+               "comparison", fmt::format("Use {} <= minimum <= maximum.", fewest_rounds));
   AbResult result;
   result.samples.resize(contenders.size());
+  Order order(contenders.size(), rule.seed);
   double spent = 0;
   for (int round = -rule.warmup_rounds;; ++round) {
-    size_t start = size_t(round + rule.warmup_rounds) / 2;
-    for (size_t i = 0; i < n; ++i) {
-      size_t place = round % 2 ? n - 1 - i : i;
-      size_t which = (start + place) % n;
-      bool again = which == n - 1;
-      size_t contender = again ? 0 : which;
-      double seconds = contenders[contender].run();
+    if (!rule.apart && (round + rule.warmup_rounds) % rounds_between_discarded == 0) {
+      size_t which = order.discarded();
+      double seconds = contenders[which].run();
+      if (round >= 0) result.order.push_back({which, round, seconds, true}), spent += seconds;
+    }
+    for (size_t which : order.round()) {
+      double seconds = contenders[which].run();
       if (round < 0) continue;
-      (again ? result.again : result.samples[contender]).add(seconds);
-      result.order.push_back({contender, again, round, seconds});
+      result.samples[which].add(seconds);
+      result.order.push_back({which, round, seconds, false});
       spent += seconds;
     }
     if (round < 0) continue;

@@ -1,7 +1,7 @@
 // Interleaved comparison of two or more ways to do the same work. All contenders run in every
-// round, so drift of the machine (frequency, neighbors, temperature) affects them alike. The first
-// runs twice per round; its difference from itself is the noise floor, below which no difference is
-// claimed.
+// round, so drift of the machine (frequency, neighbors, temperature) affects them alike. How much
+// the first one differs from itself between neighboring rounds is the noise floor, below which no
+// difference is claimed.
 #pragma once
 #include <functional>
 #include <string>
@@ -26,35 +26,40 @@ struct Comparison {
   Verdict verdict = Verdict::cannot_tell;
 };
 
-// A sample, in order of measurement; warm-up rounds are excluded.
-struct AbSample {
+// A run, in order of measurement; warm-up rounds are excluded.
+struct AbRun {
   size_t contender = 0;
-  bool again = false;  // the second run of the first contender
   int round = 0;
   double seconds = 0;
+  bool discarded = false;  // it only came before a sample
 };
 
 struct AbResult {
   std::vector<Samples> samples;         // one per contender, in seconds, in the contenders' order
-  Samples again;                        // the second run of the first contender
   double noise_floor = 0;               // relative; see compare_interleaved
   std::vector<Comparison> comparisons;  // contender 1, 2, ... against contender 0
-  std::vector<AbSample> order;
+  std::vector<AbRun> order;
   int rounds = 0;
 };
 
+// With fewer, the floor is a single difference, and equal contenders get a verdict in 13% of the
+// cases (3 rounds) or 30% (2) instead of 5%.
+inline constexpr int fewest_rounds = 4;
+
 struct AbRule {
   int warmup_rounds = 2;
-  int min_rounds = 10;
-  int max_rounds = 100;
+  int min_rounds = 16;
+  int max_rounds = 150;
   double max_seconds = 60;           // of measured time, but at least min_rounds
   double target_relative_ci = 0.01;  // stop once every ratio is known this precisely
-  uint64_t seed = 1;                 // of the bootstrap
+  bool apart = false;                // runs leave nothing behind (each is a process): discard none
+  uint64_t seed = 1;                 // of the order and the bootstrap
 };
 
-// Needs at least two contenders. Round r starts at contender (r / 2) mod n and every odd round runs
-// backwards, so each order of neighbors occurs equally often. The noise floor is the far end of
-// the 95% interval of the A/A ratio. Verdicts: stats/ratio.h.
+// Needs at least two contenders. A round runs each once, in random order, but never one directly
+// after itself: what ran before a sample must not depend on whose sample it is. The noise floor is
+// the far end of the 95% interval of the ratio of the first contender's odd and even rounds.
+// Verdicts: stats/ratio.h.
 AbResult compare_interleaved(const std::vector<Contender>& contenders, const AbRule& rule = {});
 
 // Only the statistics, for measurements made elsewhere: the ratio of medians b / a with its

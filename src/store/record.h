@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 struct SampleRow {
   double ms = 0;
   int round = 0;           // round of an interleaved measurement; else the index of the sample
-  std::string contender;   // "", or "a", "a again", "b", "peer"
+  std::string contender;   // "", or "a", "b", "peer"; "a again" in records of earlier versions
   bool throttled = false;  // the device was throttled (power or temperature) during the sample
 };
 

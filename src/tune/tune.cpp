@@ -476,7 +476,8 @@ class Search {
                               return ms / 1e3 * scale_to(list, i);
                             }});
     try {
-      take(list, compare_interleaved(contenders, {.warmup_rounds = 0, .min_rounds = 4, .max_rounds = 4}));
+      take(list,
+           compare_interleaved(contenders, {.warmup_rounds = 0, .min_rounds = 6, .max_rounds = 6, .apart = true}));
     } catch (const Error& e) {  // other processes took the memory: what each measured by itself stays
       if (e.code() != Exit::does_not_fit) throw;
       say("no interleaved rounds: " + e.problem());
@@ -509,7 +510,7 @@ class Search {
                             }});
     double seconds = o_.search_seconds > 0 ? std::min(8 * o_.max_seconds, o_.search_seconds / 4) : 8 * o_.max_seconds;
     take(list, compare_interleaved(contenders,
-                                   {.warmup_rounds = 2, .min_rounds = 8, .max_rounds = 30, .max_seconds = seconds}));
+                                   {.warmup_rounds = 2, .min_rounds = 10, .max_rounds = 40, .max_seconds = seconds}));
   }
 
   void take(const std::vector<size_t>& list, AbResult result) {

@@ -279,7 +279,7 @@ TEST_F(CliBench, ItselfCannotBeToldFromItself) {
 
 TEST_F(CliBench, PeersStandBeside) {
   // A peer that is slower by its own word than anything this model does.
-  RunResult r = run({"--batch", "1", "--peer", "echo '{\"ms\": 100000}'"}, {"--samples", "3", "--no-mfu", "--json"});
+  RunResult r = run({"--batch", "1", "--peer", "echo '{\"ms\": 100000}'"}, {"--samples", "4", "--no-mfu", "--json"});
   ASSERT_EQ(r.code, 0) << r.err;
   json j = r.json();
   ASSERT_EQ(j["rows"].size(), 2u);
@@ -289,7 +289,7 @@ TEST_F(CliBench, PeersStandBeside) {
   // Crest as its own peer reads its own JSON.
   std::string self =
       "'" + std::string(crest_binary()) + "' bench --model tiny.toml --batch 1 --samples 3 --no-mfu --json";
-  RunResult twice = run({"--batch", "1", "--peer", self}, {"--samples", "2", "--no-mfu", "--json"});
+  RunResult twice = run({"--batch", "1", "--peer", self}, {"--samples", "4", "--no-mfu", "--json"});
   EXPECT_EQ(twice.code, 0) << twice.err;
 }
 
@@ -329,7 +329,7 @@ TEST_F(CliBench, BadInputIsOneClearError) {
   bad({"--ab", "--batch '4"}, 2, {"--ab"});
   bad({"--ab", "--fusion off", "--batch", "1,2"}, 2, {"--ab", "one cell"});
   bad({"--noise", "--phase", "all"}, 2, {"one cell"});
-  bad({"--noise", "--samples", "1"}, 2, {"--samples"});
+  bad({"--noise", "--samples", "3"}, 2, {"--samples", "4 or more"});
   bad({"--noise", "--ab", "--fusion off"}, 2, {"exclude"});
   bad({"--batch", "1", "--peer", "exit 3"}, 1, {"exit code 3"});
   bad({"--batch", "1", "--peer", "echo no time"}, 1, {"no step time", "no time"});

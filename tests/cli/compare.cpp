@@ -226,7 +226,7 @@ TEST_F(CliCompare, BadInputIsOneClearError) {
   expect_error({"compare", "naive", "flash", "--top", "0"}, 2, {"--top"}, here());
   expect_error({"compare", "naive", "flash", "--a", "--fusion off"}, 2, {"--a"}, here());
   expect_error({"compare", "--a", "--fusoin off", "--b", ""}, 2, {"--fusoin", "--fusion"}, here());
-  expect_error({"compare", "--a", "", "--b", "", "--samples", "1"}, 2, {"--samples"}, here());
+  expect_error({"compare", "--a", "", "--b", "", "--samples", "3"}, 2, {"--samples", "4 or more"}, here());
   expect_error({"compare", "--a", "", "--b", "", "--phase", "all"}, 2,
                {"'all'", "forward, forward-saved, backward, step"}, here());
   expect_error({"compare", "naive", "inference"}, 1, {"phase step", "phase forward", "--phase forward"}, here());
@@ -248,7 +248,7 @@ TEST_F(CliCompare, SidesWithOtherLibrariesAreMeasuredInProcessesOfTheirOwn) {
                          "--threads",     "1",
                          "--device",      "cpu",
                          "--precision",   "fp32",
-                         "--samples",     "2",
+                         "--samples",     "4",
                          "--max-seconds", "0.5",
                          "--rates",       "fp32=1e11,bandwidth=1e10",
                          "--a",           "--cublaslt one",

@@ -265,7 +265,7 @@ TEST_F(Contract, Bench) {
   expect_keys(
       run({"bench", "--product", "16x16x16", "--precision", "fp32", "--samples", "2", "--threads", "1", "--json"}),
       documented("bench", "Its `--json`:"), "", {});
-  json ab = run(tiny({"bench"}, {"--samples", "2", "--no-mfu", "--peer", "echo '{\"ms\": 5}'"}));
+  json ab = run(tiny({"bench"}, {"--samples", "4", "--no-mfu", "--peer", "echo '{\"ms\": 5}'"}));
   expect_keys(ab, documented("bench", "or `--noise`:"), "", {});
   expect_keys(ab["rows"][0], row, "rows", {"rows.noise_floor", "rows.known_noise_floor"});
   Shape peer = documented("bench", "A peer's row:");

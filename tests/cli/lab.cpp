@@ -72,6 +72,20 @@ TEST(Lab, AccumulatePrecisionReproducesTheFourSums) {
   EXPECT_EQ(sums, (std::vector<double>{10.0001, 9.9531, 10.0021, 10.0021}));
 }
 
+// The formulas of a step are not those of its forward pass.
+TEST(Lab, FlopsByFormulaAreThoseOfTheRowsPhase) {
+  auto result = run_crest({"lab", "run", "flops", "--scale", "tiny", "--json"}).json()[0];
+  std::map<std::string, json> of;
+  for (auto& row : result["rows"])
+    if (row["keys"]["variant"] == "plain") of[row["keys"]["phase"]] = row["columns"];
+  ASSERT_EQ(of.size(), 2u);
+  double simple = of["step"]["simple_flops"], megatron = of["step"]["megatron_flops"];
+  EXPECT_DOUBLE_EQ(of["forward"]["simple_flops"].get<double>() * 3, simple);
+  double layers = 24.0 * 4096 * 12 * 768 * 768 * (1 + 1024.0 / (6 * 768)), logits = 2.0 * 4096 * 768 * 50257;
+  EXPECT_NEAR(of["forward"]["megatron_flops"].get<double>(), layers + logits, 1e-9 * megatron);
+  EXPECT_NEAR(megatron, 4 * layers + 3 * logits, 1e-9 * megatron);
+}
+
 TEST(Lab, SelfConsistencyFindsTheWrongFigures) {
   auto result = run_crest({"lab", "run", "self-consistency", "--json"}).json()[0];
   auto& quantities = result["quantities"];

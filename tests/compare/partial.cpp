@@ -129,6 +129,27 @@ TEST(ComparePartial, OneProfileIsNotEnoughToSplit) {
   EXPECT_EQ(c.causes.size(), compare_runs(make_record(nano()), make_record(nano())).causes.size());
 }
 
+// A bench and a profile of one recipe: what they differ by is noise, whatever is assumed of it.
+TEST(ComparePartial, RunsOfOneRecipeAreNotFasterThanEachOther) {
+  Synthetic quick = nano(), slow = nano();
+  slow.slowdown = [](const ProfileInstr&) { return 4.0; };
+  for (bool bench : {false, true}) {
+    RunRecord other = bench ? bench_run(slow) : make_record(slow);
+    RunComparison c = compare_runs(bench_run(quick), other);
+    EXPECT_GT(c.noise.ratio, 1.4);
+    EXPECT_EQ(c.noise.floor_source, "assumed");
+    EXPECT_EQ(c.noise.verdict, Verdict::cannot_tell);
+    EXPECT_TRUE(contains(c.sentences[0], "No difference in speed beyond noise")) << c.sentences[0];
+    other.recipe["seed"] = 77;
+    EXPECT_EQ(compare_runs(other, bench_run(quick)).noise.verdict, Verdict::cannot_tell) << "a seed takes no time";
+  }
+  CompareOptions measured;
+  measured.noise_floor = 0.02;
+  EXPECT_EQ(compare_runs(bench_run(quick), bench_run(slow), measured).noise.verdict, Verdict::a_faster);
+  slow.recipe.fusion = "off";
+  EXPECT_EQ(compare_runs(bench_run(quick), bench_run(slow)).noise.verdict, Verdict::a_faster) << "something changed";
+}
+
 TEST(ComparePartial, AForeignTraceIsJoinedByClass) {
   RunRecord trace = record_of(trace_like(), "trace.json");
   trace.recipe = nullptr;
@@ -162,6 +183,27 @@ TEST(ComparePartial, TrainingRunsHaveTheirLosses) {
   RunRecord shorter = training_run(0, 100);
   shorter.log.resize(5);
   EXPECT_EQ(compare_runs(shorter, training_run(0, 100)).training.loss.size(), 5u);
+}
+
+TEST(ComparePartial, ARepeatedStepCountsAsItWasRunLast) {
+  RunRecord a = training_run(0, 100), b = training_run(0.25, 100);
+  for (RunRecord* r : {&a, &b}) {  // stopped at step 20, continued from 17
+    RunRecord again = training_run(r == &a ? 0.5 : 1, 100);
+    for (auto& row : again.log)
+      if (row.step > 17) r->log.push_back(row);
+  }
+  a.log.push_back(a.log.back());
+  RunComparison one = compare_runs(a, b), other = compare_runs(b, a);
+  ASSERT_EQ(one.training.loss.size(), 20u);
+  ASSERT_EQ(other.training.loss.size(), 20u);
+  ASSERT_EQ(one.training.val_loss.size(), 2u);
+  for (size_t i = 0; i < 20; ++i) {
+    const LossRow &x = one.training.loss[i], &y = other.training.loss[i];
+    EXPECT_EQ(x.step, int64_t(i) + 1);
+    EXPECT_NEAR(x.b - x.a, x.step > 17 ? 0.5 : 0.25, 1e-12) << x.step;
+    EXPECT_EQ(x.a, y.b);
+    EXPECT_EQ(x.b, y.a);
+  }
 }
 
 TEST(ComparePartial, ATrainingRunAgainstAMeasuredStep) {

@@ -238,6 +238,30 @@ TEST(Report, NamesTheFastestAndTheSmallest) {
   EXPECT_TRUE(silent(text, "within noise. Lowest median"));
 }
 
+// Of recipes with different work the fastest has the most tokens/s; its steps may take longer.
+TEST(Report, TheBestOfOtherBatchesIsNotTheLowestMedian) {
+  std::vector<RunRecord> runs = {sample_run(1, 100, sample_recipe("bf16", "flash", "on", 4), 1e8),
+                                 sample_run(2, 198.6, sample_recipe("bf16", "flash", "on", 8), 1e8)};
+  std::string html = html_of(runs);
+  says(html, "the top 2 are within noise. Most tokens/s: <strong>batch 8</strong>");
+  says(html, "of the recipe with the most tokens/s");
+  EXPECT_TRUE(silent(html, "owest median"));
+}
+
+// A run that was only profiled has its plan; one without is named.
+TEST(Report, MemoryOfAProfiledRecipeIsThatOfItsPlan) {
+  auto runs = two(100, 50);
+  Json categories = runs[1].result["memory"]["by_category"];
+  runs[1].result["memory"].erase("by_category");
+  says(html_of(runs), "Not recorded: flash attention.");
+  runs[1].documents["plan"] = {{"memory", {{"by_category", categories}}}};
+  std::string html = html_of(runs);
+  EXPECT_TRUE(silent(html, "Not recorded"));
+  size_t figure = html.find("Memory by category");
+  ASSERT_NE(figure, std::string::npos);
+  EXPECT_NE(html.find(">flash attention</text>", figure), std::string::npos);
+}
+
 TEST(Report, EqualMemoryIsNotTheLeast) {
   auto runs = two(100, 50);
   says(html_of(runs), "It also needs the least memory: ");

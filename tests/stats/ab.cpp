@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "core/error.h"
 #include "core/random.h"
@@ -62,30 +63,107 @@ TEST(InterleavedAB, DriftOfTheMachineCancels) {
   EXPECT_NE(r.comparisons[0].verdict, Verdict::a_faster);
 }
 
-TEST(InterleavedAB, EveryRoundRunsAllAndOrdersAlternate) {
-  std::vector<char> order;
-  auto log = [&](char c) { return [&order, c] { return order.push_back(c), 1.0; }; };
-  AbResult r = compare_interleaved({{"a", log('a')}, {"b", log('b')}, {"c", log('c')}},
-                                   {.warmup_rounds = 1, .min_rounds = 8, .max_rounds = 8});
-  ASSERT_EQ(order.size(), 9u * 4);
-  EXPECT_EQ(r.rounds, 8);
-  std::map<char, int> first;
-  for (size_t round = 1; round < 9; ++round) {
-    std::string one(order.begin() + ptrdiff_t(round * 4), order.begin() + ptrdiff_t(round * 4 + 4));
-    ++first[one[0]];
-    std::sort(one.begin(), one.end());
-    EXPECT_EQ(one, "aabc");
+namespace {
+
+// A machine on which a run directly after one of the same program takes less time, as with caches.
+struct CachedMachine {
+  uint64_t seed;
+  double noise = 0.02, warm = 0.9, third_evicts = 1;
+  uint64_t runs = 0;
+  std::string last = {};
+
+  Contender contender(const std::string& program, double base = 1) {
+    return {program, [this, program, base] {
+              double seconds = base * std::exp(noise * normal(seed, 2, runs++));
+              if (last == program) seconds *= warm;
+              if (last == "c") seconds *= third_evicts;
+              last = program;
+              return seconds;
+            }};
   }
-  EXPECT_EQ(first.size(), 3u) << "nobody always goes first";
-  for (auto& s : r.samples) EXPECT_EQ(s.count(), 8u);
-  EXPECT_EQ(r.again.count(), 8u);
+};
+
+struct Claims {
+  int a = 0, b = 0;
+  double ratio = 0;  // mean of logarithms
+};
+Claims identical(int runs, AbRule rule, bool third) {
+  Claims claims;
+  for (int t = 0; t < runs; ++t) {
+    CachedMachine m{.seed = uint64_t(t), .third_evicts = 1.2};
+    std::vector<Contender> list = {m.contender("a"), m.contender("b")};
+    if (third) list.push_back(m.contender("c", 2));
+    rule.seed = uint64_t(t);
+    Comparison c = compare_interleaved(list, rule).comparisons[0];
+    claims.a += c.verdict == Verdict::a_faster, claims.b += c.verdict == Verdict::b_faster;
+    claims.ratio += std::log(c.ratio) / runs;
+  }
+  return claims;
+}
+
+}  // namespace
+
+// What ran before a sample changes its time. That must not favor one of two equal contenders: not
+// the one whose difference from itself is the floor, nor one that follows a third more often.
+TEST(InterleavedAB, WhatRanBeforeFavorsNobody) {
+  constexpr int runs = 200;
+  for (bool third : {false, true})
+    for (int rounds : {6, 12}) {
+      Claims c = identical(runs, {.warmup_rounds = 0, .min_rounds = rounds, .max_rounds = rounds}, third);
+      std::string which = std::to_string(rounds) + (third ? " rounds of three" : " rounds of two");
+      EXPECT_LE(c.a + c.b, runs / 20) << which;
+      EXPECT_LE(std::abs(c.a - c.b), 6) << which;
+      EXPECT_NEAR(c.ratio, 0, third ? 0.01 : 0.003) << which;
+    }
+}
+
+TEST(InterleavedAB, EveryRoundRunsAllAndNobodyFollowsItself) {
+  for (size_t n : {2, 3, 5}) {
+    std::vector<size_t> order;
+    std::vector<Contender> list;
+    for (size_t i = 0; i < n; ++i)
+      list.push_back({std::string(1, char('a' + i)), [&order, i] { return order.push_back(i), 1.0; }});
+    constexpr int rounds = 400;
+    AbResult r =
+        compare_interleaved(list, {.warmup_rounds = 4, .min_rounds = rounds, .max_rounds = rounds, .max_seconds = 1e9});
+    ASSERT_EQ(r.order.size(), rounds * n + rounds / 4);
+    EXPECT_EQ(r.rounds, rounds);
+    std::map<std::pair<size_t, size_t>, int> follows;
+    std::map<size_t, int> first, parity;
+    std::map<int, std::set<size_t>> in_round;
+    size_t before = order.size() - r.order.size();
+    for (size_t i = 0; i < r.order.size(); ++i) {
+      const AbRun& run = r.order[i];
+      EXPECT_EQ(run.contender, order[before + i]) << "order is that of the runs";
+      if (run.discarded) continue;
+      if (in_round[run.round].empty()) ++first[run.contender];
+      EXPECT_TRUE(in_round[run.round].insert(run.contender).second);
+      ++follows[{order[before + i - 1], run.contender}];
+      parity[run.contender] += int(i % 2);
+    }
+    EXPECT_EQ(in_round.size(), size_t(rounds));
+    for (size_t x = 0; x < n; ++x) {
+      EXPECT_EQ(r.samples[x].count(), size_t(rounds));
+      EXPECT_NEAR(first[x], rounds / double(n), 60) << "nobody always goes first";
+      EXPECT_NEAR(parity[x], rounds / 2.0, 80) << "nor runs in every second place";
+      for (size_t y = 0; y < n; ++y)
+        EXPECT_NEAR((follows[{x, y}]), x == y ? 0 : rounds / double(n - 1), x == y ? 0 : 60) << x << " " << y;
+    }
+  }
+}
+
+TEST(InterleavedAB, RunsApartAreAllSamples) {
+  AbResult r = compare_interleaved({simulated("a", 1, 0.1, 1), simulated("b", 1, 0.1, 2)},
+                                   {.warmup_rounds = 0, .min_rounds = 6, .max_rounds = 6, .apart = true});
+  EXPECT_EQ(r.order.size(), 12u);
 }
 
 TEST(InterleavedAB, TimeLimitAndErrors) {
   AbResult r = compare_interleaved({simulated("a", 1, 0.3, 1), simulated("b", 1, 0.3, 2)},
                                    {.min_rounds = 5, .max_rounds = 1000, .max_seconds = 60});
-  EXPECT_LE(r.rounds, 40);
+  EXPECT_LE(r.rounds, 50);
   EXPECT_THROW(compare_interleaved({simulated("a", 1, 0, 1)}), Error);
+  EXPECT_THROW(compare_interleaved({simulated("a", 1, 0, 1), simulated("b", 1, 0, 1)}, {.min_rounds = 3}), Error);
   EXPECT_THROW(compare_interleaved({simulated("a", 0, 0, 1), simulated("b", 1, 0, 1)}), Error);
   EXPECT_THROW(compare_paired(Samples({1}), Samples({1, 2}), 0), Error);
 }
