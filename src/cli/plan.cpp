@@ -23,6 +23,7 @@
 #include "plan/plan_report.h"
 #include "plan/recipe_settings.h"
 #include "plan/session_properties.h"
+#include "plan/what_fits.h"
 #include "predict/recompute_budget.h"
 #include "predict/step_time.h"
 #include "program/op.h"
@@ -206,6 +207,14 @@ nlohmann::ordered_json time_json(const Prediction& p, const Options& o) {
   return json;
 }
 
+void print_what_fits(const CompiledSession& session, int64_t limit, const std::string& where) {
+  std::vector<std::string> fits = what_fits(session, limit);
+  if (fits.empty())
+    fmt::print("not even batch 1 fits {}: use a smaller model, or a device with more memory\n", where);
+  else
+    fmt::print("not even batch 1 fits {}; what would fit:\n  {}\n", where, join(fits, "\n  "));
+}
+
 void print_text(const PlanReport& r, const Prediction& prediction, const Options& o) {
   bool limit_given = o.limit_given();
   int rows = o.blocks;
@@ -255,7 +264,7 @@ void print_text(const PlanReport& r, const Prediction& prediction, const Options
   else if (*r.batch_that_fits > 0)
     fmt::print("largest micro batch {}: {}\n", where, *r.batch_that_fits);
   else
-    fmt::print("not even batch 1 fits {}: try --recompute full, a shorter --seq or a smaller model\n", where);
+    print_what_fits(s, r.rank_limit, where);
 }
 
 int run(const Options& o) {

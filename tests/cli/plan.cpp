@@ -312,7 +312,20 @@ TEST(CliPlan, TextNamesFactorsAndDevice) {
   EXPECT_NE(h200.find("largest micro batch on the NVIDIA H200 SXM 141GB (139.65 GiB): "), std::string::npos) << h200;
   std::string small = text({"--device", "h200", "--memory", "1MiB"});
   EXPECT_NE(small.find("does not fit in 1.00 MiB (given): "), std::string::npos) << small;
-  EXPECT_NE(small.find("not even batch 1 fits in 1.00 MiB (given): try "), std::string::npos) << small;
+  EXPECT_NE(small.find("not even batch 1 fits in 1.00 MiB (given): use a smaller model"), std::string::npos) << small;
+}
+
+// What --recompute full cannot help is not answered with it.
+TEST(CliPlan, OffersWhatHelps) {
+  auto text = [](const char* memory) {
+    return run_crest({"plan", "--model=gpt2-124M", "--seq=64", "--batch=1", "--recompute=full", "--device=h100",
+                      std::string("--memory=") + memory})
+        .out;
+  };
+  std::string out = text("1GiB");
+  EXPECT_NE(out.find("not even batch 1 fits in 1.00 GiB (given); what would fit:\n  --offload optimizer --batch 1\n"),
+            std::string::npos)
+      << out;
 }
 
 // A device that is not here: floors, joules by its file, and a price.
