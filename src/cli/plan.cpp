@@ -23,6 +23,8 @@
 #include "plan/plan_report.h"
 #include "plan/recipe_settings.h"
 #include "plan/session_properties.h"
+#include "plan/training_use.h"
+#include "plan/what_fits.h"
 #include "predict/recompute_budget.h"
 #include "predict/step_time.h"
 #include "program/op.h"
@@ -50,11 +52,12 @@ SessionUse use_of(const std::string& text) {
   if (std::find(values.begin(), values.end(), text) == values.end())
     fail_usage(fmt::format("'{}' is not a value of --for", printable(text)), "--for",
                fmt::format("{} Values: {}.", did_you_mean(text, values), join(values, ", ")));
+  if (text == "train") return training_use;
   SessionUse use;
-  use.train = use.update = text == "train" || text == "step";
+  use.train = use.update = text == "step";
   use.forward_saved = text == "forward-saved";
-  use.validation = text == "train" || text == "eval";
-  use.sampling = text == "train" || text == "sample";
+  use.validation = text == "eval";
+  use.sampling = text == "sample";
   return use;
 }
 
@@ -75,7 +78,7 @@ int explain_plan(const Options& o) {
   Device device = o.device.find();
   options.limit = o.memory.empty() ? o.device.limit(device) : parse_bytes(o.memory, "--memory");
   Recipe recipe = resolve(within_budget(o.recipe.finish("nano"), device, o.device.device), device);
-  CompiledSession session = compile(recipe, device, session_programs(recipe, use_of("train")), {.verify = false});
+  CompiledSession session = compile(recipe, device, session_programs(recipe, training_use), {.verify = false});
   Explanation e = explain(o.explain, session, options);
   if (o.json) {
     nlohmann::ordered_json json = to_json(e);
@@ -119,8 +122,9 @@ void print_memory(const PlanReport& r, int rows) {
   table.rule();
   table.row({"planned", format_bytes(double(r.planned())), ""});
   fmt::print("\n{}", table.text(use_color(STDOUT_FILENO)));
-  fmt::print("  persistent {} + transient {}{}\n", format_bytes(double(s.persistent_bytes)),
+  fmt::print("  persistent {} + transient {}{}{}\n", format_bytes(double(s.persistent_bytes)),
              format_bytes(double(s.transient_bytes)),
+             s.library_bytes ? fmt::format(" + library_context {}", format_bytes(double(s.library_bytes))) : "",
              r.ranks > 1 ? fmt::format(", for each of {} ranks", r.ranks) : "");
   if (s.host_bytes)
     fmt::print("  {} of optimizer state in host memory{}{}\n", format_bytes(double(s.host_bytes)),
@@ -192,7 +196,7 @@ std::string cost_text(const Prediction& p, const Options& o) {
     parts.push_back(fmt::format("{:.4g} for a million tokens at {:g} an hour{}", 1e6 * price_per_token(p, o), o.price,
                                 p.step()->ranks > 1 ? " for each GPU" : ""));
     if (o.tokens > 0)
-      parts.push_back(fmt::format("{:.4g} for {} tokens", o.tokens * price_per_token(p, o), format_count(o.tokens)));
+      parts.push_back(fmt::format("{:.4g} for {}", o.tokens * price_per_token(p, o), count_of(o.tokens, "token")));
   }
   return join(parts, ", ");
 }
@@ -204,6 +208,14 @@ nlohmann::ordered_json time_json(const Prediction& p, const Options& o) {
   json["joules_per_token_at_limit"] = known(p.power > 0, joules_per_token(p));
   json["price_per_token"] = known(o.price > 0, price_per_token(p, o));
   return json;
+}
+
+void print_what_fits(const CompiledSession& session, int64_t limit, const std::string& where) {
+  std::vector<std::string> fits = what_fits(session, limit);
+  if (fits.empty())
+    fmt::print("not even batch 1 fits {}: use a smaller model, or a device with more memory\n", where);
+  else
+    fmt::print("not even batch 1 fits {}; what would fit:\n  {}\n", where, join(fits, "\n  "));
 }
 
 void print_text(const PlanReport& r, const Prediction& prediction, const Options& o) {
@@ -255,12 +267,15 @@ void print_text(const PlanReport& r, const Prediction& prediction, const Options
   else if (*r.batch_that_fits > 0)
     fmt::print("largest micro batch {}: {}\n", where, *r.batch_that_fits);
   else
-    fmt::print("not even batch 1 fits {}: try --recompute full, a shorter --seq or a smaller model\n", where);
+    print_what_fits(s, r.rank_limit, where);
 }
 
 int run(const Options& o) {
   if (o.blocks < 0) fail_usage(fmt::format("'{}' is out of range", o.blocks), "--blocks", "It must be at least 0.");
-  if (!(o.tokens >= 0)) fail_usage(fmt::format("'{}' is out of range", o.tokens), "--tokens", "It must be at least 0.");
+  constexpr double most_tokens = 1e18;
+  if (o.tokens != 0 && !(o.tokens >= 1 && o.tokens <= most_tokens))
+    fail_usage(fmt::format("'{}' is out of range", o.tokens), "--tokens",
+               fmt::format("It must be from 1 to {:g}.", most_tokens));
   if (!(o.price >= 0)) fail_usage(fmt::format("'{}' is out of range", o.price), "--price", "It must be at least 0.");
   if (!o.explain.empty()) return explain_plan(o);
   if (o.beams) fail_usage("a plan has no beams", "--beams", "Give it with --explain memory.");

@@ -15,7 +15,7 @@
 #include "plan/choose_kernels.h"
 #include "plan/gradient_storage.h"
 #include "plan/recipe_settings.h"
-#include "plan/search.h"
+#include "plan/training_use.h"
 #include "program/op.h"
 #include "program/verify.h"
 
@@ -75,14 +75,6 @@ void place_persistent(CompiledSession& s) {
 // NCCL 2.28.3 on each of two H100 that NVLink connects, after its first collective (2026-11-24).
 // Other versions, connections and more ranks differ.
 constexpr int64_t nccl_bytes = int64_t(870) << 20;
-
-std::string breakdown(const CompiledSession& s) {
-  std::string text;
-  CategoryBytes c = s.by_category();
-  for (int i = 0; i < category_count; ++i)
-    if (c[size_t(i)]) text += fmt::format("\n    {:<16} {:>12}", name(Category(i)), format_bytes(double(c[size_t(i)])));
-  return text;
-}
 
 }  // namespace
 
@@ -248,7 +240,15 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
   // that is a process has its share already.
   s.device.threads = std::max(1, device.threads / s.recipe.data_parallel);
   if (device.kind == "cuda" && s.recipe.ranks > 1) s.library_bytes = nccl_bytes;
+  s.compile_seconds = since(start);
+  extend(s, programs, options);
+  return s;
+}
+
+void extend(CompiledSession& s, const std::vector<ProgramSpec>& programs, const CompileOptions& options) {
+  auto start = Clock::now();
   for (auto& spec : programs) {
+    if (s.find(spec.name) >= 0) continue;
     if (spec.kind == ProgramKind::start && !has_start(s.recipe)) continue;  // known once `auto` is resolved
     CompiledProgram c;
     c.spec = spec;
@@ -261,8 +261,7 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
     s.programs.push_back(std::move(c));
   }
   place(s, options);
-  s.compile_seconds = since(start);
-  return s;
+  s.compile_seconds += since(start);
 }
 
 void place(CompiledSession& s, const CompileOptions& options) {
@@ -286,80 +285,6 @@ void place(CompiledSession& s, const CompileOptions& options) {
     if (options.verify) verify_waits(c.program, accesses, c.waits);
     c.timings.push_back({"waits", since(t)});
   }
-}
-
-// Changes the recipe to a level of sharding, and the settings that exclude it; returns the flags.
-static std::string sharded(Recipe& r, const std::string& shard) {
-  std::string flags;
-  auto set = [&](const char* name, const std::string& value) {
-    auto it = r.levers.find(name);
-    if (it != r.levers.end() && it->second == value) return;
-    r.levers[name] = value;
-    flags += fmt::format("{}--{} {}", flags.empty() ? "" : " ", name, value);
-  };
-  auto given = [&](const char* name, const char* otherwise) {
-    auto it = r.levers.find(name);
-    return it == r.levers.end() ? std::string(otherwise) : it->second;
-  };
-  set("shard", shard);
-  bool buckets = shard != "optimizer" || given("gather", "update") == "forward";
-  std::string reduce = given("reduce", "");
-  if (!reduce.empty() && reduce != "bucket" && (buckets || reduce != "flat"))
-    set("reduce", buckets ? "bucket" : "flat");
-  if (given("comm-dtype", "fp32") != "fp32") set("comm-dtype", "fp32");
-  return flags;
-}
-
-void check_fits(const CompiledSession& s, int64_t limit) {
-  if (s.limited_bytes() <= limit) return;
-  SessionUse use;
-  for (auto& c : s.programs) {
-    use.train |= c.spec.kind == ProgramKind::train && !c.spec.forward_only;
-    use.forward_saved |= c.spec.forward_only;
-    use.update |= c.spec.kind == ProgramKind::update;
-    use.validation |= c.spec.kind == ProgramKind::validation;
-    use.sampling |= c.spec.kind == ProgramKind::decode;
-    if (c.spec.kind == ProgramKind::validation && c.spec.batch != s.recipe.batch) use.validation_batch = c.spec.batch;
-    if (c.spec.kind == ProgramKind::prefill) use.prefill = c.spec.seq;
-    if (c.spec.kind == ProgramKind::decode) use.cache_length = c.spec.cache_length;
-  }
-  std::string fits;
-  auto suggest = [&](const std::string& flags, const Recipe& r) {
-    int64_t batch = largest_batch(r, s.device, use, limit);
-    if (batch) fits += fmt::format("\n    {} --batch {}", flags, std::min(batch, s.recipe.batch));
-  };
-  for (const std::string& shard : shard_levels(s.recipe))
-    if (Recipe r = s.recipe; r.levers["shard"] != shard) {
-      std::string flags = sharded(r, shard);
-      suggest(flags, r);
-    }
-  if (Recipe r = s.recipe; s.device.kind == "cuda" && r.levers["offload"] != "optimizer") {
-    r.levers["offload"] = "optimizer";
-    suggest("--offload optimizer", r);
-  }
-  if (Recipe r = s.recipe; keeps_fp8_weights(r)) {
-    r.levers["fp8-weights"] = "again";
-    suggest("--fp8-weights again", r);
-  }
-  if (Recipe r = s.recipe; r.levers["loss-chunk"] == "off") {
-    r.levers["loss-chunk"] = "2048";
-    suggest("--loss-chunk 2048", r);
-  }
-  for (const char* recompute : {"none", "activation", "pointwise", "selective", "full"}) {
-    Recipe r = s.recipe;
-    r.recompute = recompute;
-    suggest(fmt::format("--recompute {}", recompute), r);
-  }
-  throw Error(
-      Exit::does_not_fit,
-      fmt::format("the plan needs {}, but only {} is available{}", format_bytes(double(s.limited_bytes())),
-                  format_bytes(double(limit)),
-                  s.recipe.world_size() > 1 ? fmt::format(" for each of {} ranks", s.recipe.world_size()) : ""),
-      "memory",
-      "Planned bytes by category:" + breakdown(s) +
-          (fits.empty()
-               ? "\n  Not even --recompute full --batch 1 fits: use a smaller model, or a device with more memory."
-               : "\n  What would fit:" + fits));
 }
 
 }  // namespace crest

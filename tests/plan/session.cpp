@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <functional>
 #include <set>
 
 #include "core/error.h"
@@ -14,6 +15,8 @@
 #include "plan/compile.h"
 #include "plan/search.h"
 #include "plan/session_properties.h"
+#include "plan/training_use.h"
+#include "plan/what_fits.h"
 #include "run/executor.h"
 #include "slowness.h"
 
@@ -344,7 +347,7 @@ TEST(CheckFits, SaysByCategoryWhatIsNeededAndWhatWouldFit) {
     FAIL() << "it fits";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), Exit::does_not_fit);
-    EXPECT_NE(std::string(e.what()).find("Not even --recompute full --batch 1 fits"), std::string::npos);
+    EXPECT_NE(std::string(e.what()).find("Nothing that was tried fits"), std::string::npos);
   }
 }
 
@@ -360,7 +363,53 @@ TEST(CheckFits, RemembersWhatTheBatchDoesNotChange) {
     check_fits(s, s.planned_bytes() - 1);
     FAIL() << "it fits";
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("Not even --recompute full --batch 1 fits"), std::string::npos) << e.what();
+    // A shorter sequence does help, and is all that is offered.
+    std::string text = e.what();
+    EXPECT_NE(text.find("What would fit:\n    --seq 20 --recompute full --batch 1"), std::string::npos) << text;
+    EXPECT_EQ(text.find("--recompute none"), std::string::npos) << text;
+  }
+}
+
+// Only what these Programs depend on: an evaluation has no backward pass and no optimizer.
+TEST(WhatFits, NamesWhatCanHelp) {
+  auto offers = [](const Recipe& r, const SessionUse& use, const std::function<int64_t(CompiledSession&)>& limit) {
+    CompiledSession s = compile(r, find_device("h100", 1), session_programs(r, use), {.verify = false});
+    return what_fits(s, limit(s));
+  };
+  Recipe r;
+  r.model = load_model_config("gpt2-124M");
+  r.model.layers = 2, r.precision = "bf16", r.recompute = "full", r.batch = 1;
+  auto state = [](CompiledSession& s) { return s.persistent_bytes * 9 / 10 + s.transient_bytes; };
+  EXPECT_EQ(offers(r, {.train = true, .update = true}, state),
+            std::vector<std::string>{"--offload optimizer --batch 1"});
+  auto half = [](CompiledSession& s) { return s.persistent_bytes + s.transient_bytes * 6 / 10; };
+  r.batch = 64;
+  std::vector<std::string> list = offers(r, {.validation = true}, half);
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_TRUE(list[0].starts_with("--batch ")) << list[0];
+  r.batch = 1;
+  list = offers(r, {.validation = true}, half);
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_TRUE(list[0].starts_with("--seq ")) << list[0];
+  EXPECT_TRUE(offers(r, {.validation = true}, [](CompiledSession& s) { return s.persistent_bytes / 2; }).empty());
+}
+
+// A session that gets the rest of its Programs later is the same as one that had them at once.
+TEST(Session, GetsProgramsLater) {
+  for (int64_t steps : {1, 2}) {
+    Recipe r = small("llama");
+    r.grad_accumulation = steps;
+    CompiledSession whole = compile(r, cpu(), session_programs(r, training_use));
+    CompiledSession s = compile(r, cpu(), session_programs(r, {.train = true, .update = true}));
+    EXPECT_LT(s.planned_bytes(), whole.planned_bytes());
+    extend(s, session_programs(r, training_use));
+    ASSERT_EQ(s.programs.size(), whole.programs.size());
+    EXPECT_EQ(s.planned_bytes(), whole.planned_bytes());
+    EXPECT_EQ(s.by_category(), whole.by_category());
+    for (size_t i = 0; i < s.programs.size(); ++i) {
+      EXPECT_EQ(s.programs[i].spec.name, whole.programs[i].spec.name);
+      EXPECT_EQ(s.programs[i].memory.bytes, whole.programs[i].memory.bytes);
+    }
   }
 }
 
