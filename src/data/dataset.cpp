@@ -89,7 +89,7 @@ DatasetInfo read_meta(const fs::path& path) {
     to = *n;
   };
   try {
-    if (meta.at("format").get<std::string>() != "crest-data")
+    if (meta.at("format").get<std::string>() != data_format)
       fail("this meta.json was not written by Crest", path.string());
     int version = 0;
     whole(meta.at("format_version"), version);
@@ -121,6 +121,15 @@ DatasetInfo read_meta(const fs::path& path) {
   }
   if (info.vocab_size == 0) fail("vocab_size is 0", path.string(), "Prepare the data again.");
   return info;
+}
+
+bool is_prepared_data(const fs::path& folder) {
+  try {
+    nlohmann::json meta = read_meta_json((folder / "meta.json").string());
+    return meta.is_object() && meta.contains("format") && meta["format"] == data_format;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 std::string read_cache_key(const fs::path& path) {
