@@ -169,8 +169,8 @@ Dataset Dataset::open(const fs::path& folder, uint32_t vocab_size) {
     d.tokenizer_ = std::make_shared<Tokenizer>(Tokenizer::load(folder / "tokenizer.json"));
     d.info_.tokenizer = d.tokenizer_->kind_name();
     if (has_meta && d.tokenizer_->vocab_size() != stated.vocab_size)
-      fail(fmt::format("tokenizer.json has {} tokens, but meta.json says {}", d.tokenizer_->vocab_size(),
-                       stated.vocab_size),
+      fail(fmt::format("tokenizer.json has {}, but meta.json says {}",
+                       format_number_of(d.tokenizer_->vocab_size(), "token"), stated.vocab_size),
            name, "The files do not belong together; prepare the data again.");
     d.info_.vocab_size = d.tokenizer_->vocab_size();
   } else if (has_meta) {

@@ -15,6 +15,7 @@
 #include "data/bpe_train.h"
 #include "data/corpus.h"
 #include "data/fnv.h"
+#include "data/interrupt.h"
 #include "data/staging.h"
 
 namespace crest {
@@ -85,15 +86,17 @@ bool is_foreign(const fs::directory_entry& entry) {
 // nothing else.
 void check_replaced(const PrepareOptions& o) {
   const std::string folder = printable(o.out.string(), 1000);
-  auto refuse = [&](const std::string& why) { fail("--overwrite replaces prepared data only: " + why, folder, "Choose another --out."); };
+  auto refuse = [&](const std::string& why) {
+    fail("--overwrite replaces prepared data only: " + why, folder, "Choose another --out.");
+  };
   if (!fs::is_directory(o.out)) refuse("this is not a folder");
   if (fs::is_empty(o.out)) return;
   if (!fs::exists(o.out / "meta.json")) refuse("this folder has no meta.json");
   if (!is_prepared_data(o.out)) refuse("the meta.json of this folder was not written by crest data prepare");
   for (auto& entry : fs::directory_iterator(o.out))
     if (is_foreign(entry))
-      fail("--overwrite would remove this, which crest data prepare did not write", printable(entry.path().string(), 1000),
-           "Move it elsewhere, or choose another --out.");
+      fail("--overwrite would remove this, which crest data prepare did not write",
+           printable(entry.path().string(), 1000), "Move it elsewhere, or choose another --out.");
   for (auto& input : o.inputs)
     if (input != "-") refuse_input_inside(input, o.out);
   std::error_code ignored;
@@ -312,6 +315,7 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   bool trained = true;  // so was its last piece
   Batch batch;
   auto flush = [&] {
+    check_interrupted();
     const std::vector<Encoder::Tokens>& parts = encoder.encode(batch.texts(), batch.continues());
     size_t part = 0;
     for (size_t i = 0; i < batch.pieces.size(); ++i) {
@@ -345,7 +349,8 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   train.finish();
   val.finish();
   if (train.total_tokens() < 2 || (held_out && val.total_tokens() < 2))
-    fail(fmt::format("the text is too short: {} gives {} and {} for validation", format_number_of(total, "byte"),
+    fail(fmt::format("the text of {} is too short: it gives {} and {} for validation",
+                     format_number_of(int64_t(total), "byte"),
                      format_number_of(int64_t(train.total_tokens()), "training token"), val.total_tokens()),
          printable(join(o.inputs, ", ")), "Give more text; both parts need at least one sequence.");
   for (auto& s : sources)
@@ -375,7 +380,9 @@ PrepareResult prepare_cached(PrepareOptions o, const fs::path& cache_root) {
     what += "|" + content.hex();
   }
   auto sources = list_sources(o.inputs, {}, o.standard_input, {}, o.format);
-  hash_contents(sources);
+  hash_contents(sources, [&](uint64_t done, uint64_t all) {
+    if (o.progress) o.progress({"reading", done, all});
+  });
   for (auto& s : sources)
     what += fmt::format("|{}|{}|{}", fs::absolute(s.path).lexically_normal().string(), s.file_bytes, s.content);
   Fnv64 hash;
