@@ -112,7 +112,7 @@ LoadedModel from_folder(const std::string& path) {
   return model;
 }
 
-std::vector<std::string> names_in(const std::string& root) {
+std::vector<std::string> listed_names(const std::string& root) {
   std::vector<std::string> names;
   for (auto& folder : list_checkpoints(root)) names.push_back(folder.name);
   return names;
@@ -124,10 +124,10 @@ std::optional<Checkpoint> find_while_saved(const std::string& root,
                                            const std::function<void(const std::string&)>& report) {
   constexpr int most_looks = 100;
   for (int look = 1;; ++look) {
-    const std::vector<std::string> before = names_in(root);
+    const std::vector<std::string> before = listed_names(root);
     std::vector<std::string> skipped;
     auto found = find_checkpoint(root, [&](const std::string& text) { skipped.push_back(text); });
-    if (!found && look < most_looks && names_in(root) != before) continue;
+    if (!found && look < most_looks && listed_names(root) != before) continue;
     if (report)
       for (auto& text : skipped) report(text);
     return found;
