@@ -251,8 +251,7 @@ TEST(Import, HeadsAreGivenOnlyWhereTheFileDoesNotStateThem) {
   write_nanogpt(folder / "bad.safetensors", {.metadata = {{"n_head", "many"}}});
   EXPECT_EQ(run_crest({"import", "bad.safetensors", "--out", "given one", "--heads", "4"}, in(folder)).code, 0);
   RunResult r = run_crest({"import", "llmc.bin", "--out", "a model"}, in(folder));
-  EXPECT_NE(r.out.find("crest eval --run '" + (folder / "a model") + "' --data DIR"), std::string::npos)
-      << r.out;
+  EXPECT_NE(r.out.find("crest eval --run '" + (folder / "a model") + "' --data DIR"), std::string::npos) << r.out;
 }
 
 TEST(Import, SaysWhatIsWrongWithANanogptFile) {
