@@ -87,6 +87,14 @@ void read_text_settings(LoadedModel& model, const std::string& folder, Read read
   });
 }
 
+constexpr const char* what_to_give =
+    "Give a run (the --out folder of crest train), a folder checkpoints/step-NNNNNN, or a folder with config.json and "
+    "model.safetensors.";
+
+bool is_weights_file(const std::string& path) {
+  return path.ends_with(".safetensors") || path.ends_with(".safetensors.index.json");
+}
+
 LoadedModel from_folder(const std::string& path) {
   std::string folder = is_directory(path) ? path : parent_path(path);
   LoadedModel model;
@@ -100,9 +108,30 @@ LoadedModel from_folder(const std::string& path) {
   };
   if (auto text = read("tokenizer.json")) read_tokenizer(model, *text, join_path(folder, "tokenizer.json"));
   read_text_settings(model, folder, read);
-  bool weights = path.ends_with(".safetensors") || path.ends_with(".safetensors.index.json");
-  model.weights_path = weights ? path : folder;
+  model.weights_path = is_weights_file(path) ? path : folder;
   return model;
+}
+
+std::vector<std::string> listed_names(const std::string& root) {
+  std::vector<std::string> names;
+  for (auto& folder : list_checkpoints(root)) names.push_back(folder.name);
+  return names;
+}
+
+// A run that saves meanwhile may remove what was listed before it is read, so another look finds
+// newer ones. What the last look skipped is reported.
+std::optional<Checkpoint> find_while_saved(const std::string& root,
+                                           const std::function<void(const std::string&)>& report) {
+  constexpr int most_looks = 100;
+  for (int look = 1;; ++look) {
+    const std::vector<std::string> before = listed_names(root);
+    std::vector<std::string> skipped;
+    auto found = find_checkpoint(root, [&](const std::string& text) { skipped.push_back(text); });
+    if (!found && look < most_looks && listed_names(root) != before) continue;
+    if (report)
+      for (auto& text : skipped) report(text);
+    return found;
+  }
 }
 
 [[noreturn]] void fail_no_checkpoint(const std::string& root, const std::string& path) {
@@ -143,16 +172,13 @@ LoadedModel open_model(Checkpoint checkpoint) {
 
 LoadedModel open_model(const std::string& given, const std::function<void(const std::string&)>& report) {
   std::string path = without_slashes(given);
-  if (path.empty() || !path_exists(path))
-    fail("no such run or model", printable(given),
-         "Give a run (the --out folder of crest train), a folder checkpoints/step-NNNNNN, or a folder with "
-         "config.json and model.safetensors.");
+  if (path.empty() || !path_exists(path)) fail("no such run or model", printable(given), what_to_give);
   std::string below = join_path(path, "checkpoints");
   if (is_directory(path)) {
     std::string base = path.substr(path.rfind('/') + 1);
     if (is_directory(below) || !list_checkpoints(path).empty()) {
       std::string root = is_directory(below) ? below : path;
-      if (auto found = find_checkpoint(root, report)) return open_model(std::move(*found));
+      if (auto found = find_while_saved(root, report)) return open_model(std::move(*found));
       fail_no_checkpoint(root, path);
     }
     bool named_so = base.rfind("step-", 0) == 0;
@@ -168,6 +194,8 @@ LoadedModel open_model(const std::string& given, const std::function<void(const 
     char start[16];
     size_t n = File::open_read(path).read_some_at(start, sizeof start, 0);
     refuse_pickle(path, {start, n});
+    if (!is_weights_file(path))
+      fail("is not a model: its name does not end in .safetensors", printable(given), what_to_give);
   }
   return from_folder(path);
 }

@@ -15,6 +15,7 @@
 #include "comm/environment.h"
 #include "core/error.h"
 #include "core/io.h"
+#include "core/output_file.h"
 #include "core/text.h"
 #include "core/to_stderr.h"
 #include "device/find.h"
@@ -140,6 +141,7 @@ int run(const Options& o) {
   std::vector<int> ranks = ranks_of(o);
   Device device = calibrated_device(o, ranks);
   std::string file = o.out.empty() ? calibration_file(device) : o.out;
+  require_no_run_file(file);
   if (file.empty())
     fail_usage("there is no cache folder to write to", "--out", "Give --out FILE, or set HOME or CREST_CACHE.");
   Calibration c;

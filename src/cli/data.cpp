@@ -4,14 +4,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/prepare_progress.h"
 #include "core/error.h"
+#include "core/shell_word.h"
 #include "core/text.h"
-#include "core/to_stderr.h"
 #include "data/chat.h"
 #include "data/data_json.h"
 #include "data/gpt2_tokenizer.h"
@@ -38,50 +38,6 @@ constexpr const char* tokenizer_help =
     "bytes, bpe:VOCAB (trained on the text), or FILE: a tokenizer.json, vocab.json or encoder.json (with the merges "
     "next to it), .tiktoken, or a SentencePiece model";
 constexpr const char* get_group = "Get GPT-2's tokenizer";
-
-// Stages on standard error: one live line on a terminal, elsewhere one plain line per stage.
-class Progress {
- public:
-  Progress() : live_(isatty(STDERR_FILENO)) {}
-  ~Progress() { clear(); }
-
-  void operator()(const PrepareProgress& p) {
-    if (StopSignal::requested()) {
-      clear();
-      throw Error(Exit::interrupted, "interrupted", "crest data prepare", "No files were left behind.");
-    }
-    auto now = Clock::now();
-    bool fresh = stage_ != p.stage;
-    if (fresh) stage_ = p.stage, started_ = now;
-    if (!live_) {
-      if (fresh) to_stderr("{} ...\n", p.stage);
-      return;
-    }
-    if (!fresh && now - shown_ < std::chrono::milliseconds(100)) return;
-    shown_ = now;
-    double seconds = std::chrono::duration<double>(now - started_).count();
-    double share = p.total ? double(p.done) / double(p.total) : 0;
-    std::string left = share > 0.01 && seconds > 1 ? format_duration(seconds / share * (1 - share)) + " left" : "";
-    to_stderr("\r\x1b[K{}", fit_width(fmt::format("{} {:3.0f}%  {}", p.stage, 100 * share, left),
-                                      size_t(std::max(terminal_width(STDERR_FILENO) - 1, 10))));
-    std::fflush(stderr);
-    drawn_ = true;
-  }
-  void message(const std::string& text) {
-    clear();
-    to_stderr("{}\n", printable(text, 2000));
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  void clear() {
-    if (drawn_) to_stderr("\r\x1b[K");
-    drawn_ = false;
-  }
-  bool live_, drawn_ = false;
-  std::string stage_;
-  Clock::time_point started_, shown_;
-};
 
 void print_info(const DatasetInfo& i) {
   std::string tokenizer = i.tokenizer.empty() ? "none in this folder" : i.tokenizer;
@@ -117,9 +73,9 @@ int run_prepare(const CLI::App& app, Options& o) {
   p.out = o.out;
   p.format = parse_text_format(o.format);
   StopSignal signal;
-  Progress progress;
-  p.progress = [&](const PrepareProgress& s) { progress(s); };
-  p.message = [&](const std::string& text) { progress.message(text); };
+  PreparationProgress progress;
+  p.progress = progress.stages();
+  p.message = progress.messages();
   PrepareResult result = prepare(p);
   progress.message(fmt::format("prepared in {}", format_duration(result.seconds)));
   if (o.json) {
@@ -127,7 +83,7 @@ int run_prepare(const CLI::App& app, Options& o) {
     return 0;
   }
   print_info(result.info);
-  fmt::print("\nNext: crest train --data {}\n", printable(result.folder.string()));
+  fmt::print("\nNext: crest train --data {}\n", shell_path(result.folder.string()));
   return 0;
 }
 
@@ -165,7 +121,7 @@ int run_get(Options& o) {
     return 0;
   }
   fmt::print("wrote GPT-2's tokenizer, {} tokens, to {}\n", got.tokenizer.vocab_size(), printable(got.file));
-  fmt::print("\nNext: crest data prepare TEXT --tokenizer {} --out DIR\n", printable(got.file));
+  fmt::print("\nNext: crest data prepare TEXT --tokenizer {} --out DIR\n", shell_path(got.file));
   return 0;
 }
 
@@ -197,7 +153,10 @@ std::function<int()> setup_data(CLI::App& app) {
       "PATH", o->paths,
       "prepare: text or .jsonl files (also .gz, .zst, .xz), folders, or - (standard input); info: a data folder");
   const char* group = prepare_group;
-  app.add_option("--tokenizer", p.tokenizer, tokenizer_help)->capture_default_str()->group(group);
+  app.add_option("--tokenizer", p.tokenizer, tokenizer_help)
+      ->capture_default_str()
+      ->type_name(tokenizer_type)
+      ->group(group);
   app.add_option("--split-rule", p.split_rule,
                  fmt::format("how text is split into words, for bpe:VOCAB and files that do not state it: {}",
                              split_rule_names()))

@@ -55,7 +55,7 @@ void print_measured(const DeviceLimits& m) {
   };
   for (auto& b : m.bandwidths)
     add(fmt::format("{} {}", b.level, b.kind), format_si(b.bytes_per_second, "B/s"), b.seconds,
-        fmt::format("{}{} buffer{}", b.threads ? fmt::format("{} threads, ", b.threads) : "",
+        fmt::format("{}{} buffer{}", b.threads ? format_number_of(b.threads, "thread") + ", " : "",
                     format_bytes(double(b.buffer_bytes)), b.kind == "copy" ? "s, read + written bytes" : ""));
   for (auto& r : m.rates) {
     std::string what = r.precision + " matmul", sheet;

@@ -12,6 +12,7 @@
 #include "cli/conversion_progress.h"
 #include "cli/options.h"
 #include "core/error.h"
+#include "core/shell_word.h"
 #include "core/text.h"
 #include "host/stop_signal.h"
 #include "terminal/print_json.h"
@@ -40,7 +41,7 @@ void print_summary(const ImportResult& r) {
                                     r.transformers ? ", config.json" : "", r.tokenizer ? ", tokenizer.json" : "")});
   fmt::print("{}", table.text(use_color(STDOUT_FILENO)));
   for (auto& note : r.notes) fmt::print("\n{}", printable(note, 1000));
-  std::string folder = printable(r.folder);
+  std::string folder = shell_path(r.folder);
   fmt::print("\n{}Next: crest eval --run {} --data DIR, or crest train --init {} --data DIR\n",
              r.notes.empty() ? "" : "\n", folder, folder);
 }

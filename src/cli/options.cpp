@@ -129,6 +129,10 @@ std::string config_of_run(const std::string& run) {
   return path;
 }
 
+bool on_command_line_only(std::string_view flag) {
+  return flag == "--config" || flag == "--help" || flag == "--help-all";
+}
+
 // The keys of a TOML file as command-line arguments.
 std::vector<std::string> config_arguments(const CLI::App& app, const std::string& path) {
   std::vector<std::string> args, names = long_names(app);
@@ -137,10 +141,12 @@ std::vector<std::string> config_arguments(const CLI::App& app, const std::string
     std::string flag = "--" + std::string(key.str());
     std::replace(flag.begin(), flag.end(), '_', '-');
     std::string where = fmt::format("{}, key {}", path, printable(key.str()));
-    if (std::find(names.begin(), names.end(), flag) == names.end() || flag == "--config" || flag == "--help" ||
-        flag == "--help-all") {
+    if (on_command_line_only(flag))
+      fail_usage(fmt::format("'{}' works on the command line only", printable(key.str())), path, "Remove the line.");
+    if (std::find(names.begin(), names.end(), flag) == names.end()) {
       std::vector<std::string> keys;
       for (auto& n : names) {
+        if (on_command_line_only(n)) continue;
         keys.push_back(n.substr(2));
         std::replace(keys.back().begin(), keys.back().end(), '-', '_');
       }
@@ -176,6 +182,18 @@ GivenSettings read_config(const CLI::App& app, const std::string& path) {
     given[argument.substr(2, equals - 2)].push_back(argument.substr(equals + 1));
   }
   return given;
+}
+
+// An empty path is a variable of a script that was not set: it must not stand for a default.
+static void refuse_empty_paths(const CLI::App& app) {
+  static const std::vector<std::string> paths = {"DIR", "FILE", "PATH", "RUN", tokenizer_type};
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string type = option->get_type_name();
+    if (option->get_lnames().empty() || std::find(paths.begin(), paths.end(), type) == paths.end()) continue;
+    for (auto& value : option->results())
+      if (value.empty())
+        fail_usage("the value is empty", option->get_name(), fmt::format("Give a {}, or leave the flag out.", type));
+  }
 }
 
 void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
@@ -237,6 +255,7 @@ void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
   std::reverse(args.begin(), args.end());
   app.allow_extras();
   app.parse(args);
+  refuse_empty_paths(app);
   for (auto& extra : app.remaining()) {
     if (extra.rfind("-", 0) == 0 && extra != "-")
       fail_usage(fmt::format("unknown flag '{}'", printable(flag_of(extra))), app.get_name(),

@@ -32,6 +32,9 @@ const std::vector<SettingTable>& setting_tables();
 // The flags of a recipe: models, sizes, levers.
 void add_recipe_options(CLI::App& app, RecipeOptions& options);
 
+// The type of values of --tokenizer.
+inline constexpr const char* tokenizer_type = "TOKENIZER";
+
 // --json: print one document on standard output.
 void add_json_option(CLI::App& app, bool& json);
 // --config FILE.
@@ -39,7 +42,7 @@ void add_config_option(CLI::App& app);
 
 // Parses arguments and --config: keys of the file first, then flags. Unknown flags and keys are
 // usage errors that suggest the nearest name. Numbers are read strictly: empty ones, NaN, and those
-// that do not fit the type are usage errors; leading zeros mean nothing.
+// that do not fit the type are usage errors, and so are empty paths; leading zeros mean nothing.
 void parse_command_line(CLI::App& app, int argc, const char* const* argv);
 // The keys of a TOML file for --config, by flag name without dashes.
 GivenSettings read_config(const CLI::App& app, const std::string& path);

@@ -13,6 +13,7 @@
 #include "cli/plan_explain.h"
 #include "core/error.h"
 #include "core/io.h"
+#include "core/output_file.h"
 #include "core/text.h"
 #include "device/data_sheet.h"
 #include "device/find.h"
@@ -105,10 +106,12 @@ PlanReport make_report(const Options& o) {
 
 std::string shape_line(const ModelConfig& m) {
   std::string window = m.window ? fmt::format(", window {}", m.window) : "";
-  if (m.window && m.full_layers) window += fmt::format(" (not in the first {} layers)", m.full_layers);
-  return fmt::format("{} layers, width {}, {} heads{} of {}, MLP {}, vocabulary {}, context {}{}", m.layers, m.width,
-                     m.heads, m.kv_heads == m.heads ? "" : fmt::format(" ({} for keys and values)", m.kv_heads),
-                     m.head_dim, m.ff, m.vocab, m.context, window);
+  if (m.window && m.full_layers)
+    window += fmt::format(" (not in the first {})", format_number_of(m.full_layers, "layer"));
+  return fmt::format("{}, width {}, {}{} of {}, MLP {}, vocabulary {}, context {}{}",
+                     format_number_of(m.layers, "layer"), m.width, format_number_of(m.heads, "head"),
+                     m.kv_heads == m.heads ? "" : fmt::format(" ({} for keys and values)", m.kv_heads), m.head_dim,
+                     m.ff, m.vocab, m.context, window);
 }
 
 void print_memory(const PlanReport& r, int rows) {
@@ -284,6 +287,7 @@ int run(const Options& o) {
   PlanReport r = make_report(o);
   Prediction prediction = predict(o, r);
   if (!o.as_profile.empty()) {
+    require_no_run_file(o.as_profile);
     if (r.ranks > 1) fail_usage("a profile is that of one rank", "--as-profile", "Plan one rank.");
     if (!prediction.time)
       fail_usage("no calibration covers this step" +

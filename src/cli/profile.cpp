@@ -14,6 +14,7 @@
 #include "cli/store_options.h"
 #include "comm/rank_group.h"
 #include "core/error.h"
+#include "core/output_file.h"
 #include "core/text.h"
 #include "device/rank_device.h"
 #include "host/stop_signal.h"
@@ -44,10 +45,11 @@ struct Options {
 };
 
 // A wrong path is reported before anything is measured.
-void check_folder(const std::string& file, const char* flag) {
+void check_output(const std::string& file, const char* flag) {
   std::filesystem::path folder = std::filesystem::path(file).parent_path();
   if (!folder.empty() && !std::filesystem::is_directory(folder))
     fail("no such folder: " + printable(folder.string()), flag, "Create it, or choose another file.");
+  require_no_run_file(file);
 }
 
 ProfileTask task_of(const Options& o, RankGroup* group) {
@@ -101,8 +103,8 @@ void validate(const Options& o) {
   in(o.warmup, 0, 1'000'000, "--warmup");
   in(o.top, 1, 100'000, "--top");
   if (!(o.max_seconds >= 0)) fail_usage("the time limit is negative", "--max-seconds");
-  check_folder(o.trace, "--trace");
-  check_folder(o.snapshot, "--snapshot");
+  check_output(o.trace, "--trace");
+  check_output(o.snapshot, "--snapshot");
   if (o.method != "auto" && o.method != "timers")
     fail_usage(fmt::format("'{}' is not a value of --method", printable(o.method)), "--method",
                did_you_mean(o.method, {"auto", "timers"}) + " Values: auto, timers.");

@@ -6,6 +6,7 @@
 #include "cli/runs_options.h"
 #include "core/error.h"
 #include "core/io.h"
+#include "core/output_file.h"
 #include "core/text.h"
 #include "core/to_stderr.h"
 #include "store/export.h"
@@ -46,6 +47,7 @@ int run_export(RunsOptions& o) {
     write_export(store, ids, [](std::string_view text) { fmt::print("{}", text); });
     return 0;
   }
+  require_no_run_file(o.out);
   if (path_exists(o.out) && !o.overwrite)
     fail(fmt::format("'{}' exists", printable(o.out)), "-o", "Choose another file, or add --overwrite.");
   ExportedFile exported = write_export_file(store, ids, o.out);

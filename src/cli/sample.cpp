@@ -80,10 +80,12 @@ SampledText sample(const Options& o, ModelSampler& sampler, Output& out, int64_t
   if (!o.has_tokens && !o.no_echo) out.write(o.sample.prompt);
   SampledText s = sampler.sample(number, [&](std::string_view piece) { out.write(piece); });
   out.write("\n");
-  message("sample   {} tokens, {:.1f} tokens/s; prompt of {} tokens in {}; end: {}", s.tokens, s.tokens_per_second(),
-          sampler.prompt_tokens(), format_duration(s.generated.prompt_seconds), name(s.generated.end));
+  message("sample   {}, {:.1f} tokens/s; prompt of {} in {}; end: {}", format_number_of(s.tokens, "token"),
+          s.tokens_per_second(), format_number_of(int64_t(sampler.prompt_tokens()), "token"),
+          format_duration(s.generated.prompt_seconds), name(s.generated.end));
   if (s.slides > 0)
-    message("         the context of {} tokens filled up {} the last half was kept", sampler.cache_length(),
+    message("         the context of {} filled up {} the last half was kept",
+            format_number_of(sampler.cache_length(), "token"),
             s.slides == 1 ? "once:" : fmt::format("{} times; each time", s.slides));
   return s;
 }
@@ -95,8 +97,8 @@ int run(Options& o) {
   o.sample.memory_limit = o.device.limit(o.sample.device);
   ModelSampler sampler(o.sample, model);
   if (sampler.prompt_given() > sampler.prompt_tokens())
-    message("the prompt has {} tokens but the context is {}: only its end is used", sampler.prompt_given(),
-            sampler.prompt_tokens());
+    message("the prompt has {} but the context is {}: only its end is used",
+            format_number_of(int64_t(sampler.prompt_given()), "token"), sampler.prompt_tokens());
   message("model    {}{}, {} parameters, {} on {}", printable(model.config.name),
           model.step >= 0 ? fmt::format(" at step {}", model.step) : "",
           format_count(double(model.config.parameters())), inference_text(sampler.recipe()), o.sample.device.name);

@@ -9,6 +9,7 @@
 #include "checkpoint/weights_io.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/prepare_progress.h"
 #include "cli/rank_flags.h"
 #include "cli/store_options.h"
 #include "comm/launch.h"
@@ -76,7 +77,10 @@ std::string tokenizer_of(const LoadedModel& model, const std::string& given) {
 
 // Text files given as arguments are prepared once and kept in the cache.
 std::string prepared(const Options& o) {
-  PreparedText p = prepare_text(o.texts, o.tokenizer, o.chat_template);
+  constexpr double silent_seconds = 1;
+  PreparationProgress progress(silent_seconds);
+  PreparationShown shown{o.train.quiet ? nullptr : progress.stages(), progress.messages()};
+  PreparedText p = prepare_text(o.texts, o.tokenizer, o.chat_template, shown);
   if (!o.train.quiet)
     print_line(fmt::format("text     {} with tokenizer {} ({} tokens, vocabulary {})", p.reused ? "cached" : "prepared",
                            printable(p.tokenizer), format_count(double(p.tokens)), p.vocab_size));
@@ -134,8 +138,10 @@ std::string config_text(const CLI::App& app, const std::string& preset, const Li
     keys.push_back({"store", toml_path(store->as<std::string>(), "--store")});
   for (const auto& [flag, value] : libraries.flags())
     keys.push_back({flag.substr(2), toml_string(check_utf8(value, flag))});
-  static const std::vector<std::string> not_kept = {"help", "help-all", "config", "resume",     "overwrite",
-                                                    "out",  "json",     "quiet",  "stop-after", "max-seconds"};
+  // tokenizer, chat-template: of the text, which is data now.
+  static const std::vector<std::string> not_kept = {"help",       "help-all",    "config",    "resume",
+                                                    "overwrite",  "out",         "json",      "quiet",
+                                                    "stop-after", "max-seconds", "tokenizer", "chat-template"};
   for (const CLI::Option* o : app.get_options()) {
     if (o->get_lnames().empty() || o->count() == 0) continue;
     std::string key = o->get_lnames()[0];
@@ -146,7 +152,7 @@ std::string config_text(const CLI::App& app, const std::string& preset, const Li
     for (auto& v : o->results()) values.push_back(toml_string(check_utf8(v, o->get_name())));
     keys.push_back({key, values.size() == 1 ? values[0] : "[" + join(values, ", ") + "]"});
   }
-  std::string text = fmt::format("# {}, {} threads\n", printable(t.device.name), t.device.threads);
+  std::string text = fmt::format("# {}, {}\n", printable(t.device.name), format_number_of(t.device.threads, "thread"));
   for (auto& [key, value] : keys) text += fmt::format("{} = {}\n", key, value);
   return text;
 }
@@ -172,6 +178,20 @@ void check_changes(const CLI::App& app, const Options& o) {
   };
   check(recipe_settings(), o.recipe.given);
   check(training_settings(), o.training);
+}
+
+// Flags that say how text is prepared mean nothing for data that is. (Files of earlier runs have
+// them.)
+void refuse_preparation(const CLI::App& app, const std::string& resume) {
+  const GivenSettings of_run = resume.empty() ? GivenSettings() : read_config(app, resume + "/config.toml");
+  for (const char* flag : {"--tokenizer", "--chat-template"}) {
+    const CLI::Option* option = app.get_option(flag);
+    auto was = of_run.find(flag + 2);
+    if (option->count() == 0 || (was != of_run.end() && was->second == option->results())) continue;
+    fail_usage(fmt::format("{} is for text files, but {} uses data that is prepared", flag,
+                           resume.empty() ? "--data" : "--resume"),
+               flag, "Leave it out, or prepare other data with it: crest data prepare.");
+  }
 }
 
 // The default name of a run: that of its text or data.
@@ -273,6 +293,7 @@ int run(const CLI::App& app, Options& o, RankGroup* group) {
   if (o.texts.empty() && t.data.empty())
     fail_usage("no data given", "crest train",
                "Give a text file (crest train input.txt), or --data DIR from crest data prepare.");
+  if (o.texts.empty()) refuse_preparation(app, o.resume);
   RecipeOptions& r = o.recipe;
   auto model = [&] { return r.has("model") ? r.given["model"].back() : ""; };
   t.resume = !o.resume.empty();
@@ -337,7 +358,8 @@ std::function<int()> setup_train(CLI::App& app) {
   };
   option("--tokenizer", o->tokenizer,
          "for TEXT: bytes, bpe:VOCAB or FILE: tokenizer.json, vocab.json, .tiktoken (default: that of --init, else "
-         "bpe:2048, or bytes for short texts)");
+         "bpe:2048, or bytes for short texts)")
+      ->type_name(tokenizer_type);
   option("--chat-template", o->chat_template,
          fmt::format("for conversations in TEXT: {} (default: the tokenizer's)", chat_template_names()).c_str())
       ->type_name("NAME");

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -86,9 +87,10 @@ File File::open_read(const std::string& path) {
   return file;
 }
 
+// Opening a pipe would wait for its writer, and no signal could end that (SA_RESTART).
 File File::open_stream(const std::string& path) {
   File file;
-  file.fd_ = retry([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
+  file.fd_ = retry([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
   if (file.fd_ < 0) fail_errno(errno, "open", path);
   file.path_ = path;
   if (is_directory(path)) fail("is a folder, not a file", printable(path));
@@ -150,6 +152,13 @@ static size_t fill(void* data, size_t bytes, const std::string& path, Step step)
   return done;
 }
 
+// Whether a read returns at once, after at most this time (-1: any) or a signal. A pipe that nobody
+// has opened for writing yet is not at its end.
+static bool is_readable(int fd, int milliseconds) {
+  pollfd p = {fd, POLLIN, 0};
+  return ::poll(&p, 1, milliseconds) > 0;
+}
+
 size_t File::read_some_at(void* data, size_t bytes, uint64_t offset) const {
   return fill(data, bytes, path_,
               [&](char* to, size_t n, size_t done) { return ::pread(fd_, to, n, off_t(offset + done)); });
@@ -163,7 +172,22 @@ void File::read_at(void* data, size_t bytes, uint64_t offset) const {
 }
 
 size_t File::read_some(void* data, size_t bytes) {
-  return fill(data, bytes, path_, [&](char* to, size_t n, size_t) { return ::read(fd_, to, n); });
+  return fill(data, bytes, path_, [&](char* to, size_t n, size_t) {
+    while (!is_readable(fd_, -1)) {
+    }
+    return ::read(fd_, to, n);
+  });
+}
+
+size_t File::read_available(void* data, size_t bytes, const std::function<void()>& waiting) {
+  constexpr int looks_ms = 100;
+  for (;;) {
+    waiting();
+    if (!is_readable(fd_, looks_ms)) continue;
+    ssize_t got = ::read(fd_, data, bytes);
+    if (got >= 0) return size_t(got);
+    if (errno != EINTR && errno != EAGAIN) fail_errno(errno, "read", path_);
+  }
 }
 
 void File::seek(uint64_t offset) {

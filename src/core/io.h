@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -55,7 +56,7 @@ class File {
 
   // For reading. Regular files only: a directory, pipe or device is an error and never hangs.
   static File open_read(const std::string& path);
-  // For reading to the end once; pipes and devices are allowed. Opening a pipe waits for its
+  // For reading to the end once; pipes and devices are allowed. Reading a pipe waits for its
   // writer.
   static File open_stream(const std::string& path);
   // A duplicate of a descriptor that has another owner (standard input). `name` is for messages.
@@ -79,6 +80,9 @@ class File {
   // the file. Returns the number.
   size_t read_some_at(void* data, size_t bytes, uint64_t offset) const;
   size_t read_some(void* data, size_t bytes);
+  // What is there, up to `bytes`; 0 at the end of the file. While there is nothing, `waiting` is
+  // called again and again, also after a signal; it may throw.
+  size_t read_available(void* data, size_t bytes, const std::function<void()>& waiting);
   // Writes everything, however often the system accepts only a part.
   void write(const void* data, size_t bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "data/byte_alphabet.h"
+#include "data/interrupt.h"
 #include "data/split_rule.h"
 
 namespace crest {
@@ -117,12 +118,14 @@ Tokenizer BpeTrainer::train(const std::function<void(size_t, size_t)>& progress)
     lengths.push_back(uint32_t(pretokens_[w].size()));
   }
   Pairs pairs;
-  for (uint32_t w = 0; w < starts.size(); ++w)
+  for (uint32_t w = 0; w < starts.size(); ++w) {
+    if (w % 4096 == 0) check_interrupted();
     for (uint32_t i = 0; i + 1 < lengths[w]; ++i) {
       uint32_t p = pairs.index(symbols[starts[w] + i], symbols[starts[w] + i + 1]);
       pairs[p].count += counts_[w];
       pairs.found_in(p, w);
     }
+  }
   std::priority_queue<Candidate> queue;
   for (uint32_t p = 0; p < pairs.size(); ++p) queue.push({pairs[p].count, pairs[p].left, pairs[p].right, p});
 
@@ -140,6 +143,7 @@ Tokenizer BpeTrainer::train(const std::function<void(size_t, size_t)>& progress)
       if (count < top.count) queue.push({count, top.left, top.right, top.pair});
       continue;
     }
+    check_interrupted();  // a merge takes long only where the text is large
     if (!pairs[top.pair].merged) {
       if (tokens[top.left].size() + tokens[top.right].size() > longest_token) continue;
       std::string both = std::string(tokens[top.left]) + std::string(tokens[top.right]);

@@ -89,7 +89,7 @@ DatasetInfo read_meta(const fs::path& path) {
     to = *n;
   };
   try {
-    if (meta.at("format").get<std::string>() != "crest-data")
+    if (meta.at("format").get<std::string>() != data_format)
       fail("this meta.json was not written by Crest", path.string());
     int version = 0;
     whole(meta.at("format_version"), version);
@@ -121,6 +121,15 @@ DatasetInfo read_meta(const fs::path& path) {
   }
   if (info.vocab_size == 0) fail("vocab_size is 0", path.string(), "Prepare the data again.");
   return info;
+}
+
+bool is_prepared_data(const fs::path& folder) {
+  try {
+    nlohmann::json meta = read_meta_json((folder / "meta.json").string());
+    return meta.is_object() && meta.contains("format") && meta["format"] == data_format;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 std::string read_cache_key(const fs::path& path) {
@@ -160,8 +169,8 @@ Dataset Dataset::open(const fs::path& folder, uint32_t vocab_size) {
     d.tokenizer_ = std::make_shared<Tokenizer>(Tokenizer::load(folder / "tokenizer.json"));
     d.info_.tokenizer = d.tokenizer_->kind_name();
     if (has_meta && d.tokenizer_->vocab_size() != stated.vocab_size)
-      fail(fmt::format("tokenizer.json has {} tokens, but meta.json says {}", d.tokenizer_->vocab_size(),
-                       stated.vocab_size),
+      fail(fmt::format("tokenizer.json has {}, but meta.json says {}",
+                       format_number_of(d.tokenizer_->vocab_size(), "token"), stated.vocab_size),
            name, "The files do not belong together; prepare the data again.");
     d.info_.vocab_size = d.tokenizer_->vocab_size();
   } else if (has_meta) {

@@ -84,6 +84,10 @@ class Dataset {
 
 // The metadata in meta.json, also used by prepare. Throws if Crest did not write the file.
 DatasetInfo read_meta(const std::filesystem::path& path);
+// The value of key "format" in the meta.json that prepare writes.
+inline constexpr const char* data_format = "crest-data";
+// Whether the folder's meta.json is one that prepare wrote, of any version.
+bool is_prepared_data(const std::filesystem::path& folder);
 // The "requested" tokenizer spec and the source key in meta.json; both decide whether a cached
 // folder may be reused ("" if absent).
 std::string read_cache_key(const std::filesystem::path& path);

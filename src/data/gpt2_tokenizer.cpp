@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/io.h"
+#include "core/output_file.h"
 #include "core/sha256.h"
 #include "core/temporary_folder.h"
 #include "core/text.h"
@@ -90,6 +91,7 @@ Gpt2Tokenizer get_gpt2_tokenizer(Gpt2Download o) {
   }
   if (path_exists(o.out) && (!o.overwrite || is_directory(o.out)))
     fail("the output file exists", printable(o.out), "Choose another --out, or give --overwrite to replace it.");
+  require_no_run_file(o.out);
   StopSignal signal;
   TemporaryFolder folder;
   std::string package = is_url(o.from) ? folder / "package" : fs::absolute(o.from).string();

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/random.h"
+#include "core/text.h"
 #include "data/packing.h"
 
 namespace crest {
@@ -36,8 +37,8 @@ Loader::Loader(const TokenStream& stream, int64_t seq, uint64_t seed, SampleOrde
   if (seq < 1) fail_usage(fmt::format("the sequence length is {}", seq), "--seq", "It must be at least 1.");
   uint64_t total = stream.total_tokens();
   if (total < uint64_t(seq) + 1)
-    fail(fmt::format("the split '{}' has {} tokens, but a sequence of {} needs at least {}", stream.name(), total, seq,
-                     seq + 1),
+    fail(fmt::format("the split '{}' has {}, but a sequence of {} needs at least {}", stream.name(),
+                     format_number_of(int64_t(total), "token"), seq, seq + 1),
          stream.shards().empty() ? "" : stream.shards()[0].path(),
          total >= 2 ? fmt::format("Use more text, or a shorter sequence: --seq {}.", total - 1) : "Use more text.");
   windows_ = (total - 1) / uint64_t(seq);

@@ -15,6 +15,7 @@
 #include "data/bpe_train.h"
 #include "data/corpus.h"
 #include "data/fnv.h"
+#include "data/interrupt.h"
 #include "data/staging.h"
 
 namespace crest {
@@ -52,7 +53,57 @@ Spec parse_spec(const PrepareOptions& o) {
                  "For example: bpe:4096, or tokenizer.json. crest data get-gpt2-tokenizer writes GPT-2's.");
 }
 
-void check_out(const PrepareOptions& o) {
+// Whether the path is the folder, or lies in it.
+bool is_inside(const fs::path& path, const fs::path& folder) {
+  std::error_code ignored;
+  fs::path at = fs::weakly_canonical(path, ignored);
+  for (; !at.empty(); at = at.parent_path()) {
+    if (fs::equivalent(at, folder, ignored)) return true;
+    if (at == at.parent_path()) break;
+  }
+  return false;
+}
+
+void refuse_input_inside(const fs::path& input, const fs::path& out) {
+  if (is_inside(input, out))
+    fail("--overwrite would remove an input of this command", printable(input.string(), 1000),
+         "Choose an --out that does not hold it.");
+}
+
+// A file that `prepare` does not write, or no file at all.
+bool is_foreign(const fs::directory_entry& entry) {
+  if (entry.symlink_status().type() != fs::file_type::regular) return true;
+  const std::string name = entry.path().filename().string();
+  if (name == "meta.json" || name == "tokenizer.json") return false;
+  const std::string kind = entry.path().extension().string(), stem = entry.path().stem().string();
+  const size_t dash = stem.find('-');
+  const std::string split = stem.substr(0, dash);
+  return (kind != ".bin" && kind != ".mask") || (split != "train" && split != "val") || dash == std::string::npos ||
+         stem.find_first_not_of("0123456789", dash + 1) != std::string::npos;
+}
+
+// What --overwrite removes cannot be brought back: only a folder with data that Crest prepared, and
+// nothing else.
+void check_replaced(const PrepareOptions& o) {
+  const std::string folder = printable(o.out.string(), 1000);
+  auto refuse = [&](const std::string& why) {
+    fail("--overwrite replaces prepared data only: " + why, folder, "Choose another --out.");
+  };
+  if (!fs::is_directory(o.out)) refuse("this is not a folder");
+  if (fs::is_empty(o.out)) return;
+  if (!fs::exists(o.out / "meta.json")) refuse("this folder has no meta.json");
+  if (!is_prepared_data(o.out)) refuse("the meta.json of this folder was not written by crest data prepare");
+  for (auto& entry : fs::directory_iterator(o.out))
+    if (is_foreign(entry))
+      fail("--overwrite would remove this, which crest data prepare did not write",
+           printable(entry.path().string(), 1000), "Move it elsewhere, or choose another --out.");
+  for (auto& input : o.inputs)
+    if (input != "-") refuse_input_inside(input, o.out);
+  std::error_code ignored;
+  if (fs::exists(o.tokenizer, ignored)) refuse_input_inside(o.tokenizer, o.out);
+}
+
+void check_out(const PrepareOptions& o, bool in_cache) {
   if (o.out.empty()) fail_usage("no output folder given", "--out", "Give a folder: --out DIR.");
   if (o.val_fraction >= 1 || o.val_fraction != o.val_fraction)
     fail_usage(fmt::format("the validation fraction is {}", o.val_fraction), "--val-fraction",
@@ -63,8 +114,7 @@ void check_out(const PrepareOptions& o) {
   if (!fs::exists(o.out, error)) return;
   if (!o.overwrite)
     fail("the output folder exists", o.out.string(), "Choose another --out, or give --overwrite to replace it.");
-  if (!fs::is_directory(o.out) || (!fs::exists(o.out / "meta.json") && !fs::is_empty(o.out)))
-    fail("--overwrite replaces prepared data only, and this folder is not", o.out.string(), "Choose another --out.");
+  if (!in_cache) check_replaced(o);  // a folder of the cache is Crest's own, also if it is damaged
 }
 
 void check_space(const fs::path& folder, const Spec& spec, uint64_t total) {
@@ -119,7 +169,7 @@ void write_meta(const fs::path& path, const PrepareOptions& o, const Tokenizer& 
     all.update(s.hash);
     if (list.size() < listed_sources) list.push_back({{"path", s.name}, {"bytes", s.bytes}, {"hash", s.hash}});
   }
-  meta["format"] = "crest-data";
+  meta["format"] = data_format;
   meta["format_version"] = 1;
   meta["created_by"] = "crest " CREST_VERSION;
   meta["tokenizer"] = tokenizer.kind_name();
@@ -229,13 +279,16 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   auto started = std::chrono::steady_clock::now();
   Spec spec = parse_spec(o);
   if (spec.kind == Spec::bpe) BpeTrainer check(spec.vocab);
-  check_out(o);
+  const bool in_cache = !cache_key.empty();
+  check_out(o, in_cache);
   StagingFolder staging(o.out);
   std::optional<Tokenizer> given = given_tokenizer(o, spec);
   CorpusOptions corpus{
       o.separator, o.block_bytes, UINT64_MAX, o.text_key, {o.chat_template, given ? &*given : nullptr}};
   auto sources = list_sources(o.inputs, staging.path(), o.standard_input, o.message, o.format);
   if (!keyed.empty()) expect_content(sources, keyed, o);
+  if (o.overwrite && !in_cache)  // links in a folder lead anywhere
+    for (auto& s : sources) refuse_input_inside(s.path, staging.out());
   measure_sources(sources, corpus, [&](uint64_t done, uint64_t all) {
     if (o.progress) o.progress({"reading", done, all});
   });
@@ -262,6 +315,7 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   bool trained = true;  // so was its last piece
   Batch batch;
   auto flush = [&] {
+    check_interrupted();
     const std::vector<Encoder::Tokens>& parts = encoder.encode(batch.texts(), batch.continues());
     size_t part = 0;
     for (size_t i = 0; i < batch.pieces.size(); ++i) {
@@ -295,7 +349,8 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   train.finish();
   val.finish();
   if (train.total_tokens() < 2 || (held_out && val.total_tokens() < 2))
-    fail(fmt::format("the text is too short: {} gives {} and {} for validation", format_number_of(total, "byte"),
+    fail(fmt::format("the text of {} is too short: it gives {} and {} for validation",
+                     format_number_of(int64_t(total), "byte"),
                      format_number_of(int64_t(train.total_tokens()), "training token"), val.total_tokens()),
          printable(join(o.inputs, ", ")), "Give more text; both parts need at least one sequence.");
   for (auto& s : sources)
@@ -305,6 +360,7 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   PrepareResult result;
   result.folder = staging.out();
   result.info = checked_info(staging.path(), staging.out());
+  if (o.overwrite && !in_cache && path_exists(o.out.string())) check_replaced(o);  // it may have changed meanwhile
   staging.publish(o.overwrite);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return result;
@@ -324,7 +380,9 @@ PrepareResult prepare_cached(PrepareOptions o, const fs::path& cache_root) {
     what += "|" + content.hex();
   }
   auto sources = list_sources(o.inputs, {}, o.standard_input, {}, o.format);
-  hash_contents(sources);
+  hash_contents(sources, [&](uint64_t done, uint64_t all) {
+    if (o.progress) o.progress({"reading", done, all});
+  });
   for (auto& s : sources)
     what += fmt::format("|{}|{}|{}", fs::absolute(s.path).lexically_normal().string(), s.file_bytes, s.content);
   Fnv64 hash;

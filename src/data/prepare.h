@@ -33,9 +33,11 @@ struct PrepareOptions {
   uint64_t shard_tokens = ShardWriter::default_shard_tokens;
   size_t block_bytes = 8 << 20;  // memory use is a small multiple of it
   bool overwrite = false;        // replaces an existing folder of prepared data (never another folder)
-  std::function<void(const PrepareProgress&)> progress;  // may throw to cancel: no files are left behind
-  std::function<void(const std::string&)> message;       // one line each: skipped files and the like
-  int standard_input = 0;                                // descriptor to read for "-"
+  // A signal (StopSignal) ends the preparation as `interrupted`; progress may throw to cancel it.
+  // No files are left behind.
+  std::function<void(const PrepareProgress&)> progress;
+  std::function<void(const std::string&)> message;  // one line each: skipped files and the like
+  int standard_input = 0;                           // descriptor to read for "-"
 };
 
 struct PrepareResult {

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 
 #include "core/cache_folder.h"
 #include "core/error.h"
@@ -11,7 +12,10 @@
 #include "core/text.h"
 #include "core/to_stderr.h"
 #include "data/generated_text.h"
+#include "data/interrupt.h"
 #include "data/prepare.h"
+#include "data/sources.h"
+#include "host/stop_signal.h"
 
 namespace crest {
 
@@ -27,21 +31,34 @@ std::string data_cache() {
   return set && *set ? folder : folder + "/data";
 }
 
+// All of the text counts, also that of the files in folders.
+bool is_short(const std::vector<std::string>& texts) {
+  constexpr uint64_t short_text = 256 << 10;
+  uint64_t bytes = 0;
+  for (auto& source : list_sources(texts, {}, 0, {})) {
+    check_interrupted();
+    bytes += text_size(source.path.string(), short_text);
+    if (bytes >= short_text) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 PreparedText prepare_text(const std::vector<std::string>& texts, const std::string& tokenizer,
-                          const std::string& chat_template) {
-  constexpr uint64_t short_text = 256 << 10;
+                          const std::string& chat_template, const PreparationShown& shown) {
+  std::optional<StopSignal> signal;  // a caller may have one
+  if (!StopSignal::guarded()) signal.emplace();
   PrepareOptions p;
   p.inputs = texts;
   p.chat_template = chat_template;
-  uint64_t bytes = 0;
-  std::error_code error;
-  for (auto& t : texts)
-    if (tokenizer.empty() && fs::is_regular_file(t, error)) bytes += text_size(t, short_text);
-  p.tokenizer = !tokenizer.empty() ? tokenizer : bytes < short_text ? "bytes" : "bpe:2048";
-  p.message = [](const std::string& m) { to_stderr("{}\n", m); };
+  p.tokenizer = !tokenizer.empty() ? tokenizer : is_short(texts) ? "bytes" : "bpe:2048";
+  p.progress = shown.progress;
+  p.message = shown.message;
+  if (!p.message) p.message = [](const std::string& m) { to_stderr("{}\n", m); };
   PrepareResult r = prepare_cached(p, data_cache());
+  if (StopSignal::requested())  // too late to end the preparation
+    throw Error(Exit::interrupted, "interrupted", "preparing the data", "The prepared data stays in the cache.");
   return {r.folder.string(), r.reused, p.tokenizer, r.info.train_tokens + r.info.val_tokens, r.info.vocab_size};
 }
 

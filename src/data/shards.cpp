@@ -1,12 +1,14 @@
 #include "data/shards.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/interrupt.h"
 
 namespace crest {
 
@@ -88,7 +90,7 @@ File open_mask(const std::filesystem::path& path, uint64_t tokens, uint8_t& larg
   largest_mark = version == version_mask_inside ? mark_trained | mark_inside : mark_trained;
   int32_t count = read_int32(start, 2);
   if (count < 0 || uint64_t(count) != tokens)
-    fail(fmt::format("the mask has {} tokens, but its shard has {}", count, tokens), file.path(),
+    fail(fmt::format("the mask has {}, but its shard has {}", format_number_of(count, "token"), tokens), file.path(),
          "They do not belong together; prepare the data again.");
   if (bytes != ShardHeader::bytes + tokens)
     fail(fmt::format("the mask has {} bytes, but its {} tokens need {}", bytes, tokens, ShardHeader::bytes + tokens),
@@ -120,7 +122,8 @@ ShardHeader parse_shard_header(std::span<const uint8_t> start, uint64_t file_byt
                        file_bytes, tokens, wanted),
            where, copy_again);
     if (file_bytes > wanted)
-      fail(fmt::format("the shard has {} bytes more than the {} tokens of its header", file_bytes - wanted, tokens),
+      fail(fmt::format("the shard has {} more than the {} of its header",
+                       format_number_of(int64_t(file_bytes - wanted), "byte"), format_number_of(tokens, "token")),
            where, copy_again);
     return h;
   }
@@ -204,7 +207,7 @@ ShardWriter::ShardWriter(std::filesystem::path folder, std::string prefix, uint3
       shard_tokens_(shard_tokens),
       masks_(masks) {
   if (shard_tokens_ == 0 || shard_tokens_ > INT32_MAX)
-    fail_usage(fmt::format("the shard size is {} tokens", shard_tokens_), "shard size",
+    fail_usage(fmt::format("the shard size is {}", format_number_of(int64_t(shard_tokens_), "token")), "shard size",
                "It must be from 1 to 2147483647.");
 }
 
@@ -247,7 +250,20 @@ void ShardWriter::finish() {
   sync_directory(folder_.string());
 }
 
+// Reading keeps all shards open. The rest is for other files of the process.
+static size_t most_shards(bool masks) {
+  constexpr rlim_t others = 64;
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
+  return size_t(std::max<rlim_t>(files.rlim_cur, others + 1) - others) / (masks ? 2 : 1);
+}
+
 void ShardWriter::open_shard() {
+  check_interrupted();
+  if (size_t most = most_shards(masks_); names_.size() >= most)
+    fail(fmt::format("the text needs more than {} of {}, and a process may not open so many files",
+                     format_number_of(int64_t(most), "shard"), format_number_of(int64_t(shard_tokens_), "token")),
+         folder_.string(), "Give a larger --shard-tokens, or raise the limit (ulimit -n).");
   std::string name = fmt::format("{}-{:06}.bin", prefix_, names_.size());
   temporary_ = folder_ / (name + ".tmp");
   file_ = File::create_new(temporary_.string());

@@ -13,6 +13,7 @@
 #include "core/text.h"
 #include "data/file_kind.h"
 #include "data/fnv.h"
+#include "data/interrupt.h"
 #include "data/json_lines.h"
 
 namespace crest {
@@ -107,9 +108,14 @@ SourceFile spool(File input, const std::string& name, const fs::path& folder, si
   fs::path path = folder / fmt::format("spool-{}", number);
   File copy = File::create(path.string());
   std::string block(1 << 20, '\0');
-  bool first = true;
-  while (size_t n = input.read_some(block.data(), block.size())) {
-    if (std::exchange(first, false) && compression_of(block) == Compression::none)
+  bool first = true, ended = false;
+  while (!ended) {
+    size_t n = 0;  // whole blocks: what the text is shows in the first one
+    while (n < block.size() && !ended) {
+      size_t got = input.read_available(block.data() + n, block.size() - n, check_interrupted);
+      n += got, ended = got == 0;
+    }
+    if (n && std::exchange(first, false) && compression_of(block) == Compression::none)
       if (auto kind = not_text({block.data(), n}, Compression::none, name)) fail_not_text(*kind, name);
     copy.write(block.data(), n);
   }
@@ -133,6 +139,7 @@ void list_folder(const fs::path& folder, TextFormat format, std::vector<SourceFi
   std::error_code error;
   auto options = fs::directory_options::none;
   for (fs::recursive_directory_iterator it(folder, options, error), end; !error && it != end; it.increment(error)) {
+    check_interrupted();
     const fs::path& path = it->path();
     bool hidden = path.filename().string().starts_with(".");
     std::error_code ignored;
@@ -147,6 +154,7 @@ void list_folder(const fs::path& folder, TextFormat format, std::vector<SourceFi
   if (error) fail(fmt::format("cannot list the folder: {}", error.message()), printable(folder.string()));
   std::sort(files.begin(), files.end());
   for (auto& path : files) {
+    check_interrupted();
     Compression compression;
     std::string name = path.string(), start = first_text(path, name, compression);
     if (auto kind = not_text(start, compression, name)) {
@@ -206,8 +214,10 @@ std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, con
   return sources;
 }
 
-void hash_contents(std::vector<SourceFile>& sources) {
+void hash_contents(std::vector<SourceFile>& sources, const std::function<void(uint64_t, uint64_t)>& progress) {
   std::string block(256 << 10, '\0');  // fits the processor's cache
+  uint64_t all = 0, before = 0;
+  for (auto& source : sources) all += source.file_bytes;
   for (auto& source : sources) {
     File file = File::open_read(source.path.string());
     ContentHash content;
@@ -215,7 +225,10 @@ void hash_contents(std::vector<SourceFile>& sources) {
     while (size_t n = file.read_some_at(block.data(), block.size(), done)) {
       content.update(block.data(), n);
       done += n;
+      check_interrupted();
+      if (progress) progress(before + done, all);
     }
+    before += done;
     if (done != source.file_bytes)
       fail("the file changed while it was read", printable(source.name),
            "Start again when no program is writing to it.");
@@ -229,6 +242,7 @@ void read_source(SourceFile& source, std::string& block, const UseBlock& use) {
   ContentHash content;
   uint64_t file_done = 0;
   auto read = [&](char* to, size_t bytes) {
+    check_interrupted();
     size_t n = file.read_some_at(to, bytes, file_done);
     file_done += n;
     if (file_done > source.file_bytes || (n < bytes && file_done != source.file_bytes))

@@ -44,8 +44,9 @@ std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, con
                                      int standard_input, const Message& message,
                                      TextFormat format = TextFormat::automatic);
 
-// Reads all files once and fills `content`.
-void hash_contents(std::vector<SourceFile>& sources);
+// Reads all files once and fills `content`. `progress` gets file bytes.
+void hash_contents(std::vector<SourceFile>& sources,
+                   const std::function<void(uint64_t done, uint64_t all)>& progress = {});
 
 // The text of a source, block by block, unpacked. `file_done`: bytes of the file read so far.
 // Computes its hash, or compares it with that of an earlier reading. A compressed file may unpack

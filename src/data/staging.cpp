@@ -22,10 +22,16 @@ namespace {
 
 constexpr std::string_view set_aside = "-old";
 
+fs::path without_slash(const fs::path& path) { return path.has_filename() ? path : path.parent_path(); }
+
+// A link stays: what is replaced is the folder that it names, so the new one is made next to that.
 fs::path normal(const fs::path& out) {
-  std::error_code ignored;  // of a working folder that is gone: the next call reports it
-  fs::path path = fs::absolute(out, ignored).lexically_normal();
-  return path.has_filename() ? path : path.parent_path();
+  constexpr int most_links = 40;  // as many as Linux follows
+  std::error_code ignored;        // of a working folder that is gone: the next call reports it
+  fs::path path = without_slash(fs::absolute(out, ignored).lexically_normal());
+  for (int links = 0; links < most_links && fs::is_symlink(path, ignored); ++links)
+    path = without_slash(fs::weakly_canonical(path.parent_path() / fs::read_symlink(path, ignored), ignored));
+  return path;
 }
 
 // Names of folders next to `out` begin with this; the number of their process follows.

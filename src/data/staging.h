@@ -6,7 +6,8 @@
 
 namespace crest {
 
-// A folder next to the result. It is removed unless it is published.
+// A folder next to the result (if that is a symbolic link: next to what it names). It is removed
+// unless it is published.
 class StagingFolder {
  public:
   explicit StagingFolder(const std::filesystem::path& out);

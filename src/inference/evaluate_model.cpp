@@ -5,11 +5,13 @@
 
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 
 #include "checkpoint/safetensors.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/json.h"
+#include "core/output_file.h"
 #include "core/text.h"
 #include "core/toml.h"
 #include "data/dataset.h"
@@ -28,6 +30,15 @@ void check_writable(const std::string& file) {
   bool there = path_exists(file), folder = is_directory(file);
   if (folder || ::access((there ? file : parent_path(file)).c_str(), W_OK) != 0)
     fail(folder ? "is a folder" : std::strerror(errno), printable(file), "--logits needs the name of a file to write.");
+  require_no_run_file(file);
+}
+
+// The model's own files: those of another program have no marks of a run.
+void require_not_of_model(const std::string& file, const LoadedModel& model) {
+  const std::string folder = is_directory(model.weights_path) ? model.weights_path : parent_path(model.weights_path);
+  std::error_code ignored;
+  if (path_exists(file) && std::filesystem::equivalent(parent_path(file), folder, ignored))
+    fail("this would overwrite a file of the model", printable(file), "Give --logits another name.");
 }
 
 // Data from another tokenizer would give a meaningless loss.
@@ -59,7 +70,7 @@ void write_logits(const std::string& file, Executor& executor, const TokenStream
   }
   write_safetensors(file, {{{"tokens", DType::i32, {int64_t(n)}}, tokens.data()},
                            {{"logits", DType::f32, {int64_t(n), decoder.vocab()}}, logits.data()}});
-  message(fmt::format("logits of {} tokens written to {}", n, printable(file)));
+  message(fmt::format("logits of {} written to {}", format_number_of(int64_t(n), "token"), printable(file)));
 }
 
 // What was not given is taken from the checkpoint's config.toml: the same as in training. Returns
@@ -91,6 +102,7 @@ void validate(const EvaluateOptions& o) {
 }
 
 ModelEvaluation evaluate_model(EvaluateOptions o, const LoadedModel& model, const Message& message) {
+  if (!o.logits.empty()) require_not_of_model(o.logits, model);
   Recipe recipe;
   recipe.policy = take_from_training(o, model);
   Dataset data = open_data(o.data, model);

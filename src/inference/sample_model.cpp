@@ -53,11 +53,14 @@ static std::vector<int32_t> checked_ids(const std::vector<int64_t>& tokens, int6
 
 static std::vector<int32_t> find_prompt(const SampleOptions& o, const LoadedModel& model) {
   if (o.tokens) return checked_ids(*o.tokens, model.config.vocab);
-  if (!model.tokenizer)
-    fail(model.tokenizer_problem.empty() ? "the model has no tokenizer.json" : model.tokenizer_problem,
-         printable(model.weights_path),
-         "Put the tokenizer.json of its data next to it, or give token ids: --prompt-tokens 1,2,3 (the output is ids "
-         "too).");
+  if (!model.tokenizer) {
+    const bool none = model.tokenizer_problem.empty(), folder = !model.checkpoint;
+    const char* missing = folder ? "the model has no tokenizer.json"
+                                 : "the checkpoint has no tokenizer: the data that it was trained on had none";
+    fail(none ? missing : model.tokenizer_problem, printable(model.weights_path),
+         std::string(folder ? "Put the tokenizer.json of its data next to it, or give" : "Give") +
+             " token ids: --prompt-tokens 1,2,3 (the output is ids too).");
+  }
   return prompt_tokens(*model.tokenizer, o.prompt, model.config.vocab);
 }
 

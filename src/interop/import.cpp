@@ -118,6 +118,10 @@ ImportResult import_model(const ImportOptions& o) {
   ForeignFile file = look_at(o);
   const ForeignFormat& format = format_of(file);
   ForeignModel model = format.open(file);
+  if (o.heads && o.heads != model.config.heads)
+    fail_usage(fmt::format("the file states {}, but --heads {} was given",
+                           format_number_of(model.config.heads, "attention head"), o.heads),
+               printable(o.path), "Leave --heads out.");
   auto tokenizer = read_tokenizer(o.tokenizer, model.config);
   NewFolder staging(o.out, "importing");
   ImportResult result{format.name, "", model.config, model.stored, model.notes};

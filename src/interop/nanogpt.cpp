@@ -64,7 +64,7 @@ class NanogptCheckpoint {
     c.bias = find("transformer.h.0.attn.c_attn.bias") != nullptr;
     c.tied =
         !find(head_name) || same_values(by_name_.at(std::string(embedding_name)), by_name_.find(head_name)->second);
-    c.heads = c.kv_heads = heads_wanted ? heads_wanted : heads_of_metadata();
+    c.heads = c.kv_heads = heads_of(heads_wanted);
     if (c.heads < 1 || c.width % c.heads)
       fail_usage(fmt::format("{} heads do not divide the model's width of {}", c.heads, c.width), printable(path()),
                  "Give its n_head: --heads N.");
@@ -137,18 +137,23 @@ class NanogptCheckpoint {
     return x.spec.shape == y.spec.shape && x.stored_as == y.stored_as && file_.hash(a) == file_.hash(b);
   }
 
-  int64_t heads_of_metadata() const {
+  // What the file states; else what was given.
+  int64_t heads_of(int64_t wanted) const {
     auto at = file_.metadata().find("n_head");
-    if (at == file_.metadata().end())
+    if (at == file_.metadata().end()) {
+      if (wanted) return wanted;
       fail_usage("the file does not state how many attention heads the model has", printable(path()),
                  "Give its n_head: --heads N. Or convert it again with the command in docs/guides/interop.md, which "
                  "keeps n_head.");
+    }
     int64_t heads = 0;
     auto& text = at->second;
     auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), heads);
-    if (error != std::errc() || end != text.data() + text.size() || heads < 1)
+    if (error != std::errc() || end != text.data() + text.size() || heads < 1) {
+      if (wanted) return wanted;
       fail(fmt::format("its metadata has n_head = '{}', which is not a number of heads", printable(text)),
            printable(path()), "Give it with --heads N.");
+    }
     return heads;
   }
 

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/io.h"
+#include "core/output_file.h"
 #include "core/text.h"
 
 namespace crest {
@@ -41,6 +42,7 @@ void write_markdown(const Page& page, const std::string& file, bool figures) {
 
 void check_report_file(const std::string& file, bool overwrite) {
   is_html(file);
+  require_no_run_file(file);
   if (overwrite || !path_exists(file)) return;
   if (fs::is_directory(file)) fail(fmt::format("'{}' is a folder", printable(file)), "-o", "Give the name of a file.");
   File existing = File::open_read(file);

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "data/loader.h"
 #include "data/packing.h"
 
@@ -26,7 +27,8 @@ class Rows {
  public:
   Rows(const TokenStream& split, int64_t seq) : split_(split), seq_(uint64_t(seq)), all_(split.total_tokens() - 1) {
     if (split.total_tokens() < 2)
-      fail(fmt::format("the split '{}' has {} tokens, but at least 2 are needed", split.name(), split.total_tokens()));
+      fail(fmt::format("the split '{}' has {}, but at least 2 are needed", split.name(),
+                       format_number_of(int64_t(split.total_tokens()), "token")));
   }
   Rows(const TokenStream& split, const Tokenizer* tokenizer, int64_t seq) : split_(split), seq_(uint64_t(seq)) {
     if (!tokenizer || !tokenizer->end_of_text())

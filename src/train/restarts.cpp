@@ -8,6 +8,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "core/error.h"
+#include "core/shell_word.h"
 #include "core/text.h"
 #include "core/to_stderr.h"
 #include "host/stop_signal.h"
@@ -62,7 +63,7 @@ class Restarts {
   void prepare(const PeerLost& lost, int restart) {
     Reached now = reached_in(folder_);
     std::string resume =
-        now.checkpoint < 0 ? "" : fmt::format(" Continue with crest train --resume {}.", printable(folder_));
+        now.checkpoint < 0 ? "" : fmt::format(" Continue: crest train --resume {}", shell_path(folder_));
     auto give_up = [&](const std::string& why) {
       throw PeerLost(lost.rank(), lost.problem(), lost.where(),
                      lost.advice() + (lost.advice().empty() ? "" : " ") + why + resume);

@@ -13,6 +13,7 @@
 #include "comm/exchange.h"
 #include "comm/rank_group.h"
 #include "core/error.h"
+#include "core/shell_word.h"
 #include "core/text.h"
 #include "data/chat.h"
 #include "device/libraries.h"
@@ -220,8 +221,8 @@ class Training {
     if (state_.seed != o_.seed)
       fail_usage(fmt::format("the run has seed {}", state_.seed), "--seed", "Leave out --seed to continue the run.");
     if (state_.threads != threads())
-      report_.warning(fmt::format("the run used {} threads and now uses {}: it continues, but not bit for bit",
-                                  state_.threads, threads()));
+      report_.warning(fmt::format("the run used {} and now uses {}: it continues, but not bit for bit",
+                                  format_number_of(state_.threads, "thread"), threads()));
     if (std::string other = engine_->choices().difference(); !other.empty())
       warn(fmt::format("{}: the run continues, but not bit for bit", other));
     uint64_t tokens = dataset().train().total_tokens();
@@ -384,8 +385,8 @@ class Training {
     } catch (const Error& e) {
       if (!files_->on_disk()) return error;
       std::string saved =
-          fmt::format("The run is saved at step {}. Repair the data, then continue: crest train --resume {}.",
-                      state_.step, printable(o_.out));
+          fmt::format("The run is saved at step {}. Repair the data, then continue: crest train --resume {}",
+                      state_.step, shell_path(o_.out));
       return std::make_exception_ptr(
           Error(e.code(), e.problem(), e.where(), e.advice().empty() ? saved : e.advice() + " " + saved));
     } catch (...) {

@@ -37,15 +37,19 @@ RunData::RunData(const TrainOptions& o, const Say& say, const Say& warn) : o_(o)
   if (dataset_.val().total_tokens() > uint64_t(seq))
     val_.emplace(dataset_.val(), seq, o_.seed, SampleOrder::sequential);
   else if (!o_.quiet)
-    warn(fmt::format("no validation: the split has {} tokens, a sequence needs {}", dataset_.val().total_tokens(),
-                     seq + 1));
+    warn(fmt::format("no validation: the split has {}, a sequence needs {}",
+                     format_number_of(int64_t(dataset_.val().total_tokens()), "token"), seq + 1));
 }
 
 void RunData::pack(const Say& say, const Say& warn) {
   auto tokenizer = dataset_.tokenizer();
-  if (!tokenizer || !tokenizer->end_of_text())
-    fail("document boundaries are unknown: the data has no tokenizer with an end-of-text token", printable(o_.data),
+  if (!tokenizer)
+    fail("document boundaries are unknown: the data has no tokenizer", printable(o_.data),
          "Prepare the data with crest data prepare, or leave out --packing documents.");
+  if (!tokenizer->end_of_text())
+    fail("document boundaries are unknown: the data's tokenizer has no end-of-text token", printable(o_.data),
+         "Prepare the data with a tokenizer that has one (<|endoftext|>, <|end_of_text|> or </s>), or leave out "
+         "--packing documents.");
   auto packed = [&](const TokenStream& split) {
     return std::make_shared<const Packing>(split, *tokenizer->end_of_text(), o_.recipe.seq_length());
   };

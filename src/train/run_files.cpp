@@ -18,6 +18,7 @@
 #include "core/error.h"
 #include "core/io.h"
 #include "core/json.h"
+#include "core/shell_word.h"
 #include "core/text.h"
 
 namespace crest {
@@ -57,7 +58,7 @@ bool is_begun(const std::string& folder) {
 
 void fail_not_begun(const std::string& folder) {
   fail("the run was stopped before its first step: there is nothing to continue", printable(folder),
-       fmt::format("Start it again: crest train TEXT --out {} --overwrite.", printable(folder)));
+       fmt::format("Start it again: crest train TEXT --out {} --overwrite", shell_path(folder)));
 }
 
 RunFiles::RunFiles(std::string folder) : RunFiles(folder, lock_folder(folder)) {}

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/shell_word.h"
 #include "core/text.h"
 #include "terminal/table.h"
 
@@ -69,9 +70,9 @@ void RunReport::describe(Engine& engine, const Dataset& data) {
   bool half = r.precision == "bf16" || r.precision == "fp16" || r.precision == "fp8";
   int ranks = engine.ranks();
   message(fmt::format("device   {}", options_.device.name));
-  message(fmt::format("model    {}: {} parameters, {} layers, width {}, vocabulary {}, {} {}", printable(m.name),
-                      format_count(double(m.parameters())), m.layers, m.width, m.vocab, r.precision,
-                      half ? r.policy : "weights"));
+  message(fmt::format("model    {}: {} parameters, {}, width {}, vocabulary {}, {} {}", printable(m.name),
+                      format_count(double(m.parameters())), format_number_of(m.layers, "layer"), m.width, m.vocab,
+                      r.precision, half ? r.policy : "weights"));
   message(fmt::format("data     {} training tokens, {} validation tokens in {}",
                       format_count(double(data.train().total_tokens())),
                       format_count(double(data.val().total_tokens())), printable(options_.data)));
@@ -213,8 +214,8 @@ void RunReport::finish(const Summary& s) {
   if (!step_ms_.empty()) message("  " + time_text(s, step_ms_, median_step_ms()));
   message(fmt::format("  {}/checkpoints, loss.svg, log.jsonl", printable(options_.out)));
   message(s.end != RunEnd::steps
-              ? fmt::format("  continue with: crest train --resume {}", printable(options_.out))
-              : fmt::format("  sample with: crest sample --run {} --prompt \"...\"", printable(options_.out)));
+              ? fmt::format("  continue with: crest train --resume {}", shell_path(options_.out))
+              : fmt::format("  sample with: crest sample --run {} --prompt \"...\"", shell_path(options_.out)));
 }
 
 }  // namespace crest

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "core/shell_word.h"
 #include "core/text.h"
 #include "stats/ratio.h"
 #include "terminal/fit_table.h"
@@ -94,9 +95,9 @@ std::string train_flags(const TuneOptions& o, const TuneCandidate& c) {
   for (auto& row : recipe_settings()) {
     auto it = given.find(row.name);
     if (it == given.end()) continue;
-    for (auto& value : it->second) flags.push_back(row.flag() + "=" + value);
+    for (auto& value : it->second) flags.push_back(shell_word(row.flag() + "=" + value));
   }
-  flags.insert(flags.end(), o.device_flags.begin(), o.device_flags.end());
+  for (auto& flag : o.device_flags) flags.push_back(shell_word(flag));
   return join(flags, " ");
 }
 

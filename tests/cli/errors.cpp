@@ -53,6 +53,12 @@ const std::vector<Case> cases = {
      {"heads.toml", "heads = 3", "width = 128"}},
     {"UnknownFlag", with({"--stepz", "3"}), 2, {"--stepz", "Did you mean '--steps'"}},
     {"UnknownKey", {"--config", "key.toml"}, 2, {"key.toml", "stepz", "Did you mean 'steps'"}},
+    {"KeyForTheCommandLineOnly", {"--config", "help.toml"}, 2, {"help.toml", "'help' works on the command line only"}},
+    {"KeyThatNamesAFile", {"--config", "config.toml"}, 2, {"config.toml", "'config' works on the command line only"}},
+    {"TokenizerForData", with({"--tokenizer", "bytes"}), 2, {"--tokenizer", "--data uses data", "Leave it out"}},
+    {"ChatTemplateForData", with({"--chat-template", "nope"}), 2, {"--chat-template", "--data uses data"}},
+    {"EmptyTokenizer", {"text.txt", "--tokenizer", ""}, 2, {"--tokenizer", "the value is empty", "TOKENIZER"}},
+    {"EmptyStore", with({"--store", ""}), 2, {"--store", "the value is empty", "FILE"}},
     {"UnknownKeyOfModel", {"--data", "data", "--model", "modelkey.toml"}, 2, {"modelkey.toml", "layerz", "layers"}},
     {"BadToml", {"--config", "bad.toml"}, 2, {"bad.toml", "line 2, column"}},
     {"ConfigMissing", {"--config", "noconfig.toml"}, 1, {"noconfig.toml"}},
@@ -137,6 +143,8 @@ class Errors : public testing::TestWithParam<Case> {
               0);
     f.write("heads.toml", "preset = \"nano\"\nheads = 3\nwidth = 128\n");
     f.write("key.toml", "stepz = 3\n");
+    f.write("help.toml", "help = true\n");
+    f.write("config.toml", "config = \"other.toml\"\n");
     f.write("modelkey.toml", "preset = \"nano\"\nlayerz = 3\n");
     f.write("bad.toml", "steps = 3\nlr = [\n");
     f.write("project/config.toml", "title = \"a project of somebody\"\n");

@@ -102,7 +102,7 @@ TEST_F(FineTune, WhatCannotBePackedIsRefused) {
   std::filesystem::create_directories(f.path() / "bare");
   std::filesystem::copy(f.path() / "data/train-000000.bin", f.path() / "bare/train-000000.bin");
   expect_error({"train", "--data", "bare", "--model", "tiny.toml", "--packing", "documents"}, 1,
-               {"no tokenizer with an end-of-text token", "crest data prepare"}, f.options());
+               {"the data has no tokenizer", "crest data prepare"}, f.options());
   std::filesystem::remove(f.path() / "qa/train-000000.mask");
   expect_error({"train", "--data", "qa", "--model", "tiny.toml"}, 1, {"no loss masks", "meta.json"}, f.options());
 }

@@ -236,8 +236,79 @@ TEST(Prepare, ErrorsSayWhatIsWrongAndLeaveNothing) {
   auto o = options_for({dir / "good.txt"}, dir / "precious");
   write_file(dir / "precious/thesis.txt", "years");
   o.overwrite = true;
-  EXPECT_ERROR(prepare(o), "this folder is not");
+  EXPECT_ERROR(prepare(o), "this folder has no meta.json");
   EXPECT_TRUE(fs::exists(dir / "precious/thesis.txt"));
+}
+
+// --overwrite replaces what prepare wrote: not a folder that merely has a meta.json, nor one with a
+// file of somebody else, nor an input.
+TEST(Prepare, OverwriteRemovesNothingThatPrepareDidNotWrite) {
+  DataFolder dir;
+  const std::string text = sentences(5000);
+  write_file(dir / "in.txt", text);
+  auto over = [&](const std::string& input, const std::string& out, const std::string& tokenizer = "bytes") {
+    auto o = options_for({input}, dir / out, tokenizer);
+    o.overwrite = true;
+    prepare(o);
+  };
+  write_file(dir / "corpus/meta.json", "{}");
+  write_file(dir / "corpus/text.txt", text);
+  EXPECT_ERROR(over(dir / "in.txt", "corpus"), "the meta.json of this folder was not written by crest data prepare");
+  EXPECT_ERROR(over(dir / "corpus", "corpus"), "was not written by crest data prepare");
+  EXPECT_EQ(read_file(dir / "corpus/text.txt"), text);
+
+  over(dir / "in.txt", "data");
+  over(dir / "in.txt", "data");
+  const std::string meta = read_file(dir / "data/meta.json");
+  for (const char* foreign : {"notes.txt", "train-a.bin", "sub/train-000000.bin"}) {
+    write_file(dir / "data" / foreign, text);
+    EXPECT_ERROR(over(dir / "in.txt", "data"), "which crest data prepare did not write");
+    EXPECT_EQ(read_file(dir / "data" / foreign), text);
+    fs::remove_all(dir / "data" / fs::path(foreign).begin()->string());
+  }
+  fs::create_symlink(dir / "in.txt", dir / "data/val-000001.bin");
+  EXPECT_ERROR(over(dir / "in.txt", "data"), "val-000001.bin");
+  fs::remove(dir / "data/val-000001.bin");
+
+  EXPECT_ERROR(over(dir / "data/meta.json", "data"), "would remove an input of this command");
+  EXPECT_ERROR(over(dir / "data", "data"), "would remove an input of this command");
+  EXPECT_ERROR(over(dir / "in.txt", "data", (dir / "data/tokenizer.json").string()), "would remove an input");
+  fs::create_directory(dir / "links");
+  fs::create_symlink(dir / "data/meta.json", dir / "links/a.txt");
+  EXPECT_ERROR(over(dir / "links", "data"), "would remove an input of this command");
+  EXPECT_EQ(read_file(dir / "data/meta.json"), meta);
+}
+
+// A file that comes while the text is encoded.
+TEST(Prepare, OverwriteLooksAgainBeforeItReplaces) {
+  DataFolder dir;
+  write_file(dir / "in.txt", sentences(5000));
+  auto o = options_for({dir / "in.txt"}, dir / "data");
+  prepare(o);
+  o.overwrite = true;
+  o.progress = [&](const PrepareProgress& p) {
+    if (p.stage == std::string("encoding")) write_file(dir / "data/notes.txt", "years");
+  };
+  EXPECT_ERROR(prepare(o), "notes.txt");
+  EXPECT_EQ(read_file(dir / "data/notes.txt"), "years");
+}
+
+TEST(Prepare, ASymbolicLinkIsFollowedAndStays) {
+  DataFolder dir;
+  write_file(dir / "in.txt", sentences(5000));
+  fs::create_directory(dir / "disk");
+  fs::create_directory_symlink("disk/real", dir / "link");
+  auto o = options_for({dir / "in.txt"}, dir / "link");
+  prepare(o);  // to where the link leads
+  const uint64_t before = Dataset::open(dir / "disk/real").info().train_tokens;
+  write_file(dir / "in.txt", sentences(9000));
+  EXPECT_ERROR(prepare(o), "the output folder exists");
+  o.overwrite = true;
+  prepare(o);
+  EXPECT_TRUE(fs::is_symlink(dir / "link"));
+  EXPECT_GT(Dataset::open(dir / "disk/real").info().train_tokens, before);
+  EXPECT_FALSE(fs::is_empty(dir / "disk/real"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir / "disk"), {}), 1);  // nothing is left next to it
 }
 
 TEST(Prepare, AFullDiskIsAnErrorThatNamesIt) {

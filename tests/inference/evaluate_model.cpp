@@ -149,6 +149,21 @@ TEST_F(EvaluateModel, RefusesOptions) {
   expect_error([&] { evaluate_it(o); }, {"--weights", "'int4'", "float, int8"}, Exit::usage);
 }
 
+TEST_F(EvaluateModel, LogitsReplaceNoFileOfARunOrAModel) {
+  EvaluateOptions o = options();
+  o.run = *shared_ / "run";
+  o.logits = o.run + "/checkpoints/step-000100/manifest.json";
+  expect_error([&] { validate(o); }, {"manifest.json", "overwrite a file of a checkpoint"});
+  // A model without the marks of a run.
+  std::filesystem::create_directory(folder_ / "model");
+  for (const char* name : {"model.toml", "model.safetensors"})
+    std::filesystem::copy(o.run + "/checkpoints/step-000100/" + name, folder_ / "model");
+  o.logits = folder_ / "model/model.safetensors";
+  const auto before = std::filesystem::file_size(o.logits);
+  expect_error([&] { evaluate_it(o, folder_ / "model"); }, {"model.safetensors", "overwrite a file of the model"});
+  EXPECT_EQ(std::filesystem::file_size(o.logits), before);
+}
+
 TEST_F(EvaluateModel, WritesTheLogitsOfTheFirstWindow) {
   EvaluateOptions o = options();
   o.logits = folder_ / "logits.safetensors";

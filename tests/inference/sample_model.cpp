@@ -134,7 +134,8 @@ TEST_F(SampleModel, TokenIdsInTokenIdsOut) {
     o.tokens = {1, bad};
     expect_error([&] { sample(o, "ids"); }, {"--prompt-tokens", std::to_string(bad)}, Exit::usage);
   }
-  expect_error([&] { sample(options("hello"), "ids"); }, {"no tokenizer.json", "--prompt-tokens"});
+  expect_error([&] { sample(options("hello"), "ids"); },
+               {"the checkpoint has no tokenizer", "Give token ids: --prompt-tokens"});
 }
 
 TEST_F(SampleModel, AModelThatDoesNotFit) {

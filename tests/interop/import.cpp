@@ -240,6 +240,20 @@ TEST(Import, NanogptWithItsNamesAndOrientation) {
   EXPECT_NE(folder.read("compiled/config.json").find("\"activation_function\": \"gelu\""), std::string::npos);
 }
 
+TEST(Import, HeadsAreGivenOnlyWhereTheFileDoesNotStateThem) {
+  TempFolder folder;
+  write_nanogpt(folder / "nano.safetensors", {});
+  folder.write("llmc.bin", llmc_file(3));
+  for (const char* file : {"nano.safetensors", "llmc.bin"})
+    expect_error({"import", file, "--out", "model", "--heads", "4"}, 2,
+                 {"states 2 attention heads", "--heads 4", file, "Leave --heads out"}, in(folder));
+  EXPECT_EQ(run_crest({"import", "nano.safetensors", "--out", "same", "--heads", "2"}, in(folder)).code, 0);
+  write_nanogpt(folder / "bad.safetensors", {.metadata = {{"n_head", "many"}}});
+  EXPECT_EQ(run_crest({"import", "bad.safetensors", "--out", "given one", "--heads", "4"}, in(folder)).code, 0);
+  RunResult r = run_crest({"import", "llmc.bin", "--out", "a model"}, in(folder));
+  EXPECT_NE(r.out.find("crest eval --run '" + (folder / "a model") + "' --data DIR"), std::string::npos) << r.out;
+}
+
 TEST(Import, SaysWhatIsWrongWithANanogptFile) {
   TempFolder folder;
   auto bad = [&](const NanoOptions& o, int code, const std::string& said) {

@@ -1,0 +1,34 @@
+// What crest data prepare and crest train TEXT print while they prepare text.
+#pragma once
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "data/prepare.h"
+
+namespace crest {
+
+// Stages on standard error: one live line on a terminal, elsewhere one plain line for each stage.
+class PreparationProgress {
+ public:
+  // silent_seconds: a preparation that takes no longer shows no stages.
+  explicit PreparationProgress(double silent_seconds = 0);
+  ~PreparationProgress();
+  PreparationProgress(const PreparationProgress&) = delete;
+  PreparationProgress& operator=(const PreparationProgress&) = delete;
+  // For PrepareOptions; this object must outlive them.
+  std::function<void(const PrepareProgress&)> stages();
+  std::function<void(const std::string&)> messages();
+  void message(const std::string& text);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void show(const PrepareProgress& p);
+  void clear();
+  bool live_, drawn_ = false;
+  double silent_seconds_;
+  std::string stage_, printed_;
+  Clock::time_point begun_ = Clock::now(), started_, shown_;
+};
+
+}  // namespace crest

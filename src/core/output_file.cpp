@@ -1,0 +1,48 @@
+#include "core/output_file.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+
+#include "core/error.h"
+#include "core/io.h"
+#include "core/text.h"
+
+namespace crest {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// What a run has in its folder. Other files there are the user's.
+constexpr std::string_view names_of_run[] = {"checkpoints", "config.toml", "environment.json", "log.jsonl",
+                                             "loss.svg",    "model.toml",  "samples.txt",      "tensorboard"};
+
+bool has(const fs::path& folder, const char* name) { return path_exists((folder / name).string()); }
+
+// What the folder is that `file`, below it, belongs to; "": none.
+const char* owner(const fs::path& folder, const fs::path& file) {
+  const fs::path inside = file.lexically_relative(folder);
+  if (has(folder, "manifest.json")) return "a checkpoint";
+  const std::string first = inside.begin()->string();
+  const bool named = std::find(std::begin(names_of_run), std::end(names_of_run), first) != std::end(names_of_run);
+  if (named && has(folder, "config.toml") && (has(folder, "log.jsonl") || has(folder, "checkpoints"))) return "a run";
+  const std::string ending = inside.extension().string();
+  const bool tokens = ending == ".bin" || ending == ".mask" || first == "meta.json" || first == "tokenizer.json";
+  if (tokens && has(folder, "meta.json") && has(folder, "tokenizer.json")) return "prepared data";
+  return "";
+}
+
+}  // namespace
+
+void require_no_run_file(const std::string& file) {
+  if (!path_exists(file)) return;
+  std::error_code error;
+  const fs::path path = fs::canonical(file, error);
+  if (error) return;  // a link to nothing
+  for (fs::path folder = path.parent_path(); folder.has_relative_path(); folder = folder.parent_path())
+    if (std::string_view of = owner(folder, path); !of.empty())
+      fail("this would overwrite a file of " + std::string(of), printable(file, 1000), "Give another name.");
+}
+
+}  // namespace crest

@@ -1,0 +1,11 @@
+// Files that a command writes where the user says.
+#pragma once
+#include <string>
+
+namespace crest {
+
+// Throws if the file is there and belongs to a training run, a checkpoint or prepared data. Reports
+// and traces replace older ones, but a slip of the keyboard must not cost a run.
+void require_no_run_file(const std::string& file);
+
+}  // namespace crest

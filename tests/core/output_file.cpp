@@ -1,0 +1,52 @@
+#include "core/output_file.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/io.h"
+#include "core/temporary_folder.h"
+
+using namespace crest;
+
+namespace {
+
+// What the error says; "": none.
+std::string refusal(const std::string& file) {
+  try {
+    require_no_run_file(file);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST(OutputFile, NeverReplacesAFileOfARun) {
+  TemporaryFolder dir;
+  auto write = [&](const std::string& name) {
+    create_directories(parent_path(dir / name));
+    write_file_synced(dir / name, "x");
+  };
+  for (const char* name :
+       {"run/config.toml", "run/log.jsonl", "run/loss.svg", "run/samples.txt", "run/tensorboard/events.1",
+        "run/checkpoints/latest", "run/report.html", "step-000004/manifest.json", "step-000004/model.safetensors",
+        "data/meta.json", "data/tokenizer.json", "data/train-000000.bin", "data/notes.txt", "other/config.toml"})
+    write(name);
+  for (const char* name : {"run/config.toml", "run/log.jsonl", "run/loss.svg", "run/samples.txt",
+                           "run/tensorboard/events.1", "run/checkpoints/latest"})
+    EXPECT_NE(refusal(dir / name).find("a file of a run"), std::string::npos) << name;
+  EXPECT_NE(refusal(dir / "step-000004/model.safetensors").find("a file of a checkpoint"), std::string::npos);
+  for (const char* name : {"data/meta.json", "data/tokenizer.json", "data/train-000000.bin"})
+    EXPECT_NE(refusal(dir / name).find("a file of prepared data"), std::string::npos) << name;
+  // By another name, too.
+  std::filesystem::create_symlink("run/config.toml", dir / "link");
+  std::filesystem::create_directory_symlink("run", dir / "folder");
+  EXPECT_NE(refusal(dir / "link").find("a file of a run"), std::string::npos);
+  EXPECT_NE(refusal(dir / "folder/log.jsonl").find("a file of a run"), std::string::npos);
+
+  for (const char* name : {"run/report.html", "run/new.json", "data/notes.txt", "other/config.toml", "absent/x"})
+    EXPECT_EQ(refusal(dir / name), "") << name;
+}
