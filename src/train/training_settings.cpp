@@ -63,8 +63,9 @@ std::vector<Setting> schedule_settings() {
                                      .resume = OnResume::accepts}),
       setting<&TrainOptions::max_seconds>({.name = "max-seconds",
                                            .group = group,
-                                           .help = "time limit; without --steps, the schedule is fitted to it (12 "
-                                                   "warm-up steps or more), and may exceed it by 15%",
+                                           .help = "time limit of the training loop, checked after each step; without "
+                                                   "--steps, 12 warm-up steps are measured and the schedule is fitted "
+                                                   "to it, and may exceed it by 15%",
                                            .unit = "seconds",
                                            .otherwise = "none",
                                            .least = 0,
