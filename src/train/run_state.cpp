@@ -208,6 +208,9 @@ RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string
 
 void load_initial_weights(Engine& engine, const LoadedModel& model) {
   load_weights(engine.rank(0), model);
+  if (std::string tensor = not_finite_weight(engine.rank(0)); !tensor.empty())
+    fail(fmt::format("weight {} has NaN or infinity", printable(tensor)), printable(model.weights_path),
+         "Give --init weights that are finite, such as an earlier checkpoint.");
   engine.broadcast();
 }
 

@@ -36,11 +36,11 @@ CheckpointContents contents_to_save(Engine& engine, const RunState& state, const
 Checkpoint newest_checkpoint(const std::string& root, const Report& warn);
 // Its kernel choices, for the Engine that continues the run; empty if the checkpoint has none.
 Choices::Table kernel_choices(const Checkpoint& checkpoint, const Report& warn);
-// Restores a checkpoint below root. Damaged newer ones are set aside (reject_newer). Throws if the
-// model or the number of samples per step differs.
-RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string& root, const Report& warn);
+// Restores a checkpoint. Throws if the model or the number of samples per step differs. run: the
+// folder, for messages.
+RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string& run = "");
 // --init: loads weights of a Hugging Face folder, a run or a checkpoint. The optimizer starts
-// fresh.
+// fresh. Throws if a weight is not finite.
 void load_initial_weights(Engine& engine, const LoadedModel& model);
 
 // Removes the oldest checkpoints until `keep` are left (0: keep all). If none of those has finite
