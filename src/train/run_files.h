@@ -24,8 +24,8 @@ class RunFiles {
   // Continues an existing run.
   static RunFiles open(const std::string& folder);
 
-  // Opens the logs; call it before adding anything. Drops rows of log.jsonl beyond `step`; the
-  // others fill steps() and validations().
+  // Opens the logs; call it before adding anything. Drops rows of log.jsonl and samples beyond
+  // `step`; the other rows fill steps() and validations().
   void continue_at(int64_t step);
   // config.toml, model.toml, ...; the old content stays until the new one is on disk.
   void write(const std::string& name, const std::string& bytes) const;
@@ -51,6 +51,7 @@ class RunFiles {
   explicit RunFiles(std::string folder);
   RunFiles(std::string folder, std::shared_ptr<const int> lock);
   void write_line(const std::string& line);
+  void drop_samples_after(int64_t step) const;
   std::string folder_;
   std::shared_ptr<const int> lock_;  // the open folder
   File log_;
