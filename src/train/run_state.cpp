@@ -20,8 +20,9 @@ namespace crest {
 static constexpr const char* choices_file = "kernel_choices.json";
 
 static nlohmann::json json_of(const RunState& state) {
-  return {{"step", state.step},       {"total_steps", state.total_steps},   {"seed", state.seed},
-          {"threads", state.threads}, {"train_tokens", state.train_tokens}, {"data_hash", state.data_hash}};
+  return {{"step", state.step},           {"total_steps", state.total_steps},   {"seed", state.seed},
+          {"threads", state.threads},     {"train_tokens", state.train_tokens}, {"data_hash", state.data_hash},
+          {"last_good", state.last_good}, {"bad_steps", state.bad_steps}};
 }
 
 std::string to_text(const RunState& state) { return json_of(state).dump(); }
@@ -94,6 +95,8 @@ struct StateFile {
     if (!n) fail(fmt::format("key '{}' is missing or not a whole number", key), where);
     return *n;
   }
+  // A key that checkpoints of earlier versions lack.
+  int64_t whole(const char* key, int64_t otherwise) const { return json.contains(key) ? whole(key) : otherwise; }
   std::string where;
   nlohmann::json json;
 };
@@ -145,6 +148,8 @@ static RunState run_state(const StateFile& get) {
   state.step = get.whole("step");
   state.total_steps = get.whole("total_steps");
   state.seed = get.whole<uint64_t>("seed");
+  state.last_good = get.whole("last_good", state.step);
+  state.bad_steps = get.whole("bad_steps", 0);
   state.threads = get.whole<int>("threads");
   state.train_tokens = get.whole<uint64_t>("train_tokens");
   if (get.json.contains("data_hash") && get.json["data_hash"].is_string()) state.data_hash = get.json["data_hash"];
@@ -214,10 +219,13 @@ void load_initial_weights(Engine& engine, const LoadedModel& model) {
   engine.broadcast();
 }
 
-// If it cannot be read, it cannot be relied on.
+// If it is damaged, it cannot be relied on. If it cannot be read, nothing is known about it.
 static bool says_finite(const std::string& folder) {
   try {
     return Checkpoint::open(folder).finite_weights();
+  } catch (const SystemError& e) {
+    if (!e.missing()) throw;
+    return false;
   } catch (const Error&) {
     return false;
   }
@@ -257,16 +265,17 @@ int reject_newer(const std::string& root, int64_t step) {
   return count;
 }
 
-std::string keep_good_checkpoints(const std::string& root, int64_t last_good_step, const std::string& run) {
+std::string keep_good_checkpoints(const std::string& root, int64_t last_good, const std::string& run) {
   auto saved = list_checkpoints(root);
-  if (!saved.empty() && saved.back().step < last_good_step) reject_newer(root, last_good_step - 1);
-  int64_t finite = newest_finite(root);
-  if (finite >= 0) reject_newer(root, finite);
-  saved = list_checkpoints(root);
   if (saved.empty()) return "no checkpoint was saved before that";
-  if (finite < 0) return "no checkpoint has finite weights";
-  return fmt::format("the last good checkpoint is {}/{} (crest train --resume {})", printable(root), saved[0].name,
-                     printable(run));
+  for (auto& folder : saved) {
+    if (folder.step >= last_good || !says_finite(join_path(root, folder.name))) continue;
+    reject_newer(root, folder.step);
+    return fmt::format("the last good checkpoint is {} (crest train --resume {})",
+                       printable(join_path(root, folder.name)), printable(run));
+  }
+  return "no checkpoint is good, because all have weights of the steps that led to this, so start again (--overwrite "
+         "replaces the run)";
 }
 
 }  // namespace crest
