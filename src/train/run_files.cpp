@@ -20,6 +20,7 @@
 #include "core/error.h"
 #include "core/io.h"
 #include "core/json.h"
+#include "core/system_error.h"
 #include "core/text.h"
 
 namespace crest {
@@ -45,10 +46,33 @@ static std::shared_ptr<const int> lock_folder(const std::string& folder) {
 
 static bool is_run(const std::string& folder) {
   std::string path = folder + "/config.toml";
-  if (!fs::is_regular_file(path)) return false;
-  std::ifstream in(path);
-  std::string line;
-  return std::getline(in, line) && line.rfind(config_mark, 0) == 0;
+  if (kind_of(path) != PathKind::file) return false;
+  std::string start(std::strlen(config_mark), '\0');
+  start.resize(File::open_read(path).read_some_at(start.data(), start.size(), 0));
+  return start == config_mark;
+}
+
+// Whether `path`, or a folder above it, is `folder`: also by another name (a link, a mount).
+static bool is_inside(fs::path path, const std::string& folder) {
+  std::error_code error;
+  for (;; path = path.parent_path()) {
+    if (fs::equivalent(path, folder, error)) return true;
+    if (path == path.parent_path()) return false;
+  }
+}
+
+void check_inputs_stay(const std::string& folder, const std::vector<InputPath>& inputs) {
+  if (kind_of(folder) != PathKind::folder) return;  // nothing is removed
+  for (auto& [flag, path] : inputs) {
+    if (!path_exists(path)) continue;  // a preset, or an error of whoever reads it
+    std::error_code error;
+    fs::path named = fs::absolute(path).lexically_normal(), leads_to = fs::canonical(path, error);
+    // A link inside of the folder is removed with it, and the file of one outside may be inside.
+    if (is_inside(named, folder) || (!error && is_inside(leads_to, folder)))
+      fail_usage(fmt::format("--overwrite would remove {}, which {} names, with the run in {}", printable(path), flag,
+                             printable(folder)),
+                 "--overwrite", "Choose another --out, or move what is read to another folder first.");
+  }
 }
 
 bool is_begun(const std::string& folder) {

@@ -16,7 +16,8 @@ namespace crest {
 class RunFiles {
  public:
   // A new run: `folder` must not exist unless overwrite is set, which removes an earlier run there
-  // (never another folder). fresh: the folder was created for this run (FreshFolder) and is empty.
+  // (never another folder), at once: call it when nothing else can refuse the new run. fresh: the
+  // folder was created for this run (FreshFolder) and is empty.
   static RunFiles create(const std::string& folder, bool overwrite, bool fresh = false);
   // A run without files: rows are kept in memory.
   static RunFiles none() { return RunFiles(); }
@@ -59,6 +60,13 @@ class RunFiles {
   std::vector<StepRow> steps_;
   std::vector<ValidationRow> validations_;
 };
+
+// A file or folder that a command reads: the flag that named it, and the path.
+struct InputPath {
+  std::string flag, path;
+};
+// Throws if replacing the run in `folder` would remove one of the inputs.
+void check_inputs_stay(const std::string& folder, const std::vector<InputPath>& inputs);
 
 // The last step in the log of a run; 0: none.
 int64_t last_logged_step(const std::string& folder);

@@ -12,7 +12,9 @@
 #include "core/io.h"
 #include "core/json.h"
 #include "core/json_number.h"
+#include "core/system_error.h"
 #include "core/text.h"
+#include "model/config_files.h"
 #include "passes/fp8.h"
 
 namespace crest {
@@ -103,19 +105,47 @@ struct StateFile {
 
 // Sample numbers follow from the step, so an exact continuation needs the same number of samples
 // per step.
-void check_samples(const Engine& engine, const Checkpoint& checkpoint) {
+void check_samples(const Engine& engine, const Checkpoint& checkpoint, const std::string& run) {
   StateFile get(checkpoint);
   const Recipe& r = engine.session().recipe;
   int64_t now = r.grad_accumulation * r.world_size() * r.batch, step = get.whole("step"),
           samples = get.whole("samples");
   int64_t seq = get.whole("seq");
+  std::string settings = run.empty() ? "" : fmt::format(" (flags, or {}/config.toml)", printable(run));
   if (seq != r.seq_length())
-    fail(fmt::format("the checkpoint has sequences of {} tokens, this recipe has {}", seq, r.seq_length()),
-         printable(checkpoint.path()), "Keep --seq, so that the order of the data is continued exactly.");
+    fail_usage(fmt::format("the checkpoint has sequences of {} tokens, this recipe has {}", seq, r.seq_length()),
+               printable(checkpoint.path()),
+               fmt::format("Set seq to {}{}, so that the order of the data is continued exactly.", seq, settings));
   if (samples != step * now)
-    fail(fmt::format("the checkpoint has {} samples per step, this recipe has {}", step ? samples / step : 0, now),
-         printable(checkpoint.path()),
-         "Keep batch x grad-accumulation x ranks, so that the order of the data is continued exactly.");
+    fail_usage(
+        fmt::format("the checkpoint has {} samples per step, this recipe has {}", step ? samples / step : 0, now),
+        printable(checkpoint.path()),
+        fmt::format("Keep batch x grad-accumulation x ranks{}, so that the order of the data is continued "
+                    "exactly.",
+                    settings));
+}
+
+// The run's settings must give the model that was trained. Only dropout may change.
+void check_model(const ModelConfig& now, const Checkpoint& checkpoint, const std::string& run) {
+  const std::string* text = checkpoint.file("model.toml");
+  if (!text) return;
+  auto lines = [&](ModelConfig model) {
+    model.dropout = 0, model.name.clear();
+    return split(to_toml(model), '\n');
+  };
+  auto was = lines(parse_model_toml(*text, join_path(checkpoint.path(), "model.toml"))), is = lines(now);
+  std::vector<std::string> differ;
+  for (auto& line : is)
+    if (std::find(was.begin(), was.end(), line) == was.end()) differ.push_back(line);
+  for (auto& line : was)  // a table that is gone
+    if (differ.empty() && std::find(is.begin(), is.end(), line) == is.end()) differ.push_back("no " + line);
+  if (differ.empty()) return;
+  fail(fmt::format("the run's settings give another model than the one that was trained: {}",
+                   printable(join(differ, ", "), 300)),
+       printable(run.empty() ? checkpoint.path() : run),
+       fmt::format("Restore the run's model.toml, and config.toml where it names another one: {}/model.toml is that of "
+                   "the checkpoint.",
+                   printable(checkpoint.path())));
 }
 
 }  // namespace
@@ -192,8 +222,9 @@ static void restore_fp8_amax(Engine& engine, const StateFile& get) {
   table.set_floats(amax.data(), int64_t(amax.size()));
 }
 
-RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string& root, const Report& warn) {
-  check_samples(engine, checkpoint);
+RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string& run) {
+  check_model(engine.session().recipe.model, checkpoint, run);
+  check_samples(engine, checkpoint, run);
   load_weights(engine.rank(0), checkpoint);
   load_optimizer(engine.rank(0), checkpoint);
   StateFile get(checkpoint);
@@ -205,10 +236,7 @@ RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string
   engine.rank(0).set_scalars(s);
   restore_fp8_amax(engine, get);
   engine.broadcast();
-  RunState state = run_state(get);
-  if (int n = reject_newer(root, state.step))
-    warn(fmt::format("{} damaged checkpoint{} of later steps set aside as .rejected-*", n, n > 1 ? "s" : ""));
-  return state;
+  return run_state(get);
 }
 
 void load_initial_weights(Engine& engine, const LoadedModel& model) {
