@@ -222,9 +222,9 @@ void check_text_options(const CLI::App& app, Options& o) {
     auto was = of_run.find(name);
     if (was != of_run.end() && !was->second.empty() && was->second.back() == *value) value->clear();
     if (!value->empty())
-      fail_usage(fmt::format("--{} {} was given without text: the data has its own", name, printable(*value)),
+      fail_usage(fmt::format("'{}' was given without text: the data has its own", printable(*value)),
                  std::string("--") + name,
-                 fmt::format("Leave it out, or give the text instead of --{}.", o.resume.empty() ? "data" : "resume"));
+                 o.resume.empty() ? "Leave it out, or give the text instead of --data." : "Leave it out.");
   }
 }
 

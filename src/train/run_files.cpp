@@ -69,7 +69,7 @@ void check_inputs_stay(const std::string& folder, const std::vector<InputPath>& 
     fs::path named = fs::absolute(path).lexically_normal(), leads_to = fs::canonical(path, error);
     // A link inside of the folder is removed with it, and the file of one outside may be inside.
     if (is_inside(named, folder) || (!error && is_inside(leads_to, folder)))
-      fail_usage(fmt::format("--overwrite would remove {}, which {} names, with the run in {}", printable(path), flag,
+      fail_usage(fmt::format("this would remove {}, which {} names, with the run in {}", printable(path), flag,
                              printable(folder)),
                  "--overwrite", "Choose another --out, or move what is read to another folder first.");
   }

@@ -133,7 +133,7 @@ TEST(Overwrite, NeverRemovesWhatTheCommandReads) {
         Flags{"--config", "run/config.toml"}, Flags{"--data", "data", "--init", "run"}}) {
     Flags all = {"train", "--out", "run", "--overwrite", "--steps", "1"};
     all.insert(all.end(), reads.begin(), reads.end());
-    expect_error(all, 2, {"--overwrite would remove", "Choose another --out"}, f.options());
+    expect_error(all, 2, {"--overwrite: this would remove", "Choose another --out"}, f.options());
     EXPECT_TRUE(f.exists("run/text.txt"));
     EXPECT_TRUE(f.last_state("run") == state);
   }
