@@ -6,6 +6,7 @@
 #include "checkpoint/for_each_tensor.h"
 #include "core/error.h"
 #include "core/json.h"
+#include "core/system_error.h"
 #include "core/text.h"
 
 namespace crest {
@@ -20,17 +21,18 @@ static constexpr uint64_t max_small_files = uint64_t(512) << 20;
 Checkpoint Checkpoint::open(const std::string& folder) {
   Checkpoint out;
   out.path_ = folder;
-  if (!is_directory(folder))
+  if (kind_of(folder) != PathKind::folder)
     fail("no such checkpoint folder", printable(folder), "Give a folder checkpoints/step-NNNNNN of a run.");
   std::string manifest_path = join_path(folder, "manifest.json");
-  if (!path_exists(manifest_path)) fail_damaged("it has no manifest.json (its save was interrupted)", folder);
+  if (kind_of(manifest_path) == PathKind::nothing)
+    fail_damaged("it has no manifest.json (its save was interrupted)", folder);
   out.manifest_ = parse_manifest(read_file(manifest_path, uint64_t(64) << 20), manifest_path);
   for (const char* name : {"state.json", "model.safetensors"})
     if (!out.manifest_.files.count(name)) fail_damaged(fmt::format("its manifest has no {}", name), folder);
   uint64_t small_bytes = 0;
   for (auto& [name, record] : out.manifest_.files) {
     std::string path = join_path(folder, name);
-    if (!path_exists(path)) fail_damaged("the file is missing", path);
+    if (kind_of(path) == PathKind::nothing) fail_damaged("the file is missing", path);
     uint64_t size = File::open_read(path).size();
     if (size != record.bytes)
       fail_damaged(fmt::format("it has {} bytes, but the manifest says {}", size, record.bytes), path);
@@ -124,6 +126,9 @@ std::optional<Checkpoint> find_checkpoint(const std::string& root,
     if (report)
       for (auto& text : damaged) report(fmt::format("skipped {}\n  {}", text, instead));
   };
+  auto add_damaged = [&](const Error& e, const std::string& path) {
+    damaged.push_back(fmt::format("{}: {}", printable(e.where().empty() ? path : e.where()), e.problem()));
+  };
   for (auto& folder : list_checkpoints(root)) {
     std::string path = join_path(root, folder.name);
     try {
@@ -134,8 +139,15 @@ std::optional<Checkpoint> find_checkpoint(const std::string& root,
       if (!checkpoint.finite_weights()) fail("its weights contain NaN or infinity", path);
       report_skipped("Using " + checkpoint.path() + " instead.");
       return checkpoint;
+    } catch (const SystemError& e) {
+      // What cannot be read may be whole: an older one instead of it would lose steps without need.
+      if (!e.missing())
+        throw Error(e.code(), e.problem(), e.where(),
+                    fmt::format("{}{}To use an older checkpoint, move {} away.", e.advice(),
+                                e.advice().empty() ? "" : " ", printable(path)));
+      add_damaged(e, path);
     } catch (const Error& e) {
-      damaged.push_back(fmt::format("{}: {}", printable(e.where().empty() ? path : e.where()), e.problem()));
+      add_damaged(e, path);
     }
   }
   report_skipped("No other checkpoint is valid.");

@@ -1,4 +1,3 @@
-#include <dirent.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +6,7 @@
 #include "core/error.h"
 #include "core/io.h"
 #include "core/json.h"
+#include "core/system_error.h"
 #include "core/text.h"
 
 namespace crest {
@@ -31,22 +31,12 @@ static std::optional<int64_t> step_of(std::string_view name) {
   return checkpoint_name(step).size() == name.size() + 5 ? std::optional(step) : std::nullopt;
 }
 
-static std::vector<std::string> names_in(const std::string& folder) {
-  std::vector<std::string> names;
-  if (DIR* handle = ::opendir(folder.c_str())) {
-    while (dirent* entry = ::readdir(handle)) names.emplace_back(entry->d_name);
-    ::closedir(handle);
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 std::vector<CheckpointFolder> list_checkpoints(const std::string& root) {
   std::vector<CheckpointFolder> out;
   for (auto& name : names_in(root)) {
     bool replaced = starts_with(name, replaced_prefix);
     auto step = step_of(replaced ? std::string_view(name).substr(replaced_prefix.size()) : std::string_view(name));
-    if (step && is_directory(join_path(root, name))) out.push_back({*step, replaced, name});
+    if (step && kind_of(join_path(root, name)) == PathKind::folder) out.push_back({*step, replaced, name});
   }
   std::sort(out.begin(), out.end(), [](const CheckpointFolder& a, const CheckpointFolder& b) {
     return a.step != b.step ? a.step > b.step : a.replaced < b.replaced;
@@ -63,10 +53,14 @@ static void discard(const std::string& root, const std::string& name) {
   remove_tree(trash);
 }
 
+// Throws where it cannot be read: then nothing is known about it, and it stays as it is.
 static bool is_valid(const std::string& folder) {
   try {
     Checkpoint::open(folder).verify();
     return true;
+  } catch (const SystemError& e) {
+    if (!e.missing()) throw;
+    return false;
   } catch (const Error&) {
     return false;
   }
@@ -157,10 +151,9 @@ SaveResult save_checkpoint(const CheckpointContents& contents, const std::string
   clean_up(root);
   if (std::string there = join_path(result.path, "manifest.json"); path_exists(there)) {
     try {
-      result.already_there = read_file(there, manifest_text.size()) == manifest_text;
-    } catch (const Error&) {  // unreadable or larger: not the same
+      result.already_there = read_file(there, manifest_text.size()) == manifest_text && is_valid(result.path);
+    } catch (const Error&) {  // unreadable or larger: not the same, and replaced once the new one is on disk
     }
-    result.already_there = result.already_there && is_valid(result.path);
   }
   if (!result.already_there) {
     // Every file uses whole blocks, and the folder needs some too. 1 MiB is left for the run's

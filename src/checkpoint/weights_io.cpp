@@ -135,6 +135,18 @@ TensorsToSave tensors_to_save(const Executor& executor, bool copied) {
   return out;
 }
 
+std::string not_finite_weight(const Executor& executor) {
+  std::vector<float> values;
+  for (auto& p : parameters(executor)) {
+    values.resize(size_t(p.numel()));
+    p.get(values.data());
+    TensorRef all;
+    all.data = values.data(), all.shape = Shape{p.numel()}, all.dtype = DType::f32;
+    if (!all_finite<uint32_t>(all, 0x7f800000u)) return p.name;
+  }
+  return "";
+}
+
 void load_weights(const Executor& executor, const WeightsFolder& folder) {
   ParameterReader reader(executor.session().recipe.model, folder);
   std::vector<float> values;

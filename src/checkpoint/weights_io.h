@@ -35,6 +35,9 @@ struct TensorsToSave {
 // copied: from a copy; always so if the host cannot read the executor's memory.
 TensorsToSave tensors_to_save(const Executor& executor, bool copied = false);
 
+// The first parameter with a weight (or master) that is NaN or infinite; "": none.
+std::string not_finite_weight(const Executor& executor);
+
 // Set the weight and master of every parameter; vocabulary padding becomes zero. Optimizer states
 // are unchanged. Throw, before anything is changed, if the weights belong to another model.
 //

@@ -107,6 +107,7 @@ CompletedCommand describe(const Command& command) {
   auto action = command.setup(app);
   for (const CLI::Option* o : app.get_options()) {
     if (!o->get_positional()) {
+      if (o->get_group().empty()) continue;  // not for people
       for (auto& name : o->get_lnames()) {
         CompletedFlag flag{"--" + name, o->get_description(), o->get_items_expected_max() > 0,
                            values_of(command.name, "--" + name)};

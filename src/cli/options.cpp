@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "comm/rank_options.h"
 #include "core/error.h"
 #include "core/io.h"
+#include "core/system_error.h"
 #include "core/text.h"
 #include "core/to_stderr.h"
 #include "core/toml.h"
@@ -99,7 +102,10 @@ void add_json_option(CLI::App& app, bool& json) {
 }
 
 void add_config_option(CLI::App& app) {
-  app.add_option("--config", "TOML file with any of these flags as keys (flags override it)")->type_name("FILE");
+  app.add_option("--config", "TOML file with any of these flags as keys (flags override it)")
+      ->type_name("FILE")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
 }
 
 namespace {
@@ -121,11 +127,16 @@ std::string scalar_text(const toml::node& node, const std::string& where) {
 
 std::string config_of_run(const std::string& run) {
   std::string path = join_path(run, "config.toml");
-  if (!is_directory(run)) fail("no such run", printable(run), "Give --resume the folder that was --out of the run.");
-  if (!path_exists(path) && is_begun(run) && path_exists(path + ".tmp")) fail_not_begun(run);
-  if (!path_exists(path))
-    fail("not a run folder: it has no config.toml", printable(run),
-         "Give --resume the folder that was --out of the run.");
+  const char* advice = "Give --resume the folder that was --out of the run.";
+  if (kind_of(run) != PathKind::folder) fail("no such run", printable(run), advice);
+  if (kind_of(join_path(run, "manifest.json")) != PathKind::nothing)
+    fail("is a checkpoint, not a run", printable(run),
+         fmt::format("Give its run: --resume {}. It continues from the newest valid checkpoint; to train on from this "
+                     "one in another run, use --init.",
+                     printable(parent_path(parent_path(run)))));
+  bool there = kind_of(path) != PathKind::nothing;
+  if (!there && is_begun(run) && path_exists(path + ".tmp")) fail_not_begun(run);
+  if (!there) fail("not a run folder: it has no config.toml", printable(run), advice);
   return path;
 }
 
@@ -196,37 +207,124 @@ static void refuse_empty_paths(const CLI::App& app) {
   }
 }
 
-void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
-  std::vector<std::string> args, from_file;
-  const CLI::Option* resume = app.get_option_no_throw("--resume");
-  bool resumes = resume && resume->get_items_expected_max() > 0;  // the run's own config.toml comes first
-  bool from_run = false;
-  for (int i = 0; i < argc; ++i) {
-    std::string a = argv[i];
-    if (a == "--config" && i + 1 < argc)
-      from_file = config_arguments(app, argv[++i]);
-    else if (a.rfind("--config=", 0) == 0)
-      from_file = config_arguments(app, a.substr(9));
-    else if (resumes && a == "--resume" && i + 1 < argc)
-      from_file = config_arguments(app, config_of_run(argv[i + 1])), from_run = true, args.push_back(a);
-    else if (resumes && a.rfind("--resume=", 0) == 0)
-      from_file = config_arguments(app, config_of_run(a.substr(9))), from_run = true, args.push_back(a);
-    else
-      args.push_back(a);
+namespace {
+
+std::string flag_of(const std::string& argument) { return argument.substr(0, argument.find('=')); }
+
+// Arguments of one source, as `--flag=value`: a file, or the flags of the command line.
+using Layer = std::vector<std::string>;
+
+// The same for flags that have their values in the next argument.
+Layer joined(const CLI::App& app, const std::vector<std::string>& args) {
+  Layer layer;
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (args[i].rfind("--", 0) != 0) continue;
+    const CLI::Option* option = app.get_option_no_throw(flag_of(args[i]));
+    bool next = option && option->get_items_expected_max() > 0 && args[i].find('=') == std::string::npos;
+    layer.push_back(next && i + 1 < args.size() ? args[i] + "=" + args[i + 1] : args[i]);
+    i += next;
   }
-  if (from_run)  // whoever made the folder must not choose what this process loads
-    std::erase_if(from_file, [&](const std::string& a) {
-      std::string flag = a.substr(0, a.find('='));
-      bool dropped = LibraryOptions::is_flag(flag);
-      bool given = std::any_of(args.begin(), args.end(), [&](auto& b) { return b.rfind(flag, 0) == 0; });
+  return layer;
+}
+
+const Setting* row_of(const std::string& flag) {
+  for (auto& table : setting_tables())
+    for (auto& row : *table.rows)
+      if (flag == row.flag()) return &row;
+  return nullptr;
+}
+
+// The last value of a flag as "=value", in the form in which equal values are equal ("": a flag
+// without one); null: it is not there.
+std::optional<std::string> value_in(const Layer& layer, const std::string& flag) {
+  std::optional<std::string> value;
+  for (auto& a : layer)
+    if (flag_of(a) == flag) value = a.substr(flag.size());
+  const Setting* row = row_of(flag);
+  bool number = row && (row->type == SettingType::whole || row->type == SettingType::number);
+  if (!number || !value || value->empty()) return value;
+  try {
+    return "=" + text_of(parse_setting(*row, value->substr(1)));
+  } catch (const Error&) {  // a list of numbers, or an error of whoever reads it
+    return value;
+  }
+}
+
+// `lower` without what `upper` overrides. Of a file that Crest wrote, defaults that were computed
+// (--derived) go, too, where `upper` changes what they were computed from: they are computed again.
+Layer without(const Layer& lower, const Layer& upper) {
+  std::vector<std::string> changed, gone;
+  for (auto& a : upper) {
+    std::string flag = flag_of(a);
+    if (flag == derived_flag) continue;
+    gone.push_back(flag);
+    if (value_in(lower, flag) != value_in(upper, flag)) changed.push_back(flag);
+  }
+  auto has = [](const std::vector<std::string>& list, const std::string& x) {
+    return std::find(list.begin(), list.end(), x) != list.end();
+  };
+  auto named = [](const std::string& mark) {
+    std::string flag = "--" + mark.substr(derived_flag.size() + 1);
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    return flag;
+  };
+  for (bool more = true; more;) {
+    more = false;
+    for (auto& a : lower) {
+      if (flag_of(a) != derived_flag || a.size() == derived_flag.size()) continue;
+      const Setting* row = row_of(named(a));
+      if (!row || has(gone, row->flag())) continue;
+      for (auto& source : follows(row->name))
+        if (has(changed, "--" + source) && !has(gone, row->flag()))
+          gone.push_back(row->flag()), changed.push_back(row->flag()), more = true;
+    }
+  }
+  Layer left;
+  for (auto& a : lower) {
+    bool mark = flag_of(a) == derived_flag && a.size() > derived_flag.size();
+    if (!has(gone, mark ? named(a) : flag_of(a))) left.push_back(a);
+  }
+  return left;
+}
+
+}  // namespace
+
+void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
+  std::vector<std::string> args(argv, argv + argc);
+  const Layer flags = joined(app, args);
+  // From what counts least to what counts most: the run's own file, --config, flags.
+  std::vector<Layer> layers;
+  for (auto& a : flags)
+    if (flag_of(a) == "--config" && a.find('=') != std::string::npos)
+      layers.push_back(config_arguments(app, a.substr(a.find('=') + 1)));
+  const CLI::Option* resume = app.get_option_no_throw("--resume");
+  std::optional<std::string> run;
+  if (resume && resume->get_items_expected_max() > 0) {
+    for (auto& layer : layers)
+      if (auto named = value_in(layer, "--resume")) run = named->substr(1);
+    if (auto named = value_in(flags, "--resume"); named && !named->empty()) run = named->substr(1);
+  }
+  layers.push_back(flags);
+  if (run) {
+    Layer own = config_arguments(app, config_of_run(*run));
+    std::erase_if(own, [&](const std::string& a) {
+      if (flag_of(a) == "--resume") return true;  // it is not what this run continues
+      // Whoever made the folder must not choose what this process loads.
+      bool dropped = LibraryOptions::is_flag(flag_of(a));
+      bool given = std::any_of(layers.begin(), layers.end(), [&](auto& l) { return value_in(l, flag_of(a)); });
       if (dropped && !given)
         to_stderr("crest: note: the run used {}; it is ignored now. Give it again if you trust that file.\n",
                   printable(a));
       return dropped;
     });
-  // Flags override the file: drop keys that are also flags on the command line.
-  auto flag_of = [](const std::string& a) { return a.substr(0, a.find('=')); };
-  for (auto& a : args) std::erase_if(from_file, [&](auto& f) { return flag_of(f) == flag_of(a); });
+    layers.insert(layers.begin(), std::move(own));
+  }
+  Layer from_file;
+  for (size_t i = 0; i + 1 < layers.size(); ++i) {
+    from_file = without(from_file, layers[i]);
+    from_file.insert(from_file.end(), layers[i].begin(), layers[i].end());
+  }
+  from_file = without(from_file, flags);
   args.insert(args.begin(), from_file.begin(), from_file.end());
   for (size_t i = 0; i < args.size(); ++i) {
     if (args[i].size() <= 2 || args[i].rfind("--", 0) != 0) continue;

@@ -40,7 +40,13 @@ void add_json_option(CLI::App& app, bool& json);
 // --config FILE.
 void add_config_option(CLI::App& app);
 
-// Parses arguments and --config: keys of the file first, then flags. Unknown flags and keys are
+// A list in a run's config.toml: its settings that nobody gave, because their defaults are computed
+// from others (follows() of train/training_settings.h).
+inline const std::string derived_flag = "--derived";
+
+// Parses arguments. Flags override --config (a later file the one before it), which overrides the
+// config.toml of the run that --resume continues. Where a value is overridden, derived ones that
+// follow from it are computed again. Unknown flags and keys are
 // usage errors that suggest the nearest name. Numbers are read strictly: empty ones, NaN, and those
 // that do not fit the type are usage errors, and so are empty paths; leading zeros mean nothing.
 void parse_command_line(CLI::App& app, int argc, const char* const* argv);

@@ -46,6 +46,7 @@ void overlay_flags(const std::string& flags, CellOptions& cell) {
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_recipe_options(app, cell.recipe);
   add_device_options(app, cell.device);
+  add_config_option(app);
   try {
     parse_command_line(app, int(argv.size()), argv.data());
   } catch (const CLI::ParseError& e) {

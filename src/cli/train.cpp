@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "bench/new_record.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/weights_io.h"
 #include "cli/command.h"
 #include "cli/options.h"
@@ -15,6 +16,7 @@
 #include "comm/launch.h"
 #include "comm/rank_options.h"
 #include "core/error.h"
+#include "core/shell_word.h"
 #include "core/text.h"
 #include "core/toml_string.h"
 #include "core/unpack.h"
@@ -44,6 +46,7 @@ struct Options {
   RecordOptions store;
   std::vector<std::string> texts;
   std::string tokenizer, chat_template, resume;
+  std::vector<std::string> derived;  // keys of settings with defaults of the run's (--derived)
   bool wait_for_saves = false;
 };
 
@@ -112,8 +115,7 @@ std::string toml_path(const std::string& path, const std::string& flag) {
 // RUN/config.toml: the settings in use and the other options given. --resume reads it, and --config
 // repeats the run. A model that is not a preset is read from RUN/model.toml, even if its own file
 // changes.
-std::string config_text(const CLI::App& app, const std::string& preset, const LibraryOptions& libraries,
-                        const TrainOptions& t) {
+std::string config_text(const CLI::App& app, const std::string& preset, const Options& o, const TrainOptions& t) {
   std::vector<std::pair<std::string, std::string>> keys = {
       {"data", toml_path(t.data, "--data")},
       {"model", preset.empty() ? toml_path(t.out + "/model.toml", "--out") : toml_string(preset)}};
@@ -123,6 +125,7 @@ std::string config_text(const CLI::App& app, const std::string& preset, const Li
   if (t.steps <= 0) keys.push_back({"max_seconds", text_of(t.max_seconds)});
   if (!t.init.empty()) keys.push_back({"init", toml_path(t.init, "--init")});
   // Settings that are not set (steps, --init) have empty text or a number below their range.
+  std::vector<std::string> derived;
   for (auto& settings : {settings_of(t.recipe), settings_of(t)})
     for (auto& row : settings.rows()) {
       SettingValue value = row.value();
@@ -133,12 +136,17 @@ std::string config_text(const CLI::App& app, const std::string& preset, const Li
                    (whole && double(*whole) < row.setting->least) || (truth && !*truth);
       if (unset || written(row.setting->key()) || row.setting->name == std::string("max-seconds")) continue;
       keys.push_back({row.setting->key(), toml_value(value, row.setting->flag())});
+      auto given = o.training.find(row.setting->name);
+      bool was_derived = std::find(o.derived.begin(), o.derived.end(), row.setting->key()) != o.derived.end();
+      if (!follows(row.setting->name).empty() && (given == o.training.end() || given->second.empty() || was_derived))
+        derived.push_back(toml_string(row.setting->key()));
     }
+  if (!derived.empty()) keys.push_back({"derived", "[" + join(derived, ", ") + "]"});
   if (auto* store = app.get_option("--store"); store->count())
     keys.push_back({"store", toml_path(store->as<std::string>(), "--store")});
-  for (const auto& [flag, value] : libraries.flags())
+  for (const auto& [flag, value] : o.device.libraries.flags())
     keys.push_back({flag.substr(2), toml_string(check_utf8(value, flag))});
-  // tokenizer, chat-template: of the text, which is data now.
+  // The tokenizer and its template are in the data.
   static const std::vector<std::string> not_kept = {"help",       "help-all",    "config",    "resume",
                                                     "overwrite",  "out",         "json",      "quiet",
                                                     "stop-after", "max-seconds", "tokenizer", "chat-template"};
@@ -157,41 +165,80 @@ std::string config_text(const CLI::App& app, const std::string& preset, const Li
   return text;
 }
 
-// Settings given with --resume that differ from the run's own file.
+// The file of a run that is continued: whole, and with values that can be read. Errors name it, not
+// a flag that nobody gave.
+void check_run_file(const CLI::App& app, const std::string& run) {
+  const std::string file = run + "/config.toml";
+  const GivenSettings of_run = read_config(app, file);
+  if (!of_run.count("data")) {  // every run has it
+    auto saved = list_checkpoints(run + "/checkpoints");
+    if (saved.empty() && last_logged_step(run) == 0) fail_not_begun(run);
+    fail("the file has lost the run's settings: it names no data", printable(file),
+         saved.empty()
+             ? std::string("Restore the file from a copy.")
+             : fmt::format("Restore it from the last checkpoint: cp {} {}",
+                           shell_path(run + "/checkpoints/" + saved[0].name + "/config.toml"), shell_path(file)));
+  }
+  for (auto* table : {&recipe_settings(), &training_settings()})
+    for (auto& row : *table)
+      if (auto it = of_run.find(row.name); it != of_run.end())
+        for (auto& text : it->second) parse_setting(row, text, fmt::format("{}, key {}", printable(file), row.key()));
+}
+
+// Settings given with --resume (as flags, or in --config) that differ from the run's own file. What
+// the file lacks had its default.
 void check_changes(const CLI::App& app, const Options& o) {
   const std::string file = o.resume + "/config.toml";
   const GivenSettings of_run = read_config(app, file);
-  auto check = [&](const std::vector<Setting>& table, const GivenSettings& given) {
+  auto check = [&](const std::vector<Setting>& table, const void* defaults, const GivenSettings& given) {
     for (auto& row : table) {
       auto was = of_run.find(row.name), now = given.find(row.name);
-      if (was == of_run.end() || now == given.end() || now->second.empty()) continue;
-      std::string before = text_of(parse_setting(row, was->second.back(), file));
-      std::string after = text_of(parse_setting(row, now->second.back()));
-      if (before == after || row.resume == OnResume::accepts) continue;
+      if (now == given.end() || now->second.empty() || row.resume == OnResume::accepts) continue;
+      auto text = [&](const GivenSettings::const_iterator& it) {
+        if (row.type == SettingType::list) return join(it->second, ",");
+        return text_of(parse_setting(row, it->second.back()));
+      };
+      std::string before = was != of_run.end() ? text(was) : text_of(row.get(row, defaults)), after = text(now);
+      if (before == after) continue;
+      std::string shown = before.empty() ? "not set" : printable(before);
       if (row.resume == OnResume::refuses)
-        fail_usage(fmt::format("the run has {} {}, but {} was given", row.name, printable(before), printable(after)),
+        fail_usage(before.empty()
+                       ? fmt::format("the run has no {}, but {} was given", row.name, printable(after))
+                       : fmt::format("the run has {} {}, but {} was given", row.name, shown, printable(after)),
                    row.flag(), fmt::format("Leave out {} to continue the run.", row.flag()));
       if (!o.train.quiet)
-        print_line(fmt::format("note     {} was {}; the run continues with {}", row.flag(), printable(before),
-                               printable(after)));
+        print_line(fmt::format("note     {} was {}; the run continues with {}", row.flag(), shown, printable(after)));
     }
   };
-  check(recipe_settings(), o.recipe.given);
-  check(training_settings(), o.training);
+  const Recipe recipe;
+  const TrainOptions training;
+  check(recipe_settings(), &recipe, o.recipe.given);
+  check(training_settings(), &training, o.training);
 }
 
-// Flags that say how text is prepared mean nothing for data that is. (Files of earlier runs have
-// them.)
-void refuse_preparation(const CLI::App& app, const std::string& resume) {
-  const GivenSettings of_run = resume.empty() ? GivenSettings() : read_config(app, resume + "/config.toml");
-  for (const char* flag : {"--tokenizer", "--chat-template"}) {
-    const CLI::Option* option = app.get_option(flag);
-    auto was = of_run.find(flag + 2);
-    if (option->count() == 0 || (was != of_run.end() && was->second == option->results())) continue;
-    fail_usage(fmt::format("{} is for text files, but {} uses data that is prepared", flag,
-                           resume.empty() ? "--data" : "--resume"),
-               flag, "Leave it out, or prepare other data with it: crest data prepare.");
+// --tokenizer and --chat-template are for text. A run's file of an earlier version has those of its
+// text.
+void check_text_options(const CLI::App& app, Options& o) {
+  if (!o.texts.empty()) return;
+  GivenSettings of_run;
+  if (!o.resume.empty()) of_run = read_config(app, o.resume + "/config.toml");
+  for (auto [name, value] : {std::pair{"tokenizer", &o.tokenizer}, {"chat-template", &o.chat_template}}) {
+    auto was = of_run.find(name);
+    if (was != of_run.end() && !was->second.empty() && was->second.back() == *value) value->clear();
+    if (!value->empty())
+      fail_usage(fmt::format("'{}' was given without text: the data has its own", printable(*value)),
+                 std::string("--") + name,
+                 o.resume.empty() ? "Leave it out, or give the text instead of --data." : "Leave it out.");
   }
+}
+
+// What --overwrite must not remove: all that this command reads.
+void check_overwrites_nothing_read(const CLI::App& app, const Options& o) {
+  std::vector<InputPath> inputs;
+  for (auto& text : o.texts) inputs.push_back({"TEXT", text});
+  for (const char* flag : {"--data", "--init", "--model", "--tokenizer", "--config"})
+    for (auto& path : app.get_option(flag)->results()) inputs.push_back({flag, path});
+  check_inputs_stay(o.train.out, inputs);
 }
 
 // The default name of a run: that of its text or data.
@@ -269,8 +316,11 @@ int run(const CLI::App& app, Options& o, RankGroup* group) {
   for (const CLI::Option* option : app.get_options())
     if (!option->get_lnames().empty())
       for (auto& value : option->results()) check_utf8(value, option->get_name());
+  if (!o.resume.empty()) check_run_file(app, o.resume);
+  check_text_options(app, o);
   settings_of(t).apply(o.training);
-  if (t.stop_after < 0)
+  if (t.overwrite) check_overwrites_nothing_read(app, o);
+  if (t.stop_after < 1 && app.get_option("--stop-after")->count())
     fail_usage(fmt::format("'{}' is out of range", t.stop_after), "--stop-after", "It must be at least 1.");
   if (!o.resume.empty()) {
     check_changes(app, o);
@@ -289,11 +339,9 @@ int run(const CLI::App& app, Options& o, RankGroup* group) {
     if (!t.out.empty() || t.overwrite)
       fail_usage("--resume continues a run in its own folder", t.overwrite ? "--overwrite" : "--out", "Leave it out.");
   }
-  if (o.texts.empty() && t.data.empty() && !o.resume.empty()) fail_not_begun(o.resume);
   if (o.texts.empty() && t.data.empty())
     fail_usage("no data given", "crest train",
                "Give a text file (crest train input.txt), or --data DIR from crest data prepare.");
-  if (o.texts.empty()) refuse_preparation(app, o.resume);
   RecipeOptions& r = o.recipe;
   auto model = [&] { return r.has("model") ? r.given["model"].back() : ""; };
   t.resume = !o.resume.empty();
@@ -331,9 +379,7 @@ int run(const CLI::App& app, Options& o, RankGroup* group) {
   }
   check_utf8(fs::absolute(t.out).string(), o.resume.empty() ? "--out" : "--resume");
   std::string preset = preset_called(recipe.model_source);
-  t.config_toml = [&app, &o, preset](const TrainOptions& resolved) {
-    return config_text(app, preset, o.device.libraries, resolved);
-  };
+  t.config_toml = [&app, &o, preset](const TrainOptions& resolved) { return config_text(app, preset, o, resolved); };
   t.config_toml(t);  // check that it can be written
   if (!o.store.off && leads) {
     t.record.emplace();
@@ -367,6 +413,10 @@ std::function<int()> setup_train(CLI::App& app) {
   option("--resume", o->resume, "continue this run from its newest valid checkpoint")->type_name("RUN");
   app.add_flag("--overwrite", t.overwrite, "replace the run at --out")->group("Training");
   add_settings(app, training_settings(), o->training);
+  app.add_option(derived_flag, o->derived)  // a key of a run's config.toml
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false)
+      ->group("");
   option("--stop-after", t.stop_after, "save and stop after this many steps of this command");
   app.add_flag("--wait-for-saves", o->wait_for_saves,
                "pause training while a checkpoint is written (always so on a CPU)")

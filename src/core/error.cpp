@@ -1,5 +1,9 @@
 #include "core/error.h"
 
+#include <cerrno>
+
+#include "core/system_error.h"
+
 namespace crest {
 
 static std::string compose(const std::string& what, const std::string& where, const std::string& advice) {
@@ -18,6 +22,11 @@ Error::Error(Exit code, std::string what, std::string where, std::string advice)
       what_(std::move(what)),
       where_(std::move(where)),
       advice_(without_leading_spaces(std::move(advice))) {}
+
+SystemError::SystemError(int number, std::string what, std::string where, std::string advice)
+    : Error(Exit::failed, std::move(what), std::move(where), std::move(advice)), number_(number) {}
+
+bool SystemError::missing() const { return number_ == ENOENT || number_ == ENOTDIR; }
 
 void fail(std::string what, std::string where, std::string advice) {
   throw Error(Exit::failed, std::move(what), std::move(where), std::move(advice));

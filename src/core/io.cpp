@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/system_error.h"
 #include "core/text.h"
 
 namespace crest {
@@ -39,15 +40,16 @@ const Syscalls* syscalls = &real_syscalls;
   switch (code) {
     case ENOSPC:
     case EDQUOT: advice = "Free some space, or write to another disk."; break;
-    case EIO: advice = "The disk reports a failure; check it (dmesg) and write elsewhere."; break;
+    case EIO: advice = "The disk reports a failure; check it (dmesg), or use another one."; break;
     case EACCES:
     case EPERM:
     case EROFS: advice = "Check owner and permissions, or choose another folder."; break;
     case ENOENT: advice = "Check the path."; break;
-    case EMFILE: advice = "Raise the limit of open files (ulimit -n)."; break;
+    case EMFILE:
+    case ENFILE: advice = "Raise the limit of open files (ulimit -n)."; break;
     default: break;
   }
-  fail(fmt::format("cannot {}: {}", doing, std::strerror(code)), printable(path), advice);
+  throw SystemError(code, fmt::format("cannot {}: {}", doing, std::strerror(code)), printable(path), advice);
 }
 
 template <class Call>
@@ -340,16 +342,33 @@ void remove_tree(const std::string& path) {
       fail_errno(errno, "remove", path);
     return;
   }
-  DIR* folder = ::opendir(path.c_str());
-  if (!folder) fail_errno(errno, "open the folder", path);
-  std::vector<std::string> names;
-  while (dirent* entry = ::readdir(folder))
-    if (std::string_view name = entry->d_name; name != "." && name != "..") names.emplace_back(name);
-  ::closedir(folder);
-  std::sort(names.begin(), names.end());  // a fixed order, so that fault tests are reproducible
-  for (auto& name : names) remove_tree(join_path(path, name));
+  // In a fixed order, so that fault tests are reproducible.
+  for (auto& name : names_in(path)) remove_tree(join_path(path, name));
   if (retry([&] { return syscalls->rmdir(path.c_str()); }) != 0 && errno != ENOENT)
     fail_errno(errno, "remove the folder", path);
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  DIR* handle = ::opendir(folder.c_str());
+  if (!handle && (errno == ENOENT || errno == ENOTDIR)) return names;
+  if (!handle) fail_errno(errno, "open the folder", folder);
+  errno = 0;
+  while (dirent* entry = ::readdir(handle))
+    if (std::string_view name = entry->d_name; name != "." && name != "..") names.emplace_back(name);
+  int code = errno;
+  ::closedir(handle);
+  if (code != 0) fail_errno(code, "read the folder", folder);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+PathKind kind_of(const std::string& path) {
+  struct stat info;
+  if (::stat(path.c_str(), &info) == 0)
+    return S_ISDIR(info.st_mode) ? PathKind::folder : S_ISREG(info.st_mode) ? PathKind::file : PathKind::other;
+  if (errno == ENOENT || errno == ENOTDIR) return PathKind::nothing;
+  fail_errno(errno, "look at it", path);
 }
 
 bool path_exists(const std::string& path) {

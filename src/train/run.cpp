@@ -71,11 +71,17 @@ class Training {
     check_fits(session, o_.memory_limit / o_.recipe.data_parallel);
     check_programs(session);
     if (o_.resume)
-      continue_run(std::move(session));
+      load_run(std::move(session));
     else
-      start_run(std::move(session));
+      prepare_run(std::move(session));
+    set_schedule();
     engine_->read_whole_steps(data_.masked());
     check_ranks();
+    // Nothing refuses the run any more: only from here on files are replaced.
+    if (o_.resume)
+      continue_run();
+    else
+      begin_run();
     report_.describe(*engine_, data_.dataset());
     describe_plan();
     record_.begin(*files_, stored_settings());
@@ -136,7 +142,7 @@ class Training {
     check_same_rows(*host(), rows);
   }
 
-  void start_run(CompiledSession session) {
+  void prepare_run(CompiledSession session) {
     start_engine(std::move(session));
     if (o_.init.empty())
       engine_->initialize_weights(o_.seed);
@@ -148,7 +154,10 @@ class Training {
     state_.threads = threads();
     state_.train_tokens = dataset().train().total_tokens();
     state_.data_hash = dataset().info().content_hash;
-    set_schedule();
+    if (o_.overwrite && leads()) check_inputs_stay(o_.out, {{"--data", o_.data}, {"--init", o_.init}});
+  }
+
+  void begin_run() {
     files_.emplace(o_.out.empty() || !leads() ? RunFiles::none() : RunFiles::create(o_.out, o_.overwrite, o_.fresh));
     tell_launcher_folder();
     make_saver();
@@ -200,7 +209,7 @@ class Training {
 
   // The engine chooses kernels when it is created, so it gets the run's earlier choices first. Rank
   // 0 reads the checkpoint and sends it to the others.
-  void continue_run(CompiledSession session) {
+  void load_run(CompiledSession session) {
     auto warn = [&](const std::string& m) { report_.warning(m); };
     if (leads()) {
       files_.emplace(RunFiles::open(o_.out));
@@ -208,7 +217,7 @@ class Training {
       Choices::Table choices = kernel_choices(checkpoint, warn);
       if (group_) group_->from_first(to_json(choices));
       engine_.emplace(std::move(session), Choices(choices), communicator(), host());
-      state_ = restore(*engine_, checkpoint, files_->checkpoints(), warn);
+      state_ = restore(*engine_, checkpoint, o_.out);
       take_text(open_model(std::move(checkpoint)));
       if (group_) group_->from_first(to_text(state_));
     } else {
@@ -218,28 +227,19 @@ class Training {
       engine_->broadcast();
       state_ = parse_run_state(group_->from_first(std::string()), "rank 0");
     }
-    if (state_.seed != o_.seed)
-      fail_usage(fmt::format("the run has seed {}", state_.seed), "--seed", "Leave out --seed to continue the run.");
-    if (state_.threads != threads())
-      report_.warning(fmt::format("the run used {} and now uses {}: it continues, but not bit for bit",
-                                  format_number_of(state_.threads, "thread"), threads()));
+    if (state_.seed != o_.seed)  // a flag that differs from the file was refused before
+      fail_usage(fmt::format("the run was trained with seed {}, not {}", state_.seed, o_.seed),
+                 printable(o_.out + "/config.toml"), fmt::format("Set seed = {} there.", state_.seed));
     if (std::string other = engine_->choices().difference(); !other.empty())
       warn(fmt::format("{}: the run continues, but not bit for bit", other));
-    uint64_t tokens = dataset().train().total_tokens();
-    if (state_.train_tokens != tokens)
+    data_.continue_from(state_, threads());
+    start_step_ = state_.step;
+  }
+
+  void continue_run() {
+    if (int n = leads() ? reject_newer(files_->checkpoints(), state_.step) : 0)
       report_.warning(
-          fmt::format("the run was started with {} training tokens, this data has {}: it continues with different data",
-                      state_.train_tokens, tokens));
-    else if (std::string hash = dataset().info().content_hash;
-             !hash.empty() && !state_.data_hash.empty() && hash != state_.data_hash)
-      report_.warning(fmt::format(
-          "the run was started with data of content hash {}, this data has {}: it continues with different data",
-          printable(state_.data_hash.substr(0, 12)), printable(hash.substr(0, 12))));
-    state_.train_tokens = tokens;
-    state_.data_hash = dataset().info().content_hash;
-    state_.threads = threads();
-    start_step_ = last_good_ = state_.step;
-    set_schedule();
+          fmt::format("{} damaged checkpoint{} of later steps set aside as .rejected-*", n, n > 1 ? "s" : ""));
     make_saver();
     write_config();
     files_->continue_at(state_.step);
@@ -373,7 +373,7 @@ class Training {
 
   void save_at_end() {
     save_now();
-    if (last_good_ == state_.step) saver_->prune();
+    if (state_.last_good == state_.step) saver_->prune();
     saver_->finish();
     if (data_error_) data_error_ = with_advice(data_error_);
   }
@@ -420,9 +420,9 @@ class Training {
     ++state_.step;
     record(r, lr);
     count_bad(r);
-    if (!r.skipped) last_good_ = state_.step;
+    if (!r.skipped) state_.last_good = state_.step;
     saver_->poll();
-    if (last_good_ > saver_->saved_step() && !saver_->busy()) saver_->prune();
+    if (state_.last_good > saver_->saved_step() && !saver_->busy()) saver_->prune();
   }
 
   // The number of steps that fit into --max-seconds, from the median of the first ones.
@@ -454,14 +454,14 @@ class Training {
     const CompiledSession& session = engine_->session();
     bool scaled = session.programs[size_t(session.find("update"))].program.properties.has("loss_scale");
     bool searching = scaled && r.loss_scale > 1;
-    if (!searching) bad_steps_ = r.skipped ? bad_steps_ + 1 : 0;
+    if (!searching) state_.bad_steps = r.skipped ? state_.bad_steps + 1 : 0;
     if (!r.skipped) return;
     report_.warning(
         searching ? fmt::format("step {}: overflow at loss scale {:.4g}, update skipped ({} so far), scale now {:.4g}",
                                 state_.step, r.loss_scale, r.skipped_steps, r.next_loss_scale)
                   : fmt::format("step {}: gradients are not finite, update skipped ({} so far)", state_.step,
                                 r.skipped_steps));
-    if (bad_steps_ >= most_bad_steps) stop_bad_run();
+    if (state_.bad_steps >= most_bad_steps) stop_bad_run();
   }
 
   // Rank 0 has the error that says more.
@@ -475,10 +475,14 @@ class Training {
     saver_->settle();
     std::string kept = "the run saves no files";
     if (!leads()) kept.clear();
-    if (files_->on_disk()) kept = keep_good_checkpoints(files_->checkpoints(), last_good_, o_.out);
+    try {
+      if (files_->on_disk()) kept = keep_good_checkpoints(files_->checkpoints(), state_.last_good, o_.out);
+    } catch (const Error& e) {
+      kept = fmt::format("which checkpoint is good is unknown ({})", e.what());
+    }
     wait_for_first();
     if (!leads()) throw_ended_by_first();
-    fail(fmt::format("{} steps in a row had gradients that are not finite", bad_steps_),
+    fail(fmt::format("{} steps in a row had gradients that are not finite", state_.bad_steps),
          fmt::format("step {}", state_.step),
          fmt::format("Training stopped; {}. Lower --lr, raise --warmup, or use --precision fp32.", kept));
   }
@@ -538,7 +542,7 @@ class Training {
     files_->check_folder();
     files_->flush();  // the logs hold all steps of a checkpoint
     state_.total_steps = schedule_->fitting() ? 0 : schedule_->steps();
-    saver_->save(*engine_, state_, config_, model_text(), last_good_);
+    saver_->save(*engine_, state_, config_, model_text(), state_.last_good);
     engine_->release_states();
   }
 
@@ -554,13 +558,7 @@ class Training {
       end.val_loss = files_->validations().back().val_loss, end.val_step = files_->validations().back().step;
     end.seconds = seconds_, end.saving_seconds = saving_seconds_, end.validation_seconds = validation_seconds_;
     end.sampling_seconds = sampling_seconds_, end.last_save_seconds = last_save_seconds_;
-    if (files_->on_disk() && state_.step > 0 && !data_error_)
-      if (int64_t finite = newest_finite(files_->checkpoints()); finite != state_.step)
-        report_.warning(
-            finite < 0 ? "the weights are not finite, and no checkpoint has finite ones: lower --lr or raise --warmup"
-                       : fmt::format("the weights are not finite; --resume and crest sample use the last finite "
-                                     "checkpoint, step {}: lower --lr or raise --warmup",
-                                     finite));
+    if (files_->on_disk() && state_.step > 0 && !data_error_) report_.not_finite(files_->checkpoints(), state_.step);
     end.curve = files_->draw_loss(std::min(terminal_width(2), 100));
     bool interrupted = end_ == RunEnd::signal;
     if (!data_error_) record_.finish(interrupted ? "interrupted" : "done", report_.result(end));
@@ -584,7 +582,7 @@ class Training {
   std::optional<RunSchedule> schedule_;
   std::optional<Saver> saver_;
   RunState state_;
-  int64_t start_step_ = 0, checked_step_ = -1, bad_steps_ = 0, last_good_ = 0, last_loss_step_ = 0;
+  int64_t start_step_ = 0, checked_step_ = -1, last_loss_step_ = 0;
   RunEnd end_ = RunEnd::steps;
   int signal_number_ = 0;
   std::string signal_;

@@ -20,7 +20,7 @@ static Dataset open_data(const TrainOptions& o) {
   return data.vocab_size() ? data : Dataset::open(o.data, uint32_t(o.recipe.model.vocab));
 }
 
-RunData::RunData(const TrainOptions& o, const Say& say, const Say& warn) : o_(o), dataset_(open_data(o)) {
+RunData::RunData(const TrainOptions& o, const Say& say, const Say& warn) : o_(o), warn_(warn), dataset_(open_data(o)) {
   if (dataset_.vocab_size() > uint64_t(o_.recipe.model.vocab))
     fail(fmt::format("the data has a vocabulary of {}, but the model has {}", dataset_.vocab_size(),
                      o_.recipe.model.vocab),
@@ -69,6 +69,23 @@ void RunData::pack(const Say& say, const Say& warn) {
 int64_t RunData::val_batches(int64_t per_batch) const {
   int64_t rows = val_rows() + (val_->masked() ? per_batch - 1 : 0);
   return std::clamp<int64_t>(rows / per_batch, 1, o_.val_batches);
+}
+
+void RunData::continue_from(RunState& state, int threads) const {
+  if (state.threads != threads)
+    warn_(fmt::format("the run used {} and now uses {}: it continues, but not bit for bit",
+                      format_number_of(state.threads, "thread"), threads));
+  uint64_t tokens = dataset_.train().total_tokens();
+  const std::string& hash = dataset_.info().content_hash;
+  if (state.train_tokens != tokens)
+    warn_(fmt::format("the run was started with {} training tokens, this data has {}: it continues with different data",
+                      state.train_tokens, tokens));
+  else if (!hash.empty() && !state.data_hash.empty() && hash != state.data_hash)
+    warn_(
+        fmt::format("the run was started with data of content hash {}, this data has {}: it continues with different "
+                    "data",
+                    printable(state.data_hash.substr(0, 12)), printable(hash.substr(0, 12))));
+  state.train_tokens = tokens, state.data_hash = hash, state.threads = threads;
 }
 
 void RunData::start(const Recipe& recipe, int64_t step, int first_rank) {

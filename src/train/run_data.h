@@ -11,6 +11,7 @@
 #include "train/engine.h"
 #include "train/read_ahead.h"
 #include "train/run.h"
+#include "train/run_state.h"
 
 namespace crest {
 
@@ -27,6 +28,9 @@ class RunData {
   int64_t val_rows() const { return int64_t(val_->samples_per_epoch()); }
   int64_t val_batches(int64_t per_batch) const;
 
+  // For a run that is continued: warns where data or threads are others than those of `state`, and
+  // puts the present ones into it.
+  void continue_from(RunState& state, int threads) const;
   // With --prefetch, batches are read ahead from here on.
   void start(const Recipe& recipe, int64_t step, int first_rank);
   // A signal ends a step between two micro steps (Stopped), and so does a read error (Failed); the
@@ -49,6 +53,7 @@ class RunData {
   void pack(const Say& say, const Say& warn);
 
   const TrainOptions& o_;
+  Say warn_;
   Dataset dataset_;
   std::optional<Loader> train_, val_;
   std::optional<ReadAheadSource> read_ahead_;

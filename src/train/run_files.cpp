@@ -8,10 +8,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "charts/figure.h"
 #include "charts/terminal_chart.h"
@@ -19,6 +21,7 @@
 #include "core/io.h"
 #include "core/json.h"
 #include "core/shell_word.h"
+#include "core/system_error.h"
 #include "core/text.h"
 
 namespace crest {
@@ -44,10 +47,33 @@ static std::shared_ptr<const int> lock_folder(const std::string& folder) {
 
 static bool is_run(const std::string& folder) {
   std::string path = folder + "/config.toml";
-  if (!fs::is_regular_file(path)) return false;
-  std::ifstream in(path);
-  std::string line;
-  return std::getline(in, line) && line.rfind(config_mark, 0) == 0;
+  if (kind_of(path) != PathKind::file) return false;
+  std::string start(std::strlen(config_mark), '\0');
+  start.resize(File::open_read(path).read_some_at(start.data(), start.size(), 0));
+  return start == config_mark;
+}
+
+// Whether `path`, or a folder above it, is `folder`: also by another name (a link, a mount).
+static bool is_inside(fs::path path, const std::string& folder) {
+  std::error_code error;
+  for (;; path = path.parent_path()) {
+    if (fs::equivalent(path, folder, error)) return true;
+    if (path == path.parent_path()) return false;
+  }
+}
+
+void check_inputs_stay(const std::string& folder, const std::vector<InputPath>& inputs) {
+  if (kind_of(folder) != PathKind::folder) return;  // nothing is removed
+  for (auto& [flag, path] : inputs) {
+    if (!path_exists(path)) continue;  // a preset, or an error of whoever reads it
+    std::error_code error;
+    fs::path named = fs::absolute(path).lexically_normal(), leads_to = fs::canonical(path, error);
+    // A link inside of the folder is removed with it, and the file of one outside may be inside.
+    if (is_inside(named, folder) || (!error && is_inside(leads_to, folder)))
+      fail_usage(fmt::format("this would remove {}, which {} names, with the run in {}", printable(path), flag,
+                             printable(folder)),
+                 "--overwrite", "Choose another --out, or move what is read to another folder first.");
+  }
 }
 
 bool is_begun(const std::string& folder) {
@@ -110,14 +136,33 @@ void RunFiles::check_folder() const {
 
 RunFiles RunFiles::open(const std::string& folder) { return RunFiles(folder); }
 
+// A file of lines, read once. Unlike a stream, it says why it cannot be read; and what is no
+// regular file, as a pipe that somebody left there, is an error.
+class Lines {
+ public:
+  explicit Lines(const std::string& path) : file_(File::open_read(path)), buffer_(64 << 10, '\0') {}
+  // The next line without its end; of longer ones only the first `longest` + 1 bytes.
+  bool next(std::string& line, size_t longest) {
+    line.clear();
+    for (bool any = false;; any = true) {
+      if (at_ == end_) at_ = 0, end_ = file_.read_some(buffer_.data(), buffer_.size());
+      if (end_ == 0) return any;
+      char c = buffer_[at_++];
+      if (c == '\n') return true;
+      if (line.size() <= longest) line += c;
+    }
+  }
+
+ private:
+  File file_;
+  std::string buffer_;
+  size_t at_ = 0, end_ = 0;
+};
+
 // A row of the log, as text and parsed. null: cut short by a kill, or not a row.
-static bool next_row(std::istream& in, std::string& line, nlohmann::json& row) {
+static bool next_row(Lines& in, std::string& line, nlohmann::json& row) {
   constexpr size_t longest = 64 << 10;
-  line.clear();
-  int c = in.get();
-  if (c == EOF) return false;
-  for (; c != EOF && c != '\n'; c = in.get())
-    if (line.size() <= longest) line += char(c);
+  if (!in.next(line, longest)) return false;
   try {
     row = parse_json_guarded(line, {.bytes = longest, .depth = 4, .values = 1000}, "log.jsonl");
   } catch (const Error&) {
@@ -132,22 +177,38 @@ static bool is_row(const nlohmann::json& row) {
 
 int64_t last_logged_step(const std::string& folder) {
   std::string path = folder + "/log.jsonl", line;
-  if (!fs::is_regular_file(path)) return 0;
-  std::ifstream in(path);
+  if (kind_of(path) != PathKind::file) return 0;
+  Lines in(path);
   int64_t last = 0;
   for (nlohmann::json row; next_row(in, line, row);)
     if (is_row(row)) last = row["step"].get<int64_t>();
   return last;
 }
 
+static constexpr std::string_view sample_mark = "--- step ";
+
+void RunFiles::drop_samples_after(int64_t step) const {
+  std::string path = folder_ + "/samples.txt", kept, line;
+  if (kind_of(path) == PathKind::nothing) return;
+  Lines in(path);
+  bool dropped = false;
+  while (!dropped && in.next(line, SIZE_MAX - 1)) {
+    int64_t at = 0;
+    auto [end, error] =
+        std::from_chars(line.data() + std::min(line.size(), sample_mark.size()), line.data() + line.size(), at);
+    dropped = line.starts_with(sample_mark) && error == std::errc() && end == line.data() + line.size() && at > step;
+    if (!dropped) kept += line + "\n";
+  }
+  if (dropped) write("samples.txt", kept);
+}
+
 void RunFiles::continue_at(int64_t step) {
   if (!on_disk()) return;
   std::string kept, line;
   std::string path = folder_ + "/log.jsonl";
-  if (fs::exists(path) && !fs::is_regular_file(path))
-    fail("is not a regular file", printable(path), "Remove it; earlier rows of the log are lost.");
-  std::ifstream in(path);
-  for (nlohmann::json row; next_row(in, line, row);) {
+  std::optional<Lines> in;
+  if (kind_of(path) != PathKind::nothing) in.emplace(path);
+  for (nlohmann::json row; in && next_row(*in, line, row);) {
     if (!is_row(row)) continue;
     auto number = [&](const char* key) {
       return row.contains(key) && row[key].is_number() ? row[key].get<double>() : NAN;
@@ -164,6 +225,7 @@ void RunFiles::continue_at(int64_t step) {
                         number("wait_ms"), part("fp8_saturated"), part("fp8_vanished")});
   }
   write("log.jsonl", kept);
+  drop_samples_after(step);
   log_ = File::append(path);
   tensorboard_ = std::make_unique<TensorboardWriter>(folder_ + "/tensorboard");
   tensorboard_->start_after(step);
@@ -219,7 +281,7 @@ void RunFiles::add(const ValidationRow& r) {
 void RunFiles::add_sample(int64_t step, const std::string& text) {
   if (!on_disk()) return;
   std::ofstream out(folder_ + "/samples.txt", std::ios::app);
-  out << fmt::format("--- step {}\n{}\n", step, text) << std::flush;
+  out << fmt::format("{}{}\n{}\n", sample_mark, step, text) << std::flush;
   if (!out) fail("the sample could not be written", printable(folder_ + "/samples.txt"), free_space_hint);
 }
 

@@ -16,7 +16,8 @@ namespace crest {
 class RunFiles {
  public:
   // A new run: `folder` must not exist unless overwrite is set, which removes an earlier run there
-  // (never another folder). fresh: the folder was created for this run (FreshFolder) and is empty.
+  // (never another folder), at once: call it when nothing else can refuse the new run. fresh: the
+  // folder was created for this run (FreshFolder) and is empty.
   static RunFiles create(const std::string& folder, bool overwrite, bool fresh = false);
   // A run without files: rows are kept in memory.
   static RunFiles none() { return RunFiles(); }
@@ -24,8 +25,8 @@ class RunFiles {
   // Continues an existing run.
   static RunFiles open(const std::string& folder);
 
-  // Opens the logs; call it before adding anything. Drops rows of log.jsonl beyond `step`; the
-  // others fill steps() and validations().
+  // Opens the logs; call it before adding anything. Drops rows of log.jsonl and samples beyond
+  // `step`; the other rows fill steps() and validations().
   void continue_at(int64_t step);
   // config.toml, model.toml, ...; the old content stays until the new one is on disk.
   void write(const std::string& name, const std::string& bytes) const;
@@ -51,6 +52,7 @@ class RunFiles {
   explicit RunFiles(std::string folder);
   RunFiles(std::string folder, std::shared_ptr<const int> lock);
   void write_line(const std::string& line);
+  void drop_samples_after(int64_t step) const;
   std::string folder_;
   std::shared_ptr<const int> lock_;  // the open folder
   File log_;
@@ -58,6 +60,13 @@ class RunFiles {
   std::vector<StepRow> steps_;
   std::vector<ValidationRow> validations_;
 };
+
+// A file or folder that a command reads: the flag that named it, and the path.
+struct InputPath {
+  std::string flag, path;
+};
+// Throws if replacing the run in `folder` would remove one of the inputs.
+void check_inputs_stay(const std::string& folder, const std::vector<InputPath>& inputs);
 
 // The last step in the log of a run; 0: none.
 int64_t last_logged_step(const std::string& folder);

@@ -195,6 +195,20 @@ std::string time_text(const RunReport::Summary& s, const std::vector<double>& st
 
 }  // namespace
 
+void RunReport::not_finite(const std::string& checkpoints, int64_t step) {
+  int64_t finite = step;
+  try {
+    finite = newest_finite(checkpoints);
+  } catch (const Error& e) {
+    return warning(fmt::format("whether the saved weights are finite is unknown: {}", e.what()));
+  }
+  if (finite == step) return;
+  warning(finite < 0 ? "the weights are not finite, and no checkpoint has finite ones: lower --lr or raise --warmup"
+                     : fmt::format("the weights are not finite; --resume and crest sample use the last finite "
+                                   "checkpoint, step {}: lower --lr or raise --warmup",
+                                   finite));
+}
+
 void RunReport::finish(const Summary& s) {
   if (options_.json && prints_)
     fmt::print("{}\n", result(s).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));

@@ -56,6 +56,8 @@ class RunReport {
     std::string curve;  // text for a terminal
   };
   void finish(const Summary& summary);
+  // At the end of a run that is saved at `step`: warns if the weights there are not finite.
+  void not_finite(const std::string& checkpoints, int64_t step);
   // What --json prints.
   nlohmann::ordered_json result(const Summary& summary) const;
 

@@ -42,15 +42,16 @@ void RunSchedule::fit(int64_t step, double step_seconds, double spent) {
 }
 
 bool RunSchedule::over(double seconds) const {
-  return o_.max_seconds > 0 && !fitting_ && seconds > o_.max_seconds * (o_.steps > 0 ? 1.0 : 1.15);
+  return o_.max_seconds > 0 && seconds > o_.max_seconds * (fitted_ ? 1.15 : 1.0);
 }
 
 TrainOptions RunSchedule::used(const Recipe& recipe) const {
   TrainOptions resolved = o_;
   resolved.recipe = recipe;
-  resolved.steps = fitting_ ? 0 : steps_;
   resolved.lr = schedule_.lr;
   resolved.min_lr = schedule_.min_lr;
+  if (fitting_) return resolved;  // what follows from the number of steps is not known yet
+  resolved.steps = steps_;
   resolved.warmup = schedule_.warmup_steps;
   resolved.val_every = val_every_;
   resolved.save_every = save_every_;

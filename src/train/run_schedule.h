@@ -26,9 +26,9 @@ class RunSchedule {
   int64_t save_every() const { return save_every_; }  // 0: only at the end
   bool validates_at(int64_t step) const { return val_every_ && step % val_every_ == 0; }
   bool saves_at(int64_t step) const { return save_every_ && step % save_every_ == 0; }
-  // Whether the time limit ends the run: fitted runs may exceed it slightly.
+  // Whether the time limit ends the run: steps that were fitted to it may exceed it slightly.
   bool over(double seconds) const;
-  // The options with the values in use.
+  // The options with the values in use; what is not known before the fit is as it was given.
   TrainOptions used(const Recipe& recipe) const;
 
  private:

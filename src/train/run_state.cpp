@@ -12,7 +12,9 @@
 #include "core/io.h"
 #include "core/json.h"
 #include "core/json_number.h"
+#include "core/system_error.h"
 #include "core/text.h"
+#include "model/config_files.h"
 #include "passes/fp8.h"
 
 namespace crest {
@@ -20,8 +22,9 @@ namespace crest {
 static constexpr const char* choices_file = "kernel_choices.json";
 
 static nlohmann::json json_of(const RunState& state) {
-  return {{"step", state.step},       {"total_steps", state.total_steps},   {"seed", state.seed},
-          {"threads", state.threads}, {"train_tokens", state.train_tokens}, {"data_hash", state.data_hash}};
+  return {{"step", state.step},           {"total_steps", state.total_steps},   {"seed", state.seed},
+          {"threads", state.threads},     {"train_tokens", state.train_tokens}, {"data_hash", state.data_hash},
+          {"last_good", state.last_good}, {"bad_steps", state.bad_steps}};
 }
 
 std::string to_text(const RunState& state) { return json_of(state).dump(); }
@@ -94,25 +97,55 @@ struct StateFile {
     if (!n) fail(fmt::format("key '{}' is missing or not a whole number", key), where);
     return *n;
   }
+  // A key that checkpoints of earlier versions lack.
+  int64_t whole(const char* key, int64_t otherwise) const { return json.contains(key) ? whole(key) : otherwise; }
   std::string where;
   nlohmann::json json;
 };
 
 // Sample numbers follow from the step, so an exact continuation needs the same number of samples
 // per step.
-void check_samples(const Engine& engine, const Checkpoint& checkpoint) {
+void check_samples(const Engine& engine, const Checkpoint& checkpoint, const std::string& run) {
   StateFile get(checkpoint);
   const Recipe& r = engine.session().recipe;
   int64_t now = r.grad_accumulation * r.world_size() * r.batch, step = get.whole("step"),
           samples = get.whole("samples");
   int64_t seq = get.whole("seq");
+  std::string settings = run.empty() ? "" : fmt::format(" (flags, or {}/config.toml)", printable(run));
   if (seq != r.seq_length())
-    fail(fmt::format("the checkpoint has sequences of {} tokens, this recipe has {}", seq, r.seq_length()),
-         printable(checkpoint.path()), "Keep --seq, so that the order of the data is continued exactly.");
+    fail_usage(fmt::format("the checkpoint has sequences of {} tokens, this recipe has {}", seq, r.seq_length()),
+               printable(checkpoint.path()),
+               fmt::format("Set seq to {}{}, so that the order of the data is continued exactly.", seq, settings));
   if (samples != step * now)
-    fail(fmt::format("the checkpoint has {} samples per step, this recipe has {}", step ? samples / step : 0, now),
-         printable(checkpoint.path()),
-         "Keep batch x grad-accumulation x ranks, so that the order of the data is continued exactly.");
+    fail_usage(
+        fmt::format("the checkpoint has {} samples per step, this recipe has {}", step ? samples / step : 0, now),
+        printable(checkpoint.path()),
+        fmt::format("Keep batch x grad-accumulation x ranks{}, so that the order of the data is continued "
+                    "exactly.",
+                    settings));
+}
+
+// The run's settings must give the model that was trained. Only dropout may change.
+void check_model(const ModelConfig& now, const Checkpoint& checkpoint, const std::string& run) {
+  const std::string* text = checkpoint.file("model.toml");
+  if (!text) return;
+  auto lines = [&](ModelConfig model) {
+    model.dropout = 0, model.name.clear();
+    return split(to_toml(model), '\n');
+  };
+  auto was = lines(parse_model_toml(*text, join_path(checkpoint.path(), "model.toml"))), is = lines(now);
+  std::vector<std::string> differ;
+  for (auto& line : is)
+    if (std::find(was.begin(), was.end(), line) == was.end()) differ.push_back(line);
+  for (auto& line : was)  // a table that is gone
+    if (differ.empty() && std::find(is.begin(), is.end(), line) == is.end()) differ.push_back("no " + line);
+  if (differ.empty()) return;
+  fail(fmt::format("the run's settings give another model than the one that was trained: {}",
+                   printable(join(differ, ", "), 300)),
+       printable(run.empty() ? checkpoint.path() : run),
+       fmt::format("Restore the run's model.toml, and config.toml where it names another one: {}/model.toml is that of "
+                   "the checkpoint.",
+                   printable(checkpoint.path())));
 }
 
 }  // namespace
@@ -145,6 +178,8 @@ static RunState run_state(const StateFile& get) {
   state.step = get.whole("step");
   state.total_steps = get.whole("total_steps");
   state.seed = get.whole<uint64_t>("seed");
+  state.last_good = get.whole("last_good", state.step);
+  state.bad_steps = get.whole("bad_steps", 0);
   state.threads = get.whole<int>("threads");
   state.train_tokens = get.whole<uint64_t>("train_tokens");
   if (get.json.contains("data_hash") && get.json["data_hash"].is_string()) state.data_hash = get.json["data_hash"];
@@ -187,8 +222,9 @@ static void restore_fp8_amax(Engine& engine, const StateFile& get) {
   table.set_floats(amax.data(), int64_t(amax.size()));
 }
 
-RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string& root, const Report& warn) {
-  check_samples(engine, checkpoint);
+RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string& run) {
+  check_model(engine.session().recipe.model, checkpoint, run);
+  check_samples(engine, checkpoint, run);
   load_weights(engine.rank(0), checkpoint);
   load_optimizer(engine.rank(0), checkpoint);
   StateFile get(checkpoint);
@@ -200,21 +236,24 @@ RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string
   engine.rank(0).set_scalars(s);
   restore_fp8_amax(engine, get);
   engine.broadcast();
-  RunState state = run_state(get);
-  if (int n = reject_newer(root, state.step))
-    warn(fmt::format("{} damaged checkpoint{} of later steps set aside as .rejected-*", n, n > 1 ? "s" : ""));
-  return state;
+  return run_state(get);
 }
 
 void load_initial_weights(Engine& engine, const LoadedModel& model) {
   load_weights(engine.rank(0), model);
+  if (std::string tensor = not_finite_weight(engine.rank(0)); !tensor.empty())
+    fail(fmt::format("weight {} has NaN or infinity", printable(tensor)), printable(model.weights_path),
+         "Give --init weights that are finite, such as an earlier checkpoint.");
   engine.broadcast();
 }
 
-// If it cannot be read, it cannot be relied on.
+// If it is damaged, it cannot be relied on. If it cannot be read, nothing is known about it.
 static bool says_finite(const std::string& folder) {
   try {
     return Checkpoint::open(folder).finite_weights();
+  } catch (const SystemError& e) {
+    if (!e.missing()) throw;
+    return false;
   } catch (const Error&) {
     return false;
   }
@@ -254,16 +293,17 @@ int reject_newer(const std::string& root, int64_t step) {
   return count;
 }
 
-std::string keep_good_checkpoints(const std::string& root, int64_t last_good_step, const std::string& run) {
+std::string keep_good_checkpoints(const std::string& root, int64_t last_good, const std::string& run) {
   auto saved = list_checkpoints(root);
-  if (!saved.empty() && saved.back().step < last_good_step) reject_newer(root, last_good_step - 1);
-  int64_t finite = newest_finite(root);
-  if (finite >= 0) reject_newer(root, finite);
-  saved = list_checkpoints(root);
   if (saved.empty()) return "no checkpoint was saved before that";
-  if (finite < 0) return "no checkpoint has finite weights";
-  return fmt::format("the last good checkpoint is {}/{} (crest train --resume {})", printable(root), saved[0].name,
-                     printable(run));
+  for (auto& folder : saved) {
+    if (folder.step >= last_good || !says_finite(join_path(root, folder.name))) continue;
+    reject_newer(root, folder.step);
+    return fmt::format("the last good checkpoint is {} (crest train --resume {})",
+                       printable(join_path(root, folder.name)), printable(run));
+  }
+  return "no checkpoint is good, because all have weights of the steps that led to this, so start again (--overwrite "
+         "replaces the run)";
 }
 
 }  // namespace crest

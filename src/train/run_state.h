@@ -15,6 +15,9 @@ class Tokenizer;
 struct RunState {
   int64_t step = 0;         // completed steps
   int64_t total_steps = 0;  // of the schedule; 0 while it is being fitted
+  // The last step that changed the weights (others were skipped: their gradients were not finite),
+  // and how many of the skipped steps in a row count as bad.
+  int64_t last_good = 0, bad_steps = 0;
   uint64_t seed = 0;
   int threads = 0;            // results depend on it bit for bit
   uint64_t train_tokens = 0;  // of the data: detects different data
@@ -36,23 +39,25 @@ CheckpointContents contents_to_save(Engine& engine, const RunState& state, const
 Checkpoint newest_checkpoint(const std::string& root, const Report& warn);
 // Its kernel choices, for the Engine that continues the run; empty if the checkpoint has none.
 Choices::Table kernel_choices(const Checkpoint& checkpoint, const Report& warn);
-// Restores a checkpoint below root. Damaged newer ones are set aside (reject_newer). Throws if the
-// model or the number of samples per step differs.
-RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string& root, const Report& warn);
+// Restores a checkpoint. Throws if the model or the number of samples per step differs. run: the
+// folder, for messages.
+RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string& run = "");
 // --init: loads weights of a Hugging Face folder, a run or a checkpoint. The optimizer starts
-// fresh.
+// fresh. Throws if a weight is not finite.
 void load_initial_weights(Engine& engine, const LoadedModel& model);
 
 // Removes the oldest checkpoints until `keep` are left (0: keep all). If none of those has finite
 // weights, the newest one with finite weights is kept as well.
 void keep_newest(const std::string& root, int keep);
 // The newest checkpoint below root that is marked as having finite weights, unverified; -1: none.
+// Throws if one cannot be read.
 int64_t newest_finite(const std::string& root);
 // Renames checkpoints newer than `step` to .rejected-NAME, so that a later --resume never meets the
 // future of a run that was continued from before it. Returns their number.
 int reject_newer(const std::string& root, int64_t step);
-// After gradients that are not finite: sets aside the checkpoints of the weights that led to them
-// (those since last_good_step) and those that are not finite. Returns what is left, for a message.
-std::string keep_good_checkpoints(const std::string& root, int64_t last_good_step, const std::string& run);
+// After gradients that are not finite. Weights of steps before last_good gave finite gradients:
+// that is what makes a checkpoint good. If there is a good one, all later ones are set aside.
+// Returns what is left, for a message.
+std::string keep_good_checkpoints(const std::string& root, int64_t last_good, const std::string& run);
 
 }  // namespace crest

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "passes/optimizers.h"
 #include "plan/recipe_settings.h"
@@ -63,8 +64,9 @@ std::vector<Setting> schedule_settings() {
                                      .resume = OnResume::accepts}),
       setting<&TrainOptions::max_seconds>({.name = "max-seconds",
                                            .group = group,
-                                           .help = "time limit; without --steps, the schedule is fitted to it (12 "
-                                                   "warm-up steps or more), and may exceed it by 15%",
+                                           .help = "time limit of the training loop, checked after each step; without "
+                                                   "--steps, 12 warm-up steps are measured and the schedule is fitted "
+                                                   "to it, and may exceed it by 15%",
                                            .unit = "seconds",
                                            .otherwise = "none",
                                            .least = 0,
@@ -211,6 +213,16 @@ const Setting* find_run_setting(const std::string& name) {
 
 Settings settings_of(TrainOptions& options) { return Settings().add(training_settings(), &options); }
 Settings settings_of(const TrainOptions& options) { return settings_of(const_cast<TrainOptions&>(options)); }
+
+std::vector<std::string> follows(const std::string& setting) {
+  static const std::map<std::string, std::vector<std::string>> all = {{"lr", {"model", "optimizer"}},
+                                                                      {"min-lr", {"lr"}},
+                                                                      {"warmup", {"steps"}},
+                                                                      {"val-every", {"steps"}},
+                                                                      {"save-every", {"steps"}}};
+  auto it = all.find(setting);
+  return it == all.end() ? std::vector<std::string>() : it->second;
+}
 
 double default_learning_rate(const Recipe& recipe) {
   double rate = std::clamp(6e-4 * std::sqrt(768.0 / double(recipe.model.width)), 1e-4, 3e-3);

@@ -1,24 +1,16 @@
 // What a save leaves behind: content, names, retention, leftovers, other models, damage.
-#include <dirent.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 
 #include "core/json.h"
+#include "core/system_error.h"
 #include "faults.h"
 #include "tiny.h"
 
 using namespace crest;
 using namespace crest::testing;
 
-static std::vector<std::string> names_in(const std::string& folder) {
-  std::vector<std::string> names;
-  DIR* handle = ::opendir(folder.c_str());
-  while (dirent* entry = ::readdir(handle))
-    if (std::string name = entry->d_name; name != "." && name != "..") names.push_back(name);
-  ::closedir(handle);
-  std::sort(names.begin(), names.end());
-  return names;
-}
 using Names = std::vector<std::string>;
 
 TEST(Checkpoint, WhatIsSavedIsLoaded) {
@@ -198,4 +190,48 @@ TEST(Checkpoint, SpaceIsCheckedBeforeAnythingIsWritten) {
       << error;
   EXPECT_TRUE(faults.recorded().empty());
   EXPECT_EQ(names_in(folder.path()), before);
+}
+
+// What cannot be read may be whole: nothing older is used instead, and nothing is set aside or
+// replaced. A process without a free descriptor stands for folders that it may not read.
+TEST(Checkpoint, WhatCannotBeReadIsAnErrorAndNotDamaged) {
+  MemoryFolder folder;
+  for (int step : {1, 2}) save_checkpoint(TinyModel(step).contents(), folder.path(), 0);
+  int next = ::open("/dev/null", O_RDONLY);
+  ::close(next);
+  struct rlimit old {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
+  int refused = 0;
+  for (int free = 0;; ++free) {
+    struct rlimit low = old;
+    low.rlim_cur = rlim_t(next + free);
+    setrlimit(RLIMIT_NOFILE, &low);
+    std::string error, reports;
+    std::optional<Checkpoint> found;
+    try {
+      found = find_checkpoint(folder.path(), [&](auto& text) { reports += text; });
+    } catch (const Error& e) {
+      error = e.what();
+    }
+    setrlimit(RLIMIT_NOFILE, &old);
+    EXPECT_EQ(reports, "") << free;
+    if (error.empty()) {
+      ASSERT_TRUE(found);
+      EXPECT_EQ(found->step(), 2);
+      break;
+    }
+    ++refused;
+    EXPECT_NE(error.find("Too many open files"), std::string::npos) << error;
+    EXPECT_NE(error.find(free == 0 ? "ulimit -n" : "To use an older checkpoint, move " + (folder / "step-000002")),
+              std::string::npos)
+        << error;
+  }
+  EXPECT_GT(refused, 1) << "the folder, and files in it";
+  // What a save replaces is kept, too, as long as nobody knows what it is.
+  rename_path(folder / "step-000002", folder / ".replaced-step-000002");
+  ::mkdir((folder / "step-000002").c_str(), 0755);
+  ASSERT_EQ(::symlink("manifest.json", (folder / "step-000002/manifest.json").c_str()), 0);  // a link to itself
+  EXPECT_THROW(save_checkpoint(TinyModel(3).contents(), folder.path(), 0), SystemError);
+  EXPECT_TRUE(path_exists(folder / ".replaced-step-000002/manifest.json"));
+  EXPECT_TRUE(path_exists(folder / "step-000002"));
 }

@@ -460,14 +460,16 @@ TEST(Ranks, ThatWouldComputeSomethingElseAreNamed) {
   };
   for (auto& c : std::vector<Case>{{{"--lr", "2e-3"}, "lr = "}, {{"--disable-pass", "epilogues"}, "rank 1 has '"}}) {
     TrainFolder f;
-    Flags flags = {"--steps", "3", "--batch", "2"};
+    Flags flags = {"--steps", "3", "--batch", "2", "--overwrite"};
+    ASSERT_EQ(f.train("run", 2, {"--save-every", "0"}).code, 0);
+    std::string before = f.last_state("run") + f.read("run/config.toml");
     auto [first, second] = launched(f, flags, flags + c.flags);
     EXPECT_EQ(first.code, 1) << first.err;
     EXPECT_NE(second.code, 0);
     EXPECT_TRUE(contains(first.err, "the ranks would not compute the same: rank 0 has '")) << first.err;
     EXPECT_TRUE(contains(first.err, c.said)) << first.err;
     expect_one_error(first);
-    EXPECT_FALSE(f.exists("run/checkpoints/step-000001"));
+    EXPECT_TRUE(f.last_state("run") + f.read("run/config.toml") == before) << "what was to be replaced is still there";
   }
 }
 

@@ -197,7 +197,7 @@ TEST(ResumeChanged, RefusedWhereTheOrderOfTheDataWouldChange) {
     a.insert(a.end(), more.begin(), more.end());
     expect_error(a, code, said, f.options());
   };
-  refused({"--batch", "4"}, 1, {"2 samples per step, this recipe has 4"});
+  refused({"--batch", "4"}, 2, {"2 samples per step, this recipe has 4"});
   refused({"--seq", "16"}, 2, {"the run has seq 32, but 16 was given"});
   refused({"--seed", "5"}, 2, {"the run has seed 1337"});
   refused({"--optimizer", "sgd"}, 2, {"the run has optimizer adamw"});

@@ -331,13 +331,12 @@ TEST(Fp8State, IsReadBackOrStartsAnew) {
   half.precision = "bf16";
   Engine from = make_engine(r), none = make_engine(half), to = make_engine(r);
   for (int s = 0; s < 2; ++s) from.step(s, 1e-3, 11, source_of(r)), none.step(s, 1e-3, 11, source_of(half));
-  auto warn = [](const std::string& text) { ADD_FAILURE() << text; };
   auto continue_from = [&](Engine& engine) {
     TemporaryFolder folder;
     RunState state;
     state.step = 2, state.seed = 11, state.threads = 2;
     save_checkpoint(contents_to_save(engine, state, "", nullptr, false), folder.path(), 0);
-    restore(to, Checkpoint::open(std::string(folder.path()) + "/step-000002"), folder.path(), warn);
+    restore(to, Checkpoint::open(std::string(folder.path()) + "/step-000002"));
     return floats(to, "update", fp8_amax);
   };
   std::vector<float> amax = floats(from, "update", fp8_amax);
@@ -370,16 +369,15 @@ TEST(Fp8State, OfALongerHistoryIsReadBack) {
   RunState state;
   state.step = 4, state.seed = 11, state.threads = 2;
   save_checkpoint(contents_to_save(from, state, "", nullptr, false), folder.path(), 0);
-  auto warn = [](const std::string& text) { ADD_FAILURE() << text; };
   Checkpoint saved = Checkpoint::open(std::string(folder.path()) + "/step-000004");
   std::vector<float> amax = floats(from, "update", fp8_amax);
-  restore(to, saved, folder.path(), warn);
+  restore(to, saved);
   EXPECT_EQ(floats(to, "update", fp8_amax), amax);
   for (size_t length : {1, 2, 4, 6}) {
     SCOPED_TRACE(length);
     r.levers["fp8-history"] = std::to_string(length);
     Engine other = make_engine(r);
-    restore(other, saved, folder.path(), warn);
+    restore(other, saved);
     std::vector<std::vector<float>> known = {steps[1], steps[2], steps[3]};
     for (int s = 4; s < 10; ++s) {
       amax = floats(other, "update", fp8_amax);
