@@ -1,5 +1,5 @@
-// Reading where "it is not there" and "it cannot be looked at" must not be the same (path_exists and
-// is_directory say no to both).
+// Reading where "it is not there" and "it cannot be looked at" must not be the same (path_exists
+// and is_directory say no to both).
 #pragma once
 #include <string>
 #include <vector>

@@ -16,8 +16,8 @@ const Setting* find_run_setting(const std::string& name);
 Settings settings_of(TrainOptions& options);
 Settings settings_of(const TrainOptions& options);
 
-// The settings from which the default of another one is computed (RunSchedule): where they change, so
-// does a value that nobody gave.
+// The settings from which the default of another one is computed (RunSchedule): where they change,
+// so does a value that nobody gave.
 std::vector<std::string> follows(const std::string& setting);
 
 // The peak learning rate without --lr: (6e-4 sqrt(768 / width), from 1e-4 to 3e-3) for AdamW and
