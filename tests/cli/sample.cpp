@@ -92,7 +92,7 @@ TEST_F(SampleCommand, TokensInTokensOut) {
   for (int id : ids) EXPECT_TRUE(id >= 0 && id < 257) << id;
   r = run_crest(command + "--prompt hello", folder_);
   EXPECT_EQ(r.code, 1);
-  EXPECT_TRUE(contains(r.err, "no tokenizer.json") && contains(r.err, "--prompt-tokens")) << r.err;
+  EXPECT_TRUE(contains(r.err, "the checkpoint has no tokenizer") && contains(r.err, "--prompt-tokens")) << r.err;
   for (std::string bad : {"1,257", "1,,2", "x", "-1", "1.5", "''", "99999999999999999999"}) {
     r = run_crest(command + "--tokens=" + bad, folder_);
     EXPECT_EQ(r.code, 2) << bad;
