@@ -184,7 +184,7 @@ TEST_F(BenchStore, APeerHasARecordOfItsOwn) {
   EXPECT_EQ(all[1].kind, "peer");
   EXPECT_EQ(all[1].command, "echo '{\"ms\": 1000}'");
   EXPECT_EQ(all[1].grid, all[0].grid);
-  ASSERT_EQ(all[1].samples.size(), 2u);
+  ASSERT_EQ(all[1].samples.size(), 4u);
   EXPECT_DOUBLE_EQ(all[1].samples[0].ms, 1000);
   EXPECT_EQ(all[1].samples[0].contender, "peer");
   EXPECT_TRUE(all[1].documents.count("comparison"));

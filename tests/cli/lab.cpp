@@ -75,7 +75,7 @@ TEST(Lab, AccumulatePrecisionReproducesTheFourSums) {
 // The formulas of a step are not those of its forward pass.
 TEST(Lab, FlopsByFormulaAreThoseOfTheRowsPhase) {
   auto result = run_crest({"lab", "run", "flops", "--scale", "tiny", "--json"}).json()[0];
-  std::map<std::string, json> of;
+  std::map<std::string, nlohmann::json> of;
   for (auto& row : result["rows"])
     if (row["keys"]["variant"] == "plain") of[row["keys"]["phase"]] = row["columns"];
   ASSERT_EQ(of.size(), 2u);
