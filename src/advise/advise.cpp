@@ -18,6 +18,13 @@ namespace {
 
 constexpr double least_gain = 0.01;
 
+// Whether a change takes more memory than there is, of settings that fit: how much, else "".
+std::string too_large(const Finding& f, const AdviceCase& c, Planner& planner) {
+  if (!f.recipe || planner.fits(*f.recipe) || !planner.fits(c.given)) return "";
+  return fmt::format("{}; {} needs {} of {}", f.condition, f.change,
+                     format_bytes(double(planner.planned_bytes(*f.recipe))), format_bytes(double(c.limit)));
+}
+
 // Whether a change that is only about time is not worth it, by its prediction: why, else "".
 std::string too_little(const Finding& f, const PredictedRatio& p) {
   if (!p.ratio || f.for_memory || *p.ratio <= 1 - least_gain) return "";
@@ -88,8 +95,10 @@ RuleResult apply(const Rule& rule, const AdviceCase& c, Planner& planner) {
       a.predicted = {{}, "", "Crest does not plan this change"};
     else
       a.predicted = planner.ratio(c.given, *f.recipe, rule.needs);
-    if (f.recipe) a.planned_bytes = planner.session(*f.recipe).planned_bytes();
-    if (std::string why = too_little(f, a.predicted); !why.empty()) {
+    if (f.recipe) a.planned_bytes = planner.planned_bytes(*f.recipe);
+    std::string why = too_large(f, c, planner);
+    if (why.empty()) why = too_little(f, a.predicted);
+    if (!why.empty()) {
       result.text += (result.text.empty() ? "" : "; ") + why;
       continue;
     }
@@ -112,7 +121,7 @@ size_t AdviceReport::count(RuleStatus status) const {
 AdviceReport advise(const AdviceCase& c, const AdviceOptions& o, const std::function<void(const std::string&)>& say) {
   AdviceReport report;
   Planner planner(c);
-  report.planned_bytes = planner.session().planned_bytes();
+  report.planned_bytes = planner.planned_bytes();
   for (auto& rule : rules()) {
     o.check_interrupt();
     report.rules.push_back(apply(rule, c, planner));

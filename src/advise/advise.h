@@ -2,6 +2,7 @@
 // a check, and what the change is predicted (and, on request, measured) to bring.
 #pragma once
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -31,7 +32,7 @@ struct AdviceCase {
   Recipe given;   // as the user gave it
   Recipe recipe;  // resolved
   Device device;
-  int64_t limit = 0;  // bytes that the step of a rank may plan
+  int64_t limit = 0;  // bytes that a rank may plan
   Mesh mesh;
   const Calibration* calibration = nullptr;  // null: none
   const DataSheet* sheet = nullptr;          // of the device; null: none
@@ -111,9 +112,14 @@ struct RuleResult {
 class Planner {
  public:
   explicit Planner(const AdviceCase& c) : case_(c) {}
-  // The training step of a recipe that is not resolved. Usage errors if the device excludes it.
-  const CompiledSession& session(const Recipe& given);
+  // The training step of a recipe that is not resolved: what time is about. Usage errors if the
+  // device excludes it.
+  const CompiledSession& session(const Recipe& given) { return *planned(given).step; }
   const CompiledSession& session() { return session(case_.given); }
+  // What crest train plans: what memory is about.
+  int64_t planned_bytes(const Recipe& given) { return whole(given).planned_bytes(); }
+  int64_t planned_bytes() { return planned_bytes(case_.given); }
+  bool fits(const Recipe& given) { return whole(given).limited_bytes() <= case_.limit; }
   const std::vector<StepProduct>& products();
   // The largest micro batch of the recipe within the limit; 0: none.
   int64_t largest_batch(const Recipe& given);
@@ -124,8 +130,16 @@ class Planner {
   std::optional<double> tiled_ms_per_token(const Recipe& given);
 
  private:
+  struct Planned {
+    std::string key;
+    std::unique_ptr<CompiledSession> step, whole;  // whole: null until memory is asked for
+  };
+  Planned& planned(const Recipe& given);
+  const CompiledSession& whole(const Recipe& given);
+  std::optional<double> calibrated_ms(const CompiledSession& session) const;
+
   const AdviceCase& case_;
-  std::vector<std::pair<std::string, std::unique_ptr<CompiledSession>>> sessions_;
+  std::deque<Planned> planned_;  // its elements stay where they are
   std::optional<std::vector<StepProduct>> products_;
 };
 

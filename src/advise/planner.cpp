@@ -5,9 +5,11 @@
 
 #include "advise/advise.h"
 #include "core/text.h"
+#include "plan/plan_report.h"
 #include "plan/recipe_settings.h"
 #include "plan/search.h"
 #include "plan/step_flops.h"
+#include "plan/training_use.h"
 #include "predict/floor_time.h"
 #include "predict/planned_time.h"
 
@@ -24,14 +26,23 @@ double tokens_of(const CompiledSession& s) { return double(s.recipe.tokens_per_s
 
 }  // namespace
 
-const CompiledSession& Planner::session(const Recipe& given) {
+Planner::Planned& Planner::planned(const Recipe& given) {
   std::string key = key_of(given);
-  for (auto& [known, session] : sessions_)
-    if (known == key) return *session;
+  for (auto& known : planned_)
+    if (known.key == key) return known;
   Recipe recipe = resolve(given, case_.device);
-  sessions_.emplace_back(key, std::make_unique<CompiledSession>(compile(
-                                  recipe, case_.device, session_programs(recipe, step_use), {.verify = false})));
-  return *sessions_.back().second;
+  auto step = std::make_unique<CompiledSession>(
+      compile(recipe, rank_device(recipe, case_.device), session_programs(recipe, step_use), {.verify = false}));
+  return planned_.emplace_back(Planned{std::move(key), std::move(step), nullptr});
+}
+
+const CompiledSession& Planner::whole(const Recipe& given) {
+  Planned& p = planned(given);
+  if (!p.whole) {
+    p.whole = std::make_unique<CompiledSession>(*p.step);
+    extend(*p.whole, session_programs(p.step->recipe, training_use), {.verify = false});
+  }
+  return *p.whole;
 }
 
 const std::vector<StepProduct>& Planner::products() {
@@ -40,7 +51,14 @@ const std::vector<StepProduct>& Planner::products() {
 }
 
 int64_t Planner::largest_batch(const Recipe& given) {
-  return crest::largest_batch(session(given), step_use, case_.limit);
+  return crest::largest_batch(whole(given), training_use, case_.limit);
+}
+
+// None where no calibration covers the step.
+std::optional<double> Planner::calibrated_ms(const CompiledSession& s) const {
+  if (!case_.calibration || s.recipe.world_size() > 1) return std::nullopt;
+  PlannedTime t = planned_time(s, *case_.calibration);
+  return t.known() ? std::optional(t.ms) : std::nullopt;
 }
 
 std::optional<double> Planner::tiled_ms_per_token(const Recipe& given) {
@@ -51,8 +69,7 @@ std::optional<double> Planner::tiled_ms_per_token(const Recipe& given) {
 
 std::optional<double> Planner::ms_per_token(const Recipe& given) {
   const CompiledSession& s = session(given);
-  if (case_.calibration && s.recipe.world_size() == 1)
-    if (PlannedTime t = planned_time(s, *case_.calibration); t.known()) return t.ms / tokens_of(s);
+  if (auto ms = calibrated_ms(s)) return *ms / tokens_of(s);
   return tiled_ms_per_token(given);
 }
 
@@ -61,10 +78,8 @@ PredictedRatio Planner::ratio(const Recipe& without, const Recipe& with, GainNee
     return {{}, "", "it depends on kernels, which FLOPs and bytes do not show; --measure, on the device, does"};
   const CompiledSession &a = session(without), &b = session(with);
   auto ratio = [&](double x, double y) { return y / tokens_of(b) / (x / tokens_of(a)); };
-  if (case_.calibration && needs != GainNeeds::tiles && a.recipe.world_size() == 1 && b.recipe.world_size() == 1) {
-    PlannedTime x = planned_time(a, *case_.calibration), y = planned_time(b, *case_.calibration);
-    if (x.known() && y.known()) return {ratio(x.ms, y.ms), "calibration", ""};
-  }
+  if (needs != GainNeeds::tiles)
+    if (auto x = calibrated_ms(a), y = calibrated_ms(b); x && y) return {ratio(*x, *y), "calibration", ""};
   if (case_.sheet) {
     FloorTime x = floor_time(a, *case_.sheet), y = floor_time(b, *case_.sheet);
     return {ratio(x.tiled_ms, y.tiled_ms), "floors", ""};

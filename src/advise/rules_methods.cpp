@@ -12,10 +12,6 @@ namespace {
 
 std::string bytes(int64_t n) { return format_bytes(double(n)); }
 
-bool fits(const AdviceCase& c, Planner& planner, const Recipe& given) {
-  return planner.session(given).planned_bytes() <= c.limit;
-}
-
 Recipe with_batch(const Recipe& given, int64_t batch) { return with(given, "batch", std::to_string(batch)); }
 
 constexpr double knee = 0.01;  // a larger batch has to bring as much
@@ -43,7 +39,7 @@ Checked micro_batch(const AdviceCase& c, Planner& planner) {
   if (largest == 0) return does_not_apply(fmt::format("not even one sequence fits in {}", bytes(c.limit)));
   if (given > largest)
     return advise({{.condition = fmt::format("batch {} needs {} of {}; any size may be used, not only powers of two",
-                                             given, bytes(planner.session().planned_bytes()), bytes(c.limit)),
+                                             given, bytes(planner.planned_bytes()), bytes(c.limit)),
                     .change = fmt::format("--batch {}", largest),
                     .recipe = with_batch(c.given, largest),
                     .other_model = true,
@@ -64,7 +60,7 @@ Checked accumulation(const AdviceCase& c, Planner& planner) {
   for (int64_t d = steps; d > 1; --d) {
     if (steps % d) continue;
     Recipe merged = with(with_batch(c.given, c.recipe.batch * d), "grad-accumulation", std::to_string(steps / d));
-    if (!fits(c, planner, merged)) continue;
+    if (!planner.fits(merged)) continue;
     return advise(
         {{fmt::format("{} micro steps of batch {}; {} of batch {} fit", steps, c.recipe.batch, steps / d,
                       c.recipe.batch * d),
@@ -100,20 +96,19 @@ Checked fusion(const AdviceCase& c, Planner&) {
 Checked recompute(const AdviceCase& c, Planner& planner) {
   const std::string& level = c.recipe.recompute;
   Recipe none = with(c.given, "recompute", "none");
-  if (!fits(c, planner, c.given)) {
+  if (!planner.fits(c.given)) {
     for (const char* more : {"pointwise", "selective", "full"}) {
       Recipe r = with(c.given, "recompute", more);
-      if (fits(c, planner, r))
-        return advise(
-            {{.condition = fmt::format("{} do not fit in {}", bytes(planner.session().planned_bytes()), bytes(c.limit)),
-              .change = fmt::format("--recompute {}", more),
-              .recipe = r,
-              .for_memory = true}},
-            "");
+      if (planner.fits(r))
+        return advise({{.condition = fmt::format("{} do not fit in {}", bytes(planner.planned_bytes()), bytes(c.limit)),
+                        .change = fmt::format("--recompute {}", more),
+                        .recipe = r,
+                        .for_memory = true}},
+                      "");
     }
     return does_not_apply("the step does not fit with any recompute");
   }
-  if (level != "none" && fits(c, planner, none))
+  if (level != "none" && planner.fits(none))
     return advise({{fmt::format("--recompute {}, and all activations fit", level), "--recompute none", none}}, "");
   // Memory that recompute frees makes room for a larger batch.
   int64_t largest = planner.largest_batch(c.given);
@@ -138,17 +133,17 @@ Checked fused_optimizer(const AdviceCase& c, Planner&) {
 }
 
 Checked optimizer_memory(const AdviceCase& c, Planner& planner) {
-  if (fits(c, planner, c.given)) return does_not_apply("the step fits");
+  if (planner.fits(c.given)) return does_not_apply("the step fits");
   std::vector<Finding> findings;
-  int64_t now = planner.session().planned_bytes();
+  int64_t now = planner.planned_bytes();
   for (const char* name : {"adamw-8bit", "lion", "adafactor"}) {
     if (c.recipe.optimizer == name) continue;
     Recipe r = with(c.given, "optimizer", name);
-    int64_t planned = planner.session(r).planned_bytes();
+    int64_t planned = planner.planned_bytes(r);
     if (planned >= now) continue;
     findings.push_back(
         {.condition = fmt::format("{} do not fit in {}", bytes(now), bytes(c.limit)),
-         .change = fmt::format("--optimizer {}{}", name, planned > c.limit ? " (does not suffice alone)" : ""),
+         .change = fmt::format("--optimizer {}{}", name, !planner.fits(r) ? " (does not suffice alone)" : ""),
          .recipe = r,
          .other_model = true,
          .for_memory = true});

@@ -52,7 +52,7 @@ Checked heads_over_ranks(const AdviceCase& c, Planner&) {
 // A share of the plan: what tensor parallelism repeats on every rank comes on top.
 Checked tensor_ranks(const AdviceCase& c, Planner& planner) {
   if (std::string why = one_rank(c); !why.empty()) return does_not_apply(why);
-  int64_t planned = planner.session().planned_bytes(), t = c.mesh.tensor, least = 1;
+  int64_t planned = planner.planned_bytes(), t = c.mesh.tensor, least = 1;
   while (least < t && planned / (least * c.mesh.pipeline) > c.limit) ++least;
   std::string text = fmt::format("{} planned for one rank, {} available on each", format_bytes(double(planned)),
                                  format_bytes(double(c.limit)));
@@ -87,13 +87,13 @@ Checked sharded_optimizer(const AdviceCase& c, Planner& planner) {
   auto given = c.recipe.levers.find("shard");
   auto level = std::find(levels.begin(), levels.end(), given == c.recipe.levers.end() ? "none" : given->second);
   if (level == levels.end()) fail_internal("--shard is not resolved", "advise");
-  int64_t now = planner.session().planned_bytes();
-  if (now <= c.limit) return holds(*level == "none" ? "the step fits without it" : "--shard " + *level);
+  int64_t now = planner.planned_bytes();
+  if (planner.fits(c.given)) return holds(*level == "none" ? "the step fits without it" : "--shard " + *level);
   if (*level == levels.back()) return holds("--shard " + *level + ": there is nothing more to share");
   try {
     while (++level != levels.end()) {
       Recipe r = with(c.given, "shard", *level);
-      bool fits = planner.session(r).planned_bytes() <= c.limit;
+      bool fits = planner.fits(r);
       if (!fits && *level != levels.back()) continue;
       return advise({{.condition = fmt::format("each rank needs {} of {}", format_bytes(double(now)),
                                                format_bytes(double(c.limit))),

@@ -34,7 +34,7 @@ Checked tokens(const AdviceCase& c, Planner& planner) {
       fmt::format("b*s = {} x {} = {} is no multiple of {}", c.recipe.batch, seq, tokens, alignment_text(c));
   int64_t step = multiple / std::gcd(multiple, seq), batch = round_up(c.recipe.batch, step);
   Recipe larger = with(c.given, "batch", std::to_string(batch));
-  if (batch <= 2 * c.recipe.batch && planner.session(larger).planned_bytes() <= c.limit)
+  if (batch <= 2 * c.recipe.batch && planner.fits(larger))
     return advise({{condition, fmt::format("--batch {}", batch), larger, true}}, "");
   int64_t shorter = seq / multiple * multiple;
   if (shorter == 0) return advise({{condition, fmt::format("a --seq that is a multiple of {}", multiple), {}}}, "");

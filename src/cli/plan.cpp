@@ -23,6 +23,7 @@
 #include "plan/plan_report.h"
 #include "plan/recipe_settings.h"
 #include "plan/session_properties.h"
+#include "plan/training_use.h"
 #include "plan/what_fits.h"
 #include "predict/recompute_budget.h"
 #include "predict/step_time.h"
@@ -51,11 +52,12 @@ SessionUse use_of(const std::string& text) {
   if (std::find(values.begin(), values.end(), text) == values.end())
     fail_usage(fmt::format("'{}' is not a value of --for", printable(text)), "--for",
                fmt::format("{} Values: {}.", did_you_mean(text, values), join(values, ", ")));
+  if (text == "train") return training_use;
   SessionUse use;
-  use.train = use.update = text == "train" || text == "step";
+  use.train = use.update = text == "step";
   use.forward_saved = text == "forward-saved";
-  use.validation = text == "train" || text == "eval";
-  use.sampling = text == "train" || text == "sample";
+  use.validation = text == "eval";
+  use.sampling = text == "sample";
   return use;
 }
 
@@ -76,7 +78,7 @@ int explain_plan(const Options& o) {
   Device device = o.device.find();
   options.limit = o.memory.empty() ? o.device.limit(device) : parse_bytes(o.memory, "--memory");
   Recipe recipe = resolve(within_budget(o.recipe.finish("nano"), device, o.device.device), device);
-  CompiledSession session = compile(recipe, device, session_programs(recipe, use_of("train")), {.verify = false});
+  CompiledSession session = compile(recipe, device, session_programs(recipe, training_use), {.verify = false});
   Explanation e = explain(o.explain, session, options);
   if (o.json) {
     nlohmann::ordered_json json = to_json(e);

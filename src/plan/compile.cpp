@@ -15,6 +15,7 @@
 #include "plan/choose_kernels.h"
 #include "plan/gradient_storage.h"
 #include "plan/recipe_settings.h"
+#include "plan/training_use.h"
 #include "program/op.h"
 #include "program/verify.h"
 
@@ -239,7 +240,15 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
   // that is a process has its share already.
   s.device.threads = std::max(1, device.threads / s.recipe.data_parallel);
   if (device.kind == "cuda" && s.recipe.ranks > 1) s.library_bytes = nccl_bytes;
+  s.compile_seconds = since(start);
+  extend(s, programs, options);
+  return s;
+}
+
+void extend(CompiledSession& s, const std::vector<ProgramSpec>& programs, const CompileOptions& options) {
+  auto start = Clock::now();
   for (auto& spec : programs) {
+    if (s.find(spec.name) >= 0) continue;
     if (spec.kind == ProgramKind::start && !has_start(s.recipe)) continue;  // known once `auto` is resolved
     CompiledProgram c;
     c.spec = spec;
@@ -252,8 +261,7 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
     s.programs.push_back(std::move(c));
   }
   place(s, options);
-  s.compile_seconds = since(start);
-  return s;
+  s.compile_seconds += since(start);
 }
 
 void place(CompiledSession& s, const CompileOptions& options) {

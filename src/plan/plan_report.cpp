@@ -19,15 +19,18 @@ int64_t limit_of_rank(const Recipe& recipe, const Device& device, int64_t limit)
   return limit / (device.kind == "cuda" ? recipe.data_parallel : recipe.world_size());
 }
 
+Device rank_device(const Recipe& recipe, Device device) {
+  device.threads = std::max(1, device.threads / recipe.ranks);
+  return device;
+}
+
 PlanReport plan_report(const Recipe& recipe, const Device& device, const SessionUse& use, int64_t limit) {
   PlanReport r;
   r.limit = limit, r.rank_limit = limit_of_rank(recipe, device, limit);
   r.ranks = recipe.world_size();
-  Device share = device;  // of a process
-  share.threads = std::max(1, device.threads / recipe.ranks);
   CompileOptions quick;
   quick.verify = false;  // tests verify every pass; here planning should be fast
-  r.session = compile(recipe, share, session_programs(recipe, use), quick);
+  r.session = compile(recipe, rank_device(recipe, device), session_programs(recipe, use), quick);
   r.executed_flops = executed_flops(r.session) * double(r.ranks);
   auto start = std::chrono::steady_clock::now();
   if (!r.decodes()) r.batch_that_fits = largest_batch(r.session, use, r.rank_limit);

@@ -42,6 +42,9 @@ struct PlanReport {
 // ranks of --data-parallel share what their process has.
 int64_t limit_of_rank(const Recipe& recipe, const Device& device, int64_t limit);
 
+// The device as one rank of it is planned for: ranks that are processes of a CPU share its threads.
+Device rank_device(const Recipe& recipe, Device device);
+
 // Compiles the session and finds the largest micro batch within `limit` bytes, of a GPU or of the
 // host. The recipe must be resolved.
 PlanReport plan_report(const Recipe& recipe, const Device& device, const SessionUse& use, int64_t limit);

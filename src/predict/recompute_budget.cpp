@@ -13,6 +13,7 @@
 #include "device/data_sheet.h"
 #include "passes/recompute.h"
 #include "plan/compile.h"
+#include "plan/training_use.h"
 #include "predict/floor_time.h"
 #include "predict/planned_time.h"
 #include "profile/profile_rates.h"
@@ -205,8 +206,8 @@ Recipe within_budget(Recipe recipe, const Device& device, const std::string& dev
   auto step = [&](const std::string& value, bool all) {
     Recipe r = recipe;
     r.recompute = value;
-    SessionUse use;
-    use.train = use.update = true, use.validation = use.sampling = all;
+    SessionUse use = training_use;
+    use.validation = use.sampling = all;
     return compile(r, device, session_programs(resolve(r, device), use), {.verify = false});
   };
   // Validation and samples add the same to every plan.

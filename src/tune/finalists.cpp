@@ -13,7 +13,7 @@ std::vector<size_t> finalists(const TuneResult& r, double within, size_t most, i
             [&](size_t a, size_t b) { return r.candidates[a].rate() > r.candidates[b].rate(); });
   std::vector<size_t> list;
   if (r.start != TuneResult::none && r.candidates[r.start].measured_ms) list.push_back(r.start);
-  int64_t bytes = list.empty() ? 0 : r.candidates[r.start].planned_bytes;
+  int64_t bytes = list.empty() ? 0 : r.candidates[r.start].step_bytes;
   if (within > 0) {
     auto smallest = order.end();
     for (auto it = order.begin(); it != order.end(); ++it) {
@@ -26,8 +26,8 @@ std::vector<size_t> finalists(const TuneResult& r, double within, size_t most, i
   }
   for (size_t i : order) {
     if (list.size() == most) break;
-    if (i == r.start || r.candidates[i].planned_bytes > together - bytes) continue;
-    list.push_back(i), bytes += r.candidates[i].planned_bytes;
+    if (i == r.start || r.candidates[i].step_bytes > together - bytes) continue;
+    list.push_back(i), bytes += r.candidates[i].step_bytes;
   }
   return list;
 }

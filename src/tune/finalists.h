@@ -5,7 +5,7 @@
 namespace crest {
 
 // The start, if it was measured, then the fastest measured ones: indices of at most `most`, whose
-// planned bytes are at most `together` in sum. With `within`, the smallest at that speed is among
+// step bytes are at most `together` in sum. With `within`, the smallest at that speed is among
 // the first two of the fastest.
 std::vector<size_t> finalists(const TuneResult& result, double within, size_t most, int64_t together);
 

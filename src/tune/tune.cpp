@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "plan/plan_report.h"
+#include "plan/training_use.h"
 #include "predict/predicted_step.h"
 #include "profile/profile_rates.h"
 #include "tune/calibrate.h"
@@ -140,20 +141,31 @@ class Search {
     return r_.candidates.size() - 1;
   }
 
-  // None where it does not fit or is not allowed.
+  // The step; none where what crest train plans does not fit, or where it is not allowed.
   std::optional<CompiledSession> planned(const Recipe& given, TuneCandidate& t) {
     try {
       t.recipe = resolve(given, device_);
-      CompiledSession session = compile_phase(t.recipe, device_, BenchPhase::step, {.verify = false});
-      t.planned_bytes = session.planned_bytes();
-      if (session.limited_bytes() <= limit_of_rank(t.recipe, device_, limit_)) return session;
+      CompiledSession step = compile_phase(t.recipe, device_, BenchPhase::step, {.verify = false});
+      t.planned_bytes = t.step_bytes = step.planned_bytes();
+      // The step is a lower bound, so what is too large already needs no second plan.
+      int64_t limit = limit_of_rank(t.recipe, device_, limit_);
+      if (step.limited_bytes() <= limit) {
+        CompiledSession whole = whole_of(step);
+        t.planned_bytes = whole.planned_bytes();
+        if (whole.limited_bytes() <= limit) return step;
+      }
       if (counted_.insert(change_text(t)).second) ++r_.too_large;
-      if (!r_.smallest || t.planned_bytes < r_.smallest->planned_bytes) r_.smallest = t;
+      if (!r_.smallest || t.step_bytes < r_.smallest->step_bytes) r_.smallest = t;
     } catch (const Error& e) {
       if (e.code() != Exit::usage) throw;
       if (counted_.insert(change_text(t)).second) ++r_.not_allowed;
     }
     return std::nullopt;
+  }
+
+  static CompiledSession whole_of(CompiledSession step) {
+    extend(step, session_programs(step.recipe, training_use), {.verify = false});
+    return step;
   }
 
   void check_interrupt() const { o_.check_interrupt(); }
@@ -332,10 +344,13 @@ class Search {
   }
 
   [[noreturn]] void nothing_fits() const {
-    std::string closest = r_.smallest
-                              ? fmt::format("The closest needs {}: {}.",
-                                            format_bytes(double(r_.smallest->planned_bytes)), change_text(*r_.smallest))
-                              : "";
+    std::string closest;
+    if (r_.smallest) {
+      const Recipe& recipe = r_.smallest->recipe;
+      auto whole = compile(recipe, device_, session_programs(recipe, training_use), {.verify = false});
+      closest = fmt::format("The closest needs {}: {}.", format_bytes(double(whole.planned_bytes())),
+                            change_text(*r_.smallest));
+    }
     throw Error(
         Exit::does_not_fit,
         fmt::format("none of the combinations fits {}{}", format_bytes(double(limit_of_rank(start_, device_, limit_))),

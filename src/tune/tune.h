@@ -42,7 +42,8 @@ struct TuneOptions {
 struct TuneCandidate {
   std::vector<std::pair<std::string, std::string>> changes;  // from the start: setting, value
   Recipe recipe;                                             // resolved
-  int64_t planned_bytes = 0;
+  int64_t planned_bytes = 0;                                 // of everything that crest train compiles
+  int64_t step_bytes = 0;                                    // of the step alone, which is measured
   std::optional<StepPrediction> predicted;
   double scale = 1;                   // of what was measured until then over its predictions; part of predicted
   std::optional<double> measured_ms;  // median, measured by itself

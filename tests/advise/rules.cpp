@@ -10,6 +10,7 @@
 #include "device/find.h"
 #include "plan/recipe_settings.h"
 #include "plan/search.h"
+#include "plan/training_use.h"
 #include "predict/planned_time.h"
 
 namespace crest::test {
@@ -193,19 +194,46 @@ TEST(Rules, BatchIsAsLargeAsItHelps) {
   EXPECT_GT(more.recipe->batch, 1);
   EXPECT_TRUE(more.other_model);  // a step has more tokens
   Planner planner(s.c);
-  EXPECT_LE(planner.session(*more.recipe).planned_bytes(), s.c.limit);
+  EXPECT_LE(planner.planned_bytes(*more.recipe), s.c.limit);
   // What does not fit gets the largest that does, whatever it is.
   s.c.given.batch = s.c.recipe.batch = 64;
-  int64_t bytes = Planner(s.c).session().planned_bytes();
+  int64_t bytes = Planner(s.c).planned_bytes();
   s.c.limit = bytes * 3 / 4;
   Finding fits = advice(s, "micro-batch");
   EXPECT_TRUE(fits.for_memory);
   Planner again(s.c);
-  EXPECT_LE(again.session(*fits.recipe).planned_bytes(), s.c.limit);
+  EXPECT_LE(again.planned_bytes(*fits.recipe), s.c.limit);
   Recipe larger = *fits.recipe;
   ++larger.batch;
-  EXPECT_GT(again.session(larger).planned_bytes(), s.c.limit);
+  EXPECT_GT(again.planned_bytes(larger), s.c.limit);
   expect_not_applicable(Subject("cpu", {{"batch", {"1"}}}), "micro-batch");  // nothing predicts what it brings
+}
+
+// What is offered fits as crest train runs it, with its validation and its samples.
+TEST(Rules, WhatFitsIsWhatTrainPlans) {
+  Subject s("h100", {{"seq", {"64"}}, {"batch", {"64"}}});
+  auto planned = [&](const Recipe& given, const SessionUse& use) {
+    return compile(given, s.c.device, session_programs(given, use)).planned_bytes();
+  };
+  Planner planner(s.c);
+  EXPECT_EQ(planner.planned_bytes(), planned(s.c.recipe, training_use));
+  int64_t step = planned(s.c.recipe, {.train = true, .update = true});
+  ASSERT_LT(step, planner.planned_bytes());
+  s.c.limit = step;
+  EXPECT_FALSE(planner.fits(s.c.given));
+  int64_t largest = planner.largest_batch(s.c.given);
+  EXPECT_LT(largest, 64) << "only the step fits";
+  EXPECT_EQ(largest, largest_batch(s.c.recipe, s.c.device, training_use, s.c.limit));
+}
+
+// A change of time alone that no longer fits is no advice.
+TEST(Advise, KeepsWhatFits) {
+  Subject s("h100", {{"vocab", {"500"}}, {"pad-vocab", {"1"}}, {"seq", {"64"}}, {"batch", {"8"}}});
+  s.c.limit = Planner(s.c).planned_bytes();
+  AdviceReport report = advise(s.c, {}, [](auto&) {});
+  ASSERT_FALSE(Planner(s.c).fits(*advice(s, "vocabulary").recipe)) << "padding takes no memory";
+  for (auto& r : report.rules)
+    for (auto& a : r.advice) EXPECT_TRUE(!a.planned_bytes || *a.planned_bytes <= s.c.limit) << r.rule->id;
 }
 
 TEST(Rules, AccumulationKeepsTheGlobalBatch) {
@@ -237,13 +265,12 @@ TEST(Rules, Methods) {
 TEST(Rules, MemoryThatIsShort) {
   Subject s("h100", {{"batch", {"64"}}, {"recompute", {"none"}}});
   expect_not_applicable(s, "optimizer-memory");
-  int64_t bytes = Planner(s.c).session().planned_bytes();
+  int64_t bytes = Planner(s.c).planned_bytes();
   s.c.limit = bytes - 1;
   Finding repeat = advice(s, "recompute");
   EXPECT_TRUE(repeat.for_memory);
-  EXPECT_LT(Planner(s.c).session(*repeat.recipe).planned_bytes(), bytes);
-  for (auto& f : s.check("optimizer-memory").findings)
-    EXPECT_LT(Planner(s.c).session(*f.recipe).planned_bytes(), bytes);
+  EXPECT_LT(Planner(s.c).planned_bytes(*repeat.recipe), bytes);
+  for (auto& f : s.check("optimizer-memory").findings) EXPECT_LT(Planner(s.c).planned_bytes(*f.recipe), bytes);
   EXPECT_FALSE(s.check("optimizer-memory").findings.empty());
 }
 
@@ -267,7 +294,7 @@ TEST(Rules, Ranks) {
   EXPECT_TRUE(contains(advice(Subject("h100", {}, "tensor=4"), "width-over-ranks").condition, "h/t = 32"));
   EXPECT_TRUE(contains(advice(Subject("h100", {}, "tensor=4"), "tensor-ranks").change, "tensor=1"));
   Subject full("h100", {}, "tensor=2");
-  full.c.limit = Planner(full.c).session().planned_bytes() * 6 / 10;
+  full.c.limit = Planner(full.c).planned_bytes() * 6 / 10;
   expect_holds(full, "tensor-ranks");
   Finding bubble = advice(Subject("h100", {{"grad-accumulation", {"2"}}}, "pipeline=3"), "pipeline-bubble");
   EXPECT_TRUE(contains(bubble.condition, "50%"));
@@ -276,12 +303,12 @@ TEST(Rules, Ranks) {
   expect_holds(Subject("h100", {{"grad-accumulation", {"18"}}}, "pipeline=3"), "pipeline-bubble");
   Subject sharded("cpu", {{"data-parallel", {"2"}}, {"reduce", {"flat"}}});
   expect_holds(sharded, "sharded-optimizer");
-  sharded.c.limit = Planner(sharded.c).session().planned_bytes() - 1;
+  sharded.c.limit = Planner(sharded.c).planned_bytes() - 1;
   EXPECT_TRUE(advice(sharded, "sharded-optimizer").for_memory);
   // A level that does not suffice is followed by the next.
   Subject level("cpu", {{"data-parallel", {"2"}}, {"shard", {"optimizer"}}});
   expect_holds(level, "sharded-optimizer");
-  level.c.limit = Planner(level.c).session().planned_bytes() - 1;
+  level.c.limit = Planner(level.c).planned_bytes() - 1;
   std::string change = advice(level, "sharded-optimizer").change;
   EXPECT_TRUE(change.starts_with("--shard gradients") || change.starts_with("--shard weights")) << change;
   Subject last("cpu", {{"data-parallel", {"2"}}, {"shard", {"weights"}}});

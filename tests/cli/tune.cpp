@@ -51,7 +51,7 @@ TEST(CliTune, MeasuresAFewOfManyAndPrintsACommandThatRuns) {
   EXPECT_GT(json["best"]["measured_ms"], 0);
   EXPECT_TRUE(json["start"].is_object());
   // Its command plans the memory that the search promises.
-  std::vector<std::string> words = {"plan", "--json", "--for=step"};
+  std::vector<std::string> words = {"plan", "--json"};
   std::string command = json["command"];
   ASSERT_EQ(command.rfind("crest train TEXT ", 0), 0u);
   std::istringstream flags(command.substr(17));

@@ -15,6 +15,7 @@
 #include "plan/compile.h"
 #include "plan/search.h"
 #include "plan/session_properties.h"
+#include "plan/training_use.h"
 #include "plan/what_fits.h"
 #include "run/executor.h"
 #include "slowness.h"
@@ -391,6 +392,25 @@ TEST(WhatFits, NamesWhatCanHelp) {
   ASSERT_EQ(list.size(), 1u);
   EXPECT_TRUE(list[0].starts_with("--seq ")) << list[0];
   EXPECT_TRUE(offers(r, {.validation = true}, [](CompiledSession& s) { return s.persistent_bytes / 2; }).empty());
+}
+
+// A session that gets the rest of its Programs later is the same as one that had them at once.
+TEST(Session, GetsProgramsLater) {
+  for (int64_t steps : {1, 2}) {
+    Recipe r = small("llama");
+    r.grad_accumulation = steps;
+    CompiledSession whole = compile(r, cpu(), session_programs(r, training_use));
+    CompiledSession s = compile(r, cpu(), session_programs(r, {.train = true, .update = true}));
+    EXPECT_LT(s.planned_bytes(), whole.planned_bytes());
+    extend(s, session_programs(r, training_use));
+    ASSERT_EQ(s.programs.size(), whole.programs.size());
+    EXPECT_EQ(s.planned_bytes(), whole.planned_bytes());
+    EXPECT_EQ(s.by_category(), whole.by_category());
+    for (size_t i = 0; i < s.programs.size(); ++i) {
+      EXPECT_EQ(s.programs[i].spec.name, whole.programs[i].spec.name);
+      EXPECT_EQ(s.programs[i].memory.bytes, whole.programs[i].memory.bytes);
+    }
+  }
 }
 
 // What is offered can run: the update cannot quantize shares of weights, and weights in 8 bits that

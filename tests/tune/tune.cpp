@@ -8,6 +8,8 @@
 
 #include "bench/bench_cell.h"
 #include "core/error.h"
+#include "device/data_sheet.h"
+#include "plan/training_use.h"
 #include "tune/tiny_calibration.h"
 
 namespace crest::test {
@@ -121,6 +123,29 @@ TEST(Tune, GainsCompareWhatWasPredictedAlike) {
   EXPECT_FALSE(list[0].measured);
 }
 
+// The command that is printed fits when it is run: crest train also validates and samples.
+TEST(Tune, WhatFitsIsWhatTrainPlans) {
+  Device device = find_device("h100", 1);
+  TuneOptions o;
+  o.sheet = find_data_sheet("h100");
+  o.recipe.given = {{"model", {"nano"}}, {"vocab", {"256"}}, {"seq", {"16"}}, {"precision", {"bf16"}}};
+  for (auto& [name, values] : few) o.recipe.given[name] = values;
+  auto planned = [&](const Recipe& r, const SessionUse& use) {
+    return compile(r, device, session_programs(r, use)).planned_bytes();
+  };
+  Recipe start = resolve(o.recipe.finish("nano"), device);
+  const int64_t whole = planned(start, training_use), step = planned(start, phase_use(BenchPhase::step));
+  ASSERT_LT(step, whole);
+  TuneResult r = tune(o, device, whole, nullptr, [](auto&) {});
+  ASSERT_NE(r.start, TuneResult::none);
+  for (auto& c : r.candidates) EXPECT_LE(c.planned_bytes, whole) << change_text(c);
+  const TuneCandidate& best = r.candidates[r.best];
+  EXPECT_EQ(best.planned_bytes, planned(best.recipe, training_use));
+  EXPECT_EQ(best.step_bytes, planned(best.recipe, phase_use(BenchPhase::step)));
+  o.recipe.given["batch"] = {std::to_string(start.batch)};
+  EXPECT_EQ(tune(o, device, whole - 1, nullptr, [](auto&) {}).start, TuneResult::none) << "the step alone fits";
+}
+
 // The longest context fits, and a longer one does not, with any of the settings.
 TEST(Tune, FindsTheLongestContext) {
   constexpr int64_t limit = 24'000'000;
@@ -141,7 +166,8 @@ TEST(Tune, FindsTheLongestContext) {
       flags.insert({{"batch", {"1"}}, {"context", {n}}, {"seq", {n}}, {"recompute", {recompute}}});
       flags["loss-chunk"] = {chunk};
       settings_of(longer).apply(flags);
-      EXPECT_GT(compile_phase(resolve(longer, device), device, BenchPhase::step).planned_bytes(), limit)
+      longer = resolve(longer, device);
+      EXPECT_GT(compile(longer, device, session_programs(longer, training_use)).planned_bytes(), limit)
           << recompute << " " << chunk;
     }
   std::string command = to_json(o, r)["command"];
