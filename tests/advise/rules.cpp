@@ -12,6 +12,7 @@
 #include "plan/search.h"
 #include "plan/training_use.h"
 #include "predict/planned_time.h"
+#include "predict/step_time.h"
 
 namespace crest::test {
 
@@ -234,6 +235,26 @@ TEST(Advise, KeepsWhatFits) {
   ASSERT_FALSE(Planner(s.c).fits(*advice(s, "vocabulary").recipe)) << "padding takes no memory";
   for (auto& r : report.rules)
     for (auto& a : r.advice) EXPECT_TRUE(!a.planned_bytes || *a.planned_bytes <= s.c.limit) << r.rule->id;
+}
+
+// State that moves to the host and back takes as long in a ratio as in crest plan.
+TEST(Advise, CountsTransfersAsPlanDoes) {
+  Subject s("h200", {{"model", {"gpt2-124M"}}, {"precision", {"bf16"}}, {"offload", {"optimizer"}}, {"batch", {"1"}}});
+  std::optional<Calibration> calibration = find_calibration("", s.c.device);
+  ASSERT_TRUE(calibration);
+  s.c.calibration = &*calibration;
+  Recipe larger = s.c.given;
+  larger.batch = 4;
+  auto ms = [&](const Recipe& given) {
+    Recipe r = resolve(given, s.c.device);
+    CompiledSession session = compile(r, s.c.device, session_programs(r, training_use), {.verify = false});
+    StepTime t = step_time(session, s.c.calibration, s.c.sheet);
+    EXPECT_TRUE(t.time);
+    return t.time ? t.time->ms : 0;
+  };
+  PredictedRatio ratio = Planner(s.c).ratio(s.c.given, larger, GainNeeds::rates);
+  EXPECT_EQ(ratio.basis, "calibration");
+  EXPECT_NEAR(*ratio.ratio, ms(larger) / 4 / ms(s.c.given), 1e-6);
 }
 
 TEST(Rules, AccumulationKeepsTheGlobalBatch) {
