@@ -38,15 +38,29 @@ size_t least_batch(const TuneResult& r, const std::vector<size_t>& from, double 
     std::erase_if(changes, [](auto& change) { return change.first == "batch"; });
     return changes;
   };
-  const TuneCandidate& best = r.candidates[r.best];
-  size_t least = r.best;
-  for (size_t i : from) {
-    const TuneCandidate& c = r.candidates[i];
-    if (c.recipe.batch >= r.candidates[least].recipe.batch || others(c) != others(best)) continue;
-    double doublings = std::log2(double(best.recipe.batch) / double(c.recipe.batch));
-    if (best.rate() < c.rate() * std::pow(1 + stop_below, doublings)) least = i;
-  }
-  return least;
+  auto at = [&](size_t i) -> const TuneCandidate& { return r.candidates[i]; };
+  const TuneCandidate& best = at(r.best);
+  std::vector<size_t> list;  // of smaller batches, then the best
+  for (size_t i : from)
+    if (at(i).recipe.batch < best.recipe.batch && others(at(i)) == others(best)) list.push_back(i);
+  std::sort(list.begin(), list.end(), [&](size_t a, size_t b) { return at(a).recipe.batch < at(b).recipe.batch; });
+  list.push_back(r.best);
+  // From one to twice its batch or more, up to the best: on average of what lies between, where
+  // not every doubling was searched.
+  auto suffices = [&](size_t first) {
+    for (size_t k = first; k + 1 < list.size();) {
+      size_t next = k + 1;
+      while (next + 1 < list.size() && at(list[next]).recipe.batch < 2 * at(list[k]).recipe.batch) ++next;
+      const TuneCandidate &small = at(list[k]), &large = at(list[next]);
+      double doublings = std::log2(double(large.recipe.batch) / double(small.recipe.batch));
+      if (large.rate() >= small.rate() * std::pow(1 + stop_below, doublings)) return false;
+      k = next;
+    }
+    return true;
+  };
+  size_t first = 0;
+  while (!suffices(first)) ++first;  // the best does
+  return list[first];
 }
 
 }  // namespace crest

@@ -554,7 +554,9 @@ class Search {
       if (r_.best == TuneResult::none || cost(i) < cost(r_.best)) r_.best = i;
     }
     if (r_.best == TuneResult::none) fail_internal("a search measured nothing");
-    if (batch_is_free() && o_.global_batch == 0) r_.best = least_batch(r_, from, o_.stop_below);
+    r_.fastest = r_.best;
+    // `within` bounds what may be given up, and its choice has the least memory already.
+    if (batch_is_free() && o_.global_batch == 0 && o_.within == 0) r_.best = least_batch(r_, from, o_.stop_below);
   }
 
   // What the prediction of the choice is made of.

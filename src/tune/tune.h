@@ -68,6 +68,7 @@ struct TuneResult {
   std::optional<AbResult> finals;         // contender 0: the start, or the fastest; null: one candidate
   std::vector<size_t> finalists;          // indices of the contenders
   size_t start = none, best = 0;          // indices; none where the start does not fit
+  size_t fastest = 0;                     // the best, or a larger batch that brings too little (stop_below)
   double tolerance = 0;                   // the larger of `within` and the noise floor
   std::string not_here;                   // the device, where nothing was measured; else ""
   std::string prediction;                 // then: what the time of the best was predicted from

@@ -147,8 +147,14 @@ std::string text_of(const TuneOptions& o, const TuneResult& r, size_t top, bool 
                         r.finals->rounds, 100 * r.finals->noise_floor);
   if (r.finals && r.finals->noise_floor > busy)
     text += "warning: other work keeps this machine busy; search again when it is quiet\n";
+  if (r.fastest != r.best)
+    text += fmt::format("{}: {:.1f}% more tokens/s{}, which is less than {:g}% for each doubling of the batch\n",
+                        change_text(r.candidates[r.fastest]), 100 * (r.candidates[r.fastest].rate() / best.rate() - 1),
+                        r.not_here.empty() ? "" : " predicted", 100 * o.stop_below);
   if (r.start == TuneResult::none) {
     text += "the settings as given do not fit\n";
+  } else if (r.start == r.best && r.fastest != r.best) {
+    text += "the settings as given are the choice: a larger batch brings too little\n";
   } else if (r.start == r.best && !r.not_here.empty()) {
     text += fmt::format("the settings as given are the choice: none is predicted to be faster by more than {:.1f}%\n",
                         100 * r.tolerance);

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "device/data_sheet.h"
 #include "plan/training_use.h"
+#include "tune/finalists.h"
 #include "tune/tiny_calibration.h"
 
 namespace crest::test {
@@ -123,6 +124,62 @@ TEST(Tune, GainsCompareWhatWasPredictedAlike) {
   EXPECT_FALSE(list[0].measured);
 }
 
+namespace {
+
+// A search on a device that is not here: batches and their tokens/s.
+TuneResult batches_of(const std::vector<std::pair<int64_t, double>>& rates, int64_t given) {
+  TuneResult r;
+  for (auto& [batch, rate] : rates) {
+    TuneCandidate c;
+    c.recipe.batch = batch, c.recipe.seq = 100;
+    if (batch != given) c.changes = {{"batch", std::to_string(batch)}};
+    double ms = 1e3 * double(c.recipe.tokens_per_step()) / rate;
+    c.predicted = StepPrediction{ms, ms, ms, 1, {}};
+    if (batch == given) r.start = r.candidates.size();
+    if (r.candidates.empty() || rate > r.candidates[r.best].rate()) r.best = r.candidates.size();
+    r.candidates.push_back(c);
+  }
+  r.fastest = r.best, r.not_here = "a GPU", r.tolerance = 0.01;
+  return r;
+}
+
+int64_t enough_batch(const std::vector<std::pair<int64_t, double>>& rates, double stop_below) {
+  TuneResult r = batches_of(rates, 0);
+  std::vector<size_t> all(rates.size());
+  for (size_t i = 0; i < all.size(); ++i) all[i] = i;
+  return r.candidates[least_batch(r, all, stop_below)].recipe.batch;
+}
+
+}  // namespace
+
+// On average of all three doublings from 1 it is 32%.
+TEST(Tune, EachDoublingOfTheBatchCounts) {
+  std::vector<std::pair<int64_t, double>> rates = {{1, 236}, {2, 346}, {4, 440}, {8, 541}};
+  EXPECT_EQ(enough_batch(rates, 0.4), 2);  // 47%, 27%, 23%
+  EXPECT_EQ(enough_batch(rates, 0.5), 1);
+  EXPECT_EQ(enough_batch(rates, 0.25), 4);
+  EXPECT_EQ(enough_batch(rates, 0.2), 8);
+  // Between 4 and 6 is half a doubling; a size that is slow for itself is no doubling from 2.
+  EXPECT_EQ(enough_batch({{2, 100}, {3, 60}, {4, 103}, {6, 104}}, 0.05), 2);
+  EXPECT_EQ(enough_batch({{1, 100}, {8, 130}}, 0.1), 1);  // 9% each
+  EXPECT_EQ(enough_batch({{1, 100}, {8, 130}}, 0.09), 8);
+}
+
+// What a larger batch would bring is said where it is not the choice.
+TEST(Tune, TheTextOfAChoiceIsTrue) {
+  TuneResult r = batches_of({{2, 21100}, {8, 21380}}, 2);
+  r.best = 0;
+  std::string text = text_of(TuneOptions(), r, 10, false, 100);
+  EXPECT_EQ(text.find("none is predicted to be faster"), std::string::npos) << text;
+  EXPECT_NE(text.find("batch 8: 1.3% more tokens/s predicted, which is less than 1% for each doubling"),
+            std::string::npos)
+      << text;
+  r = batches_of({{2, 21380}, {8, 21400}}, 2);
+  r.best = r.fastest = 0;
+  text = text_of(TuneOptions(), r, 10, false, 100);
+  EXPECT_NE(text.find("none is predicted to be faster by more than 1.0%"), std::string::npos) << text;
+}
+
 // The command that is printed fits when it is run: crest train also validates and samples.
 TEST(Tune, WhatFitsIsWhatTrainPlans) {
   Device device = find_device("h100", 1);
@@ -144,6 +201,20 @@ TEST(Tune, WhatFitsIsWhatTrainPlans) {
   EXPECT_EQ(best.step_bytes, planned(best.recipe, phase_use(BenchPhase::step)));
   o.recipe.given["batch"] = {std::to_string(start.batch)};
   EXPECT_EQ(tune(o, device, whole - 1, nullptr, [](auto&) {}).start, TuneResult::none) << "the step alone fits";
+}
+
+// --within is a bound: a smaller batch that brings a little less is not chosen beyond it.
+TEST(Tune, StaysWithinTheSpeedThatWasGiven) {
+  Device device = find_device("h100", 1);
+  TuneOptions o;
+  o.sheet = find_data_sheet("h100");
+  o.recipe.given = {{"model", {"nano"}}, {"vocab", {"256"}}, {"seq", {"16"}}, {"precision", {"bf16"}}};
+  for (auto& [name, values] : few) o.recipe.given[name] = values;
+  o.within = 0.02, o.stop_below = 0.5;
+  TuneResult r = tune(o, device, int64_t(1) << 30, nullptr, [](auto&) {});
+  double fastest = 0;
+  for (auto& c : r.candidates) fastest = std::max(fastest, c.rate());
+  EXPECT_GE(r.candidates[r.best].rate() * 1.02, fastest);
 }
 
 // The longest context fits, and a longer one does not, with any of the settings.
