@@ -207,7 +207,7 @@ class CommRank {
   Json document() const {
     return {{"backend", plan_.backend},
             {"library", plan_.backend == "nccl" ? "nccl " + nccl_version() : "gloo " + gloo_version()},
-            {"launcher", environment_.launcher},
+            {"launcher", is_launched() ? "crest" : environment_.launcher},
             {"world_size", environment_.size},
             {"device", device_to_json(device_)},
             {"rows", rows_},

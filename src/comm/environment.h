@@ -12,7 +12,7 @@ struct RankEnvironment {
   int local_rank = 0, local_size = 1;  // on this host
   std::string address = "127.0.0.1";   // host of rank 0
   int port = 0;                        // rank 0 listens on it
-  std::string launcher;                // "torchrun", "mpirun", "srun"
+  std::string launcher;                // whose variables these are: "torchrun", "mpirun", "srun"
 };
 
 using Variables = std::function<const char*(const char*)>;  // std::getenv, or a test's

@@ -107,6 +107,7 @@ TEST(Comm, MeasuresEveryCollectiveWithSeveralRanks) {
   auto j = r.json();
   EXPECT_EQ(j["backend"], "gloo");
   EXPECT_EQ(j["world_size"], 3);
+  EXPECT_EQ(j["launcher"], "crest");
   ASSERT_EQ(j["rows"].size(), 3u * 4 * 2);
   ASSERT_EQ(j["groups"].size(), 3u * 4);
   for (auto& row : j["rows"]) {
