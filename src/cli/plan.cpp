@@ -122,8 +122,9 @@ void print_memory(const PlanReport& r, int rows) {
   table.rule();
   table.row({"planned", format_bytes(double(r.planned())), ""});
   fmt::print("\n{}", table.text(use_color(STDOUT_FILENO)));
-  fmt::print("  persistent {} + transient {}{}\n", format_bytes(double(s.persistent_bytes)),
+  fmt::print("  persistent {} + transient {}{}{}\n", format_bytes(double(s.persistent_bytes)),
              format_bytes(double(s.transient_bytes)),
+             s.library_bytes ? fmt::format(" + library_context {}", format_bytes(double(s.library_bytes))) : "",
              r.ranks > 1 ? fmt::format(", for each of {} ranks", r.ranks) : "");
   if (s.host_bytes)
     fmt::print("  {} of optimizer state in host memory{}{}\n", format_bytes(double(s.host_bytes)),
@@ -195,7 +196,7 @@ std::string cost_text(const Prediction& p, const Options& o) {
     parts.push_back(fmt::format("{:.4g} for a million tokens at {:g} an hour{}", 1e6 * price_per_token(p, o), o.price,
                                 p.step()->ranks > 1 ? " for each GPU" : ""));
     if (o.tokens > 0)
-      parts.push_back(fmt::format("{:.4g} for {} tokens", o.tokens * price_per_token(p, o), format_count(o.tokens)));
+      parts.push_back(fmt::format("{:.4g} for {}", o.tokens * price_per_token(p, o), count_of(o.tokens, "token")));
   }
   return join(parts, ", ");
 }
@@ -271,7 +272,10 @@ void print_text(const PlanReport& r, const Prediction& prediction, const Options
 
 int run(const Options& o) {
   if (o.blocks < 0) fail_usage(fmt::format("'{}' is out of range", o.blocks), "--blocks", "It must be at least 0.");
-  if (!(o.tokens >= 0)) fail_usage(fmt::format("'{}' is out of range", o.tokens), "--tokens", "It must be at least 0.");
+  constexpr double most_tokens = 1e18;
+  if (o.tokens != 0 && !(o.tokens >= 1 && o.tokens <= most_tokens))
+    fail_usage(fmt::format("'{}' is out of range", o.tokens), "--tokens",
+               fmt::format("It must be from 1 to {:g}.", most_tokens));
   if (!(o.price >= 0)) fail_usage(fmt::format("'{}' is out of range", o.price), "--price", "It must be at least 0.");
   if (!o.explain.empty()) return explain_plan(o);
   if (o.beams) fail_usage("a plan has no beams", "--beams", "Give it with --explain memory.");

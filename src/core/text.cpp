@@ -38,7 +38,8 @@ std::string format_si(double x, const char* unit) {
 }
 
 std::string format_duration(double s) {
-  if (!(s >= 0) || s > 1e9) return "?";
+  if (!(s >= 0) || !std::isfinite(s)) return "?";
+  if (s > 1e9) return format_count(s / (365.25 * 24 * 3600)) + " years";
   if (s < 1e-3) return fmt::format("{:.1f} us", s * 1e6);
   if (s < 1) return fmt::format("{:.2f} ms", s * 1e3);
   if (s < 60) return fmt::format("{:.1f} s", s);

@@ -59,7 +59,9 @@ Explanation explain_traffic(const CompiledSession& s, const ExplainOptions& o) {
                                     fmt::format("{} m={}", sizes, r.grad_accumulation), 2 * ring * gas * g * parameters,
                                     document, "what accumulation saves")};
   std::vector<ExplainSection> sections = {
-      {fmt::format("data parallel: bytes that each of {} ranks sends in a step", data), of_data}};
+      {fmt::format("data parallel: bytes that {} in a step",
+                   data == 1 ? "one rank sends" : fmt::format("each of {} ranks sends", data)),
+       of_data}};
   double activations = double(r.batch * r.seq_length() * m.width) * w;
   std::string shape = fmt::format("b={} s={} h={} B={:g} L={} m={}", r.batch, r.seq_length(), m.width, w, m.layers,
                                   r.grad_accumulation);

@@ -90,11 +90,15 @@ std::string transfers_line(const PredictedStep& s) {
                      format_duration(s.transfers_ms / 1e3));
 }
 
+std::string count_of(double n, std::string_view noun) {
+  return fmt::format("{} {}{}", format_count(n), noun, n == 1 ? "" : "s");
+}
+
 std::string training_line(const PredictedStep& s, double total) {
   if (total <= 0) return "";
-  double steps = total / double(s.tokens), all = steps * s.ms / 1e3;
-  return fmt::format("            {} tokens: {} steps, {} ({} to {})\n", format_count(total),
-                     format_count(std::ceil(steps)), format_duration(all), format_duration(all * s.low_ms / s.ms),
+  double steps = std::ceil(total / double(s.tokens)), all = steps * s.ms / 1e3;
+  return fmt::format("            {}: {}, {} ({} to {})\n", count_of(total, "token"), count_of(steps, "step"),
+                     format_duration(all), format_duration(all * s.low_ms / s.ms),
                      format_duration(all * s.high_ms / s.ms));
 }
 

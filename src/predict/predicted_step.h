@@ -47,6 +47,8 @@ std::string time_line(const PredictedStep& step);
 std::string ranks_line(const PredictedStep& step);
 // A line about copies to the host and back; "" without.
 std::string transfers_line(const PredictedStep& step);
+// "1 step", "12.3k steps".
+std::string count_of(double n, std::string_view noun);
 // A line about a whole training; "" for no tokens.
 std::string training_line(const PredictedStep& step, double total);
 

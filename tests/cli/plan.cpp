@@ -1,6 +1,7 @@
 // crest plan, and the search of the largest micro batch behind it.
 #include <algorithm>
 #include <map>
+#include <regex>
 
 #include "core/text.h"
 #include "device/find.h"
@@ -315,6 +316,19 @@ TEST(CliPlan, TextNamesFactorsAndDevice) {
   EXPECT_NE(small.find("not even batch 1 fits in 1.00 MiB (given): use a smaller model"), std::string::npos) << small;
 }
 
+// The parts are those of the whole, with what NCCL holds of each rank.
+TEST(CliPlan, PartsOfThePlanAddUp) {
+  RunResult r = run_crest({"plan", "--model=nano", "--device=h100", "--ranks=2", "--memory=1GiB"});
+  std::smatch parts;
+  ASSERT_TRUE(std::regex_search(r.out, parts,
+                                std::regex("persistent (.*iB) \\+ transient (.*iB) \\+ library_context (.*iB), for")))
+      << r.out;
+  std::smatch whole;
+  ASSERT_TRUE(std::regex_search(r.out, whole, std::regex("planned +([0-9.]+ [MG]iB)"))) << r.out;
+  int64_t all = parse_bytes(parts[1].str(), "") + parse_bytes(parts[2].str(), "") + parse_bytes(parts[3].str(), "");
+  EXPECT_NEAR(double(all) / double(parse_bytes(whole[1].str(), "")), 1, 0.01);
+}
+
 // What --recompute full cannot help is not answered with it.
 TEST(CliPlan, OffersWhatHelps) {
   auto text = [](const char* memory) {
@@ -326,6 +340,19 @@ TEST(CliPlan, OffersWhatHelps) {
   EXPECT_NE(out.find("not even batch 1 fits in 1.00 GiB (given); what would fit:\n  --offload optimizer --batch 1\n"),
             std::string::npos)
       << out;
+}
+
+TEST(CliPlan, TokensOfATrainingHaveALimit) {
+  auto run = [](const char* tokens) {
+    return run_crest({"plan", "--model=nano", "--device=h100", std::string("--tokens=") + tokens});
+  };
+  EXPECT_NE(run("1").out.find("1 token: 1 step, "), std::string::npos);
+  std::string long_one = run("1e18").out;
+  EXPECT_NE(long_one.find(" years ("), std::string::npos) << long_one;
+  EXPECT_EQ(long_one.find('?'), std::string::npos) << long_one;
+  for (const char* wrong : {"0.5", "1e300", "nan"}) EXPECT_EQ(run(wrong).code, 2) << wrong;
+  RunResult one = run_crest({"plan", "--model=nano", "--explain=traffic"});
+  EXPECT_NE(one.out.find("bytes that one rank sends in a step"), std::string::npos) << one.out;
 }
 
 // A device that is not here: floors, joules by its file, and a price.
