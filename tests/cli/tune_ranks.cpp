@@ -103,7 +103,7 @@ TEST(TuneRanks, MeasuresInProcessesAndPrintsACommandThatRuns) {
     EXPECT_TRUE(has(shards, shard)) << shard << " was not tried";
   std::vector<std::string> command = flags_of(json["command"]);
   EXPECT_TRUE(has(command, "--ranks=2")) << json["command"];
-  RunResult plan = run_crest(Flags{"plan", "--json", "--for=step"} + command);
+  RunResult plan = run_crest(Flags{"plan", "--json"} + command);
   ASSERT_EQ(plan.code, 0) << plan.err;
   EXPECT_EQ(plan.json()["memory"]["planned_bytes"], json["best"]["planned_bytes"]);
   EXPECT_EQ(plan.json()["tokens_per_step"], 4 * 16);
