@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/io.h"
 #include "core/system_error.h"
+#include "core/shell_word.h"
 #include "core/text.h"
 #include "core/to_stderr.h"
 #include "core/toml.h"
@@ -133,7 +134,7 @@ std::string config_of_run(const std::string& run) {
     fail("is a checkpoint, not a run", printable(run),
          fmt::format("Give its run: --resume {}. It continues from the newest valid checkpoint; to train on from this "
                      "one in another run, use --init.",
-                     printable(parent_path(parent_path(run)))));
+                     shell_path(parent_path(parent_path(run)))));
   bool there = kind_of(path) != PathKind::nothing;
   if (!there && is_begun(run) && path_exists(path + ".tmp")) fail_not_begun(run);
   if (!there) fail("not a run folder: it has no config.toml", printable(run), advice);

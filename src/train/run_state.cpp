@@ -13,6 +13,7 @@
 #include "core/json.h"
 #include "core/json_number.h"
 #include "core/system_error.h"
+#include "core/shell_word.h"
 #include "core/text.h"
 #include "model/config_files.h"
 #include "passes/fp8.h"
@@ -300,7 +301,7 @@ std::string keep_good_checkpoints(const std::string& root, int64_t last_good, co
     if (folder.step >= last_good || !says_finite(join_path(root, folder.name))) continue;
     reject_newer(root, folder.step);
     return fmt::format("the last good checkpoint is {} (crest train --resume {})",
-                       printable(join_path(root, folder.name)), printable(run));
+                       printable(join_path(root, folder.name)), shell_path(run));
   }
   return "no checkpoint is good, because all have weights of the steps that led to this, so start again (--overwrite "
          "replaces the run)";
