@@ -91,8 +91,10 @@ AbResult compare_interleaved(const std::vector<Contender>& contenders, const AbR
   result.samples.resize(contenders.size());
   Order order(contenders.size(), rule.seed);
   double spent = 0;
+  bool evaluated = false;  // which leaves data of its own in the caches
   for (int round = -rule.warmup_rounds;; ++round) {
-    if (!rule.apart && (round + rule.warmup_rounds) % rounds_between_discarded == 0) {
+    if (!rule.apart && (evaluated || (round + rule.warmup_rounds) % rounds_between_discarded == 0)) {
+      evaluated = false;
       size_t which = order.discarded();
       double seconds = contenders[which].run();
       if (round >= 0) result.order.push_back({which, round, seconds, true}), spent += seconds;
@@ -111,6 +113,7 @@ AbResult compare_interleaved(const std::vector<Contender>& contenders, const AbR
     // The bootstrap is not free: check every tenth round.
     if (!last && (result.rounds - rule.min_rounds) % 10) continue;
     evaluate(result, contenders, rule.seed);
+    evaluated = true;
     if (last || known_well(result, rule.target_relative_ci)) return result;
   }
 }
