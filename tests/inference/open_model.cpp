@@ -20,25 +20,29 @@ TEST(OpenModel, AFileThatIsNoModelIsNamed) {
 }
 
 // A run with --keep 1: at every moment there is a checkpoint, but the one that was listed may be
-// gone when it is read.
+// gone when it is read. More steps than are saved while one model is opened, so that none comes
+// back meanwhile.
 TEST(OpenModel, ACheckpointIsFoundWhileOthersComeAndGo) {
   TemporaryFolder folder;
   const std::string root = folder / "run/checkpoints/", aside = folder / "aside/";
-  for (int step : {1, 2}) make_checkpoint(folder / "run", step, byte_recipe());
+  constexpr int steps = 8;
   fs::create_directory(aside);
-  fs::rename(root + "step-000002", aside + "step-000002");
+  for (int step = steps; step > 0; --step) {
+    make_checkpoint(folder / "run", step, byte_recipe());
+    if (step > 1) fs::rename(root + checkpoint_name(step), aside + checkpoint_name(step));
+  }
   std::atomic<bool> over = false;
   std::atomic<int> saves = 0;  // that are due: a few while one model is opened
   std::thread saving([&] {
-    for (int step = 2; !over;) {
+    for (int step = 1; !over;) {
       if (saves == 0) {
         std::this_thread::yield();
         continue;
       }
-      const std::string name = checkpoint_name(step), other = checkpoint_name(3 - step);
+      const std::string old = checkpoint_name(step), name = checkpoint_name(step % steps + 1);
       fs::rename(aside + name, root + name);
-      fs::rename(root + other, aside + other);
-      step = 3 - step, --saves;
+      fs::rename(root + old, aside + old);
+      step = step % steps + 1, --saves;
     }
   });
   int failed = 0;
