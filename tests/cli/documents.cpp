@@ -106,7 +106,7 @@ while [ "$left" -gt 0 ]; do
     --val-every | --save-every | --sample-every) word=$(scaled "$word" 500 1) ;;
     --warmup | --val-batches | --batches) word=1 ;;
     --max-seconds) word=0.2 ;;
-    --samples) word=3 ;;
+    --samples) word=4 ;; # the least number of rounds
     --product) word=64x64x64 ;;
     --max-tokens) word=8 ;;
     --seq) [ -n "$planned" ] || word=32 ;;
@@ -188,7 +188,7 @@ if [ -n "$measures" ]; then
       *) has --batch || set -- "$@" --batch 2 ;;
     esac
   fi
-  has --samples || set -- "$@" --samples 3
+  has --samples || set -- "$@" --samples 4
   has --warmup || set -- "$@" --warmup 0
   case $command in
     bench) has --no-mfu || set -- "$@" --no-mfu ;;
