@@ -288,6 +288,18 @@ Layer without(const Layer& lower, const Layer& upper) {
   return left;
 }
 
+// Files of runs that earlier versions wrote have the tokenizer of the text next to the data that it
+// became.
+void drop_text_options(Layer& layer, const std::string& file) {
+  if (!value_in(layer, "--data")) return;
+  std::erase_if(layer, [&](const std::string& a) {
+    if (flag_of(a) != "--tokenizer" && flag_of(a) != "--chat-template") return false;
+    to_stderr("crest: note: {} of {} is ignored: the data has its own.\n", printable(flag_of(a).substr(2)),
+              printable(file));
+    return true;
+  });
+}
+
 }  // namespace
 
 void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
@@ -296,8 +308,11 @@ void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
   // From what counts least to what counts most: the run's own file, --config, flags.
   std::vector<Layer> layers;
   for (auto& a : flags)
-    if (flag_of(a) == "--config" && a.find('=') != std::string::npos)
-      layers.push_back(config_arguments(app, a.substr(a.find('=') + 1)));
+    if (flag_of(a) == "--config" && a.find('=') != std::string::npos) {
+      const std::string file = a.substr(a.find('=') + 1);
+      layers.push_back(config_arguments(app, file));
+      drop_text_options(layers.back(), file);
+    }
   const CLI::Option* resume = app.get_option_no_throw("--resume");
   std::optional<std::string> run;
   if (resume && resume->get_items_expected_max() > 0) {
@@ -310,6 +325,7 @@ void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
     Layer own = config_arguments(app, config_of_run(*run));
     std::erase_if(own, [&](const std::string& a) {
       if (flag_of(a) == "--resume") return true;  // it is not what this run continues
+      if (a.ends_with('=')) return true;          // as good as left out
       // Whoever made the folder must not choose what this process loads.
       bool dropped = LibraryOptions::is_flag(flag_of(a));
       bool given = std::any_of(layers.begin(), layers.end(), [&](auto& l) { return value_in(l, flag_of(a)); });

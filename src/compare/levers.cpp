@@ -151,9 +151,12 @@ struct Effects {
 }  // namespace
 
 bool nothing_changed(const RunComparison& c) {
-  bool kernels =
-      std::any_of(c.differences.begin(), c.differences.end(), [](auto& d) { return d.section == "kernels"; });
-  return c.a.recipe_known && c.b.recipe_known && !kernels && changes(c).empty();
+  // Loading that is not ahead is waited for in a step, though it is no part of its work.
+  static const std::set<std::string> loading = {"prefetch", "loader_threads"};
+  bool other = std::any_of(c.differences.begin(), c.differences.end(), [](auto& d) {
+    return d.section == "kernels" || d.section == "conditions" || (d.section == "recipe" && loading.count(d.key));
+  });
+  return c.a.recipe_known && c.b.recipe_known && !other && changes(c).empty();
 }
 
 void explain_by_levers(RunComparison& c) {

@@ -37,6 +37,7 @@ class ProcessPair {
     AbRule rule;
     rule.warmup_rounds = 0;
     rule.min_rounds = rounds_of_processes, rule.apart = true;
+    rule.max_rounds = 3 * rounds_of_processes;  // a turn takes far longer than the step that it gives
     rule.max_seconds = o_.max_seconds;
     if (o_.samples > 0)
       rule.min_rounds = rule.max_rounds = o_.samples, rule.max_seconds = 1e9, rule.target_relative_ci = 0;

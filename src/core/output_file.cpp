@@ -23,7 +23,8 @@ bool has(const fs::path& folder, const char* name) { return path_exists((folder 
 // What the folder is that `file`, below it, belongs to; "": none.
 const char* owner(const fs::path& folder, const fs::path& file) {
   const fs::path inside = file.lexically_relative(folder);
-  if (has(folder, "manifest.json")) return "a checkpoint";
+  if (has(folder, "manifest.json") && has(folder, "state.json") && has(folder, "model.safetensors"))
+    return "a checkpoint";
   const std::string first = inside.begin()->string();
   const bool named = std::find(std::begin(names_of_run), std::end(names_of_run), first) != std::end(names_of_run);
   if (named && has(folder, "config.toml") && (has(folder, "log.jsonl") || has(folder, "checkpoints"))) return "a run";

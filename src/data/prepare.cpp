@@ -360,7 +360,8 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   PrepareResult result;
   result.folder = staging.out();
   result.info = checked_info(staging.path(), staging.out());
-  if (o.overwrite && !in_cache && path_exists(o.out.string())) check_replaced(o);  // it may have changed meanwhile
+  std::error_code ignored;
+  if (o.overwrite && !in_cache && fs::exists(o.out, ignored)) check_replaced(o);  // it may have changed meanwhile
   staging.publish(o.overwrite);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return result;

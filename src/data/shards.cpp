@@ -250,12 +250,13 @@ void ShardWriter::finish() {
   sync_directory(folder_.string());
 }
 
-// Reading keeps all shards open. The rest is for other files of the process.
+// Reading keeps all shards open, those of training and of validation: half for each. The rest is for
+// other files of the process.
 static size_t most_shards(bool masks) {
   constexpr rlim_t others = 64;
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
-  return size_t(std::max<rlim_t>(files.rlim_cur, others + 1) - others) / (masks ? 2 : 1);
+  return std::max<size_t>(1, size_t(std::max<rlim_t>(files.rlim_cur, others + 1) - others) / (masks ? 4 : 2));
 }
 
 void ShardWriter::open_shard() {

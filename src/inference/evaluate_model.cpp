@@ -36,8 +36,11 @@ void check_writable(const std::string& file) {
 // The model's own files: those of another program have no marks of a run.
 void require_not_of_model(const std::string& file, const LoadedModel& model) {
   const std::string folder = is_directory(model.weights_path) ? model.weights_path : parent_path(model.weights_path);
+  const std::string name = file.substr(file.rfind('/') + 1);
+  const bool own = name.ends_with(".json") || (name.starts_with("model") && name.ends_with(".safetensors")) ||
+                   file == model.weights_path;
   std::error_code ignored;
-  if (path_exists(file) && std::filesystem::equivalent(parent_path(file), folder, ignored))
+  if (own && path_exists(file) && std::filesystem::equivalent(parent_path(file), folder, ignored))
     fail("this would overwrite a file of the model", printable(file), "Give --logits another name.");
 }
 

@@ -117,7 +117,8 @@ class Suggestions {
       CompiledSession s = compile(recipe, s_.device, session_programs(recipe, use_), {.verify = false});
       int64_t batch = s.limited_bytes() <= limit_ ? recipe.batch : largest_batch(s, use_, limit_);
       if (batch > 0) list_.push_back(fmt::format("{}{}--batch {}", flags, flags.empty() ? "" : " ", batch));
-    } catch (const Error& e) {  // other settings exclude it
+    } catch (const NoKernel&) {  // none for such a size
+    } catch (const Error& e) {   // other settings exclude it
       if (e.code() != Exit::usage) throw;
     }
   }

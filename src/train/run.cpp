@@ -241,8 +241,8 @@ class Training {
       report_.warning(
           fmt::format("{} damaged checkpoint{} of later steps set aside as .rejected-*", n, n > 1 ? "s" : ""));
     make_saver();
+    files_->continue_at(state_.step);  // before the file of the run: it throws where rows cannot be read
     write_config();
-    files_->continue_at(state_.step);
     tell_launcher_folder();
     if (files_->steps().empty()) return;
     const StepRow& last = files_->steps().back();

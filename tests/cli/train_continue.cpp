@@ -101,6 +101,19 @@ TEST(ResumeSettings, FollowThePrecedenceAndAreNoted) {
   EXPECT_TRUE(contains(config, "derived = [\"min_lr\", \"warmup\", \"save_every\"]")) << config;
 }
 
+// Files of runs of earlier versions name the tokenizer of the text, or have it empty.
+TEST(ResumeSettings, OfOlderRunsRepeatAndContinueThem) {
+  TrainFolder f;
+  ASSERT_EQ(f.train("run", 2).code, 0);
+  f.write("run/config.toml", f.read("run/config.toml") + "tokenizer = \"bytes\"\nchat_template = \"\"\n");
+  RunResult r = run_crest({"train", "--config", "run/config.toml", "--out", "again"}, f.options());
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_TRUE(contains(r.err, "tokenizer of run/config.toml is ignored")) << r.err;
+  EXPECT_EQ(f.log("again").back()["loss"], f.log("run").back()["loss"]);
+  r = f.resume("run", {"--steps", "3"});
+  EXPECT_EQ(r.code, 0) << r.err;
+}
+
 TEST(ResumeSettings, ThatTheRunLacksAreRefused) {
   TrainFolder f;
   ASSERT_EQ(f.train("run", 2).code, 0);
