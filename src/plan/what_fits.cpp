@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "passes/fp8.h"
 #include "plan/automatic.h"
+#include "plan/choose_kernels.h"
 #include "plan/search.h"
 
 namespace crest {
