@@ -32,8 +32,9 @@ TEST(OutputFile, NeverReplacesAFileOfARun) {
   };
   for (const char* name :
        {"run/config.toml", "run/log.jsonl", "run/loss.svg", "run/samples.txt", "run/tensorboard/events.1",
-        "run/checkpoints/latest", "run/report.html", "step-000004/manifest.json", "step-000004/model.safetensors",
-        "data/meta.json", "data/tokenizer.json", "data/train-000000.bin", "data/notes.txt", "other/config.toml"})
+        "run/checkpoints/latest", "run/report.html", "step-000004/manifest.json", "step-000004/state.json",
+        "step-000004/model.safetensors", "site/manifest.json", "site/r.html", "data/meta.json", "data/tokenizer.json",
+        "data/train-000000.bin", "data/notes.txt", "other/config.toml"})
     write(name);
   for (const char* name : {"run/config.toml", "run/log.jsonl", "run/loss.svg", "run/samples.txt",
                            "run/tensorboard/events.1", "run/checkpoints/latest"})
@@ -47,6 +48,7 @@ TEST(OutputFile, NeverReplacesAFileOfARun) {
   EXPECT_NE(refusal(dir / "link").find("a file of a run"), std::string::npos);
   EXPECT_NE(refusal(dir / "folder/log.jsonl").find("a file of a run"), std::string::npos);
 
-  for (const char* name : {"run/report.html", "run/new.json", "data/notes.txt", "other/config.toml", "absent/x"})
+  for (const char* name :
+       {"run/report.html", "run/new.json", "data/notes.txt", "other/config.toml", "site/r.html", "absent/x"})
     EXPECT_EQ(refusal(dir / name), "") << name;
 }

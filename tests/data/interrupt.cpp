@@ -149,7 +149,7 @@ TEST(ShardWriter, MoreShardsThanFilesThatMayBeOpenAreRefused) {
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
   std::string said = error_of([&] { prepare(o); });
   ::setrlimit(RLIMIT_NOFILE, &before);
-  EXPECT_NE(said.find("more than 64 shards of 10 tokens"), std::string::npos) << said;
+  EXPECT_NE(said.find("more than 32 shards of 10 tokens"), std::string::npos) << said;
   EXPECT_NE(said.find("--shard-tokens"), std::string::npos) << said;
 }
 
