@@ -250,8 +250,8 @@ void ShardWriter::finish() {
   sync_directory(folder_.string());
 }
 
-// Reading keeps all shards open, those of training and of validation: half for each. The rest is for
-// other files of the process.
+// Reading keeps all shards open, those of training and validation: half of the files for each. The
+// rest is for other files of the process.
 static size_t most_shards(bool masks) {
   constexpr rlim_t others = 64;
   rlimit files{};

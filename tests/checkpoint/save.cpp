@@ -197,6 +197,7 @@ TEST(Checkpoint, SpaceIsCheckedBeforeAnythingIsWritten) {
 TEST(Checkpoint, WhatCannotBeReadIsAnErrorAndNotDamaged) {
   MemoryFolder folder;
   for (int step : {1, 2}) save_checkpoint(TinyModel(step).contents(), folder.path(), 0);
+#ifndef __SANITIZE_ADDRESS__  // a sanitizer asks with a pipe what memory it may read, and there is no file left for it
   int next = ::open("/dev/null", O_RDONLY);
   ::close(next);
   struct rlimit old {};
@@ -227,6 +228,7 @@ TEST(Checkpoint, WhatCannotBeReadIsAnErrorAndNotDamaged) {
         << error;
   }
   EXPECT_GT(refused, 1) << "the folder, and files in it";
+#endif
   // What a save replaces is kept, too, as long as nobody knows what it is.
   rename_path(folder / "step-000002", folder / ".replaced-step-000002");
   ::mkdir((folder / "step-000002").c_str(), 0755);
