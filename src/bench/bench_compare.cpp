@@ -181,10 +181,8 @@ AbRule comparison_rule(const BenchOptions& o) {
   AbRule r;
   r.warmup_rounds = o.warmup;
   r.max_seconds = o.max_seconds * 3;  // of a single cell for each, and for the noise floor
+  check_rounds(o.samples);
   if (o.samples > 0) {
-    if (o.samples < fewest_rounds)
-      fail_usage(fmt::format("a comparison needs at least {} rounds", fewest_rounds), "--samples",
-                 fmt::format("Give {} or more; 16 is typical.", fewest_rounds));
     r.min_rounds = r.max_rounds = o.samples;
     r.max_seconds = 1e9;
     r.target_relative_ci = 0;

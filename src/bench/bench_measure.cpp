@@ -16,6 +16,7 @@
 #include "host/stop_signal.h"
 #include "measure/gemm.h"
 #include "plan/plan_json.h"
+#include "plan/what_fits.h"
 #include "predict/recompute_budget.h"
 #include "profile/profile_rows.h"
 #include "terminal/table.h"

@@ -13,6 +13,7 @@
 #include "host/stop_signal.h"
 #include "plan/plan_json.h"
 #include "plan/recipe_settings.h"
+#include "plan/what_fits.h"
 #include "profile/profile_facts.h"
 #include "profile/profile_rates.h"
 #include "profile/profile_rows.h"

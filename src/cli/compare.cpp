@@ -58,9 +58,7 @@ void check(const Options& o) {
   in(o.top, 1, 100'000, "--top");
   in(o.measure.samples, 0, 10'000, "--samples");
   in(o.measure.warmup, 0, 1'000'000, "--warmup");
-  if (o.measure.samples > 0 && o.measure.samples < fewest_rounds)
-    fail_usage(fmt::format("a comparison needs at least {} rounds", fewest_rounds), "--samples",
-               fmt::format("Give {} or more; 16 is usual.", fewest_rounds));
+  check_rounds(o.measure.samples);
   if (!(o.measure.max_seconds >= 0)) fail_usage("the time limit is negative", "--max-seconds");
 }
 

@@ -288,18 +288,6 @@ Layer without(const Layer& lower, const Layer& upper) {
   return left;
 }
 
-// Files of runs that earlier versions wrote have the tokenizer of the text next to the data that it
-// became.
-void drop_text_options(Layer& layer, const std::string& file) {
-  if (!value_in(layer, "--data")) return;
-  std::erase_if(layer, [&](const std::string& a) {
-    if (flag_of(a) != "--tokenizer" && flag_of(a) != "--chat-template") return false;
-    to_stderr("crest: note: {} of {} is ignored: the data has its own.\n", printable(flag_of(a).substr(2)),
-              printable(file));
-    return true;
-  });
-}
-
 }  // namespace
 
 void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
@@ -308,11 +296,8 @@ void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
   // From what counts least to what counts most: the run's own file, --config, flags.
   std::vector<Layer> layers;
   for (auto& a : flags)
-    if (flag_of(a) == "--config" && a.find('=') != std::string::npos) {
-      const std::string file = a.substr(a.find('=') + 1);
-      layers.push_back(config_arguments(app, file));
-      drop_text_options(layers.back(), file);
-    }
+    if (flag_of(a) == "--config" && a.find('=') != std::string::npos)
+      layers.push_back(config_arguments(app, a.substr(a.find('=') + 1)));
   const CLI::Option* resume = app.get_option_no_throw("--resume");
   std::optional<std::string> run;
   if (resume && resume->get_items_expected_max() > 0) {

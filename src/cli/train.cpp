@@ -18,6 +18,7 @@
 #include "core/error.h"
 #include "core/shell_word.h"
 #include "core/text.h"
+#include "core/to_stderr.h"
 #include "core/toml_string.h"
 #include "core/unpack.h"
 #include "data/chat.h"
@@ -216,15 +217,21 @@ void check_changes(const CLI::App& app, const Options& o) {
   check(training_settings(), &training, o.training);
 }
 
-// --tokenizer and --chat-template are for text. A run's file of an earlier version has those of its
-// text.
+// --tokenizer and --chat-template are for text. Files of runs that earlier versions wrote have both,
+// next to the data that the text became.
 void check_text_options(const CLI::App& app, Options& o) {
   if (!o.texts.empty()) return;
-  GivenSettings of_run;
-  if (!o.resume.empty()) of_run = read_config(app, o.resume + "/config.toml");
+  std::vector<std::string> files = app.get_option("--config")->results();
+  if (!o.resume.empty()) files.push_back(o.resume + "/config.toml");
   for (auto [name, value] : {std::pair{"tokenizer", &o.tokenizer}, {"chat-template", &o.chat_template}}) {
-    auto was = of_run.find(name);
-    if (was != of_run.end() && !was->second.empty() && was->second.back() == *value) value->clear();
+    for (auto& file : files) {
+      GivenSettings of_run = read_config(app, file);
+      auto was = of_run.find(name);
+      if (value->empty() || !of_run.count("data") || was == of_run.end() || was->second.back() != *value) continue;
+      if (o.resume.empty())
+        to_stderr("crest: note: {} of {} is ignored: the data has its own.\n", name, printable(file));
+      value->clear();
+    }
     if (!value->empty())
       fail_usage(fmt::format("'{}' was given without text: the data has its own", printable(*value)),
                  std::string("--") + name,

@@ -154,9 +154,10 @@ const Json* conditions(const ComparedSide& s) {
 }
 
 // Readings always vary a little; small changes are ignored.
-void add_reading(List& list, const std::string& key, const Json& a, const Json& b, double least, const char* unit) {
+void add_reading(List& list, const std::string& key, const Json& a, const Json& b, double least, const char* unit,
+                 double least_part = 0) {
   double x = number(a, key, NAN), y = number(b, key, NAN);
-  if (!std::isfinite(x) || !std::isfinite(y) || std::abs(x - y) < least) return;
+  if (!std::isfinite(x) || !std::isfinite(y) || std::abs(x - y) < std::max(least, least_part * std::max(x, y))) return;
   list.add("conditions", key, fmt::format("{:.4g}{}", x, unit), fmt::format("{:.4g}{}", y, unit));
 }
 
@@ -167,10 +168,10 @@ void add_conditions(List& list, const ComparedSide& a, const ComparedSide& b) {
   const Json *ca = conditions(a), *cb = conditions(b);
   if (!ca || !cb) return;
   add_reading(list, "other_load", *ca, *cb, 0.25, " CPUs");
-  add_reading(list, "cpu_mhz", *ca, *cb, 0.02 * number(*ca, "cpu_mhz"), " MHz");
+  add_reading(list, "cpu_mhz", *ca, *cb, 0, " MHz", 0.02);
   const Json *ga = member(*ca, "gpu"), *gb = member(*cb, "gpu");
   if (!ga || !gb) return;
-  add_reading(list, "sm_mhz", *ga, *gb, 0.01 * number(*ga, "sm_mhz"), " MHz");
+  add_reading(list, "sm_mhz", *ga, *gb, 0, " MHz", 0.01);
   add_reading(list, "memory_mhz", *ga, *gb, 1, " MHz");
   add_reading(list, "temperature_c", *ga, *gb, 10, " C");
   add_reading(list, "power_limit_watts", *ga, *gb, 1, " W");

@@ -13,6 +13,7 @@
 #include "host/memory.h"
 #include "host/stop_signal.h"
 #include "plan/plan_json.h"
+#include "plan/what_fits.h"
 #include "predict/recompute_budget.h"
 #include "profile/profile_facts.h"
 #include "profile/profile_rates.h"

@@ -17,6 +17,7 @@
 #include "data/dataset.h"
 #include "inference/precision.h"
 #include "plan/compile.h"
+#include "plan/what_fits.h"
 #include "run/generate.h"
 
 namespace crest {

@@ -10,6 +10,7 @@
 #include "data/tokenizer.h"
 #include "inference/precision.h"
 #include "plan/compile.h"
+#include "plan/what_fits.h"
 #include "run/text_stream.h"
 
 namespace crest {

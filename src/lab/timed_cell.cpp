@@ -9,6 +9,7 @@
 #include "device/memory_peak.h"
 #include "lab/recipe_cell.h"
 #include "plan/recipe_settings.h"
+#include "plan/what_fits.h"
 #include "profile/profile_facts.h"
 #include "profile/profile_rows.h"
 

@@ -15,7 +15,6 @@
 #include "plan/choose_kernels.h"
 #include "plan/gradient_storage.h"
 #include "plan/recipe_settings.h"
-#include "plan/training_use.h"
 #include "program/op.h"
 #include "program/verify.h"
 

@@ -106,8 +106,7 @@ Recipe resolve(Recipe recipe, const Device& device);
 void place(CompiledSession& session, const CompileOptions& options = {});
 CompiledSession compile(const Recipe& recipe, const Device& device, const std::vector<ProgramSpec>& programs,
                         const CompileOptions& options = {});
-// Throws does_not_fit with the memory by category and what would fit (largest micro batch,
-// recompute).
-void check_fits(const CompiledSession& session, int64_t limit_bytes);
+// Compiles those of the Programs that the session lacks, and places all.
+void extend(CompiledSession& session, const std::vector<ProgramSpec>& programs, const CompileOptions& options = {});
 
 }  // namespace crest

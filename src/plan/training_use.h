@@ -1,7 +1,5 @@
 // What a training run is planned for.
 #pragma once
-#include <vector>
-
 #include "plan/compile.h"
 
 namespace crest {
@@ -9,8 +7,5 @@ namespace crest {
 // Everything that crest train compiles. Whether a recipe fits is always asked of these Programs:
 // a step alone needs less.
 inline constexpr SessionUse training_use = {.train = true, .update = true, .validation = true, .sampling = true};
-
-// Compiles those of the Programs that the session lacks, and places all.
-void extend(CompiledSession& session, const std::vector<ProgramSpec>& programs, const CompileOptions& options = {});
 
 }  // namespace crest

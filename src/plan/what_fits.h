@@ -11,5 +11,7 @@ namespace crest {
 // session's: "--recompute full --batch 4". Only settings that these Programs depend on, and only
 // what was planned. A shorter sequence comes where nothing else helps.
 std::vector<std::string> what_fits(const CompiledSession& session, int64_t limit_bytes);
+// Throws does_not_fit with the memory by category and what would fit.
+void check_fits(const CompiledSession& session, int64_t limit_bytes);
 
 }  // namespace crest

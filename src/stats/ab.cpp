@@ -23,6 +23,12 @@ Comparison compare_paired(const Samples& a, const Samples& b, double noise_floor
   return c;
 }
 
+void check_rounds(int64_t rounds) {
+  if (rounds > 0 && rounds < fewest_rounds)
+    fail_usage(fmt::format("a comparison needs at least {} rounds", fewest_rounds), "--samples",
+               fmt::format("Give {} or more; 16 is usual.", fewest_rounds));
+}
+
 namespace {
 
 constexpr int rounds_between_discarded = 4;

@@ -46,6 +46,9 @@ struct AbResult {
 // cases (3 rounds) or 30% (2) instead of 5%.
 inline constexpr int fewest_rounds = 4;
 
+// Of --samples; 0: as many as needed. Throws a usage error.
+void check_rounds(int64_t rounds);
+
 struct AbRule {
   int warmup_rounds = 2;
   int min_rounds = 16;

@@ -21,6 +21,7 @@
 #include "host/stop_signal.h"
 #include "model/config_files.h"
 #include "plan/recipe_settings.h"
+#include "plan/what_fits.h"
 #include "run/generate.h"
 #include "terminal/table.h"
 #include "train/cut.h"

@@ -12,6 +12,7 @@
 #include "device/conditions.h"
 #include "host/environment.h"
 #include "plan/recipe_settings.h"
+#include "plan/what_fits.h"
 #include "predict/planned_time.h"
 #include "profile/profile_rates.h"
 #include "profile/profile_rows.h"

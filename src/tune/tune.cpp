@@ -60,7 +60,7 @@ class Search {
       finals();
     }
     choose();
-    if (!here_) describe_best();
+    if (!here_) r_.not_here = device_.name, r_.prediction = known_.text(step_of(r_.candidates[r_.best].recipe));
     r_.seconds = elapsed();
     return std::move(r_);
   }
@@ -129,7 +129,7 @@ class Search {
     for (auto [name, value, from] : {std::tuple{"batch", batch, start_.batch},
                                      std::tuple{"grad-accumulation", accumulation, start_.grad_accumulation}})
       if (value != from) t.changes.push_back({name, std::to_string(value)});
-    check_interrupt();
+    o_.check_interrupt();
     if (elapsed() > said_ + 5) say(fmt::format("{} planned ...", r_.candidates.size()));
     for (size_t i = 0; i < r_.candidates.size(); ++i)
       if (r_.candidates[i].changes == t.changes) return i;
@@ -145,12 +145,13 @@ class Search {
   std::optional<CompiledSession> planned(const Recipe& given, TuneCandidate& t) {
     try {
       t.recipe = resolve(given, device_);
-      CompiledSession step = compile_phase(t.recipe, device_, BenchPhase::step, {.verify = false});
+      CompiledSession step = step_of(t.recipe);
       t.planned_bytes = t.step_bytes = step.planned_bytes();
       // The step is a lower bound, so what is too large already needs no second plan.
       int64_t limit = limit_of_rank(t.recipe, device_, limit_);
       if (step.limited_bytes() <= limit) {
-        CompiledSession whole = whole_of(step);
+        CompiledSession whole = step;
+        extend(whole, session_programs(t.recipe, training_use), {.verify = false});
         t.planned_bytes = whole.planned_bytes();
         if (whole.limited_bytes() <= limit) return step;
       }
@@ -163,12 +164,9 @@ class Search {
     return std::nullopt;
   }
 
-  static CompiledSession whole_of(CompiledSession step) {
-    extend(step, session_programs(step.recipe, training_use), {.verify = false});
-    return step;
+  CompiledSession step_of(const Recipe& recipe) const {
+    return compile_phase(recipe, rank_device(recipe, device_), BenchPhase::step, {.verify = false});
   }
-
-  void check_interrupt() const { o_.check_interrupt(); }
 
   // Steps of one rank that this process measures: from all that it has measured so far. Others:
   // from what is known of the device, and how far that was off on average.
@@ -194,7 +192,7 @@ class Search {
 
   // With a context of `length` tokens and as long a sequence; none where it does not fit.
   std::optional<TuneCandidate> with_context(const Combination& c, int64_t length) {
-    check_interrupt();
+    o_.check_interrupt();
     TuneCandidate t;
     t.changes = c.changes;
     Recipe given = c.given;
@@ -339,18 +337,15 @@ class Search {
   void seed_ranks(size_t first) {
     const Recipe& recipe = r_.candidates[first].recipe;
     known_.complete(recipe, most_ranks_, runs_, [this](const std::string& line) { say(line); });
-    plain_[first] = known_.predict(compile_phase(recipe, device_, BenchPhase::step, {.verify = false}));
+    plain_[first] = known_.predict(step_of(recipe));
     scale(r_.candidates[first], *plain_[first]);
   }
 
   [[noreturn]] void nothing_fits() const {
     std::string closest;
-    if (r_.smallest) {
-      const Recipe& recipe = r_.smallest->recipe;
-      auto whole = compile(recipe, device_, session_programs(recipe, training_use), {.verify = false});
-      closest = fmt::format("The closest needs {}: {}.", format_bytes(double(whole.planned_bytes())),
+    if (r_.smallest)
+      closest = fmt::format("A step of the closest needs {}: {}.", format_bytes(double(r_.smallest->step_bytes)),
                             change_text(*r_.smallest));
-    }
     throw Error(
         Exit::does_not_fit,
         fmt::format("none of the combinations fits {}{}", format_bytes(double(limit_of_rank(start_, device_, limit_))),
@@ -486,7 +481,7 @@ class Search {
     std::vector<Contender> contenders;
     for (size_t i : list)
       contenders.push_back({change_text(r_.candidates[i]), [&, i] {
-                              check_interrupt();
+                              o_.check_interrupt();
                               double ms = runs_.step_ms(r_.candidates[i].recipe, o_.max_seconds, steps_of_a_round);
                               return ms / 1e3 * scale_to(list, i);
                             }});
@@ -520,7 +515,7 @@ class Search {
     list = built;
     for (size_t k = 0; k < list.size(); ++k)
       contenders.push_back({change_text(r_.candidates[list[k]]), [&, cell = cells[k].get(), i = list[k]] {
-                              check_interrupt();
+                              o_.check_interrupt();
                               return cell->run() * scale_to(list, i);
                             }});
     double seconds = o_.search_seconds > 0 ? std::min(8 * o_.max_seconds, o_.search_seconds / 4) : 8 * o_.max_seconds;
@@ -558,13 +553,6 @@ class Search {
     r_.fastest = r_.best;
     // `within` bounds what may be given up, and its choice has the least memory already.
     if (batch_is_free() && o_.global_batch == 0 && o_.within == 0) r_.best = least_batch(r_, from, o_.stop_below);
-  }
-
-  // What the prediction of the choice is made of.
-  void describe_best() {
-    const TuneCandidate& best = r_.candidates[r_.best];
-    CompiledSession session = compile_phase(best.recipe, device_, BenchPhase::step, {.verify = false});
-    r_.not_here = device_.name, r_.prediction = known_.text(session);
   }
 
   const TuneOptions& o_;

@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "compare/compare_text.h"
+#include "compare/compared.h"
 #include "compare/sentences.h"
 #include "compare/synthetic.h"
 #include "core/error.h"
@@ -20,55 +21,6 @@
 
 using namespace crest;
 using namespace crest::test;
-
-namespace {
-
-double part(const RunComparison& c, Factor f) {
-  for (auto& w : c.waterfall)
-    if (w.factor == f) return w.ms;
-  return 0;
-}
-
-const Cause* cause(const RunComparison& c, const std::string& role, const std::string& phase) {
-  for (auto& x : c.causes)
-    if (x.phase.find(phase) != std::string::npos && std::count(x.roles.begin(), x.roles.end(), role)) return &x;
-  return nullptr;
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-// All sums that a comparison promises.
-void expect_exact(const RunComparison& c) {
-  double size = std::max(c.a.step_ms, c.b.step_ms), bars = 0, per_token = 0, causes = 0, levers = 0;
-  for (auto& w : c.waterfall) bars += w.ms, per_token += w.ms_per_token;
-  EXPECT_NEAR(bars, c.step_difference(), 1e-9 * size);
-  if (c.a.tokens && c.b.tokens) {
-    double difference = c.b.step_ms / double(c.b.tokens) - c.a.step_ms / double(c.a.tokens);
-    EXPECT_NEAR(per_token, difference, 1e-9 * size / double(std::min(c.a.tokens, c.b.tokens)));
-  }
-  for (auto& x : c.causes) {
-    EXPECT_NEAR(std::accumulate(x.factors.begin(), x.factors.end(), 0.0), x.ms, 1e-9 * size) << x.label;
-    EXPECT_NEAR(x.ms, x.b.ms - x.a.ms, 1e-9 * size) << x.label;
-    causes += x.ms;
-  }
-  double around = part(c, Factor::idle) + part(c, Factor::overlap) + part(c, Factor::residual);
-  EXPECT_NEAR(causes + around, c.step_difference(), 1e-9 * size);
-  for (auto& l : c.levers) levers += l.ms;
-  EXPECT_NEAR(levers, c.step_difference(), 1e-9 * size);
-  int64_t categories = 0, blocks = 0;
-  for (auto& m : c.memory) categories += m.b - m.a;
-  for (auto& m : c.memory_causes) blocks += m.b - m.a;
-  EXPECT_EQ(categories, c.planned_difference());
-  EXPECT_EQ(blocks, c.planned_difference());
-}
-
-RunComparison compared(const Synthetic& a, const Synthetic& b, const CompareOptions& options = {}) {
-  RunComparison c = compare_runs(make_record(a, "first"), make_record(b, "second"), options);
-  expect_exact(c);
-  return c;
-}
-
-}  // namespace
 
 TEST(Compare, ARunIsNotFasterThanItself) {
   RunRecord r = make_record(gpt2());
@@ -573,104 +525,4 @@ TEST(Compare, NoBarIsLargerThanBothSteps) {
   b.slowdown = [](const ProfileInstr&) { return 18.0; };
   RunComparison c = compared(a, b);
   for (auto& w : c.waterfall) EXPECT_LE(std::abs(w.ms), std::max(c.a.step_ms, c.b.step_ms)) << name(w.factor);
-}
-
-// As many instructions, but others.
-TEST(Compare, TheHeadlineNamesOtherInstructions) {
-  Synthetic a = gpt2(), b = gpt2();
-  a.recipe.ranks = b.recipe.ranks = 2;
-  a.recipe.levers = {{"shard", "none"}, {"reduce", "flat"}};
-  b.recipe.levers = {{"shard", "optimizer"}, {"reduce", "bucket"}, {"bucket", "10GB"}, {"gather", "forward"}};
-  a.slowdown = [](auto& r) { return r.op == "all_reduce" ? 50.0 : 2.0; };
-  RunComparison c = compared(a, b);
-  EXPECT_TRUE(contains(headline(c), "runs as other instructions (3 x all_reduce -> ")) << headline(c);
-}
-
-// Which of a group's instructions takes most time is chance.
-TEST(Compare, ChangesAreThoseOfAnOperation) {
-  auto slow = [](const std::string& op) {
-    Synthetic s = gpt2();
-    s.slowdown = [op](const ProfileInstr& r) { return r.op == op ? 6.0 : 2.0; };
-    return s;
-  };
-  Synthetic a = slow("linear_dw"), b = slow("linear_dx");
-  RunComparison c = compared(a, b);
-  int others = 0;
-  for (auto& x : c.causes) {
-    EXPECT_EQ(change_text(c, x), "the same instructions") << x.label << ", " << x.phase;
-    others += x.a.kernels != x.b.kernels;
-  }
-  EXPECT_GT(others, 0) << "another kernel takes most time";
-  EXPECT_EQ(c.row_noise, compared(b, a).row_noise);
-  b.recipe.batch = 32;
-  RunComparison larger = compared(a, b), smaller = compared(b, a);
-  const Cause *one = cause(larger, "attn.qkv", "backward"), *other = cause(smaller, "attn.qkv", "backward");
-  ASSERT_TRUE(one && other);
-  EXPECT_EQ(change_text(larger, *one), "linear_dx bf16[16,1024,768] -> bf16[32,1024,768]");
-  EXPECT_EQ(change_text(smaller, *other), "linear_dx bf16[32,1024,768] -> bf16[16,1024,768]");
-}
-
-// What is said of an efficiency has the sign of its bar, also where the floors of the rows (a
-// link's) say otherwise, and where the step has another mix of groups.
-TEST(Compare, EfficiencyIsThatOfItsBar) {
-  for (bool tokens : {false, true}) {
-    Profile x = make_profile(gpt2()), y = x;
-    double more = 0;
-    for (ProfileInstr& r : y.instrs) {
-      if (r.op_class != "contraction") continue;
-      more += 0.5 * r.ms, r.ms *= 1.5;
-      r.floor_ms *= 4;
-    }
-    for (auto* list : {&y.step_ms, &y.profiled_ms})
-      for (double& ms : *list) ms += more;
-    CompareOptions options;
-    options.per_token = tokens;
-    RunComparison c = compare_runs(record_of(x), record_of(y), options);
-    EXPECT_GT(part(c, Factor::efficiency), 0);
-    for (auto& w : c.waterfall) {
-      if (w.factor != Factor::efficiency) continue;
-      double from = 0, to = 0;
-      ASSERT_EQ(std::sscanf(w.detail.c_str(), "%lf%% -> %lf%% of the limit", &from, &to), 2) << w.detail;
-      EXPECT_LT(to, from);
-    }
-    const Cause* mlp = cause(c, "mlp.proj", "forward");
-    ASSERT_TRUE(mlp);
-    EXPECT_TRUE(contains(factor_text(c, *mlp), "kernel efficiency 50% -> 3")) << factor_text(c, *mlp);
-  }
-}
-
-TEST(Compare, ATableOfTokensHasTimesOfTokens) {
-  Synthetic a = gpt2(), b = gpt2();
-  b.recipe.batch = 32, b.residual_ms = 1, a.residual_ms = 2;
-  RunComparison c = compared(a, b);
-  ASSERT_TRUE(c.per_token);
-  int found = 0;
-  for (auto& w : c.waterfall) {
-    double from = 0, to = 0;
-    if (w.factor != Factor::residual && w.factor != Factor::idle) continue;
-    ++found;
-    ASSERT_EQ(std::sscanf(w.detail.c_str(), "%lf -> %lf ms per 1000 tokens", &from, &to), 2) << w.detail;
-    EXPECT_NEAR(to - from, 1e3 * w.ms_per_token, 0.0011);
-  }
-  EXPECT_EQ(found, 2);
-}
-
-// A smaller model on a slow device: that it is smaller is no reason for its time.
-TEST(Compare, TimeOfAnotherDeviceIsNotTheModels) {
-  Synthetic a = gpt2(), b = gpt2();
-  b.recipe = recipe_of("nano", 16, 256);
-  b.rate_factor = 1e-4;
-  b.slowdown = [](const ProfileInstr&) { return 30.0; };
-  RunRecord x = make_record(a), y = make_record(b);
-  y.device["name"] = "a slow CPU", y.device["kind"] = "cpu";
-  for (bool swapped : {false, true}) {
-    RunComparison c = swapped ? compare_runs(y, x) : compare_runs(x, y);
-    expect_exact(c);
-    for (auto& l : c.levers) {
-      if (l.lever == "device" || l.lever.empty()) continue;
-      EXPECT_LT(l.share, 0.01) << l.sentence;
-    }
-    EXPECT_FALSE(contains(c.sentences[0], "instead of")) << c.sentences[0];
-    EXPECT_FALSE(contains(c.sentences[0], "(model")) << c.sentences[0];
-  }
 }

@@ -12,12 +12,6 @@ using namespace crest::test;
 
 namespace {
 
-Program update(const Recipe& r) {
-  Program p = forward_program(r, ProgramKind::update);
-  run_passes(p, {r, ProgramKind::update, true, true});
-  return p;
-}
-
 bool refused(const Program& p) {
   try {
     verify(p, "mutation");
@@ -47,7 +41,7 @@ std::vector<Recipe> recipes() {
 TEST(Copies, RemovedOrRepeatedOnesAreFound) {
   int copies = 0;
   for (const Recipe& r : recipes()) {
-    Program p = update(r);
+    Program p = update_program(r);
     EXPECT_FALSE(refused(p));
     for (size_t i = 0; i < p.code.size(); ++i) {
       if (!p.code[i].op->crosses_memories()) continue;
@@ -66,7 +60,7 @@ TEST(Copies, RemovedOrRepeatedOnesAreFound) {
 
 TEST(Copies, ToAnothersPlaceAreFound) {
   for (const Recipe& r : recipes()) {
-    Program p = update(r);
+    Program p = update_program(r);
     std::vector<size_t> out;
     for (size_t i = 0; i < p.code.size(); ++i)
       if (p.code[i].op->name == std::string("copy_out")) out.push_back(i);

@@ -15,12 +15,6 @@ using namespace crest::test;
 
 namespace {
 
-Program update(const Recipe& r) {
-  Program p = forward_program(r, ProgramKind::update);
-  run_passes(p, {r, ProgramKind::update, true, true});
-  return p;
-}
-
 // Whether an instruction only gives other names to memory.
 bool views(const Program& p, const Instr& instr) {
   Infer infer(p, instr);
@@ -79,7 +73,7 @@ TEST(Dependences, OfAnUpdateAreStated) {
           r.levers["offload"] = offload, r.levers["offload-piece"] = "2kB";
           SCOPED_TRACE(testing::Message()
                        << optimizer << " " << weights << " offload " << offload << " ranks " << ranks);
-          const Program p = update(r);
+          const Program p = update_program(r);
           EXPECT_GT(check_reads(p), 0);
           in_pieces +=
               std::any_of(p.code.begin(), p.code.end(), [](auto& i) { return i.op->name == std::string("join_rows"); });

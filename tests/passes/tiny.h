@@ -24,6 +24,13 @@ inline Program forward_program(const Recipe& r, ProgramKind kind) {
   return build_model(r.model, {kind, r.batch, r.seq_length(), r.model.context});
 }
 
+// An update after all passes.
+inline Program update_program(const Recipe& r) {
+  Program p = forward_program(r, ProgramKind::update);
+  run_passes(p, {r, ProgramKind::update, true, true});
+  return p;
+}
+
 // Number of a pass in the pipeline.
 inline size_t pass_index(const std::string& name) {
   auto& all = pipeline();

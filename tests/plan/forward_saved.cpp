@@ -12,6 +12,7 @@
 #include "passes/tiny.h"
 #include "plan/plan_report.h"
 #include "plan/search.h"
+#include "plan/what_fits.h"
 #include "program/op.h"
 #include "run/executor.h"
 

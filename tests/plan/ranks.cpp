@@ -8,6 +8,7 @@
 #include "passes/tiny.h"
 #include "plan/compile.h"
 #include "plan/plan_report.h"
+#include "plan/what_fits.h"
 
 using namespace crest;
 using namespace crest::test;
