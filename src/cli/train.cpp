@@ -217,8 +217,8 @@ void check_changes(const CLI::App& app, const Options& o) {
   check(training_settings(), &training, o.training);
 }
 
-// --tokenizer and --chat-template are for text. Files of runs that earlier versions wrote have both,
-// next to the data that the text became.
+// --tokenizer and --chat-template are for text. Files of runs of earlier versions have both, next to
+// the data that the text became.
 void check_text_options(const CLI::App& app, Options& o) {
   if (!o.texts.empty()) return;
   std::vector<std::string> files = app.get_option("--config")->results();
