@@ -217,7 +217,7 @@ void check_changes(const CLI::App& app, const Options& o) {
   check(training_settings(), &training, o.training);
 }
 
-// --tokenizer and --chat-template are for text. Files of runs of earlier versions have both, next to
+// --tokenizer and --chat-template are for text. Files of runs of earlier versions have both, and
 // the data that the text became.
 void check_text_options(const CLI::App& app, Options& o) {
   if (!o.texts.empty()) return;
