@@ -25,12 +25,11 @@ struct Values {
 
 const std::vector<Setting>& rows() {
   static const std::vector<Setting> all = {
-      setting<&Values::count>(
-          {.name = "the-count", .group = "g", .help = "h", .unit = "things", .least = 1, .most = 9}),
+      setting<&Values::count>({.name = "the-count", .group = "g", .help = "h", .unit = "things", .min = 1, .max = 9}),
       setting<&Values::rate>(
-          {.name = "rate", .group = "g", .help = "h", .least = 0, .most = 1, .above = true, .below = true}),
+          {.name = "rate", .group = "g", .help = "h", .min = 0, .max = 1, .above = true, .below = true}),
       setting<&Values::word>(
-          {.name = "word", .group = "g", .help = "h", .least = 2, .choices = {"a", "bee"}, .also_number = true}),
+          {.name = "word", .group = "g", .help = "h", .min = 2, .choices = {"a", "bee"}, .also_number = true}),
       setting<&Values::on>({.name = "on", .group = "g", .help = "h"}),
       setting<&Values::list>({.name = "list", .group = "g", .help = "h", .pairs = true})};
   return all;

@@ -30,19 +30,19 @@ std::string plain(double x) {
 
 // " from 1 to 64", " above 0", ", at least 0".
 std::string range_of(const Setting& row) {
-  bool bounded = std::isfinite(row.least) && std::isfinite(row.most);
-  if (bounded && !row.above && !row.below) return fmt::format(" from {} to {}", plain(row.least), plain(row.most));
+  bool bounded = std::isfinite(row.min) && std::isfinite(row.max);
+  if (bounded && !row.above && !row.below) return fmt::format(" from {} to {}", plain(row.min), plain(row.max));
   std::string low =
-      std::isfinite(row.least) ? fmt::format("{} {}", row.above ? "above" : "at least", plain(row.least)) : "";
+      std::isfinite(row.min) ? fmt::format("{} {}", row.above ? "above" : "at least", plain(row.min)) : "";
   std::string high =
-      std::isfinite(row.most) ? fmt::format("{} {}", row.below ? "below" : "at most", plain(row.most)) : "";
+      std::isfinite(row.max) ? fmt::format("{} {}", row.below ? "below" : "at most", plain(row.max)) : "";
   if (low.empty() && high.empty()) return "";
   return (row.above && !bounded ? " " : ", ") + low + (low.empty() || high.empty() ? "" : " and ") + high;
 }
 
 bool in_range(const Setting& row, double x) {
-  if (row.above ? !(x > row.least) : !(x >= row.least)) return false;
-  return row.below ? x < row.most : x <= row.most;
+  if (row.above ? !(x > row.min) : !(x >= row.min)) return false;
+  return row.below ? x < row.max : x <= row.max;
 }
 
 [[noreturn]] void refuse(const Setting& row, const std::string& problem, const std::string& where,

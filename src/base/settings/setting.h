@@ -36,10 +36,10 @@ struct Setting {
   const char* group;  // heading in help
   const char* help;
 
-  const char* unit = "";       // "tokens", "steps", "ms"
-  const char* otherwise = "";  // the default, if no object holds it: of a lever, or how it is computed
-  double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
-  bool above = false, below = false;  // exclude least, most
+  const char* unit = "";           // "tokens", "steps", "ms"
+  const char* default_value = "";  // the default, if no object holds it: of a lever, or how it is computed
+  double min = -std::numeric_limits<double>::infinity(), max = std::numeric_limits<double>::infinity();
+  bool above = false, below = false;  // exclude min, max
   std::vector<const char*> choices = {};
   bool also_number = false;  // besides the choices, a whole number is accepted
   const char* example = "";  // for settings that are neither a number nor a choice

@@ -25,7 +25,7 @@ size_t width_of(const std::vector<FitColumn>& columns, const Rows& rows) {
   size_t sum = 0;
   for (size_t c = 0; c < columns.size(); ++c) {
     size_t widest = widest_cell(rows, c);
-    if (columns[c].least) widest = std::min(widest, columns[c].least);
+    if (columns[c].min) widest = std::min(widest, columns[c].min);
     sum += std::max(widest, display_width(columns[c].column.header)) + (c ? 2 : 0);
   }
   return sum;
@@ -35,8 +35,8 @@ size_t width_of(const std::vector<FitColumn>& columns, const Rows& rows) {
 void cut_cells(const std::vector<FitColumn>& columns, Rows& rows, size_t width) {
   size_t used = width_of(columns, rows), room = width - std::min(width, used);
   for (size_t c = 0; c < columns.size(); ++c) {
-    size_t widest = widest_cell(rows, c), shown = std::max(columns[c].least, display_width(columns[c].column.header));
-    if (!columns[c].least || widest <= shown) continue;
+    size_t widest = widest_cell(rows, c), shown = std::max(columns[c].min, display_width(columns[c].column.header));
+    if (!columns[c].min || widest <= shown) continue;
     size_t more = std::min(room, widest - shown);
     room -= more;
     for (auto& row : rows) row[c] = fit_width(valid_utf8(printable(row[c], 10000)), shown + more);

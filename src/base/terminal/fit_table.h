@@ -10,8 +10,8 @@ namespace crest {
 
 struct FitColumn {
   Column column;
-  int rank = 0;      // 0: always shown; else columns of the highest rank are left out first
-  size_t least = 0;  // cells are cut to this many columns before other columns are left out; 0: never
+  int rank = 0;    // 0: always shown; else columns of the highest rank are left out first
+  size_t min = 0;  // cells are cut to this many columns before other columns are left out; 0: never
 };
 
 // The table. If it is wider than `width`, columns whose cells are all the same go into a line above

@@ -47,8 +47,9 @@ std::string left_of(const CLI::Option& o) {
 }
 
 std::string help_of(const CLI::Option& o) {
-  std::string help = o.get_description(), otherwise = o.get_default_str();
-  if (!otherwise.empty() && help.find("default") == std::string::npos) help += fmt::format(" (default: {})", otherwise);
+  std::string help = o.get_description(), default_value = o.get_default_str();
+  if (!default_value.empty() && help.find("default") == std::string::npos)
+    help += fmt::format(" (default: {})", default_value);
   return help;
 }
 
@@ -132,7 +133,7 @@ namespace {
 
 // What a row of the page of settings says.
 struct SettingRow {
-  std::string flag, help, values, otherwise;
+  std::string flag, help, values, default_value;
   const char* resume;
 };
 
@@ -142,21 +143,21 @@ SettingRow setting_row(const Setting& s, const void* object, bool of_device) {
     if (values.rfind(prefix, 0) == 0) values.erase(0, prefix.size());
   if (values.rfind("For ", 0) == 0) values[0] = 'f';
   if (!values.empty() && values.back() == '.') values.pop_back();
-  std::string otherwise = *s.otherwise ? s.otherwise : text_of(s.get(s, object));
+  std::string default_value = *s.default_value ? s.default_value : text_of(s.get(s, object));
   const char* resume = of_device || s.resume == OnResume::accepts ? "accepts"
                        : s.resume == OnResume::notes              ? "notes"
                                                                   : "refuses";
-  return {s.flag(), s.help, values, otherwise, resume};
+  return {s.flag(), s.help, values, default_value, resume};
 }
 
 std::string markdown_row(const SettingRow& s) {
-  return fmt::format("| `{}` | {} | {} | {} | {} |\n", s.flag, s.help, s.values, s.otherwise, s.resume);
+  return fmt::format("| `{}` | {} | {} | {} | {} |\n", s.flag, s.help, s.values, s.default_value, s.resume);
 }
 
 std::string terminal_row(const SettingRow& s) {
   std::string text = s.help;
   if (!s.values.empty()) text += "; " + s.values;
-  if (!s.otherwise.empty()) text += "; default: " + s.otherwise;
+  if (!s.default_value.empty()) text += "; default: " + s.default_value;
   return row(s.flag, fmt::format("{} (on resume: {})", text, s.resume), help_column);
 }
 

@@ -23,7 +23,7 @@ namespace crest {
 namespace {
 
 std::string default_of(const Setting& row, const void* object) {
-  if (*row.otherwise) return row.otherwise;
+  if (*row.default_value) return row.default_value;
   std::string text = text_of(row.get(row, object));
   return row.type == SettingType::truth || row.type == SettingType::list ? "" : text;
 }
@@ -33,8 +33,8 @@ std::string setting_help(const Setting& row, const void* object) {
   std::string values = join(choices_of(row), ", ");
   if (row.also_number) values += fmt::format(", or a number of {}", row.unit);
   if (!values.empty() && row.type != SettingType::list) notes.push_back(values);
-  std::string otherwise = default_of(row, object);
-  if (!otherwise.empty()) notes.push_back("default: " + otherwise);
+  std::string default_value = default_of(row, object);
+  if (!default_value.empty()) notes.push_back("default: " + default_value);
   return std::string(row.help) + (notes.empty() ? "" : fmt::format(" ({})", join(notes, "; ")));
 }
 
@@ -183,7 +183,7 @@ static std::string plain_number(const CLI::Option& option, const std::string& fl
   if ((!real && !whole) || option.get_items_expected_max() > 1 || option.get_delimiter()) return text;
   Setting row = {.name = flag.c_str() + 2, .group = "", .help = ""};
   row.type = real ? SettingType::number : SettingType::whole;
-  if (type == "UINT") row.least = 0;
+  if (type == "UINT") row.min = 0;
   return text_of(parse_setting(row, text));
 }
 

@@ -133,8 +133,8 @@ std::string config_text(const CLI::App& app, const std::string& preset, const Op
       auto* list = std::get_if<std::vector<std::string>>(&value);
       auto* whole = std::get_if<int64_t>(&value);
       auto* truth = std::get_if<bool>(&value);
-      bool unset = text_of(value).empty() || (list && list->empty()) ||
-                   (whole && double(*whole) < row.setting->least) || (truth && !*truth);
+      bool unset = text_of(value).empty() || (list && list->empty()) || (whole && double(*whole) < row.setting->min) ||
+                   (truth && !*truth);
       if (unset || written(row.setting->key()) || row.setting->name == std::string("max-seconds")) continue;
       keys.push_back({row.setting->key(), toml_value(value, row.setting->flag())});
       auto given = o.training.find(row.setting->name);
@@ -296,7 +296,7 @@ void choose_sums_anew(const CLI::App& app, Options& o) {
   auto changed = [&](const char* name) { return last(of_run, name) != last(now, name); };
   auto leave_out = [&](const char* name) {
     for (auto& row : recipe_settings())
-      if (row.name == std::string(name) && last(now, name) == row.otherwise && !changed(name)) now[name].clear();
+      if (row.name == std::string(name) && last(now, name) == row.default_value && !changed(name)) now[name].clear();
   };
   if (changed("shard") || changed("gather")) leave_out("reduce");
   if (changed("ranks") || changed("data-parallel"))

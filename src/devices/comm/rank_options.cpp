@@ -8,8 +8,8 @@ const std::vector<Setting>& rank_settings() {
                                        .group = "Ranks",
                                        .help = "time after which a process that does not answer ends the run",
                                        .unit = "seconds",
-                                       .least = 1,
-                                       .most = 86400,
+                                       .min = 1,
+                                       .max = 86400,
                                        .identity = false,
                                        .stored = false,
                                        .resume = OnResume::accepts})};
@@ -21,8 +21,8 @@ const std::vector<Setting>& restart_settings() {
       {.name = "restarts",
        .group = "Ranks",
        .help = "how often a run that lost a process is started again from its last checkpoint",
-       .least = 0,
-       .most = 1'000'000,
+       .min = 0,
+       .max = 1'000'000,
        .identity = false,
        .stored = false,
        .resume = OnResume::accepts})};

@@ -108,15 +108,12 @@ const std::vector<Setting>& device_settings() {
                                                "devices --sheets), or a TOML file",
                                        .example = "cuda:1",
                                        .common = true}),
-      setting<&DeviceOptions::threads>({.name = "threads",
-                                        .group = group,
-                                        .help = "CPU threads per step; 0: all usable",
-                                        .least = 0,
-                                        .most = 65536}),
+      setting<&DeviceOptions::threads>(
+          {.name = "threads", .group = group, .help = "CPU threads per step; 0: all usable", .min = 0, .max = 65536}),
       setting<&DeviceOptions::memory_limit>({.name = "memory-limit",
                                              .group = group,
                                              .help = "reject plans that need more memory than this",
-                                             .otherwise = "what the device has",
+                                             .default_value = "what the device has",
                                              .example = "40GiB"})};
   return rows;
 }

@@ -39,7 +39,7 @@ std::vector<GemmSize> parse_products(const std::string& text) {
   for (auto& product : split(text, ',')) {
     std::vector<std::string> parts = split(product, 'x');
     std::vector<int64_t> numbers;
-    Setting row = {.name = "product", .group = "", .help = "", .least = 1, .most = double(largest_size)};
+    Setting row = {.name = "product", .group = "", .help = "", .min = 1, .max = double(largest_size)};
     row.type = SettingType::whole;
     for (auto& part : parts) try {
         numbers.push_back(std::get<int64_t>(parse_setting(row, part)));

@@ -19,7 +19,7 @@ static bool between_ranks(const Setting& s) {
 // Settings without an effect in this recipe: keys of before there were such settings stay.
 // data_parallel is older than keys.
 static bool has_no_effect(const Setting& s, const Recipe& recipe) {
-  if (s.newer && text_of(s.get(s, &recipe)) == s.otherwise) return true;
+  if (s.newer && text_of(s.get(s, &recipe)) == s.default_value) return true;
   if (s.key().starts_with("fp8_") && recipe.precision != "fp8") return true;
   if (s.key().starts_with("offload")) {
     auto offload = recipe.levers.find("offload");

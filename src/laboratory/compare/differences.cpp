@@ -72,7 +72,7 @@ void add_settings(List& list, const ComparedSide& side_a, const ComparedSide& si
     if (!known) return;
     const Settings::Row* row = recipes.find(key);
     if (!row && trainings.find(key)) return;  // one side is a measurement, or an older run
-    if (row && !*row->setting->otherwise) {
+    if (row && !*row->setting->default_value) {
       Json otherwise = recipes.json([&](const Setting& s) { return &s == row->setting; })[key];
       return list.add("recipe", key, x ? x : &otherwise, y ? y : &otherwise);
     }

@@ -63,8 +63,8 @@ const std::vector<Setting>& accumulate_settings() {
       setting<&Recipe::grad_accumulation>({.name = "grad-accumulation",
                                            .group = "Model and batch",
                                            .help = "micro batches per optimizer step",
-                                           .least = 1,
-                                           .most = 1e9,
+                                           .min = 1,
+                                           .max = 1e9,
                                            .common = true,
                                            .effects = {{Effect::all, Effect::calls, {}, nullptr, true}}})};
   return rows;

@@ -20,7 +20,7 @@ const std::vector<Setting>& clip_settings() {
       setting<&Recipe::clip>({.name = "clip",
                               .group = "Optimizer",
                               .help = "maximum global norm of the gradients; 0: off",
-                              .least = 0,
+                              .min = 0,
                               .effects = {{Effect::work, Effect::anywhere, {}, "update"}}})};
   return rows;
 }

@@ -149,16 +149,16 @@ const std::vector<Setting>& data_parallel_settings() {
       setting<&Recipe::ranks>({.name = "ranks",
                                .group = group,
                                .help = "processes that train together, one rank each (train, bench, profile)",
-                               .least = 1,
-                               .most = 4096,
+                               .min = 1,
+                               .max = 4096,
                                .common = true,
                                .resume = OnResume::accepts,
                                .effects = effects}),
       setting<&Recipe::data_parallel>({.name = "data-parallel",
                                        .group = group,
                                        .help = "virtual ranks: threads of one process, to test data parallelism",
-                                       .least = 1,
-                                       .most = 64,
+                                       .min = 1,
+                                       .max = 64,
                                        .resume = OnResume::accepts,
                                        .effects = effects}),
       lever({.name = "reduce",
@@ -166,7 +166,7 @@ const std::vector<Setting>& data_parallel_settings() {
              .help = "how ranks sum gradients: one collective a parameter after the backward pass (each), one a group "
                      "of parameters (flat), one a parameter during the backward pass (overlap), or one a bucket "
                      "during the backward pass (bucket)",
-             .otherwise = "flat",
+             .default_value = "flat",
              .choices = {"each", "flat", "overlap", "bucket"},
              .resume = OnResume::accepts,
              .effects = of_collectives}),
@@ -174,7 +174,7 @@ const std::vector<Setting>& data_parallel_settings() {
              .group = group,
              .help = "--reduce bucket: a bucket is full when it holds this much; a number with B, kB, MB, GB, KiB, MiB "
                      "or GiB",
-             .otherwise = "25MB",
+             .default_value = "25MB",
              .example = "25MB",
              .resume = OnResume::accepts,
              .effects = of_collectives}),
@@ -182,7 +182,7 @@ const std::vector<Setting>& data_parallel_settings() {
              .group = group,
              .help = "dtype in which fp32 gradients are sent between ranks; bf16 halves the bytes and rounds each "
                      "rank's gradient and the sum",
-             .otherwise = "fp32",
+             .default_value = "fp32",
              .choices = {"fp32", "bf16"},
              .effects = of_collectives})};
   return rows;

@@ -65,10 +65,10 @@ void check_recipe(const PassContext& context) {
       {"fp8-margin", "its scales are those of the tensors themselves"},
       {"fp8-fast-accumulation", "the sum of each block is scaled, in fp32"}};
   for (const Setting& s : fp8_settings())
-    if (auto reason = reasons.find(s.name); reason != reasons.end() && context.lever(s.name) != s.otherwise)
+    if (auto reason = reasons.find(s.name); reason != reasons.end() && context.lever(s.name) != s.default_value)
       fail_usage(
           fmt::format("--fp8-recipe block has no use for {} {}: {}", s.flag(), context.lever(s.name), reason->second),
-          s.flag(), fmt::format("Use {} {}, or --fp8-recipe tensor.", s.flag(), s.otherwise));
+          s.flag(), fmt::format("Use {} {}, or --fp8-recipe tensor.", s.flag(), s.default_value));
 }
 
 enum class Fp8Weights { again, keep, update };
@@ -394,38 +394,38 @@ const std::vector<Setting>& fp8_settings() {
              .group = "Precision and memory",
              .help = "--precision fp8: matmuls whose sums stay in a GPU's tensor cores, in fewer bits than fp32: none, "
                      "those of the forward half, or all",
-             .otherwise = "none",
+             .default_value = "none",
              .choices = {"none", "forward", "all"},
              .newer = true,
              .effects = {{Effect::all, Effect::kernels, {}, nullptr, true}}}),
       lever({.name = "fp8-gradients",
              .group = "Precision and memory",
              .help = "--precision fp8: the format of gradients, with more range (e5m2) or more precision (e4m3)",
-             .otherwise = "e5m2",
+             .default_value = "e5m2",
              .choices = {"e5m2", "e4m3"},
              .effects = {{Effect::all, Effect::types, {}, nullptr, true}}}),
       lever({.name = "fp8-history",
              .group = "Precision and memory",
              .help = "--precision fp8: steps whose largest magnitude of a tensor gives its scale",
-             .otherwise = "1",
-             .least = 1,
-             .most = 1024,
+             .default_value = "1",
+             .min = 1,
+             .max = 1024,
              .effects = {{Effect::all, Effect::types, {}, nullptr, true}},
              .type = SettingType::whole}),
       lever({.name = "fp8-margin",
              .group = "Precision and memory",
              .help = "--precision fp8: powers of two between a tensor's largest magnitude in the step before and the "
                      "largest that its scale can hold",
-             .otherwise = "1",
-             .least = 0,
-             .most = 8,
+             .default_value = "1",
+             .min = 0,
+             .max = 8,
              .effects = {{Effect::all, Effect::types, {}, nullptr, true}},
              .type = SettingType::whole}),
       lever({.name = "fp8-recipe",
              .group = "Precision and memory",
              .help = "--precision fp8: a scale for each tensor, from the step before, or for each block of 1 x 128 "
                      "(weights: 128 x 128) numbers, from the tensor itself",
-             .otherwise = "tensor",
+             .default_value = "tensor",
              .choices = {"tensor", "block"},
              .newer = true,
              .effects = {{Effect::all, Effect::types, {}, nullptr, true}}}),
@@ -434,7 +434,7 @@ const std::vector<Setting>& fp8_settings() {
              .help = "--precision fp8: when weights are made in 8 bits, with the same results: by the update, for the "
                      "next step (update), in the first micro step, until their last use (keep), or in each half of "
                      "each micro step, with less memory (again); auto: again without --grad-accumulation, else keep",
-             .otherwise = "auto",
+             .default_value = "auto",
              .choices = {"auto", "again", "keep", "update"},
              .newer = true,
              .effects = {{Effect::all, Effect::instructions, {}, nullptr, true}},

@@ -85,7 +85,7 @@ const std::vector<Setting>& fp8_activations_settings() {
              .group = "Precision and memory",
              .help = "--precision fp8: what gradients of GELU and SwiGLU read is kept in bf16, or in 8 bits with a "
                      "scale for each token (e4m3): 1 byte less for each value, coarser gradients, more traffic",
-             .otherwise = "bf16",
+             .default_value = "bf16",
              .choices = {"bf16", "e4m3"},
              .newer = true,
              .effects = {{Effect::all, Effect::instructions}}})};

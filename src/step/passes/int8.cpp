@@ -134,7 +134,7 @@ const std::vector<Setting>& int8_settings() {
              .group = "Precision and memory",
              .help = "matrices of linear layers in evaluation and sampling: of the precision (float), or 8-bit "
                      "integers with a scale for each output (int8)",
-             .otherwise = "float",
+             .default_value = "float",
              .choices = {"float", "int8"},
              .newer = true,
              .effects = {{Effect::all, Effect::types, {}, nullptr, true}}})};

@@ -253,9 +253,9 @@ const std::vector<Setting>& loss_chunk_settings() {
              .help = "chunked loss: number of tokens whose logits are in memory at a time; auto: on a CPU 32 MiB of "
                      "logits (at least 256 tokens, 512 in half precision), on a GPU 8192 tokens; at most 1024 chunks",
              .unit = "tokens",
-             .otherwise = "auto",
-             .least = 1,
-             .most = 1e15,
+             .default_value = "auto",
+             .min = 1,
+             .max = 1e15,
              .choices = {"auto", "off"},
              .also_number = true,
              .effects = {{Effect::work, Effect::anywhere, {"lm_head", "loss"}}},

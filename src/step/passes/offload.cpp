@@ -306,7 +306,7 @@ const std::vector<Setting>& offload_settings() {
              .group = "Optimizer",
              .help = "what lives in host memory and comes to the device piece by piece while it is updated: the "
                      "optimizer's state, with fp32 master weights (optimizer)",
-             .otherwise = "none",
+             .default_value = "none",
              .choices = {"none", "optimizer"},
              .resume = OnResume::accepts,
              .effects = effects,
@@ -315,7 +315,7 @@ const std::vector<Setting>& offload_settings() {
              .group = "Optimizer",
              .help = "--offload optimizer: how much state one piece moves; two pieces are on the device at a time, "
                      "with states smaller than a 64th of a piece; a number with B, kB, MB, GB, KiB, MiB or GiB",
-             .otherwise = "64MiB",
+             .default_value = "64MiB",
              .example = "64MiB",
              .resume = OnResume::accepts,
              .effects = effects})};

@@ -45,7 +45,7 @@ const std::vector<Setting>& packing_settings() {
              .group = "Model and batch",
              .help = "how rows are filled: windows of the text, regardless of documents (stream), or packed whole "
                      "documents that do not attend to each other (documents)",
-             .otherwise = "stream",
+             .default_value = "stream",
              .choices = {"stream", "documents"},
              .effects = {{Effect::work, Effect::attention}}})};
   return rows;

@@ -149,7 +149,7 @@ Setting lever(Setting row) {
   row.get = [](const Setting& s, const void* object) {
     auto& levers = static_cast<const Recipe*>(object)->levers;
     auto it = levers.find(s.name);
-    std::string text = it == levers.end() ? std::string(s.otherwise) : it->second;
+    std::string text = it == levers.end() ? std::string(s.default_value) : it->second;
     return s.type == SettingType::text ? SettingValue(text) : parse_setting(s, text);
   };
   row.set = [](const Setting& s, void* object, const SettingValue& value) {

@@ -150,8 +150,8 @@ const std::vector<Setting>& precision_settings() {
       setting<&Recipe::loss_scale>({.name = "loss-scale",
                                     .group = group,
                                     .help = "fp16: initial loss scale; it is adapted during training",
-                                    .least = 1,
-                                    .most = 3.4028234663852886e38}),
+                                    .min = 1,
+                                    .max = 3.4028234663852886e38}),
   };
   return rows;
 }

@@ -246,7 +246,7 @@ const std::vector<Setting>& shard_settings() {
                      "1), gradients, too (gradients; ZeRO 2), weights, too (weights; ZeRO 3), or the first of these "
                      "that fits (auto; on CPUs none). Ranks with a GPU each use optimizer if the optimizer allows it "
                      "and none of --shard, --reduce, --bucket and --comm-dtype is given",
-             .otherwise = "none",
+             .default_value = "none",
              .choices = {"auto", "none", "optimizer", "gradients", "weights"},
              .resume = OnResume::accepts,
              .effects = {{Effect::communication},
@@ -259,7 +259,7 @@ const std::vector<Setting>& shard_settings() {
                  "--shard optimizer or gradients: when a rank gets the weights that others have updated: during the "
                  "update (update), or in the next forward pass, each bucket ahead of its use (forward; needs "
                  "--reduce bucket)",
-             .otherwise = "update",
+             .default_value = "update",
              .choices = {"update", "forward"},
              .resume = OnResume::accepts,
              .effects = {{Effect::communication},

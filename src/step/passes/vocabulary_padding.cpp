@@ -24,8 +24,8 @@ const std::vector<Setting>& pad_vocabulary_settings() {
                                    .group = "Precision and memory",
                                    .help = "pad the vocabulary to a multiple of this; 1: no padding",
                                    .unit = "tokens",
-                                   .least = 1,
-                                   .most = double(1 << 20),
+                                   .min = 1,
+                                   .max = double(1 << 20),
                                    .effects = {{Effect::work, Effect::anywhere, {"wte", "lm_head", "loss"}}},
                                    .smaller = {"1"}})};
   return rows;

@@ -28,7 +28,7 @@ Mesh parse_mesh(const std::string& text) {
       fail_usage(fmt::format("'{}' is not AXIS=RANKS", printable(part)), "--mesh",
                  did_you_mean(name, {"data", "tensor", "pipeline"}) + " " + example);
     if (!seen.insert(name).second) fail_usage(fmt::format("'{}' is given twice", name), "--mesh", example);
-    Setting row = {.name = "mesh", .group = "", .help = "", .least = 1, .most = double(1 << 20)};
+    Setting row = {.name = "mesh", .group = "", .help = "", .min = 1, .max = double(1 << 20)};
     row.type = SettingType::whole;
     *size = std::get<int64_t>(parse_setting(row, part.substr(equals + 1)));
   }

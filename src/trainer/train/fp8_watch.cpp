@@ -15,7 +15,7 @@ std::optional<std::string> Fp8Watch::add(const StepRow& row) {
   for (Part& p : parts_) {
     double mean = p.sum / window;
     p.sum = 0;
-    if (p.before >= 0 && mean > std::max(2 * p.before, p.least)) {
+    if (p.before >= 0 && mean > std::max(2 * p.before, p.min)) {
       std::string grown =
           fmt::format("{:.3g}% of the values in fp8 {}, {:.3g}% before", 100 * mean, p.what, 100 * p.before);
       warning = warning ? *warning + "; " + grown : fmt::format("step {}: {}", row.step, grown);

@@ -18,7 +18,7 @@ class Fp8Watch {
  private:
   struct Part {
     const char* what;
-    double least;
+    double min;
     double sum = 0, before = -1;
   };
   Part parts_[2] = {{"are above the largest number of their format", 1e-5}, {"became zero", 1e-2}};

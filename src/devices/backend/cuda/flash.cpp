@@ -51,8 +51,8 @@ std::string reject_flash(const KernelQuery& q, size_t qkv, const FlashHeads& hea
   if (heads.numbers == FlashHeads::tf32 && !q.instr.attrs.integer("tf32", 0))
     return "rounds to TF32, which only --precision tf32 allows";
   int head_dim = head_dim_of(v, q.instr.attrs);
-  if (head_dim < heads.least || head_dim > heads.most)
-    return fmt::format("takes a head_dim of {} to {}, not {}", heads.least, heads.most, head_dim);
+  if (head_dim < heads.min || head_dim > heads.max)
+    return fmt::format("takes a head_dim of {} to {}, not {}", heads.min, heads.max, head_dim);
   if (!(q.instr.attrs.number("scale") > 0)) return "takes a positive scale";
   if (q.device.sm < 80) return "needs compute capability 8.0";
   return reject_shared_memory(q, shared_bytes(head_dim));

@@ -14,10 +14,10 @@ AttentionSizes attention_sizes(const KernelCall& c, size_t qkv, size_t scalars);
 std::string reject_attention(const KernelQuery& q, size_t qkv);
 std::string reject_shared_memory(const KernelQuery& q, size_t bytes);
 // What a FlashAttention kernel takes: 16-bit dtypes, or f32 whose products are rounded to TF32
-// (tf32: only where that is allowed) or not; heads of `least` to `most` columns.
+// (tf32: only where that is allowed) or not; heads of `min` to `max` columns.
 struct FlashHeads {
   enum Numbers { half, tf32, fp32 } numbers;
-  int least, most;
+  int min, max;
 };
 // The same for such a kernel. shared_bytes: of a block, by head dimension.
 std::string reject_flash(const KernelQuery& q, size_t qkv, const FlashHeads& heads,
