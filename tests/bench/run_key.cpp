@@ -29,7 +29,7 @@ TEST(RunKey, TheRecipeOfFp8CountsWhereItIsNotTheDefault) {
     Recipe r;
     r.model = load_model_config("nano");
     r.precision = precision;
-    if (recipe) r.levers["fp8-recipe"] = recipe;
+    if (recipe) r.pass_settings["fp8-recipe"] = recipe;
     return run_key(r, device, "step");
   };
   EXPECT_EQ(key("fp8", nullptr), key("fp8", "tensor"));

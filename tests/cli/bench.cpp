@@ -181,7 +181,7 @@ TEST_F(CliBench, GridsAreProductsInOrder) {
   EXPECT_EQ(rows({"--config", "c.toml", "--batch", "1"}).size(), 2u) << "flags win";
 }
 
-TEST_F(CliBench, EveryLeverRuns) {
+TEST_F(CliBench, EverySettingRuns) {
   for (std::vector<std::string> flags :
        std::vector<std::vector<std::string>>{{"--precision", "fp16"},
                                              {"--precision", "bf16", "--policy", "autocast"},

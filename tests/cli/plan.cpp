@@ -267,7 +267,7 @@ TEST(CliPlan, BadInputIsOneClearError) {
   expect_error({"plan", "surplus"}, 2, {"surplus"});
 }
 
-// The line search against the definition, over levers that bend the line.
+// The line search against the definition, over settings that bend the line.
 TEST(PlanSearch, IsTheLargestBatchThatFits) {
   Device device = find_device("cpu", 2);
   SessionUse use;

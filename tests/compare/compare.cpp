@@ -50,7 +50,7 @@ TEST(Compare, FlashInsteadOfNaive) {
     EXPECT_TRUE(x->significant);
     EXPECT_LT(x->ms, 0);
     EXPECT_EQ(x->main_factor, Factor::bytes) << "T x T matrices are written and read again";
-    EXPECT_EQ(x->levers, std::vector<std::string>{"attention"});
+    EXPECT_EQ(x->settings, std::vector<std::string>{"attention"});
     EXPECT_TRUE(x->a.quadratic);
     EXPECT_FALSE(x->b.quadratic);
   }
@@ -87,18 +87,18 @@ TEST(Compare, HalfPrecisionIsRateFirstAndBytesSecond) {
   EXPECT_TRUE(contains(c.sentences[0], "fp32")) << c.sentences[0];
 }
 
-TEST(Compare, SeveralLeversEachTakeTheirPart) {
+TEST(Compare, SeveralSettingsEachTakeTheirPart) {
   Synthetic a = gpt2(), b = gpt2();
   a.recipe.precision = "fp32", a.recipe.attention = "naive", a.recipe.fusion = "off";
   RunComparison c = compared(a, b);
-  ASSERT_GE(c.levers.size(), 3u);
-  EXPECT_EQ(c.levers[0].lever, "precision");
+  ASSERT_GE(c.settings.size(), 3u);
+  EXPECT_EQ(c.settings[0].setting, "precision");
   double named = 0;
-  for (auto& l : c.levers) named += l.lever.empty() ? 0 : l.share;
+  for (auto& l : c.settings) named += l.setting.empty() ? 0 : l.share;
   EXPECT_GT(named, 0.98);
   const Cause* gelu = cause(c, "mlp.act", "backward");
   ASSERT_TRUE(gelu);
-  EXPECT_EQ(gelu->levers, (std::vector<std::string>{"precision", "fusion"})) << "its products are faster, too";
+  EXPECT_EQ(gelu->settings, (std::vector<std::string>{"precision", "fusion"})) << "its products are faster, too";
 }
 
 // Ranks that sum their gradients in another way differ in communication only.
@@ -109,13 +109,13 @@ TEST(Compare, AnotherReductionIsCommunication) {
     a.recipe = recipe_of("nano", 2, 64);
     a.recipe.precision = "fp32", a.recipe.data_parallel = 2;
     a.device = "cpu", a.gap_ms = 0, b = a;
-    a.recipe.levers[key] = value;
+    a.recipe.pass_settings[key] = value;
     a.slowdown = [](const ProfileInstr& r) { return r.op_class == "communication" ? 40.0 : 2.0; };
     RunComparison c = compared(a, b);
     EXPECT_LT(part(c, Factor::communication), 0.9 * c.step_difference());
-    ASSERT_FALSE(c.levers.empty());
-    EXPECT_EQ(c.levers[0].lever, key == std::string("reduce") ? "reduce" : "comm_dtype");
-    EXPECT_GT(c.levers[0].share, 0.9);
+    ASSERT_FALSE(c.settings.empty());
+    EXPECT_EQ(c.settings[0].setting, key == std::string("reduce") ? "reduce" : "comm_dtype");
+    EXPECT_GT(c.settings[0].share, 0.9);
   }
 }
 
@@ -169,13 +169,13 @@ TEST(Compare, WhatTakesNoTimeExplainsNone) {
       if (d.section == "recipe") keys.insert(d.key);
     EXPECT_EQ(keys, (std::set<std::string>{"lr"}));
     EXPECT_NE(c.noise.verdict, Verdict::cannot_tell);
-    for (auto& l : c.levers) EXPECT_EQ(l.lever, "");
+    for (auto& l : c.settings) EXPECT_EQ(l.setting, "");
     EXPECT_FALSE(contains(c.sentences[0], "lr ")) << c.sentences[0];
   }
   // With a setting that does act on time, that one is named.
   x.recipe["fusion"] = "off";
   RunComparison c = compare_runs(x, y);
-  EXPECT_EQ(c.levers[0].lever, "fusion");
+  EXPECT_EQ(c.settings[0].setting, "fusion");
 }
 
 TEST(Compare, AnotherDeviceIsRateAndBandwidth) {
@@ -186,13 +186,13 @@ TEST(Compare, AnotherDeviceIsRateAndBandwidth) {
   RunComparison c = compare_runs(x, y);
   expect_exact(c);
   EXPECT_NEAR((part(c, Factor::rate) + part(c, Factor::bandwidth)) / c.step_difference(), 1, 0.02);
-  EXPECT_EQ(c.levers[0].lever, "device");
+  EXPECT_EQ(c.settings[0].setting, "device");
   // Where only the threads differ, the numbers say what they count.
   RunRecord two = x, one = y;
   one.device["name"] = two.device["name"], two.device["threads"] = 2, one.device["threads"] = 1;
   RunComparison threads = compare_runs(two, one);
-  EXPECT_EQ(threads.levers[0].a, "2 threads");
-  EXPECT_EQ(threads.levers[0].b, "1 thread");
+  EXPECT_EQ(threads.settings[0].a, "2 threads");
+  EXPECT_EQ(threads.settings[0].b, "1 thread");
   // On one device two measurements of its limits differ by noise: that explains nothing.
   y.device["name"] = x.device["name"];
   RunComparison same = compare_runs(x, y);
@@ -371,7 +371,7 @@ static RunComparison turned(RunComparison c, const RunComparison& back) {
     for (auto* parts : {&x.factors, &x.factors_per_token})
       for (double& part : *parts) part = -part;
   }
-  for (auto& l : c.levers) std::swap(l.a, l.b), l.ms = -l.ms, l.ms_per_token = -l.ms_per_token;
+  for (auto& l : c.settings) std::swap(l.a, l.b), l.ms = -l.ms, l.ms_per_token = -l.ms_per_token;
   for (auto& m : c.memory_causes) {
     std::swap(m.a, m.b), std::swap(m.blocks_a, m.blocks_b), std::swap(m.type_a, m.type_b);
   }
@@ -396,8 +396,8 @@ static std::string mirror_problem(const RunRecord& a, const RunRecord& b, const 
   if (turn.waterfall.size() != back.waterfall.size()) return "bars";
   if (sentences_of(turn.causes) != sentences_of(back.causes))
     return join(sentences_of(turn.causes), "\n") + "\n---\n" + join(sentences_of(back.causes), "\n");
-  if (sentences_of(turn.levers) != sentences_of(back.levers))
-    return join(sentences_of(turn.levers), "\n") + "\n---\n" + join(sentences_of(back.levers), "\n");
+  if (sentences_of(turn.settings) != sentences_of(back.settings))
+    return join(sentences_of(turn.settings), "\n") + "\n---\n" + join(sentences_of(back.settings), "\n");
   if (sentences_of(turn.memory_causes) != sentences_of(back.memory_causes)) return "memory";
   if (turn.sentences != back.sentences) return join(turn.sentences, "\n") + "\n---\n" + join(back.sentences, "\n");
   auto significant = [](const RunComparison& c) {

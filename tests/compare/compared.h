@@ -28,7 +28,7 @@ inline bool contains(const std::string& text, const std::string& part) { return 
 
 // All sums that a comparison promises.
 inline void expect_exact(const RunComparison& c) {
-  double size = std::max(c.a.step_ms, c.b.step_ms), bars = 0, per_token = 0, causes = 0, levers = 0;
+  double size = std::max(c.a.step_ms, c.b.step_ms), bars = 0, per_token = 0, causes = 0, settings = 0;
   for (auto& w : c.waterfall) bars += w.ms, per_token += w.ms_per_token;
   EXPECT_NEAR(bars, c.step_difference(), 1e-9 * size);
   if (c.a.tokens && c.b.tokens) {
@@ -42,8 +42,8 @@ inline void expect_exact(const RunComparison& c) {
   }
   double around = part(c, Factor::idle) + part(c, Factor::overlap) + part(c, Factor::residual);
   EXPECT_NEAR(causes + around, c.step_difference(), 1e-9 * size);
-  for (auto& l : c.levers) levers += l.ms;
-  EXPECT_NEAR(levers, c.step_difference(), 1e-9 * size);
+  for (auto& l : c.settings) settings += l.ms;
+  EXPECT_NEAR(settings, c.step_difference(), 1e-9 * size);
   int64_t categories = 0, blocks = 0;
   for (auto& m : c.memory) categories += m.b - m.a;
   for (auto& m : c.memory_causes) blocks += m.b - m.a;

@@ -14,8 +14,8 @@ using namespace crest::test;
 TEST(Compare, TheHeadlineNamesOtherInstructions) {
   Synthetic a = gpt2(), b = gpt2();
   a.recipe.ranks = b.recipe.ranks = 2;
-  a.recipe.levers = {{"shard", "none"}, {"reduce", "flat"}};
-  b.recipe.levers = {{"shard", "optimizer"}, {"reduce", "bucket"}, {"bucket", "10GB"}, {"gather", "forward"}};
+  a.recipe.pass_settings = {{"shard", "none"}, {"reduce", "flat"}};
+  b.recipe.pass_settings = {{"shard", "optimizer"}, {"reduce", "bucket"}, {"bucket", "10GB"}, {"gather", "forward"}};
   a.slowdown = [](auto& r) { return r.op == "all_reduce" ? 50.0 : 2.0; };
   RunComparison c = compared(a, b);
   EXPECT_TRUE(contains(headline(c), "runs as other instructions (3 x all_reduce -> ")) << headline(c);
@@ -101,8 +101,8 @@ TEST(Compare, TimeOfAnotherDeviceIsNotTheModels) {
   for (bool swapped : {false, true}) {
     RunComparison c = swapped ? compare_runs(y, x) : compare_runs(x, y);
     expect_exact(c);
-    for (auto& l : c.levers) {
-      if (l.lever == "device" || l.lever.empty()) continue;
+    for (auto& l : c.settings) {
+      if (l.setting == "device" || l.setting.empty()) continue;
       EXPECT_LT(l.share, 0.01) << l.sentence;
     }
     EXPECT_FALSE(contains(c.sentences[0], "instead of")) << c.sentences[0];

@@ -161,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(PyTorch, OptimizerParity,
 // thousand times as much.
 TEST(OptimizerParity8Bit, TenStepsAsBitsandbytes) {
   Recipe r = recipe_of("adamw-8bit", false);
-  r.levers["state-block"] = "256";
+  r.pass_settings["state-block"] = "256";
   double tolerance = 2 * fixture().info["float32_error"]["adamw"].get<double>() + float32_rounding;
   EXPECT_LE(Stepper(r).worst_error("adamw-8bit"), tolerance);
   EXPECT_GT(fixture().info["eight_bit_difference"].get<double>(), 1000 * tolerance) << "8 bits cannot be seen here";

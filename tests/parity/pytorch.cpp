@@ -15,28 +15,28 @@ namespace {
 // PyTorch's own float32 is at 3e-7 to 1e-6 from float64.
 constexpr double fp32_tolerance = 1e-5;
 
-struct Levers {
+struct TestedSettings {
   const char *attention, *fusion, *recompute;
   int64_t pad_vocab;
   const char* loss_chunk = "off";
 };
-const Levers all_levers[] = {{"flash", "on", "none", 128},      {"flash", "off", "none", 1},
-                             {"naive", "on", "selective", 128}, {"naive", "off", "full", 128},
-                             {"flash", "on", "full", 1},        {"naive", "on", "none", 1},
-                             {"flash", "on", "none", 128, "5"}, {"flash", "off", "full", 1, "7"}};
+const TestedSettings all_settings[] = {{"flash", "on", "none", 128},      {"flash", "off", "none", 1},
+                                       {"naive", "on", "selective", 128}, {"naive", "off", "full", 128},
+                                       {"flash", "on", "full", 1},        {"naive", "on", "none", 1},
+                                       {"flash", "on", "none", 128, "5"}, {"flash", "off", "full", 1, "7"}};
 
-Recipe with(Recipe r, const Levers& l) {
+Recipe with(Recipe r, const TestedSettings& l) {
   r.attention = l.attention, r.fusion = l.fusion, r.recompute = l.recompute, r.pad_vocab = l.pad_vocab;
-  r.levers["loss-chunk"] = l.loss_chunk;
+  r.pass_settings["loss-chunk"] = l.loss_chunk;
   return r;
 }
-std::string text(const Levers& l) {
+std::string text(const TestedSettings& l) {
   return fmt::format("attention {} fusion {} recompute {} pad {} chunk {}", l.attention, l.fusion, l.recompute,
                      l.pad_vocab, l.loss_chunk);
 }
 
 // Cut into pieces, the logits are never there as a whole.
-bool has_logits(const Levers& l) { return l.loss_chunk == std::string("off"); }
+bool has_logits(const TestedSettings& l) { return l.loss_chunk == std::string("off"); }
 
 class Parity : public testing::TestWithParam<std::string> {
  protected:
@@ -48,7 +48,7 @@ class Parity : public testing::TestWithParam<std::string> {
 TEST_P(Parity, LogitsAndLossInFp32) {
   SessionUse use;
   use.validation = true;
-  for (auto& l : all_levers) {
+  for (auto& l : all_settings) {
     SCOPED_TRACE(text(l));
     Session s(fixture, with(fixture.recipe(), l), use, has_logits(l));
     s.run("validation", "tokens", "targets");
@@ -62,7 +62,7 @@ TEST_P(Parity, LogitsAndLossInFp32) {
 TEST_P(Parity, EveryGradientInFp32) {
   SessionUse use;
   use.train = true;
-  for (auto& l : all_levers) {
+  for (auto& l : all_settings) {
     SCOPED_TRACE(text(l));
     Session s(fixture, with(fixture.recipe(), l), use);
     s.run("train", "tokens", "targets");
@@ -160,7 +160,7 @@ TEST_P(Parity, Bf16IsAsGoodAsPyTorchs) {
   SessionUse use;
   use.train = use.validation = true;
   for (std::string policy : {"autocast", "pure"})
-    for (auto& l : all_levers) {
+    for (auto& l : all_settings) {
       SCOPED_TRACE(policy + " " + text(l));
       auto& pytorch = fixture.info["bf16_" + policy + "_error"];
       Recipe r = with(fixture.recipe("bf16"), l);

@@ -28,9 +28,9 @@ std::vector<Recipe> recipes() {
       for (int64_t ranks : {1, 2}) {
         Recipe r = tiny_recipe();
         r.optimizer = optimizer, r.fusion = fusion, r.precision = "bf16", r.data_parallel = ranks;
-        r.levers["offload"] = "optimizer", r.levers["offload-piece"] = "2kB";
+        r.pass_settings["offload"] = "optimizer", r.pass_settings["offload-piece"] = "2kB";
         if (ranks == 2 && std::string(fusion) == "on" && std::string(optimizer) == "adamw")
-          r.levers["shard"] = "optimizer";
+          r.pass_settings["shard"] = "optimizer";
         list.push_back(r);
       }
   return list;

@@ -68,9 +68,9 @@ TEST(Dependences, OfAnUpdateAreStated) {
           Recipe r = tiny_recipe();
           r.optimizer = optimizer, r.fusion = "on", r.precision = "fp8", r.data_parallel = ranks;
           r.model.width = 16, r.model.head_dim = 8;
-          r.levers["fp8-weights"] = weights;
-          if (ranks == 2 && std::string(optimizer) == "adamw") r.levers["shard"] = "optimizer";
-          r.levers["offload"] = offload, r.levers["offload-piece"] = "2kB";
+          r.pass_settings["fp8-weights"] = weights;
+          if (ranks == 2 && std::string(optimizer) == "adamw") r.pass_settings["shard"] = "optimizer";
+          r.pass_settings["offload"] = offload, r.pass_settings["offload-piece"] = "2kB";
           SCOPED_TRACE(testing::Message()
                        << optimizer << " " << weights << " offload " << offload << " ranks " << ranks);
           const Program p = update_program(r);

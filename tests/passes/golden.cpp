@@ -19,7 +19,7 @@ using namespace crest::test;
 namespace {
 
 struct Golden {
-  std::string name;  // of the files: the pass, and what the lever is set to
+  std::string name;  // of the files: the pass, and the value of its setting
   std::string pass;
   std::function<void(Recipe&)> set = [](Recipe&) {};
   bool llama = false;
@@ -41,17 +41,17 @@ std::vector<Golden> cases() {
   auto fusion_on = [](Recipe& r) { r.fusion = "on"; };
   auto naive = [](Recipe& r) { r.fusion = "on", r.attention = "naive"; };
   auto none = [](Recipe&) {};
-  auto documents = [](Recipe& r) { r.levers["packing"] = "documents"; };
+  auto documents = [](Recipe& r) { r.pass_settings["packing"] = "documents"; };
   auto window = [](Recipe& r) { r.model.window = 2, r.model.layers = 2, r.model.full_layers = 1; };
-  auto chunk = [](Recipe& r) { r.levers["loss-chunk"] = "3"; };
+  auto chunk = [](Recipe& r) { r.pass_settings["loss-chunk"] = "3"; };
   auto odd_vocabulary = [](Recipe& r) { r.pad_vocab = 1; };
   auto buckets = [](Recipe& r) {
     r.data_parallel = 2;
-    r.levers["reduce"] = "bucket", r.levers["bucket"] = "1kB", r.levers["comm-dtype"] = "bf16";
+    r.pass_settings["reduce"] = "bucket", r.pass_settings["bucket"] = "1kB", r.pass_settings["comm-dtype"] = "bf16";
   };
   auto shards = [](Recipe& r, const char* level) {
     r.data_parallel = 2;
-    r.levers["shard"] = level, r.levers["reduce"] = "bucket", r.levers["bucket"] = "1kB";
+    r.pass_settings["shard"] = level, r.pass_settings["reduce"] = "bucket", r.pass_settings["bucket"] = "1kB";
   };
   auto micro_steps = [](Recipe& r) { r.grad_accumulation = 3; };
   auto precision = [](const char* precision, const char* policy) {
@@ -59,10 +59,10 @@ std::vector<Golden> cases() {
   };
   // Features in multiples of 16; the llama's ff is none, so its gate, up and mlp.proj stay bf16.
   auto fp8 = [](Recipe& r) { r.precision = "fp8", r.model.width = 16, r.model.head_dim = 8; };
-  auto blocks = [=](Recipe& r) { fp8(r), r.levers["fp8-recipe"] = "block"; };
-  auto kept = [=](Recipe& r) { micro_steps(r), r.levers["fp8-weights"] = "keep"; };
-  auto updated = [=](Recipe& r) { fp8(r), r.levers["fp8-weights"] = "update"; };
-  auto int8 = [](Recipe& r) { r.levers["weights"] = "int8"; };
+  auto blocks = [=](Recipe& r) { fp8(r), r.pass_settings["fp8-recipe"] = "block"; };
+  auto kept = [=](Recipe& r) { micro_steps(r), r.pass_settings["fp8-weights"] = "keep"; };
+  auto updated = [=](Recipe& r) { fp8(r), r.pass_settings["fp8-weights"] = "update"; };
+  auto int8 = [](Recipe& r) { r.pass_settings["weights"] = "int8"; };
   auto dropped = [](const char* recompute) {
     return [=](Recipe& r) { r.fusion = "on", r.model.dropout = 0.1, r.recompute = recompute; };
   };
@@ -102,7 +102,7 @@ std::vector<Golden> cases() {
       {"accumulate.first", "accumulate", micro_steps, false, train, true, false},
       {"accumulate.next", "accumulate", micro_steps, false, train, false, false},
       {"fp8", "fp8", fp8},
-      {"fp8.fast", "fp8", [=](Recipe& r) { fp8(r), r.levers["fp8-fast-accumulation"] = "forward"; }},
+      {"fp8.fast", "fp8", [=](Recipe& r) { fp8(r), r.pass_settings["fp8-fast-accumulation"] = "forward"; }},
       {"fp8.llama.first", "fp8", [=](Recipe& r) { fp8(r), kept(r); }, true, train, true, false},
       {"fp8.ranks.last", "fp8", [=](Recipe& r) { fp8(r), kept(r), r.data_parallel = 2; }, false, train, false},
       {"fp8.update", "fp8", fp8, false, update},
@@ -139,10 +139,11 @@ std::vector<Golden> cases() {
       {"recompute.selective", "recompute", [](Recipe& r) { r.recompute = "selective"; }},
       {"recompute.full", "recompute", [](Recipe& r) { r.recompute = "full"; }},
       {"fp8_activations", "fp8_activations",
-       [=](Recipe& r) { fp8(r), r.recompute = "pointwise", r.levers["fp8-activations"] = "e4m3"; }},
+       [=](Recipe& r) { fp8(r), r.recompute = "pointwise", r.pass_settings["fp8-activations"] = "e4m3"; }},
       {"data_parallel.2", "data_parallel", [](Recipe& r) { r.data_parallel = 2; }},
       {"data_parallel.buckets", "data_parallel", buckets},
-      {"data_parallel.shard", "data_parallel", [](Recipe& r) { r.data_parallel = 2, r.levers["shard"] = "optimizer"; }},
+      {"data_parallel.shard", "data_parallel",
+       [](Recipe& r) { r.data_parallel = 2, r.pass_settings["shard"] = "optimizer"; }},
       {"swiglu.none", "swiglu", [=](Recipe& r) { fusion_on(r), r.recompute = "none"; }, true},
       {"swiglu.pointwise", "swiglu",
        [=](Recipe& r) { fusion_on(r), r.recompute = "pointwise", r.precision = "bf16", r.model.tied = true; }, true},
@@ -169,7 +170,7 @@ std::vector<Golden> cases() {
       {"fusion.update.8bit", "fusion",
        [=](Recipe& r) {
          fusion_on(r);
-         r.optimizer = "adamw-8bit", r.levers["state-block"] = "64";
+         r.optimizer = "adamw-8bit", r.pass_settings["state-block"] = "64";
        },
        false, update},
       {"fusion.update", "fusion", fusion_on, false, update},
@@ -207,31 +208,31 @@ std::vector<Golden> cases() {
       {"shard", "shard",
        [=](Recipe& r) {
          fusion_on(r);
-         r.data_parallel = 2, r.precision = "bf16", r.levers["shard"] = "optimizer";
+         r.data_parallel = 2, r.precision = "bf16", r.pass_settings["shard"] = "optimizer";
        },
        false, update},
       {"offload", "offload",
        [=](Recipe& r) {
          fusion_on(r), r.precision = "bf16";
-         r.levers["offload"] = "optimizer", r.levers["offload-piece"] = "2kB";
+         r.pass_settings["offload"] = "optimizer", r.pass_settings["offload-piece"] = "2kB";
        },
        false, update},
       {"offload.muon", "offload",
        [](Recipe& r) {
          r.optimizer = "muon";
-         r.levers["offload"] = "optimizer", r.levers["offload-piece"] = "2kB";
+         r.pass_settings["offload"] = "optimizer", r.pass_settings["offload-piece"] = "2kB";
        },
        false, update},
       {"offload.shard", "offload",
        [=](Recipe& r) {
          fusion_on(r), shards(r, "optimizer");
-         r.levers["offload"] = "optimizer", r.levers["offload-piece"] = "2kB";
+         r.pass_settings["offload"] = "optimizer", r.pass_settings["offload-piece"] = "2kB";
        },
        false, update},
       {"offload.fp8", "offload",
        [=](Recipe& r) {
          updated(r), fusion_on(r);
-         r.levers["offload"] = "optimizer", r.levers["offload-piece"] = "2kB";
+         r.pass_settings["offload"] = "optimizer", r.pass_settings["offload-piece"] = "2kB";
        },
        false, update},
       {"fused_update", "fused_update", [=](Recipe& r) { updated(r), fusion_on(r); }, false, update},
@@ -279,7 +280,7 @@ class Passes : public ::testing::TestWithParam<Golden> {
     c.forward_only = GetParam().pass == "forward_half";
     static const std::set<std::string> for_kernels = {"swiglu", "epilogues", "dropout", "quantization", "fused_update"};
     if (for_kernels.count(GetParam().pass)) c.kernel_for = [](const Program&, const Instr&) { return "a kernel"; };
-    if (recipe_.levers.count("weights"))  // for a few rows
+    if (recipe_.pass_settings.count("weights"))  // for a few rows
       c.kernel_for = [](const Program& p, const Instr& i) { return p.at(i.in[0]).shape.rows() <= 2 ? "a kernel" : ""; };
     return c;
   }

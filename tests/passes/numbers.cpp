@@ -15,12 +15,12 @@ using namespace crest::test;
 
 namespace {
 
-struct Lever {
+struct PassCase {
   std::string pass;
   std::function<void(Recipe&)> set;
 };
 
-std::vector<Lever> levers() {
+std::vector<PassCase> pass_cases() {
   auto set = [](auto member, const char* value) { return [=](Recipe& r) { r.*member = value; }; };
   auto naive = [](const char* recompute) { return [=](Recipe& r) { r.attention = "naive", r.recompute = recompute; }; };
   auto dropout = [](const char* recompute) {
@@ -32,10 +32,10 @@ std::vector<Lever> levers() {
       {"attention", set(&Recipe::attention, "naive")},
       {"attention", windows},
       {"decompose", set(&Recipe::fusion, "off")},
-      {"loss_chunk", [](Recipe& r) { r.levers["loss-chunk"] = "3"; }},
-      {"loss_chunk", [](Recipe& r) { r.levers["loss-chunk"] = "3", r.pad_vocab = 16, r.fusion = "off"; }},
-      {"loss_chunk", [](Recipe& r) { r.levers["loss-chunk"] = "1", r.model.tied = !r.model.tied; }},
-      {"loss_chunk", [](Recipe& r) { r.levers["loss-chunk"] = "4", r.recompute = "full"; }},
+      {"loss_chunk", [](Recipe& r) { r.pass_settings["loss-chunk"] = "3"; }},
+      {"loss_chunk", [](Recipe& r) { r.pass_settings["loss-chunk"] = "3", r.pad_vocab = 16, r.fusion = "off"; }},
+      {"loss_chunk", [](Recipe& r) { r.pass_settings["loss-chunk"] = "1", r.model.tied = !r.model.tied; }},
+      {"loss_chunk", [](Recipe& r) { r.pass_settings["loss-chunk"] = "4", r.recompute = "full"; }},
       {"groups", [](Recipe&) {}},
       {"recompute", set(&Recipe::recompute, "selective")},
       {"recompute", set(&Recipe::recompute, "activation")},
@@ -60,7 +60,8 @@ std::vector<Lever> levers() {
       {"lanes", [](Recipe&) {}},
       {"prune", set(&Recipe::attention, "naive")},
       {"row_pitch", [](Recipe&) {}},
-      {"row_pitch", [](Recipe& r) { r.levers["loss-chunk"] = "3", r.fusion = "off", r.model.tied = !r.model.tied; }},
+      {"row_pitch",
+       [](Recipe& r) { r.pass_settings["loss-chunk"] = "3", r.fusion = "off", r.model.tied = !r.model.tied; }},
   };
 }
 
@@ -82,22 +83,22 @@ Program built(const Recipe& r, ProgramKind kind, bool first = true, bool last = 
 // weight and moment. 1e-5: fp32, sums of at most some hundred terms in another order.
 TEST(PassNumbers, WithAndWithoutAPassAreEqual) {
   [[maybe_unused]] int number = 0;
-  for (auto& lever : levers()) {
+  for (auto& pass_case : pass_cases()) {
     ++number;
     for (bool llama : {false, true})
       for (double dropout : {0.0, 0.25}) {
-        if (lever.pass == "swiglu" && (!llama || dropout > 0)) continue;
-#ifdef __SANITIZE_ADDRESS__  // each lever once: it takes minutes, and addresses do not depend on the other cases
+        if (pass_case.pass == "swiglu" && (!llama || dropout > 0)) continue;
+#ifdef __SANITIZE_ADDRESS__  // each setting once: it takes minutes, and addresses do not depend on the other cases
         if (llama != (dropout > 0) || llama != (number % 2 == 0)) continue;
 #endif
         for (auto kind : {ProgramKind::train, ProgramKind::update, ProgramKind::validation, ProgramKind::decode})
           for (auto kernels : {Kernels::reference, Kernels::fast}) {
-            SCOPED_TRACE(::testing::Message() << lever.pass << (llama ? " llama" : " gpt2") << " dropout " << dropout
-                                              << " " << name(kind) << " kernels " << int(kernels));
+            SCOPED_TRACE(::testing::Message() << pass_case.pass << (llama ? " llama" : " gpt2") << " dropout "
+                                              << dropout << " " << name(kind) << " kernels " << int(kernels));
             Recipe r = numeric_recipe(llama, dropout);
-            lever.set(r);
+            pass_case.set(r);
             Program with = built(r, kind);
-            r.disabled_passes = {lever.pass};
+            r.disabled_passes = {pass_case.pass};
             Program without = built(r, kind);
             if (kind == ProgramKind::train) {
               EXPECT_EQ(with.outputs.size(), with.params.size() + 1);
@@ -110,15 +111,15 @@ TEST(PassNumbers, WithAndWithoutAPassAreEqual) {
   }
 }
 
-TEST(PassNumbers, EveryLeverChangesTheProgramOfTraining) {
-  for (auto& lever : levers()) {
+TEST(PassNumbers, EverySettingChangesTheProgramOfTraining) {
+  for (auto& pass_case : pass_cases()) {
     // One rank does not communicate, and other passes leave nothing to prune.
-    if (lever.pass == "lanes" || lever.pass == "prune") continue;
-    Recipe r = numeric_recipe(lever.pass == "swiglu", 0);
-    lever.set(r);
+    if (pass_case.pass == "lanes" || pass_case.pass == "prune") continue;
+    Recipe r = numeric_recipe(pass_case.pass == "swiglu", 0);
+    pass_case.set(r);
     Program with = built(r, ProgramKind::train);
-    r.disabled_passes = {lever.pass};
-    EXPECT_NE(print(with), print(built(r, ProgramKind::train))) << lever.pass;
+    r.disabled_passes = {pass_case.pass};
+    EXPECT_NE(print(with), print(built(r, ProgramKind::train))) << pass_case.pass;
   }
 }
 
@@ -131,7 +132,7 @@ TEST(PassNumbers, TheForwardHalfIsThatOfTheTrainingStep) {
           for (auto kernels : {Kernels::reference, Kernels::fast}) {
             SCOPED_TRACE(::testing::Message() << llama << " " << precision << " fusion " << fusion << " " << chunk);
             Recipe r = tiny_recipe(llama);
-            r.model.dropout = 0.25, r.precision = precision, r.fusion = fusion, r.levers["loss-chunk"] = chunk;
+            r.model.dropout = 0.25, r.precision = precision, r.fusion = fusion, r.pass_settings["loss-chunk"] = chunk;
             auto half_of = [&](bool forward_only) {
               Program p = forward_program(r, ProgramKind::train);
               auto kernel = [](const Program&, const Instr&) { return "a kernel"; };

@@ -187,7 +187,7 @@ const Formula formulas[] = {
 Program update_program(const Formula& f, const char* fusion) {
   Recipe r = tiny_recipe(false);
   r.model.layers = 2, r.pad_vocab = 1, r.fusion = fusion, r.optimizer = f.optimizer;
-  r.levers["state-block"] = "64";
+  r.pass_settings["state-block"] = "64";
   if (f.bf16) r.precision = "bf16";
   Program p = forward_program(r, ProgramKind::update);
   run_passes(p, {r, ProgramKind::update});

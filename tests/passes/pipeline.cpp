@@ -30,7 +30,7 @@ Program built(const Recipe& r, ProgramKind kind, bool first = true, bool last = 
 
 }  // namespace
 
-TEST(Pipeline, EveryLeverGivesAProgramThatVerifiesAndParsesBack) {
+TEST(Pipeline, EverySettingGivesAProgramThatVerifiesAndParsesBack) {
   for (std::string precision : {"fp32", "bf16", "fp16"})
     for (std::string policy : {"pure", "autocast"})
       for (std::string attention : {"flash", "naive"})
@@ -40,13 +40,13 @@ TEST(Pipeline, EveryLeverGivesAProgramThatVerifiesAndParsesBack) {
               for (double dropout : {0.0, 0.1})
                 for (int variant = 0; variant < 3; ++variant) {
                   // Half of all: any five of the six stand in every combination.
-                  const bool levers[] = {policy == "pure",
-                                         attention == "flash",
-                                         fusion == "on",
-                                         recompute == "activation" || recompute == "full",
-                                         llama,
-                                         dropout > 0};
-                  if (std::count(std::begin(levers), std::end(levers), true) % 2) continue;
+                  const bool choices[] = {policy == "pure",
+                                          attention == "flash",
+                                          fusion == "on",
+                                          recompute == "activation" || recompute == "full",
+                                          llama,
+                                          dropout > 0};
+                  if (std::count(std::begin(choices), std::end(choices), true) % 2) continue;
                   Recipe r = tiny();
                   if (llama) r.model = load_model_config("llama-nano"), r.model.layers = 2, r.model.vocab = 257;
                   r.precision = precision, r.policy = policy, r.attention = attention, r.fusion = fusion;

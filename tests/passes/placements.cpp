@@ -29,12 +29,12 @@ std::vector<Case> cases() {
         for (const char* precision : {"fp32", "bf16"}) {
           Recipe r = tiny_recipe(llama);
           r.data_parallel = 2, r.grad_accumulation = micro_steps, r.precision = precision, r.fusion = "on";
-          r.levers["bucket"] = "500B";
+          r.pass_settings["bucket"] = "500B";
           std::string how = reduce;
-          if (how == "forward") r.levers["gather"] = how, how = "gradients";
+          if (how == "forward") r.pass_settings["gather"] = how, how = "gradients";
           bool shard = how == "optimizer" || how == "gradients" || how == "weights";
-          r.levers["reduce"] = how == "optimizer" ? "flat" : shard ? "bucket" : how;
-          if (shard) r.levers["shard"] = how;
+          r.pass_settings["reduce"] = how == "optimizer" ? "flat" : shard ? "bucket" : how;
+          if (shard) r.pass_settings["shard"] = how;
           if (micro_steps == 2) r.recompute = "full", r.policy = "autocast";
           std::string name = r.model.name + " " + reduce + " " + precision;
           list.push_back({name, r, ProgramKind::train, true});

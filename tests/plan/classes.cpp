@@ -71,7 +71,7 @@ TEST_P(Classes, RunTheKernelsThatTheyAreFor) {
 TEST_P(Classes, ReadInt8WeightsAsTheyAreWhereRowsAreFew) {
   for (const char* precision : {"fp32", "bf16", "fp16"}) {
     Recipe r = recipe(precision, "flash");
-    r.levers["weights"] = "int8";
+    r.pass_settings["weights"] = "int8";
     SessionUse use;
     use.validation = use.sampling = true;
     CompiledSession s = compile(r, cpu_device(GetParam(), 2), session_programs(r, use));

@@ -136,7 +136,7 @@ TEST(Dropout, IsPartOfTheKernelsThatHaveItsValues) {
     auto micro_steps = [](Recipe& r) { r.grad_accumulation = 2; };
     for (const char* program : {"train.first", "train.next"})
       EXPECT_EQ(apart(h200, micro_steps, model, program), 0) << program;
-    auto documents = [](Recipe& r) { r.levers["packing"] = "documents"; };
+    auto documents = [](Recipe& r) { r.pass_settings["packing"] = "documents"; };
     EXPECT_EQ(apart(h200, documents, model), 0);
     EXPECT_EQ(apart(
                   h200, [](Recipe& r) { r.data_parallel = 2; }, model),

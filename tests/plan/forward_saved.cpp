@@ -27,7 +27,7 @@ Recipe small(bool llama) {
   Recipe r = tiny_recipe(llama);
   r.model.layers = 2, r.model.width = 32, r.model.head_dim = 16, r.model.ff = 64, r.model.vocab = 300;
   r.model.context = 48, r.batch = 3, r.seq = 40, r.pad_vocab = 128, r.fusion = "on", r.model.dropout = 0.1;
-  r.levers["loss-chunk"] = "off";
+  r.pass_settings["loss-chunk"] = "off";
   return r;
 }
 
@@ -47,7 +47,7 @@ void for_recipes(Check check) {
                 Recipe r = small(llama);
                 r.precision = precision, r.policy = policy, r.recompute = recompute, r.grad_accumulation = steps;
                 r.fusion = fusion, r.attention = fusion == std::string("on") ? "flash" : "naive";
-                r.levers["loss-chunk"] = chunk;
+                r.pass_settings["loss-chunk"] = chunk;
                 SCOPED_TRACE(::testing::Message()
                              << (llama ? "llama " : "gpt2 ") << precision << " " << policy << " recompute " << recompute
                              << " fusion " << fusion << " chunk " << chunk << " steps " << steps);
@@ -144,7 +144,7 @@ TEST(ForwardSaved, HoldsWhatWasPlanned) {
 // what the forward half alone keeps. The loss itself (one block) is a result, not kept.
 TEST(ForwardSaved, SavesAsManyBytesAsTheTrainingStep) {
   for_recipes([](const Recipe& r) {
-    if (r.levers.at("loss-chunk") != "off") return;
+    if (r.pass_settings.at("loss-chunk") != "off") return;
     CompiledSession train = compile_phase(r, cpu(), BenchPhase::backward);
     CompiledSession saved = compile_phase(r, cpu(), BenchPhase::forward_saved);
     int64_t loss = r.grad_accumulation == 1 ? 256 : 0;  // else it outlives the micro step
@@ -157,7 +157,7 @@ TEST(ForwardSaved, ChunkedLossKeepsAllLogits) {
   Recipe r = small(false);
   r.model.vocab = 5000;
   int64_t whole = compile_phase(r, cpu(), BenchPhase::forward_saved).kept_bytes();
-  r.levers["loss-chunk"] = "30";
+  r.pass_settings["loss-chunk"] = "30";
   int64_t chunked = compile_phase(r, cpu(), BenchPhase::forward_saved).kept_bytes();
   EXPECT_NEAR(double(chunked), double(whole), 0.01 * double(whole));
   EXPECT_LT(compile_phase(r, cpu(), BenchPhase::backward).transient_bytes, chunked);

@@ -64,9 +64,9 @@ TEST(RanksOnGpus, EveryReductionHasItsKernels) {
       r.fusion = "on";
       (processes ? r.ranks : r.data_parallel) = 2;
       if (std::string(reduce) == "optimizer")
-        r.levers["shard"] = reduce;
+        r.pass_settings["shard"] = reduce;
       else
-        r.levers["reduce"] = reduce, r.levers["comm-dtype"] = "bf16";
+        r.pass_settings["reduce"] = reduce, r.pass_settings["comm-dtype"] = "bf16";
       EXPECT_NO_THROW(session(r, emulated_gpu(1)));
     }
 }
@@ -77,8 +77,8 @@ TEST(RanksOnGpus, ShareTheOptimizerByDefault) {
   r.ranks = 2, r.fusion = "on";
   auto shard = [](const Recipe& recipe, const Device& device) {
     Recipe resolved = resolve(recipe, device);
-    auto it = resolved.levers.find("shard");
-    return it == resolved.levers.end() ? "none" : it->second;
+    auto it = resolved.pass_settings.find("shard");
+    return it == resolved.pass_settings.end() ? "none" : it->second;
   };
   EXPECT_EQ(shard(r, emulated_gpu(1)), "optimizer");
   EXPECT_EQ(shard(r, this_cpu(1)), "none");
@@ -86,7 +86,7 @@ TEST(RanksOnGpus, ShareTheOptimizerByDefault) {
   other.ranks = 1, other.data_parallel = 2;
   EXPECT_EQ(shard(other, emulated_gpu(1)), "none");
   for (auto [name, value] : {std::pair("reduce", "each"), {"comm-dtype", "bf16"}, {"shard", "none"}}) {
-    other = r, other.levers[name] = value;
+    other = r, other.pass_settings[name] = value;
     EXPECT_EQ(shard(other, emulated_gpu(1)), "none") << name;
   }
   other = r, other.optimizer = "muon";
@@ -105,7 +105,7 @@ TEST(RanksOnGpus, WhatDoesNotFitSuggestsShardsThatAreAllowed) {
     SCOPED_TRACE(std::string(name) + " " + value);
     Recipe r = tiny_recipe(false);
     r.fusion = "on", r.data_parallel = 2;
-    r.levers["shard"] = "none", r.levers[name] = value;
+    r.pass_settings["shard"] = "none", r.pass_settings[name] = value;
     CompiledSession s = session(r, emulated_gpu(1));
     std::string text;
     try {
@@ -119,7 +119,7 @@ TEST(RanksOnGpus, WhatDoesNotFitSuggestsShardsThatAreAllowed) {
       Recipe offer = r;
       std::istringstream words(text.substr(at, text.find('\n', at) - at));
       for (std::string flag, given; words >> flag >> given;)
-        flag == "--batch" ? void(offer.batch = std::stoll(given)) : void(offer.levers[flag.substr(2)] = given);
+        flag == "--batch" ? void(offer.batch = std::stoll(given)) : void(offer.pass_settings[flag.substr(2)] = given);
       EXPECT_LT(session(offer, emulated_gpu(1)).planned_bytes(), s.planned_bytes()) << text;
     }
     EXPECT_GT(offers, 0) << text;

@@ -81,9 +81,9 @@ TEST(Session, LossInPiecesKeepsTheLogitsOfOne) {
         r.model.vocab = 5000, r.precision = precision, r.policy = policy, r.fusion = fusion;
         SessionUse use = everything();
         use.sampling = false;
-        r.levers["loss-chunk"] = "off";
+        r.pass_settings["loss-chunk"] = "off";
         CompiledSession whole = compile(r, cpu(), session_programs(r, use));
-        r.levers["loss-chunk"] = "30";
+        r.pass_settings["loss-chunk"] = "30";
         CompiledSession pieces = compile(r, cpu(), session_programs(r, use));
         EXPECT_EQ(Executor(pieces).held_bytes(), pieces.planned_bytes());
         EXPECT_EQ(pieces.persistent_bytes, whole.persistent_bytes);
@@ -104,7 +104,8 @@ TEST(Session, TextReadsTheProperties) {
   auto session = [&] { return compile(resolve(r, cpu()), cpu(), session_programs(r, everything())); };
   EXPECT_EQ(loss_chunk(session()), 0);
   EXPECT_EQ(optimizer_shares(session()), 1);
-  r.levers["loss-chunk"] = "3", r.data_parallel = 2, r.levers["shard"] = "optimizer", r.levers["reduce"] = "flat";
+  r.pass_settings["loss-chunk"] = "3", r.data_parallel = 2, r.pass_settings["shard"] = "optimizer",
+  r.pass_settings["reduce"] = "flat";
   EXPECT_EQ(loss_chunk(session()), 3);
   EXPECT_EQ(optimizer_shares(session()), 2);
 }
@@ -148,16 +149,16 @@ TEST(Session, Fp8TakesNoMoreMemoryThanBf16) {
 // A CPU cuts where 32 MiB of logits are fewer than the tokens, a GPU where it is told to.
 TEST(Session, LossInPiecesByItself) {
   Recipe r = small("gpt2");
-  EXPECT_EQ(resolve(r, cpu()).levers.at("loss-chunk"), std::to_string((32 << 20) / (4 * 300)));
+  EXPECT_EQ(resolve(r, cpu()).pass_settings.at("loss-chunk"), std::to_string((32 << 20) / (4 * 300)));
   r.model.vocab = 50257;
-  EXPECT_EQ(resolve(r, cpu()).levers.at("loss-chunk"), "256");
+  EXPECT_EQ(resolve(r, cpu()).pass_settings.at("loss-chunk"), "256");
   r.precision = "bf16";
-  EXPECT_EQ(resolve(r, cpu()).levers.at("loss-chunk"), "512");
+  EXPECT_EQ(resolve(r, cpu()).pass_settings.at("loss-chunk"), "512");
   Device gpu = cpu();
   gpu.kind = "cuda", gpu.sm = 90;
-  EXPECT_EQ(resolve(r, gpu).levers.at("loss-chunk"), "8192");
+  EXPECT_EQ(resolve(r, gpu).pass_settings.at("loss-chunk"), "8192");
   for (const char* wrong : {"0", "-1", "1.5", "some", ""}) {
-    r.levers["loss-chunk"] = wrong;
+    r.pass_settings["loss-chunk"] = wrong;
     EXPECT_THROW(compile(r, cpu(), session_programs(r, everything())), Error) << wrong;
   }
 }
@@ -171,7 +172,7 @@ TEST(Session, LogitsOfAnOddVocabularyHaveAPitch) {
   for (std::string precision : {"fp32", "bf16"})
     for (std::string chunk : {"off", "50"}) {
       SCOPED_TRACE(precision + " " + chunk);
-      r.precision = precision, r.levers["loss-chunk"] = chunk;
+      r.precision = precision, r.pass_settings["loss-chunk"] = chunk;
       CompiledSession s = compile(r, emulated_gpu(1), session_programs(r, everything()));
       const int64_t pitch = precision == "fp32" ? 288 : 320, size = precision == "fp32" ? 4 : 2;
       int wide = 0;
@@ -225,7 +226,7 @@ TEST(Session, CategoriesAreWhatAParameterCounts) {
   };
   for (auto& x : {Expected{"fp32", "pure", "split", 4, 4, 8}, Expected{"bf16", "pure", "split", 2, 4, 10},
                   Expected{"bf16", "pure", "fp32", 2, 4, 12}, Expected{"bf16", "autocast", "split", 4, 4, 8}}) {
-    r.precision = x.precision, r.policy = x.policy, r.levers["master-weights"] = x.masters;
+    r.precision = x.precision, r.policy = x.policy, r.pass_settings["master-weights"] = x.masters;
     CompiledSession s = compile(r, cpu(), session_programs(r, everything()));
     CategoryBytes c = s.by_category();
     int64_t n = r.model.parameters();
@@ -431,7 +432,7 @@ TEST(CheckFits, OffersWhatFp8WeightsAllow) {
   };
   EXPECT_NE(said(r).find("--shard weights"), std::string::npos) << said(r);
   EXPECT_EQ(said(r).find("--fp8-weights"), std::string::npos) << said(r);
-  r.levers["fp8-weights"] = "update";
+  r.pass_settings["fp8-weights"] = "update";
   EXPECT_EQ(said(r).find("--shard weights"), std::string::npos) << said(r);
   EXPECT_NE(said(r).find("--fp8-weights again"), std::string::npos) << said(r);
 }

@@ -35,7 +35,7 @@ std::string text_of(const Recipe& r) {
 }
 
 // A third: any two of precision, recompute and optimizer still meet in every combination, and with
-// every other lever.
+// every other setting.
 enum class Which { all, third };
 std::vector<Recipe> data_parallel_recipes(Which which = Which::all) {
   constexpr const char *precisions[] = {"fp32", "bf16", "fp16"}, *recomputes[] = {"none", "pointwise", "full"},
@@ -62,8 +62,8 @@ std::vector<Recipe> data_parallel_recipes(Which which = Which::all) {
 enum class Spread { buckets, one_by_one, random };
 constexpr Spread spreads[] = {Spread::buckets, Spread::one_by_one, Spread::random};
 CompiledSession compiled(Recipe r, Spread how, uint64_t seed) {
-  r.levers["reduce"] = how == Spread::buckets ? "bucket" : "overlap";
-  r.levers["bucket"] = "600B";
+  r.pass_settings["reduce"] = how == Spread::buckets ? "bucket" : "overlap";
+  r.pass_settings["bucket"] = "600B";
   CompiledSession s = compile(r, this_cpu(2), session_programs(r, train_and_validate()));
   if (how == Spread::random) use_random_streams(s, seed);
   return s;

@@ -13,11 +13,11 @@ using namespace crest;
 
 namespace {
 
-Profile rows_of(const char* device, const char* lever, const char* value) {
+Profile rows_of(const char* device, const char* setting, const char* value) {
   Recipe r;
   r.model = load_model_config("gpt2-124M");
   r.model.layers = 1, r.model.vocab = 300;
-  r.batch = 2, r.precision = "fp8", r.levers[lever] = value;
+  r.batch = 2, r.precision = "fp8", r.pass_settings[setting] = value;
   SessionUse use;
   use.train = use.update = true;
   return step_rows(compile(r, described_device(find_data_sheet(device)), session_programs(r, use)));

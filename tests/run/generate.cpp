@@ -275,7 +275,7 @@ TEST(Generate, PromptTokens) {
 // Ranks that share the weights do not wait for one whose text has ended.
 TEST(Generate, RanksWithOtherTextsEndTogether) {
   Recipe recipe = small_recipe("gpt2");
-  recipe.model.vocab = 257, recipe.data_parallel = 2, recipe.levers["shard"] = "weights";
+  recipe.model.vocab = 257, recipe.data_parallel = 2, recipe.pass_settings["shard"] = "weights";
   auto texts = [&](int64_t most, std::vector<uint64_t> seeds) {
     SessionUse use;
     use.train = use.update = use.sampling = true;

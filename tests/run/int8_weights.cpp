@@ -11,7 +11,7 @@ namespace {
 
 Recipe int8_recipe(const std::string& shape, const std::string& precision) {
   Recipe r = small_recipe(shape, precision);
-  r.levers["weights"] = "int8";
+  r.pass_settings["weights"] = "int8";
   return r;
 }
 

@@ -101,7 +101,7 @@ TEST_P(Fp8, FastAccumulationIsOfTheMatmulsThatItNames) {
   for (auto [fast, halves] : {std::pair{"none", 0}, {"forward", 1}, {"all", 3}}) {
     SCOPED_TRACE(fast);
     Recipe r = fp8_recipe(GetParam());
-    r.levers["fp8-fast-accumulation"] = fast;
+    r.pass_settings["fp8-fast-accumulation"] = fast;
     Engine e = without_update(r);
     const Program& p = e.session().programs[0].program;
     int marked = 0, all = 0;
@@ -124,7 +124,7 @@ TEST_P(Fp8, WeightsMadeAgainAreThoseThatWereKept) {
     for (int64_t micro_steps : {1, 3}) {
       Recipe kept = fp8_recipe(GetParam()), again = kept, automatic = kept;
       for (Recipe* r : {&kept, &again, &automatic}) r->fusion = fusion, r->grad_accumulation = micro_steps;
-      kept.levers["fp8-weights"] = "keep", again.levers["fp8-weights"] = "again";
+      kept.pass_settings["fp8-weights"] = "keep", again.pass_settings["fp8-weights"] = "again";
       Trained a = train(kept, 4, 1e-2), b = train(again, 4, 1e-2);
       EXPECT_EQ(a.losses, b.losses);
       EXPECT_EQ(distance(a, b), 0);
@@ -146,8 +146,8 @@ TEST_P(Fp8, WeightsAreMadeAgainFromSharedOnes) {
       SCOPED_TRACE(std::string(shard) + ", " + weights);
       Recipe r = fp8_recipe(GetParam());
       r.batch = 2, r.data_parallel = 2, r.clip = 0;
-      r.levers["shard"] = shard, r.levers["bucket"] = "20kB", r.levers["reduce"] = "bucket";
-      r.levers["fp8-weights"] = weights;
+      r.pass_settings["shard"] = shard, r.pass_settings["bucket"] = "20kB", r.pass_settings["reduce"] = "bucket";
+      r.pass_settings["fp8-weights"] = weights;
       Engine e = make_engine(r);
       std::vector<double> own;
       for (int s = 0; s < 3; ++s) own.push_back(e.step(s, 1e-3, 11, source_of(r)).loss);
@@ -164,7 +164,7 @@ TEST_P(Fp8, ActivationsMayBeKeptInEightBits) {
       SCOPED_TRACE(std::string(recompute) + ", fusion " + fusion);
       Recipe r = fp8_recipe(GetParam()), half = r;
       r.fusion = half.fusion = fusion, r.recompute = half.recompute = recompute;
-      r.levers["fp8-activations"] = "e4m3";
+      r.pass_settings["fp8-activations"] = "e4m3";
       Engine e = without_update(r), other = without_update(half);
       const Program &p = e.session().programs[0].program, &q = other.session().programs[0].program;
       const int kept = 2 * (GetParam() ? 2 : 1);  // gate and up, or one
@@ -241,7 +241,7 @@ TEST_P(Fp8, RanksAgreeHoweverTheySum) {
     for (const char* shard : {"none", "optimizer"}) {
       Recipe r = fp8_recipe(GetParam());
       r.batch = 2, r.data_parallel = 2;
-      r.levers["reduce"] = reduce, r.levers["bucket"] = "4kB", r.levers["shard"] = shard;
+      r.pass_settings["reduce"] = reduce, r.pass_settings["bucket"] = "4kB", r.pass_settings["shard"] = shard;
       bool whole_groups = std::string(reduce) == "flat" || std::string(reduce) == "bucket";
       if (std::string(shard) != "none" && !whole_groups) continue;  // refused
       SCOPED_TRACE(std::string(reduce) + ", shard " + shard);
@@ -264,7 +264,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Fp8, ::testing::Bool(),
 TEST(Fp8Loss, FollowsThatOfBf16) {
   Recipe r = fp8_recipe(), half = r, kept = r;
   half.precision = "bf16";
-  kept.levers["fp8-activations"] = "e4m3";
+  kept.pass_settings["fp8-activations"] = "e4m3";
   const int steps = 200;
   Trained a = train(r, steps, 3e-3), b = train(half, steps, 3e-3), c = train(kept, steps, 3e-3);
   EXPECT_LT(late_loss(b), 0.6 * b.losses.front());
@@ -349,7 +349,7 @@ TEST(Fp8State, IsReadBackOrStartsAnew) {
 // run with another length scales by the steps that both have.
 TEST(Fp8State, OfALongerHistoryIsReadBack) {
   Recipe r = fp8_recipe();
-  r.levers["fp8-history"] = "3";
+  r.pass_settings["fp8-history"] = "3";
   Engine from = make_engine(r), to = make_engine(r);
   std::vector<std::vector<float>> steps;
   size_t slots = 0;
@@ -375,7 +375,7 @@ TEST(Fp8State, OfALongerHistoryIsReadBack) {
   EXPECT_EQ(floats(to, "update", fp8_amax), amax);
   for (size_t length : {1, 2, 4, 6}) {
     SCOPED_TRACE(length);
-    r.levers["fp8-history"] = std::to_string(length);
+    r.pass_settings["fp8-history"] = std::to_string(length);
     Engine other = make_engine(r);
     restore(other, saved);
     std::vector<std::vector<float>> known = {steps[1], steps[2], steps[3]};

@@ -16,7 +16,7 @@ namespace {
 
 Recipe block_recipe(bool llama = false) {
   Recipe r = fp8_recipe(llama);
-  r.levers["fp8-recipe"] = "block";
+  r.pass_settings["fp8-recipe"] = "block";
   return r;
 }
 
@@ -44,8 +44,8 @@ TEST_P(Fp8Block, GradientsOfEveryLayerPointWhereThoseOfFp32Do) {
   for (const char* format : {"e4m3", "e5m2"}) {
     SCOPED_TRACE(format);
     Recipe r = wide_recipe(GetParam()), exact = r;
-    r.levers["fp8-gradients"] = format;
-    exact.precision = "fp32", exact.levers = {};
+    r.pass_settings["fp8-gradients"] = format;
+    exact.precision = "fp32", exact.pass_settings = {};
     Engine e = without_update(r), reference = without_update(exact);
     e.step(0, 0, 11, source_of(r)), reference.step(0, 0, 11, source_of(exact));
     const std::vector<std::vector<float>> x = gradients_of(e), y = gradients_of(reference);
@@ -85,9 +85,9 @@ TEST_P(Fp8Block, QuantizationInOtherKernelsChangesNoBit) {
     for (const char* gradients : {"e5m2", "e4m3"}) {
       SCOPED_TRACE(std::string(recompute) + ", " + gradients);
       Recipe r = wide_recipe(GetParam());
-      r.recompute = recompute, r.levers["fp8-gradients"] = gradients;
+      r.recompute = recompute, r.pass_settings["fp8-gradients"] = gradients;
       Recipe apart = r, tensors = r;
-      apart.disabled_passes = {"quantization"}, tensors.levers["fp8-recipe"] = "tensor";
+      apart.disabled_passes = {"quantization"}, tensors.pass_settings["fp8-recipe"] = "tensor";
       Engine e = without_update(r), other = without_update(apart);
       const Program &p = e.session().programs[0].program, &q = other.session().programs[0].program;
       EXPECT_EQ(count(p, "norm") + count(p, "add_norm"), 1);  // ln_f
@@ -138,7 +138,7 @@ TEST_P(Fp8Block, GradientsDoNotDependOnHowTheBatchIsDivided) {
       Recipe r = block_recipe(GetParam());
       r.model.context = tokens, r.seq = tokens;
       r.batch = batch, r.grad_accumulation = micro_steps, r.data_parallel = ranks;
-      if (ranks > 1) r.levers["reduce"] = "each";  // gradients that are there by name
+      if (ranks > 1) r.pass_settings["reduce"] = "each";  // gradients that are there by name
       Engine e = without_update(r);
       e.step(0, 0, 11, source_of(r));
       const std::vector<std::vector<float>> all = gradients_of(e);
@@ -190,7 +190,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Fp8Block, ::testing::Bool(),
 
 TEST(Fp8BlockLoss, FollowsThoseOfBf16AndOfScalesOfTensors) {
   Recipe r = block_recipe(), tensor = r, half = r;
-  tensor.levers = {}, half.levers = {}, half.precision = "bf16";
+  tensor.pass_settings = {}, half.pass_settings = {}, half.precision = "bf16";
   const int steps = 200;
   Trained a = train(r, steps, 3e-3), b = train(half, steps, 3e-3), c = train(tensor, steps, 3e-3);
   EXPECT_LT(late_loss(b), 0.6 * b.losses.front());
@@ -215,14 +215,14 @@ TEST(Fp8BlockRecompute, ChangesNothing) {
 TEST(Fp8BlockRefusals, NameWhatHasNoMeaning) {
   for (const char* name : {"fp8-history", "fp8-margin"}) {
     Recipe r = block_recipe();
-    r.levers[name] = "3";
+    r.pass_settings[name] = "3";
     EXPECT_EQ(problem([&] { without_update(r); }), "--fp8-recipe block has no use for --" + std::string(name) +
                                                        " 3: its scales are those of the tensors themselves");
-    r.levers[name] = "1";  // the default, as a run's record has it
+    r.pass_settings[name] = "1";  // the default, as a run's record has it
     EXPECT_EQ(problem([&] { without_update(r); }), "");
   }
   Recipe r = block_recipe();
-  r.levers["fp8-fast-accumulation"] = "forward";
+  r.pass_settings["fp8-fast-accumulation"] = "forward";
   EXPECT_EQ(
       problem([&] { without_update(r); }),
       "--fp8-recipe block has no use for --fp8-fast-accumulation forward: the sum of each block is scaled, in fp32");
@@ -231,7 +231,7 @@ TEST(Fp8BlockRefusals, NameWhatHasNoMeaning) {
 // There is no state of scales: a checkpoint of one recipe serves the other.
 TEST(Fp8BlockState, IsNone) {
   Recipe blocks = block_recipe(), tensors = blocks;
-  tensors.levers = {};
+  tensors.pass_settings = {};
   Engine from = make_engine(blocks), other = make_engine(tensors), to = make_engine(blocks),
          next = make_engine(tensors);
   for (int s = 0; s < 2; ++s) from.step(s, 1e-3, 11, source_of(blocks)), other.step(s, 1e-3, 11, source_of(tensors));

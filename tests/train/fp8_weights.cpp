@@ -16,7 +16,7 @@ using namespace crest::testing;
 namespace {
 
 Recipe with_weights(Recipe r, const char* made) {
-  r.levers["fp8-weights"] = made;
+  r.pass_settings["fp8-weights"] = made;
   return r;
 }
 
@@ -95,15 +95,15 @@ TEST(Fp8Weights, OfEveryUpdateAreThoseOfTheNextStep) {
     r.optimizer = optimizer;
     check(optimizer, r);
   }
-  for (auto& [lever, value] : {std::pair{"master-weights", "fp32"},
-                               {"fp8-history", "3"},
-                               {"fp8-margin", "0"},
-                               {"fp8-recipe", "block"},
-                               {"offload", "optimizer"}}) {
+  for (auto& [setting, value] : {std::pair{"master-weights", "fp32"},
+                                 {"fp8-history", "3"},
+                                 {"fp8-margin", "0"},
+                                 {"fp8-recipe", "block"},
+                                 {"offload", "optimizer"}}) {
     Recipe r = fp8_recipe();
-    r.levers[lever] = value;
-    check(fmt::format("--{} {}", lever, value), r);
-    if (lever == std::string("offload")) r.levers["offload-piece"] = "20kB", check("in pieces", r);
+    r.pass_settings[setting] = value;
+    check(fmt::format("--{} {}", setting, value), r);
+    if (setting == std::string("offload")) r.pass_settings["offload-piece"] = "20kB", check("in pieces", r);
   }
   Recipe r = fp8_recipe();
   r.disabled_passes = {"fused_update"}, check("--disable-pass fused_update", r);
@@ -119,7 +119,7 @@ TEST(Fp8Weights, OfRanksAreThoseOfTheNextStep) {
       SCOPED_TRACE(fmt::format("{}, {} micro steps", shard, micro_steps));
       Recipe r = fp8_recipe();
       r.batch = 2, r.data_parallel = 2, r.grad_accumulation = micro_steps;
-      r.levers["shard"] = shard, r.levers["reduce"] = "bucket", r.levers["bucket"] = "20kB";
+      r.pass_settings["shard"] = shard, r.pass_settings["reduce"] = "bucket", r.pass_settings["bucket"] = "20kB";
       EXPECT_TRUE(steps_of(with_weights(r, "keep"), 4, fast) == steps_of(with_weights(r, "update"), 4, fast));
     }
 }
@@ -215,7 +215,7 @@ TEST(Fp8Weights, OfTheUpdateSaveTraffic) {
   auto bytes = [&](const char* made) {
     Recipe r;
     r.model = load_model_config("gpt2-124M");
-    r.precision = "fp8", r.batch = 4, r.levers["fp8-weights"] = made;
+    r.precision = "fp8", r.batch = 4, r.pass_settings["fp8-weights"] = made;
     CompiledSession s = session_of(r, h200);
     double sum = 0;
     for (auto& call : training_step(s)) {
@@ -253,7 +253,7 @@ TEST(Fp8Weights, AreInThePlan) {
 TEST(Fp8Weights, OfTheUpdateNeedWholeWeights) {
   Recipe r = fp8_recipe();
   r.batch = 2, r.data_parallel = 2, r.grad_accumulation = 2;
-  r.levers["shard"] = "weights", r.levers["reduce"] = "bucket", r.levers["bucket"] = "20kB";
+  r.pass_settings["shard"] = "weights", r.pass_settings["reduce"] = "bucket", r.pass_settings["bucket"] = "20kB";
   EXPECT_EQ(problem([&] { make_engine(with_weights(r, "update")); }),
             "the update leaves a share of the weights on each rank, which cannot be quantized as a whole");
   Engine e = make_engine(with_weights(r, "auto"));

@@ -24,7 +24,7 @@ Losses losses(bool llama, const std::string& precision) {
   Losses found;
   auto validate = [&](const char* weights) {
     Recipe of = r;
-    of.levers["weights"] = weights;
+    of.pass_settings["weights"] = weights;
     SessionUse use;
     use.validation = true;
     Engine e(compile(of, crest::test::test_device(1), session_programs(of, use)));

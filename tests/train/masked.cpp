@@ -166,7 +166,7 @@ void lonely_document(const Recipe& r, uint64_t sample, int32_t* x, int32_t* y) {
 }
 
 Recipe packed(Recipe r) {
-  r.levers["packing"] = "documents";
+  r.pass_settings["packing"] = "documents";
   r.batch = 4;
   return r;
 }
@@ -209,9 +209,9 @@ TEST_P(Masked, DocumentsThatShareARowDoNotSeeEachOther) {
 TEST_P(Masked, LossInPiecesIsTheSame) {
   for (bool pack : {false, true}) {
     Recipe whole = pack ? packed(tiny_recipe(GetParam())) : tiny_recipe(GetParam());
-    whole.batch = 4, whole.grad_accumulation = 2, whole.levers["loss-chunk"] = "off";
+    whole.batch = 4, whole.grad_accumulation = 2, whole.pass_settings["loss-chunk"] = "off";
     Recipe pieces = whole;
-    pieces.levers["loss-chunk"] = "20";
+    pieces.pass_settings["loss-chunk"] = "20";
     SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t* p) {
       pack ? packed_row(whole, g % 4, x, y, p) : masked(whole, g, x, y);
     };

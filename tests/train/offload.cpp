@@ -24,7 +24,7 @@ Recipe small(const std::string& optimizer = "adamw", const std::string& precisio
 
 // Many pieces, even of this model; states of 160 bytes and more move.
 Recipe offloaded(Recipe r, const std::string& piece = "10kB") {
-  r.levers["offload"] = "optimizer", r.levers["offload-piece"] = piece;
+  r.pass_settings["offload"] = "optimizer", r.pass_settings["offload-piece"] = piece;
   return r;
 }
 
@@ -108,10 +108,10 @@ TEST(Offload, WithAccumulationClippingSkippedStepsAndWholeMasters) {
   r.loss_scale = 1e30;  // overflows: steps are skipped
   recipes.push_back(r);
   r = small("lion", "bf16");
-  r.levers["master-weights"] = "fp32", r.grad_dtype = "bf16", r.clip = 0;
+  r.pass_settings["master-weights"] = "fp32", r.grad_dtype = "bf16", r.clip = 0;
   recipes.push_back(r);
   r = small("adamw-8bit", "bf16");
-  r.levers["state-block"] = "256";
+  r.pass_settings["state-block"] = "256";
   recipes.push_back(r);
   for (const Recipe& recipe : recipes) {
     SCOPED_TRACE(recipe.optimizer + " " + recipe.precision);
@@ -127,20 +127,20 @@ TEST(Offload, OnRanksWithAndWithoutShares) {
         if (optimizer == std::string("muon") && shard != std::string("none")) continue;
         SCOPED_TRACE(testing::Message() << optimizer << " on " << n << " shard " << shard);
         Recipe r = small(optimizer, "bf16");
-        r.data_parallel = n, r.levers["shard"] = shard;
-        if (std::string(shard) == "gradients" || std::string(shard) == "weights") r.levers["bucket"] = "20kB";
+        r.data_parallel = n, r.pass_settings["shard"] = shard;
+        if (std::string(shard) == "gradients" || std::string(shard) == "weights") r.pass_settings["bucket"] = "20kB";
         EXPECT_EQ(differing(trained(r), trained(offloaded(r, "4kB"))), 0);
         CompiledSession s = session_of(offloaded(r, "4kB"));
         EXPECT_GT(count(s, "copy_in"), 4);
       }
   Recipe r = small();
   r.data_parallel = 2, r.clip = 0;
-  r.levers["shard"] = "optimizer", r.levers["reduce"] = "bucket", r.levers["bucket"] = "20kB";
+  r.pass_settings["shard"] = "optimizer", r.pass_settings["reduce"] = "bucket", r.pass_settings["bucket"] = "20kB";
   for (const char* gather : {"update", "forward"}) {
-    r.levers["gather"] = gather;
+    r.pass_settings["gather"] = gather;
     EXPECT_EQ(differing(trained(r), trained(offloaded(r, "4kB"))), 0) << gather;
   }
-  r.levers["shard"] = "none", r.levers["reduce"] = "flat";
+  r.pass_settings["shard"] = "none", r.pass_settings["reduce"] = "flat";
   Engine e = make_engine(offloaded(r));
   steps(e, 0, 2);
   auto states = [&](int rank) {
@@ -160,7 +160,7 @@ TEST(Offload, OnAGpu) {
     Recipe r = small(optimizer, "bf16");
     r.model.layers = 1, r.model.width = 16, r.model.heads = r.model.kv_heads = 1, r.model.ff = 32, r.seq = 5;
     EXPECT_EQ(differing(trained(r, gpu(), 2), trained(offloaded(r, "4kB"), gpu(), 2)), 0);
-    r.data_parallel = 2, r.levers["shard"] = "optimizer";
+    r.data_parallel = 2, r.pass_settings["shard"] = "optimizer";
     EXPECT_EQ(differing(trained(r, gpu(), 2), trained(offloaded(r, "4kB"), gpu(), 2)), 0) << "shares";
   }
 }

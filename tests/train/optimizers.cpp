@@ -184,7 +184,7 @@ TEST(Optimizer, TheGroupsOfEightBitStateAreBlocks) {
   for (const char* name : {"adamw-8bit", "adamw-fp8"}) {
     SCOPED_TRACE(name);
     Recipe r = recipe_of(name);
-    r.levers["state-block"] = "2048";
+    r.pass_settings["state-block"] = "2048";
     Trained large = train(r, 5), small = train(recipe_of(name), 5);
     EXPECT_LT(distance(large, small), 2e-2);
     EXPECT_GT(distance(large, small), 0);
@@ -200,7 +200,7 @@ TEST(Optimizer, MastersInHalvesTrainLikeWholeOnes) {
     SCOPED_TRACE(n);
     Recipe halves = recipe_of(choice), whole = halves;
     halves.precision = whole.precision = "bf16";
-    whole.levers["master-weights"] = "fp32";
+    whole.pass_settings["master-weights"] = "fp32";
     Trained start = train(halves, 0), a = train(halves, 8, choice.lr / 3), b = train(whole, 8, choice.lr / 3);
     EXPECT_EQ(distance(start, train(whole, 0)), 0) << "what is set is what is read, bit for bit";
     EXPECT_LT(distance(a, b), 2e-3);
@@ -229,9 +229,9 @@ TEST(Optimizer, ARunContinuesWithMastersInTheOtherForm) {
     SCOPED_TRACE(first);
     Recipe r = recipe_of("adamw"), other;
     r.precision = "bf16";
-    r.levers["master-weights"] = first;
+    r.pass_settings["master-weights"] = first;
     other = r;
-    other.levers["master-weights"] = std::string(first) == "split" ? "fp32" : "split";
+    other.pass_settings["master-weights"] = std::string(first) == "split" ? "fp32" : "split";
     SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
     Engine from = make_engine(r), to = make_engine(other);
     for (int s = 0; s < 3; ++s) from.step(s, 1e-3, 11, source);
@@ -270,8 +270,8 @@ TEST(Optimizer, BadInputIsAUsageError) {
   EXPECT_NE(error(r).find("--precision bf16 --policy pure"), std::string::npos);
   r.precision = "bf16", r.policy = "autocast";
   EXPECT_NE(error(r).find("--precision bf16 --policy pure"), std::string::npos);
-  r.optimizer = "adamw-8bit", r.levers["state-block"] = "100";
+  r.optimizer = "adamw-8bit", r.pass_settings["state-block"] = "100";
   EXPECT_NE(error(r).find("Values: 64, 128, 256"), std::string::npos);
-  r.levers["state-block"] = "256", r.levers["master-weights"] = "half";
+  r.pass_settings["state-block"] = "256", r.pass_settings["master-weights"] = "half";
   EXPECT_NE(error(r).find("Values: split, fp32."), std::string::npos);
 }

@@ -40,7 +40,7 @@ Recipe ranks(int n) {
 }
 
 Recipe with(Recipe r, const char* reduce, const char* bucket = "4kB") {
-  r.levers["reduce"] = reduce, r.levers["bucket"] = bucket;
+  r.pass_settings["reduce"] = reduce, r.pass_settings["bucket"] = bucket;
   return r;
 }
 
@@ -89,7 +89,7 @@ TEST(Reductions, BucketsOfAnySizeGiveTheSameBits) {
 // Gradients in bf16 on the wire: close to those in fp32, the same on all ranks and for every rung.
 TEST(Reductions, Bf16OnTheWire) {
   Recipe r = ranks(2), b = r;
-  b.levers["comm-dtype"] = "bf16";
+  b.pass_settings["comm-dtype"] = "bf16";
   Ended exact = run(with(r, "flat")), each = run(with(b, "each"));
   EXPECT_TRUE(each.weights[0] == each.weights[1]);
   EXPECT_TRUE(each.losses[0] == exact.losses[0]) << "the loss is never rounded";
@@ -111,7 +111,7 @@ TEST(Reductions, ThePlanShowsTheBuffers) {
     return bytes;
   };
   EXPECT_EQ(buffers(), 0);
-  r.levers["comm-dtype"] = "bf16";
+  r.pass_settings["comm-dtype"] = "bf16";
   int64_t matrices = 0;
   CompiledSession s = compile(r, crest::test::test_device(2), session_programs(r, use));
   const Program& p = s.programs[0].program;
@@ -156,6 +156,6 @@ TEST(Reductions, EveryRungGivesTheSameBitsOnAGpu) {
   gpu.sm = 80;  // without the kernels that take long to emulate
   Recipe r = ranks(2);
   r.model.layers = 1, r.model.width = 16, r.model.heads = r.model.kv_heads = 1, r.model.ff = 32, r.seq = 5;
-  r.precision = "bf16", r.deterministic = true, r.levers["comm-dtype"] = "bf16";
+  r.precision = "bf16", r.deterministic = true, r.pass_settings["comm-dtype"] = "bf16";
   EXPECT_TRUE(run(with(r, "bucket"), 1, gpu) == run(with(r, "flat"), 1, gpu));
 }

@@ -35,12 +35,13 @@ TEST_P(RowPitch, TrainsAsRowsWithout) {
     SCOPED_TRACE(std::string("chunks ") + chunk + ", fusion " + fusion);
     Recipe r = tiny_recipe(llama);
     r.model.tied = !llama;
-    r.pad_vocab = 1, r.precision = precision, r.policy = policy, r.fusion = fusion, r.levers["loss-chunk"] = chunk;
+    r.pad_vocab = 1, r.precision = precision, r.policy = policy, r.fusion = fusion,
+    r.pass_settings["loss-chunk"] = chunk;
     Recipe n = r;
     n.disabled_passes = {"row_pitch"};
     constexpr int steps = 2;
     Trained x = train(r, steps, 1e-3, device), y = train(n, steps, 1e-3, device);
-    // As the same recipes with and without chunks (levers.cpp).
+    // As the same recipes with and without chunks (settings.cpp).
     // On a GPU, rows with a pitch use tensor cores in TF32, unaligned ones do not.
     const bool coarse = precision != "fp32";
     const double allowed = coarse ? 2e-3 : 1e-5;

@@ -39,17 +39,18 @@ std::vector<Recipe> recipes() {
           r.optimizer = optimizer, r.precision = precision, r.policy = policy;
           r.weight_decay = 0;
           r.batch = 1, r.seq = 9;
-          r.levers["master-weights"] = masters;
+          r.pass_settings["master-weights"] = masters;
           list.push_back(r);
-          r.levers["fp8-weights"] = "update";
+          r.pass_settings["fp8-weights"] = "update";
           if (r.precision == "fp8") list.push_back(r);
         }
   return list;
 }
 
 std::string name_of(const Recipe& r) {
-  std::string weights = r.levers.count("fp8-weights") ? " weights " + r.levers.at("fp8-weights") : "";
-  return r.optimizer + " " + r.precision + " " + r.policy + " masters " + r.levers.at("master-weights") + weights;
+  std::string weights = r.pass_settings.count("fp8-weights") ? " weights " + r.pass_settings.at("fp8-weights") : "";
+  return r.optimizer + " " + r.precision + " " + r.policy + " masters " + r.pass_settings.at("master-weights") +
+         weights;
 }
 
 enum class Weights { usual, all };
@@ -166,7 +167,7 @@ TEST(SameBits, MastersInHalvesAndWholeOnesTrainAlike) {
     Recipe split = tiny_recipe();
     split.optimizer = optimizer, split.precision = "bf16";
     Recipe whole = split;
-    whole.levers["master-weights"] = "fp32";
+    whole.pass_settings["master-weights"] = "fp32";
     Trained a = train(split, 6), b = train(whole, 6);
     EXPECT_EQ(a.losses, b.losses);
     EXPECT_EQ(a.weights, b.weights);

@@ -20,8 +20,8 @@ Recipe ranks(int n) {
 }
 
 Recipe sharded(Recipe r, const std::string& level = "optimizer") {
-  r.levers["shard"] = level;
-  if (level != "optimizer") r.levers["bucket"] = "20kB";  // several groups
+  r.pass_settings["shard"] = level;
+  if (level != "optimizer") r.pass_settings["bucket"] = "20kB";  // several groups
   return r;
 }
 
@@ -37,12 +37,12 @@ std::vector<Recipe> recipes() {
   Recipe r = ranks(3);
   r.grad_accumulation = 2, r.precision = "bf16", r.policy = "autocast", r.clip = 0.01;
   list.push_back(r);
-  list.back().levers["packing"] = "documents";
+  list.back().pass_settings["packing"] = "documents";
   r = ranks(2);
   r.precision = "fp16", r.loss_scale = 1e30;  // overflows: steps are skipped
   list.push_back(r);
   r = ranks(2);
-  r.precision = "bf16", r.levers["master-weights"] = "fp32", r.grad_dtype = "bf16", r.clip = 0;
+  r.precision = "bf16", r.pass_settings["master-weights"] = "fp32", r.grad_dtype = "bf16", r.clip = 0;
   list.push_back(r);
   return list;
 }
@@ -88,7 +88,8 @@ TEST(Sharding, GathersInTheNextForwardPass) {
     Recipe r = ranks(3);
     r.grad_accumulation = micro_steps, r.precision = "bf16", r.clip = 0;
     Recipe ahead = sharded(r);
-    ahead.levers["reduce"] = "bucket", ahead.levers["bucket"] = "20kB", ahead.levers["gather"] = "forward";
+    ahead.pass_settings["reduce"] = "bucket", ahead.pass_settings["bucket"] = "20kB",
+    ahead.pass_settings["gather"] = "forward";
     auto plain = trained(r), got = trained(ahead);
     plain.back() = got.back();
     EXPECT_TRUE(plain == got) << micro_steps << " micro steps";
@@ -146,7 +147,7 @@ TEST(Sharding, StateOfARankIsExact) {
   for (auto& [level, expected] :
        {std::pair{"none", 23.2}, {"optimizer", 16.0}, {"gradients", 13.1}, {"weights", 11.6}}) {
     Recipe s = r;
-    s.levers["shard"] = level;
+    s.pass_settings["shard"] = level;
     CompiledSession c = compile(s, crest::test::test_device(2), session_programs(s, use), {.verify = false});
     double state = 0, gradients = 0;
     for (auto& b : c.persistent)
@@ -172,7 +173,7 @@ TEST(Sharding, BucketsGiveTheSameWeights) {
     Recipe r = ranks(micro_steps + 1);
     r.optimizer = optimizer, r.precision = "bf16", r.clip = 0, r.grad_accumulation = micro_steps;
     Recipe buckets = sharded(r);
-    buckets.levers["reduce"] = "bucket", buckets.levers["bucket"] = "20kB";
+    buckets.pass_settings["reduce"] = "bucket", buckets.pass_settings["bucket"] = "20kB";
     auto flat = trained(r), got = trained(buckets);
     flat.back() = got.back();  // the norm may differ in its last bit
     EXPECT_TRUE(got == flat);
@@ -199,7 +200,7 @@ TEST(Sharding, ABucketMayBeOneTensor) {
   for (const char* level : {"optimizer", "gradients", "weights"}) {
     SCOPED_TRACE(level);
     Recipe each = sharded(r, level);
-    each.levers["reduce"] = "bucket", each.levers["bucket"] = "1";
+    each.pass_settings["reduce"] = "bucket", each.pass_settings["bucket"] = "1";
     auto got = trained(each);
     flat.back() = got.back();  // the norm may differ in its last bit
     EXPECT_TRUE(got == flat);
@@ -293,7 +294,7 @@ TEST(Sharding, OptimizersThatNeedWholeMatricesAreRefused) {
   EXPECT_TRUE(refused(r, "--fusion off"));
   for (const char* reduce : {"each", "overlap"}) {
     r = sharded(ranks(2));
-    r.levers["reduce"] = reduce;
+    r.pass_settings["reduce"] = reduce;
     EXPECT_TRUE(refused(r, "--reduce"));
   }
 }

@@ -37,7 +37,7 @@ struct Setting {
   const char* help;
 
   const char* unit = "";           // "tokens", "steps", "ms"
-  const char* default_value = "";  // the default, if no object holds it: of a lever, or how it is computed
+  const char* default_value = "";  // the default, if no object holds it: of a setting, or how it is computed
   double min = -std::numeric_limits<double>::infinity(), max = std::numeric_limits<double>::infinity();
   bool above = false, below = false;  // exclude min, max
   std::vector<const char*> choices = {};

@@ -29,7 +29,7 @@ struct SettingTable {
   const void* defaults;
 };
 const std::vector<SettingTable>& setting_tables();
-// The flags of a recipe: models, sizes, levers.
+// The flags of a recipe: models, sizes, settings.
 void add_recipe_options(CLI::App& app, RecipeOptions& options);
 
 // The type of values of --tokenizer.

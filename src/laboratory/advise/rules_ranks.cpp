@@ -84,8 +84,8 @@ Checked pipeline_bubble(const AdviceCase& c, Planner&) {
 Checked sharded_optimizer(const AdviceCase& c, Planner& planner) {
   if (c.recipe.world_size() == 1) return does_not_apply("one rank (--ranks)");
   static const std::vector<std::string> levels = {"none", "optimizer", "gradients", "weights"};
-  auto given = c.recipe.levers.find("shard");
-  auto level = std::find(levels.begin(), levels.end(), given == c.recipe.levers.end() ? "none" : given->second);
+  auto given = c.recipe.pass_settings.find("shard");
+  auto level = std::find(levels.begin(), levels.end(), given == c.recipe.pass_settings.end() ? "none" : given->second);
   if (level == levels.end()) fail_internal("--shard is not resolved", "advise");
   int64_t now = planner.planned_bytes();
   if (planner.fits(c.given)) return holds(*level == "none" ? "the step fits without it" : "--shard " + *level);

@@ -32,7 +32,7 @@ struct BenchOptions {
 
 // Throws usage errors for invalid numbers.
 void validate(const BenchOptions& options);
-// The options of every cell: the product of the lists. Levers are outermost, in order of
+// The options of every cell: the product of the lists. Settings are outermost, in order of
 // declaration; then --batch, then --seq, which varies fastest. Wrong values and empty lists are
 // usage errors.
 std::vector<CellOptions> cells_of(const BenchOptions& options);

@@ -32,18 +32,18 @@ bool has_times(const Json& row) { return row.contains("step_ms_median"); }
 bool is_peer(const Json& row) { return row.contains("peer"); }
 
 // The settings of a row, by name.
-std::map<std::string, std::string> levers_of(const Json& row) {
-  std::map<std::string, std::string> levers;
-  if (is_peer(row)) return levers;
+std::map<std::string, std::string> settings_of(const Json& row) {
+  std::map<std::string, std::string> settings;
+  if (is_peer(row)) return settings;
   for (auto& [key, value] : row["recipe"].items()) {
     const Setting* setting = find_run_setting(key);
-    if (!setting || setting->identity) levers[key] = text(value);
+    if (!setting || setting->identity) settings[key] = text(value);
   }
-  levers["device"] = text(row["device"]);
-  return levers;
+  settings["device"] = text(row["device"]);
+  return settings;
 }
 
-// The levers that differ between rows, in recipe order, the device last; without those that follow
+// The settings that differ between rows, in recipe order, the device last; without those that follow
 // from others in every row.
 std::vector<std::string> varied(const std::vector<Json>& rows) {
   std::vector<std::string> order, result;
@@ -51,7 +51,7 @@ std::vector<std::string> varied(const std::vector<Json>& rows) {
   std::map<std::string, size_t> follows;
   size_t recipes = 0;
   for (auto& row : rows) {
-    for (auto& [key, value] : levers_of(row)) values[key].insert(value);
+    for (auto& [key, value] : settings_of(row)) values[key].insert(value);
     if (is_peer(row)) continue;
     ++recipes;
     for (auto& key : automatic_settings(row["recipe"], row["device"])) ++follows[key];
@@ -79,7 +79,7 @@ std::optional<double> floor_of(const Json& row) {
 
 class BenchTable {
  public:
-  explicit BenchTable(const std::vector<Json>& rows) : rows_(rows), levers_(varied(rows)) {
+  explicit BenchTable(const std::vector<Json>& rows) : rows_(rows), settings_(varied(rows)) {
     std::set<std::string> phases;
     for (auto& row : rows) {
       throttling_ |= row.value("throttled", 0) > 0;
@@ -105,12 +105,12 @@ class BenchTable {
   std::string shared() const {
     auto row = std::find_if(rows_.begin(), rows_.end(), [](auto& r) { return !is_peer(r); });
     if (row == rows_.end()) return "";
-    auto levers = levers_of(*row);
+    auto settings = settings_of(*row);
     std::vector<std::string> parts;
     for (auto& key : usual) {
       bool same = std::all_of(rows_.begin(), rows_.end(),
-                              [&](auto& r) { return is_peer(r) || levers_of(r)[key] == levers[key]; });
-      if (same) parts.push_back(key + " " + printable(levers[key]));
+                              [&](auto& r) { return is_peer(r) || settings_of(r)[key] == settings[key]; });
+      if (same) parts.push_back(key + " " + printable(settings[key]));
     }
     return (phases_ ? "" : text((*row)["phase"]) + "; ") + join(parts, ", ");
   }
@@ -121,7 +121,8 @@ class BenchTable {
       all.push_back({{header, align}, rank});
     };
     if (phases_) add("phase", 0, Align::left);
-    for (auto& lever : levers_) add(lever, 0, lever == "batch" || lever == "seq" ? Align::right : Align::left);
+    for (auto& setting : settings_)
+      add(setting, 0, setting == "batch" || setting == "seq" ? Align::right : Align::left);
     add("median ms", 1), add("95% CI", 3), add("samples", 6);
     if (throttling_) add("throttled", 4);
     if (floors_) add("noise floor", 5);
@@ -137,8 +138,8 @@ class BenchTable {
   std::vector<std::string> cells(const Json& row) {
     std::vector<std::string> out;
     if (phases_) out.push_back(is_peer(row) ? "peer" : text(row["phase"]));
-    auto levers = levers_of(row);
-    for (auto& lever : levers_) out.push_back(printable(levers[lever]));
+    auto settings = settings_of(row);
+    for (auto& setting : settings_) out.push_back(printable(settings[setting]));
     if (has_times(row)) {
       out.push_back(fmt::format("{:.2f}", number(row, "step_ms_median")));
       out.push_back(interval_text(row));
@@ -195,7 +196,7 @@ class BenchTable {
   inline static const std::vector<std::string> usual = {"precision", "attention", "fusion",
                                                         "recompute", "batch",     "seq"};
   const std::vector<Json>& rows_;
-  std::vector<std::string> levers_, notes_;
+  std::vector<std::string> settings_, notes_;
   bool throttling_ = false, floors_ = false, power_ = false;
   bool phases_ = false;  // rows differ in phase
   bool held_ = false;    // a row holds other memory than planned
@@ -203,9 +204,9 @@ class BenchTable {
 
 // What distinguishes a row from the others: "batch 4, precision bf16".
 std::string label(const Json& row, const std::vector<std::string>& keys) {
-  auto levers = levers_of(row);
+  auto settings = settings_of(row);
   std::vector<std::string> parts;
-  for (auto& key : keys) parts.push_back(key + " " + printable(levers[key]));
+  for (auto& key : keys) parts.push_back(key + " " + printable(settings[key]));
   return parts.empty() ? "the cell" : join(parts, ", ");
 }
 

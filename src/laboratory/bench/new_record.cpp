@@ -22,8 +22,8 @@ static bool has_no_effect(const Setting& s, const Recipe& recipe) {
   if (s.newer && text_of(s.get(s, &recipe)) == s.default_value) return true;
   if (s.key().starts_with("fp8_") && recipe.precision != "fp8") return true;
   if (s.key().starts_with("offload")) {
-    auto offload = recipe.levers.find("offload");
-    return offload == recipe.levers.end() || offload->second == "none";
+    auto offload = recipe.pass_settings.find("offload");
+    return offload == recipe.pass_settings.end() || offload->second == "none";
   }
   return recipe.world_size() == 1 && between_ranks(s) && s.key() != "data_parallel";
 }

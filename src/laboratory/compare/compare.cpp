@@ -291,7 +291,7 @@ RunComparison compare_runs(const RunRecord& record_a, const RunRecord& record_b,
     c.waterfall = {{Factor::unsplit, c.step_difference(), tokens ? token_difference(c) : 0, "not profiled"}};
   mark_significant(c, same_device(a, b));
   doubt_without_floor(c);
-  explain_by_levers(c);
+  explain_by_settings(c);
   compare_memory(c, a, b);
   compare_training(c, record_a, record_b);
   c.scaling = find_scaling(c, a, b);

@@ -108,16 +108,16 @@ struct Cause {
   FactorMs factors{}, factors_per_token{};  // sum to ms and ms_per_token
   Slowdowns slowdowns;                      // of factors; of factors_per_token where that is explained
   Factor main_factor = Factor::unsplit;
-  bool significant = false;         // beyond noise and rounding
-  std::vector<std::string> levers;  // differing recipe keys that explain it, best first
-  bool ambiguous = false;           // several keys may explain the main factor's part
+  bool significant = false;           // beyond noise and rounding
+  std::vector<std::string> settings;  // differing recipe keys that explain it, best first
+  bool ambiguous = false;             // several keys may explain the main factor's part
   std::string sentence;
 };
 
-// The effect of one lever: the parts of all groups that it explains best. All effects sum to the
+// The effect of one setting: the parts of all groups that it explains best. All effects sum to the
 // difference.
-struct LeverEffect {
-  std::string lever, a, b;  // "attention", "naive", "flash"; "": explained by no lever
+struct SettingEffect {
+  std::string setting, a, b;  // "attention", "naive", "flash"; "": explained by no setting
   double ms = 0, ms_per_token = 0, share = 0;
   std::string sentence;
 };
@@ -186,10 +186,10 @@ struct RunComparison {
   // How much groups with equal instructions differ between the runs: the noise of a group.
   // Relative, 95%; 0: too few such groups.
   double row_noise = 0;
-  double explained_noise = 0;       // of a sum of groups, in the unit of explained_difference()
-  std::vector<Cause> causes;        // largest first
-  std::vector<LeverEffect> levers;  // largest first
-  std::vector<MemoryRow> memory;    // by category; sums to planned_bytes
+  double explained_noise = 0;           // of a sum of groups, in the unit of explained_difference()
+  std::vector<Cause> causes;            // largest first
+  std::vector<SettingEffect> settings;  // largest first
+  std::vector<MemoryRow> memory;        // by category; sums to planned_bytes
   std::vector<MemoryCause> memory_causes;
   PeakHolder peak_a, peak_b;
   TrainingComparison training;
@@ -198,7 +198,7 @@ struct RunComparison {
   std::vector<std::string> notes;      // what is missing or uncertain, and the command that helps
 
   double step_difference() const { return b.step_ms - a.step_ms; }
-  // What the shares of causes and levers refer to: milliseconds per step, or per token.
+  // What the shares of causes and settings refer to: milliseconds per step, or per token.
   double explained_difference() const;
   int64_t planned_difference() const { return b.planned_bytes - a.planned_bytes; }
 };

@@ -49,7 +49,7 @@ Json to_json(const Cause& c) {
           {"factors", factors_json(c.factors)},
           {"main_factor", name(c.main_factor)},
           {"significant", c.significant},
-          {"levers", c.levers},
+          {"levers", c.settings},
           {"sentence", c.sentence},
           {"a", to_json(c.a)},
           {"b", to_json(c.b)}};
@@ -132,9 +132,9 @@ Json to_json(const RunComparison& c) {
           {"waterfall", waterfall},
           {"residual_share", c.residual_share},
           {"causes", list_of(c.causes, [](auto& x) { return to_json(x); })},
-          {"levers", list_of(c.levers,
+          {"levers", list_of(c.settings,
                              [](auto& e) {
-                               return Json{{"lever", e.lever},
+                               return Json{{"lever", e.setting},
                                            {"a", e.a},
                                            {"b", e.b},
                                            {"ms", e.ms},

@@ -38,7 +38,7 @@ class Text {
     waterfall();
     causes();
     work();
-    levers();
+    settings();
     memory();
     training();
     notes();
@@ -161,7 +161,7 @@ class Text {
     for (auto* c : shown)
       t.row({cell(c->label + (c->phase.empty() ? "" : ", " + c->phase), width), format_ms(scale_a * c->a.ms),
              format_ms(scale_b * c->b.ms), format_ms_signed(c_.per_token ? 1e3 * c->ms_per_token : c->ms),
-             claimed ? fmt::format("{:.0f}%", 100 * c->share) : "-", cell(join(c->levers, ", "))});
+             claimed ? fmt::format("{:.0f}%", 100 * c->share) : "-", cell(join(c->settings, ", "))});
     table(t);
     out_ += "\n";
     for (auto* c : shown) out_ += bullet(c->sentence, o_.width);
@@ -181,11 +181,11 @@ class Text {
     table(t);
   }
 
-  void levers() {
-    auto named = std::count_if(c_.levers.begin(), c_.levers.end(), [](auto& l) { return !l.lever.empty(); });
+  void settings() {
+    auto named = std::count_if(c_.settings.begin(), c_.settings.end(), [](auto& l) { return !l.setting.empty(); });
     if (named < 2 || c_.noise.verdict == Verdict::cannot_tell) return;
     title("Effect of each change");
-    for (auto& l : c_.levers)
+    for (auto& l : c_.settings)
       if (std::abs(l.share) >= 0.005 && beyond_noise(c_, l)) out_ += bullet(l.sentence, o_.width);
   }
 

@@ -75,9 +75,9 @@ Theme largest_theme(const RunComparison& c) {
 std::string counted(int64_t n) { return fmt::format("{} instruction{}", n, n == 1 ? "" : "s"); }
 
 // " (attention naive -> flash)": the recipe change behind a group.
-std::string lever_text(const RunComparison& all, const Cause& c) {
-  for (auto& l : all.levers)
-    if (!c.levers.empty() && l.lever == c.levers[0]) return fmt::format(" ({} {} -> {})", l.lever, l.a, l.b);
+std::string setting_text(const RunComparison& all, const Cause& c) {
+  for (auto& l : all.settings)
+    if (!c.settings.empty() && l.setting == c.settings[0]) return fmt::format(" ({} {} -> {})", l.setting, l.a, l.b);
   return "";
 }
 
@@ -93,13 +93,13 @@ std::string reason(const RunComparison& all, const Theme& t) {
                 all.b.has_instructions;
   if (counts && !same_instructions(c) && t.instructions_a == t.instructions_b)
     return fmt::format("{} runs as other instructions ({} -> {}){}", t.label, ops_text(c.a), ops_text(c.b),
-                       lever_text(all, c));
+                       setting_text(all, c));
   if (counts && !same_instructions(c))
     return fmt::format("{} runs as {}{} instead of {}{}{}", t.label, counted(t.instructions_b),
                        written(t.quadratic_b, t.quadratic_a), t.instructions_a, written(t.quadratic_a, t.quadratic_b),
-                       lever_text(all, c));
+                       setting_text(all, c));
   return fmt::format("of {}: {}{}", t.label, factor_text(all, c),
-                     c.ambiguous ? ", and which change is its cause is unknown" : lever_text(all, c));
+                     c.ambiguous ? ", and which change is its cause is unknown" : setting_text(all, c));
 }
 
 std::string reason(const WaterfallBar& bar, bool less) {

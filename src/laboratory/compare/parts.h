@@ -1,4 +1,4 @@
-// The parts of a comparison, one file each: differences, levers, memory.
+// The parts of a comparison, one file each: differences, settings, memory.
 #pragma once
 #include <vector>
 
@@ -11,8 +11,8 @@ namespace crest {
 std::vector<Difference> find_differences(const ComparedSide& a, const ComparedSide& b);
 
 // Attributes the difference of each group to recipe settings, device or versions, using the
-// settings' effects. Fills Cause::levers and RunComparison::levers from causes and differences.
-void explain_by_levers(RunComparison& comparison);
+// settings' effects. Fills Cause::settings and RunComparison::settings from causes and differences.
+void explain_by_settings(RunComparison& comparison);
 
 // Whether nothing differs that can change times, as far as is known.
 bool nothing_changed(const RunComparison& comparison);

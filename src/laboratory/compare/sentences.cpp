@@ -45,8 +45,8 @@ std::string sentence(const RunComparison& c, const Cause& cause) {
                      factor_text(c, cause));
 }
 
-std::string sentence(const RunComparison& c, const LeverEffect& e) {
-  std::string what = e.lever.empty() ? "cause unknown" : fmt::format("{} {} -> {}", e.lever, e.a, e.b);
+std::string sentence(const RunComparison& c, const SettingEffect& e) {
+  std::string what = e.setting.empty() ? "cause unknown" : fmt::format("{} {} -> {}", e.setting, e.a, e.b);
   return fmt::format("{}: {}{}", what, time_text(c, e.ms, e.ms_per_token), share_text(c, e.share));
 }
 
@@ -79,12 +79,12 @@ std::string changed_sentence(const RunComparison& c) {
   return c.join == "scopes" ? "Recipe, device and versions are the same, as far as known." : "";
 }
 
-std::string levers_sentence(const RunComparison& c) {
-  if (!conclusive(c) || c.levers.size() < 2) return "";
+std::string settings_sentence(const RunComparison& c) {
+  if (!conclusive(c) || c.settings.size() < 2) return "";
   std::vector<std::string> parts;
-  for (auto& l : c.levers)
-    if (!l.lever.empty() && std::abs(l.share) >= 0.01 && beyond_noise(c, l))
-      parts.push_back(fmt::format("{} {:.0f}%", l.lever, 100 * without_last_bits(l.share)));
+  for (auto& l : c.settings)
+    if (!l.setting.empty() && std::abs(l.share) >= 0.01 && beyond_noise(c, l))
+      parts.push_back(fmt::format("{} {:.0f}%", l.setting, 100 * without_last_bits(l.share)));
   return parts.size() < 2 ? "" : fmt::format("Time difference by change: {}.", join(parts, ", "));
 }
 
@@ -169,7 +169,7 @@ std::string changed_names(const std::set<std::string>& a, const std::set<std::st
 
 }  // namespace
 
-bool beyond_noise(const RunComparison& c, const LeverEffect& e) {
+bool beyond_noise(const RunComparison& c, const SettingEffect& e) {
   return std::abs(c.per_token ? e.ms_per_token : e.ms) > c.explained_noise;
 }
 
@@ -243,9 +243,9 @@ std::string change_text(const RunComparison& runs, const Cause& c) {
 
 void write_sentences(RunComparison& c) {
   for (auto& cause : c.causes) cause.sentence = sentence(c, cause);
-  for (auto& lever : c.levers) lever.sentence = sentence(c, lever);
+  for (auto& setting : c.settings) setting.sentence = sentence(c, setting);
   for (auto& m : c.memory_causes) m.sentence = sentence(m);
-  for (auto& text : {headline(c), changed_sentence(c), levers_sentence(c), work_sentence(c), memory_sentence(c),
+  for (auto& text : {headline(c), changed_sentence(c), settings_sentence(c), work_sentence(c), memory_sentence(c),
                      training_sentence(c)})
     if (!text.empty()) c.sentences.push_back(text);
 }

@@ -6,13 +6,13 @@
 
 namespace crest {
 
-// Fills the sentences of causes, levers and memory, and RunComparison::sentences.
+// Fills the sentences of causes, settings and memory, and RunComparison::sentences.
 void write_sentences(RunComparison& comparison);
 
 // The steps differ beyond noise.
 bool conclusive(const RunComparison& comparison);
 // The effect exceeds the noise between equal groups.
-bool beyond_noise(const RunComparison& comparison, const LeverEffect& effect);
+bool beyond_noise(const RunComparison& comparison, const SettingEffect& effect);
 // The figures of a group's main factor; work is per step, or per 1000 tokens.
 std::string factor_text(const RunComparison& comparison, const Cause& cause);
 // "12 x softmax, 24 x matmul and 3 other kinds"

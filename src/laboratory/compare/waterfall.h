@@ -8,7 +8,7 @@
 
 namespace crest {
 
-// Fills join and causes (without levers and sentences), and, where both sides have a profile,
+// Fills join and causes (without settings and sentences), and, where both sides have a profile,
 // times, waterfall and residual_share.
 void join_steps(RunComparison& comparison, const ComparedSide& a, const ComparedSide& b, GroupBy by);
 

@@ -85,7 +85,7 @@ Json to_json(const ReportCell& c) {
           {"profiled", c.profile != nullptr}};
 }
 
-Json to_json(const LeverChange& change) {
+Json to_json(const SettingChange& change) {
   Json pairs = Json::array();
   for (auto& p : change.pairs)
     pairs.push_back({{"a", p.a->label},
@@ -122,13 +122,13 @@ Report make_report(const std::vector<RunRecord>& runs, const std::string& title)
   ReportData data = sort_runs(runs);
   if (data.groups.empty() && data.trainings.empty())
     fail("these runs have nothing to report", plural(runs.size(), "run"), "Choose finished runs: crest runs list.");
-  std::vector<std::vector<LeverChange>> levers;
-  for (auto& g : data.groups) levers.push_back(lever_changes(g));
+  std::vector<std::vector<SettingChange>> setting_changes;
+  for (auto& g : data.groups) setting_changes.push_back(find_setting_changes(g));
   Report report;
   Page& page = report.page;
   page.title = title.empty() ? title_of(data) : title;
   page.subtitle = subtitle_of(data);
-  add_summary(page, data, levers);
+  add_summary(page, data, setting_changes);
   report.json["title"] = page.title;
   report.json["summary"] = lines_of(page.blocks, 0);
   std::vector<Text> careful = warnings(data);
@@ -140,14 +140,14 @@ Report make_report(const std::vector<RunRecord>& runs, const std::string& title)
     std::string suffix = data.groups.size() > 1 ? ": " + g.title() : "";
     page.blocks.push_back(Heading{2, "Results" + suffix});
     add_matrix(page, g);
-    if (!levers[i].empty()) {
+    if (!setting_changes[i].empty()) {
       page.blocks.push_back(Heading{2, "What each setting does" + suffix});
-      add_levers(page, g, levers[i]);
+      add_setting_changes(page, g, setting_changes[i]);
       add_sweeps(page, g);
     }
     Json cells = Json::array(), changes = Json::array();
     for (auto& c : g.cells) cells.push_back(to_json(c));
-    for (auto& c : levers[i]) changes.push_back(to_json(c));
+    for (auto& c : setting_changes[i]) changes.push_back(to_json(c));
     auto label = [&](int cell) { return cell < 0 ? Json(nullptr) : Json(g.cells[size_t(cell)].label); };
     groups.push_back({{"model", g.model},
                       {"phase", g.phase},
@@ -164,7 +164,7 @@ Report make_report(const std::vector<RunRecord>& runs, const std::string& title)
   add_comparisons(page, data);
   std::vector<Text> next;
   for (size_t i = 0; i < data.groups.size(); ++i)
-    for (auto& t : recommendations(data.groups[i], levers[i]))
+    for (auto& t : recommendations(data.groups[i], setting_changes[i]))
       next.push_back(data.groups.size() > 1 ? Text(data.groups[i].title() + ": ").append(t) : t);
   if (!next.empty()) {
     page.blocks.push_back(Heading{2, "Recommendations for this machine"});

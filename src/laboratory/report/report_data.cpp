@@ -188,7 +188,7 @@ void find_varying(ReportGroup& g) {
     });
     (follows ? g.following : g.varying).push_back(name);
   }
-  // The best-known levers first, sizes last.
+  // The best-known settings first, sizes last.
   auto rank = [](const std::string& name) {
     static const char* const order[] = {"precision", "policy", "attention", "fusion", "recompute"};
     for (int i = 0; i < 5; ++i)

@@ -22,27 +22,27 @@ struct ReportPair {
   double memory = 0;  // planned bytes of b over a; NaN: unknown
 };
 // One setting from a to b, in all its contexts.
-struct LeverChange {
+struct SettingChange {
   std::string setting, from, to;
   std::vector<ReportPair> pairs;
   Text sentence;
 };
-std::vector<LeverChange> lever_changes(const ReportGroup& group);
+std::vector<SettingChange> find_setting_changes(const ReportGroup& group);
 ReportPair judge(const ReportGroup& group, const ReportCell& a, const ReportCell& b);
 
-void add_summary(Page& page, const ReportData& data, const std::vector<std::vector<LeverChange>>& levers);
+void add_summary(Page& page, const ReportData& data, const std::vector<std::vector<SettingChange>>& setting_changes);
 std::vector<Text> warnings(const ReportData& data);
 
 // Tables and figures of a group.
 void add_matrix(Page& page, const ReportGroup& group);
 void add_sweeps(Page& page, const ReportGroup& group);
-void add_levers(Page& page, const ReportGroup& group, const std::vector<LeverChange>& changes);
+void add_setting_changes(Page& page, const ReportGroup& group, const std::vector<SettingChange>& changes);
 void add_training(Page& page, const ReportData& data);
 void add_profiles(Page& page, const ReportData& data);
 // What more ranks lose, and what each rank did.
 void add_scaling(Page& page, const ReportData& data);
 void add_comparisons(Page& page, const ReportData& data);
-std::vector<Text> recommendations(const ReportGroup& group, const std::vector<LeverChange>& changes);
+std::vector<Text> recommendations(const ReportGroup& group, const std::vector<SettingChange>& changes);
 void add_machine(Page& page, const ReportData& data);
 void add_commands(Page& page, const ReportData& data);
 void add_index(Page& page, const ReportData& data);

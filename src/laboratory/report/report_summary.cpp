@@ -99,8 +99,8 @@ Text misfits(const ReportGroup& g) {
 }
 
 // The change with the largest effect on speed beyond noise.
-const LeverChange* strongest(const std::vector<LeverChange>& changes) {
-  const LeverChange* best = nullptr;
+const SettingChange* strongest(const std::vector<SettingChange>& changes) {
+  const SettingChange* best = nullptr;
   double most = 0;
   for (auto& c : changes)
     for (auto& p : c.pairs)
@@ -165,7 +165,7 @@ Text largest_batch(const ReportGroup& g, const ReportCell& best) {
 }
 
 // Values that won every pair, in a combination with the best recipe that was not measured.
-Text untried(const ReportCell& best, const std::vector<LeverChange>& changes) {
+Text untried(const ReportCell& best, const std::vector<SettingChange>& changes) {
   std::vector<std::string> ideas;
   for (auto& c : changes) {
     bool measured = std::any_of(c.pairs.begin(), c.pairs.end(), [&](auto& p) { return p.a == &best || p.b == &best; });
@@ -183,7 +183,7 @@ Text untried(const ReportCell& best, const std::vector<LeverChange>& changes) {
 
 }  // namespace
 
-void add_summary(Page& page, const ReportData& data, const std::vector<std::vector<LeverChange>>& levers) {
+void add_summary(Page& page, const ReportData& data, const std::vector<std::vector<SettingChange>>& setting_changes) {
   page.blocks.push_back(Heading{2, "Summary"});
   bool tiles = false;
   for (size_t i = 0; i < data.groups.size(); ++i) {
@@ -194,7 +194,7 @@ void add_summary(Page& page, const ReportData& data, const std::vector<std::vect
       if (!tiles) add_tiles(page, g), tiles = true;
       b.items.push_back(fastest_sentence(g));
       if (g.cells.size() > 1 && g.smallest >= 0) b.items.push_back(memory_sentence(g));
-      if (const LeverChange* c = strongest(levers[i]); c && g.varying.size() > 1)
+      if (const SettingChange* c = strongest(setting_changes[i]); c && g.varying.size() > 1)
         b.items.push_back(Text("Largest effect on speed: ").append(c->sentence));
     }
     b.items.push_back(misfits(g));
@@ -248,7 +248,7 @@ std::vector<Text> warnings(const ReportData& data) {
   return list;
 }
 
-std::vector<Text> recommendations(const ReportGroup& g, const std::vector<LeverChange>& changes) {
+std::vector<Text> recommendations(const ReportGroup& g, const std::vector<SettingChange>& changes) {
   std::vector<Text> list;
   if (g.fastest < 0) return list;
   const ReportCell& best = g.cells[size_t(g.fastest)];

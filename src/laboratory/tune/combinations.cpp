@@ -30,7 +30,7 @@ std::string resolved_value(const Recipe& given, const std::string& name, const D
 bool pointless(const TuneCombination& c) {
   auto is = [&](const char* setting, const char* value) { return value_of(c.given, setting) == value; };
   bool in_buckets = is("shard", "gradients") || is("shard", "weights");
-  if (in_buckets && c.given.levers.count("reduce") && !is("reduce", "bucket")) return true;
+  if (in_buckets && c.given.pass_settings.count("reduce") && !is("reduce", "bucket")) return true;
   for (auto& [name, value] : c.changes) {
     bool of_ranks = name == "shard" || name == "reduce" || name == "bucket";
     if (of_ranks && c.given.ranks == 1) return true;

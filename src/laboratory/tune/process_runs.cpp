@@ -30,7 +30,8 @@ double ProcessRuns::step_ms(const Recipe& recipe, double max_seconds, int sample
 
 Recipe one_rank_of(Recipe recipe) {
   recipe.ranks = 1;
-  for (const char* of_ranks : {"shard", "reduce", "bucket", "gather", "comm-dtype"}) recipe.levers.erase(of_ranks);
+  for (const char* of_ranks : {"shard", "reduce", "bucket", "gather", "comm-dtype"})
+    recipe.pass_settings.erase(of_ranks);
   return recipe;
 }
 

@@ -90,7 +90,7 @@ std::string train_flags(const TuneOptions& o, const TuneCandidate& c) {
   // One of these decides what another one is by default.
   if (c.recipe.ranks > 1)
     for (const char* name : {"shard", "reduce"})
-      if (c.recipe.levers.count(name)) given[name] = {c.recipe.levers.at(name)};
+      if (c.recipe.pass_settings.count(name)) given[name] = {c.recipe.pass_settings.at(name)};
   std::vector<std::string> flags;
   for (auto& row : recipe_settings()) {
     auto it = given.find(row.name);

@@ -1,4 +1,4 @@
-// Configuration -> forward Program in fp32 with composite operations. Every lever is a pass that
+// Configuration -> forward Program in fp32 with composite operations. Every setting is a pass that
 // rewrites it.
 #pragma once
 #include "model/config.h"

@@ -1,5 +1,5 @@
-// What a user asked for: model, sizes and levers. Each is a row of a table of settings, and each
-// lever is read by its own pass only.
+// What a user asked for: model, sizes and settings. Each is a row of a table of settings, and each
+// setting is read by its own pass only.
 #pragma once
 #include <map>
 #include <string>
@@ -34,7 +34,8 @@ struct Recipe {
   double clip = 1.0;          // 0: off
   double loss_scale = 65536;  // fp16: initial dynamic loss scale
 
-  std::map<std::string, std::string> levers;  // levers that passes declare themselves (passes/pass.h): name -> value
+  // Settings that passes declare themselves (passes/pass.h): name -> value.
+  std::map<std::string, std::string> pass_settings;
 
   std::vector<std::pair<std::string, std::string>> kernels;  // OP=PATTERN
   std::vector<std::string> disabled_passes;

@@ -1,4 +1,4 @@
-// Lever --grad-accumulation: the loss is divided by the number of micro steps. Later micro steps
+// Setting --grad-accumulation: the loss is divided by the number of micro steps. Later micro steps
 // add to the gradients and the loss of earlier ones through the operations' accumulator inputs.
 #include <fmt/format.h>
 

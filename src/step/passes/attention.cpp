@@ -1,4 +1,4 @@
-// Lever --attention: naive writes the T x T matrices, which flash never stores.
+// Setting --attention: naive writes the T x T matrices, which flash never stores.
 #include "ops/index.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"

@@ -1,4 +1,4 @@
-// Lever --clip: one global norm over all gradients. It also detects NaN and infinity, so it runs
+// Setting --clip: one global norm over all gradients. It also detects NaN and infinity, so it runs
 // with clipping off too.
 #include "passes/pass.h"
 #include "passes/rewrite.h"

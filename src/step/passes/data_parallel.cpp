@@ -1,4 +1,4 @@
-// Levers ranks, data_parallel, reduce, bucket, comm_dtype: every rank runs its share of the global
+// Settings ranks, data_parallel, reduce, bucket, comm_dtype: every rank runs its share of the global
 // batch; gradients and loss are summed after the last micro step. The loss scale includes 1/ranks,
 // so a sum gives the mean over the global batch.
 #include <algorithm>
@@ -106,7 +106,7 @@ class Reductions {
 };
 
 int64_t bucket_bytes(const PassContext& context) {
-  int64_t bytes = parse_bytes(context.lever("bucket"), "--bucket");
+  int64_t bytes = parse_bytes(context.setting("bucket"), "--bucket");
   if (bytes < 1) fail_usage("a bucket needs at least one byte", "--bucket", "For example --bucket 25MB.");
   return bytes;
 }
@@ -121,10 +121,10 @@ void data_parallel(Program& program, const PassContext& context) {
   scale_loss(program, 1.0 / ranks);
   bool every = sums_every_micro_step(context);
   if (!context.last && !(every && context.kind == ProgramKind::train)) return;
-  std::string how = context.lever("reduce");
+  std::string how = context.setting("reduce");
   bool buckets = how == "bucket";
   if (context.kind == ProgramKind::train && sharding_of(context) != Sharding::none) {
-    if ((how != "flat" && !buckets) || context.lever("comm-dtype") != "fp32")
+    if ((how != "flat" && !buckets) || context.setting("comm-dtype") != "fp32")
       fail_usage("shares are made of a whole group's gradients, in their own dtype", "--shard",
                  "Use --reduce flat or bucket, and --comm-dtype fp32.");
     if (every && !buckets)
@@ -132,7 +132,7 @@ void data_parallel(Program& program, const PassContext& context) {
     return Reductions(program, Phase::backward, buckets, false).scattered(ranks, every && !context.first, context.last);
   }
   Phase phase = context.kind == ProgramKind::train ? Phase::backward : Phase::forward;
-  Reductions reductions(program, phase, how == "overlap" || how == "bucket", context.lever("comm-dtype") == "bf16");
+  Reductions reductions(program, phase, how == "overlap" || how == "bucket", context.setting("comm-dtype") == "bf16");
   if (how == "each" || how == "overlap")
     reductions.one_by_one();
   else
@@ -161,30 +161,33 @@ const std::vector<Setting>& data_parallel_settings() {
                                        .max = 64,
                                        .resume = OnResume::accepts,
                                        .effects = effects}),
-      lever({.name = "reduce",
-             .group = group,
-             .help = "how ranks sum gradients: one collective a parameter after the backward pass (each), one a group "
-                     "of parameters (flat), one a parameter during the backward pass (overlap), or one a bucket "
-                     "during the backward pass (bucket)",
-             .default_value = "flat",
-             .choices = {"each", "flat", "overlap", "bucket"},
-             .resume = OnResume::accepts,
-             .effects = of_collectives}),
-      lever({.name = "bucket",
-             .group = group,
-             .help = "--reduce bucket: a bucket is full when it holds this much; a number with B, kB, MB, GB, KiB, MiB "
-                     "or GiB",
-             .default_value = "25MB",
-             .example = "25MB",
-             .resume = OnResume::accepts,
-             .effects = of_collectives}),
-      lever({.name = "comm-dtype",
-             .group = group,
-             .help = "dtype in which fp32 gradients are sent between ranks; bf16 halves the bytes and rounds each "
-                     "rank's gradient and the sum",
-             .default_value = "fp32",
-             .choices = {"fp32", "bf16"},
-             .effects = of_collectives})};
+      pass_setting(
+          {.name = "reduce",
+           .group = group,
+           .help = "how ranks sum gradients: one collective a parameter after the backward pass (each), one a group "
+                   "of parameters (flat), one a parameter during the backward pass (overlap), or one a bucket "
+                   "during the backward pass (bucket)",
+           .default_value = "flat",
+           .choices = {"each", "flat", "overlap", "bucket"},
+           .resume = OnResume::accepts,
+           .effects = of_collectives}),
+      pass_setting(
+          {.name = "bucket",
+           .group = group,
+           .help = "--reduce bucket: a bucket is full when it holds this much; a number with B, kB, MB, GB, KiB, MiB "
+                   "or GiB",
+           .default_value = "25MB",
+           .example = "25MB",
+           .resume = OnResume::accepts,
+           .effects = of_collectives}),
+      pass_setting({.name = "comm-dtype",
+                    .group = group,
+                    .help =
+                        "dtype in which fp32 gradients are sent between ranks; bf16 halves the bytes and rounds each "
+                        "rank's gradient and the sum",
+                    .default_value = "fp32",
+                    .choices = {"fp32", "bf16"},
+                    .effects = of_collectives})};
   return rows;
 }
 

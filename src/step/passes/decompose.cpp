@@ -1,4 +1,4 @@
-// Lever --fusion off: activations as their pointwise operations, as an eager framework runs them.
+// Setting --fusion off: activations as their pointwise operations, as an eager framework runs them.
 #include <cmath>
 
 #include "ops/index.h"

@@ -1,4 +1,4 @@
-// Lever --fusion on, where the device has kernels for it: dropout in the kernels that have its
+// Setting --fusion on, where the device has kernels for it: dropout in the kernels that have its
 // values anyway, because a mask follows from coordinates and is stored nowhere. Of the residual
 // stream: where embeddings are made, on the way into a residual sum, and, backward, as a further
 // output of the norm's gradient that the sum is part of. Elsewhere a cast before or behind it

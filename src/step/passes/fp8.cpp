@@ -1,4 +1,4 @@
-// Lever --precision fp8: the linear layers of the blocks multiply 8-bit floats, in all three
+// Setting --precision fp8: the linear layers of the blocks multiply 8-bit floats, in all three
 // matmuls: e4m3 for activations and weights, and for gradients e5m2 (Micikevicius et al. 2022) or
 // e4m3. The rest stays bf16, as pass precision left it. Scales are powers of two:
 //
@@ -55,7 +55,7 @@ std::vector<size_t> linears(const Program& p) {
   return list;
 }
 
-bool in_blocks(const PassContext& context) { return context.lever("fp8-recipe") == "block"; }
+bool in_blocks(const PassContext& context) { return context.setting("fp8-recipe") == "block"; }
 
 // What scales of tensors have and scales of blocks do not.
 void check_recipe(const PassContext& context) {
@@ -65,9 +65,9 @@ void check_recipe(const PassContext& context) {
       {"fp8-margin", "its scales are those of the tensors themselves"},
       {"fp8-fast-accumulation", "the sum of each block is scaled, in fp32"}};
   for (const Setting& s : fp8_settings())
-    if (auto reason = reasons.find(s.name); reason != reasons.end() && context.lever(s.name) != s.default_value)
+    if (auto reason = reasons.find(s.name); reason != reasons.end() && context.setting(s.name) != s.default_value)
       fail_usage(
-          fmt::format("--fp8-recipe block has no use for {} {}: {}", s.flag(), context.lever(s.name), reason->second),
+          fmt::format("--fp8-recipe block has no use for {} {}: {}", s.flag(), context.setting(s.name), reason->second),
           s.flag(), fmt::format("Use {} {}, or --fp8-recipe tensor.", s.flag(), s.default_value));
 }
 
@@ -75,7 +75,7 @@ enum class Fp8Weights { again, keep, update };
 
 // update needs whole weights behind the update.
 Fp8Weights weights_of(const PassContext& context) {
-  const std::string text = context.lever("fp8-weights");
+  const std::string text = context.setting("fp8-weights");
   if (text == "again") return Fp8Weights::again;
   if (text == "keep") return Fp8Weights::keep;
   if (text == "auto") return context.recipe.grad_accumulation == 1 ? Fp8Weights::again : Fp8Weights::keep;
@@ -89,7 +89,7 @@ Fp8Weights weights_of(const PassContext& context) {
 // Of matmuls: in the forward half, in the backward half.
 struct FastAccumulation {
   explicit FastAccumulation(const PassContext& context) {
-    const std::string text = context.lever("fp8-fast-accumulation");
+    const std::string text = context.setting("fp8-fast-accumulation");
     forward = text != "none", backward = text == "all";
   }
   bool forward, backward;
@@ -190,7 +190,7 @@ class QuantizeLinears {
       : p_(program),
         w_(program),
         tables_(program, context, int64_t(linears.size())),
-        gradients_(*parse_dtype(context.lever("fp8-gradients"))),
+        gradients_(*parse_dtype(context.setting("fp8-gradients"))),
         blocks_(tables_.in_blocks_of_128()),
         fast_(context),
         ranks_(context.recipe.world_size()),
@@ -390,55 +390,59 @@ int64_t fp8_elements(const Program& program) {
 
 const std::vector<Setting>& fp8_settings() {
   static const std::vector<Setting> rows = {
-      lever({.name = "fp8-fast-accumulation",
-             .group = "Precision and memory",
-             .help = "--precision fp8: matmuls whose sums stay in a GPU's tensor cores, in fewer bits than fp32: none, "
-                     "those of the forward half, or all",
-             .default_value = "none",
-             .choices = {"none", "forward", "all"},
-             .newer = true,
-             .effects = {{Effect::all, Effect::kernels, {}, nullptr, true}}}),
-      lever({.name = "fp8-gradients",
-             .group = "Precision and memory",
-             .help = "--precision fp8: the format of gradients, with more range (e5m2) or more precision (e4m3)",
-             .default_value = "e5m2",
-             .choices = {"e5m2", "e4m3"},
-             .effects = {{Effect::all, Effect::types, {}, nullptr, true}}}),
-      lever({.name = "fp8-history",
-             .group = "Precision and memory",
-             .help = "--precision fp8: steps whose largest magnitude of a tensor gives its scale",
-             .default_value = "1",
-             .min = 1,
-             .max = 1024,
-             .effects = {{Effect::all, Effect::types, {}, nullptr, true}},
-             .type = SettingType::whole}),
-      lever({.name = "fp8-margin",
-             .group = "Precision and memory",
-             .help = "--precision fp8: powers of two between a tensor's largest magnitude in the step before and the "
-                     "largest that its scale can hold",
-             .default_value = "1",
-             .min = 0,
-             .max = 8,
-             .effects = {{Effect::all, Effect::types, {}, nullptr, true}},
-             .type = SettingType::whole}),
-      lever({.name = "fp8-recipe",
-             .group = "Precision and memory",
-             .help = "--precision fp8: a scale for each tensor, from the step before, or for each block of 1 x 128 "
-                     "(weights: 128 x 128) numbers, from the tensor itself",
-             .default_value = "tensor",
-             .choices = {"tensor", "block"},
-             .newer = true,
-             .effects = {{Effect::all, Effect::types, {}, nullptr, true}}}),
-      lever({.name = "fp8-weights",
-             .group = "Precision and memory",
-             .help = "--precision fp8: when weights are made in 8 bits, with the same results: by the update, for the "
-                     "next step (update), in the first micro step, until their last use (keep), or in each half of "
-                     "each micro step, with less memory (again); auto: again without --grad-accumulation, else keep",
-             .default_value = "auto",
-             .choices = {"auto", "again", "keep", "update"},
-             .newer = true,
-             .effects = {{Effect::all, Effect::instructions, {}, nullptr, true}},
-             .smaller = {"again"}})};
+      pass_setting(
+          {.name = "fp8-fast-accumulation",
+           .group = "Precision and memory",
+           .help = "--precision fp8: matmuls whose sums stay in a GPU's tensor cores, in fewer bits than fp32: none, "
+                   "those of the forward half, or all",
+           .default_value = "none",
+           .choices = {"none", "forward", "all"},
+           .newer = true,
+           .effects = {{Effect::all, Effect::kernels, {}, nullptr, true}}}),
+      pass_setting({.name = "fp8-gradients",
+                    .group = "Precision and memory",
+                    .help = "--precision fp8: the format of gradients, with more range (e5m2) or more precision (e4m3)",
+                    .default_value = "e5m2",
+                    .choices = {"e5m2", "e4m3"},
+                    .effects = {{Effect::all, Effect::types, {}, nullptr, true}}}),
+      pass_setting({.name = "fp8-history",
+                    .group = "Precision and memory",
+                    .help = "--precision fp8: steps whose largest magnitude of a tensor gives its scale",
+                    .default_value = "1",
+                    .min = 1,
+                    .max = 1024,
+                    .effects = {{Effect::all, Effect::types, {}, nullptr, true}},
+                    .type = SettingType::whole}),
+      pass_setting(
+          {.name = "fp8-margin",
+           .group = "Precision and memory",
+           .help = "--precision fp8: powers of two between a tensor's largest magnitude in the step before and the "
+                   "largest that its scale can hold",
+           .default_value = "1",
+           .min = 0,
+           .max = 8,
+           .effects = {{Effect::all, Effect::types, {}, nullptr, true}},
+           .type = SettingType::whole}),
+      pass_setting({.name = "fp8-recipe",
+                    .group = "Precision and memory",
+                    .help =
+                        "--precision fp8: a scale for each tensor, from the step before, or for each block of 1 x 128 "
+                        "(weights: 128 x 128) numbers, from the tensor itself",
+                    .default_value = "tensor",
+                    .choices = {"tensor", "block"},
+                    .newer = true,
+                    .effects = {{Effect::all, Effect::types, {}, nullptr, true}}}),
+      pass_setting(
+          {.name = "fp8-weights",
+           .group = "Precision and memory",
+           .help = "--precision fp8: when weights are made in 8 bits, with the same results: by the update, for the "
+                   "next step (update), in the first micro step, until their last use (keep), or in each half of "
+                   "each micro step, with less memory (again); auto: again without --grad-accumulation, else keep",
+           .default_value = "auto",
+           .choices = {"auto", "again", "keep", "update"},
+           .newer = true,
+           .effects = {{Effect::all, Effect::instructions, {}, nullptr, true}},
+           .smaller = {"again"}})};
   return rows;
 }
 

@@ -1,4 +1,4 @@
-// Lever --fp8-activations e4m3: what the gradient of an activation function (GELU, SwiGLU) reads,
+// Setting --fp8-activations e4m3: what the gradient of an activation function (GELU, SwiGLU) reads,
 // the output of a linear layer in fp8, is kept from the forward to the backward half in 8 bits:
 //
 //   h = linear_fp8(..)     ->  h = linear_fp8(..); q, scale = quantize_rows(h)
@@ -75,20 +75,20 @@ class KeepInEightBits {
 
 void keep_activations(Program& program, const PassContext& context) {
   if (context.recipe.precision == "fp8" && context.kind == ProgramKind::train &&
-      context.lever("fp8-activations") == "e4m3")
+      context.setting("fp8-activations") == "e4m3")
     KeepInEightBits(program).run();
 }
 
 const std::vector<Setting>& fp8_activations_settings() {
-  static const std::vector<Setting> rows = {
-      lever({.name = "fp8-activations",
-             .group = "Precision and memory",
-             .help = "--precision fp8: what gradients of GELU and SwiGLU read is kept in bf16, or in 8 bits with a "
-                     "scale for each token (e4m3): 1 byte less for each value, coarser gradients, more traffic",
-             .default_value = "bf16",
-             .choices = {"bf16", "e4m3"},
-             .newer = true,
-             .effects = {{Effect::all, Effect::instructions}}})};
+  static const std::vector<Setting> rows = {pass_setting(
+      {.name = "fp8-activations",
+       .group = "Precision and memory",
+       .help = "--precision fp8: what gradients of GELU and SwiGLU read is kept in bf16, or in 8 bits with a "
+               "scale for each token (e4m3): 1 byte less for each value, coarser gradients, more traffic",
+       .default_value = "bf16",
+       .choices = {"bf16", "e4m3"},
+       .newer = true,
+       .effects = {{Effect::all, Effect::instructions}}})};
   return rows;
 }
 

@@ -1,4 +1,4 @@
-// Lever --fusion on, for --fp8-weights update: where the device has such a kernel, that of the
+// Setting --fusion on, for --fp8-weights update: where the device has such a kernel, that of the
 // update also writes the weights in 8 bits. After the passes that share the update or cut it: then
 // the weights are whole only behind it, and are quantized there.
 #include <algorithm>

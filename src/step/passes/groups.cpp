@@ -147,7 +147,7 @@ class Groups {
 
 void group_parameters(Program& program, const PassContext& context) {
   int ranks = context.recipe.world_size();
-  Groups(program, ranks, shares_in_buckets(context) ? parse_bytes(context.lever("bucket"), "--bucket") : INT64_MAX)
+  Groups(program, ranks, shares_in_buckets(context) ? parse_bytes(context.setting("bucket"), "--bucket") : INT64_MAX)
       .run();
 }
 

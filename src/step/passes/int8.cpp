@@ -1,4 +1,4 @@
-// Lever --weights int8: the matrices of linear layers (attention, MLP, head) as 8-bit integers with
+// Setting --weights int8: the matrices of linear layers (attention, MLP, head) as 8-bit integers with
 // a scale for each output (core/int8.h), in Programs that evaluate and sample. What is multiplied
 // with them stays in the precision of the recipe.
 //
@@ -116,7 +116,7 @@ class QuantizeWeights {
 }  // namespace
 
 void quantize_weights(Program& program, const PassContext& context) {
-  if (context.lever("weights") != "int8") return;
+  if (context.setting("weights") != "int8") return;
   if (context.kind == ProgramKind::train || context.kind == ProgramKind::update)
     fail_usage(
         "weights of 8 bits cannot be trained", "--weights int8",
@@ -130,14 +130,14 @@ void quantize_weights(Program& program, const PassContext& context) {
 
 const std::vector<Setting>& int8_settings() {
   static const std::vector<Setting> rows = {
-      lever({.name = "weights",
-             .group = "Precision and memory",
-             .help = "matrices of linear layers in evaluation and sampling: of the precision (float), or 8-bit "
-                     "integers with a scale for each output (int8)",
-             .default_value = "float",
-             .choices = {"float", "int8"},
-             .newer = true,
-             .effects = {{Effect::all, Effect::types, {}, nullptr, true}}})};
+      pass_setting({.name = "weights",
+                    .group = "Precision and memory",
+                    .help = "matrices of linear layers in evaluation and sampling: of the precision (float), or 8-bit "
+                            "integers with a scale for each output (int8)",
+                    .default_value = "float",
+                    .choices = {"float", "int8"},
+                    .newer = true,
+                    .effects = {{Effect::all, Effect::types, {}, nullptr, true}}})};
   return rows;
 }
 

@@ -1,4 +1,4 @@
-// Lever --loss-chunk: the last projection, the loss and their gradients run for some tokens at a
+// Setting --loss-chunk: the last projection, the loss and their gradients run for some tokens at a
 // time, so only the logits of those tokens are in memory ("chunked cross-entropy": torchtune, Liger
 // kernel). A chunk of an input is a view. A chunk of an output is written to its place in the
 // whole, so join_rows copies nothing. The weight gradient adds up over the chunks through the
@@ -230,8 +230,8 @@ int64_t rows(int64_t tokens, int64_t most) {
 }  // namespace
 
 void chunk_loss(Program& program, const PassContext& context) {
-  std::string lever = context.lever("loss-chunk");
-  if (lever == "off" || lever == "auto") return;  // auto: the recipe was not resolved for a device
+  std::string chunk = context.setting("loss-chunk");
+  if (chunk == "off" || chunk == "auto") return;  // auto: the recipe was not resolved for a device
   auto tokens = int64_t(context.number("loss-chunk"));
   for (size_t i = 0; i < program.code.size(); ++i) {
     if (!is(program.code[i], "cross_entropy")) continue;
@@ -247,19 +247,19 @@ void chunk_loss(Program& program, const PassContext& context) {
 }
 
 const std::vector<Setting>& loss_chunk_settings() {
-  static const std::vector<Setting> rows = {
-      lever({.name = "loss-chunk",
-             .group = "Precision and memory",
-             .help = "chunked loss: number of tokens whose logits are in memory at a time; auto: on a CPU 32 MiB of "
-                     "logits (at least 256 tokens, 512 in half precision), on a GPU 8192 tokens; at most 1024 chunks",
-             .unit = "tokens",
-             .default_value = "auto",
-             .min = 1,
-             .max = 1e15,
-             .choices = {"auto", "off"},
-             .also_number = true,
-             .effects = {{Effect::work, Effect::anywhere, {"lm_head", "loss"}}},
-             .smaller = {"2048", "256"}})};
+  static const std::vector<Setting> rows = {pass_setting(
+      {.name = "loss-chunk",
+       .group = "Precision and memory",
+       .help = "chunked loss: number of tokens whose logits are in memory at a time; auto: on a CPU 32 MiB of "
+               "logits (at least 256 tokens, 512 in half precision), on a GPU 8192 tokens; at most 1024 chunks",
+       .unit = "tokens",
+       .default_value = "auto",
+       .min = 1,
+       .max = 1e15,
+       .choices = {"auto", "off"},
+       .also_number = true,
+       .effects = {{Effect::work, Effect::anywhere, {"lm_head", "loss"}}},
+       .smaller = {"2048", "256"}})};
   return rows;
 }
 

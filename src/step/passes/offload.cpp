@@ -1,4 +1,4 @@
-// Lever --offload: optimizer state lives in host memory. The update goes over pieces of it: each is
+// Setting --offload: optimizer state lives in host memory. The update goes over pieces of it: each is
 // copied to one of two buffers on the device, updated there and copied back, while the state of the
 // next piece arrives in the other buffer and that of the piece before returns. Element-wise updates
 // of whole groups are cut into pieces of equal size; others go tensor by tensor.
@@ -286,15 +286,15 @@ class Offload {
 }  // namespace
 
 void offload(Program& program, const PassContext& context) {
-  if (context.kind != ProgramKind::update || context.lever("offload") == "none") return;
-  int64_t piece = parse_bytes(context.lever("offload-piece"), "--offload-piece");
+  if (context.kind != ProgramKind::update || context.setting("offload") == "none") return;
+  int64_t piece = parse_bytes(context.setting("offload-piece"), "--offload-piece");
   std::set<ValueId> moved = states_to_move(program, piece / small_part);
   int64_t bytes = 0;
   for (ValueId v : moved) bytes += program.at(v).storage_bytes();
   if (int64_t least = (bytes + most_pieces - 1) / most_pieces; piece < least)
     fail_usage(fmt::format("{} of optimizer state would be cut into more than {} pieces", format_bytes(double(bytes)),
                            most_pieces),
-               "--offload-piece " + context.lever("offload-piece"),
+               "--offload-piece " + context.setting("offload-piece"),
                fmt::format("Use at least {} bytes; 64MiB is the default.", least));
   if (!moved.empty()) Offload(program, std::move(moved), piece).run();
 }
@@ -302,23 +302,24 @@ void offload(Program& program, const PassContext& context) {
 const std::vector<Setting>& offload_settings() {
   static const std::vector<Effect> effects = {{Effect::all, Effect::anywhere, {}, "update"}};
   static const std::vector<Setting> rows = {
-      lever({.name = "offload",
-             .group = "Optimizer",
-             .help = "what lives in host memory and comes to the device piece by piece while it is updated: the "
-                     "optimizer's state, with fp32 master weights (optimizer)",
-             .default_value = "none",
-             .choices = {"none", "optimizer"},
-             .resume = OnResume::accepts,
-             .effects = effects,
-             .smaller = {"optimizer"}}),
-      lever({.name = "offload-piece",
-             .group = "Optimizer",
-             .help = "--offload optimizer: how much state one piece moves; two pieces are on the device at a time, "
-                     "with states smaller than a 64th of a piece; a number with B, kB, MB, GB, KiB, MiB or GiB",
-             .default_value = "64MiB",
-             .example = "64MiB",
-             .resume = OnResume::accepts,
-             .effects = effects})};
+      pass_setting({.name = "offload",
+                    .group = "Optimizer",
+                    .help = "what lives in host memory and comes to the device piece by piece while it is updated: the "
+                            "optimizer's state, with fp32 master weights (optimizer)",
+                    .default_value = "none",
+                    .choices = {"none", "optimizer"},
+                    .resume = OnResume::accepts,
+                    .effects = effects,
+                    .smaller = {"optimizer"}}),
+      pass_setting({.name = "offload-piece",
+                    .group = "Optimizer",
+                    .help =
+                        "--offload optimizer: how much state one piece moves; two pieces are on the device at a time, "
+                        "with states smaller than a 64th of a piece; a number with B, kB, MB, GB, KiB, MiB or GiB",
+                    .default_value = "64MiB",
+                    .example = "64MiB",
+                    .resume = OnResume::accepts,
+                    .effects = effects})};
   return rows;
 }
 

@@ -1,4 +1,4 @@
-// Lever --optimizer: the instructions that turn gradients into new weights. The optimizers are in
+// Setting --optimizer: the instructions that turn gradients into new weights. The optimizers are in
 // optimizer_*.cpp.
 #include <fmt/format.h>
 
@@ -69,7 +69,7 @@ void optimizer(Program& program, const PassContext& context) {
   const Optimizer& o = chosen(context.recipe);
   auto block = int64_t(context.number("state-block"));
   if (o.blocks) program.properties.set(state_block_property, block);  // in every Program: groups are aligned to it
-  bool split = context.lever("master-weights") == "split";
+  bool split = context.setting("master-weights") == "split";
   if (context.kind != ProgramKind::update) return;
   check_weights(o, program);
   Builder b(program);
@@ -120,22 +120,23 @@ const std::vector<Setting>& optimizer_settings() {
                                .help = "added to the square root of the second moment",
                                .min = 0,
                                .above = true}),
-        lever({.name = "state-block",
-               .group = group,
-               .help = "adamw-8bit, adamw-fp8: number of state elements that share a scale",
-               .unit = "elements",
-               .default_value = "256",
-               .choices = {"64", "128", "256", "512", "1024", "2048", "4096"},
-               .resume = OnResume::refuses,
-               .effects = {update}}),
-        lever({.name = "master-weights",
-               .group = group,
-               .help = "fp32 master weights of bf16 weights: the missing 16 bits next to each weight, if the update is "
-                       "element-wise (split), or complete fp32 copies (fp32)",
-               .default_value = "split",
-               .choices = {"split", "fp32"},
-               .effects = {update},
-               .smaller = {"split"}}),
+        pass_setting({.name = "state-block",
+                      .group = group,
+                      .help = "adamw-8bit, adamw-fp8: number of state elements that share a scale",
+                      .unit = "elements",
+                      .default_value = "256",
+                      .choices = {"64", "128", "256", "512", "1024", "2048", "4096"},
+                      .resume = OnResume::refuses,
+                      .effects = {update}}),
+        pass_setting(
+            {.name = "master-weights",
+             .group = group,
+             .help = "fp32 master weights of bf16 weights: the missing 16 bits next to each weight, if the update is "
+                     "element-wise (split), or complete fp32 copies (fp32)",
+             .default_value = "split",
+             .choices = {"split", "fp32"},
+             .effects = {update},
+             .smaller = {"split"}}),
     };
   }();
   return rows;

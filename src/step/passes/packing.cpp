@@ -1,4 +1,4 @@
-// Lever --packing: whole documents share a row; positions restart at each, and attention stays
+// Setting --packing: whole documents share a row; positions restart at each, and attention stays
 // within it.
 #include <algorithm>
 
@@ -11,7 +11,7 @@
 namespace crest {
 
 bool packs_documents(const Recipe& recipe) {
-  return PassContext{recipe, ProgramKind::train}.lever("packing") == "documents";
+  return PassContext{recipe, ProgramKind::train}.setting("packing") == "documents";
 }
 
 // Positions within documents become an input i32[batch, seq]: learned positions are looked up by
@@ -40,14 +40,14 @@ void pack_documents(Program& program, const PassContext& context) {
 }
 
 const std::vector<Setting>& packing_settings() {
-  static const std::vector<Setting> rows = {
-      lever({.name = "packing",
-             .group = "Model and batch",
-             .help = "how rows are filled: windows of the text, regardless of documents (stream), or packed whole "
-                     "documents that do not attend to each other (documents)",
-             .default_value = "stream",
-             .choices = {"stream", "documents"},
-             .effects = {{Effect::work, Effect::attention}}})};
+  static const std::vector<Setting> rows = {pass_setting(
+      {.name = "packing",
+       .group = "Model and batch",
+       .help = "how rows are filled: windows of the text, regardless of documents (stream), or packed whole "
+               "documents that do not attend to each other (documents)",
+       .default_value = "stream",
+       .choices = {"stream", "documents"},
+       .effects = {{Effect::work, Effect::attention}}})};
   return rows;
 }
 

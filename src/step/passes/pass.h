@@ -1,4 +1,4 @@
-// A pass rewrites a Program. Each lever of the recipe is read by one pass and nowhere else; later
+// A pass rewrites a Program. Each setting of the recipe is read by one pass and nowhere else; later
 // passes find what they need in the Program itself.
 #pragma once
 #include <functional>
@@ -27,15 +27,15 @@ struct PassContext {
   // The Program ends where its forward half ends, and keeps what the backward half would read.
   bool forward_only = false;
 
-  // The value of a lever (see lever()), or its default.
-  std::string lever(std::string_view name) const;
+  // The value of a setting (see pass_setting()), or its default.
+  std::string setting(std::string_view name) const;
   // The same as a number; a usage error if it is not one.
   double number(std::string_view name) const;
 };
 
-// A setting that only its pass reads; its text is kept in Recipe::levers: lever({.name = "packing",
+// A setting that only its pass reads; its text is kept in Recipe::pass_settings: pass_setting({.name = "packing",
 // ..}). Type number or whole if the row says so.
-Setting lever(Setting row);
+Setting pass_setting(Setting row);
 
 struct Pass {
   const char* name;

@@ -145,34 +145,34 @@ const std::vector<Setting>& pass_settings() {
   return all;
 }
 
-Setting lever(Setting row) {
+Setting pass_setting(Setting row) {
   row.get = [](const Setting& s, const void* object) {
-    auto& levers = static_cast<const Recipe*>(object)->levers;
-    auto it = levers.find(s.name);
-    std::string text = it == levers.end() ? std::string(s.default_value) : it->second;
+    auto& pass_settings = static_cast<const Recipe*>(object)->pass_settings;
+    auto it = pass_settings.find(s.name);
+    std::string text = it == pass_settings.end() ? std::string(s.default_value) : it->second;
     return s.type == SettingType::text ? SettingValue(text) : parse_setting(s, text);
   };
   row.set = [](const Setting& s, void* object, const SettingValue& value) {
-    static_cast<Recipe*>(object)->levers[s.name] = text_of(value);
+    static_cast<Recipe*>(object)->pass_settings[s.name] = text_of(value);
   };
   return row;
 }
 
-static const Setting& lever_row(std::string_view name) {
+static const Setting& pass_row(std::string_view name) {
   for (auto& row : pass_settings())
     if (name == row.name) return row;
-  fail_internal(fmt::format("no pass declares the lever '{}'", name));
+  fail_internal(fmt::format("no pass declares the setting '{}'", name));
 }
 
-std::string PassContext::lever(std::string_view name) const {
-  const Setting& row = lever_row(name);
+std::string PassContext::setting(std::string_view name) const {
+  const Setting& row = pass_row(name);
   return text_of(row.get(row, &recipe));
 }
 
 double PassContext::number(std::string_view name) const {
-  Setting number = lever_row(name);
+  Setting number = pass_row(name);
   number.type = SettingType::number;
-  return std::get<double>(parse_setting(number, lever(name)));
+  return std::get<double>(parse_setting(number, setting(name)));
 }
 
 static void check_placements(const Program& program, const PassContext& context, const char* pass) {

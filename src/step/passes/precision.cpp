@@ -1,4 +1,4 @@
-// Levers --precision, --policy, --grad-dtype. pure: 16-bit weights and activations, with fp32
+// Settings --precision, --policy, --grad-dtype. pure: 16-bit weights and activations, with fp32
 // masters in the optimizer. autocast: fp32 weights, contractions and attention on 16-bit casts;
 // norms, softmax and loss in fp32 (PyTorch's autocast lists).
 #include <fmt/format.h>

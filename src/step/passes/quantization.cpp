@@ -1,4 +1,4 @@
-// Lever --fusion on, for --precision fp8: tensors are quantized by the kernels that make them,
+// Setting --fusion on, for --precision fp8: tensors are quantized by the kernels that make them,
 // where the device has such kernels. A norm writes 8-bit floats (norm_quantize), and its transpose
 // in the backward half comes from its input and statistics (norm_quantize_columns), so that no
 // norm's output is written; pointwise work and bias gradients take quantization into their bodies.

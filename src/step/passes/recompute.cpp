@@ -1,4 +1,4 @@
-// Lever --recompute: forward instructions are cloned into the backward half, right before the first
+// Setting --recompute: forward instructions are cloned into the backward half, right before the first
 // use, instead of keeping their results, if that needs no value that is not kept anyway. activation
 // repeats element-wise operations (GELU, SwiGLU), which the fusion pass then joins with their
 // gradient's kernel. pointwise also repeats norms; selective also attention (Korthikanti et al.

@@ -1,4 +1,4 @@
-// Lever --shard (ZeRO: Rajbhandari et al. 2020, section 5). Every rank has one share of the
+// Setting --shard (ZeRO: Rajbhandari et al. 2020, section 5). Every rank has one share of the
 // optimizer's state of each group of parameters and updates that share of the weights with its
 // share of the gradients. optimizer: it gets the other shares from the other ranks. gradients:
 // whole gradients exist from their first write to their sum. weights: it keeps its share only
@@ -184,7 +184,7 @@ static void release_gradients(Program& p) {
 
 Sharding sharding_of(const PassContext& context) {
   if (context.recipe.world_size() == 1) return Sharding::none;
-  std::string text = context.lever("shard");  // auto is resolved before (plan/compile.cpp)
+  std::string text = context.setting("shard");  // auto is resolved before (plan/compile.cpp)
   return text == "optimizer"   ? Sharding::optimizer
          : text == "gradients" ? Sharding::gradients
          : text == "weights"   ? Sharding::weights
@@ -193,12 +193,12 @@ Sharding sharding_of(const PassContext& context) {
 
 bool shares_in_buckets(const PassContext& context) {
   Sharding sharding = sharding_of(context);
-  return sharding >= Sharding::gradients || (sharding == Sharding::optimizer && context.lever("reduce") == "bucket");
+  return sharding >= Sharding::gradients || (sharding == Sharding::optimizer && context.setting("reduce") == "bucket");
 }
 
 // With --shard weights every Program gathers what it reads.
 static bool gathers_in_forward(const PassContext& context) {
-  if (sharding_of(context) == Sharding::none || context.lever("gather") != "forward") return false;
+  if (sharding_of(context) == Sharding::none || context.setting("gather") != "forward") return false;
   if (!shares_in_buckets(context))
     fail_usage("weights of one bucket are gathered while another is used, but there are no buckets", "--gather",
                "Use --reduce bucket with --gather forward.");
@@ -240,31 +240,32 @@ void shard(Program& program, const PassContext& context) {
 
 const std::vector<Setting>& shard_settings() {
   static const std::vector<Setting> rows = {
-      lever({.name = "shard",
-             .group = "Model and batch",
-             .help = "what exists only as a share on each rank: nothing (none), the optimizer's state (optimizer; ZeRO "
-                     "1), gradients, too (gradients; ZeRO 2), weights, too (weights; ZeRO 3), or the first of these "
-                     "that fits (auto; on CPUs none). Ranks with a GPU each use optimizer if the optimizer allows it "
-                     "and none of --shard, --reduce, --bucket and --comm-dtype is given",
-             .default_value = "none",
-             .choices = {"auto", "none", "optimizer", "gradients", "weights"},
-             .resume = OnResume::accepts,
-             .effects = {{Effect::communication},
-                         {Effect::work, Effect::amount, {}, "update"},
-                         {Effect::all, Effect::anywhere, {}, "update", true}},
-             .smaller = {"optimizer", "gradients", "weights"}}),
-      lever({.name = "gather",
-             .group = "Model and batch",
-             .help =
-                 "--shard optimizer or gradients: when a rank gets the weights that others have updated: during the "
-                 "update (update), or in the next forward pass, each bucket ahead of its use (forward; needs "
-                 "--reduce bucket)",
-             .default_value = "update",
-             .choices = {"update", "forward"},
-             .resume = OnResume::accepts,
-             .effects = {{Effect::communication},
-                         {Effect::all, Effect::anywhere, {}, "update", true},
-                         {Effect::all, Effect::anywhere, {}, "forward", true}}})};
+      pass_setting(
+          {.name = "shard",
+           .group = "Model and batch",
+           .help = "what exists only as a share on each rank: nothing (none), the optimizer's state (optimizer; ZeRO "
+                   "1), gradients, too (gradients; ZeRO 2), weights, too (weights; ZeRO 3), or the first of these "
+                   "that fits (auto; on CPUs none). Ranks with a GPU each use optimizer if the optimizer allows it "
+                   "and none of --shard, --reduce, --bucket and --comm-dtype is given",
+           .default_value = "none",
+           .choices = {"auto", "none", "optimizer", "gradients", "weights"},
+           .resume = OnResume::accepts,
+           .effects = {{Effect::communication},
+                       {Effect::work, Effect::amount, {}, "update"},
+                       {Effect::all, Effect::anywhere, {}, "update", true}},
+           .smaller = {"optimizer", "gradients", "weights"}}),
+      pass_setting(
+          {.name = "gather",
+           .group = "Model and batch",
+           .help = "--shard optimizer or gradients: when a rank gets the weights that others have updated: during the "
+                   "update (update), or in the next forward pass, each bucket ahead of its use (forward; needs "
+                   "--reduce bucket)",
+           .default_value = "update",
+           .choices = {"update", "forward"},
+           .resume = OnResume::accepts,
+           .effects = {{Effect::communication},
+                       {Effect::all, Effect::anywhere, {}, "update", true},
+                       {Effect::all, Effect::anywhere, {}, "forward", true}}})};
   return rows;
 }
 

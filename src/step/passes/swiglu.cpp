@@ -1,4 +1,4 @@
-// Lever --fusion on, where the device has kernels for it: SwiGLU as part of its matmuls. Gate and
+// Setting --fusion on, where the device has kernels for it: SwiGLU as part of its matmuls. Gate and
 // up are one matmul that ends with silu(g) u; the gradient of the projection's input ends with the
 // gradients of both; the two gradients of the layer's input are one sum.
 #include <optional>

@@ -1,4 +1,4 @@
-// Lever --pad-vocab: matrix units need multiples of 128 columns in the head GEMM.
+// Setting --pad-vocab: matrix units need multiples of 128 columns in the head GEMM.
 #include "passes/pass.h"
 #include "program/builder.h"
 

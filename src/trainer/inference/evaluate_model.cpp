@@ -117,7 +117,7 @@ ModelEvaluation evaluate_model(EvaluateOptions o, const LoadedModel& model, cons
   recipe.model = model.config;
   recipe.batch = o.batch, recipe.seq = o.seq;
   recipe.precision = inference_precision(o.precision);
-  recipe.levers["packing"] = o.packing, recipe.levers["weights"] = o.weights;
+  recipe.pass_settings["packing"] = o.packing, recipe.pass_settings["weights"] = o.weights;
   recipe = resolve(recipe, o.device);
   SessionUse use;
   use.validation = true;
@@ -166,7 +166,7 @@ nlohmann::ordered_json to_json(const ModelEvaluation& m) {
           {"step", m.step >= 0 ? Json(m.step) : Json()},
           {"tokens", e.tokens},
           {"tokens_per_second", m.tokens_per_second()},
-          {"weights", m.recipe.levers.at("weights")}};
+          {"weights", m.recipe.pass_settings.at("weights")}};
 }
 
 }  // namespace crest

@@ -15,8 +15,8 @@ inline constexpr const char* weights_help =
 
 // "bf16", "bf16 with int8 weights".
 inline std::string inference_text(const Recipe& recipe) {
-  auto it = recipe.levers.find("weights");
-  return recipe.precision + (it == recipe.levers.end() || it->second == "float" ? "" : " with int8 weights");
+  auto it = recipe.pass_settings.find("weights");
+  return recipe.precision + (it == recipe.pass_settings.end() || it->second == "float" ? "" : " with int8 weights");
 }
 
 }  // namespace crest

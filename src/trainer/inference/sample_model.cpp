@@ -74,7 +74,7 @@ ModelSampler::ModelSampler(const SampleOptions& options, const LoadedModel& mode
   recipe.model = model.config;
   recipe.batch = 1;
   recipe.precision = inference_precision(options.precision);
-  recipe.levers["weights"] = options.weights;
+  recipe.pass_settings["weights"] = options.weights;
   recipe = resolve(recipe, options.device);
   SessionUse use;
   use.sampling = true;

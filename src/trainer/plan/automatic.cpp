@@ -38,7 +38,7 @@ std::vector<std::string> shard_levels(const Recipe& r) {
 bool auto_shard(const Recipe& r, const std::string& device_kind) {
   if (device_kind != "cuda" || r.ranks == 1) return false;
   for (const char* chosen : {"shard", "reduce", "bucket", "comm-dtype"})
-    if (r.levers.count(chosen)) return false;
+    if (r.pass_settings.count(chosen)) return false;
   return may_shard(r);
 }
 

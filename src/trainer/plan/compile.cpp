@@ -178,7 +178,7 @@ static std::string first_shard_that_fits(const Recipe& recipe, const Device& dev
   if (device.kind == "cpu") return shard;
   for (const std::string& next : shard_levels(recipe)) {
     Recipe tried = recipe;
-    shard = tried.levers["shard"] = next;
+    shard = tried.pass_settings["shard"] = next;
     SessionUse use;
     use.train = use.update = true;
     CompiledSession s = compile(tried, device, session_programs(tried, use), {.verify = false});
@@ -188,14 +188,14 @@ static std::string first_shard_that_fits(const Recipe& recipe, const Device& dev
 }
 
 static void resolve_shard(Recipe& r, const Device& device) {
-  if (auto_shard(r, device.kind)) r.levers["shard"] = "optimizer";
-  auto it = r.levers.find("shard");
-  if (it == r.levers.end()) return;
+  if (auto_shard(r, device.kind)) r.pass_settings["shard"] = "optimizer";
+  auto it = r.pass_settings.find("shard");
+  if (it == r.pass_settings.end()) return;
   if (it->second == "auto") it->second = first_shard_that_fits(r, device);
-  auto gather = r.levers.find("gather");
+  auto gather = r.pass_settings.find("gather");
   bool buckets = it->second == "gradients" || it->second == "weights";
-  buckets |= it->second == "optimizer" && gather != r.levers.end() && gather->second == "forward";
-  if (r.world_size() > 1 && buckets) r.levers.emplace("reduce", "bucket");
+  buckets |= it->second == "optimizer" && gather != r.pass_settings.end() && gather->second == "forward";
+  if (r.world_size() > 1 && buckets) r.pass_settings.emplace("reduce", "bucket");
 }
 
 Recipe resolve(Recipe r, const Device& device) {
@@ -207,7 +207,7 @@ Recipe resolve(Recipe r, const Device& device) {
                "Give the value that crest plan prints for it: layers=LEVEL:N+...");
   // One text for one choice: layers=full:12 is full. Throws where it is for another model.
   r.recompute = recompute_value(recompute_by_layer(r.recompute, r.model.layers));
-  std::string& chunk = r.levers.emplace("loss-chunk", "auto").first->second;
+  std::string& chunk = r.pass_settings.emplace("loss-chunk", "auto").first->second;
   if (chunk == "auto") chunk = auto_loss_chunk(r.precision, r.model.vocab, device.kind);
   resolve_shard(r, device);
   if (device.kind == "cpu" && r.precision == "tf32")

@@ -138,7 +138,7 @@ CompiledSession int8_sampling(const CompiledSession& s) {
   Recipe r;
   r.model = s.recipe.model, r.precision = s.recipe.precision, r.policy = s.recipe.policy;
   r.pad_vocab = s.recipe.pad_vocab;
-  r.levers["weights"] = "int8";
+  r.pass_settings["weights"] = "int8";
   SessionUse use;
   use.sampling = true;
   return compile(r, s.device, session_programs(r, use), {.verify = false});

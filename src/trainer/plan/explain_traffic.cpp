@@ -50,8 +50,8 @@ Explanation explain_traffic(const CompiledSession& s, const ExplainOptions& o) {
     ours.program = sent_by_program(s);
     ours.difference +=
         std::string(ours.difference.empty() ? "" : "; ") + "the Program's tensors have the padded vocabulary";
-    auto sent = r.levers.find("comm-dtype");
-    if (sent != r.levers.end() && sent->second == "bf16") ours.difference += "; fp32 gradients are sent as bf16";
+    auto sent = r.pass_settings.find("comm-dtype");
+    if (sent != r.pass_settings.end() && sent->second == "bf16") ours.difference += "; fp32 gradients are sent as bf16";
     if (o.mesh.data > 1) ours.difference += "; its ranks are those of --ranks and --data-parallel";
   }
   std::vector<Term> of_data = {reduce, zero1, zero3,

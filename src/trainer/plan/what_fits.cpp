@@ -27,14 +27,14 @@ std::string breakdown(const CompiledSession& s) {
 std::string sharded(Recipe& r, const std::string& shard) {
   std::string flags;
   auto set = [&](const char* name, const std::string& value) {
-    auto it = r.levers.find(name);
-    if (it != r.levers.end() && it->second == value) return;
-    r.levers[name] = value;
+    auto it = r.pass_settings.find(name);
+    if (it != r.pass_settings.end() && it->second == value) return;
+    r.pass_settings[name] = value;
     flags += fmt::format("{}--{} {}", flags.empty() ? "" : " ", name, value);
   };
   auto given = [&](const char* name, const char* otherwise) {
-    auto it = r.levers.find(name);
-    return it == r.levers.end() ? std::string(otherwise) : it->second;
+    auto it = r.pass_settings.find(name);
+    return it == r.pass_settings.end() ? std::string(otherwise) : it->second;
   };
   set("shard", shard);
   bool buckets = shard != "optimizer" || given("gather", "update") == "forward";
@@ -80,20 +80,20 @@ class Suggestions {
 
   void train_settings() {
     for (const std::string& shard : shard_levels(s_.recipe))
-      if (Recipe r = s_.recipe; r.levers["shard"] != shard) {
+      if (Recipe r = s_.recipe; r.pass_settings["shard"] != shard) {
         std::string flags = sharded(r, shard);
         suggest(flags, r);
       }
-    if (Recipe r = s_.recipe; use_.update && s_.device.kind == "cuda" && r.levers["offload"] != "optimizer") {
-      r.levers["offload"] = "optimizer";
+    if (Recipe r = s_.recipe; use_.update && s_.device.kind == "cuda" && r.pass_settings["offload"] != "optimizer") {
+      r.pass_settings["offload"] = "optimizer";
       suggest("--offload optimizer", r);
     }
     if (Recipe r = s_.recipe; keeps_fp8_weights(r)) {
-      r.levers["fp8-weights"] = "again";
+      r.pass_settings["fp8-weights"] = "again";
       suggest("--fp8-weights again", r);
     }
-    if (Recipe r = s_.recipe; r.levers["loss-chunk"] == "off") {
-      r.levers["loss-chunk"] = "2048";
+    if (Recipe r = s_.recipe; r.pass_settings["loss-chunk"] == "off") {
+      r.pass_settings["loss-chunk"] = "2048";
       suggest("--loss-chunk 2048", r);
     }
     for (const char* recompute : {"none", "activation", "pointwise", "selective", "full"}) {

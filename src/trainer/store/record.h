@@ -55,7 +55,7 @@ std::string new_uid();
 std::string dump_json(const Json& json);
 // The value of a key as text; "" when missing.
 std::string text_at(const Json& object, const char* key);
-// A name made from kind, model and levers: "bench-gpt2-124M-bf16-naive-b16-t1024".
+// A name made from kind, model and settings: "bench-gpt2-124M-bf16-naive-b16-t1024".
 std::string recipe_name(const RunRecord& record);
 // RunRecord::key; "" for an unknown recipe.
 std::string measurement_key(const Json& recipe, const Json& device, const std::string& phase);

@@ -35,12 +35,12 @@ struct Range {
   bool any() const { return low <= high; }
 };
 
-std::string change_of(const LeverChange& c) {
+std::string change_of(const SettingChange& c) {
   return c.setting == "device" || c.setting == "run" ? c.from + " to " + c.to
                                                      : spaced(c.setting) + " " + c.from + " to " + c.to;
 }
 
-Text sentence_of(const LeverChange& change) {
+Text sentence_of(const SettingChange& change) {
   size_t faster = 0, slower = 0, unknown = 0, busy = 0, fits = 0, fails = 0;
   Range speed, memory;
   const ReportPair *most = nullptr, *least = nullptr;
@@ -113,8 +113,8 @@ ReportPair judge(const ReportGroup& group, const ReportCell& a, const ReportCell
   return p;
 }
 
-std::vector<LeverChange> lever_changes(const ReportGroup& g) {
-  std::vector<LeverChange> changes;
+std::vector<SettingChange> find_setting_changes(const ReportGroup& g) {
+  std::vector<SettingChange> changes;
   auto rest_equal = [&](const ReportCell& a, const ReportCell& b, const std::string& setting) {
     return std::all_of(g.varying.begin(), g.varying.end(),
                        [&](auto& name) { return name == setting || a.setting(name) == b.setting(name); });
@@ -132,7 +132,7 @@ std::vector<LeverChange> lever_changes(const ReportGroup& g) {
       std::string from = a.setting(setting), to = next->setting(setting);
       auto change = std::find_if(changes.begin(), changes.end(),
                                  [&](auto& c) { return c.setting == setting && c.from == from && c.to == to; });
-      if (change == changes.end()) change = changes.insert(changes.end(), LeverChange{setting, from, to, {}, {}});
+      if (change == changes.end()) change = changes.insert(changes.end(), SettingChange{setting, from, to, {}, {}});
       ReportPair p = judge(g, a, *next);
       p.setting = setting, p.from = from, p.to = to;
       std::vector<std::string> context;
@@ -145,7 +145,7 @@ std::vector<LeverChange> lever_changes(const ReportGroup& g) {
   return changes;
 }
 
-void add_levers(Page& page, const ReportGroup& g, const std::vector<LeverChange>& changes) {
+void add_setting_changes(Page& page, const ReportGroup& g, const std::vector<SettingChange>& changes) {
   if (changes.empty()) return;
   Bullets sentences;
   PageTable t;

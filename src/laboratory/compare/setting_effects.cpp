@@ -127,7 +127,7 @@ bool any_may_be_the_cause(Factor factor, const Changes& changed) {
 }
 
 // The changes that explain a factor of a group: the best one, or all that may be the cause.
-std::set<std::string> levers_of(const Cause& c, Factor factor, const Changes& changed) {
+std::set<std::string> settings_of(const Cause& c, Factor factor, const Changes& changed) {
   // If only one change can affect time, it is the cause of the whole difference.
   if (changed.size() == 1) return {changed.begin()->first};
   std::set<std::string> keys;
@@ -139,12 +139,12 @@ std::set<std::string> levers_of(const Cause& c, Factor factor, const Changes& ch
   return keys;
 }
 
-// Time by lever, per step and per token.
+// Time by setting, per step and per token.
 struct Effects {
-  std::map<std::string, LeverEffect> list;
-  void add(const std::string& lever, double ms, double ms_per_token) {
-    LeverEffect& e = list[lever];
-    e.lever = lever, e.ms += ms, e.ms_per_token += ms_per_token;
+  std::map<std::string, SettingEffect> list;
+  void add(const std::string& setting, double ms, double ms_per_token) {
+    SettingEffect& e = list[setting];
+    e.setting = setting, e.ms += ms, e.ms_per_token += ms_per_token;
   }
 };
 
@@ -159,23 +159,24 @@ bool nothing_changed(const RunComparison& c) {
   return c.a.recipe_known && c.b.recipe_known && !other && changes(c).empty();
 }
 
-void explain_by_levers(RunComparison& c) {
+void explain_by_settings(RunComparison& c) {
   Changes changed = changes(c);
   Effects effects;
   for (auto& cause : c.causes) {
     std::map<std::string, double> parts;
     for (size_t f = 0; f < factor_count; ++f) {
       if (cause.factors[f] == 0 && cause.factors_per_token[f] == 0) continue;
-      std::set<std::string> levers = levers_of(cause, Factor(f), changed);
-      std::string lever = levers.size() == 1 ? *levers.begin() : "";
-      cause.ambiguous |= levers.size() > 1 && Factor(f) == cause.main_factor;
-      effects.add(lever, cause.factors[f], cause.factors_per_token[f]);
-      if (!lever.empty()) parts[lever] += std::abs(c.per_token ? cause.factors_per_token[f] : cause.factors[f]);
+      std::set<std::string> settings = settings_of(cause, Factor(f), changed);
+      std::string setting = settings.size() == 1 ? *settings.begin() : "";
+      cause.ambiguous |= settings.size() > 1 && Factor(f) == cause.main_factor;
+      effects.add(setting, cause.factors[f], cause.factors_per_token[f]);
+      if (!setting.empty()) parts[setting] += std::abs(c.per_token ? cause.factors_per_token[f] : cause.factors[f]);
     }
     double sum = 0;
-    for (auto& [lever, ms] : parts) sum += ms, cause.levers.push_back(lever);
-    std::erase_if(cause.levers, [&](auto& lever) { return parts[lever] < 0.02 * sum; });
-    std::stable_sort(cause.levers.begin(), cause.levers.end(), [&](auto& x, auto& y) { return parts[x] > parts[y]; });
+    for (auto& [setting, ms] : parts) sum += ms, cause.settings.push_back(setting);
+    std::erase_if(cause.settings, [&](auto& setting) { return parts[setting] < 0.02 * sum; });
+    std::stable_sort(cause.settings.begin(), cause.settings.end(),
+                     [&](auto& x, auto& y) { return parts[x] > parts[y]; });
   }
   for (auto& bar : c.waterfall)  // of the step as a whole
     if (bar.factor >= Factor::idle) {
@@ -183,12 +184,12 @@ void explain_by_levers(RunComparison& c) {
       effects.add(by_itself ? changed.begin()->first : "", bar.ms, bar.ms_per_token);
     }
   double difference = c.explained_difference();
-  for (auto& [lever, e] : effects.list) {
-    if (!lever.empty()) e.a = changed[lever].a, e.b = changed[lever].b;
+  for (auto& [setting, e] : effects.list) {
+    if (!setting.empty()) e.a = changed[setting].a, e.b = changed[setting].b;
     if (difference != 0) e.share = (c.per_token ? e.ms_per_token : e.ms) / difference;
-    c.levers.push_back(e);
+    c.settings.push_back(e);
   }
-  std::stable_sort(c.levers.begin(), c.levers.end(),
+  std::stable_sort(c.settings.begin(), c.settings.end(),
                    [](auto& x, auto& y) { return std::abs(x.share) > std::abs(y.share); });
 }
 

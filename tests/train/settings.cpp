@@ -1,4 +1,4 @@
-// Every lever on and off trains the same model within its stated rounding.
+// Every setting on and off trains the same model within its stated rounding.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int steps = 5;
 
-// fp32 levers reorder sums only; five AdamW steps amplify rounding where a gradient is near zero
+// fp32 settings reorder sums only; five AdamW steps amplify rounding where a gradient is near zero
 // (the update is g / |g| there), which keeps weights within a small fraction of lr.
 constexpr double reorder = 2e-4;
 
@@ -26,43 +26,43 @@ void expect_same(const Recipe& a, const Recipe& b, double loss_tolerance = 1e-5,
 
 }  // namespace
 
-class Levers : public testing::TestWithParam<bool> {
+class TrainingSettings : public testing::TestWithParam<bool> {
  protected:
   Recipe base() const { return tiny_recipe(GetParam()); }
 };
 
-TEST_P(Levers, TrainingLearns) {
+TEST_P(TrainingSettings, TrainingLearns) {
   Recipe r = base();
   Trained t = train(r, 60, 3e-3);
   EXPECT_GT(t.losses.front(), 4.3);
   EXPECT_LT(t.losses.back(), 0.75 * t.losses.front());
 }
 
-TEST_P(Levers, NaiveAttention) {
+TEST_P(TrainingSettings, NaiveAttention) {
   Recipe r = base(), n = base();
   n.attention = "naive";
   expect_same(n, r);
 }
 
-TEST_P(Levers, FusionOff) {
+TEST_P(TrainingSettings, FusionOff) {
   Recipe r = base(), n = base();
   n.fusion = "off";
   expect_same(n, r);
 }
 
-TEST_P(Levers, FusionOffNaive) {
+TEST_P(TrainingSettings, FusionOffNaive) {
   Recipe r = base(), n = base();
   n.fusion = "off", n.attention = "naive";
   expect_same(n, r);
 }
 
-TEST_P(Levers, UnpaddedVocabulary) {
+TEST_P(TrainingSettings, UnpaddedVocabulary) {
   Recipe r = base(), n = base();
   n.pad_vocab = 1;
   expect_same(n, r);
 }
 
-TEST_P(Levers, Recompute) {
+TEST_P(TrainingSettings, Recompute) {
   for (std::string mode : {"activation", "pointwise", "selective", "full", "layers=full:1+selective"})
     for (std::string attention : {"flash", "naive"})
       for (std::string fusion : {"on", "off"}) {
@@ -76,7 +76,7 @@ TEST_P(Levers, Recompute) {
       }
 }
 
-TEST_P(Levers, RecomputeByLayer) {
+TEST_P(TrainingSettings, RecomputeByLayer) {
   Recipe r = base(), n = base();
   r.model.dropout = n.model.dropout = 0.2;
   n.recompute = "layers=full:1+selective";
@@ -84,19 +84,19 @@ TEST_P(Levers, RecomputeByLayer) {
 }
 
 // 68 tokens, cut into as many pieces as do and do not divide them.
-TEST_P(Levers, LossInPieces) {
+TEST_P(TrainingSettings, LossInPieces) {
   for (std::string tokens : {"1", "7", "34", "67"})
     for (std::string fusion : {"on", "off"}) {
       SCOPED_TRACE(tokens + fusion);
       Recipe r = base(), n = base();
       r.fusion = n.fusion = fusion;
-      r.levers["loss-chunk"] = "off", n.levers["loss-chunk"] = tokens;
+      r.pass_settings["loss-chunk"] = "off", n.pass_settings["loss-chunk"] = tokens;
       expect_same(n, r);
     }
 }
 
-TEST_P(Levers, LossInPiecesWithOtherLevers) {
-  std::vector<std::pair<const char*, std::function<void(Recipe&)>>> levers = {
+TEST_P(TrainingSettings, LossInPiecesWithOtherSettings) {
+  std::vector<std::pair<const char*, std::function<void(Recipe&)>>> cases = {
       {"accumulation", [](Recipe& r) { r.batch = 2, r.grad_accumulation = 3; }},
       {"ranks", [](Recipe& r) { r.batch = 2, r.data_parallel = 2; }},
       {"ranks and accumulation", [](Recipe& r) { r.batch = 1, r.data_parallel = 2, r.grad_accumulation = 2; }},
@@ -105,24 +105,24 @@ TEST_P(Levers, LossInPiecesWithOtherLevers) {
       {"no padding", [](Recipe& r) { r.pad_vocab = 1; }},
       {"deterministic", [](Recipe& r) { r.deterministic = true; }},
   };
-  for (auto& [name, set] : levers) {
+  for (auto& [name, set] : cases) {
     Recipe r = base(), n = base();
     set(r), set(n);
     SCOPED_TRACE(name);
-    r.levers["loss-chunk"] = "off", n.levers["loss-chunk"] = "20";
+    r.pass_settings["loss-chunk"] = "off", n.pass_settings["loss-chunk"] = "20";
     expect_same(n, r);
   }
 }
 
 // Half precision: a token's row is what it was; only sums over the tokens (the head's gradient) are
 // cut.
-TEST_P(Levers, LossInPiecesInHalfPrecision) {
+TEST_P(TrainingSettings, LossInPiecesInHalfPrecision) {
   for (std::string precision : {"bf16", "fp16"})
     for (std::string policy : {"pure", "autocast"}) {
       SCOPED_TRACE(precision + " " + policy);
       Recipe r = base(), n = base();
       r.precision = n.precision = precision, r.policy = n.policy = policy;
-      r.levers["loss-chunk"] = "off", n.levers["loss-chunk"] = "20";
+      r.pass_settings["loss-chunk"] = "off", n.pass_settings["loss-chunk"] = "20";
       Trained x = train(n, steps), y = train(r, steps);
       EXPECT_NEAR(x.losses[0], y.losses[0], 1e-5 * y.losses[0]) << "the first forward pass";
       EXPECT_NEAR(x.norms[0], y.norms[0], 1e-3 * y.norms[0]);
@@ -131,7 +131,7 @@ TEST_P(Levers, LossInPiecesInHalfPrecision) {
     }
 }
 
-TEST_P(Levers, GradientAccumulationEqualsTheLargeBatch) {
+TEST_P(TrainingSettings, GradientAccumulationEqualsTheLargeBatch) {
   for (int micro_steps : {2, 4}) {
     for (double dropout : {0.0, 0.2}) {
       Recipe r = base(), n = base();
@@ -146,7 +146,7 @@ TEST_P(Levers, GradientAccumulationEqualsTheLargeBatch) {
   }
 }
 
-TEST_P(Levers, TwoRanksEqualOneWithTheWholeBatch) {
+TEST_P(TrainingSettings, TwoRanksEqualOneWithTheWholeBatch) {
   for (int accumulation : {1, 2}) {
     for (double dropout : {0.0, 0.2}) {
       Recipe r = base(), n = base();
@@ -162,7 +162,7 @@ TEST_P(Levers, TwoRanksEqualOneWithTheWholeBatch) {
 }
 
 // Ranks share the threads; scratch memory must be planned for the threads that a rank really has.
-TEST_P(Levers, TwoRanksWithMoreThreadsThanWork) {
+TEST_P(TrainingSettings, TwoRanksWithMoreThreadsThanWork) {
   Recipe r = base();
   r.precision = "fp16", r.attention = "naive", r.fusion = "off";
   r.batch = 1, r.data_parallel = 2;
@@ -170,7 +170,7 @@ TEST_P(Levers, TwoRanksWithMoreThreadsThanWork) {
   for (int s = 0; s < 3; ++s) EXPECT_NEAR(many.losses[size_t(s)], few.losses[size_t(s)], 1e-3 * few.losses[size_t(s)]);
 }
 
-TEST_P(Levers, HalfPrecisionFollowsFp32) {
+TEST_P(TrainingSettings, HalfPrecisionFollowsFp32) {
   for (std::string precision : {"bf16", "fp16"})
     for (std::string policy : {"pure", "autocast"})
       for (std::string fusion : {"on", "off"})
@@ -188,7 +188,7 @@ TEST_P(Levers, HalfPrecisionFollowsFp32) {
 }
 
 // More micro steps than a runtime has room for reads that wait.
-TEST_P(Levers, AThousandMicroSteps) {
+TEST_P(TrainingSettings, AThousandMicroSteps) {
   Recipe r = base(), n = base();
   r.batch = 20, r.grad_accumulation = 52;
   n.batch = 1, n.grad_accumulation = 1040;
@@ -197,7 +197,7 @@ TEST_P(Levers, AThousandMicroSteps) {
   EXPECT_LT(distance(x, y), reorder);
 }
 
-TEST_P(Levers, AccumulationInHalfPrecision) {
+TEST_P(TrainingSettings, AccumulationInHalfPrecision) {
   for (std::string policy : {"pure", "autocast"}) {
     Recipe r = base(), n = base();
     r.precision = n.precision = "bf16", r.policy = n.policy = policy;
@@ -209,7 +209,7 @@ TEST_P(Levers, AccumulationInHalfPrecision) {
 }
 
 // A pass that is switched off either leaves the result as it is, or the run is refused.
-TEST_P(Levers, DisabledPassesNeverChangeTheResult) {
+TEST_P(TrainingSettings, DisabledPassesNeverChangeTheResult) {
   Recipe r = base();
   r.batch = 2, r.grad_accumulation = 2;
   Trained all = train(r, 3);
@@ -232,8 +232,8 @@ TEST_P(Levers, DisabledPassesNeverChangeTheResult) {
 
 // Dropout in the kernels that have its values, or apart. On a GPU the kernel of a norm's gradient
 // also sums the bias gradient, in another order.
-TEST_P(Levers, WhereDropoutRunsChangesNoBit) {
-  std::vector<std::pair<const char*, std::function<void(Recipe&)>>> levers = {
+TEST_P(TrainingSettings, WhereDropoutRunsChangesNoBit) {
+  std::vector<std::pair<const char*, std::function<void(Recipe&)>>> cases = {
       {"alone", [](Recipe&) {}},
       {"autocast", [](Recipe& r) { r.policy = "autocast"; }},
       {"naive attention", [](Recipe& r) { r.attention = "naive"; }},
@@ -243,7 +243,7 @@ TEST_P(Levers, WhereDropoutRunsChangesNoBit) {
       {"batch 3, sequence 15", [](Recipe& r) { r.batch = 3, r.seq = 15; }},
       {"rows of no whole vectors", [](Recipe& r) { r.model.heads = 3, r.model.width = 51; }},
   };
-  for (auto& [name, set] : levers)
+  for (auto& [name, set] : cases)
     for (const char* precision : {"fp32", "bf16", "fp16", "fp8"}) {
       SCOPED_TRACE(std::string(name) + " " + precision);
       Recipe r = base();
@@ -263,7 +263,7 @@ TEST_P(Levers, WhereDropoutRunsChangesNoBit) {
     }
 }
 
-TEST_P(Levers, SameSeedSameBits) {
+TEST_P(TrainingSettings, SameSeedSameBits) {
   Recipe r = base();
   r.precision = "bf16";
   r.model.dropout = 0.1;
@@ -276,7 +276,7 @@ TEST_P(Levers, SameSeedSameBits) {
 }
 
 // How a GPU gets its work is not what it computes.
-TEST_P(Levers, LaunchesDoNotChangeBits) {
+TEST_P(TrainingSettings, LaunchesDoNotChangeBits) {
   Recipe r = base();
   r.precision = "bf16", r.deterministic = true;
   Trained usual = train(r, steps);
@@ -293,4 +293,4 @@ TEST_P(Levers, LaunchesDoNotChangeBits) {
   expect_bits("neither", [](Recipe& n) { n.graphs = n.programmatic_launch = "off"; });
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, Levers, testing::Bool(), [](auto& i) { return i.param ? "Llama" : "GPT2"; });
+INSTANTIATE_TEST_SUITE_P(Shapes, TrainingSettings, testing::Bool(), [](auto& i) { return i.param ? "Llama" : "GPT2"; });
