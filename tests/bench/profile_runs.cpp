@@ -3,7 +3,7 @@
 
 #include "bench/profiler.h"
 #include "core/error.h"
-#include "profile/profile_facts.h"
+#include "profile/profile_summary.h"
 
 namespace crest::test {
 
@@ -81,9 +81,9 @@ TEST(ProfileRuns, TheRunNearestToTheMedianIsKeptWhole) {
   EXPECT_NEAR(p.span_ms, 15, 1e-6);
   EXPECT_NEAR(p.busy_ms, 14, 1e-6);
   EXPECT_NEAR(p.idle_ms, 1, 1e-6);
-  ProfileFacts f = facts_of(p);
-  EXPECT_EQ(f.gaps, 1);
-  EXPECT_NEAR(f.largest_gap_ms, 1, 1e-6);
+  ProfileSummary f = summary_of(p);
+  EXPECT_EQ(f.idle_periods, 1);
+  EXPECT_NEAR(f.longest_idle_ms, 1, 1e-6);
 }
 
 // As a GPU reports: several kernels an instruction, two streams at once, copies that no instruction
@@ -129,7 +129,7 @@ TEST(ProfileRuns, WorkOfADeviceIsSplitByKernel) {
   EXPECT_EQ(p.launches, 9);
   for (size_t i = 1; i < p.intervals.size(); ++i) EXPECT_LE(p.intervals[i - 1].start_ms, p.intervals[i].start_ms);
   for (auto& i : p.intervals) EXPECT_EQ(p.kernels[size_t(i.kernel)].instr, i.instr);
-  EXPECT_NEAR(facts_of(p).largest_gap_ms, 2, 1e-6);
+  EXPECT_NEAR(summary_of(p).longest_idle_ms, 2, 1e-6);
 }
 
 TEST(ProfileRuns, ARunOfOtherCallsIsRefused) {
@@ -152,9 +152,9 @@ TEST(ProfileRuns, WhatRecordingAddsIsNoIdleTime) {
   Profile p = profile(14.4, "cupti");
   EXPECT_NEAR(p.recording_ms, 0.6, 1e-6);
   EXPECT_NEAR(p.idle_ms, 0.4, 1e-6);
-  EXPECT_NEAR(p.closure(), 1, 1e-6);
+  EXPECT_NEAR(p.explained_fraction(), 1, 1e-6);
   EXPECT_NEAR(profile(13, "cupti").recording_ms, 1, 1e-6) << "no more than the gaps";
-  EXPECT_NEAR(profile(13, "cupti").closure(), 14 / 13.0, 1e-6) << "kernels that became longer do not close";
+  EXPECT_NEAR(profile(13, "cupti").explained_fraction(), 14 / 13.0, 1e-6) << "kernels that became longer do not close";
   EXPECT_EQ(profile(16, "cupti").recording_ms, 0);
   EXPECT_NEAR(profile(14.4, "timers").idle_ms, 1, 1e-6);
 }

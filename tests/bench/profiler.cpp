@@ -1,4 +1,4 @@
-// Real profiles of small models on the CPU: rows, floors, closure, memory.
+// Real profiles of small models on the CPU: rows, floors, explained time, memory.
 #include "bench/profiler.h"
 
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <map>
 
 #include "core/error.h"
-#include "profile/profile_facts.h"
 #include "profile/profile_rates.h"
 #include "profile/profile_rows.h"
+#include "profile/profile_summary.h"
 #include "program/op.h"
 #include "train/harness.h"
 
@@ -156,15 +156,15 @@ TEST(Profiler, RowsKnowTheirLayersCallsAndArithmetic) {
   auto layers = layer_times(p);
   ASSERT_EQ(layers.size(), size_t(r.model.layers));
   for (auto& l : layers) EXPECT_GT(l.forward_ms, 0);
-  ProfileFacts f = facts_of(p);
+  ProfileSummary f = summary_of(p);
   EXPECT_GT(f.softmax.rows, 0);
   EXPECT_GT(f.products.flops, f.softmax.flops);
   EXPECT_GT(f.attention.ms, f.softmax.ms + f.products.ms) << "the parts and what moves heads";
   EXPECT_GT(f.contractions.ms, f.products.ms);
   EXPECT_EQ(f.recompute_ms, 0);
   Profile flash = profiled(tiny_recipe()).profile;
-  EXPECT_EQ(facts_of(flash).softmax.rows, 0);
-  EXPECT_GT(facts_of(flash).attention.rows, 0);
+  EXPECT_EQ(summary_of(flash).softmax.rows, 0);
+  EXPECT_GT(summary_of(flash).attention.rows, 0);
 }
 
 TEST(Profiler, FloorsComeFromTheLimits) {
@@ -172,7 +172,7 @@ TEST(Profiler, FloorsComeFromTheLimits) {
   for (auto& r : p.instrs) {
     double floor = 1e3 * std::max(r.flops / 1e11, r.bytes / 1e10);
     EXPECT_NEAR(r.floor_ms, floor, 1e-12);
-    EXPECT_DOUBLE_EQ(r.gap_ms(), r.ms - r.floor_ms);
+    EXPECT_DOUBLE_EQ(r.above_roofline_ms(), r.ms - r.floor_ms);
   }
   EXPECT_EQ(rates_needed(p), (std::set<std::string>{"bandwidth", "fp32"}));
 }

@@ -108,7 +108,7 @@ TEST(Compare, AnotherReductionIsCommunication) {
     Synthetic a, b;
     a.recipe = recipe_of("nano", 2, 64);
     a.recipe.precision = "fp32", a.recipe.data_parallel = 2;
-    a.device = "cpu", a.gap_ms = 0, b = a;
+    a.device = "cpu", a.idle_ms = 0, b = a;
     a.recipe.pass_settings[key] = value;
     a.slowdown = [](const ProfileInstr& r) { return r.op_class == "communication" ? 40.0 : 2.0; };
     RunComparison c = compared(a, b);

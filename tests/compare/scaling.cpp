@@ -55,7 +55,7 @@ TEST(Scaling, AddsUp) {
 // the two.
 static RunComparison scaled(double slower, bool mirrored, const std::map<std::string, std::string>& change = {}) {
   Synthetic one = gpt2(), two = gpt2();
-  one.gap_ms = two.gap_ms = 0;
+  one.idle_ms = two.idle_ms = 0;
   two.slowdown = [=](const ProfileInstr&) { return 2.0 * slower; };
   Profile p = make_profile(two);
   p.recipe["ranks"] = 2, p.tokens *= 2;

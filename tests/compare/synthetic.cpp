@@ -95,8 +95,8 @@ Profile make_profile(const Synthetic& how) {
       p.instrs.push_back(row_of(s.programs[k], i, calls[k], how, p));
       ProfileInterval interval;
       interval.instr = int(p.instrs.size()) - 1, interval.start_ms = at, interval.ms = p.instrs.back().ms;
-      at += interval.ms + how.gap_ms;
-      p.busy_ms += interval.ms, p.idle_ms += how.gap_ms, p.launches += calls[k];
+      at += interval.ms + how.idle_ms;
+      p.busy_ms += interval.ms, p.idle_ms += how.idle_ms, p.launches += calls[k];
       p.intervals.push_back(interval);
     }
   p.span_ms = at;

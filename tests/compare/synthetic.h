@@ -14,7 +14,7 @@ struct Synthetic {
   Recipe recipe;
   std::string device = "h200";
   std::function<double(const ProfileInstr&)> slowdown = [](const ProfileInstr&) { return 2.0; };
-  double gap_ms = 0.002;   // idle after each instruction
+  double idle_ms = 0.002;  // idle after each instruction
   double residual_ms = 0;  // step time that no interval explains
   double noise = 0.002;    // relative, of the samples
   int samples = 20;

@@ -139,12 +139,12 @@ std::string plain(const std::string& text) {
 
 // A quote may leave out words: " ... ".
 bool contains_quote(const std::string& source, const std::string& quote) {
-  const std::string gap = " ... ";
+  const std::string ellipsis = " ... ";
   for (size_t at = 0, from = 0; at <= quote.size();) {
-    size_t end = std::min(quote.find(gap, at), quote.size());
+    size_t end = std::min(quote.find(ellipsis, at), quote.size());
     size_t found = source.find(plain(quote.substr(at, end - at)), from);
     if (found == std::string::npos) return false;
-    from = found + 1, at = end + gap.size();
+    from = found + 1, at = end + ellipsis.size();
   }
   return true;
 }

@@ -55,16 +55,16 @@ std::vector<float> weights(const Executor& e) {
 int poison(const Executor& e) {
   const CompiledSession& s = e.session();
   const PersistentBlock& first = s.gradients.at(0);
-  int update = s.find("update"), gaps = 0;
+  int update = s.find("update"), holes = 0;
   auto* arena = static_cast<char*>(e.tensor(update, first.name).data) - first.offset;
   std::vector<char> free(size_t(s.transient_bytes), 1);
   for (auto& b : s.programs[size_t(update)].memory.blocks)
     if (b.storage == no_value && b.category == Category::gradients)
-      std::fill_n(free.begin() + b.offset, b.bytes, 0), ++gaps;
+      std::fill_n(free.begin() + b.offset, b.bytes, 0), ++holes;
   float nan = std::numeric_limits<float>::quiet_NaN();
   for (size_t i = 0; i + 4 <= free.size(); i += 4)
     if (free[i] && free[i + 3]) std::memcpy(arena + i, &nan, 4);
-  return gaps;
+  return holes;
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ struct Use {
 bool next_to(const Program& p, int i, int j) {
   const Instr &x = p.code[size_t(i)], &y = p.code[size_t(j)];
   if (x.stream == y.stream) return true;
-  auto meets = [&](const std::vector<ValueId>& a, const std::vector<ValueId>& b) {
+  auto touches = [&](const std::vector<ValueId>& a, const std::vector<ValueId>& b) {
     for (ValueId v : a)
       for (ValueId w : b)
         if (v != no_value && w != no_value && p.at(v).layout.storage == p.at(w).layout.storage) {
@@ -59,7 +59,7 @@ bool next_to(const Program& p, int i, int j) {
         }
     return false;
   };
-  return meets(x.out, y.in) || meets(x.in, y.out) || meets(x.out, y.out);
+  return touches(x.out, y.in) || touches(x.in, y.out) || touches(x.out, y.out);
 }
 
 // An instruction of another stream may run until the compute stream has to come after it, itself or
@@ -252,7 +252,7 @@ TEST(MemoryPlan, VerifyNamesBothBlocksAndTheInstruction) {
 
 // While a collective runs, compute goes on: what it reads must stay until somebody waits for its
 // result, even though no instruction mentions it any more.
-TEST(MemoryPlan, AnotherLanesTensorsStayUntilTheWaitPoint) {
+TEST(MemoryPlan, AnotherStreamsTensorsStayUntilTheWaitPoint) {
   for (bool waited : {true, false}) {
     Program p;
     Builder b(p);

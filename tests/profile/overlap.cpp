@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "profile/profile_facts.h"
+#include "profile/profile_summary.h"
 #include "profile/profile_text.h"
 
 namespace crest::test {
@@ -50,13 +50,13 @@ TEST(Overlap, WhatAKernelOverlapsIsHidden) {
   EXPECT_EQ(list[1].instr, 2);
   EXPECT_DOUBLE_EQ(list[1].hidden_ms, 0.5);
   EXPECT_DOUBLE_EQ(list[1].exposed_ms, 1.5);
-  ProfileFacts f = facts_of(p);
+  ProfileSummary f = summary_of(p);
   EXPECT_DOUBLE_EQ(f.communication_ms, 6);
   EXPECT_DOUBLE_EQ(f.hidden_ms, 2.5);
   EXPECT_DOUBLE_EQ(f.exposed_ms, 3.5);
   EXPECT_EQ(to_json(f)["communication_hidden_ms"], 2.5);
   EXPECT_EQ(to_json(f)["communication_exposed_ms"], 3.5);
-  std::string text = profile_facts(p, {});
+  std::string text = profile_summary(p, {});
   EXPECT_NE(text.find("communication      6.000 ms: 2.500 ms while other instructions run, 3.500 ms exposed"),
             std::string::npos)
       << text;

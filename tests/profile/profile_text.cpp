@@ -42,7 +42,7 @@ Profile gpu_profile() {
 }
 
 std::string all_text(const Profile& p, const ProfileView& view = {}) {
-  return profile_head(p, view) + profile_times(p, view) + profile_table(p, view) + profile_facts(p, view) +
+  return profile_head(p, view) + profile_times(p, view) + profile_table(p, view) + profile_summary(p, view) +
          profile_memory(p, view);
 }
 

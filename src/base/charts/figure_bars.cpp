@@ -9,9 +9,9 @@ namespace crest {
 
 namespace {
 
-constexpr double bar_height = 18, bar_gap = 4, axis_room = 48;
+constexpr double bar_height = 18, bar_spacing = 4, axis_room = 48;
 // Less where labels are above the rows.
-double row_gap(const Rows& rows) { return rows.above() ? 5 : 12; }
+double row_spacing(const Rows& rows) { return rows.above() ? 5 : 12; }
 
 double widest(const std::vector<std::string>& texts, bool bold = false) {
   double width = 0;
@@ -44,20 +44,20 @@ Svg draw_bars(const BarChart& chart, double width) {
   std::vector<std::pair<std::string, int>> legend;
   for (size_t i = 0; chart.series.size() > 1 && i < chart.series.size(); ++i)
     legend.push_back({chart.series[i], int(i)});
-  double group_room = rows.label_height() + row_gap(rows);
-  double content = double(bars) * (bar_height + bar_gap) + double(chart.groups.size()) * group_room;
+  double group_room = rows.label_height() + row_spacing(rows);
+  double content = double(bars) * (bar_height + bar_spacing) + double(chart.groups.size()) * group_room;
   double legend_height = Svg(width, 0, "").legend(0, 0, width, legend);
   Svg svg(width, legend_height + content + axis_room, chart.label);
   double top = svg.legend(0, 0, width, legend);
   Plot plot{rows.left(), top, rows.right(), top + content, {0, positive(most), false}, {}};
   for (double t : ticks_of(plot.x, tick_count(rows)).at)
     svg.line(plot.px(t), plot.top, plot.px(t), plot.bottom, "grid");
-  double y = top + row_gap(rows) / 2;
+  double y = top + row_spacing(rows) / 2;
   for (auto& g : chart.groups) {
     y += rows.label_height();
-    double height = double(g.bars.size()) * (bar_height + bar_gap) - bar_gap;
+    double height = double(g.bars.size()) * (bar_height + bar_spacing) - bar_spacing;
     rows.label(svg, g.label, y, height);
-    for (size_t i = 0; i < g.bars.size(); ++i, y += bar_height + bar_gap) {
+    for (size_t i = 0; i < g.bars.size(); ++i, y += bar_height + bar_spacing) {
       const Bar& b = g.bars[i];
       if (!std::isfinite(b.value)) {
         if (b.missing.empty()) continue;
@@ -79,7 +79,7 @@ Svg draw_bars(const BarChart& chart, double width) {
       }
       svg.text(end + 7, y + 13.5, b.text, {.look = b.best ? "strong" : ""});
     }
-    y += row_gap(rows);
+    y += row_spacing(rows);
   }
   if (!rows.above()) svg.line(plot.left, plot.top, plot.left, plot.bottom, "axis");
   draw_x_axis(svg, plot, ticks_of(plot.x, tick_count(rows)), chart.axis, false);
@@ -97,14 +97,14 @@ Svg draw_ratios(const RatioChart& chart, double width) {
   }
   if (labels.empty()) return draw_note(chart.label, "No values were recorded.", width);
   Rows rows(width, labels, widest(texts));
-  double content = double(chart.rows.size()) * (bar_height + row_gap(rows) + rows.label_height());
+  double content = double(chart.rows.size()) * (bar_height + row_spacing(rows) + rows.label_height());
   Svg svg(width, content + axis_room, chart.label);
   Plot plot{rows.left(), 0, rows.right(), content, {low / 1.05, high * 1.05, true}, {}};
   Ticks ticks = ticks_of(plot.x, tick_count(rows));
   if (std::none_of(ticks.at.begin(), ticks.at.end(), [](double t) { return std::abs(t - 1) < 1e-9; }))
     ticks.at.push_back(1), ticks.labels.emplace_back("1");
   for (double t : ticks.at) svg.line(plot.px(t), plot.top, plot.px(t), plot.bottom, "grid");
-  double y = row_gap(rows) / 2;
+  double y = row_spacing(rows) / 2;
   for (auto& r : chart.rows) {
     y += rows.label_height();
     rows.label(svg, r.label, y, bar_height);
@@ -116,7 +116,7 @@ Svg draw_ratios(const RatioChart& chart, double width) {
         svg.line(plot.px(r.low), middle, plot.px(r.high), middle, "whisker");
     }
     svg.text(width - 2, y + 13.5, r.text, {.anchor = Anchor::end, .look = "ink"});
-    y += bar_height + row_gap(rows);
+    y += bar_height + row_spacing(rows);
   }
   svg.line(plot.px(1), plot.top, plot.px(1), plot.bottom, "axis");
   draw_x_axis(svg, plot, ticks, chart.axis, false);
@@ -143,13 +143,13 @@ Svg draw_stack(const StackChart& chart, double width) {
   for (size_t p = 0; p < chart.parts.size(); ++p)
     if (used[p]) legend.push_back({chart.parts[p].name, chart.parts[p].color});
   const double height = 24;
-  double content = double(chart.rows.size()) * (height + row_gap(rows) + rows.label_height());
+  double content = double(chart.rows.size()) * (height + row_spacing(rows) + rows.label_height());
   Svg svg(width, Svg(width, 0, "").legend(0, 0, width, legend) + content + axis_room, chart.label);
   double top = svg.legend(0, 0, width, legend);
   Plot plot{rows.left(), top, rows.right(), top + content, {0, most, false}, {}};
   Ticks ticks = chart.bytes ? byte_ticks(plot.x, tick_count(rows)) : ticks_of(plot.x, tick_count(rows));
   for (double t : ticks.at) svg.line(plot.px(t), plot.top, plot.px(t), plot.bottom, "grid");
-  double y = top + row_gap(rows) / 2;
+  double y = top + row_spacing(rows) / 2;
   for (auto& r : chart.rows) {
     y += rows.label_height();
     rows.label(svg, r.label, y, height);
@@ -167,7 +167,7 @@ Svg draw_stack(const StackChart& chart, double width) {
     }
     if (!r.missing.empty()) svg.hatched(plot.left, y, plot.px(sum) - plot.left, height, r.missing);
     svg.text(plot.px(sum) + 7, y + 16.5, r.text, {.look = "ink"});
-    y += height + row_gap(rows);
+    y += height + row_spacing(rows);
   }
   if (!rows.above()) svg.line(plot.left, plot.top, plot.left, plot.bottom, "axis");
   draw_x_axis(svg, plot, ticks, chart.axis, false);
@@ -189,14 +189,14 @@ Svg draw_waterfall(const Waterfall& chart, double width) {
   bool cut = low > 3 * (high - low) && high > low;
   double begin = cut ? low - 0.6 * (high - low) : std::min(0.0, low);
   Rows rows(width, labels, widest(texts, true));
-  const double height = 22, gap = 10;
-  double content = double(labels.size()) * (height + gap + rows.label_height());
+  const double height = 22, spacing = 10;
+  double content = double(labels.size()) * (height + spacing + rows.label_height());
   Svg svg(width, content + axis_room, chart.label);
   Plot plot{rows.left(), 0, rows.right(), content, {begin, high, false}, {}};
   Ticks ticks = chart.bytes ? byte_ticks(plot.x, tick_count(rows)) : ticks_of(plot.x, tick_count(rows));
   for (double t : ticks.at) svg.line(plot.px(t), plot.top, plot.px(t), plot.bottom, "grid");
   if (!cut && !rows.above()) svg.line(plot.px(0), plot.top, plot.px(0), plot.bottom, "axis");
-  double y = gap / 2;
+  double y = spacing / 2;
   auto row = [&](const std::string& label, double from, double to, int color, const std::string& text,
                  const std::string& tip, bool sum) {
     y += rows.label_height();
@@ -207,13 +207,13 @@ Svg draw_waterfall(const Waterfall& chart, double width) {
       for (double x : {x0 + 10, x0 + 16})
         svg.path("M" + std::to_string(x) + " " + std::to_string(y - 2) + "l-5 26", "edge line");
     svg.text(x1 + 7, y + 15.5, text, {.look = sum ? "strong" : "ink"});
-    y += height + gap;
+    y += height + spacing;
   };
   double foot = cut ? begin : 0;
   row(chart.from, foot, chart.start, grey, chart.start_text, "", true);
   level = chart.start;
   for (auto& s : chart.steps) {
-    svg.line(plot.px(level), y - gap, plot.px(level), y + rows.label_height(), "axis");
+    svg.line(plot.px(level), y - spacing, plot.px(level), y + rows.label_height(), "axis");
     row(s.label, level, level + s.delta, s.delta > 0 ? 1 : 0, s.text, s.tip, false);
     level += s.delta;
   }

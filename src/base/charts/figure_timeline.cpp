@@ -11,7 +11,7 @@ namespace crest {
 
 namespace {
 
-constexpr double track_height = 18, track_gap = 6;
+constexpr double track_height = 18, track_spacing = 6;
 
 // One path for all intervals of a color on a track. Intervals closer than half a pixel are merged,
 // and none is thinner than that, so a picture of 100,000 intervals stays small and still shows
@@ -45,13 +45,13 @@ Svg draw_timeline(const Timeline& chart, double width) {
   Rows rows(width, labels, 0);
   std::vector<std::pair<std::string, int>> legend;
   for (auto& [part, sum] : sums) legend.push_back({chart.parts[size_t(part)].name, chart.parts[size_t(part)].color});
-  double content = double(chart.tracks.size()) * (track_height + track_gap + rows.label_height());
+  double content = double(chart.tracks.size()) * (track_height + track_spacing + rows.label_height());
   Svg svg(width, Svg(width, 0, "").legend(0, 0, width, legend) + content + 48, chart.label);
   double top = svg.legend(0, 0, width, legend);
   Plot plot{rows.left(), top, rows.right(), top + content, {0, chart.end, false}, {}};
   Ticks ticks = ticks_of(plot.x, width < narrow_width ? 4 : 8);
   for (double t : ticks.at) svg.line(plot.px(t), plot.top, plot.px(t), plot.bottom, "grid");
-  double y = top + track_gap / 2;
+  double y = top + track_spacing / 2;
   for (auto& t : chart.tracks) {
     y += rows.label_height();
     rows.label(svg, t.label, y, track_height);
@@ -65,7 +65,7 @@ Svg draw_timeline(const Timeline& chart, double width) {
       svg.path(pieces(t.spans, part, plot, y), fill(chart.parts[size_t(part)].color),
                fmt::format("{}, {}: {:.3g} ms in {} pieces", t.label, chart.parts[size_t(part)].name, own, count));
     }
-    y += track_height + track_gap;
+    y += track_height + track_spacing;
   }
   draw_x_axis(svg, plot, ticks, chart.axis, false);
   return svg;

@@ -77,7 +77,7 @@ void print(const Options& o, const Profile& p, const ProfileRun& run) {
   view.width = int(std::min<size_t>(output_width(), 100));
   std::string ranks = profile_ranks(p, view);
   fmt::print("{}\n{}{}{}\n{}\n{}\n{}\n{}", profile_head(p, view), ranks, ranks.empty() ? "" : "\n",
-             profile_times(p, view), profile_table(p, view), profile_facts(p, view), profile_memory(p, view),
+             profile_times(p, view), profile_table(p, view), profile_summary(p, view), profile_memory(p, view),
              profile_alternatives(p, run.alternatives(), run.flops_per_token(), view));
 }
 

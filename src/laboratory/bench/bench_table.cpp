@@ -43,8 +43,8 @@ std::map<std::string, std::string> settings_of(const Json& row) {
   return settings;
 }
 
-// The settings that differ between rows, in recipe order, the device last; without those that follow
-// from others in every row.
+// The settings that differ between rows, in recipe order, the device last; without those that
+// follow from others in every row.
 std::vector<std::string> varied(const std::vector<Json>& rows) {
   std::vector<std::string> order, result;
   std::map<std::string, std::set<std::string>> values;

@@ -14,9 +14,9 @@
 #include "plan/plan_json.h"
 #include "plan/recipe_settings.h"
 #include "plan/what_fits.h"
-#include "profile/profile_facts.h"
 #include "profile/profile_rates.h"
 #include "profile/profile_rows.h"
+#include "profile/profile_summary.h"
 #include "train/same_program.h"
 
 namespace crest {

@@ -15,9 +15,9 @@
 #include "plan/plan_json.h"
 #include "plan/what_fits.h"
 #include "predict/recompute_budget.h"
-#include "profile/profile_facts.h"
 #include "profile/profile_rates.h"
 #include "profile/profile_rows.h"
+#include "profile/profile_summary.h"
 #include "stats/ab.h"
 
 namespace crest {

@@ -16,7 +16,7 @@
 #include "host/own_process.h"
 #include "plan/recipe_settings.h"
 #include "predict/recompute_budget.h"
-#include "profile/profile_facts.h"
+#include "profile/profile_summary.h"
 #include "stats/ab.h"
 
 namespace crest {

@@ -10,8 +10,8 @@
 #include "lab/recipe_cell.h"
 #include "plan/recipe_settings.h"
 #include "plan/what_fits.h"
-#include "profile/profile_facts.h"
 #include "profile/profile_rows.h"
+#include "profile/profile_summary.h"
 
 namespace crest {
 

@@ -32,7 +32,7 @@ struct ProfileInstr {
   double flops = 0, bytes = 0;
   double ms = 0;        // mean over the middle half of the profiled steps
   double floor_ms = 0;  // max(flops / rate of `arithmetic`, bytes / bandwidth); over the host's link: bytes / its rate
-  double gap_ms() const { return ms - floor_ms; }
+  double above_roofline_ms() const { return ms - floor_ms; }
 };
 
 // The rate that bounds copies between host and device: bytes/s in one direction.
@@ -106,7 +106,7 @@ struct ProfileRank {
 
   double waiting_sum_ms() const;
   double explained_ms() const { return compute_ms + exposed_ms + waiting_sum_ms() + host_ms + idle_ms; }
-  double closure() const { return explained_ms() / step_ms; }
+  double explained_fraction() const { return explained_ms() / step_ms; }
 };
 
 // Instructions, intervals and memory are those of rank 0; tokens and model_flops of all ranks.
@@ -141,7 +141,7 @@ struct Profile {
     return profiled_median_ms() / step_median_ms() - 1;
   }  // overhead of the profiler: 0.03 is 3%
   // The part of an unprofiled step that the intervals explain; 1 is all of it.
-  double closure() const { return (busy_ms + idle_ms) / step_median_ms(); }
+  double explained_fraction() const { return (busy_ms + idle_ms) / step_median_ms(); }
   double rate(const std::string& name) const;  // 0: unknown
   std::optional<double> joules_per_token() const;
 };

@@ -1,7 +1,7 @@
 #include "profile/profile_document.h"
 
 #include "plan/plan_json.h"
-#include "profile/profile_facts.h"
+#include "profile/profile_summary.h"
 
 namespace crest {
 
@@ -42,10 +42,10 @@ Json profile_document(const Profile& p, const std::vector<Alternative>& alternat
   json["step_ms_median"] = p.step_median_ms();
   json["profiled_ms_median"] = p.profiled_median_ms();
   json["overhead"] = p.overhead();
-  json["closure"] = p.closure();
+  json["closure"] = p.explained_fraction();
   auto joules = p.joules_per_token();
   json["joules_per_token"] = joules ? Json(*joules) : Json(nullptr);
-  json["facts"] = to_json(facts_of(p));
+  json["facts"] = to_json(summary_of(p));
   json["by_phase"] = shares_json(by_phase(p));
   json["by_class"] = shares_json(by_class(p));
   json["by_layer"] = shares_json(by_layer(p));

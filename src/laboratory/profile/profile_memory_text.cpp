@@ -6,7 +6,7 @@
 
 #include "charts/terminal_chart.h"
 #include "core/text.h"
-#include "profile/profile_facts.h"
+#include "profile/profile_summary.h"
 #include "profile/profile_text.h"
 #include "terminal/fit_table.h"
 

@@ -35,8 +35,8 @@ std::string profile_ranks(const Profile& p, const ProfileView& view) {
   for (auto& r : p.ranks) {
     rows.push_back({std::to_string(r.rank), in_ms(r.step_ms), in_ms(r.compute_ms), in_ms(r.hidden_ms),
                     in_ms(r.exposed_ms), in_ms(r.waiting_sum_ms()), in_ms(r.host_ms), in_ms(r.idle_ms),
-                    fmt::format("{:.1f}%", 100 * r.closure()), waits_of(r)});
-    open |= !(std::abs(r.closure() - 1) <= 0.02);
+                    fmt::format("{:.1f}%", 100 * r.explained_fraction()), waits_of(r)});
+    open |= !(std::abs(r.explained_fraction() - 1) <= 0.02);
   }
   std::string text = fit_table(columns, rows, size_t(view.width), view.color);
   text += wrapped_lines(

@@ -111,8 +111,8 @@ void set_floors(Profile& profile) {
   double bandwidth = profile.rate("bandwidth");
   for (auto& r : profile.instrs) {
     double rate = profile.rate(r.arithmetic);
-    double carries = crosses_host_link(r) ? rate : bandwidth;
-    double compute = rate > 0 ? r.flops / rate : 0, memory = carries > 0 ? r.bytes / carries : 0;
+    double link = crosses_host_link(r) ? rate : bandwidth;
+    double compute = rate > 0 ? r.flops / rate : 0, memory = link > 0 ? r.bytes / link : 0;
     r.floor_ms = 1e3 * std::max(compute, memory);
   }
 }

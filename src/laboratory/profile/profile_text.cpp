@@ -9,7 +9,7 @@
 #include "core/text.h"
 #include "profile/class_label.h"
 #include "profile/kernel_name.h"
-#include "profile/profile_facts.h"
+#include "profile/profile_summary.h"
 #include "stats/samples.h"
 #include "terminal/fit_table.h"
 
@@ -103,7 +103,7 @@ std::string layers_text(const Profile& p, const ProfileView& view) {
   if (sum.backward_ms > 0) text += fmt::format(", backward {}", ms(sum.backward_ms / n));
   text += fmt::format(")\nfastest {} ms (layer {}), slowest {} ms (layer {}); outside the layers {} ms\n",
                       ms(fastest->ms()), fastest->layer, ms(slowest->ms()), slowest->layer,
-                      ms(facts_of(p).total_ms - sum.ms()));
+                      ms(summary_of(p).total_ms - sum.ms()));
   return wrapped_lines(text, 0, view.width);
 }
 
@@ -171,11 +171,12 @@ std::string profile_head(const Profile& p, const ProfileView& view) {
   text += fmt::format(
       "closure   {:.1f}%: busy {} + idle {} = {} ms, of {} ms for a step without the profiler; "
       "instruction times add up to {} ms\n",
-      100 * p.closure(), ms(p.busy_ms), ms(p.idle_ms), ms(p.busy_ms + p.idle_ms), ms(step), ms(facts_of(p).total_ms));
+      100 * p.explained_fraction(), ms(p.busy_ms), ms(p.idle_ms), ms(p.busy_ms + p.idle_ms), ms(step),
+      ms(summary_of(p).total_ms));
   if (p.recording_ms > 0)
     text += fmt::format("          recording adds {} ms between launches ({:.2f} us each), not counted as idle\n",
                         ms(p.recording_ms), 1e3 * p.recording_ms / double(std::max<int64_t>(p.launches, 1)));
-  if (!(std::abs(p.closure() - 1) <= 0.02))
+  if (!(std::abs(p.explained_fraction() - 1) <= 0.02))
     text +=
         "warning: closure is off by more than 2%: other work kept the machine busy, or the step does work\n"
         "         outside its Programs; measure again with more --samples\n";
@@ -209,7 +210,7 @@ std::string profile_times(const Profile& p, const ProfileView& view) {
 }
 
 std::string profile_table(const Profile& p, const ProfileView& view) {
-  double total = facts_of(p).total_ms;
+  double total = summary_of(p).total_ms;
   std::vector<ProfileShare> shares = profile_shares(p, view);
   if (view.by == "class")
     for (auto& s : shares) s.key = class_label(s.key);
@@ -226,8 +227,8 @@ std::string profile_table(const Profile& p, const ProfileView& view) {
   return text + "\n" + fit_table(columns, rows, size_t(view.width), view.color);
 }
 
-std::string profile_facts(const Profile& p, const ProfileView& view) {
-  ProfileFacts f = facts_of(p);
+std::string profile_summary(const Profile& p, const ProfileView& view) {
+  ProfileSummary f = summary_of(p);
   std::string text =
       fmt::format("matmuls            {} of instruction time, at {}\n", percent(f.contractions.ms, f.total_ms),
                   rate(f.contractions.flops, f.contractions.ms, "FLOP/s"));
@@ -245,7 +246,7 @@ std::string profile_facts(const Profile& p, const ProfileView& view) {
                         ms(f.communication_ms), ms(f.hidden_ms), ms(f.exposed_ms));
   text += fmt::format("launches           {}, mean {:.1f} us; idle {} ms ({}) in {} gaps, the largest {:.1f} us\n",
                       f.launches, f.launches ? 1e3 * p.busy_ms / double(f.launches) : 0, ms(f.idle_ms),
-                      percent(f.idle_ms, p.span_ms), f.gaps, 1e3 * f.largest_gap_ms);
+                      percent(f.idle_ms, p.span_ms), f.idle_periods, 1e3 * f.longest_idle_ms);
   text += fmt::format("floor              {} ms at the limits above: {} of instruction time\n", ms(f.floor_ms),
                       percent(f.floor_ms, f.total_ms));
   return wrapped_lines(text, 19, view.width);

@@ -25,12 +25,12 @@ std::string wrapped_lines(const std::string& lines, size_t indent, int width);
 
 // Sections, each ending in a newline, in lines of at most view.width columns; the caller puts blank
 // lines between them.
-std::string profile_head(const Profile& profile, const ProfileView& view);    // what was measured, how, and its noise
-std::string profile_ranks(const Profile& profile, const ProfileView& view);   // what each rank did; "" for one
-std::string profile_times(const Profile& profile, const ProfileView& view);   // by phase, class and layer
-std::string profile_table(const Profile& profile, const ProfileView& view);   // the largest rows; device kernels
-std::string profile_facts(const Profile& profile, const ProfileView& view);   // shares and ratios
-std::string profile_memory(const Profile& profile, const ProfileView& view);  // peak, holders, allocations, timeline
+std::string profile_head(const Profile& profile, const ProfileView& view);     // what was measured, how, and its noise
+std::string profile_ranks(const Profile& profile, const ProfileView& view);    // what each rank did; "" for one
+std::string profile_times(const Profile& profile, const ProfileView& view);    // by phase, class and layer
+std::string profile_table(const Profile& profile, const ProfileView& view);    // the largest rows; device kernels
+std::string profile_summary(const Profile& profile, const ProfileView& view);  // shares and ratios
+std::string profile_memory(const Profile& profile, const ProfileView& view);   // peak, holders, allocations, timeline
 // Flags that would lower the peak: "" without alternatives. flops_per_token: FLOPs per token that
 // the profiled recipe executes.
 std::string profile_alternatives(const Profile& profile, const std::vector<Alternative>& alternatives,

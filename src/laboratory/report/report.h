@@ -1,6 +1,6 @@
 // A technical report on recorded runs: what was measured where, what is fastest and smallest and by
-// how much, what each setting does, where time and memory go, and how to reproduce it. Every sentence
-// is computed from the runs.
+// how much, what each setting does, where time and memory go, and how to reproduce it. Every
+// sentence is computed from the runs.
 #pragma once
 #include <string>
 #include <vector>

@@ -211,10 +211,11 @@ void add_roofline(Page& page, const ProfiledCell& p, const std::vector<InstrGrou
   page.blocks.push_back(f);
 }
 
-void add_gaps(Page& page, const ProfiledCell& p, std::vector<InstrGroup> groups) {
+void add_above_roofline(Page& page, const ProfiledCell& p, std::vector<InstrGroup> groups) {
   double all = 0;
   for (auto& g : groups) all += g.ms;
-  std::stable_sort(groups.begin(), groups.end(), [](auto& a, auto& b) { return a.gap_ms() > b.gap_ms(); });
+  std::stable_sort(groups.begin(), groups.end(),
+                   [](auto& a, auto& b) { return a.above_roofline_ms() > b.above_roofline_ms(); });
   StackChart chart;
   chart.axis = "milliseconds per step";
   chart.parts = {{"floor", 5}, {"above the floor", 1}};
@@ -236,12 +237,12 @@ void add_gaps(Page& page, const ProfiledCell& p, std::vector<InstrGroup> groups)
                             say_ms(g.ms),
                             {floor, g.ms - floor},
                             "",
-                            {"floor " + say_ms(floor), "gap " + say_ms(g.gap_ms())}});
+                            {"floor " + say_ms(floor), "gap " + say_ms(g.above_roofline_ms())}});
     std::string rate =
         g.flops > 8 * g.bytes ? format_si(g.flops / g.ms * 1e3, "FLOP/s") : format_si(g.bytes / g.ms * 1e3, "B/s");
     t.rows.push_back({g.label, g.phase, std::to_string(g.calls), fmt::format("{:.3f}", g.ms),
-                      say_percent(g.ms / all, 1), fmt::format("{:.3f}", g.floor_ms), fmt::format("{:.3f}", g.gap_ms()),
-                      rate, g.kernel});
+                      say_percent(g.ms / all, 1), fmt::format("{:.3f}", g.floor_ms),
+                      fmt::format("{:.3f}", g.above_roofline_ms()), rate, g.kernel});
   }
   if (chart.rows.empty()) return;
   Figure f;
@@ -312,7 +313,7 @@ void add_profiles(Page& page, const ReportData& data) {
     page.blocks.push_back(Paragraph{sentence(p)});
     std::vector<InstrGroup> groups = instr_groups(*p.profile);
     add_timeline(page, p);
-    add_gaps(page, p, groups);
+    add_above_roofline(page, p, groups);
     add_roofline(page, p, groups);
     add_kernels(page, p);
     add_profile_memory(page, p);

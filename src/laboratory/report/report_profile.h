@@ -25,7 +25,7 @@ struct InstrGroup {
   std::string phase, op_class, kernel, arithmetic;
   int64_t calls = 0;
   double ms = 0, floor_ms = 0, flops = 0, bytes = 0;
-  double gap_ms() const { return ms - floor_ms; }
+  double above_roofline_ms() const { return ms - floor_ms; }
 };
 // Longest first.
 std::vector<InstrGroup> instr_groups(const Profile& profile);

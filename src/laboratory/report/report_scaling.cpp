@@ -124,7 +124,8 @@ void add_ranks(Page& page, const ProfiledCell& c) {
         whom += fmt::format("{}rank {}: {:.3f}", whom.empty() ? "" : ", ", q, r.waiting_ms[q]);
     auto ms = [](double x) { return fmt::format("{:.3f}", x); };
     t.rows.push_back({std::to_string(r.rank), ms(r.step_ms), ms(r.compute_ms), ms(r.hidden_ms), ms(r.exposed_ms),
-                      ms(r.waiting_sum_ms()), whom, ms(r.host_ms), ms(r.idle_ms), say_percent(r.closure(), 1)});
+                      ms(r.waiting_sum_ms()), whom, ms(r.host_ms), ms(r.idle_ms),
+                      say_percent(r.explained_fraction(), 1)});
   }
   t.note = "A rank waits in a collective until the last rank has arrived; exposed is the transfer after that.";
   page.blocks.push_back(t);

@@ -18,11 +18,11 @@ inline bool adds_up(const Instr& instr) {
 }
 // reduce_scatter: elements [begin, end) of x that belong to no tensor and may hold anything. They
 // are sent as zeros. Attribute `gaps`, "begin:end,begin:end".
-struct Gap {
+struct Padding {
   int64_t begin, end;
 };
-std::vector<Gap> gaps_of(const Instr& instr);
-std::string gaps_text(const std::vector<Gap>& gaps);
+std::vector<Padding> padding_of(const Instr& instr);
+std::string padding_text(const std::vector<Padding>& padding);
 // Bytes of the 16-bit copies of what an all_reduce sends; 0 if it sends its own memory.
 size_t wire_bytes(const Program& program, const Instr& instr);
 

@@ -70,19 +70,19 @@ Cost gather_cost(const Program& p, const Instr& i) {
 
 }  // namespace
 
-std::vector<Gap> gaps_of(const Instr& instr) {
-  std::vector<Gap> gaps;
-  if (!instr.attrs.has("gaps")) return gaps;
+std::vector<Padding> padding_of(const Instr& instr) {
+  std::vector<Padding> padding;
+  if (!instr.attrs.has("gaps")) return padding;
   for (auto& text : split(instr.attrs.text("gaps"), ',')) {
     size_t colon = text.find(':');
-    gaps.push_back({std::stoll(text.substr(0, colon)), std::stoll(text.substr(colon + 1))});
+    padding.push_back({std::stoll(text.substr(0, colon)), std::stoll(text.substr(colon + 1))});
   }
-  return gaps;
+  return padding;
 }
 
-std::string gaps_text(const std::vector<Gap>& gaps) {
+std::string padding_text(const std::vector<Padding>& padding) {
   std::string text;
-  for (auto& g : gaps) text += fmt::format("{}{}:{}", text.empty() ? "" : ",", g.begin, g.end);
+  for (auto& g : padding) text += fmt::format("{}{}:{}", text.empty() ? "" : ",", g.begin, g.end);
   return text;
 }
 

@@ -1,6 +1,6 @@
-// Settings ranks, data_parallel, reduce, bucket, comm_dtype: every rank runs its share of the global
-// batch; gradients and loss are summed after the last micro step. The loss scale includes 1/ranks,
-// so a sum gives the mean over the global batch.
+// Settings ranks, data_parallel, reduce, bucket, comm_dtype: every rank runs its share of the
+// global batch; gradients and loss are summed after the last micro step. The loss scale includes
+// 1/ranks, so a sum gives the mean over the global batch.
 #include <algorithm>
 #include <map>
 

@@ -1,5 +1,5 @@
-// Setting --fusion on, where the device has kernels for it: work on a result in the kernel that makes
-// it, which has it in registers. Pointwise work and column sums after a matmul; in a norm's
+// Setting --fusion on, where the device has kernels for it: work on a result in the kernel that
+// makes it, which has it in registers. Pointwise work and column sums after a matmul; in a norm's
 // gradient, the bias gradient that sums what it makes, and the norm itself where it is repeated for
 // a weight gradient, because both read the same rows. Before the fusion pass, which would join the
 // same work into passes over memory.

@@ -1,6 +1,6 @@
-// Setting --weights int8: the matrices of linear layers (attention, MLP, head) as 8-bit integers with
-// a scale for each output (core/int8.h), in Programs that evaluate and sample. What is multiplied
-// with them stays in the precision of the recipe.
+// Setting --weights int8: the matrices of linear layers (attention, MLP, head) as 8-bit integers
+// with a scale for each output (core/int8.h), in Programs that evaluate and sample. What is
+// multiplied with them stays in the precision of the recipe.
 //
 //   y = linear(x, w, b)     ->  y = linear_int8(x, q, scale, b)                for a few rows of x
 //                           ->  y = linear(x, dequantize(q, scale), b)         for more

@@ -1,7 +1,7 @@
-// Setting --offload: optimizer state lives in host memory. The update goes over pieces of it: each is
-// copied to one of two buffers on the device, updated there and copied back, while the state of the
-// next piece arrives in the other buffer and that of the piece before returns. Element-wise updates
-// of whole groups are cut into pieces of equal size; others go tensor by tensor.
+// Setting --offload: optimizer state lives in host memory. The update goes over pieces of it: each
+// is copied to one of two buffers on the device, updated there and copied back, while the state of
+// the next piece arrives in the other buffer and that of the piece before returns. Element-wise
+// updates of whole groups are cut into pieces of equal size; others go tensor by tensor.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -33,8 +33,8 @@ struct PassContext {
   double number(std::string_view name) const;
 };
 
-// A setting that only its pass reads; its text is kept in Recipe::pass_settings: pass_setting({.name = "packing",
-// ..}). Type number or whole if the row says so.
+// A setting that only its pass reads; its text is kept in Recipe::pass_settings:
+// pass_setting({.name = "packing", ..}). Type number or whole if the row says so.
 Setting pass_setting(Setting row);
 
 struct Pass {

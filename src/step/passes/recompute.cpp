@@ -1,9 +1,9 @@
-// Setting --recompute: forward instructions are cloned into the backward half, right before the first
-// use, instead of keeping their results, if that needs no value that is not kept anyway. activation
-// repeats element-wise operations (GELU, SwiGLU), which the fusion pass then joins with their
-// gradient's kernel. pointwise also repeats norms; selective also attention (Korthikanti et al.
-// 2022); full keeps only what crosses layers (Chen et al. 2016). layers= gives each layer its own
-// level.
+// Setting --recompute: forward instructions are cloned into the backward half, right before the
+// first use, instead of keeping their results, if that needs no value that is not kept anyway.
+// activation repeats element-wise operations (GELU, SwiGLU), which the fusion pass then joins with
+// their gradient's kernel. pointwise also repeats norms; selective also attention (Korthikanti et
+// al. 2022); full keeps only what crosses layers (Chen et al. 2016). layers= gives each layer its
+// own level.
 #include "passes/recompute.h"
 
 #include <algorithm>

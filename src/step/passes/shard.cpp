@@ -171,14 +171,14 @@ static void release_gradients(Program& p) {
       int64_t& end = tensors[value.layout.offset];
       end = std::max(end, value.layout.offset + value.numel());
     }
-    std::vector<Gap> gaps;
+    std::vector<Padding> padding;
     int64_t at = 0;
     for (auto& [begin, end] : tensors) {
-      if (begin > at) gaps.push_back({at, begin});
+      if (begin > at) padding.push_back({at, begin});
       at = std::max(at, end);
     }
-    if (at < p.at(group).numel()) gaps.push_back({at, p.at(group).numel()});
-    if (!gaps.empty()) instr.attrs.set("gaps", gaps_text(gaps));
+    if (at < p.at(group).numel()) padding.push_back({at, p.at(group).numel()});
+    if (!padding.empty()) instr.attrs.set("gaps", padding_text(padding));
   }
 }
 

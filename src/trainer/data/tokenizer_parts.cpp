@@ -27,7 +27,7 @@ uint32_t TokenizerParts::check_id(uint64_t id) const {
   return uint32_t(id);
 }
 
-void TokenizerParts::check_gaps(uint64_t highest_id, uint64_t tokens) const {
+void TokenizerParts::check_unused_ids(uint64_t highest_id, uint64_t tokens) const {
   if (highest_id >= 4 * tokens + 4096)
     bad(fmt::format("token id {} in a vocabulary of {} tokens leaves most ids unused", highest_id, tokens));
 }
@@ -92,7 +92,7 @@ Tokenizer TokenizerParts::build() const {
   uint32_t highest = 0;
   for (uint32_t id : ids) highest = std::max(highest, id);
   for (auto& a : added) highest = std::max(highest, a.id);
-  check_gaps(highest, ids.size() + added.size());
+  check_unused_ids(highest, ids.size() + added.size());
   StringTable added_texts, decoded;
   for (uint32_t i = 0; i < added.size(); ++i)
     if (added_texts.insert(added[i].content) != i)

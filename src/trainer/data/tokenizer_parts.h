@@ -31,7 +31,7 @@ struct TokenizerParts {
   uint32_t check_id(uint64_t id) const;
   // Throws if ids are so sparse that a model's table would have mostly unused rows. Real
   // vocabularies leave out a few ids, and some put added tokens at the next round number.
-  void check_gaps(uint64_t highest_id, uint64_t tokens) const;
+  void check_unused_ids(uint64_t highest_id, uint64_t tokens) const;
   // The tokenizer, or an error that says what does not fit together.
   Tokenizer build() const;
   // What a token stands for; nullopt if it is not written in the alphabet.

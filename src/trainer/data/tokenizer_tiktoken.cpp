@@ -82,7 +82,7 @@ Ranks read_ranks(std::string_view text, const TokenizerParts& parts) {
     if (ranks.tokens.insert(spelling) != ranks.ids.size()) parts.bad(fmt::format("token {} appears twice", id));
     ranks.ids.push_back(id);
   }
-  parts.check_gaps(ranks.next_id, ranks.ids.size());
+  parts.check_unused_ids(ranks.next_id, ranks.ids.size());
   return ranks;
 }
 

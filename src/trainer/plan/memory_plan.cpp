@@ -32,7 +32,7 @@ int64_t aligned(int64_t bytes) { return (std::max<int64_t>(bytes, 1) + alignment
 
 using Interval = std::pair<int64_t, int64_t>;
 
-// A sorted list of disjoint intervals with gaps between them.
+// A sorted list of disjoint intervals with holes between them.
 class Intervals {
  public:
   // False if all of it was already covered.
@@ -90,7 +90,7 @@ class TakenAddresses {
     });
   }
 
-  // The lowest of the smallest gaps that are large enough.
+  // The lowest of the smallest holes that are large enough.
   int64_t best_fit(int first, int last, int64_t bytes) {
     size_t from = size_t(first) / bucket, to = size_t(last) / bucket;
     taken_.clear();
@@ -106,10 +106,10 @@ class TakenAddresses {
     for (; low != high; low /= 2, high /= 2) all_through_[low].append_to(taken_), all_through_[high].append_to(taken_);
     for (; low > 0; low /= 2) all_through_[low].append_to(taken_);
     std::sort(taken_.begin(), taken_.end());
-    int64_t end = 0, best = -1, best_gap = 0;
+    int64_t end = 0, best = -1, best_hole = 0;
     for (auto [begin, behind] : taken_) {
-      int64_t gap = begin - end;
-      if (gap >= bytes && (best < 0 || gap < best_gap)) best = end, best_gap = gap;
+      int64_t hole = begin - end;
+      if (hole >= bytes && (best < 0 || hole < best_hole)) best = end, best_hole = hole;
       end = std::max(end, behind);
     }
     return best >= 0 ? best : end;
@@ -327,7 +327,7 @@ class Planner {
 
   // Places blocks in an order (saved activations, which live long, first; or the largest, or those
   // with the most bytes times instructions, if that order wastes too much because the peak is among
-  // short-lived blocks). Each goes to the gap that fits best among the blocks that are alive with
+  // short-lived blocks). Each goes to the hole that fits best among the blocks that are alive with
   // it and already placed.
   void place() {
     taken_.clear();

@@ -34,7 +34,8 @@ void launch_reduce_scatter(const KernelCall& c) {
     bool adds = adds_up(c.instr);
     auto* x = static_cast<char*>(c.in[in::reduce_scatter::x]);
     auto size = int64_t(size_of(dtype));
-    for (auto& gap : gaps_of(c.instr)) std::memset(x + gap.begin * size, 0, size_t((gap.end - gap.begin) * size));
+    for (auto& padding : padding_of(c.instr))
+      std::memset(x + padding.begin * size, 0, size_t((padding.end - padding.begin) * size));
     comm.reduce_scatter(x, adds ? c.workspace : share, dtype, n);
     if (adds) sum_in_order(share, {c.in[in::reduce_scatter::acc], c.workspace}, dtype, n, false);
   });

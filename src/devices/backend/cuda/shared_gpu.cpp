@@ -78,11 +78,11 @@ class SharedGpuCommunicator final : public Communicator {
   void together(void* data, const Work& work) {
     cuda::check(cudaSetDevice(device_), "selection of the device");
     shared_->data[size_t(rank_)] = data;
-    meet(shared_->arrived);
+    await_all(shared_->arrived);
     work();
-    meet(shared_->done);
+    await_all(shared_->done);
   }
-  void meet(std::vector<RankEvent>& events) {
+  void await_all(std::vector<RankEvent>& events) {
     cuda::check(cudaEventRecord(events[size_t(rank_)].event, stream_), "event");
     barrier();
     for (int r = 0; r < size(); ++r)

@@ -49,9 +49,9 @@ void launch_reduce_scatter(const KernelCall& c) {
   bool adds = adds_up(c.instr);
   auto* x = static_cast<char*>(c.in[in::reduce_scatter::x]);
   int64_t halves = int64_t(size_of(share.dtype)) / 2;
-  for (auto& gap : gaps_of(c.instr)) {
-    int64_t n = (gap.end - gap.begin) * halves;
-    launch(c, set_zero, blocks_for(n, threads), threads, 0, reinterpret_cast<uint16_t*>(x) + gap.begin * halves, n);
+  for (auto& padding : padding_of(c.instr)) {
+    int64_t n = (padding.end - padding.begin) * halves;
+    launch(c, set_zero, blocks_for(n, threads), threads, 0, reinterpret_cast<uint16_t*>(x) + padding.begin * halves, n);
   }
   communicator_of(c).reduce_scatter(x, adds ? c.workspace : out, share.dtype, share.numel());
   if (!adds) return;

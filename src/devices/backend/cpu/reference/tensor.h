@@ -14,7 +14,7 @@ class Tensor {
  public:
   Tensor() = default;
   Tensor(void* data, const Value& value) : data_(data), value_(&value) {
-    if (int64_t pitch = value.contiguous() ? 0 : value.pitch()) gap_ = pitch - value.shape.back();
+    if (int64_t pitch = value.contiguous() ? 0 : value.pitch()) row_padding_ = pitch - value.shape.back();
   }
   explicit operator bool() const { return value_ != nullptr; }
   const Shape& shape() const { return value_->shape; }
@@ -44,10 +44,10 @@ class Tensor {
     return a * s[0] + b * s[1] + c * s[2] + d * s[3];
   }
   // Elements between the rows that come before element i.
-  int64_t before(int64_t i) const { return gap_ ? i / value_->shape.back() * gap_ : 0; }
+  int64_t before(int64_t i) const { return row_padding_ ? i / value_->shape.back() * row_padding_ : 0; }
   void* data_ = nullptr;
   const Value* value_ = nullptr;
-  int64_t gap_ = 0;  // elements between two rows
+  int64_t row_padding_ = 0;  // elements between two rows
 };
 
 inline Tensor input(const KernelCall& c, size_t i) { return c.has(i) ? Tensor(c.in[i], c.in_value(i)) : Tensor(); }

@@ -1,5 +1,5 @@
-// Key figures of a profile: shares, ratios, gaps, and what holds the memory at its peak. Shown in
-// the terminal, JSON and reports.
+// Key figures of a profile: shares, ratios, idle time, and what holds the memory at its peak. Shown
+// in the terminal, JSON and reports.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,18 +14,18 @@ struct TimeAndFlops {
 };
 
 // Sums over rows, that is over instructions; idle time is not included.
-struct ProfileFacts {
+struct ProfileSummary {
   double total_ms = 0, floor_ms = 0;
   double forward_ms = 0, recompute_ms = 0, backward_ms = 0, update_ms = 0, communication_ms = 0;
-  double hidden_ms = 0, exposed_ms = 0;  // parts of communication_ms (profile/overlap.h)
-  TimeAndFlops contractions;             // matmuls, including those in naive attention
-  TimeAndFlops attention;                // everything between the projections: fused, or all parts of naive attention
-  TimeAndFlops softmax, products;        // in naive attention; no rows otherwise
-  int64_t launches = 0, gaps = 0;        // gaps in the kept step, in which nothing ran
-  double idle_ms = 0, largest_gap_ms = 0;
+  double hidden_ms = 0, exposed_ms = 0;    // parts of communication_ms (profile/overlap.h)
+  TimeAndFlops contractions;               // matmuls, including those in naive attention
+  TimeAndFlops attention;                  // everything between the projections: fused, or all parts of naive attention
+  TimeAndFlops softmax, products;          // in naive attention; no rows otherwise
+  int64_t launches = 0, idle_periods = 0;  // periods in the kept step, in which nothing ran
+  double idle_ms = 0, longest_idle_ms = 0;
 };
-ProfileFacts facts_of(const Profile& profile);
-nlohmann::ordered_json to_json(const ProfileFacts& facts);
+ProfileSummary summary_of(const Profile& profile);
+nlohmann::ordered_json to_json(const ProfileSummary& summary);
 // The result of a recorded profile: median step time, rates, memory.
 nlohmann::ordered_json profile_result(const Profile& profile, const std::string& device);
 

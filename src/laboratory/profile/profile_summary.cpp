@@ -1,4 +1,4 @@
-#include "profile/profile_facts.h"
+#include "profile/profile_summary.h"
 
 #include <algorithm>
 #include <map>
@@ -28,19 +28,19 @@ bool in_attention(const ProfileInstr& r) {
 
 void add(TimeAndFlops& to, const ProfileInstr& r) { to.ms += r.ms, to.flops += r.flops, ++to.rows; }
 
-void add_gaps(ProfileFacts& f, const Profile& p) {
+void add_idle(ProfileSummary& f, const Profile& p) {
   double end = 0;
   for (auto& i : p.intervals) {
-    double gap = i.start_ms - end;
-    if (gap > 0) ++f.gaps, f.largest_gap_ms = std::max(f.largest_gap_ms, gap);
+    double idle = i.start_ms - end;
+    if (idle > 0) ++f.idle_periods, f.longest_idle_ms = std::max(f.longest_idle_ms, idle);
     end = std::max(end, i.start_ms + i.ms);
   }
 }
 
 }  // namespace
 
-ProfileFacts facts_of(const Profile& p) {
-  ProfileFacts f;
+ProfileSummary summary_of(const Profile& p) {
+  ProfileSummary f;
   for (auto& r : p.instrs) {
     f.total_ms += r.ms, f.floor_ms += r.floor_ms;
     double& phase = communicates(r)          ? f.communication_ms
@@ -57,11 +57,11 @@ ProfileFacts facts_of(const Profile& p) {
   for (auto& c : communication_times(p)) f.hidden_ms += c.hidden_ms, f.exposed_ms += c.exposed_ms;
   f.launches = p.launches;
   f.idle_ms = p.idle_ms;
-  add_gaps(f, p);
+  add_idle(f, p);
   return f;
 }
 
-Json to_json(const ProfileFacts& f) {
+Json to_json(const ProfileSummary& f) {
   auto pair = [](const TimeAndFlops& t) { return Json{{"ms", t.ms}, {"flops", t.flops}, {"instructions", t.rows}}; };
   return {{"total_ms", f.total_ms},
           {"floor_ms", f.floor_ms},
@@ -77,9 +77,9 @@ Json to_json(const ProfileFacts& f) {
           {"softmax", pair(f.softmax)},
           {"attention_products", pair(f.products)},
           {"launches", f.launches},
-          {"gaps", f.gaps},
+          {"gaps", f.idle_periods},
           {"idle_ms", f.idle_ms},
-          {"largest_gap_ms", f.largest_gap_ms}};
+          {"largest_gap_ms", f.longest_idle_ms}};
 }
 
 Json profile_result(const Profile& p, const std::string& device) {
