@@ -28,12 +28,12 @@ struct Profiled {
 Profiled profiled(const Recipe& recipe, BenchPhase phase = BenchPhase::step, int samples = 2) {
   Device device = find_device("cpu", 2);
   CompiledSession session = compile_phase(recipe, device, phase);
-  BenchCell cell(session, phase, 1);
+  PhaseRunner runner(session, phase, 1);
   ProfilerOptions options;
   options.rule = {
       .warmup = 1, .min_samples = samples, .max_samples = samples, .max_seconds = 1e9, .target_relative_ci = 0};
   options.rates = rates;
-  return {std::move(session), run_profiler(cell, options)};
+  return {std::move(session), run_profiler(runner, options)};
 }
 
 double sum(const std::vector<ProfileShare>& shares) {
@@ -200,17 +200,17 @@ TEST(Profiler, BlocksNameWhatMadeThem) {
 // Runs for the power are in no other figure.
 TEST(Profiler, PowerIsMeasuredBesides) {
   Recipe r = tiny_recipe();
-  BenchCell cell(compile_phase(r, find_device("cpu", 1), BenchPhase::step), BenchPhase::step, 1);
+  PhaseRunner runner(compile_phase(r, find_device("cpu", 1), BenchPhase::step), BenchPhase::step, 1);
   ProfilerOptions options;
   options.rates = rates;
   options.rule = {.warmup = 1, .min_samples = 2, .max_samples = 2};
   int runs = 0, asked = 0;
   options.before_run = [&] { ++runs; };
-  Profile p = run_profiler(cell, options);
+  Profile p = run_profiler(runner, options);
   EXPECT_FALSE(p.power_w.has_value());
   int plain = std::exchange(runs, 0);
   options.power = [&] { return EnergyReading{asked * 2.0, asked++ * 500.0, {}}; };
-  p = run_profiler(cell, options);
+  p = run_profiler(runner, options);
   EXPECT_GT(runs, plain);
   EXPECT_DOUBLE_EQ(p.power_w.value(), 250);
   EXPECT_DOUBLE_EQ(p.joules_per_token().value(), 0.25 * p.step_median_ms() / double(p.tokens));
@@ -221,14 +221,14 @@ TEST(Profiler, PowerIsMeasuredBesides) {
 
 TEST(Profiler, StopsWhenItIsTold) {
   Recipe r = tiny_recipe();
-  BenchCell cell(compile_phase(r, find_device("cpu", 1), BenchPhase::step), BenchPhase::step, 1);
+  PhaseRunner runner(compile_phase(r, find_device("cpu", 1), BenchPhase::step), BenchPhase::step, 1);
   ProfilerOptions options;
   options.rates = rates;
   int runs = 0;
   options.before_run = [&] {
     if (++runs == 3) throw Error(Exit::interrupted, "stop");
   };
-  EXPECT_THROW(run_profiler(cell, options), Error);
+  EXPECT_THROW(run_profiler(runner, options), Error);
   EXPECT_EQ(runs, 3);
 }
 

@@ -5,7 +5,7 @@
 #include <set>
 #include <sstream>
 
-#include "bench/bench_cell.h"
+#include "bench/phase_runner.h"
 #include "cli/run.h"
 #include "core/io.h"
 #include "device/find.h"

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "bench/bench_cell.h"
+#include "bench/phase_runner.h"
 #include "device.h"
 #include "program/op.h"
 

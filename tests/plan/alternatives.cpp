@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-#include "bench/bench_cell.h"
+#include "bench/phase_runner.h"
 #include "device/find.h"
 
 namespace crest::test {

@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "bench/bench_cell.h"
+#include "bench/phase_runner.h"
 #include "core/error.h"
 #include "device/find.h"
 #include "passes/fp8.h"
@@ -175,11 +175,11 @@ TEST(ForwardSaved, Runs) {
       double forward = phase_flops(s, BenchPhase::forward_saved, FlopsConvention::executed);
       CompiledSession both = compile_phase(r, find_device("cpu", 2), BenchPhase::backward);
       EXPECT_LT(forward * double(steps), phase_flops(both, BenchPhase::backward, FlopsConvention::executed) / 2);
-      BenchCell cell(s, BenchPhase::forward_saved, 7);
-      EXPECT_GT(cell.run(), 0);
-      EXPECT_GT(cell.run_in_sequence(), 0);
-      cell.settle();
-      EXPECT_EQ(cell.held_bytes(), s.planned_bytes());
+      PhaseRunner runner(s, BenchPhase::forward_saved, 7);
+      EXPECT_GT(runner.run(), 0);
+      EXPECT_GT(runner.run_in_sequence(), 0);
+      runner.settle();
+      EXPECT_EQ(runner.held_bytes(), s.planned_bytes());
     }
 }
 

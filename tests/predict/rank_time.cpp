@@ -6,7 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "bench/bench_cell.h"
+#include "bench/phase_runner.h"
 #include "plan/recipe_settings.h"
 #include "predict/planned_time.h"
 #include "predict/step_time.h"

@@ -6,7 +6,7 @@
 #include <limits>
 #include <map>
 
-#include "bench/bench_cell.h"
+#include "bench/phase_runner.h"
 #include "core/error.h"
 #include "device.h"
 #include "passes/recompute.h"

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "bench/bench_cell.h"
+#include "bench/phase_runner.h"
 #include "plan/recipe_settings.h"
 #include "predict/floor_time.h"
 #include "predict/planned_time.h"

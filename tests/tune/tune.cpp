@@ -6,7 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "bench/bench_cell.h"
+#include "bench/phase_runner.h"
 #include "core/error.h"
 #include "device/data_sheet.h"
 #include "plan/training_use.h"

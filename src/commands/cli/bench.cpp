@@ -48,7 +48,7 @@ static int run(BenchOptions& o, RankGroup* group) {
       tasks.back().index = tasks.size() - 1;
     }
   if (group && !group->leads()) {
-    follow_cells(bench, *group, tasks);
+    follow_runs(bench, *group, tasks);
     return 0;
   }
   if (!o.compares()) {

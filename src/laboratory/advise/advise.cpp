@@ -7,7 +7,7 @@
 #include <fstream>
 #include <memory>
 
-#include "bench/bench_cell.h"
+#include "bench/phase_runner.h"
 #include "core/error.h"
 #include "core/json.h"
 #include "core/text.h"
@@ -42,7 +42,7 @@ void measure_into(Advice& advice, const AdviceCase& c, const AdviceOptions& o) {
     return;
   }
   try {
-    std::vector<std::unique_ptr<BenchCell>> cells;
+    std::vector<std::unique_ptr<PhaseRunner>> runners;
     std::vector<Contender> contenders;
     double tokens = double(c.recipe.tokens_per_step());
     int64_t bytes = 0;
@@ -56,11 +56,11 @@ void measure_into(Advice& advice, const AdviceCase& c, const AdviceOptions& o) {
         return;
       }
       double scale = tokens / double(session.recipe.tokens_per_step());
-      cells.push_back(std::make_unique<BenchCell>(std::move(session), BenchPhase::step, o.seed));
+      runners.push_back(std::make_unique<PhaseRunner>(std::move(session), BenchPhase::step, o.seed));
       contenders.push_back(
-          {given == without ? "as given" : advice.finding.change, [&o, cell = cells.back().get(), scale] {
+          {given == without ? "as given" : advice.finding.change, [&o, runner = runners.back().get(), scale] {
              o.check_interrupt();
-             return cell->run() * scale;
+             return runner->run() * scale;
            }});
     }
     AbResult r = compare_interleaved(

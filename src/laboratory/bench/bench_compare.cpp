@@ -46,7 +46,7 @@ class ComparisonRun {
  private:
   struct Side {
     BenchTask task;
-    std::unique_ptr<BenchCell> cell = nullptr;
+    std::unique_ptr<PhaseRunner> runner = nullptr;
     RunRecord record = {};
     BenchRow row = {};
   };
@@ -65,18 +65,19 @@ class ComparisonRun {
     reset_peak_resident();
     take_memory(a_, a_.task.limit);
     if (b_)
-      take_memory(*b_, b_->task.limit - a_.cell->session().planned_bytes() * a_.cell->session().recipe.data_parallel);
+      take_memory(*b_,
+                  b_->task.limit - a_.runner->session().planned_bytes() * a_.runner->session().recipe.data_parallel);
   }
 
   void take_memory(Side& side, int64_t limit) {
     CompiledSession session = compile_phase(side.task.recipe, side.task.device, side.task.phase);
     bench_.add_documents(side.record, session, side.task.phase);
-    side.cell = bench_.make_cell(std::move(session), side.task, limit);
+    side.runner = bench_.make_runner(std::move(session), side.task, limit);
   }
 
   double run_once(Side& side) {
     BenchMeasure::check_interrupt();
-    return side.cell->run();
+    return side.runner->run();
   }
   // Wraps a contender to record whether the device throttled during a sample.
   std::function<double()> watched(std::function<double()> run) {
@@ -94,8 +95,8 @@ class ComparisonRun {
         {{"A", watched([&] { return run_once(a_); })},
          {b_ ? "B (" + o_.ab + ")" : std::string("A again"), watched([&] { return run_once(second); })}},
         rule_);
-    a_.row = bench_.finished_row(*a_.cell, a_.task, result.samples[0]);
-    if (b_) b_->row = bench_.finished_row(*b_->cell, b_->task, result.samples[1]);
+    a_.row = bench_.finished_row(*a_.runner, a_.task, result.samples[0]);
+    if (b_) b_->row = bench_.finished_row(*b_->runner, b_->task, result.samples[1]);
     return result;
   }
 
@@ -115,7 +116,7 @@ class ComparisonRun {
     auto run_peer = [&] { return run_external(o_.peer, external).step_ms / 1e3; };
     BenchMeasure::say(fmt::format("interleaved rounds with the peer: {} ...", o_.peer));
     AbResult result = compare_interleaved({{"crest", watched(run_crest)}, {"peer", watched(run_peer)}}, rule_);
-    a_.row = bench_.finished_row(*a_.cell, a_.task, result.samples[0]);
+    a_.row = bench_.finished_row(*a_.runner, a_.task, result.samples[0]);
     return result;
   }
 
@@ -180,7 +181,7 @@ AbRule comparison_rule(const BenchOptions& o) {
                "--ab and --peer measure the noise floor too.");
   AbRule r;
   r.warmup_rounds = o.warmup;
-  r.max_seconds = o.max_seconds * 3;  // of a single cell for each, and for the noise floor
+  r.max_seconds = o.max_seconds * 3;  // of a single measurement for each, and for the noise floor
   check_rounds(o.samples);
   if (o.samples > 0) {
     r.min_rounds = r.max_rounds = o.samples;

@@ -210,8 +210,8 @@ class Grid {
     if (tasks_.size() > 1 && planned.planned * task.recipe.data_parallel > task.limit)
       return does_not_fit(planned, result, record, "");
     try {
-      auto cell = bench_.make_cell(std::move(session), task, task.limit);
-      add_times(*cell, task, result, record);
+      auto runner = bench_.make_runner(std::move(session), task, task.limit);
+      add_times(*runner, task, result, record);
     } catch (const Error& e) {
       // Other processes may have got their memory, and would wait for this one.
       bool alone = task.recipe.ranks == 1 || tasks_.size() == 1;
@@ -229,13 +229,13 @@ class Grid {
     bench_.finish(record, "out_of_memory", result.row, why);
   }
 
-  void add_times(BenchCell& cell, const BenchTask& task, Cell& result, RunRecord& record) {
+  void add_times(PhaseRunner& runner, const BenchTask& task, Cell& result, RunRecord& record) {
     ThrottleWatch watch(throttle_poll(task.device));
     EnergyWatch energy(energy_poll(task.device));
     StoppingRule rule = rule_of(o_, int(result.rounds.size()), rounds_);
     auto run = [&] {
       BenchMeasure::check_interrupt();
-      return cell.run_in_sequence();
+      return runner.run_in_sequence();
     };
     int runs = 0;
     Samples seconds = measure(
@@ -248,7 +248,7 @@ class Grid {
         rule);
     std::vector<bool> marks = watch.last(seconds.count());
     if (o_.samples == 0) energy.complete(run);
-    cell.settle();
+    runner.settle();
     result.energy.joules += energy.energy().joules, result.energy.seconds += energy.energy().seconds;
     std::vector<SampleRow> samples;
     for (size_t i = 0; i < seconds.count(); ++i)
@@ -259,7 +259,7 @@ class Grid {
     Samples all;
     for (auto& round : result.rounds)
       for (double s : round.values()) all.add(s);
-    BenchRow row = bench_.finished_row(cell, task, all);
+    BenchRow row = bench_.finished_row(runner, task, all);
     row.throttled = size_t(std::count(result.throttled.begin(), result.throttled.end(), true));
     row.throttle_reasons = result.reasons;
     if (!o_.flush_cache) row.watts = result.energy.watts();  // else it is of the flushes as well

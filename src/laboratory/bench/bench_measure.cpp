@@ -24,7 +24,7 @@
 
 namespace crest {
 
-static constexpr double no_more_cells = -1;
+static constexpr double no_more_runs = -1;
 
 StoppingRule stopping_rule(int warmup, int samples, int most, double max_seconds) {
   StoppingRule rule{.warmup = warmup, .min_samples = 6, .max_samples = most, .max_seconds = max_seconds};
@@ -41,15 +41,15 @@ BenchMeasure::BenchMeasure(const BenchOptions& o, RankGroup* group)
 BenchMeasure::~BenchMeasure() {
   if (!group_ || !group_->leads()) return;
   try {
-    group_->from_first(no_more_cells);
+    group_->from_first(no_more_runs);
   } catch (const std::exception&) {  // a lost rank: whoever measures has heard of it
   }
 }
 
-void follow_cells(BenchMeasure& bench, RankGroup& group, const std::vector<BenchTask>& tasks) {
-  for (double i; (i = group.from_first(0.0)) != no_more_cells;) {
+void follow_runs(BenchMeasure& bench, RankGroup& group, const std::vector<BenchTask>& tasks) {
+  for (double i; (i = group.from_first(0.0)) != no_more_runs;) {
     const BenchTask& task = tasks.at(size_t(i));
-    bench.make_cell(compile_phase(task.recipe, task.device, task.phase), task, task.limit)->follow();
+    bench.make_runner(compile_phase(task.recipe, task.device, task.phase), task, task.limit)->follow();
   }
 }
 
@@ -72,26 +72,27 @@ const Device& BenchMeasure::device(const DeviceOptions& options) {
   return it->second;
 }
 
-BenchTask BenchMeasure::task(const CellOptions& cell, BenchPhase phase) {
+BenchTask BenchMeasure::task(const CellOptions& measurement, BenchPhase phase) {
   BenchTask t;
-  t.device = device(cell.device);
-  t.limit = cell.device.limit(t.device);
+  t.device = device(measurement.device);
+  t.limit = measurement.device.limit(t.device);
   t.recipe = resolve(
-      within_budget(cell.recipe.finish(default_model(t.device)), t.device, "", group_ && !group_->leads()), t.device);
-  t.recipe = phase_recipe(std::move(t.recipe), phase, cell.recipe);
+      within_budget(measurement.recipe.finish(default_model(t.device)), t.device, "", group_ && !group_->leads()),
+      t.device);
+  t.recipe = phase_recipe(std::move(t.recipe), phase, measurement.recipe);
   t.phase = phase;
-  t.label = cell.label;
+  t.label = measurement.label;
   t.key = run_key(t.recipe, t.device, name(phase), o_.flush_cache ? "flushed caches" : "");
   return t;
 }
 
-std::unique_ptr<BenchCell> BenchMeasure::make_cell(CompiledSession session, const BenchTask& task,
-                                                   int64_t limit) const {
+std::unique_ptr<PhaseRunner> BenchMeasure::make_runner(CompiledSession session, const BenchTask& task,
+                                                       int64_t limit) const {
   check_fits(session, limit / session.recipe.data_parallel);
   if (group_ && group_->leads()) group_->from_first(double(task.index));
   try {
     if (group_) check_same_rows(group_->host(), program_rows(session));
-    return std::make_unique<BenchCell>(std::move(session), task.phase, o_.seed, o_.flush_cache, group_);
+    return std::make_unique<PhaseRunner>(std::move(session), task.phase, o_.seed, o_.flush_cache, group_);
   } catch (const std::bad_alloc&) {
     throw Error(Exit::does_not_fit, "the system refused the allocation", "out of memory", "Use a smaller --batch.");
   }
@@ -119,15 +120,15 @@ BenchRow BenchMeasure::planned_row(const CompiledSession& s, const BenchTask& ta
 }
 
 // Where the kernel can reset it, the peak resident set is that since the start of the cell.
-BenchRow BenchMeasure::finished_row(BenchCell& cell, const BenchTask& task, const Samples& seconds) {
-  const CompiledSession& s = cell.session();
+BenchRow BenchMeasure::finished_row(PhaseRunner& runner, const BenchTask& task, const Samples& seconds) {
+  const CompiledSession& s = runner.session();
   BenchRow row = planned_row(s, task);
   row.seconds = seconds;
-  row.tokens = phase_tokens(s.recipe, cell.phase());
-  row.flops = phase_flops(s, cell.phase(), convention_);
-  row.convention = describe(convention_, s.recipe, cell.phase());
-  row.held = cell.held_bytes();
-  row.device_peak = task.device.kind == "cuda" ? cell.device_bytes() : peak_resident_bytes();
+  row.tokens = phase_tokens(s.recipe, runner.phase());
+  row.flops = phase_flops(s, runner.phase(), convention_);
+  row.convention = describe(convention_, s.recipe, runner.phase());
+  row.held = runner.held_bytes();
+  row.device_peak = task.device.kind == "cuda" ? runner.device_bytes() : peak_resident_bytes();
   if (task.device.kind == "cuda" && !task.device.emulated) {
     cuda::ContextBytes context = cuda::context_bytes(task.device.index, row.held);
     row.context_start = context.start, row.context = context.now;

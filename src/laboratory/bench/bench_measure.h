@@ -32,21 +32,21 @@ class BenchMeasure {
   // The options must outlive it. group: the processes of recipe.ranks > 1; this one is rank 0 of
   // them.
   explicit BenchMeasure(const BenchOptions& options, RankGroup* group = nullptr);
-  // Ends the loop of follow_cells.
+  // Ends the loop of follow_runs.
   ~BenchMeasure();
   // Call before measuring; without it nothing is recorded.
   void open_store() { recorder_ = o_.store.open(); }
 
   const BenchOptions& options() const { return o_; }
   Recorder& recorder() { return recorder_; }
-  BenchTask task(const CellOptions& cell, BenchPhase phase);
+  BenchTask task(const CellOptions& measurement, BenchPhase phase);
 
   // Allocates the memory; throws does_not_fit, with advice.
-  std::unique_ptr<BenchCell> make_cell(CompiledSession session, const BenchTask& task, int64_t limit) const;
-  // A row without times, and one with the samples of the cell (without throttling and noise
+  std::unique_ptr<PhaseRunner> make_runner(CompiledSession session, const BenchTask& task, int64_t limit) const;
+  // A row without times, and one with the samples of the runner (without throttling and noise
   // floors).
   BenchRow planned_row(const CompiledSession& session, const BenchTask& task) const;
-  BenchRow finished_row(BenchCell& cell, const BenchTask& task, const Samples& seconds);
+  BenchRow finished_row(PhaseRunner& runner, const BenchTask& task, const Samples& seconds);
   BenchPeak peak(const std::string& precision, const Device& device);
 
   // grid: "" for a single cell.
@@ -85,8 +85,8 @@ class BenchMeasure {
   std::map<int64_t, Open> open_;  // by record
 };
 
-// On the ranks other than 0: makes and runs the cells that rank 0 measures.
-void follow_cells(BenchMeasure& bench, RankGroup& group, const std::vector<BenchTask>& tasks);
+// On the ranks other than 0: makes and runs what rank 0 measures.
+void follow_runs(BenchMeasure& bench, RankGroup& group, const std::vector<BenchTask>& tasks);
 
 // bench/bench_grid.cpp, bench/bench_compare.cpp; the exit code.
 int run_grid(BenchMeasure& bench, const std::vector<BenchTask>& tasks);

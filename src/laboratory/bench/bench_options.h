@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench/bench_cell.h"
+#include "bench/phase_runner.h"
 #include "device/device_options.h"
 #include "plan/recipe_settings.h"
 #include "store/record_options.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/bench_cell.h"
+#include "bench/phase_runner.h"
 #include "stats/ab.h"
 #include "store/noise_floor.h"
 

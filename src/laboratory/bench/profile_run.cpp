@@ -101,22 +101,22 @@ Profile ProfileRun::profiled() {
                   r.seq_length()));
   reset_peak_resident();
   try {
-    BenchCell cell = make_cell();
-    return run_profiler(cell, options);
+    PhaseRunner runner = make_runner();
+    return run_profiler(runner, options);
   } catch (const std::bad_alloc&) {
     throw Error(Exit::does_not_fit, "the system refused the allocation", "out of memory", "Use a smaller --batch.");
   }
 }
 
-BenchCell ProfileRun::make_cell() {
+PhaseRunner ProfileRun::make_runner() {
   if (task_.group) {
     task_.group->start_after_first();
     check_same_rows(task_.group->host(), program_rows(session_));
   }
-  return BenchCell(std::move(session_), task_.phase, task_.seed, false, task_.group);
+  return PhaseRunner(std::move(session_), task_.phase, task_.seed, false, task_.group);
 }
 
-void ProfileRun::follow() { make_cell().follow(); }
+void ProfileRun::follow() { make_runner().follow(); }
 
 void ProfileRun::store(RunRecord& record, const Profile& p, const Conditions& before) {
   std::vector<SampleRow> samples;

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "bench/bench_cell.h"
+#include "bench/phase_runner.h"
 #include "bench/profiler.h"
 #include "device/conditions.h"
 #include "plan/alternatives.h"
@@ -42,7 +42,7 @@ class ProfileRun {
   double executed_per_token(const CompiledSession& session) const;
   ProfilerOptions profiler_options() const;
   Profile profiled();
-  BenchCell make_cell();
+  PhaseRunner make_runner();
   void store(RunRecord& record, const Profile& profile, const Conditions& before);
 
   ProfileTask task_;

@@ -13,10 +13,10 @@
 namespace crest {
 
 struct StepProfiler::Impl {
-  Impl(BenchCell& the_cell, const ProfilerOptions& the_options)
-      : cell(the_cell),
+  Impl(PhaseRunner& the_runner, const ProfilerOptions& the_options)
+      : runner(the_runner),
         options(the_options),
-        device(cell.session().device),
+        device(runner.session().device),
         throttle(throttle_poll(device)),
         records(has_records()) {}
 
@@ -25,7 +25,7 @@ struct StepProfiler::Impl {
   bool has_records() {
     if (options.timers) return false;
     try {
-      return cell.has_records();
+      return runner.has_records();
     } catch (const Error& e) {
       if (e.code() != Exit::failed) throw;
       if (options.note) options.note("timing instructions one by one: " + e.problem());
@@ -35,13 +35,13 @@ struct StepProfiler::Impl {
 
   double plain() {
     if (options.before_run) options.before_run();
-    double seconds = cell.run();
+    double seconds = runner.run();
     finished_run(true);
     return seconds;
   }
   ProfiledRun profiled() {
     if (options.before_run) options.before_run();
-    ProfiledRun run = cell.run_profiled(records);
+    ProfiledRun run = runner.run_profiled(records);
     finished_run(false);
     return run;
   }
@@ -67,10 +67,10 @@ struct StepProfiler::Impl {
     if (!clocks.empty()) p.clock_mhz = clocks.median();
     p.power_w = watts;
     summarize_runs(p, runs);
-    p.ranks = cell.rank_times(runs, p.step_ms.size(), records);
+    p.ranks = runner.rank_times(runs, p.step_ms.size(), records);
   }
 
-  BenchCell& cell;
+  PhaseRunner& runner;
   const ProfilerOptions& options;
   const Device& device;
   ThrottleWatch throttle;
@@ -83,8 +83,8 @@ struct StepProfiler::Impl {
   std::optional<std::chrono::steady_clock::time_point> time;  // of the last clock reading
 };
 
-StepProfiler::StepProfiler(BenchCell& cell, const ProfilerOptions& options)
-    : impl_(std::make_unique<Impl>(cell, options)) {}
+StepProfiler::StepProfiler(PhaseRunner& runner, const ProfilerOptions& options)
+    : impl_(std::make_unique<Impl>(runner, options)) {}
 StepProfiler::~StepProfiler() = default;
 StepProfiler::StepProfiler(StepProfiler&&) noexcept = default;
 
@@ -119,25 +119,25 @@ double StepProfiler::seconds() const { return impl_->seconds; }
 size_t StepProfiler::profiled_runs() const { return impl_->runs.size(); }
 
 Profile StepProfiler::finish() {
-  BenchCell& cell = impl_->cell;
-  const CompiledSession& session = cell.session();
+  PhaseRunner& runner = impl_->runner;
+  const CompiledSession& session = runner.session();
   Profile p;
-  p.phase = name(cell.phase());
-  p.tokens = phase_tokens(session.recipe, cell.phase());
-  p.model_flops = phase_flops(session, cell.phase(), FlopsConvention::palm);
-  describe_session(p, session, phase_calls(session, cell.phase()));
+  p.phase = name(runner.phase());
+  p.tokens = phase_tokens(session.recipe, runner.phase());
+  p.model_flops = phase_flops(session, runner.phase(), FlopsConvention::palm);
+  describe_session(p, session, phase_calls(session, runner.phase()));
   p.rates = impl_->options.rates;
   set_floors(p);
   impl_->tell(p);
-  p.memory.measured_peak_bytes = cell.held_bytes();
-  p.memory.device_peak_bytes = session.device.kind == "cuda" ? cell.device_bytes() : peak_resident_bytes();
+  p.memory.measured_peak_bytes = runner.held_bytes();
+  p.memory.device_peak_bytes = session.device.kind == "cuda" ? runner.device_bytes() : peak_resident_bytes();
   return p;
 }
 
 // Alternates, and alternates which goes first, so neither always follows the other.
-Profile run_profiler(BenchCell& cell, const ProfilerOptions& options) {
+Profile run_profiler(PhaseRunner& runner, const ProfilerOptions& options) {
   options.rule.validate();
-  StepProfiler profiler(cell, options);
+  StepProfiler profiler(runner, options);
   profiler.warm_up();
   profiler.power();
   while (!options.rule.done(profiler.samples(), profiler.seconds())) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/bench_cell.h"
+#include "bench/phase_runner.h"
 #include "device/energy.h"
 #include "profile/profile.h"
 
@@ -26,12 +26,12 @@ struct ProfilerOptions {
 
 // Fills the profile except recipe, device and environment, which the caller sets. `rates` must
 // contain those that rates_needed() of the session lists (device_rates in profile/profile_rates.h).
-Profile run_profiler(BenchCell& cell, const ProfilerOptions& options);
+Profile run_profiler(PhaseRunner& runner, const ProfilerOptions& options);
 
-// The same, run by run, for callers that interleave several cells. The options must outlive it.
+// The same, run by run, for callers that interleave several runners. The options must outlive it.
 class StepProfiler {
  public:
-  StepProfiler(BenchCell& cell, const ProfilerOptions& options);
+  StepProfiler(PhaseRunner& runner, const ProfilerOptions& options);
   ~StepProfiler();
   StepProfiler(StepProfiler&&) noexcept;
 

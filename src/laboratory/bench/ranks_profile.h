@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "bench/bench_cell.h"
+#include "bench/phase_runner.h"
 #include "comm/comm.h"
 
 namespace crest {

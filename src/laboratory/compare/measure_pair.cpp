@@ -45,7 +45,7 @@ class Pair {
       begin(a_, 0);
       begin(b_, held(a_));
       for (Side* s : {&a_, &b_})
-        if (s->cell) ready(*s);
+        if (s->runner) ready(*s);
       measure();
     } catch (const Error& e) {
       std::string status = e.code() == Exit::interrupted ? "interrupted" : "failed";
@@ -54,7 +54,7 @@ class Pair {
       throw;
     }
     for (Side* s : {&a_, &b_})
-      if (s->cell) finish(*s, "done", "");
+      if (s->runner) finish(*s, "done", "");
     return {std::move(a_.record), std::move(b_.record), floor_};
   }
 
@@ -68,20 +68,22 @@ class Pair {
     Conditions before;
     RunRecord record;
     ProfilerOptions options;
-    std::unique_ptr<BenchCell> cell;
+    std::unique_ptr<PhaseRunner> runner;
     std::unique_ptr<StepProfiler> profiler;
   };
 
-  void prepare(Side& s, const CellOptions& cell) const {
-    s.device = cell.device.find();
-    s.recipe = resolve(within_budget(cell.recipe.finish(default_model(s.device)), s.device), s.device);
-    s.recipe = phase_recipe(std::move(s.recipe), phase_, cell.recipe);
-    s.limit = cell.device.limit(s.device) / s.recipe.data_parallel;
+  void prepare(Side& s, const CellOptions& measurement) const {
+    s.device = measurement.device.find();
+    s.recipe = resolve(within_budget(measurement.recipe.finish(default_model(s.device)), s.device), s.device);
+    s.recipe = phase_recipe(std::move(s.recipe), phase_, measurement.recipe);
+    s.limit = measurement.device.limit(s.device) / s.recipe.data_parallel;
   }
 
-  static int64_t held(const Side& s) { return s.cell ? s.cell->session().planned_bytes() * s.recipe.data_parallel : 0; }
+  static int64_t held(const Side& s) {
+    return s.runner ? s.runner->session().planned_bytes() * s.recipe.data_parallel : 0;
+  }
 
-  // Opens the record and allocates memory; a side that does not fit has no cell.
+  // Opens the record and allocates memory; a side that does not fit has no runner.
   void begin(Side& s, int64_t taken) {
     CompiledSession session = compile_phase(s.recipe, s.device, phase_);
     s.before = read_conditions(s.device);
@@ -97,7 +99,7 @@ class Pair {
       if (planned * s.recipe.data_parallel + taken > s.limit * s.recipe.data_parallel)
         fail("both sides together do not fit in memory", "crest compare",
              "Measure them one after the other: crest profile, twice, then crest compare A B.");
-      s.cell = std::make_unique<BenchCell>(std::move(session), phase_, o_.seed);
+      s.runner = std::make_unique<PhaseRunner>(std::move(session), phase_, o_.seed);
     } catch (const std::bad_alloc&) {
       finish(s, "out_of_memory", "the system refused the allocation");
     } catch (const Error& e) {
@@ -109,7 +111,7 @@ class Pair {
   // Device limits and warm-up.
   void ready(Side& s) {
     Profile rows;
-    describe_session(rows, s.cell->session(), phase_calls(s.cell->session(), phase_));
+    describe_session(rows, s.runner->session(), phase_calls(s.runner->session(), phase_));
     // The same device has the same limits: B reuses those measured for A.
     if (rates_device_ != s.device.name) rates_ = given_rates_, rates_device_ = s.device.name;
     s.options.rates = device_rates(s.device, rates_needed(rows), rates_);
@@ -118,7 +120,7 @@ class Pair {
     s.options.note = say;
     s.options.rule.warmup = o_.warmup;
     s.options.rule.max_seconds = o_.max_seconds;
-    s.profiler = std::make_unique<StepProfiler>(*s.cell, s.options);
+    s.profiler = std::make_unique<StepProfiler>(*s.runner, s.options);
     s.profiler->warm_up();
   }
 
@@ -132,9 +134,9 @@ class Pair {
 
   void measure() {
     say(fmt::format("interleaved rounds of {}: A and B, profiled between them ...", name(phase_)));
-    if (!a_.cell || !b_.cell) {
+    if (!a_.runner || !b_.runner) {
       for (Side* s : {&a_, &b_})
-        if (s->cell) measure_alone(*s);
+        if (s->runner) measure_alone(*s);
       return;
     }
     AbRule rule;

@@ -56,10 +56,10 @@ class ProcessPair {
     RunRecord record;
   };
 
-  void prepare(Side& s, const CellOptions& cell) {
-    cell.device.libraries.check();
-    Device device = find_device(cell.device.device, cell.device.threads);
-    Recipe recipe = resolve(within_budget(cell.recipe.finish(default_model(device)), device), device);
+  void prepare(Side& s, const CellOptions& measurement) {
+    measurement.device.libraries.check();
+    Device device = find_device(measurement.device.device, measurement.device.threads);
+    Recipe recipe = resolve(within_budget(measurement.recipe.finish(default_model(device)), device), device);
     std::string model = folder_ / std::string(s.name) + ".toml";
     write_file_atomic(model, to_toml(recipe.model));
     s.arguments = {"profile",
@@ -71,8 +71,9 @@ class ProcessPair {
                    fmt::format("--seed={}", o_.seed),
                    device.kind == "cpu" ? "--device=cpu" : fmt::format("--device=cuda:{}", device.index),
                    fmt::format("--threads={}", device.threads)};
-    if (!cell.device.memory_limit.empty()) s.arguments.push_back("--memory-limit=" + cell.device.memory_limit);
-    for (auto& [flag, value] : cell.device.libraries.flags()) s.arguments.push_back(flag + "=" + value);
+    if (!measurement.device.memory_limit.empty())
+      s.arguments.push_back("--memory-limit=" + measurement.device.memory_limit);
+    for (auto& [flag, value] : measurement.device.libraries.flags()) s.arguments.push_back(flag + "=" + value);
     for (auto& flag : recipe_flags(recipe, model)) s.arguments.push_back(flag);
   }
 

@@ -89,7 +89,7 @@ void TimedCell::run(LabContext& context, CompiledSession session, RunRecord& rec
   bool peaks = std::any_of(peak_columns.begin(), peak_columns.end(), [&](auto* c) { return e_.uses_column(c); });
   std::optional<MemoryPeak> peak;
   if (peaks) peak.emplace(device_);
-  auto measured = bench.make_cell(std::move(session), task, limit_);
+  auto measured = bench.make_runner(std::move(session), task, limit_);
   int64_t most = 0;
   if (peaks) {
     most = peak_of("tuning", *peak, row);
@@ -120,15 +120,15 @@ void TimedCell::run(LabContext& context, CompiledSession session, RunRecord& rec
 }
 
 // Without waiting, the clock stops when the last launch returns.
-static lab::Value launch_time(BenchCell& cell) {
-  if (cell.session().device.kind == "cpu")
+static lab::Value launch_time(PhaseRunner& runner) {
+  if (runner.session().device.kind == "cpu")
     return lab::Value::missing("the CPU is synchronous: a launch returns when its work is done");
   Samples ms;
   for (int i = 0; i < 6; ++i) {
     BenchMeasure::check_interrupt();
-    double before = cell.launch_seconds();
-    cell.run();
-    ms.add(1e3 * (cell.launch_seconds() - before));
+    double before = runner.launch_seconds();
+    runner.run();
+    ms.add(1e3 * (runner.launch_seconds() - before));
   }
   return median_of(ms);
 }
@@ -142,7 +142,7 @@ void ProfileCell::run(LabContext& context, CompiledSession session, RunRecord& r
   options.rule = rule();
   options.rates = context.rates = device_rates(device_, rates_needed(detail), context.rates);
   check_fits(session, limit_ / recipe_.data_parallel);
-  BenchCell measured(std::move(session), phase_, bench.options().seed);
+  PhaseRunner measured(std::move(session), phase_, bench.options().seed);
   Profile p = run_profiler(measured, options);
   p.recipe = recipe_to_json(recipe_), p.device = device_to_json(device_);
   p.environment = record.environment;

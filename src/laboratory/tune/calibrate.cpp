@@ -133,16 +133,16 @@ Profile measure_step(const Recipe& recipe, const Device& device, int64_t limit, 
       .warmup = 2, .min_samples = 6, .max_samples = 30, .max_seconds = how.max_seconds, .target_relative_ci = 0.01};
   options.rates = how.rates;
   try {
-    BenchCell cell(std::move(session), BenchPhase::step, how.seed);
-    Profile profile = run_profiler(cell, options);
+    PhaseRunner runner(std::move(session), BenchPhase::step, how.seed);
+    Profile profile = run_profiler(runner, options);
     // A profiled step starts when the one before it has ended. Training queues the next one.
     Samples seconds = measure(
         [&] {
           how.before_run();
-          return cell.run_in_sequence();
+          return runner.run_in_sequence();
         },
         options.rule);
-    cell.settle();
+    runner.settle();
     profile.step_ms = seconds.scaled(1e3).values();
     return profile;
   } catch (const std::bad_alloc&) {

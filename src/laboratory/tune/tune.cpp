@@ -495,14 +495,14 @@ class Search {
   }
 
   void compare_here(std::vector<size_t> list) {
-    std::vector<std::unique_ptr<BenchCell>> cells;
+    std::vector<std::unique_ptr<PhaseRunner>> runners;
     std::vector<Contender> contenders;
     std::vector<size_t> built;
     for (size_t i : list) {
       const Recipe& recipe = r_.candidates[i].recipe;
       try {
-        cells.push_back(
-            std::make_unique<BenchCell>(compile_phase(recipe, device_, BenchPhase::step), BenchPhase::step, o_.seed));
+        runners.push_back(
+            std::make_unique<PhaseRunner>(compile_phase(recipe, device_, BenchPhase::step), BenchPhase::step, o_.seed));
       } catch (const std::bad_alloc&) {  // together they need more than the system has left
         continue;
       } catch (const Error& e) {
@@ -514,9 +514,9 @@ class Search {
     if (built.size() < 2) return;
     list = built;
     for (size_t k = 0; k < list.size(); ++k)
-      contenders.push_back({change_text(r_.candidates[list[k]]), [&, cell = cells[k].get(), i = list[k]] {
+      contenders.push_back({change_text(r_.candidates[list[k]]), [&, runner = runners[k].get(), i = list[k]] {
                               o_.check_interrupt();
-                              return cell->run() * scale_to(list, i);
+                              return runner->run() * scale_to(list, i);
                             }});
     double seconds = o_.search_seconds > 0 ? std::min(8 * o_.max_seconds, o_.search_seconds / 4) : 8 * o_.max_seconds;
     take(list, compare_interleaved(contenders,

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/bench_cell.h"
+#include "bench/phase_runner.h"
 #include "device/data_sheet.h"
 #include "plan/recipe_settings.h"
 #include "predict/calibration.h"

@@ -1,4 +1,4 @@
-#include "bench/bench_cell.h"
+#include "bench/phase_runner.h"
 
 #include <fmt/format.h>
 
@@ -129,7 +129,7 @@ double phase_flops(const CompiledSession& s, BenchPhase phase, FlopsConvention c
   return sum * double(s.recipe.world_size());
 }
 
-BenchCell::BenchCell(CompiledSession session, BenchPhase phase, uint64_t seed, bool flush, RankGroup* group)
+PhaseRunner::PhaseRunner(CompiledSession session, BenchPhase phase, uint64_t seed, bool flush, RankGroup* group)
     : group_(group),
       engine_(std::move(session), {}, group ? &group->communicator() : nullptr, group ? &group->host() : nullptr),
       phase_(phase),
@@ -144,7 +144,7 @@ BenchCell::BenchCell(CompiledSession session, BenchPhase phase, uint64_t seed, b
   }
 }
 
-BenchCell::~BenchCell() {
+PhaseRunner::~PhaseRunner() {
   try {
     lead(Call::end);
   } catch (const std::exception&) {  // a lost rank: whoever measures has heard of it
@@ -152,18 +152,18 @@ BenchCell::~BenchCell() {
 }
 
 // Tells the other ranks what to do. All have heard of a run before its time starts.
-void BenchCell::lead(Call call) {
+void PhaseRunner::lead(Call call) {
   if (group_ && group_->leads()) group_->from_first(double(call));
   begin(call);
 }
 
 // What comes before the time of a run starts, on every rank.
-void BenchCell::begin(Call call) {
+void PhaseRunner::begin(Call call) {
   if (call == Call::run_recorded) engine_.rank(0).runtime().record_work(true);
   if (group_ && call >= Call::run) group_->host().barrier();
 }
 
-void BenchCell::follow() {
+void PhaseRunner::follow() {
   for (;;) {
     auto call = Call(int(group_->from_first(0.0)));
     switch (call) {
@@ -180,7 +180,7 @@ void BenchCell::follow() {
 
 // The token at position seq - 1, after a cache that holds zeros: what is computed does not depend
 // on what it holds. Returns the first logit of the next token, once all have arrived.
-double BenchCell::decode(std::vector<StepTrace>* traces) {
+double PhaseRunner::decode(std::vector<StepTrace>* traces) {
   Executor& executor = engine_.rank(0);
   Scalars inputs = {};
   inputs.position = int32_t(session().recipe.seq_length() - 1), inputs.length = 1;
@@ -193,7 +193,7 @@ double BenchCell::decode(std::vector<StepTrace>* traces) {
   return logit;
 }
 
-double BenchCell::run(std::vector<StepTrace>* traces) {
+double PhaseRunner::run(std::vector<StepTrace>* traces) {
   if (flush_) (*flush_)();
   double loss = 0;
   double seconds = time_once([&] {
@@ -209,14 +209,14 @@ double BenchCell::run(std::vector<StepTrace>* traces) {
   return seconds;
 }
 
-double BenchCell::run() {
+double PhaseRunner::run() {
   lead(Call::run);
   double seconds = run(nullptr);
   if (group_) plain_.push_back(seconds);
   return seconds;
 }
 
-ProfiledRun BenchCell::run_profiled(bool records) {
+ProfiledRun PhaseRunner::run_profiled(bool records) {
   lead(records ? Call::run_recorded : Call::run_timed);
   ProfiledRun result;
   result.seconds = run(&result.traces);
@@ -224,21 +224,21 @@ ProfiledRun BenchCell::run_profiled(bool records) {
   return result;
 }
 
-bool BenchCell::has_records() {
+bool PhaseRunner::has_records() {
   Runtime& runtime = engine_.rank(0).runtime();
   bool found = runtime.record_work(true);
   runtime.record_work(false);
   return found;
 }
 
-std::vector<ProfileRank> BenchCell::rank_times(const std::vector<ProfiledRun>& runs, size_t plain, bool records) {
+std::vector<ProfileRank> PhaseRunner::rank_times(const std::vector<ProfiledRun>& runs, size_t plain, bool records) {
   if (!group_) return {};
   lead(Call::rank_times);
   return exchange_times(runs, {plain_.end() - std::ptrdiff_t(plain), plain_.end()}, records);
 }
 
-std::vector<ProfileRank> BenchCell::exchange_times(const std::vector<ProfiledRun>& runs, std::vector<double> plain,
-                                                   bool records) {
+std::vector<ProfileRank> PhaseRunner::exchange_times(const std::vector<ProfiledRun>& runs, std::vector<double> plain,
+                                                     bool records) {
   auto last = [&](auto& list) {  // as many as rank 0 counts
     auto n = size_t(group_->from_first(double(list.size())));
     return std::decay_t<decltype(list)>(list.end() - std::ptrdiff_t(std::min(n, list.size())), list.end());
@@ -251,7 +251,7 @@ std::vector<ProfileRank> BenchCell::exchange_times(const std::vector<ProfiledRun
   return times_of_ranks(group_->host(), rows, counted, plain, records);
 }
 
-double BenchCell::run_in_sequence() {
+double PhaseRunner::run_in_sequence() {
   if (flush_ || phase_ == BenchPhase::forward || phase_ == BenchPhase::decode) return run();
   lead(Call::run_in_sequence);
   while (engine_.queued_steps() <= engine_.steps_ahead()) engine_.queue_step(steps_++, bench_lr, seed_, source_);
@@ -260,17 +260,17 @@ double BenchCell::run_in_sequence() {
   return result.seconds;
 }
 
-void BenchCell::settle() {
+void PhaseRunner::settle() {
   if (engine_.queued_steps()) lead(Call::settle);
   while (engine_.queued_steps()) check_loss(engine_.take_step().loss);
 }
 
-void BenchCell::check_loss(double loss) const {
+void PhaseRunner::check_loss(double loss) const {
   if (!std::isfinite(loss))
     fail(fmt::format("the loss of run {} is not finite", steps_), fmt::format("phase {}", name(phase_)),
          "Such a time is meaningless; please report the recipe.");
 }
 
-int64_t BenchCell::device_bytes() { return held_bytes() + engine_.rank(0).runtime().other_bytes(); }
+int64_t PhaseRunner::device_bytes() { return held_bytes() + engine_.rank(0).runtime().other_bytes(); }
 
 }  // namespace crest

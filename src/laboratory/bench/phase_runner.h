@@ -59,16 +59,16 @@ struct ProfiledRun {
   std::vector<StepTrace> traces;
 };
 
-class BenchCell {
+class PhaseRunner {
  public:
   // Allocates memory and fills the weights from `seed`; runs nothing yet. Inputs are tokens uniform
   // over the vocabulary, a pure function of (seed, sample, position). flush: empties the caches
   // before every run, outside its time.
-  // group: the processes of recipe.ranks > 1. Every run of rank 0's cell is a run of the others'
-  // cells (follow).
-  BenchCell(CompiledSession session, BenchPhase phase, uint64_t seed, bool flush = false, RankGroup* group = nullptr);
-  ~BenchCell();
-  // On the other ranks: runs whenever rank 0's cell does, until that one goes away.
+  // group: the processes of recipe.ranks > 1. Every run of rank 0's runner is a run of the others'
+  // runners (follow).
+  PhaseRunner(CompiledSession session, BenchPhase phase, uint64_t seed, bool flush = false, RankGroup* group = nullptr);
+  ~PhaseRunner();
+  // On the other ranks: runs whenever rank 0's runner does, until that one goes away.
   void follow();
 
   const CompiledSession& session() const { return engine_.session(); }
