@@ -1,4 +1,5 @@
-// What crest bench says about a grid: its time, its table, and which cells can be told apart.
+// What crest bench says about a grid: its time, its table, and which measurements can be told
+// apart.
 #include "bench/bench_grid.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-TEST(GridClock, CountsRunsOfEveryCell) {
+TEST(GridClock, CountsRunsOfEveryMeasurement) {
   BenchOptions o;
   o.samples = 10, o.warmup = 2;
   BenchTask small, large;
@@ -26,7 +27,7 @@ TEST(GridClock, CountsRunsOfEveryCell) {
   EXPECT_NEAR(clock.estimate({small}, flops * 1000), setup + 0.202, 1e-6);
 }
 
-TEST(GridClock, LearnsFromTheCellsThatWereMeasured) {
+TEST(GridClock, LearnsFromTheMeasurementsThatWereMeasured) {
   BenchOptions o;
   o.samples = 10, o.warmup = 0;
   BenchTask task;
@@ -110,7 +111,7 @@ TEST(GridConclusions, TwoRoundsSayWhatTheMachineMovedBy) {
     row["round_ms"] = {first, second};
     return row;
   };
-  // 8% apart, while the same cell was 10% apart in its two rounds.
+  // 8% apart, while the same measurement was 10% apart in its two rounds.
   auto said = conclusions({twice(row(1, 108, 1), 113, 103), twice(row(2, 100, 1), 95, 105)});
   EXPECT_TRUE(contains(said[0], "no clear winner; the top 2 are within noise")) << said[0];
   EXPECT_TRUE(contains(said[0], "from the two rounds of the cells")) << said[0];
@@ -129,7 +130,7 @@ TEST(GridConclusions, FewSamplesTellLargeDifferencesOnly) {
   EXPECT_TRUE(contains(said[0], "batch 1 has the most")) << said[0];
 }
 
-TEST(GridConclusions, OnlyCellsWithTimesOfAPhaseAreCompared) {
+TEST(GridConclusions, OnlyMeasurementsWithTimesOfAPhaseAreCompared) {
   Json oom = {{"recipe", row(9, 1)["recipe"]},
               {"device", "d"},
               {"phase", "step"},

@@ -42,7 +42,7 @@ Json ordered(const RunResult& r) { return Json::parse(r.out); }
 
 }  // namespace
 
-TEST_F(BenchStore, EveryCellIsARecord) {
+TEST_F(BenchStore, EveryMeasurementIsARecord) {
   RunResult r = bench({"--batch", "1,2", "--samples", "4", "--name", "my cells", "--json"});
   Json rows = ordered(r);
   auto all = records();
@@ -98,7 +98,7 @@ TEST_F(BenchStore, KeysAreEqualForRepetitionsOnly) {
   bench({"--batch", "2", "--samples", "3", "--seed", "7"});
   bench({"--batch", "2", "--samples", "2", "--flush-cache"});
   bench({"--batch", "2", "--samples", "2", "--phase", "forward"});
-  bench({"--batch", "2", "--samples", "2", "--threads", "2"});  // with the 1 of all commands here: two cells
+  bench({"--batch", "2", "--samples", "2", "--threads", "2"});  // with the 1 of all commands here: two measurements
   folder_.write("tiny.toml", std::string(tiny_model) + "dropout = 0.0\n");
   bench({"--batch", "2", "--samples", "2"});
   std::string text = tiny_model;
@@ -159,7 +159,7 @@ TEST_F(BenchStore, AComparisonIsARecordOfEachSide) {
   EXPECT_FALSE(noise_floor_of(store, a.key, "another device").has_value());
 }
 
-TEST_F(BenchStore, AGridKnowsTheNoiseFloorOfItsCells) {
+TEST_F(BenchStore, AGridKnowsTheNoiseFloorOfItsMeasurements) {
   Json noise = ordered(bench({"--batch", "2", "--noise", "--samples", "8", "--json"}));
   ASSERT_EQ(records().size(), 1u);
   EXPECT_EQ(records()[0].kind, "noise");
@@ -171,7 +171,7 @@ TEST_F(BenchStore, AGridKnowsTheNoiseFloorOfItsCells) {
   EXPECT_EQ(rows[1]["known_noise_floor"]["run"], records()[0].id);
   RunResult text = bench({"--batch", "1,2", "--samples", "6"});
   EXPECT_NE(text.out.find("noise floor"), std::string::npos) << text.out;
-  // The same work in both cells: a difference, if any, is told with what it is compared to.
+  // The same work in both measurements: a difference, if any, is told with what it is compared to.
   RunResult same = bench({"--batch", "2", "--disable-pass", "lanes", "--weight-decay", "0.1,0.2", "--samples", "6"});
   EXPECT_NE(same.out.find("step: "), std::string::npos) << same.out;
   EXPECT_NE(same.out.find("95% interval "), std::string::npos) << same.out;
@@ -268,7 +268,7 @@ TEST_F(BenchStore, AGridHasTwoRoundsTheSecondReversed) {
 }
 
 TEST_F(BenchStore, CtrlCKeepsWhatIsDone) {
-  // The first cell takes a moment, the second one much longer.
+  // The first measurement takes a moment, the second one much longer.
   std::vector<std::string> flags;
   auto interrupted = [&](int samples) {
     flags = {"--batch", "1,64", "--samples", std::to_string(samples)};
@@ -309,7 +309,7 @@ TEST_F(BenchStore, LongGridsAskFirst) {
   EXPECT_LT(r.cpu_seconds, 20 * slowness());
   flags[3] += ",101";
   expect_error(command(flags), 2, {"more than 10000 cells"});
-  // Few cells that take long.
+  // Few measurements that take long.
   expect_error(command({"--batch", "1,2", "--samples", "1000000", "--grad-accumulation", "64", "--peak", "1e11"}), 2,
                {"2 cells take up to about", "--yes"});
 }

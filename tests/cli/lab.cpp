@@ -6,7 +6,7 @@ namespace crest::test {
 
 namespace {
 
-// Two cells of milliseconds.
+// Two measurements of milliseconds.
 const char* grid =
     "name = \"mine\"\ntitle = \"Fusion on my machine\"\nkind = \"bench\"\nshow = [\"ms\", \"planned_bytes\"]\n"
     "[recipe]\nmodel = \"tiny.toml\"\nbatch = 2\nsamples = 6\nfusion = [\"off\", \"on\"]\n"
@@ -51,7 +51,7 @@ TEST(Lab, ListsWhatThereIsAndWhatIsNotYet) {
   EXPECT_NE(run_crest({"lab"}).out.find("accumulate-precision"), std::string::npos);
 }
 
-TEST(Lab, EveryExperimentHasCellsThatMakeSense) {
+TEST(Lab, EveryExperimentHasMeasurementsThatMakeSense) {
   auto rows = run_crest({"lab", "list", "--json"}).json();
   for (auto& row : rows)
     for (const char* scale : {"tiny", "small", "full"}) {
@@ -147,8 +147,9 @@ TEST(Lab, ResumeTakesOverWhatWasMeasured) {
   EXPECT_EQ(again.json()[0]["rows"].size(), 2u);
 }
 
-// Another claim, the same cells: nothing is measured, the record keeps its rows and its date.
-TEST(Lab, JudgesRecordedCellsAgain) {
+// Another claim, the same measurements: nothing is measured, the record keeps its rows and its
+// date.
+TEST(Lab, JudgesRecordedMeasurementsAgain) {
   Folder folder;
   folder.error({"lab", "judge", "mine.toml"}, 1, {"no record", "lab run"});
   folder.error({"lab", "judge", "--all"}, 1, {"no experiment has a record at scale tiny", "lab run"});
@@ -193,8 +194,9 @@ TEST(Lab, JudgesRecordedCellsAgain) {
   EXPECT_EQ(verdicts(there.json()[0]), verdicts(again));
 }
 
-// The second round is missing, not the cell: it counts as measured, and --resume adds the round.
-TEST(Lab, ACellWithOneRoundIsEnoughAndGetsItsSecondWithResume) {
+// The second round is missing, not the measurement: it counts as measured, and --resume adds the
+// round.
+TEST(Lab, AMeasurementWithOneRoundIsEnoughAndGetsItsSecondWithResume) {
   for (int samples = 400;; samples *= 4) {
     Folder folder;
     RunOptions options;
@@ -265,7 +267,8 @@ TEST(Lab, ProductsOfTheLibraryRunNoKernelOfCrest) {
   folder.error({"lab", "run", "library.toml"}, 2, {"library.toml", "'all' is not true or false"});
 }
 
-// The memory of choosing kernels and of the first runs; the peak of the cell is not below it.
+// The memory of choosing kernels and of the first runs; the peak of the measurement is not below
+// it.
 TEST(Lab, PeaksOfTuningAndCapture) {
   Folder folder;
   folder.write("peaks.toml",
@@ -287,7 +290,7 @@ TEST(Lab, PeaksOfTuningAndCapture) {
   EXPECT_GT(columns["kept_bytes"], 0);
 }
 
-TEST(Lab, WhatDoesNotFitIsACell) {
+TEST(Lab, WhatDoesNotFitIsAMeasurement) {
   Folder folder;
   std::string text = grid;
   text.replace(text.find("batch = 2"), 9, "memory_limit = [\"1kB\", \"4GiB\"]\nbatch = 2");
@@ -309,7 +312,7 @@ TEST(Lab, WhatDoesNotFitIsACell) {
   EXPECT_NE(result["claims"][4]["reason"].get<std::string>().find("does not fit"), std::string::npos);
 }
 
-TEST(Lab, APeerIsACell) {
+TEST(Lab, APeerIsAMeasurement) {
   Folder folder;
   std::string text = grid;
   text.replace(text.find("[[claim]]"), 0,

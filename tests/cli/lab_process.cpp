@@ -1,5 +1,5 @@
-// crest lab: cells that start processes: ranks of a collective, and recipes with other libraries or
-// variables.
+// crest lab: measurements that start processes: ranks of a collective, and recipes with other
+// libraries or variables.
 #include "cli/run.h"
 
 namespace crest::test {
@@ -26,7 +26,7 @@ std::string with(std::string text, const std::string& old, const std::string& no
 }
 
 // The bench without claims, with other settings instead of the variable.
-std::string one_cell(const std::string& settings) {
+std::string one_measurement(const std::string& settings) {
   std::string text = with(bench, "ONEDNN_MAX_CPU_ISA = [\"AVX2\", \"ALL\"]", settings);
   return text.substr(0, text.find("[[claim]]"));
 }
@@ -112,7 +112,7 @@ TEST(LabProcess, AVariableIsASettingOfTheProcess) {
 
 TEST(LabProcess, AProfileOfAnotherProcessHasItsInstructions) {
   Folder folder;
-  std::string text = with(one_cell("ONEDNN_MAX_CPU_ISA = \"ALL\""), "\"bench\"", "\"profile\"");
+  std::string text = with(one_measurement("ONEDNN_MAX_CPU_ISA = \"ALL\""), "\"bench\"", "\"profile\"");
   text = with(text, "show = [\"ms\", \"planned_bytes\"]", "show = [\"gemm_ms\", \"onednn\"]");
   text += "[columns]\ngemm_ms = \"sum(ms, class=contraction)\"\n";
   RunResult r = folder.run(text);
@@ -123,15 +123,15 @@ TEST(LabProcess, AProfileOfAnotherProcessHasItsInstructions) {
   }
 }
 
-TEST(LabProcess, OutputThatIsNoJsonIsAnAbsentCell) {
+TEST(LabProcess, OutputThatIsNoJsonIsAnAbsentMeasurement) {
   Folder folder;
-  RunResult r = folder.run(one_cell("LD_DEBUG = \"help\""));  // the loader prints a text and ends well
+  RunResult r = folder.run(one_measurement("LD_DEBUG = \"help\""));  // the loader prints a text and ends well
   ASSERT_EQ(r.code, 0) << r.err;
   std::string why = absent(r.json()[0]["rows"][0]);
   EXPECT_NE(why.find("printed no JSON"), std::string::npos) << why;
 }
 
-TEST(LabProcess, AProcessThatIsKilledIsAnAbsentCell) {
+TEST(LabProcess, AProcessThatIsKilledIsAnAbsentMeasurement) {
   Folder folder;
   RunOptions options;
   options.while_running = [](const RunningProcess& process) {
@@ -139,7 +139,8 @@ TEST(LabProcess, AProcessThatIsKilledIsAnAbsentCell) {
     if (process.wait("a process of the cell", [&] { return !(children = children_of(process)).empty(); }))
       kill(children[0], SIGKILL);
   };
-  RunResult r = folder.run(with(one_cell("ONEDNN_MAX_CPU_ISA = \"ALL\""), "samples = 6", "samples = 100000"), options);
+  RunResult r =
+      folder.run(with(one_measurement("ONEDNN_MAX_CPU_ISA = \"ALL\""), "samples = 6", "samples = 100000"), options);
   ASSERT_EQ(r.code, 0) << r.err;
   std::string why = absent(r.json()[0]["rows"][0]);
   EXPECT_NE(why.find("signal 9"), std::string::npos) << why;
@@ -147,9 +148,9 @@ TEST(LabProcess, AProcessThatIsKilledIsAnAbsentCell) {
   EXPECT_NE(runs.find("\"failed\""), std::string::npos) << runs;
 }
 
-TEST(LabProcess, APlaceWithoutLibrariesIsAnAbsentCell) {
+TEST(LabProcess, APlaceWithoutLibrariesIsAnAbsentMeasurement) {
   Folder folder;
-  RunResult r = folder.run(one_cell("libraries = \"./\""));
+  RunResult r = folder.run(one_measurement("libraries = \"./\""));
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_NE(absent(r.json()[0]["rows"][0]).find("no libcublasLt.so"), std::string::npos) << r.out;
 }
@@ -161,12 +162,12 @@ TEST(LabProcess, BadSettingsAreToldWithTheirPlace) {
   folder.error(with(comm, "\"10kB\"", "\"many\""), {"mine.toml (line 8", "many"});
   folder.error(with(comm, "samples = 6", "operation = \"all-reduse\""), {"mine.toml (line 9", "'all-reduce'"});
   folder.error(with(comm, "samples = 6", "batch = 6"), {"mine.toml (line 9", "no key 'batch'", "operation"});
-  folder.error(one_cell("libraries = \"tolkit\""), {"mine.toml (line 10", "'toolkit'"});
+  folder.error(one_measurement("libraries = \"tolkit\""), {"mine.toml (line 10", "'toolkit'"});
 }
 
 TEST(LabProcess, TheTileOfFlashAttention) {
   Folder folder;
-  EXPECT_NE(absent(folder.run(one_cell("tile = 64")).json()[0]["rows"][0]).find("one tile size on the CPU"),
+  EXPECT_NE(absent(folder.run(one_measurement("tile = 64")).json()[0]["rows"][0]).find("one tile size on the CPU"),
             std::string::npos);
   std::vector<std::string> plan = {"program", "--model", "gpt2-124M", "--device", "h200", "--precision", "bf16"};
   auto pinned = [&](const std::string& tile) {

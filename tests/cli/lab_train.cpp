@@ -1,4 +1,4 @@
-// Cells of the lab that train: they are runs of crest train, recorded and judged.
+// Measurements of the lab that train: they are runs of crest train, recorded and judged.
 #include "cli/train_harness.h"
 
 namespace crest::test {
@@ -67,14 +67,14 @@ TEST(LabTrain, GeneratedTextWhereNoneIsNamed) {
   RunResult r = folder.lab("mine.toml", "steps = 30\nlr = 5e-3\n");
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(r.json()[0]["claims"][0]["verdict"], "upheld") << r.out;
-  // --data is for cells that name none.
+  // --data is for measurements that name none.
   RunResult other = folder.lab("mine.toml", "steps = 30\nlr = 5e-3\n", {"--data", "data"});
   ASSERT_EQ(other.code, 0) << other.err;
   EXPECT_EQ(other.json()[0]["rows"][0]["keys"]["data"], "data");
   EXPECT_NE(other.json()[0]["rows"][0]["columns"]["loss"], r.json()[0]["rows"][0]["columns"]["loss"]);
 }
 
-TEST(LabTrain, AHalfTrainedCellIsRepeated) {
+TEST(LabTrain, AHalfTrainedMeasurementIsRepeated) {
   Folder folder;
   RunOptions options = folder.options();
   folder.write("long.toml", head +
@@ -100,7 +100,7 @@ TEST(LabTrain, AHalfTrainedCellIsRepeated) {
   EXPECT_EQ(again.json()[0]["cells_left"], 1) << again.out;
 }
 
-TEST(LabTrain, WhatDivergesOrDoesNotFitIsACell) {
+TEST(LabTrain, WhatDivergesOrDoesNotFitIsAMeasurement) {
   Folder folder;
   RunResult r = folder.lab("mine.toml",
                            "data = \"data\"\nsteps = 40\noptimizer = \"sgd\"\nschedule = \"constant\"\n"

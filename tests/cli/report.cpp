@@ -8,7 +8,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const std::vector<std::string> cell = {"--model", "nano", "--batch", "1", "--seq", "16", "--samples", "6", "--no-mfu"};
+const std::vector<std::string> measurement = {"--model", "nano",      "--batch", "1",       "--seq",
+                                              "16",      "--samples", "6",       "--no-mfu"};
 
 RunResult in(const TempFolder& folder, std::vector<std::string> arguments) {
   return run_crest(arguments, {.folder = folder.path().string()});
@@ -16,7 +17,7 @@ RunResult in(const TempFolder& folder, std::vector<std::string> arguments) {
 
 RunResult bench(const TempFolder& folder, std::vector<std::string> more) {
   std::vector<std::string> arguments = {"bench"};
-  arguments.insert(arguments.end(), cell.begin(), cell.end());
+  arguments.insert(arguments.end(), measurement.begin(), measurement.end());
   arguments.insert(arguments.end(), more.begin(), more.end());
   RunResult r = in(folder, arguments);
   EXPECT_EQ(r.code, 0) << r.err;

@@ -10,7 +10,7 @@ using namespace crest::fuzz;
 
 static void as_experiment(std::string_view text) {
   lab::Experiment e = lab::parse_experiment(text, "fuzz.toml");
-  for (const char* device : {"cpu", "cuda"}) or_error([&] { (void)lab::cells_of(e, "tiny", device); });
+  for (const char* device : {"cpu", "cuda"}) or_error([&] { (void)lab::measurements_of(e, "tiny", device); });
 }
 
 static void fuzz_toml_files(std::string_view text) {

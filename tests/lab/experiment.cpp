@@ -43,7 +43,7 @@ TEST(Experiment, EveryRowOfTheMissionIsThere) {
     EXPECT_FALSE(e.question.empty()) << e.name;
     for (auto& scale : scale_names)
       for (const char* device : {"cpu", "cuda"})
-        EXPECT_EQ(cells_of(e, scale, device).empty(), e.kind == Kind::arithmetic) << e.name << " " << scale;
+        EXPECT_EQ(measurements_of(e, scale, device).empty(), e.kind == Kind::arithmetic) << e.name << " " << scale;
   }
   for (const char* name :
        {"precision-ladder",     "tf32-memory",      "vocab-alignment", "alignment-sweep", "batch-sweep",
@@ -62,15 +62,15 @@ TEST(Experiment, GridsAreProductsInTheOrderOfTheFile) {
                                       "[[variant]]\nname = \"a\"\nprecision = \"fp32\"\n"
                                       "[[variant]]\nname = \"b\"\nbatch = 9\n",
                                   "x.toml");
-  std::vector<CellSpec> cells = cells_of(e, "tiny", "cpu");
-  ASSERT_EQ(cells.size(), 4u + 2u);
-  EXPECT_EQ(cells[1].label, "a, batch 1, seq 32");
-  EXPECT_EQ(cells[1].keys.at("precision"), "fp32");
-  EXPECT_EQ(cells[4].keys.at("batch"), "9");
-  EXPECT_EQ(cells_of(e, "tiny", "cuda").size(), 2u + 1u);
-  EXPECT_EQ(cells_of(e, "full", "cpu").size(), 3u + 1u);
-  EXPECT_THROW(cells_of(e, "small", "cpu"), Error);
-  EXPECT_THROW(cells_of(e, "tny", "cpu"), Error);
+  std::vector<MeasurementSpec> measurements = measurements_of(e, "tiny", "cpu");
+  ASSERT_EQ(measurements.size(), 4u + 2u);
+  EXPECT_EQ(measurements[1].label, "a, batch 1, seq 32");
+  EXPECT_EQ(measurements[1].keys.at("precision"), "fp32");
+  EXPECT_EQ(measurements[4].keys.at("batch"), "9");
+  EXPECT_EQ(measurements_of(e, "tiny", "cuda").size(), 2u + 1u);
+  EXPECT_EQ(measurements_of(e, "full", "cpu").size(), 3u + 1u);
+  EXPECT_THROW(measurements_of(e, "small", "cpu"), Error);
+  EXPECT_THROW(measurements_of(e, "tny", "cpu"), Error);
 }
 
 TEST(Experiment, MistakesNameLineAndColumn) {
@@ -111,7 +111,7 @@ TEST(Experiment, MistakesNameLineAndColumn) {
   }
 }
 
-TEST(Experiment, ColumnsReadTheTableBehindACell) {
+TEST(Experiment, ColumnsReadTheTableBehindAMeasurement) {
   Experiment e = parse_experiment(
       "name = \"x\"\ntitle = \"t\"\nkind = \"profile\"\n[columns]\n"
       "share = \"sum(ms, class=contraction) / sum(ms)\"\ntwice = \"2 * share\"\n",

@@ -24,7 +24,8 @@ Experiment experiment() {
       "x.toml");
 }
 
-// Claims about one model on a GPU, about one that no cell has, and about a device that nobody has.
+// Claims about one model on a GPU, about one that no measurement has, and about a device that
+// nobody has.
 Experiment conditional() {
   std::string text =
       "name = \"x\"\ntitle = \"t\"\nkind = \"bench\"\n[recipe]\nmodel = [\"small\", \"large\"]\nfusion = [\"on\", "
@@ -89,7 +90,7 @@ TEST(Judge, VerdictsOfClaims) {
 }
 
 // The small model, whose gain is 1, neither refutes nor upholds a claim about the large one.
-TEST(Judge, AClaimReadsOnlyCellsThatMeetItsConditions) {
+TEST(Judge, AClaimReadsOnlyMeasurementsThatMeetItsConditions) {
   Experiment e = conditional();
   Result cpu = judged_conditional(e, "cpu"), gpu = judged_conditional(e, "cuda");
   EXPECT_EQ(cpu.claims[0].verdict, Verdict::upheld);
@@ -108,14 +109,14 @@ TEST(Judge, AClaimReadsOnlyCellsThatMeetItsConditions) {
   EXPECT_EQ(judged_conditional(e, "cuda", 0.5).claims[4].verdict, Verdict::cannot_tell) << "two models match";
 }
 
-TEST(Judge, CellsThatCannotRunHereOrNotYet) {
+TEST(Judge, MeasurementsThatCannotRunHereOrNotYet) {
   Experiment e = conditional();
   auto judged_again = [&](const std::string& status, size_t left) {
     Result r = judged_conditional(e, "cpu");
     for (auto& row : r.table.rows)
       if (row.keys["model"] == "large")
         row.keys["status"] = status, row.absent = "PyTorch is not installed", row.columns.clear();
-    r.claims.clear(), r.then.clear(), r.cells_left = left;
+    r.claims.clear(), r.then.clear(), r.measurements_left = left;
     Device device;
     device.name = "a CPU", device.kind = "cpu";
     judge(r, device);
@@ -167,11 +168,11 @@ TEST(Judge, TheTextNamesVerdictsAndFigures) {
     EXPECT_NE(text.find(said), std::string::npos) << text;
 }
 
-// An experiment without a document, as a newcomer writes it, one cell short.
+// An experiment without a document, as a newcomer writes it, one measurement short.
 TEST(Judge, TheTextLeavesOutWhatIsUnknownAndCountsInSingular) {
   Experiment e = experiment();
   Result r = judged(e, 0.04);
-  r.cells_left = 1;
+  r.measurements_left = 1;
   std::string text = result_text(r, false);
   EXPECT_NE(text.find("\n  here: a CPU, scale tiny\n"), std::string::npos) << text;
   EXPECT_EQ(text.find("document: "), std::string::npos) << text;

@@ -141,7 +141,7 @@ RunRecord with_rows(const std::string& key, const std::vector<std::string>& valu
   return r;
 }
 
-TEST(LabReport, CellsAreASweepOrALadder) {
+TEST(LabReport, MeasurementsAreASweepOrALadder) {
   std::string sweep = to_html(make_lab_report({with_rows("bytes", {"1MB", "10MB", "100MB"})}).page);
   EXPECT_TRUE(contains(sweep, "Sweep over bytes"));
   std::string ladder = to_html(make_lab_report({with_rows("variant", {"A fp32", "B TF32", "C bf16"})}).page);

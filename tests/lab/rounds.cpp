@@ -1,13 +1,13 @@
-// Two rounds of a cell: what becomes of its figures, and the noise floor that all cells together
-// give.
+// Two rounds of a measurement: what becomes of its figures, and the noise floor that all
+// measurements together give.
 #include "lab/rounds.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "lab/cell.h"
 #include "lab/judge.h"
+#include "lab/measurement.h"
 #include "lab/result_json.h"
 
 using namespace crest::lab;
@@ -56,19 +56,20 @@ TEST(Rounds, EqualRoundsHalveTheVariance) {
 }
 
 TEST(Rounds, NoiseIsTheDeviationOfDuplicatesTimesStudentsT) {
-  // Two cells that differ by 2% and -2%: one round deviates by 2% / sqrt 2; t(0.975, 2) = 4.303.
+  // Two measurements that differ by 2% and -2%: one round deviates by 2% / sqrt 2; t(0.975, 2) =
+  // 4.303.
   auto noise = noise_of_rounds({two(1, std::exp(0.02)), two(std::exp(0.02), 1)});
   ASSERT_TRUE(noise.has_value());
-  EXPECT_EQ(noise->cells, 2u);
+  EXPECT_EQ(noise->measurements, 2u);
   EXPECT_NEAR(noise->relative, std::expm1(4.303 * 0.02 / std::sqrt(2.0)), 1e-4);
   std::vector<Row> many(40, two(1, std::exp(0.02)));
   EXPECT_NEAR(noise_of_rounds(many)->relative, std::expm1(2.021 * 0.02 / std::sqrt(2.0)), 1e-4);
   EXPECT_FALSE(noise_of_rounds({two(1, 2), round_of(1, 1, 1, "once")}).has_value());
 }
 
-// One cell of a hundred pairs: with the floor as its interval, equal cells are told apart in 5% of
-// the pairs at most.
-TEST(Rounds, TheFloorCoversCellsThatAreEquallyFast) {
+// One measurement of a hundred pairs: with the floor as its interval, equal measurements are told
+// apart in 5% of the pairs at most.
+TEST(Rounds, TheFloorCoversMeasurementsThatAreEquallyFast) {
   uint64_t state = 7;
   auto uniform = [&] {
     state = state * 6364136223846793005u + 1442695040888963407u;
@@ -82,10 +83,10 @@ TEST(Rounds, TheFloorCoversCellsThatAreEquallyFast) {
   int told = 0, all = 0;
   for (int experiment = 0; experiment < 400; ++experiment) {
     Table table;
-    for (int cell = 0; cell < 6; ++cell) table.rows.push_back(two(noisy(), noisy()));
+    for (int measurement = 0; measurement < 6; ++measurement) table.rows.push_back(two(noisy(), noisy()));
     widen_times(table, noise_of_rounds(table.rows)->relative);
-    for (int cell = 0; cell < 6; cell += 2, ++all) {
-      Value a = table.rows[size_t(cell)].columns["ms"], b = table.rows[size_t(cell) + 1].columns["ms"];
+    for (int measurement = 0; measurement < 6; measurement += 2, ++all) {
+      Value a = table.rows[size_t(measurement)].columns["ms"], b = table.rows[size_t(measurement) + 1].columns["ms"];
       told += compare("<", a, b).known();
     }
   }

@@ -72,8 +72,8 @@ TEST(Report, LongLabelsBecomeLetters) {
   says(r.json["groups"][0]["fastest"], "F (bf16, ");
 }
 
-// The slower cell comes first in a comparison, whatever its letter.
-TEST(Report, AComparisonUsesTheLettersOfItsCells) {
+// The slower measurement comes first in a comparison, whatever its letter.
+TEST(Report, AComparisonUsesTheLettersOfItsMeasurements) {
   std::vector<RunRecord> runs = {sample_profile_run(1, "bf16", "flash", "on"),
                                  sample_profile_run(2, "fp32", "naive", "on")};
   runs[1].recipe["policy"] = "autocast", runs[1].recipe["optimizer"] = "adamw-unfused";

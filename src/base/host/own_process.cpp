@@ -14,7 +14,7 @@ namespace crest {
 
 namespace {
 
-// A cell takes minutes at most; this limit ends a hung one.
+// A measurement takes minutes at most; this limit ends a hung one.
 constexpr double longest_seconds = 1800;
 
 // "PROBLEM" from the last line "crest: error: PROBLEM", else the last line; "" without any output.

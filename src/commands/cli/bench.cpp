@@ -39,12 +39,12 @@ static int run(BenchOptions& o, RankGroup* group) {
     fail_usage("a comparison measures single processes", "--ranks",
                "Measure each recipe by itself with --ranks, or use --data-parallel.");
   std::vector<BenchPhase> phases = phases_of(o.phase);
-  std::vector<CellOptions> cells = cells_of(o);
+  std::vector<MeasurementOptions> measurements = measurements_of(o);
   BenchMeasure bench(o, group);
   std::vector<BenchTask> tasks;  // all recipes are checked before the first is measured
-  for (auto& cell : cells)
+  for (auto& measurement : measurements)
     for (BenchPhase phase : phases) {
-      tasks.push_back(bench.task(cell, phase));
+      tasks.push_back(bench.task(measurement, phase));
       tasks.back().index = tasks.size() - 1;
     }
   if (group && !group->leads()) {
@@ -62,7 +62,7 @@ static int run(BenchOptions& o, RankGroup* group) {
   bench.open_store();
   AbRule rule = comparison_rule(o);
   if (o.ab.empty()) return run_comparison(bench, rule, tasks[0]);
-  CellOptions second = cells[0];
+  MeasurementOptions second = measurements[0];
   overlay_flags(o.ab, second);
   return run_comparison(bench, rule, tasks[0], &second);
 }

@@ -26,7 +26,7 @@ namespace {
 
 struct Options {
   CompareMeasureOptions measure;  // everything but the two sides
-  CellOptions base;               // what both sides start from
+  MeasurementOptions base;        // what both sides start from
   std::string a, b;               // flags on top of it
   std::vector<std::string> names;
   std::string by = "group";
@@ -62,14 +62,14 @@ void check(const Options& o) {
   if (!(o.measure.max_seconds >= 0)) fail_usage("the time limit is negative", "--max-seconds");
 }
 
-// The cell that both sides start from, with the flags of `which` (--a or --b).
-CellOptions side_options(CellOptions cell, const std::string& flags, const char* which) {
+// The measurement that both sides start from, with the flags of `which` (--a or --b).
+MeasurementOptions side_options(MeasurementOptions measurement, const std::string& flags, const char* which) {
   try {
-    if (flags.find_first_not_of(' ') != std::string::npos) overlay_flags(flags, cell);
+    if (flags.find_first_not_of(' ') != std::string::npos) overlay_flags(flags, measurement);
   } catch (const Error& e) {
     fail_usage(e.problem(), which, fmt::format("Give it recipe flags, for example {} '--fusion off'.", which));
   }
-  return cell;
+  return measurement;
 }
 
 RunComparison compared(const Options& o, CompareOptions options) {

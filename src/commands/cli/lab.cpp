@@ -1,5 +1,5 @@
 // crest lab: runs experiments that test claims of documents about training speed, and gives each
-// claim a verdict; or judges recorded cells again.
+// claim a verdict; or judges recorded measurements again.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -26,7 +26,7 @@ namespace {
 struct Options {
   std::vector<std::string> arguments;  // list, show NAME, run NAME...
   LabOptions lab;
-  BenchOptions bench;  // settings that all cells share: store, seed
+  BenchOptions bench;  // settings that all measurements share: store, seed
   DeviceOptions device;
   std::string budget;
   bool all = false;
@@ -45,10 +45,11 @@ int list(const Options& o) {
 int show(const Options& o, const std::string& name) {
   lab::Experiment e = lab::find_experiment(name);
   Device device = o.device.find();
-  LabCells cells;
-  if (e.unavailable.empty()) cells = lab_cells(e, o.lab.scale, device, o.device.limit(device), o.lab.data);
-  std::vector<lab::CellSpec> specs;
-  for (auto& c : cells) specs.push_back(c->spec());
+  LabMeasurements measurements;
+  if (e.unavailable.empty())
+    measurements = lab_measurements(e, o.lab.scale, device, o.device.limit(device), o.lab.data);
+  std::vector<lab::MeasurementSpec> specs;
+  for (auto& c : measurements) specs.push_back(c->spec());
   if (o.lab.json)
     print_json(lab::to_json(e, specs, o.lab.scale));
   else
@@ -84,20 +85,20 @@ int run(const Options& o) {
   std::vector<lab::Experiment> list = chosen(o);
   Device device = o.device.find();
   int64_t limit = o.device.limit(device);
-  std::vector<LabCells> cells;  // all cells are checked before the first is measured
-  for (auto& e : list) cells.push_back(lab_cells(e, o.lab.scale, device, limit, o.lab.data));
+  std::vector<LabMeasurements> measurements;  // all measurements are checked before the first is measured
+  for (auto& e : list) measurements.push_back(lab_measurements(e, o.lab.scale, device, limit, o.lab.data));
   BenchMeasure bench(o.bench);
   bench.open_store();
   LabRunner runner(lab_options, bench, device, limit);
   std::vector<lab::Result> results;
   for (size_t i = 0; i < list.size(); ++i) {
-    results.push_back(runner.run(list[i], cells[i]));
+    results.push_back(runner.run(list[i], measurements[i]));
     if (!o.lab.json) fmt::print("{}\n", lab::result_text(results.back(), use_color(STDOUT_FILENO)));
     std::fflush(stdout);
   }
   print(results, o.lab.json);
   size_t left = 0;
-  for (auto& r : results) left += r.cells_left;
+  for (auto& r : results) left += r.measurements_left;
   std::string how = o.bench.store.off ? "Nothing was recorded (--no-store)."
                                       : "Run the same command with --resume to measure the rest.";
   if (runner.interrupted())

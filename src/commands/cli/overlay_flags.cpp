@@ -38,14 +38,14 @@ List shell_words(const std::string& text) {
 
 }  // namespace
 
-void overlay_flags(const std::string& flags, CellOptions& cell) {
+void overlay_flags(const std::string& flags, MeasurementOptions& measurement) {
   List words = shell_words(flags);
   std::vector<const char*> argv;
   for (auto& w : words) argv.push_back(w.c_str());
   CLI::App app{"second recipe", "crest bench"};
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  add_recipe_options(app, cell.recipe);
-  add_device_options(app, cell.device);
+  add_recipe_options(app, measurement.recipe);
+  add_device_options(app, measurement.device);
   add_config_option(app);
   try {
     parse_command_line(app, int(argv.size()), argv.data());
@@ -53,7 +53,7 @@ void overlay_flags(const std::string& flags, CellOptions& cell) {
     fail_usage(e.what(), "--ab", "Give it recipe flags, for example --ab '--fusion off'.");
   }
   for (auto& row : recipe_settings())
-    for (auto& text : cell.recipe.given[row.name]) parse_setting(row, text, std::string("--ab, ") + row.flag());
+    for (auto& text : measurement.recipe.given[row.name]) parse_setting(row, text, std::string("--ab, ") + row.flag());
 }
 
 }  // namespace crest

@@ -6,8 +6,8 @@
 
 namespace crest {
 
-// Applies flags of the recipe, device and libraries on top of a cell's options. Usage errors name
-// --ab.
-void overlay_flags(const std::string& flags, CellOptions& cell);
+// Applies flags of the recipe, device and libraries on top of a measurement's options. Usage errors
+// name --ab.
+void overlay_flags(const std::string& flags, MeasurementOptions& measurement);
 
 }  // namespace crest

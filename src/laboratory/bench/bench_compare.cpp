@@ -21,7 +21,7 @@ namespace {
 
 class ComparisonRun {
  public:
-  ComparisonRun(BenchMeasure& bench, const AbRule& rule, const BenchTask& task, const CellOptions* second)
+  ComparisonRun(BenchMeasure& bench, const AbRule& rule, const BenchTask& task, const MeasurementOptions* second)
       : bench_(bench), o_(bench.options()), rule_(rule), a_{task}, watch_(throttle_poll(task.device)) {
     if (second) b_ = Side{bench.task(*second, task.phase)};
   }
@@ -191,7 +191,7 @@ AbRule comparison_rule(const BenchOptions& o) {
   return r;
 }
 
-int run_comparison(BenchMeasure& bench, const AbRule& rule, const BenchTask& task, const CellOptions* second) {
+int run_comparison(BenchMeasure& bench, const AbRule& rule, const BenchTask& task, const MeasurementOptions* second) {
   return ComparisonRun(bench, rule, task, second).run();
 }
 

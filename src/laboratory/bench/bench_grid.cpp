@@ -25,10 +25,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
-constexpr size_t cells_without_asking = 100;
+constexpr size_t measurements_without_asking = 100;
 constexpr double seconds_without_asking = 30 * 60;
 constexpr double usual_share_of_peak = 0.3;  // of the matmul rate, before anything was measured
-constexpr double setup_seconds = 0.3;        // per cell: compiling, filling weights
+constexpr double setup_seconds = 0.3;        // per measurement: compiling, filling weights
 
 StoppingRule rule_of(const BenchOptions& o) { return stopping_rule(o.warmup, o.samples, 200, o.max_seconds); }
 
@@ -41,7 +41,7 @@ StoppingRule rule_of(const BenchOptions& o, int round, int rounds) {
 
 }  // namespace
 
-double GridClock::cell_seconds(const BenchTask& task, double rate) const {
+double GridClock::task_seconds(const BenchTask& task, double rate) const {
   StoppingRule rule = rule_of(o_);
   double step = palm_flops(task.recipe, task.phase) / rate;
   double runs = std::clamp(rule.max_seconds / step, double(rule.min_samples), double(rule.max_samples));
@@ -50,7 +50,7 @@ double GridClock::cell_seconds(const BenchTask& task, double rate) const {
 
 double GridClock::estimate(const std::vector<BenchTask>& tasks, double rate) const {
   double sum = 0;
-  for (auto& t : tasks) sum += cell_seconds(t, rate);
+  for (auto& t : tasks) sum += task_seconds(t, rate);
   return sum;
 }
 
@@ -74,11 +74,11 @@ void confirm(BenchMeasure& bench, const std::vector<BenchTask>& tasks) {
   const Device& device = tasks[0].device;
   // With a rate that every device reaches, a short grid needs no rate measurement.
   double seconds = clock.estimate(tasks, device.kind == "cuda" ? 5e12 : 2e9 * device.threads);
-  if (tasks.size() <= cells_without_asking && seconds <= seconds_without_asking) return;
+  if (tasks.size() <= measurements_without_asking && seconds <= seconds_without_asking) return;
   double peak = bench.options().peak;
   if (peak <= 0) peak = bench.peak(tasks[0].recipe.precision, device).flops_per_second;
   if (peak > 0) seconds = clock.estimate(tasks, usual_share_of_peak * peak);
-  if (tasks.size() <= cells_without_asking && seconds <= seconds_without_asking) return;
+  if (tasks.size() <= measurements_without_asking && seconds <= seconds_without_asking) return;
   fail_usage(fmt::format("{} cells take up to about {}", tasks.size(), format_duration(seconds)), "crest bench",
              fmt::format("Add --yes to measure them all, or use fewer values, --samples N or a smaller --max-seconds. "
                          "(Estimated at {:.0f}% of the peak rate.)",
@@ -87,16 +87,16 @@ void confirm(BenchMeasure& bench, const std::vector<BenchTask>& tasks) {
 
 namespace {
 
-// The identity of a grid: its cells and measurement settings.
+// The identity of a grid: its measurements and measurement settings.
 std::string identity(const BenchOptions& o, const std::vector<BenchTask>& tasks) {
   std::string text = fmt::format("{} {} {} {}", o.samples, o.warmup, o.max_seconds, o.seed);
   for (auto& t : tasks) text += " " + t.key;
   return sha256_hex(text.data(), text.size()).substr(0, 8);
 }
 
-// Measures every cell once, then again in reverse order: drift of the machine affects all alike,
-// and the difference between a cell's rounds shows its size (stats/ratio.h). A record has both
-// rounds.
+// Takes every measurement once, then again in reverse order: drift of the machine affects all
+// alike, and the difference between a measurement's rounds shows its size (stats/ratio.h). A record
+// has both rounds.
 class Grid {
  public:
   Grid(BenchMeasure& bench, const std::vector<BenchTask>& tasks)
@@ -105,7 +105,7 @@ class Grid {
         tasks_(tasks),
         rounds_(tasks.size() > 1 && bench.options().samples != 1 ? 2 : 1),
         visits_(tasks),
-        cells_(tasks.size()),
+        measurements_(tasks.size()),
         clock_(o_),
         identity_(identity(o_, tasks)) {
     if (rounds_ == 2) visits_.insert(visits_.end(), tasks.rbegin(), tasks.rend());
@@ -125,7 +125,7 @@ class Grid {
   }
 
  private:
-  struct Cell {
+  struct Measurement {
     std::vector<Samples> rounds;  // seconds
     std::vector<bool> throttled;
     std::set<std::string> reasons;
@@ -135,7 +135,7 @@ class Grid {
     bool complete = false;
   };
 
-  // Loads the newest grid of the same cells, to continue it.
+  // Loads the newest grid of the same measurements, to continue it.
   void find_earlier() {
     if (tasks_.size() == 1)
       fail_usage("only a grid can be resumed, and this is one cell", "--resume",
@@ -158,26 +158,27 @@ class Grid {
     for (size_t i = 0; i < tasks_.size(); ++i) {
       auto& list = earlier[tasks_[i].key];
       if (list.empty()) continue;
-      take(cells_[i], store.load(list.back().id));
+      take(measurements_[i], store.load(list.back().id));
       list.pop_back();
     }
   }
 
-  void take(Cell& cell, const RunRecord& run) {
-    cell.row = run.result, cell.id = run.id;
-    cell.complete = run.status == "out_of_memory" || run.result.value("rounds", 2) >= rounds_;
-    if (cell.complete) return;
-    cell.rounds.emplace_back();
-    for (auto& s : run.samples) cell.rounds[0].add(s.ms / 1e3), cell.throttled.push_back(s.throttled);
-    for (auto& reason : run.result.value("throttle_reasons", std::vector<std::string>())) cell.reasons.insert(reason);
+  void take(Measurement& measurement, const RunRecord& run) {
+    measurement.row = run.result, measurement.id = run.id;
+    measurement.complete = run.status == "out_of_memory" || run.result.value("rounds", 2) >= rounds_;
+    if (measurement.complete) return;
+    measurement.rounds.emplace_back();
+    for (auto& s : run.samples) measurement.rounds[0].add(s.ms / 1e3), measurement.throttled.push_back(s.throttled);
+    for (auto& reason : run.result.value("throttle_reasons", std::vector<std::string>()))
+      measurement.reasons.insert(reason);
   }
 
   void visit(size_t v) {
     bool again = v >= tasks_.size();
     size_t i = again ? visits_.size() - 1 - v : v;
     const BenchTask& task = tasks_[i];
-    Cell& cell = cells_[i];
-    if (cell.complete || (!again && !cell.rounds.empty())) return;
+    Measurement& measurement = measurements_[i];
+    if (measurement.complete || (!again && !measurement.rounds.empty())) return;
     BenchMeasure::check_interrupt();
     double left = clock_.left(visits_, v);
     std::string label = task.label.empty() ? "" : ": " + task.label;
@@ -186,27 +187,27 @@ class Grid {
         again ? fmt::format("[{}/{}, round 2]", i + 1, tasks_.size()) : fmt::format("[{}/{}]", i + 1, tasks_.size());
     BenchMeasure::say(fmt::format("{} {} {}{} ...{}", place, task.recipe.model.name, name(task.phase), label, eta));
     auto start = Clock::now();
-    RunRecord record = again ? bench_.continue_record(cell.id, task) : bench_.begin("bench", task, id_);
-    cell.id = record.id;
+    RunRecord record = again ? bench_.continue_record(measurement.id, task) : bench_.begin("bench", task, id_);
+    measurement.id = record.id;
     try {
-      measure_cell(task, cell, record);
+      measure_task(task, measurement, record);
     } catch (const Error& e) {
       // Keep the result of the first round.
       if (again)
-        bench_.finish(record, "done", cell.row);
+        bench_.finish(record, "done", measurement.row);
       else
         bench_.finish(record, e.code() == Exit::interrupted ? "interrupted" : "failed", nullptr, e.what());
       throw;
     }
-    clock_.measured(task, cell.row.value("step_ms_median", 0.0) / 1e3, since(start));
+    clock_.measured(task, measurement.row.value("step_ms_median", 0.0) / 1e3, since(start));
   }
 
-  void measure_cell(const BenchTask& task, Cell& result, RunRecord& record) {
+  void measure_task(const BenchTask& task, Measurement& result, RunRecord& record) {
     reset_peak_resident();
     CompiledSession session = compile_phase(task.recipe, task.device, task.phase);
     if (result.rounds.empty()) bench_.add_documents(record, session, task.phase);
     BenchRow planned = bench_.planned_row(session, task);
-    // A cell that does not fit is a result in a grid, but an error on its own.
+    // A measurement that does not fit is a result in a grid, but an error on its own.
     if (tasks_.size() > 1 && planned.planned * task.recipe.data_parallel > task.limit)
       return does_not_fit(planned, result, record, "");
     try {
@@ -223,13 +224,13 @@ class Grid {
     }
   }
 
-  void does_not_fit(BenchRow row, Cell& result, RunRecord& record, const std::string& why) {
+  void does_not_fit(BenchRow row, Measurement& result, RunRecord& record, const std::string& why) {
     row.out_of_memory = true;
     result.row = to_json(row), result.complete = true;
     bench_.finish(record, "out_of_memory", result.row, why);
   }
 
-  void add_times(PhaseRunner& runner, const BenchTask& task, Cell& result, RunRecord& record) {
+  void add_times(PhaseRunner& runner, const BenchTask& task, Measurement& result, RunRecord& record) {
     ThrottleWatch watch(throttle_poll(task.device));
     EnergyWatch energy(energy_poll(task.device));
     StoppingRule rule = rule_of(o_, int(result.rounds.size()), rounds_);
@@ -275,8 +276,8 @@ class Grid {
 
   std::vector<Json> rows() const {
     std::vector<Json> list;
-    for (auto& cell : cells_)
-      if (!cell.row.is_null()) list.push_back(cell.row);
+    for (auto& measurement : measurements_)
+      if (!measurement.row.is_null()) list.push_back(measurement.row);
     return list;
   }
 
@@ -295,7 +296,7 @@ class Grid {
             ? fmt::format("The measured cells are in {}. The same command with --resume measures the rest.",
                           printable(bench_.recorder().file()))
             : "Nothing was recorded (--no-store).";
-    auto complete = std::count_if(cells_.begin(), cells_.end(), [](auto& c) { return c.complete; });
+    auto complete = std::count_if(measurements_.begin(), measurements_.end(), [](auto& c) { return c.complete; });
     std::string rounds = rounds_ == 2 ? fmt::format(", {} of them twice", complete) : "";
     throw Error(Exit::interrupted, fmt::format("interrupted after {} of {} cells{}", measured, tasks_.size(), rounds),
                 "crest bench", how);
@@ -305,8 +306,8 @@ class Grid {
   const BenchOptions& o_;
   const std::vector<BenchTask>& tasks_;
   int rounds_;
-  std::vector<BenchTask> visits_;  // the tasks, then the tasks in reverse order
-  std::vector<Cell> cells_;        // one per task
+  std::vector<BenchTask> visits_;          // the tasks, then the tasks in reverse order
+  std::vector<Measurement> measurements_;  // one per task
   GridClock clock_;
   std::string identity_, id_;
 };

@@ -72,7 +72,7 @@ const Device& BenchMeasure::device(const DeviceOptions& options) {
   return it->second;
 }
 
-BenchTask BenchMeasure::task(const CellOptions& measurement, BenchPhase phase) {
+BenchTask BenchMeasure::task(const MeasurementOptions& measurement, BenchPhase phase) {
   BenchTask t;
   t.device = device(measurement.device);
   t.limit = measurement.device.limit(t.device);
@@ -119,7 +119,7 @@ BenchRow BenchMeasure::planned_row(const CompiledSession& s, const BenchTask& ta
   return row;
 }
 
-// Where the kernel can reset it, the peak resident set is that since the start of the cell.
+// Where the kernel can reset it, the peak resident set is that since the start of the measurement.
 BenchRow BenchMeasure::finished_row(PhaseRunner& runner, const BenchTask& task, const Samples& seconds) {
   const CompiledSession& s = runner.session();
   BenchRow row = planned_row(s, task);

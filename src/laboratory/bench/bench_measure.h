@@ -1,4 +1,5 @@
-// Shared by the grid and the comparisons of crest bench: cells, their rows, and their records.
+// Shared by the grid and the comparisons of crest bench: measurements, their rows, and their
+// records.
 #pragma once
 #include <map>
 #include <memory>
@@ -23,8 +24,8 @@ struct BenchTask {
   size_t index = 0;   // among the tasks of the command
 };
 
-// For a cell: `samples` runs; 0: until the median is known to 1%, at least 6, at most `most`,
-// within the time.
+// For a measurement: `samples` runs; 0: until the median is known to 1%, at least 6, at most
+// `most`, within the time.
 StoppingRule stopping_rule(int warmup, int samples, int most, double max_seconds);
 
 class BenchMeasure {
@@ -39,7 +40,7 @@ class BenchMeasure {
 
   const BenchOptions& options() const { return o_; }
   Recorder& recorder() { return recorder_; }
-  BenchTask task(const CellOptions& measurement, BenchPhase phase);
+  BenchTask task(const MeasurementOptions& measurement, BenchPhase phase);
 
   // Allocates the memory; throws does_not_fit, with advice.
   std::unique_ptr<PhaseRunner> make_runner(CompiledSession session, const BenchTask& task, int64_t limit) const;
@@ -49,7 +50,7 @@ class BenchMeasure {
   BenchRow finished_row(PhaseRunner& runner, const BenchTask& task, const Samples& seconds);
   BenchPeak peak(const std::string& precision, const Device& device);
 
-  // grid: "" for a single cell.
+  // grid: "" for a single measurement.
   RunRecord begin(const std::string& kind, const BenchTask& task, const std::string& grid);
   // For something other than a recipe; name: what distinguishes it within its grid.
   RunRecord begin(const std::string& kind, const Device& device, const std::string& name, const std::string& grid);
@@ -91,7 +92,8 @@ void follow_runs(BenchMeasure& bench, RankGroup& group, const std::vector<BenchT
 // bench/bench_grid.cpp, bench/bench_compare.cpp; the exit code.
 int run_grid(BenchMeasure& bench, const std::vector<BenchTask>& tasks);
 // second: the B side of --ab; null for a peer and for the noise floor.
-int run_comparison(BenchMeasure& bench, const AbRule& rule, const BenchTask& task, const CellOptions* second = nullptr);
+int run_comparison(BenchMeasure& bench, const AbRule& rule, const BenchTask& task,
+                   const MeasurementOptions* second = nullptr);
 
 // The rounds of a comparison. Usage errors for options that allow none.
 AbRule comparison_rule(const BenchOptions& options);

@@ -15,7 +15,7 @@ namespace {
 
 using List = std::vector<std::string>;
 
-constexpr size_t most_cells = 10000;
+constexpr size_t most_measurements = 10000;
 
 // "4,8" and repeated flags as one list; an empty entry is an error.
 List values_of(const List& given, const std::string& flag) {
@@ -55,22 +55,23 @@ std::vector<GridList> grid_lists(const BenchOptions& o) {
 
 }  // namespace
 
-std::vector<CellOptions> cells_of(const BenchOptions& o) {
+std::vector<MeasurementOptions> measurements_of(const BenchOptions& o) {
   std::vector<GridList> lists = grid_lists(o);
   for (auto& l : lists)
     for (auto& v : l.values) parse_setting(*l.row, v);
   size_t count = 1;
   for (auto& l : lists)
-    if ((count *= l.values.size()) > most_cells)
-      fail_usage(fmt::format("the grid has more than {} cells", most_cells), l.row->flag(), "Measure it in parts.");
-  std::vector<CellOptions> cells;
-  for (size_t cell = 0; cell < count; ++cell) {
-    CellOptions options = o.base;
+    if ((count *= l.values.size()) > most_measurements)
+      fail_usage(fmt::format("the grid has more than {} cells", most_measurements), l.row->flag(),
+                 "Measure it in parts.");
+  std::vector<MeasurementOptions> measurements;
+  for (size_t measurement = 0; measurement < count; ++measurement) {
+    MeasurementOptions options = o.base;
     List label;
-    size_t inner = count;  // cells between two changes of a value
+    size_t inner = count;  // measurements between two changes of a value
     for (auto& l : lists) {
       inner /= l.values.size();
-      const std::string& value = l.values[cell / inner % l.values.size()];
+      const std::string& value = l.values[measurement / inner % l.values.size()];
       if (l.row->name == std::string("threads"))
         l.row->set(*l.row, &options.device, parse_setting(*l.row, value));
       else
@@ -78,9 +79,9 @@ std::vector<CellOptions> cells_of(const BenchOptions& o) {
       if (l.values.size() > 1) label.push_back(std::string(l.row->name) + " " + value);
     }
     options.label = join(label, ", ");
-    cells.push_back(std::move(options));
+    measurements.push_back(std::move(options));
   }
-  return cells;
+  return measurements;
 }
 
 std::vector<BenchPhase> phases_of(const std::string& text) {

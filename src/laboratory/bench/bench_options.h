@@ -11,15 +11,15 @@
 
 namespace crest {
 
-// The options of one cell.
-struct CellOptions {
+// The options of one measurement.
+struct MeasurementOptions {
   RecipeOptions recipe;
   DeviceOptions device;
   std::string label;  // its values of the lists with more than one: "precision bf16, batch 4"
 };
 
 struct BenchOptions {
-  CellOptions base;                  // its recipe settings as given; lists make a grid
+  MeasurementOptions base;           // its recipe settings as given; lists make a grid
   std::vector<std::string> threads;  // --threads as given; a list makes a grid
   RecordOptions store;
   std::string phase = "step", convention = "palm", ab, peer, product;
@@ -32,9 +32,9 @@ struct BenchOptions {
 
 // Throws usage errors for invalid numbers.
 void validate(const BenchOptions& options);
-// The options of every cell: the product of the lists. Settings are outermost, in order of
+// The options of every measurement: the product of the lists. Settings are outermost, in order of
 // declaration; then --batch, then --seq, which varies fastest. Wrong values and empty lists are
 // usage errors.
-std::vector<CellOptions> cells_of(const BenchOptions& options);
+std::vector<MeasurementOptions> measurements_of(const BenchOptions& options);
 std::vector<BenchPhase> phases_of(const std::string& phase);
 }  // namespace crest

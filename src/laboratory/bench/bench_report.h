@@ -24,7 +24,7 @@ struct BenchRow {
   Recipe recipe;
   std::string device;
   BenchPhase phase = BenchPhase::step;
-  Samples seconds;                         // per run; empty when the cell does not fit
+  Samples seconds;                         // per run; empty when the measurement does not fit
   size_t throttled = 0;                    // how many samples
   std::set<std::string> throttle_reasons;  // device/throttle.h
   int64_t tokens = 0;                      // per run
@@ -57,8 +57,8 @@ nlohmann::ordered_json peer_to_json(const std::string& command, const Samples& s
 std::string text_of(const std::vector<nlohmann::ordered_json>& rows, bool color,
                     size_t width = std::numeric_limits<size_t>::max());
 
-// One sentence per phase of a grid: which cell is fastest (by tokens/s), and which are within noise
-// of it. Empty where fewer than two cells of a phase have times.
+// One sentence per phase of a grid: which measurement is fastest (by tokens/s), and which are
+// within noise of it. Empty where fewer than two measurements of a phase have times.
 std::vector<std::string> conclusions(const std::vector<nlohmann::ordered_json>& rows);
 
 }  // namespace crest

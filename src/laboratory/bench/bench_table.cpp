@@ -226,7 +226,8 @@ std::vector<double> times_a_token(const Json& row) {
   return times;
 }
 
-// `rounds`: by how much equally fast cells may differ, from their two rounds; negative: unknown.
+// `rounds`: by how much equally fast measurements may differ, from their two rounds; negative:
+// unknown.
 Judged judge(const Json& faster, const Json& slower, double rounds) {
   auto a = floor_of(faster), b = floor_of(slower);
   double floor = std::max(a || b ? std::max(a.value_or(0), b.value_or(0)) : -1, rounds);
@@ -252,24 +253,24 @@ std::vector<std::string> conclusions(const std::vector<Json>& rows) {
   std::vector<std::string> keys = varied(rows);
   for (BenchPhase which : bench_phases()) {
     const char* phase = name(which);
-    std::vector<const Json*> cells;
+    std::vector<const Json*> measurements;
     for (auto& row : rows)
-      if (!is_peer(row) && has_times(row) && row["phase"] == phase) cells.push_back(&row);
-    if (cells.size() < 2) continue;
-    std::stable_sort(cells.begin(), cells.end(), [](auto* x, auto* y) {
+      if (!is_peer(row) && has_times(row) && row["phase"] == phase) measurements.push_back(&row);
+    if (measurements.size() < 2) continue;
+    std::stable_sort(measurements.begin(), measurements.end(), [](auto* x, auto* y) {
       return number(*x, "tokens_per_second") > number(*y, "tokens_per_second");
     });
     std::vector<std::pair<double, double>> round_ms;
-    for (auto* cell : cells)
-      if (auto it = cell->find("round_ms"); it != cell->end() && it->is_array() && it->size() == 2)
+    for (auto* measurement : measurements)
+      if (auto it = measurement->find("round_ms"); it != measurement->end() && it->is_array() && it->size() == 2)
         round_ms.emplace_back((*it)[0], (*it)[1]);
     double rounds = floor_of_rounds(round_ms);
     if (rounds >= 0) rounds = std::max(rounds, 0.01);
-    const Json& best = *cells[0];
+    const Json& best = *measurements[0];
     size_t alike = 1;
-    while (alike < cells.size() && !judge(best, *cells[alike], rounds).conclusive) ++alike;
-    Judged next = judge(best, *cells[1], rounds);
-    std::string who = label(best, keys), second = label(*cells[1], keys);
+    while (alike < measurements.size() && !judge(best, *measurements[alike], rounds).conclusive) ++alike;
+    Judged next = judge(best, *measurements[1], rounds);
+    std::string who = label(best, keys), second = label(*measurements[1], keys);
     if (next.conclusive)
       sentences.push_back(fmt::format("{}: {} has the most tokens/s, {} more than {} ({})", phase, who, next.lead,
                                       second, next.evidence));

@@ -7,16 +7,16 @@ namespace crest {
 
 class CommProgress {
  public:
-  explicit CommProgress(size_t cells);
+  explicit CommProgress(size_t measurements);
   ~CommProgress() { clear(); }
   CommProgress(const CommProgress&) = delete;
-  // The next cell starts. In a terminal one updating line, elsewhere a line now and then.
+  // The next measurement starts. In a terminal one updating line, elsewhere a line now and then.
   void next(const std::string& what);
   // Clears the line before results are printed.
   void clear();
 
  private:
-  size_t cells_, started_ = 0;
+  size_t measurements_, started_ = 0;
   std::chrono::steady_clock::time_point begin_, printed_{};
   bool live_, shown_ = false;
 };

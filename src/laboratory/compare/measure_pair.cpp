@@ -72,7 +72,7 @@ class Pair {
     std::unique_ptr<StepProfiler> profiler;
   };
 
-  void prepare(Side& s, const CellOptions& measurement) const {
+  void prepare(Side& s, const MeasurementOptions& measurement) const {
     s.device = measurement.device.find();
     s.recipe = resolve(within_budget(measurement.recipe.finish(default_model(s.device)), s.device), s.device);
     s.recipe = phase_recipe(std::move(s.recipe), phase_, measurement.recipe);

@@ -8,7 +8,7 @@
 namespace crest {
 
 struct CompareMeasureOptions {
-  CellOptions a, b;
+  MeasurementOptions a, b;
   RecordOptions store;
   std::string phase = "step", rates;
   int samples = 0, warmup = 3;
@@ -26,7 +26,7 @@ struct MeasuredPair {
 MeasuredPair measure_pair(const CompareMeasureOptions& options);
 
 // Whether two sides cannot be measured in one process.
-bool need_processes(const CellOptions& a, const CellOptions& b);
+bool need_processes(const MeasurementOptions& a, const MeasurementOptions& b);
 
 // In measure_processes.cpp: each round runs A and B, as in one process, but each in a new
 // process. A sample is the median of a process. The profile of a side is that of the process

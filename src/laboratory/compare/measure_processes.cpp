@@ -56,7 +56,7 @@ class ProcessPair {
     RunRecord record;
   };
 
-  void prepare(Side& s, const CellOptions& measurement) {
+  void prepare(Side& s, const MeasurementOptions& measurement) {
     measurement.device.libraries.check();
     Device device = find_device(measurement.device.device, measurement.device.threads);
     Recipe recipe = resolve(within_budget(measurement.recipe.finish(default_model(device)), device), device);
@@ -133,7 +133,9 @@ class ProcessPair {
 
 }  // namespace
 
-bool need_processes(const CellOptions& a, const CellOptions& b) { return a.device.libraries != b.device.libraries; }
+bool need_processes(const MeasurementOptions& a, const MeasurementOptions& b) {
+  return a.device.libraries != b.device.libraries;
+}
 
 MeasuredPair measure_in_processes(const CompareMeasureOptions& options) { return ProcessPair(options).run(); }
 

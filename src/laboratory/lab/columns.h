@@ -1,5 +1,5 @@
-// The columns and keys of a cell, by kind of experiment: what expressions can name before anything
-// runs.
+// The columns and keys of a measurement, by kind of experiment: what expressions can name before
+// anything runs.
 #pragma once
 #include <set>
 #include <string>
@@ -20,8 +20,8 @@ const ColumnInfo* find_column(const std::string& name);
 std::string format_value(const std::string& column, const Value& value);
 
 std::set<std::string> columns_of(Kind kind);
-// Columns of the detail table of a cell, for [columns]: one row per instruction, value and memory
-// block of its Programs.
+// Columns of the detail table of a measurement, for [columns]: one row per instruction, value and
+// memory block of its Programs.
 Vocabulary detail_vocabulary(Kind kind);
 // Device properties: names for `needs`.
 const std::vector<std::string>& device_property_names();

@@ -1,5 +1,5 @@
-// The detail table of a cell, which [columns] read: one row per instruction, memory block and value
-// of its Programs.
+// The detail table of a measurement, which [columns] read: one row per instruction, memory block
+// and value of its Programs.
 #pragma once
 #include "lab/table.h"
 #include "plan/compile.h"

@@ -45,29 +45,31 @@ void overlay(Axes& axes, const Axes& over) {
   }
 }
 
-constexpr size_t most_cells = 2000;
+constexpr size_t most_measurements = 2000;
 
-void add_product(const Axes& axes, const std::string& variant, const std::string& file, std::vector<CellSpec>& cells) {
+void add_product(const Axes& axes, const std::string& variant, const std::string& file,
+                 std::vector<MeasurementSpec>& measurements) {
   size_t count = 1;
   for (auto& a : axes) {
     count *= a.values.size();
-    if (count > most_cells)
-      fail_usage(fmt::format("the grid has more than {} cells", most_cells), printable(file), "Use fewer values.");
+    if (count > most_measurements)
+      fail_usage(fmt::format("the grid has more than {} cells", most_measurements), printable(file),
+                 "Use fewer values.");
   }
   for (size_t n = 0; n < count; ++n) {
-    CellSpec cell;
+    MeasurementSpec measurement;
     std::vector<std::string> label;
-    if (!variant.empty()) cell.keys["variant"] = variant, label.push_back(variant);
+    if (!variant.empty()) measurement.keys["variant"] = variant, label.push_back(variant);
     size_t inner = count;
     for (auto& a : axes) {
       inner /= a.values.size();
       const std::string& value = a.values[n / inner % a.values.size()];
-      cell.settings.emplace_back(a.key, value);
-      cell.keys[a.key] = value, cell.places[a.key] = a.place;
+      measurement.settings.emplace_back(a.key, value);
+      measurement.keys[a.key] = value, measurement.places[a.key] = a.place;
       if (a.values.size() > 1) label.push_back(a.key + " " + value);
     }
-    cell.label = join(label, ", ");
-    cells.push_back(std::move(cell));
+    measurement.label = join(label, ", ");
+    measurements.push_back(std::move(measurement));
   }
 }
 
@@ -88,21 +90,21 @@ void check_scale_name(const std::string& scale) {
                did_you_mean(scale, scale_names) + " Values: tiny, small, full.");
 }
 
-std::vector<CellSpec> cells_of(const Experiment& e, const std::string& scale, const std::string& device) {
-  std::vector<CellSpec> cells;
-  if (!info(e.kind).has_cells) return cells;
+std::vector<MeasurementSpec> measurements_of(const Experiment& e, const std::string& scale, const std::string& device) {
+  std::vector<MeasurementSpec> measurements;
+  if (!info(e.kind).has_measurements) return measurements;
   check_scale(e, scale);
   Axes base = e.recipe;
   for (auto& wanted : {scale, scale + "." + device})
     for (auto& [name, axes] : e.scales)
       if (name == wanted) overlay(base, axes);
-  if (e.variants.empty()) add_product(base, "", e.file, cells);
+  if (e.variants.empty()) add_product(base, "", e.file, measurements);
   for (auto& v : e.variants) {
     Axes axes = base;
     overlay(axes, v.axes);
-    add_product(axes, v.name, e.file, cells);
+    add_product(axes, v.name, e.file, measurements);
   }
-  return cells;
+  return measurements;
 }
 
 static std::string file_of(const EmbeddedFile& f) { return fmt::format("experiments/{}.toml", f.name); }

@@ -1,4 +1,4 @@
-// An experiment: one TOML file with a grid, what its cells measure, and the claims to judge.
+// An experiment: one TOML file with a grid, what its measurements measure, and the claims to judge.
 // docs/guides/lab.md describes the file.
 #pragma once
 #include <string>
@@ -10,18 +10,18 @@
 
 namespace crest::lab {
 
-// The kinds of experiments, one row each. The cell classes are in cells.cpp, the columns in
-// columns.cpp.
+// The kinds of experiments, one row each. The measurement classes are in measurements.cpp, the
+// columns in columns.cpp.
 enum class Kind { arithmetic, plan, bench, profile, gemm, train, comm };
 
 struct KindInfo {
   Kind kind;
-  const char *name, *cell;  // the name in files; what a cell is, for people
-  bool has_cells = true;
-  bool timed = false;              // cells have the column ms, and so a noise floor
-  bool instruction_times = false;  // instruction rows of a cell have times too
-  bool reads_text = false;         // cells have the setting `data`
-  bool rounds = false;             // cells are short enough to run twice: all once, then all in reverse order
+  const char *name, *measurement;  // the name in files; what a measurement is, for people
+  bool has_measurements = true;
+  bool timed = false;              // measurements have the column ms, and so a noise floor
+  bool instruction_times = false;  // instruction rows of a measurement have times too
+  bool reads_text = false;         // measurements have the setting `data`
+  bool rounds = false;             // measurements are short enough to run twice: all once, then all in reverse order
 };
 const std::vector<KindInfo>& kinds();
 const KindInfo& info(Kind);
@@ -55,9 +55,9 @@ struct Variant {
 struct Conditions {
   std::string name;           // in the file; "": of one claim only
   std::string about;          // for people: "GPT-2 124M on an H100"
-  std::string unavailable;    // why no cell can meet them; "": some can
+  std::string unavailable;    // why no measurement can meet them; "": some can
   Formula needs;              // of the device and the whole table; text "" = nothing
-  std::vector<Filter> where;  // of the cells: a claim reads no others
+  std::vector<Filter> where;  // of the measurements: a claim reads no others
 };
 
 struct Claim {
@@ -95,18 +95,19 @@ struct Experiment {
 // Throws a usage error with file, line and column.
 Experiment parse_experiment(std::string_view text, const std::string& file);
 
-// One cell of the grid: flags and settings in file order. keys: the same, plus the variant.
-struct CellSpec {
+// One measurement of the grid: flags and settings in file order. keys: the same, plus the variant.
+struct MeasurementSpec {
   std::vector<std::pair<std::string, std::string>> settings;
   std::map<std::string, std::string> keys;
   std::map<std::string, std::string> places;  // of the settings, in the file
-  std::string label;                          // what distinguishes it from the other cells
+  std::string label;                          // what distinguishes it from the other measurements
 };
 inline const std::vector<std::string> scale_names = {"tiny", "small", "full"};
 void check_scale_name(const std::string& scale);  // throws a usage error
 // device: "cpu" or "cuda". Later tables override earlier ones: [recipe], [scale.S],
 // [scale.S.DEVICE], [[variant]].
-std::vector<CellSpec> cells_of(const Experiment& experiment, const std::string& scale, const std::string& device);
+std::vector<MeasurementSpec> measurements_of(const Experiment& experiment, const std::string& scale,
+                                             const std::string& device);
 
 // The built-in experiments, by name; and one given to `crest lab`: a name or a file.
 std::vector<Experiment> all_experiments();

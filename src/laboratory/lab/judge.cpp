@@ -181,13 +181,13 @@ class Judge {
     return fmt::format("the claim is about {}; {}", subject_of(c), here);
   }
 
-  // Why the cells of a claim do not meet its conditions; "": they do.
+  // Why the measurements of a claim do not meet its conditions; "": they do.
   std::string not_comparable(const Conditions& c, const Rows& rows) const {
     std::string about = "the claim is about " + subject_of(c) + "; ";
     if (!c.unavailable.empty()) return about + c.unavailable;
     Value met = c.needs.text.empty() ? Value::yes_no(true) : run(c.needs, all_.scope());
-    if (met.truth != Truth::yes && (met.known() || r_.cells_left == 0)) return why_not(c);
-    if (c.where.empty() || r_.cells_left > 0) return "";
+    if (met.truth != Truth::yes && (met.known() || r_.measurements_left == 0)) return why_not(c);
+    if (c.where.empty() || r_.measurements_left > 0) return "";
     if (rows.empty()) return why_not(c);
     std::string absent = rows.absent();
     return absent.empty() ? "" : about + "here " + absent;
@@ -216,8 +216,8 @@ class Judge {
     if (!v.known()) {
       result.reason = v.unknown;
       if (result.reason == no_row) result.reason += " at scale " + r_.scale;
-      if (r_.cells_left > 0)
-        result.reason += " (" + format_number_of(int64_t(r_.cells_left), "cell") + " not measured yet)";
+      if (r_.measurements_left > 0)
+        result.reason += " (" + format_number_of(int64_t(r_.measurements_left), "cell") + " not measured yet)";
     } else {
       result.verdict = v.truth == Truth::yes ? Verdict::upheld : Verdict::refuted;
     }

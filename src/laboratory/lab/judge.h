@@ -11,7 +11,7 @@
 
 namespace crest::lab {
 
-// not_comparable: the device or the cells do not meet the conditions of the claim.
+// not_comparable: the device or the measurements do not meet the conditions of the claim.
 enum class Verdict { upheld, refuted, cannot_tell, not_comparable };
 inline constexpr std::array verdicts = {Verdict::upheld, Verdict::refuted, Verdict::cannot_tell,
                                         Verdict::not_comparable};
@@ -39,7 +39,7 @@ struct Result {
   double noise_floor = 0;
   std::string floor_source;
   Table table;
-  size_t cells_left = 0;  // not measured
+  size_t measurements_left = 0;  // not measured
   std::vector<std::pair<std::string, Value>> quantities;
   std::vector<ClaimResult> claims;  // one per claim
   std::vector<Value> then;          // one per claim
@@ -48,7 +48,7 @@ struct Result {
 // The device properties, for `needs` and all formulas.
 Value device_property(const Device& device, const std::string& name);
 
-// Computes the [columns] of a cell from its detail table; later ones may use earlier ones.
+// Computes the [columns] of a measurement from its detail table; later ones may use earlier ones.
 void add_columns(const Experiment& experiment, const Table& detail, Row& row);
 
 // Fills quantities, claims and then of a result from its table.

@@ -22,7 +22,7 @@ Json judged_result(const Result& result, const Json& document) {
   return {{"name", result.experiment->name},
           {"scale", result.scale},
           {"claims", document.at("claims")},
-          {"cells_left", result.cells_left}};
+          {"cells_left", result.measurements_left}};
 }
 
 namespace {
@@ -31,7 +31,7 @@ Json recorded_document(const Store& store, const RunRecord& run) {
   try {
     return store.document(run.id, "lab");
   } catch (const Error&) {
-    return Json::object();  // ended before its first cell
+    return Json::object();  // ended before its first measurement
   }
 }
 
@@ -65,8 +65,8 @@ int64_t find_recorded(const Store& store, const Experiment& experiment, const st
   filter.kind = "experiment";
   for (auto& run : store.list(filter)) {
     Json document = recorded_document(store, run);
-    bool cells = document.contains("rows") && !document["rows"].empty();
-    if ((cells || experiment.kind == Kind::arithmetic) && text_at(document, "name") == experiment.name &&
+    bool measurements = document.contains("rows") && !document["rows"].empty();
+    if ((measurements || experiment.kind == Kind::arithmetic) && text_at(document, "name") == experiment.name &&
         text_at(document, "scale") == scale)
       return run.id;
   }
@@ -82,7 +82,7 @@ Result judge_again(Store& store, int64_t id, const Experiment& experiment, const
   for (auto& row : document.value("rows", Json::array())) result.table.rows.push_back(row_from_json(row));
   result.noise_floor = document.value("noise_floor", 0.0);
   result.floor_source = document.value("noise_floor_source", "");
-  result.cells_left = document.value("cells_left", size_t{0});
+  result.measurements_left = document.value("cells_left", size_t{0});
   document = judged_document(result, recorded_device(run, here));
   store.set_document(id, "lab", document);
   run.result = judged_result(result, document);

@@ -54,7 +54,7 @@ Value number_at(const Row& row, const std::string& column) {
   return v.known() && v.type == Value::Type::number && std::isfinite(v.x) ? v : Value::missing("not a number");
 }
 
-// The first column in which the cells differ; "": none.
+// The first column in which the measurements differ; "": none.
 std::string telling_column(const std::vector<Row>& rows, const std::vector<std::string>& columns) {
   for (auto& column : columns) {
     double low = INFINITY, high = -INFINITY;
@@ -184,8 +184,8 @@ std::vector<std::string> naming_keys(const std::vector<Row>& rows) {
   return chosen;
 }
 
-void add_cells_figure(std::vector<PageBlock>& blocks, const std::vector<Row>& rows,
-                      const std::vector<std::string>& columns) {
+void add_measurements_figure(std::vector<PageBlock>& blocks, const std::vector<Row>& rows,
+                             const std::vector<std::string>& columns) {
   std::vector<std::string> keys = naming_keys(rows);
   std::string column = telling_column(rows, columns);
   if (rows.size() < 2 || keys.empty() || column.empty()) return;

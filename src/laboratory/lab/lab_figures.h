@@ -1,4 +1,4 @@
-// Pictures of an experiment's cells: a sweep as lines, anything else as bars.
+// Pictures of an experiment's measurements: a sweep as lines, anything else as bars.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,8 +14,9 @@ std::string column_words(const std::string& column);
 // Keys that name every row: without those that follow from the ones before them.
 std::vector<std::string> naming_keys(const std::vector<Row>& rows);
 
-// A picture of the first of these columns in which the cells differ; none for fewer than two cells.
-void add_cells_figure(std::vector<PageBlock>& blocks, const std::vector<Row>& rows,
-                      const std::vector<std::string>& columns);
+// A picture of the first of these columns in which the measurements differ; none for fewer than two
+// measurements.
+void add_measurements_figure(std::vector<PageBlock>& blocks, const std::vector<Row>& rows,
+                             const std::vector<std::string>& columns);
 
 }  // namespace crest::lab

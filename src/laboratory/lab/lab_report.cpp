@@ -246,7 +246,7 @@ std::vector<std::string> shown_columns(const Judged& j) {
   return columns;
 }
 
-void add_cells(std::vector<PageBlock>& blocks, const Judged& j) {
+void add_measurements(std::vector<PageBlock>& blocks, const Judged& j) {
   std::vector<Row> rows = rows_of(j);
   if (rows.empty()) return;
   std::vector<std::string> keys = telling_keys(rows), columns = shown_columns(j);
@@ -287,12 +287,13 @@ Paragraph provenance(const Judged& j) {
   return {text.code("crest lab run " + j.text("name") + " --scale " + j.text("scale"))};
 }
 
-// Cells, record and how to reproduce, on demand.
-Fold cells_block(const Judged& j) {
+// Measurements, record and how to reproduce, on demand.
+Fold measurements_block(const Judged& j) {
   Fold fold;
-  size_t cells = j.list("rows").size();
-  fold.summary.add((cells ? plural(cells, "cell") + " and how" : std::string("How")) + " to reproduce: " + run_of(j));
-  add_cells(fold.blocks, j);
+  size_t measurements = j.list("rows").size();
+  fold.summary.add((measurements ? plural(measurements, "cell") + " and how" : std::string("How")) +
+                   " to reproduce: " + run_of(j));
+  add_measurements(fold.blocks, j);
   fold.blocks.push_back(provenance(j));
   return fold;
 }
@@ -309,7 +310,7 @@ Fold other_run(const Judged& j) {
     t.rows.push_back({verdict_cell(text_at(c, "verdict")), text_at(c, "text"), values_of(c)});
   fold.blocks.push_back(t);
   add_then(fold.blocks, j);
-  add_cells(fold.blocks, j);
+  add_measurements(fold.blocks, j);
   fold.blocks.push_back(provenance(j));
   return fold;
 }
@@ -334,8 +335,8 @@ void add_experiment(Page& page, const Entry& entry) {
   fold.summary.add(counts_text(j) + ": claims, figures, cells");
   for (auto& claim : j.list("claims")) fold.blocks.push_back(claim_block(entry, claim));
   add_then(fold.blocks, j);
-  add_cells_figure(fold.blocks, rows_of(j), shown_columns(j));
-  fold.blocks.push_back(cells_block(j));
+  add_measurements_figure(fold.blocks, rows_of(j), shown_columns(j));
+  fold.blocks.push_back(measurements_block(j));
   for (size_t k = 1; k < entry.size(); ++k) fold.blocks.push_back(other_run(*entry[k]));
   page.blocks.push_back(fold);
 }

@@ -1,5 +1,5 @@
 // The lab's results as one report: the verdicts of every experiment with their figures, comparisons
-// with the documents, and the cells.
+// with the documents, and the measurements.
 #pragma once
 #include <vector>
 

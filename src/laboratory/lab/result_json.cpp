@@ -95,7 +95,7 @@ Json to_json(const Result& r) {
           {"device", r.device},
           {"noise_floor", r.noise_floor},
           {"noise_floor_source", r.floor_source},
-          {"cells_left", r.cells_left},
+          {"cells_left", r.measurements_left},
           {"rows", rows},
           {"quantities", quantities},
           {"claims", claims},
@@ -114,9 +114,9 @@ Json to_json(const Experiment& e) {
   return json;
 }
 
-Json to_json(const Experiment& e, const std::vector<CellSpec>& cells, const std::string& scale) {
+Json to_json(const Experiment& e, const std::vector<MeasurementSpec>& measurements, const std::string& scale) {
   Json json = to_json(e), rows = Json::array(), claims = Json::array();
-  for (auto& c : cells) {
+  for (auto& c : measurements) {
     Json settings = Json::object();
     for (auto& [key, value] : c.settings) settings[key] = value;
     rows.push_back(settings);

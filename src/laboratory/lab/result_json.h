@@ -12,7 +12,7 @@ using Json = nlohmann::ordered_json;
 // A number, {value, low, high} where it is not exact, a string, true, false, or {unknown: why}.
 Json to_json(const Value& value);
 Value value_from_json(const Json& json);
-// {keys, columns, absent, run}; run: uid of the cell's record.
+// {keys, columns, absent, run}; run: uid of the measurement's record.
 Json to_json(const Row& row);
 Row row_from_json(const Json& json);
 // docs/contract.md, lab.
@@ -22,6 +22,6 @@ Json to_json(const std::vector<Result>& results);
 // The output of crest lab list and crest lab show.
 Json to_json(const Experiment& experiment);
 Json to_json(const std::vector<Experiment>& experiments);
-Json to_json(const Experiment& experiment, const std::vector<CellSpec>& cells, const std::string& scale);
+Json to_json(const Experiment& experiment, const std::vector<MeasurementSpec>& measurements, const std::string& scale);
 
 }  // namespace crest::lab

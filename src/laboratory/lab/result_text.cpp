@@ -118,28 +118,29 @@ std::string claims_text(const Result& r) {
   return text + not_comparable_text(r);
 }
 
-// The settings that all cells share, then the others of each cell.
-std::string cells_text(const std::vector<CellSpec>& cells, const std::string& scale) {
+// The settings that all measurements share, then the others of each measurement.
+std::string measurements_text(const std::vector<MeasurementSpec>& measurements, const std::string& scale) {
   using KeyValue = std::pair<std::string, std::string>;
   auto shared = [&](const KeyValue& s) {
-    return cells.size() > 1 && std::all_of(cells.begin(), cells.end(), [&](auto& cell) {
-             return std::find(cell.settings.begin(), cell.settings.end(), s) != cell.settings.end();
+    return measurements.size() > 1 && std::all_of(measurements.begin(), measurements.end(), [&](auto& measurement) {
+             return std::find(measurement.settings.begin(), measurement.settings.end(), s) !=
+                    measurement.settings.end();
            });
   };
-  auto settings_text = [&](const CellSpec& cell, bool of_all) {
+  auto settings_text = [&](const MeasurementSpec& measurement, bool of_all) {
     std::vector<std::string> list;
-    for (auto& s : cell.settings)
+    for (auto& s : measurement.settings)
       if (shared(s) == of_all) list.push_back(s.first + "=" + s.second);
     return join(list, " ");
   };
-  std::string common = settings_text(cells[0], true);
+  std::string common = settings_text(measurements[0], true);
   std::string text =
-      "\n" + paragraph(fmt::format("{} at scale {}{}:", format_number_of(int64_t(cells.size()), "cell"), scale,
+      "\n" + paragraph(fmt::format("{} at scale {}{}:", format_number_of(int64_t(measurements.size()), "cell"), scale,
                                    common.empty() ? "" : ", all with " + printable(common, text_limit)));
-  for (auto& cell : cells) {
-    auto variant = cell.keys.find("variant");
-    std::string head = variant == cell.keys.end() ? "" : variant->second + ": ";
-    text += "  " + printable(head + settings_text(cell, false), text_limit) + "\n";
+  for (auto& measurement : measurements) {
+    auto variant = measurement.keys.find("variant");
+    std::string head = variant == measurement.keys.end() ? "" : variant->second + ": ";
+    text += "  " + printable(head + settings_text(measurement, false), text_limit) + "\n";
   }
   return text;
 }
@@ -154,14 +155,14 @@ std::string list_text(const std::vector<Experiment>& experiments, bool color) {
   return table.text(color);
 }
 
-std::string show_text(const Experiment& e, const std::vector<CellSpec>& cells, const std::string& scale) {
+std::string show_text(const Experiment& e, const std::vector<MeasurementSpec>& measurements, const std::string& scale) {
   std::string text = paragraph(fmt::format("{}: {}", printable(e.name), printable(e.title, text_limit))) + "\n";
   if (!e.question.empty()) text += paragraph(printable(e.question, 1000));
   text += paragraph("Source: " + printable(source_text(e.source), text_limit));
   text += fmt::format("Kind: {}. File: {}\n", name(e.kind), printable(e.file));
   if (!e.unavailable.empty()) text += paragraph("Not yet available: " + printable(e.unavailable, text_limit));
   if (!e.shrinks.empty()) text += paragraph("Scales: " + printable(e.shrinks, text_limit));
-  if (!cells.empty()) text += cells_text(cells, scale);
+  if (!measurements.empty()) text += measurements_text(measurements, scale);
   text += "\n" + format_number_of(int64_t(e.claims.size()), "claim") + ":\n";
   for (auto& c : e.claims)
     text +=
@@ -185,9 +186,9 @@ std::string result_text(const Result& r, bool color) {
   for (auto& row : r.table.rows) once += row.columns.count("ms") && row.round_ms.empty();
   if (info(e.kind).rounds && once > 0)
     text += format_number_of(once, "cell") + (once == 1 ? " was" : " were") + " measured in only one round\n";
-  if (r.cells_left > 0)
-    text +=
-        format_number_of(int64_t(r.cells_left), "cell") + (r.cells_left == 1 ? " is" : " are") + " not measured yet\n";
+  if (r.measurements_left > 0)
+    text += format_number_of(int64_t(r.measurements_left), "cell") + (r.measurements_left == 1 ? " is" : " are") +
+            " not measured yet\n";
   VerdictCounts counts = {};
   for (auto& c : r.claims) ++counts[size_t(c.verdict)];
   return text + (r.claims.empty() ? "" : verdict_counts(counts) + " on this machine\n");
@@ -202,7 +203,7 @@ std::string summary_text(const std::vector<Result>& results, bool color) {
     VerdictCounts counts = {};
     for (auto& c : r.claims) ++counts[size_t(c.verdict)], ++sums[size_t(c.verdict)];
     std::vector<std::string> row = {printable(r.experiment->name, 40), std::to_string(r.table.rows.size()),
-                                    std::to_string(r.cells_left)};
+                                    std::to_string(r.measurements_left)};
     for (size_t n : counts) row.push_back(std::to_string(n));
     table.row(row);
   }

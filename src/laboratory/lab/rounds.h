@@ -1,5 +1,5 @@
-// Cells measured in two rounds: combines two rows into one, and finds the noise floor between
-// cells. Statistics and their source: docs/guides/lab.md, "Noise".
+// Measurements measured in two rounds: combines two rows into one, and finds the noise floor
+// between measurements. Statistics and their source: docs/guides/lab.md, "Noise".
 #pragma once
 #include <optional>
 #include <vector>
@@ -8,16 +8,16 @@
 
 namespace crest::lab {
 
-// The combined row of a cell. Times and rates are geometric means; their intervals combine half of
-// each round's interval (rounds are independent) and include both rounds' values. Extremes,
+// The combined row of a measurement. Times and rates are geometric means; their intervals combine
+// half of each round's interval (rounds are independent) and include both rounds' values. Extremes,
 // deviations, counts and bytes are those of both rounds together.
 Row combine_rounds(const Row& first, const Row& second);
 
-// From the rows with two rounds: by how much two equally fast cells may differ, 95%. None below two
-// rows.
+// From the rows with two rounds: by how much two equally fast measurements may differ, 95%. None
+// below two rows.
 struct RoundNoise {
   double relative = 0;  // 0.01: 1%
-  size_t cells = 0;
+  size_t measurements = 0;
 };
 std::optional<RoundNoise> noise_of_rounds(const std::vector<Row>& rows);
 

@@ -34,19 +34,19 @@ struct LabRunner::Progress {
   RunRecord record;
   std::string identity, grid;
   std::vector<lab::Row> earlier;
-  std::vector<std::optional<lab::Row>> rows;  // of the cells
+  std::vector<std::optional<lab::Row>> rows;  // of the measurements
   size_t measured = 0;                        // in this process, and their total time
   double seconds = 0;
 };
 
 namespace {
 
-// What must be equal to reuse a cell's row: cells and columns, not claims.
-std::string identity_of(const lab::Experiment& e, const std::string& scale, const LabCells& cells, const Device& device,
-                        uint64_t seed) {
+// What must be equal to reuse a measurement's row: measurements and columns, not claims.
+std::string identity_of(const lab::Experiment& e, const std::string& scale, const LabMeasurements& measurements,
+                        const Device& device, uint64_t seed) {
   std::string text =
       fmt::format("{} {} {} {} {} {}", e.name, lab::name(e.kind), scale, device.name, device.threads, seed);
-  for (auto& c : cells) {
+  for (auto& c : measurements) {
     text += "\n" + c->identity();
     for (auto& [key, value] : c->spec().keys) text += fmt::format(" {}={}", key, value);
   }
@@ -54,10 +54,10 @@ std::string identity_of(const lab::Experiment& e, const std::string& scale, cons
   return sha256_hex(text.data(), text.size()).substr(0, 8);
 }
 
-bool of_cell(const lab::Row& row, const LabCell& cell) {
+bool is_row_of(const lab::Row& row, const LabMeasurement& measurement) {
   auto keys = row.keys;
   keys.erase("status");
-  return keys == cell.spec().keys;
+  return keys == measurement.spec().keys;
 }
 
 }  // namespace
@@ -73,7 +73,7 @@ void LabRunner::find_earlier(const lab::Experiment& e, Progress& p) const {
     try {
       document = store->document(run.id, "lab");
     } catch (const Error&) {
-      continue;  // ended before its first cell
+      continue;  // ended before its first measurement
     }
     for (auto& json : document.value("rows", Json::array())) {
       lab::Row row = lab::row_from_json(json);
@@ -88,21 +88,21 @@ void LabRunner::find_earlier(const lab::Experiment& e, Progress& p) const {
   }
 }
 
-// The rows that exist, in the order of the cells.
+// The rows that exist, in the order of the measurements.
 void LabRunner::keep(Progress& p) {
   p.result.table.rows.clear();
   for (auto& row : p.rows)
     if (row) p.result.table.rows.push_back(*row);
-  p.result.cells_left = p.rows.size() - p.result.table.rows.size();
+  p.result.measurements_left = p.rows.size() - p.result.table.rows.size();
   if (p.record.id != 0) bench_.recorder().set_document(p.record, "lab", lab::to_json(p.result));
 }
 
 bool LabRunner::time_is_up() const { return interrupted_ || (o_.budget_seconds > 0 && spent() >= o_.budget_seconds); }
 
 // Nothing when interrupted.
-std::optional<lab::Row> LabRunner::measure_cell(const LabCell& cell, const std::string& grid) {
+std::optional<lab::Row> LabRunner::measure_row(const LabMeasurement& measurement, const std::string& grid) {
   try {
-    return cell.measure(context_, grid);
+    return measurement.measure(context_, grid);
   } catch (const Error& error) {
     if (error.code() != Exit::interrupted) throw;
     interrupted_ = true;
@@ -110,19 +110,20 @@ std::optional<lab::Row> LabRunner::measure_cell(const LabCell& cell, const std::
   }
 }
 
-// Measures cell i and reports progress; round 2 is combined with the existing row. False: out of
+// Measures number i and reports progress; round 2 is combined with the existing row. False: out of
 // time.
-bool LabRunner::measure_next(const lab::Experiment& e, const LabCells& cells, size_t i, int round, Progress& p) {
+bool LabRunner::measure_next(const lab::Experiment& e, const LabMeasurements& measurements, size_t i, int round,
+                             Progress& p) {
   if (time_is_up()) return false;
-  const LabCell& cell = *cells[i];
-  size_t done = round == 1 ? i : 2 * cells.size() - 1 - i, all = cells.size() * size_t(context_.rounds);
+  const LabMeasurement& measurement = *measurements[i];
+  size_t done = round == 1 ? i : 2 * measurements.size() - 1 - i, all = measurements.size() * size_t(context_.rounds);
   double left = p.measured > 0 ? p.seconds / double(p.measured) * double(all - done) : 0;
-  if (cell.absent().empty() && lab::info(e.kind).timed)
-    BenchMeasure::say(fmt::format("{} [{}/{}] {} ...{}{}", e.name, i + 1, cells.size(), cell.spec().label,
+  if (measurement.absent().empty() && lab::info(e.kind).timed)
+    BenchMeasure::say(fmt::format("{} [{}/{}] {} ...{}{}", e.name, i + 1, measurements.size(), measurement.spec().label,
                                   round == 2 ? " (round 2)" : "",
                                   left >= 1 ? fmt::format(" (about {} left)", format_duration(left)) : ""));
   double before = spent();
-  std::optional<lab::Row> row = measure_cell(cell, p.grid);
+  std::optional<lab::Row> row = measure_row(measurement, p.grid);
   if (!row) return false;
   if (round == 1)
     p.rows[i] = row;
@@ -133,26 +134,28 @@ bool LabRunner::measure_next(const lab::Experiment& e, const LabCells& cells, si
   return true;
 }
 
-// Measures every cell once and, where the kind allows it, again in reverse order. The two rounds of
-// every cell are centered on the middle of the run, so a steady drift of the machine cancels.
-void LabRunner::measure_cells(const lab::Experiment& e, const LabCells& cells, Progress& p) {
+// Takes every measurement once and, where the kind allows it, again in reverse order. The two
+// rounds of every measurement are centered on the middle of the run, so a steady drift of the
+// machine cancels.
+void LabRunner::measure_all(const lab::Experiment& e, const LabMeasurements& measurements, Progress& p) {
   context_.rounds = lab::info(e.kind).rounds ? o_.rounds : 1;
-  for (auto& cell : cells) {
-    auto known = std::find_if(p.earlier.begin(), p.earlier.end(), [&](auto& row) { return of_cell(row, *cell); });
+  for (auto& measurement : measurements) {
+    auto known =
+        std::find_if(p.earlier.begin(), p.earlier.end(), [&](auto& row) { return is_row_of(row, *measurement); });
     p.rows.push_back(known != p.earlier.end() ? std::optional(*known) : std::nullopt);
   }
   keep(p);
-  for (size_t i = 0; i < cells.size(); ++i)
-    if (!p.rows[i] && !measure_next(e, cells, i, 1, p)) return;
-  for (size_t i = cells.size(); context_.rounds == 2 && i-- > 0;) {
+  for (size_t i = 0; i < measurements.size(); ++i)
+    if (!p.rows[i] && !measure_next(e, measurements, i, 1, p)) return;
+  for (size_t i = measurements.size(); context_.rounds == 2 && i-- > 0;) {
     bool once = p.rows[i]->columns.count("ms") && p.rows[i]->round_ms.empty();
-    if (once && cells[i]->in_both_rounds() && !measure_next(e, cells, i, 2, p)) return;
+    if (once && measurements[i]->in_both_rounds() && !measure_next(e, measurements, i, 2, p)) return;
   }
 }
 
-// The noise floor between cells: from this experiment, else from an earlier run of one of its
-// cells.
-void LabRunner::find_floor(const lab::Experiment& e, const LabCells& cells, Progress& p) {
+// The noise floor between measurements: from this experiment, else from an earlier run of one of
+// its measurements.
+void LabRunner::find_floor(const lab::Experiment& e, const LabMeasurements& measurements, Progress& p) {
   constexpr double assumed = 0.01;  // effects constant within a process, such as memory placement
   lab::Result& r = p.result;
   if (!lab::info(e.kind).timed) return;
@@ -161,25 +164,27 @@ void LabRunner::find_floor(const lab::Experiment& e, const LabCells& cells, Prog
     r.floor_source = source + (floor < assumed ? fmt::format(" ({:.2g}%; at least 1% is used)", 100 * floor) : "");
   };
   if (auto noise = lab::noise_of_rounds(r.table.rows))
-    return take(noise->relative,
-                "from the differences of " + format_number_of(int64_t(noise->cells), "cell") + " between two rounds");
+    return take(noise->relative, "from the differences of " + format_number_of(int64_t(noise->measurements), "cell") +
+                                     " between two rounds");
   if (r.noise_floor < assumed) r.noise_floor = assumed, r.floor_source = "assumed";
   if (Store* store = bench_.recorder().store(); store)
-    for (auto& cell : cells)
-      if (auto floor = cell->key().empty() ? std::nullopt : noise_floor_of(*store, cell->key(), cell->device().name);
+    for (auto& measurement : measurements)
+      if (auto floor = measurement->key().empty()
+                           ? std::nullopt
+                           : noise_floor_of(*store, measurement->key(), measurement->device().name);
           floor && floor->relative > r.noise_floor)
         take(floor->relative, fmt::format("measured by run {}", floor->run));
-  if (context_.rounds == 1) repeat_first(cells, p, take);
+  if (context_.rounds == 1) repeat_first(measurements, p, take);
 }
 
-// For a kind without rounds: measures the first timed cell again after the last.
-void LabRunner::repeat_first(const LabCells& cells, Progress& p,
+// For a kind without rounds: takes the first timed measurement again after the last.
+void LabRunner::repeat_first(const LabMeasurements& measurements, Progress& p,
                              const std::function<void(double, const std::string&)>& take) {
   auto timed = [](auto& row) { return row && row->columns.count("ms"); };
   auto first = std::find_if(p.rows.begin(), p.rows.end(), timed);
   if (p.measured < 2 || first == p.rows.end() || time_is_up()) return;
   BenchMeasure::say(fmt::format("{} the first cell again, for the noise floor ...", p.result.experiment->name));
-  std::optional<lab::Row> again = measure_cell(*cells[size_t(first - p.rows.begin())], p.grid);
+  std::optional<lab::Row> again = measure_row(*measurements[size_t(first - p.rows.begin())], p.grid);
   if (!timed(again)) return;
   double before = (*first)->columns.at("ms").x, after = again->columns.at("ms").x;
   double floor = std::expm1(std::abs(std::log(after / before)));
@@ -187,11 +192,11 @@ void LabRunner::repeat_first(const LabCells& cells, Progress& p,
     take(floor, fmt::format("the first cell before and after the others: {:.4g} and {:.4g} ms", before, after));
 }
 
-lab::Result LabRunner::run(const lab::Experiment& e, const LabCells& cells) {
+lab::Result LabRunner::run(const lab::Experiment& e, const LabMeasurements& measurements) {
   Progress p;
   p.result.experiment = &e, p.result.scale = o_.scale,
-  p.result.device = cells.empty() ? device_.name : cells[0]->device().name;
-  p.identity = identity_of(e, o_.scale, cells, device_, bench_.options().seed);
+  p.result.device = measurements.empty() ? device_.name : measurements[0]->device().name;
+  p.identity = identity_of(e, o_.scale, measurements, device_, bench_.options().seed);
   find_earlier(e, p);
   if (p.grid.empty()) p.grid = p.identity + new_uid().substr(0, 8);
   Conditions before = read_conditions(device_);
@@ -205,8 +210,8 @@ lab::Result LabRunner::run(const lab::Experiment& e, const LabCells& cells) {
     bench_.recorder().finish(p.record);
   };
   try {
-    measure_cells(e, cells, p);
-    find_floor(e, cells, p);
+    measure_all(e, measurements, p);
+    find_floor(e, measurements, p);
     Json document = lab::judged_document(p.result, device_);
     if (p.record.id != 0) bench_.recorder().set_document(p.record, "lab", document);
     p.record.result = lab::judged_result(p.result, document);

@@ -1,4 +1,4 @@
-// Runs experiments: measures the cells in one or two rounds, within a budget, resumable with
+// Runs experiments: measures the measurements in one or two rounds, within a budget, resumable with
 // --resume; then judges the claims.
 #pragma once
 #include <chrono>
@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "lab/cell.h"
 #include "lab/judge.h"
+#include "lab/measurement.h"
 
 namespace crest {
 
@@ -26,19 +26,20 @@ class LabRunner {
   LabRunner(const LabOptions& options, BenchMeasure& bench, const Device& device, int64_t limit)
       : o_(options), bench_(bench), context_{bench, {}}, device_(device), limit_(limit) {}
 
-  // Measures within the budget, judges, records. Ctrl-C stops measuring; finished cells are still
-  // judged.
-  lab::Result run(const lab::Experiment& experiment, const LabCells& cells);
+  // Measures within the budget, judges, records. Ctrl-C stops measuring; finished measurements are
+  // still judged.
+  lab::Result run(const lab::Experiment& experiment, const LabMeasurements& measurements);
   bool interrupted() const { return interrupted_; }
 
  private:
   struct Progress;
   void find_earlier(const lab::Experiment& e, Progress& progress) const;
-  void measure_cells(const lab::Experiment& e, const LabCells& cells, Progress& progress);
-  void find_floor(const lab::Experiment& e, const LabCells& cells, Progress& progress);
-  bool measure_next(const lab::Experiment& e, const LabCells& cells, size_t i, int round, Progress& progress);
-  std::optional<lab::Row> measure_cell(const LabCell& cell, const std::string& grid);
-  void repeat_first(const LabCells& cells, Progress& progress,
+  void measure_all(const lab::Experiment& e, const LabMeasurements& measurements, Progress& progress);
+  void find_floor(const lab::Experiment& e, const LabMeasurements& measurements, Progress& progress);
+  bool measure_next(const lab::Experiment& e, const LabMeasurements& measurements, size_t i, int round,
+                    Progress& progress);
+  std::optional<lab::Row> measure_row(const LabMeasurement& measurement, const std::string& grid);
+  void repeat_first(const LabMeasurements& measurements, Progress& progress,
                     const std::function<void(double, const std::string&)>& take);
   void keep(Progress& progress);
   bool time_is_up() const;

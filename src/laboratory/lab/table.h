@@ -1,4 +1,5 @@
-// The measurements of an experiment: one row per cell of its grid. Expressions read only this.
+// The measurements of an experiment: one row per measurement of its grid. Expressions read only
+// this.
 #pragma once
 #include <map>
 #include <string>

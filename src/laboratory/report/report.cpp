@@ -23,13 +23,13 @@ std::string title_of(const ReportData& data) {
   std::string of = models.empty()       ? ""
                    : models.size() <= 3 ? say_list({models.begin(), models.end()})
                                         : plural(models.size(), "model");
-  size_t cells = 0;
+  size_t measurements = 0;
   std::set<std::string> varying;
   for (auto& g : data.groups) {
-    cells += g.cells.size();
+    measurements += g.measurements.size();
     varying.insert(g.varying.begin(), g.varying.end());
   }
-  if (cells > 1 && !varying.empty() && varying.size() <= 4) {
+  if (measurements > 1 && !varying.empty() && varying.size() <= 4) {
     std::vector<std::string> names;
     for (auto& g : data.groups)
       for (auto& v : g.varying)
@@ -39,7 +39,7 @@ std::string title_of(const ReportData& data) {
     std::string list = say_list(names);
     return (of.empty() ? "" : of + ": ") + list;
   }
-  return of.empty() ? "Measured runs" : of + (cells ? ": time and memory" : ": training");
+  return of.empty() ? "Measured runs" : of + (measurements ? ": time and memory" : ": training");
 }
 
 std::string subtitle_of(const ReportData& data) {
@@ -63,7 +63,7 @@ std::string subtitle_of(const ReportData& data) {
 
 Json number(double v) { return std::isfinite(v) ? Json(v) : Json(nullptr); }
 
-Json to_json(const ReportCell& c) {
+Json to_json(const ReportMeasurement& c) {
   Json runs = Json::array(), settings = Json::object();
   for (auto* r : c.runs) runs.push_back(r->uid);
   for (auto& [key, value] : c.settings) settings[key] = value;
@@ -145,17 +145,19 @@ Report make_report(const std::vector<RunRecord>& runs, const std::string& title)
       add_setting_changes(page, g, setting_changes[i]);
       add_sweeps(page, g);
     }
-    Json cells = Json::array(), changes = Json::array();
-    for (auto& c : g.cells) cells.push_back(to_json(c));
+    Json measurements = Json::array(), changes = Json::array();
+    for (auto& c : g.measurements) measurements.push_back(to_json(c));
     for (auto& c : setting_changes[i]) changes.push_back(to_json(c));
-    auto label = [&](int cell) { return cell < 0 ? Json(nullptr) : Json(g.cells[size_t(cell)].label); };
+    auto label = [&](int measurement) {
+      return measurement < 0 ? Json(nullptr) : Json(g.measurements[size_t(measurement)].label);
+    };
     groups.push_back({{"model", g.model},
                       {"phase", g.phase},
                       {"varying", g.varying},
                       {"fastest", label(g.fastest)},
                       {"smallest", label(g.smallest)},
                       {"noise", g.noise},
-                      {"rows", cells},
+                      {"rows", measurements},
                       {"changes", changes}});
   }
   add_training(page, data);

@@ -18,20 +18,21 @@ namespace {
 constexpr size_t most_comparisons = 4;
 
 struct Compared {
-  ProfiledCell a, b;
+  ProfiledMeasurement a, b;
   size_t settings = 0;  // how many differ
 };
 
 // Pairs within one group, sorted by the number of differing settings. The slower one is A.
 std::vector<Compared> pairs_of(const ReportData& data) {
-  std::vector<ProfiledCell> cells = profiled_cells(data);
+  std::vector<ProfiledMeasurement> measurements = profiled_measurements(data);
   std::vector<Compared> pairs;
-  for (size_t i = 0; i < cells.size(); ++i)
-    for (size_t j = i + 1; j < cells.size(); ++j) {
-      if (cells[i].group != cells[j].group) continue;
-      Compared c{cells[i], cells[j]};
-      if (c.a.cell->speed() > c.b.cell->speed()) std::swap(c.a, c.b);
-      for (auto& name : c.a.group->varying) c.settings += c.a.cell->setting(name) != c.b.cell->setting(name);
+  for (size_t i = 0; i < measurements.size(); ++i)
+    for (size_t j = i + 1; j < measurements.size(); ++j) {
+      if (measurements[i].group != measurements[j].group) continue;
+      Compared c{measurements[i], measurements[j]};
+      if (c.a.measurement->speed() > c.b.measurement->speed()) std::swap(c.a, c.b);
+      for (auto& name : c.a.group->varying)
+        c.settings += c.a.measurement->setting(name) != c.b.measurement->setting(name);
       pairs.push_back(c);
     }
   std::stable_sort(pairs.begin(), pairs.end(), [](auto& a, auto& b) { return a.settings < b.settings; });
@@ -45,12 +46,12 @@ std::string with_arrows(std::string text) {
   return text;
 }
 
-// The letters of the cells, which all figures use, or A and B.
-std::string letter_of(const ProfiledCell& cell, const char* otherwise) {
-  return cell.group->lettered ? cell.row_label : otherwise;
+// The letters of the measurements, which all figures use, or A and B.
+std::string letter_of(const ProfiledMeasurement& measurement, const char* otherwise) {
+  return measurement.group->lettered ? measurement.row_label : otherwise;
 }
-std::string end_of(const ProfiledCell& cell, const std::string& letter) {
-  return cell.group->lettered ? letter : letter + ": " + cell.row_label;
+std::string end_of(const ProfiledMeasurement& measurement, const std::string& letter) {
+  return measurement.group->lettered ? letter : letter + ": " + measurement.row_label;
 }
 
 void add_waterfall(Page& page, const RunComparison& c, const Compared& pair) {
@@ -152,7 +153,7 @@ void add_pair(Page& page, const Compared& pair) {
   options.title_a = letter_of(pair.a, "A"), options.title_b = letter_of(pair.b, "B");
   if (pair.a.group->noise > 0) options.noise_floor = std::max(0.01, pair.a.group->noise);
   try {
-    c = compare_runs(*pair.a.cell->profiled, *pair.b.cell->profiled, options);
+    c = compare_runs(*pair.a.measurement->profiled, *pair.b.measurement->profiled, options);
   } catch (const Error& e) {
     page.blocks.push_back(
         Paragraph{pair.a.title + " and " + pair.b.title + " cannot be compared: " + e.problem() + "."});

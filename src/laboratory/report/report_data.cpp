@@ -63,7 +63,7 @@ bool has_times(const RunRecord& r) {
   return !r.samples.empty() || std::isfinite(json_number(r.result, "/step_ms_median"));
 }
 
-void read_times(ReportCell& c) {
+void read_times(ReportMeasurement& c) {
   const RunRecord& r = *c.timed;
   for (auto& s : r.samples) {
     if (s.contender == "a again" || !std::isfinite(s.ms)) continue;
@@ -93,7 +93,7 @@ void read_times(ReportCell& c) {
   c.mfu = json_number(r.result, "/mfu");
 }
 
-void read_memory(ReportCell& c) {
+void read_memory(ReportMeasurement& c) {
   const Json& result = c.timed->result;
   c.planned_bytes = json_number(result, "/memory/planned_bytes");
   c.measured_bytes = json_number(result, "/memory/measured_peak_bytes");
@@ -116,7 +116,7 @@ void read_memory(ReportCell& c) {
   fill(c.device_bytes, m.device_peak_bytes);
 }
 
-void finish(ReportCell& c) {
+void finish(ReportMeasurement& c) {
   std::stable_sort(c.runs.begin(), c.runs.end(), [](auto* a, auto* b) { return a->started > b->started; });
   for (auto* r : c.runs) {
     if (!c.profiled && r->documents.count("profile")) c.profiled = r;
@@ -143,47 +143,49 @@ constexpr size_t longest_label = 44;  // that a figure shows in full
 
 // Labels: the names that were given, or what differs. Long ones get a letter. Sorts by what
 // differs.
-void name_cells(ReportGroup& g) {
+void name_measurements(ReportGroup& g) {
   std::set<std::string> given;
-  for (auto& c : g.cells)
+  for (auto& c : g.measurements)
     if (has_given_name(*c.timed) && c.timed->name.size() <= longest_label) given.insert(c.timed->name);
   size_t longest = 0;
-  for (auto& c : g.cells) {
+  for (auto& c : g.measurements) {
     std::vector<std::string> parts;
     for (auto& name : g.varying)
       if (std::string value = c.setting(name); !value.empty()) parts.push_back(setting_label({name, value}));
-    bool named = given.size() == g.cells.size() || parts.empty() || !c.timed->recipe.is_object();
+    bool named = given.size() == g.measurements.size() || parts.empty() || !c.timed->recipe.is_object();
     c.label = c.short_label = named ? c.timed->name : join(parts, ", ");
     if (!named) longest = std::max(longest, c.label.size());
   }
-  g.lettered = longest > longest_label && g.cells.size() > 1;
+  g.lettered = longest > longest_label && g.measurements.size() > 1;
   if (g.lettered) {  // in the order in which they were measured, which is that of a ladder
-    for (size_t i = 0; i < g.cells.size(); ++i)
-      g.cells[i].short_label = letter(i), g.cells[i].label = letter(i) + " (" + g.cells[i].label + ")";
+    for (size_t i = 0; i < g.measurements.size(); ++i)
+      g.measurements[i].short_label = letter(i),
+      g.measurements[i].label = letter(i) + " (" + g.measurements[i].label + ")";
     return;
   }
-  std::stable_sort(g.cells.begin(), g.cells.end(), [&](const ReportCell& a, const ReportCell& b) {
-    for (auto& name : g.varying) {
-      std::string x = a.setting(name), y = b.setting(name);
-      if (x != y) return before(name, x, y);
-    }
-    return false;
-  });
+  std::stable_sort(g.measurements.begin(), g.measurements.end(),
+                   [&](const ReportMeasurement& a, const ReportMeasurement& b) {
+                     for (auto& name : g.varying) {
+                       std::string x = a.setting(name), y = b.setting(name);
+                       if (x != y) return before(name, x, y);
+                     }
+                     return false;
+                   });
 }
 
-// Finds the settings that differ between cells, in their order.
+// Finds the settings that differ between measurements, in their order.
 void find_varying(ReportGroup& g) {
   std::vector<std::string> names;
   std::map<std::string, std::set<std::string>> values;
-  for (auto& c : g.cells)
+  for (auto& c : g.measurements)
     for (auto& [name, value] : c.settings)
       if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   // Peers and imported logs lack settings; a missing setting does not make it vary.
-  for (auto& c : g.cells)
+  for (auto& c : g.measurements)
     for (auto& [name, value] : c.settings) values[name].insert(value);
   for (auto& name : names) {
     if (values[name].size() <= 1 || name == "run") continue;
-    bool follows = std::all_of(g.cells.begin(), g.cells.end(), [&](auto& c) {
+    bool follows = std::all_of(g.measurements.begin(), g.measurements.end(), [&](auto& c) {
       return c.setting(name).empty() || std::find(c.automatic.begin(), c.automatic.end(), name) != c.automatic.end();
     });
     (follows ? g.following : g.varying).push_back(name);
@@ -196,12 +198,13 @@ void find_varying(ReportGroup& g) {
     return name == "batch" || name == "seq" ? 7 : 6;
   };
   std::stable_sort(g.varying.begin(), g.varying.end(), [&](auto& a, auto& b) { return rank(a) < rank(b); });
-  name_cells(g);
+  name_measurements(g);
 }
 
-// Noise: how much the medians of repeated runs of a cell, or of the halves of one run, differ.
+// Noise: how much the medians of repeated runs of a measurement, or of the halves of one run,
+// differ.
 void find_noise(ReportGroup& g) {
-  for (auto& c : g.cells) {
+  for (auto& c : g.measurements) {
     std::vector<double> medians;
     for (auto* r : c.runs) {
       if (r->kind != c.timed->kind) continue;  // profile and bench measure differently
@@ -235,16 +238,16 @@ void find_noise(ReportGroup& g) {
 
 void rank(ReportGroup& g) {
   std::set<std::string> work;
-  for (size_t i = 0; i < g.cells.size(); ++i) {
-    const ReportCell& c = g.cells[i];
+  for (size_t i = 0; i < g.measurements.size(); ++i) {
+    const ReportMeasurement& c = g.measurements[i];
     work.insert(c.setting("batch") + "x" + c.setting("seq") + "x" + c.setting("grad_accumulation") + "x" +
                 c.setting("ranks") + "x" + c.setting("data_parallel"));
     if (c.measured()) {
-      if (g.fastest < 0 || c.speed() > g.cells[size_t(g.fastest)].speed()) g.fastest = int(i);
-      if (g.slowest < 0 || c.speed() < g.cells[size_t(g.slowest)].speed()) g.slowest = int(i);
+      if (g.fastest < 0 || c.speed() > g.measurements[size_t(g.fastest)].speed()) g.fastest = int(i);
+      if (g.slowest < 0 || c.speed() < g.measurements[size_t(g.slowest)].speed()) g.slowest = int(i);
     }
     if (c.measured() && std::isfinite(c.planned_bytes) &&
-        (g.smallest < 0 || c.planned_bytes < g.cells[size_t(g.smallest)].planned_bytes))
+        (g.smallest < 0 || c.planned_bytes < g.measurements[size_t(g.smallest)].planned_bytes))
       g.smallest = int(i);
   }
   g.same_tokens = work.size() <= 1;
@@ -252,7 +255,7 @@ void rank(ReportGroup& g) {
 
 }  // namespace
 
-ReportCell::ReportCell()
+ReportMeasurement::ReportMeasurement()
     : mean(nan),
       deviation(nan),
       median(nan),
@@ -264,15 +267,15 @@ ReportCell::ReportCell()
       measured_bytes(nan),
       device_bytes(nan) {}
 
-bool ReportCell::measured() const { return !out_of_memory && median > 0; }
-double ReportCell::speed() const { return std::isfinite(tokens_per_second) ? tokens_per_second : 1e3 / median; }
+bool ReportMeasurement::measured() const { return !out_of_memory && median > 0; }
+double ReportMeasurement::speed() const { return std::isfinite(tokens_per_second) ? tokens_per_second : 1e3 / median; }
 
-double ReportCell::spread() const {
+double ReportMeasurement::spread() const {
   double half = (interval.high - interval.low) / 2 / median;
   return std::isfinite(half) ? half : std::numeric_limits<double>::infinity();
 }
 
-std::string ReportCell::setting(const std::string& name) const {
+std::string ReportMeasurement::setting(const std::string& name) const {
   for (auto& [key, value] : settings)
     if (key == name) return value;
   return "";
@@ -414,20 +417,21 @@ ReportData sort_runs(const std::vector<RunRecord>& runs) {
       ReportGroup& g = data.groups[it->second];
       g.model = model, g.phase = run.phase;
       std::vector<NamedValue> settings = settings_of(run);
-      auto cell = std::find_if(g.cells.begin(), g.cells.end(), [&](auto& c) { return c.settings == settings; });
-      if (cell == g.cells.end()) {
-        g.cells.emplace_back();
-        cell = g.cells.end() - 1;
-        cell->settings = settings;
-        if (run.recipe.is_object()) cell->automatic = automatic_settings(run.recipe, run.device);
+      auto measurement =
+          std::find_if(g.measurements.begin(), g.measurements.end(), [&](auto& c) { return c.settings == settings; });
+      if (measurement == g.measurements.end()) {
+        g.measurements.emplace_back();
+        measurement = g.measurements.end() - 1;
+        measurement->settings = settings;
+        if (run.recipe.is_object()) measurement->automatic = automatic_settings(run.recipe, run.device);
       }
-      cell->runs.push_back(&run);
+      measurement->runs.push_back(&run);
     } else {
       data.others.push_back(&run);
     }
   }
   for (auto& g : data.groups) {
-    for (auto& c : g.cells) finish(c);
+    for (auto& c : g.measurements) finish(c);
     find_varying(g);
     find_noise(g);
     rank(g);

@@ -1,5 +1,5 @@
-// The data of a report: runs sorted into cells (same recipe, device, versions and phase), and cells
-// into groups whose times can be compared (same model and phase).
+// The data of a report: runs sorted into measurements (same recipe, device, versions and phase),
+// and measurements into groups whose times can be compared (same model and phase).
 #pragma once
 #include <map>
 #include <memory>
@@ -16,7 +16,7 @@ namespace crest {
 // A setting and its value, as text: recipe, device, versions.
 using NamedValue = std::pair<std::string, std::string>;
 
-struct ReportCell {
+struct ReportMeasurement {
   std::vector<const RunRecord*> runs;  // newest first
   const RunRecord* timed = nullptr;    // the run whose times are used: the newest bench, else the newest of all
   const RunRecord* profiled = nullptr;
@@ -36,10 +36,10 @@ struct ReportCell {
   double tokens_per_second, mfu;
   double planned_bytes, measured_bytes, device_bytes;
   std::vector<std::pair<std::string, double>> categories;  // of planned_bytes
-  ReportCell();
+  ReportMeasurement();
 
   bool measured() const;
-  // Cells are ranked by this: tokens per second, else runs per second.
+  // Measurements are ranked by this: tokens per second, else runs per second.
   double speed() const;
   // Half of the interval over the median; infinite without one.
   double spread() const;
@@ -48,12 +48,12 @@ struct ReportCell {
 
 struct ReportGroup {
   std::string model, phase;
-  std::vector<ReportCell> cells;
+  std::vector<ReportMeasurement> measurements;
   std::vector<std::string> varying;               // names of the settings that differ, in their order
   std::vector<std::string> following;             // that differ, but only because of others
-  bool lettered = false;                          // labels are long: cells are A, B, C in figures
-  int fastest = -1, slowest = -1, smallest = -1;  // cells; smallest: planned memory
-  bool same_tokens = true;                        // every cell does the same work, so times can be compared
+  bool lettered = false;                          // labels are long: measurements are A, B, C in figures
+  int fastest = -1, slowest = -1, smallest = -1;  // measurements; smallest: planned memory
+  bool same_tokens = true;                        // every measurement does the same work, so times can be compared
   double noise = 0;                               // relative: smaller differences are noise
   std::string noise_source;
 

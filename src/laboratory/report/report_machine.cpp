@@ -195,12 +195,12 @@ void add_terms(Page& page, const ReportData& data) {
           .add(": the bytes of all arenas, known before a step runs. The peak on the device is that of the "
                "whole process."));
   if (std::any_of(data.groups.begin(), data.groups.end(), [](auto& g) {
-        return std::any_of(g.cells.begin(), g.cells.end(), [](auto& c) { return std::isfinite(c.mfu); });
+        return std::any_of(g.measurements.begin(), g.measurements.end(), [](auto& c) { return std::isfinite(c.mfu); });
       })) {
     Text t;
     t.strong("MFU").add(": model FLOPs per second over the peak");
     for (auto& g : data.groups)
-      for (auto& c : g.cells)
+      for (auto& c : g.measurements)
         if (std::string said = json_text(c.timed->result, "/flops_convention"); !said.empty()) {
           b.items.push_back(t.add(": " + said + "."));
           page.blocks.push_back(b);

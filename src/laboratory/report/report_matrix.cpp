@@ -35,10 +35,10 @@ struct Grid {
   std::string across;
   std::vector<std::string> columns;
   std::vector<std::string> rows;
-  std::map<std::pair<std::string, std::string>, const ReportCell*> cells;  // row, column
+  std::map<std::pair<std::string, std::string>, const ReportMeasurement*> measurements;  // row, column
 };
 
-std::string label_without(const ReportGroup& g, const ReportCell& c, const std::string& setting) {
+std::string label_without(const ReportGroup& g, const ReportMeasurement& c, const std::string& setting) {
   std::vector<std::string> parts;
   for (auto& name : g.varying)
     if (std::string value = c.setting(name); name != setting && !value.empty())
@@ -50,12 +50,12 @@ std::string label_without(const ReportGroup& g, const ReportCell& c, const std::
 
 Grid grid_across(const ReportGroup& g, const std::string& setting) {
   Grid grid{setting, {}, {}, {}};
-  for (auto& c : g.cells) {
+  for (auto& c : g.measurements) {
     std::string row = label_without(g, c, setting), column = c.setting(setting);
     if (std::find(grid.rows.begin(), grid.rows.end(), row) == grid.rows.end()) grid.rows.push_back(row);
     if (std::find(grid.columns.begin(), grid.columns.end(), column) == grid.columns.end())
       grid.columns.push_back(column);
-    grid.cells[{row, column}] = &c;
+    grid.measurements[{row, column}] = &c;
   }
   std::sort(grid.columns.begin(), grid.columns.end(), [&](auto& a, auto& b) { return before(setting, a, b); });
   return grid;
@@ -66,7 +66,7 @@ Grid choose_grid(const ReportGroup& g) {
   for (auto name = g.varying.rbegin(); !g.lettered && g.varying.size() > 1 && name != g.varying.rend(); ++name) {
     Grid grid = grid_across(g, *name);
     size_t all = grid.rows.size() * grid.columns.size();
-    if (grid.columns.size() <= 6 && grid.rows.size() > 1 && 10 * g.cells.size() >= 6 * all) return grid;
+    if (grid.columns.size() <= 6 && grid.rows.size() > 1 && 10 * g.measurements.size() >= 6 * all) return grid;
   }
   return {};
 }
@@ -75,22 +75,22 @@ void add_overview(Page& page, const ReportGroup& g, const Grid& grid) {
   PageTable t;
   t.columns.push_back({g.same_tokens ? "median, ms" : "tokens/s", Align::left});
   for (auto& c : grid.columns) t.columns.push_back({setting_label({grid.across, c}), Align::right});
-  double fastest = g.fastest >= 0 ? g.cells[size_t(g.fastest)].speed() : 1;
+  double fastest = g.fastest >= 0 ? g.measurements[size_t(g.fastest)].speed() : 1;
   for (auto& row : grid.rows) {
     std::vector<PageCell> cells = {row};
     for (auto& column : grid.columns) {
-      auto it = grid.cells.find({row, column});
-      if (it == grid.cells.end()) {
+      auto it = grid.measurements.find({row, column});
+      if (it == grid.measurements.end()) {
         cells.push_back({});
         continue;
       }
-      const ReportCell& c = *it->second;
+      const ReportMeasurement& c = *it->second;
       PageCell cell(c.out_of_memory ? "out of memory"
                     : g.same_tokens ? ms_text(c.median)
                                     : say_rate(c.tokens_per_second));
       if (c.out_of_memory) cell.look = Look::missing;
       if (c.measured()) cell.bar = c.speed() / fastest;
-      if (g.fastest >= 0 && &c == &g.cells[size_t(g.fastest)]) cell.look = Look::best;
+      if (g.fastest >= 0 && &c == &g.measurements[size_t(g.fastest)]) cell.look = Look::best;
       cells.push_back(cell);
     }
     t.rows.push_back(cells);
@@ -100,7 +100,7 @@ void add_overview(Page& page, const ReportGroup& g, const Grid& grid) {
   page.blocks.push_back(t);
 }
 
-// What distinguishes the cells first, then speed and memory: a narrow screen shows those.
+// What distinguishes the measurements first, then speed and memory: a narrow screen shows those.
 void add_table(Page& page, const ReportGroup& g, bool folded) {
   PageTable t;
   t.folded = folded;
@@ -117,9 +117,10 @@ void add_table(Page& page, const ReportGroup& g, bool folded) {
                        "mean ± deviation, ms", "samples"})
     t.columns.push_back({header});
   if (by_name) add_settings(settings);
-  for (size_t i = 0; i < g.cells.size(); ++i) {
-    const ReportCell& c = g.cells[i];
-    bool fastest = int(i) == g.fastest && g.cells.size() > 1, smallest = int(i) == g.smallest && g.cells.size() > 1;
+  for (size_t i = 0; i < g.measurements.size(); ++i) {
+    const ReportMeasurement& c = g.measurements[i];
+    bool fastest = int(i) == g.fastest && g.measurements.size() > 1,
+         smallest = int(i) == g.smallest && g.measurements.size() > 1;
     bool fits = !c.out_of_memory;
     std::vector<PageCell> row;
     auto add_values = [&] {
@@ -153,9 +154,9 @@ void add_table(Page& page, const ReportGroup& g, bool folded) {
   page.blocks.push_back(t);
 }
 
-Bar bar_of(const ReportGroup& g, const ReportCell& c) {
+Bar bar_of(const ReportGroup& g, const ReportMeasurement& c) {
   Bar b;
-  b.best = g.fastest >= 0 && &c == &g.cells[size_t(g.fastest)];
+  b.best = g.fastest >= 0 && &c == &g.measurements[size_t(g.fastest)];
   b.tip = c.label;
   if (c.out_of_memory) {
     b.missing = "out of memory";
@@ -175,7 +176,7 @@ void add_bars(Page& page, const ReportGroup& g, const Grid& grid) {
   size_t left_out = 0;
   PageTable numbers;
   numbers.columns = {{"recipe", Align::left}, {g.same_tokens ? "median, ms" : "tokens/s"}, {"95% interval"}};
-  auto note = [&](const ReportCell& c) {
+  auto note = [&](const ReportMeasurement& c) {
     Bar b = bar_of(g, c);
     numbers.rows.push_back({c.label, b.missing.empty() ? number(b.value, 2) : b.missing,
                             std::isfinite(b.low) ? number(b.low, 2) + " to " + number(b.high, 2) : "-"});
@@ -185,9 +186,9 @@ void add_bars(Page& page, const ReportGroup& g, const Grid& grid) {
     for (auto& row : grid.rows) {
       BarGroup bars{row, {}};
       for (auto& column : grid.columns) {
-        auto it = grid.cells.find({row, column});
-        bars.bars.push_back(it == grid.cells.end() ? Bar{} : bar_of(g, *it->second));
-        if (it != grid.cells.end()) note(*it->second);
+        auto it = grid.measurements.find({row, column});
+        bars.bars.push_back(it == grid.measurements.end() ? Bar{} : bar_of(g, *it->second));
+        if (it != grid.measurements.end()) note(*it->second);
       }
       if (chart.groups.size() * grid.columns.size() < most_rows)
         chart.groups.push_back(bars);
@@ -196,7 +197,7 @@ void add_bars(Page& page, const ReportGroup& g, const Grid& grid) {
     }
   } else {
     chart.series = {""};
-    for (auto& c : g.cells) {
+    for (auto& c : g.measurements) {
       note(c);
       if (chart.groups.size() < most_rows)
         chart.groups.push_back({c.short_label, {bar_of(g, c)}});
@@ -231,7 +232,7 @@ void add_memory(Page& page, const ReportGroup& g) {
   numbers.columns.push_back({"planned"});
   bool missing = false;
   std::vector<std::string> unknown;
-  for (auto& c : g.cells) {
+  for (auto& c : g.measurements) {
     if (c.categories.empty()) {
       unknown.push_back(c.label);
       continue;
@@ -265,7 +266,7 @@ void add_memory(Page& page, const ReportGroup& g) {
 void add_side_by_side(Page& page, const ReportGroup& g) {
   Bullets b;
   std::set<std::string> said;
-  for (auto& c : g.cells)
+  for (auto& c : g.measurements)
     for (auto* r : c.runs) {
       auto document = r->documents.find("comparison");
       std::string sentence = document == r->documents.end() ? "" : json_text(document->second, "/sentence");
@@ -280,17 +281,17 @@ void add_side_by_side(Page& page, const ReportGroup& g) {
 void add_matrix(Page& page, const ReportGroup& g) {
   Grid grid = choose_grid(g);
   if (!grid.across.empty()) add_overview(page, g, grid);
-  if (g.cells.size() > 1) add_bars(page, g, grid);
+  if (g.measurements.size() > 1) add_bars(page, g, grid);
   add_side_by_side(page, g);
-  add_table(page, g, g.cells.size() > 12);
+  add_table(page, g, g.measurements.size() > 12);
   add_memory(page, g);
 }
 
 void add_sweeps(Page& page, const ReportGroup& g) {
   for (auto& setting : g.varying) {
-    std::map<std::string, std::vector<const ReportCell*>> lines;
+    std::map<std::string, std::vector<const ReportMeasurement*>> lines;
     std::set<std::string> values;
-    for (auto& c : g.cells)
+    for (auto& c : g.measurements)
       if (std::string v = c.setting(setting); is_number(v) && c.measured()) {
         lines[label_without(g, c, setting)].push_back(&c);
         values.insert(v);
@@ -301,10 +302,10 @@ void add_sweeps(Page& page, const ReportGroup& g) {
     std::string name = spaced(setting);
     numbers.columns = {{name}, {"recipe", Align::left}, {"tokens/s"}, {"median, ms"}, {"planned memory"}};
     double low = 1e300, high = 0;
-    for (auto& [label, cells] : lines) {
-      if (cells.size() < 2 || speed.size() >= 8) continue;
+    for (auto& [label, measurements] : lines) {
+      if (measurements.size() < 2 || speed.size() >= 8) continue;
       Series s{label, {}, {}}, m{label, {}, {}};
-      for (auto* c : cells) {
+      for (auto* c : measurements) {
         double x = std::strtod(c->setting(setting).c_str(), nullptr);
         low = std::min(low, x), high = std::max(high, x);
         s.x.push_back(x), s.y.push_back(c->speed());

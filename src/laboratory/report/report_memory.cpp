@@ -70,7 +70,7 @@ void add_holders(Page& page, const Profile& x, const MemoryPoint& peak) {
 
 }  // namespace
 
-void add_profile_memory(Page& page, const ProfiledCell& p) {
+void add_profile_memory(Page& page, const ProfiledMeasurement& p) {
   const Profile& x = *p.profile;
   std::vector<MemoryPoint> points = memory_timeline(x);
   if (points.empty()) return;

@@ -10,10 +10,10 @@
 
 namespace crest {
 
-// Two cells of a group that differ in one setting. Speeds are per token, so batches of any size can
-// be compared.
+// Two measurements of a group that differ in one setting. Speeds are per token, so batches of any
+// size can be compared.
 struct ReportPair {
-  const ReportCell *a = nullptr, *b = nullptr;
+  const ReportMeasurement *a = nullptr, *b = nullptr;
   std::string setting, from, to, context;  // context: the varying settings that both share
   double speed = 0;                        // b over a; NaN when one of them was not measured
   Interval interval;                       // 95%
@@ -28,7 +28,7 @@ struct SettingChange {
   Text sentence;
 };
 std::vector<SettingChange> find_setting_changes(const ReportGroup& group);
-ReportPair judge(const ReportGroup& group, const ReportCell& a, const ReportCell& b);
+ReportPair judge(const ReportGroup& group, const ReportMeasurement& a, const ReportMeasurement& b);
 
 void add_summary(Page& page, const ReportData& data, const std::vector<std::vector<SettingChange>>& setting_changes);
 std::vector<Text> warnings(const ReportData& data);

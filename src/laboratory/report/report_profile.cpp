@@ -51,7 +51,7 @@ double sum_ms(const std::vector<ProfileShare>& shares, const std::string& key) {
 }
 
 // Rows: profiles; parts: the `keys` that `shares` sums over.
-void add_shares(Page& page, const std::vector<ProfiledCell>& profiles, const std::string& title,
+void add_shares(Page& page, const std::vector<ProfiledMeasurement>& profiles, const std::string& title,
                 const std::string& said, const std::vector<std::string>& keys, int (*color)(const std::string&),
                 bool with_idle, std::vector<ProfileShare> (*shares)(const Profile&)) {
   StackChart chart;
@@ -89,7 +89,7 @@ void add_shares(Page& page, const std::vector<ProfiledCell>& profiles, const std
   page.blocks.push_back(f);
 }
 
-Text sentence(const ProfiledCell& p) {
+Text sentence(const ProfiledMeasurement& p) {
   const Profile& x = *p.profile;
   auto phases = by_phase(x);
   auto classes = by_class(x);
@@ -124,7 +124,7 @@ Text sentence(const ProfiledCell& p) {
   return t;
 }
 
-void add_timeline(Page& page, const ProfiledCell& p) {
+void add_timeline(Page& page, const ProfiledMeasurement& p) {
   const Profile& x = *p.profile;
   if (x.intervals.empty()) return;
   Timeline chart;
@@ -174,7 +174,7 @@ void add_timeline(Page& page, const ProfiledCell& p) {
   page.blocks.push_back(f);
 }
 
-void add_roofline(Page& page, const ProfiledCell& p, const std::vector<InstrGroup>& groups) {
+void add_roofline(Page& page, const ProfiledMeasurement& p, const std::vector<InstrGroup>& groups) {
   const Profile& x = *p.profile;
   Roofline chart;
   chart.bandwidth = x.rate("bandwidth");
@@ -211,7 +211,7 @@ void add_roofline(Page& page, const ProfiledCell& p, const std::vector<InstrGrou
   page.blocks.push_back(f);
 }
 
-void add_above_roofline(Page& page, const ProfiledCell& p, std::vector<InstrGroup> groups) {
+void add_above_roofline(Page& page, const ProfiledMeasurement& p, std::vector<InstrGroup> groups) {
   double all = 0;
   for (auto& g : groups) all += g.ms;
   std::stable_sort(groups.begin(), groups.end(),
@@ -256,7 +256,7 @@ void add_above_roofline(Page& page, const ProfiledCell& p, std::vector<InstrGrou
   page.blocks.push_back(f);
 }
 
-void add_kernels(Page& page, const ProfiledCell& p) {
+void add_kernels(Page& page, const ProfiledMeasurement& p) {
   auto kernels = by_kernel(*p.profile);
   double all = 0;
   for (auto& k : kernels) all += k.ms;
@@ -278,21 +278,21 @@ void add_kernels(Page& page, const ProfiledCell& p) {
 
 }  // namespace
 
-std::vector<ProfiledCell> profiled_cells(const ReportData& data) {
-  std::vector<ProfiledCell> list;
+std::vector<ProfiledMeasurement> profiled_measurements(const ReportData& data) {
+  std::vector<ProfiledMeasurement> list;
   for (auto& g : data.groups)
-    for (auto& c : g.cells)
+    for (auto& c : g.measurements)
       if (c.profile) {
-        std::string title = g.cells.size() > 1 ? c.label : c.profiled->name;
-        if (g.cells.size() > 1 && data.groups.size() > 1) title = g.title() + ": " + title;
-        std::string row = g.cells.size() > 1 && data.groups.size() == 1 ? c.short_label : title;
+        std::string title = g.measurements.size() > 1 ? c.label : c.profiled->name;
+        if (g.measurements.size() > 1 && data.groups.size() > 1) title = g.title() + ": " + title;
+        std::string row = g.measurements.size() > 1 && data.groups.size() == 1 ? c.short_label : title;
         list.push_back({title, row, &g, &c, c.profile.get()});
       }
   return list;
 }
 
 void add_profiles(Page& page, const ReportData& data) {
-  std::vector<ProfiledCell> profiles = profiled_cells(data);
+  std::vector<ProfiledMeasurement> profiles = profiled_measurements(data);
   if (profiles.empty()) return;
   page.blocks.push_back(Heading{2, "Where time and memory go"});
   add_shares(page, profiles, "Time by operation class", "Device time of one step by operation class, and idle time.",
@@ -300,7 +300,7 @@ void add_profiles(Page& page, const ReportData& data) {
   add_shares(page, profiles, "Time by phase", "The same time by phase of the step.", phase_order(), phase_color, false,
              by_phase);
   // Full figures for the slowest and the fastest only.
-  std::vector<ProfiledCell> shown = profiles;
+  std::vector<ProfiledMeasurement> shown = profiles;
   if (shown.size() > 3) {
     auto by_span = [](auto& a, auto& b) { return a.profile->span_ms < b.profile->span_ms; };
     auto [fast, slow] = std::minmax_element(profiles.begin(), profiles.end(), by_span);

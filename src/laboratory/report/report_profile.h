@@ -1,4 +1,4 @@
-// The profiled cells of a report, and their instructions grouped by role and operation.
+// The profiled measurements of a report, and their instructions grouped by role and operation.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,16 +8,16 @@
 
 namespace crest {
 
-struct ProfiledCell {
+struct ProfiledMeasurement {
   std::string title, row_label;  // in headings; in figures
   const ReportGroup* group = nullptr;
-  const ReportCell* cell = nullptr;
+  const ReportMeasurement* measurement = nullptr;
   const Profile* profile = nullptr;
 };
-std::vector<ProfiledCell> profiled_cells(const ReportData& data);
+std::vector<ProfiledMeasurement> profiled_measurements(const ReportData& data);
 
 // Memory over the instructions, and the live blocks at the peak.
-void add_profile_memory(Page& page, const ProfiledCell& profiled);
+void add_profile_memory(Page& page, const ProfiledMeasurement& profiled);
 
 // The instructions of a profile with the same role in every layer, as one row.
 struct InstrGroup {

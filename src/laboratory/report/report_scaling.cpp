@@ -17,53 +17,53 @@ namespace {
 
 // Settings that say how many ranks there are and how they share the work; on a CPU also its
 // threads, which the device's name counts.
-const std::set<std::string> rank_settings_of_a_cell = {"ranks",      "data_parallel", "reduce", "bucket",
-                                                       "comm_dtype", "shard",         "gather", "threads"};
+const std::set<std::string> settings_of_ranks = {"ranks",      "data_parallel", "reduce", "bucket",
+                                                 "comm_dtype", "shard",         "gather", "threads"};
 
-int64_t ranks_of(const ReportCell& c) {
+int64_t ranks_of(const ReportMeasurement& c) {
   int64_t ranks = 1;
   for (const char* key : {"ranks", "data_parallel"})
     if (std::string text = c.setting(key); is_number(text)) ranks *= std::stoll(text);
   return ranks;
 }
 
-double threads_of_a_rank(const ReportCell& c) {
+double threads_of_a_rank(const ReportMeasurement& c) {
   std::string all = c.setting("threads");
   return is_number(all) ? std::stod(all) / double(ranks_of(c)) : 0;
 }
 
-// The cell with the fewest ranks, fewer than c has, that differs from c in nothing else.
-const ReportCell* base_of(const ReportGroup& g, const ReportCell& c) {
-  const ReportCell* base = nullptr;
-  for (auto& other : g.cells) {
+// The measurement with the fewest ranks, fewer than c has, that differs from c in nothing else.
+const ReportMeasurement* base_of(const ReportGroup& g, const ReportMeasurement& c) {
+  const ReportMeasurement* base = nullptr;
+  for (auto& other : g.measurements) {
     if (!other.measured() || ranks_of(other) >= ranks_of(c)) continue;
     bool same = std::all_of(g.varying.begin(), g.varying.end(), [&](auto& name) {
-      return rank_settings_of_a_cell.count(name) || other.setting(name) == c.setting(name);
+      return settings_of_ranks.count(name) || other.setting(name) == c.setting(name);
     });
     if (same && (!base || ranks_of(other) < ranks_of(*base))) base = &other;
   }
   return base;
 }
 
-struct ScaledCell {
+struct ScaledMeasurement {
   const ReportGroup* group;
-  const ReportCell *few, *more;
+  const ReportMeasurement *few, *more;
 };
 
-std::vector<ScaledCell> scaled_cells(const ReportData& data) {
-  std::vector<ScaledCell> list;
+std::vector<ScaledMeasurement> scaled_measurements(const ReportData& data) {
+  std::vector<ScaledMeasurement> list;
   for (auto& g : data.groups)
-    for (auto& c : g.cells)
+    for (auto& c : g.measurements)
       if (c.measured())
-        if (const ReportCell* base = base_of(g, c)) list.push_back({&g, base, &c});
+        if (const ReportMeasurement* base = base_of(g, c)) list.push_back({&g, base, &c});
   return list;
 }
 
-void add_efficiencies(Page& page, const std::vector<ScaledCell>& cells) {
+void add_efficiencies(Page& page, const std::vector<ScaledMeasurement>& measurements) {
   PageTable t;
   t.columns = {{"cell", Align::left}, {"ranks"},      {"step, ms"},        {"against", Align::left},
                {"step, ms"},          {"efficiency"}, {"memory of a rank"}};
-  for (auto& c : cells) {
+  for (auto& c : measurements) {
     double efficiency =
         (c.more->tokens_per_second / double(ranks_of(*c.more))) / (c.few->tokens_per_second / double(ranks_of(*c.few)));
     t.rows.push_back({c.more->label, std::to_string(ranks_of(*c.more)), fmt::format("{:.3f}", c.more->median),
@@ -71,13 +71,13 @@ void add_efficiencies(Page& page, const std::vector<ScaledCell>& cells) {
                       say_bytes(c.more->planned_bytes)});
   }
   t.note = "Efficiency: tokens per second of a rank, against those of a rank of the other cell.";
-  if (std::any_of(cells.begin(), cells.end(),
+  if (std::any_of(measurements.begin(), measurements.end(),
                   [](auto& c) { return threads_of_a_rank(*c.few) > threads_of_a_rank(*c.more); }))
     t.note += " Ranks on CPUs share their threads, of which fewer ranks have more each.";
   page.blocks.push_back(t);
 }
 
-void add_losses(Page& page, const ScaledCell& c) {
+void add_losses(Page& page, const ScaledMeasurement& c) {
   if (!c.few->profiled || !c.more->profiled) return;
   RunComparison compared;
   CompareOptions options;
@@ -103,7 +103,7 @@ void add_losses(Page& page, const ScaledCell& c) {
   page.blocks.push_back(t);
 }
 
-void add_ranks(Page& page, const ProfiledCell& c) {
+void add_ranks(Page& page, const ProfiledMeasurement& c) {
   if (c.profile->ranks.empty()) return;
   page.blocks.push_back(Heading{3, "Each rank of " + c.title});
   PageTable t;
@@ -134,13 +134,13 @@ void add_ranks(Page& page, const ProfiledCell& c) {
 }  // namespace
 
 void add_scaling(Page& page, const ReportData& data) {
-  std::vector<ScaledCell> cells = scaled_cells(data);
-  std::vector<ProfiledCell> profiles = profiled_cells(data);
+  std::vector<ScaledMeasurement> measurements = scaled_measurements(data);
+  std::vector<ProfiledMeasurement> profiles = profiled_measurements(data);
   bool ranks = std::any_of(profiles.begin(), profiles.end(), [](auto& p) { return !p.profile->ranks.empty(); });
-  if (cells.empty() && !ranks) return;
+  if (measurements.empty() && !ranks) return;
   page.blocks.push_back(Heading{2, "Scaling over ranks"});
-  if (!cells.empty()) add_efficiencies(page, cells);
-  for (auto& c : cells) add_losses(page, c);
+  if (!measurements.empty()) add_efficiencies(page, measurements);
+  for (auto& c : measurements) add_losses(page, c);
   for (auto& p : profiles) add_ranks(page, p);
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 // Milliseconds per token, so that batches of any size can be compared; milliseconds where tokens
 // are unknown.
-std::vector<double> scaled_samples(const ReportCell& c) {
+std::vector<double> scaled_samples(const ReportMeasurement& c) {
   double tokens = c.tokens > 0 ? c.tokens : 1;
   std::vector<double> ms = c.ms.values();
   if (ms.empty()) ms.push_back(c.median);
@@ -94,7 +94,7 @@ Text sentence_of(const SettingChange& change) {
 
 }  // namespace
 
-ReportPair judge(const ReportGroup& group, const ReportCell& a, const ReportCell& b) {
+ReportPair judge(const ReportGroup& group, const ReportMeasurement& a, const ReportMeasurement& b) {
   ReportPair p;
   p.a = &a, p.b = &b;
   p.memory = ratio_of(b.planned_bytes, a.planned_bytes);
@@ -115,15 +115,15 @@ ReportPair judge(const ReportGroup& group, const ReportCell& a, const ReportCell
 
 std::vector<SettingChange> find_setting_changes(const ReportGroup& g) {
   std::vector<SettingChange> changes;
-  auto rest_equal = [&](const ReportCell& a, const ReportCell& b, const std::string& setting) {
+  auto rest_equal = [&](const ReportMeasurement& a, const ReportMeasurement& b, const std::string& setting) {
     return std::all_of(g.varying.begin(), g.varying.end(),
                        [&](auto& name) { return name == setting || a.setting(name) == b.setting(name); });
   };
   for (auto& setting : g.varying)
-    for (auto& a : g.cells) {
+    for (auto& a : g.measurements) {
       // The next value of this setting with all others equal.
-      const ReportCell* next = nullptr;
-      for (auto& b : g.cells)
+      const ReportMeasurement* next = nullptr;
+      for (auto& b : g.measurements)
         if (a.setting(setting) != b.setting(setting) && rest_equal(a, b, setting) &&
             before(setting, a.setting(setting), b.setting(setting)) &&
             (!next || before(setting, b.setting(setting), next->setting(setting))))

@@ -15,28 +15,28 @@ namespace crest {
 
 namespace {
 
-std::string figures(const ReportGroup& g, const ReportCell& c) {
+std::string figures(const ReportGroup& g, const ReportMeasurement& c) {
   std::string text = say_ms(c.median) + " per " + say_phase(g.phase);
   if (std::isfinite(c.tokens_per_second)) text += ", " + say_rate(c.tokens_per_second) + " tokens/s";
   return text;
 }
 
-std::vector<const ReportCell*> measured_cells(const ReportGroup& g) {
-  std::vector<const ReportCell*> cells;
-  for (auto& c : g.cells)
-    if (c.measured()) cells.push_back(&c);
-  return cells;
+std::vector<const ReportMeasurement*> measured_recipes(const ReportGroup& g) {
+  std::vector<const ReportMeasurement*> measurements;
+  for (auto& c : g.measurements)
+    if (c.measured()) measurements.push_back(&c);
+  return measurements;
 }
 
-// Cells that may be as fast as the fastest one.
+// Measurements that may be as fast as the fastest one.
 struct AsFast {
   std::vector<std::string> labels;
   bool busy = false;  // since the machine was busy
 };
 AsFast as_fast(const ReportGroup& g) {
-  const ReportCell& best = g.cells[size_t(g.fastest)];
+  const ReportMeasurement& best = g.measurements[size_t(g.fastest)];
   AsFast equal;
-  for (auto* c : measured_cells(g)) {
+  for (auto* c : measured_recipes(g)) {
     if (c == &best) continue;
     ReportPair p = judge(g, *c, best);
     if (p.verdict == Verdict::cannot_tell) equal.labels.push_back(c->label), equal.busy |= p.busy;
@@ -45,21 +45,21 @@ AsFast as_fast(const ReportGroup& g) {
 }
 
 Text fastest_sentence(const ReportGroup& g) {
-  auto cells = measured_cells(g);
-  const ReportCell& best = g.cells[size_t(g.fastest)];
+  auto measurements = measured_recipes(g);
+  const ReportMeasurement& best = g.measurements[size_t(g.fastest)];
   Text t;
-  if (cells.size() == 1) return t.strong(best.label).add(": " + figures(g, best) + " (median).");
+  if (measurements.size() == 1) return t.strong(best.label).add(": " + figures(g, best) + " (median).");
   AsFast equal = as_fast(g);
   bool clear = equal.labels.empty();
   if (clear)
-    t.add("The fastest of " + plural(cells.size(), "recipe") + " is ");
+    t.add("The fastest of " + plural(measurements.size(), "recipe") + " is ");
   else
     t.add(fmt::format(
-        "No clear winner among {} recipes: {}. {}: ", cells.size(),
+        "No clear winner among {} recipes: {}. {}: ", measurements.size(),
         equal.busy ? "the machine was busy" : fmt::format("the top {} are within noise", equal.labels.size() + 1),
         g.same_tokens ? "Lowest median" : "Most tokens/s"));
   t.strong(best.label).add((clear ? ": " : ", ") + figures(g, best) + (clear ? " (median)." : "."));
-  const ReportCell& worst = g.cells[size_t(g.slowest)];
+  const ReportMeasurement& worst = g.measurements[size_t(g.slowest)];
   ReportPair p = judge(g, worst, best);
   if (p.verdict == Verdict::b_faster)
     t.add(" It is ")
@@ -70,13 +70,14 @@ Text fastest_sentence(const ReportGroup& g) {
 }
 
 Text memory_sentence(const ReportGroup& g) {
-  const ReportCell &best = g.cells[size_t(g.fastest)], &small = g.cells[size_t(g.smallest)];
+  const ReportMeasurement &best = g.measurements[size_t(g.fastest)], &small = g.measurements[size_t(g.smallest)];
   Text t;
   if (!std::isfinite(best.planned_bytes)) return t;
   std::string bytes = say_bytes(best.planned_bytes);
-  bool same = std::all_of(g.cells.begin(), g.cells.end(), [&](auto& c) { return say_bytes(c.planned_bytes) == bytes; });
-  if (same && g.cells.size() > 1)
-    return t.add(g.cells.size() == 2 ? "Both need " : "All need ").strong(bytes).add(" of planned memory.");
+  bool same = std::all_of(g.measurements.begin(), g.measurements.end(),
+                          [&](auto& c) { return say_bytes(c.planned_bytes) == bytes; });
+  if (same && g.measurements.size() > 1)
+    return t.add(g.measurements.size() == 2 ? "Both need " : "All need ").strong(bytes).add(" of planned memory.");
   if (best.planned_bytes <= small.planned_bytes)
     return t.add("It also needs the least memory: ").strong(say_bytes(best.planned_bytes)).add(" planned.");
   t.add("Least memory: ")
@@ -88,7 +89,7 @@ Text memory_sentence(const ReportGroup& g) {
 
 Text misfits(const ReportGroup& g) {
   std::vector<std::string> labels;
-  for (auto& c : g.cells)
+  for (auto& c : g.measurements)
     if (c.out_of_memory) labels.push_back(c.label);
   Text t;
   if (labels.empty()) return t;
@@ -125,9 +126,9 @@ Text training_sentence(const RunRecord& r, const std::string& label) {
 }
 
 void add_tiles(Page& page, const ReportGroup& g) {
-  const ReportCell& best = g.cells[size_t(g.fastest)];
+  const ReportMeasurement& best = g.measurements[size_t(g.fastest)];
   Tiles tiles;
-  bool several = measured_cells(g).size() > 1;
+  bool several = measured_recipes(g).size() > 1;
   std::string of = !several                    ? "median"
                    : as_fast(g).labels.empty() ? "of the fastest recipe"
                    : g.same_tokens             ? "of the lowest median"
@@ -136,19 +137,19 @@ void add_tiles(Page& page, const ReportGroup& g) {
   if (std::isfinite(best.tokens_per_second)) tiles.tiles.push_back({"Tokens/s", say_rate(best.tokens_per_second), of});
   if (std::isfinite(best.planned_bytes))
     tiles.tiles.push_back({"Planned memory", say_bytes(best.planned_bytes), several ? of : ""});
-  if (several && judge(g, g.cells[size_t(g.slowest)], best).verdict == Verdict::b_faster) {
-    double ratio = best.speed() / g.cells[size_t(g.slowest)].speed();
+  if (several && judge(g, g.measurements[size_t(g.slowest)], best).verdict == Verdict::b_faster) {
+    double ratio = best.speed() / g.measurements[size_t(g.slowest)].speed();
     tiles.tiles.push_back({"Fastest over slowest", say_times(ratio),
-                           fmt::format("{} measured", plural(measured_cells(g).size(), "recipe"))});
+                           fmt::format("{} measured", plural(measured_recipes(g).size(), "recipe"))});
   }
   page.blocks.push_back(tiles);
 }
 
 // Planned memory grows by the same bytes per sequence, so two batch sizes predict how many fit.
-Text largest_batch(const ReportGroup& g, const ReportCell& best) {
+Text largest_batch(const ReportGroup& g, const ReportMeasurement& best) {
   double memory = json_number(best.timed->device, "/memory_bytes"), batch = json_number(best.timed->recipe, "/batch");
-  const ReportCell* other = nullptr;
-  for (auto& c : g.cells) {
+  const ReportMeasurement* other = nullptr;
+  for (auto& c : g.measurements) {
     bool same = std::all_of(g.varying.begin(), g.varying.end(),
                             [&](auto& name) { return name == "batch" || c.setting(name) == best.setting(name); });
     if (same && c.setting("batch") != best.setting("batch") && std::isfinite(c.planned_bytes)) other = &c;
@@ -165,7 +166,7 @@ Text largest_batch(const ReportGroup& g, const ReportCell& best) {
 }
 
 // Values that won every pair, in a combination with the best recipe that was not measured.
-Text untried(const ReportCell& best, const std::vector<SettingChange>& changes) {
+Text untried(const ReportMeasurement& best, const std::vector<SettingChange>& changes) {
   std::vector<std::string> ideas;
   for (auto& c : changes) {
     bool measured = std::any_of(c.pairs.begin(), c.pairs.end(), [&](auto& p) { return p.a == &best || p.b == &best; });
@@ -193,7 +194,7 @@ void add_summary(Page& page, const ReportData& data, const std::vector<std::vect
     if (g.fastest >= 0) {
       if (!tiles) add_tiles(page, g), tiles = true;
       b.items.push_back(fastest_sentence(g));
-      if (g.cells.size() > 1 && g.smallest >= 0) b.items.push_back(memory_sentence(g));
+      if (g.measurements.size() > 1 && g.smallest >= 0) b.items.push_back(memory_sentence(g));
       if (const SettingChange* c = strongest(setting_changes[i]); c && g.varying.size() > 1)
         b.items.push_back(Text("Largest effect on speed: ").append(c->sentence));
     }
@@ -237,7 +238,7 @@ std::vector<Text> warnings(const ReportData& data) {
                                     reasons.empty() ? "" : " (" + say_list({reasons.begin(), reasons.end()}) + ")",
                                     plural(throttled.size(), "run"))));
   for (auto& g : data.groups)
-    for (auto& c : g.cells)
+    for (auto& c : g.measurements)
       if (!c.unread_profile.empty())
         list.push_back(Text("A profile cannot be read and is left out: " + c.unread_profile + "."));
   if (machines.size() > 1)
@@ -251,7 +252,7 @@ std::vector<Text> warnings(const ReportData& data) {
 std::vector<Text> recommendations(const ReportGroup& g, const std::vector<SettingChange>& changes) {
   std::vector<Text> list;
   if (g.fastest < 0) return list;
-  const ReportCell& best = g.cells[size_t(g.fastest)];
+  const ReportMeasurement& best = g.measurements[size_t(g.fastest)];
   AsFast as_best = as_fast(g);
   if (as_best.busy)
     return {Text(
@@ -282,8 +283,8 @@ std::vector<Text> recommendations(const ReportGroup& g, const std::vector<Settin
   if (Text t = largest_batch(g, best); !t.empty()) list.push_back(t);
   std::string batch = best.setting("batch");
   bool varies = std::find(g.varying.begin(), g.varying.end(), "batch") != g.varying.end();
-  bool larger =
-      std::any_of(g.cells.begin(), g.cells.end(), [&](auto& c) { return before("batch", batch, c.setting("batch")); });
+  bool larger = std::any_of(g.measurements.begin(), g.measurements.end(),
+                            [&](auto& c) { return before("batch", batch, c.setting("batch")); });
   if (varies && !larger && equal.empty())
     list.push_back(
         Text("The fastest recipe has the largest batch measured (" + batch + "). A larger one may be faster still."));

@@ -34,7 +34,7 @@ struct RunRecord {
   std::string started, finished;  // UTC, "2026-01-31T12:00:00.000Z"
   std::string command;            // the command line
   std::string folder;             // RUN folder of a training, else ""
-  std::string grid;               // shared by the cells of a grid
+  std::string grid;               // shared by the measurements of a grid
   std::string key;                // hash of resolved recipe, device and phase; equal for repeated measurements
   std::string phase;              // forward, backward, step; "" for training
   std::string error;              // message of a failed run

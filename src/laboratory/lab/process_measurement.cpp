@@ -1,6 +1,6 @@
-// Cells whose recipe runs in a separate process: crest bench or crest profile (the kind's name)
-// with other libraries or environment variables, which a process reads when it starts, or with
-// several ranks.
+// Measurements whose recipe runs in a separate process: crest bench or crest profile (the kind's
+// name) with other libraries or environment variables, which a process reads when it starts, or
+// with several ranks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,16 +16,16 @@
 #include "core/text.h"
 #include "host/external.h"
 #include "host/own_process.h"
-#include "lab/recipe_cell.h"
+#include "lab/recipe_measurement.h"
 #include "plan/recipe_settings.h"
 
 namespace crest {
 
 using Json = nlohmann::ordered_json;
 
-class ProcessCell : public RecipeCell {
+class ProcessMeasurement : public RecipeMeasurement {
  public:
-  using RecipeCell::RecipeCell;
+  using RecipeMeasurement::RecipeMeasurement;
   std::string identity() const override;
 
  protected:
@@ -55,31 +55,34 @@ bool is_variable(const std::string& key) {
 
 }  // namespace
 
-bool wants_processes(const lab::CellSpec& spec) {
+bool wants_processes(const lab::MeasurementSpec& spec) {
   return std::any_of(spec.settings.begin(), spec.settings.end(),
                      [](auto& s) { return s.first == "libraries" || s.first == "ranks" || is_variable(s.first); });
 }
 
-std::string ProcessCell::keys() const { return "libraries, environment variables (upper case), " + RecipeCell::keys(); }
+std::string ProcessMeasurement::keys() const {
+  return "libraries, environment variables (upper case), " + RecipeMeasurement::keys();
+}
 
-bool ProcessCell::set(const std::string& key, const std::string& value) {
+bool ProcessMeasurement::set(const std::string& key, const std::string& value) {
   if (is_variable(key))
     variables_.emplace_back(key, value);
   else if (key == "libraries")
     place_ = value;
   else
-    return RecipeCell::set(key, value);
+    return RecipeMeasurement::set(key, value);
   return true;
 }
 
-// Ranks take the GPUs of this machine in order; every other cell has the GPU of its experiment.
-std::string ProcessCell::device_of_process() const {
+// Ranks take the GPUs of this machine in order; every other measurement has the GPU of its
+// experiment.
+std::string ProcessMeasurement::device_of_process() const {
   if (device_.kind == "cpu") return "--device=cpu";
   return recipe_.ranks > 1 ? "--device=cuda" : fmt::format("--device=cuda:{}", device_.index);
 }
 
-void ProcessCell::finish() {
-  RecipeCell::finish();
+void ProcessMeasurement::finish() {
+  RecipeMeasurement::finish();
   if (place_.empty() || !absent_.empty()) return;
   auto& places = cuda::library_places();
   if (std::find(places.begin(), places.end(), place_) == places.end() && place_.find('/') == std::string::npos)
@@ -93,13 +96,13 @@ void ProcessCell::finish() {
                                                                             : printable(place_));
 }
 
-std::string ProcessCell::identity() const {
-  std::string text = RecipeCell::identity() + " " + join(folders_, ":");
+std::string ProcessMeasurement::identity() const {
+  std::string text = RecipeMeasurement::identity() + " " + join(folders_, ":");
   for (auto& [name, value] : variables_) text += fmt::format(" {}={}", name, value);
   return text;
 }
 
-std::vector<std::string> ProcessCell::arguments(const LabContext& context, const std::string& model_file) const {
+std::vector<std::string> ProcessMeasurement::arguments(const LabContext& context, const std::string& model_file) const {
   std::vector<std::string> arguments = {lab::name(e_.kind),
                                         "--json",
                                         "--no-store",
@@ -116,7 +119,7 @@ std::vector<std::string> ProcessCell::arguments(const LabContext& context, const
   return arguments;
 }
 
-Json ProcessCell::document(const LabContext& context) const {
+Json ProcessMeasurement::document(const LabContext& context) const {
   TemporaryFolder folder;
   std::string file = folder / "model.toml";
   write_file_atomic(file, to_toml(recipe_.model));
@@ -127,8 +130,9 @@ Json ProcessCell::document(const LabContext& context) const {
   return json[0];
 }
 
-// A failed process leaves a cell without figures; the lab continues.
-void ProcessCell::run(LabContext& context, CompiledSession, RunRecord& record, lab::Row& row, Profile& detail) const {
+// A failed process leaves a measurement without figures; the lab continues.
+void ProcessMeasurement::run(LabContext& context, CompiledSession, RunRecord& record, lab::Row& row,
+                             Profile& detail) const {
   Json json;
   try {
     json = document(context);
@@ -148,9 +152,9 @@ void ProcessCell::run(LabContext& context, CompiledSession, RunRecord& record, l
   }
 }
 
-std::unique_ptr<LabCell> make_process_cell(const lab::Experiment& e, lab::CellSpec spec, const Device& device,
-                                           int64_t limit) {
-  return std::make_unique<ProcessCell>(e, std::move(spec), device, limit);
+std::unique_ptr<LabMeasurement> make_process_measurement(const lab::Experiment& e, lab::MeasurementSpec spec,
+                                                         const Device& device, int64_t limit) {
+  return std::make_unique<ProcessMeasurement>(e, std::move(spec), device, limit);
 }
 
 }  // namespace crest

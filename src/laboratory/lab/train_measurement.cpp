@@ -11,16 +11,16 @@
 #include "data/dataset.h"
 #include "data/prepare_text.h"
 #include "host/memory.h"
-#include "lab/recipe_cell.h"
+#include "lab/recipe_measurement.h"
 #include "train/run.h"
 #include "train/run_record.h"
 #include "train/training_settings.h"
 
 namespace crest {
 
-class TrainCell : public RecipeCell {
+class TrainMeasurement : public RecipeMeasurement {
  public:
-  TrainCell(const lab::Experiment& e, lab::CellSpec spec, const Device& device, int64_t limit);
+  TrainMeasurement(const lab::Experiment& e, lab::MeasurementSpec spec, const Device& device, int64_t limit);
   std::string key() const override;
 
  protected:
@@ -52,51 +52,52 @@ bool among(const std::vector<std::string>& list, const std::string& name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
-// A cell keeps no files and starts from fresh weights; --steps sets its length.
-bool is_of_cells(const Setting& row) {
+// A measurement keeps no files and starts from fresh weights; --steps sets its length.
+bool is_of_measurements(const Setting& row) {
   return row.group != std::string("Saving and samples") && !among({"data", "init", "max-seconds"}, row.name);
 }
 
 }  // namespace
 
-struct TrainCell::Trained {
+struct TrainMeasurement::Trained {
   std::vector<StepRow> steps;
   std::vector<ValidationRow> validations;
   TrainOutcome outcome;
 };
 
-TrainCell::TrainCell(const lab::Experiment& e, lab::CellSpec spec, const Device& device, int64_t limit)
-    : RecipeCell(e, std::move(spec), device, limit) {
+TrainMeasurement::TrainMeasurement(const lab::Experiment& e, lab::MeasurementSpec spec, const Device& device,
+                                   int64_t limit)
+    : RecipeMeasurement(e, std::move(spec), device, limit) {
   training_.steps = default_steps, training_.val_batches = default_val_batches;
 }
 
-std::string TrainCell::keys() const {
+std::string TrainMeasurement::keys() const {
   std::vector<std::string> names = {"data", "tokenizer", "loader_delay_ms"};
   for (auto& row : training_settings())
-    if (is_of_cells(row)) names.push_back(row.key());
-  return join(names, ", ") + ", " + RecipeCell::keys();
+    if (is_of_measurements(row)) names.push_back(row.key());
+  return join(names, ", ") + ", " + RecipeMeasurement::keys();
 }
 
-bool TrainCell::set(const std::string& key, const std::string& value) {
+bool TrainMeasurement::set(const std::string& key, const std::string& value) {
   const Settings training = settings_of(training_);
   if (among(no_keys, key)) return false;
-  if (among(recipe_measures, key)) return RecipeCell::set(key, value);
+  if (among(recipe_measures, key)) return RecipeMeasurement::set(key, value);
   if (key == "data")
     data_ = value;
   else if (key == "tokenizer")
     tokenizer_ = value;
   else if (key == "loader_delay_ms")
     training_.loader_delay_ms = number(key, value, 0, 1000);
-  else if (auto* row = training.find(key); row && is_of_cells(*row->setting))
+  else if (auto* row = training.find(key); row && is_of_measurements(*row->setting))
     row->setting->set(*row->setting, row->object, parse_setting(*row->setting, value));
   else
-    return RecipeCell::set(key, value);  // recipe settings are already part of key()
+    return RecipeMeasurement::set(key, value);  // recipe settings are already part of key()
   trained_by_ += " " + key + "=" + value;
   return true;
 }
 
 // As in crest train, the data determine the vocabulary, unless `vocab` does.
-void TrainCell::finish() {
+void TrainMeasurement::finish() {
   uint32_t vocab = Tokenizer::bytes().vocab_size();
   if (!data_.empty()) {
     std::error_code error;
@@ -110,20 +111,20 @@ void TrainCell::finish() {
   }
   if (!options_.has("vocab")) options_.given["vocab"] = {std::to_string(vocab)};
   if (training_.val_every < 0) training_.val_every = training_.steps;
-  RecipeCell::finish();
+  RecipeMeasurement::finish();
 }
 
-std::string TrainCell::key() const {
+std::string TrainMeasurement::key() const {
   return absent_.empty() ? run_key(recipe_, device_, name(phase_), "train" + trained_by_) : "";
 }
 
-BenchTask TrainCell::task() const {
-  BenchTask task = RecipeCell::task();
+BenchTask TrainMeasurement::task() const {
+  BenchTask task = RecipeMeasurement::task();
   task.name = "lab-" + e_.name + (spec_.label.empty() ? "" : ", " + spec_.label);
   return task;
 }
 
-void TrainCell::columns(const Trained& t, lab::Row& row) const {
+void TrainMeasurement::columns(const Trained& t, lab::Row& row) const {
   auto set = [&](const char* column, double x) { row.columns[column] = lab::Value::number(x); };
   size_t last = std::max<size_t>(1, t.steps.size() / 10);
   double sum = 0;
@@ -146,7 +147,7 @@ void TrainCell::columns(const Trained& t, lab::Row& row) const {
 }
 
 // Training compiles its own session, including validation.
-void TrainCell::run(LabContext& context, CompiledSession, RunRecord& record, lab::Row& row, Profile&) const {
+void TrainMeasurement::run(LabContext& context, CompiledSession, RunRecord& record, lab::Row& row, Profile&) const {
   Trained trained;
   std::vector<LogRow> log;
   TrainOptions o = training_;
@@ -181,9 +182,9 @@ void TrainCell::run(LabContext& context, CompiledSession, RunRecord& record, lab
   context.bench.finish(record, "done", result);
 }
 
-std::unique_ptr<LabCell> make_train_cell(const lab::Experiment& e, lab::CellSpec spec, const Device& device,
-                                         int64_t limit) {
-  return std::make_unique<TrainCell>(e, std::move(spec), device, limit);
+std::unique_ptr<LabMeasurement> make_train_measurement(const lab::Experiment& e, lab::MeasurementSpec spec,
+                                                       const Device& device, int64_t limit) {
+  return std::make_unique<TrainMeasurement>(e, std::move(spec), device, limit);
 }
 
 }  // namespace crest

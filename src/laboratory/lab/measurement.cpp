@@ -1,4 +1,4 @@
-#include "lab/cell.h"
+#include "lab/measurement.h"
 
 #include <fmt/format.h>
 
@@ -9,11 +9,11 @@
 
 namespace crest {
 
-std::string LabCell::where() const {
+std::string LabMeasurement::where() const {
   return printable(e_.file) + (spec_.label.empty() ? "" : ", cell " + printable(spec_.label));
 }
 
-void LabCell::read() {
+void LabMeasurement::read() {
   auto placed = [](const std::string& place, auto act) {
     try {
       act();
@@ -34,7 +34,7 @@ void LabCell::read() {
   placed(where(), [&] { finish(); });
 }
 
-double LabCell::number(const std::string& key, const std::string& value, double low, double high) {
+double LabMeasurement::number(const std::string& key, const std::string& value, double low, double high) {
   double x = 0;
   auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), x);
   if (error != std::errc() || end != value.data() + value.size() || !(x >= low && x <= high))
@@ -43,7 +43,7 @@ double LabCell::number(const std::string& key, const std::string& value, double 
   return x;
 }
 
-bool LabCell::set(const std::string& key, const std::string& value) {
+bool LabMeasurement::set(const std::string& key, const std::string& value) {
   if (key == "max_seconds")
     max_seconds_ = number(key, value, 0, 3600);
   else if (key == "samples")
@@ -57,9 +57,11 @@ bool LabCell::set(const std::string& key, const std::string& value) {
   return true;
 }
 
-std::string LabCell::identity() const { return fmt::format("{} {} {} {}", key(), samples_, warmup_, max_seconds_); }
+std::string LabMeasurement::identity() const {
+  return fmt::format("{} {} {} {}", key(), samples_, warmup_, max_seconds_);
+}
 
-StoppingRule LabCell::rule(int rounds) const {
+StoppingRule LabMeasurement::rule(int rounds) const {
   StoppingRule rule = stopping_rule(warmup_, (samples_ + rounds - 1) / rounds, 100, max_seconds_ / rounds);
   if (samples_ == 0) rule.min_samples = (rule.min_samples + rounds - 1) / rounds;
   return rule;
@@ -80,7 +82,7 @@ std::string in_one_line(const std::string& text) {
 
 }  // namespace
 
-lab::Row LabCell::measure(LabContext& context, const std::string& grid) const {
+lab::Row LabMeasurement::measure(LabContext& context, const std::string& grid) const {
   lab::Row row;
   row.keys = spec_.keys;
   row.keys["status"] = "absent";

@@ -1,4 +1,4 @@
-#include "lab/recipe_cell.h"
+#include "lab/recipe_measurement.h"
 
 #include <fmt/format.h>
 
@@ -34,14 +34,14 @@ void out_of_memory(lab::Row& row, const std::string& why) {
 
 }  // namespace
 
-std::string RecipeCell::keys() const {
+std::string RecipeMeasurement::keys() const {
   std::vector<std::string> names = {size_keys.begin(), size_keys.end()};
   for (auto& row : recipe_settings())
     if (!size_keys.count(row.key())) names.push_back(row.key());
-  return join(names, ", ") + ", tile, phase, memory_limit, " + LabCell::keys();
+  return join(names, ", ") + ", tile, phase, memory_limit, " + LabMeasurement::keys();
 }
 
-bool RecipeCell::set(const std::string& key, const std::string& value) {
+bool RecipeMeasurement::set(const std::string& key, const std::string& value) {
   if (key == "phase") {
     if (value == "all") fail_usage("write phase = [\"forward\", \"backward\", \"step\"]");
     phase_ = parse_phase(value);
@@ -51,13 +51,13 @@ bool RecipeCell::set(const std::string& key, const std::string& value) {
     set_tile(value);
   } else if (size_keys.count(key)) {
     sizes_.emplace_back(key, value);
-  } else if (!LabCell::set(key, value)) {
+  } else if (!LabMeasurement::set(key, value)) {
     return set_setting(key, value);
   }
   return true;
 }
 
-bool RecipeCell::set_setting(const std::string& key, const std::string& value) {
+bool RecipeMeasurement::set_setting(const std::string& key, const std::string& value) {
   for (auto& row : recipe_settings())
     if (row.key() == key && !size_keys.count(key)) {
       parse_setting(row, value);
@@ -71,7 +71,7 @@ bool RecipeCell::set_setting(const std::string& key, const std::string& value) {
 }
 
 // Pins the flash attention kernels of one tile size, where the device has them.
-void RecipeCell::set_tile(const std::string& value) {
+void RecipeMeasurement::set_tile(const std::string& value) {
   std::vector<std::string> tiles;
   for (auto& k : kernels_of(device_.kind)) {
     std::string kernel = k.name;
@@ -90,7 +90,7 @@ void RecipeCell::set_tile(const std::string& value) {
     options_.given["kernel"].push_back(fmt::format("{}=*.flash.tile{}", op, value));
 }
 
-void RecipeCell::finish() {
+void RecipeMeasurement::finish() {
   Recipe recipe = options_.finish(default_model(device_));
   if (!sizes_.empty()) resize(recipe);
   validate(recipe);
@@ -103,7 +103,7 @@ void RecipeCell::finish() {
 }
 
 // The model with other sizes, as in a user's model file.
-void RecipeCell::resize(Recipe& recipe) const {
+void RecipeMeasurement::resize(Recipe& recipe) const {
   std::string base = options_.has("model") ? options_.given.at("model").back() : default_model(device_);
   std::string name = base, text = fmt::format("preset = \"{}\"\n", base);
   for (auto& [key, value] : sizes_) {
@@ -116,19 +116,19 @@ void RecipeCell::resize(Recipe& recipe) const {
   recipe.model = model;
 }
 
-std::string RecipeCell::key() const {
+std::string RecipeMeasurement::key() const {
   if (!absent_.empty()) return "";
   return run_key(recipe_, device_, name(phase_), warmup_ == 3 ? "" : fmt::format("warmup {}", warmup_));
 }
 
-BenchTask RecipeCell::task() const {
+BenchTask RecipeMeasurement::task() const {
   BenchTask task;
   task.recipe = recipe_, task.device = device_, task.limit = limit_, task.phase = phase_;
   task.key = key(), task.label = spec_.label;
   return task;
 }
 
-void RecipeCell::plan_columns(const CompiledSession& s, lab::Row& row) const {
+void RecipeMeasurement::plan_columns(const CompiledSession& s, lab::Row& row) const {
   int64_t live = 0, instructions = 0;
   auto set = [&](const char* column, double x) { row.columns[column] = lab::Value::number(x); };
   for (auto& p : s.programs) live = std::max(live, p.memory.live_peak);
@@ -153,8 +153,8 @@ void RecipeCell::plan_columns(const CompiledSession& s, lab::Row& row) const {
   if (e_.uses_column("caching_bytes")) set("caching_bytes", double(lab::caching_allocator_bytes(s.largest().memory)));
 }
 
-void RecipeCell::run_recorded(LabContext& context, CompiledSession session, const std::string& grid, lab::Row& row,
-                              Profile& detail) const {
+void RecipeMeasurement::run_recorded(LabContext& context, CompiledSession session, const std::string& grid,
+                                     lab::Row& row, Profile& detail) const {
   BenchMeasure& bench = context.bench;
   RunRecord record = bench.begin(lab::name(e_.kind), task(), grid);
   row.run = record.uid;
@@ -173,7 +173,7 @@ void RecipeCell::run_recorded(LabContext& context, CompiledSession session, cons
   }
 }
 
-void RecipeCell::measure(LabContext& context, const std::string& grid, lab::Row& row) const {
+void RecipeMeasurement::measure(LabContext& context, const std::string& grid, lab::Row& row) const {
   reset_peak_resident();
   CompiledSession session;
   try {
@@ -201,8 +201,8 @@ void RecipeCell::measure(LabContext& context, const std::string& grid, lab::Row&
   lab::add_columns(e_, table, row);
 }
 
-bool PlanCell::set(const std::string& key, const std::string& value) {
-  if (key != "device") return RecipeCell::set(key, value);
+bool PlanMeasurement::set(const std::string& key, const std::string& value) {
+  if (key != "device") return RecipeMeasurement::set(key, value);
   device_ = find_device(value, 0);
   limit_ = device_.memory;
   return true;

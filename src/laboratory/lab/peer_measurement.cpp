@@ -1,5 +1,5 @@
-// Cells with the setting `peer`: the same step in another framework, by a script that prints its
-// step time as JSON (studies/peers).
+// Measurements with the setting `peer`: the same step in another framework, by a script that prints
+// its step time as JSON (studies/peers).
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -11,14 +11,14 @@
 #include "core/text.h"
 #include "host/external.h"
 #include "host/stop_signal.h"
-#include "lab/cell.h"
+#include "lab/measurement.h"
 
 namespace crest {
 
-class PeerCell : public LabCell {
+class PeerMeasurement : public LabMeasurement {
  public:
-  using LabCell::LabCell;
-  std::string identity() const override { return LabCell::identity() + " " + command_; }
+  using LabMeasurement::LabMeasurement;
+  std::string identity() const override { return LabMeasurement::identity() + " " + command_; }
   // A script starts, compiles and warms up for longer than it measures.
   bool in_both_rounds() const override { return false; }
 
@@ -29,15 +29,15 @@ class PeerCell : public LabCell {
 
  private:
   std::string script_;   // as in the file
-  std::string command_;  // with the cell's settings, for a shell
+  std::string command_;  // with the measurement's settings, for a shell
 };
 
-// The recipe describes the same step to both, so its settings are known to the other cells.
-bool PeerCell::set(const std::string& key, const std::string& value) {
+// The recipe describes the same step to both, so its settings are known to the other measurements.
+bool PeerMeasurement::set(const std::string& key, const std::string& value) {
   if (key == "peer")
     script_ = value;
   else
-    LabCell::set(key, value);
+    LabMeasurement::set(key, value);
   return true;
 }
 
@@ -50,8 +50,8 @@ std::string variable(const char* name, const char* otherwise) {
 
 }  // namespace
 
-// "torch_gpt2.py --batch {batch}": {KEY} is the cell's value of a key.
-void PeerCell::finish() {
+// "torch_gpt2.py --batch {batch}": {KEY} is the measurement's value of a key.
+void PeerMeasurement::finish() {
   std::string text;
   for (size_t i = 0; i < script_.size(); ++i) {
     size_t end = script_[i] == '{' ? script_.find('}', i) : std::string::npos;
@@ -72,8 +72,8 @@ void PeerCell::finish() {
   command_ = fmt::format("{} {}/{}", shell_word(variable("CREST_PYTHON", "python3")), shell_word(folder), text);
 }
 
-// A peer that fails leaves a cell without figures; the lab continues.
-void PeerCell::measure(LabContext& context, const std::string& grid, lab::Row& row) const {
+// A peer that fails leaves a measurement without figures; the lab continues.
+void PeerMeasurement::measure(LabContext& context, const std::string& grid, lab::Row& row) const {
   BenchMeasure::check_interrupt();
   RunRecord record = context.bench.begin("peer", device_, spec_.label, grid);
   row.run = record.uid;
@@ -103,9 +103,9 @@ void PeerCell::measure(LabContext& context, const std::string& grid, lab::Row& r
   context.bench.finish(record, "done", json);
 }
 
-std::unique_ptr<LabCell> make_peer_cell(const lab::Experiment& e, lab::CellSpec spec, const Device& device,
-                                        int64_t limit) {
-  return std::make_unique<PeerCell>(e, std::move(spec), device, limit);
+std::unique_ptr<LabMeasurement> make_peer_measurement(const lab::Experiment& e, lab::MeasurementSpec spec,
+                                                      const Device& device, int64_t limit) {
+  return std::make_unique<PeerMeasurement>(e, std::move(spec), device, limit);
 }
 
 }  // namespace crest

@@ -7,20 +7,20 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "device/data_sheet.h"
-#include "lab/cell.h"
+#include "lab/measurement.h"
 #include "measure/gemm.h"
 
 namespace crest {
 
-class GemmCell : public LabCell {
+class GemmMeasurement : public LabMeasurement {
  public:
-  using LabCell::LabCell;
+  using LabMeasurement::LabMeasurement;
 
  protected:
   bool set(const std::string& key, const std::string& value) override;
-  std::string keys() const override { return "m, n, k, precision, library, " + LabCell::keys(); }
+  std::string keys() const override { return "m, n, k, precision, library, " + LabMeasurement::keys(); }
   std::string identity() const override {
-    return LabCell::identity() + (which_ == LinearKernel::library ? " library" : "");
+    return LabMeasurement::identity() + (which_ == LinearKernel::library ? " library" : "");
   }
   void finish() override;
   void measure(LabContext& context, const std::string& grid, lab::Row& row) const override;
@@ -33,7 +33,7 @@ class GemmCell : public LabCell {
   LinearKernel which_ = LinearKernel::trained;
 };
 
-bool GemmCell::set(const std::string& key, const std::string& value) {
+bool GemmMeasurement::set(const std::string& key, const std::string& value) {
   int64_t* size = key == "m" ? &m_ : key == "n" ? &n_ : key == "k" ? &k_ : nullptr;
   if (size)
     *size = int64_t(number(key, value, 1, 1 << 20));
@@ -44,18 +44,18 @@ bool GemmCell::set(const std::string& key, const std::string& value) {
   else if (key == "library")
     fail_usage(fmt::format("'{}' is not true or false", printable(value)));
   else
-    return LabCell::set(key, value);
+    return LabMeasurement::set(key, value);
   return true;
 }
 
-void GemmCell::finish() {
+void GemmMeasurement::finish() {
   if (!m_ || !n_ || !k_ || precision_.empty()) fail_usage("a gemm experiment needs m, n, k and precision");
   if (std::find(data_sheet_precisions.begin(), data_sheet_precisions.end(), precision_) == data_sheet_precisions.end())
     fail_usage(fmt::format("unknown precision '{}'", printable(precision_)), "",
                did_you_mean(precision_, data_sheet_precisions));
 }
 
-void GemmCell::measure(LabContext& context, const std::string& grid, lab::Row& row) const {
+void GemmMeasurement::measure(LabContext& context, const std::string& grid, lab::Row& row) const {
   BenchMeasure::check_interrupt();
   RunRecord record = context.bench.begin("gemm", device_, spec_.label, grid);
   row.run = record.uid;
@@ -78,7 +78,7 @@ void GemmCell::measure(LabContext& context, const std::string& grid, lab::Row& r
 }
 
 // What computed the product. What a library does not report is absent, with the reason.
-void GemmCell::describe(const ProductDetail& d, lab::Row& row) const {
+void GemmMeasurement::describe(const ProductDetail& d, lab::Row& row) const {
   auto text = [&](const char* column, const std::string& x, const char* missing) {
     row.columns[column] = x.empty() ? lab::Value::missing(missing) : lab::Value::of_text(x);
   };
@@ -97,9 +97,9 @@ void GemmCell::describe(const ProductDetail& d, lab::Row& row) const {
   }
 }
 
-std::unique_ptr<LabCell> make_gemm_cell(const lab::Experiment& e, lab::CellSpec spec, const Device& device,
-                                        int64_t limit) {
-  return std::make_unique<GemmCell>(e, std::move(spec), device, limit);
+std::unique_ptr<LabMeasurement> make_gemm_measurement(const lab::Experiment& e, lab::MeasurementSpec spec,
+                                                      const Device& device, int64_t limit) {
+  return std::make_unique<GemmMeasurement>(e, std::move(spec), device, limit);
 }
 
 }  // namespace crest

@@ -1,4 +1,4 @@
-// Cells that run their recipe, timed like crest bench and crest profile.
+// Measurements that run their recipe, timed like crest bench and crest profile.
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
@@ -7,7 +7,7 @@
 #include "backend/device_json.h"
 #include "bench/profiler.h"
 #include "device/memory_peak.h"
-#include "lab/recipe_cell.h"
+#include "lab/recipe_measurement.h"
 #include "plan/recipe_settings.h"
 #include "plan/what_fits.h"
 #include "profile/profile_rows.h"
@@ -83,7 +83,8 @@ static int64_t peak_of(const std::string& part, MemoryPeak& peak, lab::Row& row)
   return bytes.peak;
 }
 
-void TimedCell::run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row, Profile&) const {
+void TimedMeasurement::run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row,
+                           Profile&) const {
   BenchMeasure& bench = context.bench;
   BenchTask task = this->task();
   bool peaks = std::any_of(peak_columns.begin(), peak_columns.end(), [&](auto* c) { return e_.uses_column(c); });
@@ -133,8 +134,8 @@ static lab::Value launch_time(PhaseRunner& runner) {
   return median_of(ms);
 }
 
-void ProfileCell::run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row,
-                      Profile& detail) const {
+void ProfileMeasurement::run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row,
+                             Profile& detail) const {
   BenchMeasure& bench = context.bench;
   ProfilerOptions options;
   options.before_run = [] { BenchMeasure::check_interrupt(); };

@@ -1,4 +1,5 @@
-// Cells of kind "comm": a collective between ranks, measured by crest comm in separate processes.
+// Measurements of kind "comm": a collective between ranks, measured by crest comm in separate
+// processes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +20,7 @@
 #include "core/text.h"
 #include "device/find.h"
 #include "host/own_process.h"
-#include "lab/cell.h"
+#include "lab/measurement.h"
 
 namespace crest {
 
@@ -43,12 +44,12 @@ class CommLaunch {
   std::map<int64_t, nlohmann::ordered_json> measured_;  // not returned yet
 };
 
-class CommCell : public LabCell {
+class CommMeasurement : public LabMeasurement {
  public:
-  using LabCell::LabCell;
+  using LabMeasurement::LabMeasurement;
   std::string identity() const override;
-  // Cells of one operation, backend and number of ranks share a launch.
-  void group_with(const LabCells& cells) override;
+  // Measurements of one operation, backend and number of ranks share a launch.
+  void group_with(const LabMeasurements& measurements) override;
 
  protected:
   bool set(const std::string& key, const std::string& value) override;
@@ -98,11 +99,11 @@ Json CommLaunch::take(int64_t bytes) {
   return result;
 }
 
-std::string CommCell::keys() const {
+std::string CommMeasurement::keys() const {
   return "operation, backend, ranks, bytes, dtype, samples, warmup, max_seconds, threads";
 }
 
-bool CommCell::set(const std::string& key, const std::string& value) {
+bool CommMeasurement::set(const std::string& key, const std::string& value) {
   if (key == "operation") {
     operation_ = name(parse_collective(value));
   } else if (key == "backend") {
@@ -118,12 +119,12 @@ bool CommCell::set(const std::string& key, const std::string& value) {
     bytes_ = parse_bytes(value, key);
     if (bytes_ < 1) fail_usage(fmt::format("'{}' is not a message size", printable(value)));
   } else {
-    return LabCell::set(key, value);
+    return LabMeasurement::set(key, value);
   }
   return true;
 }
 
-void CommCell::finish() {
+void CommMeasurement::finish() {
   if (backend_.empty() || bytes_ == 0) fail_usage("a comm experiment needs backend, ranks and bytes");
   if (backend_ == "gloo") {
     absent_ = gloo_problem();
@@ -142,11 +143,11 @@ void CommCell::finish() {
     device_ = find_device("cuda", 0);
 }
 
-std::string CommCell::identity() const {
-  return fmt::format("{} {} {} {} {} {}", operation_, backend_, ranks_, bytes_, dtype_, LabCell::identity());
+std::string CommMeasurement::identity() const {
+  return fmt::format("{} {} {} {} {} {}", operation_, backend_, ranks_, bytes_, dtype_, LabMeasurement::identity());
 }
 
-void CommCell::group_with(const LabCells& cells) {
+void CommMeasurement::group_with(const LabMeasurements& measurements) {
   if (!absent_.empty()) return;
   std::vector<std::string> arguments = {"comm",
                                         operation_,
@@ -159,14 +160,15 @@ void CommCell::group_with(const LabCells& cells) {
                                         fmt::format("--max-seconds={}", max_seconds_)};
   if (samples_ > 0) arguments.push_back(fmt::format("--samples={}", samples_));
   if (backend_ == "gloo") arguments.push_back("--device=cpu");
-  for (auto& cell : cells)
-    if (auto& other = static_cast<const CommCell&>(*cell).launch_; other && other->arguments() == arguments)
+  for (auto& measurement : measurements)
+    if (auto& other = static_cast<const CommMeasurement&>(*measurement).launch_;
+        other && other->arguments() == arguments)
       launch_ = other;
   if (!launch_) launch_ = std::make_shared<CommLaunch>(arguments);
   launch_->add(bytes_);
 }
 
-RunRecord CommCell::begin(LabContext& context, const std::string& grid) const {
+RunRecord CommMeasurement::begin(LabContext& context, const std::string& grid) const {
   RunRecord record;
   Conditions before = read_conditions(device_);
   record.kind = "comm", record.phase = operation_, record.grid = grid;
@@ -177,7 +179,7 @@ RunRecord CommCell::begin(LabContext& context, const std::string& grid) const {
   return record;
 }
 
-void CommCell::measure(LabContext& context, const std::string& grid, lab::Row& row) const {
+void CommMeasurement::measure(LabContext& context, const std::string& grid, lab::Row& row) const {
   RunRecord record = begin(context, grid);
   row.run = record.uid;
   auto finish = [&](const char* status, const std::string& error) {
@@ -219,9 +221,9 @@ void CommCell::measure(LabContext& context, const std::string& grid, lab::Row& r
   finish("done", "");
 }
 
-std::unique_ptr<LabCell> make_comm_cell(const lab::Experiment& e, lab::CellSpec spec, const Device& device,
-                                        int64_t limit) {
-  return std::make_unique<CommCell>(e, std::move(spec), device, limit);
+std::unique_ptr<LabMeasurement> make_comm_measurement(const lab::Experiment& e, lab::MeasurementSpec spec,
+                                                      const Device& device, int64_t limit) {
+  return std::make_unique<CommMeasurement>(e, std::move(spec), device, limit);
 }
 
 }  // namespace crest

@@ -1,18 +1,18 @@
-// Cells that are a recipe: planned (kind "plan"), timed ("bench"), or timed per instruction
+// Measurements that are a recipe: planned (kind "plan"), timed ("bench"), or timed per instruction
 // ("profile").
 #pragma once
 #include <utility>
 
-#include "lab/cell.h"
+#include "lab/measurement.h"
 #include "plan/compile.h"
 #include "plan/recipe_settings.h"
 #include "profile/profile.h"
 
 namespace crest {
 
-class RecipeCell : public LabCell {
+class RecipeMeasurement : public LabMeasurement {
  public:
-  using LabCell::LabCell;
+  using LabMeasurement::LabMeasurement;
   std::string key() const override;
 
  protected:
@@ -45,17 +45,17 @@ class RecipeCell : public LabCell {
   std::vector<std::pair<std::string, std::string>> sizes_;
 };
 
-// Columns and record from the output of crest bench for a cell; the same from a profile. throttled:
-// by sample.
+// Columns and record from the output of crest bench for a measurement; the same from a profile.
+// throttled: by sample.
 void bench_columns(const BenchTask& task, const nlohmann::ordered_json& result, lab::Row& row);
 void record_bench(BenchMeasure& bench, RunRecord& record, const nlohmann::ordered_json& result,
                   const std::vector<bool>& throttled = {});
 void profile_columns(const Profile& profile, lab::Row& row);
 void record_profile(BenchMeasure& bench, RunRecord& record, const Profile& profile);
 
-class PlanCell : public RecipeCell {
+class PlanMeasurement : public RecipeMeasurement {
  public:
-  using RecipeCell::RecipeCell;
+  using RecipeMeasurement::RecipeMeasurement;
 
  protected:
   bool set(const std::string& key, const std::string& value) override;
@@ -63,18 +63,18 @@ class PlanCell : public RecipeCell {
   void run(LabContext&, CompiledSession, RunRecord&, lab::Row&, Profile&) const override {}
 };
 
-class TimedCell : public RecipeCell {
+class TimedMeasurement : public RecipeMeasurement {
  public:
-  using RecipeCell::RecipeCell;
+  using RecipeMeasurement::RecipeMeasurement;
 
  protected:
   void run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row,
            Profile& detail) const override;
 };
 
-class ProfileCell : public RecipeCell {
+class ProfileMeasurement : public RecipeMeasurement {
  public:
-  using RecipeCell::RecipeCell;
+  using RecipeMeasurement::RecipeMeasurement;
 
  protected:
   void run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row,
