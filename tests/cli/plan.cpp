@@ -217,9 +217,9 @@ TEST(CliPlan, LargestBatchFitsAndOneMoreDoesNot) {
       run_crest({"plan", "--model", "nano", "--memory-limit", "300MiB", "--batch", std::to_string(batch + 1)}).code, 3);
 }
 
-// Next to the gradients of a rank that keeps a share, the memory of a sequence looks small. The
+// Next to the gradients of a rank that keeps a shard, the memory of a sequence looks small. The
 // search must not try batches so large that no kernel supports them.
-TEST(CliPlan, LargestBatchOfARankThatKeepsAShare) {
+TEST(CliPlan, LargestBatchOfARankThatKeepsAShard) {
   for (std::string ranks : {"2", "4"}) {
     auto j = plan({"--model", "gpt2-1558M", "--batch", "4", "--device", "h100", "--precision", "bf16", "--for", "step",
                    "--ranks", ranks});

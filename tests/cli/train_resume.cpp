@@ -135,7 +135,7 @@ TEST(ResumeChanged, MoreStepsAreTrainedAndKept) {
   EXPECT_FALSE(contains(fewer.err, "30 of 20")) << fewer.err;
 }
 
-// The run's file has --reduce flat, which nobody gave; shares of gradients travel in buckets.
+// The run's file has --reduce flat, which nobody gave; shards of gradients travel in buckets.
 TEST(ResumeChanged, ShardsAreChosenAnew) {
   TrainFolder f;
   ASSERT_EQ(f.train("run", 2, {"--data-parallel", "2"}).code, 0);

@@ -197,7 +197,7 @@ TEST(TuneRanks, ComparesNumbersOfGpusThatAreNotHere) {
                {"none of the combinations fits 1.00 GiB, which a rank has", "closest", "offload", "more --ranks"});
 }
 
-// Without shares the state of 1558M does not fit 16 GiB; in host memory it does.
+// Without shards the state of 1558M does not fit 16 GiB; in host memory it does.
 TEST(TuneRanks, MovesStateToTheHostWhereNothingElseFits) {
   Flags flags = {"tune",         "--json",           "--device=h100",     "--model=gpt2-1558M", "--batch=1",
                  "--seq=256",    "--recompute=full", "--attention=flash", "--pad-vocab=128",    "--loss-chunk=auto",

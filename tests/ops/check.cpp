@@ -23,7 +23,7 @@ namespace crest::test {
 namespace {
 
 // Operations that depend on the rank; their tests are those of the communicators and of whole runs
-// (tests/train/reductions.cpp, sharding.cpp).
+// (tests/train/reductions.cpp, shard.cpp).
 bool between_ranks(const std::string& op) {
 #define CREST_NAME(name, inputs, outputs) #name,
   static const std::set<std::string> names = {CREST_COLLECTIVE_OPS(CREST_NAME)};

@@ -103,11 +103,11 @@ TEST(Session, TextReadsTheProperties) {
   Recipe r = small("gpt2");  // its batch has fewer tokens than the default chunk
   auto session = [&] { return compile(resolve(r, cpu()), cpu(), session_programs(r, everything())); };
   EXPECT_EQ(loss_chunk(session()), 0);
-  EXPECT_EQ(optimizer_shares(session()), 1);
+  EXPECT_EQ(optimizer_shards(session()), 1);
   r.pass_settings["loss-chunk"] = "3", r.data_parallel = 2, r.pass_settings["shard"] = "optimizer",
   r.pass_settings["reduce"] = "flat";
   EXPECT_EQ(loss_chunk(session()), 3);
-  EXPECT_EQ(optimizer_shares(session()), 2);
+  EXPECT_EQ(optimizer_shards(session()), 2);
 }
 
 // What stays from step to step is not temporary: fp8's record besides its states.
@@ -414,7 +414,7 @@ TEST(Session, GetsProgramsLater) {
   }
 }
 
-// What is offered can run: the update cannot quantize shares of weights, and weights in 8 bits that
+// What is offered can run: the update cannot quantize shards of weights, and weights in 8 bits that
 // no step keeps are not worth an offer.
 TEST(CheckFits, OffersWhatFp8WeightsAllow) {
   Recipe r = small("gpt2");

@@ -119,8 +119,8 @@ TEST(Offload, WithAccumulationClippingSkippedStepsAndWholeMasters) {
   }
 }
 
-// Every rank has its share in its host's memory.
-TEST(Offload, OnRanksWithAndWithoutShares) {
+// Every rank has its shard in its host's memory.
+TEST(Offload, OnRanksWithAndWithoutShards) {
   for (const char* optimizer : {"adamw", "adamw-8bit", "adamw-bf16-stochastic", "muon"})
     for (int n : {2, 3})
       for (const char* shard : {"none", "optimizer", "gradients", "weights"}) {

@@ -74,10 +74,10 @@
 // Between ranks, and what depends on the rank: no reference computes them alone.
 #define CREST_COLLECTIVE_OPS(OP)        \
   OP(all_reduce, (xs), (xs))            \
-  OP(reduce_scatter, (x, acc), (share)) \
-  OP(all_gather, (share, into), (y))    \
-  OP(own_share, (x), (share))           \
-  OP(square_sum, (shares), (sum))
+  OP(reduce_scatter, (x, acc), (shard)) \
+  OP(all_gather, (shard, into), (y))    \
+  OP(own_share, (x), (shard))           \
+  OP(square_sum, (shards), (sum))
 
 #define CREST_OPS(OP) CREST_LOCAL_OPS(OP) CREST_COLLECTIVE_OPS(OP)
 

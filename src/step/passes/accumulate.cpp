@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
-#include "passes/sharding.h"
+#include "passes/shard.h"
 
 namespace crest {
 

@@ -8,8 +8,8 @@
 #include "core/text.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
-#include "passes/sharding.h"
-#include "program/shares.h"
+#include "passes/shard.h"
+#include "program/shards.h"
 
 namespace crest {
 
@@ -30,7 +30,7 @@ class Reductions {
     for (ValueId v : std::vector<ValueId>(program_.outputs)) reduce({v}, false);
   }
 
-  // Each rank gets its share of the sum of a group; adds: to that of the micro steps before. The
+  // Each rank gets its shard of the sum of a group; adds: to that of the micro steps before. The
   // loss is for all, in the last micro step.
   void scattered(int ranks, bool adds, bool last) {
     std::vector<ValueId> all = program_.outputs;
@@ -47,14 +47,14 @@ class Reductions {
     }
     for (ValueId group : groups) {
       Value like = program_.at(group);
-      std::string name = share_name(like.name);
+      std::string name = shard_name(like.name);
       std::vector<ValueId> in = {group};
       if (adds)
         in.push_back(builder_.declare(name, like.dtype, {like.numel() / ranks}, Role::gradient, Lifetime::step));
-      ValueId share = builder_.emit1("reduce_scatter", in, Attrs().set("ranks", ranks));
-      Value& v = program_.at(share);
+      ValueId shard = builder_.emit1("reduce_scatter", in, Attrs().set("ranks", ranks));
+      Value& v = program_.at(shard);
       v.name = adds ? name + ".sum" : name, v.role = Role::gradient, v.lifetime = Lifetime::step;
-      program_.outputs.push_back(share);
+      program_.outputs.push_back(shard);
     }
   }
 

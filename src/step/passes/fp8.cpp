@@ -32,7 +32,7 @@
 #include "ops/quantized_norms.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
-#include "passes/sharding.h"
+#include "passes/shard.h"
 
 namespace crest {
 

@@ -7,20 +7,20 @@
 #include <set>
 
 #include "passes/rewrite.h"
-#include "program/shares.h"
+#include "program/shards.h"
 
 namespace crest {
 
-ValueId add_share(Program& p, ValueId group, int ranks, bool kept) {
-  Value share = p.at(group);
+ValueId add_shard(Program& p, ValueId group, int ranks, bool kept) {
+  Value shard = p.at(group);
   auto id = ValueId(p.values.size());
-  share.name = share_name(share.name), share.shape = {share.numel() / ranks};
-  share.layout = {id, 0, share.shape.contiguous_strides()};
+  shard.name = shard_name(shard.name), shard.shape = {shard.numel() / ranks};
+  shard.layout = {id, 0, shard.shape.contiguous_strides()};
   if (!kept)
     for (Value& v : p.values)
       if (v.layout.storage == group) v.lifetime = Lifetime::micro_step;
-  p.values.push_back(std::move(share));
-  p.properties.set(weight_shares_property, ranks);
+  p.values.push_back(std::move(shard));
+  p.properties.set(weight_shards_property, ranks);
   return id;
 }
 
@@ -42,7 +42,7 @@ class GatherWeights {
       if (groups_.insert(group).second) all_ += p_.at(group).bytes();
     }
     find_stretches();
-    for (ValueId group : groups_) share_[group] = add_share(p_, group, ranks_, kept_);
+    for (ValueId group : groups_) shard_[group] = add_shard(p_, group, ranks_, kept_);
     for (Stretch& s : stretches_) gather(s);
     std::vector<Instr> code;
     for (size_t i = 0; i < p_.code.size(); ++i) {
@@ -96,7 +96,7 @@ class GatherWeights {
     const Instr& user = p_.code[s.first];
     Instr instr;
     instr.op = &op("all_gather");
-    instr.in = {share_.at(s.group)}, instr.out = {whole};
+    instr.in = {shard_.at(s.group)}, instr.out = {whole};
     instr.attrs.set("ranks", ranks_);
     instr.phase = user.phase, instr.stream = Stream::comm, instr.origin = user.origin;
     before_.emplace(at, std::move(instr));
@@ -127,7 +127,7 @@ class GatherWeights {
   std::set<ValueId> groups_;
   int64_t all_ = 0;                 // bytes of the weights
   std::vector<Stretch> stretches_;  // by first use
-  std::map<ValueId, ValueId> share_;
+  std::map<ValueId, ValueId> shard_;
   std::map<ValueId, int> gathers_;
   std::multimap<size_t, Instr> before_;  // gathers, by the instruction that they precede
 };

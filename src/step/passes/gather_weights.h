@@ -1,13 +1,13 @@
-// Weights of which a rank has a share, and all of them only when they are used: --shard weights
+// Weights of which a rank has a shard, and all of them only when they are used: --shard weights
 // (ZeRO 3), and --gather forward.
 #pragma once
 #include "program/program.h"
 
 namespace crest {
 
-// Adds a rank's share of the group, and returns it. kept: the whole group keeps its memory, but
+// Adds a rank's shard of the group, and returns it. kept: the whole group keeps its memory, but
 // holds the weights only once they are gathered; otherwise it exists while it is used.
-ValueId add_share(Program& program, ValueId group, int ranks, bool kept);
+ValueId add_shard(Program& program, ValueId group, int ranks, bool kept);
 
 // In Programs that read weights: gathers each group before its first use. A group that is not kept
 // is given up where it is not used for a while, and gathered again.

@@ -1,6 +1,6 @@
 // Parameters of a group (matrices with weight decay; everything else) are contiguous in memory, and
 // so are their gradients and optimizer states, in the same order: one optimizer launch, one norm,
-// one message for data parallelism. Where shares travel in buckets (--shard, --reduce bucket), each
+// one message for data parallelism. Where shards travel in buckets (--shard, --reduce bucket), each
 // bucket is a group.
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include "passes/optimizers.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
-#include "passes/sharding.h"
+#include "passes/shard.h"
 
 namespace crest {
 
@@ -147,7 +147,7 @@ class Groups {
 
 void group_parameters(Program& program, const PassContext& context) {
   int ranks = context.recipe.world_size();
-  Groups(program, ranks, shares_in_buckets(context) ? parse_bytes(context.setting("bucket"), "--bucket") : INT64_MAX)
+  Groups(program, ranks, shards_in_buckets(context) ? parse_bytes(context.setting("bucket"), "--bucket") : INT64_MAX)
       .run();
 }
 

@@ -18,7 +18,7 @@
 #include "ops/index.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
-#include "passes/sharding.h"
+#include "passes/shard.h"
 
 namespace crest {
 

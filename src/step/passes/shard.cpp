@@ -1,9 +1,9 @@
-// Setting --shard (ZeRO: Rajbhandari et al. 2020, section 5). Every rank has one share of the
-// optimizer's state of each group of parameters and updates that share of the weights with its
-// share of the gradients. optimizer: it gets the other shares from the other ranks. gradients:
-// whole gradients exist from their first write to their sum. weights: it keeps its share only
+// Setting --shard (ZeRO: Rajbhandari et al. 2020, section 5). Every rank has one shard of the
+// optimizer's state of each group of parameters and updates that shard of the weights with its
+// shard of the gradients. optimizer: it gets the other shards from the other ranks. gradients:
+// whole gradients exist from their first write to their sum. weights: it keeps its shard only
 // (passes/gather_weights.cpp).
-#include "program/shares.h"
+#include "passes/shard.h"
 
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@
 #include "passes/gather_weights.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
-#include "passes/sharding.h"
+#include "program/shards.h"
 
 namespace crest {
 
@@ -28,13 +28,13 @@ class ShardedUpdate {
  public:
   // gathering: where weights are gathered. On the communication stream, while the next group is
   // updated.
-  // keeps_shares: of the weights; they are gathered before they are used.
-  ShardedUpdate(Program& program, int ranks, Stream gathering, bool keeps_shares, bool keeps_whole)
+  // keeps_shards: of the weights; they are gathered before they are used.
+  ShardedUpdate(Program& program, int ranks, Stream gathering, bool keeps_shards, bool keeps_whole)
       : w_(program),
         p_(program),
         ranks_(ranks),
         gathering_(gathering),
-        keeps_shares_(keeps_shares),
+        keeps_shards_(keeps_shards),
         keeps_whole_(keeps_whole) {}
 
   void run() {
@@ -53,28 +53,28 @@ class ShardedUpdate {
       if (whole || (shared_.count(group) && group != ValueId(v))) p_.values[v].lifetime = Lifetime::micro_step;
     }
     w_.finish();
-    p_.properties.set(shares_property, ranks_);
+    p_.properties.set(shards_property, ranks_);
   }
 
  private:
   Attrs ranks() const { return Attrs().set("ranks", ranks_); }
 
-  // A rank's share of a group of gradients, which the last micro step left.
-  ValueId gradient_share(Builder& b, ValueId group) {
+  // A rank's shard of a group of gradients, which the last micro step left.
+  ValueId gradient_shard(Builder& b, ValueId group) {
     auto [it, added] = gradients_.emplace(group, no_value);
     if (added) {
       Value v = p_.at(group);
-      it->second = b.declare(share_name(v.name), v.dtype, {v.numel() / ranks_}, v.role, v.lifetime);
+      it->second = b.declare(shard_name(v.name), v.dtype, {v.numel() / ranks_}, v.role, v.lifetime);
     }
     return it->second;
   }
 
   void norm(const Instr& instr) {
     Builder& b = w_.build(instr);
-    std::vector<ValueId> shares;
+    std::vector<ValueId> shards;
     for (size_t i = in::grad_norm::gradients; i < instr.in.size(); ++i)
-      shares.push_back(gradient_share(b, instr.in[i]));
-    ValueId sum = b.emit1("square_sum", shares);
+      shards.push_back(gradient_shard(b, instr.in[i]));
+    ValueId sum = b.emit1("square_sum", shards);
     sum = b.emit1("all_reduce", {sum}, Attrs().set("mean", 0));
     Instr whole = instr;
     whole.attrs.set("squares", 1);
@@ -87,16 +87,16 @@ class ShardedUpdate {
     Instr own = instr;
     own.out.clear();
     if (own.attrs.has("rng_id")) own.attrs.set("share", p_.at(instr.in[parameter_input]).numel() / ranks_);
-    std::vector<ValueId> weights;  // of which a share was taken
+    std::vector<ValueId> weights;  // of which a shard was taken
     for (ValueId& v : own.in) {
       if (v == no_value || p_.at(v).role == Role::state) {
-        if (v != no_value && !is_scalars(v)) share_state(v);
+        if (v != no_value && !is_scalars(v)) shard_state(v);
         v = w_.now(v);
       } else if (p_.at(v).role == Role::gradient) {
-        v = gradient_share(b, v);
-      } else if (keeps_shares_) {
+        v = gradient_shard(b, v);
+      } else if (keeps_shards_) {
         auto [it, added] = weights_.emplace(p_.at(v).layout.storage, no_value);
-        if (added) it->second = add_share(p_, it->first, ranks_, keeps_whole_);
+        if (added) it->second = add_shard(p_, it->first, ranks_, keeps_whole_);
         v = it->second;
       } else {
         weights.push_back(v);
@@ -120,7 +120,7 @@ class ShardedUpdate {
 
   bool is_scalars(ValueId v) const { return p_.at(p_.at(v).layout.storage).name == "scalars"; }
 
-  void share_state(ValueId group) {
+  void shard_state(ValueId group) {
     if (!shared_.insert(group).second) return;
     Value& v = p_.at(group);
     v.shape = {v.numel() / ranks_};
@@ -131,8 +131,8 @@ class ShardedUpdate {
   Program& p_;
   int ranks_;
   Stream gathering_;
-  bool keeps_shares_, keeps_whole_;
-  std::map<ValueId, ValueId> gradients_, weights_;  // shares of groups
+  bool keeps_shards_, keeps_whole_;
+  std::map<ValueId, ValueId> gradients_, weights_;  // shards of groups
   std::set<ValueId> shared_;
 };
 
@@ -191,7 +191,7 @@ Sharding sharding_of(const PassContext& context) {
                                : Sharding::none;
 }
 
-bool shares_in_buckets(const PassContext& context) {
+bool shards_in_buckets(const PassContext& context) {
   Sharding sharding = sharding_of(context);
   return sharding >= Sharding::gradients || (sharding == Sharding::optimizer && context.setting("reduce") == "bucket");
 }
@@ -199,7 +199,7 @@ bool shares_in_buckets(const PassContext& context) {
 // With --shard weights every Program gathers what it reads.
 static bool gathers_in_forward(const PassContext& context) {
   if (sharding_of(context) == Sharding::none || context.setting("gather") != "forward") return false;
-  if (!shares_in_buckets(context))
+  if (!shards_in_buckets(context))
     fail_usage("weights of one bucket are gathered while another is used, but there are no buckets", "--gather",
                "Use --reduce bucket with --gather forward.");
   return sharding_of(context) != Sharding::weights;
@@ -229,12 +229,12 @@ void shard(Program& program, const PassContext& context) {
                "--shard",
                "Use adamw, adamw-8bit, adamw-fp8, sgd, lion or one of the adamw-bf16 optimizers, with --fusion on.");
   if (sharding != Sharding::none) {
-    Stream gathering = shares_in_buckets(context) ? Stream::comm : Stream::compute;
+    Stream gathering = shards_in_buckets(context) ? Stream::comm : Stream::compute;
     bool ahead = gathers_in_forward(context);
     return ShardedUpdate(program, ranks, gathering, ahead || sharding == Sharding::weights, ahead).run();
   }
   if (!flat) return;
-  for (Instr& instr : program.code)  // the norm sums as it would with shares
+  for (Instr& instr : program.code)  // the norm sums as it would with shards
     if (is(instr, "grad_norm")) instr.attrs.set("parts", ranks);
 }
 

@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "program/op.h"
-#include "program/shares.h"
+#include "program/shards.h"
 #include "program/waits.h"
 
 namespace crest {
@@ -16,8 +16,8 @@ namespace crest {
 namespace {
 
 // any: what an instruction's other operands are (optimizer states: a rank has all of them or its
-// share).
-enum class Placement : uint8_t { any, replicated, partial, share, local, used_up, absent };
+// shard).
+enum class Placement : uint8_t { any, replicated, partial, shard, local, used_up, absent };
 
 const char* name(Placement p) {
   static constexpr const char* names[] = {"unknown", "replicated", "partial",     "a share",
@@ -32,8 +32,8 @@ class Check {
   void run() {
     scalars_ = p_.find("scalars");
     for (size_t i = 0; i < p_.code.size(); ++i) check(int(i));
-    for (auto& [share, of] : taken_)
-      if (!of.gathered) broken(fmt::format("the share %{} of %{} is not gathered", name_of(share), name_of(of.whole)));
+    for (auto& [shard, of] : taken_)
+      if (!of.gathered) broken(fmt::format("the shard %{} of %{} is not gathered", name_of(shard), name_of(of.whole)));
     if (kind_ == RankProgram::update) return;
     std::vector<int> producers = p_.producers();
     for (ValueId v : p_.outputs)
@@ -73,11 +73,11 @@ class Check {
     switch (value.role) {
       case Role::weight:
         // Copies in another dtype that an earlier micro step made live for the step.
-        if (!p_.properties.has(weight_shares_property) || value.lifetime == Lifetime::step)
+        if (!p_.properties.has(weight_shards_property) || value.lifetime == Lifetime::step)
           return Placement::replicated;
-        return value.name.ends_with(share_name("")) ? Placement::share : Placement::absent;
+        return value.name.ends_with(shard_name("")) ? Placement::shard : Placement::absent;
       case Role::gradient:
-        if (value.name.ends_with(share_name(""))) return Placement::share;
+        if (value.name.ends_with(shard_name(""))) return Placement::shard;
         return kind_ == RankProgram::update ? Placement::replicated : Placement::partial;
       case Role::output: return Placement::partial;
       case Role::state: return Placement::any;
@@ -127,9 +127,9 @@ class Check {
       for (size_t k = 0; k < (scatters ? 1 : instr.in.size()); ++k)
         if (Placement at = placement(instr.in[k]); at != Placement::partial)
           broken(fmt::format("sums %{}, which is {}", name_of(instr.in[k]), name(at)), i);
-      if (scatters && instr.in.size() > 1) require(instr.in[1], Placement::share, i);
+      if (scatters && instr.in.size() > 1) require(instr.in[1], Placement::shard, i);
       if (op == "reduce_scatter") set(instr.in[0], Placement::used_up);
-      for (ValueId v : instr.out) set(v, op == "all_reduce" ? Placement::replicated : Placement::share);
+      for (ValueId v : instr.out) set(v, op == "all_reduce" ? Placement::replicated : Placement::shard);
     } else if (op == "own_share") {
       take(instr, i);
     } else if (op == "all_gather") {
@@ -139,7 +139,7 @@ class Check {
     } else if (op == "copy_in") {
       set(instr.out[0], placement(instr.in[0]));
     } else if (op == "square_sum") {
-      for (ValueId v : instr.in) require(v, Placement::share, i);
+      for (ValueId v : instr.in) require(v, Placement::shard, i);
       set(instr.out[0], Placement::partial);
     } else {
       compute(instr, i);
@@ -153,12 +153,12 @@ class Check {
 
   void take(const Instr& instr, int i) {
     require(instr.in[0], Placement::replicated, i);
-    set(instr.out[0], Placement::share);
+    set(instr.out[0], Placement::shard);
     if (!taken_.emplace(storage(instr.out[0]), Taken{storage(instr.in[0])}).second) broken("takes a share twice", i);
   }
 
   void gather(const Instr& instr, int i) {
-    require(instr.in[0], Placement::share, i);
+    require(instr.in[0], Placement::shard, i);
     if (instr.in.size() == 1) {
       if (!is_read(instr.out[0])) broken(fmt::format("gathers %{}, which nobody reads", name_of(instr.out[0])), i);
       return set(instr.out[0], Placement::replicated);
@@ -166,7 +166,7 @@ class Check {
     auto it = taken_.find(storage(instr.in[0]));
     if (it == taken_.end() || it->second.whole != storage(instr.in[1]))
       broken(fmt::format("%{} is no share of %{}", name_of(instr.in[0]), name_of(instr.in[1])), i);
-    if (it->second.gathered) broken(fmt::format("gathers the share %{} twice", name_of(instr.in[0])), i);
+    if (it->second.gathered) broken(fmt::format("gathers the shard %{} twice", name_of(instr.in[0])), i);
     it->second.gathered = true;
     set(instr.out[0], Placement::replicated);
   }
@@ -180,7 +180,7 @@ class Check {
 
   // What is computed from partial sums must be a sum itself: a gradient or the loss, which add up.
   void compute(const Instr& instr, int i) {
-    bool local = false, share = false, replicated = false, partial = false;
+    bool local = false, shard = false, replicated = false, partial = false;
     for (size_t k = 0; k < instr.in.size(); ++k) {
       ValueId v = instr.in[k];
       if (v == no_value) continue;
@@ -188,10 +188,10 @@ class Check {
       bool scalars = storage(v) == scalars_;
       if (at == Placement::partial && !sums_up(instr))
         broken(fmt::format("uses %{}, whose sum over the ranks is missing", name_of(v)), i);
-      local |= at == Placement::local, share |= at == Placement::share, partial |= at == Placement::partial;
+      local |= at == Placement::local, shard |= at == Placement::shard, partial |= at == Placement::partial;
       replicated |= at == Placement::replicated && !scalars;
     }
-    if (share && (local || replicated || partial)) broken("mixes shares with whole tensors", i);
+    if (shard && (local || replicated || partial)) broken("mixes shards with whole tensors", i);
     for (ValueId v : instr.out) {
       bool sum = p_.at(v).role == Role::gradient || p_.at(v).role == Role::output;
       if (storage(v) == scalars_)
@@ -199,7 +199,7 @@ class Check {
       else if (sum && kind_ != RankProgram::update && (local || partial))
         set(v, Placement::partial);
       else
-        set(v, share ? Placement::share : local || partial ? Placement::local : Placement::replicated);
+        set(v, shard ? Placement::shard : local || partial ? Placement::local : Placement::replicated);
     }
   }
 
@@ -207,7 +207,7 @@ class Check {
   RankProgram kind_;
   std::string_view after_;
   std::map<ValueId, std::vector<Piece>> pieces_;  // by storage
-  std::map<ValueId, Taken> taken_;                // by storage of the share
+  std::map<ValueId, Taken> taken_;                // by storage of the shard
   ValueId scalars_ = no_value;
 };
 

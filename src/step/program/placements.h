@@ -16,13 +16,13 @@ enum class RankProgram : uint8_t {
 };
 
 // Infers for every value whether all ranks have the same (replicated), each has an addend of it
-// (partial), its share (ops/shares.cpp), or something of its own (local: activations). Throws an
+// (partial), its shard (ops/shards.cpp), or something of its own (local: activations). Throws an
 // internal error that names the instruction if
 //   - a partial sum is used as if it were the sum, or is what a Program leaves;
 //   - something is summed that is no partial sum, or that a reduce_scatter has used up;
-//   - shares and whole tensors are mixed;
-//   - shares of weights are updated and not gathered, or gathered twice;
-//   - weights of which a rank keeps a share are read and not gathered, or gathered and not read.
+//   - shards and whole tensors are mixed;
+//   - shards of weights are updated and not gathered, or gathered twice;
+//   - weights of which a rank keeps a shard are read and not gathered, or gathered and not read.
 void verify_placements(const Program& program, RankProgram kind, std::string_view after);
 
 }  // namespace crest

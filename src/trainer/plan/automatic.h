@@ -12,7 +12,7 @@ namespace crest {
 std::string auto_recompute(const std::string& fusion);
 std::string auto_loss_chunk(const std::string& precision, int64_t vocab, const std::string& device_kind);
 
-// Whether the update goes over whole groups of parameters, of which ranks can have shares.
+// Whether the update goes over whole groups of parameters, of which ranks can have shards.
 bool may_shard(const Recipe& recipe);
 // The values of --shard besides none that the recipe may have.
 std::vector<std::string> shard_levels(const Recipe& recipe);

@@ -102,7 +102,7 @@ std::vector<PersistentBlock> gradient_storages(const std::vector<CompiledProgram
   return storages;
 }
 
-// Whether a Program gets what another leaves there; shares of gradients (passes/shard.cpp) take the
+// Whether a Program gets what another leaves there; shards of gradients (passes/shard.cpp) take the
 // place of whole ones.
 static bool is_handed_on(const std::vector<CompiledProgram>& programs, const PersistentBlock& storage) {
   return std::any_of(programs.begin(), programs.end(), [&](auto& c) {

@@ -376,7 +376,7 @@ class Planner {
   const Program& p_;
   const std::vector<int64_t>& workspace_;
   size_t fixed_;             // the first blocks of the plan
-  std::set<ValueId> whole_;  // groups of which each rank keeps a share
+  std::set<ValueId> whole_;  // groups of which each rank keeps a shard
   std::vector<int> order_;   // of the other blocks
   std::vector<int> urgent_;  // by block: how often it found no place below the peak
   MemoryPlan plan_;

@@ -5,7 +5,7 @@
 #include "passes/int8.h"
 #include "passes/loss_chunk.h"
 #include "plan/compile.h"
-#include "program/shares.h"
+#include "program/shards.h"
 
 namespace crest {
 
@@ -22,14 +22,14 @@ inline int64_t loss_chunk(const CompiledSession& session) { return program_prope
 inline int64_t int8_weights(const CompiledSession& session) {
   return program_property(session, int8_weights_property, 0);
 }
-// Shares of the optimizer's state, one a rank; 1: every rank has all of it.
-inline int64_t optimizer_shares(const CompiledSession& session) {
-  return program_property(session, shares_property, 1);
+// Shards of the optimizer's state, one a rank; 1: every rank has all of it.
+inline int64_t optimizer_shards(const CompiledSession& session) {
+  return program_property(session, shards_property, 1);
 }
 
-// Shares of the weights, one a rank; 1: every rank has all of them.
-inline int64_t weight_shares(const CompiledSession& session) {
-  return program_property(session, weight_shares_property, 1);
+// Shards of the weights, one a rank; 1: every rank has all of them.
+inline int64_t weight_shards(const CompiledSession& session) {
+  return program_property(session, weight_shards_property, 1);
 }
 
 }  // namespace crest

@@ -41,7 +41,7 @@ class Executor {
   void set_inputs(const Scalars& scalars);
 
   Runtime& runtime() const { return *runtime_; }
-  // The states that exist only as shares.
+  // The states that exist only as shards.
   ShardedStates& sharded() const { return *sharded_; }
   // Bytes of device memory of tensors and of the library that connects the ranks.
   int64_t held_bytes() const;

@@ -76,7 +76,7 @@ Generated generate(Decoder& decoder, std::span<const int32_t> prompt, const Gene
 std::vector<int32_t> prompt_tokens(const Tokenizer& tokenizer, std::string_view prompt, int64_t vocab);
 
 // Continues a prompt with default options, up to the end of the text: for samples during training.
-// Draws all tokens in any case: ranks that have shares of the weights gather them together for each
+// Draws all tokens in any case: ranks that have shards of the weights gather them together for each
 // one, and a last bit may let one of them draw another token.
 std::string generate_text(Executor& executor, const Tokenizer& tokenizer, std::string_view prompt, int64_t max_tokens,
                           uint64_t seed);

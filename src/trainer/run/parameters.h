@@ -41,7 +41,7 @@ struct ParameterRef {
   void zero_padding() const;
 };
 
-// States that exist only as shares are whole tensors on the host (run/sharded_states.h): zeros,
+// States that exist only as shards are whole tensors on the host (run/sharded_states.h): zeros,
 // unless Engine::gather_states() filled them.
 std::vector<ParameterRef> parameters(const Executor& executor);
 // Without those states: what all ranks have alike.

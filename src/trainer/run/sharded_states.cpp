@@ -5,7 +5,7 @@
 
 #include "backend/cpu/runtime.h"
 #include "comm/comm.h"
-#include "program/shares.h"
+#include "program/shards.h"
 #include "run/executor.h"
 
 namespace crest {
@@ -16,25 +16,25 @@ ShardedStates::ShardedStates(const Executor& executor)
   // Without an update, weights may be shared all the same.
   int program = std::max(0, s.find("update"));
   const Program& p = s.programs[size_t(program)].program;
-  int64_t ranks = std::max(p.properties.integer(shares_property, 1), p.properties.integer(weight_shares_property, 1));
+  int64_t ranks = std::max(p.properties.integer(shards_property, 1), p.properties.integer(weight_shards_property, 1));
   if (ranks == 1) return;
   for (size_t v = 0; v < p.values.size(); ++v) {
-    const Value& share = p.values[v];
-    size_t dot = share.name.find('.');
-    if (share.layout.storage != ValueId(v) || share.lifetime != Lifetime::persistent || dot == std::string::npos)
+    const Value& shard = p.values[v];
+    size_t dot = shard.name.find('.');
+    if (shard.layout.storage != ValueId(v) || shard.lifetime != Lifetime::persistent || dot == std::string::npos)
       continue;
-    bool of_weights = share.role == Role::weight && share.name.ends_with(share_name(""));
-    std::string group = share.name.substr(0, share.name.size() - (of_weights ? share_name("").size() : 0));
+    bool of_weights = shard.role == Role::weight && shard.name.ends_with(shard_name(""));
+    std::string group = shard.name.substr(0, shard.name.size() - (of_weights ? shard_name("").size() : 0));
     ValueId weights = p.find(weights_state + group.substr(dot));
-    if ((share.role != Role::state && !of_weights) || weights == no_value) continue;
-    int64_t block = p.at(weights).numel() / (share.numel() * ranks);  // elements of the weights for one of the share
-    shares_.push_back({executor.tensor(program, share.name), share.numel()});
+    if ((shard.role != Role::state && !of_weights) || weights == no_value) continue;
+    int64_t block = p.at(weights).numel() / (shard.numel() * ranks);  // elements of the weights for one of the shard
+    shards_.push_back({executor.tensor(program, shard.name), shard.numel()});
     for (size_t q = 0; q < p.params.size(); ++q) {
       const Value& weight = p.at(p.params[q].value);
       if (weight.layout.storage != weights) continue;
       int64_t count = (weight.numel() + block - 1) / block;
-      tensors_.push_back({q, share.name.substr(0, dot), share.dtype, block == 1 ? weight.shape : Shape{count},
-                          int(shares_.size()) - 1, weight.layout.offset / block, count});
+      tensors_.push_back({q, shard.name.substr(0, dot), shard.dtype, block == 1 ? weight.shape : Shape{count},
+                          int(shards_.size()) - 1, weight.layout.offset / block, count});
     }
   }
   std::stable_sort(tensors_.begin(), tensors_.end(), [](auto& a, auto& b) { return a.parameter < b.parameter; });
@@ -49,11 +49,11 @@ TensorRef ShardedStates::whole(size_t tensor) {
 }
 
 ShardedStates::Part ShardedStates::part(const Tensor& t, int rank) const {
-  const Share& share = shares_[size_t(t.group)];
+  const Shard& shard = shards_[size_t(t.group)];
   auto size = int64_t(size_of(t.dtype));
-  int64_t begin = std::max(t.first, share.numel * rank), end = std::min(t.first + t.count, share.numel * (rank + 1));
+  int64_t begin = std::max(t.first, shard.numel * rank), end = std::min(t.first + t.count, shard.numel * (rank + 1));
   if (begin >= end) return {nullptr, 0, 0};
-  return {static_cast<char*>(share.own.data) + (begin - share.numel * rank) * size, (begin - t.first) * size,
+  return {static_cast<char*>(shard.own.data) + (begin - shard.numel * rank) * size, (begin - t.first) * size,
           (end - begin) * size};
 }
 

@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "device/communicators.h"
 #include "passes/fp8.h"
-#include "program/shares.h"
+#include "program/shards.h"
 #include "run/ranks.h"
 #include "run/sharded_states.h"
 
@@ -281,9 +281,9 @@ std::vector<std::vector<double>> Engine::from_all_ranks(const std::function<std:
   return all;
 }
 
-bool Engine::shares_weights() const {
+bool Engine::shards_weights() const {
   return std::any_of(session_.programs.begin(), session_.programs.end(),
-                     [](auto& c) { return c.program.properties.has(weight_shares_property); });
+                     [](auto& c) { return c.program.properties.has(weight_shards_property); });
 }
 
 static void send_tensor(Communicator& comm, const TensorRef& t) {

@@ -86,8 +86,8 @@ class Engine {
   // 1, ..). With traces: one a batch (rank 0).
   double validate(int64_t batches, const SampleSource& source, std::vector<StepTrace>* traces = nullptr);
   int64_t validation_batch() const;
-  // Whether a rank has a share of the weights only, so that all ranks must run what reads them.
-  bool shares_weights() const;
+  // Whether a rank has a shard of the weights only, so that all ranks must run what reads them.
+  bool shards_weights() const;
   // Calls work(r) for the ranks of this process at once.
   void on_all_ranks(const std::function<void(int)>& work) { on_ranks(work); }
   // What `of` returns for each rank (equally many values), by rank: of all ranks, also those of
@@ -95,7 +95,7 @@ class Engine {
   std::vector<std::vector<double>> from_all_ranks(const std::function<std::vector<double>(Executor&)>& of);
   // Sends rank 0's weights and optimizer state to the other ranks (after a load).
   void broadcast();
-  // Before parameters(rank(0)) are saved: rank 0 gets the states of which each rank has a share.
+  // Before parameters(rank(0)) are saved: rank 0 gets the states of which each rank has a shard.
   // All ranks call it. release_states() frees them.
   void gather_states();
   void release_states();

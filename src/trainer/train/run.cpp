@@ -512,7 +512,7 @@ class Training {
   }
 
   void sample_now() {
-    bool all = engine_->shares_weights(), skipped = !tokenizer_ || StopSignal::requested();
+    bool all = engine_->shards_weights(), skipped = !tokenizer_ || StopSignal::requested();
     if (all ? of_first(skipped) != 0 : !leads() || skipped) return;
     auto start = Clock::now();
     std::vector<std::string> texts(size_t(engine_->local_ranks()));

@@ -1,4 +1,4 @@
-// Shares of tensors: collectives on the stream of their instruction, and copies of a share.
+// Shards of tensors: collectives on the stream of their instruction, and copies of a shard.
 #include "backend/cuda/device/words.h"
 #include "backend/cuda/kernel.h"
 #include "comm/comm.h"
@@ -44,19 +44,19 @@ __global__ void __launch_bounds__(threads) set_zero(uint16_t* to, int64_t n) {
 }
 
 void launch_reduce_scatter(const KernelCall& c) {
-  const Value& share = c.out_value(out::reduce_scatter::share);
-  void* out = c.out[out::reduce_scatter::share];
+  const Value& shard = c.out_value(out::reduce_scatter::shard);
+  void* out = c.out[out::reduce_scatter::shard];
   bool adds = adds_up(c.instr);
   auto* x = static_cast<char*>(c.in[in::reduce_scatter::x]);
-  int64_t halves = int64_t(size_of(share.dtype)) / 2;
+  int64_t halves = int64_t(size_of(shard.dtype)) / 2;
   for (auto& padding : padding_of(c.instr)) {
     int64_t n = (padding.end - padding.begin) * halves;
     launch(c, set_zero, blocks_for(n, threads), threads, 0, reinterpret_cast<uint16_t*>(x) + padding.begin * halves, n);
   }
-  communicator_of(c).reduce_scatter(x, adds ? c.workspace : out, share.dtype, share.numel());
+  communicator_of(c).reduce_scatter(x, adds ? c.workspace : out, shard.dtype, shard.numel());
   if (!adds) return;
-  int64_t n = share.numel();
-  with_type(share.dtype, [&](auto t) {
+  int64_t n = shard.numel();
+  with_type(shard.dtype, [&](auto t) {
     using T = decltype(t);
     launch(c, add_to<T>, blocks_for(n, threads), threads, 0, static_cast<T*>(out), static_cast<const T*>(c.workspace),
            n);
@@ -64,23 +64,23 @@ void launch_reduce_scatter(const KernelCall& c) {
 }
 
 size_t sum_workspace(const KernelQuery& q) {
-  return q.has(in::reduce_scatter::acc) ? size_t(q.out(out::reduce_scatter::share).bytes()) : 0;
+  return q.has(in::reduce_scatter::acc) ? size_t(q.out(out::reduce_scatter::shard).bytes()) : 0;
 }
 
 void launch_all_gather(const KernelCall& c) {
-  const Value& share = c.in_value(in::all_gather::share);
-  communicator_of(c).all_gather(c.in[in::all_gather::share], c.out[out::all_gather::y], share.dtype, share.numel());
+  const Value& shard = c.in_value(in::all_gather::shard);
+  communicator_of(c).all_gather(c.in[in::all_gather::shard], c.out[out::all_gather::y], shard.dtype, shard.numel());
 }
 
 void launch_own_share(const KernelCall& c) {
-  int64_t bytes = c.out_value(out::own_share::share).bytes(), words = bytes / 4;
+  int64_t bytes = c.out_value(out::own_share::shard).bytes(), words = bytes / 4;
   auto* from = c.input<char>(in::own_share::x) + communicator_of(c).rank() * bytes;
   launch(c, copy_words, blocks_for(words, threads * 4), threads, 0, reinterpret_cast<const uint32_t*>(from),
-         c.output<uint32_t>(out::own_share::share), words);
+         c.output<uint32_t>(out::own_share::shard), words);
 }
 
-std::string reject_share(const KernelQuery& q) {
-  return q.out(out::own_share::share).bytes() % 16 ? "takes shares of a multiple of 16 bytes" : "";
+std::string reject_shard(const KernelQuery& q) {
+  return q.out(out::own_share::shard).bytes() % 16 ? "takes shards of a multiple of 16 bytes" : "";
 }
 
 }  // namespace
@@ -95,7 +95,7 @@ Kernel all_gather_kernel() {
   return {"all_gather", "cuda.all_gather.communicator", any, nullptr, nullptr, CREST_DEVICE_CODE(launch_all_gather)};
 }
 Kernel own_share_kernel() {
-  return {"own_share", "cuda.own_share.copy", reject_share, nullptr, nullptr, CREST_DEVICE_CODE(launch_own_share)};
+  return {"own_share", "cuda.own_share.copy", reject_shard, nullptr, nullptr, CREST_DEVICE_CODE(launch_own_share)};
 }
 
 }  // namespace crest::cuda

@@ -10,8 +10,8 @@ enum class Sharding : uint8_t { none, optimizer, gradients, weights };
 // none with one rank.
 Sharding sharding_of(const PassContext& context);
 // Whether each bucket of parameters is a group: gradients and weights travel bucket by bucket.
-bool shares_in_buckets(const PassContext& context);
-// Whether a rank has a share of the weights only, which it gathers to read them.
+bool shards_in_buckets(const PassContext& context);
+// Whether a rank has a shard of the weights only, which it gathers to read them.
 bool gathers_weights(const PassContext& context);
 // Whether gradients are summed over the ranks after every micro step, so that no rank has whole
 // ones.

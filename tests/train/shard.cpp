@@ -1,4 +1,4 @@
-// --shard computes what plain data parallelism computes, bit for bit, with a share of the
+// --shard computes what plain data parallelism computes, bit for bit, with a shard of the
 // optimizer's state, of gradients and of weights on each rank; checkpoints do not show it.
 #include <gtest/gtest.h>
 
@@ -56,10 +56,10 @@ std::string name_of(const Recipe& r) {
 TEST(Sharding, GivesTheBitsOfPlainDataParallelism) {
   for (const Recipe& r : recipes()) {
     SCOPED_TRACE(name_of(r));
-    auto plain = trained(r), shares = trained(sharded(r));
-    ASSERT_EQ(plain.size(), shares.size());
+    auto plain = trained(r), shards = trained(sharded(r));
+    ASSERT_EQ(plain.size(), shards.size());
     int different = 0;
-    for (size_t i = 0; i < plain.size(); ++i) different += plain[i] != shares[i];
+    for (size_t i = 0; i < plain.size(); ++i) different += plain[i] != shards[i];
     EXPECT_EQ(different, 0) << "of " << plain.size() << " tensors";
   }
 }
@@ -72,10 +72,10 @@ TEST(Sharding, GradientsAndWeightsGiveTheBitsOfPlainDataParallelism) {
     auto plain = trained(r);
     for (const char* level : {"gradients", "weights"}) {
       SCOPED_TRACE(name_of(r) + ", " + level);
-      auto shares = trained(sharded(r, level));
-      ASSERT_EQ(plain.size(), shares.size());
+      auto shards = trained(sharded(r, level));
+      ASSERT_EQ(plain.size(), shards.size());
       int different = 0;
-      for (size_t i = 0; i < plain.size(); ++i) different += plain[i] != shares[i];
+      for (size_t i = 0; i < plain.size(); ++i) different += plain[i] != shards[i];
       EXPECT_EQ(different, 0) << "of " << plain.size() << " tensors";
     }
   }
@@ -107,7 +107,7 @@ TEST(Sharding, GathersInTheNextForwardPass) {
 }
 
 // With several micro steps the sum over the ranks comes first: another order, the same for both.
-TEST(Sharding, GradientsAccumulateAsShares) {
+TEST(Sharding, GradientsAccumulateAsShards) {
   for (int64_t micro_steps : {2, 3}) {
     SCOPED_TRACE(micro_steps);
     Recipe r = ranks(2);
@@ -153,8 +153,8 @@ TEST(Sharding, StateOfARankIsExact) {
     for (auto& b : c.persistent)
       if (b.category == Category::weights || b.category == Category::optimizer_state) state += double(b.bytes);
     for (auto& b : c.gradients) {
-      bool share = b.name.ends_with(".share");
-      if (share == (std::string(level) == "gradients" || std::string(level) == "weights")) gradients += double(b.bytes);
+      bool shard = b.name.ends_with(".share");
+      if (shard == (std::string(level) == "gradients" || std::string(level) == "weights")) gradients += double(b.bytes);
     }
     EXPECT_NEAR((state + gradients) / gib, expected, 0.06) << level;
     if (std::string(level) != "gradients" && std::string(level) != "weights") continue;
@@ -207,7 +207,7 @@ TEST(Sharding, ABucketMayBeOneTensor) {
   }
 }
 
-// The kernels of a GPU sum and update a share as they do whole groups. The gradient norm is the sum
+// The kernels of a GPU sum and update a shard as they do whole groups. The gradient norm is the sum
 // of the ranks' parts.
 TEST(Sharding, GivesTheBitsOfPlainDataParallelismOnAGpu) {
   Device gpu = crest::test::emulated_gpu(2);
@@ -222,7 +222,7 @@ TEST(Sharding, GivesTheBitsOfPlainDataParallelismOnAGpu) {
   EXPECT_TRUE(plain == weights);
 }
 
-// The plan has the share of a rank, to the padding of a group.
+// The plan has the shard of a rank, to the padding of a group.
 TEST(Sharding, EachRankPlansItsShareOfTheState) {
   SessionUse use;
   use.train = use.update = true;
@@ -231,8 +231,8 @@ TEST(Sharding, EachRankPlansItsShareOfTheState) {
       return compile(r, crest::test::test_device(2), session_programs(r, use))
           .by_category()[size_t(Category::optimizer_state)];
     };
-    int64_t whole = state(ranks(n)), share = state(sharded(ranks(n)));
-    EXPECT_NEAR(double(share), double(whole) / n, 5 * 256) << n << " ranks";
+    int64_t whole = state(ranks(n)), shard = state(sharded(ranks(n)));
+    EXPECT_NEAR(double(shard), double(whole) / n, 5 * 256) << n << " ranks";
     Recipe r = sharded(ranks(n));
     EXPECT_EQ(make_engine(r).rank(0).held_bytes(),
               compile(r, crest::test::test_device(2),
@@ -241,7 +241,7 @@ TEST(Sharding, EachRankPlansItsShareOfTheState) {
   }
 }
 
-// A checkpoint of shares holds what one of whole states holds, and continues with any setting.
+// A checkpoint of shards holds what one of whole states holds, and continues with any setting.
 TEST(Sharding, CheckpointsDoNotShowIt) {
   for (const char* optimizer : {"adamw", "adamw-8bit", "adamw-fp8"}) {
     SCOPED_TRACE(optimizer);
@@ -250,9 +250,9 @@ TEST(Sharding, CheckpointsDoNotShowIt) {
     Recipe other = r;  // the same global batch on one rank
     other.data_parallel = 1, other.grad_accumulation = 2;
     MemoryFolder plain_folder, shared_folder;
-    Engine plain = make_engine(r), shares = make_engine(sharded(r));
-    steps(plain, 0, 3), steps(shares, 0, 3);
-    save(plain, plain_folder.path()), save(shares, shared_folder.path());
+    Engine plain = make_engine(r), shards = make_engine(sharded(r));
+    steps(plain, 0, 3), steps(shards, 0, 3);
+    save(plain, plain_folder.path()), save(shards, shared_folder.path());
     EXPECT_EQ(hashes_of(plain_folder.path()), hashes_of(shared_folder.path()));
     auto expected = bytes_of(plain);
     Engine weights = make_engine(sharded(r, "weights"));
@@ -269,8 +269,8 @@ TEST(Sharding, CheckpointsDoNotShowIt) {
     }
     Engine again = make_engine(sharded(r));
     restore(again, Checkpoint::open(plain_folder.path() + "/step-000003"));
-    steps(plain, 3, 5), steps(shares, 3, 5), steps(again, 3, 5);
-    EXPECT_TRUE(bytes_of(plain) == bytes_of(shares));
+    steps(plain, 3, 5), steps(shards, 3, 5), steps(again, 3, 5);
+    EXPECT_TRUE(bytes_of(plain) == bytes_of(shards));
     EXPECT_TRUE(bytes_of(plain) == bytes_of(again));
   }
 }

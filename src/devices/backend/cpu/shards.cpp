@@ -1,4 +1,4 @@
-// Shares of tensors, on host memory: handed to the communicator.
+// Shards of tensors, on host memory: handed to the communicator.
 #include <cstring>
 
 #include "backend/backend.h"
@@ -28,7 +28,7 @@ void with(const KernelCall& c, F work) {
 
 void launch_reduce_scatter(const KernelCall& c) {
   with(c, [&](Communicator& comm) {
-    void* share = c.out[out::reduce_scatter::share];
+    void* shard = c.out[out::reduce_scatter::shard];
     DType dtype = c.out_value(0).dtype;
     int64_t n = c.out_value(0).numel();
     bool adds = adds_up(c.instr);
@@ -36,26 +36,26 @@ void launch_reduce_scatter(const KernelCall& c) {
     auto size = int64_t(size_of(dtype));
     for (auto& padding : padding_of(c.instr))
       std::memset(x + padding.begin * size, 0, size_t((padding.end - padding.begin) * size));
-    comm.reduce_scatter(x, adds ? c.workspace : share, dtype, n);
-    if (adds) sum_in_order(share, {c.in[in::reduce_scatter::acc], c.workspace}, dtype, n, false);
+    comm.reduce_scatter(x, adds ? c.workspace : shard, dtype, n);
+    if (adds) sum_in_order(shard, {c.in[in::reduce_scatter::acc], c.workspace}, dtype, n, false);
   });
 }
 
 size_t sum_workspace(const KernelQuery& q) {
-  return q.has(in::reduce_scatter::acc) ? size_t(q.out(out::reduce_scatter::share).bytes()) : 0;
+  return q.has(in::reduce_scatter::acc) ? size_t(q.out(out::reduce_scatter::shard).bytes()) : 0;
 }
 
 void launch_all_gather(const KernelCall& c) {
-  const Value& share = c.in_value(in::all_gather::share);
+  const Value& shard = c.in_value(in::all_gather::shard);
   with(c, [&](Communicator& comm) {
-    comm.all_gather(c.in[in::all_gather::share], c.out[out::all_gather::y], share.dtype, share.numel());
+    comm.all_gather(c.in[in::all_gather::shard], c.out[out::all_gather::y], shard.dtype, shard.numel());
   });
 }
 
 void launch_own_share(const KernelCall& c) {
-  int64_t bytes = c.out_value(out::own_share::share).bytes();
+  int64_t bytes = c.out_value(out::own_share::shard).bytes();
   with(c, [&](Communicator& comm) {
-    std::memcpy(c.out[out::own_share::share], c.input<char>(in::own_share::x) + comm.rank() * bytes, size_t(bytes));
+    std::memcpy(c.out[out::own_share::shard], c.input<char>(in::own_share::x) + comm.rank() * bytes, size_t(bytes));
   });
 }
 

@@ -1,4 +1,4 @@
-// Tensors of which every rank has one of `ranks` equal parts, by rank: its share.
+// Tensors of which every rank has one of `ranks` equal parts, by rank: its shard.
 #include <fmt/format.h>
 
 #include "core/text.h"
@@ -10,8 +10,8 @@ namespace crest {
 
 namespace {
 
-// The shape of a share of input i.
-Shape share_of(const Infer& c, size_t i) {
+// The shape of a shard of input i.
+Shape shard_of(const Infer& c, size_t i) {
   int64_t ranks = rules::integer(c, "ranks", 2), n = c.in(i).numel();
   c.check(n % ranks == 0, "the ranks must divide the elements");
   return {n / ranks};
@@ -21,28 +21,28 @@ void infer_reduce_scatter(Infer& c) {
   rules::inputs(c, 1, 2);
   rules::contiguous(c);
   rules::floating(c, in::reduce_scatter::x);
-  Shape share = share_of(c, in::reduce_scatter::x);
-  if (!c.has(in::reduce_scatter::acc)) return c.out(c.in(in::reduce_scatter::x).dtype, share);
+  Shape shard = shard_of(c, in::reduce_scatter::x);
+  if (!c.has(in::reduce_scatter::acc)) return c.out(c.in(in::reduce_scatter::x).dtype, shard);
   c.same_dtype(in::reduce_scatter::x, in::reduce_scatter::acc);
-  rules::shape(c, in::reduce_scatter::acc, share);
+  rules::shape(c, in::reduce_scatter::acc, shard);
   c.out_in_place(in::reduce_scatter::acc);
 }
 
 void infer_own_share(Infer& c) {
   rules::inputs(c, 1, 1);
   rules::contiguous(c);
-  c.out(c.in(in::own_share::x).dtype, share_of(c, in::own_share::x));
+  c.out(c.in(in::own_share::x).dtype, shard_of(c, in::own_share::x));
 }
 
 void infer_all_gather(Infer& c) {
   rules::inputs(c, 1, 2);
   rules::contiguous(c);
   if (!c.has(in::all_gather::into)) {
-    const Value& share = c.in(in::all_gather::share);
-    return c.out(share.dtype, {share.numel() * rules::integer(c, "ranks", 2)});
+    const Value& shard = c.in(in::all_gather::shard);
+    return c.out(shard.dtype, {shard.numel() * rules::integer(c, "ranks", 2)});
   }
-  c.same_dtype(in::all_gather::share, in::all_gather::into);
-  rules::shape(c, in::all_gather::share, share_of(c, in::all_gather::into));
+  c.same_dtype(in::all_gather::shard, in::all_gather::into);
+  rules::shape(c, in::all_gather::shard, shard_of(c, in::all_gather::into));
   c.out_in_place(in::all_gather::into);
 }
 
@@ -59,13 +59,13 @@ Cost sum_cost(const Program& p, const Instr& i) {
   return traffic_with_flops(p, i, 2 * n);
 }
 
-Cost share_cost(const Program& p, const Instr& i) {
+Cost shard_cost(const Program& p, const Instr& i) {
   auto bytes = double(p.at(i.out[0]).bytes());
   return {0, bytes, bytes};
 }
 
 Cost gather_cost(const Program& p, const Instr& i) {
-  return {0, double(p.at(i.in[in::all_gather::share]).bytes()), double(p.at(i.out[out::all_gather::y]).bytes())};
+  return {0, double(p.at(i.in[in::all_gather::shard]).bytes()), double(p.at(i.out[out::all_gather::y]).bytes())};
 }
 
 }  // namespace
@@ -90,7 +90,7 @@ const OpDef op_reduce_scatter = {
     .name = "reduce_scatter",
     .inputs = in::reduce_scatter::names,
     .outputs = out::reduce_scatter::names,
-    .help = "x, [acc] -> share: this rank's share of the sum over the ranks, added to acc in place; x is lost",
+    .help = "x, [acc] -> shard: this rank's shard of the sum over the ranks, added to acc in place; x is lost",
     .op_class = OpClass::communication,
     .infer = infer_reduce_scatter,
     .cost = sum_cost};
@@ -98,7 +98,7 @@ const OpDef op_reduce_scatter = {
 const OpDef op_all_gather = {.name = "all_gather",
                              .inputs = in::all_gather::names,
                              .outputs = out::all_gather::names,
-                             .help = "share, [into] -> y: the shares of all ranks, in place of `into` if it is given",
+                             .help = "shard, [into] -> y: the shards of all ranks, in place of `into` if it is given",
                              .op_class = OpClass::communication,
                              .infer = infer_all_gather,
                              .cost = gather_cost};
@@ -106,15 +106,15 @@ const OpDef op_all_gather = {.name = "all_gather",
 const OpDef op_own_share = {.name = "own_share",
                             .inputs = in::own_share::names,
                             .outputs = out::own_share::names,
-                            .help = "x -> share: a copy of this rank's share",
+                            .help = "x -> shard: a copy of this rank's shard",
                             .op_class = OpClass::movement,
                             .infer = infer_own_share,
-                            .cost = share_cost};
+                            .cost = shard_cost};
 
 const OpDef op_square_sum = {.name = "square_sum",
                              .inputs = in::square_sum::names,
                              .outputs = out::square_sum::names,
-                             .help = "share1, share2, .. -> sum f64[1]: this rank's part of the squared norm",
+                             .help = "shard1, shard2, .. -> sum f64[1]: this rank's part of the squared norm",
                              .op_class = OpClass::reduction,
                              .infer = infer_square_sum,
                              .cost = sum_cost};
