@@ -1,6 +1,6 @@
 // Setting --fusion on. Named patterns first (they have hand-written kernels), then chains of
 // pointwise instructions (passes/fuse_chains.cpp), then the flat optimizer
-// (passes/fuse_update.cpp). Fused instructions never span phases, but for the loss: its gradient is
+// (passes/flat_update.cpp). Fused instructions never span phases, but for the loss: its gradient is
 // written while the row of logits is in cache.
 #include <algorithm>
 
