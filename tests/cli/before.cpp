@@ -113,6 +113,18 @@ TEST(SettingsPage, IsThatOfTheDocs) {
   EXPECT_EQ(r.out, page) << "write it again: crest help settings > docs/settings.md";
 }
 
+// Several tables have settings of a group, whose title is printed once.
+TEST(SettingsPage, NoTitleAppearsTwice) {
+  std::istringstream page(run_crest({"help", "settings"}).out);
+  std::set<std::string> titles;
+  for (std::string line; std::getline(page, line);) {
+    if (line.rfind("## ", 0) == 0) {
+      EXPECT_TRUE(titles.insert(line).second) << line;
+    }
+  }
+  EXPECT_GT(titles.size(), 5u);
+}
+
 // Every help fits 100 columns; the short one leaves the rare settings to --help-all.
 TEST(Help, FitsAndIsShort) {
   for (const char* command : {"data", "train", "sample", "eval", "bench", "profile", "compare", "program", "plan",

@@ -27,8 +27,8 @@ Verdict verdict_of(double ratio, const Interval& interval, double floor);
 // The noise floor from an A/A comparison: the far end of its interval.
 double floor_of(const Interval& same);
 
-// From the times of measurements taken in two rounds: by how much two equally fast measurements
-// may differ, 95%. Negative below two measurements.
+// From the times of measurements taken in two rounds: by how much two equally fast measurements may
+// differ, 95%. Negative below two measurements.
 double floor_of_rounds(const std::vector<std::pair<double, double>>& rounds);
 
 }  // namespace crest

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cctype>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "cli/command.h"
 #include "cli/options.h"
@@ -176,23 +178,20 @@ std::string settings_help() {
         "A setting is a flag (--grad-accumulation 4), a key of a TOML file for --config (grad_accumulation = 4), a key "
         "in JSON, and a column of crest runs list --columns. On resume: crest train --resume with another value than "
         "the run's refuses, notes the change in a line, or accepts it silently.");
-  for (auto& table : setting_tables()) {
-    std::vector<std::string> groups;
-    for (auto& s : *table.rows)
-      if (std::find(groups.begin(), groups.end(), s.group) == groups.end()) groups.push_back(s.group);
-    for (auto& group : groups) {
-      text += terminal ? fmt::format("\n{}\n", group)
-                       : fmt::format(
-                             "\n## {}\n\n| setting | what it does | values | default | on resume |\n"
-                             "|---|---|---|---|---|\n",
-                             group);
-      for (auto& s : *table.rows) {
-        if (group != s.group) continue;
-        SettingRow r = setting_row(s, table.defaults, table.rows == &device_settings());
-        text += terminal ? terminal_row(r) : markdown_row(r);
-      }
+  std::vector<std::pair<std::string, std::string>> groups;  // title, rows; several tables may add to a group
+  for (auto& table : setting_tables())
+    for (auto& s : *table.rows) {
+      auto group = std::find_if(groups.begin(), groups.end(), [&](auto& g) { return g.first == s.group; });
+      if (group == groups.end()) group = groups.emplace(group, s.group, "");
+      SettingRow r = setting_row(s, table.defaults, table.rows == &device_settings());
+      group->second += terminal ? terminal_row(r) : markdown_row(r);
     }
-  }
+  for (auto& [title, rows] : groups)
+    text += terminal ? fmt::format("\n{}\n{}", title, rows)
+                     : fmt::format(
+                           "\n## {}\n\n| setting | what it does | values | default | on resume |\n"
+                           "|---|---|---|---|---|\n{}",
+                           title, rows);
   return text;
 }
 

@@ -14,8 +14,7 @@ class GridClock {
   double estimate(const std::vector<BenchTask>& tasks, double flops_per_second) const;
   // Records a measurement: seconds per run (0: it did not fit), and in total.
   void measured(const BenchTask& task, double run_seconds, double wall_seconds);
-  // Estimated seconds for tasks [from, end), from the measurements so far; negative:
-  // unknown.
+  // Estimated seconds for tasks [from, end), from the measurements so far; negative: unknown.
   double left(const std::vector<BenchTask>& tasks, size_t from) const;
 
  private:
