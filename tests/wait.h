@@ -3,6 +3,8 @@
 #include <chrono>
 #include <thread>
 
+#include "core/timer.h"
+
 namespace crest::test {
 
 // No event that comes at all takes as long, on any machine.
@@ -11,9 +13,9 @@ inline constexpr double longest_wait = 240;
 // Asks until happened() is true; false: it was not within `seconds`.
 template <class Happened>
 bool wait_until(Happened happened, double seconds = longest_wait) {
-  auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  Timer timer;
   for (auto pause = std::chrono::microseconds(200); !happened();) {
-    if (std::chrono::steady_clock::now() > end) return happened();
+    if (timer.seconds() > seconds) return happened();
     std::this_thread::sleep_for(pause);
     if (pause < std::chrono::milliseconds(10)) pause += pause / 4;  // what takes long is asked less often
   }

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 
+#include "core/timer.h"
 #include "tiny.h"
 
 using namespace crest;
@@ -259,21 +259,20 @@ TEST(Faults, AtomicFilesHoldOldOrNew) {
 TEST(Faults, RandomKills) {
   const int64_t asked = count_from("CREST_KILLS", 0);
   MemoryFolder folder;
-  auto start = std::chrono::steady_clock::now();
-  auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+  Timer timer;
   // Kills come within the time of a few saves, on a disk of any speed.
   save_checkpoint(TinyModel(1).contents(), folder.path(), 0);
   std::vector<double> saves;
   for (int i = 0; i < 9; ++i) {
-    double before = seconds();
+    Timer save;
     save_checkpoint(TinyModel(1).contents(), folder.path(), 2);
-    saves.push_back(seconds() - before);
+    saves.push_back(save.seconds());
   }
   std::nth_element(saves.begin(), saves.begin() + 4, saves.end());
   const double save_us = std::max(250.0, 1e6 * saves[4]);
   int64_t at_least = 1;
   int kills = 0, progress = 0, partial = 0;
-  for (; asked ? kills < asked : kills < 1000 && (seconds() < 20 || kills < 100); ++kills) {
+  for (; asked ? kills < asked : kills < 1000 && (timer.seconds() < 20 || kills < 100); ++kills) {
     // The child tells which steps are safe through a pipe; what it told must never be lost.
     int pipe_ends[2];
     ASSERT_EQ(::pipe(pipe_ends), 0);

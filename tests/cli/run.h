@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/timer.h"
 #include "crest_binary.h"
 #include "memory_folder.h"
 #include "wait.h"
@@ -165,8 +166,7 @@ inline RunResult run_crest(const std::vector<std::string>& arguments, const RunO
   for (auto& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
   argv.push_back(nullptr);
   std::string out = options.output.empty() ? streams / "out" : options.output, err = streams / "err";
-  auto start = std::chrono::steady_clock::now();
-  auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+  Timer timer;
   pid_t pid = fork();
   if (pid == 0) {
     auto redirect = [](const std::string& path, int flags, int to) {
@@ -192,12 +192,12 @@ inline RunResult run_crest(const std::vector<std::string>& arguments, const RunO
   }
   RunResult result;
   if (options.while_running) options.while_running(RunningProcess(pid, err));
-  double limit = elapsed() + options.timeout_seconds;
+  Timer waiting;
   int status = 0;
   bool killed = false;
   rusage usage{};
   while (wait4(pid, &status, WNOHANG, &usage) == 0) {
-    if (!killed && elapsed() > limit) {
+    if (!killed && waiting.seconds() > options.timeout_seconds) {
       ADD_FAILURE() << "no end within " << options.timeout_seconds << " s: " << (arguments.empty() ? "" : arguments[0]);
       kill(pid, SIGKILL);
       killed = true;
@@ -205,7 +205,7 @@ inline RunResult run_crest(const std::vector<std::string>& arguments, const RunO
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  result.seconds = elapsed();
+  result.seconds = timer.seconds();
   result.cpu_seconds = double(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
                        1e-6 * double(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
   result.out = streams.read("out");

@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
 
+#include "core/timer.h"
 #include "ops/gpu.h"
 #include "ops/harness.h"
 #include "program/op.h"
@@ -198,15 +198,14 @@ double median(std::vector<double> x) {
 
 // Median seconds of one launch over at least 5 launches and 0.2 s.
 double measure(const Kernel& kernel, const Single& s, const Memory& memory) {
-  using Clock = std::chrono::steady_clock;
   std::vector<double> seconds;
   double total = 0;
   BoundKernel bound(kernel, cpu(), s.program, s.instr(), memory);
   bound.launch();
   while (seconds.size() < 5 || total < 0.2) {
-    auto start = Clock::now();
+    Timer timer;
     bound.launch();
-    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+    seconds.push_back(timer.seconds());
     total += seconds.back();
   }
   return median(seconds);

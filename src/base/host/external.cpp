@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -19,6 +18,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "core/timer.h"
 
 extern char** environ;
 
@@ -27,7 +27,6 @@ namespace crest {
 namespace {
 
 using json = nlohmann::json;
-using Clock = std::chrono::steady_clock;
 
 struct Pipe {
   int read = -1, write = -1;
@@ -160,8 +159,7 @@ std::optional<ExternalResult> find_time(std::string_view text) {
 CommandOutput run_program(const std::string& file, const std::vector<std::string>& arguments,
                           const std::vector<Variable>& variables, const ExternalOptions& options) {
   CommandOutput result;
-  auto start = Clock::now();
-  auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  Timer timer;
   Pipe out, err;
   pid_t pid = spawn(file, arguments, variables, out, err);
   out.close_write(), err.close_write();
@@ -170,19 +168,19 @@ CommandOutput run_program(const std::string& file, const std::vector<std::string
   double grace_end = INFINITY;
   // The end of the shell decides, not that of the pipes: a child left in the background may hold
   // them open.
-  while (!exited || ((out.read >= 0 || err.read >= 0) && elapsed() < grace_end)) {
+  while (!exited || ((out.read >= 0 || err.read >= 0) && timer.seconds() < grace_end)) {
     pollfd fds[] = {{out.read, POLLIN, 0}, {err.read, POLLIN, 0}};
     poll(fds, 2, exited ? 10 : 20);
     if (fds[0].revents && !drain(out.read, result.out, options.kept_output)) out.close_read();
     if (fds[1].revents && !drain(err.read, result.err, 64 << 10)) err.close_read();
-    if (!exited && waitpid(pid, &status, WNOHANG) == pid) exited = true, grace_end = elapsed() + 0.2;
+    if (!exited && waitpid(pid, &status, WNOHANG) == pid) exited = true, grace_end = timer.seconds() + 0.2;
     if (exited || killed) continue;
-    result.timed_out = elapsed() > options.timeout_seconds;
+    result.timed_out = timer.seconds() > options.timeout_seconds;
     result.cancelled = options.cancelled && options.cancelled();
     if (result.timed_out || result.cancelled) kill(-pid, SIGKILL), killed = true;
   }
   result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  result.seconds = elapsed();
+  result.seconds = timer.seconds();
   return result;
 }
 

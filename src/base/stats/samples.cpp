@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
 #include "core/error.h"
+#include "core/timer.h"
 
 namespace crest {
 
@@ -140,9 +140,9 @@ Samples measure(const std::function<double()>& timed, const StoppingRule& rule) 
 }
 
 double time_once(const std::function<void()>& work) {
-  auto start = std::chrono::steady_clock::now();
+  Timer timer;
   work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return timer.seconds();
 }
 
 }  // namespace crest

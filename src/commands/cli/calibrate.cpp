@@ -5,7 +5,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -17,6 +16,7 @@
 #include "core/io.h"
 #include "core/output_file.h"
 #include "core/text.h"
+#include "core/timer.h"
 #include "core/to_stderr.h"
 #include "device/find.h"
 #include "device/rank_device.h"
@@ -87,12 +87,11 @@ void measure_steps(const Options& o, const Device& device, const std::vector<Cal
                     if (StopSignal::requested())
                       throw Error(Exit::interrupted, "interrupted: nothing was written", "crest calibrate");
                   }};
-  auto since = [](auto t) { return std::chrono::duration<double>(std::chrono::steady_clock::now() - t).count(); };
-  auto first = std::chrono::steady_clock::now();
+  Timer timer;
   auto progress = [&](size_t i, const CalibrationStep& step) {
     std::string left;  // as long as the mean of those that are done
     if (i > 0)
-      left = fmt::format(", about {} left", format_duration(since(first) / double(i) * double(steps.size() - i)));
+      left = fmt::format(", about {} left", format_duration(timer.seconds() / double(i) * double(steps.size() - i)));
     to_stderr("{:>3}/{}  {}{}\n", i + 1, steps.size(), step.text, left);
   };
   c = calibrate(device, o.device.limit(device), steps, how, progress, std::move(c));
@@ -137,7 +136,7 @@ std::string collectives_text(const Calibration& c, const std::vector<int>& ranks
 int run(const Options& o) {
   if (!(o.max_seconds >= 0)) fail_usage("the time limit is negative", "--max-seconds");
   StopSignal signal;
-  auto start = std::chrono::steady_clock::now();
+  Timer timer;
   std::vector<int> ranks = ranks_of(o);
   Device device = calibrated_device(o, ranks);
   std::string file = o.out.empty() ? calibration_file(device) : o.out;
@@ -169,7 +168,7 @@ int run(const Options& o) {
   }
   save(c, file);
   c.file = file;
-  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  double seconds = timer.seconds();
   if (o.json) {
     print_json(to_json(c, seconds));
     return 0;

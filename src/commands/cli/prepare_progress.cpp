@@ -23,18 +23,17 @@ std::function<void(const std::string&)> PreparationProgress::messages() {
 }
 
 void PreparationProgress::show(const PrepareProgress& p) {
-  auto now = Clock::now();
   bool fresh = stage_ != p.stage;
-  if (fresh) stage_ = p.stage, started_ = now;
-  if (std::chrono::duration<double>(now - begun_).count() < silent_seconds_) return;
+  if (fresh) stage_ = p.stage, in_stage_ = {};
+  if (since_begin_.seconds() < silent_seconds_) return;
   if (!live_) {
     if (printed_ != stage_) to_stderr("{} ...\n", p.stage);
     printed_ = stage_;
     return;
   }
-  if (!fresh && now - shown_ < std::chrono::milliseconds(100)) return;
-  shown_ = now;
-  double seconds = std::chrono::duration<double>(now - started_).count();
+  if (!fresh && since_shown_.seconds() < 0.1) return;
+  since_shown_ = {};
+  double seconds = in_stage_.seconds();
   double share = p.total ? double(p.done) / double(p.total) : 0;
   std::string left = share > 0.01 && seconds > 1 ? format_duration(seconds / share * (1 - share)) + " left" : "";
   to_stderr("\r\x1b[K{}", fit_width(fmt::format("{} {:3.0f}%  {}", p.stage, 100 * share, left),

@@ -1,9 +1,9 @@
 // What crest data prepare and crest train TEXT print while they prepare text.
 #pragma once
-#include <chrono>
 #include <functional>
 #include <string>
 
+#include "core/timer.h"
 #include "data/prepare.h"
 
 namespace crest {
@@ -22,13 +22,12 @@ class PreparationProgress {
   void message(const std::string& text);
 
  private:
-  using Clock = std::chrono::steady_clock;
   void show(const PrepareProgress& p);
   void clear();
   bool live_, drawn_ = false;
   double silent_seconds_;
   std::string stage_, printed_;
-  Clock::time_point begun_ = Clock::now(), started_, shown_;
+  Timer since_begin_, in_stage_, since_shown_;
 };
 
 }  // namespace crest

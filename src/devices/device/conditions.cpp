@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -16,6 +15,7 @@
 #include "comm/environment.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "core/timer.h"
 #include "device/libraries.h"
 #include "host/cgroup.h"
 #include "host/environment.h"
@@ -89,9 +89,6 @@ double own_cpu_seconds() {
   return double(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * double(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 const double process_start = steady_seconds();
 
 double read_temperature(const std::string& root) {

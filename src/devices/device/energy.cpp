@@ -1,9 +1,9 @@
 #include "device/energy.h"
 
-#include <chrono>
 #include <cmath>
 
 #include "backend/cuda/nvml.h"
+#include "core/timer.h"
 #include "device/conditions.h"
 
 namespace crest {
@@ -12,17 +12,14 @@ namespace {
 
 constexpr double most_seconds = 3;  // of complete()
 
-double energy_clock() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 }  // namespace
 
 EnergyPoll energy_poll(const Device& device) {
   if (device.kind != "cuda")
     return [] {
       double joules = read_cpu_energy();
-      return EnergyReading{energy_clock(), std::isfinite(joules) ? std::optional(joules) : std::nullopt, std::nullopt};
+      return EnergyReading{steady_seconds(), std::isfinite(joules) ? std::optional(joules) : std::nullopt,
+                           std::nullopt};
     };
   std::string bus_id = cuda::pci_bus_id(device.index);
   if (bus_id.empty() || !cuda::Nvml::instance().problem().empty()) return [] { return EnergyReading{}; };
@@ -31,7 +28,7 @@ EnergyPoll energy_poll(const Device& device) {
     EnergyReading r;
     r.joules = nvml.read_energy_joules(bus_id);
     if (!r.joules) r.watts = nvml.read_power_watts(bus_id);
-    r.seconds = energy_clock();
+    r.seconds = steady_seconds();
     return r;
   };
 }
@@ -48,12 +45,12 @@ void EnergyWatch::begin() {
 }
 
 void EnergyWatch::sampled() {
-  if (energy_clock() - asked_ >= interval_) read();
+  if (steady_seconds() - asked_ >= interval_) read();
 }
 
 void EnergyWatch::read() {
   EnergyReading r = poll_();
-  asked_ = energy_clock();
+  asked_ = steady_seconds();
   if (!r.joules && !r.watts) return;
   if (!last_) {
     last_ = r;
@@ -70,8 +67,8 @@ void EnergyWatch::read() {
 }
 
 void EnergyWatch::complete(const std::function<void()>& run) {
-  for (double start = energy_clock();
-       last_ && energy_.seconds < Energy::least_seconds && energy_clock() - start < most_seconds;) {
+  for (double start = steady_seconds();
+       last_ && energy_.seconds < Energy::least_seconds && steady_seconds() - start < most_seconds;) {
     run();
     sampled();
   }

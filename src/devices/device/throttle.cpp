@@ -3,10 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "core/error.h"
+#include "core/timer.h"
 
 namespace crest {
 
@@ -15,8 +15,6 @@ namespace {
 constexpr double steal_share = 0.02;  // share of all CPUs' time, above which a sample is marked
 constexpr double frequency_share =
     0.90;  // share of the highest clock seen during the measurement, below which a sample is marked
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 class CpuPoll {
  public:
@@ -59,11 +57,11 @@ ThrottlePoll throttle_poll(const Device& device) {
 }
 
 ThrottleWatch::ThrottleWatch(ThrottlePoll poll, double interval)
-    : poll_(std::move(poll)), interval_(interval), asked_(now()) {}
+    : poll_(std::move(poll)), interval_(interval), asked_(steady_seconds()) {}
 
 void ThrottleWatch::sampled() {
   ++open_;
-  if (now() - asked_ >= interval_) ask();
+  if (steady_seconds() - asked_ >= interval_) ask();
 }
 
 void ThrottleWatch::ask() {
@@ -71,7 +69,7 @@ void ThrottleWatch::ask() {
   marks_.insert(marks_.end(), open_, !reasons.empty());
   if (open_) reasons_.merge(reasons);
   open_ = 0;
-  asked_ = now();
+  asked_ = steady_seconds();
 }
 
 std::vector<bool> ThrottleWatch::last(size_t count) {

@@ -4,13 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <set>
 
 #include "core/error.h"
 #include "core/sha256.h"
 #include "core/text.h"
+#include "core/timer.h"
 #include "device/energy.h"
 #include "host/memory.h"
 #include "store/store.h"
@@ -21,9 +21,6 @@
 namespace crest {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
 constexpr size_t measurements_without_asking = 100;
 constexpr double seconds_without_asking = 30 * 60;
@@ -186,7 +183,7 @@ class Grid {
     std::string place =
         again ? fmt::format("[{}/{}, round 2]", i + 1, tasks_.size()) : fmt::format("[{}/{}]", i + 1, tasks_.size());
     BenchMeasure::say(fmt::format("{} {} {}{} ...{}", place, task.recipe.model.name, name(task.phase), label, eta));
-    auto start = Clock::now();
+    Timer timer;
     RunRecord record = again ? bench_.continue_record(measurement.id, task) : bench_.begin("bench", task, id_);
     measurement.id = record.id;
     try {
@@ -199,7 +196,7 @@ class Grid {
         bench_.finish(record, e.code() == Exit::interrupted ? "interrupted" : "failed", nullptr, e.what());
       throw;
     }
-    clock_.measured(task, measurement.row.value("step_ms_median", 0.0) / 1e3, since(start));
+    clock_.measured(task, measurement.row.value("step_ms_median", 0.0) / 1e3, timer.seconds());
   }
 
   void measure_task(const BenchTask& task, Measurement& result, RunRecord& record) {

@@ -1,7 +1,8 @@
 // The progress of crest comm: current measurement and estimated time left. Standard error only.
 #pragma once
-#include <chrono>
 #include <string>
+
+#include "core/timer.h"
 
 namespace crest {
 
@@ -17,7 +18,7 @@ class CommProgress {
 
  private:
   size_t measurements_, started_ = 0;
-  std::chrono::steady_clock::time_point begin_, printed_{};
+  Timer since_begin_, since_line_;
   bool live_, shown_ = false;
 };
 

@@ -1,10 +1,10 @@
 #include "bench/profiler.h"
 
-#include <chrono>
 #include <cmath>
 #include <optional>
 
 #include "core/error.h"
+#include "core/timer.h"
 #include "device/conditions.h"
 #include "device/throttle.h"
 #include "host/memory.h"
@@ -49,11 +49,11 @@ struct StepProfiler::Impl {
   void finished_run(bool is_plain) {
     plain_run.push_back(is_plain);
     throttle.sampled();
-    if (time && std::chrono::steady_clock::now() - *time < std::chrono::milliseconds(100)) return;
+    if (clock_read && clock_read->seconds() < 0.1) return;
     Conditions now = read_conditions(device);
     double mhz = now.gpu ? now.gpu->sm_mhz.value_or(NAN) : now.cpu_mhz;
     if (std::isfinite(mhz)) clocks.add(mhz);
-    time = std::chrono::steady_clock::now();
+    clock_read.emplace();
   }
 
   void tell(Profile& p) {
@@ -79,8 +79,8 @@ struct StepProfiler::Impl {
   double seconds = 0;
   std::optional<double> watts;
   std::vector<ProfiledRun> runs;
-  std::vector<bool> plain_run;                                // for each run, in order: whether it was a plain one
-  std::optional<std::chrono::steady_clock::time_point> time;  // of the last clock reading
+  std::vector<bool> plain_run;      // for each run, in order: whether it was a plain one
+  std::optional<Timer> clock_read;  // since the last reading of the clock frequency
 };
 
 StepProfiler::StepProfiler(PhaseRunner& runner, const ProfilerOptions& options)

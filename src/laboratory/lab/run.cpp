@@ -97,7 +97,9 @@ void LabRunner::keep(Progress& p) {
   if (p.record.id != 0) bench_.recorder().set_document(p.record, "lab", lab::to_json(p.result));
 }
 
-bool LabRunner::time_is_up() const { return interrupted_ || (o_.budget_seconds > 0 && spent() >= o_.budget_seconds); }
+bool LabRunner::time_is_up() const {
+  return interrupted_ || (o_.budget_seconds > 0 && timer_.seconds() >= o_.budget_seconds);
+}
 
 // Nothing when interrupted.
 std::optional<lab::Row> LabRunner::measure_row(const LabMeasurement& measurement, const std::string& grid) {
@@ -122,14 +124,14 @@ bool LabRunner::measure_next(const lab::Experiment& e, const LabMeasurements& me
     BenchMeasure::say(fmt::format("{} [{}/{}] {} ...{}{}", e.name, i + 1, measurements.size(), measurement.spec().label,
                                   round == 2 ? " (round 2)" : "",
                                   left >= 1 ? fmt::format(" (about {} left)", format_duration(left)) : ""));
-  double before = spent();
+  Timer timer;
   std::optional<lab::Row> row = measure_row(measurement, p.grid);
   if (!row) return false;
   if (round == 1)
     p.rows[i] = row;
   else if (row->columns.count("ms"))
     p.rows[i] = lab::combine_rounds(*p.rows[i], *row);
-  ++p.measured, p.seconds += spent() - before;
+  ++p.measured, p.seconds += timer.seconds();
   keep(p);
   return true;
 }

@@ -1,12 +1,12 @@
 // Runs experiments: measures the measurements in one or two rounds, within a budget, resumable with
 // --resume; then judges the claims.
 #pragma once
-#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/timer.h"
 #include "lab/judge.h"
 #include "lab/measurement.h"
 
@@ -43,14 +43,13 @@ class LabRunner {
                     const std::function<void(double, const std::string&)>& take);
   void keep(Progress& progress);
   bool time_is_up() const;
-  double spent() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
 
   const LabOptions& o_;
   BenchMeasure& bench_;
   LabContext context_;
   Device device_;
   int64_t limit_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  Timer timer_;
   bool interrupted_ = false;
 };
 

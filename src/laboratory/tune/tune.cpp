@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <map>
 #include <set>
 
 #include "core/error.h"
 #include "core/text.h"
+#include "core/timer.h"
 #include "plan/plan_report.h"
 #include "plan/training_use.h"
 #include "predict/predicted_step.h"
@@ -61,7 +61,7 @@ class Search {
     }
     choose();
     if (!here_) r_.not_here = device_.name, r_.prediction = known_.text(step_of(r_.candidates[r_.best].recipe));
-    r_.seconds = elapsed();
+    r_.seconds = timer_.seconds();
     return std::move(r_);
   }
 
@@ -80,7 +80,7 @@ class Search {
     }
     if (!best) nothing_fits();
     result.best = std::move(*best);
-    result.seconds = elapsed();
+    result.seconds = timer_.seconds();
     return result;
   }
 
@@ -89,9 +89,7 @@ class Search {
 
   bool batch_is_free() const { return !o_.recipe.has("batch"); }
 
-  using Clock = std::chrono::steady_clock;
-  double elapsed() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
-  bool late(double share) const { return o_.search_seconds > 0 && elapsed() > share * o_.search_seconds; }
+  bool late(double share) const { return o_.search_seconds > 0 && timer_.seconds() > share * o_.search_seconds; }
   // Whether this share of the search's time is over, which ends a part of the search.
   bool over(double share) {
     bool is = late(share);
@@ -99,7 +97,7 @@ class Search {
     return is;
   }
   void say(const std::string& what) {
-    said_ = elapsed();
+    said_ = timer_.seconds();
     say_(fmt::format("{:>4.0f} s  {}", said_, what));
   }
 
@@ -130,7 +128,7 @@ class Search {
                                      std::tuple{"grad-accumulation", accumulation, start_.grad_accumulation}})
       if (value != from) t.changes.push_back({name, std::to_string(value)});
     o_.check_interrupt();
-    if (elapsed() > said_ + 5) say(fmt::format("{} planned ...", r_.candidates.size()));
+    if (timer_.seconds() > said_ + 5) say(fmt::format("{} planned ...", r_.candidates.size()));
     for (size_t i = 0; i < r_.candidates.size(); ++i)
       if (r_.candidates[i].changes == t.changes) return i;
     std::optional<CompiledSession> session = planned(given, t);
@@ -573,7 +571,7 @@ class Search {
   std::vector<std::optional<StepPrediction>> plain_;  // of each candidate, else: before it is scaled
   std::set<std::string> counted_;                     // as too large or not allowed
   TuneResult r_;
-  Clock::time_point begin_ = Clock::now();
+  Timer timer_;
   double said_ = 0;  // when the last line was
 };
 

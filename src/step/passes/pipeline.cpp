@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "core/error.h"
 #include "core/text.h"
+#include "core/timer.h"
 #include "passes/pass.h"
 #include "program/placements.h"
 #include "program/verify.h"
@@ -198,7 +198,7 @@ std::vector<PassTiming> run_passes(Program& program, const PassContext& context,
   bool summed = false;  // over the ranks
   std::vector<PassTiming> timings;
   for (auto& pass : pipeline()) {
-    auto start = std::chrono::steady_clock::now();
+    Timer timer;
     auto& off = context.recipe.disabled_passes;
     if (std::find(off.begin(), off.end(), pass.name) == off.end()) {
       pass.run(program, context);
@@ -206,7 +206,7 @@ std::vector<PassTiming> run_passes(Program& program, const PassContext& context,
       summed |= pass.run == data_parallel;
       if (options.verify && summed) check_placements(program, context, pass.name);
     }
-    timings.push_back({pass.name, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()});
+    timings.push_back({pass.name, timer.seconds()});
     if (pass.name == options.stop_after) break;
   }
   return timings;

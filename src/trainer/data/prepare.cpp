@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <chrono>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "core/error.h"
 #include "core/io.h"
 #include "core/text.h"
+#include "core/timer.h"
 #include "data/bpe_train.h"
 #include "data/corpus.h"
 #include "data/fnv.h"
@@ -276,7 +276,7 @@ void check_chats(const PrepareOptions& o, const ChatFormat& chat, const std::vec
 // keyed: the sources when the cache key was made; empty: no cache.
 PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key,
                            const std::vector<SourceFile>& keyed) {
-  auto started = std::chrono::steady_clock::now();
+  Timer timer;
   Spec spec = parse_spec(o);
   if (spec.kind == Spec::bpe) BpeTrainer check(spec.vocab);
   const bool in_cache = !cache_key.empty();
@@ -363,7 +363,7 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   std::error_code ignored;
   if (o.overwrite && !in_cache && fs::exists(o.out, ignored)) check_replaced(o);  // it may have changed meanwhile
   staging.publish(o.overwrite);
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  result.seconds = timer.seconds();
   return result;
 }
 

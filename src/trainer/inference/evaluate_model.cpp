@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 
@@ -13,6 +12,7 @@
 #include "core/json.h"
 #include "core/output_file.h"
 #include "core/text.h"
+#include "core/timer.h"
 #include "core/toml.h"
 #include "data/dataset.h"
 #include "inference/precision.h"
@@ -128,11 +128,10 @@ ModelEvaluation evaluate_model(EvaluateOptions o, const LoadedModel& model, cons
   Executor executor(session);
   load_weights(executor, model);
   if (!o.logits.empty()) write_logits(o.logits, executor, split, message);
-  using Clock = std::chrono::steady_clock;
-  auto start = Clock::now(), shown = start;
+  Timer timer, since_message;
   Evaluation e = evaluate(executor, split, data.tokenizer().get(), o.batches, [&](const Evaluation& now, uint64_t all) {
-    if (Clock::now() - shown < std::chrono::seconds(5)) return;
-    shown = Clock::now();
+    if (since_message.seconds() < 5) return;
+    since_message = {};
     message(fmt::format("{} of {} tokens, loss {:.4f}", now.read, all, now.loss));
   });
   return {.run = o.run,
@@ -144,7 +143,7 @@ ModelEvaluation evaluate_model(EvaluateOptions o, const LoadedModel& model, cons
           .evaluation = e,
           .split_tokens = split.total_tokens(),
           .masked = split.masked(),
-          .seconds = std::chrono::duration<double>(Clock::now() - start).count()};
+          .seconds = timer.seconds()};
 }
 
 nlohmann::ordered_json to_json(const ModelEvaluation& m) {

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <unordered_map>
 
 #include "core/error.h"
 #include "core/text.h"
+#include "core/timer.h"
 #include "passes/fp8.h"
 #include "passes/recompute.h"
 #include "plan/addresses.h"
@@ -21,9 +21,6 @@
 namespace crest {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 Category persistent_category(const Value& v) {
   switch (v.role) {
@@ -225,7 +222,7 @@ Recipe resolve(Recipe r, const Device& device) {
 
 CompiledSession compile(const Recipe& recipe, const Device& device, const std::vector<ProgramSpec>& programs,
                         const CompileOptions& options) {
-  auto start = Clock::now();
+  Timer timer;
   CompiledSession s;
   s.recipe = resolve(recipe, device);
   for (auto& pass : pipeline())
@@ -239,13 +236,13 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
   // that is a process has its share already.
   s.device.threads = std::max(1, device.threads / s.recipe.data_parallel);
   if (device.kind == "cuda" && s.recipe.ranks > 1) s.library_bytes = nccl_bytes;
-  s.compile_seconds = since(start);
+  s.compile_seconds = timer.seconds();
   extend(s, programs, options);
   return s;
 }
 
 void extend(CompiledSession& s, const std::vector<ProgramSpec>& programs, const CompileOptions& options) {
-  auto start = Clock::now();
+  Timer all;
   for (auto& spec : programs) {
     if (s.find(spec.name) >= 0) continue;
     if (spec.kind == ProgramKind::start && !has_start(s.recipe)) continue;  // known once `auto` is resolved
@@ -254,13 +251,13 @@ void extend(CompiledSession& s, const std::vector<ProgramSpec>& programs, const 
     c.program = build_model(s.recipe.model, {spec.kind, spec.batch, spec.seq, spec.cache_length});
     c.program.name = spec.name;
     c.timings = run_passes(c.program, pass_context(s.recipe, spec, s.device), {"", options.verify});
-    auto t = Clock::now();
+    Timer timer;
     choose_kernels(c, s.recipe, s.device);
-    c.timings.push_back({"kernels", since(t)});
+    c.timings.push_back({"kernels", timer.seconds()});
     s.programs.push_back(std::move(c));
   }
   place(s, options);
-  s.compile_seconds += since(start);
+  s.compile_seconds += all.seconds();
 }
 
 void place(CompiledSession& s, const CompileOptions& options) {
@@ -269,20 +266,20 @@ void place(CompiledSession& s, const CompileOptions& options) {
   s.transient_bytes = 0;
   for (size_t p = 0; p < s.programs.size(); ++p) {
     CompiledProgram& c = s.programs[p];
-    auto t = Clock::now();
+    Timer timer;
     c.memory = plan_memory(c.program, c.workspace, gradients[p]);
     if (options.verify) verify(c.memory);
-    c.timings.push_back({"memory", since(t)});
+    c.timings.push_back({"memory", timer.seconds()});
     s.transient_bytes = std::max(s.transient_bytes, c.memory.bytes);
   }
   place_persistent(s);
   for (CompiledProgram& c : s.programs) {
     if (!has_several_streams(c.program)) continue;
-    auto t = Clock::now();
+    Timer timer;
     Accesses accesses = accesses_by_address(s, c);
     c.waits = plan_waits(c.program, accesses);
     if (options.verify) verify_waits(c.program, accesses, c.waits);
-    c.timings.push_back({"waits", since(t)});
+    c.timings.push_back({"waits", timer.seconds()});
   }
 }
 

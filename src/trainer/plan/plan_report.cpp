@@ -1,9 +1,9 @@
 #include "plan/plan_report.h"
 
-#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "backend/device_json.h"
+#include "core/timer.h"
 #include "plan/plan_json.h"
 #include "plan/recipe_settings.h"
 #include "plan/search.h"
@@ -32,9 +32,9 @@ PlanReport plan_report(const Recipe& recipe, const Device& device, const Session
   quick.verify = false;  // tests verify every pass; here planning should be fast
   r.session = compile(recipe, rank_device(recipe, device), session_programs(recipe, use), quick);
   r.executed_flops = executed_flops(r.session) * double(r.ranks);
-  auto start = std::chrono::steady_clock::now();
+  Timer timer;
   if (!r.decodes()) r.batch_that_fits = largest_batch(r.session, use, r.rank_limit);
-  r.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  r.search_seconds = timer.seconds();
   return r;
 }
 

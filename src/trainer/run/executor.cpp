@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cstddef>
 
 #include "comm/comm.h"
 #include "core/error.h"
+#include "core/timer.h"
 #include "plan/addresses.h"
 #include "program/op.h"
 #include "run/sharded_states.h"
@@ -100,10 +100,10 @@ void Executor::tune(Choices* choices) {
 }
 
 void Executor::run(int program, StepTrace* trace) {
-  auto start = std::chrono::steady_clock::now();
+  Timer timer;
   RangeScope range(*runtime_, bound_[size_t(program)].program->name);
   runtime_->run(bound_[size_t(program)], trace);
-  launch_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  launch_seconds_ += timer.seconds();
 }
 
 bool Executor::has(int program, const std::string& value_name) const {

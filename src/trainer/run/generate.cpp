@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 #include "core/error.h"
+#include "core/timer.h"
 #include "data/tokenizer.h"
 #include "run/text_stream.h"
 
@@ -64,18 +64,16 @@ std::span<const float> Decoder::feed(std::span<const int32_t> tokens) {
 Generated generate(Decoder& decoder, std::span<const int32_t> prompt, const GenerateOptions& o,
                    const std::function<bool(int32_t)>& token) {
   validate(o.sampler);
-  using Clock = std::chrono::steady_clock;
-  auto since = [](Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); };
   auto feed = [&](std::span<const int32_t> tokens) {
     auto logits = decoder.feed(tokens);
     return o.vocab > 0 ? logits.first(size_t(std::min(o.vocab, decoder.vocab()))) : logits;
   };
   Generated out;
-  auto start = Clock::now();
+  Timer timer;
   decoder.reset();
   std::span<const float> logits = feed(prompt);
-  out.prompt_seconds = since(start);
-  start = Clock::now();
+  out.prompt_seconds = timer.seconds();
+  timer = {};
   for (int64_t i = 0; i < o.max_tokens; ++i) {
     int32_t next = sample_token(logits, o.sampler, o.sample, prompt.size() + uint64_t(i));
     if (next == o.end_token) {
@@ -89,7 +87,7 @@ Generated generate(Decoder& decoder, std::span<const int32_t> prompt, const Gene
     }
     if (i + 1 < o.max_tokens) logits = feed(std::span(&next, 1));
   }
-  out.decode_seconds = since(start);
+  out.decode_seconds = timer.seconds();
   return out;
 }
 

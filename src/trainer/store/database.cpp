@@ -111,10 +111,8 @@ static std::string holder_of(const std::string& file) {
 
 // Called by SQLite, so no exception may escape.
 bool Database::wait(int attempt) noexcept {
-  using Seconds = std::chrono::duration<double>;
-  auto now = std::chrono::steady_clock::now();
-  if (attempt == 0) waiting_since_ = now, told_ = false;
-  double waited = Seconds(now - waiting_since_).count();
+  if (attempt == 0) waiting_ = {}, told_ = false;
+  double waited = waiting_.seconds();
   double limit = patience_.changing ? patience_.changing() : patience_.seconds;
   if (waited >= (StopSignal::requested() ? std::min(limit, stopping_patience) : limit)) return false;
   if (waited >= patience_.notice_after && !told_) {

@@ -1,7 +1,6 @@
 // A thin layer over SQLite: everything opened is closed, every transaction is committed or rolled
 // back, and every error names the file and what to do.
 #pragma once
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -9,6 +8,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "core/timer.h"
 
 struct sqlite3;
 struct sqlite3_stmt;
@@ -70,7 +70,7 @@ class Database {
   void open(Mode mode);
   std::string file_;
   Patience patience_;
-  std::chrono::steady_clock::time_point waiting_since_;
+  Timer waiting_;
   bool told_ = false;
   std::unique_ptr<sqlite3, void (*)(sqlite3*)> handle_;
 };

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <exception>
 
 #include "comm/exchange.h"
 #include "comm/local.h"
 #include "core/error.h"
+#include "core/timer.h"
 #include "device/communicators.h"
 #include "passes/fp8.h"
 #include "program/shards.h"
@@ -98,11 +98,11 @@ void Engine::read(HostBatch& h, int r, int program, uint64_t first, const Sample
   int64_t batch = ports.tokens.shape[0], seq = ports.tokens.shape[1];
   h.tokens.resize(size_t(batch * seq)), h.targets.resize(size_t(batch * seq));
   h.positions.resize(ports.positions.data ? size_t(batch * seq) : 0);
-  auto start = std::chrono::steady_clock::now();
+  Timer timer;
   for (int64_t b = 0; b < batch; ++b)
     source(first + uint64_t(b), h.tokens.data() + b * seq, h.targets.data() + b * seq,
            h.positions.empty() ? nullptr : h.positions.data() + b * seq);
-  h.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  h.seconds = timer.seconds();
   h.counted = std::count_if(h.targets.begin(), h.targets.end(), [](int32_t t) { return t >= 0; });
 }
 
@@ -165,7 +165,7 @@ void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& s
     if (calls_[c].micro_step >= 0) loss_call = c;
   failed_.emplace_back();
   Queued& queued = failed_.back();
-  queued.start = std::chrono::steady_clock::now();
+  queued.start = steady_seconds();
   StepResult& result = queued.result;
   float weight = 1;
   if (whole_steps_) {
@@ -212,7 +212,7 @@ StepResult Engine::take_step() {
   if (queued_.empty()) fail_internal("no step is queued", "engine");
   Queued& queued = queued_.front();
   rank(0).runtime().wait(queued.mark);
-  auto end = std::chrono::steady_clock::now();
+  double end = steady_seconds();
   StepResult result = queued.result;
   const Scalars& s = queued.after;
   result.loss_scale = loss_scale_;
@@ -231,7 +231,7 @@ StepResult Engine::take_step() {
   }
   result.grad_norm = s.grad_norm;
   result.skipped = s.found_inf != 0;
-  result.seconds = std::chrono::duration<double>(end - std::max(queued.start, taken_)).count();
+  result.seconds = end - std::max(queued.start, taken_);
   taken_ = end;
   queued_.pop_front();
   return result;

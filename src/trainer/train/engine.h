@@ -1,7 +1,6 @@
 // Runs training steps of a compiled session: fills inputs, calls the segments of a step in order on
 // every rank, and reads loss and norm. No user interface, no files.
 #pragma once
-#include <chrono>
 #include <functional>
 #include <list>
 #include <memory>
@@ -122,7 +121,7 @@ class Engine {
     std::vector<int64_t> fp8_lost;  // [slots][2]
     Scalars after = {};
     Runtime::Mark mark = 0;
-    std::chrono::steady_clock::time_point start;
+    double start = 0;  // steady_seconds()
   };
   void queue(int64_t step, double lr, uint64_t seed, const SampleSource& source, std::vector<StepTrace>* traces);
   void start();
@@ -142,12 +141,12 @@ class Engine {
   std::vector<Communicator*> communicators_, host_communicators_;
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<SegmentCall> calls_;
-  int64_t fp8_elements_ = 0;                     // that rank 0 quantizes in a step
-  std::vector<std::string> fp8_slots_;           // whose values it counts
-  float loss_scale_ = 1;                         // that the next step to be taken runs with
-  std::list<Queued> queued_, failed_;            // failed: while they were queued; results may still arrive in them
-  std::chrono::steady_clock::time_point taken_;  // when the last one had ended
-  std::vector<std::vector<Ports>> ports_;        // by local rank and Program
+  int64_t fp8_elements_ = 0;               // that rank 0 quantizes in a step
+  std::vector<std::string> fp8_slots_;     // whose values it counts
+  float loss_scale_ = 1;                   // that the next step to be taken runs with
+  std::list<Queued> queued_, failed_;      // failed: while they were queued; results may still arrive in them
+  double taken_ = 0;                       // when the last one had ended
+  std::vector<std::vector<Ports>> ports_;  // by local rank and Program
   std::vector<std::vector<HostBatch>>
       batches_;  // by local rank and micro step (only the first, unless whole steps are read)
   bool whole_steps_ = false;

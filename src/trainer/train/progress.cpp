@@ -75,8 +75,7 @@ void Progress::step(const StepReport& report) {
   if (options_.quiet) return;
   last_ = report;
   pending_ = true;
-  auto now = Clock::now();
-  double since = std::chrono::duration<double>(now - last_time_).count();
+  double since = since_last_.seconds();
   bool last = report.total_steps > 0 && report.step >= report.total_steps;
   if (live_) {
     if (drawn_ && !last && since < options_.live_seconds) return;
@@ -89,7 +88,7 @@ void Progress::step(const StepReport& report) {
     any_ = true, pending_ = false;
   }
   last_printed_step_ = report.step;
-  last_time_ = now;
+  since_last_ = {};
 }
 
 // Some terminals wrap a line of their full width, so one column stays free.

@@ -1,12 +1,13 @@
 // What a training run shows while it runs: one live line in a terminal, plain lines elsewhere.
 // Standard error only.
 #pragma once
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <string>
 #include <string_view>
+
+#include "core/timer.h"
 
 namespace crest {
 
@@ -56,7 +57,6 @@ class Progress {
   bool live() const { return live_; }
 
  private:
-  using Clock = std::chrono::steady_clock;
   void draw();
   void erase();
   void print(std::string_view text, const char* color);
@@ -68,7 +68,7 @@ class Progress {
   bool any_ = false;      // a plain line has been printed
   StepReport last_;
   int64_t last_printed_step_ = 0;
-  Clock::time_point last_time_{};
+  Timer since_last_;
 };
 
 }  // namespace crest

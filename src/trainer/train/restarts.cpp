@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/shell_word.h"
 #include "core/text.h"
+#include "core/timer.h"
 #include "core/to_stderr.h"
 #include "host/stop_signal.h"
 #include "train/run_files.h"
@@ -81,8 +82,7 @@ class Restarts {
     if (now.checkpoint < 0 && !folder_.empty())
       for (auto& argument : {std::string("--out"), folder_, std::string("--overwrite")})
         launch_.arguments.push_back(argument);
-    double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
-    launch_.variables = {{restart_variable, fmt::format("{} {}", first_step_, seconds)}};
+    launch_.variables = {{restart_variable, fmt::format("{} {}", first_step_, timer_.seconds())}};
   }
 
   LaunchOptions launch_;
@@ -91,7 +91,7 @@ class Restarts {
   std::string folder_;
   int64_t first_step_ = 0;
   Reached last_;
-  Clock::time_point begin_ = Clock::now();
+  Timer timer_;
 };
 
 }  // namespace

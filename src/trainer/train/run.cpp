@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <exception>
@@ -15,6 +14,7 @@
 #include "core/error.h"
 #include "core/shell_word.h"
 #include "core/text.h"
+#include "core/timer.h"
 #include "data/chat.h"
 #include "device/libraries.h"
 #include "host/environment.h"
@@ -41,9 +41,6 @@
 namespace crest {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
 constexpr int64_t most_bad_steps = 5;
 
@@ -288,12 +285,12 @@ class Training {
   void loop() {
     data_.start(recipe(), state_.step, engine_->first_rank());
     Cut cut;
-    auto begin = Clock::now();
+    Timer loop;
     try {
       if (of_first(!validated()) != 0 && schedule_->validates_at(state_.step)) validate_now();
       while (state_.step < schedule_->steps()) {
         train_step();
-        if (schedule_->fitting() && state_.step - start_step_ == RunSchedule::fit_after) fit(spent(begin));
+        if (schedule_->fitting() && state_.step - start_step_ == RunSchedule::fit_after) fit(spent(loop));
         bool end = state_.step >= schedule_->steps();
         if (schedule_->validates_at(state_.step) || (schedule_->val_every() && end)) validate_now();
         if (o_.sample_every && state_.step % o_.sample_every == 0) sample_now();
@@ -302,12 +299,12 @@ class Training {
           end_ = RunEnd::stop_after;
           break;
         }
-        if (ends_early(spent(begin))) break;
+        if (ends_early(spent(loop))) break;
         if (compares_at(state_.step)) check_weights();
         if (schedule_->saves_at(state_.step)) {
-          auto start = Clock::now();
+          Timer saving;
           save_now();
-          saving_seconds_ += since(start);
+          saving_seconds_ += saving.seconds();
         }
       }
     } catch (const RunData::Stopped&) {
@@ -329,7 +326,7 @@ class Training {
       end_ = RunEnd::signal;
       signal_ = StopSignal::signal_name(signal_number_);
     }
-    auto start = Clock::now();
+    Timer saving;
     try {
       save_at_end();
     } catch (const std::exception& e) {
@@ -337,12 +334,12 @@ class Training {
       report_.warning(fmt::format("the run was not saved at its last step: {}", e.what()));
     }
     if (data_error_) wait_for_first();
-    last_save_seconds_ = since(start);
-    seconds_ = since(begin);
+    last_save_seconds_ = saving.seconds();
+    seconds_ = loop.seconds();
   }
 
   // Limits of a command hold for all its restarts together.
-  double spent(Clock::time_point begin) const { return since(begin) + (o_.restarted ? o_.restarted->seconds : 0); }
+  double spent(const Timer& loop) const { return loop.seconds() + (o_.restarted ? o_.restarted->seconds : 0); }
   int64_t steps_of_command(int64_t step) const {
     return step - (o_.restarted ? o_.restarted->first_step : start_step_);
   }
@@ -494,9 +491,9 @@ class Training {
   void validate_now() {
     if (!data_.validates()) return;
     int64_t batches = data_.val_batches(engine_->validation_batch() * engine_->ranks());
-    auto start = Clock::now();
+    Timer timer;
     double loss = engine_->validate(batches, data_.validation(engine_->ranks()));
-    validation_seconds_ += since(start);
+    validation_seconds_ += timer.seconds();
     bool failed = data_.error() != nullptr;
     if (group_ ? group_->any(failed) : failed) {
       if (failed) throw RunData::Failed{data_.error()};
@@ -514,14 +511,14 @@ class Training {
   void sample_now() {
     bool all = engine_->shards_weights(), skipped = !tokenizer_ || StopSignal::requested();
     if (all ? of_first(skipped) != 0 : !leads() || skipped) return;
-    auto start = Clock::now();
+    Timer timer;
     std::vector<std::string> texts(size_t(engine_->local_ranks()));
     uint64_t seed = state_.seed + uint64_t(state_.step);
     auto on_rank = [&](int r) {
       texts[size_t(r)] = generate_text(engine_->rank(r), *tokenizer_, "", o_.sample_tokens, seed);
     };
     all ? engine_->on_all_ranks(on_rank) : on_rank(0);
-    sampling_seconds_ += since(start);
+    sampling_seconds_ += timer.seconds();
     if (!leads()) return;
     files_->add_sample(state_.step, texts[0]);
     report_.sample(state_.step, texts[0]);

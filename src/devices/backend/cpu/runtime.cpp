@@ -4,13 +4,13 @@
 #include <sys/mman.h>
 
 #include <array>
-#include <chrono>
 #include <cstring>
 
 #include "backend/cpu/common.h"
 #include "backend/cpu/stream_threads.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "core/timer.h"
 
 namespace crest {
 
@@ -63,15 +63,15 @@ class HostRuntime : public Runtime {
     if (trace) {
       trace->seconds.assign(n, 0);
       trace->starts.assign(n, 0);
-      trace->start = now();
+      trace->start = steady_seconds();
     }
     if (!p.waits || p.waits->empty()) {
       double before = trace ? trace->start : 0;
       for (size_t i = 0; i < n; ++i) before = launch(p, i, trace, before);
     } else {
-      threads_.run(*p.program, *p.waits, [&](size_t i) { launch(p, i, trace, trace ? now() : 0); });
+      threads_.run(*p.program, *p.waits, [&](size_t i) { launch(p, i, trace, trace ? steady_seconds() : 0); });
     }
-    if (trace) trace->total = now() - trace->start;
+    if (trace) trace->total = steady_seconds() - trace->start;
   }
 
  private:
@@ -79,12 +79,9 @@ class HostRuntime : public Runtime {
   double launch(BoundProgram& p, size_t i, StepTrace* trace, double start) {
     p.code[i].kernel->launch(call(p, i));
     if (!trace) return 0;
-    double end = now();
+    double end = steady_seconds();
     trace->starts[i] = start, trace->seconds[i] = end - start;
     return end;
-  }
-  static double now() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   }
   static size_t mapped_bytes(int64_t bytes) { return size_t((bytes + (2 << 20) - 1) / (2 << 20) * (2 << 20)); }
 

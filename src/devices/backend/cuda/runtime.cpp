@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -23,6 +22,7 @@
 #include "backend/cuda/watched_wait.h"
 #include "comm/comm.h"
 #include "core/text.h"
+#include "core/timer.h"
 #include "program/op.h"
 
 namespace crest::cuda {
@@ -359,7 +359,7 @@ class GpuRuntime : public Runtime {
     check(cudaEventRecord(last->event, main()), "event");
     // The last event of another stream is behind the one that the main stream waits for.
     for (auto stream : streams_) finish(stream, "work of the GPU");
-    double host_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    double host_seconds = steady_seconds();
     trace.seconds.assign(n, 0);
     trace.starts.assign(n, 0);
     trace.total = elapsed(*first, *last);

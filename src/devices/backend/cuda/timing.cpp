@@ -7,12 +7,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <memory>
 
 #include "backend/cuda/kernel.h"
+#include "core/timer.h"
 
 namespace crest::cuda {
 
@@ -22,20 +22,20 @@ constexpr double warm_up_ms = 40;
 constexpr double sample_us = 300;  // a graph repeats its work until about this is reached: events resolve 0.5 us
 constexpr int turns = 5;
 
-class Timer {
+class EventTimer {
  public:
-  Timer() {
+  EventTimer() {
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
     check(cudaEventCreate(&start_), "creating an event");
     check(cudaEventCreate(&stop_), "creating an event");
   }
-  ~Timer() {
+  ~EventTimer() {
     cudaEventDestroy(start_);
     cudaEventDestroy(stop_);
     cudaStreamDestroy(stream_);
   }
-  Timer(const Timer&) = delete;
-  Timer& operator=(const Timer&) = delete;
+  EventTimer(const EventTimer&) = delete;
+  EventTimer& operator=(const EventTimer&) = delete;
 
   cudaStream_t stream() const { return stream_; }
   void wait() { check(cudaStreamSynchronize(stream_), "timing algorithms"); }
@@ -78,7 +78,7 @@ class Repeated {
   Repeated(const Repeated&) = delete;
   Repeated& operator=(const Repeated&) = delete;
 
-  double time(Timer& timer) const {
+  double time(EventTimer& timer) const {
     return timer.time([&] { check(cudaGraphLaunch(exec_, timer.stream()), "launching a graph"); }) / runs_;
   }
 
@@ -92,12 +92,10 @@ double median(std::vector<double> x) {
   return x[x.size() / 2];
 }
 
-void warm_up(const Alternative& alternative, Timer& timer) {
+void warm_up(const Alternative& alternative, EventTimer& timer) {
   static std::atomic<bool> done = false;
   if (done.exchange(true)) return;
-  using Clock = std::chrono::steady_clock;
-  for (auto start = Clock::now();
-       std::chrono::duration<double, std::milli>(Clock::now() - start).count() < warm_up_ms;) {
+  for (Timer time; 1e3 * time.seconds() < warm_up_ms;) {
     for (int i = 0; i < 4; ++i) alternative(timer.stream());
     timer.wait();
   }
@@ -109,7 +107,7 @@ std::vector<double> time_alternatives(const std::vector<Alternative>& alternativ
   constexpr double infinity = std::numeric_limits<double>::infinity();
   std::vector<double> us(alternatives.size(), infinity);
   check(cudaDeviceSynchronize(), "timing algorithms");
-  Timer timer;
+  EventTimer timer;
   double best = infinity;
   for (size_t i = 0; i < alternatives.size(); ++i) {
     auto run = [&] { alternatives[i](timer.stream()); };

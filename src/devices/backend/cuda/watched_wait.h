@@ -1,7 +1,8 @@
 // Waiting for work that never ends if another rank is gone: its part of a collective is missing.
 #pragma once
-#include <chrono>
 #include <optional>
+
+#include "core/timer.h"
 
 namespace crest::cuda {
 
@@ -9,14 +10,12 @@ namespace crest::cuda {
 // wait for. False: it was not done within `seconds`. Asking again at once costs no latency.
 template <class Done, class Look>
 bool watched_wait(const Done& done, const Look& look, std::optional<double> seconds = {}) {
-  using Clock = std::chrono::steady_clock;
-  auto begin = Clock::now(), looked = begin;
+  Timer timer, since_look;
   while (!done()) {
-    auto now = Clock::now();
-    if (now < looked + std::chrono::milliseconds(20)) continue;
-    looked = now;
+    if (since_look.seconds() < 0.02) continue;
+    since_look = {};
     look();
-    if (seconds && now > begin + std::chrono::duration<double>(*seconds)) return false;
+    if (seconds && timer.seconds() > *seconds) return false;
   }
   return true;
 }
