@@ -36,7 +36,7 @@ TEST(Before, EveryFlagIsThereOrWasRenamed) {
     if (!now.count(command)) {
       std::istringstream words(run_crest({command, "--help-all"}).out);
       for (std::string word; words >> word;)
-        if (word.rfind("--", 0) == 0) now[command].insert(word.substr(0, word.find_first_of(",.:;)[")));
+        if (word.starts_with("--")) now[command].insert(word.substr(0, word.find_first_of(",.:;)[")));
     }
     auto it = renamed.find(line);
     EXPECT_TRUE(now[command].count(it == renamed.end() ? flag : it->second)) << line << " is gone";
@@ -139,18 +139,18 @@ TEST(Help, FitsAndIsShort) {
     std::istringstream lines(all.out);
     for (std::string line; std::getline(lines, line);) {
       EXPECT_LE(line.size(), 100u) << command << ": " << line;
-      if (line.rfind("  crest ", 0) == 0) continue;
+      if (line.starts_with("  crest ")) continue;
       std::istringstream words(line);
       for (std::string word; words >> word;)
-        if (word.rfind("--", 0) == 0) flags.insert(word);
+        if (word.starts_with("--")) flags.insert(word);
     }
     std::istringstream examples(all.out);
     int count = 0;
     for (std::string line; std::getline(examples, line);) {
-      if (line.rfind("  crest ", 0) != 0) continue;
+      if (!line.starts_with("  crest ")) continue;
       std::istringstream words(line);
       for (std::string word; words >> word; ++count)
-        if (word.rfind("--", 0) == 0) {
+        if (word.starts_with("--")) {
           EXPECT_TRUE(flags.count(word)) << line;
         }
     }

@@ -247,7 +247,7 @@ Document read_document(const std::string& markdown) {
   int number = 0, start = 0;
   for (std::string line; std::getline(in, line);) {
     ++number;
-    if (line.rfind("```", 0) == 0) {
+    if (line.starts_with("```")) {
       inside = !inside;
       if (inside) {
         language = line.substr(3), first = true, toml.clear(), joined.clear();
@@ -261,14 +261,14 @@ Document read_document(const std::string& markdown) {
     if (!inside) continue;
     if (language == "toml") toml += line + "\n";
     if (first && language.empty()) {  // commands, or what a program prints
-      prompts = line.rfind("$ ", 0) == 0;
-      commands = prompts || line.rfind("crest ", 0) == 0;
+      prompts = line.starts_with("$ ");
+      commands = prompts || line.starts_with("crest ");
     }
     first = false;
     if (!commands) continue;
     if (joined.empty()) {
       start = number;
-      if (prompts && line.rfind("$ ", 0) != 0) continue;  // output
+      if (prompts && !line.starts_with("$ ")) continue;  // output
       if (prompts) line = line.substr(2);
     }
     bool more = !line.empty() && line.back() == '\\';
@@ -420,7 +420,7 @@ TEST(DocumentIndex, HasEveryPage) {
   std::ifstream in(repository / "docs/README.md");
   std::string index{std::istreambuf_iterator<char>(in), {}};
   for (auto& name : documents())
-    if (name != "docs/README.md" && name.rfind("docs/", 0) == 0) {
+    if (name != "docs/README.md" && name.starts_with("docs/")) {
       EXPECT_NE(index.find("](" + name.substr(5) + ")"), std::string::npos) << name;
     }
 }

@@ -39,7 +39,7 @@ size_t longest_line(const std::string& text) {
   size_t longest = 0;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);)
-    if (line.rfind("  crest ", 0) != 0) longest = std::max(longest, line.size());  // examples are not broken
+    if (!line.starts_with("  crest ")) longest = std::max(longest, line.size());  // examples are not broken
   return longest;
 }
 

@@ -48,7 +48,7 @@ inline bool is_bound(int port) {
 inline int port_in_environment_of(pid_t pid) {
   std::ifstream in("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
   for (std::string variable; std::getline(in, variable, '\0');)
-    if (variable.rfind("MASTER_PORT=", 0) == 0) return std::stoi(variable.substr(12));
+    if (variable.starts_with("MASTER_PORT=")) return std::stoi(variable.substr(12));
   return 0;
 }
 

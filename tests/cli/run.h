@@ -70,7 +70,7 @@ class RunningProcess {
   bool pending(int number) const {
     std::ifstream in("/proc/" + std::to_string(pid_) + "/status");
     for (std::string line; std::getline(in, line);)
-      if (line.rfind("ShdPnd:", 0) == 0) return std::stoull(line.substr(7), nullptr, 16) >> (number - 1) & 1;
+      if (line.starts_with("ShdPnd:")) return std::stoull(line.substr(7), nullptr, 16) >> (number - 1) & 1;
     return false;
   }
   // Until happened(). False, and a failure of the test, when the process ends before, or it takes

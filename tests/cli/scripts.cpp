@@ -252,7 +252,7 @@ TEST(Demo, ItsCommandsCanBePasted) {
   std::string ran = d.log(), commands;
   std::stringstream lines(r.out);
   for (std::string line; std::getline(lines, line);)
-    if (line.rfind("$ ", 0) == 0) commands += line.substr(2) + "\n";
+    if (line.starts_with("$ ")) commands += line.substr(2) + "\n";
   EXPECT_NE(commands.find(" --prompt 'In the beginning' "), std::string::npos) << commands;
   EXPECT_EQ(commands.rfind("export CREST_STORE=", 0), 0u) << commands;
   d.put("log", "");

@@ -56,7 +56,7 @@ class TrainFolder : public TempFolder {
     std::vector<std::string> names;
     std::error_code error;
     for (auto& e : std::filesystem::directory_iterator(path() / run / "checkpoints", error))
-      if (std::string n = e.path().filename().string(); n.rfind("step-", 0) == 0) names.push_back(n);
+      if (std::string n = e.path().filename().string(); n.starts_with("step-")) names.push_back(n);
     std::sort(names.begin(), names.end());
     return names;
   }

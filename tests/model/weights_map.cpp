@@ -234,7 +234,7 @@ TEST(MatchNames, AnyOrderWithAndWithoutPrefix) {
     auto bare = offered;
     for (auto& t : bare)
       for (std::string prefix : {"transformer.", "model."})
-        if (t.name.compare(0, prefix.size(), prefix) == 0) t.name.erase(0, prefix.size());
+        if (t.name.starts_with(prefix)) t.name.erase(0, prefix.size());
     for (auto& names : {offered, bare}) {
       NameMatch m = match(c, names);
       ASSERT_EQ(m.source.size(), names.size());

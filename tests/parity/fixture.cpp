@@ -64,7 +64,7 @@ Session::Session(const Fixture& fixture, const Recipe& recipe, const SessionUse&
   if (keep_logits) {
     CompiledProgram& c = session_.programs[size_t(session_.find("validation"))];
     for (auto& i : c.program.code)
-      if (std::string_view(i.op->name).substr(0, 13) == "cross_entropy") {
+      if (std::string_view(i.op->name).starts_with("cross_entropy")) {
         c.program.at(i.in[0]).name = "logits";
         c.program.outputs.push_back(i.in[0]);
       }

@@ -72,7 +72,7 @@ TEST_F(ReadAheadRun, ReadErrorsEndTheRun) {
   o.on_step = [&](const StepRow& r) {
     if ((steps = r.step) != 2) return;
     for (auto& file : std::filesystem::directory_iterator(folder / "data"))
-      if (file.path().filename().string().rfind("train", 0) == 0) std::filesystem::resize_file(file.path(), 1024 + 20);
+      if (file.path().filename().string().starts_with("train")) std::filesystem::resize_file(file.path(), 1024 + 20);
   };
   EXPECT_THROW(run_training(o), Error);
   EXPECT_GE(steps, 2);

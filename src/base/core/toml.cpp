@@ -45,7 +45,7 @@ class TomlShape {
   TomlShape(std::string_view text, std::string_view where, int limit) : text_(text), where_(where), limit_(limit) {}
 
   void check() {
-    i_ = line_start_ = text_.substr(0, 3) == "\xef\xbb\xbf" ? 3 : 0;  // a byte order mark
+    i_ = line_start_ = text_.starts_with("\xef\xbb\xbf") ? 3 : 0;  // a byte order mark
     for (; i_ < text_.size(); ++i_) {
       character();
       if (base_ + chain_ > limit_)

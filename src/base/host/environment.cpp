@@ -19,7 +19,7 @@ namespace crest {
 // Value of the first "key : value" line of /proc/cpuinfo.
 static std::string cpuinfo_value(const std::string& text, const std::string& key) {
   for (auto& line : split(text, '\n')) {
-    if (line.compare(0, key.size(), key) != 0) continue;
+    if (!line.starts_with(key)) continue;
     size_t colon = line.find(':');
     if (colon == std::string::npos || line.find_last_not_of(" \t", colon - 1) + 1 != key.size()) continue;
     size_t start = line.find_first_not_of(' ', colon + 1);

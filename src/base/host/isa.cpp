@@ -112,7 +112,7 @@ Isa running_vector_isa() {
 std::string cpu_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
-    if (line.rfind("model name", 0) != 0) continue;
+    if (!line.starts_with("model name")) continue;
     size_t at = line.find(": ");
     if (at != std::string::npos) return line.substr(at + 2);
   }

@@ -22,7 +22,7 @@ std::string last_message(const std::string& text) {
   std::string last;
   for (auto& line : split(text, '\n')) {
     constexpr std::string_view mark = "crest: error: ";
-    if (line.rfind(mark, 0) == 0) last = line.substr(mark.size());
+    if (line.starts_with(mark)) last = line.substr(mark.size());
   }
   if (last.empty())
     for (auto& line : split(text, '\n'))

@@ -125,7 +125,7 @@ SettingValue parse_setting(const Setting& row, std::string_view text, const std:
   // "budget=SIZE" stands for all texts that begin with "budget=": the row's `set` checks the rest.
   auto is = [&](const std::string& choice) {
     size_t equals = choice.find('=');
-    return equals == choice.npos ? text == choice : text.substr(0, equals + 1) == choice.substr(0, equals + 1);
+    return equals == choice.npos ? text == choice : text.starts_with(choice.substr(0, equals + 1));
   };
   if (choices.empty() || std::any_of(choices.begin(), choices.end(), is))
     return row.type == SettingType::list ? SettingValue(std::vector<std::string>{std::string(text)})

@@ -142,8 +142,8 @@ struct SettingRow {
 SettingRow setting_row(const Setting& s, const void* object, bool of_device) {
   std::string values = allowed(s);
   for (std::string prefix : {"Values: ", "Give "})
-    if (values.rfind(prefix, 0) == 0) values.erase(0, prefix.size());
-  if (values.rfind("For ", 0) == 0) values[0] = 'f';
+    if (values.starts_with(prefix)) values.erase(0, prefix.size());
+  if (values.starts_with("For ")) values[0] = 'f';
   if (!values.empty() && values.back() == '.') values.pop_back();
   std::string default_value = *s.default_value ? s.default_value : text_of(s.get(s, object));
   const char* resume = of_device || s.resume == OnResume::accepts ? "accepts"

@@ -219,7 +219,7 @@ using Layer = std::vector<std::string>;
 Layer joined(const CLI::App& app, const std::vector<std::string>& args) {
   Layer layer;
   for (size_t i = 0; i < args.size(); ++i) {
-    if (args[i].rfind("--", 0) != 0) continue;
+    if (!args[i].starts_with("--")) continue;
     const CLI::Option* option = app.get_option_no_throw(flag_of(args[i]));
     bool next = option && option->get_items_expected_max() > 0 && args[i].find('=') == std::string::npos;
     layer.push_back(next && i + 1 < args.size() ? args[i] + "=" + args[i + 1] : args[i]);
@@ -329,7 +329,7 @@ void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
   from_file = without(from_file, flags);
   args.insert(args.begin(), from_file.begin(), from_file.end());
   for (size_t i = 0; i < args.size(); ++i) {
-    if (args[i].size() <= 2 || args[i].rfind("--", 0) != 0) continue;
+    if (args[i].size() <= 2 || !args[i].starts_with("--")) continue;
     const CLI::Option* option = app.get_option_no_throw(flag_of(args[i]));
     size_t equals = args[i].find('=');
     bool takes_value = option && option->get_items_expected_max() > 0;
@@ -357,7 +357,7 @@ void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
   app.parse(args);
   refuse_empty_paths(app);
   for (auto& extra : app.remaining()) {
-    if (extra.rfind("-", 0) == 0 && extra != "-")
+    if (extra.starts_with("-") && extra != "-")
       fail_usage(fmt::format("unknown flag '{}'", printable(flag_of(extra))), app.get_name(),
                  did_you_mean(flag_of(extra), long_names(app)) + fmt::format(" See {} --help.", app.get_name()));
     fail_usage(fmt::format("unexpected argument '{}'", printable(extra)), app.get_name(),

@@ -129,7 +129,7 @@ int run_delete(const RunsOptions& o) {
 void check_groups(const CLI::App& app, const std::string& action) {
   for (const CLI::Option* option : app.get_options()) {
     const std::string& group = option->get_group();
-    if (!option->count() || group.rfind("For ", 0) != 0) continue;
+    if (!option->count() || !group.starts_with("For ")) continue;
     auto actions = split(group.substr(4), ' ');
     for (auto& a : actions) a.erase(a.find_last_not_of(',') + 1);
     if (std::find(actions.begin(), actions.end(), action) == actions.end())

@@ -188,7 +188,7 @@ void ControlServer::greet(Peer& peer, const Frame& frame) {
   bool ours = std::sscanf(frame.key.c_str(), "%d %d %c%n", &said.rank, &said.size, &kind, &used) == 3 &&
               size_t(used) == frame.key.size() &&
               (kind == Introduction::rank_itself || kind == Introduction::watchdog) &&
-              frame.value.rfind(control_magic + std::string(" "), 0) == 0 &&
+              frame.value.starts_with(control_magic + std::string(" ")) &&
               std::sscanf(frame.value.c_str() + std::strlen(control_magic), " %64[0-9a-f]%n", number, &used) == 1;
   if (!ours) {
     send_all(peer.socket, encode({'R', "", "not a rank of this run"}));

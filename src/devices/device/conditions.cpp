@@ -95,11 +95,11 @@ double read_temperature(const std::string& root) {
   for (int i = 0; i < 32; ++i) {
     std::string zone = fmt::format("{}/sys/class/thermal/thermal_zone{}", root, i);
     std::string type = read_system_file(zone + "/type");
-    if (type.rfind("x86_pkg_temp", 0) == 0 || type.rfind("cpu", 0) == 0)
+    if (type.starts_with("x86_pkg_temp") || type.starts_with("cpu"))
       if (auto value = number_in(zone + "/temp")) return *value / 1e3;
     std::string monitor = fmt::format("{}/sys/class/hwmon/hwmon{}", root, i);
     std::string name = read_system_file(monitor + "/name");
-    if (name.rfind("coretemp", 0) == 0 || name.rfind("k10temp", 0) == 0)
+    if (name.starts_with("coretemp") || name.starts_with("k10temp"))
       if (auto value = number_in(monitor + "/temp1_input")) return *value / 1e3;
   }
   return NAN;
@@ -178,7 +178,7 @@ double read_cpu_mhz(const std::string& root) {
   if (count) return sum / count;
   std::string text = read_system_file(root + "/proc/cpuinfo");
   for (auto& line : split(text, '\n'))
-    if (size_t colon = line.find(':'); line.rfind("cpu MHz", 0) == 0 && colon != std::string::npos)
+    if (size_t colon = line.find(':'); line.starts_with("cpu MHz") && colon != std::string::npos)
       sum += std::atof(line.c_str() + colon + 1), ++count;
   return count ? sum / count : NAN;
 }

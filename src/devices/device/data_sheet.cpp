@@ -122,7 +122,7 @@ bool ends_in_words(std::string_view text, std::string_view words) {
   return text.ends_with(words) && (text.size() == words.size() || text[text.size() - words.size() - 1] == ' ');
 }
 
-bool is_file(const std::string& text) { return text.size() > 5 && text.substr(text.size() - 5) == ".toml"; }
+bool is_file(const std::string& text) { return text.size() > 5 && text.ends_with(".toml"); }
 
 }  // namespace
 

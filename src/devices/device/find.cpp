@@ -31,7 +31,7 @@ DataSheet sheet_for(const std::string& spec) {
 
 std::optional<size_t> gpu_of(const std::string& spec) {
   if (spec == "cuda") return 0;
-  if (spec.rfind("cuda:", 0) != 0) return {};
+  if (!spec.starts_with("cuda:")) return {};
   size_t index = 0;
   const char* last = spec.data() + spec.size();
   auto [end, error] = std::from_chars(spec.data() + 5, last, index);

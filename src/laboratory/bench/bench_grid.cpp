@@ -143,7 +143,7 @@ class Grid {
     std::string grid;
     Store& store = *bench_.recorder().store();
     for (auto& run : store.list(filter)) {
-      if (run.grid.rfind(identity_, 0) != 0 || (!grid.empty() && run.grid != grid)) continue;
+      if (!run.grid.starts_with(identity_) || (!grid.empty() && run.grid != grid)) continue;
       grid = run.grid;
       bool whole = run.result.is_object() && run.result.contains("recipe") && run.result.contains("memory");
       if (whole && (run.status == "done" || run.status == "out_of_memory")) earlier[run.key].push_back(run);

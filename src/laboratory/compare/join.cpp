@@ -222,7 +222,7 @@ std::vector<JoinedGroup> join_by(const Rows& a, const Rows& b, Key key) {
 }  // namespace
 
 std::string role_of(const std::string& scope) {
-  if (scope.rfind("h.", 0) != 0) return scope;
+  if (!scope.starts_with("h.")) return scope;
   size_t end = scope.find_first_not_of("0123456789", 2);
   return end == std::string::npos || end == 2 || scope[end] != '.' ? scope : scope.substr(end + 1);
 }

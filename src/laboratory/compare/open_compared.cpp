@@ -78,7 +78,7 @@ RunRecord with_profile(const std::string& path, const Profile& profile) {
 RunRecord from_file(const Named& named) {
   if (is_gzip(File::open_read(named.file))) return with_profile(named.file, profile_of(read_torch_trace(named.file)));
   std::string start = start_of(named.file);
-  if (start.rfind("SQLite format 3", 0) == 0) return only_run(Store(named.file, Store::Mode::read), named);
+  if (start.starts_with("SQLite format 3")) return only_run(Store(named.file, Store::Mode::read), named);
   if (is_export(start.substr(0, start.find('\n')))) return from_export(named);
   if (!named.run.empty())
     fail("is neither an export nor a run database", printable(named.file), "Name the file alone, without '#'.");

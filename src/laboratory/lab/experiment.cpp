@@ -76,7 +76,7 @@ void add_product(const Axes& axes, const std::string& variant, const std::string
 void check_scale(const Experiment& e, const std::string& scale) {
   check_scale_name(scale);
   bool given = e.scales.empty();
-  for (auto& [name, axes] : e.scales) given |= name.rfind(scale, 0) == 0;
+  for (auto& [name, axes] : e.scales) given |= name.starts_with(scale);
   if (!given)
     fail_usage(fmt::format("{} has no [scale.{}]", printable(e.name), scale), printable(e.file),
                "Use one of its scales, or add one.");

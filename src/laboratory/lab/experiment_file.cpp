@@ -116,7 +116,7 @@ class Reader {
   std::string unavailable(const toml::table& t) const {
     std::string said = text(t, "available");
     if (said.empty() || said == "yes") return "";
-    if (said.rfind("no: ", 0) != 0) wrong(*t.get("available"), "available must be 'yes' or 'no: REASON'");
+    if (!said.starts_with("no: ")) wrong(*t.get("available"), "available must be 'yes' or 'no: REASON'");
     return said.substr(4);
   }
 

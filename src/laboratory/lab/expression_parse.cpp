@@ -181,7 +181,7 @@ class Parser {
     if (*end || !std::isfinite(x))
       throw ExpressionError{"'" + digits + "' is not a number", "Write for example 2.5 or 1e6.", at};
     for (auto& unit : units)
-      if (text_.substr(i_, std::string_view(unit.name).size()) == unit.name) {
+      if (text_.substr(i_).starts_with(unit.name)) {
         i_ += std::string_view(unit.name).size();
         x *= unit.factor;
         break;
@@ -221,13 +221,13 @@ class Parser {
   }
   bool take(std::string_view sign) {
     skip();
-    if (text_.substr(i_, sign.size()) != sign) return false;
+    if (!text_.substr(i_).starts_with(sign)) return false;
     i_ += sign.size();
     return true;
   }
   bool take_keyword(std::string_view word) {
     skip();
-    if (text_.substr(i_, word.size()) != word) return false;
+    if (!text_.substr(i_).starts_with(word)) return false;
     if (i_ + word.size() < text_.size() && continues_name(text_[i_ + word.size()])) return false;
     i_ += word.size();
     return true;

@@ -38,7 +38,7 @@ std::string verdict_counts(const VerdictCounts& counts) {
 }
 
 std::string whole_text(const std::vector<std::string>& claims, size_t i) {
-  auto continues = [&](size_t k) { return claims[k].rfind("...", 0) == 0; };
+  auto continues = [&](size_t k) { return claims[k].starts_with("..."); };
   if (!continues(i)) return claims[i];
   size_t first = i;
   while (first > 0 && continues(first)) --first;

@@ -99,7 +99,7 @@ std::string read_by(const std::string& formula) {
 std::string shown(const std::string& formula, const Value& v) {
   if (!v.known()) return "-";
   if (v.type != Value::Type::number) return describe(v);
-  std::string column = read_by(formula), unit = formula.rfind("ratio(", 0) == 0 ? "x" : "";
+  std::string column = read_by(formula), unit = formula.starts_with("ratio(") ? "x" : "";
   bool sized = column.ends_with("_bytes") || column.ends_with("_flops");
   if (column == "ms" || column.ends_with("_ms")) unit = " ms";
   if (column == "tokens_per_second") unit = " tokens/s";

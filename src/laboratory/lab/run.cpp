@@ -68,7 +68,7 @@ void LabRunner::find_earlier(const lab::Experiment& e, Progress& p) const {
   RunFilter filter;
   filter.kind = "experiment";
   for (auto& run : store->list(filter)) {
-    if (run.grid.rfind(p.identity, 0) != 0) continue;
+    if (!run.grid.starts_with(p.identity)) continue;
     Json document;
     try {
       document = store->document(run.id, "lab");

@@ -53,7 +53,7 @@ std::string place_of(const std::vector<std::string>& scopes) {
   for (auto& scope : scopes) {
     std::string place = scope;
     size_t digits = 0;
-    if (scope.rfind("h.", 0) == 0)
+    if (scope.starts_with("h."))
       while (2 + digits < scope.size() && scope[2 + digits] >= '0' && scope[2 + digits] <= '9') ++digits;
     if (digits) place = "h.*" + scope.substr(2 + digits);
     if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);

@@ -189,7 +189,7 @@ std::string profile_head(const Profile& p, const ProfileView& view) {
         fmt::format("{}{} {}", i ? ", " : "", printable(p.rates[i].name),
                     format_si(p.rates[i].per_second,
                               p.rates[i].name == "bandwidth" || p.rates[i].name == host_link_rate ? "B/s" : "FLOP/s"));
-  auto given = [](auto& rate) { return rate.source.rfind("given", 0) == 0 || rate.source.rfind("data sheet", 0) == 0; };
+  auto given = [](auto& rate) { return rate.source.starts_with("given") || rate.source.starts_with("data sheet"); };
   auto n = std::count_if(p.rates.begin(), p.rates.end(), given);
   text += n == 0                     ? " (measured)"
           : n == std::ssize(p.rates) ? " (given by --rates)"

@@ -354,7 +354,7 @@ bool before(const std::string& setting, const std::string& a, const std::string&
 
 bool has_given_name(const RunRecord& r) {
   std::string made = r.kind + "-" + json_text(r.recipe, "/model");
-  return !r.name.empty() && r.name.rfind(made, 0) != 0;
+  return !r.name.empty() && !r.name.starts_with(made);
 }
 
 std::vector<std::string> training_labels(const std::vector<const RunRecord*>& runs) {

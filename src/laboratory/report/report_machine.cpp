@@ -19,7 +19,7 @@ std::string value_text(const std::string& key, const Json& v) {
   if (v.is_null()) return "";
   if (v.is_string()) return v.get<std::string>();
   if (v.is_boolean()) return v.get<bool>() ? "yes" : "no";
-  if (v.is_number() && key.size() > 6 && key.compare(key.size() - 6, 6, "_bytes") == 0)
+  if (v.is_number() && key.size() > 6 && key.ends_with("_bytes"))
     return v.get<double>() > 0 ? say_bytes(v.get<double>()) : "";
   if (v.is_number_float()) return fmt::format("{:.6g}", v.get<double>());
   if (v.is_array()) {
@@ -41,8 +41,7 @@ Properties machine_properties(const RunRecord& r) {
     if (!json.is_object()) return;
     for (auto& [key, value] : json.items()) {
       std::string text = changing.count(key) ? "" : value_text(key, value);
-      std::string label =
-          spaced(key.size() > 6 && key.compare(key.size() - 6, 6, "_bytes") == 0 ? key.substr(0, key.size() - 6) : key);
+      std::string label = spaced(key.size() > 6 && key.ends_with("_bytes") ? key.substr(0, key.size() - 6) : key);
       if (!text.empty()) properties.push_back({prefix + label, text});
     }
   };

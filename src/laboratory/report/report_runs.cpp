@@ -56,7 +56,7 @@ std::string find_grid(const Store& store, const std::string& grid) {
   std::vector<std::string> known;
   for (auto& r : store.list()) {
     if (r.grid.empty() || std::find(known.begin(), known.end(), r.grid) != known.end()) continue;
-    if (grid == "latest" || r.grid.rfind(grid, 0) == 0) return r.grid;
+    if (grid == "latest" || r.grid.starts_with(grid)) return r.grid;
     known.push_back(r.grid);
   }
   if (known.empty())

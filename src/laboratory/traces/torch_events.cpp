@@ -318,12 +318,12 @@ const std::vector<Row> operations = {
 
 std::optional<KernelClass> class_of_kernel(const std::string& full_name) {
   std::string name = lower(full_name);
-  bool generated = name.rfind("triton_", 0) == 0;
+  bool generated = name.starts_with("triton_");
   if (auto* row = find(topics, name)) return KernelClass{row->op_class, false};
   if (generated) {  // triton_KIND_fused_OPERATIONS: a template, pointwise, or a persistent or looping reduction
-    if (name.rfind("triton_tem", 0) == 0 || name.rfind("triton_mm", 0) == 0)
+    if (name.starts_with("triton_tem") || name.starts_with("triton_mm"))
       return KernelClass{OpClass::contraction, false};
-    return KernelClass{name.rfind("triton_poi", 0) == 0 ? OpClass::elementwise : OpClass::reduction, false};
+    return KernelClass{name.starts_with("triton_poi") ? OpClass::elementwise : OpClass::reduction, false};
   }
   if (auto* row = find(libraries, name)) return KernelClass{row->op_class, false};
   if (auto* row = find(generic_kernels, name)) return KernelClass{row->op_class, true};
@@ -333,9 +333,9 @@ std::optional<KernelClass> class_of_kernel(const std::string& full_name) {
 std::optional<OpClass> class_of_operation(const std::string& full_name) {
   std::string name = lower(full_name);
   // Autograd nodes only call operations.
-  if (name.rfind("autograd::", 0) == 0 || name.rfind("torch::autograd", 0) == 0) return {};
+  if (name.starts_with("autograd::") || name.starts_with("torch::autograd")) return {};
   if (auto* row = find(topics, name)) return row->op_class;
-  if (name.rfind("aten::", 0) != 0) return {};
+  if (!name.starts_with("aten::")) return {};
   name.erase(0, 6);
   if (name.size() > 1 && name.back() == '_') name.pop_back();
   for (auto& row : operations)

@@ -18,8 +18,6 @@ namespace crest {
 
 namespace {
 
-bool starts_with(const std::string& text, std::string_view start) { return text.compare(0, start.size(), start) == 0; }
-
 // The context at a point of a host thread, from the enclosing ranges.
 struct Context {
   int operation = -1;  // row of TorchEvents::host: the innermost operation
@@ -47,7 +45,7 @@ class Reader {
     out_.events = events_.events;
     out_.gpu = !events_.work.empty();
     out_.names = events_.names.texts();
-    for (auto& name : out_.names) marked_ |= starts_with(name, "autograd::engine::evaluate_function");
+    for (auto& name : out_.names) marked_ |= name.starts_with("autograd::engine::evaluate_function");
   }
 
   void run() {
@@ -67,7 +65,7 @@ class Reader {
 
   void find_windows() {
     for (auto& r : events_.host)
-      if (!r.operation && starts_with(name(r), "ProfilerStep#")) windows_.push_back({name(r), r.start, r.end});
+      if (!r.operation && name(r).starts_with("ProfilerStep#")) windows_.push_back({name(r), r.start, r.end});
     std::sort(windows_.begin(), windows_.end(), [](auto& a, auto& b) { return a.start < b.start; });
     double all = std::numeric_limits<double>::infinity();
     if (windows_.empty()) windows_.push_back({"whole trace", -all, all});
@@ -76,14 +74,14 @@ class Reader {
   std::optional<OpClass> operation_class(const TorchHostRange& r) {
     auto [at, is_new] = operation_classes_.try_emplace(r.name);
     // Among annotations only the optimizer's comes from PyTorch; others have arbitrary names.
-    if (is_new && (r.operation || starts_with(name(r), "Optimizer."))) at->second = class_of_operation(name(r));
+    if (is_new && (r.operation || name(r).starts_with("Optimizer."))) at->second = class_of_operation(name(r));
     return at->second;
   }
 
   Context inside(const TorchHostRange& r, int row, Context context) {
     if (r.operation) context.operation = row;
     if (auto own = operation_class(r)) context.op_class = own;
-    if (starts_with(name(r), "autograd::engine::evaluate_function")) context.phase = Context::backward;
+    if (name(r).starts_with("autograd::engine::evaluate_function")) context.phase = Context::backward;
     if (context.op_class == OpClass::optimizer) context.phase = Context::update;
     return context;
   }

@@ -21,14 +21,12 @@ int thread_of(const std::string& stream) {
   return stream == "comm" ? 2 : stream == "copy" ? 3 : stream == "copy_back" ? 4 : 1;
 }
 
-bool starts_with(const std::string& text, const char* start) { return text.rfind(start, 0) == 0; }
-
 // Kineto's category of a piece of device work.
 std::string category(const std::string& kernel) {
   std::string name;
   for (char c : kernel) name += char(std::tolower(uint8_t(c)));
-  if (starts_with(name, "memcpy") || starts_with(name, "[cuda memcpy")) return "gpu_memcpy";
-  if (starts_with(name, "memset") || starts_with(name, "[cuda memset")) return "gpu_memset";
+  if (name.starts_with("memcpy") || name.starts_with("[cuda memcpy")) return "gpu_memcpy";
+  if (name.starts_with("memset") || name.starts_with("[cuda memset")) return "gpu_memset";
   return "kernel";
 }
 

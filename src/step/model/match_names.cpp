@@ -13,22 +13,17 @@ namespace crest {
 
 namespace {
 
-bool starts_with(std::string_view s, std::string_view prefix) { return s.substr(0, prefix.size()) == prefix; }
-bool ends_with(std::string_view s, std::string_view suffix) {
-  return s.size() >= suffix.size() && s.substr(s.size() - suffix.size()) == suffix;
-}
-
 std::string_view without_prefix(std::string_view name) {
   for (std::string_view prefix : {"transformer.", "model."})
-    if (starts_with(name, prefix)) return name.substr(prefix.size());
+    if (name.starts_with(prefix)) return name.substr(prefix.size());
   return name;
 }
 
 // Buffers that older versions of transformers saved with the parameters. GPT-2's causal mask is an
 // "attn.bias" of rank 4.
 bool is_buffer(const OfferedTensor& t) {
-  return (ends_with(t.name, ".attn.bias") && t.shape.size() == 4) || ends_with(t.name, ".attn.masked_bias") ||
-         ends_with(t.name, "rotary_emb.inv_freq");
+  return (t.name.ends_with(".attn.bias") && t.shape.size() == 4) || t.name.ends_with(".attn.masked_bias") ||
+         t.name.ends_with("rotary_emb.inv_freq");
 }
 
 std::string text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
@@ -45,7 +40,7 @@ class OfferedModel {
       std::string_view n = without_prefix(t.name);
       by_name_[std::string(n)] = &t;
       for (std::string_view layer : {"h.", "layers."})
-        if (starts_with(n, layer)) layers_ = std::max(layers_, layer_number(n.substr(layer.size())) + 1);
+        if (n.starts_with(layer)) layers_ = std::max(layers_, layer_number(n.substr(layer.size())) + 1);
     }
   }
 

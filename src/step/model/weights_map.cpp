@@ -92,7 +92,7 @@ const char* renamed(const std::vector<Rename>& table, const std::string& member)
 }
 
 CanonicalTensor gpt2_tensor(const ParameterShape& p) {
-  if (p.name.compare(0, 2, "h.")) return whole(p, p.name == "lm_head.weight" ? p.name : "transformer." + p.name, false);
+  if (!p.name.starts_with("h.")) return whole(p, p.name == "lm_head.weight" ? p.name : "transformer." + p.name, false);
   LayerName n = split_layer_name(p.name);
   return whole(p, fmt::format("transformer.h.{}.{}.{}", n.layer, renamed(gpt2_names, n.member), n.kind),
                p.shape.size() == 2);

@@ -81,7 +81,7 @@ Origin Origin::parse(std::string_view text) {
 
 int Origin::layer() const {
   for (auto& s : scopes())
-    if (s.rfind("h.", 0) == 0) return std::atoi(s.c_str() + 2);
+    if (s.starts_with("h.")) return std::atoi(s.c_str() + 2);
   return -1;
 }
 

@@ -61,7 +61,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   auto refuse = [&](const std::string& what) { fail("damaged manifest: " + what, printable(where)); };
   if (text.size() < tail_bytes) refuse("it is cut short");
   std::string_view body = text.substr(0, text.size() - tail_bytes), tail = text.substr(body.size());
-  if (tail.substr(0, tail_begin.size()) != tail_begin || tail.substr(tail_begin.size() + 64) != tail_end)
+  if (!tail.starts_with(tail_begin) || tail.substr(tail_begin.size() + 64) != tail_end)
     refuse("it does not end with its own hash");
   if (tail.substr(tail_begin.size(), 64) != sha256_hex(body.data(), body.size()))
     refuse("its content does not match its own hash");

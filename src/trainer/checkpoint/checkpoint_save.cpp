@@ -15,12 +15,8 @@ static const std::string temporary_prefix = ".tmp-", trash_prefix = ".trash-", r
 
 std::string checkpoint_name(int64_t step) { return fmt::format("step-{:06}", step); }
 
-static bool starts_with(std::string_view text, std::string_view prefix) {
-  return text.substr(0, prefix.size()) == prefix;
-}
-
 static std::optional<int64_t> step_of(std::string_view name) {
-  if (!starts_with(name, "step-")) return std::nullopt;
+  if (!name.starts_with("step-")) return std::nullopt;
   name.remove_prefix(5);
   if (name.size() < 6 || name.size() > 18) return std::nullopt;
   int64_t step = 0;
@@ -34,7 +30,7 @@ static std::optional<int64_t> step_of(std::string_view name) {
 std::vector<CheckpointFolder> list_checkpoints(const std::string& root) {
   std::vector<CheckpointFolder> out;
   for (auto& name : names_in(root)) {
-    bool replaced = starts_with(name, replaced_prefix);
+    bool replaced = name.starts_with(replaced_prefix);
     auto step = step_of(replaced ? std::string_view(name).substr(replaced_prefix.size()) : std::string_view(name));
     if (step && kind_of(join_path(root, name)) == PathKind::folder) out.push_back({*step, replaced, name});
   }
@@ -70,8 +66,8 @@ static bool is_valid(const std::string& folder) {
 // half-done replacement.
 static void clean_up(const std::string& root) {
   for (auto& name : names_in(root)) {
-    if (starts_with(name, temporary_prefix) || starts_with(name, trash_prefix)) remove_tree(join_path(root, name));
-    if (!starts_with(name, replaced_prefix)) continue;
+    if (name.starts_with(temporary_prefix) || name.starts_with(trash_prefix)) remove_tree(join_path(root, name));
+    if (!name.starts_with(replaced_prefix)) continue;
     std::string original = name.substr(replaced_prefix.size());
     std::string here = join_path(root, name), there = join_path(root, original);
     if (path_exists(there) && (is_valid(there) || !is_valid(here))) {

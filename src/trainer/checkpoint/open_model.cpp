@@ -181,7 +181,7 @@ LoadedModel open_model(const std::string& given, const std::function<void(const 
       if (auto found = find_while_saved(root, report)) return open_model(std::move(*found));
       fail_no_checkpoint(root, path);
     }
-    bool named_so = base.rfind("step-", 0) == 0;
+    bool named_so = base.starts_with("step-");
     if (named_so || path_exists(join_path(path, "manifest.json"))) {
       Checkpoint checkpoint = Checkpoint::open(path);
       checkpoint.verify();

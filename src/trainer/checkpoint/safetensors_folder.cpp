@@ -15,13 +15,9 @@ namespace crest {
 static constexpr size_t max_shards = 1000;
 static constexpr std::string_view extension = ".safetensors";
 
-static bool ends_with(std::string_view text, std::string_view end) {
-  return text.size() > end.size() && text.substr(text.size() - end.size()) == end;
-}
-
 // An index may come from anywhere: it must not reach outside its folder.
 static bool is_plain_name(std::string_view name) {
-  if (name.size() > 255 || !ends_with(name, extension) || name[0] == '.') return false;
+  if (name.size() > 255 || !name.ends_with(extension) || name[0] == '.') return false;
   return std::all_of(name.begin(), name.end(),
                      [](unsigned char c) { return c >= 0x20 && c != 0x7f && c != '/' && c != '\\' && c != ':'; });
 }
@@ -84,7 +80,7 @@ WeightsFolder WeightsFolder::open(const std::string& path) {
   if (!is_directory(path)) {
     if (!path_exists(path))
       fail("no such file or folder", printable(path), "Give a .safetensors file or a folder that holds one.");
-    if (ends_with(path, ".index.json"))
+    if (path.ends_with(".index.json"))
       out.add_index(path);
     else
       out.add_file(path);

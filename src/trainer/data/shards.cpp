@@ -57,8 +57,7 @@ void put_int32(uint8_t* header, size_t index, int32_t value) {
 void refuse_foreign(std::span<const uint8_t> start, const std::string& where) {
   std::string_view text(reinterpret_cast<const char*>(start.data()), start.size());
   for (auto& f : foreign)
-    if (text.substr(0, f.start.size()) == f.start)
-      fail(fmt::format("this is {}, not a token shard", f.what), where, expected);
+    if (text.starts_with(f.start)) fail(fmt::format("this is {}, not a token shard", f.what), where, expected);
   bool printable_text = text.size() >= 8 && std::all_of(text.begin(), text.end(), [](char c) {
                           return (c >= 0x20 && c < 0x7f) || c == '\n' || c == '\r' || c == '\t';
                         });

@@ -24,7 +24,7 @@ constexpr std::string_view embedding_name = "transformer.wte.weight", head_name 
 
 std::string plain_name(std::string_view name) {
   for (std::string_view prefix : {"module.", "_orig_mod."})
-    if (name.substr(0, prefix.size()) == prefix) name.remove_prefix(prefix.size());
+    if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
   return std::string(name);
 }
 

@@ -130,7 +130,7 @@ std::vector<std::string> recipe_flags(const Recipe& recipe, const std::string& m
   std::vector<std::string> flags = {"--model=" + source};
   Settings defaults = settings_of(plain);
   for (auto& flag : settings_of(recipe).flags(&defaults))
-    if (flag.rfind("--model=", 0) != 0) flags.push_back(flag);
+    if (!flag.starts_with("--model=")) flags.push_back(flag);
   return flags;
 }
 

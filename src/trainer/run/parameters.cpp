@@ -129,7 +129,7 @@ static std::vector<std::pair<std::string, ValueId>> states_of(const Program& p, 
   std::string prefix = parameter + ".";
   for (size_t v = 0; v < p.values.size(); ++v) {
     const Value& value = p.values[v];
-    if (value.role != Role::state || value.name.rfind(prefix, 0) != 0) continue;
+    if (value.role != Role::state || !value.name.starts_with(prefix)) continue;
     std::string name = value.name.substr(prefix.size());
     if (name != "master" && name.find('.') == std::string::npos) list.emplace_back(name, ValueId(v));
   }

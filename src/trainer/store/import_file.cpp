@@ -10,7 +10,7 @@ ImportedFile import_file(Store& store, const std::string& path, const LogDescrip
   LineReader lines(path, export_line_limit);
   std::string first;
   if (lines.next(first)) {
-    if (first.rfind("SQLite format 3", 0) == 0)
+    if (first.starts_with("SQLite format 3"))
       fail("is a run database, not an export", printable(path),
            "Read it with --store, or export it: crest runs export --all --store FILE -o runs.jsonl.");
     lines.unread(first);

@@ -30,7 +30,7 @@ std::vector<fs::path> entries_with_prefix(const fs::path& parent, const std::str
   for (auto it = fs::directory_iterator(parent, fs::directory_options::skip_permission_denied, ignored);
        !ignored && it != fs::directory_iterator(); it.increment(ignored)) {
     std::error_code not_a_folder;
-    if (it->path().filename().string().rfind(prefix, 0) == 0 && (!folders || it->is_directory(not_a_folder)))
+    if (it->path().filename().string().starts_with(prefix) && (!folders || it->is_directory(not_a_folder)))
       found.push_back(it->path());
   }
   std::sort(found.rbegin(), found.rend());
