@@ -21,7 +21,7 @@ def tool(name):
 
 
 def folder_of(path):
-    """The folder of src/layers.txt that a file is in."""
+    """The folder of src/layers.txt that a file is in; paths begin below the part."""
     folder = path.parent
     while folder.as_posix() not in LAYERS and folder != folder.parent:
         folder = folder.parent
@@ -51,7 +51,7 @@ def main():
         path = (build / file["filename"]).resolve()  # ccache may have made it relative to the build
         if not path.is_relative_to(ROOT / "src"):
             continue
-        row = folders.setdefault(folder_of(path.relative_to(ROOT / "src")), {"files": 0, "none": 0, "lines": 0, "ran": 0})
+        row = folders.setdefault(folder_of(pathlib.Path(*path.relative_to(ROOT / "src").parts[1:])), {"files": 0, "none": 0, "lines": 0, "ran": 0})
         lines = file["summary"]["lines"]
         row["files"] += 1
         row["none"] += lines["covered"] == 0 and lines["count"] > 0

@@ -158,7 +158,7 @@ def write_text(path, size=3_000_000):
 
 
 def ratio_of(above, below, draws):
-    """Ratio of medians and its 95% interval: bootstrap over rounds, as src/stats/ab.h does."""
+    """Ratio of medians and its 95% interval: bootstrap over rounds, as src/base/stats/ab.h does."""
     ratios = sorted(statistics.median(above[i] for i in d) / statistics.median(below[i] for i in d) for d in draws)
     return (statistics.median(above) / statistics.median(below), ratios[int(0.025 * len(ratios))],
             ratios[int(0.975 * len(ratios))])

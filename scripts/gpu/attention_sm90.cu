@@ -1,5 +1,5 @@
 // The attention kernels for compute capability 9.0 behind a C interface, for scripts/gpu/attention_sm90.py. Build:
-//   nvcc -std=c++20 -gencode=arch=compute_90a,code=sm_90a --expt-relaxed-constexpr -O3 -Isrc -DCREST_HAVE_CUDA=1 \
+//   nvcc -std=c++20 -gencode=arch=compute_90a,code=sm_90a --expt-relaxed-constexpr -O3 -Isrc/base -Isrc/step -Isrc/devices -DCREST_HAVE_CUDA=1 \
 //     -Xcompiler -fPIC -shared -o attention_sm90.so scripts/gpu/attention_sm90.cu
 #include <cmath>
 

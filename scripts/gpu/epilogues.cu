@@ -1,6 +1,6 @@
 // Epilogues of the GEMMs of a GPT step: how long cuBLASLt and Crest's own (gemm_sm90_*.h) take at real sizes. Build,
 // run:
-//   nvcc -std=c++20 -gencode=arch=compute_90a,code=sm_90a --expt-relaxed-constexpr -O3 -Isrc -DCREST_HAVE_CUDA=1 \
+//   nvcc -std=c++20 -gencode=arch=compute_90a,code=sm_90a --expt-relaxed-constexpr -O3 -Isrc/base -Isrc/step -Isrc/devices -DCREST_HAVE_CUDA=1 \
 //     -o epilogues scripts/gpu/epilogues.cu -lcublasLt -lcuda
 //   epilogues check [quick]      # the own GEMMs against fp64, and bitwise identical every time
 //   epilogues abcdefgh [MODEL].. # which tables to print, of which models ("124M-B64"; all)

@@ -9,10 +9,10 @@ if [ "$1" = build ]; then
   dir=${2:?a folder to build into} && mkdir -p "$dir" && root=$(cd "$here/../.." && pwd)
   make_so() {
     name=$1 && from=$2 && define=$3 && objects=
-    all="-std=c++20 -I$from/src -DCREST_HAVE_CUDA=1 -DCREST_EMULATION=0 $define"
-    for f in "$from"/src/backend/cuda/flash_f*.cu "$from"/src/backend/cuda/flash_wide*.cu \
-      "$from"/src/backend/cuda/attention.cu "$from"/src/backend/cuda/flash.cpp "$from"/src/backend/cuda/kernel.cpp \
-      "$from"/src/core/error.cpp "$from"/src/core/dtype.cpp "$from"/src/core/shape.cpp "$from"/src/program/attrs.cpp \
+    all="-std=c++20 -I$from/src/base -I$from/src/step -I$from/src/devices -DCREST_HAVE_CUDA=1 -DCREST_EMULATION=0 $define"
+    for f in "$from"/src/devices/backend/cuda/flash_f*.cu "$from"/src/devices/backend/cuda/flash_wide*.cu \
+      "$from"/src/devices/backend/cuda/attention.cu "$from"/src/devices/backend/cuda/flash.cpp "$from"/src/devices/backend/cuda/kernel.cpp \
+      "$from"/src/base/core/error.cpp "$from"/src/base/core/dtype.cpp "$from"/src/base/core/shape.cpp "$from"/src/step/program/attrs.cpp \
       "$here/flash.cu"; do
       object=$dir/$name.$(basename "$f").o
       case $f in

@@ -9,7 +9,7 @@ if [ "$1" = build ]; then
   dir=${2:?a folder to build into} && mkdir -p "$dir" && root=$here/../..
   make_so() {
     name=$1 && shift
-    nvcc -std=c++20 -gencode=arch=compute_90a,code=sm_90a --expt-relaxed-constexpr -O3 -I"$root/src" \
+    nvcc -std=c++20 -gencode=arch=compute_90a,code=sm_90a --expt-relaxed-constexpr -O3 -I"$root/src/base" -I"$root/src/step" -I"$root/src/devices" \
       -DCREST_HAVE_CUDA=1 -Xcompiler -fPIC -shared -o "$dir/$name.so" "$@" "$root/scripts/gpu/swiglu.cu"
   }
   make_so swiglu

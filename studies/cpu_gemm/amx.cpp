@@ -1,4 +1,4 @@
-// The product on AMX's matrix units (src/backend/cpu/gemm_amx.h): what the units and their loads reach by themselves,
+// The product on AMX's matrix units (src/devices/backend/cpu/gemm_amx.h): what the units and their loads reach by themselves,
 // the product cut in several ways, and oneDNN beside it, in turns, on the shapes of a GPT-2 124M step.
 // docs/results/cpu_gemm.md
 //   amx limits | cuts | products   [THREADS=2] [ROUNDS=8] [ROWS=1024]

@@ -1,6 +1,6 @@
 // Rates of the fast CPU kernels at the shapes of gpt2-124M, batch 4 x 256 tokens, beside the machine's ceilings.
 //
-//   g++ -std=c++20 -O2 -fopenmp -Isrc studies/cpu_gemm/kernels.cpp build/release/libcrest_lib.a -ldnnl -lfmt -o
+//   g++ -std=c++20 -O2 -fopenmp -Isrc/base -Isrc/step -Isrc/devices studies/cpu_gemm/kernels.cpp build/release/libcrest_lib.a -ldnnl -lfmt -o
 //   /tmp/kernels [THREADS [all|gemms|others|ceilings [f32|bf16|f16]]]
 //
 // Each figure is the best of several runs: thread CPU time with one thread (other processes disturb it

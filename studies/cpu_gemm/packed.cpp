@@ -1,4 +1,4 @@
-// The packed product of src/backend/cpu/gemm_packed.h beside oneDNN's sgemm, in turns, on the shapes of a GPT-2 124M
+// The packed product of src/devices/backend/cpu/gemm_packed.h beside oneDNN's sgemm, in turns, on the shapes of a GPT-2 124M
 // step: docs/results/cpu_gemm.md. Seconds are those of all threads' processors over the number of threads, so that
 // other processes of the machine do not count; minimum of rounds.
 #include <omp.h>

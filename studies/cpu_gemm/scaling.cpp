@@ -1,6 +1,6 @@
-// How the products on AMX (src/backend/cpu/gemm_amx.h) and on float vectors (gemm_packed.h) and oneDNN's sgemm scale
+// How the products on AMX (src/devices/backend/cpu/gemm_amx.h) and on float vectors (gemm_packed.h) and oneDNN's sgemm scale
 // with threads, on the shapes of a GPT-2 124M step. docs/results/cpu/cores.md
-//   g++ -std=c++20 -O2 -fopenmp -DCREST_HAVE_avx2 -DCREST_HAVE_avx512 -Isrc studies/cpu_gemm/scaling.cpp -o scaling \
+//   g++ -std=c++20 -O2 -fopenmp -DCREST_HAVE_avx2 -DCREST_HAVE_avx512 -Isrc/base -Isrc/step -Isrc/devices studies/cpu_gemm/scaling.cpp -o scaling \
 //     build/release/libcrest_lib.a -ldnnl -lfmt -ltomlplusplus -lsqlite3 -lz -llzma -lzstd -lutf8proc -lgloo
 //   ./scaling ROUNDS ROWS THREADS..
 #include <omp.h>

@@ -1,6 +1,6 @@
 // Attention of bf16 on float vectors and on AMX's matrix units, in turns, forward and backward; causal, so half of the
 // square counts as work. Differences of the results beside them: units round probabilities and dS to bf16.
-//   g++ -std=c++20 -O2 -fopenmp -Isrc studies/cpu_kernels/attention_amx.cpp build/release/libcrest_lib.a -lfmt -ldnnl
+//   g++ -std=c++20 -O2 -fopenmp -Isrc/base -Isrc/step -Isrc/devices studies/cpu_kernels/attention_amx.cpp build/release/libcrest_lib.a -lfmt -ldnnl
 //       -o /tmp/attention_amx
 //   GOMP_SPINCOUNT=4000 /tmp/attention_amx [THREADS=2] [ROUNDS=20]
 #include <fmt/format.h>

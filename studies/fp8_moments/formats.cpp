@@ -1,6 +1,6 @@
 // How far steps of AdamW with 8-bit moments are from exact ones, by the format of the moments: a
 // simulation in double on synthetic gradients. Why adamw-fp8 stores what it stores.
-//   g++ -O2 -std=c++20 -I src studies/fp8_moments/formats.cpp -o /tmp/formats && /tmp/formats
+//   g++ -O2 -std=c++20 -Isrc/base -Isrc/step -Isrc/devices studies/fp8_moments/formats.cpp -o /tmp/formats && /tmp/formats
 // 4,096 parameters in blocks of 256, 600 steps; the sizes of their gradients are log-normal.
 #include <algorithm>
 #include <cmath>

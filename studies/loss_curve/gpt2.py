@@ -1,4 +1,4 @@
-"""GPT-2 in PyTorch: the computation of src/model/gpt.cpp with its usual modules."""
+"""GPT-2 in PyTorch: the computation of src/step/model/gpt.cpp with its usual modules."""
 import math
 
 import torch

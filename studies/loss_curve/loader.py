@@ -1,4 +1,4 @@
-"""The sample order of src/data/loader.cpp in Python: the same windows of tokens for the same seed and sample number."""
+"""The sample order of src/trainer/data/loader.cpp in Python: the same windows of tokens for the same seed and sample number."""
 import json
 from pathlib import Path
 
@@ -8,7 +8,7 @@ MASK = (1 << 64) - 1
 
 
 def mix(x):
-    """SplitMix64's finaliser, as in src/core/random.h."""
+    """SplitMix64's finaliser, as in src/base/core/random.h."""
     x = (x + 0x9E3779B97F4A7C15) & MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK

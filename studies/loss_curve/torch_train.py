@@ -25,7 +25,7 @@ from init_weights import PRESETS, config_of, initial_weights
 
 
 def learning_rate(args, step):
-    """src/train/schedule.cpp: linear warm-up, then cosine to min_lr."""
+    """src/trainer/train/schedule.cpp: linear warm-up, then cosine to min_lr."""
     if step < args.warmup:
         return args.lr * (step + 1) / (args.warmup + 1)
     t = (step - args.warmup) / (args.steps - args.warmup)
@@ -67,7 +67,7 @@ class Twin:
         self.forward = torch.compile(self.model) if args.compile else self.model
         train, val = (loader.read_split(args.data, split) for split in ("train", "val"))
         self.train, self.count = train, loader.windows(train, args.seq)
-        # As src/train/run.cpp: the first batches of the held-out windows, around again where there are too few.
+        # As src/trainer/train/run.cpp: the first batches of the held-out windows, around again where there are too few.
         val_windows = loader.windows(val, args.seq)
         size = min(val_windows, args.batch)
         rounds = max(1, min(val_windows // size, args.val_batches))

@@ -1,4 +1,4 @@
-"""The polynomial of src/core/normal_tail.h: P(X > x) = t q(t) exp(-x^2 / 2), t = 1 / (1 + c x), for the exact GELU.
+"""The polynomial of src/base/core/normal_tail.h: P(X > x) = t q(t) exp(-x^2 / 2), t = 1 / (1 + c x), for the exact GELU.
 
 q is fitted through Chebyshev nodes over 0 <= x <= 14 for some c and numbers of terms; printed with the relative error of
 the fit and of its evaluation in fp32. Needs mpmath, NumPy, SciPy:  python studies/normal_tail/fit.py

@@ -81,7 +81,8 @@ std::string problem(const std::string& body) {
 
 std::vector<fs::path> sources() {
   std::vector<fs::path> files;
-  for (auto& e : fs::recursive_directory_iterator(fs::path(CREST_TEST_DIR) / ".." / "src" / "backend" / "cuda"))
+  for (auto& e :
+       fs::recursive_directory_iterator(fs::path(CREST_TEST_DIR) / ".." / "src" / "devices" / "backend" / "cuda"))
     if (std::set<std::string>{".cu", ".h", ".cpp"}.count(e.path().extension())) files.push_back(e.path());
   return files;
 }

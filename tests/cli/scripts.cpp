@@ -70,7 +70,7 @@ std::string required_packages() {
 
 TEST(InstallDeps, AllPresentTouchesNothing) {
   Mocks m;
-  m.put("installed", required_packages() + "ccache\nbible-kjv\nlibgloo-dev\n");
+  m.put("installed", required_packages() + "ccache\nmold\nbible-kjv\nlibgloo-dev\n");
   CommandOutput r = m.run();
   EXPECT_EQ(r.exit_code, 0) << r.err;
   EXPECT_EQ(r.out + r.err, "");
@@ -94,8 +94,8 @@ TEST(InstallDeps, ListsBeforeItInstallsAndIsQuiet) {
   m.script("apt-get", "echo scrolling; echo apt-get >&2");
   CommandOutput r = m.run();
   EXPECT_EQ(r.exit_code, 0) << r.err;
-  EXPECT_NE(r.err.find("(3), now installed with apt-get"), std::string::npos) << r.err;
-  EXPECT_NE(r.err.find("\n  ccache bible-kjv libgloo-dev\n"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("(4), now installed with apt-get"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("\n  ccache mold bible-kjv libgloo-dev\n"), std::string::npos) << r.err;
   EXPECT_EQ((r.out + r.err).find("scrolling"), std::string::npos) << "what apt-get prints is in its log";
   m.put("installed", "");
   m.script("apt-get", "echo E: scrolling; exit 100");
@@ -150,7 +150,7 @@ TEST(InstallDeps, OptionalPackagesAreTriedOnce) {
   m.put("installed", required_packages());
   CommandOutput r = m.run();
   EXPECT_EQ(r.exit_code, 0) << r.err;
-  EXPECT_NE(r.err.find("without the optional packages: ccache bible-kjv"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("without the optional packages: ccache mold bible-kjv"), std::string::npos) << r.err;
   std::string first = m.log();
   EXPECT_EQ(m.run().exit_code, 0);
   EXPECT_EQ(m.log(), first) << "the second time asks for nothing";

@@ -8,7 +8,7 @@
     compare_tokenizers.py write-kinds FOLDER              documents, and tokenizers of the kinds of Llama and StarCoder: tokenizer.json
                                                           and SentencePiece models (pip install sentencepiece)
     compare_tokenizers.py check-kinds FOLDER              what Crest gave for them: NAME.ids, NAME.texts
-    compare_tokenizers.py unicode-table FILE              src/data/unicode_table.cpp: the classes that `tokenizers` knows
+    compare_tokenizers.py unicode-table FILE              src/trainer/data/unicode_table.cpp: the classes that `tokenizers` knows
     compare_tokenizers.py fixtures FOLDER                 corpus.txt, nasty.txt, merges.txt, ids.txt and those of other formats
                                                           and split rules, for tests/data/tokenizer*.cpp
     compare_tokenizers.py kind-fixtures FOLDER            of these sentencepiece.model and sentencepiece-ids.txt only

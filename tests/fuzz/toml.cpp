@@ -6,7 +6,7 @@
 #undef TOML_SHARED_LIB
 #undef TOML_HEADER_ONLY
 #define TOML_HEADER_ONLY 1
-#include "../../src/core/toml.cpp"
+#include "../../src/base/core/toml.cpp"
 #endif
 
 #include "fuzz.h"

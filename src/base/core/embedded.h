@@ -1,4 +1,5 @@
-// Files of the repository that are built into the program (cmake/embed.cmake).
+// Files of the repository that are built into the program. cmake/embed.cmake defines a function for each
+// folder; the file that reads them declares it.
 #pragma once
 #include <string_view>
 #include <vector>
@@ -9,12 +10,5 @@ struct EmbeddedFile {
   std::string_view name;  // without folder and extension
   std::string_view text;
 };
-
-// devices/*.toml, by name.
-const std::vector<EmbeddedFile>& embedded_devices();
-// calibrations/*.json, by name of the device in devices/.
-const std::vector<EmbeddedFile>& embedded_calibrations();
-// experiments/*.toml, by name.
-const std::vector<EmbeddedFile>& embedded_experiments();
 
 }  // namespace crest

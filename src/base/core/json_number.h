@@ -1,5 +1,6 @@
-// Whole numbers from JSON. Include this only from .cpp files, like core/json.h.
+// Numbers in JSON. Include this only from .cpp files, like core/json.h.
 #pragma once
+#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -19,6 +20,11 @@ std::optional<T> whole_number(const nlohmann::json& value) {
   if (!value.is_number_integer()) return std::nullopt;
   auto n = value.get<int64_t>();
   return std::in_range<T>(n) ? std::optional<T>(T(n)) : std::nullopt;
+}
+
+// JSON has no infinities and no NaN: null stands for them.
+inline nlohmann::ordered_json number_or_null(double x) {
+  return std::isfinite(x) ? nlohmann::ordered_json(x) : nlohmann::ordered_json(nullptr);
 }
 
 }  // namespace crest

@@ -13,15 +13,15 @@ namespace crest {
 
 namespace {
 
-using Rows = std::vector<std::vector<std::string>>;
+using TableRows = std::vector<std::vector<std::string>>;
 
-size_t widest_cell(const Rows& rows, size_t c) {
+size_t widest_cell(const TableRows& rows, size_t c) {
   size_t widest = 0;
   for (auto& row : rows) widest = std::max(widest, display_width(valid_utf8(printable(row[c], 10000))));
   return widest;
 }
 
-size_t width_of(const std::vector<FitColumn>& columns, const Rows& rows) {
+size_t width_of(const std::vector<FitColumn>& columns, const TableRows& rows) {
   size_t sum = 0;
   for (size_t c = 0; c < columns.size(); ++c) {
     size_t widest = widest_cell(rows, c);
@@ -32,7 +32,7 @@ size_t width_of(const std::vector<FitColumn>& columns, const Rows& rows) {
 }
 
 // Gives the room that is left to the columns whose cells may be cut, from left to right.
-void cut_cells(const std::vector<FitColumn>& columns, Rows& rows, size_t width) {
+void cut_cells(const std::vector<FitColumn>& columns, TableRows& rows, size_t width) {
   size_t used = width_of(columns, rows), room = width - std::min(width, used);
   for (size_t c = 0; c < columns.size(); ++c) {
     size_t widest = widest_cell(rows, c), shown = std::max(columns[c].min, display_width(columns[c].column.header));
@@ -43,14 +43,14 @@ void cut_cells(const std::vector<FitColumn>& columns, Rows& rows, size_t width) 
   }
 }
 
-void erase(std::vector<FitColumn>& columns, Rows& rows, size_t c) {
+void erase(std::vector<FitColumn>& columns, TableRows& rows, size_t c) {
   columns.erase(columns.begin() + ptrdiff_t(c));
   for (auto& row : rows) row.erase(row.begin() + ptrdiff_t(c));
 }
 
 }  // namespace
 
-std::string fit_table(std::vector<FitColumn> columns, Rows rows, size_t width, bool color) {
+std::string fit_table(std::vector<FitColumn> columns, TableRows rows, size_t width, bool color) {
   for (auto& row : rows) row.resize(columns.size());
   std::vector<std::string> same, left_out;
   for (size_t c = columns.size(); rows.size() > 1 && width_of(columns, rows) > width && c-- > 0;) {

@@ -21,7 +21,7 @@ namespace crest {
 
 namespace {
 
-struct Options {
+struct AdviseFlags {
   RecipeOptions recipe;
   DeviceOptions device;
   std::string run, mesh, calibration;
@@ -40,7 +40,7 @@ void take_settings(const CLI::App& train, const std::string& run, GivenSettings&
     if (auto it = of_run.find(row.name); it != of_run.end() && given[row.name].empty()) given[row.name] = it->second;
 }
 
-int run(Options& o, const std::function<void(GivenSettings&)>& from_run) {
+int run_advise(AdviseFlags& o, const std::function<void(GivenSettings&)>& from_run) {
   if (!(o.advice.max_seconds > 0 && o.advice.max_seconds <= 3600))
     fail_usage(fmt::format("--max-seconds {}", o.advice.max_seconds), "--max-seconds",
                "It must be above 0 and at most 3600.");
@@ -76,7 +76,7 @@ int run(Options& o, const std::function<void(GivenSettings&)>& from_run) {
 std::function<int()> setup_train(CLI::App&);
 
 std::function<int()> setup_advise(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<AdviseFlags>();
   const char* group = "Advice";
   app.add_option("--run", o->run,
                  "take the settings of this training run (those given here win), and what it waited for data")
@@ -104,7 +104,7 @@ std::function<int()> setup_advise(CLI::App& app) {
   add_device_options(app, o->device);
   add_config_option(app);
   return [o] {
-    return run(*o, [&](GivenSettings& given) {
+    return run_advise(*o, [&](GivenSettings& given) {
       CLI::App train;  // the keys that config.toml may have
       auto keep = setup_train(train);
       take_settings(train, o->run, given);

@@ -28,7 +28,7 @@ static void refuse_recipe(const BenchOptions& o, const RankGroup* group) {
                "Omit it, or omit --product to measure a training step.");
 }
 
-static int run(BenchOptions& o, RankGroup* group) {
+static int run_bench(BenchOptions& o, RankGroup* group) {
   validate(o);
   if (!o.product.empty()) {
     refuse_recipe(o, group);
@@ -67,7 +67,7 @@ static int run(BenchOptions& o, RankGroup* group) {
   return run_comparison(bench, rule, tasks[0], &second);
 }
 
-static void add_options(CLI::App& app, BenchOptions& o, GivenSettings& ranks) {
+static void add_bench_options(CLI::App& app, BenchOptions& o, GivenSettings& ranks) {
   auto not_empty = [](const std::string& text) { return text.empty() ? std::string("the value is empty") : ""; };
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->capture_default_str()->group("Measurement");
@@ -131,11 +131,11 @@ static void add_options(CLI::App& app, BenchOptions& o, GivenSettings& ranks) {
 std::function<int()> setup_bench(CLI::App& app) {
   auto o = std::make_shared<BenchOptions>();
   auto ranks = std::make_shared<GivenSettings>();
-  add_options(app, *o, *ranks);
+  add_bench_options(app, *o, *ranks);
   return [o, ranks] {
     return run_in_ranks(o->base.recipe, o->base.device, *ranks, {}, [&](RankGroup* group) {
       StopSignal signal;
-      return run(*o, group);
+      return run_bench(*o, group);
     });
   };
 }

@@ -32,7 +32,7 @@ namespace crest {
 
 namespace {
 
-struct Options {
+struct CalibrateFlags {
   DeviceOptions device;
   std::vector<std::string> precisions;
   std::string out, ranks;
@@ -55,7 +55,7 @@ nlohmann::ordered_json to_json(const Calibration& c, double seconds) {
 }
 
 // --ranks: the numbers of processes between which collectives are measured.
-std::vector<int> ranks_of(const Options& o) {
+std::vector<int> ranks_of(const CalibrateFlags& o) {
   if (o.ranks.empty()) return {};
   std::vector<int> ranks = parse_ranks(o.ranks, "--ranks", 2);
   if (int most = *std::max_element(ranks.begin(), ranks.end()); most > most_predicted_ranks)
@@ -68,7 +68,7 @@ std::vector<int> ranks_of(const Options& o) {
 }
 
 // The device of a rank: ranks of a CPU share its threads.
-Device calibrated_device(const Options& o, const std::vector<int>& ranks) {
+Device calibrated_device(const CalibrateFlags& o, const std::vector<int>& ranks) {
   Device device = o.device.find();
   if (device.described)
     fail_usage("a device that is not here cannot be measured", "--device", "Run crest calibrate on it.");
@@ -81,7 +81,7 @@ Device calibrated_device(const Options& o, const std::vector<int>& ranks) {
   return with_threads(device, std::max(1, device.threads / (device.kind == "cpu" ? ranks.back() : 1)));
 }
 
-void measure_steps(const Options& o, const Device& device, const std::vector<CalibrationStep>& steps, Calibration& c) {
+void measure_steps(const CalibrateFlags& o, const Device& device, const std::vector<CalibrationStep>& steps, Calibration& c) {
   to_stderr("measuring the limits of the device ...\n");
   StepMeasure how{.max_seconds = o.max_seconds, .rates = step_rates(steps, device), .before_run = [] {
                     if (StopSignal::requested())
@@ -97,7 +97,7 @@ void measure_steps(const Options& o, const Device& device, const std::vector<Cal
   c = calibrate(device, o.device.limit(device), steps, how, progress, std::move(c));
 }
 
-void measure_between(const Options& o, const Device& device, const std::vector<int>& ranks, Calibration& c) {
+void measure_between(const CalibrateFlags& o, const Device& device, const std::vector<int>& ranks, Calibration& c) {
   CollectivesToMeasure what{.ranks = ranks,
                             .dtypes = {"fp32"},
                             .sizes = collective_sizes(device.kind == "cuda"),
@@ -133,7 +133,7 @@ std::string collectives_text(const Calibration& c, const std::vector<int>& ranks
   return table.text(use_color(STDOUT_FILENO));
 }
 
-int run(const Options& o) {
+int run_calibrate(const CalibrateFlags& o) {
   if (!(o.max_seconds >= 0)) fail_usage("the time limit is negative", "--max-seconds");
   StopSignal signal;
   Timer timer;
@@ -188,7 +188,7 @@ int run(const Options& o) {
 }  // namespace
 
 std::function<int()> setup_calibrate(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<CalibrateFlags>();
   app.add_option(
          "--precision", o->precisions,
          "precisions to measure: fp32, tf32, bf16, fp16, fp8; auto: fp32 and bf16 on a CPU that has it, bf16 on "
@@ -208,7 +208,7 @@ std::function<int()> setup_calibrate(CLI::App& app) {
   add_json_option(app, o->json);
   add_device_options(app, o->device);
   add_config_option(app);
-  return [o] { return run(*o); };
+  return [o] { return run_calibrate(*o); };
 }
 
 }  // namespace crest

@@ -28,13 +28,13 @@ static int launch(const CommOptions& o) {
                        .less_memory = "use smaller --sizes"});
 }
 
-static int run(const CommOptions& o) {
+static int run_comm(const CommOptions& o) {
   auto environment = rank_environment();
   if (!environment) return launch(o);
   return run_rank([&] { return run_comm_rank(o, *environment); });
 }
 
-static void add_options(CLI::App& app, CommOptions& o) {
+static void add_comm_options(CLI::App& app, CommOptions& o) {
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->capture_default_str()->group("Measurement");
   };
@@ -70,8 +70,8 @@ static void add_options(CLI::App& app, CommOptions& o) {
 
 std::function<int()> setup_comm(CLI::App& app) {
   auto o = std::make_shared<CommOptions>();
-  add_options(app, *o);
-  return [o] { return run(*o); };
+  add_comm_options(app, *o);
+  return [o] { return run_comm(*o); };
 }
 
 }  // namespace crest

@@ -24,7 +24,7 @@ namespace crest {
 
 namespace {
 
-struct Options {
+struct CompareFlags {
   CompareMeasureOptions measure;  // everything but the two sides
   MeasurementOptions base;        // what both sides start from
   std::string a, b;               // flags on top of it
@@ -42,7 +42,7 @@ GroupBy parse_by(const std::string& text) {
              did_you_mean(text, {"group", "class", "layer"}) + " Values: group, class, layer.");
 }
 
-void check(const Options& o) {
+void check(const CompareFlags& o) {
   bool flags = o.a_given || o.b_given;
   if (flags && !o.names.empty())
     fail_usage("both runs and recipes were given", "crest compare",
@@ -72,7 +72,7 @@ MeasurementOptions side_options(MeasurementOptions measurement, const std::strin
   return measurement;
 }
 
-RunComparison compared(const Options& o, CompareOptions options) {
+RunComparison compared(const CompareFlags& o, CompareOptions options) {
   if (o.names.empty()) {
     StopSignal signal;
     CompareMeasureOptions measure = o.measure;
@@ -88,7 +88,7 @@ RunComparison compared(const Options& o, CompareOptions options) {
   return compare_runs(a, b, options);
 }
 
-int run(const Options& o) {
+int run_compare(const CompareFlags& o) {
   CompareOptions options;
   options.by = parse_by(o.by);
   options.per_token = o.per_token;
@@ -109,7 +109,7 @@ int run(const Options& o) {
 }  // namespace
 
 std::function<int()> setup_compare(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<CompareFlags>();
   app.add_option("RUN", o->names,
                  "two runs: id, uid, name or folder in the run database; or files: an export (FILE#RUN), output of "
                  "crest profile --json, a PyTorch profiler trace, a training log");
@@ -147,7 +147,7 @@ std::function<int()> setup_compare(CLI::App& app) {
   add_config_option(app);
   return [o, a, b] {
     o->a_given = a->count() > 0, o->b_given = b->count() > 0;
-    return run(*o);
+    return run_compare(*o);
   };
 }
 

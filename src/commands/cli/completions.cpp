@@ -10,11 +10,11 @@
 
 #include "cli/command.h"
 #include "cli/options.h"
-#include "core/embedded.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/chat.h"
 #include "data/split_rule.h"
+#include "device/data_sheet.h"
 #include "model/config.h"
 #include "passes/pass.h"
 #include "terminal/print_json.h"
@@ -79,7 +79,7 @@ Values pass_names() {
 Values device_values(const std::string& command) {
   Values values = {"auto", "cpu", "cuda"};
   if (command == "plan" || command == "program")
-    for (auto& file : embedded_devices()) values.emplace_back(file.name);
+    for (auto& sheet : data_sheets()) values.push_back(sheet.name);
   return values;
 }
 

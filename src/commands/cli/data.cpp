@@ -24,7 +24,7 @@ namespace crest {
 
 namespace {
 
-struct Options {
+struct DataFlags {
   std::string action;
   std::vector<std::string> paths;
   PrepareOptions prepare;
@@ -62,7 +62,7 @@ void print_info(const DatasetInfo& i) {
   fmt::print("\n{}", table.text(use_color(STDOUT_FILENO)));
 }
 
-int run_prepare(const CLI::App& app, Options& o) {
+int run_prepare(const CLI::App& app, DataFlags& o) {
   if (o.paths.empty())
     fail_usage("no text given", "crest data prepare", "Name files, folders, or - for standard input.");
   PrepareOptions& p = o.prepare;
@@ -87,7 +87,7 @@ int run_prepare(const CLI::App& app, Options& o) {
   return 0;
 }
 
-int run_info(const Options& o) {
+int run_info(const DataFlags& o) {
   if (o.paths.size() != 1)
     fail_usage(fmt::format("{} folders given", o.paths.size()), "crest data info", "Give one: crest data info DIR.");
   DatasetInfo info = Dataset::open(o.paths[0]).info();
@@ -99,7 +99,7 @@ int run_info(const Options& o) {
 }
 
 // Options of the other actions; `allowed` are those that this action shares with them.
-void refuse_options(const CLI::App& app, const char* group, const std::vector<std::string>& allowed, const Options& o) {
+void refuse_options(const CLI::App& app, const char* group, const std::vector<std::string>& allowed, const DataFlags& o) {
   for (const CLI::Option* option : app.get_options()) {
     bool shared = std::find(allowed.begin(), allowed.end(), option->get_name()) != allowed.end();
     if (option->get_group() == group && option->count() && !shared)
@@ -109,7 +109,7 @@ void refuse_options(const CLI::App& app, const char* group, const std::vector<st
   }
 }
 
-int run_get(Options& o) {
+int run_get(DataFlags& o) {
   if (!o.paths.empty())
     fail_usage(fmt::format("unexpected argument '{}'", printable(o.paths[0])), "crest data get-gpt2-tokenizer",
                "Give a package on disk with --from FILE, the output with --out FILE.");
@@ -125,7 +125,7 @@ int run_get(Options& o) {
   return 0;
 }
 
-int run(const CLI::App& app, Options& o) {
+int run_data(const CLI::App& app, DataFlags& o) {
   static const std::vector<std::string> actions = {"prepare", "info", "get-gpt2-tokenizer"};
   if (o.action.empty())
     fail_usage("no action given", "crest data", "Use crest data prepare, info or get-gpt2-tokenizer.");
@@ -142,7 +142,7 @@ int run(const CLI::App& app, Options& o) {
 }  // namespace
 
 std::function<int()> setup_data(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<DataFlags>();
   app.description(
       "crest data prepare PATH... --out DIR   text, JSON lines, folders, - (standard input) -> token shards\n"
       "crest data info DIR                    contents of a data folder\n"
@@ -192,7 +192,7 @@ std::function<int()> setup_data(CLI::App& app) {
       ->group(get_group);
   add_json_option(app, o->json);
   add_config_option(app);
-  return [o, &app] { return run(app, *o); };
+  return [o, &app] { return run_data(app, *o); };
 }
 
 }  // namespace crest

@@ -24,7 +24,7 @@ namespace crest {
 
 namespace {
 
-struct Options {
+struct DevicesFlags {
   DeviceOptions device;
   bool measure = false, sheets = false, json = false;
 };
@@ -98,7 +98,7 @@ void print_gpus(const cuda::Found& found) {
                                 : fmt::format("not found: {}. {}", l.without, printable(l.library.problem, 1000)));
 }
 
-void print_text(const Device& d, const Environment& e, const cuda::Found& found) {
+void print_devices(const Device& d, const Environment& e, const cuda::Found& found) {
   fmt::print("cpu         {}\n", d.name);
   fmt::print("  kernels   {}{}\n", d.isa,
              d.amx           ? ", bf16 on matrix units (AMX)"
@@ -139,14 +139,14 @@ int list_sheets(bool json) {
   return 0;
 }
 
-int run(const Options& o) {
+int run_devices(const DevicesFlags& o) {
   if (o.sheets) return list_sheets(o.json);
   o.device.libraries.use();
   Device device = find_device(o.device.device, o.device.threads), cpu = find_device("cpu", o.device.threads);
   Environment environment = read_environment(library_versions(device));
   cuda::Found found = cuda::find_devices();
   DeviceLimits measured;
-  if (!o.json) print_text(cpu, environment, found);
+  if (!o.json) print_devices(cpu, environment, found);
   std::fflush(stdout);
   if (o.measure)
     measured = measure_device_limits(device, [](const std::string& what) { to_stderr("measuring {} ...\n", what); });
@@ -163,7 +163,7 @@ int run(const Options& o) {
 }  // namespace
 
 std::function<int()> setup_devices(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<DevicesFlags>();
   app.add_flag("--measure", o->measure, "measure memory bandwidth and matmul rates (about ten seconds)");
   app.add_flag("--sheets", o->sheets, "list the device files: the vendors' sizes and peak rates, with sources");
   app.add_option("--device", o->device.device, "device to measure: auto, cpu or cuda[:N]")->capture_default_str();
@@ -171,7 +171,7 @@ std::function<int()> setup_devices(CLI::App& app) {
   add_library_options(app, o->device.libraries);
   add_json_option(app, o->json);
   add_config_option(app);
-  return [o] { return run(*o); };
+  return [o] { return run_devices(*o); };
 }
 
 }  // namespace crest

@@ -16,13 +16,13 @@ namespace crest {
 
 namespace {
 
-struct Options {
+struct EvalFlags {
   EvaluateOptions evaluate;
   DeviceOptions device;
   bool json = false;
 };
 
-void print_text(const ModelEvaluation& m) {
+void print_eval(const ModelEvaluation& m) {
   const Evaluation& e = m.evaluation;
   fmt::print("model        {}{}\n", printable(m.recipe.model.name),
              m.step >= 0 ? fmt::format(" at step {}", m.step) : "");
@@ -34,7 +34,7 @@ void print_text(const ModelEvaluation& m) {
              format_count(m.tokens_per_second()), m.device.kind, inference_text(m.recipe));
 }
 
-int run(Options& o) {
+int run_eval(EvalFlags& o) {
   validate(o.evaluate);
   LoadedModel model = open_model(o.evaluate.run, [](const std::string& m) { to_stderr("crest: warning: {}\n", m); });
   o.evaluate.device = o.device.find();
@@ -43,14 +43,14 @@ int run(Options& o) {
   if (o.json)
     print_json(to_json(m));
   else
-    print_text(m);
+    print_eval(m);
   return 0;
 }
 
 }  // namespace
 
 std::function<int()> setup_eval(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<EvalFlags>();
   EvaluateOptions& e = o->evaluate;
   app.add_option("--run", e.run, "run, checkpoint, or folder with config.json and safetensors")->type_name("RUN");
   app.add_option("--data", e.data, "folder of prepared data (default: the run's)")->type_name("DIR");
@@ -72,7 +72,7 @@ std::function<int()> setup_eval(CLI::App& app) {
   add_device_options(app, o->device);
   add_config_option(app);
   add_json_option(app, o->json);
-  return [o] { return run(*o); };
+  return [o] { return run_eval(*o); };
 }
 
 }  // namespace crest

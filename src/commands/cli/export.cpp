@@ -19,20 +19,20 @@ namespace crest {
 
 namespace {
 
-struct Options {
+struct ExportFlags {
   ExportOptions out;
   std::vector<std::string> models;
   bool json = false;
 };
 
-void print_summary(const ExportResult& r) {
+void print_export(const ExportResult& r) {
   fmt::print("{}: {} ({}, {} parameters, {})\n", printable(r.folder), join(r.files, ", "), name(r.stored),
              format_count(double(r.config.parameters())), format_bytes(double(r.bytes)));
   for (auto& note : r.notes) fmt::print("{}\n", printable(note, 1000));
   fmt::print("\nNext, {}\n", printable(r.next, 2000));
 }
 
-int run(Options& o) {
+int run_export(ExportFlags& o) {
   if (o.models.size() != 1)
     fail_usage(o.models.empty() ? "no model given" : fmt::format("{} models given", o.models.size()), "crest export",
                "Give one run, checkpoint, or folder: crest export RUN.");
@@ -44,14 +44,14 @@ int run(Options& o) {
   if (o.json)
     print_json(to_json(r));
   else
-    print_summary(r);
+    print_export(r);
   return 0;
 }
 
 }  // namespace
 
 std::function<int()> setup_export(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ExportFlags>();
   app.add_option("RUN,--run", o->models, "run, checkpoint, or folder with config.json and safetensors")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -62,7 +62,7 @@ std::function<int()> setup_export(CLI::App& app) {
                "export although the program computes the other form of GELU (logits differ slightly)");
   add_json_option(app, o->json);
   add_config_option(app);
-  return [o] { return run(*o); };
+  return [o] { return run_export(*o); };
 }
 
 }  // namespace crest

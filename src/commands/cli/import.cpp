@@ -22,12 +22,12 @@ namespace crest {
 
 namespace {
 
-struct Options {
+struct ImportFlags {
   ImportOptions import;
   bool json = false;
 };
 
-void print_summary(const ImportResult& r) {
+void print_import(const ImportResult& r) {
   const ModelConfig& c = r.config;
   Table table({{"what", Align::left}, {"value", Align::left}});
   table.row({"format", fmt::format("{}, {}", r.format, name(r.stored))});
@@ -46,7 +46,7 @@ void print_summary(const ImportResult& r) {
              r.notes.empty() ? "" : "\n", folder, folder);
 }
 
-int run(Options& o) {
+int run_import(ImportFlags& o) {
   if (o.import.path.empty()) fail_usage("no checkpoint given", "crest import", "Give a file: crest import PATH.");
   if (o.import.out.empty()) fail_usage("no output folder given", "--out", "Give a folder: --out DIR.");
   if (o.import.heads < 0 || o.import.heads > 4096)
@@ -57,14 +57,14 @@ int run(Options& o) {
   if (o.json)
     print_json(to_json(r));
   else
-    print_summary(r);
+    print_import(r);
   return 0;
 }
 
 }  // namespace
 
 std::function<int()> setup_import(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ImportFlags>();
   app.add_option("PATH", o->import.path,
                  "GPT-2 checkpoint of llm.c (.bin), or a nanoGPT checkpoint converted to safetensors");
   app.add_option("--out", o->import.out, "folder to write (must not exist)")->type_name("DIR");
@@ -72,7 +72,7 @@ std::function<int()> setup_import(CLI::App& app) {
   app.add_option("--heads", o->import.heads, "attention heads (nanoGPT's n_head), if the file does not state them");
   add_json_option(app, o->json);
   add_config_option(app);
-  return [o] { return run(*o); };
+  return [o] { return run_import(*o); };
 }
 
 }  // namespace crest

@@ -23,7 +23,7 @@ namespace crest {
 
 namespace {
 
-struct Options {
+struct LabFlags {
   std::vector<std::string> arguments;  // list, show NAME, run NAME...
   LabOptions lab;
   BenchOptions bench;  // settings that all measurements share: store, seed
@@ -33,7 +33,7 @@ struct Options {
   std::vector<const CLI::Option*> measurement;  // what judging does not have
 };
 
-int list(const Options& o) {
+int list(const LabFlags& o) {
   std::vector<lab::Experiment> all = lab::all_experiments();
   if (o.lab.json)
     print_json(lab::to_json(all));
@@ -42,7 +42,7 @@ int list(const Options& o) {
   return 0;
 }
 
-int show(const Options& o, const std::string& name) {
+int show(const LabFlags& o, const std::string& name) {
   lab::Experiment e = lab::find_experiment(name);
   Device device = o.device.find();
   LabMeasurements measurements;
@@ -57,12 +57,12 @@ int show(const Options& o, const std::string& name) {
   return 0;
 }
 
-void print(const std::vector<lab::Result>& results, bool json) {
+void print_lab(const std::vector<lab::Result>& results, bool json) {
   if (json) return print_json(lab::to_json(results));
   if (results.size() > 1) fmt::print("{}", lab::summary_text(results, use_color(STDOUT_FILENO)));
 }
 
-std::vector<lab::Experiment> chosen(const Options& o) {
+std::vector<lab::Experiment> chosen(const LabFlags& o) {
   std::vector<lab::Experiment> list;
   for (size_t i = 1; i < o.arguments.size(); ++i) list.push_back(lab::find_experiment(o.arguments[i]));
   if (o.all == !list.empty())
@@ -77,7 +77,7 @@ std::vector<lab::Experiment> chosen(const Options& o) {
   return list;
 }
 
-int run(const Options& o) {
+int run_lab(const LabFlags& o) {
   LabOptions lab_options = o.lab;
   if (!o.budget.empty()) lab_options.budget_seconds = parse_duration(o.budget, "--budget");
   if (o.lab.resume && o.bench.store.off)
@@ -96,7 +96,7 @@ int run(const Options& o) {
     if (!o.lab.json) fmt::print("{}\n", lab::result_text(results.back(), use_color(STDOUT_FILENO)));
     std::fflush(stdout);
   }
-  print(results, o.lab.json);
+  print_lab(results, o.lab.json);
   size_t left = 0;
   for (auto& r : results) left += r.measurements_left;
   std::string how = o.bench.store.off ? "Nothing was recorded (--no-store)."
@@ -110,7 +110,7 @@ int run(const Options& o) {
   return 0;
 }
 
-int judge(const Options& o) {
+int judge(const LabFlags& o) {
   for (const CLI::Option* given : o.measurement)
     if (given->count() > 0)
       fail_usage("crest lab judge measures nothing", given->get_name(), "Omit it, or use crest lab run.");
@@ -133,16 +133,16 @@ int judge(const Options& o) {
   if (results.empty())
     fail(fmt::format("no experiment has a record at scale {} in {}", o.lab.scale, printable(store.file())),
          "crest lab judge", "crest lab run measures them, --scale names another scale.");
-  print(results, o.lab.json);
+  print_lab(results, o.lab.json);
   return 0;
 }
 
-int act(const Options& o) {
+int act(const LabFlags& o) {
   std::string action = o.arguments.empty() ? "list" : o.arguments[0];
   if (action == "list" && o.arguments.size() <= 1) return list(o);
   if (action == "show" && o.arguments.size() == 2) return show(o, o.arguments[1]);
   if (action == "show") fail_usage("give one experiment", "crest lab show", "crest lab list shows them.");
-  if (action == "run") return run(o);
+  if (action == "run") return run_lab(o);
   if (action == "judge") return judge(o);
   fail_usage(
       fmt::format("unknown action '{}'", printable(action)), "crest lab",
@@ -152,7 +152,7 @@ int act(const Options& o) {
 }  // namespace
 
 std::function<int()> setup_lab(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<LabFlags>();
   o->bench.no_mfu = true;
   app.add_option("ACTION", o->arguments,
                  "list, show NAME|FILE.toml, run NAME...|FILE.toml..., judge NAME...|FILE.toml...");

@@ -37,7 +37,7 @@ namespace crest {
 
 namespace {
 
-struct Options {
+struct PlanFlags {
   RecipeOptions recipe;
   DeviceOptions device;
   std::string memory, use = "train", calibration, as_profile, explain, mesh;
@@ -63,7 +63,7 @@ SessionUse use_of(const std::string& text) {
 }
 
 // --explain: formulas and the Program's figures, instead of the plan.
-int explain_plan(const Options& o) {
+int explain_plan(const PlanFlags& o) {
   if (o.use != "train") fail_usage("--explain is about everything that crest train compiles", "--for", "Omit --for.");
   if (!o.as_profile.empty() || !o.calibration.empty() || o.price > 0)
     fail_usage("--explain predicts no time", "--as-profile, --calibration, --price", "Omit them, or omit --explain.");
@@ -96,7 +96,7 @@ int explain_plan(const Options& o) {
   return int(Exit::ok);
 }
 
-PlanReport make_report(const Options& o) {
+PlanReport make_report(const PlanFlags& o) {
   Device device = o.device.find();
   Recipe recipe = resolve(within_budget(o.recipe.finish("nano"), device, o.device.device), device);
   SessionUse use = use_of(o.use);
@@ -165,7 +165,7 @@ struct Prediction : StepTime {
   double power = 0;  // watts that the devices may draw by their data sheet; 0: unknown
 };
 
-Prediction predict(const Options& o, const PlanReport& r) {
+Prediction predict(const PlanFlags& o, const PlanReport& r) {
   const Device& device = r.session.device;
   std::optional<DataSheet> sheet = sheet_of(device, o.device.device);
   Prediction p;
@@ -185,11 +185,11 @@ Prediction predict(const Options& o, const PlanReport& r) {
 
 // Joules at the power limit of the device, and the price of an hour, over the predicted tokens.
 double joules_per_token(const Prediction& p) { return p.power / p.step()->tokens_per_second(); }
-double price_per_token(const Prediction& p, const Options& o) {
+double price_per_token(const Prediction& p, const PlanFlags& o) {
   return o.price * p.step()->ranks / 3600 / p.step()->tokens_per_second();
 }
 
-std::string cost_text(const Prediction& p, const Options& o) {
+std::string cost_text(const Prediction& p, const PlanFlags& o) {
   if (!p.step()) return "";
   std::vector<std::string> parts;
   if (p.power > 0)
@@ -204,7 +204,7 @@ std::string cost_text(const Prediction& p, const Options& o) {
   return join(parts, ", ");
 }
 
-nlohmann::ordered_json time_json(const Prediction& p, const Options& o) {
+nlohmann::ordered_json time_json(const Prediction& p, const PlanFlags& o) {
   if (!p.step()) return nullptr;
   nlohmann::ordered_json json = p.time ? to_json(*p.time, *p.calibration) : to_json(*p.floors);
   auto known = [](bool is, double value) { return is ? nlohmann::ordered_json(value) : nlohmann::ordered_json(); };
@@ -221,7 +221,7 @@ void print_what_fits(const CompiledSession& session, int64_t limit, const std::s
     fmt::print("not even batch 1 fits {}; what would fit:\n  {}\n", where, join(fits, "\n  "));
 }
 
-void print_text(const PlanReport& r, const Prediction& prediction, const Options& o) {
+void print_plan(const PlanReport& r, const Prediction& prediction, const PlanFlags& o) {
   bool limit_given = o.limit_given();
   int rows = o.blocks;
   const CompiledSession& s = r.session;
@@ -273,7 +273,7 @@ void print_text(const PlanReport& r, const Prediction& prediction, const Options
     print_what_fits(s, r.rank_limit, where);
 }
 
-int run(const Options& o) {
+int run_plan(const PlanFlags& o) {
   if (o.blocks < 0) fail_usage(fmt::format("'{}' is out of range", o.blocks), "--blocks", "It must be at least 0.");
   constexpr double most_tokens = 1e18;
   if (o.tokens != 0 && !(o.tokens >= 1 && o.tokens <= most_tokens))
@@ -302,7 +302,7 @@ int run(const Options& o) {
     json["time"] = time_json(prediction, o);
     print_json(json);
   } else {
-    print_text(r, prediction, o);
+    print_plan(r, prediction, o);
   }
   return o.limit_given() && !r.fits() ? int(Exit::does_not_fit) : int(Exit::ok);
 }
@@ -310,7 +310,7 @@ int run(const Options& o) {
 }  // namespace
 
 std::function<int()> setup_plan(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<PlanFlags>();
   app.add_option("--memory", o->memory, "memory to plan for, e.g. 24GiB (default: what the device has available)")
       ->type_name("SIZE");
   app.add_option(
@@ -340,7 +340,7 @@ std::function<int()> setup_plan(CLI::App& app) {
   add_recipe_options(app, o->recipe);
   add_device_options(app, o->device);
   add_config_option(app);
-  return [o] { return run(*o); };
+  return [o] { return run_plan(*o); };
 }
 
 }  // namespace crest

@@ -32,7 +32,7 @@ namespace crest {
 
 namespace {
 
-struct Options {
+struct ProfileFlags {
   RecipeOptions recipe;
   DeviceOptions device;
   RecordOptions store;
@@ -52,7 +52,7 @@ void check_output(const std::string& file, const char* flag) {
   require_no_run_file(file);
 }
 
-ProfileTask task_of(const Options& o, RankGroup* group) {
+ProfileTask task_of(const ProfileFlags& o, RankGroup* group) {
   ProfileTask task;
   task.group = group;
   task.rates = parse_rates(o.rates, "--rates");
@@ -69,7 +69,7 @@ ProfileTask task_of(const Options& o, RankGroup* group) {
   return task;
 }
 
-void print(const Options& o, const Profile& p, const ProfileRun& run) {
+void print_profile(const ProfileFlags& o, const Profile& p, const ProfileRun& run) {
   if (o.json) return print_json(profile_document(p, run.alternatives(), run.flops_per_token()));
   ProfileView view = o.view;
   view.top = size_t(o.top);
@@ -81,20 +81,20 @@ void print(const Options& o, const Profile& p, const ProfileRun& run) {
              profile_alternatives(p, run.alternatives(), run.flops_per_token(), view));
 }
 
-int run(const Options& o, RankGroup* group) {
+int run_profile(const ProfileFlags& o, RankGroup* group) {
   ProfileRun run(task_of(o, group));
   if (group && !group->leads()) {
     run.follow();
     return 0;
   }
   Profile profile = run.measure();
-  print(o, profile, run);
+  print_profile(o, profile, run);
   if (!o.trace.empty()) write_chrome_trace(profile, o.trace);
   if (!o.snapshot.empty()) write_memory_snapshot(profile, o.snapshot);
   return 0;
 }
 
-void validate(const Options& o) {
+void validate_profile(const ProfileFlags& o) {
   auto in = [](int64_t value, int64_t low, int64_t high, const char* flag) {
     if (value < low || value > high)
       fail_usage(fmt::format("{} {}", flag, value), flag, fmt::format("It must be from {} to {}.", low, high));
@@ -113,7 +113,7 @@ void validate(const Options& o) {
 }  // namespace
 
 std::function<int()> setup_profile(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ProfileFlags>();
   auto ranks = std::make_shared<GivenSettings>();
   auto option = [&](const char* group, const char* flag, auto& value, const char* help) {
     app.add_option(flag, value, help)->capture_default_str()->group(group);
@@ -151,10 +151,10 @@ std::function<int()> setup_profile(CLI::App& app) {
   add_device_options(app, o->device);
   add_config_option(app);
   return [o, ranks] {
-    validate(*o);
+    validate_profile(*o);
     return run_in_ranks(o->recipe, o->device, *ranks, {}, [&](RankGroup* group) {
       StopSignal signal;
-      return run(*o, group);
+      return run_profile(*o, group);
     });
   };
 }

@@ -20,7 +20,7 @@ namespace crest {
 
 namespace {
 
-struct Options {
+struct ProgramFlags {
   RecipeOptions recipe;
   DeviceOptions device;
   std::string after, segment = "train";
@@ -53,7 +53,7 @@ void print_pass_list(bool json) {
   if (json) print_json(list);
 }
 
-int run(const Options& o) {
+int run_program(const ProgramFlags& o) {
   if (o.passes) {
     print_pass_list(o.json);
     return 0;
@@ -101,7 +101,7 @@ int run(const Options& o) {
 }  // namespace
 
 std::function<int()> setup_program(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ProgramFlags>();
   add_recipe_options(app, o->recipe);
   add_device_options(app, o->device);
   add_config_option(app);
@@ -115,7 +115,7 @@ std::function<int()> setup_program(CLI::App& app) {
   app.add_flag("--passes", o->passes, "list the passes");
   app.add_flag("--memory", o->memory, "add the memory plan");
   app.add_flag("--plain", o->plain, "leave out FLOPs, bytes, kernels and offsets");
-  return [o] { return run(*o); };
+  return [o] { return run_program(*o); };
 }
 
 }  // namespace crest

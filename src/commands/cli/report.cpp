@@ -21,14 +21,14 @@ namespace crest {
 
 namespace {
 
-struct Options {
+struct ReportFlags {
   ReportRuns runs;
   std::vector<std::string> out;
   std::string title;
   bool lab = false, no_figures = false, overwrite = false, json = false;
 };
 
-int run(const Options& o) {
+int run_report(const ReportFlags& o) {
   if (o.out.empty() && !o.json)
     fail_usage("no output file given", "crest report",
                "For example: crest report --all -o report.html. (-o report.md and --json work, too.)");
@@ -53,7 +53,7 @@ int run(const Options& o) {
 }  // namespace
 
 std::function<int()> setup_report(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ReportFlags>();
   app.add_option("RUN", o->runs.names, "runs (id, uid, name or folder), or files (exports, profiles, training logs)");
   app.add_option("--grid", o->runs.grid, "all runs of this grid (latest: the newest grid)");
   app.add_option("--kind", o->runs.kind, "all runs of this kind: bench, profile, train, ...");
@@ -66,7 +66,7 @@ std::function<int()> setup_report(CLI::App& app) {
   add_store_option(app, o->runs.store);
   add_json_option(app, o->json);
   add_config_option(app);
-  return [o] { return run(*o); };
+  return [o] { return run_report(*o); };
 }
 
 }  // namespace crest

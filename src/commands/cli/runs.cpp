@@ -138,7 +138,7 @@ void check_groups(const CLI::App& app, const std::string& action) {
   }
 }
 
-int run(const CLI::App& app, RunsOptions& o) {
+int run_runs(const CLI::App& app, RunsOptions& o) {
   static const std::vector<std::string> actions = {"list", "show", "export", "import", "delete"};
   if (o.action.empty()) o.action = "list";
   if (std::find(actions.begin(), actions.end(), o.action) == actions.end())
@@ -197,7 +197,7 @@ std::function<int()> setup_runs(CLI::App& app) {
   add_store_option(app, o->store);
   add_json_option(app, o->json);
   add_config_option(app);
-  return [o, &app] { return run(app, *o); };
+  return [o, &app] { return run_runs(app, *o); };
 }
 
 }  // namespace crest

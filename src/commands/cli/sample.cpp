@@ -24,7 +24,7 @@ namespace {
 
 constexpr uint64_t max_prompt_bytes = uint64_t(64) << 20;
 
-struct Options {
+struct SampleFlags {
   SampleOptions sample;
   std::string prompt_file, tokens;
   DeviceOptions device;
@@ -52,7 +52,7 @@ std::vector<int64_t> parse_ids(const std::string& text) {
 }
 
 // Reads the prompt, once the other options are checked.
-void read_prompt(Options& o) {
+void read_prompt(SampleFlags& o) {
   if (int(o.has_prompt) + int(!o.prompt_file.empty()) + int(o.has_tokens) > 1)
     fail_usage("give only one of --prompt, --prompt-file and --prompt-tokens", "crest sample");
   if (o.has_tokens) o.sample.tokens = parse_ids(o.tokens);
@@ -76,7 +76,7 @@ class Output {
   bool quiet_, terminal_;
 };
 
-SampledText sample(const Options& o, ModelSampler& sampler, Output& out, int64_t number) {
+SampledText sample(const SampleFlags& o, ModelSampler& sampler, Output& out, int64_t number) {
   if (!o.has_tokens && !o.no_echo) out.write(o.sample.prompt);
   SampledText s = sampler.sample(number, [&](std::string_view piece) { out.write(piece); });
   out.write("\n");
@@ -90,7 +90,7 @@ SampledText sample(const Options& o, ModelSampler& sampler, Output& out, int64_t
   return s;
 }
 
-int run(Options& o) {
+int run_sample(SampleFlags& o) {
   read_prompt(o);
   LoadedModel model = open_model(o.sample.run, [](const std::string& m) { message("crest: warning: {}", m); });
   o.sample.device = o.device.find();
@@ -115,7 +115,7 @@ int run(Options& o) {
 }  // namespace
 
 std::function<int()> setup_sample(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<SampleFlags>();
   SampleOptions& s = o->sample;
   app.add_option("--run", s.run, "run, checkpoint, or folder with config.json and safetensors")->type_name("RUN");
   auto* prompt = app.add_option("--prompt", s.prompt, "text to continue (default: start a new text)");
@@ -145,7 +145,7 @@ std::function<int()> setup_sample(CLI::App& app) {
   add_json_option(app, o->json);
   return [o, prompt, tokens] {
     o->has_prompt = prompt->count() > 0, o->has_tokens = tokens->count() > 0;
-    return run(*o);
+    return run_sample(*o);
   };
 }
 

@@ -29,7 +29,7 @@ namespace crest {
 
 namespace {
 
-struct Options {
+struct TuneFlags {
   TuneOptions tune;
   DeviceOptions device;
   std::string calibration, headroom;
@@ -42,7 +42,7 @@ struct Options {
   bool json = false;
 };
 
-void validate(const Options& o) {
+void validate_tune(const TuneFlags& o) {
   auto in = [](double value, double low, double high, const char* flag) {
     if (!(value >= low && value <= high))
       fail_usage(fmt::format("{} {}", flag, value), flag, fmt::format("It must be from {} to {}.", low, high));
@@ -93,15 +93,15 @@ int most_ranks(const TuneOptions& o, int given) {
 }
 
 // Ranks are processes that measure.
-void check_can_start(const Options& o, int ranks) {
+void check_can_start(const TuneFlags& o, int ranks) {
   if (auto environment = rank_environment(); environment && environment->size > 1)
     fail_usage(fmt::format("it starts its ranks by itself, and {} started this one", environment->launcher), "--ranks",
                "Run crest tune without a launcher.");
   check_devices_of_ranks(o.device.device, std::max(2, ranks));
 }
 
-int run(Options& o) {
-  validate(o);
+int run_tune(TuneFlags& o) {
+  validate_tune(o);
   if (o.tune.recipe.has("ranks")) take_list_of_ranks(o.tune);
   StopSignal signal;
   Device device = o.device.find();
@@ -156,7 +156,7 @@ int run(Options& o) {
 }  // namespace
 
 std::function<int()> setup_tune(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<TuneFlags>();
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->capture_default_str()->group("Search");
   };
@@ -208,7 +208,7 @@ std::function<int()> setup_tune(CLI::App& app) {
   add_recipe_options(app, o->tune.recipe);
   add_device_options(app, o->device);
   add_config_option(app);
-  return [o] { return run(*o); };
+  return [o] { return run_tune(*o); };
 }
 
 }  // namespace crest

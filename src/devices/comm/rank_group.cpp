@@ -20,7 +20,7 @@ constexpr double start_seconds = 60;  // for all processes to start
 constexpr double notice_seconds = 3;  // for the main thread to notice that a rank is lost
 // Of a collective: a rank may wait for another that saves a checkpoint. Lost ranks are found by the
 // control channel.
-constexpr double no_limit = 1e6;
+constexpr double collective_seconds = 1e6;
 
 }  // namespace
 
@@ -81,12 +81,13 @@ void RankGroup::start_after_first() {
   if (leads())
     control_->set("started", "");
   else
-    control_->get("started", no_limit);
+    control_->get("started", collective_seconds);
 }
 
 Communicator& RankGroup::communicator() {
   if (communicator_) return *communicator_;
-  communicator_ = connect_ ? connect_(*control_, host()) : make_gloo_communicator(*control_, size(), "run", no_limit);
+  communicator_ =
+      connect_ ? connect_(*control_, host()) : make_gloo_communicator(*control_, size(), "run", collective_seconds);
   return *communicator_;
 }
 

@@ -14,6 +14,7 @@
 #include "backend/cuda/loader.h"
 #include "comm/environment.h"
 #include "core/error.h"
+#include "core/json_number.h"
 #include "core/text.h"
 #include "core/timer.h"
 #include "device/libraries.h"
@@ -112,7 +113,6 @@ double load_of(double own_seconds) {
   return own_seconds / age * (1 - std::exp(-age / 60));
 }
 
-Json number(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
 template <class T>
 Json value(const std::optional<T>& x) {
   return x ? Json(*x) : Json(nullptr);
@@ -213,10 +213,10 @@ Conditions read_conditions(const Device& device, const Conditions* before, const
 
 Json to_json(const Conditions& c) {
   Json json = {{"time_utc", c.time_utc},
-               {"cpu_mhz", number(c.cpu_mhz)},
-               {"cpu_max_mhz", number(c.cpu_max_mhz)},
-               {"cpu_temperature_c", number(c.cpu_temperature_c)},
-               {"cpu_energy_joules", number(c.cpu_energy_joules)},
+               {"cpu_mhz", number_or_null(c.cpu_mhz)},
+               {"cpu_max_mhz", number_or_null(c.cpu_max_mhz)},
+               {"cpu_temperature_c", number_or_null(c.cpu_temperature_c)},
+               {"cpu_energy_joules", number_or_null(c.cpu_energy_joules)},
                {"cpu_steal_seconds", c.cpu.steal},
                {"cpu_quota_throttles", c.cpu.quota_throttles},
                {"cpu_thermal_throttles", c.cpu.thermal_throttles},

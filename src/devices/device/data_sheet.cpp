@@ -17,6 +17,8 @@
 
 namespace crest {
 
+const std::vector<EmbeddedFile>& embedded_devices();  // devices/*.toml, by name
+
 const std::vector<std::string> data_sheet_precisions = {"fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"};
 
 namespace {

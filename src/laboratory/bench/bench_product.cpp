@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/json_number.h"
 #include "core/text.h"
 #include "device/data_sheet.h"
 #include "terminal/fit_table.h"
@@ -90,7 +91,6 @@ Json to_json(const ProductRow& r) {
   auto rate = [&](double seconds) {
     return std::isfinite(seconds) && seconds > 0 ? Json(r.flops() / seconds) : Json();
   };
-  auto number = [](double x) { return std::isfinite(x) ? Json(x) : Json(); };
   Interval median = r.seconds().median_interval();
   json.update({{"kernel", d.kernel},
                {"algorithm", d.algorithm},
@@ -102,7 +102,7 @@ Json to_json(const ProductRow& r) {
                {"flops_per_second", rate(r.seconds().median())},
                {"flops_per_second_low", rate(median.high)},
                {"flops_per_second_high", rate(median.low)},
-               {"noise_floor", number(r.noise_floor())},
+               {"noise_floor", number_or_null(r.noise_floor())},
                {"data_sheet", r.peak > 0 ? Json(r.peak) : Json()}});
   return json;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/json_number.h"
 #include "core/text.h"
 #include "plan/plan_json.h"
 #include "plan/recipe_settings.h"
@@ -20,8 +21,6 @@ double BenchRow::mfu() const {
 
 namespace {
 
-Json number(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
-
 void add_times(Json& json, const Samples& seconds) {
   Samples ms = seconds.scaled(1e3);
   Interval interval = ms.median_interval();
@@ -34,8 +33,8 @@ void add_times(Json& json, const Samples& seconds) {
   json["samples_ms"] = ms.values();
   json["step_ms_p10"] = ms.quantile(0.1);
   json["step_ms_p90"] = ms.quantile(0.9);
-  json["step_ms_median_low"] = number(interval.low);
-  json["step_ms_median_high"] = number(interval.high);
+  json["step_ms_median_low"] = number_or_null(interval.low);
+  json["step_ms_median_high"] = number_or_null(interval.high);
 }
 
 std::string peak_text(const BenchPeak& peak) {
@@ -55,7 +54,7 @@ Json to_json(const BenchRow& row) {
     json["throttle_reasons"] = row.throttled ? row.throttle_reasons : std::set<std::string>();
     json["tokens_per_second"] = row.tokens_per_second();
     json["model_tflops"] = row.model_flops_per_second() / 1e12;
-    json["mfu"] = number(row.mfu());
+    json["mfu"] = number_or_null(row.mfu());
     json["power_w"] = row.watts ? Json(*row.watts) : Json(nullptr);
     json["joules_per_token"] = row.watts ? Json(*row.watts / row.tokens_per_second()) : Json(nullptr);
     json["flops_convention"] =

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/json_number.h"
 #include "core/text.h"
 #include "terminal/table.h"
 
@@ -13,8 +14,6 @@ namespace crest {
 using Json = nlohmann::ordered_json;
 
 namespace {
-
-Json number(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
 
 // Decimal units, like the given sizes and GB/s.
 std::string size_text(double bytes) { return format_si(bytes, "B"); }
@@ -96,8 +95,8 @@ Json rows_to_json(const CommGroup& g) {
                     {"bytes", t.bytes},
                     {"calls", t.calls},
                     {"ms_median", ms.median()},
-                    {"ms_median_low", number(interval.low)},
-                    {"ms_median_high", number(interval.high)},
+                    {"ms_median_low", number_or_null(interval.low)},
+                    {"ms_median_high", number_or_null(interval.high)},
                     {"ms_mean", ms.mean()},
                     {"ms_std", ms.std_dev()},
                     {"ms_min", ms.min()},
@@ -139,7 +138,7 @@ Json to_json(const CommGroup& g) {
                                       : "measured"},
             {"measured_gb_per_s", g.ranks == 1 ? Json(nullptr) : Json(g.link_measured / 1e9)}}},
           {"other_load", g.other_load < 0 ? Json(nullptr) : Json(g.other_load)},
-          {"share", number(v.share)},
+          {"share", number_or_null(v.share)},
           {"verdict", v.verdict},
           {"sentence", v.sentence}};
 }

@@ -101,7 +101,7 @@ double floor_between(const ComparedSide& a, const ComparedSide& b) {
 }
 
 // Samples of the step's time, or of the time per token.
-std::vector<double> times(const ComparedSide& s, bool per_token) {
+std::vector<double> times_of(const ComparedSide& s, bool per_token) {
   std::vector<double> list = s.step_ms;
   if (per_token)
     for (double& ms : list) ms /= double(s.run.tokens);
@@ -281,7 +281,7 @@ RunComparison compare_runs(const RunRecord& record_a, const RunRecord& record_b,
   bool tokens = a.run.tokens > 0 && b.run.tokens > 0;
   c.per_token = tokens && (options.per_token || a.run.tokens != b.run.tokens);
   bool paired = options.paired || same_rounds(record_a, record_b);
-  c.noise = check_noise(times(a, c.per_token), times(b, c.per_token), floor, paired);
+  c.noise = check_noise(times_of(a, c.per_token), times_of(b, c.per_token), floor, paired);
   if (a.run.predicted && b.run.predicted && floor >= 0) {  // a prediction is not one sample of many
     c.noise.floor = floor, c.noise.floor_source = "range of the predictions";
     c.noise.verdict = verdict_of(c.noise.ratio, c.noise.ratio_interval, floor);

@@ -104,7 +104,7 @@ class Blocks {
   std::vector<Entry> list_;
 };
 
-MemoryCause cause_of(const Entry& e, const ComparedSide& a, const ComparedSide& b) {
+MemoryCause memory_cause_of(const Entry& e, const ComparedSide& a, const ComparedSide& b) {
   MemoryCause c;
   c.label = role_label({e.role}), c.category = e.category;
   c.a = e.side[0].bytes, c.b = e.side[1].bytes;
@@ -123,7 +123,7 @@ void by_block(RunComparison& c, const ComparedSide& a, const ComparedSide& b) {
   for (auto& e : blocks.take()) {
     MemoryRow& row = categories[e.category];
     row.a += e.side[0].bytes, row.b += e.side[1].bytes;
-    if (e.side[0].bytes != e.side[1].bytes) c.memory_causes.push_back(cause_of(e, a, b));
+    if (e.side[0].bytes != e.side[1].bytes) c.memory_causes.push_back(memory_cause_of(e, a, b));
   }
   for (auto& [category, row] : categories) c.memory.push_back({category, row.a, row.b});
   std::stable_sort(c.memory_causes.begin(), c.memory_causes.end(),

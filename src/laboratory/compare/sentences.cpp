@@ -20,7 +20,7 @@ std::string share_text(const RunComparison& c, double share) {
   return conclusive(c) ? fmt::format(" ({:.0f}% of the difference)", std::abs(share) < 0.005 ? 0 : 100 * share) : "";
 }
 
-std::string bytes_signed(double bytes) { return (bytes < 0 ? "-" : "+") + format_bytes(std::abs(bytes)); }
+std::string signed_bytes(double bytes) { return (bytes < 0 ? "-" : "+") + format_bytes(std::abs(bytes)); }
 
 // "-38.1 ms", or "-0.062 ms per 1000 tokens".
 std::string time_text(const RunComparison& c, double ms, double ms_per_token) {
@@ -59,7 +59,7 @@ std::string sentence(const MemoryCause& m) {
   auto type = [](const std::string& t) { return t.substr(0, t.find('[')); };
   bool retyped = !m.type_a.empty() && !m.type_b.empty() && type(m.type_a) != type(m.type_b);
   std::string category = what == m.category ? "" : " (" + m.category + ")";
-  return fmt::format("{}{}: {}, {} -> {}{}", what, category, bytes_signed(double(m.b - m.a)), held(m.a, m.blocks_a),
+  return fmt::format("{}{}: {}, {} -> {}{}", what, category, signed_bytes(double(m.b - m.a)), held(m.a, m.blocks_a),
                      held(m.b, m.blocks_b), retyped ? fmt::format(", {} -> {}", type(m.type_a), type(m.type_b)) : "");
 }
 

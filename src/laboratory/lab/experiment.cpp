@@ -11,6 +11,10 @@
 #include "lab/columns.h"
 #include "lab/experiment_file.h"
 
+namespace crest {
+const std::vector<EmbeddedFile>& embedded_experiments();  // experiments/*.toml, by name
+}
+
 namespace crest::lab {
 
 std::string place(const Formula& f, size_t at) {

@@ -11,7 +11,7 @@ namespace crest::lab {
 
 namespace {
 
-using Kind = Expression::Kind;
+using ExpressionKind = Expression::Kind;
 
 const Function* find_function(const std::string& name) {
   for (auto& f : functions())
@@ -37,9 +37,9 @@ void check_filters(const Expression& e, const Vocabulary& v) {
 }
 
 void check_column(const Expression& e, const Vocabulary& v) {
-  if (e.kind == Kind::name && (v.columns.count(e.token) || v.keys.count(e.token))) return;
+  if (e.kind == ExpressionKind::name && (v.columns.count(e.token) || v.keys.count(e.token))) return;
   std::string what =
-      e.kind == Kind::name ? fmt::format("'{}' is not a column of the table", e.token) : "expected a column";
+      e.kind == ExpressionKind::name ? fmt::format("'{}' is not a column of the table", e.token) : "expected a column";
   throw ExpressionError{what,
                         did_you_mean(e.token, {v.columns.begin(), v.columns.end()}) +
                             " Columns: " + join({v.columns.begin(), v.columns.end()}, ", ") + ".",
@@ -116,12 +116,12 @@ class Evaluator {
 
   Value operator()(const Expression& e) const {
     switch (e.kind) {
-      case Kind::number: return Value::number(e.number);
-      case Kind::text: return Value::of_text(e.token);
-      case Kind::name: return tell(e.token, scope_.name(e.token));
-      case Kind::call: return call(e);
-      case Kind::unary: return unary(e);
-      case Kind::binary: return binary(e);
+      case ExpressionKind::number: return Value::number(e.number);
+      case ExpressionKind::text: return Value::of_text(e.token);
+      case ExpressionKind::name: return tell(e.token, scope_.name(e.token));
+      case ExpressionKind::call: return call(e);
+      case ExpressionKind::unary: return unary(e);
+      case ExpressionKind::binary: return binary(e);
     }
     return {};
   }

@@ -35,20 +35,20 @@ std::optional<double> size_of(const std::string& text) {
   return std::nullopt;
 }
 
-std::string key_at(const Row& row, const std::string& key) {
+std::string key_text(const Row& row, const std::string& key) {
   auto it = row.keys.find(key);
   return it == row.keys.end() ? "" : it->second;
 }
 
-std::string label_of(const Row& row, const std::vector<std::string>& keys, const std::string& except = "") {
+std::string row_label(const Row& row, const std::vector<std::string>& keys, const std::string& except = "") {
   std::vector<std::string> parts;
   for (auto& key : keys)
-    if (std::string value = key_at(row, key); key != except && !value.empty())
+    if (std::string value = key_text(row, key); key != except && !value.empty())
       parts.push_back(setting_label({key, value}));
   return join(parts, ", ");
 }
 
-Value number_at(const Row& row, const std::string& column) {
+Value column_value(const Row& row, const std::string& column) {
   if (!row.absent.empty()) return Value::missing(row.absent);
   Value v = column_of(row, column);
   return v.known() && v.type == Value::Type::number && std::isfinite(v.x) ? v : Value::missing("not a number");
@@ -59,7 +59,7 @@ std::string telling_column(const std::vector<Row>& rows, const std::vector<std::
   for (auto& column : columns) {
     double low = INFINITY, high = -INFINITY;
     for (auto& row : rows)
-      if (Value v = number_at(row, column); v.known()) low = std::min(low, v.x), high = std::max(high, v.x);
+      if (Value v = column_value(row, column); v.known()) low = std::min(low, v.x), high = std::max(high, v.x);
     if (low >= 0 && high > low * 1.001) return column;
   }
   return "";
@@ -73,7 +73,7 @@ struct AxisUnit {
 AxisUnit unit_of(const std::vector<Row>& rows, const std::string& column) {
   double most = 0;
   for (auto& row : rows)
-    if (Value v = number_at(row, column); v.known()) most = std::max(most, v.x);
+    if (Value v = column_value(row, column); v.known()) most = std::max(most, v.x);
   AxisUnit unit{1, column_words(column)};
   if (!column.ends_with("_bytes")) return unit;
   for (const char* name : {"KiB", "MiB", "GiB", "TiB"})
@@ -90,8 +90,8 @@ std::string sweep_key(const std::vector<Row>& rows, const std::vector<std::strin
     std::map<std::string, std::set<double>> lines;
     bool numbers = key != "seed";
     for (auto& row : rows)
-      if (auto x = size_of(key_at(row, key)))
-        lines[label_of(row, keys, key)].insert(*x);
+      if (auto x = size_of(key_text(row, key)))
+        lines[row_label(row, keys, key)].insert(*x);
       else
         numbers = false;
     size_t longest = 0;
@@ -106,7 +106,7 @@ PageTable numbers_of(const std::vector<Row>& rows, const std::vector<std::string
   t.columns = {{"cell", Align::left}, {column_words(column)}};
   for (auto& row : rows)
     t.rows.push_back(
-        {label_of(row, keys), row.absent.empty() ? format_value(column, column_of(row, column)) : row.absent});
+        {row_label(row, keys), row.absent.empty() ? format_value(column, column_of(row, column)) : row.absent});
   return t;
 }
 
@@ -116,13 +116,13 @@ std::function<Svg(double)> lines(const std::vector<Row>& rows, const std::vector
   std::vector<Series> series;
   double low = INFINITY, high = 0, least = INFINITY, most = 0;
   for (auto& row : rows) {
-    Value v = number_at(row, column);
+    Value v = column_value(row, column);
     if (!v.known()) continue;
-    std::string name = label_of(row, keys, along);
+    std::string name = row_label(row, keys, along);
     auto it = std::find_if(series.begin(), series.end(), [&](auto& s) { return s.name == name; });
     if (it == series.end() && series.size() >= most_lines) continue;
     if (it == series.end()) it = series.insert(series.end(), Series{name, {}, {}});
-    double x = *size_of(key_at(row, along)), y = v.x / unit.size;
+    double x = *size_of(key_text(row, along)), y = v.x / unit.size;
     it->x.push_back(x), it->y.push_back(y);
     low = std::min(low, x), high = std::max(high, x), least = std::min(least, y), most = std::max(most, y);
   }
@@ -143,14 +143,14 @@ std::function<Svg(double)> bars(const std::vector<Row>& rows, const std::vector<
   chart.label = title, chart.axis = unit.name;
   for (auto& row : rows) {
     Bar bar;
-    Value v = number_at(row, column);
+    Value v = column_value(row, column);
     if (v.known()) {
       bar.value = v.x / unit.size, bar.low = v.low / unit.size, bar.high = v.high / unit.size;
       bar.text = format_value(column, Value::number(v.x));
     } else {
       bar.missing = fit_text(row.absent.empty() ? "not recorded" : row.absent, 200);
     }
-    if (chart.groups.size() < most_bars) chart.groups.push_back({label_of(row, keys), {bar}});
+    if (chart.groups.size() < most_bars) chart.groups.push_back({row_label(row, keys), {bar}});
   }
   return [chart](double width) { return draw_bars(chart, width); };
 }
@@ -171,14 +171,14 @@ std::vector<std::string> naming_keys(const std::vector<Row>& rows) {
   std::vector<std::string> chosen;
   auto name = [&](const Row& row) {
     std::vector<std::string> values;
-    for (auto& key : chosen) values.push_back(key_at(row, key));
+    for (auto& key : chosen) values.push_back(key_text(row, key));
     return values;
   };
   for (auto& key : telling_keys(rows)) {
     std::map<std::vector<std::string>, std::string> value_by_name;
     bool follows = true;
     for (auto& row : rows)
-      follows &= value_by_name.emplace(name(row), key_at(row, key)).first->second == key_at(row, key);
+      follows &= value_by_name.emplace(name(row), key_text(row, key)).first->second == key_text(row, key);
     if (!follows) chosen.push_back(key);
   }
   return chosen;
@@ -200,7 +200,7 @@ void add_measurements_figure(std::vector<PageBlock>& blocks, const std::vector<R
   if (!along.empty()) {
     std::set<std::string> names;
     for (auto& row : rows)
-      if (number_at(row, column).known()) names.insert(label_of(row, keys, along));
+      if (column_value(row, column).known()) names.insert(row_label(row, keys, along));
     if (names.size() > most_lines)
       f.caption.add(fmt::format(" {} more lines are in the table.", names.size() - most_lines));
   }

@@ -233,7 +233,7 @@ void add_then(std::vector<PageBlock>& blocks, const Judged& j) {
   blocks.push_back(f);
 }
 
-std::vector<Row> rows_of(const Judged& j) {
+std::vector<Row> judged_rows(const Judged& j) {
   std::vector<Row> rows;
   for (auto& row : j.list("rows")) rows.push_back(row_from_json(row));
   return rows;
@@ -247,7 +247,7 @@ std::vector<std::string> shown_columns(const Judged& j) {
 }
 
 void add_measurements(std::vector<PageBlock>& blocks, const Judged& j) {
-  std::vector<Row> rows = rows_of(j);
+  std::vector<Row> rows = judged_rows(j);
   if (rows.empty()) return;
   std::vector<std::string> keys = telling_keys(rows), columns = shown_columns(j);
   PageTable t;
@@ -335,7 +335,7 @@ void add_experiment(Page& page, const Entry& entry) {
   fold.summary.add(counts_text(j) + ": claims, figures, cells");
   for (auto& claim : j.list("claims")) fold.blocks.push_back(claim_block(entry, claim));
   add_then(fold.blocks, j);
-  add_measurements_figure(fold.blocks, rows_of(j), shown_columns(j));
+  add_measurements_figure(fold.blocks, judged_rows(j), shown_columns(j));
   fold.blocks.push_back(measurements_block(j));
   for (size_t k = 1; k < entry.size(); ++k) fold.blocks.push_back(other_run(*entry[k]));
   page.blocks.push_back(fold);

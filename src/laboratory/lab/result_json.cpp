@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/json_number.h"
 #include "store/record.h"
 
 namespace crest::lab {
@@ -10,9 +11,8 @@ Json to_json(const Value& v) {
   if (!v.known()) return {{"unknown", v.unknown}};
   if (v.type == Value::Type::text) return v.text;
   if (v.type == Value::Type::truth) return v.truth == Truth::yes;
-  auto number = [](double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); };
-  if (v.exact()) return number(v.x);
-  return {{"value", number(v.x)}, {"low", number(v.low)}, {"high", number(v.high)}};
+  if (v.exact()) return number_or_null(v.x);
+  return {{"value", number_or_null(v.x)}, {"low", number_or_null(v.low)}, {"high", number_or_null(v.high)}};
 }
 
 static double number_at(const Json& json, const char* key) {

@@ -19,6 +19,8 @@
 
 namespace crest {
 
+const std::vector<EmbeddedFile>& embedded_calibrations();  // calibrations/*.json, by name in devices/
+
 using Json = nlohmann::ordered_json;
 
 namespace {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/json_number.h"
 #include "report/phrases.h"
 #include "report/report_parts.h"
 
@@ -61,8 +62,6 @@ std::string subtitle_of(const ReportData& data) {
   return text;
 }
 
-Json number(double v) { return std::isfinite(v) ? Json(v) : Json(nullptr); }
-
 Json to_json(const ReportMeasurement& c) {
   Json runs = Json::array(), settings = Json::object();
   for (auto* r : c.runs) runs.push_back(r->uid);
@@ -71,17 +70,17 @@ Json to_json(const ReportMeasurement& c) {
           {"runs", runs},
           {"settings", settings},
           {"out_of_memory", c.out_of_memory},
-          {"step_ms_median", number(c.median)},
-          {"step_ms_low", number(c.interval.low)},
-          {"step_ms_high", number(c.interval.high)},
-          {"step_ms_mean", number(c.mean)},
-          {"step_ms_std", number(c.deviation)},
+          {"step_ms_median", number_or_null(c.median)},
+          {"step_ms_low", number_or_null(c.interval.low)},
+          {"step_ms_high", number_or_null(c.interval.high)},
+          {"step_ms_mean", number_or_null(c.mean)},
+          {"step_ms_std", number_or_null(c.deviation)},
           {"samples", c.ms.count()},
           {"throttled", c.throttled},
-          {"tokens_per_second", number(c.tokens_per_second)},
-          {"mfu", number(c.mfu)},
-          {"planned_bytes", number(c.planned_bytes)},
-          {"device_peak_bytes", number(c.device_bytes)},
+          {"tokens_per_second", number_or_null(c.tokens_per_second)},
+          {"mfu", number_or_null(c.mfu)},
+          {"planned_bytes", number_or_null(c.planned_bytes)},
+          {"device_peak_bytes", number_or_null(c.device_bytes)},
           {"profiled", c.profile != nullptr}};
 }
 
@@ -90,11 +89,11 @@ Json to_json(const SettingChange& change) {
   for (auto& p : change.pairs)
     pairs.push_back({{"a", p.a->label},
                      {"b", p.b->label},
-                     {"speed", number(p.speed)},
-                     {"speed_low", number(p.interval.low)},
-                     {"speed_high", number(p.interval.high)},
+                     {"speed", number_or_null(p.speed)},
+                     {"speed_low", number_or_null(p.interval.low)},
+                     {"speed_high", number_or_null(p.interval.high)},
                      {"verdict", name(p.verdict)},
-                     {"memory", number(p.memory)}});
+                     {"memory", number_or_null(p.memory)}});
   return {{"setting", change.setting},
           {"from", change.from},
           {"to", change.to},

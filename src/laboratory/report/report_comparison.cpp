@@ -89,7 +89,7 @@ void add_waterfall(Page& page, const RunComparison& c, const Compared& pair) {
   page.blocks.push_back(f);
 }
 
-void add_memory(Page& page, const RunComparison& c, const Compared& pair) {
+void add_memory_difference(Page& page, const RunComparison& c, const Compared& pair) {
   Waterfall chart;
   chart.bytes = true;
   chart.axis = "planned memory";
@@ -168,7 +168,7 @@ void add_pair(Page& page, const Compared& pair) {
   if (!said.items.empty()) page.blocks.push_back(said);
   add_waterfall(page, c, pair);
   add_causes(page, c);
-  add_memory(page, c, pair);
+  add_memory_difference(page, c, pair);
   add_differences(page, c);
   Bullets notes;
   for (auto& n : c.notes) notes.items.push_back(with_arrows(n));

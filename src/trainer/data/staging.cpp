@@ -25,7 +25,7 @@ constexpr std::string_view set_aside = "-old";
 fs::path without_slash(const fs::path& path) { return path.has_filename() ? path : path.parent_path(); }
 
 // A link stays: what is replaced is the folder that it names, so the new one is made next to that.
-fs::path normal(const fs::path& out) {
+fs::path normal_path(const fs::path& out) {
   constexpr int most_links = 40;  // as many as Linux follows
   std::error_code ignored;        // of a working folder that is gone: the next call reports it
   fs::path path = without_slash(fs::absolute(out, ignored).lexically_normal());
@@ -69,7 +69,7 @@ void remove_quietly(const fs::path& path) {
 }  // namespace
 
 std::string put_back_replaced(const fs::path& folder) {
-  fs::path out = normal(folder);
+  fs::path out = normal_path(folder);
   std::string advice;
   if (path_exists(out.string())) return advice;
   for (auto& beside : folders_beside(out)) {
@@ -92,7 +92,7 @@ std::string put_back_replaced(const fs::path& folder) {
   return advice;
 }
 
-StagingFolder::StagingFolder(const fs::path& out) : out_(normal(out)) {
+StagingFolder::StagingFolder(const fs::path& out) : out_(normal_path(out)) {
   create_directories(out_.parent_path().string());
   put_back_replaced(out_);
   for (auto& beside : folders_beside(out_))  // of killed processes

@@ -30,7 +30,7 @@ struct ForeignModel {
 };
 
 // A row of the table of formats; the first one that recognizes a file opens it. Each is in
-// src/interop/NAME.cpp.
+// src/trainer/interop/NAME.cpp.
 struct ForeignFormat {
   const char* name;
   bool (*recognises)(const ForeignFile&);

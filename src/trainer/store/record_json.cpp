@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/json_number.h"
 #include "core/text.h"
 
 namespace crest {
@@ -36,8 +37,6 @@ const std::vector<RunJson> run_jsons = {{"recipe", &RunRecord::recipe},
                                         {"result", &RunRecord::result}};
 
 constexpr size_t longest_text = 1 << 20;
-
-Json number(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
 
 [[noreturn]] void refuse(const std::string& what, const std::string& where) { fail(what, where, import_advice); }
 
@@ -108,17 +107,18 @@ Json run_names_to_json(const std::vector<RunRecord>& records) {
 }
 
 Json to_json(const SampleRow& row) {
-  return {{"ms", number(row.ms)}, {"round", row.round}, {"contender", row.contender}, {"throttled", row.throttled}};
+  return {
+      {"ms", number_or_null(row.ms)}, {"round", row.round}, {"contender", row.contender}, {"throttled", row.throttled}};
 }
 
 Json to_json(const LogRow& r) {
   return {{"step", r.step},
-          {"loss", number(r.loss)},
-          {"val_loss", number(r.val_loss)},
-          {"lr", number(r.lr)},
-          {"grad_norm", number(r.grad_norm)},
-          {"step_ms", number(r.step_ms)},
-          {"tokens_per_second", number(r.tokens_per_second)},
+          {"loss", number_or_null(r.loss)},
+          {"val_loss", number_or_null(r.val_loss)},
+          {"lr", number_or_null(r.lr)},
+          {"grad_norm", number_or_null(r.grad_norm)},
+          {"step_ms", number_or_null(r.step_ms)},
+          {"tokens_per_second", number_or_null(r.tokens_per_second)},
           {"skipped", r.skipped}};
 }
 
@@ -159,7 +159,7 @@ Json samples_to_rows(const std::vector<SampleRow>& samples, size_t first, size_t
   Json rows = Json::array();
   for (size_t i = first; i < std::min(first + count, samples.size()); ++i) {
     auto& s = samples[i];
-    rows.push_back({number(s.ms), s.round, s.contender, s.throttled});
+    rows.push_back({number_or_null(s.ms), s.round, s.contender, s.throttled});
   }
   return rows;
 }
@@ -168,8 +168,9 @@ Json log_to_rows(const std::vector<LogRow>& log, size_t first, size_t count) {
   Json rows = Json::array();
   for (size_t i = first; i < std::min(first + count, log.size()); ++i) {
     auto& r = log[i];
-    rows.push_back({r.step, number(r.loss), number(r.val_loss), number(r.lr), number(r.grad_norm), number(r.step_ms),
-                    number(r.tokens_per_second), r.skipped});
+    rows.push_back({r.step, number_or_null(r.loss), number_or_null(r.val_loss), number_or_null(r.lr),
+                    number_or_null(r.grad_norm), number_or_null(r.step_ms), number_or_null(r.tokens_per_second),
+                    r.skipped});
   }
   return rows;
 }

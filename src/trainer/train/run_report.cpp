@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/json_number.h"
 #include "core/shell_word.h"
 #include "core/text.h"
 #include "terminal/table.h"
@@ -140,11 +141,10 @@ void RunReport::sample(int64_t step, const std::string& text) {
 
 nlohmann::ordered_json RunReport::result(const Summary& s) const {
   auto rounded = [](double x) { return std::round(x * 1000) / 1000; };
-  auto loss = [](double x) { return std::isfinite(x) ? nlohmann::ordered_json(x) : nlohmann::ordered_json(nullptr); };
   return {{"run", options_.out},
           {"step", s.step},
-          {"loss", loss(s.loss)},
-          {"val_loss", loss(s.val_loss)},
+          {"loss", number_or_null(s.loss)},
+          {"val_loss", number_or_null(s.val_loss)},
           {"step_ms_median", rounded(median_step_ms())},
           {"seconds", rounded(s.seconds)},
           {"saving_seconds", rounded(s.saving_seconds)},

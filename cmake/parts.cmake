@@ -1,0 +1,107 @@
+# The six parts, lowest first (layers.txt has their folders). A part sees only its own headers and those of the parts
+# below it. All files but main.cpp belong to a part: a new file needs no line here.
+set(CREST_PARTS base step devices trainer laboratory commands)
+
+add_library(crest_source_options INTERFACE)
+target_link_libraries(crest_source_options INTERFACE crest_options crest_packages)
+
+# What is compiled twice, for programs with the CUDA backend and without, because it reads CREST_HAVE_CUDA (1 or 0). All
+# else is compiled once, for both.
+set(CREST_CUDA_FILES "src/devices/(backend/cuda/|device/(find|runtime).cpp)")
+file(GLOB_RECURSE all CONFIGURE_DEPENDS src/*.h src/*.cpp src/*.cu tests/*.h tests/*.cpp)
+foreach(file ${all})
+  file(STRINGS ${file} wrong LIMIT_COUNT 1 REGEX "(ifdef|ifndef|defined)[ (]+CREST_HAVE_CUD")
+  if(wrong)
+    message(FATAL_ERROR "${file}: '${wrong}': CREST_HAVE_CUDA and CREST_HAVE_CUDNN are 1 or 0; write #if CREST_HAVE_CUDA")
+  endif()
+endforeach()
+
+# Sets of options that files of any part may have. Each has its precompiled headers, which all parts share.
+# cold: command lines, what stands around measurements, pages and verdicts take no time when they run, but CLI11's and
+# JSON's headers take a minute to optimise. Not so what runs between two readings of the clock.
+set(CREST_FILES_cold "/(bench|charts|cli|compare|lab|report|terminal)/")
+set(CREST_OPTIONS_cold $<IF:$<CONFIG:Release>,-O1,-O0>)
+set(CREST_FILES_timed "/bench/(phase_runner|profile)")
+# Fuzzing is about parsers: they are optimised, and the fuzzer is guided by branches only (what parsers compare with stands
+# in the seeds), which saves a third of the time. Where nothing parses, nothing guides it.
+set(CREST_GUIDE -fsanitize=fuzzer-no-link -fno-sanitize-coverage=trace-cmp)
+set(CREST_FILES_parsing "/(core|data|interop|store)/|/lab/(exp|func|table|value|columns|kinds)|/traces/torch|\
+/profile/profile|/model/(config|hugg|preset|weights)|/checkpoint/|data_sheet|choices")
+set(CREST_OPTIONS_parsing ${CREST_GUIDE} -O2)
+set(CREST_FILES_unguided "/lab/(measurements?|[a-z]+_measurement|run)\\.cpp")
+set(CREST_FILES_guided "/(lab|device|measure|model|ops|plan|profile|program|settings|stats|traces|train)/")
+set(CREST_OPTIONS_guided ${CREST_GUIDE})
+
+# take(SET): moves the files of a set from `sources` to `SET`.
+macro(take set)
+  set(${set} ${sources})
+  list(FILTER ${set} INCLUDE REGEX "${CREST_FILES_${set}}")
+  list(REMOVE_ITEM sources ${${set}} "")
+endmacro()
+
+# crest_objects(PART SET SOURCES...): a library of the files of a part that have the same options.
+function(crest_objects part set)
+  set(target crest_${part}_${set})
+  add_library(${target} OBJECT ${ARGN})
+  target_link_libraries(${target} PRIVATE crest_${part}_headers crest_source_options)
+  target_compile_options(${target} PRIVATE ${CREST_OPTIONS_${set}})
+  if(TARGET crest_base_${set} AND NOT part STREQUAL "base")
+    share_precompiled(${target} crest_base_${set})
+  else()
+    precompile(${target} ${CREST_COMMON_HEADERS})
+  endif()
+  unite(${target})
+  set_property(GLOBAL APPEND PROPERTY crest_objects_of_${part} $<TARGET_OBJECTS:${target}>)
+endfunction()
+
+set(below "")
+foreach(part ${CREST_PARTS})
+  add_library(crest_${part}_headers INTERFACE)
+  target_include_directories(crest_${part}_headers INTERFACE ${CMAKE_SOURCE_DIR}/src/${part})
+  target_link_libraries(crest_${part}_headers INTERFACE ${below})
+  set(below crest_${part}_headers)
+
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS src/${part}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "cli/main.cpp$|backend/(cpu/simd|cuda/device)/|${CREST_CUDA_FILES}")
+  foreach(set timed parsing unguided guided cold)
+    set(${set} "")
+  endforeach()
+  take(timed)
+  if(CREST_FUZZ)
+    take(parsing)
+    take(unguided)
+    take(guided)
+    list(APPEND sources ${unguided})
+  endif()
+  take(cold)
+  list(APPEND sources ${timed})
+  set(normal ${sources})
+  foreach(set normal cold parsing guided)
+    if(${set})
+      crest_objects(${part} ${set} ${${set}})
+    endif()
+  endforeach()
+endforeach()
+include(cmake/embed.cmake)
+crest_embed(crest_devices_normal devices toml embedded_devices)
+crest_embed(crest_laboratory_normal calibrations json embedded_calibrations)
+crest_embed(crest_laboratory_normal experiments toml embedded_experiments)
+
+# The fast CPU kernels are compiled once per instruction set and chosen at run time (docs/decisions.md).
+file(GLOB CREST_SIMD CONFIGURE_DEPENDS src/devices/backend/cpu/simd/*.cpp)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(CREST_ISAS generic avx2 avx512)
+else()
+  set(CREST_ISAS generic)
+endif()
+set(CREST_FLAGS_generic "")
+set(CREST_FLAGS_avx2 -march=x86-64-v3)
+set(CREST_FLAGS_avx512 -march=x86-64-v4 -mprefer-vector-width=512)
+foreach(isa ${CREST_ISAS})
+  add_library(crest_simd_${isa} OBJECT ${CREST_SIMD})
+  target_link_libraries(crest_simd_${isa} PRIVATE crest_options crest_devices_headers)
+  target_compile_definitions(crest_simd_${isa} PRIVATE CREST_ISA=${isa})
+  target_compile_options(crest_simd_${isa} PRIVATE -O3 -fno-math-errno -fno-trapping-math ${CREST_FLAGS_${isa}})
+  set_property(GLOBAL APPEND PROPERTY crest_objects_of_devices $<TARGET_OBJECTS:crest_simd_${isa}>)
+  target_compile_definitions(crest_source_options INTERFACE CREST_HAVE_${isa})
+endforeach()
