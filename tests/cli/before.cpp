@@ -4,10 +4,10 @@
 #include <set>
 #include <sstream>
 
-#include "bench/new_record.h"
 #include "cli/run.h"
 #include "model/config_files.h"
 #include "plan/recipe_settings.h"
+#include "store/new_record.h"
 #include "store/store.h"
 
 namespace crest::test {

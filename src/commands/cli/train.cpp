@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <optional>
 
-#include "bench/new_record.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/weights_io.h"
 #include "cli/command.h"
@@ -29,6 +28,7 @@
 #include "plan/compile.h"
 #include "plan/recipe_settings.h"
 #include "predict/recompute_budget.h"
+#include "store/new_record.h"
 #include "train/run.h"
 #include "train/run_files.h"
 #include "train/training_settings.h"

@@ -6,7 +6,6 @@
 
 #include "backend/cuda/nvml.h"
 #include "backend/device_json.h"
-#include "bench/new_record.h"
 #include "comm/rank_group.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -19,6 +18,7 @@
 #include "plan/what_fits.h"
 #include "predict/recompute_budget.h"
 #include "profile/profile_rows.h"
+#include "store/new_record.h"
 #include "terminal/table.h"
 #include "train/same_program.h"
 

@@ -12,7 +12,6 @@
 #include "backend/device_json.h"
 #include "bench/comm_progress.h"
 #include "bench/comm_report.h"
-#include "bench/new_record.h"
 #include "comm/gloo.h"
 #include "comm/launch.h"
 #include "comm/secret.h"
@@ -22,6 +21,7 @@
 #include "device/data_sheet.h"
 #include "device/find.h"
 #include "host/stop_signal.h"
+#include "store/new_record.h"
 #include "terminal/print_json.h"
 #include "terminal/table.h"
 

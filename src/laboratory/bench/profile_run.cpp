@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "bench/new_record.h"
 #include "comm/rank_group.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -17,6 +16,7 @@
 #include "profile/profile_rates.h"
 #include "profile/profile_rows.h"
 #include "profile/profile_summary.h"
+#include "store/new_record.h"
 #include "train/same_program.h"
 
 namespace crest {

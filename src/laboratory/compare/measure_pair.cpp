@@ -4,7 +4,6 @@
 
 #include <optional>
 
-#include "bench/new_record.h"
 #include "bench/profiler.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -19,6 +18,7 @@
 #include "profile/profile_rows.h"
 #include "profile/profile_summary.h"
 #include "stats/ab.h"
+#include "store/new_record.h"
 
 namespace crest {
 

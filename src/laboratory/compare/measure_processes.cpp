@@ -6,7 +6,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "bench/new_record.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/temporary_folder.h"
@@ -18,6 +17,7 @@
 #include "predict/recompute_budget.h"
 #include "profile/profile_summary.h"
 #include "stats/ab.h"
+#include "store/new_record.h"
 
 namespace crest {
 

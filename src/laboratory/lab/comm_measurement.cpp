@@ -14,13 +14,13 @@
 #include "backend/cuda/nccl.h"
 #include "backend/device_json.h"
 #include "bench/comm_options.h"
-#include "bench/new_record.h"
 #include "comm/gloo.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "device/find.h"
 #include "host/own_process.h"
 #include "lab/measurement.h"
+#include "store/new_record.h"
 
 namespace crest {
 

@@ -5,13 +5,13 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "bench/new_record.h"
 #include "core/error.h"
 #include "core/shell_word.h"
 #include "core/text.h"
 #include "host/external.h"
 #include "host/stop_signal.h"
 #include "lab/measurement.h"
+#include "store/new_record.h"
 
 namespace crest {
 

@@ -7,7 +7,6 @@
 
 #include "backend/backend.h"
 #include "bench/bench_options.h"
-#include "bench/new_record.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "device/find.h"
@@ -19,6 +18,7 @@
 #include "plan/recipe_settings.h"
 #include "plan/search.h"
 #include "profile/profile_rows.h"
+#include "store/new_record.h"
 
 namespace crest {
 

@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "backend/device_json.h"
-#include "bench/new_record.h"
 #include "core/error.h"
 #include "core/sha256.h"
 #include "core/text.h"
@@ -15,6 +14,7 @@
 #include "lab/judged.h"
 #include "lab/result_json.h"
 #include "lab/rounds.h"
+#include "store/new_record.h"
 
 namespace crest {
 

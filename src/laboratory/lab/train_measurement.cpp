@@ -5,13 +5,13 @@
 #include <cmath>
 #include <filesystem>
 
-#include "bench/new_record.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/dataset.h"
 #include "data/prepare_text.h"
 #include "host/memory.h"
 #include "lab/recipe_measurement.h"
+#include "store/new_record.h"
 #include "train/run.h"
 #include "train/run_record.h"
 #include "train/training_settings.h"

@@ -1,5 +1,5 @@
 // What makes two measurements comparable: their keys.
-#include "bench/new_record.h"
+#include "store/new_record.h"
 
 #include <gtest/gtest.h>
 

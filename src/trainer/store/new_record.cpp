@@ -1,4 +1,4 @@
-#include "bench/new_record.h"
+#include "store/new_record.h"
 
 #include <algorithm>
 
