@@ -1,42 +1,17 @@
-// --recompute budget=SIZE: what each layer repeats, so that a step needs at most so much memory and
-// is predicted to be the fastest of those that do.
+// --recompute budget=SIZE with predicted times (plan/recompute_budget.h searches).
 #pragma once
-#include <cstdint>
-#include <functional>
 #include <string>
-#include <vector>
 
-#include "backend/backend.h"
-#include "model/recipe.h"
+#include "plan/recompute_budget.h"
 
 namespace crest {
 
-struct StepCost {
-  double ms = 0;
-  int64_t bytes = 0;
-};
+// Predicts steps from the calibration of the device, or from its data sheet, or else assumes rates.
+// device_name: what --device named.
+StepTimer predicted_step_times(const CompiledSession& plain, const Device& device, const std::string& device_name = "");
 
-struct RecomputeChoice {
-  std::string value;  // of --recompute: a level, or layers=...
-  StepCost cost;
-  int plans = 0;  // how many values were planned
-};
-
-// The fastest value of --recompute for `layers` layers whose plan needs at most `budget` bytes, or,
-// if none does, the one that needs least (then cost.bytes > budget). plan: the cost of a value.
-//
-// A layer that repeats more costs time and saves memory, by nearly the same amounts in each layer:
-// plans of the same level in all layers give both. All numbers of layers at up to three levels are
-// ranked by these; the first that fits is found by bisection over plans, then changed by one or two
-// layers as long as that is faster and fits. The first layers repeat most: their values are
-// needed last, when most of the others are gone.
-RecomputeChoice choose_recompute(int64_t layers, int64_t budget,
-                                 const std::function<StepCost(const std::string&)>& plan);
-
-// The recipe with `budget=SIZE` replaced; others are returned as they are. SIZE is for everything
-// that crest train plans, of one rank. Times are predicted by the calibration of the device, or by
-// floors. device_name: what --device named. Prints what was chosen to standard error, unless quiet.
-// Throws does_not_fit, with the closest.
+// recompute_within_budget() with these times. Prints what was chosen to standard error, unless
+// quiet.
 Recipe within_budget(Recipe recipe, const Device& device, const std::string& device_name = "", bool quiet = false);
 
 }  // namespace crest

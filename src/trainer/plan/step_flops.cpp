@@ -16,16 +16,20 @@ static int64_t calls_of_a_step(const CompiledSession& s, const ProgramSpec& spec
   return s.recipe.grad_accumulation - (s.find("train.last") < 0 ? 1 : 2);
 }
 
-double executed_flops(const CompiledSession& session) {
+double sum_of_step(const CompiledSession& session, const std::function<double(const Program&, const Instr&)>& each) {
   double sum = 0;
   for (auto& c : session.programs) {
     int64_t calls = calls_of_a_step(session, c.spec);
     if (!calls) continue;
-    double flops = 0;
-    for (auto& instr : c.program.code) flops += instr.op->cost(c.program, instr).flops;
-    sum += flops * double(calls);
+    double once = 0;
+    for (auto& instr : c.program.code) once += each(c.program, instr);
+    sum += once * double(calls);
   }
   return sum;
+}
+
+double executed_flops(const CompiledSession& session) {
+  return sum_of_step(session, [](const Program& p, const Instr& i) { return i.op->cost(p, i).flops; });
 }
 
 std::string palm_convention(const Recipe& recipe, bool forward) {

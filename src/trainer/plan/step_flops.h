@@ -1,11 +1,15 @@
 // The FLOPs of a training step.
 #pragma once
+#include <functional>
 #include <string>
 
 #include "plan/compile.h"
 
 namespace crest {
 
+// The sum over all instructions that one rank runs in an optimizer step (or in the forward pass that
+// the session has instead), each as often as it runs.
+double sum_of_step(const CompiledSession& session, const std::function<double(const Program&, const Instr&)>& each);
 // FLOPs of all instructions that one rank runs in an optimizer step, padding and recompute
 // included.
 double executed_flops(const CompiledSession& session);

@@ -1,0 +1,209 @@
+#include "plan/recompute_budget.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "passes/recompute.h"
+#include "plan/step_flops.h"
+#include "plan/training_use.h"
+#include "program/op.h"
+
+namespace crest {
+
+namespace {
+
+constexpr size_t level_count = 5;
+constexpr int most_plans = 80;
+using Counts = std::array<int64_t, level_count>;  // layers at each level
+
+class RecomputeSearch {
+ public:
+  RecomputeSearch(int64_t layers, int64_t budget, const std::function<StepCost(const std::string&)>& plan)
+      : layers_(layers), budget_(budget), plan_(plan) {}
+
+  RecomputeChoice run() {
+    for (size_t l = 0; l < level_count; ++l) {
+      Counts all{};
+      all[l] = layers_;
+      uniform_[l] = planned(all);
+    }
+    rank();
+    bisect();
+    for (bool faster = true; faster;) faster = best_ && improve();
+    if (!best_) best_ = smallest_;
+    return {value(*best_), known_.at(*best_), int(known_.size())};
+  }
+
+ private:
+  struct Mix {
+    Counts counts;
+    double ms, bytes;  // estimated
+  };
+
+  // The heavier levels first.
+  std::string value(const Counts& counts) const {
+    std::vector<std::string> by_layer;
+    for (size_t l = level_count; l-- > 0;) by_layer.insert(by_layer.end(), size_t(counts[l]), recompute_levels[l]);
+    return recompute_value(by_layer);
+  }
+
+  bool fits(const StepCost& cost) const { return cost.bytes <= budget_; }
+
+  const StepCost& planned(const Counts& counts) {
+    auto [it, added] = known_.emplace(counts, StepCost());
+    if (!added) return it->second;
+    it->second = plan_(value(counts));
+    const StepCost& cost = it->second;
+    if (fits(cost) && (!best_ || cost.ms < known_.at(*best_).ms)) best_ = counts;
+    if (!smallest_ || cost.bytes < known_.at(*smallest_).bytes) smallest_ = counts;
+    return cost;
+  }
+
+  Mix estimated(const Counts& counts) const {
+    Mix mix{counts, 0, 0};
+    for (size_t l = 0; l < level_count; ++l) {
+      mix.ms += double(counts[l]) * uniform_[l].ms / double(layers_);
+      mix.bytes += double(counts[l]) * double(uniform_[l].bytes) / double(layers_);
+    }
+    return mix;
+  }
+
+  // Fastest first; those that are slower and larger than another are left out.
+  void rank() {
+    std::vector<Mix> all;
+    for (size_t x = 0; x < level_count; ++x)
+      for (size_t y = x + 1; y < level_count; ++y)
+        for (size_t z = y + 1; z < level_count; ++z)
+          for (int64_t i = 0; i <= layers_; ++i)
+            for (int64_t k = 0; k <= layers_ - i; ++k) {
+              Counts counts{};
+              counts[x] = i, counts[y] = k, counts[z] = layers_ - i - k;
+              all.push_back(estimated(counts));
+            }
+    std::stable_sort(all.begin(), all.end(),
+                     [](auto& a, auto& b) { return a.ms != b.ms ? a.ms < b.ms : a.bytes < b.bytes; });
+    for (auto& mix : all)
+      if (ranked_.empty() || mix.bytes < ranked_.back().bytes) ranked_.push_back(mix);
+  }
+
+  void bisect() {
+    size_t low = 0, high = ranked_.size();  // those from `high` on fit
+    while (low < high) {
+      size_t middle = low + (high - low) / 2;
+      if (fits(planned(ranked_[middle].counts)))
+        high = middle;
+      else
+        low = middle + 1;
+    }
+  }
+
+  // Plans what differs from the best by the level of a layer or of two, is estimated to be faster
+  // and may fit. Whether one was better.
+  bool improve() {
+    const Counts from = *best_;
+    const StepCost at = known_.at(from);
+    const Mix here = estimated(from);
+    std::vector<Mix> near;
+    for (auto& once : moves(from)) {
+      near.push_back(estimated(once));
+      for (auto& twice : moves(once)) near.push_back(estimated(twice));
+    }
+    std::erase_if(near, [&](auto& mix) {
+      // A plan may be a layer's part away from the estimate.
+      double slack = 0.01 * double(at.bytes);
+      return known_.count(mix.counts) || mix.ms >= here.ms ||
+             double(at.bytes) + mix.bytes - here.bytes > double(budget_) + slack;
+    });
+    std::stable_sort(near.begin(), near.end(), [](auto& a, auto& b) { return a.ms < b.ms; });
+    for (auto& mix : near) {
+      if (int(known_.size()) >= most_plans) return false;
+      planned(mix.counts);
+      if (*best_ != from) return true;
+    }
+    return false;
+  }
+
+  static std::vector<Counts> moves(const Counts& from) {
+    std::vector<Counts> list;
+    for (size_t x = 0; x < level_count; ++x)
+      for (size_t y = 0; y < level_count; ++y) {
+        if (x == y || from[x] == 0) continue;
+        Counts to = from;
+        --to[x], ++to[y];
+        list.push_back(to);
+      }
+    return list;
+  }
+
+  const int64_t layers_, budget_;
+  const std::function<StepCost(const std::string&)>& plan_;
+  std::array<StepCost, level_count> uniform_;
+  std::vector<Mix> ranked_;
+  std::map<Counts, StepCost> known_;
+  std::optional<Counts> best_, smallest_;
+};
+
+}  // namespace
+
+RecomputeChoice choose_recompute(int64_t layers, int64_t budget,
+                                 const std::function<StepCost(const std::string&)>& plan) {
+  return RecomputeSearch(layers, budget, plan).run();
+}
+
+StepTimer assumed_step_times(const CompiledSession&, const Device& device) {
+  const bool gpu = device.kind == "cuda";
+  const double flops = gpu ? 600e12 : 1e12, bytes = gpu ? 3e12 : 20e9;  // per second; only their ratio matters
+  return {.ms =
+              [=](const CompiledSession& session) {
+                return 1e3 * sum_of_step(session, [&](const Program& p, const Instr& i) {
+                         Cost cost = i.op->cost(p, i);
+                         return std::max(cost.flops / flops, cost.bytes() / (i.op->crosses_memories() ? flops : bytes));
+                       });
+              },
+          .source = "without a calibration, by FLOPs and bytes alone: crest calibrate"};
+}
+
+Recipe recompute_within_budget(Recipe recipe, const Device& device, const StepTimerOf& timer_of,
+                               const std::function<void(const std::string&)>& note) {
+  const std::string given = recipe.recompute;
+  std::string_view size = recompute_budget(given);
+  if (size.empty()) return recipe;
+  const int64_t budget = parse_bytes(size, "--recompute");
+  auto step = [&](const std::string& value, bool all) {
+    Recipe r = recipe;
+    r.recompute = value;
+    SessionUse use = training_use;
+    use.validation = use.sampling = all;
+    return compile(r, device, session_programs(resolve(r, device), use), {.verify = false});
+  };
+  // Validation and samples add the same to every plan.
+  CompiledSession plain = step("none", true);
+  int64_t least = 0;
+  for (auto& c : plain.programs)
+    if (c.spec.kind != ProgramKind::train) least = std::max(least, c.memory.bytes);
+  const StepTimer timer = (timer_of ? timer_of : assumed_step_times)(step("none", false), device);
+  RecomputeChoice choice = choose_recompute(recipe.model.layers, budget, [&](const std::string& value) {
+    CompiledSession session = step(value, false);
+    int64_t bytes = plain.limited_bytes() - plain.transient_bytes + std::max(least, session.transient_bytes);
+    return StepCost{timer.ms(session), bytes};
+  });
+  if (choice.cost.bytes > budget)
+    throw Error(Exit::does_not_fit,
+                fmt::format("no recompute fits {}; the closest needs {} (--recompute {})", format_bytes(double(budget)),
+                            format_bytes(double(choice.cost.bytes)), choice.value),
+                "--recompute " + printable(given), "Use a larger budget, or a smaller --batch.");
+  if (note)
+    note(fmt::format(
+        "recompute {}: {}, {} planned{} ({})", printable(given), choice.value, format_bytes(double(choice.cost.bytes)),
+        timer.absolute ? fmt::format(", {} a step", format_duration(choice.cost.ms / 1e3)) : "", timer.source));
+  recipe.recompute = choice.value;
+  return recipe;
+}
+
+}  // namespace crest

@@ -1,0 +1,52 @@
+// --recompute budget=SIZE: what each layer repeats, so that a step needs at most so much memory and
+// is predicted to be the fastest of those that do.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "plan/compile.h"
+
+namespace crest {
+
+struct StepCost {
+  double ms = 0;
+  int64_t bytes = 0;
+};
+
+struct RecomputeChoice {
+  std::string value;  // of --recompute: a level, or layers=...
+  StepCost cost;
+  int plans = 0;  // how many values were planned
+};
+
+// The fastest value of --recompute for `layers` layers whose plan needs at most `budget` bytes, or,
+// if none does, the one that needs least (then cost.bytes > budget). plan: the cost of a value.
+//
+// A layer that repeats more costs time and saves memory, by nearly the same amounts in each layer:
+// plans of the same level in all layers give both. All numbers of layers at up to three levels are
+// ranked by these; the first that fits is found by bisection over plans, then changed by one or two
+// layers as long as that is faster and fits. The first layers repeat most: their values are
+// needed last, when most of the others are gone.
+RecomputeChoice choose_recompute(int64_t layers, int64_t budget,
+                                 const std::function<StepCost(const std::string&)>& plan);
+
+// How long steps of one recipe take. All times are from one source, so that they compare.
+struct StepTimer {
+  std::function<double(const CompiledSession&)> ms;  // milliseconds of a step
+  std::string source;                                // what a note says about the times
+  bool absolute = false;  // ms are those of this device; otherwise only ratios mean something
+};
+// The timer for a recipe on a device. plain: its session without recompute.
+using StepTimerOf = std::function<StepTimer(const CompiledSession& plain, const Device& device)>;
+// Counts FLOPs and bytes at assumed rates.
+StepTimer assumed_step_times(const CompiledSession& plain, const Device& device);
+
+// The recipe with `budget=SIZE` replaced; others are returned as they are. SIZE is for everything
+// that crest train plans, of one rank. timer_of: none: assumed_step_times. note: gets a line that
+// says what was chosen. Throws does_not_fit, with the closest.
+Recipe recompute_within_budget(Recipe recipe, const Device& device, const StepTimerOf& timer_of = {},
+                               const std::function<void(const std::string&)>& note = {});
+
+}  // namespace crest
