@@ -7,15 +7,10 @@
 #include <cmath>
 #include <optional>
 
-#include "comm/rank_options.h"
 #include "core/error.h"
-#include "core/io.h"
-#include "core/shell_word.h"
-#include "core/system_error.h"
 #include "core/text.h"
 #include "core/to_stderr.h"
-#include "core/toml.h"
-#include "train/run_files.h"
+#include "train/flag_layers.h"
 #include "train/training_settings.h"
 
 namespace crest {
@@ -66,19 +61,6 @@ void add_library_options(CLI::App& app, LibraryOptions& o) {
       ->group("Device");
 }
 
-const std::vector<SettingTable>& setting_tables() {
-  static const Recipe recipe;
-  static const TrainOptions training;
-  static const RankOptions ranks;
-  static const DeviceOptions device;
-  static const std::vector<SettingTable> all = {{&recipe_settings(), &recipe},
-                                                {&training_settings(), &training},
-                                                {&rank_settings(), &ranks},
-                                                {&restart_settings(), &ranks},
-                                                {&device_settings(), &device}};
-  return all;
-}
-
 void add_settings(CLI::App& app, const std::vector<Setting>& table, GivenSettings& given) {
   const void* defaults = nullptr;
   for (auto& t : setting_tables())
@@ -118,61 +100,6 @@ std::vector<std::string> long_names(const CLI::App& app) {
   return names;
 }
 
-std::string scalar_text(const toml::node& node, const std::string& where) {
-  if (auto* s = node.as_string()) return s->get();
-  if (auto* i = node.as_integer()) return std::to_string(i->get());
-  if (auto* f = node.as_floating_point()) return fmt::format("{}", f->get());
-  if (auto* b = node.as_boolean()) return b->get() ? "true" : "false";
-  fail_usage("the value must be a string, a number, true, false, or a list of these", where);
-}
-
-std::string config_of_run(const std::string& run) {
-  std::string path = join_path(run, "config.toml");
-  const char* advice = "Give --resume the folder that was --out of the run.";
-  if (kind_of(run) != PathKind::folder) fail("no such run", printable(run), advice);
-  if (kind_of(join_path(run, "manifest.json")) != PathKind::nothing)
-    fail("is a checkpoint, not a run", printable(run),
-         fmt::format("Give its run: --resume {}. It continues from the newest valid checkpoint; to train on from this "
-                     "one in another run, use --init.",
-                     shell_path(parent_path(parent_path(run)))));
-  bool there = kind_of(path) != PathKind::nothing;
-  if (!there && is_begun(run) && path_exists(path + ".tmp")) fail_not_begun(run);
-  if (!there) fail("not a run folder: it has no config.toml", printable(run), advice);
-  return path;
-}
-
-bool on_command_line_only(std::string_view flag) {
-  return flag == "--config" || flag == "--help" || flag == "--help-all";
-}
-
-// The keys of a TOML file as command-line arguments.
-std::vector<std::string> config_arguments(const CLI::App& app, const std::string& path) {
-  std::vector<std::string> args, names = long_names(app);
-  toml::table table = parse_toml(read_file(path, 4 << 20), path);
-  for (auto&& [key, node] : table) {
-    std::string flag = "--" + std::string(key.str());
-    std::replace(flag.begin(), flag.end(), '_', '-');
-    std::string where = fmt::format("{}, key {}", path, printable(key.str()));
-    if (on_command_line_only(flag))
-      fail_usage(fmt::format("'{}' works on the command line only", printable(key.str())), path, "Remove the line.");
-    if (std::find(names.begin(), names.end(), flag) == names.end()) {
-      std::vector<std::string> keys;
-      for (auto& n : names) {
-        if (on_command_line_only(n)) continue;
-        keys.push_back(n.substr(2));
-        std::replace(keys.back().begin(), keys.back().end(), '-', '_');
-      }
-      fail_usage(fmt::format("unknown key '{}'", printable(key.str())), path, did_you_mean(key.str(), keys));
-    }
-    if (auto* array = node.as_array()) {
-      for (auto& element : *array) args.push_back(flag + "=" + scalar_text(element, where));
-    } else {
-      args.push_back(flag + "=" + scalar_text(node, where));
-    }
-  }
-  return args;
-}
-
 }  // namespace
 
 // CLI11 reads "010" as eight, "" as 0 and "nan" as a number, and it saturates. So numbers are
@@ -188,12 +115,7 @@ static std::string plain_number(const CLI::Option& option, const std::string& fl
 }
 
 GivenSettings read_config(const CLI::App& app, const std::string& path) {
-  GivenSettings given;
-  for (auto& argument : config_arguments(app, path)) {
-    size_t equals = argument.find('=');
-    given[argument.substr(2, equals - 2)].push_back(argument.substr(equals + 1));
-  }
-  return given;
+  return settings_in(read_config_file(path, long_names(app)));
 }
 
 // An empty path is a variable of a script that was not set: it must not stand for a default.
@@ -208,16 +130,9 @@ static void refuse_empty_paths(const CLI::App& app) {
   }
 }
 
-namespace {
-
-std::string flag_of(const std::string& argument) { return argument.substr(0, argument.find('=')); }
-
-// Arguments of one source, as `--flag=value`: a file, or the flags of the command line.
-using Layer = std::vector<std::string>;
-
-// The same for flags that have their values in the next argument.
-Layer joined(const CLI::App& app, const std::vector<std::string>& args) {
-  Layer layer;
+// The flags of a command line as a layer.
+static FlagLayer joined(const CLI::App& app, const std::vector<std::string>& args) {
+  FlagLayer layer;
   for (size_t i = 0; i < args.size(); ++i) {
     if (!args[i].starts_with("--")) continue;
     const CLI::Option* option = app.get_option_no_throw(flag_of(args[i]));
@@ -228,76 +143,15 @@ Layer joined(const CLI::App& app, const std::vector<std::string>& args) {
   return layer;
 }
 
-const Setting* row_of(const std::string& flag) {
-  for (auto& table : setting_tables())
-    for (auto& row : *table.rows)
-      if (flag == row.flag()) return &row;
-  return nullptr;
-}
-
-// The last value of a flag as "=value", in the form in which equal values are equal ("": a flag
-// without one); null: it is not there.
-std::optional<std::string> value_in(const Layer& layer, const std::string& flag) {
-  std::optional<std::string> value;
-  for (auto& a : layer)
-    if (flag_of(a) == flag) value = a.substr(flag.size());
-  const Setting* row = row_of(flag);
-  bool number = row && (row->type == SettingType::whole || row->type == SettingType::number);
-  if (!number || !value || value->empty()) return value;
-  try {
-    return "=" + text_of(parse_setting(*row, value->substr(1)));
-  } catch (const Error&) {  // a list of numbers, or an error of whoever reads it
-    return value;
-  }
-}
-
-// `lower` without what `upper` overrides. Of a file that Crest wrote, defaults that were computed
-// (--derived) go, too, where `upper` changes what they were computed from: they are computed again.
-Layer without(const Layer& lower, const Layer& upper) {
-  std::vector<std::string> changed, gone;
-  for (auto& a : upper) {
-    std::string flag = flag_of(a);
-    if (flag == derived_flag) continue;
-    gone.push_back(flag);
-    if (value_in(lower, flag) != value_in(upper, flag)) changed.push_back(flag);
-  }
-  auto has = [](const std::vector<std::string>& list, const std::string& x) {
-    return std::find(list.begin(), list.end(), x) != list.end();
-  };
-  auto named = [](const std::string& mark) {
-    std::string flag = "--" + mark.substr(derived_flag.size() + 1);
-    std::replace(flag.begin(), flag.end(), '_', '-');
-    return flag;
-  };
-  for (bool more = true; more;) {
-    more = false;
-    for (auto& a : lower) {
-      if (flag_of(a) != derived_flag || a.size() == derived_flag.size()) continue;
-      const Setting* row = row_of(named(a));
-      if (!row || has(gone, row->flag())) continue;
-      for (auto& source : follows(row->name))
-        if (has(changed, "--" + source) && !has(gone, row->flag()))
-          gone.push_back(row->flag()), changed.push_back(row->flag()), more = true;
-    }
-  }
-  Layer left;
-  for (auto& a : lower) {
-    bool mark = flag_of(a) == derived_flag && a.size() > derived_flag.size();
-    if (!has(gone, mark ? named(a) : flag_of(a))) left.push_back(a);
-  }
-  return left;
-}
-
-}  // namespace
-
 void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
   std::vector<std::string> args(argv, argv + argc);
-  const Layer flags = joined(app, args);
+  const FlagLayer flags = joined(app, args);
+  const std::vector<std::string> known = long_names(app);
   // From what counts least to what counts most: the run's own file, --config, flags.
-  std::vector<Layer> layers;
+  std::vector<FlagLayer> layers;
   for (auto& a : flags)
     if (flag_of(a) == "--config" && a.find('=') != std::string::npos)
-      layers.push_back(config_arguments(app, a.substr(a.find('=') + 1)));
+      layers.push_back(read_config_file(a.substr(a.find('=') + 1), known));
   const CLI::Option* resume = app.get_option_no_throw("--resume");
   std::optional<std::string> run;
   if (resume && resume->get_items_expected_max() > 0) {
@@ -306,27 +160,10 @@ void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
     if (auto named = value_in(flags, "--resume"); named && !named->empty()) run = named->substr(1);
   }
   layers.push_back(flags);
-  if (run) {
-    Layer own = config_arguments(app, config_of_run(*run));
-    std::erase_if(own, [&](const std::string& a) {
-      if (flag_of(a) == "--resume") return true;  // it is not what this run continues
-      if (a.ends_with('=')) return true;          // as good as left out
-      // Whoever made the folder must not choose what this process loads.
-      bool dropped = LibraryOptions::is_flag(flag_of(a));
-      bool given = std::any_of(layers.begin(), layers.end(), [&](auto& l) { return value_in(l, flag_of(a)); });
-      if (dropped && !given)
-        to_stderr("crest: note: the run used {}; it is ignored now. Give it again if you trust that file.\n",
-                  printable(a));
-      return dropped;
-    });
-    layers.insert(layers.begin(), std::move(own));
-  }
-  Layer from_file;
-  for (size_t i = 0; i + 1 < layers.size(); ++i) {
-    from_file = without(from_file, layers[i]);
-    from_file.insert(from_file.end(), layers[i].begin(), layers[i].end());
-  }
-  from_file = without(from_file, flags);
+  if (run)
+    layers.insert(layers.begin(), read_run_config(*run, layers, known, [](auto& line) { to_stderr("{}\n", line); }));
+  layers.pop_back();
+  FlagLayer from_file = without(combined(layers), flags);
   args.insert(args.begin(), from_file.begin(), from_file.end());
   for (size_t i = 0; i < args.size(); ++i) {
     if (args[i].size() <= 2 || !args[i].starts_with("--")) continue;

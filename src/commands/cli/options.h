@@ -23,12 +23,6 @@ void add_device_options(CLI::App& app, DeviceOptions& options);
 // Collects the settings of a table that were given, as text; they are checked when they are
 // applied. `given` must outlive the App's parsing.
 void add_settings(CLI::App& app, const std::vector<Setting>& table, GivenSettings& given);
-// The tables of settings, each with a struct that holds its defaults: recipe, training, device.
-struct SettingTable {
-  const std::vector<Setting>* rows;
-  const void* defaults;
-};
-const std::vector<SettingTable>& setting_tables();
 // The flags of a recipe: models, sizes, settings.
 void add_recipe_options(CLI::App& app, RecipeOptions& options);
 
@@ -39,10 +33,6 @@ inline constexpr const char* tokenizer_type = "TOKENIZER";
 void add_json_option(CLI::App& app, bool& json);
 // --config FILE.
 void add_config_option(CLI::App& app);
-
-// A list in a run's config.toml: its settings that nobody gave, because their defaults are computed
-// from others (follows() of train/training_settings.h).
-inline const std::string derived_flag = "--derived";
 
 // Parses arguments. Flags override --config (a later file the one before it), which overrides the
 // config.toml of the run that --resume continues. Where a value is overridden, derived ones that

@@ -32,7 +32,7 @@ struct RecomputeChoice {
 RecomputeChoice choose_recompute(int64_t layers, int64_t budget,
                                  const std::function<StepCost(const std::string&)>& plan);
 
-// How long steps of one recipe take. All times are from one source, so that they compare.
+// Step times of one recipe. All come from one source, so that they can be compared.
 struct StepTimer {
   std::function<double(const CompiledSession&)> ms;  // milliseconds of a step
   std::string source;                                // what a note says about the times
@@ -43,9 +43,9 @@ using StepTimerOf = std::function<StepTimer(const CompiledSession& plain, const 
 // Counts FLOPs and bytes at assumed rates.
 StepTimer assumed_step_times(const CompiledSession& plain, const Device& device);
 
-// The recipe with `budget=SIZE` replaced; others are returned as they are. SIZE is for everything
-// that crest train plans, of one rank. timer_of: none: assumed_step_times. note: gets a line that
-// says what was chosen. Throws does_not_fit, with the closest.
+// Replaces `budget=SIZE` in a recipe and returns other recipes unchanged. SIZE is the memory of one
+// rank for everything that crest train plans. timer_of: assumed_step_times if empty. note: gets a
+// line with the choice. Throws does_not_fit, with the closest value.
 Recipe recompute_within_budget(Recipe recipe, const Device& device, const StepTimerOf& timer_of = {},
                                const std::function<void(const std::string&)>& note = {});
 

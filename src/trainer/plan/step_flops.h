@@ -7,8 +7,8 @@
 
 namespace crest {
 
-// The sum over all instructions that one rank runs in an optimizer step (or in the forward pass that
-// the session has instead), each as often as it runs.
+// The sum over all instructions that one rank runs in an optimizer step (or in the forward pass
+// that the session has instead), each as often as it runs.
 double sum_of_step(const CompiledSession& session, const std::function<double(const Program&, const Instr&)>& each);
 // FLOPs of all instructions that one rank runs in an optimizer step, padding and recompute
 // included.

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 
+#include "comm/rank_options.h"
+#include "device/device_options.h"
 #include "passes/optimizers.h"
 #include "plan/recipe_settings.h"
 #include "train/schedule.h"
@@ -213,6 +215,19 @@ const Setting* find_run_setting(const std::string& name) {
 
 Settings settings_of(TrainOptions& options) { return Settings().add(training_settings(), &options); }
 Settings settings_of(const TrainOptions& options) { return settings_of(const_cast<TrainOptions&>(options)); }
+
+const std::vector<SettingTable>& setting_tables() {
+  static const Recipe recipe;
+  static const TrainOptions training;
+  static const RankOptions ranks;
+  static const DeviceOptions device;
+  static const std::vector<SettingTable> all = {{&recipe_settings(), &recipe},
+                                                {&training_settings(), &training},
+                                                {&rank_settings(), &ranks},
+                                                {&restart_settings(), &ranks},
+                                                {&device_settings(), &device}};
+  return all;
+}
 
 std::vector<std::string> follows(const std::string& setting) {
   static const std::map<std::string, std::vector<std::string>> all = {{"lr", {"model", "optimizer"}},

@@ -16,6 +16,14 @@ const Setting* find_run_setting(const std::string& name);
 Settings settings_of(TrainOptions& options);
 Settings settings_of(const TrainOptions& options);
 
+// Every table of settings that a command has, with a struct that holds its defaults: recipe,
+// training, ranks, restarts, device.
+struct SettingTable {
+  const std::vector<Setting>* rows;
+  const void* defaults;
+};
+const std::vector<SettingTable>& setting_tables();
+
 // The settings from which the default of another one is computed (RunSchedule): where they change,
 // so does a value that nobody gave.
 std::vector<std::string> follows(const std::string& setting);

@@ -1,0 +1,46 @@
+// Where the settings of a run come from. Each source is a layer of flags: the config.toml of a run
+// that is continued, files given as --config, the command line. A layer overrides those below it.
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "settings/settings.h"
+
+namespace crest {
+
+// Flags of one source, in order: "--batch=8".
+using FlagLayer = std::vector<std::string>;
+
+// A list in a run's config.toml: the settings that nobody gave, whose defaults are computed from
+// other settings (follows() of train/training_settings.h).
+inline const std::string derived_flag = "--derived";
+
+// "--batch" of "--batch=8".
+std::string flag_of(const std::string& argument);
+// The last value of a flag as "=value", in the form in which equal values are equal ("": a flag
+// without one); nullopt: the layer does not have it.
+std::optional<std::string> value_in(const FlagLayer& layer, const std::string& flag);
+// All values of a flag, as given.
+std::vector<std::string> values_in(const FlagLayer& layer, const std::string& flag);
+// By name without dashes.
+GivenSettings settings_in(const FlagLayer& layer);
+
+// `lower` without the flags that `upper` overrides. A default in derived_flag goes, too, if `upper`
+// changes a setting from which it was computed: Crest computes it again.
+FlagLayer without(const FlagLayer& lower, const FlagLayer& upper);
+// The flags that count, of layers from the lowest to the highest.
+FlagLayer combined(const std::vector<FlagLayer>& layers);
+
+// The keys of a TOML file. known: the flags that may be keys; empty: any. Usage errors name the
+// file and suggest the nearest key.
+FlagLayer read_config_file(const std::string& path, const std::vector<std::string>& known = {});
+
+// RUN/config.toml as the lowest layer of a continued run. It leaves out flags that load code into
+// the process, because the author of the folder must not choose code. note: gets a line for each
+// such flag unless `above` gives it. Throws if `run` is not a run.
+FlagLayer read_run_config(const std::string& run, const std::vector<FlagLayer>& above,
+                          const std::vector<std::string>& known, const std::function<void(const std::string&)>& note);
+
+}  // namespace crest

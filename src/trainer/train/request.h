@@ -1,0 +1,41 @@
+// A training run before its settings are checked: settings as texts, and everything that is not a
+// setting.
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/prepare_text.h"
+#include "device/device_options.h"
+#include "plan/recipe_settings.h"
+#include "plan/recompute_budget.h"
+#include "store/record_options.h"
+#include "train/flag_layers.h"
+#include "train/run.h"
+
+namespace crest {
+
+struct TrainRequest {
+  RecipeOptions recipe;
+  GivenSettings training;            // of training_settings()
+  std::vector<std::string> derived;  // keys of settings that the run computed (derived_flag)
+  DeviceOptions device;
+  std::vector<std::string> texts;        // files and folders to train on, instead of the setting `data`
+  std::string tokenizer, chat_template;  // for texts; "": chosen
+  std::string resume;                    // the run to continue; "": a new one
+  std::optional<RecordOptions> store;    // none: the run is not recorded
+  FlagLayer flags;                       // all that was given, for RUN/config.toml
+  // out, overwrite, stop_after, save_mode, quiet, json, on_step, on_validation, group. train()
+  // fills the others: settings replace what stands there.
+  TrainOptions train;
+
+  // Times for --recompute budget=SIZE; none: assumed_step_times.
+  StepTimerOf step_timer;
+  // Prepares texts, for a caller that shows progress; none: prepare_text.
+  std::function<PreparedText(const TrainRequest&)> prepare;
+  // Gets lines for the user; none: they are lost.
+  std::function<void(const std::string&)> print;
+};
+
+}  // namespace crest

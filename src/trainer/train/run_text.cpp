@@ -1,0 +1,70 @@
+#include "train/run_text.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "core/unpack.h"
+#include "data/tokenizer.h"
+
+namespace crest {
+
+namespace fs = std::filesystem;
+
+void check_text_options(TrainRequest& request) {
+  if (!request.texts.empty()) return;
+  const bool continues = !request.resume.empty();
+  std::vector<std::string> files = values_in(request.flags, "--config");
+  if (continues) files.push_back(request.resume + "/config.toml");
+  for (auto [name, value] : {std::pair{"tokenizer", &request.tokenizer}, {"chat-template", &request.chat_template}}) {
+    for (auto& file : files) {
+      if (value->empty()) continue;
+      GivenSettings of_file = settings_in(read_config_file(file));
+      auto was = of_file.find(name);
+      if (!of_file.count("data") || was == of_file.end() || was->second.back() != *value) continue;
+      if (!continues && request.print)
+        request.print(fmt::format("crest: note: {} of {} is ignored: the data has its own.", name, printable(file)));
+      value->clear();
+    }
+    if (!value->empty())
+      fail_usage(fmt::format("'{}' was given without text: the data has its own", printable(*value)),
+                 std::string("--") + name,
+                 continues ? "Leave it out." : "Leave it out, or give the text instead of --data.");
+  }
+}
+
+std::string tokenizer_of(const LoadedModel& model, const std::string& given) {
+  std::string init = printable(model.weights_path);
+  auto refuse = [&](const std::string& difference) {
+    fail_usage(fmt::format("'{}' is not the tokenizer of the model {}: {}", printable(given), init, difference),
+               "--tokenizer",
+               model.tokenizer ? "Leave it out: --init uses the model's tokenizer."
+                               : "Give the tokenizer that the model was trained with.");
+  };
+  if (given.starts_with("bpe:")) refuse("it would be trained on the text");
+  if (!model.tokenizer) {
+    if (!given.empty()) return given;
+    bool none = model.tokenizer_problem.empty();
+    fail(none ? "the model has no tokenizer.json, so its tokens are unknown"
+              : "the model's tokenizer cannot be used: " + model.tokenizer_problem,
+         init, "Give the tokenizer that it was trained with, in a form that Crest reads: --tokenizer FILE.");
+  }
+  if (given.empty()) return model.tokenizer_path;
+  if (given != "bytes" && !fs::exists(given)) return given;  // an error of prepare_text
+  Tokenizer tokenizer = given == "bytes" ? Tokenizer::bytes() : Tokenizer::load(given);
+  std::string difference = tokenizer.difference(*model.tokenizer, "this one", "the model");
+  if (!difference.empty()) refuse(difference);
+  return given;
+}
+
+std::string run_name(const TrainRequest& request) {
+  bool text = !request.texts.empty();
+  fs::path path = fs::absolute(text ? name_inside(request.texts[0]) : request.train.data).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  return (text ? path.stem() : path.filename()).string();
+}
+
+}  // namespace crest

@@ -1,0 +1,244 @@
+#include "train/trainer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "comm/rank_group.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "data/dataset.h"
+#include "device/rank_device.h"
+#include "passes/recompute.h"
+#include "store/new_record.h"
+#include "train/config_file.h"
+#include "train/resume.h"
+#include "train/run_files.h"
+#include "train/run_text.h"
+#include "train/training_settings.h"
+
+namespace crest {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// What --overwrite must not remove: all that this run reads.
+void check_overwrites_nothing_read(const TrainRequest& request) {
+  std::vector<InputPath> inputs;
+  for (auto& text : request.texts) inputs.push_back({"TEXT", text});
+  for (const char* flag : {"--data", "--init", "--model", "--tokenizer", "--config"})
+    for (auto& path : values_in(request.flags, flag)) inputs.push_back({flag, path});
+  check_inputs_stay(request.train.out, inputs);
+}
+
+// Makes TrainOptions of a request, and runs them.
+class Start {
+ public:
+  explicit Start(TrainRequest request)
+      : request_(std::move(request)),
+        t_(request_.train),
+        settings_(request_.recipe.given),
+        leads_(!t_.group || t_.group->leads()),
+        continues_(!request_.resume.empty()) {
+    t_.restarted = restarted();
+    t_.resume = continues_;
+    if (!leads_) t_.quiet = true;
+  }
+
+  TrainOutcome run() {
+    take_settings();
+    find_device();
+    check_sources();
+    if (continues_)
+      find_run();
+    else if (!t_.init.empty())
+      find_initial_model();
+    const Recipe recipe = prepare_data(request_.recipe.finish(default_model(t_.device)));
+    t_.recipe = resolve(recompute_within_budget(recipe, t_.device, request_.step_timer,
+                                                leads_ ? request_.print : std::function<void(const std::string&)>()),
+                        t_.device);
+    std::optional<FreshFolder> fresh;
+    if (t_.out.empty()) name_folder(fresh);
+    check_utf8(fs::absolute(t_.out).string(), continues_ ? "--resume" : "--out");
+    t_.config_toml = [this](const TrainOptions& used) { return config_text(request_, used); };
+    t_.config_toml(t_);  // check that it can be written
+    if (request_.store && leads_) begin_record();
+    if (t_.group && leads_) t_.group->start_after_first();
+    return run_training(t_);
+  }
+
+ private:
+  void print(const std::string& line) const {
+    if (!t_.quiet && request_.print) request_.print(line);
+  }
+
+  void take_settings() {
+    for (auto& argument : request_.flags)
+      for (auto& value : values_in({argument}, flag_of(argument))) check_utf8(value, flag_of(argument));
+    GivenSettings of_run;
+    if (continues_) {
+      of_run = settings_in(read_config_file(request_.resume + "/config.toml"));
+      check_run_file(request_.resume, of_run);
+    }
+    check_text_options(request_);
+    settings_of(t_).apply(request_.training);
+    if (t_.overwrite) check_overwrites_nothing_read(request_);
+    if (t_.stop_after < 1 && value_in(request_.flags, "--stop-after"))
+      fail_usage(fmt::format("'{}' is out of range", t_.stop_after), "--stop-after", "It must be at least 1.");
+    if (continues_) change(of_run);
+  }
+
+  void change(const GivenSettings& of_run) {
+    const Recipe recipe;
+    const TrainOptions training;
+    for (auto& line : changes_of_run(recipe_settings(), &recipe, of_run, settings_)) print(line);
+    for (auto& line : changes_of_run(training_settings(), &training, of_run, request_.training)) print(line);
+    if (auto line = keep_global_batch(of_run, settings_)) print(*line);
+    choose_sums_anew(of_run, settings_);
+  }
+
+  void find_device() {
+    t_.device = request_.device.find();
+    if (t_.group) connect_devices(*t_.group, t_.device);
+    t_.memory_limit = request_.device.limit(t_.device);
+  }
+
+  void check_sources() const {
+    const bool text = !request_.texts.empty();
+    if (text && !t_.data.empty() && !continues_)
+      fail_usage("both text files and --data were given", "crest train", "Give only one of them.");
+    if (continues_ && text)
+      fail_usage("--resume does not accept text files", "crest train", "Leave them out; the run uses its own data.");
+    if (continues_ && (!t_.out.empty() || t_.overwrite))
+      fail_usage("--resume continues a run in its own folder", t_.overwrite ? "--overwrite" : "--out", "Leave it out.");
+    if (!text && t_.data.empty())
+      fail_usage("no data given", "crest train",
+                 "Give a text file (crest train input.txt), or --data DIR from crest data prepare.");
+  }
+
+  // The run's own model file at its present place: the folder may have been moved or copied.
+  void find_run() {
+    t_.out = request_.resume;
+    const std::string own = t_.out + "/model.toml";
+    const std::string model = request_.recipe.has("model") ? settings_["model"].back() : "";
+    if (fs::path(model).filename() == "model.toml" && fs::exists(own)) settings_["model"] = {own};
+  }
+
+  void find_initial_model() {
+    LoadedModel init = open_model(t_.init);
+    t_.init = init.weights_path;
+    if (!request_.texts.empty()) request_.tokenizer = tokenizer_of(init, request_.tokenizer);
+    if (!request_.recipe.has("model"))
+      settings_["model"] = {fs::is_directory(t_.init) ? t_.init : fs::path(t_.init).parent_path().string()};
+  }
+
+  // Text is prepared once and kept in the cache. Ranks other than the first find it there. Returns
+  // the recipe with the vocabulary of the data.
+  Recipe prepare_data(Recipe recipe) {
+    if (!request_.texts.empty()) {  // wrong settings are found before the text is prepared, which may take minutes
+      Recipe any = recipe;
+      if (!recompute_budget(any.recompute).empty()) any.recompute = "full";
+      resolve(any, t_.device);
+    }
+    if (!leads_) t_.group->start_after_first();
+    if (!request_.texts.empty()) t_.data = fs::absolute(prepared_text()).string();
+    if (!recipe.vocab_given && t_.init.empty())
+      if (uint32_t vocab = Dataset::open(t_.data).vocab_size()) recipe.model.vocab = vocab;
+    return recipe;
+  }
+
+  std::string prepared_text() const {
+    PreparedText p = request_.prepare ? request_.prepare(request_)
+                                      : prepare_text(request_.texts, request_.tokenizer, request_.chat_template,
+                                                     {.progress = {}, .message = [this](auto& m) { print(m); }});
+    print(fmt::format("text     {} with tokenizer {} ({} tokens, vocabulary {})", p.reused ? "cached" : "prepared",
+                      printable(p.tokenizer), format_count(double(p.tokens)), p.vocab_size));
+    return p.folder;
+  }
+
+  void name_folder(std::optional<FreshFolder>& fresh) {
+    const char* root = "runs";
+    if (!leads_) {
+      t_.out = root + ("/" + run_name(request_));  // rank 0 creates it, with a free name
+      return;
+    }
+    fresh.emplace(root, run_name(request_));
+    t_.out = fresh->path();
+    t_.fresh = true;
+    tell_run_folder(t_.out, 0);
+  }
+
+  void begin_record() {
+    TrainRecord& record = t_.record.emplace();
+    record.store = request_.store->file;
+    record.wait = request_.store->wait;
+    record.before = read_conditions(t_.device);
+    record.head = new_record("train", request_.store->name, t_.recipe, t_.device, "", record.before);
+  }
+
+  TrainRequest request_;
+  TrainOptions& t_;
+  GivenSettings& settings_;  // of the recipe
+  const bool leads_, continues_;
+};
+
+const Setting* row_named(const std::vector<Setting>& table, const std::string& name) {
+  for (auto& row : table)
+    if (name == row.name || name == row.key()) return &row;
+  return nullptr;
+}
+
+// The settings of a C++ program as flags.
+FlagLayer layer_of(const SettingTexts& settings) {
+  FlagLayer layer;
+  for (auto& [name, text] : settings) {
+    const Setting* row = nullptr;
+    std::vector<std::string> known;
+    for (auto* table : {&recipe_settings(), &training_settings(), &device_settings()}) {
+      if (!row) row = row_named(*table, name);
+      for (auto& r : *table) known.push_back(r.key());
+    }
+    if (!row) fail_usage(fmt::format("unknown setting '{}'", printable(name)), "train", did_you_mean(name, known));
+    if (row->type != SettingType::list) parse_setting(*row, text);
+    layer.push_back(row->flag() + "=" + text);
+  }
+  return layer;
+}
+
+TrainRequest request_of(FlagLayer flags) {
+  TrainRequest request;
+  for (auto& [name, texts] : settings_in(flags)) {
+    if (row_named(recipe_settings(), name)) request.recipe.given[name] = texts;
+    if (row_named(training_settings(), name)) request.training[name] = texts;
+    if (auto* row = row_named(device_settings(), name))
+      row->set(*row, &request.device, parse_setting(*row, texts.back()));
+  }
+  request.derived = values_in(flags, derived_flag);
+  request.flags = std::move(flags);
+  return request;
+}
+
+}  // namespace
+
+TrainRequest new_run(const SettingTexts& settings) { return request_of(layer_of(settings)); }
+
+TrainRequest continued_run(const std::string& run, const SettingTexts& changes) {
+  const FlagLayer changed = layer_of(changes);
+  TrainRequest request = request_of(combined({read_run_config(run, {changed}, {}, {}), changed}));
+  request.resume = run;
+  return request;
+}
+
+TrainOutcome train(TrainRequest request) { return Start(std::move(request)).run(); }
+
+std::string sample_text(SampleOptions options, const DeviceOptions& device) {
+  validate(options);
+  LoadedModel model = open_model(options.run);
+  options.device = device.find();
+  options.memory_limit = device.limit(options.device);
+  return ModelSampler(options, model).sample(0, [](std::string_view) {}).text;
+}
+
+}  // namespace crest
