@@ -3,6 +3,7 @@
 
 #include "cli/options.h"
 #include "cli/train_harness.h"
+#include "train/flag_layers.h"
 #include "train/training_settings.h"
 
 using namespace crest::test;

@@ -14,7 +14,7 @@ namespace crest {
 
 namespace {
 
-struct Frame {
+struct StackFrame {
   std::string filename;  // the viewer prints filename:line:name
   int line = 0;
   std::string name;
@@ -50,7 +50,7 @@ class Snapshot {
     out_.key("frames");
     if (auto seen = stacks_.find(id); seen != stacks_.end()) return out_.recall(seen->second);
     out_.begin_list();
-    for (const Frame& f : make()) {
+    for (const StackFrame& f : make()) {
       out_.begin_dict();
       entry("name", f.name);
       entry("filename", f.filename);
@@ -62,14 +62,14 @@ class Snapshot {
   }
 
   void persistent_frames(int i) {
-    frames(fmt::format("p{}", i), [&]() -> std::vector<Frame> {
+    frames(fmt::format("p{}", i), [&]() -> std::vector<StackFrame> {
       const ProfilePersistent& v = p_.memory.persistent[size_t(i)];
       return {{"before the step", 0, v.name}, {"category", 0, v.category}};
     });
   }
 
   void block_frames(int i) {
-    frames(fmt::format("b{}", i), [&]() -> std::vector<Frame> {
+    frames(fmt::format("b{}", i), [&]() -> std::vector<StackFrame> {
       const ProfileBlock& b = p_.memory.blocks[size_t(i)];
       auto instr = std::find_if(p_.instrs.begin(), p_.instrs.end(), [&](const ProfileInstr& row) {
         return row.index == b.first && row.program == b.program;
@@ -84,7 +84,7 @@ class Snapshot {
   }
 
   void arena_frames(const std::string& name) {
-    frames(name, [&]() -> std::vector<Frame> { return {{"arena", 0, name + ": planned, allocated once"}}; });
+    frames(name, [&]() -> std::vector<StackFrame> { return {{"arena", 0, name + ": planned, allocated once"}}; });
   }
 
   std::vector<MemoryPiece> pieces(int64_t total) const {

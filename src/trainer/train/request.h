@@ -26,8 +26,8 @@ struct TrainRequest {
   std::string resume;                    // the run to continue; "": a new one
   std::optional<RecordOptions> store;    // none: the run is not recorded
   FlagLayer flags;                       // all that was given, for RUN/config.toml
-  // out, overwrite, stop_after, save_mode, quiet, json, on_step, on_validation, group. train()
-  // fills the others: settings replace what stands there.
+  // The caller may set out, overwrite, stop_after, save_mode, quiet, json, on_step, on_validation
+  // and group. train() sets the rest from the settings above.
   TrainOptions train;
 
   // Times for --recompute budget=SIZE; none: assumed_step_times.

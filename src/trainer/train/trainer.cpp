@@ -76,7 +76,8 @@ class Start {
 
   void take_settings() {
     for (auto& argument : request_.flags)
-      for (auto& value : values_in({argument}, flag_of(argument))) check_utf8(value, flag_of(argument));
+      if (const std::string flag = flag_of(argument); flag != argument)
+        check_utf8(argument.substr(flag.size() + 1), flag);
     GivenSettings of_run;
     if (continues_) {
       of_run = settings_in(read_config_file(request_.resume + "/config.toml"));
