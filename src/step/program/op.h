@@ -135,7 +135,8 @@ struct OpDef {
   bool flat = false;
 };
 
-// All operations, in the order of the index; find_op returns null for an unknown name.
+// All operations in the order of ops/index.cpp, which defines the list. It is the only symbol that
+// this folder needs from a folder above. find_op returns null for an unknown name.
 const std::vector<const OpDef*>& all_ops();
 const OpDef* find_op(std::string_view name);
 const OpDef& op(std::string_view name);  // throws an internal error for an unknown name
