@@ -4,6 +4,7 @@
 
 #include "backend/backend.h"
 #include "device/data_sheet.h"
+#include "device/kernels.h"
 #include "program/builder.h"
 
 namespace crest {

@@ -16,6 +16,7 @@
 #include "backend/cuda/nvrtc.h"
 #include "core/error.h"
 #include "core/temporary_folder.h"
+#include "device/kernels.h"
 #include "fast_call.h"
 #include "fused_host.h"
 #include "program/builder.h"

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "device/kernels.h"
 #include "ops/harness.h"
 #include "ops/index.h"
 #include "program/op.h"

@@ -11,6 +11,7 @@
 #include "core/random.h"
 #include "core/split_float.h"
 #include "device.h"
+#include "device/kernels.h"
 #include "program/builder.h"
 
 namespace crest::test {

@@ -11,6 +11,7 @@
 #include "core/random.h"
 #include "core/scalars.h"
 #include "device.h"
+#include "device/kernels.h"
 #include "program/op.h"
 
 namespace crest::test {

@@ -7,6 +7,7 @@
 #include "checkpoint/tiny.h"
 #include "data/prepare.h"
 #include "device.h"
+#include "device/kernels.h"
 #include "memory_folder.h"
 #include "train/harness.h"
 #include "train/run.h"

@@ -93,7 +93,4 @@ struct Kernel {
   void (*tune)(const KernelCall&) = nullptr;
 };
 
-// The kernels of a backend ("cpu"), in order of preference within an operation.
-const std::vector<Kernel>& kernels_of(const std::string& backend);
-
 }  // namespace crest

@@ -10,6 +10,7 @@
 
 #include "advise/rules.h"
 #include "core/text.h"
+#include "device/kernels.h"
 #include "program/op.h"
 
 namespace crest::rule {

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "device/find.h"
+#include "device/kernels.h"
 #include "host/memory.h"
 #include "lab/caching_allocator.h"
 #include "lab/detail.h"

@@ -8,6 +8,7 @@
 #include "backend/cuda/library_product.h"
 #include "backend/runtime.h"
 #include "core/random.h"
+#include "device/kernels.h"
 #include "device/product_detail.h"
 #include "ops/index.h"
 #include "program/builder.h"

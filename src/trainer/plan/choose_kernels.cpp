@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "device/kernels.h"
 #include "program/op.h"
 
 namespace crest {

@@ -5,6 +5,7 @@
 
 #include "backend/body.h"
 #include "backend/cpu/common.h"
+#include "backend/cpu/index.h"
 #include "ops/index.h"
 #include "ops/quantized_norms.h"
 
@@ -13,7 +14,7 @@ namespace {
 
 // The kernel of an instruction of the body; null: none takes it as it is.
 const Kernel* kernel_of_part(const KernelQuery& q) {
-  for (const Kernel& k : kernels_of("cpu"))
+  for (const Kernel& k : cpu_kernels())
     if (std::string_view(k.op) == q.instr.op->name && !k.prepare && !std::string_view(k.name).ends_with(".reference") &&
         k.reject(q).empty())
       return &k;

@@ -95,12 +95,15 @@ CREST_CPU_KERNELS(CREST_DECLARE_KERNEL)
 #undef CREST_DECLARE_KERNEL
 }  // namespace cpu
 
-std::vector<Kernel> cpu_kernels() {
+const std::vector<Kernel>& cpu_kernels() {
+  static const std::vector<Kernel> all = [] {
 #define CREST_LIST_KERNEL(name, ...) cpu::name##_kernel(),
-  std::vector<Kernel> list = {CREST_CPU_KERNELS(CREST_LIST_KERNEL)};
+    std::vector<Kernel> list = {CREST_CPU_KERNELS(CREST_LIST_KERNEL)};
 #undef CREST_LIST_KERNEL
-  for (const Kernel& k : cpu_reference_kernels()) list.push_back(k);
-  return list;
+    for (const Kernel& k : cpu_reference_kernels()) list.push_back(k);
+    return list;
+  }();
+  return all;
 }
 
 }  // namespace crest

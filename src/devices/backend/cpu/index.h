@@ -5,5 +5,5 @@
 #include "backend/backend.h"
 
 namespace crest {
-std::vector<Kernel> cpu_kernels();
+const std::vector<Kernel>& cpu_kernels();
 }

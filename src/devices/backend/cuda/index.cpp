@@ -119,14 +119,17 @@ std::vector<Kernel> flash_tile_kernels();
 std::vector<Kernel> flash_tile_grad_kernels();
 }  // namespace cuda
 
-std::vector<Kernel> cuda_kernels() {
+const std::vector<Kernel>& cuda_kernels() {
+  static const std::vector<Kernel> all = [] {
 #define CREST_LIST_KERNEL(name, ...) cuda::name##_kernel(),
-  std::vector<Kernel> list = {CREST_CUDA_KERNELS(CREST_LIST_KERNEL)};
+    std::vector<Kernel> list = {CREST_CUDA_KERNELS(CREST_LIST_KERNEL)};
 #undef CREST_LIST_KERNEL
-  // For --kernel: each comes after one that takes everything.
-  for (auto& kernels : {cuda::flash_tile_kernels(), cuda::flash_tile_grad_kernels()})
-    list.insert(list.end(), kernels.begin(), kernels.end());
-  return list;
+    // For --kernel: each comes after one that takes everything.
+    for (auto& kernels : {cuda::flash_tile_kernels(), cuda::flash_tile_grad_kernels()})
+      list.insert(list.end(), kernels.begin(), kernels.end());
+    return list;
+  }();
+  return all;
 }
 
 }  // namespace crest

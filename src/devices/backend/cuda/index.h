@@ -6,5 +6,5 @@
 #include "backend/backend.h"
 
 namespace crest {
-std::vector<Kernel> cuda_kernels();
+const std::vector<Kernel>& cuda_kernels();
 }
