@@ -26,7 +26,7 @@ set(CREST_FILES_timed "/bench/(phase_runner|profile)")
 # in the seeds), which saves a third of the time. Where nothing parses, nothing guides it.
 set(CREST_GUIDE -fsanitize=fuzzer-no-link -fno-sanitize-coverage=trace-cmp)
 set(CREST_FILES_parsing "/(core|data|interop|store)/|/lab/(exp|func|table|value|columns|kinds)|/traces/torch|\
-/profile/profile|/model/(config|hugg|preset|weights)|/checkpoint/|data_sheet|choices")
+/profile/profile|/model/(config|hugg|param|preset|toml|weights)|/checkpoint/|data_sheet|choices")
 set(CREST_OPTIONS_parsing ${CREST_GUIDE} -O2)
 set(CREST_FILES_unguided "/lab/(measurements?|[a-z]+_measurement|run)\\.cpp")
 set(CREST_FILES_guided "/(lab|device|measure|model|ops|plan|profile|program|settings|stats|traces|train)/")

@@ -150,8 +150,8 @@ TEST_P(WeightsTest, ExportsAreUnpaddedAndCanonical) {
   auto list = parameters_of(a.session.recipe.model);
   ASSERT_EQ(tensors.optimizer.size(), 2 * list.size());
   for (size_t i = 0; i < list.size(); ++i) {
-    EXPECT_EQ(tensors.optimizer[2 * i].spec, (TensorSpec{list[i].name + ".m", DType::f32, list[i].shape}));
-    EXPECT_EQ(tensors.optimizer[2 * i + 1].spec, (TensorSpec{list[i].name + ".v", DType::f32, list[i].shape}));
+    EXPECT_EQ(tensors.optimizer[2 * i].spec, (TensorSpec{list[i].name + ".m", DType::f32, list[i].shape.dims()}));
+    EXPECT_EQ(tensors.optimizer[2 * i + 1].spec, (TensorSpec{list[i].name + ".v", DType::f32, list[i].shape.dims()}));
   }
   Runner b(small_recipe(shape, precision), inference());
   EXPECT_TRUE(tensors_to_save(*b.executor).optimizer.empty());

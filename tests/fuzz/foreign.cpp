@@ -14,8 +14,7 @@ static void open_all(std::string_view bytes, int64_t heads) {
     ForeignModel model = format.open(file);
     std::vector<float> values;
     for (auto& p : parameters_of(model.config)) {
-      size_t n = 1;
-      for (int64_t d : p.shape) n *= size_t(d);
+      auto n = size_t(p.shape.numel());
       check(n <= bytes.size());  // a number takes two bytes at least
       values.resize(n);
       model.read(p, values.data());

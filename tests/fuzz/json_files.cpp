@@ -5,6 +5,7 @@
 #include "data/dataset.h"
 #include "fuzz.h"
 #include "model/config_files.h"
+#include "model/parameters.h"
 #include "profile/profile.h"
 
 using namespace crest;
@@ -20,7 +21,7 @@ static void as_profile(std::string_view text) {
 static void fuzz_json_files(std::string_view text) {
   unsigned way = choose(text, 4);
   or_error([&] {
-    if (way == 0) check(parse_huggingface_config(text, "fuzz").parameters() > 0);
+    if (way == 0) check(parameter_count(parse_huggingface_config(text, "fuzz")) > 0);
     if (way == 1) check(read_meta(as_file(text)).vocab_size > 0);
     if (way == 2) {
       auto table = parse_choices(text, "fuzz");

@@ -9,7 +9,6 @@
 
 #include "files.h"
 #include "model/config.h"
-#include "model/gpt.h"
 
 using namespace crest;
 
@@ -94,24 +93,10 @@ TEST(WeightsMap, NamesAndShapesAreThoseThatTransformersWrites) {
   }
 }
 
-TEST(WeightsMap, ParametersAreThoseOfTheModelsProgram) {
-  for (auto& c : {small("nano"), small("llama-nano"), own(), biased(true, false, true), biased(false, true, false)}) {
-    Program program = build_model(c, {ProgramKind::train, 1, 4, 0});
-    auto expected = parameters_of(c);
-    ASSERT_EQ(program.params.size(), expected.size());
-    for (size_t i = 0; i < expected.size(); ++i) {
-      auto& p = program.params[i];
-      std::vector<int64_t> shape;
-      for (int d = 0; d < p.shape.rank(); ++d) shape.push_back(p.shape[d]);
-      EXPECT_EQ((ParameterShape{p.name, shape}), expected[i]);
-    }
-  }
-}
-
 TEST(WeightsMap, EveryElementIsCoveredOnce) {
   for (auto& c : {small("nano"), small("llama-nano"), own(), biased(true, false, true), biased(false, true, false)}) {
     std::map<std::string, std::vector<int>> seen;
-    for (auto& p : parameters_of(c)) seen[p.name].resize(size_t(elements(p.shape)));
+    for (auto& p : parameters_of(c)) seen[p.name].resize(size_t(p.shape.numel()));
     for (auto& t : canonical_tensors(c)) {
       EXPECT_EQ(elements(t.shape), t.elements()) << t.name;
       for (int64_t i = 0; i < t.elements(); ++i) ++seen.at(t.parameter).at(size_t(t.row * t.columns + i));
@@ -133,7 +118,10 @@ TEST(WeightsMap, FormatsFollowTheArchitecture) {
   auto crest = canonical_tensors(own());
   auto parameters = parameters_of(own());
   ASSERT_EQ(crest.size(), parameters.size());
-  for (size_t i = 0; i < crest.size(); ++i) EXPECT_EQ((ParameterShape{crest[i].name, crest[i].shape}), parameters[i]);
+  for (size_t i = 0; i < crest.size(); ++i) {
+    EXPECT_EQ(crest[i].name, parameters[i].name);
+    EXPECT_EQ(crest[i].shape, parameters[i].shape.dims());
+  }
 }
 
 TEST(WeightsMap, GatherTransposesConv1DAndSlicesHeads) {
@@ -174,7 +162,7 @@ TEST(WeightsMap, ScatterUndoesGatherAndTouchesNothingElse) {
     float next = 1;
     for (auto& p : parameters_of(c)) {
       auto& f = from[p.name];
-      f.assign(size_t(elements(p.shape)) + padding, poison);
+      f.assign(size_t(p.shape.numel()) + padding, poison);
       for (size_t i = 0; i + padding < f.size(); ++i) f[i] = next++;
       to[p.name].assign(f.size(), poison);
     }

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "device/find.h"
+#include "model/parameters.h"
 #include "passes/tiny.h"
 #include "run/executor.h"
 #include "run/parameters.h"
@@ -147,7 +148,7 @@ TEST(GradientStorage, SavesMostOfTheSmaller) {
   CompiledSession s = compile(r, cpu(), session_programs(r, use));
   const MemoryPlan& m = s.programs[size_t(s.find("train"))].memory;
   EXPECT_LE(double(m.bytes), 1.05 * double(m.live_peak));
-  int64_t gradients = 4 * r.model.parameters();
+  int64_t gradients = 4 * parameter_count(r.model);
   r.grad_accumulation = 2;
   CompiledSession apart = compile(r, cpu(), session_programs(r, use));
   EXPECT_LT(s.planned_bytes(), apart.planned_bytes() - gradients / 2);

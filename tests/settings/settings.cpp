@@ -151,7 +151,7 @@ TEST(Settings, ModelsHaveShortNames) {
   for (auto& [alias, preset] : preset_aliases()) EXPECT_EQ(load_model_config(alias).name, preset);
   EXPECT_EQ(preset_aliases().size(), 4u);
   EXPECT_EQ(parse_model_toml("preset = \"gpt2\"\nlayers = 2\n", "test").width, 768);
-  EXPECT_EQ(preset_called("gpt3"), "");
+  EXPECT_EQ(find_preset("gpt3"), nullptr);
 }
 
 }  // namespace crest::test

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 namespace crest {
 
@@ -25,6 +26,7 @@ class Shape {
   int64_t rows() const { return rank_ == 0 ? 1 : back() == 0 ? 0 : numel() / back(); }
   // The same dimensions with the last one replaced.
   Shape with_back(int64_t d) const;
+  std::vector<int64_t> dims() const { return {dims_, dims_ + rank_}; }
   // Row-major strides in elements.
   Shape contiguous_strides() const;
   std::string text() const;  // "4,256,768"

@@ -15,6 +15,7 @@
 #include "core/shell_word.h"
 #include "core/text.h"
 #include "host/stop_signal.h"
+#include "model/parameters.h"
 #include "terminal/print_json.h"
 #include "terminal/table.h"
 
@@ -31,7 +32,7 @@ void print_import(const ImportResult& r) {
   const ModelConfig& c = r.config;
   Table table({{"what", Align::left}, {"value", Align::left}});
   table.row({"format", fmt::format("{}, {}", r.format, name(r.stored))});
-  table.row({"parameters", format_count(double(c.parameters()))});
+  table.row({"parameters", format_count(double(parameter_count(c)))});
   table.row({"layers", std::to_string(c.layers)});
   table.row({"width, heads", fmt::format("{}, {} of {}", c.width, c.heads, c.head_dim)});
   table.row({"context", std::to_string(c.context)});

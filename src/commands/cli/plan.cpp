@@ -17,6 +17,7 @@
 #include "core/text.h"
 #include "device/data_sheet.h"
 #include "device/find.h"
+#include "model/parameters.h"
 #include "passes/pass.h"
 #include "plan/explain.h"
 #include "plan/mesh.h"
@@ -227,8 +228,9 @@ void print_plan(const PlanReport& r, const Prediction& prediction, const PlanFla
   const CompiledSession& s = r.session;
   const Recipe& q = s.recipe;
   fmt::print("model       {}: {}\n", printable(r.model().name), shape_line(r.model()));
-  fmt::print("parameters  {} ({} in matmuls, {} in embeddings{})\n", r.model().parameters(),
-             format_count(double(r.model().matmul_parameters())), format_count(double(r.embeddings())),
+  fmt::print("parameters  {} ({} in matmuls, {} in embeddings{})\n", parameter_count(r.model()),
+             format_count(double(matmul_parameter_count(r.model()))),
+             format_count(double(embedding_parameter_count(r.model()))),
              r.model().tied ? "; head and token embedding are tied" : "");
   int64_t chunk = loss_chunk(s);
   std::string weights;

@@ -15,6 +15,7 @@
 #include "core/to_stderr.h"
 #include "inference/precision.h"
 #include "inference/sample_model.h"
+#include "model/parameters.h"
 #include "run/text_stream.h"
 #include "terminal/print_json.h"
 
@@ -101,7 +102,7 @@ int run_sample(SampleFlags& o) {
             format_number_of(int64_t(sampler.prompt_given()), "token"), sampler.prompt_tokens());
   message("model    {}{}, {} parameters, {} on {}", printable(model.config.name),
           model.step >= 0 ? fmt::format(" at step {}", model.step) : "",
-          format_count(double(model.config.parameters())), inference_text(sampler.recipe()), o.sample.device.name);
+          format_count(double(parameter_count(model.config))), inference_text(sampler.recipe()), o.sample.device.name);
   Output out(o.json);
   std::vector<SampledText> samples;
   for (int64_t i = 0; i < o.sample.samples; ++i) {

@@ -11,6 +11,7 @@
 #include "advise/rules.h"
 #include "core/text.h"
 #include "device/kernels.h"
+#include "model/parameters.h"
 #include "program/op.h"
 
 namespace crest::rule {
@@ -83,13 +84,13 @@ Checked mlp_width(const AdviceCase& c, Planner&) {
   if (m.ff % multiple == 0) return holds(fmt::format("MLP width {} is a multiple of {}", m.ff, multiple));
   Recipe wider = c.given;
   wider.model.ff = round_up(m.ff, multiple);
-  return advise(
-      {{fmt::format("MLP width {} is no multiple of {}{}", m.ff, alignment_text(c), share),
-        fmt::format(
-            "ff = {} in the model's file ({:+.1f}% of its FLOPs)", wider.model.ff,
-            100 * (wider.model.flops_per_token(c.recipe.seq_length()) / m.flops_per_token(c.recipe.seq_length()) - 1)),
-        wider, true}},
-      "");
+  return advise({{fmt::format("MLP width {} is no multiple of {}{}", m.ff, alignment_text(c), share),
+                  fmt::format("ff = {} in the model's file ({:+.1f}% of its FLOPs)", wider.model.ff,
+                              100 * (flops_per_token(wider.model, c.recipe.seq_length()) /
+                                         flops_per_token(m, c.recipe.seq_length()) -
+                                     1)),
+                  wider, true}},
+                "");
 }
 
 namespace {

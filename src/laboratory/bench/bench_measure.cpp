@@ -14,6 +14,7 @@
 #include "host/memory.h"
 #include "host/stop_signal.h"
 #include "measure/gemm.h"
+#include "model/parameters.h"
 #include "plan/plan_json.h"
 #include "plan/what_fits.h"
 #include "predict/recompute_budget.h"
@@ -61,7 +62,7 @@ void BenchMeasure::check_interrupt() {
 
 void BenchMeasure::print_head(const Recipe& recipe, const Device& device) const {
   fmt::print("{} ({} parameters) on {}, random tokens, seed {}\n\n", printable(recipe.model.name),
-             format_count(double(recipe.model.parameters())), device.name, o_.seed);
+             format_count(double(parameter_count(recipe.model))), device.name, o_.seed);
 }
 
 const Device& BenchMeasure::device(const DeviceOptions& options) {

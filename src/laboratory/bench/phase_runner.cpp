@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "core/text.h"
+#include "model/parameters.h"
 #include "plan/step_flops.h"
 #include "profile/profile_rows.h"
 #include "program/op.h"
@@ -107,7 +108,7 @@ std::string describe(FlopsConvention convention, const Recipe& recipe, BenchPhas
 }
 
 double palm_flops(const Recipe& r, BenchPhase phase) {
-  double flops = r.model.flops_per_token(r.seq_length()) * double(phase_tokens(r, phase));
+  double flops = flops_per_token(r.model, r.seq_length()) * double(phase_tokens(r, phase));
   return is_forward(phase) ? flops / 3 : flops;
 }
 

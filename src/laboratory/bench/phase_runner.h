@@ -44,7 +44,7 @@ enum class FlopsConvention : uint8_t { palm, executed };
 FlopsConvention parse_flops_convention(const std::string& text);
 // What the FLOP figure counts; printed with it.
 std::string describe(FlopsConvention convention, const Recipe& recipe, BenchPhase phase);
-// FLOPs per run. palm: ModelConfig::flops_per_token, a third of it for a forward pass (it has a
+// FLOPs per run. palm: flops_per_token, a third of it for a forward pass (it has a
 // third of the matmul FLOPs of forward and backward); executed: sum of the costs of the
 // instructions.
 double phase_flops(const CompiledSession& session, BenchPhase phase, FlopsConvention convention);

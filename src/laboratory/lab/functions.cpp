@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "lab/expression.h"
-#include "model/config.h"
+#include "model/parameters.h"
 
 namespace crest::lab {
 
@@ -239,13 +239,13 @@ const ModelConfig model_of(const Value& v, const char* function) {
     refuse(fmt::format("unknown preset '{}'", printable(name)), did_you_mean(name, known));
   return load_model_config(name);
 }
-Value parameters(const Values& a) { return Value::number(double(model_of(a[0], "parameters").parameters())); }
+Value parameters(const Values& a) { return Value::number(double(parameter_count(model_of(a[0], "parameters")))); }
 Value matmul_parameters(const Values& a) {
-  return Value::number(double(model_of(a[0], "matmul_parameters").matmul_parameters()));
+  return Value::number(double(matmul_parameter_count(model_of(a[0], "matmul_parameters"))));
 }
 // Per trained token.
 Value palm_flops(const Values& a) {
-  return Value::number(model_of(a[0], "palm_flops").flops_per_token(int64_t(exact(a[1], "palm_flops"))));
+  return Value::number(flops_per_token(model_of(a[0], "palm_flops"), int64_t(exact(a[1], "palm_flops"))));
 }
 
 double stored(double x, const std::string& type) {

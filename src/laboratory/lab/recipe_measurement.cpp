@@ -16,6 +16,7 @@
 #include "lab/detail.h"
 #include "lab/judge.h"
 #include "model/config_files.h"
+#include "model/parameters.h"
 #include "plan/recipe_settings.h"
 #include "plan/search.h"
 #include "profile/profile_rows.h"
@@ -134,7 +135,7 @@ void RecipeMeasurement::plan_columns(const CompiledSession& s, lab::Row& row) co
   auto set = [&](const char* column, double x) { row.columns[column] = lab::Value::number(x); };
   for (auto& p : s.programs) live = std::max(live, p.memory.live_peak);
   for (int call : phase_calls(s, phase_)) instructions += int64_t(s.programs[size_t(call)].program.code.size());
-  set("parameters", double(s.recipe.model.parameters()));
+  set("parameters", double(parameter_count(s.recipe.model)));
   set("tokens", double(phase_tokens(s.recipe, phase_)));
   set("model_flops", palm_flops(s.recipe, phase_));
   set("executed_flops", phase_flops(s, phase_, FlopsConvention::executed));

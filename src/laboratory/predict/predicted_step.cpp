@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/text.h"
+#include "model/parameters.h"
 #include "profile/profile_rows.h"
 
 namespace crest {
@@ -31,7 +32,7 @@ void set_work(PredictedStep& s, const CompiledSession& session) {
   s.profile = step_rows(session);
   const Recipe& r = session.recipe;
   s.tokens = step_tokens(session);
-  s.model_flops = r.model.flops_per_token(r.seq_length()) * double(s.tokens) / (forward_only(session) ? 3 : 1);
+  s.model_flops = flops_per_token(r.model, r.seq_length()) * double(s.tokens) / (forward_only(session) ? 3 : 1);
   s.ranks = r.world_size();
   s.executed_flops = 0;
   for (auto& row : s.profile.instrs) s.executed_flops += row.flops * s.ranks;

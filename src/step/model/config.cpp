@@ -8,22 +8,29 @@
 
 namespace crest {
 
-int64_t ModelConfig::matmul_parameters() const {
-  int64_t attention = width * qkv_width() + heads * head_dim * width;
-  int64_t mlp = (activation == ActivationKind::swiglu ? 3 : 2) * width * ff;
-  return layers * (attention + mlp) + vocab * width;
+template <>
+const std::vector<std::string>& names_of<NormKind>() {
+  static const std::vector<std::string> w = {"layer", "rms"};
+  return w;
+}
+template <>
+const std::vector<std::string>& names_of<PositionKind>() {
+  static const std::vector<std::string> w = {"learned", "rope"};
+  return w;
+}
+template <>
+const std::vector<std::string>& names_of<ActivationKind>() {
+  static const std::vector<std::string> w = {"gelu", "swiglu", "gelu_erf", "relu"};
+  return w;
+}
+template <>
+const std::vector<std::string>& names_of<RopeScalingType>() {
+  static const std::vector<std::string> w = {"llama3", "linear", "dynamic", "yarn"};
+  return w;
 }
 
-int64_t ModelConfig::parameters() const {
-  int64_t norm_size = width * (norm == NormKind::layer && bias ? 2 : 1);
-  int64_t biases = has_qkv_bias() ? qkv_width() : 0;
-  if (has_proj_bias()) biases += width;
-  if (has_mlp_bias()) biases += ff * (activation == ActivationKind::swiglu ? 2 : 1) + width;
-  int64_t n = matmul_parameters() + layers * (2 * norm_size + biases) + norm_size;
-  if (!tied) n += vocab * width;
-  if (position == PositionKind::learned) n += context * width;
-  return n;
-}
+std::string name(ActivationKind activation) { return names_of<ActivationKind>()[size_t(activation)]; }
+std::string name(RopeScalingType type) { return names_of<RopeScalingType>()[size_t(type)]; }
 
 int64_t ModelConfig::cached_context() const {
   bool grows =
@@ -36,8 +43,33 @@ double ModelConfig::keys_per_token(int64_t seq) const {
   return double(seq) - double(windowed * (seq - window)) / double(layers);
 }
 
-double ModelConfig::flops_per_token(int64_t seq) const {
-  return 6.0 * double(matmul_parameters()) + 12.0 * double(layers) * double(heads * head_dim) * keys_per_token(seq);
+static void validate_rope(const ModelConfig& c, const std::string& where) {
+  auto positive = [&](const char* key, double x, double low) {
+    if (!(x >= low && x <= 1e15))
+      fail_usage(fmt::format("{} = {} is out of range", key, x), where, fmt::format("It must be at least {}.", low));
+  };
+  const RopeScaling& s = c.rope_scaling;
+  positive("rope_theta", c.rope_theta, 1);
+  positive("rope_scaling.factor", s.factor, 1);
+  positive("rope_scaling.low_freq_factor", s.low_freq_factor, 1e-6);
+  positive("rope_scaling.high_freq_factor", s.high_freq_factor, 1e-6);
+  positive("rope_scaling.original_context", double(s.original_context), 1);
+  positive("rope_scaling.beta_fast", s.beta_fast, 1e-6);
+  positive("rope_scaling.beta_slow", s.beta_slow, 1e-6);
+  positive("rope_scaling.attention_factor", s.attention_factor, 0);
+  if (!(s.beta_slow < s.beta_fast))
+    fail_usage(fmt::format("rope_scaling.beta_slow = {} is not below beta_fast = {}", s.beta_slow, s.beta_fast), where,
+               "YaRN uses 1 and 32.");
+  if (s.type == RopeScalingType::yarn && !(c.rope_theta > 1))
+    fail_usage(fmt::format("rope_theta = {} with rope_scaling.type = \"yarn\"", c.rope_theta), where,
+               "YaRN needs a rope_theta above 1.");
+  if (s.type == RopeScalingType::dynamic && s.factor != 1 && c.head_dim <= 2)
+    fail_usage(fmt::format("head_dim = {} with rope_scaling.type = \"dynamic\"", c.head_dim), where,
+               "Dynamic RoPE needs a head_dim above 2.");
+  if (s.factor != 1 && !(s.low_freq_factor < s.high_freq_factor))
+    fail_usage(fmt::format("rope_scaling.low_freq_factor = {} is not below high_freq_factor = {}", s.low_freq_factor,
+                           s.high_freq_factor),
+               where, "Llama 3 uses 1 and 4.");
 }
 
 void validate(const ModelConfig& c, const std::string& where) {
@@ -65,6 +97,7 @@ void validate(const ModelConfig& c, const std::string& where) {
     fail_usage(fmt::format("dropout = {}", c.dropout), where, "dropout must be in [0, 1).");
   if (!(c.norm_eps > 0 && c.norm_eps < 1))
     fail_usage(fmt::format("norm_eps = {}", c.norm_eps), where, "norm_eps must be in (0, 1).");
+  validate_rope(c, where);
 }
 
 }  // namespace crest

@@ -14,7 +14,18 @@ enum class ActivationKind { gelu, swiglu, gelu_erf, relu };  // gelu: its tanh f
 
 enum class RopeScalingType { llama3, linear, dynamic, yarn };
 
-std::string name(ActivationKind activation);  // as model files write it
+// The names of the enumerators, in order, as model files write them.
+template <class E>
+const std::vector<std::string>& names_of();
+template <>
+const std::vector<std::string>& names_of<NormKind>();
+template <>
+const std::vector<std::string>& names_of<PositionKind>();
+template <>
+const std::vector<std::string>& names_of<ActivationKind>();
+template <>
+const std::vector<std::string>& names_of<RopeScalingType>();
+std::string name(ActivationKind activation);
 std::string name(RopeScalingType type);
 
 // How rotary frequencies are rescaled for contexts longer than the model was trained with. Types as
@@ -69,16 +80,9 @@ struct ModelConfig {
   // Capacity of a cache for sampling. With dynamic RoPE, a sequence beyond original_context would
   // rotate the cached keys of its first tokens anew.
   int64_t cached_context() const;
-  // Number of parameters (tied ones count once), and of those in matmuls (PaLM's N: with the head,
-  // without embeddings).
-  int64_t parameters() const;
-  int64_t matmul_parameters() const;
   // The most keys that a token sees in a sequence of `seq`, on average over the layers: `seq`, but
   // for windows.
   double keys_per_token(int64_t seq) const;
-  // 6N + 12 L d T (PaLM, appendix B) with T = keys_per_token: model FLOPs per trained token,
-  // without a causal discount and without vocabulary padding.
-  double flops_per_token(int64_t seq) const;
 };
 
 // Throws a usage error that names the field (heads that do not divide the width, sizes out of
@@ -88,8 +92,8 @@ void validate(const ModelConfig& config, const std::string& where);
 const std::vector<std::string>& preset_names();
 // Aliases of presets: {"gpt2", "gpt2-124M"}, ...
 const std::map<std::string, std::string>& preset_aliases();
-// The preset with this name or alias; "" if there is none.
-std::string preset_called(const std::string& name);
+// The preset with this name or alias; null if there is none.
+const ModelConfig* find_preset(const std::string& name);
 // A preset's name, a TOML file, or a folder with a Hugging Face config.json (or the file itself).
 ModelConfig load_model_config(const std::string& name_or_path);
 // TOML text that load_model_config reads back.

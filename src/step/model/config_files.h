@@ -37,7 +37,8 @@ ModelConfig parse_model_toml(std::string_view text, const std::string& where);
 // are required; other keys default as in transformers. Options that Crest does not compute (layers
 // with and without a window in turn, ...) are rejected.
 ModelConfig parse_huggingface_config(std::string_view text, const std::string& where);
-// What validate() does not cover: fields that only files can set.
-void validate_rope(const ModelConfig& config, const std::string& where);
+
+// A model description is a few hundred bytes. A larger file is something else.
+inline constexpr size_t max_model_file_bytes = 1 << 20;
 
 }  // namespace crest

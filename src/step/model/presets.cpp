@@ -1,9 +1,6 @@
 #include <map>
 
-#include "core/error.h"
-#include "core/text.h"
 #include "model/config.h"
-#include "model/config_files.h"
 
 namespace crest {
 
@@ -71,26 +68,12 @@ const std::map<std::string, std::string>& preset_aliases() {
   return names;
 }
 
-std::string preset_called(const std::string& name) {
-  if (auto alias = preset_aliases().find(name); alias != preset_aliases().end()) return alias->second;
+const ModelConfig* find_preset(const std::string& name) {
+  auto alias = preset_aliases().find(name);
+  const std::string& wanted = alias == preset_aliases().end() ? name : alias->second;
   for (auto& c : presets())
-    if (c.name == name) return name;
-  return "";
-}
-
-ModelConfig load_model_config(const std::string& name_or_path) {
-  if (std::string preset = preset_called(name_or_path); !preset.empty())
-    for (auto& c : presets())
-      if (c.name == preset) return c;
-  if (auto c = read_model_file(name_or_path)) {
-    validate(*c, name_or_path);
-    return *c;
-  }
-  std::string hint = did_you_mean(name_or_path, preset_names());
-  fail_usage("'" + printable(name_or_path) + "' is neither a preset nor a file", "--model",
-             (hint.empty() ? "" : hint + " ") + "Presets: " + join(preset_names(), ", ") +
-                 " (also gpt2, gpt2-medium, gpt2-large, gpt2-xl). Or give a TOML file, or a folder with a Hugging Face "
-                 "config.json.");
+    if (c.name == wanted) return &c;
+  return nullptr;
 }
 
 }  // namespace crest

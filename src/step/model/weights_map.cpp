@@ -11,35 +11,11 @@
 
 namespace crest {
 
-std::vector<ParameterShape> parameters_of(const ModelConfig& c) {
-  std::vector<ParameterShape> out;
-  auto norm = [&](const std::string& name) {
-    out.push_back({name + ".weight", {c.width}});
-    if (c.norm == NormKind::layer && c.bias) out.push_back({name + ".bias", {c.width}});
-  };
-  auto linear = [&](const std::string& name, int64_t rows, int64_t columns, bool bias) {
-    out.push_back({name + ".weight", {rows, columns}});
-    if (bias) out.push_back({name + ".bias", {rows}});
-  };
-  out.push_back({"wte.weight", {c.vocab, c.width}});
-  if (c.position == PositionKind::learned) out.push_back({"wpe.weight", {c.context, c.width}});
-  for (int64_t i = 0; i < c.layers; ++i) {
-    std::string h = fmt::format("h.{}.", i);
-    norm(h + "ln_1");
-    linear(h + "attn.qkv", c.qkv_width(), c.width, c.has_qkv_bias());
-    linear(h + "attn.proj", c.width, c.heads * c.head_dim, c.has_proj_bias());
-    norm(h + "ln_2");
-    if (c.activation == ActivationKind::swiglu) {
-      linear(h + "mlp.gate", c.ff, c.width, c.has_mlp_bias());
-      linear(h + "mlp.up", c.ff, c.width, c.has_mlp_bias());
-    } else {
-      linear(h + "mlp.fc", c.ff, c.width, c.has_mlp_bias());
-    }
-    linear(h + "mlp.proj", c.width, c.ff, c.has_mlp_bias());
-  }
-  norm("ln_f");
-  if (!c.tied) out.push_back({"lm_head.weight", {c.vocab, c.width}});
-  return out;
+CanonicalTensor whole_tensor(const Param& p) {
+  CanonicalTensor t;
+  t.name = t.parameter = p.name, t.shape = p.shape.dims();
+  t.rows = p.shape[0], t.columns = p.shape.rank() > 1 ? p.shape[1] : 1;
+  return t;
 }
 
 WeightFormat weight_format(const ModelConfig& config) {
@@ -66,11 +42,9 @@ const std::vector<Rename> llama_names = {{"ln_1", "input_layernorm"},       {"ln
                                          {"attn.proj", "self_attn.o_proj"}, {"mlp.gate", "mlp.gate_proj"},
                                          {"mlp.up", "mlp.up_proj"},         {"mlp.proj", "mlp.down_proj"}};
 
-CanonicalTensor whole(const ParameterShape& p, std::string name, bool transposed) {
-  CanonicalTensor t;
-  t.name = std::move(name), t.parameter = p.name, t.transposed = transposed;
-  t.rows = p.shape[0], t.columns = p.shape.size() > 1 ? p.shape[1] : 1;
-  t.shape = p.shape;
+CanonicalTensor whole(const Param& p, std::string name, bool transposed) {
+  CanonicalTensor t = whole_tensor(p);
+  t.name = std::move(name), t.transposed = transposed;
   if (transposed) std::swap(t.shape[0], t.shape[1]);
   return t;
 }
@@ -91,14 +65,14 @@ const char* renamed(const std::vector<Rename>& table, const std::string& member)
   fail_internal("no name for parameter member " + member, "weights_map");
 }
 
-CanonicalTensor gpt2_tensor(const ParameterShape& p) {
+CanonicalTensor gpt2_tensor(const Param& p) {
   if (!p.name.starts_with("h.")) return whole(p, p.name == "lm_head.weight" ? p.name : "transformer." + p.name, false);
   LayerName n = split_layer_name(p.name);
   return whole(p, fmt::format("transformer.h.{}.{}.{}", n.layer, renamed(gpt2_names, n.member), n.kind),
-               p.shape.size() == 2);
+               p.shape.rank() == 2);
 }
 
-void llama_tensors(const ModelConfig& c, const ParameterShape& p, std::vector<CanonicalTensor>& out) {
+void llama_tensors(const ModelConfig& c, const Param& p, std::vector<CanonicalTensor>& out) {
   if (p.name == "wte.weight") return out.push_back(whole(p, "model.embed_tokens.weight", false));
   if (p.name == "ln_f.weight") return out.push_back(whole(p, "model.norm.weight", false));
   if (p.name == "lm_head.weight") return out.push_back(whole(p, p.name, false));

@@ -7,27 +7,9 @@
 #include <vector>
 
 #include "core/dtype.h"
-#include "model/config.h"
+#include "model/parameters.h"
 
 namespace crest {
-
-// A trainable parameter: matrices are [out, in] as in torch.nn.Linear, embeddings [rows, width].
-//   wte.weight [V,C], wpe.weight [context,C] (learned positions), lm_head.weight [V,C] (untied), ln_f.weight/.bias [C]
-//   h.N.ln_1, h.N.ln_2 .weight/.bias [C]
-//   h.N.attn.qkv.weight [(heads + 2 kv_heads) head_dim, C]: all query heads, then key heads, then value heads
-//   h.N.attn.proj.weight [C, heads head_dim]
-//   h.N.mlp.fc.weight [ff,C] (GELU) or h.N.mlp.gate.weight, h.N.mlp.up.weight [ff,C] (SwiGLU); h.N.mlp.proj.weight
-//   [C,ff]
-// Linear layers have a .bias when config.has_..._bias(), norms when config.bias and the norm is
-// LayerNorm.
-struct ParameterShape {
-  std::string name;
-  std::vector<int64_t> shape;
-  bool operator==(const ParameterShape&) const = default;
-};
-// All parameters of a model in the order of the forward pass (lm_head last), with the unpadded
-// vocabulary.
-std::vector<ParameterShape> parameters_of(const ModelConfig& config);
 
 // The names and layouts in a model's checkpoints: those of transformers, if it has the
 // architecture.
@@ -45,6 +27,8 @@ struct CanonicalTensor {
   bool transposed = false;  // the file holds [columns, rows] (GPT-2's Conv1D)
   int64_t elements() const { return rows * columns; }
 };
+// A parameter as one tensor, under Crest's name and in Crest's orientation.
+CanonicalTensor whole_tensor(const Param& parameter);
 // All tensors of a checkpoint, in the order of parameters_of. Together they cover every element of
 // every parameter exactly once.
 std::vector<CanonicalTensor> canonical_tensors(const ModelConfig& config);

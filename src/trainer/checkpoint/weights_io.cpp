@@ -14,12 +14,6 @@ namespace crest {
 
 namespace {
 
-std::vector<int64_t> dims(const Shape& shape) {
-  std::vector<int64_t> out;
-  for (int i = 0; i < shape.rank(); ++i) out.push_back(shape[i]);
-  return out;
-}
-
 const TensorRef& truth(const ParameterRef& p) { return p.master.data ? p.master : p.weight; }
 
 // The tensor's fp32 values, if the host can access them in place; else null.
@@ -117,7 +111,7 @@ TensorSource source_of(const ParameterRef& p, const CanonicalTensor& t) {
 
 // What a checkpoint stores of an optimizer state.
 TensorSpec spec_of(const ParameterRef& p, const StateRef& s) {
-  return {p.name + "." + s.name, s.tensor.dtype, dims(s.padded ? p.shape : s.tensor.shape)};
+  return {p.name + "." + s.name, s.tensor.dtype, (s.padded ? p.shape : s.tensor.shape).dims()};
 }
 
 }  // namespace

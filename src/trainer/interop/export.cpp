@@ -11,6 +11,7 @@
 #include "core/shell_word.h"
 #include "core/text.h"
 #include "interop/new_folder.h"
+#include "model/parameters.h"
 
 namespace crest {
 
@@ -120,7 +121,7 @@ ExportResult export_model(const LoadedModel& model, const ExportOptions& o) {
   WeightsFolder folder = WeightsFolder::open(model.weights_path);
   ParameterReader weights(model.config, folder);
   NewFolder out(o.out, "exporting");
-  uint64_t all = uint64_t(model.config.parameters()), done = 0;
+  uint64_t all = uint64_t(parameter_count(model.config)), done = 0;
   require_free_space(parent_path(out.path()), all * size_of(dtype), "the exported model");
   ExportJob job{model, weights, dtype, out.path(), {}, {}, {}};
   job.advance = [&](uint64_t parameters) {
@@ -139,7 +140,7 @@ ExportResult export_model(const LoadedModel& model, const ExportOptions& o) {
 
 nlohmann::ordered_json to_json(const ExportResult& r) {
   const ModelConfig& c = r.config;
-  return {{"folder", r.folder}, {"format", r.format},   {"stored", name(r.stored)}, {"parameters", c.parameters()},
+  return {{"folder", r.folder}, {"format", r.format},   {"stored", name(r.stored)}, {"parameters", parameter_count(c)},
           {"vocab", c.vocab},   {"context", c.context}, {"layers", c.layers},       {"heads", c.heads},
           {"width", c.width},   {"bias", c.bias},       {"tied", c.tied},           {"files", r.files},
           {"bytes", r.bytes},   {"notes", r.notes}};

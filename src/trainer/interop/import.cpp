@@ -76,18 +76,16 @@ uint64_t write_weights(const std::string& path, const ForeignModel& model,
   std::vector<size_t> order;
   std::string preamble = safetensors_preamble(list, TensorOrder::canonical, {}, &order);
   require_free_space(parent_path(path), preamble.size() + all * sizeof(float), "the imported model");
-  std::map<std::string, ParameterShape> shapes;
-  for (auto& p : parameters_of(model.config)) shapes[p.name] = p;
+  std::map<std::string, Param> parameters;
+  for (auto& p : parameters_of(model.config)) parameters[p.name] = p;
   File file = File::create(path);
   file.write(preamble);
   std::vector<float> parameter, tensor;
   for (size_t i : order) {
     const CanonicalTensor& t = canonical[i];
-    const ParameterShape& shape = shapes.at(t.parameter);
-    size_t elements = 1;
-    for (int64_t d : shape.shape) elements *= size_t(d);
-    parameter.resize(elements);
-    model.read(shape, parameter.data());
+    const Param& p = parameters.at(t.parameter);
+    parameter.resize(size_t(p.shape.numel()));
+    model.read(p, parameter.data());
     const float* data = parameter.data() + t.row * t.columns;
     if (t.transposed) {
       tensor.resize(size_t(t.elements()));
@@ -137,11 +135,14 @@ ImportResult import_model(const ImportOptions& o) {
 
 nlohmann::ordered_json to_json(const ImportResult& r) {
   const ModelConfig& c = r.config;
-  return {
-      {"folder", r.folder},       {"format", r.format},   {"stored", name(r.stored)}, {"parameters", c.parameters()},
-      {"vocab", c.vocab},         {"context", c.context}, {"layers", c.layers},       {"heads", c.heads},
-      {"width", c.width},         {"bias", c.bias},       {"tied", c.tied},           {"transformers", r.transformers},
-      {"tokenizer", r.tokenizer}, {"bytes", r.bytes},     {"notes", r.notes}};
+  return {{"folder", r.folder},       {"format", r.format},
+          {"stored", name(r.stored)}, {"parameters", parameter_count(c)},
+          {"vocab", c.vocab},         {"context", c.context},
+          {"layers", c.layers},       {"heads", c.heads},
+          {"width", c.width},         {"bias", c.bias},
+          {"tied", c.tied},           {"transformers", r.transformers},
+          {"tokenizer", r.tokenizer}, {"bytes", r.bytes},
+          {"notes", r.notes}};
 }
 
 }  // namespace crest

@@ -26,7 +26,7 @@ struct ForeignModel {
   DType stored = DType::f32;
   std::vector<std::string> notes;  // notes for the user, one sentence each
   // Fills a whole parameter of the model, in Crest's shape and orientation.
-  std::function<void(const ParameterShape&, float*)> read;
+  std::function<void(const Param&, float*)> read;
 };
 
 // A row of the table of formats; the first one that recognizes a file opens it. Each is in

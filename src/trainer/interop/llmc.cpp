@@ -40,12 +40,6 @@ const char* other_file(int32_t magic) {
   }
 }
 
-int64_t elements(const ParameterShape& p) {
-  int64_t n = 1;
-  for (int64_t d : p.shape) n *= d;
-  return n;
-}
-
 uint64_t padding(const LlmcHeader& h) { return uint64_t((h.padded_vocab - h.config.vocab) * h.config.width); }
 
 // Elements in the file. Computed from one layer, so that a header is checked before thousands of
@@ -55,7 +49,7 @@ uint64_t total_numbers(const LlmcHeader& h) {
   one.layers = 1;
   uint64_t total = padding(h);
   for (auto& p : parameters_of(one))
-    total += uint64_t(elements(p)) * (p.name.starts_with("h.") ? uint64_t(h.config.layers) : 1);
+    total += uint64_t(p.shape.numel()) * (p.name.starts_with("h.") ? uint64_t(h.config.layers) : 1);
   return total;
 }
 
@@ -71,7 +65,7 @@ std::vector<std::string> parameter_order(const ModelConfig& config) {
 // Where each parameter starts, in elements.
 std::map<std::string, uint64_t> layout(const LlmcHeader& h) {
   std::map<std::string, uint64_t> sizes, offsets;
-  for (auto& p : parameters_of(h.config)) sizes[p.name] = uint64_t(elements(p));
+  for (auto& p : parameters_of(h.config)) sizes[p.name] = uint64_t(p.shape.numel());
   uint64_t total = 0;
   for (auto& name : parameter_order(h.config)) {
     offsets[name] = total;
@@ -161,10 +155,8 @@ LlmcCheckpoint::LlmcCheckpoint(const std::string& path) : file_(File::open_read(
   offsets_ = layout(header_);
 }
 
-void LlmcCheckpoint::read(const ParameterShape& p, float* out) const {
-  CanonicalTensor whole;
-  whole.name = whole.parameter = p.name, whole.shape = p.shape;
-  whole.rows = p.shape[0], whole.columns = p.shape.size() > 1 ? p.shape[1] : 1;
+void LlmcCheckpoint::read(const Param& p, float* out) const {
+  const CanonicalTensor whole = whole_tensor(p);
   size_t length = size_t(whole.elements()) * size_of(header_.dtype);
   uint64_t offset = LlmcHeader::bytes + offsets_.at(p.name) * size_of(header_.dtype);
   if (header_.dtype == DType::f32) return file_.read_at(out, length, offset);
@@ -215,7 +207,7 @@ ForeignModel open_llmc(const ForeignFile& file) {
   if (h.padded_vocab > h.config.vocab)
     model.notes.push_back(fmt::format("The {} rows that pad the vocabulary to {} were left out.",
                                       h.padded_vocab - h.config.vocab, h.padded_vocab));
-  model.read = [checkpoint](const ParameterShape& p, float* out) { checkpoint->read(p, out); };
+  model.read = [checkpoint](const Param& p, float* out) { checkpoint->read(p, out); };
   return model;
 }
 

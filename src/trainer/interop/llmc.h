@@ -26,7 +26,7 @@ class LlmcCheckpoint {
  public:
   explicit LlmcCheckpoint(const std::string& path);
   const LlmcHeader& header() const { return header_; }
-  void read(const ParameterShape& parameter, float* out) const;
+  void read(const Param& parameter, float* out) const;
 
  private:
   File file_;

@@ -81,9 +81,9 @@ class NanogptCheckpoint {
       const TensorSpec* spec = find(name);
       if (!spec)
         fail(fmt::format("the tensor {} is missing", name), printable(path()), "Convert the checkpoint again.");
-      if (spec->shape != p.shape)
-        fail(fmt::format("{} does not fit: expected [{}]", describe(*spec), fmt::join(p.shape, ", ")),
-             printable(path()), "Convert the checkpoint again.");
+      if (std::vector<int64_t> shape = p.shape.dims(); spec->shape != shape)
+        fail(fmt::format("{} does not fit: expected [{}]", describe(*spec), fmt::join(shape, ", ")), printable(path()),
+             "Convert the checkpoint again.");
       const TensorEntry& entry = file_.tensors()[by_name_.at(name)];
       if (!entry.readable || !is_float(spec->dtype))
         fail(fmt::format("tensor {} has dtype {}, not a float", name, printable(entry.stored_as)), printable(path()),
@@ -104,12 +104,10 @@ class NanogptCheckpoint {
     fail("two tensors name the same parameter", printable(path()), "Convert the checkpoint again.");
   }
 
-  void read(const ParameterShape& p, float* out) const {
+  void read(const Param& p, float* out) const {
     size_t index = by_name_.at(nanogpt_name(p.name));
     const TensorSpec& spec = file_.tensors()[index].spec;
-    CanonicalTensor whole;
-    whole.name = whole.parameter = p.name, whole.shape = p.shape;
-    whole.rows = p.shape[0], whole.columns = p.shape.size() > 1 ? p.shape[1] : 1;
+    const CanonicalTensor whole = whole_tensor(p);
     std::vector<char> bytes(size_t(byte_count(spec)));
     file_.read(index, bytes.data(), bytes.size());
     scatter(whole, bytes.data(), spec.dtype, out);
@@ -195,12 +193,12 @@ void write_nanogpt(ExportJob& job) {
     p.end_list();
     p.end_dict();
   };
-  auto matrices = std::count_if(parameters.begin(), parameters.end(), [](auto& q) { return q.shape.size() == 2; });
+  auto matrices = std::count_if(parameters.begin(), parameters.end(), [](auto& q) { return q.shape.rank() == 2; });
   p.begin_dict();
   p.text("model"), p.begin_dict();
   for (size_t i = 0; i < parameters.size(); ++i)
-    p.text(nanogpt_name(parameters[i].name)), p.tensor(int64_t(i), parameters[i].shape);
-  p.text(head_name), p.tensor(0, parameters[0].shape);  // wte.weight again
+    p.text(nanogpt_name(parameters[i].name)), p.tensor(int64_t(i), parameters[i].shape.dims());
+  p.text(head_name), p.tensor(0, parameters[0].shape.dims());  // wte.weight again
   p.end_dict();
   p.text("optimizer"), p.begin_dict();
   p.text("state"), p.begin_dict(), p.end_dict();
@@ -242,7 +240,7 @@ ForeignModel open_nanogpt(const ForeignFile& file) {
   checkpoint->require_all(model.config);
   if (!model.config.bias)
     model.notes.push_back("The model has no biases. transformers has no such GPT-2, so no config.json was written.");
-  model.read = [checkpoint](const ParameterShape& p, float* out) { checkpoint->read(p, out); };
+  model.read = [checkpoint](const Param& p, float* out) { checkpoint->read(p, out); };
   return model;
 }
 

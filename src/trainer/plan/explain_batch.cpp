@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/parameters.h"
 #include "plan/explain.h"
 
 namespace crest {
@@ -51,7 +52,7 @@ Explanation explain_batch(const CompiledSession& s, const ExplainOptions& o) {
                      "Crest",
                      {},
                      ""});
-  auto n = double(r.model.parameters());
+  auto n = double(parameter_count(r.model));
   auto limit = double(std::max<int64_t>(1, o.limit));
   Term states{"GPUs for the states of a replica",
               "ceil(18 N / memory)",

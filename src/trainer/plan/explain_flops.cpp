@@ -1,6 +1,7 @@
 // --explain flops: the conventions, compared with what the Program executes.
 #include <fmt/format.h>
 
+#include "model/parameters.h"
 #include "plan/explain.h"
 #include "plan/step_flops.h"
 #include "program/op.h"
@@ -33,7 +34,7 @@ Explanation explain_flops(const CompiledSession& s, const ExplainOptions&) {
        layers = double(m.layers);
   double keys = m.keys_per_token(r.seq_length());
   std::string a_window = keys < seq ? "; s, the keys that a token sees, is held down by a window" : "";
-  auto n = double(m.matmul_parameters()), all = double(m.parameters()), vocab = double(m.vocab);
+  auto n = double(matmul_parameter_count(m)), all = double(parameter_count(m)), vocab = double(m.vocab);
   double sequences = tokens / seq, heads = double(m.heads * m.head_dim);
   double executed = executed_flops(s) * double(r.world_size());
   double recomputed = phase_flops(s, Phase::recompute), forward = phase_flops(s, Phase::forward);
@@ -46,7 +47,7 @@ Explanation explain_flops(const CompiledSession& s, const ExplainOptions&) {
   std::string numbers = fmt::format("N={:.0f} (weights in matmuls), {}", n, step);
   Term palm = term("PaLM: MFU refers to it", "(6 N + 12 L a d s) tokens",
                    fmt::format("{}, L={:g} a d={:g} s={:g}", numbers, layers, heads, keys),
-                   m.flops_per_token(r.seq_length()) * tokens, "Chowdhery et al. 2022 (arXiv 2204.02311), appendix B",
+                   flops_per_token(m, r.seq_length()) * tokens, "Chowdhery et al. 2022 (arXiv 2204.02311), appendix B",
                    "without a discount for causal attention, which the Program has where its kernels skip" + a_window);
   palm.program = executed - recomputed;
   Term hardware = term("executed: HFU refers to it", "sum over the instructions",

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "core/text.h"
+#include "model/parameters.h"
 #include "plan/explain.h"
 #include "plan/session_properties.h"
 
@@ -50,7 +51,7 @@ Term per_parameter_term(const char* name, double bytes, const std::string& why, 
 
 ExplainSection training(const CompiledSession& s) {
   const Recipe& r = s.recipe;
-  auto n = double(r.model.parameters());
+  auto n = double(parameter_count(r.model));
   PerParameter p = per_parameter(r);
   CategoryBytes planned = s.by_category();
   auto state = double(planned[size_t(Category::optimizer_state)] + s.host_bytes);
@@ -147,7 +148,7 @@ CompiledSession int8_sampling(const CompiledSession& s) {
 ExplainSection inference(const CompiledSession& s, const ExplainOptions& o) {
   const Recipe& r = s.recipe;
   const ModelConfig& m = r.model;
-  auto n = double(m.parameters());
+  auto n = double(parameter_count(m));
   auto element = double(activation_bytes(r)), context = double(m.cached_context());
   auto layers = double(m.layers), kv = double(m.kv_heads * m.head_dim), beams = double(o.beams);
   std::vector<Term> terms;
@@ -209,7 +210,7 @@ ExplainSection inference(const CompiledSession& s, const ExplainOptions& o) {
 Explanation explain_memory(const CompiledSession& s, const ExplainOptions& o) {
   ExplainSection all{"everything", {}};
   PerParameter p = per_parameter(s.recipe);
-  double states = (p.weights + p.optimizer + p.gradients) * double(s.recipe.model.parameters());
+  double states = (p.weights + p.optimizer + p.gradients) * double(parameter_count(s.recipe.model));
   ExplainSection kept = activations(s, o);
   double formula = 0;
   std::string which;

@@ -1,6 +1,7 @@
 // --explain traffic: what each kind of parallelism sends.
 #include <fmt/format.h>
 
+#include "model/parameters.h"
 #include "plan/explain.h"
 #include "plan/session_properties.h"
 #include "program/op.h"
@@ -27,7 +28,7 @@ Explanation explain_traffic(const CompiledSession& s, const ExplainOptions& o) {
   const Recipe& r = s.recipe;
   const ModelConfig& m = r.model;
   int64_t data = o.mesh.data * r.world_size();
-  auto n = double(data), gas = double(r.grad_accumulation), parameters = double(m.parameters());
+  auto n = double(data), gas = double(r.grad_accumulation), parameters = double(parameter_count(m));
   double g = r.grad_dtype == "bf16" ? 2 : 4, w = double(activation_bytes(r));
   double ring = data > 1 ? (n - 1) / n : 0;
   std::string sizes = fmt::format("n={} G={:g} x {:.0f} W={:g} x {:.0f}", data, g, parameters, w, parameters);

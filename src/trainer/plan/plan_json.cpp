@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "core/json.h"
+#include "model/parameters.h"
 #include "program/op.h"
 
 namespace crest {
@@ -27,7 +28,7 @@ Json model_to_json(const ModelConfig& m) {
             {"bias", m.bias},
             {"tied", m.tied},
             {"dropout", m.dropout},
-            {"parameters", m.parameters()}};
+            {"parameters", parameter_count(m)}};
   // Only where the model has them: most models do not.
   if (m.qkv_bias) j["qkv_bias"] = true;
   if (m.attention_bias) j["attention_bias"] = true;

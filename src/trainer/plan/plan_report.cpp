@@ -4,6 +4,7 @@
 
 #include "backend/device_json.h"
 #include "core/timer.h"
+#include "model/parameters.h"
 #include "plan/plan_json.h"
 #include "plan/recipe_settings.h"
 #include "plan/search.h"
@@ -40,24 +41,25 @@ PlanReport plan_report(const Recipe& recipe, const Device& device, const Session
 
 Json to_json(const PlanReport& r, int blocks) {
   const CompiledSession& s = r.session;
-  return {
-      {"model", model_to_json(r.model())},
-      {"recipe", recipe_to_json(s.recipe)},
-      {"device", device_to_json(s.device)},
-      {"parameters",
-       {{"total", r.model().parameters()}, {"matmul", r.model().matmul_parameters()}, {"embeddings", r.embeddings()}}},
-      {"tokens_per_step", r.tokens()},
-      {"flops",
-       {{"model_per_step", r.model_flops()},
-        {"executed_per_step", r.executed_flops},
-        {"flops_convention", r.flops_convention()}}},
-      {"memory", memory_to_json(s, blocks)},
-      {"fit",
-       {{"memory_bytes", r.limit},
-        {"fits", r.fits()},
-        {"largest_batch", r.batch_that_fits ? Json(*r.batch_that_fits) : Json()}}},
-      {"programs", programs_to_json(s)},
-      {"seconds", s.compile_seconds + r.search_seconds}};
+  return {{"model", model_to_json(r.model())},
+          {"recipe", recipe_to_json(s.recipe)},
+          {"device", device_to_json(s.device)},
+          {"parameters",
+           {{"total", parameter_count(r.model())},
+            {"matmul", matmul_parameter_count(r.model())},
+            {"embeddings", embedding_parameter_count(r.model())}}},
+          {"tokens_per_step", r.tokens()},
+          {"flops",
+           {{"model_per_step", r.model_flops()},
+            {"executed_per_step", r.executed_flops},
+            {"flops_convention", r.flops_convention()}}},
+          {"memory", memory_to_json(s, blocks)},
+          {"fit",
+           {{"memory_bytes", r.limit},
+            {"fits", r.fits()},
+            {"largest_batch", r.batch_that_fits ? Json(*r.batch_that_fits) : Json()}}},
+          {"programs", programs_to_json(s)},
+          {"seconds", s.compile_seconds + r.search_seconds}};
 }
 
 }  // namespace crest

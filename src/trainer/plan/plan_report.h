@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "model/parameters.h"
 #include "plan/compile.h"
 
 namespace crest {
@@ -22,17 +23,13 @@ struct PlanReport {
   const ModelConfig& model() const { return session.recipe.model; }
   int64_t planned() const { return session.planned_bytes(); }
   bool fits() const { return session.limited_bytes() <= rank_limit; }
-  int64_t embeddings() const {
-    const ModelConfig& m = model();
-    return m.width * (m.vocab + (m.position == PositionKind::learned ? m.context : 0));
-  }
   // The plan is that of a forward pass, not of a step.
   bool forward_only() const { return crest::forward_only(session); }
   // The forward pass decodes one token.
   bool decodes() const { return forward_only() && session.find("decode") >= 0; }
   int64_t tokens() const { return step_tokens(session); }
   double model_flops() const {
-    double flops = model().flops_per_token(session.recipe.seq_length()) * double(tokens());
+    double flops = flops_per_token(model(), session.recipe.seq_length()) * double(tokens());
     return forward_only() ? flops / 3 : flops;
   }
   std::string flops_convention() const;

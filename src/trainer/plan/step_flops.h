@@ -13,8 +13,7 @@ double sum_of_step(const CompiledSession& session, const std::function<double(co
 // FLOPs of all instructions that one rank runs in an optimizer step, padding and recompute
 // included.
 double executed_flops(const CompiledSession& session);
-// What ModelConfig::flops_per_token counts, or a third of it for a forward pass; printed with the
-// figure.
+// What flops_per_token counts, or a third of it for a forward pass; printed with the figure.
 std::string palm_convention(const Recipe& recipe, bool forward);
 
 }  // namespace crest

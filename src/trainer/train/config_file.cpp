@@ -100,7 +100,8 @@ const std::string& check_utf8(const std::string& text, const std::string& flag) 
 }
 
 std::string config_text(const TrainRequest& request, const TrainOptions& used) {
-  const std::string preset = preset_called(used.recipe.model_source);
+  const ModelConfig* found = find_preset(used.recipe.model_source);
+  const std::string preset = found ? found->name : "";
   ConfigKeys keys;
   keys.add("data", toml_path(used.data, "--data"));
   keys.add("model", preset.empty() ? toml_path(used.out + "/model.toml", "--out") : toml_string(preset));

@@ -10,6 +10,7 @@
 #include "core/json_number.h"
 #include "core/shell_word.h"
 #include "core/text.h"
+#include "model/parameters.h"
 #include "terminal/table.h"
 
 namespace crest {
@@ -72,7 +73,7 @@ void RunReport::describe(Engine& engine, const Dataset& data) {
   int ranks = engine.ranks();
   message(fmt::format("device   {}", options_.device.name));
   message(fmt::format("model    {}: {} parameters, {}, width {}, vocabulary {}, {} {}", printable(m.name),
-                      format_count(double(m.parameters())), format_number_of(m.layers, "layer"), m.width, m.vocab,
+                      format_count(double(parameter_count(m))), format_number_of(m.layers, "layer"), m.width, m.vocab,
                       r.precision, half ? r.policy : "weights"));
   message(fmt::format("data     {} training tokens, {} validation tokens in {}",
                       format_count(double(data.train().total_tokens())),
@@ -122,13 +123,14 @@ void RunReport::describe(const RunState& state, const Plan& plan) {
 
 void RunReport::step(const StepRow& row, int64_t total_steps, Engine& engine) {
   const Recipe& r = engine.session().recipe;
+  if (flops_per_token_ == 0) flops_per_token_ = flops_per_token(r.model, r.seq_length());
   step_ms_.push_back(row.step_ms);
   mean_ms_ = mean_ms_ > 0 ? mean_ms_ + 0.1 * (row.step_ms - mean_ms_) : row.step_ms;
   StepReport report;
   report.step = row.step, report.total_steps = total_steps;
   report.loss = row.loss, report.grad_norm = row.grad_norm, report.lr = row.lr, report.step_ms = row.step_ms;
   report.tokens_per_second = row.tokens_per_second;
-  report.flops_per_second = row.tokens_per_second * r.model.flops_per_token(r.seq_length());
+  report.flops_per_second = row.tokens_per_second * flops_per_token_;
   report.memory_bytes = engine.rank(0).held_bytes();
   if (total_steps > row.step) report.eta_seconds = double(total_steps - row.step) * mean_ms_ / 1e3;
   report.skipped = row.skipped;

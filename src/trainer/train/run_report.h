@@ -70,6 +70,7 @@ class RunReport {
   Progress progress_;
   std::vector<double> step_ms_;
   double mean_ms_ = 0;
+  double flops_per_token_ = 0;  // counted at the first step
 };
 
 }  // namespace crest
