@@ -2,6 +2,8 @@
 // optimizer_*.cpp.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/text.h"
 #include "passes/optimizers.h"
@@ -28,9 +30,14 @@ const Optimizer& chosen(const Recipe& r) {
   fail_internal(fmt::format("the optimizer '{}' was not checked", printable(r.optimizer)));
 }
 
+// The optimizer that updates a parameter.
+const Optimizer& optimizer_of(const Optimizer& o, const Param& p) {
+  return o.takes && !o.takes(p) ? optimizers().front() : o;
+}
+
 void check_weights(const Optimizer& o, const Program& program) {
   for (auto& q : program.params)
-    if (o.bf16_weights && program.at(q.value).dtype != DType::bf16)
+    if (o.master == Master::none && program.at(q.value).dtype != DType::bf16)
       fail_usage(fmt::format("{} updates bf16 weights, but the weights of this recipe are {}", o.name,
                              name(program.at(q.value).dtype)),
                  "--optimizer", "Add --precision bf16 --policy pure, or use adamw, which keeps fp32 master weights.");
@@ -53,9 +60,45 @@ std::string product_precision(const Program& program) {
 
 }  // namespace
 
+std::vector<OptimizerState> optimizer_states(const PassContext& context, const Param& param, const Shape& shape,
+                                             DType weight) {
+  const Optimizer& o = optimizer_of(chosen(context.recipe), param);
+  std::vector<OptimizerState> states;
+  bool split = o.master == Master::split && weight == DType::bf16 && context.lever("master-weights") == "split";
+  if (o.master != Master::none && is_half(weight)) states.push_back({"master", split ? DType::u16 : DType::f32, shape});
+  for (const StateRow& row : o.states) {
+    if (row.momentum && context.recipe.beta1 == 0) continue;
+    OptimizerState s{row.name, row.dtype, shape};
+    if (row.per == Per::row) s.shape = {shape[0]};
+    if (row.per == Per::column) s.shape = {shape[1]};
+    if (row.per == Per::block) {
+      auto block = int64_t(context.number("state-block"));
+      s.shape = {(shape.numel() + block - 1) / block};
+    }
+    states.push_back(s);
+  }
+  return states;
+}
+
+Update::Update(Builder& b, const Recipe& recipe, const Param& param, const std::vector<OptimizerState>& states,
+               ValueId scalars, ValueId gradient)
+    : recipe(recipe), b(b), param(param), scalars(scalars), gradient(gradient) {
+  for (auto& s : states) {
+    states_.emplace_back(s.name, b.declare(fmt::format("{}.{}", param.name, s.name), s.dtype, s.shape, Role::state,
+                                           Lifetime::persistent));
+    if (states_.back().first == "master") copy = param.value;
+  }
+}
+
+ValueId Update::state(std::string_view name) const {
+  for (auto& [known, value] : states_)
+    if (known == name) return value;
+  fail_internal(fmt::format("the optimizer of {} declares no state '{}'", param.name, name));
+}
+
 DType Update::product_dtype() const {
   std::string precision = product_precision(b.program());
-  return precision == "bf16" ? DType::bf16 : precision == "fp16" ? DType::f16 : weight_dtype();
+  return precision == "bf16" ? DType::bf16 : precision == "fp16" ? DType::f16 : b.at(param.value).dtype;
 }
 bool Update::product_tf32() const { return product_precision(b.program()) == "tf32"; }
 
@@ -68,8 +111,8 @@ double learning_rate_scale(const std::string& name) {
 void optimizer(Program& program, const PassContext& context) {
   const Optimizer& o = chosen(context.recipe);
   auto block = int64_t(context.number("state-block"));
-  if (o.blocks) program.properties.set(state_block_property, block);  // in every Program: groups are aligned to it
-  bool split = context.setting("master-weights") == "split";
+  bool blocks = std::any_of(o.states.begin(), o.states.end(), [](auto& row) { return row.per == Per::block; });
+  if (blocks) program.properties.set(state_block_property, block);  // in every Program: groups are aligned to it
   if (context.kind != ProgramKind::update) return;
   check_weights(o, program);
   Builder b(program);
@@ -79,8 +122,10 @@ void optimizer(Program& program, const PassContext& context) {
   for (size_t q = 0; q < program.params.size(); ++q) {
     const Param& p = program.params[q];
     b.origin = Origin(p.name.substr(0, p.name.rfind('.')));
-    Update update(b, context.recipe, split, p, scalars, gradients[q]);
-    o.emit(update);
+    const Value& weight = program.at(p.value);
+    std::vector<OptimizerState> states = optimizer_states(context, p, weight.shape, weight.dtype);
+    Update update(b, context.recipe, p, states, scalars, gradients[q]);
+    optimizer_of(o, p).emit(update);
   }
   finish_step(b, scalars);
 }

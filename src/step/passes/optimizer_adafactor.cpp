@@ -8,31 +8,29 @@ namespace crest {
 
 // The step of `target`: of the weights, or of their first moment.
 static ValueId emit_step(Update& u, ValueId target, ValueId copy, const Attrs& attrs) {
-  ValueId row = u.state("row", DType::f32, {u.shape()[0]}), col = u.state("col", DType::f32, {u.shape()[1]});
-  std::vector<ValueId> moments =
-      u.b.emit("factored_moments", {u.scalars, u.gradient, row, col}, Attrs().set("decay_rate", 0.8).set("eps", 1e-30));
+  std::vector<ValueId> moments = u.b.emit("factored_moments", {u.scalars, u.gradient, u.state("row"), u.state("col")},
+                                          Attrs().set("decay_rate", 0.8).set("eps", 1e-30));
   return u.b.emit("factored_update", {u.scalars, target, u.gradient, moments[0], moments[1], copy},
                   Attrs(attrs).set("clip", 1.0))[0];
 }
 
-static void emit_adafactor(Update& u) {
-  if (!u.matrix()) return emit_adamw(u);
-  ValueId master = u.master();
-  emit_step(u, master, u.copy, Attrs().set("weight_decay", u.decay()));
-}
+static void emit_adafactor(Update& u) { emit_step(u, u.master(), u.copy, Attrs().set("weight_decay", u.decay())); }
 
 static void emit_adafactor_momentum(Update& u) {
-  if (!u.matrix() || u.recipe.beta1 == 0) return emit_adafactor(u);
-  ValueId master = u.master();
+  if (u.recipe.beta1 == 0) return emit_adafactor(u);
   ValueId m = emit_step(u, u.state("m"), no_value, Attrs().set("weight_decay", 0.0).set("momentum", u.recipe.beta1));
   Attrs step = Attrs().set("a", 1.0).set("decay", u.decay()).set("b", -1.0).set("b_by", "lr");
-  master = u.b.emit1("axpby", {u.scalars, master, m}, step);
+  ValueId master = u.b.emit1("axpby", {u.scalars, u.master(), m}, step);
   if (u.copy != no_value)
     u.b.emit1("axpby", {u.scalars, u.copy, master}, Attrs().set("a", 0.0).set("b", 1.0).set("weights", 1));
 }
 
 std::vector<Optimizer> adafactor_optimizers() {
-  return {{"adafactor", emit_adafactor}, {"adafactor-momentum", emit_adafactor_momentum}};
+  const StateRow row = {"row", Per::row}, column = {"col", Per::column};
+  const StateRow m = {.name = "m", .momentum = true};
+  auto matrices = [](const Param& p) { return p.shape.rank() == 2; };
+  return {{"adafactor", emit_adafactor, {row, column}, Master::whole, matrices},
+          {"adafactor-momentum", emit_adafactor_momentum, {m, row, column}, Master::whole, matrices}};
 }
 
 }  // namespace crest

@@ -10,19 +10,17 @@ static Attrs adam_attrs(const Update& u) {
 }
 
 // AdamW (Loshchilov & Hutter 2019), decay on matrices only.
-void emit_adamw(Update& u) {
-  ValueId master = u.elementwise_master(), m = u.state("m"), v = u.state("v");
-  u.b.emit("adamw", {u.scalars, master, m, v, u.gradient, u.copy}, adam_attrs(u));
+static void emit_adamw(Update& u) {
+  u.b.emit("adamw", {u.scalars, u.master(), u.state("m"), u.state("v"), u.gradient, u.copy}, adam_attrs(u));
 }
 
 // Weights and moments in bf16, without a master copy: 4 bytes of state instead of AdamW's 10.
 static void emit_bf16(Update& u, std::string_view rounding) {
-  ValueId m = u.state("m", DType::bf16, u.shape()), v = u.state("v", DType::bf16, u.shape());
-  std::vector<ValueId> in = {u.scalars, u.param.value, m, v, u.gradient, no_value};
+  std::vector<ValueId> in = {u.scalars, u.master(), u.state("m"), u.state("v"), u.gradient, no_value};
   Attrs a = adam_attrs(u);
   if (!rounding.empty()) a.set("rounding", rounding);
   if (rounding == "kahan")
-    in.push_back(u.state("c", DType::bf16, u.shape()));
+    in.push_back(u.state("c"));
   else if (rounding == "stochastic")
     a.set("rng_id", u.param.decay ? 0 : 1);  // one stream per group
   u.b.emit("adamw", in, a);
@@ -31,43 +29,45 @@ static void emit_adamw_bf16(Update& u) { emit_bf16(u, ""); }
 static void emit_adamw_bf16_kahan(Update& u) { emit_bf16(u, "kahan"); }
 static void emit_adamw_bf16_stochastic(Update& u) { emit_bf16(u, "stochastic"); }
 
-// Matrices in 8 bits; the rest (norms, biases: well below 1% of a model) in fp32.
-static void emit_8bit(Update& u, std::string_view codes) {
-  if (!u.param.decay) return emit_adamw(u);
-  int64_t block = u.b.program().properties.integer("state_block"), blocks = (u.shape().numel() + block - 1) / block;
-  ValueId master = u.elementwise_master();
-  // Names tell the codes, so that a checkpoint of one kind is not read as the other.
-  std::string kind = codes.empty() ? "" : "_" + std::string(codes);
-  ValueId m = u.state("m" + kind, DType::u8, u.shape()), m_max = u.state("m_max", DType::f32, {blocks});
-  ValueId v = u.state("v" + kind, DType::u8, u.shape()), v_max = u.state("v_max", DType::f32, {blocks});
-  Attrs a = adam_attrs(u).set("block", block);
+static void emit_8bit(Update& u, std::string_view codes, std::string_view m, std::string_view v) {
+  Attrs a = adam_attrs(u).set("block", u.b.program().properties.integer(state_block_property));
   if (!codes.empty()) a.set("codes", codes);
-  u.b.emit("adamw_8bit", {u.scalars, master, m, m_max, v, v_max, u.gradient, u.copy}, a);
+  u.b.emit("adamw_8bit",
+           {u.scalars, u.master(), u.state(m), u.state("m_max"), u.state(v), u.state("v_max"), u.gradient, u.copy}, a);
 }
-static void emit_adamw_8bit(Update& u) { emit_8bit(u, ""); }
-static void emit_adamw_fp8(Update& u) { emit_8bit(u, "e4m3"); }
+static void emit_adamw_8bit(Update& u) { emit_8bit(u, "", "m", "v"); }
+static void emit_adamw_fp8(Update& u) { emit_8bit(u, "e4m3", "m_e4m3", "v_e4m3"); }
 
 static void emit_sgd(Update& u) {
-  ValueId master = u.elementwise_master(), m = u.state("m");
-  u.b.emit("sgd", {u.scalars, master, m, u.gradient, u.copy},
+  u.b.emit("sgd", {u.scalars, u.master(), u.state("m"), u.gradient, u.copy},
            Attrs().set("momentum", u.recipe.beta1).set("weight_decay", u.decay()));
 }
 
 static void emit_lion(Update& u) {
-  ValueId master = u.elementwise_master(), m = u.state("m");
-  u.b.emit("lion", {u.scalars, master, m, u.gradient, u.copy},
+  u.b.emit("lion", {u.scalars, u.master(), u.state("m"), u.gradient, u.copy},
            Attrs().set("beta1", u.recipe.beta1).set("beta2", u.recipe.beta2).set("weight_decay", u.decay()));
 }
 
+// Moments of a byte with a scale for each block. Names tell the codes, so that a checkpoint of one
+// kind is not read as the other.
+static std::vector<StateRow> states_of_a_byte(const char* m, const char* v) {
+  return {{m, Per::element, DType::u8}, {"m_max", Per::block}, {v, Per::element, DType::u8}, {"v_max", Per::block}};
+}
+
 std::vector<Optimizer> elementwise_optimizers() {
-  return {{"adamw", emit_adamw},
-          {"adamw-bf16", emit_adamw_bf16, true},
-          {"adamw-bf16-kahan", emit_adamw_bf16_kahan, true},
-          {"adamw-bf16-stochastic", emit_adamw_bf16_stochastic, true},
-          {"adamw-8bit", emit_adamw_8bit, false, true},
-          {"adamw-fp8", emit_adamw_fp8, false, true},
-          {"sgd", emit_sgd, false, false, 100},
-          {"lion", emit_lion, false, false, 0.2}};
+  const StateRow m = {"m"}, v = {"v"};
+  const StateRow bf16_m = {"m", Per::element, DType::bf16}, bf16_v = {"v", Per::element, DType::bf16},
+                 compensation = {"c", Per::element, DType::bf16};
+  // Norms and biases, well below 1% of a model, stay in fp32.
+  auto decayed = [](const Param& p) { return p.decay; };
+  return {{"adamw", emit_adamw, {m, v}},
+          {"adamw-bf16", emit_adamw_bf16, {bf16_m, bf16_v}, Master::none},
+          {"adamw-bf16-kahan", emit_adamw_bf16_kahan, {bf16_m, bf16_v, compensation}, Master::none},
+          {"adamw-bf16-stochastic", emit_adamw_bf16_stochastic, {bf16_m, bf16_v}, Master::none},
+          {"adamw-8bit", emit_adamw_8bit, states_of_a_byte("m", "v"), Master::split, decayed},
+          {"adamw-fp8", emit_adamw_fp8, states_of_a_byte("m_e4m3", "v_e4m3"), Master::split, decayed},
+          {.name = "sgd", .emit = emit_sgd, .states = {m}, .rate = 100},
+          {.name = "lion", .emit = emit_lion, .states = {m}, .rate = 0.2}};
 }
 
 }  // namespace crest

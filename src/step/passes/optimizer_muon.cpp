@@ -59,11 +59,12 @@ class Muon {
 
 }  // namespace
 
-static void emit_muon(Update& u) {
-  if (!u.hidden()) return emit_adamw(u);
-  Muon(u).emit();
-}
+static void emit_muon(Update& u) { Muon(u).emit(); }
 
-std::vector<Optimizer> muon_optimizers() { return {{"muon", emit_muon}}; }
+std::vector<Optimizer> muon_optimizers() {
+  // Matrices inside a layer: neither embedding nor head.
+  auto hidden = [](const Param& p) { return p.shape.rank() == 2 && p.name.starts_with("h."); };
+  return {{"muon", emit_muon, {{"m"}}, Master::whole, hidden}};
+}
 
 }  // namespace crest

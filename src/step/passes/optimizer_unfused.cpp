@@ -25,6 +25,8 @@ static void emit_adamw_unfused(Update& u) {
   if (u.copy != no_value) axpby({u.copy, p}, Attrs().set("a", 0.0).set("b", 1.0).set("weights", 1));
 }
 
-std::vector<Optimizer> unfused_optimizers() { return {{"adamw-unfused", emit_adamw_unfused}}; }
+std::vector<Optimizer> unfused_optimizers() {
+  return {{"adamw-unfused", emit_adamw_unfused, {{"m"}, {"v"}}, Master::whole}};
+}
 
 }  // namespace crest

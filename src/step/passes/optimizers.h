@@ -3,18 +3,58 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "model/recipe.h"
+#include "passes/pass.h"
 #include "program/builder.h"
 
 namespace crest {
 
+// What a number of state belongs to.
+enum class Per { element, row, column, block };  // block: of --state-block elements
+
+// A tensor of state that an update reads and writes: `PARAMETER.NAME`, zero at first, persistent,
+// part of checkpoints.
+struct StateRow {
+  const char* name;
+  Per per = Per::element;
+  DType dtype = DType::f32;
+  bool momentum = false;  // only with --beta1 above 0
+};
+
+// The state `master` of a 16-bit weight. split: the 16 bits that a bf16 weight lacks, unless
+// --master-weights fp32; the update must be element-wise (ops/update.h). whole: a full fp32 copy.
+// none: no such state; the weights must be bf16.
+enum class Master { split, whole, none };
+
+class Update;
+
+struct Optimizer {
+  const char* name;       // --optimizer
+  void (*emit)(Update&);  // the update of one parameter
+  std::vector<StateRow> states;
+  Master master = Master::split;
+  bool (*takes)(const Param&) = nullptr;  // whether it updates a parameter, or AdamW does; null: it does
+  double rate = 1;                        // suitable learning rate relative to AdamW's
+};
+
+// State of one parameter as --optimizer declares it.
+struct OptimizerState {
+  const char* name;
+  DType dtype;
+  Shape shape;
+};
+// All state of a parameter whose weights have this shape (it may be padded) and dtype.
+std::vector<OptimizerState> optimizer_states(const PassContext& context, const Param& param, const Shape& shape,
+                                             DType weight);
+
 // One parameter, and what its update is built from.
 class Update {
  public:
-  Update(Builder& b, const Recipe& recipe, bool splits_masters, const Param& param, ValueId scalars, ValueId gradient)
-      : recipe(recipe), b(b), param(param), scalars(scalars), gradient(gradient), splits_masters_(splits_masters) {}
+  // Declares the states.
+  Update(Builder& b, const Recipe& recipe, const Param& param, const std::vector<OptimizerState>& states,
+         ValueId scalars, ValueId gradient);
 
   const Recipe& recipe;
   Builder& b;
@@ -25,51 +65,20 @@ class Update {
   // rounded to TF32.
   DType product_dtype() const;
   bool product_tf32() const;
-  DType weight_dtype() const { return b.at(param.value).dtype; }
   const Shape& shape() const { return b.at(param.value).shape; }
-  bool matrix() const { return shape().rank() == 2; }
-  // A matrix inside a layer: neither embedding nor head.
-  bool hidden() const { return matrix() && param.name.starts_with("h."); }
   double decay() const { return param.decay ? recipe.weight_decay : 0.0; }
 
-  // Declares `PARAMETER.SUFFIX`: zero at first, persistent, part of checkpoints.
-  ValueId state(std::string_view suffix, DType dtype, const Shape& shape) const {
-    return b.declare(param.name + "." + std::string(suffix), dtype, shape, Role::state, Lifetime::persistent);
-  }
-  ValueId state(std::string_view suffix) const { return state(suffix, DType::f32, shape()); }
-  // The fp32 values: the weight itself; for a 16-bit weight, the state `master`, which `copy`
-  // follows.
-  ValueId master() {
-    if (!is_half(weight_dtype())) return param.value;
-    copy = param.value;
-    return state("master");
-  }
-  // The same for an element-wise update (ops/update.h): for a bf16 weight, `master` is only the low
-  // half, unless --master-weights fp32.
-  ValueId elementwise_master() {
-    if (!splits_masters_ || weight_dtype() != DType::bf16) return master();
-    copy = param.value;
-    return state("master", DType::u16, shape());
-  }
-  ValueId copy = no_value;  // set by both: the weight, if it is a copy
+  ValueId state(std::string_view name) const;
+  // What the update changes: the state `master`, if there is one, or the weight.
+  ValueId master() const { return copy == no_value ? param.value : state("master"); }
+  ValueId copy = no_value;  // the weight, if it follows a master
 
  private:
-  bool splits_masters_;
+  std::vector<std::pair<std::string_view, ValueId>> states_;
   Update(const Update&) = delete;
 };
 
-struct Optimizer {
-  const char* name;           // --optimizer
-  void (*emit)(Update&);      // the update of one parameter
-  bool bf16_weights = false;  // no fp32 master: the weights themselves are bf16
-  bool blocks = false;        // state in blocks of --state-block elements
-  double rate = 1;            // suitable learning rate relative to AdamW's
-};
-
-// What other optimizers leave to AdamW: vectors and embeddings.
-void emit_adamw(Update&);
-
-// The optimizers of each file.
+// The optimizers of each file. AdamW, which has what others leave, is the first.
 std::vector<Optimizer> elementwise_optimizers();
 std::vector<Optimizer> unfused_optimizers();
 std::vector<Optimizer> adafactor_optimizers();

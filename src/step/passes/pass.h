@@ -72,6 +72,9 @@ std::vector<PassTiming> run_passes(Program& program, const PassContext& context,
 // The settings of all passes, in order.
 const std::vector<Setting>& pass_settings();
 
+// The dtype of all weights as the model reads them, for a resolved recipe.
+DType weight_dtype(const Recipe& recipe);
+
 // Whether --packing packs whole documents: the data must be packed too (data/packing.h).
 bool packs_documents(const Recipe& recipe);
 

@@ -99,6 +99,11 @@ class Autocast {
 
 }  // namespace
 
+DType weight_dtype(const Recipe& r) {
+  if (r.policy != "pure" || r.precision == "fp32" || r.precision == "tf32") return DType::f32;
+  return r.precision == "fp16" ? DType::f16 : DType::bf16;  // fp8 starts from bf16 (passes/fp8.cpp)
+}
+
 void set_precision(Program& program, const PassContext& context) {
   const Recipe& r = context.recipe;
   if (r.precision == "fp32") return;
@@ -112,11 +117,11 @@ void set_precision(Program& program, const PassContext& context) {
     return;
   }
   if (r.precision == "auto") fail_internal("precision auto was not resolved for a device");
-  DType half = r.precision == "fp16" ? DType::f16 : DType::bf16;  // fp8 starts from bf16 (passes/fp8.cpp)
+  DType half = r.precision == "fp16" ? DType::f16 : DType::bf16;
   if (half == DType::f16) program.properties.set("loss_scale", r.loss_scale);
   if (r.grad_dtype == "bf16") program.properties.set("grad_dtype", "bf16");
   if (r.policy == "pure")
-    pure(program, half);
+    pure(program, weight_dtype(r));
   else
     Autocast(program, half, context.first || context.kind != ProgramKind::train).run();
 }

@@ -1,8 +1,11 @@
 // --explain memory: bytes of training and inference.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/text.h"
 #include "model/parameters.h"
+#include "passes/optimizers.h"
 #include "plan/explain.h"
 #include "plan/session_properties.h"
 
@@ -10,33 +13,15 @@ namespace crest {
 
 namespace {
 
+// As --precision names them.
+std::string flag_name(DType dtype) {
+  return dtype == DType::f32 ? "fp32" : dtype == DType::f16 ? "fp16" : std::string(name(dtype));
+}
+
 const char* const document = "Software Tune Up, Anatomy of Model's Memory Usage";
 const char* const korthikanti = "Korthikanti et al. 2022 (arXiv 2205.05198)";
 
-struct PerParameter {
-  double weights, optimizer, gradients;
-  const char *weights_why, *optimizer_why;
-};
-
 bool half(const Recipe& r) { return activation_bytes(r) == 2; }
-
-// What the document counts for a recipe.
-PerParameter per_parameter(const Recipe& r) {
-  bool pure_bf16 = r.optimizer.starts_with("adamw-bf16");
-  PerParameter p{};
-  p.weights = !half(r) ? 4 : pure_bf16 ? 2 : 6;
-  p.weights_why = !half(r) ? "fp32" : pure_bf16 ? "16-bit weights only" : "fp32 and a 16-bit copy";
-  p.gradients = r.grad_dtype == "bf16" ? 2 : 4;
-  bool one_state =
-      r.optimizer == "sgd" || r.optimizer == "lion" || r.optimizer.starts_with("adafactor") || r.optimizer == "muon";
-  bool eight_bit = r.optimizer == "adamw-8bit" || r.optimizer == "adamw-fp8";
-  p.optimizer = eight_bit ? 2 : pure_bf16 || one_state ? 4 : 8;
-  p.optimizer_why = eight_bit   ? "two moments of a byte"
-                    : pure_bf16 ? "two moments in bf16"
-                    : one_state ? "one state in fp32"
-                                : "two moments in fp32";
-  return p;
-}
 
 Term per_parameter_term(const char* name, double bytes, const std::string& why, double n, const char* source) {
   return {name,
@@ -49,37 +34,69 @@ Term per_parameter_term(const char* name, double bytes, const std::string& why, 
           ""};
 }
 
+Term weights_term(const Recipe& r, double n) {
+  DType dtype = weight_dtype(r);
+  if (half(r) && !is_half(dtype)) return per_parameter_term("weights", 6, "fp32 and a 16-bit copy", n, document);
+  return per_parameter_term("weights", double(size_of(dtype)), flag_name(dtype), n, document);
+}
+
+Term gradients_term(const Recipe& r, double n) {
+  return per_parameter_term("gradients", r.grad_dtype == "bf16" ? 2 : 4, r.grad_dtype, n, document);
+}
+
+// What the optimizer declares for each parameter, summed by state: "6 N (u16 master, m) + 4 n(v)"
+// where all parameters have masters of two bytes and fp32 m, and n(v) numbers are in fp32 v.
+Term optimizer_term(const Recipe& r, double n) {
+  struct Sum {
+    std::string state;
+    double bytes, numbers;
+  };
+  std::vector<Sum> sums;
+  const PassContext context{r, ProgramKind::update};
+  for (const Param& p : parameters_of(r.model))
+    for (const OptimizerState& s : optimizer_states(context, p, p.shape, weight_dtype(r))) {
+      std::string state = s.dtype == DType::f32 ? s.name : fmt::format("{} {}", name(s.dtype), s.name);
+      auto known = std::find_if(sums.begin(), sums.end(), [&](auto& sum) { return sum.state == state; });
+      if (known == sums.end()) known = sums.insert(known, {state, double(size_of(s.dtype)), 0});
+      known->numbers += double(s.shape.numel());
+    }
+  double whole = 0, total = 0;
+  std::vector<std::string> formula, numbers, of_all;
+  for (auto& s : sums) {
+    total += s.bytes * s.numbers;
+    if (s.numbers == n) {
+      whole += s.bytes, of_all.push_back(s.state);
+      continue;
+    }
+    formula.push_back(fmt::format("{:g} n({})", s.bytes, s.state));
+    numbers.push_back(fmt::format("{:g} x {:.0f}", s.bytes, s.numbers));
+  }
+  if (whole > 0) {
+    formula.insert(formula.begin(), fmt::format("{:g} N ({})", whole, join(of_all, ", ")));
+    numbers.insert(numbers.begin(), fmt::format("{:g} x {:.0f}", whole, n));
+  }
+  return {
+      "optimizer state", join(formula, " + "), join(numbers, " + "), total, "bytes", "states of --optimizer", {}, ""};
+}
+
 ExplainSection training(const CompiledSession& s) {
   const Recipe& r = s.recipe;
   auto n = double(parameter_count(r.model));
-  PerParameter p = per_parameter(r);
   CategoryBytes planned = s.by_category();
-  auto state = double(planned[size_t(Category::optimizer_state)] + s.host_bytes);
-  Term weights = per_parameter_term("weights", p.weights, p.weights_why, n, document);
+  Term weights = weights_term(r, n);
   weights.program = double(weight_bytes(s));
-  weights.difference = half(r) && r.policy == "pure" && !r.optimizer.starts_with("adamw-bf16")
-                           ? "the Program's weights are the 16-bit ones; what fp32 masters add is optimizer state"
-                           : "";
   if (s.find("start") >= 0)
-    weights.difference += std::string(weights.difference.empty() ? "" : "; ") +
-                          "those of linear layers are there in 8 bits, too, also transposed (--fp8-weights update)";
-  Term optimizer = per_parameter_term("optimizer state", p.optimizer, p.optimizer_why, n, document);
-  optimizer.program = state;
-  if (half(r) && r.policy == "pure")
-    optimizer.difference = "with the fp32 masters of 16-bit weights; --master-weights split stores 2 bytes of them";
-  if (r.optimizer.starts_with("adafactor") || r.optimizer == "muon")
-    optimizer.difference +=
-        std::string(optimizer.difference.empty() ? "" : "; ") + "matrices and vectors have different states";
-  if (s.host_bytes)
-    optimizer.difference += fmt::format("{}{} of it in host memory", optimizer.difference.empty() ? "" : "; ",
-                                        format_bytes(double(s.host_bytes)));
-  Term gradients = per_parameter_term("gradients", p.gradients, r.grad_dtype, n, document);
+    weights.difference = "those of linear layers are there in 8 bits, too, also transposed (--fp8-weights update)";
+  Term optimizer = optimizer_term(r, n);
+  optimizer.program = double(planned[size_t(Category::optimizer_state)] + s.host_bytes);
+  if (s.host_bytes) optimizer.difference = format_bytes(double(s.host_bytes)) + " of it in host memory";
+  Term gradients = gradients_term(r, n);
   gradients.program = double(gradient_bytes(s));
   gradients.difference = "without accumulation they share memory with activations, until they are written";
   Term sum{"sum",
            "weights + optimizer state + gradients",
-           fmt::format("{:g} x {:.0f}", p.weights + p.optimizer + p.gradients, n),
-           (p.weights + p.optimizer + p.gradients) * n,
+           fmt::format("{:.0f} + {:.0f} + {:.0f}", weights.value, optimizer.value, gradients.value),
+           weights.value + optimizer.value + gradients.value,
            "bytes",
            document,
            *weights.program + *optimizer.program + *gradients.program,
@@ -151,11 +168,12 @@ ExplainSection inference(const CompiledSession& s, const ExplainOptions& o) {
   auto n = double(parameter_count(m));
   auto element = double(activation_bytes(r)), context = double(m.cached_context());
   auto layers = double(m.layers), kv = double(m.kv_heads * m.head_dim), beams = double(o.beams);
+  double trained = weights_term(r, 1).value;
   std::vector<Term> terms;
   for (auto [bytes, what] :
        {std::pair{6.0, "mixed: fp32 and a 16-bit copy"}, {4.0, "fp32"}, {2.0, "16-bit"}, {1.0, "int8"}}) {
     Term t = per_parameter_term("weights", bytes, what, n, document);
-    bool ours = bytes == (half(r) && r.policy == "pure" ? 2.0 : half(r) ? 6.0 : 4.0);
+    bool ours = bytes == trained;
     if (ours) t.program = double(weight_bytes(s));
     if (bytes == 1) {
       t.program = double(weight_bytes(int8_sampling(s)));
@@ -209,19 +227,21 @@ ExplainSection inference(const CompiledSession& s, const ExplainOptions& o) {
 
 Explanation explain_memory(const CompiledSession& s, const ExplainOptions& o) {
   ExplainSection all{"everything", {}};
-  PerParameter p = per_parameter(s.recipe);
-  double states = (p.weights + p.optimizer + p.gradients) * double(parameter_count(s.recipe.model));
+  ExplainSection states = training(s);
+  double sum = 0;
+  for (auto& t : states.terms)
+    if (t.name == "sum") sum = t.value;
   ExplainSection kept = activations(s, o);
   double formula = 0;
   std::string which;
   for (auto& t : kept.terms)
     if (t.program) formula = t.value, which = t.name;
   all.terms.push_back(
-      {"training", "parameters' bytes + activations", fmt::format("{:.0f} + {:.0f} ({})", states, formula, which),
-       states + formula, "bytes", std::string(document) + "; " + korthikanti, double(s.planned_bytes()),
+      {"training", "parameters' bytes + activations", fmt::format("{:.0f} + {:.0f} ({})", sum, formula, which),
+       sum + formula, "bytes", std::string(document) + "; " + korthikanti, double(s.planned_bytes()),
        "the Program adds temporary tensors and workspace (crest plan prints them by category); a device "
        "needs more for context, code and libraries"});
-  return {"memory", {training(s), kept, all, inference(s, o)}};
+  return {"memory", {states, kept, all, inference(s, o)}};
 }
 
 }  // namespace crest
