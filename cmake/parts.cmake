@@ -18,11 +18,11 @@ endforeach()
 
 # Sets of options that files of any part may have. Each has its precompiled headers, which all parts share.
 # cold: command lines, what stands around measurements, pages and verdicts take no time when they run, but CLI11's and
-# JSON's headers take a minute to optimise. Not so what runs between two readings of the clock.
+# JSON's headers take a minute to optimize. Not so what runs between two readings of the clock.
 set(CREST_FILES_cold "/(bench|charts|cli|compare|lab|report|terminal)/")
 set(CREST_OPTIONS_cold $<IF:$<CONFIG:Release>,-O1,-O0>)
 set(CREST_FILES_timed "/bench/(phase_runner|profile)")
-# Fuzzing is about parsers: they are optimised, and the fuzzer is guided by branches only (what parsers compare with stands
+# Fuzzing is about parsers: they are optimized, and the fuzzer is guided by branches only (what parsers compare with stands
 # in the seeds), which saves a third of the time. Where nothing parses, nothing guides it.
 set(CREST_GUIDE -fsanitize=fuzzer-no-link -fno-sanitize-coverage=trace-cmp)
 set(CREST_FILES_parsing "/(core|data|interop|store)/|/lab/(exp|func|table|value|columns|kinds)|/traces/torch|\

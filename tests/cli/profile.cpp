@@ -170,7 +170,7 @@ TEST_F(CliProfile, TextIsOneScreenOrTwo) {
     EXPECT_NE(r.out.find(said), std::string::npos) << said << " in\n" << r.out;
   // A busy machine adds warnings.
   EXPECT_LE(lines(std::regex_replace(r.out, std::regex("warning: [^\n]*(\n +[^\n]*)*\n"), "")), 100u);
-  EXPECT_EQ(r.out.find('\x1b'), std::string::npos) << "no colour in a file";
+  EXPECT_EQ(r.out.find('\x1b'), std::string::npos) << "no color in a file";
   RunResult layers = run({"--layers", "--by", "instruction", "--top", "3", "--sort", "gap", "--no-store"});
   EXPECT_NE(layers.out.find("train["), std::string::npos) << layers.out;
   EXPECT_NE(layers.out.find("more with"), std::string::npos) << layers.out;

@@ -129,8 +129,8 @@ TEST(CompareJoin, DoesNotDependOnTheOrderOfTheSides) {
 
 TEST(CompareJoin, WithoutScopesByClass) {
   std::vector<ProfileInstr> traced = {row("gemm", "contraction", {}), row("gemm", "contraction", {}, "backward"),
-                                      row("norm", "normalisation", {})};
-  std::vector<ProfileInstr> own = {row("linear", "contraction", {"h.0.mlp.fc"}), row("norm", "normalisation", {"ln_f"}),
+                                      row("norm", "normalization", {})};
+  std::vector<ProfileInstr> own = {row("linear", "contraction", {"h.0.mlp.fc"}), row("norm", "normalization", {"ln_f"}),
                                    row("linear_dx", "contraction", {"h.0.mlp.fc"}, "backward")};
   Join by_phase = join_rows(traced, own, GroupBy::scope);
   EXPECT_EQ(by_phase.how, "classes and phases");

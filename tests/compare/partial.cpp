@@ -240,6 +240,18 @@ TEST(ComparePartial, WhatDoesNotFitIsComparedByItsPlan) {
   EXPECT_TRUE(c.waterfall.empty());
 }
 
+TEST(ComparePartial, PlansOfVersion01SpellOneClassDifferently) {
+  RunRecord now = bench_run(nano()), old = now;
+  int renamed = 0;
+  for (auto& row : old.documents["program"]["instrs"])
+    if (row["op_class"] == "normalization") row["op_class"] = "normalisation", ++renamed;
+  EXPECT_GT(renamed, 0);
+  Synthetic slower = nano();
+  slower.slowdown = [](const ProfileInstr&) { return 3.0; };
+  EXPECT_EQ(to_json(compare_runs(old, make_record(slower))).dump(),
+            to_json(compare_runs(now, make_record(slower))).dump());
+}
+
 TEST(ComparePartial, DocumentsOfTheWrongShapeDoNoHarm) {
   RunRecord r = bench_run(nano());
   for (const Json& odd :

@@ -221,9 +221,9 @@ TEST(Prepare, ErrorsSayWhatIsWrongAndLeaveNothing) {
     EXPECT_ERROR(attempt({dir / "good.txt"}), "Permission denied");
     fs::permissions(dir / "good.txt", fs::perms::owner_all);
   }
-  auto cancelled = options_for({dir / "good.txt"}, dir / "out");
-  cancelled.progress = [](const PrepareProgress&) { fail("cancelled"); };
-  EXPECT_ERROR(prepare(cancelled), "cancelled");
+  auto canceled = options_for({dir / "good.txt"}, dir / "out");
+  canceled.progress = [](const PrepareProgress&) { fail("canceled"); };
+  EXPECT_ERROR(prepare(canceled), "canceled");
   auto all = options_for({dir / "good.txt"}, dir / "out");
   all.val_fraction = 1;
   EXPECT_ERROR(prepare(all), "--val-fraction");

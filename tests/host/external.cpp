@@ -79,10 +79,10 @@ TEST(External, TimeoutKillsTheWholeGroup) {
   EXPECT_TRUE(crest::test::wait_until(gone));
 }
 
-TEST(External, CanBeCancelled) {
+TEST(External, CanBeCanceled) {
   int polls = 0;
   ExternalOptions options;
-  options.cancelled = [&] { return ++polls > 3; };
+  options.canceled = [&] { return ++polls > 3; };
   try {
     run_external("sleep 3600", options);
     FAIL() << "must throw";

@@ -95,6 +95,12 @@ TEST(Expression, FunctionsOverTheTable) {
   EXPECT_EQ(number("value(ms, precision=b*, batch=4|5)"), 50);
 }
 
+TEST(Expression, ReadsTheSpellingOfVersion01) {
+  Expression sum = parse_expression("sum(ms, class=attention|normalisation, scope=normalisation)");
+  EXPECT_EQ(sum.filters.at(0).pattern, "attention|normalization");
+  EXPECT_EQ(sum.filters.at(1).pattern, "normalisation") << "the user's own name";
+}
+
 // Relative spreads of 2% and 4%, three seeds each: s^2 = (2 * 0.02^2 + 2 * 0.04^2) / 4, and
 // t(0.975, 4) = 2.776.
 TEST(Expression, ARatioOfSeedsIsThatOfTheirMeans) {

@@ -40,9 +40,9 @@ TEST(OwnProcess, OneLineSaysHowItEnded) {
 TEST(OwnProcess, MemoryAndCtrlCKeepTheirCodes) {
   EXPECT_EQ(error_of(ended(3, "", "crest: error: it does not fit\n")).code(), Exit::does_not_fit);
   EXPECT_EQ(error_of(ended(130, "")).code(), Exit::interrupted);
-  CommandOutput cancelled = ended(137, "");
-  cancelled.cancelled = true;
-  EXPECT_EQ(error_of(cancelled).code(), Exit::interrupted);
+  CommandOutput canceled = ended(137, "");
+  canceled.canceled = true;
+  EXPECT_EQ(error_of(canceled).code(), Exit::interrupted);
 }
 
 // What a process says reaches a terminal.

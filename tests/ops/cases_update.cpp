@@ -60,7 +60,7 @@ void add_halves(List& list, const char* op, size_t states, const Attrs& attrs) {
   }
 }
 
-// 600 elements: f32 and double rarely disagree on which of two bf16 neighbours is nearer.
+// 600 elements: f32 and double rarely disagree on which of two bf16 neighbors is nearer.
 void add_bf16(List& list) {
   DType h = DType::bf16;
   for (int64_t n : {600, 33}) {

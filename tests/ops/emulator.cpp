@@ -49,9 +49,9 @@ TEST(Emulator, BlockSumsAndBarriers) {
       unsigned i = blockIdx.x * 256 + threadIdx.x;
       shared[threadIdx.x] = int(threadIdx.x);
       __syncthreads();
-      int neighbour = shared[(threadIdx.x + 1) % 256];
-      for (int repeat = 0; repeat < 3; ++repeat) sums[i] = block_sum<256>(float(neighbour));
-      largest[i] = block_max<256>(float(neighbour) + float(blockIdx.x));
+      int neighbor = shared[(threadIdx.x + 1) % 256];
+      for (int repeat = 0; repeat < 3; ++repeat) sums[i] = block_sum<256>(float(neighbor));
+      largest[i] = block_max<256>(float(neighbor) + float(blockIdx.x));
     });
     for (unsigned i = 0; i < 3 * 256; ++i) {
       EXPECT_EQ(sums[i], 255 * 128);

@@ -26,7 +26,7 @@ class Buffer {
   size_t size_;
 };
 
-// The stream that all launches of the tests use. It does not synchronise with the default stream.
+// The stream that all launches of the tests use. It does not synchronize with the default stream.
 void* stream();
 // Waits for the stream; throws an Error that names `what` when something failed on the device.
 void synchronize(const char* what);

@@ -51,7 +51,7 @@ TEST(ExplainMemory, FormulasAgreeWithTheProgram) {
       for (const char* masters : {"split", "fp32"}) {
         Recipe r = recipe("micro", optimizer, precision);
         r.model.vocab = 1001;
-        r.levers["master-weights"] = masters;
+        r.pass_settings["master-weights"] = masters;
         std::map<std::string, Term> terms;
         try {
           terms = training(r);

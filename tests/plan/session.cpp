@@ -504,7 +504,7 @@ double compile_seconds(int64_t layers) {
 
 }  // namespace
 
-// The limit is that of an optimised build; sanitizers and -O0 only check that the time grows with
+// The limit is that of an optimized build; sanitizers and -O0 only check that the time grows with
 // the Program.
 TEST(CompileTime, IsNearLinearAndUnderHalfASecond) {
   double half = compile_seconds(24), whole = compile_seconds(48);

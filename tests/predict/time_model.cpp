@@ -19,7 +19,7 @@ Profile step(double flops, double bytes, int layers = 2, bool measured = true) {
   for (int i = 0; i < layers; ++i) {
     ProfileInstr product, norm;
     product.op = "linear", product.kernel = "cpu.linear", product.op_class = "contraction";
-    norm.op = "norm", norm.kernel = "cpu.norm", norm.op_class = "normalisation";
+    norm.op = "norm", norm.kernel = "cpu.norm", norm.op_class = "normalization";
     for (ProfileInstr* r : {&product, &norm}) r->type = "fp32[2,3]", r->arithmetic = "fp32";
     product.flops = flops, product.bytes = flops / 100, norm.flops = norm.bytes = bytes;
     product.ms = 0.01 + flops / 1e9, norm.ms = bytes / 1e8;
@@ -135,6 +135,13 @@ TEST(TimeModel, SurvivesItsJson) {
   EXPECT_EQ(read.steps(), m.steps());
   EXPECT_EQ(read.rate("fp32"), 2e12);
   EXPECT_EQ(read.predict(step(2e7, 3e6, 5, false)).ms, m.predict(step(2e7, 3e6, 5, false)).ms);
+}
+
+TEST(TimeModel, ReadsTheSpellingOfVersion01) {
+  auto json = model().to_json(), old = json;
+  EXPECT_EQ(old["classes"][1][1], "normalization");
+  old["classes"][1][1] = "normalisation";
+  EXPECT_EQ(TimeModel::from_json(old, "x").to_json(), json);
 }
 
 TEST(TimeModel, RefusesWhatIsNoCalibration) {

@@ -14,7 +14,7 @@ namespace {
 ProfileInstr instr(const char* program, int index, const char* phase, int layer, double ms, int calls) {
   ProfileInstr r;
   r.program = program, r.index = index, r.op = "linear", r.kernel = "cpu.linear.x", r.phase = phase;
-  r.stream = "compute", r.op_class = index ? "normalisation" : "contraction", r.layer = layer;
+  r.stream = "compute", r.op_class = index ? "normalization" : "contraction", r.layer = layer;
   r.scopes = {layer < 0 ? "head" : "h." + std::to_string(layer) + ".x"};
   r.type = "bf16[2,3]", r.arithmetic = "bf16", r.calls = calls, r.flops = 100 * ms, r.bytes = 10 * ms;
   r.ms = ms, r.floor_ms = ms / 4;
@@ -86,6 +86,15 @@ TEST(Profile, JsonComesBackTheSame) {
   EXPECT_EQ(q.power_w, 300);
   EXPECT_NEAR(q.joules_per_token().value(), 300 * 2e-3 / 64, 1e-12) << "the median step takes 2 ms";
   EXPECT_EQ(to_json(profile_from_json(to_json(Profile()), "empty")).dump(), to_json(Profile()).dump());
+}
+
+TEST(Profile, ReadsTheSpellingOfVersion01) {
+  Profile p = example();
+  p.instrs[1].op = p.instrs[1].op_class;  // in a trace of PyTorch, rows are classes
+  auto json = to_json(p), old = json;
+  for (auto* key : {"op", "op_class"}) old["instrs"][1][key] = "normalisation";
+  EXPECT_NE(old.dump(), json.dump());
+  EXPECT_EQ(to_json(profile_from_json(old, "text")).dump(), json.dump());
 }
 
 TEST(Profile, EveryMissingKeyIsNamed) {

@@ -27,7 +27,7 @@ Profile gpu_profile() {
   for (int i = 0; i < 2; ++i) {
     ProfileInstr r;
     r.program = "train", r.index = i, r.op = i ? "norm" : "linear", r.kernel = i ? "cuda.norm" : "cuda.linear.cublaslt";
-    r.phase = "forward", r.stream = "compute", r.op_class = i ? "normalisation" : "contraction", r.layer = 0;
+    r.phase = "forward", r.stream = "compute", r.op_class = i ? "normalization" : "contraction", r.layer = 0;
     r.scopes = {i ? "h.0.ln_1" : "h.0.attn.qkv"}, r.type = "bf16[4,8]", r.arithmetic = "bf16", r.calls = 2;
     r.flops = i ? 0 : 6e9, r.bytes = 1e7, r.ms = i ? 2 : 6, r.floor_ms = i ? 0.1 : 5.9;
     p.instrs.push_back(r);
@@ -94,7 +94,7 @@ TEST(ProfileText, OrdersAndGroups) {
   EXPECT_EQ(profile_shares(p, view)[0].key, "train[0] cuda.linear.cublaslt forward h.0.attn.qkv bf16[4,8]");
   view.top = 1;
   expect_has(profile_table(p, view), {"and 1 more with 2.000 ms (25.0%)"});
-  view.by = "colour";
+  view.by = "hue";
   EXPECT_THROW(profile_shares(p, view), Error);
   view.by = "class", view.sort = "size";
   EXPECT_THROW(profile_shares(p, view), Error);

@@ -183,7 +183,7 @@ TEST(Report, PicturesUseTheTermsOfTheField) {
   says(html, ">matmul</text>");
   says(html, ">norm</text>");
   EXPECT_TRUE(silent(html, "contraction"));
-  EXPECT_TRUE(silent(html, "normalisation"));
+  EXPECT_TRUE(silent(html, "normalization"));
 }
 
 TEST(Page, FoldsLinksAndSquares) {

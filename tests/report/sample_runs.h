@@ -166,13 +166,13 @@ inline Profile sample_profile(const RunRecord& run, double scale, bool flash, in
   auto h = [](int l, const char* what) { return "h." + std::to_string(l) + "." + what; };
   add("train", "embedding", "forward", "embedding", "wte", -1, 0.2, 0, 2e6);
   for (int l = 0; l < layers; ++l) {
-    add("train", "norm", "forward", "normalisation", h(l, "ln_1"), l, 0.1, 2e6, 2e6);
+    add("train", "norm", "forward", "normalization", h(l, "ln_1"), l, 0.1, 2e6, 2e6);
     add("train", "linear", "forward", "contraction", h(l, "attn.qkv"), l, 0.8, 201e6, 3e6);
     if (flash) {
       add("train", "attention", "forward", "attention", h(l, "attn.attention"), l, 0.7, 67e6, 3e6);
     } else {
       add("train", "matmul", "forward", "contraction", h(l, "attn.attention"), l, 0.6, 67e6, 9e6);
-      add("train", "softmax", "forward", "normalisation", h(l, "attn.attention"), l, 0.9, 10e6, 17e6);
+      add("train", "softmax", "forward", "normalization", h(l, "attn.attention"), l, 0.9, 10e6, 17e6);
       add("train", "matmul", "forward", "contraction", h(l, "attn.attention"), l, 0.6, 67e6, 9e6);
     }
     add("train", "linear", "forward", "contraction", h(l, "attn.proj"), l, 0.4, 67e6, 2e6);
@@ -185,10 +185,10 @@ inline Profile sample_profile(const RunRecord& run, double scale, bool flash, in
     add("train", "linear_dw", "backward", "contraction", h(l, "mlp.proj"), l, 1.3, 268e6, 5e6);
     add("train", "gelu_grad", "backward", "elementwise", h(l, "mlp.act"), l, 0.6, 20e6, 9e6);
     add("train", "linear_dw", "backward", "contraction", h(l, "mlp.fc"), l, 1.3, 268e6, 5e6);
-    add("train", flash ? "attention_grad" : "softmax_grad", "backward", flash ? "attention" : "normalisation",
+    add("train", flash ? "attention_grad" : "softmax_grad", "backward", flash ? "attention" : "normalization",
         h(l, "attn.attention"), l, flash ? 1.8 : 3.1, 170e6, flash ? 6e6 : 30e6);
     add("train", "linear_dw", "backward", "contraction", h(l, "attn.qkv"), l, 0.9, 201e6, 4e6);
-    add("train", "norm_grad", "backward", "normalisation", h(l, "ln_1"), l, 0.3, 6e6, 5e6);
+    add("train", "norm_grad", "backward", "normalization", h(l, "ln_1"), l, 0.3, 6e6, 5e6);
   }
   add("update", "grad_norm", "update", "reduction", "", -1, 0.3, 2e6, 5e6);
   add("update", "adamw", "update", "optimizer", "", -1, 1.4, 12e6, 28e6);

@@ -139,7 +139,7 @@ TEST(LogLine, CrestsOwn) {
   EXPECT_EQ(scan_log_line(R"({"step": 5, "val_loss": 2.5})").val_loss, 2.5);
 }
 
-TEST(LogLine, LoggersAndColours) {
+TEST(LogLine, LoggersAndColors) {
   LogLine l = scan_log_line("2026-01-31 12:00:05,123 - trainer - INFO - step 5 | loss 2.5 | dt 10ms");
   EXPECT_EQ(l.step, 5);
   EXPECT_EQ(l.loss, 2.5);

@@ -14,7 +14,7 @@ import pathlib
 import shutil
 import sys
 
-# width, height, colour scheme, medium
+# width, height, color scheme, medium
 VIEWS = [
     (390, 844, "light", "screen"),
     (390, 844, "dark", "screen"),

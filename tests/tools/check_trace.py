@@ -53,7 +53,7 @@ def check_nesting(slices):
         for start, end, name in sorted(track, key=lambda s: (s[0], -s[1])):
             while ends and ends[-1] <= start:
                 ends.pop()
-            assert not ends or end <= ends[-1], f"{name} at {start} us touches its neighbour"
+            assert not ends or end <= ends[-1], f"{name} at {start} us touches its neighbor"
             ends.append(end)
     tracks = collections.defaultdict(list)
     for e in slices:

@@ -117,7 +117,7 @@ TEST(TraceSlices, WhatOverlapsMovesToAnotherTrack) {
 
 // Readers add ts and dur as floating-point numbers: slices that touch would overlap by their
 // rounding.
-TEST(ChromeTrace, NeighboursDoNotTouch) {
+TEST(ChromeTrace, NeighborsDoNotTouch) {
   Profile p = test::sample_profile(false);
   double at = 0.1 / 3;
   for (auto& i : p.intervals) i.start_ms = at, at += i.ms;

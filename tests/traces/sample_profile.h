@@ -13,7 +13,7 @@ inline const SampleRow sample_rows[] = {
     {"embedding", "forward", "embedding", "wte", -1},
     {"linear", "forward", "contraction", "h.0.attn.qkv", 0},
     {"attention", "forward", "attention", "h.0.attn", 0},
-    {"norm", "recompute", "normalisation", "h.0.ln_1", 0},
+    {"norm", "recompute", "normalization", "h.0.ln_1", 0},
     {"attention_grad", "backward", "attention", "h.0.attn", 0},
     {"linear_dw", "backward", "contraction", "h.0.attn.qkv", 0},
     {"adamw", "update", "optimizer", "optimizer", -1},

@@ -71,9 +71,9 @@ TEST(TorchTrace, GpuStepsAddUpByHand) {
 TEST(TorchTrace, GpuClassesAndPhases) {
   auto found = rows(profile_of(read_torch_trace(fixture("torch_gpu.json"))));
   std::map<std::string, double> want = {
-      {"embedding forward", 0.010},    {"normalisation forward", 0.020}, {"contraction forward", 0.100},
+      {"embedding forward", 0.010},    {"normalization forward", 0.020}, {"contraction forward", 0.100},
       {"attention forward", 0.060},    {"elementwise forward", 0.030},   {"loss forward", 0.025},
-      {"movement forward", 0.005},     {"contraction backward", 0.125},  {"normalisation backward", 0.022},
+      {"movement forward", 0.005},     {"contraction backward", 0.125},  {"normalization backward", 0.022},
       {"elementwise backward", 0.033}, {"movement backward", 0.002},     {"communication backward", 0.040},
       {"optimizer update", 0.050}};
   ASSERT_EQ(found.size(), want.size());
@@ -88,7 +88,7 @@ TEST(TorchTrace, CpuTraceOfPyTorchItself) {
   Profile p = profile_of(t);
   auto found = rows(p);
   for (const char* row : {"contraction forward", "contraction backward", "attention forward", "attention backward",
-                          "normalisation forward", "normalisation backward", "loss forward", "loss backward",
+                          "normalization forward", "normalization backward", "loss forward", "loss backward",
                           "embedding forward", "embedding backward", "elementwise forward", "optimizer update"})
     EXPECT_GT(found[row], 0) << row;
   for (auto& [row, ms] : found) EXPECT_TRUE(!row.ends_with(" update") || row == "optimizer update") << row;
@@ -192,7 +192,7 @@ TEST(TorchTrace, ClassesOfKernels) {
   EXPECT_EQ(is("triton_poi_fused_addmm_gelu_1"), "elementwise");
   EXPECT_EQ(is("triton_red_fused_sum_4"), "reduction");
   EXPECT_EQ(is("triton_red_fused__log_softmax_nll_loss_forward_9"), "loss");
-  EXPECT_EQ(is("triton_per_fused_add_embedding_native_layer_norm_0"), "normalisation");
+  EXPECT_EQ(is("triton_per_fused_add_embedding_native_layer_norm_0"), "normalization");
   EXPECT_EQ(is("void at::native::reduce_kernel<512, 1>"), "reduction");
   EXPECT_EQ(is("my_kernel"), "none");
 }

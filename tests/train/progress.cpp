@@ -97,7 +97,7 @@ TEST(Progress, LiveLineIsRewritten) {
   p.message("after");
   lines = screen(c.text());
   EXPECT_EQ(lines[lines.size() - 2], "after");
-  EXPECT_EQ(c.text().find("\x1b[3"), std::string::npos) << "no colour when told so";
+  EXPECT_EQ(c.text().find("\x1b[3"), std::string::npos) << "no color when told so";
 }
 
 TEST(Progress, LiveLineIsThrottledButEndsWithTheLastStep) {

@@ -54,7 +54,7 @@ TEST(GlobalBatch, IsKeptByMicroSteps) {
 TEST(Sums, AreChosenAnewForOtherRanks) {
   auto otherwise = [](const std::string& name) -> std::string {
     for (auto& row : recipe_settings())
-      if (row.name == name) return row.otherwise;
+      if (row.name == name) return row.default_value;
     return "";
   };
   GivenSettings of_run = {{"ranks", {"2"}}, {"bucket", {otherwise("bucket")}}, {"reduce", {"overlap"}}};

@@ -210,14 +210,14 @@ Svg draw_waterfall(const Waterfall& chart, double width) {
     y += height + spacing;
   };
   double foot = cut ? begin : 0;
-  row(chart.from, foot, chart.start, grey, chart.start_text, "", true);
+  row(chart.from, foot, chart.start, gray, chart.start_text, "", true);
   level = chart.start;
   for (auto& s : chart.steps) {
     svg.line(plot.px(level), y - spacing, plot.px(level), y + rows.label_height(), "axis");
     row(s.label, level, level + s.delta, s.delta > 0 ? 1 : 0, s.text, s.tip, false);
     level += s.delta;
   }
-  row(chart.to, foot, chart.end, grey, chart.end_text, "", true);
+  row(chart.to, foot, chart.end, gray, chart.end_text, "", true);
   draw_x_axis(svg, plot, ticks, cut ? chart.axis + " (does not start at zero)" : chart.axis, false);
   return svg;
 }

@@ -34,7 +34,7 @@ struct TextStyle {
 // Colors are numbers. They are distinguishable for color-blind readers, and each has a variant for
 // dark mode. Class "cN" fills, "sN" strokes; N is taken modulo `colors`, and the last one is gray.
 inline constexpr int colors = 10;
-inline constexpr int grey = colors - 1;
+inline constexpr int gray = colors - 1;
 std::string fill(int color);
 std::string stroke(int color);
 

@@ -26,7 +26,7 @@ CREST_BOTH inline Random4 philox(uint64_t key, uint64_t high, uint64_t low) {
   return {{c[0], c[1], c[2], c[3]}};
 }
 
-// SplitMix64 finaliser (Steele et al. 2014): mixes coordinates into a key.
+// SplitMix64 finalizer (Steele et al. 2014): mixes coordinates into a key.
 CREST_BOTH_INLINE uint64_t mix(uint64_t x) {
   x += 0x9E3779B97F4A7C15ull;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;

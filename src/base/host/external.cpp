@@ -176,8 +176,8 @@ CommandOutput run_program(const std::string& file, const std::vector<std::string
     if (!exited && waitpid(pid, &status, WNOHANG) == pid) exited = true, grace_end = timer.seconds() + 0.2;
     if (exited || killed) continue;
     result.timed_out = timer.seconds() > options.timeout_seconds;
-    result.cancelled = options.cancelled && options.cancelled();
-    if (result.timed_out || result.cancelled) kill(-pid, SIGKILL), killed = true;
+    result.canceled = options.canceled && options.canceled();
+    if (result.timed_out || result.canceled) kill(-pid, SIGKILL), killed = true;
   }
   result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   result.seconds = timer.seconds();
@@ -203,7 +203,7 @@ ExternalResult run_external(const std::string& command, const ExternalOptions& o
   std::string where = fmt::format("peer '{}'", printable(command)),
               said = last_lines(run.err.empty() ? run.out : run.err, 10);
   if (!said.empty()) said = "Its last messages:" + said;
-  if (run.cancelled) throw Error(Exit::interrupted, "interrupted", where);
+  if (run.canceled) throw Error(Exit::interrupted, "interrupted", where);
   if (run.timed_out) fail(fmt::format("no result within {}", format_duration(options.timeout_seconds)), where, said);
   if (run.exit_code == 127) fail("a command was not found (exit code 127)", where, said);
   if (run.exit_code > 128) fail(fmt::format("ended by signal {}", run.exit_code - 128), where, said);

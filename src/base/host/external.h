@@ -11,13 +11,13 @@ namespace crest {
 struct ExternalOptions {
   double timeout_seconds = 600;
   // Polled ten times a second. true ends the command (pass the stop signal's flag). May be empty.
-  std::function<bool()> cancelled = {};
+  std::function<bool()> canceled = {};
   size_t kept_output = size_t(4) << 20;  // bytes of standard output to keep: the last ones
 };
 
 struct CommandOutput {
   int exit_code = 0;  // 128 + signal if a signal ended it, as shells report it
-  bool timed_out = false, cancelled = false;
+  bool timed_out = false, canceled = false;
   std::string out, err;  // the last kept_output bytes of standard output, the last 64 KiB of standard error
   double seconds = 0;
 };

@@ -41,7 +41,7 @@ std::string how_it_ended(const CommandOutput& o) {
 }  // namespace
 
 nlohmann::ordered_json document_of(const CommandOutput& o, const std::string& what) {
-  if (o.cancelled || o.exit_code == int(Exit::interrupted)) throw Error(Exit::interrupted, "interrupted", what);
+  if (o.canceled || o.exit_code == int(Exit::interrupted)) throw Error(Exit::interrupted, "interrupted", what);
   std::string said = last_message(o.err);
   if (o.exit_code == int(Exit::does_not_fit)) throw Error(Exit::does_not_fit, said, what);
   if (o.exit_code == int(Exit::ok) && !o.timed_out) {
@@ -63,7 +63,7 @@ nlohmann::ordered_json run_own_process(const std::vector<std::string>& arguments
   ExternalOptions options;
   options.kept_output = size_t(64) << 20;  // a profile is large
   options.timeout_seconds = longest_seconds;
-  options.cancelled = [] { return StopSignal::requested(); };
+  options.canceled = [] { return StopSignal::requested(); };
   return document_of(run_program("/proc/self/exe", command, variables, options), "crest " + arguments.at(0));
 }
 

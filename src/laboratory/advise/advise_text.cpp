@@ -50,7 +50,7 @@ std::string basis_text(const AdviceCase& c, const std::string& basis) {
 }
 
 // A text behind a label, its lines below each other.
-std::string labelled(std::string label, const std::string& text, size_t column, size_t width) {
+std::string labeled(std::string label, const std::string& text, size_t column, size_t width) {
   label.resize(std::max(column, label.size() + 1), ' ');
   return label + wrapped(text, {.width = width, .indent = std::string(column, ' '), .taken = label.size()}) + "\n";
 }
@@ -75,7 +75,7 @@ std::string advice_text(const AdviceCase& c, const Advice& a, int64_t planned, s
     lines.emplace_back("measured", "not measured: " + a.not_measured);
   }
   std::string text;
-  for (auto& [label, line] : lines) text += labelled("   " + label, line, 14, width);
+  for (auto& [label, line] : lines) text += labeled("   " + label, line, 14, width);
   return text;
 }
 
@@ -119,13 +119,13 @@ std::string text_of(const AdviceCase& c, const AdviceReport& report, size_t widt
     if (r.status != RuleStatus::advice) continue;
     text += fmt::format("\n{}: {}\n", r.rule->id, r.rule->help);
     for (auto& a : r.advice) text += advice_text(c, a, report.planned_bytes, width);
-    text += labelled("   source", r.rule->section, 14, width);
+    text += labeled("   source", r.rule->section, 14, width);
   }
   for (auto [status, title] : {std::pair{RuleStatus::holds, "holds"}, {RuleStatus::not_applicable, "does not apply"}}) {
     if (!report.count(status)) continue;
     text += fmt::format("\n{}\n", title);
     for (auto& r : report.rules)
-      if (r.status == status) text += labelled(std::string("   ") + r.rule->id, r.text, 22, width);
+      if (r.status == status) text += labeled(std::string("   ") + r.rule->id, r.text, 22, width);
   }
   return text + "\n" +
          wrapped(fmt::format("Sections are of \"{}\", unless they name another source.", rules_document),

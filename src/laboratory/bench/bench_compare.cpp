@@ -112,7 +112,7 @@ class ComparisonRun {
       for (int i = 0; i < 5; ++i) inner.add(run_once(a_));
       return inner.median();
     };
-    ExternalOptions external{.timeout_seconds = o_.timeout, .cancelled = [] { return StopSignal::requested(); }};
+    ExternalOptions external{.timeout_seconds = o_.timeout, .canceled = [] { return StopSignal::requested(); }};
     auto run_peer = [&] { return run_external(o_.peer, external).step_ms / 1e3; };
     BenchMeasure::say(fmt::format("interleaved rounds with the peer: {} ...", o_.peer));
     AbResult result = compare_interleaved({{"crest", watched(run_crest)}, {"peer", watched(run_peer)}}, rule_);

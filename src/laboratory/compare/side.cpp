@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "core/text.h"
+#include "profile/class_label.h"
 #include "stats/samples.h"
 
 namespace crest {
@@ -82,7 +83,8 @@ std::vector<ProfileInstr> rows_of_program(const Json& document) {
     ProfileInstr r;
     r.program = string_at(json, "program"), r.index = int(number(json, "index"));
     r.op = string_at(json, "op"), r.kernel = string_at(json, "kernel"), r.phase = string_at(json, "phase");
-    r.stream = string_at(json, "lane"), r.op_class = string_at(json, "op_class"), r.type = string_at(json, "type");
+    r.stream = string_at(json, "lane"), r.op_class = read_op_class(string_at(json, "op_class")),
+    r.type = string_at(json, "type");
     r.arithmetic = string_at(json, "arithmetic"), r.parts = strings_at(json, "parts"),
     r.scopes = strings_at(json, "scopes");
     r.layer = int(number(json, "layer", -1)), r.calls = int(number(json, "calls", 1));

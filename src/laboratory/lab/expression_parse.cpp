@@ -7,6 +7,7 @@
 
 #include "core/text.h"
 #include "lab/expression.h"
+#include "profile/class_label.h"
 
 namespace crest::lab {
 
@@ -137,7 +138,7 @@ class Parser {
       skip();
       if (i_ < text_.size() && text_[i_] == '=' && text_.substr(i_, 2) != "==") {
         ++i_;
-        call.filters.push_back({key, pattern(), at});
+        call.filters.push_back({key, key == "class" ? read_op_class(pattern()) : pattern(), at});
         return;
       }
       i_ = at;

@@ -78,7 +78,7 @@ void PeerMeasurement::measure(LabContext& context, const std::string& grid, lab:
   RunRecord record = context.bench.begin("peer", device_, spec_.label, grid);
   row.run = record.uid;
   ExternalOptions options;
-  options.cancelled = [] { return StopSignal::requested(); };
+  options.canceled = [] { return StopSignal::requested(); };
   ExternalResult result;
   try {
     result = run_external(command_, options);

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "device/data_sheet.h"
+#include "profile/class_label.h"
 #include "stats/samples.h"
 
 namespace crest {
@@ -334,7 +335,7 @@ TimeModel TimeModel::from_json(const Json& json, const std::string& where) {
       if (calls < 1 || calls > 1e9) wrong("a row has no calls");
       const Json& c = classes[size_t(index)];
       step.rows.push_back({c[0],
-                           c[1],
+                           read_op_class(c[1]),
                            "",
                            int(calls),
                            {positive(r[2], "flops"), positive(r[3], "bytes"), positive(r[4], "ms")},

@@ -23,7 +23,7 @@ struct ProfileInstr {
   std::string kernel;               // Crest's kernel: "cuda.linear.cublaslt"
   std::string phase;                // forward, recompute, backward, update
   std::string stream;               // compute, comm, copy, copy_back; in JSON `lane`
-  std::string op_class;             // program/op.h: contraction, attention, normalisation, ...
+  std::string op_class;             // program/op.h: contraction, attention, normalization, ...
   std::vector<std::string> scopes;  // origin: "h.3.attn.qkv"
   int layer = -1;                   // -1: outside the layers
   std::string type;                 // type of its first result: "bf16[16,1024,768]"

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "profile/class_label.h"
 #include "profile/profile.h"
 
 namespace crest {
@@ -264,6 +265,7 @@ Profile profile_from_json(const Json& json, const std::string& where) {
   Profile profile;
   Reader r(json, where, "");
   fields(r, profile);
+  for (auto& row : profile.instrs) row.op = read_op_class(row.op), row.op_class = read_op_class(row.op_class);
   Check(profile, where).run();
   return profile;
 }

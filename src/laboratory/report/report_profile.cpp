@@ -57,7 +57,7 @@ void add_shares(Page& page, const std::vector<ProfiledMeasurement>& profiles, co
   StackChart chart;
   chart.axis = "milliseconds";
   for (auto& key : keys) chart.parts.push_back({class_label(key), color(key)});
-  if (with_idle) chart.parts.push_back({"idle", grey});
+  if (with_idle) chart.parts.push_back({"idle", gray});
   PageTable numbers;
   numbers.columns = {{"recipe", Align::left}, {"part", Align::left}, {"ms"}, {"share"}};
   for (auto& p : profiles) {
@@ -129,7 +129,7 @@ void add_timeline(Page& page, const ProfiledMeasurement& p) {
   if (x.intervals.empty()) return;
   Timeline chart;
   for (auto& phase : phase_order()) chart.parts.push_back({phase, phase_color(phase)});
-  chart.parts.push_back({"other", grey});
+  chart.parts.push_back({"other", gray});
   auto part_of = [&](const std::string& phase) {
     auto it = std::find(phase_order().begin(), phase_order().end(), phase);
     return int(it - phase_order().begin());

@@ -246,13 +246,13 @@ const Row* find(const std::vector<Row>& rows, std::string_view name) {
 }
 
 // Parts of the names of operations and generated kernels; the first match wins. Losses come before
-// normalisations, since they contain a log-softmax.
+// normalizations, since they contain a log-softmax.
 const std::vector<Row> topics = {
     {OpClass::communication, {"nccl", "c10d::", "gloo:", "all_reduce", "allreduce", "all_gather", "reduce_scatter"}},
     {OpClass::optimizer, {"adam", "multi_tensor_apply", "foreach", "optimizer.step", "optimizer.zero_grad"}},
     {OpClass::attention, {"flash", "fmha", "sdpa", "scaled_dot_product", "attention"}},
     {OpClass::loss, {"nll_loss", "cross_entropy", "log_softmax", "logsoftmax"}},
-    {OpClass::normalisation,
+    {OpClass::normalization,
      {"layer_norm", "layernorm", "rms_norm", "rmsnorm", "gammabeta", "group_norm", "batch_norm", "softmax"}},
     {OpClass::embedding, {"embedding"}},
 };

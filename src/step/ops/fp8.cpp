@@ -356,7 +356,7 @@ const OpDef op_norm_quantize = {
         "a, gamma, [amax[H,S]], [record[S,R]], counts[S,2], [b], [beta], [scalars] -> q, scale, [record], counts, "
         "rstd, [mean], [s = a + b]: norm of a (+ b) as quantize stores it; with blocks=1x128 as quantize_blocks does, "
         "without amax and record; with scalars b is dropped out",
-    .op_class = OpClass::normalisation,
+    .op_class = OpClass::normalization,
     .infer = infer_norm_quantize,
     .cost = cost_norm_quantize};
 
@@ -367,7 +367,7 @@ const OpDef op_norm_quantize_columns = {
     .help =
         "x[..,K], gamma, rstd, [scale[1]], [mean], [beta] -> t[K,rows], [scale]: norm of x as quantize_columns stores "
         "it; with blocks=1x128 as quantize_blocks_columns does, which makes the scales",
-    .op_class = OpClass::normalisation,
+    .op_class = OpClass::normalization,
     .infer = infer_norm_quantize_columns,
     .cost = elementwise_cost<5>};
 

@@ -64,7 +64,7 @@ std::vector<OptimizerState> optimizer_states(const PassContext& context, const P
                                              DType weight) {
   const Optimizer& o = optimizer_of(chosen(context.recipe), param);
   std::vector<OptimizerState> states;
-  bool split = o.master == Master::split && weight == DType::bf16 && context.lever("master-weights") == "split";
+  bool split = o.master == Master::split && weight == DType::bf16 && context.setting("master-weights") == "split";
   if (o.master != Master::none && is_half(weight)) states.push_back({"master", split ? DType::u16 : DType::f32, shape});
   for (const StateRow& row : o.states) {
     if (row.momentum && context.recipe.beta1 == 0) continue;

@@ -63,9 +63,9 @@ class JoinQuantization {
     ValueId y = no_value, rstd = no_value, mean = no_value, s = no_value;   // s: x + b
     std::string kind;
     double eps = 0;
-    ValueId normalised() const { return s == no_value ? x : s; }
+    ValueId normalized() const { return s == no_value ? x : s; }
     bool same_as(const Norm& o) const {
-      return normalised() == o.normalised() && gamma == o.gamma && beta == o.beta && kind == o.kind && eps == o.eps;
+      return normalized() == o.normalized() && gamma == o.gamma && beta == o.beta && kind == o.kind && eps == o.eps;
     }
   };
   static Norm norm_of(const Instr& i) {
@@ -88,7 +88,7 @@ class JoinQuantization {
   static Instr columns_of(const Norm& n, const Instr& columns) {
     Instr joined = columns;
     joined.op = &op("norm_quantize_columns");
-    joined.in = {n.normalised(), n.gamma, n.rstd, input(columns, in::quantize_columns::scale), n.mean, n.beta};
+    joined.in = {n.normalized(), n.gamma, n.rstd, input(columns, in::quantize_columns::scale), n.mean, n.beta};
     joined.attrs.set("kind", n.kind);
     return joined;
   }

@@ -61,7 +61,7 @@ class Recompute {
     }
     if (repeats == full) return true;
     if (repeats != selective)
-      return instr.op->pointwise || (repeats == pointwise && instr.op->op_class == OpClass::normalisation);
+      return instr.op->pointwise || (repeats == pointwise && instr.op->op_class == OpClass::normalization);
     return instr.op->cheap || instr.op->pointwise || instr.op->op_class == OpClass::attention ||
            instr.op->op_class == OpClass::movement || is(instr, "matmul");
   }

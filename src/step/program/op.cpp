@@ -10,7 +10,7 @@
 namespace crest {
 
 std::string_view name(OpClass c) {
-  static constexpr std::string_view n[] = {"contraction", "attention", "normalisation", "elementwise",   "embedding",
+  static constexpr std::string_view n[] = {"contraction", "attention", "normalization", "elementwise",   "embedding",
                                            "loss",        "reduction", "optimizer",     "communication", "movement"};
   return n[size_t(c)];
 }

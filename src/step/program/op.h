@@ -16,7 +16,7 @@ class Builder;
 enum class OpClass : uint8_t {
   contraction,
   attention,
-  normalisation,
+  normalization,
   elementwise,
   embedding,
   loss,

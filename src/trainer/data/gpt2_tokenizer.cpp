@@ -35,7 +35,7 @@ bool is_url(const std::string& text) { return text.starts_with("https://") || te
 CommandOutput run_tool(const std::string& tool, const std::vector<std::string>& arguments) {
   ExternalOptions limits;
   limits.timeout_seconds = 300;
-  limits.cancelled = [] { return StopSignal::requested(); };
+  limits.canceled = [] { return StopSignal::requested(); };
   limits.kept_output = largest_vocabulary;
   std::vector<std::string> all = {"env", tool};  // finds it in PATH
   all.insert(all.end(), arguments.begin(), arguments.end());
@@ -43,7 +43,7 @@ CommandOutput run_tool(const std::string& tool, const std::vector<std::string>& 
   if (output.exit_code == 127)
     fail(fmt::format("the program {} is required but not installed", tool), "crest data get-gpt2-tokenizer",
          fmt::format("Install it (apt-get install {}), or give the unpacked gpt2.tiktoken: --from FILE.", tool));
-  if (output.cancelled)
+  if (output.canceled)
     throw Error(Exit::interrupted, "interrupted", "crest data get-gpt2-tokenizer", "Nothing was written.");
   return output;
 }

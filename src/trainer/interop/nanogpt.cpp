@@ -47,7 +47,7 @@ class NanogptCheckpoint {
     for (size_t i = 0; i < file_.tensors().size(); ++i) by_name_[plain_name(file_.tensors()[i].spec.name)] = i;
   }
 
-  bool recognised() const {
+  bool recognized() const {
     const TensorSpec* qkv = find("transformer.h.0.attn.c_attn.weight");
     return find(embedding_name) && qkv && qkv->shape.size() == 2 && qkv->shape[0] == 3 * qkv->shape[1];
   }
@@ -229,7 +229,7 @@ void write_nanogpt(ExportJob& job) {
 
 bool recognises_nanogpt(const ForeignFile& file) {
   if (file.start.size() < 9 || file.start[8] != '{') return false;
-  return NanogptCheckpoint(file.path).recognised();
+  return NanogptCheckpoint(file.path).recognized();
 }
 
 ForeignModel open_nanogpt(const ForeignFile& file) {

@@ -17,7 +17,7 @@ struct Candidate {
 };
 
 // One setting changed to each value that may need less memory, and half the batch.
-std::vector<Candidate> neighbours(const Recipe& r) {
+std::vector<Candidate> neighbors(const Recipe& r) {
   std::vector<Candidate> list;
   for (auto& row : settings_of(r).rows())
     for (const char* value : row.setting->smaller) {
@@ -38,7 +38,7 @@ std::vector<Alternative> memory_alternatives(const CompiledSession& session,
                                              const std::function<CompiledSession(const Recipe&)>& compile,
                                              const std::function<double(const CompiledSession&)>& flops_per_token) {
   std::vector<Alternative> list;
-  for (auto& candidate : neighbours(session.recipe)) {
+  for (auto& candidate : neighbors(session.recipe)) {
     try {
       CompiledSession other = compile(candidate.recipe);
       if (other.limited_bytes() < session.limited_bytes())

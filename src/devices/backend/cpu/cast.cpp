@@ -11,7 +11,7 @@ namespace {
 
 const CastFunctions& functions() { return CREST_SIMD_PICK(cast_functions); }
 
-bool vectorised(DType t) { return t == DType::f32 || is_half(t); }
+bool vectorized(DType t) { return t == DType::f32 || is_half(t); }
 
 char* element(void* p, DType t, int64_t i) { return static_cast<char*>(p) + i * int64_t(size_of(t)); }
 const char* element(const void* p, DType t, int64_t i) { return static_cast<const char*>(p) + i * int64_t(size_of(t)); }
@@ -31,7 +31,7 @@ std::string reject(const KernelQuery& q) {
   const Value &x = q.in(in::cast::x), &y = q.out(out::cast::y);
   if (x.contiguous() && y.contiguous()) return {};
   if (!x.pitch() || !y.pitch()) return "takes dense rows at equal distances";
-  return vectorised(x.dtype) && vectorised(y.dtype) ? "" : "takes rows with a pitch of f32, bf16 and f16 only";
+  return vectorized(x.dtype) && vectorized(y.dtype) ? "" : "takes rows with a pitch of f32, bf16 and f16 only";
 }
 
 void launch(const KernelCall& c) {
@@ -43,7 +43,7 @@ void launch(const KernelCall& c) {
     return convert_rows(out, to, y.pitch(), in, from, x.pitch(), x.shape.rows(), x.shape.back(), c.threads);
   const CastFunctions& f = functions();
   split(x.numel(), c.threads, [&](int64_t begin, int64_t end) {
-    if (vectorised(from) && vectorised(to))
+    if (vectorized(from) && vectorized(to))
       f.convert(element(out, to, begin), to, element(in, from, begin), from, end - begin);
     else
       for (int64_t i = begin; i < end; ++i) store_element(out, to, i, load_element(in, from, i));

@@ -266,7 +266,7 @@ size_t norm_workspace(const KernelQuery& q) {
 }
 
 // The norm of input 0, with gamma and beta, by one of the functions; what is left to do with it.
-Unquantized normalise(const KernelCall& c, NormArgs a, size_t beta,
+Unquantized normalize(const KernelCall& c, NormArgs a, size_t beta,
                       void (*rows)(const NormArgs&, int64_t, int64_t, float*)) {
   const Value& x = c.in_value(0);
   auto* y = static_cast<char*>(c.workspace);
@@ -297,7 +297,7 @@ void launch_norm_rows(const KernelCall& c) {
   a.rstd = c.output<float>(rstd);
   if (c.instr.attrs.text("kind") == "layer") a.mean = c.output<float>(rstd + 1);
   a.eps = float(c.instr.attrs.number("eps"));
-  const Unquantized y = normalise(c, a, at::beta, CREST_SIMD_PICK(norm_functions).forward);
+  const Unquantized y = normalize(c, a, at::beta, CREST_SIMD_PICK(norm_functions).forward);
   if (fp8_blocks(c.instr.attrs) != Fp8Blocks::none) return with_blocks(c, y, false);
   with_scale(c, y, at::amax, out::norm_quantize::q, nullptr);
 }
@@ -307,7 +307,7 @@ void launch_norm_columns(const KernelCall& c) {
   NormArgs a{};
   a.rstd = const_cast<float*>(c.input<float>(at::rstd));
   if (c.has(at::mean)) a.mean = const_cast<float*>(c.input<float>(at::mean));
-  const Unquantized y = normalise(c, a, at::beta, CREST_SIMD_PICK(norm_functions).apply);
+  const Unquantized y = normalize(c, a, at::beta, CREST_SIMD_PICK(norm_functions).apply);
   if (fp8_blocks(c.instr.attrs) != Fp8Blocks::none) return with_blocks_of_columns(c, y);
   with_given_scale(c, y, *c.input<float>(at::scale));
 }

@@ -33,7 +33,7 @@ struct Copy {
 };
 
 // A norm of rows whose statistics are given.
-struct Normalised {
+struct Normalized {
   using T = bfloat16;
   using Type = T;
   static constexpr bool vectors = true, exact = false;
@@ -148,22 +148,22 @@ void launch_norm_columns(const KernelCall& c) {
   namespace at = in::norm_quantize_columns;
   namespace to = out::norm_quantize_columns;
   using T = bfloat16;
-  Normalised n = {};
+  Normalized n = {};
   n.x = c.input<T>(at::x), n.gamma = c.input<T>(at::gamma), n.rstd = c.input<float>(at::rstd);
   if (c.has(at::beta)) n.beta = c.input<T>(at::beta);
   if (c.has(at::mean)) n.mean = c.input<float>(at::mean);
   const Value& x = c.in_value(at::x);
   if (fp8_blocks(c.instr.attrs) != Fp8Blocks::none) {
-    Tiles<Normalised, BlockQuantizer> a = {};
+    Tiles<Normalized, BlockQuantizer> a = {};
     a.source = n, a.quantizers[0] = block_quantizer(x, c.instr.attrs);
     set_columns(a.quantizers[0], c.out[to::t], c.out[to::scale]);
     return start_tiles(c, a, x);
   }
-  Tiles<Normalised, Quantizer> a = {};
+  Tiles<Normalized, Quantizer> a = {};
   a.source = n;
   a.quantizers[0].columns = c.output<uint8_t>(to::t);
   a.quantizers[0].given_scale = c.input<float>(at::scale);
-  start_tiles<Normalised, false>(c, a, x);
+  start_tiles<Normalized, false>(c, a, x);
 }
 
 template <class Scales>
@@ -184,8 +184,8 @@ std::string reject_norm_columns(const KernelQuery& q) {
   namespace at = in::norm_quantize_columns;
   if (std::string why = reject_norm_of_rows(q, {at::x, at::gamma, at::beta}); !why.empty()) return why;
   if (std::string why = reject_scales(q, {at::scale, at::rstd, at::mean}); !why.empty()) return why;
-  if (fp8_blocks(q.instr.attrs) != Fp8Blocks::none) return reject_tiles<Normalised, BlockQuantizer>(q);
-  return reject_tiles<Normalised, Quantizer>(q);
+  if (fp8_blocks(q.instr.attrs) != Fp8Blocks::none) return reject_tiles<Normalized, BlockQuantizer>(q);
+  return reject_tiles<Normalized, Quantizer>(q);
 }
 
 }  // namespace

@@ -108,10 +108,10 @@ void write_blocks_of_columns(const KernelCall& c, const Tensor& x, size_t t) {
 }
 
 // The norm of x from its statistics, rounded to the dtype of x as a norm's output is.
-struct Normalised {
+struct Normalized {
   std::vector<double> bytes;  // room for the values in any dtype
   Tensor y;
-  Normalised(const Tensor& x, const Value& like, const Tensor& gamma, const Tensor& beta, const Tensor& rstd,
+  Normalized(const Tensor& x, const Value& like, const Tensor& gamma, const Tensor& beta, const Tensor& rstd,
              const Tensor& mean)
       : bytes(size_t(x.numel())), y(bytes.data(), like) {
     int64_t width = x.shape().back();
@@ -179,14 +179,14 @@ void norm_quantize(const KernelCall& c) {
     for (int64_t j = 0; j < width; ++j) square += std::pow(x[r * width + j] - average, 2);
     rstd.set(r, 1 / std::sqrt(square / double(width) + c.instr.attrs.number("eps")));
   }
-  Normalised y(x, c.in_value(at::a), input(c, at::gamma), input(c, at::beta), rstd, mean);
+  Normalized y(x, c.in_value(at::a), input(c, at::gamma), input(c, at::beta), rstd, mean);
   if (fp8_blocks(c.instr.attrs) != Fp8Blocks::none) return write_blocks_of_rows(c, y.y);
   quantize_values(c, y.y, at::amax, to::q, nullptr);
 }
 
 void norm_quantize_columns(const KernelCall& c) {
   namespace at = in::norm_quantize_columns;
-  Normalised y(input(c, at::x), c.in_value(at::x), input(c, at::gamma), input(c, at::beta), input(c, at::rstd),
+  Normalized y(input(c, at::x), c.in_value(at::x), input(c, at::gamma), input(c, at::beta), input(c, at::rstd),
                input(c, at::mean));
   if (fp8_blocks(c.instr.attrs) != Fp8Blocks::none)
     return write_blocks_of_columns(c, y.y, out::norm_quantize_columns::t);

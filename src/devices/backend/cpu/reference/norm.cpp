@@ -15,7 +15,7 @@ struct Outputs {
   size_t y, rstd, mean;
 };
 
-static void normalise(const KernelCall& c, const Tensor& x, const Tensor& gamma, const Tensor& beta, Outputs out) {
+static void normalize(const KernelCall& c, const Tensor& x, const Tensor& gamma, const Tensor& beta, Outputs out) {
   int64_t rows = x.shape().rows(), width = x.shape().back();
   double eps = c.instr.attrs.number("eps");
   for (int64_t r = 0; r < rows; ++r) {
@@ -34,7 +34,7 @@ static void normalise(const KernelCall& c, const Tensor& x, const Tensor& gamma,
 }
 
 void norm(const KernelCall& c) {
-  normalise(c, input(c, in::norm::x), input(c, in::norm::gamma), input(c, in::norm::beta),
+  normalize(c, input(c, in::norm::x), input(c, in::norm::gamma), input(c, in::norm::beta),
             {out::norm::y, out::norm::rstd, out::norm::mean});
 }
 
@@ -43,7 +43,7 @@ void add_norm(const KernelCall& c) {
   Dropout dropped(c, in::add_norm::scalars, s.shape());
   const DType t = c.in_value(in::add_norm::b).dtype;
   for (int64_t e = 0; e < s.numel(); ++e) s.set(e, a[e] + rounded(t, dropped(e, b[e])));
-  normalise(c, s, input(c, in::add_norm::gamma), input(c, in::add_norm::beta),  // of the rounded sum
+  normalize(c, s, input(c, in::add_norm::gamma), input(c, in::add_norm::beta),  // of the rounded sum
             {out::add_norm::y, out::add_norm::rstd, out::add_norm::mean});
 }
 
@@ -61,10 +61,10 @@ void norm_grad(const KernelCall& c) {
   int64_t rows = dy.shape().rows(), width = dy.shape().back();
   std::vector<double> dgamma(static_cast<size_t>(width)), dbeta(dgamma), dbias(dgamma);
   for (int64_t r = 0; r < rows; ++r) {
-    auto normalised = [&](int64_t j) { return (x[r * width + j] - so_far(mean, r)) * rstd[r]; };
+    auto normalized = [&](int64_t j) { return (x[r * width + j] - so_far(mean, r)) * rstd[r]; };
     double mean_g = 0, mean_gn = 0;
     for (int64_t j = 0; j < width; ++j) {
-      double d = dy[r * width + j], n = normalised(j);
+      double d = dy[r * width + j], n = normalized(j);
       mean_g += d * gamma[j] / double(width);
       mean_gn += d * gamma[j] * n / double(width);
       dgamma[size_t(j)] += d * n;
@@ -73,10 +73,10 @@ void norm_grad(const KernelCall& c) {
     if (!is_layer(c)) mean_g = 0;
     for (int64_t j = 0; j < width; ++j) {
       int64_t e = r * width + j;
-      dx.set(e, rstd[r] * (dy[e] * gamma[j] - mean_g - normalised(j) * mean_gn) + so_far(dres, e));
+      dx.set(e, rstd[r] * (dy[e] * gamma[j] - mean_g - normalized(j) * mean_gn) + so_far(dres, e));
       dropped.set(e, dropout(e, dx[e]));
       dbias[size_t(j)] += dropped[e];
-      if (keep) output(c, c.instr.out.size() - 1).set(e, normalised(j) * gamma[j] + so_far(beta, j));
+      if (keep) output(c, c.instr.out.size() - 1).set(e, normalized(j) * gamma[j] + so_far(beta, j));
     }
   }
   for (int64_t j = 0; j < width; ++j) {

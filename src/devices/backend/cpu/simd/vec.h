@@ -67,7 +67,7 @@ CREST_INLINE Vh narrow_f16(Vf x) { return (Vh)_mm512_maskz_cvtps_ph(0xffff, (__m
 CREST_INLINE Vf widen_f16(Vh h) { return (Vf)_mm256_cvtph_ps((__m128i)h); }
 CREST_INLINE Vh narrow_f16(Vf x) { return (Vh)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT); }
 #else
-// Shifts the fields into place and lets one multiplication renormalise subnormals.
+// Shifts the fields into place and lets one multiplication renormalize subnormals.
 CREST_INLINE Vf widen_f16(Vh h) {
   Vu u = __builtin_convertvector(h, Vu);
   Vu sign = (u & 0x8000u) << 16, magnitude = (u & 0x7fffu) << 13;
