@@ -5,6 +5,7 @@
 #include <set>
 
 #include "advise/advise.h"
+#include "contains.h"
 #include "core/temporary_folder.h"
 #include "device/data_sheet.h"
 #include "device/find.h"
@@ -66,8 +67,6 @@ void expect_not_applicable(const Subject& s, const std::string& id) {
   EXPECT_EQ(checked.status, RuleStatus::not_applicable) << id << ": " << checked.text;
   EXPECT_NE(checked.text, "") << id;
 }
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 

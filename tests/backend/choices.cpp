@@ -3,15 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include "contains.h"
 #include "core/error.h"
 
 namespace crest {
 namespace {
 
+using crest::test::contains;
+
 const std::string h200 = "NVIDIA H200, cuBLASLt 130100", a100 = "NVIDIA A100-SXM4-80GB, cuBLASLt 130100";
 const Choices::Table earlier = {{h200, {{"64x64x64", "gelu 0102"}, {"8x8x8", "plain 00"}}}};
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 TEST(Choices, EarlierOnesAreFoundForTheSameProblemDeviceAndLibraryOnly) {
   Choices c(earlier);

@@ -1,12 +1,13 @@
 // What Crest says about machines whose GPU cannot be used: no GPU is needed to know.
 #include "backend/cuda/discover.h"
+#include "contains.h"
 
 #include <gtest/gtest.h>
 
 namespace crest::cuda {
 namespace {
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+using crest::test::contains;
 
 TEST(Discover, NoDriver) {
   Found f = judge({.driver = 0, .runtime = 13000, .error = "CUDA driver version is insufficient"});

@@ -8,15 +8,16 @@
 #include <filesystem>
 #include <fstream>
 
+#include "contains.h"
 #include "core/error.h"
 #include "core/temporary_folder.h"
 
 namespace crest::cuda {
 namespace {
 
-namespace fs = std::filesystem;
+using crest::test::contains;
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+namespace fs = std::filesystem;
 
 class Loader : public testing::Test {
  protected:

@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 
 #include "bench/bench_report.h"
+#include "contains.h"
 
 namespace crest {
 namespace {
+
+using crest::test::contains;
 
 using Json = nlohmann::ordered_json;
 
@@ -65,8 +68,6 @@ Json with_floor(Json row, double floor) {
   row["known_noise_floor"] = {{"relative", floor}, {"run", 1}, {"when", "2026-01-31"}};
   return row;
 }
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 TEST(BenchTable, PowerIsAColumnWhereItIsKnown) {
   std::string without = text_of({row(1, 100)}, false);

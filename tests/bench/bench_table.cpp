@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "bench/bench_report.h"
+#include "contains.h"
 #include "terminal/table.h"
 
 using namespace crest;
@@ -9,7 +10,9 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-Json row(const std::string& fusion, const std::string& recompute, double ms) {
+using crest::test::contains;
+
+Json table_row(const std::string& fusion, const std::string& recompute, double ms) {
   Json memory = {{"planned_bytes", 1e6}, {"measured_peak_bytes", 1e6}, {"device_peak_bytes", 1e6 * ms}};
   return {{"recipe",
            {{"precision", "bf16"}, {"attention", "flash"}, {"fusion", fusion}, {"recompute", recompute}, {"batch", 8}}},
@@ -24,20 +27,18 @@ Json row(const std::string& fusion, const std::string& recompute, double ms) {
           {"memory", memory}};
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 }  // namespace
 
 TEST(BenchTable, SettingsThatFollowFromOthersAreNoColumnAndNotSaidToBeShared) {
-  std::string text = text_of({row("off", "none", 12), row("on", "pointwise", 10)}, false);
+  std::string text = text_of({table_row("off", "none", 12), table_row("on", "pointwise", 10)}, false);
   EXPECT_TRUE(contains(text, "step; precision bf16, attention flash, batch 8")) << text;
   EXPECT_FALSE(contains(text, "recompute")) << text;
-  std::string asked = text_of({row("on", "none", 12), row("on", "pointwise", 10)}, false);
+  std::string asked = text_of({table_row("on", "none", 12), table_row("on", "pointwise", 10)}, false);
   EXPECT_TRUE(contains(asked, "recompute")) << asked;
 }
 
 TEST(BenchTable, FitsTheWidthAndKeepsSpeed) {
-  std::string text = text_of({row("off", "none", 12), row("on", "pointwise", 10)}, false, 40);
+  std::string text = text_of({table_row("off", "none", 12), table_row("on", "pointwise", 10)}, false, 40);
   std::string table = text.substr(0, text.find("left out for lack of room"));
   for (const char* header : {"fusion", "tokens/s", "MFU"}) EXPECT_TRUE(contains(table, header)) << text;
   EXPECT_FALSE(contains(table, "process peak")) << text;

@@ -13,7 +13,7 @@
 #include "tiny.h"
 
 using namespace crest;
-using namespace crest::testing;
+using namespace crest::test;
 
 namespace {
 

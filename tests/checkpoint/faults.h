@@ -15,7 +15,7 @@
 
 #include "core/io.h"
 
-namespace crest::testing {
+namespace crest::test {
 
 enum class Fault { none, fail_once, fail_from, short_write, kill };
 
@@ -172,4 +172,4 @@ class Faults {
   ScopedSyscalls scope_;
 };
 
-}  // namespace crest::testing
+}  // namespace crest::test

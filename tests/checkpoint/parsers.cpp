@@ -14,7 +14,7 @@
 #include "tiny.h"
 
 using namespace crest;
-using namespace crest::testing;
+using namespace crest::test;
 
 // Every allocation of this test program is counted, so that the promise "at most 2x file + 64 MB"
 // is measured, not argued.

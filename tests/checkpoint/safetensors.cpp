@@ -8,7 +8,7 @@
 #include "tiny.h"
 
 using namespace crest;
-using namespace crest::testing;
+using namespace crest::test;
 
 namespace {
 

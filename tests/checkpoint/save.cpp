@@ -9,7 +9,7 @@
 #include "tiny.h"
 
 using namespace crest;
-using namespace crest::testing;
+using namespace crest::test;
 
 using Names = std::vector<std::string>;
 

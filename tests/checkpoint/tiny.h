@@ -7,12 +7,13 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "contains.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/random.h"
 #include "memory_folder.h"
 
-namespace crest::testing {
+namespace crest::test {
 
 // Weights and moments that are a function of (step, variant), so that a loaded checkpoint can be
 // told apart byte by byte.
@@ -86,6 +87,4 @@ inline int64_t count_from(const char* variable, int64_t otherwise) {
   return text ? std::atoll(text) : otherwise;
 }
 
-inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-}  // namespace crest::testing
+}  // namespace crest::test

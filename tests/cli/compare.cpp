@@ -1,12 +1,11 @@
 // crest compare: runs of a store, files, recipes measured now; bad input.
+#include "contains.h"
 #include "run.h"
 
 using namespace crest;
 using namespace crest::test;
 
 namespace {
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // Two profiles and a bench run of a tiny model in a store that all tests share.
 class CliCompare : public ::testing::Test {

@@ -12,16 +12,16 @@ using nlohmann::json;
 namespace {
 
 // A shape as the page writes it: `a, b: {c, d: [{e}]}`. A key without a shape may have any value.
-struct Shape {
-  std::map<std::string, Shape> keys;
+struct JsonShape {
+  std::map<std::string, JsonShape> keys;
   bool empty() const { return keys.empty(); }
 };
 
 class ShapeReader {
  public:
   explicit ShapeReader(std::string text) : text_(std::move(text)) {}
-  Shape read() {
-    Shape shape = value();
+  JsonShape read() {
+    JsonShape shape = value();
     while (take(','))  // "a list of {..}, and, where it is known, ..": keys of the same object
       shape.keys.merge(value().keys);
     skip();
@@ -50,23 +50,23 @@ class ShapeReader {
     return w;
   }
   // {list}, [value], or a list of keys up to a bracket or the end.
-  Shape value() {
+  JsonShape value() {
     if (take('{')) {
-      Shape s = keys();
+      JsonShape s = keys();
       EXPECT_TRUE(take('}')) << text_;
       return s;
     }
     if (take('[')) {
       skip();
       bool objects = at_ < text_.size() && text_[at_] == '{';
-      Shape s = objects ? value() : (keys(), Shape());  // a list of values: their names say what they are
+      JsonShape s = objects ? value() : (keys(), JsonShape());  // a list of values: their names say what they are
       EXPECT_TRUE(take(']')) << text_;
       return s;
     }
     return keys();
   }
-  Shape keys() {
-    Shape shape;
+  JsonShape keys() {
+    JsonShape shape;
     do {
       std::string name = word();
       // A word in capitals and "..." stand for any key.
@@ -74,7 +74,7 @@ class ShapeReader {
       if (take(':')) {
         skip();
         bool nested = at_ < text_.size() && (text_[at_] == '{' || text_[at_] == '[');
-        Shape inner = nested ? value() : (word(), Shape());
+        JsonShape inner = nested ? value() : (word(), JsonShape());
         if (!any) shape.keys[name] = inner;
       } else if (!any) {
         shape.keys[name] = {};
@@ -94,7 +94,7 @@ std::string page() {
 
 // The code of the sentence that begins after `marker` in a section, without what is in brackets
 // between the code; it ends with a period, a semicolon or `until`.
-Shape documented(const std::string& section, const std::string& marker, const std::string& until = "") {
+JsonShape documented(const std::string& section, const std::string& marker, const std::string& until = "") {
   static const std::string text = page();
   size_t at = text.find("\n## " + section + "\n");
   if (section.empty()) at = 0;
@@ -129,7 +129,7 @@ Shape documented(const std::string& section, const std::string& marker, const st
 }
 
 // absent: paths of keys that may be missing.
-void expect_keys(const json& value, const Shape& shape, const std::string& path, const std::set<std::string>& absent) {
+void expect_keys(const json& value, const JsonShape& shape, const std::string& path, const std::set<std::string>& absent) {
   if (value.is_array()) {
     for (size_t i = 0; i < std::min<size_t>(value.size(), 50); ++i) expect_keys(value[i], shape, path, absent);
     return;
@@ -179,7 +179,7 @@ std::unique_ptr<TrainFolder> Contract::f_;
 
 TEST_F(Contract, WithoutACommand) {
   json bare = run({"--json"}), version = run({"--version", "--json"});
-  Shape shape = documented("", "`crest --json`:");
+  JsonShape shape = documented("", "`crest --json`:");
   shape.keys["device"] = documented("", "- `device` (plan, devices):");
   expect_keys(bare, shape, "", {});
   expect_keys(version, documented("", "`crest --version --json`:"), "", {});
@@ -191,7 +191,7 @@ TEST_F(Contract, WithoutACommand) {
 }
 
 TEST_F(Contract, Data) {
-  Shape info = documented("data", "`--json` of `prepare` and `info`:");
+  JsonShape info = documented("data", "`--json` of `prepare` and `info`:");
   expect_keys(run({"data", "info", "data", "--json"}), info, "", {});
   info.keys["seconds"] = {};
   expect_keys(run({"data", "prepare", "text.txt", "--out", "again", "--json"}), info, "", {});
@@ -202,7 +202,7 @@ TEST_F(Contract, TrainSampleEvalExportImport) {
                       "1", "--out", "json", "--json", "--quiet", "--sample-every", "0"});
   expect_keys(trained, documented("train", "\n`--json`:"), "", {});
   std::ifstream log(f_->path() / "json/log.jsonl");
-  Shape step = documented("train", "a row for each step ", ", and a row"),
+  JsonShape step = documented("train", "a row for each step ", ", and a row"),
         validation = documented("train", "a row for each validation ");
   int rows = 0;
   for (std::string line; std::getline(log, line); ++rows) {
@@ -221,13 +221,13 @@ TEST_F(Contract, TrainSampleEvalExportImport) {
 }
 
 TEST_F(Contract, PlanProgramDevices) {
-  Shape plan = documented("plan", "`--json`:");
+  JsonShape plan = documented("plan", "`--json`:");
   plan.keys["device"] = documented("", "- `device` (plan, devices):");
   plan.keys["model"] = documented("", "- `model` (plan):");
   plan.keys["recipe"] = documented("", "- `recipe`:");
   expect_keys(run(tiny({"plan"})), plan, "", {});
-  Shape explained = documented("plan", "`--json` of an explanation:"), advice = documented("advise", "`--json`:");
-  for (Shape* s : {&explained, &advice})
+  JsonShape explained = documented("plan", "`--json` of an explanation:"), advice = documented("advise", "`--json`:");
+  for (JsonShape* s : {&explained, &advice})
     for (const char* key : {"device", "model", "recipe"}) s->keys[key] = plan.keys[key];
   for (const char* topic : {"memory", "flops", "batch", "traffic"})
     expect_keys(run(tiny({"plan"}, {"--explain", topic})), explained, "", {});
@@ -235,19 +235,19 @@ TEST_F(Contract, PlanProgramDevices) {
   expect_keys(run(tiny({"program"})), documented("program", "`--json`:"), "",
               {"values.arena_offset", "instructions.body"});
   expect_keys(run({"program", "--passes", "--json"}), documented("program", "`--passes --json`: a list of"), "", {});
-  Shape tune = documented("tune", "`--json`:"), candidate = documented("tune", "A candidate is");
+  JsonShape tune = documented("tune", "`--json`:"), candidate = documented("tune", "A candidate is");
   candidate.keys["changes"] = {};
   for (const char* key : {"best", "start", "candidates"}) tune.keys[key] = candidate;
   tune.keys["finals"].keys["contenders"] = candidate;
   expect_keys(run({"tune", "--model=nano", "--vocab=256", "--seq=16", "--batch=1", "--attention=flash",
                    "--recompute=none", "--measure=2", "--max-seconds=0.02", "--json"}),
               tune, "", {});
-  Shape longest = documented("tune", "`--json` of it:");
+  JsonShape longest = documented("tune", "`--json` of it:");
   longest.keys["best"] = longest.keys["start"] = candidate;
   expect_keys(run({"tune", "--longest-context", "--model=nano", "--vocab=256", "--threads=1", "--attention=flash",
                    "--recompute=none", "--memory-limit=20MB", "--json"}),
               longest, "", {});
-  Shape devices = documented("devices", "\n`--json`:", ", and with");
+  JsonShape devices = documented("devices", "\n`--json`:", ", and with");
   devices.keys["measured"] = {};
   devices.keys["devices"] = documented("", "- `device` (plan, devices):");
   expect_keys(run({"devices", "--json"}), devices, "", {"measured"});
@@ -255,7 +255,7 @@ TEST_F(Contract, PlanProgramDevices) {
 }
 
 TEST_F(Contract, Bench) {
-  Shape row = documented("bench", "`--json`: a list of");
+  JsonShape row = documented("bench", "`--json`: a list of");
   std::set<std::string> floors = {"noise_floor", "known_noise_floor"};
   expect_keys(run(tiny({"bench"}, {"--samples", "2", "--no-mfu"})), row, "", floors);
   RunResult large = run_crest(
@@ -268,7 +268,7 @@ TEST_F(Contract, Bench) {
   json ab = run(tiny({"bench"}, {"--samples", "4", "--no-mfu", "--peer", "echo '{\"ms\": 5}'"}));
   expect_keys(ab, documented("bench", "or `--noise`:"), "", {});
   expect_keys(ab["rows"][0], row, "rows", {"rows.noise_floor", "rows.known_noise_floor"});
-  Shape peer = documented("bench", "A peer's row:");
+  JsonShape peer = documented("bench", "A peer's row:");
   peer.keys.erase("step_ms_*");
   for (auto& [key, shape] : row.keys)
     if (key.starts_with("step_ms_")) peer.keys[key] = {};
@@ -282,28 +282,28 @@ TEST_F(Contract, ProfileAndCompare) {
     return more;
   };
   json profile = run(tiny({"profile"}, named({"--name", "a"})));
-  Shape shape = documented("profile", "`--json`:");
+  JsonShape shape = documented("profile", "`--json`:");
   shape.keys["instrs"] = documented("profile", "- `instrs`:");
   shape.keys["memory"] = documented("profile", "- `memory`:");
   shape.keys["facts"] = documented("profile", "- `facts`:");
   shape.keys["memory_peak"] = documented("profile", "- `memory_peak`:");
   shape.keys["alternatives"] = documented("profile", "- `alternatives`:", ": recipes");
-  Shape by = documented("profile", "- `by_*`:");
+  JsonShape by = documented("profile", "- `by_*`:");
   for (auto key : {"by_phase", "by_class", "by_layer", "by_place", "by_kernel"}) shape.keys[key] = by;
   expect_keys(profile, shape, "", {});
   run(tiny({"profile"}, named({"--name", "b", "--attention", "naive"})));
   shape = documented("compare", "`--json`:");
   shape.keys["a"] = shape.keys["b"];
-  Shape& cause = shape.keys["causes"];
+  JsonShape& cause = shape.keys["causes"];
   cause.keys["a"] = cause.keys["b"] = documented("compare", "`a` and `b` of a cause:");
   expect_keys(run({"compare", "a", "b", "--json"}), shape, "", {});
 }
 
 TEST_F(Contract, RunsAndReport) {
   run(tiny({"bench"}, {"--samples", "2", "--no-mfu", "--name", "bench"}));
-  Shape record = documented("runs", "`--json` of `list`: a list of", "in a list");
+  JsonShape record = documented("runs", "`--json` of `list`: a list of", "in a list");
   expect_keys(run({"runs", "list", "--json"}), record, "", {});
-  Shape shown = record;
+  JsonShape shown = record;
   for (auto& [key, shape] : documented("runs", "Of `show`: that object,").keys) shown.keys[key] = shape;
   expect_keys(run({"runs", "show", "bench", "--json"}), shown, "", {});
   expect_keys(run({"runs", "export", "bench", "-o", "runs.jsonl", "--json"}), documented("runs", "Of `export`:"), "",
@@ -321,9 +321,9 @@ TEST_F(Contract, Lab) {
       "name = \"mine\"\ntitle = \"t\"\nquestion = \"q\"\nkind = \"bench\"\nshow = [\"ms\"]\n[recipe]\nmodel = "
       "\"tiny.toml\"\nbatch = 1\nseq = 16\nsamples = 2\nfusion = [\"off\", \"on\"]\n[[claim]]\ntext = \"x\"\nsubject = "
       "\"Crest\"\nsource = \"me\"\ncheck = \"value(ms, fusion=on) > 0\"\n");
-  Shape experiment = documented("lab", "`list --json`:");
+  JsonShape experiment = documented("lab", "`list --json`:");
   expect_keys(run({"lab", "list", "--json"}), experiment, "", {});
-  Shape shown = experiment;
+  JsonShape shown = experiment;
   for (auto& [key, shape] : documented("lab", "\nthe same with").keys) shown.keys[key] = shape;
   expect_keys(run({"lab", "show", "mine.toml", "--json"}), shown, "", {"claims.quote", "claims.about"});
   expect_keys(run({"lab", "run", "mine.toml", "--json"}), documented("lab", "`run --json`:"), "",

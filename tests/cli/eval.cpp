@@ -3,7 +3,7 @@
 #include "cli/saved_model_command.h"
 
 using namespace crest;
-using namespace crest::testing;
+using namespace crest::test;
 using Json = nlohmann::json;
 
 namespace {

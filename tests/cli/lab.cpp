@@ -17,8 +17,8 @@ const char* grid =
     "[[claim]]\ntext = \"It is a thousand times faster\"\nsubject = \"Crest\"\nsource = \"me\"\n"
     "check = \"ratio(ms, fusion=off, fusion=on) > 1000\"\n";
 
-struct Folder : TempFolder {
-  Folder() {
+struct LabFolder : TempFolder {
+  LabFolder() {
     write("tiny.toml", tiny_model);
     write("mine.toml", grid);
   }
@@ -105,7 +105,7 @@ TEST(Lab, SelfConsistencyFindsTheWrongFigures) {
 }
 
 TEST(Lab, RunsAFileOfTheUsersAndRecordsIt) {
-  Folder folder;
+  LabFolder folder;
   RunResult r = folder.run({"lab", "run", "mine.toml", "--json"});
   ASSERT_EQ(r.code, 0) << r.err;
   auto result = r.json()[0];
@@ -135,7 +135,7 @@ TEST(Lab, RunsAFileOfTheUsersAndRecordsIt) {
 }
 
 TEST(Lab, ResumeTakesOverWhatWasMeasured) {
-  Folder folder;
+  LabFolder folder;
   RunResult none = folder.run({"lab", "run", "mine.toml", "--json", "--budget", "0.001s"});
   ASSERT_EQ(none.code, 0) << none.err;
   EXPECT_NE(none.err.find("--resume"), std::string::npos) << none.err;
@@ -150,7 +150,7 @@ TEST(Lab, ResumeTakesOverWhatWasMeasured) {
 // Another claim, the same measurements: nothing is measured, the record keeps its rows and its
 // date.
 TEST(Lab, JudgesRecordedMeasurementsAgain) {
-  Folder folder;
+  LabFolder folder;
   folder.error({"lab", "judge", "mine.toml"}, 1, {"no record", "lab run"});
   folder.error({"lab", "judge", "--all"}, 1, {"no experiment has a record at scale tiny", "lab run"});
   folder.error({"lab", "judge", "--all", "mine.toml"}, 2, {"both experiments and --all"});
@@ -198,7 +198,7 @@ TEST(Lab, JudgesRecordedMeasurementsAgain) {
 // round.
 TEST(Lab, AMeasurementWithOneRoundIsEnoughAndGetsItsSecondWithResume) {
   for (int samples = 400;; samples *= 4) {
-    Folder folder;
+    LabFolder folder;
     RunOptions options;
     options.while_running = [](const RunningProcess& process) {
       process.wait_for_text("(round 2)");
@@ -221,7 +221,7 @@ TEST(Lab, AMeasurementWithOneRoundIsEnoughAndGetsItsSecondWithResume) {
 }
 
 TEST(Lab, ProductsAreRecordedLikeRecipes) {
-  Folder folder;
+  LabFolder folder;
   folder.write(
       "gemm.toml",
       "name = \"products\"\ntitle = \"p\"\nkind = \"gemm\"\nshow = [\"ms\"]\n[recipe]\nm = 64\nk = 64\nsamples = 6\n"
@@ -250,7 +250,7 @@ TEST(Lab, ProductsAreRecordedLikeRecipes) {
 }
 
 TEST(Lab, ProductsOfTheLibraryRunNoKernelOfCrest) {
-  Folder folder;
+  LabFolder folder;
   std::string text =
       "name = \"products\"\ntitle = \"p\"\nkind = \"gemm\"\nshow = [\"ms\"]\n[recipe]\nm = 64\nk = 64\nn = 32\n"
       "samples = 6\nprecision = [\"fp32\", \"bf16\"]\nlibrary = true\n";
@@ -270,7 +270,7 @@ TEST(Lab, ProductsOfTheLibraryRunNoKernelOfCrest) {
 // The memory of choosing kernels and of the first runs; the peak of the measurement is not below
 // it.
 TEST(Lab, PeaksOfTuningAndCapture) {
-  Folder folder;
+  LabFolder folder;
   folder.write("peaks.toml",
                "name = \"peaks\"\ntitle = \"p\"\nkind = \"bench\"\n"
                "show = [\"tuning_peak_bytes\", \"capture_transient_bytes\"]\n"
@@ -291,7 +291,7 @@ TEST(Lab, PeaksOfTuningAndCapture) {
 }
 
 TEST(Lab, WhatDoesNotFitIsAMeasurement) {
-  Folder folder;
+  LabFolder folder;
   std::string text = grid;
   text.replace(text.find("batch = 2"), 9, "memory_limit = [\"1kB\", \"4GiB\"]\nbatch = 2");
   text +=
@@ -313,7 +313,7 @@ TEST(Lab, WhatDoesNotFitIsAMeasurement) {
 }
 
 TEST(Lab, APeerIsAMeasurement) {
-  Folder folder;
+  LabFolder folder;
   std::string text = grid;
   text.replace(text.find("[[claim]]"), 0,
                "[[variant]]\nname = \"Crest\"\n[[variant]]\nname = \"peer\"\n"
@@ -358,7 +358,7 @@ TEST(Lab, APeerIsAMeasurement) {
 }
 
 TEST(Lab, CtrlCKeepsWhatIsDone) {
-  Folder folder;
+  LabFolder folder;
   std::string text = grid;
   text.replace(text.find("batch = 2"), 9, "batch = 32");
   text.replace(text.find("samples = 6"), 11, "samples = [6, 100000]");  // the most there can be: minutes at the least
@@ -377,7 +377,7 @@ TEST(Lab, CtrlCKeepsWhatIsDone) {
 }
 
 TEST(Lab, AReportOfAllVerdicts) {
-  Folder folder;
+  LabFolder folder;
   folder.error({"report", "--lab", "-o", "lab.html"}, 1, {"crest.db"});
   ASSERT_EQ(folder.run({"lab", "run", "accumulate-precision", "pipeline-bubble"}).code, 0);
   RunResult r = folder.run({"report", "--lab", "-o", "lab.html", "-o", "lab.md", "--json"});
@@ -394,7 +394,7 @@ TEST(Lab, AReportOfAllVerdicts) {
 }
 
 TEST(Lab, BadInput) {
-  Folder folder;
+  LabFolder folder;
   expect_error({"lab", "run", "precision-lader"}, 2, {"'precision-ladder'"});
   expect_error({"lab", "run"}, 2, {"--all"});
   expect_error({"lab", "shwo", "flops"}, 2, {"'show'"});

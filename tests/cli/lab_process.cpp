@@ -13,13 +13,13 @@ const char* comm =
     "[[claim]]\ntext = \"A GPU starts for long\"\nsubject = \"NCCL\"\nsource = \"me\"\n"
     "check = \"min(startup_ms, backend=nccl) > 10000\"\n";
 
-const char* bench =
+const char* bench_experiment =
     "name = \"mine\"\ntitle = \"A variable\"\nkind = \"bench\"\nshow = [\"ms\", \"planned_bytes\"]\n[recipe]\n"
     "model = \"tiny.toml\"\nprecision = \"fp32\"\nbatch = 2\nsamples = 6\nONEDNN_MAX_CPU_ISA = [\"AVX2\", \"ALL\"]\n"
     "[[claim]]\ntext = \"It is measured\"\nsubject = \"oneDNN\"\nsource = \"me\"\n"
     "check = \"ratio(ms, ONEDNN_MAX_CPU_ISA=AVX2, ONEDNN_MAX_CPU_ISA=ALL) > 1e-12\"\n";
 
-std::string with(std::string text, const std::string& old, const std::string& now) {
+std::string replaced(std::string text, const std::string& old, const std::string& now) {
   size_t at = text.find(old);
   EXPECT_NE(at, std::string::npos) << old;
   return text.replace(at, old.size(), now);
@@ -27,12 +27,12 @@ std::string with(std::string text, const std::string& old, const std::string& no
 
 // The bench without claims, with other settings instead of the variable.
 std::string one_measurement(const std::string& settings) {
-  std::string text = with(bench, "ONEDNN_MAX_CPU_ISA = [\"AVX2\", \"ALL\"]", settings);
+  std::string text = replaced(bench_experiment, "ONEDNN_MAX_CPU_ISA = [\"AVX2\", \"ALL\"]", settings);
   return text.substr(0, text.find("[[claim]]"));
 }
 
-struct Folder : TempFolder {
-  Folder() {
+struct ProcessFolder : TempFolder {
+  ProcessFolder() {
     write("tiny.toml", tiny_model);
     options.folder = path().string();
   }
@@ -53,7 +53,7 @@ bool has_gloo() { return run_crest({"comm", "all-reduce", "--ranks", "1", "--siz
 std::string absent(const nlohmann::json& row) { return row.value("absent", ""); }
 
 // Children of a process, as the system lists them.
-std::vector<pid_t> children_of(pid_t pid) {
+std::vector<pid_t> child_processes_of(pid_t pid) {
   std::string id = std::to_string(pid);
   std::ifstream file("/proc/" + id + "/task/" + id + "/children");
   std::vector<pid_t> list;
@@ -65,7 +65,7 @@ std::vector<pid_t> children_of(pid_t pid) {
 
 TEST(LabProcess, RanksAreStartedOnceForAllSizes) {
   if (!has_gloo()) GTEST_SKIP() << "this build has no Gloo";
-  Folder folder;
+  ProcessFolder folder;
   RunResult r = folder.run(comm);
   ASSERT_EQ(r.code, 0) << r.err;
   auto result = r.json()[0];
@@ -87,15 +87,15 @@ TEST(LabProcess, RanksAreStartedOnceForAllSizes) {
 
 TEST(LabProcess, WhatDoesNotFitLeavesTheOtherSizes) {
   if (!has_gloo()) GTEST_SKIP() << "this build has no Gloo";
-  Folder folder;
-  auto result = folder.run(with(comm, "\"1MB\"", "\"90TB\"")).json()[0];
+  ProcessFolder folder;
+  auto result = folder.run(replaced(comm, "\"1MB\"", "\"90TB\"")).json()[0];
   EXPECT_TRUE(result["rows"][0]["columns"].contains("ms")) << result["rows"][0];
   EXPECT_EQ(result["rows"][1]["keys"]["status"], "out_of_memory") << result["rows"][1];
 }
 
 TEST(LabProcess, AVariableIsASettingOfTheProcess) {
-  Folder folder;
-  RunResult r = folder.run(bench);
+  ProcessFolder folder;
+  RunResult r = folder.run(bench_experiment);
   ASSERT_EQ(r.code, 0) << r.err;
   auto result = r.json()[0];
   EXPECT_EQ(result["claims"][0]["verdict"], "upheld") << result;
@@ -111,9 +111,9 @@ TEST(LabProcess, AVariableIsASettingOfTheProcess) {
 }
 
 TEST(LabProcess, AProfileOfAnotherProcessHasItsInstructions) {
-  Folder folder;
-  std::string text = with(one_measurement("ONEDNN_MAX_CPU_ISA = \"ALL\""), "\"bench\"", "\"profile\"");
-  text = with(text, "show = [\"ms\", \"planned_bytes\"]", "show = [\"gemm_ms\", \"onednn\"]");
+  ProcessFolder folder;
+  std::string text = replaced(one_measurement("ONEDNN_MAX_CPU_ISA = \"ALL\""), "\"bench\"", "\"profile\"");
+  text = replaced(text, "show = [\"ms\", \"planned_bytes\"]", "show = [\"gemm_ms\", \"onednn\"]");
   text += "[columns]\ngemm_ms = \"sum(ms, class=contraction)\"\n";
   RunResult r = folder.run(text);
   ASSERT_EQ(r.code, 0) << r.err;
@@ -124,7 +124,7 @@ TEST(LabProcess, AProfileOfAnotherProcessHasItsInstructions) {
 }
 
 TEST(LabProcess, OutputThatIsNoJsonIsAnAbsentMeasurement) {
-  Folder folder;
+  ProcessFolder folder;
   RunResult r = folder.run(one_measurement("LD_DEBUG = \"help\""));  // the loader prints a text and ends well
   ASSERT_EQ(r.code, 0) << r.err;
   std::string why = absent(r.json()[0]["rows"][0]);
@@ -132,15 +132,15 @@ TEST(LabProcess, OutputThatIsNoJsonIsAnAbsentMeasurement) {
 }
 
 TEST(LabProcess, AProcessThatIsKilledIsAnAbsentMeasurement) {
-  Folder folder;
+  ProcessFolder folder;
   RunOptions options;
   options.while_running = [](const RunningProcess& process) {
     std::vector<pid_t> children;
-    if (process.wait("a process of the cell", [&] { return !(children = children_of(process)).empty(); }))
+    if (process.wait("a process of the cell", [&] { return !(children = child_processes_of(process)).empty(); }))
       kill(children[0], SIGKILL);
   };
   RunResult r =
-      folder.run(with(one_measurement("ONEDNN_MAX_CPU_ISA = \"ALL\""), "samples = 6", "samples = 100000"), options);
+      folder.run(replaced(one_measurement("ONEDNN_MAX_CPU_ISA = \"ALL\""), "samples = 6", "samples = 100000"), options);
   ASSERT_EQ(r.code, 0) << r.err;
   std::string why = absent(r.json()[0]["rows"][0]);
   EXPECT_NE(why.find("signal 9"), std::string::npos) << why;
@@ -149,24 +149,24 @@ TEST(LabProcess, AProcessThatIsKilledIsAnAbsentMeasurement) {
 }
 
 TEST(LabProcess, APlaceWithoutLibrariesIsAnAbsentMeasurement) {
-  Folder folder;
+  ProcessFolder folder;
   RunResult r = folder.run(one_measurement("libraries = \"./\""));
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_NE(absent(r.json()[0]["rows"][0]).find("no libcublasLt.so"), std::string::npos) << r.out;
 }
 
 TEST(LabProcess, BadSettingsAreToldWithTheirPlace) {
-  Folder folder;
-  folder.error(with(comm, "\"gloo\", \"nccl\"", "\"glo\""), {"mine.toml (line 6", "'gloo'"});
-  folder.error(with(comm, "ranks = 2", "ranks = 0"), {"mine.toml (line 7", "ranks"});
-  folder.error(with(comm, "\"10kB\"", "\"many\""), {"mine.toml (line 8", "many"});
-  folder.error(with(comm, "samples = 6", "operation = \"all-reduse\""), {"mine.toml (line 9", "'all-reduce'"});
-  folder.error(with(comm, "samples = 6", "batch = 6"), {"mine.toml (line 9", "no key 'batch'", "operation"});
+  ProcessFolder folder;
+  folder.error(replaced(comm, "\"gloo\", \"nccl\"", "\"glo\""), {"mine.toml (line 6", "'gloo'"});
+  folder.error(replaced(comm, "ranks = 2", "ranks = 0"), {"mine.toml (line 7", "ranks"});
+  folder.error(replaced(comm, "\"10kB\"", "\"many\""), {"mine.toml (line 8", "many"});
+  folder.error(replaced(comm, "samples = 6", "operation = \"all-reduse\""), {"mine.toml (line 9", "'all-reduce'"});
+  folder.error(replaced(comm, "samples = 6", "batch = 6"), {"mine.toml (line 9", "no key 'batch'", "operation"});
   folder.error(one_measurement("libraries = \"tolkit\""), {"mine.toml (line 10", "'toolkit'"});
 }
 
 TEST(LabProcess, TheTileOfFlashAttention) {
-  Folder folder;
+  ProcessFolder folder;
   EXPECT_NE(absent(folder.run(one_measurement("tile = 64")).json()[0]["rows"][0]).find("one tile size on the CPU"),
             std::string::npos);
   std::vector<std::string> plan = {"program", "--model", "gpt2-124M", "--device", "h200", "--precision", "bf16"};

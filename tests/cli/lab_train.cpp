@@ -10,7 +10,7 @@ const char* claim =
     "[[claim]]\ntext = \"It learns\"\nsubject = \"Crest\"\nsource = \"me\"\n"
     "check = \"max(loss) < min(first_loss)\"\n";
 
-struct Folder : TrainFolder {
+struct LabTrainFolder : TrainFolder {
   RunResult lab(const std::string& file, const std::string& recipe, const std::vector<std::string>& more = {}) const {
     write(file, head + ("[recipe]\nmodel = \"tiny.toml\"\nbatch = 2\nthreads = 1\n" + recipe) + claim);
     std::vector<std::string> words = {"lab", "run", file, "--json"};
@@ -37,7 +37,7 @@ std::vector<double> losses(const nlohmann::json& log) {
 }  // namespace
 
 TEST(LabTrain, LossesAreThoseOfCrestTrain) {
-  Folder folder;
+  LabTrainFolder folder;
   ASSERT_EQ(folder.train("run", 12, {"--lr", "5e-3", "--optimizer", "lion", "--warmup", "2"}).code, 0);
   std::vector<double> expected = losses(folder.log("run"));
   ASSERT_EQ(expected.size(), 12u);
@@ -63,7 +63,7 @@ TEST(LabTrain, LossesAreThoseOfCrestTrain) {
 }
 
 TEST(LabTrain, GeneratedTextWhereNoneIsNamed) {
-  Folder folder;
+  LabTrainFolder folder;
   RunResult r = folder.lab("mine.toml", "steps = 30\nlr = 5e-3\n");
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(r.json()[0]["claims"][0]["verdict"], "upheld") << r.out;
@@ -75,7 +75,7 @@ TEST(LabTrain, GeneratedTextWhereNoneIsNamed) {
 }
 
 TEST(LabTrain, AHalfTrainedMeasurementIsRepeated) {
-  Folder folder;
+  LabTrainFolder folder;
   RunOptions options = folder.options();
   folder.write("long.toml", head +
                                 std::string("[recipe]\nmodel = \"tiny.toml\"\nbatch = 2\nthreads = 1\n"
@@ -101,7 +101,7 @@ TEST(LabTrain, AHalfTrainedMeasurementIsRepeated) {
 }
 
 TEST(LabTrain, WhatDivergesOrDoesNotFitIsAMeasurement) {
-  Folder folder;
+  LabTrainFolder folder;
   RunResult r = folder.lab("mine.toml",
                            "data = \"data\"\nsteps = 40\noptimizer = \"sgd\"\nschedule = \"constant\"\n"
                            "clip = 0\nlr = [1e-3, 1e30]\n");
@@ -117,7 +117,7 @@ TEST(LabTrain, WhatDivergesOrDoesNotFitIsAMeasurement) {
 }
 
 TEST(LabTrain, BadSettingsAreToldWithTheirPlace) {
-  Folder folder;
+  LabTrainFolder folder;
   folder.error("stepps = 3\n", {"bad.toml (line 9, column 10)", "Did you mean 'steps'?"});
   folder.error("steps = 0\n", {"bad.toml (line 9, column 9)", "--steps"});
   folder.error("lr = -1\n", {"bad.toml (line 9", "--lr"});

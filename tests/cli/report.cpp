@@ -15,7 +15,7 @@ RunResult in(const TempFolder& folder, std::vector<std::string> arguments) {
   return run_crest(arguments, {.folder = folder.path().string()});
 }
 
-RunResult bench(const TempFolder& folder, std::vector<std::string> more) {
+RunResult bench_into(const TempFolder& folder, std::vector<std::string> more) {
   std::vector<std::string> arguments = {"bench"};
   arguments.insert(arguments.end(), measurement.begin(), measurement.end());
   arguments.insert(arguments.end(), more.begin(), more.end());
@@ -28,8 +28,8 @@ RunResult bench(const TempFolder& folder, std::vector<std::string> more) {
 
 TEST(ReportCommand, OfAGridAndOfARunWithMarkupInItsName) {
   TempFolder folder;
-  bench(folder, {"--precision", "fp32", "--attention", "naive,flash"});
-  bench(folder, {"--precision", "fp32", "--attention", "flash", "--fusion", "off", "--recompute", "pointwise", "--name",
+  bench_into(folder, {"--precision", "fp32", "--attention", "naive,flash"});
+  bench_into(folder, {"--precision", "fp32", "--attention", "flash", "--fusion", "off", "--recompute", "pointwise", "--name",
                  "<b>night & day</b>"});
   RunResult r = in(folder, {"report", "--grid", "latest", "<b>night & day</b>", "-o", "report.html", "-o", "report.md",
                             "--title", "A <i>title</i>"});

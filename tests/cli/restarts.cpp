@@ -14,7 +14,7 @@ namespace {
 
 const Flags recipe = {"--precision", "fp32", "--threads", "2", "--val-every", "0", "--schedule", "constant"};
 
-size_t count(const std::string& text, const std::string& part) {
+size_t count_of(const std::string& text, const std::string& part) {
   size_t n = 0;
   for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++n;
   return n;
@@ -64,10 +64,10 @@ TEST(Restarts, ContinueFromTheLastCheckpointAsOneRun) {
     ASSERT_EQ(r.code, 0) << r.err;
     expect_nothing_left(all, port);
     std::string lost = "rank " + std::to_string(ranks - 1) + " was ended by signal 9";
-    EXPECT_EQ(count(r.err, "crest: restart 1 of 2 from step "), 1u) << r.err;
-    EXPECT_EQ(count(r.err, "restart "), 1u) << r.err;
+    EXPECT_EQ(count_of(r.err, "crest: restart 1 of 2 from step "), 1u) << r.err;
+    EXPECT_EQ(count_of(r.err, "restart "), 1u) << r.err;
     EXPECT_TRUE(contains(r.err, lost)) << r.err;
-    EXPECT_EQ(count(r.err, "device  "), 1u) << "described once\n" << r.err;
+    EXPECT_EQ(count_of(r.err, "device  "), 1u) << "described once\n" << r.err;
     EXPECT_EQ(r.json()["step"], 60) << "--stop-after is that of the command";
     ASSERT_EQ(f.train("straight", std::stoi(endless), recipe + flags).code, 0);
     EXPECT_EQ(f.timeless_log("run"), f.timeless_log("straight"));
@@ -116,9 +116,9 @@ TEST(Restarts, EndWhereAFailureRepeats) {
     }
   });
   EXPECT_EQ(r.code, 1) << r.err;
-  EXPECT_EQ(count(r.err, "crest: restart 1 of 9 from the beginning (no checkpoint): rank 1 was ended by signal 9"), 1u)
+  EXPECT_EQ(count_of(r.err, "crest: restart 1 of 9 from the beginning (no checkpoint): rank 1 was ended by signal 9"), 1u)
       << r.err;
-  EXPECT_EQ(count(r.err, "crest: restart "), 1u) << r.err;
+  EXPECT_EQ(count_of(r.err, "crest: restart "), 1u) << r.err;
   EXPECT_TRUE(contains(r.err, "It is not started again: it failed in step 1 twice without a new checkpoint.")) << r.err;
   expect_one_error(r);
 }

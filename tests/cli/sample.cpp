@@ -3,8 +3,7 @@
 #include "cli/saved_model_command.h"
 
 using namespace crest;
-using namespace crest::testing;
-using Json = nlohmann::json;
+using namespace crest::test;
 
 namespace {
 
@@ -46,7 +45,7 @@ TEST_F(SampleCommand, TextToStandardOutputMessagesToStandardError) {
 TEST_F(SampleCommand, Json) {
   CommandResult r = sample("--prompt 'Hello' --max-tokens 20 --num-samples 3 --ignore-end --top-k 0 --json");
   ASSERT_EQ(r.code, 0) << r.err;
-  Json j = Json::parse(r.out);
+  nlohmann::json j = nlohmann::json::parse(r.out);
   EXPECT_EQ(j["step"], 100);
   EXPECT_EQ(j["prompt"], "Hello");
   EXPECT_EQ(j["prompt_tokens"], 5);
@@ -69,7 +68,7 @@ TEST_F(SampleCommand, PromptsOfEveryKind) {
   // None, and bytes that are not UTF-8.
   EXPECT_EQ(sample("--max-tokens 3").code, 0);
   EXPECT_EQ(sample("--prompt '' --max-tokens 3").code, 0);
-  Json empty = Json::parse(sample("--prompt= --max-tokens 3 --json").out);
+  nlohmann::json empty = nlohmann::json::parse(sample("--prompt= --max-tokens 3 --json").out);
   EXPECT_EQ(empty["prompt_tokens"], 1);
   CommandResult bytes = sample("--prompt \"$(printf '\\377\\303(')\" --max-tokens 3");
   EXPECT_EQ(bytes.code, 0) << bytes.err;
@@ -101,16 +100,17 @@ TEST_F(SampleCommand, TokensInTokensOut) {
 }
 
 TEST_F(SampleCommand, Stop) {
-  Json all = Json::parse(sample("--prompt a --max-tokens 30 --ignore-end --temperature 0 --json").out)["samples"][0];
+  nlohmann::json all =
+      nlohmann::json::parse(sample("--prompt a --max-tokens 30 --ignore-end --temperature 0 --json").out)["samples"][0];
   std::string text = all["text"];
   // A printable piece of what it writes.
   std::string stop;
   for (size_t i = 3; i < text.size() && stop.empty(); ++i)
     if (std::isalnum(static_cast<unsigned char>(text[i]))) stop = text.substr(i, 1);
   ASSERT_FALSE(stop.empty()) << all.dump();
-  Json cut =
-      Json::parse(sample("--prompt a --max-tokens 30 --ignore-end --temperature 0 --json --stop nothere --stop " + stop)
-                      .out)["samples"][0];
+  nlohmann::json cut = nlohmann::json::parse(
+      sample("--prompt a --max-tokens 30 --ignore-end --temperature 0 --json --stop nothere --stop " + stop)
+          .out)["samples"][0];
   EXPECT_EQ(cut["finish"], "stop");
   EXPECT_EQ(cut["text"], text.substr(0, text.find(stop)));
 }
@@ -118,12 +118,13 @@ TEST_F(SampleCommand, Stop) {
 // What the option parser could take for a list: "]" alone must not be a stop text.
 TEST_F(SampleCommand, AStopTextInBracketsIsOneText) {
   std::string common = "--prompt a --max-tokens 30 --ignore-end --temperature 0 --json ";
-  Json all = Json::parse(sample(common).out)["samples"][0];
+  nlohmann::json all = nlohmann::json::parse(sample(common).out)["samples"][0];
   std::string text = all["text"], letter;
   for (size_t i = 3; i < text.size() && letter.empty(); ++i)
     if (std::isalnum(static_cast<unsigned char>(text[i]))) letter = text.substr(i, 1);
   ASSERT_FALSE(letter.empty()) << all.dump();
-  Json same = Json::parse(sample(common + "--stop '[" + letter + "," + letter + "]'").out)["samples"][0];
+  nlohmann::json same =
+      nlohmann::json::parse(sample(common + "--stop '[" + letter + "," + letter + "]'").out)["samples"][0];
   EXPECT_EQ(same["text"], text);
   EXPECT_EQ(same["finish"], "length");
 }

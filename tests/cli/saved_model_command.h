@@ -4,10 +4,11 @@
 
 #include <cstdlib>
 
+#include "contains.h"
 #include "crest_binary.h"
 #include "inference/saved_model.h"
 
-namespace crest::testing {
+namespace crest::test {
 
 struct CommandResult {
   int code;
@@ -28,6 +29,4 @@ inline CommandResult run_crest(const std::string& arguments, const TemporaryFold
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read_all(out), read_all(err)};
 }
 
-inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-}  // namespace crest::testing
+}  // namespace crest::test

@@ -2,6 +2,7 @@
 // compared by.
 #pragma once
 #include "cli/run.h"
+#include "contains.h"
 #include "core/random.h"
 
 namespace crest::test {
@@ -96,7 +97,5 @@ class TrainFolder : public TempFolder {
   }
   bool exists(const std::string& name) const { return std::filesystem::exists(path() / name); }
 };
-
-inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace crest::test

@@ -7,13 +7,13 @@ using namespace crest::test;
 
 namespace {
 
-struct Shape {
+struct TrainShape {
   const char* name;
   const char* model;  // a preset or TOML text
   std::vector<std::string> flags;
 };
 
-const std::vector<Shape> shapes = {
+const std::vector<TrainShape> shapes = {
     {"Batch3Seq31", byte_model, {"--batch", "3", "--seq", "31"}},
     {"Seq65", "preset = \"nano\"\nlayers = 1\nheads = 2\nwidth = 32\ncontext = 65\n", {"--seq", "65", "--batch", "3"}},
     {"Vocabulary50257", "preset = \"nano\"\nlayers = 1\nheads = 2\nwidth = 32\ncontext = 16\n", {"--vocab", "50257"}},
@@ -42,7 +42,7 @@ const std::vector<Shape> shapes = {
 
 }  // namespace
 
-class Shapes : public testing::TestWithParam<Shape> {};
+class Shapes : public testing::TestWithParam<TrainShape> {};
 
 TEST_P(Shapes, Trains) {
   TrainFolder f(1500);

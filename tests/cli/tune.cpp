@@ -18,9 +18,9 @@ namespace crest::test {
 
 namespace {
 
-const std::vector<std::string> tiny = {"--model=nano", "--vocab=256", "--seq=16", "--precision=fp32", "--threads=1"};
+const std::vector<std::string> tiny_flags = {"--model=nano", "--vocab=256", "--seq=16", "--precision=fp32", "--threads=1"};
 
-std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {
+std::vector<std::string> tune_with(std::vector<std::string> words, const std::vector<std::string>& more) {
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }
@@ -37,7 +37,7 @@ const std::string& calibration() {
 
 nlohmann::json tuned(const std::vector<std::string>& flags) {
   RunResult r =
-      run_crest(with(with({"tune", "--json", "--max-seconds=0.02", "--calibration=" + calibration()}, tiny), flags));
+      run_crest(tune_with(tune_with({"tune", "--json", "--max-seconds=0.02", "--calibration=" + calibration()}, tiny_flags), flags));
   EXPECT_EQ(r.code, 0) << r.err;
   return r.json();
 }
@@ -71,7 +71,7 @@ TEST(CliTune, ATimeLimitEndsTheSearchWithAnAnswer) {
 // Where a calibration covers both steps, crest advise predicts with it.
 TEST(CliAdviseCalibrated, PredictsWithIt) {
   RunResult r =
-      run_crest(with({"advise", "--json", "--recompute=full", "--batch=2", "--calibration=" + calibration()}, tiny));
+      run_crest(tune_with({"advise", "--json", "--recompute=full", "--batch=2", "--calibration=" + calibration()}, tiny_flags));
   ASSERT_EQ(r.code, 0) << r.err;
   auto report = r.json();
   EXPECT_TRUE(report["calibration"].is_string());
@@ -89,23 +89,23 @@ TEST(CliAdviseCalibrated, PredictsWithIt) {
 }
 
 TEST(CliTune, RefusesWhatItCannotSearch) {
-  expect_error(with({"tune"}, {"--vary=batsch"}), 2, {"batsch", "--vary", "batch"});
-  expect_error(with({"tune"}, {"--vary=batch"}), 2, {"--global-batch"});
-  expect_error(with({"tune"}, {"--vary=precision=fp31"}), 2, {"fp31", "--vary"});
-  expect_error(with({"tune"}, {"--global-batch=4", "--batch=2"}), 2, {"--global-batch"});
-  expect_error(with({"tune"}, {"--within=-1"}), 2, {"--within"});
+  expect_error(tune_with({"tune"}, {"--vary=batsch"}), 2, {"batsch", "--vary", "batch"});
+  expect_error(tune_with({"tune"}, {"--vary=batch"}), 2, {"--global-batch"});
+  expect_error(tune_with({"tune"}, {"--vary=precision=fp31"}), 2, {"fp31", "--vary"});
+  expect_error(tune_with({"tune"}, {"--global-batch=4", "--batch=2"}), 2, {"--global-batch"});
+  expect_error(tune_with({"tune"}, {"--within=-1"}), 2, {"--within"});
   expect_error({"tune", "--stop-below=-1"}, 2, {"--stop-below"});
   expect_error({"tune", "--longest-context", "--seq=16"}, 2, {"--seq"});
   expect_error({"tune", "--longest-context", "--within=5"}, 2, {"--within"});
-  expect_error(with({"tune"}, {"--measure=1"}), 2, {"--measure", "at least 2"});
+  expect_error(tune_with({"tune"}, {"--measure=1"}), 2, {"--measure", "at least 2"});
   for (const char* flag : {"--measure=5", "--within=2", "--search-seconds=5", "--top=3"})
-    expect_error(with({"tune"}, {"--longest-context", flag}), 2,
+    expect_error(tune_with({"tune"}, {"--longest-context", flag}), 2,
                  {std::string(flag).substr(0, std::string(flag).find('=')), "planned, not measured"});
-  expect_error(with({"tune"}, {"--recompute=budget=1GiB"}), 2, {"--recompute", "--memory-limit"});
-  expect_error(with({"tune"}, {"--vary=recompute=none,budget=1GiB"}), 2, {"--vary", "--memory-limit"});
-  expect_error(with({"tune"}, {"--headroom=500TB"}), 3, {"--headroom", "leaves nothing"});
-  expect_error(with({"tune"}, {"--device=h200", "--max-seconds=1"}), 2, {"--max-seconds", "predicted, not measured"});
-  expect_error(with({"tune", "--memory-limit=1MB", "--calibration=" + calibration()}, tiny), 3,
+  expect_error(tune_with({"tune"}, {"--recompute=budget=1GiB"}), 2, {"--recompute", "--memory-limit"});
+  expect_error(tune_with({"tune"}, {"--vary=recompute=none,budget=1GiB"}), 2, {"--vary", "--memory-limit"});
+  expect_error(tune_with({"tune"}, {"--headroom=500TB"}), 3, {"--headroom", "leaves nothing"});
+  expect_error(tune_with({"tune"}, {"--device=h200", "--max-seconds=1"}), 2, {"--max-seconds", "predicted, not measured"});
+  expect_error(tune_with({"tune", "--memory-limit=1MB", "--calibration=" + calibration()}, tiny_flags), 3,
                {"none of the combinations fits", "closest"});
 }
 
@@ -155,7 +155,7 @@ TEST(CliCalibrate, TwoPredictionsDifferByWhatTheyDoNotShare) {
   TempFolder folder;
   auto planned = [&](const std::string& name, const std::vector<std::string>& flags) {
     std::string file = (folder.path() / name).string();
-    RunResult r = run_crest(with(
+    RunResult r = run_crest(tune_with(
         {"plan", "--device=h200", "--model=gpt2-124M", "--for=step", "--seq=1024", "--json", "--as-profile=" + file},
         flags));
     EXPECT_EQ(r.code, 0) << r.err;
@@ -188,7 +188,7 @@ TEST(CliCalibrate, PlanPredictsTheStep) {
   const std::string& file = calibration();
   std::vector<std::string> recipe = {"--model=nano", "--vocab=256",      "--batch=3",
                                      "--seq=65",     "--precision=fp32", "--threads=1"};
-  RunResult plan = run_crest(with({"plan", "--json", "--for=step", "--calibration=" + file}, recipe));
+  RunResult plan = run_crest(tune_with({"plan", "--json", "--for=step", "--calibration=" + file}, recipe));
   ASSERT_EQ(plan.code, 0) << plan.err;
   auto time = plan.json()["time"];
   double sum = 0;
@@ -212,10 +212,10 @@ TEST(CliCalibrate, PlanPredictsTheStep) {
   // As a profile it can be compared with one that was measured.
   std::string planned = (folder.path() / "planned.json").string();
   RunResult written =
-      run_crest(with({"plan", "--for=step", "--calibration=" + file, "--as-profile=" + planned}, recipe));
+      run_crest(tune_with({"plan", "--for=step", "--calibration=" + file, "--as-profile=" + planned}, recipe));
   ASSERT_EQ(written.code, 0) << written.err;
   std::string measured =
-      folder.write("measured.json", run_crest(with({"profile", "--json", "--no-store", "--samples=3"}, recipe)).out);
+      folder.write("measured.json", run_crest(tune_with({"profile", "--json", "--no-store", "--samples=3"}, recipe)).out);
   RunResult compared = run_crest({"compare", planned, measured, "--json"});
   ASSERT_EQ(compared.code, 0) << compared.err;
   EXPECT_NEAR(compared.json()["a"]["step_ms"].get<double>(), time["step_ms"].get<double>(), 1e-9);
@@ -225,12 +225,12 @@ TEST(CliCalibrate, PlanPredictsTheStep) {
 
   // Kernels of another precision were not measured.
   recipe[4] = "--precision=bf16";
-  RunResult other = run_crest(with({"plan", "--json", "--for=step", "--calibration=" + file}, recipe));
+  RunResult other = run_crest(tune_with({"plan", "--json", "--for=step", "--calibration=" + file}, recipe));
   EXPECT_TRUE(other.json()["time"].is_null()) << other.out;
-  RunResult why = run_crest(with({"plan", "--for=step", "--calibration=" + file}, recipe));
+  RunResult why = run_crest(tune_with({"plan", "--for=step", "--calibration=" + file}, recipe));
   EXPECT_NE(why.out.find("crest calibrate --precision bf16"), std::string::npos) << why.out;
   recipe[4] = "--precision=fp32";
-  RunResult text = run_crest(with({"plan", "--calibration=" + file, "--tokens=1e6"}, recipe));
+  RunResult text = run_crest(tune_with({"plan", "--calibration=" + file, "--tokens=1e6"}, recipe));
   EXPECT_NE(text.out.find("predicted from 4 steps"), std::string::npos) << text.out;
   EXPECT_NE(text.out.find("1.00M tokens"), std::string::npos) << text.out;
 

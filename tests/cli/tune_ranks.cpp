@@ -12,7 +12,7 @@ namespace crest::test {
 namespace {
 
 // Two ranks with a thread each; the calibration is of one thread.
-const Flags tiny = {"--model=nano", "--vocab=256",       "--seq=16",         "--precision=fp32", "--threads=2",
+const Flags tiny_ranks = {"--model=nano", "--vocab=256",       "--seq=16",         "--precision=fp32", "--threads=2",
                     "--ranks=2",    "--attention=flash", "--recompute=none", "--loss-chunk=auto"};
 
 std::string calibration_in(const TempFolder& folder) {
@@ -39,7 +39,7 @@ TEST(CalibrateRanks, PlansArePredictedWithWhatWasMeasured) {
   NEEDS_RANKS();
   TempFolder folder;
   std::string file = calibration_in(folder);
-  Flags plan = Flags{"plan", "--json", "--for=step", "--calibration=" + file} + tiny;
+  Flags plan = Flags{"plan", "--json", "--for=step", "--calibration=" + file} + tiny_ranks;
   expect_error(plan, 2, {"--calibration", "crest calibrate --ranks"});
   Flags calibrate = {"calibrate", "--add", "--out=" + file, "--threads=2", "--max-seconds=0.01"};
   RunResult r = run_crest(calibrate + Flags{"--ranks=2"});
@@ -85,7 +85,7 @@ TEST(TuneRanks, MeasuresInProcessesAndPrintsACommandThatRuns) {
   TempFolder folder;
   Flags flags = Flags{"tune",        "--json",           "--max-seconds=0.02",
                       "--measure=2", "--global-batch=4", "--calibration=" + calibration_in(folder)} +
-                tiny;
+                tiny_ranks;
   RunResult r = run_crest(flags);
   ASSERT_EQ(r.code, 0) << r.err;
   auto json = r.json();

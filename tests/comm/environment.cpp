@@ -20,7 +20,7 @@ std::optional<RankEnvironment> read(const Set& set) {
   });
 }
 
-std::string error_of(const Set& set) {
+std::string environment_error(const Set& set) {
   try {
     read(set);
   } catch (const Error& e) {
@@ -92,7 +92,7 @@ TEST(RankEnvironment, SrunOnSeveralNodesNeedsNothingElse) {
   set["MASTER_ADDR"] = "10.0.0.9";
   EXPECT_EQ(read(set)->address, "10.0.0.9") << "whoever sets it knows better";
   set["SLURM_NODEID"] = "3";
-  EXPECT_NE(error_of(set).find("SLURM_STEP_TASKS_PER_NODE"), std::string::npos);
+  EXPECT_NE(environment_error(set).find("SLURM_STEP_TASKS_PER_NODE"), std::string::npos);
 }
 
 TEST(RankEnvironment, SrunOnOneNodeUsesItsLoopback) {
@@ -108,15 +108,15 @@ TEST(RankEnvironment, SrunOnOneNodeUsesItsLoopback) {
 }
 
 TEST(RankEnvironment, WrongVariablesAreNamed) {
-  EXPECT_NE(error_of({{"RANK", "0"}}).find("WORLD_SIZE is not set"), std::string::npos);
-  EXPECT_NE(error_of({{"WORLD_SIZE", "2"}}).find("RANK is not set"), std::string::npos);
-  EXPECT_NE(error_of({{"RANK", "2"}, {"WORLD_SIZE", "2"}}).find("RANK=2 is not a number from 0 to 1"),
+  EXPECT_NE(environment_error({{"RANK", "0"}}).find("WORLD_SIZE is not set"), std::string::npos);
+  EXPECT_NE(environment_error({{"WORLD_SIZE", "2"}}).find("RANK is not set"), std::string::npos);
+  EXPECT_NE(environment_error({{"RANK", "2"}, {"WORLD_SIZE", "2"}}).find("RANK=2 is not a number from 0 to 1"),
             std::string::npos);
-  EXPECT_NE(error_of({{"RANK", "one"}, {"WORLD_SIZE", "2"}}).find("RANK=one"), std::string::npos);
-  EXPECT_NE(error_of({{"RANK", "0"}, {"WORLD_SIZE", "-2"}}).find("WORLD_SIZE=-2"), std::string::npos);
-  EXPECT_NE(error_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "99999"}}).find("MASTER_PORT=99999"),
+  EXPECT_NE(environment_error({{"RANK", "one"}, {"WORLD_SIZE", "2"}}).find("RANK=one"), std::string::npos);
+  EXPECT_NE(environment_error({{"RANK", "0"}, {"WORLD_SIZE", "-2"}}).find("WORLD_SIZE=-2"), std::string::npos);
+  EXPECT_NE(environment_error({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "99999"}}).find("MASTER_PORT=99999"),
             std::string::npos);
-  EXPECT_NE(error_of({{"RANK", "0"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "2"}}).find("MASTER_ADDR"),
+  EXPECT_NE(environment_error({{"RANK", "0"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "2"}}).find("MASTER_ADDR"),
             std::string::npos);
 }
 

@@ -9,6 +9,7 @@
 
 #include "compare/compare.h"
 #include "compare/synthetic.h"
+#include "contains.h"
 
 namespace crest::test {
 
@@ -23,8 +24,6 @@ inline const Cause* cause(const RunComparison& c, const std::string& role, const
     if (x.phase.find(phase) != std::string::npos && std::count(x.roles.begin(), x.roles.end(), role)) return &x;
   return nullptr;
 }
-
-inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // All sums that a comparison promises.
 inline void expect_exact(const RunComparison& c) {

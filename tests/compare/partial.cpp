@@ -7,6 +7,7 @@
 #include "compare/compare.h"
 #include "compare/compare_text.h"
 #include "compare/synthetic.h"
+#include "contains.h"
 #include "core/error.h"
 
 using namespace crest;
@@ -14,15 +15,13 @@ using namespace crest::test;
 
 namespace {
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 bool any_contains(const std::vector<std::string>& list, const std::string& part) {
   for (auto& text : list)
     if (contains(text, part)) return true;
   return false;
 }
 
-Synthetic nano() {
+Synthetic partial_nano() {
   Synthetic s;
   s.recipe = recipe_of("nano", 2, 64);
   return s;
@@ -65,7 +64,7 @@ RunRecord training_run(double loss_offset, double step_ms) {
 
 // As traces/torch_trace.h makes it: classes and phases, no costs, no recipe, no memory.
 Profile trace_like() {
-  Profile p = make_profile(nano()), t;
+  Profile p = make_profile(partial_nano()), t;
   t.device = {{"kind", "cuda"}, {"index", 0}, {"name", "some GPU"}};
   t.method = "torch.profiler";
   t.calls = {"torch"};
@@ -100,7 +99,7 @@ std::string error_of(const RunRecord& a, const RunRecord& b) {
 }  // namespace
 
 TEST(ComparePartial, WithoutProfilesWorkAndMemoryAreCompared) {
-  Synthetic a = nano(), b = nano();
+  Synthetic a = partial_nano(), b = partial_nano();
   a.recipe.attention = "naive";
   for (Synthetic* s : {&a, &b}) s->recipe.kernels = {{"linear", "*tiled"}};
   RunComparison c = compare_runs(bench_run(a), bench_run(b));
@@ -123,15 +122,15 @@ TEST(ComparePartial, WithoutProfilesWorkAndMemoryAreCompared) {
 }
 
 TEST(ComparePartial, OneProfileIsNotEnoughToSplit) {
-  RunComparison c = compare_runs(bench_run(nano()), make_record(nano()));
+  RunComparison c = compare_runs(bench_run(partial_nano()), make_record(partial_nano()));
   EXPECT_TRUE(any_contains(c.notes, "A has no profile"));
   EXPECT_FALSE(any_contains(c.notes, "B has no profile"));
-  EXPECT_EQ(c.causes.size(), compare_runs(make_record(nano()), make_record(nano())).causes.size());
+  EXPECT_EQ(c.causes.size(), compare_runs(make_record(partial_nano()), make_record(partial_nano())).causes.size());
 }
 
 // A bench and a profile of one recipe: what they differ by is noise, whatever is assumed of it.
 TEST(ComparePartial, RunsOfOneRecipeAreNotFasterThanEachOther) {
-  Synthetic quick = nano(), slow = nano();
+  Synthetic quick = partial_nano(), slow = partial_nano();
   slow.slowdown = [](const ProfileInstr&) { return 4.0; };
   for (bool bench : {false, true}) {
     RunRecord other = bench ? bench_run(slow) : make_record(slow);
@@ -153,7 +152,7 @@ TEST(ComparePartial, RunsOfOneRecipeAreNotFasterThanEachOther) {
 TEST(ComparePartial, AForeignTraceIsJoinedByClass) {
   RunRecord trace = record_of(trace_like(), "trace.json");
   trace.recipe = nullptr;
-  RunComparison c = compare_runs(trace, make_record(nano()));
+  RunComparison c = compare_runs(trace, make_record(partial_nano()));
   EXPECT_EQ(c.join, "classes and phases");
   EXPECT_EQ(c.noise.verdict, Verdict::b_faster);
   double bars = 0, unsplit = 0;
@@ -207,13 +206,13 @@ TEST(ComparePartial, ARepeatedStepCountsAsItWasRunLast) {
 }
 
 TEST(ComparePartial, ATrainingRunAgainstAMeasuredStep) {
-  EXPECT_NO_THROW(compare_runs(training_run(0, 100), make_record(nano())));
+  EXPECT_NO_THROW(compare_runs(training_run(0, 100), make_record(partial_nano())));
 }
 
 TEST(ComparePartial, OtherPhasesAreOtherWork) {
-  Profile p = make_profile(nano());
+  Profile p = make_profile(partial_nano());
   p.phase = "forward";
-  std::string error = error_of(record_of(p, "inference"), make_record(nano(), "training"));
+  std::string error = error_of(record_of(p, "inference"), make_record(partial_nano(), "training"));
   EXPECT_TRUE(contains(error, "phase forward")) << error;
   EXPECT_TRUE(contains(error, "inference")) << error;
   EXPECT_TRUE(contains(error, "--phase forward")) << "says how to measure the missing one: " << error;
@@ -224,53 +223,53 @@ TEST(ComparePartial, OtherPhasesAreOtherWork) {
 TEST(ComparePartial, ARunWithoutNumbersIsAnError) {
   RunRecord empty;
   empty.name = "night\x1b[31m", empty.kind = "bench", empty.status = "failed", empty.error = "a \x1b[2Jpeer died";
-  std::string error = error_of(empty, make_record(nano()));
+  std::string error = error_of(empty, make_record(partial_nano()));
   EXPECT_TRUE(contains(error, "status failed")) << error;
   EXPECT_TRUE(contains(error, "peer died")) << error;
   EXPECT_FALSE(contains(error, "\x1b"));
 }
 
 TEST(ComparePartial, WhatDoesNotFitIsComparedByItsPlan) {
-  RunRecord big = bench_run(nano());
+  RunRecord big = bench_run(partial_nano());
   big.status = "out_of_memory", big.samples.clear(), big.documents.clear();
   big.result = {{"error", "out_of_memory"}, {"memory", {{"planned_bytes", int64_t(100) << 30}}}};
-  RunComparison c = compare_runs(big, make_record(nano()));
+  RunComparison c = compare_runs(big, make_record(partial_nano()));
   EXPECT_TRUE(contains(c.sentences[0], "A does not fit")) << c.sentences[0];
   EXPECT_TRUE(contains(c.sentences[0], "100.00 GiB")) << c.sentences[0];
   EXPECT_TRUE(c.waterfall.empty());
 }
 
 TEST(ComparePartial, PlansOfVersion01SpellOneClassDifferently) {
-  RunRecord now = bench_run(nano()), old = now;
+  RunRecord now = bench_run(partial_nano()), old = now;
   int renamed = 0;
   for (auto& row : old.documents["program"]["instrs"])
     if (row["op_class"] == "normalization") row["op_class"] = "normalisation", ++renamed;
   EXPECT_GT(renamed, 0);
-  Synthetic slower = nano();
+  Synthetic slower = partial_nano();
   slower.slowdown = [](const ProfileInstr&) { return 3.0; };
   EXPECT_EQ(to_json(compare_runs(old, make_record(slower))).dump(),
             to_json(compare_runs(now, make_record(slower))).dump());
 }
 
 TEST(ComparePartial, DocumentsOfTheWrongShapeDoNoHarm) {
-  RunRecord r = bench_run(nano());
+  RunRecord r = bench_run(partial_nano());
   for (const Json& odd :
        {Json(3), Json("x"), Json::array(), Json{{"instrs", 4}}, Json{{"instrs", {1, "x", nullptr}}}}) {
     r.documents["program"] = odd;
     r.documents["plan"] = odd;
-    EXPECT_NO_THROW(compare_text(compare_runs(r, make_record(nano()))));
+    EXPECT_NO_THROW(compare_text(compare_runs(r, make_record(partial_nano()))));
   }
   r.result = {{"memory", 7}, {"step_ms_median", "x"}};
   r.recipe = Json{{"batch", "many"}, {"seq", nullptr}};
   r.device = Json::array();
   r.environment = Json{{"libraries", 3}, {"conditions", "x"}};
-  EXPECT_NO_THROW(compare_text(compare_runs(r, make_record(nano()))));
+  EXPECT_NO_THROW(compare_text(compare_runs(r, make_record(partial_nano()))));
   r.documents["profile"] = Json{{"instrs", "x"}};
-  EXPECT_THROW(compare_runs(r, make_record(nano())), Error);
+  EXPECT_THROW(compare_runs(r, make_record(partial_nano())), Error);
 }
 
 TEST(ComparePartial, HostileNamesStayText) {
-  Profile p = make_profile(nano());
+  Profile p = make_profile(partial_nano());
   for (auto& row : p.instrs) {
     row.op = "\x1b[2Jop\n", row.kernel = "<script>\x07", row.type = "f32[\x1b]";
     for (auto& s : row.scopes) s = "h.0.\x1b[31m" + s;
@@ -279,17 +278,18 @@ TEST(ComparePartial, HostileNamesStayText) {
   RunRecord r = record_of(p, "run \x1b]0;title\x07");
   r.recipe["model"] = "evil\x1b[5m";
   r.device["name"] = "dev\x9b";
-  std::string text = compare_text(compare_runs(r, make_record(nano())));
+  std::string text = compare_text(compare_runs(r, make_record(partial_nano())));
   for (char c : text) EXPECT_TRUE(c == '\n' || uint8_t(c) >= 0x20) << int(c);
   EXPECT_FALSE(contains(text, "\x9b\x39"));
   // As JSON it is a document whatever the names are.
-  EXPECT_NO_THROW(to_json(compare_runs(r, make_record(nano()))).dump(2, ' ', false, Json::error_handler_t::replace));
+  EXPECT_NO_THROW(
+      to_json(compare_runs(r, make_record(partial_nano()))).dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
 // What both share is not repeated where there is no room for it.
 TEST(CompareText, TheTableOfRunsFitsTheWidth) {
-  RunRecord a = make_record(nano(), "profile-nano-bf16-pointwise-b4-t256"),
-            b = make_record(nano(), "profile-nano-bf16-unfused");
+  RunRecord a = make_record(partial_nano(), "profile-nano-bf16-pointwise-b4-t256"),
+            b = make_record(partial_nano(), "profile-nano-bf16-unfused");
   a.device["name"] = b.device["name"] = "A CPU with a long name (2 threads, avx512)";
   std::string text = compare_text(compare_runs(a, b), {.top = 3, .width = 80, .color = false});
   size_t shared = text.find("all: device A CPU with"), table = text.find("tokens/s", shared),
@@ -301,7 +301,7 @@ TEST(CompareText, TheTableOfRunsFitsTheWidth) {
 }
 
 TEST(CompareText, ReadsFromTheSentenceDown) {
-  Synthetic a = nano(), b = nano();
+  Synthetic a = partial_nano(), b = partial_nano();
   a.recipe.attention = "naive";
   RunComparison c = compare_runs(make_record(a, "slow one"), make_record(b, "fast one"));
   std::string text = compare_text(c, {.top = 3, .width = 100, .color = false});

@@ -13,8 +13,8 @@
 
 using namespace crest;
 using namespace crest::test;
-using crest::testing::Fault;
-using crest::testing::Faults;
+using crest::test::Fault;
+using crest::test::Faults;
 namespace fs = std::filesystem;
 
 namespace {

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string words(size_t n) {
+std::string many_words(size_t n) {
   std::string text;
   for (size_t i = 0; text.size() < n; ++i) text += "word" + std::to_string(i * 7919 % 997) + " ";
   return text;
@@ -39,7 +39,7 @@ std::string interrupted(Action&& action) {
   return "";
 }
 
-PrepareOptions options_for(const std::string& input, const fs::path& out) {
+PrepareOptions interrupt_options(const std::string& input, const fs::path& out) {
   PrepareOptions o;
   o.inputs = {input};
   o.out = out;
@@ -65,14 +65,14 @@ class CacheIn {
 
 TEST(Interrupted, BetweenTheShardsOfABlock) {
   DataFolder dir;
-  write_file(dir / "in.txt", words(4000));  // one block
+  write_file(dir / "in.txt", many_words(4000));  // one block
   Syscalls table = real_syscalls;
   renames = 0;
   table.rename = [](const char* from, const char* to) {
     if (++renames == 3) std::raise(SIGINT);
     return real_syscalls.rename(from, to);
   };
-  auto o = options_for(dir / "in.txt", dir / "out");
+  auto o = interrupt_options(dir / "in.txt", dir / "out");
   o.shard_tokens = 10;
   {
     StopSignal signal;
@@ -91,17 +91,17 @@ TEST(Interrupted, WhileItWaitsForInput) {
   ASSERT_EQ(::mkfifo((dir / "fifo").c_str(), 0600), 0);
   StopSignal signal;
   std::raise(SIGTERM);
-  auto o = options_for("-", dir / "out");
+  auto o = interrupt_options("-", dir / "out");
   o.standard_input = ends[0];
   interrupted([&] { prepare(o); });
-  interrupted([&] { prepare(options_for(dir / "fifo", dir / "out")); });
+  interrupted([&] { prepare(interrupt_options(dir / "fifo", dir / "out")); });
   ::close(ends[0]), ::close(ends[1]);
   EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), {}), 1);  // fifo
 }
 
 TEST(Interrupted, WhileTheCachesKeyIsMade) {
   DataFolder dir;
-  write_file(dir / "in.txt", words(4000));
+  write_file(dir / "in.txt", many_words(4000));
   auto sources = list_sources({dir / "in.txt"}, {}, 0, {});
   StopSignal signal;
   std::raise(SIGINT);
@@ -111,7 +111,7 @@ TEST(Interrupted, WhileTheCachesKeyIsMade) {
 
 TEST(Interrupted, BetweenMerges) {
   BpeTrainer trainer(5000, gpt2_split_rule());
-  trainer.add(words(20000));
+  trainer.add(many_words(20000));
   StopSignal signal;
   std::raise(SIGINT);
   interrupted([&] { trainer.train(); });
@@ -121,7 +121,7 @@ TEST(Interrupted, BetweenMerges) {
 TEST(Interrupted, TextForTrainingLeavesNothingInTheCache) {
   DataFolder dir;
   CacheIn cache(dir / "cache");
-  write_file(dir / "in.txt", words(4000));
+  write_file(dir / "in.txt", many_words(4000));
   auto stop_at = [&](const std::string& stage) {
     PreparationShown shown;
     shown.message = [](const std::string&) {};
@@ -139,8 +139,8 @@ TEST(Interrupted, TextForTrainingLeavesNothingInTheCache) {
 // Reading keeps every shard open, so more of them than a process may open are not made.
 TEST(ShardWriter, MoreShardsThanFilesThatMayBeOpenAreRefused) {
   DataFolder dir;
-  write_file(dir / "in.txt", words(4000));
-  auto o = options_for(dir / "in.txt", dir / "out");
+  write_file(dir / "in.txt", many_words(4000));
+  auto o = interrupt_options(dir / "in.txt", dir / "out");
   o.shard_tokens = 10;
   rlimit before{}, few{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -158,8 +158,8 @@ TEST(PrepareText, AFolderHasTheTokenizerOfItsTextAsOneFile) {
   DataFolder dir;
   CacheIn cache(dir / "cache");
   PreparationShown silent{{}, [](const std::string&) {}};
-  for (int i = 0; i < 4; ++i) write_file(dir / ("texts/" + std::to_string(i) + ".txt"), words(80 << 10));
-  write_file(dir / "short/a.txt", words(8 << 10));
+  for (int i = 0; i < 4; ++i) write_file(dir / ("texts/" + std::to_string(i) + ".txt"), many_words(80 << 10));
+  write_file(dir / "short/a.txt", many_words(8 << 10));
   EXPECT_EQ(prepare_text({(dir / "texts").string()}, "", "", silent).tokenizer, "bpe:2048");
   EXPECT_EQ(prepare_text({(dir / "texts/0.txt").string()}, "", "", silent).tokenizer, "bytes");
   EXPECT_EQ(prepare_text({(dir / "short").string()}, "", "", silent).tokenizer, "bytes");

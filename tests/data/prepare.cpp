@@ -17,7 +17,7 @@ using namespace crest;
 using namespace crest::test;
 namespace fs = std::filesystem;
 
-static std::string sentences(size_t n, uint64_t seed = 1) {
+static std::string many_sentences(size_t n, uint64_t seed = 1) {
   static const char* words[] = {"the", "cat",    "sat", "on",   "a",     "mat,", "isn't",
                                 "it?", "Zürich", "42",  "日本", "and\n", "so"};
   std::string s;
@@ -42,7 +42,7 @@ static std::string text_of(const Dataset& d, const TokenStream& s) {
 
 TEST(Prepare, OneFileSplitsIntoTrainingAndHeldOutTextWithoutOverlap) {
   DataFolder dir;
-  std::string text = sentences(100000);
+  std::string text = many_sentences(100000);
   write_file(dir / "in.txt", text);
   for (std::string tokenizer : {"bytes", "bpe:280"}) {
     auto o = options_for({dir / "in.txt"}, dir / ("out-" + tokenizer.substr(0, 3)), tokenizer);
@@ -67,8 +67,8 @@ TEST(Prepare, OneFileSplitsIntoTrainingAndHeldOutTextWithoutOverlap) {
 
 TEST(Prepare, BlocksDoNotChangeTheTokens) {
   DataFolder dir;
-  std::string text = sentences(60000) + std::string(5000, 'x') + sentences(20000, 2) + "|END|\r\n" +
-                     sentences(9000, 3) + "|END|" + "|END|\n" + sentences(5000, 4);
+  std::string text = many_sentences(60000) + std::string(5000, 'x') + many_sentences(20000, 2) + "|END|\r\n" +
+                     many_sentences(9000, 3) + "|END|" + "|END|\n" + many_sentences(5000, 4);
   write_file(dir / "in.txt", text);
   std::string first;
   for (size_t block : {size_t(4) << 20, size_t(1000), size_t(997), size_t(4096)}) {
@@ -85,9 +85,9 @@ TEST(Prepare, BlocksDoNotChangeTheTokens) {
   Dataset d = Dataset::open(dir / "out");
   EXPECT_EQ(d.info().documents, 3u);  // nothing between two separators is no document
   std::string eot = "<|endoftext|>";
-  EXPECT_EQ(text_of(d, d.train()) + text_of(d, d.val()), sentences(60000) + std::string(5000, 'x') +
-                                                             sentences(20000, 2) + eot + sentences(9000, 3) + eot +
-                                                             sentences(5000, 4));
+  EXPECT_EQ(text_of(d, d.train()) + text_of(d, d.val()), many_sentences(60000) + std::string(5000, 'x') +
+                                                             many_sentences(20000, 2) + eot + many_sentences(9000, 3) + eot +
+                                                             many_sentences(5000, 4));
 }
 
 TEST(Prepare, ATextWithoutSpacesStaysWithinMemoryAndWhole) {
@@ -107,9 +107,9 @@ TEST(Prepare, ATextWithoutSpacesStaysWithinMemoryAndWhole) {
 
 TEST(Prepare, FoldersAreReadInOrderAndOnlyText) {
   DataFolder dir;
-  write_file(dir / "in/b.txt", "second " + sentences(2000));
-  write_file(dir / "in/a/z.md", "first " + sentences(2000));
-  write_file(dir / "in/c.py", "third " + sentences(2000));
+  write_file(dir / "in/b.txt", "second " + many_sentences(2000));
+  write_file(dir / "in/a/z.md", "first " + many_sentences(2000));
+  write_file(dir / "in/c.py", "third " + many_sentences(2000));
   write_file(dir / "in/picture.png", std::string("\x89PNG\0\0", 6));
   write_file(dir / "in/.hidden.txt", "hidden");
   write_file(dir / "in/.git/x.txt", "hidden");
@@ -121,8 +121,8 @@ TEST(Prepare, FoldersAreReadInOrderAndOnlyText) {
   Dataset d = Dataset::open(o.out);
   EXPECT_EQ(d.info().documents, 3u);
   std::string text = text_of(d, d.train()) + text_of(d, d.val());
-  EXPECT_EQ(text, "first " + sentences(2000) + "<|endoftext|>second " + sentences(2000) + "<|endoftext|>third " +
-                      sentences(2000));
+  EXPECT_EQ(text, "first " + many_sentences(2000) + "<|endoftext|>second " + many_sentences(2000) + "<|endoftext|>third " +
+                      many_sentences(2000));
   ASSERT_EQ(messages.size(), 1u);
   EXPECT_NE(messages[0].find("picture.png"), std::string::npos);
   // Prepared data inside the folder is not input of the next time.
@@ -134,7 +134,7 @@ TEST(Prepare, FoldersAreReadInOrderAndOnlyText) {
 
 TEST(Prepare, StandardInputAndPipesAreSpooled) {
   DataFolder dir;
-  std::string text = sentences(300000);
+  std::string text = many_sentences(300000);
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
   std::thread writer([&] {
@@ -161,7 +161,7 @@ TEST(Prepare, StandardInputAndPipesAreSpooled) {
 
 TEST(Prepare, ShardLimitAndNoValidation) {
   DataFolder dir;
-  write_file(dir / "in.txt", sentences(10000));
+  write_file(dir / "in.txt", many_sentences(10000));
   auto o = options_for({dir / "in.txt"}, dir / "out");
   o.shard_tokens = 3000;
   o.val_fraction = 0;
@@ -169,7 +169,7 @@ TEST(Prepare, ShardLimitAndNoValidation) {
   EXPECT_EQ(result.info.train_shards, 4u);
   EXPECT_EQ(result.info.val_tokens, 0u);
   Dataset d = Dataset::open(dir / "out");
-  EXPECT_EQ(text_of(d, d.train()), sentences(10000));
+  EXPECT_EQ(text_of(d, d.train()), many_sentences(10000));
   o.out = dir / "half";
   o.val_fraction = 0.5;
   EXPECT_NEAR(double(prepare(o).info.val_tokens), 5000, 50);
@@ -177,7 +177,7 @@ TEST(Prepare, ShardLimitAndNoValidation) {
 
 TEST(Prepare, SmallTextsHoldOutOneWindow) {
   DataFolder dir;
-  write_file(dir / "in.txt", sentences(2000));
+  write_file(dir / "in.txt", many_sentences(2000));
   auto o = options_for({dir / "in.txt"}, dir / "out");
   auto info = prepare(o).info;
   EXPECT_GE(info.val_tokens, 240u);  // a tenth would be 200
@@ -186,7 +186,7 @@ TEST(Prepare, SmallTextsHoldOutOneWindow) {
 
 TEST(Prepare, TokenizerFileIsUsedAndKept) {
   DataFolder dir;
-  write_file(dir / "in.txt", sentences(20000));
+  write_file(dir / "in.txt", many_sentences(20000));
   prepare(options_for({dir / "in.txt"}, dir / "a", "bpe:333"));
   prepare(options_for({dir / "in.txt"}, dir / "b", (dir / "a/tokenizer.json").string()));
   EXPECT_EQ(read_file(dir / "a/tokenizer.json"), read_file(dir / "b/tokenizer.json"));
@@ -195,7 +195,7 @@ TEST(Prepare, TokenizerFileIsUsedAndKept) {
 
 TEST(Prepare, ErrorsSayWhatIsWrongAndLeaveNothing) {
   DataFolder dir;
-  write_file(dir / "good.txt", sentences(5000));
+  write_file(dir / "good.txt", many_sentences(5000));
   write_file(dir / "empty.txt", "");
   write_file(dir / "short.txt", "a");
   write_file(dir / "packed.gz", std::string("\x1f\x8b\x08\0", 4));
@@ -244,7 +244,7 @@ TEST(Prepare, ErrorsSayWhatIsWrongAndLeaveNothing) {
 // file of somebody else, nor an input.
 TEST(Prepare, OverwriteRemovesNothingThatPrepareDidNotWrite) {
   DataFolder dir;
-  const std::string text = sentences(5000);
+  const std::string text = many_sentences(5000);
   write_file(dir / "in.txt", text);
   auto over = [&](const std::string& input, const std::string& out, const std::string& tokenizer = "bytes") {
     auto o = options_for({input}, dir / out, tokenizer);
@@ -282,7 +282,7 @@ TEST(Prepare, OverwriteRemovesNothingThatPrepareDidNotWrite) {
 // A file that comes while the text is encoded.
 TEST(Prepare, OverwriteLooksAgainBeforeItReplaces) {
   DataFolder dir;
-  write_file(dir / "in.txt", sentences(5000));
+  write_file(dir / "in.txt", many_sentences(5000));
   auto o = options_for({dir / "in.txt"}, dir / "data");
   prepare(o);
   o.overwrite = true;
@@ -295,13 +295,13 @@ TEST(Prepare, OverwriteLooksAgainBeforeItReplaces) {
 
 TEST(Prepare, ASymbolicLinkIsFollowedAndStays) {
   DataFolder dir;
-  write_file(dir / "in.txt", sentences(5000));
+  write_file(dir / "in.txt", many_sentences(5000));
   fs::create_directory(dir / "disk");
   fs::create_directory_symlink("disk/real", dir / "link");
   auto o = options_for({dir / "in.txt"}, dir / "link");
   prepare(o);  // to where the link leads
   const uint64_t before = Dataset::open(dir / "disk/real").info().train_tokens;
-  write_file(dir / "in.txt", sentences(9000));
+  write_file(dir / "in.txt", many_sentences(9000));
   EXPECT_ERROR(prepare(o), "the output folder exists");
   o.overwrite = true;
   prepare(o);
@@ -320,7 +320,7 @@ TEST(Prepare, AFullDiskIsAnErrorThatNamesIt) {
 
 TEST(Prepare, CacheIsReusedUntilSomethingChanges) {
   DataFolder dir;
-  write_file(dir / "in.txt", sentences(5000));
+  write_file(dir / "in.txt", many_sentences(5000));
   auto first = prepare_cached(dir / "in.txt", dir / "cache", "bytes");
   EXPECT_FALSE(first.reused);
   auto second = prepare_cached(dir / "in.txt", dir / "cache", "bytes");
@@ -335,7 +335,7 @@ TEST(Prepare, CacheIsReusedUntilSomethingChanges) {
   EXPECT_EQ(Dataset::open(third.folder).info().train_tokens, first.info.train_tokens);
   fs::remove(first.folder / "meta.json");
   EXPECT_FALSE(prepare_cached(dir / "in.txt", dir / "cache", "bytes").reused);
-  write_file(dir / "in.txt", sentences(5000) + "more");
+  write_file(dir / "in.txt", many_sentences(5000) + "more");
   auto fourth = prepare_cached(dir / "in.txt", dir / "cache", "bytes");
   EXPECT_FALSE(fourth.reused);
   EXPECT_NE(fourth.folder, first.folder);
@@ -356,7 +356,7 @@ TEST(Prepare, CacheIsReusedUntilSomethingChanges) {
 // another time is not.
 TEST(Prepare, CacheIsKeyedByTheContent) {
   TemporaryFolder dir;
-  std::string text = sentences(5000), other = text;
+  std::string text = many_sentences(5000), other = text;
   other[2500] = other[2500] == 'x' ? 'y' : 'x';
   fs::path path = dir / "in.txt";
   write_file(path, text);
@@ -378,7 +378,7 @@ TEST(Prepare, CacheIsKeyedByTheContent) {
 // A reading that finds other content than the one that the cache's key was made of.
 TEST(Corpus, ContentThatChangedSinceItWasHashedIsAnError) {
   TemporaryFolder dir;
-  std::string text = sentences(3000);
+  std::string text = many_sentences(3000);
   write_file(dir / "in.txt", text);
   auto sources = list_sources({dir / "in.txt"}, {}, 0, {});
   hash_contents(sources);
@@ -392,7 +392,7 @@ TEST(Corpus, ContentThatChangedSinceItWasHashedIsAnError) {
 
 TEST(Prepare, AbandonedFoldersOfKilledRunsAreRemoved) {
   DataFolder dir;
-  write_file(dir / "in.txt", sentences(5000));
+  write_file(dir / "in.txt", many_sentences(5000));
   write_file(dir / ".out.preparing-999999999/train-000000.bin.tmp", "x");
   prepare(options_for({dir / "in.txt"}, dir / "out"));
   EXPECT_FALSE(fs::exists(dir / ".out.preparing-999999999"));
@@ -400,7 +400,7 @@ TEST(Prepare, AbandonedFoldersOfKilledRunsAreRemoved) {
 
 TEST(Corpus, HeldOutBoundaryIsTheSameForEveryBlockSize) {
   DataFolder dir;
-  std::string text = sentences(3000);
+  std::string text = many_sentences(3000);
   write_file(dir / "in.txt", text);
   for (uint64_t boundary = 0; boundary <= 3000; boundary += 37) {
     std::string first;
@@ -445,7 +445,7 @@ TEST(Dataset, PlainShardFoldersWorkWithoutMeta) {
 
 TEST(Dataset, DamagedFoldersAreErrors) {
   DataFolder dir;
-  write_file(dir / "in.txt", sentences(5000));
+  write_file(dir / "in.txt", many_sentences(5000));
   fs::path out = dir / "out";
   prepare(options_for({dir / "in.txt"}, out));
   EXPECT_ERROR(Dataset::open(dir / "absent"), "no such data folder");

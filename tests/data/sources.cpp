@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string sentences(int lines) {
+std::string lines_of_text(int lines) {
   std::string text;
   for (int i = 0; i < lines; ++i) text += "line " + std::to_string(i * 7919 % 1000) + " of a small text\n";
   return text;
@@ -30,15 +30,15 @@ std::string documents(int count) {
   return lines;
 }
 
-struct Prepared {
+struct PreparedSources {
   DatasetInfo info;
   std::string shards;  // the bytes of both splits
   std::vector<std::string> messages;
   std::string text;  // '|' for the end-of-text token; of the tokenizer `bytes`
 };
 
-Prepared prepared(const DataFolder& dir, std::vector<std::string> inputs, PrepareOptions o = {}) {
-  Prepared p;
+PreparedSources prepared_sources(const DataFolder& dir, std::vector<std::string> inputs, PrepareOptions o = {}) {
+  PreparedSources p;
   o.inputs = std::move(inputs);
   o.out = dir / "out";
   o.overwrite = true;
@@ -53,7 +53,7 @@ Prepared prepared(const DataFolder& dir, std::vector<std::string> inputs, Prepar
 }
 
 // With `text` on standard input.
-Prepared prepared_input(const DataFolder& dir, const std::string& text, PrepareOptions o = {}) {
+PreparedSources prepared_input(const DataFolder& dir, const std::string& text, PrepareOptions o = {}) {
   int ends[2];
   EXPECT_EQ(::pipe(ends), 0);
   std::thread writer([&] {
@@ -70,7 +70,7 @@ Prepared prepared_input(const DataFolder& dir, const std::string& text, PrepareO
     ::close(ends[0]);
   };
   try {
-    Prepared p = prepared(dir, {"-"}, o);
+    PreparedSources p = prepared_sources(dir, {"-"}, o);
     over();
     return p;
   } catch (...) {
@@ -84,19 +84,19 @@ Prepared prepared_input(const DataFolder& dir, const std::string& text, PrepareO
 TEST(Sources, CompressedFilesAreTheirTexts) {
   DataFolder dir;
   for (std::string name : {"a.txt", "b.jsonl"}) {
-    std::string text = name == "a.txt" ? sentences(20000) : documents(3000);
+    std::string text = name == "a.txt" ? lines_of_text(20000) : documents(3000);
     write_file(dir / name, text);
     for (std::string tokenizer : {"bytes", "bpe:300"}) {
       PrepareOptions o;
       o.tokenizer = tokenizer;
       o.block_bytes = 10000;
-      Prepared plain = prepared(dir, {(dir / name).string()}, o);
+      PreparedSources plain = prepared_sources(dir, {(dir / name).string()}, o);
       for (auto& packer : packers) {
         SCOPED_TRACE(name + packer.suffix);
         fs::path packed = dir / (name + packer.suffix);
         // Two members.
         write_file(packed, packer.pack(text.substr(0, 1000)) + packer.pack(text.substr(1000)));
-        Prepared p = prepared(dir, {packed.string()}, o);
+        PreparedSources p = prepared_sources(dir, {packed.string()}, o);
         EXPECT_TRUE(p.shards == plain.shards);
         EXPECT_EQ(p.info.text_bytes, plain.info.text_bytes);
         EXPECT_EQ(p.info.documents, plain.info.documents);
@@ -106,19 +106,19 @@ TEST(Sources, CompressedFilesAreTheirTexts) {
     }
   }
   // In a folder, and by another program's name.
-  write_file(dir / "in/a.txt.zst", zstd_packed("first text, in zstd\n" + sentences(50)));
-  write_file(dir / "in/b.txt", gzipped("second text, in gzip\n" + sentences(50)));
-  EXPECT_EQ(prepared(dir, {(dir / "in").string()}).text,
-            "first text, in zstd\n" + sentences(50) + "|second text, in gzip\n" + sentences(50));
+  write_file(dir / "in/a.txt.zst", zstd_packed("first text, in zstd\n" + lines_of_text(50)));
+  write_file(dir / "in/b.txt", gzipped("second text, in gzip\n" + lines_of_text(50)));
+  EXPECT_EQ(prepared_sources(dir, {(dir / "in").string()}).text,
+            "first text, in zstd\n" + lines_of_text(50) + "|second text, in gzip\n" + lines_of_text(50));
 }
 
 TEST(Sources, DamagedCompressedFilesAreNamedWithThePlaceAndLeaveNothing) {
   DataFolder dir;
-  std::string text = sentences(40000);
+  std::string text = lines_of_text(40000);
   for (auto& packer : packers) {
     std::string packed = packer.pack(text), cut = packed.substr(0, packed.size() - 9);
     write_file(dir / "cut", cut);
-    EXPECT_ERROR(prepared(dir, {(dir / "cut").string()}),
+    EXPECT_ERROR(prepared_sources(dir, {(dir / "cut").string()}),
                  "cut: the file cannot be unpacked: it is truncated, it ends at byte " + std::to_string(cut.size()));
   }
   write_file(dir / "bomb.xz", xz_packed(std::string(size_t(1) << 20, '\n')));
@@ -127,7 +127,7 @@ TEST(Sources, DamagedCompressedFilesAreNamedWithThePlaceAndLeaveNothing) {
     std::ofstream bomb(dir / "bomb.xz", std::ios::binary);  // 1.1 GiB
     for (int i = 0; i < 1100; ++i) bomb << many;
   }
-  EXPECT_ERROR(prepared(dir, {(dir / "bomb.xz").string()}), "bomb.xz: the file unpacks to more than 1.00 GiB");
+  EXPECT_ERROR(prepared_sources(dir, {(dir / "bomb.xz").string()}), "bomb.xz: the file unpacks to more than 1.00 GiB");
   EXPECT_FALSE(fs::exists(dir / "out"));
 }
 
@@ -137,9 +137,9 @@ TEST(Sources, StandardInputIsReadByItsContent) {
   as_text.format = TextFormat::text, as_lines.format = TextFormat::json_lines;
   std::string lines = documents(300);
   write_file(dir / "a.jsonl", lines);
-  Prepared file = prepared(dir, {(dir / "a.jsonl").string()});
+  PreparedSources file = prepared_sources(dir, {(dir / "a.jsonl").string()});
   for (auto& input : {lines, "\xef\xbb\xbf\r\n" + lines, gzipped(lines), zstd_packed(lines)}) {
-    Prepared p = prepared_input(dir, input);
+    PreparedSources p = prepared_input(dir, input);
     EXPECT_EQ(p.text, file.text);
     EXPECT_EQ(p.info.documents, 300u);
     ASSERT_EQ(p.messages.size(), 1u);
@@ -147,14 +147,14 @@ TEST(Sources, StandardInputIsReadByItsContent) {
   }
   EXPECT_EQ(prepared_input(dir, lines, as_text).text, lines);
   EXPECT_EQ(prepared_input(dir, lines, as_lines).text, file.text);
-  for (auto& text : {sentences(100), "{ this is not JSON }\n" + sentences(100), "\"quoted\" text\n" + sentences(100)}) {
+  for (auto& text : {lines_of_text(100), "{ this is not JSON }\n" + lines_of_text(100), "\"quoted\" text\n" + lines_of_text(100)}) {
     EXPECT_EQ(prepared_input(dir, text).text, text);
     EXPECT_EQ(prepared_input(dir, xz_packed(text)).text, text);
   }
-  EXPECT_ERROR(prepared_input(dir, sentences(10), as_lines), "-, line 1");
+  EXPECT_ERROR(prepared_input(dir, lines_of_text(10), as_lines), "-, line 1");
   EXPECT_ERROR(prepared_input(dir, "{\"body\": \"a\"}\n" + lines), "no key \"text\"");
   // The format is for files, too. Without it and without a name that says so, JSON is refused.
-  std::string array = "[\n {\"text\": \"a\"}\n]\n" + sentences(10);
+  std::string array = "[\n {\"text\": \"a\"}\n]\n" + lines_of_text(10);
   struct Case {
     const char* name;
     std::string content;
@@ -169,31 +169,31 @@ TEST(Sources, StandardInputIsReadByItsContent) {
     SCOPED_TRACE(c.name);
     write_file(dir / c.name, c.content);
     std::string path = dir / c.name;
-    std::string refused = error_of([&] { prepared(dir, {path}); });
+    std::string refused = error_of([&] { prepared_sources(dir, {path}); });
     for (auto& part : c.said) EXPECT_NE(refused.find(part), std::string::npos) << refused;
-    EXPECT_EQ(prepared(dir, {path}, as_text).text,
+    EXPECT_EQ(prepared_sources(dir, {path}, as_text).text,
               c.content.starts_with("\x1f") ? (c.name[0] == 'a' ? array : lines) : c.content);
   }
   EXPECT_ERROR(prepared_input(dir, array), "jq -c '.[]' FILE > data.jsonl");
-  EXPECT_EQ(prepared(dir, {(dir / "lines.json").string()}, as_lines).text, file.text);
+  EXPECT_EQ(prepared_sources(dir, {(dir / "lines.json").string()}, as_lines).text, file.text);
   // In a folder it is one file of many.
   fs::create_directory(dir / "folder");
   write_file(dir / "folder/lines.json", lines);
-  EXPECT_EQ(prepared(dir, {(dir / "folder").string()}).text, lines);
+  EXPECT_EQ(prepared_sources(dir, {(dir / "folder").string()}).text, lines);
   write_file(dir / "a.ndjson", lines);
-  EXPECT_EQ(prepared(dir, {(dir / "a.ndjson").string()}).text, file.text);
+  EXPECT_EQ(prepared_sources(dir, {(dir / "a.ndjson").string()}).text, file.text);
 }
 
 TEST(Sources, AByteOrderMarkIsNotText) {
   DataFolder dir;
-  std::string text = sentences(100), mark = "\xef\xbb\xbf";
+  std::string text = lines_of_text(100), mark = "\xef\xbb\xbf";
   write_file(dir / "a.txt", mark + text);
   write_file(dir / "b.txt.gz", gzipped(mark + text));
   for (const char* name : {"a.txt", "b.txt.gz"})
     for (size_t block : {1, 2, 1000}) {
       PrepareOptions o;
       o.block_bytes = block;
-      Prepared p = prepared(dir, {(dir / name).string()}, o);
+      PreparedSources p = prepared_sources(dir, {(dir / name).string()}, o);
       EXPECT_EQ(p.text, text) << name << block;
       EXPECT_EQ(p.info.text_bytes, text.size());
     }
@@ -202,7 +202,7 @@ TEST(Sources, AByteOrderMarkIsNotText) {
 TEST(Sources, WhatIsNotTextIsRefusedWithItsKindAndWhatToDo) {
   using namespace std::string_literals;
   DataFolder dir;
-  std::string tar(512, '\0'), text = sentences(5), wide, wide_big;
+  std::string tar(512, '\0'), text = lines_of_text(5), wide, wide_big;
   tar.replace(257, 5, "ustar");
   for (char c : text) wide += c, wide += '\0', wide_big += '\0', wide_big += c;
   struct Case {
@@ -238,7 +238,7 @@ TEST(Sources, WhatIsNotTextIsRefusedWithItsKindAndWhatToDo) {
     SCOPED_TRACE(c.name);
     write_file(dir / c.name, c.content);
     std::string path = dir / c.name;
-    std::string by_name = error_of([&] { prepared(dir, {path}); });
+    std::string by_name = error_of([&] { prepared_sources(dir, {path}); });
     for (auto& part : c.said) EXPECT_NE(by_name.find(part), std::string::npos) << by_name;
     EXPECT_EQ(by_name.find(path + ": this looks like "), 0u) << by_name;
     // The same from standard input, but for the name.
@@ -250,17 +250,17 @@ TEST(Sources, WhatIsNotTextIsRefusedWithItsKindAndWhatToDo) {
   write_file(dir / "blank.jsonl", "\n \n\n");
   write_file(dir / "empty.txt.gz", gzipped(""));
   for (const char* name : {"mark.txt", "blank.jsonl", "empty.txt.gz"})
-    EXPECT_ERROR(prepared(dir, {dir / name}), std::string(name) + ": the input contains no text");
+    EXPECT_ERROR(prepared_sources(dir, {dir / name}), std::string(name) + ": the input contains no text");
   for (auto& text : {std::string(), gzipped(""), std::string("\xef\xbb\xbf")})
     EXPECT_ERROR(prepared_input(dir, text), "-: the input contains no text");
   // A folder of nothing else is an error that says why.
   write_file(dir / "tables/part-0.parquet", "PAR1\x15\x04\x15");
-  EXPECT_ERROR(prepared(dir, {dir / "tables"}),
+  EXPECT_ERROR(prepared_sources(dir, {dir / "tables"}),
                "part-0.parquet looks like a Parquet file, not a text file. Convert it");
   // In a folder they are skipped, by name.
   for (auto& c : cases) write_file(dir / "in" / c.name, c.content);
   write_file(dir / "in/a.txt", text);
-  Prepared p = prepared(dir, {(dir / "in").string()});
+  PreparedSources p = prepared_sources(dir, {(dir / "in").string()});
   EXPECT_EQ(p.text, text);
   EXPECT_EQ(p.messages.size(), std::size(cases) - 1);
   for (auto& m : p.messages) EXPECT_NE(m.find(": it looks like "), std::string::npos) << m;
@@ -302,12 +302,12 @@ TEST(Sources, ATokenizerWithoutEndOfTextWarnsBeforeItJoinsDocuments) {
   std::string json = Tokenizer::bytes().to_json();
   for (size_t at; (at = json.find("<|endoftext|>")) != std::string::npos;) json.replace(at, 13, "<|other|>");
   write_file(dir / "none.json", json);
-  write_file(dir / "a.txt", sentences(50));
-  write_file(dir / "b.txt", sentences(60));
+  write_file(dir / "a.txt", lines_of_text(50));
+  write_file(dir / "b.txt", lines_of_text(60));
   PrepareOptions o;
   o.tokenizer = dir / "none.json";
   auto warnings = [&](std::vector<std::string> inputs) {
-    auto messages = prepared(dir, std::move(inputs), o).messages;
+    auto messages = prepared_sources(dir, std::move(inputs), o).messages;
     return std::count_if(messages.begin(), messages.end(), [](auto& m) {
       return m.starts_with("warning: ") && m.find("no end-of-text token") != std::string::npos;
     });
@@ -320,7 +320,7 @@ TEST(Sources, ATokenizerWithoutEndOfTextWarnsBeforeItJoinsDocuments) {
 
 TEST(Sources, TheSizeOfACompressedTextIsThatOfTheText) {
   DataFolder dir;
-  std::string text = sentences(3000);
+  std::string text = lines_of_text(3000);
   write_file(dir / "a.txt", text);
   write_file(dir / "a.txt.gz", gzipped(text));
   for (const char* name : {"a.txt", "a.txt.gz"}) {

@@ -17,9 +17,9 @@ namespace fs = std::filesystem;
 
 // Made by compare_tokenizers.py with Hugging Face `tokenizers` and `tiktoken`.
 static fs::path fixture_path(const std::string& name) { return fs::path(CREST_TEST_DIR) / "data/fixtures" / name; }
-static std::string fixture(const std::string& name) { return read_file(fixture_path(name)); }
+static std::string fixture_text(const std::string& name) { return read_file(fixture_path(name)); }
 static std::vector<uint32_t> numbers(const std::string& name) {
-  std::istringstream in(fixture(name));
+  std::istringstream in(fixture_text(name));
   return {std::istream_iterator<uint32_t>(in), {}};
 }
 
@@ -34,7 +34,7 @@ static std::string base64_lines(const std::string& skipped = "") {
 }
 
 TEST(TokenizerFiles, EverySplitRuleEqualsHuggingFace) {
-  std::string text = fixture("rules.txt");
+  std::string text = fixture_text("rules.txt");
   DataFolder dir;
   for (std::string rule : {"llama3", "qwen2", "o200k", "cl100k"}) {
     Tokenizer t = Tokenizer::load(fixture_path(rule + ".json"));
@@ -56,7 +56,7 @@ TEST(TokenizerFiles, EverySplitRuleEqualsHuggingFace) {
 
 TEST(TokenizerFiles, AModelWithoutVocabularyOrMergesIsRefused) {
   for (const char* key : {"vocab", "merges"}) {
-    auto json = nlohmann::json::parse(fixture("llama3.json"));
+    auto json = nlohmann::json::parse(fixture_text("llama3.json"));
     json["model"].erase(key);
     EXPECT_ERROR(Tokenizer::parse(json.dump(), "t.json"), std::string("its model has no \"") + key + "\"");
   }
@@ -74,7 +74,7 @@ TEST(TokenizerFiles, AddedTokensAreFoundSpecialOnesInPromptsOnly) {
 }
 
 TEST(TokenizerFiles, AnyBytesRoundTrip) {
-  std::string text = fixture("rules.txt") + "\xff\xfe\xc3 \xed\xa0\x80 \xf4\x90\x80\x80 a\xcc";
+  std::string text = fixture_text("rules.txt") + "\xff\xfe\xc3 \xed\xa0\x80 \xf4\x90\x80\x80 a\xcc";
   for (std::string rule : {"llama3", "o200k", "cl100k"}) {
     Tokenizer t = Tokenizer::load(fixture_path(rule + ".json"));
     EXPECT_EQ(t.decode(t.encode(text)).size(), text.size()) << rule;
@@ -90,7 +90,7 @@ TEST(TokenizerFiles, LargeTextsGiveTheSameTokensInParallel) {
   for (std::string rule : {"llama3", "qwen2", "o200k", "cl100k"}) {
     Tokenizer t = Tokenizer::load(fixture_path(rule + ".json"));
     std::string text;
-    while (text.size() < (1 << 20)) text += fixture("rules.txt") + fixture("nasty.txt");
+    while (text.size() < (1 << 20)) text += fixture_text("rules.txt") + fixture_text("nasty.txt");
     int threads = omp_get_max_threads();
     omp_set_num_threads(1);
     auto one = t.encode(text, true);  // special: not cut into chunks
@@ -103,17 +103,17 @@ TEST(TokenizerFiles, LargeTextsGiveTheSameTokensInParallel) {
 
 TEST(TokenizerFiles, Gpt2PairInAllItsNames) {
   std::vector<uint32_t> ids = numbers("ids.txt");
-  EXPECT_EQ(Tokenizer::load(fixture_path("gpt2-vocab.json")).encode(fixture("nasty.txt")), ids);
-  EXPECT_EQ(Tokenizer::load(fixture_path("gpt2-merges.txt")).encode(fixture("nasty.txt")), ids);
+  EXPECT_EQ(Tokenizer::load(fixture_path("gpt2-vocab.json")).encode(fixture_text("nasty.txt")), ids);
+  EXPECT_EQ(Tokenizer::load(fixture_path("gpt2-merges.txt")).encode(fixture_text("nasty.txt")), ids);
   DataFolder dir;
-  std::string vocabulary = fixture("gpt2-vocab.json");
+  std::string vocabulary = fixture_text("gpt2-vocab.json");
   vocabulary.replace(vocabulary.rfind('}'), 1, ",\"<|endoftext|>\":5000}");
   write_file(dir / "encoder.json", vocabulary);
   EXPECT_ERROR(Tokenizer::load(dir / "encoder.json"), "vocab.bpe is missing");
-  write_file(dir / "vocab.bpe", fixture("gpt2-merges.txt"));
+  write_file(dir / "vocab.bpe", fixture_text("gpt2-merges.txt"));
   for (auto& path : {dir / "encoder.json", dir / "vocab.bpe", dir.path()}) {
     Tokenizer t = Tokenizer::load(path);
-    EXPECT_EQ(t.encode(fixture("nasty.txt")), ids);
+    EXPECT_EQ(t.encode(fixture_text("nasty.txt")), ids);
     EXPECT_EQ(t.end_of_text(), 5000u);
     EXPECT_EQ(t.vocab_size(), 5001u);
   }
@@ -126,7 +126,7 @@ TEST(TokenizerFiles, Gpt2PairInAllItsNames) {
 }
 
 TEST(TokenizerFiles, TiktokenEqualsTiktokenWhateverTheRanks) {
-  std::string text = fixture("rules.txt");
+  std::string text = fixture_text("rules.txt");
   Tokenizer t = Tokenizer::load(fixture_path("cl100k.tiktoken"), "cl100k");
   EXPECT_EQ(t.encode(text), numbers("tiktoken-ids.txt"));
   EXPECT_EQ(t.decode(t.encode(text)), text);
@@ -179,7 +179,7 @@ TEST(TokenizerFiles, SentencePieceModelsGiveTheirTokens) {
   ASSERT_TRUE(t.end_of_text());
   EXPECT_EQ(t.decode_token(*t.end_of_text()), "</s>");
   std::vector<uint32_t> ids;
-  std::string text = fixture("nasty.txt"), line;
+  std::string text = fixture_text("nasty.txt"), line;
   for (std::istringstream in(text); std::getline(in, line);) {
     auto tokens = t.encode(line);
     EXPECT_EQ(t.decode(tokens), line);
@@ -192,7 +192,7 @@ TEST(TokenizerFiles, SentencePieceModelsGiveTheirTokens) {
   Tokenizer u = Tokenizer::load(dir / "tokenizer.json");
   EXPECT_EQ(u.encode(text), t.encode(text));
   EXPECT_EQ(u.to_json(), t.to_json());
-  write_file(dir / "m/tokenizer.model", fixture("sentencepiece.model"));
+  write_file(dir / "m/tokenizer.model", fixture_text("sentencepiece.model"));
   EXPECT_EQ(Tokenizer::load(dir / "m").to_json(), t.to_json());
 }
 
@@ -200,7 +200,7 @@ TEST(TokenizerFiles, SentencePieceModelsGiveTheirTokens) {
 TEST(TokenizerFiles, ADocumentHasTheSameTokensInBlocks) {
   Tokenizer t = Tokenizer::load(fixture_path("sentencepiece.model"));
   std::string text;
-  while (text.size() < 400'000) text += fixture("nasty.txt");  // longer than what a task encodes
+  while (text.size() < 400'000) text += fixture_text("nasty.txt");  // longer than what a task encodes
   auto whole = t.encode(text);
   Encoder encoder(t);
   std::vector<std::string_view> parts;
@@ -305,7 +305,7 @@ TEST(TokenizerFiles, ANormalizerThatMultipliesTextIsStopped) {
 }
 
 TEST(TokenizerFiles, WhatIsNotSupportedIsNamed) {
-  std::string json = fixture("llama3.json");
+  std::string json = fixture_text("llama3.json");
   auto with = [&](const std::string& from, const std::string& to) {
     std::string s = json;
     size_t p = s.find(from);
@@ -334,7 +334,7 @@ TEST(TokenizerFiles, TextsAreNormalizedAndOthersLeftAlone) {
 
 TEST(TokenizerFiles, PreparedDataKeepTheTokenizer) {
   DataFolder dir;
-  std::string text = fixture("rules.txt") + fixture("nasty.txt");
+  std::string text = fixture_text("rules.txt") + fixture_text("nasty.txt");
   std::erase(text, '\0');  // a file with NUL bytes is not text
   write_file(dir / "a.txt", text);
   PrepareOptions o;

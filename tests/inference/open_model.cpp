@@ -6,7 +6,7 @@
 #include "inference/saved_model.h"
 
 using namespace crest;
-using namespace crest::testing;
+using namespace crest::test;
 namespace fs = std::filesystem;
 
 TEST(OpenModel, AFileThatIsNoModelIsNamed) {

@@ -6,7 +6,7 @@
 #include "data/tokenizer.h"
 #include "run/small.h"
 
-namespace crest::testing {
+namespace crest::test {
 
 inline Recipe byte_recipe(const std::string& shape = "gpt2") {
   Recipe r = small_recipe(shape);
@@ -49,4 +49,4 @@ inline std::string prepare_text(const TemporaryFolder& folder, const std::string
   return folder / name;
 }
 
-}  // namespace crest::testing
+}  // namespace crest::test

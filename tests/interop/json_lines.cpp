@@ -9,7 +9,7 @@ using namespace crest::test;
 
 namespace {
 
-RunOptions in(const TempFolder& folder) { return {.folder = folder.path().string()}; }
+RunOptions lines_in(const TempFolder& folder) { return {.folder = folder.path().string()}; }
 
 // Tokens are bytes, 256 stands between documents: the text of both splits.
 std::string text_of(const TempFolder& folder, const std::string& data) {
@@ -34,20 +34,20 @@ TEST(JsonLinesInput, EveryLineIsADocument) {
   lines += "{\"text\": \"the last\"}";  // no line break at the end
   expected += "|the last";
   folder.write("corpus/a.jsonl", lines);
-  RunResult r = run_crest({"data", "prepare", "corpus/a.jsonl", "--out", "d", "--json"}, in(folder));
+  RunResult r = run_crest({"data", "prepare", "corpus/a.jsonl", "--out", "d", "--json"}, lines_in(folder));
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(r.json()["documents"], 201);
   EXPECT_EQ(text_of(folder, "d"), expected);
   // A folder takes it beside a text; another key; lines longer than a block make no difference to
   // memory's blocks.
   folder.write("corpus/b.txt", "plain text, one document");
-  r = run_crest({"data", "prepare", "corpus", "--out", "both", "--json"}, in(folder));
+  r = run_crest({"data", "prepare", "corpus", "--out", "both", "--json"}, lines_in(folder));
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(r.json()["documents"], 202);
   EXPECT_EQ(text_of(folder, "both"), expected + "|plain text, one document");
   folder.write("keys.jsonl",
                "{\"body\": \"" + std::string(9 << 20, 'x') + "\"}\n{\"text\": 1, \"body\": \"two words\"}\n");
-  r = run_crest({"data", "prepare", "keys.jsonl", "--text-key", "body", "--out", "keys", "--json"}, in(folder));
+  r = run_crest({"data", "prepare", "keys.jsonl", "--text-key", "body", "--out", "keys", "--json"}, lines_in(folder));
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(r.json()["text_bytes"], (9 << 20) + 9);
   // The held-out part may begin between the two: then the token between them is the first of the
@@ -69,11 +69,11 @@ TEST(JsonLinesInput, BadLinesAreNamed) {
                                                         {"plain text", "JSON"}}) {
     folder.write("bad.jsonl", good + "\n" + good + line + "\n" + good);
     expect_error({"data", "prepare", "bad.jsonl", "--out", "d"}, 1, {said, "bad.jsonl, line 4", "--text-key"},
-                 in(folder));
+                 lines_in(folder));
     EXPECT_FALSE(std::filesystem::exists(folder / "d"));
   }
   folder.write("bad.jsonl", "{\"text\": \"\"}\n\n");
-  expect_error({"data", "prepare", "bad.jsonl", "--out", "d"}, 1, {"the input contains no text"}, in(folder));
+  expect_error({"data", "prepare", "bad.jsonl", "--out", "d"}, 1, {"the input contains no text"}, lines_in(folder));
 }
 
 // A prompt and an answer: the answer and the token after it are trained on.
@@ -86,7 +86,7 @@ TEST(JsonLinesInput, PromptsAreMaskedAndAnswersAreNot) {
   }
   lines += "{\"text\": \"plain\"}\n{\"prompt\": \"\", \"answer\": \"A\"}\n";
   folder.write("qa.jsonl", lines);
-  RunResult r = run_crest({"data", "prepare", "qa.jsonl", "--out", "d", "--json"}, in(folder));
+  RunResult r = run_crest({"data", "prepare", "qa.jsonl", "--out", "d", "--json"}, lines_in(folder));
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_TRUE(r.json()["loss_mask"]);
   EXPECT_EQ(r.json()["documents"], 42);
@@ -110,10 +110,10 @@ TEST(JsonLinesInput, PromptsAreMaskedAndAnswersAreNot) {
   for (int i = 0; i < 40; ++i) expected_all += "Q" + std::to_string(i) + ": yes \u00e4|", expected += " yes \u00e4|";
   EXPECT_EQ(all, expected_all + "plain|A|");
   EXPECT_EQ(trained, expected + "plain|A|");
-  EXPECT_NE(run_crest({"data", "info", "d"}, in(folder)).out.find("loss mask"), std::string::npos);
+  EXPECT_NE(run_crest({"data", "info", "d"}, lines_in(folder)).out.find("loss mask"), std::string::npos);
   // Plain text has none.
   folder.write("plain.jsonl", "{\"text\": \"some text to train on\"}\n{\"text\": \"and some more of it\"}\n");
-  r = run_crest({"data", "prepare", "plain.jsonl", "--out", "p", "--json"}, in(folder));
+  r = run_crest({"data", "prepare", "plain.jsonl", "--out", "p", "--json"}, lines_in(folder));
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_FALSE(r.json()["loss_mask"]);
   EXPECT_FALSE(std::filesystem::exists(folder / "p/train-000000.mask"));
@@ -131,7 +131,7 @@ TEST(JsonLinesInput, BadRecordsAreNamed) {
            {"{\"prompt\": \"q\", \"answer\": \"a\", \"response\": \"b\"}", "both \"answer\" and \"response\""},
            {"{\"prompt\": \"q\", \"answer\": \"\xc3\"}", "JSON"}}) {
     folder.write("bad.jsonl", good + good + line + "\n" + good);
-    expect_error({"data", "prepare", "bad.jsonl", "--out", "d"}, 1, {said, "bad.jsonl, line 3"}, in(folder));
+    expect_error({"data", "prepare", "bad.jsonl", "--out", "d"}, 1, {said, "bad.jsonl, line 3"}, lines_in(folder));
     EXPECT_FALSE(std::filesystem::exists(folder / "d"));
   }
 }

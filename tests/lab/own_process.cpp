@@ -10,7 +10,7 @@
 namespace crest {
 namespace {
 
-Error error_of(const CommandOutput& output) {
+Error process_error(const CommandOutput& output) {
   try {
     document_of(output, "crest bench");
   } catch (const Error& e) {
@@ -28,26 +28,26 @@ CommandOutput ended(int code, const std::string& out, const std::string& err = "
 TEST(OwnProcess, ItsDocument) { EXPECT_EQ(document_of(ended(0, "[{\"ms\": 5}]\n"), "crest bench")[0]["ms"], 5); }
 
 TEST(OwnProcess, OneLineSaysHowItEnded) {
-  EXPECT_EQ(error_of(ended(1, "", "noise\ncrest: error: --model: no such file\n  Name another.\n")).problem(),
+  EXPECT_EQ(process_error(ended(1, "", "noise\ncrest: error: --model: no such file\n  Name another.\n")).problem(),
             "the process ended with exit code 1: --model: no such file");
-  EXPECT_EQ(error_of(ended(139, "", "at work ...\n\n")).problem(),
+  EXPECT_EQ(process_error(ended(139, "", "at work ...\n\n")).problem(),
             "the process was ended by signal 11 (Segmentation fault): at work ...");
-  EXPECT_EQ(error_of(ended(4, "")).problem(), "the process ended with exit code 4");
+  EXPECT_EQ(process_error(ended(4, "")).problem(), "the process ended with exit code 4");
   for (const char* garbage : {"", "hello", "{\"a\": ", "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["})
-    EXPECT_NE(error_of(ended(0, garbage)).problem().find("printed no JSON"), std::string::npos) << garbage;
+    EXPECT_NE(process_error(ended(0, garbage)).problem().find("printed no JSON"), std::string::npos) << garbage;
 }
 
 TEST(OwnProcess, MemoryAndCtrlCKeepTheirCodes) {
-  EXPECT_EQ(error_of(ended(3, "", "crest: error: it does not fit\n")).code(), Exit::does_not_fit);
-  EXPECT_EQ(error_of(ended(130, "")).code(), Exit::interrupted);
+  EXPECT_EQ(process_error(ended(3, "", "crest: error: it does not fit\n")).code(), Exit::does_not_fit);
+  EXPECT_EQ(process_error(ended(130, "")).code(), Exit::interrupted);
   CommandOutput canceled = ended(137, "");
   canceled.canceled = true;
-  EXPECT_EQ(error_of(canceled).code(), Exit::interrupted);
+  EXPECT_EQ(process_error(canceled).code(), Exit::interrupted);
 }
 
 // What a process says reaches a terminal.
 TEST(OwnProcess, EscapesAreTakenOut) {
-  EXPECT_EQ(error_of(ended(1, "", "crest: error: \x1b[2J\n")).problem().find('\x1b'), std::string::npos);
+  EXPECT_EQ(process_error(ended(1, "", "crest: error: \x1b[2J\n")).problem().find('\x1b'), std::string::npos);
 }
 
 TEST(OwnProcess, VariablesAreOfTheProcessAlone) {

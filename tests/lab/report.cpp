@@ -1,12 +1,15 @@
 // The lab's report: what is in it, and that no recorded document can break it.
 #include <gtest/gtest.h>
 
+#include "contains.h"
 #include "core/error.h"
 #include "lab/judge.h"
 #include "lab/lab_report.h"
 
 namespace crest::lab {
 namespace {
+
+using crest::test::contains;
 
 RunRecord record(const std::string& started, const std::string& verdict, const std::string& name = "one") {
   RunRecord r;
@@ -37,8 +40,6 @@ RunRecord record(const std::string& started, const std::string& verdict, const s
       {"then", Json::array({{{"what", "gain"}, {"unit", "x"}, {"source", "003"}, {"document", 2}, {"here", 1.5}}})}};
   return r;
 }
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
 TEST(LabReport, ShowsTheNewestVerdictsWithTheirFigures) {
   Report r = make_lab_report(

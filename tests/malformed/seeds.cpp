@@ -13,7 +13,7 @@
 #include "malformed/allocations.h"
 #include "slowness.h"
 
-using namespace crest::testing;
+using namespace crest::test;
 
 namespace {
 

@@ -7,7 +7,7 @@ using namespace crest;
 namespace {
 
 // Two layers of width 48 with 6 heads of 8, an MLP of 80, 37 tokens, 20 positions.
-ModelConfig gpt2() {
+ModelConfig gpt2_shape() {
   ModelConfig c = load_model_config("nano");
   c.layers = 2, c.width = 48, c.heads = c.kv_heads = 6, c.head_dim = 8, c.ff = 80;
   c.vocab = 37, c.context = 20;
@@ -16,7 +16,7 @@ ModelConfig gpt2() {
 
 // The same with 2 key/value heads, RMSNorm, RoPE, SwiGLU, no biases.
 ModelConfig llama() {
-  ModelConfig c = gpt2();
+  ModelConfig c = gpt2_shape();
   c.kv_heads = 2, c.bias = false;
   c.norm = NormKind::rms, c.position = PositionKind::rope, c.activation = ActivationKind::swiglu;
   return c;
@@ -38,10 +38,10 @@ Counts counts(const ModelConfig& c) {
 
 // By hand. Layer of GPT-2: 144x48 + 48x48 + 2x80x48 = 16896 in matrices; biases 144 + 48 + 80 + 48,
 // two norms of 2x48. Around: 37x48 + 20x48 embeddings, a norm.
-TEST(Parameters, Gpt2) { EXPECT_EQ(counts(gpt2()), (Counts{37648, 35568, 2736})); }
+TEST(Parameters, Gpt2) { EXPECT_EQ(counts(gpt2_shape()), (Counts{37648, 35568, 2736})); }
 
 TEST(Parameters, Gpt2WithoutBiases) {
-  ModelConfig c = gpt2();
+  ModelConfig c = gpt2_shape();
   c.bias = false;
   EXPECT_EQ(counts(c), (Counts{36768, 35568, 2736}));
 }
@@ -85,7 +85,7 @@ TEST(Parameters, FlopsPerTokenArePalms) {
 }
 
 TEST(Parameters, OrderIsThatOfTheForwardPass) {
-  ModelConfig c = gpt2();
+  ModelConfig c = gpt2_shape();
   c.layers = 1, c.tied = false;
   std::vector<std::string> names;
   for (auto& p : parameters_of(c)) names.push_back(p.name);

@@ -46,7 +46,7 @@ Flops counted(const CompiledSession& session, BenchPhase phase) {
   return sum;
 }
 
-Recipe recipe_of(const nlohmann::json& m) {
+Recipe flops_recipe(const nlohmann::json& m) {
   Recipe r;
   r.model = load_model_config("nano");
   r.model.layers = m["layers"], r.model.heads = r.model.kv_heads = m["heads"], r.model.width = m["width"];
@@ -66,7 +66,7 @@ TEST(Flops, AreThoseThatPyTorchCounts) {
   for (auto& m : fixture["models"])
     for (const char* fusion : {"on", "off"})
       for (BenchPhase phase : {BenchPhase::forward, BenchPhase::backward}) {
-        Recipe r = recipe_of(m);
+        Recipe r = flops_recipe(m);
         r.fusion = fusion;
         std::string key = name(phase);
         SCOPED_TRACE(m["name"].get<std::string>() + " " + r.attention + " fusion " + fusion + " " + key);
@@ -84,7 +84,7 @@ TEST(Flops, AreThoseThatPyTorchCounts) {
 
 // Recompute repeats work: the same model counts more, by the forward pass of its layers.
 TEST(Flops, RecomputeIsCounted) {
-  Recipe r = recipe_of(
+  Recipe r = flops_recipe(
       {{"layers", 2}, {"heads", 2}, {"width", 32}, {"vocab", 101}, {"batch", 3}, {"seq", 17}, {"attention", "naive"}});
   double none = counted(compile_phase(r, test_device(1), BenchPhase::backward), BenchPhase::backward).products;
   r.recompute = "full";

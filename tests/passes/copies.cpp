@@ -12,7 +12,7 @@ using namespace crest::test;
 
 namespace {
 
-bool refused(const Program& p) {
+bool refused_copy(const Program& p) {
   try {
     verify(p, "mutation");
   } catch (const Error&) {
@@ -42,7 +42,7 @@ TEST(Copies, RemovedOrRepeatedOnesAreFound) {
   int copies = 0;
   for (const Recipe& r : recipes()) {
     Program p = update_program(r);
-    EXPECT_FALSE(refused(p));
+    EXPECT_FALSE(refused_copy(p));
     for (size_t i = 0; i < p.code.size(); ++i) {
       if (!p.code[i].op->crosses_memories()) continue;
       SCOPED_TRACE(testing::Message() << r.optimizer << " fusion " << r.fusion << " instruction " << i << " "
@@ -50,9 +50,9 @@ TEST(Copies, RemovedOrRepeatedOnesAreFound) {
       ++copies;
       Program without = p, twice = p;
       without.code.erase(without.code.begin() + ptrdiff_t(i));
-      EXPECT_TRUE(refused(without));
+      EXPECT_TRUE(refused_copy(without));
       twice.code.insert(twice.code.begin() + ptrdiff_t(i), p.code[i]);
-      EXPECT_TRUE(refused(twice));
+      EXPECT_TRUE(refused_copy(twice));
     }
   }
   EXPECT_GT(copies, 200);
@@ -69,7 +69,7 @@ TEST(Copies, ToAnothersPlaceAreFound) {
       Instr &a = swapped.code[out[k]], &b = swapped.code[out[k + 1]];
       if (p.at(a.in[1]).dtype != p.at(b.in[1]).dtype || !(p.at(a.in[1]).shape == p.at(b.in[1]).shape)) continue;
       std::swap(a.in[1], b.in[1]), std::swap(a.out, b.out);
-      EXPECT_TRUE(refused(swapped)) << r.optimizer << " " << k;
+      EXPECT_TRUE(refused_copy(swapped)) << r.optimizer << " " << k;
     }
   }
 }

@@ -37,7 +37,7 @@ void add_dead_code(Program& p) {
   b.emit1("tanh", {b.emit1("gelu", {x})});
 }
 
-std::vector<Golden> cases() {
+std::vector<Golden> golden_cases() {
   auto fusion_on = [](Recipe& r) { r.fusion = "on"; };
   auto naive = [](Recipe& r) { r.fusion = "on", r.attention = "naive"; };
   auto none = [](Recipe&) {};
@@ -334,7 +334,7 @@ TEST_P(Passes, GoldenInputsAreCurrent) {
   EXPECT_TRUE(got == after) << "parsed and built Programs differ:\n" << difference(after, got);
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, Passes, ::testing::ValuesIn(cases()), [](auto& info) {
+INSTANTIATE_TEST_SUITE_P(Golden, Passes, ::testing::ValuesIn(golden_cases()), [](auto& info) {
   std::string n = info.param.name;
   std::replace(n.begin(), n.end(), '.', '_');
   return n;
@@ -343,7 +343,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, Passes, ::testing::ValuesIn(cases()), [](auto& 
 TEST(Passes, EveryPassHasAGolden) {
   for (auto& pass : pipeline()) {
     bool found = false;
-    for (auto& c : cases()) found |= c.pass == pass.name;
+    for (auto& c : golden_cases()) found |= c.pass == pass.name;
     EXPECT_TRUE(found) << pass.name;
   }
 }

@@ -22,7 +22,7 @@ Recipe tiny() {
   return r;
 }
 
-Program built(const Recipe& r, ProgramKind kind, bool first = true, bool last = true) {
+Program built_by_pipeline(const Recipe& r, ProgramKind kind, bool first = true, bool last = true) {
   Program p = build_model(r.model, {kind, r.batch, r.seq_length(), 32});
   run_passes(p, {r, kind, first, last});
   return p;
@@ -55,7 +55,7 @@ TEST(Pipeline, EverySettingGivesAProgramThatVerifiesAndParsesBack) {
                   for (auto kind :
                        {ProgramKind::train, ProgramKind::update, ProgramKind::validation, ProgramKind::decode}) {
                     SCOPED_TRACE(precision + " " + policy + " " + attention + " " + fusion + " " + recompute);
-                    Program p = built(r, kind, variant != 2, variant != 1);
+                    Program p = built_by_pipeline(r, kind, variant != 2, variant != 1);
                     std::string text = print(p);
                     Program q = parse_program(text, "test");
                     ASSERT_EQ(print(q), text);

@@ -23,14 +23,14 @@ class Classes : public testing::TestWithParam<Isa> {};
 
 std::string class_name(const testing::TestParamInfo<Isa>& info) { return std::string(name(info.param)); }
 
-SessionUse everything() {
+SessionUse all_programs() {
   SessionUse use;
   use.train = use.update = use.validation = use.sampling = true;
   use.prefill = 3;
   return use;
 }
 
-Recipe recipe(const char* precision, const char* attention) {
+Recipe recipe_for(const char* precision, const char* attention) {
   Recipe r;
   r.model = load_model_config("nano");
   r.precision = precision, r.attention = attention, r.batch = 4, r.seq = 200;
@@ -38,7 +38,7 @@ Recipe recipe(const char* precision, const char* attention) {
 }
 
 CompiledSession planned(const Recipe& r, Isa isa, int threads = 2) {
-  return compile(r, cpu_device(isa, threads), session_programs(r, everything()));
+  return compile(r, cpu_device(isa, threads), session_programs(r, all_programs()));
 }
 
 std::set<std::string> kernels_of_op(const CompiledSession& s, const char* program, const std::string& op) {
@@ -56,13 +56,13 @@ using Names = std::set<std::string>;
 TEST_P(Classes, RunTheKernelsThatTheyAreFor) {
   Isa isa = GetParam();
   bool amx = isa == Isa::amx, dots = isa == Isa::avx512_bf16;
-  CompiledSession s = planned(recipe("bf16", "flash"), isa);
+  CompiledSession s = planned(recipe_for("bf16", "flash"), isa);
   for (const char* op : {"linear", "linear_dx", "linear_dw"}) {
     std::string product = std::string("cpu.") + op + (amx ? ".amx" : dots ? ".onednn" : ".packed");
     EXPECT_EQ(kernels_of_op(s, "train", op), Names{product});
   }
   EXPECT_EQ(kernels_of_op(s, "train", "attention"), Names{amx ? "cpu.attention.amx" : "cpu.attention.flash"});
-  s = planned(recipe("fp32", "flash"), isa);
+  s = planned(recipe_for("fp32", "flash"), isa);
   EXPECT_EQ(kernels_of_op(s, "train", "linear_dx"), Names{"cpu.linear_dx.onednn"});
   EXPECT_EQ(kernels_of_op(s, "train", "attention"), Names{"cpu.attention.flash"});
 }
@@ -70,7 +70,7 @@ TEST_P(Classes, RunTheKernelsThatTheyAreFor) {
 // Decoding reads bytes; for a chunk of a prompt and a batch they become what the class multiplies.
 TEST_P(Classes, ReadInt8WeightsAsTheyAreWhereRowsAreFew) {
   for (const char* precision : {"fp32", "bf16", "fp16"}) {
-    Recipe r = recipe(precision, "flash");
+    Recipe r = recipe_for(precision, "flash");
     r.pass_settings["weights"] = "int8";
     SessionUse use;
     use.validation = use.sampling = true;
@@ -85,7 +85,7 @@ TEST_P(Classes, ReadInt8WeightsAsTheyAreWhereRowsAreFew) {
 }
 
 TEST_P(Classes, DefaultToBf16WhereProcessorsMultiplyIt) {
-  Recipe r = recipe("auto", "flash");
+  Recipe r = recipe_for("auto", "flash");
   EXPECT_EQ(planned(r, GetParam()).recipe.precision, GetParam() >= Isa::avx512_bf16 ? "bf16" : "fp32");
 }
 
@@ -93,8 +93,8 @@ TEST_P(Classes, DefaultToBf16WhereProcessorsMultiplyIt) {
 TEST_P(Classes, HoldTheSameTensors) {
   for (const char* precision : {"fp32", "bf16", "fp16"})
     for (const char* attention : {"flash", "naive"}) {
-      CompiledSession s = planned(recipe(precision, attention), GetParam());
-      CompiledSession other = planned(recipe(precision, attention), Isa::generic);
+      CompiledSession s = planned(recipe_for(precision, attention), GetParam());
+      CompiledSession other = planned(recipe_for(precision, attention), Isa::generic);
       EXPECT_EQ(s.persistent_bytes, other.persistent_bytes);
       for (Category c : {Category::weights, Category::gradients, Category::optimizer_state, Category::kv_cache})
         EXPECT_EQ(s.by_category()[size_t(c)], other.by_category()[size_t(c)]) << precision << " " << name(c);
@@ -104,9 +104,9 @@ TEST_P(Classes, HoldTheSameTensors) {
 
 TEST_P(Classes, PlanForAnyNumberOfThreads) {
   for (int threads : {1, 3, 16, 64}) {
-    CompiledSession s = planned(recipe("bf16", "flash"), GetParam(), threads);
+    CompiledSession s = planned(recipe_for("bf16", "flash"), GetParam(), threads);
     EXPECT_EQ(s.device.threads, threads);
-    EXPECT_GE(s.planned_bytes(), planned(recipe("bf16", "flash"), GetParam(), 1).planned_bytes()) << threads;
+    EXPECT_GE(s.planned_bytes(), planned(recipe_for("bf16", "flash"), GetParam(), 1).planned_bytes()) << threads;
   }
 }
 

@@ -21,9 +21,9 @@ using namespace crest::test;
 
 namespace {
 
-Device cpu() { return find_device("cpu", 1); }
+Device one_thread() { return find_device("cpu", 1); }
 
-Recipe small(bool llama) {
+Recipe small_model(bool llama) {
   Recipe r = tiny_recipe(llama);
   r.model.layers = 2, r.model.width = 32, r.model.head_dim = 16, r.model.ff = 64, r.model.vocab = 300;
   r.model.context = 48, r.batch = 3, r.seq = 40, r.pad_vocab = 128, r.fusion = "on", r.model.dropout = 0.1;
@@ -44,7 +44,7 @@ void for_recipes(Check check) {
                 if (precision == std::string("fp16") && (llama || steps == 3)) continue;  // as bf16
                 const bool pure = policy == std::string("pure"), fused = fusion == std::string("on");
                 if (precision == std::string("fp8") && !(pure && fused && chunk == std::string("off"))) continue;
-                Recipe r = small(llama);
+                Recipe r = small_model(llama);
                 r.precision = precision, r.policy = policy, r.recompute = recompute, r.grad_accumulation = steps;
                 r.fusion = fusion, r.attention = fusion == std::string("on") ? "flash" : "naive";
                 r.pass_settings["loss-chunk"] = chunk;
@@ -101,8 +101,8 @@ int64_t activations(const MemoryPlan& m) {
 
 TEST(ForwardSaved, KeepsExactlyWhatTheBackwardHalfReads) {
   for_recipes([](const Recipe& r) {
-    CompiledSession train = compile_phase(r, cpu(), BenchPhase::backward);
-    CompiledSession saved = compile_phase(r, cpu(), BenchPhase::forward_saved);
+    CompiledSession train = compile_phase(r, one_thread(), BenchPhase::backward);
+    CompiledSession saved = compile_phase(r, one_thread(), BenchPhase::forward_saved);
     ASSERT_EQ(saved.programs.size(), has_start(r) ? 2u : 1u);  // weights in 8 bits that no forward half makes
     const CompiledProgram &whole = train.programs[0], &half = saved.programs[0];
     EXPECT_EQ(outputs(half.program), read_by_backward(whole.program));
@@ -119,7 +119,7 @@ TEST(ForwardSaved, KeepsExactlyWhatTheBackwardHalfReads) {
 // What is held is what was planned, and all that is kept is alive after the last instruction.
 TEST(ForwardSaved, HoldsWhatWasPlanned) {
   for_recipes([](const Recipe& r) {
-    CompiledSession s = compile_phase(r, cpu(), BenchPhase::forward_saved);
+    CompiledSession s = compile_phase(r, one_thread(), BenchPhase::forward_saved);
     Executor e(s);
     EXPECT_EQ(e.held_bytes(), s.planned_bytes());
     EXPECT_EQ(total(s.by_category()), s.planned_bytes());
@@ -145,8 +145,8 @@ TEST(ForwardSaved, HoldsWhatWasPlanned) {
 TEST(ForwardSaved, SavesAsManyBytesAsTheTrainingStep) {
   for_recipes([](const Recipe& r) {
     if (r.pass_settings.at("loss-chunk") != "off") return;
-    CompiledSession train = compile_phase(r, cpu(), BenchPhase::backward);
-    CompiledSession saved = compile_phase(r, cpu(), BenchPhase::forward_saved);
+    CompiledSession train = compile_phase(r, one_thread(), BenchPhase::backward);
+    CompiledSession saved = compile_phase(r, one_thread(), BenchPhase::forward_saved);
     int64_t loss = r.grad_accumulation == 1 ? 256 : 0;  // else it outlives the micro step
     EXPECT_EQ(saved.kept_bytes() + loss, train.kept_bytes());
   });
@@ -154,20 +154,20 @@ TEST(ForwardSaved, SavesAsManyBytesAsTheTrainingStep) {
 
 // A backward pass that comes later needs the logits of all tokens: chunks save no memory here.
 TEST(ForwardSaved, ChunkedLossKeepsAllLogits) {
-  Recipe r = small(false);
+  Recipe r = small_model(false);
   r.model.vocab = 5000;
-  int64_t whole = compile_phase(r, cpu(), BenchPhase::forward_saved).kept_bytes();
+  int64_t whole = compile_phase(r, one_thread(), BenchPhase::forward_saved).kept_bytes();
   r.pass_settings["loss-chunk"] = "30";
-  int64_t chunked = compile_phase(r, cpu(), BenchPhase::forward_saved).kept_bytes();
+  int64_t chunked = compile_phase(r, one_thread(), BenchPhase::forward_saved).kept_bytes();
   EXPECT_NEAR(double(chunked), double(whole), 0.01 * double(whole));
-  EXPECT_LT(compile_phase(r, cpu(), BenchPhase::backward).transient_bytes, chunked);
+  EXPECT_LT(compile_phase(r, one_thread(), BenchPhase::backward).transient_bytes, chunked);
 }
 
 // A run of it, with several ranks and micro steps too, is one call of one Program.
 TEST(ForwardSaved, Runs) {
   for (int ranks : {1, 2})
     for (int64_t steps : {1, 2}) {
-      Recipe r = small(false);
+      Recipe r = small_model(false);
       r.data_parallel = ranks, r.grad_accumulation = steps;
       CompiledSession s = compile_phase(r, find_device("cpu", 2), BenchPhase::forward_saved);
       EXPECT_EQ(phase_calls(s, BenchPhase::forward_saved), std::vector<int>{0});
@@ -184,15 +184,15 @@ TEST(ForwardSaved, Runs) {
 }
 
 TEST(ForwardSaved, LargestBatchFits) {
-  Recipe r = small(false);
+  Recipe r = small_model(false);
   SessionUse use = phase_use(BenchPhase::forward_saved);
-  CompiledSession s = compile_phase(r, cpu(), BenchPhase::forward_saved);
+  CompiledSession s = compile_phase(r, one_thread(), BenchPhase::forward_saved);
   int64_t limit = 5 * s.planned_bytes();
   r.batch = largest_batch(s, use, limit);
   EXPECT_GT(r.batch, s.recipe.batch);
-  EXPECT_LE(compile_phase(r, cpu(), BenchPhase::forward_saved).planned_bytes(), limit);
+  EXPECT_LE(compile_phase(r, one_thread(), BenchPhase::forward_saved).planned_bytes(), limit);
   ++r.batch;
-  CompiledSession over = compile_phase(r, cpu(), BenchPhase::forward_saved);
+  CompiledSession over = compile_phase(r, one_thread(), BenchPhase::forward_saved);
   EXPECT_GT(over.planned_bytes(), limit);
   try {
     check_fits(over, limit);
@@ -203,9 +203,9 @@ TEST(ForwardSaved, LargestBatchFits) {
 }
 
 TEST(ForwardSaved, PlanReportsAForwardPass) {
-  Recipe r = small(false);
+  Recipe r = small_model(false);
   r.grad_accumulation = 3;
-  PlanReport report = plan_report(resolve(r, cpu()), cpu(), phase_use(BenchPhase::forward_saved), 1 << 30);
+  PlanReport report = plan_report(resolve(r, one_thread()), one_thread(), phase_use(BenchPhase::forward_saved), 1 << 30);
   EXPECT_EQ(report.tokens(), r.batch * r.seq);
   EXPECT_DOUBLE_EQ(report.model_flops(), palm_flops(r, BenchPhase::forward_saved));
   EXPECT_DOUBLE_EQ(report.executed_flops,

@@ -20,15 +20,15 @@ using namespace crest::test;
 
 namespace {
 
-Device cpu() { return find_device("cpu", 2); }
+Device two_threads() { return find_device("cpu", 2); }
 
-Recipe recipe(bool llama, const char* precision = "fp32") {
+Recipe storage_recipe(bool llama, const char* precision = "fp32") {
   Recipe r = tiny_recipe(llama);
   r.model.layers = 4, r.precision = precision, r.fusion = "on", r.recompute = "none";
   return r;
 }
 
-SessionUse everything() {
+SessionUse all_uses() {
   SessionUse use;
   use.train = use.update = use.validation = use.sampling = true;
   use.prefill = 3;
@@ -77,11 +77,11 @@ TEST(GradientStorage, NothingThatAStepLeavesReachesTheNext) {
       for (const char* fusion : {"on", "off"})
         for (const char* recompute : {"none", "full"}) {
           SCOPED_TRACE(testing::Message() << llama << " " << precision << " fusion " << fusion << " " << recompute);
-          Recipe r = recipe(llama, precision);
+          Recipe r = storage_recipe(llama, precision);
           r.fusion = fusion, r.recompute = recompute;
           std::vector<std::vector<float>> ends;
           for (bool dirty : {false, true}) {
-            Engine engine(compile(r, cpu(), session_programs(r, everything())));
+            Engine engine(compile(r, two_threads(), session_programs(r, all_uses())));
             engine.initialize_weights(3);
             SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t*) { tokens(g, r, x, y); };
             for (int s = 0; s < 3; ++s) {
@@ -101,8 +101,8 @@ TEST(GradientStorage, NothingThatAStepLeavesReachesTheNext) {
 // A gradient has one address in the Programs that share it, and is taken there from its first write
 // to its last read.
 TEST(GradientStorage, TensorsAreTakenFromWriteToUpdate) {
-  Recipe r = recipe(false);
-  CompiledSession s = compile(r, cpu(), session_programs(r, everything()));
+  Recipe r = storage_recipe(false);
+  CompiledSession s = compile(r, two_threads(), session_programs(r, all_uses()));
   Executor e(s);
   int train = s.find("train"), update = s.find("update");
   for (const char* name : {"grad.wte.weight", "grad.h.1.attn.qkv.weight", "grad.ln_f.bias"})
@@ -125,16 +125,16 @@ TEST(GradientStorage, TensorsAreTakenFromWriteToUpdate) {
 
 // With several micro steps gradients are there from the first forward pass on.
 TEST(GradientStorage, NotWhereMicroStepsAddUp) {
-  Recipe r = recipe(false);
-  CompiledSession one = compile(r, cpu(), session_programs(r, everything()));
+  Recipe r = storage_recipe(false);
+  CompiledSession one = compile(r, two_threads(), session_programs(r, all_uses()));
   r.grad_accumulation = 2;
-  CompiledSession two = compile(r, cpu(), session_programs(r, everything()));
+  CompiledSession two = compile(r, two_threads(), session_programs(r, all_uses()));
   EXPECT_TRUE(two.gradients.empty());
   EXPECT_FALSE(one.gradients.empty());
   EXPECT_LT(one.planned_bytes(), two.planned_bytes());
   SessionUse alone;
   alone.update = true;
-  EXPECT_TRUE(compile(r, cpu(), session_programs(r, alone)).gradients.empty()) << "nor in a Program by itself";
+  EXPECT_TRUE(compile(r, two_threads(), session_programs(r, alone)).gradients.empty()) << "nor in a Program by itself";
 }
 
 // GPT-2 124M on 1024 tokens: activations and gradients take what the larger sum of live ones is,
@@ -145,11 +145,11 @@ TEST(GradientStorage, SavesMostOfTheSmaller) {
   r.batch = 4, r.seq = 256, r.precision = "fp32";
   SessionUse use;
   use.train = use.update = true;
-  CompiledSession s = compile(r, cpu(), session_programs(r, use));
+  CompiledSession s = compile(r, two_threads(), session_programs(r, use));
   const MemoryPlan& m = s.programs[size_t(s.find("train"))].memory;
   EXPECT_LE(double(m.bytes), 1.05 * double(m.live_peak));
   int64_t gradients = 4 * parameter_count(r.model);
   r.grad_accumulation = 2;
-  CompiledSession apart = compile(r, cpu(), session_programs(r, use));
+  CompiledSession apart = compile(r, two_threads(), session_programs(r, use));
   EXPECT_LT(s.planned_bytes(), apart.planned_bytes() - gradients / 2);
 }

@@ -15,7 +15,7 @@ using namespace crest::test;
 
 namespace {
 
-CompiledSession session(const Recipe& r, const Device& device) {
+CompiledSession rank_session(const Recipe& r, const Device& device) {
   SessionUse use;
   use.train = use.update = true;
   return compile(r, device, session_programs(r, use));
@@ -27,13 +27,13 @@ TEST(RanksOnGpus, TheLibraryIsARowOfThePlan) {
   Recipe one = tiny_recipe(false), two = one, threads = one;
   two.ranks = 2, threads.data_parallel = 2;
   auto library = [](const CompiledSession& s) { return s.by_category()[size_t(Category::library_context)]; };
-  CompiledSession ranks = session(two, emulated_gpu(1));
+  CompiledSession ranks = rank_session(two, emulated_gpu(1));
   EXPECT_GT(library(ranks), int64_t(100) << 20);
   EXPECT_EQ(ranks.planned_bytes(), ranks.persistent_bytes + ranks.transient_bytes + library(ranks));
   EXPECT_EQ(total(ranks.by_category()), ranks.planned_bytes());
-  EXPECT_EQ(library(session(one, emulated_gpu(1))), 0);
-  EXPECT_EQ(library(session(threads, emulated_gpu(1))), 0) << "virtual ranks need no library";
-  EXPECT_EQ(library(session(two, this_cpu(1))), 0);
+  EXPECT_EQ(library(rank_session(one, emulated_gpu(1))), 0);
+  EXPECT_EQ(library(rank_session(threads, emulated_gpu(1))), 0) << "virtual ranks need no library";
+  EXPECT_EQ(library(rank_session(two, this_cpu(1))), 0);
   EXPECT_THROW(check_fits(ranks, ranks.planned_bytes() - library(ranks)), Error) << "it needs memory";
 }
 
@@ -43,15 +43,15 @@ TEST(RanksOnGpus, HaveTheMemoryOfOneEach) {
   r.ranks = 2;
   SessionUse use;
   use.train = use.update = true;
-  int64_t limit = session(r, emulated_gpu(1)).planned_bytes();
+  int64_t limit = rank_session(r, emulated_gpu(1)).planned_bytes();
   EXPECT_TRUE(plan_report(r, emulated_gpu(1), use, limit).fits());
   EXPECT_GE(plan_report(r, emulated_gpu(1), use, limit).batch_that_fits, r.batch);
   EXPECT_FALSE(plan_report(r, emulated_gpu(1), use, limit - 1).fits());
-  limit = 2 * session(r, this_cpu(1)).planned_bytes();
+  limit = 2 * rank_session(r, this_cpu(1)).planned_bytes();
   EXPECT_TRUE(plan_report(r, this_cpu(1), use, limit).fits());
   EXPECT_FALSE(plan_report(r, this_cpu(1), use, limit - 2).fits());
   r.ranks = 1, r.data_parallel = 2;
-  limit = 2 * session(r, emulated_gpu(1)).planned_bytes();
+  limit = 2 * rank_session(r, emulated_gpu(1)).planned_bytes();
   EXPECT_TRUE(plan_report(r, emulated_gpu(1), use, limit).fits()) << "virtual ranks share a GPU";
   EXPECT_FALSE(plan_report(r, emulated_gpu(1), use, limit - 2).fits());
 }
@@ -67,7 +67,7 @@ TEST(RanksOnGpus, EveryReductionHasItsKernels) {
         r.pass_settings["shard"] = reduce;
       else
         r.pass_settings["reduce"] = reduce, r.pass_settings["comm-dtype"] = "bf16";
-      EXPECT_NO_THROW(session(r, emulated_gpu(1)));
+      EXPECT_NO_THROW(rank_session(r, emulated_gpu(1)));
     }
 }
 
@@ -91,7 +91,7 @@ TEST(RanksOnGpus, ShareTheOptimizerByDefault) {
   }
   other = r, other.optimizer = "muon";
   EXPECT_EQ(shard(other, emulated_gpu(1)), "none");
-  EXPECT_NO_THROW(session(other, emulated_gpu(1)));
+  EXPECT_NO_THROW(rank_session(other, emulated_gpu(1)));
 }
 
 // Whatever sums the gradients, a plan that does not fit says so, and what would.
@@ -106,7 +106,7 @@ TEST(RanksOnGpus, WhatDoesNotFitSuggestsShardsThatAreAllowed) {
     Recipe r = tiny_recipe(false);
     r.fusion = "on", r.data_parallel = 2;
     r.pass_settings["shard"] = "none", r.pass_settings[name] = value;
-    CompiledSession s = session(r, emulated_gpu(1));
+    CompiledSession s = rank_session(r, emulated_gpu(1));
     std::string text;
     try {
       check_fits(s, s.planned_bytes() - 1);
@@ -120,7 +120,7 @@ TEST(RanksOnGpus, WhatDoesNotFitSuggestsShardsThatAreAllowed) {
       std::istringstream words(text.substr(at, text.find('\n', at) - at));
       for (std::string flag, given; words >> flag >> given;)
         flag == "--batch" ? void(offer.batch = std::stoll(given)) : void(offer.pass_settings[flag.substr(2)] = given);
-      EXPECT_LT(session(offer, emulated_gpu(1)).planned_bytes(), s.planned_bytes()) << text;
+      EXPECT_LT(rank_session(offer, emulated_gpu(1)).planned_bytes(), s.planned_bytes()) << text;
     }
     EXPECT_GT(offers, 0) << text;
   }

@@ -11,7 +11,7 @@ using namespace crest::test;
 
 namespace {
 
-CompiledSession session(int64_t micro_steps, int ranks) {
+CompiledSession step_session(int64_t micro_steps, int ranks) {
   Recipe r = tiny_recipe(false);
   r.grad_accumulation = micro_steps, r.data_parallel = ranks;
   SessionUse use;
@@ -24,7 +24,7 @@ CompiledSession session(int64_t micro_steps, int ranks) {
 TEST(StepFlops, AreThoseOfTheCallsOfAStep) {
   for (int ranks : {1, 2})
     for (int64_t micro_steps : {1, 2, 3, 7}) {
-      CompiledSession s = session(micro_steps, ranks);
+      CompiledSession s = step_session(micro_steps, ranks);
       double sum = 0;
       for (auto& call : training_step(s)) {
         const Program& p = s.programs[size_t(call.segment)].program;
@@ -36,7 +36,7 @@ TEST(StepFlops, AreThoseOfTheCallsOfAStep) {
 
 // The most that --grad-accumulation takes: a list of the calls would need 16 GB.
 TEST(StepFlops, TakeNoLongerForManyMicroSteps) {
-  double few = executed_flops(session(1000, 1)), more = executed_flops(session(1001, 1));
-  double many = executed_flops(session(1'000'000'000, 1));
+  double few = executed_flops(step_session(1000, 1)), more = executed_flops(step_session(1001, 1));
+  double many = executed_flops(step_session(1'000'000'000, 1));
   EXPECT_NEAR(many / (few + (more - few) * (1e9 - 1000)), 1, 1e-9);
 }

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Profile step(double ms) {
+Profile step_of(double ms) {
   Profile p;
   ProfileInstr r;
   r.op = "linear", r.kernel = "cuda.linear", r.op_class = "contraction", r.type = "bf16[2,3]", r.arithmetic = "bf16";
@@ -42,8 +42,8 @@ Calibration extended() {
                                 {"libraries", {{"driver", "580"}, {"cuBLASLt", i < 2 ? "13.1" : "13.0"}}},
                                 {"time_utc", dates[i]}}));
     c.sources.back().built_in = i < 2;
-    c.add(step(1 + i));
-    if (i == 0) c.add(step(5));
+    c.add(step_of(1 + i));
+    if (i == 0) c.add(step_of(5));
   }
   return c;
 }
@@ -75,7 +75,7 @@ TEST(Calibration, SaysOfEachStepWhereItWasMeasured) {
   // Steps of one day and device are counted together.
   Calibration again = c;
   again.sources.push_back(source("2026-12-01T23:00:00.000Z", "NVIDIA H100 NVL", {}));
-  again.add(step(4)), again.add(step(3));
+  again.add(step_of(4)), again.add(step_of(3));
   EXPECT_EQ(sources_text(again).back(), "3 on NVIDIA H100 NVL, 2026-12-01");
 }
 

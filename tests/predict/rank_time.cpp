@@ -31,7 +31,7 @@ CollectiveTimes times(int ranks, double per_byte) {
   return all;
 }
 
-CompiledSession session(const std::string& ranks, const std::string& shard) {
+CompiledSession rank_session(const std::string& ranks, const std::string& shard) {
   Device d = described_device(find_data_sheet("h100"));
   Recipe r;
   settings_of(r).apply({{"model", {"gpt2-124M"}},
@@ -102,7 +102,7 @@ TEST(RankTimes, AreThoseOfTheTable) {
   constexpr double per_byte = 1e-9;
   CollectiveTimes measured = times(2, per_byte);
   DataSheet sheet = find_data_sheet("h100");
-  CompiledSession s = session("2", "optimizer");
+  CompiledSession s = rank_session("2", "optimizer");
   RankTimes by_table(s, &measured, &sheet), by_sheet(s, nullptr, &sheet);
   ASSERT_TRUE(by_table.possible());
   EXPECT_TRUE(by_table.source().measured);
@@ -143,10 +143,10 @@ TEST(RankTimes, AreThoseOfTheTable) {
 TEST(RankTimes, AreScaledToOtherRanks) {
   constexpr double per_byte = 1e-9;
   CollectiveTimes measured = times(2, per_byte);
-  CompiledSession s = session("8", "none");
+  CompiledSession s = rank_session("8", "none");
   RankTimes eight(s, &measured, nullptr);
   ASSERT_TRUE(eight.possible());
-  EXPECT_GT(eight.source().factor, RankTimes(session("2", "none"), &measured, nullptr).source().factor);
+  EXPECT_GT(eight.source().factor, RankTimes(rank_session("2", "none"), &measured, nullptr).source().factor);
   const ProfileInstr* largest = nullptr;
   Profile rows = step_rows(s);
   for (auto& row : rows.instrs)
@@ -157,7 +157,7 @@ TEST(RankTimes, AreScaledToOtherRanks) {
   // A ring of eight sends 2 x 7/8 of the bytes, one of two 2 x 1/2.
   EXPECT_NEAR(eight.ms(*largest) / (1e3 * (1e-3 + per_byte * bytes * 7 / 8 * 2)), 1, 0.01);
   // Ranks of a CPU share it: others than those measured are not predicted.
-  CompiledSession cpu = session("8", "none");
+  CompiledSession cpu = rank_session("8", "none");
   cpu.device.kind = "cpu";
   EXPECT_FALSE(RankTimes(cpu, &measured, nullptr).possible());
   EXPECT_FALSE(RankTimes(s, nullptr, nullptr).possible());

@@ -14,7 +14,7 @@ using namespace crest::test;
 
 namespace {
 
-std::string problem(const std::string& text) {
+std::string parse_problem(const std::string& text) {
   try {
     parse_program(text, "x.prog");
   } catch (const Error& e) {
@@ -92,14 +92,14 @@ TEST(Parse, MalformedTextNamesLineAndColumn) {
       {head + "what is this\n", "x.prog:3:1", "'%' expected"},
   };
   for (auto& bad : table) {
-    std::string got = problem(bad.text);
+    std::string got = parse_problem(bad.text);
     EXPECT_NE(got.find(bad.at), std::string::npos) << bad.text << "  gives: " << got << "  not at " << bad.at;
     EXPECT_NE(got.find(bad.what), std::string::npos) << bad.text << "  gives: " << got;
   }
 }
 
 TEST(Parse, EscapesOfATerminalAreNotEchoed) {
-  std::string got = problem("program p\nvalue %x \x1b[31mf32[2]\n");
+  std::string got = parse_problem("program p\nvalue %x \x1b[31mf32[2]\n");
   EXPECT_NE(got, "");
   EXPECT_EQ(got.find('\x1b'), std::string::npos);
 }

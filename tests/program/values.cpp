@@ -9,7 +9,7 @@
 using namespace crest;
 
 namespace {
-std::string problem(const std::function<void()>& action) {
+std::string value_problem(const std::function<void()>& action) {
   try {
     action();
   } catch (const Error& e) {
@@ -56,11 +56,11 @@ TEST(Attrs, KeysOutliveTheirSource) {
 TEST(Attrs, MissingOrOfAnotherTypeIsNamed) {
   Attrs a;
   a.set("i", 1).set("d", 1.5).set("w", "x");
-  EXPECT_NE(problem([&] { a.integer("no"); }).find("'no'"), std::string::npos);
-  EXPECT_NE(problem([&] { a.integer("d"); }).find("'d'"), std::string::npos);
-  EXPECT_NE(problem([&] { a.number("w"); }).find("'w'"), std::string::npos);
-  EXPECT_NE(problem([&] { a.text("i"); }).find("'i'"), std::string::npos);
-  EXPECT_NE(problem([&] { a.integer("w", 3); }).find("'w'"), std::string::npos);
+  EXPECT_NE(value_problem([&] { a.integer("no"); }).find("'no'"), std::string::npos);
+  EXPECT_NE(value_problem([&] { a.integer("d"); }).find("'d'"), std::string::npos);
+  EXPECT_NE(value_problem([&] { a.number("w"); }).find("'w'"), std::string::npos);
+  EXPECT_NE(value_problem([&] { a.text("i"); }).find("'i'"), std::string::npos);
+  EXPECT_NE(value_problem([&] { a.integer("w", 3); }).find("'w'"), std::string::npos);
 }
 
 TEST(Origin, IsASetThatKeepsTheOrderOfArrival) {
@@ -105,7 +105,7 @@ TEST(Builder, NamesAreUniqueAndComeFromOriginAndOperation) {
   Builder later(p);  // knows the names that are there
   later.origin = Origin("h.0");
   EXPECT_EQ(p.at(later.emit1("tanh", {x})).name, "h.0.tanh.3");
-  EXPECT_NE(problem([&] { later.declare("x", DType::f32, {1}, Role::input, Lifetime::micro_step); }), "");
+  EXPECT_NE(value_problem([&] { later.declare("x", DType::f32, {1}, Role::input, Lifetime::micro_step); }), "");
 }
 
 TEST(Builder, InPlaceOutputsShareStorageRoleAndLifetime) {

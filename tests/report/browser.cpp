@@ -61,14 +61,14 @@ Checked check(const std::vector<std::pair<std::string, std::string>>& pages) {
 const char* const no_browser =
     "no Chromium with driver and Selenium: apt-get install chromium chromium-driver python3-selenium";
 
-std::string html_of(const std::vector<RunRecord>& runs) { return to_html(make_report(runs).page); }
+std::string browser_html(const std::vector<RunRecord>& runs) { return to_html(make_report(runs).page); }
 
 }  // namespace
 
 TEST(Browser, FindsNothingToComplainAboutInReports) {
-  Checked c = check({{"sweep", html_of(test::sample_sweep())},
-                     {"long", html_of(long_names())},
-                     {"ladder", html_of(test::sample_ladder())}});
+  Checked c = check({{"sweep", browser_html(test::sample_sweep())},
+                     {"long", browser_html(long_names())},
+                     {"ladder", browser_html(test::sample_ladder())}});
   if (c.code == 77) GTEST_SKIP() << no_browser;
   EXPECT_EQ(c.code, 0) << c.said;
 }

@@ -10,7 +10,7 @@
 #include "train/engine.h"
 
 using namespace crest;
-using namespace crest::testing;
+using namespace crest::test;
 
 namespace {
 

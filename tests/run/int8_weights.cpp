@@ -5,7 +5,7 @@
 #include "run/small.h"
 
 using namespace crest;
-using namespace crest::testing;
+using namespace crest::test;
 
 namespace {
 

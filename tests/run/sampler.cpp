@@ -3,11 +3,11 @@
 #include "run/small.h"
 
 using namespace crest;
-using namespace crest::testing;
+using namespace crest::test;
 
 namespace {
 
-SamplerOptions everything() {
+SamplerOptions whole_vocabulary() {
   SamplerOptions o;
   o.temperature = 1, o.top_k = 0, o.top_p = 1;
   return o;
@@ -29,7 +29,7 @@ double sum_of(const std::vector<Candidate>& list) {
 
 TEST(Sampler, DistributionIsTheSoftmaxOfLogitsOverTemperature) {
   std::vector<float> logits = {1, 2, 3, -INFINITY, 0.5f, -4};
-  SamplerOptions o = everything();
+  SamplerOptions o = whole_vocabulary();
   for (double t : {0.3, 0.7, 1.0, 2.5}) {
     o.temperature = t;
     long double sum = 0;
@@ -42,7 +42,7 @@ TEST(Sampler, DistributionIsTheSoftmaxOfLogitsOverTemperature) {
 }
 
 TEST(Sampler, ExtremeTemperaturesAndLogitsDoNotOverflow) {
-  SamplerOptions o = everything();
+  SamplerOptions o = whole_vocabulary();
   std::vector<float> logits = {3e38f, -3e38f, 2.9e38f};
   EXPECT_DOUBLE_EQ(distribution(logits, o)[0].probability, 1);
   logits = {1, 2, 1.5f};
@@ -57,7 +57,7 @@ TEST(Sampler, ExtremeTemperaturesAndLogitsDoNotOverflow) {
 TEST(Sampler, FrequenciesFollowTheProbabilities) {
   std::vector<float> logits = {0, 1, -1, 2, 0.25f, -2, 1.5f, 0.5f};
   constexpr int draws = 100'000;
-  SamplerOptions o = everything();
+  SamplerOptions o = whole_vocabulary();
   auto list = distribution(logits, o);
   for (int varied = 0; varied < 3; ++varied) {
     std::vector<double> count(logits.size());
@@ -77,7 +77,7 @@ TEST(Sampler, FrequenciesFollowTheProbabilities) {
 
 TEST(Sampler, SeedSampleAndPositionDecide) {
   std::vector<float> logits(1000, 0.0f);
-  SamplerOptions o = everything(), other = o;
+  SamplerOptions o = whole_vocabulary(), other = o;
   other.seed = 7;
   int same_seed = 0, same_sample = 0, same_position = 0;
   for (uint64_t i = 0; i < 200; ++i) {
@@ -94,7 +94,7 @@ TEST(Sampler, SeedSampleAndPositionDecide) {
 
 TEST(Sampler, TopK) {
   std::vector<float> logits = {1, 3, 2, 3, 2, 2};
-  SamplerOptions o = everything();
+  SamplerOptions o = whole_vocabulary();
   auto of = [&](int64_t k) {
     o.top_k = k;
     auto list = distribution(logits, o);
@@ -117,7 +117,7 @@ TEST(Sampler, TopK) {
 
 // Candidates are thinned out on the way: the same tokens as by sorting all of them.
 TEST(Sampler, TopKOfManyTokensIsThatOfAllSorted) {
-  SamplerOptions o = everything();
+  SamplerOptions o = whole_vocabulary();
   for (uint64_t seed = 0; seed < 8; ++seed) {
     std::vector<float> logits(3000);
     for (size_t i = 0; i < logits.size(); ++i) {
@@ -142,7 +142,7 @@ TEST(Sampler, TopKOfManyTokensIsThatOfAllSorted) {
 TEST(Sampler, TopP) {
   // 0.1, 0.4, 0.2, 0.3
   std::vector<float> logits = {std::log(0.1f), std::log(0.4f), std::log(0.2f), std::log(0.3f)};
-  SamplerOptions o = everything();
+  SamplerOptions o = whole_vocabulary();
   auto of = [&](double p) {
     o.top_p = p;
     auto list = distribution(logits, o);
@@ -167,7 +167,7 @@ TEST(Sampler, TopP) {
 
 TEST(Sampler, GreedyTakesTheFirstOfEqualLogits) {
   std::vector<float> logits = {-5, 2, 7, 7, 7, -INFINITY};
-  SamplerOptions o = everything();
+  SamplerOptions o = whole_vocabulary();
   o.temperature = 0;
   for (uint64_t seed = 0; seed < 10; ++seed) {
     o.seed = seed;
@@ -178,7 +178,7 @@ TEST(Sampler, GreedyTakesTheFirstOfEqualLogits) {
 
 TEST(Sampler, RefusesWhatIsNoDistribution) {
   for (double temperature : {0.0, 1.0}) {
-    SamplerOptions o = everything();
+    SamplerOptions o = whole_vocabulary();
     o.temperature = temperature;
     expect_error([&] { sample_token(std::vector<float>{1, NAN, 2}, o, 0, 0); }, {"nan", "token 1"});
     expect_error([&] { sample_token(std::vector<float>{1, 2, INFINITY}, o, 0, 0); }, {"inf", "token 2"});

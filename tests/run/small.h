@@ -21,7 +21,7 @@
 #include "run/executor.h"
 #include "run/parameters.h"
 
-namespace crest::testing {
+namespace crest::test {
 
 inline void write_text(const std::string& path, const std::string& text) {
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());
@@ -116,4 +116,4 @@ inline double relative_l2(std::span<const double> found, std::span<const double>
   return std::sqrt(difference / norm);
 }
 
-}  // namespace crest::testing
+}  // namespace crest::test

@@ -7,7 +7,7 @@
 #include "train/run_schedule.h"
 
 using namespace crest;
-using namespace crest::testing;
+using namespace crest::test;
 
 namespace {
 

@@ -13,7 +13,7 @@
 #include "train/run_state.h"
 
 using namespace crest;
-using namespace crest::testing;
+using namespace crest::test;
 
 namespace {
 

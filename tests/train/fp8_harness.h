@@ -9,7 +9,7 @@
 #include "program/op.h"
 #include "train/harness.h"
 
-namespace crest::testing {
+namespace crest::test {
 
 inline Recipe fp8_recipe(bool llama = false) {
   Recipe r = tiny_recipe(llama);
@@ -67,4 +67,4 @@ inline double late_loss(const Trained& t) {
   return sum;
 }
 
-}  // namespace crest::testing
+}  // namespace crest::test

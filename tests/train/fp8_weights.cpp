@@ -11,7 +11,7 @@
 #include "train/run_state.h"
 
 using namespace crest;
-using namespace crest::testing;
+using namespace crest::test;
 
 namespace {
 
@@ -20,7 +20,7 @@ Recipe with_weights(Recipe r, const char* made) {
   return r;
 }
 
-CompiledSession session_of(const Recipe& r, const Device& device) {
+CompiledSession fp8_session(const Recipe& r, const Device& device) {
   SessionUse use;
   use.train = use.update = true;
   return compile(r, device, session_programs(r, use));
@@ -53,7 +53,7 @@ Steps steps_of(const Recipe& r, int count, double lr) {
   return steps;
 }
 
-void continue_as(Engine& from, Engine& to, int step) {
+void continue_with(Engine& from, Engine& to, int step) {
   TemporaryFolder folder;
   RunState state;
   state.step = step, state.seed = 11, state.threads = 2;
@@ -158,7 +158,7 @@ TEST(Fp8Weights, OfAContinuedRunAreThoseOfTheWholeRun) {
       Steps cut, unused;
       run_steps(from, r, 0, 3, fast, cut);
       run_steps(to, r, 0, 2, 20 * fast, unused);  // it has had larger weights: nothing of that may stay
-      continue_as(from, to, 3);
+      continue_with(from, to, 3);
       run_steps(to, r, 3, 6, fast, cut);
       EXPECT_TRUE(cut == whole);
     }
@@ -189,7 +189,7 @@ TEST(Fp8Weights, AreMadeAnewOfWeightsThatWereChanged) {
 TEST(Fp8Weights, AreMadeInTheUpdateOfTheGroup) {
   for (bool llama : {false, true}) {
     const int weights = 2 * (llama ? 5 : 4);
-    CompiledSession s = session_of(with_weights(fp8_recipe(llama), "update"), crest::test::test_device(2));
+    CompiledSession s = fp8_session(with_weights(fp8_recipe(llama), "update"), crest::test::test_device(2));
     const Program &update = program_of(s, "update"), &start = program_of(s, "start"), &train = program_of(s, "train");
     EXPECT_EQ(count(update, "quantize"), weights);
     EXPECT_EQ(count(start, "quantize"), weights);
@@ -216,7 +216,7 @@ TEST(Fp8Weights, OfTheUpdateSaveTraffic) {
     Recipe r;
     r.model = load_model_config("gpt2-124M");
     r.precision = "fp8", r.batch = 4, r.pass_settings["fp8-weights"] = made;
-    CompiledSession s = session_of(r, h200);
+    CompiledSession s = fp8_session(r, h200);
     double sum = 0;
     for (auto& call : training_step(s)) {
       const Program& p = s.programs[size_t(call.segment)].program;
@@ -234,7 +234,7 @@ TEST(Fp8Weights, AreInThePlan) {
   for (int64_t micro_steps : {1, 3}) {
     Recipe r = fp8_recipe();
     r.grad_accumulation = micro_steps;
-    auto session = [&](const char* made) { return session_of(with_weights(r, made), crest::test::test_device(2)); };
+    auto session = [&](const char* made) { return fp8_session(with_weights(r, made), crest::test::test_device(2)); };
     CompiledSession again = session("again"), kept = session("keep"), updated = session("update");
     int64_t weights = 0, tensors = 0;
     const Program& p = program_of(updated, "update");

@@ -55,7 +55,7 @@ Recipe recipe_of(const char* name) {
 }
 
 // Of the test of a choice.
-std::string name_of(const Choice& c) {
+std::string choice_name(const Choice& c) {
   std::string n = c.name;
   if (c.bf16 && n.find("bf16") == std::string::npos) n += "_halves";
   std::replace(n.begin(), n.end(), '-', '_');
@@ -133,7 +133,7 @@ TEST_P(Optimizers, ACheckpointContinuesBitForBit) {
   EXPECT_EQ(weights(second), weights(whole));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Optimizers, testing::ValuesIn(choices), [](auto& i) { return name_of(i.param); });
+INSTANTIATE_TEST_SUITE_P(All, Optimizers, testing::ValuesIn(choices), [](auto& i) { return choice_name(i.param); });
 
 // What a rewrite must not change.
 TEST(Optimizer, UnfusedIsAdamW) {

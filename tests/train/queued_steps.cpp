@@ -6,7 +6,7 @@
 namespace crest {
 namespace {
 
-SampleSource data(const Recipe& r) {
+SampleSource queued_data(const Recipe& r) {
   return [r](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
 }
 
@@ -17,7 +17,7 @@ TEST(QueuedSteps, GiveTheResultsOfStepsOneByOne) {
     Trained expected = train(recipe, 6);
     Engine engine = make_engine(recipe);
     Trained found;
-    SampleSource source = data(recipe);
+    SampleSource source = queued_data(recipe);
     int next = 0;
     for (int taken = 0; taken < 6; ++taken) {
       while (next < 6 && next <= taken + 1) engine.queue_step(next++, 1e-3, 11, source);
@@ -43,7 +43,7 @@ TEST(QueuedSteps, GiveTheResultsOfStepsOneByOne) {
 TEST(QueuedSteps, CountSkippedOnesInOrder) {
   Recipe recipe = tiny_recipe();
   Engine engine = make_engine(recipe);
-  SampleSource source = data(recipe);
+  SampleSource source = queued_data(recipe);
   for (auto& p : parameters(engine.rank(0)))  // from the first step on
     if (p.name.find("ln_f.weight") != std::string::npos) p.weight.write(std::string(8, '\xff').data(), 4);
   for (int s = 0; s < 2; ++s) engine.queue_step(s, 1e-3, 11, source);
@@ -59,7 +59,7 @@ TEST(QueuedSteps, AStepBeforeAFailingSourceIsTaken) {
   Recipe recipe = tiny_recipe();
   Trained expected = train(recipe, 1);
   Engine engine = make_engine(recipe);
-  SampleSource source = data(recipe);
+  SampleSource source = queued_data(recipe);
   engine.queue_step(0, 1e-3, 11, source);
   SampleSource broken = [](uint64_t, int32_t*, int32_t*, int32_t*) { throw std::runtime_error("no more"); };
   EXPECT_THROW(engine.queue_step(1, 1e-3, 11, broken), std::runtime_error);
@@ -71,7 +71,7 @@ TEST(QueuedSteps, AStepBeforeAFailingSourceIsTaken) {
 TEST(QueuedSteps, NothingElseRunsBesides) {
   Recipe recipe = tiny_recipe();
   Engine engine = make_engine(recipe);
-  SampleSource source = data(recipe);
+  SampleSource source = queued_data(recipe);
   engine.queue_step(0, 1e-3, 11, source);
   EXPECT_ANY_THROW(engine.validate(1, source));
   EXPECT_ANY_THROW(engine.step(1, 1e-3, 11, source));

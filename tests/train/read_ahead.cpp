@@ -4,7 +4,7 @@
 #include "data/dataset.h"
 #include "train/run_fixture.h"
 
-namespace crest::testing {
+namespace crest::test {
 
 namespace {
 
@@ -107,4 +107,4 @@ TEST_F(ReadAheadRun, OutOfOrderIsAnInternalError) {
   EXPECT_THROW(source.sample(3, x.data(), y.data()), Error);
 }
 
-}  // namespace crest::testing
+}  // namespace crest::test

@@ -10,7 +10,7 @@
 #include "train/run_fixture.h"
 
 using namespace crest;
-using namespace crest::testing;
+using namespace crest::test;
 
 namespace {
 

@@ -12,7 +12,7 @@
 #include "train/harness.h"
 #include "train/run.h"
 
-namespace crest::testing {
+namespace crest::test {
 
 class RunTest : public ::testing::Test {
  protected:
@@ -69,4 +69,4 @@ class ChangedKernels {
   std::vector<std::pair<Kernel*, Kernel>> before_;
 };
 
-}  // namespace crest::testing
+}  // namespace crest::test

@@ -10,15 +10,15 @@ using namespace crest;
 
 namespace {
 
-constexpr int steps = 5;
+constexpr int compared_steps = 5;
 
 // fp32 settings reorder sums only; five AdamW steps amplify rounding where a gradient is near zero
 // (the update is g / |g| there), which keeps weights within a small fraction of lr.
 constexpr double reorder = 2e-4;
 
 void expect_same(const Recipe& a, const Recipe& b, double loss_tolerance = 1e-5, double weights = reorder) {
-  Trained x = train(a, steps), y = train(b, steps);
-  for (int s = 0; s < steps; ++s)
+  Trained x = train(a, compared_steps), y = train(b, compared_steps);
+  for (int s = 0; s < compared_steps; ++s)
     EXPECT_NEAR(x.losses[size_t(s)], y.losses[size_t(s)], loss_tolerance * y.losses[size_t(s)]) << "step " << s;
   EXPECT_LT(distance(x, y), weights);
   EXPECT_NEAR(x.validation, y.validation, loss_tolerance * y.validation);
@@ -123,10 +123,10 @@ TEST_P(TrainingSettings, LossInPiecesInHalfPrecision) {
       Recipe r = base(), n = base();
       r.precision = n.precision = precision, r.policy = n.policy = policy;
       r.pass_settings["loss-chunk"] = "off", n.pass_settings["loss-chunk"] = "20";
-      Trained x = train(n, steps), y = train(r, steps);
+      Trained x = train(n, compared_steps), y = train(r, compared_steps);
       EXPECT_NEAR(x.losses[0], y.losses[0], 1e-5 * y.losses[0]) << "the first forward pass";
       EXPECT_NEAR(x.norms[0], y.norms[0], 1e-3 * y.norms[0]);
-      for (int s = 0; s < steps; ++s)
+      for (int s = 0; s < compared_steps; ++s)
         EXPECT_NEAR(x.losses[size_t(s)], y.losses[size_t(s)], 2e-3 * y.losses[size_t(s)]) << s;
     }
 }
@@ -138,8 +138,8 @@ TEST_P(TrainingSettings, GradientAccumulationEqualsTheLargeBatch) {
       r.model.dropout = n.model.dropout = dropout;
       n.batch = r.batch / micro_steps;
       n.grad_accumulation = micro_steps;
-      Trained x = train(n, steps), y = train(r, steps);
-      for (int s = 0; s < steps; ++s)
+      Trained x = train(n, compared_steps), y = train(r, compared_steps);
+      for (int s = 0; s < compared_steps; ++s)
         EXPECT_NEAR(x.losses[size_t(s)], y.losses[size_t(s)], 1e-5 * y.losses[size_t(s)]) << micro_steps;
       EXPECT_LT(distance(x, y), reorder);
     }
@@ -154,8 +154,9 @@ TEST_P(TrainingSettings, TwoRanksEqualOneWithTheWholeBatch) {
       n.batch = r.batch / 2 / accumulation;
       n.data_parallel = 2;
       n.grad_accumulation = accumulation;
-      Trained x = train(n, steps), y = train(r, steps);
-      for (int s = 0; s < steps; ++s) EXPECT_NEAR(x.losses[size_t(s)], y.losses[size_t(s)], 1e-5 * y.losses[size_t(s)]);
+      Trained x = train(n, compared_steps), y = train(r, compared_steps);
+      for (int s = 0; s < compared_steps; ++s)
+        EXPECT_NEAR(x.losses[size_t(s)], y.losses[size_t(s)], 1e-5 * y.losses[size_t(s)]);
       EXPECT_LT(distance(x, y), reorder);
     }
   }
@@ -179,8 +180,8 @@ TEST_P(TrainingSettings, HalfPrecisionFollowsFp32) {
           Recipe r = base(), n = base();
           n.precision = precision, n.policy = policy, n.fusion = fusion, n.attention = attention;
           // bf16 has 8 bits of mantissa: 2^-9 a rounding; the loss averages over tokens.
-          Trained x = train(n, steps), y = train(r, steps);
-          for (int s = 0; s < steps; ++s) {
+          Trained x = train(n, compared_steps), y = train(r, compared_steps);
+          for (int s = 0; s < compared_steps; ++s) {
             EXPECT_NEAR(x.losses[size_t(s)], y.losses[size_t(s)], 5e-3 * y.losses[size_t(s)]) << s;
             EXPECT_NEAR(x.norms[size_t(s)], y.norms[size_t(s)], 3e-2 * y.norms[size_t(s)]) << s;
           }
@@ -202,8 +203,8 @@ TEST_P(TrainingSettings, AccumulationInHalfPrecision) {
     Recipe r = base(), n = base();
     r.precision = n.precision = "bf16", r.policy = n.policy = policy;
     n.batch = 2, n.grad_accumulation = 2;
-    Trained x = train(n, steps), y = train(r, steps);
-    for (int s = 0; s < steps; ++s)
+    Trained x = train(n, compared_steps), y = train(r, compared_steps);
+    for (int s = 0; s < compared_steps; ++s)
       EXPECT_NEAR(x.losses[size_t(s)], y.losses[size_t(s)], 2e-3 * y.losses[size_t(s)]) << policy;
   }
 }
@@ -279,12 +280,12 @@ TEST_P(TrainingSettings, SameSeedSameBits) {
 TEST_P(TrainingSettings, LaunchesDoNotChangeBits) {
   Recipe r = base();
   r.precision = "bf16", r.deterministic = true;
-  Trained usual = train(r, steps);
+  Trained usual = train(r, compared_steps);
   auto expect_bits = [&](const char* what, void (*change)(Recipe&)) {
     SCOPED_TRACE(what);
     Recipe n = r;
     change(n);
-    Trained t = train(n, steps);
+    Trained t = train(n, compared_steps);
     EXPECT_EQ(t.weights, usual.weights);
     EXPECT_EQ(t.losses, usual.losses);
   };

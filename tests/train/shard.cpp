@@ -13,7 +13,7 @@ using namespace crest;
 
 namespace {
 
-Recipe ranks(int n) {
+Recipe on_ranks(int n) {
   Recipe r = tiny_recipe();
   r.batch = 1, r.seq = 9, r.data_parallel = n;
   return r;
@@ -25,37 +25,37 @@ Recipe sharded(Recipe r, const std::string& level = "optimizer") {
   return r;
 }
 
-std::vector<Recipe> recipes() {
+std::vector<Recipe> shard_recipes() {
   std::vector<Recipe> list;
   for (const char* optimizer :
        {"adamw", "adamw-8bit", "adamw-fp8", "sgd", "lion", "adamw-bf16", "adamw-bf16-kahan", "adamw-bf16-stochastic"}) {
-    Recipe r = ranks(list.size() % 2 ? 3 : 2);
+    Recipe r = on_ranks(list.size() % 2 ? 3 : 2);
     r.optimizer = optimizer;
     r.precision = list.empty() ? "fp32" : "bf16";
     list.push_back(r);
   }
-  Recipe r = ranks(3);
+  Recipe r = on_ranks(3);
   r.grad_accumulation = 2, r.precision = "bf16", r.policy = "autocast", r.clip = 0.01;
   list.push_back(r);
   list.back().pass_settings["packing"] = "documents";
-  r = ranks(2);
+  r = on_ranks(2);
   r.precision = "fp16", r.loss_scale = 1e30;  // overflows: steps are skipped
   list.push_back(r);
-  r = ranks(2);
+  r = on_ranks(2);
   r.precision = "bf16", r.pass_settings["master-weights"] = "fp32", r.grad_dtype = "bf16", r.clip = 0;
   list.push_back(r);
   return list;
 }
 
-std::string name_of(const Recipe& r) {
+std::string shard_name(const Recipe& r) {
   return r.optimizer + " " + r.precision + " on " + std::to_string(r.data_parallel);
 }
 
 }  // namespace
 
 TEST(Sharding, GivesTheBitsOfPlainDataParallelism) {
-  for (const Recipe& r : recipes()) {
-    SCOPED_TRACE(name_of(r));
+  for (const Recipe& r : shard_recipes()) {
+    SCOPED_TRACE(shard_name(r));
     auto plain = trained(r), shards = trained(sharded(r));
     ASSERT_EQ(plain.size(), shards.size());
     int different = 0;
@@ -67,11 +67,11 @@ TEST(Sharding, GivesTheBitsOfPlainDataParallelism) {
 // Gradients are summed and weights gathered bucket by bucket. Stochastic rounding draws other
 // numbers in other groups.
 TEST(Sharding, GradientsAndWeightsGiveTheBitsOfPlainDataParallelism) {
-  for (const Recipe& r : recipes()) {
+  for (const Recipe& r : shard_recipes()) {
     if (r.grad_accumulation > 1 || r.optimizer == "adamw-bf16-stochastic") continue;
     auto plain = trained(r);
     for (const char* level : {"gradients", "weights"}) {
-      SCOPED_TRACE(name_of(r) + ", " + level);
+      SCOPED_TRACE(shard_name(r) + ", " + level);
       auto shards = trained(sharded(r, level));
       ASSERT_EQ(plain.size(), shards.size());
       int different = 0;
@@ -85,7 +85,7 @@ TEST(Sharding, GradientsAndWeightsGiveTheBitsOfPlainDataParallelism) {
 // validation.
 TEST(Sharding, GathersInTheNextForwardPass) {
   for (int64_t micro_steps : {1, 2}) {
-    Recipe r = ranks(3);
+    Recipe r = on_ranks(3);
     r.grad_accumulation = micro_steps, r.precision = "bf16", r.clip = 0;
     Recipe ahead = sharded(r);
     ahead.pass_settings["reduce"] = "bucket", ahead.pass_settings["bucket"] = "20kB",
@@ -110,7 +110,7 @@ TEST(Sharding, GathersInTheNextForwardPass) {
 TEST(Sharding, GradientsAccumulateAsShards) {
   for (int64_t micro_steps : {2, 3}) {
     SCOPED_TRACE(micro_steps);
-    Recipe r = ranks(2);
+    Recipe r = on_ranks(2);
     r.grad_accumulation = micro_steps, r.precision = "bf16", r.recompute = "full";
     auto weights = [&](const Recipe& recipe) {
       Engine e = make_engine(recipe, crest::test::test_device(2));
@@ -170,7 +170,7 @@ TEST(Sharding, BucketsGiveTheSameWeights) {
   for (const char* optimizer : {"adamw", "adamw-8bit"}) {
     SCOPED_TRACE(optimizer);
     int micro_steps = std::string(optimizer) == "adamw" ? 1 : 2;
-    Recipe r = ranks(micro_steps + 1);
+    Recipe r = on_ranks(micro_steps + 1);
     r.optimizer = optimizer, r.precision = "bf16", r.clip = 0, r.grad_accumulation = micro_steps;
     Recipe buckets = sharded(r);
     buckets.pass_settings["reduce"] = "bucket", buckets.pass_settings["bucket"] = "20kB";
@@ -194,7 +194,7 @@ TEST(Sharding, BucketsGiveTheSameWeights) {
 
 // A bucket for each tensor, of which some fill theirs without padding.
 TEST(Sharding, ABucketMayBeOneTensor) {
-  Recipe r = ranks(2);
+  Recipe r = on_ranks(2);
   r.model.ff = 128, r.clip = 0;
   auto flat = trained(r);
   for (const char* level : {"optimizer", "gradients", "weights"}) {
@@ -212,7 +212,7 @@ TEST(Sharding, ABucketMayBeOneTensor) {
 TEST(Sharding, GivesTheBitsOfPlainDataParallelismOnAGpu) {
   Device gpu = crest::test::emulated_gpu(2);
   gpu.sm = 80;  // without the kernels that take long to emulate
-  Recipe r = ranks(2);
+  Recipe r = on_ranks(2);
   r.model.layers = 1, r.model.width = 16, r.model.heads = r.model.kv_heads = 1, r.model.ff = 32, r.seq = 5;
   r.optimizer = "adamw-bf16-stochastic", r.precision = "bf16", r.deterministic = true;
   EXPECT_TRUE(trained(r, gpu, 2) == trained(sharded(r), gpu, 2));
@@ -231,9 +231,9 @@ TEST(Sharding, EachRankPlansItsShareOfTheState) {
       return compile(r, crest::test::test_device(2), session_programs(r, use))
           .by_category()[size_t(Category::optimizer_state)];
     };
-    int64_t whole = state(ranks(n)), shard = state(sharded(ranks(n)));
+    int64_t whole = state(on_ranks(n)), shard = state(sharded(on_ranks(n)));
     EXPECT_NEAR(double(shard), double(whole) / n, 5 * 256) << n << " ranks";
-    Recipe r = sharded(ranks(n));
+    Recipe r = sharded(on_ranks(n));
     EXPECT_EQ(make_engine(r).rank(0).held_bytes(),
               compile(r, crest::test::test_device(2),
                       session_programs(r, {.train = true, .update = true, .validation = true}))
@@ -245,7 +245,7 @@ TEST(Sharding, EachRankPlansItsShareOfTheState) {
 TEST(Sharding, CheckpointsDoNotShowIt) {
   for (const char* optimizer : {"adamw", "adamw-8bit", "adamw-fp8"}) {
     SCOPED_TRACE(optimizer);
-    Recipe r = ranks(2);
+    Recipe r = on_ranks(2);
     r.optimizer = optimizer, r.precision = "bf16";
     Recipe other = r;  // the same global batch on one rank
     other.data_parallel = 1, other.grad_accumulation = 2;
@@ -265,7 +265,7 @@ TEST(Sharding, CheckpointsDoNotShowIt) {
       restore(e, Checkpoint::open(shared_folder.path() + "/step-000003"));
       auto got = bytes_of(e);
       expected.back() = got.back();  // the norm of the last step is not restored
-      EXPECT_TRUE(got == expected) << name_of(next);
+      EXPECT_TRUE(got == expected) << shard_name(next);
     }
     Engine again = make_engine(sharded(r));
     restore(again, Checkpoint::open(plain_folder.path() + "/step-000003"));
@@ -285,15 +285,15 @@ TEST(Sharding, OptimizersThatNeedWholeMatricesAreRefused) {
     return false;
   };
   for (const char* optimizer : {"muon", "adafactor", "adamw-unfused"}) {
-    Recipe r = sharded(ranks(2));
+    Recipe r = sharded(on_ranks(2));
     r.optimizer = optimizer;
     EXPECT_TRUE(refused(r, optimizer)) << optimizer;
   }
-  Recipe r = sharded(ranks(2));
+  Recipe r = sharded(on_ranks(2));
   r.fusion = "off";
   EXPECT_TRUE(refused(r, "--fusion off"));
   for (const char* reduce : {"each", "overlap"}) {
-    r = sharded(ranks(2));
+    r = sharded(on_ranks(2));
     r.pass_settings["reduce"] = reduce;
     EXPECT_TRUE(refused(r, "--reduce"));
   }

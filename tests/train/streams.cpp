@@ -26,18 +26,18 @@ Engine engine_of(const Recipe& r, int spread) {
   return e;
 }
 
-struct Ended {
+struct StreamsEnded {
   std::vector<double> losses;
   std::vector<std::vector<float>> weights;
   double validation = 0;
-  bool operator==(const Ended&) const = default;
+  bool operator==(const StreamsEnded&) const = default;
 };
 
 // traced: the step whose instructions are timed, -1 for none.
-Ended run(const Recipe& r, int spread, int traced = -1, std::vector<StepTrace>* traces = nullptr) {
+StreamsEnded run_streams(const Recipe& r, int spread, int traced = -1, std::vector<StepTrace>* traces = nullptr) {
   Engine e = engine_of(r, spread);
   SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
-  Ended end;
+  StreamsEnded end;
   for (int s = 0; s < 5; ++s) end.losses.push_back(e.step(s, 1e-2, 11, source, s == traced ? traces : nullptr).loss);
   for (auto& p : parameters(e.rank(0))) p.get(end.weights.emplace_back(size_t(p.numel())).data());
   end.validation = e.validate(2, source);
@@ -53,8 +53,8 @@ TEST(Streams, RandomStreamsGiveTheSameBits) {
         SCOPED_TRACE(testing::Message() << llama << " " << precision << " graphs " << graphs);
         Recipe r = recipe(llama, precision);
         r.graphs = graphs;
-        Ended one = run(r, -1);
-        for (int spread = 0; spread < 4; ++spread) EXPECT_TRUE(run(r, spread) == one) << "spread " << spread;
+        StreamsEnded one = run_streams(r, -1);
+        for (int spread = 0; spread < 4; ++spread) EXPECT_TRUE(run_streams(r, spread) == one) << "spread " << spread;
       }
 }
 
@@ -62,11 +62,11 @@ TEST(Streams, RandomStreamsGiveTheSameBits) {
 // is negative, wherever it runs.
 TEST(Streams, TimesAreOfTheirOwnStream) {
   Recipe r = recipe(false, "fp32");
-  Ended one = run(r, -1);
+  StreamsEnded one = run_streams(r, -1);
   for (int spread = -1; spread < 3; ++spread) {
     SCOPED_TRACE(testing::Message() << "spread " << spread);
     std::vector<StepTrace> traces;
-    EXPECT_TRUE(run(r, spread, 2, &traces) == one);
+    EXPECT_TRUE(run_streams(r, spread, 2, &traces) == one);
     Engine e = engine_of(r, spread);
     const CompiledSession& s = e.session();
     std::vector<SegmentCall> calls = training_step(s);

@@ -21,7 +21,7 @@ namespace crest {
 
 namespace {
 
-struct Options {
+struct TrainFlags {
   TrainRequest request;
   GivenSettings ranks;
   RecordOptions store;
@@ -43,7 +43,7 @@ PreparedText prepare(const TrainRequest& request) {
   return prepare_text(request.texts, request.tokenizer, request.chat_template, shown);
 }
 
-int run(const CLI::App& app, Options& o, RankGroup* group) {
+int run_train(const CLI::App& app, TrainFlags& o, RankGroup* group) {
   TrainRequest& r = o.request;
   r.flags = given_flags(app);
   r.train.group = group;
@@ -58,7 +58,7 @@ int run(const CLI::App& app, Options& o, RankGroup* group) {
 }  // namespace
 
 std::function<int()> setup_train(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<TrainFlags>();
   TrainRequest& r = o->request;
   TrainOptions& t = r.train;
   app.add_option("TEXT", r.texts,
@@ -96,7 +96,7 @@ std::function<int()> setup_train(CLI::App& app) {
   return [o, &app] {
     TrainRequest& r = o->request;
     RankCommand command = {r.resume.empty(), [&](auto& folder) { return continuing_command(r, folder); }};
-    return run_in_ranks(r.recipe, r.device, o->ranks, command, [&](RankGroup* group) { return run(app, *o, group); });
+    return run_in_ranks(r.recipe, r.device, o->ranks, command, [&](RankGroup* group) { return run_train(app, *o, group); });
   };
 }
 

@@ -1,0 +1,9 @@
+// What tests of texts ask most.
+#pragma once
+#include <string>
+
+namespace crest::test {
+
+inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace crest::test
