@@ -63,7 +63,9 @@ function(crest_program program library)
   add_executable(${program} $<TARGET_OBJECTS:crest_main>)
   target_link_libraries(${program} PRIVATE ${library})
   # An installed program finds the libraries of a release archive beside itself (scripts/dist.sh), also those that they need.
-  set_target_properties(${program} PROPERTIES LINKER_LANGUAGE CXX OUTPUT_NAME crest INSTALL_RPATH "$ORIGIN/../lib")
+  # Built with that path at once: CMake would keep its place with empty entries, and those mean the current folder.
+  set_target_properties(${program} PROPERTIES LINKER_LANGUAGE CXX OUTPUT_NAME crest INSTALL_RPATH "$ORIGIN/../lib"
+    BUILD_WITH_INSTALL_RPATH TRUE)
   target_link_options(${program} PRIVATE -Wl,--disable-new-dtags)
 endfunction()
 
