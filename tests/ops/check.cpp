@@ -322,11 +322,6 @@ std::vector<const Device*> device_pointers() {
 INSTANTIATE_TEST_SUITE_P(Ops, Support, testing::ValuesIn(device_pointers()),
                          [](auto& info) { return device_name(*info.param); });
 
-TEST(Gpu, IsTested) {
-  if (!is_gpu(devices().back())) GTEST_SKIP() << why_no_gpu();
-  std::cout << "on " << devices().back().name << "\n";
-}
-
 TEST(Cases, EveryOperationHasCasesAndAReference) {
   std::set<std::string> covered;
   for (const Case& c : all_cases()) covered.insert(c.op);

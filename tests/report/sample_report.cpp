@@ -7,6 +7,7 @@
 
 #include "report/report.h"
 #include "report/sample_runs.h"
+#include "report/xml.h"
 
 using namespace crest;
 
@@ -15,12 +16,17 @@ namespace {
 void write(const std::string& name, const std::vector<RunRecord>& runs) {
   Report report = make_report(runs);
   std::string html = to_html(report.page);
-  EXPECT_NE(html.find("</html>"), std::string::npos);
+  EXPECT_TRUE(test::well_formed(html.substr(html.find("<html"))));
+  MarkdownFiles md = to_markdown(report.page, name + "_files");
+  EXPECT_FALSE(md.figures.empty());
+  for (auto& [file, svg] : md.figures) {
+    EXPECT_TRUE(test::well_formed(svg)) << file;
+    EXPECT_NE(md.text.find(name + "_files/" + file), std::string::npos) << file;
+  }
   const char* folder = std::getenv("CREST_SAMPLE_REPORT");
   if (!folder) return;
   std::filesystem::create_directories(folder);
   write_text_file(std::string(folder) + "/" + name + ".html", html);
-  MarkdownFiles md = to_markdown(report.page, name + "_files");
   write_text_file(std::string(folder) + "/" + name + ".md", md.text);
   std::filesystem::create_directories(std::string(folder) + "/" + name + "_files");
   for (auto& [file, svg] : md.figures) write_text_file(std::string(folder) + "/" + name + "_files/" + file, svg);
