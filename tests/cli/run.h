@@ -66,13 +66,6 @@ class RunningProcess {
     if (clock_getcpuclockid(pid_, &clock) != 0 || clock_gettime(clock, &t) != 0) return 0;
     return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
   }
-  // Whether a signal was sent that it has not taken yet.
-  bool pending(int number) const {
-    std::ifstream in("/proc/" + std::to_string(pid_) + "/status");
-    for (std::string line; std::getline(in, line);)
-      if (line.starts_with("ShdPnd:")) return std::stoull(line.substr(7), nullptr, 16) >> (number - 1) & 1;
-    return false;
-  }
   // Until happened(). False, and a failure of the test, when the process ends before, or it takes
   // too long.
   template <class Happened>

@@ -73,10 +73,8 @@ TEST(Signals, HangingUpNeverEndsARunUnsaved) {
     process.stop();
     kill(process, SIGHUP);
     process.resume();
-    for (int i = 0; i < 5 && !process.ended(); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(60));
-      kill(process, i % 2 ? SIGHUP : SIGPIPE);
-    }
+    int sent = 0;
+    process.wait("the end", [&] { return kill(process, sent++ % 2 ? SIGHUP : SIGPIPE), process.ended(); });
   });
   // 128 + the signal where one comes after the run has ended and before the process has.
   EXPECT_TRUE(r.code == 130 || r.code == 128 + SIGHUP || r.code == 128 + SIGPIPE) << r.code << r.err;
@@ -241,13 +239,8 @@ TEST(Signals, TheSecondEndsAtOnce) {
     process.wait("the run's folder", [&] { return f.exists("run/log.jsonl"); });
     double before = process.cpu_seconds();
     process.wait("the first step", [&] { return process.cpu_seconds() > before + 0.3; });
-    kill(process, SIGINT);
-    process.wait("the first signal", [&] { return !process.pending(SIGINT); });
-    // Later than a repetition of the same request, and still in the same step.
-    process.stop();
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    kill(process, SIGINT);
-    process.resume();
+    // Soon one is later than a repetition of the same request, and still in the same step.
+    process.wait("the end", [&] { return kill(process, SIGINT), process.ended(); });
   });
   EXPECT_EQ(r.code, 130) << r.err;
   EXPECT_TRUE(contains(r.err, "ended without saving")) << r.err;

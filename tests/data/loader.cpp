@@ -186,13 +186,27 @@ TEST(Prefetcher, ErrorsOfTheThreadAreThrownAtTheirBatch) {
   EXPECT_ERROR(for (int i = 0; i < 20; ++i) broken.next(), "cut short");
 }
 
-TEST(Prefetcher, CanBeDestroyedAtAnyTime) {
+TEST(Prefetcher, HasStoppedReadingOnceItIsDestroyed) {
   DataFolder dir;
   TokenStream s = make_stream(dir, 5000);
   Loader l(s, 8, 1);
-  for (int taken = 0; taken < 4; ++taken) {
-    Prefetcher p(l, [](uint64_t i) { return std::vector<uint64_t>{i}; });
-    for (int i = 0; i < taken; ++i) p.next();
+  for (uint64_t taken = 0; taken < 4; ++taken) {
+    std::atomic<uint64_t> begun = 0, ended = 0;
+    std::atomic<bool> leaving = false;
+    {
+      auto samples = [&](uint64_t i) {
+        ++begun;
+        while (i >= taken && !leaving) std::this_thread::yield();
+        for (int turn = 0; turn < 1000; ++turn) std::this_thread::yield();
+        ++ended;
+        return std::vector<uint64_t>{i};
+      };
+      Prefetcher p(l, samples, 0, UINT64_MAX, {3, 2});
+      for (uint64_t i = 0; i < taken; ++i) p.next();
+      EXPECT_TRUE(wait_until([&] { return begun > taken; }));
+      leaving = true;
+    }
+    EXPECT_EQ(begun, ended);
   }
 }
 
@@ -220,17 +234,19 @@ TEST(Prefetcher, ReadsAsFarAheadAsAsked) {
   DataFolder dir;
   TokenStream s = make_stream(dir, 5000);
   Loader l(s, 8, 1);
-  std::atomic<int> asked = 0;
-  auto samples = [&](uint64_t i) { return ++asked, std::vector<uint64_t>{i}; };
-  Prefetcher p(l, samples, 0, UINT64_MAX, {3, 2});
-  auto reaches = [&](int n) {
-    if (!crest::test::wait_until([&] { return asked >= n; })) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // one more would come in a moment, if at all
-    return asked == n;
+  std::atomic<uint64_t> asked = 0, taken = 0, too_far = 0;
+  auto samples = [&](uint64_t i) {
+    ++asked;
+    if (i >= taken + 3) too_far = i;
+    return std::vector<uint64_t>{i};
   };
-  EXPECT_TRUE(reaches(3));
-  p.next();
-  EXPECT_TRUE(reaches(4));
+  Prefetcher p(l, samples, 0, UINT64_MAX, {3, 2});
+  for (int i = 0; i < 50; ++i) {
+    ASSERT_TRUE(wait_until([&] { return asked >= taken + 3; })) << taken;
+    ++taken;
+    p.next();
+  }
+  EXPECT_EQ(too_far, 0u);
 }
 
 TEST(Prefetcher, AnErrorOfOneThreadOfManyKeepsItsPlace) {

@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include "core/error.h"
+#include "core/timer.h"
 
 using namespace crest;
 
@@ -43,7 +43,8 @@ TEST(StopSignalDeathTest, SecondEndsAtOnce) {
   auto twice = [](int first, int second) {
     StopSignal guard;
     raise(first);
-    usleep(80'000);  // at least: longer than a repetition of the same request
+    for (Timer timer; timer.seconds() <= StopSignal::repetition_seconds;) {
+    }
     raise(second);
   };
   EXPECT_EXIT(twice(SIGINT, SIGINT), testing::ExitedWithCode(130), "without saving");

@@ -44,7 +44,8 @@ void on_signal(int number) {
   int none = 0;
   if (received.compare_exchange_strong(none, number)) {
     first_at = nanoseconds();
-  } else if ((number == SIGINT || number == SIGTERM) && nanoseconds() - first_at > 50'000'000) {
+  } else if ((number == SIGINT || number == SIGTERM) &&
+             nanoseconds() - first_at > int64_t(1e9 * StopSignal::repetition_seconds)) {
     static const char text[] = "\ncrest: interrupted twice, ended without saving\n";
     [[maybe_unused]] ssize_t n = write(2, text, sizeof text - 1);
     _exit(130);

@@ -11,11 +11,13 @@ namespace crest {
 // While this object lives, the first of these signals sets a flag that the training loop polls, and
 // another SIGINT or SIGTERM calls _exit(130) after a short message. SIGHUP and SIGPIPE may repeat:
 // every write to a closed pipe sends one. Signals that were ignored before (nohup) stay ignored. A
-// repetition within 50 ms is the same request: `timeout` and some launchers signal both the process
-// and its group. The destructor restores the previous handlers. Only one may exist in a process; a
-// second one is an internal error.
+// repetition within `repetition_seconds` is the same request: `timeout` and some launchers signal
+// both the process and its group. The destructor restores the previous handlers. Only one may exist
+// in a process; a second one is an internal error.
 class StopSignal {
  public:
+  static constexpr double repetition_seconds = 0.05;
+
   StopSignal();
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
