@@ -80,7 +80,7 @@ check-prose: ## fails on a phrase of scripts/banned-phrases.txt, and on prose ov
 
 tidy: clang-deps build/sanitize/build.ninja ## runs clang-tidy over the files that differ from main (TIDY_ALL=1: all)
 	@sh scripts/install-deps.sh tidy
-	@JOBS=$(JOBS) sh scripts/tidy.sh build/sanitize
+	@JOBS=$(JOBS) python3 scripts/tidy.py build/sanitize
 
 # Sanitizers and fuzzers share one build by clang.
 build/sanitize/build.ninja build/tsan/build.ninja build/coverage/build.ninja: | clang-deps
