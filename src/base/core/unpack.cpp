@@ -26,11 +26,10 @@ constexpr int largest_window_log = 27;
 
 struct Format {
   Compression compression;
-  std::string_view name, suffix, tool;
+  std::string_view suffix, tool;
 };
-constexpr std::array<Format, 3> formats{{{Compression::gzip, "gzip", ".gz", "zcat"},
-                                         {Compression::zstd, "zstd", ".zst", "zstdcat"},
-                                         {Compression::xz, "xz", ".xz", "xzcat"}}};
+constexpr std::array<Format, 3> formats{
+    {{Compression::gzip, ".gz", "zcat"}, {Compression::zstd, ".zst", "zstdcat"}, {Compression::xz, ".xz", "xzcat"}}};
 
 const Format* format_of(Compression compression) {
   for (auto& f : formats)
@@ -48,11 +47,6 @@ Compression compression_of(std::string_view start) {
     return Compression::zstd;
   if (start.starts_with("\xfd\x37zXZ\0"sv)) return Compression::xz;
   return Compression::none;
-}
-
-std::string_view compression_name(Compression compression) {
-  auto* f = format_of(compression);
-  return f ? f->name : "";
 }
 
 std::string_view unpacking_tool(Compression compression) {

@@ -13,8 +13,6 @@ enum class Compression : uint8_t { none, gzip, zstd, xz };
 
 // The compression of a file that starts with these bytes (8 are enough).
 Compression compression_of(std::string_view start);
-// "gzip", "zstd", "xz"; "" for none.
-std::string_view compression_name(Compression compression);
 // The program that unpacks to standard output: "zcat", "zstdcat", "xzcat".
 std::string_view unpacking_tool(Compression compression);
 // The name of the file inside: "a.jsonl" for "a.jsonl.gz", ".zst" or ".xz"; other names unchanged.

@@ -96,14 +96,12 @@ Interval Samples::median_interval() const {
   return {sorted[rank - 1], sorted[count() - rank]};
 }
 
-static double relative_half_width(Interval interval, double center) {
-  double width = interval.high - interval.low;
+double Samples::median_relative_half_width() const {
+  Interval interval = median_interval();
+  double width = interval.high - interval.low, center = median();
   if (width == 0) return 0;
   return center == 0 ? infinity : width / 2 / std::abs(center);
 }
-
-double Samples::mean_relative_half_width() const { return relative_half_width(mean_interval(), mean()); }
-double Samples::median_relative_half_width() const { return relative_half_width(median_interval(), median()); }
 
 Samples Samples::scaled(double factor) const {
   Samples result;

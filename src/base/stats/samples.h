@@ -37,8 +37,7 @@ class Samples {
   // 95% confidence interval of the median from order statistics (binomial ranks, no distribution
   // assumed). Infinite below six samples, where min..max covers the median with less than 95%.
   Interval median_interval() const;
-  // Half the width of the interval over the statistic: 0.01 means "known to 1%".
-  double mean_relative_half_width() const;
+  // Half the width of the interval over the median: 0.01 means "known to 1%".
   double median_relative_half_width() const;
 
   // Every value times `factor` (seconds to milliseconds).

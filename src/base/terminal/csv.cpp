@@ -1,9 +1,5 @@
 #include "terminal/csv.h"
 
-#include <fmt/format.h>
-
-#include <cmath>
-
 #include "core/text.h"
 #include "terminal/table.h"
 
@@ -28,8 +24,6 @@ std::string csv_text(std::string_view text) {
   }
   return quoted + "\"";
 }
-
-std::string csv_number(double value) { return std::isfinite(value) ? fmt::format("{}", value) : ""; }
 
 std::string csv_line(const std::vector<std::string>& fields) { return join(fields, ",") + "\n"; }
 

@@ -142,8 +142,7 @@ std::vector<MemoryAllocation> largest_allocations(const Profile& p, size_t count
   std::vector<MemoryAllocation> list;
   for (auto& b : p.memory.persistent) list.push_back({b.name, b.category, b.bytes});
   for (auto& b : p.memory.blocks)
-    list.push_back({b.name, b.category, b.bytes, b.scope == "input" ? -1 : row.at({b.program, b.first}),
-                    row.at({b.program, b.last})});
+    list.push_back({b.name, b.category, b.bytes, b.scope == "input" ? -1 : row.at({b.program, b.first})});
   std::stable_sort(list.begin(), list.end(), [](auto& a, auto& b) { return a.bytes > b.bytes; });
   std::set<std::tuple<std::string, std::string, int64_t>> seen;
   std::erase_if(list, [&](auto& a) { return !seen.insert({a.name, a.category, a.bytes}).second; });

@@ -55,7 +55,6 @@ struct MemoryAllocation {
   std::string name, category;
   int64_t bytes = 0;
   int instr = -1;
-  int last_instr = -1;  // row after which it is free
 };
 std::vector<MemoryAllocation> largest_allocations(const Profile& profile, size_t count);
 

@@ -60,12 +60,10 @@ class Checkpoint {
   const std::string* file(const std::string& name) const;
   const std::map<std::string, std::string>& files() const { return files_; }
   std::vector<TensorSpec> weight_specs() const { return specs("model.safetensors"); }
-  std::vector<TensorSpec> optimizer_specs() const { return specs("optimizer.safetensors"); }
 
-  // Throw if the tensors are not exactly the expected ones (names, shapes, dtypes; any order),
-  // naming the first difference. Call them before allocating.
+  // Throws if the tensors are not exactly the expected ones (names, shapes, dtypes; any order),
+  // naming the first difference. Call it before allocating.
   void require_weights(const std::vector<TensorSpec>& expected) const { require("model.safetensors", expected); }
-  void require_optimizer(const std::vector<TensorSpec>& expected) const { require("optimizer.safetensors", expected); }
   // Does the same check, then reads every tensor and compares its hash. If one throws, the contents
   // of the targets are undefined.
   void load_weights(const std::vector<TensorTarget>& targets) const { load("model.safetensors", targets); }

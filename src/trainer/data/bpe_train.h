@@ -25,7 +25,6 @@ class BpeTrainer {
   // Counts the pre-tokens of a piece of the corpus (a document, or a part of one between safe
   // cuts). Large pieces use all OpenMP threads.
   void add(std::string_view text);
-  uint64_t distinct_pretokens() const { return pretokens_.size(); }
   // Merges until the vocabulary is full. A small corpus can run out of pairs; the vocabulary is
   // then smaller than requested. progress(done merges, all merges) may be empty.
   Tokenizer train(const std::function<void(size_t, size_t)>& progress = {}) const;

@@ -49,7 +49,6 @@ class Loader {
   int64_t seq() const { return seq_; }
   bool packed() const { return packing_ != nullptr; }
   uint64_t samples_per_epoch() const { return windows_; }
-  uint64_t epoch_of(uint64_t global_sample) const { return global_sample / windows_; }
   // The window that a sample reads. It starts at token window * seq.
   uint64_t window_of(uint64_t global_sample) const;
   // Whether targets may be -1: padding, and targets that a loss mask excludes.

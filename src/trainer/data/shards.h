@@ -42,7 +42,6 @@ class ShardReader {
   const std::string& path() const { return file_.path(); }
   // Whether the shard has a mask file.
   bool masked() const { return mask_.has_value(); }
-  const std::string& mask_path() const { return mask_->path(); }
   // 1 for tokens that are trained on, else 0; all 1 without a mask.
   void read_mask(uint64_t position, size_t n, uint8_t* out) const;
   // 1 for end-of-text tokens that do not end a document, else 0.

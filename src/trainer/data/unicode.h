@@ -8,7 +8,6 @@
 
 namespace crest {
 
-inline constexpr const char* unicode_version = "16.0";
 extern const char* const unicode_class_runs;
 
 // upper: Lu, Lt; lower: Ll; letter: Lm, Lo; mark: M; number: N; space: White_Space; symbol: all
