@@ -8,6 +8,7 @@ CUDA_ARCHS ?= $(shell sh scripts/cuda-device.sh archs)
 # What `make cuda` builds of it: crest, test_ops, ... (everything).
 CUDA_TARGETS ?=
 FUZZ_SECONDS ?= 10
+TIDY_SECONDS ?= 180
 # ON: a compiler's warning is an error, as in .ci/run. Who works on Crest exports it; a newer compiler must not stop others.
 CREST_WERROR ?= OFF
 NINJA = @bash scripts/ninja.sh -j $(JOBS)
@@ -80,7 +81,7 @@ check-prose: ## fails on a phrase of scripts/banned-phrases.txt, and on prose ov
 
 tidy: clang-deps build/sanitize/build.ninja ## runs clang-tidy over the files that differ from main (TIDY_ALL=1: all)
 	@sh scripts/install-deps.sh tidy
-	@JOBS=$(JOBS) python3 scripts/tidy.py build/sanitize
+	@JOBS=$(JOBS) TIDY_SECONDS=$(TIDY_SECONDS) python3 scripts/tidy.py build/sanitize
 
 # Sanitizers and fuzzers share one build by clang.
 build/sanitize/build.ninja build/tsan/build.ninja build/coverage/build.ninja: | clang-deps

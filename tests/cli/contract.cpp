@@ -129,7 +129,8 @@ JsonShape documented(const std::string& section, const std::string& marker, cons
 }
 
 // absent: paths of keys that may be missing.
-void expect_keys(const json& value, const JsonShape& shape, const std::string& path, const std::set<std::string>& absent) {
+void expect_keys(const json& value, const JsonShape& shape, const std::string& path,
+                 const std::set<std::string>& absent) {
   if (value.is_array()) {
     for (size_t i = 0; i < std::min<size_t>(value.size(), 50); ++i) expect_keys(value[i], shape, path, absent);
     return;
@@ -203,7 +204,7 @@ TEST_F(Contract, TrainSampleEvalExportImport) {
   expect_keys(trained, documented("train", "\n`--json`:"), "", {});
   std::ifstream log(f_->path() / "json/log.jsonl");
   JsonShape step = documented("train", "a row for each step ", ", and a row"),
-        validation = documented("train", "a row for each validation ");
+            validation = documented("train", "a row for each validation ");
   int rows = 0;
   for (std::string line; std::getline(log, line); ++rows) {
     json row = json::parse(line);

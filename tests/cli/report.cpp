@@ -29,8 +29,8 @@ RunResult bench_into(const TempFolder& folder, std::vector<std::string> more) {
 TEST(ReportCommand, OfAGridAndOfARunWithMarkupInItsName) {
   TempFolder folder;
   bench_into(folder, {"--precision", "fp32", "--attention", "naive,flash"});
-  bench_into(folder, {"--precision", "fp32", "--attention", "flash", "--fusion", "off", "--recompute", "pointwise", "--name",
-                 "<b>night & day</b>"});
+  bench_into(folder, {"--precision", "fp32", "--attention", "flash", "--fusion", "off", "--recompute", "pointwise",
+                      "--name", "<b>night & day</b>"});
   RunResult r = in(folder, {"report", "--grid", "latest", "<b>night & day</b>", "-o", "report.html", "-o", "report.md",
                             "--title", "A <i>title</i>"});
   ASSERT_EQ(r.code, 0) << r.err;

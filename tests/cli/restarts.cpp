@@ -116,7 +116,8 @@ TEST(Restarts, EndWhereAFailureRepeats) {
     }
   });
   EXPECT_EQ(r.code, 1) << r.err;
-  EXPECT_EQ(count_of(r.err, "crest: restart 1 of 9 from the beginning (no checkpoint): rank 1 was ended by signal 9"), 1u)
+  EXPECT_EQ(count_of(r.err, "crest: restart 1 of 9 from the beginning (no checkpoint): rank 1 was ended by signal 9"),
+            1u)
       << r.err;
   EXPECT_EQ(count_of(r.err, "crest: restart "), 1u) << r.err;
   EXPECT_TRUE(contains(r.err, "It is not started again: it failed in step 1 twice without a new checkpoint.")) << r.err;

@@ -18,7 +18,8 @@ namespace crest::test {
 
 namespace {
 
-const std::vector<std::string> tiny_flags = {"--model=nano", "--vocab=256", "--seq=16", "--precision=fp32", "--threads=1"};
+const std::vector<std::string> tiny_flags = {"--model=nano", "--vocab=256", "--seq=16", "--precision=fp32",
+                                             "--threads=1"};
 
 std::vector<std::string> tune_with(std::vector<std::string> words, const std::vector<std::string>& more) {
   words.insert(words.end(), more.begin(), more.end());
@@ -36,8 +37,8 @@ const std::string& calibration() {
 }
 
 nlohmann::json tuned(const std::vector<std::string>& flags) {
-  RunResult r =
-      run_crest(tune_with(tune_with({"tune", "--json", "--max-seconds=0.02", "--calibration=" + calibration()}, tiny_flags), flags));
+  RunResult r = run_crest(tune_with(
+      tune_with({"tune", "--json", "--max-seconds=0.02", "--calibration=" + calibration()}, tiny_flags), flags));
   EXPECT_EQ(r.code, 0) << r.err;
   return r.json();
 }
@@ -70,8 +71,8 @@ TEST(CliTune, ATimeLimitEndsTheSearchWithAnAnswer) {
 
 // Where a calibration covers both steps, crest advise predicts with it.
 TEST(CliAdviseCalibrated, PredictsWithIt) {
-  RunResult r =
-      run_crest(tune_with({"advise", "--json", "--recompute=full", "--batch=2", "--calibration=" + calibration()}, tiny_flags));
+  RunResult r = run_crest(
+      tune_with({"advise", "--json", "--recompute=full", "--batch=2", "--calibration=" + calibration()}, tiny_flags));
   ASSERT_EQ(r.code, 0) << r.err;
   auto report = r.json();
   EXPECT_TRUE(report["calibration"].is_string());
@@ -104,7 +105,8 @@ TEST(CliTune, RefusesWhatItCannotSearch) {
   expect_error(tune_with({"tune"}, {"--recompute=budget=1GiB"}), 2, {"--recompute", "--memory-limit"});
   expect_error(tune_with({"tune"}, {"--vary=recompute=none,budget=1GiB"}), 2, {"--vary", "--memory-limit"});
   expect_error(tune_with({"tune"}, {"--headroom=500TB"}), 3, {"--headroom", "leaves nothing"});
-  expect_error(tune_with({"tune"}, {"--device=h200", "--max-seconds=1"}), 2, {"--max-seconds", "predicted, not measured"});
+  expect_error(tune_with({"tune"}, {"--device=h200", "--max-seconds=1"}), 2,
+               {"--max-seconds", "predicted, not measured"});
   expect_error(tune_with({"tune", "--memory-limit=1MB", "--calibration=" + calibration()}, tiny_flags), 3,
                {"none of the combinations fits", "closest"});
 }
@@ -214,8 +216,8 @@ TEST(CliCalibrate, PlanPredictsTheStep) {
   RunResult written =
       run_crest(tune_with({"plan", "--for=step", "--calibration=" + file, "--as-profile=" + planned}, recipe));
   ASSERT_EQ(written.code, 0) << written.err;
-  std::string measured =
-      folder.write("measured.json", run_crest(tune_with({"profile", "--json", "--no-store", "--samples=3"}, recipe)).out);
+  std::string measured = folder.write(
+      "measured.json", run_crest(tune_with({"profile", "--json", "--no-store", "--samples=3"}, recipe)).out);
   RunResult compared = run_crest({"compare", planned, measured, "--json"});
   ASSERT_EQ(compared.code, 0) << compared.err;
   EXPECT_NEAR(compared.json()["a"]["step_ms"].get<double>(), time["step_ms"].get<double>(), 1e-9);

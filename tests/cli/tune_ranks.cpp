@@ -13,7 +13,7 @@ namespace {
 
 // Two ranks with a thread each; the calibration is of one thread.
 const Flags tiny_ranks = {"--model=nano", "--vocab=256",       "--seq=16",         "--precision=fp32", "--threads=2",
-                    "--ranks=2",    "--attention=flash", "--recompute=none", "--loss-chunk=auto"};
+                          "--ranks=2",    "--attention=flash", "--recompute=none", "--loss-chunk=auto"};
 
 std::string calibration_in(const TempFolder& folder) {
   std::string path = (folder.path() / "here.json").string();

@@ -86,8 +86,8 @@ TEST(Prepare, BlocksDoNotChangeTheTokens) {
   EXPECT_EQ(d.info().documents, 3u);  // nothing between two separators is no document
   std::string eot = "<|endoftext|>";
   EXPECT_EQ(text_of(d, d.train()) + text_of(d, d.val()), many_sentences(60000) + std::string(5000, 'x') +
-                                                             many_sentences(20000, 2) + eot + many_sentences(9000, 3) + eot +
-                                                             many_sentences(5000, 4));
+                                                             many_sentences(20000, 2) + eot + many_sentences(9000, 3) +
+                                                             eot + many_sentences(5000, 4));
 }
 
 TEST(Prepare, ATextWithoutSpacesStaysWithinMemoryAndWhole) {
@@ -121,8 +121,8 @@ TEST(Prepare, FoldersAreReadInOrderAndOnlyText) {
   Dataset d = Dataset::open(o.out);
   EXPECT_EQ(d.info().documents, 3u);
   std::string text = text_of(d, d.train()) + text_of(d, d.val());
-  EXPECT_EQ(text, "first " + many_sentences(2000) + "<|endoftext|>second " + many_sentences(2000) + "<|endoftext|>third " +
-                      many_sentences(2000));
+  EXPECT_EQ(text, "first " + many_sentences(2000) + "<|endoftext|>second " + many_sentences(2000) +
+                      "<|endoftext|>third " + many_sentences(2000));
   ASSERT_EQ(messages.size(), 1u);
   EXPECT_NE(messages[0].find("picture.png"), std::string::npos);
   // Prepared data inside the folder is not input of the next time.

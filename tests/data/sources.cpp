@@ -147,7 +147,8 @@ TEST(Sources, StandardInputIsReadByItsContent) {
   }
   EXPECT_EQ(prepared_input(dir, lines, as_text).text, lines);
   EXPECT_EQ(prepared_input(dir, lines, as_lines).text, file.text);
-  for (auto& text : {lines_of_text(100), "{ this is not JSON }\n" + lines_of_text(100), "\"quoted\" text\n" + lines_of_text(100)}) {
+  for (auto& text :
+       {lines_of_text(100), "{ this is not JSON }\n" + lines_of_text(100), "\"quoted\" text\n" + lines_of_text(100)}) {
     EXPECT_EQ(prepared_input(dir, text).text, text);
     EXPECT_EQ(prepared_input(dir, xz_packed(text)).text, text);
   }

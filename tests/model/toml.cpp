@@ -65,8 +65,10 @@ TEST(ModelToml, UnwrittenSizesFollowWrittenOnes) {
 TEST(ModelToml, ErrorsNamePlaceKeyAndRemedy) {
   expect_error([] { parse_toml_model("layers = 2\n  widht = 96"); },
                {"m.toml (line 2, column 3)", "unknown key 'widht'", "'width'"});
-  expect_error([] { parse_toml_model("[rope_scaling]\nfactr = 2"); }, {"m.toml (line 2, column 1)", "'factr'", "'factor'"});
-  expect_error([] { parse_toml_model("width = \"96\""); }, {"m.toml (line 1, column 9)", "width must be a whole number"});
+  expect_error([] { parse_toml_model("[rope_scaling]\nfactr = 2"); },
+               {"m.toml (line 2, column 1)", "'factr'", "'factor'"});
+  expect_error([] { parse_toml_model("width = \"96\""); },
+               {"m.toml (line 1, column 9)", "width must be a whole number"});
   expect_error([] { parse_toml_model("width = 96.0"); }, {"width must be a whole number"});
   expect_error([] { parse_toml_model("dropout = true"); }, {"dropout must be a number"});
   expect_error([] { parse_toml_model("bias = 1"); }, {"bias must be true or false"});
@@ -86,9 +88,11 @@ TEST(ModelToml, ErrorsNamePlaceKeyAndRemedy) {
   expect_error([] { parse_toml_model("dropout = nan"); }, {"dropout"});
   expect_error([] { parse_toml_model("rope_theta = inf"); }, {"rope_theta"});
   expect_error([] { parse_toml_model("rope_theta = 0.0"); }, {"rope_theta"});
-  expect_error([] { parse_toml_model("[rope_scaling]\nfactor = 2\nlow_freq_factor = 4"); }, {"low_freq_factor = 4", "4"});
+  expect_error([] { parse_toml_model("[rope_scaling]\nfactor = 2\nlow_freq_factor = 4"); },
+               {"low_freq_factor = 4", "4"});
   expect_error([] { parse_toml_model("[rope_scaling]\ntype = \"yarm\""); }, {"type = \"yarm\"", "yarn"});
-  expect_error([] { parse_toml_model("[rope_scaling]\ntype = \"yarn\"\nbeta_slow = 40"); }, {"beta_slow = 40", "beta_fast = 32"});
+  expect_error([] { parse_toml_model("[rope_scaling]\ntype = \"yarn\"\nbeta_slow = 40"); },
+               {"beta_slow = 40", "beta_fast = 32"});
   expect_error([] { parse_toml_model("rope_theta = 1\n[rope_scaling]\ntype = \"yarn\""); }, {"rope_theta = 1", "yarn"});
   expect_error([] { parse_toml_model("head_dim = 2\n[rope_scaling]\ntype = \"dynamic\"\nfactor = 2"); },
                {"head_dim = 2", "dynamic"});

@@ -205,7 +205,8 @@ TEST(ForwardSaved, LargestBatchFits) {
 TEST(ForwardSaved, PlanReportsAForwardPass) {
   Recipe r = small_model(false);
   r.grad_accumulation = 3;
-  PlanReport report = plan_report(resolve(r, one_thread()), one_thread(), phase_use(BenchPhase::forward_saved), 1 << 30);
+  PlanReport report =
+      plan_report(resolve(r, one_thread()), one_thread(), phase_use(BenchPhase::forward_saved), 1 << 30);
   EXPECT_EQ(report.tokens(), r.batch * r.seq);
   EXPECT_DOUBLE_EQ(report.model_flops(), palm_flops(r, BenchPhase::forward_saved));
   EXPECT_DOUBLE_EQ(report.executed_flops,

@@ -81,7 +81,8 @@ Device calibrated_device(const CalibrateFlags& o, const std::vector<int>& ranks)
   return with_threads(device, std::max(1, device.threads / (device.kind == "cpu" ? ranks.back() : 1)));
 }
 
-void measure_steps(const CalibrateFlags& o, const Device& device, const std::vector<CalibrationStep>& steps, Calibration& c) {
+void measure_steps(const CalibrateFlags& o, const Device& device, const std::vector<CalibrationStep>& steps,
+                   Calibration& c) {
   to_stderr("measuring the limits of the device ...\n");
   StepMeasure how{.max_seconds = o.max_seconds, .rates = step_rates(steps, device), .before_run = [] {
                     if (StopSignal::requested())

@@ -99,7 +99,8 @@ int run_info(const DataFlags& o) {
 }
 
 // Options of the other actions; `allowed` are those that this action shares with them.
-void refuse_options(const CLI::App& app, const char* group, const std::vector<std::string>& allowed, const DataFlags& o) {
+void refuse_options(const CLI::App& app, const char* group, const std::vector<std::string>& allowed,
+                    const DataFlags& o) {
   for (const CLI::Option* option : app.get_options()) {
     bool shared = std::find(allowed.begin(), allowed.end(), option->get_name()) != allowed.end();
     if (option->get_group() == group && option->count() && !shared)

@@ -96,7 +96,8 @@ std::function<int()> setup_train(CLI::App& app) {
   return [o, &app] {
     TrainRequest& r = o->request;
     RankCommand command = {r.resume.empty(), [&](auto& folder) { return continuing_command(r, folder); }};
-    return run_in_ranks(r.recipe, r.device, o->ranks, command, [&](RankGroup* group) { return run_train(app, *o, group); });
+    return run_in_ranks(r.recipe, r.device, o->ranks, command,
+                        [&](RankGroup* group) { return run_train(app, *o, group); });
   };
 }
 
