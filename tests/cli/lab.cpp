@@ -47,7 +47,7 @@ TEST(Lab, ListsWhatThereIsAndWhatIsNotYet) {
   for (auto& row : rows) missing += !row["available"].get<bool>();
   EXPECT_GE(rows.size(), 30u);
   EXPECT_LT(missing, rows.size());
-  for (auto& row : rows) EXPECT_EQ(row["available"].get<bool>(), row["reason"] == "") << row;
+  for (auto& row : rows) EXPECT_EQ(row["available"].get<bool>(), row["reason"].get<std::string>().empty()) << row;
   EXPECT_NE(run_crest({"lab"}).out.find("accumulate-precision"), std::string::npos);
 }
 
