@@ -306,7 +306,7 @@ TEST(ContinuousIntegration, RunsEverythingAndEndsWithTheSummaries) {
     parts.erase(at, parts.find('\n', at) + 1 - at);
   EXPECT_EQ(parts,
             "make check-format\nmake check-layers\nmake check-prose\nmake test\nmake asan\nmake fuzz FUZZ_SECONDS=6\n"
-            "make tidy TIDY_SECONDS=90\n");
+            "make tidy TIDY_SECONDS=60\n");
   EXPECT_NE(r.out.rfind("100% tests passed"), std::string::npos);
   EXPECT_GT(r.out.rfind("100% tests passed"), r.out.rfind("sanitizers "));
   EXPECT_NE(r.out.find("7 s Cases.Slow\n"), std::string::npos) << r.out;

@@ -169,10 +169,13 @@ class Training {
   // bit, on every rank.
   void start_engine(CompiledSession session) {
     Communicator* devices = communicator();  // all ranks connect
-    if (leads()) engine_.emplace(std::move(session), Choices(), devices, host());
-    if (!group_) return;
-    std::string chosen = group_->from_first(leads() ? to_json(engine_->choices().used()) : std::string());
-    if (!leads()) engine_.emplace(std::move(session), Choices(parse_choices(chosen, "rank 0")), devices, host());
+    if (!leads()) {
+      std::string chosen = group_->from_first(std::string());
+      engine_.emplace(std::move(session), Choices(parse_choices(chosen, "rank 0")), devices, host());
+      return;
+    }
+    engine_.emplace(std::move(session), Choices(), devices, host());
+    if (group_) group_->from_first(to_json(engine_->choices().used()));
   }
 
   void tell_launcher_folder() const {
