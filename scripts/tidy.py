@@ -88,7 +88,7 @@ def main():
         results = list(pool.map(check, files))
     left = results.count(None)
     if apart:
-        print(f"tidy: not checked, since they do not compile with the options of a file beside them: {' '.join(apart)}")
+        print(f"tidy: not checked, since they do not compile with the options of another file: {' '.join(apart)}")
     print(f"tidy: {len(files) - left} files checked" + (f", {left} with fewer changes left: time is up" if left else ""))
     if False in results:
         sys.exit("tidy: the findings are above (.clang-tidy says which rules hold)")
