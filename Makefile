@@ -7,6 +7,8 @@ CREST_CUDA ?= $(shell sh scripts/cuda-device.sh)
 CUDA_ARCHS ?= $(shell sh scripts/cuda-device.sh archs)
 # What `make cuda` builds of it: crest, test_ops, ... (everything).
 CUDA_TARGETS ?=
+# ON: only to see that kernels compile, as .ci/run does; they are slow on a GPU.
+CUDA_CHECK ?= OFF
 FUZZ_SECONDS ?= 10
 TIDY_SECONDS ?= 180
 # ON: a compiler's warning is an error, as in .ci/run. Who works on Crest exports it; a newer compiler must not stop others.
@@ -44,7 +46,7 @@ all-targets: deps build/release/build.ninja
 
 # Programs with the CUDA backend share all objects with the others but those that it changes. build/cuda is a link.
 cuda: deps build/release/build.ninja ## compiles the CUDA backend into build/cuda (needs nvcc, no GPU)
-	@cmake build/release -DCREST_CUDA_PROGRAMS=ON "-DCREST_CUDA_ARCHS=$(CUDA_ARCHS)" \
+	@cmake build/release -DCREST_CUDA_PROGRAMS=ON -DCREST_CUDA_CHECK=$(CUDA_CHECK) "-DCREST_CUDA_ARCHS=$(CUDA_ARCHS)" \
 	  >build/cuda.configure.log || { cat build/cuda.configure.log; exit 1; }
 	$(NINJA) -C build/release $(if $(CUDA_TARGETS),$(addsuffix _cuda,$(CUDA_TARGETS)),cuda)
 	@[ -L build/cuda ] || rm -rf build/cuda
