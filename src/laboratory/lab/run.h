@@ -1,5 +1,5 @@
-// Runs experiments: measures the measurements in one or two rounds, within a budget, resumable with
-// --resume; then judges the claims.
+// Runs experiments: measures in one or two rounds within a budget, continues with --resume, and
+// then judges the claims.
 #pragma once
 #include <functional>
 #include <optional>

@@ -1,5 +1,5 @@
-// Where the settings of a run come from. Each source is a layer of flags: the config.toml of a run
-// that is continued, files given as --config, the command line. A layer overrides those below it.
+// Where the settings of a run come from. Each source is a layer of flags: the config.toml of the
+// continued run, then --config files, then the command line. A layer overrides the layers below it.
 #pragma once
 #include <functional>
 #include <optional>

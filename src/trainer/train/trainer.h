@@ -41,8 +41,9 @@ using SettingTexts = std::vector<std::pair<std::string, std::string>>;
 TrainRequest new_run(const SettingTexts& settings);
 
 // Continues the run in a folder from its newest valid checkpoint, bit for bit. changes: new values
-// of settings, such as more `steps`; train() refuses those that must not change. Defaults that
-// Crest computed from a changed setting are computed again. Throws if the folder is not a run.
+// of settings, such as more `steps`. train() refuses changes to the data, the model and other fixed
+// settings. Crest computes defaults again if they depend on a changed setting. Throws if the folder
+// is not a run.
 TrainRequest continued_run(const std::string& run, const SettingTexts& changes = {});
 
 // Trains in this process. The number of steps, the time limit or a signal (SIGINT, SIGTERM) ends
