@@ -113,10 +113,10 @@ TEST(Axes, IgnoreWhatCannotBeDrawn) {
   ChartOptions log;
   log.log_x = log.log_y = true;
   EXPECT_DOUBLE_EQ(fit_axes({s}, log).x.low, 1.5) << "x = 0 has no place on a log axis; only x = 3 is left";
-  Axis flat = fit_axes({{"f", {1, 2}, {5, 5}}}, {}).y;
+  ChartAxis flat = fit_axes({{"f", {1, 2}, {5, 5}}}, {}).y;
   EXPECT_LT(flat.low, 5);
   EXPECT_GT(flat.high, 5);
-  EXPECT_TRUE(std::isnan((Axis{1, 10, true}.place(-1))));
+  EXPECT_TRUE(std::isnan((ChartAxis{1, 10, true}.place(-1))));
 }
 
 TEST(Svg, IsWellFormedAndEscaped) {

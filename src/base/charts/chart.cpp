@@ -9,7 +9,7 @@
 
 namespace crest {
 
-double Axis::place(double v) const {
+double ChartAxis::place(double v) const {
   if (!std::isfinite(v) || (log && v <= 0)) return std::numeric_limits<double>::quiet_NaN();
   if (log) return std::log(v / low) / std::log(high / low);
   return (v - low) / (high - low);
@@ -22,8 +22,8 @@ struct Range {
   void add(double v) { low = std::min(low, v), high = std::max(high, v); }
 };
 
-Axis axis_of(Range r, bool log, double margin) {
-  if (r.low > r.high) return log ? Axis{1, 10, true} : Axis{0, 1, false};
+ChartAxis axis_of(Range r, bool log, double margin) {
+  if (r.low > r.high) return log ? ChartAxis{1, 10, true} : ChartAxis{0, 1, false};
   if (log) {
     if (r.low == r.high) return {r.low / 2, r.high * 2, true};
     double factor = std::pow(r.high / r.low, margin);
@@ -106,7 +106,7 @@ std::vector<Series> loss_curves(const std::string& name, const Series& train, co
   return curves;
 }
 
-std::vector<double> nice_ticks(const Axis& axis, int count) {
+std::vector<double> nice_ticks(const ChartAxis& axis, int count) {
   count = std::max(count, 2);
   if (!(axis.high > axis.low) || !std::isfinite(axis.high - axis.low)) return {};
   if (!axis.log) return linear_ticks(axis.low, axis.high, count);

@@ -30,7 +30,7 @@ std::vector<Series> loss_curves(const std::string& name, const Series& train, co
 inline constexpr const char* loss_curves_key = "thin: as logged; thick: smoothed; dashed: validation";
 
 // One axis: a range in data units and the map to [0, 1].
-struct Axis {
+struct ChartAxis {
   double low = 0, high = 1;
   bool log = false;
   double place(double value) const;  // NaN when the value is not on this axis
@@ -39,13 +39,13 @@ struct Axis {
 // Axes that contain every drawable point, widened slightly in y; a single value gets a range around
 // it.
 struct ChartAxes {
-  Axis x, y;
+  ChartAxis x, y;
 };
 ChartAxes fit_axes(const std::vector<Series>& series, const ChartOptions& options);
 
 // About `count` multiples of 1, 2 or 5 times a power of ten in [low, high]; on a log axis powers of
 // ten, with 2 and 5 between them where there is room. At least two for a non-empty range.
-std::vector<double> nice_ticks(const Axis& axis, int count);
+std::vector<double> nice_ticks(const ChartAxis& axis, int count);
 // Short labels with enough digits to distinguish neighbors: "0.25", "1.5k", "2e-05".
 std::vector<std::string> tick_labels(const std::vector<double>& ticks);
 

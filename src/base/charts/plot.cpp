@@ -9,14 +9,14 @@
 
 namespace crest {
 
-Ticks ticks_of(const Axis& axis, int count) {
+Ticks ticks_of(const ChartAxis& axis, int count) {
   Ticks t;
   t.at = nice_ticks(axis, count);
   t.labels = tick_labels(t.at);
   return t;
 }
 
-Ticks byte_ticks(const Axis& axis, int count) {
+Ticks byte_ticks(const ChartAxis& axis, int count) {
   Ticks t;
   double step = 1;
   while ((axis.high - axis.low) / step > count) step *= 2;

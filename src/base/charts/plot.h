@@ -11,7 +11,7 @@ namespace crest {
 // A rectangle of a picture with two axes.
 struct Plot {
   double left = 0, top = 0, right = 0, bottom = 0;
-  Axis x, y;
+  ChartAxis x, y;
   double px(double v) const { return left + x.place(v) * (right - left); }
   double py(double v) const { return bottom - y.place(v) * (bottom - top); }
 };
@@ -20,9 +20,9 @@ struct Ticks {
   std::vector<double> at;
   std::vector<std::string> labels;
 };
-Ticks ticks_of(const Axis& axis, int count);
+Ticks ticks_of(const ChartAxis& axis, int count);
 // Ticks at multiples of a power of two bytes: "512 MiB".
-Ticks byte_ticks(const Axis& axis, int count);
+Ticks byte_ticks(const ChartAxis& axis, int count);
 
 // The width of the labels of a vertical axis.
 double label_width(const Ticks& ticks);
