@@ -221,6 +221,9 @@ nccl_loss() { # two GPUs against one with the whole batch: losses of ten steps
   echo "seen: 12 ways to sum on two GPUs agree with one GPU for ten steps"
 }
 tensors_of() { (cd "$1/checkpoints/step-000010" && sha256sum model.safetensors optimizer.safetensors | cut -c1-16 | tr '\n' ' '); }
+nccl_groups() { # communicators of a part of the ranks
+  "$tests/test_comm" --gtest_filter='MeshGroups.Gpus*' --gtest_brief=1
+}
 nccl_bits() { # --deterministic: twice the same, and the same with shares of the optimizer, bit for bit
   local p how same list
   for p in "--precision fp32" "--precision bf16 --optimizer adamw" "--precision bf16 --optimizer adamw-8bit --grad-accumulation 2 --batch 2"; do
@@ -378,6 +381,7 @@ part ranks "ranks that share the GPU against one" ranks
 part offload "state in host memory: bits, memory, transfers" offload
 part comm "collectives by NCCL" comm
 part nccl-loss "two GPUs against one, every way to sum" nccl_loss
+part nccl-groups "two GPUs exchange along the axes of a mesh" nccl_groups
 part nccl-bits "--deterministic on two GPUs: the same bits, with and without shares" nccl_bits
 part nccl-resume "2 -> 1 -> 2 ranks" nccl_resume
 part nccl-start "torchrun, mpirun, one GPU a task, refusals" nccl_start

@@ -201,6 +201,27 @@ TEST(CliPlan, RanksHoldEverythingOnceEach) {
   }
 }
 
+TEST(CliPlan, AMeshOfDataRanksIsTheirNumber) {
+  auto mesh = plan({"--model", "nano", "--mesh", "data=2"}), ranks = plan({"--model", "nano", "--ranks", "2"});
+  EXPECT_EQ(mesh["recipe"], ranks["recipe"]);
+  EXPECT_EQ(mesh["recipe"]["ranks"], 2);
+  EXPECT_EQ(mesh["recipe"]["mesh"], "");
+  EXPECT_EQ(mesh["memory"]["planned_bytes"], ranks["memory"]["planned_bytes"]);
+  EXPECT_EQ(plan({"--model", "nano", "--mesh", "data=2", "--data-parallel", "2"})["recipe"]["ranks"], 1);
+  auto bad = [](const std::vector<std::string>& flags, const std::vector<std::string>& said) {
+    std::vector<std::string> all = {"plan", "--model", "nano"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    expect_error(all, 2, said);
+  };
+  bad({"--mesh", "data=2", "--ranks", "3"}, {"--mesh", "data=2 has 2 ranks", "--ranks 3"});
+  bad({"--mesh", "data=2", "--ranks", "1"}, {"--mesh", "--ranks 1 and --mesh data=2"});
+  bad({"--mesh", "data=4", "--data-parallel", "2"}, {"--mesh", "data=4 has 4 ranks", "--data-parallel 2"});
+  bad({"--mesh", "data=5000"}, {"--ranks", "5000"});
+  for (const char* axis : {"tensor", "context", "pipeline"})
+    bad({"--mesh", std::string("data=2,") + axis + "=2"},
+        {"--mesh", axis + std::string("=2"), "Use the axis data only"});
+}
+
 TEST(CliPlan, LargestBatchFitsAndOneMoreDoesNot) {
   auto j = plan({"--model", "nano", "--memory", "300MiB", "--batch", "1"});
   int64_t batch = j["fit"]["largest_batch"];

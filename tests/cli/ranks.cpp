@@ -194,6 +194,23 @@ TEST(Ranks, AnotherNumberOfThemContinuesTheRun) {
   EXPECT_EQ(weights_and_moments(f, "again", "step-000008"), weights_and_moments(f, "straight", "step-000008"));
 }
 
+TEST(Ranks, AMeshOfDataRanksIsTheirNumber) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  f.write("mesh.toml", "mesh = \"data=2\"\n");
+  Flags flags = {"--precision", "fp32", "--threads", "2", "--val-every", "0", "--save-every", "2", "--stop-after", "2"};
+  ASSERT_EQ(f.train("number", 4, flags + Flags{"--ranks", "2"}).code, 0);
+  RunResult r = f.train("mesh", 4, flags + Flags{"--config", "mesh.toml"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(weights_and_moments(f, "mesh", "step-000002"), weights_and_moments(f, "number", "step-000002"));
+  const std::string config = f.read("mesh/config.toml");
+  EXPECT_TRUE(contains(config, "ranks = 2\n")) << config;
+  EXPECT_FALSE(contains(config, "mesh = ")) << config;
+  RunResult one = f.resume("mesh", {"--mesh", "data=1"});
+  ASSERT_EQ(one.code, 0) << one.err;
+  EXPECT_TRUE(contains(one.err, "1 instead of 2 ranks, 2 micro steps instead of 1")) << one.err;
+}
+
 TEST(Ranks, CtrlCSavesOnce) {
   NEEDS_RANKS();
   TrainFolder f;

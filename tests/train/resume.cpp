@@ -75,3 +75,9 @@ TEST(FlagLayers, HigherOnesOverride) {
   EXPECT_EQ(values_in({"--kernel=a=b", "--lr=1", "--kernel=c"}, "--kernel"), (Lines{"a=b", "c"}));
   EXPECT_EQ(value_in(file, "--lr"), value_in({"--lr=0.001"}, "--lr")) << "equal numbers";
 }
+
+TEST(FlagLayers, RanksAndAMeshOverrideEachOther) {
+  EXPECT_EQ(combined({{"--ranks=4", "--batch=2"}, {"--mesh=data=2"}}), (FlagLayer{"--batch=2", "--mesh=data=2"}));
+  EXPECT_EQ(combined({{"--mesh=data=2"}, {"--ranks=4"}}), (FlagLayer{"--ranks=4"}));
+  EXPECT_EQ(combined({{"--mesh=data=2"}, {"--data-parallel=4"}}), (FlagLayer{"--data-parallel=4"}));
+}

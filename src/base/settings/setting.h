@@ -44,6 +44,7 @@ struct Setting {
   bool also_number = false;  // besides the choices, a whole number is accepted
   const char* example = "";  // for settings that are neither a number nor a choice
   bool pairs = false;        // a list of NAME=VALUE: an object in JSON
+  bool commas = false;       // a value may have them, so a list of values cannot be given
   bool common = false;       // in the short help
   bool identity = true;      // measurements with different values are not comparable (RunRecord::key)
   bool newer = false;        // than records: at its default it is not in their key, so that older ones match

@@ -12,6 +12,7 @@
 #include "core/text.h"
 #include "core/to_stderr.h"
 #include "host/stop_signal.h"
+#include "plan/explain.h"
 #include "plan/plan_report.h"
 #include "predict/recompute_budget.h"
 #include "terminal/fit_table.h"
@@ -24,7 +25,7 @@ namespace {
 struct AdviseFlags {
   RecipeOptions recipe;
   DeviceOptions device;
-  std::string run, mesh, calibration;
+  std::string run, calibration;
   AdviceOptions advice;
   bool json = false;
 };
@@ -46,7 +47,7 @@ int run_advise(AdviseFlags& o, const std::function<void(GivenSettings&)>& from_r
                "It must be above 0 and at most 3600.");
   StopSignal signal;
   AdviceCase c;
-  c.mesh = parse_mesh(o.mesh);
+  c.mesh = take_explained_mesh(o.recipe.given);
   if (!o.run.empty()) from_run(o.recipe.given), c.waits = waits_of_run(o.run);
   c.device = o.device.find();
   if (o.advice.measure && c.device.described)
@@ -81,10 +82,6 @@ std::function<int()> setup_advise(CLI::App& app) {
   app.add_option("--run", o->run,
                  "take the settings of this training run (those given here win), and what it waited for data")
       ->type_name("RUN")
-      ->group(group);
-  app.add_option("--mesh", o->mesh,
-                 "ranks that share a model, e.g. data=2,tensor=4,pipeline=2: for the rules about ranks")
-      ->type_name("AXIS=N,...")
       ->group(group);
   app.add_flag("--measure", o->advice.measure,
                "measure what each change brings: a training step with it and without, in interleaved rounds")

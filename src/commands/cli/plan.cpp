@@ -20,7 +20,6 @@
 #include "model/parameters.h"
 #include "passes/pass.h"
 #include "plan/explain.h"
-#include "plan/mesh.h"
 #include "plan/plan_json.h"
 #include "plan/plan_report.h"
 #include "plan/recipe_settings.h"
@@ -41,7 +40,7 @@ namespace {
 struct PlanFlags {
   RecipeOptions recipe;
   DeviceOptions device;
-  std::string memory, use = "train", calibration, as_profile, explain, mesh;
+  std::string memory, use = "train", calibration, as_profile, explain;
   double tokens = 0, price = 0;
   std::optional<int64_t> beams;
   int blocks = 8;
@@ -73,24 +72,24 @@ int explain_plan(const PlanFlags& o) {
     fail_usage(fmt::format("'{}' is out of range", beams), "--beams", "It must be from 1 to 100000.");
   if (o.beams && o.explain != "memory")
     fail_usage("only --explain memory has beams", "--beams", "Omit it, or use --explain memory.");
-  ExplainOptions options{parse_mesh(o.mesh), beams, o.tokens, 0};
+  RecipeOptions given = o.recipe;
+  ExplainOptions options{take_explained_mesh(given.given), beams, o.tokens, 0};
   if (std::find(explain_topics.begin(), explain_topics.end(), o.explain) == explain_topics.end())
     fail_usage(fmt::format("'{}' is not a value of --explain", printable(o.explain)), "--explain",
                fmt::format("{} Values: {}.", did_you_mean(o.explain, explain_topics), join(explain_topics, ", ")));
   Device device = o.device.find();
   options.limit = o.memory.empty() ? o.device.limit(device) : parse_bytes(o.memory, "--memory");
-  Recipe recipe = resolve(within_budget(o.recipe.finish("nano"), device, o.device.device), device);
+  Recipe recipe = resolve(within_budget(given.finish("nano"), device, o.device.device), device);
   CompiledSession session = compile(recipe, device, session_programs(recipe, training_use), {.verify = false});
   Explanation e = explain(o.explain, session, options);
   if (o.json) {
     nlohmann::ordered_json json = to_json(e);
-    print_json(
-        {{"model", model_to_json(recipe.model)},
-         {"recipe", recipe_to_json(recipe)},
-         {"device", device_to_json(device)},
-         {"mesh", {{"data", options.mesh.data}, {"tensor", options.mesh.tensor}, {"pipeline", options.mesh.pipeline}}},
-         {"topic", json["topic"]},
-         {"sections", json["sections"]}});
+    print_json({{"model", model_to_json(recipe.model)},
+                {"recipe", recipe_to_json(recipe)},
+                {"device", device_to_json(device)},
+                {"mesh", explained_mesh_json(options.mesh)},
+                {"topic", json["topic"]},
+                {"sections", json["sections"]}});
   } else {
     fmt::print("{}", text_of(e, use_color(STDOUT_FILENO), output_width()));
   }
@@ -246,7 +245,7 @@ void print_plan(const PlanReport& r, const Prediction& prediction, const PlanFla
   else
     step += fmt::format(" = batch {} x seq {}", q.batch, q.seq_length());
   int64_t micro_steps = r.forward_only() ? 1 : q.grad_accumulation;
-  for (auto& [n, noun] : {std::pair{micro_steps, "micro step"}, {int64_t(q.world_size()), "rank"}})
+  for (auto& [n, noun] : {std::pair{micro_steps, "micro step"}, {int64_t(q.data_ranks()), "rank"}})
     if (n > 1) step += " x " + format_number_of(n, noun);
   const char* per = r.forward_only() ? "forward pass" : "step";
   fmt::print("{:<12}{}\n", r.forward_only() ? "pass" : "step", step);
@@ -284,8 +283,6 @@ int run_plan(const PlanFlags& o) {
   if (!(o.price >= 0)) fail_usage(fmt::format("'{}' is out of range", o.price), "--price", "It must be at least 0.");
   if (!o.explain.empty()) return explain_plan(o);
   if (o.beams) fail_usage("a plan has no beams", "--beams", "Give it with --explain memory.");
-  if (!o.mesh.empty())
-    fail_usage("plans are those of one rank, or of --ranks", "--mesh", "Give it with --explain, or to crest advise.");
   PlanReport r = make_report(o);
   Prediction prediction = predict(o, r);
   if (!o.as_profile.empty()) {
@@ -336,7 +333,6 @@ std::function<int()> setup_plan(CLI::App& app) {
                  "instead of the plan, the formulas for memory, flops, batch or traffic, their terms, and where the "
                  "Program differs")
       ->type_name("TOPIC");
-  app.add_option("--mesh", o->mesh, "ranks to explain with, e.g. data=2,tensor=4,pipeline=2")->type_name("AXIS=N,...");
   app.add_option("--beams", o->beams, fmt::format("beams of --explain memory [{}]", ExplainOptions().beams));
   add_json_option(app, o->json);
   add_recipe_options(app, o->recipe);

@@ -16,14 +16,11 @@ namespace crest {
 void add_rank_options(CLI::App& app, GivenSettings& given) { add_settings(app, rank_settings(), given); }
 
 static int requested_ranks(const RecipeOptions& recipe) {
-  Recipe parsed;
-  if (!recipe.has("ranks")) return parsed.ranks;
-  const std::string& text = recipe.given.at("ranks").back();
-  if (text.find(',') != std::string::npos)
-    fail_usage(fmt::format("--ranks {} is a list", printable(text)), "--ranks",
-               "A command has one number of processes: run it once for each number.");
-  Settings(settings_of(parsed)).apply({{"ranks", {text}}});
-  return parsed.ranks;
+  if (recipe.has("ranks"))
+    if (const std::string& text = recipe.given.at("ranks").back(); text.find(',') != std::string::npos)
+      fail_usage(fmt::format("--ranks {} is a list", printable(text)), "--ranks",
+                 "A command has one number of processes: run it once for each number.");
+  return recipe.processes();
 }
 
 // A rank's share of the machine. Only rank 0 prints notes about it.
@@ -53,14 +50,16 @@ int run_in_ranks(RecipeOptions& recipe, DeviceOptions& device, const GivenSettin
   }
   if (!launched) return work(nullptr);
   if (!several) return run_rank([&] { return work(nullptr); });
-  if (command.keep && recipe.has("ranks") && requested != environment->size)
-    fail_usage(
-        fmt::format("--ranks {}, but {} started {} processes", requested, environment->launcher, environment->size),
-        "--ranks", "Leave it out when another program starts the ranks.");
+  const char* flag = recipe.has("ranks") ? "ranks" : "mesh";
+  if (command.keep && recipe.has(flag) && requested != environment->size)
+    fail_usage(fmt::format("--{} {}, but {} started {} processes", flag, printable(recipe.given[flag].back()),
+                           environment->launcher, environment->size),
+               std::string("--") + flag, "Leave it out when another program starts the ranks.");
   if (command.keep && options.restarts > 0 && !is_launched())
     fail_usage(fmt::format("--restarts {}, but {} started the processes", options.restarts, environment->launcher),
                "--restarts", "Leave it out: that program restarts them (torchrun --max-restarts), or nobody does.");
   recipe.given["ranks"] = {std::to_string(environment->size)};
+  if (requested != environment->size) recipe.given["mesh"].clear();
   return run_rank([&] {
     auto group = RankGroup::join(*environment, options);
     share(device, *group);

@@ -12,6 +12,7 @@ namespace crest {
 
 class Choices;
 class Communicator;
+class MeshGroups;
 
 // The device a Program is planned for.
 struct Device {
@@ -56,12 +57,16 @@ struct KernelCall {
   void* workspace;                 // as many bytes as workspace() said, 64-byte aligned
   void* prepared;                  // what prepare() returned
   int threads;                     // OpenMP threads to use
-  Communicator* communicator;      // for operations of class communication
+  const MeshGroups* groups;        // of this rank; null: it is the only one
   void* stream = nullptr;          // CUDA: the cudaStream_t to launch on
   const Device* device = nullptr;  // never null
   Choices* choices = nullptr;      // of the session, while it is tuned; null: nobody keeps them
   bool overlap = false;            // CUDA: its kernels may begin while the ones before them end (LaunchOn)
   const char* instr_name() const;  // of the operation, for errors
+  // The ranks along the instruction's axes (axes_of): the place of this one, and what connects
+  // them.
+  int index() const;
+  Communicator& group() const;
   const Value& in_value(size_t i) const { return program.at(instr.in[i]); }
   const Value& out_value(size_t i) const { return program.at(instr.out[i]); }
   bool has(size_t i) const { return i < instr.in.size() && instr.in[i] != no_value; }

@@ -102,9 +102,8 @@ class Runtime {
   virtual int64_t other_bytes() const { return 0; }
 };
 
-class Communicator;
-// The device must outlive the runtime.
-std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator,
+// The device and the groups (null: this is the only rank) must outlive the runtime.
+std::unique_ptr<Runtime> make_runtime(const Device& device, const MeshGroups* groups,
                                       const RuntimeOptions& options = {});
 
 class RangeScope {

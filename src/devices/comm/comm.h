@@ -3,7 +3,9 @@
 // CPUs), nccl (processes on GPUs).
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "core/dtype.h"
 #include "core/error.h"
@@ -48,6 +50,10 @@ class Communicator {
   virtual void send_receive(const void* out, int to, void* in, int from, int64_t bytes) = 0;
   // Returns after all ranks have called it.
   virtual void barrier() = 0;
+  // A communicator of some of these ranks. All ranks call it together, each with the group that it
+  // is in. members: numbers of ranks here, in the order of their numbers there. This one must
+  // outlive the result.
+  virtual std::unique_ptr<Communicator> split(const std::vector<int>& members);
   // This rank has failed. Between threads: the calls of the others throw PeerLost instead of
   // waiting for it; processes find out by Control. The last call: work on a device may never end,
   // and nobody waits for it.

@@ -1,6 +1,10 @@
 #include "comm/exchange.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+
+#include "core/error.h"
 
 namespace crest {
 
@@ -13,6 +17,12 @@ std::vector<std::vector<double>> gather(Communicator& comm, const std::vector<do
     by_rank.emplace_back(first, first + std::ptrdiff_t(own.size()));
   }
   return by_rank;
+}
+
+int place_in(const std::vector<int>& members, int rank) {
+  auto it = std::find(members.begin(), members.end(), rank);
+  if (it == members.end()) fail_internal(fmt::format("rank {} is not in the group that it makes", rank));
+  return int(it - members.begin());
 }
 
 std::string broadcast_text(Communicator& comm, const std::string& text, int root) {

@@ -32,6 +32,7 @@ std::unique_ptr<Communicator> make_gloo_communicator(Control&, int, const std::s
 
 #include <algorithm>
 
+#include "comm/exchange.h"
 #include "comm/reduce.h"
 
 namespace crest {
@@ -65,12 +66,12 @@ class ControlStore final : public gloo::rendezvous::Store {
 
 class GlooCommunicator final : public Communicator {
  public:
-  GlooCommunicator(Control& control, int ranks, const std::string& group, double seconds)
-      : control_(control), timeout_(int64_t(seconds * 1e3)) {
+  GlooCommunicator(Control& control, int rank, int ranks, const std::string& group, double seconds)
+      : control_(control), group_(group), seconds_(seconds), timeout_(int64_t(seconds * 1e3)) {
     guarded("start", [&] {
       gloo::transport::tcp::attr attr(control.address().c_str());
       std::shared_ptr<gloo::transport::Device> device = gloo::transport::tcp::CreateDevice(attr);
-      auto context = std::make_shared<gloo::rendezvous::Context>(control.rank(), ranks);
+      auto context = std::make_shared<gloo::rendezvous::Context>(rank, ranks);
       context->setTimeout(timeout_);
       ControlStore store(control, "gloo/" + group + "/", seconds);
       context->connectFullMesh(store, device);
@@ -79,6 +80,12 @@ class GlooCommunicator final : public Communicator {
   }
   int rank() const override { return context_->rank; }
   int size() const override { return context_->size; }
+
+  std::unique_ptr<Communicator> split(const std::vector<int>& members) override {
+    std::string group = fmt::format("{}.{}.{}", group_, splits_++, members.at(0));
+    return std::make_unique<GlooCommunicator>(control_, place_in(members, rank()), int(members.size()), group,
+                                              seconds_);
+  }
 
   void all_reduce(void* data, DType dtype, int64_t n, bool mean) override {
     if (n == 0 || size() == 1) return;
@@ -237,6 +244,9 @@ class GlooCommunicator final : public Communicator {
   }
 
   Control& control_;
+  std::string group_;
+  int splits_ = 0;
+  double seconds_;
   Milliseconds timeout_;
   std::shared_ptr<gloo::Context> context_;
   std::vector<char> arrived_[2];  // segments that exchange_and_sum() receives, by rank
@@ -251,7 +261,7 @@ std::string gloo_version() {
 
 std::unique_ptr<Communicator> make_gloo_communicator(Control& control, int ranks, const std::string& group,
                                                      double seconds) {
-  return std::make_unique<GlooCommunicator>(control, ranks, group, seconds);
+  return std::make_unique<GlooCommunicator>(control, control.rank(), ranks, group, seconds);
 }
 
 }  // namespace crest

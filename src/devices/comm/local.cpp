@@ -2,14 +2,12 @@
 
 #include <cstring>
 
+#include "comm/exchange.h"
 #include "comm/reduce.h"
 #include "comm/thread_barrier.h"
 #include "core/error.h"
 
 namespace crest {
-
-PeerLost::PeerLost(int rank, std::string what, std::string where, std::string advice)
-    : Error(Exit::failed, std::move(what), std::move(where), std::move(advice)), rank_(rank) {}
 
 namespace {
 
@@ -18,6 +16,7 @@ struct Rendezvous {
   int ranks;
   ThreadBarrier barrier;
   std::vector<void*> data;
+  ThreadGroups<Rendezvous> groups;
 };
 
 class LocalCommunicator final : public Communicator {
@@ -28,6 +27,9 @@ class LocalCommunicator final : public Communicator {
   int size() const override { return rendezvous_->ranks; }
   void barrier() override { rendezvous_->barrier.wait(); }
   void leave() override { rendezvous_->barrier.leave(); }
+  std::unique_ptr<Communicator> split(const std::vector<int>& members) override {
+    return std::make_unique<LocalCommunicator>(rendezvous_->groups.join(splits_++, members), place_in(members, rank_));
+  }
 
   // Each rank sums its slice (so the sum is bitwise identical on all) and writes it everywhere.
   void all_reduce(void* data, DType dtype, int64_t n, bool mean) override {
@@ -81,7 +83,7 @@ class LocalCommunicator final : public Communicator {
   }
 
   std::shared_ptr<Rendezvous> rendezvous_;
-  int rank_;
+  int rank_, splits_ = 0;
 };
 
 }  // namespace

@@ -2,6 +2,11 @@
 #pragma once
 #include <atomic>
 #include <barrier>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "comm/comm.h"
 
@@ -35,6 +40,24 @@ class ThreadBarrier {
   }
   std::atomic<bool> left_ = false, broken_ = false;
   std::barrier<Meeting> barrier_;
+};
+
+// Where groups of ranks that are threads meet: the first member makes the rendezvous of a group,
+// and nobody waits.
+template <class Rendezvous>
+class ThreadGroups {
+ public:
+  // number: of the calling rank's earlier calls.
+  std::shared_ptr<Rendezvous> join(int number, const std::vector<int>& members) {
+    std::lock_guard lock(mutex_);
+    auto& group = groups_[{number, members}];
+    if (!group) group = std::make_shared<Rendezvous>(int(members.size()));
+    return group;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<int, std::vector<int>>, std::shared_ptr<Rendezvous>> groups_;
 };
 
 }  // namespace crest

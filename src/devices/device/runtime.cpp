@@ -18,16 +18,16 @@
 
 namespace crest {
 
-std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator,
+std::unique_ptr<Runtime> make_runtime(const Device& device, const MeshGroups* groups,
                                       [[maybe_unused]] const RuntimeOptions& options) {
   check_here(device);
   if (device.kind == "cpu" && (device.isa != name(active_isa()) || active_isa() > best_isa()))
     throw Error(Exit::no_device,
                 fmt::format("this machine does not support {}: you can plan for it, but not run on it", device.isa),
                 "environment variable CREST_ISA", fmt::format("Unset it; this machine supports {}.", name(best_isa())));
-  if (device.kind == "cpu" || device.emulated) return make_host_runtime(device, communicator);
+  if (device.kind == "cpu" || device.emulated) return make_host_runtime(device, groups);
 #if CREST_HAVE_CUDA
-  if (device.kind == "cuda") return cuda::make_runtime(device, communicator, options);
+  if (device.kind == "cuda") return cuda::make_runtime(device, groups, options);
 #endif
   throw Error(Exit::no_device, fmt::format("this build cannot run on '{}'", device.kind), "--device",
               "Use --device cpu, or build with the CUDA toolkit (docs/gpu.md).");

@@ -12,9 +12,9 @@
 
 #include "device/data_sheet.h"
 #include "plan/compile.h"
-#include "plan/mesh.h"
 #include "predict/calibration.h"
 #include "predict/products.h"
+#include "program/mesh.h"
 #include "stats/ab.h"
 
 namespace crest {

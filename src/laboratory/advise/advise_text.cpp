@@ -6,6 +6,7 @@
 #include "advise/advise.h"
 #include "backend/device_json.h"
 #include "core/text.h"
+#include "plan/explain.h"
 #include "plan/plan_json.h"
 #include "plan/recipe_settings.h"
 #include "stats/ratio.h"
@@ -96,7 +97,7 @@ Json to_json(const AdviceCase& c, const AdviceReport& report) {
   return {{"model", model_to_json(c.recipe.model)},
           {"recipe", recipe_to_json(c.recipe)},
           {"device", device_to_json(c.device)},
-          {"mesh", {{"data", c.mesh.data}, {"tensor", c.mesh.tensor}, {"pipeline", c.mesh.pipeline}}},
+          {"mesh", explained_mesh_json(c.mesh)},
           {"document", rules_document},
           {"calibration", c.calibration ? Json(c.calibration->date()) : Json()},
           {"data_sheet", c.sheet ? Json(c.sheet->name) : Json()},

@@ -56,7 +56,7 @@ int64_t Planner::largest_batch(const Recipe& given) {
 
 // None where no calibration covers the step.
 std::optional<double> Planner::calibrated_ms(const CompiledSession& s) const {
-  if (!case_.calibration || s.recipe.world_size() > 1) return std::nullopt;
+  if (!case_.calibration || s.recipe.all_ranks() > 1) return std::nullopt;
   PlannedTime t = planned_time(s, *case_.calibration, case_.sheet);
   return t.known() ? std::optional(t.ms) : std::nullopt;
 }

@@ -11,14 +11,16 @@ namespace crest::rule {
 
 namespace {
 
-std::string one_rank(const AdviceCase& c) { return c.mesh.tensor == 1 ? "one tensor parallel rank (--mesh)" : ""; }
+std::string one_rank(const AdviceCase& c) {
+  return c.mesh.size(Axis::tensor) == 1 ? "one tensor parallel rank (--mesh)" : "";
+}
 
 }  // namespace
 
 Checked width_over_ranks(const AdviceCase& c, Planner&) {
   if (std::string why = one_rank(c); !why.empty()) return does_not_apply(why);
   if (std::string why = no_tensor_cores(c); !why.empty()) return does_not_apply(why);
-  int64_t t = c.mesh.tensor, h = c.recipe.model.width, multiple = aligned_elements(c);
+  int64_t t = c.mesh.size(Axis::tensor), h = c.recipe.model.width, multiple = aligned_elements(c);
   if (h % t == 0 && h / t % multiple == 0) return holds(fmt::format("h/t = {}/{} = {}", h, t, h / t));
   std::string share = h % t ? fmt::format("{} is not divided by {}", h, t)
                             : fmt::format("h/t = {} is no multiple of {}", h / t, alignment_text(c));
@@ -33,7 +35,7 @@ Checked width_over_ranks(const AdviceCase& c, Planner&) {
 Checked heads_over_ranks(const AdviceCase& c, Planner&) {
   if (std::string why = one_rank(c); !why.empty()) return does_not_apply(why);
   const ModelConfig& m = c.recipe.model;
-  int64_t t = c.mesh.tensor;
+  int64_t t = c.mesh.size(Axis::tensor);
   auto divides = [&](int64_t n) { return m.heads % n == 0 && m.kv_heads % n == 0; };
   bool batch = c.recipe.batch * m.heads % t == 0;
   if (divides(t)) return holds(fmt::format("a/t = {}/{} = {}", m.heads, t, m.heads / t));
@@ -52,8 +54,8 @@ Checked heads_over_ranks(const AdviceCase& c, Planner&) {
 // A share of the plan: what tensor parallelism repeats on every rank comes on top.
 Checked tensor_ranks(const AdviceCase& c, Planner& planner) {
   if (std::string why = one_rank(c); !why.empty()) return does_not_apply(why);
-  int64_t planned = planner.planned_bytes(), t = c.mesh.tensor, least = 1;
-  while (least < t && planned / (least * c.mesh.pipeline) > c.limit) ++least;
+  int64_t planned = planner.planned_bytes(), t = c.mesh.size(Axis::tensor), least = 1;
+  while (least < t && planned / (least * c.mesh.size(Axis::pipeline)) > c.limit) ++least;
   std::string text = fmt::format("{} planned for one rank, {} available on each", format_bytes(double(planned)),
                                  format_bytes(double(c.limit)));
   if (least == t) return holds(text);
@@ -65,7 +67,7 @@ Checked tensor_ranks(const AdviceCase& c, Planner& planner) {
 }
 
 Checked pipeline_bubble(const AdviceCase& c, Planner&) {
-  int64_t p = c.mesh.pipeline, m = c.recipe.grad_accumulation;
+  int64_t p = c.mesh.size(Axis::pipeline), m = c.recipe.grad_accumulation;
   if (p == 1) return does_not_apply("one pipeline stage (--mesh)");
   auto bubble = [p](int64_t steps) { return double(p - 1) / double(steps + p - 1); };
   std::string text = fmt::format("{} in {} stages: the bubble (p - 1)/(m + p - 1) is {:.0f}% of the step",
@@ -82,7 +84,7 @@ Checked pipeline_bubble(const AdviceCase& c, Planner&) {
 }
 
 Checked sharded_optimizer(const AdviceCase& c, Planner& planner) {
-  if (c.recipe.world_size() == 1) return does_not_apply("one rank (--ranks)");
+  if (c.recipe.data_ranks() == 1) return does_not_apply("one rank (--ranks)");
   static const std::vector<std::string> levels = {"none", "optimizer", "gradients", "weights"};
   auto given = c.recipe.pass_settings.find("shard");
   auto level = std::find(levels.begin(), levels.end(), given == c.recipe.pass_settings.end() ? "none" : given->second);

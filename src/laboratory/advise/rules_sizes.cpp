@@ -79,7 +79,7 @@ Checked mlp_width(const AdviceCase& c, Planner&) {
   const ModelConfig& m = c.recipe.model;
   if (m.activation != ActivationKind::swiglu) return does_not_apply("the model has no SwiGLU");
   if (std::string why = no_tensor_cores(c); !why.empty()) return does_not_apply(why);
-  int64_t t = c.mesh.tensor, multiple = aligned_elements(c) * t;
+  int64_t t = c.mesh.size(Axis::tensor), multiple = aligned_elements(c) * t;
   std::string share = t > 1 ? fmt::format(" on each of {} ranks", t) : "";
   if (m.ff % multiple == 0) return holds(fmt::format("MLP width {} is a multiple of {}", m.ff, multiple));
   Recipe wider = c.given;

@@ -18,7 +18,9 @@ using List = std::vector<std::string>;
 constexpr size_t most_measurements = 10000;
 
 // "4,8" and repeated flags as one list; an empty entry is an error.
-List values_of(const List& given, const std::string& flag) {
+List values_of(const List& given, const Setting& row) {
+  if (row.commas) return {given.back()};
+  const std::string flag = row.flag();
   List values;
   for (auto& text : given)
     for (auto& v : split(text, ',')) {
@@ -39,7 +41,7 @@ struct GridList {
 std::vector<GridList> grid_lists(const BenchOptions& o) {
   std::vector<GridList> lists;
   auto add = [&](const Setting& row, const List& given) {
-    if (!given.empty() && row.type != SettingType::list) lists.push_back({&row, values_of(given, row.flag())});
+    if (!given.empty() && row.type != SettingType::list) lists.push_back({&row, values_of(given, row)});
   };
   for (auto& row : recipe_settings())
     if (auto it = o.base.recipe.given.find(row.name); it != o.base.recipe.given.end()) add(row, it->second);

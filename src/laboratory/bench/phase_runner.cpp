@@ -67,7 +67,7 @@ bool is_forward(BenchPhase phase) {
 
 Recipe phase_recipe(Recipe r, BenchPhase phase, const RecipeOptions& given) {
   if (phase != BenchPhase::decode) return r;
-  if (r.world_size() > 1) fail_usage("one rank decodes", "--ranks, --data-parallel", "Omit them.");
+  if (r.all_ranks() > 1) fail_usage("one rank decodes", "--ranks, --data-parallel", "Omit them.");
   if (given.has("batch") && r.batch != 1)
     fail_usage("a token is decoded for one sequence", fmt::format("--batch {}", r.batch), "Omit it.");
   r.batch = r.grad_accumulation = 1;
@@ -127,7 +127,7 @@ double phase_flops(const CompiledSession& s, BenchPhase phase, FlopsConvention c
     const Program& p = s.programs[size_t(call)].program;
     for (auto& instr : p.code) sum += instr.op->cost(p, instr).flops;
   }
-  return sum * double(s.recipe.world_size());
+  return sum * double(s.recipe.all_ranks());
 }
 
 PhaseRunner::PhaseRunner(CompiledSession session, BenchPhase phase, uint64_t seed, bool flush, RankGroup* group)

@@ -151,7 +151,7 @@ void RecipeMeasurement::plan_columns(const CompiledSession& s, lab::Row& row) co
                         Category::temporary, Category::workspace})
     set((std::string(name(category)) + "_bytes").c_str(), double(bytes[size_t(category)]));
   if (e_.uses_column("largest_batch"))
-    set("largest_batch", double(largest_batch(s, phase_use(phase_), limit_ / s.recipe.world_size())));
+    set("largest_batch", double(largest_batch(s, phase_use(phase_), limit_ / s.recipe.all_ranks())));
   if (e_.uses_column("caching_bytes")) set("caching_bytes", double(lab::caching_allocator_bytes(s.largest().memory)));
 }
 
@@ -190,7 +190,7 @@ void RecipeMeasurement::measure(LabContext& context, const std::string& grid, la
   describe_session(detail, session, phase_calls(session, phase_));
   lab::Table values = lab::value_rows(session);
   double planned = row.columns["planned_bytes"].x;
-  const auto limit = double(limit_ / session.recipe.world_size());  // of a rank
+  const auto limit = double(limit_ / session.recipe.all_ranks());  // of a rank
   if (planned > limit)
     out_of_memory(row, fmt::format("{} planned, {} available", format_bytes(planned), format_bytes(limit)));
   else if (runs())

@@ -33,7 +33,7 @@ void set_work(PredictedStep& s, const CompiledSession& session) {
   const Recipe& r = session.recipe;
   s.tokens = step_tokens(session);
   s.model_flops = flops_per_token(r.model, r.seq_length()) * double(s.tokens) / (forward_only(session) ? 3 : 1);
-  s.ranks = r.world_size();
+  s.ranks = r.all_ranks();
   s.executed_flops = 0;
   for (auto& row : s.profile.instrs) s.executed_flops += row.flops * s.ranks;
 }

@@ -52,7 +52,8 @@ RankTimes::RankTimes(const CompiledSession& session, const CollectiveTimes* meas
 double RankTimes::ms(const ProfileInstr& row) const {
   const Program& program = session_.programs[size_t(session_.find(row.program))].program;
   const Instr& instr = program.code[size_t(row.index)];
-  double sent = sent_bytes(program, instr, session_.recipe.world_size()), calls = std::max(1, row.calls);
+  double sent = sent_bytes(program, instr, session_.recipe.layout().size(axes_of(instr))),
+         calls = std::max(1, row.calls);
   Collective collective = collective_of(row.op);
   if (measured_) {
     const CollectiveTable& t = *measured_->find(collective, session_.recipe.ranks, sent_dtype(program, instr));

@@ -9,7 +9,7 @@ namespace crest {
 StepTime step_time(const CompiledSession& session, const Calibration* calibration, const DataSheet* sheet) {
   StepTime t;
   const CollectiveTimes* measured = calibration ? &calibration->collectives : nullptr;
-  if (session.recipe.world_size() > 1 && !RankTimes(session, measured, sheet).possible()) {
+  if (session.recipe.all_ranks() > 1 && !RankTimes(session, measured, sheet).possible()) {
     t.why_not = "several ranks are predicted for " + ranks_that_are_predicted();
     return t;
   }

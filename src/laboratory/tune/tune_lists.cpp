@@ -54,7 +54,8 @@ TuneList parse_vary(const std::string& text) {
   size_t equals = text.find('=');
   TuneList list{text.substr(0, equals), {}};
   const Setting& row = setting_called(list.name);
-  std::set<std::string> own = {"model", "vocab", "context", "seq", "data-parallel", "batch", "grad-accumulation"};
+  std::set<std::string> own = {"model", "vocab", "context",       "seq",
+                               "mesh",  "batch", "data-parallel", "grad-accumulation"};
   if (own.count(list.name) || row.type == SettingType::list)
     fail_usage(fmt::format("'{}' is not varied", list.name), "--vary",
                list.name == "batch" || list.name == "grad-accumulation"

@@ -23,6 +23,10 @@ void validate(const Recipe& r) {
   if (r.ranks > 1 && r.data_parallel > 1)
     fail_usage(fmt::format("both --ranks {} and --data-parallel {} were given", r.ranks, r.data_parallel), "--ranks",
                "Use --ranks for processes, or --data-parallel for threads of one process.");
+  if (r.layout().ranks() != r.all_ranks())
+    fail_usage(fmt::format("{} has {}, but there are {}", r.mesh.text(), format_number_of(r.mesh.ranks(), "rank"),
+                           r.all_ranks()),
+               "--mesh", "The product of the axes is the number of ranks.");
 }
 
 namespace {

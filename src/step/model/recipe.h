@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/config.h"
+#include "program/mesh.h"
 #include "settings/setting.h"
 
 namespace crest {
@@ -20,6 +21,7 @@ struct Recipe {
   int64_t grad_accumulation = 1;  // micro steps per step
   int ranks = 1;                  // processes, one rank each
   int data_parallel = 1;          // virtual ranks: threads of one process
+  Mesh mesh;                      // with axes besides data: how the ranks of either kind are arranged
 
   std::string precision = "auto";   // resolved for the device
   std::string policy = "pure";      // pure, autocast
@@ -45,9 +47,13 @@ struct Recipe {
   std::string graphs = "on", programmatic_launch = "on", nvtx = "off";
 
   int64_t seq_length() const { return seq > 0 ? seq : model.context; }
-  // Ranks of either kind that share a step: each computes its part of the global batch.
-  int world_size() const { return ranks * data_parallel; }
-  int64_t tokens_per_step() const { return batch * seq_length() * grad_accumulation * world_size(); }
+  // Ranks of either kind.
+  int all_ranks() const { return ranks * data_parallel; }
+  // How they are arranged. Without `mesh`, all are on the data axis.
+  Mesh layout() const { return mesh == Mesh() ? Mesh{{Axis::data, all_ranks()}} : mesh; }
+  // Parts of the global batch that are computed at once: the ranks of other axes share one.
+  int data_ranks() const { return layout().size(Axis::data); }
+  int64_t tokens_per_step() const { return batch * seq_length() * grad_accumulation * data_ranks(); }
 };
 
 // Throws usage errors for settings that conflict (a sequence longer than the context). Each single

@@ -1,6 +1,8 @@
-// Settings ranks, data_parallel, reduce, bucket, comm_dtype: every rank runs its share of the
+// Settings ranks, data_parallel, mesh, reduce, bucket, comm_dtype: every rank runs its share of the
 // global batch; gradients and loss are summed after the last micro step. The loss scale includes
 // 1/ranks, so a sum gives the mean over the global batch.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 
@@ -114,7 +116,7 @@ int64_t bucket_bytes(const PassContext& context) {
 }  // namespace
 
 void data_parallel(Program& program, const PassContext& context) {
-  int ranks = context.recipe.world_size();
+  int ranks = context.recipe.data_ranks();
   int64_t bucket = bucket_bytes(context);
   if (ranks <= 1 || program.outputs.empty()) return;
   if (context.kind != ProgramKind::train && context.kind != ProgramKind::validation) return;
@@ -139,6 +141,37 @@ void data_parallel(Program& program, const PassContext& context) {
     reductions.in_buckets(how == "flat" ? INT64_MAX : bucket);
 }
 
+namespace {
+
+// A mesh of data ranks only says what --ranks says, and is stored as that.
+SettingValue mesh_text(const Setting&, const void* object) {
+  const Mesh& mesh = static_cast<const Recipe*>(object)->mesh;
+  return mesh == Mesh() ? std::string() : mesh.text();
+}
+
+void set_mesh(const Setting& row, void* object, const SettingValue& value) {
+  auto& r = *static_cast<Recipe*>(object);
+  const Mesh mesh = parse_mesh(std::get<std::string>(value));
+  if (std::get<std::string>(value).empty()) return;
+  for (Axis axis : axes_outermost_first)
+    if (axis != Axis::data && mesh.size(axis) > 1)
+      fail_usage(fmt::format("{}={}: no pass shares a step along this axis yet", name(axis), mesh.size(axis)),
+                 row.flag(),
+                 "Use the axis data only. crest plan --explain and crest advise calculate with the others.");
+  if (r.all_ranks() == 1) r.ranks = mesh.ranks();
+  if (r.all_ranks() != mesh.ranks())
+    fail_usage(fmt::format("{} has {}, but {} {} was given", mesh.text(), format_number_of(mesh.ranks(), "rank"),
+                           r.ranks > 1 ? "--ranks" : "--data-parallel", r.all_ranks()),
+               row.flag(), "Leave one of the two out.");
+}
+
+Setting mesh_setting(Setting row) {
+  row.type = SettingType::text, row.get = mesh_text, row.set = set_mesh;
+  return row;
+}
+
+}  // namespace
+
 const std::vector<Setting>& data_parallel_settings() {
   const char* group = "Model and batch";
   static const std::vector<Effect> effects = {{Effect::communication},
@@ -161,6 +194,16 @@ const std::vector<Setting>& data_parallel_settings() {
                                        .max = 64,
                                        .resume = OnResume::accepts,
                                        .effects = effects}),
+      mesh_setting({.name = "mesh",
+                    .group = group,
+                    .help = "how ranks are arranged: the ranks along each axis (data, tensor, pipeline, context); "
+                            "data=4 is --ranks 4. Programs have the axis data only; plan --explain and advise "
+                            "calculate with the others",
+                    .example = "data=4",
+                    .commas = true,
+                    .newer = true,
+                    .resume = OnResume::accepts,
+                    .effects = effects}),
       pass_setting(
           {.name = "reduce",
            .group = group,

@@ -112,7 +112,7 @@ class Quantization {
       amax_ = b.declare(fp8_amax, DType::f32, {history, slots}, Role::state, Lifetime::persistent);
       // A column for each rank: their sum is what the largest of all ranks is found in.
       record_ =
-          b.declare(fp8_record, DType::f32, {slots, context.recipe.world_size()}, Role::output, Lifetime::persistent);
+          b.declare(fp8_record, DType::f32, {slots, context.recipe.data_ranks()}, Role::output, Lifetime::persistent);
     }
     counts_ = b.declare(fp8_counts, DType::i64, {slots, 2}, Role::state, Lifetime::persistent);
   }
@@ -193,7 +193,7 @@ class QuantizeLinears {
         gradients_(*parse_dtype(context.setting("fp8-gradients"))),
         blocks_(tables_.in_blocks_of_128()),
         fast_(context),
-        ranks_(context.recipe.world_size()),
+        ranks_(context.recipe.data_ranks()),
         first_(context.first),
         last_(context.last),
         made_(weights_of(context)) {

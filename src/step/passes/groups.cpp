@@ -146,7 +146,7 @@ class Groups {
 }  // namespace
 
 void group_parameters(Program& program, const PassContext& context) {
-  int ranks = context.recipe.world_size();
+  int ranks = context.recipe.data_ranks();
   Groups(program, ranks, shards_in_buckets(context) ? parse_bytes(context.setting("bucket"), "--bucket") : INT64_MAX)
       .run();
 }

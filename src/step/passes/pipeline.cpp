@@ -176,7 +176,7 @@ double PassContext::number(std::string_view name) const {
 }
 
 static void check_placements(const Program& program, const PassContext& context, const char* pass) {
-  if (context.recipe.world_size() == 1 || context.forward_only) return;
+  if (context.recipe.data_ranks() == 1 || context.forward_only) return;
   if (context.kind == ProgramKind::train)
     verify_placements(program, context.last ? RankProgram::last_micro_step : RankProgram::micro_step, pass);
   if (context.kind == ProgramKind::validation) verify_placements(program, RankProgram::validation, pass);

@@ -183,7 +183,7 @@ static void release_gradients(Program& p) {
 }
 
 Sharding sharding_of(const PassContext& context) {
-  if (context.recipe.world_size() == 1) return Sharding::none;
+  if (context.recipe.data_ranks() == 1) return Sharding::none;
   std::string text = context.setting("shard");  // auto is resolved before (plan/compile.cpp)
   return text == "optimizer"   ? Sharding::optimizer
          : text == "gradients" ? Sharding::gradients
@@ -210,7 +210,7 @@ bool gathers_weights(const PassContext& context) {
 }
 
 void shard(Program& program, const PassContext& context) {
-  int ranks = context.recipe.world_size();
+  int ranks = context.recipe.data_ranks();
   if (ranks == 1) return;
   Sharding sharding = sharding_of(context);
   if (context.kind != ProgramKind::update) {

@@ -116,7 +116,7 @@ std::vector<ProgramSpec> session_programs(const Recipe& r, const SessionUse& use
     if (r.grad_accumulation == 1) {
       specs.push_back({"train", ProgramKind::train, r.batch, seq, 0, true, true});
     } else {
-      bool reduces = r.world_size() > 1;  // only then is the last micro step different
+      bool reduces = r.data_ranks() > 1;  // only then is the last micro step different
       specs.push_back({"train.first", ProgramKind::train, r.batch, seq, 0, true, false});
       if (!reduces || r.grad_accumulation > 2)
         specs.push_back({"train.next", ProgramKind::train, r.batch, seq, 0, false, !reduces});
@@ -145,7 +145,7 @@ bool forward_only(const CompiledSession& s) {
 int64_t step_tokens(const CompiledSession& s) {
   if (!forward_only(s)) return s.recipe.tokens_per_step();
   const ProgramSpec& spec = s.programs[size_t(training_step(s)[0].segment)].spec;
-  return spec.batch * spec.seq * s.recipe.world_size();
+  return spec.batch * spec.seq * s.recipe.data_ranks();
 }
 
 std::vector<SegmentCall> training_step(const CompiledSession& s) {
@@ -192,7 +192,7 @@ static void resolve_shard(Recipe& r, const Device& device) {
   auto gather = r.pass_settings.find("gather");
   bool buckets = it->second == "gradients" || it->second == "weights";
   buckets |= it->second == "optimizer" && gather != r.pass_settings.end() && gather->second == "forward";
-  if (r.world_size() > 1 && buckets) r.pass_settings.emplace("reduce", "bucket");
+  if (r.data_ranks() > 1 && buckets) r.pass_settings.emplace("reduce", "bucket");
 }
 
 Recipe resolve(Recipe r, const Device& device) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -13,6 +14,20 @@ namespace crest {
 using Json = nlohmann::ordered_json;
 
 const std::vector<std::string> explain_topics = {"memory", "flops", "batch", "traffic"};
+
+Mesh take_explained_mesh(GivenSettings& recipe) {
+  std::vector<std::string> texts = std::exchange(recipe["mesh"], {});
+  Mesh mesh = parse_mesh(texts.empty() ? "" : texts.back());
+  if (mesh.size(Axis::context) > 1)
+    fail_usage("no formula has context parallel ranks", "--mesh", "Use the axes data, tensor and pipeline.");
+  return mesh;
+}
+
+Json explained_mesh_json(const Mesh& mesh) {
+  Json json;
+  for (Axis axis : {Axis::data, Axis::tensor, Axis::pipeline}) json[std::string(name(axis))] = mesh.size(axis);
+  return json;
+}
 
 Explanation explain(const std::string& topic, const CompiledSession& session, const ExplainOptions& o) {
   if (topic == "memory") return explain_memory(session, o);

@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "plan/compile.h"
-#include "plan/mesh.h"
+#include "program/mesh.h"
+#include "settings/settings.h"
 
 namespace crest {
 
@@ -39,6 +40,12 @@ struct ExplainOptions {
   double tokens = 0;  // of a whole training; 0: not given
   int64_t limit = 0;  // bytes of a device
 };
+
+// --mesh of a command that calculates with it: the recipe does not get it. Usage errors for an axis
+// of which no formula is known.
+Mesh take_explained_mesh(GivenSettings& recipe);
+// {data, tensor, pipeline}.
+nlohmann::ordered_json explained_mesh_json(const Mesh& mesh);
 
 extern const std::vector<std::string> explain_topics;  // memory, flops, batch, traffic
 

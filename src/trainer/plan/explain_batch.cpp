@@ -13,18 +13,20 @@ Explanation explain_batch(const CompiledSession& s, const ExplainOptions& o) {
   const Recipe& r = s.recipe;
   const char* document = "Software Tune Up, Batch sizes";
   // Ranks of the recipe are data parallel ones; those of --mesh come on top.
-  int64_t data = o.mesh.data * r.world_size();
-  int64_t gpus = data * o.mesh.replica();
+  const int64_t tensor = o.mesh.size(Axis::tensor), pipeline = o.mesh.size(Axis::pipeline);
+  const int64_t of_replica = tensor * pipeline;
+  int64_t data = int64_t(o.mesh.size(Axis::data)) * r.data_ranks();
+  int64_t gpus = data * of_replica;
   auto mbs = double(r.batch), gas = double(r.grad_accumulation), dp = double(data);
   Term dp_term{"DP",
                "N_GPUs / (TP x PP)",
-               fmt::format("{} / ({} x {})", gpus, o.mesh.tensor, o.mesh.pipeline),
+               fmt::format("{} / ({} x {})", gpus, tensor, pipeline),
                dp,
                "replicas",
                document,
-               double(r.world_size()),
+               double(r.data_ranks()),
                ""};
-  if (data != r.world_size())
+  if (data != r.data_ranks())
     dp_term.difference = "the Program's ranks are --ranks and --data-parallel; --mesh is only calculated with";
   Term gbs{"GBS",
            "MBS x DP x GAS",
@@ -33,7 +35,7 @@ Explanation explain_batch(const CompiledSession& s, const ExplainOptions& o) {
            "sequences",
            document,
            double(r.tokens_per_step()) / double(r.seq_length()),
-           data == r.world_size() ? "" : "of the Program's ranks alone"};
+           data == r.data_ranks() ? "" : "of the Program's ranks alone"};
   Term tokens{"tokens per step",
               "GBS x s",
               fmt::format("{:g} x {}", gbs.value, r.seq_length()),
@@ -64,17 +66,17 @@ Explanation explain_batch(const CompiledSession& s, const ExplainOptions& o) {
               "the Program's whole plan, activations included, divided evenly; ranks repeat some of it"};
   Term replica{"ranks of a replica",
                "TP x PP",
-               fmt::format("{} x {}", o.mesh.tensor, o.mesh.pipeline),
-               double(o.mesh.replica()),
+               fmt::format("{} x {}", tensor, pipeline),
+               double(of_replica),
                "ranks",
                document,
                {},
                ""};
   std::vector<ExplainSection> sections = {{"batch", batch}, {"a replica", {replica, states}}};
-  auto p = double(o.mesh.pipeline);
-  if (o.mesh.pipeline > 1) {
+  auto p = double(pipeline);
+  if (pipeline > 1) {
     const char* narayanan = "Narayanan et al. 2021 (arXiv 2104.04473), section 2.2";
-    std::string numbers = fmt::format("p={} m={}", o.mesh.pipeline, r.grad_accumulation);
+    std::string numbers = fmt::format("p={} m={}", pipeline, r.grad_accumulation);
     sections.push_back(
         {"the bubble of a pipeline",
          {{"over the ideal time",

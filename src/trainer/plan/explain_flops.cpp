@@ -22,7 +22,7 @@ double phase_flops(const CompiledSession& s, Phase phase) {
         call.spec.name == "train.next" ? s.recipe.grad_accumulation - (s.find("train.last") < 0 ? 1 : 2) : 1;
     sum += flops * double(calls);
   }
-  return sum * double(s.recipe.world_size());
+  return sum * double(s.recipe.all_ranks());
 }
 
 }  // namespace
@@ -36,7 +36,7 @@ Explanation explain_flops(const CompiledSession& s, const ExplainOptions&) {
   std::string a_window = keys < seq ? "; s, the keys that a token sees, is held down by a window" : "";
   auto n = double(matmul_parameter_count(m)), all = double(parameter_count(m)), vocab = double(m.vocab);
   double sequences = tokens / seq, heads = double(m.heads * m.head_dim);
-  double executed = executed_flops(s) * double(r.world_size());
+  double executed = executed_flops(s) * double(r.all_ranks());
   double recomputed = phase_flops(s, Phase::recompute), forward = phase_flops(s, Phase::forward);
   std::string step = fmt::format("{:.0f} tokens", tokens);
   auto term = [&](std::string name, std::string formula, std::string numbers, double value, std::string source,

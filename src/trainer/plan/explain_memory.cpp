@@ -111,7 +111,7 @@ ExplainSection activations(const CompiledSession& s, const ExplainOptions& o) {
   const ModelConfig& m = r.model;
   auto b = double(r.batch), seq = double(r.seq_length()), h = double(m.width), a = double(m.heads),
        layers = double(m.layers);
-  auto t = double(o.mesh.tensor);
+  auto t = double(o.mesh.size(Axis::tensor));
   double base = seq * b * h * layers, scores = 5 * a * seq / h;
   std::string numbers = fmt::format("s={:g} b={:g} h={:g} a={:g} L={:g}", seq, b, h, a, layers);
   auto term = [&](const char* name, const char* formula, double value) {
@@ -131,7 +131,7 @@ ExplainSection activations(const CompiledSession& s, const ExplainOptions& o) {
   if (r.recompute == "pointwise" || r.recompute == "activation") why += fmt::format("; --recompute {}", r.recompute);
   ours->difference = why + "; the Program's are the most that are alive at once, those outside of the layers included";
   std::vector<Term> terms = {none, selective, full};
-  if (o.mesh.tensor > 1) {
+  if (o.mesh.size(Axis::tensor) > 1) {
     terms.push_back(
         term("tensor parallel, per rank", "s b h L (10 + 24/t + 5 a s / (h t))", base * (10 + 24 / t + scores / t)));
     terms.push_back(term("with sequence parallel too", "s b h L / t (34 + 5 a s / h)", base / t * (34 + scores)));

@@ -13,11 +13,12 @@ namespace {
 
 // What a rank sends for the collectives of a step.
 double sent_by_program(const CompiledSession& s) {
+  const Mesh mesh = s.recipe.layout();
   double sum = 0;
   for (auto& c : training_step(s)) {
     const Program& p = s.programs[size_t(c.segment)].program;
     for (auto& instr : p.code)
-      if (instr.op->op_class == OpClass::communication) sum += sent_bytes(p, instr, s.recipe.world_size());
+      if (instr.op->op_class == OpClass::communication) sum += sent_bytes(p, instr, mesh.size(axes_of(instr)));
   }
   return sum;
 }
@@ -27,7 +28,7 @@ double sent_by_program(const CompiledSession& s) {
 Explanation explain_traffic(const CompiledSession& s, const ExplainOptions& o) {
   const Recipe& r = s.recipe;
   const ModelConfig& m = r.model;
-  int64_t data = o.mesh.data * r.world_size();
+  int64_t data = int64_t(o.mesh.size(Axis::data)) * r.data_ranks();
   auto n = double(data), gas = double(r.grad_accumulation), parameters = double(parameter_count(m));
   double g = r.grad_dtype == "bf16" ? 2 : 4, w = double(activation_bytes(r));
   double ring = data > 1 ? (n - 1) / n : 0;
@@ -46,14 +47,14 @@ Explanation explain_traffic(const CompiledSession& s, const ExplainOptions& o) {
   Term zero3 = term("ZeRO 3: weights twice a micro step, gradients once a step", "(n - 1)/n (2 m W + G)",
                     fmt::format("{} m={}", sizes, r.grad_accumulation), ring * (2 * gas * w + g) * parameters, zero,
                     "Crest sums gradients after every micro step; weights that are used again soon stay");
-  if (r.world_size() > 1) {
+  if (r.data_ranks() > 1) {
     Term& ours = weight_shards(s) > 1 ? zero3 : optimizer_shards(s) > 1 ? zero1 : reduce;
     ours.program = sent_by_program(s);
     ours.difference +=
         std::string(ours.difference.empty() ? "" : "; ") + "the Program's tensors have the padded vocabulary";
     auto sent = r.pass_settings.find("comm-dtype");
     if (sent != r.pass_settings.end() && sent->second == "bf16") ours.difference += "; fp32 gradients are sent as bf16";
-    if (o.mesh.data > 1) ours.difference += "; its ranks are those of --ranks and --data-parallel";
+    if (o.mesh.size(Axis::data) > 1) ours.difference += "; its ranks are those of --ranks and --data-parallel";
   }
   std::vector<Term> of_data = {reduce, zero1, zero3,
                                term("data parallel that reduces every micro step", "2 (n - 1)/n m G",
@@ -66,18 +67,18 @@ Explanation explain_traffic(const CompiledSession& s, const ExplainOptions& o) {
   double activations = double(r.batch * r.seq_length() * m.width) * w;
   std::string shape = fmt::format("b={} s={} h={} B={:g} L={} m={}", r.batch, r.seq_length(), m.width, w, m.layers,
                                   r.grad_accumulation);
-  auto t = double(o.mesh.tensor), stages = double(o.mesh.pipeline);
+  auto t = double(o.mesh.size(Axis::tensor)), stages = double(o.mesh.size(Axis::pipeline));
   double layers = double(m.layers) / stages;
-  if (o.mesh.tensor > 1)
+  if (o.mesh.size(Axis::tensor) > 1)
     sections.push_back(
-        {fmt::format("tensor parallel: bytes that each of {} ranks sends in a step", o.mesh.tensor),
+        {fmt::format("tensor parallel: bytes that each of {} ranks sends in a step", o.mesh.size(Axis::tensor)),
          {term("all-reduces: two forward and two backward a layer", "m L/p 4 x 2 (t - 1)/t b s h B",
-               fmt::format("t={} {}", o.mesh.tensor, shape), gas * layers * 8 * (t - 1) / t * activations,
+               fmt::format("t={} {}", o.mesh.size(Axis::tensor), shape), gas * layers * 8 * (t - 1) / t * activations,
                "Shoeybi et al. 2019 (arXiv 1909.08053)", "full recompute adds the two of the forward pass again")}});
-  if (o.mesh.pipeline > 1)
+  if (o.mesh.size(Axis::pipeline) > 1)
     sections.push_back({"pipeline parallel: bytes over each border of two stages in a step",
                         {term("activations one way, their gradients the other", "2 m b s h B",
-                              fmt::format("p={} {}", o.mesh.pipeline, shape), 2 * gas * activations,
+                              fmt::format("p={} {}", o.mesh.size(Axis::pipeline), shape), 2 * gas * activations,
                               "Narayanan et al. 2021 (arXiv 2104.04473), section 3.2")}});
   return {"traffic", sections};
 }

@@ -78,7 +78,7 @@ Json memory_to_json(const CompiledSession& s, int rows) {
           {"persistent_bytes", s.persistent_bytes},
           {"transient_bytes", s.transient_bytes},
           {"host_bytes", s.host_bytes},
-          {"ranks", s.recipe.world_size()},
+          {"ranks", s.recipe.all_ranks()},
           {"kept_bytes", s.kept_bytes()},
           {"by_category", categories_to_json(s.by_category())},
           {"peak", peak_to_json(s.largest())},

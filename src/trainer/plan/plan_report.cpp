@@ -17,7 +17,7 @@ std::string PlanReport::flops_convention() const { return palm_convention(sessio
 using Json = nlohmann::ordered_json;
 
 int64_t limit_of_rank(const Recipe& recipe, const Device& device, int64_t limit) {
-  return limit / (device.kind == "cuda" ? recipe.data_parallel : recipe.world_size());
+  return limit / (device.kind == "cuda" ? recipe.data_parallel : recipe.all_ranks());
 }
 
 Device rank_device(const Recipe& recipe, Device device) {
@@ -28,7 +28,7 @@ Device rank_device(const Recipe& recipe, Device device) {
 PlanReport plan_report(const Recipe& recipe, const Device& device, const SessionUse& use, int64_t limit) {
   PlanReport r;
   r.limit = limit, r.rank_limit = limit_of_rank(recipe, device, limit);
-  r.ranks = recipe.world_size();
+  r.ranks = recipe.all_ranks();
   CompileOptions quick;
   quick.verify = false;  // tests verify every pass; here planning should be fast
   r.session = compile(recipe, rank_device(recipe, device), session_programs(recipe, use), quick);

@@ -152,11 +152,35 @@ std::vector<std::string> recipe_flags(const nlohmann::ordered_json& recipe) {
   return flags;
 }
 
+// --ranks 1 with --mesh data=4: a recipe cannot tell the first from its default.
+static void check_same_ranks(const RecipeOptions& o, const Recipe& r) {
+  if (!o.has("mesh") || !o.has("ranks")) return;
+  Recipe alone;
+  settings_of(alone).apply({{"ranks", o.given.at("ranks")}});
+  if (alone.ranks == r.ranks) return;
+  fail_usage(fmt::format("--ranks {} and --mesh {} were given", printable(o.given.at("ranks").back()),
+                         printable(o.given.at("mesh").back())),
+             "--mesh", "Leave one of the two out.");
+}
+
+int RecipeOptions::processes() const {
+  Recipe r;
+  GivenSettings counts;
+  std::vector<const char*> names = {"ranks"};
+  if (has("mesh")) names.insert(names.end(), {"data-parallel", "mesh"});
+  for (const char* name : names)
+    if (has(name)) counts[name] = given.at(name);
+  settings_of(r).apply(counts);
+  check_same_ranks(*this, r);
+  return r.ranks;
+}
+
 Recipe RecipeOptions::finish(const std::string& default_model) const {
   GivenSettings all = given;
   if (!has("model")) all["model"] = {default_model};
   Recipe r;
   settings_of(r).apply(all);
+  check_same_ranks(*this, r);
   return r;
 }
 

@@ -29,6 +29,8 @@ std::vector<std::string> recipe_flags(const nlohmann::ordered_json& recipe);
 struct RecipeOptions {
   GivenSettings given;
   bool has(const std::string& setting) const { return given.count(setting) && !given.at(setting).empty(); }
+  // The processes that --ranks or --mesh names.
+  int processes() const;
   // default_model is used if --model is absent.
   Recipe finish(const std::string& default_model) const;
 };

@@ -142,7 +142,7 @@ void check_fits(const CompiledSession& s, int64_t limit) {
   throw Error(Exit::does_not_fit,
               fmt::format("the plan needs {}, but only {} is available{}", format_bytes(double(s.limited_bytes())),
                           format_bytes(double(limit)),
-                          s.recipe.world_size() > 1 ? fmt::format(" for each of {} ranks", s.recipe.world_size()) : ""),
+                          s.recipe.all_ranks() > 1 ? fmt::format(" for each of {} ranks", s.recipe.all_ranks()) : ""),
               "memory",
               "Planned bytes by category:" + breakdown(s) +
                   (fits.empty() ? "\n  Nothing that was tried fits: use a smaller model, or a device with more memory."

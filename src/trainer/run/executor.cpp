@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "comm/comm.h"
+#include "comm/mesh_groups.h"
 #include "core/error.h"
 #include "core/timer.h"
 #include "plan/addresses.h"
@@ -13,15 +13,15 @@
 
 namespace crest {
 
-static RuntimeOptions launch_options(const Recipe& r, const Communicator* communicator) {
-  bool capturable = !communicator || communicator->capturable();
+static RuntimeOptions launch_options(const Recipe& r, const MeshGroups* groups) {
+  bool capturable = !groups || groups->capturable();
   return {.graphs = r.graphs == "on" && capturable, .overlap = r.programmatic_launch == "on", .ranges = r.nvtx == "on"};
 }
 
-Executor::Executor(const CompiledSession& session, Communicator* communicator, Choices* choices)
+Executor::Executor(const CompiledSession& session, const MeshGroups* groups, Choices* choices)
     : session_(session),
-      communicator_(communicator),
-      runtime_(make_runtime(session.device, communicator, launch_options(session.recipe, communicator))),
+      groups_(groups),
+      runtime_(make_runtime(session.device, groups, launch_options(session.recipe, groups))),
       persistent_(*runtime_, session.persistent_bytes),
       transient_(*runtime_, session.transient_bytes),
       host_(*runtime_, session.host_bytes, MemorySpace::host) {
@@ -43,7 +43,7 @@ Executor::Executor(const CompiledSession& session, Communicator* communicator, C
 Executor::~Executor() = default;
 
 int64_t Executor::held_bytes() const {
-  return persistent_.bytes() + transient_.bytes() + (communicator_ ? communicator_->device_bytes() : 0);
+  return persistent_.bytes() + transient_.bytes() + (groups_ ? groups_->device_bytes() : 0);
 }
 
 TensorRef Executor::between_steps() const {

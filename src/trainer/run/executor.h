@@ -12,19 +12,19 @@
 namespace crest {
 
 class Choices;
-class Communicator;
+class MeshGroups;
 class ShardedStates;
 
 class Executor {
  public:
-  // The session must outlive the executor. communicator is required if Programs communicate.
+  // The session and the groups must outlive the executor. groups is required if Programs
+  // communicate.
   // Kernels that choose by timing do so here, unless the recipe is deterministic; `choices` holds
   // an earlier session's choices and receives those in use.
-  explicit Executor(const CompiledSession& session, Communicator* communicator = nullptr, Choices* choices = nullptr);
+  explicit Executor(const CompiledSession& session, const MeshGroups* groups = nullptr, Choices* choices = nullptr);
   ~Executor();
 
   const CompiledSession& session() const { return session_; }
-  Communicator* communicator() const { return communicator_; }
   void run(int program, StepTrace* trace = nullptr);
   // Seconds that run() has taken so far. On a GPU this is until the launches returned, not until
   // the work was done.
@@ -56,7 +56,7 @@ class Executor {
   void* address(const CompiledProgram& program, ValueId v) const;
 
   const CompiledSession& session_;
-  Communicator* communicator_;
+  const MeshGroups* groups_;
   std::unique_ptr<Runtime> runtime_;
   Arena persistent_, transient_, host_;
   void* scalars_ = nullptr;

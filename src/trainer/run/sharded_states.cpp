@@ -18,6 +18,7 @@ ShardedStates::ShardedStates(const Executor& executor)
   const Program& p = s.programs[size_t(program)].program;
   int64_t ranks = std::max(p.properties.integer(shards_property, 1), p.properties.integer(weight_shards_property, 1));
   if (ranks == 1) return;
+  shard_count_ = int(ranks);
   for (size_t v = 0; v < p.values.size(); ++v) {
     const Value& shard = p.values[v];
     size_t dot = shard.name.find('.');
@@ -48,53 +49,54 @@ TensorRef ShardedStates::whole(size_t tensor) {
   return {memory.data(), t.dtype, t.shape, host_.get()};
 }
 
-ShardedStates::Part ShardedStates::part(const Tensor& t, int rank) const {
+ShardedStates::Part ShardedStates::part(const Tensor& t, int number) const {
   const Shard& shard = shards_[size_t(t.group)];
   auto size = int64_t(size_of(t.dtype));
-  int64_t begin = std::max(t.first, shard.numel * rank), end = std::min(t.first + t.count, shard.numel * (rank + 1));
+  int64_t begin = std::max(t.first, shard.numel * number),
+          end = std::min(t.first + t.count, shard.numel * (number + 1));
   if (begin >= end) return {nullptr, 0, 0};
-  return {static_cast<char*>(shard.own.data) + (begin - shard.numel * rank) * size, (begin - t.first) * size,
+  return {static_cast<char*>(shard.own.data) + (begin - shard.numel * number) * size, (begin - t.first) * size,
           (end - begin) * size};
 }
 
 // Of what passes from rank to rank at once.
 static constexpr int64_t most_bytes = 64 << 20;
 
-void ShardedStates::gather(Communicator& comm, const TensorRef& passing) {
+void ShardedStates::gather(Communicator& group, const TensorRef& passing) {
   if (tensors_.empty()) return;
   runtime_->synchronize();
-  comm.set_stream(nullptr);
+  group.set_stream(nullptr);
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    char* data = comm.rank() == 0 ? static_cast<char*>(whole(i).data) : nullptr;
-    for (int r = 0; r < comm.size(); ++r) {
+    char* data = group.rank() == 0 ? static_cast<char*>(whole(i).data) : nullptr;
+    for (int r = 0; r < group.size(); ++r) {
       Part p = part(tensors_[i], r);
-      if (r == comm.rank() && r == 0 && p.bytes) runtime_->read(data + p.offset, p.own, p.bytes);
+      if (r == group.rank() && r == 0 && p.bytes) runtime_->read(data + p.offset, p.own, p.bytes);
       if (r == 0) continue;
       for (int64_t done = 0, n; done < p.bytes; done += n) {
         n = std::min({passing.bytes(), most_bytes, p.bytes - done});
-        if (r == comm.rank()) copy(passing.data, p.own + done, n);
-        comm.broadcast(passing.data, DType::u8, n, r);
-        comm.synchronize();
+        if (r == group.rank()) copy(passing.data, p.own + done, n);
+        group.broadcast(passing.data, DType::u8, n, r);
+        group.synchronize();
         if (data) runtime_->read(data + p.offset + done, passing.data, n);
       }
     }
   }
 }
 
-void ShardedStates::scatter(Communicator& comm, const TensorRef& passing) {
+void ShardedStates::scatter(Communicator& world, int own, const TensorRef& passing) {
   if (tensors_.empty()) return;
-  comm.set_stream(nullptr);
+  world.set_stream(nullptr);
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    char* data = comm.rank() == 0 ? static_cast<char*>(whole(i).data) : nullptr;
-    for (int r = 0; r < comm.size(); ++r) {
+    char* data = world.rank() == 0 ? static_cast<char*>(whole(i).data) : nullptr;
+    for (int r = 0; r < shard_count_; ++r) {
       Part p = part(tensors_[i], r);
       for (int64_t done = 0, n; done < p.bytes; done += n) {
         n = std::min({passing.bytes(), most_bytes, p.bytes - done});
         if (data) runtime_->write(passing.data, data + p.offset + done, n);
         runtime_->synchronize();
-        comm.broadcast(passing.data, DType::u8, n, 0);
-        comm.synchronize();
-        if (r == comm.rank()) copy(p.own + done, passing.data, n);
+        world.broadcast(passing.data, DType::u8, n, 0);
+        world.synchronize();
+        if (r == own) copy(p.own + done, passing.data, n);
       }
     }
   }
@@ -113,9 +115,9 @@ void ShardedStates::copy(void* to, const void* from, int64_t bytes) {
   runtime_->synchronize();
 }
 
-void ShardedStates::take(int rank) {
+void ShardedStates::take(int shard) {
   for (size_t i = 0; i < memory_.size(); ++i)
-    if (Part p = part(tensors_[i], rank); p.bytes && !memory_[i].empty())
+    if (Part p = part(tensors_[i], shard); p.bytes && !memory_[i].empty())
       runtime_->write(p.own, memory_[i].data() + p.offset, p.bytes);
   runtime_->synchronize();
   release();

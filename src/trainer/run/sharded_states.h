@@ -33,14 +33,15 @@ class ShardedStates {
   const std::vector<Tensor>& tensors() const { return tensors_; }
   // Zeros, until they are written. All tensors, or none.
   TensorRef whole(size_t tensor);
-  // Rank 0 gets the values of all ranks; on the others nothing is kept. All ranks call it.
-  // passing: memory of the device for what passes from rank to rank; its content is lost.
-  void gather(Communicator& comm, const TensorRef& passing);
-  // Every rank's shard becomes what the whole tensors of rank 0 hold; then they are released. All
-  // ranks call it.
-  void scatter(Communicator& comm, const TensorRef& passing);
+  // group: the ranks of different shards, in order of the shards. Its first rank gets all values;
+  // on the others nothing is kept. passing: memory of the device for what passes from rank to rank;
+  // its content is lost.
+  void gather(Communicator& group, const TensorRef& passing);
+  // Every rank's shard becomes what the whole tensors of the first rank of `world` hold; then they
+  // are released. All ranks call it, each with the number of its shard.
+  void scatter(Communicator& world, int own, const TensorRef& passing);
   // The same without other ranks' tensors: all have the same.
-  void take(int rank);
+  void take(int shard);
   void release() { memory_.clear(); }
 
  private:
@@ -48,14 +49,15 @@ class ShardedStates {
     TensorRef own;
     int64_t numel;
   };
-  // The bytes of tensor t that rank r has: in the shard, and their place in the whole tensor.
+  // The bytes of tensor t in shard r, and their place in the whole tensor.
   struct Part {
-    char* own;  // on rank r
+    char* own;  // where this rank has them, if shard r is its own
     int64_t offset, bytes;
   };
-  Part part(const Tensor& t, int rank) const;
+  Part part(const Tensor& t, int number) const;
   void copy(void* to, const void* from, int64_t bytes);
-  std::vector<Shard> shards_;
+  int shard_count_ = 1;
+  std::vector<Shard> shards_;  // by group of parameters
   std::vector<Tensor> tensors_;
   std::vector<std::vector<char>> memory_;  // by tensor
   Runtime* runtime_;                       // of the shards

@@ -25,7 +25,7 @@ static bool has_no_effect(const Setting& s, const Recipe& recipe) {
     auto offload = recipe.pass_settings.find("offload");
     return offload == recipe.pass_settings.end() || offload->second == "none";
   }
-  return recipe.world_size() == 1 && between_ranks(s) && s.key() != "data_parallel";
+  return recipe.all_ranks() == 1 && between_ranks(s) && s.key() != "data_parallel";
 }
 
 std::string run_key(const Recipe& recipe, const Device& device, const std::string& phase, const std::string& variant) {

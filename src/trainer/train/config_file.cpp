@@ -74,10 +74,10 @@ void add_settings_in_use(ConfigKeys& keys, const TrainRequest& request, const Tr
 
 // Flags of the device, of ranks, of the store.
 void add_other_flags(ConfigKeys& keys, const FlagLayer& flags) {
-  // The tokenizer and its template are in the data.
-  static const std::vector<std::string> not_kept = {"help",       "help-all",    "config",    "resume",
-                                                    "overwrite",  "out",         "json",      "quiet",
-                                                    "stop-after", "max-seconds", "tokenizer", "chat-template"};
+  // The tokenizer and its template are in the data; `ranks` says what a mesh of data ranks says.
+  static const std::vector<std::string> not_kept = {"help",      "help-all",      "config", "resume",     "overwrite",
+                                                    "out",       "json",          "quiet",  "stop-after", "max-seconds",
+                                                    "tokenizer", "chat-template", "mesh"};
   for (auto& argument : flags) {
     const std::string flag = flag_of(argument);
     std::string key = flag.substr(2);

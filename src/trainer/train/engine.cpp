@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <set>
 
 #include "comm/exchange.h"
 #include "comm/local.h"
@@ -12,14 +13,27 @@
 #include "core/timer.h"
 #include "device/communicators.h"
 #include "passes/fp8.h"
+#include "program/op.h"
 #include "program/shards.h"
 #include "run/ranks.h"
 #include "run/sharded_states.h"
 
 namespace crest {
 
+// The sets of axes along which Programs communicate.
+static std::set<Axes> axes_in_use(const CompiledSession& session) {
+  std::set<Axes> used;
+  for (auto& c : session.programs)
+    for (auto& instr : c.program.code)
+      if (instr.op->op_class == OpClass::communication) used.insert(axes_of(instr));
+  return used;
+}
+
 Engine::Engine(CompiledSession session, Choices choices, Communicator* communicator, Communicator* host)
-    : session_(std::move(session)), choices_(std::move(choices)), calls_(training_step(session_)) {
+    : session_(std::move(session)),
+      choices_(std::move(choices)),
+      mesh_(session_.recipe.layout()),
+      calls_(training_step(session_)) {
   const Recipe& recipe = session_.recipe;
   if (recipe.ranks != (communicator ? communicator->size() : 1))
     fail_usage(fmt::format("{} processes are requested, and this is {}", recipe.ranks,
@@ -29,11 +43,19 @@ Engine::Engine(CompiledSession session, Choices choices, Communicator* communica
     owned_ = make_thread_communicators(recipe.data_parallel, session_.device);
     owned_by_host_ = make_local_communicators(recipe.data_parallel);
   }
-  for (auto& c : owned_) communicators_.push_back(c.get());
+  std::vector<Communicator*> worlds;
+  for (auto& c : owned_) worlds.push_back(c.get());
   for (auto& c : owned_by_host_) host_communicators_.push_back(c.get());
-  if (communicators_.empty()) communicators_ = {communicator}, host_communicators_ = {host ? host : communicator};
-  for (Communicator* c : communicators_) executors_.push_back(std::make_unique<Executor>(session_, c, &choices_));
+  if (worlds.empty()) worlds = {communicator}, host_communicators_ = {host ? host : communicator};
+  for (Communicator* world : worlds)
+    groups_.push_back(world ? std::make_unique<MeshGroups>(mesh_, *world, axes_in_use(session_)) : nullptr);
+  for (auto& groups : groups_) executors_.push_back(std::make_unique<Executor>(session_, groups.get(), &choices_));
   batches_.assign(executors_.size(), std::vector<HostBatch>(1));
+  for (int r = 0; r < local_ranks(); ++r) {
+    int first = 0;
+    while (shard_of(first) != shard_of(r)) ++first;
+    readers_.push_back(size_t(first));
+  }
   for (auto& e : executors_) {
     auto& list = ports_.emplace_back();
     for (int p = 0; p < int(session_.programs.size()); ++p) {
@@ -56,8 +78,9 @@ void Engine::on_ranks(const std::function<void(int)>& work) {
     try {
       work(r);
     } catch (...) {
-      if (auto* c = communicators_[size_t(r)]) c->leave();
-      if (auto* c = host_communicators_[size_t(r)]; c != communicators_[size_t(r)]) c->leave();
+      const MeshGroups* groups = groups_[size_t(r)].get();
+      if (groups) groups->leave();
+      if (auto* c = host_communicators_[size_t(r)]; groups && c != &groups->world()) c->leave();
       throw;
     }
   });
@@ -66,7 +89,7 @@ void Engine::on_ranks(const std::function<void(int)>& work) {
 void Engine::initialize_weights(uint64_t seed, int64_t period) {
   on_ranks([&](int r) {
     initialize(rank(r), seed, period);
-    rank(r).sharded().take(first_rank() + r);
+    rank(r).sharded().take(shard_of(r));
   });
   weights_changed();
 }
@@ -89,7 +112,8 @@ void Engine::start() {
 
 uint64_t Engine::first_sample(int64_t step, int64_t micro_step, int r) const {
   const Recipe& recipe = session_.recipe;
-  return (uint64_t(step * recipe.grad_accumulation + micro_step) * uint64_t(ranks()) + uint64_t(first_rank() + r)) *
+  return (uint64_t(step * recipe.grad_accumulation + micro_step) * uint64_t(recipe.data_ranks()) +
+          uint64_t(shard_of(r))) *
          uint64_t(recipe.batch);
 }
 
@@ -120,16 +144,18 @@ Engine::Read Engine::read_step(int64_t step, const SampleSource& source) {
   on_ranks([&](int r) {
     std::vector<double> own(3);
     auto& batches = batches_[size_t(r)];
-    batches.resize(size_t(session_.recipe.grad_accumulation));
+    const bool reads = readers_[size_t(r)] == size_t(r);
+    if (reads) batches.resize(size_t(session_.recipe.grad_accumulation));
     try {
       for (auto& call : calls_)
-        if (call.micro_step >= 0)
+        if (reads && call.micro_step >= 0)
           read(batches[size_t(call.micro_step)], r, call.segment, first_sample(step, call.micro_step, r), source);
     } catch (...) {
       errors[size_t(r)] = std::current_exception();
       own[2] = 1;
     }
-    for (auto& h : batches) own[0] += double(h.targets.size()), own[1] += double(h.counted);
+    if (counts(r))
+      for (auto& h : batches) own[0] += double(h.targets.size()), own[1] += double(h.counted);
     auto of_all = ranks() > 1 ? gather(*host_communicators_[size_t(r)], own) : std::vector<std::vector<double>>{own};
     if (r == 0) all = std::move(of_all);
   });
@@ -179,7 +205,7 @@ void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& s
       const SegmentCall& call = calls_[c];
       if (call.micro_step >= 0) {
         uint64_t first = first_sample(step, call.micro_step, r);
-        HostBatch& batch = batches_[size_t(r)][whole_steps_ ? size_t(call.micro_step) : 0];
+        HostBatch& batch = batches_[readers_[size_t(r)]][whole_steps_ ? size_t(call.micro_step) : 0];
         if (!whole_steps_) read(batch, r, call.segment, first, source);
         Scalars inputs = {};
         inputs.seed = seed;
@@ -255,9 +281,9 @@ double Engine::validate(int64_t batches, const SampleSource& source, std::vector
     rank(r).set_inputs(inputs);
     HostBatch& batch = batches_[size_t(r)][0];
     for (int64_t i = 0; i < batches; ++i) {
-      read(batch, r, program, uint64_t((i * ranks() + first_rank() + r) * validation_batch()), source);
+      read(batch, r, program, uint64_t((i * session_.recipe.data_ranks() + shard_of(r)) * validation_batch()), source);
       send(batch, r, program);
-      own[0] += double(batch.targets.size()), own[1] += double(batch.counted);
+      if (counts(r)) own[0] += double(batch.targets.size()), own[1] += double(batch.counted);
       rank(r).run(program, traces && r == 0 ? &(*traces)[size_t(i)] : nullptr);
       if (r == 0) sum += ports_[0][size_t(program)].loss.floats()[0];
     }
@@ -292,7 +318,11 @@ static void send_tensor(Communicator& comm, const TensorRef& t) {
 
 void Engine::gather_states() {
   if (ranks() > 1)
-    on_ranks([&](int r) { rank(r).sharded().gather(*communicators_[size_t(r)], rank(r).between_steps()); });
+    on_ranks([&](int r) {
+      ShardedStates& states = rank(r).sharded();
+      if (!states.tensors().empty() && counts(r))
+        states.gather(groups_[size_t(r)]->group(Axis::data), rank(r).between_steps());
+    });
 }
 
 void Engine::release_states() {
@@ -302,7 +332,7 @@ void Engine::release_states() {
 void Engine::broadcast() {
   if (ranks() > 1)
     on_ranks([&](int r) {
-      Communicator& comm = *communicators_[size_t(r)];
+      Communicator& comm = groups_[size_t(r)]->world();
       rank(r).runtime().synchronize();  // writes that are queued on streams of its own
       comm.set_stream(nullptr);
       for (const ParameterRef& p : replicated_parameters(rank(r))) {
@@ -314,7 +344,7 @@ void Engine::broadcast() {
       if (int update = session_.find("update"); update >= 0 && rank(r).has(update, fp8_amax))
         send_tensor(comm, rank(r).tensor(update, fp8_amax));
       comm.synchronize();
-      rank(r).sharded().scatter(comm, rank(r).between_steps());
+      rank(r).sharded().scatter(comm, shard_of(r), rank(r).between_steps());
       Scalars s = rank(r).scalars();
       host_communicators_[size_t(r)]->broadcast(&s, DType::u8, sizeof s, 0);
       rank(r).set_scalars(s);

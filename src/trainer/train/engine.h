@@ -8,6 +8,7 @@
 
 #include "backend/choices.h"
 #include "comm/comm.h"
+#include "comm/mesh_groups.h"
 #include "run/executor.h"
 #include "run/parameters.h"
 
@@ -47,9 +48,9 @@ class Engine {
 
   const CompiledSession& session() const { return session_; }
   // Of the whole run; those of this process are first_rank() and the local_ranks() - 1 after it.
-  int ranks() const { return session_.recipe.world_size(); }
+  int ranks() const { return session_.recipe.all_ranks(); }
   int local_ranks() const { return int(executors_.size()); }
-  int first_rank() const { return communicators_[0] ? communicators_[0]->rank() : 0; }
+  int first_rank() const { return groups_[0] ? groups_[0]->rank() : 0; }
   // A rank of this process, from 0.
   Executor& rank(int r) { return *executors_[size_t(r)]; }
   const Choices& choices() const { return choices_; }
@@ -111,6 +112,9 @@ class Engine {
     int64_t counted = 0;  // targets that count
     double seconds = 0;   // that the source needed
   };
+  int shard_of(int r) const { return mesh_.coordinate(first_rank() + r, Axis::data); }
+  // Whether local rank r stands for its data coordinate: what all ranks of it have counts once.
+  bool counts(int r) const { return mesh_.index(first_rank() + r, Axes::all().without(Axis::data)) == 0; }
   uint64_t first_sample(int64_t step, int64_t micro_step, int rank) const;
   void read(HostBatch& batch, int rank, int program, uint64_t first_sample, const SampleSource& source) const;
   void send(const HostBatch& batch, int rank, int program);
@@ -136,9 +140,11 @@ class Engine {
 
   CompiledSession session_;
   Choices choices_;
+  Mesh mesh_;
   std::vector<std::unique_ptr<Communicator>> owned_, owned_by_host_;  // between threads
   // By local rank, of memory on the device and on the host; null: it is the only one.
-  std::vector<Communicator*> communicators_, host_communicators_;
+  std::vector<std::unique_ptr<MeshGroups>> groups_;
+  std::vector<Communicator*> host_communicators_;
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<SegmentCall> calls_;
   int64_t fp8_elements_ = 0;               // that rank 0 quantizes in a step
@@ -148,7 +154,8 @@ class Engine {
   double taken_ = 0;                       // when the last one had ended
   std::vector<std::vector<Ports>> ports_;  // by local rank and Program
   std::vector<std::vector<HostBatch>>
-      batches_;  // by local rank and micro step (only the first, unless whole steps are read)
+      batches_;                  // by local rank and micro step (only the first, unless whole steps are read)
+  std::vector<size_t> readers_;  // by local rank: the one whose batches it uses, of the same data coordinate
   bool whole_steps_ = false;
   bool started_ = false;  // what train Programs read besides weights has been made of them
 };

@@ -116,6 +116,8 @@ FlagLayer without(const FlagLayer& lower, const FlagLayer& upper) {
     std::string flag = flag_of(a);
     if (flag == derived_flag) continue;
     gone.push_back(flag);
+    if (flag == "--mesh") gone.emplace_back("--ranks");
+    if (flag == "--ranks" || flag == "--data-parallel") gone.emplace_back("--mesh");
     if (value_in(lower, flag) != value_in(upper, flag)) changed.push_back(flag);
   }
   auto has = [](const std::vector<std::string>& list, const std::string& x) {

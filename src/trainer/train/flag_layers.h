@@ -28,7 +28,8 @@ std::vector<std::string> values_in(const FlagLayer& layer, const std::string& fl
 GivenSettings settings_in(const FlagLayer& layer);
 
 // `lower` without the flags that `upper` overrides. A default in derived_flag goes, too, if `upper`
-// changes a setting from which it was computed: Crest computes it again.
+// changes a setting from which it was computed: Crest computes it again. --mesh and --ranks state
+// the same number, so either overrides the other.
 FlagLayer without(const FlagLayer& lower, const FlagLayer& upper);
 // The flags that count, of layers from the lowest to the highest.
 FlagLayer combined(const std::vector<FlagLayer>& layers);

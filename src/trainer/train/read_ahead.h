@@ -1,8 +1,8 @@
 // Delivers samples to an engine from batches that threads read ahead (data/loader.h), with one
-// Prefetcher per rank.
+// Prefetcher for each part of the global batch.
 #pragma once
+#include <map>
 #include <memory>
-#include <vector>
 
 #include "data/loader.h"
 #include "model/recipe.h"
@@ -12,19 +12,21 @@ namespace crest {
 class ReadAheadSource {
  public:
   // Starts with optimizer step `first_step`, for the ranks of this process: first_rank and the
-  // data_parallel - 1 after it. The loader must outlive it.
+  // data_parallel - 1 after it. Ranks of one data coordinate share a batch. The loader must outlive
+  // it.
   ReadAheadSource(const Loader& loader, const Recipe& recipe, int64_t first_step, ReadAhead ahead, int first_rank = 0);
-  // Returns a sample, in the order in which the engine's rank requests them: batch by batch.
+  // Returns a sample, in the order in which the engine requests those of a data coordinate: batch
+  // by batch.
   void sample(uint64_t global_sample, int32_t* tokens, int32_t* targets, int32_t* positions = nullptr);
 
  private:
-  struct Rank {
+  struct Part {
     std::unique_ptr<Prefetcher> prefetcher;
     const Batch* batch = nullptr;
   };
   int64_t batch_, seq_;
-  uint64_t world_, first_rank_;
-  std::vector<Rank> ranks_;
+  uint64_t parts_;
+  std::map<uint64_t, Part> own_;  // by data coordinate
 };
 
 }  // namespace crest

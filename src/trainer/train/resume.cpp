@@ -29,7 +29,7 @@ std::string comparable(const Setting& row, const std::vector<std::string>& texts
 Recipe batch_of(const GivenSettings& given) {
   Recipe recipe;
   GivenSettings sizes;
-  for (const char* name : {"batch", "grad-accumulation", "ranks", "data-parallel"})
+  for (const char* name : {"batch", "grad-accumulation", "ranks", "data-parallel", "mesh"})
     if (auto it = given.find(name); it != given.end()) sizes[name] = it->second;
   settings_of(recipe).apply(sizes);
   return recipe;
@@ -75,18 +75,18 @@ std::vector<std::string> changes_of_run(const std::vector<Setting>& table, const
 
 std::optional<std::string> keep_global_batch(const GivenSettings& of_run, GivenSettings& given) {
   const Recipe then = batch_of(of_run), now = batch_of(given);
-  if (then.world_size() == now.world_size() || then.grad_accumulation != now.grad_accumulation) return {};
-  int64_t global = then.batch * then.grad_accumulation * then.world_size(), micro = now.batch * now.world_size();
+  if (then.data_ranks() == now.data_ranks() || then.grad_accumulation != now.grad_accumulation) return {};
+  int64_t global = then.batch * then.grad_accumulation * then.data_ranks(), micro = now.batch * now.data_ranks();
   if (global % micro != 0)
     fail_usage(fmt::format("the run has {} sequences per step, which {} ranks with --batch {} cannot share equally",
-                           global, now.world_size(), now.batch),
+                           global, now.data_ranks(), now.batch),
                now.ranks > 1 ? "--ranks" : "--resume",
                fmt::format("Choose --ranks and --batch so that their product divides {}.", global));
   given["grad-accumulation"] = {std::to_string(global / micro)};
   return fmt::format(
       "note     the run continues with {} instead of {} ranks, {} micro steps instead of {}: the same global batch, "
       "but not bit for bit",
-      now.world_size(), then.world_size(), global / micro, then.grad_accumulation);
+      now.data_ranks(), then.data_ranks(), global / micro, then.grad_accumulation);
 }
 
 void choose_sums_anew(const GivenSettings& of_run, GivenSettings& given) {

@@ -64,7 +64,7 @@ class Training {
     use.validation = data_.validates();
     // A split with few windows is read once, not partly twice.
     if (use.validation)
-      use.validation_batch = std::clamp<int64_t>(data_.val_rows() / o_.recipe.world_size(), 1, o_.recipe.batch);
+      use.validation_batch = std::clamp<int64_t>(data_.val_rows() / o_.recipe.data_ranks(), 1, o_.recipe.batch);
     CompiledSession session = compile(o_.recipe, o_.device, session_programs(o_.recipe, use));
     check_fits(session, o_.memory_limit / o_.recipe.data_parallel);
     check_programs(session);
@@ -258,7 +258,7 @@ class Training {
   }
 
   void describe_plan() {
-    int64_t batch = data_.validates() ? engine_->validation_batch() * engine_->ranks() : 0;
+    int64_t batch = data_.validates() ? engine_->validation_batch() * recipe().data_ranks() : 0;
     report_.describe(state_,
                      {schedule_->schedule(), schedule_->fitting(), data_.validates() ? schedule_->val_every() : 0,
                       schedule_->save_every(), batch ? data_.val_batches(batch) : 0, batch});
@@ -493,7 +493,7 @@ class Training {
 
   void validate_now() {
     if (!data_.validates()) return;
-    int64_t batches = data_.val_batches(engine_->validation_batch() * engine_->ranks());
+    int64_t batches = data_.val_batches(engine_->validation_batch() * recipe().data_ranks());
     Timer timer;
     double loss = engine_->validate(batches, data_.validation(engine_->ranks()));
     validation_seconds_ += timer.seconds();

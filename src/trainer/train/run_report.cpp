@@ -82,7 +82,7 @@ void RunReport::describe(Engine& engine, const Dataset& data) {
   for (auto& [n, noun] : {std::pair{r.batch, "sequence"},
                           {r.seq_length(), "token"},
                           {r.grad_accumulation, "micro step"},
-                          {int64_t(ranks), "rank"}})
+                          {int64_t(r.data_ranks()), "rank"}})
     if (n > 1) factors.push_back(format_number_of(n, noun));
   std::string tokens = format_number_of(r.tokens_per_step(), "token");
   message(fmt::format("step     {}", factors.size() > 1 ? join(factors, " x ") + " = " + tokens : tokens));

@@ -54,7 +54,7 @@ CheckpointContents contents_to_save(Engine& engine, const RunState& state, const
   contents.step = state.step;
   nlohmann::json j = json_of(state);
   j.update({{"seq", r.seq_length()},
-            {"samples", state.step * r.grad_accumulation * r.world_size() * r.batch},
+            {"samples", state.step * r.grad_accumulation * r.data_ranks() * r.batch},
             {"adam_step", s.adam_step},
             {"loss_scale", s.loss_scale},
             {"good_steps", s.good_steps},
@@ -109,7 +109,7 @@ struct StateFile {
 void check_samples(const Engine& engine, const Checkpoint& checkpoint, const std::string& run) {
   StateFile get(checkpoint);
   const Recipe& r = engine.session().recipe;
-  int64_t now = r.grad_accumulation * r.world_size() * r.batch, step = get.whole("step"),
+  int64_t now = r.grad_accumulation * r.data_ranks() * r.batch, step = get.whole("step"),
           samples = get.whole("samples");
   int64_t seq = get.whole("seq");
   std::string settings = run.empty() ? "" : fmt::format(" (flags, or {}/config.toml)", printable(run));

@@ -15,15 +15,14 @@ size_t workspace(const KernelQuery& q) { return wire_bytes(q.program, q.instr); 
 
 void reduce(const KernelCall& c, void* data, DType dtype, int64_t n) {
   bool mean = c.instr.attrs.integer("mean", 0) != 0;
-  if (!c.instr.attrs.has("wire")) return c.communicator->all_reduce(data, dtype, n, mean);
+  if (!c.instr.attrs.has("wire")) return c.group().all_reduce(data, dtype, n, mean);
   int threads = c.instr.stream == Stream::compute ? c.threads : 1;  // the others compute meanwhile
   convert_rows(c.workspace, DType::bf16, n, data, dtype, n, 1, n, threads);
-  c.communicator->all_reduce(c.workspace, DType::bf16, n, mean);
+  c.group().all_reduce(c.workspace, DType::bf16, n, mean);
   convert_rows(data, dtype, n, c.workspace, DType::bf16, n, 1, n, threads);
 }
 
 void launch(const KernelCall& c) {
-  if (!c.communicator) fail_internal("all_reduce without a communicator");
   size_t i = 0;
   try {
     if (is_flat(c.instr)) return reduce(c, c.out[0], c.out_value(0).dtype, flat_elements(c.program, c.instr));

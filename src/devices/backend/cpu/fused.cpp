@@ -192,8 +192,7 @@ void quantize_in_body(const KernelCall& c, const Fused& f, const Memory& memory)
     for (ValueId v : i->in) in.push_back(address(v));
     for (ValueId v : i->out) out.push_back(address(v));
     if (i->op == &op_quantize && !out[out::quantize::scale]) out[out::quantize::scale] = &unread_scale;
-    launch_quantizer(
-        {body, *i, in.data(), out.data(), memory.tiles, nullptr, c.threads, c.communicator, nullptr, c.device});
+    launch_quantizer({body, *i, in.data(), out.data(), memory.tiles, nullptr, c.threads, c.groups, nullptr, c.device});
   }
 }
 

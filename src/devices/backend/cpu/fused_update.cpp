@@ -51,7 +51,7 @@ void launch_fused_update(const KernelCall& c) {
     for (ValueId v : instr.in) in.push_back(v == no_value ? nullptr : address_in_body(c, v));
     for (ValueId v : instr.out) out.push_back(address_in_body(c, v));
     kernels[i]->launch(
-        {body, instr, in.data(), out.data(), c.workspace, nullptr, c.threads, c.communicator, nullptr, c.device});
+        {body, instr, in.data(), out.data(), c.workspace, nullptr, c.threads, c.groups, nullptr, c.device});
   }
 }
 

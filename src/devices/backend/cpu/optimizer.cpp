@@ -3,7 +3,6 @@
 
 #include "backend/cpu/common.h"
 #include "backend/cpu/simd/optimizer.h"
-#include "comm/comm.h"
 #include "core/scalars.h"
 #include "core/step_factor.h"
 #include "core/stochastic_rounding.h"
@@ -40,7 +39,7 @@ void launch(const KernelCall& c) {
   if (c.has(k)) a.compensation = c.output<bfloat16>(compensation_output(states));
   a.rounding = UpdateRounding(rounding_of(c.instr.attrs));
   a.seed = scalars->seed, a.first = c.in_value(parameter_input).layout.offset;
-  if (int64_t share = c.instr.attrs.integer("share", 0)) a.first += c.communicator->rank() * share;
+  if (int64_t share = c.instr.attrs.integer("share", 0)) a.first += c.index() * share;
   a.stream = update_stream(scalars->adam_step, c.instr.attrs.integer("rng_id", 0));
   auto f = CREST_SIMD_PICK(optimizer_functions).update;
   split(c, c.in_value(parameter_input).numel(), 64, [&](int64_t begin, int64_t end) { f(a, begin, end); });

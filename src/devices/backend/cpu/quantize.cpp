@@ -10,7 +10,6 @@
 #include "backend/cpu/dropout.h"
 #include "backend/cpu/fp8.h"
 #include "backend/cpu/simd/norm.h"
-#include "comm/comm.h"
 #include "core/float8.h"
 #include "ops/fp8.h"
 #include "ops/index.h"
@@ -120,7 +119,7 @@ void with_scale(const KernelCall& c, const Unquantized& x, size_t amax, size_t q
   int64_t slot = attrs.integer("slot"), ranks = c.in_value(amax + 1).shape[1];
   with_float8(c.out_value(q).dtype, [&](auto format) {
     using F = decltype(format);
-    float& record = c.output<float>(q + 2)[slot * ranks + (c.communicator ? c.communicator->rank() : 0)];
+    float& record = c.output<float>(q + 2)[slot * ranks + c.index()];
     const float before = c.input<float>(amax)[slot];
     const float scale =
         usable(before) ? scale_of<F>(before, int(attrs.integer("margin"))) : scale_of<F>(std::max(record, amax_of(x)));

@@ -18,7 +18,7 @@ namespace {
 
 class HostRuntime : public Runtime {
  public:
-  HostRuntime(const Device& device, Communicator* communicator) : device_(device), communicator_(communicator) {}
+  HostRuntime(const Device& device, const MeshGroups* groups) : device_(device), groups_(groups) {}
 
   // Pages are zero at first; large blocks ask for huge pages.
   void* allocate(int64_t bytes) override {
@@ -52,8 +52,8 @@ class HostRuntime : public Runtime {
 
   KernelCall call(const BoundProgram& p, size_t i) override {
     const BoundInstr& b = p.code[i];
-    return {*p.program,       p.program->code[i], b.in.data(),   b.out.data(), b.workspace,
-            b.prepared.get(), device_.threads,    communicator_, nullptr,      &device_};
+    return {*p.program,       p.program->code[i], b.in.data(), b.out.data(), b.workspace,
+            b.prepared.get(), device_.threads,    groups_,     nullptr,      &device_};
   }
 
   // The compute stream is the calling thread; others have a thread of their own.
@@ -86,14 +86,14 @@ class HostRuntime : public Runtime {
   static size_t mapped_bytes(int64_t bytes) { return size_t((bytes + (2 << 20) - 1) / (2 << 20) * (2 << 20)); }
 
   const Device& device_;
-  Communicator* communicator_;
+  const MeshGroups* groups_;
   cpu::StreamThreads threads_;
 };
 
 }  // namespace
 
-std::unique_ptr<Runtime> make_host_runtime(const Device& device, Communicator* communicator) {
-  return std::make_unique<HostRuntime>(device, communicator);
+std::unique_ptr<Runtime> make_host_runtime(const Device& device, const MeshGroups* groups) {
+  return std::make_unique<HostRuntime>(device, groups);
 }
 
 }  // namespace crest

@@ -3,5 +3,5 @@
 #include "backend/runtime.h"
 
 namespace crest {
-std::unique_ptr<Runtime> make_host_runtime(const Device& device, Communicator* communicator);
+std::unique_ptr<Runtime> make_host_runtime(const Device& device, const MeshGroups* groups);
 }

@@ -16,11 +16,11 @@ std::string reject(const KernelQuery&) { return ""; }
 
 template <class F>
 void with(const KernelCall& c, F work) {
-  if (!c.communicator) fail_internal(std::string(c.instr_name()) + " without a communicator");
-  if (c.communicator->size() != int(c.instr.attrs.integer("ranks")))
+  Communicator& group = c.group();
+  if (group.size() != int(c.instr.attrs.integer("ranks")))
     fail_internal(std::string(c.instr_name()) + " for another number of ranks");
   try {
-    work(*c.communicator);
+    work(group);
   } catch (const PeerLost& e) {
     throw PeerLost(e.rank(), e.problem(), c.instr_name() + (" of " + c.out_value(0).name), e.advice());
   }
@@ -54,9 +54,7 @@ void launch_all_gather(const KernelCall& c) {
 
 void launch_own_share(const KernelCall& c) {
   int64_t bytes = c.out_value(out::own_share::shard).bytes();
-  with(c, [&](Communicator& comm) {
-    std::memcpy(c.out[out::own_share::shard], c.input<char>(in::own_share::x) + comm.rank() * bytes, size_t(bytes));
-  });
+  std::memcpy(c.out[out::own_share::shard], c.input<char>(in::own_share::x) + c.index() * bytes, size_t(bytes));
 }
 
 }  // namespace

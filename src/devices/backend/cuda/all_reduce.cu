@@ -39,18 +39,17 @@ size_t workspace(const KernelQuery& q) { return wire_bytes(q.program, q.instr); 
 void reduce(const KernelCall& c, void* data, DType dtype, int64_t n) {
   if (n == 0) return;
   bool mean = c.instr.attrs.integer("mean", 0) != 0;
-  if (!c.instr.attrs.has("wire")) return c.communicator->all_reduce(data, dtype, n, mean);
+  if (!c.instr.attrs.has("wire")) return c.group().all_reduce(data, dtype, n, mean);
   KernelCall own = c;
   convert_all(own, data, dtype, c.workspace, DType::bf16, n);
-  c.communicator->all_reduce(c.workspace, DType::bf16, n, mean);
+  c.group().all_reduce(c.workspace, DType::bf16, n, mean);
   own.overlap = false;  // what is before it is not a kernel of Crest's
   convert_all(own, c.workspace, DType::bf16, data, dtype, n);
 }
 
 void launch_all_reduce(const KernelCall& call) {
-  if (!call.communicator) fail_internal("all_reduce without a communicator");
   KernelCall c = call;
-  c.communicator->set_stream(c.stream);
+  c.group().set_stream(c.stream);
   if (is_flat(c.instr)) return reduce(c, c.out[0], c.out_value(0).dtype, flat_elements(c.program, c.instr));
   for (size_t i = 0; i < c.instr.in.size(); ++i) {
     reduce(c, c.out[i], c.out_value(i).dtype, c.out_value(i).numel());

@@ -303,8 +303,7 @@ void set_quantizer(const KernelCall& c, const Instr& i, Quantizer& q) {
   q.history = static_cast<const float*>(address_in_body(c, i.in[at::amax])) + slot;
   q.margin = int(i.attrs.integer("margin"));
   q.scale = static_cast<float*>(address_in_body(c, i.out[to::scale]));
-  q.record = static_cast<float*>(address_in_body(c, i.in[at::record])) + slot * ranks +
-             (c.communicator ? c.communicator->rank() : 0);
+  q.record = static_cast<float*>(address_in_body(c, i.in[at::record])) + slot * ranks + c.index();
   q.counts = static_cast<unsigned long long*>(address_in_body(c, i.in[at::counts])) + 2 * slot;
 }
 void set_quantizer(const KernelCall& c, const Instr& i, BlockQuantizer& q) {

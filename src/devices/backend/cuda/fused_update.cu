@@ -239,8 +239,7 @@ void launch_adamw(const KernelCall& c) {
   a.tensors.w = static_cast<bfloat16*>(address(u.in[at::w]));
   a.scalars = static_cast<const Scalars*>(address(u.in[at::scalars]));
   a.history = static_cast<const float*>(address(first.in[in::quantize::amax]));
-  a.record =
-      static_cast<float*>(address(first.in[in::quantize::record])) + (c.communicator ? c.communicator->rank() : 0);
+  a.record = static_cast<float*>(address(first.in[in::quantize::record])) + c.index();
   a.counts = static_cast<unsigned long long*>(address(first.in[in::quantize::counts]));
   a.ranks = int(body.at(first.in[in::quantize::record]).shape[1]);
   a.margin = int(first.attrs.integer("margin"));

@@ -4,6 +4,7 @@
 
 #include "backend/cuda/loader.h"
 #include "backend/cuda/watched_wait.h"
+#include "comm/exchange.h"
 
 #if CREST_HAVE_CUDA
 #include <cuda_runtime.h>
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <thread>
 #endif
@@ -75,6 +77,12 @@ struct Nccl {
   int (*group_start)();
   int (*group_end)();
 
+  // Of NCCL 2.18 or newer: only a mesh with several axes needs it.
+  using Split = int (*)(Comm, int color, int key, Comm*, void* config);
+  static Split split() {
+    return reinterpret_cast<Split>(cuda::symbol(cuda::library("nccl", major_version), "ncclCommSplit"));
+  }
+
   static const Nccl& get() {
     static const Nccl nccl;
     return nccl;
@@ -99,8 +107,8 @@ void check_cuda(cudaError_t code, const char* what) {
   if (code != cudaSuccess) fail(fmt::format("{}: {}", what, cudaGetErrorString(code)), "nccl");
 }
 
-// ncclCommInitRank waits for all ranks and cannot be interrupted: it runs on a thread that is left
-// behind when another rank does not come.
+// ncclCommInitRank and ncclCommSplit wait for all ranks and cannot be interrupted: they run on a
+// thread that is left behind when another rank does not come.
 struct Start {
   std::mutex mutex;
   std::condition_variable changed;
@@ -112,14 +120,30 @@ struct Start {
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(Control& control, int ranks, const std::string& group, const Device& device, double seconds)
-      : nccl_(Nccl::get()), control_(control), ranks_(ranks), seconds_(seconds) {
-    check_cuda(cudaSetDevice(device.index), "selection of the device");
-    int64_t free_before = free_bytes();
-    check_cuda(cudaMalloc(&scratch_, sizeof(float)), "memory of the barrier");
-    check_cuda(cudaMemset(scratch_, 0, sizeof(float)), "memory of the barrier");
-    start(exchange_id(group), device.index);
-    barrier();  // its first collective takes memory, too
-    device_bytes_ = std::max<int64_t>(0, free_before - free_bytes());
+      : nccl_(Nccl::get()),
+        control_(control),
+        rank_(control.rank()),
+        ranks_(ranks),
+        device_(device.index),
+        seconds_(seconds) {
+    connect([&] {
+      return [id = exchange_id(group), rank = rank_, ranks, init = nccl_.init_rank](Comm* comm) {
+        return init(comm, ranks, id, rank);
+      };
+    });
+  }
+  NcclCommunicator(const NcclCommunicator& whole, const std::vector<int>& members)
+      : nccl_(whole.nccl_),
+        control_(whole.control_),
+        rank_(place_in(members, whole.rank_)),
+        ranks_(int(members.size())),
+        device_(whole.device_),
+        seconds_(whole.seconds_) {
+    connect([&] {
+      return [from = whole.comm_, color = members[0], key = rank_, split = Nccl::split()](Comm* comm) {
+        return split(from, color, key, comm, nullptr);
+      };
+    });
   }
   // After a failure, work may wait forever for a rank that is gone, and a call that waits for the
   // device would hang. The process is about to end.
@@ -128,8 +152,11 @@ class NcclCommunicator final : public Communicator {
     if (comm_) nccl_.abort(comm_);  // at once; all work was waited for
     cudaFree(scratch_);
   }
-  int rank() const override { return control_.rank(); }
+  int rank() const override { return rank_; }
   int size() const override { return ranks_; }
+  std::unique_ptr<Communicator> split(const std::vector<int>& members) override {
+    return std::make_unique<NcclCommunicator>(*this, members);
+  }
   void set_stream(void* stream) override { stream_ = static_cast<cudaStream_t>(stream); }
 
   void all_reduce(void* data, DType dtype, int64_t n, bool mean) override {
@@ -200,12 +227,24 @@ class NcclCommunicator final : public Communicator {
     return id;
   }
 
-  void start(UniqueId id, int device) {
+  // how: returns what makes the communicator.
+  template <class How>
+  void connect(const How& how) {
+    check_cuda(cudaSetDevice(device_), "selection of the device");
+    int64_t free_before = free_bytes();
+    check_cuda(cudaMalloc(&scratch_, sizeof(float)), "memory of the barrier");
+    check_cuda(cudaMemset(scratch_, 0, sizeof(float)), "memory of the barrier");
+    start(how());
+    barrier();  // its first collective takes memory, too
+    device_bytes_ = std::max<int64_t>(0, free_before - free_bytes());
+  }
+
+  void start(std::function<int(Comm*)> make) {
     auto s = std::make_shared<Start>();
-    std::thread([s, id, device, rank = rank(), ranks = ranks_, init = nccl_.init_rank] {
+    std::thread([s, make = std::move(make), device = device_] {
       Comm comm = nullptr;
       cudaSetDevice(device);
-      int code = init(&comm, ranks, id, rank);
+      int code = make(&comm);
       std::lock_guard lock(s->mutex);
       s->ended = true, s->code = code, s->comm = comm;
       s->changed.notify_one();
@@ -236,7 +275,7 @@ class NcclCommunicator final : public Communicator {
 
   const Nccl& nccl_;
   Control& control_;
-  int ranks_;
+  int rank_, ranks_, device_;
   double seconds_;
   cudaStream_t stream_ = nullptr;  // of whoever calls
   void* scratch_ = nullptr;

@@ -3,7 +3,6 @@
 #include "backend/cuda/device/quantize_tiles.h"
 #include "backend/cuda/flash.h"
 #include "backend/cuda/kernel.h"
-#include "comm/comm.h"
 #include "ops/fp8.h"
 
 namespace crest::cuda {
@@ -17,7 +16,7 @@ inline Quantizer quantizer_of(const KernelCall& c, const Attrs& attrs, size_t am
   z.history = c.input<float>(amax) + slot;
   z.margin = int(attrs.integer("margin"));
   z.scale = c.output<float>(q + 1);
-  z.record = c.output<float>(q + 2) + slot * ranks + (c.communicator ? c.communicator->rank() : 0);
+  z.record = c.output<float>(q + 2) + slot * ranks + c.index();
   z.counts = c.output<unsigned long long>(q + 3) + 2 * slot;
   return z;
 }

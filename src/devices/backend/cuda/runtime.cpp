@@ -20,7 +20,7 @@
 #include "backend/cuda/ranges.h"
 #include "backend/cuda/stream_order.h"
 #include "backend/cuda/watched_wait.h"
-#include "comm/comm.h"
+#include "comm/mesh_groups.h"
 #include "core/text.h"
 #include "core/timer.h"
 #include "program/op.h"
@@ -43,8 +43,8 @@ struct Event {
 
 class GpuRuntime : public Runtime {
  public:
-  GpuRuntime(const Device& device, Communicator* communicator, const RuntimeOptions& options)
-      : device_(device), communicator_(communicator), options_(options) {
+  GpuRuntime(const Device& device, const MeshGroups* groups, const RuntimeOptions& options)
+      : device_(device), groups_(groups), options_(options) {
     if (options.ranges) ranges_.emplace();
     check(cudaSetDevice(device.index), "selection of the device");
     size_t total = 0;
@@ -204,9 +204,9 @@ class GpuRuntime : public Runtime {
   KernelCall call(const BoundProgram& p, size_t i) override {
     const BoundInstr& b = p.code[i];
     const Instr& instr = p.program->code[i];
-    return {*p.program,      instr,         b.in.data(),
-            b.out.data(),    b.workspace,   b.prepared.get(),
-            device_.threads, communicator_, streams_[size_t(instr.stream)],
+    return {*p.program,      instr,       b.in.data(),
+            b.out.data(),    b.workspace, b.prepared.get(),
+            device_.threads, groups_,     streams_[size_t(instr.stream)],
             &device_};
   }
 
@@ -373,11 +373,11 @@ class GpuRuntime : public Runtime {
 
   // Waits for a stream or an event. With other ranks the host looks whether they are there.
   void finish(cudaStream_t stream, const char* what) {
-    if (!communicator_) return check(cudaStreamSynchronize(stream), what);
+    if (!groups_) return check(cudaStreamSynchronize(stream), what);
     watch([&] { return cudaStreamQuery(stream); }, what);
   }
   void finish(const Event& event, const char* what) {
-    if (!communicator_) return check(cudaEventSynchronize(event.event), what);
+    if (!groups_) return check(cudaEventSynchronize(event.event), what);
     watch([&] { return cudaEventQuery(event.event); }, what);
   }
   template <class Query>
@@ -389,7 +389,7 @@ class GpuRuntime : public Runtime {
     };
     try {
       return watched_wait(
-          ended, [&] { communicator_->check(); }, seconds);
+          ended, [&] { groups_->check(); }, seconds);
     } catch (const PeerLost&) {
       abandon();
       throw;
@@ -404,7 +404,7 @@ class GpuRuntime : public Runtime {
     std::optional<double> limit;
     if (std::uncaught_exceptions() > 0) limit = seconds_of_a_failure;
     for (auto stream : streams_) {
-      if (!communicator_) {
+      if (!groups_) {
         cudaStreamSynchronize(stream);
         continue;
       }
@@ -423,7 +423,7 @@ class GpuRuntime : public Runtime {
   void abandon() {
     if (abandoned_) return;
     abandoned_ = true;
-    communicator_->leave();
+    groups_->leave();
     static std::once_flag once;
     std::call_once(once, [] {
       on_exit(
@@ -449,7 +449,7 @@ class GpuRuntime : public Runtime {
   }
 
   const Device& device_;
-  Communicator* communicator_;
+  const MeshGroups* groups_;
   RuntimeOptions options_;
   std::optional<Ranges> ranges_;
   size_t free_at_start_ = 0;
@@ -469,8 +469,8 @@ class GpuRuntime : public Runtime {
 
 }  // namespace
 
-std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator, const RuntimeOptions& options) {
-  return std::make_unique<GpuRuntime>(device, communicator, options);
+std::unique_ptr<Runtime> make_runtime(const Device& device, const MeshGroups* groups, const RuntimeOptions& options) {
+  return std::make_unique<GpuRuntime>(device, groups, options);
 }
 
 void check(int code, const char* what) {

@@ -5,7 +5,7 @@
 
 namespace crest::cuda {
 
-std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator,
+std::unique_ptr<Runtime> make_runtime(const Device& device, const MeshGroups* groups,
                                       const RuntimeOptions& options = {});
 
 }  // namespace crest::cuda

@@ -23,11 +23,11 @@ __global__ void __launch_bounds__(threads) copy_words(const uint32_t* from, uint
 }
 
 Communicator& communicator_of(const KernelCall& c) {
-  if (!c.communicator) fail_internal(std::string(c.instr_name()) + " without a communicator");
-  if (c.communicator->size() != int(c.instr.attrs.integer("ranks")))
+  Communicator& group = c.group();
+  if (group.size() != int(c.instr.attrs.integer("ranks")))
     fail_internal(std::string(c.instr_name()) + " for another number of ranks");
-  c.communicator->set_stream(c.stream);
-  return *c.communicator;
+  group.set_stream(c.stream);
+  return group;
 }
 
 template <class T>
@@ -74,7 +74,7 @@ void launch_all_gather(const KernelCall& c) {
 
 void launch_own_share(const KernelCall& c) {
   int64_t bytes = c.out_value(out::own_share::shard).bytes(), words = bytes / 4;
-  auto* from = c.input<char>(in::own_share::x) + communicator_of(c).rank() * bytes;
+  auto* from = c.input<char>(in::own_share::x) + c.index() * bytes;
   launch(c, copy_words, blocks_for(words, threads * 4), threads, 0, reinterpret_cast<const uint32_t*>(from),
          c.output<uint32_t>(out::own_share::shard), words);
 }

@@ -5,6 +5,7 @@
 
 #include "backend/cuda/kernel.h"
 #include "backend/cuda/rank_sum.h"
+#include "comm/exchange.h"
 #include "comm/thread_barrier.h"
 
 namespace crest::cuda {
@@ -25,6 +26,7 @@ struct SharedRendezvous {
   ThreadBarrier barrier;
   std::vector<RankEvent> arrived, done;
   std::vector<void*> data;
+  ThreadGroups<SharedRendezvous> groups;
 };
 
 class SharedGpuCommunicator final : public Communicator {
@@ -37,6 +39,11 @@ class SharedGpuCommunicator final : public Communicator {
   bool capturable() const override { return false; }
   void barrier() override { shared_->barrier.wait(); }
   void leave() override { shared_->barrier.leave(); }
+  std::unique_ptr<Communicator> split(const std::vector<int>& members) override {
+    cuda::check(cudaSetDevice(device_), "selection of the device");  // a rendezvous has events
+    return std::make_unique<SharedGpuCommunicator>(shared_->groups.join(splits_++, members), place_in(members, rank_),
+                                                   device_);
+  }
   void synchronize() override { cuda::check(cudaStreamSynchronize(stream_), "collective"); }
 
   // Each rank sums its slice and writes it everywhere.
@@ -99,7 +106,7 @@ class SharedGpuCommunicator final : public Communicator {
   }
 
   std::shared_ptr<SharedRendezvous> shared_;
-  int rank_, device_;
+  int rank_, device_, splits_ = 0;
   cudaStream_t stream_ = nullptr;
 };
 

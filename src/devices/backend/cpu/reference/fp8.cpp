@@ -5,7 +5,6 @@
 
 #include "backend/cpu/reference/dropout.h"
 #include "backend/cpu/reference/kernels.h"
-#include "comm/comm.h"
 #include "core/float8.h"
 #include "ops/fp8.h"
 #include "ops/index.h"
@@ -38,7 +37,7 @@ void write_columns(const Tensor& x, const Tensor& t, double scale) {
 void quantize_values(const KernelCall& c, const Tensor& x, size_t amax, size_t q_out, const Tensor* t) {
   Tensor q = output(c, q_out), record = output(c, q_out + 2), counts = output(c, q_out + 3);
   int64_t slot = c.instr.attrs.integer("slot"), ranks = record.size(1);
-  int64_t own = slot * ranks + (c.communicator ? c.communicator->rank() : 0);
+  int64_t own = slot * ranks + c.index();
   double before = input(c, amax)[slot], now = 0, most = largest(format(c.instr));
   for (int64_t i = 0; i < x.numel(); ++i) now = std::max(now, std::isnan(x[i]) ? 0 : std::fabs(x[i]));
   now = std::max(record[own], now);

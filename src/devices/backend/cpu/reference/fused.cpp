@@ -28,7 +28,7 @@ void quantize_in_body(const KernelCall& c, const Program& body, const Instr& ins
   Tensor values(rounded.data(), body.at(instr.in[0]));
   for (size_t i = 0; i < x.size(); ++i) values.set(int64_t(i), x[i]);
   in[0] = rounded.data();
-  KernelCall call{body, instr, in.data(), out.data(), nullptr, nullptr, c.threads, c.communicator, nullptr, c.device};
+  KernelCall call{body, instr, in.data(), out.data(), nullptr, nullptr, c.threads, c.groups, nullptr, c.device};
   if (instr.op == &op_quantize) return quantize(call);
   if (instr.op == &op_quantize_columns) return quantize_columns(call);
   if (instr.op == &op_quantize_blocks) return quantize_blocks(call);
@@ -106,7 +106,7 @@ void fused_update(const KernelCall& c) {
     for (ValueId v : instr.out) out.push_back(address_in_body(c, v));
     for (const Kernel& k : cpu_reference_kernels())
       if (std::string_view(k.op) == instr.op->name)
-        k.launch({body, instr, in.data(), out.data(), nullptr, nullptr, c.threads, c.communicator, nullptr, c.device});
+        k.launch({body, instr, in.data(), out.data(), nullptr, nullptr, c.threads, c.groups, nullptr, c.device});
   }
 }
 

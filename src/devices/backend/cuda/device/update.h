@@ -3,7 +3,6 @@
 #pragma once
 #include "backend/cuda/device/words.h"
 #include "backend/cuda/kernel.h"
-#include "comm/comm.h"
 #include "core/scalars.h"
 #include "core/split_float.h"
 #include "core/stochastic_rounding.h"
@@ -254,7 +253,7 @@ void launch_update_typed(const KernelCall& c) {
   if constexpr (copies) t.w = c.output<W>(copy_output(states));
   if (rounding == Rounding::kahan) t.c = c.output<bfloat16>(compensation_output(states));
   t.first = c.in_value(parameter_input).layout.offset;
-  if (int64_t share = c.instr.attrs.integer("share", 0)) t.first += c.communicator->rank() * share;
+  if (int64_t share = c.instr.attrs.integer("share", 0)) t.first += c.index() * share;
   t.rng_id = c.instr.attrs.integer("rng_id", 0);
   launch_update_of<Rule, rounding, P, G, W>(c, t, c.in_value(parameter_input).numel(), UpdateRates(c.instr.attrs),
                                             c.input<Scalars>(scalars_input));

@@ -1,0 +1,104 @@
+// Ranks of axes that no pass knows repeat the work of their data coordinate: the bits of a run
+// without them.
+#include "train/read_ahead.h"
+#include "train/run_fixture.h"
+#include "train/state_bytes.h"
+
+namespace crest::test {
+
+namespace {
+
+// Two data ranks, each of them `copies` times.
+Recipe on_mesh(Recipe r, Axis axis, int copies) {
+  r.data_parallel = 2 * copies;
+  if (copies > 1) r.mesh = Mesh{{Axis::data, 2}, {axis, copies}};
+  return r;
+}
+
+struct MeshEnd {
+  std::vector<double> losses, norms, targets;
+  std::vector<std::string> bytes;
+  double validation = 0;
+  bool operator==(const MeshEnd&) const = default;
+};
+
+MeshEnd train_on_mesh(const Recipe& r) {
+  Engine e = make_engine(r);
+  MeshEnd end;
+  SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t*) {
+    synthetic(r, g, x, y);
+    y[g % 3] = -1;
+  };
+  for (int s = 0; s < 3; ++s) {
+    StepResult result = e.step(s, 1e-2, 11, source);
+    end.losses.push_back(result.loss), end.norms.push_back(result.grad_norm);
+    end.targets.push_back(double(result.targets));
+  }
+  e.gather_states();
+  e.broadcast();
+  end.bytes = bytes_of(e);
+  end.validation = e.validate(2, source);
+  return end;
+}
+
+std::vector<Recipe> mesh_recipes() {
+  std::vector<Recipe> list(4, tiny_recipe());
+  for (Recipe& r : list) r.batch = 1, r.seq = 9, r.precision = "bf16";
+  list[0].precision = "fp32", list[0].model.dropout = 0.1, list[0].grad_accumulation = 2;
+  list[1].pass_settings = {{"shard", "weights"}, {"bucket", "20kB"}};
+  list[2].pass_settings = {{"shard", "optimizer"}}, list[2].optimizer = "adamw-bf16-stochastic";
+  list[3].precision = "fp8";
+  return list;
+}
+
+}  // namespace
+
+TEST(VirtualMesh, RanksOfOtherAxesChangeNoBit) {
+  Axis axis = Axis::tensor;  // inside and outside of the data axis in turns
+  for (const Recipe& r : mesh_recipes()) {
+    const MeshEnd expected = train_on_mesh(on_mesh(r, axis, 1));
+    EXPECT_TRUE(train_on_mesh(on_mesh(r, axis, 2)) == expected) << r.precision << r.optimizer << name(axis);
+    axis = axis == Axis::tensor ? Axis::pipeline : Axis::tensor;
+  }
+}
+
+TEST(VirtualMesh, ARankThatFailsEndsTheOthers) {
+  Engine engine = make_engine(on_mesh(tiny_recipe(), Axis::tensor, 2));
+  const int validation = engine.session().find("validation");
+  try {
+    engine.on_all_ranks([&](int r) {
+      if (r == 3) throw std::runtime_error("rank 3");
+      engine.rank(r).run(validation);
+    });
+    FAIL() << "no error";
+  } catch (const std::runtime_error& e) {
+    EXPECT_STREQ(e.what(), "rank 3");
+  }
+}
+
+TEST(VirtualMesh, TheMeshHasAllRanks) {
+  Recipe r = on_mesh(tiny_recipe(), Axis::tensor, 2);
+  EXPECT_EQ(r.data_ranks(), 2);
+  EXPECT_EQ(r.tokens_per_step(), 2 * r.batch * r.seq);
+  r.data_parallel = 2;
+  EXPECT_THROW(make_engine(r), Error);
+}
+
+using MeshRun = RunTest;
+
+TEST_F(MeshRun, RanksOfOneDataCoordinateShareWhatIsReadAhead) {
+  std::vector<std::vector<double>> losses;
+  for (int copies : {1, 2}) {
+    TrainOptions o = options();
+    o.recipe = on_mesh(o.recipe, Axis::tensor, copies);
+    o.recipe.grad_accumulation = 2, o.prefetch = 2, o.val_every = 2, o.out = "";
+    auto& list = losses.emplace_back();
+    o.on_step = [&](const StepRow& row) { list.push_back(row.loss); };
+    o.on_validation = [&](const ValidationRow& row) { list.push_back(row.val_loss); };
+    run_training(o);
+  }
+  EXPECT_EQ(losses[0].size(), 7u);
+  EXPECT_EQ(losses[0], losses[1]);
+}
+
+}  // namespace crest::test
