@@ -1,6 +1,7 @@
 // Runs a Program in memory of its own, without planner and executor: every storage is separate and
 // starts as NaN.
 #pragma once
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -10,6 +11,35 @@
 namespace crest::test {
 
 enum class Kernels { reference, fast, none };  // none: nothing runs, the result is what a run starts from
+
+// The memory of a Program, with the numbers that a run starts from.
+class Memory {
+ public:
+  Memory(const Program& p, Kernels kernels);
+  void launch(const Instr& instr) const;
+  uint8_t* at(ValueId v) const;
+  // All elements, in order.
+  std::vector<double> read(ValueId v) const;
+  void write(ValueId v, const std::vector<double>& numbers) const;
+  // Without padding.
+  std::vector<double> numbers(ValueId v) const;
+  // Whether other values are parts of it.
+  bool is_group(ValueId v) const { return group_[size_t(v)]; }
+  // What a value of this name, role and type starts from.
+  std::vector<double> start(const Value& v) const;
+
+ private:
+  struct alignas(64) Line {
+    uint8_t bytes[64] = {};
+  };
+  int64_t logical(const Value& value) const;
+  int64_t vocab() const;
+
+  const Program& p_;
+  Kernels kernels_;
+  std::vector<std::vector<Line>> blocks_;  // by storage
+  std::vector<bool> group_;                // storages that hold other values
+};
 
 // Every input, weight, gradient and state gets numbers that depend on its name and the element
 // only, so that two Programs of one model start alike; rows that padding added get 100 (they must

@@ -1,6 +1,7 @@
 // AdamW (Loshchilov & Hutter 2019, algorithm 2) over one tensor or a flat group of tensors.
 #include "ops/index.h"
 #include "ops/update.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -23,6 +24,7 @@ const OpDef op_adamw = {
     .help = "scalars, master, m, v, g, [w], [c] -> master, m, v, [w], [c]: one step, skipped when found_inf",
     .op_class = OpClass::optimizer,
     .infer = infer,
+    .place = cut<"-, *_ -> *_; ..">,
     .cost = update_cost<16, in::adamw::w>,
     .flat = true};
 

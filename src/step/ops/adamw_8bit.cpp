@@ -3,6 +3,7 @@
 // says the attribute `codes`: absent, numbers of core/dynamic_code.h; "e4m3", core/float8_moment.h.
 #include "ops/index.h"
 #include "ops/update.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -43,6 +44,7 @@ const OpDef op_adamw_8bit = {
     .help = "scalars, master, m u8, m_max, v u8, v_max, g, [w] -> master, m, m_max, v, v_max, [w]: one step",
     .op_class = OpClass::optimizer,
     .infer = infer,
+    .place = cut<"-, *_ -> *_; ..">,
     .cost = update_cost<32, in::adamw_8bit::w>,
     .flat = true};
 

@@ -5,6 +5,7 @@
 #include "ops/index.h"
 #include "ops/rules.h"
 #include "program/builder.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -88,6 +89,7 @@ const OpDef op_attention = {
     .help = "qkv[B,T,W], [scalars], [positions i32[B,T]] -> o[B,T,heads*head_dim], lse[B,heads,T]",
     .op_class = OpClass::attention,
     .infer = infer_attention,
+    .place = cut<"BTW, -, BT -> BTV, BHT; B">,
     .cost = cost_attention,
     .grad = grad,
     .cheap = true,
@@ -99,6 +101,7 @@ const OpDef op_attention_grad = {.name = "attention_grad",
                                  .help = "d_o, qkv, o, lse, [scalars], [positions] -> dqkv",
                                  .op_class = OpClass::attention,
                                  .infer = infer_attention_grad,
+                                 .place = cut<"BTV, BTW, BTV, BHT, -, BT -> BTW; B">,
                                  .cost = cost_attention_grad};
 
 }  // namespace crest

@@ -5,6 +5,7 @@
 #include "core/step_factor.h"
 #include "ops/index.h"
 #include "ops/rules.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -43,6 +44,7 @@ const OpDef op_axpby = {.name = "axpby",
                         .help = "scalars, x, [y], [z] -> x: a x + b y z + c, skipped when found_inf",
                         .op_class = OpClass::optimizer,
                         .infer = infer,
+                        .place = cut<"- -> -">,
                         .cost = elementwise_cost<4>};
 
 }  // namespace crest

@@ -1,6 +1,7 @@
 // Gradient of a bias: column sums.
 #include "ops/index.h"
 #include "ops/rules.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -23,6 +24,7 @@ const OpDef op_bias_grad = {.name = "bias_grad",
                             .help = "dy[..,N], [acc[N]] -> db[N]: column sums (+ acc)",
                             .op_class = OpClass::reduction,
                             .infer = infer,
+                            .place = cut<"..N, N -> N; ..+ N">,
                             .cost = cost,
                             .accumulators = {{out::bias_grad::db, in::bias_grad::acc}}};
 

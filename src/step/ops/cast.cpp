@@ -4,6 +4,7 @@
 #include "ops/index.h"
 #include "ops/rules.h"
 #include "program/builder.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -30,6 +31,7 @@ const OpDef op_cast = {.name = "cast",
                        .help = "x -> x in another dtype, rounded to nearest even",
                        .op_class = OpClass::elementwise,
                        .infer = infer,
+                       .place = cut<".. -> ..; .. linear">,
                        .cost = elementwise_cost<0>,
                        .grad = grad,
                        .may_overlay = {{out::cast::y, in::cast::x}},

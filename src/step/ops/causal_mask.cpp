@@ -1,6 +1,7 @@
 // The causal mask of attention scores.
 #include "ops/index.h"
 #include "ops/pointwise.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -30,6 +31,7 @@ const OpDef op_causal_mask = {
         "and window",
     .op_class = OpClass::elementwise,
     .infer = infer,
+    .place = cut<"BHTU, BV -> BHTU; B H">,
     .cost = elementwise_cost<0>,
     .grad = grad,
     .cheap = true};

@@ -3,6 +3,7 @@
 #include "ops/index.h"
 #include "ops/rules.h"
 #include "program/builder.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -91,6 +92,7 @@ const OpDef op_cross_entropy = {
     .help = "logits[..,Vp], targets i32[..], [scalars] -> loss[rows] (0 where target < 0), lse[rows]",
     .op_class = OpClass::loss,
     .infer = infer_cross_entropy,
+    .place = cut<"..V, *_, - -> *; ..">,
     .cost = cost_forward,
     .grad = grad,
     .pitched_in = {in::cross_entropy::logits},
@@ -104,6 +106,7 @@ const OpDef op_cross_entropy_grad = {
         "logits, targets, lse, scalars -> dlogits: (softmax - onehot) scale loss_scale loss_weight, 0 where target < 0",
     .op_class = OpClass::loss,
     .infer = infer_grad,
+    .place = cut<"..V, *_, *, - -> ..V; ..">,
     .cost = elementwise_cost<4>,
     .may_overlay = {{out::cross_entropy_grad::dlogits, in::cross_entropy_grad::logits}},
     .pitched_in = {in::cross_entropy_grad::logits},
@@ -116,6 +119,7 @@ const OpDef op_cross_entropy_fused = {
     .help = "logits, targets, scalars -> loss[rows], dlogits: loss and gradient in one pass",
     .op_class = OpClass::loss,
     .infer = infer_fused,
+    .place = cut<"..V, *_, - -> *, ..V; ..">,
     .cost = cost_fused,
     .may_overlay = {{out::cross_entropy_fused::dlogits, in::cross_entropy_fused::logits}},
     .pitched_in = {in::cross_entropy_fused::logits},
@@ -128,6 +132,7 @@ const OpDef op_sum_loss = {.name = "sum_loss",
                            .help = "loss f32[rows], [acc f32[1]] -> f32[1]: sum(rows) scale (+ acc)",
                            .op_class = OpClass::loss,
                            .infer = infer_sum,
+                           .place = cut<"*, 1 -> 1; ..+">,
                            .cost = cost_sum,
                            .accumulators = {{out::sum_loss::sum, in::sum_loss::acc}}};
 

@@ -5,6 +5,7 @@
 #include "ops/index.h"
 #include "ops/rules.h"
 #include "program/builder.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -33,6 +34,7 @@ const OpDef op_dropout = {
     .help = "x[S,..], scalars -> x with elements dropped with probability p, others / (1 - p), and cast",
     .op_class = OpClass::elementwise,
     .infer = infer,
+    .place = cut<"*_, - -> *_; ..">,
     .cost = elementwise_cost<2>,
     .grad = grad,
     .may_overlay = {{out::dropout::y, in::dropout::x}},

@@ -3,6 +3,7 @@
 #include "ops/index.h"
 #include "ops/rules.h"
 #include "program/builder.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -83,6 +84,11 @@ static void grad(Grad& g) {
                           {g.in(in::embedding::ids), g.dout(out::embedding::y), g.acc(in::embedding::table)}, attrs));
 }
 
+// Dropout counts the elements of a sample.
+static const char* place(const Program& p, const Instr& i) {
+  return i.attrs.has("p") ? cut<"BT, VC, - -> BTC; B">(p, i) : cut<"BT, VC, - -> BTC; B T C">(p, i);
+}
+
 const OpDef op_embedding = {
     .name = "embedding",
     .inputs = in::embedding::names,
@@ -90,6 +96,7 @@ const OpDef op_embedding = {
     .help = "ids i32[B,T], table[V,C], [scalars] -> [B,T,C]: row lookup, dropped out with scalars",
     .op_class = OpClass::embedding,
     .infer = infer_embedding,
+    .place = place,
     .cost = cost_embedding,
     .grad = grad};
 
@@ -99,6 +106,7 @@ const OpDef op_embedding_grad = {.name = "embedding_grad",
                                  .help = "ids, dy[B,T,C], [acc[V,C]] -> [V,C]: deterministic scatter-add (+ acc)",
                                  .op_class = OpClass::embedding,
                                  .infer = infer_embedding_grad,
+                                 .place = cut<"BT, BTC, VC -> VC; B+ T+ C">,
                                  .cost = cost_embedding_grad,
                                  .accumulators = {{out::embedding_grad::dtable, in::embedding_grad::acc}}};
 
@@ -108,6 +116,7 @@ const OpDef op_take_row = {.name = "take_row",
                            .help = "x[B,T,C], scalars -> [B,1,C]: the row of the last valid token",
                            .op_class = OpClass::movement,
                            .infer = infer_take_row,
+                           .place = cut<"BTC, - -> B1C; B C">,
                            .cost = cost_take_row};
 
 }  // namespace crest

@@ -4,6 +4,7 @@
 // weights: a mean of the clipped updates over time.
 #include "ops/index.h"
 #include "ops/rules.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -65,6 +66,7 @@ const OpDef op_factored_moments = {.name = "factored_moments",
                                    .help = "scalars, g[M,N], row[M], col[N] -> row, col: means of g^2 over time",
                                    .op_class = OpClass::optimizer,
                                    .infer = infer_moments,
+                                   .place = cut<"- -> -">,
                                    .cost = cost_moments};
 
 const OpDef op_factored_update = {
@@ -74,6 +76,7 @@ const OpDef op_factored_update = {
     .help = "scalars, master[M,N], g, row, col, [w] -> master, [w]: one step, skipped when found_inf",
     .op_class = OpClass::optimizer,
     .infer = infer_update,
+    .place = cut<"- -> -">,
     .cost = cost_update};
 
 }  // namespace crest

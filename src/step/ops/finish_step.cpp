@@ -2,6 +2,7 @@
 // 2018, section 3.2).
 #include "ops/index.h"
 #include "ops/rules.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -22,6 +23,7 @@ const OpDef op_finish_step = {.name = "finish_step",
                               .help = "scalars -> scalars: step counters and loss scale after a success or a skip",
                               .op_class = OpClass::optimizer,
                               .infer = infer,
+                              .place = cut<"- -> -">,
                               .cost = traffic};
 
 }  // namespace crest

@@ -8,6 +8,7 @@
 #include "ops/quantized_norms.h"
 #include "ops/rules.h"
 #include "program/builder.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -307,6 +308,16 @@ static Cost cost_norm_quantize(const Program& p, const Instr& i) {
   return c;
 }
 
+static const char* place_fp8(const Program& p, const Instr& i) {
+  bool bias = i.in.size() > in::linear_fp8::b && i.in[in::linear_fp8::b] != no_value;
+  return bias ? cut<"..K, NK, ~, ~, N -> ..N; .. N">(p, i) : cut<"..K, NK, ~, ~, N, ..N -> ..N; .. N K+">(p, i);
+}
+
+static const char* place_norm_quantize(const Program& p, const Instr& i) {
+  return i.attrs.has("blocks") ? cut<"..C, C, -, ~, ~, ..C, C, - -> ..C, ~, ~, *, *, ..C; ..">(p, i)
+                               : cut<"..C, C, -, ~, ~, ..C, C, - -> ..C, ~, ~, ~, *, *, ..C; ..">(p, i);
+}
+
 const OpDef op_quantize = {
     .name = "quantize",
     .inputs = in::quantize::names,
@@ -316,6 +327,7 @@ const OpDef op_quantize = {
         "saturating; scale from amax of the steps before, or of x; t: q transposed",
     .op_class = OpClass::elementwise,
     .infer = infer_quantize,
+    .place = cut<"..C, -, ~ -> ..C, ~, ~, ~, C*; ..">,
     .cost = cost_quantize};
 
 const OpDef op_quantize_columns = {.name = "quantize_columns",
@@ -324,6 +336,7 @@ const OpDef op_quantize_columns = {.name = "quantize_columns",
                                    .help = "x[..,K], scale[1] -> t[K,rows]: x / scale in 8 bits, transposed",
                                    .op_class = OpClass::elementwise,
                                    .infer = infer_quantize_columns,
+                                   .place = cut<"..C, ~ -> C*; ..">,
                                    .cost = elementwise_cost<1>};
 
 const OpDef op_quantize_blocks = {.name = "quantize_blocks",
@@ -335,6 +348,7 @@ const OpDef op_quantize_blocks = {.name = "quantize_blocks",
                                       "each block of 1x128 or 128x128; t: the same of the transpose",
                                   .op_class = OpClass::elementwise,
                                   .infer = infer_quantize_blocks,
+                                  .place = cut<"..C, ~ -> ..C, ~, ~, C*, ~; ..">,
                                   .cost = cost_quantize_blocks};
 
 const OpDef op_quantize_blocks_columns = {
@@ -346,6 +360,7 @@ const OpDef op_quantize_blocks_columns = {
         "128x128 of it",
     .op_class = OpClass::elementwise,
     .infer = infer_quantize_blocks_columns,
+    .place = cut<"..C -> C*, ~; ..">,
     .cost = elementwise_cost<2>};
 
 const OpDef op_norm_quantize = {
@@ -358,6 +373,7 @@ const OpDef op_norm_quantize = {
         "without amax and record; with scalars b is dropped out",
     .op_class = OpClass::normalization,
     .infer = infer_norm_quantize,
+    .place = place_norm_quantize,
     .cost = cost_norm_quantize};
 
 const OpDef op_norm_quantize_columns = {
@@ -369,6 +385,7 @@ const OpDef op_norm_quantize_columns = {
         "it; with blocks=1x128 as quantize_blocks_columns does, which makes the scales",
     .op_class = OpClass::normalization,
     .infer = infer_norm_quantize_columns,
+    .place = cut<"..C, C, *, ~, *, C -> C*, ~; ..">,
     .cost = elementwise_cost<5>};
 
 const OpDef op_linear_fp8 = {
@@ -380,6 +397,7 @@ const OpDef op_linear_fp8 = {
         "of the tensors or of their blocks; fast_accumulation: tensor cores may sum in fewer bits than f32",
     .op_class = OpClass::contraction,
     .infer = infer_linear_fp8,
+    .place = place_fp8,
     .cost = cost_linear_fp8,
     .accumulators = {{out::linear_fp8::y, in::linear_fp8::acc}}};
 
@@ -392,6 +410,7 @@ const OpDef op_amax_history = {
         "record and counts start again from 0",
     .op_class = OpClass::optimizer,
     .infer = infer_amax_history,
+    .place = cut<"-, ~ -> ~">,
     .cost = traffic};
 
 const OpDef op_take_counts = {.name = "take_counts",
@@ -400,6 +419,7 @@ const OpDef op_take_counts = {.name = "take_counts",
                               .help = "counts[S,2], lost[S,2] -> the same: lost: counts; counts start again from 0",
                               .op_class = OpClass::optimizer,
                               .infer = infer_take_counts,
+                              .place = cut<"~ -> ~">,
                               .cost = traffic};
 
 }  // namespace crest

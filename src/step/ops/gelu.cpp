@@ -3,6 +3,7 @@
 #include "ops/index.h"
 #include "ops/pointwise.h"
 #include "program/builder.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -22,6 +23,7 @@ const OpDef op_gelu = {.name = "gelu",
                        .help = "x -> x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))",
                        .op_class = OpClass::elementwise,
                        .infer = rules::unary,
+                       .place = cut<".. -> ..; ..">,
                        .cost = elementwise_cost<9>,
                        .grad = grad,
                        .may_overlay = {{out::gelu::y, in::gelu::x}},
@@ -35,6 +37,7 @@ const OpDef op_gelu_grad = {
     .help = "dy, x -> dy gelu'(x)",
     .op_class = OpClass::elementwise,
     .infer = rules::binary,
+    .place = cut<".. -> ..; ..">,
     .cost = elementwise_cost<16>,
     .may_overlay = {{out::gelu_grad::dx, in::gelu_grad::dy}, {out::gelu_grad::dx, in::gelu_grad::x}},
     .pointwise = true,
@@ -46,6 +49,7 @@ const OpDef op_gelu_erf = {.name = "gelu_erf",
                            .help = "x -> x/2 (1 + erf(x / sqrt(2)))",
                            .op_class = OpClass::elementwise,
                            .infer = rules::unary,
+                           .place = cut<".. -> ..; ..">,
                            .cost = elementwise_cost<16>,
                            .grad = grad_erf,
                            .may_overlay = {{out::gelu_erf::y, in::gelu_erf::x}},
@@ -59,6 +63,7 @@ const OpDef op_gelu_erf_grad = {
     .help = "dy, x -> dy gelu_erf'(x)",
     .op_class = OpClass::elementwise,
     .infer = rules::binary,
+    .place = cut<".. -> ..; ..">,
     .cost = elementwise_cost<20>,
     .may_overlay = {{out::gelu_erf_grad::dx, in::gelu_erf_grad::dy}, {out::gelu_erf_grad::dx, in::gelu_erf_grad::x}},
     .pointwise = true,

@@ -2,6 +2,7 @@
 // the step.
 #include "ops/index.h"
 #include "ops/rules.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -32,6 +33,7 @@ const OpDef op_grad_norm = {.name = "grad_norm",
                             .help = "scalars, g1, g2, .. -> scalars: norm, found_inf and grad_factor of the step",
                             .op_class = OpClass::optimizer,
                             .infer = infer,
+                            .place = cut<"- -> -">,
                             .cost = cost};
 
 }  // namespace crest

@@ -3,6 +3,7 @@
 #include "ops/index.h"
 #include "ops/rules.h"
 #include "program/builder.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -66,6 +67,7 @@ const OpDef op_split_heads = {.name = "split_heads",
                               .help = "qkv[B,T,W] -> q[B,heads,T,D], k, v: views",
                               .op_class = OpClass::movement,
                               .infer = infer_split,
+                              .place = cut<"BTW -> BHTD; B T">,
                               .cost = no_cost,
                               .grad = grad_split,
                               .cheap = true};
@@ -76,6 +78,7 @@ const OpDef op_join_heads = {.name = "join_heads",
                              .help = "q[B,heads,T,D], [k], [v] -> [B,T,W]: inverse of split_heads, a copy",
                              .op_class = OpClass::movement,
                              .infer = infer_join,
+                             .place = cut<"BHTD -> BTW; B T">,
                              .cost = traffic,
                              .grad = grad_join,
                              .cheap = true};

@@ -3,6 +3,7 @@
 #include "ops/index.h"
 #include "ops/rules.h"
 #include "program/builder.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -97,6 +98,7 @@ const OpDef op_linear_int8 = {.name = "linear_int8",
                               .help = "x[..,K], w i8[N,K], scale[N], [b[N]] -> y[..,N]: (x w^T) scale + b",
                               .op_class = OpClass::contraction,
                               .infer = infer_linear,
+                              .place = cut<"..K, NK, N -> ..N; .. N">,
                               .cost = cost_linear};
 
 const OpDef op_linear_gelu_int8 = {.name = "linear_gelu_int8",
@@ -105,6 +107,7 @@ const OpDef op_linear_gelu_int8 = {.name = "linear_gelu_int8",
                                    .help = "x[..,K], w i8[N,K], scale[N], [b[N]] -> a[..,N]: gelu((x w^T) scale + b)",
                                    .op_class = OpClass::contraction,
                                    .infer = infer_linear,
+                                   .place = cut<"..K, NK, N -> ..N; .. N">,
                                    .cost = cost_linear_gelu};
 
 const OpDef op_dequantize = {.name = "dequantize",
@@ -113,6 +116,7 @@ const OpDef op_dequantize = {.name = "dequantize",
                              .help = "q i8[N,K] or e4m3[..,K], scale[rows] -> x like q: each row times its scale",
                              .op_class = OpClass::elementwise,
                              .infer = infer_dequantize,
+                             .place = cut<"..C, * -> ..C; ..">,
                              .cost = elementwise_cost<1>};
 
 const OpDef op_embedding_int8 = {
@@ -122,6 +126,7 @@ const OpDef op_embedding_int8 = {
     .help = "ids i32[B,T], table i8[V,C], scale[V] -> [B,T,C]: row lookup, each row times its scale",
     .op_class = OpClass::embedding,
     .infer = infer_embedding,
+    .place = cut<"BT, VC, V -> BTC; B T C">,
     .cost = cost_embedding};
 
 }  // namespace crest

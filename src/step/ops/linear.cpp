@@ -2,6 +2,7 @@
 #include "ops/index.h"
 #include "ops/rules.h"
 #include "program/builder.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -179,12 +180,19 @@ static void grad_linear(Grad& g) {
     g.set(in::linear::w, g.builder().emit1("linear_dw", {dy, x, g.acc(in::linear::w)}, dtype));
 }
 
+// A bias would be added once for each part of the sum.
+static const char* place_linear(const Program& p, const Instr& i) {
+  bool bias = i.in.size() > in::linear::b && i.in[in::linear::b] != no_value;
+  return bias ? cut<"..K, NK, N -> ..N; .. N">(p, i) : cut<"..K, NK -> ..N; .. N K+">(p, i);
+}
+
 const OpDef op_linear = {.name = "linear",
                          .inputs = in::linear::names,
                          .outputs = out::linear::names,
                          .help = "x[..,K], w[N,K], [b[N]] -> y[..,N]: x w^T + b",
                          .op_class = OpClass::contraction,
                          .infer = infer_linear,
+                         .place = place_linear,
                          .cost = cost_linear,
                          .grad = grad_linear,
                          .pitched_out = {out::linear::y},
@@ -196,6 +204,7 @@ const OpDef op_linear_gelu = {.name = "linear_gelu",
                               .help = "x[..,K], w[N,K], [b[N]] -> a[..,N], [h[..,N]]: h = x w^T + b, a = gelu(h)",
                               .op_class = OpClass::contraction,
                               .infer = infer_linear_gelu,
+                              .place = cut<"..K, NK, N -> ..N; .. N">,
                               .cost = cost_linear_gelu};
 
 const OpDef op_linear_swiglu = {
@@ -205,6 +214,7 @@ const OpDef op_linear_swiglu = {
     .help = "x[..,K], w[N,K], w_up[N,K] -> a[..,N], [g[..,N], u[..,N]]: g = x w^T, u = x w_up^T, a = silu(g) u",
     .op_class = OpClass::contraction,
     .infer = infer_linear_swiglu,
+    .place = cut<"..K, NK -> ..N; .. N">,
     .cost = cost_linear_swiglu};
 
 const OpDef op_linear_dx = {.name = "linear_dx",
@@ -213,6 +223,7 @@ const OpDef op_linear_dx = {.name = "linear_dx",
                             .help = "dy[..,N], w[N,K] -> dx[..,K]: dy w",
                             .op_class = OpClass::contraction,
                             .infer = infer_linear_dx,
+                            .place = cut<"..N, NK -> ..K; .. K N+">,
                             .cost = cost_linear_dx,
                             .pitched_in = {in::linear_dx::dy}};
 
@@ -222,6 +233,7 @@ const OpDef op_linear_dx_sum = {.name = "linear_dx_sum",
                                 .help = "dy[..,N], w[N,K], dy_2[..,N], w_2[N,K] -> dx[..,K]: dy w + dy_2 w_2",
                                 .op_class = OpClass::contraction,
                                 .infer = infer_linear_dx_sum,
+                                .place = cut<"..N, NK, ..N, NK -> ..K; .. K N+">,
                                 .cost = cost_linear_dx_sum};
 
 const OpDef op_linear_dx_swiglu_grad = {
@@ -233,6 +245,7 @@ const OpDef op_linear_dx_swiglu_grad = {
         "da = dy w, and a",
     .op_class = OpClass::contraction,
     .infer = infer_linear_dx_swiglu_grad,
+    .place = cut<"..N, NK, ..K -> ..K; .. K">,
     .cost = cost_linear_dx_swiglu_grad,
     .may_overlay = {{out::linear_dx_swiglu_grad::dg, in::linear_dx_swiglu_grad::g},
                     {out::linear_dx_swiglu_grad::du, in::linear_dx_swiglu_grad::u}}};
@@ -246,6 +259,7 @@ const OpDef op_linear_dx_gelu_grad = {
         "over rows (+ acc), a = gelu(x)",
     .op_class = OpClass::contraction,
     .infer = infer_linear_dx_gelu_grad,
+    .place = cut<"..N, NK, ..K, K -> ..K, K, ..K; ..+ K">,
     .cost = cost_linear_dx_gelu_grad,
     .may_overlay = {{out::linear_dx_gelu_grad::dx, in::linear_dx_gelu_grad::x}},
     .accumulators = {{out::linear_dx_gelu_grad::db, in::linear_dx_gelu_grad::acc}}};
@@ -256,6 +270,7 @@ const OpDef op_linear_dw = {.name = "linear_dw",
                             .help = "dy[..,N], x[..,K], [acc[N,K]] -> dw[N,K]: dy^T x summed over rows (+ acc)",
                             .op_class = OpClass::contraction,
                             .infer = infer_linear_dw,
+                            .place = cut<"..N, ..K, NK -> NK; ..+ N K">,
                             .cost = cost_linear_dw,
                             .accumulators = {{out::linear_dw::dw, in::linear_dw::acc}},
                             .pitched_in = {in::linear_dw::dy}};

@@ -1,6 +1,7 @@
 // Lion (Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms", algorithm 2).
 #include "ops/index.h"
 #include "ops/update.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -20,6 +21,7 @@ const OpDef op_lion = {.name = "lion",
                        .help = "scalars, master, m, g, [w] -> master, m, [w]: one step, skipped when found_inf",
                        .op_class = OpClass::optimizer,
                        .infer = infer,
+                       .place = cut<"-, *_ -> *_; ..">,
                        .cost = update_cost<10, in::lion::w>,
                        .flat = true};
 

@@ -3,6 +3,7 @@
 #include "ops/index.h"
 #include "ops/rules.h"
 #include "program/builder.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -124,12 +125,23 @@ static void grad_norm(Grad& g) {
   if (beta && g.needs(in::norm::beta)) g.set(in::norm::beta, out[out::norm_grad::dbeta]);
 }
 
+static const char* place_grad(const Program& p, const Instr& i) {
+  // By the number of columns of sums, and of results like dx behind them.
+  const int64_t sums = i.attrs.integer("beta", 0) + i.attrs.integer("bias", 0);
+#define CREST_NORM_GRAD "..C, ..C, C, *, *, ..C, C, C, C, C, - -> ..C, C, "
+  if (sums == 0) return cut<CREST_NORM_GRAD "..C; ..+">(p, i);
+  if (sums == 1) return cut<CREST_NORM_GRAD "C, ..C; ..+">(p, i);
+  return cut<CREST_NORM_GRAD "C, C, ..C; ..+">(p, i);
+#undef CREST_NORM_GRAD
+}
+
 const OpDef op_norm = {.name = "norm",
                        .inputs = in::norm::names,
                        .outputs = out::norm::names,
                        .help = "x[..,C], gamma[C], [beta[C]] -> y, rstd[rows], [mean[rows]]: layer or rms norm of rows",
                        .op_class = OpClass::normalization,
                        .infer = infer_norm,
+                       .place = cut<"..C, C -> ..C, *; ..">,
                        .cost = cost_norm,
                        .grad = grad_norm,
                        .cheap = true,
@@ -142,6 +154,7 @@ const OpDef op_add_norm = {
     .help = "a, b, gamma, [beta], [scalars] -> s = a + b, y = norm(s), rstd, [mean]; with scalars b is dropped out",
     .op_class = OpClass::normalization,
     .infer = infer_add_norm,
+    .place = cut<"..C, ..C, C, C, - -> ..C, ..C, *; ..">,
     .cost = cost_add_norm,
     .cheap = true,
     .full_precision = true};
@@ -155,6 +168,7 @@ const OpDef op_norm_grad = {
         "dgamma, [dbeta], [dbias], [dropped], [y]; with scalars dx is dropped out, or dropped is that of dx",
     .op_class = OpClass::normalization,
     .infer = infer_norm_grad,
+    .place = place_grad,
     .cost = cost_norm_grad,
     .may_overlay = {{out::norm_grad::dx, in::norm_grad::dy}, {out::norm_grad::dx, in::norm_grad::dres}},
     .accumulators = {{out::norm_grad::dgamma, in::norm_grad::acc_gamma},

@@ -3,12 +3,20 @@
 
 #include "ops/index.h"
 #include "program/builder.h"
+#include "program/place.h"
 
 namespace crest {
 
 static void infer_with_value(Infer& c) {
   rules::number(c, "value");
   rules::unary(c);
+}
+
+static void infer_add(Infer& c) {
+  rules::binary(c);
+  if (!rules::flag(c, "in_place")) return;
+  c.outs.clear();
+  c.out_in_place(in::add::a);
 }
 
 static void grad_add(Grad& g) {
@@ -37,9 +45,10 @@ static void grad_tanh(Grad& g) {
 const OpDef op_add = {.name = "add",
                       .inputs = in::add::names,
                       .outputs = out::add::names,
-                      .help = "a, b -> a + b",
+                      .help = "a, b -> a + b, with in_place in the memory of a",
                       .op_class = OpClass::elementwise,
-                      .infer = rules::binary,
+                      .infer = infer_add,
+                      .place = cut<".. -> ..; .. linear">,
                       .cost = elementwise_cost<1>,
                       .grad = grad_add,
                       .may_overlay = {{out::add::y, in::add::a}, {out::add::y, in::add::b}},
@@ -52,6 +61,7 @@ const OpDef op_mul = {.name = "mul",
                       .help = "a, b -> a b, element by element",
                       .op_class = OpClass::elementwise,
                       .infer = rules::binary,
+                      .place = cut<".. -> ..; ..">,
                       .cost = elementwise_cost<1>,
                       .grad = grad_mul,
                       .may_overlay = {{out::mul::y, in::mul::a}, {out::mul::y, in::mul::b}},
@@ -64,6 +74,7 @@ const OpDef op_scale = {.name = "scale",
                         .help = "x -> x value",
                         .op_class = OpClass::elementwise,
                         .infer = infer_with_value,
+                        .place = cut<".. -> ..; .. linear">,
                         .cost = elementwise_cost<1>,
                         .grad = grad_scale,
                         .may_overlay = {{out::scale::y, in::scale::x}},
@@ -76,6 +87,7 @@ const OpDef op_add_scalar = {.name = "add_scalar",
                              .help = "x -> x + value",
                              .op_class = OpClass::elementwise,
                              .infer = infer_with_value,
+                             .place = cut<".. -> ..; ..">,
                              .cost = elementwise_cost<1>,
                              .grad = grad_add_scalar,
                              .may_overlay = {{out::add_scalar::y, in::add_scalar::x}},
@@ -88,6 +100,7 @@ const OpDef op_tanh = {.name = "tanh",
                        .help = "x -> tanh(x)",
                        .op_class = OpClass::elementwise,
                        .infer = rules::unary,
+                       .place = cut<".. -> ..; ..">,
                        .cost = elementwise_cost<1>,
                        .grad = grad_tanh,
                        .may_overlay = {{out::tanh::y, in::tanh::x}},
@@ -101,6 +114,7 @@ const OpDef op_tanh_grad = {
     .help = "dy, y -> dy (1 - y^2)",
     .op_class = OpClass::elementwise,
     .infer = rules::binary,
+    .place = cut<".. -> ..; ..">,
     .cost = elementwise_cost<3>,
     .may_overlay = {{out::tanh_grad::dx, in::tanh_grad::dy}, {out::tanh_grad::dx, in::tanh_grad::y}},
     .pointwise = true,

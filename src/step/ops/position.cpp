@@ -4,6 +4,7 @@
 #include "ops/index.h"
 #include "ops/rules.h"
 #include "program/builder.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -83,6 +84,14 @@ static void grad(Grad& g) {
                : g.builder().emit1("position_grad", {dy, acc}, attrs));
 }
 
+// Without a position for each token, its place in the row counts; for dropout also that in the
+// sample.
+static const char* place(const Program& p, const Instr& i) {
+  if (i.attrs.has("p"))
+    return of_each_token(p, i) ? cut<"BTC, PC, BT, - -> BTC; B">(p, i) : cut<"BTC, PC, - -> BTC; B">(p, i);
+  return of_each_token(p, i) ? cut<"BTC, PC, BT -> BTC; B T C">(p, i) : cut<"BTC, PC, - -> BTC; B C">(p, i);
+}
+
 const OpDef op_add_position = {
     .name = "add_position",
     .inputs = in::add_position::names,
@@ -90,6 +99,7 @@ const OpDef op_add_position = {
     .help = "x[B,T,C], table[P,C], [position], [scalars] -> x + table[t], dropped out with scalars",
     .op_class = OpClass::embedding,
     .infer = infer_add,
+    .place = place,
     .cost = cost_add,
     .grad = grad,
     .cheap = true};
@@ -100,6 +110,7 @@ const OpDef op_position_grad = {.name = "position_grad",
                                 .help = "dy[B,T,C], [acc[P,C]] -> [P,C]: sum over the batch (+ acc)",
                                 .op_class = OpClass::embedding,
                                 .infer = infer_grad,
+                                .place = cut<"BTC, PC -> PC; B+ C">,
                                 .cost = cost_grad,
                                 .accumulators = {{out::position_grad::dtable, in::position_grad::acc}}};
 

@@ -4,6 +4,7 @@
 #include "ops/quantized_norms.h"
 #include "ops/rules.h"
 #include "program/builder.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -25,6 +26,7 @@ const OpDef op_quantize_rows = {
     .help = "x[..,K] -> q e4m3[..,K], scale[rows]: q = x / scale in 8 bits, each row with a scale of its own",
     .op_class = OpClass::elementwise,
     .infer = infer,
+    .place = cut<"..C -> ..C, *; ..">,
     .cost = elementwise_cost<2>};
 
 }  // namespace crest

@@ -2,6 +2,7 @@
 #include "ops/index.h"
 #include "ops/pointwise.h"
 #include "program/builder.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -16,6 +17,7 @@ const OpDef op_relu = {.name = "relu",
                        .help = "x -> max(x, 0)",
                        .op_class = OpClass::elementwise,
                        .infer = rules::unary,
+                       .place = cut<".. -> ..; ..">,
                        .cost = elementwise_cost<1>,
                        .grad = grad,
                        .may_overlay = {{out::relu::y, in::relu::x}},
@@ -29,6 +31,7 @@ const OpDef op_relu_grad = {
     .help = "dy, x -> dy where x > 0, else 0",
     .op_class = OpClass::elementwise,
     .infer = rules::binary,
+    .place = cut<".. -> ..; ..">,
     .cost = elementwise_cost<1>,
     .may_overlay = {{out::relu_grad::dx, in::relu_grad::dy}, {out::relu_grad::dx, in::relu_grad::x}},
     .pointwise = true,

@@ -2,6 +2,7 @@
 #include "ops/index.h"
 #include "ops/rules.h"
 #include "program/builder.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -49,6 +50,7 @@ const OpDef op_rope = {
     .help = "qkv[B,T,W], [scalars], [positions i32[B,T]] -> the same with query and key heads rotated by position",
     .op_class = OpClass::elementwise,
     .infer = infer,
+    .place = cut<"BTW, -, BT -> BTW; B">,
     .cost = elementwise_cost<3>,
     .grad = grad,
     .may_overlay = {{out::rope::y, in::rope::qkv}},

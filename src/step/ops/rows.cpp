@@ -6,6 +6,7 @@
 #include "ops/index.h"
 #include "ops/quantized_norms.h"
 #include "ops/rules.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -87,6 +88,7 @@ const OpDef op_split_rows = {.name = "split_rows",
                              .help = "x[of,..] -> x[rows,..], ..: views; the last has what is left",
                              .op_class = OpClass::movement,
                              .infer = infer_split,
+                             .place = cut<"*_ -> *_; ..">,
                              .cost = no_cost};
 
 const OpDef op_member = {.name = "member",
@@ -95,6 +97,7 @@ const OpDef op_member = {.name = "member",
                          .help = "x[n] -> y[rows,columns]: the matrix that begins at an element of a group, a view",
                          .op_class = OpClass::movement,
                          .infer = infer_member,
+                         .place = cut<"Z -> RC; linear">,
                          .cost = no_cost};
 
 const OpDef op_join_rows = {.name = "join_rows",
@@ -103,6 +106,7 @@ const OpDef op_join_rows = {.name = "join_rows",
                             .help = "x[rows,..], .. -> [of,..]: inverse of split_rows; copies what is not in place",
                             .op_class = OpClass::movement,
                             .infer = infer_join,
+                            .place = cut<"*_ -> *_; ..">,
                             .cost = cost_join};
 
 }  // namespace crest

@@ -2,6 +2,7 @@
 // (Loshchilov & Hutter 2019, algorithm 1).
 #include "ops/index.h"
 #include "ops/update.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -20,6 +21,7 @@ const OpDef op_sgd = {.name = "sgd",
                       .help = "scalars, master, m, g, [w] -> master, m, [w]: one step, skipped when found_inf",
                       .op_class = OpClass::optimizer,
                       .infer = infer,
+                      .place = cut<"-, *_ -> *_; ..">,
                       .cost = update_cost<6, in::sgd::w>,
                       .flat = true};
 

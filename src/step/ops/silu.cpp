@@ -2,6 +2,7 @@
 #include "ops/index.h"
 #include "ops/pointwise.h"
 #include "program/builder.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -16,6 +17,7 @@ const OpDef op_silu = {.name = "silu",
                        .help = "x -> x sigmoid(x)",
                        .op_class = OpClass::elementwise,
                        .infer = rules::unary,
+                       .place = cut<".. -> ..; ..">,
                        .cost = elementwise_cost<4>,
                        .grad = grad,
                        .may_overlay = {{out::silu::y, in::silu::x}},
@@ -29,6 +31,7 @@ const OpDef op_silu_grad = {
     .help = "dy, x -> dy silu'(x)",
     .op_class = OpClass::elementwise,
     .infer = rules::binary,
+    .place = cut<".. -> ..; ..">,
     .cost = elementwise_cost<8>,
     .may_overlay = {{out::silu_grad::dx, in::silu_grad::dy}, {out::silu_grad::dx, in::silu_grad::x}},
     .pointwise = true,

@@ -2,6 +2,7 @@
 #include "ops/index.h"
 #include "ops/pointwise.h"
 #include "program/builder.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -44,12 +45,18 @@ static void grad(Grad& g) {
   g.add(in::softmax::x, g.builder().emit1("softmax_grad", std::move(in), g.attrs()));
 }
 
+// What a row of causal scores sees depends on its place.
+static const char* place(const Program& p, const Instr& i) {
+  return i.attrs.integer("causal", 0) != 0 ? cut<"BHTU -> BHTU; B H">(p, i) : cut<"..C -> ..C; ..">(p, i);
+}
+
 const OpDef op_softmax = {.name = "softmax",
                           .inputs = in::softmax::names,
                           .outputs = out::softmax::names,
                           .help = "x[..,C] -> softmax of each row of scale x, causal or not; -inf gives 0",
                           .op_class = OpClass::normalization,
                           .infer = infer_softmax,
+                          .place = place,
                           .cost = cost<5>,
                           .grad = grad,
                           .cheap = true,
@@ -61,6 +68,7 @@ const OpDef op_softmax_grad = {.name = "softmax_grad",
                                .help = "dy, y -> scale y (dy - sum(dy y))",
                                .op_class = OpClass::normalization,
                                .infer = infer_softmax_grad,
+                               .place = place,
                                .cost = cost<4>,
                                .may_overlay = {{out::softmax_grad::dx, in::softmax_grad::dy}},
                                .cheap = true};

@@ -1,6 +1,7 @@
 // Square root.
 #include "ops/index.h"
 #include "ops/pointwise.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -10,6 +11,7 @@ const OpDef op_sqrt = {.name = "sqrt",
                        .help = "x -> square root of x",
                        .op_class = OpClass::elementwise,
                        .infer = rules::unary,
+                       .place = cut<"*_ -> *_; ..">,
                        .cost = elementwise_cost<1>,
                        .may_overlay = {{out::sqrt::y, in::sqrt::x}}};
 

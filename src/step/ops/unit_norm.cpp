@@ -2,6 +2,7 @@
 // al. 2024). The result has the two leading dimensions that matmul requires.
 #include "ops/index.h"
 #include "ops/rules.h"
+#include "program/place.h"
 
 namespace crest {
 
@@ -30,6 +31,7 @@ const OpDef op_unit_norm = {.name = "unit_norm",
                             .help = "x[M,N] -> x / (||x|| + eps) as [1,1,M,N]",
                             .op_class = OpClass::optimizer,
                             .infer = infer,
+                            .place = cut<"- -> -">,
                             .cost = cost};
 
 }  // namespace crest

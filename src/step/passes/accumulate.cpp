@@ -2,6 +2,8 @@
 // add to the gradients and the loss of earlier ones through the operations' accumulator inputs.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
@@ -26,6 +28,43 @@ static void thread_through(Program& program, const std::vector<int>& producers, 
   }
 }
 
+// Through the accumulator inputs of the operations.
+static void add_in_kernels(Program& program, const std::vector<ValueId>& sums) {
+  std::vector<int> producers = program.producers();
+  Builder b(program);
+  for (ValueId v : sums) {
+    std::string sum = program.at(v).name;
+    program.at(v).name = sum + ".sum";
+    ValueId before =
+        b.declare("before." + sum, program.at(v).dtype, program.at(v).shape, program.at(v).role, Lifetime::step);
+    program.at(before).name = sum;
+    thread_through(program, producers, v, before);
+  }
+  reinfer(program);
+}
+
+// --deterministic: each micro step computes its own contribution, which is added as a sum over
+// ranks adds those of the ranks. So N micro steps give the bits of N ranks.
+static void add_apart(Program& program, const std::vector<ValueId>& sums) {
+  Rewriter w(program);
+  for (const Instr& instr : w.old) {
+    w.keep(instr);
+    for (ValueId v : instr.out) {
+      if (std::find(sums.begin(), sums.end(), v) == sums.end()) continue;
+      const Value own = program.at(v);
+      program.at(v).name = own.name + ".own", program.at(v).role = Role::activation;
+      program.at(v).lifetime = Lifetime::micro_step;
+      Builder& b = w.build(instr);
+      ValueId before = b.declare("before." + own.name, own.dtype, own.shape, own.role, Lifetime::step);
+      program.at(before).name = own.name;
+      ValueId sum = b.emit1("add", {before, v}, Attrs().set("in_place", 1));
+      program.at(sum).name = own.name + ".sum";
+      w.replace(v, sum);
+    }
+  }
+  w.finish();
+}
+
 void accumulate(Program& program, const PassContext& context) {
   if (context.kind != ProgramKind::train) return;
   program.properties.set("first", context.first).set("last", context.last);
@@ -39,17 +78,10 @@ void accumulate(Program& program, const PassContext& context) {
     value.lifetime = Lifetime::step;
   }
   if (context.first) return;
-  std::vector<int> producers = program.producers();
-  Builder b(program);
-  for (ValueId v : sums) {
-    std::string sum = program.at(v).name;
-    program.at(v).name = sum + ".sum";
-    ValueId before =
-        b.declare("before." + sum, program.at(v).dtype, program.at(v).shape, program.at(v).role, Lifetime::step);
-    program.at(before).name = sum;
-    thread_through(program, producers, v, before);
-  }
-  reinfer(program);
+  if (context.recipe.deterministic)
+    add_apart(program, sums);
+  else
+    add_in_kernels(program, sums);
   for (size_t v = 0; v < program.values.size(); ++v) {  // versions live as long as their storage
     Value& value = program.values[v];
     const Value& root = program.at(value.layout.storage);

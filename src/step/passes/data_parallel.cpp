@@ -51,8 +51,10 @@ class Reductions {
       Value like = program_.at(group);
       std::string name = shard_name(like.name);
       std::vector<ValueId> in = {group};
-      if (adds)
-        in.push_back(builder_.declare(name, like.dtype, {like.numel() / ranks}, Role::gradient, Lifetime::step));
+      if (adds) {
+        in.push_back(declare_shard(builder_, group, ranks));
+        program_.at(in.back()).lifetime = Lifetime::step;
+      }
       ValueId shard = builder_.emit1("reduce_scatter", in, Attrs().set("ranks", ranks));
       Value& v = program_.at(shard);
       v.name = adds ? name + ".sum" : name, v.role = Role::gradient, v.lifetime = Lifetime::step;
@@ -107,6 +109,20 @@ class Reductions {
   bool bf16_;
 };
 
+// Every rank reads its rows of the host's inputs. Of what earlier Programs left, it has an addend
+// until the last micro step.
+void declare_placements(Program& program, const PassContext& context) {
+  std::vector<int> producers = program.producers();
+  for (size_t v = 0; v < program.values.size(); ++v) {
+    Value& value = program.values[v];
+    if (producers[v] >= 0 || value.name == "scalars") continue;
+    Placement& placement = value.placement[size_t(Axis::data)];
+    if (value.role == Role::input) placement = Placement::shard(0);
+    bool sum = value.role == Role::gradient || value.role == Role::output;
+    if (sum && context.kind != ProgramKind::update) placement = Placement::partial();
+  }
+}
+
 int64_t bucket_bytes(const PassContext& context) {
   int64_t bytes = parse_bytes(context.setting("bucket"), "--bucket");
   if (bytes < 1) fail_usage("a bucket needs at least one byte", "--bucket", "For example --bucket 25MB.");
@@ -118,7 +134,9 @@ int64_t bucket_bytes(const PassContext& context) {
 void data_parallel(Program& program, const PassContext& context) {
   int ranks = context.recipe.data_ranks();
   int64_t bucket = bucket_bytes(context);
-  if (ranks <= 1 || program.outputs.empty()) return;
+  if (ranks <= 1) return;
+  declare_placements(program, context);
+  if (program.outputs.empty()) return;
   if (context.kind != ProgramKind::train && context.kind != ProgramKind::validation) return;
   scale_loss(program, 1.0 / ranks);
   bool every = sums_every_micro_step(context);

@@ -136,7 +136,7 @@ class ChainFuser {
       auto id = ValueId(body->values.size());
       Value copy = p_.at(v);
       copy.layout = {id, 0, copy.shape.contiguous_strides()};
-      copy.role = Role::input, copy.lifetime = Lifetime::micro_step;
+      copy.role = Role::input, copy.lifetime = Lifetime::micro_step, copy.placement = {};
       body->values.push_back(copy);
       body->inputs.push_back(id);
       result.in.push_back(v);
@@ -154,7 +154,7 @@ class ChainFuser {
         auto id = ValueId(body->values.size());
         Value value = p_.at(instr.out[o]);
         value.layout = layout_of(*body, copy, infer.outs[o], id);
-        value.role = Role::activation, value.lifetime = Lifetime::micro_step;
+        value.role = Role::activation, value.lifetime = Lifetime::micro_step, value.placement = {};
         body->values.push_back(value);
         inside.emplace(instr.out[o], id);
         copy.out[o] = id;

@@ -16,6 +16,9 @@ ValueId add_shard(Program& p, ValueId group, int ranks, bool kept) {
   auto id = ValueId(p.values.size());
   shard.name = shard_name(shard.name), shard.shape = {shard.numel() / ranks};
   shard.layout = {id, 0, shard.shape.contiguous_strides()};
+  shard.placement[size_t(Axis::data)] = Placement::shard(0);
+  for (Value& v : p.values)
+    if (v.layout.storage == group) v.placement[size_t(Axis::data)] = Placement::absent();
   if (!kept)
     for (Value& v : p.values)
       if (v.layout.storage == group) v.lifetime = Lifetime::micro_step;

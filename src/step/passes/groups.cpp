@@ -31,12 +31,12 @@ int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 class Groups {
  public:
   // bucket: bytes of gradients after which a group ends.
-  Groups(Program& program, int ranks, int64_t bucket)
+  Groups(Program& program, int64_t parts, int64_t bucket)
       : program_(program),
         builder_(program),
         block_(program.properties.integer(state_block_property, 1)),
         alignment_(round_up(lines, block_)),
-        ranks_(ranks),
+        parts_(parts),
         bucket_(bucket) {}
 
   void run() {
@@ -49,7 +49,8 @@ class Groups {
       auto end = [&] {
         if (members.empty()) return;
         std::string group = (decay ? "decay" : "rest") + (count ? std::to_string(count) : std::string());
-        add(group, members, round_up(size, alignment_ * ranks_), gradients);  // every rank may have an equal share
+        add(group, members, round_up(size, alignment_ * parts_),
+            gradients);  // of which every rank may have an equal one
         members.clear(), size = 0, ++count;
       };
       for (size_t q = 0; q < program_.params.size(); ++q) {
@@ -138,7 +139,7 @@ class Groups {
 
   Program& program_;
   Builder builder_;
-  const int64_t block_, alignment_, ranks_, bucket_;
+  const int64_t block_, alignment_, parts_, bucket_;
   std::vector<std::pair<std::string, States>> states_;              // by suffix
   std::unordered_map<ValueId, std::pair<ValueId, int64_t>> moved_;  // old storage -> group and offset
 };
@@ -146,8 +147,8 @@ class Groups {
 }  // namespace
 
 void group_parameters(Program& program, const PassContext& context) {
-  int ranks = context.recipe.data_ranks();
-  Groups(program, ranks, shards_in_buckets(context) ? parse_bytes(context.setting("bucket"), "--bucket") : INT64_MAX)
+  Groups(program, norm_parts(context),
+         shards_in_buckets(context) ? parse_bytes(context.setting("bucket"), "--bucket") : INT64_MAX)
       .run();
 }
 

@@ -175,14 +175,6 @@ double PassContext::number(std::string_view name) const {
   return std::get<double>(parse_setting(number, setting(name)));
 }
 
-static void check_placements(const Program& program, const PassContext& context, const char* pass) {
-  if (context.recipe.data_ranks() == 1 || context.forward_only) return;
-  if (context.kind == ProgramKind::train)
-    verify_placements(program, context.last ? RankProgram::last_micro_step : RankProgram::micro_step, pass);
-  if (context.kind == ProgramKind::validation) verify_placements(program, RankProgram::validation, pass);
-  if (context.kind == ProgramKind::update) verify_placements(program, RankProgram::update, pass);
-}
-
 std::vector<PassTiming> run_passes(Program& program, const PassContext& context, const PipelineOptions& options) {
   std::vector<std::string> names;
   for (auto& p : pipeline()) names.push_back(p.name);
@@ -204,7 +196,7 @@ std::vector<PassTiming> run_passes(Program& program, const PassContext& context,
       pass.run(program, context);
       if (options.verify) verify(program, pass.name);
       summed |= pass.run == data_parallel;
-      if (options.verify && summed) check_placements(program, context, pass.name);
+      if (options.verify && summed && !context.forward_only) verify_placements(program, pass.name);
     }
     timings.push_back({pass.name, timer.seconds()});
     if (pass.name == options.stop_after) break;

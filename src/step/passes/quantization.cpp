@@ -240,6 +240,7 @@ class JoinQuantization {
       Value copy = p_.at(v);
       copy.layout = layout ? *layout : Layout{id, 0, copy.shape.contiguous_strides()};
       copy.role = layout ? Role::activation : Role::input, copy.lifetime = Lifetime::micro_step;
+      copy.placement = {};
       body->values.push_back(copy);
       inside.emplace_back(v, id);
       return id;

@@ -62,10 +62,7 @@ class ShardedUpdate {
   // A rank's shard of a group of gradients, which the last micro step left.
   ValueId gradient_shard(Builder& b, ValueId group) {
     auto [it, added] = gradients_.emplace(group, no_value);
-    if (added) {
-      Value v = p_.at(group);
-      it->second = b.declare(shard_name(v.name), v.dtype, {v.numel() / ranks_}, v.role, v.lifetime);
-    }
+    if (added) it->second = declare_shard(b, group, ranks_);
     return it->second;
   }
 
@@ -125,6 +122,7 @@ class ShardedUpdate {
     Value& v = p_.at(group);
     v.shape = {v.numel() / ranks_};
     v.layout.strides = v.shape.contiguous_strides();
+    v.placement[size_t(Axis::data)] = Placement::shard(0);
   }
 
   Rewriter w_;
@@ -182,6 +180,18 @@ static void release_gradients(Program& p) {
   }
 }
 
+int64_t norm_parts(const PassContext& context) {
+  const Recipe& r = context.recipe;
+  return r.data_ranks() == 1 && r.deterministic ? r.grad_accumulation : r.data_ranks();
+}
+
+ValueId declare_shard(Builder& b, ValueId group, int ranks) {
+  const Value whole = b.at(group);
+  ValueId shard = b.declare(shard_name(whole.name), whole.dtype, {whole.numel() / ranks}, whole.role, whole.lifetime);
+  b.program().at(shard).placement[size_t(Axis::data)] = Placement::shard(0);
+  return shard;
+}
+
 Sharding sharding_of(const PassContext& context) {
   if (context.recipe.data_ranks() == 1) return Sharding::none;
   std::string text = context.setting("shard");  // auto is resolved before (plan/compile.cpp)
@@ -211,7 +221,7 @@ bool gathers_weights(const PassContext& context) {
 
 void shard(Program& program, const PassContext& context) {
   int ranks = context.recipe.data_ranks();
-  if (ranks == 1) return;
+  if (ranks == 1 && norm_parts(context) == 1) return;
   Sharding sharding = sharding_of(context);
   if (context.kind != ProgramKind::update) {
     if (context.kind == ProgramKind::train && sharding >= Sharding::gradients) release_gradients(program);
@@ -234,8 +244,8 @@ void shard(Program& program, const PassContext& context) {
     return ShardedUpdate(program, ranks, gathering, ahead || sharding == Sharding::weights, ahead).run();
   }
   if (!flat) return;
-  for (Instr& instr : program.code)  // the norm sums as it would with shards
-    if (is(instr, "grad_norm")) instr.attrs.set("parts", ranks);
+  for (Instr& instr : program.code)
+    if (is(instr, "grad_norm")) instr.attrs.set("parts", norm_parts(context));
 }
 
 const std::vector<Setting>& shard_settings() {

@@ -1,6 +1,7 @@
 // What --shard leaves on a rank: read by the passes that sum gradients and place them.
 #pragma once
 #include "passes/pass.h"
+#include "program/builder.h"
 
 namespace crest {
 
@@ -13,6 +14,12 @@ Sharding sharding_of(const PassContext& context);
 bool shards_in_buckets(const PassContext& context);
 // Whether a rank has a shard of the weights only, which it gathers to read them.
 bool gathers_weights(const PassContext& context);
+// In how many equal parts of all gradients their norm is summed, so that its bits do not depend on
+// how the work is divided: one for each rank; with --deterministic on one rank, for each micro
+// step.
+int64_t norm_parts(const PassContext& context);
+// A value with a rank's shard of a group that is whole elsewhere, or was.
+ValueId declare_shard(Builder& b, ValueId group, int ranks);
 // Whether gradients are summed over the ranks after every micro step, so that no rank has whole
 // ones.
 inline bool sums_every_micro_step(const PassContext& context) { return sharding_of(context) >= Sharding::gradients; }

@@ -1,6 +1,6 @@
-// What an operation is, independent of devices: type inference, cost, gradient, aliasing. Plain
-// data with function pointers. docs/ops.md lists the operations and their exact meaning; the index
-// is ops/index.cpp.
+// What an operation is, independent of devices: type inference, placement, cost, gradient,
+// aliasing. Plain data with function pointers. docs/ops.md lists the operations and their exact
+// meaning; the index is ops/index.cpp.
 #pragma once
 #include <string>
 #include <string_view>
@@ -103,6 +103,9 @@ struct OpDef {
   const char* help;              // one line: inputs -> outputs: meaning
   OpClass op_class;
   void (*infer)(Infer&);
+  // How it is computed in parts (program/place.h). Null: from whole inputs only. Collectives,
+  // copies and bodies have rules of their own.
+  const char* (*place)(const Program&, const Instr&) = nullptr;
   Cost (*cost)(const Program&, const Instr&);
   void (*grad)(Grad&) = nullptr;  // null: not differentiable
 

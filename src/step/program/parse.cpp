@@ -153,7 +153,17 @@ class Parser {
     return it == names.end() ? inside : it->second;
   }
 
-  // NAME TYPE[SHAPE] [ROLE] [LIFETIME] [host] [in %ROOT+OFFSET] [strides(..)]
+  Placement placement() {
+    expect("=");
+    for (Placement p : {Placement::partial(), Placement::own(), Placement::absent()})
+      if (accept_word(text(p))) return p;
+    expect("shard(");
+    Shape dim = dims(')');
+    if (dim.rank() != 1 || dim[0] >= Shape::max_rank) wrong("a dimension expected");
+    return Placement::shard(int(dim[0]));
+  }
+
+  // NAME TYPE[SHAPE] [ROLE] [LIFETIME] [host] [AXIS=PLACEMENT] [in %ROOT+OFFSET] [strides(..)]
   ValueId value(Program& p, Names& names) {
     auto id = ValueId(p.values.size());
     Value v;
@@ -171,6 +181,8 @@ class Parser {
     for (int l = 0; l <= int(Lifetime::persistent); ++l)
       if (accept_word(name(Lifetime(l)))) v.lifetime = Lifetime(l);
     if (accept_word(name(MemorySpace::host))) v.space = MemorySpace::host;
+    for (size_t a = 0; a < axis_count; ++a)
+      if (accept_word(name(Axis(a)))) v.placement[a] = placement();
     if (accept_word("in")) {
       std::string root = value_name();
       size_t plus = root.rfind('+');

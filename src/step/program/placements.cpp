@@ -8,46 +8,55 @@
 
 #include "core/error.h"
 #include "program/op.h"
-#include "program/shards.h"
+#include "program/place.h"
 #include "program/waits.h"
 
 namespace crest {
 
 namespace {
 
-// any: what an instruction's other operands are (optimizer states: a rank has all of them or its
-// shard).
-enum class Placement : uint8_t { any, replicated, partial, shard, local, used_up, absent };
+using Kind = Placement::Kind;
 
-const char* name(Placement p) {
-  static constexpr const char* names[] = {"unknown", "replicated", "partial",     "a share",
-                                          "local",   "used up",    "not gathered"};
-  return names[size_t(p)];
-}
+bool over(const Instr& instr, Axis axis) { return axes_of(instr).has(axis); }
 
-class Check {
+class Inference {
  public:
-  Check(const Program& p, RankProgram kind, std::string_view after) : p_(p), kind_(kind), after_(after) {}
+  Inference(const Program& p, Axis axis, std::string_view after)
+      : p_(p), axis_(axis), after_(after), made_(p.values.size()) {}
 
   void run() {
-    scalars_ = p_.find("scalars");
-    for (size_t i = 0; i < p_.code.size(); ++i) check(int(i));
+    for (size_t i = 0; i < p_.code.size(); ++i) infer(int(i));
     for (auto& [shard, of] : taken_)
       if (!of.gathered) broken(fmt::format("the shard %{} of %{} is not gathered", name_of(shard), name_of(of.whole)));
-    if (kind_ == RankProgram::update) return;
-    std::vector<int> producers = p_.producers();
-    for (ValueId v : p_.outputs)
-      if (producers[size_t(v)] < 0) broken(fmt::format("output %{} is never written", p_.at(v).name));
-    if (kind_ == RankProgram::micro_step) return;
-    for (ValueId v : p_.outputs)
-      if (Placement at = placement(v); at == Placement::partial || at == Placement::local || at == Placement::used_up)
-        broken(fmt::format("output %{} is {}: its sum over the ranks is missing", p_.at(v).name, name(at)));
+    check_outputs();
   }
 
+  // The body of an instruction whose inputs are placed so. Returns what does not fit, or "".
+  std::string run_body(const std::vector<Placement>& in, std::vector<Placement>& out) {
+    for (size_t k = 0; k < in.size(); ++k) set(p_.inputs[k], in[k]);
+    for (const Instr& instr : p_.code) {
+      std::vector<Placement> results;
+      if (std::string wrong = compute(instr, results); !wrong.empty()) return wrong;
+      for (size_t o = 0; o < instr.out.size(); ++o) set(instr.out[o], results[o], is_view(instr, o));
+    }
+    out.clear();
+    for (ValueId v : p_.outputs) out.push_back(placement(v));
+    return "";
+  }
+
+  bool makes(ValueId v) const { return made_[size_t(v)].at > 0; }
+  Placement made(ValueId v) const { return made_[size_t(v)].placement; }
+
  private:
-  // What the bytes of a storage hold.
+  // A value that an instruction made, and when: things are counted from 1.
+  struct Made {
+    int at = 0;
+    Placement placement;
+  };
+  // What the bytes of a storage hold since instruction `at`.
   struct Piece {
     int64_t begin, end;
+    int at;
     Placement placement;
   };
   struct Taken {
@@ -56,119 +65,146 @@ class Check {
   };
 
   [[noreturn]] void broken(const std::string& what, int instr = -1) const {
-    std::string where = fmt::format("program {} after pass {}", p_.name, after_);
+    std::string where = fmt::format("program {} after pass {}, axis {}", p_.name, after_, name(axis_));
     if (instr >= 0)
       where += fmt::format(", instruction {} ({} at {})", instr, p_.code[size_t(instr)].op->name,
                            p_.code[size_t(instr)].origin.text());
     fail_internal("between ranks: " + what, where);
   }
 
-  std::string name_of(ValueId v) const { return p_.at(v).name; }
+  const std::string& name_of(ValueId v) const { return p_.at(v).name; }
   ValueId storage(ValueId v) const { return p_.at(v).layout.storage; }
 
-  // Of what no instruction of this Program has written.
-  Placement given(ValueId v) const {
-    const Value& value = p_.at(v);
-    if (value.name == "scalars") return Placement::replicated;
-    switch (value.role) {
-      case Role::weight:
-        // Copies in another dtype that an earlier micro step made live for the step.
-        if (!p_.properties.has(weight_shards_property) || value.lifetime == Lifetime::step)
-          return Placement::replicated;
-        return value.name.ends_with(shard_name("")) ? Placement::shard : Placement::absent;
-      case Role::gradient:
-        if (value.name.ends_with(shard_name(""))) return Placement::shard;
-        return kind_ == RankProgram::update ? Placement::replicated : Placement::partial;
-      case Role::output: return Placement::partial;
-      case Role::state: return Placement::any;
-      default: return Placement::local;
-    }
-  }
-
+  // Of a value that an instruction made: that, unless its bytes were written since. Of others: what
+  // was written there, else what is declared.
   Placement placement(ValueId v) const {
+    const Made& made = made_[size_t(v)];
+    Placement declared = made.at ? made.placement : p_.at(v).placement[size_t(axis_)];
     auto it = pieces_.find(storage(v));
-    if (it == pieces_.end()) return given(storage(v));
+    if (it == pieces_.end()) return declared;
     Extent e = extent_of(p_.at(v));
-    Placement all = Placement::any;
+    bool found = false;
+    Placement all;
     for (const Piece& piece : it->second) {
-      if (piece.begin >= e.end || e.begin >= piece.end || piece.placement == all) continue;
-      if (all != Placement::any) return Placement::local;  // parts differ
-      all = piece.placement;
+      if (piece.begin >= e.end || e.begin >= piece.end || piece.at <= made.at) continue;
+      if (found && !(all == piece.placement)) return Placement::own();  // parts differ
+      found = true, all = piece.placement;
     }
-    return all == Placement::any ? given(storage(v)) : all;
+    return found ? all : declared;
   }
 
-  void set(ValueId v, Placement placement) {
+  void set(ValueId v, Placement placement, bool view = false) {
+    made_[size_t(v)] = {++now_, placement};
+    if (!view) write(v, placement);
+  }
+
+  void write(ValueId v, Placement placement) {
     auto& pieces = pieces_[storage(v)];
     Extent e = extent_of(p_.at(v));
-    std::vector<Piece> now = {{e.begin, e.end, placement}};
+    std::vector<Piece> now = {{e.begin, e.end, now_, placement}};
     for (const Piece& x : pieces) {
-      if (x.begin < std::min(x.end, e.begin)) now.push_back({x.begin, std::min(x.end, e.begin), x.placement});
-      if (std::max(x.begin, e.end) < x.end) now.push_back({std::max(x.begin, e.end), x.end, x.placement});
+      if (x.begin < std::min(x.end, e.begin)) now.push_back({x.begin, std::min(x.end, e.begin), x.at, x.placement});
+      if (std::max(x.begin, e.end) < x.end) now.push_back({std::max(x.begin, e.end), x.end, x.at, x.placement});
     }
     pieces = std::move(now);
   }
 
-  bool sums_up(const Instr& instr) const {
-    return std::any_of(instr.out.begin(), instr.out.end(),
-                       [&](ValueId v) { return p_.at(v).role == Role::gradient || p_.at(v).role == Role::output; });
+  bool is_view(const Instr& instr, size_t o) const {
+    if (storage(instr.out[o]) == instr.out[o]) return false;
+    Infer infer(p_, instr);
+    instr.op->infer(infer);
+    return infer.outs[o].alias >= 0 && !infer.outs[o].consumes;
   }
 
-  void check(int i) {
+  void infer(int i) {
     const Instr& instr = p_.code[size_t(i)];
     std::string_view op = instr.op->name;
-    for (ValueId v : instr.in) {
-      Placement at = v == no_value ? Placement::any : placement(v);
-      if (at == Placement::used_up) broken(fmt::format("reads %{}, which a reduce_scatter has used up", name_of(v)), i);
-      if (at == Placement::absent) broken(fmt::format("reads %{}, which is not gathered", name_of(v)), i);
-    }
-    if (op == "all_reduce" || op == "reduce_scatter") {
-      bool scatters = op == "reduce_scatter";
-      for (size_t k = 0; k < (scatters ? 1 : instr.in.size()); ++k)
-        if (Placement at = placement(instr.in[k]); at != Placement::partial)
-          broken(fmt::format("sums %{}, which is {}", name_of(instr.in[k]), name(at)), i);
-      if (scatters && instr.in.size() > 1) require(instr.in[1], Placement::shard, i);
-      if (op == "reduce_scatter") set(instr.in[0], Placement::used_up);
-      for (ValueId v : instr.out) set(v, op == "all_reduce" ? Placement::replicated : Placement::shard);
-    } else if (op == "own_share") {
-      take(instr, i);
-    } else if (op == "all_gather") {
-      gather(instr, i);
-    } else if (op == "split_rows" || op == "member") {
-      // Views: what their storage holds.
-    } else if (op == "copy_in") {
-      set(instr.out[0], placement(instr.in[0]));
-    } else if (op == "square_sum") {
-      for (ValueId v : instr.in) require(v, Placement::shard, i);
-      set(instr.out[0], Placement::partial);
-    } else {
-      compute(instr, i);
-    }
+    std::vector<Placement> out;
+    std::string wrong;
+    if (op == "all_reduce")
+      wrong = all_reduce(instr, out);
+    else if (op == "reduce_scatter")
+      wrong = reduce_scatter(instr, out);
+    else if (op == "own_share")
+      wrong = take(instr, out);
+    else if (op == "all_gather")
+      wrong = gather(instr, out);
+    else
+      wrong = compute(instr, out);
+    if (!wrong.empty()) broken(wrong, i);
+    for (size_t o = 0; o < instr.out.size(); ++o) set(instr.out[o], out[o], is_view(instr, o));
   }
 
-  void require(ValueId v, Placement wanted, int i) const {
-    if (Placement at = placement(v); at != wanted)
-      broken(fmt::format("%{} is {}, not {}", name_of(v), name(at), name(wanted)), i);
-  }
-
-  void take(const Instr& instr, int i) {
-    require(instr.in[0], Placement::replicated, i);
-    set(instr.out[0], Placement::shard);
-    if (!taken_.emplace(storage(instr.out[0]), Taken{storage(instr.in[0])}).second) broken("takes a share twice", i);
-  }
-
-  void gather(const Instr& instr, int i) {
-    require(instr.in[0], Placement::shard, i);
-    if (instr.in.size() == 1) {
-      if (!is_read(instr.out[0])) broken(fmt::format("gathers %{}, which nobody reads", name_of(instr.out[0])), i);
-      return set(instr.out[0], Placement::replicated);
+  std::string compute(const Instr& instr, std::vector<Placement>& out) {
+    std::vector<Placement> in;
+    for (ValueId v : instr.in) in.push_back(v == no_value ? Placement() : placement(v));
+    if (instr.body) return Inference(*instr.body, axis_, after_).run_body(in, out);
+    if (instr.op->place) return place(p_, instr, in, out);
+    std::string_view op = instr.op->name;
+    if (in[0].kind == Kind::absent) return fmt::format("reads %{}, which holds nothing", name_of(instr.in[0]));
+    out.assign(instr.out.size(), in[0]);
+    if (op == "copy_in" || op == "copy_out") return "";
+    if (op == "square_sum" && over(instr, axis_)) {  // of a shard, a part of the sum
+      out[0] = Placement::partial();
+      return all_are(instr, Kind::shard);
     }
+    return all_are(instr, Kind::replicated);  // no rule
+  }
+
+  std::string all_are(const Instr& instr, Kind kind) const {
+    for (ValueId v : instr.in)
+      if (std::string no = v == no_value ? "" : wanted(v, kind); !no.empty()) return no;
+    return "";
+  }
+
+  std::string wanted(ValueId v, Kind kind) const {
+    Placement is = placement(v);
+    if (is.kind == kind) return "";
+    return fmt::format("%{} is {}, not {}", name_of(v), text(is), text(Placement{kind, 0}));
+  }
+
+  std::string all_reduce(const Instr& instr, std::vector<Placement>& out) const {
+    for (ValueId v : instr.in) out.push_back(placement(v));
+    if (!over(instr, axis_)) return "";
+    for (ValueId v : instr.in)
+      if (std::string no = wanted(v, Kind::partial); !no.empty()) return "sums over the ranks, but " + no;
+    out.assign(instr.out.size(), Placement());
+    return "";
+  }
+
+  std::string reduce_scatter(const Instr& instr, std::vector<Placement>& out) {
+    out = {placement(instr.in[0])};
+    if (!over(instr, axis_)) return "";
+    if (std::string no = wanted(instr.in[0], Kind::partial); !no.empty()) return "sums over the ranks, but " + no;
+    if (instr.in.size() > 1)
+      if (std::string no = wanted(instr.in[1], Kind::shard); !no.empty()) return no;
+    out = {Placement::shard(0)};
+    ++now_;
+    write(instr.in[0], Placement::absent());  // used up
+    return "";
+  }
+
+  std::string take(const Instr& instr, std::vector<Placement>& out) {
+    out = {placement(instr.in[0])};
+    if (!over(instr, axis_)) return "";
+    out = {Placement::shard(0)};
+    if (!taken_.emplace(storage(instr.out[0]), Taken{storage(instr.in[0])}).second) return "takes a share twice";
+    return wanted(instr.in[0], Kind::replicated);
+  }
+
+  std::string gather(const Instr& instr, std::vector<Placement>& out) {
+    out = {placement(instr.in[0])};
+    if (!over(instr, axis_)) return "";
+    if (std::string no = wanted(instr.in[0], Kind::shard); !no.empty()) return no;
+    out = {Placement()};
+    if (instr.in.size() == 1)
+      return is_read(instr.out[0]) ? "" : fmt::format("gathers %{}, which nobody reads", name_of(instr.out[0]));
     auto it = taken_.find(storage(instr.in[0]));
     if (it == taken_.end() || it->second.whole != storage(instr.in[1]))
-      broken(fmt::format("%{} is no share of %{}", name_of(instr.in[0]), name_of(instr.in[1])), i);
-    if (it->second.gathered) broken(fmt::format("gathers the shard %{} twice", name_of(instr.in[0])), i);
+      return fmt::format("%{} is no share of %{}", name_of(instr.in[0]), name_of(instr.in[1]));
+    if (it->second.gathered) return fmt::format("gathers the shard %{} twice", name_of(instr.in[0]));
     it->second.gathered = true;
-    set(instr.out[0], Placement::replicated);
+    return "";
   }
 
   bool is_read(ValueId whole) const {
@@ -178,43 +214,42 @@ class Check {
     });
   }
 
-  // What is computed from partial sums must be a sum itself: a gradient or the loss, which add up.
-  void compute(const Instr& instr, int i) {
-    bool local = false, shard = false, replicated = false, partial = false;
-    for (size_t k = 0; k < instr.in.size(); ++k) {
-      ValueId v = instr.in[k];
-      if (v == no_value) continue;
+  // The host and the update read sums. A micro step before the last leaves parts of them.
+  void check_outputs() const {
+    std::vector<int> producers = p_.producers();
+    bool last = p_.properties.integer("last", 1) != 0;
+    for (ValueId v : p_.outputs) {
+      if (producers[size_t(v)] < 0) broken(fmt::format("output %{} is never written", name_of(v)));
       Placement at = placement(v);
-      bool scalars = storage(v) == scalars_;
-      if (at == Placement::partial && !sums_up(instr))
-        broken(fmt::format("uses %{}, whose sum over the ranks is missing", name_of(v)), i);
-      local |= at == Placement::local, shard |= at == Placement::shard, partial |= at == Placement::partial;
-      replicated |= at == Placement::replicated && !scalars;
-    }
-    if (shard && (local || replicated || partial)) broken("mixes shards with whole tensors", i);
-    for (ValueId v : instr.out) {
-      bool sum = p_.at(v).role == Role::gradient || p_.at(v).role == Role::output;
-      if (storage(v) == scalars_)
-        set(v, Placement::replicated);
-      else if (sum && kind_ != RankProgram::update && (local || partial))
-        set(v, Placement::partial);
-      else
-        set(v, shard ? Placement::shard : local || partial ? Placement::local : Placement::replicated);
+      if (last && at.kind != Kind::replicated && at.kind != Kind::shard)
+        broken(fmt::format("output %{} is {}: its sum over the ranks is missing", name_of(v), text(at)));
     }
   }
 
   const Program& p_;
-  RankProgram kind_;
+  Axis axis_;
   std::string_view after_;
+  std::vector<Made> made_;                        // by value
   std::map<ValueId, std::vector<Piece>> pieces_;  // by storage
   std::map<ValueId, Taken> taken_;                // by storage of the shard
-  ValueId scalars_ = no_value;
+  int now_ = 0;
 };
 
 }  // namespace
 
-void verify_placements(const Program& program, RankProgram kind, std::string_view after) {
-  Check(program, kind, after).run();
+void verify_placements(Program& program, std::string_view after) {
+  std::vector<int> producers = program.producers();
+  for (size_t a = 0; a < axis_count; ++a) {
+    auto declared = [&](const Value& v) { return !v.placement[a].replicated(); };
+    auto exchanges = [&](const Instr& instr) { return instr.attrs.has("axes") && over(instr, Axis(a)); };
+    if (std::none_of(program.values.begin(), program.values.end(), declared) &&
+        std::none_of(program.code.begin(), program.code.end(), exchanges))
+      continue;
+    Inference inference(program, Axis(a), after);
+    inference.run();
+    for (size_t v = 0; v < program.values.size(); ++v)
+      if (producers[v] >= 0) program.values[v].placement[a] = inference.made(ValueId(v));
+  }
 }
 
 }  // namespace crest

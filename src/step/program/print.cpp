@@ -15,6 +15,8 @@ std::string type_text(const Program& p, ValueId id) {
   if (v.role != Role::activation) t += fmt::format(" {}", name(v.role));
   if (v.lifetime != Lifetime::micro_step) t += fmt::format(" {}", name(v.lifetime));
   if (v.space != MemorySpace::device) t += fmt::format(" {}", name(v.space));
+  for (size_t a = 0; a < axis_count; ++a)
+    if (Placement at = v.placement[a]; !at.replicated()) t += fmt::format(" {}={}", name(Axis(a)), text(at));
   if (v.layout.storage != id) t += fmt::format(" in %{}+{}", p.at(v.layout.storage).name, v.layout.offset);
   if (!v.contiguous()) t += fmt::format(" strides({})", v.layout.strides.text());
   return t;

@@ -11,6 +11,7 @@
 #include "core/shape.h"
 #include "program/attrs.h"
 #include "program/origin.h"
+#include "program/placement.h"
 
 namespace crest {
 
@@ -58,6 +59,9 @@ struct Value {
   Role role = Role::activation;
   Lifetime lifetime = Lifetime::micro_step;
   MemorySpace space = MemorySpace::device;  // as that of its storage
+  // What each rank has of it. Declared where no instruction makes the value, else inferred
+  // (program/placements.h).
+  Placements placement = {};
 
   int64_t numel() const { return shape.numel(); }
   int64_t bytes() const { return shape.numel() * int64_t(size_of(dtype)); }  // of the elements

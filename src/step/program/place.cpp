@@ -1,0 +1,218 @@
+#include "program/place.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+
+#include "core/error.h"
+
+namespace crest {
+
+std::string text(Placement p) {
+  static constexpr const char* names[] = {"replicated", "shard", "partial", "own", "absent"};
+  return p.kind == Placement::Kind::shard ? fmt::format("shard({})", p.dim) : names[size_t(p.kind)];
+}
+
+namespace {
+
+// A named dimension: a letter, or '.' and which of the leading dimensions.
+struct Label {
+  char letter = 0;
+  int leading = 0;
+  bool operator==(const Label&) const = default;
+  explicit operator bool() const { return letter != 0; }
+};
+
+struct Operand {
+  std::string tokens;  // '.': all leading dimensions; else one for each dimension
+  bool replicated() const { return tokens == "-"; }
+  bool free() const { return tokens == "~"; }
+  bool has(char token) const { return tokens.find(token) != std::string::npos; }
+  int leading(const Value& v) const { return v.shape.rank() - int(tokens.size()) + 1; }
+
+  Label label(const Value& v, int dim) const {
+    int first = 0;
+    if (has('.')) {
+      if (dim < leading(v)) return {'.', dim};
+      first = leading(v) - 1;
+    }
+    auto at = size_t(dim - first);
+    if (at >= tokens.size() || tokens.find('_') <= at || tokens[at] == '1') return {};
+    return tokens[at] == '*' ? Label{'.', 0} : Label{tokens[at], 0};
+  }
+  // The dimension with a label; -1: none.
+  int dim(const Value& v, Label label) const {
+    for (int d = 0; d < v.shape.rank(); ++d)
+      if (this->label(v, d) == label) return d;
+    return -1;
+  }
+};
+
+struct Rule {
+  std::vector<Operand> in, out;
+  std::string cut, summed;  // letters, '.' for the leading dimensions
+  bool linear = false;
+};
+
+std::vector<Operand> operands(std::string_view text) {
+  std::vector<Operand> list(1);
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == ',') {
+      list.emplace_back();
+    } else if (text[i] != ' ') {
+      list.back().tokens += text[i];
+      if (text[i] == '.') ++i;
+    }
+  }
+  return list;
+}
+
+Rule parse(std::string_view text) {
+  size_t arrow = text.find("->"), end = std::min(text.find(';'), text.size());
+  Rule rule{operands(text.substr(0, arrow)), operands(text.substr(arrow + 2, end - arrow - 2)), {}, {}, false};
+  std::string_view how = text.substr(end);
+  if (size_t at = how.find("linear"); at != std::string_view::npos) rule.linear = true, how = how.substr(0, at);
+  for (char c : how) {
+    if (c == '+') rule.summed += rule.cut.back();
+    if (isupper(static_cast<unsigned char>(c)) || (c == '.' && !rule.cut.ends_with('.'))) rule.cut += c;
+  }
+  return rule;
+}
+
+const Rule& rule_of(const Program& p, const Instr& instr) {
+  thread_local std::unordered_map<const char*, Rule> parsed;
+  const char* text = instr.op->place(p, instr);
+  auto it = parsed.find(text);
+  return it != parsed.end() ? it->second : parsed.emplace(text, parse(text)).first->second;
+}
+
+const Operand& operand(const std::vector<Operand>& list, size_t i) { return list[std::min(i, list.size() - 1)]; }
+
+class Placing {
+ public:
+  Placing(const Program& p, const Instr& instr)
+      : p_(p), instr_(instr), rule_(rule_of(p, instr)), summand_(instr.in.size(), -1) {
+    for (auto& a : instr.op->accumulators)
+      if (has(size_t(a.in)) && size_t(a.out) < instr.out.size()) summand_[size_t(a.in)] = a.out;
+  }
+
+  std::string run(const std::vector<Placement>& in, std::vector<Placement>& out) const {
+    Label cut;
+    size_t by = 0;
+    bool partial = false;
+    for (size_t i = 0; i < instr_.in.size(); ++i) {
+      if (!has(i) || summand_[i] >= 0) continue;
+      if (in[i].kind == Placement::Kind::absent) return fmt::format("reads %{}, which holds nothing", name(i));
+      if (spec(i).free() || in[i].replicated()) continue;
+      if (in[i].kind == Placement::Kind::partial && rule_.linear && !spec(i).replicated()) {
+        partial = true;
+        continue;
+      }
+      if (in[i].kind == Placement::Kind::partial)
+        return fmt::format("uses %{}, whose sum over the ranks is missing", name(i));
+      if (spec(i).replicated() || in[i].kind == Placement::Kind::own)
+        return fmt::format("needs all of %{}, which is {}", name(i), text(in[i]));
+      Label label = spec(i).label(value(i), in[i].dim);
+      if (!may_cut(label)) return fmt::format("cannot be computed with %{} in the parts of {}", name(i), text(in[i]));
+      if (cut && !(cut == label)) return fmt::format("has parts of %{} and %{} that do not match", name(by), name(i));
+      cut = label, by = i;
+    }
+    if (partial && cut) return fmt::format("mixes partial sums with parts of %{}", name(by));
+    for (size_t i = 0; i < instr_.in.size(); ++i)
+      if (has(i) && summand_[i] < 0 && !spec(i).free() && !spec(i).replicated() && !(in[i] == wanted(i, cut, partial)))
+        return fmt::format("%{} is {}, not {}", name(i), text(in[i]), text(wanted(i, cut, partial)));
+    out.clear();
+    for (size_t o = 0; o < instr_.out.size(); ++o) out.push_back(result(o, cut, partial, in));
+    for (size_t i = 0; i < instr_.in.size(); ++i)
+      if (summand_[i] >= 0 && !(in[i] == out[size_t(summand_[i])]))
+        return fmt::format("adds what is {} to %{}, which is {}", text(out[size_t(summand_[i])]), name(i), text(in[i]));
+    return "";
+  }
+
+  std::vector<std::vector<Placement>> cuts() const {
+    std::vector<std::vector<Placement>> all;
+    std::vector<Label> seen;
+    auto add = [&](Label cut, bool partial) {
+      std::vector<Placement> in, out;
+      for (size_t i = 0; i < instr_.in.size(); ++i) in.push_back(has(i) ? wanted(i, cut, partial) : Placement());
+      for (size_t o = 0; o < instr_.out.size(); ++o) out.push_back(result(o, cut, partial, in));
+      for (size_t i = 0; i < in.size(); ++i)
+        if (summand_[i] >= 0) in[i] = out[size_t(summand_[i])];
+      if (run(in, out).empty()) all.push_back(in);
+    };
+    for (size_t i = 0; i < instr_.in.size(); ++i)
+      for (int d = 0; has(i) && summand_[i] < 0 && d < value(i).shape.rank(); ++d)
+        if (Label label = spec(i).label(value(i), d);
+            may_cut(label) && std::find(seen.begin(), seen.end(), label) == seen.end())
+          seen.push_back(label), add(label, false);
+    if (rule_.linear) add({}, true);
+    return all;
+  }
+
+ private:
+  bool has(size_t i) const { return i < instr_.in.size() && instr_.in[i] != no_value; }
+  const Value& value(size_t i) const { return p_.at(instr_.in[i]); }
+  const std::string& name(size_t i) const { return value(i).name; }
+  const Operand& spec(size_t i) const { return operand(rule_.in, i); }
+
+  bool may_cut(Label label) const {
+    if (!label || rule_.cut.find(label.letter) == std::string::npos) return false;
+    if (label.letter != '.' || label.leading == 0) return true;
+    // Rows in one dimension can only be cut by the first; and all must have the same dimensions.
+    int count = -1;
+    auto fits = [&](const Operand& spec, const Value& v) {
+      if (spec.has('*')) return false;
+      if (spec.has('.') && count >= 0 && count != spec.leading(v)) return false;
+      if (spec.has('.')) count = spec.leading(v);
+      return true;
+    };
+    for (size_t i = 0; i < instr_.in.size(); ++i)
+      if (has(i) && !fits(spec(i), value(i))) return false;
+    for (size_t o = 0; o < instr_.out.size(); ++o)
+      if (!fits(operand(rule_.out, o), p_.at(instr_.out[o]))) return false;
+    return true;
+  }
+
+  Placement wanted(size_t i, Label cut, bool partial) const {
+    if (spec(i).free() || spec(i).replicated()) return {};
+    if (partial) return Placement::partial();
+    int d = cut ? spec(i).dim(value(i), cut) : -1;
+    return d < 0 ? Placement() : Placement::shard(d);
+  }
+
+  Placement result(size_t o, Label cut, bool partial, const std::vector<Placement>& in) const {
+    const Operand& spec = operand(rule_.out, o);
+    const Value& v = p_.at(instr_.out[o]);
+    if (spec.free()) {
+      for (size_t i = 0; i < instr_.in.size(); ++i)
+        if (has(i) && value(i).layout.storage == v.layout.storage && !(cut && in[i].replicated())) return in[i];
+      return cut ? Placement::own() : Placement();
+    }
+    if (partial) return Placement::partial();
+    if (!cut || spec.replicated()) return {};
+    int d = spec.dim(v, cut);
+    return d >= 0                                               ? Placement::shard(d)
+           : rule_.summed.find(cut.letter) != std::string::npos ? Placement::partial()
+                                                                : Placement::own();
+  }
+
+  const Program& p_;
+  const Instr& instr_;
+  const Rule& rule_;
+  std::vector<int> summand_;  // of an accumulator input: the output that includes it
+};
+
+}  // namespace
+
+std::string place(const Program& program, const Instr& instr, const std::vector<Placement>& in,
+                  std::vector<Placement>& out) {
+  return Placing(program, instr).run(in, out);
+}
+
+std::vector<std::vector<Placement>> cuts_of(const Program& program, const Instr& instr) {
+  return Placing(program, instr).cuts();
+}
+
+}  // namespace crest

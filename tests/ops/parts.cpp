@@ -1,0 +1,157 @@
+// Mode parts: wherever an operation's rule (program/place.h) lets its inputs be cut, its references
+// on the parts give parts of the whole result, or addends of it.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "ops/harness.h"
+#include "program/place.h"
+
+namespace crest::test {
+
+namespace {
+
+// After this many comparisons of an operation, larger cases are left out.
+constexpr int enough = 4;
+constexpr int64_t small = 2048;
+using Kind = Placement::Kind;
+
+// Part r of dimension `dim` of row-major values.
+std::vector<double> part_of(const std::vector<double>& x, const Shape& shape, int dim, int r, int ranks) {
+  int64_t outer = 1, inner = 1, n = shape[dim] / ranks;
+  for (int d = 0; d < dim; ++d) outer *= shape[d];
+  for (int d = dim + 1; d < shape.rank(); ++d) inner *= shape[d];
+  std::vector<double> part;
+  for (int64_t o = 0; o < outer; ++o) {
+    auto from = x.begin() + (o * shape[dim] + r * n) * inner;
+    part.insert(part.end(), from, from + n * inner);
+  }
+  return part;
+}
+
+// What rank r has of the inputs.
+struct Part {
+  Case c;
+  Values values;
+};
+Part part(const Case& whole, const Values& values, const std::vector<Placement>& in, int r, int ranks) {
+  Part p{whole, values};
+  bool samples = false;
+  for (size_t i = 0; i < in.size(); ++i) {
+    Arg& arg = p.c.in[i];
+    if (arg.fill == Arg::Fill::absent || in[i].replicated()) continue;
+    if (in[i].kind == Kind::partial) {
+      for (double& x : p.values[i]) x *= 2.0 * (r + 1) / (ranks * (ranks + 1));
+      continue;
+    }
+    p.values[i] = part_of(values[i], arg.shape, in[i].dim, r, ranks);
+    arg.shape[in[i].dim] /= ranks;
+    if (arg.strides.rank()) arg.strides = arg.shape.contiguous_strides(), arg.offset = 0;
+    // Dropout counts samples of the whole batch.
+    if (!samples && in[i].dim == 0) p.c.scalars.sample_base += uint64_t(r * arg.shape[0]), samples = true;
+  }
+  p.c.complete = nullptr;
+  const Values own = make_values(p.c);
+  for (size_t i = 0; i < in.size(); ++i)
+    if (p.c.in[i].fill == Arg::Fill::scalars) p.values[i] = own[i];
+  return p;
+}
+
+bool divisible(const Case& c, const std::vector<Placement>& in, int ranks) {
+  if (c.attrs.has("blocks") && (c.attrs.text("blocks") == "128x128" || c.attrs.integer("columns", 0) != 0))
+    return false;  // blocks of 128 rows: no case has several
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (in[i].kind != Kind::shard || c.in[i].fill == Arg::Fill::absent) continue;
+    int64_t n = c.in[i].shape[in[i].dim];
+    // Blocks of one scale stay whole.
+    if (n % ranks || (c.attrs.has("block") && n > c.attrs.integer("block") && n / ranks % c.attrs.integer("block")))
+      return false;
+  }
+  return true;
+}
+
+int64_t elements(const Case& c) {
+  int64_t sum = 0;
+  for (const Arg& a : c.in) sum += a.fill == Arg::Fill::absent ? 0 : a.shape.numel();
+  return sum;
+}
+
+// Whether a part was quantized with another scale than the whole.
+bool other_scale(const Instr& instr, const Values& part, const Values& whole) {
+  for (size_t o = 0; o < whole.size(); ++o)
+    if (operand_name(instr.op->outputs, o) == "scale" && part[o].size() == 1 && part[o] != whole[o]) return true;
+  return false;
+}
+
+// Operations whose attributes or other operands state how many rows there are, or where they are.
+bool counts_rows(const Case& c) {
+  static const std::set<std::string> ops = {"split_rows", "join_rows"};
+  const bool rounds_by_place = c.op.starts_with("adamw") && c.attrs.has("rng_id");
+  return ops.count(c.op) > 0 || rounds_by_place || (c.attrs.has("blocks") && c.op == "linear_fp8");
+}
+
+void compare(const Case& c, const std::vector<Placement>& in, int ranks) {
+  const Single single(c);
+  std::vector<Placement> out;
+  ASSERT_EQ(place(single.program, single.instr(), in, out), "");
+  const Values values = make_values(c), whole = reference_outputs(c, values);
+  std::vector<Values> parts;
+  for (int r = 0; r < ranks; ++r) {
+    Part p = part(c, values, in, r, ranks);
+    parts.push_back(reference_outputs(p.c, p.values));
+  }
+  for (size_t o = 0; o < out.size(); ++o) {
+    const Shape& shape = single.program.at(single.instr().out[o]).shape;
+    for (int r = 0; r < ranks; ++r) {
+      if (other_scale(single.instr(), parts[size_t(r)], whole)) continue;
+      // Transposes are padded to whole blocks of rows.
+      if (c.op.find("quantize") != std::string::npos && parts[size_t(r)][o].size() * size_t(ranks) != whole[o].size())
+        continue;
+      if (out[o].kind == Kind::shard) {
+        ASSERT_EQ(shape[out[o].dim] % ranks, 0);
+        EXPECT_LT(relative_error(parts[size_t(r)][o], part_of(whole[o], shape, out[o].dim, r, ranks)), 1e-12)
+            << "output " << o;
+      }
+      if (out[o].kind == Kind::replicated) {
+        EXPECT_LT(relative_error(parts[size_t(r)][o], whole[o]), 1e-12) << "output " << o;
+      }
+    }
+    if (out[o].kind != Kind::partial) continue;
+    std::vector<double> sum = parts[0][o];
+    for (size_t k = 0; k < sum.size(); ++k)
+      for (size_t r = 1; r < parts.size(); ++r) sum[k] += parts[r][o][k];
+    EXPECT_LT(relative_error(sum, whole[o]), 1e-12) << "output " << o;
+  }
+}
+
+}  // namespace
+
+TEST(Parts, OfEveryCaseGiveTheWhole) {
+  std::map<std::string, int> compared;
+  std::set<std::string> cut;
+  for (const Case& stored : all_cases()) {
+    if (stored.name.ends_with("_bf16") || stored.name.ends_with("_f16")) continue;
+    const Case c = in_double(stored);
+    const Single single(c);
+    if (!single.instr().op->place || counts_rows(c)) continue;
+    for (const auto& in : cuts_of(single.program, single.instr())) {
+      cut.insert(c.op);
+      int ranks = 0;
+      for (int n : {2, 3, 5, 7})
+        if (ranks == 0 && divisible(c, in, n)) ranks = n;
+      if (ranks == 0 || (compared[c.op] >= enough && elements(c) > small)) continue;
+      std::string how;
+      for (size_t i = 0; i < in.size(); ++i) how += " " + text(in[i]);
+      SCOPED_TRACE(c.op + " " + c.name + ":" + how);
+      compare(c, in, ranks);
+      if (HasFatalFailure()) return;
+      ++compared[c.op];
+    }
+  }
+  cut.erase("adamw_8bit");  // the blocks of no case can be divided
+  for (const std::string& op : cut) EXPECT_GT(compared[op], 0) << op;
+  EXPECT_GT(cut.size(), 50u);
+}
+
+}  // namespace crest::test
