@@ -68,6 +68,22 @@ TEST(Reductions, EveryRungGivesTheSameBits) {
   }
 }
 
+// Each micro step then has gradients of its own, which are added as those of ranks are.
+TEST(Reductions, MicroStepsGiveTheBitsOfRanksWhereTheyAreDeterministic) {
+  for (const char* precision : {"fp32", "bf16"})
+    for (int n : {2, 3, 5}) {
+      SCOPED_TRACE(std::string(precision) + " " + std::to_string(n));
+      Recipe of_ranks = ranks(n);
+      of_ranks.precision = precision, of_ranks.deterministic = true, of_ranks.model.dropout = 0.1;
+      Recipe micro_steps = of_ranks;
+      micro_steps.data_parallel = 1, micro_steps.grad_accumulation = n;
+      Ended a = run(of_ranks), b = run(micro_steps);
+      EXPECT_EQ(a.losses, b.losses);
+      EXPECT_EQ(a.norms, b.norms);
+      EXPECT_TRUE(a.weights[0] == b.weights[0]);
+    }
+}
+
 TEST(Reductions, BucketsOfAnySizeGiveTheSameBits) {
   Recipe r = ranks(3);
   Ended each = run(with(r, "each"));
