@@ -12,7 +12,8 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
-#include <thread>
+
+#include "core/thread.h"
 #endif
 
 namespace crest {
@@ -202,14 +203,19 @@ class NcclCommunicator final : public Communicator {
 
   void start(UniqueId id, int device) {
     auto s = std::make_shared<Start>();
-    std::thread([s, id, device, rank = rank(), ranks = ranks_, init = nccl_.init_rank] {
-      Comm comm = nullptr;
-      cudaSetDevice(device);
-      int code = init(&comm, ranks, id, rank);
+    auto end = [s](int code, Comm comm) {
       std::lock_guard lock(s->mutex);
       s->ended = true, s->code = code, s->comm = comm;
       s->changed.notify_one();
-    }).detach();
+    };
+    auto connect = [end, id, device, rank = rank(), ranks = ranks_, init = nccl_.init_rank] {
+      Comm comm = nullptr;
+      cudaSetDevice(device);
+      int code = init(&comm, ranks, id, rank);
+      end(code, comm);
+    };
+    constexpr int internal_error = 3;
+    Thread(connect, [end](auto&) { end(internal_error, nullptr); }).detach();
     // The first start on a machine may compile and take long: only then does waiting end.
     auto deadline = after(std::max(seconds_, 60.0));
     std::unique_lock lock(s->mutex);
