@@ -112,6 +112,11 @@ class Training {
   bool leads() const { return !group_ || group_->leads(); }
   Communicator* communicator() const { return group_ ? &group_->communicator() : nullptr; }
   Communicator* host() const { return group_ ? &group_->host() : nullptr; }
+  // For the other ranks. steady: it counts progress, unless a GPU works.
+  void doing(const std::string& what, bool steady = false) {
+    if (group_) group_->doing(what, steady && engine_->rank(0).runtime().host_memory());
+  }
+  bool any(bool own) const { return group_ ? group_->any(own) : own; }
   // What rank 0 says.
   double of_first(double own) const { return group_ ? group_->from_first(own) : own; }
   const Recipe& recipe() const { return engine_ ? engine_->session().recipe : o_.recipe; }
@@ -156,7 +161,8 @@ class Training {
   }
 
   void begin_run() {
-    files_.emplace(o_.out.empty() || !leads() ? RunFiles::none() : RunFiles::create(o_.out, o_.overwrite, o_.fresh));
+    files_.emplace(o_.out.empty() || !leads() ? RunFiles::none()
+                                              : RunFiles::create(o_.out, o_.overwrite, o_.fresh));
     tell_launcher_folder();
     make_saver();
     write_config();
@@ -405,7 +411,7 @@ class Training {
   int64_t queued_until() const { return state_.step + engine_->queued_steps(); }
   void queue_step() {
     int64_t step = queued_until();
-    if (group_) group_->doing(fmt::format("step {}", step + 1));
+    doing(fmt::format("step {}", step + 1), true);
     engine_->queue_step(step, schedule_->rate(step), state_.seed, data_.training());
   }
   // Whether something needs the state after `steps` steps, or ends the run there.
@@ -494,11 +500,12 @@ class Training {
   void validate_now() {
     if (!data_.validates()) return;
     int64_t batches = data_.val_batches(engine_->validation_batch() * engine_->ranks());
+    doing(fmt::format("validation after step {}", state_.step), true);
     Timer timer;
     double loss = engine_->validate(batches, data_.validation(engine_->ranks()));
     validation_seconds_ += timer.seconds();
     bool failed = data_.error() != nullptr;
-    if (group_ ? group_->any(failed) : failed) {
+    if (any(failed)) {
       if (failed) throw RunData::Failed{data_.error()};
       throw Engine::PeerDidNotRead{-1};
     }
@@ -513,7 +520,8 @@ class Training {
 
   void sample_now() {
     bool all = engine_->shards_weights(), skipped = !tokenizer_ || StopSignal::requested();
-    if (all ? of_first(skipped) != 0 : !leads() || skipped) return;
+    if (all ? any(skipped) : !leads() || skipped) return;
+    doing(fmt::format("sampling after step {}", state_.step));
     Timer timer;
     std::vector<std::string> texts(size_t(engine_->local_ranks()));
     uint64_t seed = state_.seed + uint64_t(state_.step);
@@ -536,6 +544,7 @@ class Training {
   }
 
   void save_now() {
+    doing(fmt::format("saving after step {}", state_.step));
     check_weights();
     if (o_.out.empty()) return;
     engine_->gather_states();
