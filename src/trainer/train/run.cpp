@@ -67,14 +67,13 @@ class Training {
       use.validation_batch = std::clamp<int64_t>(data_.val_rows() / o_.recipe.world_size(), 1, o_.recipe.batch);
     CompiledSession session = compile(o_.recipe, o_.device, session_programs(o_.recipe, use));
     check_fits(session, o_.memory_limit / o_.recipe.data_parallel);
-    check_programs(session);
+    check_ranks(session);
     if (o_.resume)
       load_run(std::move(session));
     else
       prepare_run(std::move(session));
     set_schedule();
     engine_->read_whole_steps(data_.masked());
-    check_ranks();
     // Nothing refuses the run any more: only from here on files are replaced.
     if (o_.resume)
       continue_run();
@@ -124,24 +123,13 @@ class Training {
   int threads() const { return engine_->session().device.threads; }
   const Dataset& dataset() const { return data_.dataset(); }
 
-  // Before the first collective: the weights that rank 0 sends must be those that others expect.
-  void check_programs(const CompiledSession& session) {
+  // Before the first collective between devices, and before files are replaced.
+  void check_ranks(const CompiledSession& session) {
     if (!group_) return;
-    std::vector<std::string> rows = program_rows(session);
-    rows.insert(rows.begin(), {"Crest " CREST_VERSION, fmt::format("--resume: {}", o_.resume),
-                               fmt::format("--init: {}", !o_.init.empty())});
-    check_same_rows(*host(), rows);
-  }
-
-  // Before the first step: settings and data of all ranks must be the same.
-  void check_ranks() {
-    if (!group_) return;
-    std::vector<std::string> rows = {fmt::format("stop-after = {}", o_.stop_after)};
-    Json settings = recipe_to_json(recipe());
-    settings.update(stored_settings());
-    for (auto& [name, value] : settings.items())
-      if (name != "data" && name != "init") rows.push_back(fmt::format("{} = {}", name, value.dump()));
-    rows.push_back(fmt::format("training tokens = {}", dataset().train().total_tokens()));
+    std::vector<std::string> rows = {"Crest " CREST_VERSION};
+    for (auto& more : {training_rows(o_), recipe_rows(session.recipe, group_->options()), data_rows(dataset()),
+                       program_rows(session)})
+      rows.insert(rows.end(), more.begin(), more.end());
     check_same_rows(*host(), rows);
   }
 
