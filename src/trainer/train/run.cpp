@@ -150,7 +150,7 @@ class Training {
 
   void begin_run() {
     files_.emplace(o_.out.empty() || !leads() ? RunFiles::none()
-                                              : RunFiles::create(o_.out, o_.overwrite, o_.fresh));
+                                              : RunFiles::create(o_.out, o_.overwrite, o_.fresh || o_.restarted));
     tell_launcher_folder();
     make_saver();
     write_config();
