@@ -2,7 +2,8 @@
 """Checks src/layers.txt: every folder is in the part that the file says, every #include between folders
 is allowed there, every allowed one is used, the lines have no cycle, and every folder has tests in
 tests/FOLDER. Also that no two types of src/ have one name: the linker would take either's inline
-functions for both. Prints what breaks this and exits with 1."""
+functions for both; and that threads are started by core/thread.h, where no exception can end the
+process. Prints what breaks this and exits with 1."""
 import pathlib
 import re
 import sys
@@ -12,6 +13,7 @@ SRC = ROOT / "src"
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 NAMESPACE = re.compile(r"(?:inline )?namespace(?: ([\w:]+))? \{")
 RAW_STRING = re.compile(r'R"(\w*)\(.*?\)\1"', re.DOTALL)
+THREAD = re.compile(r"std::j?thread\b(?!::)")
 TYPE = re.compile(r"(?:template ?<.*> )?(?:struct|class|union|enum class|enum)(?: alignas\(.*?\))? (\w+)"
                   r"(?: final)?(?: : [^;]*)? \{")
 
@@ -72,6 +74,8 @@ def main():
             wrong.append(f"src/{part}/{name}: its folder has no line below {part}")
             continue
         text = file.read_text(errors="replace")
+        if THREAD.search(text) and name != "core/thread.h":
+            wrong.append(f"{name} has a std::thread: use Thread of core/thread.h")
         for type_name in types(text):
             other = defined.setdefault(type_name, name)
             if other != name:

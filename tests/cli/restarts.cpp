@@ -124,6 +124,26 @@ TEST(Restarts, EndWhereAFailureRepeats) {
   expect_one_error(r);
 }
 
+// Rank 0 died after it had created the folder, and before its launcher heard of it: what the next
+// rank 0 finds.
+TEST(Restarts, TakeTheEmptyFolderOfARank0ThatDied) {
+  TrainFolder f;
+  std::filesystem::create_directory(f.path() / "run");
+  RunResult foreign = f.train("run", 2);
+  EXPECT_EQ(foreign.code, 1) << foreign.err;
+  EXPECT_TRUE(contains(foreign.err, "'run' exists")) << foreign.err;
+  int launcher = open("/dev/null", O_WRONLY);  // that it reports to; ranks inherit it
+  RunOptions options = f.options();
+  options.environment.push_back({"CREST_RANK_REPORT", std::to_string(launcher)});
+  options.environment.push_back({"CREST_RANK_RESTART", "0 0.5"});
+  RunResult again = run_crest({"train", "--data", "data", "--model", "tiny.toml", "--batch", "2", "--out", "run",
+                               "--steps", "2", "--val-every", "0", "--threads", "1"},
+                              options);
+  close(launcher);
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(f.log_rows("run"), 2u);
+}
+
 // Any rank, at any time, by a kill or a stop: each loss is named, and the run is that without
 // losses.
 TEST(LostRanks, OneAfterTheOther) {

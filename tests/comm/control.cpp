@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -11,6 +12,8 @@
 
 #include <future>
 #include <latch>
+#include <map>
+#include <mutex>
 #include <sstream>
 #include <thread>
 
@@ -38,6 +41,11 @@ std::string error_of(const std::function<void()>& f) {
     return e.what();
   }
   return "";
+}
+
+void pause_until_readable(const Socket& socket) {
+  pollfd p = {socket.fd(), POLLIN, 0};
+  poll(&p, 1, int(1e3 * longest_wait));
 }
 
 RankEnvironment environment(int rank, int size, int port) {
@@ -76,6 +84,40 @@ TEST(Control, ARankThatNeverComesIsNamed) {
     if (first.find("(1 of 3 did)") == std::string::npos) break;  // else rank 2 was held up: more time for both
   }
   for (auto& e : {first, second}) expect_says(e, said);
+}
+
+// Ranks that rank 0 did not let in are missing for a reason.
+TEST(Control, AnotherSecretOrNumberOfRanksIsToldByRank0) {
+  NEEDS_LOOPBACK();
+  std::string first, second, third;
+  for (double seconds = 0.25; seconds < 300; seconds *= 4) {
+    Socket listener = listen_on("127.0.0.1", 0);
+    int port = port_of(listener);
+    auto join = [seconds](const RankEnvironment& own, Socket socket, const std::string& secret) {
+      return error_of([&] { Control::join(own, seconds, std::move(socket), {secret}); });
+    };
+    auto others = std::async(std::launch::async, [&] {
+      second = join(environment(1, 3, port), Socket(), "another");
+      third = join(environment(2, 4, port), Socket(), "the secret");
+    });
+    first = join(environment(0, 3, port), std::move(listener), "the secret");
+    others.get();
+    if (third.find("different") != std::string::npos) break;  // else they were held up: more time
+  }
+  expect_says(first, "ranks 1, 2 did not start within ");
+  expect_says(first, "rank 1 was started with another secret than rank 0");
+  for (auto& e : {first, third})
+    expect_says(e, "rank 2 was started with a different number of ranks (4) than rank 0 (3)");
+  expect_says(second, "rank 0 does not know the secret of this rank");
+}
+
+// Its connections are taken by the system: nobody answers on them.
+TEST(Control, ARank0ThatIsStoppedSaysSo) {
+  NEEDS_LOOPBACK();
+  Socket listener = listen_on("127.0.0.1", 0);
+  std::string error = error_of([&] { Control::join(environment(1, 2, port_of(listener)), 0.1); });
+  expect_says(error, "rank 0 has not answered for 0.1 s");
+  expect_says(error, "It was stopped");
 }
 
 TEST(Control, ARankWithoutRank0SaysSo) {
@@ -289,8 +331,12 @@ TEST(Control, ARankThatIsGoneIsToldToAll) {
     Frame refusal;
     EXPECT_EQ(introduce(s, reader, {2, 3, Introduction::rank_itself, ""}, after(longest_wait), refusal),
               Greeting::done);
-    char answer = 0;
-    EXPECT_EQ(recv(s.fd(), &answer, 1, 0), 1) << "all have joined";
+    Frame answer;
+    while (!reader.next(answer)) {
+      pause_until_readable(s);
+      ASSERT_TRUE(reader.receive(s));
+    }
+    EXPECT_EQ(answer.type, 'A') << "all have joined";
   });
   std::string first = join_and_wait(0, std::move(listener));
   third.join();
@@ -435,53 +481,144 @@ TEST(SecretFile, ThatOthersReadOrWroteIsRefused) {
   expect_says(error_of([&] { RankSecret(environment(1, 2, 1), after(0)); }), "holds no secret");
 }
 
-// A rank whose watchdog says nothing, though its connections stand.
+// A rank whose watchdog says nothing, though its connections stand: after it has joined, and
+// before.
 TEST(Watch, ASilentRankIsNamedWithWhatItDid) {
   NEEDS_LOOPBACK();
-  Socket listener = listen_on("127.0.0.1", 0);
-  RankEnvironment two = environment(0, 2, port_of(listener));
-  std::promise<std::string> said;
-  std::thread other([&] {
-    RankEnvironment own = two;
-    own.rank = 1;
-    auto control = Control::join(own, longest_wait);
-    Socket s = connect_to("127.0.0.1", own.port, after(longest_wait));
-    FrameReader reader;
-    Frame frame;
-    EXPECT_EQ(introduce(s, reader, {1, 2, Introduction::watchdog, ""}, after(longest_wait), frame), Greeting::done);
-    send_all(s, encode({'P', "", "step 7"}));
-    std::string error = error_of([&] { control->get("never", longest_wait); });
-    expect_says(error, "rank 1 has not answered for 1 s; last heard from in step 7");
-  });
-  auto control = Control::join(two, longest_wait, std::move(listener), {"", 1});
-  {
-    Watchdog dog(two, "", 1, [&](const PeerLost& lost, bool silent) {
-      EXPECT_TRUE(silent);
-      EXPECT_EQ(lost.rank(), 1);
-      said.set_value(lost.what());
+  auto hear = [](bool joins) {
+    Socket listener = listen_on("127.0.0.1", 0);
+    RankEnvironment two = environment(0, 2, port_of(listener));
+    const std::string expected = "rank 1 has not answered for 1 s; last heard from in step 7";
+    std::promise<std::string> said;
+    std::thread other([&] {
+      RankEnvironment own = two;
+      own.rank = 1;
+      Socket s = connect_to("127.0.0.1", own.port, after(longest_wait));
+      FrameReader reader;
+      Frame frame;
+      EXPECT_EQ(introduce(s, reader, {1, 2, Introduction::watchdog, ""}, after(longest_wait), frame), Greeting::done);
+      send_all(s, encode({'P', "1 f", "step 7"}));
+      auto hears_of_itself = [&] {
+        auto control = Control::join(own, longest_wait);
+        control->get("never", longest_wait);
+      };
+      if (joins) expect_says(error_of(hears_of_itself), expected);
+      said.get_future().get();
     });
-    expect_says(said.get_future().get(), "rank 1 has not answered for 1 s; last heard from in step 7");
-  }
-  other.join();
+    std::unique_ptr<Watchdog> dog;
+    std::promise<std::string> heard;
+    ControlOptions options = {"", 1};
+    options.guard = [&](const RankEnvironment& own) {
+      auto on_loss = [&](const PeerLost& lost, bool silent) {
+        EXPECT_TRUE(silent);
+        EXPECT_EQ(lost.rank(), 1);
+        heard.set_value(lost.what());
+      };
+      dog = std::make_unique<Watchdog>(own, "", 1, longest_wait, options.activity, on_loss);
+    };
+    expect_says(error_of([&] {
+                  auto control = Control::join(two, longest_wait, std::move(listener), options);
+                  control->get("never", longest_wait);
+                }),
+                expected);
+    expect_says(heard.get_future().get(), expected);
+    said.set_value("");
+    other.join();
+  };
+  auto joined = std::async(std::launch::async, hear, true);
+  hear(false);
+  joined.get();
 }
 
 TEST(Watch, RanksThatComputeForLongAreNotSilent) {
   NEEDS_LOOPBACK();
-  Socket listener = listen_on("127.0.0.1", 0);
-  RankEnvironment one = environment(0, 1, port_of(listener));
-  auto control = Control::join(one, longest_wait, std::move(listener), {"", 1});
   std::atomic<bool> lost = false;
-  Watchdog dog(one, "", 1, [&](const PeerLost&, bool) { lost = true; });
-  EXPECT_FALSE(wait_until([&] { return lost.load(); }, 1.5)) << "its watchdog spoke for it";
-  control->check("here");
-  dog.end(true);
+  auto errors = with_watched_ranks(
+      1, 0.1, 0.1,
+      [&](Control& control) {
+        EXPECT_FALSE(wait_until([&] { return lost.load(); }, 1.5)) << "its watchdog spoke for it";
+        control.check("here");
+      },
+      [&](int, auto&) { lost = true; });
+  EXPECT_EQ(errors[0], "");
+}
+
+namespace {
+
+// What two ranks hear that each call a collective of Gloo, with watchdogs that end a run that
+// hangs.
+std::vector<std::string> hear_of_gloo(double hang_at_work, const std::function<void(Control&, Communicator&)>& work) {
+  std::mutex mutex;
+  std::map<int, std::unique_ptr<Communicator>> of_ranks;
+  return with_watched_ranks(
+      2, 0.1, hang_at_work,
+      [&](Control& control) {
+        auto connected = make_gloo_communicator(control, 2, "test", longest_wait, longest_wait);
+        Communicator* comm = connected.get();
+        {
+          std::lock_guard lock(mutex);
+          of_ranks[control.rank()] = std::move(connected);
+        }
+        work(control, *comm);
+      },
+      [&](int rank, const PeerLost& lost) {
+        std::lock_guard lock(mutex);
+        of_ranks.at(rank)->interrupt(lost);
+      });
+}
+
+}  // namespace
+
+// Ranks that call different ones wait until both are named. Nothing is written where it does not
+// belong, and no thread of Gloo throws.
+TEST(Hang, RanksInDifferentCollectivesAreNamed) {
+  NEEDS_LOOPBACK();
+  if (!gloo_problem().empty()) GTEST_SKIP() << gloo_problem();
+  using Call = std::function<void(Communicator&, float*)>;
+  const Call four = [](auto&c, float*x) { c.all_reduce(x, DType::f32, 4, false); },
+             eight = [](auto&c, float*x) { c.all_reduce(x, DType::f32, 8, false); },
+             gather = [](auto&c, float*x) { c.all_gather(x, x + 8, DType::f32, 2); },
+             send = [](auto&c, float*x) { c.broadcast(x, DType::f32, 3, 1); };
+  struct Case {
+    Call first, second;
+    const char *of_first, *of_second;
+  };
+  for (auto& c : std::vector<Case>{{four, eight, "all-reduce of 4 f32", "all-reduce of 8 f32"},
+                                   {gather, send, "all-gather of 2 f32", "broadcast of 3 f32"}}) {
+    auto errors = hear_of_gloo(0.1, [&](Control& control, Communicator& comm) {
+      float x[16] = {};
+      control.activity().doing(control.rank() ? "validation" : "step 3");
+      (control.rank() ? c.second : c.first)(comm, x);
+    });
+    for (auto& e : errors)
+      expect_says(e,
+                  std::string("rank 1 waits in another collective than the others; nothing has moved for 0.1 s: rank "
+                              "0 in step 3, ") +
+                      c.of_first + "; rank 1 in validation, " + c.of_second);
+  }
+}
+
+TEST(Hang, ARankThatDoesNotComeIsNamed) {
+  NEEDS_LOOPBACK();
+  if (!gloo_problem().empty()) GTEST_SKIP() << gloo_problem();
+  std::promise<void> over;
+  auto errors = hear_of_gloo(0.2, [&](Control& control, Communicator& comm) {
+    control.activity().doing("step 3", control.rank() == 1);
+    if (control.rank() == 1) return over.get_future().wait();
+    std::string error = error_of([&] { comm.barrier(); });
+    over.set_value();
+    fail(error);
+  });
+  expect_says(errors[0],
+              "rank 1 does not take part in a collective; nothing has moved for 0.2 s: rank 0 in step 3, barrier; rank "
+              "1 in step 3");
 }
 
 TEST(Gloo, ARankThatFailsBreaksTheCollectiveOfTheOthersWithItsNumber) {
   NEEDS_LOOPBACK();
   if (!gloo_problem().empty()) GTEST_SKIP() << gloo_problem();
   auto errors = with_ranks(3, [](Control& control) {
-    auto comm = make_gloo_communicator(control, 3, "test", 60);
+    auto comm = make_gloo_communicator(control, 3, "test", 60, 60);
     comm->barrier();
     float x = 1;
     if (control.rank() == 1) fail("own problem");
@@ -496,7 +633,7 @@ TEST(Gloo, ARankThatHasLeftIsToBlame) {
   NEEDS_LOOPBACK();
   if (!gloo_problem().empty()) GTEST_SKIP() << gloo_problem();
   auto errors = with_ranks(3, [](Control& control) {
-    auto comm = make_gloo_communicator(control, 3, "test", 60);
+    auto comm = make_gloo_communicator(control, 3, "test", 60, 60);
     comm->barrier();
     float x = 1;
     if (control.rank() != 1) comm->all_reduce(&x, DType::f32, 1, false);

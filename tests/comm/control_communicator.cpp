@@ -76,4 +76,20 @@ TEST(ControlCommunicator, ARankThatEndsIsNamed) {
     EXPECT_NE(errors[size_t(r)].find("rank 1 is gone"), std::string::npos) << "rank " << r << ": " << errors[size_t(r)];
 }
 
+TEST(ControlCommunicator, DifferentCallsEndAtOnce) {
+  NEEDS_LOOPBACK();
+  auto errors = with_ranks(3, [&](Control& control) {
+    auto comm = make_control_communicator(control);
+    if (control.rank() == 1)
+      gather(*comm, {1, 2});
+    else
+      comm->barrier();
+  });
+  for (auto& e : errors)
+    EXPECT_NE(e.find("rank 1 waits in another collective than the others: rank 0 in barrier; rank 1 in all-gather of 2 "
+                     "f64; rank 2 in barrier"),
+              std::string::npos)
+        << e;
+}
+
 }  // namespace crest::test

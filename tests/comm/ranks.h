@@ -15,4 +15,10 @@ namespace crest::test {
 std::vector<std::string> with_ranks(int ranks, const std::function<void(Control&)>& work,
                                     double seconds = longest_wait);
 
+// The same with a watchdog for each rank. lost: called in its thread, when it has heard of a lost
+// rank or of a run that hangs. hang, hang_at_work: of ControlOptions.
+using OnLostRank = std::function<void(int rank, const PeerLost& lost)>;
+std::vector<std::string> with_watched_ranks(int ranks, double hang, double hang_at_work,
+                                            const std::function<void(Control&)>& work, const OnLostRank& lost);
+
 }  // namespace crest::test

@@ -93,7 +93,7 @@ TEST_P(Ranks, GlooGivesTheRightValues) {
   if (!gloo_problem().empty()) GTEST_SKIP() << gloo_problem();
   NEEDS_LOOPBACK();
   auto errors = with_ranks(GetParam(), [&](Control& control) {
-    auto comm = make_gloo_communicator(control, GetParam(), "test", 60);
+    auto comm = make_gloo_communicator(control, GetParam(), "test", 60, 60);
     for (DType t : {DType::f32, DType::bf16, DType::f16, DType::f64}) check_all(*comm, t);
     check_mean_and_shift(*comm);
     check_order(*comm);
@@ -123,7 +123,7 @@ TEST(Gloo, TheFirstRanksCanBeAGroup) {
   auto errors = with_ranks(4, [](Control& control) {
     for (int ranks : {2, 3, 4}) {
       if (control.rank() >= ranks) continue;
-      auto comm = make_gloo_communicator(control, ranks, std::to_string(ranks), 60);
+      auto comm = make_gloo_communicator(control, ranks, std::to_string(ranks), 60, 60);
       check_mean_and_shift(*comm);
       comm->barrier();
     }

@@ -49,6 +49,7 @@ struct Setting {
   bool identity = true;      // measurements with different values are not comparable (RunRecord::key)
   bool newer = false;        // than records: at its default it is not in their key, so that older ones match
   bool stored = true;        // in the record of a run
+  bool local = false;        // the ranks of a run may differ in it; all others must be the same for all
   OnResume resume = OnResume::notes;
   std::vector<Effect> effects = {};
   std::vector<const char*> smaller = {};  // values that may need less memory, for a plan to suggest

@@ -71,6 +71,19 @@ Json Settings::json(const std::function<bool(const Setting&)>& which) const {
   return json;
 }
 
+std::vector<std::string> Settings::shared(const Settings& defaults) const {
+  std::vector<std::string> lines;
+  for (auto& row : rows_) {
+    const Setting& s = *row.setting;
+    if (s.local) continue;
+    const SettingValue value = row.value();
+    const bool computed = *s.default_value && value == defaults.at(s.name).value();
+    const std::string text = json_of(s, value).dump(-1, ' ', false, Json::error_handler_t::replace);
+    lines.push_back(fmt::format("{} = {}", s.key(), computed ? "default" : text));
+  }
+  return lines;
+}
+
 std::vector<std::string> Settings::flags(const Settings* otherwise) const {
   std::vector<std::string> flags;
   for (auto& row : rows_) {

@@ -42,6 +42,9 @@ class Settings {
 
   // By key, in the order of the rows.
   nlohmann::ordered_json json(const std::function<bool(const Setting&)>& which = {}) const;
+  // "batch = 8", ...: what all ranks of a run must have in common (Setting::local). defaults: the
+  // same tables; a computed default is "default".
+  std::vector<std::string> shared(const Settings& defaults) const;
   // {"--batch=8", ...}. With `otherwise` (the same tables), only what differs from it.
   std::vector<std::string> flags(const Settings* otherwise = nullptr) const;
 

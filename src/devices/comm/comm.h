@@ -58,9 +58,12 @@ class Communicator {
   // waiting for it; processes find out by Control. The last call: work on a device may never end,
   // and nobody waits for it.
   virtual void leave() {}
+  // From any thread: a rank is lost. Calls that wait throw this now, not when connections break.
+  // check() throws it, too.
+  virtual void interrupt(const PeerLost& lost) { (void)lost; }
   virtual void synchronize() {}
-  // For who waits for work on a device: throws PeerLost if another rank is gone or NCCL reports an
-  // error. Does not wait.
+  // For who works or waits for a device: throws PeerLost if another rank is gone or NCCL reports an
+  // error. Does not wait. Of host implementations, any thread may call it.
   virtual void check() {}
   // Bytes of device memory that the library holds.
   virtual int64_t device_bytes() const { return 0; }

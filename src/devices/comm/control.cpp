@@ -17,12 +17,20 @@
 
 namespace crest {
 
-// Of an exchange: a rank may wait for another that saves a checkpoint. Lost ranks end it.
+// Of an exchange: a rank may wait for another that saves a checkpoint. Lost ranks end it, and so
+// does a run that hangs.
 static constexpr double no_limit = 1e6;
+
+static PeerLost silent_first(double seconds, const std::string& where) {
+  return {0, fmt::format("rank 0 has not answered for {:g} s", seconds), where,
+          "It was stopped, or another program listens there: then choose another MASTER_PORT."};
+}
 
 PeerLost lost_rank(int rank, const std::string& why, const std::string& where) {
   if (why.empty()) return {rank, fmt::format("rank {} is gone", rank), where, "Look for its own error message."};
-  return {rank, why, where, "It was stopped, or its machine or network failed."};
+  size_t end = why.find('\0');
+  return {rank, why.substr(0, end), where,
+          end == std::string::npos ? "It was stopped, or its machine or network failed." : why.substr(end + 1)};
 }
 
 Greeting introduce(const Socket& socket, FrameReader& reader, const Introduction& own, Clock::time_point deadline,
@@ -35,10 +43,12 @@ Greeting introduce(const Socket& socket, FrameReader& reader, const Introduction
     if (reader.next(frame)) {
       if (frame.type == 'R') return refusal = frame, Greeting::refused;
       if (proved) return Greeting::done;  // the server's first word
-      if (frame.type != 'C') return Greeting::forged;
-      if (!same_digest(frame.value, proof(own.secret, "server", nonce, frame.key))) return Greeting::forged;
+      if (frame.type != 'C') return Greeting::closed;
+      if (!same_digest(frame.value, proof(own.secret, "server", nonce, frame.key))) {
+        send_all(socket, encode({'N', "", ""}));  // rank 0 can say why this rank is missing
+        return Greeting::forged;
+      }
       if (!send_all(socket, encode({'J', "", proof(own.secret, self, nonce, frame.key)}))) return Greeting::closed;
-      if (own.kind != Introduction::watchdog) return Greeting::done;
       proved = true;
       continue;
     }
@@ -50,14 +60,30 @@ Greeting introduce(const Socket& socket, FrameReader& reader, const Introduction
   }
 }
 
-Greeting connect_and_introduce(const RankEnvironment& to, const Introduction& own, Clock::time_point deadline,
-                               Socket& socket, FrameReader& reader, Frame& refusal) {
-  for (;;) {
+void join_server(const RankEnvironment& to, const Introduction& own, double seconds, Socket& socket,
+                 FrameReader& reader) {
+  const std::string where = printable(fmt::format("{}:{}", to.address, to.port));
+  const auto deadline = after(seconds);
+  Frame refusal;
+  for (bool met = false;; met = true) {
     reader = FrameReader();
-    socket = connect_to(to.address, to.port, deadline);
-    if (!socket.is_open()) return Greeting::late;
-    Greeting greeting = introduce(socket, reader, own, deadline, refusal);
-    if (greeting != Greeting::closed || Clock::now() >= deadline) return greeting;
+    socket = connect_to(to.address, to.port, met ? std::min(deadline, after(0.2)) : deadline);
+    if (!socket.is_open() && met) throw lost_rank(0, "", "start");
+    if (!socket.is_open())
+      throw PeerLost(0, fmt::format("rank 0 did not start within {:g} s: no process is listening", seconds), where,
+                     "Start all ranks with the same MASTER_ADDR and MASTER_PORT.");
+    switch (introduce(socket, reader, own, deadline, refusal)) {
+      case Greeting::done: return;
+      case Greeting::refused:
+        throw PeerLost(-1, refusal.value, where, "All ranks need the same WORLD_SIZE and different values of RANK.");
+      case Greeting::forged:
+        fail_usage("rank 0 does not know the secret of this rank", "CREST_SECRET",
+                   "Export the same CREST_SECRET for all ranks, or unset it for all ranks of one machine.");
+      case Greeting::late: throw silent_first(seconds, where);
+      case Greeting::closed: break;
+    }
+    if (Clock::now() >= deadline)
+      fail("the process listening there is not rank 0", where, "Choose another MASTER_PORT.");
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }
@@ -68,56 +94,28 @@ std::unique_ptr<Control> Control::join(const RankEnvironment& environment, doubl
 }
 
 Control::Control(const RankEnvironment& environment, double seconds, Socket listener, const ControlOptions& options)
-    : environment_(environment), secret_(options.secret) {
+    : environment_(environment), secret_(options.secret), activity_(options.activity) {
   StopSignal::watch_output();
   if (rank() == 0) {
     if (!listener.is_open()) listener = listen_on(environment_.address, environment_.port);
     environment_.port = port_of(listener);
     server_ = std::make_unique<ControlServer>(std::move(listener), size(), seconds, options);
   }
-  greet(seconds);
+  if (options.guard) options.guard(environment_);
+  join_all(seconds);
 }
 
-void Control::greet(double seconds) {
-  std::string where = fmt::format("{}:{}", environment_.address, environment_.port);
-  auto deadline = after(seconds + 1);  // the server knows who is missing, so it times out first
-  socket_ = connect_to(environment_.address, environment_.port, after(seconds));
-  if (!socket_.is_open())
-    throw PeerLost(0, fmt::format("rank 0 did not start within {:g} s: no process is listening", seconds),
-                   printable(where), "Start all ranks with the same MASTER_ADDR and MASTER_PORT.");
-  Frame answer;
-  while (!answered(answer, deadline)) {
-    // Closed before it answered. Either rank 0 is gone and nobody listens any more; or this process
-    // was stopped for a while, or many others connected at once, and rank 0 took it for a silent
-    // stranger.
-    bool closed = lost_ && !reported_;
-    if (closed && Clock::now() < deadline)
-      if (socket_ = connect_to(environment_.address, environment_.port, after(0.2)); socket_.is_open()) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-        lost_.reset();
-        reader_ = FrameReader();
-        continue;
-      }
-    if (lost_) throw_lost("start");
-    fail("the process listening there is not rank 0", printable(where), "Choose another MASTER_PORT.");
-  }
+void Control::join_all(double seconds) {
+  const auto deadline = after(seconds + 1);  // the server knows who is missing, so it times out first
+  join_server(environment_, {rank(), size(), Introduction::rank_itself, secret_}, seconds, socket_, reader_);
   address_ = own_address(socket_);
+  Frame answer;
+  const bool answered = wait_for("AR", answer, deadline);
+  if (!answered && lost_) throw_lost("start");
+  if (!answered) throw silent_first(seconds, "start");
   if (answer.type == 'R')
-    throw PeerLost(-1, answer.value, printable(where),
-                   "All ranks need the same WORLD_SIZE and different values of RANK.");
-}
-
-bool Control::answered(Frame& answer, Clock::time_point deadline) {
-  switch (introduce(socket_, reader_, {rank(), size(), Introduction::rank_itself, secret_}, deadline, answer)) {
-    case Greeting::refused: return true;
-    case Greeting::closed: lost_ = 0; return false;
-    case Greeting::late: return false;
-    case Greeting::forged:
-      fail_usage("rank 0 does not know the secret of this rank", "CREST_SECRET",
-                 "Export the same CREST_SECRET for all ranks, or unset it for all ranks of one machine.");
-    case Greeting::done: break;
-  }
-  return wait_for("AR", answer, deadline);
+    throw PeerLost(std::atoi(answer.key.c_str()), answer.value, "start",
+                   "It was stopped, or never started: look for its own error message.");
 }
 
 Control::~Control() {
@@ -159,8 +157,9 @@ std::string Control::get(const std::string& key, double seconds) {
   blame(fmt::format("'{}' did not arrive within {:g} s", printable(key), seconds), "start");
 }
 
-std::string Control::exchange(const std::string& own) {
-  send({'X', "", own});
+std::string Control::exchange(const CollectiveCall& call, const std::string& own) {
+  Activity::InCollective waits(*activity_, call);
+  send({'X', call.text(), own});
   Frame answer;
   if (!wait_for("V", answer, after(no_limit))) throw_lost("exchange");
   return answer.value;

@@ -3,10 +3,12 @@
 // (addresses, identifiers of a communicator) and tracks who is gone. A rank whose connection breaks
 // without a goodbye is gone, and the server sends its number to all others.
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "comm/activity.h"
 #include "comm/comm.h"
 #include "comm/environment.h"
 #include "comm/socket.h"
@@ -18,14 +20,14 @@ class ControlServer;
 // Of the values of all ranks together in Control::exchange.
 inline constexpr size_t exchange_bytes = size_t(512) << 10;
 
-// For a rank whose connection broke (why: "") or that does not answer (why: the sentence that says
-// it).
+// For a rank whose connection broke (why: ""), or that is lost in another way (why: the sentence
+// that says it, and after a zero byte an advice, if it is not the usual one).
 PeerLost lost_rank(int rank, const std::string& why, const std::string& where);
 
 // How a process introduces itself on a connection to the server: it says who it is and sends a
 // random number; the server answers with another one and a proof that it knows the secret (HMAC
 // over both), and the process proves the same. Whoever does not know the secret learns nothing and
-// is not let in. The server answers a watchdog with its first word. What follows is plain text.
+// is not let in. The server answers with its first word. What follows is plain text.
 struct Introduction {
   enum Kind : char { rank_itself = 'R', watchdog = 'W' };
   int rank = 0, size = 1;
@@ -39,12 +41,20 @@ Greeting introduce(const Socket& socket, FrameReader& reader, const Introduction
 
 // The same from the first connection on, and again when the server closes it before it has
 // answered: it may take a process that was held up, or one of many at once, for a silent stranger.
-Greeting connect_and_introduce(const RankEnvironment& to, const Introduction& own, Clock::time_point deadline,
-                               Socket& socket, FrameReader& reader, Frame& refusal);
+// Throws an Error with what is wrong, and PeerLost if rank 0 is not there within `seconds`.
+void join_server(const RankEnvironment& to, const Introduction& own, double seconds, Socket& socket,
+                 FrameReader& reader);
 
 struct ControlOptions {
   std::string secret = "";
   double watchdog = 0;  // seconds without a word from a rank's watchdog after which it is lost; 0: there are none
+  // Seconds without progress on any rank after which the run hangs: if all wait for others, and if
+  // one of them works. 0: no limit. Needs watchdogs.
+  double hang = 0, hang_at_work = 0;
+  // Starts this rank's watchdog, before the rank itself joins: a rank that has its watchdog can
+  // stop at any time and is noticed. Needed with `watchdog`.
+  std::function<void(const RankEnvironment&)> guard = {};
+  std::shared_ptr<Activity> activity = std::make_shared<Activity>();
 };
 
 // One rank's side. Used by one thread. Every wait ends with an Error when its time is over.
@@ -63,13 +73,14 @@ class Control {
   // Address of this rank's interface to rank 0.
   const std::string& address() const { return address_; }
   int port() const { return environment_.port; }  // of rank 0
+  Activity& activity() { return *activity_; }
 
   void set(const std::string& key, const std::string& value);
   // Waits until somebody has set the key. Throws PeerLost if a rank dies meanwhile.
   std::string get(const std::string& key, double seconds);
-  // The values of all ranks, one after the other; all ranks call it together. Throws PeerLost if a
-  // rank ends meanwhile. At most exchange_bytes in all.
-  std::string exchange(const std::string& own);
+  // The values of all ranks, one after the other; all ranks call it together, for the same call.
+  // Throws PeerLost if a rank ends meanwhile, or calls another one. At most exchange_bytes in all.
+  std::string exchange(const CollectiveCall& call, const std::string& own);
   // Throws PeerLost if a rank is gone. Does not wait.
   void check(const std::string& where);
   // For a collective that did not finish: finds out which rank is to blame (dead, or silent while
@@ -78,8 +89,7 @@ class Control {
 
  private:
   Control(const RankEnvironment& environment, double seconds, Socket listener, const ControlOptions& options);
-  void greet(double seconds);
-  bool answered(Frame& answer, Clock::time_point deadline);
+  void join_all(double seconds);
   // The next frame of one of these types; notices of lost ranks are stored. False: none before the
   // deadline.
   bool wait_for(const char* types, Frame& frame, Clock::time_point deadline);
@@ -89,6 +99,7 @@ class Control {
 
   RankEnvironment environment_;
   std::string secret_;
+  std::shared_ptr<Activity> activity_;
   std::unique_ptr<ControlServer> server_;  // rank 0's
   Socket socket_;
   FrameReader reader_;

@@ -17,16 +17,16 @@ class ControlCommunicator final : public Communicator {
   int size() const override { return control_.size(); }
 
   void all_reduce(void* data, DType dtype, int64_t n, bool mean) override {
-    std::vector<char> all = gathered(data, size_t(n) * size_of(dtype));
+    std::vector<char> all = gathered({"all-reduce", dtype, n}, data, size_t(n) * size_of(dtype));
     sum_in_order(data, parts(all, size_t(n) * size_of(dtype), 0), dtype, n, mean);
   }
   void all_gather(const void* in, void* out, DType dtype, int64_t n) override {
-    std::vector<char> all = gathered(in, size_t(n) * size_of(dtype));
+    std::vector<char> all = gathered({"all-gather", dtype, n}, in, size_t(n) * size_of(dtype));
     std::copy(all.begin(), all.end(), static_cast<char*>(out));
   }
   void reduce_scatter(void* in, void* out, DType dtype, int64_t n) override {
     size_t bytes = size_t(n) * size_of(dtype);
-    std::vector<char> all = gathered(in, bytes * size_t(size()));
+    std::vector<char> all = gathered({"reduce-scatter", dtype, n}, in, bytes * size_t(size()));
     sum_in_order(out, parts(all, bytes * size_t(size()), bytes * size_t(rank())), dtype, n, false);
   }
   void broadcast(void* data, DType dtype, int64_t n, int root) override {
@@ -34,27 +34,29 @@ class ControlCommunicator final : public Communicator {
     size_t count = size_t(n) * size_of(dtype);
     for (size_t done = 0; done < count;) {
       size_t part = std::min(exchange_bytes, count - done);
-      std::string all = control_.exchange(rank() == root ? std::string(bytes + done, part) : std::string());
+      std::string all = control_.exchange({"broadcast", dtype, n, root},
+                                          rank() == root ? std::string(bytes + done, part) : std::string());
       take(all, bytes + done, part);
       done += part;
     }
   }
   void send_receive(const void* out, int, void* in, int from, int64_t bytes) override {
-    std::vector<char> all = gathered(out, size_t(bytes));
+    std::vector<char> all = gathered({"send and receive", DType::u8, bytes}, out, size_t(bytes));
     std::memcpy(in, all.data() + size_t(from) * size_t(bytes), size_t(bytes));
   }
-  void barrier() override { control_.exchange(""); }
+  void barrier() override { control_.exchange({"barrier"}, ""); }
   void check() override { control_.check("collective"); }
 
  private:
   // `bytes` of every rank, by rank.
-  std::vector<char> gathered(const void* own, size_t bytes) {
+  std::vector<char> gathered(const CollectiveCall& call, const void* own, size_t bytes) {
     size_t ranks = size_t(size()), most = exchange_bytes / ranks;
     std::vector<char> all(bytes * ranks), piece;
     for (size_t done = 0; done < bytes;) {
       size_t part = std::min(most, bytes - done);
       piece.resize(part * ranks);
-      take(control_.exchange(std::string(static_cast<const char*>(own) + done, part)), piece.data(), piece.size());
+      take(control_.exchange(call, std::string(static_cast<const char*>(own) + done, part)), piece.data(),
+           piece.size());
       for (size_t r = 0; r < ranks; ++r) std::memcpy(all.data() + r * bytes + done, piece.data() + r * part, part);
       done += part;
     }

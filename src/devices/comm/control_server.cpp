@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <set>
 
 #include "comm/secret.h"
 #include "comm/watchdog.h"
@@ -34,7 +33,8 @@ ControlServer::ControlServer(Socket listener, int size, double seconds, const Co
       last_step_(Clock::now()) {
   // So that accepting until the queue is empty does not block.
   fcntl(listener_.fd(), F_SETFL, fcntl(listener_.fd(), F_GETFL) | O_NONBLOCK);
-  thread_ = std::thread([this] { serve(); });
+  // Without a server, every rank finds its connection broken, and rank 0 gone.
+  thread_ = Thread([this] { serve(); }, [this](auto&) { peers_.clear(), listener_.close(); });
 }
 
 ControlServer::~ControlServer() {
@@ -72,6 +72,8 @@ void ControlServer::watch() {
       now > last_step_ + std::chrono::seconds(1);  // this process was stopped: what was sent is still to be read
   last_step_ = now;
   if (options_.watchdog <= 0 || lost_) return;
+  if (asleep)
+    for (auto& p : peers_) p.heard = p.moved = now;
   if (now > next_word_) {
     next_word_ = after(word_interval(options_.watchdog));
     for (auto& p : peers_)
@@ -79,11 +81,78 @@ void ControlServer::watch() {
   }
   for (auto& p : peers_) {
     if (!p.watchdog || p.left) continue;
-    if (asleep) p.heard = now;
     if (now < p.heard + std::chrono::duration<double>(options_.watchdog)) continue;
-    std::string last = p.doing.empty() ? "" : fmt::format("; last heard from in {}", p.doing);
+    std::string last = p.seen.doing.empty() ? "" : fmt::format("; last heard from in {}", p.seen.text());
     return tell_lost(p.rank, fmt::format("rank {} has not answered for {:g} s{}", p.rank, options_.watchdog, last));
   }
+  watch_progress(now);
+}
+
+static std::string said_of_ranks(const std::vector<std::string>& of_ranks) {
+  constexpr size_t most = 8;
+  std::vector<std::string> shown;
+  for (size_t r = 0; r < std::min(most, of_ranks.size()); ++r)
+    shown.push_back(fmt::format("rank {} in {}", r, of_ranks[r]));
+  if (of_ranks.size() > most) shown.emplace_back("...");
+  return join(shown, "; ");
+}
+
+// The first of those in the minority. Nobody knows who is right where there are two: rank 0 is what
+// the others are compared with.
+static int odd_one(const std::vector<std::string>& of_ranks) {
+  std::map<std::string, int> count;
+  for (auto& text : of_ranks) ++count[text];
+  auto is_odd = [&](auto& text) { return text != of_ranks[0] && count[text] <= count[of_ranks[0]]; };
+  auto odd = std::find_if(of_ranks.begin(), of_ranks.end(), is_odd);
+  return odd != of_ranks.end() ? int(odd - of_ranks.begin()) : count.size() > 1 ? 0 : -1;
+}
+
+static constexpr const char* other_calls_advice =
+    "The ranks run other programs, or one of them has hung. A network that loses data shows the same.";
+
+// The run hangs if nothing has moved for long on any rank. A rank that waits for others moves only
+// with them; one that works may need longer for a piece of its work, or as long as it says.
+void ControlServer::watch_progress(Clock::time_point now) {
+  if (options_.hang <= 0 || !complete_) return;
+  std::vector<const Peer*> ranks(size_t(size_), nullptr);
+  for (auto& p : peers_)
+    if (p.watchdog) ranks[size_t(p.rank)] = &p;
+  bool all_left = true;
+  double longest = 0;
+  for (const Peer* p : ranks) {
+    if (!p || (!p->left && p->seen.state == Activity::free)) return;
+    double limit = !p->left && p->seen.state == Activity::steady ? options_.hang_at_work : options_.hang;
+    if (now < p->moved + std::chrono::duration<double>(limit)) return;
+    longest = std::max(longest, limit);
+    all_left &= p->left;
+  }
+  if (all_left) return;
+  std::vector<std::string> doing, collective;
+  int absent = -1;
+  for (const Peer* p : ranks) {
+    doing.push_back(p->left ? "its end" : p->seen.text());
+    collective.push_back(p->seen.collective);
+    if (absent < 0 && (p->left || p->seen.state != Activity::waits)) absent = p->rank;
+  }
+  int rank = absent >= 0 ? absent : odd_one(collective);
+  std::string problem = absent >= 0 ? fmt::format("rank {} does not take part in a collective", rank)
+                        : rank >= 0 ? fmt::format("rank {} waits in another collective than the others", rank)
+                                    : "no data arrives between the ranks";
+  tell_lost(rank, fmt::format("{}; nothing has moved for {:g} s: {}", problem, longest, said_of_ranks(doing)) + '\0' +
+                      other_calls_advice);
+}
+
+void ControlServer::take_word(Peer& peer, const Frame& frame) {
+  Activity::Seen seen;
+  unsigned long long count = 0;
+  char state = Activity::free;
+  std::sscanf(frame.key.c_str(), "%llu %c", &count, &state);
+  size_t end = frame.value.find('\0');
+  seen.state = Activity::State(state), seen.count = count, seen.doing = frame.value.substr(0, end);
+  if (end != std::string::npos) seen.collective = frame.value.substr(end + 1);
+  peer.heard = Clock::now();
+  if (seen.count != peer.seen.count) peer.moved = peer.heard;
+  peer.seen = std::move(seen);
 }
 
 void ControlServer::read(Peer& peer) {
@@ -143,10 +212,12 @@ void ControlServer::handle(Peer& peer, const Frame& frame) {
   if (peer.rank < 0) {  // not one of our ranks, unless it proves to be
     if (frame.type == 'H' && !peer.greeted()) return greet(peer, frame);
     if (frame.type == 'J' && peer.greeted()) return join(peer, frame);
+    if (frame.type == 'N' && peer.greeted())
+      note_refusal(peer.said.rank, fmt::format("rank {} was started with another secret than rank 0", peer.said.rank));
     return peer.socket.close();
   }
   switch (frame.type) {
-    case 'P': peer.heard = Clock::now(), peer.doing = frame.value; return;
+    case 'P': return take_word(peer, frame);
     case 'S':
       values_[frame.key] = frame.value;
       for (auto& p : peers_)
@@ -158,23 +229,33 @@ void ControlServer::handle(Peer& peer, const Frame& frame) {
       else
         peer.wanted = frame.key;
       return;
-    case 'X': return exchange(peer, frame.value);
+    case 'X': peer.offered = frame.value, peer.offered_to = frame.key; return exchange();
     case 'F':
       peer.failed = true;
       if (!first_failure_) first_failure_ = Clock::now();
       return;
-    case 'E': peer.left = true; return;
+    case 'E': peer.left = true, peer.moved = Clock::now(); return exchange();
     default: return;
   }
 }
 
-// Answers when all ranks have joined: by then each has offered one value.
-void ControlServer::exchange(Peer& peer, const std::string& own) {
-  peer.offered = own;
+// Answers when all ranks have offered a value for the same call.
+void ControlServer::exchange() {
   std::vector<Peer*> ranks(size_t(size_), nullptr);
+  std::vector<std::string> calls;
   for (auto& p : peers_)
-    if (p.rank >= 0 && !p.watchdog && p.offered) ranks[size_t(p.rank)] = &p;
-  if (std::find(ranks.begin(), ranks.end(), nullptr) != ranks.end()) return;
+    if (p.rank >= 0 && !p.watchdog) ranks[size_t(p.rank)] = &p;
+  auto offers = [](Peer* p) { return p && p->offered; };
+  if (std::none_of(ranks.begin(), ranks.end(), offers) || lost_) return;
+  for (Peer* p : ranks)
+    if (p && !p->offered && p->left)
+      return tell_lost(p->rank, fmt::format("rank {} has ended, and others wait for it", p->rank));
+  if (!std::all_of(ranks.begin(), ranks.end(), offers)) return;
+  for (Peer* p : ranks) calls.push_back(p->offered_to);
+  if (int odd = odd_one(calls); odd >= 0)
+    return tell_lost(
+        odd, fmt::format("rank {} waits in another collective than the others: {}", odd, said_of_ranks(calls)) + '\0' +
+                 other_calls_advice);
   Frame all = {'V', "", ""};
   for (Peer* p : ranks) all.value += *p->offered, p->offered.reset();
   std::string text = encode(all);
@@ -209,40 +290,44 @@ void ControlServer::join(Peer& peer, const Frame& frame) {
   bool watchdog = said.kind == Introduction::watchdog;
   std::string why;
   if (said.size != size_)
-    why = fmt::format("rank {} was started with a different number of ranks than rank 0, which has {}", rank, size_);
+    why = fmt::format("rank {} was started with a different number of ranks ({}) than rank 0 ({})", rank, said.size,
+                      size_);
   else if (rank < 0 || rank >= size_)
     why = fmt::format("rank {} is not one of {}", rank, size_);
-  else if (std::any_of(peers_.begin(), peers_.end(), [&](auto& p) { return p.rank == rank && p.watchdog == watchdog; }))
+  else if (has(rank, watchdog))
     why = fmt::format("two processes are rank {}", rank);
   if (!why.empty()) {
+    note_refusal(rank, why);
     send_all(peer.socket, encode({'R', "", why}));
     return peer.socket.close();
   }
-  peer.rank = rank, peer.watchdog = watchdog, peer.heard = Clock::now();
-  if (lost_) send_all(peer.socket, encode({'L', std::to_string(*lost_), ""}));
-  if (watchdog) send_all(peer.socket, encode({'P', "", ""}));
-  if (watchdog || joined() < size_) return;
+  peer.rank = rank, peer.watchdog = watchdog, peer.heard = peer.moved = Clock::now();
+  send_all(peer.socket, encode({'P', "", ""}));
+  if (lost_) send_all(peer.socket, encode({'L', std::to_string(*lost_), why_lost_}));
+  if (complete_ || joined() < size_) return;
   complete_ = true;
   tell_all({'A', "", ""});
 }
 
+// Strangers may say anything.
+void ControlServer::note_refusal(int rank, const std::string& why) {
+  if (refused_.size() < size_t(size_) + 8 || refused_.count(rank)) refused_[rank] = why;
+}
+
 void ControlServer::give_up_joining() {
-  std::set<int> missing;
-  for (int r = 0; r < size_; ++r) missing.insert(r);
-  for (auto& p : peers_)
-    if (!p.watchdog) missing.erase(p.rank);
+  std::vector<int> missing;
+  for (int r = 0; r < size_; ++r)
+    if (!is_in(r)) missing.push_back(r);
   std::vector<std::string> names;
-  for (int r : missing) {
-    if (names.size() == 8) {
-      names.emplace_back("...");
-      break;
-    }
-    names.push_back(std::to_string(r));
-  }
+  for (int r : missing) names.push_back(names.size() < 8 ? std::to_string(r) : "...");
+  names.resize(std::min<size_t>(names.size(), 9));
   std::string why = fmt::format("rank{} {} did not start within {:g} s ({} of {} did)", missing.size() == 1 ? "" : "s",
                                 crest::join(names, ", "), seconds_, joined(), size_);
-  tell_all({'R', "", why});
-  lost_ = *missing.begin();
+  // A process that was not let in says more: it may be a missing rank, with any number.
+  for (auto& [rank, refusal] : refused_)
+    if (!is_in(rank)) why += "; " + refusal;
+  lost_ = missing[0], why_lost_ = why;
+  tell_all({'R', std::to_string(missing[0]), why});
 }
 
 void ControlServer::lose(Peer& peer) {
@@ -254,7 +339,7 @@ void ControlServer::lose(Peer& peer) {
 }
 
 void ControlServer::tell_lost(int rank, const std::string& why) {
-  lost_ = rank;
+  lost_ = rank, why_lost_ = why;
   tell_all({'L', std::to_string(rank), why});
 }
 
@@ -280,8 +365,14 @@ void ControlServer::tell_all(const Frame& frame) {
     if (p.rank >= 0) send_all(p.socket, encode(frame));
 }
 
+bool ControlServer::has(int rank, bool watchdog) const {
+  return std::any_of(peers_.begin(), peers_.end(), [&](auto& p) { return p.rank == rank && p.watchdog == watchdog; });
+}
+
 int ControlServer::joined() const {
-  return int(std::count_if(peers_.begin(), peers_.end(), [](auto& p) { return p.rank >= 0 && !p.watchdog; }));
+  int count = 0;
+  for (int r = 0; r < size_; ++r) count += is_in(r);
+  return count;
 }
 
 bool ControlServer::all_left() const {

@@ -4,27 +4,27 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "comm/control.h"
 #include "comm/socket.h"
+#include "core/thread.h"
 
 namespace crest {
 
 // First word of a rank's greeting. Changes with the protocol.
-inline constexpr const char* control_magic = "crest-control-4";
+inline constexpr const char* control_magic = "crest-control-5";
 // How long others may still complain before a rank that did not is called silent.
 inline constexpr double blame_seconds = 2;
 
 // Messages from rank to server: H hello (key: rank, number of ranks, kind; value: magic and a
-// random number), J join (value: proof), S set, G get, X exchange
-// (value: the rank's own), F failed in a collective, P a watchdog's
-// word (value: what the rank does), E goodbye. From server to rank: C challenge (key: a random
-// number, value: the server's proof), A all have joined, R rejected (value: why), V value (of an
-// exchange: those of all ranks), L lost
-// (key: rank, value: why; "": its connection broke), B to blame (key: rank, -1: nobody), P to the
-// watchdogs.
+// random number), J join (value: proof), N no: the server has another secret, S set, G get,
+// X exchange (key: the call; value: the rank's own), F failed in a collective, P a watchdog's word
+// (key: progress and state; value: what the rank does, and its collective), E goodbye. From server
+// to rank: C challenge (key: a random number, value: the server's proof), A all have joined, R
+// rejected (value: why; key: the rank that did not join), V value (of an exchange: those of all
+// ranks), L lost (key: rank, value: why; "": its connection broke), B to blame (key: rank, -1:
+// nobody), P to who has joined, and again to the watchdogs.
 class ControlServer {
  public:
   // Limits on connections that have not proved to be a rank's: anybody who reaches the port can
@@ -34,7 +34,7 @@ class ControlServer {
     size_t most = 64;
     double seconds = 10;  // time to identify themselves
   };
-  // seconds: time for the ranks to join.
+  // seconds: time for the ranks to join; with watchdogs, they join, too.
   ControlServer(Socket listener, int size, double seconds, const ControlOptions& options = {},
                 Strangers strangers = {64, 10});
   // Waits until all joined ranks have left or are gone, at most two seconds; does not wait after a
@@ -50,12 +50,14 @@ class ControlServer {
     std::string numbers[2];     // of the peer and of the server; empty: it has said nothing
     bool watchdog = false;      // of the rank
     Clock::time_point heard{};  // from a watchdog
-    std::string doing;          // the rank, according to its watchdog
+    Activity::Seen seen;        // what the rank does, according to its watchdog
+    Clock::time_point moved{};  // when that last changed
     bool greeted() const { return !numbers[0].empty(); }
     Clock::time_point deadline{};  // for a stranger
     bool failed = false, left = false;
     std::string wanted;                  // the key that it waits for; "": none
     std::optional<std::string> offered;  // its value of an exchange that others have not joined yet
+    std::string offered_to;              // the call
   };
   void serve();
   void step();
@@ -67,13 +69,18 @@ class ControlServer {
   void handle(Peer& peer, const Frame& frame);
   void greet(Peer& peer, const Frame& frame);
   void join(Peer& peer, const Frame& frame);
+  void note_refusal(int rank, const std::string& why);
   void watch();
-  void exchange(Peer& peer, const std::string& own);
+  void watch_progress(Clock::time_point now);
+  void take_word(Peer& peer, const Frame& frame);
+  void exchange();
   void give_up_joining();
   void lose(Peer& peer);
   void tell_lost(int rank, const std::string& why);
   void answer_blame();
   void tell_all(const Frame& frame);
+  bool has(int rank, bool watchdog) const;
+  bool is_in(int rank) const { return has(rank, false) && (options_.watchdog <= 0 || has(rank, true)); }
   int joined() const;
   bool all_left() const;
 
@@ -85,12 +92,14 @@ class ControlServer {
   Clock::time_point join_deadline_, no_accept_until_{}, last_step_, next_word_{};
   std::vector<Peer> peers_;
   std::map<std::string, std::string> values_;
+  std::map<int, std::string> refused_;  // why a process that said it is this rank was not let in
   bool complete_ = false;
   std::optional<int> lost_;
+  std::string why_lost_;
   std::optional<Clock::time_point> first_failure_;
   bool blamed_ = false;
   std::atomic<bool> ending_ = false;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace crest

@@ -14,8 +14,8 @@ std::string gloo_version();  // "0.5.0"; "" without it
 
 // Connects ranks 0 .. ranks - 1 of `control`. All of them call it with the same name, which must be
 // unique in the run. seconds: how long a rank waits for the others in every collective before it
-// gives up. `control` must outlive the result.
+// gives up. start_seconds: the same for connecting. `control` must outlive the result.
 std::unique_ptr<Communicator> make_gloo_communicator(Control& control, int ranks, const std::string& group,
-                                                     double seconds);
+                                                     double seconds, double start_seconds);
 
 }  // namespace crest

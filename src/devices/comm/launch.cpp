@@ -32,8 +32,12 @@ namespace {
 constexpr const char* report_variable = "CREST_RANK_REPORT";
 constexpr const char* listener_variable = "CREST_RANK_LISTENER";
 
-// A report: 'E' and an error, 'S' and a silent rank, or 'T' and what the launcher is to know.
+// A report: 'E' and an error, 'S' and a silent rank, 'J' when all have joined, or 'T' and what the
+// launcher is to know.
 constexpr char record_end = '\x1e';
+
+// Seconds for ranks to end that have not found each other yet: to report an error of their own.
+constexpr double start_patience = 0.5;
 
 bool report(char kind, const std::string& text) {
   int fd = inherited_descriptor(report_variable);
@@ -81,7 +85,10 @@ class Launch {
       // A hanging rank has nothing to report, and one that is already exiting does not need a
       // second signal.
       if (only_blamed_runs() && !hurried) hurried = true, kill = after(1);
-      if (first_ && !kill) terminate = after(o_.patience), kill = after(o_.patience + 1);
+      // A rank that waits for another to start does not notice that it died. It has nothing to
+      // record.
+      const double patience = joined_ ? o_.patience : start_patience;
+      if (first_ && !kill) terminate = after(std::max(0.0, patience - 1)), kill = after(patience);
       if (terminate && Clock::now() > *terminate) signal_all(SIGTERM), terminate = after(1e9);
       if (kill && Clock::now() > *kill) signal_all(SIGKILL), kill = after(1e9);
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -183,6 +190,7 @@ class Launch {
       if (kind != '\0') text.erase(0, 1);
       if (kind == 'E') c.said = parse_sent_error(text);
       if (kind == 'S') end_silent(std::atoi(text.c_str()));
+      if (kind == 'J') joined_ = true;
       if (kind == 'T' && o_.told) o_.told(text);
     }
   }
@@ -231,6 +239,7 @@ class Launch {
   const Child* first_ = nullptr;  // the first one that failed
   bool peer_first_ = false;       // it failed because of another rank, whose end was not seen yet
   int ended_ = -1;                // a silent rank that was killed
+  bool joined_ = false;           // all ranks have found each other
   int blamed_ = -1;               // the rank that others reported
   std::string noticed_;           // where they noticed it
   bool stopped_ = false;
@@ -271,11 +280,14 @@ int run_rank(const std::function<int()>& work) {
 }
 
 std::unique_ptr<Control> join_ranks(const RankEnvironment& environment, double seconds, RankSecret& secret,
-                                    double watchdog) {
+                                    ControlOptions options) {
   int listener = environment.rank == 0 ? inherited_descriptor(listener_variable) : -1;
   if (listener >= 0) fcntl(listener, F_SETFD, FD_CLOEXEC);
   for (auto deadline = after(seconds);;) try {
-      return Control::join(environment, seconds, Socket(listener), {secret.text(), watchdog});
+      options.secret = secret.text();
+      auto control = Control::join(environment, seconds, Socket(listener), options);
+      if (control->rank() == 0) report('J', "");
+      return control;
     } catch (const Error& e) {
       if (e.code() != Exit::usage || !secret.wait_for_another(deadline)) throw;
     }

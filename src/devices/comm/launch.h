@@ -16,7 +16,7 @@ struct LaunchOptions {
   int ranks = 1;
   int port = 0;                             // rank 0's; 0: any free one
   std::function<bool()> stop = {};          // polled; true: end all ranks (Ctrl-C)
-  double patience = 5;                      // seconds for ranks to end (and to record why) before they are killed
+  double patience = 5;                      // seconds for ranks to end (and to record why) until they are killed
   double stop_patience = 5;                 // the same after `stop`: training takes as long as it needs to save
   std::string less_memory = "";             // advice for a rank that the system killed: "use smaller --sizes"
   std::vector<std::string> arguments = {};  // of the copies; empty: this process's own
@@ -36,9 +36,9 @@ int launch_ranks(const LaunchOptions& options);
 int run_rank(const std::function<int()>& work);
 
 // Joins the ranks of this process's environment. Rank 0 of launch_ranks() finds its port already
-// open. watchdog: as in ControlOptions.
+// open. The secret of the options is that of `secret`.
 std::unique_ptr<Control> join_ranks(const RankEnvironment& environment, double seconds, RankSecret& secret,
-                                    double watchdog = 0);
+                                    ControlOptions options = {});
 
 // This process's arguments, the program first.
 std::vector<std::string> own_arguments();

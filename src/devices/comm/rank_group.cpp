@@ -16,10 +16,11 @@ namespace crest {
 
 namespace {
 
-constexpr double start_seconds = 60;  // for all processes to start
-constexpr double notice_seconds = 3;  // for the main thread to notice that a rank is lost
-// Of a collective: a rank may wait for another that saves a checkpoint. Lost ranks are found by the
-// control channel.
+// For the main thread to notice that a rank is lost. Before it is connected, it has nothing to
+// record.
+constexpr double notice_seconds = 3, start_notice_seconds = 0.5;
+// Of a collective: a rank may wait for another that saves a checkpoint. The control channel finds
+// lost ranks, and ranks that hang.
 constexpr double collective_seconds = 1e6;
 
 }  // namespace
@@ -29,11 +30,27 @@ std::unique_ptr<RankGroup> RankGroup::join(const RankEnvironment& environment, c
 }
 
 RankGroup::RankGroup(const RankEnvironment& environment, const RankOptions& options)
-    : environment_(environment), secret_(environment, after(start_seconds)) {
-  control_ = join_ranks(environment, std::max(start_seconds, options.watchdog), secret_, options.watchdog);
+    : environment_(environment), options_(options), secret_(environment, after(options.longest_wait())) {
+  try {
+    control_ = join_all();
+  } catch (const PeerLost& lost) {
+    throw noticed(lost);
+  } catch (...) {
+    set_over();
+    throw;
+  }
   environment_.port = control_->port();
-  watchdog_ = std::make_unique<Watchdog>(environment_, secret_.text(), options.watchdog,
-                                         [this](const PeerLost& lost, bool silent) { on_loss(lost, silent); });
+}
+
+// With another secret, the watchdog is the first that rank 0 does not let in.
+std::unique_ptr<Control> RankGroup::join_all() {
+  const double seconds = options_.longest_wait();
+  ControlOptions options = {"", options_.watchdog, seconds, 10 * seconds, {}, activity_};
+  options.guard = [&](const RankEnvironment& environment) {
+    watchdog_ = std::make_unique<Watchdog>(environment, secret_.text(), options_.watchdog, seconds, activity_,
+                                           [this](const PeerLost& lost, bool silent) { on_loss(lost, silent); });
+  };
+  return join_ranks(environment_, seconds, secret_, options);
 }
 
 RankGroup::~RankGroup() {
@@ -61,16 +78,18 @@ void RankGroup::done() {
   watchdog_->end(true);
 }
 
-// The launcher ends a rank that is silent, so that its connections break and the collectives of the
-// others fail. A main thread that does not notice in time, because it computes or because nobody
-// could end that rank, is ended here.
+// The launcher ends a rank that is silent. The main thread notices in a collective, or at its next
+// instruction. One that does not in time, because it starts, or saves, is ended here.
 void RankGroup::on_loss(const PeerLost& lost, bool silent) {
   std::unique_lock lock(mutex_);
+  lost_.emplace(lost);
   if (silent) {
     silent_.emplace(lost);
     report_silent_rank(lost.rank());
   }
-  if (wake_.wait_for(lock, std::chrono::duration<double>(notice_seconds), [&] { return over_; })) return;
+  if (communicator_) communicator_->interrupt(lost);
+  const double seconds = communicator_ ? notice_seconds : start_notice_seconds;
+  if (wake_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return over_; })) return;
   secret_.remove_file();
   if (!report_to_launcher(std::make_exception_ptr(lost)))
     std::fputs(fmt::format("crest: error: {}\n", lost.what()).c_str(), stderr);
@@ -86,9 +105,16 @@ void RankGroup::start_after_first() {
 
 Communicator& RankGroup::communicator() {
   if (communicator_) return *communicator_;
-  communicator_ =
-      connect_ ? connect_(*control_, host()) : make_gloo_communicator(*control_, size(), "run", collective_seconds);
+  auto connected = connect_all();
+  std::lock_guard lock(mutex_);
+  communicator_ = std::move(connected);
+  if (lost_) communicator_->interrupt(*lost_);
   return *communicator_;
+}
+
+std::unique_ptr<Communicator> RankGroup::connect_all() {
+  if (connect_) return connect_(*control_, host());
+  return make_gloo_communicator(*control_, size(), "run", collective_seconds, options_.longest_wait());
 }
 
 Communicator& RankGroup::host() {

@@ -30,8 +30,10 @@ class RankGroup {
   int local_size() const { return environment_.local_size; }
   bool leads() const { return rank() == 0; }
 
-  // What this rank does, for the message of the others if it is lost: "step 12".
-  void doing(const std::string& what) { watchdog_->doing(what); }
+  const RankOptions& options() const { return options_; }
+  // What this rank does, for the message of the others if it is lost: "step 12". steady: it counts
+  // progress (comm/activity.h).
+  void doing(const std::string& what, bool steady = false) { activity_->doing(what, steady); }
   // Call when the main thread has met PeerLost: it ends by itself, with what it has to record.
   // Returns what to report: for a rank that was killed because it did not answer, what the watchdog
   // found.
@@ -59,18 +61,22 @@ class RankGroup {
   RankGroup(const RankEnvironment& environment, const RankOptions& options);
   RankGroup(const RankGroup&) = delete;
 
+  std::unique_ptr<Control> join_all();
+  std::unique_ptr<Communicator> connect_all();
   void on_loss(const PeerLost& lost, bool silent);
   void set_over();
 
   RankEnvironment environment_;
+  RankOptions options_;
   RankSecret secret_;
+  std::shared_ptr<Activity> activity_ = std::make_shared<Activity>();
   std::unique_ptr<Control> control_;
   Connect connect_;
   std::unique_ptr<Communicator> host_, communicator_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::optional<PeerLost> silent_;
-  bool over_ = false;  // the main thread has noticed the loss by itself, or has finished
+  std::optional<PeerLost> lost_, silent_;  // silent_: of a rank whose connection stood
+  bool over_ = false;                      // the main thread has noticed the loss by itself, or has finished
   std::unique_ptr<Watchdog> watchdog_;
 };
 

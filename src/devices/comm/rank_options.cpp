@@ -1,6 +1,10 @@
 #include "comm/rank_options.h"
 
+#include <algorithm>
+
 namespace crest {
+
+double RankOptions::longest_wait() const { return std::max(30.0, watchdog); }
 
 const std::vector<Setting>& rank_settings() {
   static const std::vector<Setting> rows = {

@@ -9,6 +9,10 @@ namespace crest {
 struct RankOptions {
   double watchdog = 30;  // seconds
   int restarts = 0;
+
+  // Seconds that a rank waits for another to start, to answer, or to take part in a collective in
+  // which nothing moves.
+  double longest_wait() const;
 };
 
 // Rows bound to RankOptions; restart_settings: of commands that can be continued.

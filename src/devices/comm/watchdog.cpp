@@ -8,38 +8,39 @@
 #include <optional>
 
 #include "comm/control.h"
+#include "comm/sent_error.h"
 
 namespace crest {
 
-static constexpr double connect_seconds = 10;
-
 double word_interval(double limit) { return std::clamp(limit / 8, 0.05, 1.0); }
 
-Watchdog::Watchdog(const RankEnvironment& environment, const std::string& secret, double limit, OnLoss on_loss)
-    : limit_(limit), on_loss_(std::move(on_loss)) {
-  auto deadline = after(std::max(connect_seconds, limit));
-  Frame refusal;
-  Introduction own = {environment.rank, environment.size, Introduction::watchdog, secret};
-  if (connect_and_introduce(environment, own, deadline, socket_, reader_, refusal) != Greeting::done)
-    throw lost_rank(0, "", "start");
-  thread_ = std::thread([this] { run(); });
+Watchdog::Watchdog(const RankEnvironment& environment, const std::string& secret, double limit, double seconds,
+                   std::shared_ptr<const Activity> activity, OnLoss on_loss)
+    : environment_(environment), limit_(limit), activity_(std::move(activity)), on_loss_(std::move(on_loss)) {
+  join_server(environment, {environment.rank, environment.size, Introduction::watchdog, secret}, seconds, socket_,
+              reader_);
+  thread_ = Thread(
+      [this] { run(); },
+      [this](const std::exception_ptr& error) {
+        // Nobody would notice any more that this rank stops.
+        on_loss_({environment_.rank,
+                  fmt::format("the watchdog of rank {} failed: {}", environment_.rank, sent_error(error).problem),
+                  activity_->look().doing},
+                 false);
+      });
 }
 
 void Watchdog::end(bool well) {
   ending_ = true;
-  if (thread_.joinable()) thread_.join();
+  thread_.join();
   if (well && socket_.is_open()) send_all(socket_, encode({'E', "", ""}));
   socket_.close();
 }
 
-void Watchdog::doing(std::string what) {
-  std::lock_guard lock(mutex_);
-  doing_ = std::move(what);
-}
-
-bool Watchdog::word() {
-  std::lock_guard lock(mutex_);
-  return send_all(socket_, encode({'P', "", doing_}));
+void Watchdog::word() {
+  Activity::Seen seen = activity_->look();
+  send_all(socket_,
+           encode({'P', fmt::format("{} {}", seen.count, char(seen.state)), seen.doing + '\0' + seen.collective}));
 }
 
 void Watchdog::run() {
@@ -54,8 +55,7 @@ void Watchdog::run() {
     if (now > last + std::chrono::seconds(1)) heard = now;  // this process was stopped, or the machine slept
     last = now;
     auto lose = [&](int rank, const std::string& what) {
-      std::lock_guard lock(mutex_);
-      lost.emplace(lost_rank(rank, what, doing_));
+      lost.emplace(lost_rank(rank, what, activity_->look().doing));
     };
     for (Frame frame; reader_.next(frame);) {
       heard = now;

@@ -3,13 +3,14 @@
 #pragma once
 #include <atomic>
 #include <functional>
-#include <mutex>
+#include <memory>
 #include <string>
-#include <thread>
 
+#include "comm/activity.h"
 #include "comm/comm.h"
 #include "comm/environment.h"
 #include "comm/socket.h"
+#include "core/thread.h"
 
 namespace crest {
 
@@ -18,30 +19,28 @@ double word_interval(double limit);
 
 class Watchdog {
  public:
-  // Connects; the rank has joined before. limit: seconds without a word from rank 0 after which it
-  // is lost. on_loss: called in the thread, once; silent: the rank has said nothing, but its
-  // connection stands.
+  // Connects within `seconds`, or throws as join_server(); the rank itself joins afterwards. limit:
+  // seconds without a word from rank 0 after which it is lost. on_loss: called in the thread, once;
+  // silent: the connection of the lost rank stands.
   using OnLoss = std::function<void(const PeerLost&, bool silent)>;
-  Watchdog(const RankEnvironment& environment, const std::string& secret, double limit, OnLoss on_loss);
+  Watchdog(const RankEnvironment& environment, const std::string& secret, double limit, double seconds,
+           std::shared_ptr<const Activity> activity, OnLoss on_loss);
   // Says goodbye if `well`; otherwise the others hear that this rank is gone.
   void end(bool well);
   ~Watchdog() { end(false); }
 
-  // What the rank is doing: "step 12". For the message of the others when it is lost.
-  void doing(std::string what);
-
  private:
   void run();
-  bool word();
+  void word();
 
+  RankEnvironment environment_;
   double limit_;
+  std::shared_ptr<const Activity> activity_;
   OnLoss on_loss_;
   Socket socket_;
   FrameReader reader_;
-  std::mutex mutex_;
-  std::string doing_;
   std::atomic<bool> ending_ = false;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace crest

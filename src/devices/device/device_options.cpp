@@ -107,14 +107,20 @@ const std::vector<Setting>& device_settings() {
                                                "device that is not here, e.g. h100 (crest "
                                                "devices --sheets), or a TOML file",
                                        .example = "cuda:1",
-                                       .common = true}),
-      setting<&DeviceOptions::threads>(
-          {.name = "threads", .group = group, .help = "CPU threads per step; 0: all usable", .min = 0, .max = 65536}),
+                                       .common = true,
+                                       .local = true}),
+      setting<&DeviceOptions::threads>({.name = "threads",
+                                        .group = group,
+                                        .help = "CPU threads per step; 0: all usable",
+                                        .min = 0,
+                                        .max = 65536,
+                                        .local = true}),
       setting<&DeviceOptions::memory_limit>({.name = "memory-limit",
                                              .group = group,
                                              .help = "reject plans that need more memory than this",
                                              .default_value = "what the device has",
-                                             .example = "40GiB"})};
+                                             .example = "40GiB",
+                                             .local = true})};
   return rows;
 }
 

@@ -32,12 +32,13 @@ void MemoryPeak::watch() {
     return;
   }
   bytes_.start = bytes_.peak = bytes_.end = *first;
-  thread_ = std::thread([this] {
+  auto watch = [this] {
     while (!done_) {
       read();
       std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
-  });
+  };
+  thread_ = Thread(watch, [this](auto&) { bytes_.missing = "the driver could not be asked"; });
 }
 
 void MemoryPeak::read() {

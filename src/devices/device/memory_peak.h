@@ -6,9 +6,9 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "backend/backend.h"
+#include "core/thread.h"
 
 namespace crest {
 
@@ -39,7 +39,7 @@ class MemoryPeak {
   bool resets_ = false;  // the system keeps the peak
   Bytes bytes_;
   std::atomic<bool> done_ = false;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace crest

@@ -21,7 +21,6 @@
 #include "profile/profile_rows.h"
 #include "store/new_record.h"
 #include "terminal/table.h"
-#include "train/same_program.h"
 
 namespace crest {
 
@@ -92,7 +91,7 @@ std::unique_ptr<PhaseRunner> BenchMeasure::make_runner(CompiledSession session, 
   check_fits(session, limit / session.recipe.data_parallel);
   if (group_ && group_->leads()) group_->from_first(double(task.index));
   try {
-    if (group_) check_same_rows(group_->host(), program_rows(session));
+    if (group_) check_ranks(*group_, session, task.phase, o_.seed, o_.flush_cache);
     return std::make_unique<PhaseRunner>(std::move(session), task.phase, o_.seed, o_.flush_cache, group_);
   } catch (const std::bad_alloc&) {
     throw Error(Exit::does_not_fit, "the system refused the allocation", "out of memory", "Use a smaller --batch.");

@@ -97,7 +97,7 @@ class CommRank {
   std::unique_ptr<Communicator> connect_ranks(int ranks) {
     std::string group = std::to_string(ranks);
     if (plan_.backend == "nccl") return make_nccl_communicator(*control_, ranks, group, device_, o_.timeout);
-    return make_gloo_communicator(*control_, ranks, group, o_.timeout);
+    return make_gloo_communicator(*control_, ranks, group, o_.timeout, o_.timeout);
   }
 
   double slowest(Communicator& comm, double seconds) {

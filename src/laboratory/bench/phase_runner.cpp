@@ -14,6 +14,7 @@
 #include "plan/step_flops.h"
 #include "profile/profile_rows.h"
 #include "program/op.h"
+#include "train/same_program.h"
 
 namespace crest {
 
@@ -128,6 +129,14 @@ double phase_flops(const CompiledSession& s, BenchPhase phase, FlopsConvention c
     for (auto& instr : p.code) sum += instr.op->cost(p, instr).flops;
   }
   return sum * double(s.recipe.all_ranks());
+}
+
+void check_ranks(RankGroup& group, const CompiledSession& session, BenchPhase phase, uint64_t seed, bool flush) {
+  std::vector<std::string> rows = {"Crest " CREST_VERSION,
+                                   fmt::format("--phase {}, --seed {}, --flush-cache {}", name(phase), seed, flush)};
+  for (auto& more : {recipe_rows(session.recipe, group.options()), program_rows(session)})
+    rows.insert(rows.end(), more.begin(), more.end());
+  check_same_rows(group.host(), rows);
 }
 
 PhaseRunner::PhaseRunner(CompiledSession session, BenchPhase phase, uint64_t seed, bool flush, RankGroup* group)

@@ -59,6 +59,9 @@ struct ProfiledRun {
   std::vector<StepTrace> traces;
 };
 
+// All ranks call it before they make a PhaseRunner; throws as check_same_rows().
+void check_ranks(RankGroup& group, const CompiledSession& session, BenchPhase phase, uint64_t seed, bool flush);
+
 class PhaseRunner {
  public:
   // Allocates memory and fills the weights from `seed`; runs nothing yet. Inputs are tokens uniform

@@ -17,7 +17,6 @@
 #include "profile/profile_rows.h"
 #include "profile/profile_summary.h"
 #include "store/new_record.h"
-#include "train/same_program.h"
 
 namespace crest {
 
@@ -111,7 +110,7 @@ Profile ProfileRun::profiled() {
 PhaseRunner ProfileRun::make_runner() {
   if (task_.group) {
     task_.group->start_after_first();
-    check_same_rows(task_.group->host(), program_rows(session_));
+    check_ranks(*task_.group, session_, task_.phase, task_.seed, false);
   }
   return PhaseRunner(std::move(session_), task_.phase, task_.seed, false, task_.group);
 }

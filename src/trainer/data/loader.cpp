@@ -113,16 +113,28 @@ Prefetcher::Prefetcher(const Loader& loader, Samples samples, uint64_t first, ui
       ring_(ahead_ + 1),
       begun_(first),
       taken_(first) {
-  for (int i = 0; i < std::max(1, ahead.threads); ++i) threads_.emplace_back([this] { work(); });
+  auto failed = [this](const std::exception_ptr& error) {
+    std::lock_guard lock(mutex_);
+    failed_ = error;
+    changed_.notify_all();
+  };
+  try {
+    for (int i = 0; i < std::max(1, ahead.threads); ++i) threads_.emplace_back([this] { work(); }, failed);
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
-Prefetcher::~Prefetcher() {
+Prefetcher::~Prefetcher() { stop(); }
+
+void Prefetcher::stop() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
   }
   changed_.notify_all();
-  for (auto& t : threads_) t.join();
+  threads_.clear();
 }
 
 void Prefetcher::read(uint64_t index, Slot& slot) const {
@@ -161,7 +173,8 @@ const Batch& Prefetcher::next() {
   if (taken_ >= end_)
     fail_internal(fmt::format("batch {} was requested, but the last one is {}", taken_, end_ - 1), "prefetcher");
   Slot& slot = ring_[taken_ % ring_.size()];
-  changed_.wait(lock, [&] { return slot.ready == taken_; });
+  changed_.wait(lock, [&] { return failed_ || slot.ready == taken_; });
+  if (failed_) std::rethrow_exception(failed_);
   if (slot.error) std::rethrow_exception(slot.error);
   ++taken_;
   changed_.notify_all();

@@ -9,9 +9,9 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <thread>
 #include <vector>
 
+#include "core/thread.h"
 #include "data/dataset.h"
 
 namespace crest {
@@ -111,6 +111,7 @@ class Prefetcher {
     std::exception_ptr error;
   };
   void work();
+  void stop();
   void read(uint64_t index, Slot& slot) const;
   const Loader& loader_;
   Samples samples_;
@@ -118,9 +119,10 @@ class Prefetcher {
   std::vector<Slot> ring_;  // the current batch and those ahead of it
   uint64_t begun_, taken_;  // the next batch to read; the next one to hand out
   bool stop_ = false;
+  std::exception_ptr failed_;  // outside of a batch
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::thread> threads_;
+  std::vector<Thread> threads_;
 };
 
 }  // namespace crest

@@ -67,14 +67,13 @@ class Training {
       use.validation_batch = std::clamp<int64_t>(data_.val_rows() / o_.recipe.data_ranks(), 1, o_.recipe.batch);
     CompiledSession session = compile(o_.recipe, o_.device, session_programs(o_.recipe, use));
     check_fits(session, o_.memory_limit / o_.recipe.data_parallel);
-    check_programs(session);
+    check_ranks(session);
     if (o_.resume)
       load_run(std::move(session));
     else
       prepare_run(std::move(session));
     set_schedule();
     engine_->read_whole_steps(data_.masked());
-    check_ranks();
     // Nothing refuses the run any more: only from here on files are replaced.
     if (o_.resume)
       continue_run();
@@ -112,6 +111,11 @@ class Training {
   bool leads() const { return !group_ || group_->leads(); }
   Communicator* communicator() const { return group_ ? &group_->communicator() : nullptr; }
   Communicator* host() const { return group_ ? &group_->host() : nullptr; }
+  // For the other ranks. steady: it counts progress, unless a GPU works.
+  void doing(const std::string& what, bool steady = false) {
+    if (group_) group_->doing(what, steady && engine_->rank(0).runtime().host_memory());
+  }
+  bool any(bool own) const { return group_ ? group_->any(own) : own; }
   // What rank 0 says.
   double of_first(double own) const { return group_ ? group_->from_first(own) : own; }
   const Recipe& recipe() const { return engine_ ? engine_->session().recipe : o_.recipe; }
@@ -119,24 +123,13 @@ class Training {
   int threads() const { return engine_->session().device.threads; }
   const Dataset& dataset() const { return data_.dataset(); }
 
-  // Before the first collective: the weights that rank 0 sends must be those that others expect.
-  void check_programs(const CompiledSession& session) {
+  // Before the first collective between devices, and before files are replaced.
+  void check_ranks(const CompiledSession& session) {
     if (!group_) return;
-    std::vector<std::string> rows = program_rows(session);
-    rows.insert(rows.begin(), {"Crest " CREST_VERSION, fmt::format("--resume: {}", o_.resume),
-                               fmt::format("--init: {}", !o_.init.empty())});
-    check_same_rows(*host(), rows);
-  }
-
-  // Before the first step: settings and data of all ranks must be the same.
-  void check_ranks() {
-    if (!group_) return;
-    std::vector<std::string> rows = {fmt::format("stop-after = {}", o_.stop_after)};
-    Json settings = recipe_to_json(recipe());
-    settings.update(stored_settings());
-    for (auto& [name, value] : settings.items())
-      if (name != "data" && name != "init") rows.push_back(fmt::format("{} = {}", name, value.dump()));
-    rows.push_back(fmt::format("training tokens = {}", dataset().train().total_tokens()));
+    std::vector<std::string> rows = {"Crest " CREST_VERSION};
+    for (auto& more : {training_rows(o_), recipe_rows(session.recipe, group_->options()), data_rows(dataset()),
+                       program_rows(session)})
+      rows.insert(rows.end(), more.begin(), more.end());
     check_same_rows(*host(), rows);
   }
 
@@ -156,7 +149,8 @@ class Training {
   }
 
   void begin_run() {
-    files_.emplace(o_.out.empty() || !leads() ? RunFiles::none() : RunFiles::create(o_.out, o_.overwrite, o_.fresh));
+    files_.emplace(o_.out.empty() || !leads() ? RunFiles::none()
+                                              : RunFiles::create(o_.out, o_.overwrite, o_.fresh || o_.restarted));
     tell_launcher_folder();
     make_saver();
     write_config();
@@ -405,7 +399,7 @@ class Training {
   int64_t queued_until() const { return state_.step + engine_->queued_steps(); }
   void queue_step() {
     int64_t step = queued_until();
-    if (group_) group_->doing(fmt::format("step {}", step + 1));
+    doing(fmt::format("step {}", step + 1), true);
     engine_->queue_step(step, schedule_->rate(step), state_.seed, data_.training());
   }
   // Whether something needs the state after `steps` steps, or ends the run there.
@@ -494,11 +488,12 @@ class Training {
   void validate_now() {
     if (!data_.validates()) return;
     int64_t batches = data_.val_batches(engine_->validation_batch() * recipe().data_ranks());
+    doing(fmt::format("validation after step {}", state_.step), true);
     Timer timer;
     double loss = engine_->validate(batches, data_.validation(engine_->ranks()));
     validation_seconds_ += timer.seconds();
     bool failed = data_.error() != nullptr;
-    if (group_ ? group_->any(failed) : failed) {
+    if (any(failed)) {
       if (failed) throw RunData::Failed{data_.error()};
       throw Engine::PeerDidNotRead{-1};
     }
@@ -513,7 +508,8 @@ class Training {
 
   void sample_now() {
     bool all = engine_->shards_weights(), skipped = !tokenizer_ || StopSignal::requested();
-    if (all ? of_first(skipped) != 0 : !leads() || skipped) return;
+    if (all ? any(skipped) : !leads() || skipped) return;
+    doing(fmt::format("sampling after step {}", state_.step));
     Timer timer;
     std::vector<std::string> texts(size_t(engine_->local_ranks()));
     uint64_t seed = state_.seed + uint64_t(state_.step);
@@ -536,6 +532,7 @@ class Training {
   }
 
   void save_now() {
+    doing(fmt::format("saving after step {}", state_.step));
     check_weights();
     if (o_.out.empty()) return;
     engine_->gather_states();

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/packing.h"
+#include "host/progress.h"
 #include "host/stop_signal.h"
 #include "passes/pass.h"
 
@@ -97,6 +98,7 @@ void RunData::start(const Recipe& recipe, int64_t step, int first_rank) {
 
 SampleSource RunData::source(bool throws, Read read) {
   return [this, throws, read](uint64_t g, int32_t* x, int32_t* y, int32_t* p) {
+    count_progress();
     if (throws && StopSignal::requested()) throw Stopped();
     try {
       read(g, x, y, p);

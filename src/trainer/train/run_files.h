@@ -16,8 +16,8 @@ namespace crest {
 class RunFiles {
  public:
   // A new run: `folder` must not exist unless overwrite is set, which removes an earlier run there
-  // (never another folder), at once: call it when nothing else can refuse the new run. fresh: the
-  // folder was created for this run (FreshFolder) and is empty.
+  // (never another folder), at once: call it when nothing else can refuse the new run. fresh: an
+  // empty folder there was created for this run, by FreshFolder or by a rank 0 that died.
   static RunFiles create(const std::string& folder, bool overwrite, bool fresh = false);
   // A run without files: rows are kept in memory.
   static RunFiles none() { return RunFiles(); }

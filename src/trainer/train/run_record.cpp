@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include "comm/sent_error.h"
 #include "core/to_stderr.h"
 
 namespace crest {
@@ -69,7 +70,7 @@ TrainingRecord::~TrainingRecord() {
     stop_ = true;
   }
   wake_.notify_one();
-  if (writer_.joinable()) writer_.join();
+  writer_.join();
 }
 
 void TrainingRecord::begin(const RunFiles& files, const Json& settings) {
@@ -87,7 +88,11 @@ void TrainingRecord::begin(const RunFiles& files, const Json& settings) {
   for (auto& r : files.validations()) rows_.push_back(log_row(r));
   std::stable_sort(rows_.begin(), rows_.end(), [](auto& a, auto& b) { return a.step < b.step; });
   nobody_waits_ = true;
-  writer_ = std::thread([this] { write_until_stopped(); });
+  writer_ = Thread([this] { write_until_stopped(); },
+                   [this](const std::exception_ptr& error) {
+                     std::lock_guard lock(mutex_);
+                     warning_ = "the run is no longer recorded: " + sent_error(error).problem;
+                   });
 }
 
 void TrainingRecord::add(const StepRow& row) { add(log_row(row)); }
@@ -140,7 +145,7 @@ void TrainingRecord::finish(const std::string& status, const Json& result, const
     stop_ = true;
   }
   wake_.notify_one();
-  if (writer_.joinable()) writer_.join();
+  writer_.join();
   record_.status = status, record_.result = result, record_.error = error;
   record_.environment_after = environment_after_json(options_.device, options_.record->before);
   recorder_.finish(record_);

@@ -6,9 +6,9 @@
 #include <functional>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "core/thread.h"
 #include "store/recorder.h"
 #include "train/run.h"
 #include "train/run_files.h"
@@ -56,7 +56,7 @@ class TrainingRecord {
   std::vector<LogRow> rows_;
   std::string warning_;
   bool stop_ = false;
-  std::thread writer_;  // last: everything it uses must exist before it
+  Thread writer_;  // last: everything it uses must exist before it
 };
 
 }  // namespace crest

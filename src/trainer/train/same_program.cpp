@@ -6,10 +6,13 @@
 #include <cstring>
 
 #include "comm/exchange.h"
+#include "core/content_hash.h"
 #include "core/error.h"
 #include "core/sha256.h"
 #include "core/text.h"
+#include "plan/recipe_settings.h"
 #include "program/text.h"
+#include "train/training_settings.h"
 
 namespace crest {
 
@@ -20,6 +23,56 @@ std::vector<std::string> program_rows(const CompiledSession& session) {
     for (auto& line : split(print(c.program), '\n')) rows.push_back(line);
   }
   return rows;
+}
+
+std::vector<std::string> recipe_rows(const Recipe& recipe, const RankOptions& ranks) {
+  RankOptions own = ranks, usual;
+  auto all = [](Recipe& r, RankOptions& o) {
+    return settings_of(r).add(rank_settings(), &o).add(restart_settings(), &o);
+  };
+  Recipe mine = recipe, plain;
+  return all(mine, own).shared(all(plain, usual));
+}
+
+std::vector<std::string> training_rows(const TrainOptions& options) {
+  std::vector<std::string> rows = settings_of(options).shared(settings_of(TrainOptions()));
+  // What a command gives besides settings.
+  rows.insert(
+      rows.begin(),
+      {fmt::format("--resume: {}", options.resume), fmt::format("--init: {}", !options.init.empty()),
+       fmt::format("--stop-after: {}", options.stop_after), fmt::format("a run folder: {}", !options.out.empty())});
+  return rows;
+}
+
+namespace {
+
+std::string split_row(const TokenStream& split) {
+  constexpr uint64_t piece = 1 << 16, most_pieces = 256;
+  const uint64_t total = split.total_tokens(), length = std::min(piece, total);
+  const uint64_t pieces = std::min(most_pieces, (total + piece - 1) / piece);
+  ContentHash hash;
+  std::vector<int32_t> tokens(length);
+  std::vector<uint8_t> marks(length);
+  for (uint64_t i = 0; i < pieces; ++i) {  // from the first token to the last
+    const uint64_t at = pieces == 1 ? 0 : uint64_t(double(total - length) * double(i) / double(pieces - 1));
+    split.read(at, length, tokens.data());
+    hash.update(tokens.data(), length * sizeof tokens[0]);
+    if (!split.masked()) continue;
+    split.read_mask(at, length, marks.data()), hash.update(marks.data(), length);
+    split.read_inside(at, length, marks.data()), hash.update(marks.data(), length);
+  }
+  return fmt::format("split {}: {} tokens, {}hash {}", split.name(), total, split.masked() ? "loss masks, " : "",
+                     hash.hex());
+}
+
+}  // namespace
+
+std::vector<std::string> data_rows(const Dataset& data) {
+  auto tokenizer = data.tokenizer();
+  const std::string end = tokenizer && tokenizer->end_of_text() ? std::to_string(*tokenizer->end_of_text()) : "none";
+  return {fmt::format("vocabulary of the data = {}, tokenizer = {}, end of text = {}", data.vocab_size(),
+                      tokenizer ? tokenizer->kind_name() : "none", end),
+          split_row(data.train()), split_row(data.val())};
 }
 
 void check_same_rows(Communicator& comm, const std::vector<std::string>& rows) {

@@ -8,9 +8,11 @@
 
 #include "backend/cpu/common.h"
 #include "backend/cpu/stream_threads.h"
+#include "comm/comm.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/timer.h"
+#include "host/progress.h"
 
 namespace crest {
 
@@ -77,7 +79,9 @@ class HostRuntime : public Runtime {
  private:
   // Returns when it ended, if that is measured.
   double launch(BoundProgram& p, size_t i, StepTrace* trace, double start) {
+    if (communicator_) communicator_->check();
     p.code[i].kernel->launch(call(p, i));
+    count_progress();
     if (!trace) return 0;
     double end = steady_seconds();
     trace->starts[i] = start, trace->seconds[i] = end - start;

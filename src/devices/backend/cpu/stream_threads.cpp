@@ -10,8 +10,16 @@ StreamThreads::~StreamThreads() {
     over_ = true;
   }
   changed_.notify_all();
-  for (auto& t : threads_)
-    if (t.joinable()) t.join();
+  for (auto& t : threads_) t.join();
+}
+
+// A stream without a thread, or whose thread has ended, does no more work.
+void StreamThreads::fail(Stream stream, const std::exception_ptr& error) {
+  std::lock_guard lock(mutex_);
+  wanted_[size_t(stream)] = false;
+  if (!job_.error) job_.error = error;
+  --job_.working;
+  changed_.notify_all();
 }
 
 void StreamThreads::run(const Program& program, const Waits& waits, const std::function<void(size_t)>& work) {
@@ -28,8 +36,11 @@ void StreamThreads::run(const Program& program, const Waits& waits, const std::f
     wanted_ = used;
   }
   for (size_t s = 0; s < threads_.size(); ++s)
-    if (used[s] && Stream(s) != Stream::compute && !threads_[s].joinable())
-      threads_[s] = std::thread([this, s] { serve(Stream(s)); });
+    if (used[s] && Stream(s) != Stream::compute && !threads_[s].joinable()) try {
+        threads_[s] = Thread([this, s] { serve(Stream(s)); }, [this, s](auto& error) { fail(Stream(s), error); });
+      } catch (...) {
+        fail(Stream(s), std::current_exception());
+      }
   changed_.notify_all();
   work_on(Stream::compute);
   std::unique_lock lock(mutex_);

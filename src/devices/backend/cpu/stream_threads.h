@@ -6,9 +6,9 @@
 #include <exception>
 #include <functional>
 #include <mutex>
-#include <thread>
 #include <vector>
 
+#include "core/thread.h"
 #include "program/waits.h"
 
 namespace crest::cpu {
@@ -37,13 +37,14 @@ class StreamThreads {
 
   void work_on(Stream stream);
   void serve(Stream stream);
+  void fail(Stream stream, const std::exception_ptr& error);
 
   std::mutex mutex_;
   std::condition_variable changed_;
   Job job_ = {};
   std::array<bool, stream_count> wanted_ = {};  // by stream: has work that its thread has not taken
   bool over_ = false;
-  std::array<std::thread, stream_count> threads_;
+  std::array<Thread, stream_count> threads_;
 };
 
 }  // namespace crest::cpu

@@ -14,7 +14,8 @@
 #include <cstring>
 #include <functional>
 #include <mutex>
-#include <thread>
+
+#include "core/thread.h"
 #endif
 
 namespace crest {
@@ -241,14 +242,19 @@ class NcclCommunicator final : public Communicator {
 
   void start(std::function<int(Comm*)> make) {
     auto s = std::make_shared<Start>();
-    std::thread([s, make = std::move(make), device = device_] {
-      Comm comm = nullptr;
-      cudaSetDevice(device);
-      int code = make(&comm);
+    auto end = [s](int code, Comm comm) {
       std::lock_guard lock(s->mutex);
       s->ended = true, s->code = code, s->comm = comm;
       s->changed.notify_one();
-    }).detach();
+    };
+    auto connect = [end, make = std::move(make), device = device_] {
+      Comm comm = nullptr;
+      cudaSetDevice(device);
+      int code = make(&comm);
+      end(code, comm);
+    };
+    constexpr int internal_error = 3;
+    Thread(connect, [end](auto&) { end(internal_error, nullptr); }).detach();
     // The first start on a machine may compile and take long: only then does waiting end.
     auto deadline = after(std::max(seconds_, 60.0));
     std::unique_lock lock(s->mutex);

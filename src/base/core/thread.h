@@ -1,0 +1,49 @@
+// A thread whose work may throw.
+#pragma once
+#include <exception>
+#include <functional>
+#include <thread>
+#include <utility>
+
+namespace crest {
+
+// An exception of the work goes to a handler, never to std::terminate, and the destructor joins: a
+// constructor or a list of threads that fails midway waits for those that were started. All threads
+// of Crest are started here (scripts/check-layers.py).
+class Thread {
+ public:
+  // In the thread, and the last thing it does. What it throws itself is lost.
+  using Failed = std::function<void(const std::exception_ptr&)>;
+
+  Thread() = default;
+  Thread(std::function<void()> work, Failed failed)
+      : thread_([work = std::move(work), failed = std::move(failed)] {
+          try {
+            work();
+          } catch (...) {
+            try {
+              failed(std::current_exception());
+            } catch (...) {
+            }
+          }
+        }) {}
+  ~Thread() { join(); }
+  Thread(Thread&& other) noexcept = default;
+  Thread& operator=(Thread&& other) noexcept {
+    join();
+    thread_ = std::move(other.thread_);
+    return *this;
+  }
+
+  bool joinable() const { return thread_.joinable(); }
+  void join() {
+    if (joinable()) thread_.join();
+  }
+  // It may outlive this object, and must own all that it uses.
+  void detach() { thread_.detach(); }
+
+ private:
+  std::thread thread_;
+};
+
+}  // namespace crest

@@ -1,0 +1,13 @@
+// How far this process has come, as a number that grows: who sees it unchanged for long knows that
+// the process hangs (comm/activity.h).
+#pragma once
+#include <atomic>
+#include <cstdint>
+
+namespace crest {
+
+inline std::atomic<uint64_t> progress_count = 0;
+// Work counts its pieces: an instruction, a sample that was read.
+inline void count_progress() { progress_count.fetch_add(1, std::memory_order_relaxed); }
+
+}  // namespace crest

@@ -1,0 +1,64 @@
+// What a rank does, for the other ranks: its watchdog tells them (comm/watchdog.h).
+#pragma once
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "core/dtype.h"
+
+namespace crest {
+
+// A collective as all ranks must call it.
+struct CollectiveCall {
+  const char* what = "";  // "all-reduce"; "": none
+  DType dtype = DType::u8;
+  int64_t elements = 0;
+  int root = 0;
+
+  std::string text() const;  // "all-reduce of 4096 f32"; "" for none
+  // A hash. A transport that matches messages by it does not put those of one call into the memory
+  // of another.
+  uint32_t tag() const;
+};
+
+class Activity {
+ public:
+  // steady: it counts progress (host/progress.h), so without any for long it hangs. Other work may
+  // take as long as it takes: saving, or waiting for a GPU.
+  void doing(std::string what, bool steady = false);
+
+  // The rank waits for others while this object lives.
+  class InCollective {
+   public:
+    InCollective(Activity& activity, const CollectiveCall& call) : activity_(activity) { activity_.enter(call); }
+    ~InCollective() { activity_.enter({}); }
+    InCollective(const InCollective&) = delete;
+    InCollective& operator=(const InCollective&) = delete;
+
+   private:
+    Activity& activity_;
+  };
+  // A part of a collective is done.
+  void moved();
+
+  enum State : char { waits = 'w', steady = 's', free = 'f' };
+  struct Seen {
+    State state = free;
+    uint64_t count = 0;  // of progress
+    std::string doing, collective;
+
+    std::string text() const;  // "step 12, all-reduce of 4096 fp32"
+  };
+  Seen look() const;
+
+ private:
+  void enter(const CollectiveCall& call);
+
+  mutable std::mutex mutex_;
+  std::string doing_ = "start";
+  bool steady_ = false;
+  CollectiveCall call_;
+  uint64_t count_ = 0;
+};
+
+}  // namespace crest
