@@ -115,6 +115,8 @@ TEST(WeightsMap, FormatsFollowTheArchitecture) {
   gpt2.window = llama.window = 5, llama.full_layers = 1;
   EXPECT_EQ(weight_format(gpt2), WeightFormat::gpt2);
   EXPECT_EQ(weight_format(llama), WeightFormat::llama);
+  llama = biased(true, false, true), llama.heads = 5, llama.kv_heads = 5;  // 5 heads of 8 at width 48, with biases
+  EXPECT_EQ(weight_format(llama), WeightFormat::llama);
   auto crest = canonical_tensors(own());
   auto parameters = parameters_of(own());
   ASSERT_EQ(crest.size(), parameters.size());

@@ -11,8 +11,8 @@
 
 namespace crest {
 
-// The names and layouts in a model's checkpoints: those of transformers, if it has the
-// architecture.
+// The names and layouts in a model's checkpoints: those of transformers' GPT-2 or Llama, if its
+// layers are theirs. Such a model may still have no class there (to_huggingface_config is empty).
 enum class WeightFormat { gpt2, llama, crest };
 WeightFormat weight_format(const ModelConfig& config);
 
