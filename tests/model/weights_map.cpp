@@ -235,6 +235,34 @@ TEST(MatchNames, AnyOrderWithAndWithoutPrefix) {
   }
 }
 
+TEST(MatchNames, WrappersOfModulesAreLeftOutWhereverTheyAre) {
+  for (auto& c : {small("nano"), small("llama-nano"), own()}) {
+    const auto plain = offer(c);
+    const std::string layer = weight_format(c) == WeightFormat::llama ? "layers.1." : "h.1.";
+    for (auto [start, inner] : {std::pair{"_orig_mod.", ""},
+                                {"module.", ""},
+                                {"module._orig_mod.", ""},
+                                {"", "_orig_mod."},
+                                {"_fsdp_wrapped_module.", "_fsdp_wrapped_module._checkpoint_wrapped_module."}}) {
+      auto names = plain;
+      for (auto& t : names) {
+        if (size_t at = t.name.find(layer); at != std::string::npos) t.name.insert(at + layer.size(), inner);
+        t.name.insert(0, start);
+      }
+      const NameMatch m = match(c, names);
+      for (size_t i = 0; i < names.size(); ++i) {
+        EXPECT_EQ(m.source[i], i);
+        EXPECT_EQ(without_wrappers(names[i].name), plain[i].name);
+      }
+      names.push_back(plain[0]);
+      expect_error([&] { match(c, names); }, {"has both", plain[0].name}, Exit::failed);
+    }
+  }
+  // Only whole parts of a name are wrappers.
+  for (const char* name : {"submodule.weight", "h.0.modules.x", "orig_mod.x", "module", "_orig_mod", "", "."})
+    EXPECT_EQ(without_wrappers(name), name);
+}
+
 TEST(MatchNames, BuffersAndTheTiedHeadAreNoParameters) {
   ModelConfig c = small("nano");
   auto offered = offer(c);
