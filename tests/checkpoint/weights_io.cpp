@@ -6,6 +6,7 @@
 #include "core/io.h"
 #include "core/split_float.h"
 #include "data/tokenizer.h"
+#include "model/config_files.h"
 #include "model/weights_map.h"
 #include "run/small.h"
 
@@ -315,6 +316,70 @@ TEST(OpenModel, FoldersWithoutACheckpoint) {
       EXPECT_EQ(m.config.vocab, 97);
       EXPECT_NE(m.text_problem.find(name), std::string::npos) << m.text_problem;
     }
+}
+
+// By config.json, or by what is beside or in place of the matrices.
+TEST(OpenModel, QuantizedWeightsAreRefusedByTheirMethod) {
+  using nlohmann::json;
+  const std::string fixture = CREST_TEST_DIR "/parity/fixtures/gpt2-tiny";
+  TemporaryFolder folder;
+  std::filesystem::copy(fixture, folder / "model");
+  const json plain = json::parse(read_file(fixture + "/config.json", 1 << 20));
+  auto with = [&](const char* key, const char* value) {
+    json config = plain;
+    config[key] = json::parse(value);
+    write_text(folder / "model/config.json", config.dump());
+  };
+  struct Case {
+    const char *key, *value, *said;
+  };
+  for (auto& c : std::vector<Case>{
+           {"quantization_config", R"({"quant_method": "gptq", "bits": 4})", "quantization_config: gptq, 4 bits"},
+           {"quantization_config", R"({"quant_method": "awq", "bits": 4})", "awq, 4 bits"},
+           {"quantization_config", R"({"quant_method": "bitsandbytes", "load_in_4bit": true})", "bitsandbytes, 4 bits"},
+           {"quantization_config", R"({"load_in_8bit": true, "load_in_4bit": false})", "quantization_config, 8 bits"},
+           {"quantization_config", R"({"quant_method": "fp8", "weight_block_size": [128, 128]})", "fp8"},
+           {"quantization_config", R"({"bits": 4, "quant_method": 3})", "quantization_config, 4 bits"},
+           {"quantization", R"({"group_size": 64, "bits": 4})", "quantization, 4 bits"},
+           {"compression_config", R"({"quant_method": "compressed-tensors"})", "compressed-tensors"}}) {
+    with(c.key, c.value);
+    expect_error([&] { open_model(folder / "model"); }, {"config.json", "the weights are quantized", c.said});
+    expect_error([&] { open_model(folder / "model/model.safetensors"); }, {c.said});
+  }
+  for (const char* none : {"null", "{}"}) {
+    with("quantization_config", none);
+    EXPECT_EQ(open_model(folder / "model").config.vocab, 97);
+  }
+  const float zero = 0;
+  for (const char* name :
+       {"model.layers.0.mlp.up_proj.qweight", "model.layers.0.mlp.up_proj.weight_scale_inv",
+        "model.layers.0.mlp.up_proj.weight.absmax", "model.layers.0.mlp.up_proj.weight.quant_state.bitsandbytes__nf4",
+        "model.layers.0.mlp.up_proj.SCB", "model.layers.0.mlp.up_proj.weight_packed"}) {
+    write_safetensors(folder / "model/model.safetensors", {{{name, DType::f32, {1}}, &zero}});
+    expect_error([&] { open_model(folder / "model"); }, {"the weights are quantized", name});
+  }
+}
+
+TEST(OpenModel, WrappersInNamesAreLeftOutWithANote) {
+  TemporaryFolder folder;
+  Runner a(small_recipe("llama"), training());
+  lively_weights(*a.executor, 1);
+  auto w = tensors_to_save(*a.executor);
+  write_text(folder / "model/config.json", to_huggingface_config(a.session.recipe.model));
+  for (std::string wrapper : {"", "_orig_mod.", "module.", "module._orig_mod."}) {
+    auto wrapped = w.weights;
+    for (auto& t : wrapped) t.spec.name.insert(0, wrapper);
+    write_safetensors(folder / "model/model.safetensors", wrapped);
+    std::vector<std::string> reports;
+    LoadedModel m = open_model(folder / "model", [&](const std::string& text) { reports.push_back(text); });
+    Runner b(small_recipe("llama"), training());
+    load_weights(*b.executor, m);
+    expect_equal(*a.executor, *b.executor, false);
+    ASSERT_EQ(reports.size(), wrapper.empty() ? 0u : 1u);
+    if (!wrapper.empty()) {
+      EXPECT_NE(reports[0].find(wrapper + "model."), std::string::npos) << reports[0];
+    }
+  }
 }
 
 TEST(OpenModel, SmallFilesOfACheckpoint) {

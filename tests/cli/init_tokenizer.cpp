@@ -121,6 +121,29 @@ TEST_F(InitTokenizer, AModelWithoutATokenizerNeedsOne) {
   EXPECT_EQ(r.code, 0) << r.err;
 }
 
+// As after tokenizer.add_tokens without resize_token_embeddings.
+TEST_F(InitTokenizer, ATokenizerLargerThanTheModelIsNamed) {
+  auto base = f.path() / "base/checkpoints/step-000030";
+  for (const char* out : {"larger", "unnamed"}) {
+    std::filesystem::create_directories(f.path() / out);
+    for (const char* name : {"model.safetensors", "config.json"})
+      std::filesystem::copy(base / name, f.path() / out / name);
+  }
+  auto json = nlohmann::json::parse(f.read("base/checkpoints/step-000030/tokenizer.json"));
+  auto added = json["added_tokens"][0];
+  added["id"] = 280, added["content"] = "<pad>";
+  json["added_tokens"].push_back(added);
+  f.write("larger/tokenizer.json", json.dump());
+  prepare("text.txt", "larger", "larger-data");
+  const std::vector<std::string> said = {"larger/tokenizer.json: the tokenizer has 281 tokens, but the model has 280",
+                                         "resize_token_embeddings(281)"};
+  expect_error({"train", "text.txt", "--init", "larger", "--out", "x"}, 1, said, f.options());
+  expect_error({"train", "text.txt", "--init", "unnamed", "--tokenizer", "larger/tokenizer.json", "--out", "x"}, 1,
+               said, f.options());
+  expect_error({"eval", "--run", "larger", "--data", "larger-data"}, 1, said, f.options());
+  EXPECT_FALSE(std::filesystem::exists(f.path() / "x"));
+}
+
 // The template of the data goes into the checkpoints, and from a model into those that begin with
 // it.
 TEST_F(InitTokenizer, TheChatTemplateGoesWithTheModel) {

@@ -208,7 +208,11 @@ TEST(Prepare, ErrorsSayWhatIsWrongAndLeaveNothing) {
   EXPECT_ERROR(attempt({dir / "good.txt", dir / "absent.txt"}), "no such file");
   EXPECT_ERROR(attempt({dir / "empty.txt"}), "no text");
   EXPECT_ERROR(attempt({dir / "nothing"}), "no text");
-  EXPECT_ERROR(attempt({dir / "short.txt"}), "too short");
+  EXPECT_ERROR(attempt({dir / "short.txt"}), "both parts need at least 2 tokens");
+  PrepareOptions unsplit = options_for({dir / "short.txt"}, dir / "out", "bytes");
+  unsplit.val_fraction = 0;
+  EXPECT_ERROR(prepare(unsplit),
+               "too short: it gives 1 training token\n  Give more text: training needs at least 2 tokens");
   EXPECT_ERROR(attempt({dir / "packed.gz"}),
                "packed.gz: the file cannot be unpacked: it is truncated, it ends at byte 4");
   EXPECT_ERROR(attempt({dir / "good.txt"}, "bpe"), "bpe:4096");

@@ -58,15 +58,18 @@ TEST(JsonLinesInput, EveryLineIsADocument) {
 TEST(JsonLinesInput, BadLinesAreNamed) {
   TempFolder folder;
   std::string good = "{\"text\": \"fine\"}\n";
-  for (auto& [line, said] :
-       std::vector<std::pair<std::string, std::string>>{{"{\"text\": \"open", "JSON"},
-                                                        {"[1, 2]", "not a JSON object"},
-                                                        {"{\"content\": \"x\"}", "no key \"text\""},
-                                                        {"{\"text\": 5}", "not a string"},
-                                                        {"{\"text\": \"\xff\"}", "JSON"},
-                                                        {"{\"text\": \"a\"} {\"text\": \"b\"}", "JSON"},
-                                                        {std::string(5000, '['), "deep"},
-                                                        {"plain text", "JSON"}}) {
+  for (auto& [line, said] : std::vector<std::pair<std::string, std::string>>{
+           {"{\"text\": \"open", "JSON"},
+           {"[1, 2]", "not a JSON object"},
+           {"{\"content\": \"x\"}", "no key \"text\""},
+           {"{\"text\": 5}", "not a string"},
+           {"{\"text\": \"\xff\"}", "column 11: not valid JSON: invalid string"},
+           {"{\"text\": \"a\\ud800\"}", "column 18: not valid JSON: invalid string: surrogate"},
+           {"{\"text\": \"a\", \"n\": NaN}", "column 20: not valid JSON, which has no NaN"},
+           {"{\"text\": \"a\", \"n\": 1e999}", "column 20: not valid JSON: number overflow"},
+           {"{\"text\": \"a\"} {\"text\": \"b\"}", "JSON"},
+           {std::string(5000, '['), "deep"},
+           {"plain text", "JSON"}}) {
     folder.write("bad.jsonl", good + "\n" + good + line + "\n" + good);
     expect_error({"data", "prepare", "bad.jsonl", "--out", "d"}, 1, {said, "bad.jsonl, line 4", "--text-key"},
                  lines_in(folder));
@@ -153,7 +156,7 @@ TEST(JsonLinesInput, BlocksDoNotMatter) {
         bad.add(std::string_view(broken).substr(at, block), at + block >= broken.size(), [](const JsonDocument&) {});
       ADD_FAILURE() << "no error with blocks of " << block;
     } catch (const Error& e) {
-      EXPECT_EQ(e.where(), "x.jsonl, line 7") << block;
+      EXPECT_EQ(e.where(), "x.jsonl, line 7, column 1") << block;
     }
   }
   JsonLines endless("x.jsonl", "text");

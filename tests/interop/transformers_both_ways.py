@@ -7,6 +7,7 @@ import numpy as np
 import torch
 import transformers
 from common import crest, crest_logits, distance, write_data
+from key_pairs import compare_key_pairs
 
 work = sys.argv[1]
 transformers.logging.set_verbosity_error()
@@ -17,6 +18,7 @@ AGAIN = ("gpt2-sharded", "llama-sharded-bf16", "gpt2-relu", "llama-biases", "qwe
          "qwen2-window", "llama-dynamic", "llama-yarn-mscale")
 SIZES = "preset = \"{}\"\nlayers = 2\nwidth = 48\nheads = {}\nkv_heads = {}\nhead_dim = {}\nff = {}\ncontext = 32\nvocab = {}\ntied = {}\n"
 LLAMA = SIZES.format("llama-nano", 4, 2, 12, 96, 101, "false")
+UNEVEN = SIZES.format("llama-nano", 5, 5, 8, 96, 101, "false").replace("width = 48", "width = 32")
 # Vocabularies that --pad-vocab 128 pads; grouped-query heads; heads wider than width / heads.
 TRAINED = {"gpt2": SIZES.format("nano", 3, 3, 16, 192, 101, "true"),
            "gpt2-untied": SIZES.format("nano", 4, 4, 12, 96, 130, "false"),
@@ -28,6 +30,9 @@ TRAINED = {"gpt2": SIZES.format("nano", 3, 3, 16, 192, 101, "true"),
            "qwen2": LLAMA + "qkv_bias = true\n",
            "mistral": LLAMA + "window = 7\n",
            "qwen2-window": LLAMA + "qkv_bias = true\nwindow = 7\nfull_layers = 1\n",
+           # 5 heads of 8 at width 32: transformers refuses such a Llama.
+           "mistral-uneven": UNEVEN,
+           "qwen2-uneven": UNEVEN + "qkv_bias = true\n",
            "llama-linear": LLAMA + '[rope_scaling]\ntype = "linear"\nfactor = 4\n',
            # Trained on sequences of 32, beyond the original 16.
            "llama-dynamic": LLAMA + '[rope_scaling]\ntype = "dynamic"\nfactor = 2\noriginal_context = 16\n',
@@ -126,4 +131,5 @@ def transformers_to_crest():
 
 crest_to_transformers()
 transformers_to_crest()
+compare_key_pairs(f"{work}/pair")
 print("ok: transformers", transformers.__version__)

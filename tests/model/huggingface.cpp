@@ -67,14 +67,42 @@ TEST(HuggingFaceConfig, AbsentAndNullKeysTakeTheDefaultsOfTransformers) {
   EXPECT_EQ(c.rope_theta, 10000);
   EXPECT_EQ(c.norm_eps, 1e-6);
   EXPECT_FALSE(c.tied);
-  c = parse(with(without(without(gpt2, "n_positions"), "resid_pdrop"), "n_inner", nullptr));
-  EXPECT_EQ(c.context, 1024);
+  c = parse(with(without(gpt2, "resid_pdrop"), "n_inner", nullptr));
   EXPECT_EQ(c.dropout, 0.1);
   EXPECT_EQ(c.ff, 3072);
   EXPECT_EQ(parse(with(gpt2, "n_inner", 100)).ff, 100);
   EXPECT_FALSE(parse(with(gpt2, "tie_word_embeddings", false)).tied);
   EXPECT_EQ(parse(with(gpt2, "activation_function", "gelu_pytorch_tanh")).activation, ActivationKind::gelu);
   EXPECT_EQ(parse(with(gpt2, "activation_function", "gelu")).activation, ActivationKind::gelu_erf);
+}
+
+// Keys that state the same thing. What is not refused is what transformers makes of it
+// (tests/interop/key_pairs.py compares every such row with transformers).
+TEST(HuggingFaceConfig, OfTwoKeysForOneThingTransformersChoiceCounts) {
+  std::ifstream file(CREST_TEST_DIR "/model/key_pairs.json");
+  const json table = json::parse(file);
+  ASSERT_GE(table["rows"].size(), 67u);
+  for (auto& row : table["rows"]) {
+    SCOPED_TRACE(row.dump());
+    const json base = table["bases"].at(row["type"].get<std::string>());
+    json pair = base, plain = base;
+    for (auto& key : row.value("without", json::array())) pair.erase(key.get<std::string>());
+    pair.update(row["keys"]);
+    if (row.contains("refused")) {
+      expect_error([&] { parse(pair); }, row["refused"].get<std::vector<std::string>>());
+      continue;
+    }
+    plain.update(row["same_as"]);
+    try {
+      const ModelConfig c = parse(pair);
+      EXPECT_EQ(c, parse(plain));
+      ModelConfig again = parse(json::parse(to_huggingface_config(c)));  // nothing is lost in what Crest writes
+      again.name = c.name, again.dropout = c.dropout;
+      EXPECT_EQ(again, c);
+    } catch (const Error& e) {
+      ADD_FAILURE() << e.what();
+    }
+  }
 }
 
 // Every type that has a factor of its own, as transformers writes it, and back.
@@ -290,6 +318,20 @@ TEST(HuggingFaceConfig, ArchitecturesThatTransformersLacksHaveNone) {
   EXPECT_EQ(changed(llama, [](auto& c) { c.window = 9, c.full_layers = 1; }), "");
   EXPECT_EQ(changed(llama, [](auto& c) { c.window = 9, c.attention_bias = true; }), "");
   EXPECT_EQ(changed(llama, [](auto& c) { c.window = 9, c.mlp_bias = true; }), "");
+  // transformers refuses a Llama whose heads do not divide the width.
+  auto uneven = [](auto& c) { c.width = 32, c.heads = c.kv_heads = 5, c.head_dim = 8; };
+  EXPECT_EQ(changed(llama, [&](auto& c) { uneven(c), c.attention_bias = true; }), "");
+  EXPECT_EQ(changed(llama, [&](auto& c) { uneven(c), c.mlp_bias = true; }), "");
+  EXPECT_EQ(changed(llama, [&](auto& c) { uneven(c), c.window = 9, c.full_layers = 1; }), "");
+  for (auto [bias, type] : {std::pair{false, "mistral"}, {true, "qwen2"}}) {
+    ModelConfig c = llama;
+    uneven(c), c.qkv_bias = bias;
+    const json j = json::parse(to_huggingface_config(c));
+    EXPECT_EQ(j["model_type"], type);
+    ModelConfig back = parse(j);
+    back.name = c.name, back.dropout = c.dropout;
+    EXPECT_EQ(back, c);
+  }
   EXPECT_NE(changed(llama, [](auto& c) { c.head_dim = 16; }), "");
   EXPECT_NE(changed(gpt, [](auto& c) { c.tied = false; }), "");
 }

@@ -115,6 +115,8 @@ TEST(WeightsMap, FormatsFollowTheArchitecture) {
   gpt2.window = llama.window = 5, llama.full_layers = 1;
   EXPECT_EQ(weight_format(gpt2), WeightFormat::gpt2);
   EXPECT_EQ(weight_format(llama), WeightFormat::llama);
+  llama = biased(true, false, true), llama.heads = 5, llama.kv_heads = 5;  // 5 heads of 8 at width 48, with biases
+  EXPECT_EQ(weight_format(llama), WeightFormat::llama);
   auto crest = canonical_tensors(own());
   auto parameters = parameters_of(own());
   ASSERT_EQ(crest.size(), parameters.size());
@@ -231,6 +233,34 @@ TEST(MatchNames, AnyOrderWithAndWithoutPrefix) {
       EXPECT_TRUE(m.ignored.empty());
     }
   }
+}
+
+TEST(MatchNames, WrappersOfModulesAreLeftOutWhereverTheyAre) {
+  for (auto& c : {small("nano"), small("llama-nano"), own()}) {
+    const auto plain = offer(c);
+    const std::string layer = weight_format(c) == WeightFormat::llama ? "layers.1." : "h.1.";
+    for (auto [start, inner] : {std::pair{"_orig_mod.", ""},
+                                {"module.", ""},
+                                {"module._orig_mod.", ""},
+                                {"", "_orig_mod."},
+                                {"_fsdp_wrapped_module.", "_fsdp_wrapped_module._checkpoint_wrapped_module."}}) {
+      auto names = plain;
+      for (auto& t : names) {
+        if (size_t at = t.name.find(layer); at != std::string::npos) t.name.insert(at + layer.size(), inner);
+        t.name.insert(0, start);
+      }
+      const NameMatch m = match(c, names);
+      for (size_t i = 0; i < names.size(); ++i) {
+        EXPECT_EQ(m.source[i], i);
+        EXPECT_EQ(without_wrappers(names[i].name), plain[i].name);
+      }
+      names.push_back(plain[0]);
+      expect_error([&] { match(c, names); }, {"has both", plain[0].name}, Exit::failed);
+    }
+  }
+  // Only whole parts of a name are wrappers.
+  for (const char* name : {"submodule.weight", "h.0.modules.x", "orig_mod.x", "module", "_orig_mod", "", "."})
+    EXPECT_EQ(without_wrappers(name), name);
 }
 
 TEST(MatchNames, BuffersAndTheTiedHeadAreNoParameters) {

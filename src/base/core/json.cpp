@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <vector>
 
 #include "core/error.h"
+#include "core/json_error.h"
 #include "core/text.h"
 
 namespace crest {
@@ -19,8 +21,8 @@ std::string line_and_column(std::string_view text, size_t position) {
 
 void check_json_limits(std::string_view text, const JsonLimits& limits, std::string_view where) {
   auto refuse = [&](const std::string& what, size_t at) {
-    fail(what, fmt::format("{} ({})", printable(where), line_and_column(text, at)),
-         "The file is damaged or is not the expected kind of file.");
+    throw JsonError(what, fmt::format("{} ({})", printable(where), line_and_column(text, at)),
+                    "The file is damaged or is not the expected kind of file.", at);
   };
   if (text.size() > limits.bytes)
     fail(fmt::format("JSON of {} is larger than the {} allowed here", format_bytes(double(text.size())),
@@ -71,17 +73,76 @@ void check_json_limits(std::string_view text, const JsonLimits& limits, std::str
   }
 }
 
+namespace {
+
+// Reads a text that is not JSON up to the error. The parser reports a number beyond the range of
+// double without its position elsewhere.
+class ErrorFinder : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(size_t) override { return true; }
+  bool key(string_t&) override { return true; }
+  bool end_object() override { return true; }
+  bool start_array(size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(size_t bytes, const std::string&, const nlohmann::json::exception& e) override {
+    position = bytes > 0 ? bytes - 1 : 0;
+    said = e.what();
+    return false;
+  }
+  size_t position = 0;
+  std::string said;
+};
+
+// "[json.exception.parse_error.101] parse error at line 1, column 9: syntax error while parsing
+// value - invalid literal; last read: 'N'" -> "invalid literal"
+std::string_view reason_in(std::string_view said) {
+  size_t start = said.find(" - ");
+  if (start == std::string_view::npos) return said.substr(std::min(said.find("] ") + 2, said.size()));
+  said.remove_prefix(start + 3);
+  return said.substr(0, said.find("; last read"));
+}
+
+// The start of the number or word that holds a position.
+size_t start_of_word(std::string_view text, size_t at) {
+  auto in_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '+' || c == '.'; };
+  at = std::min(at, text.size());
+  if (at < text.size() && !in_word(text[at])) return at;
+  while (at > 0 && in_word(text[at - 1])) --at;
+  return at;
+}
+
+[[noreturn]] void refuse_text(std::string_view text, std::string_view where) {
+  ErrorFinder found;
+  nlohmann::json::sax_parse(text.begin(), text.end(), &found);
+  auto fail_at = [&](const std::string& what, size_t at) {
+    throw JsonError(what, fmt::format("{} ({})", printable(where), line_and_column(text, at)), "", at);
+  };
+  const bool overflow = found.said.find("out_of_range") != std::string::npos;
+  if (found.position >= text.size() && !overflow) fail_at("the JSON text is incomplete", found.position);
+  std::string_view reason = reason_in(found.said);
+  // Python's json module writes these words, and reads numbers of any size.
+  size_t word = reason.starts_with("invalid string") ? found.position : start_of_word(text, found.position);
+  for (std::string_view name : {"NaN", "Infinity", "-Infinity"})
+    if (text.substr(word).starts_with(name)) fail_at(fmt::format("not valid JSON, which has no {}", name), word);
+  fail_at(fmt::format("not valid JSON: {}", printable(reason, 200)), word);
+}
+
+}  // namespace
+
 template <class Document>
 static Document parse(std::string_view text, const JsonLimits& limits, std::string_view where) {
   check_json_limits(text, limits, where);
   try {
     return Document::parse(text.begin(), text.end());
-  } catch (const nlohmann::json::parse_error& e) {
-    size_t at = e.byte > 0 ? e.byte - 1 : 0;
-    fail(at >= text.size() ? "the JSON text is incomplete" : "not valid JSON",
-         fmt::format("{} ({})", printable(where), line_and_column(text, at)));
-  } catch (const nlohmann::json::exception& e) {  // a number beyond the range of double
-    fail(fmt::format("not valid JSON: {}", printable(e.what())), printable(where));
+  } catch (const nlohmann::json::exception&) {
+    refuse_text(text, where);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "core/json.h"
 #include "core/text.h"
 #include "model/config_files.h"
+#include "model/weights_map.h"
 
 namespace crest {
 
@@ -29,6 +30,8 @@ class Keys {
     auto it = object_.find(key);
     return it != object_.end() && it->is_null();
   }
+  // Of two keys for one value, the name of the one that counts.
+  const char* either(const char* first, const char* otherwise) const { return find(first) ? first : otherwise; }
   int64_t size(const char* key) const {
     auto* v = find(key);
     if (!v)
@@ -70,6 +73,9 @@ class Keys {
   void must_be(const char* key, bool expected, const char* reason) const {
     if (flag(key, expected) != expected) fail_usage(fmt::format("'{}' is {}", key, !expected), where_, reason);
   }
+  void must_be_absent(const char* key, const char* reason) const {
+    if (auto* v = find(key); v && !v->empty()) fail_usage(fmt::format("has '{}'", key), where_, reason);
+  }
   const std::string& where() const { return where_; }
 
  private:
@@ -90,13 +96,17 @@ constexpr struct {
                    {"gelu_fast", ActivationKind::gelu},       {"gelu", ActivationKind::gelu_erf},
                    {"gelu_python", ActivationKind::gelu_erf}, {"relu", ActivationKind::relu}};
 
+// GPT2Config's sizes have second names. transformers lets the second name win.
 ModelConfig read_gpt2(const Keys& k) {
   ModelConfig c;
-  c.width = k.size("n_embd");
-  c.layers = k.size("n_layer");
-  c.heads = c.kv_heads = k.size("n_head");
+  c.width = k.size(k.either("hidden_size", "n_embd"));
+  c.layers = k.size(k.either("num_hidden_layers", "n_layer"));
+  c.heads = c.kv_heads = k.size(k.either("num_attention_heads", "n_head"));
   c.vocab = k.size("vocab_size");
-  c.context = k.find("n_positions") ? k.size("n_positions") : k.size("n_ctx");
+  const char* context = k.either("max_position_embeddings", "n_positions");
+  if (!k.find(context) && k.find("n_ctx"))
+    fail_usage("'n_positions' is missing", k.where(), "transformers ignores 'n_ctx': give its value as n_positions.");
+  c.context = k.size(context);
   c.ff = k.size("n_inner", 4 * c.width);
   if (c.width % c.heads)
     fail_usage(fmt::format("n_head = {} does not divide n_embd = {}", c.heads, c.width), k.where(),
@@ -123,17 +133,28 @@ ModelConfig read_gpt2(const Keys& k) {
 }
 
 // transformers 4 has rope_theta and rope_scaling; transformers 5 has rope_parameters with both.
+// Where a file has both objects, transformers uses rope_scaling and nothing of rope_parameters.
 void read_rope(const Keys& k, ModelConfig& c) {
-  const nlohmann::json* parameters = k.find("rope_parameters");
-  const char* name = parameters ? "rope_parameters" : "rope_scaling";
-  const nlohmann::json* scaling = parameters ? parameters : k.find("rope_scaling");
+  auto given = [&](const char* key) {
+    auto* found = k.find(key);
+    return found && !found->empty();
+  };
+  const char* name = given("rope_scaling") ? "rope_scaling" : "rope_parameters";
   c.rope_theta = k.number("rope_theta", 10000);
-  if (!scaling) return;
-  if (!scaling->is_object()) fail_usage(fmt::format("'{}' must be an object", name), k.where(), "See transformers.");
-  Keys s(*scaling, k.where(), std::string(name) + ".");
+  if (k.number("partial_rotary_factor", 1) != 1)
+    fail_usage("'partial_rotary_factor' is not 1", k.where(), "Crest supports rotation of whole heads only.");
+  if (!given(name)) return;
+  const nlohmann::json& scaling = *k.find(name);
+  if (!scaling.is_object()) fail_usage(fmt::format("'{}' must be an object", name), k.where(), "See transformers.");
+  for (auto& [key, value] : scaling.items())
+    if (value.is_object())
+      fail_usage(fmt::format("'{}' has values of its own for '{}'", name, printable(key, 60)), k.where(),
+                 "Crest supports one rotation for all layers.");
+  Keys s(scaling, k.where(), std::string(name) + ".");
   c.rope_theta = s.number("rope_theta", c.rope_theta);
   if (s.number("partial_rotary_factor", 1) != 1)
-    fail_usage("'partial_rotary_factor' is not 1", k.where(), "Crest supports rotation of whole heads only.");
+    fail_usage(fmt::format("'{}.partial_rotary_factor' is not 1", name), k.where(),
+               "Crest supports rotation of whole heads only.");
   std::string type = s.text("rope_type", s.text("type", "default").c_str());
   if (type == "default") return;
   RopeScaling& out = c.rope_scaling;
@@ -145,7 +166,7 @@ void read_rope(const Keys& k, ModelConfig& c) {
   } else if (type == "yarn") {
     out.type = RopeScalingType::yarn;
   } else if (type == "llama3") {
-    needed = {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"};
+    needed = {"factor", "low_freq_factor", "high_freq_factor"};
   } else {
     fail_usage(fmt::format("'{}.rope_type' is \"{}\"", name, printable(type)), k.where(),
                "Supported: default, linear, dynamic, yarn, llama3.");
@@ -156,23 +177,24 @@ void read_rope(const Keys& k, ModelConfig& c) {
   out.factor = s.number("factor", 1);
   if (!(out.factor >= 1 && out.factor <= 1e6))
     fail_usage(fmt::format("'{}.factor' is {}", name, out.factor), k.where(), "It must be from 1 to a million.");
+  // The file's key wins over the key in the object.
+  const char* original = "original_max_position_embeddings";
   if (type == "llama3") {
     out.low_freq_factor = s.number("low_freq_factor", 1), out.high_freq_factor = s.number("high_freq_factor", 4);
-    out.original_context = s.size("original_max_position_embeddings");
+    out.original_context = k.size(original, s.size(original, c.context));
   } else if (type == "dynamic") {
     // transformers rescales beyond max_position_embeddings, for any length. Here `factor` ends it.
     out.original_context = c.context;
     c.context = int64_t(double(c.context) * out.factor);
   } else if (type == "yarn") {
-    const char* original = "original_max_position_embeddings";
     out.original_context = k.size(original, s.size(original, c.context));
-    auto given = [&](const char* key, double otherwise) {  // transformers takes 0 for absent
+    auto nonzero = [&](const char* key, double otherwise) {  // transformers takes 0 for absent
       double x = s.number(key, otherwise);
       return x == 0 ? otherwise : x;
     };
-    out.beta_fast = given("beta_fast", 32), out.beta_slow = given("beta_slow", 1);
+    out.beta_fast = nonzero("beta_fast", 32), out.beta_slow = nonzero("beta_slow", 1);
     out.truncate = s.flag("truncate", true);
-    double mscale = given("mscale", 0), all = given("mscale_all_dim", 0), log = 0.1 * std::log(out.factor);
+    double mscale = nonzero("mscale", 0), all = nonzero("mscale_all_dim", 0), log = 0.1 * std::log(out.factor);
     if (s.find("attention_factor")) {
       out.attention_factor = s.number("attention_factor", 0);
       if (!(out.attention_factor > 0))
@@ -187,7 +209,7 @@ void read_rope(const Keys& k, ModelConfig& c) {
 // Models whose layers are Llama's.
 struct LlamaLike {
   const char* type;
-  int64_t kv_heads;  // if the file has none; 0: as many as heads
+  int64_t kv_heads;  // if the file has no such key; 0: as many as heads
   bool qkv_bias;
   int64_t window;            // of attention, if the file has none; 0: no window
   const char* uses_window;   // flag without which the window has no effect
@@ -214,8 +236,14 @@ void read_window(const Keys& k, const LlamaLike& like, ModelConfig& c) {
       windows.push_back(type == "sliding_attention");
     }
   }
-  if (!like.window || (like.uses_window && !k.flag(like.uses_window, false))) return;
-  if (k.has_null("sliding_window")) return;
+  const bool unused = like.uses_window && !k.flag(like.uses_window, false);
+  if (!like.window || unused || k.has_null("sliding_window")) {
+    if (std::find(windows.begin(), windows.end(), true) != windows.end())
+      fail_usage(fmt::format("'layer_types' has sliding_attention though '{}' is {}",
+                             unused ? like.uses_window : "sliding_window", unused ? "false" : "null"),
+                 k.where(), "Set sliding_window, or give these layers full_attention.");
+    return;
+  }
   int64_t window = k.size("sliding_window", like.window);
   int64_t first = like.first_window ? k.count(like.first_window, like.first_window_layer) : 0;
   if (types && like.first_window) {
@@ -225,8 +253,8 @@ void read_window(const Keys& k, const LlamaLike& like, ModelConfig& c) {
                  "Supported: a window in all layers, or in all but the first ones.");
   } else if (std::find(windows.begin(), windows.end(), false) != windows.end()) {
     fail_usage(fmt::format("'layer_types' has full_attention though 'sliding_window' is {}", window), k.where(),
-               fmt::format("In transformers, all layers of {} have the window. Set sliding_window to null for none.",
-                           like.type));
+               "MistralForCausalLM has the window in all layers, AutoModelForCausalLM only where layer_types says so. "
+               "Set sliding_window to null for none.");
   }
   if (first >= c.layers) return;
   c.window = window, c.full_layers = first;
@@ -239,7 +267,8 @@ ModelConfig read_llama(const Keys& k, const LlamaLike& like) {
   c.ff = k.size("intermediate_size");
   c.layers = k.size("num_hidden_layers");
   c.heads = k.size("num_attention_heads");
-  c.kv_heads = k.size("num_key_value_heads", like.kv_heads ? like.kv_heads : c.heads);
+  const bool as_many = !like.kv_heads || k.has_null("num_key_value_heads");
+  c.kv_heads = k.size("num_key_value_heads", as_many ? c.heads : like.kv_heads);
   c.vocab = k.size("vocab_size");
   c.context = k.size("max_position_embeddings");
   if (!k.find("head_dim") && c.width % c.heads)
@@ -277,6 +306,9 @@ ModelConfig parse_huggingface_config(std::string_view text, const std::string& w
   auto like = std::find_if(std::begin(llama_likes), std::end(llama_likes), [&](auto& l) { return type == l.type; });
   if (type != "gpt2" && like == std::end(llama_likes))
     fail_usage(fmt::format("model_type \"{}\" is not supported", printable(type)), where, supported);
+  keys.must_be("is_causal", true, "Crest trains decoders: a token sees no later one.");
+  keys.must_be_absent("per_layer_config", "Crest supports layers of one shape.");
+  keys.must_be_absent("configuration_files", "transformers reads another file in its place. Give that file.");
   ModelConfig c = type == "gpt2" ? read_gpt2(keys) : read_llama(keys, *like);
   c.name = type;
   validate(c, where);
@@ -313,11 +345,12 @@ nlohmann::ordered_json eos_token_id(const TextEnds& ends) {
 
 std::string to_huggingface_config(const ModelConfig& c, const TextEnds& ends) {
   nlohmann::ordered_json j;
-  bool equal_heads = c.heads == c.kv_heads && c.heads * c.head_dim == c.width;
-  auto activation =
-      std::find_if(std::begin(activations), std::end(activations), [&](auto& a) { return c.activation == a.kind; });
-  if (c.norm == NormKind::layer && c.position == PositionKind::learned && c.activation != ActivationKind::swiglu &&
-      c.bias && equal_heads && !c.window) {
+  const WeightFormat format = weight_format(c);
+  if (format == WeightFormat::crest) return "";
+  if (format == WeightFormat::gpt2) {
+    if (c.window) return "";
+    auto activation =
+        std::find_if(std::begin(activations), std::end(activations), [&](auto& a) { return c.activation == a.kind; });
     j = {{"architectures", {"GPT2LMHeadModel"}},
          {"model_type", "gpt2"},
          {"vocab_size", c.vocab},
@@ -331,11 +364,12 @@ std::string to_huggingface_config(const ModelConfig& c, const TextEnds& ends) {
          {"resid_pdrop", c.dropout},
          {"embd_pdrop", c.dropout},
          {"attn_pdrop", c.dropout}};
-  } else if (c.norm == NormKind::rms && c.position == PositionKind::rope && c.activation == ActivationKind::swiglu &&
-             !c.bias && !(c.qkv_bias && !c.attention_bias && c.mlp_bias)) {
-    bool qwen = c.qkv_bias && !c.attention_bias;  // biases of the query, key and value only
-    bool mistral = c.window && !qwen;             // Llama with a window in every layer, and no biases
-    if (mistral && (c.full_layers || c.attention_bias || c.mlp_bias)) return "";
+  } else {
+    // Mistral is Llama without biases, with an optional window in every layer. transformers refuses
+    // a Llama whose heads do not divide the width, and takes such a Mistral.
+    const bool qwen = c.qkv_bias && !c.attention_bias;  // biases of the query, key and value only
+    const bool mistral = !qwen && (c.window || c.width % c.heads);
+    if (mistral && ((c.window && c.full_layers) || c.attention_bias || c.mlp_bias)) return "";
     // Dropout is left out: transformers' Llama has none on its residuals, and it does not change
     // the trained function.
     const RopeScaling& s = c.rope_scaling;
@@ -363,9 +397,8 @@ std::string to_huggingface_config(const ModelConfig& c, const TextEnds& ends) {
     if (qwen) j["use_sliding_window"] = c.window > 0;
     if (qwen && c.window) j["max_window_layers"] = c.full_layers;
     if (c.window) j["sliding_window"] = c.window;
+    if (mistral && !c.window) j["sliding_window"] = nullptr;
     write_rope(s, j);
-  } else {
-    return "";
   }
   j["tie_word_embeddings"] = c.tied;
   j["torch_dtype"] = "float32";

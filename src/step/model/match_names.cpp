@@ -11,12 +11,28 @@
 
 namespace crest {
 
+// What torch.compile, data parallelism, FSDP and activation checkpointing put before the members of
+// the modules that they wrap.
+std::string without_wrappers(std::string_view name) {
+  static constexpr std::string_view wrappers[] = {"_orig_mod.", "module.", "_fsdp_wrapped_module.",
+                                                  "_checkpoint_wrapped_module."};
+  std::string out;
+  while (!name.empty()) {
+    auto wrapper = std::find_if(std::begin(wrappers), std::end(wrappers), [&](auto w) { return name.starts_with(w); });
+    const size_t end = wrapper != std::end(wrappers) ? wrapper->size() : std::min(name.find('.'), name.size() - 1) + 1;
+    if (wrapper == std::end(wrappers)) out += name.substr(0, end);
+    name.remove_prefix(end);
+  }
+  return out;
+}
+
 namespace {
 
-std::string_view without_prefix(std::string_view name) {
+std::string plain_name(std::string_view name) {
+  std::string plain = without_wrappers(name);
   for (std::string_view prefix : {"transformer.", "model."})
-    if (name.starts_with(prefix)) return name.substr(prefix.size());
-  return name;
+    if (plain.starts_with(prefix)) return plain.substr(prefix.size());
+  return plain;
 }
 
 // Buffers that older versions of transformers saved with the parameters. GPT-2's causal mask is an
@@ -37,10 +53,11 @@ class OfferedModel {
  public:
   explicit OfferedModel(const std::vector<OfferedTensor>& offered) {
     for (auto& t : offered) {
-      std::string_view n = without_prefix(t.name);
-      by_name_[std::string(n)] = &t;
+      const std::string n = plain_name(t.name);
+      by_name_[n] = &t;
       for (std::string_view layer : {"h.", "layers."})
-        if (n.starts_with(layer)) layers_ = std::max(layers_, layer_number(n.substr(layer.size())) + 1);
+        if (n.starts_with(layer))
+          layers_ = std::max(layers_, layer_number(std::string_view(n).substr(layer.size())) + 1);
     }
   }
 
@@ -110,16 +127,16 @@ std::string first_of(const std::vector<std::string>& items) {
 NameMatch match_names(const ModelConfig& config, const std::vector<CanonicalTensor>& canonical,
                       const std::vector<OfferedTensor>& offered, const std::string& where) {
   NameMatch match;
-  std::map<std::string_view, size_t> by_name;
+  std::map<std::string, size_t> by_name;
   std::vector<std::string> missing, unexpected, shapes;
   for (size_t i = 0; i < offered.size(); ++i) {
     if (is_buffer(offered[i]))
       match.ignored.push_back(offered[i].name);
-    else if (auto [it, fresh] = by_name.emplace(without_prefix(offered[i].name), i); !fresh)
+    else if (auto [it, fresh] = by_name.emplace(plain_name(offered[i].name), i); !fresh)
       fail(fmt::format("has both '{}' and '{}'", printable(offered[it->second].name), printable(offered[i].name)),
            where, "Both name the same parameter; remove one.");
   }
-  auto take = [&](std::string_view name) {
+  auto take = [&](const std::string& name) {
     auto it = by_name.find(name);
     if (it == by_name.end()) return offered.size();
     size_t i = it->second;
@@ -127,7 +144,7 @@ NameMatch match_names(const ModelConfig& config, const std::vector<CanonicalTens
     return i;
   };
   for (auto& t : canonical) {
-    size_t i = take(without_prefix(t.name));
+    size_t i = take(plain_name(t.name));
     if (i == offered.size() && config.tied && t.parameter == "wte.weight") i = take("lm_head.weight");
     match.source.push_back(i);
     if (i == offered.size()) {

@@ -7,7 +7,6 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "model/config_files.h"
 
 namespace crest {
 
@@ -18,12 +17,16 @@ CanonicalTensor whole_tensor(const Param& p) {
   return t;
 }
 
-WeightFormat weight_format(const ModelConfig& config) {
-  // A window changes no weights, so their names are those of the model without it.
-  ModelConfig plain = config;
-  plain.window = plain.full_layers = 0;
-  if (to_huggingface_config(plain).empty()) return WeightFormat::crest;
-  return config.norm == NormKind::layer ? WeightFormat::gpt2 : WeightFormat::llama;
+WeightFormat weight_format(const ModelConfig& c) {
+  const bool equal_heads = c.heads == c.kv_heads && c.heads * c.head_dim == c.width;
+  if (c.norm == NormKind::layer && c.position == PositionKind::learned && c.activation != ActivationKind::swiglu &&
+      c.bias && equal_heads)
+    return WeightFormat::gpt2;
+  const bool llama_biases = !c.bias && (c.attention_bias || !(c.qkv_bias && c.mlp_bias));
+  if (c.norm == NormKind::rms && c.position == PositionKind::rope && c.activation == ActivationKind::swiglu &&
+      llama_biases)
+    return WeightFormat::llama;
+  return WeightFormat::crest;
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/dtype.h"
@@ -11,8 +12,8 @@
 
 namespace crest {
 
-// The names and layouts in a model's checkpoints: those of transformers, if it has the
-// architecture.
+// The names and layouts in a model's checkpoints: those of transformers' GPT-2 or Llama, if its
+// layers are theirs. Such a model may still have no class there (to_huggingface_config is empty).
 enum class WeightFormat { gpt2, llama, crest };
 WeightFormat weight_format(const ModelConfig& config);
 
@@ -50,12 +51,14 @@ struct NameMatch {
   std::optional<size_t> redundant_head;  // lm_head.weight of a tied model: must equal the embedding
   std::vector<std::string> ignored;      // buffers, not parameters
 };
+// The name without the wrappers of PyTorch's modules (`_orig_mod.`, `module.`), wherever they are.
+std::string without_wrappers(std::string_view name);
 // Finds every canonical tensor of the model in a file. Names may start with `transformer.` or
-// `model.`; buffers (attention masks, rotary frequencies) are ignored; a tied head may have either
-// or both of its names. A learned position table longer than the model's context fits: its first
-// rows are used (the source is then larger than the canonical tensor, with the same width). Throws
-// with the first missing, unexpected and wrongly shaped tensors, and with the keys of the model
-// that the file's shapes contradict.
+// `model.`, and have wrappers. Buffers (attention masks, rotary frequencies) are ignored. A tied
+// head may have either or both of its names. A learned position table longer than the model's
+// context fits: its first rows are used (the source is then larger than the canonical tensor, with
+// the same width). Throws with the first missing, unexpected and wrongly shaped tensors, and with
+// the keys of the model that the file's shapes contradict.
 NameMatch match_names(const ModelConfig& config, const std::vector<CanonicalTensor>& canonical,
                       const std::vector<OfferedTensor>& offered, const std::string& where);
 

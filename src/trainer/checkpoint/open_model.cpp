@@ -13,6 +13,7 @@
 #include "data/dataset.h"
 #include "data/tokenizer.h"
 #include "model/config_files.h"
+#include "model/weights_map.h"
 
 namespace crest {
 
@@ -95,7 +96,51 @@ bool is_weights_file(const std::string& path) {
   return path.ends_with(".safetensors") || path.ends_with(".safetensors.index.json");
 }
 
-LoadedModel from_folder(const std::string& path) {
+[[noreturn]] void fail_quantized(const std::string& how, const std::string& where) {
+  fail(fmt::format("the weights are quantized ({}), which Crest does not read", how), printable(where),
+       "Give the model that they were made from, in fp32, bf16 or fp16. Some methods can be undone in transformers: "
+       "from_pretrained(FOLDER).dequantize().save_pretrained(OTHER).");
+}
+
+// config: that of transformers. "": the weights are as its layers hold them.
+std::string quantization_of(const Json& config) {
+  if (!config.is_object()) return "";
+  for (const char* key : {"quantization_config", "compression_config", "quantization"}) {
+    const Json found = config.value(key, Json());
+    if (!found.is_object() || found.empty()) continue;
+    const Json method = found.value("quant_method", Json()), bits = found.value("bits", Json());
+    std::string how = fmt::format("{}: {}", key, method.is_string() ? printable(method.get<std::string>(), 60) : "");
+    if (!method.is_string()) how = key;
+    for (int n : {4, 8})
+      if (found.value(fmt::format("load_in_{}bit", n), Json()) == true) return how + fmt::format(", {} bits", n);
+    return bits.is_number_unsigned() ? how + fmt::format(", {} bits", bits.dump()) : how;
+  }
+  return "";
+}
+
+// What methods of quantization store in place of a matrix, or with it.
+bool is_of_quantization(std::string_view tensor) {
+  for (const char* end : {".qweight", ".qzeros", ".scales", ".absmax", ".SCB", ".weight_scale", ".weight_scale_inv",
+                          ".weight_packed", "_blocks", ".weight_format"})
+    if (tensor.ends_with(end)) return true;
+  return tensor.find(".quant_state.") != std::string_view::npos;
+}
+
+void look_at_weights(const LoadedModel& model, const std::function<void(const std::string&)>& report) {
+  const WeightsFolder weights = WeightsFolder::open(model.weights_path);
+  std::vector<std::string> wrapped;
+  for (auto& item : weights.tensors()) {
+    const std::string& name = item.spec.name;
+    if (is_of_quantization(name)) fail_quantized("it holds " + printable(name), model.weights_path);
+    if (without_wrappers(name) != name) wrapped.push_back(name);
+  }
+  if (!wrapped.empty() && report)
+    report(fmt::format("{}: wrappers of PyTorch's modules in the names of {} are left out: {} is read as {}",
+                       printable(model.weights_path), format_number_of(int64_t(wrapped.size()), "tensor"),
+                       printable(wrapped[0]), printable(without_wrappers(wrapped[0]))));
+}
+
+LoadedModel from_folder(const std::string& path, const std::function<void(const std::string&)>& report) {
   std::string folder = is_directory(path) ? path : parent_path(path);
   LoadedModel model;
   auto config = read_model_file(folder);
@@ -109,6 +154,12 @@ LoadedModel from_folder(const std::string& path) {
   if (auto text = read("tokenizer.json")) read_tokenizer(model, *text, join_path(folder, "tokenizer.json"));
   read_text_settings(model, folder, read);
   model.weights_path = is_weights_file(path) ? path : folder;
+  if (auto text = read("config.json")) {
+    std::string where = join_path(folder, "config.json");
+    std::string how = quantization_of(parse_ordered_json_guarded(*text, {.bytes = 16 << 20, .keys = 10'000}, where));
+    if (!how.empty()) fail_quantized(how, where);
+  }
+  look_at_weights(model, report);
   return model;
 }
 
@@ -197,7 +248,7 @@ LoadedModel open_model(const std::string& given, const std::function<void(const 
     if (!is_weights_file(path))
       fail("is not a model: its name does not end in .safetensors", printable(given), what_to_give);
   }
-  return from_folder(path);
+  return from_folder(path, report);
 }
 
 void require_same_tokenizer(const Dataset& data, const LoadedModel& model) {
@@ -207,6 +258,14 @@ void require_same_tokenizer(const Dataset& data, const LoadedModel& model) {
     fail("the data was not prepared with the model's tokenizer: " + difference, printable(data.info().folder),
          fmt::format("Prepare it again: crest data prepare TEXT --tokenizer {} --out DIR.",
                      shell_path(model.tokenizer_path)));
+}
+
+void require_embeddings(uint64_t tokens, const ModelConfig& model, const std::string& where) {
+  if (tokens <= uint64_t(model.vocab)) return;
+  fail(fmt::format("the tokenizer has {} tokens, but the model has {}", tokens, model.vocab), printable(where),
+       fmt::format("Give the tokenizer that the model was trained with, or make room for its tokens in transformers: "
+                   "model.resize_token_embeddings({}).",
+                   tokens));
 }
 
 static Json object_of(const std::string& text) { return text.empty() ? Json::object() : Json::parse(text); }

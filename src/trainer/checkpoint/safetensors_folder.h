@@ -13,7 +13,7 @@ namespace crest {
 class WeightsFolder {
  public:
   // path: a .safetensors file, a model.safetensors.index.json, or a folder that contains
-  // model.safetensors or the index (if both exist, the index wins, as in transformers). Throws if
+  // model.safetensors or the index (of both, model.safetensors wins, as in transformers). Throws if
   // nothing is found, and for a pickle, a damaged file, an index that names anything but a file
   // next to it, or a tensor that is not in the shard that the index names.
   static WeightsFolder open(const std::string& path);

@@ -84,13 +84,16 @@ struct LoadedModel {
 
 // path: a run (its newest valid checkpoint), a folder of checkpoints, one checkpoint, or a Hugging
 // Face folder (config.json or model.toml, safetensors, optionally tokenizer.json). Throws if
-// nothing usable is there. `report` gets a line for each damaged checkpoint that was skipped.
+// nothing usable is there, or quantized weights. `report` gets a line for each damaged checkpoint
+// that was skipped, and one if wrappers of PyTorch's modules are in the names of tensors.
 LoadedModel open_model(const std::string& path, const std::function<void(const std::string&)>& report = {});
 LoadedModel open_model(Checkpoint checkpoint);
 // Throws if the data was made with a tokenizer that gives other tokens than the model's: the
 // model's weights mean nothing on them. Folders that hold no tokenizer, and models without one, are
 // taken on trust.
 void require_same_tokenizer(const Dataset& data, const LoadedModel& model);
+// Throws if a tokenizer has tokens for which the model has no embedding. where: the tokenizer.
+void require_embeddings(uint64_t tokens, const ModelConfig& model, const std::string& where);
 void load_weights(const Executor& executor, const LoadedModel& model);
 
 }  // namespace crest

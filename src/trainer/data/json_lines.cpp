@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/json_error.h"
 #include "core/text.h"
 #include "core/unpack.h"
 
@@ -23,8 +24,9 @@ bool is_json_lines(std::string_view name) {
   return name.ends_with(".jsonl") || name.ends_with(".ndjson");
 }
 
-void JsonLines::refuse(const std::string& problem, const std::string& advice) const {
-  fail(problem, fmt::format("{}, line {}", printable(name_), line_),
+// column: from 1; 0: the line as a whole.
+void JsonLines::refuse(const std::string& problem, const std::string& advice, size_t column) const {
+  fail(problem, fmt::format("{}, line {}{}", printable(name_), line_, column ? fmt::format(", column {}", column) : ""),
        !advice.empty()
            ? advice
            : fmt::format(
@@ -130,8 +132,8 @@ void JsonLines::document(std::string_view line, const Use& use) const {
   nlohmann::json object;
   try {
     object = parse_json_guarded(line, {.bytes = max_line_bytes, .string_bytes = max_line_bytes}, name_);
-  } catch (const Error& e) {
-    refuse(e.problem());
+  } catch (const JsonError& e) {
+    refuse(e.problem(), "", e.position() + 1);
   }
   if (!object.is_object()) refuse("the line is not a JSON object");
   const bool text = find(object, key_);

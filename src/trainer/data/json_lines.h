@@ -49,7 +49,7 @@ class JsonLines {
   ChatMessage message(const nlohmann::json& object, const std::string& where) const;
   void use_chat(std::span<const ChatMessage> messages, const std::string& where, const Use& use) const;
   const std::string& text_at(const nlohmann::json& object, const std::string& key) const;
-  [[noreturn]] void refuse(const std::string& problem, const std::string& advice = {}) const;
+  [[noreturn]] void refuse(const std::string& problem, const std::string& advice = {}, size_t column = 0) const;
 
   std::string name_, key_, rest_;  // rest_: a line whose end has not arrived yet
   ChatFormat chat_;

@@ -349,10 +349,12 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   train.finish();
   val.finish();
   if (train.total_tokens() < 2 || (held_out && val.total_tokens() < 2))
-    fail(fmt::format("the text of {} is too short: it gives {} and {} for validation",
-                     format_number_of(int64_t(total), "byte"),
-                     format_number_of(int64_t(train.total_tokens()), "training token"), val.total_tokens()),
-         printable(join(o.inputs, ", ")), "Give more text; both parts need at least one sequence.");
+    fail(fmt::format("the text of {} is too short: it gives {}{}", format_number_of(int64_t(total), "byte"),
+                     format_number_of(int64_t(train.total_tokens()), "training token"),
+                     held_out ? fmt::format(" and {} for validation", val.total_tokens()) : ""),
+         printable(join(o.inputs, ", ")),
+         fmt::format("Give more text: {} at least 2 tokens, one to predict the other.",
+                     held_out ? "both parts need" : "training needs"));
   for (auto& s : sources)
     if (s.path.parent_path() == staging.path()) remove_tree(s.path.string());
   write_meta(staging.path() / "meta.json", o, tokenizer, sources, train, val, documents, total, masks,

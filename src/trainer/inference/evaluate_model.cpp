@@ -51,11 +51,13 @@ Dataset open_data(const std::string& folder, const LoadedModel& model) {
   int64_t vocab = model.config.vocab;
   // Shards that do not state their vocabulary: every token is checked against the model's.
   if (data.vocab_size() == 0) return Dataset::open(folder, uint32_t(vocab));
-  if (int64_t(data.vocab_size()) > vocab)
+  if (int64_t(data.vocab_size()) > vocab) {
+    if (model.tokenizer) require_embeddings(model.tokenizer->vocab_size(), model.config, model.tokenizer_path);
     fail(fmt::format("the data has a vocabulary of {} tokens, but the model has {}", data.vocab_size(), vocab),
          printable(folder),
          "Prepare the data with the tokenizer.json of the model's checkpoint: crest data prepare TEXT --tokenizer "
          "FILE.");
+  }
   require_same_tokenizer(data, model);
   return data;
 }

@@ -104,9 +104,7 @@ uint64_t write_weights(const std::string& path, const ForeignModel& model,
 std::shared_ptr<const Tokenizer> read_tokenizer(const std::string& path, const ModelConfig& config) {
   if (path.empty()) return nullptr;
   auto tokenizer = std::make_shared<const Tokenizer>(Tokenizer::load(path));
-  if (int64_t(tokenizer->vocab_size()) > config.vocab)
-    fail(fmt::format("the tokenizer has {} tokens, but the model has {}", tokenizer->vocab_size(), config.vocab),
-         printable(path), "Give the tokenizer that the model was trained with.");
+  require_embeddings(tokenizer->vocab_size(), config, path);
   return tokenizer;
 }
 

@@ -22,12 +22,6 @@ namespace {
 
 constexpr std::string_view embedding_name = "transformer.wte.weight", head_name = "lm_head.weight";
 
-std::string plain_name(std::string_view name) {
-  for (std::string_view prefix : {"module.", "_orig_mod."})
-    if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
-  return std::string(name);
-}
-
 // Crest's "h.3.attn.qkv.weight" -> "transformer.h.3.attn.c_attn.weight".
 std::string nanogpt_name(const std::string& parameter) {
   if (parameter == head_name) return parameter;
@@ -44,7 +38,7 @@ std::string nanogpt_name(const std::string& parameter) {
 class NanogptCheckpoint {
  public:
   explicit NanogptCheckpoint(const std::string& path) : file_(SafetensorsFile::open(path)) {
-    for (size_t i = 0; i < file_.tensors().size(); ++i) by_name_[plain_name(file_.tensors()[i].spec.name)] = i;
+    for (size_t i = 0; i < file_.tensors().size(); ++i) by_name_[without_wrappers(file_.tensors()[i].spec.name)] = i;
   }
 
   bool recognized() const {

@@ -52,6 +52,7 @@ std::string tokenizer_of(const LoadedModel& model, const std::string& given) {
               : "the model's tokenizer cannot be used: " + model.tokenizer_problem,
          init, "Give the tokenizer that it was trained with, in a form that Crest reads: --tokenizer FILE.");
   }
+  require_embeddings(model.tokenizer->vocab_size(), model.config, model.tokenizer_path);
   if (given.empty()) return model.tokenizer_path;
   if (given != "bytes" && !fs::exists(given)) return given;  // an error of prepare_text
   Tokenizer tokenizer = given == "bytes" ? Tokenizer::bytes() : Tokenizer::load(given);

@@ -144,18 +144,22 @@ class Start {
       resolve(any, t_.device);
     }
     if (!leads_) t_.group->start_after_first();
-    if (!request_.texts.empty()) t_.data = fs::absolute(prepared_text()).string();
+    if (!request_.texts.empty()) t_.data = fs::absolute(prepared_text(recipe)).string();
     if (!recipe.vocab_given && t_.init.empty())
       if (uint32_t vocab = Dataset::open(t_.data).vocab_size()) recipe.model.vocab = vocab;
     return recipe;
   }
 
-  std::string prepared_text() const {
+  std::string prepared_text(const Recipe& recipe) const {
     PreparedText p = request_.prepare ? request_.prepare(request_)
                                       : prepare_text(request_.texts, request_.tokenizer, request_.chat_template,
                                                      {.progress = {}, .message = [this](auto& m) { print(m); }});
     print(fmt::format("text     {} with tokenizer {} ({} tokens, vocabulary {})", p.reused ? "cached" : "prepared",
                       printable(p.tokenizer), format_count(double(p.tokens)), p.vocab_size));
+    if (!t_.init.empty()) require_embeddings(p.vocab_size, recipe.model, p.tokenizer);
+    if (recipe.vocab_given && p.vocab_size > uint64_t(recipe.model.vocab))
+      fail(fmt::format("the tokenizer has {} tokens, but --vocab is {}", p.vocab_size, recipe.model.vocab),
+           printable(p.tokenizer), "Leave --vocab out.");
     return p.folder;
   }
 
