@@ -317,9 +317,9 @@ std::function<int()> setup_plan(CLI::App& app) {
       ->type_name("SIZE");
   app.add_option(
          "--for", o->use,
-         "train: everything that crest train compiles (with validation and sampling); step: only a training step; "
-         "forward-saved: only a forward pass that keeps what a backward pass needs; eval, sample: what crest eval and "
-         "crest sample compile")
+         "train: everything that crest train compiles (with validation, without --sample-every); step: only a "
+         "training step; forward-saved: only a forward pass that keeps what a backward pass needs; eval, sample: what "
+         "crest eval and crest sample compile")
       ->capture_default_str();
   app.add_option("--calibration", o->calibration,
                  "predict times with this file (default: what crest calibrate wrote for this device, or the file that "

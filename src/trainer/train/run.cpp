@@ -60,7 +60,7 @@ class Training {
   TrainOutcome run() {
     SessionUse use;
     use.train = use.update = true;
-    use.sampling = !o_.out.empty();
+    if (o_.sample_every > 0) add_sample(use, tokenizer_.get(), o_);
     use.validation = data_.validates();
     // A split with few windows is read once, not partly twice.
     if (use.validation)
@@ -594,6 +594,14 @@ class Training {
 };
 
 }  // namespace
+
+void add_sample(SessionUse& use, const Tokenizer* tokenizer, const TrainOptions& o) {
+  // Without a tokenizer in the data the model may bring one, whose prompt is as short.
+  constexpr int64_t most_unknown = 16;
+  int64_t prompt = tokenizer ? int64_t(prompt_tokens(*tokenizer, "", INT64_MAX).size()) : most_unknown;
+  use.sampling = true;
+  use.cache_length = std::min(o.recipe.model.cached_context(), prompt + o.sample_tokens);
+}
 
 TrainOutcome run_training(const TrainOptions& options) { return Training(options).run(); }
 
