@@ -61,12 +61,16 @@ class Training {
     SessionUse use;
     use.train = use.update = true;
     if (o_.sample_every > 0) add_sample(use, tokenizer_.get(), o_);
-    use.validation = data_.validates();
-    // A split with few windows is read once, not partly twice.
-    if (use.validation)
-      use.validation_batch = std::clamp<int64_t>(data_.val_rows() / o_.recipe.world_size(), 1, o_.recipe.batch);
     CompiledSession session = compile(o_.recipe, o_.device, session_programs(o_.recipe, use));
-    check_fits(session, o_.memory_limit / o_.recipe.data_parallel);
+    const int64_t limit = o_.memory_limit / o_.recipe.data_parallel;
+    check_fits(session, limit);  // before the length of the data: a shorter sequence may be needed anyway
+    data_.make_rows();
+    if (data_.validates()) {
+      // A split with few windows is read once, not partly twice.
+      int64_t batch = std::clamp<int64_t>(data_.val_rows() / o_.recipe.world_size(), 1, o_.recipe.batch);
+      extend(session, session_programs(o_.recipe, {.validation = true, .validation_batch = batch}));
+      check_fits(session, limit);
+    }
     check_programs(session);
     if (o_.resume)
       load_run(std::move(session));
