@@ -23,6 +23,7 @@ class DefaultsOfRecipes : public ::testing::Test {
   DefaultSources within(int64_t limit) {
     DefaultSources from;
     from.limit = limit;
+    from.rates_of = {};
     from.note = [this](const std::string& line) { notes += line + "\n"; };
     return from;
   }
@@ -58,4 +59,24 @@ TEST_F(DefaultsOfRecipes, SequencesAreThoseThatFit) {
   r.model.context = 131072, r.batch = 1;
   Recipe chosen = with_defaults(r, device, within(int64_t(80) << 30));
   EXPECT_TRUE(chosen.seq >= 512 && chosen.seq < 4096) << chosen.seq << ": a budget is a limit, too";
+}
+
+TEST_F(DefaultsOfRecipes, PrecisionIsTheFasterOne) {
+  Recipe r = long_context();
+  r.seq = 64;
+  const Device cpu = cpu_device(Isa::avx512_bf16, 1);
+  auto precision = [&](std::optional<MatmulRates> rates) {
+    DefaultSources from = within(int64_t(80) << 30);
+    from.rates_of = [&](const Device&) { return rates; };
+    return with_defaults(r, cpu, from).precision;
+  };
+  EXPECT_EQ(precision(MatmulRates{260e9, 150e9}), "fp32");
+  EXPECT_TRUE(contains(notes, "precision fp32") && contains(notes, "260.0 GFLOP/s in fp32 and 150.0 GFLOP/s in bf16"))
+      << notes;
+  EXPECT_EQ(precision(MatmulRates{150e9, 260e9}), "bf16");
+  notes.clear();
+  EXPECT_EQ(precision({}), "auto") << "resolve() knows";
+  r.precision = "bf16";
+  EXPECT_EQ(precision(MatmulRates{260e9, 150e9}), "bf16") << "it was given";
+  EXPECT_EQ(notes, "");
 }

@@ -14,6 +14,17 @@ namespace crest {
 
 namespace {
 
+// Leaves `auto` where resolve() knows all there is to know.
+void choose_precision(Recipe& r, const Device& device, const DefaultSources& from) {
+  if (r.precision != "auto") return;
+  const std::optional<MatmulRates> rates = from.rates_of ? from.rates_of(device) : std::nullopt;
+  if (!rates) return;
+  r.precision = rates->fp32 > rates->bf16 ? "fp32" : "bf16";
+  if (from.note)
+    from.note(fmt::format("precision {}: matmuls of this CPU reach {} in fp32 and {} in bf16 (--precision changes it)",
+                          r.precision, format_si(rates->fp32, "FLOP/s"), format_si(rates->bf16, "FLOP/s")));
+}
+
 // A session of a batch of 1; none where a kernel is missing for such a size.
 std::optional<CompiledSession> smallest_batch(Recipe r, int64_t seq, const Device& device, const SessionUse& use) {
   r.seq = seq, r.batch = 1;
@@ -48,6 +59,7 @@ std::string why_shorter(const Recipe& r, int64_t chosen, int64_t limit) {
 }  // namespace
 
 Recipe with_defaults(Recipe r, const Device& device, const DefaultSources& from) {
+  choose_precision(r, device, from);
   if (r.seq == 0) {
     int64_t limit = from.limit;
     if (auto budget = recompute_budget(r.recompute); !budget.empty())
