@@ -99,10 +99,13 @@ TEST(CliPlan, TakesNoTime) {
   }
 }
 
-TEST(CliPlan, StepAloneNeedsNoCacheOfKeysAndValues) {
-  auto train = plan({"--model", "nano"}), step = plan({"--model", "nano", "--for", "step"});
-  EXPECT_GT(train["memory"]["by_category"]["kv_cache"], 0);
+TEST(CliPlan, OnlySamplingNeedsACacheOfKeysAndValues) {
+  auto of = [](const char* use) { return plan({"--model", "nano", "--for", use}); };
+  auto train = of("train"), step = of("step"), sample = of("sample");
+  EXPECT_EQ(train["memory"]["by_category"]["kv_cache"], 0);
   EXPECT_EQ(step["memory"]["by_category"]["kv_cache"], 0);
+  EXPECT_GT(sample["memory"]["by_category"]["kv_cache"], 0);
+  EXPECT_EQ(train["programs"].size(), 3u);
   EXPECT_EQ(step["programs"].size(), 2u);
 }
 

@@ -387,13 +387,22 @@ TEST(Ranks, DieWithTheirLauncher) {
 TEST(Ranks, OfAnotherLauncherTrainTogether) {
   NEEDS_RANKS();
   TrainFolder f;
-  Flags flags = {"--steps", "3", "--batch", "2", "--precision", "fp32"};
-  auto [first, second] = launched(f, flags + Flags{"--json"}, flags, {{"CREST_SECRET", "0123456789abcdef"}});
+  Flags model = {"--batch", "1", "--precision", "fp32", "--context", "256"};
+  // Rank 0 has memory for sequences of 64 tokens, the other rank for any: all take those of rank 0.
+  RunResult plan = run_crest(
+      Flags{"plan", "--json", "--model", "tiny.toml", "--ranks", "2", "--threads", "2", "--seq", "64"} + model,
+      f.options());
+  const auto planned = plan.json()["memory"]["planned_bytes"].get<int64_t>();
+  Flags flags = model + Flags{"--steps", "3"};
+  auto [first, second] = launched(f, flags + Flags{"--json", "--memory-limit", std::to_string(2 * planned)}, flags,
+                                  {{"CREST_SECRET", "0123456789abcdef"}});
   EXPECT_EQ(first.code, 0) << first.err;
   EXPECT_EQ(second.code, 0) << second.err;
   EXPECT_EQ(first.json()["step"], 3);
   EXPECT_EQ(second.out + second.err, "") << "only rank 0 speaks";
-  RunResult threads = f.train("threads", 3, {"--precision", "fp32", "--data-parallel", "2", "--threads", "2"});
+  EXPECT_TRUE(contains(f.read("run/config.toml"), "\nseq = 64\n")) << f.read("run/config.toml");
+  EXPECT_TRUE(contains(first.err, "note     sequences of 64 tokens")) << first.err;
+  RunResult threads = f.train("threads", 3, model + Flags{"--seq", "64", "--data-parallel", "2", "--threads", "2"});
   ASSERT_EQ(threads.code, 0) << threads.err;
   EXPECT_EQ(weights_and_moments(f, "run", "step-000003"), weights_and_moments(f, "threads", "step-000003"));
 }

@@ -20,6 +20,8 @@
 
 #include "core/timer.h"
 #include "crest_binary.h"
+#include "device/find.h"
+#include "device/matmul_rates.h"
 #include "memory_folder.h"
 #include "wait.h"
 
@@ -147,10 +149,26 @@ struct RunResult {
   }
 };
 
+// --precision auto chooses bf16 on every CPU that has it, whatever a measurement would say.
+inline void keep_rates(const RunOptions& options, const std::string& folder) {
+  if (best_isa() < Isa::avx512_bf16) return;
+  std::string cache = folder + "/cache";
+  for (auto& [name, value] : options.environment)
+    if (name == "CREST_CACHE") cache = value;
+  std::error_code error;
+  std::filesystem::create_directories(cache, error);
+  if (std::filesystem::exists(cache + "/matmul-rates.json", error)) return;
+  nlohmann::json rates;
+  for (Isa isa : {Isa::avx512_bf16, Isa::amx})
+    rates[matmul_rates_key(cpu_device(isa, 1))] = {{"fp32", 1e11}, {"bf16", 2e11}};
+  std::ofstream(cache + "/matmul-rates.json") << nlohmann::json{{"format", 1}, {"rates", rates}};
+}
+
 // Output goes to files, so that no pipe fills up.
 inline RunResult run_crest(const std::vector<std::string>& arguments, const RunOptions& options = {}) {
   TempFolder own;
   std::string folder = options.folder.empty() ? own.path().string() : options.folder;
+  keep_rates(options, folder);
   TempFolder streams;
   std::string input = streams.write("in", options.input);
   std::vector<char*> argv;

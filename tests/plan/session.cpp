@@ -401,10 +401,10 @@ TEST(Session, GetsProgramsLater) {
   for (int64_t steps : {1, 2}) {
     Recipe r = small("llama");
     r.grad_accumulation = steps;
-    CompiledSession whole = compile(r, cpu(), session_programs(r, training_use));
+    CompiledSession whole = compile(r, cpu(), session_programs(r, everything()));
     CompiledSession s = compile(r, cpu(), session_programs(r, {.train = true, .update = true}));
     EXPECT_LT(s.planned_bytes(), whole.planned_bytes());
-    extend(s, session_programs(r, training_use));
+    extend(s, session_programs(r, everything()));
     ASSERT_EQ(s.programs.size(), whole.programs.size());
     EXPECT_EQ(s.planned_bytes(), whole.planned_bytes());
     EXPECT_EQ(s.by_category(), whole.by_category());

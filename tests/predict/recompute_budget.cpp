@@ -1,5 +1,5 @@
 // --recompute budget= against every combination of levels, and layers= itself.
-#include "predict/recompute_budget.h"
+#include "predict/defaults.h"
 
 #include <gtest/gtest.h>
 

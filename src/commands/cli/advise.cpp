@@ -14,7 +14,7 @@
 #include "host/stop_signal.h"
 #include "plan/explain.h"
 #include "plan/plan_report.h"
-#include "predict/recompute_budget.h"
+#include "predict/defaults.h"
 #include "terminal/fit_table.h"
 #include "terminal/print_json.h"
 
@@ -52,11 +52,12 @@ int run_advise(AdviseFlags& o, const std::function<void(GivenSettings&)>& from_r
   c.device = o.device.find();
   if (o.advice.measure && c.device.described)
     fail_usage("a device that is not here cannot be measured", "--measure", "Omit --measure, or --device.");
-  c.given = within_budget(o.recipe.finish(default_model(c.device)), c.device, o.device.device);
+  c.given = o.recipe.finish(default_model(c.device));
+  c.limit = limit_of_rank(c.given, c.device, o.device.limit(c.device));
+  c.given = with_defaults(c.given, rank_device(c.given, c.device), c.limit, o.device.device);
   c.recipe = resolve(c.given, c.device);
   if (o.advice.measure && c.recipe.ranks > 1)
     fail_usage("steps of several processes are not measured", "--measure", "Give --ranks 1, or omit --measure.");
-  c.limit = limit_of_rank(c.recipe, c.device, o.device.limit(c.device));
   std::optional<Calibration> calibration = find_calibration(o.calibration, c.device);
   c.calibration = calibration ? &*calibration : nullptr;
   std::optional<DataSheet> sheet = sheet_of(c.device, o.device.device);

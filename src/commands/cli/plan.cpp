@@ -26,7 +26,7 @@
 #include "plan/session_properties.h"
 #include "plan/training_use.h"
 #include "plan/what_fits.h"
-#include "predict/recompute_budget.h"
+#include "predict/defaults.h"
 #include "predict/step_time.h"
 #include "program/op.h"
 #include "terminal/fit_table.h"
@@ -62,6 +62,16 @@ SessionUse use_of(const std::string& text) {
   return use;
 }
 
+int64_t limit_of(const PlanFlags& o, const Device& device) {
+  return o.memory.empty() ? o.device.limit(device) : parse_bytes(o.memory, "--memory");
+}
+
+Recipe planned_recipe(const RecipeOptions& recipe, const PlanFlags& o, const Device& device, int64_t limit) {
+  const Recipe given = recipe.finish("nano");
+  return resolve(with_defaults(given, rank_device(given, device), limit_of_rank(given, device, limit), o.device.device),
+                 device);
+}
+
 // --explain: formulas and the Program's figures, instead of the plan.
 int explain_plan(const PlanFlags& o) {
   if (o.use != "train") fail_usage("--explain is about everything that crest train compiles", "--for", "Omit --for.");
@@ -78,8 +88,8 @@ int explain_plan(const PlanFlags& o) {
     fail_usage(fmt::format("'{}' is not a value of --explain", printable(o.explain)), "--explain",
                fmt::format("{} Values: {}.", did_you_mean(o.explain, explain_topics), join(explain_topics, ", ")));
   Device device = o.device.find();
-  options.limit = o.memory.empty() ? o.device.limit(device) : parse_bytes(o.memory, "--memory");
-  Recipe recipe = resolve(within_budget(given.finish("nano"), device, o.device.device), device);
+  options.limit = limit_of(o, device);
+  Recipe recipe = planned_recipe(given, o, device, options.limit);
   CompiledSession session = compile(recipe, device, session_programs(recipe, training_use), {.verify = false});
   Explanation e = explain(o.explain, session, options);
   if (o.json) {
@@ -98,10 +108,9 @@ int explain_plan(const PlanFlags& o) {
 
 PlanReport make_report(const PlanFlags& o) {
   Device device = o.device.find();
-  Recipe recipe = resolve(within_budget(o.recipe.finish("nano"), device, o.device.device), device);
-  SessionUse use = use_of(o.use);
-  return plan_report(recipe, device, use,
-                     o.memory.empty() ? o.device.limit(device) : parse_bytes(o.memory, "--memory"));
+  const int64_t limit = limit_of(o, device);
+  Recipe recipe = planned_recipe(o.recipe, o, device, limit);
+  return plan_report(recipe, device, use_of(o.use), limit);
 }
 
 std::string shape_line(const ModelConfig& m) {
@@ -314,9 +323,9 @@ std::function<int()> setup_plan(CLI::App& app) {
       ->type_name("SIZE");
   app.add_option(
          "--for", o->use,
-         "train: everything that crest train compiles (with validation and sampling); step: only a training step; "
-         "forward-saved: only a forward pass that keeps what a backward pass needs; eval, sample: what crest eval and "
-         "crest sample compile")
+         "train: everything that crest train compiles (with validation, without --sample-every); step: only a "
+         "training step; forward-saved: only a forward pass that keeps what a backward pass needs; eval, sample: what "
+         "crest eval and crest sample compile")
       ->capture_default_str();
   app.add_option("--calibration", o->calibration,
                  "predict times with this file (default: what crest calibrate wrote for this device, or the file that "

@@ -19,7 +19,7 @@
 #include "device/rank_device.h"
 #include "host/stop_signal.h"
 #include "plan/recipe_settings.h"
-#include "predict/recompute_budget.h"
+#include "predict/defaults.h"
 #include "profile/profile_document.h"
 #include "profile/profile_rates.h"
 #include "profile/profile_text.h"
@@ -27,6 +27,7 @@
 #include "terminal/print_json.h"
 #include "traces/chrome_trace.h"
 #include "traces/memory_snapshot.h"
+#include "train/defaults_of_first.h"
 
 namespace crest {
 
@@ -60,9 +61,13 @@ ProfileTask task_of(const ProfileFlags& o, RankGroup* group) {
   task.phase = parse_phase(o.phase);
   task.device = o.device.find();
   if (group) connect_devices(*group, task.device);
-  task.recipe = resolve(within_budget(o.recipe.finish(default_model(task.device)), task.device), task.device);
-  task.recipe = phase_recipe(std::move(task.recipe), task.phase, o.recipe);
   task.limit = o.device.limit(task.device);
+  auto chosen = [&](const Recipe& given) {
+    return resolve(with_defaults(given, task.device, task.limit / given.data_parallel, "", group && !group->leads()),
+                   task.device);
+  };
+  task.recipe = with_defaults_of_first(group, o.recipe.finish(default_model(task.device)), chosen);
+  task.recipe = phase_recipe(std::move(task.recipe), task.phase, o.recipe);
   task.timers = o.method == "timers";
   task.samples = o.samples, task.warmup = o.warmup, task.max_seconds = o.max_seconds, task.seed = o.seed;
   task.store = o.store;

@@ -10,8 +10,9 @@
 #include "core/text.h"
 #include "plan/compile.h"
 #include "plan/plan_json.h"
+#include "plan/plan_report.h"
 #include "plan/program_after.h"
-#include "predict/recompute_budget.h"
+#include "predict/defaults.h"
 #include "program/op.h"
 #include "program/text.h"
 #include "terminal/print_json.h"
@@ -59,7 +60,9 @@ int run_program(const ProgramFlags& o) {
     return 0;
   }
   Device device = o.device.find();
-  Recipe recipe = resolve(within_budget(o.recipe.finish("nano"), device, o.device.device), device);
+  const Recipe given = o.recipe.finish("nano");
+  const int64_t limit = limit_of_rank(given, device, o.device.limit(device));
+  Recipe recipe = resolve(with_defaults(given, rank_device(given, device), limit, o.device.device), device);
   ProgramSpec spec = wanted_spec(recipe, o.segment);
   if (!o.after.empty()) {
     if (o.json) fail_usage("--after prints text only", "--json", "Leave out one of them.");

@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "core/to_stderr.h"
 #include "data/chat.h"
-#include "predict/recompute_budget.h"
+#include "predict/defaults.h"
 #include "train/resume.h"
 #include "train/trainer.h"
 #include "train/training_settings.h"

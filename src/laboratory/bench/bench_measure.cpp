@@ -17,10 +17,11 @@
 #include "model/parameters.h"
 #include "plan/plan_json.h"
 #include "plan/what_fits.h"
-#include "predict/recompute_budget.h"
+#include "predict/defaults.h"
 #include "profile/profile_rows.h"
 #include "store/new_record.h"
 #include "terminal/table.h"
+#include "train/defaults_of_first.h"
 
 namespace crest {
 
@@ -76,9 +77,11 @@ BenchTask BenchMeasure::task(const MeasurementOptions& measurement, BenchPhase p
   BenchTask t;
   t.device = device(measurement.device);
   t.limit = measurement.device.limit(t.device);
-  t.recipe = resolve(
-      within_budget(measurement.recipe.finish(default_model(t.device)), t.device, "", group_ && !group_->leads()),
-      t.device);
+  auto chosen = [&](const Recipe& given) {
+    return resolve(with_defaults(given, t.device, t.limit / given.data_parallel, "", group_ && !group_->leads()),
+                   t.device);
+  };
+  t.recipe = with_defaults_of_first(group_, measurement.recipe.finish(default_model(t.device)), chosen);
   t.recipe = phase_recipe(std::move(t.recipe), phase, measurement.recipe);
   t.phase = phase;
   t.label = measurement.label;

@@ -13,7 +13,7 @@
 #include "host/stop_signal.h"
 #include "plan/plan_json.h"
 #include "plan/what_fits.h"
-#include "predict/recompute_budget.h"
+#include "predict/defaults.h"
 #include "profile/profile_rates.h"
 #include "profile/profile_rows.h"
 #include "profile/profile_summary.h"
@@ -74,9 +74,10 @@ class Pair {
 
   void prepare(Side& s, const MeasurementOptions& measurement) const {
     s.device = measurement.device.find();
-    s.recipe = resolve(within_budget(measurement.recipe.finish(default_model(s.device)), s.device), s.device);
+    const Recipe given = measurement.recipe.finish(default_model(s.device));
+    s.limit = measurement.device.limit(s.device) / given.data_parallel;
+    s.recipe = resolve(with_defaults(given, s.device, s.limit), s.device);
     s.recipe = phase_recipe(std::move(s.recipe), phase_, measurement.recipe);
-    s.limit = measurement.device.limit(s.device) / s.recipe.data_parallel;
   }
 
   static int64_t held(const Side& s) {

@@ -13,8 +13,9 @@
 #include "core/to_stderr.h"
 #include "device/find.h"
 #include "host/own_process.h"
+#include "plan/plan_report.h"
 #include "plan/recipe_settings.h"
-#include "predict/recompute_budget.h"
+#include "predict/defaults.h"
 #include "profile/profile_summary.h"
 #include "stats/ab.h"
 #include "store/new_record.h"
@@ -59,7 +60,9 @@ class ProcessPair {
   void prepare(Side& s, const MeasurementOptions& measurement) {
     measurement.device.libraries.check();
     Device device = find_device(measurement.device.device, measurement.device.threads);
-    Recipe recipe = resolve(within_budget(measurement.recipe.finish(default_model(device)), device), device);
+    const Recipe given = measurement.recipe.finish(default_model(device));
+    const int64_t limit = limit_of_rank(given, device, measurement.device.limit(device));
+    Recipe recipe = resolve(with_defaults(given, rank_device(given, device), limit), device);
     std::string model = folder_ / std::string(s.name) + ".toml";
     write_file_atomic(model, to_toml(recipe.model));
     s.arguments = {"profile",

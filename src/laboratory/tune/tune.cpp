@@ -12,6 +12,7 @@
 #include "core/timer.h"
 #include "plan/plan_report.h"
 #include "plan/training_use.h"
+#include "predict/defaults.h"
 #include "predict/predicted_step.h"
 #include "profile/profile_rates.h"
 #include "tune/calibrate.h"
@@ -47,6 +48,7 @@ class Search {
                    "--global-batch",
                    fmt::format("Make it a multiple of {}, or give other --ranks.", given_start_.ranks));
     }
+    given_start_ = with_defaults(given_start_, device, limit_of_rank(given_start_, device, limit));
     start_ = resolve(given_start_, device);
   }
 
@@ -588,7 +590,9 @@ TuneResult tune(const TuneOptions& options, const Device& device, int64_t limit,
 
 LongestContext longest_context(const TuneOptions& options, const Device& device, int64_t limit,
                                const Calibration* calibration, const std::function<void(const std::string&)>& say) {
-  return Search(options, device, limit, calibration, say).longest();
+  TuneOptions any_length = options;
+  any_length.recipe.given["seq"] = {"1"};  // each candidate has its own; none needs the default
+  return Search(any_length, device, limit, calibration, say).longest();
 }
 
 }  // namespace crest

@@ -127,7 +127,7 @@ const std::vector<Setting>& model_settings() {
            .group = group,
            .help = "tokens per sequence",
            .unit = "tokens",
-           .default_value = "the model's context",
+           .default_value = "the context, at most 4096, halved until a batch of 1 fits",
            .min = 1,
            .max = double(1 << 24),
            .common = true,

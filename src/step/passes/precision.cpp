@@ -132,7 +132,8 @@ const std::vector<Setting>& precision_settings() {
       setting<&Recipe::precision>(
           {.name = "precision",
            .group = group,
-           .help = "arithmetic of matmuls; auto: bf16 if the device supports it, else fp32; fp8: bf16, with the linear "
+           .help = "arithmetic of matmuls; auto: bf16 if the device supports it and, on a CPU, is faster, else fp32; "
+                   "fp8: bf16, with the linear "
                    "layers of the blocks in 8-bit floats",
            .choices = {"auto", "fp32", "tf32", "bf16", "fp16", "fp8"},
            .common = true,

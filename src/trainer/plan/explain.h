@@ -49,7 +49,7 @@ nlohmann::ordered_json explained_mesh_json(const Mesh& mesh);
 
 extern const std::vector<std::string> explain_topics;  // memory, flops, batch, traffic
 
-// The session of crest train: with updates and sampling. Usage errors for an unknown topic.
+// The session of crest train: with updates and validation. Usage errors for an unknown topic.
 Explanation explain(const std::string& topic, const CompiledSession& session, const ExplainOptions& options);
 
 // docs/contract.md, plan.

@@ -151,7 +151,7 @@ ExplainSection activations(const CompiledSession& s, const ExplainOptions& o) {
   return {"training: activations", terms};
 }
 
-// What crest sample compiles with int8 weights.
+// What crest sample compiles with int8 weights and a cache for the whole context.
 CompiledSession int8_sampling(const CompiledSession& s) {
   Recipe r;
   r.model = s.recipe.model, r.precision = s.recipe.precision, r.policy = s.recipe.policy;
@@ -169,6 +169,7 @@ ExplainSection inference(const CompiledSession& s, const ExplainOptions& o) {
   auto element = double(activation_bytes(r)), context = double(m.cached_context());
   auto layers = double(m.layers), kv = double(m.kv_heads * m.head_dim), beams = double(o.beams);
   double trained = weights_term(r, 1).value;
+  const CompiledSession int8 = int8_sampling(s);
   std::vector<Term> terms;
   for (auto [bytes, what] :
        {std::pair{6.0, "mixed: fp32 and a 16-bit copy"}, {4.0, "fp32"}, {2.0, "16-bit"}, {1.0, "int8"}}) {
@@ -176,7 +177,7 @@ ExplainSection inference(const CompiledSession& s, const ExplainOptions& o) {
     bool ours = bytes == trained;
     if (ours) t.program = double(weight_bytes(s));
     if (bytes == 1) {
-      t.program = double(weight_bytes(int8_sampling(s)));
+      t.program = double(weight_bytes(int8));
       t.difference = fmt::format(
           "--weights int8: the matrices of linear layers have a scale of 4 bytes for each output; {} stay in {}",
           r.model.tied ? "norms, biases and positions" : "norms, biases and embeddings", r.precision);
@@ -192,8 +193,7 @@ ExplainSection inference(const CompiledSession& s, const ExplainOptions& o) {
              "Kwon et al. 2023 (arXiv 2309.06180)",
              {},
              ""};
-  int decode = s.find("decode");
-  if (decode >= 0) cache.program = double(s.by_category()[size_t(Category::kv_cache)]);
+  cache.program = double(int8.by_category()[size_t(Category::kv_cache)]);
   terms.push_back(cache);
   terms.push_back({fmt::format("cache of a beam search with {} beams", o.beams),
                    "k 2 L g d s B",

@@ -11,7 +11,6 @@
 #include "core/text.h"
 #include "passes/recompute.h"
 #include "plan/step_flops.h"
-#include "plan/training_use.h"
 #include "program/op.h"
 
 namespace crest {
@@ -170,7 +169,7 @@ StepTimer assumed_step_times(const CompiledSession&, const Device& device) {
 }
 
 Recipe recompute_within_budget(Recipe recipe, const Device& device, const StepTimerOf& timer_of,
-                               const std::function<void(const std::string&)>& note) {
+                               const std::function<void(const std::string&)>& note, const SessionUse& use) {
   const std::string given = recipe.recompute;
   std::string_view size = recompute_budget(given);
   if (size.empty()) return recipe;
@@ -178,9 +177,8 @@ Recipe recompute_within_budget(Recipe recipe, const Device& device, const StepTi
   auto step = [&](const std::string& value, bool all) {
     Recipe r = recipe;
     r.recompute = value;
-    SessionUse use = training_use;
-    use.validation = use.sampling = all;
-    return compile(r, device, session_programs(resolve(r, device), use), {.verify = false});
+    SessionUse planned = all ? use : SessionUse{.train = true, .update = true};
+    return compile(r, device, session_programs(resolve(r, device), planned), {.verify = false});
   };
   // Validation and samples add the same to every plan.
   CompiledSession plain = step("none", true);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/compile.h"
+#include "plan/training_use.h"
 
 namespace crest {
 
@@ -44,9 +44,10 @@ using StepTimerOf = std::function<StepTimer(const CompiledSession& plain, const 
 StepTimer assumed_step_times(const CompiledSession& plain, const Device& device);
 
 // Replaces `budget=SIZE` in a recipe and returns other recipes unchanged. SIZE is the memory of one
-// rank for everything that crest train plans. timer_of: assumed_step_times if empty. note: gets a
+// rank for everything that the run plans (use). timer_of: assumed_step_times if empty. note: gets a
 // line with the choice. Throws does_not_fit, with the closest value.
 Recipe recompute_within_budget(Recipe recipe, const Device& device, const StepTimerOf& timer_of = {},
-                               const std::function<void(const std::string&)>& note = {});
+                               const std::function<void(const std::string&)>& note = {},
+                               const SessionUse& use = training_use);
 
 }  // namespace crest

@@ -4,8 +4,8 @@
 
 namespace crest {
 
-// Everything that crest train compiles. Whether a recipe fits is always asked of these Programs:
-// a step alone needs less.
-inline constexpr SessionUse training_use = {.train = true, .update = true, .validation = true, .sampling = true};
+// Everything that crest train compiles without --sample-every. Whether a recipe fits is always
+// asked of these Programs: a step alone may need less.
+inline constexpr SessionUse training_use = {.train = true, .update = true, .validation = true};
 
 }  // namespace crest

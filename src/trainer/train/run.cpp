@@ -60,13 +60,17 @@ class Training {
   TrainOutcome run() {
     SessionUse use;
     use.train = use.update = true;
-    use.sampling = !o_.out.empty();
-    use.validation = data_.validates();
-    // A split with few windows is read once, not partly twice.
-    if (use.validation)
-      use.validation_batch = std::clamp<int64_t>(data_.val_rows() / o_.recipe.data_ranks(), 1, o_.recipe.batch);
+    if (o_.sample_every > 0) add_sample(use, tokenizer_.get(), o_);
     CompiledSession session = compile(o_.recipe, o_.device, session_programs(o_.recipe, use));
-    check_fits(session, o_.memory_limit / o_.recipe.data_parallel);
+    const int64_t limit = o_.memory_limit / o_.recipe.data_parallel;
+    check_fits(session, limit);  // before the length of the data: a shorter sequence may be needed anyway
+    data_.make_rows();
+    if (data_.validates()) {
+      // A split with few windows is read once, not partly twice.
+      int64_t batch = std::clamp<int64_t>(data_.val_rows() / o_.recipe.data_ranks(), 1, o_.recipe.batch);
+      extend(session, session_programs(o_.recipe, {.validation = true, .validation_batch = batch}));
+      check_fits(session, limit);
+    }
     check_ranks(session);
     if (o_.resume)
       load_run(std::move(session));
@@ -591,6 +595,14 @@ class Training {
 };
 
 }  // namespace
+
+void add_sample(SessionUse& use, const Tokenizer* tokenizer, const TrainOptions& o) {
+  // Without a tokenizer in the data the model may bring one, whose prompt is as short.
+  constexpr int64_t most_unknown = 16;
+  int64_t prompt = tokenizer ? int64_t(prompt_tokens(*tokenizer, "", INT64_MAX).size()) : most_unknown;
+  use.sampling = true;
+  use.cache_length = std::min(o.recipe.model.cached_context(), prompt + o.sample_tokens);
+}
 
 TrainOutcome run_training(const TrainOptions& options) { return Training(options).run(); }
 

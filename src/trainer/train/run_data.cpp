@@ -21,16 +21,20 @@ static Dataset open_data(const TrainOptions& o) {
   return data.vocab_size() ? data : Dataset::open(o.data, uint32_t(o.recipe.model.vocab));
 }
 
-RunData::RunData(const TrainOptions& o, const Say& say, const Say& warn) : o_(o), warn_(warn), dataset_(open_data(o)) {
+RunData::RunData(const TrainOptions& o, const Say& say, const Say& warn)
+    : o_(o), say_(say), warn_(warn), dataset_(open_data(o)) {
   if (dataset_.vocab_size() > uint64_t(o_.recipe.model.vocab))
     fail(fmt::format("the data has a vocabulary of {}, but the model has {}", dataset_.vocab_size(),
                      o_.recipe.model.vocab),
          printable(o_.data),
          "Prepare the data with the model's tokenizer, or train a model with the data's vocabulary (leave --vocab "
          "out).");
+}
+
+void RunData::make_rows() {
   int64_t seq = o_.recipe.seq_length();
   if (packs_documents(o_.recipe))
-    pack(say, warn);
+    pack();
   else
     train_.emplace(dataset_.train(), seq, o_.seed);
   train_->delay(std::chrono::duration<double, std::milli>(o_.loader_delay_ms));
@@ -38,11 +42,11 @@ RunData::RunData(const TrainOptions& o, const Say& say, const Say& warn) : o_(o)
   if (dataset_.val().total_tokens() > uint64_t(seq))
     val_.emplace(dataset_.val(), seq, o_.seed, SampleOrder::sequential);
   else if (!o_.quiet)
-    warn(fmt::format("no validation: the split has {}, a sequence needs {}",
-                     format_number_of(int64_t(dataset_.val().total_tokens()), "token"), seq + 1));
+    warn_(fmt::format("no validation: the split has {}, a sequence needs {}",
+                      format_number_of(int64_t(dataset_.val().total_tokens()), "token"), seq + 1));
 }
 
-void RunData::pack(const Say& say, const Say& warn) {
+void RunData::pack() {
   auto tokenizer = dataset_.tokenizer();
   if (!tokenizer)
     fail("document boundaries are unknown: the data has no tokenizer", printable(o_.data),
@@ -57,14 +61,14 @@ void RunData::pack(const Say& say, const Say& warn) {
   auto train = packed(dataset_.train());
   train_.emplace(dataset_.train(), train, o_.seed);
   if (!o_.quiet)
-    say(fmt::format("packing  {} documents in {} rows of {} tokens, {:.1f}% filled, {} cut", train->documents(),
-                    train->rows(), train->seq(), 100 * train->filled(), train->cut()));
+    say_(fmt::format("packing  {} documents in {} rows of {} tokens, {:.1f}% filled, {} cut", train->documents(),
+                     train->rows(), train->seq(), 100 * train->filled(), train->cut()));
   if (o_.val_every == 0) return;
   auto val = packed(dataset_.val());
   if (val->rows())
     val_.emplace(dataset_.val(), val, o_.seed, SampleOrder::sequential);
   else if (!o_.quiet)
-    warn("no validation: the split has no document with a token to predict");
+    warn_("no validation: the split has no document with a token to predict");
 }
 
 int64_t RunData::val_batches(int64_t per_batch) const {

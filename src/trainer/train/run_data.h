@@ -17,9 +17,12 @@ namespace crest {
 
 class RunData {
  public:
-  // Opens and checks the data; the options must outlive it. say, warn: messages for the user.
+  // Opens the data and checks that the model has its tokens; the options must outlive it. say,
+  // warn: messages for the user.
   using Say = std::function<void(const std::string&)>;
   RunData(const TrainOptions& options, const Say& say, const Say& warn);
+  // Makes rows of its splits. Throws if the data is too short for one. Comes before the rest.
+  void make_rows();
 
   const Dataset& dataset() const { return dataset_; }
   bool masked() const { return train_->masked(); }
@@ -50,10 +53,10 @@ class RunData {
  private:
   using Read = std::function<void(uint64_t, int32_t*, int32_t*, int32_t*)>;
   SampleSource source(bool throws, Read read);
-  void pack(const Say& say, const Say& warn);
+  void pack();
 
   const TrainOptions& o_;
-  Say warn_;
+  Say say_, warn_;
   Dataset dataset_;
   std::optional<Loader> train_, val_;
   std::optional<ReadAheadSource> read_ahead_;

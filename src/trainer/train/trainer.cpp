@@ -11,8 +11,10 @@
 #include "data/dataset.h"
 #include "device/rank_device.h"
 #include "passes/recompute.h"
+#include "plan/defaults.h"
 #include "store/new_record.h"
 #include "train/config_file.h"
+#include "train/defaults_of_first.h"
 #include "train/resume.h"
 #include "train/run_files.h"
 #include "train/run_text.h"
@@ -55,23 +57,34 @@ class Start {
       find_run();
     else if (!t_.init.empty())
       find_initial_model();
-    const Recipe recipe = prepare_data(request_.recipe.finish(default_model(t_.device)));
-    t_.recipe = resolve(recompute_within_budget(recipe, t_.device, request_.step_timer,
-                                                leads_ ? request_.print : std::function<void(const std::string&)>()),
-                        t_.device);
+    t_.recipe = prepare_data(request_.recipe.finish(default_model(t_.device)));
+    if (!leads_) t_.recipe = take_defaults(t_.recipe, t_.group->from_first(std::string()));
+    t_.recipe = resolve(with_defaults(t_.recipe, t_.device, default_sources()), t_.device);
     std::optional<FreshFolder> fresh;
     if (t_.out.empty()) name_folder(fresh);
     check_utf8(fs::absolute(t_.out).string(), continues_ ? "--resume" : "--out");
     t_.config_toml = [this](const TrainOptions& used) { return config_text(request_, used); };
     t_.config_toml(t_);  // check that it can be written
     if (request_.store && leads_) begin_record();
-    if (t_.group && leads_) t_.group->start_after_first();
+    if (t_.group && leads_) {
+      t_.group->start_after_first();
+      t_.group->from_first(chosen_defaults(t_.recipe));
+    }
     return run_training(t_);
   }
 
  private:
   void print(const std::string& line) const {
     if (!t_.quiet && request_.print) request_.print(line);
+  }
+
+  DefaultSources default_sources() const {
+    DefaultSources from;
+    from.limit = t_.memory_limit / t_.recipe.data_parallel;
+    from.timer_of = request_.step_timer;
+    if (t_.sample_every > 0) add_sample(from.use, Dataset::open(t_.data).tokenizer().get(), t_);
+    from.note = [this](auto& line) { print(line); };
+    return from;
   }
 
   void take_settings() {

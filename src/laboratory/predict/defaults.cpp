@@ -1,6 +1,7 @@
-#include "predict/recompute_budget.h"
+#include "predict/defaults.h"
 
 #include <optional>
+#include <set>
 
 #include "core/to_stderr.h"
 #include "device/data_sheet.h"
@@ -23,11 +24,14 @@ StepTimer predicted_step_times(const CompiledSession& plain, const Device& devic
           .absolute = true};
 }
 
-Recipe within_budget(Recipe recipe, const Device& device, const std::string& device_name, bool quiet) {
-  auto times = [&](auto& plain, auto& on) { return predicted_step_times(plain, on, device_name); };
-  std::function<void(const std::string&)> note = [](auto& line) { to_stderr("{}\n", line); };
-  if (quiet) note = {};
-  return recompute_within_budget(std::move(recipe), device, times, note);
+Recipe with_defaults(Recipe recipe, const Device& device, int64_t limit, const std::string& device_name, bool quiet) {
+  DefaultSources from;
+  from.limit = limit;
+  from.timer_of = [&](auto& plain, auto& on) { return predicted_step_times(plain, on, device_name); };
+  // A grid of measurements chooses the same many times.
+  static std::set<std::string> said;
+  if (!quiet) from.note = [](auto& line) { said.insert(line).second ? to_stderr("{}\n", line) : void(); };
+  return with_defaults(std::move(recipe), device, from);
 }
 
 }  // namespace crest

@@ -1,0 +1,18 @@
+// Defaults of a recipe (plan/defaults.h), with predicted times for --recompute budget=SIZE.
+#pragma once
+#include <string>
+
+#include "plan/defaults.h"
+
+namespace crest {
+
+// Predicts steps from the calibration of the device, or from its data sheet, or else assumes rates.
+// device_name: what --device named.
+StepTimer predicted_step_times(const CompiledSession& plain, const Device& device, const std::string& device_name = "");
+
+// with_defaults() with these times. limit: bytes that one rank may use. Prints what was chosen to
+// standard error, unless quiet.
+Recipe with_defaults(Recipe recipe, const Device& device, int64_t limit, const std::string& device_name = "",
+                     bool quiet = false);
+
+}  // namespace crest

@@ -1,0 +1,75 @@
+#include "plan/defaults.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "passes/recompute.h"
+#include "plan/choose_kernels.h"
+
+namespace crest {
+
+namespace {
+
+// Leaves `auto` where resolve() knows all there is to know.
+void choose_precision(Recipe& r, const Device& device, const DefaultSources& from) {
+  if (r.precision != "auto") return;
+  const std::optional<MatmulRates> rates = from.rates_of ? from.rates_of(device) : std::nullopt;
+  if (!rates) return;
+  r.precision = rates->fp32 > rates->bf16 ? "fp32" : "bf16";
+  if (from.note)
+    from.note(fmt::format("precision {}: matmuls of this CPU reach {} in fp32 and {} in bf16 (--precision changes it)",
+                          r.precision, format_si(rates->fp32, "FLOP/s"), format_si(rates->bf16, "FLOP/s")));
+}
+
+// A session of a batch of 1; none where a kernel is missing for such a size.
+std::optional<CompiledSession> smallest_batch(Recipe r, int64_t seq, const Device& device, const SessionUse& use) {
+  r.seq = seq, r.batch = 1;
+  if (!recompute_budget(r.recompute).empty()) r.recompute = "full";
+  try {
+    return compile(r, device, session_programs(resolve(r, device), use), {.verify = false});
+  } catch (const NoKernel&) {
+    return {};
+  }
+}
+
+int64_t default_seq(const Recipe& r, const Device& device, const SessionUse& use, int64_t limit) {
+  const int64_t longest = std::min(r.model.context, longest_default_seq);
+  for (int64_t seq = longest; seq > 0; seq /= 2) {
+    std::optional<CompiledSession> s = smallest_batch(r, seq, device, use);
+    if (!s || s->limited_bytes() <= limit) return seq;
+    if (s->limited_bytes() - s->transient_bytes > limit) break;  // its state alone is too large
+  }
+  return longest;
+}
+
+// Why the length is not that of the context; empty where it is.
+std::string why_shorter(const Recipe& r, int64_t chosen, int64_t limit) {
+  const std::string context = format_number_of(r.model.context, "token");
+  if (chosen < std::min(r.model.context, longest_default_seq))
+    return fmt::format("longer ones do not fit in {}, even with --batch 1", format_bytes(double(limit)));
+  if (chosen < r.model.context)
+    return fmt::format("the model's context of {} is longer than most training needs", context);
+  return "";
+}
+
+}  // namespace
+
+Recipe with_defaults(Recipe r, const Device& device, const DefaultSources& from) {
+  choose_precision(r, device, from);
+  if (r.seq == 0) {
+    int64_t limit = from.limit;
+    if (auto budget = recompute_budget(r.recompute); !budget.empty())
+      limit = std::min(limit, parse_bytes(budget, "--recompute"));
+    const int64_t seq = default_seq(r, device, from.use, limit);
+    if (std::string why = why_shorter(r, seq, limit); from.note && !why.empty())
+      from.note(fmt::format("note     sequences of {}: {} (--seq changes it)", format_number_of(seq, "token"), why));
+    r.seq = seq;
+  }
+  return recompute_within_budget(std::move(r), device, from.timer_of, from.note, from.use);
+}
+
+}  // namespace crest

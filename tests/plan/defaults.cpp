@@ -1,0 +1,82 @@
+// What a recipe takes from the device where nothing was given.
+#include "plan/defaults.h"
+
+#include <gtest/gtest.h>
+
+#include "contains.h"
+#include "device/find.h"
+
+using namespace crest;
+using crest::test::contains;
+
+namespace {
+
+class DefaultsOfRecipes : public ::testing::Test {
+ protected:
+  // Short layers, so that the length of sequences is most of the memory.
+  static Recipe long_context() {
+    Recipe r;
+    r.model = load_model_config("llama-nano");
+    r.model.layers = 1, r.model.vocab = 257, r.model.context = 131072;
+    return r;
+  }
+  DefaultSources within(int64_t limit) {
+    DefaultSources from;
+    from.limit = limit;
+    from.rates_of = {};
+    from.note = [this](const std::string& line) { notes += line + "\n"; };
+    return from;
+  }
+  int64_t seq(Recipe r, int64_t limit) { return with_defaults(r, device, within(limit)).seq; }
+  int64_t needed(Recipe r, int64_t length) const {
+    r.seq = length, r.batch = 1;
+    return compile(r, device, session_programs(resolve(r, device), training_use)).planned_bytes();
+  }
+
+  const Device device = find_device("h100", 1);
+  std::string notes;
+};
+
+}  // namespace
+
+TEST_F(DefaultsOfRecipes, SequencesAreThoseThatFit) {
+  Recipe r = long_context();
+  EXPECT_EQ(seq(r, int64_t(80) << 30), 4096);
+  EXPECT_TRUE(contains(notes, "sequences of 4096 tokens") && contains(notes, "context of 131072 tokens")) << notes;
+  const int64_t enough = needed(r, 512);
+  notes.clear();
+  EXPECT_EQ(seq(r, enough), 512) << "of the batch of 8 nothing is asked";
+  EXPECT_TRUE(contains(notes, "sequences of 512 tokens") && contains(notes, "do not fit")) << notes;
+  EXPECT_EQ(seq(r, enough - 1), 256);
+  EXPECT_EQ(seq(r, 1), 4096) << "no length fits: the plan says what does not";
+  notes.clear();
+  r.seq = 2048;
+  EXPECT_EQ(seq(r, enough), 2048) << "it was given";
+  r.seq = 0, r.model.context = 300;
+  EXPECT_EQ(seq(r, int64_t(80) << 30), 300);
+  EXPECT_EQ(notes, "");
+  r.recompute = "budget=" + std::to_string(enough);
+  r.model.context = 131072, r.batch = 1;
+  Recipe chosen = with_defaults(r, device, within(int64_t(80) << 30));
+  EXPECT_TRUE(chosen.seq >= 512 && chosen.seq < 4096) << chosen.seq << ": a budget is a limit, too";
+}
+
+TEST_F(DefaultsOfRecipes, PrecisionIsTheFasterOne) {
+  Recipe r = long_context();
+  r.seq = 64;
+  const Device cpu = cpu_device(Isa::avx512_bf16, 1);
+  auto precision = [&](std::optional<MatmulRates> rates) {
+    DefaultSources from = within(int64_t(80) << 30);
+    from.rates_of = [&](const Device&) { return rates; };
+    return with_defaults(r, cpu, from).precision;
+  };
+  EXPECT_EQ(precision(MatmulRates{260e9, 150e9}), "fp32");
+  EXPECT_TRUE(contains(notes, "precision fp32") && contains(notes, "260.0 GFLOP/s in fp32 and 150.0 GFLOP/s in bf16"))
+      << notes;
+  EXPECT_EQ(precision(MatmulRates{150e9, 260e9}), "bf16");
+  notes.clear();
+  EXPECT_EQ(precision({}), "auto") << "resolve() knows";
+  r.precision = "bf16";
+  EXPECT_EQ(precision(MatmulRates{260e9, 150e9}), "bf16") << "it was given";
+  EXPECT_EQ(notes, "");
+}
