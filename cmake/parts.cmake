@@ -17,9 +17,9 @@ foreach(file ${all})
 endforeach()
 
 # Sets of options that files of any part may have. Each has its precompiled headers, which all parts share.
-# cold: command lines, what stands around measurements, pages and verdicts take no time when they run, but CLI11's and
-# JSON's headers take a minute to optimize. Not so what runs between two readings of the clock.
-set(CREST_FILES_cold "/(bench|charts|cli|compare|lab|report|terminal)/")
+# cold: command lines, files of others, what stands around measurements, pages and verdicts take no time when they run,
+# but CLI11's and JSON's headers take a minute to optimize. Not so what runs between two readings of the clock.
+set(CREST_FILES_cold "/(advise|bench|charts|cli|compare|interop|lab|profile|report|store|terminal|traces|tune)/")
 set(CREST_OPTIONS_cold $<IF:$<CONFIG:Release>,-O1,-O0>)
 set(CREST_FILES_timed "/bench/(phase_runner|profile)")
 # Fuzzing is about parsers: they are optimized, and the fuzzer is guided by branches only (what parsers compare with stands

@@ -138,8 +138,8 @@ class Messages {
 class GlooCommunicator final : public Communicator {
  public:
   // waits: null for one of its own; groups that were split from another share that of the other.
-  GlooCommunicator(Control& control, int rank, int ranks, const std::string& group, double seconds, double start_seconds,
-                   std::shared_ptr<Interruptible> waits = nullptr)
+  GlooCommunicator(Control& control, int rank, int ranks, const std::string& group, double seconds,
+                   double start_seconds, std::shared_ptr<Interruptible> waits = nullptr)
       : control_(control),
         group_(group),
         seconds_(seconds),
@@ -162,8 +162,8 @@ class GlooCommunicator final : public Communicator {
 
   std::unique_ptr<Communicator> split(const std::vector<int>& members) override {
     std::string group = fmt::format("{}.{}.{}", group_, splits_++, members.at(0));
-    return std::make_unique<GlooCommunicator>(control_, place_in(members, rank()), int(members.size()), group,
-                                              seconds_, start_seconds_, waits_);
+    return std::make_unique<GlooCommunicator>(control_, place_in(members, rank()), int(members.size()), group, seconds_,
+                                              start_seconds_, waits_);
   }
 
   void all_reduce(void* data, DType dtype, int64_t n, bool mean) override {
