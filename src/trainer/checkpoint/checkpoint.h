@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/checkpoint_manifest.h"
@@ -95,6 +96,8 @@ struct CheckpointFolder {
   std::string name;
 };
 std::vector<CheckpointFolder> list_checkpoints(const std::string& root);
+// The step in the name of such a folder; nullopt: another name.
+std::optional<int64_t> step_in_name(std::string_view name);
 // "step-000120"
 std::string checkpoint_name(int64_t step);
 

@@ -15,7 +15,8 @@ static const std::string temporary_prefix = ".tmp-", trash_prefix = ".trash-", r
 
 std::string checkpoint_name(int64_t step) { return fmt::format("step-{:06}", step); }
 
-static std::optional<int64_t> step_of(std::string_view name) {
+std::optional<int64_t> step_in_name(std::string_view name) {
+  if (name.starts_with(replaced_prefix)) name.remove_prefix(replaced_prefix.size());
   if (!name.starts_with("step-")) return std::nullopt;
   name.remove_prefix(5);
   if (name.size() < 6 || name.size() > 18) return std::nullopt;
@@ -30,9 +31,9 @@ static std::optional<int64_t> step_of(std::string_view name) {
 std::vector<CheckpointFolder> list_checkpoints(const std::string& root) {
   std::vector<CheckpointFolder> out;
   for (auto& name : names_in(root)) {
-    bool replaced = name.starts_with(replaced_prefix);
-    auto step = step_of(replaced ? std::string_view(name).substr(replaced_prefix.size()) : std::string_view(name));
-    if (step && kind_of(join_path(root, name)) == PathKind::folder) out.push_back({*step, replaced, name});
+    auto step = step_in_name(name);
+    if (step && kind_of(join_path(root, name)) == PathKind::folder)
+      out.push_back({*step, name.starts_with(replaced_prefix), name});
   }
   std::sort(out.begin(), out.end(), [](const CheckpointFolder& a, const CheckpointFolder& b) {
     return a.step != b.step ? a.step > b.step : a.replaced < b.replaced;
@@ -102,7 +103,7 @@ static ManifestFile describe_tensors(const std::vector<TensorSource>& tensors) {
 }
 
 static Manifest describe_contents(const CheckpointContents& contents, std::map<std::string, std::string>* files) {
-  if (contents.step < 0 || contents.step > 999'999'999'999) fail_internal("a checkpoint of an impossible step");
+  if (contents.step < 0 || contents.step > most_checkpoint_steps) fail_internal("a checkpoint of an impossible step");
   parse_json_guarded(contents.state, {}, "the state to be saved");
   *files = contents.files;
   for (auto& [name, bytes] : *files)
