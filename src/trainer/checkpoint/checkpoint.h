@@ -41,7 +41,8 @@ struct SaveResult {
 // Creates ROOT if its parent folder exists, writes ROOT/step-NNNNNN, and keeps the newest `keep`
 // checkpoints (0 = all), never removing the new one. Throws if the checkpoint is not safely on disk
 // (full disk, I/O error, ...); existing checkpoints are then untouched. Only one process at a time
-// may save below a root.
+// may save below a root; a second one gets an error. If ROOT or the folder above it is a symbolic
+// link, nothing that was there before is deleted: `keep` has no effect.
 SaveResult save_checkpoint(const CheckpointContents& contents, const std::string& root, int keep);
 
 class Checkpoint {

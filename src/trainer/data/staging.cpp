@@ -1,5 +1,6 @@
 #include "data/staging.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
@@ -122,7 +123,7 @@ void StagingFolder::publish(bool overwrite) {
     try {
       rename_path(here, there);
     } catch (const Error& e) {
-      if (syscalls->rename(old.c_str(), there.c_str()) != 0)
+      if (syscalls->renameat(AT_FDCWD, old.c_str(), AT_FDCWD, there.c_str()) != 0)
         fail(e.problem(), e.where(), fmt::format("The old data is in {}; move it back.", old));
       throw;
     }

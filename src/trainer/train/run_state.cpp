@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_root.h"
 #include "checkpoint/weights_io.h"
 #include "core/error.h"
 #include "core/io.h"
@@ -120,7 +121,8 @@ RunState run_state(const StateFile& get) {
   state.seed = get.whole<uint64_t>("seed", 0, any);
   // Checkpoints of earlier versions lack these two.
   state.last_good = get.json.contains("last_good") ? get.whole<int64_t>("last_good", 0, state.step) : state.step;
-  if (get.json.contains("bad_steps")) state.bad_steps = get.whole<int64_t>("bad_steps", 0, state.step - state.last_good);
+  if (get.json.contains("bad_steps"))
+    state.bad_steps = get.whole<int64_t>("bad_steps", 0, state.step - state.last_good);
   state.threads = get.whole<int>("threads", 0, INT_MAX);
   state.train_tokens = get.whole<uint64_t>("train_tokens", 0, any);
   if (get.json.contains("data_hash") && get.json["data_hash"].is_string()) state.data_hash = get.json["data_hash"];
@@ -132,8 +134,8 @@ void read_scalars(const StateFile& get, int64_t step, Scalars& s) {
   s.adam_step = get.whole<int64_t>("adam_step", 0, step);
   s.skipped = get.whole<int32_t>("skipped", 0, INT32_MAX);
   if (s.adam_step + s.skipped != step)
-    get.refuse("adam_step", fmt::format("is {}, and with {} skipped steps that is not step {}", s.adam_step, s.skipped,
-                                        step));
+    get.refuse("adam_step",
+               fmt::format("is {}, and with {} skipped steps that is not step {}", s.adam_step, s.skipped, step));
   s.good_steps = get.whole<int32_t>("good_steps", 0, int32_t(std::min<int64_t>(s.adam_step, INT32_MAX)));
   s.loss_scale = get.number("loss_scale", 1);
 }
@@ -288,28 +290,26 @@ int64_t newest_finite(const std::string& root) {
 void keep_newest(const std::string& root, int keep) {
   auto folders = list_checkpoints(root);
   if (keep <= 0 || folders.size() <= size_t(keep)) return;
+  CheckpointRoot open(root);
+  if (open.linked()) return;
   int64_t finite = newest_finite(root);
-  for (size_t i = size_t(keep); i < folders.size(); ++i) {
-    if (folders[i].step == finite) continue;
-    // The name goes first: an interrupted removal must not leave half a checkpoint under it. The
-    // next save removes the rest.
-    std::string trash = join_path(root, ".trash-" + folders[i].name);
-    remove_tree(trash);
-    rename_path(join_path(root, folders[i].name), trash);
-    remove_tree(trash);
-  }
+  for (size_t i = size_t(keep); i < folders.size(); ++i)
+    if (folders[i].step != finite) open.discard(folders[i].name);
 }
 
 int reject_newer(const std::string& root, int64_t step) {
+  auto folders = list_checkpoints(root);
+  if (folders.empty() || folders[0].step <= step) return 0;
+  CheckpointRoot open(root);
   int count = 0;
-  for (auto& folder : list_checkpoints(root)) {
-    if (folder.step <= step) break;
-    std::string aside = join_path(root, ".rejected-" + folder.name);
-    remove_tree(aside);
-    rename_path(join_path(root, folder.name), aside);
+  for (auto& found : folders) {
+    if (found.step <= step) break;
+    std::string aside = ".rejected-" + found.name;
+    if (open.folder().has(aside)) open.discard(aside);
+    open.folder().rename(found.name, aside);
     ++count;
   }
-  if (count) sync_directory(root);
+  open.folder().sync();
   return count;
 }
 
