@@ -159,16 +159,6 @@ TEST(Svg, NothingToDraw) {
   EXPECT_TRUE(well_formed(line_chart_svg({{"a", {1}, {NAN}}}, {})));
 }
 
-TEST(Svg, WritesFilesOrSaysWhyNot) {
-  TemporaryFolder folder;
-  std::string path = folder / "chart.svg";
-  write_text_file(path, "hello");
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  EXPECT_EQ(text.str(), "hello");
-  EXPECT_THROW(write_text_file("/no/such/folder/file.svg", "x"), Error);
-}
-
 TEST(TerminalChart, FitsItsCells) {
   ChartOptions o;
   o.title = "a title", o.x_label = "step";

@@ -62,12 +62,16 @@ class Faults {
     if (record_) recorded_.push_back({op, path, path2, std::move(data)});
   }
   template <class Call>
-  static int simple(const char* op, Call call, const char* path, const char* path2 = "") {
+  static int simple(const char* op, Call call, const std::string& path, const std::string& path2 = "") {
     Faults& f = *current();
     if (f.enter(op) == Action::fail) return -1;
     int result = call();
     if (result == 0) f.note(op, path, path2);
     return result;
+  }
+  std::string path_at(int folder, const char* name) const {
+    auto open = paths_.find(folder);
+    return folder == AT_FDCWD || open == paths_.end() ? name : join_path(open->second, name);
   }
   // Saves in the background make calls, too.
   static std::mutex& one_at_a_time() {
@@ -80,13 +84,13 @@ class Faults {
   }
   static const Syscalls& table() {
     static const Syscalls calls = {
-        [](const char* path, int flags, mode_t mode) {
+        [](int folder, const char* name, int flags, mode_t mode) {
           std::lock_guard lock(one_at_a_time());
           Faults& f = *current();
           if (f.enter("open") == Action::fail) return -1;
-          int fd = ::open(path, flags, mode);
-          if (fd >= 0) f.paths_[fd] = path;
-          if (fd >= 0 && (flags & O_CREAT)) f.note("create", path);
+          int fd = ::openat(folder, name, flags, mode);
+          if (fd >= 0) f.paths_[fd] = f.path_at(folder, name);
+          if (fd >= 0 && (flags & O_CREAT)) f.note("create", f.paths_[fd]);
           return fd;
         },
         [](int fd, const void* data, size_t bytes) {
@@ -101,12 +105,12 @@ class Faults {
         [](int fd) {
           std::lock_guard lock(one_at_a_time());
           return simple(
-              "fsync", [&] { return ::fsync(fd); }, current()->paths_[fd].c_str());
+              "fsync", [&] { return ::fsync(fd); }, current()->paths_[fd]);
         },
         [](int fd) {
           std::lock_guard lock(one_at_a_time());
           return simple(
-              "fsync", [&] { return ::fdatasync(fd); }, current()->paths_[fd].c_str());
+              "fsync", [&] { return ::fdatasync(fd); }, current()->paths_[fd]);
         },
         [](int fd) {
           std::lock_guard lock(one_at_a_time());
@@ -116,25 +120,23 @@ class Faults {
           errno = error;
           return action == Action::fail ? -1 : result;
         },
-        [](const char* from, const char* to) {
+        [](int from_folder, const char* from, int to_folder, const char* to) {
           std::lock_guard lock(one_at_a_time());
+          Faults& f = *current();
           return simple(
-              "rename", [&] { return ::rename(from, to); }, from, to);
+              "rename", [&] { return ::renameat(from_folder, from, to_folder, to); }, f.path_at(from_folder, from),
+              f.path_at(to_folder, to));
         },
-        [](const char* path, mode_t mode) {
+        [](int folder, const char* name, mode_t mode) {
           std::lock_guard lock(one_at_a_time());
           return simple(
-              "mkdir", [&] { return ::mkdir(path, mode); }, path);
+              "mkdir", [&] { return ::mkdirat(folder, name, mode); }, current()->path_at(folder, name));
         },
-        [](const char* path) {
+        [](int folder, const char* name, int flags) {
           std::lock_guard lock(one_at_a_time());
           return simple(
-              "unlink", [&] { return ::unlink(path); }, path);
-        },
-        [](const char* path) {
-          std::lock_guard lock(one_at_a_time());
-          return simple(
-              "rmdir", [&] { return ::rmdir(path); }, path);
+              flags & AT_REMOVEDIR ? "rmdir" : "unlink", [&] { return ::unlinkat(folder, name, flags); },
+              current()->path_at(folder, name));
         },
         [](const char* path, struct statvfs* out) {
           std::lock_guard lock(one_at_a_time());

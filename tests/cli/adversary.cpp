@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "cli/train_harness.h"
+#include "core/text.h"
 
 using namespace crest::test;
 
@@ -149,6 +150,26 @@ TEST(RunFolder, NamedPipesInItAreTold) {
     EXPECT_TRUE(older || r.err.find("crest: error: ") != std::string::npos) << name << r.err;
     EXPECT_TRUE(r.err.find("pipe") != std::string::npos || r.err.find("regular file") != std::string::npos)
         << name << r.err;
+  }
+}
+
+// Whatever is in a name: the command that is printed for pasting opens the file.
+TEST(PrintedCommands, OpenWhatTheyName) {
+  TempFolder f;
+  f.write("text.txt", sample_text(20));
+  RunOptions o;
+  o.folder = f.path().string();
+  for (std::string name :
+       {"new\nline", "tab\there", "esc\x1b[2J", "rtl\xE2\x80\xAEtxt.exe", "it's a \"\\\" $HOME `id`", "--out", "~"}) {
+    RunResult r = run_crest({"data", "prepare", "text.txt", "--tokenizer", "bytes", "--out=./" + name + "/data"}, o);
+    ASSERT_EQ(r.code, 0) << r.err;
+    const std::string mark = "Next: crest train --data ";
+    const size_t begin = r.out.find(mark);
+    ASSERT_NE(begin, std::string::npos) << r.out;
+    const std::string word = r.out.substr(begin + mark.size(), r.out.find('\n', begin) - begin - mark.size());
+    EXPECT_EQ(crest::printable(word, SIZE_MAX), word);
+    f.write("paste.sh", "cd '" + o.folder + "' && test -s " + word + "/meta.json");
+    EXPECT_EQ(std::system(("bash '" + f / "paste.sh" + "'").c_str()), 0) << word;
   }
 }
 

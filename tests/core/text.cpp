@@ -31,7 +31,9 @@ TEST(ShellWord, IsOneWordWhateverItHolds) {
   EXPECT_EQ(shell_path("my file"), "'my file'");
   EXPECT_EQ(shell_path("-rf"), "./-rf");
   EXPECT_EQ(shell_path("-"), "-");
-  EXPECT_EQ(shell_path("a\x1b[2J"), "'a\\x1b[2J'");
+  EXPECT_EQ(shell_path("a\x1b[2J"), "$'a\\033[2J'");
+  EXPECT_EQ(shell_path("\xff it's \\ \xE2\x80\xAE\xC3\xA4"), "$'\\377 it\\'s \\\\ \\342\\200\\256\xC3\xA4'");
+  EXPECT_EQ(shell_word("a\nb"), "'a\nb'") << "for a shell that only knows POSIX";
 }
 
 TEST(Text, NumbersOfThings) {

@@ -8,6 +8,7 @@
 
 #include <cstring>
 
+#include "core/folder.h"
 #include "data/helpers.h"
 #include "data/prepare.h"
 
@@ -98,7 +99,7 @@ TEST_P(PrepareFaults, EveryKthCall) {
     }
     SCOPED_TRACE(::testing::Message() << "call " << k << " of " << calls << " (" << hit << "): " << message);
     if (message.empty()) {  // closing what was read, removing what is not needed any more, asking for free space
-      EXPECT_TRUE(hit == "close" || hit == "unlink" || hit == "rmdir" || hit == "statvfs");
+      EXPECT_TRUE(hit == "close" || hit == "open" || hit == "unlink" || hit == "rmdir" || hit == "statvfs");
       ASSERT_EQ(there(), after);
       continue;
     }
@@ -239,8 +240,10 @@ TEST(PrepareReplacing, OfALivingProcessIsLeftAlone) {
   TemporaryFolder dir;
   write_file(dir / "in.txt", sentences(1000));
   prepare(tiny(dir / "in.txt", dir / "out", false));
-  std::string aside = ".out.preparing-" + std::to_string(::getpid()) + "-old";
+  std::string aside = ".out.preparing-999999999-old";
   fs::rename(dir / "out", dir / aside);
+  Folder other = Folder::open(dir / aside);
+  ASSERT_EQ(other.lock(), Folder::Lock::held);
   EXPECT_ERROR(Dataset::open(dir / "out"), aside);
   EXPECT_TRUE(fs::exists(dir / aside));
   EXPECT_FALSE(fs::exists(dir / "out"));

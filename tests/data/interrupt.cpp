@@ -68,9 +68,9 @@ TEST(Interrupted, BetweenTheShardsOfABlock) {
   write_file(dir / "in.txt", many_words(4000));  // one block
   Syscalls table = real_syscalls;
   renames = 0;
-  table.rename = [](const char* from, const char* to) {
+  table.renameat = [](int from_folder, const char* from, int to_folder, const char* to) {
     if (++renames == 3) std::raise(SIGINT);
-    return real_syscalls.rename(from, to);
+    return real_syscalls.renameat(from_folder, from, to_folder, to);
   };
   auto o = interrupt_options(dir / "in.txt", dir / "out");
   o.shard_tokens = 10;

@@ -8,6 +8,7 @@
 #include <set>
 #include <thread>
 
+#include "core/folder.h"
 #include "core/random.h"
 #include "data/corpus.h"
 #include "data/helpers.h"
@@ -394,12 +395,20 @@ TEST(Corpus, ContentThatChangedSinceItWasHashedIsAnError) {
   EXPECT_ERROR(read(), "changed between two readings");
 }
 
-TEST(Prepare, AbandonedFoldersOfKilledRunsAreRemoved) {
+// A number of a process in a name would say nothing: the process may be in another container.
+TEST(Prepare, FoldersThatNobodyHasLockedAreRemoved) {
   DataFolder dir;
   write_file(dir / "in.txt", many_sentences(5000));
-  write_file(dir / ".out.preparing-999999999/train-000000.bin.tmp", "x");
+  const std::string killed = dir / ".out.preparing-999999998", alive = dir / ".out.preparing-999999999";
+  for (auto& folder : {killed, alive}) write_file(folder + "/train-000000.bin.tmp", "x");
+  fs::create_symlink(dir / "elsewhere", dir / ".out.preparing-link");
+  write_file(dir / "elsewhere/precious", "x");
+  Folder other = Folder::open(alive);
+  ASSERT_EQ(other.lock(), Folder::Lock::held);
   prepare(options_for({dir / "in.txt"}, dir / "out"));
-  EXPECT_FALSE(fs::exists(dir / ".out.preparing-999999999"));
+  EXPECT_FALSE(fs::exists(killed));
+  EXPECT_TRUE(fs::exists(alive + "/train-000000.bin.tmp"));
+  EXPECT_TRUE(fs::exists(dir / "elsewhere/precious"));
 }
 
 TEST(Corpus, HeldOutBoundaryIsTheSameForEveryBlockSize) {

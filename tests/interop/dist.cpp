@@ -7,7 +7,7 @@ namespace fs = std::filesystem;
 
 TEST(Dist, RunsElsewhere) {
   fs::path build = fs::path(crest_binary()).parent_path();
-  for (const char* tool : {"cmake", "ldd", "objdump", "strip", "tar", "gzip"})
+  for (const char* tool : {"cmake", "ldd", "objdump", "readelf", "strip", "tar", "gzip"})
     if (std::system((std::string("command -v ") + tool + " > /dev/null").c_str()) != 0)
       GTEST_SKIP() << tool << " is not installed";
   if (!fs::exists(build / "cmake_install.cmake")) GTEST_SKIP() << build << " is no build folder";

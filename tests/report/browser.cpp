@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "core/io.h"
 #include "core/temporary_folder.h"
 #include "report/report.h"
 #include "report/sample_runs.h"
@@ -41,7 +42,7 @@ Checked check(const std::vector<std::pair<std::string, std::string>>& pages) {
   std::string files;
   for (auto& [name, html] : pages) {
     std::string file = (folder / (name + ".html")).string();
-    write_text_file(file, html);
+    write_file_atomic(file, html);
     files += " '" + file + "'";
   }
   // Selenium is a package of the system's Python more often than of another one that comes first in

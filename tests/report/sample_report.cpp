@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "core/io.h"
 #include "report/report.h"
 #include "report/sample_runs.h"
 #include "report/xml.h"
@@ -26,10 +27,10 @@ void write(const std::string& name, const std::vector<RunRecord>& runs) {
   const char* folder = std::getenv("CREST_SAMPLE_REPORT");
   if (!folder) return;
   std::filesystem::create_directories(folder);
-  write_text_file(std::string(folder) + "/" + name + ".html", html);
-  write_text_file(std::string(folder) + "/" + name + ".md", md.text);
+  write_file_atomic(std::string(folder) + "/" + name + ".html", html);
+  write_file_atomic(std::string(folder) + "/" + name + ".md", md.text);
   std::filesystem::create_directories(std::string(folder) + "/" + name + "_files");
-  for (auto& [file, svg] : md.figures) write_text_file(std::string(folder) + "/" + name + "_files/" + file, svg);
+  for (auto& [file, svg] : md.figures) write_file_atomic(std::string(folder) + "/" + name + "_files/" + file, svg);
 }
 
 }  // namespace

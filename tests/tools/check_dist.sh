@@ -33,6 +33,12 @@ done
 foreign=$(env -i ldd "$folder/bin/crest" | awk '$3 ~ /^\// {print $3}' | grep -v "^$folder/" |
   grep -vE '/(libc|libm|libdl|libpthread|librt|libresolv)\.so' || true)
 [ -z "$foreign" ] || fail "libraries of this machine are used: $foreign"
+# Libraries are searched in no folder that depends on where a program runs: no entry is empty or relative.
+for file in "$folder"/bin/* "$folder"/lib/*; do
+  if readelf -d "$file" | sed -n 's/.*PATH).*\[\(.*\)\].*/\1/p' | tr ':' '\n' | grep -qvE '^(\$ORIGIN|/)'; then
+    fail "$file searches the current folder for libraries: $(readelf -d "$file" | grep 'PATH)')"
+  fi
+done
 
 cat >"$folder/try.sh" <<'END'
 set -eu

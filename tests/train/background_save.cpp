@@ -47,9 +47,9 @@ TEST_F(BackgroundSave, TrainingGoesOnMeanwhile) {
   TrainOptions o = options(SaveMode::background);
   o.save_every = 2;
   Syscalls calls = real_syscalls;
-  calls.mkdir = [](const char* path, mode_t mode) {
+  calls.mkdirat = [](int folder, const char* path, mode_t mode) {
     if (contains(path, ".tmp-step-000002")) overlapped = wait_for_step(3);
-    return ::mkdir(path, mode);
+    return ::mkdirat(folder, path, mode);
   };
   ScopedSyscalls scope(&calls);
   overlapped = false;
@@ -84,9 +84,9 @@ TEST_F(BackgroundSave, OldOnesGoThoughEverySaveIsSlow) {
     taken = row.step;
   };
   Syscalls calls = real_syscalls;
-  calls.mkdir = [](const char* path, mode_t mode) {
+  calls.mkdirat = [](int folder, const char* path, mode_t mode) {
     if (int64_t step = saved_step(path); step >= 0) wait_for_step(std::min<int64_t>(12, step + 1));
-    return ::mkdir(path, mode);
+    return ::mkdirat(folder, path, mode);
   };
   ScopedSyscalls scope(&calls);
   ASSERT_FALSE(run_training(o).interrupted);
@@ -99,8 +99,8 @@ TEST_F(BackgroundSave, AnErrorEndsTheRunBeforeTheNextSave) {
   TrainOptions o = options(SaveMode::background);
   o.steps = 1000, o.save_every = 2;
   Syscalls calls = real_syscalls;
-  calls.mkdir = [](const char* path, mode_t mode) {
-    return contains(path, ".tmp-") ? (errno = ENOSPC, -1) : ::mkdir(path, mode);
+  calls.mkdirat = [](int folder, const char* path, mode_t mode) {
+    return contains(path, ".tmp-") ? (errno = ENOSPC, -1) : ::mkdirat(folder, path, mode);
   };
   ScopedSyscalls scope(&calls);
   std::string error = error_of([&] { run_training(o); });
@@ -118,13 +118,13 @@ TEST_F(BackgroundSave, EndsWellWhenTheRunDoesNot) {
       if (row.step == 3) fail("unspecified launch failure", "adamw");
     };
     Syscalls calls = real_syscalls;
-    calls.mkdir = [](const char* path, mode_t mode) {
+    calls.mkdirat = [](int folder, const char* path, mode_t mode) {
       if (saved_step(path) >= 0) wait_for_step(3);  // the one that fails
-      return ::mkdir(path, mode);
+      return ::mkdirat(folder, path, mode);
     };
     if (fails)
-      calls.mkdir = [](const char* path, mode_t mode) {
-        if (saved_step(path) < 0) return ::mkdir(path, mode);
+      calls.mkdirat = [](int folder, const char* path, mode_t mode) {
+        if (saved_step(path) < 0) return ::mkdirat(folder, path, mode);
         wait_for_step(3);
         return errno = ENOSPC, -1;
       };
@@ -145,9 +145,9 @@ TEST_F(BackgroundSave, OfBadWeightsDoesNotOutliveThem) {
   TrainOptions o = options(SaveMode::background);
   o.resume = true, o.steps = 40, o.lr = 1e30, o.recipe.clip = 0, o.keep = 1;
   Syscalls calls = real_syscalls;
-  calls.mkdir = [](const char* path, mode_t mode) {
+  calls.mkdirat = [](int folder, const char* path, mode_t mode) {
     if (int64_t step = saved_step(path); step >= 0) wait_for_step(step + 1);  // the last of them is the fifth bad one
-    return ::mkdir(path, mode);
+    return ::mkdirat(folder, path, mode);
   };
   ScopedSyscalls scope(&calls);
   std::string error = error_of([&] { run_training(o); });

@@ -83,7 +83,7 @@ TEST(Tensorboard, WritesAFile) {
   const char* keep =
       std::getenv("CREST_TENSORBOARD_OUT");  // tests/tools/check_tensorboard.py looks at the files with the real reader
   TemporaryFolder temporary;
-  std::string folder = keep ? keep : temporary / "deep";
+  const Folder folder = Folder::open(keep ? keep : temporary.path());
   std::string path, second;
   {
     TensorboardWriter w(folder), other(folder);
@@ -105,9 +105,9 @@ TEST(Tensorboard, WritesAFile) {
 }
 
 TEST(Tensorboard, SaysWhereItCannotWrite) {
-  EXPECT_THROW(TensorboardWriter("/proc/no/folder"), Error);
-  TemporaryFolder folder;
-  std::string file = folder / "file";
-  std::ofstream(file) << "a file, not a folder";
-  EXPECT_THROW(TensorboardWriter{file}, Error);
+  TemporaryFolder temporary;
+  fs::create_directory(temporary / "gone");
+  const Folder folder = Folder::open(temporary / "gone");
+  fs::remove(temporary / "gone");
+  EXPECT_THROW(TensorboardWriter{folder}, Error);
 }

@@ -1,15 +1,10 @@
 #include "charts/svg.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
-#include <cstdio>
-#include <cstring>
 
-#include "core/error.h"
 #include "terminal/table.h"
 
 namespace crest {
@@ -231,19 +226,6 @@ std::string escape_xml(std::string_view text) {
     }
   }
   return valid_utf8(out);
-}
-
-void write_text_file(const std::string& path, std::string_view text) {
-  std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
-  std::FILE* file = std::fopen(temporary.c_str(), "wb");
-  int error = errno;
-  bool good = file && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (file && !good) error = errno;
-  if (file && std::fclose(file) != 0) good = false, error = errno;
-  if (good && std::rename(temporary.c_str(), path.c_str()) != 0) good = false, error = errno;
-  if (good) return;
-  std::remove(temporary.c_str());
-  fail(fmt::format("cannot write: {}", std::strerror(error)), path, "Check the folder and the free space.");
 }
 
 }  // namespace crest

@@ -82,7 +82,4 @@ std::string figure_css();
 // Escapes text for an element or attribute; control characters that XML forbids become U+FFFD.
 std::string escape_xml(std::string_view text);
 
-// Writes a file atomically through a temporary file in the same folder; errors name the path.
-void write_text_file(const std::string& path, std::string_view text);
-
 }  // namespace crest

@@ -1,6 +1,5 @@
 #include "core/io.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -15,50 +14,26 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/folder.h"
+#include "core/retry.h"
 #include "core/system_error.h"
 #include "core/text.h"
 
 namespace crest {
 
 const Syscalls real_syscalls = {
-    [](const char* path, int flags, mode_t mode) { return ::open(path, flags, mode); },
+    [](int folder, const char* path, int flags, mode_t mode) { return ::openat(folder, path, flags, mode); },
     ::write,
     ::fsync,
     ::fdatasync,
     ::close,
-    ::rename,
-    ::mkdir,
-    ::unlink,
-    ::rmdir,
+    ::renameat,
+    ::mkdirat,
+    ::unlinkat,
     ::statvfs,
     [](const char* one, const char* other) { return ::renameat2(AT_FDCWD, one, AT_FDCWD, other, RENAME_EXCHANGE); },
 };
 const Syscalls* syscalls = &real_syscalls;
-
-[[noreturn]] static void fail_errno(int code, const char* doing, const std::string& path) {
-  const char* advice = "";
-  switch (code) {
-    case ENOSPC:
-    case EDQUOT: advice = "Free some space, or write to another disk."; break;
-    case EIO: advice = "The disk reports a failure; check it (dmesg), or use another one."; break;
-    case EACCES:
-    case EPERM:
-    case EROFS: advice = "Check owner and permissions, or choose another folder."; break;
-    case ENOENT: advice = "Check the path."; break;
-    case EMFILE:
-    case ENFILE: advice = "Raise the limit of open files (ulimit -n)."; break;
-    default: break;
-  }
-  throw SystemError(code, fmt::format("cannot {}: {}", doing, std::strerror(code)), printable(path), advice);
-}
-
-template <class Call>
-static auto retry(Call call) {
-  for (;;) {
-    auto result = call();
-    if (result != -1 || errno != EINTR) return result;
-  }
-}
 
 File::~File() {
   if (fd_ >= 0) syscalls->close(fd_);
@@ -108,30 +83,13 @@ File File::duplicate(int descriptor, const std::string& name) {
 }
 
 File File::create(const std::string& path) {
-  File file;
-  file.fd_ = retry([&] { return syscalls->open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644); });
-  if (file.fd_ < 0) fail_errno(errno, "create", path);
-  file.path_ = path;
-  return file;
+  int fd =
+      retry([&] { return syscalls->openat(AT_FDCWD, path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644); });
+  if (fd < 0) fail_errno(errno, "create", path);
+  return {fd, path};
 }
 
-File File::create_new(const std::string& path) {
-  if (retry([&] { return syscalls->unlink(path.c_str()); }) != 0 && errno != ENOENT) fail_errno(errno, "replace", path);
-  File file;
-  file.fd_ = retry([&] { return syscalls->open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644); });
-  if (file.fd_ < 0) fail_errno(errno, "create", path);
-  file.path_ = path;
-  return file;
-}
-
-File File::append(const std::string& path) {
-  File file;
-  file.fd_ =
-      retry([&] { return syscalls->open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644); });
-  if (file.fd_ < 0) fail_errno(errno, "open", path);
-  file.path_ = path;
-  return file;
-}
+File File::create_new(const std::string& path) { return Folder::here().create_anew(path); }
 
 uint64_t File::size() const {
   struct stat info;
@@ -285,43 +243,32 @@ void write_file_atomic(const std::string& path, std::string_view bytes) {
     file.close();
     rename_path(temporary, path);
   } catch (...) {
-    syscalls->unlink(temporary.c_str());
+    syscalls->unlinkat(AT_FDCWD, temporary.c_str(), 0);
     throw;
   }
   sync_directory(parent_path(path));
 }
 
-void sync_directory(const std::string& path) {
-  int fd = retry([&] { return syscalls->open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0); });
-  if (fd < 0) fail_errno(errno, "open the folder", path);
-  int result = retry([&] { return syscalls->fsync(fd); });
-  int code = errno;
-  syscalls->close(fd);
-  // Some network and FUSE file systems cannot sync folders and return EINVAL; nothing more can be
-  // done there.
-  if (result != 0 && code != EINVAL) fail_errno(code, "sync the folder", path);
-}
+void sync_directory(const std::string& path) { Folder::open(path).sync(); }
 
 void create_directory(const std::string& path) {
-  if (retry([&] { return syscalls->mkdir(path.c_str(), 0755); }) != 0) fail_errno(errno, "create the folder", path);
+  if (!make_directory(path)) fail_errno(EEXIST, "create the folder", path);
 }
+
+bool make_directory(const std::string& path) { return Folder::here().make(path); }
 
 void create_directories(const std::string& path) {
   if (is_directory(path)) return;
   std::string parent = parent_path(path);
   if (parent != path) create_directories(parent);
-  if (retry([&] { return syscalls->mkdir(path.c_str(), 0755); }) != 0) {
-    int code = errno;
-    if (code == EEXIST && is_directory(path)) return;
-    fail_errno(code, "create the folder", path);
+  if (!make_directory(path)) {
+    if (is_directory(path)) return;
+    fail_errno(EEXIST, "create the folder", path);
   }
   sync_directory(parent);
 }
 
-void rename_path(const std::string& from, const std::string& to) {
-  if (retry([&] { return syscalls->rename(from.c_str(), to.c_str()); }) != 0)
-    fail_errno(errno, "rename to its final name", from);
-}
+void rename_path(const std::string& from, const std::string& to) { Folder::here().rename(from, to); }
 
 bool exchange_paths(const std::string& one, const std::string& other) {
   if (retry([&] { return syscalls->exchange(one.c_str(), other.c_str()); }) == 0) return true;
@@ -331,36 +278,13 @@ bool exchange_paths(const std::string& one, const std::string& other) {
   fail_errno(errno, "exchange with what it replaces", one);
 }
 
-void remove_tree(const std::string& path) {
-  struct stat info;
-  if (::lstat(path.c_str(), &info) != 0) {
-    if (errno == ENOENT) return;
-    fail_errno(errno, "look at", path);
-  }
-  if (!S_ISDIR(info.st_mode)) {
-    if (retry([&] { return syscalls->unlink(path.c_str()); }) != 0 && errno != ENOENT)
-      fail_errno(errno, "remove", path);
-    return;
-  }
-  // In a fixed order, so that fault tests are reproducible.
-  for (auto& name : names_in(path)) remove_tree(join_path(path, name));
-  if (retry([&] { return syscalls->rmdir(path.c_str()); }) != 0 && errno != ENOENT)
-    fail_errno(errno, "remove the folder", path);
-}
+void remove_tree(const std::string& path) { Folder::here().remove(path); }
 
 std::vector<std::string> names_in(const std::string& folder) {
-  std::vector<std::string> names;
-  DIR* handle = ::opendir(folder.c_str());
-  if (!handle && (errno == ENOENT || errno == ENOTDIR)) return names;
-  if (!handle) fail_errno(errno, "open the folder", folder);
-  errno = 0;
-  while (dirent* entry = ::readdir(handle))
-    if (std::string_view name = entry->d_name; name != "." && name != "..") names.emplace_back(name);
-  int code = errno;
-  ::closedir(handle);
-  if (code != 0) fail_errno(code, "read the folder", folder);
-  std::sort(names.begin(), names.end());
-  return names;
+  int fd = retry([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+  if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) return {};
+  if (fd < 0) fail_errno(errno, "open the folder", folder);
+  return names_of(fd, folder);
 }
 
 PathKind kind_of(const std::string& path) {

@@ -9,20 +9,21 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace crest {
 
-// Same meaning, results and errno as the POSIX functions with these names.
+// Same meaning, results and errno as the POSIX functions with these names. `folder` is an open
+// folder, or AT_FDCWD.
 struct Syscalls {
-  int (*open)(const char* path, int flags, mode_t mode);
+  int (*openat)(int folder, const char* path, int flags, mode_t mode);
   ssize_t (*write)(int fd, const void* data, size_t bytes);
   int (*fsync)(int fd);
   int (*fdatasync)(int fd);
   int (*close)(int fd);
-  int (*rename)(const char* from, const char* to);
-  int (*mkdir)(const char* path, mode_t mode);
-  int (*unlink)(const char* path);
-  int (*rmdir)(const char* path);
+  int (*renameat)(int from_folder, const char* from, int to_folder, const char* to);
+  int (*mkdirat)(int folder, const char* path, mode_t mode);
+  int (*unlinkat)(int folder, const char* path, int flags);
   int (*statvfs)(const char* path, struct statvfs* out);
   // renameat2 with RENAME_EXCHANGE: two names are exchanged in one step.
   int (*exchange)(const char* one, const char* other);
@@ -66,12 +67,12 @@ class File {
   // A new file for writing. An existing file of that name is removed, and links are not followed.
   // For names that the user did not choose.
   static File create_new(const std::string& path);
-  // For writing at the end; a link is an error.
-  static File append(const std::string& path);
 
   bool is_open() const { return fd_ >= 0; }
   int fd() const { return fd_; }
   const std::string& path() const { return path_; }
+  // Owns an open descriptor.
+  File(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
   // Current size in bytes.
   uint64_t size() const;
   // Reads exactly `bytes` at `offset`; a shorter file is an error. Thread-safe.
@@ -112,6 +113,8 @@ void sync_directory(const std::string& path);
 // mkdir -p; created folders are synced into their parents.
 void create_directories(const std::string& path);
 void create_directory(const std::string& path);
+// Creates one folder; false: the name is taken.
+bool make_directory(const std::string& path);
 void rename_path(const std::string& from, const std::string& to);
 // Exchanges two existing names in one step: at every moment both exist. Returns false if the file
 // system or kernel cannot do that; then nothing has changed.

@@ -26,8 +26,8 @@ const char* owner(const fs::path& folder, const fs::path& file) {
   if (has(folder, "manifest.json") && has(folder, "state.json") && has(folder, "model.safetensors"))
     return "a checkpoint";
   const std::string first = inside.begin()->string();
-  const bool named = std::find(std::begin(names_of_run), std::end(names_of_run), first) != std::end(names_of_run);
-  if (named && has(folder, "config.toml") && (has(folder, "log.jsonl") || has(folder, "checkpoints"))) return "a run";
+  if (is_name_in_run(first) && has(folder, "config.toml") && (has(folder, "log.jsonl") || has(folder, "checkpoints")))
+    return "a run";
   const std::string ending = inside.extension().string();
   const bool tokens = ending == ".bin" || ending == ".mask" || first == "meta.json" || first == "tokenizer.json";
   if (tokens && has(folder, "meta.json") && has(folder, "tokenizer.json")) return "prepared data";
@@ -35,6 +35,10 @@ const char* owner(const fs::path& folder, const fs::path& file) {
 }
 
 }  // namespace
+
+bool is_name_in_run(std::string_view name) {
+  return std::find(std::begin(names_of_run), std::end(names_of_run), name) != std::end(names_of_run);
+}
 
 void require_no_run_file(const std::string& file) {
   if (!path_exists(file)) return;

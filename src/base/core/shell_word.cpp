@@ -1,5 +1,7 @@
 #include "core/shell_word.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 
@@ -19,9 +21,28 @@ std::string shell_word(std::string_view text) {
   return word + "'";
 }
 
+std::string printed_word(std::string_view text) {
+  bool plain = true;
+  std::string word = "$'";
+  for (std::string_view rest = text; !rest.empty();) {
+    Character c = first_character(rest);
+    const bool shown = c.valid && !is_control(c.code);
+    for (char byte : rest.substr(0, c.size))
+      if (!shown)
+        word += fmt::format("\\{:03o}", uint8_t(byte));
+      else if (byte == '\'' || byte == '\\')
+        word += {'\\', byte};
+      else
+        word += byte;
+    plain = plain && shown;
+    rest.remove_prefix(c.size);
+  }
+  return plain ? shell_word(text) : word + "'";
+}
+
 std::string shell_path(std::string_view path) {
   std::string prefix = path.size() > 1 && path.starts_with("-") ? "./" : "";  // "-" is standard input
-  return printable(shell_word(prefix + std::string(path)), SIZE_MAX);
+  return printed_word(prefix + std::string(path));
 }
 
 }  // namespace crest

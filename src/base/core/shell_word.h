@@ -7,8 +7,10 @@ namespace crest {
 
 // One word of a POSIX shell: in quotes if it needs them.
 std::string shell_word(std::string_view text);
-// A path in a printed command: one that begins with '-' is no option, and control characters are
-// shown as in printable.
+// The same word for a terminal: what printable would not show as it is becomes $'...' with octal
+// bytes, which bash, zsh, ksh and POSIX.1-2024 read back.
+std::string printed_word(std::string_view text);
+// A path in a printed command: one that begins with '-' is no option.
 std::string shell_path(std::string_view path);
 
 }  // namespace crest

@@ -40,7 +40,7 @@ std::string profile_command(const ComparedSide& s, const std::string& phase) {
   for (auto& flag : recipe_flags(s.recipe)) {
     size_t equals = flag.find('=');
     command += " " + printable(flag.substr(0, equals));
-    if (equals != std::string::npos) command += " " + shell_word(flag.substr(equals + 1));
+    if (equals != std::string::npos) command += " " + printed_word(flag.substr(equals + 1));
   }
   if (phase != "step") command += " --phase " + phase;
   return command;

@@ -33,9 +33,9 @@ void write_markdown(const Page& page, const std::string& file, bool figures) {
     fs::create_directories(place, error);
     if (error)
       fail("cannot create the folder: " + error.message(), printable(place.string()), "Check its parent folder.");
-    for (auto& [name, svg] : files.figures) write_text_file((place / name).string(), svg);
+    for (auto& [name, svg] : files.figures) write_file_atomic((place / name).string(), svg);
   }
-  write_text_file(file, files.text);
+  write_file_atomic(file, files.text);
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ void check_report_file(const std::string& file, bool overwrite) {
 
 void write_report_file(const Page& page, const std::string& file, bool figures) {
   if (is_html(file))
-    write_text_file(file, to_html(page));
+    write_file_atomic(file, to_html(page));
   else
     write_markdown(page, file, figures);
 }

@@ -95,9 +95,9 @@ std::string train_flags(const TuneOptions& o, const TuneCandidate& c) {
   for (auto& row : recipe_settings()) {
     auto it = given.find(row.name);
     if (it == given.end()) continue;
-    for (auto& value : it->second) flags.push_back(shell_word(row.flag() + "=" + value));
+    for (auto& value : it->second) flags.push_back(printed_word(row.flag() + "=" + value));
   }
-  for (auto& flag : o.device_flags) flags.push_back(shell_word(flag));
+  for (auto& flag : o.device_flags) flags.push_back(printed_word(flag));
   return join(flags, " ");
 }
 

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/checkpoint_manifest.h"
@@ -40,7 +41,8 @@ struct SaveResult {
 // Creates ROOT if its parent folder exists, writes ROOT/step-NNNNNN, and keeps the newest `keep`
 // checkpoints (0 = all), never removing the new one. Throws if the checkpoint is not safely on disk
 // (full disk, I/O error, ...); existing checkpoints are then untouched. Only one process at a time
-// may save below a root.
+// may save below a root; a second one gets an error. If ROOT or the folder above it is a symbolic
+// link, nothing that was there before is deleted: `keep` has no effect.
 SaveResult save_checkpoint(const CheckpointContents& contents, const std::string& root, int keep);
 
 class Checkpoint {
@@ -95,6 +97,8 @@ struct CheckpointFolder {
   std::string name;
 };
 std::vector<CheckpointFolder> list_checkpoints(const std::string& root);
+// The step in the name of such a folder; nullopt: another name.
+std::optional<int64_t> step_in_name(std::string_view name);
 // "step-000120"
 std::string checkpoint_name(int64_t step);
 

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include <atomic>
+#include <filesystem>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/for_each_tensor.h"
@@ -27,6 +27,10 @@ Checkpoint Checkpoint::open(const std::string& folder) {
   if (kind_of(manifest_path) == PathKind::nothing)
     fail_damaged("it has no manifest.json (its save was interrupted)", folder);
   out.manifest_ = parse_manifest(read_file(manifest_path, uint64_t(64) << 20), manifest_path);
+  std::error_code unknown;  // "." and a link have no step in their name
+  const auto named = step_in_name(std::filesystem::canonical(folder, unknown).filename().string());
+  if (named && *named != out.manifest_.step)
+    fail_damaged(fmt::format("the folder name does not match the step in it ({})", out.manifest_.step), folder);
   for (const char* name : {"state.json", "model.safetensors"})
     if (!out.manifest_.files.count(name)) fail_damaged(fmt::format("its manifest has no {}", name), folder);
   uint64_t small_bytes = 0;
@@ -60,7 +64,11 @@ Checkpoint Checkpoint::open(const std::string& folder) {
       state.value("step", nlohmann::json()) != nlohmann::json(out.manifest_.step))
     fail_damaged("step and state do not match the manifest", state_path);
   out.state_ = state["state"].dump();
-  out.finite_weights_ = state.value("finite_weights", nlohmann::json()) != nlohmann::json(false);
+  out.finite_weights_ = true;
+  if (auto finite = state.find("finite_weights"); finite != state.end()) {
+    if (!finite->is_boolean()) fail_damaged("\"finite_weights\" is neither true nor false", state_path);
+    out.finite_weights_ = finite->get<bool>();
+  }
   return out;
 }
 
@@ -133,8 +141,6 @@ std::optional<Checkpoint> find_checkpoint(const std::string& root,
     std::string path = join_path(root, folder.name);
     try {
       Checkpoint checkpoint = Checkpoint::open(path);
-      if (checkpoint.step() != folder.step)
-        fail_damaged(fmt::format("the folder name does not match the step in it ({})", checkpoint.step()), path);
       checkpoint.verify();
       if (!checkpoint.finite_weights()) fail("its weights contain NaN or infinity", path);
       report_skipped("Using " + checkpoint.path() + " instead.");

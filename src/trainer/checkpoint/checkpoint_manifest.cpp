@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/json_number.h"
 #include "core/text.h"
 
 namespace crest {
@@ -72,9 +73,9 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
       fail(fmt::format("the checkpoint has format {}, but this version of Crest reads {}",
                        printable(json.at("format").dump(), 60), format_name),
            printable(where), "Use the version of Crest that wrote it.");
-    if (!json.at("step").is_number_integer()) refuse("\"step\" is not a number");
-    out.step = json.at("step").get<int64_t>();
-    if (out.step < 0) refuse("\"step\" is negative");
+    out.step = whole_number<int64_t>(json.at("step")).value_or(-1);
+    if (out.step < 0 || out.step > most_checkpoint_steps)
+      refuse(fmt::format("\"step\" is not a whole number from 0 to {}", most_checkpoint_steps));
     for (auto& [name, entry] : json.at("files").items()) {
       if (!is_plain_file_name(name)) refuse(fmt::format("'{}' is not a plain file name", printable(name)));
       ManifestFile file;

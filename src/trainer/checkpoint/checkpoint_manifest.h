@@ -10,6 +10,9 @@
 
 namespace crest {
 
+// As many as the name of a checkpoint's folder can hold.
+inline constexpr int64_t most_checkpoint_steps = 999'999'999'999;
+
 struct ManifestFile {
   uint64_t bytes = 0;
   // Of the whole file; for a safetensors file only of its header, because the tensors' hashes cover

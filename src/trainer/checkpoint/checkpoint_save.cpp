@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_root.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/json.h"
@@ -15,7 +16,8 @@ static const std::string temporary_prefix = ".tmp-", trash_prefix = ".trash-", r
 
 std::string checkpoint_name(int64_t step) { return fmt::format("step-{:06}", step); }
 
-static std::optional<int64_t> step_of(std::string_view name) {
+std::optional<int64_t> step_in_name(std::string_view name) {
+  if (name.starts_with(replaced_prefix)) name.remove_prefix(replaced_prefix.size());
   if (!name.starts_with("step-")) return std::nullopt;
   name.remove_prefix(5);
   if (name.size() < 6 || name.size() > 18) return std::nullopt;
@@ -30,23 +32,14 @@ static std::optional<int64_t> step_of(std::string_view name) {
 std::vector<CheckpointFolder> list_checkpoints(const std::string& root) {
   std::vector<CheckpointFolder> out;
   for (auto& name : names_in(root)) {
-    bool replaced = name.starts_with(replaced_prefix);
-    auto step = step_of(replaced ? std::string_view(name).substr(replaced_prefix.size()) : std::string_view(name));
-    if (step && kind_of(join_path(root, name)) == PathKind::folder) out.push_back({*step, replaced, name});
+    auto step = step_in_name(name);
+    if (step && kind_of(join_path(root, name)) == PathKind::folder)
+      out.push_back({*step, name.starts_with(replaced_prefix), name});
   }
   std::sort(out.begin(), out.end(), [](const CheckpointFolder& a, const CheckpointFolder& b) {
     return a.step != b.step ? a.step > b.step : a.replaced < b.replaced;
   });
   return out;
-}
-
-// If interrupted, removing file by file would leave a partial checkpoint under its name: so the
-// name goes first.
-static void discard(const std::string& root, const std::string& name) {
-  std::string trash = join_path(root, trash_prefix + name);
-  remove_tree(trash);
-  rename_path(join_path(root, name), trash);
-  remove_tree(trash);
 }
 
 // Throws where it cannot be read: then nothing is known about it, and it stays as it is.
@@ -64,28 +57,29 @@ static bool is_valid(const std::string& folder) {
 
 // Cleans up after an interrupted save: removes temporary folders, and completes or reverts a
 // half-done replacement.
-static void clean_up(const std::string& root) {
-  for (auto& name : names_in(root)) {
-    if (name.starts_with(temporary_prefix) || name.starts_with(trash_prefix)) remove_tree(join_path(root, name));
+static void clean_up(const CheckpointRoot& root) {
+  const Folder& folder = root.folder();
+  for (auto& name : folder.names()) {
+    if (name.starts_with(temporary_prefix) || name.starts_with(trash_prefix)) root.discard(name);
     if (!name.starts_with(replaced_prefix)) continue;
     std::string original = name.substr(replaced_prefix.size());
-    std::string here = join_path(root, name), there = join_path(root, original);
-    if (path_exists(there) && (is_valid(there) || !is_valid(here))) {
-      discard(root, name);
+    std::string here = join_path(folder.path(), name), there = join_path(folder.path(), original);
+    if (folder.has(original) && (is_valid(there) || !is_valid(here))) {
+      root.discard(name);
       continue;
     }
-    if (path_exists(there)) discard(root, original);
-    rename_path(here, there);
-    sync_directory(root);
+    if (folder.has(original)) root.discard(original);
+    folder.rename(name, original);
+    folder.sync();
   }
 }
 
-static void retain(const std::string& root, int keep, const std::string& just_written) {
+static void retain(const CheckpointRoot& root, int keep, const std::string& just_written) {
   int kept = 0;
-  for (auto& folder : list_checkpoints(root)) {
-    if (folder.replaced) continue;
-    if (++kept <= keep || folder.name == just_written) continue;
-    discard(root, folder.name);
+  for (auto& found : list_checkpoints(root.folder().path())) {
+    if (found.replaced) continue;
+    if (++kept <= keep || found.name == just_written) continue;
+    root.discard(found.name);
   }
 }
 
@@ -102,7 +96,7 @@ static ManifestFile describe_tensors(const std::vector<TensorSource>& tensors) {
 }
 
 static Manifest describe_contents(const CheckpointContents& contents, std::map<std::string, std::string>* files) {
-  if (contents.step < 0 || contents.step > 999'999'999'999) fail_internal("a checkpoint of an impossible step");
+  if (contents.step < 0 || contents.step > most_checkpoint_steps) fail_internal("a checkpoint of an impossible step");
   parse_json_guarded(contents.state, {}, "the state to be saved");
   *files = contents.files;
   for (auto& [name, bytes] : *files)
@@ -123,27 +117,24 @@ static Manifest describe_contents(const CheckpointContents& contents, std::map<s
 // Moves the complete, synced folder to its name. A checkpoint of that name moves aside first and
 // stands for this step (list_checkpoints) until the new one is in place: whichever of the two
 // renames reaches the disk, one of them is there.
-static void publish(const std::string& root, const std::string& temporary, const std::string& name) {
-  std::string final_path = join_path(root, name);
-  if (path_exists(final_path)) rename_path(final_path, join_path(root, replaced_prefix + name));
-  rename_path(temporary, final_path);
-  sync_directory(root);
+static void publish(const Folder& root, const std::string& temporary, const std::string& name) {
+  if (root.has(name)) root.rename(name, replaced_prefix + name);
+  root.rename(temporary, name);
+  root.sync();
 }
 
-SaveResult save_checkpoint(const CheckpointContents& contents, const std::string& root, int keep) {
+SaveResult save_checkpoint(const CheckpointContents& contents, const std::string& root_path, int keep) {
   std::map<std::string, std::string> files;
   Manifest manifest = describe_contents(contents, &files);
   std::string manifest_text = print_manifest(manifest);
   SaveResult result;
-  std::string name = checkpoint_name(contents.step), temporary = join_path(root, temporary_prefix + name);
-  result.path = join_path(root, name);
+  std::string name = checkpoint_name(contents.step), temporary = temporary_prefix + name;
+  result.path = join_path(root_path, name);
   result.bytes = manifest_text.size();
   for (auto& [file_name, file] : manifest.files) result.bytes += file.bytes;
 
-  if (!is_directory(root)) {  // not its parent: a run whose folder is gone gets no new one
-    create_directory(root);
-    sync_directory(parent_path(root));
-  }
+  CheckpointRoot root(root_path);
+  const Folder& folder = root.folder();
   clean_up(root);
   if (std::string there = join_path(result.path, "manifest.json"); path_exists(there)) {
     try {
@@ -155,22 +146,21 @@ SaveResult save_checkpoint(const CheckpointContents& contents, const std::string
     // Every file uses whole blocks, and the folder needs some too. 1 MiB is left for the run's
     // logs.
     uint64_t slack = (uint64_t(1) << 20) + 4096 * (manifest.files.size() + 4);
-    require_free_space(root, result.bytes + slack, "a checkpoint");
+    require_free_space(root_path, result.bytes + slack, "a checkpoint");
     try {
-      create_directory(temporary);
-      write_safetensors(join_path(temporary, "model.safetensors"), contents.weights);
-      if (!contents.optimizer.empty())
-        write_safetensors(join_path(temporary, "optimizer.safetensors"), contents.optimizer);
-      for (auto& [file_name, bytes] : files) write_file_synced(join_path(temporary, file_name), bytes);
-      write_file_synced(join_path(temporary, "manifest.json"), manifest_text);
-      sync_directory(temporary);
-      publish(root, temporary, name);
+      if (!folder.make(temporary)) fail("another process is saving this checkpoint", printable(result.path));
+      Folder inside = folder.folder(temporary);
+      write_safetensors(inside.create("model.safetensors"), contents.weights);
+      if (!contents.optimizer.empty()) write_safetensors(inside.create("optimizer.safetensors"), contents.optimizer);
+      for (auto& [file_name, bytes] : files) inside.write_synced(file_name, bytes);
+      inside.write_synced("manifest.json", manifest_text);
+      inside.sync();
+      publish(folder, temporary, name);
     } catch (const Error&) {
       // Free the space again. If that fails too, the next save cleans up.
       try {
-        remove_tree(temporary);
-        if (!path_exists(result.path) && path_exists(join_path(root, replaced_prefix + name)))
-          rename_path(join_path(root, replaced_prefix + name), result.path);
+        folder.remove(temporary);
+        if (!folder.has(name) && folder.has(replaced_prefix + name)) folder.rename(replaced_prefix + name, name);
       } catch (const Error&) {
       }
       throw;
@@ -183,10 +173,10 @@ SaveResult save_checkpoint(const CheckpointContents& contents, const std::string
       result.warnings.push_back(fmt::format("the checkpoint is saved, but {}: {}", what, e.what()));
     }
   };
-  attempt("the hint 'latest' is not", [&] { write_file_atomic(join_path(root, "latest"), name + "\n"); });
+  attempt("the hint 'latest' is not", [&] { folder.write_atomic("latest", name + "\n"); });
   attempt("an old one could not be removed", [&] {
-    if (std::string aside = replaced_prefix + name; path_exists(join_path(root, aside))) discard(root, aside);
-    if (keep > 0) retain(root, keep, name);
+    if (std::string aside = replaced_prefix + name; folder.has(aside)) root.discard(aside);
+    if (keep > 0 && !root.linked()) retain(root, keep, name);
   });
   return result;
 }

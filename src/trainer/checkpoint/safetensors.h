@@ -109,6 +109,8 @@ std::string safetensors_preamble(const std::vector<TensorSource>& tensors, Tenso
 void write_safetensors(const std::string& path, const std::vector<TensorSource>& tensors,
                        TensorOrder order = TensorOrder::canonical,
                        const std::map<std::string, std::string>& metadata = {});
+void write_safetensors(File file, const std::vector<TensorSource>& tensors, TensorOrder order = TensorOrder::canonical,
+                       const std::map<std::string, std::string>& metadata = {});
 
 // SHA-256 of every tensor, in parallel; as many tensors are produced at a time as there are
 // threads.

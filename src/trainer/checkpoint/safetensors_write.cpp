@@ -82,9 +82,13 @@ const char* TensorSource::bytes(std::vector<char>& scratch) const {
 
 void write_safetensors(const std::string& path, const std::vector<TensorSource>& tensors, TensorOrder order_by,
                        const std::map<std::string, std::string>& metadata) {
+  write_safetensors(File::create(path), tensors, order_by, metadata);
+}
+
+void write_safetensors(File file, const std::vector<TensorSource>& tensors, TensorOrder order_by,
+                       const std::map<std::string, std::string>& metadata) {
   std::vector<size_t> order;
   std::string buffer = safetensors_preamble(tensors, order_by, metadata, &order);
-  File file = File::create(path);
   // Biases and norms are small. They are gathered, so that a model with thousands of tensors needs
   // few system calls.
   constexpr uint64_t gather = 1 << 20;

@@ -1,17 +1,16 @@
 #include "data/staging.h"
 
 #include <fmt/format.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
+#include "core/hmac.h"
 #include "core/io.h"
+#include "core/system_error.h"
 #include "core/text.h"
 
 namespace crest {
@@ -34,12 +33,11 @@ fs::path normal_path(const fs::path& out) {
   return path;
 }
 
-// Names of folders next to `out` begin with this; the number of their process follows.
+// Names of folders next to `out` begin with this; random digits follow.
 std::string prefix_of(const fs::path& out) { return fmt::format(".{}.preparing-", out.filename().string()); }
 
 struct Beside {
   fs::path path;
-  int process;
   bool old;  // to be replaced
 };
 
@@ -47,17 +45,23 @@ std::vector<Beside> folders_beside(const fs::path& out) {
   std::vector<Beside> all;
   std::error_code ignored;
   std::string prefix = prefix_of(out);
-  for (auto& entry : fs::directory_iterator(out.parent_path(), ignored)) {
-    std::string name = entry.path().filename().string();
-    if (!name.starts_with(prefix)) continue;
-    int process = std::atoi(name.c_str() + prefix.size());
-    if (process > 0) all.push_back({entry.path(), process, name.ends_with(set_aside)});
-  }
+  for (auto& entry : fs::directory_iterator(out.parent_path(), ignored))
+    if (std::string name = entry.path().filename().string(); name.starts_with(prefix))
+      all.push_back({entry.path(), name.ends_with(set_aside)});
   std::sort(all.begin(), all.end(), [](auto& a, auto& b) { return a.path < b.path; });
   return all;
 }
 
-bool is_gone(int process) { return ::kill(process, 0) != 0 && errno == ESRCH; }
+// Whoever makes or replaces a folder holds its lock, in whatever container. nullopt: somebody does,
+// or that is unknown. Otherwise nobody does while the result lives.
+std::optional<Folder> take_abandoned(const fs::path& path) {
+  try {
+    Folder folder = Folder::open(path.string());
+    if (!folder.linked() && folder.lock() == Folder::Lock::held && folder.is_at(path.string())) return folder;
+  } catch (const Error&) {  // it is gone, or no folder
+  }
+  return std::nullopt;
+}
 
 void remove_quietly(const fs::path& path) {
   try {
@@ -75,10 +79,10 @@ std::string put_back_replaced(const fs::path& folder) {
   for (auto& beside : folders_beside(out)) {
     if (!beside.old) continue;
     std::string lies = printable(beside.path.string(), 1000);
-    if (!is_gone(beside.process)) {
+    auto abandoned = take_abandoned(beside.path);
+    if (!abandoned) {
       advice = fmt::format(
-          "Process {} is replacing it: try again later. If that process is not preparing data, move {} back.",
-          beside.process, lies);
+          "Another process is replacing it: try again later. If no process is preparing data, move {} back.", lies);
       continue;
     }
     try {
@@ -95,26 +99,47 @@ std::string put_back_replaced(const fs::path& folder) {
 StagingFolder::StagingFolder(const fs::path& out) : out_(normal_path(out)) {
   create_directories(out_.parent_path().string());
   put_back_replaced(out_);
-  for (auto& beside : folders_beside(out_))  // of killed processes
-    if (is_gone(beside.process) && (!beside.old || path_exists(out_.string()))) remove_quietly(beside.path);
-  path_ = out_.parent_path() / fmt::format("{}{}", prefix_of(out_), ::getpid());
-  remove_tree(path_.string());
-  create_directory(path_.string());
+  for (auto& beside : folders_beside(out_)) {  // of killed processes
+    auto abandoned = take_abandoned(beside.path);
+    if (abandoned && (!beside.old || path_exists(out_.string()))) remove_quietly(beside.path);
+  }
+  // Until it is locked, another process may take the folder for an abandoned one.
+  do path_ = out_.parent_path() / (prefix_of(out_) + random_hex(8));
+  while (!make_directory(path_.string()) || !take());
+}
+
+bool StagingFolder::take() {
+  try {
+    folder_ = Folder::open(path_.string());
+  } catch (const SystemError& e) {
+    if (e.missing()) return false;
+    remove_quietly(path_);
+    throw;
+  }
+  return folder_.lock() != Folder::Lock::busy && folder_.is_at(path_.string());
 }
 
 StagingFolder::~StagingFolder() {
   if (!path_.empty()) remove_quietly(path_);
 }
 
+void require_new(const fs::path& out) {
+  if (path_exists(without_slash(out).string()))
+    fail("the output folder exists", printable(out.string()), "Choose another --out.");
+}
+
 void StagingFolder::publish(bool overwrite) {
   std::string here = path_.string(), there = out_.string(), folder = out_.parent_path().string();
-  sync_directory(here);
+  folder_.sync();
   if (!overwrite || !path_exists(there)) {
     rename_path(here, there);
     path_.clear();
     sync_directory(folder);
     return;
   }
+  // Somebody else's lock is as good: the folder is not abandoned.
+  Folder replaced = Folder::open(there);
+  replaced.lock();
   std::string old = here;
   if (!exchange_paths(here, there)) {
     old += set_aside;
@@ -122,8 +147,11 @@ void StagingFolder::publish(bool overwrite) {
     try {
       rename_path(here, there);
     } catch (const Error& e) {
-      if (syscalls->rename(old.c_str(), there.c_str()) != 0)
-        fail(e.problem(), e.where(), fmt::format("The old data is in {}; move it back.", old));
+      try {
+        rename_path(old, there);
+      } catch (const Error&) {
+        fail(e.problem(), e.where(), fmt::format("The old data is in {}; move it back.", printable(old, 1000)));
+      }
       throw;
     }
   }

@@ -10,7 +10,7 @@
 #include "core/io.h"
 #include "core/shell_word.h"
 #include "core/text.h"
-#include "interop/new_folder.h"
+#include "data/staging.h"
 #include "model/parameters.h"
 
 namespace crest {
@@ -120,10 +120,12 @@ ExportResult export_model(const LoadedModel& model, const ExportOptions& o) {
   check_shape(model.config, format, o.other_gelu, printable(model.weights_path));
   WeightsFolder folder = WeightsFolder::open(model.weights_path);
   ParameterReader weights(model.config, folder);
-  NewFolder out(o.out, "exporting");
+  require_new(o.out);
+  StagingFolder staging(o.out);
+  const std::string made = staging.path().string();
   uint64_t all = uint64_t(parameter_count(model.config)), done = 0;
-  require_free_space(parent_path(out.path()), all * size_of(dtype), "the exported model");
-  ExportJob job{model, weights, dtype, out.path(), {}, {}, {}};
+  require_free_space(staging.out().parent_path().string(), all * size_of(dtype), "the exported model");
+  ExportJob job{model, weights, dtype, made, {}, {}, {}};
   job.advance = [&](uint64_t parameters) {
     done += parameters;
     if (o.progress) o.progress(done, all);
@@ -132,8 +134,9 @@ ExportResult export_model(const LoadedModel& model, const ExportOptions& o) {
     job.notes.push_back(difference + ". The logits will differ slightly.");
   format.write(job);
   ExportResult result{format.name, "", format.next, model.config, dtype, 0, job.files, job.notes};
-  result.bytes = bytes_of(out.path(), job.files);
-  result.folder = out.publish();
+  result.bytes = bytes_of(made, job.files);
+  staging.publish(false);
+  result.folder = staging.out().string();
   result.next.replace(result.next.find("DIR"), 3, shell_path(result.folder));
   return result;
 }

@@ -10,8 +10,8 @@
 #include "core/error.h"
 #include "core/io.h"
 #include "core/text.h"
+#include "data/staging.h"
 #include "data/tokenizer.h"
-#include "interop/new_folder.h"
 
 namespace crest {
 
@@ -119,7 +119,8 @@ ImportResult import_model(const ImportOptions& o) {
                            format_number_of(model.config.heads, "attention head"), o.heads),
                printable(o.path), "Leave --heads out.");
   auto tokenizer = read_tokenizer(o.tokenizer, model.config);
-  NewFolder staging(o.out, "importing");
+  require_new(o.out);
+  StagingFolder staging(o.out);
   ImportResult result{format.name, "", model.config, model.stored, model.notes};
   for (auto& [name, text] : model_files(model.config, tokenizer.get())) {
     write_file_synced(staging / name, text);
@@ -127,7 +128,8 @@ ImportResult import_model(const ImportOptions& o) {
   }
   result.tokenizer = tokenizer != nullptr;
   result.bytes = write_weights(staging / "model.safetensors", model, o.progress);
-  result.folder = staging.publish();
+  staging.publish(false);
+  result.folder = staging.out().string();
   return result;
 }
 

@@ -39,7 +39,7 @@ std::string command_line() {
   std::string text = read_system_file("/proc/self/cmdline"), line = "crest";
   if (!text.empty() && text.back() == '\0') text.pop_back();
   auto words = split(text, '\0');
-  for (size_t i = 1; i < words.size(); ++i) line += " " + shell_word(words[i]);
+  for (size_t i = 1; i < words.size(); ++i) line += " " + printed_word(words[i]);
   return line;
 }
 

@@ -79,8 +79,10 @@ class Restarts {
         now.checkpoint < 0 ? "from the beginning (no checkpoint)" : fmt::format("from step {}", now.checkpoint);
     to_stderr("crest: restart {} of {} {}: {}\n", restart + 1, o_.restarts, from, printable(why, 1000));
     launch_.arguments = now.checkpoint < 0 ? first_arguments_ : o_.continued(folder_);
+    std::error_code unknown;  // --overwrite removes nothing through a link
     if (now.checkpoint < 0 && !folder_.empty())
-      for (auto& argument : {std::string("--out"), folder_, std::string("--overwrite")})
+      for (auto& argument : {std::string("--out"), std::filesystem::weakly_canonical(folder_, unknown).string(),
+                             std::string("--overwrite")})
         launch_.arguments.push_back(argument);
     launch_.variables = {{restart_variable, fmt::format("{} {}", first_step_, timer_.seconds())}};
   }

@@ -265,6 +265,8 @@ class Training {
   void set_schedule() { schedule_.emplace(o_, recipe(), state_.total_steps); }
 
   void make_saver() {
+    if (o_.keep > 0 && files_->linked())
+      report_.warning("checkpoints are behind a symbolic link: old ones are not removed (--keep)");
     bool background = o_.save_mode == SaveMode::background ||
                       (o_.save_mode == SaveMode::automatic && !engine_->rank(0).runtime().host_memory());
     saver_.emplace(files_->on_disk() ? files_->checkpoints() : "", o_.keep, background,

@@ -2,17 +2,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 
 #include "charts/figure.h"
@@ -20,6 +15,7 @@
 #include "core/error.h"
 #include "core/io.h"
 #include "core/json.h"
+#include "core/output_file.h"
 #include "core/shell_word.h"
 #include "core/system_error.h"
 #include "core/text.h"
@@ -34,22 +30,11 @@ static constexpr const char* free_space_hint =
 // The first line of every config.toml that Crest writes. --overwrite recognizes a run by it.
 static constexpr const char* config_mark = "# crest train";
 
-// The open, locked folder. The system releases the lock when the process dies.
-static std::shared_ptr<const int> lock_folder(const std::string& folder) {
-  int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) fail(std::strerror(errno), printable(folder), "Check the path.");
-  std::shared_ptr<const int> lock(new int(fd), [](const int* f) { ::close(*f), delete f; });
-  // Some network file systems have no locks; the run then continues without one.
-  if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    fail("another process is training in this folder", printable(folder), "Wait until it ends, or stop it.");
-  return lock;
-}
-
-static bool is_run(const std::string& folder) {
-  std::string path = folder + "/config.toml";
-  if (kind_of(path) != PathKind::file) return false;
+static bool is_run(const Folder& folder) {
+  const char* name = "config.toml";
+  if (!folder.has(name)) return false;
   std::string start(std::strlen(config_mark), '\0');
-  start.resize(File::open_read(path).read_some_at(start.data(), start.size(), 0));
+  start.resize(folder.open_read(name).read_some_at(start.data(), start.size(), 0));
   return start == config_mark;
 }
 
@@ -87,19 +72,36 @@ void fail_not_begun(const std::string& folder) {
        fmt::format("Start it again: crest train TEXT --out {} --overwrite", shell_path(folder)));
 }
 
-RunFiles::RunFiles(std::string folder) : RunFiles(folder, lock_folder(folder)) {}
-RunFiles::RunFiles(std::string folder, std::shared_ptr<const int> lock)
-    : folder_(std::move(folder)), lock_(std::move(lock)) {}
+RunFiles::RunFiles(const std::string& folder) : folder_(Folder::open(folder)) {
+  // Some network file systems have no locks; the run then continues without one.
+  if (folder_.lock() == Folder::Lock::busy)
+    fail("another process is training in this folder", printable(folder), "Wait until it ends, or stop it.");
+}
+
+// The user may keep a run and its checkpoints elsewhere. Everything else is a file of this folder.
+RunFiles RunFiles::open(const std::string& folder) {
+  RunFiles files(folder);
+  for (auto& name : files.folder_.names())
+    if (is_name_in_run(name) && name != "checkpoints") files.folder_.refuse_link(name);
+  return files;
+}
+
+bool RunFiles::linked() const {
+  return on_disk() &&
+         (folder_.linked() || (folder_.has("checkpoints") && folder_.folder_or_link("checkpoints").linked()));
+}
 
 // If two processes compete, one creates the folder or locks it, and the other gets an error. A kill
 // at any moment leaves a folder that can be overwritten, because config.toml is written first.
 RunFiles RunFiles::create(const std::string& folder, bool overwrite, bool fresh) {
-  std::error_code error;
-  fs::path parent = fs::path(folder).parent_path();
-  if (!parent.empty()) fs::create_directories(parent, error);
-  bool made = !error && fs::create_directory(folder, error);
-  if (error && !fs::exists(folder))
-    fail(error.message(), printable(folder), "The run folder could not be created; choose another --out.");
+  bool made = false;
+  try {
+    create_directories(parent_path(folder));
+    made = make_directory(folder);
+  } catch (const Error& e) {
+    if (!path_exists(folder))
+      fail(e.problem(), e.where(), "The run folder could not be created; choose another --out.");
+  }
   auto exists = [&] {
     fail(fmt::format("'{}' exists", printable(folder)), "--out",
          "Choose another --out, continue the run with --resume, or add --overwrite.");
@@ -109,38 +111,36 @@ RunFiles RunFiles::create(const std::string& folder, bool overwrite, bool fresh)
     fail(fmt::format("'{}' is not a run folder", printable(folder)), "--overwrite",
          "--overwrite replaces runs only; choose another --out.");
   };
-  if (!fs::is_directory(folder)) refuse();
+  if (!is_directory(folder)) refuse();
   RunFiles files(folder);
-  if (!made && !overwrite && !fs::is_empty(folder)) exists();
-  if (!made) {
-    if (!is_run(folder) && !is_begun(folder)) refuse();
+  const Folder& inside = files.folder_;
+  const auto names = made ? std::vector<std::string>() : inside.names();
+  if (!overwrite && !names.empty()) exists();
+  if (!names.empty()) {
+    if (!is_run(inside) && !is_begun(folder)) refuse();
+    if (inside.linked())
+      fail("the folder is a symbolic link, and --overwrite removes nothing through a link", printable(folder),
+           fmt::format("Give the folder itself: --out {}", shell_path(fs::canonical(folder).string())));
     // config.toml is removed last: it marks the folder as a run.
     for (bool last : {false, true})
-      for (auto& entry : fs::directory_iterator(folder))
-        if (last || entry.path().filename() != "config.toml") {
-          fs::remove_all(entry.path(), error);
-          if (error) fail(error.message(), printable(folder), "The earlier run could not be removed.");
-        }
+      for (auto& name : names)
+        if (last == (name == "config.toml")) inside.remove(name);
   }
   files.write("config.toml", "");
   return files;
 }
 
 void RunFiles::check_folder() const {
-  struct stat mine, there;
-  if (!on_disk() || fstat(*lock_, &mine) != 0) return;
-  if (stat(folder_.c_str(), &there) != 0 || mine.st_ino != there.st_ino || mine.st_dev != there.st_dev)
-    fail("the run folder was removed or moved during training", printable(folder_),
+  if (on_disk() && !folder_.is_at(folder()))
+    fail("the run folder was removed or moved during training", printable(folder()),
          "Nothing more can be saved. Start again, or move it back and continue with --resume.");
 }
-
-RunFiles RunFiles::open(const std::string& folder) { return RunFiles(folder); }
 
 // A file of lines, read once. Unlike a stream, it says why it cannot be read; and what is no
 // regular file, as a pipe that somebody left there, is an error.
 class Lines {
  public:
-  explicit Lines(const std::string& path) : file_(File::open_read(path)), buffer_(64 << 10, '\0') {}
+  explicit Lines(File file) : file_(std::move(file)), buffer_(64 << 10, '\0') {}
   // The next line without its end; of longer ones only the first `longest` + 1 bytes.
   bool next(std::string& line, size_t longest) {
     line.clear();
@@ -178,7 +178,7 @@ static bool is_row(const nlohmann::json& row) {
 int64_t last_logged_step(const std::string& folder) {
   std::string path = folder + "/log.jsonl", line;
   if (kind_of(path) != PathKind::file) return 0;
-  Lines in(path);
+  Lines in(File::open_read(path));
   int64_t last = 0;
   for (nlohmann::json row; next_row(in, line, row);)
     if (is_row(row)) last = row["step"].get<int64_t>();
@@ -186,11 +186,12 @@ int64_t last_logged_step(const std::string& folder) {
 }
 
 static constexpr std::string_view sample_mark = "--- step ";
+static constexpr const char *samples_file = "samples.txt", *log_file = "log.jsonl", *events_folder = "tensorboard";
 
 void RunFiles::drop_samples_after(int64_t step) const {
-  std::string path = folder_ + "/samples.txt", kept, line;
-  if (kind_of(path) == PathKind::nothing) return;
-  Lines in(path);
+  std::string kept, line;
+  if (!folder_.has(samples_file)) return;
+  Lines in(folder_.open_read(samples_file));
   bool dropped = false;
   while (!dropped && in.next(line, SIZE_MAX - 1)) {
     int64_t at = 0;
@@ -199,15 +200,14 @@ void RunFiles::drop_samples_after(int64_t step) const {
     dropped = line.starts_with(sample_mark) && error == std::errc() && end == line.data() + line.size() && at > step;
     if (!dropped) kept += line + "\n";
   }
-  if (dropped) write("samples.txt", kept);
+  if (dropped) write(samples_file, kept);
 }
 
 void RunFiles::continue_at(int64_t step) {
   if (!on_disk()) return;
   std::string kept, line;
-  std::string path = folder_ + "/log.jsonl";
   std::optional<Lines> in;
-  if (kind_of(path) != PathKind::nothing) in.emplace(path);
+  if (folder_.has(log_file)) in.emplace(folder_.open_read(log_file));
   for (nlohmann::json row; in && next_row(*in, line, row);) {
     if (!is_row(row)) continue;
     auto number = [&](const char* key) {
@@ -224,18 +224,19 @@ void RunFiles::continue_at(int64_t step) {
                         number("tokens_per_second"), row.contains("skipped") && row["skipped"] == true,
                         number("wait_ms"), part("fp8_saturated"), part("fp8_vanished")});
   }
-  write("log.jsonl", kept);
+  write(log_file, kept);
   drop_samples_after(step);
-  log_ = File::append(path);
-  tensorboard_ = std::make_unique<TensorboardWriter>(folder_ + "/tensorboard");
+  log_ = folder_.append(log_file);
+  folder_.make(events_folder);
+  tensorboard_ = std::make_unique<TensorboardWriter>(folder_.folder(events_folder));
   tensorboard_->start_after(step);
 }
 
 void RunFiles::write(const std::string& name, const std::string& bytes) const {
   if (!on_disk()) return;
-  write_file_atomic(
-      folder_ + "/" + name,
-      name == "config.toml" ? fmt::format("{} --config config.toml repeats this run\n{}", config_mark, bytes) : bytes);
+  folder_.write_atomic(name, name == "config.toml"
+                                 ? fmt::format("{} --config config.toml repeats this run\n{}", config_mark, bytes)
+                                 : bytes);
 }
 
 void RunFiles::write_line(const std::string& line) {
@@ -280,9 +281,12 @@ void RunFiles::add(const ValidationRow& r) {
 
 void RunFiles::add_sample(int64_t step, const std::string& text) {
   if (!on_disk()) return;
-  std::ofstream out(folder_ + "/samples.txt", std::ios::app);
-  out << fmt::format("{}{}\n{}\n", sample_mark, step, text) << std::flush;
-  if (!out) fail("the sample could not be written", printable(folder_ + "/samples.txt"), free_space_hint);
+  File out = folder_.append(samples_file);
+  try {
+    out.write(fmt::format("{}{}\n{}\n", sample_mark, step, text));
+  } catch (const Error& e) {
+    fail(e.problem(), e.where(), free_space_hint);
+  }
 }
 
 void RunFiles::flush() {
@@ -298,7 +302,7 @@ std::string RunFiles::draw_loss(int width) const {
   ChartOptions options;
   options.title = "Loss", options.x_label = "step";
   options.y_label = fmt::format("cross-entropy, nats per token ({})", loss_curves_key);
-  write_text_file(folder_ + "/loss.svg", line_chart_svg(loss_curves("", train, val, 0), options));
+  write("loss.svg", line_chart_svg(loss_curves("", train, val, 0), options));
   options.y_label = "cross-entropy (nats per token)";
   std::vector<Series> terminal = {smoothed(train)};
   if (!val.x.empty()) terminal.push_back(val);
@@ -322,17 +326,20 @@ FreshFolder::FreshFolder(const std::string& root, const std::string& name) {
   path_ = base;
   for (int i = 2;;) {
     create_directories(root);
-    if (::mkdir(path_.c_str(), 0755) == 0) return;
-    if (errno == EEXIST)
+    try {
+      if (make_directory(path_)) return;
       path_ = fmt::format("{}-{}", base, i++);
-    else if (errno != ENOENT && errno != EINTR)  // another process may have removed the empty root
-      fail(std::strerror(errno), printable(path_), "The run folder could not be created; choose one with --out.");
+    } catch (const SystemError& e) {
+      if (!e.missing())  // another process may have removed the empty root
+        fail(e.problem(), e.where(), "The run folder could not be created; choose one with --out.");
+    }
   }
 }
 
 FreshFolder::~FreshFolder() {
   // Both calls fail, as intended, if something is inside.
-  if (::rmdir(path_.c_str()) == 0) ::rmdir(parent_path(path_).c_str());
+  for (const std::string& folder : {path_, parent_path(path_)})
+    if (syscalls->unlinkat(AT_FDCWD, folder.c_str(), AT_REMOVEDIR) != 0) return;
 }
 
 }  // namespace crest

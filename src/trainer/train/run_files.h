@@ -5,23 +5,25 @@
 #include <string>
 #include <vector>
 
-#include "core/io.h"
+#include "core/folder.h"
 #include "train/step_row.h"
 #include "train/tensorboard.h"
 
 namespace crest {
 
 // While this object lives, no other process can create, overwrite or continue the run (flock on its
-// folder; the system releases it when the process dies).
+// folder; the system releases it when the process dies). All files are opened below the folder's
+// descriptor. A symbolic link in place of one is an error.
 class RunFiles {
  public:
   // A new run: `folder` must not exist unless overwrite is set, which removes an earlier run there
-  // (never another folder), at once: call it when nothing else can refuse the new run. fresh: an
-  // empty folder there was created for this run, by FreshFolder or by a rank 0 that died.
+  // (never another folder, and nothing through a link), at once: call it when nothing else can
+  // refuse the new run. fresh: an empty folder there was created for this run, by FreshFolder or by
+  // a rank 0 that died.
   static RunFiles create(const std::string& folder, bool overwrite, bool fresh = false);
   // A run without files: rows are kept in memory.
   static RunFiles none() { return RunFiles(); }
-  bool on_disk() const { return !folder_.empty(); }
+  bool on_disk() const { return !folder_.path().empty(); }
   // Continues an existing run.
   static RunFiles open(const std::string& folder);
 
@@ -35,8 +37,10 @@ class RunFiles {
   // around it.
   void check_folder() const;
 
-  const std::string& folder() const { return folder_; }
-  std::string checkpoints() const { return folder_ + "/checkpoints"; }
+  const std::string& folder() const { return folder_.path(); }
+  std::string checkpoints() const { return folder() + "/checkpoints"; }
+  // Whether the run, or the checkpoints in it, lie elsewhere behind a symbolic link.
+  bool linked() const;
   void add(const StepRow& row);
   void add(const ValidationRow& row);
   void add_sample(int64_t step, const std::string& text);
@@ -49,12 +53,10 @@ class RunFiles {
 
  private:
   RunFiles() = default;
-  explicit RunFiles(std::string folder);
-  RunFiles(std::string folder, std::shared_ptr<const int> lock);
+  explicit RunFiles(const std::string& folder);
   void write_line(const std::string& line);
   void drop_samples_after(int64_t step) const;
-  std::string folder_;
-  std::shared_ptr<const int> lock_;  // the open folder
+  Folder folder_;  // locked
   File log_;
   std::unique_ptr<TensorboardWriter> tensorboard_;
   std::vector<StepRow> steps_;

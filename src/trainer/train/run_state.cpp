@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <cfloat>
+#include <climits>
 #include <cmath>
+#include <limits>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_root.h"
 #include "checkpoint/weights_io.h"
 #include "core/error.h"
 #include "core/io.h"
@@ -74,56 +77,89 @@ CheckpointContents contents_to_save(Engine& engine, const RunState& state, const
 
 namespace {
 
-// state.json of a checkpoint; a missing key is an error.
+// state.json of a checkpoint. A key that is missing, or a number that no run can have, is an error.
 struct StateFile {
   explicit StateFile(const Checkpoint& c) : StateFile(c.state(), printable(c.path() + "/state.json")) {}
   StateFile(nlohmann::json parsed, std::string file) : where(std::move(file)), json(std::move(parsed)) {}
   StateFile(const std::string& text, std::string file)
       : where(std::move(file)), json(parse_json_guarded(text, {}, where)) {}
-  float number(const char* key) const {
+
+  [[noreturn]] void refuse(const char* key, const std::string& what) const {
+    fail(fmt::format("key '{}' {}", key, what), where,
+         "Restore the checkpoint from a copy, or move its folder away to continue from an older one.");
+  }
+  float number(const char* key, double low) const {
     double n = json.contains(key) && json[key].is_number() ? json[key].get<double>() : NAN;
-    if (!(std::abs(n) <= FLT_MAX)) fail(fmt::format("key '{}' is missing or not a number", key), where);
+    if (!(std::abs(n) <= FLT_MAX)) refuse(key, "is missing or not a number");
+    if (n < low) refuse(key, fmt::format("is {}, and the least is {}", n, low));
     return float(n);
   }
   // A number, or a list of them.
-  std::vector<float> numbers(const char* key) const {
-    if (!json.contains(key) || !json[key].is_array()) return {number(key)};
+  std::vector<float> numbers(const char* key, double low) const {
+    if (!json.contains(key) || !json[key].is_array()) return {number(key, low)};
+    if (json[key].empty()) refuse(key, "is an empty list");
     std::vector<float> list;
-    for (auto& n : json[key]) list.push_back(StateFile({{key, n}}, where).number(key));
+    for (auto& n : json[key]) list.push_back(StateFile({{key, n}}, where).number(key, low));
     return list;
   }
   template <class T = int64_t>
-  T whole(const char* key) const {
+  T whole(const char* key, T low, T high) const {
     auto n = json.contains(key) ? whole_number<T>(json[key]) : std::nullopt;
-    if (!n) fail(fmt::format("key '{}' is missing or not a whole number", key), where);
+    if (!n) refuse(key, "is missing or not a whole number");
+    if (*n < low || *n > high) refuse(key, fmt::format("is {}, which is not from {} to {}", *n, low, high));
     return *n;
   }
-  // A key that checkpoints of earlier versions lack.
-  int64_t whole(const char* key, int64_t otherwise) const { return json.contains(key) ? whole(key) : otherwise; }
   std::string where;
   nlohmann::json json;
 };
 
+RunState run_state(const StateFile& get) {
+  constexpr auto any = std::numeric_limits<uint64_t>::max();
+  RunState state;
+  state.step = get.whole<int64_t>("step", 0, most_checkpoint_steps);
+  state.total_steps = get.whole<int64_t>("total_steps", 0, most_checkpoint_steps + 1);
+  state.seed = get.whole<uint64_t>("seed", 0, any);
+  // Checkpoints of earlier versions lack these two.
+  state.last_good = get.json.contains("last_good") ? get.whole<int64_t>("last_good", 0, state.step) : state.step;
+  if (get.json.contains("bad_steps"))
+    state.bad_steps = get.whole<int64_t>("bad_steps", 0, state.step - state.last_good);
+  state.threads = get.whole<int>("threads", 0, INT_MAX);
+  state.train_tokens = get.whole<uint64_t>("train_tokens", 0, any);
+  if (get.json.contains("data_hash") && get.json["data_hash"].is_string()) state.data_hash = get.json["data_hash"];
+  return state;
+}
+
+// Every step changed the weights or was skipped.
+void read_scalars(const StateFile& get, int64_t step, Scalars& s) {
+  s.adam_step = get.whole<int64_t>("adam_step", 0, step);
+  s.skipped = get.whole<int32_t>("skipped", 0, INT32_MAX);
+  if (s.adam_step + s.skipped != step)
+    get.refuse("adam_step",
+               fmt::format("is {}, and with {} skipped steps that is not step {}", s.adam_step, s.skipped, step));
+  s.good_steps = get.whole<int32_t>("good_steps", 0, int32_t(std::min<int64_t>(s.adam_step, INT32_MAX)));
+  s.loss_scale = get.number("loss_scale", 1);
+}
+
 // Sample numbers follow from the step, so an exact continuation needs the same number of samples
 // per step.
-void check_samples(const Engine& engine, const Checkpoint& checkpoint, const std::string& run) {
-  StateFile get(checkpoint);
+void check_samples(const Engine& engine, const StateFile& get, int64_t step, const Checkpoint& checkpoint,
+                   const std::string& run) {
   const Recipe& r = engine.session().recipe;
-  int64_t now = r.grad_accumulation * r.data_ranks() * r.batch, step = get.whole("step"),
-          samples = get.whole("samples");
-  int64_t seq = get.whole("seq");
+  const int64_t now = r.grad_accumulation * r.data_ranks() * r.batch;
+  const int64_t seq = get.whole<int64_t>("seq", 1, INT64_MAX), samples = get.whole<int64_t>("samples", 0, INT64_MAX);
+  if (step ? samples % step || !samples : samples)
+    get.refuse("samples", fmt::format("is {}, which {} cannot have", samples, format_number_of(step, "step")));
   std::string settings = run.empty() ? "" : fmt::format(" (flags, or {}/config.toml)", printable(run));
   if (seq != r.seq_length())
     fail_usage(fmt::format("the checkpoint has sequences of {} tokens, this recipe has {}", seq, r.seq_length()),
                printable(checkpoint.path()),
                fmt::format("Set seq to {}{}, so that the order of the data is continued exactly.", seq, settings));
-  if (samples != step * now)
-    fail_usage(
-        fmt::format("the checkpoint has {} samples per step, this recipe has {}", step ? samples / step : 0, now),
-        printable(checkpoint.path()),
-        fmt::format("Keep batch x grad-accumulation x ranks{}, so that the order of the data is continued "
-                    "exactly.",
-                    settings));
+  if (step && samples / step != now)
+    fail_usage(fmt::format("the checkpoint has {} samples per step, this recipe has {}", samples / step, now),
+               printable(checkpoint.path()),
+               fmt::format("Keep batch x grad-accumulation x ranks{}, so that the order of the data is continued "
+                           "exactly.",
+                           settings));
 }
 
 // The run's settings must give the model that was trained. Only dropout may change.
@@ -174,19 +210,6 @@ Choices::Table kernel_choices(const Checkpoint& checkpoint, const Report& warn) 
   }
 }
 
-static RunState run_state(const StateFile& get) {
-  RunState state;
-  state.step = get.whole("step");
-  state.total_steps = get.whole("total_steps");
-  state.seed = get.whole<uint64_t>("seed");
-  state.last_good = get.whole("last_good", state.step);
-  state.bad_steps = get.whole("bad_steps", 0);
-  state.threads = get.whole<int>("threads");
-  state.train_tokens = get.whole<uint64_t>("train_tokens");
-  if (get.json.contains("data_hash") && get.json["data_hash"].is_string()) state.data_hash = get.json["data_hash"];
-  return state;
-}
-
 RunState parse_run_state(const std::string& text, const std::string& where) { return run_state({text, where}); }
 
 // The rows of a slot's history of `steps` steps (passes/fp8.h), from those of another length. Row 0
@@ -213,9 +236,7 @@ static void restore_fp8_amax(Engine& engine, const StateFile& get) {
   if (get.json.contains("fp8_amax")) {
     StateFile history(get.json["fp8_amax"], get.where + ", fp8_amax");
     for (size_t s = 0; s < slots.size(); ++s) {
-      std::vector<float> saved = history.numbers(slots[s].c_str());
-      for (float n : saved)
-        if (n < 0) fail(fmt::format("key '{}' is negative", slots[s]), history.where);
+      std::vector<float> saved = history.numbers(slots[s].c_str(), 0);
       saved = rows_for(std::move(saved), steps);
       for (size_t h = 0; h < saved.size(); ++h) amax[h * slots.size() + s] = saved[h];
     }
@@ -224,20 +245,20 @@ static void restore_fp8_amax(Engine& engine, const StateFile& get) {
 }
 
 RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string& run) {
+  StateFile get(checkpoint);
+  if (auto step = get.whole<int64_t>("step", 0, most_checkpoint_steps); step != checkpoint.step())
+    get.refuse("step", fmt::format("is {}, but the checkpoint is of step {}", step, checkpoint.step()));
+  RunState state = run_state(get);
   check_model(engine.session().recipe.model, checkpoint, run);
-  check_samples(engine, checkpoint, run);
+  check_samples(engine, get, state.step, checkpoint, run);
+  Scalars s = engine.rank(0).scalars();
+  read_scalars(get, state.step, s);
   load_weights(engine.rank(0), checkpoint);
   load_optimizer(engine.rank(0), checkpoint);
-  StateFile get(checkpoint);
-  Scalars s = engine.rank(0).scalars();
-  s.adam_step = get.whole("adam_step");
-  s.loss_scale = get.number("loss_scale");
-  s.good_steps = get.whole<int32_t>("good_steps");
-  s.skipped = get.whole<int32_t>("skipped");
   engine.rank(0).set_scalars(s);
   restore_fp8_amax(engine, get);
   engine.broadcast();
-  return run_state(get);
+  return state;
 }
 
 void load_initial_weights(Engine& engine, const LoadedModel& model) {
@@ -269,28 +290,26 @@ int64_t newest_finite(const std::string& root) {
 void keep_newest(const std::string& root, int keep) {
   auto folders = list_checkpoints(root);
   if (keep <= 0 || folders.size() <= size_t(keep)) return;
+  CheckpointRoot open(root);
+  if (open.linked()) return;
   int64_t finite = newest_finite(root);
-  for (size_t i = size_t(keep); i < folders.size(); ++i) {
-    if (folders[i].step == finite) continue;
-    // The name goes first: an interrupted removal must not leave half a checkpoint under it. The
-    // next save removes the rest.
-    std::string trash = join_path(root, ".trash-" + folders[i].name);
-    remove_tree(trash);
-    rename_path(join_path(root, folders[i].name), trash);
-    remove_tree(trash);
-  }
+  for (size_t i = size_t(keep); i < folders.size(); ++i)
+    if (folders[i].step != finite) open.discard(folders[i].name);
 }
 
 int reject_newer(const std::string& root, int64_t step) {
+  auto folders = list_checkpoints(root);
+  if (folders.empty() || folders[0].step <= step) return 0;
+  CheckpointRoot open(root);
   int count = 0;
-  for (auto& folder : list_checkpoints(root)) {
-    if (folder.step <= step) break;
-    std::string aside = join_path(root, ".rejected-" + folder.name);
-    remove_tree(aside);
-    rename_path(join_path(root, folder.name), aside);
+  for (auto& found : folders) {
+    if (found.step <= step) break;
+    std::string aside = ".rejected-" + found.name;
+    if (open.folder().has(aside)) open.discard(aside);
+    open.folder().rename(found.name, aside);
     ++count;
   }
-  if (count) sync_directory(root);
+  open.folder().sync();
   return count;
 }
 

@@ -1,15 +1,11 @@
 #include "train/tensorboard.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <array>
-#include <atomic>
 #include <bit>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
-#include <filesystem>
+#include <utility>
 
 #include "core/error.h"
 
@@ -92,29 +88,32 @@ std::string scalar_event(std::string_view tag, int64_t step, float value, double
   return event;
 }
 
-TensorboardWriter::TensorboardWriter(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) fail(fmt::format("cannot create the folder: {}", error.message()), folder);
-  // TensorBoard reads files with "tfevents" in their name, sorted by name: so the time comes first.
-  // The process id and a counter tell writers of the same second apart.
-  static std::atomic<int> counter = 0;
+TensorboardWriter::TensorboardWriter(const Folder& folder) {
+  // TensorBoard reads files with "tfevents" in their name, sorted by name: so the time comes first,
+  // and the number tells writers of the same second apart.
   double time = now();
-  path_ = fmt::format("{}/events.out.tfevents.{}.crest.{}.{}", folder, int64_t(time), getpid(), counter++);
-  file_ = std::fopen(path_.c_str(), "wbx");
-  if (!file_) fail(fmt::format("cannot write: {}", std::strerror(errno)), path_);
+  std::string name;
+  int number = 0;
+  do name = fmt::format("events.out.tfevents.{}.crest.{:03}", int64_t(time), number++);
+  while (folder.has(name));
+  file_ = folder.create(name);
   std::string version = event_header(time);
   put_bytes(version, 3, "brain.Event:2");
   write(version);
   flush();
 }
 
-TensorboardWriter::~TensorboardWriter() { std::fclose(file_); }
+TensorboardWriter::~TensorboardWriter() {
+  try {
+    flush();
+  } catch (const Error&) {  // whoever needs the rows has flushed before
+  }
+}
 
 void TensorboardWriter::write(const std::string& event) {
-  std::string record = tfrecord(event);
-  if (std::fwrite(record.data(), 1, record.size(), file_) != record.size())
-    fail(fmt::format("cannot write: {}", std::strerror(errno)), path_, "Check the free space.");
+  constexpr size_t most = 4096;
+  buffer_ += tfrecord(event);
+  if (buffer_.size() > most) flush();
 }
 
 void TensorboardWriter::start_after(int64_t step) {
@@ -133,9 +132,6 @@ void TensorboardWriter::scalar(std::string_view tag, int64_t step, double value,
   write(scalar_event(tag, step, float(value), wall_time > 0 ? wall_time : now()));
 }
 
-void TensorboardWriter::flush() {
-  if (std::fflush(file_) != 0)
-    fail(fmt::format("cannot write: {}", std::strerror(errno)), path_, "Check the free space.");
-}
+void TensorboardWriter::flush() { file_.write(std::exchange(buffer_, {})); }
 
 }  // namespace crest

@@ -3,9 +3,10 @@
 // both).
 #pragma once
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <string_view>
+
+#include "core/folder.h"
 
 namespace crest {
 
@@ -18,12 +19,12 @@ std::string tfrecord(std::string_view data);
 // An Event with one scalar Summary.Value; wall_time in seconds since 1970.
 std::string scalar_event(std::string_view tag, int64_t step, float value, double wall_time);
 
-// Appends scalars to one new event file in `folder` (created if missing; a resumed run adds a file,
-// which TensorBoard joins with the earlier ones). nanoGPT's tags: train/loss, val/loss, lr (not
+// Appends scalars to one new event file in `folder` (a resumed run adds a file, which TensorBoard
+// joins with the earlier ones). nanoGPT's tags: train/loss, val/loss, lr (not
 // mfu, which needs a peak rate that a run does not know).
 class TensorboardWriter {
  public:
-  explicit TensorboardWriter(const std::string& folder);
+  explicit TensorboardWriter(const Folder& folder);
   ~TensorboardWriter();
   TensorboardWriter(const TensorboardWriter&) = delete;
   TensorboardWriter& operator=(const TensorboardWriter&) = delete;
@@ -33,12 +34,12 @@ class TensorboardWriter {
   // wall_time 0 = now. Buffered; fails with the path when the disk is full.
   void scalar(std::string_view tag, int64_t step, double value, double wall_time = 0);
   void flush();
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
 
  private:
   void write(const std::string& event);
-  std::string path_;
-  std::FILE* file_ = nullptr;
+  File file_;
+  std::string buffer_;
 };
 
 }  // namespace crest

@@ -25,7 +25,7 @@ constexpr JsonLimits limits = {.bytes = uint64_t(8) << 20, .depth = 4, .values =
 class FileLock {
  public:
   explicit FileLock(const std::string& path) {
-    fd_ = syscalls->open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    fd_ = syscalls->openat(AT_FDCWD, path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (fd_ < 0) fail(fmt::format("cannot open the file ({})", std::strerror(errno)), path);
     int result;
     do result = flock(fd_, LOCK_EX);
