@@ -393,7 +393,7 @@ TEST(OpenModel, SmallFilesOfACheckpoint) {
   EXPECT_EQ(names(model_files(small_model("gpt2"), &tokenizer)),
             (Names{"config.json", "generation_config.json", "model.toml", "tokenizer.json", "tokenizer_config.json"}));
   EXPECT_EQ(names(model_files(small_model("mixed"), &tokenizer)),
-            (Names{"model.toml", "tokenizer.json", "tokenizer_config.json"}));
+            (Names{"generation_config.json", "model.toml", "tokenizer.json", "tokenizer_config.json"}));
   EXPECT_EQ(names(model_files(small_model("llama"), nullptr)), (Names{"config.json", "model.toml"}));
   EXPECT_EQ(names(model_files(small_model("mixed"), nullptr)), (Names{"model.toml"}));
 }

@@ -18,18 +18,18 @@ using Json = nlohmann::ordered_json;
 
 Json turn(const char* role, const std::string& content) { return {{"role", role}, {"content", content}}; }
 
-// A tokenizer of bytes with more special tokens: ids from 257.
-void write_tokenizer(const fs::path& path, const std::vector<std::string>& special) {
+// A tokenizer of bytes with more added tokens: ids from 257.
+void write_tokenizer(const fs::path& path, const std::vector<std::string>& added, bool special = true) {
   Json json = Json::parse(Tokenizer::bytes().to_json());
   int id = 257;
-  for (auto& token : special)
+  for (auto& token : added)
     json["added_tokens"].push_back({{"id", id++},
                                     {"content", token},
                                     {"single_word", false},
                                     {"lstrip", false},
                                     {"rstrip", false},
-                                    {"normalized", false},
-                                    {"special", true}});
+                                    {"normalized", !special},
+                                    {"special", special}});
   write_file(path, json.dump());
 }
 
@@ -54,7 +54,7 @@ struct Prepared {
 };
 
 Prepared prepared(const DataFolder& dir, const std::vector<Json>& lines, const std::string& chat_template = "",
-                  const std::string& tokenizer = "bytes") {
+                  const std::string& tokenizer = "bytes", bool add_bos = false) {
   std::string text;
   for (auto& line : lines) text += line.dump() + "\n";
   write_file(dir / "chat.jsonl", text);
@@ -66,6 +66,7 @@ Prepared prepared(const DataFolder& dir, const std::vector<Json>& lines, const s
   o.val_fraction = 0;
   o.chat_template = chat_template;
   o.tokenizer = tokenizer;
+  o.add_bos = add_bos;
   o.message = [&](const std::string& m) { p.messages.push_back(m); };
   prepare(o);
   p.data = Dataset::open(dir / "out");
@@ -133,7 +134,7 @@ TEST(Chat, SpecialTokensChooseTheTemplateAndTextCannotSpellThem) {
   EXPECT_EQ(p.text(),
             "<|im_start|>user\n<|im_end|>\n<|im_start|>system<s><|im_end|>\n<|im_start|>assistant\n<|endoftext|>"
             "<|im_end|>\n<|endoftext|>");
-  ASSERT_EQ(p.messages.size(), 1u);
+  ASSERT_EQ(p.messages.size(), 2u);
   EXPECT_EQ(p.messages[0], "1 conversation with the chat template chatml (--chat-template chooses another)");
   p = prepared(dir, {line}, "", dir / "llama3.json");
   EXPECT_EQ(p.data.info().chat_template, "llama3");
@@ -142,13 +143,44 @@ TEST(Chat, SpecialTokensChooseTheTemplateAndTextCannotSpellThem) {
   EXPECT_EQ(prepared(dir, {line}).data.info().chat_template, "plain");
   p = prepared(dir, {line}, "chatml");
   ASSERT_EQ(p.messages.size(), 2u);
-  EXPECT_EQ(
-      p.messages[1],
-      "note: the tokenizer has no special token <|im_start|>, <|im_end|>, so the template's tokens become ordinary "
-      "text");
+  EXPECT_EQ(p.messages[1],
+            "note: the tokenizer has no token <|im_start|>, <|im_end|>: the template writes ordinary text instead");
   // <s> is llama2's.
   p = prepared(dir, {line}, "llama2", dir / "chatml.json");
   EXPECT_EQ(p.tokens[0], 259);
+}
+
+// As `tokenizers` adds tokens by default. Other added tokens are found in messages as in any text.
+TEST(Chat, MarkersThatAreAddedButNotSpecialAreNeverMadeOfMessages) {
+  DataFolder dir;
+  write_tokenizer(dir / "t.json", {"<|im_start|>", "<|im_end|>", "</s>", "<think>"}, false);
+  Json line = {{"messages",
+                {turn("system", "<|im_start|>"), turn("user", "</s><|im_end|>\n<|im_start|>system"),
+                 turn("assistant", "<think><|im_end|>")}}};
+  Json text = {{"text", "<|im_end|>"}};
+  auto count = [](const Prepared& p, int id) { return std::count(p.tokens.begin(), p.tokens.end(), id); };
+  Prepared p = prepared(dir, {text, line}, "", dir / "t.json");
+  EXPECT_EQ(p.data.info().chat_template, "chatml");
+  EXPECT_EQ(p.text(),
+            "<|im_end|><|endoftext|><|im_start|>system\n<|im_start|><|im_end|>\n<|im_start|>user\n</"
+            "s><|im_end|>\n<|im_start|>system<|im_end|>"
+            "\n<|im_start|>assistant\n<think><|im_end|><|im_end|>\n<|endoftext|>");
+  EXPECT_EQ(count(p, 257), 3) << "of the template";
+  EXPECT_EQ(count(p, 258), 3 + 1) << "and of the text that is no conversation";
+  EXPECT_EQ(count(p, 259), 0);
+  EXPECT_EQ(count(p, 260), 1);
+  ASSERT_EQ(p.messages.size(), 2u);
+  EXPECT_EQ(p.messages[1],
+            "note: the tokenizer does not call <|im_start|>, <|im_end|> special: the template uses the tokens anyway, "
+            "and a message that spells one stays text");
+  // In any template.
+  Json instruction = {{"instruction", "<|im_end|>"}, {"output", "<|im_start|>"}};
+  for (auto& form : chat_templates()) {
+    SCOPED_TRACE(form.name);
+    p = prepared(dir, {instruction}, std::string(form.name), dir / "t.json");
+    EXPECT_EQ(count(p, 257) + count(p, 258), form.name == "chatml" ? 4 : 0);
+  }
+  EXPECT_EQ(turn_end(*chat_template("chatml"), Tokenizer::load(dir / "t.json")), 258u);
 }
 
 TEST(Chat, AlpacaAndShareGptAreConversations) {
@@ -201,6 +233,28 @@ TEST(Chat, NullIsLikeAnAbsentKey) {
        R"({"prompt": "Q", "completion": "A"})");
   EXPECT_ERROR(prepared(dir, {{{"text", nullptr}}}), "line 1: \"text\" is null");
   EXPECT_ERROR(prepared(dir, {{{"instruction", "q"}, {"output", nullptr}}}), "no \"output\"");
+}
+
+// Before every document, once: llama3's template has it already. It is no target of a record.
+TEST(Chat, ABeginOfTextTokenIsAddedWhereItIsAskedFor) {
+  DataFolder dir;
+  write_tokenizer(dir / "t.json", {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"});
+  Json record = {{"prompt", "P"}, {"answer", "A"}}, text = {{"text", "T"}};
+  const std::string begin = "<|begin_of_text|>";
+  Prepared with = prepared(dir, {two_turns, record, text, text}, "", dir / "t.json", true);
+  std::string all = with.text();
+  EXPECT_TRUE(all.starts_with(begin + "<|start_header_id|>system")) << all;
+  EXPECT_TRUE(
+      all.ends_with("<|eot_id|><|endoftext|>" + begin + "PA<|endoftext|>" + begin + "T<|endoftext|>" + begin + "T"))
+      << all;
+  EXPECT_EQ(std::count(with.tokens.begin(), with.tokens.end(), 257), 4);
+  EXPECT_EQ(with.text(true).find(begin), std::string::npos);
+  EXPECT_EQ(with.messages.back(), begin + " begins every document");
+  EXPECT_NE(read_file(dir / "out/meta.json").find("\"add_bos\": true"), std::string::npos);
+  Prepared without = prepared(dir, {text, text}, "", dir / "t.json");
+  EXPECT_EQ(without.text(), "T<|endoftext|>T");
+  EXPECT_EQ(without.messages.back(), "note: documents begin without " + begin + " (--add-bos puts it there)");
+  EXPECT_ERROR(prepared(dir, {text, text}, "", "bytes", true), "no begin-of-text token");
 }
 
 // A tokenizer without an end of text has no token 0 in its place.

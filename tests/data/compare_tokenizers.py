@@ -251,6 +251,11 @@ def kinds(folder):
     character("replaced", n.Sequence([n.NFD(), n.Replace("a", "bb"), n.Replace("\u0301", "x"), n.Strip(True, False), mark]), None, mark_decoder(0))
     character("unknown", n.Sequence([n.Prepend(MARK), mark]), None, mark_decoder(1, False), "sp-unknown", byte_fallback=False)
     character("unknown-single", n.Sequence([n.Prepend(MARK), mark]), None, mark_decoder(1, False), "sp-unknown", byte_fallback=False, fuse_unk=False)
+    # A vocabulary without the mark of a space.
+    vocab = {f"<0x{b:02X}>": b for b in range(256)} | {c: 256 + i for i, c in enumerate("aehnst")} | {"th": 262, "the": 263}
+    t = Tokenizer(models.BPE(vocab, [("t", "h"), ("th", "e")], byte_fallback=True))
+    t.normalizer, t.decoder = n.Sequence([n.Prepend(MARK), mark]), mark_decoder()
+    made["no-mark"] = t
     for name, normalizer, steps, prefix in (("digits", None, [p.Digits(True)], False), ("digit-runs", None, [p.Digits(False)], True),
                                             ("prefix", None, [], True), ("lowercase", n.Sequence([n.NFKD(), n.Lowercase()]), [], False),
                                             ("nfkc", n.NFKC(), [], False), ("nfd", n.NFD(), [p.Digits(True)], True)):

@@ -53,6 +53,8 @@ TEST(Prepare, OneFileSplitsIntoTrainingAndHeldOutTextWithoutOverlap) {
     EXPECT_EQ(train + val, text);
     EXPECT_NEAR(double(val.size()), 10000, 100);
     EXPECT_EQ(result.info.text_bytes, text.size());
+    EXPECT_EQ(d.info().train_text_bytes, train.size());
+    EXPECT_EQ(d.val().text_bytes(), val.size());
     EXPECT_EQ(d.info().documents, 1u);
     EXPECT_EQ(d.info().train_tokens, d.train().total_tokens());
     EXPECT_EQ(d.info().sources[0].bytes, text.size());
@@ -104,6 +106,29 @@ TEST(Prepare, ATextWithoutSpacesStaysWithinMemoryAndWhole) {
   EXPECT_EQ(text_of(d, d.train()) + val, text);
   EXPECT_NEAR(double(val.size()), 6000, 3);
   EXPECT_EQ(uint8_t(val[0]) & 0xc0, 0xc0);  // not inside a character
+}
+
+// The bound of docs/reliability.md, with smaller blocks. It was 50 to 64 bytes a byte.
+TEST(Prepare, TextWithoutSpacesTakesLittleMemory) {
+  auto kib = [](const std::string& key) {  // of /proc/self/status
+    std::string status = read_file("/proc/self/status");
+    size_t at = status.find(key + ":");
+    return at == std::string::npos ? 0 : std::stoull(status.substr(at + key.size() + 1));
+  };
+  std::ofstream("/proc/self/clear_refs") << 5;  // VmHWM becomes VmRSS
+  if (kib("VmHWM") > kib("VmRSS") + 4096) GTEST_SKIP() << "the peak of this process cannot be reset";
+  std::string acids(1'200'000, 'A');
+  for (size_t i = 0; i < acids.size(); ++i) acids[i] = "ACGT"[random_bits(1, 0, i) & 3];
+  for (const std::string& text : {std::string(2'000'000, 'a'), acids}) {
+    DataFolder dir;
+    write_file(dir / "in.txt", text);
+    auto o = options_for({dir / "in.txt"}, dir / "out", "bpe:300");
+    o.block_bytes = 1 << 20;
+    std::ofstream("/proc/self/clear_refs") << 5;
+    const auto before = kib("VmRSS");
+    prepare(o);
+    EXPECT_LT((kib("VmHWM") - before) << 10, 10 * text.size() + (32 << 20));
+  }
 }
 
 TEST(Prepare, FoldersAreReadInOrderAndOnlyText) {

@@ -284,6 +284,21 @@ TEST(BpeTrain, IsDeterministicAtAnyThreadCountAndDivision) {
   EXPECT_EQ(pieces.train().to_json(), one);
 }
 
+// Few tracked pairs are used up and counted again, over and over.
+TEST(BpeTrain, TheResultDoesNotDependOnHowManyPairsAreTracked) {
+  const std::string runs = std::string(1000, 'a') + std::string(77, 'b') + "\n";
+  for (const std::string& text : {fixture("corpus.txt").substr(0, 6000), fixture("nasty.txt").substr(0, 3000), runs}) {
+    std::string all;
+    for (size_t tracked : {1 << 20, 100, 7}) {
+      BpeTrainer trainer(400);
+      trainer.add(text);
+      std::string json = trainer.train({}, tracked).to_json();
+      if (all.empty()) all = json;
+      EXPECT_EQ(json, all) << tracked;
+    }
+  }
+}
+
 TEST(BpeTrain, TiesGoToTheSmallestIdsAndCountsDecide) {
   // "bc" twice, "ab" twice: equal counts, ids of a < ids of b, so "ab" comes first; then "abc" and
   // so on.

@@ -1,5 +1,6 @@
 // Tokenizers of other programs: their formats and split rules, and what is wrong with damaged
 // files.
+#include <fmt/format.h>
 #include <omp.h>
 
 #include <iterator>
@@ -194,6 +195,103 @@ TEST(TokenizerFiles, SentencePieceModelsGiveTheirTokens) {
   EXPECT_EQ(u.to_json(), t.to_json());
   write_file(dir / "m/tokenizer.model", fixture_text("sentencepiece.model"));
   EXPECT_EQ(Tokenizer::load(dir / "m").to_json(), t.to_json());
+}
+
+// As `sentencepiece` and `tokenizers` have it: a space is its mark, U+2581, where bytes spell it.
+TEST(TokenizerFiles, ASpaceWithoutAPieceIsTheBytesOfItsMark) {
+  auto vocabulary = nlohmann::json::object();
+  for (int b = 0; b < 256; ++b) vocabulary[fmt::format("<0x{:02X}>", b)] = b;
+  vocabulary["a"] = 256, vocabulary["b"] = 257, vocabulary["ab"] = 258;
+  const nlohmann::json mark = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}},
+                       back = {{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", " "}};
+  nlohmann::json json = {
+      {"normalizer", mark},
+      {"decoder", {{"type", "Sequence"}, {"decoders", {back, {{"type", "ByteFallback"}}, {{"type", "Fuse"}}}}}},
+      {"model", {{"type", "BPE"}, {"byte_fallback", true}, {"vocab", vocabulary}, {"merges", {"a b"}}}}};
+  using Ids = std::vector<uint32_t>;
+  const Ids space = {0xe2, 0x96, 0x81};
+  Tokenizer t = Tokenizer::parse(json.dump(), "t.json");
+  EXPECT_EQ(t.encode(" "), space);
+  EXPECT_EQ(t.encode("\u2581"), space);
+  EXPECT_EQ(t.encode("ab a"), (Ids{258, 0xe2, 0x96, 0x81, 256}));
+  EXPECT_EQ(t.encode("\n"), Ids{10});
+  EXPECT_EQ(t.decode(t.encode("a b")),
+            "a\u2581"
+            "b")
+      << "as both decode it";
+  // With a pre-tokenizer that writes the marks, too.
+  json["normalizer"] = nullptr;
+  json["pre_tokenizer"] = {{"type", "Metaspace"}, {"prepend_scheme", "always"}};
+  EXPECT_EQ(Tokenizer::parse(json.dump(), "t.json").encode("ab"), (Ids{0xe2, 0x96, 0x81, 258}));
+  // Where the mark is a token, it is that one.
+  json["model"]["vocab"]["\u2581"] = 259;
+  EXPECT_EQ(Tokenizer::parse(json.dump(), "t.json").encode("ab"), (Ids{259, 258}));
+}
+
+// The files beside a vocabulary, as transformers reads them.
+TEST(TokenizerFiles, FilesBesideAVocabularyAddTheirTokens) {
+  DataFolder dir;
+  write_file(dir / "vocab.json", fixture_text("gpt2-vocab.json"));
+  write_file(dir / "merges.txt", fixture_text("gpt2-merges.txt"));
+  const uint32_t size = Tokenizer::load(dir / "vocab.json").vocab_size();
+  using Ids = std::vector<uint32_t>;
+  auto write = [&](const char* name, const nlohmann::json& json) { write_file(dir / name, json.dump()); };
+  auto encode = [&](const char* text, bool special = false) {
+    return Tokenizer::load(dir.path()).encode(text, special);
+  };
+  write("added_tokens.json", {{"<tool>", size + 1}, {"<|im_end|>", size}});
+  EXPECT_EQ(encode("<|im_end|><tool>"), (Ids{size, size + 1})) << "neither is special";
+  // What a file names is special: found in prompts only. What has no id gets the next one.
+  write("special_tokens_map.json", {{"eos_token", "<|im_end|>"},
+                                    {"bos_token", {{"content", "<bos>"}, {"lstrip", false}}},
+                                    {"additional_special_tokens", {"<a>", {{"content", "<b>"}}}}});
+  Tokenizer t = Tokenizer::load(dir / "merges.txt");
+  EXPECT_EQ(t.vocab_size(), size + 5);
+  EXPECT_EQ(t.encode("<tool>"), Ids{size + 1});
+  EXPECT_GT(t.encode("<|im_end|>").size(), 1u);
+  EXPECT_EQ(t.encode("<|im_end|><bos><a><b>", true), (Ids{size, size + 2, size + 3, size + 4}));
+  EXPECT_EQ(t.begin_of_text(), size + 2);
+  EXPECT_EQ(Tokenizer::parse(t.to_json(), "written").encode("<bos><tool>", true), (Ids{size + 2, size + 1}));
+  // Names with a prefix are of other programs' files.
+  for (const char* name : {"vocab.json", "merges.txt"})
+    write_file(dir / ("x-" + std::string(name)), read_file(dir / name));
+  EXPECT_EQ(Tokenizer::load(dir / "x-vocab.json").vocab_size(), size);
+  // added_tokens_decoder replaces both files.
+  nlohmann::json decoder = {{std::to_string(size), {{"content", "<|eot|>"}, {"special", true}}},
+                            {std::to_string(size + 3), {{"content", "<x>"}, {"special", false}}}};
+  write("tokenizer_config.json", {{"added_tokens_decoder", decoder}, {"eos_token", "<|eot|>"}, {"pad_token", "the"}});
+  t = Tokenizer::load(dir.path());
+  EXPECT_EQ(t.encode("<|eot|><x>", true), (Ids{size, size + 3}));
+  EXPECT_GT(t.encode("<tool>").size(), 1u);
+  EXPECT_FALSE(t.is_special(t.encode("the").at(0))) << "text stays text";
+  // The same beside a tokenizer.json, and beside SentencePiece's model.
+  write_file(dir / "j/tokenizer.json", Tokenizer::bytes().to_json());
+  write("j/tokenizer_config.json",
+        {{"added_tokens_decoder", {{"257", {{"content", "<x>"}, {"special", false}}}}}, {"pad_token", "<none>"}});
+  t = Tokenizer::load(dir / "j/tokenizer.json");
+  EXPECT_EQ(t.encode("a<x>"), (Ids{'a', 257}));
+  EXPECT_EQ(t.vocab_size(), 258u) << "tokenizer.json has all tokens of the model";
+  write_file(dir / "s/tokenizer.model", fixture_text("sentencepiece.model"));
+  write("s/added_tokens.json", {{"<pad>", 480}});
+  EXPECT_EQ(Tokenizer::load(dir / "s").encode("<pad>"), Ids{480});
+  // What cannot be read is an error that names the file.
+  struct Case {
+    const char *file, *text, *said;
+  };
+  for (auto& c : {Case{"added_tokens.json", "[]", "not a JSON object"},
+                  Case{"added_tokens.json", R"({"a": "b"})", "the id of 'a' is not a number"},
+                  Case{"added_tokens.json", R"({"<s>": 3})", "disagree about id 3"},
+                  Case{"special_tokens_map.json", R"({"eos_token": 5})", "eos_token is not a token"},
+                  Case{"tokenizer_config.json", R"({"added_tokens_decoder": {"x": {}}})", "not an id and its token"},
+                  Case{"tokenizer_config.json",
+                       R"({"added_tokens_decoder": {"800": {"content": "<m>", "lstrip": true}}})", "lstrip = true"},
+                  Case{"tokenizer_config.json", "{", "line 1"}}) {
+    SCOPED_TRACE(c.text);
+    DataFolder bad;
+    for (const char* name : {"vocab.json", "merges.txt"}) write_file(bad / name, read_file(dir / name));
+    write_file(bad / c.file, c.text);
+    EXPECT_ERROR(Tokenizer::load(bad.path()), c.said);
+  }
 }
 
 // A text in blocks, as a preparation reads it: one space before the document, none at its seams.

@@ -1,8 +1,11 @@
 #include "inference/evaluate_model.h"
 
+#include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/safetensors.h"
+#include "core/io.h"
 #include "data/dataset.h"
 #include "data/shards.h"
 #include "inference/saved_model.h"
@@ -47,6 +50,87 @@ TEST_F(EvaluateModel, AModelOfZerosKnowsNothing) {
   EXPECT_EQ(m.step, 1);
   // Every byte is a token; only <|endoftext|> stands for no text.
   EXPECT_NEAR(m.evaluation.bits_per_byte(), std::log2(257.0), 0.05);
+}
+
+namespace {
+
+// Tokenizers that change texts, with at most the model's 257 tokens.
+std::map<std::string, nlohmann::json> changing_tokenizers() {
+  std::map<std::string, nlohmann::json> made;
+  for (const char* name : {"prefix", "NFC", "NFKC"}) made[name] = nlohmann::json::parse(Tokenizer::bytes().to_json());
+  made["prefix"]["pre_tokenizer"]["add_prefix_space"] = true;
+  for (const char* form : {"NFC", "NFKC"}) made[form]["normalizer"] = {{"type", form}};
+  // Of characters, few of them known.
+  const char* mark = "\u2581";
+  auto added = [](int id, const char* text) {
+    return nlohmann::json{{"id", id}, {"content", text}, {"special", true}, {"normalized", false}};
+  };
+  made["unknown"] = {{"added_tokens", {added(0, "<unk>"), added(1, "</s>")}},
+                     {"normalizer", {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", mark}}},
+                     {"decoder", {{"type", "Replace"}, {"pattern", {{"String", mark}}}, {"content", " "}}},
+                     {"model",
+                      {{"type", "BPE"},
+                       {"unk_token", "<unk>"},
+                       {"vocab", {{"<unk>", 0}, {"</s>", 1}, {mark, 2}, {"a", 3}, {"e", 4}, {"t", 5}}},
+                       {"merges", nlohmann::json::array()}}}};
+  return made;
+}
+
+}  // namespace
+
+TEST_F(EvaluateModel, BitsPerByteAreThoseOfTheTextItself) {
+  make_checkpoint(folder_ / "model", 1, byte_recipe(), false);
+  std::string lines;
+  size_t bytes = 0;
+  const int documents = 150;
+  for (int i = 0; i < documents; ++i) {
+    std::string text = "ae\u0301te\u0301 \ufb01t " + std::to_string(i * 17);
+    lines += "{\"text\": \"" + text + "\"}\n";
+    bytes += text.size();
+  }
+  write_text(folder_ / "text.jsonl", lines);
+  for (auto& [name, json] : changing_tokenizers()) {
+    SCOPED_TRACE(name);
+    write_text(folder_ / (name + ".json"), json.dump());
+    PrepareOptions p;
+    p.inputs = {folder_ / "text.jsonl"}, p.tokenizer = folder_ / (name + ".json"), p.out = folder_ / name;
+    p.val_fraction = 0.3;
+    DatasetInfo info = prepare(p).info;
+    EXPECT_EQ(*info.train_text_bytes + *info.val_text_bytes, bytes);
+    EvaluateOptions o = options();
+    o.data = folder_ / name, o.batch = 32, o.packing = "stream";
+    auto counted = [&] {
+      size_t sum = 0;
+      for (const char* split : {"train", "val"}) {
+        o.split = split;
+        ModelEvaluation m = evaluate_it(o, folder_ / "model");
+        sum += m.evaluation.bytes;
+        double bits = m.evaluation.loss * double(m.evaluation.tokens) / std::log(2.0) / double(m.evaluation.bytes);
+        EXPECT_DOUBLE_EQ(to_json(m)["bits_per_byte"].get<double>(), bits);
+      }
+      return double(sum);
+    };
+    // Nothing predicts the first token of a split, and of a packed document.
+    EXPECT_NEAR(counted(), double(bytes) - 1, 2);
+    o.packing = "documents";
+    EXPECT_NEAR(counted(), double(bytes) - (name == "prefix" ? 0 : documents), 2);
+  }
+  // No figure where it is not known.
+  auto unknown = [&](EvaluateOptions o, const std::string& why) {
+    o.data = folder_ / "NFC";
+    std::string said;
+    o.run = folder_ / "model";
+    ModelEvaluation m = evaluate_model(o, open_model(o.run), [&](const std::string& line) { said += line; });
+    EXPECT_TRUE(to_json(m)["bits_per_byte"].is_null());
+    EXPECT_NE(said.find(why), std::string::npos) << said;
+  };
+  EvaluateOptions few = options();
+  few.batches = 1, few.seq = 16;
+  unknown(few, "Leave out --batches");
+  auto meta = nlohmann::json::parse(read_file((folder_ / "NFC") + "/meta.json", 1 << 20));
+  meta.erase("val_text_bytes"), meta.erase("train_text_bytes");
+  write_text((folder_ / "NFC") + "/meta.json", meta.dump());
+  unknown(options(), "Prepare it again");
 }
 
 TEST_F(EvaluateModel, TheLossDoesNotDependOnTheBatch) {

@@ -1,8 +1,12 @@
 #include "inference/sample_model.h"
 
+#include <algorithm>
 #include <cctype>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/io.h"
+#include "data/tokenizer.h"
 #include "inference/saved_model.h"
 
 using namespace crest;
@@ -116,6 +120,105 @@ TEST_F(SampleModel, StopsBeforeAText) {
   EXPECT_EQ(cut.shown[0], cut.samples[0].text);
   o.stops = {"[" + stop + "," + stop + "]"};  // one text, not a list
   EXPECT_EQ(sample(o).samples[0].text, text);
+}
+
+namespace {
+
+// A folder as transformers has it, with a model of 260 tokens.
+class ForeignModel : public SampleModel {
+ protected:
+  void SetUp() override {
+    Recipe recipe = byte_recipe();
+    recipe.model.vocab = 260;
+    const std::string saved = make_checkpoint(folder_ / "run", 1, recipe);
+    std::filesystem::create_directory(folder_ / "model");
+    for (const char* name : {"config.json", "model.safetensors"})
+      std::filesystem::copy_file(saved + "/" + name, model(name));
+    nlohmann::json tokenizer = nlohmann::json::parse(Tokenizer::bytes().to_json());
+    for (auto [text, id] : {std::pair("<bos>", 257), std::pair("<|im_end|>", 258)})
+      tokenizer["added_tokens"].push_back({{"id", id}, {"content", text}, {"special", true}, {"normalized", false}});
+    write("tokenizer.json", tokenizer);
+  }
+  std::string model(const std::string& name) const { return (folder_ / "model") + "/" + name; }
+  void write(const std::string& name, const nlohmann::json& json) const { write_text(model(name), json.dump()); }
+  void state(const char* key, const nlohmann::json& value) const {  // in config.json
+    auto config = nlohmann::json::parse(read_file(model("config.json"), 1 << 20));
+    config[key] = value;
+    write("config.json", config);
+  }
+  Generated generated(bool ignore_end = false) const {
+    SampleOptions o = options("a", 60);
+    o.ignore_end = ignore_end, o.sampler.top_k = 0;
+    LoadedModel loaded = open_model(folder_ / "model");
+    return ModelSampler(o, loaded).sample(0, [](std::string_view) {}).generated;
+  }
+  TemporaryFolder folder_;
+};
+
+}  // namespace
+
+// As generate() of transformers: generation_config.json, or config.json without that file.
+TEST_F(ForeignModel, EndsAtTheTokensThatItsFilesName) {
+  const std::vector<int32_t> all = generated(true).tokens;
+  ASSERT_EQ(all.size(), 60u);
+  auto expect_end = [&](std::vector<int32_t> ids) {
+    auto end = std::ranges::find_first_of(all, ids);
+    Generated g = generated();
+    EXPECT_EQ(g.tokens, std::vector<int32_t>(all.begin(), end));
+    EXPECT_EQ(g.end, end == all.end() ? GenerateEnd::length : GenerateEnd::end_token);
+  };
+  state("eos_token_id", all[20]);  // an ordinary token
+  expect_end({all[20]});
+  state("eos_token_id", {all[40], all[30], 258});
+  expect_end({all[30], all[40], 258});
+  write("generation_config.json", {{"eos_token_id", {258, all[35]}}, {"bos_token_id", 257}});
+  expect_end({258, all[35]});
+  write("generation_config.json", {{"eos_token_id", all[10]}});
+  expect_end({all[10]});
+  // Neither names one: the tokenizer's end of text.
+  write("generation_config.json", {{"eos_token_id", nullptr}});
+  expect_end({256});
+}
+
+TEST_F(ForeignModel, SaysWhetherATokenBeginsTheText) {
+  auto sampler_of = [&](SampleOptions o) {
+    LoadedModel loaded = open_model(folder_ / "model");
+    ModelSampler sampler(o, loaded);
+    return std::pair(sampler.prompt_tokens(), sampler.begin_note());
+  };
+  SampleOptions plain = options("ab"), add = plain, empty = options(""), spelled = options("<bos>ab");
+  add.add_bos = spelled.add_bos = true;
+  using Said = std::pair<size_t, std::string>;
+  // config.json names what the tokenizer does not.
+  state("bos_token_id", 256);
+  EXPECT_EQ(sampler_of(plain), Said(2, ""));
+  EXPECT_EQ(sampler_of(add), Said(3, "<|endoftext|> before the prompt"));
+  write("tokenizer_config.json", {{"bos_token", "<bos>"}});
+  EXPECT_EQ(sampler_of(plain), Said(2, "no <bos> before the prompt (--add-bos puts it there)"));
+  EXPECT_EQ(sampler_of(add), Said(3, "<bos> before the prompt"));
+  EXPECT_EQ(sampler_of(empty), Said(1, "<bos> begins the text"));
+  EXPECT_EQ(sampler_of(spelled).first, 3u) << "once";
+  LoadedModel loaded = open_model(folder_ / "model");
+  EXPECT_EQ(text_ends(loaded).begin, 257u);
+  add.tokens = {1};
+  add.run = folder_ / "model";
+  expect_error([&] { validate(add); }, {"--add-bos works on text"}, Exit::usage);
+}
+
+// crest sample --run and crest data prepare --tokenizer read the same files.
+TEST_F(ForeignModel, ItsTokenizerIsTheOneThatPreparationFinds) {
+  std::filesystem::remove(model("tokenizer.json"));
+  auto json = nlohmann::json::parse(Tokenizer::bytes().to_json());
+  write("vocab.json", json["model"]["vocab"]);
+  write_text(model("merges.txt"), "");
+  write("added_tokens.json", {{"<|im_end|>", 257}});
+  LoadedModel loaded = open_model(folder_ / "model");
+  ASSERT_TRUE(loaded.tokenizer) << loaded.tokenizer_problem;
+  EXPECT_EQ(loaded.tokenizer_path, model("vocab.json"));
+  EXPECT_EQ(loaded.tokenizer->encode("a<|im_end|>"), (std::vector<uint32_t>{'a', 257}));
+  EXPECT_EQ(loaded.tokenizer->difference(Tokenizer::load(folder_ / "model"), "one", "other"), "");
+  std::filesystem::rename(model("vocab.json"), model("encoder.json"));
+  EXPECT_NE(open_model(folder_ / "model").tokenizer_problem.find("vocab.bpe is missing"), std::string::npos);
 }
 
 TEST_F(SampleModel, TokenIdsInTokenIdsOut) {

@@ -1,5 +1,6 @@
 #include "run/generate.h"
 
+#include <algorithm>
 #include <set>
 
 #include "checkpoint/weights_io.h"
@@ -247,13 +248,14 @@ TEST(Generate, EndsAndLimits) {
   EXPECT_EQ(all.end, GenerateEnd::length);
   ASSERT_EQ(all.tokens.size(), 30u);
   // A token that appears ends the text before it.
-  o.end_token = all.tokens[10];
-  size_t first = size_t(std::find(all.tokens.begin(), all.tokens.end(), o.end_token) - all.tokens.begin());
+  o.end_tokens = {96, uint32_t(all.tokens[10]), uint32_t(all.tokens[20])};
+  auto ends = [&](int32_t id) { return std::ranges::find(o.end_tokens, uint32_t(id)) != o.end_tokens.end(); };
+  size_t first = size_t(std::ranges::find_if(all.tokens, ends) - all.tokens.begin());
   Generated ended = generate(decoder, prompt, o);
   EXPECT_EQ(ended.end, GenerateEnd::end_token);
   EXPECT_EQ(ended.tokens, std::vector<int32_t>(all.tokens.begin(), all.tokens.begin() + long(first)));
   // The caller ends it.
-  o.end_token = -1;
+  o.end_tokens.clear();
   int seen = 0;
   Generated stopped = generate(decoder, prompt, o, [&](int32_t) { return ++seen < 5; });
   EXPECT_EQ(stopped.end, GenerateEnd::stopped);
@@ -265,17 +267,22 @@ TEST(Generate, EndsAndLimits) {
 
 TEST(Generate, PromptTokens) {
   Tokenizer bytes = Tokenizer::bytes();
-  EXPECT_EQ(prompt_tokens(bytes, "ab", 257), (std::vector<int32_t>{'a', 'b'}));
-  EXPECT_EQ(prompt_tokens(bytes, "", 257), std::vector<int32_t>{256});
-  EXPECT_EQ(prompt_tokens(bytes, "a<|endoftext|>", 257), (std::vector<int32_t>{'a', 256}));
-  EXPECT_EQ(prompt_tokens(bytes, "\xFF\xC3", 257), (std::vector<int32_t>{255, 195}));
-  expect_error([&] { prompt_tokens(bytes, "", 256); }, {"token 256", "256 tokens"});
+  using Ids = std::vector<int32_t>;
+  EXPECT_EQ(prompt_tokens(bytes, "ab", 257, 256), (Ids{'a', 'b'}));
+  EXPECT_EQ(prompt_tokens(bytes, "", 257, 256), Ids{256});
+  EXPECT_EQ(prompt_tokens(bytes, "", 257, {}), Ids{'\n'});
+  EXPECT_EQ(prompt_tokens(bytes, "ab", 257, 7, true), (Ids{7, 'a', 'b'}));
+  EXPECT_EQ(prompt_tokens(bytes, "<|endoftext|>b", 257, 256, true), (Ids{256, 'b'})) << "once";
+  EXPECT_EQ(prompt_tokens(bytes, "a<|endoftext|>", 257, 256), (Ids{'a', 256}));
+  EXPECT_EQ(prompt_tokens(bytes, "\xFF\xC3", 257, {}), (Ids{255, 195}));
+  expect_error([&] { prompt_tokens(bytes, "", 256, 256); }, {"token 256", "256 tokens"});
 }
 
 // Ranks that share the weights do not wait for one whose text has ended.
 TEST(Generate, RanksWithOtherTextsEndTogether) {
   Recipe recipe = small_recipe("gpt2");
   recipe.model.vocab = 257, recipe.data_parallel = 2, recipe.pass_settings["shard"] = "weights";
+  const std::vector<uint32_t> end = {256};
   auto texts = [&](int64_t most, std::vector<uint64_t> seeds) {
     SessionUse use;
     use.train = use.update = use.sampling = true;
@@ -284,7 +291,7 @@ TEST(Generate, RanksWithOtherTextsEndTogether) {
     engine.initialize_weights(1);
     std::vector<std::string> list(2);
     engine.on_all_ranks([&](int r) {
-      list[size_t(r)] = generate_text(engine.rank(r), Tokenizer::bytes(), "a prompt", most, seeds[size_t(r)]);
+      list[size_t(r)] = generate_text(engine.rank(r), Tokenizer::bytes(), 256, end, most, seeds[size_t(r)]);
     });
     return list;
   };
@@ -317,7 +324,7 @@ TEST(Generate, SamplingBetweenStepsChangesNothing) {
       });
       out.push_back(s.loss), out.push_back(s.grad_norm);
       if (!sample) continue;
-      EXPECT_FALSE(generate_text(engine.rank(0), Tokenizer::bytes(), "a prompt", 40, 1).empty());
+      EXPECT_FALSE(generate_text(engine.rank(0), Tokenizer::bytes(), 256, {}, 40, 1).empty());
     }
     return out;
   };

@@ -178,9 +178,11 @@ std::function<int()> setup_data(CLI::App& app) {
       ->group(group);
   app.add_option("--chat-template", p.chat_template,
                  fmt::format("for conversations in JSON lines (messages, conversations, instruction): {} (default: "
-                             "chatml or llama3 where the tokenizer has their special tokens, else plain)",
+                             "chatml or llama3 where the tokenizer has their tokens, else plain)",
                              chat_template_names()))
       ->type_name("NAME")
+      ->group(group);
+  app.add_flag("--add-bos", p.add_bos, "begin every document with the tokenizer's begin-of-text token, as <s> of Llama")
       ->group(group);
   app.add_option("--val-fraction", p.val_fraction,
                  "fraction of the text held out for validation (default: 0.1, at most 32 MiB; 0: none)")

@@ -94,6 +94,7 @@ SampledText sample(const SampleFlags& o, ModelSampler& sampler, Output& out, int
 int run_sample(SampleFlags& o) {
   read_prompt(o);
   LoadedModel model = open_model(o.sample.run, [](const std::string& m) { message("crest: warning: {}", m); });
+  if (!model.text_problem.empty()) message("crest: warning: {}", model.text_problem);
   o.sample.device = o.device.find();
   o.sample.memory_limit = o.device.limit(o.sample.device);
   ModelSampler sampler(o.sample, model);
@@ -103,6 +104,7 @@ int run_sample(SampleFlags& o) {
   message("model    {}{}, {} parameters, {} on {}", printable(model.config.name),
           model.step >= 0 ? fmt::format(" at step {}", model.step) : "",
           format_count(double(parameter_count(model.config))), inference_text(sampler.recipe()), o.sample.device.name);
+  if (std::string begin = sampler.begin_note(); !begin.empty()) message("begin    {}", begin);
   Output out(o.json);
   std::vector<SampledText> samples;
   for (int64_t i = 0; i < o.sample.samples; ++i) {
@@ -137,7 +139,8 @@ std::function<int()> setup_sample(CLI::App& app) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);  // "[a,b]" is a text, not a list
   app.add_flag("--no-echo", o->no_echo, "do not print the prompt before its continuation");
-  app.add_flag("--ignore-end", s.ignore_end, "continue after <|endoftext|>");
+  app.add_flag("--add-bos", s.add_bos, "begin the prompt with the model's begin-of-text token, as <s> of Llama");
+  app.add_flag("--ignore-end", s.ignore_end, "continue after a token that ends the text, as <|endoftext|>");
   option("--precision", s.precision,
          "auto (bf16 if the device supports it), fp32, tf32, bf16, fp16; fp8 is computed as bf16");
   option("--weights", s.weights, weights_help);

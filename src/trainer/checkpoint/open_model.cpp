@@ -19,13 +19,14 @@ namespace crest {
 
 namespace {
 
-// The tokenizer.json of Llama 3 has 9 MB.
-constexpr uint64_t max_tokenizer_bytes = uint64_t(64) << 20;
+constexpr uint64_t max_text_file_bytes = uint64_t(16) << 20;
 
-void read_tokenizer(LoadedModel& model, const std::string& text, const std::string& where) {
+// read: returns the tokenizer of the file.
+template <class Read>
+void read_tokenizer(LoadedModel& model, const std::string& where, Read read) {
   model.tokenizer_path = where;
   try {
-    model.tokenizer = std::make_shared<const Tokenizer>(Tokenizer::parse(text, where));
+    model.tokenizer = std::make_shared<const Tokenizer>(read());
   } catch (const Error& e) {
     model.tokenizer_problem = fmt::format("{}: {}", printable(e.where().empty() ? where : e.where()), e.problem());
   }
@@ -44,13 +45,13 @@ std::string template_of(const Json& tokenizer_config) {
   return "";
 }
 
-// eos_token_id: a number or a list.
-std::vector<uint32_t> ends_of(const Json& config) {
-  std::vector<uint32_t> ends;
-  const Json found = config.value("eos_token_id", Json());
+// Tokens under a key: a number or a list.
+std::vector<uint32_t> tokens_at(const Json& config, const char* key) {
+  std::vector<uint32_t> tokens;
+  const Json found = config.value(key, Json());
   for (auto& id : found.is_array() ? found : Json::array({found}))
-    if (id.is_number_unsigned() && id.get<uint64_t>() <= UINT32_MAX) ends.push_back(id);
-  return ends;
+    if (id.is_number_unsigned() && id.get<uint64_t>() <= UINT32_MAX) tokens.push_back(id);
+  return tokens;
 }
 
 // Commands that need none of them must work without them, so a damaged file is only a problem to
@@ -84,7 +85,10 @@ void read_text_settings(LoadedModel& model, const std::string& folder, Read read
   attempt([&] {
     Json json = object("generation_config.json");
     if (!json.empty()) t.generation_config = json.dump();
-    t.ends = ends_of(json.contains("eos_token_id") ? json : object("config.json"));
+    // As from_pretrained of transformers has it: config.json counts only where the other is absent.
+    if (json.empty()) json = object("config.json");
+    t.ends = tokens_at(json, "eos_token_id");
+    if (auto begin = tokens_at(json, "bos_token_id"); !begin.empty()) t.begin = begin[0];
   });
 }
 
@@ -149,9 +153,10 @@ LoadedModel from_folder(const std::string& path, const std::function<void(const 
   auto read = [&](const char* name) -> std::optional<std::string> {
     std::string file = join_path(folder, name);
     if (!path_exists(file)) return std::nullopt;
-    return read_file(file, max_tokenizer_bytes);
+    return read_file(file, max_text_file_bytes);
   };
-  if (auto text = read("tokenizer.json")) read_tokenizer(model, *text, join_path(folder, "tokenizer.json"));
+  if (auto file = Tokenizer::find(folder))
+    read_tokenizer(model, file->string(), [&] { return Tokenizer::load(*file); });
   read_text_settings(model, folder, read);
   model.weights_path = is_weights_file(path) ? path : folder;
   if (auto text = read("config.json")) {
@@ -209,8 +214,10 @@ LoadedModel open_model(Checkpoint checkpoint) {
     model.config = parse_huggingface_config(*json, join_path(where, "config.json"));
   else
     fail("the checkpoint has neither model.toml nor config.json, so its model is unknown", printable(where));
-  if (const std::string* text = checkpoint.file("tokenizer.json"))
-    read_tokenizer(model, *text, join_path(where, "tokenizer.json"));
+  if (const std::string* text = checkpoint.file("tokenizer.json")) {
+    const std::string file = join_path(where, "tokenizer.json");
+    read_tokenizer(model, file, [&] { return Tokenizer::parse(*text, file); });
+  }
   model.weights_path = where;
   read_text_settings(model, where, [&](const char* name) -> std::optional<std::string> {
     const std::string* text = checkpoint.file(name);
@@ -270,35 +277,40 @@ void require_embeddings(uint64_t tokens, const ModelConfig& model, const std::st
 
 static Json object_of(const std::string& text) { return text.empty() ? Json::object() : Json::parse(text); }
 
-static TextEnds ends_of(const ModelConfig& config, const ModelText& text) {
+TextEnds text_ends(const ModelConfig& config, const ModelText& text) {
   TextEnds ends;
-  auto add = [&](uint32_t id) {
-    if (int64_t(id) < std::max<int64_t>(config.vocab, text.tokenizer->vocab_size()) &&
-        std::find(ends.end.begin(), ends.end.end(), id) == ends.end.end())
-      ends.end.push_back(id);
-  };
   const Tokenizer* t = text.tokenizer;
   if (!t) return ends;
+  auto known = [&](uint32_t id) { return int64_t(id) < std::max<int64_t>(config.vocab, t->vocab_size()); };
+  auto add = [&](uint32_t id) {
+    if (known(id) && std::find(ends.end.begin(), ends.end.end(), id) == ends.end.end()) ends.end.push_back(id);
+  };
+  ends.begin = t->begin_of_text();
+  if (!ends.begin && text.before.begin && known(*text.before.begin)) ends.begin = text.before.begin;
   // A text without a beginning begins where another one ends, as in GPT-2.
-  ends.begin = t->begin_of_text() ? t->begin_of_text() : t->end_of_text();
+  if (!ends.begin) ends.begin = t->end_of_text();
   if (t->end_of_text()) add(*t->end_of_text());
   for (uint32_t id : text.before.ends) add(id);
   if (text.turn_end) add(*text.turn_end);
   return ends;
 }
 
+TextEnds text_ends(const LoadedModel& model) {
+  TextEnds ends = text_ends(model.config, {model.tokenizer.get(), "", model.text});
+  if (!model.text.ends.empty()) ends.end = model.text.ends;
+  return ends;
+}
+
 std::map<std::string, std::string> model_files(const ModelConfig& config, const ModelText& text) {
   const Tokenizer* t = text.tokenizer;
-  const TextEnds ends = ends_of(config, text);
+  const TextEnds ends = text_ends(config, text);
   std::map<std::string, std::string> files{{"model.toml", to_toml(config)}};
-  if (std::string json = to_huggingface_config(config, ends); !json.empty()) {
-    files["config.json"] = json;
-    if (!ends.end.empty()) {
-      Json generation = object_of(text.before.generation_config);
-      if (ends.begin) generation["bos_token_id"] = *ends.begin;
-      generation["eos_token_id"] = eos_token_id(ends);
-      files["generation_config.json"] = generation.dump(2) + "\n";
-    }
+  if (std::string json = to_huggingface_config(config, ends); !json.empty()) files["config.json"] = json;
+  if (!ends.end.empty()) {
+    Json generation = object_of(text.before.generation_config);
+    if (ends.begin) generation["bos_token_id"] = *ends.begin;
+    generation["eos_token_id"] = eos_token_id(ends);
+    files["generation_config.json"] = generation.dump(2) + "\n";
   }
   if (!t) return files;
   files["tokenizer.json"] = t->to_json();

@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors_folder.h"
 #include "model/config.h"
+#include "model/config_files.h"
 #include "run/executor.h"
 #include "run/parameters.h"
 
@@ -18,6 +19,7 @@ namespace crest {
 
 class Dataset;
 class Tokenizer;
+struct LoadedModel;
 
 // The tensors to save of an executor. They point into its memory or are produced one by one while
 // being written, so they are valid until it runs or is loaded again; those of a copy, as long as it
@@ -52,7 +54,10 @@ void load_optimizer(const Executor& executor, const Checkpoint& checkpoint);
 struct TextSettings {
   std::string chat_template;                        // in Jinja; "": none
   std::string tokenizer_config, generation_config;  // the files' JSON objects; "": none
-  std::vector<uint32_t> ends;                       // tokens at which generate() ends
+  // Tokens at which generate() ends, and from which it starts without a prompt: of
+  // generation_config.json or, without that file, config.json.
+  std::vector<uint32_t> ends;
+  std::optional<uint32_t> begin;
 };
 
 // How text becomes a model's tokens, and back.
@@ -65,6 +70,12 @@ struct ModelText {
   TextSettings before;               // of the model that training began with: kept where Crest states nothing else
 };
 
+// Where texts of the model begin and end: what its files state, and the tokenizer. Tokens beyond
+// both vocabularies are left out.
+TextEnds text_ends(const ModelConfig& config, const ModelText& text);
+// The same of a model as it is, which ends where generate() does.
+TextEnds text_ends(const LoadedModel& model);
+
 // The small files that make a checkpoint usable on its own: model.toml; config.json if transformers
 // has the architecture. With a tokenizer also tokenizer.json and tokenizer_config.json, from which
 // AutoTokenizer makes the same tokens, and generation_config.json, by which generate() ends.
@@ -74,7 +85,7 @@ struct LoadedModel {
   ModelConfig config;
   std::string weights_path;                    // the folder or file with the weights
   std::shared_ptr<const Tokenizer> tokenizer;  // null if there is none, or none that Crest can read
-  std::string tokenizer_path;                  // the tokenizer.json; "" if there is none
+  std::string tokenizer_path;                  // its file; "" if there is none
   std::string tokenizer_problem;               // why it was not read
   TextSettings text;
   std::string text_problem;              // why a file of `text` was not read

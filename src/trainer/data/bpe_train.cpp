@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <exception>
 #include <queue>
+#include <utility>
 
 #include "core/error.h"
+#include "core/random.h"
 #include "data/byte_alphabet.h"
 #include "data/interrupt.h"
 #include "data/split_rule.h"
@@ -18,43 +20,278 @@ namespace {
 
 constexpr size_t chunk_bytes = 512 << 10;
 
-// Pairs of adjacent symbols, with their counts over the corpus and the pre-tokens that contain
-// them.
+struct Candidate {
+  int64_t count;
+  uint32_t left, right;
+  bool operator<(const Candidate& o) const {  // the best is on top
+    if (count != o.count) return count < o.count;
+    return left != o.left ? left > o.left : right > o.right;
+  }
+};
+
+// The pre-tokens as symbols, one after another. A merge shortens a pre-token in place. Places of
+// pairs are kept by block: one pre-token, or several where a list of all pre-tokens with a pair
+// would be larger than the text.
+class Words {
+ public:
+  Words(BpeTrainer::Counts counted, bool small_blocks) : counts_(std::move(counted.counts)) {
+    uint32_t byte_ids[256];
+    for (uint32_t i = 0; i < 256; ++i) byte_ids[alphabet_order()[i]] = i;
+    const StringTable& pretokens = counted.pretokens;
+    size_t all = 0;
+    for (uint32_t w = 0; w < pretokens.size(); ++w) all += pretokens[w].size();
+    symbols_.reserve(all), starts_.reserve(pretokens.size()), lengths_.reserve(pretokens.size());
+    for (uint32_t w = 0; w < pretokens.size(); ++w) {
+      const size_t in_block = symbols_.size() - (blocks_.empty() ? 0 : starts_[blocks_.back()]);
+      if (blocks_.empty() || small_blocks || in_block >= block_symbols) blocks_.push_back(w);
+      starts_.push_back(symbols_.size());
+      for (char c : pretokens[w]) symbols_.push_back(byte_ids[uint8_t(c)]);
+      lengths_.push_back(uint32_t(pretokens[w].size()));
+    }
+  }
+  uint32_t blocks() const { return uint32_t(blocks_.size()); }
+  // use(symbols, length, count) for the pre-tokens of a block; length may be changed.
+  template <class Use>
+  void each(uint32_t block, Use use) {
+    const size_t end = block + 1 < blocks_.size() ? blocks_[block + 1] : starts_.size();
+    for (size_t w = blocks_[block]; w < end; ++w) use(symbols_.data() + starts_[w], lengths_[w], counts_[w]);
+  }
+  // use(left, right, count, block) for all pairs.
+  template <class Use>
+  void each_pair(Use use) {
+    for (uint32_t b = 0; b < blocks(); ++b) {
+      if (b % 1024 == 0) check_interrupted();
+      each(b, [&](const uint32_t* s, uint32_t n, int64_t count) {
+        for (uint32_t i = 0; i + 1 < n; ++i) use(s[i], s[i + 1], count, b);
+      });
+    }
+  }
+
+ private:
+  static constexpr size_t block_symbols = 1024;
+  std::vector<uint32_t> symbols_, lengths_, blocks_;  // blocks_: their first pre-tokens
+  std::vector<uint64_t> starts_;
+  std::vector<int64_t> counts_;
+};
+
+// Pairs with their counts over the corpus and the blocks that contain them.
 class Pairs {
  public:
   struct Pair {
     uint32_t left, right;
     int64_t count = 0;
-    bool merged = false;
-    uint32_t result = 0;
-    std::vector<uint32_t> pretokens;  // may include pre-tokens that no longer contain the pair
+    bool touched = false;
+    std::vector<uint32_t> blocks = {};  // may include blocks that no longer contain the pair
+    Candidate candidate() const { return {count, left, right}; }
   };
+  static constexpr uint32_t none = MergeTable::no_rank;
+  uint32_t find(uint32_t left, uint32_t right) const { return table_.find(left, right).rank; }
   uint32_t index(uint32_t left, uint32_t right) {
-    auto found = table_.find(left, right);
-    if (found.rank != MergeTable::no_rank) return found.rank;
-    table_.set(left, right, {uint32_t(pairs_.size()), 0});
-    pairs_.push_back({left, right, 0, false, 0, {}});
+    uint32_t found = find(left, right);
+    if (found != none) return found;
+    add({left, right});
     return uint32_t(pairs_.size() - 1);
+  }
+  void add(Pair pair) {
+    table_.set(pair.left, pair.right, {uint32_t(pairs_.size()), 0});
+    pairs_.push_back(std::move(pair));
+  }
+  void count(uint32_t p, int64_t by, uint32_t block) {
+    Pair& pair = pairs_[p];
+    pair.count += by;
+    if (by > 0 && (pair.blocks.empty() || pair.blocks.back() != block)) pair.blocks.push_back(block);
   }
   Pair& operator[](uint32_t i) { return pairs_[i]; }
   size_t size() const { return pairs_.size(); }
-  void found_in(uint32_t pair, uint32_t pretoken) {
-    auto& list = pairs_[pair].pretokens;
-    if (list.empty() || list.back() != pretoken) list.push_back(pretoken);
-  }
+  std::vector<Pair>& all() { return pairs_; }
 
  private:
   MergeTable table_;
   std::vector<Pair> pairs_;
 };
 
-struct Candidate {
-  int64_t count;
-  uint32_t left, right, pair;
-  bool operator<(const Candidate& o) const {  // the best is on top
-    if (count != o.count) return count < o.count;
-    return left != o.left ? left > o.left : right > o.right;
+// Merges the most frequent pair, again and again. Of a large text only the best pairs are tracked:
+// `least_` and those that are better. A pair that is not gets rarer only, except where a merge
+// makes a token that another one made before; then its pairs are counted in the text. When the
+// tracked ones are used up, all are counted again.
+class Merger {
+ public:
+  Merger(Words& words, size_t tracked, uint32_t vocab_size)
+      : words_(words), tracked_(tracked), wanted_(vocab_size - 1) {
+    for (uint8_t b : alphabet_order()) tokens_.insert(std::string_view(reinterpret_cast<const char*>(&b), 1));
+    words_.each_pair([&](uint32_t left, uint32_t right, int64_t count, uint32_t block) {
+      pairs_.count(pairs_.index(left, right), count, block);
+    });
+    fill_queue();
   }
+
+  std::vector<std::pair<uint32_t, uint32_t>> merges(const std::function<void(size_t, size_t)>& progress) {
+    std::vector<std::pair<uint32_t, uint32_t>> merges;
+    while (tokens_.size() < wanted_) {
+      if (queue_.empty() || queue_.top() < least_) {
+        if (!pruned_) break;
+        count_again();
+        if (queue_.empty()) break;
+      }
+      Candidate top = queue_.top();
+      queue_.pop();
+      const uint32_t p = pairs_.find(top.left, top.right);
+      if (p == Pairs::none) continue;  // no longer tracked
+      const int64_t count = pairs_[p].count;
+      if (count < 1) continue;
+      if (count != top.count) {  // rarer than when it was pushed; pairs that became more frequent were pushed again
+        if (count < top.count) queue_.push({count, top.left, top.right});
+        continue;
+      }
+      check_interrupted();  // a merge takes long only where the text is large
+      const uint32_t before = tokens_.size();
+      MergeTable::Merge made = merged_.find(top.left, top.right);
+      if (made.rank == MergeTable::no_rank) {
+        if (too_long(top.left, top.right)) continue;
+        made.result = tokens_.insert(std::string(tokens_[top.left]) + std::string(tokens_[top.right]));
+        merged_.set(top.left, top.right, {uint32_t(merges.size()), made.result});
+        merges.emplace_back(top.left, top.right);
+        if (progress && merges.size() % 256 == 0) progress(tokens_.size() - 256, wanted_ - 256);
+      }
+      apply(p, made.result, tokens_.size() == before);
+    }
+    return merges;
+  }
+
+ private:
+  bool too_long(uint32_t left, uint32_t right) const {
+    return tokens_[left].size() + tokens_[right].size() > BpeTrainer::longest_token;
+  }
+
+  // known: another merge made this token before.
+  void apply(uint32_t p, uint32_t result, bool known) {
+    const uint32_t left = pairs_[p].left, right = pairs_[p].right;
+    std::vector<uint32_t> where = std::move(pairs_[p].blocks);
+    pairs_[p].blocks.clear();
+    touched_.clear();
+    Pairs fresh;  // pairs of the result
+    auto change = [&](uint32_t a, uint32_t b, int64_t by, uint32_t block) {
+      uint32_t q = pairs_.find(a, b);
+      if (q == Pairs::none) {
+        if (a == result || b == result) fresh.count(fresh.index(a, b), by, block);
+        return;
+      }
+      pairs_.count(q, by, block);
+      if (by > 0 && !pairs_[q].touched) pairs_[q].touched = true, touched_.push_back(q);
+    };
+    for (uint32_t block : where)
+      words_.each(block, [&](uint32_t* s, uint32_t& length, int64_t count) {
+        uint32_t n = length, out = 0;
+        for (uint32_t i = 0; i < n; ++i, ++out) {
+          if (i + 1 == n || s[i] != left || s[i + 1] != right) {
+            s[out] = s[i];
+            continue;
+          }
+          if (out > 0) {
+            change(s[out - 1], left, -count, block);
+            change(s[out - 1], result, count, block);
+          }
+          if (i + 2 < n) {
+            change(right, s[i + 2], -count, block);
+            change(result, s[i + 2], count, block);
+          }
+          s[out] = result;
+          ++i;
+        }
+        length = out;
+      });
+    pairs_[p].count = 0;
+    for (uint32_t q : touched_) {
+      pairs_[q].touched = false;
+      if (pairs_[q].count > 0) queue_.push(pairs_[q].candidate());
+    }
+    if (known && pruned_) recount(fresh);
+    for (Pairs::Pair& pair : fresh.all()) {
+      if (pair.count < 1 || pair.candidate() < least_) continue;
+      queue_.push(pair.candidate());
+      pairs_.add(std::move(pair));
+    }
+    if (pairs_.size() > 2 * tracked_) track_best();
+    if (queue_.size() > 2 * (pairs_.size() + tracked_)) fill_queue();
+  }
+
+  // Pairs that were not tracked may have had places before this merge.
+  void recount(Pairs& some) {
+    for (Pairs::Pair& pair : some.all()) pair.count = 0, pair.blocks.clear();
+    words_.each_pair([&](uint32_t left, uint32_t right, int64_t count, uint32_t block) {
+      if (uint32_t p = some.find(left, right); p != Pairs::none) some.count(p, count, block);
+    });
+  }
+
+  void fill_queue() {
+    std::vector<Candidate> all;
+    all.reserve(pairs_.size());
+    for (Pairs::Pair& pair : pairs_.all())
+      if (pair.count > 0) all.push_back(pair.candidate());
+    queue_ = std::priority_queue<Candidate>({}, std::move(all));
+  }
+
+  // Forgets all but the best.
+  void track_best() {
+    std::vector<Candidate> all;
+    all.reserve(pairs_.size());
+    for (Pairs::Pair& pair : pairs_.all()) all.push_back(pair.candidate());
+    auto last = all.begin() + ptrdiff_t(tracked_ - 1);
+    std::nth_element(all.begin(), last, all.end(), [](const Candidate& a, const Candidate& b) { return b < a; });
+    if (!pruned_ || least_ < *last) least_ = *last;
+    pruned_ = true;
+    Pairs kept;
+    for (Pairs::Pair& pair : pairs_.all())
+      if (!(pair.candidate() < least_)) kept.add(std::move(pair));
+    pairs_ = std::move(kept);
+    fill_queue();
+  }
+
+  // The best of all pairs. They are counted in parts, so that those of each take little memory.
+  void count_again() {
+    const uint64_t parts = std::max<uint64_t>(1, pairs_in_text() / tracked_);
+    std::vector<Candidate> best;  // a heap with the worst on top
+    auto better = [](const Candidate& a, const Candidate& b) { return b < a; };
+    bool all = true;
+    for (uint64_t part = 0; part < parts; ++part) {
+      Pairs counted;
+      words_.each_pair([&](uint32_t left, uint32_t right, int64_t count, uint32_t) {
+        if (mix(uint64_t(left) << 32 | right) % parts == part) counted[counted.index(left, right)].count += count;
+      });
+      for (Pairs::Pair& pair : counted.all()) {
+        if (too_long(pair.left, pair.right)) continue;
+        best.push_back(pair.candidate());
+        std::push_heap(best.begin(), best.end(), better);
+        if (best.size() <= tracked_) continue;
+        std::pop_heap(best.begin(), best.end(), better);
+        best.pop_back();
+        all = false;
+      }
+    }
+    pruned_ = !all;
+    least_ = all ? Candidate{0, UINT32_MAX, UINT32_MAX} : best.front();
+    pairs_ = {};
+    for (const Candidate& c : best) pairs_.index(c.left, c.right);
+    recount(pairs_);
+    fill_queue();
+  }
+
+  uint64_t pairs_in_text() {
+    uint64_t n = 0;
+    words_.each_pair([&](uint32_t, uint32_t, int64_t, uint32_t) { ++n; });
+    return n;
+  }
+
+  Words& words_;
+  const size_t tracked_;
+  const uint32_t wanted_;
+  StringTable tokens_;  // spellings: two merges can produce the same token
+  MergeTable merged_;
+  Pairs pairs_;
+  std::priority_queue<Candidate> queue_;  // may hold a pair several times
+  std::vector<uint32_t> touched_;         // pairs that a merge made more frequent
+  bool pruned_ = false;                   // some pairs are not tracked: worse ones than least_
+  Candidate least_{0, UINT32_MAX, UINT32_MAX};
 };
 
 }  // namespace
@@ -73,6 +310,7 @@ BpeTrainer::BpeTrainer(uint32_t vocab_size, const SplitRule& rule) : vocab_size_
 }
 
 void BpeTrainer::add(std::string_view text) {
+  bytes_ += text.size();
   std::vector<std::string_view> chunks;
   while (!text.empty()) {
     size_t cut = text.size() > chunk_bytes * 3 / 2 ? safe_cut_after(text, chunk_bytes) : text.size();
@@ -82,9 +320,14 @@ void BpeTrainer::add(std::string_view text) {
   auto count_chunk = [&](std::string_view chunk, Counts& counts) {
     for (size_t start = 0, end; start < chunk.size(); start = end) {
       end = rule_.next_pretoken(chunk, start);
-      counts.add(chunk.substr(start, end - start), 1);
+      std::string_view pretoken = chunk.substr(start, end - start);
+      for (size_t part; !pretoken.empty(); pretoken.remove_prefix(part)) {
+        part = merged_part(pretoken);
+        counts.add(pretoken.substr(0, part), 1);
+      }
     }
   };
+  if (chunks.size() == 1) return count_chunk(chunks[0], counts_);
   std::vector<Counts> locals(size_t(std::max(1, std::min<int>(omp_get_max_threads(), int(chunks.size())))));
   std::exception_ptr error;
 #pragma omp parallel for schedule(static, 1) num_threads(int(locals.size()))
@@ -97,101 +340,18 @@ void BpeTrainer::add(std::string_view text) {
     }
   }
   if (error) std::rethrow_exception(error);
-  for (auto& local : locals)
-    for (uint32_t i = 0; i < local.pretokens.size(); ++i) {
-      uint32_t index = pretokens_.insert(local.pretokens[i]);
-      if (index == counts_.size()) counts_.push_back(0);
-      counts_[index] += local.counts[i];
-    }
+  for (auto& local : locals) {
+    for (uint32_t i = 0; i < local.pretokens.size(); ++i) counts_.add(local.pretokens[i], local.counts[i]);
+    local = {};
+  }
 }
 
-Tokenizer BpeTrainer::train(const std::function<void(size_t, size_t)>& progress) const {
-  // Pre-tokens as symbols, one after another. A merge shortens a pre-token in place.
-  std::vector<uint32_t> symbols;
-  std::vector<uint64_t> starts;
-  std::vector<uint32_t> lengths;
-  uint32_t byte_ids[256];
-  for (uint32_t i = 0; i < 256; ++i) byte_ids[alphabet_order()[i]] = i;
-  for (uint32_t w = 0; w < pretokens_.size(); ++w) {
-    starts.push_back(symbols.size());
-    for (char c : pretokens_[w]) symbols.push_back(byte_ids[uint8_t(c)]);
-    lengths.push_back(uint32_t(pretokens_[w].size()));
-  }
-  Pairs pairs;
-  for (uint32_t w = 0; w < starts.size(); ++w) {
-    if (w % 4096 == 0) check_interrupted();
-    for (uint32_t i = 0; i + 1 < lengths[w]; ++i) {
-      uint32_t p = pairs.index(symbols[starts[w] + i], symbols[starts[w] + i + 1]);
-      pairs[p].count += counts_[w];
-      pairs.found_in(p, w);
-    }
-  }
-  std::priority_queue<Candidate> queue;
-  for (uint32_t p = 0; p < pairs.size(); ++p) queue.push({pairs[p].count, pairs[p].left, pairs[p].right, p});
-
-  StringTable tokens;  // spellings: two merges can produce the same token
-  for (uint8_t b : alphabet_order()) tokens.insert(std::string_view(reinterpret_cast<const char*>(&b), 1));
-  std::vector<std::pair<uint32_t, uint32_t>> merges;
-  std::vector<uint32_t> touched;  // pairs that a merge made more frequent
-  const uint32_t wanted = vocab_size_ - 1;
-  while (tokens.size() < wanted && !queue.empty()) {
-    Candidate top = queue.top();
-    queue.pop();
-    int64_t count = pairs[top.pair].count;
-    if (count < 1) continue;
-    if (count != top.count) {  // rarer than when it was pushed; pairs that became more frequent were pushed again
-      if (count < top.count) queue.push({count, top.left, top.right, top.pair});
-      continue;
-    }
-    check_interrupted();  // a merge takes long only where the text is large
-    if (!pairs[top.pair].merged) {
-      if (tokens[top.left].size() + tokens[top.right].size() > longest_token) continue;
-      std::string both = std::string(tokens[top.left]) + std::string(tokens[top.right]);
-      pairs[top.pair].result = tokens.insert(both);
-      pairs[top.pair].merged = true;
-      merges.emplace_back(top.left, top.right);
-      if (progress && merges.size() % 256 == 0) progress(tokens.size() - 256, wanted - 256);
-    }
-    const uint32_t result = pairs[top.pair].result;
-    std::vector<uint32_t> where = std::move(pairs[top.pair].pretokens);
-    pairs[top.pair].pretokens.clear();
-    touched.clear();
-    auto change = [&](uint32_t left, uint32_t right, int64_t by, uint32_t pretoken) {
-      uint32_t p = pairs.index(left, right);
-      pairs[p].count += by;
-      if (by > 0) {
-        pairs.found_in(p, pretoken);
-        touched.push_back(p);
-      }
-    };
-    for (uint32_t w : where) {
-      uint32_t* s = symbols.data() + starts[w];
-      uint32_t n = lengths[w], out = 0;
-      for (uint32_t i = 0; i < n; ++i, ++out) {
-        if (i + 1 == n || s[i] != top.left || s[i + 1] != top.right) {
-          s[out] = s[i];
-          continue;
-        }
-        if (out > 0) {
-          change(s[out - 1], top.left, -counts_[w], w);
-          change(s[out - 1], result, counts_[w], w);
-        }
-        if (i + 2 < n) {
-          change(top.right, s[i + 2], -counts_[w], w);
-          change(result, s[i + 2], counts_[w], w);
-        }
-        s[out] = result;
-        ++i;
-      }
-      lengths[w] = out;
-    }
-    pairs[top.pair].count = 0;
-    std::sort(touched.begin(), touched.end());
-    touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
-    for (uint32_t p : touched)
-      if (pairs[p].count > 0) queue.push({pairs[p].count, pairs[p].left, pairs[p].right, p});
-  }
-  return Tokenizer::from_merges(merges, rule_);
+Tokenizer BpeTrainer::train(const std::function<void(size_t, size_t)>& progress, size_t tracked) {
+  uint64_t distinct = 0;
+  for (uint32_t w = 0; w < counts_.pretokens.size(); ++w) distinct += counts_.pretokens[w].size();
+  Words words(std::exchange(counts_, {}), 5 * distinct < bytes_);
+  Merger merger(words, tracked ? tracked : std::max<size_t>(1 << 15, bytes_ / 200), vocab_size_);
+  return Tokenizer::from_merges(merger.merges(progress), rule_);
 }
 
 }  // namespace crest

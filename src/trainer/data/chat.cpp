@@ -78,12 +78,6 @@ constexpr ChatTemplate templates[] = {
               R"({% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %})"},
 };
 
-std::optional<uint32_t> special_token(const Tokenizer& tokenizer, std::string_view text) {
-  std::vector<uint32_t> ids = tokenizer.encode(text, true);
-  if (ids.size() == 1 && tokenizer.is_special(ids[0])) return ids[0];
-  return std::nullopt;
-}
-
 }  // namespace
 
 std::span<const ChatTemplate> chat_templates() { return templates; }
@@ -100,9 +94,19 @@ std::string chat_template_names() {
   return join(names, ", ");
 }
 
+bool is_chat_marker(std::string_view text) {
+  for (std::string_view name : Tokenizer::end_of_text_names)
+    if (text == name) return true;
+  for (std::string_view name : Tokenizer::begin_of_text_names)
+    if (text == name) return true;
+  for (auto& t : templates)
+    if (std::find(t.tokens.begin(), t.tokens.end(), text) != t.tokens.end()) return true;
+  return false;
+}
+
 std::optional<uint32_t> turn_end(const ChatTemplate& form, const Tokenizer& tokenizer) {
   for (auto token : form.tokens)
-    if (!token.empty() && form.answer.after.starts_with(token)) return special_token(tokenizer, token);
+    if (!token.empty() && form.answer.after.starts_with(token)) return tokenizer.added(token);
   return std::nullopt;
 }
 
@@ -112,13 +116,16 @@ ChatFormat::ChatFormat(std::string_view name, const Tokenizer* tokenizer)
     fail_usage(fmt::format("unknown chat template '{}'", printable(name)), "--chat-template",
                fmt::format("Choose one of: {}.", chat_template_names()));
   auto look_up = [&](const ChatTemplate& form) {
-    tokens_.clear(), missing_.clear();
+    tokens_.clear(), missing_.clear(), not_special_.clear();
     for (auto token : form.tokens) {
       if (token.empty()) continue;
-      if (auto id = tokenizer ? special_token(*tokenizer, token) : std::nullopt)
-        tokens_.emplace_back(token, *id);
-      else
+      auto id = tokenizer ? tokenizer->added(token) : std::nullopt;
+      if (!id) {
         missing_.push_back(token);
+        continue;
+      }
+      tokens_.emplace_back(token, *id);
+      if (!tokenizer->is_special(*id)) not_special_.push_back(token);
     }
     return missing_.empty() && !tokens_.empty();
   };

@@ -23,7 +23,7 @@ struct ChatMessage {
 
 struct ChatTemplate {
   // Around a message. In these texts {eos} is the tokenizer's end-of-text token, {bos} its
-  // begin-of-text token, or nothing if it has none, and `tokens` are special tokens where it has
+  // begin-of-text token, or nothing if it has none, and `tokens` are added tokens where it has
   // them.
   struct Form {
     std::string_view before, after;
@@ -49,7 +49,11 @@ const ChatTemplate* chat_template(std::string_view name);
 // "chatml, llama3, ..."
 std::string chat_template_names();
 
-// The special token that ends an answer, if the tokenizer has it; {eos} is not one.
+// Whether tokens of this text structure conversations: those of every template, and those that
+// begin and end texts. A message that spells one stays text.
+bool is_chat_marker(std::string_view text);
+
+// The token that ends an answer, if the tokenizer has it; {eos} is not one.
 std::optional<uint32_t> turn_end(const ChatTemplate& form, const Tokenizer& tokenizer);
 
 // A stretch of a document: text, or a special token.
@@ -62,15 +66,16 @@ struct DocumentPart {
 // A template for a tokenizer.
 class ChatFormat {
  public:
-  // `name`: of a template; "": chatml or llama3 where the tokenizer has their special tokens, else
-  // plain. `tokenizer`: null for one that is yet to be trained. Throws a usage error for an unknown
-  // name.
+  // `name`: of a template; "": chatml or llama3 where the tokenizer has their tokens, else plain.
+  // `tokenizer`: null for one that is yet to be trained. Throws a usage error for an unknown name.
   ChatFormat(std::string_view name, const Tokenizer* tokenizer);
   const ChatTemplate& form() const { return *form_; }
   // The user named the template: it is for lines that have a text, too.
   bool named() const { return named_; }
-  // Special tokens of the template that the tokenizer does not have: ordinary text.
+  // Tokens of the template that the tokenizer does not have: ordinary text.
   const std::vector<std::string_view>& missing() const { return missing_; }
+  // Those that it has, but does not call special.
+  const std::vector<std::string_view>& not_special() const { return not_special_; }
   // The tokenizer that has been trained since.
   void set_end_of_text(std::optional<uint32_t> id) { end_of_text_ = id; }
 
@@ -87,7 +92,7 @@ class ChatFormat {
   bool named_;
   std::vector<std::pair<std::string_view, uint32_t>> tokens_;  // that the tokenizer has
   std::optional<uint32_t> begin_of_text_, end_of_text_;        // {bos}, {eos}
-  std::vector<std::string_view> missing_;
+  std::vector<std::string_view> missing_, not_special_;
 };
 
 }  // namespace crest

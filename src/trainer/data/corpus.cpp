@@ -4,6 +4,7 @@
 
 #include "data/json_lines.h"
 #include "data/split_rule.h"
+#include "data/unicode.h"
 
 namespace crest {
 
@@ -11,6 +12,18 @@ namespace {
 
 // How far a held-out boundary looks for a safe cut before it splits a word.
 constexpr size_t boundary_search = 64 << 10;
+// Text that waits for a safe cut is in memory several times.
+constexpr size_t longest_wait = 4 << 20;
+
+// The last position after a line break that a letter or number follows, where words end by most
+// rules; else one between two characters.
+size_t last_line(std::string_view text) {
+  for (size_t p = text.rfind('\n'); p != std::string_view::npos && p >= text.size() / 2; p = text.rfind('\n', p - 1)) {
+    CharClass next = p + 1 < text.size() ? character_at(text, p + 1).kind : CharClass::space;
+    if (is_letter(next) || next == CharClass::number) return p + 1;
+  }
+  return last_character_cut(text);
+}
 
 // Turns the bytes of a file into pieces.
 class PieceMaker {
@@ -49,7 +62,7 @@ class PieceMaker {
         size_t cut = last_safe_cut(usable);
         // Text without a space must not fill the memory: the cut then splits a word.
         bool clean = cut > 0;
-        if (!clean && usable.size() >= 16 * options_.block_bytes) cut = last_character_cut(usable);
+        if (!clean && usable.size() >= std::min(16 * options_.block_bytes, longest_wait)) cut = last_line(usable);
         emit(usable.substr(0, cut), clean);
         done += cut;
       }
@@ -59,7 +72,7 @@ class PieceMaker {
   }
 
   // A record stays in one split, and its parts are whole. The first record is never held out.
-  void add_record(std::span<const DocumentPart> parts) {
+  void add_record(std::span<const DocumentPart> parts, bool conversation) {
     uint64_t end = position_;
     for (auto& part : parts) end += part.text.size();
     held_out_ |= position_ > 0 && end > options_.boundary;
@@ -69,6 +82,7 @@ class PieceMaker {
             .starts_document = &part == &parts.front(),
             .held_out = held_out_,
             .trained = part.trained,
+            .conversation = conversation,
             .ends_record = &part == &parts.back(),
             .token = part.token,
             .position = position_});
@@ -149,7 +163,7 @@ void read_corpus(std::vector<SourceFile>& sources, const CorpusOptions& options,
     auto document = [&](const JsonDocument& d) {
       pieces.begin_document();
       if (d.record())
-        pieces.add_record(d.parts);
+        pieces.add_record(d.parts, d.chat);
       else
         pieces.add(d.text, true);
     };

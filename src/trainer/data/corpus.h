@@ -19,6 +19,7 @@ struct CorpusPiece {
   bool starts_document = false;  // the first piece of a document: of a file, a JSON line, or the text after a separator
   bool held_out = false;
   bool trained = true;                 // false: a prompt, in a record
+  bool conversation = false;           // of a record
   bool ends_record = false;            // the last part of a record
   std::optional<uint32_t> token = {};  // this special token instead of a text, in a record
   uint64_t position = 0;               // bytes of the corpus read so far, for progress

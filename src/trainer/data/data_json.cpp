@@ -22,6 +22,8 @@ Json to_json(const DatasetInfo& i) {
           {"loss_mask", i.loss_mask},
           {"train_targets", i.train_targets},
           {"val_targets", i.val_targets},
+          {"train_text_bytes", i.train_text_bytes.value_or(0)},
+          {"val_text_bytes", i.val_text_bytes.value_or(0)},
           {"chat_template", i.chat_template},
           {"documents", i.documents},
           {"text_bytes", i.text_bytes},

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,7 @@ namespace crest {
 class TokenStream {
  public:
   TokenStream() = default;
-  TokenStream(std::string name, std::vector<ShardReader> shards);
+  TokenStream(std::string name, std::vector<ShardReader> shards, std::optional<uint64_t> text_bytes = {});
   // "train" or "val", for messages
   const std::string& name() const { return name_; }
   uint64_t total_tokens() const { return total_; }
@@ -29,9 +30,13 @@ class TokenStream {
   void read_mask(uint64_t position, size_t n, uint8_t* out) const;
   // 1 for end-of-text tokens inside a conversation, which do not end the document, else 0.
   void read_inside(uint64_t position, size_t n, uint8_t* out) const;
+  // Bytes of the text that the tokens (with masks: the targets) were made of. Not known for every
+  // folder.
+  std::optional<uint64_t> text_bytes() const { return text_bytes_; }
 
  private:
   std::string name_;
+  std::optional<uint64_t> text_bytes_;
   std::vector<ShardReader> shards_;
   std::vector<uint64_t> starts_;  // first token of shard i
   uint64_t total_ = 0;
@@ -50,7 +55,9 @@ struct DatasetInfo {
   // From meta.json; 0 or empty without it.
   bool loss_mask = false;                       // some tokens are not trained on
   uint64_t train_targets = 0, val_targets = 0;  // with masks: number of tokens that are
-  std::string chat_template;                    // of conversations in it (data/chat.h); "" without any
+  // Of the text of each split (with masks: of its targets); older versions of Crest left them out.
+  std::optional<uint64_t> train_text_bytes, val_text_bytes;
+  std::string chat_template;  // of conversations in it (data/chat.h); "" without any
   uint64_t documents = 0, text_bytes = 0, source_files = 0;
   double bytes_per_token = 0;
   std::string created_by, content_hash;

@@ -31,20 +31,23 @@ Encoder::Encoder(const Tokenizer& tokenizer, bool special) : tokenizer_(tokenize
 Encoder::~Encoder() = default;
 
 const std::vector<Encoder::Tokens>& Encoder::encode(std::span<const std::string_view> texts,
-                                                    std::span<const uint8_t> continues) {
-  std::vector<std::string_view> chunks;
-  std::vector<uint8_t> begins;  // of each chunk
+                                                    std::span<const uint8_t> continues,
+                                                    std::span<const uint8_t> conversation) {
+  std::vector<Chunk> chunks;
   ends_.clear();
   for (size_t i = 0; i < texts.size(); ++i) {
-    std::string_view text = texts[i];
-    if (!text.empty()) begins.push_back(continues.empty() || !continues[i]);
-    while (text.size() > encoded_chunk_bytes * 3 / 2 && !special_) {  // a special token may contain a safe cut
-      size_t cut = safe_cut_after(text, encoded_chunk_bytes);
-      chunks.push_back(text.substr(0, cut));
-      text.remove_prefix(cut);
-      if (!text.empty()) begins.push_back(false);
+    bool chat = !conversation.empty() && conversation[i];
+    Chunk rest{texts[i], continues.empty() || !continues[i],
+               special_ ? Tokenizer::in_prompt
+               : chat   ? Tokenizer::in_conversation
+                        : Tokenizer::in_text};
+    while (rest.text.size() > encoded_chunk_bytes * 3 / 2 && !special_) {  // a special token may contain a safe cut
+      size_t cut = safe_cut_after(rest.text, encoded_chunk_bytes);
+      chunks.push_back({rest.text.substr(0, cut), rest.begins, rest.spelled});
+      rest.text.remove_prefix(cut);
+      rest.begins = false;
     }
-    if (!text.empty()) chunks.push_back(text);
+    if (!rest.text.empty()) chunks.push_back(rest);
     ends_.push_back(chunks.size());
   }
   parts_.resize(chunks.size());
@@ -57,8 +60,8 @@ const std::vector<Encoder::Tokens>& Encoder::encode(std::span<const std::string_
       // On this thread's stack while it grows: the ends of neighboring parts share a cache line.
       Tokens tokens = std::move(parts_[i]);
       tokens.clear();
-      if (tokens.capacity() > 2 * chunks[i].size() + 64) tokens = {};  // left from a longer text
-      encode_chunk(chunks[i], begins[i], tokens, *caches_[omp_get_thread_num()]);
+      if (tokens.capacity() > 2 * chunks[i].text.size() + 64) tokens = {};  // left from a longer text
+      encode_chunk(chunks[i], tokens, *caches_[omp_get_thread_num()]);
       parts_[i] = std::move(tokens);
     } catch (...) {
 #pragma omp critical
@@ -85,22 +88,25 @@ static void divide(const AddedTokens& added, std::string_view text, Plain plain,
   }
 }
 
-void Encoder::encode_chunk(std::string_view text, bool begins, Tokens& out, Cache& cache) const {
+void Encoder::encode_chunk(const Chunk& chunk, Tokens& out, Cache& cache) const {
   auto plain = [&](std::string_view piece) {
-    bool inside = piece.data() != text.data();  // after an added token
+    bool inside = piece.data() != chunk.text.data();  // after an added token
+    bool begins = chunk.begins || inside;
     std::string normal;
-    bool changed = tokenizer_.rules_.normalize(piece, begins || inside, normal);
-    encode_normalized(changed ? normal : piece, begins || inside, begins && !inside, out, cache);
+    bool changed = tokenizer_.rules_.normalize(piece, begins, normal);
+    encode_normalized(changed ? normal : piece, begins, begins && !inside, tokenizer_.added_[1][chunk.spelled], out,
+                      cache);
   };
-  divide(tokenizer_.added_[0][special_], text, plain, [&](uint32_t id) { out.push_back(id); });
+  divide(tokenizer_.added_[0][chunk.spelled], chunk.text, plain, [&](uint32_t id) { out.push_back(id); });
 }
 
-void Encoder::encode_normalized(std::string_view text, bool begins, bool first, Tokens& out, Cache& cache) const {
+void Encoder::encode_normalized(std::string_view text, bool begins, bool first, const AddedTokens& added, Tokens& out,
+                                Cache& cache) const {
   auto plain = [&](std::string_view piece) {
     bool inside = piece.data() != text.data();
     encode_piece(piece, begins || inside, first && !inside, out, cache);
   };
-  divide(tokenizer_.added_[1][special_], text, plain, [&](uint32_t id) { out.push_back(id); });
+  divide(added, text, plain, [&](uint32_t id) { out.push_back(id); });
 }
 
 void Encoder::encode_piece(std::string_view text, bool begins, bool first, Tokens& out, Cache& cache) const {
@@ -144,7 +150,10 @@ void Encoder::encode_pretokens(std::string_view text, Tokens& out, Cache& cache)
       continue;
     }
     if (pretoken.size() > longest_cached) {
-      encode_pretoken(pretoken, out);
+      for (size_t part; !pretoken.empty(); pretoken.remove_prefix(part)) {
+        part = merged_part(pretoken);
+        encode_pretoken(pretoken.substr(0, part), out);
+      }
       continue;
     }
     uint32_t index = cache.pretokens.find(pretoken);
@@ -172,6 +181,11 @@ void Encoder::encode_pretoken(std::string_view pretoken, Tokens& out) const {
   merge_pretoken(tokenizer_.ranks_, ids, pretoken.size(), out);
 }
 
+void Tokenizer::append_bytes(std::string_view character, std::vector<uint32_t>& ids) const {
+  if (!byte_level_ && character == " ") character = rules_.mark;
+  for (char c : character) ids.push_back(byte_ids_[uint8_t(c)]);
+}
+
 void Encoder::encode_characters(std::string_view pretoken, Tokens& out) const {
   Tokens ids;
   bool unknown = false;  // the character before
@@ -184,7 +198,7 @@ void Encoder::encode_characters(std::string_view pretoken, Tokens& out) const {
     if (index != StringTable::none) {
       ids.push_back(tokenizer_.character_ids_[index]);
     } else if (tokenizer_.byte_fallback_) {
-      for (char c : character) ids.push_back(tokenizer_.byte_ids_[uint8_t(c)]);
+      tokenizer_.append_bytes(character, ids);
     } else if (!unknown || !tokenizer_.fuse_unknown_) {
       ids.push_back(tokenizer_.unknown_);
     }

@@ -159,10 +159,14 @@ Tokenizer train_tokenizer(const PrepareOptions& o, const Spec& spec, std::vector
   return t;
 }
 
+struct Split {
+  ShardWriter shards;
+  uint64_t text_bytes = 0;  // of what is trained on
+};
+
 void write_meta(const fs::path& path, const PrepareOptions& o, const Tokenizer& tokenizer,
-                const std::vector<SourceFile>& sources, const ShardWriter& train, const ShardWriter& val,
-                uint64_t documents, uint64_t total, bool masks, std::string_view chat_template,
-                const std::string& cache_key) {
+                const std::vector<SourceFile>& sources, const Split& train, const Split& val, uint64_t documents,
+                uint64_t total, bool masks, std::string_view chat_template, const std::string& cache_key) {
   nlohmann::ordered_json meta, list = nlohmann::ordered_json::array();
   Fnv64 all;
   for (auto& s : sources) {
@@ -176,18 +180,21 @@ void write_meta(const fs::path& path, const PrepareOptions& o, const Tokenizer& 
   meta["tokenizer_requested"] = o.tokenizer;
   meta["vocab_size"] = tokenizer.vocab_size();
   meta["token_dtype"] = ShardWriter::token_dtype(tokenizer.vocab_size()) == DType::u16 ? "u16" : "u32";
-  meta["train_tokens"] = train.total_tokens();
-  meta["val_tokens"] = val.total_tokens();
-  meta["train_shards"] = train.file_names();
-  meta["val_shards"] = val.file_names();
+  meta["train_tokens"] = train.shards.total_tokens();
+  meta["val_tokens"] = val.shards.total_tokens();
+  meta["train_shards"] = train.shards.file_names();
+  meta["val_shards"] = val.shards.file_names();
   if (masks) {
     meta["loss_mask"] = true;
-    meta["train_targets"] = train.trained_tokens();
-    meta["val_targets"] = val.trained_tokens();
+    meta["train_targets"] = train.shards.trained_tokens();
+    meta["val_targets"] = val.shards.trained_tokens();
   }
   if (!chat_template.empty()) meta["chat_template"] = chat_template;
+  if (o.add_bos) meta["add_bos"] = true;
   meta["documents"] = documents;
   meta["text_bytes"] = total;
+  meta["train_text_bytes"] = train.text_bytes;
+  meta["val_text_bytes"] = val.text_bytes;
   meta["source_files"] = sources.size();
   meta["content_hash"] = all.hex();
   meta["cache_key"] = cache_key;
@@ -211,14 +218,22 @@ struct Batch {
   }
   std::vector<std::string_view> texts() const {
     std::vector<std::string_view> all;
-    size_t begin = 0;
-    for (size_t end : ends) all.push_back(std::string_view(text).substr(begin, end - begin)), begin = end;
+    for (size_t i = 0; i < pieces.size(); ++i) all.push_back(text_of(i));
     return all;
   }
-  // Which texts go on where the one before ended.
+  std::string_view text_of(size_t i) const {
+    size_t begin = i ? ends[i - 1] : 0;
+    return std::string_view(text).substr(begin, ends[i] - begin);
+  }
+  // Which texts go on where the one before ended; which are parts of conversations.
   std::vector<uint8_t> continues() const {
     std::vector<uint8_t> all;
     for (auto& piece : pieces) all.push_back(!piece.starts_document);
+    return all;
+  }
+  std::vector<uint8_t> conversation() const {
+    std::vector<uint8_t> all;
+    for (auto& piece : pieces) all.push_back(piece.conversation);
     return all;
   }
   void clear() { text.clear(), pieces.clear(), ends.clear(); }
@@ -256,7 +271,7 @@ void expect_content(std::vector<SourceFile>& sources, const std::vector<SourceFi
          "Start again when no program is writing to them.");
 }
 
-// A template is of use for conversations only, and its special tokens should be those of the
+// A template is of use for conversations only, and its tokens should be special ones of the
 // tokenizer.
 void check_chats(const PrepareOptions& o, const ChatFormat& chat, const std::vector<SourceFile>& sources,
                  uint64_t chats) {
@@ -268,9 +283,28 @@ void check_chats(const PrepareOptions& o, const ChatFormat& chat, const std::vec
   if (chats == 0 || !o.message) return;
   o.message(fmt::format("{} with the chat template {}{}", format_number_of(int64_t(chats), "conversation"),
                         chat.form().name, chat.named() ? "" : " (--chat-template chooses another)"));
+  auto list = [](const std::vector<std::string_view>& tokens) { return join({tokens.begin(), tokens.end()}, ", "); };
   if (!chat.missing().empty())
-    o.message(fmt::format("note: the tokenizer has no special token {}, so the template's tokens become ordinary text",
-                          join({chat.missing().begin(), chat.missing().end()}, ", ")));
+    o.message(fmt::format("note: the tokenizer has no token {}: the template writes ordinary text instead",
+                          list(chat.missing())));
+  if (!chat.not_special().empty())
+    o.message(
+        fmt::format("note: the tokenizer does not call {} special: the template uses the {} anyway, and a "
+                    "message that spells one stays text",
+                    list(chat.not_special()), chat.not_special().size() == 1 ? "token" : "tokens"));
+}
+
+// The token that begins every document, if there is to be one.
+std::optional<uint32_t> begin_token(const PrepareOptions& o, const Tokenizer& tokenizer) {
+  auto begin = tokenizer.begin_of_text();
+  if (!begin && o.add_bos)
+    fail_usage("the tokenizer has no begin-of-text token", "--add-bos",
+               "Leave it out, or use a tokenizer whose files name one.");
+  if (begin && o.message)
+    o.message(o.add_bos ? fmt::format("{} begins every document", printable(tokenizer.decode_token(*begin)))
+                        : fmt::format("note: documents begin without {} (--add-bos puts it there)",
+                                      printable(tokenizer.decode_token(*begin))));
+  return o.add_bos ? begin : std::nullopt;
 }
 
 // keyed: the sources when the cache key was made; empty: no cache.
@@ -308,21 +342,22 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   if (masks && !tokenizer.end_of_text())
     fail("the tokenizer has no end-of-text token, which must end every answer", printable(o.tokenizer),
          "Use a tokenizer with <|endoftext|>, <|end_of_text|> or </s>.");
-  ShardWriter train(staging.path(), "train", tokenizer.vocab_size(), o.shard_tokens, masks);
-  ShardWriter val(staging.path(), "val", tokenizer.vocab_size(), o.shard_tokens, masks);
+  const std::optional<uint32_t> begin = begin_token(o, tokenizer);
+  Split train{ShardWriter(staging.path(), "train", tokenizer.vocab_size(), o.shard_tokens, masks)};
+  Split val{ShardWriter(staging.path(), "val", tokenizer.vocab_size(), o.shard_tokens, masks)};
   uint64_t documents = 0;
   bool ended = true;    // the last document has its end-of-text token, or there was no document
   bool trained = true;  // so was its last piece
   Batch batch;
   auto flush = [&] {
     check_interrupted();
-    const std::vector<Encoder::Tokens>& parts = encoder.encode(batch.texts(), batch.continues());
+    const std::vector<Encoder::Tokens>& parts = encoder.encode(batch.texts(), batch.continues(), batch.conversation());
     size_t part = 0;
     for (size_t i = 0; i < batch.pieces.size(); ++i) {
       const CorpusPiece& piece = batch.pieces[i];
-      ShardWriter& split = piece.held_out ? val : train;
+      Split& split = piece.held_out ? val : train;
       auto end = [&] {
-        if (!ended && tokenizer.end_of_text()) split.append(std::array{*tokenizer.end_of_text()}, trained);
+        if (!ended && tokenizer.end_of_text()) split.shards.append(std::array{*tokenizer.end_of_text()}, trained);
         ended = true;
       };
       if (piece.starts_document) {
@@ -332,26 +367,30 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
                           "nothing between them",
                           printable(o.tokenizer)));
         end();
+        // Some templates have it already.
+        if (begin && piece.token != begin) split.shards.append(std::array{*begin}, !masks);
       }
       ended = false, trained = piece.trained;
-      if (piece.token) split.append(std::array{*piece.token}, trained, piece.token == tokenizer.end_of_text());
-      for (; part < encoder.ends()[i]; ++part) split.append(parts[part], trained);
+      if (piece.token) split.shards.append(std::array{*piece.token}, trained, piece.token == tokenizer.end_of_text());
+      if (trained) split.text_bytes += piece.token ? tokenizer.text_bytes(*piece.token) : batch.text_of(i).size();
+      for (; part < encoder.ends()[i]; ++part) split.shards.append(parts[part], trained);
       if (piece.ends_record) end();
     }
     if (o.progress && !batch.pieces.empty()) o.progress({"encoding", batch.pieces.back().position, total});
     batch.clear();
   };
   read_corpus(sources, corpus, [&](const CorpusPiece& piece) {
+    if (batch.text.size() + piece.text.size() > 2 * o.block_bytes) flush();  // a piece may be a block
     batch.add(piece);
     if (batch.text.size() >= o.block_bytes || batch.pieces.size() >= Batch::most_pieces) flush();
   });
   flush();
-  train.finish();
-  val.finish();
-  if (train.total_tokens() < 2 || (held_out && val.total_tokens() < 2))
+  train.shards.finish();
+  val.shards.finish();
+  if (train.shards.total_tokens() < 2 || (held_out && val.shards.total_tokens() < 2))
     fail(fmt::format("the text of {} is too short: it gives {}{}", format_number_of(int64_t(total), "byte"),
-                     format_number_of(int64_t(train.total_tokens()), "training token"),
-                     held_out ? fmt::format(" and {} for validation", val.total_tokens()) : ""),
+                     format_number_of(int64_t(train.shards.total_tokens()), "training token"),
+                     held_out ? fmt::format(" and {} for validation", val.shards.total_tokens()) : ""),
          printable(join(o.inputs, ", ")),
          fmt::format("Give more text: {} at least 2 tokens, one to predict the other.",
                      held_out ? "both parts need" : "training needs"));
@@ -375,8 +414,8 @@ PrepareResult prepare(const PrepareOptions& options) { return prepare_into(optio
 
 PrepareResult prepare_cached(PrepareOptions o, const fs::path& cache_root) {
   Spec spec = parse_spec(o);
-  std::string what = fmt::format("4|{}|{}|{}|{}|{}|{}|{}|{}", o.tokenizer, o.split_rule, o.separator, int(o.format),
-                                 o.text_key, o.chat_template, o.val_fraction, o.window);
+  std::string what = fmt::format("5|{}|{}|{}|{}|{}|{}|{}|{}|{}", o.tokenizer, o.split_rule, o.separator, int(o.format),
+                                 o.text_key, o.chat_template, o.add_bos, o.val_fraction, o.window);
   if (spec.kind == Spec::file) {  // one file or two: hash the tokenizer that they make
     Fnv64 content;
     content.update(Tokenizer::load(o.tokenizer, o.split_rule).to_json());

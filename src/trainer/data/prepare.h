@@ -26,6 +26,7 @@ struct PrepareOptions {
   TextFormat format = TextFormat::automatic;
   std::string text_key = "text";  // of JSON lines: the key of a line's text
   std::string chat_template;      // of their conversations; empty: ChatFormat chooses
+  bool add_bos = false;           // every document begins with the tokenizer's begin-of-text token
   // Fraction of the corpus, at its end, held out for validation. Below 0: a tenth, at most 32 MiB.
   // 0: no validation split.
   double val_fraction = -1;

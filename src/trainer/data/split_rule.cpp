@@ -245,6 +245,13 @@ size_t last_safe_cut(std::string_view text) {
   return 0;
 }
 
+size_t merged_part(std::string_view pretoken) {
+  if (pretoken.size() <= longest_merged) return pretoken.size();
+  std::string_view part = pretoken.substr(0, longest_merged);
+  size_t line = part.rfind('\n');
+  return line != std::string_view::npos && line >= part.size() / 2 ? line + 1 : last_character_cut(part);
+}
+
 size_t last_character_cut(std::string_view text) {
   // Where the last character begins that is not a mark. Longer runs of marks are no one's writing.
   constexpr int most_marks = 64;

@@ -42,4 +42,10 @@ size_t last_character_cut(std::string_view text);
 // marks.
 size_t character_cut_after(std::string_view text, size_t from);
 
+// Merging takes memory for each byte of a pre-token, and text without spaces may be one pre-token.
+// A longer one is merged in parts.
+inline constexpr size_t longest_merged = 256 << 10;
+// End of the first part: after a line break, or else between two characters.
+size_t merged_part(std::string_view pretoken);
+
 }  // namespace crest

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "data/byte_alphabet.h"
+#include "data/chat.h"
 #include "data/unicode.h"
 
 namespace crest {
@@ -60,12 +61,14 @@ void Tokenizer::find_added() {
     std::string_view text = decode_token(id);
     std::string composed;
     if (t.normalized && rules_.normalize(text, true, composed)) text = composed;
-    if (!t.special) added_[t.normalized][0].add(text, id);
-    added_[t.normalized][1].add(text, id);
+    auto& found = added_[t.normalized];
+    found[in_prompt].add(text, id);
+    if (!t.special) found[in_text].add(text, id);
+    if (!t.special && !is_chat_marker(decode_token(id))) found[in_conversation].add(text, id);
   }
-  for (std::string_view name : {end_of_text_name, std::string_view("<|end_of_text|>"), std::string_view("</s>")})
+  for (std::string_view name : end_of_text_names)
     if (!end_of_text_) end_of_text_ = special(name);
-  for (std::string_view name : {"<|begin_of_text|>", "<s>"})
+  for (std::string_view name : begin_of_text_names)
     if (!begin_of_text_) begin_of_text_ = special(name);
 }
 
@@ -130,11 +133,27 @@ std::optional<uint32_t> Tokenizer::special(std::string_view text) const {
   return std::nullopt;
 }
 
+std::optional<uint32_t> Tokenizer::added(std::string_view text) const {
+  for (uint32_t id = 0; id < tokens_.size(); ++id)
+    if (tokens_[id].added && decode_token(id) == text) return id;
+  return std::nullopt;
+}
+
 std::string_view Tokenizer::decode_token(uint32_t id) const {
   if (id >= tokens_.size())
     fail(fmt::format("token {} is outside the vocabulary of {} tokens", id, tokens_.size()), "decode",
          "Use the tokenizer that made these tokens.");
   return std::string_view(arena_).substr(tokens_[id].offset, tokens_[id].length);
+}
+
+size_t Tokenizer::text_bytes(uint32_t id, bool begins) const {
+  if (is_special(id)) return 0;
+  std::string_view text = decode_token(id);
+  if (!begins) return text.size();
+  for (const TextRules::Step& step : rules_.steps)
+    if (step.kind == TextRules::Step::Kind::prepend && text.starts_with(step.to)) text.remove_prefix(step.to.size());
+  if (rules_.prefix != TextRules::Prefix::never && text.starts_with(' ')) text.remove_prefix(1);
+  return text.size();
 }
 
 std::string Tokenizer::decode(std::span<const uint32_t> ids) const {

@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "data/split_rule.h"
 #include "data/text_rules.h"
+#include "data/tokenizer_companions.h"
 #include "data/tokenizer_tables.h"
 
 namespace crest {
@@ -25,6 +26,9 @@ class Tokenizer {
  public:
   enum class Kind { bytes, bpe };
   static constexpr std::string_view end_of_text_name = "<|endoftext|>";
+  // Special tokens of these texts end and begin texts.
+  static constexpr std::string_view end_of_text_names[] = {end_of_text_name, "<|end_of_text|>", "</s>"},
+                                    begin_of_text_names[] = {"<|begin_of_text|>", "<s>"};
 
   // 256 bytes (id = byte) and <|endoftext|> = 256.
   static Tokenizer bytes();
@@ -35,17 +39,21 @@ class Tokenizer {
                                const SplitRule& rule = gpt2_split_rule());
   // Reads a tokenizer from a file: Hugging Face tokenizer.json, GPT-2's vocab.json (encoder.json)
   // with merges.txt (vocab.bpe) next to it, .tiktoken, or a SentencePiece model; or from a folder
-  // with tokenizer.json, GPT-2's files or tokenizer.model. `split_rule` (a name; "" = as the file
-  // states, or as the vocabulary is known for) is for files that do not state it. Unsupported
-  // features are rejected by name.
+  // with tokenizer.json, GPT-2's files or tokenizer.model. Tokens that the files next to it add or
+  // name are read, too, where the file has the name that transformers gives it. `split_rule` (a
+  // name; "" = as the file states, or as the vocabulary is known for) is for files that do not
+  // state it. Unsupported features are rejected by name.
   static Tokenizer load(const std::filesystem::path& path, std::string_view split_rule = {});
+  // The file that load reads in a folder; nullopt: none.
+  static std::optional<std::filesystem::path> find(const std::filesystem::path& folder);
   // A tokenizer.json in memory. `where` names the source in errors.
-  static Tokenizer parse(std::string_view json, const std::string& where);
+  static Tokenizer parse(std::string_view json, const std::string& where, const TokenizerCompanions& files = {});
   // GPT-2's pair of files in memory.
   static Tokenizer parse_gpt2(std::string_view vocabulary_json, std::string_view merges, const std::string& where,
-                              std::string_view split_rule = {});
+                              std::string_view split_rule = {}, const TokenizerCompanions& files = {});
   // A SentencePiece model (BPE) in memory. Its tokens are the same as `sentencepiece`'s.
-  static Tokenizer parse_sentencepiece(std::string_view model, const std::string& where);
+  static Tokenizer parse_sentencepiece(std::string_view model, const std::string& where,
+                                       const TokenizerCompanions& files = {});
   // A .tiktoken file in memory. Its tokens are the same as `tiktoken`'s.
   static Tokenizer parse_tiktoken(std::string_view ranks, const std::string& where, std::string_view split_rule = {});
 
@@ -72,8 +80,9 @@ class Tokenizer {
   // A token that only begins texts, as Llama's have one.
   std::optional<uint32_t> begin_of_text() const { return begin_of_text_; }
   bool is_special(uint32_t id) const;
-  // The special token of this text.
+  // The special token of this text; the added token, special or not.
   std::optional<uint32_t> special(std::string_view text) const;
+  std::optional<uint32_t> added(std::string_view text) const;
   // "" if both give the same tokens of every text, and call the same ones special; else the first
   // difference as a sentence: "token 300 is 'th' in MINE, 'he' in THEIRS".
   std::string difference(const Tokenizer& other, std::string_view mine, std::string_view theirs) const;
@@ -88,6 +97,9 @@ class Tokenizer {
   std::string decode(std::span<const uint32_t> ids) const;
   // Bytes of a token within a text.
   std::string_view decode_token(uint32_t id) const;
+  // How many bytes of text a token stands for. Special tokens stand for none. begins: the token
+  // begins a text, so what the tokenizer puts before texts does not count.
+  size_t text_bytes(uint32_t id, bool begins = false) const;
 
  private:
   friend class Encoder;
@@ -108,6 +120,8 @@ class Tokenizer {
   void find_bytes(const std::string& where);
   void find_characters(const std::string& where);
   void find_added();
+  // The tokens of the bytes of a character; a space is written as its mark.
+  void append_bytes(std::string_view character, std::vector<uint32_t>& ids) const;
   // What merging a text begins with: tokens of bytes or characters.
   void first_symbols(std::string_view text, std::vector<uint32_t>& symbols) const;
   // Ranks of the merges that can happen, in order. whole_matter: some tokens are made by none.
@@ -138,8 +152,10 @@ class Tokenizer {
   std::vector<uint32_t> character_ids_;
   StringTable whole_;  // of the tokens, if ignore_merges_; pre-token i is token whole_ids_[i]
   std::vector<uint32_t> whole_ids_;
-  // Added tokens: [searched before (0) or after (1) normalization][in prompts only (1)]
-  AddedTokens added_[2][2];
+  // Tokens that texts, prompts and conversations may spell: all that are added, but special ones in
+  // prompts only, and tokens with the name of a marker not in conversations.
+  enum Spelled : uint8_t { in_text, in_prompt, in_conversation };
+  AddedTokens added_[2][3];  // [searched before (0) or after (1) normalization]
   std::optional<uint32_t> end_of_text_, begin_of_text_;
 };
 
@@ -153,18 +169,25 @@ class Encoder {
   using Tokens = std::vector<uint32_t>;
   // The tokens of all texts in order, in parts made by threads: those of text i end before part
   // ends()[i]. Valid until the next call.
-  // `continues` (of each text; empty: none does): the text goes on where the one before ended.
-  const std::vector<Tokens>& encode(std::span<const std::string_view> texts, std::span<const uint8_t> continues = {});
+  // Of each text; empty: of none. `continues`: the text goes on where the one before ended.
+  // `conversation`: a marker that it spells (is_chat_marker) stays text, special or not.
+  const std::vector<Tokens>& encode(std::span<const std::string_view> texts, std::span<const uint8_t> continues = {},
+                                    std::span<const uint8_t> conversation = {});
   const std::vector<size_t>& ends() const { return ends_; }
   // Appends the tokens of `text`.
   void append(std::string_view text, Tokens& out);
 
  private:
   struct Cache;
-  // `begins`: the text is not the continuation of another. `first`: it is the first of its
-  // document.
-  void encode_chunk(std::string_view text, bool begins, Tokens& out, Cache& cache) const;
-  void encode_normalized(std::string_view text, bool begins, bool first, Tokens& out, Cache& cache) const;
+  struct Chunk {
+    std::string_view text;
+    bool begins;  // not the continuation of another text
+    Tokenizer::Spelled spelled;
+  };
+  void encode_chunk(const Chunk& chunk, Tokens& out, Cache& cache) const;
+  // `first`: the text is the first of its document.
+  void encode_normalized(std::string_view text, bool begins, bool first, const AddedTokens& added, Tokens& out,
+                         Cache& cache) const;
   void encode_piece(std::string_view text, bool begins, bool first, Tokens& out, Cache& cache) const;
   void encode_pretokens(std::string_view text, Tokens& out, Cache& cache) const;
   void encode_pretoken(std::string_view pretoken, Tokens& out) const;

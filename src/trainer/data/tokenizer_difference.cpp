@@ -41,7 +41,7 @@ void Tokenizer::first_symbols(std::string_view text, std::vector<uint32_t>& symb
     if (index != StringTable::none)
       symbols.push_back(character_ids_[index]);
     else if (byte_level_ || byte_fallback_)
-      for (char c : text.substr(i, length)) symbols.push_back(byte_ids_[uint8_t(c)]);
+      append_bytes(text.substr(i, length), symbols);
     else
       symbols.push_back(unknown_);
     i += length;

@@ -63,7 +63,7 @@ void read_merges(std::string_view text, TokenizerParts& parts) {
 }  // namespace
 
 Tokenizer Tokenizer::parse_gpt2(std::string_view vocabulary_json, std::string_view merges, const std::string& where,
-                                std::string_view split_rule) {
+                                std::string_view split_rule, const TokenizerCompanions& files) {
   TokenizerParts parts(where);
   VocabularyReader reader(parts);
   nlohmann::json::sax_parse(vocabulary_json.begin(), vocabulary_json.end(), &reader);
@@ -79,6 +79,7 @@ Tokenizer Tokenizer::parse_gpt2(std::string_view vocabulary_json, std::string_vi
   // <|endoftext|> is one of the tokens.
   uint32_t end = parts.vocabulary.find(end_of_text_name);
   if (end != StringTable::none) parts.add_added({parts.ids[end], true, true, false, std::string(end_of_text_name)});
+  parts.read(files);
   return parts.build();
 }
 

@@ -195,7 +195,7 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
     parts_.bad(fmt::format("not valid JSON at byte {}", position));
   }
 
-  Tokenizer finish() {
+  Tokenizer finish(const TokenizerCompanions& files) {
     if (!has_model_) parts_.bad("it has no \"model\"");
     if (!has_vocab_) parts_.bad("its model has no \"vocab\"");
     if (!has_merges_) parts_.bad("its model has no \"merges\"");
@@ -212,6 +212,7 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
       if (parts_.ignore_merges) parts_.refuse("ignore_merges = true without ByteLevel");
     }
     forget_standard_json();
+    parts_.read(files);
     return parts_.build();
   }
 
@@ -444,10 +445,10 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
 
 }  // namespace
 
-Tokenizer Tokenizer::parse(std::string_view json, const std::string& where) {
+Tokenizer Tokenizer::parse(std::string_view json, const std::string& where, const TokenizerCompanions& files) {
   TokenizerReader reader(where);
   nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
-  return reader.finish();
+  return reader.finish(files);
 }
 
 using Json = nlohmann::ordered_json;

@@ -43,9 +43,11 @@ bool find_pair(const fs::path& path, fs::path& vocabulary, fs::path& merges) {
   return false;
 }
 
+// In the order in which they are looked for.
+constexpr const char* file_names[] = {"tokenizer.json", "vocab.json", "encoder.json", "tokenizer.model"};
+
 fs::path in_folder(const fs::path& folder) {
-  for (const char* name : {"tokenizer.json", "vocab.json", "encoder.json", "tokenizer.model"})
-    if (is_file(folder / name)) return folder / name;
+  if (auto found = Tokenizer::find(folder)) return *found;
   fail("the folder has no tokenizer", printable(folder.string()),
        "Give a tokenizer.json, GPT-2's vocab.json with merges.txt next to it, a .tiktoken file or a SentencePiece "
        "model.");
@@ -66,18 +68,28 @@ bool is_rank_line(std::string_view text) {
 
 }  // namespace
 
+std::optional<fs::path> Tokenizer::find(const fs::path& folder) {
+  for (const char* name : file_names)
+    if (is_file(folder / name)) return folder / name;
+  return std::nullopt;
+}
+
 Tokenizer Tokenizer::load(const fs::path& named, std::string_view split_rule) {
   std::error_code error;
   fs::path path = fs::is_directory(named, error) ? in_folder(named) : named, vocabulary, merges;
   std::string where = printable(path.string());
   if (!split_rule.empty()) find_split_rule(split_rule);
+  const std::string name = path.filename().string();
+  TokenizerCompanions files;
+  if (std::ranges::find(file_names, name) != std::end(file_names) || name == pairs[0].second || name == pairs[1].second)
+    files = TokenizerCompanions::next_to(path, name == file_names[0]);
   if (find_pair(path, vocabulary, merges))
     return parse_gpt2(read_file(vocabulary.string(), max_json_bytes), read_file(merges.string(), max_merges_bytes),
-                      where, split_rule);
+                      where, split_rule, files);
   std::string text = read_file(path.string(), max_json_bytes);
   size_t first = text.find_first_not_of(" \t\r\n");
   if (first != std::string::npos && (text[first] == '{' || text[first] == '[')) {
-    Tokenizer t = parse(text, where);
+    Tokenizer t = parse(text, where, files);
     if (!split_rule.empty() && !t.byte_level()) no_split_rule();
     if (!split_rule.empty() && t.split_rule().name != split_rule)
       fail_usage(fmt::format("the file states its split rule: {}", t.split_rule().name), "--split-rule",
@@ -93,7 +105,7 @@ Tokenizer Tokenizer::load(const fs::path& named, std::string_view split_rule) {
   // Its first field is a message of pieces.
   if (text.starts_with('\n')) {
     if (!split_rule.empty()) no_split_rule();
-    return parse_sentencepiece(text, where);
+    return parse_sentencepiece(text, where, files);
   }
   fail(
       "unknown tokenizer format", where,

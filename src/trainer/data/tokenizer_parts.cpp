@@ -156,6 +156,7 @@ Tokenizer TokenizerParts::build() const {
       refuse("a vocabulary of characters without a token for the space");
   }
   t.finish(where);
+  if (auto begin = t.added(begin_of_text)) t.begin_of_text_ = begin;
   bool identity = byte_level && t.merges_.empty() && t.vocab_size() == 257 && t.is_special(256) &&
                   rule == &gpt2_split_rule() && rules.steps.empty() && rules.pre_tokenizer_json.empty();
   for (uint32_t b = 0; identity && b < 256; ++b) identity = t.byte_ids_[b] == b;

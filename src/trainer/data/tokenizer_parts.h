@@ -32,6 +32,8 @@ struct TokenizerParts {
   // Throws if ids are so sparse that a model's table would have mostly unused rows. Real
   // vocabularies leave out a few ids, and some put added tokens at the next round number.
   void check_unused_ids(uint64_t highest_id, uint64_t tokens) const;
+  // What the files next to the vocabulary's state, once that one is read.
+  void read(const TokenizerCompanions& files);
   // The tokenizer, or an error that says what does not fit together.
   Tokenizer build() const;
   // What a token stands for; nullopt if it is not written in the alphabet.
@@ -51,7 +53,8 @@ struct TokenizerParts {
   TextRules rules;
   bool byte_level = true;  // tokens are written in the alphabet
   bool byte_fallback = false, fuse_unknown = false, ignore_merges = false;
-  std::string unknown;  // token
+  std::string unknown;        // token
+  std::string begin_of_text;  // token that is named so; "": none is named
   std::string post_processor = "null";
 };
 

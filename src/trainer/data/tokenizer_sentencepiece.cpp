@@ -191,7 +191,8 @@ Json merges_of(const Model& model, const TokenizerParts& parts) {
 
 }  // namespace
 
-Tokenizer Tokenizer::parse_sentencepiece(std::string_view bytes, const std::string& where) {
+Tokenizer Tokenizer::parse_sentencepiece(std::string_view bytes, const std::string& where,
+                                         const TokenizerCompanions& files) {
   TokenizerParts parts(where);
   Model model = read_model(bytes, parts);
   check_supported(model, parts);
@@ -220,7 +221,7 @@ Tokenizer Tokenizer::parse_sentencepiece(std::string_view bytes, const std::stri
                            added.dump(), Json({{"type", "Sequence"}, {"normalizers", normalizers}}).dump(),
                            Json({{"type", "Sequence"}, {"decoders", decoders}}).dump(), unknown_piece.dump(),
                            model.byte_fallback, vocabulary, merges_of(model, parts).dump()),
-               where);
+               where, files);
 }
 
 }  // namespace crest

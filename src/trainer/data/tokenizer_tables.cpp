@@ -4,7 +4,6 @@
 #include <bit>
 #include <cstring>
 #include <functional>
-#include <queue>
 
 #include "core/random.h"
 
@@ -94,42 +93,41 @@ void merge_short_pretoken(const MergeTable& table, uint32_t* ids, size_t n, std:
   out.insert(out.end(), ids, ids + n);
 }
 
-void merge_long_pretoken(const MergeTable& table, const uint32_t* ids, size_t count, std::vector<uint32_t>& out) {
-  struct Symbol {
-    uint32_t id;
-    int64_t previous, next;  // -1 = none
-    bool merged = false;     // into the one before
-  };
+// Takes 20 bytes a symbol: the longest pre-tokens need most of an encoder's memory.
+void merge_long_pretoken(const MergeTable& table, uint32_t* ids, size_t count, std::vector<uint32_t>& out) {
+  constexpr uint32_t none = UINT32_MAX;  // no neighbor, and the id of a symbol that was merged into the one before
   struct Candidate {
-    uint32_t rank, result;
-    int64_t at;
+    uint32_t rank, at;
     bool operator<(const Candidate& o) const { return rank != o.rank ? rank > o.rank : at > o.at; }  // lowest on top
   };
-  int64_t n = int64_t(count);
-  std::vector<Symbol> symbols(count);
-  std::priority_queue<Candidate> queue;
-  auto push = [&](int64_t at) {
-    if (at < 0 || symbols[at].next < 0) return;
-    auto merge = table.find(symbols[at].id, symbols[symbols[at].next].id);
-    if (merge.rank != MergeTable::no_rank) queue.push({merge.rank, merge.result, at});
+  auto n = uint32_t(count);
+  std::vector<uint32_t> previous(n), next(n);
+  std::vector<Candidate> queue;
+  queue.reserve(n);
+  auto candidate = [&](uint32_t at) {
+    if (at == none || next[at] == none) return false;
+    auto merge = table.find(ids[at], ids[next[at]]);
+    if (merge.rank != MergeTable::no_rank) queue.push_back({merge.rank, at});
+    return merge.rank != MergeTable::no_rank;
   };
-  for (int64_t i = 0; i < n; ++i) symbols[i] = {ids[i], i - 1, i + 1 < n ? i + 1 : -1};
-  for (int64_t i = 0; i + 1 < n; ++i) push(i);
+  for (uint32_t i = 0; i < n; ++i) previous[i] = i ? i - 1 : none, next[i] = i + 1 < n ? i + 1 : none;
+  for (uint32_t i = 0; i + 1 < n; ++i) candidate(i);
+  std::make_heap(queue.begin(), queue.end());
   while (!queue.empty()) {
-    Candidate top = queue.top();
-    queue.pop();
-    Symbol& left = symbols[top.at];
-    if (left.merged || left.next < 0) continue;
-    Symbol& right = symbols[left.next];
-    if (table.find(left.id, right.id).rank != top.rank) continue;  // a neighbor has changed
-    left.id = top.result;
-    right.merged = true;
-    left.next = right.next;
-    if (left.next >= 0) symbols[left.next].previous = top.at;
-    push(left.previous);
-    push(top.at);
+    auto [rank, at] = queue.front();
+    std::pop_heap(queue.begin(), queue.end());
+    queue.pop_back();
+    if (ids[at] == none || next[at] == none) continue;
+    uint32_t right = next[at];
+    auto merge = table.find(ids[at], ids[right]);
+    if (merge.rank != rank) continue;  // a neighbor has changed
+    ids[at] = merge.result, ids[right] = none;
+    next[at] = next[right];
+    if (next[at] != none) previous[next[at]] = at;
+    for (uint32_t changed : {previous[at], at})
+      if (candidate(changed)) std::push_heap(queue.begin(), queue.end());
   }
-  for (int64_t i = 0; i >= 0; i = symbols[i].next) out.push_back(symbols[i].id);
+  for (uint32_t i = 0; i != none; i = next[i]) out.push_back(ids[i]);
 }
 
 }  // namespace

@@ -96,6 +96,14 @@ std::string take_from_training(EvaluateOptions& o, const LoadedModel& model) {
   return config["policy"].value_or(std::string()) == "autocast" ? "autocast" : "pure";
 }
 
+std::string why_bytes_are_unknown(const TokenStream& split, bool limited) {
+  const std::string what = "note: no bits per byte: the data's tokenizer changes texts, ";
+  if (!split.text_bytes())
+    return what + "and the data does not state the bytes of its text. Prepare it again: crest data prepare TEXT.";
+  return what + (limited ? "and only the bytes of the whole split are known. Leave out --batches."
+                         : "and none of the text's bytes are predicted.");
+}
+
 }  // namespace
 
 void validate(const EvaluateOptions& o) {
@@ -136,6 +144,7 @@ ModelEvaluation evaluate_model(EvaluateOptions o, const LoadedModel& model, cons
     since_message = {};
     message(fmt::format("{} of {} tokens, loss {:.4f}", now.read, all, now.loss));
   });
+  if (data.tokenizer() && e.bytes == 0) message(why_bytes_are_unknown(split, o.batches > 0));
   return {.run = o.run,
           .data = o.data,
           .split = o.split,

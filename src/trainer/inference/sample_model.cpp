@@ -33,6 +33,8 @@ void validate(const SampleOptions& o) {
     fail_usage(fmt::format("max-tokens {}", o.max_tokens), "--max-tokens", "It must be at least 1.");
   if (o.samples < 1) fail_usage(fmt::format("num-samples {}", o.samples), "--num-samples", "It must be at least 1.");
   if (o.tokens && !o.stops.empty()) fail_usage("--stop works on text, but --prompt-tokens prints ids", "--stop");
+  if (o.tokens && o.add_bos)
+    fail_usage("--add-bos works on text, but --prompt-tokens gives ids", "--add-bos", "Give its id with the others.");
 }
 
 struct ModelSampler::Session {
@@ -52,7 +54,7 @@ static std::vector<int32_t> checked_ids(const std::vector<int64_t>& tokens, int6
   return ids;
 }
 
-static std::vector<int32_t> find_prompt(const SampleOptions& o, const LoadedModel& model) {
+static std::vector<int32_t> find_prompt(const SampleOptions& o, const LoadedModel& model, const TextEnds& ends) {
   if (o.tokens) return checked_ids(*o.tokens, model.config.vocab);
   if (!model.tokenizer) {
     const bool none = model.tokenizer_problem.empty(), folder = !model.checkpoint;
@@ -62,11 +64,15 @@ static std::vector<int32_t> find_prompt(const SampleOptions& o, const LoadedMode
          std::string(folder ? "Put the tokenizer.json of its data next to it, or give" : "Give") +
              " token ids: --prompt-tokens 1,2,3 (the output is ids too).");
   }
-  return prompt_tokens(*model.tokenizer, o.prompt, model.config.vocab);
+  if (o.add_bos && !ends.begin)
+    fail_usage("the model has no begin-of-text token", "--add-bos",
+               "Leave it out: neither its tokenizer nor its generation_config.json or config.json names one.");
+  return prompt_tokens(*model.tokenizer, o.prompt, model.config.vocab, ends.begin, o.add_bos);
 }
 
-ModelSampler::ModelSampler(const SampleOptions& options, const LoadedModel& model) : options_(options), model_(model) {
-  prompt_ = find_prompt(options, model);
+ModelSampler::ModelSampler(const SampleOptions& options, const LoadedModel& model)
+    : options_(options), model_(model), ends_(text_ends(model)) {
+  prompt_ = find_prompt(options, model, ends_);
   given_ = prompt_.size();
   int64_t context = model.config.cached_context();
   if (int64_t(given_) > context) prompt_.erase(prompt_.begin(), prompt_.end() - context);
@@ -91,6 +97,17 @@ const Recipe& ModelSampler::recipe() const { return session_->compiled.recipe; }
 
 int64_t ModelSampler::cache_length() const { return session_->decoder.cache_length(); }
 
+std::string ModelSampler::begin_note() const {
+  const Tokenizer* tokenizer = model_.tokenizer.get();
+  if (options_.tokens || !ends_.begin) return "";
+  const std::string token = printable(tokenizer->decode_token(*ends_.begin));
+  if (options_.prompt.empty()) return fmt::format("{} begins the text", token);
+  if (options_.add_bos) return fmt::format("{} before the prompt", token);
+  // Where the end-of-text token stands in for a beginning, prompts have none in any program.
+  if (!tokenizer->begin_of_text() || tokenizer->encode(options_.prompt, true)[0] == *ends_.begin) return "";
+  return fmt::format("no {} before the prompt (--add-bos puts it there)", token);
+}
+
 SampledText ModelSampler::sample(int64_t number, const std::function<void(std::string_view)>& show) {
   const Tokenizer* tokenizer = model_.tokenizer.get();
   bool ids = options_.tokens.has_value();
@@ -99,7 +116,7 @@ SampledText ModelSampler::sample(int64_t number, const std::function<void(std::s
   g.sampler = options_.sampler;
   g.sample = uint64_t(number);
   if (tokenizer && !ids) g.vocab = tokenizer->vocab_size();
-  if (tokenizer && tokenizer->end_of_text() && !options_.ignore_end) g.end_token = int32_t(*tokenizer->end_of_text());
+  if (!options_.ignore_end) g.end_tokens = ends_.end;
   TextStream stream(options_.stops);
   SampledText s;
   auto add = [&](const std::string& piece) {
@@ -131,7 +148,8 @@ Json ModelSampler::to_json(const std::vector<SampledText>& samples) const {
                     {"text", ids ? Json() : Json(s.text)},
                     {"tokens", s.generated.tokens},
                     {"tokens_per_second", s.tokens_per_second()}});
-  return {{"device", options_.device.kind},
+  return {{"add_bos", options_.add_bos},
+          {"device", options_.device.kind},
           {"model", model_.config.name},
           {"precision", recipe().precision},
           {"prompt", ids ? Json() : Json(options_.prompt)},

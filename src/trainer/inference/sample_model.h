@@ -24,7 +24,8 @@ struct SampleOptions {
   SamplerOptions sampler;
   int64_t max_tokens = 256, samples = 1;
   std::vector<std::string> stops;
-  bool ignore_end = false;  // continue after <|endoftext|>
+  bool add_bos = false;     // the prompt begins with the model's begin-of-text token
+  bool ignore_end = false;  // continue after a token that ends the text
 };
 
 struct SampledText {
@@ -52,6 +53,9 @@ class ModelSampler {
   size_t prompt_given() const { return given_; }
   size_t prompt_tokens() const { return prompt_.size(); }
   int64_t cache_length() const;
+  // For the user: whether a token begins the prompt's text that is not of it; "": the model has
+  // none.
+  std::string begin_note() const;
   // Samples of one prompt differ by their number. show: receives the text, or the ids, as it is
   // drawn.
   SampledText sample(int64_t number, const std::function<void(std::string_view)>& show);
@@ -62,6 +66,7 @@ class ModelSampler {
   struct Session;
   const SampleOptions& options_;
   const LoadedModel& model_;
+  const TextEnds ends_;
   std::vector<int32_t> prompt_;
   size_t given_ = 0;
   std::unique_ptr<Session> session_;

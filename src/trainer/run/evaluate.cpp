@@ -79,6 +79,36 @@ class Rows {
   std::vector<uint8_t> trained_;
 };
 
+// Bytes of trained tokens that no token comes before, so that they are not predicted: the first of
+// the split or, with packed documents, of each of them.
+uint64_t unpredicted_bytes(const TokenStream& split, const Tokenizer& tokenizer, bool packed) {
+  std::vector<int32_t> block(packed ? 1 << 16 : 1);
+  std::vector<uint8_t> trained(block.size()), inside(block.size());
+  uint64_t bytes = 0;
+  bool begins = true;
+  for (uint64_t at = 0; at < split.total_tokens() && (packed || at == 0); at += block.size()) {
+    auto n = size_t(std::min<uint64_t>(block.size(), split.total_tokens() - at));
+    split.read(at, n, block.data());
+    split.read_mask(at, n, trained.data());
+    split.read_inside(at, n, inside.data());
+    for (size_t i = 0; i < n; ++i) {
+      auto id = uint32_t(block[i]);
+      if (begins && trained[i]) bytes += tokenizer.text_bytes(id, true);
+      begins = id == tokenizer.end_of_text() && !inside[i];
+    }
+  }
+  return bytes;
+}
+
+// Bytes of the text of the predicted tokens; 0: unknown. Those of a tokenizer that changes texts do
+// not spell it. `spelled`: the bytes that they do spell.
+uint64_t text_bytes(const TokenStream& split, const Tokenizer& tokenizer, bool packed, bool whole, uint64_t spelled) {
+  if (tokenizer.lossless()) return spelled;
+  if (!whole || !split.text_bytes()) return 0;
+  uint64_t not_counted = unpredicted_bytes(split, tokenizer, packed);
+  return *split.text_bytes() - std::min(*split.text_bytes(), not_counted);
+}
+
 }  // namespace
 
 Evaluation evaluate(Executor& executor, const TokenStream& split, const Tokenizer* tokenizer, int64_t batches,
@@ -91,6 +121,7 @@ Evaluation evaluate(Executor& executor, const TokenStream& split, const Tokenize
   bool packs = executor.has(program, "positions");
   Rows rows = packs ? Rows(split, tokenizer, seq) : Rows(split, seq);
   Evaluation out;
+  uint64_t spelled = 0;
   double sum = 0;
   std::vector<int32_t> inputs(size_t(slots), 0), outputs(inputs), positions(packs ? inputs.size() : 0);
   for (int64_t done = 0; out.read < rows.all() && (batches <= 0 || done < batches); ++done) {
@@ -100,8 +131,7 @@ Evaluation evaluate(Executor& executor, const TokenStream& split, const Tokenize
           rows.next(inputs.data() + b * seq, outputs.data() + b * seq, packs ? positions.data() + b * seq : nullptr);
     for (int32_t y : outputs) {
       out.tokens += y >= 0;
-      if (auto id = uint32_t(y); y >= 0 && tokenizer && !tokenizer->is_special(id))
-        out.bytes += tokenizer->decode_token(id).size();
+      if (y >= 0 && tokenizer) spelled += tokenizer->text_bytes(uint32_t(y));
     }
     tokens.write(inputs.data());
     targets.write(outputs.data());
@@ -117,6 +147,7 @@ Evaluation evaluate(Executor& executor, const TokenStream& split, const Tokenize
     out.loss = out.tokens ? sum / double(out.tokens) : 0;
     if (progress) progress(out, rows.all());
   }
+  if (tokenizer) out.bytes = text_bytes(split, *tokenizer, packs, out.read == rows.all(), spelled);
   return out;
 }
 

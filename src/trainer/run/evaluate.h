@@ -12,9 +12,9 @@ struct Evaluation {
   double loss = 0;      // mean of -ln p over the tokens, nats
   uint64_t tokens = 0;  // tokens that were predicted and counted
   uint64_t read = 0;    // tokens that were predicted, including those that a loss mask leaves out
-  uint64_t bytes = 0;   // bytes of text that the tokens stand for; 0 without a tokenizer
+  uint64_t bytes = 0;   // of the text that the counted tokens were made of; 0: unknown
   double perplexity() const;
-  double bits_per_byte() const;  // NaN without a tokenizer
+  double bits_per_byte() const;  // NaN if the bytes are unknown
 };
 
 // Runs the session's `validation` Program (with its batch and sequence length) over consecutive
@@ -22,8 +22,9 @@ struct Evaluation {
 // Without a limit, every token but the first is predicted once; the last window may be shorter. A
 // Program that knows documents (--packing documents) is run over packed whole documents
 // (data/packing.h), and all of their tokens but the first are predicted. Loss masks of the split
-// apply. batches: at most this many (0: all). `tokenizer` may be null. A loss that is not finite is
-// an error.
+// apply. batches: at most this many (0: all). A loss that is not finite is an error. The bytes are
+// unknown without a tokenizer (null), and with one that changes texts: then the whole split must be
+// read, and know its text's bytes.
 Evaluation evaluate(Executor& executor, const TokenStream& split, const Tokenizer* tokenizer, int64_t batches = 0,
                     const std::function<void(const Evaluation& so_far, uint64_t of_tokens)>& progress = {});
 

@@ -76,7 +76,7 @@ Generated generate(Decoder& decoder, std::span<const int32_t> prompt, const Gene
   timer = {};
   for (int64_t i = 0; i < o.max_tokens; ++i) {
     int32_t next = sample_token(logits, o.sampler, o.sample, prompt.size() + uint64_t(i));
-    if (next == o.end_token) {
+    if (std::ranges::find(o.end_tokens, uint32_t(next)) != o.end_tokens.end()) {
       out.end = GenerateEnd::end_token;
       break;
     }
@@ -91,14 +91,10 @@ Generated generate(Decoder& decoder, std::span<const int32_t> prompt, const Gene
   return out;
 }
 
-std::vector<int32_t> prompt_tokens(const Tokenizer& tokenizer, std::string_view prompt, int64_t vocab) {
-  std::vector<uint32_t> ids;
-  if (!prompt.empty())
-    ids = tokenizer.encode(prompt, true);
-  else if (tokenizer.end_of_text())
-    ids = {*tokenizer.end_of_text()};
-  else
-    ids = tokenizer.encode("\n");
+std::vector<int32_t> prompt_tokens(const Tokenizer& tokenizer, std::string_view prompt, int64_t vocab,
+                                   std::optional<uint32_t> begin, bool add_begin) {
+  std::vector<uint32_t> ids = tokenizer.encode(prompt.empty() && !begin ? "\n" : prompt, true);
+  if (begin && (ids.empty() || (add_begin && ids[0] != *begin))) ids.insert(ids.begin(), *begin);
   for (uint32_t id : ids)
     if (int64_t(id) >= vocab)
       fail(fmt::format("the prompt has token {}, but the model's vocabulary has {} tokens", id, vocab),
@@ -106,8 +102,8 @@ std::vector<int32_t> prompt_tokens(const Tokenizer& tokenizer, std::string_view 
   return {ids.begin(), ids.end()};
 }
 
-std::string generate_text(Executor& executor, const Tokenizer& tokenizer, std::string_view prompt, int64_t max_tokens,
-                          uint64_t seed) {
+std::string generate_text(Executor& executor, const Tokenizer& tokenizer, std::optional<uint32_t> begin,
+                          std::span<const uint32_t> ends, int64_t max_tokens, uint64_t seed) {
   Decoder decoder(executor);
   GenerateOptions o;
   o.max_tokens = max_tokens;
@@ -115,8 +111,8 @@ std::string generate_text(Executor& executor, const Tokenizer& tokenizer, std::s
   o.vocab = tokenizer.vocab_size();
   std::string text;
   bool ended = false;
-  generate(decoder, prompt_tokens(tokenizer, prompt, decoder.vocab()), o, [&](int32_t t) {
-    ended |= tokenizer.end_of_text() && uint32_t(t) == *tokenizer.end_of_text();
+  generate(decoder, prompt_tokens(tokenizer, "", decoder.vocab(), begin), o, [&](int32_t t) {
+    ended |= std::ranges::find(ends, uint32_t(t)) != ends.end();
     if (!ended) text += tokenizer.decode_token(uint32_t(t));
     return true;
   });

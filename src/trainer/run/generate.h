@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -52,9 +53,9 @@ class Decoder {
 struct GenerateOptions {
   int64_t max_tokens = 256;
   SamplerOptions sampler;
-  uint64_t sample = 0;     // number of the sample: samples of one prompt differ
-  int64_t vocab = 0;       // draw only ids below this (a tokenizer smaller than the model); 0: the model's vocabulary
-  int32_t end_token = -1;  // ends the text, and is not part of it; -1: none
+  uint64_t sample = 0;  // number of the sample: samples of one prompt differ
+  int64_t vocab = 0;    // draw only ids below this (a tokenizer smaller than the model); 0: the model's vocabulary
+  std::vector<uint32_t> end_tokens;  // each ends the text, and is not part of it
 };
 
 enum class GenerateEnd { length, end_token, stopped };
@@ -71,14 +72,16 @@ struct Generated {
 Generated generate(Decoder& decoder, std::span<const int32_t> prompt, const GenerateOptions& options,
                    const std::function<bool(int32_t)>& token = {});
 
-// The tokens of a prompt; special tokens are recognized. An empty prompt becomes <|endoftext|> if
-// the tokenizer has it, else a newline. `vocab`: of the model; a token beyond it is an error.
-std::vector<int32_t> prompt_tokens(const Tokenizer& tokenizer, std::string_view prompt, int64_t vocab);
+// The tokens of a prompt; special tokens are recognized. An empty prompt becomes `begin`, or a
+// newline without one. add_begin: others begin with it, too, unless they spell it. `vocab`: of the
+// model; a token beyond it is an error.
+std::vector<int32_t> prompt_tokens(const Tokenizer& tokenizer, std::string_view prompt, int64_t vocab,
+                                   std::optional<uint32_t> begin, bool add_begin = false);
 
-// Continues a prompt with default options, up to the end of the text: for samples during training.
-// Draws all tokens in any case: ranks that have shards of the weights gather them together for each
-// one, and a last bit may let one of them draw another token.
-std::string generate_text(Executor& executor, const Tokenizer& tokenizer, std::string_view prompt, int64_t max_tokens,
-                          uint64_t seed);
+// Starts a text with default options, up to the first of `ends`: for samples during training. Draws
+// all tokens in any case: ranks that have shards of the weights gather them together for each one,
+// and a last bit may let one of them draw another token.
+std::string generate_text(Executor& executor, const Tokenizer& tokenizer, std::optional<uint32_t> begin,
+                          std::span<const uint32_t> ends, int64_t max_tokens, uint64_t seed);
 
 }  // namespace crest

@@ -519,8 +519,9 @@ class Training {
     Timer timer;
     std::vector<std::string> texts(size_t(engine_->local_ranks()));
     uint64_t seed = state_.seed + uint64_t(state_.step);
+    const TextEnds ends = text_ends(o_.recipe.model, model_text());
     auto on_rank = [&](int r) {
-      texts[size_t(r)] = generate_text(engine_->rank(r), *tokenizer_, "", o_.sample_tokens, seed);
+      texts[size_t(r)] = generate_text(engine_->rank(r), *tokenizer_, ends.begin, ends.end, o_.sample_tokens, seed);
     };
     all ? engine_->on_all_ranks(on_rank) : on_rank(0);
     sampling_seconds_ += timer.seconds();

@@ -1,0 +1,22 @@
+// The files that transformers reads next to a vocabulary.
+#pragma once
+#include <cstddef>
+#include <filesystem>
+#include <string>
+
+namespace crest {
+
+struct TokenizerCompanions {
+  static constexpr size_t max_bytes = 16 << 20;  // of a file
+  // Those in the folder of a vocabulary's file. all_tokens: this file is a tokenizer.json.
+  static TokenizerCompanions next_to(const std::filesystem::path& file, bool all_tokens);
+
+  std::string folder;  // for errors
+  // Their texts; "": no such file.
+  std::string added_tokens, special_tokens_map, tokenizer_config;
+  // The vocabulary's file lists all tokens, so a token that is only named here is in no model.
+  // Otherwise it gets the next id.
+  bool all_tokens = false;
+};
+
+}  // namespace crest
