@@ -121,17 +121,17 @@ size_t start_of_word(std::string_view text, size_t at) {
 [[noreturn]] void refuse_text(std::string_view text, std::string_view where) {
   ErrorFinder found;
   nlohmann::json::sax_parse(text.begin(), text.end(), &found);
-  auto fail_at = [&](const std::string& what, size_t at) {
-    throw JsonError(what, fmt::format("{} ({})", printable(where), line_and_column(text, at)), "", at);
+  auto error_at = [&](const std::string& what, size_t at) {
+    return JsonError(what, fmt::format("{} ({})", printable(where), line_and_column(text, at)), "", at);
   };
   const bool overflow = found.said.find("out_of_range") != std::string::npos;
-  if (found.position >= text.size() && !overflow) fail_at("the JSON text is incomplete", found.position);
+  if (found.position >= text.size() && !overflow) throw error_at("the JSON text is incomplete", found.position);
   std::string_view reason = reason_in(found.said);
   // Python's json module writes these words, and reads numbers of any size.
   size_t word = reason.starts_with("invalid string") ? found.position : start_of_word(text, found.position);
   for (std::string_view name : {"NaN", "Infinity", "-Infinity"})
-    if (text.substr(word).starts_with(name)) fail_at(fmt::format("not valid JSON, which has no {}", name), word);
-  fail_at(fmt::format("not valid JSON: {}", printable(reason, 200)), word);
+    if (text.substr(word).starts_with(name)) throw error_at(fmt::format("not valid JSON, which has no {}", name), word);
+  throw error_at(fmt::format("not valid JSON: {}", printable(reason, 200)), word);
 }
 
 }  // namespace

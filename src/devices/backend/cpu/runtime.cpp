@@ -79,7 +79,7 @@ class HostRuntime : public Runtime {
  private:
   // Returns when it ended, if that is measured.
   double launch(BoundProgram& p, size_t i, StepTrace* trace, double start) {
-    if (communicator_) communicator_->check();
+    if (groups_) groups_->check();
     p.code[i].kernel->launch(call(p, i));
     count_progress();
     if (!trace) return 0;
