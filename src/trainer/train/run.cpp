@@ -602,7 +602,10 @@ class Training {
 void add_sample(SessionUse& use, const Tokenizer* tokenizer, const TrainOptions& o) {
   // Without a tokenizer in the data the model may bring one, whose prompt is as short.
   constexpr int64_t most_unknown = 16;
-  int64_t prompt = tokenizer ? int64_t(prompt_tokens(*tokenizer, "", INT64_MAX).size()) : most_unknown;
+  int64_t prompt = most_unknown;
+  if (tokenizer)  // with a token that begins it, or without
+    prompt = int64_t(std::max(prompt_tokens(*tokenizer, "", INT64_MAX, std::nullopt).size(),
+                              prompt_tokens(*tokenizer, "", INT64_MAX, 0U).size()));
   use.sampling = true;
   use.cache_length = std::min(o.recipe.model.cached_context(), prompt + o.sample_tokens);
 }

@@ -9,6 +9,7 @@
 #include "backend/cpu/common.h"
 #include "backend/cpu/stream_threads.h"
 #include "comm/comm.h"
+#include "comm/mesh_groups.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/timer.h"
