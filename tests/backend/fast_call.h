@@ -19,7 +19,10 @@ namespace crest::testing_call {
 inline const OpDef* op_named(const char* name) {
   static std::map<std::string, std::unique_ptr<OpDef>> defs;
   auto& d = defs[name];
-  if (!d) d = std::make_unique<OpDef>(OpDef{name, "", "", "", OpClass::elementwise, nullptr, nullptr});
+  if (!d) {
+    d = std::make_unique<OpDef>();
+    d->name = name, d->inputs = d->outputs = d->help = "", d->op_class = OpClass::elementwise;
+  }
   return d.get();
 }
 

@@ -72,7 +72,7 @@ TEST(MeshGroups, ProcessesExchangeAlongTheirAxes) {
   NEEDS_LOOPBACK();
   for (const Mesh& mesh : {Mesh{{Axis::tensor, 2}}, two_by_two}) {
     auto errors = with_ranks(mesh.ranks(), [&](Control& control) {
-      auto world = make_gloo_communicator(control, mesh.ranks(), "test", 60);
+      auto world = make_gloo_communicator(control, mesh.ranks(), "test", 60, 60);
       MeshGroups groups(mesh, *world, sets_of_axes());
       exchange_along_axes(groups), exchange_along_axes(groups);
       world->barrier();
@@ -119,7 +119,7 @@ TEST(MeshGroups, AProcessThatEndsEndsAllGroups) {
   for (const Mesh& mesh : {Mesh{{Axis::tensor, 2}}, two_by_two}) {
     const int last = mesh.ranks() - 1;
     auto errors = with_ranks(mesh.ranks(), [&](Control& control) {
-      auto world = make_gloo_communicator(control, mesh.ranks(), "test", 60);
+      auto world = make_gloo_communicator(control, mesh.ranks(), "test", 60, 60);
       MeshGroups groups(mesh, *world, sets_of_axes());
       exchange_along_axes(groups);
       if (control.rank() == last) fail("this rank fails");
