@@ -108,7 +108,7 @@ TEST(RecomputeBudget, NamesTheClosestWhereNothingFits) {
   for (auto& level : recompute_levels) EXPECT_LE(choice.cost.bytes, cost(level).bytes);
   Recipe r = small("budget=1MB");
   try {
-    within_budget(r, cpu());
+    with_defaults(r, cpu(), INT64_MAX);
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), Exit::does_not_fit);
@@ -117,16 +117,15 @@ TEST(RecomputeBudget, NamesTheClosestWhereNothingFits) {
 }
 
 TEST(RecomputeBudget, IsReplacedByAValueThatFits) {
-  Recipe full = within_budget(small("budget=1GiB"), cpu());
+  Recipe full = with_defaults(small("budget=1GiB"), cpu(), INT64_MAX);
   EXPECT_TRUE(recompute_budget(full.recompute).empty());
-  SessionUse use;
-  use.train = use.update = use.validation = use.sampling = true;
+  const SessionUse use = training_use;
   auto bytes = [&](const std::string& value) {
     Recipe r = resolve(small(value), cpu());
     return compile(r, cpu(), session_programs(r, use), {.verify = false}).planned_bytes();
   };
   int64_t budget = (bytes("none") + bytes("full")) / 2;
-  Recipe r = within_budget(small("budget=" + std::to_string(budget)), cpu());
+  Recipe r = with_defaults(small("budget=" + std::to_string(budget)), cpu(), INT64_MAX);
   EXPECT_LE(bytes(r.recompute), budget) << r.recompute;
   EXPECT_THROW(resolve(small("budget=1GiB"), cpu()), Error);
 }
