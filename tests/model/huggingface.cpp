@@ -244,7 +244,7 @@ TEST(HuggingFaceConfig, WhatCrestWouldComputeDifferentlyIsRefused) {
   refused(with(llama1b, "rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}, {"truncate", 1}}),
           {"rope_scaling.truncate", "true or false"});
   refused(with(llama1b, "rope_scaling", {{"rope_type", "llama3"}, {"factor", 2}}), {"low_freq_factor", "missing"});
-  refused(with(llama1b, "rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}), {"partial"});
+  refused(with(llama1b, "rope_scaling", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}), {"partial"});
   refused(with(gpt2, "model_type", "gemma"), {"gemma", "gpt2, llama, mistral, qwen2"});
   refused(without(gpt2, "model_type"), {"model_type", "gpt2, llama"});
 }

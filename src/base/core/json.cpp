@@ -109,11 +109,11 @@ std::string_view reason_in(std::string_view said) {
   return said.substr(0, said.find("; last read"));
 }
 
-// The start of the number or word that holds a position.
-size_t start_of_word(std::string_view text, size_t at) {
+// The start of the number or word that holds a position, or ends before it.
+size_t start_of_word(std::string_view text, size_t at, bool ended) {
   auto in_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '+' || c == '.'; };
   at = std::min(at, text.size());
-  if (at < text.size() && !in_word(text[at])) return at;
+  if (at < text.size() && !in_word(text[at]) && !(ended && at > 0 && in_word(text[at - 1]))) return at;
   while (at > 0 && in_word(text[at - 1])) --at;
   return at;
 }
@@ -128,7 +128,9 @@ size_t start_of_word(std::string_view text, size_t at) {
   if (found.position >= text.size() && !overflow) throw error_at("the JSON text is incomplete", found.position);
   std::string_view reason = reason_in(found.said);
   // Python's json module writes these words, and reads numbers of any size.
-  size_t word = reason.starts_with("invalid string") ? found.position : start_of_word(text, found.position);
+  size_t word = reason.starts_with("invalid string")
+                    ? found.position
+                    : start_of_word(text, found.position, reason.starts_with("invalid literal"));
   for (std::string_view name : {"NaN", "Infinity", "-Infinity"})
     if (text.substr(word).starts_with(name)) throw error_at(fmt::format("not valid JSON, which has no {}", name), word);
   throw error_at(fmt::format("not valid JSON: {}", printable(reason, 200)), word);

@@ -135,9 +135,9 @@ void data_parallel(Program& program, const PassContext& context) {
   int ranks = context.recipe.data_ranks();
   int64_t bucket = bucket_bytes(context);
   if (ranks <= 1) return;
-  declare_placements(program, context);
-  if (program.outputs.empty()) return;
-  if (context.kind != ProgramKind::train && context.kind != ProgramKind::validation) return;
+  const bool shared = context.kind == ProgramKind::train || context.kind == ProgramKind::validation;
+  if (shared || context.kind == ProgramKind::update) declare_placements(program, context);
+  if (!shared || program.outputs.empty()) return;
   scale_loss(program, 1.0 / ranks);
   bool every = sums_every_micro_step(context);
   if (!context.last && !(every && context.kind == ProgramKind::train)) return;
