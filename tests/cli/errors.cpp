@@ -117,7 +117,7 @@ const std::vector<Case> cases = {
     {"Dropout", plan_with({"--dropout", "1.5"}), 2, {"dropout"}},
     {"NegativeThreads", plan_with({"--threads", "-1"}), 2, {"--threads"}},
     {"OutCannotBeMade", plan_with({"--out", "/proc/nope"}), 1, {"/proc/nope", "choose another --out"}},
-    {"OutBelowAFile", plan_with({"--out", "text.txt/run"}), 1, {"text.txt/run"}},
+    {"OutBelowAFile", plan_with({"--out", "text.txt/run"}), 1, {"text.txt: cannot create the folder", "--out"}},
 };
 
 class Errors : public testing::TestWithParam<Case> {

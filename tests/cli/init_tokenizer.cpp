@@ -227,7 +227,10 @@ TEST_F(InitTokenizer, TheTextSettingsGoWithTheModel) {
   train(words);
   EXPECT_EQ(read("told", 1, "generation_config.json")["eos_token_id"], nlohmann::json({end, 7, end - 1}));
   EXPECT_EQ(read("told", 1, "tokenizer_config.json")["eos_token"], "<|endoftext|>") << "of the data's template";
-  // A damaged file is no reason not to train, but one for a warning.
+  // A damaged file may have named tokens, so the tokenizer is not used without it.
   f.write("settings/tokenizer_config.json", "{");
-  EXPECT_NE(train(start("text.txt", "damaged")).find("tokenizer_config.json"), std::string::npos);
+  RunResult damaged = run_crest(start("text.txt", "damaged"), f.options());
+  EXPECT_EQ(damaged.code, 1);
+  EXPECT_NE(damaged.err.find("settings/tokenizer_config.json"), std::string::npos) << damaged.err;
+  EXPECT_NE(damaged.err.find("--tokenizer FILE"), std::string::npos) << damaged.err;
 }

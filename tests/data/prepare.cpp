@@ -234,7 +234,7 @@ TEST(Prepare, ErrorsSayWhatIsWrongAndLeaveNothing) {
   EXPECT_ERROR(attempt({dir / "good.txt", dir / "absent.txt"}), "no such file");
   EXPECT_ERROR(attempt({dir / "empty.txt"}), "no text");
   EXPECT_ERROR(attempt({dir / "nothing"}), "no text");
-  EXPECT_ERROR(attempt({dir / "short.txt"}), "too short: it gives 1 training token");
+  EXPECT_ERROR(attempt({dir / "short.txt"}), "both parts need at least 2 tokens");
   PrepareOptions unsplit = options_for({dir / "short.txt"}, dir / "out", "bytes");
   unsplit.val_fraction = 0;
   EXPECT_ERROR(prepare(unsplit),

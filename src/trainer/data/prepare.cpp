@@ -387,13 +387,14 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   flush();
   train.shards.finish();
   val.shards.finish();
+  const bool splits = o.val_fraction > 0;
   if (train.shards.total_tokens() < 2 || (held_out && val.shards.total_tokens() < 2))
     fail(fmt::format("the text of {} is too short: it gives {}{}", format_number_of(int64_t(total), "byte"),
                      format_number_of(int64_t(train.shards.total_tokens()), "training token"),
-                     held_out ? fmt::format(" and {} for validation", val.shards.total_tokens()) : ""),
+                     splits ? fmt::format(" and {} for validation", val.shards.total_tokens()) : ""),
          printable(join(o.inputs, ", ")),
          fmt::format("Give more text: {} at least 2 tokens, one to predict the other.",
-                     held_out ? "both parts need" : "training needs"));
+                     splits ? "both parts need" : "training needs"));
   for (auto& s : sources)
     if (s.path.parent_path() == staging.path()) remove_tree(s.path.string());
   write_meta(staging.path() / "meta.json", o, tokenizer, sources, train, val, documents, total, masks,

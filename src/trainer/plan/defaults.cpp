@@ -25,12 +25,21 @@ void choose_precision(Recipe& r, const Device& device, const DefaultSources& fro
                           r.precision, format_si(rates->fp32, "FLOP/s"), format_si(rates->bf16, "FLOP/s")));
 }
 
+// What decides whether a sequence fits: training, or evaluation where weights are not trained.
+SessionUse deciding_use(const Recipe& r, const SessionUse& use) {
+  auto weights = r.pass_settings.find("weights");
+  if (weights == r.pass_settings.end() || weights->second != "int8") return use;
+  SessionUse evaluation;
+  evaluation.validation = true;
+  return evaluation;
+}
+
 // A session of a batch of 1; none where a kernel is missing for such a size.
 std::optional<CompiledSession> smallest_batch(Recipe r, int64_t seq, const Device& device, const SessionUse& use) {
   r.seq = seq, r.batch = 1;
   if (!recompute_budget(r.recompute).empty()) r.recompute = "full";
   try {
-    return compile(r, device, session_programs(resolve(r, device), use), {.verify = false});
+    return compile(r, device, session_programs(resolve(r, device), deciding_use(r, use)), {.verify = false});
   } catch (const NoKernel&) {
     return {};
   }
