@@ -83,7 +83,7 @@ TEST(HostileStore, ADamagedCellDamagesOneRun) {
                            {"recipe = x'7b7d'", "recipe: a blob"},
                            {"device = '17'", "device: a number"},
                            {"result = '{\"step_ms_median\": NaN}'", "result (line 1"},
-                           {"result = '{\"step_ms_median\": 1e999}'", "result: not valid JSON"},
+                           {"result = '{\"step_ms_median\": 1e999}'", "result (line 1, column 20): not valid JSON"},
                            {"result = CAST(x'7b2261223a22ff227d' AS TEXT)", "result"},
                            {"name = zeroblob(3000000)", "name: a blob"},
                            {"name = CAST(zeroblob(3000000) AS TEXT)", "name: a text of"},
