@@ -235,21 +235,21 @@ TEST(Fp8BlockState, IsNone) {
   Engine from = make_engine(blocks), other = make_engine(tensors), to = make_engine(blocks),
          next = make_engine(tensors);
   for (int s = 0; s < 2; ++s) from.step(s, 1e-3, 11, source_of(blocks)), other.step(s, 1e-3, 11, source_of(tensors));
-  auto restored = [&](Engine& engine, Engine& into) {
+  auto restored = [&](Engine& engine, Engine& into, int64_t step) {
     TemporaryFolder folder;
     RunState state;
-    state.step = 2, state.seed = 11, state.threads = 2;
+    state.step = state.last_good = step, state.seed = 11, state.threads = 2;
     save_checkpoint(contents_to_save(engine, state, "", nullptr, false), folder.path(), 0);
-    Checkpoint saved = Checkpoint::open(std::string(folder.path()) + "/step-000002");
+    Checkpoint saved = Checkpoint::open(std::string(folder.path()) + "/" + checkpoint_name(step));
     restore(into, saved);
   };
   EXPECT_FALSE(from.rank(0).has(from.session().find("update"), fp8_amax));
-  restored(from, to);
+  restored(from, to, 2);
   EXPECT_EQ(from.step(2, 1e-3, 11, source_of(blocks)).loss, to.step(2, 1e-3, 11, source_of(blocks)).loss);
   EXPECT_EQ(from.step(3, 1e-3, 11, source_of(blocks)).loss, to.step(3, 1e-3, 11, source_of(blocks)).loss);
-  restored(from, next);
+  restored(from, next, 4);
   std::vector<float> amax = next.rank(0).tensor(next.session().find("update"), fp8_amax).floats();
   EXPECT_EQ(amax, std::vector<float>(amax.size()));
-  restored(other, to);
+  restored(other, to, 2);
   EXPECT_TRUE(std::isfinite(to.step(2, 1e-3, 11, source_of(blocks)).loss));
 }

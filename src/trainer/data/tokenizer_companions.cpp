@@ -100,7 +100,7 @@ class CompanionReader {
       if (error != std::errc() || end != key.data() + key.size() || !token.is_object())
         bad(config_name, fmt::format("'{}' of added_tokens_decoder is not an id and its token", printable(key)));
       Added a{parts_.check_id(id), true, false, false, content_of(token, config_name, "added_tokens_decoder")};
-      auto flag = [&](const char* name, bool otherwise) {
+      auto flag = [&token = token](const char* name, bool otherwise) {
         const CompanionJson value = token.value(name, CompanionJson());
         return value.is_boolean() ? value.get<bool>() : otherwise;
       };
