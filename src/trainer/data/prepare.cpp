@@ -387,7 +387,7 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   flush();
   train.shards.finish();
   val.shards.finish();
-  const bool splits = o.val_fraction > 0;
+  const bool splits = o.val_fraction != 0;  // below 0: as large as suits the text
   if (train.shards.total_tokens() < 2 || (held_out && val.shards.total_tokens() < 2))
     fail(fmt::format("the text of {} is too short: it gives {}{}", format_number_of(int64_t(total), "byte"),
                      format_number_of(int64_t(train.shards.total_tokens()), "training token"),
