@@ -45,8 +45,18 @@ std::optional<CompiledSession> smallest_batch(Recipe r, int64_t seq, const Devic
   }
 }
 
+// More bytes than a batch of 1 takes, so that most recipes need no session to know that it fits: 32
+// for each parameter, fp32 for all that a layer makes, scores of naive attention, logits.
+double most_bytes(const ModelConfig& m, int64_t seq) {
+  const double width = double(m.width), ff = double(m.ff), n = double(seq), vocab = double(m.vocab) + 4096;
+  const double parameters = (2 * vocab + double(m.context)) * width + double(m.layers) * width * (6 * width + 3 * ff);
+  const double layer = n * (160 * width + 48 * ff) + 32 * double(m.heads) * n * n;
+  return 32 * parameters + double(m.layers) * layer + 32 * n * vocab + double(256 << 20);
+}
+
 int64_t default_seq(const Recipe& r, const Device& device, const SessionUse& use, int64_t limit) {
   const int64_t longest = std::min(r.model.context, longest_default_seq);
+  if (most_bytes(r.model, longest) < double(limit)) return longest;
   for (int64_t seq = longest; seq > 0; seq /= 2) {
     std::optional<CompiledSession> s = smallest_batch(r, seq, device, use);
     if (!s || s->limited_bytes() <= limit) return seq;
