@@ -1,14 +1,36 @@
 // Ranks as threads that find each other over a real control channel.
 #pragma once
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "comm/control.h"
+#include "core/error.h"
 #include "wait.h"
 
 namespace crest::test {
+
+inline void expect_says(const std::string& error, const std::string& text) {
+  EXPECT_NE(error.find(text), std::string::npos) << "no '" << text << "' in: " << error;
+}
+
+inline std::string error_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+inline RankEnvironment environment(int rank, int size, int port) {
+  RankEnvironment e;
+  e.rank = rank, e.size = size, e.port = port;
+  return e;
+}
 
 // Calls work(control) on a thread for each of `ranks` ranks; the messages of the errors, by rank
 // ("": none).

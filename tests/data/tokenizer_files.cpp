@@ -241,7 +241,7 @@ TEST(TokenizerFiles, FilesBesideAVocabularyAddTheirTokens) {
   };
   write("added_tokens.json", {{"<tool>", size + 1}, {"<|im_end|>", size}});
   EXPECT_EQ(encode("<|im_end|><tool>"), (Ids{size, size + 1})) << "neither is special";
-  // What a file names is special: found in prompts only. What has no id gets the next one.
+  // Named tokens are special: found in prompts only. Without an id, a token gets the next one.
   write("special_tokens_map.json", {{"eos_token", "<|im_end|>"},
                                     {"bos_token", {{"content", "<bos>"}, {"lstrip", false}}},
                                     {"additional_special_tokens", {"<a>", {{"content", "<b>"}}}}});
@@ -274,7 +274,7 @@ TEST(TokenizerFiles, FilesBesideAVocabularyAddTheirTokens) {
   write_file(dir / "s/tokenizer.model", fixture_text("sentencepiece.model"));
   write("s/added_tokens.json", {{"<pad>", 480}});
   EXPECT_EQ(Tokenizer::load(dir / "s").encode("<pad>"), Ids{480});
-  // What cannot be read is an error that names the file.
+  // An unreadable file is an error with its name.
   struct Case {
     const char *file, *text, *said;
   };

@@ -1,4 +1,4 @@
-// The rates that --precision auto compares, and the file that keeps them.
+// The rates behind --precision auto, and their file.
 #include "device/matmul_rates.h"
 
 #include <gtest/gtest.h>

@@ -76,8 +76,8 @@ TEST(HuggingFaceConfig, AbsentAndNullKeysTakeTheDefaultsOfTransformers) {
   EXPECT_EQ(parse(with(gpt2, "activation_function", "gelu")).activation, ActivationKind::gelu_erf);
 }
 
-// Keys that state the same thing. What is not refused is what transformers makes of it
-// (tests/interop/key_pairs.py compares every such row with transformers).
+// Keys with the same meaning. Crest follows transformers or refuses the file.
+// tests/interop/key_pairs.py compares each accepted row with transformers.
 TEST(HuggingFaceConfig, OfTwoKeysForOneThingTransformersChoiceCounts) {
   std::ifstream file(CREST_TEST_DIR "/model/key_pairs.json");
   const json table = json::parse(file);

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "ops/harness.h"
+#include "part_of.h"
 #include "program/place.h"
 
 namespace crest::test {
@@ -16,19 +17,6 @@ namespace {
 constexpr int enough = 4;
 constexpr int64_t small = 2048;
 using Kind = Placement::Kind;
-
-// Part r of dimension `dim` of row-major values.
-std::vector<double> part_of(const std::vector<double>& x, const Shape& shape, int dim, int r, int ranks) {
-  int64_t outer = 1, inner = 1, n = shape[dim] / ranks;
-  for (int d = 0; d < dim; ++d) outer *= shape[d];
-  for (int d = dim + 1; d < shape.rank(); ++d) inner *= shape[d];
-  std::vector<double> part;
-  for (int64_t o = 0; o < outer; ++o) {
-    auto from = x.begin() + (o * shape[dim] + r * n) * inner;
-    part.insert(part.end(), from, from + n * inner);
-  }
-  return part;
-}
 
 // What rank r has of the inputs.
 struct Part {

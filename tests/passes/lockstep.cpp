@@ -11,6 +11,7 @@
 
 #include "core/scalars.h"
 #include "ops/collectives.h"
+#include "part_of.h"
 #include "passes/evaluate.h"
 #include "passes/tiny.h"
 #include "program/op.h"
@@ -35,18 +36,6 @@ Program in_double(Program p) {
     if (instr.body) instr.body = std::make_shared<Program>(in_double(*instr.body));
   }
   return p;
-}
-
-Numbers part_of(const Numbers& x, const Shape& shape, int dim, int r, int ranks) {
-  int64_t outer = 1, inner = 1, n = shape[dim] / ranks;
-  for (int d = 0; d < dim; ++d) outer *= shape[d];
-  for (int d = dim + 1; d < shape.rank(); ++d) inner *= shape[d];
-  Numbers part;
-  for (int64_t o = 0; o < outer; ++o) {
-    auto from = x.begin() + (o * shape[dim] + r * n) * inner;
-    part.insert(part.end(), from, from + n * inner);
-  }
-  return part;
 }
 
 double distance(const Numbers& a, const Numbers& b) {
@@ -104,7 +93,7 @@ class Lockstep {
     return n;
   }
 
-  // What ranks start from is what their parts of the whole are.
+  // Each rank starts from its part of the whole.
   void start(ValueId v) {
     const Value& value = p_.at(v);
     for (int r = 0; r < ranks; ++r) {

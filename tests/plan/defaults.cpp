@@ -62,6 +62,19 @@ TEST_F(DefaultsOfRecipes, SequencesAreThoseThatFit) {
   EXPECT_LE(needed(chosen, chosen.seq), enough);
 }
 
+// A length is taken without a session only where an estimate shows that it fits.
+TEST_F(DefaultsOfRecipes, NoLengthIsTakenThatDoesNotFit) {
+  Recipe wide = long_context();
+  wide.model.context = 512;
+  Recipe naive = wide, heads = wide, words = wide, masters = wide;
+  naive.precision = "fp32", naive.fusion = "off", naive.recompute = "none", naive.optimizer = "adamw-unfused";
+  naive.pass_settings["attention"] = "naive", naive.pass_settings["loss-chunk"] = "off", naive.model.layers = 4;
+  heads.model.head_dim *= 8, heads.recompute = "none";
+  words.model.vocab = 100'000, words.pass_settings["loss-chunk"] = "off";
+  masters.grad_accumulation = 4, masters.deterministic = true;
+  for (const Recipe& r : {wide, naive, heads, words, masters}) EXPECT_LT(seq(r, needed(r, 512) - 1), 512);
+}
+
 TEST_F(DefaultsOfRecipes, PrecisionIsTheFasterOne) {
   Recipe r = long_context();
   r.seq = 64;

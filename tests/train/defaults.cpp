@@ -11,7 +11,7 @@ namespace {
 
 class Defaults : public RunTest {
  protected:
-  // A model whose cache for its whole context has 512 MiB, in an eighth of that.
+  // A cache for this model's whole context takes 512 MiB. Training fits in an eighth of that.
   TrainOptions long_context() const {
     TrainOptions o = options();
     o.recipe = tiny_recipe(true);
@@ -40,7 +40,7 @@ TEST_F(Defaults, MemoryIsCheckedBeforeTheLengthOfTheData) {
   EXPECT_TRUE(contains(error_of([&] { run_training(o); }), "the plan needs"));
 }
 
-// What the recipe of a run lacks is stored, so that the run goes on as it began on any machine.
+// A run stores its defaults and continues with them on any machine.
 TEST_F(Defaults, AreKeptByARunThatIsContinued) {
   write_file_atomic(folder / "tiny.toml", to_toml(long_context().recipe.model));
   TrainRequest request = new_run({{"model", folder / "tiny.toml"},

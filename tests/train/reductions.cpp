@@ -68,7 +68,7 @@ TEST(Reductions, EveryRungGivesTheSameBits) {
   }
 }
 
-// Each micro step then has gradients of its own, which are added as those of ranks are.
+// --deterministic adds the gradients of micro steps in the order of ranks.
 TEST(Reductions, MicroStepsGiveTheBitsOfRanksWhereTheyAreDeterministic) {
   for (const char* precision : {"fp32", "bf16"})
     for (int n : {2, 3, 5}) {
@@ -82,6 +82,17 @@ TEST(Reductions, MicroStepsGiveTheBitsOfRanksWhereTheyAreDeterministic) {
       EXPECT_EQ(a.norms, b.norms);
       EXPECT_TRUE(a.weights[0] == b.weights[0]);
     }
+}
+
+TEST(Reductions, ManyDeterministicMicroStepsTakeNoMoreMemory) {
+  auto bytes = [](int64_t micro_steps) {
+    Recipe r = ranks(1);
+    r.deterministic = true, r.grad_accumulation = micro_steps;
+    SessionUse use;
+    use.train = use.update = true;
+    return compile(r, crest::test::test_device(2), session_programs(r, use)).planned_bytes();
+  };
+  EXPECT_LE(bytes(1'000'000), bytes(3));
 }
 
 TEST(Reductions, BucketsOfAnySizeGiveTheSameBits) {

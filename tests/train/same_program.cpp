@@ -50,7 +50,7 @@ TEST(SameProgram, ValuesShow) {
 
 using SameData = RunTest;
 
-// Shards of llm.c have no meta.json that could say what is in them.
+// Shards of llm.c have no meta.json.
 TEST_F(SameData, EveryTokenOfBothSplitsCounts) {
   const std::string data = folder / "data";
   for (const char* name : {"meta.json", "tokenizer.json"}) std::filesystem::remove(data + "/" + name);

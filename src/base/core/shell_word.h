@@ -7,8 +7,8 @@ namespace crest {
 
 // One word of a POSIX shell: in quotes if it needs them.
 std::string shell_word(std::string_view text);
-// The same word for a terminal: what printable would not show as it is becomes $'...' with octal
-// bytes, which bash, zsh, ksh and POSIX.1-2024 read back.
+// The same word for a terminal. Bytes that `printable` would replace become octal in $'...', for
+// bash, zsh, ksh and POSIX.1-2024.
 std::string printed_word(std::string_view text);
 // A path in a printed command: one that begins with '-' is no option.
 std::string shell_path(std::string_view path);

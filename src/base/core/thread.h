@@ -7,9 +7,9 @@
 
 namespace crest {
 
-// An exception of the work goes to a handler, never to std::terminate, and the destructor joins: a
-// constructor or a list of threads that fails midway waits for those that were started. All threads
-// of Crest are started here (scripts/check-layers.py).
+// A thread with a handler for exceptions, so none reaches std::terminate. The destructor joins,
+// also when a constructor or a list of threads fails midway. All threads of Crest start here
+// (scripts/check-layers.py).
 class Thread {
  public:
   // In the thread, and the last thing it does. What it throws itself is lost.

@@ -1,5 +1,5 @@
-// How far this process has come, as a number that grows: who sees it unchanged for long knows that
-// the process hangs (comm/activity.h).
+// A counter of this process's progress. If it stands still for long, the process hangs
+// (comm/activity.h).
 #pragma once
 #include <atomic>
 #include <cstdint>

@@ -16,8 +16,7 @@ struct CollectiveCall {
   int root = 0;
 
   std::string text() const;  // "all-reduce of 4096 f32"; "" for none
-  // A hash. A transport that matches messages by it does not put those of one call into the memory
-  // of another.
+  // A hash for a transport to match messages by, so that no call receives the bytes of another.
   uint32_t tag() const;
 };
 

@@ -17,8 +17,8 @@
 
 namespace crest {
 
-// Of an exchange: a rank may wait for another that saves a checkpoint. Lost ranks end it, and so
-// does a run that hangs.
+// Limit of an exchange. It is long, since another rank may be saving a checkpoint. A lost rank or a
+// run that hangs ends it earlier.
 static constexpr double no_limit = 1e6;
 
 static PeerLost silent_first(double seconds, const std::string& where) {

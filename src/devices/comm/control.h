@@ -20,8 +20,8 @@ class ControlServer;
 // Of the values of all ranks together in Control::exchange.
 inline constexpr size_t exchange_bytes = size_t(512) << 10;
 
-// For a rank whose connection broke (why: ""), or that is lost in another way (why: the sentence
-// that says it, and after a zero byte an advice, if it is not the usual one).
+// The error for a lost rank. why: "" if its connection broke, else a sentence, and an optional
+// advice after a zero byte.
 PeerLost lost_rank(int rank, const std::string& why, const std::string& where);
 
 // How a process introduces itself on a connection to the server: it says who it is and sends a

@@ -97,8 +97,7 @@ static std::string said_of_ranks(const std::vector<std::string>& of_ranks) {
   return join(shown, "; ");
 }
 
-// The first of those in the minority. Nobody knows who is right where there are two: rank 0 is what
-// the others are compared with.
+// The first rank of the minority. With two ranks there is none, so rank 0 counts as right.
 static int odd_one(const std::vector<std::string>& of_ranks) {
   std::map<std::string, int> count;
   for (auto& text : of_ranks) ++count[text];
@@ -110,8 +109,8 @@ static int odd_one(const std::vector<std::string>& of_ranks) {
 static constexpr const char* other_calls_advice =
     "The ranks run other programs, or one of them has hung. A network that loses data shows the same.";
 
-// The run hangs if nothing has moved for long on any rank. A rank that waits for others moves only
-// with them; one that works may need longer for a piece of its work, or as long as it says.
+// The run hangs if no rank has moved for long. A waiting rank moves only with the others. A working
+// rank may need longer for a piece of work, or as long as it announces.
 void ControlServer::watch_progress(Clock::time_point now) {
   if (options_.hang <= 0 || !complete_) return;
   std::vector<const Peer*> ranks(size_t(size_), nullptr);

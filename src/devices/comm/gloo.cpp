@@ -137,7 +137,7 @@ class Messages {
 // of one into the memory of the other, or throw in a thread of its own, which ends the process.
 class GlooCommunicator final : public Communicator {
  public:
-  // waits: null for one of its own; groups that were split from another share that of the other.
+  // waits: null creates a new one. A group shares the waits of the communicator it was split from.
   GlooCommunicator(Control& control, int rank, int ranks, const std::string& group, double seconds,
                    double start_seconds, std::shared_ptr<Interruptible> waits = nullptr)
       : control_(control),

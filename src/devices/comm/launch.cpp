@@ -85,8 +85,7 @@ class Launch {
       // A hanging rank has nothing to report, and one that is already exiting does not need a
       // second signal.
       if (only_blamed_runs() && !hurried) hurried = true, kill = after(1);
-      // A rank that waits for another to start does not notice that it died. It has nothing to
-      // record.
+      // While ranks start, they do not notice that another one died. They have nothing to record.
       const double patience = joined_ ? o_.patience : start_patience;
       if (first_ && !kill) terminate = after(std::max(0.0, patience - 1)), kill = after(patience);
       if (terminate && Clock::now() > *terminate) signal_all(SIGTERM), terminate = after(1e9);

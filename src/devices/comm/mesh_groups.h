@@ -1,4 +1,4 @@
-// What connects a rank with the others: all of them, and those along axes of the mesh.
+// The communicators of a rank: of all ranks, and of the ranks along axes of the mesh.
 #pragma once
 #include <map>
 #include <memory>
@@ -24,8 +24,8 @@ class MeshGroups {
   // An internal error for axes that were not among `used`.
   Communicator& group(Axes axes) const;
 
-  // As the functions of Communicator, for all of them. A group without the rank that left ends when
-  // its members have met that rank in another one, and leave, too.
+  // Like the functions of Communicator, for all groups. A group that does not include a lost rank
+  // ends once its members notice the loss in another group and leave.
   bool capturable() const { return world_.capturable(); }
   int64_t device_bytes() const;
   void check() const;

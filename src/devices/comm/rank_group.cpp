@@ -19,8 +19,8 @@ namespace {
 // For the main thread to notice that a rank is lost. Before it is connected, it has nothing to
 // record.
 constexpr double notice_seconds = 3, start_notice_seconds = 0.5;
-// Of a collective: a rank may wait for another that saves a checkpoint. The control channel finds
-// lost ranks, and ranks that hang.
+// Limit of a collective. It is long, since another rank may be saving a checkpoint. The control
+// channel finds ranks that are lost or hang.
 constexpr double collective_seconds = 1e6;
 
 }  // namespace
@@ -78,8 +78,8 @@ void RankGroup::done() {
   watchdog_->end(true);
 }
 
-// The launcher ends a rank that is silent. The main thread notices in a collective, or at its next
-// instruction. One that does not in time, because it starts, or saves, is ended here.
+// The launcher ends a silent rank. The main thread notices in a collective or at its next
+// instruction. If it starts or saves, it may not notice in time and is ended here.
 void RankGroup::on_loss(const PeerLost& lost, bool silent) {
   std::unique_lock lock(mutex_);
   lost_.emplace(lost);

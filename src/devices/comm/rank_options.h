@@ -10,8 +10,7 @@ struct RankOptions {
   double watchdog = 30;  // seconds
   int restarts = 0;
 
-  // Seconds that a rank waits for another to start, to answer, or to take part in a collective in
-  // which nothing moves.
+  // Seconds a rank waits for another rank to start, to answer, or to move in a collective.
   double longest_wait() const;
 };
 

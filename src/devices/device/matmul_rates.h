@@ -13,7 +13,7 @@ struct MatmulRates {
   double fp32 = 0, bf16 = 0;
 };
 
-// Takes less than 0.3 s, also on a busy machine: best of several rounds, in which both take turns.
+// Stops after 0.1 s or 8 rounds, in which both take turns, and takes the best of each.
 MatmulRates measure_matmul_rates(int threads);
 
 // The rates of this processor in the class of the device: measured once, then read from a file in

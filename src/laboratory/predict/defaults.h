@@ -10,8 +10,8 @@ namespace crest {
 // device_name: what --device named.
 StepTimer predicted_step_times(const CompiledSession& plain, const Device& device, const std::string& device_name = "");
 
-// with_defaults() with these times. limit: bytes that one rank may use. Prints what was chosen to
-// standard error, unless quiet.
+// with_defaults() with predicted times. limit: bytes for one rank. Unless quiet, prints each choice
+// to standard error.
 Recipe with_defaults(Recipe recipe, const Device& device, int64_t limit, const std::string& device_name = "",
                      bool quiet = false);
 

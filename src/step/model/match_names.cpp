@@ -11,8 +11,7 @@
 
 namespace crest {
 
-// What torch.compile, data parallelism, FSDP and activation checkpointing put before the members of
-// the modules that they wrap.
+// Prefixes of torch.compile, data parallelism, FSDP and activation checkpointing.
 std::string without_wrappers(std::string_view name) {
   static constexpr std::string_view wrappers[] = {"_orig_mod.", "module.", "_fsdp_wrapped_module.",
                                                   "_checkpoint_wrapped_module."};

@@ -43,8 +43,8 @@ static void add_in_kernels(Program& program, const std::vector<ValueId>& sums) {
   reinfer(program);
 }
 
-// --deterministic: each micro step computes its own contribution, which is added as a sum over
-// ranks adds those of the ranks. So N micro steps give the bits of N ranks.
+// --deterministic: a micro step computes its gradients alone, then adds them to the sum. Ranks add
+// theirs in the same order, so N micro steps give the bits of N ranks.
 static void add_apart(Program& program, const std::vector<ValueId>& sums) {
   Rewriter w(program);
   for (const Instr& instr : w.old) {

@@ -161,7 +161,7 @@ void data_parallel(Program& program, const PassContext& context) {
 
 namespace {
 
-// A mesh of data ranks only says what --ranks says, and is stored as that.
+// --mesh data=N means --ranks N and is stored under that name.
 SettingValue mesh_text(const Setting&, const void* object) {
   const Mesh& mesh = static_cast<const Recipe*>(object)->mesh;
   return mesh == Mesh() ? std::string() : mesh.text();

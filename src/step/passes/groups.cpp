@@ -49,8 +49,8 @@ class Groups {
       auto end = [&] {
         if (members.empty()) return;
         std::string group = (decay ? "decay" : "rest") + (count ? std::to_string(count) : std::string());
-        add(group, members, round_up(size, alignment_ * parts_),
-            gradients);  // of which every rank may have an equal one
+        // A whole number of equal parts: each rank may have one.
+        add(group, members, round_up(size, alignment_ * parts_), gradients);
         members.clear(), size = 0, ++count;
       };
       for (size_t q = 0; q < program_.params.size(); ++q) {

@@ -182,7 +182,8 @@ static void release_gradients(Program& p) {
 
 int64_t norm_parts(const PassContext& context) {
   const Recipe& r = context.recipe;
-  return r.data_ranks() == 1 && r.deterministic ? r.grad_accumulation : r.data_ranks();
+  if (r.data_ranks() > 1 || !r.deterministic) return r.data_ranks();
+  return r.grad_accumulation <= most_norm_parts ? r.grad_accumulation : 1;
 }
 
 ValueId declare_shard(Builder& b, ValueId group, int ranks) {

@@ -14,9 +14,10 @@ Sharding sharding_of(const PassContext& context);
 bool shards_in_buckets(const PassContext& context);
 // Whether a rank has a shard of the weights only, which it gathers to read them.
 bool gathers_weights(const PassContext& context);
-// In how many equal parts of all gradients their norm is summed, so that its bits do not depend on
-// how the work is divided: one for each rank; with --deterministic on one rank, for each micro
-// step.
+// The norm of all gradients is summed in this many equal parts, so that its bits do not depend on
+// how the work is divided: one for each rank, or with --deterministic one for each micro step of
+// one rank. More micro steps than most_norm_parts count as one: groups are padded for their parts.
+inline constexpr int64_t most_norm_parts = 64;
 int64_t norm_parts(const PassContext& context);
 // A value with a rank's shard of a group that is whole elsewhere, or was.
 ValueId declare_shard(Builder& b, ValueId group, int ranks);

@@ -1,7 +1,7 @@
-// The rule by which an operation is computed in parts. It names the dimensions of the operands, as
-// einsum does: "..K, NK -> ..N; .. N K+" is the rule of linear(x, w). A dimension after the
-// semicolon may be cut along an axis of the mesh: every operand that has it is then a shard, all
-// others are replicated. Outputs that lack a dimension marked + are partial: it is summed over.
+// How ranks compute an operation in parts. A rule names the dimensions of the operands, as einsum
+// does: "..K, NK -> ..N; .. N K+" is the rule of linear(x, w). Any dimension listed after the
+// semicolon may be cut along an axis of the mesh. Operands with that dimension are then shards, all
+// others are replicated. A + marks a sum: outputs without this dimension are partial.
 //
 //   A..Z  a dimension            ..  all dimensions before the named ones (rows)
 //   *     rows in one dimension  _   all that follow; never cut
@@ -32,13 +32,12 @@ const char* cut(const Program&, const Instr&) {
   return rule.text;
 }
 
-// What the ranks along one axis have of the outputs of an instruction, given what they have of its
-// inputs (of absent ones anything). Returns what does not fit, or "" and the placements in `out`.
+// Infers the placements of an instruction's outputs along one axis from those of its inputs (any
+// placement for an absent input). Returns "" and fills `out`, or says why the inputs do not fit.
 std::string place(const Program& program, const Instr& instr, const std::vector<Placement>& in,
                   std::vector<Placement>& out);
 
-// Every way in which the rule lets the inputs be cut, or be partial: for tests, which compute the
-// parts and compare.
+// All input placements allowed by the rule. For tests: they compute the parts and compare.
 std::vector<std::vector<Placement>> cuts_of(const Program& program, const Instr& instr);
 
 }  // namespace crest

@@ -1,5 +1,5 @@
-// Where a value lives: for each axis of the mesh, what the ranks along it have of the value that
-// one rank alone would compute.
+// Where a value lives. For each axis of the mesh: how the ranks along it share the value of an
+// unsharded run.
 #pragma once
 #include <array>
 #include <cstdint>

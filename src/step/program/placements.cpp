@@ -31,7 +31,7 @@ class Inference {
     check_outputs();
   }
 
-  // The body of an instruction whose inputs are placed so. Returns what does not fit, or "".
+  // Infers a fused body from the placements of its inputs. Returns "", or says why they do not fit.
   std::string run_body(const std::vector<Placement>& in, std::vector<Placement>& out) {
     for (size_t k = 0; k < in.size(); ++k) set(p_.inputs[k], in[k]);
     for (const Instr& instr : p_.code) {
@@ -75,8 +75,7 @@ class Inference {
   const std::string& name_of(ValueId v) const { return p_.at(v).name; }
   ValueId storage(ValueId v) const { return p_.at(v).layout.storage; }
 
-  // Of a value that an instruction made: that, unless its bytes were written since. Of others: what
-  // was written there, else what is declared.
+  // The latest placement written to these bytes, or the declared one.
   Placement placement(ValueId v) const {
     const Made& made = made_[size_t(v)];
     Placement declared = made.at ? made.placement : p_.at(v).placement[size_t(axis_)];

@@ -7,9 +7,9 @@
 
 namespace crest {
 
-// Infers Value::placement of every value that an instruction makes, from the placements that are
-// declared where none does and the rules of the operations (program/place.h). Throws an internal
-// error that names the instruction if
+// Infers Value::placement of each instruction's outputs. Inputs, weights and states have declared
+// placements; the rest follows from the rules of the operations (program/place.h). Throws an
+// internal error with the instruction's name if
 //   - a partial sum is used as if it were the sum, or is what the last Program of a step leaves;
 //   - something is summed that is no partial sum, or that a reduce_scatter has used up;
 //   - shards and whole tensors are mixed;

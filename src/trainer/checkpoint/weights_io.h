@@ -54,8 +54,8 @@ void load_optimizer(const Executor& executor, const Checkpoint& checkpoint);
 struct TextSettings {
   std::string chat_template;                        // in Jinja; "": none
   std::string tokenizer_config, generation_config;  // the files' JSON objects; "": none
-  // Tokens at which generate() ends, and from which it starts without a prompt: of
-  // generation_config.json or, without that file, config.json.
+  // Tokens that end and begin generate(): from generation_config.json, or from config.json without
+  // it.
   std::vector<uint32_t> ends;
   std::optional<uint32_t> begin;
 };

@@ -110,10 +110,10 @@ class Pairs {
   std::vector<Pair> pairs_;
 };
 
-// Merges the most frequent pair, again and again. Of a large text only the best pairs are tracked:
-// `least_` and those that are better. A pair that is not gets rarer only, except where a merge
-// makes a token that another one made before; then its pairs are counted in the text. When the
-// tracked ones are used up, all are counted again.
+// Merges the most frequent pair, again and again. For a large text it tracks only pairs with a
+// count of `least_` or more. Merges make untracked pairs rarer, with one exception: a merge may
+// produce a token again. Then the pairs of this token are counted in the text. When no tracked pair
+// is left, all pairs are counted again.
 class Merger {
  public:
   Merger(Words& words, size_t tracked, uint32_t vocab_size)
@@ -247,7 +247,7 @@ class Merger {
     fill_queue();
   }
 
-  // The best of all pairs. They are counted in parts, so that those of each take little memory.
+  // The most frequent pairs. They are counted in parts to save memory.
   void count_again() {
     const uint64_t parts = std::max<uint64_t>(1, pairs_in_text() / tracked_);
     std::vector<Candidate> best;  // a heap with the worst on top

@@ -49,8 +49,7 @@ const ChatTemplate* chat_template(std::string_view name);
 // "chatml, llama3, ..."
 std::string chat_template_names();
 
-// Whether tokens of this text structure conversations: those of every template, and those that
-// begin and end texts. A message that spells one stays text.
+// Whether this is a marker of any template, or begins or ends texts. In a message it stays text.
 bool is_chat_marker(std::string_view text);
 
 // The token that ends an answer, if the tokenizer has it; {eos} is not one.
@@ -74,7 +73,7 @@ class ChatFormat {
   bool named() const { return named_; }
   // Tokens of the template that the tokenizer does not have: ordinary text.
   const std::vector<std::string_view>& missing() const { return missing_; }
-  // Those that it has, but does not call special.
+  // The template's tokens that the tokenizer does not call special.
   const std::vector<std::string_view>& not_special() const { return not_special_; }
   // The tokenizer that has been trained since.
   void set_end_of_text(std::optional<uint32_t> id) { end_of_text_ = id; }

@@ -225,7 +225,7 @@ struct Batch {
     size_t begin = i ? ends[i - 1] : 0;
     return std::string_view(text).substr(begin, ends[i] - begin);
   }
-  // Which texts go on where the one before ended; which are parts of conversations.
+  // Which texts continue the one before, and which are parts of conversations.
   std::vector<uint8_t> continues() const {
     std::vector<uint8_t> all;
     for (auto& piece : pieces) all.push_back(!piece.starts_document);

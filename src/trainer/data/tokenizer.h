@@ -152,8 +152,8 @@ class Tokenizer {
   std::vector<uint32_t> character_ids_;
   StringTable whole_;  // of the tokens, if ignore_merges_; pre-token i is token whole_ids_[i]
   std::vector<uint32_t> whole_ids_;
-  // Tokens that texts, prompts and conversations may spell: all that are added, but special ones in
-  // prompts only, and tokens with the name of a marker not in conversations.
+  // Added tokens found in a text. Special ones are found in prompts only, markers never in
+  // conversations.
   enum Spelled : uint8_t { in_text, in_prompt, in_conversation };
   AddedTokens added_[2][3];  // [searched before (0) or after (1) normalization]
   std::optional<uint32_t> end_of_text_, begin_of_text_;

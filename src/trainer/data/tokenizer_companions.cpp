@@ -121,8 +121,7 @@ class CompanionReader {
     }
   }
 
-  // Tokens that are named, but not added yet. An ordinary one, which merges make, stays so: the
-  // text that it stands for is still text.
+  // Adds named tokens. A token made by merges stays ordinary text.
   void add_named() {
     uint64_t next = 0;
     for (uint32_t id : parts_.ids) next = std::max<uint64_t>(next, uint64_t(id) + 1);

@@ -32,7 +32,7 @@ struct TokenizerParts {
   // Throws if ids are so sparse that a model's table would have mostly unused rows. Real
   // vocabularies leave out a few ids, and some put added tokens at the next round number.
   void check_unused_ids(uint64_t highest_id, uint64_t tokens) const;
-  // What the files next to the vocabulary's state, once that one is read.
+  // Reads the files next to the vocabulary's file, after that one.
   void read(const TokenizerCompanions& files);
   // The tokenizer, or an error that says what does not fit together.
   Tokenizer build() const;

@@ -25,7 +25,7 @@ void choose_precision(Recipe& r, const Device& device, const DefaultSources& fro
                           r.precision, format_si(rates->fp32, "FLOP/s"), format_si(rates->bf16, "FLOP/s")));
 }
 
-// What decides whether a sequence fits: training, or evaluation where weights are not trained.
+// A length must fit training. 8-bit weights are not trained, so there it must fit evaluation.
 SessionUse deciding_use(const Recipe& r, const SessionUse& use) {
   auto weights = r.pass_settings.find("weights");
   if (weights == r.pass_settings.end() || weights->second != "int8") return use;
@@ -45,10 +45,11 @@ std::optional<CompiledSession> smallest_batch(Recipe r, int64_t seq, const Devic
   }
 }
 
-// More bytes than a batch of 1 takes, so that most recipes need no session to know that it fits: 32
-// for each parameter, fp32 for all that a layer makes, scores of naive attention, logits.
+// An upper bound for a batch of 1: 32 bytes a parameter, fp32 for all activations of a layer,
+// scores of naive attention, logits. Most recipes fit by this bound and need no compiled session.
 double most_bytes(const ModelConfig& m, int64_t seq) {
-  const double width = double(m.width), ff = double(m.ff), n = double(seq), vocab = double(m.vocab) + 4096;
+  const double ff = double(m.ff), n = double(seq), vocab = double(m.vocab) + 4096;
+  const double width = double(std::max(m.width, m.heads * m.head_dim));
   const double parameters = (2 * vocab + double(m.context)) * width + double(m.layers) * width * (6 * width + 3 * ff);
   const double layer = n * (160 * width + 48 * ff) + 32 * double(m.heads) * n * n;
   return 32 * parameters + double(m.layers) * layer + 32 * n * vocab + double(256 << 20);

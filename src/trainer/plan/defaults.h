@@ -1,5 +1,5 @@
-// What a recipe takes from the device where nothing was given. Every command that trains, or plans,
-// measures or predicts training, asks here, so that all choose the same.
+// Defaults of a recipe that depend on the device. Commands that train, plan, measure or predict
+// training all ask here and get the same answer.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -22,13 +22,13 @@ struct DefaultSources {
   std::function<void(const std::string&)> note;  // gets a line for each choice; may be empty
 };
 
-// Chooses the precision, the length of sequences and what layers repeat. Returns the recipe with
-// these values; a value that was given stays. device: one rank's share.
+// Chooses precision, sequence length and recompute. Values given by the user stay. device: one
+// rank's share.
 //
-// A CPU with arithmetic for bf16 computes in the precision whose matmuls are faster.
+// On a CPU with bf16 hardware, `auto` picks the precision with faster matmuls.
 //
-// The length is that of the context, at most longest_default_seq, halved until a batch of 1 fits.
-// Where none does, the recipe keeps the longest: whoever compiles it reports what does not fit.
+// The length starts at the model's context, at most longest_default_seq, and is halved until a
+// batch of 1 fits. If no length fits, the longest one stays, and compiling it reports the problem.
 Recipe with_defaults(Recipe recipe, const Device& device, const DefaultSources& sources);
 
 }  // namespace crest

@@ -41,8 +41,8 @@ struct ExplainOptions {
   int64_t limit = 0;  // bytes of a device
 };
 
-// --mesh of a command that calculates with it: the recipe does not get it. Usage errors for an axis
-// of which no formula is known.
+// Takes --mesh out of the given flags, for commands that only calculate with it. Usage error for an
+// axis without formulas.
 Mesh take_explained_mesh(GivenSettings& recipe);
 // {data, tensor, pipeline}.
 nlohmann::ordered_json explained_mesh_json(const Mesh& mesh);

@@ -79,8 +79,7 @@ class Rows {
   std::vector<uint8_t> trained_;
 };
 
-// Bytes of trained tokens that no token comes before, so that they are not predicted: the first of
-// the split or, with packed documents, of each of them.
+// Bytes of tokens that are never predicted: the first of the split, or of each packed document.
 uint64_t unpredicted_bytes(const TokenStream& split, const Tokenizer& tokenizer, bool packed) {
   std::vector<int32_t> block(packed ? 1 << 16 : 1);
   std::vector<uint8_t> trained(block.size()), inside(block.size());
@@ -100,8 +99,8 @@ uint64_t unpredicted_bytes(const TokenStream& split, const Tokenizer& tokenizer,
   return bytes;
 }
 
-// Bytes of the text of the predicted tokens; 0: unknown. Those of a tokenizer that changes texts do
-// not spell it. `spelled`: the bytes that they do spell.
+// Bytes of the predicted text; 0: unknown. `spelled`: the bytes of the tokens, which differ if the
+// tokenizer changes texts.
 uint64_t text_bytes(const TokenStream& split, const Tokenizer& tokenizer, bool packed, bool whole, uint64_t spelled) {
   if (tokenizer.lossless()) return spelled;
   if (!whole || !split.text_bytes()) return 0;

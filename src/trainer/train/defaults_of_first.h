@@ -10,7 +10,7 @@ namespace crest {
 
 class RankGroup;
 
-// What rank 0 sends: the values of `chosen` that other ranks may have to choose themselves.
+// Rank 0 sends its choices, since other ranks might choose differently.
 std::string chosen_defaults(const Recipe& chosen);
 // Takes rank 0's values where this rank was given none.
 Recipe take_defaults(Recipe given, const std::string& of_first);

@@ -15,8 +15,7 @@ class ReadAheadSource {
   // data_parallel - 1 after it. Ranks of one data coordinate share a batch. The loader must outlive
   // it.
   ReadAheadSource(const Loader& loader, const Recipe& recipe, int64_t first_step, ReadAhead ahead, int first_rank = 0);
-  // Returns a sample, in the order in which the engine requests those of a data coordinate: batch
-  // by batch.
+  // Returns a sample. Order: as the engine requests samples of one data coordinate, batch by batch.
   void sample(uint64_t global_sample, int32_t* tokens, int32_t* targets, int32_t* positions = nullptr);
 
  private:

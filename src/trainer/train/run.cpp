@@ -35,6 +35,7 @@
 #include "train/run_state.h"
 #include "train/same_program.h"
 #include "train/same_weights.h"
+#include "train/sampling_use.h"
 #include "train/saver.h"
 #include "train/training_settings.h"
 
@@ -60,7 +61,7 @@ class Training {
   TrainOutcome run() {
     SessionUse use;
     use.train = use.update = true;
-    if (o_.sample_every > 0) add_sample(use, tokenizer_.get(), o_);
+    if (o_.sample_every > 0) add_sampling(use, tokenizer_.get(), o_);
     CompiledSession session = compile(o_.recipe, o_.device, session_programs(o_.recipe, use));
     const int64_t limit = o_.memory_limit / o_.recipe.data_parallel;
     check_fits(session, limit);  // before the length of the data: a shorter sequence may be needed anyway
@@ -129,12 +130,7 @@ class Training {
 
   // Before the first collective between devices, and before files are replaced.
   void check_ranks(const CompiledSession& session) {
-    if (!group_) return;
-    std::vector<std::string> rows = {"Crest " CREST_VERSION};
-    for (auto& more : {training_rows(o_), recipe_rows(session.recipe, group_->options()), data_rows(dataset()),
-                       program_rows(session)})
-      rows.insert(rows.end(), more.begin(), more.end());
-    check_same_rows(*host(), rows);
+    if (group_) check_same_rows(*host(), run_rows(o_, session, group_->options(), dataset()));
   }
 
   void prepare_run(CompiledSession session) {
@@ -598,17 +594,6 @@ class Training {
 };
 
 }  // namespace
-
-void add_sample(SessionUse& use, const Tokenizer* tokenizer, const TrainOptions& o) {
-  // Without a tokenizer in the data the model may bring one, whose prompt is as short.
-  constexpr int64_t most_unknown = 16;
-  int64_t prompt = most_unknown;
-  if (tokenizer)  // with a token that begins it, or without
-    prompt = int64_t(std::max(prompt_tokens(*tokenizer, "", INT64_MAX, std::nullopt).size(),
-                              prompt_tokens(*tokenizer, "", INT64_MAX, 0U).size()));
-  use.sampling = true;
-  use.cache_length = std::min(o.recipe.model.cached_context(), prompt + o.sample_tokens);
-}
 
 TrainOutcome run_training(const TrainOptions& options) { return Training(options).run(); }
 

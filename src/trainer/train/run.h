@@ -14,8 +14,6 @@
 namespace crest {
 
 class RankGroup;
-class Tokenizer;
-struct SessionUse;
 
 // How a run is recorded in the run store.
 struct TrainRecord {
@@ -85,9 +83,5 @@ struct TrainOutcome {
 // Runs to the end, the limit or a signal, then saves. Throws on errors, and when five steps in a
 // row had gradients that are not finite. Checkpoints saved until then stay intact.
 TrainOutcome run_training(const TrainOptions& options);
-
-// Adds what --sample-every needs to a session: a cache as long as a sample and its prompt.
-// tokenizer: the data's; null: none.
-void add_sample(SessionUse& use, const Tokenizer* tokenizer, const TrainOptions& options);
 
 }  // namespace crest

@@ -77,7 +77,7 @@ CheckpointContents contents_to_save(Engine& engine, const RunState& state, const
 
 namespace {
 
-// state.json of a checkpoint. A key that is missing, or a number that no run can have, is an error.
+// state.json of a checkpoint. Missing keys and impossible numbers are errors.
 struct StateFile {
   explicit StateFile(const Checkpoint& c) : StateFile(c.state(), printable(c.path() + "/state.json")) {}
   StateFile(nlohmann::json parsed, std::string file) : where(std::move(file)), json(std::move(parsed)) {}

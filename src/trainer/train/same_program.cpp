@@ -75,6 +75,15 @@ std::vector<std::string> data_rows(const Dataset& data) {
           split_row(data.train()), split_row(data.val())};
 }
 
+std::vector<std::string> run_rows(const TrainOptions& options, const CompiledSession& session, const RankOptions& ranks,
+                                  const Dataset& data) {
+  std::vector<std::string> rows = {"Crest " CREST_VERSION};
+  for (auto& more :
+       {training_rows(options), recipe_rows(session.recipe, ranks), data_rows(data), program_rows(session)})
+    rows.insert(rows.end(), more.begin(), more.end());
+  return rows;
+}
+
 void check_same_rows(Communicator& comm, const std::vector<std::string>& rows) {
   std::string text = join(rows, "\n");
   Digest digest = sha256(text.data(), text.size());

@@ -1,0 +1,21 @@
+#include "train/sampling_use.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "run/generate.h"
+
+namespace crest {
+
+void add_sampling(SessionUse& use, const Tokenizer* tokenizer, const TrainOptions& o) {
+  // Without a tokenizer in the data the model may bring one, whose prompt is as short.
+  constexpr int64_t most_unknown = 16;
+  int64_t prompt = most_unknown;
+  if (tokenizer)  // with a token that begins it, or without
+    prompt = int64_t(std::max(prompt_tokens(*tokenizer, "", INT64_MAX, std::nullopt).size(),
+                              prompt_tokens(*tokenizer, "", INT64_MAX, 0U).size()));
+  use.sampling = true;
+  use.cache_length = std::min(o.recipe.model.cached_context(), prompt + o.sample_tokens);
+}
+
+}  // namespace crest
