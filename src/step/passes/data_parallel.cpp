@@ -11,7 +11,6 @@
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 #include "passes/shard.h"
-#include "program/shards.h"
 
 namespace crest {
 
@@ -139,7 +138,7 @@ void data_parallel(Program& program, const PassContext& context) {
   if (shared || context.kind == ProgramKind::update) declare_placements(program, context);
   if (!shared || program.outputs.empty()) return;
   scale_loss(program, 1.0 / ranks);
-  bool every = sums_every_micro_step(context);
+  bool every = sharding_of(context) >= Sharding::gradients;
   if (!context.last && !(every && context.kind == ProgramKind::train)) return;
   std::string how = context.setting("reduce");
   bool buckets = how == "bucket";

@@ -18,7 +18,6 @@
 #include "ops/index.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
-#include "passes/shard.h"
 
 namespace crest {
 
@@ -122,9 +121,6 @@ void quantize_weights(Program& program, const PassContext& context) {
         "weights of 8 bits cannot be trained", "--weights int8",
         "They are for crest sample, crest eval, crest bench --phase forward or decode, and crest plan --for sample "
         "or eval.");
-  if (gathers_weights(context))
-    fail_usage("weights of 8 bits are whole on every rank", "--shard, --gather",
-               "Use --shard none or --shard optimizer, without --gather forward.");
   QuantizeWeights(program, context).run();
 }
 

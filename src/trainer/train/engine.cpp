@@ -13,8 +13,8 @@
 #include "core/timer.h"
 #include "device/communicators.h"
 #include "passes/fp8.h"
+#include "plan/session_properties.h"
 #include "program/op.h"
-#include "program/shards.h"
 #include "run/ranks.h"
 #include "run/sharded_states.h"
 
@@ -308,8 +308,8 @@ std::vector<std::vector<double>> Engine::from_all_ranks(const std::function<std:
 }
 
 bool Engine::shards_weights() const {
-  return std::any_of(session_.programs.begin(), session_.programs.end(),
-                     [](auto& c) { return c.program.properties.has(weight_shards_property); });
+  return std::any_of(axes_outermost_first.begin(), axes_outermost_first.end(),
+                     [&](Axis axis) { return keeps_shards(session_, Role::weight, axis); });
 }
 
 static void send_tensor(Communicator& comm, const TensorRef& t) {
