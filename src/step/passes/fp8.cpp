@@ -109,6 +109,9 @@ class Quantization {
           b.declare(fp8_record, DType::f32, {slots, context.recipe.data_ranks()}, Role::output, Lifetime::persistent);
     }
     counts_ = b.declare(fp8_counts, DType::i64, {slots, 2}, Role::state, Lifetime::persistent);
+    const Mesh mesh = context.recipe.layout();
+    for (Axis axis : axes_outermost_first)
+      if (mesh.size(axis) > 1) program.at(counts_).placement[size_t(axis)] = Placement::own();
   }
 
   bool in_blocks_of_128() const { return blocks_; }

@@ -44,7 +44,20 @@ class Inference {
     return "";
   }
 
-  bool makes(ValueId v) const { return made_[size_t(v)].at > 0; }
+  Handover handover() {
+    Handover h;
+    for (size_t i = 0; i < p_.code.size(); ++i) {
+      for (ValueId v : p_.code[i].in)
+        if (v != no_value && outlives(v) && !written(v))
+          h.reads.push_back({name_of(storage(v)), name_of(v), placement(v)});
+      infer(int(i));
+    }
+    for (size_t v = 0; v < p_.values.size(); ++v)
+      if (storage(ValueId(v)) == ValueId(v) && outlives(ValueId(v)))
+        h.leaves.emplace(name_of(ValueId(v)), placement(ValueId(v)));
+    return h;
+  }
+
   Placement made(ValueId v) const { return made_[size_t(v)].placement; }
 
  private:
@@ -74,6 +87,21 @@ class Inference {
 
   const std::string& name_of(ValueId v) const { return p_.at(v).name; }
   ValueId storage(ValueId v) const { return p_.at(v).layout.storage; }
+
+  // Outputs that persist are tables which start each step from zeros, as sums and as addends.
+  bool outlives(ValueId v) const {
+    const Value& value = p_.at(storage(v));
+    return value.lifetime == Lifetime::step || (value.lifetime == Lifetime::persistent && value.role != Role::output);
+  }
+
+  // Whether an instruction has written any of these bytes.
+  bool written(ValueId v) const {
+    auto it = pieces_.find(storage(v));
+    if (it == pieces_.end()) return false;
+    Extent e = extent_of(p_.at(v));
+    return std::any_of(it->second.begin(), it->second.end(),
+                       [&](const Piece& piece) { return piece.begin < e.end && e.begin < piece.end; });
+  }
 
   // The latest placement written to these bytes, or the declared one.
   Placement placement(ValueId v) const {
@@ -250,5 +278,7 @@ void verify_placements(Program& program, std::string_view after) {
       if (producers[v] >= 0) program.values[v].placement[a] = inference.made(ValueId(v));
   }
 }
+
+Handover handover(const Program& program, Axis axis) { return Inference(program, axis, "all").handover(); }
 
 }  // namespace crest

@@ -1,7 +1,10 @@
 // What the ranks of a run have of each value, inferred along every axis of the mesh: whether a sum
 // over the ranks is missing, or was made twice.
 #pragma once
+#include <map>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "program/program.h"
 
@@ -16,5 +19,17 @@ namespace crest {
 //   - shards of weights are updated and not gathered, or gathered twice;
 //   - weights of which a rank keeps a shard are read and not gathered, or gathered and not read.
 void verify_placements(Program& program, std::string_view after);
+
+// Along one axis: what a verified Program expects in memory that outlives it, and what it leaves
+// there. Programs share this memory by the names of its storages.
+struct Handover {
+  struct Read {
+    std::string storage, value;
+    Placement placement;
+  };
+  std::vector<Read> reads;                  // before the Program writes there
+  std::map<std::string, Placement> leaves;  // by storage; own: parts differ
+};
+Handover handover(const Program& program, Axis axis);
 
 }  // namespace crest

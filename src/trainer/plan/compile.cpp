@@ -15,6 +15,7 @@
 #include "plan/choose_kernels.h"
 #include "plan/gradient_storage.h"
 #include "plan/recipe_settings.h"
+#include "plan/handover.h"
 #include "program/op.h"
 #include "program/verify.h"
 
@@ -270,6 +271,7 @@ void place(CompiledSession& s, const CompileOptions& options) {
     c.memory = plan_memory(c.program, c.workspace, gradients[p]);
     if (options.verify) verify(c.memory);
     c.timings.push_back({"memory", timer.seconds()});
+  if (options.verify) verify_handover(s);
     s.transient_bytes = std::max(s.transient_bytes, c.memory.bytes);
   }
   place_persistent(s);
