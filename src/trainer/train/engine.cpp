@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
-#include <set>
 
 #include "comm/exchange.h"
 #include "comm/local.h"
@@ -19,15 +18,6 @@
 #include "run/sharded_states.h"
 
 namespace crest {
-
-// The sets of axes along which Programs communicate.
-static std::set<Axes> axes_in_use(const CompiledSession& session) {
-  std::set<Axes> used;
-  for (auto& c : session.programs)
-    for (auto& instr : c.program.code)
-      if (instr.op->op_class == OpClass::communication) used.insert(axes_of(instr));
-  return used;
-}
 
 Engine::Engine(CompiledSession session, Choices choices, Communicator* communicator, Communicator* host)
     : session_(std::move(session)),
