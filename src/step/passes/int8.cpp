@@ -39,7 +39,7 @@ class QuantizeWeights {
     }
     for (const Instr& instr : w_.old) {
       if (is(instr, "cast") && quantized(instr.in[in::cast::x]))
-        p_.at(instr.out[out::cast::y]).lifetime = Lifetime::micro_step;  // nobody reads it any more
+        continue;  // nobody reads it any more
       else if (is(instr, "linear") && quantized(weight_of(instr.in[in::linear::w])))
         linear(instr);
       else if (is(instr, "embedding") && quantized(weight_of(instr.in[in::embedding::table])))
