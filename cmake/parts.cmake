@@ -87,7 +87,7 @@ crest_embed(crest_devices_normal devices toml embedded_devices)
 crest_embed(crest_laboratory_normal calibrations json embedded_calibrations)
 crest_embed(crest_laboratory_normal experiments toml embedded_experiments)
 
-# The fast CPU kernels are compiled once per instruction set and chosen at run time (docs/decisions.md).
+# The fast CPU kernels are compiled once per instruction set and chosen at run time (docs/develop/decisions.md).
 file(GLOB CREST_SIMD CONFIGURE_DEPENDS src/devices/backend/cpu/simd/*.cpp)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(CREST_ISAS generic avx2 avx512)

@@ -2,7 +2,7 @@
 """Measures the last accepted commit against the working tree: scripts/ledger.py [--base COMMIT] (make ledger).
 
 Builds the base in a temporary worktree, then runs `crest` of both, interleaved, over ten small rows on the CPU. A round is
-old, new and old again: what old differs from itself is the noise floor (docs/measuring.md). Prints a row of ratios
+old, new and old again: what old differs from itself is the noise floor (docs/concepts/measuring.md). Prints a row of ratios
 new / old each, and adds one line to docs/results/ledger.jsonl. Exit code: 1 when a row is slower beyond the noise,
 2 when something could not be built or run."""
 import argparse

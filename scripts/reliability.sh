@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The long reliability checks behind docs/reliability.md; `make test` and `make fuzz` run short ones of the same tests.
+# The long reliability checks behind docs/reference/reliability.md; `make test` and `make fuzz` run short ones of the same tests.
 #   scripts/reliability.sh kills [COUNT=1000]          SIGKILLs during saves: 0 lost
 #   scripts/reliability.sh flips [COUNT=10000]         flipped bits in a checkpoint: 0 missed
 #   scripts/reliability.sh faults [PAIRS=1000] [ALLOCATIONS=300]  calls, allocations that fail: 0 lost, 0 crashes
 #   scripts/reliability.sh soak [MINUTES=30] [SECONDS=20]  training killed every SECONDS against one that never was
 #   scripts/reliability.sh fuzz [RUNS=10000000] [TARGET...]  libFuzzer, until each target has RUNS executions
 #   scripts/reliability.sh ranks [COUNT=100]           COUNT kills and COUNT stops of a rank during training: all named, 0 lost
-#   scripts/reliability.sh adversary [COUNT=10]        the tests of the adversary's table (docs/reliability.md), COUNT times
+#   scripts/reliability.sh adversary [COUNT=10]        the tests of the adversary's table (docs/reference/reliability.md), COUNT times
 # Results go to build/reliability/ (RELIABILITY_OUT): a PART.md each, and what the programs said. The parts need
 # `ninja -C build/release crest test_checkpoint` (faults: test_cli, test_store and test_train, too) or
 # `make fuzz FUZZ_SECONDS=1` once. `fuzz` continues where it was stopped.

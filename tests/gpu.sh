@@ -4,7 +4,7 @@
 #   tests/gpu.sh [--build DIR] [--out DIR] [--gpus N] [--only PART,..] [--skip PART,..]
 # With --gpus 2 only what needs several GPUs: the parts nccl-*. --only nccl is all of them, too.
 # DIR is a build with the CUDA backend and its tests (make all-targets on a GPU machine, or make cuda elsewhere, carried
-# here: docs/kernels.md). Takes about 10 minutes on an H200; `sanitizer` is most of it.
+# here: docs/develop/kernels.md). Takes about 10 minutes on an H200; `sanitizer` is most of it.
 set -u
 cd "$(dirname "$0")/.."
 build=build/release out=build/gpu only="" skip="" gpus=1
@@ -17,7 +17,7 @@ while [ $# -gt 0 ]; do
 done
 crest=$build/crest tests=$build/tests
 [ -d "$tests" ] || tests=$build # a bundle
-[ -x "$crest" ] || { echo "gpu.sh: no $crest: build first (docs/gpu.md)" >&2; exit 2; }
+[ -x "$crest" ] || { echo "gpu.sh: no $crest: build first (docs/how-to/gpu.md)" >&2; exit 2; }
 mkdir -p "$out/logs"
 export GOMP_SPINCOUNT=4000 CREST_TEST_DEVICE=cuda
 work=$(mktemp -d)

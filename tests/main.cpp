@@ -1,6 +1,6 @@
 // The main function of every test program. CREST_TEST_CLASS=NAME runs the tests as that class of
-// processors (docs/testing.md); exit code 77 means that there is nothing to run: the machine lacks
-// the class, or it is the machine's own, which runs without the variable.
+// processors (docs/develop/testing.md); exit code 77 means that there is nothing to run: the
+// machine lacks the class, or it is the machine's own, which runs without the variable.
 #include <gtest/gtest.h>
 
 #include <csignal>

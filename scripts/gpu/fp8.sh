@@ -10,7 +10,7 @@ here=$(cd "$(dirname "$0")/../.." && pwd)
 CREST=${CREST:-$here/build/cuda/crest} TEST_OPS=${TEST_OPS:-$here/build/cuda/tests/test_ops} OUT=${OUT:-build/fp8}
 mkdir -p "$OUT"
 failed=0
-[ -s "$OUT/text.txt" ] || cat "$here"/docs/*.md "$here"/docs/guides/*.md >"$OUT/text.txt"
+[ -s "$OUT/text.txt" ] || cat "$here"/docs/*/*.md >"$OUT/text.txt"
 t() {
   limit=$1
   shift

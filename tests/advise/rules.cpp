@@ -71,13 +71,14 @@ void expect_not_applicable(const Subject& s, const std::string& id) {
 }  // namespace
 
 TEST(Rules, EachHasItsSourceAndIsDocumented) {
-  std::ifstream in(std::string(CREST_TEST_DIR) + "/../docs/guides/advise.md");
+  std::ifstream in(std::string(CREST_TEST_DIR) + "/../docs/reference/advise.md");
   std::string page{std::istreambuf_iterator<char>(in), {}};
   std::set<std::string> ids;
   for (auto& rule : rules()) {
     EXPECT_TRUE(ids.insert(rule.id).second) << rule.id;
     EXPECT_NE(std::string(rule.section), "");
-    EXPECT_TRUE(contains(page, std::string("| `") + rule.id + "` |")) << rule.id << " is not in docs/guides/advise.md";
+    EXPECT_TRUE(contains(page, std::string("| `") + rule.id + "` |"))
+        << rule.id << " is not in docs/reference/advise.md";
   }
 }
 

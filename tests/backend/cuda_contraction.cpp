@@ -63,7 +63,7 @@ std::vector<double> run(const BlasPlan& p, const std::vector<double>& a, const s
   return c;
 }
 
-// As docs/ops.md says.
+// As docs/reference/ops.md says.
 std::vector<double> expected(const Matmul& x, const std::vector<double>& a, const std::vector<double>& b) {
   const Value &va = x.program.at(x.a), &vb = x.program.at(x.b), &vc = x.program.at(x.instr().out[0]);
   bool ta = x.instr().attrs.integer("transpose_a", 0), tb = x.instr().attrs.integer("transpose_b", 0);

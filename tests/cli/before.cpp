@@ -108,9 +108,9 @@ TEST(Before, ARunIsContinuedByItsConfig) {
 // The page of settings in the docs is what the program prints.
 TEST(SettingsPage, IsThatOfTheDocs) {
   RunResult r = run_crest({"help", "settings"});
-  std::ifstream in(std::string(CREST_TEST_DIR) + "/../docs/settings.md");
+  std::ifstream in(std::string(CREST_TEST_DIR) + "/../docs/reference/settings.md");
   std::string page{std::istreambuf_iterator<char>(in), {}};
-  EXPECT_EQ(r.out, page) << "write it again: crest help settings > docs/settings.md";
+  EXPECT_EQ(r.out, page) << "write it again: crest help settings > docs/reference/settings.md";
 }
 
 // Several tables have settings of a group, whose title is printed once.

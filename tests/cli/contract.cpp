@@ -1,4 +1,4 @@
-// Every command's JSON has the keys that docs/contract.md lists, and no others.
+// Every command's JSON has the keys that docs/reference/contract.md lists, and no others.
 #include <fstream>
 #include <map>
 #include <memory>
@@ -88,7 +88,7 @@ class ShapeReader {
 };
 
 std::string page() {
-  std::ifstream in(std::string(CREST_TEST_DIR) + "/../docs/contract.md");
+  std::ifstream in(std::string(CREST_TEST_DIR) + "/../docs/reference/contract.md");
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
@@ -140,14 +140,15 @@ void expect_keys(const json& value, const JsonShape& shape, const std::string& p
     std::string where = path.empty() ? key : path + "." + key;
     auto known = shape.keys.find(key);
     if (known == shape.keys.end()) {
-      ADD_FAILURE() << where << " is not in docs/contract.md";
+      ADD_FAILURE() << where << " is not in docs/reference/contract.md";
       continue;
     }
     expect_keys(inner, known->second, where, absent);
   }
   for (auto& [key, inner] : shape.keys) {
     std::string where = path.empty() ? key : path + "." + key;
-    EXPECT_TRUE(value.contains(key) || absent.count(where)) << where << " is in docs/contract.md, but not printed";
+    EXPECT_TRUE(value.contains(key) || absent.count(where))
+        << where << " is in docs/reference/contract.md, but not printed";
   }
 }
 

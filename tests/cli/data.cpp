@@ -183,7 +183,7 @@ TEST(CliData, GetGpt2TokenizerRefusesWhatIsNotIt) {
 TEST(CliData, GetGpt2TokenizerFromAPackage) {
   const char* package = std::getenv("CREST_GPT2_PACKAGE");
   if (!package)
-    GTEST_SKIP() << "needs openai-whisper of PyPI (any .tar.gz): CREST_GPT2_PACKAGE=FILE, see docs/guides/data.md";
+    GTEST_SKIP() << "needs openai-whisper of PyPI (any .tar.gz): CREST_GPT2_PACKAGE=FILE, see docs/reference/data.md";
   TempFolder folder;
   RunOptions in{.folder = folder.path().string()};
   RunResult r = run_crest({"data", "get-gpt2-tokenizer", "--from", fs::absolute(package).string(), "--json"}, in);

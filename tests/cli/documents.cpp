@@ -1,4 +1,4 @@
-// Every `crest` command in a code block of README.md, CONTRIBUTING.md, docs/ and docs/guides/ runs
+// Every `crest` command in a code block of README.md, CONTRIBUTING.md and docs/ (not results/) runs
 // here, as a shell runs it, through a wrapper that makes it tiny: models, steps, batches and
 // samples shrink, and inputs that a document takes for granted (a text, data, a run) are put where
 // the command looks for them. The other words of the command, every flag among them, stay, and it
@@ -382,10 +382,9 @@ std::vector<std::string> documents() {
   std::vector<std::string> names;
   for (const char* name : {"README.md", "CONTRIBUTING.md", "src/README.md"})
     if (fs::exists(repository / name)) names.push_back(name);
-  for (const char* folder : {"docs", "docs/guides"}) {
-    std::error_code error;
-    for (auto& e : fs::directory_iterator(repository / folder, error))
-      if (e.path().extension() == ".md") names.push_back(std::string(folder) + "/" + e.path().filename().string());
+  for (fs::recursive_directory_iterator i(repository / "docs"), end; i != end; ++i) {
+    if (i->path().filename() == "results") i.disable_recursion_pending();  // commands of their day
+    if (i->path().extension() == ".md") names.push_back(fs::relative(i->path(), repository).string());
   }
   std::sort(names.begin(), names.end());
   return names;

@@ -127,7 +127,7 @@ TEST(CliCalibrate, OneOfAnH200ComesWithCrest) {
     EXPECT_NE(text.out.find("on another " + where), std::string::npos) << text.out;
   }
   EXPECT_EQ(time["measured_share"], 1.0);  // kernels chosen here are those that ran there
-  // Measured by crest bench on an H200 (docs/guides/predict.md): 26.9 ms.
+  // Measured by crest bench on an H200 (docs/concepts/predictions.md): 26.9 ms.
   EXPECT_NEAR(time["step_ms"].get<double>() / 26.9, 1, 0.1);
   // A device of somebody's own is not an H200, whatever its name.
   TempFolder folder;
@@ -196,8 +196,8 @@ TEST(CliCalibrate, PlanPredictsTheStep) {
   double sum = 0;
   for (auto& [phase, ms] : time["by_phase"].items()) sum += ms.get<double>();
   EXPECT_NEAR(sum / time["step_ms"].get<double>(), 1, 1e-6);
-  // How near it is to a measurement depends on the machine (docs/guides/predict.md); that it is the
-  // model's prediction of this Program does not.
+  // How near it is to a measurement depends on the machine (docs/concepts/predictions.md); that it
+  // is the model's prediction of this Program does not.
   Recipe r;
   settings_of(r).apply(
       {{"model", {"nano"}}, {"vocab", {"256"}}, {"batch", {"3"}}, {"seq", {"65"}}, {"precision", {"fp32"}}});

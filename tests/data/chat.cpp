@@ -88,7 +88,7 @@ TEST(Chat, BytesAndMasksOfEveryTemplate) {
   struct Case {
     const char *name, *text, *trained;
   };
-  // As in docs/guides/fine-tuning.md. The last question has no answer.
+  // As in docs/reference/training-data.md. The last question has no answer.
   const Case cases[] = {
       {"chatml",
        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"

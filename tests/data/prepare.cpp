@@ -108,7 +108,7 @@ TEST(Prepare, ATextWithoutSpacesStaysWithinMemoryAndWhole) {
   EXPECT_EQ(uint8_t(val[0]) & 0xc0, 0xc0);  // not inside a character
 }
 
-// The bound of docs/reliability.md, with smaller blocks. It was 50 to 64 bytes a byte.
+// The bound of docs/reference/reliability.md, with smaller blocks. It was 50 to 64 bytes a byte.
 TEST(Prepare, TextWithoutSpacesTakesLittleMemory) {
   auto kib = [](const std::string& key) {  // of /proc/self/status
     std::string status = read_file("/proc/self/status");

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/guides/fine-tune-transformers.md, word for word: files are saved, commands run, and the last output is that of
+"""docs/start/from-python.md, word for word: files are saved, commands run, and the last output is that of
 the page. Usage: SCRIPT WORK_FOLDER"""
 import json
 import os
@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 work = sys.argv[1]
-page = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/guides/fine-tune-transformers.md")
+page = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/start/from-python.md")
 text = open(page).read()
 os.chdir(work)
 # `python` and `crest` of the page are these.

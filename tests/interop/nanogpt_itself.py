@@ -22,7 +22,7 @@ crest("data", "prepare", f"{work}/text.txt", "--out", f"{work}/ours", "--shard-t
 for name in ("train.py", "model.py", "configurator.py"):  # it reads data/ and writes out/ where it runs
     os.symlink(os.path.join(os.path.abspath(clone), name), f"{work}/{name}")
 os.makedirs(f"{work}/data/ours")
-for split in ("train", "val"):  # the lines of docs/guides/interop.md
+for split in ("train", "val"):  # the lines of docs/reference/interop.md
     subprocess.run(f"for f in ours/{split}-*.bin; do tail -c +1025 $f; done > data/ours/{split}.bin", shell=True, cwd=work, check=True)
 for bias in (False, True):
     settings = dict(dataset="ours", device="cpu", dtype="float32", compile=False, wandb_log=False, eval_iters=1, eval_interval=3, max_iters=3,

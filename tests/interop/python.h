@@ -33,9 +33,9 @@ inline bool has_modules(const std::string& modules) {
   return run_python(arguments).code == 0;
 }
 
-#define CREST_NEED_PYTHON(modules)                                                                    \
-  if (!has_modules(modules))                                                                          \
-  GTEST_SKIP() << python() << " lacks one of: " << (modules) << " (see docs/guides/interop.md); set " \
+#define CREST_NEED_PYTHON(modules)                                                                       \
+  if (!has_modules(modules))                                                                             \
+  GTEST_SKIP() << python() << " lacks one of: " << (modules) << " (see docs/reference/interop.md); set " \
                << "CREST_PYTHON to an interpreter that has them"
 
 inline std::string script(const std::string& name) { return std::string(CREST_TEST_DIR) + "/interop/" + name; }

@@ -29,7 +29,7 @@ def ours_in_llmc():
               for s in ("train", "val")]
     assert [len(s) for s in splits] == [meta["train_tokens"], meta["val_tokens"]] and len(meta["train_shards"]) > 1
     assert bytes(np.concatenate(splits).astype(np.uint8)) == TEXT.encode()
-    # nanoGPT maps a headerless train.bin: ours without their headers, by the line of docs/guides/interop.md.
+    # nanoGPT maps a headerless train.bin: ours without their headers, by the line of docs/reference/interop.md.
     subprocess.run("for f in ours/train-*.bin; do tail -c +1025 $f; done > train.bin", shell=True, cwd=work, check=True)
     assert (np.memmap(f"{work}/train.bin", dtype=np.uint16, mode="r") == splits[0]).all()
 

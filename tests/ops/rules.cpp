@@ -76,7 +76,7 @@ TEST(Operands, AreNamedAsInTheHelp) {
   EXPECT_GE(compared, 45);
 }
 
-// Type rules refuse what docs/ops.md does not allow, and name the operation.
+// Type rules refuse what docs/reference/ops.md does not allow, and name the operation.
 TEST(Infer, RefusesWrongShapesDtypesAndAttributes) {
   Program p;
   Builder b(p);

@@ -1,5 +1,5 @@
 // Times of devices that are not here, against steps that were measured on them
-// (docs/performance.md).
+// (docs/results/performance.md).
 #include "predict/floor_time.h"
 
 #include <gtest/gtest.h>

@@ -135,7 +135,7 @@ TEST(Settings, FlagsOfARecipeRepeatIt) {
 }
 
 // The default of --lr follows the width, the tokens of a step and the optimizer
-// (docs/guides/optimizers.md).
+// (docs/reference/optimizers.md).
 TEST(Settings, LearningRatesSuitTheOptimizer) {
   Recipe recipe;
   recipe.model = load_model_config("gpt2");

@@ -77,7 +77,7 @@ TEST(MeshRanks, KilledEndsAllWithItsNumber) {
       launch_ranks(launch);
       ADD_FAILURE() << "no error";
     } catch (const PeerLost& lost) {
-      EXPECT_LT(timer.seconds(), 5) << "docs/guides/cluster.md";
+      EXPECT_LT(timer.seconds(), 5) << "docs/concepts/parallelism.md";
       EXPECT_EQ(lost.rank(), c.killed);
       EXPECT_TRUE(contains(lost.what(), fmt::format("rank {} was ended by signal 9", c.killed))) << lost.what();
     }

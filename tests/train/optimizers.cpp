@@ -18,7 +18,7 @@ namespace {
 
 struct Choice {
   const char* name;
-  double lr;     // the scale that docs/guides/optimizers.md recommends
+  double lr;     // the scale that docs/reference/optimizers.md recommends
   double bytes;  // of state a parameter, with fp32 weights (bf16 weights for adamw-bf16*); an upper bound to 5%
   bool bf16 = false;
 };

@@ -5,7 +5,7 @@
 
 namespace crest {
 
-// Exit codes, as in docs/contract.md.
+// Exit codes, as in docs/reference/contract.md.
 enum class Exit { ok = 0, failed = 1, usage = 2, does_not_fit = 3, no_device = 4, interrupted = 130 };
 
 // what: what was wrong. where: file, flag, instruction (may be empty). advice: what to do (may be

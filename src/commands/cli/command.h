@@ -30,8 +30,8 @@ std::string program_help();
 std::string command_help(const Command& command, const CLI::App& app, bool all);
 // Versions of Crest and of every library it opens (cli/version.cpp).
 void print_versions(bool json);
-// crest help settings: the tables of settings, in Markdown (docs/settings.md) if standard output is
-// not a terminal.
+// crest help settings: the tables of settings, in Markdown (docs/reference/settings.md) if standard
+// output is not a terminal.
 std::string settings_help();
 
 }  // namespace crest

@@ -1,4 +1,5 @@
-// A device as JSON, as commands print it and records store it. docs/contract.md lists the keys.
+// A device as JSON, as commands print it and records store it. docs/reference/contract.md lists the
+// keys.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 

@@ -87,7 +87,7 @@ Device find_device(const std::string& spec, int threads) {
     d = found.devices[index];
     if (std::string why = cuda::reject_device(d); !why.empty())
       throw Error(Exit::no_device, fmt::format("{} cannot be used: {}", d.name, why), "--device " + spec,
-                  "Build Crest for this GPU (CUDA_ARCHS, docs/gpu.md), or use --device cpu.");
+                  "Build Crest for this GPU (CUDA_ARCHS, docs/how-to/gpu.md), or use --device cpu.");
     d.memory = cuda::usable_memory(d.index);
   } else {
     d = described_device(sheet_for(spec));

@@ -24,7 +24,7 @@ struct DeviceLink {
 };
 std::vector<DeviceLink> links_between(const std::vector<Device>& devices);
 DeviceList list_devices(const Device& cpu, const cuda::Found& found);
-// {devices, unavailable, links, environment}: docs/contract.md, devices.
+// {devices, unavailable, links, environment}: docs/reference/contract.md, devices.
 nlohmann::ordered_json to_json(const DeviceList& list, const Environment& environment);
 
 }  // namespace crest

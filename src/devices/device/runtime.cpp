@@ -30,7 +30,7 @@ std::unique_ptr<Runtime> make_runtime(const Device& device, const MeshGroups* gr
   if (device.kind == "cuda") return cuda::make_runtime(device, groups, options);
 #endif
   throw Error(Exit::no_device, fmt::format("this build cannot run on '{}'", device.kind), "--device",
-              "Use --device cpu, or build with the CUDA toolkit (docs/gpu.md).");
+              "Use --device cpu, or build with the CUDA toolkit (docs/how-to/gpu.md).");
 }
 
 std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int ranks, [[maybe_unused]] const Device& device) {

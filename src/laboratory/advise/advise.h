@@ -159,7 +159,7 @@ struct AdviceReport {
 AdviceReport advise(const AdviceCase& subject, const AdviceOptions& options,
                     const std::function<void(const std::string&)>& say);
 
-// docs/contract.md, advise.
+// docs/reference/contract.md, advise.
 nlohmann::ordered_json to_json(const AdviceCase& subject, const AdviceReport& report);
 std::string text_of(const AdviceCase& subject, const AdviceReport& report, size_t width);
 

@@ -1,4 +1,4 @@
-// The output of crest comm: rows, fits and verdicts, as text and JSON (docs/contract.md).
+// The output of crest comm: rows, fits and verdicts, as text and JSON (docs/reference/contract.md).
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>

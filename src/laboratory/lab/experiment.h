@@ -1,5 +1,5 @@
 // An experiment: one TOML file with a grid, what its measurements measure, and the claims to judge.
-// docs/guides/lab.md describes the file.
+// docs/reference/lab.md describes the file.
 #pragma once
 #include <string>
 #include <string_view>

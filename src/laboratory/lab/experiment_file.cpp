@@ -72,7 +72,7 @@ class Reader {
     return fmt::format("{} (line {}, column {})", printable(file_), begin.line, begin.column);
   }
   [[noreturn]] void wrong(const toml::node& node, const std::string& what, const std::string& advice = "") const {
-    fail_usage(what, at(node), advice.empty() ? "docs/guides/lab.md describes the file." : advice);
+    fail_usage(what, at(node), advice.empty() ? "docs/reference/lab.md describes the file." : advice);
   }
 
   void known(const toml::table& t, const Strings& keys) const {
@@ -91,7 +91,7 @@ class Reader {
   std::string required(const toml::table& t, const char* key) const {
     std::string value = text(t, key);
     if (value.empty())
-      fail_usage(fmt::format("missing key '{}'", key), at(t), "docs/guides/lab.md describes the file.");
+      fail_usage(fmt::format("missing key '{}'", key), at(t), "docs/reference/lab.md describes the file.");
     return value;
   }
   const toml::table* table(const toml::table& t, const char* key) const {
@@ -196,7 +196,7 @@ class Reader {
   }
   Formula formula(const toml::table& t, const char* key) const {
     auto* node = t.get(key);
-    if (!node) fail_usage(fmt::format("missing key '{}'", key), at(t), "docs/guides/lab.md describes the file.");
+    if (!node) fail_usage(fmt::format("missing key '{}'", key), at(t), "docs/reference/lab.md describes the file.");
     return formula(*node, key);
   }
 

@@ -1,5 +1,5 @@
-// The language of claims, columns and quantities (docs/guides/lab.md): arithmetic, comparisons, and
-// functions over a table, such as  ratio(ms, precision=fp32, precision=bf16, batch=4) >= 1.5
+// The language of claims, columns and quantities (docs/reference/lab.md): arithmetic, comparisons,
+// and functions over a table, such as  ratio(ms, precision=fp32, precision=bf16, batch=4) >= 1.5
 #pragma once
 #include <functional>
 #include <map>

@@ -245,7 +245,7 @@ class Parser {
   [[noreturn]] void expected(const std::string& what) const {
     std::string found = i_ < text_.size() ? "'" + printable(text_.substr(i_, 12)) + "'" : "the end";
     throw ExpressionError{fmt::format("expected {}, found {}", what, found),
-                          "docs/guides/lab.md describes the language.", i_};
+                          "docs/reference/lab.md describes the language.", i_};
   }
 
   std::string_view text_;

@@ -15,7 +15,7 @@ Value value_from_json(const Json& json);
 // {keys, columns, absent, run}; run: uid of the measurement's record.
 Json to_json(const Row& row);
 Row row_from_json(const Json& json);
-// docs/contract.md, lab.
+// docs/reference/contract.md, lab.
 Json to_json(const Result& result);
 Json to_json(const std::vector<Result>& results);
 

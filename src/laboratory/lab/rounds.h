@@ -1,5 +1,5 @@
 // Measurements measured in two rounds: combines two rows into one, and finds the noise floor
-// between measurements. Statistics and their source: docs/guides/lab.md, "Noise".
+// between measurements. Statistics and their source: docs/reference/lab.md, "Noise".
 #pragma once
 #include <optional>
 #include <vector>

@@ -25,7 +25,7 @@ struct DeviceLimits {
 
 // say: receives the name of the next measurement.
 DeviceLimits measure_device_limits(const Device& device, const std::function<void(const std::string&)>& say);
-// `measured` in crest devices --measure --json (docs/contract.md).
+// `measured` in crest devices --measure --json (docs/reference/contract.md).
 nlohmann::ordered_json to_json(const DeviceLimits& limits);
 
 }  // namespace crest

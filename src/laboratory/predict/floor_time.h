@@ -20,8 +20,8 @@ struct FloorTime : PredictedStep {
   std::vector<std::string> replaced;  // rates that the sheet lacks, and what stands for them
 };
 
-// Of steps that were measured (docs/guides/predict.md): an instruction takes so many times its
-// floor, and a time for its call. A step may be off by a factor.
+// Of steps that were measured (docs/concepts/predictions.md): an instruction takes so many times
+// its floor, and a time for its call. A step may be off by a factor.
 struct FloorScale {
   double attention, others;  // ms over floor_ms
   double ms_per_call;
@@ -33,7 +33,7 @@ extern const FloorScale floor_scale;
 // measured: collectives between ranks; null: by the sheet's link.
 FloorTime floor_time(const CompiledSession& session, const DataSheet& sheet, const CollectiveTimes* measured = nullptr);
 
-// docs/contract.md, plan: `time`.
+// docs/reference/contract.md, plan: `time`.
 nlohmann::ordered_json to_json(const FloorTime& time);
 // A few lines. total: tokens of a whole training; 0: none given.
 std::string text_of(const FloorTime& time, double total = 0);

@@ -28,7 +28,7 @@ PlannedTime planned_time(const CompiledSession& session, const Calibration& cali
 nlohmann::ordered_json profile_document(const PlannedTime& time, const CompiledSession& session,
                                         const Calibration& calibration);
 
-// docs/contract.md, plan: `time`.
+// docs/reference/contract.md, plan: `time`.
 nlohmann::ordered_json to_json(const PlannedTime& time, const Calibration& calibration);
 // A few lines. total: tokens of a whole training; 0: none given.
 std::string text_of(const PlannedTime& time, const Calibration& calibration, double total = 0);

@@ -38,8 +38,8 @@ Profile step_rows(const CompiledSession& session);
 // instead.
 void set_work(PredictedStep& step, const CompiledSession& session);
 
-// docs/contract.md, plan: the keys of `time` that every prediction has. measured_share: of the
-// time, in kernels that a calibration measured.
+// docs/reference/contract.md, plan: the keys of `time` that every prediction has. measured_share:
+// of the time, in kernels that a calibration measured.
 nlohmann::ordered_json time_json(const PredictedStep& step, double measured_share);
 // "time  7.85 ms (7.09 ms to 8.70 ms), ...", without an end of line.
 std::string time_line(const PredictedStep& step);

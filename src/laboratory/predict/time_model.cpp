@@ -80,8 +80,8 @@ std::string key_of(const ProfileInstr& r) {
 }
 
 // Where a class was not measured: one whose kernel does the same with less work after the matmul,
-// which takes the same time per FLOP (docs/kernels.md, SwiGLU on Hopper), or writes fewer bytes.
-// Empty: none.
+// which takes the same time per FLOP (docs/develop/kernels.md, SwiGLU on Hopper), or writes fewer
+// bytes. Empty: none.
 std::string stand_in(const std::string& key) {
   constexpr std::pair<std::string_view, std::string_view> kernels[] = {
       {"cuda.linear_swiglu.sm90 ", "cuda.linear.sm90_or_cublaslt "},

@@ -111,7 +111,7 @@ struct ProfileRank {
 
 // Instructions, intervals and memory are those of rank 0; tokens and model_flops of all ranks.
 struct Profile {
-  nlohmann::ordered_json recipe, device, environment;  // docs/contract.md
+  nlohmann::ordered_json recipe, device, environment;  // docs/reference/contract.md
   std::string phase = "step";                          // forward, backward, step
   std::string method;                                  // "cupti", "timers"
   int64_t tokens = 0;                                  // per step

@@ -12,7 +12,7 @@ namespace crest {
 
 struct Report {
   Page page;
-  Json json;  // docs/contract.md
+  Json json;  // docs/reference/contract.md
 };
 
 // title: "" makes one. Throws when no run has anything to report.

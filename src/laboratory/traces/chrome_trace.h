@@ -1,6 +1,6 @@
 // A profiled step as a Chrome trace with the field names and categories of PyTorch's profiler
 // (Kineto): opens in Perfetto, chrome://tracing and tools that read PyTorch's traces. Described in
-// docs/guides/traces.md.
+// docs/reference/traces.md.
 #pragma once
 #include <string>
 

@@ -1,6 +1,6 @@
 // PyTorch's CUDA memory snapshot (torch.cuda.memory._dump_snapshot) of a profiled step: a pickle
 // that the viewer at pytorch.org/memory_viz and torch.cuda._memory_viz open. Described in
-// docs/guides/traces.md.
+// docs/reference/traces.md.
 #pragma once
 #include <string>
 

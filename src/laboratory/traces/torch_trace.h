@@ -1,6 +1,6 @@
 // Reads the export of PyTorch's profiler (prof.export_chrome_trace): device kernels and copies, or
 // in a CPU-only trace the operations, by training step, each with an operation class and, where
-// autograd marks it, a phase. Described in docs/guides/traces.md.
+// autograd marks it, a phase. Described in docs/reference/traces.md.
 #pragma once
 #include <cstdint>
 #include <string>

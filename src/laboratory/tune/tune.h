@@ -115,7 +115,7 @@ std::vector<TuneGain> gains(const TuneResult& result);
 // Flags of crest train for a candidate: those that the search was given, with its changes.
 std::string train_flags(const TuneOptions& options, const TuneCandidate& candidate);
 
-// docs/contract.md, tune.
+// docs/reference/contract.md, tune.
 nlohmann::ordered_json to_json(const TuneOptions& options, const TuneResult& result);
 // top: rows of the table.
 std::string text_of(const TuneOptions& options, const TuneResult& result, size_t top, bool color, size_t width);

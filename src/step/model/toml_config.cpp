@@ -113,7 +113,7 @@ class TomlReader {
 
  private:
   [[noreturn]] void wrong(const std::string& key, const toml::node& node, const char* expected) const {
-    fail_usage(fmt::format("{} must be {}", key, expected), place(node.source()), "See docs/guides/huggingface.md.");
+    fail_usage(fmt::format("{} must be {}", key, expected), place(node.source()), "See docs/reference/models.md.");
   }
   const std::string& path_;
 };

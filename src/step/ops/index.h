@@ -1,8 +1,8 @@
-// The operations, one line each, in the order of every table; docs/ops.md defines them exactly.
-// OP(x, inputs, outputs) stands for `const OpDef op_x`, which one file of this folder defines, and
-// names its operands: in::x::NAME and out::x::NAME are their positions, in::x::count and
-// out::x::count their numbers. If an operation accepts any number of operands, the last name is the
-// first of the rest.
+// The operations, one line each, in the order of every table; docs/reference/ops.md defines them
+// exactly. OP(x, inputs, outputs) stands for `const OpDef op_x`, which one file of this folder
+// defines, and names its operands: in::x::NAME and out::x::NAME are their positions, in::x::count
+// and out::x::count their numbers. If an operation accepts any number of operands, the last name is
+// the first of the rest.
 #pragma once
 #include "ops/pointwise_ops.h"
 #include "ops/update_ops.h"

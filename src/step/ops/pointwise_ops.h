@@ -2,7 +2,7 @@
 // fused bodies may contain them. OP(x, inputs, outputs) as in ops/index.h. Operands, fused kernels
 // (interpreted on a CPU, compiled at run time on a GPU) and kernels of single operations are
 // generated from this list. A new one needs its formula in each of: simd/pointwise.cpp,
-// cuda/device/activation.h, reference/pointwise.cpp (docs/guides/add-an-op.md).
+// cuda/device/activation.h, reference/pointwise.cpp (docs/develop/add-an-op.md).
 #pragma once
 
 #define CREST_POINTWISE_OPS(OP)    \

@@ -20,7 +20,7 @@ void rank(const Infer& c, size_t i, int expected);
 void at_least_rank(const Infer& c, size_t i, int expected);
 void shape(const Infer& c, size_t i, const Shape& expected);
 // Positions of tokens within their documents, for the rows and columns of a [B,T,..]: i32[B,T]
-// (docs/ops.md).
+// (docs/reference/ops.md).
 void positions(const Infer& c, size_t i, const Shape& of);
 // The value that holds core/scalars.h: u8[sizeof(Scalars)].
 void scalars(const Infer& c, size_t i);

@@ -84,7 +84,7 @@ std::vector<Optimizer> unfused_optimizers();
 std::vector<Optimizer> adafactor_optimizers();
 std::vector<Optimizer> muon_optimizers();
 
-// A suitable learning rate relative to AdamW's (docs/guides/optimizers.md).
+// A suitable learning rate relative to AdamW's (docs/reference/optimizers.md).
 double learning_rate_scale(const std::string& optimizer);
 
 // Elements that share a scale of 8-bit state (--state-block).

@@ -1,6 +1,6 @@
 // What an operation is, independent of devices: type inference, placement, cost, gradient,
-// aliasing. Plain data with function pointers. docs/ops.md lists the operations and their exact
-// meaning; the index is ops/index.cpp.
+// aliasing. Plain data with function pointers. docs/reference/ops.md lists the operations and their
+// exact meaning; the index is ops/index.cpp.
 #pragma once
 #include <string>
 #include <string_view>

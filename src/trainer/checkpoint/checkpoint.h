@@ -5,7 +5,7 @@
 //   state.json             {"step": N, "state": what the caller gave}, with "finite_weights": false where they are not
 //   whatever small files the caller adds (config.json, tokenizer.json, config.toml)
 //   manifest.json          size and SHA-256 of every file, a hash per tensor; written last
-// docs/guides/checkpoints.md explains the protocol and its reasons.
+// docs/reference/checkpoints.md explains the protocol and its reasons.
 #pragma once
 #include <cstdint>
 #include <functional>

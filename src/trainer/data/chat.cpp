@@ -12,7 +12,7 @@ namespace crest {
 
 namespace {
 
-// docs/guides/fine-tuning.md has the bytes of each.
+// docs/reference/training-data.md has the bytes of each.
 constexpr ChatTemplate templates[] = {
     {.name = "chatml",
      .begin = "",

@@ -1,4 +1,4 @@
-// Data folders and tokenizers as JSON: the output of crest data. Keys: docs/contract.md.
+// Data folders and tokenizers as JSON: the output of crest data. Keys: docs/reference/contract.md.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 

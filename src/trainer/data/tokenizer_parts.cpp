@@ -18,7 +18,7 @@ void TokenizerParts::bad(const std::string& what) const {
 void TokenizerParts::refuse(const std::string& what) const {
   fail(fmt::format("this kind of tokenizer is not supported: {}", what), where,
        fmt::format("Crest reads BPE: byte-level with a split rule of {}, or of characters as SentencePiece and Llama "
-                   "have it (docs/guides/data.md lists what is read).",
+                   "have it (docs/reference/data.md lists what is read).",
                    split_rule_names()));
 }
 

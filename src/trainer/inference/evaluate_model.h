@@ -39,7 +39,7 @@ void validate(const EvaluateOptions& options);
 // first window are written before the evaluation. message: receives lines for the user.
 ModelEvaluation evaluate_model(EvaluateOptions options, const LoadedModel& model,
                                const std::function<void(const std::string&)>& message);
-// docs/contract.md, eval.
+// docs/reference/contract.md, eval.
 nlohmann::ordered_json to_json(const ModelEvaluation& evaluation);
 
 }  // namespace crest

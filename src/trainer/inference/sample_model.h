@@ -59,7 +59,7 @@ class ModelSampler {
   // Samples of one prompt differ by their number. show: receives the text, or the ids, as it is
   // drawn.
   SampledText sample(int64_t number, const std::function<void(std::string_view)>& show);
-  // docs/contract.md, sample.
+  // docs/reference/contract.md, sample.
   nlohmann::ordered_json to_json(const std::vector<SampledText>& samples) const;
 
  private:

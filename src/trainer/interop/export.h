@@ -54,7 +54,7 @@ struct ExportResult {
 // models that the program lacks.
 ExportResult export_model(const LoadedModel& model, const ExportOptions& options);
 
-// docs/contract.md, export.
+// docs/reference/contract.md, export.
 nlohmann::ordered_json to_json(const ExportResult& result);
 
 }  // namespace crest

@@ -63,7 +63,7 @@ const ForeignFormat& format_of(const ForeignFile& file) {
     if (format.recognises(file)) return format;
   fail("is not a checkpoint that Crest can import", printable(file.path),
        "Supported: GPT-2 checkpoints of llm.c (.bin), and nanoGPT checkpoints converted to safetensors "
-       "(docs/guides/interop.md).");
+       "(docs/reference/interop.md).");
 }
 
 // One tensor at a time: the parameter in Crest's orientation, then as the file stores it.

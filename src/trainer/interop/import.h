@@ -58,7 +58,7 @@ struct ImportResult {
 // time is in memory.
 ImportResult import_model(const ImportOptions& options);
 
-// docs/contract.md, import.
+// docs/reference/contract.md, import.
 nlohmann::ordered_json to_json(const ImportResult& result);
 
 }  // namespace crest

@@ -135,7 +135,7 @@ class NanogptCheckpoint {
     if (at == file_.metadata().end()) {
       if (wanted) return wanted;
       fail_usage("the file does not state how many attention heads the model has", printable(path()),
-                 "Give its n_head: --heads N. Or convert it again with the command in docs/guides/interop.md, which "
+                 "Give its n_head: --heads N. Or convert it again with the command in docs/reference/interop.md, which "
                  "keeps n_head.");
     }
     int64_t heads = 0;

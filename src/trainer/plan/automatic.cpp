@@ -8,13 +8,13 @@
 namespace crest {
 
 // Repeating norms and activations (activations inside their gradient's kernel) takes 1% to 2% of
-// the step and saves a quarter to a third of its activations (docs/performance.md).
+// the step and saves a quarter to a third of its activations (docs/results/performance.md).
 std::string auto_recompute(const std::string& fusion) { return fusion == "on" ? "pointwise" : "none"; }
 
 // The default number of tokens whose logits are in memory at a time: 32 MiB of logits, but at least
 // 256 tokens, 512 in half precision, because every chunk reads the head's weight and adds to its
 // gradient. A GPU needs more rows to be busy: 8192 cost no measurable time (H200, gpt2-124M:
-// docs/performance.md), 4096 up to 2%.
+// docs/results/performance.md), 4096 up to 2%.
 std::string auto_loss_chunk(const std::string& precision, int64_t vocab, const std::string& device_kind) {
   if (device_kind != "cpu") return "8192";
   int64_t size = precision == "fp32" ? 4 : 2;
@@ -34,7 +34,8 @@ std::vector<std::string> shard_levels(const Recipe& r) {
   return {"optimizer", "gradients", "weights"};
 }
 
-// On two H100 it was faster than every other way to sum, for four recipes (docs/guides/cluster.md).
+// On two H100 it was faster than every other way to sum, for four recipes
+// (docs/concepts/parallelism.md).
 bool auto_shard(const Recipe& r, const std::string& device_kind) {
   if (device_kind != "cuda" || r.ranks == 1) return false;
   for (const char* chosen : {"shard", "reduce", "bucket", "comm-dtype"})

@@ -52,7 +52,7 @@ extern const std::vector<std::string> explain_topics;  // memory, flops, batch, 
 // The session of crest train: with updates and validation. Usage errors for an unknown topic.
 Explanation explain(const std::string& topic, const CompiledSession& session, const ExplainOptions& options);
 
-// docs/contract.md, plan.
+// docs/reference/contract.md, plan.
 nlohmann::ordered_json to_json(const Explanation& explanation);
 
 // explain_*.cpp

@@ -1,5 +1,5 @@
 // Models, memory plans and compiled Programs as JSON, as commands print them and records
-// store them. docs/contract.md lists the keys.
+// store them. docs/reference/contract.md lists the keys.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -23,7 +23,7 @@ nlohmann::ordered_json categories_to_json(const CategoryBytes& bytes);
 std::vector<const Block*> largest_blocks(const CompiledSession& session, int rows);
 
 // planned_bytes, persistent_bytes, transient_bytes, host_bytes, ranks, by_category, peak,
-// largest_blocks (docs/contract.md, plan).
+// largest_blocks (docs/reference/contract.md, plan).
 nlohmann::ordered_json memory_to_json(const CompiledSession& session, int blocks);
 // [{name, instructions, transient_bytes}]
 nlohmann::ordered_json programs_to_json(const CompiledSession& session);

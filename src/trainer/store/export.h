@@ -24,7 +24,7 @@ struct ExportedFile {
 };
 // The file appears complete or not at all.
 ExportedFile write_export_file(const Store& store, const std::vector<int64_t>& ids, const std::string& file);
-// docs/contract.md, runs export.
+// docs/reference/contract.md, runs export.
 Json to_json(const ExportedFile& exported);
 
 // The longest line that import accepts.

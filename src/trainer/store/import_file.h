@@ -16,7 +16,7 @@ struct ImportedFile {
 };
 // Throws for a file that is neither; then nothing is imported from it.
 ImportedFile import_file(Store& store, const std::string& path, const LogDescription& description);
-// docs/contract.md, runs import.
+// docs/reference/contract.md, runs import.
 Json to_json(const std::vector<ImportedFile>& files);
 
 }  // namespace crest

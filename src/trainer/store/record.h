@@ -39,7 +39,7 @@ struct RunRecord {
   std::string phase;              // forward, backward, step; "" for training
   std::string error;              // message of a failed run
   std::string imported_from;      // file; "" for a run of this machine
-  Json recipe, device;            // docs/contract.md; null when unknown (imported logs)
+  Json recipe, device;            // docs/reference/contract.md; null when unknown (imported logs)
   Json environment;  // before the run: machine, versions, clocks, power, temperature, throttling, other load
   Json environment_after;
   Json result;  // the row the command prints with --json

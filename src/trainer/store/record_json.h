@@ -1,4 +1,5 @@
-// Records as JSON: the output of commands, and the lines of an export. Keys: docs/contract.md.
+// Records as JSON: the output of commands, and the lines of an export. Keys:
+// docs/reference/contract.md.
 #pragma once
 #include <string>
 

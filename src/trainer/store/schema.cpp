@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t application_id = 0x43525354;       // "CRST"; identifies the format for file(1) and SQLite
 constexpr int64_t checked_bytes = int64_t(4) << 20;  // files up to this size are fully checked when opened
 
-// Columns serve to filter lists; the full run is JSON, with the keys of docs/contract.md.
+// Columns serve to filter lists; the full run is JSON, with the keys of docs/reference/contract.md.
 constexpr const char* tables = R"sql(
 CREATE TABLE runs (
   id INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -1,8 +1,9 @@
 // Training from C++: what crest train does, without its command line. Link with the parts base,
 // step, devices and trainer.
 //
-// Settings have the names and values of `crest train` (docs/settings.md). A run is a folder with
-// config.toml, log.jsonl and checkpoints/ (train/run_files.h), as the command writes it.
+// Settings have the names and values of `crest train` (docs/reference/settings.md). A run is a
+// folder with config.toml, log.jsonl and checkpoints/ (train/run_files.h), as the command writes
+// it.
 //
 //   #include "train/trainer.h"
 //   using namespace crest;
@@ -31,7 +32,7 @@
 namespace crest {
 
 // Settings by name: {"batch", "4"}. Names may have dashes or underscores. A list has one entry for
-// each element. docs/settings.md has the units.
+// each element. docs/reference/settings.md has the units.
 using SettingTexts = std::vector<std::pair<std::string, std::string>>;
 
 // A new run. settings: of the recipe, of training, of the device. Set request.texts (files and

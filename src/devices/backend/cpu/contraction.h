@@ -1,4 +1,4 @@
-// The kernels of contractions (docs/ops.md), and what they share.
+// The kernels of contractions (docs/reference/ops.md), and what they share.
 #pragma once
 #include "backend/backend.h"
 

@@ -132,7 +132,7 @@ bool compiled_for(std::string_view) { return true; }
 Found find_devices() {
   Found out;
   out.problem = "this build of Crest has no CUDA backend (it was made without nvcc, or for a machine without a GPU)";
-  out.advice = "Use --device cpu, or build Crest on a GPU machine with the CUDA toolkit (docs/gpu.md).";
+  out.advice = "Use --device cpu, or build Crest on a GPU machine with the CUDA toolkit (docs/how-to/gpu.md).";
   return out;
 }
 #endif
