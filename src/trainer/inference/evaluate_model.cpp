@@ -17,6 +17,7 @@
 #include "data/dataset.h"
 #include "inference/precision.h"
 #include "plan/compile.h"
+#include "plan/defaults.h"
 #include "plan/what_fits.h"
 #include "run/generate.h"
 
@@ -128,7 +129,7 @@ ModelEvaluation evaluate_model(EvaluateOptions o, const LoadedModel& model, cons
   recipe.batch = o.batch, recipe.seq = o.seq;
   recipe.precision = inference_precision(o.precision);
   recipe.pass_settings["packing"] = o.packing, recipe.pass_settings["weights"] = o.weights;
-  recipe = resolve(recipe, o.device);
+  recipe = resolve(with_default_precision(recipe, o.device), o.device);
   SessionUse use;
   use.validation = true;
   use.sampling = !o.logits.empty();
