@@ -99,7 +99,7 @@ std::string take_from_training(EvaluateOptions& o, const LoadedModel& model) {
 
 std::string why_bytes_are_unknown(const TokenStream& split, bool limited) {
   const std::string what = "note: no bits per byte: the data's tokenizer changes texts, ";
-  if (!split.text_bytes())
+  if (!split.text().bytes)
     return what + "and the data does not state the bytes of its text. Prepare it again: crest data prepare TEXT.";
   return what + (limited ? "and only the bytes of the whole split are known. Leave out --batches."
                          : "and none of the text's bytes are predicted.");
