@@ -54,16 +54,16 @@ std::vector<Recipe> mesh_recipes() {
 }  // namespace
 
 TEST(VirtualMesh, RanksOfOtherAxesChangeNoBit) {
-  Axis axis = Axis::tensor;  // inside and outside of the data axis in turns
+  Axis axis = Axis::context;  // inside and outside of the data axis in turns
   for (const Recipe& r : mesh_recipes()) {
     const MeshEnd expected = train_on_mesh(on_mesh(r, axis, 1));
     EXPECT_TRUE(train_on_mesh(on_mesh(r, axis, 2)) == expected) << r.precision << r.optimizer << name(axis);
-    axis = axis == Axis::tensor ? Axis::pipeline : Axis::tensor;
+    axis = axis == Axis::context ? Axis::pipeline : Axis::context;
   }
 }
 
 TEST(VirtualMesh, ARankThatFailsEndsTheOthers) {
-  Engine engine = make_engine(on_mesh(tiny_recipe(), Axis::tensor, 2));
+  Engine engine = make_engine(on_mesh(tiny_recipe(), Axis::context, 2));
   const int validation = engine.session().find("validation");
   try {
     engine.on_all_ranks([&](int r) {
@@ -77,7 +77,7 @@ TEST(VirtualMesh, ARankThatFailsEndsTheOthers) {
 }
 
 TEST(VirtualMesh, TheMeshHasAllRanks) {
-  Recipe r = on_mesh(tiny_recipe(), Axis::tensor, 2);
+  Recipe r = on_mesh(tiny_recipe(), Axis::context, 2);
   EXPECT_EQ(r.data_ranks(), 2);
   EXPECT_EQ(r.tokens_per_step(), 2 * r.batch * r.seq);
   r.data_parallel = 2;
@@ -90,7 +90,7 @@ TEST_F(MeshRun, RanksOfOneDataCoordinateShareWhatIsReadAhead) {
   std::vector<std::vector<double>> losses;
   for (int copies : {1, 2}) {
     TrainOptions o = options();
-    o.recipe = on_mesh(o.recipe, Axis::tensor, copies);
+    o.recipe = on_mesh(o.recipe, Axis::context, copies);
     o.recipe.grad_accumulation = 2, o.prefetch = 2, o.val_every = 2, o.out = "";
     auto& list = losses.emplace_back();
     o.on_step = [&](const StepRow& row) { list.push_back(row.loss); };

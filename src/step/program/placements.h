@@ -17,4 +17,7 @@ namespace crest {
 //   - weights of which a rank keeps a shard are read and not gathered, or gathered and not read.
 void verify_placements(Program& program, std::string_view after);
 
+// The same without the first of these checks for outputs: before passes have added what sums them.
+void infer_placements(Program& program, std::string_view after, bool outputs = false);
+
 }  // namespace crest
