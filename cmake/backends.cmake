@@ -111,6 +111,8 @@ if(CMAKE_CUDA_COMPILER)
   endif()
   if(cudnn_major AND CREST_CUDNN_FRONTEND_INCLUDE)
     set(CREST_CUDNN ON)
+    # It describes graphs once; cudnn-frontend's headers take a minute to optimize.
+    set_source_files_properties(src/devices/backend/cuda/cudnn_graph.cpp PROPERTIES COMPILE_OPTIONS -O1)
   else()
     message(NOTICE "No cuDNN attention kernels: cudnn.h (of version 9) is at '${CREST_CUDNN_INCLUDE}', cudnn_frontend.h at "
       "'${CREST_CUDNN_FRONTEND_INCLUDE}'. scripts/install-deps.sh cudnn fetches the latter.")

@@ -116,6 +116,21 @@ TEST(Ranks, ReductionsAndSharesDoNotChangeBits) {
   EXPECT_EQ(weights_and_moments(f, "cut", "step-000004"), expected);
 }
 
+// Data without a tokenizer: rank 0 has that of the model, and the others gather weights with it.
+TEST(Ranks, SampleWithTheTokenizerOfTheModel) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  ASSERT_EQ(f.train("base", 1, {"--val-every", "0"}).code, 0);
+  for (const char* name : {"meta.json", "tokenizer.json"}) std::filesystem::remove(f.path() / "data" / name);
+  const Flags flags = {"--init", "base", "--sample-every", "1", "--sample-tokens", "4", "--val-every", "0"};
+  for (const Flags& ranks : std::vector<Flags>{{"--data-parallel", "2"}, {"--ranks", "2"}}) {
+    RunResult r = f.train(ranks[0].substr(2), 1, flags + ranks + Flags{"--shard", "weights", "--threads", "2"});
+    ASSERT_EQ(r.code, 0) << r.err;
+  }
+  EXPECT_FALSE(f.read("ranks/samples.txt").empty());
+  EXPECT_EQ(f.read("ranks/samples.txt"), f.read("data-parallel/samples.txt"));
+}
+
 TEST(Ranks, SharesThatCannotBeAreRefused) {
   TrainFolder f;
   RunResult muon = f.train("run", 1, {"--ranks", "2", "--shard", "optimizer", "--optimizer", "muon"});

@@ -8,6 +8,8 @@
 
 #include "backend/cuda/nccl.h"
 #include "backend/runtime.h"
+#include "comm/control_communicator.h"
+#include "comm/exchange.h"
 #include "comm/gloo.h"
 #include "comm/local.h"
 #include "contains.h"
@@ -79,6 +81,37 @@ TEST(MeshGroups, ProcessesExchangeAlongTheirAxes) {
     });
     for (auto& e : errors) EXPECT_EQ(e, "") << mesh.text();
   }
+}
+
+TEST(MeshGroups, TheControlChannelExchangesAlongTheirAxes) {
+  NEEDS_LOOPBACK();
+  auto errors = with_ranks(4, [&](Control& control) {
+    auto world = make_control_communicator(control);
+    MeshGroups groups(two_by_two, *world, sets_of_axes());
+    exchange_along_axes(groups), exchange_along_axes(groups);
+    // The groups of an axis need not wait for each other.
+    const int among_data = groups.index(Axis::data), among_tensor = groups.index(Axis::tensor);
+    for (int n = 0; n < 3 * among_tensor; ++n) groups.group(Axis::data).barrier();
+    std::string text = groups.rank() == 2 * among_data ? "from the first" : "";
+    EXPECT_EQ(broadcast_text(groups.group(Axis::tensor), text, 0), "from the first");
+  });
+  for (auto& e : errors) EXPECT_EQ(e, "");
+}
+
+// Each rank waits for one that waits for another: no group is complete.
+TEST(MeshGroups, GroupsOfTheControlChannelThatWaitInACircleEnd) {
+  NEEDS_LOOPBACK();
+  auto errors = with_ranks(4, [&](Control& control) {
+    auto world = make_control_communicator(control);
+    MeshGroups groups(two_by_two, *world, sets_of_axes());
+    const bool across = control.rank() == 0 || control.rank() == 3;
+    groups.group(across ? Axis::data : Axis::tensor).barrier();
+  });
+  for (auto& e : errors)
+    EXPECT_TRUE(contains(e,
+                         "rank 0 in barrier of ranks 0,2; rank 1 in barrier of ranks 0,1; rank 2 in barrier of ranks "
+                         "2,3; rank 3 in barrier of ranks 1,3"))
+        << e;
 }
 
 TEST(MeshGroups, ASetThatSpansTheMeshIsTheWorld) {

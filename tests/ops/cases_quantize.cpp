@@ -69,8 +69,9 @@ void spread(std::vector<double>& x, const Shape& s, DType t) {
   }
 }
 
+// The last shape has two blocks of rows, for two ranks.
 void block_cases(std::vector<Case>& list, DType t, const std::string& dtype) {
-  for (const Shape& s : {Shape{3, 65, 96}, Shape{128, 128}, Shape{7, 33}, Shape{1, 16}, Shape{390, 264}})
+  for (const Shape& s : {Shape{3, 65, 96}, Shape{128, 128}, Shape{7, 33}, Shape{1, 16}, Shape{390, 264}, Shape{256, 4}})
     for (const char* format : {"e4m3", "e5m2"})
       for (Fp8Blocks blocks : {Fp8Blocks::rows, Fp8Blocks::squares})
         for (bool columns : {false, true}) {
@@ -108,7 +109,7 @@ void block_cases(std::vector<Case>& list, DType t, const std::string& dtype) {
                  if (t == DType::f32) v[0][0] = std::numeric_limits<float>::max();
                }});
         }
-  for (const Shape& s : {Shape{3, 65, 96}, Shape{16, 16}, Shape{130, 270}})
+  for (const Shape& s : {Shape{3, 65, 96}, Shape{16, 16}, Shape{130, 270}, Shape{256, 4}})
     for (auto& [format, blocks] :
          {std::pair{"e4m3", Fp8Blocks::rows}, {"e5m2", Fp8Blocks::rows}, {"e4m3", Fp8Blocks::squares}})
       list.push_back({"quantize_blocks_columns",
@@ -327,6 +328,7 @@ void cases(std::vector<Case>& list, DType t) {
   // The second shape has more tiles than all blocks of an emulated GPU work on at once.
   body_cases(list, {{3, 65, 96}, {260, 328}}, recipes);
   norm_cases(list, {{3, 65, 96}, {13, 1600}, {5, 4096}, {132, 72}}, recipes);
+  norm_cases(list, {{256, 4}}, {Scales::blocks});  // two blocks of rows
 }
 
 const CaseFile file = {cases, nullptr};

@@ -50,6 +50,7 @@ std::string reject_reason(const Kernel& kernel, const Device& device, const Case
 // length would depend on the dtype, f32 is alike, too. Which one it gets has no period in the list
 // (like the sequence of Thue and Morse), so that no attribute of the cases goes with a dtype. A
 // real GPU has instructions for each dtype, and runs all.
+// Kernels without TF32 compute its cases as any other in f32.
 void leave_out_alike(std::vector<Pair>& all) {
   auto group_of = [](const Pair& p) -> std::optional<std::pair<const Kernel*, std::string>> {
     if (p.device->kind != "cuda" || !p.device->emulated) return std::nullopt;
@@ -68,6 +69,9 @@ void leave_out_alike(std::vector<Pair>& all) {
       if (auto& cases = groups[*group]; cases.size() > 1 && cases[0] == p.c)
         cases = {cases[size_t(std::popcount(seen[p.kernel]++)) % cases.size()]};
   std::erase_if(all, [&](const Pair& p) {
+    bool emulated = p.device->kind == "cuda" && p.device->emulated;
+    if (emulated && p.c->attrs.integer("tf32", 0) && std::string_view(p.kernel->name).find("tf32") == std::string::npos)
+      return true;
     auto group = group_of(p);
     return group && std::count(groups[*group].begin(), groups[*group].end(), p.c) == 0;
   });

@@ -15,7 +15,6 @@
 #include "passes/evaluate.h"
 #include "passes/tiny.h"
 #include "program/op.h"
-#include "program/shards.h"
 
 using namespace crest;
 using namespace crest::test;
@@ -174,23 +173,22 @@ class Lockstep {
     return x;
   }
 
-  // The tensors of a group of weights, gradients (weights.G.share, gradients.G.share) or states
-  // (m.G).
+  // The tensors of a group of weights, gradients (weights.G, shard_weights.G) or states (m.G).
   struct Member {
     Value whole, own;  // of its type, and placed as its weight
     int64_t offset;
   };
   std::vector<Member> members(const Program& p, const Value& v) const {
-    std::string n = v.name;
-    if (n.ends_with(shard_name(""))) n.resize(n.size() - shard_name("").size());
-    size_t dot = n.find('.');
-    std::string what = n.substr(0, dot), group = n.substr(dot + 1);
+    size_t dot = v.name.find('.');
+    std::string state = v.name.substr(0, dot), group = v.name.substr(dot + 1);
     std::vector<Member> list;
     for (const Param& q : p.params) {
       const Value& weight = p.at(q.value);
       if (p.at(weight.layout.storage).name != "weights." + group) continue;
       Value whole = v, own = weight;
-      whole.name = what == "weights" ? q.name : what == "gradients" ? "grad." + q.name : q.name + "." + what;
+      whole.name = v.role == Role::weight     ? q.name
+                   : v.role == Role::gradient ? "grad." + q.name
+                                              : q.name + "." + state;
       for (size_t a = 0; a < axis_count; ++a)
         if (!own.placement[a].cut() || Axis(a) == Axis::data) own.placement[a] = {};
       whole.shape = whole_shape(own);

@@ -4,7 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "core/error.h"
+#include "passes/optimizers.h"
 #include "passes/tiny.h"
 #include "program/op.h"
 #include "program/verify.h"
@@ -21,8 +25,30 @@ struct Case {
   bool last;
 };
 
-std::vector<Case> cases() {
+// The level: --shard, or `forward`: --gather forward.
+void share(Recipe& r, std::string level) {
+  if (level == "forward") r.pass_settings["gather"] = level, level = "gradients";
+  r.pass_settings["reduce"] = level == "optimizer" ? "flat" : "bucket";
+  r.pass_settings["shard"] = level, r.pass_settings["bucket"] = "500B";
+}
+
+const char* const levels[] = {"optimizer", "gradients", "weights", "forward"};
+
+// Of each optimizer that can be sharded at each level.
+std::vector<Case> updates() {
   std::vector<Case> list;
+  for (const Optimizer& optimizer : elementwise_optimizers())
+    for (const char* level : levels) {
+      Recipe r = tiny_recipe();
+      r.data_parallel = 2, r.precision = "bf16", r.fusion = "on", r.optimizer = optimizer.name;
+      share(r, level), r.pass_settings["state-block"] = "64";
+      list.push_back({r.optimizer + " " + level, r, ProgramKind::update, true});
+    }
+  return list;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> list = updates();
   for (bool llama : {false, true})
     for (const char* reduce : {"each", "flat", "overlap", "bucket", "optimizer", "gradients", "weights", "forward"})
       for (int64_t micro_steps : {1, 2})
@@ -30,11 +56,10 @@ std::vector<Case> cases() {
           Recipe r = tiny_recipe(llama);
           r.data_parallel = 2, r.grad_accumulation = micro_steps, r.precision = precision, r.fusion = "on";
           r.pass_settings["bucket"] = "500B";
-          std::string how = reduce;
-          if (how == "forward") r.pass_settings["gather"] = how, how = "gradients";
-          bool shard = how == "optimizer" || how == "gradients" || how == "weights";
-          r.pass_settings["reduce"] = how == "optimizer" ? "flat" : shard ? "bucket" : how;
-          if (shard) r.pass_settings["shard"] = how;
+          if (std::find(std::begin(levels), std::end(levels), std::string(reduce)) != std::end(levels))
+            share(r, reduce);
+          else
+            r.pass_settings["reduce"] = reduce;
           if (micro_steps == 2) r.recompute = "full", r.policy = "autocast";
           std::string name = r.model.name + " " + reduce + " " + precision;
           list.push_back({name, r, ProgramKind::train, true});

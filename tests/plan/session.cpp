@@ -104,11 +104,12 @@ TEST(Session, TextReadsTheProperties) {
   Recipe r = small("gpt2");  // its batch has fewer tokens than the default chunk
   auto session = [&] { return compile(resolve(r, cpu()), cpu(), session_programs(r, everything())); };
   EXPECT_EQ(loss_chunk(session()), 0);
-  EXPECT_EQ(optimizer_shards(session()), 1);
+  EXPECT_FALSE(keeps_shards(session(), Role::state, Axis::data));
   r.pass_settings["loss-chunk"] = "3", r.data_parallel = 2, r.pass_settings["shard"] = "optimizer",
   r.pass_settings["reduce"] = "flat";
   EXPECT_EQ(loss_chunk(session()), 3);
-  EXPECT_EQ(optimizer_shards(session()), 2);
+  EXPECT_TRUE(keeps_shards(session(), Role::state, Axis::data));
+  EXPECT_FALSE(keeps_shards(session(), Role::weight, Axis::data));
 }
 
 // What stays from step to step is not temporary: fp8's record besides its states.

@@ -283,6 +283,7 @@ TEST(Generate, RanksWithOtherTextsEndTogether) {
   Recipe recipe = small_recipe("gpt2");
   recipe.model.vocab = 257, recipe.data_parallel = 2, recipe.pass_settings["shard"] = "weights";
   const std::vector<uint32_t> end = {256};
+  const Tokenizer bytes = Tokenizer::bytes();
   auto texts = [&](int64_t most, std::vector<uint64_t> seeds) {
     SessionUse use;
     use.train = use.update = use.sampling = true;
@@ -291,7 +292,7 @@ TEST(Generate, RanksWithOtherTextsEndTogether) {
     engine.initialize_weights(1);
     std::vector<std::string> list(2);
     engine.on_all_ranks([&](int r) {
-      list[size_t(r)] = generate_text(engine.rank(r), Tokenizer::bytes(), 256, end, most, seeds[size_t(r)]);
+      list[size_t(r)] = generate_text(engine.rank(r), &bytes, std::vector<int32_t>{256}, end, most, seeds[size_t(r)]);
     });
     return list;
   };
@@ -308,7 +309,8 @@ TEST(Generate, RanksWithOtherTextsEndTogether) {
 
 // Samples during training change neither the training nor anything of it.
 TEST(Generate, SamplingBetweenStepsChangesNothing) {
-  auto losses = [](bool sample) {
+  const Tokenizer bytes = Tokenizer::bytes();
+  auto losses = [&](bool sample) {
     Recipe recipe = small_recipe("gpt2");
     recipe.model.vocab = 257, recipe.model.dropout = 0.1;
     SessionUse use;
@@ -324,7 +326,7 @@ TEST(Generate, SamplingBetweenStepsChangesNothing) {
       });
       out.push_back(s.loss), out.push_back(s.grad_norm);
       if (!sample) continue;
-      EXPECT_FALSE(generate_text(engine.rank(0), Tokenizer::bytes(), 256, {}, 40, 1).empty());
+      EXPECT_FALSE(generate_text(engine.rank(0), &bytes, std::vector<int32_t>{256}, {}, 40, 1).empty());
     }
     return out;
   };

@@ -134,7 +134,8 @@ TEST(Settings, FlagsOfARecipeRepeatIt) {
   EXPECT_EQ(recipe_to_json(third).dump(), recipe_to_json(recipe).dump());
 }
 
-// The default of --lr follows the width and the optimizer (docs/guides/optimizers.md).
+// The default of --lr follows the width, the tokens of a step and the optimizer
+// (docs/guides/optimizers.md).
 TEST(Settings, LearningRatesSuitTheOptimizer) {
   Recipe recipe;
   recipe.model = load_model_config("gpt2");
@@ -145,6 +146,10 @@ TEST(Settings, LearningRatesSuitTheOptimizer) {
   EXPECT_DOUBLE_EQ(default_learning_rate(recipe), 6e-2);
   recipe.optimizer = "muon", recipe.model.width = 12;
   EXPECT_DOUBLE_EQ(default_learning_rate(recipe), 3e-3) << "no width asks for more";
+  recipe.model.width = 768, recipe.optimizer = "adamw", recipe.seq = 64, recipe.batch = 4;
+  EXPECT_DOUBLE_EQ(default_learning_rate(recipe), 3e-4) << "256 tokens";
+  recipe.grad_accumulation = 2, recipe.ranks = 2;
+  EXPECT_DOUBLE_EQ(default_learning_rate(recipe), 6e-4) << "1024 tokens, in parts";
 }
 
 TEST(Settings, ModelsHaveShortNames) {

@@ -157,9 +157,9 @@ std::string Control::get(const std::string& key, double seconds) {
   blame(fmt::format("'{}' did not arrive within {:g} s", printable(key), seconds), "start");
 }
 
-std::string Control::exchange(const CollectiveCall& call, const std::string& own) {
+std::string Control::exchange(const CollectiveCall& call, const std::string& own, const std::vector<int>& among) {
   Activity::InCollective waits(*activity_, call);
-  send({'X', call.text(), own});
+  send({'X', fmt::format("{}\n{}", fmt::join(among, ","), call.text()), own});
   Frame answer;
   if (!wait_for("V", answer, after(no_limit))) throw_lost("exchange");
   return answer.value;

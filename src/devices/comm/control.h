@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "comm/activity.h"
 #include "comm/comm.h"
@@ -78,9 +79,10 @@ class Control {
   void set(const std::string& key, const std::string& value);
   // Waits until somebody has set the key. Throws PeerLost if a rank dies meanwhile.
   std::string get(const std::string& key, double seconds);
-  // The values of all ranks, one after the other; all ranks call it together, for the same call.
-  // Throws PeerLost if a rank ends meanwhile, or calls another one. At most exchange_bytes in all.
-  std::string exchange(const CollectiveCall& call, const std::string& own);
+  // The values of some ranks, one after the other in this order; they call it together, for the
+  // same call. Throws PeerLost if a rank ends meanwhile, or calls another one. At most
+  // exchange_bytes in all. among: empty: all ranks.
+  std::string exchange(const CollectiveCall& call, const std::string& own, const std::vector<int>& among = {});
   // Throws PeerLost if a rank is gone. Does not wait.
   void check(const std::string& where);
   // For a collective that did not finish: finds out which rank is to blame (dead, or silent while

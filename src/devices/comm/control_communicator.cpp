@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
+#include "comm/exchange.h"
 #include "comm/reduce.h"
 
 namespace crest {
@@ -12,9 +14,14 @@ namespace {
 
 class ControlCommunicator final : public Communicator {
  public:
-  explicit ControlCommunicator(Control& control) : control_(control) {}
-  int rank() const override { return control_.rank(); }
-  int size() const override { return control_.size(); }
+  ControlCommunicator(Control& control, std::vector<int> members) : control_(control), members_(std::move(members)) {}
+  int rank() const override { return members_.empty() ? control_.rank() : place_in(members_, control_.rank()); }
+  int size() const override { return members_.empty() ? control_.size() : int(members_.size()); }
+  std::unique_ptr<Communicator> split(const std::vector<int>& members) override {
+    std::vector<int> ranks;
+    for (int m : members) ranks.push_back(members_.empty() ? m : members_.at(size_t(m)));
+    return std::make_unique<ControlCommunicator>(control_, std::move(ranks));
+  }
 
   void all_reduce(void* data, DType dtype, int64_t n, bool mean) override {
     std::vector<char> all = gathered({"all-reduce", dtype, n}, data, size_t(n) * size_of(dtype));
@@ -34,8 +41,8 @@ class ControlCommunicator final : public Communicator {
     size_t count = size_t(n) * size_of(dtype);
     for (size_t done = 0; done < count;) {
       size_t part = std::min(exchange_bytes, count - done);
-      std::string all = control_.exchange({"broadcast", dtype, n, root},
-                                          rank() == root ? std::string(bytes + done, part) : std::string());
+      std::string own = rank() == root ? std::string(bytes + done, part) : std::string();
+      std::string all = control_.exchange({"broadcast", dtype, n, root}, own, members_);
       take(all, bytes + done, part);
       done += part;
     }
@@ -44,7 +51,7 @@ class ControlCommunicator final : public Communicator {
     std::vector<char> all = gathered({"send and receive", DType::u8, bytes}, out, size_t(bytes));
     std::memcpy(in, all.data() + size_t(from) * size_t(bytes), size_t(bytes));
   }
-  void barrier() override { control_.exchange({"barrier"}, ""); }
+  void barrier() override { control_.exchange({"barrier"}, "", members_); }
   void check() override { control_.check("collective"); }
 
  private:
@@ -55,7 +62,7 @@ class ControlCommunicator final : public Communicator {
     for (size_t done = 0; done < bytes;) {
       size_t part = std::min(most, bytes - done);
       piece.resize(part * ranks);
-      take(control_.exchange(call, std::string(static_cast<const char*>(own) + done, part)), piece.data(),
+      take(control_.exchange(call, std::string(static_cast<const char*>(own) + done, part), members_), piece.data(),
            piece.size());
       for (size_t r = 0; r < ranks; ++r) std::memcpy(all.data() + r * bytes + done, piece.data() + r * part, part);
       done += part;
@@ -73,12 +80,13 @@ class ControlCommunicator final : public Communicator {
   }
 
   Control& control_;
+  std::vector<int> members_;  // ranks of the control channel; empty: all
 };
 
 }  // namespace
 
 std::unique_ptr<Communicator> make_control_communicator(Control& control) {
-  return std::make_unique<ControlCommunicator>(control);
+  return std::make_unique<ControlCommunicator>(control, std::vector<int>());
 }
 
 }  // namespace crest

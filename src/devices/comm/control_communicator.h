@@ -8,7 +8,8 @@
 
 namespace crest {
 
-// All ranks of the control channel. Calls wait without limit; they throw PeerLost when a rank ends.
+// All ranks of the control channel; split() makes groups of them. Calls wait without limit; they
+// throw PeerLost when a rank ends.
 std::unique_ptr<Communicator> make_control_communicator(Control& control);
 
 }  // namespace crest

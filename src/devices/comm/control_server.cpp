@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "comm/secret.h"
 #include "comm/watchdog.h"
@@ -88,22 +90,24 @@ void ControlServer::watch() {
   watch_progress(now);
 }
 
-static std::string said_of_ranks(const std::vector<std::string>& of_ranks) {
+std::string ControlServer::said_of_ranks(const OfRanks& of_ranks) {
   constexpr size_t most = 8;
   std::vector<std::string> shown;
   for (size_t r = 0; r < std::min(most, of_ranks.size()); ++r)
-    shown.push_back(fmt::format("rank {} in {}", r, of_ranks[r]));
+    shown.push_back(fmt::format("rank {} in {}", of_ranks[r].first, of_ranks[r].second));
   if (of_ranks.size() > most) shown.emplace_back("...");
-  return join(shown, "; ");
+  return crest::join(shown, "; ");
 }
 
-// The first rank of the minority. With two ranks there is none, so rank 0 counts as right.
-static int odd_one(const std::vector<std::string>& of_ranks) {
+// The first rank of the minority; -1: all do the same. With two ranks there is none, so the first
+// one counts as right.
+int ControlServer::odd_one(const OfRanks& of_ranks) {
   std::map<std::string, int> count;
-  for (auto& text : of_ranks) ++count[text];
-  auto is_odd = [&](auto& text) { return text != of_ranks[0] && count[text] <= count[of_ranks[0]]; };
+  for (auto& said : of_ranks) ++count[said.second];
+  const std::string& first = of_ranks[0].second;
+  auto is_odd = [&](auto& said) { return said.second != first && count[said.second] <= count[first]; };
   auto odd = std::find_if(of_ranks.begin(), of_ranks.end(), is_odd);
-  return odd != of_ranks.end() ? int(odd - of_ranks.begin()) : count.size() > 1 ? 0 : -1;
+  return odd != of_ranks.end() ? odd->first : count.size() > 1 ? of_ranks[0].first : -1;
 }
 
 static constexpr const char* other_calls_advice =
@@ -126,11 +130,11 @@ void ControlServer::watch_progress(Clock::time_point now) {
     all_left &= p->left;
   }
   if (all_left) return;
-  std::vector<std::string> doing, collective;
+  OfRanks doing, collective;
   int absent = -1;
   for (const Peer* p : ranks) {
-    doing.push_back(p->left ? "its end" : p->seen.text());
-    collective.push_back(p->seen.collective);
+    doing.emplace_back(p->rank, p->left ? "its end" : p->seen.text());
+    collective.emplace_back(p->rank, p->seen.collective);
     if (absent < 0 && (p->left || p->seen.state != Activity::waits)) absent = p->rank;
   }
   int rank = absent >= 0 ? absent : odd_one(collective);
@@ -228,7 +232,12 @@ void ControlServer::handle(Peer& peer, const Frame& frame) {
       else
         peer.wanted = frame.key;
       return;
-    case 'X': peer.offered = frame.value, peer.offered_to = frame.key; return exchange();
+    case 'X': {
+      const size_t end = std::min(frame.key.find('\n'), frame.key.size());
+      peer.offered = frame.value, peer.among = frame.key.substr(0, end);
+      peer.offered_to = frame.key.substr(std::min(end + 1, frame.key.size()));
+      return exchange();
+    }
     case 'F':
       peer.failed = true;
       if (!first_failure_) first_failure_ = Clock::now();
@@ -238,27 +247,58 @@ void ControlServer::handle(Peer& peer, const Frame& frame) {
   }
 }
 
-// Answers when all ranks have offered a value for the same call.
+static std::vector<int> members_of(const std::string& among, int all) {
+  std::vector<int> members;
+  if (among.empty())
+    for (int r = 0; r < all; ++r) members.push_back(r);
+  for (size_t at = 0; at < among.size(); at = std::min(among.find(',', at), among.size() - 1) + 1)
+    members.push_back(std::atoi(among.c_str() + at));
+  return members;
+}
+
+// Answers the groups whose ranks have all offered a value.
 void ControlServer::exchange() {
-  std::vector<Peer*> ranks(size_t(size_), nullptr);
-  std::vector<std::string> calls;
-  for (auto& p : peers_)
-    if (p.rank >= 0 && !p.watchdog) ranks[size_t(p.rank)] = &p;
-  auto offers = [](Peer* p) { return p && p->offered; };
-  if (std::none_of(ranks.begin(), ranks.end(), offers) || lost_) return;
-  for (Peer* p : ranks)
-    if (p && !p->offered && p->left)
-      return tell_lost(p->rank, fmt::format("rank {} has ended, and others wait for it", p->rank));
-  if (!std::all_of(ranks.begin(), ranks.end(), offers)) return;
-  for (Peer* p : ranks) calls.push_back(p->offered_to);
-  if (int odd = odd_one(calls); odd >= 0)
-    return tell_lost(
-        odd, fmt::format("rank {} waits in another collective than the others: {}", odd, said_of_ranks(calls)) + '\0' +
-                 other_calls_advice);
+  if (lost_) return;
+  std::map<int, Peer*> ranks;
+  std::map<std::string, size_t> groups;  // the number of ranks that wait in each
+  for (auto& p : peers_) {
+    if (p.rank < 0 || p.watchdog) continue;
+    ranks[p.rank] = &p;
+    if (p.offered) ++groups[p.among];
+  }
+  size_t waiting = 0;
+  for (auto& [among, offers] : groups) {
+    std::vector<Peer*> group;
+    for (int r : members_of(among, size_))
+      if (auto it = ranks.find(r); it != ranks.end() && it->second->offered && it->second->among == among)
+        group.push_back(it->second);
+      else if (it != ranks.end() && it->second->left)
+        return tell_lost(r, fmt::format("rank {} has ended, and others wait for it", r));
+      else
+        waiting += std::exchange(offers, 0);
+    if (offers) answer(group);
+    if (lost_) return;
+  }
+  if (waiting < size_t(size_)) return;
+  OfRanks calls;
+  for (auto& [r, p] : ranks) calls.emplace_back(r, p->offered_to + (p->among.empty() ? "" : " of ranks " + p->among));
+  tell_different_calls(calls);
+}
+
+void ControlServer::tell_different_calls(const OfRanks& calls) {
+  const int odd = odd_one(calls);
+  tell_lost(odd, fmt::format("rank {} waits in another collective than the others: {}", odd, said_of_ranks(calls)) +
+                     '\0' + other_calls_advice);
+}
+
+void ControlServer::answer(const std::vector<Peer*>& group) {
+  OfRanks calls;
+  for (Peer* p : group) calls.emplace_back(p->rank, p->offered_to);
+  if (odd_one(calls) >= 0) return tell_different_calls(calls);
   Frame all = {'V', "", ""};
-  for (Peer* p : ranks) all.value += *p->offered, p->offered.reset();
+  for (Peer* p : group) all.value += *p->offered, p->offered.reset();
   std::string text = encode(all);
-  for (Peer* p : ranks) send_all(p->socket, text);
+  for (Peer* p : group) send_all(p->socket, text);
 }
 
 void ControlServer::greet(Peer& peer, const Frame& frame) {

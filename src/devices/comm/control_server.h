@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/control.h"
@@ -13,18 +14,19 @@
 namespace crest {
 
 // First word of a rank's greeting. Changes with the protocol.
-inline constexpr const char* control_magic = "crest-control-5";
+inline constexpr const char* control_magic = "crest-control-6";
 // How long others may still complain before a rank that did not is called silent.
 inline constexpr double blame_seconds = 2;
 
 // Messages from rank to server: H hello (key: rank, number of ranks, kind; value: magic and a
 // random number), J join (value: proof), N no: the server has another secret, S set, G get,
-// X exchange (key: the call; value: the rank's own), F failed in a collective, P a watchdog's word
-// (key: progress and state; value: what the rank does, and its collective), E goodbye. From server
-// to rank: C challenge (key: a random number, value: the server's proof), A all have joined, R
-// rejected (value: why; key: the rank that did not join), V value (of an exchange: those of all
-// ranks), L lost (key: rank, value: why; "": its connection broke), B to blame (key: rank, -1:
-// nobody), P to who has joined, and again to the watchdogs.
+// X exchange (key: the ranks of a group, or none for all, and the call; value: the rank's own),
+// F failed in a collective, P a watchdog's word (key: progress and state; value: what the rank
+// does, and its collective), E goodbye. From server to rank: C challenge (key: a random number,
+// value: the server's proof), A all have joined, R rejected (value: why; key: the rank that did not
+// join), V value (of an exchange: those of the group), L lost (key: rank, value: why; "": its
+// connection broke), B to blame (key: rank, -1: nobody), P to who has joined, and again to the
+// watchdogs.
 class ControlServer {
  public:
   // Limits on connections that have not proved to be a rank's: anybody who reaches the port can
@@ -57,8 +59,11 @@ class ControlServer {
     bool failed = false, left = false;
     std::string wanted;                  // the key that it waits for; "": none
     std::optional<std::string> offered;  // its value of an exchange that others have not joined yet
-    std::string offered_to;              // the call
+    std::string among, offered_to;       // the group's ranks ("0,2"; "": all), the call
   };
+  using OfRanks = std::vector<std::pair<int, std::string>>;  // rank, what it does
+  static std::string said_of_ranks(const OfRanks& of_ranks);
+  static int odd_one(const OfRanks& of_ranks);
   void serve();
   void step();
   void read(Peer& peer);
@@ -74,6 +79,8 @@ class ControlServer {
   void watch_progress(Clock::time_point now);
   void take_word(Peer& peer, const Frame& frame);
   void exchange();
+  void answer(const std::vector<Peer*>& group);
+  void tell_different_calls(const OfRanks& calls);
   void give_up_joining();
   void lose(Peer& peer);
   void tell_lost(int rank, const std::string& why);

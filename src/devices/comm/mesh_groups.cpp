@@ -7,8 +7,14 @@ namespace crest {
 MeshGroups::MeshGroups(const Mesh& mesh, Communicator& world, const std::set<Axes>& used) : mesh_(mesh), world_(world) {
   if (mesh.ranks() != world.size())
     fail_internal(fmt::format("{} ranks are connected, but the mesh is {}", world.size(), mesh.text()));
+  for (Axes axes : parts(mesh, used)) parts_.emplace(axes, world.split(mesh.group(rank(), axes)));
+}
+
+std::set<Axes> MeshGroups::parts(const Mesh& mesh, const std::set<Axes>& used) {
+  std::set<Axes> smaller;
   for (Axes axes : used)
-    if (mesh.size(axes) < mesh.ranks()) parts_.emplace(axes, world.split(mesh.group(rank(), axes)));
+    if (mesh.size(axes) < mesh.ranks()) smaller.insert(axes);
+  return smaller;
 }
 
 Communicator& MeshGroups::group(Axes axes) const {

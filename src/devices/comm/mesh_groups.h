@@ -16,6 +16,9 @@ class MeshGroups {
   // mesh is the world's communicator; each other one has its own.
   MeshGroups(const Mesh& mesh, Communicator& world, const std::set<Axes>& used);
 
+  // Of `used`, the sets with a communicator besides the world's.
+  static std::set<Axes> parts(const Mesh& mesh, const std::set<Axes>& used);
+
   const Mesh& mesh() const { return mesh_; }
   int rank() const { return world_.rank(); }
   // The place of this rank in its group along axes.

@@ -70,8 +70,8 @@ void accumulate(Program& program, const PassContext& context) {
   program.properties.set("first", context.first).set("last", context.last);
   if (context.recipe.grad_accumulation == 1) return;
   scale_loss(program, 1.0 / double(context.recipe.grad_accumulation));
-  std::vector<ValueId> sums = program.outputs;  // loss and gradients
-  if (sums_every_micro_step(context))           // the ranks' sum of gradients accumulates instead
+  std::vector<ValueId> sums = program.outputs;      // loss and gradients
+  if (sharding_of(context) >= Sharding::gradients)  // the ranks' sum of gradients accumulates instead
     std::erase_if(sums, [&](ValueId v) { return program.at(v).role == Role::gradient; });
   for (ValueId v : sums) {
     Value& value = program.at(v);

@@ -13,7 +13,6 @@
 #include "passes/rewrite.h"
 #include "passes/shard.h"
 #include "program/placements.h"
-#include "program/shards.h"
 
 namespace crest {
 
@@ -157,7 +156,7 @@ void data_parallel(Program& program, const PassContext& context) {
   if (shared || context.kind == ProgramKind::update) declare_placements(program, context);
   if (!shared || program.outputs.empty()) return;
   if (ranks > 1) scale_loss(program, 1.0 / ranks);
-  bool every = sums_every_micro_step(context);
+  bool every = sharding_of(context) >= Sharding::gradients;
   if (!context.last && !(every && context.kind == ProgramKind::train)) return;
   infer_placements(program, "data_parallel");
   std::string how = context.setting("reduce");

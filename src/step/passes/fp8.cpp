@@ -32,7 +32,6 @@
 #include "ops/quantized_norms.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
-#include "passes/shard.h"
 
 namespace crest {
 
@@ -73,16 +72,11 @@ void check_recipe(const PassContext& context) {
 
 enum class Fp8Weights { again, keep, update };
 
-// update needs whole weights behind the update.
 Fp8Weights weights_of(const PassContext& context) {
   const std::string text = context.setting("fp8-weights");
   if (text == "again") return Fp8Weights::again;
   if (text == "keep") return Fp8Weights::keep;
   if (text == "auto") return context.recipe.grad_accumulation == 1 ? Fp8Weights::again : Fp8Weights::keep;
-  if (gathers_weights(context))
-    fail_usage("the update leaves a share of the weights on each rank, which cannot be quantized as a whole",
-               "--fp8-weights update",
-               "Use --fp8-weights keep, or --shard optimizer or gradients with --gather update.");
   return Fp8Weights::update;
 }
 
@@ -115,6 +109,9 @@ class Quantization {
           b.declare(fp8_record, DType::f32, {slots, context.recipe.data_ranks()}, Role::output, Lifetime::persistent);
     }
     counts_ = b.declare(fp8_counts, DType::i64, {slots, 2}, Role::state, Lifetime::persistent);
+    const Mesh mesh = context.recipe.layout();
+    for (Axis axis : axes_outermost_first)
+      if (mesh.size(axis) > 1) program.at(counts_).placement[size_t(axis)] = Placement::own();
   }
 
   bool in_blocks_of_128() const { return blocks_; }

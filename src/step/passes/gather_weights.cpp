@@ -7,24 +7,19 @@
 #include <set>
 
 #include "passes/rewrite.h"
-#include "program/shards.h"
+#include "passes/shard.h"
 
 namespace crest {
 
 ValueId add_shard(Program& p, ValueId group, int ranks, bool kept) {
-  Value shard = p.at(group);
-  auto id = ValueId(p.values.size());
-  shard.name = shard_name(shard.name), shard.shape = {shard.numel() / ranks};
-  shard.layout = {id, 0, shard.shape.contiguous_strides()};
-  shard.placement[size_t(Axis::data)] = Placement::shard(0);
-  for (Value& v : p.values)
-    if (v.layout.storage == group) v.placement[size_t(Axis::data)] = Placement::absent();
-  if (!kept)
-    for (Value& v : p.values)
-      if (v.layout.storage == group) v.lifetime = Lifetime::micro_step;
-  p.values.push_back(std::move(shard));
-  p.properties.set(weight_shards_property, ranks);
-  return id;
+  Builder b(p);
+  ValueId shard = declare_shard(b, group, ranks);
+  for (Value& v : p.values) {
+    if (v.layout.storage != group) continue;
+    v.placement[size_t(Axis::data)] = Placement::absent();
+    if (!kept) v.lifetime = Lifetime::micro_step;
+  }
+  return shard;
 }
 
 namespace {

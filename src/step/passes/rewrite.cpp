@@ -35,12 +35,8 @@ void Rewriter::keep(Instr instr) {
   for (ValueId& v : program_.code.back().in) v = now(v);
 }
 
-void Rewriter::finish() {
-  for (ValueId& v : program_.outputs) v = now(v);
-  drop_unused_values(program_);
-}
-
-void drop_unused_values(Program& p) {
+// gone: versions that no instruction makes any more, so that their lifetime keeps nothing.
+static void drop_values(Program& p, const std::vector<bool>& gone) {
   std::vector<bool> used(p.values.size(), false);
   auto use = [&](ValueId v) {
     if (v == no_value) return;
@@ -55,7 +51,7 @@ void drop_unused_values(Program& p) {
   for (ValueId v : p.inputs) use(v);
   for (ValueId v : p.outputs) use(v);
   for (size_t v = 0; v < p.values.size(); ++v)
-    if (p.values[v].lifetime != Lifetime::micro_step) use(ValueId(v));
+    if (p.values[v].lifetime != Lifetime::micro_step && !gone[v]) use(ValueId(v));
 
   if (std::find(used.begin(), used.end(), false) == used.end()) return;
   std::vector<ValueId> renumbered(p.values.size(), no_value);
@@ -78,6 +74,17 @@ void drop_unused_values(Program& p) {
   for (auto& q : p.params) renumber(q.value);
   for (ValueId& v : p.inputs) renumber(v);
   for (ValueId& v : p.outputs) renumber(v);
+}
+
+void drop_unused_values(Program& p) { drop_values(p, std::vector<bool>(p.values.size(), false)); }
+
+void Rewriter::finish() {
+  for (ValueId& v : program_.outputs) v = now(v);
+  std::vector<int> producers = program_.producers();
+  std::vector<bool> gone(program_.values.size(), false);
+  for (const Instr& instr : old)
+    for (ValueId v : instr.out) gone[size_t(v)] = producers[size_t(v)] < 0;
+  drop_values(program_, gone);
 }
 
 ValueId latest(const Program& p, ValueId v) {

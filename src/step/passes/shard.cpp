@@ -18,7 +18,6 @@
 #include "passes/gather_weights.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
-#include "program/shards.h"
 
 namespace crest {
 
@@ -44,7 +43,7 @@ class ShardedUpdate {
       else if (instr.op->flat)
         update(instr);
       else
-        w_.keep(instr);
+        keep(instr);
     }
     // The members of a group of states are parts of a tensor that no rank has.
     for (size_t v = 0; v < p_.values.size(); ++v) {
@@ -53,11 +52,19 @@ class ShardedUpdate {
       if (whole || (shared_.count(group) && group != ValueId(v))) p_.values[v].lifetime = Lifetime::micro_step;
     }
     w_.finish();
-    p_.properties.set(shards_property, ranks_);
   }
 
  private:
   Attrs ranks() const { return Attrs().set("ranks", ranks_); }
+
+  void keep(const Instr& instr) {
+    auto of_weights = [&](ValueId v) { return v != no_value && p_.at(p_.at(v).layout.storage).role == Role::weight; };
+    if (keeps_shards_ && std::any_of(instr.in.begin(), instr.in.end(), of_weights))
+      fail_usage("the update leaves a share of the weights on each rank, which cannot be quantized as a whole",
+                 "--fp8-weights update",
+                 "Use --fp8-weights keep, or --shard optimizer or gradients with --gather update.");
+    w_.keep(instr);
+  }
 
   // A rank's shard of a group of gradients, which the last micro step left.
   ValueId gradient_shard(Builder& b, ValueId group) {
@@ -216,8 +223,10 @@ static bool gathers_in_forward(const PassContext& context) {
   return sharding_of(context) != Sharding::weights;
 }
 
-bool gathers_weights(const PassContext& context) {
-  return sharding_of(context) == Sharding::weights || gathers_in_forward(context);
+static void check_whole_weights(const Program& p) {
+  if (std::any_of(p.params.begin(), p.params.end(), [&](auto& q) { return !is_float(p.at(q.value).dtype); }))
+    fail_usage("weights of 8 bits are whole on every rank", "--shard, --gather",
+               "Use --shard none or --shard optimizer, without --gather forward.");
 }
 
 void shard(Program& program, const PassContext& context) {
@@ -226,10 +235,11 @@ void shard(Program& program, const PassContext& context) {
   Sharding sharding = sharding_of(context);
   if (context.kind != ProgramKind::update) {
     if (context.kind == ProgramKind::train && sharding >= Sharding::gradients) release_gradients(program);
-    if (sharding == Sharding::weights)
-      gather_weights(program, ranks, false);
-    else if (gathers_in_forward(context) && (context.kind != ProgramKind::train || context.first))
-      gather_weights(program, ranks, true);
+    const bool keeps_whole = gathers_in_forward(context);
+    if (sharding != Sharding::weights && !keeps_whole) return;
+    check_whole_weights(program);
+    if (!keeps_whole || context.kind != ProgramKind::train || context.first)
+      gather_weights(program, ranks, keeps_whole);
     return;
   }
   bool flat = over_groups(program);
@@ -246,7 +256,7 @@ void shard(Program& program, const PassContext& context) {
   }
   if (!flat) return;
   for (Instr& instr : program.code)
-    if (is(instr, "grad_norm")) instr.attrs.set("parts", norm_parts(context));
+    if (is(instr, "grad_norm") && !instr.attrs.has("squares")) instr.attrs.set("parts", norm_parts(context));
 }
 
 const std::vector<Setting>& shard_settings() {

@@ -55,7 +55,21 @@ class Inference {
     return "";
   }
 
-  bool makes(ValueId v) const { return made_[size_t(v)].at > 0; }
+  Handover handover() {
+    Handover h;
+    for (size_t i = 0; i < p_.code.size(); ++i) {
+      for (ValueId v : p_.code[i].in)
+        if (v != no_value && outlives(v) && !written(v))
+          h.reads.push_back(
+              {name_of(storage(v)), name_of(v), storage(v) == v ? placement(v) : of_member(placement(v))});
+      infer(int(i));
+    }
+    for (size_t v = 0; v < p_.values.size(); ++v)
+      if (storage(ValueId(v)) == ValueId(v) && outlives(ValueId(v)))
+        h.leaves.emplace(name_of(ValueId(v)), placement(ValueId(v)));
+    return h;
+  }
+
   Placement made(ValueId v) const { return made_[size_t(v)].placement; }
 
  private:
@@ -86,6 +100,21 @@ class Inference {
   const std::string& name_of(ValueId v) const { return p_.at(v).name; }
   ValueId storage(ValueId v) const { return p_.at(v).layout.storage; }
 
+  // Outputs that persist are tables which start each step from zeros, as sums and as addends.
+  bool outlives(ValueId v) const {
+    const Value& value = p_.at(storage(v));
+    return value.lifetime == Lifetime::step || (value.lifetime == Lifetime::persistent && value.role != Role::output);
+  }
+
+  // Whether an instruction has written any of these bytes.
+  bool written(ValueId v) const {
+    auto it = pieces_.find(storage(v));
+    if (it == pieces_.end()) return false;
+    Extent e = extent_of(p_.at(v));
+    return std::any_of(it->second.begin(), it->second.end(),
+                       [&](const Piece& piece) { return piece.begin < e.end && e.begin < piece.end; });
+  }
+
   // The latest placement written to these bytes, or the declared one.
   Placement placement(ValueId v) const {
     const Made& made = made_[size_t(v)];
@@ -93,15 +122,20 @@ class Inference {
     auto it = pieces_.find(storage(v));
     if (it == pieces_.end()) return declared;
     Extent e = extent_of(p_.at(v));
+    const bool is_group = storage(v) == v && !made.at;
     bool found = false;
     Placement all;
     for (const Piece& piece : it->second) {
       if (piece.begin >= e.end || e.begin >= piece.end || piece.at <= made.at) continue;
-      if (found && !(all == piece.placement)) return Placement::own();  // parts differ
-      found = true, all = piece.placement;
+      const Placement part = is_group ? of_member(piece.placement) : piece.placement;
+      if (found && !(all == part)) return Placement::own();  // parts differ
+      found = true, all = part;
     }
     return found ? all : declared;
   }
+  // What a group has where a member of it is placed so: however that is cut, each rank has a part of
+  // the group's elements.
+  static Placement of_member(Placement p) { return p.cut() ? Placement::shard(0) : p; }
 
   void set(ValueId v, Placement placement, bool view = false) {
     made_[size_t(v)] = {++now_, placement};
@@ -267,5 +301,7 @@ void infer_placements(Program& program, std::string_view after, bool outputs) {
 }
 
 void verify_placements(Program& program, std::string_view after) { infer_placements(program, after, true); }
+
+Handover handover(const Program& program, Axis axis) { return Inference(program, axis, "all").handover(); }
 
 }  // namespace crest

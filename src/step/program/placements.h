@@ -1,7 +1,10 @@
 // What the ranks of a run have of each value, inferred along every axis of the mesh: whether a sum
 // over the ranks is missing, or was made twice.
 #pragma once
+#include <map>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "program/program.h"
 
@@ -19,5 +22,17 @@ void verify_placements(Program& program, std::string_view after);
 
 // The same without the first of these checks for outputs: before passes have added what sums them.
 void infer_placements(Program& program, std::string_view after, bool outputs = false);
+
+// Along one axis: what a verified Program expects in memory that outlives it, and what it leaves
+// there. Programs share this memory by the names of its storages.
+struct Handover {
+  struct Read {
+    std::string storage, value;
+    Placement placement;
+  };
+  std::vector<Read> reads;                  // before the Program writes there
+  std::map<std::string, Placement> leaves;  // by storage; own: parts differ
+};
+Handover handover(const Program& program, Axis axis);
 
 }  // namespace crest

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "comm/mesh_groups.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/timer.h"
@@ -14,6 +15,7 @@
 #include "plan/automatic.h"
 #include "plan/choose_kernels.h"
 #include "plan/gradient_storage.h"
+#include "plan/handover.h"
 #include "plan/recipe_settings.h"
 #include "program/op.h"
 #include "program/verify.h"
@@ -68,8 +70,8 @@ void place_persistent(CompiledSession& s) {
   s.host_bytes = place_in_arena(s.host);
 }
 
-// NCCL 2.28.3 on each of two H100 that NVLink connects, after its first collective (2026-11-24).
-// Other versions, connections and more ranks differ.
+// A communicator of NCCL 2.28.3 on each of two H100 that NVLink connects, after its first
+// collective (2026-11-24). Other versions, connections and more ranks differ.
 constexpr int64_t nccl_bytes = int64_t(870) << 20;
 
 }  // namespace
@@ -140,6 +142,14 @@ std::vector<ProgramSpec> session_programs(const Recipe& r, const SessionUse& use
 bool forward_only(const CompiledSession& s) {
   return std::none_of(s.programs.begin(), s.programs.end(),
                       [](auto& c) { return c.spec.kind == ProgramKind::train && !c.spec.forward_only; });
+}
+
+std::set<Axes> axes_in_use(const CompiledSession& s) {
+  std::set<Axes> used;
+  for (auto& c : s.programs)
+    for (auto& instr : c.program.code)
+      if (instr.op->op_class == OpClass::communication) used.insert(axes_of(instr));
+  return used;
 }
 
 int64_t step_tokens(const CompiledSession& s) {
@@ -235,7 +245,6 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
   // Virtual ranks are threads of this process: each plans and runs with its share of them. A rank
   // that is a process has its share already.
   s.device.threads = std::max(1, device.threads / s.recipe.data_parallel);
-  if (device.kind == "cuda" && s.recipe.ranks > 1) s.library_bytes = nccl_bytes;
   s.compile_seconds = timer.seconds();
   extend(s, programs, options);
   return s;
@@ -261,6 +270,7 @@ void extend(CompiledSession& s, const std::vector<ProgramSpec>& programs, const 
 }
 
 void place(CompiledSession& s, const CompileOptions& options) {
+  if (options.verify) verify_handover(s);
   if (s.recipe.grad_accumulation == 1) s.gradients = gradient_storages(s.programs);
   std::vector<std::vector<Block>> gradients = gradient_blocks(s.programs, s.gradients);
   s.transient_bytes = 0;
@@ -273,6 +283,8 @@ void place(CompiledSession& s, const CompileOptions& options) {
     s.transient_bytes = std::max(s.transient_bytes, c.memory.bytes);
   }
   place_persistent(s);
+  if (s.device.kind == "cuda" && s.recipe.ranks > 1)
+    s.library_bytes = nccl_bytes * int64_t(1 + MeshGroups::parts(s.recipe.layout(), axes_in_use(s)).size());
   for (CompiledProgram& c : s.programs) {
     if (!has_several_streams(c.program)) continue;
     Timer timer;

@@ -1,6 +1,7 @@
 // From a recipe to Programs with kernels and addresses: everything that is known about a run before
 // it runs.
 #pragma once
+#include <set>
 #include <string>
 #include <vector>
 
@@ -52,7 +53,7 @@ struct CompiledSession {
   int64_t persistent_bytes = 0;
   int64_t host_bytes = 0;       // size of the arena in host memory
   int64_t transient_bytes = 0;  // size of the largest arena: the Programs share one
-  int64_t library_bytes = 0;    // of NCCL, where ranks are processes on GPUs
+  int64_t library_bytes = 0;    // of NCCL's communicators, where ranks are processes on GPUs
   double compile_seconds = 0;
 
   int find(const std::string& program_name) const;  // -1 when absent
@@ -91,6 +92,8 @@ struct SegmentCall {
 // forward half of a micro step, the evaluation of a batch, or the decoding of a token.
 std::vector<SegmentCall> training_step(const CompiledSession& session);
 bool forward_only(const CompiledSession& session);
+// The sets of axes along which Programs communicate.
+std::set<Axes> axes_in_use(const CompiledSession& session);
 // Tokens of a step, or of that forward pass, on all ranks.
 int64_t step_tokens(const CompiledSession& session);
 

@@ -48,7 +48,9 @@ Explanation explain_traffic(const CompiledSession& s, const ExplainOptions& o) {
                     fmt::format("{} m={}", sizes, r.grad_accumulation), ring * (2 * gas * w + g) * parameters, zero,
                     "Crest sums gradients after every micro step; weights that are used again soon stay");
   if (r.data_ranks() > 1) {
-    Term& ours = weight_shards(s) > 1 ? zero3 : optimizer_shards(s) > 1 ? zero1 : reduce;
+    Term& ours = keeps_shards(s, Role::weight, Axis::data)  ? zero3
+                 : keeps_shards(s, Role::state, Axis::data) ? zero1
+                                                            : reduce;
     ours.program = sent_by_program(s);
     ours.difference +=
         std::string(ours.difference.empty() ? "" : "; ") + "the Program's tensors have the padded vocabulary";

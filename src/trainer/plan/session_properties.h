@@ -5,7 +5,6 @@
 #include "passes/int8.h"
 #include "passes/loss_chunk.h"
 #include "plan/compile.h"
-#include "program/shards.h"
 
 namespace crest {
 
@@ -22,14 +21,14 @@ inline int64_t loss_chunk(const CompiledSession& session) { return program_prope
 inline int64_t int8_weights(const CompiledSession& session) {
   return program_property(session, int8_weights_property, 0);
 }
-// Shards of the optimizer's state, one a rank; 1: every rank has all of it.
-inline int64_t optimizer_shards(const CompiledSession& session) {
-  return program_property(session, shards_property, 1);
-}
-
-// Shards of the weights, one a rank; 1: every rank has all of them.
-inline int64_t weight_shards(const CompiledSession& session) {
-  return program_property(session, weight_shards_property, 1);
+// Whether each rank along the axis keeps a shard only of weights (or of states: the optimizer's).
+inline bool keeps_shards(const CompiledSession& session, Role role, Axis axis) {
+  return std::any_of(session.programs.begin(), session.programs.end(), [&](auto& c) {
+    return std::any_of(c.program.values.begin(), c.program.values.end(), [&](const Value& v) {
+      return v.role == role && v.lifetime == Lifetime::persistent &&
+             v.placement[size_t(axis)].kind == Placement::Kind::shard;
+    });
+  });
 }
 
 }  // namespace crest

@@ -102,18 +102,18 @@ std::vector<int32_t> prompt_tokens(const Tokenizer& tokenizer, std::string_view 
   return {ids.begin(), ids.end()};
 }
 
-std::string generate_text(Executor& executor, const Tokenizer& tokenizer, std::optional<uint32_t> begin,
+std::string generate_text(Executor& executor, const Tokenizer* tokenizer, std::span<const int32_t> prompt,
                           std::span<const uint32_t> ends, int64_t max_tokens, uint64_t seed) {
   Decoder decoder(executor);
   GenerateOptions o;
   o.max_tokens = max_tokens;
   o.sampler.seed = seed;
-  o.vocab = tokenizer.vocab_size();
+  o.vocab = tokenizer ? tokenizer->vocab_size() : 0;
   std::string text;
   bool ended = false;
-  generate(decoder, prompt_tokens(tokenizer, "", decoder.vocab(), begin), o, [&](int32_t t) {
+  generate(decoder, prompt, o, [&](int32_t t) {
     ended |= std::ranges::find(ends, uint32_t(t)) != ends.end();
-    if (!ended) text += tokenizer.decode_token(uint32_t(t));
+    if (tokenizer && !ended) text += tokenizer->decode_token(uint32_t(t));
     return true;
   });
   return text;

@@ -78,10 +78,11 @@ Generated generate(Decoder& decoder, std::span<const int32_t> prompt, const Gene
 std::vector<int32_t> prompt_tokens(const Tokenizer& tokenizer, std::string_view prompt, int64_t vocab,
                                    std::optional<uint32_t> begin, bool add_begin = false);
 
-// Starts a text with default options, up to the first of `ends`: for samples during training. Draws
-// all tokens in any case: ranks that have shards of the weights gather them together for each one,
-// and a last bit may let one of them draw another token.
-std::string generate_text(Executor& executor, const Tokenizer& tokenizer, std::optional<uint32_t> begin,
+// Continues a prompt with default options, up to the first of `ends`: for samples during training.
+// Draws all tokens in any case: ranks that have shards of the weights gather them together for each
+// one, and a last bit may let one of them draw another token. tokenizer: null on ranks that only
+// take part; they return no text.
+std::string generate_text(Executor& executor, const Tokenizer* tokenizer, std::span<const int32_t> prompt,
                           std::span<const uint32_t> ends, int64_t max_tokens, uint64_t seed);
 
 }  // namespace crest

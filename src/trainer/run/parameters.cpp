@@ -148,11 +148,14 @@ std::vector<ParameterRef> replicated_parameters(const Executor& executor) {
   for (auto& q : p.params) {
     auto find = [&](const std::string& n) {
       auto it = values.find(n);
-      if (it == values.end() || p.at(p.at(it->second).layout.storage).lifetime != Lifetime::persistent)
-        return TensorRef{};  // a part of what no rank has
-      return executor.tensor(program, n);
+      if (it == values.end()) return TensorRef{};
+      const Value& group = p.at(p.at(it->second).layout.storage);
+      const bool absent = group.placement[size_t(Axis::data)].kind == Placement::Kind::absent;
+      return group.lifetime == Lifetime::persistent && !absent ? executor.tensor(program, n) : TensorRef{};
     };
-    ParameterRef r{q.name, q.shape, find(q.name), find(q.name + int8_scale), find(q.name + ".master"), {}, &q};
+    ParameterRef r{q.name, q.shape, find(q.name), find(q.name + int8_scale), find(q.name + ".master"), {}, &q, {}};
+    for (Axis axis : axes_outermost_first)
+      if (p.at(q.value).placement[size_t(axis)].kind == Placement::Kind::shard) r.cut = r.cut | axis;
     for (auto& [name, v] : states_of(p, q.name))
       r.states.push_back({name, executor.tensor(program, p.at(v).name), p.at(v).shape == p.at(q.value).shape});
     list.push_back(std::move(r));

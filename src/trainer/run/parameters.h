@@ -26,6 +26,7 @@ struct ParameterRef {
   TensorRef master;
   std::vector<StateRef> states;  // of the optimizer, without the master; empty without an update Program
   const Param* info;
+  Axes cut;  // the axes along which ranks have other parts of it
 
   int64_t numel() const { return shape.numel(); }
   bool in_halves() const { return master.data && master.dtype == DType::u16; }

@@ -5,7 +5,6 @@
 
 #include "backend/cpu/runtime.h"
 #include "comm/comm.h"
-#include "program/shards.h"
 #include "run/executor.h"
 
 namespace crest {
@@ -16,26 +15,25 @@ ShardedStates::ShardedStates(const Executor& executor)
   // Without an update, weights may be shared all the same.
   int program = std::max(0, s.find("update"));
   const Program& p = s.programs[size_t(program)].program;
-  int64_t ranks = std::max(p.properties.integer(shards_property, 1), p.properties.integer(weight_shards_property, 1));
-  if (ranks == 1) return;
-  shard_count_ = int(ranks);
+  shard_count_ = s.recipe.data_ranks();
   for (size_t v = 0; v < p.values.size(); ++v) {
     const Value& shard = p.values[v];
     size_t dot = shard.name.find('.');
-    if (shard.layout.storage != ValueId(v) || shard.lifetime != Lifetime::persistent || dot == std::string::npos)
+    if (shard.layout.storage != ValueId(v) || shard.lifetime != Lifetime::persistent || dot == std::string::npos ||
+        shard.placement[size_t(Axis::data)].kind != Placement::Kind::shard)
       continue;
-    bool of_weights = shard.role == Role::weight && shard.name.ends_with(shard_name(""));
-    std::string group = shard.name.substr(0, shard.name.size() - (of_weights ? shard_name("").size() : 0));
-    ValueId weights = p.find(weights_state + group.substr(dot));
-    if ((shard.role != Role::state && !of_weights) || weights == no_value) continue;
-    int64_t block = p.at(weights).numel() / (shard.numel() * ranks);  // elements of the weights for one of the shard
+    ValueId weights = p.find(weights_state + shard.name.substr(dot));  // of the same group
+    if (weights == no_value) continue;
+    std::string state = shard.role == Role::weight ? weights_state : shard.name.substr(0, dot);
+    // Elements of the weights for one of the shard.
+    int64_t block = p.at(weights).numel() / (shard.numel() * shard_count_);
     shards_.push_back({executor.tensor(program, shard.name), shard.numel()});
     for (size_t q = 0; q < p.params.size(); ++q) {
       const Value& weight = p.at(p.params[q].value);
       if (weight.layout.storage != weights) continue;
       int64_t count = (weight.numel() + block - 1) / block;
-      tensors_.push_back({q, shard.name.substr(0, dot), shard.dtype, block == 1 ? weight.shape : Shape{count},
-                          int(shards_.size()) - 1, weight.layout.offset / block, count});
+      tensors_.push_back({q, state, shard.dtype, block == 1 ? weight.shape : Shape{count}, int(shards_.size()) - 1,
+                          weight.layout.offset / block, count});
     }
   }
   std::stable_sort(tensors_.begin(), tensors_.end(), [](auto& a, auto& b) { return a.parameter < b.parameter; });

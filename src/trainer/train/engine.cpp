@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
-#include <set>
 
 #include "comm/exchange.h"
 #include "comm/local.h"
@@ -13,21 +12,12 @@
 #include "core/timer.h"
 #include "device/communicators.h"
 #include "passes/fp8.h"
+#include "plan/session_properties.h"
 #include "program/op.h"
-#include "program/shards.h"
 #include "run/ranks.h"
 #include "run/sharded_states.h"
 
 namespace crest {
-
-// The sets of axes along which Programs communicate.
-static std::set<Axes> axes_in_use(const CompiledSession& session) {
-  std::set<Axes> used;
-  for (auto& c : session.programs)
-    for (auto& instr : c.program.code)
-      if (instr.op->op_class == OpClass::communication) used.insert(axes_of(instr));
-  return used;
-}
 
 Engine::Engine(CompiledSession session, Choices choices, Communicator* communicator, Communicator* host)
     : session_(std::move(session)),
@@ -308,8 +298,8 @@ std::vector<std::vector<double>> Engine::from_all_ranks(const std::function<std:
 }
 
 bool Engine::shards_weights() const {
-  return std::any_of(session_.programs.begin(), session_.programs.end(),
-                     [](auto& c) { return c.program.properties.has(weight_shards_property); });
+  return std::any_of(axes_outermost_first.begin(), axes_outermost_first.end(),
+                     [&](Axis axis) { return keeps_shards(session_, Role::weight, axis); });
 }
 
 static void send_tensor(Communicator& comm, const TensorRef& t) {

@@ -123,6 +123,13 @@ class Training {
   bool any(bool own) const { return group_ ? group_->any(own) : own; }
   // What rank 0 says.
   double of_first(double own) const { return group_ ? group_->from_first(own) : own; }
+  std::vector<int32_t> of_first(const std::vector<int32_t>& own) const {
+    if (!group_) return own;
+    const std::string bytes = group_->from_first({reinterpret_cast<const char*>(own.data()), 4 * own.size()});
+    std::vector<int32_t> all(bytes.size() / 4);
+    std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(all.data()));
+    return all;
+  }
   const Recipe& recipe() const { return engine_ ? engine_->session().recipe : o_.recipe; }
   // Of one rank.
   int threads() const { return engine_->session().device.threads; }
@@ -509,15 +516,19 @@ class Training {
   }
 
   void sample_now() {
-    bool all = engine_->shards_weights(), skipped = !tokenizer_ || StopSignal::requested();
+    // Rank 0 alone has the tokenizer of --init.
+    const bool all = engine_->shards_weights(), skipped = (leads() && !tokenizer_) || StopSignal::requested();
     if (all ? any(skipped) : !leads() || skipped) return;
     doing(fmt::format("sampling after step {}", state_.step));
     Timer timer;
     std::vector<std::string> texts(size_t(engine_->local_ranks()));
     uint64_t seed = state_.seed + uint64_t(state_.step);
     const TextEnds ends = text_ends(o_.recipe.model, model_text());
+    std::vector<int32_t> prompt;
+    if (leads()) prompt = prompt_tokens(*tokenizer_, "", recipe().model.vocab, ends.begin);
+    if (all) prompt = of_first(prompt);
     auto on_rank = [&](int r) {
-      texts[size_t(r)] = generate_text(engine_->rank(r), *tokenizer_, ends.begin, ends.end, o_.sample_tokens, seed);
+      texts[size_t(r)] = generate_text(engine_->rank(r), tokenizer_.get(), prompt, ends.end, o_.sample_tokens, seed);
     };
     all ? engine_->on_all_ranks(on_rank) : on_rank(0);
     sampling_seconds_ += timer.seconds();

@@ -49,7 +49,7 @@ struct TrainOptions {
   std::optional<TrainRecord> record;
 
   std::string schedule = "cosine";
-  double lr = 0;           // 0: 6e-4 sqrt(768 / width), within [1e-4, 3e-3]
+  double lr = 0;           // 0: default_learning_rate()
   double min_lr = -1;      // below 0: a tenth of lr
   int64_t warmup = -1;     // below 0: a fiftieth of the steps, 5 to 2000; below 50 steps a tenth
   int64_t steps = 0;       // 0: 1000, or as many as fit into max_seconds

@@ -17,15 +17,16 @@ namespace {
 struct Tensor {
   std::string name;
   TensorRef data;
+  Axes cut;
 };
 
 std::vector<Tensor> replicated(const Executor& rank) {
   std::vector<Tensor> tensors;
   for (auto& p : replicated_parameters(rank)) {
-    if (p.weight.data) tensors.push_back({p.name, p.weight});
-    if (p.scale.data) tensors.push_back({p.name + ".scale", p.scale});
-    if (p.master.data && p.master.data != p.weight.data) tensors.push_back({p.name + ".master", p.master});
-    for (auto& state : p.states) tensors.push_back({p.name + "." + state.name, state.tensor});
+    if (p.weight.data) tensors.push_back({p.name, p.weight, p.cut});
+    if (p.scale.data) tensors.push_back({p.name + ".scale", p.scale, p.cut});
+    if (p.master.data && p.master.data != p.weight.data) tensors.push_back({p.name + ".master", p.master, p.cut});
+    for (auto& state : p.states) tensors.push_back({p.name + "." + state.name, state.tensor, p.cut});
   }
   return tensors;
 }
@@ -45,13 +46,20 @@ std::string list_of(const std::vector<int>& ranks) {
   return join(names, ", ");
 }
 
-[[noreturn]] void throw_difference(const std::vector<std::vector<double>>& by_rank, const std::string& tensor, size_t i,
-                                   size_t differing, const std::string& where) {
+// A tensor that differs among ranks that should have the same part of it.
+struct Difference {
+  size_t tensor;
+  std::vector<int> ranks;
+};
+
+[[noreturn]] void throw_difference(const std::vector<std::vector<double>>& by_rank, const Difference& found,
+                                   const std::string& tensor, size_t differing, const std::string& where) {
   std::map<double, std::vector<int>> groups;
-  for (size_t r = 0; r < by_rank.size(); ++r) groups[by_rank[r][i]].push_back(int(r));
-  // What most ranks hold is right; with a tie nobody knows, and rank 0 is what the others are
-  // compared with.
-  auto most = groups.find(by_rank[0][i]);
+  auto hash = [&](int rank) { return by_rank[size_t(rank)][found.tensor]; };
+  for (int r : found.ranks) groups[hash(r)].push_back(r);
+  // What most ranks hold is right; with a tie nobody knows, and the first rank is what the others
+  // are compared with.
+  auto most = groups.find(hash(found.ranks[0]));
   bool tie = false;
   for (auto g = groups.begin(); g != groups.end(); ++g) {
     if (g == most) continue;
@@ -77,12 +85,17 @@ std::string list_of(const std::vector<int>& ranks) {
 
 void check_same_weights(Engine& engine, const std::string& where) {
   auto all = engine.from_all_ranks([](Executor& rank) { return hashes(replicated(rank)); });
-  std::vector<size_t> differing;
-  for (size_t i = 0; i < all[0].size(); ++i)
-    if (std::any_of(all.begin(), all.end(), [&](auto& h) { return h[i] != all[0][i]; })) differing.push_back(i);
-  if (differing.empty()) return;
-  size_t first = differing[0];
-  throw_difference(all, replicated(engine.rank(0))[first].name, first, differing.size(), where);
+  const std::vector<Tensor> tensors = replicated(engine.rank(0));
+  const Mesh mesh = engine.session().recipe.layout();
+  std::vector<Difference> found;  // at most one for each tensor
+  for (size_t i = 0; i < tensors.size(); ++i)
+    for (int r = 0; r < mesh.ranks(); ++r) {
+      std::vector<int> alike = mesh.group(r, Axes::all().without(tensors[i].cut));
+      if (all[size_t(r)][i] == all[size_t(alike[0])][i]) continue;
+      found.push_back({i, alike});
+      break;
+    }
+  if (!found.empty()) throw_difference(all, found[0], tensors[found[0].tensor].name, found.size(), where);
 }
 
 }  // namespace crest

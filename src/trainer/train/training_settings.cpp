@@ -85,7 +85,8 @@ std::vector<Setting> schedule_settings() {
           {.name = "lr",
            .group = group,
            .help = "peak learning rate",
-           .default_value = "6e-4 sqrt(768 / width), from 1e-4 to 3e-3; lion: a fifth of it; sgd: 100 times",
+           .default_value = "6e-4 sqrt(768 / width), from 1e-4 to 3e-3; below 1024 tokens a step, times sqrt(tokens / "
+                            "1024); lion: a fifth of it; sgd: 100 times",
            .min = 0,
            .above = true,
            .common = true,
@@ -234,7 +235,7 @@ const std::vector<SettingTable>& setting_tables() {
 }
 
 std::vector<std::string> follows(const std::string& setting) {
-  static const std::map<std::string, std::vector<std::string>> all = {{"lr", {"model", "optimizer"}},
+  static const std::map<std::string, std::vector<std::string>> all = {{"lr", {"model", "optimizer", "batch", "seq", "grad-accumulation"}},
                                                                       {"min-lr", {"lr"}},
                                                                       {"warmup", {"steps"}},
                                                                       {"val-every", {"steps"}},
@@ -245,7 +246,8 @@ std::vector<std::string> follows(const std::string& setting) {
 
 double default_learning_rate(const Recipe& recipe) {
   double rate = std::clamp(6e-4 * std::sqrt(768.0 / double(recipe.model.width)), 1e-4, 3e-3);
-  return rate * learning_rate_scale(recipe.optimizer);
+  double tokens = double(std::min(recipe.tokens_per_step(), enough_tokens));
+  return rate * std::sqrt(tokens / double(enough_tokens)) * learning_rate_scale(recipe.optimizer);
 }
 
 }  // namespace crest

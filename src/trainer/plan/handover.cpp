@@ -1,0 +1,62 @@
+#include "plan/handover.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "core/error.h"
+#include "program/place.h"
+#include "program/placements.h"
+
+namespace crest {
+
+namespace {
+
+// What memory holds, and which Program left it there.
+struct Held {
+  Placement placement;
+  std::string by;
+};
+
+// Two steps, since the second one begins with what the first one ends with.
+std::vector<const CompiledProgram*> calls(const CompiledSession& s) {
+  static constexpr const char* step[] = {"train",  "train.first", "train.next", "train.next", "train.last",
+                                         "update", "validation",  "prefill",    "decode"};
+  std::vector<const CompiledProgram*> list;
+  auto call = [&](const char* name) {
+    if (int i = s.find(name); i >= 0) list.push_back(&s.programs[size_t(i)]);
+  };
+  call("start");
+  for (int n = 0; n < 2; ++n)
+    for (const char* name : step) call(name);
+  return list;
+}
+
+void verify_along(const CompiledSession& s, Axis axis) {
+  std::map<const CompiledProgram*, Handover> of;
+  std::map<std::string, Held> memory;  // by storage
+  for (const CompiledProgram* c : calls(s)) {
+    auto [it, added] = of.try_emplace(c);
+    if (added) it->second = handover(c->program, axis);
+    for (auto& read : it->second.reads) {
+      auto held = memory.find(read.storage);
+      // The host provides what no Program has left.
+      if (held == memory.end() || held->second.placement == read.placement) continue;
+      std::string of_storage = read.value == read.storage ? "" : fmt::format(" of %{}", read.storage);
+      fail_internal(fmt::format("program {} leaves %{}{} {}, but program {} reads it {}", held->second.by, read.value,
+                                of_storage, text(held->second.placement), c->spec.name, text(read.placement)),
+                    fmt::format("between programs, axis {}", name(axis)));
+    }
+    for (auto& [storage, placement] : it->second.leaves) memory[storage] = {placement, c->spec.name};
+  }
+}
+
+}  // namespace
+
+void verify_handover(const CompiledSession& session) {
+  const Mesh mesh = session.recipe.layout();
+  for (Axis axis : axes_outermost_first)
+    if (mesh.size(axis) > 1) verify_along(session, axis);
+}
+
+}  // namespace crest

@@ -1,0 +1,58 @@
+// What one Program of a session leaves in memory, the next one expects there.
+#include "plan/handover.h"
+
+#include <gtest/gtest.h>
+
+#include "contains.h"
+#include "core/error.h"
+#include "device.h"
+#include "passes/tiny.h"
+
+using namespace crest;
+using namespace crest::test;
+
+namespace {
+
+CompiledSession session(const std::string& shard, int64_t micro_steps = 1, const std::string& gather = "update") {
+  Recipe r = tiny_recipe();
+  r.data_parallel = 2, r.grad_accumulation = micro_steps, r.fusion = "on";
+  r.pass_settings = {{"shard", shard}, {"reduce", "bucket"}, {"bucket", "500B"}, {"gather", gather}};
+  SessionUse use;
+  use.train = use.update = use.validation = true;
+  return compile(r, this_cpu(1), session_programs(r, use));
+}
+
+Program& program(CompiledSession& s, const char* name) { return s.programs[size_t(s.find(name))].program; }
+
+std::string problem_between(const CompiledSession& s) {
+  try {
+    verify_handover(s);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+// Each of these Programs is right by itself.
+TEST(Handover, AnUpdateThatGathersNothingIsRefused) {
+  CompiledSession s = session("optimizer"), ahead = session("optimizer", 1, "forward");
+  program(s, "update") = program(ahead, "update");
+  const std::string said = problem_between(s);
+  EXPECT_TRUE(contains(said,
+                       "program update leaves %wte.weight of %weights.decay absent, but program validation "
+                       "reads it replicated"))
+      << said;
+  EXPECT_TRUE(contains(said, "axis data")) << said;
+}
+
+TEST(Handover, GradientsWithoutTheirSumAreRefused) {
+  CompiledSession s = session("none", 2);
+  program(s, "train.last") = program(s, "train.first");
+  const std::string said = problem_between(s);
+  EXPECT_TRUE(contains(said,
+                       "program train.last leaves %gradients.decay partial, but program update reads it "
+                       "replicated"))
+      << said;
+}

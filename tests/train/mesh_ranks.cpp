@@ -1,0 +1,88 @@
+// Processes of a mesh train together. A rank that is killed ends all of them, also those that
+// exchange nothing with it.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <set>
+#include <string>
+
+#include "comm/gloo.h"
+#include "comm/launch.h"
+#include "comm/loopback.h"
+#include "comm/rank_group.h"
+#include "contains.h"
+#include "core/timer.h"
+#include "train/harness.h"
+
+namespace crest::test {
+
+namespace {
+
+constexpr const char *mesh_variable = "CREST_TEST_MESH", *killed_variable = "CREST_TEST_KILLED";
+
+// What a process does that launch_ranks() started from the test.
+int train_until_lost() {
+  auto group = RankGroup::join(*rank_environment(), {});
+  Recipe r = tiny_recipe();
+  r.mesh = parse_mesh(std::getenv(mesh_variable)), r.ranks = r.mesh.ranks();
+  r.pass_settings = {{"shard", "weights"}, {"bucket", "20kB"}};
+  SessionUse use;
+  use.train = use.update = true;
+  Engine engine(compile(r, this_cpu(1), session_programs(r, use)), {}, &group->communicator(), &group->host());
+  engine.initialize_weights(3);
+  SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
+  try {
+    for (int64_t s = 0;; ++s) {
+      group->doing("step " + std::to_string(s));
+      if (s == 5 && group->rank() == std::atoi(std::getenv(killed_variable))) {
+        tell_launcher("killed");
+        raise(SIGKILL);
+      }
+      engine.step(s, 1e-3, 1, source);
+    }
+  } catch (const PeerLost& lost) {
+    const PeerLost noticed = group->noticed(lost);
+    tell_launcher(fmt::format("rank {} has lost rank {}", group->rank(), noticed.rank()));
+    throw noticed;
+  }
+}
+
+}  // namespace
+
+TEST(MeshRanks, KilledEndsAllWithItsNumber) {
+  if (is_launched()) std::_Exit(run_rank(train_until_lost));
+  if (!gloo_problem().empty()) GTEST_SKIP() << gloo_problem();
+  NEEDS_LOOPBACK();
+  struct Case {
+    const char* mesh;
+    int killed;
+  };
+  for (auto& c : {Case{"data=2,context=2", 3}, {"context=2", 1}}) {
+    SCOPED_TRACE(c.mesh);
+    std::set<std::string> told, expected = {"killed"};
+    const int ranks = parse_mesh(c.mesh).ranks();
+    for (int rank = 0; rank < ranks; ++rank)
+      if (rank != c.killed) expected.insert(fmt::format("rank {} has lost rank {}", rank, c.killed));
+    Timer timer;
+    LaunchOptions launch;
+    launch.ranks = ranks;
+    launch.arguments = {own_arguments()[0], "--gtest_filter=MeshRanks.KilledEndsAllWithItsNumber", "--gtest_brief=1"};
+    launch.variables = {{mesh_variable, c.mesh}, {killed_variable, std::to_string(c.killed)}};
+    launch.told = [&](const std::string& text) {
+      if (told.insert(text).second && text == "killed") timer = {};
+    };
+    try {
+      launch_ranks(launch);
+      ADD_FAILURE() << "no error";
+    } catch (const PeerLost& lost) {
+      EXPECT_LT(timer.seconds(), 5) << "docs/guides/cluster.md";
+      EXPECT_EQ(lost.rank(), c.killed);
+      EXPECT_TRUE(contains(lost.what(), fmt::format("rank {} was ended by signal 9", c.killed))) << lost.what();
+    }
+    EXPECT_EQ(told, expected);
+  }
+}
+
+}  // namespace crest::test
