@@ -170,7 +170,9 @@ void data_parallel(Program& program, const PassContext& context) {
     return Reductions(program, Phase::backward, buckets, false).scattered(ranks, every && !context.first, context.last);
   }
   Phase phase = context.kind == ProgramKind::train ? Phase::backward : Phase::forward;
-  Reductions reductions(program, phase, how == "overlap" || how == "bucket", context.setting("comm-dtype") == "bf16");
+  // All ranks must communicate in one order: between collectives of the layers nothing overlaps.
+  const bool overlapped = (how == "overlap" || buckets) && context.recipe.layout().size(Axis::tensor) == 1;
+  Reductions reductions(program, phase, overlapped, context.setting("comm-dtype") == "bf16");
   if (how == "each" || how == "overlap")
     reductions.one_by_one();
   else
@@ -179,7 +181,7 @@ void data_parallel(Program& program, const PassContext& context) {
 
 namespace {
 
-// --mesh data=N means --ranks N and is stored under that name.
+// --mesh data=N means --ranks N and is stored under that name. Other axes are stored as the mesh.
 SettingValue mesh_text(const Setting&, const void* object) {
   const Mesh& mesh = static_cast<const Recipe*>(object)->mesh;
   return mesh == Mesh() ? std::string() : mesh.text();
@@ -199,6 +201,7 @@ void set_mesh(const Setting& row, void* object, const SettingValue& value) {
     fail_usage(fmt::format("{} has {}, but {} {} was given", mesh.text(), format_number_of(mesh.ranks(), "rank"),
                            r.ranks > 1 ? "--ranks" : "--data-parallel", r.all_ranks()),
                row.flag(), "Leave one of the two out.");
+  r.mesh = mesh.size(Axis::data) == mesh.ranks() ? Mesh() : mesh;
 }
 
 Setting mesh_setting(Setting row) {
@@ -232,10 +235,10 @@ const std::vector<Setting>& data_parallel_settings() {
                                        .effects = effects}),
       mesh_setting({.name = "mesh",
                     .group = group,
-                    .help = "how ranks are arranged: the ranks along each axis (data, tensor, pipeline, context); "
-                            "data=4 is --ranks 4. Programs have the axis data only; plan --explain and advise "
-                            "calculate with the others",
-                    .example = "data=4",
+                    .help = "how ranks are arranged: the ranks along each axis. data=4 is --ranks 4; ranks along "
+                            "tensor share the layers of a model. plan --explain and advise calculate with pipeline, "
+                            "too",
+                    .example = "data=2,tensor=2",
                     .commas = true,
                     .newer = true,
                     .resume = OnResume::accepts,
