@@ -4,16 +4,19 @@
 (a) phrases of scripts/banned-phrases.txt in Markdown, in comments and string literals of src/, in
     experiments/*.toml, scripts/*.sh, scripts/*.py and the Makefile;
 (b) lines over 100 columns in Markdown (not tables, code blocks, HTML, link definitions, URLs) and
-    comment lines of src/ and tests/ (not those indented by three columns: tables, code).
+    comment lines of src/ and tests/ (not those indented by three columns: tables, code);
+(c) relative words in 100 words of each folder, against scripts/prose-rates.txt (prose_rates.py).
 
-Paths (files or folders) limit the check to them. Exits with 1 when something was found, with 2 when
-it could not check."""
+Paths (files or folders) limit the check to them, without (c). Exits with 1 when something was found,
+with 2 when it could not check."""
 import argparse
 import bisect
 import os
 import pathlib
 import re
 import sys
+
+import prose_rates
 
 COLUMNS = 100
 HISTORY = ("CHANGELOG.md", "docs/results/")  # the places for history
@@ -126,6 +129,17 @@ def read_markdown(lines):
     return text, long
 
 
+def without_blocks(lines):
+    """Prose without blocks of code, names of code and targets of links."""
+    kept, fence = [], False
+    for line in lines:
+        if line.lstrip().startswith("```"):
+            fence = not fence
+        elif not fence:
+            kept.append(line)
+    return re.sub(r"\]\([^)]*\)", "]", no_code("\n".join(kept)))
+
+
 # Not one that is indented by three columns: a table or code.
 COMMENT_LINE = re.compile(r"\s*(//|/\*)(?!   )")
 TOKENS = re.compile(r'//[^\n]*|/\*.*?\*/|R"([A-Za-z]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"'
@@ -167,7 +181,7 @@ def read_lines(lines):
     return text
 
 
-def check(path, name, phrases, report):
+def check(path, name, phrases, rates, report):
     if name.endswith((".md",) + CODE) or name == "Makefile" or is_script(name):
         source = path.read_text(errors="replace")
     else:
@@ -191,6 +205,8 @@ def check(path, name, phrases, report):
         text, long = read_markdown(lines)
         phrases_in(text, kinds)
         long_lines(long)
+        rates.count(name, without_blocks(lines))
+        rates.add_sentences(name, text.text(), text.line_of)
     elif name.endswith(CODE):
         if name.startswith(("src/", "tests/")):
             long_lines(n for n, line in enumerate(lines, 1)
@@ -198,6 +214,7 @@ def check(path, name, phrases, report):
         if name.startswith("src/"):
             comments, literals = read_code(source)
             phrases_in(comments, kinds)
+            rates.count(name, comments.text())
             phrases_in(literals, kinds + ("output",))
     else:
         phrases_in(read_lines(lines), kinds)
@@ -222,21 +239,30 @@ def files_below(folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
+    parser.add_argument("--update-rates", action="store_true", help=f"write {prose_rates.RATES}")
     parser.add_argument("paths", nargs="*", metavar="PATH")
     arguments = parser.parse_args()
     root = arguments.root.resolve()
     phrases = Phrases(root / "scripts/banned-phrases.txt")
-    found, checked = [], 0
+    found, checked, rates = [], 0, prose_rates.Rates()
     for start in arguments.paths or ["."]:
         if not (root / start).exists():
             stop(f"no file or folder {start}")
         for path in files_below(root / start):
             name = path.relative_to(root).as_posix()
-            checked += check(path, name, phrases, lambda *finding: found.append(finding))
+            checked += check(path, name, phrases, rates, lambda *finding: found.append(finding))
     for name, line, what in sorted(set(found)):
         print(f"{name}:{line}: {what}")
-    if found:
-        sys.exit(f"prose: {len(set(found))} findings in {checked} files; phrases: scripts/banned-phrases.txt")
+    risen = []
+    if arguments.update_rates:
+        rates.write(root / prose_rates.RATES)
+    if not arguments.paths and (root / prose_rates.RATES).exists():
+        rates.print_all()
+        risen = rates.above(root / prose_rates.RATES)
+        print("".join(f"{text}\n" for text in risen), end="")
+    if found or risen:
+        sys.exit(f"prose: {len(set(found)) + len(risen)} findings in {checked} files; "
+                 "phrases: scripts/banned-phrases.txt")
     print(f"prose: {checked} files, nothing found")
 
 

@@ -335,8 +335,8 @@ Program compiled(const Recipe& r, ProgramKind kind, bool first, bool last) {
   return in_double(p);
 }
 
-// All Programs of a step, of one rank and on the mesh. own: where gradients are shards between micro
-// steps, each computes its own contribution.
+// All Programs of a step, of one rank and on the mesh. own: each micro step computes its own
+// contribution, because gradients are shards in between.
 void compare_steps(const Recipe& one, const Recipe& part, bool own = false) {
   const bool several = one.grad_accumulation > 1;
   struct Step {

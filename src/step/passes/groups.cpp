@@ -1,7 +1,8 @@
-// Parameters of a group (matrices with weight decay; everything else; of both, those of which each
-// rank has a part) are contiguous in memory, and so are their gradients and optimizer states, in the
-// same order: one optimizer launch, one norm, one message for data parallelism. Where shards travel in buckets (--shard, --reduce bucket), each
-// bucket is a group.
+// The parameters of a group are contiguous in memory, and so are their gradients and optimizer
+// states, in the same order: one optimizer launch, one norm, one message for data parallelism.
+// Matrices with weight decay are a group, everything else is another. Parameters of which each rank
+// has a part are in groups of their own. If shards travel in buckets (--shard, --reduce bucket),
+// each bucket is a group.
 #include <fmt/format.h>
 
 #include <unordered_map>

@@ -133,8 +133,8 @@ class Inference {
     }
     return found ? all : declared;
   }
-  // What a group has where a member of it is placed so: however that is cut, each rank has a part of
-  // the group's elements.
+  // The placement of a group from that of a member. If the member is cut in any way, each rank has
+  // a part of the group's elements.
   static Placement of_member(Placement p) { return p.cut() ? Placement::shard(0) : p; }
 
   void set(ValueId v, Placement placement, bool view = false) {

@@ -1,4 +1,5 @@
-// Shards of tensors and of rows: collectives on the stream of their instruction, and copies of a shard.
+// Shards of tensors and of rows: collectives on the stream of their instruction, and copies of a
+// shard.
 #include "backend/cuda/device/words.h"
 #include "backend/cuda/kernel.h"
 #include "comm/comm.h"
