@@ -58,7 +58,8 @@ class Groups {
       };
       for (size_t q = 0; q < program_.params.size(); ++q) {
         const Value& weight = program_.at(program_.params[q].value);
-        if (program_.params[q].decay != kind.decay || weight.placement[size_t(Axis::tensor)].cut() != kind.cut) continue;
+        if (program_.params[q].decay != kind.decay || weight.placement[size_t(Axis::tensor)].cut() != kind.cut)
+          continue;
         if (!is_float(weight.dtype)) continue;  // not trained (passes/int8.cpp)
         members.push_back({q, size});
         size += round_up(numel(q), alignment_);

@@ -235,7 +235,8 @@ class Inference {
     for (size_t i = 0; i < instr.in.size(); ++i) {
       const Placement wanted = i == 0 ? e.from : Placement();
       if (instr.in[i] == no_value || placement(instr.in[i]) == wanted) continue;
-      return fmt::format("needs %{} {}, but it is {}", name_of(instr.in[i]), text(wanted), text(placement(instr.in[i])));
+      return fmt::format("needs %{} {}, but it is {}", name_of(instr.in[i]), text(wanted),
+                         text(placement(instr.in[i])));
     }
     out = {e.to};
     ++now_;

@@ -148,7 +148,8 @@ Kernel own_rows_kernel() {
   return {"own_rows", "cuda.own_rows.copy", reject_none, nullptr, nullptr, CREST_DEVICE_CODE(launch_own_rows)};
 }
 Kernel own_positions_kernel() {
-  return {"own_positions", "cuda.own_positions.count",           reject_none, nullptr,
+  return {"own_positions", "cuda.own_positions.count",
+          reject_none,     nullptr,
           nullptr,         CREST_DEVICE_CODE(launch_own_positions)};
 }
 
