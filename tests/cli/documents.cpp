@@ -438,8 +438,8 @@ const std::string& help_of(const std::string& command) {
   return at->second;
 }
 
-// Flags in code within sentences and tables: `crest COMMAND --flag ...` needs a flag of this command,
-// `--flag` alone a flag of any.
+// Flags in code within sentences and tables: `crest COMMAND --flag ...` needs a flag of this
+// command, `--flag` alone a flag of any.
 std::vector<std::string> unknown_flags(const std::string& markdown, bool alone) {
   static const std::string every = [] {
     std::string all;
