@@ -22,14 +22,12 @@ endforeach()
 set(CREST_FILES_cold "/(advise|bench|charts|cli|compare|interop|lab|profile|report|store|terminal|traces|tune)/")
 set(CREST_OPTIONS_cold $<IF:$<CONFIG:Release>,-O1,-O0>)
 set(CREST_FILES_timed "/bench/(phase_runner|profile)")
-# Fuzzing is about parsers: they are optimized, and the fuzzer is guided by branches only (what parsers compare with stands
-# in the seeds), which saves a third of the time. Where nothing parses, nothing guides it.
-set(CREST_GUIDE -fsanitize=fuzzer-no-link -fno-sanitize-coverage=trace-cmp)
-set(CREST_FILES_parsing "/(core|data|interop|store)/|/lab/(exp|func|table|value|columns|kinds)|/traces/torch|\
-/profile/profile|/model/(config|hugg|param|preset|toml|weights)|/checkpoint/|data_sheet|choices")
-set(CREST_OPTIONS_parsing ${CREST_GUIDE} -O2)
+# What parses guides the fuzzer, by branches only: what parsers compare with stands in the seeds, which saves a third of
+# the time.
 set(CREST_FILES_unguided "/lab/(measurements?|[a-z]+_measurement|run)\\.cpp")
-set(CREST_FILES_guided "/(lab|device|measure|model|ops|plan|profile|program|settings|stats|traces|train)/")
+set(CREST_FILES_guided "/(checkpoint|core|data|device|interop|lab|measure|model|ops|plan|profile|program|settings|stats|\
+store|traces|train)/")
+set(CREST_GUIDE -fsanitize=fuzzer-no-link -fno-sanitize-coverage=trace-cmp)
 set(CREST_OPTIONS_guided ${CREST_GUIDE})
 
 # take(SET): moves the files of a set from `sources` to `SET`.
@@ -63,12 +61,11 @@ foreach(part ${CREST_PARTS})
 
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS src/${part}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "cli/main.cpp$|backend/(cpu/simd|cuda/device)/|${CREST_CUDA_FILES}")
-  foreach(set timed parsing unguided guided cold)
+  foreach(set timed unguided guided cold)
     set(${set} "")
   endforeach()
   take(timed)
   if(CREST_FUZZ)
-    take(parsing)
     take(unguided)
     take(guided)
     list(APPEND sources ${unguided})
@@ -76,7 +73,7 @@ foreach(part ${CREST_PARTS})
   take(cold)
   list(APPEND sources ${timed})
   set(normal ${sources})
-  foreach(set normal cold parsing guided)
+  foreach(set normal cold guided)
     if(${set})
       crest_objects(${part} ${set} ${${set}})
     endif()

@@ -248,6 +248,22 @@ TEST(WeightsFolder, SingleFileFolderAndShardsLookTheSame) {
   EXPECT_TRUE(contains(error_of([&] { WeightsFolder::open(empty / "none"); }), "no such file"));
 }
 
+TEST(WeightsFolder, OfWhichAPartIsMissingIsNamed) {
+  MemoryFolder folder;
+  float x[1] = {1};
+  write_safetensors(folder / "model-00001-of-00002.safetensors", {{{"a", DType::f32, {1}}, x}});
+  auto error = [&] { return error_of([&] { WeightsFolder::open(folder.path()); }); };
+  EXPECT_TRUE(contains(error(), "model.safetensors.index.json is missing")) << error();
+  write_file_synced(
+      folder / "model.safetensors.index.json",
+      R"({"weight_map":{"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors"}})");
+  EXPECT_TRUE(contains(error(), "'model-00002-of-00002.safetensors' is missing")) << error();
+  // What git clone leaves without Git LFS.
+  write_file_synced(folder / "model-00002-of-00002.safetensors",
+                    "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n");
+  EXPECT_TRUE(contains(error(), "git lfs pull")) << error();
+}
+
 TEST(WeightsFolder, AnIndexCannotLeaveItsFolder) {
   MemoryFolder folder;
   float x[1] = {1};

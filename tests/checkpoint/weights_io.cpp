@@ -286,6 +286,8 @@ TEST(OpenModel, FoldersWithoutACheckpoint) {
   expect_error([&] { open_model(""); }, {"no such run"});
   create_directories(folder / "empty");
   expect_error([&] { open_model(folder / "empty"); }, {"neither model.toml nor config.json"});
+  write_text(folder / "adapter/adapter_config.json", "{}");
+  expect_error([&] { open_model(folder / "adapter"); }, {"is an adapter", "merge_and_unload"});
   create_directories(folder / "fresh/checkpoints");
   expect_error([&] { open_model(folder / "fresh"); }, {"no checkpoint yet"});
   write_text(folder / "started/config.toml", "model = 'nano'\n");
@@ -300,6 +302,13 @@ TEST(OpenModel, FoldersWithoutACheckpoint) {
     EXPECT_FALSE(m.tokenizer);
     EXPECT_TRUE(m.tokenizer_problem.empty());
   }
+  // A byte order mark, as editors of Windows write it.
+  std::filesystem::copy(fixture, folder / "marked");
+  const std::string config = read_file(fixture + "/config.json", 1 << 20);
+  write_text(folder / "marked/config.json", "\xef\xbb\xbf" + config);
+  EXPECT_EQ(open_model(folder / "marked").config.vocab, 97);
+  write_text(folder / "marked/config.json", "version https://git-lfs.github.com/spec/v1\n");
+  expect_error([&] { open_model(folder / "marked"); }, {"pointer of Git LFS"});
   // A tokenizer that Crest cannot read is not the end: token ids still work.
   std::filesystem::copy(fixture, folder / "copy");
   write_text(folder / "copy/tokenizer.json", "{\"model\": {\"type\": \"WordPiece\"}}");

@@ -1,6 +1,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/saved_model_command.h"
+#include "device/find.h"
+#include "device/matmul_rates.h"
+#include "host/isa.h"
 
 using namespace crest;
 using namespace crest::test;
@@ -38,6 +41,26 @@ TEST_F(EvalCommand, TextAndJson) {
   EXPECT_NEAR(std::log(j["perplexity"].get<double>()), j["loss"].get<double>(), 1e-9);
   CommandResult text = eval(data());
   for (auto part : {"loss", "perplexity", "bits/byte", "of split val"}) EXPECT_TRUE(contains(text.out, part)) << part;
+}
+
+// By the table of matmul rates that training reads, too.
+TEST_F(EvalCommand, AutomaticPrecisionIsTheFasterOne) {
+  if (best_isa() < Isa::avx512_bf16) GTEST_SKIP() << "this processor has no bf16";
+  for (const char* faster : {"fp32", "bf16"}) {
+    nlohmann::json rates = {{"fp32", 1e11}, {"bf16", 1e11}};
+    rates[faster] = 2e11;
+    write_text(folder_ / "cache/matmul-rates.json",
+               Json{{"format", 1}, {"rates", {{matmul_rates_key(cpu_device(active_isa(), 1)), rates}}}}.dump());
+    const std::string with = "env CREST_CACHE='" + folder_ / "cache' '" + crest_binary() + "' ";
+    auto precision = [&](const std::string& command) {
+      const std::string out = folder_ / "json";
+      EXPECT_EQ(std::system((with + command + " --device cpu --json > '" + out + "' 2> /dev/null").c_str()), 0);
+      return Json::parse(read_all(out))["precision"];
+    };
+    const std::string run = " --run '" + *shared_ / "run' ";
+    EXPECT_EQ(precision("eval" + run + data() + "--batches 1"), faster);
+    EXPECT_EQ(precision("sample" + run + "--prompt a --max-tokens 1"), faster);
+  }
 }
 
 TEST_F(EvalCommand, WrongUsage) {

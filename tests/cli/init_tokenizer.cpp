@@ -58,6 +58,25 @@ TEST_F(InitTokenizer, TextGetsTheModelsTokenizer) {
   EXPECT_EQ(first_validation("named"), first_validation("tuned"));
 }
 
+// The run's config.toml has the flag, and the run goes on with it.
+TEST_F(InitTokenizer, DocumentsOfATextBeginAsAskedFor) {
+  auto json = nlohmann::json::parse(f.read("mine/tokenizer.json"));
+  json["added_tokens"].push_back({{"id", 280}, {"content", "<s>"}, {"special", true}, {"normalized", false}});
+  f.write("begun/tokenizer.json", json.dump());
+  const std::vector<std::string> train = {"train",     "text.txt", "--tokenizer", "begun",   "--add-bos", "--model",
+                                          "tiny.toml", "--out",    "begins",      "--steps", "1",         "--batch",
+                                          "2"};
+  RunResult r = run_crest(train, f.options());
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_NE(r.err.find("<s> begins every document"), std::string::npos) << r.err;
+  EXPECT_NE(f.read("begins/config.toml").find("add_bos = \"true\""), std::string::npos);
+  r = run_crest({"train", "--resume", "begins", "--steps", "2"}, f.options());
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_NE(f.read("begins/config.toml").find("add_bos = \"true\""), std::string::npos);
+  expect_error(init({"--data", "mine", "--add-bos", "--out", "x"}), 2, {"--add-bos", "the data has its own"},
+               f.options());
+}
+
 TEST_F(InitTokenizer, AnotherTokenizerIsOneClearError) {
   expect_error(init({"text.txt", "--out", "x", "--tokenizer", "bpe:280"}), 2,
                {"--tokenizer", "would be trained on the text", "Leave it out"}, f.options());
@@ -119,6 +138,22 @@ TEST_F(InitTokenizer, AModelWithoutATokenizerNeedsOne) {
   words.back() = "mine/tokenizer.json";
   RunResult r = run_crest(words, f.options());
   EXPECT_EQ(r.code, 0) << r.err;
+}
+
+// Such a file decides which tokens a text has, so text is refused. Token shards need no tokenizer.
+TEST_F(InitTokenizer, ADamagedFileNextToTheTokenizerIsAProblemOfTextsOnly) {
+  std::filesystem::copy(f.path() / "base/checkpoints/step-000030", f.path() / "damaged");
+  std::filesystem::remove(f.path() / "damaged/manifest.json");
+  f.write("damaged/tokenizer_config.json", "{");
+  std::vector<std::string> words = init({"text.txt", "--out", "x"});
+  std::replace(words.begin(), words.end(), std::string("base"), std::string("damaged"));
+  expect_error(words, 1, {"damaged/tokenizer_config.json (line 1", "Correct the file, or give", "--tokenizer FILE"},
+               f.options());
+  words[1] = "--data=mine", words[3] = "y";
+  RunResult r = run_crest(words, f.options());
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_NE(r.err.find("cannot be compared with the data's: damaged/tokenizer_config.json"), std::string::npos)
+      << r.err;
 }
 
 // As after tokenizer.add_tokens without resize_token_embeddings.
@@ -217,7 +252,8 @@ TEST_F(InitTokenizer, TheTextSettingsGoWithTheModel) {
   };
   train(start("text.txt", "kept"));
   EXPECT_EQ(read("kept", 1, "generation_config.json"),
-            nlohmann::json({{"bos_token_id", end}, {"eos_token_id", {end, 7}}, {"top_p", 0.5}}));
+            nlohmann::json({{"bos_token_id", end - 1}, {"eos_token_id", {end - 1, 7}}, {"top_p", 0.5}}))
+      << "tokenizer_config.json names the token that ends documents";
   EXPECT_EQ(read("kept", 1, "tokenizer_config.json")["pad_token"], "<|im_start|>");
   EXPECT_EQ(read("kept", 1, "tokenizer_config.json")["eos_token"], "<|im_end|>");
   train({"train", "--resume", "kept", "--steps", "2"});
@@ -225,12 +261,6 @@ TEST_F(InitTokenizer, TheTextSettingsGoWithTheModel) {
   EXPECT_EQ(read("kept", 2, "generation_config.json"), read("kept", 1, "generation_config.json"));
   std::vector<std::string> words = start("settings.jsonl", "told");
   train(words);
-  EXPECT_EQ(read("told", 1, "generation_config.json")["eos_token_id"], nlohmann::json({end, 7, end - 1}));
-  EXPECT_EQ(read("told", 1, "tokenizer_config.json")["eos_token"], "<|endoftext|>") << "of the data's template";
-  // A damaged file may have named tokens, so the tokenizer is not used without it.
-  f.write("settings/tokenizer_config.json", "{");
-  RunResult damaged = run_crest(start("text.txt", "damaged"), f.options());
-  EXPECT_EQ(damaged.code, 1);
-  EXPECT_NE(damaged.err.find("settings/tokenizer_config.json"), std::string::npos) << damaged.err;
-  EXPECT_NE(damaged.err.find("--tokenizer FILE"), std::string::npos) << damaged.err;
+  EXPECT_EQ(read("told", 1, "generation_config.json")["eos_token_id"], nlohmann::json({end - 1, 7}));
+  EXPECT_EQ(read("told", 1, "tokenizer_config.json")["eos_token"], "<|im_end|>") << "of the data's template";
 }

@@ -104,6 +104,23 @@ TEST(Lab, SelfConsistencyFindsTheWrongFigures) {
   EXPECT_EQ(open, 1u) << "77 GB that fit and 77 GB that do not";
 }
 
+// By the table of matmul rates that training reads, too.
+TEST(Lab, AutomaticPrecisionIsTheFasterOne) {
+  if (best_isa() < Isa::avx512_bf16) GTEST_SKIP() << "this processor has no bf16";
+  LabFolder folder;
+  nlohmann::json rates;
+  rates[matmul_rates_key(cpu_device(active_isa(), 1))] = {{"fp32", 2e11}, {"bf16", 1e11}};
+  folder.write("cache/matmul-rates.json", nlohmann::json{{"format", 1}, {"rates", rates}}.dump());
+  folder.write("auto.toml",
+               "name = \"auto\"\ntitle = \"Precision\"\nkind = \"plan\"\nshow = [\"planned_bytes\"]\n"
+               "[recipe]\nmodel = \"tiny.toml\"\nbatch = 2\nprecision = [\"auto\", \"fp32\"]\n"
+               "[[claim]]\ntext = \"It is fp32\"\nsubject = \"Crest\"\nsource = \"me\"\n"
+               "check = \"ratio(planned_bytes, precision=auto, precision=fp32) == 1\"\n");
+  RunResult r = folder.run({"lab", "run", "auto.toml", "--json"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(verdicts(r.json()[0]), std::vector<std::string>{"upheld"}) << r.out;
+}
+
 TEST(Lab, RunsAFileOfTheUsersAndRecordsIt) {
   LabFolder folder;
   RunResult r = folder.run({"lab", "run", "mine.toml", "--json"});

@@ -220,9 +220,33 @@ TEST(CliPlan, AMeshOfDataRanksIsTheirNumber) {
   bad({"--mesh", "data=2", "--ranks", "1"}, {"--mesh", "--ranks 1 and --mesh data=2"});
   bad({"--mesh", "data=4", "--data-parallel", "2"}, {"--mesh", "data=4 has 4 ranks", "--data-parallel 2"});
   bad({"--mesh", "data=5000"}, {"--ranks", "5000"});
-  for (const char* axis : {"tensor", "context", "pipeline"})
+  for (const char* axis : {"context", "pipeline"})
     bad({"--mesh", std::string("data=2,") + axis + "=2"},
-        {"--mesh", axis + std::string("=2"), "Use the axis data only"});
+        {"--mesh", axis + std::string("=2"), "Use the axes data and tensor"});
+}
+
+TEST(CliPlan, TensorRanksShareTheLayers) {
+  const std::vector<std::string> flags = {"--model", "llama-nano", "--device", "cpu", "--seq", "16", "--batch", "2"};
+  auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), flags.begin(), flags.end());
+    return more;
+  };
+  auto one = plan(with({})), two = plan(with({"--mesh", "tensor=2"}));
+  EXPECT_EQ(two["recipe"]["ranks"], 2);
+  EXPECT_EQ(two["tokens_per_step"], one["tokens_per_step"]);
+  auto weights = [](const nlohmann::json& j) { return j["memory"]["persistent_bytes"].get<double>(); };
+  EXPECT_LT(weights(two), 0.9 * weights(one));
+  auto bad = [&](const std::vector<std::string>& more, const std::vector<std::string>& said) {
+    std::vector<std::string> all = with(more);
+    all.insert(all.begin(), "plan");
+    expect_error(all, 2, said);
+  };
+  bad({"--mesh", "tensor=3"}, {"--mesh", "tensor=3", "4 heads", "2 key/value heads", "Use tensor=2."});
+  bad({"--mesh", "tensor=2", "--heads", "1", "--kv-heads", "1", "--head-dim", "128"}, {"--mesh", "leave the axis out"});
+  bad({"--mesh", "tensor=2", "--dropout", "0.1"}, {"--mesh", "dropout"});
+  bad({"--mesh", "data=2,tensor=2", "--shard", "optimizer"}, {"--mesh", "--shard optimizer"});
+  bad({"--mesh", "tensor=2", "--optimizer", "muon"}, {"--mesh", "--optimizer muon", "adamw"});
+  bad({"--mesh", "tensor=2", "--offload", "optimizer"}, {"--mesh", "--offload"});
 }
 
 TEST(CliPlan, LargestBatchFitsAndOneMoreDoesNot) {

@@ -480,7 +480,7 @@ TEST(Ranks, GoOnAmongStrangers) {
     for (const std::string& text :
          {std::string(), std::string("GET / HTTP/1.0\r\n\r\n"), std::string("\xff\xff\xff\x7fJ", 5),
           std::string("\0\0\x0f\0J\xff\xff\0\0", 9) + std::string(60'000, 'x')}) {
-      strangers.push_back(connect_to("127.0.0.1", port, after(10)));
+      strangers.push_back(connect_to("127.0.0.1", port, after(10)).socket);
       ASSERT_TRUE(strangers.back().is_open());
       send_all(strangers.back(), text);
       if (text.empty()) continue;

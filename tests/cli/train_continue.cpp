@@ -133,6 +133,11 @@ TEST(ResumeSettings, ThatTheRunLacksAreRefused) {
   // A file that lost its settings: not a run that has not begun.
   f.write("run/config.toml", config = "# crest train --config config.toml repeats this run\n");
   refused({"--resume", "run"}, 1, {"lost the run's settings", "cp run/checkpoints/step-000002/config.toml"});
+  f.write("run/config.toml", config = "data = \"data\"\nlr = \"fa");
+  refused({"--resume", "run"}, 1, {"not valid TOML", "cp run/checkpoints/step-000002/config.toml"});
+  std::filesystem::rename(f.path() / "run/config.toml", f.path() / "config.toml");
+  expect_error({"train", "--resume", "run"}, 1, {"lost its config.toml", "cp run/checkpoints/step-000002/config.toml"},
+               f.options());
   f.write("run/config.toml", config = "data = \"data\"\nlr = \"fast\"\n");
   refused({"--resume", "run"}, 2, {"run/config.toml, key lr", "'fast'"});
 }

@@ -131,6 +131,22 @@ TEST(Control, APortInUseIsNamed) {
   expect_says(e, "in use");
 }
 
+// A stopped program whose queue is full, or a firewall: connect() alone would wait for minutes.
+TEST(Control, AnAddressThatDoesNotAnswerIsGivenUpInTime) {
+  NEEDS_LOOPBACK();
+  Socket full = listen_on("127.0.0.1", 0);
+  ASSERT_EQ(listen(full.fd(), 0), 0);
+  std::vector<Socket> waiting;
+  do {
+    ASSERT_LT(waiting.size(), 100u);
+    waiting.push_back(connect_to("127.0.0.1", port_of(full), after(0.05)).socket);
+  } while (waiting.back().is_open());
+  const auto start = Clock::now();
+  const std::string e = error_of([&] { Control::join(environment(1, 2, port_of(full)), 0.2); });
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(20));
+  expect_says(e, "nobody answers there");
+}
+
 TEST(Control, GarbageOnThePortDoesNotDisturb) {
   NEEDS_LOOPBACK();
   Socket listener = listen_on("127.0.0.1", 0);
@@ -138,7 +154,7 @@ TEST(Control, GarbageOnThePortDoesNotDisturb) {
   auto second = std::async(std::launch::async, [&] {
     for (const std::string& text :
          {std::string("GET / HTTP/1.0\r\n\r\n"), std::string(100'000, '\xff'), std::string()}) {
-      Socket s = connect_to("127.0.0.1", port, after(longest_wait));
+      Socket s = connect_to("127.0.0.1", port, after(longest_wait)).socket;
       send_all(s, text);
     }
     return error_of([&] { Control::join(environment(1, 2, port), longest_wait); });
@@ -164,7 +180,7 @@ class IdleStrangers {
       std::vector<Socket> idle;
       int opened = 0;
       for (; opened < count; ++opened) {
-        Socket s = connect_to("127.0.0.1", port, after(longest_wait));
+        Socket s = connect_to("127.0.0.1", port, after(longest_wait)).socket;
         if (!s.is_open()) break;
         idle.push_back(std::move(s));
       }
@@ -252,7 +268,7 @@ TEST(Strangers, HaveATimeToIntroduceThemselves) {
   Socket listener = listen_on("127.0.0.1", 0);
   int port = port_of(listener);
   ControlServer server(std::move(listener), 2, longest_wait, {}, {64, 0.01});
-  Socket s = connect_to("127.0.0.1", port, after(longest_wait));
+  Socket s = connect_to("127.0.0.1", port, after(longest_wait)).socket;
   timeval limit{time_t(longest_wait), 0};
   setsockopt(s.fd(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   char byte = 0;
@@ -266,7 +282,7 @@ TEST(Strangers, TheOldestIsClosedFirst) {
   ControlServer server(std::move(listener), 2, longest_wait, {}, {3, longest_wait});
   std::vector<Socket> all;
   for (int i = 0; i < 5; ++i) {
-    all.push_back(connect_to("127.0.0.1", port, after(longest_wait)));
+    all.push_back(connect_to("127.0.0.1", port, after(longest_wait)).socket);
     timeval limit{time_t(longest_wait), 0};
     setsockopt(all.back().fd(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   }
@@ -285,7 +301,7 @@ TEST(Strangers, ALongGreetingIsNone) {
   Socket listener = listen_on("127.0.0.1", 0);
   int port = port_of(listener);
   ControlServer server(std::move(listener), 2, longest_wait, {}, {64, longest_wait});
-  Socket s = connect_to("127.0.0.1", port, after(longest_wait));
+  Socket s = connect_to("127.0.0.1", port, after(longest_wait)).socket;
   timeval limit{time_t(longest_wait), 0};
   setsockopt(s.fd(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   std::string frame = encode({'J', std::string(100'000, 'x'), ""});
@@ -307,7 +323,7 @@ TEST(Control, ARankThatIsGoneIsToldToAll) {
   };
   auto second = std::async(std::launch::async, join_and_wait, 1, Socket());
   std::thread third([&] {
-    Socket s = connect_to("127.0.0.1", port, after(longest_wait));
+    Socket s = connect_to("127.0.0.1", port, after(longest_wait)).socket;
     FrameReader reader;
     Frame refusal;
     EXPECT_EQ(introduce(s, reader, {2, 3, Introduction::rank_itself, ""}, after(longest_wait), refusal),
@@ -344,7 +360,7 @@ TEST(Secret, WhoDoesNotKnowItIsNotLetIn) {
   int port = port_of(listener);
   ControlServer server(std::move(listener), 2, longest_wait, {"the secret", 0});
   auto greeting = [&](int rank, const std::string& secret) {
-    Socket s = connect_to("127.0.0.1", port, after(longest_wait));
+    Socket s = connect_to("127.0.0.1", port, after(longest_wait)).socket;
     FrameReader reader;
     Frame refusal;
     return introduce(s, reader, {rank, 2, Introduction::rank_itself, secret}, after(longest_wait), refusal);
@@ -362,7 +378,7 @@ TEST(Secret, AForgedOrRepeatedProofIsRefused) {
   ControlServer server(std::move(listener), 2, longest_wait, {"the secret", 0});
   std::string number(32, 'a'), earlier;
   for (bool repeated : {false, true, true}) {
-    Socket s = connect_to("127.0.0.1", port, after(longest_wait));
+    Socket s = connect_to("127.0.0.1", port, after(longest_wait)).socket;
     send_all(s, encode({'H', "1 2 R", std::string(control_magic) + " " + number}));
     FrameReader reader;
     Frame challenge;

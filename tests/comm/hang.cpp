@@ -28,7 +28,7 @@ TEST(Watch, ASilentRankIsNamedWithWhatItDid) {
     std::thread other([&] {
       RankEnvironment own = two;
       own.rank = 1;
-      Socket s = connect_to("127.0.0.1", own.port, after(longest_wait));
+      Socket s = connect_to("127.0.0.1", own.port, after(longest_wait)).socket;
       FrameReader reader;
       Frame frame;
       EXPECT_EQ(introduce(s, reader, {1, 2, Introduction::watchdog, ""}, after(longest_wait), frame), Greeting::done);

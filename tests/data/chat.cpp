@@ -257,6 +257,20 @@ TEST(Chat, ABeginOfTextTokenIsAddedWhereItIsAskedFor) {
   EXPECT_ERROR(prepared(dir, {text, text}, "", "bytes", true), "no begin-of-text token");
 }
 
+// The data keeps the tokens that a tokenizer's other files name.
+TEST(Chat, DocumentsEndWithTheTokenThatTheTokenizersFilesName) {
+  DataFolder dir;
+  write_tokenizer(dir / "t/tokenizer.json", {"<|im_start|>", "<|im_end|>"});
+  write_file(dir / "t/tokenizer_config.json", R"({"eos_token": "<|im_end|>", "bos_token": "<|im_start|>"})");
+  Json text = {{"text", "T"}};
+  Prepared p = prepared(dir, {text, text}, "", dir / "t", true);
+  EXPECT_EQ(p.text(), "<|im_start|>T<|im_end|><|im_start|>T");
+  EXPECT_EQ(p.data.tokenizer()->end_of_text(), 258u);
+  EXPECT_EQ(p.data.tokenizer()->begin_of_text(), 257u);
+  EXPECT_TRUE(p.data.info().add_bos);
+  EXPECT_EQ(prepared(dir, {text, text}, "", dir / "t").text(), "T<|im_end|>T") << "the data in out was replaced";
+}
+
 // A tokenizer without an end of text has no token 0 in its place.
 TEST(Chat, WithoutAnEndOfTextNothingTakesItsPlace) {
   Json json = Json::parse(Tokenizer::bytes().to_json());

@@ -128,7 +128,7 @@ TEST(Interrupted, TextForTrainingLeavesNothingInTheCache) {
     shown.progress = [&](const PrepareProgress& p) {
       if (p.stage == stage) std::raise(SIGINT);
     };
-    interrupted([&] { prepare_text({dir / "in.txt"}, "bpe:300", "", shown); });
+    interrupted([&] { prepare_text({dir / "in.txt"}, {.tokenizer = "bpe:300"}, shown); });
     EXPECT_FALSE(StopSignal::guarded());
   };
   stop_at("reading");
@@ -160,7 +160,7 @@ TEST(PrepareText, AFolderHasTheTokenizerOfItsTextAsOneFile) {
   PreparationShown silent{{}, [](const std::string&) {}};
   for (int i = 0; i < 4; ++i) write_file(dir / ("texts/" + std::to_string(i) + ".txt"), many_words(80 << 10));
   write_file(dir / "short/a.txt", many_words(8 << 10));
-  EXPECT_EQ(prepare_text({(dir / "texts").string()}, "", "", silent).tokenizer, "bpe:2048");
-  EXPECT_EQ(prepare_text({(dir / "texts/0.txt").string()}, "", "", silent).tokenizer, "bytes");
-  EXPECT_EQ(prepare_text({(dir / "short").string()}, "", "", silent).tokenizer, "bytes");
+  EXPECT_EQ(prepare_text({(dir / "texts").string()}, {}, silent).tokenizer, "bpe:2048");
+  EXPECT_EQ(prepare_text({(dir / "texts/0.txt").string()}, {}, silent).tokenizer, "bytes");
+  EXPECT_EQ(prepare_text({(dir / "short").string()}, {}, silent).tokenizer, "bytes");
 }

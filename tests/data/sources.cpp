@@ -221,6 +221,7 @@ TEST(Sources, WhatIsNotTextIsRefusedWithItsKindAndWhatToDo) {
       {"g.tar.gz", gzipped(tar), {"a tar archive", "g.tar.gz -C texts"}},
       {"h.zip", "PK\x03\x04rest", {"a zip archive", "unzip"}},
       {"i.pdf", "%PDF-1.7\ntext", {"a PDF document", "pdftotext"}},
+      {"i.txt", "version https://git-lfs.github.com/spec/v1\n", {"a pointer of Git LFS", "git lfs pull"}},
       {"j",
        "\x7f"
        "ELF\2\1\1\0"s,

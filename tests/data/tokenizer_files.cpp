@@ -294,6 +294,85 @@ TEST(TokenizerFiles, FilesBesideAVocabularyAddTheirTokens) {
   }
 }
 
+// As generate() of transformers ends: the tokens that the files name, of these the one that only
+// ends texts. No text makes the token between documents.
+TEST(TokenizerFiles, TheTokenBetweenDocumentsIsTheOneThatTheFilesName) {
+  DataFolder dir;
+  auto json = nlohmann::json::parse(Tokenizer::bytes().to_json());
+  for (auto [text, id, special] : {std::tuple("<|im_end|>", 257, true), {"<stop>", 258, false}})
+    json["added_tokens"].push_back({{"id", id}, {"content", text}, {"special", special}, {"normalized", false}});
+  write_file(dir / "tokenizer.json", json.dump());
+  auto end = [&] { return Tokenizer::load(dir.path()).end_of_text(); };
+  auto write = [&](const char* name, const nlohmann::json& content) { write_file(dir / name, content.dump()); };
+  EXPECT_EQ(end(), 256u) << "the known name";
+  write("config.json", {{"eos_token_id", 258}});
+  EXPECT_EQ(end(), 258u);
+  EXPECT_GT(Tokenizer::load(dir.path()).encode("<stop>").size(), 1u);
+  write("generation_config.json", {{"eos_token_id", {'a', 257}}});
+  EXPECT_EQ(end(), 257u) << "a letter ends no document; config.json does not count";
+  write("generation_config.json", {{"eos_token_id", {257, 256}}});
+  EXPECT_EQ(end(), 256u) << "the one that only ends texts";
+  write_file(dir / "generation_config.json", "{");
+  EXPECT_EQ(end(), 256u) << "what generates reports it";
+  write("tokenizer_config.json", {{"eos_token", "<|im_end|>"}});
+  EXPECT_EQ(end(), 257u);
+}
+
+// Where transformers follows one file or the other.
+TEST(TokenizerFiles, FilesThatDisagreeAreRefused) {
+  DataFolder dir;
+  auto json = nlohmann::json::parse(Tokenizer::bytes().to_json());
+  write_file(dir / "tokenizer.json", json.dump());
+  auto config = [&](const nlohmann::json& content) { write_file(dir / "tokenizer_config.json", content.dump()); };
+  auto decoder = [](const char* id, const char* text) {
+    return nlohmann::json{{"added_tokens_decoder", {{id, {{"content", text}, {"special", true}}}}}};
+  };
+  config(decoder("256", "<|im_end|>"));
+  EXPECT_ERROR(Tokenizer::load(dir.path()), "token 256 is '<|endoftext|>' and '<|im_end|>'");
+  config(decoder("300", "<|im_end|>"));
+  EXPECT_ERROR(Tokenizer::load(dir.path()), "has the id 300, but transformers would give it the id 257");
+  config({{"add_prefix_space", true}, {"tokenizer_class", "GPT2Tokenizer"}});
+  EXPECT_ERROR(Tokenizer::load(dir.path()), "add_prefix_space is true");
+  config({{"add_prefix_space", true}, {"tokenizer_class", "PreTrainedTokenizerFast"}});
+  EXPECT_EQ(Tokenizer::load(dir.path()).encode("a").size(), 1u);
+  json["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"use_regex", true}};
+  write_file(dir / "tokenizer.json", json.dump());
+  config({{"add_prefix_space", true}, {"tokenizer_class", "GPT2Tokenizer"}});
+  EXPECT_EQ(Tokenizer::load(dir.path()).encode("a").size(), 2u);
+  // Llama's: the normalizer puts it there.
+  std::filesystem::remove(dir / "tokenizer.json");
+  write_file(dir / "tokenizer.model", fixture_text("sentencepiece.model"));
+  config({{"add_prefix_space", false}, {"tokenizer_class", "LlamaTokenizer"}});
+  EXPECT_ERROR(Tokenizer::load(dir.path()), "puts a space before texts");
+}
+
+// Such a token is found in the text before merges, and remains the token of its byte.
+TEST(TokenizerFiles, AnAddedTokenMayBeThatOfAByte) {
+  auto json = nlohmann::json::parse(fixture_text("llama3.json"));
+  auto add = [&](const char* text) {
+    json["added_tokens"].push_back(
+        {{"id", json["model"]["vocab"][text]}, {"content", text}, {"special", false}, {"normalized", false}});
+  };
+  const Tokenizer before = Tokenizer::parse(json.dump(), "t.json");
+  const auto the = before.encode("the");
+  ASSERT_LT(the.size(), 3u);
+  add("h");
+  const Tokenizer t = Tokenizer::parse(json.dump(), "t.json");
+  EXPECT_EQ(t.encode("the"),
+            (std::vector<uint32_t>{before.encode("t")[0], before.encode("h")[0], before.encode("e")[0]}));
+  EXPECT_EQ(t.decode(t.encode("the")), "the");
+  add("\u00c5");  // in the alphabet of bytes 0xc5, as a text two bytes
+  EXPECT_ERROR(Tokenizer::parse(json.dump(), "t.json"), "which is also that of byte 0xc5");
+}
+
+TEST(TokenizerFiles, WhatIsNoFileOfATokenizerIsNamed) {
+  DataFolder dir;
+  write_file(dir / "tokenizer.json", "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 1\n");
+  EXPECT_ERROR(Tokenizer::load(dir.path()), "pointer of Git LFS");
+  write_file(dir / "tokenizer.json", "\xef\xbb\xbf" + Tokenizer::bytes().to_json());
+  EXPECT_EQ(Tokenizer::load(dir.path()).vocab_size(), 257u) << "a byte order mark";
+}
+
 // A text in blocks, as a preparation reads it: one space before the document, none at its seams.
 TEST(TokenizerFiles, ADocumentHasTheSameTokensInBlocks) {
   Tokenizer t = Tokenizer::load(fixture_path("sentencepiece.model"));

@@ -329,7 +329,7 @@ TEST(MatchNames, DifferencesAreListedWithWhatWouldFit) {
   offered = offer(c);
   std::swap(find(offered, "transformer.h.0.attn.c_attn.weight").shape[0],
             find(offered, "transformer.h.0.attn.c_attn.weight").shape[1]);
-  wrong(c, offered, {"c_attn.weight is [144, 48], not [48, 144] (transposed)"});
+  wrong(c, offered, {"c_attn.weight is [144, 48], not [48, 144] (transposed)", "crest import"});
   offered = offer(c);
   offered.push_back({"ln_f.weight", {48}});
   wrong(c, offered, {"has both 'transformer.ln_f.weight' and 'ln_f.weight'"});

@@ -19,6 +19,16 @@ constexpr int enough = 4;
 constexpr int64_t small = 2048;
 using Kind = Placement::Kind;
 
+// Whether heads are shared out, which attributes count.
+bool cuts_heads(const Case& c, const std::vector<Placement>& in) {
+  for (size_t i = 0; i < in.size(); ++i) {
+    const int dim = c.op == "matmul" ? 1 : c.op == "split_heads" ? 2 : -1;
+    if (in[i].cut() && (in[i].queries > 0 || in[i].dim == dim)) return true;
+  }
+  return false;
+}
+constexpr const char* counts_of_heads[] = {"heads", "kv_heads", "reduce"};
+
 // What rank r has of the inputs.
 struct Part {
   Case c;
@@ -27,6 +37,8 @@ struct Part {
 Part part(const Case& whole, const Values& values, const std::vector<Placement>& in, int r, int ranks) {
   Part p{whole, values};
   bool samples = false;
+  for (const char* heads : counts_of_heads)
+    if (cuts_heads(whole, in) && whole.attrs.has(heads)) p.c.attrs.set(heads, whole.attrs.integer(heads) / ranks);
   for (size_t i = 0; i < in.size(); ++i) {
     Arg& arg = p.c.in[i];
     if (arg.fill == Arg::Fill::absent || in[i].replicated()) continue;
@@ -34,7 +46,7 @@ Part part(const Case& whole, const Values& values, const std::vector<Placement>&
       for (double& x : p.values[i]) x *= 2.0 * (r + 1) / (ranks * (ranks + 1));
       continue;
     }
-    p.values[i] = part_of(values[i], arg.shape, in[i].dim, r, ranks);
+    p.values[i] = part_of(values[i], arg.shape, in[i], r, ranks);
     arg.shape[in[i].dim] /= ranks;
     if (arg.strides.rank()) arg.strides = arg.shape.contiguous_strides(), arg.offset = 0;
     // Dropout counts samples of the whole batch.
@@ -54,6 +66,8 @@ bool blocks_of_rows(const Case& c) {
 }
 
 bool divisible(const Case& c, const std::vector<Placement>& in, int ranks) {
+  for (const char* heads : counts_of_heads)
+    if (cuts_heads(c, in) && c.attrs.has(heads) && c.attrs.integer(heads) % ranks) return false;
   for (size_t i = 0; i < in.size(); ++i) {
     if (in[i].kind != Kind::shard || c.in[i].fill == Arg::Fill::absent) continue;
     int64_t n = c.in[i].shape[in[i].dim];
@@ -104,7 +118,7 @@ void compare(const Case& c, const std::vector<Placement>& in, int ranks) {
         continue;
       if (out[o].kind == Kind::shard) {
         ASSERT_EQ(shape[out[o].dim] % ranks, 0);
-        EXPECT_LT(relative_error(parts[size_t(r)][o], part_of(whole[o], shape, out[o].dim, r, ranks)), 1e-12)
+        EXPECT_LT(relative_error(parts[size_t(r)][o], part_of(whole[o], shape, out[o], r, ranks)), 1e-12)
             << "output " << o;
       }
       if (out[o].kind == Kind::replicated) {

@@ -53,6 +53,10 @@ std::vector<Golden> golden_cases() {
     r.data_parallel = 2;
     r.pass_settings["shard"] = level, r.pass_settings["reduce"] = "bucket", r.pass_settings["bucket"] = "1kB";
   };
+  auto tensor = [](Recipe& r) {
+    r.mesh = Mesh{{Axis::data, 2}, {Axis::tensor, 2}}, r.data_parallel = 4;
+    r.model.kv_heads = r.model.heads;
+  };
   auto micro_steps = [](Recipe& r) { r.grad_accumulation = 3; };
   auto precision = [](const char* precision, const char* policy) {
     return [=](Recipe& r) { r.precision = precision, r.policy = policy; };
@@ -73,6 +77,13 @@ std::vector<Golden> golden_cases() {
       {"packing", "packing", documents},
       {"packing.llama", "packing", documents, true},
       {"packing.validation", "packing", documents, false, ProgramKind::validation},
+      {"tensor_parallel", "tensor_parallel", tensor},
+      {"tensor_parallel.llama", "tensor_parallel", tensor, true},
+      {"tensor_parallel.packing", "tensor_parallel",
+       [=](Recipe& r) {
+         tensor(r);
+         documents(r);
+       }},
       {"attention.naive.packing", "attention",
        [=](Recipe& r) {
          documents(r);
@@ -125,6 +136,7 @@ std::vector<Golden> golden_cases() {
       {"loss_chunk.autocast", "loss_chunk", [=](Recipe& r) { chunk(r), r.precision = "bf16", r.policy = "autocast"; }},
       {"loss_chunk.validation", "loss_chunk", chunk, false, ProgramKind::validation},
       {"clip", "clip", none, false, update},
+      {"clip.tensor", "clip", tensor, false, update},
       {"optimizer", "optimizer", none, false, update},
       {"optimizer.8bit", "optimizer", with("adamw-8bit"), false, update},
       {"optimizer.adafactor", "optimizer", with("adafactor"), false, update},
@@ -141,6 +153,7 @@ std::vector<Golden> golden_cases() {
       {"fp8_activations", "fp8_activations",
        [=](Recipe& r) { fp8(r), r.recompute = "pointwise", r.pass_settings["fp8-activations"] = "e4m3"; }},
       {"data_parallel.2", "data_parallel", [](Recipe& r) { r.data_parallel = 2; }},
+      {"data_parallel.tensor", "data_parallel", tensor},
       {"data_parallel.buckets", "data_parallel", buckets},
       {"data_parallel.shard", "data_parallel",
        [](Recipe& r) { r.data_parallel = 2, r.pass_settings["shard"] = "optimizer"; }},

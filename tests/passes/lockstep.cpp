@@ -25,7 +25,7 @@ using Kind = Placement::Kind;
 using Numbers = std::vector<double>;
 
 // Of the whole, rank r adds this much.
-double addend(int r) { return r == 0 ? 0.25 : 0.75; }
+double addend(int r, int ranks) { return 2.0 * (r + 1) / (ranks * (ranks + 1)); }
 
 Program in_double(Program p) {
   for (Value& v : p.values)
@@ -40,24 +40,29 @@ Program in_double(Program p) {
 double distance(const Numbers& a, const Numbers& b) {
   if (a.size() != b.size()) return INFINITY;
   double difference = 0, norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) difference += (a[i] - b[i]) * (a[i] - b[i]), norm += b[i] * b[i];
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::isinf(b[i]) && a[i] == b[i]) continue;  // masked scores
+    difference += (a[i] - b[i]) * (a[i] - b[i]), norm += b[i] * b[i];
+  }
   return difference == 0 ? 0 : std::sqrt(difference / norm);
 }
 
 class Lockstep {
  public:
-  static constexpr int ranks = 2;
-
-  Lockstep(const Program& whole, const Program& part) : whole_(whole), p_(part), one_(whole_, Kernels::reference) {
+  Lockstep(const Program& whole, const Program& part, const Mesh& mesh)
+      : whole_(whole), p_(part), mesh_(mesh), one_(whole_, Kernels::reference) {
     producers_ = p_.producers();
-    for (int r = 0; r < ranks; ++r) all_.emplace_back(p_, Kernels::reference);
+    for (int r = 0; r < mesh_.ranks(); ++r) all_.emplace_back(p_, Kernels::reference);
     // An update of groups has no values for the gradients of single tensors.
     for (size_t v = 0; v < whole_.values.size(); ++v)
-      if (const Value& value = whole_.values[v]; is_gradient_group(value))
-        one_.write(ValueId(v), group(whole_, value, value.numel()));
+      if (const Value& value = whole_.values[v]; is_gradient_group(value)) {
+        Numbers x(size_t(value.numel()), 0);
+        for (const Member& m : members(whole_, value)) put(x, m.offset, one_.start(m.whole));
+        one_.write(ValueId(v), x);
+      }
     for (size_t v = 0; v < p_.values.size(); ++v)
-      if (const Value& value = p_.values[v]; is_gradient_group(value) && placement(ValueId(v)).replicated())
-        for (Memory& m : all_) m.write(ValueId(v), group(p_, value, value.numel()));
+      if (const Value& value = p_.values[v]; is_gradient_group(value) && !cut(value, Axis::data))
+        for (int r = 0; r < mesh_.ranks(); ++r) all_[size_t(r)].write(ValueId(v), group(value, r));
     for (size_t v = 0; v < p_.values.size(); ++v)
       if (producers_[v] < 0) start(ValueId(v));
   }
@@ -74,47 +79,79 @@ class Lockstep {
       const Instr& instr = p_.code[i];
       SCOPED_TRACE("instruction " + std::to_string(i) + ", " + instr.op->name + " at " + instr.origin.text());
       step(instr);
-      for (ValueId v : instr.out) compare(instr, v, expected_.find(name_in_whole(v)));
+      for (ValueId v : instr.out) compare(instr, v);
       if (testing::Test::HasFailure()) return;
     }
     compare_parameters();
   }
 
-  int made = 0, compared = 0;
+  int made = 0, compared = 0, parameters = 0;
 
  private:
-  Placement placement(ValueId v) const { return p_.at(v).placement[size_t(Axis::data)]; }
+  static bool cut(const Value& v, Axis axis) { return v.placement[size_t(axis)].cut(); }
+  static bool has(const Value& v, Kind kind) {
+    return std::any_of(v.placement.begin(), v.placement.end(), [&](Placement p) { return p.kind == kind; });
+  }
+  // The axes along which the ranks have addends.
+  static Axes addends(const Value& v) {
+    Axes axes;
+    for (Axis axis : axes_outermost_first)
+      if (v.placement[size_t(axis)].kind == Kind::partial) axes = axes | axis;
+    return axes;
+  }
   const std::string& name(ValueId v) const { return p_.at(v).name; }
-  // A gradient before its sum is what the unsharded Program has at once.
+  // Addends, and the rows of all ranks, are what the unsharded Program has at once.
   std::string name_in_whole(ValueId v) const {
     std::string n = name(v);
-    if (n.ends_with(".local")) n.resize(n.size() - 6);
+    for (const char* suffix : {".local", ".all"})
+      if (n.ends_with(suffix)) n.resize(n.size() - strlen(suffix));
     return n;
+  }
+
+  Shape whole_shape(const Value& v) const {
+    Shape s = v.shape;
+    for (size_t a = 0; a < axis_count; ++a)
+      if (v.placement[a].cut()) s[v.placement[a].dim] *= mesh_.size(Axis(a));
+    return s;
+  }
+  // What rank r has of the whole: the outermost axis cuts first.
+  Numbers cut_of(Numbers x, const Value& like, int r) const {
+    Shape s = whole_shape(like);
+    for (Axis axis : axes_outermost_first) {
+      const Placement p = like.placement[size_t(axis)];
+      if (!p.cut()) continue;
+      x = part_of(x, s, p, mesh_.coordinate(r, axis), mesh_.size(axis));
+      s[p.dim] /= mesh_.size(axis);
+    }
+    return x;
   }
 
   // Each rank starts from its part of the whole.
   void start(ValueId v) {
     const Value& value = p_.at(v);
-    for (int r = 0; r < ranks; ++r) {
+    for (int r = 0; r < mesh_.ranks(); ++r) {
       Memory& m = all_[size_t(r)];
       if (value.name == "scalars") {
         Scalars s;
         std::memcpy(&s, m.at(v), sizeof s);
-        s.sample_base += r * samples();
+        s.sample_base += mesh_.coordinate(r, Axis::data) * samples();
         std::memcpy(m.at(v), &s, sizeof s);
         continue;
       }
       if (m.is_group(v)) continue;
       Numbers x = m.read(v);
-      switch (placement(v).kind) {
-        case Kind::replicated: continue;
-        case Kind::absent:
-        case Kind::own: x.assign(x.size(), std::numeric_limits<double>::quiet_NaN()); break;
-        case Kind::partial:
-          for (double& y : x) y *= addend(r);
-          break;
-        case Kind::shard: x = part_of(whole_of(v), shape_of_whole(v), placement(v).dim, r, ranks); break;
+      if (has(value, Kind::absent) || has(value, Kind::own)) {
+        x.assign(x.size(), std::numeric_limits<double>::quiet_NaN());
+      } else if (has(value, Kind::shard)) {
+        ValueId same = whole_.find(value.name);
+        bool found = same != no_value && whole_.at(same).numel() == whole_shape(value).numel();
+        x = found ? cut_of(one_.read(same), value, r)
+                  : part_of(group(value, r), {value.numel() * mesh_.size(Axis::data)}, Placement::shard(0),
+                            mesh_.coordinate(r, Axis::data), mesh_.size(Axis::data));
       }
+      for (Axis axis : axes_outermost_first)
+        if (value.placement[size_t(axis)].kind == Kind::partial)
+          for (double& y : x) y *= addend(mesh_.coordinate(r, axis), mesh_.size(axis));
       m.write(v, x);
     }
   }
@@ -124,126 +161,133 @@ class Lockstep {
       if (v.name == "tokens") return v.shape[0];
     return 0;
   }
-  Shape shape_of_whole(ValueId v) const {
-    Shape s = p_.at(v).shape;
-    s[placement(v).dim] *= ranks;
-    return s;
-  }
 
-  // What the shards of a value are parts of: an input of the unsharded Program, or a group.
-  Numbers whole_of(ValueId v) const {
-    if (ValueId same = whole_.find(name(v)); same != no_value && whole_.at(same).role == Role::input)
-      return one_.read(same);
-    return group(p_, p_.at(v), p_.at(v).numel() * ranks);
-  }
   static bool is_gradient_group(const Value& v) { return v.name.starts_with("gradients."); }
-  Numbers group(const Program& p, const Value& v, int64_t elements) const {
-    Numbers x(size_t(elements), 0);
-    for (const Member& m : members(p, v)) {
-      Value part = v;
-      part.name = m.name, part.shape = m.shape;
-      Numbers start = one_.start(part);
-      std::copy(start.begin(), start.end(), x.begin() + m.offset);
-    }
+  static void put(Numbers& x, int64_t at, const Numbers& part) { std::copy(part.begin(), part.end(), x.begin() + at); }
+  // A group of weights, gradients or states as rank r has it, before the data axis cuts it.
+  Numbers group(const Value& v, int r) const {
+    Numbers x(size_t(v.numel() * (cut(v, Axis::data) ? mesh_.size(Axis::data) : 1)), 0);
+    for (const Member& m : members(p_, v)) put(x, m.offset, cut_of(one_.start(m.whole), m.own, r));
     return x;
   }
 
   // The tensors of a group of weights, gradients (weights.G, shard_weights.G) or states (m.G).
   struct Member {
-    std::string name;
-    Shape shape;
+    Value whole, own;  // of its type, and placed as its weight
     int64_t offset;
   };
-  static std::vector<Member> members(const Program& p, const Value& v) {
+  std::vector<Member> members(const Program& p, const Value& v) const {
     size_t dot = v.name.find('.');
     std::string state = v.name.substr(0, dot), group = v.name.substr(dot + 1);
     std::vector<Member> list;
     for (const Param& q : p.params) {
       const Value& weight = p.at(q.value);
       if (p.at(weight.layout.storage).name != "weights." + group) continue;
-      std::string member = v.role == Role::weight     ? q.name
-                           : v.role == Role::gradient ? "grad." + q.name
-                                                      : q.name + "." + state;
-      list.push_back({member, weight.shape, weight.layout.offset});
+      Value whole = v, own = weight;
+      whole.name = v.role == Role::weight ? q.name : v.role == Role::gradient ? "grad." + q.name : q.name + "." + state;
+      for (size_t a = 0; a < axis_count; ++a)
+        if (!own.placement[a].cut() || Axis(a) == Axis::data) own.placement[a] = {};
+      whole.shape = whole_shape(own);
+      list.push_back({whole, own, weight.layout.offset});
     }
     EXPECT_FALSE(list.empty()) << v.name;
     return list;
   }
 
+  using Reads = std::vector<Numbers>;
+  static Numbers sum(const Reads& x) {
+    Numbers s = x[0];
+    for (size_t r = 1; r < x.size(); ++r)
+      for (size_t i = 0; i < s.size(); ++i) s[i] += x[r][i];
+    return s;
+  }
+  static Numbers slice(const Numbers& x, size_t r, size_t ranks) {
+    size_t n = x.size() / ranks;
+    return Numbers(x.begin() + std::ptrdiff_t(n * r), x.begin() + std::ptrdiff_t(n * (r + 1)));
+  }
+  static Numbers joined(const Reads& x) {
+    Numbers all;
+    for (const Numbers& part : x) all.insert(all.end(), part.begin(), part.end());
+    return all;
+  }
+
   void step(const Instr& instr) {
     std::string_view op = instr.op->name;
-    auto read = [&](ValueId v) {
-      std::vector<Numbers> x;
-      for (Memory& m : all_) x.push_back(m.read(v));
-      return x;
-    };
-    auto sum = [](const std::vector<Numbers>& x) {
-      Numbers s = x[0];
-      for (size_t r = 1; r < x.size(); ++r)
-        for (size_t i = 0; i < s.size(); ++i) s[i] += x[r][i];
-      return s;
-    };
-    auto slice = [](const Numbers& x, int r) {
-      size_t n = x.size() / ranks;
-      return Numbers(x.begin() + std::ptrdiff_t(n * size_t(r)), x.begin() + std::ptrdiff_t(n * size_t(r + 1)));
-    };
-    if (op == "all_reduce") {
-      for (ValueId v : instr.in) {
-        Numbers s = sum(read(v));
-        for (Memory& m : all_) m.write(v, s);
-      }
-    } else if (op == "reduce_scatter") {
-      Numbers s = sum(read(instr.in[0]));
-      for (const Padding& gap : padding_of(instr)) std::fill(s.begin() + gap.begin, s.begin() + gap.end, 0.0);
-      for (int r = 0; r < ranks; ++r) {
-        Numbers own = slice(s, r);
-        if (instr.in.size() > 1) own = sum({own, all_[size_t(r)].read(instr.in[1])});
-        all_[size_t(r)].write(instr.out[0], own);
-        all_[size_t(r)].write(instr.in[0], Numbers(s.size(), std::numeric_limits<double>::quiet_NaN()));
-      }
-    } else if (op == "all_gather") {
-      Numbers whole;
-      for (Memory& m : all_) {
-        Numbers x = m.read(instr.in[0]);
-        whole.insert(whole.end(), x.begin(), x.end());
-      }
-      for (Memory& m : all_) m.write(instr.out[0], whole);
-    } else if (op == "own_share") {
-      for (int r = 0; r < ranks; ++r) all_[size_t(r)].write(instr.out[0], slice(all_[size_t(r)].read(instr.in[0]), r));
-    } else if (op == "square_sum") {
+    if (op == "square_sum") {
       for (Memory& m : all_) {
         double squares = 0;
         for (ValueId v : instr.in)
           for (double x : m.read(v)) squares += x * x;
         m.write(instr.out[0], {squares});
       }
-    } else {
+    } else if (instr.op->op_class != OpClass::communication && op != "own_share" && !instr.op->exchange) {
       for (Memory& m : all_) m.launch(instr);
+    } else {
+      const Axes axes = axes_of(instr);
+      for (int r = 0; r < mesh_.ranks(); ++r)
+        if (mesh_.index(r, axes) == 0) exchange(instr, mesh_.group(r, axes));
     }
   }
 
-  void compare(const Instr& instr, ValueId v, std::map<std::string, Numbers>::const_iterator namesake) {
+  // What the members of a group do together.
+  void exchange(const Instr& instr, const std::vector<int>& group) {
+    std::string_view op = instr.op->name;
+    auto read = [&](ValueId v) {
+      Reads x;
+      for (int r : group) x.push_back(all_[size_t(r)].read(v));
+      return x;
+    };
+    auto write = [&](ValueId v, size_t place, const Numbers& x) { all_[size_t(group[place])].write(v, x); };
+    const Reads in = read(instr.in[0]);
+    const size_t n = group.size();
+    for (size_t k = 0; k < n; ++k) {
+      if (op == "all_reduce") {
+        continue;
+      } else if (op == "reduce_scatter" || op == "scatter_rows") {
+        Numbers s = sum(in);
+        for (const Padding& gap : padding_of(instr)) std::fill(s.begin() + gap.begin, s.begin() + gap.end, 0.0);
+        Numbers own = slice(s, k, n);
+        if (instr.in.size() > 1 && op == "reduce_scatter") own = sum({own, read(instr.in[1])[k]});
+        if (instr.in.size() > 1 && op == "scatter_rows") {
+          const Numbers bias = read(instr.in[1])[k];
+          for (size_t i = 0; i < own.size(); ++i) own[i] += bias[i % bias.size()];
+        }
+        write(instr.out[0], k, own);
+        write(instr.in[0], k, Numbers(s.size(), std::numeric_limits<double>::quiet_NaN()));
+      } else if (op == "all_gather" || op == "gather_rows") {
+        write(instr.out[0], k, joined(in));
+      } else if (op == "own_share" || op == "own_rows") {
+        write(instr.out[0], k, slice(in[k], k, n));
+      } else if (op == "own_positions") {
+        Numbers places(in[k].size());
+        for (size_t i = 0; i < places.size(); ++i) places[i] = double(int64_t(i) % p_.at(instr.in[0]).shape[1]);
+        write(instr.out[0], k, slice(places, k, n));
+      } else {
+        FAIL() << "the oracle does not know " << op;
+      }
+    }
+    if (op != "all_reduce") return;
+    for (ValueId v : instr.in) {
+      const Numbers s = sum(read(v));
+      for (size_t k = 0; k < n; ++k) write(v, k, s);
+    }
+  }
+
+  void compare(const Instr& instr, ValueId v) {
     const Value& value = p_.at(v);
     if (value.dtype == DType::u8) return;  // scalars: their norm is compared by what it does to the update
     made += instr.op->op_class != OpClass::communication;
-    if (namesake == expected_.end() || placement(v).kind == Kind::own) return;
+    auto namesake = expected_.find(name_in_whole(v));
+    if (namesake == expected_.end() || has(value, Kind::own)) return;
     const Numbers& whole = namesake->second;
-    bool cut = placement(v).kind == Kind::shard;
-    if (int64_t(whole.size()) != value.numel() * (cut ? ranks : 1)) return;  // groups are padded for their ranks
+    if (int64_t(whole.size()) != whole_shape(value).numel()) return;  // groups are padded for their ranks
     ++compared;
-    Numbers sum(whole.size(), 0);
-    for (int r = 0; r < ranks; ++r) {
-      Numbers x = all_[size_t(r)].read(v);
-      if (placement(v).replicated()) {
-        EXPECT_LT(distance(x, whole), 1e-10) << value.name << " on rank " << r;
-      } else if (cut) {
-        Numbers part = part_of(whole, shape_of_whole(v), placement(v).dim, r, ranks);
-        EXPECT_LT(distance(x, part), 1e-10) << value.name << " on rank " << r;
-      }
-      for (size_t i = 0; i < x.size(); ++i) sum[i] += x[i];
-    }
-    if (placement(v).kind == Kind::partial) {
-      EXPECT_LT(distance(sum, whole), 1e-10) << value.name;
+    Reads all;
+    for (Memory& m : all_) all.push_back(m.read(v));
+    for (int r = 0; r < mesh_.ranks(); ++r) {
+      Reads parts;
+      for (int member : mesh_.group(r, addends(value))) parts.push_back(all[size_t(member)]);
+      EXPECT_LT(distance(sum(parts), cut_of(whole, value, r)), 1e-10) << value.name << " on rank " << r;
     }
   }
 
@@ -252,35 +296,29 @@ class Lockstep {
     if (p_.find("scalars") == no_value || p_.params.empty()) return;
     for (size_t v = 0; v < p_.values.size(); ++v) {
       const Value& value = p_.values[v];
-      if (producers_[v] >= 0 || value.lifetime != Lifetime::persistent || placement(ValueId(v)).kind != Kind::shard)
-        continue;
+      if (producers_[v] >= 0 || value.lifetime != Lifetime::persistent || !cut(value, Axis::data)) continue;
       Numbers group;
-      for (Memory& m : all_) {
-        Numbers x = m.read(ValueId(v));
-        group.insert(group.end(), x.begin(), x.end());
-      }
+      for (Memory& m : all_) put_behind(group, m.read(ValueId(v)));
       for (const Member& m : members(p_, p_.values[v])) {
         auto from = group.begin() + m.offset;
-        check(m.name, Numbers(from, from + m.shape.numel()));
+        check(m.whole.name, Numbers(from, from + m.whole.shape.numel()), m.own, 0);
       }
     }
     for (const Param& q : p_.params)
-      if (placement(q.value).replicated())
-        for (Memory& m : all_) check(q.name, m.read(q.value));
+      if (const Value& weight = p_.at(q.value); !has(weight, Kind::absent))
+        for (int r = 0; r < mesh_.ranks(); ++r) check(q.name, all_[size_t(r)].read(q.value), weight, r);
   }
+  static void put_behind(Numbers& all, const Numbers& x) { all.insert(all.end(), x.begin(), x.end()); }
 
-  void check(const std::string& tensor, const Numbers& x) {
+  void check(const std::string& tensor, const Numbers& x, const Value& like, int r) {
     ValueId same = whole_.find(tensor);
     ASSERT_NE(same, no_value) << tensor;
-    EXPECT_LT(distance(x, one_.read(same)), 1e-10) << tensor;
+    EXPECT_LT(distance(x, cut_of(one_.read(same), like, r)), 1e-10) << tensor << " on rank " << r;
     ++parameters;
   }
 
- public:
-  int parameters = 0;
-
- private:
   const Program &whole_, &p_;
+  const Mesh mesh_;
   Memory one_;
   std::vector<Memory> all_;
   std::vector<int> producers_;
@@ -291,6 +329,42 @@ Program compiled(const Recipe& r, ProgramKind kind, bool first, bool last) {
   Program p = forward_program(r, kind);
   run_passes(p, {r, kind, first, last});
   return in_double(p);
+}
+
+// All Programs of a step, of one rank and on the mesh. own: each micro step computes its own
+// contribution, because gradients are shards in between.
+void compare_steps(const Recipe& one, const Recipe& part, bool own = false) {
+  const bool several = one.grad_accumulation > 1;
+  struct Step {
+    const char* name;
+    ProgramKind kind;
+    bool first, last;
+  };
+  for (Step s :
+       {Step{"first", ProgramKind::train, true, !several}, Step{"last", ProgramKind::train, !several, true},
+        Step{"validation", ProgramKind::validation, true, true}, Step{"update", ProgramKind::update, true, true}}) {
+    if (std::string_view(s.name) == "last" && !several) continue;  // the first, too
+    if (PassContext{part, s.kind}.setting("shard") != "none" && s.kind == ProgramKind::update && one.fusion == "off")
+      continue;  // refused
+    SCOPED_TRACE(one.model.name + " on " + part.layout().text() + " fusion " + one.fusion + ", " + s.name + " of " +
+                 std::to_string(one.grad_accumulation));
+    Program whole = compiled(one, s.kind, s.first || own, s.last), parts = compiled(part, s.kind, s.first, s.last);
+    Lockstep run(whole, parts, part.layout());
+    run.run();
+    if (testing::Test::HasFailure()) return;
+    if (s.kind == ProgramKind::update)
+      EXPECT_GT(run.parameters, 15);
+    else
+      EXPECT_GT(run.compared, run.made * 8 / 10) << run.made;
+  }
+}
+
+// The same global batch.
+Recipe on_mesh(Recipe& one, const Mesh& mesh) {
+  Recipe part = one;
+  one.batch = part.batch * mesh.size(Axis::data);
+  part.data_parallel = mesh.ranks(), part.mesh = mesh;
+  return part;
 }
 
 }  // namespace
@@ -304,35 +378,38 @@ TEST(Lockstep, EveryRankHasWhatThePlacementsSay) {
           one.grad_accumulation = micro_steps, one.fusion = fusion, one.model.dropout = llama ? 0 : 0.25;
           one.deterministic = llama;
           one.pass_settings["bucket"] = "500B";
-          Recipe part = one;
-          one.batch = part.batch * Lockstep::ranks, part.data_parallel = Lockstep::ranks;
+          Recipe part = on_mesh(one, {{Axis::data, 2}});
           bool shards =
               std::string(how) == "optimizer" || std::string(how) == "gradients" || std::string(how) == "weights";
           part.pass_settings["reduce"] = shards ? "bucket" : how;
           if (shards) part.pass_settings["shard"] = how;
-          struct Step {
-            const char* name;
-            ProgramKind kind;
-            bool first, last;
-          };
-          for (Step s : {Step{"first", ProgramKind::train, true, micro_steps == 1},
-                         Step{"last", ProgramKind::train, micro_steps == 1, true},
-                         Step{"validation", ProgramKind::validation, true, true},
-                         Step{"update", ProgramKind::update, true, true}}) {
-            if (shards && s.kind == ProgramKind::update && one.fusion == "off") continue;  // refused
-            SCOPED_TRACE(std::string(llama ? "llama " : "gpt ") + how + " fusion " + fusion + ", " + s.name + " of " +
-                         std::to_string(micro_steps));
-            // Where gradients are shards between micro steps, each computes its own contribution.
-            bool own = std::string(how) == "gradients" || std::string(how) == "weights";
-            Program whole = compiled(one, s.kind, s.first || own, s.last),
-                    sharded = compiled(part, s.kind, s.first, s.last);
-            Lockstep run(whole, sharded);
-            run.run();
-            if (HasFailure()) return;
-            if (s.kind == ProgramKind::update)
-              EXPECT_GT(run.parameters, 15);
-            else
-              EXPECT_GT(run.compared, run.made * 8 / 10) << run.made;
-          }
+          SCOPED_TRACE(how);
+          compare_steps(one, part, std::string(how) == "gradients" || std::string(how) == "weights");
+          if (HasFailure()) return;
         }
+}
+
+TEST(Lockstep, TensorRanksHaveWhatThePlacementsSay) {
+  struct How {
+    Mesh mesh;
+    bool llama;
+    const char *fusion, *attention, *reduce;
+    int64_t micro_steps;
+    std::map<std::string, std::string> settings = {};
+    const char* recompute = "none";
+  };
+  const Mesh two = {{Axis::tensor, 2}}, four = {{Axis::tensor, 4}}, square = {{Axis::data, 2}, {Axis::tensor, 2}};
+  for (const How& how :
+       {How{two, true, "off", "flash", "flat", 1}, How{two, false, "on", "flash", "bucket", 2, {}, "full"},
+        How{square, true, "on", "naive", "each", 2, {}, "full"}, How{square, false, "off", "naive", "overlap", 1},
+        How{square, true, "on", "flash", "bucket", 1, {{"packing", "documents"}}},
+        How{two, false, "on", "flash", "flat", 1, {{"packing", "documents"}}},
+        How{four, false, "on", "flash", "flat", 1}}) {
+    Recipe one = tensor_recipe(how.llama);
+    one.fusion = how.fusion, one.attention = how.attention, one.grad_accumulation = how.micro_steps;
+    one.recompute = how.recompute, one.pass_settings = how.settings;
+    one.pass_settings["bucket"] = "500B", one.pass_settings["reduce"] = how.reduce;
+    compare_steps(one, on_mesh(one, how.mesh));
+    if (HasFailure()) return;
+  }
 }

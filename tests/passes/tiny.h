@@ -20,6 +20,13 @@ inline Recipe tiny_recipe(bool llama = false) {
   return r;
 }
 
+// Four heads; of the llama, two share keys.
+inline Recipe tensor_recipe(bool llama) {
+  Recipe r = tiny_recipe(llama);
+  r.model.heads = 4, r.model.kv_heads = llama ? 2 : 4, r.model.head_dim = 2, r.model.ff = 16;
+  return r;
+}
+
 inline Program forward_program(const Recipe& r, ProgramKind kind) {
   return build_model(r.model, {kind, r.batch, r.seq_length(), r.model.context});
 }

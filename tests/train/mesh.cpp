@@ -56,18 +56,18 @@ std::vector<Recipe> mesh_recipes() {
 }  // namespace
 
 TEST(VirtualMesh, RanksOfOtherAxesChangeNoBit) {
-  Axis axis = Axis::tensor;  // inside and outside of the data axis in turns
+  Axis axis = Axis::context;  // inside and outside of the data axis in turns
   for (const Recipe& r : mesh_recipes()) {
     const MeshEnd expected = train_on_mesh(on_mesh(r, axis, 1));
     EXPECT_TRUE(train_on_mesh(on_mesh(r, axis, 2)) == expected) << r.precision << r.optimizer << name(axis);
-    axis = axis == Axis::tensor ? Axis::pipeline : Axis::tensor;
+    axis = axis == Axis::context ? Axis::pipeline : Axis::context;
   }
 }
 
 // In the middle of a step: some of the others sum gradients with it, all agree on the next step.
 TEST(VirtualMesh, ARankThatFailsEndsTheOthers) {
   for (int failing = 0; failing < 4; ++failing) {
-    Recipe recipe = on_mesh(tiny_recipe(), Axis::tensor, 2);
+    Recipe recipe = on_mesh(tiny_recipe(), Axis::context, 2);
     recipe.pass_settings = {{"shard", "weights"}};
     Engine engine = make_engine(recipe);
     const int train = engine.session().find("train");
@@ -85,7 +85,7 @@ TEST(VirtualMesh, ARankThatFailsEndsTheOthers) {
 }
 
 TEST(VirtualMesh, TheMeshHasAllRanks) {
-  Recipe r = on_mesh(tiny_recipe(), Axis::tensor, 2);
+  Recipe r = on_mesh(tiny_recipe(), Axis::context, 2);
   EXPECT_EQ(r.data_ranks(), 2);
   EXPECT_EQ(r.tokens_per_step(), 2 * r.batch * r.seq);
   r.data_parallel = 2;
@@ -98,7 +98,7 @@ TEST_F(MeshRun, RanksOfOneDataCoordinateShareWhatIsReadAhead) {
   std::vector<std::vector<double>> losses;
   for (int copies : {1, 2}) {
     TrainOptions o = options();
-    o.recipe = on_mesh(o.recipe, Axis::tensor, copies);
+    o.recipe = on_mesh(o.recipe, Axis::context, copies);
     o.recipe.grad_accumulation = 2, o.prefetch = 2, o.val_every = 2, o.out = "";
     auto& list = losses.emplace_back();
     o.on_step = [&](const StepRow& row) { list.push_back(row.loss); };

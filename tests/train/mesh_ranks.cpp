@@ -59,7 +59,7 @@ TEST(MeshRanks, KilledEndsAllWithItsNumber) {
     const char* mesh;
     int killed;
   };
-  for (auto& c : {Case{"data=2,tensor=2", 3}, {"tensor=2", 1}}) {
+  for (auto& c : {Case{"data=2,context=2", 3}, {"context=2", 1}}) {
     SCOPED_TRACE(c.mesh);
     std::set<std::string> told, expected = {"killed"};
     const int ranks = parse_mesh(c.mesh).ranks();

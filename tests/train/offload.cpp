@@ -145,7 +145,7 @@ TEST(Offload, OnRanksWithAndWithoutShards) {
   steps(e, 0, 2);
   auto states = [&](int rank) {
     std::vector<std::vector<float>> all;
-    for (auto& p : replicated_parameters(e.rank(rank)))
+    for (auto& p : own_parameters(e.rank(rank)))
       for (auto& state : p.states) all.push_back(state.tensor.floats());
     return all;
   };

@@ -26,7 +26,8 @@ TEST(RunFiles, WhatIsNoRowOfTheLogIsLeftOut) {
                                        << "\"}\n\n[1]\n{\"step\": 1e400}\n{\"step\": \"1\"}\n"
                                        << two << "\n{\"step\": 5, \"loss\": 1}\n{\"step\": 1";
   RunFiles files = RunFiles::open(folder);
-  files.continue_at(2);
+  EXPECT_EQ(files.continue_at(2), 7) << "a kill cut the last line: it is no damage";
+  EXPECT_GT(std::filesystem::file_size(folder + "/log.jsonl.damaged"), size_t(1 << 20));
   std::stringstream kept;
   kept << std::ifstream(folder + "/log.jsonl").rdbuf();
   EXPECT_EQ(kept.str(), one + "\n" + two + "\n");

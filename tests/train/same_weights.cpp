@@ -56,13 +56,13 @@ TEST(SameWeights, OneBitOfOneRankIsFound) {
 // On a mesh a weight is compared among the ranks that have the same part of it.
 TEST(SameWeights, PartsAreComparedWithTheSameParts) {
   Recipe r = tiny_recipe();
-  r.data_parallel = 4, r.mesh = {{Axis::data, 2}, {Axis::tensor, 2}};
+  r.data_parallel = 4, r.mesh = {{Axis::data, 2}, {Axis::context, 2}};
   SessionUse use;
   use.train = use.update = true;
   CompiledSession session = compile(r, crest::test::test_device(2), session_programs(r, use));
   Program& update = session.programs[size_t(session.find("update"))].program;
   const Param cut = update.params[0], whole = update.params[1];
-  update.at(cut.value).placement[size_t(Axis::tensor)] = Placement::shard(0);
+  update.at(cut.value).placement[size_t(Axis::context)] = Placement::shard(0);
   Engine engine(std::move(session));
   engine.initialize_weights(1);
   auto change = [&](int rank, size_t parameter) { flip(parameters(engine.rank(rank))[parameter].weight); };

@@ -28,9 +28,9 @@ inline std::vector<std::string> bytes_of(Engine& e) {
   };
   for (int r = 1; r < e.local_ranks(); ++r) {
     std::vector<std::string> a, b;
-    for (auto& p : replicated_parameters(e.rank(0)))
+    for (auto& p : own_parameters(e.rank(0)))
       if (p.weight.data) add(a, p.weight);
-    for (auto& p : replicated_parameters(e.rank(r)))
+    for (auto& p : own_parameters(e.rank(r)))
       if (p.weight.data) add(b, p.weight);
     EXPECT_TRUE(a == b) << "rank " << r << " has other weights";
   }

@@ -15,8 +15,9 @@ namespace fs = std::filesystem;
 namespace {
 
 // What a run has in its folder. Other files there are the user's.
-constexpr std::string_view names_of_run[] = {"checkpoints", "config.toml", "environment.json", "log.jsonl",
-                                             "loss.svg",    "model.toml",  "samples.txt",      "tensorboard"};
+constexpr std::string_view names_of_run[] = {"checkpoints", "config.toml",       "environment.json",
+                                             "log.jsonl",   "log.jsonl.damaged", "loss.svg",
+                                             "model.toml",  "samples.txt",       "tensorboard"};
 
 bool has(const fs::path& folder, const char* name) { return path_exists((folder / name).string()); }
 
@@ -29,7 +30,8 @@ const char* owner(const fs::path& folder, const fs::path& file) {
   if (is_name_in_run(first) && has(folder, "config.toml") && (has(folder, "log.jsonl") || has(folder, "checkpoints")))
     return "a run";
   const std::string ending = inside.extension().string();
-  const bool tokens = ending == ".bin" || ending == ".mask" || first == "meta.json" || first == "tokenizer.json";
+  const bool tokens = ending == ".bin" || ending == ".mask" || first == "meta.json" || first == "tokenizer.json" ||
+                      first == "tokenizer_config.json";
   if (tokens && has(folder, "meta.json") && has(folder, "tokenizer.json")) return "prepared data";
   return "";
 }

@@ -48,6 +48,7 @@ void print_info(const DatasetInfo& i) {
     fmt::print("text        {} in {} document{} of {} file{}, {:.2f} bytes per token\n",
                format_bytes(double(i.text_bytes)), i.documents, i.documents == 1 ? "" : "s", i.source_files,
                i.source_files == 1 ? "" : "s", i.bytes_per_token);
+  if (i.add_bos) fmt::print("documents   begin with the tokenizer's begin-of-text token\n");
   if (i.loss_mask)
     fmt::print(
         "{}loss mask   only answers are trained on{}\n",

@@ -40,7 +40,7 @@ PreparedText prepare(const TrainRequest& request) {
   constexpr double silent_seconds = 1;
   PreparationProgress progress(silent_seconds);
   PreparationShown shown{request.train.quiet ? nullptr : progress.stages(), progress.messages()};
-  return prepare_text(request.texts, request.tokenizer, request.chat_template, shown);
+  return prepare_text(request.texts, request.text, shown);
 }
 
 int run_train(const CLI::App& app, TrainFlags& o, RankGroup* group) {
@@ -66,13 +66,15 @@ std::function<int()> setup_train(CLI::App& app) {
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->group("Training");
   };
-  option("--tokenizer", r.tokenizer,
+  option("--tokenizer", r.text.tokenizer,
          "for TEXT: bytes, bpe:VOCAB or FILE: tokenizer.json, vocab.json, .tiktoken (default: that of --init, else "
          "bpe:2048, or bytes for short texts)")
       ->type_name(tokenizer_type);
-  option("--chat-template", r.chat_template,
+  option("--chat-template", r.text.chat_template,
          fmt::format("for conversations in TEXT: {} (default: the tokenizer's)", chat_template_names()).c_str())
       ->type_name("NAME");
+  app.add_flag("--add-bos", r.text.add_bos, "for TEXT: begin every document with the tokenizer's begin-of-text token")
+      ->group("Training");
   option("--out", t.out, "run folder (default: runs/NAME)")->type_name("DIR");
   option("--resume", r.resume, "continue this run from its newest valid checkpoint")->type_name("RUN");
   app.add_flag("--overwrite", t.overwrite, "replace the run at --out")->group("Training");

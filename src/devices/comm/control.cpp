@@ -67,10 +67,11 @@ void join_server(const RankEnvironment& to, const Introduction& own, double seco
   Frame refusal;
   for (bool met = false;; met = true) {
     reader = FrameReader();
-    socket = connect_to(to.address, to.port, met ? std::min(deadline, after(0.2)) : deadline);
+    auto [connected, problem] = connect_to(to.address, to.port, met ? std::min(deadline, after(0.2)) : deadline);
+    socket = std::move(connected);
     if (!socket.is_open() && met) throw lost_rank(0, "", "start");
     if (!socket.is_open())
-      throw PeerLost(0, fmt::format("rank 0 did not start within {:g} s: no process is listening", seconds), where,
+      throw PeerLost(0, fmt::format("rank 0 did not start within {:g} s: {}", seconds, problem), where,
                      "Start all ranks with the same MASTER_ADDR and MASTER_PORT.");
     switch (introduce(socket, reader, own, deadline, refusal)) {
       case Greeting::done: return;

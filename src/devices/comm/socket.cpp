@@ -1,6 +1,7 @@
 #include "comm/socket.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
@@ -8,7 +9,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -37,6 +41,27 @@ Addresses resolve(const std::string& address, int port) {
 
 Socket new_socket(const addrinfo& a) {
   return Socket(socket(a.ai_family, a.ai_socktype | SOCK_CLOEXEC, a.ai_protocol));
+}
+
+// Of one address, so that the next one has its turn where packets to the first vanish.
+constexpr double longest_attempt = 3;  // seconds
+
+// 0, or why not. connect() alone would wait minutes for an address that does not answer.
+int connect_until(const Socket& s, const addrinfo& a, Clock::time_point deadline) {
+  const int flags = fcntl(s.fd(), F_GETFL);
+  fcntl(s.fd(), F_SETFL, flags | O_NONBLOCK);
+  int code = connect(s.fd(), a.ai_addr, a.ai_addrlen) == 0 ? 0 : errno;
+  while (code == EINPROGRESS || code == EINTR) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd done{s.fd(), POLLOUT, 0};
+    const int ready = poll(&done, 1, int(std::max<int64_t>(left, 0)));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready == 0) return ETIMEDOUT;
+    socklen_t size = sizeof code;
+    if (getsockopt(s.fd(), SOL_SOCKET, SO_ERROR, &code, &size) != 0) code = errno;
+  }
+  fcntl(s.fd(), F_SETFL, flags);
+  return code;
 }
 
 uint32_t number_at(const std::string& text, size_t at) {
@@ -99,18 +124,22 @@ std::string own_address(const Socket& socket) {
   return text;
 }
 
-Socket connect_to(const std::string& address, int port, Clock::time_point deadline) {
+Connected connect_to(const std::string& address, int port, Clock::time_point deadline) {
   Addresses found = resolve(address, port);
   for (;;) {
+    int code = 0;
     for (addrinfo* a = found.get(); a; a = a->ai_next) {
       Socket s = new_socket(*a);
-      if (s.is_open() && connect(s.fd(), a->ai_addr, a->ai_addrlen) == 0) {
-        int on = 1;
-        setsockopt(s.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        return s;
-      }
+      code = s.is_open() ? connect_until(s, *a, std::min(deadline, after(longest_attempt))) : errno;
+      if (code != 0) continue;
+      int on = 1;
+      setsockopt(s.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+      return {std::move(s), ""};
     }
-    if (Clock::now() >= deadline) return Socket();
+    if (Clock::now() >= deadline)
+      return {Socket(), code == ECONNREFUSED ? "no process is listening"
+                        : code == ETIMEDOUT  ? "nobody answers there"
+                                             : std::strerror(code)};
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }

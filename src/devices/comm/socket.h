@@ -31,8 +31,12 @@ Socket listen_on(const std::string& address, int port);
 int port_of(const Socket& socket);
 // The local address of a connected socket, as text: the interface that leads to the other side.
 std::string own_address(const Socket& socket);
-// Retries until the deadline. Returns a closed socket if nobody was listening by then.
-Socket connect_to(const std::string& address, int port, Clock::time_point deadline);
+// Retries until the deadline. The socket is closed if that failed until then; `problem` says why.
+struct Connected {
+  Socket socket;
+  std::string problem;
+};
+Connected connect_to(const std::string& address, int port, Clock::time_point deadline);
 // Whether all addresses of a host belong to this machine alone.
 bool is_loopback(const std::string& address);
 // False if the other side is gone.

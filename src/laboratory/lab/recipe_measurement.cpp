@@ -17,6 +17,7 @@
 #include "lab/judge.h"
 #include "model/config_files.h"
 #include "model/parameters.h"
+#include "plan/defaults.h"
 #include "plan/recipe_settings.h"
 #include "plan/search.h"
 #include "profile/profile_rows.h"
@@ -97,7 +98,7 @@ void RecipeMeasurement::finish() {
   if (!sizes_.empty()) resize(recipe);
   validate(recipe);
   try {
-    recipe_ = phase_recipe(resolve(recipe, device_), phase_, options_);
+    recipe_ = phase_recipe(resolve(with_default_precision(recipe, device_), device_), phase_, options_);
   } catch (const Error& error) {  // a valid recipe that this device cannot run
     if (error.code() != Exit::usage) throw;
     absent_ = error.problem();

@@ -104,7 +104,7 @@ void TrainMeasurement::finish() {
     bool folder = std::filesystem::is_directory(data_, error);
     if (folder && !tokenizer_.empty())
       fail_usage("prepared data already have a tokenizer", "tokenizer", "Leave it out, or name a text file.");
-    training_.data = folder ? data_ : prepare_text({data_}, tokenizer_).folder;
+    training_.data = folder ? data_ : prepare_text({data_}, {.tokenizer = tokenizer_}).folder;
     vocab = Dataset::open(training_.data).vocab_size();
   } else if (!tokenizer_.empty()) {
     fail_usage("generated text uses the byte tokenizer", "tokenizer", "Name a text file with data = \"FILE\".");

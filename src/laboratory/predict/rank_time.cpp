@@ -19,9 +19,9 @@ constexpr double other_link = 1.5;
 constexpr double same_link = 1.25;
 
 Collective collective_of(const std::string& op) {
-  return op == "all_gather"       ? Collective::all_gather
-         : op == "reduce_scatter" ? Collective::reduce_scatter
-                                  : Collective::all_reduce;
+  if (op == "all_gather" || op == "gather_rows") return Collective::all_gather;
+  if (op == "reduce_scatter" || op == "scatter_rows") return Collective::reduce_scatter;
+  return Collective::all_reduce;
 }
 
 // Of what is sent, as in flags.

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "core/error.h"
+#include "core/git_lfs.h"
 #include "core/text.h"
 
 namespace crest {
@@ -23,6 +24,8 @@ static std::string read_text(const std::filesystem::path& path) {
   std::string text(size, '\0');
   in.read(text.data(), std::streamsize(size));
   if (!in) fail("cannot be read", printable(path.string()), "Check the path and its permissions.");
+  refuse_lfs_pointer(text, path.string());
+  if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);  // a byte order mark
   return text;
 }
 
@@ -34,6 +37,10 @@ std::optional<ModelConfig> read_model_file(const std::string& path) {
   if (fs::is_directory(file, ec)) {
     file = fs::path(path) / "model.toml";
     if (!fs::exists(file, ec)) file = fs::path(path) / "config.json";
+    if (!fs::exists(file, ec) && fs::exists(fs::path(path) / "adapter_config.json", ec))
+      fail("is an adapter (LoRA or the like), not a model", printable(path),
+           "Merge it into its model with peft: AutoPeftModelForCausalLM.from_pretrained(FOLDER).merge_and_unload()"
+           ".save_pretrained(OTHER).");
     if (!fs::exists(file, ec))
       fail("the folder has neither model.toml nor config.json", printable(path),
            "Give the folder of a Hugging Face model or a Crest checkpoint, or a TOML file.");

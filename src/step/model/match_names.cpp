@@ -128,6 +128,7 @@ NameMatch match_names(const ModelConfig& config, const std::vector<CanonicalTens
   NameMatch match;
   std::map<std::string, size_t> by_name;
   std::vector<std::string> missing, unexpected, shapes;
+  bool all_turned = true;
   for (size_t i = 0; i < offered.size(); ++i) {
     if (is_buffer(offered[i]))
       match.ignored.push_back(offered[i].name);
@@ -154,6 +155,7 @@ NameMatch match_names(const ModelConfig& config, const std::vector<CanonicalTens
     bool longer = t.parameter == "wpe.weight" && shape.size() == 2 && shape[1] == t.shape[1] && shape[0] > t.shape[0];
     if (shape == t.shape || longer) continue;
     bool turned = shape.size() == 2 && shape[0] == t.shape[1] && shape[1] == t.shape[0];
+    all_turned = all_turned && turned;
     shapes.push_back(fmt::format("{} is {}, not {}{}", printable(offered[i].name), text(shape), text(t.shape),
                                  turned ? " (transposed)" : ""));
   }
@@ -181,6 +183,10 @@ NameMatch match_names(const ModelConfig& config, const std::vector<CanonicalTens
     advice = fmt::format("The file has weights in the format {}; the model needs {}. ", text(*format),
                          text(weight_format(config))) +
              advice;
+  } else if (missing.empty() && unexpected.empty() && all_turned) {
+    advice =
+        "The program that wrote them stores the matrices of these layers the other way round, as nanoGPT does. "
+        "For a checkpoint of nanoGPT: crest import FILE --out DIR.";
   } else if (auto keys = model.contradictions(config); !keys.empty()) {
     advice = "The shapes in the file imply " + join(keys, ", ") + ". " + advice;
   }

@@ -24,7 +24,7 @@ const OpDef op_adamw = {
     .help = "scalars, master, m, v, g, [w], [c] -> master, m, v, [w], [c]: one step, skipped when found_inf",
     .op_class = OpClass::optimizer,
     .infer = infer,
-    .place = cut<"-, *_ -> *_; ..">,
+    .place = cut<"-, .. -> ..; ..">,
     .cost = update_cost<16, in::adamw::w>,
     .flat = true};
 

@@ -82,6 +82,15 @@ static void grad(Grad& g) {
   g.add(in::attention::qkv, g.builder().emit1("attention_grad", std::move(in), g.attrs()));
 }
 
+// Dropout counts the heads of the model.
+static const char* place_attention(const Program& p, const Instr& i) {
+  return i.attrs.number("p", 0) > 0 ? cut<"BTh, -, BT -> BTH, BHT; B">(p, i) : cut<"BTh, -, BT -> BTH, BHT; B H">(p, i);
+}
+static const char* place_grad(const Program& p, const Instr& i) {
+  return i.attrs.number("p", 0) > 0 ? cut<"BTH, BTh, BTH, BHT, -, BT -> BTh; B">(p, i)
+                                    : cut<"BTH, BTh, BTH, BHT, -, BT -> BTh; B H">(p, i);
+}
+
 const OpDef op_attention = {
     .name = "attention",
     .inputs = in::attention::names,
@@ -89,7 +98,7 @@ const OpDef op_attention = {
     .help = "qkv[B,T,W], [scalars], [positions i32[B,T]] -> o[B,T,heads*head_dim], lse[B,heads,T]",
     .op_class = OpClass::attention,
     .infer = infer_attention,
-    .place = cut<"BTW, -, BT -> BTV, BHT; B">,
+    .place = place_attention,
     .cost = cost_attention,
     .grad = grad,
     .cheap = true,
@@ -101,7 +110,7 @@ const OpDef op_attention_grad = {.name = "attention_grad",
                                  .help = "d_o, qkv, o, lse, [scalars], [positions] -> dqkv",
                                  .op_class = OpClass::attention,
                                  .infer = infer_attention_grad,
-                                 .place = cut<"BTV, BTW, BTV, BHT, -, BT -> BTW; B">,
+                                 .place = place_grad,
                                  .cost = cost_attention_grad};
 
 }  // namespace crest

@@ -10,28 +10,30 @@ namespace crest {
 static void infer_embedding(Infer& c) {
   rules::inputs(c, 2, 3);
   rules::contiguous(c);
-  rules::rank(c, in::embedding::ids, 2);
+  rules::at_least_rank(c, in::embedding::ids, 1);
   rules::dtype(c, in::embedding::ids, DType::i32);
   rules::rank(c, in::embedding::table, 2);
   rules::floating(c, in::embedding::table);
   rules::drops(c, in::embedding::scalars);
   DType t = c.dtype_attr(c.in(in::embedding::table).dtype);
   c.check(is_float(t), "attribute 'dtype' must be a floating-point dtype");
-  const Shape& ids = c.in(in::embedding::ids).shape;
-  c.out(t, {ids[0], ids[1], c.in(in::embedding::table).shape[1]});
+  Shape y = c.in(in::embedding::ids).shape;
+  y.push_back(c.in(in::embedding::table).shape[1]);
+  c.out(t, y);
 }
 
 static void infer_embedding_grad(Infer& c) {
   rules::inputs(c, 2, 3);
   rules::contiguous(c);
-  rules::rank(c, in::embedding_grad::ids, 2);
+  rules::at_least_rank(c, in::embedding_grad::ids, 1);
   rules::dtype(c, in::embedding_grad::ids, DType::i32);
-  rules::rank(c, in::embedding_grad::dy, 3);
   rules::floating(c, in::embedding_grad::dy);
   const Shape &ids = c.in(in::embedding_grad::ids).shape, &dy = c.in(in::embedding_grad::dy).shape;
-  c.check(dy[0] == ids[0] && dy[1] == ids[1], "dy and ids differ in batch or sequence");
+  Shape rows = ids;
+  rows.push_back(dy.back());
+  c.check(dy == rows, "dy and ids differ in their rows");
   rules::out_sum(c, in::embedding_grad::acc, rules::gradient(c, c.in(in::embedding_grad::dy).dtype),
-                 {rules::integer(c, "rows", 1), dy[2]});
+                 {rules::integer(c, "rows", 1), dy.back()});
 }
 
 static void infer_take_row(Infer& c) {
@@ -86,14 +88,14 @@ static void grad(Grad& g) {
 
 // Dropout counts the elements of a sample.
 static const char* place(const Program& p, const Instr& i) {
-  return i.attrs.has("p") ? cut<"BT, VC, - -> BTC; B">(p, i) : cut<"BT, VC, - -> BTC; B T C">(p, i);
+  return i.attrs.has("p") ? cut<"*_, VC, - -> *_; ..">(p, i) : cut<".., VC, - -> ..C; .. C">(p, i);
 }
 
 const OpDef op_embedding = {
     .name = "embedding",
     .inputs = in::embedding::names,
     .outputs = out::embedding::names,
-    .help = "ids i32[B,T], table[V,C], [scalars] -> [B,T,C]: row lookup, dropped out with scalars",
+    .help = "ids i32[..], table[V,C], [scalars] -> [..,C]: row lookup, dropped out with scalars",
     .op_class = OpClass::embedding,
     .infer = infer_embedding,
     .place = place,
@@ -103,10 +105,10 @@ const OpDef op_embedding = {
 const OpDef op_embedding_grad = {.name = "embedding_grad",
                                  .inputs = in::embedding_grad::names,
                                  .outputs = out::embedding_grad::names,
-                                 .help = "ids, dy[B,T,C], [acc[V,C]] -> [V,C]: deterministic scatter-add (+ acc)",
+                                 .help = "ids, dy[..,C], [acc[V,C]] -> [V,C]: deterministic scatter-add (+ acc)",
                                  .op_class = OpClass::embedding,
                                  .infer = infer_embedding_grad,
-                                 .place = cut<"BT, BTC, VC -> VC; B+ T+ C">,
+                                 .place = cut<".., ..C, VC -> VC; ..+ C">,
                                  .cost = cost_embedding_grad,
                                  .accumulators = {{out::embedding_grad::dtable, in::embedding_grad::acc}}};
 

@@ -15,8 +15,10 @@ static void infer(Infer& c) {
   c.check(rules::number(c, "clip") >= 0, "attribute 'clip' must not be negative");
   if (c.attrs().has("parts")) rules::integer(c, "parts", 1);
   if (rules::flag(c, "squares")) {
-    c.check(c.inputs() == 2, "with attribute 'squares' takes one sum of squares");
-    rules::dtype(c, in::grad_norm::gradients, DType::f64);
+    for (size_t i = in::grad_norm::gradients; i < c.inputs(); ++i) {
+      rules::dtype(c, i, DType::f64);
+      rules::shape(c, i, {1});
+    }
   }
   c.out_in_place(in::grad_norm::scalars);
 }

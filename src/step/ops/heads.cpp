@@ -61,13 +61,21 @@ static void grad_join(Grad& g) {
     if (g.needs(i)) g.add(i, parts[i]);
 }
 
+static const char* place_split(const Program& p, const Instr& i) {
+  return i.attrs.integer("kv_heads") == 0 ? cut<"BTH -> BHTD; B T H">(p, i) : cut<"BTh -> BHTD; B T H">(p, i);
+}
+static const char* place_join(const Program& p, const Instr& i) {
+  const bool alone = i.in.size() == 1 || i.in[in::join_heads::k] == no_value;
+  return alone ? cut<"BHTD -> BTH; B T H">(p, i) : cut<"BHTD -> BTh; B T H">(p, i);
+}
+
 const OpDef op_split_heads = {.name = "split_heads",
                               .inputs = in::split_heads::names,
                               .outputs = out::split_heads::names,
                               .help = "qkv[B,T,W] -> q[B,heads,T,D], k, v: views",
                               .op_class = OpClass::movement,
                               .infer = infer_split,
-                              .place = cut<"BTW -> BHTD; B T">,
+                              .place = place_split,
                               .cost = no_cost,
                               .grad = grad_split,
                               .cheap = true};
@@ -78,7 +86,7 @@ const OpDef op_join_heads = {.name = "join_heads",
                              .help = "q[B,heads,T,D], [k], [v] -> [B,T,W]: inverse of split_heads, a copy",
                              .op_class = OpClass::movement,
                              .infer = infer_join,
-                             .place = cut<"BHTD -> BTW; B T">,
+                             .place = place_join,
                              .cost = traffic,
                              .grad = grad_join,
                              .cheap = true};

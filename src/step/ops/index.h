@@ -77,6 +77,10 @@
   OP(reduce_scatter, (x, acc), (shard)) \
   OP(all_gather, (shard, into), (y))    \
   OP(own_share, (x), (shard))           \
+  OP(gather_rows, (x), (y))             \
+  OP(scatter_rows, (x, b), (y))         \
+  OP(own_rows, (ids), (y))              \
+  OP(own_positions, (ids), (y))         \
   OP(square_sum, (shards), (sum))
 
 #define CREST_OPS(OP) CREST_LOCAL_OPS(OP) CREST_COLLECTIVE_OPS(OP)

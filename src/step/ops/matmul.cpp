@@ -67,12 +67,8 @@ static void grad(Grad& g) {
 // cheap: these are the matmuls inside naive attention; recomputing them frees the T x T matrices
 // (selective recomputation of Korthikanti et al., "Reducing Activation Recomputation in Large
 // Transformer Models", section 5).
-// `reduce` counts heads, so they stay together.
 static const char* place(const Program& p, const Instr& i) {
   bool ta = i.attrs.integer("transpose_a", 0) != 0, tb = i.attrs.integer("transpose_b", 0) != 0;
-  if (i.attrs.has("reduce"))
-    return ta ? (tb ? cut<"BHKM, BHNK -> BGMN; B M N K+">(p, i) : cut<"BHKM, BHKN -> BGMN; B M N K+">(p, i))
-              : (tb ? cut<"BHMK, BHNK -> BGMN; B M N K+">(p, i) : cut<"BHMK, BHKN -> BGMN; B M N K+">(p, i));
   return ta ? (tb ? cut<"BHKM, BHNK -> BHMN; B H M N K+">(p, i) : cut<"BHKM, BHKN -> BHMN; B H M N K+">(p, i))
             : (tb ? cut<"BHMK, BHNK -> BHMN; B H M N K+">(p, i) : cut<"BHMK, BHKN -> BHMN; B H M N K+">(p, i));
 }

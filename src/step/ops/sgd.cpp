@@ -21,7 +21,7 @@ const OpDef op_sgd = {.name = "sgd",
                       .help = "scalars, master, m, g, [w] -> master, m, [w]: one step, skipped when found_inf",
                       .op_class = OpClass::optimizer,
                       .infer = infer,
-                      .place = cut<"-, *_ -> *_; ..">,
+                      .place = cut<"-, .. -> ..; ..">,
                       .cost = update_cost<6, in::sgd::w>,
                       .flat = true};
 

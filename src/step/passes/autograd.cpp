@@ -129,8 +129,11 @@ void autograd(Program& program, const PassContext& context) {
   if (context.kind == ProgramKind::train) Autograd(program).run();
   if (context.kind == ProgramKind::update) {
     Builder b(program);
-    for (auto& q : program.params)
-      b.declare("grad." + q.name, gradient_dtype(program), program.at(q.value).shape, Role::gradient, Lifetime::step);
+    for (auto& q : program.params) {
+      const ValueId gradient = b.declare("grad." + q.name, gradient_dtype(program), program.at(q.value).shape,
+                                         Role::gradient, Lifetime::step);
+      program.at(gradient).placement = program.at(q.value).placement;
+    }
   }
 }
 

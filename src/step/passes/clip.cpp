@@ -1,18 +1,40 @@
 // Setting --clip: one global norm over all gradients. It also detects NaN and infinity, so it runs
-// with clipping off too.
+// with clipping off too. Gradients of which each rank has a part are squared there, and the squares
+// are summed.
+#include <map>
+
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 
 namespace crest {
+
+static Axes axes_of_cuts(const Value& v) {
+  Axes axes;
+  for (Axis axis : axes_outermost_first)
+    if (v.placement[size_t(axis)].cut()) axes = axes | axis;
+  return axes;
+}
 
 void clip_gradients(Program& program, const PassContext& context) {
   if (context.kind != ProgramKind::update) return;
   Builder b(program);
   b.origin = Origin("clip");
   b.phase = Phase::update;
+  std::map<Axes, std::vector<ValueId>> gradients;  // by the axes along which they are cut
+  for (ValueId g : required_gradients(program, "clip")) gradients[axes_of_cuts(program.at(g))].push_back(g);
   std::vector<ValueId> in = {latest(program, program.find("scalars"))};
-  for (ValueId g : required_gradients(program, "clip")) in.push_back(g);
-  b.emit("grad_norm", in, Attrs().set("clip", context.recipe.clip));
+  Attrs attrs = Attrs().set("clip", context.recipe.clip);
+  if (gradients.size() == 1 && gradients.begin()->first.empty()) {
+    in.insert(in.end(), gradients.begin()->second.begin(), gradients.begin()->second.end());
+  } else {
+    attrs.set("squares", 1);
+    for (auto& [axes, list] : gradients) {
+      ValueId sum = b.emit1("square_sum", list);
+      if (!axes.empty()) sum = b.emit1("all_reduce", {sum}, Attrs().set("mean", 0).set("axes", axes.text()));
+      in.push_back(sum);
+    }
+  }
+  b.emit("grad_norm", in, attrs);
 }
 
 const std::vector<Setting>& clip_settings() {

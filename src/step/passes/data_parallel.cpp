@@ -1,6 +1,7 @@
 // Settings ranks, data_parallel, mesh, reduce, bucket, comm_dtype: every rank runs its share of the
-// global batch; gradients and loss are summed after the last micro step. The loss scale includes
-// 1/ranks, so a sum gives the mean over the global batch.
+// global batch; gradients and loss are summed after the last micro step, each over the axes along
+// which the ranks have addends of it. The loss scale includes 1 / (parts of the batch), so a sum
+// gives the mean over the global batch.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 #include "passes/shard.h"
+#include "program/placements.h"
 
 namespace crest {
 
@@ -89,8 +91,19 @@ class Reductions {
  private:
   int64_t offset(ValueId v) const { return program_.at(v).layout.offset; }
 
+  Axes addends(ValueId v) const {
+    Axes axes;
+    for (Axis axis : axes_outermost_first)
+      if (program_.at(v).placement[size_t(axis)] == Placement::partial()) axes = axes | axis;
+    return axes;
+  }
+
+  // Members of a group are addends along the same axes.
   void reduce(const std::vector<ValueId>& in, bool flat) {
+    const Axes axes = addends(in[0]);
+    if (axes.empty()) return;
     Attrs attrs = Attrs().set("mean", 0);
+    if (axes != Axes(Axis::data)) attrs.set("axes", axes.text());
     if (flat) attrs.set("flat", 1);
     const Value& first = program_.at(in[0]);
     if (bf16_ && first.role == Role::gradient && first.dtype == DType::f32) attrs.set("wire", "bf16");
@@ -109,16 +122,21 @@ class Reductions {
 };
 
 // Every rank reads its rows of the host's inputs. Of what earlier Programs left, it has an addend
-// until the last micro step.
+// until the last micro step; of gradients of cut weights, a part of the addend.
 void declare_placements(Program& program, const PassContext& context) {
+  const Mesh mesh = context.recipe.layout();
+  std::map<std::string, ValueId> weights;
+  for (const Param& q : program.params) weights.emplace("grad." + q.name, q.value);
   std::vector<int> producers = program.producers();
   for (size_t v = 0; v < program.values.size(); ++v) {
     Value& value = program.values[v];
     if (producers[v] >= 0 || value.name == "scalars") continue;
-    Placement& placement = value.placement[size_t(Axis::data)];
-    if (value.role == Role::input) placement = Placement::shard(0);
-    bool sum = value.role == Role::gradient || value.role == Role::output;
-    if (sum && context.kind != ProgramKind::update) placement = Placement::partial();
+    if (value.role == Role::input && mesh.size(Axis::data) > 1)
+      value.placement[size_t(Axis::data)] = Placement::shard(0);
+    if (value.role != Role::gradient && value.role != Role::output) continue;
+    if (auto it = weights.find(value.name); it != weights.end()) value.placement = program.at(it->second).placement;
+    for (size_t a = 0; a < axis_count && context.kind != ProgramKind::update; ++a)
+      if (mesh.size(Axis(a)) > 1 && !value.placement[a].cut()) value.placement[a] = Placement::partial();
   }
 }
 
@@ -131,15 +149,16 @@ int64_t bucket_bytes(const PassContext& context) {
 }  // namespace
 
 void data_parallel(Program& program, const PassContext& context) {
-  int ranks = context.recipe.data_ranks();
+  const int ranks = context.recipe.data_ranks();
   int64_t bucket = bucket_bytes(context);
-  if (ranks <= 1) return;
+  if (context.recipe.layout().ranks() == 1) return;
   const bool shared = context.kind == ProgramKind::train || context.kind == ProgramKind::validation;
   if (shared || context.kind == ProgramKind::update) declare_placements(program, context);
   if (!shared || program.outputs.empty()) return;
-  scale_loss(program, 1.0 / ranks);
+  if (ranks > 1) scale_loss(program, 1.0 / ranks);
   bool every = sharding_of(context) >= Sharding::gradients;
   if (!context.last && !(every && context.kind == ProgramKind::train)) return;
+  infer_placements(program, "data_parallel");
   std::string how = context.setting("reduce");
   bool buckets = how == "bucket";
   if (context.kind == ProgramKind::train && sharding_of(context) != Sharding::none) {
@@ -151,7 +170,9 @@ void data_parallel(Program& program, const PassContext& context) {
     return Reductions(program, Phase::backward, buckets, false).scattered(ranks, every && !context.first, context.last);
   }
   Phase phase = context.kind == ProgramKind::train ? Phase::backward : Phase::forward;
-  Reductions reductions(program, phase, how == "overlap" || how == "bucket", context.setting("comm-dtype") == "bf16");
+  // All ranks must communicate in one order: between collectives of the layers nothing overlaps.
+  const bool overlapped = (how == "overlap" || buckets) && context.recipe.layout().size(Axis::tensor) == 1;
+  Reductions reductions(program, phase, overlapped, context.setting("comm-dtype") == "bf16");
   if (how == "each" || how == "overlap")
     reductions.one_by_one();
   else
@@ -160,7 +181,7 @@ void data_parallel(Program& program, const PassContext& context) {
 
 namespace {
 
-// --mesh data=N means --ranks N and is stored under that name.
+// --mesh data=N means --ranks N and is stored under that name. Other axes are stored as the mesh.
 SettingValue mesh_text(const Setting&, const void* object) {
   const Mesh& mesh = static_cast<const Recipe*>(object)->mesh;
   return mesh == Mesh() ? std::string() : mesh.text();
@@ -170,16 +191,17 @@ void set_mesh(const Setting& row, void* object, const SettingValue& value) {
   auto& r = *static_cast<Recipe*>(object);
   const Mesh mesh = parse_mesh(std::get<std::string>(value));
   if (std::get<std::string>(value).empty()) return;
-  for (Axis axis : axes_outermost_first)
-    if (axis != Axis::data && mesh.size(axis) > 1)
+  for (Axis axis : {Axis::context, Axis::pipeline})
+    if (mesh.size(axis) > 1)
       fail_usage(fmt::format("{}={}: no pass shares a step along this axis yet", name(axis), mesh.size(axis)),
                  row.flag(),
-                 "Use the axis data only. crest plan --explain and crest advise calculate with the others.");
+                 "Use the axes data and tensor. crest plan --explain and crest advise calculate with the others.");
   if (r.all_ranks() == 1) r.ranks = mesh.ranks();
   if (r.all_ranks() != mesh.ranks())
     fail_usage(fmt::format("{} has {}, but {} {} was given", mesh.text(), format_number_of(mesh.ranks(), "rank"),
                            r.ranks > 1 ? "--ranks" : "--data-parallel", r.all_ranks()),
                row.flag(), "Leave one of the two out.");
+  r.mesh = mesh.size(Axis::data) == mesh.ranks() ? Mesh() : mesh;
 }
 
 Setting mesh_setting(Setting row) {
@@ -213,10 +235,10 @@ const std::vector<Setting>& data_parallel_settings() {
                                        .effects = effects}),
       mesh_setting({.name = "mesh",
                     .group = group,
-                    .help = "how ranks are arranged: the ranks along each axis (data, tensor, pipeline, context); "
-                            "data=4 is --ranks 4. Programs have the axis data only; plan --explain and advise "
-                            "calculate with the others",
-                    .example = "data=4",
+                    .help = "how ranks are arranged: the ranks along each axis. data=4 is --ranks 4; ranks along "
+                            "tensor share the layers of a model. plan --explain and advise calculate with pipeline, "
+                            "too",
+                    .example = "data=2,tensor=2",
                     .commas = true,
                     .newer = true,
                     .resume = OnResume::accepts,

@@ -30,7 +30,8 @@ class FlatUpdate {
     p_.code.clear();
     Builder b(p_);
     for (size_t i = 0; i < old.size(); ++i) {
-      if (is(old[i], "grad_norm")) flatten_norm(old[i]);
+      if (is(old[i], "grad_norm")) flatten_norm(old[i], in::grad_norm::gradients);
+      if (is(old[i], "square_sum")) flatten_norm(old[i], in::square_sum::shards);
       if (work[i] == Work::flat) {
         b.phase = old[i].phase, b.stream = old[i].stream;
         view_members(b, b.append(std::move(old[i])), views_[i]);
@@ -103,9 +104,11 @@ class FlatUpdate {
     }
   }
 
-  void flatten_norm(Instr& norm) const {
-    std::vector<ValueId> in = {norm.in[in::grad_norm::scalars]};
-    for (size_t i = in::grad_norm::gradients; i < norm.in.size(); ++i)
+  // first: the first gradient among the inputs.
+  void flatten_norm(Instr& norm, size_t first) const {
+    if (norm.attrs.integer("squares", 0)) return;
+    std::vector<ValueId> in(norm.in.begin(), norm.in.begin() + ptrdiff_t(first));
+    for (size_t i = first; i < norm.in.size(); ++i)
       if (std::find(in.begin(), in.end(), root(norm.in[i])) == in.end()) in.push_back(root(norm.in[i]));
     norm.in = in;
   }

@@ -1,7 +1,8 @@
-// Parameters of a group (matrices with weight decay; everything else) are contiguous in memory, and
-// so are their gradients and optimizer states, in the same order: one optimizer launch, one norm,
-// one message for data parallelism. Where shards travel in buckets (--shard, --reduce bucket), each
-// bucket is a group.
+// The parameters of a group are contiguous in memory, and so are their gradients and optimizer
+// states, in the same order: one optimizer launch, one norm, one message for data parallelism.
+// Matrices with weight decay are a group, everything else is another. Parameters of which each rank
+// has a part are in groups of their own. If shards travel in buckets (--shard, --reduce bucket),
+// each bucket is a group.
 #include <fmt/format.h>
 
 #include <unordered_map>
@@ -42,20 +43,24 @@ class Groups {
   void run() {
     std::vector<ValueId> gradients = parameter_gradients(program_);
     find_states();
-    for (bool decay : {true, false}) {
+    for (Kind kind : {Kind{true, false}, {true, true}, {false, false}, {false, true}}) {
       std::vector<Member> members;
       int64_t size = 0;
       int count = 0;
       auto end = [&] {
         if (members.empty()) return;
-        std::string group = (decay ? "decay" : "rest") + (count ? std::to_string(count) : std::string());
+        std::string group = kind.decay ? "decay" : "rest";
+        if (kind.cut) group += "_tensor";
+        if (count) group += std::to_string(count);
         // A whole number of equal parts: each rank may have one.
         add(group, members, round_up(size, alignment_ * parts_), gradients);
         members.clear(), size = 0, ++count;
       };
       for (size_t q = 0; q < program_.params.size(); ++q) {
-        if (program_.params[q].decay != decay) continue;
-        if (!is_float(program_.at(program_.params[q].value).dtype)) continue;  // not trained (passes/int8.cpp)
+        const Value& weight = program_.at(program_.params[q].value);
+        if (program_.params[q].decay != kind.decay || weight.placement[size_t(Axis::tensor)].cut() != kind.cut)
+          continue;
+        if (!is_float(weight.dtype)) continue;  // not trained (passes/int8.cpp)
         members.push_back({q, size});
         size += round_up(numel(q), alignment_);
         if (size >= bucket_ / gradient_bytes) end();
@@ -71,6 +76,9 @@ class Groups {
   }
 
  private:
+  struct Kind {
+    bool decay, cut;
+  };
   using States = std::unordered_map<size_t, ValueId>;  // by parameter
 
   void add(const std::string& group, const std::vector<Member>& members, int64_t size,
@@ -129,6 +137,9 @@ class Groups {
     if (first == no_value) return;
     Value like = program_.at(first);
     ValueId root = builder_.declare(group, like.dtype, {size / share}, like.role, like.lifetime);
+    for (size_t a = 0; a < axis_count; ++a)  // one dimension, of which each rank has what it has of the weights
+      if (program_.at(program_.params[members[0].parameter].value).placement[a].cut())
+        program_.at(root).placement[a] = Placement::shard(0);
     for (const Member& m : members) {
       ValueId v = value_of(m.parameter);
       if (v == no_value || program_.at(v).dtype != like.dtype)

@@ -86,6 +86,8 @@ Update::Update(Builder& b, const Recipe& recipe, const Param& param, const std::
   for (auto& s : states) {
     states_.emplace_back(s.name, b.declare(fmt::format("{}.{}", param.name, s.name), s.dtype, s.shape, Role::state,
                                            Lifetime::persistent));
+    if (s.shape == b.at(param.value).shape)
+      b.program().at(states_.back().second).placement = b.at(param.value).placement;
     if (states_.back().first == "master") copy = param.value;
   }
 }

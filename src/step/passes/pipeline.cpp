@@ -14,6 +14,7 @@ namespace crest {
 // Each is defined in passes/NAME.cpp.
 void pad_vocabulary(Program&, const PassContext&);
 void pack_documents(Program&, const PassContext&);
+void tensor_parallel(Program&, const PassContext&);
 void decompose_attention(Program&, const PassContext&);
 void decompose_pointwise(Program&, const PassContext&);
 void set_precision(Program&, const PassContext&);
@@ -65,6 +66,9 @@ const std::vector<Pass>& pipeline() {
        pad_vocabulary, pad_vocabulary_settings},
       {"packing", "--packing documents: positions become an input; positions and attention restart with each document",
        pack_documents, packing_settings},
+      {"tensor_parallel",
+       "--mesh tensor=T: every rank has a part of each layer's matrices, and of the rows between layers",
+       tensor_parallel, nullptr, "it shares the model between ranks"},
       {"attention", "--attention naive: attention as matmul, scale, mask, softmax, matmul", decompose_attention,
        attention_settings},
       {"decompose", "--fusion off: GELU as pointwise instructions", decompose_pointwise},
@@ -93,7 +97,8 @@ const std::vector<Pass>& pipeline() {
        "half",
        keep_activations, fp8_activations_settings},
       {"data_parallel",
-       "--ranks, --data-parallel, --reduce: gradients and loss are summed over the ranks after the last micro step",
+       "--ranks, --data-parallel, --mesh, --reduce: gradients and loss are summed over the ranks after the last micro "
+       "step",
        data_parallel, data_parallel_settings, "it sums over the ranks"},
       {"swiglu",
        "--fusion on: SwiGLU's gate and up become one matmul with the activation, its gradient part of the preceding "

@@ -37,7 +37,7 @@ class Autocast {
       if (wanted)
         for (ValueId& v : instr.in) v = converted(instr, v, *wanted);
       w_.keep(std::move(instr));
-      infer_again(program_.code.back());
+      reinfer(program_, program_.code.back());
     }
     w_.finish();
   }
@@ -73,21 +73,12 @@ class Autocast {
         c.name = copy, c.role = Role::weight, c.lifetime = Lifetime::step;
       } else {
         it->second = b.declare(copy, to, program_.at(v).shape, Role::weight, Lifetime::step);
+        program_.at(it->second).placement = program_.at(v).placement;
       }
     } else {
       it->second = b.emit1("cast", {v}, Attrs().set("dtype", name(to)));
     }
     return it->second;
-  }
-
-  void infer_again(Instr& instr) {
-    Infer infer(program_, instr);
-    instr.op->infer(infer);
-    for (size_t o = 0; o < instr.out.size(); ++o) {
-      Value& v = program_.at(instr.out[o]);
-      v.dtype = infer.outs[o].dtype, v.shape = infer.outs[o].shape;
-      v.layout = layout_of(program_, instr, infer.outs[o], instr.out[o]);
-    }
   }
 
   Program& program_;

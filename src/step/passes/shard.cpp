@@ -256,7 +256,7 @@ void shard(Program& program, const PassContext& context) {
   }
   if (!flat) return;
   for (Instr& instr : program.code)
-    if (is(instr, "grad_norm")) instr.attrs.set("parts", norm_parts(context));
+    if (is(instr, "grad_norm") && !instr.attrs.has("squares")) instr.attrs.set("parts", norm_parts(context));
 }
 
 const std::vector<Setting>& shard_settings() {

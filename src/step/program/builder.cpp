@@ -67,19 +67,21 @@ ValueId Builder::emit1(std::string_view op_name, std::vector<ValueId> in, Attrs 
   return out[0];
 }
 
-void reinfer(Program& program) {
-  for (auto& instr : program.code) {
-    Infer infer(program, instr);
-    instr.op->infer(infer);
-    if (infer.outs.size() != instr.out.size())
-      fail_internal(fmt::format("{} changed its number of outputs", instr.op->name));
-    for (size_t i = 0; i < instr.out.size(); ++i) {
-      Value& v = program.at(instr.out[i]);
-      v.dtype = infer.outs[i].dtype;
-      v.shape = infer.outs[i].shape;
-      v.layout = layout_of(program, instr, infer.outs[i], instr.out[i]);
-    }
+void reinfer(Program& program, const Instr& instr) {
+  Infer infer(program, instr);
+  instr.op->infer(infer);
+  if (infer.outs.size() != instr.out.size())
+    fail_internal(fmt::format("{} changed its number of outputs", instr.op->name));
+  for (size_t i = 0; i < instr.out.size(); ++i) {
+    Value& v = program.at(instr.out[i]);
+    v.dtype = infer.outs[i].dtype;
+    v.shape = infer.outs[i].shape;
+    v.layout = layout_of(program, instr, infer.outs[i], instr.out[i]);
   }
+}
+
+void reinfer(Program& program) {
+  for (auto& instr : program.code) reinfer(program, instr);
 }
 
 }  // namespace crest

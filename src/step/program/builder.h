@@ -45,6 +45,8 @@ class Builder {
 // dtype, shape and layout of every produced value follow. Throws if an instruction rejects its
 // inputs.
 void reinfer(Program& program);
+// The same for one instruction.
+void reinfer(Program& program, const Instr& instr);
 // The layout of an inferred output in this Program (views and in-place outputs share their input's
 // storage).
 Layout layout_of(const Program& program, const Instr& instr, const Infer::Out& out, ValueId self);

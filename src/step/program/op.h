@@ -2,6 +2,7 @@
 // aliasing. Plain data with function pointers. docs/reference/ops.md lists the operations and their
 // exact meaning; the index is ops/index.cpp.
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -97,6 +98,13 @@ class Grad {
   const Attrs& attrs() const { return instr().attrs; }
 };
 
+// What a collective of activations does along its axes (axes_of): it takes its first input from one
+// placement to another. Along other axes it is computed in parts as OpDef::place says.
+struct Exchange {
+  Placement from, to;
+  bool uses_up = false;  // the input holds nothing afterwards
+};
+
 struct OpDef {
   const char* name;
   const char *inputs, *outputs;  // names of the operands: "x, w, b" (ops/index.h)
@@ -106,6 +114,7 @@ struct OpDef {
   // How it is computed in parts (program/place.h). Null: from whole inputs only. Collectives,
   // copies and bodies have rules of their own.
   const char* (*place)(const Program&, const Instr&) = nullptr;
+  std::optional<Exchange> exchange = {};
   Cost (*cost)(const Program&, const Instr&);
   void (*grad)(Grad&) = nullptr;  // null: not differentiable
 

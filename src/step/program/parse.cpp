@@ -157,10 +157,12 @@ class Parser {
     expect("=");
     for (Placement p : {Placement::partial(), Placement::own(), Placement::absent()})
       if (accept_word(text(p))) return p;
-    expect("shard(");
-    Shape dim = dims(')');
-    if (dim.rank() != 1 || dim[0] >= Shape::max_rank) wrong("a dimension expected");
-    return Placement::shard(int(dim[0]));
+    const bool heads = accept("heads(");
+    if (!heads) expect("shard(");
+    Shape at = dims(')');
+    if (at.rank() != (heads ? 2 : 1) || at[0] >= Shape::max_rank) wrong("a dimension expected");
+    if (heads && (at[1] < 1 || at[1] > INT16_MAX)) wrong("the queries of a key expected");
+    return Placement::heads(int(at[0]), heads ? at[1] : 0);
   }
 
   // NAME TYPE[SHAPE] [ROLE] [LIFETIME] [host] [AXIS=PLACEMENT] [in %ROOT+OFFSET] [strides(..)]

@@ -7,11 +7,6 @@
 
 namespace crest {
 
-std::string text(Placement p) {
-  static constexpr const char* names[] = {"replicated", "shard", "partial", "own", "absent"};
-  return p.kind == Placement::Kind::shard ? fmt::format("shard({})", p.dim) : names[size_t(p.kind)];
-}
-
 namespace {
 
 // A named dimension: a letter, or '.' and which of the leading dimensions.
@@ -21,6 +16,16 @@ struct Label {
   bool operator==(const Label&) const = default;
   explicit operator bool() const { return letter != 0; }
 };
+
+// A dimension that is cut: plainly, or as queries, keys and values.
+struct Cut {
+  Label label;
+  int64_t queries = 0;
+  explicit operator bool() const { return bool(label); }
+};
+
+bool is_small(char token) { return islower(static_cast<unsigned char>(token)); }
+char large(char token) { return char(toupper(static_cast<unsigned char>(token))); }
 
 struct Operand {
   std::string tokens;  // '.': all leading dimensions; else one for each dimension
@@ -37,8 +42,10 @@ struct Operand {
     }
     auto at = size_t(dim - first);
     if (at >= tokens.size() || tokens.find('_') <= at || tokens[at] == '1') return {};
-    return tokens[at] == '*' ? Label{'.', 0} : Label{tokens[at], 0};
+    return tokens[at] == '*' ? Label{'.', 0} : Label{large(tokens[at]), 0};
   }
+  // Whether the dimension of a letter holds queries, keys and values.
+  bool fuses(char letter) const { return has(char(tolower(static_cast<unsigned char>(letter)))); }
   // The dimension with a label; -1: none.
   int dim(const Value& v, Label label) const {
     for (int d = 0; d < v.shape.rank(); ++d)
@@ -50,6 +57,7 @@ struct Operand {
 struct Rule {
   std::vector<Operand> in, out;
   std::string cut, summed;  // letters, '.' for the leading dimensions
+  std::string fused;        // letters of which an operand has queries, keys and values
   bool linear = false;
 };
 
@@ -68,7 +76,9 @@ std::vector<Operand> operands(std::string_view text) {
 
 Rule parse(std::string_view text) {
   size_t arrow = text.find("->"), end = std::min(text.find(';'), text.size());
-  Rule rule{operands(text.substr(0, arrow)), operands(text.substr(arrow + 2, end - arrow - 2)), {}, {}, false};
+  Rule rule{operands(text.substr(0, arrow)), operands(text.substr(arrow + 2, end - arrow - 2)), {}, {}, {}, false};
+  for (char c : text.substr(0, end))
+    if (is_small(c)) rule.fused += large(c);
   std::string_view how = text.substr(end);
   if (size_t at = how.find("linear"); at != std::string_view::npos) rule.linear = true, how = how.substr(0, at);
   for (char c : how) {
@@ -96,7 +106,7 @@ class Placing {
   }
 
   std::string run(const std::vector<Placement>& in, std::vector<Placement>& out) const {
-    Label cut;
+    Cut cut;
     size_t by = 0;
     bool partial = false;
     for (size_t i = 0; i < instr_.in.size(); ++i) {
@@ -111,10 +121,13 @@ class Placing {
         return fmt::format("uses %{}, whose sum over the ranks is missing", name(i));
       if (spec(i).replicated() || in[i].kind == Placement::Kind::own)
         return fmt::format("needs all of %{}, which is {}", name(i), text(in[i]));
-      Label label = spec(i).label(value(i), in[i].dim);
-      if (!may_cut(label)) return fmt::format("cannot be computed with %{} in the parts of {}", name(i), text(in[i]));
-      if (cut && !(cut == label)) return fmt::format("has parts of %{} and %{} that do not match", name(by), name(i));
-      cut = label, by = i;
+      Cut own = {spec(i).label(value(i), in[i].dim), in[i].queries};
+      if (rule_.fused.find(own.label.letter) != std::string::npos) own.queries = queries();
+      if (!may_cut(own.label))
+        return fmt::format("cannot be computed with %{} in the parts of {}", name(i), text(in[i]));
+      if (cut && !(cut.label == own.label))
+        return fmt::format("has parts of %{} and %{} that do not match", name(by), name(i));
+      cut = own, by = i;
     }
     if (partial && cut) return fmt::format("mixes partial sums with parts of %{}", name(by));
     for (size_t i = 0; i < instr_.in.size(); ++i)
@@ -131,7 +144,8 @@ class Placing {
   std::vector<std::vector<Placement>> cuts() const {
     std::vector<std::vector<Placement>> all;
     std::vector<Label> seen;
-    auto add = [&](Label cut, bool partial) {
+    auto add = [&](Cut cut, bool partial) {
+      if (rule_.fused.find(cut.label.letter) != std::string::npos) cut.queries = queries();
       std::vector<Placement> in, out;
       for (size_t i = 0; i < instr_.in.size(); ++i) in.push_back(has(i) ? wanted(i, cut, partial) : Placement());
       for (size_t o = 0; o < instr_.out.size(); ++o) out.push_back(result(o, cut, partial, in));
@@ -143,7 +157,7 @@ class Placing {
       for (int d = 0; has(i) && summand_[i] < 0 && d < value(i).shape.rank(); ++d)
         if (Label label = spec(i).label(value(i), d);
             may_cut(label) && std::find(seen.begin(), seen.end(), label) == seen.end())
-          seen.push_back(label), add(label, false);
+          seen.push_back(label), add({label}, false);
     if (rule_.linear) add({}, true);
     return all;
   }
@@ -172,14 +186,25 @@ class Placing {
     return true;
   }
 
-  Placement wanted(size_t i, Label cut, bool partial) const {
-    if (spec(i).free() || spec(i).replicated()) return {};
-    if (partial) return Placement::partial();
-    int d = cut ? spec(i).dim(value(i), cut) : -1;
-    return d < 0 ? Placement() : Placement::shard(d);
+  // Query heads of a key head.
+  int64_t queries() const {
+    if (instr_.attrs.has("kv_heads")) return instr_.attrs.integer("heads") / instr_.attrs.integer("kv_heads");
+    return value(0).shape[1] / value(1).shape[1];  // join_heads: q[B,H,T,D], k
   }
 
-  Placement result(size_t o, Label cut, bool partial, const std::vector<Placement>& in) const {
+  Placement shard(const Operand& spec, int dim, const Cut& cut) const {
+    const bool whole = rule_.fused.find(cut.label.letter) != std::string::npos && !spec.fuses(cut.label.letter);
+    return Placement::heads(dim, whole ? 0 : cut.queries);
+  }
+
+  Placement wanted(size_t i, const Cut& cut, bool partial) const {
+    if (spec(i).free() || spec(i).replicated()) return {};
+    if (partial) return Placement::partial();
+    int d = cut ? spec(i).dim(value(i), cut.label) : -1;
+    return d < 0 ? Placement() : shard(spec(i), d, cut);
+  }
+
+  Placement result(size_t o, const Cut& cut, bool partial, const std::vector<Placement>& in) const {
     const Operand& spec = operand(rule_.out, o);
     const Value& v = p_.at(instr_.out[o]);
     if (spec.free()) {
@@ -189,10 +214,10 @@ class Placing {
     }
     if (partial) return Placement::partial();
     if (!cut || spec.replicated()) return {};
-    int d = spec.dim(v, cut);
-    return d >= 0                                               ? Placement::shard(d)
-           : rule_.summed.find(cut.letter) != std::string::npos ? Placement::partial()
-                                                                : Placement::own();
+    int d = spec.dim(v, cut.label);
+    return d >= 0                                                     ? shard(spec, d, cut)
+           : rule_.summed.find(cut.label.letter) != std::string::npos ? Placement::partial()
+                                                                      : Placement::own();
   }
 
   const Program& p_;

@@ -7,6 +7,8 @@
 //   *     rows in one dimension  _   all that follow; never cut
 //   1     of size 1              -   an operand that is replicated (weights in one piece, scalars)
 //   ~     an operand of which each rank may have its own (scales)
+//   a..z  the dimension of the same capital letter, for queries, keys and values side by side: a
+//         part has a part of each of the three (Placement::heads)
 //
 // The last operand of a list stands for all that follow. `linear` after the semicolon: the
 // operation of partial inputs gives partial outputs (OP(a) + OP(b) = OP(a + b)).

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "program/mesh.h"
 
@@ -17,17 +18,30 @@ struct Placement {
   enum class Kind : uint8_t { replicated, shard, partial, own, absent };
   Kind kind = Kind::replicated;
   int8_t dim = 0;  // of a shard
+  // Of a shard whose dimension holds queries, keys and values: the query heads of a key head. Each
+  // rank has an equal part of all three. 0: the dimension is cut as a whole.
+  int16_t queries = 0;
 
-  static constexpr Placement shard(int dim) { return {Kind::shard, int8_t(dim)}; }
-  static constexpr Placement partial() { return {Kind::partial, 0}; }
-  static constexpr Placement own() { return {Kind::own, 0}; }
-  static constexpr Placement absent() { return {Kind::absent, 0}; }
+  static constexpr Placement shard(int dim) { return {Kind::shard, int8_t(dim), 0}; }
+  static constexpr Placement heads(int dim, int64_t queries) { return {Kind::shard, int8_t(dim), int16_t(queries)}; }
+  static constexpr Placement partial() { return {Kind::partial, 0, 0}; }
+  static constexpr Placement own() { return {Kind::own, 0, 0}; }
+  static constexpr Placement absent() { return {Kind::absent, 0, 0}; }
   bool replicated() const { return kind == Kind::replicated; }
+  bool cut() const { return kind == Kind::shard; }
   bool operator==(const Placement&) const = default;
 };
 
-// "replicated", "shard(0)", "partial", "own", "absent".
+// "replicated", "shard(0)", "heads(0,4)" (of dimension 0, 4 queries), "partial", "own", "absent".
 std::string text(Placement);
+
+// The parts [begin, end) of the whole dimension `dim` of a shard, with `size` elements, that place
+// `index` of `ranks` has, in the order in which they follow one another there.
+struct DimRange {
+  int64_t begin, end;
+  bool operator==(const DimRange&) const = default;
+};
+std::vector<DimRange> ranges_of(Placement shard, int64_t size, int index, int ranks);
 
 using Placements = std::array<Placement, axis_count>;  // by Axis
 

@@ -28,7 +28,18 @@ class Inference {
     for (size_t i = 0; i < p_.code.size(); ++i) infer(int(i));
     for (auto& [shard, of] : taken_)
       if (!of.gathered) broken(fmt::format("the shard %{} of %{} is not gathered", name_of(shard), name_of(of.whole)));
-    check_outputs();
+  }
+
+  // The host and the update read sums. A micro step before the last leaves parts of them.
+  void check_outputs() const {
+    std::vector<int> producers = p_.producers();
+    bool last = p_.properties.integer("last", 1) != 0;
+    for (ValueId v : p_.outputs) {
+      if (producers[size_t(v)] < 0) broken(fmt::format("output %{} is never written", name_of(v)));
+      Placement at = placement(v);
+      if (last && at.kind != Kind::replicated && at.kind != Kind::shard)
+        broken(fmt::format("output %{} is {}: its sum over the ranks is missing", name_of(v), text(at)));
+    }
   }
 
   // Infers a fused body from the placements of its inputs. Returns "", or says why they do not fit.
@@ -49,7 +60,8 @@ class Inference {
     for (size_t i = 0; i < p_.code.size(); ++i) {
       for (ValueId v : p_.code[i].in)
         if (v != no_value && outlives(v) && !written(v))
-          h.reads.push_back({name_of(storage(v)), name_of(v), placement(v)});
+          h.reads.push_back(
+              {name_of(storage(v)), name_of(v), storage(v) == v ? placement(v) : of_member(placement(v))});
       infer(int(i));
     }
     for (size_t v = 0; v < p_.values.size(); ++v)
@@ -110,15 +122,20 @@ class Inference {
     auto it = pieces_.find(storage(v));
     if (it == pieces_.end()) return declared;
     Extent e = extent_of(p_.at(v));
+    const bool is_group = storage(v) == v && !made.at;
     bool found = false;
     Placement all;
     for (const Piece& piece : it->second) {
       if (piece.begin >= e.end || e.begin >= piece.end || piece.at <= made.at) continue;
-      if (found && !(all == piece.placement)) return Placement::own();  // parts differ
-      found = true, all = piece.placement;
+      const Placement part = is_group ? of_member(piece.placement) : piece.placement;
+      if (found && !(all == part)) return Placement::own();  // parts differ
+      found = true, all = part;
     }
     return found ? all : declared;
   }
+  // The placement of a group from that of a member. If the member is cut in any way, each rank has
+  // a part of the group's elements.
+  static Placement of_member(Placement p) { return p.cut() ? Placement::shard(0) : p; }
 
   void set(ValueId v, Placement placement, bool view = false) {
     made_[size_t(v)] = {++now_, placement};
@@ -156,6 +173,8 @@ class Inference {
       wrong = take(instr, out);
     else if (op == "all_gather")
       wrong = gather(instr, out);
+    else if (instr.op->exchange && over(instr, axis_))
+      wrong = exchange(instr, out);
     else
       wrong = compute(instr, out);
     if (!wrong.empty()) broken(wrong, i);
@@ -171,7 +190,7 @@ class Inference {
     if (in[0].kind == Kind::absent) return fmt::format("reads %{}, which holds nothing", name_of(instr.in[0]));
     out.assign(instr.out.size(), in[0]);
     if (op == "copy_in" || op == "copy_out") return "";
-    if (op == "square_sum" && over(instr, axis_)) {  // of a shard, a part of the sum
+    if (op == "square_sum" && in[0].cut()) {  // of parts, a part of the sum
       out[0] = Placement::partial();
       return all_are(instr, Kind::shard);
     }
@@ -211,6 +230,20 @@ class Inference {
     return "";
   }
 
+  std::string exchange(const Instr& instr, std::vector<Placement>& out) {
+    const Exchange& e = *instr.op->exchange;
+    for (size_t i = 0; i < instr.in.size(); ++i) {
+      const Placement wanted = i == 0 ? e.from : Placement();
+      if (instr.in[i] == no_value || placement(instr.in[i]) == wanted) continue;
+      return fmt::format("needs %{} {}, but it is {}", name_of(instr.in[i]), text(wanted),
+                         text(placement(instr.in[i])));
+    }
+    out = {e.to};
+    ++now_;
+    if (e.uses_up) write(instr.in[0], Placement::absent());
+    return "";
+  }
+
   std::string take(const Instr& instr, std::vector<Placement>& out) {
     out = {placement(instr.in[0])};
     if (!over(instr, axis_)) return "";
@@ -241,18 +274,6 @@ class Inference {
     });
   }
 
-  // The host and the update read sums. A micro step before the last leaves parts of them.
-  void check_outputs() const {
-    std::vector<int> producers = p_.producers();
-    bool last = p_.properties.integer("last", 1) != 0;
-    for (ValueId v : p_.outputs) {
-      if (producers[size_t(v)] < 0) broken(fmt::format("output %{} is never written", name_of(v)));
-      Placement at = placement(v);
-      if (last && at.kind != Kind::replicated && at.kind != Kind::shard)
-        broken(fmt::format("output %{} is {}: its sum over the ranks is missing", name_of(v), text(at)));
-    }
-  }
-
   const Program& p_;
   Axis axis_;
   std::string_view after_;
@@ -264,7 +285,7 @@ class Inference {
 
 }  // namespace
 
-void verify_placements(Program& program, std::string_view after) {
+void infer_placements(Program& program, std::string_view after, bool outputs) {
   std::vector<int> producers = program.producers();
   for (size_t a = 0; a < axis_count; ++a) {
     auto declared = [&](const Value& v) { return !v.placement[a].replicated(); };
@@ -274,10 +295,13 @@ void verify_placements(Program& program, std::string_view after) {
       continue;
     Inference inference(program, Axis(a), after);
     inference.run();
+    if (outputs) inference.check_outputs();
     for (size_t v = 0; v < program.values.size(); ++v)
       if (producers[v] >= 0) program.values[v].placement[a] = inference.made(ValueId(v));
   }
 }
+
+void verify_placements(Program& program, std::string_view after) { infer_placements(program, after, true); }
 
 Handover handover(const Program& program, Axis axis) { return Inference(program, axis, "all").handover(); }
 

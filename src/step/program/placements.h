@@ -20,6 +20,9 @@ namespace crest {
 //   - weights of which a rank keeps a shard are read and not gathered, or gathered and not read.
 void verify_placements(Program& program, std::string_view after);
 
+// The same without the first of these checks for outputs: before passes have added what sums them.
+void infer_placements(Program& program, std::string_view after, bool outputs = false);
+
 // Along one axis: what a verified Program expects in memory that outlives it, and what it leaves
 // there. Programs share this memory by the names of its storages.
 struct Handover {

@@ -168,7 +168,10 @@ class Verifier {
                            root.name, name(root.space)));
       if (value.space == MemorySpace::host && root.lifetime != Lifetime::persistent)
         broken(fmt::format("%{} is in host memory, but only what is persistent may be", value.name));
-      if (!produced[v]) define(ValueId(v));
+      // The host, or another Program, writes what no instruction does; but no activation.
+      const bool lost = value.role == Role::activation && value.layout.storage == ValueId(v) &&
+                        std::find(p_.inputs.begin(), p_.inputs.end(), ValueId(v)) == p_.inputs.end();
+      if (!produced[v] && !lost) define(ValueId(v));
     }
   }
 

@@ -216,7 +216,12 @@ LoadedModel open_model(Checkpoint checkpoint) {
     fail("the checkpoint has neither model.toml nor config.json, so its model is unknown", printable(where));
   if (const std::string* text = checkpoint.file("tokenizer.json")) {
     const std::string file = join_path(where, "tokenizer.json");
-    read_tokenizer(model, file, [&] { return Tokenizer::parse(*text, file); });
+    TokenizerCompanions files;
+    files.folder = where, files.all_tokens = true;
+    for (auto [name, to] : {std::pair{"tokenizer_config.json", &files.tokenizer_config},
+                            {"generation_config.json", &files.generation_config}})
+      if (const std::string* companion = checkpoint.file(name)) *to = *companion;
+    read_tokenizer(model, file, [&] { return Tokenizer::parse(*text, file, files); });
   }
   model.weights_path = where;
   read_text_settings(model, where, [&](const char* name) -> std::optional<std::string> {

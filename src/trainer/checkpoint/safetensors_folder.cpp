@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <numeric>
 
@@ -43,6 +44,17 @@ std::vector<std::pair<std::string, std::string>> parse_shard_index(std::string_v
   return out;  // nlohmann's objects are sorted by key
 }
 
+// "model-00001-of-00002.safetensors"; "": none.
+static std::string first_shard(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("model-") && name.ends_with(extension)) names.push_back(name);
+  }
+  return names.empty() ? "" : *std::min_element(names.begin(), names.end());
+}
+
 void WeightsFolder::sort_names() {
   by_name_.resize(items_.size());
   std::iota(by_name_.begin(), by_name_.end(), 0u);
@@ -63,7 +75,11 @@ void WeightsFolder::add_index(const std::string& path) {
     auto [at, is_new] = shards.emplace(shard, uint32_t(files_.size()));
     if (is_new) {
       if (shards.size() > max_shards) fail(fmt::format("names more than {} files", max_shards), printable(path));
-      files_.push_back(SafetensorsFile::open(join_path(parent_path(path), shard)));
+      const std::string file = join_path(parent_path(path), shard);
+      if (!path_exists(file))
+        fail(fmt::format("'{}' is missing, where the index places tensor '{}'", printable(shard), printable(tensor)),
+             printable(path), "The folder was copied or downloaded in part: get the missing file.");
+      files_.push_back(SafetensorsFile::open(file));
     }
     auto& file = files_[at->second];
     int64_t index = file.find(tensor);
@@ -94,6 +110,9 @@ WeightsFolder WeightsFolder::open(const std::string& path) {
         bool index = std::string_view(name).ends_with(".json");
         fail_pickle(join_path(path, index ? "pytorch_model-*.bin" : name));
       }
+    if (std::string shard = first_shard(path); !shard.empty())
+      fail(fmt::format("'{}' is a part of a model, but model.safetensors.index.json is missing", printable(shard)),
+           printable(path), "The folder was copied or downloaded in part: get the index, too.");
     fail("no model.safetensors and no model.safetensors.index.json in this folder", printable(path),
          "Give a folder with model weights, or a .safetensors file.");
   }

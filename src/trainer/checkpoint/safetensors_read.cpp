@@ -7,6 +7,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "core/error.h"
+#include "core/git_lfs.h"
 #include "core/shell_word.h"
 #include "core/text.h"
 
@@ -60,10 +61,12 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
   SafetensorsFile out;
   out.file_ = File::open_read(path);
   uint64_t size = out.file_.size();
-  unsigned char first[9] = {};
+  unsigned char first[lfs_pointer_start.size()] = {};
   size_t have = size_t(std::min<uint64_t>(size, sizeof first));
   out.file_.read_at(first, have, 0);
-  refuse_pickle(path, std::string_view(reinterpret_cast<char*>(first), have));
+  const std::string_view start(reinterpret_cast<char*>(first), have);
+  refuse_lfs_pointer(start, path);
+  refuse_pickle(path, start);
   if (size < 9)
     fail(fmt::format("is not a safetensors file: it has {} bytes, at least 10 are needed", size), printable(path),
          "The file is empty or cut short; copy or download it again.");

@@ -29,14 +29,27 @@ struct Candidate {
   }
 };
 
+// A token's id where two bytes are too few. Most of the memory is symbols.
+class Symbol24 {
+ public:
+  Symbol24() = default;
+  explicit Symbol24(uint32_t id) : bytes_{uint8_t(id), uint8_t(id >> 8), uint8_t(id >> 16)} {}
+  operator uint32_t() const { return uint32_t(bytes_[0] | bytes_[1] << 8 | bytes_[2] << 16); }
+
+ private:
+  uint8_t bytes_[3] = {};
+};
+static_assert(BpeTrainer::largest_vocab <= 1 << 24);
+
 // The pre-tokens as symbols, one after another. A merge shortens a pre-token in place. Places of
 // pairs are kept by block: one pre-token, or several where a list of all pre-tokens with a pair
-// would be larger than the text.
+// would be larger than the text. Symbol: holds a token's id.
+template <class Symbol>
 class Words {
  public:
   Words(BpeTrainer::Counts counted, bool small_blocks) : counts_(std::move(counted.counts)) {
-    uint32_t byte_ids[256];
-    for (uint32_t i = 0; i < 256; ++i) byte_ids[alphabet_order()[i]] = i;
+    Symbol byte_ids[256];
+    for (uint32_t i = 0; i < 256; ++i) byte_ids[alphabet_order()[i]] = Symbol(i);
     const StringTable& pretokens = counted.pretokens;
     size_t all = 0;
     for (uint32_t w = 0; w < pretokens.size(); ++w) all += pretokens[w].size();
@@ -61,7 +74,7 @@ class Words {
   void each_pair(Use use) {
     for (uint32_t b = 0; b < blocks(); ++b) {
       if (b % 1024 == 0) check_interrupted();
-      each(b, [&](const uint32_t* s, uint32_t n, int64_t count) {
+      each(b, [&](const Symbol* s, uint32_t n, int64_t count) {
         for (uint32_t i = 0; i + 1 < n; ++i) use(s[i], s[i + 1], count, b);
       });
     }
@@ -69,7 +82,8 @@ class Words {
 
  private:
   static constexpr size_t block_symbols = 1024;
-  std::vector<uint32_t> symbols_, lengths_, blocks_;  // blocks_: their first pre-tokens
+  std::vector<Symbol> symbols_;
+  std::vector<uint32_t> lengths_, blocks_;  // blocks_: their first pre-tokens
   std::vector<uint64_t> starts_;
   std::vector<int64_t> counts_;
 };
@@ -114,14 +128,16 @@ class Pairs {
 // count of `least_` or more. Merges make untracked pairs rarer, with one exception: a merge may
 // produce a token again. Then the pairs of this token are counted in the text. When no tracked pair
 // is left, all pairs are counted again.
+template <class Symbol>
 class Merger {
  public:
-  Merger(Words& words, size_t tracked, uint32_t vocab_size)
+  Merger(Words<Symbol>& words, size_t tracked, uint32_t vocab_size)
       : words_(words), tracked_(tracked), wanted_(vocab_size - 1) {
     for (uint8_t b : alphabet_order()) tokens_.insert(std::string_view(reinterpret_cast<const char*>(&b), 1));
     words_.each_pair([&](uint32_t left, uint32_t right, int64_t count, uint32_t block) {
       pairs_.count(pairs_.index(left, right), count, block);
     });
+    for (Pairs::Pair& pair : pairs_.all()) pair.blocks.shrink_to_fit();
     fill_queue();
   }
 
@@ -180,7 +196,7 @@ class Merger {
       if (by > 0 && !pairs_[q].touched) pairs_[q].touched = true, touched_.push_back(q);
     };
     for (uint32_t block : where)
-      words_.each(block, [&](uint32_t* s, uint32_t& length, int64_t count) {
+      words_.each(block, [&](Symbol* s, uint32_t& length, int64_t count) {
         uint32_t n = length, out = 0;
         for (uint32_t i = 0; i < n; ++i, ++out) {
           if (i + 1 == n || s[i] != left || s[i + 1] != right) {
@@ -195,7 +211,7 @@ class Merger {
             change(right, s[i + 2], -count, block);
             change(result, s[i + 2], count, block);
           }
-          s[out] = result;
+          s[out] = Symbol(result);
           ++i;
         }
         length = out;
@@ -209,6 +225,7 @@ class Merger {
     for (Pairs::Pair& pair : fresh.all()) {
       if (pair.count < 1 || pair.candidate() < least_) continue;
       queue_.push(pair.candidate());
+      pair.blocks.shrink_to_fit();  // only this merge makes the pair
       pairs_.add(std::move(pair));
     }
     if (pairs_.size() > 2 * tracked_) track_best();
@@ -282,7 +299,7 @@ class Merger {
     return n;
   }
 
-  Words& words_;
+  Words<Symbol>& words_;
   const size_t tracked_;
   const uint32_t wanted_;
   StringTable tokens_;  // spellings: two merges can produce the same token
@@ -349,9 +366,12 @@ void BpeTrainer::add(std::string_view text) {
 Tokenizer BpeTrainer::train(const std::function<void(size_t, size_t)>& progress, size_t tracked) {
   uint64_t distinct = 0;
   for (uint32_t w = 0; w < counts_.pretokens.size(); ++w) distinct += counts_.pretokens[w].size();
-  Words words(std::exchange(counts_, {}), 5 * distinct < bytes_);
-  Merger merger(words, tracked ? tracked : std::max<size_t>(1 << 15, bytes_ / 200), vocab_size_);
-  return Tokenizer::from_merges(merger.merges(progress), rule_);
+  auto merges = [&]<class Symbol>(Symbol) {
+    Words<Symbol> words(std::exchange(counts_, {}), 5 * distinct < bytes_);
+    return Merger<Symbol>(words, tracked ? tracked : std::max<size_t>(1 << 15, bytes_ / 200), vocab_size_)
+        .merges(progress);
+  };
+  return Tokenizer::from_merges(vocab_size_ <= 1 << 16 ? merges(uint16_t()) : merges(Symbol24()), rule_);
 }
 
 }  // namespace crest

@@ -16,8 +16,8 @@ namespace crest {
 namespace fs = std::filesystem;
 static constexpr const char* prepare_hint = "Prepare it: crest data prepare TEXT --out FOLDER";
 
-TokenStream::TokenStream(std::string name, std::vector<ShardReader> shards, std::optional<uint64_t> text_bytes)
-    : name_(std::move(name)), text_bytes_(text_bytes), shards_(std::move(shards)) {
+TokenStream::TokenStream(std::string name, std::vector<ShardReader> shards, Text text)
+    : name_(std::move(name)), text_(text), shards_(std::move(shards)) {
   for (auto& shard : shards_) {
     starts_.push_back(total_);
     total_ += shard.tokens();
@@ -106,10 +106,13 @@ DatasetInfo read_meta(const fs::path& path) {
       whole(meta.at("train_targets"), info.train_targets);
       whole(meta.at("val_targets"), info.val_targets);
     }
-    for (auto [key, to] :
-         {std::pair("train_text_bytes", &info.train_text_bytes), std::pair("val_text_bytes", &info.val_text_bytes)})
+    for (auto [key, to] : {std::pair("train_text_bytes", &info.train_text.bytes),
+                           {"train_first_bytes", &info.train_text.first_bytes},
+                           {"val_text_bytes", &info.val_text.bytes},
+                           {"val_first_bytes", &info.val_text.first_bytes}})
       if (meta.contains(key)) whole(meta.at(key), to->emplace());
     if (meta.contains("chat_template")) info.chat_template = meta.at("chat_template").get<std::string>();
+    if (meta.contains("add_bos")) info.add_bos = meta.at("add_bos").get<bool>();
     whole(meta.at("documents"), info.documents);
     whole(meta.at("text_bytes"), info.text_bytes);
     whole(meta.at("source_files"), info.source_files);
@@ -143,7 +146,7 @@ std::string read_cache_key(const fs::path& path) {
 }
 
 static TokenStream open_split(const fs::path& folder, const std::string& split, uint32_t vocab_size,
-                              std::optional<uint64_t> text_bytes) {
+                              const TokenStream::Text& text) {
   std::vector<fs::path> paths;
   for (auto& entry : fs::directory_iterator(folder)) {
     std::string name = entry.path().filename().string();
@@ -153,7 +156,7 @@ static TokenStream open_split(const fs::path& folder, const std::string& split, 
   std::sort(paths.begin(), paths.end());
   std::vector<ShardReader> shards;
   for (auto& path : paths) shards.emplace_back(path, vocab_size);
-  return {split, std::move(shards), text_bytes};
+  return {split, std::move(shards), text};
 }
 
 Dataset Dataset::open(const fs::path& folder, uint32_t vocab_size) {
@@ -185,8 +188,8 @@ Dataset Dataset::open(const fs::path& folder, uint32_t vocab_size) {
          name, "Use a model with the data's vocabulary, or prepare the data with the model's tokenizer.");
   if (!d.info_.vocab_size) d.info_.vocab_size = vocab_size;
 
-  auto train = std::make_shared<TokenStream>(open_split(folder, "train", d.info_.vocab_size, stated.train_text_bytes));
-  auto val = std::make_shared<TokenStream>(open_split(folder, "val", d.info_.vocab_size, stated.val_text_bytes));
+  auto train = std::make_shared<TokenStream>(open_split(folder, "train", d.info_.vocab_size, stated.train_text));
+  auto val = std::make_shared<TokenStream>(open_split(folder, "val", d.info_.vocab_size, stated.val_text));
   if (train->shards().empty() && val->shards().empty())
     fail("this folder has no shards (*train*.bin, *val*.bin)", name, prepare_hint);
   if (has_meta && (train->total_tokens() != stated.train_tokens || val->total_tokens() != stated.val_tokens))

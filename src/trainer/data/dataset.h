@@ -16,7 +16,12 @@ namespace crest {
 class TokenStream {
  public:
   TokenStream() = default;
-  TokenStream(std::string name, std::vector<ShardReader> shards, std::optional<uint64_t> text_bytes = {});
+  // Bytes of the text that the tokens (with masks: the targets) were made of, and of the first
+  // token, which nothing predicts. Not known for every folder.
+  struct Text {
+    std::optional<uint64_t> bytes, first_bytes;
+  };
+  TokenStream(std::string name, std::vector<ShardReader> shards, Text text = {});
   // "train" or "val", for messages
   const std::string& name() const { return name_; }
   uint64_t total_tokens() const { return total_; }
@@ -30,13 +35,11 @@ class TokenStream {
   void read_mask(uint64_t position, size_t n, uint8_t* out) const;
   // 1 for end-of-text tokens inside a conversation, which do not end the document, else 0.
   void read_inside(uint64_t position, size_t n, uint8_t* out) const;
-  // Bytes of the text that the tokens (with masks: the targets) were made of. Not known for every
-  // folder.
-  std::optional<uint64_t> text_bytes() const { return text_bytes_; }
+  const Text& text() const { return text_; }
 
  private:
   std::string name_;
-  std::optional<uint64_t> text_bytes_;
+  Text text_;
   std::vector<ShardReader> shards_;
   std::vector<uint64_t> starts_;  // first token of shard i
   uint64_t total_ = 0;
@@ -56,8 +59,9 @@ struct DatasetInfo {
   bool loss_mask = false;                       // some tokens are not trained on
   uint64_t train_targets = 0, val_targets = 0;  // with masks: number of tokens that are
   // Of the text of each split (with masks: of its targets); older versions of Crest left them out.
-  std::optional<uint64_t> train_text_bytes, val_text_bytes;
+  TokenStream::Text train_text, val_text;
   std::string chat_template;  // of conversations in it (data/chat.h); "" without any
+  bool add_bos = false;       // documents begin with the tokenizer's begin-of-text token
   uint64_t documents = 0, text_bytes = 0, source_files = 0;
   double bytes_per_token = 0;
   std::string created_by, content_hash;

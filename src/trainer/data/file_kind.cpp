@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/git_lfs.h"
 #include "core/shell_word.h"
 #include "data/json_lines.h"
 
@@ -33,6 +34,8 @@ constexpr const char* to_json_lines =
     "orient='records', lines=True)\" {}";
 
 constexpr Signature signatures[] = {
+    {lfs_pointer_start, 0, false, "a pointer of Git LFS",
+     "Fetch the file itself: git lfs install && git lfs pull. Or download it."},
     {"PAR1\x15"sv, 0, false, "a Parquet file", "parquet"},
     {"PAR1"sv, 0, true, "a Parquet file", "parquet"},
     {"ARROW1\0\0"sv, 0, false, "an Arrow file", "feather"},

@@ -74,7 +74,7 @@ void refuse_input_inside(const fs::path& input, const fs::path& out) {
 bool is_foreign(const fs::directory_entry& entry) {
   if (entry.symlink_status().type() != fs::file_type::regular) return true;
   const std::string name = entry.path().filename().string();
-  if (name == "meta.json" || name == "tokenizer.json") return false;
+  if (name == "meta.json" || name == "tokenizer.json" || name == "tokenizer_config.json") return false;
   const std::string kind = entry.path().extension().string(), stem = entry.path().stem().string();
   const size_t dash = stem.find('-');
   const std::string split = stem.substr(0, dash);
@@ -161,7 +161,8 @@ Tokenizer train_tokenizer(const PrepareOptions& o, const Spec& spec, std::vector
 
 struct Split {
   ShardWriter shards;
-  uint64_t text_bytes = 0;  // of what is trained on
+  uint64_t text_bytes = 0;   // of what is trained on
+  uint64_t first_bytes = 0;  // of these, those of the first token
 };
 
 void write_meta(const fs::path& path, const PrepareOptions& o, const Tokenizer& tokenizer,
@@ -194,7 +195,9 @@ void write_meta(const fs::path& path, const PrepareOptions& o, const Tokenizer& 
   meta["documents"] = documents;
   meta["text_bytes"] = total;
   meta["train_text_bytes"] = train.text_bytes;
+  meta["train_first_bytes"] = train.first_bytes;
   meta["val_text_bytes"] = val.text_bytes;
+  meta["val_first_bytes"] = val.first_bytes;
   meta["source_files"] = sources.size();
   meta["content_hash"] = all.hex();
   meta["cache_key"] = cache_key;
@@ -240,12 +243,18 @@ struct Batch {
 };
 
 // A tokenizer that Crest cannot read back would make data that cannot be trained on.
-void save_tokenizer(const PrepareOptions& o, const Tokenizer& tokenizer, const fs::path& path) {
+// tokenizer.json has no place for the tokens that begin and end texts.
+void save_tokenizer(const PrepareOptions& o, const Tokenizer& tokenizer, const fs::path& folder) {
   try {
-    tokenizer.save(path);
+    tokenizer.save(folder / "tokenizer.json");
   } catch (const Tokenizer::Unreadable& e) {
     fail(e.problem(), printable(o.tokenizer), "Use another tokenizer.");
   }
+  nlohmann::ordered_json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                   {"clean_up_tokenization_spaces", false}};
+  for (auto [key, id] : {std::pair{"bos_token", tokenizer.begin_of_text()}, {"eos_token", tokenizer.end_of_text()}})
+    if (id) config[key] = tokenizer.decode_token(*id);
+  write_file_synced((folder / "tokenizer_config.json").string(), config.dump(2) + "\n");
 }
 
 // Data is published only if it can be opened.
@@ -336,12 +345,13 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
 
   Tokenizer tokenizer = given ? std::move(*given) : train_tokenizer(o, spec, sources, corpus, total);
   corpus.chat.set_end_of_text(tokenizer.end_of_text());
-  save_tokenizer(o, tokenizer, staging.path() / "tokenizer.json");
+  save_tokenizer(o, tokenizer, staging.path());
   Encoder encoder(tokenizer);
   const bool masks = records > 0;
   if (masks && !tokenizer.end_of_text())
-    fail("the tokenizer has no end-of-text token, which must end every answer", printable(o.tokenizer),
-         "Use a tokenizer with <|endoftext|>, <|end_of_text|> or </s>.");
+    fail(
+        "the tokenizer has no end-of-text token, which must end every answer", printable(o.tokenizer),
+        "Use a tokenizer with <|endoftext|>, <|end_of_text|> or </s>, or name its eos_token in tokenizer_config.json.");
   const std::optional<uint32_t> begin = begin_token(o, tokenizer);
   Split train{ShardWriter(staging.path(), "train", tokenizer.vocab_size(), o.shard_tokens, masks)};
   Split val{ShardWriter(staging.path(), "val", tokenizer.vocab_size(), o.shard_tokens, masks)};
@@ -371,9 +381,15 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
         if (begin && piece.token != begin) split.shards.append(std::array{*begin}, !masks);
       }
       ended = false, trained = piece.trained;
+      if (piece.token && trained && split.shards.total_tokens() == 0)
+        split.first_bytes = tokenizer.text_bytes(*piece.token);
       if (piece.token) split.shards.append(std::array{*piece.token}, trained, piece.token == tokenizer.end_of_text());
       if (trained) split.text_bytes += piece.token ? tokenizer.text_bytes(*piece.token) : batch.text_of(i).size();
-      for (; part < encoder.ends()[i]; ++part) split.shards.append(parts[part], trained);
+      for (; part < encoder.ends()[i]; ++part) {
+        if (trained && split.shards.total_tokens() == 0 && !parts[part].empty())
+          split.first_bytes = tokenizer.first_bytes(batch.text_of(i), parts[part][0], piece.starts_document);
+        split.shards.append(parts[part], trained);
+      }
       if (piece.ends_record) end();
     }
     if (o.progress && !batch.pieces.empty()) o.progress({"encoding", batch.pieces.back().position, total});
@@ -415,12 +431,14 @@ PrepareResult prepare(const PrepareOptions& options) { return prepare_into(optio
 
 PrepareResult prepare_cached(PrepareOptions o, const fs::path& cache_root) {
   Spec spec = parse_spec(o);
-  std::string what = fmt::format("5|{}|{}|{}|{}|{}|{}|{}|{}|{}", o.tokenizer, o.split_rule, o.separator, int(o.format),
+  std::string what = fmt::format("6|{}|{}|{}|{}|{}|{}|{}|{}|{}", o.tokenizer, o.split_rule, o.separator, int(o.format),
                                  o.text_key, o.chat_template, o.add_bos, o.val_fraction, o.window);
   if (spec.kind == Spec::file) {  // one file or two: hash the tokenizer that they make
     Fnv64 content;
-    content.update(Tokenizer::load(o.tokenizer, o.split_rule).to_json());
-    what += "|" + content.hex();
+    const Tokenizer tokenizer = Tokenizer::load(o.tokenizer, o.split_rule);
+    content.update(tokenizer.to_json());
+    what += fmt::format("|{}|{}|{}", content.hex(), int64_t(tokenizer.begin_of_text().value_or(UINT32_MAX)),
+                        int64_t(tokenizer.end_of_text().value_or(UINT32_MAX)));
   }
   auto sources = list_sources(o.inputs, {}, o.standard_input, {}, o.format);
   hash_contents(sources, [&](uint64_t done, uint64_t all) {

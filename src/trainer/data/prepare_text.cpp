@@ -45,14 +45,15 @@ bool is_short(const std::vector<std::string>& texts) {
 
 }  // namespace
 
-PreparedText prepare_text(const std::vector<std::string>& texts, const std::string& tokenizer,
-                          const std::string& chat_template, const PreparationShown& shown) {
+PreparedText prepare_text(const std::vector<std::string>& texts, const TextOptions& options,
+                          const PreparationShown& shown) {
   std::optional<StopSignal> signal;  // a caller may have one
   if (!StopSignal::guarded()) signal.emplace();
   PrepareOptions p;
   p.inputs = texts;
-  p.chat_template = chat_template;
-  p.tokenizer = !tokenizer.empty() ? tokenizer : is_short(texts) ? "bytes" : "bpe:2048";
+  p.chat_template = options.chat_template;
+  p.add_bos = options.add_bos;
+  p.tokenizer = !options.tokenizer.empty() ? options.tokenizer : is_short(texts) ? "bytes" : "bpe:2048";
   p.progress = shown.progress;
   p.message = shown.message;
   if (!p.message) p.message = [](const std::string& m) { to_stderr("{}\n", m); };
@@ -70,7 +71,7 @@ PreparedText prepare_generated_text() {
     fs::create_directories(data_cache(), error);
     write_file_atomic(path, generated_text(size));
   }
-  return prepare_text({path}, "bytes");
+  return prepare_text({path}, {.tokenizer = "bytes"});
 }
 
 }  // namespace crest

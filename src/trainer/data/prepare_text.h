@@ -20,10 +20,15 @@ struct PreparationShown {
   std::function<void(const PrepareProgress&)> progress;
   std::function<void(const std::string&)> message;  // none: to standard error
 };
-// texts: files and folders. tokenizer "": bytes for short texts, else bpe:2048. chat_template "":
-// chosen by ChatFormat. Usage and read errors name the file. Ctrl-C ends it as `interrupted`.
-PreparedText prepare_text(const std::vector<std::string>& texts, const std::string& tokenizer,
-                          const std::string& chat_template = {}, const PreparationShown& shown = {});
+// How text becomes tokens.
+struct TextOptions {
+  std::string tokenizer = {};      // "": bytes for short texts, else bpe:2048
+  std::string chat_template = {};  // "": chosen by ChatFormat
+  bool add_bos = false;            // as in PrepareOptions
+};
+// texts: files and folders. Usage and read errors name the file. Ctrl-C ends it as `interrupted`.
+PreparedText prepare_text(const std::vector<std::string>& texts, const TextOptions& options,
+                          const PreparationShown& shown = {});
 // 4 MiB of data/generated_text.h as bytes.
 PreparedText prepare_generated_text();
 

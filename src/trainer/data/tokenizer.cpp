@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "data/byte_alphabet.h"
 #include "data/chat.h"
@@ -26,7 +28,7 @@ void Tokenizer::find_bytes(const std::string& where) {
   bool found[256] = {};
   for (uint32_t id = 0; id < tokens_.size(); ++id) {
     const Token& t = tokens_[id];
-    if (!t.used || t.added || t.length != 1) continue;
+    if (!t.used || (t.added && !t.of_vocabulary) || t.length != 1) continue;
     auto b = uint8_t(arena_[t.offset]);
     found[b] = true, byte_ids_[b] = id;
   }
@@ -55,6 +57,10 @@ void Tokenizer::find_characters(const std::string& where) {
 }
 
 void Tokenizer::find_added() {
+  for (std::string_view name : end_of_text_names)
+    if (!end_of_text_) end_of_text_ = special(name);
+  for (std::string_view name : begin_of_text_names)
+    if (!begin_of_text_) begin_of_text_ = special(name);
   for (uint32_t id = 0; id < tokens_.size(); ++id) {
     const Token& t = tokens_[id];
     if (!t.added) continue;
@@ -63,13 +69,10 @@ void Tokenizer::find_added() {
     if (t.normalized && rules_.normalize(text, true, composed)) text = composed;
     auto& found = added_[t.normalized];
     found[in_prompt].add(text, id);
-    if (!t.special) found[in_text].add(text, id);
-    if (!t.special && !is_chat_marker(decode_token(id))) found[in_conversation].add(text, id);
+    if (t.special || id == end_of_text_) continue;  // no text ends a document
+    found[in_text].add(text, id);
+    if (!is_chat_marker(decode_token(id))) found[in_conversation].add(text, id);
   }
-  for (std::string_view name : end_of_text_names)
-    if (!end_of_text_) end_of_text_ = special(name);
-  for (std::string_view name : begin_of_text_names)
-    if (!begin_of_text_) begin_of_text_ = special(name);
 }
 
 void Tokenizer::finish(const std::string& where) {
@@ -150,10 +153,29 @@ size_t Tokenizer::text_bytes(uint32_t id, bool begins) const {
   if (is_special(id)) return 0;
   std::string_view text = decode_token(id);
   if (!begins) return text.size();
-  for (const TextRules::Step& step : rules_.steps)
-    if (step.kind == TextRules::Step::Kind::prepend && text.starts_with(step.to)) text.remove_prefix(step.to.size());
+  for (const TextRules::Step& step : rules_.steps) {
+    if (step.kind != TextRules::Step::Kind::prepend) continue;
+    const std::string put = replaced(step.to, rules_.mark, " ");
+    if (text.starts_with(put)) text.remove_prefix(put.size());
+  }
   if (rules_.prefix != TextRules::Prefix::never && text.starts_with(' ')) text.remove_prefix(1);
   return text.size();
+}
+
+size_t Tokenizer::first_bytes(std::string_view text, uint32_t id, bool begins) const {
+  const bool has_prefix = rules_.prefix != TextRules::Prefix::never && text.starts_with(' ');
+  const size_t wanted = text_bytes(id, begins && !has_prefix);
+  size_t prepended = 0, end = 0;
+  for (const TextRules::Step& step : rules_.steps)
+    if (begins && step.kind == TextRules::Step::Kind::prepend) prepended += replaced(step.to, rules_.mark, " ").size();
+  std::string normal;
+  for (size_t made = 0; made < wanted && end < text.size();) {
+    end += rules_.steps.empty() ? wanted : character_at(text, end).length;
+    end = std::min(end, text.size());
+    made = rules_.normalize(text.substr(0, end), begins, normal) ? normal.size() : end;
+    made -= std::min(made, prepended);
+  }
+  return end;
 }
 
 std::string Tokenizer::decode(std::span<const uint32_t> ids) const {

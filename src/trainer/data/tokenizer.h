@@ -26,7 +26,7 @@ class Tokenizer {
  public:
   enum class Kind { bytes, bpe };
   static constexpr std::string_view end_of_text_name = "<|endoftext|>";
-  // Special tokens of these texts end and begin texts.
+  // Special tokens of these texts end and begin texts, where a tokenizer's files state no others.
   static constexpr std::string_view end_of_text_names[] = {end_of_text_name, "<|end_of_text|>", "</s>"},
                                     begin_of_text_names[] = {"<|begin_of_text|>", "<s>"};
 
@@ -76,6 +76,7 @@ class Tokenizer {
   // Largest id + 1, special tokens included.
   uint32_t vocab_size() const { return uint32_t(tokens_.size()); }
   size_t merge_count() const { return merges_.size(); }
+  // The token between documents. Text that spells it stays text.
   std::optional<uint32_t> end_of_text() const { return end_of_text_; }
   // A token that only begins texts, as Llama's have one.
   std::optional<uint32_t> begin_of_text() const { return begin_of_text_; }
@@ -100,6 +101,8 @@ class Tokenizer {
   // How many bytes of text a token stands for. Special tokens stand for none. begins: the token
   // begins a text, so what the tokenizer puts before texts does not count.
   size_t text_bytes(uint32_t id, bool begins = false) const;
+  // How many bytes of `text` its first token, `id`, was made of: as they were before normalization.
+  size_t first_bytes(std::string_view text, uint32_t id, bool begins) const;
 
  private:
   friend class Encoder;
@@ -111,6 +114,7 @@ class Tokenizer {
     uint64_t offset = 0;
     uint32_t length = 0;
     bool special = false, added = false, normalized = false, used = false, byte = false;
+    bool of_vocabulary = false;  // of an added one: the vocabulary has it, too
   };
   static constexpr uint32_t no_token = UINT32_MAX;
   Tokenizer() = default;
@@ -155,8 +159,8 @@ class Tokenizer {
   // Added tokens found in a text. Special ones are found in prompts only, markers never in
   // conversations.
   enum Spelled : uint8_t { in_text, in_prompt, in_conversation };
-  AddedTokens added_[2][3];  // [searched before (0) or after (1) normalization]
-  std::optional<uint32_t> end_of_text_, begin_of_text_;
+  AddedTokens added_[2][3];                              // [searched before (0) or after (1) normalization]
+  std::optional<uint32_t> end_of_text_, begin_of_text_;  // set before finish: as the files state
 };
 
 // Encodes texts one after another and caches pre-tokens. Only one thread may use an Encoder at a

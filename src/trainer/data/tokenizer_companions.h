@@ -12,8 +12,9 @@ struct TokenizerCompanions {
   static TokenizerCompanions next_to(const std::filesystem::path& file, bool all_tokens);
 
   std::string folder;  // for errors
-  // Their texts; "": no such file.
-  std::string added_tokens, special_tokens_map, tokenizer_config;
+  // Their texts; "": no such file. generation_config: config.json where that is absent, as
+  // generate() of transformers has it.
+  std::string added_tokens, special_tokens_map, tokenizer_config, generation_config;
   // The vocabulary's file lists all tokens, so a token that is only named here is in no model.
   // Otherwise it gets the next id.
   bool all_tokens = false;

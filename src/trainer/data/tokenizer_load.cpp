@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/git_lfs.h"
 #include "core/io.h"
 #include "core/text.h"
 #include "data/tokenizer.h"
@@ -23,6 +24,15 @@ constexpr std::pair<std::string_view, std::string_view> pairs[] = {{"vocab.json"
 bool is_file(const fs::path& path) {
   std::error_code error;
   return fs::is_regular_file(path, error);
+}
+
+// Without a byte order mark, as editors of Windows add one.
+std::string read_tokenizer_text(const fs::path& path, size_t most) {
+  constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
+  std::string text = read_file(path.string(), most);
+  refuse_lfs_pointer(text, path.string());
+  if (text.starts_with(byte_order_mark)) text.erase(0, byte_order_mark.size());
+  return text;
 }
 
 // Vocabulary and merges, if `path` is one of the two. A name may have any prefix: gpt2-vocab.json.
@@ -84,9 +94,9 @@ Tokenizer Tokenizer::load(const fs::path& named, std::string_view split_rule) {
   if (std::ranges::find(file_names, name) != std::end(file_names) || name == pairs[0].second || name == pairs[1].second)
     files = TokenizerCompanions::next_to(path, name == file_names[0]);
   if (find_pair(path, vocabulary, merges))
-    return parse_gpt2(read_file(vocabulary.string(), max_json_bytes), read_file(merges.string(), max_merges_bytes),
+    return parse_gpt2(read_tokenizer_text(vocabulary, max_json_bytes), read_tokenizer_text(merges, max_merges_bytes),
                       where, split_rule, files);
-  std::string text = read_file(path.string(), max_json_bytes);
+  std::string text = read_tokenizer_text(path, max_json_bytes);
   size_t first = text.find_first_not_of(" \t\r\n");
   if (first != std::string::npos && (text[first] == '{' || text[first] == '[')) {
     Tokenizer t = parse(text, where, files);

@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "data/byte_alphabet.h"
 #include "data/split_rule.h"
+#include "data/unicode.h"
 
 namespace crest {
 
@@ -81,6 +82,18 @@ std::optional<std::string> TokenizerParts::bytes_of(std::string_view token) cons
   return rules.mark.empty() ? std::string(token) : replaced(token, rules.mark, " ");
 }
 
+// The token between documents. Of several that end texts, one that only ends texts: chat models end
+// their turns with others.
+std::optional<uint32_t> TokenizerParts::document_end(const Tokenizer& t) const {
+  std::vector<uint32_t> stated;
+  if (auto named = t.added(end_of_text)) stated.push_back(*named);
+  for (uint32_t id : ends)
+    if (id < t.tokens_.size() && t.tokens_[id].added) stated.push_back(id);
+  for (std::string_view name : Tokenizer::end_of_text_names)
+    if (auto id = t.special(name); id && std::ranges::find(stated, *id) != stated.end()) return id;
+  return stated.empty() ? std::nullopt : std::optional(stated[0]);
+}
+
 Tokenizer TokenizerParts::build() const {
   Tokenizer t;
   t.rule_ = rule;
@@ -132,7 +145,12 @@ Tokenizer TokenizerParts::build() const {
     if ((index != StringTable::none && !same) || (a.id < taken.size() && taken[a.id] && !same))
       bad(fmt::format("added token '{}' and the vocabulary disagree about id {}", printable(a.content), a.id));
     if (a.id < t.tokens_.size() && t.tokens_[a.id].used) bad(fmt::format("two added tokens have id {}", a.id));
+    if (same && byte_level && character_at(a.content, 0).length == a.content.size() && from_alphabet(a.content) &&
+        *from_alphabet(a.content) != a.content)
+      refuse(fmt::format("the added token '{}', which is also that of byte 0x{:02x}", printable(a.content),
+                         uint8_t(from_alphabet(a.content)->front())));
     t.set_added_token(a.id, a.content, a.special, a.normalized);
+    t.tokens_[a.id].of_vocabulary = same;
   }
   auto id_of = [&](std::string_view text) {
     auto bytes = byte_level ? from_alphabet(text) : std::string(text);
@@ -155,8 +173,9 @@ Tokenizer TokenizerParts::build() const {
     if (vocabulary.find(rules.mark.empty() ? " " : rules.mark) == StringTable::none)
       refuse("a vocabulary of characters without a token for the space");
   }
+  t.begin_of_text_ = t.added(begin_of_text);
+  t.end_of_text_ = document_end(t);
   t.finish(where);
-  if (auto begin = t.added(begin_of_text)) t.begin_of_text_ = begin;
   bool identity = byte_level && t.merges_.empty() && t.vocab_size() == 257 && t.is_special(256) &&
                   rule == &gpt2_split_rule() && rules.steps.empty() && rules.pre_tokenizer_json.empty();
   for (uint32_t b = 0; identity && b < 256; ++b) identity = t.byte_ids_[b] == b;

@@ -36,6 +36,8 @@ struct TokenizerParts {
   void read(const TokenizerCompanions& files);
   // The tokenizer, or an error that says what does not fit together.
   Tokenizer build() const;
+  // Of the tokens that the files state; nullopt: they state none that text does not make.
+  std::optional<uint32_t> document_end(const Tokenizer& tokenizer) const;
   // What a token stands for; nullopt if it is not written in the alphabet.
   std::optional<std::string> bytes_of(std::string_view token) const;
 
@@ -53,8 +55,9 @@ struct TokenizerParts {
   TextRules rules;
   bool byte_level = true;  // tokens are written in the alphabet
   bool byte_fallback = false, fuse_unknown = false, ignore_merges = false;
-  std::string unknown;        // token
-  std::string begin_of_text;  // token that is named so; "": none is named
+  std::string unknown;                     // token
+  std::string begin_of_text, end_of_text;  // tokens that are named so; "": none is named
+  std::vector<uint32_t> ends;              // other tokens that end texts
   std::string post_processor = "null";
 };
 

@@ -17,6 +17,7 @@
 #include "data/dataset.h"
 #include "inference/precision.h"
 #include "plan/compile.h"
+#include "plan/defaults.h"
 #include "plan/what_fits.h"
 #include "run/generate.h"
 
@@ -98,7 +99,7 @@ std::string take_from_training(EvaluateOptions& o, const LoadedModel& model) {
 
 std::string why_bytes_are_unknown(const TokenStream& split, bool limited) {
   const std::string what = "note: no bits per byte: the data's tokenizer changes texts, ";
-  if (!split.text_bytes())
+  if (!split.text().bytes)
     return what + "and the data does not state the bytes of its text. Prepare it again: crest data prepare TEXT.";
   return what + (limited ? "and only the bytes of the whole split are known. Leave out --batches."
                          : "and none of the text's bytes are predicted.");
@@ -128,7 +129,7 @@ ModelEvaluation evaluate_model(EvaluateOptions o, const LoadedModel& model, cons
   recipe.batch = o.batch, recipe.seq = o.seq;
   recipe.precision = inference_precision(o.precision);
   recipe.pass_settings["packing"] = o.packing, recipe.pass_settings["weights"] = o.weights;
-  recipe = resolve(recipe, o.device);
+  recipe = resolve(with_default_precision(recipe, o.device), o.device);
   SessionUse use;
   use.validation = true;
   use.sampling = !o.logits.empty();

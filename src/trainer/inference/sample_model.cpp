@@ -10,6 +10,7 @@
 #include "data/tokenizer.h"
 #include "inference/precision.h"
 #include "plan/compile.h"
+#include "plan/defaults.h"
 #include "plan/what_fits.h"
 #include "run/text_stream.h"
 
@@ -61,7 +62,9 @@ static std::vector<int32_t> find_prompt(const SampleOptions& o, const LoadedMode
     const char* missing = folder ? "the model has no tokenizer.json"
                                  : "the checkpoint has no tokenizer: the data that it was trained on had none";
     fail(none ? missing : model.tokenizer_problem, printable(model.weights_path),
-         std::string(folder ? "Put the tokenizer.json of its data next to it, or give" : "Give") +
+         std::string(!none    ? "Correct or replace that file, or give"
+                     : folder ? "Put the tokenizer.json of its data next to it, or give"
+                              : "Give") +
              " token ids: --prompt-tokens 1,2,3 (the output is ids too).");
   }
   if (o.add_bos && !ends.begin)
@@ -81,7 +84,7 @@ ModelSampler::ModelSampler(const SampleOptions& options, const LoadedModel& mode
   recipe.batch = 1;
   recipe.precision = inference_precision(options.precision);
   recipe.pass_settings["weights"] = options.weights;
-  recipe = resolve(recipe, options.device);
+  recipe = resolve(with_default_precision(recipe, options.device), options.device);
   SessionUse use;
   use.sampling = true;
   use.cache_length = std::min(context, int64_t(prompt_.size()) + options.max_tokens);

@@ -118,7 +118,7 @@ std::vector<ProgramSpec> session_programs(const Recipe& r, const SessionUse& use
     if (r.grad_accumulation == 1) {
       specs.push_back({"train", ProgramKind::train, r.batch, seq, 0, true, true});
     } else {
-      bool reduces = r.data_ranks() > 1;  // only then is the last micro step different
+      bool reduces = r.layout().ranks() > 1;  // only then is the last micro step different
       specs.push_back({"train.first", ProgramKind::train, r.batch, seq, 0, true, false});
       if (!reduces || r.grad_accumulation > 2)
         specs.push_back({"train.next", ProgramKind::train, r.batch, seq, 0, false, !reduces});

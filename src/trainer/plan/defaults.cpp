@@ -14,17 +14,6 @@ namespace crest {
 
 namespace {
 
-// Leaves `auto` where resolve() knows all there is to know.
-void choose_precision(Recipe& r, const Device& device, const DefaultSources& from) {
-  if (r.precision != "auto") return;
-  const std::optional<MatmulRates> rates = from.rates_of ? from.rates_of(device) : std::nullopt;
-  if (!rates) return;
-  r.precision = rates->fp32 > rates->bf16 ? "fp32" : "bf16";
-  if (from.note)
-    from.note(fmt::format("precision {}: matmuls of this CPU reach {} in fp32 and {} in bf16 (--precision changes it)",
-                          r.precision, format_si(rates->fp32, "FLOP/s"), format_si(rates->bf16, "FLOP/s")));
-}
-
 // A length must fit training. 8-bit weights are not trained, so there it must fit evaluation.
 SessionUse deciding_use(const Recipe& r, const SessionUse& use) {
   auto weights = r.pass_settings.find("weights");
@@ -78,8 +67,20 @@ std::string why_shorter(const Recipe& r, int64_t chosen, int64_t limit) {
 
 }  // namespace
 
+// Leaves `auto` where resolve() knows all there is to know.
+Recipe with_default_precision(Recipe r, const Device& device, const DefaultSources& from) {
+  if (r.precision != "auto") return r;
+  const std::optional<MatmulRates> rates = from.rates_of ? from.rates_of(device) : std::nullopt;
+  if (!rates) return r;
+  r.precision = rates->fp32 > rates->bf16 ? "fp32" : "bf16";
+  if (from.note)
+    from.note(fmt::format("precision {}: matmuls of this CPU reach {} in fp32 and {} in bf16 (--precision changes it)",
+                          r.precision, format_si(rates->fp32, "FLOP/s"), format_si(rates->bf16, "FLOP/s")));
+  return r;
+}
+
 Recipe with_defaults(Recipe r, const Device& device, const DefaultSources& from) {
-  choose_precision(r, device, from);
+  r = with_default_precision(std::move(r), device, from);
   if (r.seq == 0) {
     int64_t limit = from.limit;
     if (auto budget = recompute_budget(r.recompute); !budget.empty())

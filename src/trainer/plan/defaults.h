@@ -30,5 +30,7 @@ struct DefaultSources {
 // The length starts at the model's context, at most longest_default_seq, and is halved until a
 // batch of 1 fits. If no length fits, the longest one stays, and compiling it reports the problem.
 Recipe with_defaults(Recipe recipe, const Device& device, const DefaultSources& sources);
+// Chooses the precision alone, where nothing is trained.
+Recipe with_default_precision(Recipe recipe, const Device& device, const DefaultSources& sources = {});
 
 }  // namespace crest

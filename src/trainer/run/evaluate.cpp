@@ -92,7 +92,8 @@ uint64_t unpredicted_bytes(const TokenStream& split, const Tokenizer& tokenizer,
     split.read_inside(at, n, inside.data());
     for (size_t i = 0; i < n; ++i) {
       auto id = uint32_t(block[i]);
-      if (begins && trained[i]) bytes += tokenizer.text_bytes(id, true);
+      const bool first = at + i == 0 && split.text().first_bytes;
+      if (begins && trained[i]) bytes += first ? *split.text().first_bytes : tokenizer.text_bytes(id, true);
       begins = id == tokenizer.end_of_text() && !inside[i];
     }
   }
@@ -103,9 +104,9 @@ uint64_t unpredicted_bytes(const TokenStream& split, const Tokenizer& tokenizer,
 // tokenizer changes texts.
 uint64_t text_bytes(const TokenStream& split, const Tokenizer& tokenizer, bool packed, bool whole, uint64_t spelled) {
   if (tokenizer.lossless()) return spelled;
-  if (!whole || !split.text_bytes()) return 0;
+  if (!whole || !split.text().bytes) return 0;
   uint64_t not_counted = unpredicted_bytes(split, tokenizer, packed);
-  return *split.text_bytes() - std::min(*split.text_bytes(), not_counted);
+  return *split.text().bytes - std::min(*split.text().bytes, not_counted);
 }
 
 }  // namespace

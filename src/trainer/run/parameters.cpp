@@ -139,7 +139,7 @@ static std::vector<std::pair<std::string, ValueId>> states_of(const Program& p, 
 // The Program that has the states, if there is one.
 static int program_of_states(const CompiledSession& s) { return std::max(0, s.find("update")); }
 
-std::vector<ParameterRef> replicated_parameters(const Executor& executor) {
+std::vector<ParameterRef> own_parameters(const Executor& executor) {
   int program = program_of_states(executor.session());
   const Program& p = executor.session().programs[size_t(program)].program;
   std::unordered_map<std::string_view, ValueId> values;
@@ -164,9 +164,9 @@ std::vector<ParameterRef> replicated_parameters(const Executor& executor) {
 }
 
 std::vector<ParameterRef> parameters(const Executor& executor) {
-  std::vector<ParameterRef> list = replicated_parameters(executor);
-  const CompiledSession& s = executor.session();
-  const Program& p = s.programs[size_t(program_of_states(s))].program;
+  std::vector<ParameterRef> list = own_parameters(executor);
+  for (ParameterRef& r : list)
+    if (r.cut.has(Axis::tensor)) r.weight = r.master = {}, r.states.clear();
   ShardedStates& sharded = executor.sharded();
   for (size_t i = 0; i < sharded.tensors().size(); ++i) {
     auto& t = sharded.tensors()[i];
@@ -176,10 +176,10 @@ std::vector<ParameterRef> parameters(const Executor& executor) {
     else if (t.state == "master")
       r.master = sharded.whole(i);
     else
-      r.states.push_back({t.state, sharded.whole(i), t.shape == p.at(p.params[t.parameter].value).shape});
+      r.states.push_back({t.state, sharded.whole(i), t.of_elements});
   }
   for (ParameterRef& r : list)
-    if (s.find("update") >= 0 && !r.master.data) r.master = r.weight;
+    if (executor.session().find("update") >= 0 && !r.master.data) r.master = r.weight;
   return list;
 }
 

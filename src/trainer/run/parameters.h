@@ -45,8 +45,8 @@ struct ParameterRef {
 // States that exist only as shards are whole tensors on the host (run/sharded_states.h): zeros,
 // unless Engine::gather_states() filled them.
 std::vector<ParameterRef> parameters(const Executor& executor);
-// Without those states: what all ranks have alike.
-std::vector<ParameterRef> replicated_parameters(const Executor& executor);
+// What is in the memory of this rank: without those states, and of others the rank's part.
+std::vector<ParameterRef> own_parameters(const Executor& executor);
 
 // A copy on the host of the executor's current parameters and states. Any thread may read it while
 // the executor runs.

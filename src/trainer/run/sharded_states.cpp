@@ -5,35 +5,51 @@
 
 #include "backend/cpu/runtime.h"
 #include "comm/comm.h"
+#include "program/placement.h"
 #include "run/executor.h"
 
 namespace crest {
 
 ShardedStates::ShardedStates(const Executor& executor)
-    : runtime_(&executor.runtime()), host_(make_host_runtime(executor.session().device, nullptr)) {
+    : mesh_(executor.session().recipe.layout()),
+      runtime_(&executor.runtime()),
+      host_(make_host_runtime(executor.session().device, nullptr)) {
   const CompiledSession& s = executor.session();
-  // Without an update, weights may be shared all the same.
+  // Without an update, weights may be in parts all the same.
   int program = std::max(0, s.find("update"));
   const Program& p = s.programs[size_t(program)].program;
-  shard_count_ = s.recipe.data_ranks();
+  auto cut = [](const Value& v, Axis axis) { return v.placement[size_t(axis)].cut(); };
+  auto whole_shape = [&](const Value& weight) {
+    Shape shape = weight.shape;
+    if (cut(weight, Axis::tensor)) shape[weight.placement[size_t(Axis::tensor)].dim] *= mesh_.size(Axis::tensor);
+    return shape;
+  };
   for (size_t v = 0; v < p.values.size(); ++v) {
-    const Value& shard = p.values[v];
-    size_t dot = shard.name.find('.');
-    if (shard.layout.storage != ValueId(v) || shard.lifetime != Lifetime::persistent || dot == std::string::npos ||
-        shard.placement[size_t(Axis::data)].kind != Placement::Kind::shard)
+    const Value& group = p.values[v];
+    size_t dot = group.name.find('.');
+    if (group.layout.storage != ValueId(v) || group.lifetime != Lifetime::persistent || dot == std::string::npos ||
+        (!cut(group, Axis::data) && !cut(group, Axis::tensor)))
       continue;
-    ValueId weights = p.find(weights_state + shard.name.substr(dot));  // of the same group
+    ValueId weights = p.find(weights_state + group.name.substr(dot));  // of the same group
     if (weights == no_value) continue;
-    std::string state = shard.role == Role::weight ? weights_state : shard.name.substr(0, dot);
-    // Elements of the weights for one of the shard.
-    int64_t block = p.at(weights).numel() / (shard.numel() * shard_count_);
-    shards_.push_back({executor.tensor(program, shard.name), shard.numel()});
+    const bool shared = cut(group, Axis::data);
+    std::string state = group.role == Role::weight ? weights_state : group.name.substr(0, dot);
+    const int64_t elements = group.numel() * (shared ? mesh_.size(Axis::data) : 1);
+    const int64_t block = p.at(weights).numel() / elements;  // elements of the weights for one of the group
+    const TensorRef own = executor.tensor(program, group.name);
     for (size_t q = 0; q < p.params.size(); ++q) {
       const Value& weight = p.at(p.params[q].value);
       if (weight.layout.storage != weights) continue;
-      int64_t count = (weight.numel() + block - 1) / block;
-      tensors_.push_back({q, state, shard.dtype, block == 1 ? weight.shape : Shape{count}, int(shards_.size()) - 1,
-                          weight.layout.offset / block, count});
+      Tensor t;
+      t.parameter = q, t.state = state, t.dtype = group.dtype;
+      t.of_elements = block == 1;
+      t.shape = t.of_elements ? whole_shape(weight) : Shape{(weight.numel() + block - 1) / block};
+      t.cut = weight.placement[size_t(Axis::tensor)];
+      if (t.cut.cut()) t.axes = t.axes | Axis::tensor;
+      if (shared) t.axes = t.axes | Axis::data;
+      t.first = weight.layout.offset / block, t.share = shared ? group.numel() : 0;
+      t.own = static_cast<char*>(own.data);
+      tensors_.push_back(t);
     }
   }
   std::stable_sort(tensors_.begin(), tensors_.end(), [](auto& a, auto& b) { return a.parameter < b.parameter; });
@@ -43,81 +59,122 @@ TensorRef ShardedStates::whole(size_t tensor) {
   memory_.resize(tensors_.size());
   const Tensor& t = tensors_[tensor];
   auto& memory = memory_[tensor];
-  memory.resize(size_t(t.count) * size_of(t.dtype));
+  memory.resize(size_t(t.shape.numel()) * size_of(t.dtype));
   return {memory.data(), t.dtype, t.shape, host_.get()};
 }
 
-ShardedStates::Part ShardedStates::part(const Tensor& t, int number) const {
-  const Shard& shard = shards_[size_t(t.group)];
-  auto size = int64_t(size_of(t.dtype));
-  int64_t begin = std::max(t.first, shard.numel * number),
-          end = std::min(t.first + t.count, shard.numel * (number + 1));
-  if (begin >= end) return {nullptr, 0, 0};
-  return {static_cast<char*>(shard.own.data) + (begin - shard.numel * number) * size, (begin - t.first) * size,
-          (end - begin) * size};
+std::vector<ShardedStates::Run> ShardedStates::runs(const Tensor& t, int rank) const {
+  // Of the part along the tensor axis, in elements from its first.
+  std::vector<Run> parts;
+  if (t.cut.cut()) {
+    int64_t outer = 1, inner = 1, n = t.shape[t.cut.dim], at = 0;
+    for (int d = 0; d < t.cut.dim; ++d) outer *= t.shape[d];
+    for (int d = t.cut.dim + 1; d < t.shape.rank(); ++d) inner *= t.shape[d];
+    const auto ranges = ranges_of(t.cut, n, mesh_.coordinate(rank, Axis::tensor), mesh_.size(Axis::tensor));
+    for (int64_t o = 0; o < outer; ++o)
+      for (const DimRange& range : ranges) {
+        const int64_t count = (range.end - range.begin) * inner;
+        parts.push_back({at, (o * n + range.begin) * inner, count});
+        at += count;
+      }
+  } else {
+    parts.push_back({0, 0, t.shape.numel()});
+  }
+  // Of its place in the group, what this rank has along the data axis; in bytes.
+  const int64_t begin = t.share * mesh_.coordinate(rank, Axis::data), size = int64_t(size_of(t.dtype));
+  std::vector<Run> own;
+  for (const Run& part : parts) {
+    int64_t first = t.first + part.own, end = first + part.bytes;
+    if (t.share) end = std::min(end, begin + t.share);
+    const int64_t from = t.share ? std::max(first, begin) : first;
+    if (from < end) own.push_back({(from - begin) * size, (part.whole + from - first) * size, (end - from) * size});
+  }
+  return own;
+}
+
+// A part is in one piece in the memory of its rank.
+template <class F>
+static void for_overlaps(const auto& runs, int64_t from, int64_t bytes, F work) {
+  for (auto& run : runs) {
+    const int64_t begin = std::max(run.own, from), end = std::min(run.own + run.bytes, from + bytes);
+    if (begin < end) work(run.whole + begin - run.own, begin - from, size_t(end - begin));
+  }
+}
+void ShardedStates::place(char* whole, const char* part, int64_t from, int64_t bytes, const std::vector<Run>& runs) {
+  for_overlaps(runs, from, bytes, [&](int64_t to, int64_t at, size_t n) { std::memcpy(whole + to, part + at, n); });
+}
+void ShardedStates::pick(char* part, const char* whole, int64_t from, int64_t bytes, const std::vector<Run>& runs) {
+  for_overlaps(runs, from, bytes, [&](int64_t at, int64_t to, size_t n) { std::memcpy(part + to, whole + at, n); });
 }
 
 // Of what passes from rank to rank at once.
 static constexpr int64_t most_bytes = 64 << 20;
 
-void ShardedStates::gather(Communicator& group, const TensorRef& passing) {
-  if (tensors_.empty()) return;
-  runtime_->synchronize();
-  group.set_stream(nullptr);
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    char* data = group.rank() == 0 ? static_cast<char*>(whole(i).data) : nullptr;
-    for (int r = 0; r < group.size(); ++r) {
-      Part p = part(tensors_[i], r);
-      if (r == group.rank() && r == 0 && p.bytes) runtime_->read(data + p.offset, p.own, p.bytes);
-      if (r == 0) continue;
-      for (int64_t done = 0, n; done < p.bytes; done += n) {
-        n = std::min({passing.bytes(), most_bytes, p.bytes - done});
-        if (r == group.rank()) copy(passing.data, p.own + done, n);
-        group.broadcast(passing.data, DType::u8, n, r);
-        group.synchronize();
-        if (data) runtime_->read(data + p.offset + done, passing.data, n);
-      }
+template <class F>
+void ShardedStates::in_pieces(int64_t most, F work) const {
+  most = std::min(most, most_bytes);
+  for (size_t i = 0; i < tensors_.size(); ++i)
+    for (int rank = 0; rank < mesh_.ranks(); ++rank) {
+      if (mesh_.index(rank, Axes::all().without(tensors_[i].axes)) != 0) continue;  // another rank has the same
+      const std::vector<Run> parts = runs(tensors_[i], rank);
+      if (parts.empty()) continue;
+      const int64_t end = parts.back().own + parts.back().bytes;
+      for (int64_t from = parts.front().own; from < end; from += most)
+        work(i, rank, from, std::min(most, end - from), parts);
     }
-  }
 }
 
-void ShardedStates::scatter(Communicator& world, int own, const TensorRef& passing) {
+void ShardedStates::gather(Communicator& world, const TensorRef& passing) {
+  if (tensors_.empty()) return;
+  runtime_->synchronize();
+  world.set_stream(nullptr);
+  const bool keeps = world.rank() == 0;
+  std::vector<char> between;
+  in_pieces(passing.bytes(), [&](size_t i, int rank, int64_t from, int64_t bytes, const std::vector<Run>& parts) {
+    between.resize(size_t(bytes));
+    if (rank == world.rank()) runtime_->read(between.data(), tensors_[i].own + from, bytes);
+    if (rank != 0) {
+      if (rank == world.rank()) runtime_->write(passing.data, between.data(), bytes), runtime_->synchronize();
+      world.broadcast(passing.data, DType::u8, bytes, rank);
+      world.synchronize();
+      if (keeps) runtime_->read(between.data(), passing.data, bytes);
+    }
+    if (keeps) place(static_cast<char*>(whole(i).data), between.data(), from, bytes, parts);
+  });
+}
+
+void ShardedStates::scatter(Communicator& world, const TensorRef& passing) {
   if (tensors_.empty()) return;
   world.set_stream(nullptr);
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    char* data = world.rank() == 0 ? static_cast<char*>(whole(i).data) : nullptr;
-    for (int r = 0; r < shard_count_; ++r) {
-      Part p = part(tensors_[i], r);
-      for (int64_t done = 0, n; done < p.bytes; done += n) {
-        n = std::min({passing.bytes(), most_bytes, p.bytes - done});
-        if (data) runtime_->write(passing.data, data + p.offset + done, n);
-        runtime_->synchronize();
-        world.broadcast(passing.data, DType::u8, n, 0);
-        world.synchronize();
-        if (r == own) copy(p.own + done, passing.data, n);
-      }
+  std::vector<char> between;
+  in_pieces(passing.bytes(), [&](size_t i, int rank, int64_t from, int64_t bytes, const std::vector<Run>& parts) {
+    between.resize(size_t(bytes));
+    if (world.rank() == 0) {
+      pick(between.data(), static_cast<char*>(whole(i).data), from, bytes, parts);
+      runtime_->write(passing.data, between.data(), bytes);
     }
-  }
+    runtime_->synchronize();
+    world.broadcast(passing.data, DType::u8, bytes, 0);
+    world.synchronize();
+    if (mesh_.index(rank, tensors_[i].axes) != mesh_.index(world.rank(), tensors_[i].axes)) return;
+    runtime_->read(between.data(), passing.data, bytes);
+    runtime_->write(tensors_[i].own + from, between.data(), bytes);
+    runtime_->synchronize();
+  });
   release();
 }
 
-// Within the device, through the host: rarely used, and then only for the states of one rank.
-void ShardedStates::copy(void* to, const void* from, int64_t bytes) {
-  if (runtime_->host_memory()) {
-    std::memcpy(to, from, size_t(bytes));
-    return;
+void ShardedStates::take(int rank) {
+  for (size_t i = 0; i < memory_.size(); ++i) {
+    if (memory_[i].empty()) continue;
+    const std::vector<Run> parts = runs(tensors_[i], rank);
+    if (parts.empty()) continue;
+    const int64_t from = parts.front().own, bytes = parts.back().own + parts.back().bytes - from;
+    std::vector<char> part(static_cast<size_t>(bytes));
+    pick(part.data(), memory_[i].data(), from, bytes, parts);
+    runtime_->write(tensors_[i].own + from, part.data(), bytes);
+    runtime_->synchronize();
   }
-  std::vector<char> between(size_t(bytes), 0);
-  runtime_->read(between.data(), from, bytes);
-  runtime_->write(to, between.data(), bytes);
-  runtime_->synchronize();
-}
-
-void ShardedStates::take(int shard) {
-  for (size_t i = 0; i < memory_.size(); ++i)
-    if (Part p = part(tensors_[i], shard); p.bytes && !memory_[i].empty())
-      runtime_->write(p.own, memory_[i].data() + p.offset, p.bytes);
-  runtime_->synchronize();
   release();
 }
 

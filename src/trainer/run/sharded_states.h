@@ -1,6 +1,6 @@
-// Optimizer states and weights of which this rank has a shard (passes/shard.cpp), as whole tensors
-// on the host: what checkpoints read and write. They exist only from whole() or gather() to
-// take() or release().
+// Optimizer states and weights of which this rank has a part (passes/shard.cpp,
+// tensor_parallel.cpp), as whole tensors on the host: what checkpoints read and write, on any mesh.
+// They exist only from whole() or gather() to take() or release().
 #pragma once
 #include <memory>
 #include <string>
@@ -8,6 +8,7 @@
 
 #include "backend/runtime.h"
 #include "plan/compile.h"
+#include "program/mesh.h"
 
 namespace crest {
 
@@ -20,44 +21,47 @@ class ShardedStates {
  public:
   explicit ShardedStates(const Executor& executor);
 
-  // `PARAMETER.STATE` of the Program without shards, in the order of the parameters; of weights the
-  // state is weights_state.
+  // `PARAMETER.STATE` of a run of one rank, in the order of the parameters; of weights the state is
+  // weights_state.
   struct Tensor {
     size_t parameter;  // index in Program::params
     std::string state;
     DType dtype;
     Shape shape;
-    int group;             // index of the shard
-    int64_t first, count;  // its elements in the whole group
+    bool of_elements;   // one number for each element of the parameter
+    Axes axes;          // along which the ranks have other parts
+    Placement cut;      // along the tensor axis
+    char* own;          // what this rank has of the group
+    int64_t first = 0;  // elements of the group before the tensor
+    int64_t share = 0;  // elements of the group that each rank along the data axis has; 0: all
   };
   const std::vector<Tensor>& tensors() const { return tensors_; }
   // Zeros, until they are written. All tensors, or none.
   TensorRef whole(size_t tensor);
-  // group: the ranks of different shards, in order of the shards. Its first rank gets all values;
-  // on the others nothing is kept. passing: memory of the device for what passes from rank to rank;
-  // its content is lost.
-  void gather(Communicator& group, const TensorRef& passing);
-  // Every rank's shard becomes what the whole tensors of the first rank of `world` hold; then they
-  // are released. All ranks call it, each with the number of its shard.
-  void scatter(Communicator& world, int own, const TensorRef& passing);
-  // The same without other ranks' tensors: all have the same.
-  void take(int shard);
+  // Rank 0 of `world` gets all values; on the others nothing is kept. All ranks call it. passing:
+  // memory of the device for what passes from rank to rank; its content is lost.
+  void gather(Communicator& world, const TensorRef& passing);
+  // Every rank's part becomes what the whole tensors of rank 0 hold; then they are released.
+  void scatter(Communicator& world, const TensorRef& passing);
+  // The same without other ranks' tensors: all have the same. rank: this one.
+  void take(int rank);
   void release() { memory_.clear(); }
 
  private:
-  struct Shard {
-    TensorRef own;
-    int64_t numel;
+  // Bytes that are next to each other in a rank's part, from `own` on, and in the whole tensor.
+  struct Run {
+    int64_t own, whole, bytes;
   };
-  // The bytes of tensor t in shard r, and their place in the whole tensor.
-  struct Part {
-    char* own;  // where this rank has them, if shard r is its own
-    int64_t offset, bytes;
-  };
-  Part part(const Tensor& t, int number) const;
-  void copy(void* to, const void* from, int64_t bytes);
-  int shard_count_ = 1;
-  std::vector<Shard> shards_;  // by group of parameters
+  // What a rank has of a tensor, in the order of its memory.
+  std::vector<Run> runs(const Tensor& t, int rank) const;
+  // Copies `bytes` of a part, from byte `from` on, between `part` and the whole tensor.
+  static void place(char* whole, const char* part, int64_t from, int64_t bytes, const std::vector<Run>& runs);
+  static void pick(char* part, const char* whole, int64_t from, int64_t bytes, const std::vector<Run>& runs);
+  // Calls work(tensor, rank, from, bytes) for each piece of each part, once for all ranks that
+  // have it.
+  template <class F>
+  void in_pieces(int64_t most, F work) const;
+  Mesh mesh_;
   std::vector<Tensor> tensors_;
   std::vector<std::vector<char>> memory_;  // by tensor
   Runtime* runtime_;                       // of the shards

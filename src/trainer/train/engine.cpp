@@ -79,7 +79,7 @@ void Engine::on_ranks(const std::function<void(int)>& work) {
 void Engine::initialize_weights(uint64_t seed, int64_t period) {
   on_ranks([&](int r) {
     initialize(rank(r), seed, period);
-    rank(r).sharded().take(shard_of(r));
+    rank(r).sharded().take(first_rank() + r);
   });
   weights_changed();
 }
@@ -310,8 +310,7 @@ void Engine::gather_states() {
   if (ranks() > 1)
     on_ranks([&](int r) {
       ShardedStates& states = rank(r).sharded();
-      if (!states.tensors().empty() && counts(r))
-        states.gather(groups_[size_t(r)]->group(Axis::data), rank(r).between_steps());
+      if (!states.tensors().empty()) states.gather(groups_[size_t(r)]->world(), rank(r).between_steps());
     });
 }
 
@@ -325,7 +324,8 @@ void Engine::broadcast() {
       Communicator& comm = groups_[size_t(r)]->world();
       rank(r).runtime().synchronize();  // writes that are queued on streams of its own
       comm.set_stream(nullptr);
-      for (const ParameterRef& p : replicated_parameters(rank(r))) {
+      for (const ParameterRef& p : own_parameters(rank(r))) {
+        if (!p.cut.empty()) continue;
         send_tensor(comm, p.weight);
         send_tensor(comm, p.scale);
         if (p.master.data != p.weight.data) send_tensor(comm, p.master);
@@ -334,7 +334,7 @@ void Engine::broadcast() {
       if (int update = session_.find("update"); update >= 0 && rank(r).has(update, fp8_amax))
         send_tensor(comm, rank(r).tensor(update, fp8_amax));
       comm.synchronize();
-      rank(r).sharded().scatter(comm, shard_of(r), rank(r).between_steps());
+      rank(r).sharded().scatter(comm, rank(r).between_steps());
       Scalars s = rank(r).scalars();
       host_communicators_[size_t(r)]->broadcast(&s, DType::u8, sizeof s, 0);
       rank(r).set_scalars(s);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "checkpoint/checkpoint.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/shell_word.h"
@@ -17,6 +18,8 @@
 namespace crest {
 
 namespace {
+
+constexpr size_t most_config_bytes = 4 << 20;
 
 const Setting* row_of_flag(const std::string& flag) {
   for (auto& table : setting_tables())
@@ -73,11 +76,21 @@ std::string config_path(const std::string& run) {
                      shell_path(parent_path(parent_path(run)))));
   bool there = kind_of(path) != PathKind::nothing;
   if (!there && is_begun(run) && path_exists(path + ".tmp")) fail_not_begun(run);
+  if (!there && !list_checkpoints(join_path(run, "checkpoints")).empty())
+    fail("the run has lost its config.toml", printable(run), how_to_restore_config(run));
   if (!there) fail("not a run folder: it has no config.toml", printable(run), advice);
   return path;
 }
 
 }  // namespace
+
+std::string how_to_restore_config(const std::string& run) {
+  auto saved = list_checkpoints(join_path(run, "checkpoints"));
+  if (saved.empty()) return "Restore the file from a copy.";
+  return fmt::format("Restore it from the last checkpoint: cp {} {}",
+                     shell_path(join_path(run, "checkpoints/" + saved[0].name + "/config.toml")),
+                     shell_path(join_path(run, "config.toml")));
+}
 
 std::string flag_of(const std::string& argument) { return argument.substr(0, argument.find('=')); }
 
@@ -150,7 +163,7 @@ FlagLayer combined(const std::vector<FlagLayer>& layers) {
 
 FlagLayer read_config_file(const std::string& path, const std::vector<std::string>& known) {
   FlagLayer layer;
-  toml::table table = parse_toml(read_file(path, 4 << 20), path);
+  toml::table table = parse_toml(read_file(path, most_config_bytes), path);
   for (auto&& [key, node] : table) {
     std::string flag = "--" + std::string(key.str());
     std::replace(flag.begin(), flag.end(), '_', '-');
@@ -167,7 +180,13 @@ FlagLayer read_config_file(const std::string& path, const std::vector<std::strin
 
 FlagLayer read_run_config(const std::string& run, const std::vector<FlagLayer>& above,
                           const std::vector<std::string>& known, const std::function<void(const std::string&)>& note) {
-  FlagLayer own = read_config_file(config_path(run), known);
+  const std::string path = config_path(run);
+  try {
+    parse_toml(read_file(path, most_config_bytes), path);
+  } catch (const Error& e) {
+    fail(e.problem(), e.where(), e.advice() + " " + how_to_restore_config(run));
+  }
+  FlagLayer own = read_config_file(path, known);
   std::erase_if(own, [&](const std::string& a) {
     if (flag_of(a) == "--resume") return true;  // it is not what this run continues
     if (a.ends_with('=')) return true;          // as good as left out

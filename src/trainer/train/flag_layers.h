@@ -34,6 +34,9 @@ FlagLayer without(const FlagLayer& lower, const FlagLayer& upper);
 // The flags that count, of layers from the lowest to the highest.
 FlagLayer combined(const std::vector<FlagLayer>& layers);
 
+// What to do about a run's config.toml that is gone or damaged.
+std::string how_to_restore_config(const std::string& run);
+
 // The keys of a TOML file. known: the flags that may be keys; empty: any. Usage errors name the
 // file and suggest the nearest key.
 FlagLayer read_config_file(const std::string& path, const std::vector<std::string>& known = {});

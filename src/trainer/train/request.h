@@ -21,11 +21,11 @@ struct TrainRequest {
   GivenSettings training;            // of training_settings()
   std::vector<std::string> derived;  // keys of settings that the run computed (derived_flag)
   DeviceOptions device;
-  std::vector<std::string> texts;        // files and folders to train on, instead of the setting `data`
-  std::string tokenizer, chat_template;  // for texts; "": chosen
-  std::string resume;                    // the run to continue; "": a new one
-  std::optional<RecordOptions> store;    // none: the run is not recorded
-  FlagLayer flags;                       // all that was given, for RUN/config.toml
+  std::vector<std::string> texts;      // files and folders to train on, instead of the setting `data`
+  TextOptions text;                    // for texts
+  std::string resume;                  // the run to continue; "": a new one
+  std::optional<RecordOptions> store;  // none: the run is not recorded
+  FlagLayer flags;                     // all that was given, for RUN/config.toml
   // The caller may set out, overwrite, stop_after, save_mode, quiet, json, on_step, on_validation
   // and group. train() sets the rest from the settings above.
   TrainOptions train;

@@ -40,13 +40,8 @@ Recipe batch_of(const GivenSettings& given) {
 void check_run_file(const std::string& run, const GivenSettings& of_run) {
   const std::string file = run + "/config.toml";
   if (!of_run.count("data")) {  // every run has it
-    auto saved = list_checkpoints(run + "/checkpoints");
-    if (saved.empty() && last_logged_step(run) == 0) fail_not_begun(run);
-    fail("the file has lost the run's settings: it names no data", printable(file),
-         saved.empty()
-             ? std::string("Restore the file from a copy.")
-             : fmt::format("Restore it from the last checkpoint: cp {} {}",
-                           shell_path(run + "/checkpoints/" + saved[0].name + "/config.toml"), shell_path(file)));
+    if (list_checkpoints(run + "/checkpoints").empty() && last_logged_step(run) == 0) fail_not_begun(run);
+    fail("the file has lost the run's settings: it names no data", printable(file), how_to_restore_config(run));
   }
   for (auto* table : {&recipe_settings(), &training_settings()})
     for (auto& row : *table)

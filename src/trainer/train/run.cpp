@@ -192,7 +192,9 @@ class Training {
   void take_text(const LoadedModel& model) {
     require_same_tokenizer(dataset(), model);
     if (!tokenizer_) tokenizer_ = model.tokenizer;
-    if (!model.text_problem.empty())
+    if (!model.tokenizer_problem.empty())
+      report_.warning("the model's tokenizer cannot be compared with the data's: " + model.tokenizer_problem);
+    else if (!model.text_problem.empty())
       report_.warning("the model's chat template and text settings are lost: " + model.text_problem);
     // The other files name tokens: those of a tokenizer that was compared with the data's.
     if (model.tokenizer)
@@ -240,10 +242,10 @@ class Training {
 
   void continue_run() {
     if (int n = leads() ? reject_newer(files_->checkpoints(), state_.step) : 0)
-      report_.warning(
-          fmt::format("{} damaged checkpoint{} of later steps set aside as .rejected-*", n, n > 1 ? "s" : ""));
+      report_.warning(format_number_of(n, "damaged checkpoint") + " of later steps set aside as .rejected-*");
     make_saver();
-    files_->continue_at(state_.step);  // before the file of the run: it throws where rows cannot be read
+    if (int64_t lines = files_->continue_at(state_.step))  // before write_config: it throws where rows cannot be read
+      report_.warning(format_number_of(lines, "line") + " of log.jsonl cannot be read: log.jsonl.damaged has the file");
     write_config();
     tell_launcher_folder();
     if (files_->steps().empty()) return;

@@ -53,8 +53,8 @@ void RunData::pack() {
          "Prepare the data with crest data prepare, or leave out --packing documents.");
   if (!tokenizer->end_of_text())
     fail("document boundaries are unknown: the data's tokenizer has no end-of-text token", printable(o_.data),
-         "Prepare the data with a tokenizer that has one (<|endoftext|>, <|end_of_text|> or </s>), or leave out "
-         "--packing documents.");
+         "Prepare the data with a tokenizer that has one (<|endoftext|>, <|end_of_text|>, </s>, or an eos_token in "
+         "tokenizer_config.json), or leave out --packing documents.");
   auto packed = [&](const TokenStream& split) {
     return std::make_shared<const Packing>(split, *tokenizer->end_of_text(), o_.recipe.seq_length());
   };

@@ -146,17 +146,21 @@ class Lines {
     line.clear();
     for (bool any = false;; any = true) {
       if (at_ == end_) at_ = 0, end_ = file_.read_some(buffer_.data(), buffer_.size());
-      if (end_ == 0) return any;
+      if (end_ == 0) return cut_ = any;
       char c = buffer_[at_++];
       if (c == '\n') return true;
       if (line.size() <= longest) line += c;
     }
   }
 
+  // Whether the last line had no end.
+  bool cut() const { return cut_; }
+
  private:
   File file_;
   std::string buffer_;
   size_t at_ = 0, end_ = 0;
+  bool cut_ = false;
 };
 
 // A row of the log, as text and parsed. null: cut short by a kill, or not a row.
@@ -186,7 +190,8 @@ int64_t last_logged_step(const std::string& folder) {
 }
 
 static constexpr std::string_view sample_mark = "--- step ";
-static constexpr const char *samples_file = "samples.txt", *log_file = "log.jsonl", *events_folder = "tensorboard";
+static constexpr const char *samples_file = "samples.txt", *log_file = "log.jsonl", *events_folder = "tensorboard",
+                            *damaged_log_file = "log.jsonl.damaged";
 
 void RunFiles::drop_samples_after(int64_t step) const {
   std::string kept, line;
@@ -203,13 +208,17 @@ void RunFiles::drop_samples_after(int64_t step) const {
   if (dropped) write(samples_file, kept);
 }
 
-void RunFiles::continue_at(int64_t step) {
-  if (!on_disk()) return;
+int64_t RunFiles::continue_at(int64_t step) {
+  if (!on_disk()) return 0;
+  int64_t damaged = 0;
   std::string kept, line;
   std::optional<Lines> in;
   if (folder_.has(log_file)) in.emplace(folder_.open_read(log_file));
   for (nlohmann::json row; in && next_row(*in, line, row);) {
-    if (!is_row(row)) continue;
+    if (!is_row(row)) {
+      damaged += !in->cut();  // a kill cuts the last line
+      continue;
+    }
     auto number = [&](const char* key) {
       return row.contains(key) && row[key].is_number() ? row[key].get<double>() : NAN;
     };
@@ -224,12 +233,14 @@ void RunFiles::continue_at(int64_t step) {
                         number("tokens_per_second"), row.contains("skipped") && row["skipped"] == true,
                         number("wait_ms"), part("fp8_saturated"), part("fp8_vanished")});
   }
+  if (damaged > 0) folder_.rename(log_file, damaged_log_file);
   write(log_file, kept);
   drop_samples_after(step);
   log_ = folder_.append(log_file);
   folder_.make(events_folder);
   tensorboard_ = std::make_unique<TensorboardWriter>(folder_.folder(events_folder));
   tensorboard_->start_after(step);
+  return damaged;
 }
 
 void RunFiles::write(const std::string& name, const std::string& bytes) const {

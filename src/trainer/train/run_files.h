@@ -28,8 +28,9 @@ class RunFiles {
   static RunFiles open(const std::string& folder);
 
   // Opens the logs; call it before adding anything. Drops rows of log.jsonl and samples beyond
-  // `step`; the other rows fill steps() and validations().
-  void continue_at(int64_t step);
+  // `step`; the other rows fill steps() and validations(). Returns how many lines of the log cannot
+  // be read, except one that a kill cut: then log.jsonl.damaged is the file as it was.
+  int64_t continue_at(int64_t step);
   // config.toml, model.toml, ...; the old content stays until the new one is on disk.
   void write(const std::string& name, const std::string& bytes) const;
 

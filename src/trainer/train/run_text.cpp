@@ -19,19 +19,21 @@ void check_text_options(TrainRequest& request) {
   const bool continues = !request.resume.empty();
   std::vector<std::string> files = values_in(request.flags, "--config");
   if (continues) files.push_back(request.resume + "/config.toml");
-  for (auto [name, value] : {std::pair{"tokenizer", &request.tokenizer}, {"chat-template", &request.chat_template}}) {
+  const TextOptions given = std::exchange(request.text, {});
+  for (auto& [name, value] : {std::pair<std::string, std::string>{"tokenizer", given.tokenizer},
+                              {"chat-template", given.chat_template},
+                              {"add-bos", given.add_bos ? "true" : ""}}) {
+    bool of_data = value.empty();
     for (auto& file : files) {
-      if (value->empty()) continue;
+      if (of_data) break;
       GivenSettings of_file = settings_in(read_config_file(file));
       auto was = of_file.find(name);
-      if (!of_file.count("data") || was == of_file.end() || was->second.back() != *value) continue;
-      if (!continues && request.print)
+      of_data = of_file.count("data") && was != of_file.end() && was->second.back() == value;
+      if (of_data && !continues && request.print)
         request.print(fmt::format("crest: note: {} of {} is ignored: the data has its own.", name, printable(file)));
-      value->clear();
     }
-    if (!value->empty())
-      fail_usage(fmt::format("'{}' was given without text: the data has its own", printable(*value)),
-                 std::string("--") + name,
+    if (!of_data)
+      fail_usage(fmt::format("'{}' was given without text: the data has its own", printable(value)), "--" + name,
                  continues ? "Leave it out." : "Leave it out, or give the text instead of --data.");
   }
 }
@@ -50,7 +52,9 @@ std::string tokenizer_of(const LoadedModel& model, const std::string& given) {
     bool none = model.tokenizer_problem.empty();
     fail(none ? "the model has no tokenizer.json, so its tokens are unknown"
               : "the model's tokenizer cannot be used: " + model.tokenizer_problem,
-         init, "Give the tokenizer that it was trained with, in a form that Crest reads: --tokenizer FILE.");
+         init,
+         std::string(none ? "Give" : "Correct the file, or give") +
+             " the tokenizer that it was trained with, in a form that Crest reads: --tokenizer FILE.");
   }
   require_embeddings(model.tokenizer->vocab_size(), model.config, model.tokenizer_path);
   if (given.empty()) return model.tokenizer_path;

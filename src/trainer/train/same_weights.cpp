@@ -22,7 +22,7 @@ struct Tensor {
 
 std::vector<Tensor> replicated(const Executor& rank) {
   std::vector<Tensor> tensors;
-  for (auto& p : replicated_parameters(rank)) {
+  for (auto& p : own_parameters(rank)) {
     if (p.weight.data) tensors.push_back({p.name, p.weight, p.cut});
     if (p.scale.data) tensors.push_back({p.name + ".scale", p.scale, p.cut});
     if (p.master.data && p.master.data != p.weight.data) tensors.push_back({p.name + ".master", p.master, p.cut});

@@ -18,6 +18,7 @@
 #include "train/resume.h"
 #include "train/run_files.h"
 #include "train/run_text.h"
+#include "train/sampling_use.h"
 #include "train/training_settings.h"
 
 namespace crest {
@@ -143,7 +144,7 @@ class Start {
   void find_initial_model() {
     LoadedModel init = open_model(t_.init);
     t_.init = init.weights_path;
-    if (!request_.texts.empty()) request_.tokenizer = tokenizer_of(init, request_.tokenizer);
+    if (!request_.texts.empty()) request_.text.tokenizer = tokenizer_of(init, request_.text.tokenizer);
     if (!request_.recipe.has("model"))
       settings_["model"] = {fs::is_directory(t_.init) ? t_.init : fs::path(t_.init).parent_path().string()};
   }
@@ -165,7 +166,7 @@ class Start {
 
   std::string prepared_text(const Recipe& recipe) const {
     PreparedText p = request_.prepare ? request_.prepare(request_)
-                                      : prepare_text(request_.texts, request_.tokenizer, request_.chat_template,
+                                      : prepare_text(request_.texts, request_.text,
                                                      {.progress = {}, .message = [this](auto& m) { print(m); }});
     print(fmt::format("text     {} with tokenizer {} ({} tokens, vocabulary {})", p.reused ? "cached" : "prepared",
                       printable(p.tokenizer), format_count(double(p.tokens)), p.vocab_size));

@@ -83,6 +83,10 @@
   KERNEL(reduce_scatter)          \
   KERNEL(all_gather)              \
   KERNEL(own_share)               \
+  KERNEL(gather_rows)             \
+  KERNEL(scatter_rows)            \
+  KERNEL(own_rows)                \
+  KERNEL(own_positions)           \
   KERNEL(square_sum)              \
   KERNEL(copy_in)                 \
   KERNEL(copy_out)

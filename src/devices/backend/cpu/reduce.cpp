@@ -142,7 +142,8 @@ size_t squares_workspace(const KernelQuery& q) { return Parts(q.program, q.instr
 
 void launch_norm(const KernelCall& c) {
   constexpr size_t first = in::grad_norm::gradients;
-  double sum = from_squares(c.instr) ? *c.input<double>(first) : squares(c, first);
+  double sum = from_squares(c.instr) ? 0 : squares(c, first);
+  for (size_t i = first; i < c.instr.in.size() && from_squares(c.instr); ++i) sum += *c.input<double>(i);
   auto& s = *c.output<Scalars>(out::grad_norm::scalars);
   double norm = std::sqrt(sum) / double(s.loss_scale), clip = c.instr.attrs.number("clip");
   s.grad_norm = float(norm);

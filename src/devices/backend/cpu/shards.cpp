@@ -1,7 +1,8 @@
-// Shards of tensors, on host memory: handed to the communicator.
+// Shards of tensors and of rows, on host memory: handed to the communicator.
 #include <cstring>
 
-#include "backend/backend.h"
+#include "backend/cpu/common.h"
+#include "backend/cpu/simd/embedding.h"
 #include "comm/comm.h"
 #include "comm/reduce.h"
 #include "core/error.h"
@@ -57,7 +58,52 @@ void launch_own_share(const KernelCall& c) {
   std::memcpy(c.out[out::own_share::shard], c.input<char>(in::own_share::x) + c.index() * bytes, size_t(bytes));
 }
 
+void launch_gather_rows(const KernelCall& c) {
+  const Value& x = c.in_value(in::gather_rows::x);
+  with(c, [&](Communicator& comm) {
+    comm.all_gather(c.in[in::gather_rows::x], c.out[out::gather_rows::y], x.dtype, x.numel());
+  });
+}
+
+void launch_scatter_rows(const KernelCall& c) {
+  namespace at = in::scatter_rows;
+  const Value& y = c.out_value(out::scatter_rows::y);
+  auto* out = c.output<char>(out::scatter_rows::y);
+  with(c, [&](Communicator& comm) { comm.reduce_scatter(c.in[at::x], out, y.dtype, y.numel()); });
+  if (!c.has(at::b)) return;
+  const int64_t columns = y.shape.back(), bytes = columns * int64_t(size_of(y.dtype));
+  const auto& f = CREST_SIMD_PICK(embedding_functions);
+  int threads = threads_for(c.threads, y.numel(), 1 << 15);
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+  for (int64_t r = 0; r < y.shape[0]; ++r)
+    f.add_row(out + r * bytes, out + r * bytes, y.dtype, c.in[at::b], y.dtype, columns);
+}
+
+void launch_own_rows(const KernelCall& c) {
+  int64_t rows = c.out_value(out::own_rows::y).numel();
+  std::memcpy(c.out[out::own_rows::y], c.input<int32_t>(in::own_rows::ids) + c.index() * rows, size_t(rows) * 4);
+}
+
+void launch_own_positions(const KernelCall& c) {
+  const int64_t rows = c.out_value(out::own_positions::y).numel(), seq = c.in_value(in::own_positions::ids).shape[1];
+  for (int64_t r = 0; r < rows; ++r)
+    c.output<int32_t>(out::own_positions::y)[r] = int32_t((c.index() * rows + r) % seq);
+}
+
+std::string reject_scatter_rows(const KernelQuery& q) { return check_float(q.in(in::scatter_rows::x)); }
+
 }  // namespace
+
+Kernel gather_rows_kernel() {
+  return {"gather_rows", "cpu.gather_rows.communicator", reject, nullptr, nullptr, launch_gather_rows};
+}
+Kernel scatter_rows_kernel() {
+  return {"scatter_rows", "cpu.scatter_rows.communicator", reject_scatter_rows, nullptr, nullptr, launch_scatter_rows};
+}
+Kernel own_rows_kernel() { return {"own_rows", "cpu.own_rows.copy", reject, nullptr, nullptr, launch_own_rows}; }
+Kernel own_positions_kernel() {
+  return {"own_positions", "cpu.own_positions.count", reject, nullptr, nullptr, launch_own_positions};
+}
 
 Kernel reduce_scatter_kernel() {
   return {"reduce_scatter", "cpu.reduce_scatter.communicator", reject, sum_workspace, nullptr, launch_reduce_scatter};

@@ -16,6 +16,7 @@ namespace {
 constexpr int threads = 256, blocks_per_multiprocessor = 6;
 constexpr int vectors = 4;             // of 16 bytes: loads in flight a thread
 constexpr int tensors_a_launch = 128;  // kernel parameters end at 4 KiB
+constexpr int sums_of_a_norm = 8;      // one for each set of axes
 
 constexpr int64_t tile_elements(size_t element) { return int64_t(threads * vectors * 16 / element); }
 
@@ -94,12 +95,19 @@ __global__ void __launch_bounds__(threads) finish_squares(const double* partial,
   if (threadIdx.x == 0) *sum = all;
 }
 
+// Sums of squares that square_sum made. None: the norm is that of the partial sums.
+struct Sums {
+  const double* of[sums_of_a_norm];
+  int count;
+};
+
 // One block. scalars is read and written in place.
 __global__ void __launch_bounds__(threads)
-    finish_norm(const double* partial, int count, int parts, double clip, Scalars* scalars) {
+    finish_norm(const double* partial, int count, int parts, const Sums sums, double clip, Scalars* scalars) {
   wait_for_predecessors();
-  double sum = join_parts(partial, count, parts);
+  double sum = sums.count > 0 ? 0 : join_parts(partial, count, parts);
   if (threadIdx.x > 0) return;
+  for (int i = 0; i < sums.count; ++i) sum += *sums.of[i];
   double scale = scalars->loss_scale;
   float norm = float(sqrt(sum) / scale);
   bool finite = fabsf(norm) <= FLT_MAX;
@@ -183,11 +191,12 @@ int launch_shares(const KernelCall& c, size_t first) {
 
 void launch_grad_norm(const KernelCall& c) {
   constexpr size_t first = in::grad_norm::gradients;
-  bool squares = from_squares(c.instr);  // summed by square_sum and over the ranks
-  int count = squares ? 1 : launch_shares(c, first);
-  int parts = squares ? 1 : int(c.instr.attrs.integer("parts", 1));
-  auto* partial = squares ? c.input<double>(first) : static_cast<const double*>(c.workspace);
-  launch(c, finish_norm, 1, threads, 0, partial, count, parts, c.instr.attrs.number("clip"),
+  Sums sums = {};  // made by square_sum and over the ranks
+  for (size_t i = first; i < c.instr.in.size() && from_squares(c.instr); ++i)
+    sums.of[sums.count++] = c.input<double>(i);
+  int count = from_squares(c.instr) ? 0 : launch_shares(c, first);
+  launch(c, finish_norm, 1, threads, 0, static_cast<const double*>(c.workspace), count,
+         int(c.instr.attrs.integer("parts", 1)), sums, c.instr.attrs.number("clip"),
          c.output<Scalars>(out::grad_norm::scalars));
 }
 
@@ -197,7 +206,10 @@ void launch_square_sum(const KernelCall& c) {
          c.output<double>(out::square_sum::sum));
 }
 
-std::string reject_norm(const KernelQuery& q) { return from_squares(q.instr) ? "" : reject_unless_float(q); }
+std::string reject_norm(const KernelQuery& q) {
+  if (!from_squares(q.instr)) return reject_unless_float(q);
+  return q.instr.in.size() > in::grad_norm::gradients + sums_of_a_norm ? "takes at most 8 sums of squares" : "";
+}
 std::string reject_squares(const KernelQuery& q) {
   for (size_t i = 0; i < q.instr.in.size(); ++i)
     if (std::string why = reject_value(q.in(i)); !why.empty()) return why;

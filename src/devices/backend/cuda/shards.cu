@@ -1,4 +1,5 @@
-// Shards of tensors: collectives on the stream of their instruction, and copies of a shard.
+// Shards of tensors and of rows: collectives on the stream of their instruction, and copies of a
+// shard.
 #include "backend/cuda/device/words.h"
 #include "backend/cuda/kernel.h"
 #include "comm/comm.h"
@@ -79,11 +80,78 @@ void launch_own_share(const KernelCall& c) {
          c.output<uint32_t>(out::own_share::shard), words);
 }
 
+void launch_gather_rows(const KernelCall& c) {
+  const Value& x = c.in_value(in::gather_rows::x);
+  communicator_of(c).all_gather(c.in[in::gather_rows::x], c.out[out::gather_rows::y], x.dtype, x.numel());
+}
+
+template <class T>
+__global__ void __launch_bounds__(threads) add_to_rows(T* y, const T* b, int64_t n, int64_t columns) {
+  wait_for_predecessors();
+  int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
+  if (i < n) y[i] = narrow<T>(widen(y[i]) + widen(b[i % columns]));
+}
+
+void launch_scatter_rows(const KernelCall& c) {
+  namespace at = in::scatter_rows;
+  const Value& y = c.out_value(out::scatter_rows::y);
+  communicator_of(c).reduce_scatter(c.in[at::x], c.out[out::scatter_rows::y], y.dtype, y.numel());
+  if (!c.has(at::b)) return;
+  with_type(y.dtype, [&](auto t) {
+    using T = decltype(t);
+    launch(c, add_to_rows<T>, blocks_for(y.numel(), threads), threads, 0, c.output<T>(out::scatter_rows::y),
+           c.input<T>(at::b), y.numel(), y.shape.back());
+  });
+}
+
+__global__ void __launch_bounds__(threads) copy_ids(const int32_t* from, int32_t* to, int64_t n) {
+  wait_for_predecessors();
+  int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
+  if (i < n) to[i] = from[i];
+}
+
+void launch_own_rows(const KernelCall& c) {
+  int64_t rows = c.out_value(out::own_rows::y).numel();
+  launch(c, copy_ids, blocks_for(rows, threads), threads, 0, c.input<int32_t>(in::own_rows::ids) + c.index() * rows,
+         c.output<int32_t>(out::own_rows::y), rows);
+}
+
+__global__ void __launch_bounds__(threads) count_positions(int32_t* to, int64_t first, int64_t n, int64_t seq) {
+  wait_for_predecessors();
+  int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
+  if (i < n) to[i] = int32_t((first + i) % seq);
+}
+
+void launch_own_positions(const KernelCall& c) {
+  int64_t rows = c.out_value(out::own_positions::y).numel();
+  launch(c, count_positions, blocks_for(rows, threads), threads, 0, c.output<int32_t>(out::own_positions::y),
+         c.index() * rows, rows, c.in_value(in::own_positions::ids).shape[1]);
+}
+
 std::string reject_shard(const KernelQuery& q) {
   return q.out(out::own_share::shard).bytes() % 16 ? "takes shards of a multiple of 16 bytes" : "";
 }
 
+std::string reject_none(const KernelQuery&) { return ""; }
+
 }  // namespace
+
+Kernel gather_rows_kernel() {
+  return {"gather_rows", "cuda.gather_rows.communicator",      reject_unless_float, nullptr,
+          nullptr,       CREST_DEVICE_CODE(launch_gather_rows)};
+}
+Kernel scatter_rows_kernel() {
+  return {"scatter_rows", "cuda.scatter_rows.communicator",      reject_unless_float, nullptr,
+          nullptr,        CREST_DEVICE_CODE(launch_scatter_rows)};
+}
+Kernel own_rows_kernel() {
+  return {"own_rows", "cuda.own_rows.copy", reject_none, nullptr, nullptr, CREST_DEVICE_CODE(launch_own_rows)};
+}
+Kernel own_positions_kernel() {
+  return {"own_positions", "cuda.own_positions.count",
+          reject_none,     nullptr,
+          nullptr,         CREST_DEVICE_CODE(launch_own_positions)};
+}
 
 Kernel reduce_scatter_kernel() {
   return {"reduce_scatter", "cuda.reduce_scatter.communicator",      reject_unless_float, sum_workspace,
@@ -91,8 +159,8 @@ Kernel reduce_scatter_kernel() {
 }
 // Weights, or the low halves of their masters.
 Kernel all_gather_kernel() {
-  auto any = [](const KernelQuery&) { return std::string(); };
-  return {"all_gather", "cuda.all_gather.communicator", any, nullptr, nullptr, CREST_DEVICE_CODE(launch_all_gather)};
+  return {"all_gather", "cuda.all_gather.communicator",      reject_none, nullptr,
+          nullptr,      CREST_DEVICE_CODE(launch_all_gather)};
 }
 Kernel own_share_kernel() {
   return {"own_share", "cuda.own_share.copy", reject_shard, nullptr, nullptr, CREST_DEVICE_CODE(launch_own_share)};

@@ -1,0 +1,192 @@
+// --mesh tensor=T: every rank along the axis has a part of each layer. Matrices are cut by their
+// outputs on the way into a layer (queries, keys, values, gate, up) and by their inputs on the way
+// out (Shoeybi et al. 2019, "Megatron-LM"). Between layers each rank has a part of the rows, so
+// norms and residuals are shared, too (Korthikanti et al. 2022, "Reducing Activation Recomputation
+// in Large Transformer Models"). Embedding and head are whole on every rank.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "core/error.h"
+#include "ops/index.h"
+#include "passes/pass.h"
+#include "passes/rewrite.h"
+
+namespace crest {
+
+namespace {
+
+constexpr size_t tensor = size_t(Axis::tensor);
+
+// What each rank has of a parameter of the model.
+Placement placement_of(const std::string& parameter, const ModelConfig& model) {
+  auto of_layer = [&](const char* name) {
+    return parameter.ends_with(std::string(name) + ".weight") || parameter.ends_with(std::string(name) + ".bias");
+  };
+  if (of_layer(".attn.qkv")) return Placement::heads(0, model.heads / model.kv_heads);
+  if (of_layer(".mlp.gate") || of_layer(".mlp.up") || of_layer(".mlp.fc")) return Placement::shard(0);
+  if (parameter.ends_with(".attn.proj.weight") || parameter.ends_with(".mlp.proj.weight")) return Placement::shard(1);
+  return {};
+}
+
+class TensorParallel {
+ public:
+  TensorParallel(Program& program, int ranks) : w_(program), p_(program), ranks_(ranks) {}
+
+  void cut_parameters(const ModelConfig& model) {
+    for (const Param& q : p_.params) {
+      Value& v = p_.at(q.value);
+      v.placement[tensor] = placement_of(q.name, model);
+      if (!v.placement[tensor].cut()) continue;
+      v.shape[v.placement[tensor].dim] /= ranks_;
+      v.layout.strides = v.shape.contiguous_strides();
+    }
+  }
+
+  void rewrite() {
+    for (const Instr& old : w_.old) {
+      Instr instr = old;
+      for (const char* heads : {"heads", "kv_heads"})
+        if (instr.attrs.has(heads)) instr.attrs.set(heads, instr.attrs.integer(heads) / ranks_);
+      if (is(instr, "embedding"))
+        instr.in[in::embedding::ids] = of_rows("own_rows", instr, instr.in[in::embedding::ids]);
+      else if (is(instr, "cross_entropy"))
+        instr.in[in::cross_entropy::targets] = of_rows("own_rows", instr, instr.in[in::cross_entropy::targets]);
+      else if (is(instr, "linear") && cut_by(instr, 0))
+        instr.in[in::linear::x] = gathered(instr);
+      else if (is(instr, "linear") && cut_by(instr, 1))
+        return_rows(instr);
+      else if (is(instr, "add_position"))
+        add_position(instr);
+      if (!instr.op) continue;
+      w_.keep(std::move(instr));
+      reinfer(p_, p_.code.back());
+    }
+    w_.finish();
+  }
+
+ private:
+  bool cut_by(const Instr& linear, int dim) const {
+    const Placement at = p_.at(linear.in[in::linear::w]).placement[tensor];
+    return at.cut() && at.dim == dim;
+  }
+  Attrs along() const { return Attrs().set("ranks", ranks_).set("axes", name(Axis::tensor)); }
+
+  // What `op` makes of an input of the host, once.
+  ValueId of_rows(const char* op, const Instr& reader, ValueId ids) {
+    auto [it, added] = rows_.emplace(std::pair{std::string(op), ids}, no_value);
+    if (added) it->second = w_.build(reader).emit1(op, {ids}, along());
+    return it->second;
+  }
+
+  // All rows of what a layer reads: several matrices share them.
+  ValueId gathered(const Instr& linear) {
+    const ValueId x = linear.in[in::linear::x];
+    auto [it, added] = gathered_.emplace(x, no_value);
+    if (!added) return it->second;
+    const std::string name = p_.at(w_.now(x)).name;
+    const int64_t seq = p_.at(p_.inputs[0]).shape[1];
+    it->second = w_.build(linear).emit1("gather_rows", {w_.now(x)}, along().set("seq", seq));
+    p_.at(it->second).name = name + ".all";
+    return it->second;
+  }
+
+  // y = x w^T + b  ->  addends of x w^T, of whose sum each rank gets its rows, + b
+  void return_rows(Instr& instr) {
+    Builder& b = w_.build(instr);
+    const ValueId bias = instr.in[in::linear::b];
+    std::vector<ValueId> in = w_.now(instr.in);
+    in[in::linear::b] = no_value;
+    if (bias != no_value) b.origin = Origin(instr.origin.text() + ".product");
+    std::vector<ValueId> addends = {b.emit1("linear", in, instr.attrs)};
+    if (bias != no_value) addends.push_back(bias);
+    b.origin = instr.origin;
+    instead(instr, b.emit1("scatter_rows", addends, along()));
+    p_.at(addends[0]).name = p_.at(w_.now(instr.out[out::linear::y])).name + (bias == no_value ? ".local" : ".product");
+    instr.op = nullptr;
+  }
+
+  // The new value has the old one's name.
+  void instead(const Instr& old, ValueId by) {
+    std::string name = p_.at(old.out[0]).name;
+    p_.at(old.out[0]).name += ".old";
+    p_.at(by).name = name;
+    w_.replace(old.out[0], by);
+  }
+
+  // Rows know no place in a sequence, so their positions are looked up.
+  void add_position(Instr& instr) {
+    namespace at = in::add_position;
+    const bool given = instr.in.size() > at::position && instr.in[at::position] != no_value;
+    const ValueId ids =
+        given ? of_rows("own_rows", instr, instr.in[at::position]) : of_rows("own_positions", instr, p_.inputs[0]);
+    Builder& b = w_.build(instr);
+    const ValueId rows = b.emit1("embedding", {ids, instr.in[at::table]});
+    instead(instr, b.emit1("add", {w_.now(instr.in[at::x]), rows}));
+    instr.op = nullptr;
+  }
+
+  Rewriter w_;
+  Program& p_;
+  int ranks_;
+  std::map<std::pair<std::string, ValueId>, ValueId> rows_;
+  std::map<ValueId, ValueId> gathered_;
+};
+
+[[noreturn]] void refuse(const std::string& what, const std::string& advice) { fail_usage(what, "--mesh", advice); }
+
+// The sizes that every rank has a part of.
+void check_sizes(const Recipe& r, int ranks) {
+  const ModelConfig& m = r.model;
+  const int64_t rows = r.batch * r.seq_length();
+  const std::pair<int64_t, const char*> sizes[] = {{m.heads, "heads"},
+                                                   {m.kv_heads, "key/value heads"},
+                                                   {m.ff, "columns of the MLP"},
+                                                   {rows, "tokens of a micro batch"}};
+  int64_t common = 0;
+  std::string wrong;
+  for (auto [size, what] : sizes) {
+    common = std::gcd(common, size);
+    if (size % ranks) wrong += fmt::format("{}{} {}", wrong.empty() ? "" : ", ", size, what);
+  }
+  if (wrong.empty()) return;
+  std::string fits;
+  for (int64_t t = 2; t <= common; ++t)
+    if (common % t == 0) fits += fmt::format("{}tensor={}", fits.empty() ? "" : ", ", t);
+  refuse(fmt::format("tensor={} does not divide what its ranks share: {}", ranks, wrong),
+         fits.empty() ? "These sizes have no common divisor: leave the axis out." : fmt::format("Use {}.", fits));
+}
+
+void check(const PassContext& context, int ranks) {
+  const Recipe& r = context.recipe;
+  check_sizes(r, ranks);
+  auto no = [&](bool wrong, const std::string& what, const char* instead) {
+    if (wrong) refuse(fmt::format("tensor={} does not work with {} yet", ranks, what), instead);
+  };
+  no(r.model.dropout > 0, "dropout", "Use --dropout 0, or leave the axis out.");
+  no(r.precision == "fp8", "--precision fp8", "Use bf16.");
+  no(context.setting("shard") != "none", "--shard " + context.setting("shard"), "Use --shard none.");
+  no(context.setting("offload") != "none", "--offload " + context.setting("offload"), "Use --offload none.");
+  static const std::set<std::string> of_whole_matrices = {"muon",       "adafactor", "adafactor-momentum",
+                                                          "adamw-8bit", "adamw-fp8", "adamw-unfused"};
+  no(of_whole_matrices.count(r.optimizer) > 0, "--optimizer " + r.optimizer,
+     "Use one whose state belongs to single elements, such as adamw.");
+  no(context.kind == ProgramKind::prefill || context.kind == ProgramKind::decode, "sampling during training",
+     "Use --sample-every 0, and crest sample afterwards.");
+}
+
+}  // namespace
+
+void tensor_parallel(Program& program, const PassContext& context) {
+  const int ranks = context.recipe.layout().size(Axis::tensor);
+  if (ranks == 1) return;
+  check(context, ranks);
+  TensorParallel pass(program, ranks);
+  pass.cut_parameters(context.recipe.model);
+  pass.rewrite();
+}
+
+}  // namespace crest

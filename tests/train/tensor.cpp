@@ -1,0 +1,114 @@
+// Ranks that share the layers of a model train like one rank, begin with its weights, and write and
+// read its checkpoints.
+#include "checkpoint/checkpoint.h"
+#include "memory_folder.h"
+#include "train/run_fixture.h"
+#include "train/state_bytes.h"
+
+namespace crest::test {
+
+namespace {
+
+// Four heads, in the llama two with keys and values.
+Recipe recipe(bool llama) {
+  Recipe r = tiny_recipe(llama);
+  r.model.heads = 4, r.model.kv_heads = llama ? 2 : 4, r.model.head_dim = 12;
+  r.batch = 4, r.seq = 16;
+  return r;
+}
+
+// The same global batch.
+Recipe on_mesh(Recipe r, const Mesh& mesh) {
+  r.batch /= mesh.size(Axis::data), r.data_parallel = mesh.ranks(), r.mesh = mesh;
+  return r;
+}
+
+const Mesh two = {{Axis::tensor, 2}}, four = {{Axis::tensor, 4}}, square = {{Axis::data, 2}, {Axis::tensor, 2}};
+
+std::vector<std::vector<float>> weights_of(Engine& e) {
+  std::vector<std::vector<float>> list;
+  e.gather_states();
+  for (auto& p : parameters(e.rank(0))) {
+    list.emplace_back(size_t(p.numel()));
+    p.get(list.back().data());
+  }
+  e.release_states();
+  return list;
+}
+
+double relative_distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) difference += std::pow(double(a[i]) - b[i], 2), norm += std::pow(b[i], 2);
+  return norm == 0 ? difference : std::sqrt(difference / norm);
+}
+
+struct TensorRun {
+  std::vector<double> losses, norms;
+  std::vector<std::vector<float>> weights;
+  double validation;
+};
+
+TensorRun run(const Recipe& r) {
+  Engine e = make_engine(r);
+  SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
+  TensorRun t;
+  for (int s = 0; s < 3; ++s) {
+    StepResult result = e.step(s, 0.1, 11, source);
+    t.losses.push_back(result.loss), t.norms.push_back(result.grad_norm);
+  }
+  t.weights = weights_of(e), t.validation = e.validate(2, source);
+  return t;
+}
+
+}  // namespace
+
+// SGD: Adam would make noise of gradients near zero.
+TEST(TensorRanks, TrainLikeOne) {
+  struct Case {
+    bool llama;
+    Mesh mesh;
+    int64_t micro_steps;
+    const char *fusion, *recompute, *reduce;
+  };
+  for (const Case& c : {Case{true, two, 1, "on", "none", "flat"}, Case{true, square, 2, "on", "full", "bucket"},
+                        Case{false, square, 1, "off", "none", "each"}, Case{false, four, 2, "on", "auto", "overlap"}}) {
+    SCOPED_TRACE(std::string(c.llama ? "llama " : "gpt ") + c.mesh.text());
+    Recipe r = recipe(c.llama);
+    r.grad_accumulation = c.micro_steps, r.fusion = c.fusion, r.recompute = c.recompute, r.optimizer = "sgd";
+    r.pass_settings = {{"reduce", c.reduce}, {"bucket", "20kB"}};
+    const TensorRun one = run(r), parts = run(on_mesh(r, c.mesh));
+    for (size_t s = 0; s < one.losses.size(); ++s) {
+      EXPECT_NEAR(parts.losses[s], one.losses[s], 1e-5 * one.losses[s]) << "step " << s;
+      EXPECT_NEAR(parts.norms[s], one.norms[s], 1e-5 * one.norms[s]) << "step " << s;
+    }
+    EXPECT_NEAR(parts.validation, one.validation, 1e-5 * one.validation);
+    for (size_t i = 0; i < one.weights.size(); ++i)
+      EXPECT_LT(relative_distance(parts.weights[i], one.weights[i]), 1e-5) << "parameter " << i;
+  }
+}
+
+TEST(TensorRanks, BeginWithTheWeightsOfOne) {
+  for (const char* precision : {"fp32", "bf16"}) {
+    Recipe r = recipe(true);
+    r.precision = precision;
+    Engine one = make_engine(r), parts = make_engine(on_mesh(r, square));
+    EXPECT_EQ(weights_of(parts), weights_of(one)) << precision;
+  }
+}
+
+using TensorFiles = RunTest;
+
+// A checkpoint of one rank and that of a mesh with the same numbers are the same files.
+TEST_F(TensorFiles, CheckpointsDoNotKnowTheMesh) {
+  Recipe r = recipe(true);
+  r.precision = "bf16";
+  Engine one = make_engine(r);
+  steps(one, 0, 3);
+  save(one, folder / "one");
+  Engine parts = make_engine(on_mesh(r, two));
+  restore(parts, Checkpoint::open(folder / "one/step-000003"));
+  save(parts, folder / "parts");
+  EXPECT_EQ(hashes_of(folder / "parts"), hashes_of(folder / "one"));
+}
+
+}  // namespace crest::test
