@@ -130,14 +130,13 @@ def read_markdown(lines):
 
 
 def without_blocks(lines):
-    """Prose without blocks of code, names of code and targets of links."""
+    """The same lines, with those of blocks of code empty."""
     kept, fence = [], False
     for line in lines:
-        if line.lstrip().startswith("```"):
-            fence = not fence
-        elif not fence:
-            kept.append(line)
-    return re.sub(r"\]\([^)]*\)", "]", no_code("\n".join(kept)))
+        mark = line.lstrip().startswith("```")
+        fence ^= mark
+        kept.append("" if mark or fence else line)
+    return kept
 
 
 # Not one that is indented by three columns: a table or code.
@@ -205,7 +204,9 @@ def check(path, name, phrases, rates, report):
         text, long = read_markdown(lines)
         phrases_in(text, kinds)
         long_lines(long)
-        rates.count(name, without_blocks(lines))
+        prose = without_blocks(lines)
+        rates.count(name, re.sub(r"\]\([^)]*\)", "]", no_code("\n".join(prose))))
+        text, _ = read_markdown(prose)
         rates.add_sentences(name, text.text(), text.line_of)
     elif name.endswith(CODE):
         if name.startswith(("src/", "tests/")):

@@ -49,8 +49,9 @@ class Rates:
                 for sentence in SENTENCE_ENDS.split(piece):
                     start = text.find(sentence, start)
                     words = len(sentence.split())
-                    self.sentences.append((words, name, line_of(start + len(sentence) - len(sentence.lstrip())),
-                                           " ".join(sentence.split())))
+                    if words:
+                        at_line = line_of(start + len(sentence) - len(sentence.lstrip()))
+                        self.sentences.append((words, name, at_line, " ".join(sentence.split())))
             at += len(piece) + 1
 
     def of(self, folder):
@@ -59,13 +60,13 @@ class Rates:
     def print_all(self):
         print(f"relative words in 100 words (MLX: {MLX}):")
         for folder in sorted(self.words):
-            print(f"  {self.of(folder):4.2f}  {folder}")
+            print(f"  {self.of(folder):5.2f}  {folder}")
         for kind, of_kind in (("comments", lambda f: f.startswith("src/")),
                               ("Markdown without results", lambda f: not f.startswith(("src", "docs/results")))):
             folders = [f for f in self.words if of_kind(f)]
             if folders:
                 share = sum(self.relatives[f] for f in folders) / max(sum(self.words[f] for f in folders), 1)
-                print(f"  {100 * share:4.2f}  all {kind}")
+                print(f"  {100 * share:5.2f}  all {kind}")
         if self.sentences:
             print("longest sentences of documents:")
         for words, name, line, sentence in sorted(self.sentences, key=lambda s: (-s[0], s[1:]))[:10]:

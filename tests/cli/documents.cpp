@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <regex>
 
@@ -29,7 +30,7 @@ constexpr Exception exceptions[] = {
     {"' data get-gpt2-tokenizer '*", "needs a network"},
     {"' import '*", "needs checkpoints of other programs; tests/interop makes them"},
     {"' devices '*'--measure '*", "takes ten seconds; tests/cli/devices.cpp runs it"},
-    {"' calibrate '*|' tune '*", "measures for minutes; tests/cli/tune.cpp runs it"},
+    {"' calibrate '*|' tune '*", "measures for minutes; tests/cli/tune.cpp runs it. Searches that only plan do run"},
     {"*' --init base '*", "needs a model that transformers made; tests/interop/guide.py runs its page"},
     {"' export '*' nanogpt '*", "needs a model with nanoGPT's GELU; tests/interop exports one"},
     {"' comm '*", "needs a loopback device and Gloo, or GPUs; tests/cli/comm.cpp runs it"},
@@ -44,6 +45,7 @@ reason=${CREST_TEST_ONLY_FLAGS:-}
 case " $* " in
 EXCEPTIONS
 esac
+case " $* " in *' --device c'*) ;; ' tune '*' --device '* | ' tune '*' --longest-context '*) reason= ;; esac
 echo "crest $*${reason:+ ($reason)}" >>"$CREST_TEST_LOG"
 
 command=${1:-}
@@ -170,13 +172,14 @@ has() { case $flags in *" $1 "*) return 0 ;; esac; return 1; }
 case "$command $subcommand" in
   'train ')
     if ! has --resume && ! has --config; then
-      has --model || set -- "$@" --model tiny.toml
+      has --model || has --init || set -- "$@" --model tiny.toml
       has --steps || set -- "$@" --steps 2
       has --seq || set -- "$@" --seq 32
     fi
     has --batch || has --resume || has --config || set -- "$@" --batch 2 ;;
   'sample ') has --max-tokens || set -- "$@" --max-tokens 8 ;;
   'eval ') has --batches || set -- "$@" --batches 1 ;;
+  'tune ') has --longest-context || set -- "$@" --search-seconds 0.2 ;;
   'lab run') has --budget || set -- "$@" --budget 1s ;;
   'runs delete') has --yes || set -- "$@" --yes ;;
 esac
@@ -413,6 +416,83 @@ TEST_P(Documents, LinksLeadToFiles) {
     if (target.find("://") != std::string::npos) continue;
     EXPECT_TRUE(fs::exists((repository / GetParam()).parent_path() / target)) << GetParam() << " links to " << target;
   }
+}
+
+namespace {
+
+bool has_flag(const std::string& help, const std::string& flag) {
+  for (size_t at = help.find(flag); at != std::string::npos; at = help.find(flag, at + 1))
+    if (at > 0 && help[at - 1] == ' ' && std::string(" ,\n").find(help[at + flag.size()]) != std::string::npos)
+      return true;
+  return false;
+}
+
+// The options of a command, empty where there is no such command.
+const std::string& help_of(const std::string& command) {
+  static std::map<std::string, std::string> known;
+  auto [at, is_new] = known.try_emplace(command);
+  if (is_new) {
+    RunResult r = run_crest({command, "--help-all"});
+    if (r.code == 0) at->second = r.out;
+  }
+  return at->second;
+}
+
+// Flags in code within sentences and tables: `crest COMMAND --flag ...` needs a flag of this
+// command, `--flag` alone a flag of any.
+std::vector<std::string> unknown_flags(const std::string& markdown, bool alone) {
+  static const std::string every = [] {
+    std::string all;
+    std::istringstream help(run_crest({"--help"}).out);
+    for (std::string line; std::getline(help, line);)
+      if (line.starts_with("  ") && line.size() > 3 && line[2] != ' ')
+        all += help_of(line.substr(2, line.find(' ', 2) - 2));
+    return all;
+  }();
+  std::string text;
+  bool inside = false;
+  std::istringstream lines(markdown);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("```"))
+      inside = !inside;
+    else if (!inside)
+      text += line + "\n";
+  }
+  std::vector<std::string> unknown;
+  static const std::regex span(R"(`((crest [a-z]+|--[a-z])[^`]*)`)"), flag(R"((^|[\s\[|])(--[a-z][a-z0-9-]*))");
+  for (std::sregex_iterator i(text.begin(), text.end(), span), end; i != end; ++i) {
+    std::string code = (*i)[1], command;
+    if (code.starts_with("crest ")) {
+      command = code.substr(6, code.find_first_not_of("abcdefghijklmnopqrstuvwxyz", 6) - 6);
+      if (command == "help" || command == "hello") continue;  // hello: of develop/add-a-subcommand.md
+      if (help_of(command).empty()) unknown.push_back("crest has no command " + command + ": " + code);
+    } else if (!alone) {
+      continue;
+    }
+    for (std::sregex_iterator f(code.begin(), code.end(), flag); f != end; ++f)
+      if (!has_flag(command.empty() ? every : help_of(command), (*f)[2]))
+        unknown.push_back((*f)[2].str() + ": " + code);
+  }
+  return unknown;
+}
+
+}  // namespace
+
+TEST_P(Documents, FlagsInSentencesAreKnown) {
+  std::ifstream in(repository / GetParam());
+  std::string name = GetParam();
+  bool for_users = name == "README.md" || name.starts_with("docs/how-to/") || name.starts_with("docs/start/");
+  for (auto& flag : unknown_flags({std::istreambuf_iterator<char>(in), {}}, for_users))
+    ADD_FAILURE() << name << ": " << flag;
+}
+
+TEST(DocumentReader, FindsUnknownFlagsInSentences) {
+  std::string text =
+      "`crest plan --no-such` `crest nothing` `--model x` `--no-such-either`\n```\n`crest plan --block`\n```\n";
+  EXPECT_EQ(unknown_flags(text, true),
+            (std::vector<std::string>{"--no-such: crest plan --no-such", "crest has no command nothing: crest nothing",
+                                      "--no-such-either: --no-such-either"}));
+  EXPECT_EQ(unknown_flags(text, false).size(), 2u);
 }
 
 TEST(DocumentIndex, HasEveryPage) {

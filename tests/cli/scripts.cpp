@@ -433,6 +433,29 @@ TEST(Prose, FindsLinesOver100Columns) {
             "tests/a.cpp:1: 104 columns, at most 100\n");
 }
 
+TEST(Prose, FailsWhereRelativeWordsRise) {
+  if (run_command("python3 --version").exit_code != 0) GTEST_SKIP() << "no python3";
+  ProseFolder p;
+  p.file_of("docs/how-to/a.md",
+            "The run that ends. `that that` One two three four.\n\n```\nthat\n```\n\n- Last words\n");
+  p.file_of("src/base/core/a.h", "// That which is what it is.\nint that;\n");
+  p.file_of("scripts/prose-rates.txt", "# comment\n11.1  docs/how-to\n50.0  src/base/core\n");
+  CommandOutput r = p.check();
+  EXPECT_EQ(r.exit_code, 0) << r.out << r.err;
+  for (const char* line :
+       {"  10.00  docs/how-to\n", "  50.00  src/base/core\n", "  10.00  all Markdown without results\n",
+        "  4 words, docs/how-to/a.md:1: The run that ends.\n"})
+    EXPECT_NE(r.out.find(line), std::string::npos) << line << r.out;
+  p.file_of("docs/start/b.md", "Good text.\n");
+  p.file_of("docs/how-to/a.md", "The run that ends, which is what it is.\n");
+  r = p.check();
+  EXPECT_EQ(r.exit_code, 1);
+  EXPECT_NE(r.out.find("docs/how-to: 33.33 relative words in 100, at most 11.1"), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find("no row of docs/start"), std::string::npos) << r.out;
+  EXPECT_EQ(p.check(" --update-rates").exit_code, 0);
+  EXPECT_EQ(p.check(" docs").exit_code, 0) << "a path limits it";
+}
+
 TEST(Prose, ChecksThisTreeAndItsOwnList) {
   if (run_command("python3 --version").exit_code != 0) GTEST_SKIP() << "no python3";
   CommandOutput r = run_command("python3 " + script_path("check-prose.py"));
