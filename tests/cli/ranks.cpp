@@ -228,6 +228,11 @@ TEST(Ranks, TensorRanksTrainAndContinueLikeOne) {
     for (size_t i = 0; i < cut.size(); ++i)
       EXPECT_NEAR(cut[i]["loss"], straight[i]["loss"], 1e-5 * straight[i]["loss"].get<double>()) << name << " " << i;
   }
+  // Groups of two among four: rank 0 chooses kernels for all after these are connected.
+  RunResult grid = f.train("grid", 1, flags + Flags{"--mesh", "data=2,tensor=2", "--batch", "1", "--threads", "4"});
+  ASSERT_EQ(grid.code, 0) << grid.err;
+  EXPECT_NEAR(f.log("grid")[0]["loss"], f.log("straight")[0]["loss"],
+              1e-5 * f.log("straight")[0]["loss"].get<double>());
 }
 
 TEST(Ranks, AMeshOfDataRanksIsTheirNumber) {

@@ -19,7 +19,8 @@
 
 namespace crest {
 
-Engine::Engine(CompiledSession session, Choices choices, Communicator* communicator, Communicator* host)
+Engine::Engine(CompiledSession session, Choices choices, Communicator* communicator, Communicator* host,
+               const std::function<Choices()>& late)
     : session_(std::move(session)),
       choices_(std::move(choices)),
       mesh_(session_.recipe.layout()),
@@ -39,6 +40,7 @@ Engine::Engine(CompiledSession session, Choices choices, Communicator* communica
   if (worlds.empty()) worlds = {communicator}, host_communicators_ = {host ? host : communicator};
   for (Communicator* world : worlds)
     groups_.push_back(world ? std::make_unique<MeshGroups>(mesh_, *world, axes_in_use(session_)) : nullptr);
+  if (late) choices_ = late();
   for (auto& groups : groups_) executors_.push_back(std::make_unique<Executor>(session_, groups.get(), &choices_));
   batches_.assign(executors_.size(), std::vector<HostBatch>(1));
   for (int r = 0; r < local_ranks(); ++r) {

@@ -43,8 +43,10 @@ class Engine {
   // exchange data through communicators only. Weights are zero until initialize or a load. choices:
   // those of the session that is continued.
   // host: the same ranks for values in host memory; null: `communicator` works there.
+  // late: called for the choices after all ranks have connected the groups of the mesh. A rank may
+  // wait here for those of rank 0.
   explicit Engine(CompiledSession session, Choices choices = {}, Communicator* communicator = nullptr,
-                  Communicator* host = nullptr);
+                  Communicator* host = nullptr, const std::function<Choices()>& late = nullptr);
 
   const CompiledSession& session() const { return session_; }
   // Of the whole run; those of this process are first_rank() and the local_ranks() - 1 after it.

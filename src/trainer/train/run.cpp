@@ -169,14 +169,11 @@ class Training {
   // Rank 0 chooses kernels for all: an update that multiplies matrices must be the same, bit for
   // bit, on every rank.
   void start_engine(CompiledSession session) {
-    Communicator* devices = communicator();  // all ranks connect
-    if (!leads()) {
-      std::string chosen = group_->from_first(std::string());
-      engine_.emplace(std::move(session), Choices(parse_choices(chosen, "rank 0")), devices, host());
-      return;
-    }
-    engine_.emplace(std::move(session), Choices(), devices, host());
-    if (group_) group_->from_first(to_json(engine_->choices().used()));
+    auto of_first = [&] {
+      return leads() ? Choices() : Choices(parse_choices(group_->from_first(std::string()), "rank 0"));
+    };
+    engine_.emplace(std::move(session), Choices(), communicator(), host(), of_first);
+    if (group_ && leads()) group_->from_first(to_json(engine_->choices().used()));
   }
 
   void tell_launcher_folder() const {
