@@ -146,6 +146,15 @@ TEST(PlanExplain, MemoryIsThatOfTheDocument) {
   EXPECT_NEAR(program(fp8, "key/value cache of a sequence") / value(fp8, "key/value cache of a sequence"), 1, 0.01);
 }
 
+// Ranks of a CPU share its threads, on which workspace depends.
+TEST(PlanExplain, MemoryOfARankIsThatOfItsPlan) {
+  std::vector<std::string> flags = {"--model", "nano", "--precision", "fp32", "--device", "cpu", "--threads", "4",
+                                    "--ranks", "2"};
+  auto t = terms("memory", flags);
+  flags.insert(flags.begin(), {"plan", "--for", "step", "--json"});
+  EXPECT_EQ(program(t, "training"), run_crest(flags).json()["memory"]["planned_bytes"].get<double>());
+}
+
 // Of a CPU, ranks share the memory.
 TEST_F(CliAdvise, ARankHasItsShareOfAHost) {
   auto report = advice({"--device", "cpu", "--data-parallel", "2", "--memory-limit", "1GiB"});
