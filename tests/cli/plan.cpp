@@ -170,8 +170,8 @@ TEST(CliPlan, Int8WeightsAreNotTrained) {
   for (const char* what : {"train", "step", "forward-saved"})
     expect_error({"plan", "--for", what, "--weights", "int8"}, 2, {"cannot be trained", "--weights", "crest eval"});
   expect_error({"bench", "--model", "nano", "--weights", "int8", "--no-store"}, 2, {"cannot be trained"});
-  expect_error({"bench", "--phase", "forward", "--model", "nano", "--weights", "int8", "--data-parallel", "2", "--shard",
-                "weights", "--no-store"},
+  expect_error({"bench", "--phase", "forward", "--model", "nano", "--weights", "int8", "--data-parallel", "2",
+                "--shard", "weights", "--no-store"},
                2, {"whole on every rank", "--shard"});
   for (const char* what : {"eval", "sample"})
     for (const char* ranks : {"--ranks=8", "--data-parallel=8"})

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "core/error.h"
 #include "core/random.h"
@@ -180,6 +182,12 @@ TEST(InterleavedAB, TimeLimitAndErrors) {
   AbResult r = compare_interleaved({simulated("a", 1, 0.3, 1), simulated("b", 1, 0.3, 2)},
                                    {.min_rounds = 5, .max_rounds = 1000, .max_seconds = 60});
   EXPECT_LE(r.rounds, 50);
+  r = compare_interleaved({simulated("a", 1, 0.3, 1), simulated("b", 1, 0.3, 2)}, {.max_seconds = 0});
+  EXPECT_EQ(r.rounds, fewest_rounds) << "the limit counts, not the usual number of rounds";
+  // So does work outside of the reported times, such as profiled runs.
+  auto slow = [] { return std::this_thread::sleep_for(std::chrono::milliseconds(1)), 1e-9; };
+  r = compare_interleaved({{"a", slow}, {"b", slow}}, {.min_rounds = 16, .max_seconds = 0.01, .target_relative_ci = 0});
+  EXPECT_LT(r.rounds, 16);
   EXPECT_THROW(compare_interleaved({simulated("a", 1, 0, 1)}), Error);
   EXPECT_THROW(compare_interleaved({simulated("a", 1, 0, 1), simulated("b", 1, 0, 1)}, {.min_rounds = 3}), Error);
   EXPECT_THROW(compare_interleaved({simulated("a", 0, 0, 1), simulated("b", 1, 0, 1)}), Error);

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/random.h"
+#include "core/timer.h"
 
 namespace crest {
 
@@ -100,7 +101,8 @@ AbResult compare_interleaved(const std::vector<Contender>& contenders, const AbR
   AbResult result;
   result.samples.resize(contenders.size());
   Order order(contenders.size(), rule.seed);
-  double spent = 0;
+  const Timer timer;
+  double spent = 0;        // as the contenders report it
   bool evaluated = false;  // which leaves data of its own in the caches
   for (int round = -rule.warmup_rounds;; ++round) {
     if (!rule.apart && (evaluated || (round + rule.warmup_rounds) % rounds_between_discarded == 0)) {
@@ -118,8 +120,9 @@ AbResult compare_interleaved(const std::vector<Contender>& contenders, const AbR
     }
     if (round < 0) continue;
     result.rounds = round + 1;
-    if (result.rounds < rule.min_rounds) continue;
-    bool last = result.rounds >= rule.max_rounds || spent >= rule.max_seconds;
+    bool late = std::max(spent, timer.seconds()) >= rule.max_seconds;
+    if (result.rounds < (late ? fewest_rounds : rule.min_rounds)) continue;
+    bool last = late || result.rounds >= rule.max_rounds;
     // The bootstrap is not free: check every tenth round.
     if (!last && (result.rounds - rule.min_rounds) % 10) continue;
     evaluate(result, contenders, rule.seed);

@@ -54,7 +54,7 @@ struct AbRule {
   int warmup_rounds = 2;
   int min_rounds = 16;
   int max_rounds = 150;
-  double max_seconds = 60;           // of measured time, but at least min_rounds
+  double max_seconds = 60;           // of measured time and by the clock, but at least fewest_rounds
   double target_relative_ci = 0.01;  // stop once every ratio is known this precisely
   bool apart = false;                // runs leave nothing behind (each is a process): discard none
   uint64_t seed = 1;                 // of the order and the bootstrap

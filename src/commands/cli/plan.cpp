@@ -90,7 +90,8 @@ int explain_plan(const PlanFlags& o) {
   Device device = o.device.find();
   options.limit = limit_of(o, device);
   Recipe recipe = planned_recipe(given, o, device, options.limit);
-  CompiledSession session = compile(recipe, rank_device(recipe, device), session_programs(recipe, training_use), {.verify = false});
+  CompiledSession session =
+      compile(recipe, rank_device(recipe, device), session_programs(recipe, training_use), {.verify = false});
   Explanation e = explain(o.explain, session, options);
   if (o.json) {
     nlohmann::ordered_json json = to_json(e);

@@ -61,10 +61,9 @@ Checked heads_over_ranks(const AdviceCase& c, Planner& planner) {
   int64_t t = c.mesh.size(Axis::tensor);
   bool batch = c.recipe.batch * m.heads % t == 0;
   if (heads_divide(m, t)) return holds(fmt::format("a/t = {}/{} = {}", m.heads, t, m.heads / t));
-  std::string condition =
-      fmt::format("{} heads{} are not divided by t = {}{}", m.heads,
-                  m.kv_heads == m.heads ? "" : fmt::format(" ({} for keys and values)", m.kv_heads), t,
-                  batch ? "" : fmt::format(", nor is b*a = {}", c.recipe.batch * m.heads));
+  std::string condition = fmt::format("{} heads{} are not divided by t = {}{}", m.heads,
+                                      m.kv_heads == m.heads ? "" : fmt::format(" ({} for keys and values)", m.kv_heads),
+                                      t, batch ? "" : fmt::format(", nor is b*a = {}", c.recipe.batch * m.heads));
   if (int64_t fitting = fitting_ranks(c, planner)) return holds(settled(condition, fitting));
   int64_t fewer = t - 1, more = t + 1;
   while (!heads_divide(m, fewer)) --fewer;  // 1 does

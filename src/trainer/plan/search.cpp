@@ -28,8 +28,8 @@ class BatchSearch {
 
   int64_t run() {
     if (!fits(1)) return 0;
-    // A batch that makes the loss run in one more chunk has smaller chunks than the batch before it.
-    // Bytes grow over these first batches of each number of chunks, and within each number.
+    // A batch whose loss runs in one more chunk has smaller chunks than the batch before it. Bytes
+    // grow over these first batches of each number of chunks, and within each number.
     Batches firsts = batches_with_more_chunks();
     int64_t chunks = last_that_fits(firsts);
     int64_t end = chunks + 1 < firsts.count ? firsts.at(chunks + 1) : most + 1;
@@ -44,9 +44,7 @@ class BatchSearch {
     int64_t at(int64_t i) const { return first + i * step / of; }
     // The last one up to the batch.
     int64_t index(int64_t batch) const { return ((batch - first + 1) * of - 1) / step; }
-    bool has(int64_t batch) const {
-      return batch >= first && index(batch) < count && at(index(batch)) == batch;
-    }
+    bool has(int64_t batch) const { return batch >= first && index(batch) < count && at(index(batch)) == batch; }
   };
 
   Batches batches_with_more_chunks() const {
