@@ -90,6 +90,7 @@ TEST(Rules, SizesThatTensorCoresNeed) {
   Finding vocabulary = advice(odd, "vocabulary");
   EXPECT_TRUE(contains(vocabulary.condition, "50257"));
   EXPECT_EQ(vocabulary.recipe->pad_vocab, 128);
+  EXPECT_TRUE(contains(vocabulary.change, "50304"));
   // 100 tokens and a batch of 1: 16 x 100 would be aligned, but that is a far larger batch.
   Finding tokens = advice(odd, "tokens");
   EXPECT_EQ(tokens.recipe->seq_length(), 64);
@@ -306,12 +307,24 @@ TEST(Rules, Ranks) {
   for (const char* id :
        {"width-over-ranks", "heads-over-ranks", "tensor-ranks", "pipeline-bubble", "sharded-optimizer"})
     expect_not_applicable(Subject("h100", {}), id);
-  Finding heads = advice(Subject("h100", {}, "tensor=3"), "heads-over-ranks");  // 4 heads
-  EXPECT_TRUE(contains(heads.change, "tensor=2 or tensor=4")) << heads.change;
+  // One rank suits memory, heads and width: one advice, which the other rules name.
+  for (const char* mesh : {"tensor=3", "tensor=4"}) {
+    Subject ranks("h100", {}, mesh);
+    EXPECT_TRUE(contains(advice(ranks, "tensor-ranks").change, "tensor=1"));
+    expect_holds(ranks, "width-over-ranks");
+    expect_holds(ranks, "heads-over-ranks");
+    EXPECT_TRUE(contains(ranks.check("width-over-ranks").text, "tensor=1 of tensor-ranks")) << mesh;
+  }
+  // Where memory needs so many ranks, heads and width have to change.
+  Subject three("h100", {}, "tensor=3"), four("h100", {}, "tensor=4");
+  three.c.limit = Planner(three.c).planned_bytes() * 4 / 10, four.c.limit = Planner(four.c).planned_bytes() * 3 / 10;
+  EXPECT_EQ(advice(three, "heads-over-ranks").change, "--mesh tensor=4") << "two ranks have too little memory";
   expect_holds(Subject("h100", {}, "tensor=4"), "heads-over-ranks");
   expect_holds(Subject("h100", {}, "tensor=2"), "width-over-ranks");  // 128 / 2 = 64
-  EXPECT_TRUE(contains(advice(Subject("h100", {}, "tensor=4"), "width-over-ranks").condition, "h/t = 32"));
-  EXPECT_TRUE(contains(advice(Subject("h100", {}, "tensor=4"), "tensor-ranks").change, "tensor=1"));
+  Finding width = advice(four, "width-over-ranks");
+  EXPECT_TRUE(contains(width.condition, "h/t = 32")) << width.condition;
+  EXPECT_EQ(width.change, "a width of 256");
+  expect_holds(four, "tensor-ranks");
   Subject full("h100", {}, "tensor=2");
   full.c.limit = Planner(full.c).planned_bytes() * 6 / 10;
   expect_holds(full, "tensor-ranks");

@@ -170,8 +170,12 @@ TEST(CliPlan, Int8WeightsAreNotTrained) {
   for (const char* what : {"train", "step", "forward-saved"})
     expect_error({"plan", "--for", what, "--weights", "int8"}, 2, {"cannot be trained", "--weights", "crest eval"});
   expect_error({"bench", "--model", "nano", "--weights", "int8", "--no-store"}, 2, {"cannot be trained"});
-  expect_error({"plan", "--for", "eval", "--weights", "int8", "--data-parallel", "2", "--shard", "weights"}, 2,
-               {"whole on every rank", "--shard"});
+  expect_error({"bench", "--phase", "forward", "--model", "nano", "--weights", "int8", "--data-parallel", "2",
+                "--shard", "weights", "--no-store"},
+               2, {"whole on every rank", "--shard"});
+  for (const char* what : {"eval", "sample"})
+    for (const char* ranks : {"--ranks=8", "--data-parallel=8"})
+      expect_error({"plan", "--for", what, "--device=h100", ranks}, 2, {"runs on one rank", "--ranks"});
   expect_error({"plan", "--for", "sample", "--weights", "int4"}, 2, {"'int4'", "float, int8"});
 }
 
@@ -343,6 +347,32 @@ TEST(PlanSearch, IsTheLargestBatchThatFits) {
         EXPECT_EQ(largest_batch(s, use, limit), best) << recompute << " " << attention << " limit " << limit;
       }
     }
+}
+
+// A batch whose loss runs in one more chunk needs less memory than the batch before it.
+TEST(PlanSearch, FindsBatchesBehindOnesThatDoNotFit) {
+  Device device = find_device("cpu", 2);
+  const SessionUse use{.train = true, .update = true};
+  constexpr int64_t most = 56;
+  for (const char* chunk : {"512", "480"}) {
+    Recipe r;
+    r.model = load_model_config("nano");
+    r.model.layers = 1;
+    r.precision = "fp32", r.seq = 32, r.pass_settings["loss-chunk"] = chunk;
+    r = resolve(r, device);
+    std::vector<int64_t> bytes{0};
+    for (r.batch = 1; r.batch <= most; ++r.batch)
+      bytes.push_back(compile(r, device, session_programs(r, use)).planned_bytes());
+    r.batch = 1;
+    int behind = 0;
+    for (int64_t limit = bytes[1]; limit < bytes[33]; limit += (bytes[33] - bytes[1]) / 20) {
+      int64_t best = most;
+      while (bytes[size_t(best)] > limit) --best;
+      behind += *std::max_element(bytes.begin(), bytes.begin() + best) > limit;
+      EXPECT_EQ(largest_batch(r, device, use, limit), best) << "chunks of " << chunk << ", limit " << limit;
+    }
+    EXPECT_GE(behind, 5) << "limits that a batch below the largest one exceeds";
+  }
 }
 
 // Factors of one are left out; what is planned for is named.

@@ -3,6 +3,7 @@
 
 #include "cli/options.h"
 #include "cli/train_harness.h"
+#include "stats/samples.h"
 #include "train/flag_layers.h"
 #include "train/training_settings.h"
 
@@ -95,9 +96,15 @@ TEST(ResumeSettings, FollowThePrecedenceAndAreNoted) {
   EXPECT_TRUE(contains(r.err, "schedule 8 steps, lr 0.0005 linear to 5e-05")) << r.err;
   EXPECT_EQ(f.log("run").back()["step"], 8);
   // --lr below the former minimum, and fewer steps than the former warm-up.
-  r = f.resume("run", {"--steps", "10", "--lr", "1e-5"});
+  r = f.resume("run", {"--steps", "10", "--lr", "1e-5", "--json"});
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_TRUE(contains(r.err, "lr 1e-05 linear to 1e-06")) << r.err;
+  // The time of a step is that of the run, not of its last command.
+  crest::Samples ms;
+  for (auto& row : f.log("run"))
+    if (row.contains("step_ms") && row["step"] > 2) ms.add(row["step_ms"]);
+  ASSERT_EQ(ms.count(), 8u);
+  EXPECT_NEAR(r.json()["step_ms_median"].get<double>(), ms.median(), 0.0015);
   std::string config = f.read("run/config.toml");
   EXPECT_TRUE(contains(config, "derived = [\"min_lr\", \"warmup\", \"save_every\"]")) << config;
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include "core/error.h"
 #include "core/timer.h"
@@ -49,6 +50,26 @@ TEST(StopSignalDeathTest, SecondEndsAtOnce) {
   };
   EXPECT_EXIT(twice(SIGINT, SIGINT), testing::ExitedWithCode(130), "without saving");
   EXPECT_EXIT(twice(SIGTERM, SIGINT), testing::ExitedWithCode(130), "without saving");
+}
+
+// A step of a measurement can take minutes and cannot stop halfway.
+TEST(StopSignalDeathTest, EndsWithinTheGraceOfAMeasurement) {
+  auto stuck = [] {
+    StopSignal guard(0.02);
+    raise(SIGTERM);
+    for (Timer timer; timer.seconds() < 60;) {
+    }
+  };
+  EXPECT_EXIT(stuck(), testing::ExitedWithCode(130), "ended within a step");
+  auto in_time = [] {
+    StopSignal guard(0.02);
+    raise(SIGTERM);
+    if (StopSignal::requested())  // so the command ends by itself, and saves
+      for (Timer timer; timer.seconds() < 0.1;) {
+      }
+    _exit(7);
+  };
+  EXPECT_EXIT(in_time(), testing::ExitedWithCode(7), "");
 }
 
 TEST(StopSignalDeathTest, RestoresHandlers) {

@@ -84,6 +84,20 @@ TEST(TransferTime, GoesOnTopOfACalibration) {
   EXPECT_TRUE(listed);
 }
 
+// A predicted profile is compared with one of the same phase.
+TEST(PlannedTime, ProfilesNameTheirPhase) {
+  DataSheet sheet = find_data_sheet("h100");
+  Device d = described_device(sheet);
+  std::optional<Calibration> calibration = find_calibration("", d);
+  ASSERT_TRUE(calibration.has_value());
+  Recipe r;
+  settings_of(r).apply({{"model", {"nano"}}, {"precision", {"bf16"}}, {"batch", {"1"}}});
+  for (BenchPhase phase : bench_phases()) {
+    CompiledSession s = compile_phase(resolve(r, d), d, phase, {.verify = false});
+    EXPECT_EQ(profile_document(planned_time(s, *calibration, &sheet), s, *calibration)["phase"], name(phase));
+  }
+}
+
 // On a CPU both directions share its memory.
 TEST(TransferTime, OnACpuIsTrafficOfItsMemory) {
   Recipe r;

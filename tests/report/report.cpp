@@ -6,7 +6,9 @@
 #include <fstream>
 #include <iterator>
 #include <regex>
+#include <set>
 
+#include "compare/compare.h"
 #include "core/error.h"
 #include "report/phrases.h"
 #include "report/report_data.h"
@@ -417,6 +419,33 @@ TEST(Report, WarnsOfABusyOrSlowedMachine) {
   says(text, "1 of 40 samples were taken while the device was throttled (power), in 1 run.");
   runs[1].environment["host_id"] = "another";
   says(careful(runs), "The runs come from 2 machines");
+}
+
+// A device at its limits has the speed that it has there: throttled samples count. Reports,
+// comparisons and lists agree on the time of a step, of measurements and of trainings.
+TEST(Report, StepTimesAreThoseOfComparisons) {
+  auto runs = two(100, 50);
+  for (size_t i = 0; i < 12; ++i) runs[1].samples[i].ms = 80, runs[1].samples[i].throttled = true;
+  Report report = make_report(runs);
+  RunComparison c = compare_runs(runs[0], runs[1]);
+  EXPECT_EQ(c.b.step_ms, 80);
+  std::set<double> reported;
+  for (auto& row : report.json["groups"][0]["rows"]) reported.insert(row["step_ms_median"].get<double>());
+  EXPECT_EQ(reported, (std::set<double>{c.a.step_ms, c.b.step_ms}));
+
+  RunRecord training = sample_training();
+  training.log.clear();
+  for (int step = 1; step <= 5; ++step) {
+    LogRow row;
+    row.step = step, row.loss = 2, row.step_ms = step > 2 ? 10 : 1000, row.tokens_per_second = 2048e3 / row.step_ms;
+    training.log.push_back(row);
+  }
+  c = compare_runs(training, training);
+  EXPECT_EQ(c.a.step_ms, 10) << "without warm-up";
+  EXPECT_EQ(c.training.tokens_per_second_a, 204800);
+  EXPECT_TRUE(says(to_html(make_report({training}).page), ">10.00<"));
+  training.log.resize(2);
+  EXPECT_EQ(compare_runs(training, training).a.step_ms, 1000) << "warm-up is better than nothing";
 }
 
 TEST(Report, UnfinishedRunsAreNamedAndNotCounted) {

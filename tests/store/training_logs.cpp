@@ -215,12 +215,12 @@ TEST(TrainingLog, BecomesARunWithMedians) {
   EXPECT_EQ(r.log[0].val_loss, 10.9893);
   EXPECT_EQ(r.log[1].loss, 10.9881);
   EXPECT_EQ(r.result["step"], 25);
-  EXPECT_EQ(r.result["step_ms_median"], 252.0);
-  EXPECT_EQ(r.result["samples"], 3);
+  EXPECT_EQ(r.result["step_ms_median"], 251.0) << "without the warm-up of step 0";
+  EXPECT_EQ(r.result["samples"], 2);
   EXPECT_EQ(r.result["loss"], 8.623);
   EXPECT_EQ(r.result["val_loss"], 8.6);
   EXPECT_EQ(r.result["mfu"], 0.45);
-  EXPECT_NEAR(r.result["tokens_per_second"].get<double>(), 12 * 1024 / 0.252, 1e-6);
+  EXPECT_NEAR(r.result["tokens_per_second"].get<double>(), 12 * 1024 / 0.251, 1e-6);
 }
 
 TEST(TrainingLog, WithoutStepLinesKeepsTheEstimates) {
@@ -242,7 +242,7 @@ TEST(TrainingLog, TimesFromTheTimeSinceTheStart) {
   EXPECT_EQ(r.log.at(1).step_ms, 200);
   EXPECT_EQ(r.log.at(2).step_ms, 100);
   EXPECT_TRUE(std::isnan(r.log.at(3).step_ms));
-  EXPECT_EQ(r.result["step_ms_median"], 150.0);
+  EXPECT_EQ(r.result["step_ms_median"], 100.0) << "without the warm-up of step 1";
   EXPECT_EQ(r.result["memory"]["device_peak_bytes"], 100 << 20);
 }
 

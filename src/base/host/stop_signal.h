@@ -3,6 +3,7 @@
 #pragma once
 #include <signal.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,10 @@ class StopSignal {
  public:
   static constexpr double repetition_seconds = 0.05;
 
-  StopSignal();
+  // Of a command whose steps cannot stop halfway: the process ends with status 130 if nothing has
+  // asked requested() within `grace_seconds` after the first signal.
+  static constexpr double measuring_grace = 0.9;
+  explicit StopSignal(std::optional<double> grace_seconds = std::nullopt);
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
@@ -40,7 +44,7 @@ class StopSignal {
 
  private:
   static constexpr int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
-  struct sigaction old_[4];
+  struct sigaction old_[4], old_alarm_;
   stack_t old_stack_{};
   std::vector<char> stack_ = std::vector<char>(size_t(1) << 18);
 };

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/random.h"
+#include "core/timer.h"
 
 namespace crest {
 
@@ -17,6 +18,7 @@ Comparison compare_paired(const Samples& a, const Samples& b, double noise_floor
   if (a.min() <= 0 || b.min() <= 0)
     fail("a run took no time by its own clock", "comparison", "Repeat the work until a run takes a millisecond.");
   Comparison c;
+  c.noise_floor = noise_floor;
   c.ratio = b.median() / a.median();
   c.ratio_interval = ratio_interval(a.values(), b.values(), true, seed);
   c.verdict = verdict_of(c.ratio, c.ratio_interval, noise_floor);
@@ -61,7 +63,7 @@ class Order {
   size_t last_ = SIZE_MAX;
 };
 
-// How much the first contender differs from itself between neighboring rounds, 95%.
+// How much a contender differs from itself between neighboring rounds, 95%.
 double floor_between_rounds(const Samples& samples, uint64_t seed) {
   Samples first, second;
   for (size_t i = 0; i + 1 < samples.count(); i += 2)
@@ -70,11 +72,14 @@ double floor_between_rounds(const Samples& samples, uint64_t seed) {
 }
 
 void evaluate(AbResult& result, const std::vector<Contender>& contenders, uint64_t seed) {
-  result.noise_floor = floor_between_rounds(result.samples[0], seed);
+  result.noise_floor = 0;
   result.comparisons.clear();
+  const double first = floor_between_rounds(result.samples[0], seed);
   for (size_t i = 1; i < contenders.size(); ++i) {
-    Comparison c = compare_paired(result.samples[0], result.samples[i], result.noise_floor, seed + i);
+    double floor = std::max(first, floor_between_rounds(result.samples[i], seed));
+    Comparison c = compare_paired(result.samples[0], result.samples[i], floor, seed + i);
     c.a = contenders[0].name, c.b = contenders[i].name;
+    result.noise_floor = std::max(result.noise_floor, floor);
     result.comparisons.push_back(std::move(c));
   }
 }
@@ -96,7 +101,8 @@ AbResult compare_interleaved(const std::vector<Contender>& contenders, const AbR
   AbResult result;
   result.samples.resize(contenders.size());
   Order order(contenders.size(), rule.seed);
-  double spent = 0;
+  const Timer timer;
+  double spent = 0;        // as the contenders report it
   bool evaluated = false;  // which leaves data of its own in the caches
   for (int round = -rule.warmup_rounds;; ++round) {
     if (!rule.apart && (evaluated || (round + rule.warmup_rounds) % rounds_between_discarded == 0)) {
@@ -114,8 +120,9 @@ AbResult compare_interleaved(const std::vector<Contender>& contenders, const AbR
     }
     if (round < 0) continue;
     result.rounds = round + 1;
-    if (result.rounds < rule.min_rounds) continue;
-    bool last = result.rounds >= rule.max_rounds || spent >= rule.max_seconds;
+    bool late = std::max(spent, timer.seconds()) >= rule.max_seconds;
+    if (result.rounds < (late ? fewest_rounds : rule.min_rounds)) continue;
+    bool last = late || result.rounds >= rule.max_rounds;
     // The bootstrap is not free: check every tenth round.
     if (!last && (result.rounds - rule.min_rounds) % 10) continue;
     evaluate(result, contenders, rule.seed);
@@ -124,16 +131,16 @@ AbResult compare_interleaved(const std::vector<Contender>& contenders, const AbR
   }
 }
 
-std::string describe(const Comparison& c, double noise_floor) {
+std::string describe(const Comparison& c) {
   bool b_wins = c.verdict == Verdict::b_faster;
   if (c.verdict == Verdict::cannot_tell)
     return fmt::format(
         "no difference beyond noise: {} takes {:.3f}x the time of {} (95%: {:.3f}x to {:.3f}x; noise floor {:.1f}%)",
-        c.b, c.ratio, c.a, c.ratio_interval.low, c.ratio_interval.high, 100 * noise_floor);
+        c.b, c.ratio, c.a, c.ratio_interval.low, c.ratio_interval.high, 100 * c.noise_floor);
   auto speed = [&](double ratio) { return b_wins ? 1 / ratio : ratio; };
   double x = speed(c.ratio_interval.low), y = speed(c.ratio_interval.high);
   return fmt::format("{} is {:.2f}x faster than {} (95%: {:.2f}x to {:.2f}x; noise floor {:.1f}%)", b_wins ? c.b : c.a,
-                     speed(c.ratio), b_wins ? c.a : c.b, std::min(x, y), std::max(x, y), 100 * noise_floor);
+                     speed(c.ratio), b_wins ? c.a : c.b, std::min(x, y), std::max(x, y), 100 * c.noise_floor);
 }
 
 }  // namespace crest

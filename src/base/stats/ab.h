@@ -1,7 +1,7 @@
 // Interleaved comparison of two or more ways to do the same work. All contenders run in every
-// round, so drift of the machine (frequency, neighbors, temperature) affects them alike. How much
-// the first one differs from itself between neighboring rounds is the noise floor, below which no
-// difference is claimed.
+// round, so drift of the machine (frequency, neighbors, temperature) affects them alike. How much a
+// contender differs from itself between neighboring rounds is its noise. The larger noise of two
+// contenders is the floor, below which no difference is claimed: B against A mirrors A against B.
 #pragma once
 #include <functional>
 #include <string>
@@ -23,6 +23,7 @@ struct Comparison {
   std::string a, b;
   double ratio = 1;
   Interval ratio_interval;  // 95%
+  double noise_floor = 0;   // relative; the larger one of a and b
   Verdict verdict = Verdict::cannot_tell;
 };
 
@@ -36,7 +37,7 @@ struct AbRun {
 
 struct AbResult {
   std::vector<Samples> samples;         // one per contender, in seconds, in the contenders' order
-  double noise_floor = 0;               // relative; see compare_interleaved
+  double noise_floor = 0;               // the largest one of the comparisons
   std::vector<Comparison> comparisons;  // contender 1, 2, ... against contender 0
   std::vector<AbRun> order;
   int rounds = 0;
@@ -53,16 +54,16 @@ struct AbRule {
   int warmup_rounds = 2;
   int min_rounds = 16;
   int max_rounds = 150;
-  double max_seconds = 60;           // of measured time, but at least min_rounds
+  double max_seconds = 60;           // of measured time and by the clock, but at least fewest_rounds
   double target_relative_ci = 0.01;  // stop once every ratio is known this precisely
   bool apart = false;                // runs leave nothing behind (each is a process): discard none
   uint64_t seed = 1;                 // of the order and the bootstrap
 };
 
 // Needs at least two contenders. A round runs each once, in random order, but never one directly
-// after itself: what ran before a sample must not depend on whose sample it is. The noise floor is
-// the far end of the 95% interval of the ratio of the first contender's odd and even rounds.
-// Verdicts: stats/ratio.h.
+// after itself: what ran before a sample must not depend on whose sample it is. A contender's noise
+// is the far end of the 95% interval of the ratio of its odd and even rounds. Verdicts:
+// stats/ratio.h.
 AbResult compare_interleaved(const std::vector<Contender>& contenders, const AbRule& rule = {});
 
 // Only the statistics, for measurements made elsewhere: the ratio of medians b / a with its
@@ -71,6 +72,6 @@ Comparison compare_paired(const Samples& a, const Samples& b, double noise_floor
 
 // "B is 1.25x faster than A (95%: 1.21x to 1.29x; noise floor 0.8%)", or "no difference beyond
 // noise: ...".
-std::string describe(const Comparison& comparison, double noise_floor);
+std::string describe(const Comparison& comparison);
 
 }  // namespace crest

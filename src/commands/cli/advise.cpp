@@ -45,7 +45,7 @@ int run_advise(AdviseFlags& o, const std::function<void(GivenSettings&)>& from_r
   if (!(o.advice.max_seconds > 0 && o.advice.max_seconds <= 3600))
     fail_usage(fmt::format("--max-seconds {}", o.advice.max_seconds), "--max-seconds",
                "It must be above 0 and at most 3600.");
-  StopSignal signal;
+  StopSignal signal(StopSignal::measuring_grace);
   AdviceCase c;
   c.mesh = take_explained_mesh(o.recipe.given);
   if (!o.run.empty()) from_run(o.recipe.given), c.waits = waits_of_run(o.run);

@@ -134,7 +134,7 @@ std::function<int()> setup_bench(CLI::App& app) {
   add_bench_options(app, *o, *ranks);
   return [o, ranks] {
     return run_in_ranks(o->base.recipe, o->base.device, *ranks, {}, [&](RankGroup* group) {
-      StopSignal signal;
+      StopSignal signal(StopSignal::measuring_grace);
       return run_bench(*o, group);
     });
   };

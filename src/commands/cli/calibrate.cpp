@@ -136,7 +136,7 @@ std::string collectives_text(const Calibration& c, const std::vector<int>& ranks
 
 int run_calibrate(const CalibrateFlags& o) {
   if (!(o.max_seconds >= 0)) fail_usage("the time limit is negative", "--max-seconds");
-  StopSignal signal;
+  StopSignal signal(StopSignal::measuring_grace);
   Timer timer;
   std::vector<int> ranks = ranks_of(o);
   Device device = calibrated_device(o, ranks);

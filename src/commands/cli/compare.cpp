@@ -74,7 +74,7 @@ MeasurementOptions side_options(MeasurementOptions measurement, const std::strin
 
 RunComparison compared(const CompareFlags& o, CompareOptions options) {
   if (o.names.empty()) {
-    StopSignal signal;
+    StopSignal signal(StopSignal::measuring_grace);
     CompareMeasureOptions measure = o.measure;
     measure.a = side_options(o.base, o.a, "--a"), measure.b = side_options(o.base, o.b, "--b");
     MeasuredPair pair = measure_pair(measure);
@@ -133,7 +133,7 @@ std::function<int()> setup_compare(CLI::App& app) {
   app.add_option("--warmup", o->measure.warmup, "warm-up rounds, not measured")
       ->capture_default_str()
       ->group(measurement);
-  app.add_option("--max-seconds", o->measure.max_seconds, "time limit without --samples (at least 16 rounds are made)")
+  app.add_option("--max-seconds", o->measure.max_seconds, "time limit without --samples (at least 4 rounds are made)")
       ->capture_default_str()
       ->group(measurement);
   app.add_option("--seed", o->measure.seed, "seed for weights and tokens")->capture_default_str()->group(measurement);

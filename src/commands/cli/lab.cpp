@@ -180,7 +180,7 @@ std::function<int()> setup_lab(CLI::App& app) {
   add_device_options(app, o->device);
   add_config_option(app);
   return [o] {
-    StopSignal signal;
+    StopSignal signal(StopSignal::measuring_grace);
     return act(*o);
   };
 }

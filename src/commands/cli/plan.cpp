@@ -90,7 +90,8 @@ int explain_plan(const PlanFlags& o) {
   Device device = o.device.find();
   options.limit = limit_of(o, device);
   Recipe recipe = planned_recipe(given, o, device, options.limit);
-  CompiledSession session = compile(recipe, device, session_programs(recipe, training_use), {.verify = false});
+  CompiledSession session =
+      compile(recipe, rank_device(recipe, device), session_programs(recipe, training_use), {.verify = false});
   Explanation e = explain(o.explain, session, options);
   if (o.json) {
     nlohmann::ordered_json json = to_json(e);
@@ -109,8 +110,11 @@ int explain_plan(const PlanFlags& o) {
 PlanReport make_report(const PlanFlags& o) {
   Device device = o.device.find();
   const int64_t limit = limit_of(o, device);
+  const SessionUse use = use_of(o.use);
   Recipe recipe = planned_recipe(o.recipe, o, device, limit);
-  return plan_report(recipe, device, use_of(o.use), limit);
+  if (recipe.all_ranks() > 1 && (o.use == "eval" || o.use == "sample"))
+    fail_usage(fmt::format("crest {} runs on one rank", o.use), "--ranks, --data-parallel", "Omit them.");
+  return plan_report(recipe, device, use, limit);
 }
 
 std::string shape_line(const ModelConfig& m) {

@@ -158,7 +158,7 @@ std::function<int()> setup_profile(CLI::App& app) {
   return [o, ranks] {
     validate_profile(*o);
     return run_in_ranks(o->recipe, o->device, *ranks, {}, [&](RankGroup* group) {
-      StopSignal signal;
+      StopSignal signal(StopSignal::measuring_grace);
       return run_profile(*o, group);
     });
   };

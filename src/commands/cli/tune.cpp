@@ -103,7 +103,7 @@ void check_can_start(const TuneFlags& o, int ranks) {
 int run_tune(TuneFlags& o) {
   validate_tune(o);
   if (o.tune.recipe.has("ranks")) take_list_of_ranks(o.tune);
-  StopSignal signal;
+  StopSignal signal(StopSignal::measuring_grace);
   Device device = o.device.find();
   for (const CLI::Option* given : o.measuring)
     if (device.described && given->count() > 0)

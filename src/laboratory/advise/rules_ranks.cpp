@@ -15,52 +15,75 @@ std::string one_rank(const AdviceCase& c) {
   return c.mesh.size(Axis::tensor) == 1 ? "one tensor parallel rank (--mesh)" : "";
 }
 
+bool heads_divide(const ModelConfig& m, int64_t t) { return m.heads % t == 0 && m.kv_heads % t == 0; }
+bool width_is_aligned(const AdviceCase& c, int64_t t) {
+  int64_t h = c.recipe.model.width;
+  return h % t == 0 && (!no_tensor_cores(c).empty() || h / t % aligned_elements(c) == 0);
+}
+
+// The fewest ranks whose memory suffices if it divides evenly: a share of the plan, and what tensor
+// parallelism repeats on every rank comes on top.
+int64_t ranks_for_memory(const AdviceCase& c, Planner& planner) {
+  int64_t planned = planner.planned_bytes(), t = c.mesh.size(Axis::tensor), least = 1;
+  while (least < t && planned / (least * c.mesh.size(Axis::pipeline)) > c.limit) ++least;
+  return least;
+}
+
+// The fewest ranks, at most the given ones, that suit memory, heads and width alike, so that the
+// rules about them give one advice; 0: none.
+int64_t fitting_ranks(const AdviceCase& c, Planner& planner) {
+  for (int64_t t = ranks_for_memory(c, planner); t <= c.mesh.size(Axis::tensor); ++t)
+    if (heads_divide(c.recipe.model, t) && width_is_aligned(c, t)) return t;
+  return 0;
+}
+
+// What a rule about heads or width says where tensor-ranks already advises ranks that suit it.
+std::string settled(const std::string& condition, int64_t ranks) {
+  return fmt::format("{}; --mesh tensor={} of tensor-ranks settles it", condition, ranks);
+}
+
 }  // namespace
 
-Checked width_over_ranks(const AdviceCase& c, Planner&) {
+Checked width_over_ranks(const AdviceCase& c, Planner& planner) {
   if (std::string why = one_rank(c); !why.empty()) return does_not_apply(why);
   if (std::string why = no_tensor_cores(c); !why.empty()) return does_not_apply(why);
   int64_t t = c.mesh.size(Axis::tensor), h = c.recipe.model.width, multiple = aligned_elements(c);
-  if (h % t == 0 && h / t % multiple == 0) return holds(fmt::format("h/t = {}/{} = {}", h, t, h / t));
+  if (width_is_aligned(c, t)) return holds(fmt::format("h/t = {}/{} = {}", h, t, h / t));
   std::string share = h % t ? fmt::format("{} is not divided by {}", h, t)
                             : fmt::format("h/t = {} is no multiple of {}", h / t, alignment_text(c));
-  std::vector<Finding> findings;
-  int64_t fewer = t - 1;
-  while (fewer > 1 && (h % fewer || h / fewer % multiple)) --fewer;
-  findings.push_back(
-      {share, fmt::format("--mesh tensor={}, or a width of {}", fewer, round_up(h, t * multiple)), {}, true});
-  return advise(findings, "");
+  if (int64_t fitting = fitting_ranks(c, planner)) return holds(settled(share, fitting));
+  return advise({{share, fmt::format("a width of {}", round_up(h, t * multiple)), {}, true}}, "");
 }
 
-Checked heads_over_ranks(const AdviceCase& c, Planner&) {
+Checked heads_over_ranks(const AdviceCase& c, Planner& planner) {
   if (std::string why = one_rank(c); !why.empty()) return does_not_apply(why);
   const ModelConfig& m = c.recipe.model;
   int64_t t = c.mesh.size(Axis::tensor);
-  auto divides = [&](int64_t n) { return m.heads % n == 0 && m.kv_heads % n == 0; };
   bool batch = c.recipe.batch * m.heads % t == 0;
-  if (divides(t)) return holds(fmt::format("a/t = {}/{} = {}", m.heads, t, m.heads / t));
+  if (heads_divide(m, t)) return holds(fmt::format("a/t = {}/{} = {}", m.heads, t, m.heads / t));
+  std::string condition = fmt::format("{} heads{} are not divided by t = {}{}", m.heads,
+                                      m.kv_heads == m.heads ? "" : fmt::format(" ({} for keys and values)", m.kv_heads),
+                                      t, batch ? "" : fmt::format(", nor is b*a = {}", c.recipe.batch * m.heads));
+  if (int64_t fitting = fitting_ranks(c, planner)) return holds(settled(condition, fitting));
   int64_t fewer = t - 1, more = t + 1;
-  while (!divides(fewer)) --fewer;  // 1 does
-  while (more <= m.kv_heads && !divides(more)) ++more;
-  return advise({{fmt::format("{} heads{} are not divided by t = {}{}", m.heads,
-                              m.kv_heads == m.heads ? "" : fmt::format(" ({} for keys and values)", m.kv_heads), t,
-                              batch ? "" : fmt::format(", nor is b*a = {}", c.recipe.batch * m.heads)),
-                  more <= m.kv_heads ? fmt::format("--mesh tensor={} or tensor={}", fewer, more)
-                                     : fmt::format("--mesh tensor={}", fewer),
-                  {}}},
-                "");
+  while (!heads_divide(m, fewer)) --fewer;  // 1 does
+  while (more <= m.kv_heads && !heads_divide(m, more)) ++more;
+  bool enough = fewer >= ranks_for_memory(c, planner);
+  std::string change = enough ? fmt::format("--mesh tensor={}", fewer) : "";
+  if (more <= m.kv_heads) change += fmt::format("{}tensor={}", enough ? " or " : "--mesh ", more);
+  return advise({{condition, change.empty() ? fmt::format("heads that {} divides", t) : change, {}}}, "");
 }
 
-// A share of the plan: what tensor parallelism repeats on every rank comes on top.
 Checked tensor_ranks(const AdviceCase& c, Planner& planner) {
   if (std::string why = one_rank(c); !why.empty()) return does_not_apply(why);
-  int64_t planned = planner.planned_bytes(), t = c.mesh.size(Axis::tensor), least = 1;
-  while (least < t && planned / (least * c.mesh.size(Axis::pipeline)) > c.limit) ++least;
+  int64_t planned = planner.planned_bytes(), t = c.mesh.size(Axis::tensor);
+  // Where no number of ranks suits heads and width, their rules say what to change first.
+  int64_t fitting = fitting_ranks(c, planner), least = fitting ? fitting : t;
   std::string text = fmt::format("{} planned for one rank, {} available on each", format_bytes(double(planned)),
                                  format_bytes(double(c.limit)));
   if (least == t) return holds(text);
-  return advise({{fmt::format("t = {}; {}: {} {} enough if memory divides evenly", t, text,
-                              format_number_of(least, "rank"), least == 1 ? "is" : "are"),
+  return advise({{fmt::format("t = {}; {}: {} {} enough if memory divides evenly, and suit{} heads and width", t, text,
+                              format_number_of(least, "rank"), least == 1 ? "is" : "are", least == 1 ? "s" : ""),
                   fmt::format("--mesh tensor={}", least),
                   {}}},
                 "");

@@ -23,7 +23,7 @@ Checked vocabulary(const AdviceCase& c, Planner&) {
   std::string padding = padded == vocab ? "not padded" : fmt::format("padded to {}", padded);
   if (padded % multiple == 0) return holds(fmt::format("vocabulary {}, {}", vocab, padding));
   return advise({{.condition = fmt::format("vocabulary {}, {}, is no multiple of {}", vocab, padding, multiple),
-                  .change = "--pad-vocab 128",
+                  .change = fmt::format("--pad-vocab 128, a vocabulary of {}", round_up(vocab, 128)),
                   .recipe = with(c.given, "pad-vocab", "128")}},
                 "");
 }

@@ -157,9 +157,9 @@ class ComparisonRun {
     if (o_.json) return print_json({{"rows", rows_}, {"comparison", to_json(result)}});
     bench_.print_head(a_.task.recipe, a_.task.device);
     fmt::print("{}\n", text_of(rows_, use_color(STDOUT_FILENO), output_width()));
-    if (!o_.noise) fmt::print("{}\n", printable(describe(result.comparisons[0], result.noise_floor), 1000));
-    fmt::print("{} rounds; noise floor {:.1f}%: {} against itself in neighboring rounds\n", result.rounds,
-               100 * result.noise_floor, o_.peer.empty() ? "A" : "crest");
+    if (!o_.noise) fmt::print("{}\n", printable(describe(result.comparisons[0]), 1000));
+    fmt::print("{} rounds; noise floor {:.1f}%: the larger noise of {} against itself in neighboring rounds\n",
+               result.rounds, 100 * result.noise_floor, o_.peer.empty() ? "A or B" : "crest or the peer");
   }
 
   BenchMeasure& bench_;

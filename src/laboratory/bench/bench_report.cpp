@@ -83,7 +83,7 @@ Json to_json(const AbResult& result) {
           {"verdict", name(c.verdict)},
           {"noise_floor", result.noise_floor},
           {"rounds", result.rounds},
-          {"sentence", describe(c, result.noise_floor)}};
+          {"sentence", describe(c)}};
 }
 
 Json peer_to_json(const std::string& command, const Samples& seconds) {

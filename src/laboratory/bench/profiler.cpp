@@ -91,7 +91,11 @@ StepProfiler::StepProfiler(StepProfiler&&) noexcept = default;
 void StepProfiler::warm_up() {
   // A Program's first run loads its kernels, the second captures it; the profiled one is captured
   // on its own.
-  for (int i = 0; i < std::max(impl_->options.rule.warmup, impl_->records ? 2 : 0); ++i) impl_->plain();
+  // Slow steps need few: warm-up ends at a quarter of the time limit.
+  const Timer timer;
+  const int least = impl_->records ? 2 : 1, wanted = std::max(impl_->options.rule.warmup, impl_->records ? 2 : 0);
+  for (int i = 0; i < wanted && (i < least || timer.seconds() < impl_->options.rule.max_seconds / 4); ++i)
+    impl_->plain();
   impl_->profiled();
 }
 

@@ -18,6 +18,7 @@
 #include "plan/recipe_settings.h"
 #include "stats/noise.h"
 #include "stats/samples.h"
+#include "store/step_times.h"
 
 namespace crest {
 
@@ -171,19 +172,12 @@ std::vector<LossRow> common(const std::vector<LogRow>& a, const std::vector<LogR
   return rows;
 }
 
-double median_rate(const std::vector<LogRow>& log) {
-  std::vector<double> rates;
-  for (auto& row : log)
-    if (std::isfinite(row.tokens_per_second)) rates.push_back(row.tokens_per_second);
-  return rates.empty() ? 0 : Samples(rates).median();
-}
-
 void compare_training(RunComparison& c, const RunRecord& a, const RunRecord& b) {
   if (a.log.empty() || b.log.empty()) return;
   c.training.loss = common(a.log, b.log, &LogRow::loss);
   c.training.val_loss = common(a.log, b.log, &LogRow::val_loss);
-  c.training.tokens_per_second_a = median_rate(a.log);
-  c.training.tokens_per_second_b = median_rate(b.log);
+  c.training.tokens_per_second_a = logged_rate(a);
+  c.training.tokens_per_second_b = logged_rate(b);
 }
 
 void note_missing(RunComparison& c, const ComparedSide& a, const ComparedSide& b) {

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "bench/profiler.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "core/timer.h"
 #include "core/to_stderr.h"
 #include "device/throttle.h"
 #include "host/memory.h"
@@ -44,6 +46,7 @@ class Pair {
     try {
       begin(a_, 0);
       begin(b_, held(a_));
+      started_.emplace();
       for (Side* s : {&a_, &b_})
         if (s->runner) ready(*s);
       measure();
@@ -125,11 +128,15 @@ class Pair {
     s.profiler->warm_up();
   }
 
+  // Of the time limit, which rates and warm-up are part of.
+  double left() const { return o_.samples > 0 ? 1e9 : std::max(0.0, o_.max_seconds - started_->seconds()); }
+
   // A profiled run follows each plain one, so both see the same machine state.
   double take_turn(Side& s) {
     double seconds = s.profiler->plain();
     watch_->sampled();
-    if (s.profiler->profiled_runs() < most_profiled) s.profiler->profiled();
+    size_t runs = s.profiler->profiled_runs();
+    if (runs == 0 || (runs < most_profiled && left() > 0)) s.profiler->profiled();
     return seconds;
   }
 
@@ -142,9 +149,8 @@ class Pair {
     }
     AbRule rule;
     rule.warmup_rounds = 0;
-    rule.max_seconds = o_.max_seconds;
-    if (o_.samples > 0)
-      rule.min_rounds = rule.max_rounds = o_.samples, rule.max_seconds = 1e9, rule.target_relative_ci = 0;
+    rule.max_seconds = left();
+    if (o_.samples > 0) rule.min_rounds = rule.max_rounds = o_.samples, rule.target_relative_ci = 0;
     watch_.emplace(throttle_poll(a_.device));
     AbResult rounds =
         compare_interleaved({{"A", [&] { return take_turn(a_); }}, {"B", [&] { return take_turn(b_); }}}, rule);
@@ -205,6 +211,7 @@ class Pair {
   std::vector<ProfileRate> given_rates_, rates_;
   std::string rates_device_;
   Recorder recorder_;
+  std::optional<Timer> started_;
   std::optional<ThrottleWatch> watch_;
   Side a_, b_;
   double floor_ = -1;

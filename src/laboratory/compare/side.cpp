@@ -7,28 +7,11 @@
 #include "core/text.h"
 #include "profile/class_label.h"
 #include "stats/samples.h"
+#include "store/step_times.h"
 
 namespace crest {
 
 namespace {
-
-// Samples of the run, without throttled ones unless there are no others.
-std::vector<double> recorded_samples(const RunRecord& r) {
-  std::vector<double> steady, all;
-  for (auto& s : r.samples) {
-    if (s.contender == "a again" || !(s.ms > 0)) continue;
-    all.push_back(s.ms);
-    if (!s.throttled) steady.push_back(s.ms);
-  }
-  return steady.empty() ? all : steady;
-}
-
-std::vector<double> logged_steps(const RunRecord& r) {
-  std::vector<double> ms;
-  for (auto& row : r.log)
-    if (std::isfinite(row.step_ms) && row.step_ms > 0) ms.push_back(row.step_ms);
-  return ms;
-}
 
 // 0: unknown. An imported log has batch and sequence length only, or neither.
 double tokens_of(const Json& recipe) {
@@ -39,15 +22,14 @@ double tokens_of(const Json& recipe) {
 
 std::vector<double> steps_by_rate(const RunRecord& r, double tokens) {
   std::vector<double> ms;
-  for (auto& row : r.log)
+  for (auto& row : after_warmup(r.log))
     if (tokens > 0 && row.tokens_per_second > 0) ms.push_back(1e3 * tokens / row.tokens_per_second);
   return ms;
 }
 
 std::vector<double> step_samples(const ComparedSide& s, const RunRecord& r) {
+  if (auto times = step_times(r); !times.empty()) return times;
   if (s.profiled && !s.profile.step_ms.empty()) return s.profile.step_ms;
-  if (auto samples = recorded_samples(r); !samples.empty()) return samples;
-  if (auto logged = logged_steps(r); !logged.empty()) return logged;
   if (auto logged = steps_by_rate(r, tokens_of(s.recipe)); !logged.empty()) return logged;
   if (double median = number(r.result, "step_ms_median"); median > 0) return {median};
   return {};
@@ -100,13 +82,6 @@ double logged_tokens(const RunRecord& r) {
   for (auto& row : r.log)
     if (row.tokens_per_second > 0 && row.step_ms > 0) tokens.push_back(row.tokens_per_second * row.step_ms / 1e3);
   return tokens.empty() ? 0 : std::round(Samples(tokens).median());
-}
-
-double logged_rate(const RunRecord& r) {
-  std::vector<double> rates;
-  for (auto& row : r.log)
-    if (std::isfinite(row.tokens_per_second) && row.tokens_per_second > 0) rates.push_back(row.tokens_per_second);
-  return rates.empty() ? 0 : Samples(rates).median();
 }
 
 void fill_memory(ComparedSide& s, const RunRecord& r) {

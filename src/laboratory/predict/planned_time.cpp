@@ -53,7 +53,7 @@ Json profile_document(const PlannedTime& t, const CompiledSession& session, cons
   p.recipe = recipe_to_json(session.recipe), p.device = device_to_json(session.device),
   p.environment = common_environment(c);
   p.method = "predicted";
-  p.phase = forward_only(session) ? "forward" : "step";
+  p.phase = phase_of(session);
   p.tokens = t.tokens, p.model_flops = t.model_flops;
   p.rates = c.times.rates();
   std::erase_if(p.rates, [](auto& rate) { return rate.name == host_link_rate; });

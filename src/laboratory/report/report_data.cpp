@@ -12,6 +12,7 @@
 #include "core/text.h"
 #include "plan/automatic.h"
 #include "report/phrases.h"
+#include "store/step_times.h"
 #include "train/training_settings.h"
 
 namespace crest {
@@ -65,11 +66,8 @@ bool has_times(const RunRecord& r) {
 
 void read_times(ReportMeasurement& c) {
   const RunRecord& r = *c.timed;
-  for (auto& s : r.samples) {
-    if (s.contender == "a again" || !std::isfinite(s.ms)) continue;
-    c.ms.add(s.ms);
-    c.throttled += s.throttled;
-  }
+  c.ms = Samples(step_times(r));
+  for (auto& s : r.samples) c.throttled += s.contender != "a again" && s.throttled;
   if (c.ms.empty() && c.profile)
     for (double ms : c.profile->step_ms)
       if (std::isfinite(ms)) c.ms.add(ms);

@@ -7,6 +7,7 @@
 #include "charts/figure.h"
 #include "report/phrases.h"
 #include "report/report_parts.h"
+#include "store/step_times.h"
 
 namespace crest {
 
@@ -19,18 +20,16 @@ struct Reached {
 
 Reached reached(const RunRecord& r) {
   Reached x;
-  Samples ms, tokens;
   for (auto& row : r.log) {
     x.steps = std::max(x.steps, row.step);
     x.skipped += row.skipped;
     if (std::isfinite(row.loss)) x.loss = row.loss;
     if (std::isfinite(row.val_loss))
       x.val_loss = std::isfinite(x.val_loss) ? std::min(x.val_loss, row.val_loss) : row.val_loss;
-    if (std::isfinite(row.step_ms)) ms.add(row.step_ms);
-    if (std::isfinite(row.tokens_per_second)) tokens.add(row.tokens_per_second);
   }
+  Samples ms(step_times(r));
   if (!ms.empty()) x.step_ms = ms.median();
-  if (!tokens.empty()) x.tokens_per_second = tokens.median();
+  if (double rate = logged_rate(r); rate > 0) x.tokens_per_second = rate;
   return x;
 }
 

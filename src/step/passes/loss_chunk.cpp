@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <unordered_map>
 
 #include "core/error.h"
@@ -219,8 +220,6 @@ class CutHead {
   std::unordered_map<ValueId, std::vector<ValueId>> pieces_;  // of a value of the whole Program
 };
 
-constexpr int64_t most_chunks = 1024;
-
 // Chunks of about the same size, in steps that suit matrix units and keep addresses aligned.
 int64_t rows(int64_t tokens, int64_t most) {
   int64_t pieces = (tokens + most - 1) / most, even = (tokens + pieces - 1) / pieces;
@@ -228,6 +227,13 @@ int64_t rows(int64_t tokens, int64_t most) {
 }
 
 }  // namespace
+
+int64_t loss_chunk_of(const Recipe& recipe) {
+  auto it = recipe.pass_settings.find("loss-chunk");
+  return it == recipe.pass_settings.end() || it->second == "auto" || it->second == "off"
+             ? 0
+             : int64_t(std::strtod(it->second.c_str(), nullptr));
+}
 
 void chunk_loss(Program& program, const PassContext& context) {
   std::string chunk = context.setting("loss-chunk");
@@ -237,7 +243,7 @@ void chunk_loss(Program& program, const PassContext& context) {
     if (!is(program.code[i], "cross_entropy")) continue;
     const Head head = FindHead(program, i).head();
     // More chunks would save no memory worth mentioning, but take long to plan.
-    tokens = std::max(tokens, (head.tokens + most_chunks - 1) / most_chunks);
+    tokens = std::max(tokens, (head.tokens + most_loss_chunks - 1) / most_loss_chunks);
     if (head.place == 0 || head.tokens <= tokens) return;
     tokens = rows(head.tokens, tokens);
     CutHead(program, head, tokens).run();

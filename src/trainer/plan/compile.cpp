@@ -144,6 +144,11 @@ bool forward_only(const CompiledSession& s) {
                       [](auto& c) { return c.spec.kind == ProgramKind::train && !c.spec.forward_only; });
 }
 
+const char* phase_of(const CompiledSession& s) {
+  if (!forward_only(s)) return s.find("update") >= 0 ? "step" : "backward";
+  return s.find("train.forward") >= 0 ? "forward-saved" : s.find("validation") >= 0 ? "forward" : "decode";
+}
+
 std::set<Axes> axes_in_use(const CompiledSession& s) {
   std::set<Axes> used;
   for (auto& c : s.programs)

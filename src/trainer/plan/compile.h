@@ -92,6 +92,9 @@ struct SegmentCall {
 // forward half of a micro step, the evaluation of a batch, or the decoding of a token.
 std::vector<SegmentCall> training_step(const CompiledSession& session);
 bool forward_only(const CompiledSession& session);
+// What crest profile --phase calls these Programs: "step", "backward" (a step without its update),
+// "forward", "forward-saved" or "decode".
+const char* phase_of(const CompiledSession& session);
 // The sets of axes along which Programs communicate.
 std::set<Axes> axes_in_use(const CompiledSession& session);
 // Tokens of a step, or of that forward pass, on all ranks.

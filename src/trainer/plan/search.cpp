@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "passes/loss_chunk.h"
 #include "plan/choose_kernels.h"
 
 namespace crest {
@@ -26,22 +27,51 @@ class BatchSearch {
   }
 
   int64_t run() {
-    // [low, high): low fits, high does not. At first, high is beyond the search range.
-    int64_t low = 0, high = most + 1;
-    (fits(session_.recipe.batch) ? low : high) = session_.recipe.batch;
-    if (low == 0 && !fits(1)) return 0;
-    low = std::max<int64_t>(low, 1);
+    if (!fits(1)) return 0;
+    // A batch whose loss runs in one more chunk has smaller chunks than the batch before it. Bytes
+    // grow over these first batches of each number of chunks, and within each number.
+    Batches firsts = batches_with_more_chunks();
+    int64_t chunks = last_that_fits(firsts);
+    int64_t end = chunks + 1 < firsts.count ? firsts.at(chunks + 1) : most + 1;
+    Batches within{firsts.at(chunks), 1, 1, end - firsts.at(chunks)};
+    return within.at(last_that_fits(within));
+  }
+
+ private:
+  // Micro batches first, first + step, ...; a step is a fraction, rounded down.
+  struct Batches {
+    int64_t first, step, of, count;
+    int64_t at(int64_t i) const { return first + i * step / of; }
+    // The last one up to the batch.
+    int64_t index(int64_t batch) const { return ((batch - first + 1) * of - 1) / step; }
+    bool has(int64_t batch) const { return batch >= first && index(batch) < count && at(index(batch)) == batch; }
+  };
+
+  Batches batches_with_more_chunks() const {
+    const Recipe& r = session_.recipe;
+    int64_t seq = r.seq_length() / r.layout().size(Axis::context), chunk = loss_chunk_of(r);
+    if (chunk < seq) return {1, 1, 1, 1};
+    int64_t count = std::min<int64_t>(most_loss_chunks, (most - 1) * seq / chunk + 1);
+    return {1, chunk, seq, count};
+  }
+
+  // The first one fits.
+  int64_t last_that_fits(const Batches& batches) {
+    int64_t low = 0, high = batches.count;  // [low, high): low fits, high does not, or is beyond the list
+    for (auto& [batch, bytes] : std::map(known_))
+      if (batches.has(batch)) narrow(batches, batches.index(batch), low, high);
     for (int tries = 0; high - low > 1; ++tries) {
       // One plan and an approximate one tell the slope badly: then at most 16 times the batch.
-      int64_t guess = high > most ? std::min(crossing(), 16 * low) : crossing();
+      int64_t batch = crossing(batches);
+      if (high == batches.count) batch = std::min(batch, 16 * batches.at(low));
+      int64_t guess = batch < batches.first ? low : batches.index(batch);
       // Steps of the arena (alignment, another peak) can mislead the line: then bisect.
       if (tries > 3 && tries % 2) guess = low + (high - low) / 2;
-      narrow(std::clamp(guess, low + 1, high - 1), low, high);
+      narrow(batches, std::clamp(guess, low + 1, high - 1), low, high);
     }
     return low;
   }
 
- private:
   bool depends(const ProgramSpec& spec) const {
     return spec.kind == ProgramKind::train || (spec.kind == ProgramKind::validation && !use_.validation_batch);
   }
@@ -58,9 +88,9 @@ class BatchSearch {
     }
   }
 
-  void narrow(int64_t batch, int64_t& low, int64_t& high) {
-    if (batch <= low || batch >= high) return;
-    (fits(batch) ? low : high) = batch;
+  void narrow(const Batches& batches, int64_t i, int64_t& low, int64_t& high) {
+    if (i <= low || i >= high) return;
+    (fits(batches.at(i)) ? low : high) = i;
   }
 
   // Bytes of the Programs that depend on the batch; the others keep their size in the session. If
@@ -82,9 +112,11 @@ class BatchSearch {
   }
 
   // Where the line through the two known plans nearest to the limit crosses it.
-  int64_t crossing() const {
+  int64_t crossing(const Batches& batches) const {
     double room = double(limit_ - always());
-    std::vector<std::pair<int64_t, int64_t>> near(known_.begin(), known_.end());
+    std::vector<std::pair<int64_t, int64_t>> near;
+    for (auto& known : known_)
+      if (batches.has(known.first)) near.push_back(known);
     if (near.size() < 2) near.emplace_back(0, gradients_);  // the size without any sequence, approximately
     std::sort(near.begin(), near.end(),
               [&](auto& a, auto& b) { return std::abs(double(a.second) - room) < std::abs(double(b.second) - room); });

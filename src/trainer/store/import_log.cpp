@@ -12,6 +12,7 @@
 #include "core/text.h"
 #include "stats/samples.h"
 #include "store/log_line.h"
+#include "store/step_times.h"
 
 namespace crest {
 
@@ -47,19 +48,18 @@ class LogReader {
   }
 
   Json result(const LogDescription& d) const {
-    std::vector<double> ms, rates;
+    std::vector<double> ms = step_times(out.record);
     double loss = NAN, val_loss = NAN;
     int64_t last = 0;
     for (auto& r : out.record.log) {
-      if (!std::isnan(r.step_ms)) ms.push_back(r.step_ms);
-      if (!std::isnan(r.tokens_per_second)) rates.push_back(r.tokens_per_second);
       if (!std::isnan(r.loss)) loss = r.loss;
       if (!std::isnan(r.val_loss)) val_loss = r.val_loss;
       last = std::max(last, r.step);
     }
     if (ms.empty() && steps_per_second_ > 0) ms.push_back(1e3 / steps_per_second_);
     Samples times(ms);
-    double rate = rates.empty() ? double(d.batch) * double(d.seq) * 1e3 / times.median() : Samples(rates).median();
+    double rate = logged_rate(out.record);
+    if (rate == 0) rate = double(d.batch) * double(d.seq) * 1e3 / times.median();
     Json json = {{"step", last}};
     auto add = [&](const char* key, double x) {
       if (std::isfinite(x)) json[key] = x;

@@ -23,6 +23,8 @@
 #include "plan/recipe_settings.h"
 #include "plan/what_fits.h"
 #include "run/generate.h"
+#include "stats/samples.h"
+#include "store/step_times.h"
 #include "terminal/table.h"
 #include "train/cut.h"
 #include "train/engine.h"
@@ -430,7 +432,7 @@ class Training {
 
   // The number of steps that fit into --max-seconds, from the median of the first ones.
   void fit(double spent) {
-    double median = of_first(report_.median_step_ms(2) / 1e3);  // before the next, on all ranks
+    double median = of_first(report_.median_step_ms() / 1e3);  // before the next, on all ranks
     double begun = of_first(spent);
     schedule_->fit(state_.step, median, begun);
     write_config();
@@ -564,6 +566,7 @@ class Training {
     end.step = state_.step, end.total_steps = schedule_->fitting() ? 0 : schedule_->steps();
     end.end = end_, end.signal = signal_, end.saved = files_->on_disk();
     end.loss = last_loss_, end.loss_step = last_loss_step_;
+    if (Samples ms(times_of_rows(after_warmup(files_->steps()))); !ms.empty()) end.step_ms_median = ms.median();
     end.val_loss = NAN;
     if (!files_->validations().empty())
       end.val_loss = files_->validations().back().val_loss, end.val_step = files_->validations().back().step;

@@ -11,6 +11,8 @@
 #include "core/shell_word.h"
 #include "core/text.h"
 #include "model/parameters.h"
+#include "stats/samples.h"
+#include "store/step_times.h"
 #include "terminal/table.h"
 
 namespace crest {
@@ -46,11 +48,9 @@ void RunReport::warning(const std::string& text) {
   if (prints_) progress_.warning(text);
 }
 
-double RunReport::median_step_ms(size_t skip_first) const {
-  if (step_ms_.size() <= skip_first) return 0;
-  std::vector<double> ms(step_ms_.begin() + std::ptrdiff_t(skip_first), step_ms_.end());
-  std::nth_element(ms.begin(), ms.begin() + std::ptrdiff_t(ms.size() / 2), ms.end());
-  return ms[ms.size() / 2];
+double RunReport::median_step_ms() const {
+  if (step_ms_.size() <= size_t(warmup_steps)) return 0;
+  return Samples({step_ms_.begin() + warmup_steps, step_ms_.end()}).median();
 }
 
 const char* name(RunEnd end) {
@@ -147,7 +147,7 @@ nlohmann::ordered_json RunReport::result(const Summary& s) const {
           {"step", s.step},
           {"loss", number_or_null(s.loss)},
           {"val_loss", number_or_null(s.val_loss)},
-          {"step_ms_median", rounded(median_step_ms())},
+          {"step_ms_median", rounded(s.step_ms_median)},
           {"seconds", rounded(s.seconds)},
           {"saving_seconds", rounded(s.saving_seconds)},
           {"interrupted", s.end == RunEnd::signal},
@@ -177,12 +177,12 @@ std::string ending(const RunReport::Summary& s, const TrainOptions& o) {
 }
 
 // The parts of the time; as printed, they add up to the total.
-std::string time_text(const RunReport::Summary& s, const std::vector<double>& step_ms, double median) {
+std::string time_text(const RunReport::Summary& s, const std::vector<double>& step_ms) {
   double steps = 0;
   for (double ms : step_ms) steps += ms / 1e3;
   auto n = step_ms.size();
   std::string text = fmt::format("{:.2f} s: {} step{} x {:.2f} ms = {:.2f} s (median {:.2f} ms)", s.seconds, n,
-                                 n == 1 ? "" : "s", 1e3 * steps / double(n), steps, median);
+                                 n == 1 ? "" : "s", 1e3 * steps / double(n), steps, s.step_ms_median);
   double rest = s.seconds - steps;
   for (auto [seconds, what] : {std::pair{s.validation_seconds, "validation"},
                                {s.saving_seconds, "saving"},
@@ -227,7 +227,7 @@ void RunReport::finish(const Summary& s) {
   if (std::isfinite(s.val_loss))
     text += fmt::format("{} validation {:.4f} (step {})", std::isfinite(s.loss) ? "," : ":", s.val_loss, s.val_step);
   message(text);
-  if (!step_ms_.empty()) message("  " + time_text(s, step_ms_, median_step_ms()));
+  if (!step_ms_.empty()) message("  " + time_text(s, step_ms_));
   message(fmt::format("  {}/checkpoints, loss.svg, log.jsonl", printable(options_.out)));
   message(s.end != RunEnd::steps
               ? fmt::format("  continue with: crest train --resume {}", shell_path(options_.out))

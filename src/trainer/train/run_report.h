@@ -51,6 +51,7 @@ class RunReport {
     bool saved;
     double loss, val_loss;  // NaN: none
     int64_t loss_step, val_step;
+    double step_ms_median;  // of all steps of the run after warm-up, those before it was resumed too
     // parts of the first value; the rest is steps; saving: without the last checkpoint
     double seconds, saving_seconds, last_save_seconds, validation_seconds, sampling_seconds;
     std::string curve;  // text for a terminal
@@ -61,8 +62,8 @@ class RunReport {
   // What --json prints.
   nlohmann::ordered_json result(const Summary& summary) const;
 
-  // For the steps of this process.
-  double median_step_ms(size_t skip_first = 0) const;
+  // Of the steps of this process after warm-up; 0: none yet.
+  double median_step_ms() const;
 
  private:
   const TrainOptions& options_;
