@@ -163,9 +163,7 @@ class Lockstep {
   }
 
   static bool is_gradient_group(const Value& v) { return v.name.starts_with("gradients."); }
-  static void put(Numbers& x, int64_t at, const Numbers& part) {
-    std::copy(part.begin(), part.end(), x.begin() + at);
-  }
+  static void put(Numbers& x, int64_t at, const Numbers& part) { std::copy(part.begin(), part.end(), x.begin() + at); }
   // A group of weights, gradients or states as rank r has it, before the data axis cuts it.
   Numbers group(const Value& v, int r) const {
     Numbers x(size_t(v.numel() * (cut(v, Axis::data) ? mesh_.size(Axis::data) : 1)), 0);
@@ -186,9 +184,7 @@ class Lockstep {
       const Value& weight = p.at(q.value);
       if (p.at(weight.layout.storage).name != "weights." + group) continue;
       Value whole = v, own = weight;
-      whole.name = v.role == Role::weight     ? q.name
-                   : v.role == Role::gradient ? "grad." + q.name
-                                              : q.name + "." + state;
+      whole.name = v.role == Role::weight ? q.name : v.role == Role::gradient ? "grad." + q.name : q.name + "." + state;
       for (size_t a = 0; a < axis_count; ++a)
         if (!own.placement[a].cut() || Axis(a) == Axis::data) own.placement[a] = {};
       whole.shape = whole_shape(own);
@@ -335,8 +331,8 @@ Program compiled(const Recipe& r, ProgramKind kind, bool first, bool last) {
   return in_double(p);
 }
 
-// All Programs of a step, of one rank and on the mesh. own: where gradients are shards between micro
-// steps, each computes its own contribution.
+// All Programs of a step, of one rank and on the mesh. own: where gradients are shards between
+// micro steps, each computes its own contribution.
 void compare_steps(const Recipe& one, const Recipe& part, bool own = false) {
   const bool several = one.grad_accumulation > 1;
   struct Step {
@@ -344,9 +340,9 @@ void compare_steps(const Recipe& one, const Recipe& part, bool own = false) {
     ProgramKind kind;
     bool first, last;
   };
-  for (Step s : {Step{"first", ProgramKind::train, true, !several}, Step{"last", ProgramKind::train, !several, true},
-                 Step{"validation", ProgramKind::validation, true, true},
-                 Step{"update", ProgramKind::update, true, true}}) {
+  for (Step s :
+       {Step{"first", ProgramKind::train, true, !several}, Step{"last", ProgramKind::train, !several, true},
+        Step{"validation", ProgramKind::validation, true, true}, Step{"update", ProgramKind::update, true, true}}) {
     if (std::string_view(s.name) == "last" && !several) continue;  // the first, too
     if (PassContext{part, s.kind}.setting("shard") != "none" && s.kind == ProgramKind::update && one.fusion == "off")
       continue;  // refused

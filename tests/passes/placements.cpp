@@ -175,4 +175,3 @@ int check_mutations(const std::vector<Case>& cases) {
 TEST(Placements, AMissingRepeatedOrMovedCollectiveIsAnError) { EXPECT_GT(check_mutations(cases()), 300); }
 
 TEST(Placements, SoItIsAlongTheTensorAxis) { EXPECT_GT(check_mutations(tensor_cases()), 300); }
-

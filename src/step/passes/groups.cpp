@@ -1,7 +1,7 @@
 // Parameters of a group (matrices with weight decay; everything else; of both, those of which each
-// rank has a part) are contiguous in memory, and so are their gradients and optimizer states, in the
-// same order: one optimizer launch, one norm, one message for data parallelism. Where shards travel in buckets (--shard, --reduce bucket), each
-// bucket is a group.
+// rank has a part) are contiguous in memory. So are their gradients and optimizer states, in the
+// same order: one optimizer launch, one norm, one message for data parallelism. Where shards travel
+// in buckets (--shard, --reduce bucket), each bucket is a group.
 #include <fmt/format.h>
 
 #include <unordered_map>
@@ -57,7 +57,8 @@ class Groups {
       };
       for (size_t q = 0; q < program_.params.size(); ++q) {
         const Value& weight = program_.at(program_.params[q].value);
-        if (program_.params[q].decay != kind.decay || weight.placement[size_t(Axis::tensor)].cut() != kind.cut) continue;
+        if (program_.params[q].decay != kind.decay || weight.placement[size_t(Axis::tensor)].cut() != kind.cut)
+          continue;
         if (!is_float(weight.dtype)) continue;  // not trained (passes/int8.cpp)
         members.push_back({q, size});
         size += round_up(numel(q), alignment_);

@@ -121,8 +121,8 @@ class TensorParallel {
   void add_position(Instr& instr) {
     namespace at = in::add_position;
     const bool given = instr.in.size() > at::position && instr.in[at::position] != no_value;
-    const ValueId ids = given ? of_rows("own_rows", instr, instr.in[at::position])
-                              : of_rows("own_positions", instr, p_.inputs[0]);
+    const ValueId ids =
+        given ? of_rows("own_rows", instr, instr.in[at::position]) : of_rows("own_positions", instr, p_.inputs[0]);
     Builder& b = w_.build(instr);
     const ValueId rows = b.emit1("embedding", {ids, instr.in[at::table]});
     instead(instr, b.emit1("add", {w_.now(instr.in[at::x]), rows}));
@@ -170,8 +170,8 @@ void check(const PassContext& context, int ranks) {
   no(r.precision == "fp8", "--precision fp8", "Use bf16.");
   no(context.setting("shard") != "none", "--shard " + context.setting("shard"), "Use --shard none.");
   no(context.setting("offload") != "none", "--offload " + context.setting("offload"), "Use --offload none.");
-  static const std::set<std::string> of_whole_matrices = {"muon", "adafactor", "adafactor-momentum", "adamw-8bit",
-                                                          "adamw-fp8", "adamw-unfused"};
+  static const std::set<std::string> of_whole_matrices = {"muon",       "adafactor", "adafactor-momentum",
+                                                          "adamw-8bit", "adamw-fp8", "adamw-unfused"};
   no(of_whole_matrices.count(r.optimizer) > 0, "--optimizer " + r.optimizer,
      "Use one whose state belongs to single elements, such as adamw.");
   no(context.kind == ProgramKind::prefill || context.kind == ProgramKind::decode, "sampling during training",

@@ -133,8 +133,8 @@ class Inference {
     }
     return found ? all : declared;
   }
-  // What a group has where a member of it is placed so: however that is cut, each rank has a part of
-  // the group's elements.
+  // What a group has where a member is placed so: each rank has a part of the group's elements,
+  // however the member is cut.
   static Placement of_member(Placement p) { return p.cut() ? Placement::shard(0) : p; }
 
   void set(ValueId v, Placement placement, bool view = false) {
@@ -235,7 +235,8 @@ class Inference {
     for (size_t i = 0; i < instr.in.size(); ++i) {
       const Placement wanted = i == 0 ? e.from : Placement();
       if (instr.in[i] == no_value || placement(instr.in[i]) == wanted) continue;
-      return fmt::format("needs %{} {}, but it is {}", name_of(instr.in[i]), text(wanted), text(placement(instr.in[i])));
+      return fmt::format("needs %{} {}, but it is {}", name_of(instr.in[i]), text(wanted),
+                         text(placement(instr.in[i])));
     }
     out = {e.to};
     ++now_;

@@ -235,11 +235,12 @@ const std::vector<SettingTable>& setting_tables() {
 }
 
 std::vector<std::string> follows(const std::string& setting) {
-  static const std::map<std::string, std::vector<std::string>> all = {{"lr", {"model", "optimizer", "batch", "seq", "grad-accumulation"}},
-                                                                      {"min-lr", {"lr"}},
-                                                                      {"warmup", {"steps"}},
-                                                                      {"val-every", {"steps"}},
-                                                                      {"save-every", {"steps"}}};
+  static const std::map<std::string, std::vector<std::string>> all = {
+      {"lr", {"model", "optimizer", "batch", "seq", "grad-accumulation"}},
+      {"min-lr", {"lr"}},
+      {"warmup", {"steps"}},
+      {"val-every", {"steps"}},
+      {"save-every", {"steps"}}};
   auto it = all.find(setting);
   return it == all.end() ? std::vector<std::string>() : it->second;
 }

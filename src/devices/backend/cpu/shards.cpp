@@ -98,8 +98,7 @@ Kernel gather_rows_kernel() {
   return {"gather_rows", "cpu.gather_rows.communicator", reject, nullptr, nullptr, launch_gather_rows};
 }
 Kernel scatter_rows_kernel() {
-  return {"scatter_rows", "cpu.scatter_rows.communicator", reject_scatter_rows, nullptr,
-          nullptr,        launch_scatter_rows};
+  return {"scatter_rows", "cpu.scatter_rows.communicator", reject_scatter_rows, nullptr, nullptr, launch_scatter_rows};
 }
 Kernel own_rows_kernel() { return {"own_rows", "cpu.own_rows.copy", reject, nullptr, nullptr, launch_own_rows}; }
 Kernel own_positions_kernel() {

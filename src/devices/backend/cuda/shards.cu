@@ -1,4 +1,5 @@
-// Shards of tensors and of rows: collectives on the stream of their instruction, and copies of a shard.
+// Shards of tensors and of rows: collectives on the stream of their instruction, and copies of a
+// shard.
 #include "backend/cuda/device/words.h"
 #include "backend/cuda/kernel.h"
 #include "comm/comm.h"
@@ -147,7 +148,8 @@ Kernel own_rows_kernel() {
   return {"own_rows", "cuda.own_rows.copy", reject_none, nullptr, nullptr, CREST_DEVICE_CODE(launch_own_rows)};
 }
 Kernel own_positions_kernel() {
-  return {"own_positions", "cuda.own_positions.count",           reject_none, nullptr,
+  return {"own_positions", "cuda.own_positions.count",
+          reject_none,     nullptr,
           nullptr,         CREST_DEVICE_CODE(launch_own_positions)};
 }
 
