@@ -210,6 +210,26 @@ TEST(Ranks, AnotherNumberOfThemContinuesTheRun) {
   EXPECT_EQ(weights_and_moments(f, "again", "step-000008"), weights_and_moments(f, "straight", "step-000008"));
 }
 
+// Begun by one rank, continued by two that share the layers, and the other way around.
+TEST(Ranks, TensorRanksTrainAndContinueLikeOne) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  const Flags flags = {"--precision", "fp32",    "--threads",  "2",     "--val-every", "0",       "--lr",
+                       "1e-3",        "--model", "llama-nano", "--seq", "16",          "--batch", "2"};
+  const Flags tensor = {"--mesh", "tensor=2"}, one = {"--mesh", "data=1"};
+  ASSERT_EQ(f.train("straight", 4, flags).code, 0);
+  for (auto& [name, first, then] : {std::tuple{"in", one, tensor}, {"out", tensor, one}}) {
+    RunResult begun = f.train(name, 4, flags + first + Flags{"--stop-after", "2"});
+    ASSERT_EQ(begun.code, 0) << begun.err;
+    RunResult ended = f.resume(name, then);
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    auto straight = f.log("straight"), cut = f.log(name);
+    ASSERT_EQ(straight.size(), cut.size());
+    for (size_t i = 0; i < cut.size(); ++i)
+      EXPECT_NEAR(cut[i]["loss"], straight[i]["loss"], 1e-5 * straight[i]["loss"].get<double>()) << name << " " << i;
+  }
+}
+
 TEST(Ranks, AMeshOfDataRanksIsTheirNumber) {
   NEEDS_RANKS();
   TrainFolder f;

@@ -135,8 +135,9 @@ void declare_placements(Program& program, const PassContext& context) {
       value.placement[size_t(Axis::data)] = Placement::shard(0);
     if (value.role != Role::gradient && value.role != Role::output) continue;
     if (auto it = weights.find(value.name); it != weights.end()) value.placement = program.at(it->second).placement;
-    for (size_t a = 0; a < axis_count && context.kind != ProgramKind::update; ++a)
-      if (mesh.size(Axis(a)) > 1 && !value.placement[a].cut()) value.placement[a] = Placement::partial();
+    if (context.kind == ProgramKind::update) continue;
+    for (Axis axis : {Axis::data, Axis::tensor})  // no pass shares a step along the others
+      if (Placement& at = value.placement[size_t(axis)]; mesh.size(axis) > 1 && !at.cut()) at = Placement::partial();
   }
 }
 

@@ -57,8 +57,7 @@ class ShardedStates {
   // Copies `bytes` of a part, from byte `from` on, between `part` and the whole tensor.
   static void place(char* whole, const char* part, int64_t from, int64_t bytes, const std::vector<Run>& runs);
   static void pick(char* part, const char* whole, int64_t from, int64_t bytes, const std::vector<Run>& runs);
-  // Calls work(tensor, rank, from, bytes) for each piece of each part, once for all ranks that
-  // have it.
+  // Calls work(tensor, rank, from, bytes, runs) for each piece of a part, once for all its ranks.
   template <class F>
   void in_pieces(int64_t most, F work) const;
   Mesh mesh_;
