@@ -45,8 +45,8 @@ part() {
 }
 
 text() { # some English for runs: the Bible where it is installed, else this repository's own documents
-  if command -v bible >/dev/null; then bible gen1:1-rev22:21 2>/dev/null; else cat README.md docs/*.md src/README.md; fi >"$work/text.txt"
-  [ -s "$work/text.txt" ] || cat README.md docs/*.md >"$work/text.txt"
+  if command -v bible >/dev/null; then bible gen1:1-rev22:21 2>/dev/null; else cat README.md docs/*.md docs/*/*.md src/README.md; fi >"$work/text.txt"
+  [ -s "$work/text.txt" ] || cat README.md docs/*.md docs/*/*.md >"$work/text.txt"
   "$crest" data prepare "$work/text.txt" --out "$work/data" >/dev/null
 }
 train() { "$crest" train --device cuda --data "$work/data" --batch 8 --seed 3 "$@"; }
