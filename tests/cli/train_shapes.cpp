@@ -119,7 +119,7 @@ TEST(Messages, SayWhatIsUsedAndNothingThatIsNot) {
   TrainFolder f;
   RunResult r = f.train("run", 12);
   EXPECT_TRUE(contains(r.err, "step     2 sequences x 32 tokens = 64 tokens\n")) << r.err;
-  EXPECT_TRUE(contains(r.err, "schedule 12 steps, lr 0.00294 cosine to 0.000294, warm-up 1, seed 1337")) << r.err;
+  EXPECT_TRUE(contains(r.err, "schedule 12 steps, lr 0.000735 cosine to 7.35e-05, warm-up 2, seed 1337")) << r.err;
   EXPECT_TRUE(
       contains(r.err, "run      run; validation every step (3 batches of 2 sequences), checkpoint every 3 steps"))
       << r.err;

@@ -328,7 +328,7 @@ void cases(std::vector<Case>& list, DType t) {
   // The second shape has more tiles than all blocks of an emulated GPU work on at once.
   body_cases(list, {{3, 65, 96}, {260, 328}}, recipes);
   norm_cases(list, {{3, 65, 96}, {13, 1600}, {5, 4096}, {132, 72}}, recipes);
-  norm_cases(list, {{256, 4}}, {Scales::blocks});  // two blocks of rows
+  norm_cases(list, {{256, 8}}, {Scales::blocks});  // two blocks of rows
 }
 
 const CaseFile file = {cases, nullptr};

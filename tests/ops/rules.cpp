@@ -182,7 +182,7 @@ TEST(Infer, RefusesWrongShapesDtypesAndAttributes) {
   refused("softmax", {value(f, {1, 1, 2, 3})}, Attrs().set("causal", 1), "square");
   refused("softmax_grad", {x, x}, Attrs().set("causal", 1), "dimensions");
   refused("softmax", {x}, Attrs().set("causal", 2), "must be 0 or 1");
-  refused("embedding", {x, w}, {}, "dimensions");
+  refused("embedding", {x, w}, {}, "must be i32");
   refused("add_position", {x, value(f, {2, 8})}, {}, "longer than the position table");
   refused("cross_entropy", {x, value(DType::i32, {5})}, Attrs().set("vocab", 8), "one entry per row");
   refused("cross_entropy", {x, value(DType::i32, {6})}, Attrs().set("vocab", 9), "exceeds the width");

@@ -87,7 +87,8 @@ TEST(Schedule, RefusesWhatMakesNoSense) {
   EXPECT_EQ(error_of(s), "--schedule wsd");
 }
 
-// As the settings page states for `--warmup`: 2% of the steps, from 5 to 2000; 10% below 50 steps.
+// As the settings page states for `--warmup`: 2% of the steps, from 40 to 2000; a fifth below 200
+// steps.
 TEST(RunSchedule, DefaultWarmup) {
   auto warmup = [](int64_t steps, int64_t given = -1) {
     TrainOptions o;
@@ -96,8 +97,8 @@ TEST(RunSchedule, DefaultWarmup) {
     return RunSchedule(o, {}, 0).schedule().warmup_steps;
   };
   const std::pair<int64_t, int64_t> expected[] = {
-      {1, 0},  {2, 1},   {4, 1},   {10, 1},  {19, 1},   {20, 2},     {40, 4},         {49, 4},
-      {50, 5}, {250, 5}, {299, 5}, {300, 6}, {500, 10}, {5000, 100}, {100'000, 2000}, {1'000'000, 2000}};
+      {1, 0},    {2, 1},    {4, 1},     {10, 2},    {19, 3},     {20, 4},         {49, 9},          {60, 12},
+      {199, 39}, {200, 40}, {2000, 40}, {2500, 50}, {5000, 100}, {100'000, 2000}, {1'000'000, 2000}};
   for (auto [steps, least] : expected) EXPECT_EQ(warmup(steps), least) << steps << " steps";
   EXPECT_EQ(warmup(40, 0), 0);
   EXPECT_EQ(warmup(40, 7), 7);

@@ -28,6 +28,7 @@ static void infer_embedding_grad(Infer& c) {
   rules::at_least_rank(c, in::embedding_grad::ids, 1);
   rules::dtype(c, in::embedding_grad::ids, DType::i32);
   rules::floating(c, in::embedding_grad::dy);
+  rules::at_least_rank(c, in::embedding_grad::dy, 2);
   const Shape &ids = c.in(in::embedding_grad::ids).shape, &dy = c.in(in::embedding_grad::dy).shape;
   Shape rows = ids;
   rows.push_back(dy.back());

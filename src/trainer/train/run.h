@@ -51,7 +51,7 @@ struct TrainOptions {
   std::string schedule = "cosine";
   double lr = 0;           // 0: default_learning_rate()
   double min_lr = -1;      // below 0: a tenth of lr
-  int64_t warmup = -1;     // below 0: a fiftieth of the steps, 5 to 2000; below 50 steps a tenth
+  int64_t warmup = -1;     // below 0: a fiftieth of the steps, 40 to 2000; below 200 steps a fifth
   int64_t steps = 0;       // 0: 1000, or as many as fit into max_seconds
   double max_seconds = 0;  // 0: no limit; without steps, the schedule is fitted to it after the first steps
   int64_t val_every = -1;  // below 0: a tenth of the steps; 0: never

@@ -101,7 +101,7 @@ std::vector<Setting> schedule_settings() {
                                       .group = group,
                                       .help = "warm-up steps, in which the learning rate rises to its peak",
                                       .unit = "steps",
-                                      .default_value = "2% of the steps, from 5 to 2000; 10% below 50 steps",
+                                      .default_value = "2% of the steps, from 40 to 2000; a fifth below 200 steps",
                                       .min = 0,
                                       .max = most_steps,
                                       .identity = false}),
