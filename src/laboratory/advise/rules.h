@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "advise/advise.h"
+#include "core/round_up.h"
 
 namespace crest::rule {
 
@@ -15,8 +16,6 @@ inline Checked advise(std::vector<Finding> findings, std::string otherwise) {
 }
 // The recipe with a setting changed.
 Recipe with(Recipe recipe, const std::string& setting, const std::string& value);
-
-inline int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
 // Whether the matrix products of the recipe run on tensor cores, for which the rules of sizes were
 // made; if not, why.

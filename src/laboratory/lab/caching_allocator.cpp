@@ -4,6 +4,8 @@
 #include <map>
 #include <vector>
 
+#include "core/round_up.h"
+
 namespace crest::lab {
 
 namespace {
@@ -12,13 +14,11 @@ constexpr int64_t KiB = 1024, MiB = 1024 * KiB;
 constexpr int64_t least = 512, small_request = MiB, small_segment = 2 * MiB;
 constexpr int64_t medium_request = 10 * MiB, medium_segment = 20 * MiB, large_rounding = 2 * MiB;
 
-int64_t round_up_to(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
-
 // Free and used blocks by address; segments are far apart, so neighbors are of one segment.
 class Allocator {
  public:
   int64_t take(int64_t bytes) {
-    int64_t size = std::max(least, round_up_to(bytes, least));
+    int64_t size = std::max(least, round_up(bytes, least));
     bool small = size <= small_request;
     auto best = pieces_.end();
     for (auto it = pieces_.begin(); it != pieces_.end(); ++it) {
@@ -54,7 +54,7 @@ class Allocator {
   using Pieces = std::map<int64_t, Piece>;
 
   Pieces::iterator new_segment(int64_t size, bool small) {
-    int64_t bytes = small ? small_segment : size < medium_request ? medium_segment : round_up_to(size, large_rounding);
+    int64_t bytes = small ? small_segment : size < medium_request ? medium_segment : round_up(size, large_rounding);
     reserved_ += bytes;
     int64_t address = end_;
     end_ += bytes;

@@ -4,6 +4,7 @@
 
 #include <bit>
 
+#include "core/round_up.h"
 #include "ops/index.h"
 #include "ops/quantized_norms.h"
 #include "ops/rules.h"
@@ -12,10 +13,8 @@
 
 namespace crest {
 
-static int64_t rounded_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
-
-int64_t fp8_padded(int64_t rows) { return rounded_up(rows, fp8_multiple); }
-int64_t fp8_blocks_of(int64_t n) { return rounded_up(n, fp8_block) / fp8_block; }
+int64_t fp8_padded(int64_t rows) { return round_up(rows, fp8_multiple); }
+int64_t fp8_blocks_of(int64_t n) { return round_up(n, fp8_block) / fp8_block; }
 
 Fp8Blocks fp8_blocks(const Attrs& attrs) {
   if (!attrs.has("blocks")) return Fp8Blocks::none;
@@ -28,7 +27,7 @@ Shape fp8_scales(Fp8Blocks blocks, int64_t rows, int64_t columns) {
   switch (blocks) {
     case Fp8Blocks::none: return {1};
     case Fp8Blocks::rows: return {fp8_blocks_of(columns), rows};
-    case Fp8Blocks::squares: return {fp8_blocks_of(rows), rounded_up(fp8_blocks_of(columns), 4)};
+    case Fp8Blocks::squares: return {fp8_blocks_of(rows), round_up(fp8_blocks_of(columns), 4)};
   }
   return {};
 }

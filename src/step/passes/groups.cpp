@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "core/error.h"
+#include "core/round_up.h"
 #include "core/text.h"
 #include "passes/optimizers.h"
 #include "passes/pass.h"
@@ -26,8 +27,6 @@ struct Member {
   size_t parameter;
   int64_t offset;
 };
-
-int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 class Groups {
  public:

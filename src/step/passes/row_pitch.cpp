@@ -2,6 +2,7 @@
 // get a pitch: the distance between their rows grows. Shapes, weights and results stay.
 #include <algorithm>
 
+#include "core/round_up.h"
 #include "passes/pass.h"
 #include "program/op.h"
 
@@ -60,7 +61,7 @@ class RowPitch {
     Value& v = p_.at(id);
     const int64_t unit = std::max<int64_t>(1, row_bytes / int64_t(size_of(v.dtype)));
     const Shape before = v.layout.strides;
-    v.layout.strides = v.shape.with_back((v.shape.back() + unit - 1) / unit * unit).contiguous_strides();
+    v.layout.strides = v.shape.with_back(round_up(v.shape.back(), unit)).contiguous_strides();
     for (int i : users_[size_t(id)])
       if (context_.kernel_for && context_.kernel_for(p_, p_.code[size_t(i)]).empty()) {
         v.layout.strides = before;

@@ -1,4 +1,5 @@
 // Setting --pad-vocab: matrix units need multiples of 128 columns in the head GEMM.
+#include "core/round_up.h"
 #include "passes/pass.h"
 #include "program/builder.h"
 
@@ -12,7 +13,7 @@ void pad_vocabulary(Program& program, const PassContext& context) {
   for (auto& q : program.params) {
     if (q.name != "wte.weight" && q.name != "lm_head.weight") continue;
     Value& v = program.at(q.value);
-    v.shape[0] = (v.shape[0] + multiple - 1) / multiple * multiple;
+    v.shape[0] = round_up(v.shape[0], multiple);
     v.layout.strides = v.shape.contiguous_strides();
   }
   reinfer(program);

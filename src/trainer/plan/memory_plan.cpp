@@ -9,6 +9,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/round_up.h"
 #include "core/text.h"
 #include "program/op.h"
 #include "program/waits.h"
@@ -28,7 +29,7 @@ namespace {
 
 constexpr int64_t alignment = 256;  // bytes: the alignment that GPU allocators guarantee
 
-int64_t aligned(int64_t bytes) { return (std::max<int64_t>(bytes, 1) + alignment - 1) / alignment * alignment; }
+int64_t aligned(int64_t bytes) { return round_up(std::max<int64_t>(bytes, 1), alignment); }
 
 using Interval = std::pair<int64_t, int64_t>;
 

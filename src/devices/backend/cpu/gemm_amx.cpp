@@ -5,13 +5,12 @@
 #include "backend/cpu/common.h"
 #include "backend/cpu/packed_output.h"
 #include "backend/cpu/simd/amx.h"
+#include "core/round_up.h"
 
 namespace crest::cpu {
 namespace {
 
 constexpr int64_t width = amx_width;
-
-int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 // How a product is cut: panels of both operands that all threads pack, blocks of c that a thread
 // computes.
@@ -21,14 +20,14 @@ struct Cut {
   Cut(const PackedShape& s, int threads, const AmxBlocking& blocking) {
     // A reduction too long for one panel is cut into equal parts.
     int64_t longest = blocking.panel_elements / 1024, parts = (s.k + longest - 1) / longest;
-    depth = up((s.k + parts - 1) / parts, width);
-    block_m = std::min(up(s.m, width), blocking.rows), block_n = std::min(up(s.n, width), blocking.columns);
-    panel_m = std::min(up(s.m, width), std::max(block_m, blocking.panel_elements / depth / block_m * block_m));
-    panel_n = std::min(up(s.n, width), std::max(block_n, blocking.panel_elements / depth / block_n * block_n));
+    depth = round_up((s.k + parts - 1) / parts, width);
+    block_m = std::min(round_up(s.m, width), blocking.rows), block_n = std::min(round_up(s.n, width), blocking.columns);
+    panel_m = std::min(round_up(s.m, width), std::max(block_m, blocking.panel_elements / depth / block_m * block_m));
+    panel_n = std::min(round_up(s.n, width), std::max(block_n, blocking.panel_elements / depth / block_n * block_n));
     // Small products: blocks for all threads.
     auto blocks = [&] { return (panel_m + block_m - 1) / block_m * ((panel_n + block_n - 1) / block_n); };
     while (blocks() < 3 * threads && std::max(block_m, block_n) > 2 * width)
-      (block_m > block_n ? block_m : block_n) = up(std::max(block_m, block_n) / 2, width);
+      (block_m > block_n ? block_m : block_n) = round_up(std::max(block_m, block_n) / 2, width);
     int64_t all = depth / width, sums = (all + blocking.steps - 1) / blocking.steps;
     steps = (all + sums - 1) / sums;
     a_elements = panel_m * depth, b_elements = panel_n * depth;
@@ -69,7 +68,7 @@ class Product {
     if (!whole || i0 == 0 || cut_.panel_n < s_.n)
       pack(b_, f_.pack_columns, o_.b, s_.b_transposed, s_.b_transposed ? s_.k : s_.n, j0, p0, n, depth);
     int64_t across = (n + cut_.block_n - 1) / cut_.block_n, down = (m + cut_.block_m - 1) / cut_.block_m;
-    int64_t stride = up(depth, width) * width;  // elements of a sliver
+    int64_t stride = round_up(depth, width) * width;  // elements of a sliver
 #pragma omp barrier
 #pragma omp for schedule(dynamic, 1)
     for (int64_t item = 0; item < across * down; ++item) {
@@ -89,7 +88,7 @@ class Product {
   void pack(uint16_t* to, void (*slivers)(uint16_t*, const uint16_t*, int64_t, bool, int64_t, int64_t),
             const void* from, bool crosswise, int64_t ld, int64_t i0, int64_t p0, int64_t count, int64_t depth) {
     auto* first = static_cast<const uint16_t*>(from) + (crosswise ? i0 * ld + p0 : p0 * ld + i0);
-    int64_t stride = up(depth, width);
+    int64_t stride = round_up(depth, width);
 #pragma omp for schedule(dynamic, 1) nowait
     for (int64_t i = 0; i < count; i += width)
       slivers(to + i * stride, first + (crosswise ? i * ld : i), ld, crosswise, std::min(width, count - i), depth);

@@ -3,13 +3,12 @@
 #include "backend/cpu/common.h"
 #include "backend/cpu/packed_output.h"
 #include "backend/cpu/simd/gemm.h"
+#include "core/round_up.h"
 
 namespace crest::cpu {
 namespace {
 
 const GemmFunctions& functions() { return CREST_SIMD_PICK(gemm_functions); }
-
-int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 // How the product is cut. A panel of each operand stays in the last-level cache; a block of a's
 // panel (half a MiB) and a sliver of b's in the second level.
@@ -20,10 +19,10 @@ struct Cut {
   Cut(const PackedShape& s, const GemmFunctions& f) {
     int64_t parts = (s.k + 1023) / 1024;
     depth = (s.k + parts - 1) / parts;
-    block_m = up(120, f.rows), block_n = up(256, f.columns);
-    panel_m = std::min(up(s.m, f.rows), 12 * block_m), panel_n = std::min(up(s.n, f.columns), 6 * block_n);
-    a_floats = up(panel_m * depth, 16), b_floats = up(panel_n * depth, 16) + 16 * f.columns;
-    if (s.c != DType::f32 && parts > 1) sum_floats = up(panel_m * panel_n, 16);
+    block_m = round_up(120, f.rows), block_n = round_up(256, f.columns);
+    panel_m = std::min(round_up(s.m, f.rows), 12 * block_m), panel_n = std::min(round_up(s.n, f.columns), 6 * block_n);
+    a_floats = round_up(panel_m * depth, 16), b_floats = round_up(panel_n * depth, 16) + 16 * f.columns;
+    if (s.c != DType::f32 && parts > 1) sum_floats = round_up(panel_m * panel_n, 16);
   }
 };
 

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/round_up.h"
 #include "core/text.h"
 #include "ops/attention.h"
 #include "ops/index.h"
@@ -18,8 +19,6 @@ namespace crest::cuda {
 namespace {
 
 constexpr int64_t deterministic_limit = int64_t(2) << 30;
-
-int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
 AttentionProblem problem_of(const KernelQuery& q, bool backward) {
   const Value& qkv = q.in(backward ? size_t(in::attention_grad::qkv) : size_t(in::attention::qkv));
