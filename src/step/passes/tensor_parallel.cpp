@@ -3,6 +3,8 @@
 // out (Shoeybi et al. 2019, "Megatron-LM"). Between layers each rank has a part of the rows, so
 // norms and residuals are shared, too (Korthikanti et al. 2022, "Reducing Activation Recomputation
 // in Large Transformer Models"). Embedding and head are whole on every rank.
+#include "passes/tensor_parallel.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -141,18 +143,20 @@ class TensorParallel {
 // The sizes that every rank has a part of.
 void check_sizes(const Recipe& r, int ranks) {
   const ModelConfig& m = r.model;
-  const int64_t rows = r.batch * r.seq_length();
-  const std::pair<int64_t, const char*> sizes[] = {{m.heads, "heads"},
-                                                   {m.kv_heads, "key/value heads"},
-                                                   {m.ff, "columns of the MLP"},
-                                                   {rows, "tokens of a micro batch"}};
+  const std::pair<int64_t, const char*> sizes[] = {
+      {m.heads, "heads"}, {m.kv_heads, "key/value heads"}, {m.ff, "columns of the MLP"}};
   int64_t common = 0;
   std::string wrong;
   for (auto [size, what] : sizes) {
     common = std::gcd(common, size);
     if (size % ranks) wrong += fmt::format("{}{} {}", wrong.empty() ? "" : ", ", size, what);
   }
-  if (wrong.empty()) return;
+  if (wrong.empty()) {
+    if (const int64_t unit = batch_multiple(r); r.batch % unit)
+      refuse(fmt::format("tensor={} does not divide the {} tokens of a micro batch", ranks, r.batch * r.seq_length()),
+             fmt::format("Use a multiple of {} for --batch, or another --seq.", unit));
+    return;
+  }
   std::string fits;
   for (int64_t t = 2; t <= common; ++t)
     if (common % t == 0) fits += fmt::format("{}tensor={}", fits.empty() ? "" : ", ", t);
@@ -179,6 +183,11 @@ void check(const PassContext& context, int ranks) {
 }
 
 }  // namespace
+
+int64_t batch_multiple(const Recipe& recipe) {
+  const int64_t ranks = recipe.layout().size(Axis::tensor);
+  return ranks / std::gcd(ranks, recipe.seq_length());
+}
 
 void tensor_parallel(Program& program, const PassContext& context) {
   const int ranks = context.recipe.layout().size(Axis::tensor);

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "passes/recompute.h"
+#include "passes/tensor_parallel.h"
 #include "plan/choose_kernels.h"
 
 namespace crest {
@@ -23,9 +24,9 @@ SessionUse deciding_use(const Recipe& r, const SessionUse& use) {
   return evaluation;
 }
 
-// A session of a batch of 1; none where a kernel is missing for such a size.
+// A session of the smallest batch; none where a kernel is missing for such a size.
 std::optional<CompiledSession> smallest_batch(Recipe r, int64_t seq, const Device& device, const SessionUse& use) {
-  r.seq = seq, r.batch = 1;
+  r.seq = seq, r.batch = batch_multiple(r);
   if (!recompute_budget(r.recompute).empty()) r.recompute = "full";
   try {
     return compile(r, device, session_programs(resolve(r, device), deciding_use(r, use)), {.verify = false});
@@ -59,7 +60,8 @@ int64_t default_seq(const Recipe& r, const Device& device, const SessionUse& use
 std::string why_shorter(const Recipe& r, int64_t chosen, int64_t limit) {
   const std::string context = format_number_of(r.model.context, "token");
   if (chosen < std::min(r.model.context, longest_default_seq))
-    return fmt::format("longer ones do not fit in {}, even with --batch 1", format_bytes(double(limit)));
+    return fmt::format("longer ones do not fit in {}, even with --batch {}", format_bytes(double(limit)),
+                       batch_multiple(r));
   if (chosen < r.model.context)
     return fmt::format("the model's context of {} is longer than most training needs", context);
   return "";

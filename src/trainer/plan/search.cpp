@@ -4,7 +4,9 @@
 #include <cmath>
 #include <map>
 
+#include "core/round_up.h"
 #include "passes/loss_chunk.h"
+#include "passes/tensor_parallel.h"
 #include "plan/choose_kernels.h"
 
 namespace crest {
@@ -34,7 +36,7 @@ class BatchSearch {
     int64_t chunks = last_that_fits(firsts);
     int64_t end = chunks + 1 < firsts.count ? firsts.at(chunks + 1) : most + 1;
     Batches within{firsts.at(chunks), 1, 1, end - firsts.at(chunks)};
-    return within.at(last_that_fits(within));
+    return possible(within.at(last_that_fits(within)));
   }
 
  private:
@@ -72,6 +74,9 @@ class BatchSearch {
     return low;
   }
 
+  // The smallest batch from this one on that ranks can share: it is planned in its place.
+  int64_t possible(int64_t batch) const { return round_up(batch, batch_multiple(session_.recipe)); }
+
   bool depends(const ProgramSpec& spec) const {
     return spec.kind == ProgramKind::train || (spec.kind == ProgramKind::validation && !use_.validation_batch);
   }
@@ -98,7 +103,7 @@ class BatchSearch {
   int64_t transient(int64_t batch) {
     if (auto it = known_.find(batch); it != known_.end()) return it->second;
     Recipe r = session_.recipe;
-    r.batch = batch;
+    r.batch = possible(batch);
     CompileOptions quick;
     quick.verify = false;
     int64_t bytes = 0;

@@ -1,0 +1,12 @@
+// Sizes that ranks along the axis tensor share.
+#pragma once
+#include <cstdint>
+
+#include "model/recipe.h"
+
+namespace crest {
+
+// The batch must be a multiple of this: the ranks divide the tokens of a micro batch.
+int64_t batch_multiple(const Recipe& recipe);
+
+}  // namespace crest
