@@ -16,7 +16,8 @@ namespace crest::test {
 // Every byte and its place count, also those that fill no word; alignment and memory do not.
 TEST(Checksum, ChangesWithEveryByte) {
   NEEDS_GPU();
-  auto runtime = make_runtime(gpu(), nullptr);
+  const Device device = gpu();
+  auto runtime = make_runtime(device, nullptr);
   auto of = [&](const std::vector<char>& bytes, int64_t shift) {
     auto n = int64_t(bytes.size());
     auto* data = static_cast<char*>(runtime->allocate(n + 64));
@@ -50,7 +51,8 @@ TEST(Checksum, ChangesWithEveryByte) {
 }
 
 TEST(Checksum, OfTensors) {
-  auto runtime = make_runtime(this_cpu(1), nullptr);
+  const Device device = this_cpu(1);
+  auto runtime = make_runtime(device, nullptr);
   float a[3] = {1, 2, 3}, b[3] = {1, 2, 4};
   TensorRef first{a, DType::f32, {3}, runtime.get()}, second{b, DType::f32, {3}, runtime.get()};
   auto sums = checksums({first, second, first});

@@ -112,12 +112,13 @@ TEST_P(Classes, PlanForAnyNumberOfThreads) {
 
 // A process runs one class: a plan for another one is refused before anything is allocated.
 TEST_P(Classes, RunOnlyWhereTheyAre) {
+  const Device device = cpu_device(GetParam(), 1);
   if (GetParam() == active_isa() && active_isa() <= best_isa()) {
-    EXPECT_NE(make_runtime(cpu_device(GetParam(), 1), nullptr), nullptr);
+    EXPECT_NE(make_runtime(device, nullptr), nullptr);
     return;
   }
   try {
-    make_runtime(cpu_device(GetParam(), 1), nullptr);
+    make_runtime(device, nullptr);
     FAIL() << "it runs";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), Exit::no_device);

@@ -105,6 +105,7 @@ class Runtime {
 // The device and the groups (null: this is the only rank) must outlive the runtime.
 std::unique_ptr<Runtime> make_runtime(const Device& device, const MeshGroups* groups,
                                       const RuntimeOptions& options = {});
+std::unique_ptr<Runtime> make_runtime(Device&&, const MeshGroups*, const RuntimeOptions& = {}) = delete;
 
 class RangeScope {
  public:
