@@ -135,4 +135,11 @@ double RankGroup::from_first(double own) {
 
 std::string RankGroup::from_first(const std::string& own) { return broadcast_text(host(), own, 0); }
 
+std::vector<int32_t> RankGroup::from_first(const std::vector<int32_t>& own) {
+  const std::string bytes = from_first(std::string(reinterpret_cast<const char*>(own.data()), 4 * own.size()));
+  std::vector<int32_t> all(bytes.size() / 4);
+  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(all.data()));
+  return all;
+}
+
 }  // namespace crest

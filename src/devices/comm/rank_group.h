@@ -56,6 +56,7 @@ class RankGroup {
   bool any(bool own);
   double from_first(double own);
   std::string from_first(const std::string& own);
+  std::vector<int32_t> from_first(const std::vector<int32_t>& own);
 
  private:
   RankGroup(const RankEnvironment& environment, const RankOptions& options);

@@ -125,13 +125,6 @@ class Training {
   bool any(bool own) const { return group_ ? group_->any(own) : own; }
   // What rank 0 says.
   double of_first(double own) const { return group_ ? group_->from_first(own) : own; }
-  std::vector<int32_t> of_first(const std::vector<int32_t>& own) const {
-    if (!group_) return own;
-    const std::string bytes = group_->from_first({reinterpret_cast<const char*>(own.data()), 4 * own.size()});
-    std::vector<int32_t> all(bytes.size() / 4);
-    std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(all.data()));
-    return all;
-  }
   const Recipe& recipe() const { return engine_ ? engine_->session().recipe : o_.recipe; }
   // Of one rank.
   int threads() const { return engine_->session().device.threads; }
@@ -380,23 +373,7 @@ class Training {
     save_now();
     if (state_.last_good == state_.step) saver_->prune();
     saver_->finish();
-    if (data_error_) data_error_ = with_advice(data_error_);
-  }
-
-  // Reports what could not be read, and that nothing is lost.
-  std::exception_ptr with_advice(const std::exception_ptr& error) const {
-    try {
-      std::rethrow_exception(error);
-    } catch (const Error& e) {
-      if (!files_->on_disk()) return error;
-      std::string saved =
-          fmt::format("The run is saved at step {}. Repair the data, then continue: crest train --resume {}",
-                      state_.step, shell_path(o_.out));
-      return std::make_exception_ptr(
-          Error(e.code(), e.problem(), e.where(), e.advice().empty() ? saved : e.advice() + " " + saved));
-    } catch (...) {
-      return error;
-    }
+    if (data_error_ && files_->on_disk()) data_error_ = report_.unreadable(data_error_, state_.step);
   }
 
   // The step after the present one is queued before the results of the present one are taken, where
@@ -527,7 +504,7 @@ class Training {
     const TextEnds ends = text_ends(o_.recipe.model, model_text());
     std::vector<int32_t> prompt;
     if (leads()) prompt = prompt_tokens(*tokenizer_, "", recipe().model.vocab, ends.begin);
-    if (all) prompt = of_first(prompt);
+    if (all && group_) prompt = group_->from_first(prompt);
     auto on_rank = [&](int r) {
       texts[size_t(r)] = generate_text(engine_->rank(r), tokenizer_.get(), prompt, ends.end, o_.sample_tokens, seed);
     };

@@ -234,4 +234,18 @@ void RunReport::finish(const Summary& s) {
               : fmt::format("  sample with: crest sample --run {} --prompt \"...\"", shell_path(options_.out)));
 }
 
+std::exception_ptr RunReport::unreadable(const std::exception_ptr& error, int64_t step) const {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& e) {
+    std::string saved =
+        fmt::format("The run is saved at step {}. Repair the data, then continue: crest train --resume {}", step,
+                    shell_path(options_.out));
+    return std::make_exception_ptr(
+        Error(e.code(), e.problem(), e.where(), e.advice().empty() ? saved : e.advice() + " " + saved));
+  } catch (...) {
+    return error;
+  }
+}
+
 }  // namespace crest

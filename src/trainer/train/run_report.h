@@ -1,6 +1,7 @@
 // What a training run prints: its description, its steps, and how it ended. It goes to standard
 // error; with --json, one JSON document goes to standard output.
 #pragma once
+#include <exception>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -59,6 +60,8 @@ class RunReport {
   void finish(const Summary& summary);
   // At the end of a run that is saved at `step`: warns if the weights there are not finite.
   void not_finite(const std::string& checkpoints, int64_t step);
+  // What could not be read of the data, and that the run is saved at `step`.
+  std::exception_ptr unreadable(const std::exception_ptr& error, int64_t step) const;
   // What --json prints.
   nlohmann::ordered_json result(const Summary& summary) const;
 
