@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Trains nano and micro with many learning rates and numbers of tokens a step.
 
-    sweep.py run CREST OUT.jsonl --text NAME=FILE:TOKENIZER ... [--seconds N] [--jobs N] [--default]
+    sweep.py run CREST OUT.jsonl --text NAME=FILE:TOKENIZER ... [--seconds N] [--jobs N] [--scale T] [--warmup STEPS]
+                 [--most-tokens N]
     sweep.py table OUT.jsonl
 
-`run` adds a line for each run. --default: runs without --lr. `table` prints, for each number of tokens and each
+`run` adds a line for each run. --scale: one rate for each number of tokens, times sqrt(tokens / T) below T. `table` prints, for each number of tokens and each
 multiple of the rate of large steps, how far the last validation loss is above the best of its group (same model,
 text, steps and seed), and the largest rise of a mean of 5 steps after the warm-up.
 """
@@ -30,24 +31,27 @@ def rate_of(model):
     return 6e-4 * (768 / WIDTHS[model]) ** 0.5
 
 
-def plan(texts, default):
+def plan(texts, scale, most_tokens):
     for model, text, tokens in itertools.product(WIDTHS, texts, SHAPES):
+        if tokens > most_tokens:
+            continue
         for steps in [60, 300] + [1000] * (tokens <= 8192):
-            for multiple in [None] if default else MULTIPLES:
-                if multiple and multiple > 1 and tokens < 8192:
+            for multiple in [min(1, tokens / scale) ** 0.5] if scale else MULTIPLES:
+                if multiple > 1 and tokens < 8192:
                     continue
                 for seed in [1, 2] if tokens <= 8192 and steps < 1000 else [1]:
                     yield {"model": model, "text": text, "tokens": tokens, "steps": steps, "multiple": multiple,
                            "seed": seed}
 
 
-def train(crest, data, folder, run):
+def train(crest, data, folder, run, warmup):
     seq, batch = SHAPES[run["tokens"]]
     command = [crest, "train", "--data", data, "--model", run["model"], "--seq", str(seq), "--batch", str(batch),
                "--steps", str(run["steps"]), "--seed", str(run["seed"]), "--save-every", "0", "--deterministic",
-               "--val-batches", str(max(4, 32768 // run["tokens"])), "--out", folder]
-    if run["multiple"]:
-        command += ["--lr", repr(rate_of(run["model"]) * run["multiple"])]
+               "--val-batches", str(max(4, 32768 // run["tokens"])), "--out", folder,
+               "--lr", repr(rate_of(run["model"]) * run["multiple"])]
+    if warmup is not None:
+        command += ["--warmup", str(min(warmup, run["steps"]))]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         return {**run, "error": done.stderr[-300:]}
@@ -68,7 +72,7 @@ def run_all(args):
         data[name] = f"{work}/{name}"
         subprocess.run([args.crest, "data", "prepare", file, "--tokenizer", tokenizer, "--out", data[name]], check=True,
                        stdout=subprocess.DEVNULL)
-    runs = list(plan(data, args.default))
+    runs = list(plan(data, args.scale, args.most_tokens))
     random.Random(1).shuffle(runs)  # so that a time limit takes a sample
     begun = time.monotonic()
 
@@ -76,7 +80,7 @@ def run_all(args):
         if time.monotonic() - begun > args.seconds:
             return None
         folder = f"{work}/run{i}"
-        result = train(args.crest, data[runs[i]["text"]], folder, runs[i])
+        result = train(args.crest, data[runs[i]["text"]], folder, runs[i], args.warmup)
         shutil.rmtree(folder, ignore_errors=True)
         return result
 
@@ -105,7 +109,7 @@ def table(args):
     for (model, _, tokens, _, _), group in groups.items():
         best = min(run["validation"][-1] for run in group)
         for run in group:
-            key = (tokens, run["multiple"] or round(run["lr"] / rate_of(model), 2))
+            key = (tokens, run["multiple"])
             if len(group) >= 3:
                 above[key].append(run["validation"][-1] / best - 1)
             rises[key].append(rise_of(run))
@@ -116,7 +120,7 @@ def table(args):
         print(f"| {tokens} | " + " | ".join(cells) + " |")
     for key in sorted(rises):
         if key[1] not in MULTIPLES:
-            print(f"default at {key[0]} tokens: {key[1]} of the rate, largest rise {max(rises[key]):.2f} "
+            print(f"{key[0]} tokens: {key[1]:.2f} of the rate, largest rise {max(rises[key]):.2f} "
                   f"of {len(rises[key])} runs")
 
 
@@ -128,7 +132,9 @@ sub.add_argument("out")
 sub.add_argument("--text", action="append", required=True)
 sub.add_argument("--seconds", type=float, default=600)
 sub.add_argument("--jobs", type=int, default=os.cpu_count())
-sub.add_argument("--default", action="store_true")
+sub.add_argument("--scale", type=float)
+sub.add_argument("--warmup", type=int)
+sub.add_argument("--most-tokens", type=int, default=max(SHAPES))
 sub.set_defaults(do=run_all)
 sub = commands.add_parser("table")
 sub.add_argument("out")
