@@ -184,10 +184,10 @@ TEST_F(CliCompare, APyTorchTraceStandsForARun) {
 TEST_F(CliCompare, TwoRecipesNow) {
   TempFolder own;
   std::string model = own.write("tiny.toml", tiny_model);
-  RunResult r = run_crest(
-      {"compare", "--model", model, "--batch", "4", "--precision", "fp32", "--threads", "1", "--samples", "6",
-       "--rates", "fp32=1e11,bandwidth=1e10", "--a", "--fusion off --recompute pointwise", "--b", "", "--json"},
-      in(own.path().string()));
+  RunResult r = run_crest({"compare", "--model", model, "--batch", "4", "--precision", "fp32", "--threads", "1",
+                           "--samples", "6", "--rates", "fp32=1e11,bandwidth=1e10", "--a",
+                           "--fusion off --attention naive --recompute pointwise", "--b", "", "--json"},
+                          in(own.path().string()));
   ASSERT_EQ(r.code, 0) << r.err;
   auto j = r.json();
   // Another program's load may differ between the two measurements: that is told under
@@ -195,7 +195,7 @@ TEST_F(CliCompare, TwoRecipesNow) {
   std::vector<std::string> keys;
   for (auto& d : j["differences"])
     if (d["section"] != "conditions") keys.push_back(d["key"]);
-  EXPECT_EQ(keys, std::vector<std::string>{"fusion"}) << j["differences"];
+  EXPECT_EQ(keys, (std::vector<std::string>{"attention", "fusion"})) << j["differences"];
   EXPECT_EQ(j["a"]["samples"], 6);
   EXPECT_TRUE(j["a"]["profiled"] && j["b"]["profiled"]);
   EXPECT_TRUE(contains(j["noise"]["floor_source"], "measured"));
@@ -203,6 +203,20 @@ TEST_F(CliCompare, TwoRecipesNow) {
   auto runs = run_crest({"runs", "list", "--json"}, in(own.path().string())).json();
   EXPECT_EQ(runs.size(), 2u);
   for (auto& run : runs) EXPECT_EQ(run["status"], "done");
+  // What each change contributes was measured, and stays with the runs.
+  auto again = run_crest({"compare", "2", "1", "--json"}, in(own.path().string())).json();
+  for (auto* json : {&j, &again}) {
+    EXPECT_EQ((*json)["attribution"]["method"], "shapley") << (*json)["notes"];
+    double sum = 0;
+    ASSERT_EQ((*json)["levers"].size(), 2u);
+    for (auto& e : (*json)["levers"]) {
+      sum += e["ms"].get<double>();
+      // As the first of two changes or as the last.
+      EXPECT_NEAR(e["ms"].get<double>(), (e["alone_ms"].get<double>() + e["last_ms"].get<double>()) / 2, 1e-9);
+    }
+    EXPECT_NEAR(sum, (*json)["difference_ms"].get<double>(), 1e-9);
+  }
+  EXPECT_EQ(again["a"]["uid"], j["b"]["uid"]);
 }
 
 TEST_F(CliCompare, ASideThatDoesNotFit) {

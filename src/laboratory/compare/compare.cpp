@@ -224,6 +224,10 @@ void note_uncertain(RunComparison& c, const ComparedSide& a, const ComparedSide&
     c.notes.push_back(
         "The step times do not differ beyond noise, so no cause is claimed for the whole step; single groups may "
         "still differ.");
+  if (!c.attribution.missing.empty())
+    c.notes.push_back(fmt::format("What each change contributes was {}measured: {}.",
+                                  c.attribution.method == AttributionMethod::work ? "not " : "only partly ",
+                                  c.attribution.missing));
   if (c.row_noise > 0.02)
     c.notes.push_back(
         fmt::format("Groups with equal instructions differ by up to {:.0f}% between the two runs; a smaller "
@@ -286,6 +290,7 @@ RunComparison compare_runs(const RunRecord& record_a, const RunRecord& record_b,
   mark_significant(c, same_device(a, b));
   doubt_without_floor(c);
   explain_by_settings(c);
+  explain_by_measured_changes(c, record_a, record_b);
   compare_memory(c, a, b);
   compare_training(c, record_a, record_b);
   c.scaling = find_scaling(c, a, b);

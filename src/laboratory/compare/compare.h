@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "compare/attribution.h"
 #include "stats/noise.h"
 #include "store/record.h"
 
@@ -114,12 +115,31 @@ struct Cause {
   std::string sentence;
 };
 
-// The effect of one setting: the parts of all groups that it explains best. All effects sum to the
-// difference.
+// A setting as the only change, and on top of all other changes; error: of SettingEffect::ms, 95%.
+// In the unit of explained_difference().
+struct SettingTimes {
+  double alone_ms = 0, last_ms = 0, error_ms = 0;
+};
+
+// The effect of one setting. All effects sum to the difference. Measured (attribution.method), or
+// the parts of all groups that the setting explains best.
 struct SettingEffect {
-  std::string setting, a, b;  // "attention", "naive", "flash"; "": explained by no setting
+  // "attention", "naive", "flash". Setting "": explained by no setting, or the interaction of the
+  // changes (AttributionMethod::first_and_last).
+  std::string setting, a, b;
   double ms = 0, ms_per_token = 0, share = 0;
+  std::optional<SettingTimes> measured;
   std::string sentence;
+};
+
+// How the difference was divided among the settings. Times in the unit of explained_difference().
+struct Attribution {
+  AttributionMethod method = AttributionMethod::work;
+  std::string missing;  // why too little was measured; "": it was not tried, or all was
+  // What all changes make beyond the sum of what each makes alone, and its error (95%).
+  double interaction_ms = 0, error_ms = 0;
+  std::pair<std::string, std::string> strongest;  // the settings that change each other's effect most
+  double strongest_ms = 0;
 };
 
 struct MemoryRow {
@@ -189,6 +209,7 @@ struct RunComparison {
   double explained_noise = 0;           // of a sum of groups, in the unit of explained_difference()
   std::vector<Cause> causes;            // largest first
   std::vector<SettingEffect> settings;  // largest first
+  Attribution attribution;              // of settings
   std::vector<MemoryRow> memory;        // by category; sums to planned_bytes
   std::vector<MemoryCause> memory_causes;
   PeakHolder peak_a, peak_b;

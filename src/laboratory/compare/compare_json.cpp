@@ -110,6 +110,9 @@ Json to_json(const RunComparison& c) {
                 {"quadratic", m.quadratic},
                 {"sentence", m.sentence}};
   });
+  Json attribution = {{"method", name(c.attribution.method)}, {"missing", c.attribution.missing}};
+  if (c.attribution.method != AttributionMethod::work)
+    attribution["interaction_ms"] = c.attribution.interaction_ms, attribution["error_ms"] = c.attribution.error_ms;
   return {{"a", to_json(c.a)},
           {"b", to_json(c.b)},
           {"sentences", c.sentences},
@@ -134,14 +137,20 @@ Json to_json(const RunComparison& c) {
           {"causes", list_of(c.causes, [](auto& x) { return to_json(x); })},
           {"levers", list_of(c.settings,
                              [](auto& e) {
-                               return Json{{"lever", e.setting},
-                                           {"a", e.a},
-                                           {"b", e.b},
-                                           {"ms", e.ms},
-                                           {"share", e.share},
-                                           {"ms_per_token", e.ms_per_token},
-                                           {"sentence", e.sentence}};
+                               Json json = {{"lever", e.setting},
+                                            {"a", e.a},
+                                            {"b", e.b},
+                                            {"ms", e.ms},
+                                            {"share", e.share},
+                                            {"ms_per_token", e.ms_per_token},
+                                            {"sentence", e.sentence}};
+                               if (e.measured) {
+                                 json["alone_ms"] = e.measured->alone_ms, json["last_ms"] = e.measured->last_ms;
+                                 json["error_ms"] = e.measured->error_ms;
+                               }
+                               return json;
                              })},
+          {"attribution", attribution},
           {"memory",
            {{"by_category", list_of(c.memory,
                                     [](auto& m) {

@@ -183,10 +183,10 @@ class Text {
 
   void settings() {
     auto named = std::count_if(c_.settings.begin(), c_.settings.end(), [](auto& l) { return !l.setting.empty(); });
-    if (named < 2 || c_.noise.verdict == Verdict::cannot_tell) return;
-    title("Effect of each change");
+    if (named < 2 || !attributable(c_)) return;
+    title(fmt::format("Effect of each change ({})", attribution_text(c_)));
     for (auto& l : c_.settings)
-      if (std::abs(l.share) >= 0.005 && beyond_noise(c_, l)) out_ += bullet(l.sentence, o_.width);
+      if (l.measured || (std::abs(l.share) >= 0.005 && beyond_noise(c_, l))) out_ += bullet(l.sentence, o_.width);
   }
 
   void memory() {

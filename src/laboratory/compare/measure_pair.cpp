@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
+#include <utility>
 
 #include "bench/profiler.h"
+#include "compare/measure_changes.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/timer.h"
@@ -38,6 +41,10 @@ class Pair {
     given_rates_ = parse_rates(o.rates, "--rates");
     prepare(a_, o.a);
     prepare(b_, o.b);
+    changes_ = changes_between(o.a.recipe, o.b.recipe);
+    const Settings of_a = settings_of(std::as_const(a_.recipe)), of_b = settings_of(std::as_const(b_.recipe));
+    // What was given only once may be what the other side got by itself.
+    std::erase_if(changes_, [&](auto& c) { return of_a.at(c.key).text() == of_b.at(c.key).text(); });
   }
 
   MeasuredPair run() {
@@ -50,6 +57,7 @@ class Pair {
       for (Side* s : {&a_, &b_})
         if (s->runner) ready(*s);
       measure();
+      measure_changes();
     } catch (const Error& e) {
       std::string status = e.code() == Exit::interrupted ? "interrupted" : "failed";
       for (Side* s : {&a_, &b_})
@@ -57,7 +65,7 @@ class Pair {
       throw;
     }
     for (Side* s : {&a_, &b_})
-      if (s->runner) finish(*s, "done", "");
+      if (s->record.status == "running") finish(*s, "done", "");
     return {std::move(a_.record), std::move(b_.record), floor_};
   }
 
@@ -149,7 +157,8 @@ class Pair {
     }
     AbRule rule;
     rule.warmup_rounds = 0;
-    rule.max_seconds = left();
+    // The other half is for recipes with some of the changes.
+    rule.max_seconds = changes_.size() < 2 ? left() : left() / 2;
     if (o_.samples > 0) rule.min_rounds = rule.max_rounds = o_.samples, rule.target_relative_ci = 0;
     watch_.emplace(throttle_poll(a_.device));
     AbResult rounds =
@@ -165,6 +174,69 @@ class Pair {
       }
       keep(*s, samples);
     }
+  }
+
+  // What each change contributes, interleaved with A. Everything else is on record by now.
+  void measure_changes() {
+    if (changes_.size() < 2 || !a_.runner || !b_.runner) return;
+    MeasuredChanges measured;
+    measured.other = a_.record.uid, measured.changes = changes_;
+    b_.profiler.reset(), b_.runner.reset();  // its memory
+    const std::vector<ChangeSet> sets = sets_to_measure(changes_.size());
+    if (sets.empty()) measured.missing = fmt::format("more than {} settings differ", most_changes);
+    if (o_.a.device.flags() != o_.b.device.flags()) measured.missing = "the devices differ";
+    for (size_t i = 0; i < sets.size() && measured.missing.empty(); ++i) {
+      check_interrupt();
+      say(fmt::format("A with some of the changes, {} of {} ...", i + 1, sets.size()));
+      try {
+        measured.sets.push_back(measure_set(sets[i], sets.size() - i));
+      } catch (const Error& e) {
+        if (e.code() == Exit::interrupted) throw;
+        measured.missing = e.problem();
+      } catch (const std::bad_alloc&) {
+        measured.missing = "the system refused memory";
+      }
+    }
+    set_document(b_, "changes", to_json(measured));
+  }
+
+  // `sets` are still to be measured.
+  SetRatio measure_set(ChangeSet set, size_t sets) {
+    const RecipeOptions options = with_changes(o_.a.recipe, o_.b.recipe, changes_, set);
+    const double share = left() / double(sets);
+    const Timer timer;
+    const Recipe given = options.finish(default_model(a_.device));
+    Recipe recipe = resolve(with_defaults(given, a_.device, a_.limit), a_.device);
+    CompiledSession session = compile_phase(phase_recipe(std::move(recipe), phase_, options), a_.device, phase_);
+    const int64_t ranks = a_.recipe.data_parallel, planned = session.planned_bytes() * session.recipe.data_parallel;
+    if (planned + held(a_) > a_.limit * ranks)
+      fail("A and some of the changes do not fit in memory together", "memory");
+    const SetRatio none = {set, 1, 0, phase_tokens(session.recipe, phase_)};
+    PhaseRunner runner(std::move(session), phase_, o_.seed);
+    for (int i = 0; i < 2; ++i) {  // the first runs load kernels
+      check_interrupt();
+      runner.run();
+    }
+    const double spent = timer.seconds();
+    AbRule rule;
+    rule.warmup_rounds = 0;
+    rule.max_seconds = share - spent;
+    if (o_.samples > 0) rule.min_rounds = rule.max_rounds = o_.samples, rule.target_relative_ci = 0;
+    if (o_.samples == 0 && rule.max_seconds < 0)
+      fail(fmt::format("{:.0f} seconds are not enough, --max-seconds {:.0f} may be", o_.max_seconds,
+                       2 * std::ceil(o_.max_seconds / 2 + double(sets) * 2 * spent)),
+           "--max-seconds");
+    auto turn = [](PhaseRunner& r) {
+      check_interrupt();
+      return r.run();
+    };
+    AbResult rounds =
+        compare_interleaved({{"A", [&] { return turn(*a_.runner); }}, {"set", [&] { return turn(runner); }}}, rule);
+    const Comparison& c = rounds.comparisons[0];
+    SetRatio measured = none;
+    measured.ratio = c.ratio;
+    measured.error = std::max((c.ratio_interval.high - c.ratio_interval.low) / 2, c.noise_floor * c.ratio);
+    return measured;
   }
 
   void measure_alone(Side& s) {
@@ -208,6 +280,7 @@ class Pair {
 
   const CompareMeasureOptions& o_;
   BenchPhase phase_;
+  std::vector<GivenChange> changes_;
   std::vector<ProfileRate> given_rates_, rates_;
   std::string rates_device_;
   Recorder recorder_;

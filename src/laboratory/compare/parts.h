@@ -14,6 +14,10 @@ std::vector<Difference> find_differences(const ComparedSide& a, const ComparedSi
 // settings' effects. Fills Cause::settings and RunComparison::settings from causes and differences.
 void explain_by_settings(RunComparison& comparison);
 
+// Replaces RunComparison::settings where steps with some of the changes were measured along with
+// the two runs (document "changes"), and fills attribution.
+void explain_by_measured_changes(RunComparison& comparison, const RunRecord& a, const RunRecord& b);
+
 // Whether nothing differs that can change times, as far as is known.
 bool nothing_changed(const RunComparison& comparison);
 

@@ -27,6 +27,9 @@ std::string time_text(const RunComparison& c, double ms, double ms_per_token) {
   return c.per_token ? format_ms_signed(1e3 * ms_per_token) + " per 1000 tokens" : format_ms_signed(ms);
 }
 
+// A time in the unit of the explained difference.
+std::string measured_text(const RunComparison& c, double ms) { return time_text(c, ms, ms); }
+
 std::string first(const std::vector<std::string>& list) { return list.empty() ? "?" : list[0]; }
 
 std::string sentence(const RunComparison& c, const Cause& cause) {
@@ -45,9 +48,18 @@ std::string sentence(const RunComparison& c, const Cause& cause) {
                      factor_text(c, cause));
 }
 
+// What a row of the attribution is about.
+std::string effect_label(const RunComparison& c, const SettingEffect& e) {
+  if (!e.setting.empty()) return fmt::format("{} {} -> {}", e.setting, e.a, e.b);
+  return c.attribution.method == AttributionMethod::work ? "cause unknown" : "interaction of the changes";
+}
+
 std::string sentence(const RunComparison& c, const SettingEffect& e) {
-  std::string what = e.setting.empty() ? "cause unknown" : fmt::format("{} {} -> {}", e.setting, e.a, e.b);
-  return fmt::format("{}: {}{}", what, time_text(c, e.ms, e.ms_per_token), share_text(c, e.share));
+  std::string text = fmt::format("{}: {}{}", effect_label(c, e), time_text(c, e.ms, e.ms_per_token),
+                                 beyond_noise(c, e) ? share_text(c, e.share) : ", within noise");
+  if (!e.measured) return text;
+  return fmt::format("{}; {} as the only change, {} after all others", text, measured_text(c, e.measured->alone_ms),
+                     measured_text(c, e.measured->last_ms));
 }
 
 std::string sentence(const MemoryCause& m) {
@@ -79,13 +91,32 @@ std::string changed_sentence(const RunComparison& c) {
   return c.join == "scopes" ? "Recipe, device and versions are the same, as far as known." : "";
 }
 
+std::string interaction_sentence(const RunComparison& c) {
+  const Attribution& a = c.attribution;
+  if (a.method == AttributionMethod::work || !attributable(c)) return "";
+  if (std::abs(a.interaction_ms) <= a.error_ms) return "The changes do not interact beyond noise.";
+  std::string which =
+      a.strongest.first.empty() ? "" : fmt::format(", mostly {} with {}", a.strongest.first, a.strongest.second);
+  return fmt::format("The changes interact{}: together {} from the sum of each alone.", which,
+                     measured_text(c, a.interaction_ms));
+}
+
 std::string settings_sentence(const RunComparison& c) {
-  if (!conclusive(c) || c.settings.size() < 2) return "";
+  auto named = std::count_if(c.settings.begin(), c.settings.end(), [](auto& e) { return !e.setting.empty(); });
+  if (!conclusive(c) || named < 2) return "";
   std::vector<std::string> parts;
-  for (auto& l : c.settings)
-    if (!l.setting.empty() && std::abs(l.share) >= 0.01 && beyond_noise(c, l))
-      parts.push_back(fmt::format("{} {:.0f}%", l.setting, 100 * without_last_bits(l.share)));
-  return parts.size() < 2 ? "" : fmt::format("Time difference by change: {}.", join(parts, ", "));
+  const bool measured = c.attribution.method != AttributionMethod::work;
+  int rest = 100;  // as printed, so that the parts sum to the difference
+  for (auto& e : c.settings) {
+    int percent = int(std::lround(100 * without_last_bits(e.share)));
+    const bool interaction = measured && e.setting.empty();
+    if (percent == 0 || !(interaction || (!e.setting.empty() && beyond_noise(c, e)))) continue;
+    parts.push_back(fmt::format("{} {}%", interaction ? "their interaction" : e.setting, percent));
+    rest -= percent;
+  }
+  if (parts.empty()) return "";
+  if (rest != 0) parts.push_back(fmt::format("{} {}%", measured ? "within noise" : "within noise or unknown", rest));
+  return fmt::format("Time difference by change ({}): {}.", attribution_text(c), join(parts, ", "));
 }
 
 // Compares the work where times are missing.
@@ -170,7 +201,21 @@ std::string changed_names(const std::set<std::string>& a, const std::set<std::st
 }  // namespace
 
 bool beyond_noise(const RunComparison& c, const SettingEffect& e) {
-  return std::abs(c.per_token ? e.ms_per_token : e.ms) > c.explained_noise;
+  return std::abs(c.per_token ? e.ms_per_token : e.ms) > (e.measured ? e.measured->error_ms : c.explained_noise);
+}
+
+bool attributable(const RunComparison& c) {
+  return conclusive(c) ||
+         std::any_of(c.settings.begin(), c.settings.end(), [&](auto& e) { return e.measured && beyond_noise(c, e); });
+}
+
+std::string attribution_text(const RunComparison& c) {
+  switch (c.attribution.method) {
+    case AttributionMethod::shapley: return "an attribution: Shapley values of measured steps";
+    case AttributionMethod::first_and_last: return "an attribution: mean of each change measured first and last";
+    case AttributionMethod::work: break;
+  }
+  return "an attribution by the instructions that each setting can act on, not measured";
 }
 
 bool conclusive(const RunComparison& c) { return c.noise.verdict != Verdict::cannot_tell; }
@@ -245,8 +290,8 @@ void write_sentences(RunComparison& c) {
   for (auto& cause : c.causes) cause.sentence = sentence(c, cause);
   for (auto& setting : c.settings) setting.sentence = sentence(c, setting);
   for (auto& m : c.memory_causes) m.sentence = sentence(m);
-  for (auto& text : {headline(c), changed_sentence(c), settings_sentence(c), work_sentence(c), memory_sentence(c),
-                     training_sentence(c)})
+  for (auto& text : {headline(c), changed_sentence(c), settings_sentence(c), interaction_sentence(c), work_sentence(c),
+                     memory_sentence(c), training_sentence(c)})
     if (!text.empty()) c.sentences.push_back(text);
 }
 

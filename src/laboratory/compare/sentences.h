@@ -13,6 +13,10 @@ void write_sentences(RunComparison& comparison);
 bool conclusive(const RunComparison& comparison);
 // The effect exceeds the noise between equal groups.
 bool beyond_noise(const RunComparison& comparison, const SettingEffect& effect);
+// Whether effects of settings can be stated: the steps differ, or measured effects do.
+bool attributable(const RunComparison& comparison);
+// How the difference was divided among the settings: "an attribution: Shapley values of ...".
+std::string attribution_text(const RunComparison& comparison);
 // The figures of a group's main factor; work is per step, or per 1000 tokens.
 std::string factor_text(const RunComparison& comparison, const Cause& cause);
 // "12 x softmax, 24 x matmul and 3 other kinds"
