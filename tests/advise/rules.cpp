@@ -12,6 +12,7 @@
 #include "plan/recipe_settings.h"
 #include "plan/search.h"
 #include "plan/training_use.h"
+#include "predict/known_effects.h"
 #include "predict/planned_time.h"
 #include "predict/step_time.h"
 
@@ -91,6 +92,7 @@ TEST(Rules, SizesThatTensorCoresNeed) {
   EXPECT_TRUE(contains(vocabulary.condition, "50257"));
   EXPECT_EQ(vocabulary.recipe->pad_vocab, 128);
   EXPECT_TRUE(contains(vocabulary.change, "50304"));
+  EXPECT_TRUE(contains(vocabulary.change, unpadded_vocabulary.text)) << "no prediction knows its gain";
   // 100 tokens and a batch of 1: 16 x 100 would be aligned, but that is a far larger batch.
   Finding tokens = advice(odd, "tokens");
   EXPECT_EQ(tokens.recipe->seq_length(), 64);

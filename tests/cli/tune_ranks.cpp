@@ -119,9 +119,9 @@ TEST(TuneRanks, MeasuresInProcessesAndPrintsACommandThatRuns) {
 
 // CREST_UPDATE_GOLDENS=1 writes it anew; read the difference before you commit it.
 TEST(TuneRanks, PredictsEightH100) {
-  RunResult r =
-      run_crest({"tune", "--device=h100", "--model=gpt2-1558M", "--ranks=8", "--global-batch=256", "--attention=flash",
-                 "--pad-vocab=128", "--loss-chunk=auto", "--recompute=pointwise", "--search-seconds=0"});
+  RunResult r = run_crest({"tune", "--device=h100", "--model=gpt2-1558M", "--precision=bf16", "--ranks=8",
+                           "--global-batch=256", "--attention=flash", "--pad-vocab=128", "--loss-chunk=auto",
+                           "--recompute=pointwise", "--search-seconds=0"});
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(r.err.find("measuring"), std::string::npos) << r.err;
   std::string text = r.out;  // without the seconds that it took

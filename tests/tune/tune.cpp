@@ -8,8 +8,10 @@
 
 #include "bench/phase_runner.h"
 #include "core/error.h"
+#include "core/io.h"
 #include "device/data_sheet.h"
 #include "plan/training_use.h"
+#include "predict/known_effects.h"
 #include "tune/finalists.h"
 #include "tune/tiny_calibration.h"
 
@@ -178,6 +180,93 @@ TEST(Tune, TheTextOfAChoiceIsTrue) {
   r.best = r.fastest = 0;
   text = text_of(TuneOptions(), r, 10, false, 100);
   EXPECT_NE(text.find("none is predicted to be faster by more than 1.0%"), std::string::npos) << text;
+}
+
+namespace {
+
+// Planned and predicted only.
+nlohmann::json planned_on(const std::string& device, const Flags& flags, std::string* text = nullptr) {
+  TuneOptions o;
+  o.recipe.given = flags;
+  for (const char* fixed : {"recompute", "loss-chunk", "attention"}) o.recipe.given.emplace(fixed, few.at(fixed));
+  Device d = find_device(device, 1);
+  o.sheet = sheet_of(d, device);
+  std::optional<Calibration> known = find_calibration("", d);
+  TuneResult r = tune(o, d, int64_t(80) << 30, known ? &*known : nullptr, [](auto&) {});
+  if (text) *text = text_of(o, r, 10, false, 200);
+  return to_json(o, r);
+}
+
+}  // namespace
+
+// An H200 took 27.5 ms without padding and 26.95 with it; what is computed alone says the opposite.
+TEST(Tune, PredictionsDoNotChooseBetweenPaddingAndNone) {
+  for (auto& c : planned_on("h200", {{"model", {"gpt2-124M"}}, {"vocab", {"1030"}}, {"batch", {"1"}}})["candidates"])
+    EXPECT_FALSE(c["changes"].contains("pad-vocab")) << c;
+}
+
+TEST(Tune, Fp8ComesWithTheLossThatItCosts) {
+  std::string text;
+  auto json = planned_on("h200", {{"model", {"gpt2-1558M"}}, {"batch", {"4"}}}, &text);
+  EXPECT_EQ(json["best"]["changes"]["precision"], "fp8");
+  EXPECT_EQ(json["fp8_loss"], fp8_loss.text);
+  EXPECT_NE(std::string(json["command"]).find("--precision=fp8"), std::string::npos);
+  size_t speed = text.find("precision fp8 instead of bf16: "), end = text.find('\n', speed);
+  ASSERT_NE(speed, std::string::npos) << text;
+  EXPECT_LT(text.find(fp8_loss.text, speed), end) << text;
+  // No units for it, or another precision given.
+  EXPECT_EQ(planned_on("a100", {{"model", {"gpt2-124M"}}, {"batch", {"1"}}})["combinations"], 1);
+  EXPECT_EQ(planned_on("h200", {{"model", {"gpt2-124M"}}, {"batch", {"1"}}, {"precision", {"bf16"}}})["combinations"],
+            1);
+}
+
+// Figures in sentences are those of the pages that they name.
+TEST(Tune, KnownEffectsAreOnTheirPages) {
+  for (auto* effect : {&fp8_loss, &unpadded_vocabulary}) {
+    std::string page = read_file(std::string(CREST_TEST_DIR) + "/../" + effect->page, 1 << 20);
+    EXPECT_NE(page.find(effect->figures), std::string::npos) << effect->page << ": " << effect->figures;
+    std::string number;  // each number of the sentence stands on the page, or follows from two of them
+    for (const char* c = effect->text;; ++c) {
+      if ((*c >= '0' && *c <= '9') || (!number.empty() && (*c == '.' || *c == ',') && c[1] >= '0' && c[1] <= '9')) {
+        number += *c;
+        continue;
+      }
+      bool known = number.empty() || page.find(number) != std::string::npos;
+      EXPECT_TRUE(known || (effect == &unpadded_vocabulary && (number == "2" || number == "50,304"))) << number;
+      number.clear();
+      if (!*c) break;
+    }
+  }
+  EXPECT_NEAR(1 - 26.95 / 27.5, 0.02, 0.001);
+}
+
+TEST(Tune, PredictedGainsBelowNoiseAreNamedNoise) {
+  TuneResult r = batches_of({{2, 21000}}, 2);
+  r.best = r.fastest = 0;
+  for (double slower : {1.005, 1.02}) {
+    TuneCandidate c = r.candidates[0];
+    c.changes = {{"recompute", slower < 1.01 ? "none" : "full"}};
+    c.recipe.recompute = c.changes[0].second;
+    c.predicted->ms *= slower;
+    r.candidates.push_back(c);
+  }
+  std::vector<TuneGain> list = gains(r);
+  ASSERT_EQ(list.size(), 2u);
+  EXPECT_TRUE(list[0].within_noise && !list[1].within_noise);
+  std::string text = text_of(TuneOptions(), r, 10, false, 100);
+  EXPECT_NE(text.find("instead of none: 0.5% less time per token (predicted, within noise)"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("instead of full: 2.0% less time per token (predicted),"), std::string::npos) << text;
+}
+
+// A measurement of a step may take longer than the search.
+TEST(Tune, ATimeLimitBoundsEachMeasurement) {
+  TuneOptions o;
+  o.recipe = tiny(few);
+  o.max_seconds = 10, o.search_seconds = 0.5;
+  TuneResult r = tune(o, find_device("cpu", 1), enough, &tiny_calibration(), [](auto&) {});
+  EXPECT_GT(r.measured(), 0u);
+  EXPECT_LT(r.seconds, o.max_seconds) << "one measurement had as long";
 }
 
 // The command that is printed fits when it is run: crest train also validates.

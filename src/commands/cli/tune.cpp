@@ -162,8 +162,9 @@ std::function<int()> setup_tune(CLI::App& app) {
   };
   app.add_option("--vary", o->tune.vary,
                  "also vary this setting: NAME (all its choices) or NAME=VALUE,VALUE; repeatable. Without it only "
-                 "attention, recompute, loss-chunk and pad-vocab vary, which do not change what is trained, and the "
-                 "batch, unless it or --global-batch is given; with --ranks N also how ranks share the work, and "
+                 "attention, recompute, loss-chunk and pad-vocab vary, which do not change what is trained, the batch, "
+                 "unless it or --global-batch is given, and fp8 where the GPU has it; with --ranks N also how ranks "
+                 "share the work, and "
                  "--ranks 1,2,4 compares numbers of GPUs")
       ->type_name("SETTING")
       ->allow_extra_args(false)
@@ -189,8 +190,7 @@ std::function<int()> setup_tune(CLI::App& app) {
   option("--max-seconds", o->tune.max_seconds, "time limit per measured combination (at least 6 runs are made)");
   app.add_option(
          "--search-seconds", o->search_seconds,
-         "time limit for planning and measuring, after which the fastest so far are compared; 0: none (default: "
-         "60 on a GPU, none on a CPU)")
+         "time limit of the search, its last comparison included; 0: none (default: 60 on a GPU, none on a CPU)")
       ->group("Search");
   option("--seed", o->tune.seed, "seed for weights and tokens");
   app.add_option(

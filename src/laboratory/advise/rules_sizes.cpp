@@ -12,6 +12,7 @@
 #include "core/text.h"
 #include "device/kernels.h"
 #include "model/parameters.h"
+#include "predict/known_effects.h"
 #include "program/op.h"
 
 namespace crest::rule {
@@ -23,7 +24,8 @@ Checked vocabulary(const AdviceCase& c, Planner&) {
   std::string padding = padded == vocab ? "not padded" : fmt::format("padded to {}", padded);
   if (padded % multiple == 0) return holds(fmt::format("vocabulary {}, {}", vocab, padding));
   return advise({{.condition = fmt::format("vocabulary {}, {}, is no multiple of {}", vocab, padding, multiple),
-                  .change = fmt::format("--pad-vocab 128, a vocabulary of {}", round_up(vocab, 128)),
+                  .change = fmt::format("--pad-vocab 128, a vocabulary of {} ({})", round_up(vocab, 128),
+                                        unpadded_vocabulary.text),
                   .recipe = with(c.given, "pad-vocab", "128")}},
                 "");
 }

@@ -116,12 +116,20 @@ std::vector<CalibrationStep> calibration_steps(const Device& device, int64_t lim
 }
 
 std::vector<ProfileRate> step_rates(const std::vector<CalibrationStep>& steps, const Device& device,
-                                    const std::vector<ProfileRate>& known) {
+                                    const std::vector<ProfileRate>& known, const DataSheet* sheet,
+                                    const std::function<bool()>& no_time) {
   std::set<std::string> names = {"bandwidth"};
   for (auto& step : steps) {
     names.merge(rates_needed(step_rows(compile_phase(step.recipe, device, BenchPhase::step, {.verify = false}))));
   }
-  return device_rates(device, names, known);
+  std::vector<ProfileRate> rates;
+  const std::vector<ProfileRate> of_sheet = sheet ? sheet_rates(*sheet) : std::vector<ProfileRate>();
+  for (auto& name : names) {
+    std::vector<ProfileRate> given = known;
+    if (no_time && no_time()) given.insert(given.end(), of_sheet.begin(), of_sheet.end());
+    rates.push_back(device_rates(device, {name}, given).at(0));
+  }
+  return rates;
 }
 
 Profile measure_step(const Recipe& recipe, const Device& device, int64_t limit, const StepMeasure& how) {

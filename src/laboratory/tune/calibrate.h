@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "device/data_sheet.h"
 #include "model/recipe.h"
 #include "predict/calibration.h"
 
@@ -30,9 +31,11 @@ struct StepMeasure {
 // Profiles a step on random tokens; step_ms are those of steps in sequence, as in training. Throws
 // does_not_fit, and `interrupted`.
 Profile measure_step(const Recipe& recipe, const Device& device, int64_t limit, const StepMeasure& how);
-// The limits of the device for the arithmetic of these steps: known, or else measured.
+// The limits of the device for the arithmetic of these steps: known, or else measured; once
+// `no_time` is true, of the sheet if there is one.
 std::vector<ProfileRate> step_rates(const std::vector<CalibrationStep>& steps, const Device& device,
-                                    const std::vector<ProfileRate>& known = {});
+                                    const std::vector<ProfileRate>& known = {}, const DataSheet* sheet = nullptr,
+                                    const std::function<bool()>& no_time = {});
 
 // A source of steps that are measured from now on.
 CalibrationSource source_here(const Device& device);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <map>
 #include <set>
@@ -25,8 +26,6 @@ namespace crest {
 namespace {
 
 constexpr size_t most_finalists = 4;
-// Predictions of one calibration are off alike, but a smaller difference between two says nothing.
-constexpr double predicted_noise = 0.01;
 constexpr int steps_of_a_round = 6;  // of several ranks, in processes that start for them
 
 class Search {
@@ -98,6 +97,10 @@ class Search {
     r_.out_of_time |= is;
     return is;
   }
+  // Seconds until this share of the search's time is over.
+  double left(double share) const {
+    return o_.search_seconds > 0 ? std::max(0.0, share * o_.search_seconds - timer_.seconds()) : 1e9;
+  }
   void say(const std::string& what) {
     said_ = timer_.seconds();
     say_(fmt::format("{:>4.0f} s  {}", said_, what));
@@ -117,7 +120,8 @@ class Search {
     std::vector<CalibrationStep> steps;
     for (auto& [precision, recipe] : by_precision) steps.push_back({precision, recipe});
     if (rates_.empty()) say("measuring the limits of the device ...");
-    rates_ = step_rates(steps, device_, rates_);
+    const std::function<bool()> no_time = [this] { return late(planning_ends_ / 2); };
+    rates_ = step_rates(steps, device_, rates_, o_.sheet && o_.search_seconds > 0 ? &*o_.sheet : nullptr, no_time);
   }
 
   // Plans and predicts; none where it does not fit or is not allowed.
@@ -135,7 +139,7 @@ class Search {
       if (r_.candidates[i].changes == t.changes) return i;
     std::optional<CompiledSession> session = planned(given, t);
     if (!session) return TuneResult::none;
-    predict(t, *session);
+    if (!predict(t, *session)) return TuneResult::none;
     if (t.changes.empty()) r_.start = r_.candidates.size();
     r_.candidates.push_back(std::move(t));
     return r_.candidates.size() - 1;
@@ -170,17 +174,27 @@ class Search {
 
   // Steps of one rank that this process measures: from all that it has measured so far. Others:
   // from what is known of the device, and how far that was off on average.
-  void predict(TuneCandidate& t, const CompiledSession& session) {
+  // False for a device that is not here, in a precision of which nothing is known and nobody asked.
+  bool predict(TuneCandidate& t, const CompiledSession& session) {
     if (learns()) {
       rows_.push_back(TimeModel::prepare(step_rows(session)));
       if (model_.steps()) t.predicted = model_.predict(rows_.back());
-      return;
+      return true;
     }
-    plain_.push_back(known_.predict(session));
-    if (plain_.back())
-      scale(t, *plain_.back());
-    else if (!here_)
+    std::optional<StepPrediction> plain = known_.predict(session);
+    if (!plain && !here_) {
+      if (t.recipe.precision != start_.precision && !asked_for("precision")) return false;
       fail_usage(known_.why_not(session), "--device", "Give --calibration FILE, or other --ranks.");
+    }
+    if (plain) scale(t, *plain);
+    plain_.push_back(std::move(plain));
+    return true;
+  }
+
+  bool asked_for(const std::string& setting) const {
+    return o_.recipe.has(setting) || std::any_of(o_.vary.begin(), o_.vary.end(), [&](auto& text) {
+             return text == setting || text.starts_with(setting + "=");
+           });
   }
 
   void scale(TuneCandidate& t, StepPrediction p) const {
@@ -237,15 +251,18 @@ class Search {
   void measure(size_t i) {
     TuneCandidate& c = r_.candidates[i];
     say(fmt::format("measuring {} ...", change_text(c)));
+    const Timer timer;
     try {
       if (learns()) {
-        Profile p = measure_step(
-            c.recipe, device_, limit_,
-            {.max_seconds = o_.max_seconds, .seed = o_.seed, .rates = rates_, .before_run = o_.check_interrupt});
+        Profile p = measure_step(c.recipe, device_, limit_,
+                                 {.max_seconds = std::min(o_.max_seconds, left(measuring_ends_) / 2),
+                                  .seed = o_.seed,
+                                  .rates = rates_,
+                                  .before_run = o_.check_interrupt});
         c.measured_ms = p.step_median_ms();
         model_.add(p);
       } else {
-        c.measured_ms = runs_.step_ms(c.recipe, o_.max_seconds);
+        c.measured_ms = runs_.step_ms(c.recipe, std::min(o_.max_seconds, left(measuring_ends_) / 2));
         Samples off;
         for (size_t k = 0; k < r_.candidates.size(); ++k)
           if (r_.candidates[k].measured_ms) off.add(*r_.candidates[k].measured_ms / plain_[k]->ms);
@@ -255,6 +272,7 @@ class Search {
       if (e.code() != Exit::does_not_fit) throw;
       c.failed = e.problem();
     }
+    if (c.measured_ms) measured_ = {timer.seconds(), *c.measured_ms};
     for (size_t k = 0; k < r_.candidates.size(); ++k) {
       TuneCandidate& other = r_.candidates[k];
       if (other.measured_ms) continue;  // the prediction of before stays
@@ -266,6 +284,11 @@ class Search {
     if (c.measured_ms)
       say(fmt::format("{:.{}f} ms, {} tokens/s{}", *c.measured_ms, *c.measured_ms < 10 ? 2 : 1, format_count(c.rate()),
                       c.rate() >= fastest_measured() ? ": the fastest so far" : ""));
+  }
+
+  // Estimated from the last measurement, and at least as long.
+  double seconds_to_measure(const TuneCandidate& c) const {
+    return measured_.seconds * std::max(1.0, c.ms() / std::max(measured_.ms, 1e-6));
   }
 
   double fastest_measured() const {
@@ -360,7 +383,12 @@ class Search {
     say(fmt::format("planning {} ...", format_number_of(int64_t(combinations_.size()), "combination")));
     // With a time limit the likely ones are planned first.
     std::vector<std::pair<double, const Combination*>> order;
-    const double planning = here_ ? 0.5 : 1;  // of the time limit
+    if (o_.search_seconds > 0) {  // limits and first steps may have taken most of the time
+      const double now = timer_.seconds() / o_.search_seconds;
+      planning_ends_ = std::max(planning_ends_, now + (1 - now) / 4);
+      measuring_ends_ = std::max(measuring_ends_, planning_ends_ + (1 - planning_ends_) / 2);
+    }
+    const double planning = here_ ? planning_ends_ : 1;
     for (auto& c : combinations_) {
       bool first = batch_is_free() && o_.search_seconds > 0 && !late(planning / 2);
       size_t i = first ? candidate(c, 1, least_accumulation(c)) : TuneResult::none;
@@ -422,12 +450,17 @@ class Search {
   void measure_best() {
     auto expected = [](const TuneCandidate& c) { return c.rate(); };
     auto optimistic = [](const TuneCandidate& c) { return c.rate() * c.predicted->ms / c.predicted->low_ms; };
-    for (size_t n = r_.measured(); n < budget() && !over(1); ++n) {
+    for (size_t n = r_.measured(); n < budget() && !over(measuring_ends_); ++n) {
       double fastest = fastest_measured();
       size_t likely = first_by(expected), possible = first_by(optimistic);
       if (possible == TuneResult::none || optimistic(r_.candidates[possible]) < fastest) break;
       bool try_likely = n % 2 == 0 && expected(r_.candidates[likely]) > fastest;
-      measure(try_likely ? likely : possible);
+      const size_t next = try_likely ? likely : possible;
+      if (seconds_to_measure(r_.candidates[next]) > left(measuring_ends_)) {
+        r_.out_of_time = true;
+        break;
+      }
+      measure(next);
     }
     if (o_.within > 0) measure_small();
   }
@@ -455,19 +488,35 @@ class Search {
         if (next == TuneResult::none || c.planned_bytes < r_.candidates[next].planned_bytes) next = i;
       }
       if (next == TuneResult::none || r_.candidates[next].measured_ms) return;
+      if (seconds_to_measure(r_.candidates[next]) > left(measuring_ends_)) return;
       measure(next);
     }
   }
 
   void finals() {
-    size_t most = most_finalists - (r_.out_of_time ? 1 : 0);
+    size_t most = most_finalists;
     std::vector<size_t> list = finalists(r_, o_.within, most, learns() ? limit_ : std::numeric_limits<int64_t>::max());
+    // As many as there is time for.
+    while (!list.empty() && seconds_of_rounds(list) > left(1)) {
+      list.pop_back();
+      r_.out_of_time = true;
+    }
     if (list.size() < 2) return;
     say(fmt::format("interleaved rounds of the {} fastest ...", list.size()));
     if (learns())
       compare_here(list);
     else
       compare_processes(list);
+  }
+
+  // Of the fewest rounds.
+  double seconds_of_rounds(const std::vector<size_t>& list) const {
+    if (o_.search_seconds <= 0) return 0;
+    double seconds = 0;
+    for (size_t i : list)
+      seconds += learns() ? (fewest_rounds + 3) * 1e-3 * r_.candidates[i].ms() + measured_.seconds / 4
+                          : fewest_rounds * seconds_to_measure(r_.candidates[i]);
+    return seconds;
   }
 
   // As many tokens as the first of a list.
@@ -486,8 +535,9 @@ class Search {
                               return ms / 1e3 * scale_to(list, i);
                             }});
     try {
-      take(list,
-           compare_interleaved(contenders, {.warmup_rounds = 0, .min_rounds = 6, .max_rounds = 6, .apart = true}));
+      take(list, compare_interleaved(
+                     contenders,
+                     {.warmup_rounds = 0, .min_rounds = 6, .max_rounds = 6, .max_seconds = left(1), .apart = true}));
     } catch (const Error& e) {  // other processes took the memory: what each measured by itself stays
       if (e.code() != Exit::does_not_fit) throw;
       say("no interleaved rounds: " + e.problem());
@@ -518,7 +568,7 @@ class Search {
                               o_.check_interrupt();
                               return runner->run() * scale_to(list, i);
                             }});
-    double seconds = o_.search_seconds > 0 ? std::min(8 * o_.max_seconds, o_.search_seconds / 4) : 8 * o_.max_seconds;
+    const double seconds = std::min(8 * o_.max_seconds, left(1));
     take(list, compare_interleaved(contenders,
                                    {.warmup_rounds = 2, .min_rounds = 10, .max_rounds = 40, .max_seconds = seconds}));
   }
@@ -532,8 +582,8 @@ class Search {
   // The fastest; of those that differ by no more than the noise, the one with the fewest changes.
   // With `within`, the smallest of those that are no slower than that.
   void choose() {
-    double noise = r_.finals ? r_.finals->noise_floor : here_ ? 0 : predicted_noise;
-    r_.tolerance = std::max(o_.within, noise);
+    r_.noise = r_.finals ? r_.finals->noise_floor : least_noise;
+    r_.tolerance = std::max(o_.within, r_.noise);
     std::vector<size_t> from = r_.finalists;
     if (from.empty())
       for (size_t i = 0; i < r_.candidates.size(); ++i)
@@ -575,6 +625,12 @@ class Search {
   TuneResult r_;
   Timer timer_;
   double said_ = 0;  // when the last line was
+  // The parts of a time limit: planning ends at the first, measuring one by one at the second, and
+  // what is left is for the interleaved rounds.
+  double planning_ends_ = 0.5, measuring_ends_ = 0.75;
+  struct {
+    double seconds = 0, ms = 1;
+  } measured_;  // the last one: how long measuring took, and its step
 };
 
 }  // namespace

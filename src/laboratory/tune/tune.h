@@ -30,7 +30,7 @@ struct TuneOptions {
   double within = 0;              // 0.02: the least memory within 2% of the fastest
   int measure = 0;                // steps that are measured at most; 0: a tenth of the combinations, 6 to 24
   double max_seconds = 1;         // per measured step
-  double search_seconds = 0;      // of planning and measuring, before the last comparison; 0: no limit
+  double search_seconds = 0;      // of the whole search; 0: no limit
   uint64_t seed = 1337;
   std::optional<DataSheet> sheet;                 // of the device (sheet_of)
   std::vector<std::string> process_flags;         // for the processes that measure several ranks
@@ -69,13 +69,20 @@ struct TuneResult {
   std::vector<size_t> finalists;          // indices of the contenders
   size_t start = none, best = 0;          // indices; none where the start does not fit
   size_t fastest = 0;                     // the best, or a larger batch that brings too little (stop_below)
-  double tolerance = 0;                   // the larger of `within` and the noise floor
+  double noise = 0;                       // a smaller relative difference says nothing
+  double tolerance = 0;                   // the larger of `within` and `noise`
   std::string not_here;                   // the device, where nothing was measured; else ""
   std::string prediction;                 // then: what the time of the best was predicted from
   double seconds = 0;
   size_t measured() const;
 };
 
+// Of two predictions, or of two measurements that were not interleaved: a smaller relative
+// difference says nothing. Predictions of one calibration are off alike.
+inline constexpr double least_noise = 0.01;
+
+// Whether a search tries fp8 unasked: the device multiplies 8-bit floats.
+bool varies_precision(const Device& device);
 // Which settings are varied and their values. Usage errors for unknown names and wrong values.
 std::vector<TuneList> tune_lists(const TuneOptions& options, const Recipe& start, const Device& device);
 // The largest number of ranks of a search.
@@ -109,6 +116,7 @@ struct TuneGain {
   double ratio = 1;       // time of the best over that without the change, per token
   bool measured = false;  // both in the same interleaved rounds; else both predicted
   int64_t bytes = 0;      // planned bytes of the best less those without the change
+  bool within_noise = false;
 };
 std::vector<TuneGain> gains(const TuneResult& result);
 

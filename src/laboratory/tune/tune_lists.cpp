@@ -7,18 +7,22 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "plan/automatic.h"
+#include "stats/ratio.h"
 #include "tune/tune.h"
 
 namespace crest {
 
 namespace {
 
-// The settings that change how a step is computed and not what it trains, with their values.
-std::vector<TuneList> neutral_lists(const Recipe& start) {
+// The settings that change how a step is computed and not what it trains, with their values; and
+// fp8, whose loss the result states.
+std::vector<TuneList> usual_lists(const Recipe& start, const Device& device) {
   std::vector<TuneList> lists = {{"attention", {"flash", "naive"}},
                                  {"recompute", {"none", "activation", "pointwise", "selective", "full"}},
                                  {"loss-chunk", {"auto", "off"}}};
-  if (start.model.vocab % 128) lists.push_back({"pad-vocab", {"1", "128"}});
+  // Predictions know no alignment: where nothing is measured, no padding would seem faster.
+  if (start.model.vocab % 128 && !device.described) lists.push_back({"pad-vocab", {"1", "128"}});
+  if (varies_precision(device)) lists.push_back({"precision", {"bf16", "fp8"}});
   return lists;
 }
 
@@ -79,7 +83,7 @@ TuneList parse_vary(const std::string& text) {
 
 std::vector<TuneList> tune_lists(const TuneOptions& o, const Recipe& start, const Device& device) {
   std::vector<TuneList> lists;
-  for (auto& list : neutral_lists(start))
+  for (auto& list : usual_lists(start, device))
     if (!o.recipe.has(list.name)) lists.push_back(list);
   std::vector<TuneList> varied;
   for (auto& text : o.vary) {
@@ -118,6 +122,8 @@ std::string change_text(const TuneCandidate& c) {
   return parts.empty() ? "the settings as given" : join(parts, ", ");
 }
 
+bool varies_precision(const Device& device) { return device.kind == "cuda" && device.sm >= 89 && !device.emulated; }
+
 std::vector<TuneGain> gains(const TuneResult& r) {
   const TuneCandidate& best = r.candidates[r.best];
   std::vector<TuneGain> list;
@@ -129,6 +135,8 @@ std::vector<TuneGain> gains(const TuneResult& r) {
     };
     list.push_back({name, settings_of(c.recipe).at(name).text(), settings_of(best.recipe).at(name).text(),
                     per_token(best) / per_token(c), measured, best.planned_bytes - c.planned_bytes});
+    list.back().within_noise =
+        relative_size(list.back().ratio) <= (measured ? r.noise : std::max(r.noise, least_noise));
   };
   for (auto& [name, value] : best.changes) {
     auto without = best.changes;

@@ -7,6 +7,7 @@
 
 #include "core/shell_word.h"
 #include "core/text.h"
+#include "predict/known_effects.h"
 #include "stats/ratio.h"
 #include "terminal/fit_table.h"
 #include "tune/tune.h"
@@ -69,13 +70,18 @@ std::string signed_bytes(int64_t bytes) {
                     : fmt::format("{} {} memory", format_bytes(double(std::abs(bytes))), bytes > 0 ? "more" : "less");
 }
 
-std::string gain_text(const TuneGain& g, double tolerance) {
+// The cost of a setting besides time and memory; "": none known.
+std::string cost_of(const std::string& setting, const std::string& value) {
+  return setting == "precision" && value == "fp8" ? fp8_loss.text : "";
+}
+
+std::string gain_text(const TuneGain& g) {
   std::string time =
       fmt::format("{:.1f}% {} time per token", 100 * std::abs(g.ratio - 1), g.ratio < 1 ? "less" : "more");
-  const char* how = !g.measured                           ? "predicted"
-                    : relative_size(g.ratio) <= tolerance ? "measured, within noise"
-                                                          : "measured";
-  return fmt::format("  {} {} instead of {}: {} ({}), {}", g.setting, g.to, g.from, time, how, signed_bytes(g.bytes));
+  std::string cost = cost_of(g.setting, g.to);
+  return fmt::format("  {} {} instead of {}: {} ({}{}), {}{}", g.setting, g.to, g.from, time,
+                     g.measured ? "measured" : "predicted", g.within_noise ? ", within noise" : "",
+                     signed_bytes(g.bytes), cost.empty() ? "" : "; " + cost);
 }
 
 }  // namespace
@@ -110,6 +116,7 @@ Json to_json(const TuneOptions& o, const TuneResult& r) {
                        {"to", g.to},
                        {"time_ratio", g.ratio},
                        {"measured", g.measured},
+                       {"within_noise", g.within_noise},
                        {"bytes", g.bytes}});
   if (r.finals) {
     finals = {{"rounds", r.finals->rounds}, {"noise_floor", r.finals->noise_floor}, {"contenders", Json::array()}};
@@ -119,6 +126,7 @@ Json to_json(const TuneOptions& o, const TuneResult& r) {
           {"command", "crest train TEXT " + train_flags(o, r.candidates[r.best])},
           {"start", r.start == TuneResult::none ? Json() : to_json(r.candidates[r.start])},
           {"choices", choices},
+          {"fp8_loss", r.candidates[r.best].recipe.precision == "fp8" ? Json(fp8_loss.text) : Json()},
           {"tolerance", r.tolerance},
           {"combinations", r.candidates.size()},
           {"measured", r.measured()},
@@ -169,12 +177,15 @@ std::string text_of(const TuneOptions& o, const TuneResult& r, size_t top, bool 
     const TuneCandidate& start = r.candidates[r.start];
     double ratio = best.rate() / start.rate();
     text += fmt::format("{} tokens/s instead of {} ({:.2f}x{}), {} planned instead of {}\n", format_count(best.rate()),
-                        format_count(start.rate()), ratio, relative_size(ratio) <= r.tolerance ? ", within noise" : "",
+                        format_count(start.rate()), ratio, relative_size(ratio) <= r.noise ? ", within noise" : "",
                         format_bytes(double(best.planned_bytes)), format_bytes(double(start.planned_bytes)));
   }
   std::vector<TuneGain> list = gains(r);
   if (!list.empty()) text += "\nWhat each choice brings\n";
-  for (auto& g : list) text += gain_text(g, r.tolerance) + "\n";
+  for (auto& g : list) text += gain_text(g) + "\n";
+  const bool told = std::any_of(list.begin(), list.end(), [](auto& g) { return !cost_of(g.setting, g.to).empty(); });
+  if (best.recipe.precision == "fp8" && !told) text += fmt::format("fp8 costs: {}\n", fp8_loss.text);
+  if (best.recipe.precision == "fp8") text += "  --precision bf16 searches without fp8\n";
   text += fmt::format("\nRun it\n  crest train TEXT {}\n", train_flags(o, best));
   text += fmt::format("The figures hold for data with a vocabulary of {} tokens: --vocab N searches for another.\n",
                       best.recipe.model.vocab);
