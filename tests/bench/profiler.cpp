@@ -26,7 +26,7 @@ struct Profiled {
 };
 
 Profiled profiled(const Recipe& recipe, BenchPhase phase = BenchPhase::step, int samples = 2) {
-  Device device = find_device("cpu", 2);
+  Device device = find_device("cpu", 1);
   CompiledSession session = compile_phase(recipe, device, phase);
   PhaseRunner runner(session, phase, 1);
   ProfilerOptions options;

@@ -338,6 +338,21 @@ TEST_F(CliBench, BadInputIsOneClearError) {
   expect_error({"bench", "--model", folder_ / "none.toml"}, 2, {"none.toml"});
 }
 
+TEST_F(CliBench, ATimeLimitKeepsWhatWasMeasured) {
+  RunResult r = run({"--batch", "1,2", "--precision", "fp32", "--max-seconds", "0"}, {"--no-mfu", "--json"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  for (auto& row : r.json()) {
+    EXPECT_EQ(row["samples"], 2) << "one in each round";
+    EXPECT_TRUE(row["step_ms_median_low"].is_null());
+  }
+  EXPECT_NE(r.err.find("2 samples within --max-seconds 0"), std::string::npos) << r.err;
+  r = run({"--precision", "fp32", "--max-seconds", "0", "--ab", "--fusion off"}, {"--no-mfu", "--json"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(r.json()["comparison"]["rounds"], 1);
+  EXPECT_EQ(r.json()["comparison"]["verdict"], "cannot_tell");
+  EXPECT_TRUE(r.json()["comparison"]["noise_floor"].is_null());
+}
+
 TEST_F(CliBench, CtrlCEndsIt) {
   RunResult r =
       run_crest({"bench", "--model", model_, "--samples", "1000000", "--no-mfu"}, {.while_running = [](auto& process) {

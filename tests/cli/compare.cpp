@@ -219,6 +219,22 @@ TEST_F(CliCompare, TwoRecipesNow) {
   EXPECT_EQ(again["a"]["uid"], j["b"]["uid"]);
 }
 
+// One round is kept, and claims nothing: neither now nor when the runs are compared again.
+TEST_F(CliCompare, ALimitThatIsTooShortSaysSo) {
+  TempFolder own;
+  std::string model = own.write("tiny.toml", tiny_model);
+  RunResult r =
+      run_crest({"compare", "--model", model, "--batch", "4", "--precision", "fp32", "--threads", "1", "--max-seconds",
+                 "0", "--rates", "fp32=1e11,bandwidth=1e10", "--a", "--attention naive --fusion off", "--b", ""},
+                in(own.path().string()));
+  ASSERT_EQ(r.code, 0) << r.err;
+  for (auto& text : {r.out, run_crest({"compare", "1", "2"}, in(own.path().string())).out}) {
+    EXPECT_TRUE(contains(text, "Too few rounds to tell a difference in speed")) << text;
+    EXPECT_TRUE(contains(text, "A verdict needs 4 interleaved rounds, and there is 1")) << text;
+    EXPECT_TRUE(contains(text, "What each change contributes was not measured: 0 seconds are not enough")) << text;
+  }
+}
+
 TEST_F(CliCompare, ASideThatDoesNotFit) {
   TempFolder own;
   std::string model = own.write("tiny.toml", tiny_model);

@@ -187,6 +187,15 @@ TEST_F(CliProfile, WritesTraceAndSnapshot) {
   EXPECT_NE(nowhere.err.find("no/such/folder"), std::string::npos) << nowhere.err;
 }
 
+TEST_F(CliProfile, ATimeLimitKeepsWhatWasMeasured) {
+  RunResult r = run_crest({"profile", "--model", model_, "--precision", "fp32", "--max-seconds", "0", "--rates",
+                           "fp32=1e11,bandwidth=1e10", "--json"},
+                          {.folder = folder_.path().string()});
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(r.json()["step_ms"].size(), 1u);
+  EXPECT_NE(r.err.find("1 sample within --max-seconds 0"), std::string::npos) << r.err;
+}
+
 TEST_F(CliProfile, IsRecorded) {
   RunResult r = run({"--batch", "1", "--store", "here.db", "--name", "mine"});
   ASSERT_EQ(r.code, 0) << r.err;

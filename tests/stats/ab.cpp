@@ -184,6 +184,15 @@ TEST(InterleavedAB, TimeLimitAndErrors) {
   EXPECT_LE(r.rounds, 50);
   r = compare_interleaved({simulated("a", 1, 0.3, 1), simulated("b", 1, 0.3, 2)}, {.max_seconds = 0});
   EXPECT_EQ(r.rounds, fewest_rounds) << "the limit counts, not the usual number of rounds";
+  // Where a caller takes fewer, nothing is claimed of them, however much they differ.
+  int warm = 0;
+  r = compare_interleaved({{"a", [&] { return ++warm, 100.0; }}, {"b", [] { return 1.0; }}},
+                          {.warmup_rounds = 2, .max_seconds = 0, .rounds_at_limit = 1});
+  EXPECT_EQ(r.rounds, 1);
+  EXPECT_LE(warm, 3) << "one round of warm-up, one discarded run at most";
+  EXPECT_EQ(r.comparisons[0].verdict, Verdict::cannot_tell);
+  EXPECT_LT(r.noise_floor, 0);
+  EXPECT_EQ(describe(r.comparisons[0]), "too few rounds to tell: b takes 0.010x the time of a");
   // So does work outside of the reported times, such as profiled runs.
   auto slow = [] { return std::this_thread::sleep_for(std::chrono::milliseconds(1)), 1e-9; };
   r = compare_interleaved({{"a", slow}, {"b", slow}}, {.min_rounds = 16, .max_seconds = 0.01, .target_relative_ci = 0});

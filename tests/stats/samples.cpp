@@ -99,6 +99,18 @@ TEST(StoppingRule, NoiseUsesTheBudget) {
   EXPECT_EQ(measure([] { return 1.0; }, rule).count(), 20u) << "target 0 uses the whole budget";
 }
 
+TEST(StoppingRule, ALimitCountsWarmUpAndMayLeaveOneSample) {
+  int runs = 0;
+  auto minute = [&] { return ++runs, 60.0; };
+  StoppingRule rule{.warmup = 3, .min_samples = 6, .max_seconds = 0};
+  EXPECT_EQ(measure(minute, rule).count(), 6u);
+  rule.samples_at_limit = 1, runs = 0;
+  EXPECT_EQ(measure(minute, rule).count(), 1u);
+  EXPECT_EQ(runs, 2) << "one run of warm-up";
+  rule.max_seconds = 100;
+  EXPECT_EQ(measure(minute, rule).count(), 2u);
+}
+
 TEST(StoppingRule, RefusesContradictions) {
   auto one = [] { return 1.0; };
   EXPECT_THROW(measure(one, {.min_samples = 10, .max_samples = 5}), Error);

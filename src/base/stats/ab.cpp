@@ -74,6 +74,15 @@ double floor_between_rounds(const Samples& samples, uint64_t seed) {
 void evaluate(AbResult& result, const std::vector<Contender>& contenders, uint64_t seed) {
   result.noise_floor = 0;
   result.comparisons.clear();
+  if (result.rounds < fewest_rounds) {
+    result.noise_floor = -1;
+    for (size_t i = 1; i < contenders.size(); ++i) {
+      const double ratio = result.samples[i].median() / result.samples[0].median();
+      result.comparisons.push_back(
+          {contenders[0].name, contenders[i].name, ratio, {ratio, ratio}, -1, Verdict::cannot_tell});
+    }
+    return;
+  }
   const double first = floor_between_rounds(result.samples[0], seed);
   for (size_t i = 1; i < contenders.size(); ++i) {
     double floor = std::max(first, floor_between_rounds(result.samples[i], seed));
@@ -95,7 +104,8 @@ bool known_well(const AbResult& result, double target) {
 
 AbResult compare_interleaved(const std::vector<Contender>& contenders, const AbRule& rule) {
   if (contenders.size() < 2) fail_usage("a comparison needs at least two contenders", "comparison");
-  if (rule.warmup_rounds < 0 || rule.min_rounds < fewest_rounds || rule.max_rounds < rule.min_rounds)
+  if (rule.warmup_rounds < 0 || rule.min_rounds < fewest_rounds || rule.rounds_at_limit < 1 ||
+      rule.max_rounds < rule.min_rounds)
     fail_usage(fmt::format("at least {} and at most {} rounds are not possible", rule.min_rounds, rule.max_rounds),
                "comparison", fmt::format("Use {} <= minimum <= maximum.", fewest_rounds));
   AbResult result;
@@ -104,8 +114,10 @@ AbResult compare_interleaved(const std::vector<Contender>& contenders, const AbR
   const Timer timer;
   double spent = 0;        // as the contenders report it
   bool evaluated = false;  // which leaves data of its own in the caches
+  const bool strict = rule.rounds_at_limit < fewest_rounds;
   for (int round = -rule.warmup_rounds;; ++round) {
-    if (!rule.apart && (evaluated || (round + rule.warmup_rounds) % rounds_between_discarded == 0)) {
+    const bool no_time = strict && timer.seconds() >= rule.max_seconds;
+    if (!rule.apart && !no_time && (evaluated || (round + rule.warmup_rounds) % rounds_between_discarded == 0)) {
       evaluated = false;
       size_t which = order.discarded();
       double seconds = contenders[which].run();
@@ -118,10 +130,13 @@ AbResult compare_interleaved(const std::vector<Contender>& contenders, const AbR
       result.order.push_back({which, round, seconds, false});
       spent += seconds;
     }
-    if (round < 0) continue;
+    if (round < 0) {
+      if (strict && timer.seconds() > rule.max_seconds / 4) round = -1;
+      continue;
+    }
     result.rounds = round + 1;
     bool late = std::max(spent, timer.seconds()) >= rule.max_seconds;
-    if (result.rounds < (late ? fewest_rounds : rule.min_rounds)) continue;
+    if (result.rounds < (late ? rule.rounds_at_limit : rule.min_rounds)) continue;
     bool last = late || result.rounds >= rule.max_rounds;
     // The bootstrap is not free: check every tenth round.
     if (!last && (result.rounds - rule.min_rounds) % 10) continue;
@@ -132,6 +147,8 @@ AbResult compare_interleaved(const std::vector<Contender>& contenders, const AbR
 }
 
 std::string describe(const Comparison& c) {
+  if (c.noise_floor < 0)
+    return fmt::format("too few rounds to tell: {} takes {:.3f}x the time of {}", c.b, c.ratio, c.a);
   bool b_wins = c.verdict == Verdict::b_faster;
   if (c.verdict == Verdict::cannot_tell)
     return fmt::format(

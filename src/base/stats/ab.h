@@ -23,7 +23,7 @@ struct Comparison {
   std::string a, b;
   double ratio = 1;
   Interval ratio_interval;  // 95%
-  double noise_floor = 0;   // relative; the larger one of a and b
+  double noise_floor = 0;   // relative; the larger one of a and b; negative: of too few rounds
   Verdict verdict = Verdict::cannot_tell;
 };
 
@@ -37,7 +37,7 @@ struct AbRun {
 
 struct AbResult {
   std::vector<Samples> samples;         // one per contender, in seconds, in the contenders' order
-  double noise_floor = 0;               // the largest one of the comparisons
+  double noise_floor = 0;               // the largest one of the comparisons; negative: too few rounds
   std::vector<Comparison> comparisons;  // contender 1, 2, ... against contender 0
   std::vector<AbRun> order;
   int rounds = 0;
@@ -54,7 +54,9 @@ struct AbRule {
   int warmup_rounds = 2;
   int min_rounds = 16;
   int max_rounds = 150;
-  double max_seconds = 60;           // of measured time and by the clock, but at least fewest_rounds
+  double max_seconds = 60;  // of measured time and by the clock
+  // Fewest rounds at the end of max_seconds. Below fewest_rounds: no intervals, no verdict.
+  int rounds_at_limit = fewest_rounds;
   double target_relative_ci = 0.01;  // stop once every ratio is known this precisely
   bool apart = false;                // runs leave nothing behind (each is a process): discard none
   uint64_t seed = 1;                 // of the order and the bootstrap

@@ -119,6 +119,7 @@ void StoppingRule::validate() const {
 }
 
 bool StoppingRule::done(const Samples& samples, double spent) const {
+  if (samples_at_limit > 0 && spent >= max_seconds) return samples.count() >= size_t(samples_at_limit);
   if (samples.count() < size_t(min_samples)) return false;
   if (samples.count() >= size_t(max_samples) || spent >= max_seconds) return true;
   return target_relative_ci > 0 && samples.median_relative_half_width() <= target_relative_ci;
@@ -126,10 +127,12 @@ bool StoppingRule::done(const Samples& samples, double spent) const {
 
 Samples measure(const std::function<double()>& timed, const StoppingRule& rule) {
   rule.validate();
-  for (int i = 0; i < rule.warmup; ++i) timed();
+  const Timer timer;
+  const bool limited = rule.samples_at_limit > 0;
+  for (int i = 0; i < rule.warmup && !(limited && i > 0 && timer.seconds() > rule.max_seconds / 4); ++i) timed();
   Samples samples;
   double spent = 0;
-  while (!rule.done(samples, spent)) {
+  while (!rule.done(samples, limited ? std::max(timer.seconds(), spent) : spent)) {
     double seconds = timed();
     samples.add(seconds);
     spent += seconds;

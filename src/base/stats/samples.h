@@ -58,10 +58,12 @@ struct StoppingRule {
   int max_samples = 200;
   double max_seconds = 20;           // total of the measured runs, as `timed` reports them
   double target_relative_ci = 0.01;  // 0 = always use the whole budget
+  // Fewest samples at the end of max_seconds, then by the clock and with warm-up. 0: min_samples.
+  int samples_at_limit = 0;
 
   // Throws a usage error when the numbers contradict each other.
   void validate() const;
-  // spent: seconds measured so far, without warm-up.
+  // spent: seconds measured so far, without warm-up; with samples_at_limit since the start.
   bool done(const Samples& samples, double spent) const;
 };
 

@@ -79,7 +79,8 @@ static void add_bench_options(CLI::App& app, BenchOptions& o, GivenSettings& ran
                  "runs to measure (rounds, in a comparison); default: until the median is known to 1%")
       ->group("Measurement");
   option("--warmup", o.warmup, "warm-up runs, not measured");
-  option("--max-seconds", o.max_seconds, "time limit per cell without --samples (at least 6 runs are made)");
+  option("--max-seconds", o.max_seconds,
+         "time limit per cell without --samples, warm-up included (at least 1 run is made)");
   auto once = [&](const char* flag, std::string& value, const char* type, const char* help) {
     auto set = [&value, flag](const std::vector<std::string>& given) {
       if (given.size() > 1)

@@ -133,7 +133,7 @@ std::function<int()> setup_compare(CLI::App& app) {
   app.add_option("--warmup", o->measure.warmup, "warm-up rounds, not measured")
       ->capture_default_str()
       ->group(measurement);
-  app.add_option("--max-seconds", o->measure.max_seconds, "time limit without --samples (at least 4 rounds are made)")
+  app.add_option("--max-seconds", o->measure.max_seconds, "time limit without --samples; a verdict needs 4 rounds")
       ->capture_default_str()
       ->group(measurement);
   app.add_option("--seed", o->measure.seed, "seed for weights and tokens")->capture_default_str()->group(measurement);

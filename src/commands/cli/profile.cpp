@@ -132,7 +132,8 @@ std::function<int()> setup_profile(CLI::App& app) {
                  "from 6 to 50")
       ->group("Measurement");
   option("Measurement", "--warmup", o->warmup, "warm-up runs, not measured");
-  option("Measurement", "--max-seconds", o->max_seconds, "time limit without --samples (at least 6 runs are made)");
+  option("Measurement", "--max-seconds", o->max_seconds,
+         "time limit without --samples, warm-up included (at least 1 run is made)");
   option("Measurement", "--seed", o->seed, "seed for weights and tokens");
   app.add_option("--rates", o->rates,
                  "rates to compute floors from, e.g. bf16=9.9e14,bandwidth=4.8e12 (FLOP/s, B/s); default: measured")

@@ -137,7 +137,7 @@ class ComparisonRun {
     comparison["runs"] = Json::object();
     comparison["runs"]["a"] = a_.record.uid;
     a_.row.throttled = throttled_a, a_.row.throttle_reasons = watch_.reasons();
-    a_.row.noise_floor = result.noise_floor;
+    if (result.noise_floor >= 0) a_.row.noise_floor = result.noise_floor;
     rows_.push_back(to_json(a_.row));
     if (b_) {
       b_->row.throttled = throttled_b, b_->row.throttle_reasons = watch_.reasons();
@@ -158,6 +158,11 @@ class ComparisonRun {
     bench_.print_head(a_.task.recipe, a_.task.device);
     fmt::print("{}\n", text_of(rows_, use_color(STDOUT_FILENO), output_width()));
     if (!o_.noise) fmt::print("{}\n", printable(describe(result.comparisons[0]), 1000));
+    if (result.noise_floor < 0) {
+      fmt::print("{} within --max-seconds: a verdict needs {}\n", format_number_of(result.rounds, "round"),
+                 fewest_rounds);
+      return;
+    }
     fmt::print("{} rounds; noise floor {:.1f}%: the larger noise of {} against itself in neighboring rounds\n",
                result.rounds, 100 * result.noise_floor, o_.peer.empty() ? "A or B" : "crest or the peer");
   }
@@ -182,6 +187,7 @@ AbRule comparison_rule(const BenchOptions& o) {
   AbRule r;
   r.warmup_rounds = o.warmup;
   r.max_seconds = o.max_seconds * 3;  // of a single measurement for each, and for the noise floor
+  r.rounds_at_limit = 1;
   check_rounds(o.samples);
   if (o.samples > 0) {
     r.min_rounds = r.max_rounds = o.samples;

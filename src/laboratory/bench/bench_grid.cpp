@@ -32,7 +32,7 @@ StoppingRule rule_of(const BenchOptions& o) { return stopping_rule(o.warmup, o.s
 // The rule of one of several rounds, from 0.
 StoppingRule rule_of(const BenchOptions& o, int round, int rounds) {
   StoppingRule rule = stopping_rule(o.warmup, (o.samples + rounds - 1 - round) / rounds, 200, o.max_seconds / rounds);
-  if (o.samples == 0) rule.min_samples = (rule.min_samples + rounds - 1) / rounds;
+  if (o.samples == 0) rule.min_samples = (rule.min_samples + rounds - 1) / rounds, rule.samples_at_limit = 1;
   return rule;
 }
 
@@ -236,6 +236,7 @@ class Grid {
       return runner.run_in_sequence();
     };
     int runs = 0;
+    const Timer timer;
     Samples seconds = measure(
         [&] {
           if (runs++ == rule.warmup) energy.begin();
@@ -245,7 +246,7 @@ class Grid {
         },
         rule);
     std::vector<bool> marks = watch.last(seconds.count());
-    if (o_.samples == 0) energy.complete(run);
+    if (o_.samples == 0 && timer.seconds() < rule.max_seconds) energy.complete(run);
     runner.settle();
     result.energy.joules += energy.energy().joules, result.energy.seconds += energy.energy().seconds;
     std::vector<SampleRow> samples;
@@ -267,6 +268,8 @@ class Grid {
     if (result.rounds.size() > 1)
       result.row["round_ms"] = {result.rounds[0].median() * 1e3, result.rounds[1].median() * 1e3};
     result.complete = int(result.rounds.size()) == rounds_;
+    if (std::string note = few_samples_note(all.count(), o_.max_seconds); !note.empty() && o_.samples == 0)
+      if (result.complete) BenchMeasure::say(note);
     bench_.recorder().add_samples(record, samples);
     bench_.finish(record, "done", result.row);
   }

@@ -28,12 +28,19 @@ namespace crest {
 static constexpr double no_more_runs = -1;
 
 StoppingRule stopping_rule(int warmup, int samples, int most, double max_seconds) {
-  StoppingRule rule{.warmup = warmup, .min_samples = 6, .max_samples = most, .max_seconds = max_seconds};
+  StoppingRule rule{
+      .warmup = warmup, .min_samples = int(fewest_for_interval), .max_samples = most, .max_seconds = max_seconds};
   if (samples > 0) {
     rule.min_samples = rule.max_samples = samples;
     rule.max_seconds = 1e9, rule.target_relative_ci = 0;
   }
   return rule;
+}
+
+std::string few_samples_note(size_t samples, double max_seconds) {
+  if (samples >= fewest_for_interval) return "";
+  return fmt::format("{} within --max-seconds {:g}: a median of fewer than {} has no interval",
+                     format_number_of(int64_t(samples), "sample"), max_seconds, fewest_for_interval);
 }
 
 BenchMeasure::BenchMeasure(const BenchOptions& o, RankGroup* group)

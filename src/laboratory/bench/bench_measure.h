@@ -26,6 +26,10 @@ struct BenchTask {
 
 // For a measurement: `samples` runs; 0: until the median is known to 1%, at least 6, at most
 // `most`, within the time.
+// The fewest samples whose median has a 95% interval.
+inline constexpr size_t fewest_for_interval = 6;
+// What to tell where a time limit left fewer samples; "": there are enough.
+std::string few_samples_note(size_t samples, double max_seconds);
 StoppingRule stopping_rule(int warmup, int samples, int most, double max_seconds);
 
 class BenchMeasure {

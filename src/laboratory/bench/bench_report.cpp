@@ -81,7 +81,7 @@ Json to_json(const AbResult& result) {
           {"ratio_low", c.ratio_interval.low},
           {"ratio_high", c.ratio_interval.high},
           {"verdict", name(c.verdict)},
-          {"noise_floor", result.noise_floor},
+          {"noise_floor", result.noise_floor < 0 ? Json(nullptr) : Json(result.noise_floor)},
           {"rounds", result.rounds},
           {"sentence", describe(c)}};
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "bench/bench_measure.h"
 #include "comm/rank_group.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -77,10 +78,11 @@ ProfilerOptions ProfileRun::profiler_options() const {
   options.note = say;
   options.rule.warmup = task_.warmup;
   options.rule.max_seconds = task_.max_seconds;
+  options.rule.samples_at_limit = 1;
   if (task_.samples == 0) options.power = energy_poll(task_.device);
   if (task_.samples > 0) {
     options.rule.min_samples = options.rule.max_samples = task_.samples;
-    options.rule.target_relative_ci = 0, options.rule.max_seconds = 1e9;
+    options.rule.target_relative_ci = 0, options.rule.max_seconds = 1e9, options.rule.samples_at_limit = 0;
   }
   Profile rows;
   describe_session(rows, session_, phase_calls(session_, task_.phase));
@@ -101,7 +103,10 @@ Profile ProfileRun::profiled() {
   reset_peak_resident();
   try {
     PhaseRunner runner = make_runner();
-    return run_profiler(runner, options);
+    Profile profile = run_profiler(runner, options);
+    if (task_.samples == 0)
+      if (std::string note = few_samples_note(profile.step_ms.size(), task_.max_seconds); !note.empty()) say(note);
+    return profile;
   } catch (const std::bad_alloc&) {
     throw Error(Exit::does_not_fit, "the system refused the allocation", "out of memory", "Use a smaller --batch.");
   }

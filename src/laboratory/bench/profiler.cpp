@@ -96,7 +96,8 @@ void StepProfiler::warm_up() {
   const int least = impl_->records ? 2 : 1, wanted = std::max(impl_->options.rule.warmup, impl_->records ? 2 : 0);
   for (int i = 0; i < wanted && (i < least || timer.seconds() < impl_->options.rule.max_seconds / 4); ++i)
     impl_->plain();
-  impl_->profiled();
+  // Timers need no warm-up of their own.
+  if (impl_->records || timer.seconds() < impl_->options.rule.max_seconds / 4) impl_->profiled();
 }
 
 void StepProfiler::power() {
@@ -142,9 +143,12 @@ Profile StepProfiler::finish() {
 Profile run_profiler(PhaseRunner& runner, const ProfilerOptions& options) {
   options.rule.validate();
   StepProfiler profiler(runner, options);
+  const Timer timer;
+  const bool limited = options.rule.samples_at_limit > 0;
   profiler.warm_up();
-  profiler.power();
-  while (!options.rule.done(profiler.samples(), profiler.seconds())) {
+  if (!limited || timer.seconds() < options.rule.max_seconds) profiler.power();
+  while (!options.rule.done(profiler.samples(),
+                            limited ? std::max(timer.seconds(), profiler.seconds()) : profiler.seconds())) {
     bool profiled_first = profiler.profiled_runs() % 2;
     if (profiled_first) profiler.profiled();
     profiler.plain();

@@ -16,6 +16,7 @@
 #include "core/shell_word.h"
 #include "core/text.h"
 #include "plan/recipe_settings.h"
+#include "stats/ab.h"
 #include "stats/noise.h"
 #include "stats/samples.h"
 #include "store/step_times.h"
@@ -155,6 +156,14 @@ std::map<int64_t, double> by_step(const std::vector<LogRow>& log, double LogRow:
   return values;
 }
 
+// Whether both are of interleaved rounds, too few for a verdict (stats/ab.h).
+bool too_few_rounds(const RunRecord& a, const RunRecord& b) {
+  auto few = [](const RunRecord& r) {
+    return !r.samples.empty() && !r.samples[0].contender.empty() && r.samples.size() < size_t(fewest_rounds);
+  };
+  return few(a) && few(b);
+}
+
 // Without a measured floor the runs themselves must show that they differ.
 void doubt_without_floor(RunComparison& c) {
   if (c.noise.verdict == Verdict::cannot_tell || c.noise.floor_source != "assumed") return;
@@ -204,7 +213,7 @@ void note_uncertain(RunComparison& c, const ComparedSide& a, const ComparedSide&
   if (a.record->uid == b.record->uid && !a.record->uid.empty())
     c.notes.push_back(c.a.title + " and " + c.b.title + " are the same run.");
   const NoiseCheck& n = c.noise;
-  if (n.floor_source == "assumed")
+  if (n.floor_source == "assumed" && !c.too_few_rounds)
     c.notes.push_back(
         fmt::format("The noise floor of this recipe on this machine was not measured (crest bench --noise "
                     "measures it); {:.0f}% is assumed.",
@@ -216,6 +225,10 @@ void note_uncertain(RunComparison& c, const ComparedSide& a, const ComparedSide&
     c.notes.push_back(fmt::format("Both are predictions with a range{}: only a difference above {:.1f}% is claimed.",
                                   same_calibration(a, b) ? ", which counts for what the two steps do not share" : "",
                                   100 * n.floor));
+  else if (c.too_few_rounds)
+    c.notes.push_back(
+        fmt::format("A verdict needs {} interleaved rounds, and there {} {}: give a longer --max-seconds.",
+                    fewest_rounds, a.step_ms.size() == 1 ? "is" : "are", a.step_ms.size()));
   else if (n.floor_source == "too few samples")
     c.notes.push_back(
         fmt::format("{} and {} step samples are too few for a test: only a difference above {:.0f}% is claimed.",
@@ -280,6 +293,7 @@ RunComparison compare_runs(const RunRecord& record_a, const RunRecord& record_b,
   c.per_token = tokens && (options.per_token || a.run.tokens != b.run.tokens);
   bool paired = options.paired || same_rounds(record_a, record_b);
   c.noise = check_noise(times_of(a, c.per_token), times_of(b, c.per_token), floor, paired);
+  if (c.too_few_rounds = too_few_rounds(record_a, record_b); c.too_few_rounds) c.noise.verdict = Verdict::cannot_tell;
   if (a.run.predicted && b.run.predicted && floor >= 0) {  // a prediction is not one sample of many
     c.noise.floor = floor, c.noise.floor_source = "range of the predictions";
     c.noise.verdict = verdict_of(c.noise.ratio, c.noise.ratio_interval, floor);

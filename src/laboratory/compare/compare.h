@@ -198,6 +198,7 @@ struct RunComparison {
   NoiseCheck noise;  // per step, or per token (per_token)
   // Without a measured floor these keep the verdict of `noise` at cannot_tell:
   bool scattered = false;               // groups with equal instructions differ by more than the steps do
+  bool too_few_rounds = false;          // interleaved, but fewer than tell anything: cannot_tell
   bool same_runs = false;               // nothing that is recorded and affects time differs: what does is noise
   bool per_token = false;               // the difference to explain is per token, not per step
   std::string join;                     // how rows were matched: "scopes", "classes", "layers"; "" without profiles

@@ -22,6 +22,7 @@ std::string speed(const RunComparison& c) {
     steps = fmt::format("{} -> {} tokens/s; steps of {} tokens in {} -> {} in {}", format_count(c.a.tokens_per_second),
                         format_count(c.b.tokens_per_second), c.a.tokens, format_ms(a), c.b.tokens, format_ms(b));
   const char* what = c.per_token ? " per token" : "";
+  if (c.too_few_rounds) return fmt::format("Too few rounds to tell a difference in speed{} ({})", what, steps);
   if (c.same_runs)
     return fmt::format("No difference in speed{} beyond noise ({}; nothing recorded that affects time differs)", what,
                        steps);

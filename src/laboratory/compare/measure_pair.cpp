@@ -156,7 +156,7 @@ class Pair {
       return;
     }
     AbRule rule;
-    rule.warmup_rounds = 0;
+    rule.warmup_rounds = 0, rule.rounds_at_limit = 1;
     // The other half is for recipes with some of the changes.
     rule.max_seconds = changes_.size() < 2 ? left() : left() / 2;
     if (o_.samples > 0) rule.min_rounds = rule.max_rounds = o_.samples, rule.target_relative_ci = 0;
@@ -204,6 +204,12 @@ class Pair {
   SetRatio measure_set(ChangeSet set, size_t sets) {
     const RecipeOptions options = with_changes(o_.a.recipe, o_.b.recipe, changes_, set);
     const double share = left() / double(sets);
+    auto no_time = [&](double more) {
+      fail(fmt::format("{:g} seconds are not enough, --max-seconds {:.0f} may be", o_.max_seconds,
+                       std::ceil(2 * (o_.max_seconds / 2 + double(sets) * more))),
+           "--max-seconds");
+    };
+    if (share <= 0) no_time(o_.max_seconds / 4);
     const Timer timer;
     const Recipe given = options.finish(default_model(a_.device));
     Recipe recipe = resolve(with_defaults(given, a_.device, a_.limit), a_.device);
@@ -222,10 +228,7 @@ class Pair {
     rule.warmup_rounds = 0;
     rule.max_seconds = share - spent;
     if (o_.samples > 0) rule.min_rounds = rule.max_rounds = o_.samples, rule.target_relative_ci = 0;
-    if (o_.samples == 0 && rule.max_seconds < 0)
-      fail(fmt::format("{:.0f} seconds are not enough, --max-seconds {:.0f} may be", o_.max_seconds,
-                       2 * std::ceil(o_.max_seconds / 2 + double(sets) * 2 * spent)),
-           "--max-seconds");
+    if (o_.samples == 0 && rule.max_seconds < 0) no_time(2 * spent);
     auto turn = [](PhaseRunner& r) {
       check_interrupt();
       return r.run();
