@@ -9,6 +9,7 @@
 #include "compare/synthetic.h"
 #include "contains.h"
 #include "core/error.h"
+#include "core/random.h"
 
 using namespace crest;
 using namespace crest::test;
@@ -266,6 +267,75 @@ TEST(ComparePartial, DocumentsOfTheWrongShapeDoNoHarm) {
   EXPECT_NO_THROW(compare_text(compare_runs(r, make_record(partial_nano()))));
   r.documents["profile"] = Json{{"instrs", "x"}};
   EXPECT_THROW(compare_runs(r, make_record(partial_nano())), Error);
+}
+
+namespace {
+
+std::vector<std::string> numbers_in(const Json& json) {
+  std::vector<std::string> paths;
+  const Json flat = json.flatten();
+  for (auto& [path, value] : flat.items())
+    if (value.is_number()) paths.push_back(path);
+  return paths;
+}
+
+}  // namespace
+
+// A number of a record is replaced: there is one error, or a comparison whose sums hold.
+TEST(ComparePartial, TamperedNumbersAreRefusedOrAddUp) {
+  Synthetic small = partial_nano();
+  small.recipe.model.layers = 1;
+  const RunRecord honest = make_record(small, "honest");
+  const std::vector<std::string> paths = numbers_in(honest.documents.at("profile"));
+  const Json odd[] = {0, -1, 1e300, -0.5, nullptr, "7", Json::array()};
+  int refused = 0, compared = 0;
+  for (uint64_t i = 0; i < 300; ++i) {
+    RunRecord r = honest;
+    const std::string& path = paths[random_bits(1, 0, i) % paths.size()];
+    r.documents["profile"][Json::json_pointer(path)] = odd[i % std::size(odd)];
+    SCOPED_TRACE(path + " = " + odd[i % std::size(odd)].dump());
+    for (bool swapped : {false, true}) try {
+        RunComparison c = swapped ? compare_runs(r, honest) : compare_runs(honest, r);
+        double bars = 0, size = std::max(std::abs(c.a.step_ms), std::abs(c.b.step_ms));
+        for (auto& w : c.waterfall) bars += w.ms, size = std::max(size, std::abs(w.ms));
+        EXPECT_TRUE(c.waterfall.empty() || std::abs(bars - c.step_difference()) <= 1e-9 * size);
+        std::string text = compare_text(c);
+        EXPECT_FALSE(contains(text, "nan") || contains(text, " inf")) << text;
+        ++compared;
+      } catch (const Error&) {
+        ++refused;
+      }
+  }
+  EXPECT_GT(refused, 50);
+  EXPECT_GT(compared, 50);
+}
+
+// Two profiles taken apart on a busy machine: naive came out 16 times as fast as flash.
+TEST(ComparePartial, ABusyMachineClaimsNothingOfRunsApart) {
+  Synthetic slow = partial_nano();
+  slow.slowdown = [](const ProfileInstr&) { return 30.0; };
+  RunRecord a = make_record(slow, "a"), b = make_record(partial_nano(), "b");
+  auto load = [](RunRecord& r, double cpus) { r.environment_after = {{"conditions", {{"other_load", cpus}}}}; };
+  for (auto* r : {&a, &b}) r->device["kind"] = "cpu", r->device["name"] = "a CPU", load(*r, 0.1);
+  auto verdict = [](const RunRecord& x, const RunRecord& y) { return compare_runs(x, y).noise.verdict; };
+  EXPECT_EQ(verdict(a, b), Verdict::b_faster);
+  load(a, 1.5);
+  for (auto& [x, y] : {std::pair{a, b}, std::pair{b, a}}) {
+    RunComparison c = compare_runs(x, y);
+    EXPECT_EQ(c.noise.verdict, Verdict::cannot_tell);
+    EXPECT_TRUE(contains(c.sentences[0], "measured apart, and other processes kept up to 1.5 CPUs busy"));
+    EXPECT_FALSE(contains(c.sentences[0], "because")) << c.sentences[0];
+  }
+  CompareOptions interleaved;
+  interleaved.paired = true;
+  EXPECT_EQ(compare_runs(a, b, interleaved).noise.verdict, Verdict::b_faster);
+  // A GPU's steps hardly need the CPU, but its clock.
+  for (auto* r : {&a, &b}) r->device["kind"] = "cuda";
+  EXPECT_EQ(verdict(a, b), Verdict::b_faster);
+  a.documents["profile"]["clock_mhz"] = 1900;
+  EXPECT_EQ(verdict(a, b), Verdict::cannot_tell);
+  a.documents["profile"]["clock_mhz"] = 1940;
+  EXPECT_EQ(verdict(a, b), Verdict::b_faster) << "2%";
 }
 
 TEST(ComparePartial, HostileNamesStayText) {

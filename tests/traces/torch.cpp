@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/io.h"
+#include "core/random.h"
 #include "traces/chrome_trace.h"
 #include "traces/torch_events.h"
 
@@ -103,6 +104,33 @@ TEST(TorchTrace, CpuTraceOfPyTorchItself) {
       EXPECT_EQ(k.count, 4) << "four linear layers";
     }
   EXPECT_GT(largest, 0);
+}
+
+// Times in another unit are as many times longer, and the order of a file means nothing.
+TEST(TorchTrace, ScaledAndShuffledTracesSayTheSame) {
+  for (const char* file : {"torch_gpu.json", "torch_cpu.json"}) {
+    SCOPED_TRACE(file);
+    std::ifstream in(fixture(file));
+    const Json original = Json::parse(in);
+    const Profile p = profile_of(read_torch_trace(fixture(file)));
+    Json scaled = original, shuffled = original;
+    for (auto& e : scaled["traceEvents"])
+      for (const char* key : {"ts", "dur"})
+        if (e.contains(key)) e[key] = 4 * e[key].get<double>();
+    auto& events = shuffled["traceEvents"];
+    for (size_t i = events.size() - 1; i > 0; --i) std::swap(events[i], events[random_bits(1, 0, i) % (i + 1)]);
+    const Profile longer = profile_of(read_torch_trace(write(scaled.dump())));
+    const Profile other = profile_of(read_torch_trace(write(shuffled.dump())));
+    ASSERT_EQ(longer.instrs.size(), p.instrs.size());
+    for (size_t i = 0; i < p.instrs.size(); ++i)
+      EXPECT_NEAR(longer.instrs[i].ms, 4 * p.instrs[i].ms, 1e-6 * p.span_ms) << p.instrs[i].op_class;
+    EXPECT_NEAR(longer.busy_ms, 4 * p.busy_ms, 1e-6 * p.span_ms);
+    EXPECT_NEAR(longer.idle_ms, 4 * p.idle_ms, 1e-6 * p.span_ms);
+    EXPECT_EQ(longer.launches, p.launches);
+    EXPECT_EQ(rows(other), rows(p));
+    EXPECT_EQ(other.step_ms, p.step_ms);
+    EXPECT_EQ(other.launches, p.launches);
+  }
 }
 
 TEST(TorchTrace, ProfileHasKernelsBeneathClasses) {

@@ -233,6 +233,10 @@ void note_uncertain(RunComparison& c, const ComparedSide& a, const ComparedSide&
     c.notes.push_back(
         fmt::format("{} and {} step samples are too few for a test: only a difference above {:.0f}% is claimed.",
                     a.step_ms.size(), b.step_ms.size(), 100 * n.floor));
+  if (!c.apart.empty())
+    c.notes.push_back(
+        "The runs were measured one after the other, and the machine may have slowed one of them: crest compare --a "
+        "'FLAGS' --b 'FLAGS' measures both again, interleaved.");
   if (!c.causes.empty() && !conclusive(c))
     c.notes.push_back(
         "The step times do not differ beyond noise, so no cause is claimed for the whole step; single groups may "
@@ -294,6 +298,8 @@ RunComparison compare_runs(const RunRecord& record_a, const RunRecord& record_b,
   bool paired = options.paired || same_rounds(record_a, record_b);
   c.noise = check_noise(times_of(a, c.per_token), times_of(b, c.per_token), floor, paired);
   if (c.too_few_rounds = too_few_rounds(record_a, record_b); c.too_few_rounds) c.noise.verdict = Verdict::cannot_tell;
+  if (!paired && !a.run.predicted && !b.run.predicted && c.noise.verdict != Verdict::cannot_tell)
+    if (c.apart = apart_doubt(record_a, record_b); !c.apart.empty()) c.noise.verdict = Verdict::cannot_tell;
   if (a.run.predicted && b.run.predicted && floor >= 0) {  // a prediction is not one sample of many
     c.noise.floor = floor, c.noise.floor_source = "range of the predictions";
     c.noise.verdict = verdict_of(c.noise.ratio, c.noise.ratio_interval, floor);

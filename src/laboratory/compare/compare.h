@@ -199,6 +199,7 @@ struct RunComparison {
   // Without a measured floor these keep the verdict of `noise` at cannot_tell:
   bool scattered = false;               // groups with equal instructions differ by more than the steps do
   bool too_few_rounds = false;          // interleaved, but fewer than tell anything: cannot_tell
+  std::string apart;                    // measured apart, and the machine differed: how; cannot_tell
   bool same_runs = false;               // nothing that is recorded and affects time differs: what does is noise
   bool per_token = false;               // the difference to explain is per token, not per step
   std::string join;                     // how rows were matched: "scopes", "classes", "layers"; "" without profiles
@@ -243,6 +244,12 @@ RunComparison compare_runs(const RunRecord& a, const RunRecord& b, const Compare
 // --b), so that samples i are of one round and drift is in both. Two profiles were if they have one
 // command and one noise floor: a measured ratio, to the last bit.
 bool same_rounds(const RunRecord& a, const RunRecord& b);
+// CPUs that other processes kept busy during a run; NaN: unknown.
+double other_load(const RunRecord& run);
+// Why a difference in speed may come from the machine where the runs were not in the same rounds:
+// the load of other processes on a CPU, another clock of a GPU. "": nothing is known, or the
+// devices differ.
+std::string apart_doubt(const RunRecord& a, const RunRecord& b);
 // What the recipe differed by from itself in those rounds; negative: not measured in rounds.
 double rounds_floor(const RunRecord& run);
 

@@ -23,6 +23,8 @@ std::string speed(const RunComparison& c) {
                         format_count(c.b.tokens_per_second), c.a.tokens, format_ms(a), c.b.tokens, format_ms(b));
   const char* what = c.per_token ? " per token" : "";
   if (c.too_few_rounds) return fmt::format("Too few rounds to tell a difference in speed{} ({})", what, steps);
+  if (!c.apart.empty())
+    return fmt::format("Cannot tell a difference in speed{} ({}; measured apart, and {})", what, steps, c.apart);
   if (c.same_runs)
     return fmt::format("No difference in speed{} beyond noise ({}; nothing recorded that affects time differs)", what,
                        steps);

@@ -163,7 +163,8 @@ class Reader {
     to = j.get<std::string>();
   }
   void read(const Json& j, double& to, const std::string& path) const {
-    if (!j.is_number() || !std::isfinite(j.get<double>())) wrong("a number", path);
+    constexpr double most = 1e30;  // beyond what is measured, sums lose all others
+    if (!j.is_number() || !(std::abs(j.get<double>()) <= most)) wrong("a number up to 1e30", path);
     to = j.get<double>();
   }
   template <std::integral T>

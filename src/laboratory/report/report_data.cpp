@@ -289,11 +289,6 @@ double json_number(const Json& json, const std::string& path) {
   return v && v->is_number() ? v->get<double>() : nan;
 }
 
-double other_load(const RunRecord& r) {
-  double after = json_number(r.environment_after, "/conditions/other_load");
-  return std::isfinite(after) ? after : json_number(r.environment, "/conditions/other_load");
-}
-
 bool was_busy(const RunRecord& r) {
   return other_load(r) >= std::max(0.5, 0.02 * json_number(r.environment, "/cores_online"));
 }

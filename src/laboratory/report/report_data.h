@@ -83,9 +83,7 @@ double tokens_per_step(const Json& recipe);
 std::string json_text(const Json& json, const std::string& path);
 std::vector<std::string> json_texts(const Json& json, const std::string& path);  // of an array
 
-// CPUs that other processes kept busy during the run; NaN: unknown.
-double other_load(const RunRecord& run);
-// Enough of that load to affect times; some is always present.
+// Whether other processes kept enough CPUs busy to affect times; some load is always present.
 bool was_busy(const RunRecord& run);
 
 // "flash attention", "batch 8", "fusion on".

@@ -108,7 +108,7 @@ ReportPair judge(const ReportGroup& group, const ReportMeasurement& a, const Rep
   p.speed = 1 / n.ratio;
   p.interval = {1 / n.ratio_interval.high, 1 / n.ratio_interval.low};
   // In interleaved rounds other work slows both; apart, its share of each is unknown.
-  p.busy = !paired && (was_busy(*a.timed) || was_busy(*b.timed));
+  p.busy = !paired && !apart_doubt(*a.timed, *b.timed).empty();
   p.verdict = p.busy ? Verdict::cannot_tell : n.verdict;
   return p;
 }
