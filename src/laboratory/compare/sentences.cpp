@@ -110,12 +110,14 @@ std::string settings_sentence(const RunComparison& c) {
   for (auto& e : c.settings) {
     int percent = int(std::lround(100 * without_last_bits(e.share)));
     const bool interaction = measured && e.setting.empty();
-    if (percent == 0 || !(interaction || (!e.setting.empty() && beyond_noise(c, e)))) continue;
+    if (percent == 0 || !(interaction || !e.setting.empty()) || !beyond_noise(c, e)) continue;
     parts.push_back(fmt::format("{} {}%", interaction ? "their interaction" : e.setting, percent));
     rest -= percent;
   }
   if (parts.empty()) return "";
-  if (rest != 0) parts.push_back(fmt::format("{} {}%", measured ? "within noise" : "within noise or unknown", rest));
+  if (rest != 0)
+    parts.push_back(
+        fmt::format("{} {}%", measured ? "the rest, within noise," : "the rest, within noise or unknown,", rest));
   return fmt::format("Time difference by change ({}): {}.", attribution_text(c), join(parts, ", "));
 }
 
@@ -201,7 +203,10 @@ std::string changed_names(const std::set<std::string>& a, const std::set<std::st
 }  // namespace
 
 bool beyond_noise(const RunComparison& c, const SettingEffect& e) {
-  return std::abs(c.per_token ? e.ms_per_token : e.ms) > (e.measured ? e.measured->error_ms : c.explained_noise);
+  const double noise = e.measured                                        ? e.measured->error_ms
+                       : c.attribution.method != AttributionMethod::work ? c.attribution.error_ms
+                                                                         : c.explained_noise;
+  return std::abs(c.per_token ? e.ms_per_token : e.ms) > noise;
 }
 
 bool attributable(const RunComparison& c) {

@@ -286,9 +286,11 @@ class Search {
                       c.rate() >= fastest_measured() ? ": the fastest so far" : ""));
   }
 
-  // Estimated from the last measurement, and at least as long.
+  // Estimated: the runs of a measurement, and what the last one took besides.
   double seconds_to_measure(const TuneCandidate& c) const {
-    return measured_.seconds * std::max(1.0, c.ms() / std::max(measured_.ms, 1e-6));
+    constexpr double runs = 20;
+    const double besides = measured_.seconds - runs * 1e-3 * measured_.ms;
+    return runs * 1e-3 * c.ms() + std::max(0.0, besides);
   }
 
   double fastest_measured() const {
@@ -455,23 +457,23 @@ class Search {
       size_t likely = first_by(expected), possible = first_by(optimistic);
       if (possible == TuneResult::none || optimistic(r_.candidates[possible]) < fastest) break;
       bool try_likely = n % 2 == 0 && expected(r_.candidates[likely]) > fastest;
-      const size_t next = try_likely ? likely : possible;
-      if (seconds_to_measure(r_.candidates[next]) > left(measuring_ends_)) {
-        r_.out_of_time = true;
-        break;
-      }
-      measure(next);
+      measure(try_likely ? likely : possible);
     }
     if (o_.within > 0) measure_small();
   }
 
-  // Of those that were not measured, the one with the largest value.
+  // Of those that were not measured and can be in time, the one with the largest value.
   template <class F>
-  size_t first_by(F value) const {
+  size_t first_by(F value) {
+    const double time = left(measuring_ends_);
     size_t best = TuneResult::none;
     for (size_t i = 0; i < r_.candidates.size(); ++i) {
       const TuneCandidate& c = r_.candidates[i];
       if (c.measured_ms || !c.failed.empty()) continue;
+      if (seconds_to_measure(c) > time) {
+        r_.out_of_time = true;
+        continue;
+      }
       if (best == TuneResult::none || value(c) > value(r_.candidates[best])) best = i;
     }
     return best;
