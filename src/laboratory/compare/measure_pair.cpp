@@ -219,16 +219,19 @@ class Pair {
       fail("A and some of the changes do not fit in memory together", "memory");
     const SetRatio none = {set, 1, 0, phase_tokens(session.recipe, phase_)};
     PhaseRunner runner(std::move(session), phase_, o_.seed);
+    double once = 0;
     for (int i = 0; i < 2; ++i) {  // the first runs load kernels
       check_interrupt();
-      runner.run();
+      once = runner.run();
     }
+    const double rounds_take = 2 * once * (fewest_rounds + 1);
     const double spent = timer.seconds();
     AbRule rule;
     rule.warmup_rounds = 0;
     rule.max_seconds = share - spent;
     if (o_.samples > 0) rule.min_rounds = rule.max_rounds = o_.samples, rule.target_relative_ci = 0;
-    if (o_.samples == 0 && rule.max_seconds < 0) no_time(2 * spent);
+    if (left() < rounds_take) no_time(spent + rounds_take);
+    rule.max_seconds = std::max(rule.max_seconds, 0.0);
     auto turn = [](PhaseRunner& r) {
       check_interrupt();
       return r.run();

@@ -37,7 +37,7 @@ class ProcessPair {
     Recorder recorder = o_.store.open();
     AbRule rule;
     rule.warmup_rounds = 0;
-    rule.min_rounds = rounds_of_processes, rule.apart = true;
+    rule.min_rounds = rounds_of_processes, rule.apart = true, rule.rounds_at_limit = 1;
     rule.max_rounds = 3 * rounds_of_processes;  // a turn takes far longer than the step that it gives
     rule.max_seconds = o_.max_seconds;
     if (o_.samples > 0)
@@ -119,7 +119,7 @@ class ProcessPair {
     }
     s.record.documents["profile"] = to_json(p);
     s.record.result = profile_result(p, text_at(s.record.device, "name"));
-    s.record.result["noise_floor"] = rounds.noise_floor;
+    if (rounds.noise_floor >= 0) s.record.result["noise_floor"] = rounds.noise_floor;
     store(s.record, recorder);
   }
 
