@@ -294,6 +294,13 @@ TEST(Report, SaysWhenItCannotTell) {
   says(make_report(busy).json["groups"][0]["changes"][0]["sentence"], "since the machine was busy");
   says(html_of(two(100, 50)), "Fastest over slowest");
   EXPECT_TRUE(silent(advice(busy), "Use --"));
+  // Of a GPU the clocks count, where profiles know them.
+  auto gpu = two(100, 50);
+  for (size_t i = 0; i < 2; ++i) {
+    gpu[i].device["kind"] = "cuda", gpu[i].environment_after["conditions"]["other_load"] = 1.7;
+    gpu[i].documents["profile"] = {{"clock_mhz", i ? 1980 : 1755}};
+  }
+  says(make_report(gpu).json["groups"][0]["changes"][0]["sentence"], "not compared, since the clocks differed");
   Report r = make_report(two(100, 100.2));
   says(r.json["groups"][0]["changes"][0]["sentence"], "no difference in speed beyond noise");
   EXPECT_EQ(r.json["groups"][0]["changes"][0]["pairs"][0]["verdict"], "cannot_tell");
@@ -311,7 +318,7 @@ TEST(Report, BusyPairsAreCountedApart) {
   Report r = make_report(runs);
   for (auto& change : r.json["groups"][0]["changes"])
     if (change["setting"] == "fusion") all += change["sentence"].get<std::string>();
-  says(all, "no difference in speed beyond noise, 1 on a busy machine");
+  says(all, "no difference in speed beyond noise, 1 not compared, since the machine was busy");
 }
 
 TEST(Report, RepeatedRunsSetTheNoise) {

@@ -18,7 +18,7 @@ struct ReportPair {
   double speed = 0;                        // b over a; NaN when one of them was not measured
   Interval interval;                       // 95%
   Verdict verdict = Verdict::cannot_tell;
-  bool busy = false;  // measured apart on a busy machine: nothing is claimed
+  std::string apart;  // why nothing is claimed of two that were measured apart: "the machine was busy"
   double memory = 0;  // planned bytes of b over a; NaN: unknown
 };
 // One setting from a to b, in all its contexts.

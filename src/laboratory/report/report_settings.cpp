@@ -41,7 +41,8 @@ std::string change_of(const SettingChange& c) {
 }
 
 Text sentence_of(const SettingChange& change) {
-  size_t faster = 0, slower = 0, unknown = 0, busy = 0, fits = 0, fails = 0;
+  size_t faster = 0, slower = 0, unknown = 0, apart = 0, fits = 0, fails = 0;
+  std::string why;  // of those that were measured apart
   Range speed, memory;
   const ReportPair *most = nullptr, *least = nullptr;
   for (auto& p : change.pairs) {
@@ -49,7 +50,8 @@ Text sentence_of(const SettingChange& change) {
     if (p.a->out_of_memory != p.b->out_of_memory) (p.a->out_of_memory ? fits : fails) += 1;
     if (!std::isfinite(p.speed)) continue;
     if (p.verdict == Verdict::cannot_tell) {
-      ++(p.busy ? busy : unknown);
+      ++(p.apart.empty() ? unknown : apart);
+      if (!p.apart.empty()) why = p.apart;
       continue;
     }
     (p.verdict == Verdict::b_faster ? faster : slower) += 1;
@@ -59,12 +61,12 @@ Text sentence_of(const SettingChange& change) {
   }
   Text t;
   t.strong(change_of(change)).add(": ");
-  size_t all = faster + slower + unknown + busy;
+  size_t all = faster + slower + unknown + apart;
   std::string of = all == 1 ? "" : fmt::format(" in {} of {} pairs", std::max(faster, slower), all);
   if (all == 0)
     t.add("speeds not comparable");
-  else if (all == busy)
-    t.add("speeds not compared, since the machine was busy");
+  else if (all == apart)
+    t.add("speeds not compared, since " + why);
   else if (faster + slower == 0)
     t.add(unknown == 1 ? "no difference in speed beyond noise"
                        : fmt::format("no difference in speed beyond noise in any of {} pairs", unknown));
@@ -74,7 +76,7 @@ Text sentence_of(const SettingChange& change) {
   else
     t.strong(say_faster_range(speed.low, speed.high)).add(of);
   if (unknown && faster + slower) t.add(fmt::format(", {} within noise", unknown));
-  if (busy && busy < all) t.add(fmt::format(", {} on a busy machine", busy));
+  if (apart && apart < all) t.add(fmt::format(", {} not compared, since {}", apart, why));
   if (memory.any()) t.add("; planned memory: " + say_more_range(memory.low, memory.high));
   t.add(".");
   if (fits)
@@ -108,8 +110,9 @@ ReportPair judge(const ReportGroup& group, const ReportMeasurement& a, const Rep
   p.speed = 1 / n.ratio;
   p.interval = {1 / n.ratio_interval.high, 1 / n.ratio_interval.low};
   // In interleaved rounds other work slows both; apart, its share of each is unknown.
-  p.busy = !paired && !apart_doubt(*a.timed, *b.timed).empty();
-  p.verdict = p.busy ? Verdict::cannot_tell : n.verdict;
+  if (!paired && !apart_doubt(*a.timed, *b.timed).empty())
+    p.apart = json_text(a.timed->device, "/kind") == "cuda" ? "the clocks differed" : "the machine was busy";
+  p.verdict = p.apart.empty() ? n.verdict : Verdict::cannot_tell;
   return p;
 }
 
@@ -157,7 +160,7 @@ void add_setting_changes(Page& page, const ReportGroup& g, const std::vector<Set
       bool known = std::isfinite(p.speed);
       std::string verdict = p.verdict == Verdict::b_faster   ? "faster"
                             : p.verdict == Verdict::a_faster ? "slower"
-                            : p.busy                         ? "busy machine"
+                            : !p.apart.empty()               ? p.apart
                                                              : "within noise";
       if (!known) verdict = p.a->out_of_memory || p.b->out_of_memory ? "out of memory" : "not measured";
       PageCell cell(verdict);

@@ -31,7 +31,7 @@ std::vector<const ReportMeasurement*> measured_recipes(const ReportGroup& g) {
 // Measurements that may be as fast as the fastest one.
 struct AsFast {
   std::vector<std::string> labels;
-  bool busy = false;  // since the machine was busy
+  std::string apart;  // why nothing is claimed of some: "the machine was busy"
 };
 AsFast as_fast(const ReportGroup& g) {
   const ReportMeasurement& best = g.measurements[size_t(g.fastest)];
@@ -39,7 +39,9 @@ AsFast as_fast(const ReportGroup& g) {
   for (auto* c : measured_recipes(g)) {
     if (c == &best) continue;
     ReportPair p = judge(g, *c, best);
-    if (p.verdict == Verdict::cannot_tell) equal.labels.push_back(c->label), equal.busy |= p.busy;
+    if (p.verdict != Verdict::cannot_tell) continue;
+    equal.labels.push_back(c->label);
+    if (!p.apart.empty()) equal.apart = p.apart;
   }
   return equal;
 }
@@ -56,7 +58,7 @@ Text fastest_sentence(const ReportGroup& g) {
   else
     t.add(fmt::format(
         "No clear winner among {} recipes: {}. {}: ", measurements.size(),
-        equal.busy ? "the machine was busy" : fmt::format("the top {} are within noise", equal.labels.size() + 1),
+        equal.apart.empty() ? fmt::format("the top {} are within noise", equal.labels.size() + 1) : equal.apart,
         g.same_tokens ? "Lowest median" : "Most tokens/s"));
   t.strong(best.label).add((clear ? ": " : ", ") + figures(g, best) + (clear ? " (median)." : "."));
   const ReportMeasurement& worst = g.measurements[size_t(g.slowest)];
@@ -254,9 +256,10 @@ std::vector<Text> recommendations(const ReportGroup& g, const std::vector<Settin
   if (g.fastest < 0) return list;
   const ReportMeasurement& best = g.measurements[size_t(g.fastest)];
   AsFast as_best = as_fast(g);
-  if (as_best.busy)
-    return {Text(
-        "No recipe is recommended: the machine was busy during these measurements. Measure again when it is idle.")};
+  if (!as_best.apart.empty())
+    return {Text(fmt::format(
+        "No recipe is recommended: {} during these measurements. Measure again, interleaved or on an idle machine.",
+        as_best.apart))};
   const std::vector<std::string>& equal = as_best.labels;
   if (!equal.empty())
     list.push_back(Text(fmt::format(
@@ -291,8 +294,9 @@ std::vector<Text> recommendations(const ReportGroup& g, const std::vector<Settin
   if (Text t = untried(best, changes); !t.empty() && equal.empty()) list.push_back(t);
   std::vector<std::string> unknown;
   for (auto& c : changes)
-    if (std::all_of(c.pairs.begin(), c.pairs.end(),
-                    [](auto& p) { return std::isfinite(p.speed) && !p.busy && p.verdict == Verdict::cannot_tell; }))
+    if (std::all_of(c.pairs.begin(), c.pairs.end(), [](auto& p) {
+          return std::isfinite(p.speed) && p.apart.empty() && p.verdict == Verdict::cannot_tell;
+        }))
       unknown.push_back(spaced(c.setting) + " " + c.from + " or " + c.to);
   if (!unknown.empty()) list.push_back(Text("Within noise, so choose by memory: " + say_list(unknown) + "."));
   if (best.spread() > 0.05 && best.spread() < 1e9)
