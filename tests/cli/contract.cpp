@@ -263,7 +263,7 @@ TEST_F(Contract, Bench) {
   RunResult large = run_crest(
       {"bench", "--model", "tiny.toml", "--batch", "1000000", "--memory-limit", "1GiB", "--json"}, f_->options());
   EXPECT_EQ(large.code, 3) << large.err;
-  expect_keys(large.json(), documented("bench", "A cell that does not fit has"), "", {});
+  expect_keys(large.json(), documented("bench", "A recipe that does not fit has"), "", {});
   expect_keys(
       run({"bench", "--product", "16x16x16", "--precision", "fp32", "--samples", "2", "--threads", "1", "--json"}),
       documented("bench", "Its `--json`:"), "", {});
