@@ -115,7 +115,7 @@ TEST(GridConclusions, TwoRoundsSayWhatTheMachineMovedBy) {
   // 8% apart, while the same measurement was 10% apart in its two rounds.
   auto said = conclusions({twice(row(1, 108, 1), 113, 103), twice(row(2, 100, 1), 95, 105)});
   EXPECT_TRUE(contains(said[0], "no clear winner; the top 2 are within noise")) << said[0];
-  EXPECT_TRUE(contains(said[0], "from the two rounds of the cells")) << said[0];
+  EXPECT_TRUE(contains(said[0], "from the two rounds of the recipes")) << said[0];
   said = conclusions({twice(row(1, 108, 1), 108.1, 107.9), twice(row(2, 100, 1), 100, 100.1)});
   EXPECT_TRUE(contains(said[0], "batch 2 has the most")) << said[0];
 }

@@ -327,8 +327,8 @@ TEST_F(CliBench, BadInputIsOneClearError) {
   bad({"--ab", "--fusoin off"}, 2, {"--fusoin", "--fusion"});
   bad({"--ab", "--batch many"}, 2, {"--ab"});
   bad({"--ab", "--batch '4"}, 2, {"--ab"});
-  bad({"--ab", "--fusion off", "--batch", "1,2"}, 2, {"--ab", "one cell"});
-  bad({"--noise", "--phase", "all"}, 2, {"one cell"});
+  bad({"--ab", "--fusion off", "--batch", "1,2"}, 2, {"--ab", "one recipe"});
+  bad({"--noise", "--phase", "all"}, 2, {"one recipe"});
   bad({"--noise", "--samples", "3"}, 2, {"--samples", "4 or more"});
   bad({"--noise", "--ab", "--fusion off"}, 2, {"exclude"});
   bad({"--batch", "1", "--peer", "exit 3"}, 1, {"exit code 3"});

@@ -145,7 +145,8 @@ TEST(Lab, RunsAFileOfTheUsersAndRecordsIt) {
       EXPECT_EQ(shown["samples"].size(), 3u);
     }
   }
-  EXPECT_NE(result["noise_floor_source"].get<std::string>().find("2 cells between two rounds"), std::string::npos);
+  EXPECT_NE(result["noise_floor_source"].get<std::string>().find("2 measurements between two rounds"),
+            std::string::npos);
   EXPECT_LT(r.err.find("[2/2] fusion on ... (round 2)"), r.err.find("[1/2] fusion off ... (round 2)")) << r.err;
   auto experiments = folder.run({"runs", "list", "--kind", "experiment", "--json"}).json();
   EXPECT_EQ(experiments.size(), 1u);
@@ -159,7 +160,7 @@ TEST(Lab, ResumeTakesOverWhatWasMeasured) {
   EXPECT_GE(none.json()[0]["cells_left"], 1);
   EXPECT_EQ(folder.run({"lab", "run", "mine.toml", "--resume", "--json"}).json()[0]["cells_left"], 0);
   RunResult again = folder.run({"lab", "run", "mine.toml", "--resume", "--json"});
-  EXPECT_NE(again.err.find("2 cells of run"), std::string::npos) << again.err;
+  EXPECT_NE(again.err.find("2 measurements of run"), std::string::npos) << again.err;
   EXPECT_EQ(again.err.find("[1/2]"), std::string::npos) << again.err;
   EXPECT_EQ(again.json()[0]["rows"].size(), 2u);
 }
@@ -179,7 +180,7 @@ TEST(Lab, JudgesRecordedMeasurementsAgain) {
     EXPECT_EQ(row["again"], "") << "one round";
     EXPECT_EQ(row["columns"]["samples"], 6);
   }
-  EXPECT_NE(first["noise_floor_source"].get<std::string>().find("first cell"), std::string::npos);
+  EXPECT_NE(first["noise_floor_source"].get<std::string>().find("first measurement"), std::string::npos);
   auto records = [&] { return folder.run({"runs", "list", "--kind", "experiment", "--json"}).json(); };
   auto before = records();
   std::string text = grid;

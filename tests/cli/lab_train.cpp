@@ -96,7 +96,7 @@ TEST(LabTrain, AHalfTrainedMeasurementIsRepeated) {
   EXPECT_EQ(states, (std::set<std::string>{"done", "interrupted"}));
   RunResult again =
       run_crest({"lab", "run", "long.toml", "--resume", "--budget", "0.001s", "--json"}, folder.options());
-  EXPECT_NE(again.err.find("1 cells of run"), std::string::npos) << again.err;
+  EXPECT_NE(again.err.find("1 measurements of run"), std::string::npos) << again.err;
   EXPECT_EQ(again.json()[0]["cells_left"], 1) << again.out;
 }
 

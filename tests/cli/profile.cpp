@@ -164,7 +164,7 @@ TEST_F(CliProfile, PhaseDecodeIsATokenOfSampling) {
 TEST_F(CliProfile, TextIsOneScreenOrTwo) {
   RunResult r = run({"--batch", "2", "--attention", "naive", "--precision", "fp32", "--no-store"});
   ASSERT_EQ(r.code, 0) << r.err;
-  for (const char* said : {"closure", "overhead", "backward", "matmul", "2 layers", "layer 0", "softmax : matmuls",
+  for (const char* said : {"explained", "overhead", "backward", "matmul", "2 layers", "layer 0", "softmax : matmuls",
                            "forward : backward", "launches", "peak", "optimizer_state", "largest allocations",
                            "flags that lower it", "--recompute full", "cpu.linear"})
     EXPECT_NE(r.out.find(said), std::string::npos) << said << " in\n" << r.out;

@@ -162,7 +162,7 @@ TEST(ComparePartial, AForeignTraceIsJoinedByClass) {
   for (auto& w : c.waterfall)
     EXPECT_TRUE(w.factor == Factor::unsplit || w.factor >= Factor::idle) << name(w.factor) << " was not measured";
   EXPECT_TRUE(any_contains(c.notes, "only with the profiler on"));
-  EXPECT_TRUE(any_contains(c.notes, "is missing or incomplete, so what changed is unknown"));
+  EXPECT_TRUE(any_contains(c.notes, "is missing or incomplete, so the changes are unknown"));
   EXPECT_TRUE(any_contains(c.notes, "Rows are matched by operation class"));
   for (auto& d : c.differences) EXPECT_EQ(d.section, "device");
   // Kernel time that nothing explains is no reason: the class with the largest part is named.

@@ -176,7 +176,8 @@ TEST(Judge, TheTextLeavesOutWhatIsUnknownAndCountsInSingular) {
   std::string text = result_text(r, false);
   EXPECT_NE(text.find("\n  here: a CPU, scale tiny\n"), std::string::npos) << text;
   EXPECT_EQ(text.find("document: "), std::string::npos) << text;
-  EXPECT_NE(text.find("2 cells were measured in only one round\n1 cell is not measured yet\n"), std::string::npos)
+  EXPECT_NE(text.find("2 measurements were measured in only one round\n1 measurement is not measured yet\n"),
+            std::string::npos)
       << text;
   EXPECT_NE(text.find("1.2 [1.15"), std::string::npos) << "the figure next to the document's has its interval\n"
                                                        << text;

@@ -395,7 +395,7 @@ TEST(Report, ScalingIsNotSplitOnABusyMachine) {
   says(html_of(runs), "2 ranks reach 76.9% of ideal speed");
   runs[1].environment_after["conditions"]["other_load"] = 1.7;
   std::string busy = html_of(runs);
-  says(busy, "Not said, since the machine was busy");
+  says(busy, "No comparison, since the machine was busy");
   EXPECT_TRUE(silent(busy, "of ideal speed"));
 }
 

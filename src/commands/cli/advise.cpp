@@ -81,11 +81,11 @@ std::function<int()> setup_advise(CLI::App& app) {
   auto o = std::make_shared<AdviseFlags>();
   const char* group = "Advice";
   app.add_option("--run", o->run,
-                 "take the settings of this training run (those given here win), and what it waited for data")
+                 "take the settings of this training run (flags given here win) and its time of waiting for data")
       ->type_name("RUN")
       ->group(group);
   app.add_flag("--measure", o->advice.measure,
-               "measure what each change brings: a training step with it and without, in interleaved rounds")
+               "measure the gain of each change: a training step with it and without, in interleaved rounds")
       ->group(group);
   app.add_option("--max-seconds", o->advice.max_seconds, "time limit of a measured change (at least 8 rounds are made)")
       ->capture_default_str()
@@ -93,7 +93,7 @@ std::function<int()> setup_advise(CLI::App& app) {
   app.add_option("--seed", o->advice.seed, "seed for weights and tokens")->capture_default_str()->group(group);
   app.add_option(
          "--calibration", o->calibration,
-         "predict with this file (default: what crest calibrate wrote for this device, or the file that comes with "
+         "predict with this file (default: written by crest calibrate for this device, or the file that comes with "
          "Crest for this model of GPU)")
       ->type_name("FILE")
       ->group(group);

@@ -31,7 +31,7 @@ using namespace crest;
 // Bare `crest`: the device found and what to try first.
 static void print_welcome(bool json) {
   static constexpr std::pair<const char*, const char*> first[] = {
-      {"crest train input.txt", "train a small GPT on a text file of yours"},
+      {"crest train input.txt", "train a small GPT on your own text file"},
       {"crest plan --model gpt2-124M", "parameters, memory and FLOPs before anything runs"},
       {"crest profile --model nano", "where the time and memory of a training step go"}};
   Device d = find_device("auto", 0);

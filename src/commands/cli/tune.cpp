@@ -51,7 +51,7 @@ void validate_tune(const TuneFlags& o) {
   in(o.stop_below, 0, 100, "--stop-below");
   for (const char* given : {"seq", "context", "grad-accumulation"})
     if (o.longest_context && o.tune.recipe.has(given))
-      fail_usage("the longest context is searched for one micro batch of one sequence length",
+      fail_usage("the search for the longest context takes one micro batch and one sequence length",
                  fmt::format("--{}", given), "Omit it, or omit --longest-context.");
   for (const CLI::Option* given : o.measurement)
     if (o.longest_context && given->count() > 0)
@@ -160,11 +160,12 @@ std::function<int()> setup_tune(CLI::App& app) {
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->capture_default_str()->group("Search");
   };
-  app.add_option("--vary", o->tune.vary,
-                 "also vary this setting: NAME (all its choices) or NAME=VALUE,VALUE; repeatable. Without it only "
-                 "attention, recompute, loss-chunk and pad-vocab vary, which do not change what is trained, and the "
-                 "batch, unless it or --global-batch is given; with --ranks N also how ranks share the work, and "
-                 "--ranks 1,2,4 compares numbers of GPUs")
+  app.add_option(
+         "--vary", o->tune.vary,
+         "also vary this setting: NAME (all its choices) or NAME=VALUE,VALUE; repeatable. Without it only "
+         "attention, recompute, loss-chunk and pad-vocab vary, which do not change the result of training, and the "
+         "batch, unless it or --global-batch is given; with --ranks N also how ranks share the work, and "
+         "--ranks 1,2,4 compares numbers of GPUs")
       ->type_name("SETTING")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
@@ -195,7 +196,7 @@ std::function<int()> setup_tune(CLI::App& app) {
   option("--seed", o->tune.seed, "seed for weights and tokens");
   app.add_option(
          "--calibration", o->calibration,
-         "predict with this file (default: what crest calibrate wrote for this device, or the file that comes with "
+         "predict with this file (default: written by crest calibrate for this device, or the file that comes with "
          "Crest for this model of GPU)")
       ->type_name("FILE")
       ->group("Search");
