@@ -1,4 +1,4 @@
-// The kernels of the CUDA backend: best first within an operation, the one that takes everything
+// The kernels of the CUDA backend: best first within an operation, the general one
 // last.
 #pragma once
 #include <vector>

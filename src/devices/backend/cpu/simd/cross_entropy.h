@@ -18,7 +18,7 @@ struct CrossEntropyArgs {
   float weight;            // of the losses
 };
 
-// Floats that the fused kernel needs: a row's exponentials and what they are relative to, block by
+// Floats for the fused kernel: a row's exponentials and their references, block by
 // block.
 inline constexpr int64_t cross_entropy_block = 1024;
 inline int64_t cross_entropy_scratch(int64_t vocab) {
