@@ -134,7 +134,7 @@ ChatFormat::ChatFormat(std::string_view name, const Tokenizer* tokenizer)
       form_ = t;
   look_up(*form_);
   if (!tokenizer) {
-    end_of_text_ = 0;  // the one that is trained has an end, which takes this place in time
+    end_of_text_ = 0;  // the trained part has an end, which takes this place in time
     return;
   }
   begin_of_text_ = tokenizer->begin_of_text();

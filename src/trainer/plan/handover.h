@@ -1,4 +1,4 @@
-// Programs of a session hand values to each other in memory that outlives them: weights, states,
+// Programs of a session hand values to each other in persistent memory: weights, states,
 // gradients.
 #pragma once
 #include "plan/compile.h"

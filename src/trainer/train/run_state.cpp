@@ -33,8 +33,8 @@ static nlohmann::json json_of(const RunState& state) {
 
 std::string to_text(const RunState& state) { return json_of(state).dump(); }
 
-// The history of the fp8 scales by tensor; an empty object where scales have none. Floats are
-// written so that they read back bit for bit.
+// The history of the fp8 scales by tensor; an empty object without such scales. Floats are written
+// so that they read back bit for bit.
 static nlohmann::json fp8_amax_of(Engine& engine) {
   nlohmann::json j = nlohmann::json::object();
   int update = engine.session().find("update");
@@ -162,7 +162,7 @@ void check_samples(const Engine& engine, const StateFile& get, int64_t step, con
                            settings));
 }
 
-// The run's settings must give the model that was trained. Only dropout may change.
+// The run's settings must give the trained model. Only dropout may change.
 void check_model(const ModelConfig& now, const Checkpoint& checkpoint, const std::string& run) {
   const std::string* text = checkpoint.file("model.toml");
   if (!text) return;
@@ -174,7 +174,7 @@ void check_model(const ModelConfig& now, const Checkpoint& checkpoint, const std
   std::vector<std::string> differ;
   for (auto& line : is)
     if (std::find(was.begin(), was.end(), line) == was.end()) differ.push_back(line);
-  for (auto& line : was)  // a table that is gone
+  for (auto& line : was)  // a lost table
     if (differ.empty() && std::find(is.begin(), is.end(), line) == is.end()) differ.push_back("no " + line);
   if (differ.empty()) return;
   fail(fmt::format("the run's settings give another model than the one that was trained: {}",
@@ -224,8 +224,8 @@ static std::vector<float> rows_for(std::vector<float> rows, size_t steps) {
   return rows;
 }
 
-// What the checkpoint does not have (a run that was not fp8) is 0: the first step scales by what it
-// quantizes.
+// Entries missing in the checkpoint (of a run without fp8) are 0: the first step scales by its own
+// values.
 static void restore_fp8_amax(Engine& engine, const StateFile& get) {
   int update = engine.session().find("update");
   if (update < 0 || !engine.rank(0).has(update, fp8_amax)) return;
