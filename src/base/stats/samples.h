@@ -65,7 +65,7 @@ struct StoppingRule {
   bool done(const Samples& samples, double spent) const;
 };
 
-// Runs `timed` (which returns the seconds of one run) warmup times, then until the rule is
+// Runs `timed` (it returns the seconds of one run) warmup times, then until the rule is
 // satisfied.
 Samples measure(const std::function<double()>& timed, const StoppingRule& rule = {});
 

@@ -1,4 +1,4 @@
-// crest advise: what to change in a model and its settings for a device.
+// crest advise: changes of a model and its settings for a device.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -30,7 +30,7 @@ struct AdviseFlags {
   bool json = false;
 };
 
-// The recipe settings of a run's config.toml, for those that were not given.
+// The recipe settings of a run's config.toml, unless they were given.
 void take_settings(const CLI::App& train, const std::string& run, GivenSettings& given) {
   std::string config = join_path(run, "config.toml"), model = join_path(run, "model.toml");
   if (!path_exists(config))
@@ -103,7 +103,7 @@ std::function<int()> setup_advise(CLI::App& app) {
   add_config_option(app);
   return [o] {
     return run_advise(*o, [&](GivenSettings& given) {
-      CLI::App train;  // the keys that config.toml may have
+      CLI::App train;  // the allowed keys of config.toml
       auto keep = setup_train(train);
       take_settings(train, o->run, given);
     });

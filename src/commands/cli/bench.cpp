@@ -17,7 +17,7 @@
 
 namespace crest {
 
-// What a product does not have.
+// Options foreign to a product.
 static void refuse_recipe(const BenchOptions& o, const RankGroup* group) {
   std::string given = o.compares() ? "--ab, --peer, --noise" : o.resume ? "--resume" : group ? "--ranks" : "";
   if (o.flush_cache) given = "--flush-cache";

@@ -1,5 +1,5 @@
-// crest lab: runs experiments that test claims of documents about training speed, and gives each
-// claim a verdict; or judges recorded measurements again.
+// crest lab: runs experiments on claims of documents about training speed, and gives each claim a
+// verdict; or judges recorded measurements again.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -26,11 +26,11 @@ namespace {
 struct LabFlags {
   std::vector<std::string> arguments;  // list, show NAME, run NAME...
   LabOptions lab;
-  BenchOptions bench;  // settings that all measurements share: store, seed
+  BenchOptions bench;  // settings shared by all measurements: store, seed
   DeviceOptions device;
   std::string budget;
   bool all = false;
-  std::vector<const CLI::Option*> measurement;  // what judging does not have
+  std::vector<const CLI::Option*> measurement;  // options foreign to judging
 };
 
 int list(const LabFlags& o) {

@@ -172,10 +172,10 @@ std::string memory_text(const Device& device, int64_t limit, bool given) {
   return fmt::format("on the {} ({})", printable(device.name.substr(0, device.name.rfind(" (described"))), bytes);
 }
 
-// What the plan's time was predicted from, and the time; why it was not.
+// The source of the plan's time, and the time; or why there is none.
 struct Prediction : StepTime {
   std::optional<Calibration> calibration;
-  double power = 0;  // watts that the devices may draw by their data sheet; 0: unknown
+  double power = 0;  // power limit of the devices by their data sheet, in watts; 0: unknown
 };
 
 Prediction predict(const PlanFlags& o, const PlanReport& r) {

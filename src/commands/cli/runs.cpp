@@ -125,7 +125,7 @@ int run_delete(const RunsOptions& o) {
   return 0;
 }
 
-// Reports an option that belongs to another action.
+// Reports an option of another action.
 void check_groups(const CLI::App& app, const std::string& action) {
   for (const CLI::Option* option : app.get_options()) {
     const std::string& group = option->get_group();

@@ -36,8 +36,8 @@ struct TuneFlags {
   double within = 0, stop_below = 1;
   std::optional<double> search_seconds;
   bool longest_context = false;
-  std::vector<const CLI::Option*> measurement;  // what a search of the longest context does not have
-  std::vector<const CLI::Option*> measuring;    // what only a search that measures has
+  std::vector<const CLI::Option*> measurement;  // options foreign to a search of the longest context
+  std::vector<const CLI::Option*> measuring;    // options of a measuring search only
   int top = 15;
   bool json = false;
 };
@@ -69,7 +69,7 @@ void validate_tune(const TuneFlags& o) {
                "Omit them, or omit --global-batch.");
 }
 
-// --ranks 1,2,4 is --ranks 1 --vary ranks=1,2,4; with a global batch that one rank cannot have, the
+// --ranks 1,2,4 is --ranks 1 --vary ranks=1,2,4; with a global batch too large for one rank, the
 // search starts with the first number that can share it.
 void take_list_of_ranks(TuneOptions& o) {
   std::string& given = o.recipe.given["ranks"].back();
@@ -92,7 +92,7 @@ int most_ranks(const TuneOptions& o, int given) {
   return given;
 }
 
-// Ranks are processes that measure.
+// Ranks are measuring processes.
 void check_can_start(const TuneFlags& o, int ranks) {
   if (auto environment = rank_environment(); environment && environment->size > 1)
     fail_usage(fmt::format("it starts its ranks by itself, and {} started this one", environment->launcher), "--ranks",
