@@ -1,4 +1,4 @@
-// crest bench: what is recorded, noise floors, and grids that are continued.
+// crest bench: its records, noise floors, and continued grids.
 #include <cmath>
 
 #include "run.h"
@@ -149,7 +149,7 @@ TEST_F(BenchStore, AComparisonIsARecordOfEachSide) {
   EXPECT_EQ(comparison["runs"]["b"], b.uid);
   EXPECT_EQ(b.documents.at("comparison"), comparison);
   EXPECT_TRUE(b.documents.count("program"));
-  // What A differed from itself is known from now on.
+  // From now on, A's difference from itself is known.
   Store store(file_);
   auto floor = noise_floor_of(store, a.key, a.device["name"].get<std::string>());
   ASSERT_TRUE(floor.has_value());
@@ -171,7 +171,7 @@ TEST_F(BenchStore, AGridKnowsTheNoiseFloorOfItsMeasurements) {
   EXPECT_EQ(rows[1]["known_noise_floor"]["run"], records()[0].id);
   RunResult text = bench({"--batch", "1,2", "--samples", "6"});
   EXPECT_NE(text.out.find("noise floor"), std::string::npos) << text.out;
-  // The same work in both measurements: a difference, if any, is told with what it is compared to.
+  // The same work in both measurements: a difference, if any, is reported with its comparison.
   RunResult same = bench({"--batch", "2", "--disable-pass", "lanes", "--weight-decay", "0.1,0.2", "--samples", "6"});
   EXPECT_NE(same.out.find("step: "), std::string::npos) << same.out;
   EXPECT_NE(same.out.find("95% interval "), std::string::npos) << same.out;
@@ -309,7 +309,7 @@ TEST_F(BenchStore, LongGridsAskFirst) {
   EXPECT_LT(r.cpu_seconds, 20 * slowness());
   flags[3] += ",101";
   expect_error(command(flags), 2, {"more than 10000 recipes"});
-  // Few measurements that take long.
+  // Few, long measurements.
   expect_error(command({"--batch", "1,2", "--samples", "1000000", "--grad-accumulation", "64", "--peak", "1e11"}), 2,
                {"2 recipes take up to about", "--yes"});
 }

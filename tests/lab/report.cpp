@@ -1,4 +1,4 @@
-// The lab's report: what is in it, and that no recorded document can break it.
+// The lab's report: its content, and that no recorded document can break it.
 #include <gtest/gtest.h>
 
 #include "contains.h"

@@ -1,4 +1,4 @@
-// An unpickler that knows the opcodes of the memory viewer (MemoryViz.js of PyTorch) and nothing
+// An unpickler with the opcodes of the memory viewer (MemoryViz.js of PyTorch) and nothing
 // else.
 #pragma once
 #include <bit>
