@@ -228,7 +228,7 @@ TEST(InitOfAnotherModel, NamesWhatDiffers) {
                           f.options());
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_TRUE(contains(r.err, "2 layers, width 32")) << r.err;
-  EXPECT_TRUE(contains(r.err, "this learning rate is that of a new model")) << r.err;
+  EXPECT_TRUE(contains(r.err, "this learning rate suits a new model")) << r.err;
 }
 
 TEST(SmallValidation, IsToldAndSkipped) {

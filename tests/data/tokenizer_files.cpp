@@ -362,7 +362,7 @@ TEST(TokenizerFiles, AnAddedTokenMayBeThatOfAByte) {
             (std::vector<uint32_t>{before.encode("t")[0], before.encode("h")[0], before.encode("e")[0]}));
   EXPECT_EQ(t.decode(t.encode("the")), "the");
   add("\u00c5");  // in the alphabet of bytes 0xc5, as a text two bytes
-  EXPECT_ERROR(Tokenizer::parse(json.dump(), "t.json"), "which is also that of byte 0xc5");
+  EXPECT_ERROR(Tokenizer::parse(json.dump(), "t.json"), "also the token of byte 0xc5");
 }
 
 TEST(TokenizerFiles, WhatIsNoFileOfATokenizerIsNamed) {
@@ -419,7 +419,7 @@ TEST(TokenizerFiles, WhatIsNotSupportedInASentencePieceModelIsNamed) {
   EXPECT_ERROR(parse(pieces + bpe + proto(3, std::string("\x20\x00\x28\x00", 4))), "escape_whitespaces");
   EXPECT_ERROR(parse(pieces + piece("c", 4) + bpe + identity), "user-defined piece 'c'");
   EXPECT_ERROR(parse(pieces + piece("c", 5) + bpe + identity), "unused piece 'c'");
-  EXPECT_ERROR(parse(pieces + piece("ba") + bpe + identity), "whose score is that of another");
+  EXPECT_ERROR(parse(pieces + piece("ba") + bpe + identity), "with the score of another");
   EXPECT_ERROR(parse(pieces + piece("bc", 1, 0x81) + bpe + identity), "whose characters are not all pieces");
   EXPECT_ERROR(parse(pieces + piece("a\xe2\x96\x81", 1, 0x81) + bpe + identity),
                "holds a space after another character");

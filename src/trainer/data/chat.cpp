@@ -213,7 +213,7 @@ std::string ChatFormat::problem(std::span<const ChatMessage> messages) const {
     if ((role == ChatRole::user) != (turn % 2 == 0))
       return fmt::format("user and assistant do not alternate, which the template {} requires", form_->name);
   }
-  return answered ? "" : "no message is an answer (role assistant) that is trained on";
+  return answered ? "" : "no message is a trained answer (role assistant)";
 }
 
 }  // namespace crest

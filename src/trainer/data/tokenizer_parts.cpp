@@ -147,7 +147,7 @@ Tokenizer TokenizerParts::build() const {
     if (a.id < t.tokens_.size() && t.tokens_[a.id].used) bad(fmt::format("two added tokens have id {}", a.id));
     if (same && byte_level && character_at(a.content, 0).length == a.content.size() && from_alphabet(a.content) &&
         *from_alphabet(a.content) != a.content)
-      refuse(fmt::format("the added token '{}', which is also that of byte 0x{:02x}", printable(a.content),
+      refuse(fmt::format("the added token '{}', also the token of byte 0x{:02x}", printable(a.content),
                          uint8_t(from_alphabet(a.content)->front())));
     t.set_added_token(a.id, a.content, a.special, a.normalized);
     t.tokens_[a.id].of_vocabulary = same;

@@ -171,7 +171,7 @@ Json merges_of(const Model& model, const TokenizerParts& parts) {
     float score = model.pieces[id].score;
     if (!(score > -1e30f && score < 1e30f)) parts.bad("a score that is not a number");
     if (!scores.insert(score).second)
-      parts.refuse(fmt::format("the piece '{}', whose score is that of another", printable(text)));
+      parts.refuse(fmt::format("the piece '{}', with the score of another", printable(text)));
     order.push_back(id);
   }
   std::sort(order.begin(), order.end(),

@@ -57,7 +57,7 @@ void check_inputs_stay(const std::string& folder, const std::vector<InputPath>& 
     if (is_inside(named, folder) || (!error && is_inside(leads_to, folder)))
       fail_usage(fmt::format("this would remove {}, which {} names, with the run in {}", printable(path), flag,
                              printable(folder)),
-                 "--overwrite", "Choose another --out, or move what is read to another folder first.");
+                 "--overwrite", "Choose another --out, or move the file to another folder first.");
   }
 }
 
