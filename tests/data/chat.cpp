@@ -350,8 +350,8 @@ TEST(Chat, BadLinesAreNamedWithTheirKey) {
   };
   const Case cases[] = {
       {{{"messages", "text"}}, "\"messages\" is not a list"},
-      {chat({}), "\"messages\": no message is an answer"},
-      {chat({user}), "no message is an answer"},
+      {chat({}), "\"messages\": no message is a trained answer"},
+      {chat({user}), "no message is a trained answer"},
       {chat({user, "text"}), "\"messages\"[1] is not a JSON object"},
       {chat({user, {{"content", "a"}}}), "\"messages\"[1] has no \"role\""},
       {chat({user, {{"role", "assistant"}}}), "\"messages\"[1] has no \"content\""},
@@ -360,7 +360,7 @@ TEST(Chat, BadLinesAreNamedWithTheirKey) {
       {chat({user, turn("tool", "x"), answer}), "\"messages\"[1] is of the unknown role \"tool\""},
       {chat({user, turn("assistant", "")}), "\"messages\"[1] is an empty answer"},
       {chat({user, with(answer, "weight", 2)}), "\"weight\" of \"messages\"[1] is neither 0 nor 1"},
-      {chat({user, with(answer, "weight", 0)}), "no message is an answer"},
+      {chat({user, with(answer, "weight", 0)}), "no message is a trained answer"},
       {chat({user, with(answer, "tool_calls", Json{{"id", 1}})}), "\"messages\"[1] has \"tool_calls\""},
       {chat({user, turn("system", "s"), answer}), "a system message is not the first one"},
       {{{"conversations", {{{"from", "human"}}, {{"from", "gpt"}, {"value", "a"}}}}}, "\"conversations\"[0] has no"},
