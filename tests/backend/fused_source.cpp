@@ -82,8 +82,8 @@ std::vector<ValueId> swiglu(Builder& b, const std::vector<ValueId>& in) {
   return {b.emit1("mul", {b.emit1("silu", {in[0]}), in[1]})};
 }
 
-// Casts, an input as output, an output of each dtype, all operations left out by the
-// others.
+// Casts, an input as output, an output of each
+// dtype, all operations left out by the others.
 std::vector<ValueId> mixed(Builder& b, const std::vector<ValueId>& in) {
   ValueId up = b.emit1("cast", {in[0]}, as(DType::f32));
   ValueId sum = b.emit1("add", {b.emit1("gelu", {up}), in[1]});

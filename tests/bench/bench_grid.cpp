@@ -1,5 +1,5 @@
-// crest bench about a grid: its time, its table, and the distinguishable
-// measurements.
+// crest bench about a grid: its time, its
+// table, and the distinguishable measurements.
 #include "bench/bench_grid.h"
 
 #include <gtest/gtest.h>

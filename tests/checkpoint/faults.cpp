@@ -1,5 +1,5 @@
-// Dying, failing and shortened system calls at every point of a save: safe checkpoints stay
-// safe.
+// Dying, failing and shortened system calls at every
+// point of a save: safe checkpoints stay safe.
 #include "faults.h"
 
 #include <dirent.h>

@@ -31,8 +31,8 @@ class Faults {
     current() = this;
   }
   ~Faults() { current() = nullptr; }
-  // A second fault, at a later call: during the cleanup after the first one, or in the next
-  // save.
+  // A second fault, at a later call: during the
+  // cleanup after the first one, or in the next save.
   void then(Fault fault, int64_t k, int error) { second_ = {fault, k, error}; }
   int64_t calls() const { return calls_; }
   // The operation hit by the fault, empty when the run had fewer calls.

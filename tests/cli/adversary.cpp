@@ -44,8 +44,8 @@ TEST(Streams, AClosedStandardErrorStopsNothing) {
   EXPECT_EQ(run_crest({"bench", "--model", "tiny.toml", "--samples", "1", "--warmup", "0", "--no-store"}, o).code, 0);
 }
 
-// The command's fate is reported truthfully: done, interrupted, or stopped at its failing
-// output.
+// The command's fate is reported truthfully: done,
+// interrupted, or stopped at its failing output.
 TEST(Streams, OfLostOutputTheErrorSaysWhatIsTrue) {
   TrainFolder f;
   RunOptions o = f.options();

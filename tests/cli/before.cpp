@@ -62,8 +62,8 @@ TEST(Before, ADatabaseOpensAndItsRunsAreCompared) {
   EXPECT_EQ(filtered.out, "id,optimizer,lr\n1,lion,\n") << filtered.err;  // learning rates were not recorded then
 }
 
-// Earlier and present measurements have one key, so earlier noise floors and grids still
-// count.
+// Earlier and present measurements have one key,
+// so earlier noise floors and grids still count.
 TEST(Before, KeysOfMeasurementsStay) {
   TempFolder folder;
   Store store(copied(folder, "runs.sqlite"), Store::Mode::read);

@@ -1,5 +1,5 @@
-// crest comm: measured values and their record, launchers, and every way for ranks to be
-// missing.
+// crest comm: measured values and their record,
+// launchers, and every way for ranks to be missing.
 #include <arpa/inet.h>
 #include <sys/socket.h>
 

@@ -190,8 +190,8 @@ TEST_F(CliCompare, TwoRecipesNow) {
       in(own.path().string()));
   ASSERT_EQ(r.code, 0) << r.err;
   auto j = r.json();
-  // Another program's load may differ between the two measurements: reported under
-  // "conditions".
+  // Another program's load may differ between the
+  // two measurements: reported under "conditions".
   std::vector<std::string> keys;
   for (auto& d : j["differences"])
     if (d["section"] != "conditions") keys.push_back(d["key"]);

@@ -44,8 +44,8 @@ TEST(CliDevices, ThreadsAndInstructionSetAreRespected) {
 
 TEST(CliDevices, MeasuredLimitsArePlausible) {
   nlohmann::json m;
-  // No product is faster than its units; a machine busy during their measurement shows
-  // nothing.
+  // No product is faster than its units; a machine
+  // busy during their measurement shows nothing.
   bool possible = false;
   for (int i = 0; i < 8 && !possible; ++i) {
     RunResult r = run_crest({"devices", "--measure", "--json"});

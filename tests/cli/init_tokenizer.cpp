@@ -179,8 +179,8 @@ TEST_F(InitTokenizer, ATokenizerLargerThanTheModelIsNamed) {
   EXPECT_FALSE(std::filesystem::exists(f.path() / "x"));
 }
 
-// The template of the data goes into the checkpoints, and from a model into its
-// successors.
+// The template of the data goes into the
+// checkpoints, and from a model into its successors.
 TEST_F(InitTokenizer, TheChatTemplateGoesWithTheModel) {
   f.write("chat.jsonl",
           "{\"messages\": [{\"role\": \"user\", \"content\": \"the king\"}, {\"role\": \"assistant\", "

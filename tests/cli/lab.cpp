@@ -131,8 +131,8 @@ TEST(Lab, RunsAFileOfTheUsersAndRecordsIt) {
   ASSERT_EQ(all.size(), 3u);
   EXPECT_EQ(all[0], "upheld");
   EXPECT_EQ(all[1], "refuted");
-  // Two rounds of three samples, on a machine with other work: the noise may be as
-  // large.
+  // Two rounds of three samples, on a machine
+  // with other work: the noise may be as large.
   EXPECT_NE(all[2], "upheld");
   EXPECT_GE(result["noise_floor"], 0.01);
   // Each row leads to its samples, half of them from each round.

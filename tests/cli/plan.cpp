@@ -60,11 +60,11 @@ TEST(CliPlan, CountsOfGpt2) {
   EXPECT_LE(m["largest_blocks"][0]["bytes"], m["transient_bytes"]);
 }
 
-// The whole process, start included; it runs on one thread, so its CPU time is a
-// user's wait on an idle machine. With many programs on shared caches and cores, CPU
-// time grows too: then repeat until they pause for a moment. 12 L d T with the keys of
-// the window in place of T; of the executed FLOPs, the band below the diagonal is
-// left.
+// The whole process, start included; it runs on one thread, so its
+// CPU time is a user's wait on an idle machine. With many programs on
+// shared caches and cores, CPU time grows too: then repeat until they
+// pause for a moment. 12 L d T with the keys of the window in place
+// of T; of the executed FLOPs, the band below the diagonal is left.
 TEST(CliPlan, CountsOfASlidingWindow) {
   std::vector<std::string> flags = {"--model", "gpt2-124M", "--batch", "4", "--seq", "1024", "--precision", "fp32"};
   auto with = [&](std::vector<std::string> more) {

@@ -165,8 +165,8 @@ TEST(Control, GarbageOnThePortDoesNotDisturb) {
 
 namespace {
 
-// Another process with open, silent connections, kept until the object goes
-// away.
+// Another process with open, silent
+// connections, kept until the object goes away.
 class IdleStrangers {
  public:
   IdleStrangers(int port, int count) {

@@ -16,8 +16,8 @@
 
 namespace crest::test {
 
-// A rank with a silent watchdog but standing connections: after it has joined, and
-// before.
+// A rank with a silent watchdog but standing
+// connections: after it has joined, and before.
 TEST(Watch, ASilentRankIsNamedWithWhatItDid) {
   NEEDS_LOOPBACK();
   auto hear = [](bool joins) {

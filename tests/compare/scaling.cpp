@@ -51,8 +51,8 @@ TEST(Scaling, AddsUp) {
   EXPECT_FALSE(compare_runs(a, make_record(one, "again")).scaling);
 }
 
-// A step of one rank, and one of two, `slower` times as long. change: of the recipe of the
-// two.
+// A step of one rank, and one of two, `slower`
+// times as long. change: of the recipe of the two.
 static RunComparison scaled(double slower, bool mirrored, const std::map<std::string, std::string>& change = {}) {
   Synthetic one = gpt2(), two = gpt2();
   one.idle_ms = two.idle_ms = 0;

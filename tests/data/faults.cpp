@@ -1,6 +1,6 @@
-// Every modifying system call of a preparation fails once, or fails from then on: a clear
-// error, and under the name of the result there is nothing, the old data or the new data, never
-// a part.
+// Every modifying system call of a preparation fails once, or fails
+// from then on: a clear error, and under the name of the result
+// there is nothing, the old data or the new data, never a part.
 #include "checkpoint/faults.h"
 
 #include <omp.h>
@@ -216,8 +216,8 @@ TEST_P(PrepareKilled, AtEveryCallLeavesTheOldOrTheNewData) {
   EXPECT_EQ(put_back, GetParam() ? 0 : 1);  // killed before the second rename
 }
 
-// Not only opening finds it: a preparation without --overwrite does not take the free
-// name.
+// Not only opening finds it: a preparation without
+// --overwrite does not take the free name.
 TEST_P(PrepareKilled, IsPutBackByTheNextPreparationToo) {
   int64_t all = calls();
   bool gone = false;

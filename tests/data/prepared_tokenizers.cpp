@@ -1,5 +1,5 @@
-// A preparation publishes a tokenizer Crest can load, or is refused with one
-// error.
+// A preparation publishes a tokenizer Crest
+// can load, or is refused with one error.
 #include <nlohmann/json.hpp>
 
 #include "data/bpe_train.h"
@@ -162,8 +162,8 @@ TEST_F(PreparedTokenizers, TheHighestIdLeavesNoneForEndOfText) {
   refused("t.tiktoken", text, "token id 1048576 is above the limit");
 }
 
-// Text with a character repeated for pages: the pairs double until they are too long for any
-// file.
+// Text with a character repeated for pages: the
+// pairs double until they are too long for any file.
 TEST_F(PreparedTokenizers, TrainedTokensAreNeverTooLongToRead) {
   write_file(dir_ / "in.txt", std::string(300'000, 'a') + " b");
   prepare(options("bpe:300"));

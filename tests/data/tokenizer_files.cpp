@@ -1,5 +1,5 @@
-// Tokenizers of other programs: their formats and split rules, and the mistakes of damaged
-// files.
+// Tokenizers of other programs: their formats and
+// split rules, and the mistakes of damaged files.
 #include <fmt/format.h>
 #include <omp.h>
 

@@ -61,9 +61,9 @@ TEST(TokenizerPeers, TokenizersGivesTheSameTokensByEveryRule) {
   EXPECT_EQ(compare({"check", json, text_path, ids}).exit_code, 1);
 }
 
-// Every kind except byte-level BPE with a split rule, on 2,000 documents and more: SentencePiece's
-// models, and tokenizer.json with the normalizers, pre-tokenizers and decoders of Llama-like
-// files.
+// Every kind except byte-level BPE with a split rule, on 2,000
+// documents and more: SentencePiece's models, and tokenizer.json with
+// the normalizers, pre-tokenizers and decoders of Llama-like files.
 TEST(TokenizerPeers, OtherKindsGiveTheSameTokensAndTexts) {
   if (!has_module("tokenizers, sentencepiece")) GTEST_SKIP() << "pip install tokenizers sentencepiece";
   DataFolder dir;

@@ -19,9 +19,9 @@ TEST(OpenModel, AFileThatIsNoModelIsNamed) {
   expect_error([&] { open_model(folder / "text.txt"); }, {"text.txt: is not a model"});
 }
 
-// A run with --keep 1: at every moment there is a checkpoint, but a listed one may be gone
-// when it is read. More steps than saves while one model is opened, so none comes back
-// meanwhile.
+// A run with --keep 1: at every moment there is a checkpoint,
+// but a listed one may be gone when it is read. More steps than
+// saves while one model is opened, so none comes back meanwhile.
 TEST(OpenModel, ACheckpointIsFoundWhileOthersComeAndGo) {
   TemporaryFolder folder;
   const std::string root = folder / "run/checkpoints/", aside = folder / "aside/";

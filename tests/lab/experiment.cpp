@@ -1,5 +1,5 @@
-// Experiment files: every one of the program's own, grids, and mistakes with line and
-// column.
+// Experiment files: every one of the program's
+// own, grids, and mistakes with line and column.
 #include "lab/experiment.h"
 
 #include <gtest/gtest.h>

@@ -24,8 +24,8 @@ Experiment experiment() {
       "x.toml");
 }
 
-// Claims about one model on a GPU, about one without measurements, and about an unknown
-// device.
+// Claims about one model on a GPU, about one without
+// measurements, and about an unknown device.
 Experiment conditional() {
   std::string text =
       "name = \"x\"\ntitle = \"t\"\nkind = \"bench\"\n[recipe]\nmodel = [\"small\", \"large\"]\nfusion = [\"on\", "

@@ -4,8 +4,8 @@
 
 namespace crest::test {
 
-// Sanitizers keep freed memory and have an operator new of their own: then nothing is
-// counted.
+// Sanitizers keep freed memory and have an operator
+// new of their own: then nothing is counted.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool counts_allocations = false;
 #else

@@ -45,12 +45,12 @@ std::string reject_reason(const Kernel& kernel, const Device& device, const Case
   return kernel.reject({s.program, s.instr(), device});
 }
 
-// The emulated GPU computes in float whichever 16-bit float is stored: a case in both goes to
-// a kernel in only one of them. To a kernel called generic, without vectors of
-// dtype-dependent length, f32 is alike, too. The choice has no period in the list (like the
-// sequence of Thue and Morse), so no attribute of the cases goes with a dtype. A real GPU has
-// instructions for each dtype, and runs all. Kernels without TF32 compute its cases as any
-// other in f32.
+// The emulated GPU computes in float whichever 16-bit float is stored: a case
+// in both goes to a kernel in only one of them. To a kernel called generic,
+// without vectors of dtype-dependent length, f32 is alike, too. The choice has
+// no period in the list (like the sequence of Thue and Morse), so no attribute
+// of the cases goes with a dtype. A real GPU has instructions for each dtype,
+// and runs all. Kernels without TF32 compute its cases as any other in f32.
 void leave_out_alike(std::vector<Pair>& all) {
   auto group_of = [](const Pair& p) -> std::optional<std::pair<const Kernel*, std::string>> {
     if (p.device->kind != "cuda" || !p.device->emulated) return std::nullopt;
@@ -170,8 +170,8 @@ void expect_scalars(const std::vector<double>& out, const std::vector<double>& e
   EXPECT_NEAR(a.grad_factor, b.grad_factor, 1e-5 * b.grad_factor);
 }
 
-// Quantized state: f32 and double may rarely disagree on a number in the middle between two
-// codes.
+// Quantized state: f32 and double may rarely disagree
+// on a number in the middle between two codes.
 void expect_codes(const std::vector<double>& out, const std::vector<double>& expected) {
   size_t other = 0;
   for (size_t i = 0; i < out.size(); ++i)

@@ -1,6 +1,6 @@
 // The update Programs match PyTorch's optimizers, and bitsandbytes'
-// (make_optimizer_fixtures.py): weights after each of ten steps on parameters of a few odd
-// shapes. Tolerances: README.md.
+// (make_optimizer_fixtures.py): weights after each of ten steps on
+// parameters of a few odd shapes. Tolerances: README.md.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -175,9 +175,9 @@ TEST(OptimizerParityBf16, NearestIsPyTorchsFusedAdamW) {
   EXPECT_LE(s.worst_error("adamw-bf16"), bfloat16_unit * std::sqrt(2.0 / double(s.count())));
 }
 
-// The sum of weight and compensation has 16 bits; the rest is the moments' rounding, 2^-9
-// each. PyTorch's formula in bfloat16 also loses the decay, a factor of 1 - 1e-3 beyond any
-// bfloat16.
+// The sum of weight and compensation has 16 bits; the rest is the
+// moments' rounding, 2^-9 each. PyTorch's formula in bfloat16
+// also loses the decay, a factor of 1 - 1e-3 beyond any bfloat16.
 TEST(OptimizerParityBf16, KahanIsAsFarFromFloat64AsItsMomentsAre) {
   Stepper s(recipe_of("adamw-bf16-kahan", true));
   double error = s.worst_error("adamw");
@@ -185,8 +185,8 @@ TEST(OptimizerParityBf16, KahanIsAsFarFromFloat64AsItsMomentsAre) {
   EXPECT_LE(error, fixture().info["bf16_error"]["adamw-bf16-kahan"].get<double>());
 }
 
-// Every step adds an independent error of at most half a unit in its root mean
-// square.
+// Every step adds an independent error of at
+// most half a unit in its root mean square.
 TEST(OptimizerParityBf16, StochasticRoundingWalksByTheRootOfTheSteps) {
   Stepper s(recipe_of("adamw-bf16-stochastic", true));
   EXPECT_LE(s.worst_error("adamw"), bfloat16_unit / 2 * std::sqrt(double(fixture().steps())));

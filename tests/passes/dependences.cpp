@@ -35,8 +35,8 @@ std::vector<std::vector<bool>> needed_by(const Program& p) {
   return all;
 }
 
-// Expects every read of an earlier write to depend on it; returns their
-// number.
+// Expects every read of an earlier write to
+// depend on it; returns their number.
 int check_reads(const Program& p) {
   const auto needed = needed_by(p);
   int reads = 0;

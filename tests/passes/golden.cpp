@@ -338,8 +338,8 @@ TEST_P(Passes, GiveTheGoldenText) {
   EXPECT_EQ(print(parse_program(got, "got")), got);
 }
 
-// The golden inputs equal the pipeline's present ones, and text keeps everything the pass looks
-// at.
+// The golden inputs equal the pipeline's present
+// ones, and text keeps everything the pass looks at.
 TEST_P(Passes, GoldenInputsAreCurrent) {
   std::string before = file(path("before")), now = print(input());
   EXPECT_TRUE(now == before) << difference(before, now) << hint;

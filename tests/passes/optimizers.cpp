@@ -248,9 +248,9 @@ INSTANTIATE_TEST_SUITE_P(Formulas, Optimizers, testing::ValuesIn(formulas), [](a
   return n;
 });
 
-// The numbers of the 8-bit codes: the dynamic map of the paper's library, built as
-// documented (decades, each cut into equal parts with their middles as numbers; 0 and 1
-// besides).
+// The numbers of the 8-bit codes: the dynamic map of the
+// paper's library, built as documented (decades, each cut into
+// equal parts with their middles as numbers; 0 and 1 besides).
 TEST(DynamicCode, NumbersAreThoseOfTheDynamicMap) {
   for (bool is_signed : {true, false}) {
     Numbers expected = {0, 1}, got;

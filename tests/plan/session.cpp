@@ -46,8 +46,8 @@ int64_t aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 }  // namespace
 
-// Every precision and policy: the executor's arenas are as planned, and the categories add
-// up.
+// Every precision and policy: the executor's arenas
+// are as planned, and the categories add up.
 TEST(Session, HoldsWhatWasPlanned) {
   for (const char* model : {"gpt2", "llama"})
     for (const char* precision : {"fp32", "bf16", "fp16"})
@@ -71,8 +71,8 @@ TEST(Session, HoldsWhatWasPlanned) {
             }
 }
 
-// The logits of one piece in place of all, in every Program with a loss; held equals
-// planned.
+// The logits of one piece in place of all, in
+// every Program with a loss; held equals planned.
 TEST(Session, LossInPiecesKeepsTheLogitsOfOne) {
   for (const char* precision : {"fp32", "bf16"})
     for (const char* policy : {"pure", "autocast"})
@@ -354,8 +354,8 @@ TEST(CheckFits, SaysByCategoryWhatIsNeededAndWhatWouldFit) {
   }
 }
 
-// A validation batch larger than the micro batch does not shrink with it: no offer may forget
-// it.
+// A validation batch larger than the micro batch
+// does not shrink with it: no offer may forget it.
 TEST(CheckFits, RemembersWhatTheBatchDoesNotChange) {
   Recipe r = small("gpt2");
   SessionUse use = everything();
@@ -519,9 +519,9 @@ TEST(CompileTime, IsNearLinearAndUnderHalfASecond) {
 
 namespace {
 
-// CPU seconds of `crest plan` for a model of many small layers: a session and the largest batch.
-// The least of some rounds, since others may share the core; no further ones when it is
-// `enough`.
+// CPU seconds of `crest plan` for a model of many small layers: a
+// session and the largest batch. The least of some rounds, since
+// others may share the core; no further ones when it is `enough`.
 double plan_seconds(int64_t layers, const char* fusion, bool verify, int rounds, double enough = 0) {
   Recipe r;
   r.model = load_model_config("nano");

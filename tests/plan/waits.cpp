@@ -1,6 +1,6 @@
-// Streams run concurrently, and still nothing is read or overwritten out of order: for
-// every recipe, with any spread of instructions over streams, and exactly the waits of a
-// GPU.
+// Streams run concurrently, and still nothing is read or
+// overwritten out of order: for every recipe, with any spread
+// of instructions over streams, and exactly the waits of a GPU.
 #include "program/waits.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Times of absent devices, against steps measured on them
-// (docs/results/performance.md).
+// Times of absent devices, against steps measured
+// on them (docs/results/performance.md).
 #include "predict/floor_time.h"
 
 #include <gtest/gtest.h>

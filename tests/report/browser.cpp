@@ -45,8 +45,8 @@ Checked check(const std::vector<std::pair<std::string, std::string>>& pages) {
     write_file_atomic(file, html);
     files += " '" + file + "'";
   }
-  // Selenium is more often a package of the system's Python than of one earlier in
-  // PATH.
+  // Selenium is more often a package of the
+  // system's Python than of one earlier in PATH.
   for (std::string python : {"/usr/bin/python3", "python3"}) {
     std::string command = python + " '" + CREST_TEST_DIR + "/tools/check_report.py'" + files + " > '" +
                           (folder / "said").string() + "' 2>&1";

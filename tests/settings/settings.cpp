@@ -81,8 +81,8 @@ TEST(Settings, ValuesAreParsedStrictly) {
   EXPECT_NE(error_of("the-count", "0").find(" from 1 to 9"), std::string::npos);
 }
 
-// Every row is complete, every default is valid, and so is every proposed
-// value.
+// Every row is complete, every default is
+// valid, and so is every proposed value.
 TEST(Settings, TablesAreWhole) {
   std::set<std::string> names;
   Recipe recipe;

@@ -1,5 +1,5 @@
-// Shared by the tests of the run store: a temporary folder, records, and SQLite without the
-// Store.
+// Shared by the tests of the run store: a temporary
+// folder, records, and SQLite without the Store.
 #pragma once
 #include <gtest/gtest.h>
 #include <sqlite3.h>

@@ -1,5 +1,5 @@
-// A run database locked by another process: a short wait, and the message names the
-// process.
+// A run database locked by another process: a
+// short wait, and the message names the process.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>

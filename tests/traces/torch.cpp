@@ -155,8 +155,8 @@ TEST(TorchTrace, AKernelIsOfTheStepThatLaunchedIt) {
   EXPECT_NEAR(t.outside_ms, 0.010, 1e-9);
 }
 
-// The device is behind the host: work left over when recording begins belongs to no recorded
-// step.
+// The device is behind the host: work left over when
+// recording begins belongs to no recorded step.
 TEST(TorchTrace, WorkFromBeforeTheRecordingIsOutside) {
   TorchTrace t =
       read(op("ProfilerStep#3", 0, 100, "user_annotation") + "," + op("ProfilerStep#4", 100, 100, "user_annotation") +

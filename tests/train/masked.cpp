@@ -10,8 +10,8 @@ using namespace crest;
 
 namespace {
 
-// Of very different counts: sample 2 of each 8 has no counted target, sample 5 one, sample 0
-// all.
+// Of very different counts: sample 2 of each 8 has
+// no counted target, sample 5 one, sample 0 all.
 void masked(const Recipe& r, uint64_t sample, int32_t* tokens, int32_t* targets) {
   synthetic(r, sample, tokens, targets);
   int64_t counts[] = {r.seq_length(), 4, 0, 9, 2, 1, 12, 3};

@@ -1,5 +1,5 @@
-// Training on a failing disk or device: run_training() with faults at its system calls and
-// kernels.
+// Training on a failing disk or device: run_training()
+// with faults at its system calls and kernels.
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -60,8 +60,8 @@ TEST_P(SaveFaults, AnyCallThatFailsLeavesTheLastCheckpoint) {
 INSTANTIATE_TEST_SUITE_P(Modes, SaveFaults, ::testing::Values(SaveMode::waiting, SaveMode::background),
                          [](auto& i) { return i.param == SaveMode::waiting ? "Waiting" : "Background"; });
 
-// A signal during a system call: the call is made again, whichever it is, and nothing is
-// lost.
+// A signal during a system call: the call is made
+// again, whichever it is, and nothing is lost.
 TEST_F(RunFaults, AnInterruptedCallIsRepeated) {
   ASSERT_FALSE(run_training(options()).interrupted);
   std::filesystem::copy(folder / "run", folder / "saved", std::filesystem::copy_options::recursive);

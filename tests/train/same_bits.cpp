@@ -1,6 +1,6 @@
-// A continued run has the bits of the run in one piece: every optimizer, policy, form of
-// masters and precision, and weights with special rounding: ties, denormals, the edge of
-// infinity, NaN.
+// A continued run has the bits of the run in one piece: every
+// optimizer, policy, form of masters and precision, and weights with
+// special rounding: ties, denormals, the edge of infinity, NaN.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

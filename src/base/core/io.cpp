@@ -174,8 +174,8 @@ void File::close() {
   if (fd >= 0 && syscalls->close(fd) != 0 && errno != EINTR) fail_errno(errno, "close", path_);
 }
 
-// Waiting for a named pipe in a folder would never end. A shell's /dev/fd/63 may be a
-// pipe.
+// Waiting for a named pipe in a folder would
+// never end. A shell's /dev/fd/63 may be a pipe.
 static void refuse_named_pipe(const std::string& path) {
   struct stat info;
   if (path.starts_with("/dev/") || path.starts_with("/proc/")) return;

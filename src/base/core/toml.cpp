@@ -33,8 +33,8 @@ static bool begins_key(std::string_view text, size_t i) {
          c == '"' || c == '\'';
 }
 
-// Rejects texts toml++ 3.3 cannot handle, in one scan for quotes, comments and
-// brackets:
+// Rejects texts toml++ 3.3 cannot handle, in
+// one scan for quotes, comments and brackets:
 // - It limits the nesting of values, but not of dotted keys and table headers, and destroys a
 //   document recursively: a megabyte of "a.a.a..." overflows the stack. Here their sum is limited.
 // - Non-ASCII characters outside quotes and comments are undefined behavior in places. They are not

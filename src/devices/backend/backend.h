@@ -1,6 +1,6 @@
-// A backend: for every operation a list of kernels, best first, the reference last.
-// Choosing (reject, workspace) is host code, compiled on every machine; launching needs the
-// device.
+// A backend: for every operation a list of kernels, best first,
+// the reference last. Choosing (reject, workspace) is host
+// code, compiled on every machine; launching needs the device.
 #pragma once
 #include <memory>
 #include <string>
@@ -34,8 +34,8 @@ struct Device {
   bool described = false;                               // known by its data sheet only: for planning
   bool deterministic = false;  // time nothing, and use no kernels with bits varying from run to run
   std::string note;            // for the user: libraries not found
-  // For tests: a GPU with kernels on the host, or a CPU with emulated matrix
-  // units.
+  // For tests: a GPU with kernels on the host,
+  // or a CPU with emulated matrix units.
   bool emulated = false;
 };
 

@@ -97,8 +97,8 @@ class Runtime {
   // Ranges nest.
   virtual void push_range(const std::string& name) { (void)name; }
   virtual void pop_range() {}
-  // Bytes of device memory taken besides allocate(): context, code, library handles,
-  // graphs.
+  // Bytes of device memory taken besides allocate():
+  // context, code, library handles, graphs.
   virtual int64_t other_bytes() const { return 0; }
 };
 

@@ -1,5 +1,5 @@
-// The device and CUDA libraries of a command: --device, --threads, --memory-limit and
-// --libraries.
+// The device and CUDA libraries of a command:
+// --device, --threads, --memory-limit and --libraries.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
-// The header of a safetensors file: one SAX pass without a JSON tree, then the layout of the
-// data.
+// The header of a safetensors file: one SAX pass
+// without a JSON tree, then the layout of the data.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

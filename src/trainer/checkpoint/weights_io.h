@@ -99,9 +99,9 @@ struct LoadedModel {
 // checkpoint, and one if tensor names have wrappers of PyTorch's modules.
 LoadedModel open_model(const std::string& path, const std::function<void(const std::string&)>& report = {});
 LoadedModel open_model(Checkpoint checkpoint);
-// Throws if the data's tokenizer gives other tokens than the model's: the model's
-// weights mean nothing on them. Folders and models without a tokenizer are taken on
-// trust.
+// Throws if the data's tokenizer gives other tokens than the
+// model's: the model's weights mean nothing on them. Folders
+// and models without a tokenizer are taken on trust.
 void require_same_tokenizer(const Dataset& data, const LoadedModel& model);
 // Throws if the model has no embedding for some tokens of a tokenizer. where: the tokenizer.
 void require_embeddings(uint64_t tokens, const ModelConfig& model, const std::string& where);

@@ -32,12 +32,12 @@ class JsonLines {
   // `name` is the file in errors, next to the line.
   JsonLines(std::string name, std::string text_key, ChatFormat chat = {"", nullptr})
       : name_(std::move(name)), key_(std::move(text_key)), chat_(std::move(chat)) {}
-  // The next block of the file; last: no more follow. `use` gets the document of each complete
-  // line; blank lines are skipped. A line is a text if it has one under the key. Otherwise it is
-  // a conversation under "messages" or "conversations", or an instruction ("instruction",
-  // "input", "output"), or a prompt, with its answer under "answer", "completion" or "response".
-  // A conversation goes before a text if the user named a template. A null value counts as
-  // absent.
+  // The next block of the file; last: no more follow. `use` gets the document of each
+  // complete line; blank lines are skipped. A line is a text if it has one under the
+  // key. Otherwise it is a conversation under "messages" or "conversations", or an
+  // instruction ("instruction", "input", "output"), or a prompt, with its answer
+  // under "answer", "completion" or "response". A conversation goes before a text if
+  // the user named a template. A null value counts as absent.
   void add(std::string_view block, bool last, const std::function<void(const JsonDocument&)>& use);
 
  private:

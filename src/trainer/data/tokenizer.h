@@ -38,11 +38,11 @@ class Tokenizer {
   static Tokenizer from_merges(std::span<const std::pair<uint32_t, uint32_t>> merges,
                                const SplitRule& rule = gpt2_split_rule());
   // Reads a tokenizer from a file: Hugging Face tokenizer.json, GPT-2's vocab.json
-  // (encoder.json) with merges.txt (vocab.bpe) next to it, .tiktoken, or a SentencePiece model;
-  // or from a folder with tokenizer.json, GPT-2's files or tokenizer.model. Companion files with
-  // transformers' names may add or name tokens. `split_rule` (a name; "" = as in the file, or as
-  // known for the vocabulary) is for files without one. Unsupported features are rejected by
-  // name.
+  // (encoder.json) with merges.txt (vocab.bpe) next to it, .tiktoken, or a
+  // SentencePiece model; or from a folder with tokenizer.json, GPT-2's files or
+  // tokenizer.model. Companion files with transformers' names may add or name
+  // tokens. `split_rule` (a name; "" = as in the file, or as known for the
+  // vocabulary) is for files without one. Unsupported features are rejected by name.
   static Tokenizer load(const std::filesystem::path& path, std::string_view split_rule = {});
   // The file read by load in a folder; nullopt: none.
   static std::optional<std::filesystem::path> find(const std::filesystem::path& folder);
@@ -88,10 +88,10 @@ class Tokenizer {
   // difference as a sentence: "token 300 is 'th' in MINE, 'he' in THEIRS".
   std::string difference(const Tokenizer& other, std::string_view mine, std::string_view theirs) const;
 
-  // Tokens of a text. Text with the spelling of a special token is ordinary text unless `special`
-  // is set (for prompts); added tokens without the mark "special" are always found. Large texts
-  // are split at safe cuts and encoded by all OpenMP threads. For a stream of texts, keep an
-  // Encoder.
+  // Tokens of a text. Text with the spelling of a special token is ordinary
+  // text unless `special` is set (for prompts); added tokens without the
+  // mark "special" are always found. Large texts are split at safe cuts and
+  // encoded by all OpenMP threads. For a stream of texts, keep an Encoder.
   std::vector<uint32_t> encode(std::string_view text, bool special = false) const;
   // Text of the tokens, without the tokenizer's space before the text. An id outside the vocabulary
   // is an error.

@@ -117,8 +117,8 @@ std::string Tokenizer::difference(const Tokenizer& other, std::string_view mine,
     return a.left == b.left && a.right == b.right && a.result == b.result;
   };
   if (ignore_merges_ == other.ignore_merges_ && std::ranges::equal(merges_, other.merges_, same)) return "";
-  // The lists may differ in merges that never happen, as in .tiktoken files and their
-  // conversions.
+  // The lists may differ in merges that never happen,
+  // as in .tiktoken files and their conversions.
   bool whole = false, other_whole = false;
   auto a = working_merges(whole), b = other.working_merges(other_whole);
   for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {

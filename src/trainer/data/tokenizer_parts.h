@@ -61,8 +61,8 @@ struct TokenizerParts {
   std::string post_processor = "null";
 };
 
-// Vocabularies with incomplete files: their split rule and special
-// tokens.
+// Vocabularies with incomplete files: their
+// split rule and special tokens.
 struct KnownVocabulary {
   std::string_view name;
   uint32_t tokens;  // number of ordinary tokens; it identifies the vocabulary

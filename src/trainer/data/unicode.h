@@ -33,8 +33,8 @@ bool normalize_nfc(std::string_view text, std::string& out);
 // The same for the other forms.
 enum class UnicodeForm : uint8_t { nfd, nfkc, nfkd };
 bool normalize(UnicodeForm form, std::string_view text, std::string& out);
-// Every character by itself, as Rust's char::to_lowercase; bytes of invalid UTF-8
-// unchanged.
+// Every character by itself, as Rust's
+// char::to_lowercase; bytes of invalid UTF-8 unchanged.
 std::string lowercase(std::string_view text);
 
 }  // namespace crest

@@ -80,8 +80,8 @@ void write_logits(const std::string& file, Executor& executor, const TokenStream
   message(fmt::format("logits of {} written to {}", format_number_of(int64_t(n), "token"), printable(file)));
 }
 
-// Missing options come from the checkpoint's config.toml, as in training. Returns the
-// policy.
+// Missing options come from the checkpoint's
+// config.toml, as in training. Returns the policy.
 std::string take_from_training(EvaluateOptions& o, const LoadedModel& model) {
   const std::string* text = model.checkpoint ? model.checkpoint->file("config.toml") : nullptr;
   std::string where = join_path(model.weights_path, "config.toml");

@@ -53,8 +53,8 @@ class ModelSampler {
   size_t prompt_given() const { return given_; }
   size_t prompt_tokens() const { return prompt_.size(); }
   int64_t cache_length() const;
-  // For the user: whether a foreign token begins the prompt's text; "": the model has
-  // none.
+  // For the user: whether a foreign token begins
+  // the prompt's text; "": the model has none.
   std::string begin_note() const;
   // Samples of one prompt differ by their number. show: receives the text, or the ids, as it is
   // drawn.

@@ -19,8 +19,8 @@ void choose_kernels(CompiledProgram& program, const Recipe& recipe, const Device
 // passes may create the instruction (PassContext::kernel_for).
 std::function<std::string(const Program&, const Instr&)> kernel_finder(const Recipe& recipe, const Device& device);
 
-// The passes' context for a Program of a session and a device. Recipe and device must outlive
-// it.
+// The passes' context for a Program of a session
+// and a device. Recipe and device must outlive it.
 PassContext pass_context(const Recipe& recipe, const ProgramSpec& spec, const Device& device);
 
 }  // namespace crest

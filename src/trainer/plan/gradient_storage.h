@@ -10,11 +10,11 @@ namespace crest {
 // persistent.
 std::vector<PersistentBlock> gradient_storages(const std::vector<CompiledProgram>& programs);
 
-// Their parts of the arena while each Program runs. In a producing Program: a tensor from
-// its first write to the end. In a receiving Program: from the start to the last read; a
-// storage received by none: while it is used. The update runs over whole groups: the gaps
-// between their tensors start as zeros and are reserved in every Program, so they stay
-// zero.
+// Their parts of the arena while each Program runs. In a producing Program:
+// a tensor from its first write to the end. In a receiving Program: from
+// the start to the last read; a storage received by none: while it is used.
+// The update runs over whole groups: the gaps between their tensors start
+// as zeros and are reserved in every Program, so they stay zero.
 std::vector<std::vector<Block>> gradient_blocks(const std::vector<CompiledProgram>& programs,
                                                 const std::vector<PersistentBlock>& storages);
 

@@ -101,8 +101,8 @@ class TakenAddresses {
       if (from == to) break;
     }
     for_nodes(from + 1, to, [&](size_t node) { at_any_[node].append_to(taken_); });
-    // A block alive during a whole ancestor of the inner nodes is alive during one of the ends
-    // too.
+    // A block alive during a whole ancestor of the
+    // inner nodes is alive during one of the ends too.
     size_t low = from + leaves_, high = to + leaves_;
     for (; low != high; low /= 2, high /= 2) all_through_[low].append_to(taken_), all_through_[high].append_to(taken_);
     for (; low > 0; low /= 2) all_through_[low].append_to(taken_);

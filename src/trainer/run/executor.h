@@ -17,17 +17,17 @@ class ShardedStates;
 
 class Executor {
  public:
-  // The session and the groups must outlive the executor. groups is required if Programs
-  // communicate. Kernels with choices by timing make them here, unless the recipe is
-  // deterministic; `choices` holds an earlier session's choices and receives the ones in
-  // use.
+  // The session and the groups must outlive the executor. groups is
+  // required if Programs communicate. Kernels with choices by timing
+  // make them here, unless the recipe is deterministic; `choices`
+  // holds an earlier session's choices and receives the ones in use.
   explicit Executor(const CompiledSession& session, const MeshGroups* groups = nullptr, Choices* choices = nullptr);
   ~Executor();
 
   const CompiledSession& session() const { return session_; }
   void run(int program, StepTrace* trace = nullptr);
-  // Seconds in run() so far. On a GPU until the launches returned, not until the work was
-  // done.
+  // Seconds in run() so far. On a GPU until the
+  // launches returned, not until the work was done.
   double launch_seconds() const { return launch_seconds_; }
   // A value of a Program by name. Throws an internal error if it does not exist.
   TensorRef tensor(int program, const std::string& value_name) const;

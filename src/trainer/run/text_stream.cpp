@@ -27,8 +27,8 @@ bool continues(unsigned char lead, size_t at, unsigned char c) {
   return c >= low && c <= high;
 }
 
-// Bytes of the first character in `text` (the present ones if it is incomplete); 0 if
-// invalid.
+// Bytes of the first character in `text` (the
+// present ones if it is incomplete); 0 if invalid.
 size_t character(std::string_view text, bool* complete) {
   auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   size_t length = sequence_length(byte(0));

@@ -1,5 +1,5 @@
-// Turns the bytes of tokens into text to show at once: never part of a character or of a stop
-// text.
+// Turns the bytes of tokens into text to show at
+// once: never part of a character or of a stop text.
 #pragma once
 #include <string>
 #include <string_view>

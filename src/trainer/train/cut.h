@@ -16,9 +16,9 @@ struct Cut {
   };
 };
 
-// All ranks call it after the same step. signal: the number received by this rank, or 0.
-// The error is the rank's own, else the lowest failed rank's. host: null for one
-// process.
+// All ranks call it after the same step. signal: the number
+// received by this rank, or 0. The error is the rank's own,
+// else the lowest failed rank's. host: null for one process.
 Cut::Agreed agree(Communicator* host, const Cut& own, int signal);
 
 }  // namespace crest

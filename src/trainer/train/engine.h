@@ -29,8 +29,8 @@ struct StepResult {
   // --precision fp8: the shares of the values quantized by rank 0 that saturated, and that became
   // zero. Negative: nothing is quantized.
   double saturated = -1, vanished = -1;
-  // The tensor with the most new zeros ("h.0.mlp.proj.weight.x", passes/fp8.h); empty:
-  // none.
+  // The tensor with the most new zeros
+  // ("h.0.mlp.proj.weight.x", passes/fp8.h); empty: none.
   std::string vanished_most;
   double seconds = 0;       // since the step was queued, or since the step before it ended
   double wait_seconds = 0;  // of them, at most: the device had nothing to do while the source gave rank 0 samples
@@ -38,13 +38,13 @@ struct StepResult {
 
 class Engine {
  public:
-  // The ranks of this process, each with an executor: recipe.data_parallel threads; or, if
-  // the recipe has several processes, one rank, connected with the others by
-  // `communicator`. Ranks exchange data through communicators only. Weights are zero until
-  // initialize or a load. choices: of the continued session. host: the same ranks for
-  // values in host memory; null: `communicator` works there. late: called for the choices
-  // after all ranks have connected the groups of the mesh. A rank may wait here for rank
-  // 0's choices.
+  // The ranks of this process, each with an executor: recipe.data_parallel
+  // threads; or, if the recipe has several processes, one rank, connected with
+  // the others by `communicator`. Ranks exchange data through communicators only.
+  // Weights are zero until initialize or a load. choices: of the continued
+  // session. host: the same ranks for values in host memory; null: `communicator`
+  // works there. late: called for the choices after all ranks have connected the
+  // groups of the mesh. A rank may wait here for rank 0's choices.
   explicit Engine(CompiledSession session, Choices choices = {}, Communicator* communicator = nullptr,
                   Communicator* host = nullptr, const std::function<Choices()>& late = nullptr);
 
@@ -59,8 +59,8 @@ class Engine {
 
   // period: run/parameters.h.
   void initialize_weights(uint64_t seed, int64_t period = 0);
-  // For other writers of weights, or of fp8's scales: the next step begins with Program
-  // `start`.
+  // For other writers of weights, or of fp8's scales:
+  // the next step begins with Program `start`.
   void weights_changed() { started_ = false; }
   // Whether the samples of all micro steps are read before the first one runs. Needed if targets
   // may be negative, because the count of the whole step weights each micro step. Several ranks

@@ -1,5 +1,5 @@
-// A training run before its settings are checked: settings as texts, and everything
-// else.
+// A training run before its settings are checked:
+// settings as texts, and everything else.
 #pragma once
 #include <functional>
 #include <optional>

@@ -24,9 +24,9 @@ std::vector<std::string> changes_of_run(const std::vector<Setting>& table, const
 // Returns a line about the change. Throws if the ranks cannot share the batch equally.
 std::optional<std::string> keep_global_batch(const GivenSettings& of_run, GivenSettings& given);
 
-// The file of a run has all settings, also defaults. If the number of ranks or
-// their shares change, this removes old defaults of summing, so resolve() chooses
-// anew.
+// The file of a run has all settings, also defaults. If
+// the number of ranks or their shares change, this removes
+// old defaults of summing, so resolve() chooses anew.
 void choose_sums_anew(const GivenSettings& of_run, GivenSettings& given);
 
 // The command to continue a run in a folder, the program first. It repeats the flags missing in

@@ -1,5 +1,5 @@
-// The data of a run: its splits as rows of tokens, and the reaction to read errors during a
-// step.
+// The data of a run: its splits as rows of tokens,
+// and the reaction to read errors during a step.
 #pragma once
 #include <exception>
 #include <functional>

@@ -21,9 +21,9 @@ LogRow log_row(const ValidationRow& row);
 
 class TrainingRecord {
  public:
-  // Opens the store and throws on failure; a locked store only causes a warning. Without
-  // options.record, nothing is recorded. warn is called by the thread of add() and
-  // finish().
+  // Opens the store and throws on failure; a locked store only
+  // causes a warning. Without options.record, nothing is
+  // recorded. warn is called by the thread of add() and finish().
   TrainingRecord(const TrainOptions& options, std::function<void(const std::string&)> warn);
   ~TrainingRecord();
   TrainingRecord(const TrainingRecord&) = delete;

@@ -7,8 +7,8 @@ namespace crest {
 
 class RunSchedule {
  public:
-  // The options must outlive it. total_steps: of the continued run; 0: none, or not fitted
-  // yet.
+  // The options must outlive it. total_steps: of
+  // the continued run; 0: none, or not fitted yet.
   RunSchedule(const TrainOptions& options, const Recipe& recipe, int64_t total_steps);
 
   // Number of steps to measure before the total is fitted to --max-seconds.

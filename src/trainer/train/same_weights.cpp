@@ -57,8 +57,8 @@ struct Difference {
   std::map<double, std::vector<int>> groups;
   auto hash = [&](int rank) { return by_rank[size_t(rank)][found.tensor]; };
   for (int r : found.ranks) groups[hash(r)].push_back(r);
-  // The majority is right; in a tie nobody knows, and the others are compared with the first
-  // rank.
+  // The majority is right; in a tie nobody knows,
+  // and the others are compared with the first rank.
   auto most = groups.find(hash(found.ranks[0]));
   bool tie = false;
   for (auto g = groups.begin(); g != groups.end(); ++g) {

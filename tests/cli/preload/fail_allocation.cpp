@@ -23,8 +23,8 @@ std::atomic<long> count{0};
 long fail_at = -1, large = 0;
 bool from_then_on = false;
 
-// oneDNN crashes without memory for its generated code: its requests are not
-// counted.
+// oneDNN crashes without memory for its
+// generated code: its requests are not counted.
 bool is_onednn(void* caller) {
   Dl_info info;
   return dladdr(caller, &info) != 0 && info.dli_fname && strstr(info.dli_fname, "libdnnl");

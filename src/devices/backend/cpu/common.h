@@ -39,8 +39,8 @@ void over_rows(const KernelCall& c, int64_t grain, F f) {
   for (int t = 0; t < threads; ++t) f(part_begin(rows, t, threads), part_begin(rows, t + 1, threads), t);
 }
 
-// The class of processors a device is planned for (by default this process'), and its
-// vectors.
+// The class of processors a device is planned for
+// (by default this process'), and its vectors.
 Isa isa_of(const Device&);
 inline Isa vectors_of(const Device& d) { return vector_isa(isa_of(d)); }
 

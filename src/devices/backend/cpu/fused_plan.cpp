@@ -117,8 +117,8 @@ class Compiler {
     auto it = where_.find(v);
     if (it != where_.end()) return it->second;
     int input = input_index(v);
-    // An f32 input passed on as an output is loaded too: stores of other outputs may overlay
-    // it.
+    // An f32 input passed on as an output is loaded
+    // too: stores of other outputs may overlay it.
     Operand o{Operand::input, input};
     if (plan_.input_dtypes[size_t(input)] != DType::f32 || at == int(compute_.size())) {
       o = {Operand::slot, take_slot()};

@@ -1,5 +1,5 @@
-// The flat form of a fused body (or of a single pointwise instruction), run tile by tile on a
-// CPU.
+// The flat form of a fused body (or of a single
+// pointwise instruction), run tile by tile on a CPU.
 #pragma once
 #include <string>
 #include <vector>

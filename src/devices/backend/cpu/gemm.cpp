@@ -168,8 +168,8 @@ struct Mover {
   }
 };
 
-// The matmul primitive; b is first moved to the fastest layout where measurements showed a
-// gain.
+// The matmul primitive; b is first moved to the
+// fastest layout where measurements showed a gain.
 class Matmul : public Gemm {
  public:
   Matmul(const GemmShape& s, bool pack_b) : s_(s), pack_b_(pack_b) {

@@ -13,9 +13,9 @@
 
 namespace crest {
 
-// c[m,n] = a[m,k] b[k,n] (+ bias[n]) (+ c), rows lda / ldb / ldc elements apart. A
-// transposed operand is stored [k,m] or [n,k]. ab: f32 or bf16; c and bias: f32 or the dtype
-// of ab.
+// c[m,n] = a[m,k] b[k,n] (+ bias[n]) (+ c), rows lda / ldb /
+// ldc elements apart. A transposed operand is stored [k,m] or
+// [n,k]. ab: f32 or bf16; c and bias: f32 or the dtype of ab.
 struct GemmShape {
   int64_t m = 0, n = 0, k = 0;
   DType ab = DType::f32, c = DType::f32;

@@ -24,8 +24,8 @@ LinearShape linear_shape(const KernelQuery&);
 // Why the operands are none of the above; empty when they are. `any_pitch`: rows of y or dy may be
 // further apart than they are wide.
 std::string check_linear(const KernelQuery&, bool any_pitch = false);
-// Whether the class of processors multiplies this dtype natively (the library is another
-// question).
+// Whether the class of processors multiplies this
+// dtype natively (the library is another question).
 bool multiplied_directly(const Device&, DType);
 // Why oneDNN does not run a linear layer's product on the operands as they are; empty when it does.
 std::string refusal_of_onednn(const KernelQuery&);

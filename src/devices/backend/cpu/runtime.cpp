@@ -38,8 +38,8 @@ class HostRuntime : public Runtime {
     if (memory) munmap(memory, mapped_bytes(bytes));
   }
   bool host_memory() const override { return true; }
-  // The first thread to touch a page decides its socket, so the threads share large
-  // memory.
+  // The first thread to touch a page decides its
+  // socket, so the threads share large memory.
   void write(void* to, const void* from, int64_t bytes) override {
     int threads = cpu::threads_for(device_.threads, bytes, 4 << 20);
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)

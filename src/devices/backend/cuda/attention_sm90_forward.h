@@ -54,8 +54,8 @@ __device__ inline ForwardItem forward_item(const ForwardSizes& s, int item) {
   return at;
 }
 
-// Item number `round` of this block: there and back again, so no block always has the
-// longest.
+// Item number `round` of this block: there and
+// back again, so no block always has the longest.
 __device__ inline int forward_turn(int round, int block, int blocks) {
   return round * blocks + (round % 2 ? blocks - 1 - block : block);
 }

@@ -1,5 +1,5 @@
-// A contraction as calls of a BLAS: transposes, leading dimensions, strided
-// batches.
+// A contraction as calls of a BLAS: transposes,
+// leading dimensions, strided batches.
 #pragma once
 #include "backend/cuda/contraction.h"
 

@@ -13,11 +13,11 @@ struct Strided {
   int64_t row = 0, col = 1;
 };
 
-// c[m,n] = sum over `sum` of a[m,k] b[k,n] (+ acc) (+ bias[n]), for every index of the
-// batch dimensions. Of the call: a, b are inputs 0 and 1; bias or the accumulator is
-// input `third`; c is output 0. scaled: 8-bit operands, with their scales in inputs 2
-// and 3; blocks: of b. gelu: c = gelu(h), h = the above; keep: h, laid out as c, is
-// output 1.
+// c[m,n] = sum over `sum` of a[m,k] b[k,n] (+ acc) (+ bias[n]), for every
+// index of the batch dimensions. Of the call: a, b are inputs 0 and 1;
+// bias or the accumulator is input `third`; c is output 0. scaled: 8-bit
+// operands, with their scales in inputs 2 and 3; blocks: of b. gelu: c =
+// gelu(h), h = the above; keep: h, laid out as c, is output 1.
 struct Contraction {
   int64_t m = 0, n = 0, k = 0;
   Strided a, b, c;

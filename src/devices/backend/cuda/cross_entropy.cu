@@ -226,8 +226,8 @@ __global__ void __launch_bounds__(max_threads, 2) cross_entropy_row(CrossEntropy
     kept = shared;
     groups = keep_row(kept, row, a.kept);
   }
-  // dlogits may be the logits: read before the barrier in sum_row, or by the overwriting
-  // thread.
+  // dlogits may be the logits: read before the
+  // barrier in sum_row, or by the overwriting thread.
   const bool owns = row.owner(target) % int(blockDim.x) == int(threadIdx.x);
   const float at_target = counted && (owns || mode != Mode::backward) ? widen(row.x[target]) : 0.f;
   RowSum s{0.f, 1.f};

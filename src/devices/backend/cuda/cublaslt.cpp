@@ -135,8 +135,8 @@ std::string key_of(const Contraction& c, const BlasPlan& p) {
   return key;
 }
 
-// Layers repeat instructions; the library is asked once. The bound is far above a session's
-// needs.
+// Layers repeat instructions; the library is asked
+// once. The bound is far above a session's needs.
 std::vector<Algorithm> algorithms_of(const Prepared& p, const Product& product, const char* variant, int device) {
   static LruCache<std::string, std::vector<Algorithm>> known(4096);
   return known.find_or_make(fmt::format("{} {} on {}", p.key, variant, device),

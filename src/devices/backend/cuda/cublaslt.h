@@ -22,8 +22,8 @@ std::string reject_without_cublaslt(const Device& device);
 // Parts of a Kernel, for every contraction. Where the library has no algorithm for a product,
 // prepare() chooses our tiled kernel.
 std::string reject_cublaslt(const KernelQuery& query);
-// For linear_fp8. With scales of blocks and a present device, asks the library for an
-// algorithm.
+// For linear_fp8. With scales of blocks and a
+// present device, asks the library for an algorithm.
 std::string reject_cublaslt_fp8(const KernelQuery& query);
 std::string reject_cublaslt_fp8_fast(const KernelQuery& query);
 size_t workspace_cublaslt(const KernelQuery& query);

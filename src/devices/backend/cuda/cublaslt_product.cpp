@@ -28,8 +28,8 @@ cudaDataType_t data_type(DType t) {
   return t == DType::bf16 ? CUDA_R_16BF : t == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
-// Descriptors check the alignment of addresses bound later: bias and aux start a
-// storage.
+// Descriptors check the alignment of addresses
+// bound later: bias and aux start a storage.
 void* const some_storage = reinterpret_cast<void*>(uintptr_t(64));
 
 void make_layout(cublasLtMatrixLayout_t& layout, DType t, const BlasMatrix& x, int64_t rows, int64_t cols,

@@ -1,5 +1,5 @@
-// One matrix product of cuBLASLt: its descriptors, the library's algorithms for it, and running
-// it.
+// One matrix product of cuBLASLt: its descriptors,
+// the library's algorithms for it, and running it.
 #pragma once
 #if CREST_HAVE_CUDA
 #include <cublasLt.h>
@@ -48,8 +48,8 @@ class Product {
   // Its number, tile, stages, cluster, splits of k, and workspace.
   void describe(cublasLtHandle_t handle, const Algorithm& algorithm, ProductDetail& detail) const;
 
-  // The addresses of the epilogue, for the following runs; unused ones are
-  // ignored.
+  // The addresses of the epilogue, for the
+  // following runs; unused ones are ignored.
   void bind(const void* bias, void* aux);
   // The addresses of the factors of 8-bit operands, on the device.
   void bind_scales(const void* a, const void* b);

@@ -149,8 +149,8 @@ void launch_fp8_tiled(const KernelCall& c) {
 }
 
 namespace {
-// Bytes with magnitude 1 to 2 in both formats, with either sign: data for timing
-// algorithms.
+// Bytes with magnitude 1 to 2 in both formats,
+// with either sign: data for timing algorithms.
 __global__ void fill_codes(uint8_t* x, int64_t n, uint32_t seed) {
   wait_for_predecessors();
   int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;

@@ -1,6 +1,6 @@
-// CUDA C++ source of a fused body, compiled at run time. The text depends on operations, dtypes
-// and vector width only: bodies with other names or element counts, as in all layers, share one
-// kernel.
+// CUDA C++ source of a fused body, compiled at run time. The text
+// depends on operations, dtypes and vector width only: bodies with
+// other names or element counts, as in all layers, share one kernel.
 #pragma once
 #include <string>
 #include <vector>

@@ -4,12 +4,12 @@
 //   over the rows of c in a tile;
 //   of SwiGLU: c = y x_2 silu'(x); second = y silu(x); third = silu(x) x_2 (may be absent).
 //
-// A block goes over tiles of 128 x 256 of the result. Warpgroups 1 and 2 multiply, 64 rows each,
-// leave their part of the tile rounded to 16 bits in shared memory and continue at once. Warps of
-// warpgroup 0 take the tile from there. A warp has whole rows and a lane 8 columns, so its
-// accesses to device memory are full lines and sums over rows stay in registers. The split between
-// loading warps and pointwise warps depends on k: the time for the pointwise work of a tile grows
-// with k.
+// A block goes over tiles of 128 x 256 of the result. Warpgroups 1 and 2 multiply,
+// 64 rows each, leave their part of the tile rounded to 16 bits in shared memory and
+// continue at once. Warps of warpgroup 0 take the tile from there. A warp has whole
+// rows and a lane 8 columns, so its accesses to device memory are full lines and
+// sums over rows stay in registers. The split between loading warps and pointwise
+// warps depends on k: the time for the pointwise work of a tile grows with k.
 #pragma once
 #include "backend/cuda/gemm_sm90.h"
 

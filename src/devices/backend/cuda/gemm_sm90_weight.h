@@ -20,9 +20,9 @@ struct WeightTile {
   static_assert(shared_bytes <= max_shared_bytes);
 };
 
-// `whole` rounds of a tile a block. The other `shared` tiles have `owners` blocks each, with
-// `each` steps one after another; the `left` last steps are dealt out among blocks without a
-// tile.
+// `whole` rounds of a tile a block. The other `shared` tiles have
+// `owners` blocks each, with `each` steps one after another; the
+// `left` last steps are dealt out among blocks without a tile.
 struct WeightPlan {
   int row_tiles, column_tiles, steps, blocks;  // steps: of the sum of a tile
   int whole, shared, owners, each, left;

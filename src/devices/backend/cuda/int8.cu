@@ -119,8 +119,8 @@ __global__ void __launch_bounds__(threads) write_rows(const int8_t* q, const flo
   write_row<T, W>(q + (known ? from * columns : 0), known ? scale[from] : 0.f, x + row * columns, columns);
 }
 
-// body(integral_constant W): the number of codes in one load. 16 take a whole warp 512
-// columns.
+// body(integral_constant W): the number of codes
+// in one load. 16 take a whole warp 512 columns.
 template <class Body>
 void with_width(int64_t columns, std::initializer_list<const void*> codes, std::initializer_list<const void*> values,
                 Body body) {

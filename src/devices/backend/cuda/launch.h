@@ -6,10 +6,10 @@
 
 namespace crest::cuda {
 
-// The start of a kernel. overlap: it may begin while the kernel before it on the stream runs
-// (programmatic dependent launch, for devices of compute capability 9.0 and newer). Before it
-// must be a kernel on the same stream: not another stream's event, unknown to a kernel's own
-// wait.
+// The start of a kernel. overlap: it may begin while the kernel before it
+// on the stream runs (programmatic dependent launch, for devices of
+// compute capability 9.0 and newer). Before it must be a kernel on the
+// same stream: not another stream's event, unknown to a kernel's own wait.
 struct LaunchOn {
   void* stream = nullptr;  // a cudaStream_t
   bool overlap = false;

@@ -156,8 +156,8 @@ bool holds_library(const std::vector<std::string>& folders, const std::string& s
   return false;
 }
 
-// A named library, or nothing: another version would be measured under its
-// name.
+// A named library, or nothing: another
+// version would be measured under its name.
 static Library open_named(const fs::path& named, const std::string& file) {
   std::error_code ignored;
   std::string path = fs::is_directory(named, ignored) ? (named / file).string() : named.string();

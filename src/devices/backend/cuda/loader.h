@@ -32,13 +32,13 @@ struct LibraryChoice {
 // Throws a usage error when libraries were opened with another choice: a process opens them once.
 void choose_libraries(const LibraryChoice& choice);
 LibraryChoice chosen_libraries();
-// The existing folders searched by library() before the system's loader, in
-// order.
+// The existing folders searched by library()
+// before the system's loader, in order.
 std::vector<std::string> library_folders();
 // Names for sets of libraries, instead of folders: "toolkit", "python", "system".
 const std::vector<std::string>& library_places();
-// The existing folders of such a place, or of DIR[:DIR]. system: where its loader finds
-// cuBLASLt.
+// The existing folders of such a place, or of
+// DIR[:DIR]. system: where its loader finds cuBLASLt.
 std::vector<std::string> folders_of_place(const std::string& place);
 // Whether one of the folders has a libSTEM.so.
 bool holds_library(const std::vector<std::string>& folders, const std::string& stem);

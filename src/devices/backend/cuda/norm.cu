@@ -167,8 +167,8 @@ __global__ void __launch_bounds__(256) norm_record(Norm<T, Quantizer> p) {
   if (threadIdx.x % 32 == 0) seen.record(p.quantizer);
 }
 
-// Any width and alignment: a block per row, read three times (twice from the
-// caches).
+// Any width and alignment: a block per row,
+// read three times (twice from the caches).
 template <class T, int Threads, bool Add>
 __global__ void __launch_bounds__(Threads) norm_any(Norm<T> p) {
   wait_for_predecessors();

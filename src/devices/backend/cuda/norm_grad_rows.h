@@ -1,6 +1,6 @@
-// norm_grad of rows in whole vectors of 16 bytes: the kernel and its launch. The instances
-// with dropout are in norm_grad_dropout.cu, the others in norm_grad.cu, with the
-// description.
+// norm_grad of rows in whole vectors of 16 bytes: the kernel and its
+// launch. The instances with dropout are in norm_grad_dropout.cu,
+// the others in norm_grad.cu, with the description.
 #pragma once
 #include "backend/cuda/device/dropout.h"
 #include "backend/cuda/device/rows_copy.h"

@@ -42,9 +42,9 @@ __device__ inline void hide(Pack<T>& v, int seen) {
   }
 }
 
-// For a positive scale, given as scale log2(e): the largest score is the largest element's, and
-// one fused multiply-add makes an exponent (rounding of the common shift cancels in the
-// quotient).
+// For a positive scale, given as scale log2(e): the largest score
+// is the largest element's, and one fused multiply-add makes an
+// exponent (rounding of the common shift cancels in the quotient).
 template <class T, int K, int Threads>
 __global__ void __launch_bounds__(Threads* rows_a_block(Threads))
     softmax_rows(const T* x, T* y, int64_t rows, int cols, float scale_log2, bool causal) {
@@ -122,8 +122,8 @@ __global__ void __launch_bounds__(Threads* rows_a_block(Threads))
   }
 }
 
-// Any width and alignment: a block per row, read three times (twice from the
-// caches).
+// Any width and alignment: a block per row,
+// read three times (twice from the caches).
 template <class T>
 __global__ void __launch_bounds__(256) softmax_any(const T* x, T* y, int cols, float scale, bool causal) {
   wait_for_predecessors();

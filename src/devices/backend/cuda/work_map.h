@@ -9,8 +9,8 @@
 
 namespace crest::cuda {
 
-// A kernel, copy or memset as recorded by the device. node: of its graph, 0: no
-// graph.
+// A kernel, copy or memset as recorded by the
+// device. node: of its graph, 0: no graph.
 struct WorkRecord {
   std::string name;
   uint64_t node = 0;

@@ -70,8 +70,8 @@ CREST_INLINE void prefetch(const Head& h, int64_t first, int64_t n) {
   for (int64_t i = 0; i < n; ++i) prefetch_row(row(h, first + i), h.dim);
 }
 
-// The upper halves are bf16, rounded to nearest even. NaNs from arithmetic or bf16 stay
-// NaN.
+// The upper halves are bf16, rounded to nearest
+// even. NaNs from arithmetic or bf16 stay NaN.
 CREST_INLINE Vu rounded(Vf x) {
   Vu u = as_bits(x);
   return u + 0x7fffu + ((u >> 16) & 1u);

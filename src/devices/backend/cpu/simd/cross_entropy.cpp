@@ -5,8 +5,8 @@
 namespace crest::cpu::CREST_ISA {
 namespace {
 
-// a > b ? a : b (b if either is NaN) in one instruction, not found by the
-// compiler.
+// a > b ? a : b (b if either is NaN) in one
+// instruction, not found by the compiler.
 CREST_INLINE Vf larger(Vf a, Vf b) {
 #if CREST_LANES == 16
   return (Vf)_mm512_maskz_max_ps(0xffff, (__m512)a, (__m512)b);

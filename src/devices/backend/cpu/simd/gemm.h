@@ -1,6 +1,6 @@
-// The inner parts of the packed matrix product (gemm_packed.h): panels of both operands
-// as floats in the order of the register tile, and the tile with the end of its
-// results.
+// The inner parts of the packed matrix product (gemm_packed.h):
+// panels of both operands as floats in the order of the
+// register tile, and the tile with the end of its results.
 #pragma once
 #include "backend/cpu/simd/pick.h"
 #include "core/dtype.h"

@@ -1,5 +1,5 @@
-// Sums over the rows of a matrix, column by column: the parts of a bias gradient, alone or
-// fused.
+// Sums over the rows of a matrix, column by column:
+// the parts of a bias gradient, alone or fused.
 //
 // A block of X * Y threads owns a strip of X * V columns. Thread t is column lane t % X and holds V
 // columns in sum[V]; it adds up every Y-th row, from row lane t / X on. Then reduce_strip() joins

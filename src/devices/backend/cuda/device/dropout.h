@@ -25,8 +25,8 @@ struct DropoutSpan {
       : DropoutSpan(d.rule, unsigned(row) / d.rows, uint64_t(unsigned(row) % d.rows) * uint64_t(cols)) {}
   __device__ explicit operator bool() const { return drops; }
 
-  // A product kept out of fused multiply-adds: results equal a separate
-  // dropout's.
+  // A product kept out of fused multiply-adds:
+  // results equal a separate dropout's.
   __device__ float kept(uint32_t word, float x) const {
     return (word >> 8) >= threshold ? __fmul_rn(x, keep_scale) : 0.f;
   }

@@ -70,8 +70,8 @@ bool same_place(const Site& a, const Site& b) {
 }
 [[noreturn]] void misuse(const std::string& what) { fail_internal("emulated CUDA kernel: " + what); }
 
-// Out of line, so the frame of warp() stays small: it is on the stack of every waiting
-// thread.
+// Out of line, so the frame of warp() stays small:
+// it is on the stack of every waiting thread.
 [[noreturn, gnu::noinline, gnu::cold]] void report_mask(unsigned mask, unsigned live_mask, Site site) {
   if (!(mask >> now % 32 & 1))
     misuse(fmt::format("{} is not in its own mask {:#x} at {}", name_of(now), mask, where(site)));

@@ -161,8 +161,8 @@ inline void __threadfence() {}
 inline void __threadfence_block() {}
 inline void __threadfence_system() {}
 
-// Only one thread runs at a time, so plain reads and writes are atomic. All return the old
-// value.
+// Only one thread runs at a time, so plain reads
+// and writes are atomic. All return the old value.
 template <class T, class F>
 T crest_emulator_update(T* p, F f) {
   T old = *p;

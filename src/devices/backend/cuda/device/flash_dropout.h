@@ -59,8 +59,8 @@ __device__ inline uint32_t kept_by_queries(const DropoutHead& head, int row, int
   return t % 2 ? (other >> 2 & 0x33333333u) | (word & 0xccccccccu) : (word & 0x33333333u) | (other & 0x33333333u) << 2;
 }
 
-// The same with rows: keys `key` .. + 15, columns: queries from `query`
-// on.
+// The same with rows: keys `key` .. + 15,
+// columns: queries from `query` on.
 template <int NT>
 __device__ inline uint32_t kept_by_keys(const DropoutHead& head, int key, int query) {
   static_assert(NT <= 8);

@@ -1,5 +1,5 @@
-// Scores of a warp in C fragments (mma.h), with queries as rows: masks and online
-// softmax.
+// Scores of a warp in C fragments (mma.h), with
+// queries as rows: masks and online softmax.
 #pragma once
 #include "backend/cuda/device/flash_args.h"
 

@@ -25,8 +25,8 @@ struct RowSlice {
     left = cols / N - int(index);
   }
   __device__ bool first() const { return column == 0; }
-  // Whether vector k exists; a warp's K is minimal, so only its last may be
-  // missing.
+  // Whether vector k exists; a warp's K is
+  // minimal, so only its last may be missing.
   __device__ bool has(int k) const { return (Threads == 32 && k < K - 1) || k * Threads < left; }
 
   // The vectors from x on, the address of the thread's first one; missing ones are filled with

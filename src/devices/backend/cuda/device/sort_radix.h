@@ -81,8 +81,8 @@ __device__ void sort_scatter(SortDigit digit, int begin, int end, int total, int
   __syncthreads();  // the block sees the new values; `next` may be used again
 }
 
-// Tokens before the first pass. Ids outside 0 .. limit - 1 become limit, so they sort to the
-// end.
+// Tokens before the first pass. Ids outside 0 ..
+// limit - 1 become limit, so they sort to the end.
 struct SortIds {
   const int32_t* ids;
   int limit;
