@@ -12,7 +12,7 @@ WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
 RELATIVE = re.compile(r"(?<![\w-])(?:that|which|what|whose|those)(?![\w-])", re.IGNORECASE)
 SENTENCE_ENDS = re.compile(r"(?<=[.!?:])\s+(?=[A-Z`*\[(-])|\s+- (?=[A-Z`*\[])")
 HEADER = """# Relative words in 100 words: the most that a folder's comments or Markdown may have (check-prose.py).
-# Written by scripts/check-prose.py --update-rates, which rounds up to one decimal.
+# Written by scripts/check-prose.py --update-rates: rounded up to one decimal, at least MLX's 0.7.
 """
 
 
@@ -73,7 +73,7 @@ class Rates:
             print(f"  {words} words, {name}:{line}: {sentence[:90]}{'...' if len(sentence) > 90 else ''}")
 
     def write(self, path):
-        rows = (f"{math.ceil(self.of(f) * 10 - 1e-9) / 10:.1f}  {f}\n" for f in sorted(self.words))
+        rows = (f"{max(math.ceil(self.of(f) * 10 - 1e-9) / 10, MLX):.1f}  {f}\n" for f in sorted(self.words))
         path.write_text(HEADER + "".join(rows))
 
     def above(self, path):

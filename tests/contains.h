@@ -1,4 +1,4 @@
-// What tests of texts ask most.
+// Common helpers for tests of texts.
 #pragma once
 #include <string>
 

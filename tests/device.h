@@ -1,5 +1,5 @@
-// Devices that tests use. test_device() is the CPU, or what CREST_TEST_DEVICE names: cuda, or
-// emulated, which is a GPU whose kernels run on the host (in a build without CUDA).
+// Devices of tests. test_device() is the CPU, or CREST_TEST_DEVICE: cuda, or emulated, a GPU with
+// kernels on the host (in a build without CUDA).
 #pragma once
 #include <cstdlib>
 
@@ -7,7 +7,7 @@
 
 namespace crest::test {
 
-// The CPU as the class of processors that this process runs (CREST_ISA, else the machine's own).
+// The CPU as the class of this process (CREST_ISA, else the machine's own).
 inline Device this_cpu(int threads) { return cpu_device(active_isa(), threads); }
 
 // The same without hardware for bf16.
@@ -17,7 +17,7 @@ inline Device cpu_without_bf16(int threads) {
   return d;
 }
 
-// Matrix units whose work is done without them.
+// Emulated matrix units.
 inline Device emulated_amx(int threads) {
   Device d = this_cpu(threads);
   d.native_bf16 = d.amx = d.emulated = true;

@@ -1,6 +1,6 @@
-// The main function of every test program. CREST_TEST_CLASS=NAME runs the tests as that class of
-// processors (docs/develop/testing.md); exit code 77 means that there is nothing to run: the
-// machine lacks the class, or it is the machine's own, which runs without the variable.
+// The main function of every test program. CREST_TEST_CLASS=NAME runs the tests as this class of
+// processors (docs/develop/testing.md). Exit code 77: nothing to run, since the machine lacks the
+// class, or it is the machine's own, which runs without the variable.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -22,8 +22,8 @@ int main(int argc, char** argv) {
     return std::printf("skipped: this machine is of class %s and does not have %s\n", best.c_str(),
                        std::string(crest::name(crest::active_isa())).c_str()),
            skipped;
-  // What a caller ignores (nohup, a shell's background jobs) would be ignored by the processes that
-  // tests start.
+  // Signals ignored by a caller (nohup, a shell's background jobs) would be ignored by the tests'
+  // processes.
   for (int number : {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM}) std::signal(number, SIG_DFL);
   // After the class is settled: lists of cases ask for it.
   testing::InitGoogleTest(&argc, argv);

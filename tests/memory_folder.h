@@ -6,8 +6,8 @@
 
 namespace crest {
 
-// In memory where possible: for tests that sync a thousand times and do not depend on the disk. A
-// container's /dev/shm may be small, or run no programs.
+// In memory where possible: for tests with a thousand syncs, independent of the disk. A container's
+// /dev/shm may be small, or run no programs.
 class MemoryFolder : public TemporaryFolder {
  public:
   MemoryFolder() : TemporaryFolder(usable() ? "/dev/shm" : "") {}

@@ -1,4 +1,4 @@
-// What one of several ranks has of a tensor.
+// The part of a tensor of one of several ranks.
 #pragma once
 #include <vector>
 

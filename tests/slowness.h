@@ -1,4 +1,4 @@
-// Limits of processor time that hold on any machine: a factor to a time measured beside them.
+// Limits of processor time for any machine: a factor to a time measured beside them.
 #pragma once
 #include <algorithm>
 #include <ctime>
@@ -7,8 +7,8 @@
 
 namespace crest::test {
 
-// How much slower this processor is than the one that the limits were set on (a Xeon of 2023 at 2.2
-// GHz), by work of the same kind: strings, maps and memory. At least 1.
+// How much slower this processor is than the limits' reference (a Xeon of 2023 at 2.2 GHz), by work
+// of the same kind: strings, maps and memory. At least 1.
 inline double slowness() {
   static const double factor = [] {
     double best = 1e9;

@@ -7,7 +7,7 @@
 
 namespace crest::test {
 
-// No event that comes at all takes as long, on any machine.
+// No event takes as long, on any machine, if it comes at all.
 inline constexpr double longest_wait = 240;
 
 // Asks until happened() is true; false: it was not within `seconds`.
@@ -17,7 +17,7 @@ bool wait_until(Happened happened, double seconds = longest_wait) {
   for (auto pause = std::chrono::microseconds(200); !happened();) {
     if (timer.seconds() > seconds) return happened();
     std::this_thread::sleep_for(pause);
-    if (pause < std::chrono::milliseconds(10)) pause += pause / 4;  // what takes long is asked less often
+    if (pause < std::chrono::milliseconds(10)) pause += pause / 4;  // slow events are polled less often
   }
   return true;
 }

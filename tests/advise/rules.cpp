@@ -1,4 +1,4 @@
-// Every rule of crest advise: a case in which it gives its advice, and one in which it does not.
+// Every rule of crest advise: a case with its advice, and one without.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -93,11 +93,11 @@ TEST(Rules, SizesThatTensorCoresNeed) {
   EXPECT_EQ(vocabulary.recipe->pad_vocab, 128);
   EXPECT_TRUE(contains(vocabulary.change, "50304"));
   EXPECT_TRUE(contains(vocabulary.change, unpadded_vocabulary.text)) << "no prediction knows its gain";
-  // 100 tokens and a batch of 1: 16 x 100 would be aligned, but that is a far larger batch.
+  // 100 tokens and a batch of 1: 16 x 100 would be aligned, but is a far larger batch.
   Finding tokens = advice(odd, "tokens");
   EXPECT_EQ(tokens.recipe->seq_length(), 64);
   EXPECT_TRUE(contains(advice(odd, "head-size").condition, "25"));
-  Checked widths = odd.check("product-alignment");  // the model's, and that of queries, keys and values
+  Checked widths = odd.check("product-alignment");  // the model's, and the one of queries, keys and values
   ASSERT_EQ(widths.findings.size(), 2u);
   EXPECT_TRUE(contains(widths.findings[0].condition, "the model's width = 100 (h.*.attn"));
   EXPECT_TRUE(contains(widths.findings[0].condition, "tensor cores load multiples of 8"));
@@ -113,7 +113,7 @@ TEST(Rules, SizesThatTensorCoresNeed) {
   expect_not_applicable(Subject("h100", {{"precision", {"fp32"}}}), "tokens");
 }
 
-// What is aligned depends on generation and type: 16 bytes on a V100, 128 on an A100.
+// Alignment depends on generation and type: 16 bytes on a V100, 128 on an A100.
 TEST(Rules, AlignmentIsOfTheGenerationAndTheType) {
   GivenSettings g = {{"seq", {"40"}}, {"batch", {"1"}}, {"precision", {"fp16"}}};
   expect_holds(Subject("v100", g), "tokens");
@@ -199,7 +199,7 @@ TEST(Rules, BatchIsAsLargeAsItHelps) {
   EXPECT_TRUE(more.other_model);  // a step has more tokens
   Planner planner(s.c);
   EXPECT_LE(planner.planned_bytes(*more.recipe), s.c.limit);
-  // What does not fit gets the largest that does, whatever it is.
+  // A batch too large gets the largest fitting one, whatever it is.
   s.c.given.batch = s.c.recipe.batch = 64;
   int64_t bytes = Planner(s.c).planned_bytes();
   s.c.limit = bytes * 3 / 4;
@@ -210,10 +210,10 @@ TEST(Rules, BatchIsAsLargeAsItHelps) {
   Recipe larger = *fits.recipe;
   ++larger.batch;
   EXPECT_GT(again.planned_bytes(larger), s.c.limit);
-  expect_not_applicable(Subject("cpu", {{"batch", {"1"}}}), "micro-batch");  // nothing predicts what it brings
+  expect_not_applicable(Subject("cpu", {{"batch", {"1"}}}), "micro-batch");  // its gain cannot be predicted
 }
 
-// What is offered fits as crest train runs it, with its validation.
+// Offers fit as crest train runs them, with validation.
 TEST(Rules, WhatFitsIsWhatTrainPlans) {
   Subject s("h100", {{"seq", {"64"}}, {"batch", {"64"}}});
   auto planned = [&](const Recipe& given, const SessionUse& use) {
@@ -228,7 +228,7 @@ TEST(Rules, WhatFitsIsWhatTrainPlans) {
   EXPECT_EQ(largest, largest_batch(s.c.recipe, s.c.device, training_use, s.c.limit));
 }
 
-// A change of time alone that no longer fits is no advice.
+// A change of time alone is no advice if it no longer fits.
 TEST(Advise, KeepsWhatFits) {
   Subject s("h100", {{"vocab", {"500"}}, {"pad-vocab", {"1"}}, {"seq", {"64"}}, {"batch", {"8"}}});
   s.c.limit = Planner(s.c).planned_bytes();
@@ -238,7 +238,7 @@ TEST(Advise, KeepsWhatFits) {
     for (auto& a : r.advice) EXPECT_TRUE(!a.planned_bytes || *a.planned_bytes <= s.c.limit) << r.rule->id;
 }
 
-// State that moves to the host and back takes as long in a ratio as in crest plan.
+// State moved to the host and back takes as long in a ratio as in crest plan.
 TEST(Advise, CountsTransfersAsPlanDoes) {
   Subject s("h200", {{"model", {"gpt2-124M"}}, {"precision", {"bf16"}}, {"offload", {"optimizer"}}, {"batch", {"1"}}});
   std::optional<Calibration> calibration = find_calibration("", s.c.device);
@@ -309,7 +309,7 @@ TEST(Rules, Ranks) {
   for (const char* id :
        {"width-over-ranks", "heads-over-ranks", "tensor-ranks", "pipeline-bubble", "sharded-optimizer"})
     expect_not_applicable(Subject("h100", {}), id);
-  // One rank suits memory, heads and width: one advice, which the other rules name.
+  // One rank suits memory, heads and width: one piece of advice, named by the other rules.
   for (const char* mesh : {"tensor=3", "tensor=4"}) {
     Subject ranks("h100", {}, mesh);
     EXPECT_TRUE(contains(advice(ranks, "tensor-ranks").change, "tensor=1"));
@@ -339,7 +339,7 @@ TEST(Rules, Ranks) {
   expect_holds(sharded, "sharded-optimizer");
   sharded.c.limit = Planner(sharded.c).planned_bytes() - 1;
   EXPECT_TRUE(advice(sharded, "sharded-optimizer").for_memory);
-  // A level that does not suffice is followed by the next.
+  // An insufficient level is followed by the next.
   Subject level("cpu", {{"data-parallel", {"2"}}, {"shard", {"optimizer"}}});
   expect_holds(level, "sharded-optimizer");
   level.c.limit = Planner(level.c).planned_bytes() - 1;
@@ -350,7 +350,7 @@ TEST(Rules, Ranks) {
   expect_holds(last, "sharded-optimizer");
 }
 
-// A change that is predicted to bring less than 1% is no advice.
+// A predicted gain below 1% is no advice.
 TEST(Advise, DropsWhatIsNotWorthIt) {
   Subject s("h100", {{"recompute", {"activation"}}, {"seq", {"64"}}});
   AdviceReport report = advise(s.c, {}, [](auto&) {});

@@ -82,7 +82,7 @@ TEST_F(Api, TrainsContinuesAndSamples) {
   EXPECT_EQ(sample_text(sample, first.device), text) << "the same seed";
 }
 
-// A run in two parts has the bits of one that was never interrupted, as has the schedule.
+// A run in two parts has the bits of an uninterrupted one, and so has the schedule.
 TEST_F(Api, ContinuesBitForBit) {
   TrainRequest whole = request();
   whole.train.out = folder / "whole";

@@ -1,5 +1,5 @@
 // attention and attention_grad against the formula in double precision with the T x T matrix in
-// memory: on float vectors, on matrix units, and on what stands in for these on other machines.
+// memory: on float vectors, on matrix units, and on their stand-ins on other machines.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -168,10 +168,10 @@ TEST_P(Attention, EqualsTheFormula) {
   Reference want = reference(c, qkv, d_o, scale, scalars, 5);
   Result got = run(unit, c, qkv, d_o, scale, scalars, 5, 3);
   // Float arithmetic over sums of up to a few hundred terms of size 1; half precision rounds o
-  // (which the backward pass reads) and the gradients once: 2^-9 and 2^-11 relative. Matrix units
-  // round probabilities and dS too: 2^-9 of sums of p |v|, which lie near 1 here, so that o is
-  // within 2^-8 of 1 + |o|. A gradient adds what o's two roundings do to dS and dS' own rounding:
-  // four times that. The sum of probabilities, and so lse, is one of floats everywhere.
+  // (input of the backward pass) and the gradients once: 2^-9 and 2^-11 relative. Matrix units
+  // round probabilities and dS too: 2^-9 of sums of p |v|, near 1 here, so o is within 2^-8 of 1 +
+  // |o|. A gradient adds the effect of o's two roundings on dS, and dS' own rounding: four times as
+  // much. The sum of probabilities, and so lse, is a sum of floats everywhere.
   double eps = c.dtype == DType::f32 ? 2e-6 : c.dtype == DType::bf16 ? 4e-3 : 5e-4;
   EXPECT_LT(worst(got.lse, want.lse, 1), 2e-6);
   EXPECT_LT(worst(got.o, want.o, 1), eps);

@@ -182,7 +182,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{3, 129, 1, 1, 64, true, 64}, Case{1, 129, 1, 1, 64, true, 200},
                     Case{1, 400, 1, 1, 64, true, 7}, Case{1, 65, 1, 1, 128, true, 1}, Case{1, 129, 1, 1, 128, true, 64},
                     Case{1, 500, 1, 1, 64, true, 130, true}, Case{1, 260, 2, 2, 64, true, 50, false, 0.2},
-                    // heads that take over the slots of others, where items see few queries
+                    // heads taking over the slots of others, with items of few queries
                     Case{3, 260, 1, 1, 64, true, 0, true}, Case{3, 200, 1, 1, 64, true, 90, true},
                     Case{3, 130, 2, 1, 128, true, 0, true}, Case{1, 300, 1, 1, 64, false, 0, true}));
 

@@ -1,4 +1,4 @@
-// Numbers by which the weights of ranks are compared on GPUs.
+// Numbers for comparing the weights of ranks on GPUs.
 #include "backend/cuda/checksum.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 namespace crest::test {
 
-// Every byte and its place count, also those that fill no word; alignment and memory do not.
+// Every byte and its place count, also bytes short of a word; alignment and memory do not.
 TEST(Checksum, ChangesWithEveryByte) {
   NEEDS_GPU();
   const Device device = gpu();

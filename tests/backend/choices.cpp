@@ -1,4 +1,4 @@
-// Choices of kernels: what was used before is found, differences are told.
+// Choices of kernels: earlier ones are found, differences are reported.
 #include "backend/choices.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Planning attention for a GPU that is not here, by cuDNN and by the kernels for compute capability
-// 9.0: which kernel takes it, what the others refuse and why, and how much workspace is reserved.
+// Planning attention for an absent GPU, by cuDNN and by the kernels for compute capability 9.0: the
+// accepting kernel, the others' reasons to refuse, and the reserved workspace.
 #include <gtest/gtest.h>
 
 #include "backend/backend.h"
@@ -20,8 +20,8 @@ struct Problem {
   int64_t window = 0;
 };
 
-// Asks the kernels of `op` whose names end in `suffix`, in their order, about a Program of an
-// attention and its gradient: the first answer that is not empty.
+// Asks the kernels of `op` with names ending in `suffix`, in their order, about a Program of an
+// attention and its gradient: the first nonempty answer.
 template <class Ask>
 std::string ask(const std::string& op, const std::string& suffix, const Problem& x, const Device& device, Ask answer) {
   Program program;
@@ -82,7 +82,7 @@ TEST(Cudnn, DeterministicGradientsOfLongSequencesGoToOtherKernels) {
   EXPECT_EQ(reject("attention", {.batch = 4, .tokens = 16384}, device), "");
 }
 
-// Sizes that cuDNN 9.19 states for its plans on an H200.
+// Sizes from cuDNN 9.19 for its plans on an H200.
 TEST(Cudnn, ReservesWhatTheLibraryAsksFor) {
   Device deterministic = h200();
   deterministic.deterministic = true;
@@ -107,8 +107,8 @@ TEST(Sm90Planning, IsChosenWhereItIsFaster) {
   EXPECT_EQ(chosen("attention_grad", {}, a100), "cuda.attention_grad.cudnn");
 }
 
-// A kernel on tensor cores takes every dtype and head; the one for everything is left with what
-// none of them has.
+// A kernel on tensor cores takes every dtype and head; the general one is left with cases none of
+// them supports.
 TEST(FlashPlanning, NoUsualHeadFallsToTheGenericKernel) {
   for (const char* op : {"attention", "attention_grad"}) {
     for (int64_t head_dim : {8, 64, 80, 128}) {
@@ -128,7 +128,7 @@ TEST(FlashPlanning, NoUsualHeadFallsToTheGenericKernel) {
   }
 }
 
-// Nothing falls to the generic kernel for a window, and one that holds the sequence is none.
+// No window falls to the generic kernel, and a window over the sequence is none.
 TEST(WindowPlanning, TheSameKernelsTakeWindows) {
   for (const char* op : {"attention", "attention_grad"}) {
     for (Problem x : {Problem{}, Problem{.head_dim = 128}, Problem{.head_dim = 80, .p = 0.1}, Problem{.head_dim = 256},

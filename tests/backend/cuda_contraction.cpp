@@ -1,5 +1,5 @@
-// What the CUDA contractions plan on the host: their translation to BLAS calls, checked by running
-// those calls in plain loops, and what a machine without a GPU says about one that has it.
+// Plans of the CUDA contractions on the host: their translation to BLAS calls, checked by running
+// these calls in plain loops, and the answers about a GPU on a machine without one.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -181,8 +181,8 @@ TEST(CudaContractions, AMachineWithoutAGpuPlansForOneThatHasIt) {
   EXPECT_EQ(workspace_cublaslt({x.program, x.instr(), d}), size_t(32) << 20);
 }
 
-// Scales of blocks: the library's on compute capability 9.0, where 4 divides the rows; elsewhere
-// operands are made bf16, which takes memory for both.
+// Scales of blocks: the library's on compute capability 9.0, if 4 divides the rows; elsewhere
+// operands are made bf16, with memory for both.
 TEST(CudaContractions, ScalesOfBlocksAreTheLibrarysOnHopperOnly) {
   auto first = [](int sm, int64_t rows, bool library, size_t* workspace = nullptr) {
     Program program;
@@ -244,7 +244,7 @@ TEST(CudaContractions, FastAccumulationHasItsOwnKernel) {
 }
 
 #if !CREST_HAVE_CUDA
-// Our GELU kernel behind a product: vectors, their tail, and memory that is not aligned for them.
+// Our GELU kernel behind a product: vectors, their tail, and memory unaligned for them.
 TEST(CudaContractions, GeluOfAnyLengthAndAlignment) {
   Program program;
   Instr instr;

@@ -1,4 +1,4 @@
-// What Crest says about machines whose GPU cannot be used: no GPU is needed to know.
+// Crest's messages about machines with an unusable GPU: no GPU is needed.
 #include "backend/cuda/discover.h"
 #include "contains.h"
 

@@ -1,5 +1,5 @@
-// Runs one instruction with the vector kernels on arrays of doubles that are rounded to the storage
-// dtype: what the tests of the fast CPU kernels and the studies share.
+// Runs one instruction with the vector kernels on arrays of doubles rounded to the storage dtype:
+// shared by the tests of the fast CPU kernels and the studies.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -70,7 +70,7 @@ struct Call {
     return true;
   }
 
-  Device device;  // of no class: that of this process, without hardware for bf16
+  Device device;  // without a class: this process' class, without hardware for bf16
   // Prepared once; run() launches.
   Kernel kernel{};
   std::shared_ptr<void> prepared;
@@ -121,7 +121,7 @@ struct Call {
   }
 };
 
-// Random numbers that the dtype represents exactly.
+// Random numbers exact in the dtype.
 inline std::vector<double> random_values(DType t, int64_t n, unsigned seed, double spread = 1) {
   std::mt19937 gen(seed);
   std::normal_distribution<double> normal(0, spread);

@@ -1,5 +1,5 @@
-// Builds the generated source of fused kernels as host code: what CUDA gives it, from the emulator
-// of the test program.
+// Builds the generated source of fused kernels as host code: CUDA's part comes from the emulator of
+// the test program.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace crest::cuda {
 
-// What the built kernels call back for; the same struct stands in host_prelude.
+// Callbacks of the built kernels; the same struct is in host_prelude.
 struct HostDevice {
   uint3 *thread, *block;
   dim3 *block_dim, *grid_dim;

@@ -82,8 +82,8 @@ std::vector<ValueId> swiglu(Builder& b, const std::vector<ValueId>& in) {
   return {b.emit1("mul", {b.emit1("silu", {in[0]}), in[1]})};
 }
 
-// Casts, an input that is an output, an output of each dtype, all operations that the others leave
-// out.
+// Casts, an input as output, an output of each
+// dtype, all operations left out by the others.
 std::vector<ValueId> mixed(Builder& b, const std::vector<ValueId>& in) {
   ValueId up = b.emit1("cast", {in[0]}, as(DType::f32));
   ValueId sum = b.emit1("add", {b.emit1("gelu", {up}), in[1]});
@@ -372,7 +372,8 @@ TEST(Activations, AreAccurateAndSurviveExtremes) {
   for (double x = -12; x < 12; x += 0.0625) {
     EXPECT_NEAR(gelu(float(x)), gelu_exact(x), 2e-7 * std::abs(x) + 1e-7 * std::abs(gelu_exact(x))) << x;
     EXPECT_NEAR(silu(float(x)), silu_exact(x), 1e-6 * std::abs(silu_exact(x))) << x;
-    // A sigmoid near 1 has no room for its distance from 1, which the slope multiplies by up to 40.
+    // A sigmoid near 1 has no room for its distance from 1, and the slope multiplies it by up to
+    // 40.
     EXPECT_NEAR(gelu_grad(1.f, float(x)), slope(gelu_exact, x), 2e-6) << x;
     EXPECT_NEAR(silu_grad(1.f, float(x)), slope(silu_exact, x), 2e-6) << x;
     EXPECT_NEAR(gelu_erf(float(x)), gelu_erf_exact(x), 2e-6 * std::abs(gelu_erf_exact(x)) + 1e-9) << x;

@@ -1,5 +1,5 @@
-// The products that the process keeps are bounded, and one that a kernel holds outlives its place
-// among them.
+// The process keeps a bounded number of products, and a kernel's product outlives its place among
+// them.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -18,8 +18,8 @@ namespace crest {
 using test::cpu_without_bf16;
 using test::this_cpu;
 
-// A contiguous array; `view` makes the value that kernels see another shape, offset and strides of
-// it. The memory starts `shift` elements after an aligned address.
+// A contiguous array; `view` shows it to kernels with another shape, offset and strides. The memory
+// starts `shift` elements after an aligned address.
 struct Array {
   DType dtype = DType::f32;
   Shape shape;
@@ -88,7 +88,7 @@ struct KernelRun {
       if (!rejected.empty()) continue;
       size_t bytes = kernel.workspace ? kernel.workspace(query) : 0;
       std::shared_ptr<void> prepared = kernel.prepare ? kernel.prepare(query) : nullptr;
-      // Guard bytes behind the workspace find a kernel that uses more than it said.
+      // Guard bytes behind the workspace find a kernel with more workspace than it said.
       std::unique_ptr<char, void (*)(void*)> workspace(
           static_cast<char*>(std::aligned_alloc(64, (bytes + 127) / 64 * 64)), std::free);
       std::memset(workspace.get(), 0xff, (bytes + 127) / 64 * 64);

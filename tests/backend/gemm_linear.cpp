@@ -14,7 +14,7 @@ struct Size {
 };
 const Size sizes[] = {{1, 7, 5}, {3, 17, 33}, {64, 48, 96}, {130, 257, 70}, {256, 1500, 1024}, {24, 3500, 64}};
 
-// Some forty of `n` numbers, others for every `turn`: columns of a row that are checked.
+// Some forty of `n` numbers, others for every `turn`: the checked columns of a row.
 std::vector<int64_t> some_of(int64_t n, int64_t turn) {
   std::vector<int64_t> list;
   for (int64_t step = 1 + n / 40, i = turn % step; i < n; i += step) list.push_back(i);

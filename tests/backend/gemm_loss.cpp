@@ -94,8 +94,8 @@ TEST(GemmLoss, ExtremeLogits) {
   EXPECT_TRUE(std::isnan(loss.at(2)));
 }
 
-// Rows that begin with a block of what is masked. e^-x of their maximum is beyond the floats, which
-// only a gradient that takes exponentials relative to 0 there would meet.
+// Rows with a masked first block. e^-x of their maximum is beyond the floats, a problem only for a
+// gradient with exponentials relative to 0 there.
 TEST(GemmLoss, GradientOfMaskedBlocks) {
   Array x(DType::f32, {1, 3000}), targets(DType::i32, {1}), loss(DType::f32, {1}), d(DType::f32, {1, 3000});
   Scalars values;

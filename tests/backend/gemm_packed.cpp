@@ -1,5 +1,5 @@
-// Our own products on sizes that cross their panels (the case lists of tests/ops are smaller than
-// one): packed into floats, on the matrix units, and on what stands in for these on other machines.
+// Crest's own products on sizes across their panels (the case lists of tests/ops are smaller than
+// one): packed into floats, on the matrix units, and on their stand-ins on other machines.
 #include "backend/cpu/gemm_packed.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 namespace crest::cpu {
 namespace {
 
-// Elements of a dtype with the values that they hold after rounding.
+// Elements of a dtype with their values after rounding.
 struct Elements {
   DType type;
   std::vector<char> bytes;
@@ -35,7 +35,7 @@ struct Size {
 struct Unit {
   const char* name;
   bool amx, emulated;
-  // Small panels, so that moderate sizes cross them.
+  // Small panels, so moderate sizes cross them.
   AmxBlocking blocking() const { return {64, 96, 3, 128 << 10, emulated}; }
 };
 

@@ -70,7 +70,7 @@ double rounded(double x) {
   return double(widen(narrow<T>(float(x))));
 }
 
-// A tile and its kernel. products: of which y is the sum.
+// A tile and its kernel. products: summands of y.
 template <class Tile_, void (*kernel_)(GemmArgs), After after_ = After::plain, bool gelu_grad_ = false,
           bool swiglu_grad_ = false, int products_ = 1>
 struct Variant {
@@ -90,7 +90,7 @@ using Shallow = Variant<ShallowTile<T>, shallow_kernel<ShallowTile<T>>, After::p
 template <class T>
 using SwigluGrad = Variant<DeepTile<T, true>, deep_kernel<DeepTile<T, true>>, After::plain, false, true>;
 
-// What a run differs in from the others.
+// The differences of a run from the others.
 struct Options {
   bool without_second = false;
   bool over_x = false;  // c is where x is
@@ -245,7 +245,7 @@ TEST(Sm90GemmOfFloat16, IsRightAndAlwaysTheSame) {
   check<PingPong<float16, After::plain>>(c);
 }
 
-// An odd vocabulary: columns that 8 does not divide, rows that begin at multiples of 8.
+// An odd vocabulary: columns not divisible by 8, rows at multiples of 8.
 TEST(Sm90GemmWithPitch, IsRightAndAlwaysTheSame) {
   for (const Case& c : {Case{136, 257, 72, 320}, {64, 7, 40, 8}, {200, 193, 64, 200}}) {
     SCOPED_TRACE(c.n);
@@ -255,8 +255,8 @@ TEST(Sm90GemmWithPitch, IsRightAndAlwaysTheSame) {
   }
 }
 
-// The input gradient of such logits: a K that 8 does not divide, in rows of a; what is between
-// these has no effect.
+// The input gradient of such logits: a K not divisible by 8, in rows of a; values between them have
+// no effect.
 TEST(Sm90GemmWithPitch, OddSumsAreRightAndAlwaysTheSame) {
   for (const Case& c : {Case{136, 264, 57, 0, 64}, {200, 72, 129, 0, 136}, {8, 8, 1, 0, 8}, {64, 200, 64, 0, 72}}) {
     SCOPED_TRACE(c.k);
@@ -265,7 +265,7 @@ TEST(Sm90GemmWithPitch, OddSumsAreRightAndAlwaysTheSame) {
   }
 }
 
-// Weight gradients. What a run differs in: what is added, and where it is.
+// Weight gradients. The differences of a run: the summand, and its place.
 enum class Add { nothing, other, in_place };
 
 template <class T, class C>
@@ -326,12 +326,12 @@ class WeightProblem {
   Numbers<C> before;
 };
 
-// Tiles that are more than blocks, as many, fewer, and much fewer.
+// Tiles: more than blocks, as many, fewer, and much fewer.
 TEST_P(Sm90Gemm, WeightGradientIsRightAndAlwaysTheSame) {
   for (int blocks : {1, 2, 3, 7}) WeightProblem<bfloat16, float>(GetParam()).check(blocks);
 }
 
-// Of an odd vocabulary: an M that 8 does not divide, in rows of a.
+// Of an odd vocabulary: an M not divisible by 8, in rows of a.
 TEST(Sm90GemmWithPitch, OddWeightGradientsAreRightAndAlwaysTheSame) {
   for (const Case& c : {Case{57, 264, 200, 0, 64}, {129, 72, 136, 0, 136}, {1, 8, 8, 0, 8}, {257, 264, 61, 0, 320}})
     for (int blocks : {1, 3, 5}) WeightProblem<bfloat16, float>(c).check(blocks);
@@ -394,7 +394,7 @@ TEST(Sm90WeightGradient, PlanCoversEveryStepOnce) {
     }
 }
 
-// The order of the column sums shows which kernel ran.
+// The order of the column sums shows the kernel.
 TEST(Sm90GeluGrad, KChoosesTheKernel) {
   hopper::emulated::set_timing(Timing::early, 1);
   for (int k : {1024, 1032}) {

@@ -20,7 +20,7 @@ Scalars scalars_of(Array& a) {
 }
 
 // Every float operation of the update rounds once (2^-24); the quotient of small moments amplifies
-// that a little.
+// this a little.
 void check_adamw(DType gradient, const DType* weight, bool found_inf) {
   for (int64_t n : {1, 15, 1000, 70001}) {
     Array master(DType::f32, {n}), m(DType::f32, {n}), v(DType::f32, {n}), g(gradient, {n}, 1),

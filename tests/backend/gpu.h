@@ -1,5 +1,5 @@
-// The GPU of tests that run kernels: a real one where the build has kernels for it, else the
-// emulation.
+// The GPU of tests with kernels: a real one if the
+// build has kernels for it, else the emulation.
 #pragma once
 #include "device.h"
 

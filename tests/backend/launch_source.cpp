@@ -1,5 +1,5 @@
-// Every kernel waits for the kernels before it before it does anything that another one could see:
-// the source of all of them is read. A kernel that forgets would be a race on a GPU, where kernels
+// Every kernel waits for the kernels before it before it does anything visible to another one: the
+// source of all of them is read. A kernel without the wait would be a race on a GPU, where kernels
 // overlap, and nowhere else.
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ size_t count(const std::string& text, const std::string& word) {
   return n;
 }
 
-// The body of the function that begins at `begin`, without its braces.
+// The body of the function at `begin`, without its braces.
 std::string body_at(const std::string& text, size_t begin) {
   int parentheses = 0, braces = 0;
   size_t first = text.npos;
@@ -46,7 +46,7 @@ std::string body_at(const std::string& text, size_t begin) {
   return "";
 }
 
-// What is wrong with a kernel's body; empty: nothing.
+// The mistakes of a kernel's body; empty: none.
 std::string problem(const std::string& body) {
   if (count(body, wait) != 1) return "it does not wait exactly once";
   std::string before = std::regex_replace(body.substr(0, body.find(wait)), std::regex(R"((^|\n)\s*#[^\n]*)"), "");
@@ -107,7 +107,7 @@ TEST(LaunchSource, EveryKernelWaitsFirst) {
   EXPECT_GE(kernels, 60u) << "kernels were not found";
 }
 
-// What is launched otherwise would not be checked.
+// Other launches would not be checked.
 TEST(LaunchSource, KernelsAreLaunchedInOnePlace) {
   const std::set<std::string> launchers = {"launch.h", "fused_nvrtc.cpp"};
   for (auto& file : sources()) {

@@ -1,4 +1,4 @@
-// Opening libraries at run time: what is missing is named, with the places that were searched.
+// Opening libraries at run time: missing ones are named, with the searched places.
 #include "backend/cuda/loader.h"
 
 #include <gtest/gtest.h>
@@ -63,7 +63,7 @@ TEST_F(Loader, ADamagedLibraryIsNamedWithTheReason) {
   EXPECT_TRUE(contains(l.problem, (folder_ / "libcrestdamaged.so.1").string())) << l.problem;
 }
 
-// In a process of its own: what was opened stays.
+// In a process of its own: opened libraries stay.
 TEST_F(Loader, ANamedLibraryIsTakenFromThereOrNotAtAll) {
   Library system = open_library("m", 6);
   if (!system.handle) GTEST_SKIP() << "this system has no libm.so.6";
@@ -98,7 +98,7 @@ TEST_F(Loader, TheSystemsLibrariesAreFoundAndMissingFunctionsNamed) {
   }
 }
 
-// In a process of its own: what was opened stays.
+// In a process of its own: opened libraries stay.
 TEST_F(Loader, PreferredFoldersComeBeforeTheEnvironmentAndBeforeTheFirstLibrary) {
   auto child = [&] {
     auto must = [](bool good) {

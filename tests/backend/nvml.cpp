@@ -1,4 +1,4 @@
-// NVIDIA's management library, played by a small one that is built here: no GPU is needed.
+// NVIDIA's management library, played by a small one built here: no GPU is needed.
 #include "backend/cuda/nvml.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What all fakes have; FAKE_PROCESSES and FAKE_REASONS come from the environment.
+// Shared by all fakes; FAKE_PROCESSES and FAKE_REASONS come from the environment.
 const char* const basics = R"(
 #include <stdlib.h>
 #include <string.h>

@@ -158,7 +158,7 @@ TEST_P(Pointwise, FusedBodyWithColumnSums) {
   }
 }
 
-// Output z overlays input a, which the instruction after z's still reads.
+// Output z overlays input a, read by the instruction after z's.
 TEST(Fused, OutputsMayOverlayInputs) {
   Shape s{3000};
   auto body = std::make_shared<Program>();

@@ -9,7 +9,7 @@
 
 #if CREST_HAVE_CUDA && __has_include(<nvtx3/nvToolsExt.h>)
 #define NVTX_STATIC_INJECTION_IMPL
-extern "C" int (*InitializeInjectionNvtx2_fnptr)(const void* (*)(uint32_t));  // which the header then reads
+extern "C" int (*InitializeInjectionNvtx2_fnptr)(const void* (*)(uint32_t));  // and the header reads it
 #include <nvtx3/nvToolsExt.h>
 
 static std::vector<std::string> seen;

@@ -1,4 +1,4 @@
-// Ranks that share a GPU: the kernel that sums over them, and their collectives.
+// Ranks on a shared GPU: the kernel for sums over them, and their collectives.
 #include "backend/cuda/rank_sum.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ TEST(RankSum, AddsInTheOrderOfRanks) {
   NEEDS_GPU();
   auto device = gpu();
   auto runtime = make_runtime(device, nullptr);
-  auto stream = std::move(make_thread_communicators(1, device)[0]);  // whose stream is the default stream
+  auto stream = std::move(make_thread_communicators(1, device)[0]);  // with the default stream as its stream
   for (DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (int ranks : {1, 2, 3, 7})
       for (int64_t n : {int64_t(1), int64_t(4), int64_t(1023), int64_t(5000)})

@@ -1,4 +1,4 @@
-// Waiting for work that another rank can keep from ending.
+// Waiting for work another rank can keep from ending.
 #include "backend/cuda/watched_wait.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ TEST(WatchedWait, EndsWithTheWork) {
   EXPECT_EQ(asked, 1000);
 }
 
-// As GpuRuntime waits for a step, and Communicator::check() finds that a rank is gone.
+// As GpuRuntime waits for a step, and Communicator::check() finds a lost rank.
 TEST(WatchedWait, EndsWhenARankIsGone) {
   int looked = 0;
   auto gone = [&] {

@@ -1,4 +1,4 @@
-// A device's records are given to the instruction and the run that made them.
+// A device's records go to their instruction and run.
 #include "backend/cuda/work_map.h"
 
 #include <gtest/gtest.h>
@@ -65,7 +65,7 @@ TEST(WorkMap, AKernelThatWaitsForTheOneBeforeBeginsAtItsEnd) {
   EXPECT_EQ(first.starts, (std::vector<double>{1.0, 2.0, 2.5, 1.5}));
   EXPECT_EQ(first.total, 2.5);
   ASSERT_EQ(first.work.size(), 4u);
-  EXPECT_EQ(first.work[1].start, 1.5);  // in the order of what was recorded: reduce, then b
+  EXPECT_EQ(first.work[1].start, 1.5);  // in the order of the records: reduce, then b
   EXPECT_EQ(first.work[2].start, 2.0);
   EXPECT_EQ(second.seconds, (std::vector<double>{1.0, 0.5, 0.25, 1.0}));
   EXPECT_EQ(second.starts, (std::vector<double>{4.0, 5.0, 5.5, 5.5}));

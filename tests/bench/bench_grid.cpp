@@ -1,5 +1,5 @@
-// What crest bench says about a grid: its time, its table, and which measurements can be told
-// apart.
+// crest bench about a grid: its time, its
+// table, and the distinguishable measurements.
 #include "bench/bench_grid.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ TEST(GridClock, CountsRunsOfEveryMeasurement) {
   small.recipe.batch = 1, large.recipe.batch = 4;
   double flops = palm_flops(small.recipe, BenchPhase::step);
   GridClock clock(o);
-  double setup = clock.estimate({small}, 1e30);  // what does not depend on the rate
+  double setup = clock.estimate({small}, 1e30);  // independent of the rate
   EXPECT_NEAR(clock.estimate({small, large}, flops), 2 * setup + 12 * (1 + 4), 1e-6) << "one second a small step";
   // Without --samples: until --max-seconds, at least 6 runs and at most 200.
   o.samples = 0, o.max_seconds = 20;
@@ -115,7 +115,7 @@ TEST(GridConclusions, TwoRoundsSayWhatTheMachineMovedBy) {
   // 8% apart, while the same measurement was 10% apart in its two rounds.
   auto said = conclusions({twice(row(1, 108, 1), 113, 103), twice(row(2, 100, 1), 95, 105)});
   EXPECT_TRUE(contains(said[0], "no clear winner; the top 2 are within noise")) << said[0];
-  EXPECT_TRUE(contains(said[0], "from the two rounds of the cells")) << said[0];
+  EXPECT_TRUE(contains(said[0], "from the two rounds of the recipes")) << said[0];
   said = conclusions({twice(row(1, 108, 1), 108.1, 107.9), twice(row(2, 100, 1), 100, 100.1)});
   EXPECT_TRUE(contains(said[0], "batch 2 has the most")) << said[0];
 }

@@ -1,4 +1,4 @@
-// What crest comm concludes from times that are known.
+// Conclusions of crest comm from known times.
 #include "bench/comm_report.h"
 
 #include <gtest/gtest.h>

@@ -34,7 +34,7 @@ StepTrace timed(double start, std::vector<double> seconds) {
   return t;
 }
 
-// A run whose instructions take `ms` each, with a pause of a millisecond before the update.
+// A run of instructions of `ms` each, with a pause of a millisecond before the update.
 ProfiledRun run(double wall, double ms) {
   double s = ms * 1e-3;
   return {wall, {timed(100, {s, 2 * s}), timed(100 + 3 * s, {s, 2 * s}), timed(100 + 6 * s + 1e-3, {s})}};
@@ -52,10 +52,10 @@ TEST(ProfileRuns, RowsAreSumsOverCallsOfTheMiddleRuns) {
   EXPECT_TRUE(p.kernels.empty());
 }
 
-// On a machine that is busy now and then, rows must still add up to a step.
+// On an occasionally busy machine, rows must still add up to a step.
 TEST(ProfileRuns, RowsOfTheMiddleHalfAddUp) {
   Profile p = rows();
-  // Six runs, of which the second and the fifth by time set the ends of the middle half; the slow
+  // Six runs; by time the second and the fifth set the ends of the middle half; the slow
   // instruction differs.
   auto busy = [](double wall, double first, double second) {
     return ProfiledRun{wall, {timed(0, {first, second}), timed(1, {first, second}), timed(2, {0.001})}};
@@ -86,8 +86,8 @@ TEST(ProfileRuns, TheRunNearestToTheMedianIsKeptWhole) {
   EXPECT_NEAR(f.longest_idle_ms, 1, 1e-6);
 }
 
-// As a GPU reports: several kernels an instruction, two streams at once, copies that no instruction
-// made.
+// As a GPU reports: several kernels an instruction, two streams at once, copies without an
+// instruction.
 TEST(ProfileRuns, WorkOfADeviceIsSplitByKernel) {
   Profile p = rows();
   auto trace = [](double start, double scale) {
@@ -140,8 +140,8 @@ TEST(ProfileRuns, ARunOfOtherCallsIsRefused) {
   EXPECT_THROW(summarize_runs(p, {}), Error);
 }
 
-// CUPTI makes the gaps longer, not the kernels: what a step that is not profiled is shorter by was
-// no idle time.
+// CUPTI makes the gaps longer, not the kernels: the time an unprofiled step is shorter by was no
+// idle time.
 TEST(ProfileRuns, WhatRecordingAddsIsNoIdleTime) {
   auto profile = [](double step_ms, const char* method) {
     Profile p = rows();

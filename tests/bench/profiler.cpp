@@ -42,7 +42,7 @@ double sum(const std::vector<ProfileShare>& shares) {
   return ms;
 }
 
-// What must hold for every profile.
+// Rules for every profile.
 void expect_sound(const Profiled& x, BenchPhase phase) {
   const Profile& p = x.profile;
   double all = 0, flops = 0;
@@ -58,7 +58,7 @@ void expect_sound(const Profiled& x, BenchPhase phase) {
   EXPECT_NEAR(sum(by_phase(p)), all + p.idle_ms, 1e-9 * all);
   double ranks = x.session.recipe.data_parallel;
   EXPECT_NEAR(flops * ranks, phase_flops(x.session, phase, FlopsConvention::executed), 1e-6 * flops);
-  // Intervals of a stream follow each other and, with what lies between them, cover the step.
+  // Intervals of a stream follow each other and, with the gaps between them, cover the step.
   ASSERT_FALSE(p.intervals.empty());
   std::map<int, double> end;
   for (auto& i : p.intervals) {
@@ -77,7 +77,7 @@ void expect_sound(const Profiled& x, BenchPhase phase) {
   EXPECT_EQ(to_json(profile_from_json(to_json(p), "test")).dump(), to_json(p).dump());
 }
 
-// The timeline's maximum is what the planner says, and what the process holds.
+// The timeline's maximum equals the planner's and the process' memory.
 void expect_memory(const Profiled& x) {
   const Profile& p = x.profile;
   int64_t live = 0;

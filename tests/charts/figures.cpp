@@ -1,4 +1,4 @@
-// Every figure, wide and narrow: well formed, nothing that is no number, no label over another or
+// Every figure, wide and narrow: well formed, nothing but numbers, no label over another or
 // outside.
 #include "charts/figure.h"
 

@@ -1,5 +1,5 @@
-// Dying, failing and shortened system calls at every point of a save: what was safe before stays
-// safe.
+// Dying, failing and shortened system calls at every
+// point of a save: safe checkpoints stay safe.
 #include "faults.h"
 
 #include <dirent.h>
@@ -47,7 +47,7 @@ int which(const Scenario& s, const std::string& root) {
   auto found = find_checkpoint(root, [&](auto& text) { reports += text; });
   if (!found) return ADD_FAILURE() << "no checkpoint left; " << reports, 0;
   EXPECT_EQ(reports, "") << "an interrupted save must not look like damage";
-  // Not only the newest: nothing that has a checkpoint's name may be partial.
+  // Not only the newest: nothing with a checkpoint's name may be partial.
   for (auto& folder : list_checkpoints(root))
     EXPECT_EQ(error_of([&] { Checkpoint::open(join_path(root, folder.name)).verify(); }), "");
   if (s.after.equals(*found)) return 2;
@@ -65,8 +65,8 @@ bool has_leftovers(const std::string& root) {
   return any;
 }
 
-// Waits for a child; its status. A killed one may leave the file in which libomp, which builds with
-// sanitizers use, registers a process: empty, and fatal to a later process of the same number.
+// Waits for a child; its status. A killed one may leave the file where libomp (used by sanitizer
+// builds) registers a process: empty, and fatal to a later process of the same number.
 int reap(pid_t child) {
   int status = 0;
   EXPECT_EQ(::waitpid(child, &status, 0), child);
@@ -95,7 +95,7 @@ TEST(Faults, KilledAtEverySystemCall) {
       int status = reap(child);
       ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 99) << "the fault did not happen";
       (which(s, folder.path()) == 2 ? new_found : old_found)++;
-      // The next save is not blocked and clears what the killed one left.
+      // The next save is not blocked and clears the killed one's remains.
       save_checkpoint(s.after.contents(), folder.path(), s.keep);
       EXPECT_EQ(which(s, folder.path()), 2);
       EXPECT_FALSE(has_leftovers(folder.path()));
@@ -106,7 +106,7 @@ TEST(Faults, KilledAtEverySystemCall) {
   }
 }
 
-// Whether an error says where: in the folder, or at the parent, which a save opens first.
+// Whether an error says where: in the folder, or at the parent, opened first by a save.
 bool says_where(const Error& e, const std::string& folder) {
   return contains(e.where(), folder) || e.where() == std::filesystem::path(folder).parent_path();
 }
@@ -148,7 +148,7 @@ TEST(Faults, EveryCallFailing) {
       }
 }
 
-// A second fault while the first one is cleared away, or in the save that follows: 60 seeded pairs,
+// A second fault during the cleanup after the first one, or in the next save: 60 seeded pairs,
 // CREST_FAULT_PAIRS.
 TEST(Faults, PairsNeverLoseTheLastGoodCheckpoint) {
   const int64_t pairs = count_from("CREST_FAULT_PAIRS", 60);
@@ -261,7 +261,7 @@ TEST(Faults, AtomicFilesHoldOldOrNew) {
   }
 }
 
-// Kills at random moments: 1,000 or as many as 20 s allow, exactly CREST_KILLS when that is set.
+// Kills at random moments: 1,000 or as many as 20 s allow, exactly CREST_KILLS if set.
 TEST(Faults, RandomKills) {
   const int64_t asked = count_from("CREST_KILLS", 0);
   MemoryFolder folder;
@@ -279,7 +279,7 @@ TEST(Faults, RandomKills) {
   int64_t at_least = 1;
   int kills = 0, progress = 0, partial = 0;
   for (; asked ? kills < asked : kills < 1000 && (timer.seconds() < 20 || kills < 100); ++kills) {
-    // The child tells which steps are safe through a pipe; what it told must never be lost.
+    // The child reports safe steps through a pipe; reported steps must never be lost.
     int pipe_ends[2];
     ASSERT_EQ(::pipe(pipe_ends), 0);
     pid_t child = ::fork();

@@ -31,14 +31,14 @@ class Faults {
     current() = this;
   }
   ~Faults() { current() = nullptr; }
-  // A second fault, at a later call: while what the first one left is cleared away, or in the next
-  // save.
+  // A second fault, at a later call: during the
+  // cleanup after the first one, or in the next save.
   void then(Fault fault, int64_t k, int error) { second_ = {fault, k, error}; }
   int64_t calls() const { return calls_; }
-  // The operation that the fault hit, empty when the run had fewer calls.
+  // The operation hit by the fault, empty when the run had fewer calls.
   const std::string& hit() const { return hit_; }
   const std::vector<RecordedCall>& recorded() const { return recorded_; }
-  // What statvfs says is free; negative = the truth.
+  // Free space by statvfs; negative = the truth.
   int64_t free_bytes = -1;
   // Whether the file system exchanges two names in one step.
   bool can_exchange = true;

@@ -1,4 +1,4 @@
-// The guards before JSON and TOML, SHA-256, and the memory that parsing may take.
+// The guards before JSON and TOML, SHA-256, and the allowed memory of parsing.
 #include <malloc.h>
 
 #include <atomic>
@@ -16,8 +16,8 @@
 using namespace crest;
 using namespace crest::test;
 
-// Every allocation of this test program is counted, so that the promise "at most 2x file + 64 MB"
-// is measured, not argued.
+// Every allocation of this test program is counted, so the promise "at most 2x file + 64 MB" is
+// measured, not argued.
 static std::atomic<int64_t> held{0}, peak{0};
 
 static void* counted_allocate(size_t bytes) {
@@ -109,7 +109,7 @@ TEST(Memory, HostileJsonStaysWithinTwiceTheFileAnd64MB) {
     std::string text = "[" + repeat(unit, size) + "0]";
     Cost cost = cost_of([&] { parse_json_guarded(text, {}, "x"); });
     EXPECT_LE(cost.bytes, int64_t(2 * text.size()) + (64 << 20)) << unit;
-    // The most that the default limits let through is built: it must fit too.
+    // The largest file within the default limits is built: it must fit too.
     std::string most = "[" + repeat(unit, 350'000 / std::max<size_t>(1, unit.size() / 2) * unit.size()) + "0]";
     cost = cost_of([&] { parse_json_guarded(most, {}, "x"); });
     EXPECT_LE(cost.bytes, int64_t(2 * most.size()) + (64 << 20)) << unit;
@@ -177,9 +177,9 @@ TEST(Toml, ErrorsAreUsageErrorsWithLineAndColumn) {
   EXPECT_TRUE(contains(error("a = 1\na = 2"), "line 2")) << "defined twice";
   EXPECT_TRUE(contains(error("a = 1\n[#"), "line 2, column 1"));
   EXPECT_TRUE(contains(error("na\xc3\xafve = 1"), "in quotes"));
-  // Inputs on which toml++ 3.3 itself asserts or is undefined, found by fuzzing.
+  // Inputs with an assertion or undefined behavior in toml++ 3.3 itself, found by fuzzing.
   EXPECT_TRUE(contains(error("a = 1979-05-27T:06:32e00Z"), "times of day"));
-  // toml++ 3.3 takes the first for a date with a time and asserts that a second digit follows.
+  // toml++ 3.3 takes the first for a date with a time and asserts a second digit.
   EXPECT_TRUE(contains(error("a = 0663-83-0f 6,"), "a second value"));
   EXPECT_TRUE(contains(error("a = [1979-05-27 6]"), "a second value"));
   EXPECT_TRUE(contains(error("a = 1979-05-27 07:32:00"), "a date with a time"));

@@ -1,6 +1,6 @@
-// Power loss: replays a recorded save up to every operation and keeps of what was not synced
-// nothing, all, or a random part, as a file system may. Files and folders are inodes; an fsync
-// makes data or names durable, nothing else does.
+// Power loss: replays a recorded save up to every operation and keeps nothing, all, or a random
+// part of the unsynced data, as a file system may. Files and folders are inodes; an fsync makes
+// data or names durable, nothing else does.
 #include <random>
 
 #include "faults.h"
@@ -20,7 +20,7 @@ class Disk {
   void apply(const RecordedCall& call) {
     auto [folder, name] = locate(call.path);
     if (call.op == "mkdir" || call.op == "create") {
-      // Opening an existing file empties it; here that is a new inode under the name, which is no
+      // Opening an existing file empties it; here this is a new inode under the name, which is no
       // kinder.
       int node = int(nodes_.size());
       nodes_.push_back({call.op == "mkdir", "", "", {}, {}});
@@ -142,7 +142,7 @@ TEST(PowerLoss, EveryPrefixOfEverySaveLeavesAValidCheckpoint) {
         }
         dropped += !is_new;
         ++states;
-        // The run that starts after the power is back can save.
+        // The first run after the power cut can save.
         if (variant == 3) {
           save_checkpoint(c.after.contents(), after.path(), 1);
           EXPECT_TRUE(c.after.equals(*find_checkpoint(after.path())));

@@ -1,4 +1,4 @@
-// The safetensors reader and writer: what is written is read, and every malformed file is refused
+// The safetensors reader and writer: written files are read, and every malformed file is refused
 // for its own reason.
 #include "checkpoint/safetensors.h"
 
@@ -258,7 +258,7 @@ TEST(WeightsFolder, OfWhichAPartIsMissingIsNamed) {
       folder / "model.safetensors.index.json",
       R"({"weight_map":{"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors"}})");
   EXPECT_TRUE(contains(error(), "'model-00002-of-00002.safetensors' is missing")) << error();
-  // What git clone leaves without Git LFS.
+  // Left by git clone without Git LFS.
   write_file_synced(folder / "model-00002-of-00002.safetensors",
                     "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n");
   EXPECT_TRUE(contains(error(), "git lfs pull")) << error();

@@ -1,4 +1,4 @@
-// What a save leaves behind: content, names, retention, leftovers, other models, damage.
+// Results of a save: content, names, retention, leftovers, other models, damage.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -51,7 +51,7 @@ TEST(Checkpoint, KeepsTheNewestAndTheOneJustWritten) {
   MemoryFolder folder;
   for (int step : {10, 20, 30, 40}) save_checkpoint(TinyModel(step).contents(), folder.path(), 2);
   EXPECT_EQ(names_in(folder.path()), (Names{"latest", "step-000030", "step-000040"}));
-  // A run that went back to an older step: its own checkpoint must stay.
+  // A run back at an older step: its own checkpoint must stay.
   save_checkpoint(TinyModel(5).contents(), folder.path(), 2);
   EXPECT_EQ(names_in(folder.path()), (Names{"latest", "step-000005", "step-000030", "step-000040"}));
   save_checkpoint(TinyModel(50).contents(), folder.path(), 0);
@@ -192,12 +192,12 @@ TEST(Checkpoint, SpaceIsCheckedBeforeAnythingIsWritten) {
   EXPECT_EQ(names_in(folder.path()), before);
 }
 
-// What cannot be read may be whole: nothing older is used instead, and nothing is set aside or
-// replaced. A process without a free descriptor stands for folders that it may not read.
+// An unreadable checkpoint may be whole: nothing older is used instead, and nothing is set aside or
+// replaced. A process without a free descriptor stands for folders it may not read.
 TEST(Checkpoint, WhatCannotBeReadIsAnErrorAndNotDamaged) {
   MemoryFolder folder;
   for (int step : {1, 2}) save_checkpoint(TinyModel(step).contents(), folder.path(), 0);
-#ifndef __SANITIZE_ADDRESS__  // a sanitizer asks with a pipe what memory it may read, and there is no file left for it
+#ifndef __SANITIZE_ADDRESS__  // a sanitizer asks with a pipe for readable memory, and there is no file left for it
   int next = ::open("/dev/null", O_RDONLY);
   ::close(next);
   struct rlimit old {};
@@ -229,7 +229,7 @@ TEST(Checkpoint, WhatCannotBeReadIsAnErrorAndNotDamaged) {
   }
   EXPECT_GT(refused, 1) << "the folder, and files in it";
 #endif
-  // What a save replaces is kept, too, as long as nobody knows what it is.
+  // Files replaced by a save are kept, too, while nobody knows them.
   rename_path(folder / "step-000002", folder / ".replaced-step-000002");
   ::mkdir((folder / "step-000002").c_str(), 0755);
   ASSERT_EQ(::symlink("manifest.json", (folder / "step-000002/manifest.json").c_str()), 0);  // a link to itself

@@ -15,8 +15,8 @@
 
 namespace crest::test {
 
-// Weights and moments that are a function of (step, variant), so that a loaded checkpoint can be
-// told apart byte by byte.
+// Weights and moments as a function of (step, variant), so loaded checkpoints can be told apart
+// byte by byte.
 class TinyModel {
  public:
   explicit TinyModel(int64_t step, uint64_t variant = 0, int64_t width = 8) : step_(step) {

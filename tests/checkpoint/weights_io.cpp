@@ -71,7 +71,7 @@ void expect_equal(const Executor& a, const Executor& b, bool moments = true) {
   }
 }
 
-// Something everywhere, so that what a load leaves behind is seen.
+// Something everywhere, to see anything a load leaves behind.
 void poison(const Executor& executor) {
   for (auto& p : parameters(executor)) {
     std::vector<TensorRef> all = {p.weight, p.master};
@@ -159,7 +159,7 @@ TEST_P(WeightsTest, ExportsAreUnpaddedAndCanonical) {
   EXPECT_EQ(tensors_to_save(*b.executor).weights.size(), canonical.size());
 }
 
-// What a save in the background writes, while training changes what it was copied from.
+// A background save's content while training changes the original.
 TEST_P(WeightsTest, ACopyStaysAsItWas) {
   auto [shape, precision] = GetParam();
   TemporaryFolder folder;
@@ -309,14 +309,14 @@ TEST(OpenModel, FoldersWithoutACheckpoint) {
   EXPECT_EQ(open_model(folder / "marked").config.vocab, 97);
   write_text(folder / "marked/config.json", "version https://git-lfs.github.com/spec/v1\n");
   expect_error([&] { open_model(folder / "marked"); }, {"pointer of Git LFS"});
-  // A tokenizer that Crest cannot read is not the end: token ids still work.
+  // An unreadable tokenizer is not the end: token ids still work.
   std::filesystem::copy(fixture, folder / "copy");
   write_text(folder / "copy/tokenizer.json", "{\"model\": {\"type\": \"WordPiece\"}}");
   LoadedModel m = open_model(folder / "copy");
   EXPECT_FALSE(m.tokenizer);
   EXPECT_FALSE(m.tokenizer_problem.empty());
   EXPECT_EQ(m.text_problem, "");
-  // Neither are the files that only transformers needs.
+  // Neither are files only for transformers.
   for (std::string damaged : {"{\"chat_template\": \"x\"", "[]", "\xff"})
     for (std::string name : {"tokenizer_config.json", "generation_config.json"}) {
       std::filesystem::remove(folder / "copy/tokenizer_config.json");
@@ -327,7 +327,7 @@ TEST(OpenModel, FoldersWithoutACheckpoint) {
     }
 }
 
-// By config.json, or by what is beside or in place of the matrices.
+// By config.json, or by tensors beside or in place of the matrices.
 TEST(OpenModel, QuantizedWeightsAreRefusedByTheirMethod) {
   using nlohmann::json;
   const std::string fixture = CREST_TEST_DIR "/parity/fixtures/gpt2-tiny";
@@ -414,7 +414,7 @@ TEST(OpenModel, AnUnknownParameterIsAnInternalError) {
   expect_error([&] { ParameterReader(model.config, folder).read("none", values); }, {"no parameter none"});
 }
 
-// Fine-tuning keeps what a model states of its text, but for what the data states.
+// Fine-tuning keeps a model's text settings, except the data's own.
 TEST(OpenModel, AModelsOwnTextSettingsAreKept) {
   TemporaryFolder folder;
   std::filesystem::copy(CREST_TEST_DIR "/parity/fixtures/gpt2-tiny", folder / "model");
@@ -440,7 +440,7 @@ TEST(OpenModel, AModelsOwnTextSettingsAreKept) {
   EXPECT_EQ(names["eos_token"]["content"], "<|im_end|>") << "as the model's own template has it";
   EXPECT_EQ(names["chat_template"].size(), 2u);
   EXPECT_FALSE(names.contains("auto_map"));
-  // What is written is read again.
+  // Written files are read again.
   std::filesystem::create_directories(folder / "again");
   for (auto& [name, text] : files) write_text(folder / ("again/" + name), text);
   std::filesystem::copy(folder / "model/model.safetensors", folder / "again/model.safetensors");
@@ -462,7 +462,7 @@ TEST(OpenModel, AModelsOwnTextSettingsAreKept) {
   EXPECT_EQ(open_model(folder / "model").text.ends, std::vector<uint32_t>{5});
 }
 
-// What generate() ends with, and the class that leaves tokenizer.json as it is.
+// The end tokens of generate(), and the class that leaves tokenizer.json as it is.
 TEST(OpenModel, FilesThatNameTheEndOfATextAndTheChatTemplate) {
   Tokenizer tokenizer = Tokenizer::bytes();
   auto files = model_files(small_model("gpt2"), {&tokenizer, "{{ messages }}"});

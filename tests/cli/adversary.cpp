@@ -1,5 +1,5 @@
-// What an adversary, or a bad day, does to files and streams: nothing is lost without a word,
-// nothing hangs, and nothing outside of the run's folder is touched.
+// An adversary, or a bad day, against files and streams: nothing is lost silently, nothing hangs,
+// and nothing outside the run's folder is touched.
 #include <sys/stat.h>
 
 #include "cli/train_harness.h"
@@ -44,8 +44,8 @@ TEST(Streams, AClosedStandardErrorStopsNothing) {
   EXPECT_EQ(run_crest({"bench", "--model", "tiny.toml", "--samples", "1", "--warmup", "0", "--no-store"}, o).code, 0);
 }
 
-// What became of the command is told as it is: done, interrupted, or stopped where its output
-// failed.
+// The command's fate is reported truthfully: done,
+// interrupted, or stopped at its failing output.
 TEST(Streams, OfLostOutputTheErrorSaysWhatIsTrue) {
   TrainFolder f;
   RunOptions o = f.options();
@@ -115,7 +115,7 @@ TEST(RunFolder, OfARunThatHadHardlyBegunIsOverwritten) {
   expect_error({"train", "--resume", "foreign"}, 1, {"no config.toml"}, f.options());
 }
 
-// A folder that goes away under a run: no checkpoint without a run around it, and the run says so.
+// A folder removed under a run: no checkpoint without a run around it, and the run says so.
 TEST(RunFolder, ThatIsRemovedWhileItTrainsEndsTheRun) {
   TrainFolder f;
   RunOptions o = f.options();
@@ -153,7 +153,7 @@ TEST(RunFolder, NamedPipesInItAreTold) {
   }
 }
 
-// Whatever is in a name: the command that is printed for pasting opens the file.
+// Whatever is in a name: the printed command, pasted, opens the file.
 TEST(PrintedCommands, OpenWhatTheyName) {
   TempFolder f;
   f.write("text.txt", sample_text(20));
@@ -173,7 +173,7 @@ TEST(PrintedCommands, OpenWhatTheyName) {
   }
 }
 
-// A link that waits where a temporary file will be made is replaced, not followed.
+// A link in the place of a temporary file is replaced, not followed.
 TEST(RunFolder, LinksAreNotFollowed) {
   TrainFolder f;
   ASSERT_EQ(f.train("run", 2).code, 0);
@@ -186,7 +186,7 @@ TEST(RunFolder, LinksAreNotFollowed) {
   }
 }
 
-// Two trainings that begin in one folder at the same time: one trains.
+// Two trainings starting in one folder at the same time: one trains.
 TEST(RunFolder, HasOneTrainingAtATime) {
   TrainFolder f;
   for (int round = 0; round < 5; ++round) {
@@ -200,7 +200,7 @@ TEST(RunFolder, HasOneTrainingAtATime) {
   }
 }
 
-// Trainings without --out that begin at the same time: each has a run of its own.
+// Trainings without --out starting at the same time: each has a run of its own.
 TEST(RunFolder, WithoutANameEachTrainingHasItsOwn) {
   TrainFolder f;
   constexpr int many = 3;
@@ -215,7 +215,7 @@ TEST(RunFolder, WithoutANameEachTrainingHasItsOwn) {
   for (auto& t : all) t.join();
   for (auto& r : results) EXPECT_EQ(r.code, 0) << r.err;
   for (const char* name : {"runs/data", "runs/data-2", "runs/data-3"}) EXPECT_FALSE(f.last_state(name).empty()) << name;
-  // One that cannot begin leaves no folder.
+  // One unable to begin leaves no folder.
   EXPECT_EQ(run_crest({"train", "--data", "data", "--model", "tiny.toml", "--seq", "99"}, f.options()).code, 2);
   expect_error({"train", "--data", "data", "--model", "nano", "--vocab", "257", "--context", "2048", "--seq", "2048",
                 "--batch", "1"},
@@ -223,7 +223,7 @@ TEST(RunFolder, WithoutANameEachTrainingHasItsOwn) {
   EXPECT_FALSE(f.exists("runs/data-4"));
 }
 
-// Killed before its settings were written: told as what it is, and how to go on.
+// Killed before its settings were written: reported as such, with the way to continue.
 TEST(RunFolder, OfARunThatHadNotBegunIsToldByResume) {
   TrainFolder f;
   f.write("named/config.toml", "# crest train --config config.toml repeats this run\n");
@@ -234,7 +234,7 @@ TEST(RunFolder, OfARunThatHadNotBegunIsToldByResume) {
   }
 }
 
-// Every name that a file can have: a run under it goes on, or is refused before it starts.
+// Every possible name of a file: a run under it goes on, or is refused before it starts.
 TEST(RunFolder, OfAnyNameGoesOn) {
   TrainFolder f;
   std::string controls, ascii;
@@ -261,7 +261,7 @@ TEST(RunFolder, OfAnyNameGoesOn) {
   refused({"--data", "data", "--out", "runs/" + bad});
   refused({"--data", bad});
   EXPECT_FALSE(f.exists("runs"));
-  // A run that was given a bad name later.
+  // A run with a bad name given later.
   ASSERT_EQ(f.train("good", 2).code, 0);
   std::filesystem::rename(f.path() / "good", f.path() / (bad + "-run"));
   std::string config = f.read(bad + "-run/config.toml");
@@ -269,7 +269,7 @@ TEST(RunFolder, OfAnyNameGoesOn) {
   EXPECT_EQ(f.read(bad + "-run/config.toml"), config);
 }
 
-// What OpenMP would die of, or complain of in words of its own.
+// Values fatal to OpenMP, or reported in its own words.
 TEST(Variables, OmpNumThreadsThatCannotBeUsedIsTold) {
   TrainFolder f;
   auto run = [&](const std::string& value) {

@@ -35,14 +35,14 @@ TEST_F(CliAdvise, MeasuresWhatItAdvises) {
   auto recompute = rule(report, "recompute");
   ASSERT_EQ(recompute["status"], "advice");
   const auto& a = recompute["advice"][0];
-  // Without a calibration only FLOPs are known, and what full recompute repeats is among them.
+  // Without a calibration only FLOPs are known, including the repeated ones of full recompute.
   EXPECT_LT(a["time_ratio"].get<double>(), 0.99);
   EXPECT_EQ(a["basis"], "flops");
   ASSERT_TRUE(a["measured"].is_object()) << a;
   EXPECT_GE(a["measured"]["rounds"], 4);
   EXPECT_GT(a["measured"]["time_ratio"].get<double>(), 0);
   EXPECT_LE(a["measured"]["time_ratio_low"], a["measured"]["time_ratio_high"]);
-  // The gain of another attention depends on bandwidth, which no data sheet gives here.
+  // The gain of another attention depends on bandwidth, and no data sheet gives it here.
   auto flash = rule(report, "flash-attention");
   EXPECT_TRUE(flash["advice"][0]["time_ratio"].is_null());
   EXPECT_NE(flash["advice"][0]["not_predicted"].get<std::string>().find("crest calibrate"), std::string::npos);
@@ -129,7 +129,7 @@ TEST(PlanExplain, MemoryIsThatOfTheDocument) {
   double n = 124439808;
   EXPECT_EQ(value(t, "mixed precision AdamW"), 18 * n);
   EXPECT_EQ(value(t, "pure bf16 AdamW"), 8 * n);
-  // Two moments and the 16 bits of the master that the weight lacks.
+  // Two moments and the 16 bits of the master missing in the weight.
   EXPECT_EQ(value(t, "optimizer state"), 10 * n);
   EXPECT_EQ(value(t, "sum"), 16 * n);
   // s b h L (34 + 5 a s / h) of Korthikanti et al.
@@ -146,7 +146,7 @@ TEST(PlanExplain, MemoryIsThatOfTheDocument) {
   EXPECT_NEAR(program(fp8, "key/value cache of a sequence") / value(fp8, "key/value cache of a sequence"), 1, 0.01);
 }
 
-// Ranks of a CPU share its threads, on which workspace depends.
+// Ranks of a CPU share its threads, and workspace depends on these.
 TEST(PlanExplain, MemoryOfARankIsThatOfItsPlan) {
   std::vector<std::string> flags = {"--model", "nano",      "--precision", "fp32",    "--device",
                                     "cpu",     "--threads", "4",           "--ranks", "2"};
@@ -168,7 +168,7 @@ TEST(PlanExplain, FlopsByEachConvention) {
   EXPECT_EQ(value(t, "6 N"), 6 * matmul * tokens);
   EXPECT_EQ(value(t, "PaLM: MFU refers to it"), (6 * matmul + 12.0 * 12 * 768 * 1024) * tokens);
   EXPECT_EQ(value(t, "4 x 2 P, with full recompute") / value(t, "3 x 2 P"), 4.0 / 3);
-  // Equation 3 is PaLM's convention for this shape, but that it has no biases or embeddings.
+  // Equation 3 is PaLM's convention for this shape, except that it has no biases or embeddings.
   EXPECT_NEAR(value(t, "Megatron") / value(t, "PaLM: MFU refers to it"), 1, 0.001);
   EXPECT_NEAR(program(t, "forward pass") / value(t, "forward pass"), 1, 0.2);
   EXPECT_EQ(t.count("of these, recomputed"), 0u);

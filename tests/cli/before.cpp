@@ -1,4 +1,4 @@
-// What an earlier build made still opens: a database, a run with its config and checkpoint, scripts
+// Files of an earlier build still open: a database, a run with its config and checkpoint, scripts
 // with its flags.
 #include <map>
 #include <set>
@@ -16,7 +16,7 @@ namespace {
 
 const std::string before = std::string(CREST_TEST_DIR) + "/cli/fixtures/before/";
 
-// A copy that may be written to.
+// A writable copy.
 std::string copied(const TempFolder& folder, const std::string& name) {
   std::filesystem::copy(before + name, folder / name, std::filesystem::copy_options::recursive);
   return folder / name;
@@ -25,7 +25,7 @@ std::string copied(const TempFolder& folder, const std::string& name) {
 }  // namespace
 
 TEST(Before, EveryFlagIsThereOrWasRenamed) {
-  // "train --old" -> "--new": what stands here must be told as renamed in CHANGELOG.md.
+  // "train --old" -> "--new": entries must be in CHANGELOG.md as renamed.
   const std::map<std::string, std::string> renamed = {{"sample --tokens", "--prompt-tokens"},
                                                       {"comm --ranks", "--world-sizes"}};
   std::map<std::string, std::set<std::string>> now;
@@ -62,8 +62,8 @@ TEST(Before, ADatabaseOpensAndItsRunsAreCompared) {
   EXPECT_EQ(filtered.out, "id,optimizer,lr\n1,lion,\n") << filtered.err;  // learning rates were not recorded then
 }
 
-// Measurements of before and of now are of one key, so that noise floors and grids of before still
-// count.
+// Earlier and present measurements have one key,
+// so earlier noise floors and grids still count.
 TEST(Before, KeysOfMeasurementsStay) {
   TempFolder folder;
   Store store(copied(folder, "runs.sqlite"), Store::Mode::read);
@@ -105,7 +105,7 @@ TEST(Before, ARunIsContinuedByItsConfig) {
     EXPECT_NE(now.find(line), std::string::npos) << line << now;
 }
 
-// The page of settings in the docs is what the program prints.
+// The page of settings in the docs equals the printed one.
 TEST(SettingsPage, IsThatOfTheDocs) {
   RunResult r = run_crest({"help", "settings"});
   std::ifstream in(std::string(CREST_TEST_DIR) + "/../docs/reference/settings.md");
@@ -113,7 +113,7 @@ TEST(SettingsPage, IsThatOfTheDocs) {
   EXPECT_EQ(r.out, page) << "write it again: crest help settings > docs/reference/settings.md";
 }
 
-// Several tables have settings of a group, whose title is printed once.
+// Several tables have settings of a group; its title is printed once.
 TEST(SettingsPage, NoTitleAppearsTwice) {
   std::istringstream page(run_crest({"help", "settings"}).out);
   std::set<std::string> titles;
@@ -162,7 +162,7 @@ TEST(Help, FitsAndIsShort) {
   EXPECT_NE(all.find("--beta1"), std::string::npos);
 }
 
-// What the library of flags would read wrongly is an error, or read as it is meant.
+// Input misread by the library of flags is an error, or read as it is meant.
 TEST(Numbers, AreReadStrictly) {
   TempFolder folder;
   folder.write("model.toml", tiny_model);

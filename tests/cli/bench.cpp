@@ -105,7 +105,7 @@ TEST_F(CliBench, RowsHaveTheKeysOfTheContract) {
             all[1]["memory"]["by_category"]["optimizer_state"].get<int64_t>());
 }
 
-// A forward pass that keeps what a backward pass needs: more memory than inference, no gradients.
+// A forward pass with activations for a backward pass: more memory than inference, no gradients.
 TEST_F(CliBench, ForwardSavedKeepsActivations) {
   std::vector<std::string> flags = {"--batch", "2", "--precision", "fp32", "--grad-accumulation", "2", "--phase"};
   auto row = [&](const char* phase) {
@@ -128,7 +128,7 @@ TEST_F(CliBench, ForwardSavedKeepsActivations) {
   EXPECT_NEAR(saved["tokens_per_second"].get<double>() * seconds, 2 * 32, 1e-6) << "one micro batch";
 }
 
-// What crest sample does for a token, with weights of both kinds.
+// A token of crest sample, with weights of both kinds.
 TEST_F(CliBench, DecodingOfAToken) {
   json all = rows({"--phase", "decode", "--precision", "fp32", "--seq", "20", "--weights", "float,int8"});
   ASSERT_EQ(all.size(), 2u);
@@ -209,7 +209,7 @@ TEST_F(CliBench, MfuIsTheShareOfTheStatedPeak) {
   EXPECT_NEAR(row["mfu"].get<double>(), row["model_tflops"].get<double>() / 0.2, 1e-9);
   EXPECT_NE(row["flops_convention"].get<std::string>().find("given by --peak"), std::string::npos);
   EXPECT_NE(row["flops_convention"].get<std::string>().find("6N + 12 L d T"), std::string::npos);
-  // Measured, in a table for people: says against what.
+  // Measured, in a table for people: reports its comparison.
   RunResult text = run({"--batch", "2", "--precision", "fp32"}, {"--samples", "6"});
   ASSERT_EQ(text.code, 0) << text.err;
   for (const char* said : {"tokens/s", "MFU", "6N + 12 L d T", "measured fp32 matmul rate", "step"})
@@ -257,8 +257,8 @@ TEST_F(CliBench, SecondRecipeIsMeasuredInTurns) {
   EXPECT_GE(c["noise_floor"], 0);
 }
 
-// The verdict follows from the interval and the floor. That the same work is told apart is chance,
-// on a busy machine too: not five times running.
+// The verdict follows from the interval and the floor. Telling the same work apart is chance, on a
+// busy machine too: not five times running.
 TEST_F(CliBench, ItselfCannotBeToldFromItself) {
   bool cannot_tell = false;
   for (int i = 0; i < 5 && !cannot_tell; ++i) {
@@ -278,7 +278,7 @@ TEST_F(CliBench, ItselfCannotBeToldFromItself) {
 }
 
 TEST_F(CliBench, PeersStandBeside) {
-  // A peer that is slower by its own word than anything this model does.
+  // A peer slower by its own word than anything this model does.
   RunResult r = run({"--batch", "1", "--peer", "echo '{\"ms\": 100000}'"}, {"--samples", "4", "--no-mfu", "--json"});
   ASSERT_EQ(r.code, 0) << r.err;
   json j = r.json();
@@ -327,8 +327,8 @@ TEST_F(CliBench, BadInputIsOneClearError) {
   bad({"--ab", "--fusoin off"}, 2, {"--fusoin", "--fusion"});
   bad({"--ab", "--batch many"}, 2, {"--ab"});
   bad({"--ab", "--batch '4"}, 2, {"--ab"});
-  bad({"--ab", "--fusion off", "--batch", "1,2"}, 2, {"--ab", "one cell"});
-  bad({"--noise", "--phase", "all"}, 2, {"one cell"});
+  bad({"--ab", "--fusion off", "--batch", "1,2"}, 2, {"--ab", "one recipe"});
+  bad({"--noise", "--phase", "all"}, 2, {"one recipe"});
   bad({"--noise", "--samples", "3"}, 2, {"--samples", "4 or more"});
   bad({"--noise", "--ab", "--fusion off"}, 2, {"exclude"});
   bad({"--batch", "1", "--peer", "exit 3"}, 1, {"exit code 3"});

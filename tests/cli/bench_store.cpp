@@ -1,4 +1,4 @@
-// crest bench: what is recorded, noise floors, and grids that are continued.
+// crest bench: its records, noise floors, and continued grids.
 #include <cmath>
 
 #include "run.h"
@@ -149,7 +149,7 @@ TEST_F(BenchStore, AComparisonIsARecordOfEachSide) {
   EXPECT_EQ(comparison["runs"]["b"], b.uid);
   EXPECT_EQ(b.documents.at("comparison"), comparison);
   EXPECT_TRUE(b.documents.count("program"));
-  // What A differed from itself is known from now on.
+  // From now on, A's difference from itself is known.
   Store store(file_);
   auto floor = noise_floor_of(store, a.key, a.device["name"].get<std::string>());
   ASSERT_TRUE(floor.has_value());
@@ -171,7 +171,7 @@ TEST_F(BenchStore, AGridKnowsTheNoiseFloorOfItsMeasurements) {
   EXPECT_EQ(rows[1]["known_noise_floor"]["run"], records()[0].id);
   RunResult text = bench({"--batch", "1,2", "--samples", "6"});
   EXPECT_NE(text.out.find("noise floor"), std::string::npos) << text.out;
-  // The same work in both measurements: a difference, if any, is told with what it is compared to.
+  // The same work in both measurements: a difference, if any, is reported with its comparison.
   RunResult same = bench({"--batch", "2", "--disable-pass", "lanes", "--weight-decay", "0.1,0.2", "--samples", "6"});
   EXPECT_NE(same.out.find("step: "), std::string::npos) << same.out;
   EXPECT_NE(same.out.find("95% interval "), std::string::npos) << same.out;
@@ -241,8 +241,8 @@ TEST_F(BenchStore, AGridIsContinuedWhereItStopped) {
   ASSERT_EQ(all.size(), 3u);
   for (auto& r : all) EXPECT_EQ(r.grid, grid);
   // Another number of samples makes another grid.
-  expect_error(command({"--batch", "1,2,3", "--samples", "4", "--resume"}), 1, {"no grid of these cells", "--store"});
-  expect_error(command({"--batch", "1", "--samples", "3", "--resume"}), 2, {"--resume", "one cell"});
+  expect_error(command({"--batch", "1,2,3", "--samples", "4", "--resume"}), 1, {"no grid of these recipes", "--store"});
+  expect_error(command({"--batch", "1", "--samples", "3", "--resume"}), 2, {"--resume", "one recipe"});
   expect_error(command({"--batch", "1,2", "--resume", "--no-store"}), 2, {"--resume"});
   expect_error(command({"--batch", "1", "--resume", "--noise"}), 2, {"--resume"});
 }
@@ -284,7 +284,7 @@ TEST_F(BenchStore, CtrlCKeepsWhatIsDone) {
     r = interrupted(samples *= 4);
   }
   EXPECT_EQ(r.code, 130) << r.err;
-  EXPECT_NE(r.err.find("after 1 of 2 cells"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("after 1 of 2 recipes"), std::string::npos) << r.err;
   EXPECT_NE(r.err.find("--resume"), std::string::npos) << r.err;
   EXPECT_NE(r.out.find("tokens/s"), std::string::npos) << "the table of what is done\n" << r.out;
   auto all = records();
@@ -303,13 +303,13 @@ TEST_F(BenchStore, LongGridsAskFirst) {
   std::vector<std::string> flags = {"--batch", hundred, "--pad-vocab", hundred, "--samples", "1", "--peak", "1e11"};
   RunResult r = run_crest(command(flags));
   EXPECT_EQ(r.code, 2) << r.err;
-  for (const char* said : {"10000 cells", "up to about", "--yes"})
+  for (const char* said : {"10000 recipes", "up to about", "--yes"})
     EXPECT_NE(r.err.find(said), std::string::npos) << said << " in\n" << r.err;
   EXPECT_EQ(r.err.find("[1/"), std::string::npos) << "nothing is measured";
   EXPECT_LT(r.cpu_seconds, 20 * slowness());
   flags[3] += ",101";
-  expect_error(command(flags), 2, {"more than 10000 cells"});
-  // Few measurements that take long.
+  expect_error(command(flags), 2, {"more than 10000 recipes"});
+  // Few, long measurements.
   expect_error(command({"--batch", "1,2", "--samples", "1000000", "--grad-accumulation", "64", "--peak", "1e11"}), 2,
-               {"2 cells take up to about", "--yes"});
+               {"2 recipes take up to about", "--yes"});
 }

@@ -1,5 +1,5 @@
-// Classes of processors from the command line: CREST_ISA, and a library that is held to less than
-// the processor has.
+// Classes of processors from the command line: CREST_ISA, and a library limited to less than the
+// processor has.
 #include "cli/run.h"
 #include "device/find.h"
 #include "device/matmul_rates.h"
@@ -70,8 +70,8 @@ TEST_F(CliClasses, AnUnknownClassIsAnErrorThatNamesThemAll) {
   EXPECT_EQ(run_crest({"plan", "--model", model_}, as("")).code, 0) << "empty: not set";
 }
 
-// What oneDNN will not multiply is asked of it before it is planned: our own products, or floats,
-// take its place.
+// The library is asked before planning: where oneDNN does not multiply, Crest's own products, or
+// floats, take its place.
 TEST_F(CliClasses, ALibraryThatIsHeldToLessIsPlannedAround) {
   for (const char* limit : {"SSE41", "AVX", "AVX2", "AVX512_CORE", "AVX512_CORE_BF16", "ALL"})
     for (const char* precision : {"fp32", "bf16"})

@@ -1,5 +1,5 @@
-// crest comm: measured values and their record, launchers, and every way in which ranks can be
-// missing.
+// crest comm: measured values and their record,
+// launchers, and every way for ranks to be missing.
 #include <arpa/inet.h>
 #include <sys/socket.h>
 
@@ -43,7 +43,7 @@ Variables rank_variables(int rank, int size, const std::string& port) {
           {"MASTER_ADDR", "127.0.0.1"},         {"MASTER_PORT", port}};
 }
 
-// Process ids of the ranks that a launcher has started, by rank.
+// Process ids of a launcher's ranks, by rank.
 std::vector<pid_t> children_of(pid_t pid) {
   std::ifstream in("/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/children");
   std::vector<pid_t> children;
@@ -52,8 +52,8 @@ std::vector<pid_t> children_of(pid_t pid) {
   return children;
 }
 
-// A --timeout that ranks which are well keep on this machine with its load: they start, and they
-// answer, in much less.
+// A --timeout that healthy ranks keep on this machine with its load: they start, and they answer,
+// in much less.
 std::string enough_seconds(double at_least) {
   static const RunResult one_rank =
       run_crest({"comm", "broadcast", "--nproc", "1", "--sizes", "4", "--samples", "1", "--no-store"});
@@ -69,7 +69,7 @@ bool alive(pid_t pid) {
 }
 
 // Runs three ranks for long, calls `act` once they are connected and their record has begun, and
-// checks that none is left when the launcher has ended.
+// checks for no survivors after the launcher's end.
 RunResult run_and_disturb(const std::function<void(pid_t launcher, const std::vector<pid_t>& ranks)>& act,
                           const std::vector<std::string>& more = {}, const TempFolder& folder = TempFolder()) {
   std::vector<pid_t> ranks;
@@ -189,8 +189,8 @@ TEST(Comm, AStoppedRankEndsAllWithItsNumber) {
   RunResult r = run_and_disturb([](pid_t, auto& ranks) { kill(ranks[1], SIGSTOP); }, {"--timeout", timeout});
   EXPECT_EQ(r.code, 1);
   EXPECT_NE(r.err.find("rank 1 does not take part ("), std::string::npos) << r.err;
-  // Rank 0's and rank 2's time is over at moments of their own: one may see first that the other
-  // has hung up.
+  // Rank 0's and rank 2's time is over at moments of their own: one may first see the other's
+  // hang-up.
   bool silent = r.err.find("nothing arrived for " + timeout + " s") != std::string::npos;
   EXPECT_TRUE(silent || r.err.find("a connection between two ranks broke") != std::string::npos) << r.err;
 }

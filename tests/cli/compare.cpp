@@ -7,7 +7,7 @@ using namespace crest::test;
 
 namespace {
 
-// Two profiles and a bench run of a tiny model in a store that all tests share.
+// Two profiles and a bench run of a tiny model in a store shared by all tests.
 class CliCompare : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -137,7 +137,7 @@ TEST_F(CliCompare, ImportedLogs) {
   std::string text = compare({log_a, log_b, "--per-token"}, other).out;
   EXPECT_TRUE(contains(text, "tokens/s")) << text;
   EXPECT_FALSE(contains(text, "not recorded")) << text;
-  // Against a run of Crest, whose recipe has some thirty keys.
+  // Against a run of Crest, with a recipe of some thirty keys.
   text = compare({log_a, "flash"}).out;
   EXPECT_FALSE(contains(text, "not recorded")) << text;
   std::string rates = files.write("rates.log", "step 1 | loss 3.0 | 1000 tok/s\nstep 2 | loss 2.5 | 1000 tok/s\n");
@@ -190,8 +190,8 @@ TEST_F(CliCompare, TwoRecipesNow) {
                           in(own.path().string()));
   ASSERT_EQ(r.code, 0) << r.err;
   auto j = r.json();
-  // Another program's load may differ between the two measurements: that is told under
-  // "conditions".
+  // Another program's load may differ between the
+  // two measurements: reported under "conditions".
   std::vector<std::string> keys;
   for (auto& d : j["differences"])
     if (d["section"] != "conditions") keys.push_back(d["key"]);

@@ -10,7 +10,7 @@ using namespace crest::test;
 
 namespace {
 
-// What bash offers after `line`, whose last word is being written.
+// Bash's offers after `line`, with its last word unfinished.
 std::string offered(const TempFolder& folder, const std::vector<std::string>& line) {
   std::string words;
   for (auto& w : line) words += " '" + w + "'";

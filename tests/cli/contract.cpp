@@ -1,4 +1,4 @@
-// Every command's JSON has the keys that docs/reference/contract.md lists, and no others.
+// Every command's JSON has exactly the keys in docs/reference/contract.md.
 #include <fstream>
 #include <map>
 #include <memory>
@@ -59,7 +59,7 @@ class ShapeReader {
     if (take('[')) {
       skip();
       bool objects = at_ < text_.size() && text_[at_] == '{';
-      JsonShape s = objects ? value() : (keys(), JsonShape());  // a list of values: their names say what they are
+      JsonShape s = objects ? value() : (keys(), JsonShape());  // a list of values with telling names
       EXPECT_TRUE(take(']')) << text_;
       return s;
     }
@@ -92,8 +92,8 @@ std::string page() {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// The code of the sentence that begins after `marker` in a section, without what is in brackets
-// between the code; it ends with a period, a semicolon or `until`.
+// The code of the sentence after `marker` in a section, without the text in brackets between the
+// code; it ends with a period, a semicolon or `until`.
 JsonShape documented(const std::string& section, const std::string& marker, const std::string& until = "") {
   static const std::string text = page();
   size_t at = text.find("\n## " + section + "\n");
@@ -117,7 +117,7 @@ JsonShape documented(const std::string& section, const std::string& marker, cons
     else if (depth == 0 && (c == ';' || (c == '.' && std::isspace(static_cast<unsigned char>(text[at + 1])))))
       break;
   }
-  // Code that goes on after a bracket begins with a comma of its own.
+  // Code going on after a bracket begins with a comma of its own.
   for (size_t twice; (twice = code.find(",,")) != std::string::npos;) code.erase(twice, 1);
   std::string clean;
   for (size_t i = 0; i < code.size(); ++i) {
@@ -128,7 +128,7 @@ JsonShape documented(const std::string& section, const std::string& marker, cons
   return ShapeReader(clean).read();
 }
 
-// absent: paths of keys that may be missing.
+// absent: paths of optional keys.
 void expect_keys(const json& value, const JsonShape& shape, const std::string& path,
                  const std::set<std::string>& absent) {
   if (value.is_array()) {
@@ -154,7 +154,7 @@ void expect_keys(const json& value, const JsonShape& shape, const std::string& p
 
 class Contract : public testing::Test {
  protected:
-  // What the commands work on: data, a run, a store.
+  // Input of the commands: data, a run, a store.
   static void SetUpTestSuite() {
     f_ = std::make_unique<TrainFolder>();
     RunResult r = f_->train("run", 2, {"--quiet", "--sample-every", "0"});
@@ -263,7 +263,7 @@ TEST_F(Contract, Bench) {
   RunResult large = run_crest(
       {"bench", "--model", "tiny.toml", "--batch", "1000000", "--memory-limit", "1GiB", "--json"}, f_->options());
   EXPECT_EQ(large.code, 3) << large.err;
-  expect_keys(large.json(), documented("bench", "A cell that does not fit has"), "", {});
+  expect_keys(large.json(), documented("bench", "A recipe that does not fit has"), "", {});
   expect_keys(
       run({"bench", "--product", "16x16x16", "--precision", "fp32", "--samples", "2", "--threads", "1", "--json"}),
       documented("bench", "Its `--json`:"), "", {});

@@ -104,7 +104,7 @@ TEST(CliData, BadInputIsOneClearError) {
   expect_error({"data", "info", "nowhere"}, 1, {"nowhere"}, in);
   expect_error({"data", "info", "other"}, 1, {"other"}, in);
   expect_error({"data", "info", "d", "--separator", "x"}, 2, {"--separator", "prepare"}, in);
-  // A shard that lost its end, and one that is something else.
+  // A shard without its end, and one of something else.
   fs::resize_file(folder / "d/train-000000.bin", 3000);
   expect_error({"data", "info", "d"}, 1, {"train-000000.bin"}, in);
 }
@@ -146,7 +146,7 @@ TEST(CliData, TokenizersOfFilesAndTheirSplitRule) {
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(r.json()["vocab_size"], 259) << "<|endoftext|> is added";
   EXPECT_NE(folder.read("d/tokenizer.json").find("{1,3}"), std::string::npos) << "the rule is in the file";
-  // What was written is a tokenizer for other data, and so is the folder.
+  // The written folder is a tokenizer for other data.
   for (const char* file : {"d/tokenizer.json", "d"}) {
     RunResult again = run_crest({"data", "prepare", "a.txt", "--out", "e", "--overwrite", "--tokenizer", file}, in);
     EXPECT_EQ(again.code, 0) << again.err;
@@ -168,7 +168,7 @@ TEST(CliData, GetGpt2TokenizerRefusesWhatIsNotIt) {
   expect_error(with({"--from", "other.tiktoken"}), 1, {"SHA-256", "306cd27f", "openai-whisper"}, in);
   expect_error(with({"--from", "damaged.tar.gz"}), 1, {"damaged.tar.gz", "gpt2.tiktoken"}, in);
   expect_error(with({"--from", "missing.whl"}), 1, {"missing.whl"}, in);
-  // A port where nobody answers: what a machine without a network sees, minus the waiting.
+  // A port without an answer: a machine without a network, minus the waiting.
   expect_error(with({"--from", "http://127.0.0.1:1/p.tar.gz"}), 1, {"127.0.0.1", "--from FILE"}, in);
   in.environment = {{"CREST_GPT2_PACKAGE", "other.tiktoken"}};
   expect_error(get, 1, {"other.tiktoken", "SHA-256"}, in);
@@ -234,7 +234,7 @@ TEST(CliData, CompressedJsonLinesAndStandardInput) {
   EXPECT_FALSE(fs::exists(folder / "x"));
 }
 
-// prepare and train refuse what is not text in the same words.
+// prepare and train refuse other files than text in the same words.
 TEST(CliData, WhatIsNotTextIsRefusedByEveryCommand) {
   TempFolder folder;
   RunOptions in{.folder = folder.path().string()};

@@ -5,7 +5,7 @@ using namespace crest::test;
 
 namespace {
 
-// Of a build without CUDA, a machine without a driver, and one whose GPUs are hidden.
+// A build without CUDA, a machine without a driver, and one with hidden GPUs.
 bool says_why_no_gpu(const std::string& text) {
   for (const char* reason : {"no CUDA backend", "no NVIDIA driver", "driver is too old", "CUDA finds no GPU"})
     if (text.find(reason) != std::string::npos) return true;
@@ -44,8 +44,8 @@ TEST(CliDevices, ThreadsAndInstructionSetAreRespected) {
 
 TEST(CliDevices, MeasuredLimitsArePlausible) {
   nlohmann::json m;
-  // No product is faster than the units it runs on; a machine that was busy while those were
-  // measured says nothing.
+  // No product is faster than its units; a machine
+  // busy during their measurement shows nothing.
   bool possible = false;
   for (int i = 0; i < 8 && !possible; ++i) {
     RunResult r = run_crest({"devices", "--measure", "--json"});
@@ -67,7 +67,7 @@ TEST(CliDevices, MeasuredLimitsArePlausible) {
     auto& g = m[kind];
     ASSERT_FALSE(g["flops_per_second"].is_null()) << kind << g;
     double flops = 2.0 * g["m"].get<double>() * g["n"].get<double>() * g["k"].get<double>();
-    // The rate is that of the median sample, and below a petaflop a second.
+    // The rate is the median sample's, and below a petaflop a second.
     EXPECT_NEAR(g["flops_per_second"].get<double>() * g["ms_median"].get<double>() / 1e3 / flops, 1, 1e-6);
     EXPECT_LT(g["flops_per_second"].get<double>(), 1e15);
   }

@@ -1,8 +1,8 @@
 // Every `crest` command in a code block of README.md, CONTRIBUTING.md and docs/ (not results/) runs
-// here, as a shell runs it, through a wrapper that makes it tiny: models, steps, batches and
-// samples shrink, and inputs that a document takes for granted (a text, data, a run) are put where
-// the command looks for them. The other words of the command, every flag among them, stay, and it
-// has to end with code 0.
+// here, as in a shell, through a wrapper that makes it tiny: models, steps, batches and samples
+// shrink, and inputs assumed by a document (a text, data, a run) are put where the command looks
+// for them. The other words of the command, every flag among them, stay, and it has to end with
+// code 0.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Commands that do not run here. Their flags are still looked up in `crest COMMAND --help-all`.
+// Commands not run here. Their flags are still looked up in `crest COMMAND --help-all`.
 struct Exception {
   const char* pattern;  // of `case` in a shell, over the words of the command between blanks
   const char* reason;
@@ -209,19 +209,19 @@ exec "$real" "$@"
 struct Line {
   int number;
   std::string text;
-  int calls;  // of crest that the line is sure to make
+  int calls;  // of crest, surely made by the line
 };
 
 struct Document {
   std::vector<Line> lines;
-  std::vector<std::string> wrong;   // what can be seen without running it
+  std::vector<std::string> wrong;   // visible without running it
   std::optional<std::string> toml;  // the first block of TOML
 };
 
 const std::regex call(R"((^|[|;&(]\s*|\bdo\s+|\bcrest_test_launcher .*)crest\s)");
 const fs::path repository = fs::path(CREST_TEST_DIR) / "..";
 
-// Make's targets by name, and the paths of scripts: that they exist.
+// Make's targets by name, and the paths of scripts: do they exist?
 void look_up(const std::string& text, int number, Document& d) {
   static const std::string makefile = [] {
     std::ifstream in(repository / "Makefile");
@@ -263,7 +263,7 @@ Document read_document(const std::string& markdown) {
     }
     if (!inside) continue;
     if (language == "toml") toml += line + "\n";
-    if (first && language.empty()) {  // commands, or what a program prints
+    if (first && language.empty()) {  // commands, or the output of a program
       prompts = line.starts_with("$ ");
       commands = prompts || line.starts_with("crest ");
     }
@@ -281,7 +281,7 @@ Document read_document(const std::string& markdown) {
     joined.clear();
     look_up(text, start, d);
     // Launchers start crest once a rank.
-    text = std::regex_replace(text, std::regex(R"(\[(--[^\]]*)\])"), "$1");  // an option that may be left out
+    text = std::regex_replace(text, std::regex(R"(\[(--[^\]]*)\])"), "$1");  // an optional argument
     text = std::regex_replace(text, std::regex(R"(^(torchrun|mpirun|srun) )"), "crest_test_launcher ");
     auto calls = std::distance(std::sregex_iterator(text.begin(), text.end(), call), std::sregex_iterator());
     if (calls) d.lines.push_back({start, text, int(calls)});
@@ -289,7 +289,7 @@ Document read_document(const std::string& markdown) {
   return d;
 }
 
-// What documents take for granted, made once: texts, data, a run, a run database, commands.
+// Assumed by documents, made once: texts, data, a run, a run database, commands.
 class Template : public TrainFolder {
  public:
   Template() : TrainFolder(2000) {
@@ -316,7 +316,7 @@ class Template : public TrainFolder {
     expect(run_crest({"train", "--data", "data", "--model", "tiny.toml", "--batch", "2", "--seq", "32", "--steps", "2",
                       "--threads", "1", "--out", "run"},
                      options()));
-    // Run 10, the last one that documents can name, is a profile: it has every document.
+    // Run 10, the last one in documents, is a profile: it has every document.
     bench("1,2,3,4,5,6,7,8");
     expect(run_crest({"profile", "--model", "tiny.toml", "--batch", "2", "--threads", "1", "--samples", "2", "--warmup",
                       "0", "--rates", "h200"},
@@ -350,7 +350,7 @@ class Template : public TrainFolder {
   static void expect(const RunResult& r) { EXPECT_EQ(r.code, 0) << r.out << r.err; }
 };
 
-// Runs the commands of a document in a folder of its own; says what failed.
+// Runs the commands of a document in a folder of its own; reports failures.
 std::vector<std::string> failures_of(const Document& d) {
   static Template all;
   TempFolder folder;

@@ -1,4 +1,4 @@
-// Bad input to crest train: one clear error, the exit code of the contract, and what to do.
+// Bad input to crest train: one clear error, the exit code of the contract, and the remedy.
 #include "cli/train_harness.h"
 
 using namespace crest::test;
@@ -207,7 +207,7 @@ TEST(ErrorText, HoldsNoEscapeSequences) {
     EXPECT_TRUE(contains(r.err, "crest: error: ")) << r.err;
     EXPECT_EQ(r.err.find('\x1b'), std::string::npos) << r.err;
   }
-  // Names that can be trained on.
+  // Names of trainable texts.
   std::filesystem::copy(f.path() / "data", f.path() / evil);
   RunResult r =
       run_crest({"train", "--data", evil, "--model", "tiny.toml", "--steps", "2", "--out", evil + "-run"}, f.options());
@@ -228,7 +228,7 @@ TEST(InitOfAnotherModel, NamesWhatDiffers) {
                           f.options());
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_TRUE(contains(r.err, "2 layers, width 32")) << r.err;
-  EXPECT_TRUE(contains(r.err, "this learning rate is that of a new model")) << r.err;
+  EXPECT_TRUE(contains(r.err, "this learning rate suits a new model")) << r.err;
 }
 
 TEST(SmallValidation, IsToldAndSkipped) {

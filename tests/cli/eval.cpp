@@ -43,7 +43,7 @@ TEST_F(EvalCommand, TextAndJson) {
   for (auto part : {"loss", "perplexity", "bits/byte", "of split val"}) EXPECT_TRUE(contains(text.out, part)) << part;
 }
 
-// By the table of matmul rates that training reads, too.
+// By training's table of matmul rates, too.
 TEST_F(EvalCommand, AutomaticPrecisionIsTheFasterOne) {
   if (best_isa() < Isa::avx512_bf16) GTEST_SKIP() << "this processor has no bf16";
   for (const char* faster : {"fp32", "bf16"}) {

@@ -55,7 +55,7 @@ TEST_F(FineTune, LossFallsAndValidationIsThatOfEval) {
                              "--threads", "1", "--json"},
                             f.options());
     ASSERT_EQ(e.code, 0) << e.err;
-    // Training leaves the last part of a window out, which eval reads too: the same only for
+    // Training leaves the last part of a window out, and eval reads it: the same only for
     // documents.
     EXPECT_NEAR(e.json()["loss"].get<double>(), validation, packing == "documents" ? 1e-5 : 0.15 * validation);
     RunResult info = run_crest({"data", "info", "qa", "--json"}, f.options());
@@ -107,7 +107,7 @@ TEST_F(FineTune, WhatCannotBePackedIsRefused) {
   expect_error({"train", "--data", "qa", "--model", "tiny.toml"}, 1, {"no loss masks", "meta.json"}, f.options());
 }
 
-// From a compressed file of conversations to a run that continues.
+// From a compressed file of conversations to a continued run.
 TEST(FineTuneChat, TrainReadsConversations) {
   TrainFolder f;
   std::string lines;

@@ -1,4 +1,4 @@
-// What a person reads in a terminal: help, the layout of errors.
+// Text for people in a terminal: help, the layout of errors.
 #include <sys/ioctl.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ using namespace crest::test;
 
 namespace {
 
-// Runs crest with a terminal of `columns` columns as standard output. Returns what it printed.
+// Runs crest with a terminal of `columns` columns as standard output. Returns its output.
 std::string in_terminal(const std::vector<std::string>& arguments, unsigned short columns) {
   int master = posix_openpt(O_RDWR | O_NOCTTY);
   EXPECT_TRUE(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0) << std::strerror(errno);

@@ -140,7 +140,7 @@ TEST_F(InitTokenizer, AModelWithoutATokenizerNeedsOne) {
   EXPECT_EQ(r.code, 0) << r.err;
 }
 
-// Such a file decides which tokens a text has, so text is refused. Token shards need no tokenizer.
+// Such a file decides the tokens of a text, so text is refused. Token shards need no tokenizer.
 TEST_F(InitTokenizer, ADamagedFileNextToTheTokenizerIsAProblemOfTextsOnly) {
   std::filesystem::copy(f.path() / "base/checkpoints/step-000030", f.path() / "damaged");
   std::filesystem::remove(f.path() / "damaged/manifest.json");
@@ -179,8 +179,8 @@ TEST_F(InitTokenizer, ATokenizerLargerThanTheModelIsNamed) {
   EXPECT_FALSE(std::filesystem::exists(f.path() / "x"));
 }
 
-// The template of the data goes into the checkpoints, and from a model into those that begin with
-// it.
+// The template of the data goes into the
+// checkpoints, and from a model into its successors.
 TEST_F(InitTokenizer, TheChatTemplateGoesWithTheModel) {
   f.write("chat.jsonl",
           "{\"messages\": [{\"role\": \"user\", \"content\": \"the king\"}, {\"role\": \"assistant\", "
@@ -209,7 +209,7 @@ TEST_F(InitTokenizer, TheChatTemplateGoesWithTheModel) {
   EXPECT_EQ(chat_template("later", 2), jinja);
 }
 
-// So do its other text settings; the data's template adds the token that ends its answers.
+// So do its other text settings; the data's template adds the end token of its answers.
 TEST_F(InitTokenizer, TheTextSettingsGoWithTheModel) {
   auto from = f.path() / "base/checkpoints/step-000030";
   std::filesystem::create_directories(f.path() / "settings");

@@ -1,4 +1,4 @@
-// crest lab: what it lists, shows and measures; files of the user's; budget, resume, Ctrl-C; bad
+// crest lab: its lists, texts and measurements; the user's files; budget, resume, Ctrl-C; bad
 // input.
 #include "cli/run.h"
 
@@ -72,7 +72,7 @@ TEST(Lab, AccumulatePrecisionReproducesTheFourSums) {
   EXPECT_EQ(sums, (std::vector<double>{10.0001, 9.9531, 10.0021, 10.0021}));
 }
 
-// The formulas of a step are not those of its forward pass.
+// The formulas of a step differ from those of its forward pass.
 TEST(Lab, FlopsByFormulaAreThoseOfTheRowsPhase) {
   auto result = run_crest({"lab", "run", "flops", "--scale", "tiny", "--json"}).json()[0];
   std::map<std::string, nlohmann::json> of;
@@ -104,7 +104,7 @@ TEST(Lab, SelfConsistencyFindsTheWrongFigures) {
   EXPECT_EQ(open, 1u) << "77 GB that fit and 77 GB that do not";
 }
 
-// By the table of matmul rates that training reads, too.
+// By training's table of matmul rates, too.
 TEST(Lab, AutomaticPrecisionIsTheFasterOne) {
   if (best_isa() < Isa::avx512_bf16) GTEST_SKIP() << "this processor has no bf16";
   LabFolder folder;
@@ -131,8 +131,8 @@ TEST(Lab, RunsAFileOfTheUsersAndRecordsIt) {
   ASSERT_EQ(all.size(), 3u);
   EXPECT_EQ(all[0], "upheld");
   EXPECT_EQ(all[1], "refuted");
-  // Two rounds of three samples, on a machine that does something else too: the noise may be as
-  // large.
+  // Two rounds of three samples, on a machine
+  // with other work: the noise may be as large.
   EXPECT_NE(all[2], "upheld");
   EXPECT_GE(result["noise_floor"], 0.01);
   // Each row leads to its samples, half of them from each round.
@@ -145,7 +145,8 @@ TEST(Lab, RunsAFileOfTheUsersAndRecordsIt) {
       EXPECT_EQ(shown["samples"].size(), 3u);
     }
   }
-  EXPECT_NE(result["noise_floor_source"].get<std::string>().find("2 cells between two rounds"), std::string::npos);
+  EXPECT_NE(result["noise_floor_source"].get<std::string>().find("2 measurements between two rounds"),
+            std::string::npos);
   EXPECT_LT(r.err.find("[2/2] fusion on ... (round 2)"), r.err.find("[1/2] fusion off ... (round 2)")) << r.err;
   auto experiments = folder.run({"runs", "list", "--kind", "experiment", "--json"}).json();
   EXPECT_EQ(experiments.size(), 1u);
@@ -159,7 +160,7 @@ TEST(Lab, ResumeTakesOverWhatWasMeasured) {
   EXPECT_GE(none.json()[0]["cells_left"], 1);
   EXPECT_EQ(folder.run({"lab", "run", "mine.toml", "--resume", "--json"}).json()[0]["cells_left"], 0);
   RunResult again = folder.run({"lab", "run", "mine.toml", "--resume", "--json"});
-  EXPECT_NE(again.err.find("2 cells of run"), std::string::npos) << again.err;
+  EXPECT_NE(again.err.find("2 measurements of run"), std::string::npos) << again.err;
   EXPECT_EQ(again.err.find("[1/2]"), std::string::npos) << again.err;
   EXPECT_EQ(again.json()[0]["rows"].size(), 2u);
 }
@@ -179,7 +180,7 @@ TEST(Lab, JudgesRecordedMeasurementsAgain) {
     EXPECT_EQ(row["again"], "") << "one round";
     EXPECT_EQ(row["columns"]["samples"], 6);
   }
-  EXPECT_NE(first["noise_floor_source"].get<std::string>().find("first cell"), std::string::npos);
+  EXPECT_NE(first["noise_floor_source"].get<std::string>().find("first measurement"), std::string::npos);
   auto records = [&] { return folder.run({"runs", "list", "--kind", "experiment", "--json"}).json(); };
   auto before = records();
   std::string text = grid;
@@ -197,7 +198,7 @@ TEST(Lab, JudgesRecordedMeasurementsAgain) {
   EXPECT_EQ(shown["result"]["claims"][1]["verdict"], "upheld");
   folder.error({"lab", "judge", "mine.toml", "--scale", "full"}, 1, {"no record at scale full"});
   folder.error({"lab", "judge", "--all", "--scale", "full"}, 1, {"no experiment has a record at scale full"});
-  // What another CPU measured is judged here, too, by the properties of that CPU.
+  // Another CPU's measurements are judged here, too, by its properties.
   std::string name = shown["device"]["name"];
   ASSERT_EQ(folder.run({"runs", "export", "--all", "-o", "runs.jsonl"}).code, 0);
   std::string records_of_it = folder.read("runs.jsonl");
@@ -249,7 +250,7 @@ TEST(Lab, ProductsAreRecordedLikeRecipes) {
     if (!row.contains("again")) continue;  // no fast bf16 kernel on this CPU
     auto shown = folder.run({"runs", "show", row["again"], "--json"}).json();
     EXPECT_EQ(shown["kind"], "gemm");
-    // What ran is recorded with the product.
+    // The record has the executed kernel and the product.
     auto& columns = row["columns"];
     EXPECT_EQ(columns["kernel"].get<std::string>().find("cpu.linear."), 0u) << row;
     EXPECT_EQ(shown["result"]["kernel"], columns["kernel"]);
@@ -359,7 +360,7 @@ TEST(Lab, APeerIsAMeasurement) {
   EXPECT_NE(result["rows"][0]["again"], "");
   EXPECT_FALSE(result["rows"][2]["keys"].contains("peer"));
   EXPECT_EQ(folder.run({"runs", "show", result["rows"][2]["run"], "--json"}).json()["kind"], "peer");
-  // A peer that failed says nothing about what is comparable, and is tried again.
+  // A failed peer says nothing about comparability, and is tried again.
   folder.write("fake.py", "raise SystemExit(3)\n");
   result = folder.run({"lab", "run", "peer.toml", "--json"}, options).json()[0];
   EXPECT_EQ(result["rows"][2]["keys"]["status"], "failed");

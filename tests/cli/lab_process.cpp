@@ -1,4 +1,4 @@
-// crest lab: measurements that start processes: ranks of a collective, and recipes with other
+// crest lab: measurements in their own processes: ranks of a collective, and recipes with other
 // libraries or variables.
 #include "cli/run.h"
 

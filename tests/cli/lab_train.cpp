@@ -1,4 +1,4 @@
-// Measurements of the lab that train: they are runs of crest train, recorded and judged.
+// Trainings of the lab: runs of crest train, recorded and judged.
 #include "cli/train_harness.h"
 
 namespace crest::test {
@@ -67,7 +67,7 @@ TEST(LabTrain, GeneratedTextWhereNoneIsNamed) {
   RunResult r = folder.lab("mine.toml", "steps = 30\nlr = 5e-3\n");
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(r.json()[0]["claims"][0]["verdict"], "upheld") << r.out;
-  // --data is for measurements that name none.
+  // --data is for measurements without their own.
   RunResult other = folder.lab("mine.toml", "steps = 30\nlr = 5e-3\n", {"--data", "data"});
   ASSERT_EQ(other.code, 0) << other.err;
   EXPECT_EQ(other.json()[0]["rows"][0]["keys"]["data"], "data");
@@ -96,7 +96,7 @@ TEST(LabTrain, AHalfTrainedMeasurementIsRepeated) {
   EXPECT_EQ(states, (std::set<std::string>{"done", "interrupted"}));
   RunResult again =
       run_crest({"lab", "run", "long.toml", "--resume", "--budget", "0.001s", "--json"}, folder.options());
-  EXPECT_NE(again.err.find("1 cells of run"), std::string::npos) << again.err;
+  EXPECT_NE(again.err.find("1 measurements of run"), std::string::npos) << again.err;
   EXPECT_EQ(again.json()[0]["cells_left"], 1) << again.out;
 }
 

@@ -1,5 +1,5 @@
 // Where crest looks for libraries. An empty entry stands for the current folder, and a relative one
-// is below it: whoever can write there would decide what crest runs.
+// is below it: anybody with write access there would decide what crest runs.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folders that are searched for the libraries of a program or library.
+// The folders searched for the libraries of a program or library.
 std::vector<std::string> searched_folders(const fs::path& file) {
   CommandOutput headers = run_command("readelf -d '" + file.string() + "'");
   EXPECT_NE(headers.out.find("(NEEDED)"), std::string::npos) << file << headers.out << headers.err;

@@ -1,4 +1,4 @@
-// Commands on a run database that another process keeps locked, and on one with a damaged run.
+// Commands on a run database locked by another process, and on one with a damaged run.
 #include <sqlite3.h>
 
 #include "cli/train_harness.h"
@@ -7,7 +7,7 @@ using namespace crest::test;
 
 namespace {
 
-// A connection of this process that holds a lock as long as it lives.
+// A connection of this process, holding a lock as long as it lives.
 class Lock {
  public:
   Lock(const std::string& file, const char* sql) {

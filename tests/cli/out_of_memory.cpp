@@ -1,4 +1,4 @@
-// Allocations that fail, one after the other: one clear error, an exit code, nothing damaged.
+// Failing allocations, one after the other: one clear error, an exit code, nothing damaged.
 #include "cli/train_harness.h"
 
 using namespace crest::test;
@@ -30,8 +30,8 @@ long count_allocations(const TrainFolder& f, const std::vector<std::string>& com
   return std::atol(f.read("count").c_str());
 }
 
-// 0: nobody noticed (memory that a library can do without), else an error of memory. Returns
-// whether it was refused.
+// 0: nobody noticed (memory a library can do without), else an error of memory. Returns whether it
+// was refused.
 bool expect_clear_end(const RunResult& r) {
   bool one = r.err.find("crest: error: ") == r.err.rfind("crest: error: ");
   if (r.code == 0) {
@@ -81,7 +81,7 @@ TEST(OutOfMemory, AnyAllocationThatFailsIsOneError) {
   std::printf("%d allocations that failed, %d refused, 0 crashes\n", points, refused);
 }
 
-// Arenas, batches, copies for saving: what is large in a training.
+// Arenas, batches, copies for saving: the large memory of a training.
 TEST(OutOfMemory, LargeAllocationsOfTrainingEndItAndDamageNothing) {
   if (own_operator_new) GTEST_SKIP() << "the sanitizers have their own operator new";
   ASSERT_EQ(access(library, R_OK), 0) << library;

@@ -42,7 +42,7 @@ TEST(CliPlan, CountsOfGpt2) {
   EXPECT_EQ(j["tokens_per_step"], 4096);
   double flops = 4096.0 * (6.0 * double(matmul) + 12.0 * 12 * 768 * 1024);
   EXPECT_DOUBLE_EQ(j["flops"]["model_per_step"].get<double>(), flops);
-  // Causal attention halves 12 L d T in what is executed; the padded vocabulary and pointwise work
+  // Causal attention halves 12 L d T in executed FLOPs; the padded vocabulary and pointwise work
   // add a little.
   EXPECT_NEAR(j["flops"]["executed_per_step"].get<double>() / flops, 1, 0.12);
   auto& m = j["memory"];
@@ -61,11 +61,11 @@ TEST(CliPlan, CountsOfGpt2) {
   EXPECT_LE(m["largest_blocks"][0]["bytes"], m["transient_bytes"]);
 }
 
-// The whole process, start included; it runs on one thread, so its CPU time is what a user waits on
-// an idle machine. Where many programs share caches and cores, CPU time grows too: then until they
-// leave it alone for a moment.
-// 12 L d T with the keys of the window in place of T; of what is executed, the band below the
-// diagonal is left.
+// The whole process, start included; it runs on one thread, so its
+// CPU time is a user's wait on an idle machine. With many programs on
+// shared caches and cores, CPU time grows too: then repeat until they
+// pause for a moment. 12 L d T with the keys of the window in place
+// of T; of the executed FLOPs, the band below the diagonal is left.
 TEST(CliPlan, CountsOfASlidingWindow) {
   std::vector<std::string> flags = {"--model", "gpt2-124M", "--batch", "4", "--seq", "1024", "--precision", "fp32"};
   auto with = [&](std::vector<std::string> more) {
@@ -187,7 +187,7 @@ TEST(CliPlan, AHugeBatchHasAtMost1024ChunksOfTheLoss) {
   EXPECT_LT(huge["programs"][0]["instructions"], 10 * 1024);
 }
 
-// Bytes are those of one rank; what fits is what all of them leave room for.
+// Bytes of one rank; the fit considers all of them.
 TEST(CliPlan, RanksHoldEverythingOnceEach) {
   for (const char* kind : {"--data-parallel", "--ranks"}) {
     SCOPED_TRACE(kind);
@@ -276,8 +276,8 @@ TEST(CliPlan, LargestBatchFitsAndOneMoreDoesNot) {
       run_crest({"plan", "--model", "nano", "--memory-limit", "300MiB", "--batch", std::to_string(batch + 1)}).code, 3);
 }
 
-// Next to the gradients of a rank that keeps a shard, the memory of a sequence looks small. The
-// search must not try batches so large that no kernel supports them.
+// Next to the gradients of a rank with a shard, the memory of a sequence looks small. The search
+// must not try batches too large for every kernel.
 TEST(CliPlan, LargestBatchOfARankThatKeepsAShard) {
   for (std::string ranks : {"2", "4"}) {
     auto j = plan({"--model", "gpt2-1558M", "--batch", "4", "--device", "h100", "--precision", "bf16", "--for", "step",
@@ -348,7 +348,7 @@ TEST(PlanSearch, IsTheLargestBatchThatFits) {
           EXPECT_LE(planned(best), limit) << recompute << " " << attention << " limit " << limit;
         }
         EXPECT_GT(planned(best + 1), limit) << recompute << " " << attention << " limit " << limit;
-        // The same from a session that was compiled for some other batch.
+        // The same from a session compiled for another batch.
         r.batch = 7;
         CompiledSession s = compile(r, device, session_programs(r, use));
         EXPECT_EQ(largest_batch(s, use, limit), best) << recompute << " " << attention << " limit " << limit;
@@ -356,7 +356,7 @@ TEST(PlanSearch, IsTheLargestBatchThatFits) {
     }
 }
 
-// A batch whose loss runs in one more chunk needs less memory than the batch before it.
+// A batch with one more chunk of the loss needs less memory than the batch before it.
 TEST(PlanSearch, FindsBatchesBehindOnesThatDoNotFit) {
   Device device = find_device("cpu", 2);
   const SessionUse use{.train = true, .update = true};
@@ -382,7 +382,7 @@ TEST(PlanSearch, FindsBatchesBehindOnesThatDoNotFit) {
   }
 }
 
-// Factors of one are left out; what is planned for is named.
+// Factors of one are left out; the planned use is named.
 TEST(CliPlan, TextNamesFactorsAndDevice) {
   auto text = [](std::vector<std::string> flags) {
     for (const char* flag : {"nano", "--model", "plan"}) flags.insert(flags.begin(), flag);
@@ -401,7 +401,7 @@ TEST(CliPlan, TextNamesFactorsAndDevice) {
   EXPECT_NE(small.find("not even batch 1 fits in 1.00 MiB (given): use a smaller model"), std::string::npos) << small;
 }
 
-// What --recompute full cannot help is not answered with it.
+// Where --recompute full cannot help, it is not suggested.
 TEST(CliPlan, OffersWhatHelps) {
   auto text = [](const char* memory) {
     return run_crest({"plan", "--model=gpt2-124M", "--seq=64", "--batch=1", "--recompute=full", "--device=h100",
@@ -427,7 +427,7 @@ TEST(CliPlan, TokensOfATrainingHaveALimit) {
   EXPECT_NE(one.out.find("bytes that one rank sends in a step"), std::string::npos) << one.out;
 }
 
-// A device that is not here: floors, joules by its file, and a price.
+// An absent device: floors, joules by its file, and a price.
 TEST(CliPlan, PredictsForADeviceThatIsNotHere) {
   auto j = plan({"--model", "gpt2-124M", "--batch", "4", "--device", "a100", "--for", "step", "--price", "3.6"});
   const auto& t = j["time"];

@@ -74,7 +74,7 @@ TEST_F(CliProfile, JsonIsAProfileAndItsRollUps) {
   }
 }
 
-// The rows cover the step: what the profiler saw is what the step took, by the step's own clock.
+// The rows cover the step: the profiler's times add up to the step's own clock.
 TEST_F(CliProfile, IntervalsCloseTheStep) {
   double best = 0;
   for (int attempt = 0; attempt < 5 && best < 0.98; ++attempt) {  // other work may stop this process between two rows
@@ -86,8 +86,8 @@ TEST_F(CliProfile, IntervalsCloseTheStep) {
 }
 
 TEST_F(CliProfile, NaiveAttentionShowsItsParts) {
-  // Long enough that the scores weigh more than flash attention's scratch, which depends on the
-  // class of processors.
+  // Long enough for scores to outweigh flash attention's scratch, which depends on the class of
+  // processors.
   std::string model = tiny_model;
   model.replace(model.find("context = 32"), 12, "context = 256");
   folder_.write("long.toml", model);
@@ -164,7 +164,7 @@ TEST_F(CliProfile, PhaseDecodeIsATokenOfSampling) {
 TEST_F(CliProfile, TextIsOneScreenOrTwo) {
   RunResult r = run({"--batch", "2", "--attention", "naive", "--precision", "fp32", "--no-store"});
   ASSERT_EQ(r.code, 0) << r.err;
-  for (const char* said : {"closure", "overhead", "backward", "matmul", "2 layers", "layer 0", "softmax : matmuls",
+  for (const char* said : {"explained", "overhead", "backward", "matmul", "2 layers", "layer 0", "softmax : matmuls",
                            "forward : backward", "launches", "peak", "optimizer_state", "largest allocations",
                            "flags that lower it", "--recompute full", "cpu.linear"})
     EXPECT_NE(r.out.find(said), std::string::npos) << said << " in\n" << r.out;

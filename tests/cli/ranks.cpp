@@ -18,8 +18,8 @@ std::string weights_and_moments(const TrainFolder& f, const std::string& run, co
   return sha256_hex(bytes.data(), bytes.size());
 }
 
-// Starts `flags` with two ranks that would run for long, calls `act` when some steps are done, and
-// checks that no rank is left when the launcher has ended.
+// Starts `flags` with two long-running ranks, calls `act` after some steps, and checks for no
+// survivors after the launcher's end.
 RunResult disturb(const TrainFolder& f, const Flags& flags,
                   const std::function<void(const RunningProcess& launcher, const std::vector<pid_t>& ranks)>& act) {
   std::vector<pid_t> ranks;
@@ -43,7 +43,7 @@ RunResult disturb(const TrainFolder& f, const Flags& flags,
   return r;
 }
 
-// Two processes that another launcher starts: flags and result of each.
+// Two processes started by another launcher: flags and result of each.
 std::pair<RunResult, RunResult> launched(const TrainFolder& f, const Flags& first, const Flags& second,
                                          const std::vector<std::pair<std::string, std::string>>& more = {},
                                          const std::vector<std::pair<std::string, std::string>>& of_second = {}) {
@@ -116,7 +116,7 @@ TEST(Ranks, ReductionsAndSharesDoNotChangeBits) {
   EXPECT_EQ(weights_and_moments(f, "cut", "step-000004"), expected);
 }
 
-// Data without a tokenizer: rank 0 has that of the model, and the others gather weights with it.
+// Data without a tokenizer: rank 0 has the model's, and the others gather weights with it.
 TEST(Ranks, SampleWithTheTokenizerOfTheModel) {
   NEEDS_RANKS();
   TrainFolder f;
@@ -210,7 +210,7 @@ TEST(Ranks, AnotherNumberOfThemContinuesTheRun) {
   EXPECT_EQ(weights_and_moments(f, "again", "step-000008"), weights_and_moments(f, "straight", "step-000008"));
 }
 
-// Begun by one rank, continued by two that share the layers, and the other way around.
+// Begun by one rank, continued by two with shared layers, and the other way around.
 TEST(Ranks, TensorRanksTrainAndContinueLikeOne) {
   NEEDS_RANKS();
   TrainFolder f;
@@ -428,7 +428,7 @@ TEST(Ranks, OfAnotherLauncherTrainTogether) {
   NEEDS_RANKS();
   TrainFolder f;
   Flags model = {"--batch", "1", "--precision", "fp32", "--context", "256"};
-  // Rank 0 has memory for sequences of 64 tokens, the other rank for any: all take those of rank 0.
+  // Rank 0 has memory for sequences of 64 tokens, the other rank for any: all take rank 0's.
   RunResult plan = run_crest(
       Flags{"plan", "--json", "--model", "tiny.toml", "--ranks", "2", "--threads", "2", "--seq", "64"} + model,
       f.options());
@@ -447,8 +447,8 @@ TEST(Ranks, OfAnotherLauncherTrainTogether) {
   EXPECT_EQ(weights_and_moments(f, "run", "step-000003"), weights_and_moments(f, "threads", "step-000003"));
 }
 
-// With the variables that srun sets, with and without --ntasks-per-node, on one node and on two:
-// the bits of the ranks that Crest starts itself.
+// With srun's variables, with and without --ntasks-per-node, on one node and on two: the bits of
+// ranks started by Crest itself.
 TEST(Ranks, OfSrunTrainTogether) {
   NEEDS_RANKS();
   TrainFolder f;
@@ -482,7 +482,7 @@ TEST(Ranks, OfSrunTrainTogether) {
   EXPECT_TRUE(contains(r.err, "--ranks 3, but srun started 2 processes")) << r.err;
 }
 
-// One is left of a run that was killed.
+// One is left of a killed run.
 TEST(Ranks, ShareASecretInAFile) {
   NEEDS_RANKS();
   TrainFolder f;
@@ -495,7 +495,7 @@ TEST(Ranks, ShareASecretInAFile) {
   EXPECT_FALSE(f.exists("secret")) << "removed at the end";
 }
 
-// On the port of a run: one that says nothing, garbage, a huge frame.
+// On the port of a run: silence, garbage, a huge frame.
 TEST(Ranks, GoOnAmongStrangers) {
   NEEDS_RANKS();
   TrainFolder f;

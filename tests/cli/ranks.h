@@ -52,7 +52,7 @@ inline int port_in_environment_of(pid_t pid) {
   return 0;
 }
 
-// From the first error on: what a run describes at its start names steps, too.
+// From the first error on: a run's description at its start names steps, too.
 inline std::string error_of(const RunResult& r) {
   size_t at = r.err.find("crest: error: ");
   return at == std::string::npos ? "" : r.err.substr(at);

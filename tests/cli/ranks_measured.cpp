@@ -1,9 +1,9 @@
-// crest bench and profile as several processes, and what they refuse.
+// crest bench and profile in several processes, and their refusals.
 #include "cli/ranks.h"
 
 namespace crest::test {
 
-// The times of every rank add up to its step, and compare says what the second rank costs.
+// The times of every rank add up to its step, and compare shows the cost of the second rank.
 TEST(Ranks, ProfilesSayWhatEachDid) {
   NEEDS_RANKS();
   TrainFolder f;
@@ -78,7 +78,7 @@ TEST(Ranks, BenchMeasuresAllOfThem) {
                {"--ranks 1,2 is a list", "once for each number"}, f.options());
 }
 
-// What only the processes themselves see: one of them has less memory than the plan needs.
+// Visible only to the processes themselves: one of them has less memory than the plan needs.
 TEST(Ranks, ThatDoNotFitSayWhatWould) {
   NEEDS_RANKS();
   TrainFolder f;

@@ -39,7 +39,7 @@ TEST(ReportCommand, OfAGridAndOfARunWithMarkupInItsName) {
   EXPECT_NE(html.find("A &lt;i&gt;title&lt;/i&gt;"), std::string::npos);
   EXPECT_NE(html.find("naive attention"), std::string::npos);
   EXPECT_EQ(html.find("<b>night"), std::string::npos);
-  // Only in the command that repeats it, which is a block of code.
+  // Only in the command to repeat it, a block of code.
   EXPECT_EQ(markdown.find("<b>night"), markdown.find("--name '<b>night") + 8);
   EXPECT_EQ(markdown.find("<b>night"), markdown.rfind("<b>night"));
   EXPECT_TRUE(fs::exists(folder / "report_files/figure-01.svg"));
@@ -51,7 +51,7 @@ TEST(ReportCommand, OfAGridAndOfARunWithMarkupInItsName) {
   EXPECT_EQ(document["runs"].size(), 3u);
   EXPECT_EQ(document["groups"][0]["varying"], (nlohmann::json{"attention", "fusion"}));
 
-  // An export stands for its runs, and is the same runs as those in the store.
+  // An export stands for its runs, the same as in the store.
   ASSERT_EQ(in(folder, {"runs", "export", "--all", "-o", "runs.jsonl"}).code, 0);
   auto both = in(folder, {"report", "runs.jsonl", "1", "--json"}).json();
   EXPECT_EQ(both["runs"].size(), 3u);

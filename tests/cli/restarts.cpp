@@ -1,5 +1,5 @@
-// --restarts: a run that loses ranks ends as if it had not, or says why it does not go on; and
-// weights that differ between ranks.
+// --restarts: a run with lost ranks ends as if nothing happened, or says why it does not go on; and
+// weights different between ranks.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -124,15 +124,15 @@ TEST(Restarts, EndWhereAFailureRepeats) {
   expect_one_error(r);
 }
 
-// Rank 0 died after it had created the folder, and before its launcher heard of it: what the next
-// rank 0 finds.
+// Rank 0 died after creating the folder, and before its launcher heard of it: found by the next
+// rank 0.
 TEST(Restarts, TakeTheEmptyFolderOfARank0ThatDied) {
   TrainFolder f;
   std::filesystem::create_directory(f.path() / "run");
   RunResult foreign = f.train("run", 2);
   EXPECT_EQ(foreign.code, 1) << foreign.err;
   EXPECT_TRUE(contains(foreign.err, "'run' exists")) << foreign.err;
-  int launcher = open("/dev/null", O_WRONLY);  // that it reports to; ranks inherit it
+  int launcher = open("/dev/null", O_WRONLY);  // its destination; ranks inherit it
   RunOptions options = f.options();
   options.environment.push_back({"CREST_RANK_REPORT", std::to_string(launcher)});
   options.environment.push_back({"CREST_RANK_RESTART", "0 0.5"});
@@ -144,7 +144,7 @@ TEST(Restarts, TakeTheEmptyFolderOfARank0ThatDied) {
   EXPECT_EQ(f.log_rows("run"), 2u);
 }
 
-// Any rank, at any time, by a kill or a stop: each loss is named, and the run is that without
+// Any rank, at any time, by a kill or a stop: each loss is named, and the run ends as without
 // losses.
 TEST(LostRanks, OneAfterTheOther) {
   NEEDS_RANKS();
@@ -195,7 +195,7 @@ TEST(LostRanks, OneAfterTheOther) {
 
 namespace {
 
-// Flips a bit of the first place in the writable memory of a process that holds `bytes`. "": done.
+// Flips a bit of the first place with `bytes` in the writable memory of a process. "": done.
 std::string flip_bit(pid_t pid, const std::string& bytes) {
   std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
   int memory = open(("/proc/" + std::to_string(pid) + "/mem").c_str(), O_RDWR | O_CLOEXEC);
@@ -219,8 +219,8 @@ std::string flip_bit(pid_t pid, const std::string& bytes) {
 
 }  // namespace
 
-// The learning rate is so small that no weight changes: what the checkpoint of the first step holds
-// is what a rank has in its memory.
+// The learning rate is too small to change a weight: the checkpoint of the first step equals a
+// rank's memory.
 TEST(SilentCorruption, EndsTheRunWithRankAndTensor) {
   NEEDS_RANKS();
   TrainFolder f;

@@ -1,5 +1,5 @@
-// Runs the real binary with arguments in a temporary folder: what the tests of the command line
-// share.
+// Runs the real binary with arguments in a temporary folder: shared by the tests of the command
+// line.
 #pragma once
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@
 
 namespace crest::test {
 
-// --steps of a run that a signal is to end: no machine takes so many before the signal comes.
+// --steps of a run to be ended by a signal: no machine takes so many before the signal comes.
 inline constexpr const char* endless = "1000000000";
 
 class TempFolder : public MemoryFolder {
@@ -46,13 +46,13 @@ class TempFolder : public MemoryFolder {
   }
 };
 
-// A process that run_crest has started and not collected yet, so that its number is nobody else's.
+// A process started by run_crest and not collected yet, so its number is nobody else's.
 class RunningProcess {
  public:
   RunningProcess(pid_t pid, std::string err) : pid_(pid), err_(std::move(err)) {}
   operator pid_t() const { return pid_; }
 
-  // What it has written to standard error so far.
+  // Its standard error so far.
   std::string err() const {
     std::ifstream in(err_, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
@@ -97,8 +97,8 @@ class RunningProcess {
   std::string err_;
 };
 
-// Of the environment that tests are started in: what Crest would take from it. (CREST_ISA and OMP_*
-// stay: they are how the whole suite runs on other processors and threads.)
+// Variables of the tests' environment with an effect on Crest. (CREST_ISA and OMP_* stay: with them
+// the whole suite runs on other processors and threads.)
 inline constexpr const char* callers_variables[] = {"RANK",
                                                     "LOCAL_RANK",
                                                     "WORLD_SIZE",
@@ -126,7 +126,7 @@ inline constexpr const char* callers_variables[] = {"RANK",
 
 struct RunOptions {
   std::string folder = {};                                            // working folder; empty: a temporary one
-  std::vector<std::string> launcher = {};                             // a program that starts crest, with its arguments
+  std::vector<std::string> launcher = {};                             // a program to start crest, with its arguments
   std::string input = {};                                             // standard input
   std::vector<std::pair<std::string, std::string>> environment = {};  // over this process' own
   std::string output = {};                                            // a file or device instead of `out` of the result
@@ -140,7 +140,7 @@ struct RunResult {
   int code = -1;  // 128 + signal when a signal ended it
   std::string out, err;
   double seconds = 0;
-  double cpu_seconds = 0;  // user and system time: what `seconds` would be for one thread on an idle machine
+  double cpu_seconds = 0;  // user and system time: `seconds` for one thread on an idle machine
   // Standard output as one JSON document; a failure of the test when it is none.
   nlohmann::json json() const {
     auto document = nlohmann::json::parse(out, nullptr, false);
@@ -149,7 +149,7 @@ struct RunResult {
   }
 };
 
-// --precision auto chooses bf16 on every CPU that has it, whatever a measurement would say.
+// --precision auto chooses bf16 on every CPU with it, whatever a measurement would say.
 inline void keep_rates(const RunOptions& options, const std::string& folder) {
   if (best_isa() < Isa::avx512_bf16) return;
   std::string cache = folder + "/cache";
@@ -164,7 +164,7 @@ inline void keep_rates(const RunOptions& options, const std::string& folder) {
   std::ofstream(cache + "/matmul-rates.json") << nlohmann::json{{"format", 1}, {"rates", rates}};
 }
 
-// Output goes to files, so that no pipe fills up.
+// Output goes to files, so no pipe fills up.
 inline RunResult run_crest(const std::vector<std::string>& arguments, const RunOptions& options = {}) {
   TempFolder own;
   std::string folder = options.folder.empty() ? own.path().string() : options.folder;
@@ -190,8 +190,8 @@ inline RunResult run_crest(const std::vector<std::string>& arguments, const RunO
     if (options.closed_error) close(2);
     rlimit largest{rlim_t(options.largest_file), rlim_t(options.largest_file)};
     if (options.largest_file >= 0) setrlimit(RLIMIT_FSIZE, &largest);
-    // The defaults, whatever the caller's environment says: a run under srun, with a store and a
-    // cache of its own, or with a home that cannot be written.
+    // The defaults, whatever the caller's environment: a run under srun, with a store and a cache
+    // of its own, or with an unwritable home.
     for (const char* name : callers_variables) unsetenv(name);
     setenv("CREST_STORE", (folder + "/crest.db").c_str(), 1);
     setenv("CREST_CACHE", (folder + "/cache").c_str(), 1);
@@ -224,7 +224,7 @@ inline RunResult run_crest(const std::vector<std::string>& arguments, const RunO
   return result;
 }
 
-// One case of bad input: the exit code, and what the one error message must say.
+// One case of bad input: the exit code, and the required parts of the one error message.
 inline void expect_error(const std::vector<std::string>& arguments, int code, const std::vector<std::string>& said,
                          const RunOptions& options = {}) {
   RunResult r = run_crest(arguments, options);
@@ -237,7 +237,7 @@ inline void expect_error(const std::vector<std::string>& arguments, int code, co
     EXPECT_NE(r.err.find(text), std::string::npos) << line << ": no '" << text << "' in\n" << r.err;
 }
 
-// Models that take milliseconds: two layers, two heads, width 32, context 32, vocabulary 101.
+// Models of milliseconds: two layers, two heads, width 32, context 32, vocabulary 101.
 inline const char* tiny_model =
     "preset = \"nano\"\nlayers = 2\nheads = 2\nkv_heads = 2\nwidth = 32\nhead_dim = 16\nff = 128\ncontext = 32\n"
     "vocab = 101\n";

@@ -65,7 +65,7 @@ TEST_F(SampleCommand, PromptsOfEveryKind) {
   CommandResult piped = run_crest(
       "sample --device cpu --run '" + run() + "' --prompt-file - --max-tokens 3 < '" + folder_ / "prompt'", folder_);
   EXPECT_EQ(piped.out.substr(0, 11), "from a file") << piped.err;
-  // None, and bytes that are not UTF-8.
+  // None, and bytes of invalid UTF-8.
   EXPECT_EQ(sample("--max-tokens 3").code, 0);
   EXPECT_EQ(sample("--prompt '' --max-tokens 3").code, 0);
   nlohmann::json empty = nlohmann::json::parse(sample("--prompt= --max-tokens 3 --json").out);
@@ -103,7 +103,7 @@ TEST_F(SampleCommand, Stop) {
   nlohmann::json all =
       nlohmann::json::parse(sample("--prompt a --max-tokens 30 --ignore-end --temperature 0 --json").out)["samples"][0];
   std::string text = all["text"];
-  // A printable piece of what it writes.
+  // A printable piece of its output.
   std::string stop;
   for (size_t i = 3; i < text.size() && stop.empty(); ++i)
     if (std::isalnum(static_cast<unsigned char>(text[i]))) stop = text.substr(i, 1);
@@ -115,7 +115,7 @@ TEST_F(SampleCommand, Stop) {
   EXPECT_EQ(cut["text"], text.substr(0, text.find(stop)));
 }
 
-// What the option parser could take for a list: "]" alone must not be a stop text.
+// Texts the option parser could take for a list: "]" alone must not be a stop text.
 TEST_F(SampleCommand, AStopTextInBracketsIsOneText) {
   std::string common = "--prompt a --max-tokens 30 --ignore-end --temperature 0 --json ";
   nlohmann::json all = nlohmann::json::parse(sample(common).out)["samples"][0];

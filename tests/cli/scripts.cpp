@@ -22,7 +22,7 @@ std::string script_path(const std::string& name) {
   return in_quotes(std::string(CREST_TEST_DIR) + "/../scripts/" + name);
 }
 
-// A folder of stand-ins that are found before the system's commands.
+// A folder of stand-ins, found before the system's commands.
 struct Mocks {
   fs::path path = fs::path(testing::TempDir()) / ("crest_mocks_" + std::to_string(getpid()));
   std::string system_path;
@@ -58,7 +58,7 @@ struct Mocks {
   }
 };
 
-// The packages that a build requires, one a line.
+// The packages required by a build, one a line.
 std::string required_packages() {
   CommandOutput r = run_command("sh " + script_path("install-deps.sh") + " --list build");
   EXPECT_EQ(r.exit_code, 0) << r.err;
@@ -118,7 +118,7 @@ TEST(InstallDeps, UserWithoutSudoIsTold) {
   Mocks m;
   m.script("id", "echo 1000");
   m.script("grep", "exec /bin/grep \"$@\"");
-  // A PATH of the stand-ins and the few tools that the script needs, without sudo.
+  // A PATH of the stand-ins and the script's few tools, without sudo.
   for (const char* tool : {"sh", "dirname", "cat", "mkdir", "touch", "env"})
     fs::create_symlink(fs::exists(fs::path("/usr/bin") / tool) ? fs::path("/usr/bin") / tool : fs::path("/bin") / tool,
                        m.path / tool);
@@ -194,7 +194,7 @@ i=0; while [ $i -lt 40 ]; do head -c 99999 /dev/zero | tr '\0' x; echo; i=$((i+1
 }
 
 namespace {
-// A copy of the scripts in a folder of its own, where build/release/crest is a stand-in that logs
+// A copy of the scripts in a folder of its own, with a stand-in at build/release/crest that logs
 // its arguments.
 struct DemoFolder : Mocks {
   fs::path root = path / "repo";
@@ -213,7 +213,7 @@ struct DemoFolder : Mocks {
                        search_path() + ":\"$PATH\" sh " + in_quotes((root / "scripts/demo.sh").string()));
   }
 };
-// What `data prepare` leaves: the folder named last, with meta.json.
+// The result of `data prepare`: the folder named last, with meta.json.
 const char* const prepares = "case $1 in data) for d; do :; done; mkdir -p $d; touch $d/meta.json ;; esac";
 }  // namespace
 
@@ -317,7 +317,7 @@ TEST(ContinuousIntegration, RunsEverythingAndEndsWithTheSummaries) {
 TEST(Ledger, SaysWhatIsSlowerAndKeepsIt) {
   if (run_command("python3 --version").exit_code != 0) GTEST_SKIP() << "there is no python3";
   Mocks m;
-  // Stand-ins whose steps take as long as a file says; new flags are unknown to the first.
+  // Stand-ins with a step time from a file; new flags are unknown to the first.
   auto crest = [&](const std::string& name, const std::string& more = "") {
     m.script(name, more + "echo \"[{\\\"step_ms_median\\\": $(cat " + in_quotes(m.file(name + ".ms")) + ")}]\"");
   };

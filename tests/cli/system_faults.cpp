@@ -1,5 +1,5 @@
-// Output that cannot be written and files that cannot be read, at every call of the real binary: an
-// end with one error, or none; never a crash, and nothing that was there before is damaged.
+// Unwritable output and unreadable files, at every call of the real binary: an end with one error,
+// or none; never a crash, and no earlier file is damaged.
 #include "cli/system_faults.h"
 
 using namespace crest::test;
@@ -112,7 +112,7 @@ TEST(SystemFaults, EveryOpenReadAndMappingOfAStart) {
        {start_of_training, std::vector<std::string>{"eval", "--run", "run", "--data", "data", "--threads", "1"},
         std::vector<std::string>{"train", "--resume", "run", "--steps", "3"}})
     for (auto& kind : kinds) {
-      // Of mappings those of files: memory is what OutOfMemory is about.
+      // Only mappings of files: memory is the subject of OutOfMemory.
       SystemFault fault{[&](const SystemCall& c) {
         return std::find(kind.calls.begin(), kind.calls.end(), c.number) != kind.calls.end() &&
                (c.number != SYS_mmap || int(c.argument[4]) >= 0);
@@ -135,7 +135,7 @@ TEST(SystemFaults, EveryOpenReadAndMappingOfAStart) {
         fault.k = k, fault.error = kind.error;
         FaultyRun r = run();
         ++faults;
-        if (r.code == 0) {  // the system's own files (/proc, /sys) are asked for what can be done without
+        if (r.code == 0) {  // the system's own files (/proc, /sys) are optional
           EXPECT_EQ(errors_of(r.err), 0u) << r.err;
           continue;
         }

@@ -1,6 +1,6 @@
-// Runs crest and lets one of its system calls fail: every kind of call that a test names is counted
-// from the beginning of main() on. The process is traced (ptrace), so this is the binary that
-// people use, with all of its libraries.
+// Runs crest and lets one of its system calls fail: every kind of call named by a test is counted
+// from the beginning of main() on. The process is traced (ptrace), so this is the real binary, with
+// all of its libraries.
 #pragma once
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
@@ -27,14 +27,14 @@ struct SystemCall {
 };
 
 struct SystemFault {
-  std::function<bool(const SystemCall&)> counts;  // the calls among which the k-th fails
+  std::function<bool(const SystemCall&)> counts;  // the kinds of calls; the k-th fails
   int64_t k = -1;                                 // from 0; below: none
   int error = EIO;
   bool from_then_on = false;
 };
 
 struct FaultyRun : RunResult {
-  int64_t calls = 0;  // that were counted
+  int64_t calls = 0;  // counted ones
   bool hit = false;
 };
 
@@ -87,7 +87,7 @@ class TracedRun {
       if (signal == (SIGTRAP | 0x80))
         stop(thread), resume(thread, 0);
       else if (signal == SIGTRAP || (signal == SIGSTOP && known_.insert(thread).second && thread != pid_))
-        resume(thread, 0);  // an event of ptrace, or a thread that begins
+        resume(thread, 0);  // an event of ptrace, or a new thread
       else
         resume(thread, signal);
     }
@@ -105,14 +105,14 @@ class TracedRun {
     if (info.op != PTRACE_SYSCALL_INFO_ENTRY) return;
     SystemCall call{long(info.entry.nr), {}};
     std::copy(std::begin(info.entry.args), std::end(info.entry.args), call.argument);
-    // The first thing that main() does is to look at standard input.
+    // main() first looks at standard input.
     if (call.number == SYS_fcntl && call.argument[0] == 0 && call.argument[1] == F_GETFD) in_main_ = true;
     if (!in_main_ || !fault_.counts(call)) return;
     int64_t number = calls_++;
     if (fault_.k < 0 || (fault_.from_then_on ? number < fault_.k : number != fault_.k)) return;
     hit_ = true;
     failing_.insert(thread);
-    set_call(thread, -1);  // no such call, so that nothing happens
+    set_call(thread, -1);  // no such call, so nothing happens
   }
 
 #ifdef __x86_64__
@@ -166,7 +166,7 @@ inline FaultyRun run_with_fault(const std::vector<std::string>& arguments, const
     _exit(127);
   }
   std::atomic<bool> over = false;
-  std::thread watch([&] {  // a call that fails must not make it wait without an end
+  std::thread watch([&] {  // a failing call must not make it wait without an end
     if (!wait_until([&] { return over.load(); }, options.timeout_seconds)) kill(pid, SIGKILL);
   });
   FaultyRun result;

@@ -1,4 +1,4 @@
-// crest train --resume and --overwrite: which settings count, and what is refused.
+// crest train --resume and --overwrite: precedence of settings, and refusals.
 #include <CLI/CLI.hpp>
 
 #include "cli/options.h"
@@ -13,8 +13,8 @@ namespace {
 
 using Flags = std::vector<std::string>;
 
-// The settings of training that a command line gives, "" where it gives none, and those of them
-// that count as derived.
+// The training settings of a command line, "" where it has none, and which of them count as
+// derived.
 struct Parsed {
   crest::GivenSettings given;
   std::vector<std::string> derived;
@@ -99,7 +99,7 @@ TEST(ResumeSettings, FollowThePrecedenceAndAreNoted) {
   r = f.resume("run", {"--steps", "10", "--lr", "1e-5", "--json"});
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_TRUE(contains(r.err, "lr 1e-05 linear to 1e-06")) << r.err;
-  // The time of a step is that of the run, not of its last command.
+  // The time of a step is the run's, not its last command's.
   crest::Samples ms;
   for (auto& row : f.log("run"))
     if (row.contains("step_ms") && row["step"] > 2) ms.add(row["step_ms"]);
@@ -137,7 +137,7 @@ TEST(ResumeSettings, ThatTheRunLacksAreRefused) {
   refused({"--data", "data", "--chat-template", "nope"}, 2, {"--chat-template", "the data has its own"});
   refused({"--data", "data", "--stop-after", "0"}, 2, {"'0' is out of range", "at least 1"});
   refused({"--resume", "run/checkpoints/step-000002"}, 1, {"is a checkpoint, not a run", "--resume run."});
-  // A file that lost its settings: not a run that has not begun.
+  // A file without its settings: not a run that has not begun.
   f.write("run/config.toml", config = "# crest train --config config.toml repeats this run\n");
   refused({"--resume", "run"}, 1, {"lost the run's settings", "cp run/checkpoints/step-000002/config.toml"});
   f.write("run/config.toml", config = "data = \"data\"\nlr = \"fa");

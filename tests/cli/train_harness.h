@@ -1,5 +1,5 @@
-// Tiny training runs of the real binary: data, a model of milliseconds, and what two runs are
-// compared by.
+// Tiny training runs of the real binary: data, a model of milliseconds, and comparisons of two
+// runs.
 #pragma once
 #include "cli/run.h"
 #include "contains.h"
@@ -7,7 +7,7 @@
 
 namespace crest::test {
 
-// Words that follow a simple pattern, the same for the same size.
+// Words in a simple pattern, the same for the same size.
 inline std::string sample_text(size_t words) {
   static const char* list[] = {"the",  "king", "of",  "his",  "house", "said",
                                "unto", "them", "and", "went", "day",   "land"};
@@ -19,7 +19,7 @@ inline std::string sample_text(size_t words) {
   return text;
 }
 
-// Bytes, so that the vocabulary is 257; two layers, two heads, width 32, context 32.
+// Bytes, so the vocabulary is 257; two layers, two heads, width 32, context 32.
 inline const char* byte_model =
     "preset = \"nano\"\nname = \"tiny\"\nlayers = 2\nheads = 2\nkv_heads = 2\nwidth = 32\nhead_dim = 16\nff = 128\n"
     "context = 32\nvocab = 257\n";
@@ -81,7 +81,7 @@ class TrainFolder : public TempFolder {
     for (std::string line; std::getline(in, line);) rows.push_back(nlohmann::json::parse(line));
     return rows;
   }
-  // The log without what a clock wrote.
+  // The log without clock times.
   std::vector<nlohmann::json> timeless_log(const std::string& run) const {
     auto rows = log(run);
     for (auto& r : rows) r.erase("step_ms"), r.erase("tokens_per_second"), r.erase("wait_ms");

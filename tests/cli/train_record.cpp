@@ -50,7 +50,7 @@ class TrainRecords : public testing::Test {
     for (auto& r : store.list()) all.insert(all.begin(), store.load(r.id));
     return all;
   }
-  // The record's log says what log.jsonl says.
+  // The record's log equals log.jsonl.
   void expect_log(const RunRecord& record) const {
     auto rows = folder_.log("run");
     std::stable_sort(rows.begin(), rows.end(), [](auto& a, auto& b) { return a["step"] < b["step"]; });
@@ -132,7 +132,7 @@ TEST_F(TrainRecords, ARunThatTheStoreDoesNotKnowGetsAWholeRecord) {
   expect_log(records()[0]);
 }
 
-// Two trainings that differ in a training setting alone: the record says so, lists find them by it,
+// Two trainings with one different training setting: the record says so, lists find them by it,
 // compare names it.
 TEST_F(TrainRecords, TrainingSettingsAreDifferences) {
   auto run = [&](const std::string& name, std::vector<std::string> more) {

@@ -1,4 +1,4 @@
-// A run that is cut and continued ends bit for bit like one that was not.
+// A run cut and continued ends bit for bit like an uncut one.
 #include "cli/train_harness.h"
 
 using namespace crest::test;
@@ -30,7 +30,7 @@ const std::vector<Setting> settings = {
 class Resume : public testing::TestWithParam<Setting> {};
 
 // The data has about 50 windows of 32 tokens: 24 steps of 2 to 8 samples cross at least one epoch
-// edge in most settings (all of those with 4 or more samples a step).
+// edge in most settings (all with 4 or more samples a step).
 TEST_P(Resume, IsBitwise) {
   TrainFolder f;
   constexpr int steps = 32;
@@ -71,7 +71,7 @@ TEST(ResumeKilled, TwentyRandomKillsLoseNothing) {
   std::vector<std::string> flags = {"--save-every", "25", "--keep", "2", "--precision", "bf16", "--val-every", "100"};
   RunResult straight = f.train("straight", steps, flags);
   ASSERT_EQ(straight.code, 0) << straight.err;
-  // Kills spread over the processor time of half a run, so that they meet start, steps, saves and
+  // Kills spread over the processor time of half a run, so they meet start, steps, saves and
   // removals on a machine of any speed and load.
   int kills = 0, before = 0;
   for (int i = 0; kills < 20 && i < 200; ++i) {
@@ -86,7 +86,7 @@ TEST(ResumeKilled, TwentyRandomKillsLoseNothing) {
       a = {"train", "--data", "data",        "--model", "tiny.toml",           "--batch",   "2",
            "--out", "run",    "--overwrite", "--steps", std::to_string(steps), "--threads", "1"};
       a.insert(a.end(), flags.begin(), flags.end());
-      // What a kill in the first milliseconds leaves is not yet a run.
+      // The remains of a kill in the first milliseconds are not yet a run.
       if (!f.exists("run/config.toml")) std::filesystem::remove_all(f.path() / "run");
     }
     RunResult r = run_crest(a, o);
@@ -135,7 +135,7 @@ TEST(ResumeChanged, MoreStepsAreTrainedAndKept) {
   EXPECT_FALSE(contains(fewer.err, "30 of 20")) << fewer.err;
 }
 
-// The run's file has --reduce flat, which nobody gave; shards of gradients travel in buckets.
+// The run's file has --reduce flat, given by nobody; shards of gradients travel in buckets.
 TEST(ResumeChanged, ShardsAreChosenAnew) {
   TrainFolder f;
   ASSERT_EQ(f.train("run", 2, {"--data-parallel", "2"}).code, 0);
@@ -296,7 +296,7 @@ TEST(ConfigToml, RepeatsTheRun) {
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_TRUE(f.last_state("again") == f.last_state("run"));
   EXPECT_EQ(f.timeless_log("again"), f.timeless_log("run"));
-  // A run that was moved can still be continued.
+  // A moved run can still be continued.
   std::filesystem::rename(f.path() / "again", f.path() / "moved");
   EXPECT_EQ(f.resume("moved", {"--steps", "10"}).code, 0);
 }
@@ -322,7 +322,7 @@ TEST(ConfigToml, RepeatsARunFittedToATime) {
               f.read("run/checkpoints/" + name + "/model.safetensors"));
 }
 
-// A run's folder may come from anybody: what it names as libraries is not opened, but told.
+// A run's folder may come from anybody: libraries named in it are not opened, but reported.
 TEST(ResumeLibraries, AreToldAndOpenedWhenGivenAgain) {
   TrainFolder f;
   std::filesystem::create_directories(f.path() / "libs");

@@ -1,4 +1,4 @@
-// crest train over odd sizes and kinds of models, and what a run writes.
+// crest train over odd sizes and kinds of models, and a run's output.
 #include <cmath>
 
 #include "cli/train_harness.h"

@@ -1,4 +1,4 @@
-// Runs that end early: signals, gradients that are not finite, files that cannot be written.
+// Runs with an early end: signals, NaN or infinite gradients, unwritable files.
 #include <sys/resource.h>
 
 #include <cmath>
@@ -25,18 +25,18 @@ std::vector<std::string> operator+(std::vector<std::string> a, const std::vector
   return a;
 }
 
-// Of no length, and with a rate that does not depend on it.
+// Without a length, and with a rate independent of it.
 const std::vector<std::string> long_run =
     small +
     std::vector<std::string>{"--steps", endless, "--schedule", "constant", "--warmup", "4", "--val-every", "50"};
 
-// A signal ends a run after the step that it comes in, and the run goes on where it was as if
-// nothing had been.
+// A signal ends a run after the current step, and the run continues there as if nothing had
+// happened.
 void expect_saved_and_continued(const TrainFolder& f, int number, const std::vector<std::string>& flags) {
   size_t rows = 0;
   RunResult r = train_while(f, flags + std::vector<std::string>{"--out", "run"}, [&](const RunningProcess& process) {
     f.wait_for_rows(process, "run", 20);
-    process.stop();  // so that the rows are those at the moment of the signal
+    process.stop();  // the rows at the moment of the signal
     rows = f.log_rows("run");
     kill(process, number);
     process.resume();
@@ -65,7 +65,7 @@ TEST(Signals, TheFirstSavesAndTheRunContinuesBitwise) {
   }
 }
 
-// What a closed terminal and a closed pipe send again and again, and what nohup ignores.
+// Repeated by a closed terminal and a closed pipe, and ignored by nohup.
 TEST(Signals, HangingUpNeverEndsARunUnsaved) {
   TrainFolder f;
   RunResult r = train_while(f, long_run + std::vector<std::string>{"--out", "run"}, [&](const RunningProcess& process) {
@@ -89,7 +89,7 @@ TEST(Signals, HangingUpNeverEndsARunUnsaved) {
   EXPECT_EQ(r.code, 0) << r.err;
 }
 
-// A reader that goes away, as of `crest train 2>&1 | head`.
+// A reader that goes away, as in `crest train 2>&1 | head`.
 TEST(Signals, AClosedPipeSaves) {
   TrainFolder f;
   std::string command = "cd '" + f.path().string() + "' && CREST_CACHE=cache '" + crest_binary() +
@@ -182,7 +182,7 @@ TEST(LastWords, TheHeaderIsPrintedWhenIntervalsAreKnown) {
   EXPECT_FALSE(contains(r.err, "every 100 ")) << "what 1000 steps would have";
 }
 
-// Weights of 3e38 become infinite in a step whose own gradients were finite.
+// Weights of 3e38 become infinite in a step with finite gradients.
 TEST(NotFinite, TheLastFiniteCheckpointIsNeverRemovedNorPassedOver) {
   TrainFolder f;
   ASSERT_EQ(f.train("run", 4, {"--val-every", "0", "--precision", "fp32"}).code, 0);
@@ -296,8 +296,8 @@ TEST(NotFinite, Fp16SearchesItsLossScale) {
   EXPECT_EQ(f.checkpoints("run").size(), 2u) << "old checkpoints go once a step has succeeded";
 }
 
-// Everything that the process writes fails, standard error too (so that tests/train/run_faults.cpp
-// looks at the text).
+// Everything the process writes fails, standard error too (so tests/train/run_faults.cpp looks at
+// the text).
 TEST(FullDisk, TheExitCodeIsOneAndTheCheckpointIntact) {
   TrainFolder f;
   ASSERT_EQ(f.train("run", 5).code, 0);

@@ -51,7 +51,7 @@ TEST(CliTune, MeasuresAFewOfManyAndPrintsACommandThatRuns) {
   EXPECT_LE(json["measured"], 4);
   EXPECT_GT(json["best"]["measured_ms"], 0);
   EXPECT_TRUE(json["start"].is_object());
-  // Its command plans the memory that the search promises.
+  // Its command plans the memory promised by the search.
   std::vector<std::string> words = {"plan", "--json"};
   std::string command = json["command"];
   ASSERT_EQ(command.rfind("crest train TEXT ", 0), 0u);
@@ -126,7 +126,7 @@ TEST(CliCalibrate, OneOfAnH200ComesWithCrest) {
         source["device"].get<std::string>() + ", " + source["date"].get<std::string>().substr(0, 10);
     EXPECT_NE(text.out.find("on another " + where), std::string::npos) << text.out;
   }
-  EXPECT_EQ(time["measured_share"], 1.0);  // kernels chosen here are those that ran there
+  EXPECT_EQ(time["measured_share"], 1.0);  // kernels chosen here ran there
   // Measured by crest bench on an H200 (docs/concepts/predictions.md): 26.9 ms.
   EXPECT_NEAR(time["step_ms"].get<double>() / 26.9, 1, 0.1);
   // A device of somebody's own is not an H200, whatever its name.
@@ -152,7 +152,7 @@ TEST(CliCalibrate, OneOfAnH200ComesWithCrest) {
   expect_error({"plan", "--device=h200", "--explain=memory", "--as-profile=x.json"}, 2, {"--explain predicts no time"});
 }
 
-// What two predicted steps share is off alike in both: only the range of the rest counts.
+// The common part of two predicted steps is off alike in both: only the range of the rest counts.
 TEST(CliCalibrate, TwoPredictionsDifferByWhatTheyDoNotShare) {
   TempFolder folder;
   auto planned = [&](const std::string& name, const std::vector<std::string>& flags) {
@@ -196,8 +196,8 @@ TEST(CliCalibrate, PlanPredictsTheStep) {
   double sum = 0;
   for (auto& [phase, ms] : time["by_phase"].items()) sum += ms.get<double>();
   EXPECT_NEAR(sum / time["step_ms"].get<double>(), 1, 1e-6);
-  // How near it is to a measurement depends on the machine (docs/concepts/predictions.md); that it
-  // is the model's prediction of this Program does not.
+  // How close it is to a measurement depends on the machine (docs/concepts/predictions.md); whether
+  // it is the model's prediction of this Program does not.
   Recipe r;
   settings_of(r).apply(
       {{"model", {"nano"}}, {"vocab", {"256"}}, {"batch", {"3"}}, {"seq", {"65"}}, {"precision", {"fp32"}}});
@@ -211,7 +211,7 @@ TEST(CliCalibrate, PlanPredictsTheStep) {
                                    "model_flops_per_second", "mfu", "hfu", "peak_flops_per_second", "collectives_ms",
                                    "collectives", "transfers_ms", "by_phase", "by_class", "by_layer", "calibration",
                                    "source", "joules_per_token_at_limit", "price_per_token"}));
-  // As a profile it can be compared with one that was measured.
+  // As a profile it can be compared with a measured one.
   std::string planned = (folder.path() / "planned.json").string();
   RunResult written =
       run_crest(tune_with({"plan", "--for=step", "--calibration=" + file, "--as-profile=" + planned}, recipe));

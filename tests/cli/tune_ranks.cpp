@@ -69,7 +69,7 @@ TEST(CalibrateRanks, PlansArePredictedWithWhatWasMeasured) {
   EXPECT_TRUE(contains(said.out, "2 ranks of one host") && contains(said.out, "as measured between 2 ranks (gloo "))
       << said.out;
 
-  // Measuring the steps anew keeps what was measured between ranks.
+  // Measuring the steps anew keeps the measurements between ranks.
   expect_error({"calibrate", "--out=" + file, "--threads=1", "--memory-limit=1MB"}, 3,
                {"the collectives of " + known.collectives.tables()[0].date + " stay"});
   expect_error(calibrate + Flags{"--ranks=1"}, 2, {"--ranks", "from 2 to"});
@@ -124,7 +124,7 @@ TEST(TuneRanks, PredictsEightH100) {
                            "--recompute=pointwise", "--search-seconds=0"});
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(r.err.find("measuring"), std::string::npos) << r.err;
-  std::string text = r.out;  // without the seconds that it took
+  std::string text = r.out;  // without its own seconds
   size_t from = text.find(", none measured, in "), to = text.find("; *", from);
   ASSERT_NE(to, std::string::npos) << text;
   text.erase(from + 15, to - from - 15);
@@ -142,7 +142,8 @@ TEST(TuneRanks, KeepsTheGlobalBatchThatSomeNumbersCannotShare) {
   for (auto& c : json["candidates"]) EXPECT_EQ(c["tokens_per_step"], 6 * 1024) << c["changes"];
 }
 
-// The order of the list does not matter; the search starts with a number that can share the batch.
+// The order of the list does not matter; the search starts with a number of ranks able to share the
+// batch.
 TEST(TuneRanks, StartsWithANumberThatCanShareTheGlobalBatch) {
   Flags flags = {"tune",
                  "--json",
@@ -184,7 +185,7 @@ TEST(TuneRanks, ComparesNumbersOfGpusThatAreNotHere) {
     // One rank has nothing to share.
     EXPECT_TRUE(c["changes"].contains("ranks") || !c["changes"].contains("shard")) << c;
   }
-  // The prediction is that of crest plan for the command.
+  // The prediction equals crest plan's for the command.
   RunResult plan = run_crest(Flags{"plan", "--json", "--for=step", "--device=h100"} + flags_of(json["command"]));
   ASSERT_EQ(plan.code, 0) << plan.err;
   EXPECT_NEAR(plan.json()["time"]["step_ms"].get<double>() / json["best"]["predicted_ms"].get<double>(), 1, 1e-6);

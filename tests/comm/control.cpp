@@ -1,4 +1,4 @@
-// Ranks that find each other, and what the others hear when one does not come, is gone, or hangs.
+// Ranks finding each other, and the others' messages when one does not come, is lost, or hangs.
 #include "comm/control.h"
 
 #include <fcntl.h>
@@ -67,7 +67,7 @@ TEST(Control, ARankThatNeverComesIsNamed) {
   for (auto& e : {first, second}) expect_says(e, said);
 }
 
-// Ranks that rank 0 did not let in are missing for a reason.
+// Ranks refused by rank 0 are missing for a reason.
 TEST(Control, AnotherSecretOrNumberOfRanksIsToldByRank0) {
   NEEDS_LOOPBACK();
   std::string first, second, third;
@@ -131,7 +131,7 @@ TEST(Control, APortInUseIsNamed) {
   expect_says(e, "in use");
 }
 
-// A stopped program whose queue is full, or a firewall: connect() alone would wait for minutes.
+// A stopped program with a full queue, or a firewall: connect() alone would wait for minutes.
 TEST(Control, AnAddressThatDoesNotAnswerIsGivenUpInTime) {
   NEEDS_LOOPBACK();
   Socket full = listen_on("127.0.0.1", 0);
@@ -165,8 +165,8 @@ TEST(Control, GarbageOnThePortDoesNotDisturb) {
 
 namespace {
 
-// Another process that opens connections, says nothing on them, and keeps them until the object
-// goes away.
+// Another process with open, silent
+// connections, kept until the object goes away.
 class IdleStrangers {
  public:
   IdleStrangers(int port, int count) {
@@ -224,7 +224,7 @@ class FewDescriptors {
   std::vector<Socket> taken_;
 };
 
-// Ranks that join on the listener's port while `strangers` connections are open; what they say.
+// Ranks joining on the listener's port with `strangers` open connections; their messages.
 std::vector<std::string> join_among_strangers(int ranks, int strangers) {
   Socket listener = listen_on("127.0.0.1", 0);
   int port = port_of(listener);
@@ -310,7 +310,7 @@ TEST(Strangers, ALongGreetingIsNone) {
   EXPECT_LE(recv(s.fd(), &byte, 1, 0), 0) << "closed by the server";
 }
 
-// A rank is gone when its connection breaks without a farewell: here one that joined by hand.
+// A rank is lost when its connection breaks without a farewell: here one joined by hand.
 TEST(Control, ARankThatIsGoneIsToldToAll) {
   NEEDS_LOOPBACK();
   Socket listener = listen_on("127.0.0.1", 0);
@@ -370,7 +370,7 @@ TEST(Secret, WhoDoesNotKnowItIsNotLetIn) {
   EXPECT_EQ(greeting(1, "the secret"), Greeting::done);
 }
 
-// One that skips the server's proof and sends anything as its own, or what another rank has sent.
+// One that skips the server's proof and sends anything as its own, or another rank's.
 TEST(Secret, AForgedOrRepeatedProofIsRefused) {
   NEEDS_LOOPBACK();
   Socket listener = listen_on("127.0.0.1", 0);

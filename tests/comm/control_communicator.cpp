@@ -1,4 +1,4 @@
-// Values that ranks on GPUs exchange over the control channel.
+// Values exchanged by ranks on GPUs over the control channel.
 #include "comm/control_communicator.h"
 
 #include <gtest/gtest.h>

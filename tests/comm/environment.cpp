@@ -1,4 +1,4 @@
-// What launchers say through variables.
+// Launchers' variables.
 #include "comm/environment.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Ranks that say nothing, or wait in collectives that never end.
+// Silent ranks, or ranks waiting in collectives that never end.
 #include <gtest/gtest.h>
 
 #include <future>
@@ -16,8 +16,8 @@
 
 namespace crest::test {
 
-// A rank whose watchdog says nothing, though its connections stand: after it has joined, and
-// before.
+// A rank with a silent watchdog but standing
+// connections: after it has joined, and before.
 TEST(Watch, ASilentRankIsNamedWithWhatItDid) {
   NEEDS_LOOPBACK();
   auto hear = [](bool joins) {
@@ -103,8 +103,8 @@ std::vector<std::string> hear_of_gloo(double hang_at_work, const std::function<v
 
 }  // namespace
 
-// Ranks that call different ones wait until both are named. Nothing is written where it does not
-// belong, and no thread of Gloo throws.
+// Ranks in different calls wait until both are named. Nothing is written in the wrong place, and no
+// thread of Gloo throws.
 TEST(Hang, RanksInDifferentCollectivesAreNamed) {
   NEEDS_LOOPBACK();
   if (!gloo_problem().empty()) GTEST_SKIP() << gloo_problem();

@@ -1,4 +1,4 @@
-// What tests of ranks need of the network: the loopback interface, and nothing else.
+// The network needed by tests of ranks: the loopback interface, and nothing else.
 #pragma once
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

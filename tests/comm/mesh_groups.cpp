@@ -61,7 +61,7 @@ TEST(MeshGroups, ThreadsExchangeAlongTheirAxes) {
                            Mesh{{Axis::data, 3}, {Axis::context, 2}}}) {
     SCOPED_TRACE(mesh.text());
     auto worlds = make_local_communicators(mesh.ranks());
-    std::vector<MeshGroups> groups;  // made without waiting: one thread may make those of all ranks
+    std::vector<MeshGroups> groups;  // made without waiting: one thread may make all ranks'
     for (auto& world : worlds) groups.emplace_back(mesh, *world, sets_of_axes());
     std::vector<std::thread> threads;
     for (auto& own : groups) threads.emplace_back([&] { exchange_along_axes(own), exchange_along_axes(own); });
@@ -98,7 +98,7 @@ TEST(MeshGroups, TheControlChannelExchangesAlongTheirAxes) {
   for (auto& e : errors) EXPECT_EQ(e, "");
 }
 
-// Each rank waits for one that waits for another: no group is complete.
+// Each rank waits for one waiting for another: no group is complete.
 TEST(MeshGroups, GroupsOfTheControlChannelThatWaitInACircleEnd) {
   NEEDS_LOOPBACK();
   auto errors = with_ranks(4, [&](Control& control) {

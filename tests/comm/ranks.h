@@ -1,4 +1,4 @@
-// Ranks as threads that find each other over a real control channel.
+// Ranks as threads, joined over a real control channel.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ std::vector<std::string> with_ranks(int ranks, const std::function<void(Control&
                                     double seconds = longest_wait);
 
 // The same with a watchdog for each rank. lost: called in its thread, when it has heard of a lost
-// rank or of a run that hangs. hang, hang_at_work: of ControlOptions.
+// rank or of a hanging run. hang, hang_at_work: of ControlOptions.
 using OnLostRank = std::function<void(int rank, const PeerLost& lost)>;
 std::vector<std::string> with_watched_ranks(int ranks, double hang, double hang_at_work,
                                             const std::function<void(Control&)>& work, const OnLostRank& lost);

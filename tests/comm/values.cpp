@@ -42,7 +42,7 @@ void check_mean_and_shift(Communicator& comm) {
   EXPECT_EQ(in, std::vector<int32_t>(out.size(), previous));
 }
 
-// Numbers whose sum depends on the order in which they are added.
+// Numbers with a sum that depends on the order of addition.
 std::vector<float> values_of(int rank, int64_t n) {
   std::vector<float> x(static_cast<size_t>(n));
   for (size_t i = 0; i < x.size(); ++i)
@@ -131,7 +131,7 @@ TEST(Gloo, TheFirstRanksCanBeAGroup) {
   for (auto& e : errors) EXPECT_EQ(e, "");
 }
 
-// A communicator whose rank 1 gets one element wrong.
+// A communicator with one wrong element on rank 1.
 class Broken final : public Communicator {
  public:
   explicit Broken(Communicator& inner) : inner_(inner) {}

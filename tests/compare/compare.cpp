@@ -1,4 +1,4 @@
-// Comparisons of whole runs: what differs, by how much, because of what.
+// Comparisons of whole runs: the differences, their sizes, and their causes.
 #include "compare/compare.h"
 
 #include <gtest/gtest.h>
@@ -101,7 +101,7 @@ TEST(Compare, SeveralSettingsEachTakeTheirPart) {
   EXPECT_EQ(gelu->settings, (std::vector<std::string>{"precision", "fusion"})) << "its products are faster, too";
 }
 
-// Ranks that sum their gradients in another way differ in communication only.
+// Ranks with another way of summing gradients differ in communication only.
 TEST(Compare, AnotherReductionIsCommunication) {
   for (auto& [key, value] : {std::pair("reduce", "each"), {"comm-dtype", "bf16"}}) {
     SCOPED_TRACE(key);
@@ -172,7 +172,7 @@ TEST(Compare, WhatTakesNoTimeExplainsNone) {
     for (auto& l : c.settings) EXPECT_EQ(l.setting, "");
     EXPECT_FALSE(contains(c.sentences[0], "lr ")) << c.sentences[0];
   }
-  // With a setting that does act on time, that one is named.
+  // With a setting that acts on time, this setting is named.
   x.recipe["fusion"] = "off";
   RunComparison c = compare_runs(x, y);
   EXPECT_EQ(c.settings[0].setting, "fusion");
@@ -187,13 +187,13 @@ TEST(Compare, AnotherDeviceIsRateAndBandwidth) {
   expect_exact(c);
   EXPECT_NEAR((part(c, Factor::rate) + part(c, Factor::bandwidth)) / c.step_difference(), 1, 0.02);
   EXPECT_EQ(c.settings[0].setting, "device");
-  // Where only the threads differ, the numbers say what they count.
+  // If only the threads differ, the numbers come with their unit.
   RunRecord two = x, one = y;
   one.device["name"] = two.device["name"], two.device["threads"] = 2, one.device["threads"] = 1;
   RunComparison threads = compare_runs(two, one);
   EXPECT_EQ(threads.settings[0].a, "2 threads");
   EXPECT_EQ(threads.settings[0].b, "1 thread");
-  // On one device two measurements of its limits differ by noise: that explains nothing.
+  // On one device two measurements of its limits differ by noise: this explains nothing.
   y.device["name"] = x.device["name"];
   RunComparison same = compare_runs(x, y);
   expect_exact(same);
@@ -304,7 +304,7 @@ TEST(Compare, SwappedSidesHaveTheOtherSign) {
   EXPECT_EQ(back.noise.verdict, Verdict::a_faster);
 }
 
-// Profiles that no Program has: any operations, scopes, phases, times and overlaps.
+// Profiles beyond any Program: any operations, scopes, phases, times and overlaps.
 static Profile random_profile(uint64_t seed) {
   auto pick = [&, n = uint64_t(0)](uint64_t below) mutable { return random_bits(seed, 1, n++) % below; };
   const char* scopes[] = {"h.0.attn", "h.1.attn.softmax", "h.0.mlp.fc", "h.2.mlp.up", "wte", "loss", "odd"};
@@ -356,7 +356,7 @@ RC_GTEST_PROP(Compare, AnyTwoProfilesSumExactly, (uint32_t seed_a, uint32_t seed
   }
 }
 
-// What a comparison says of A against B, said of B against A: sides exchanged, signs turned.
+// The comparison of A with B, for B with A: sides exchanged, signs turned.
 static RunComparison turned(RunComparison c, const RunComparison& back) {
   std::swap(c.a, c.b), std::swap(c.a.title, c.b.title);  // the first one is always A
   for (auto& d : c.differences) std::swap(d.a, d.b);
@@ -444,7 +444,7 @@ TEST(Compare, ANoiseFloorOfSixtyPercentIsAFactorEitherWay) {
   }
 }
 
-// Rows of the same instructions that scatter say what a group may differ by for no reason.
+// Scattered rows of equal instructions show how much a group may differ for no reason.
 TEST(Compare, GroupsWithinTheScatterOfEqualOnesAreNoCauses) {
   auto shaken = [](double by, uint64_t seed) {
     Synthetic s = gpt2();
@@ -471,7 +471,7 @@ TEST(Compare, GroupsWithinTheScatterOfEqualOnesAreNoCauses) {
   EXPECT_TRUE(contains(c.sentences[0], "No difference in speed beyond noise")) << c.sentences[0];
   EXPECT_TRUE(contains(c.sentences[0], "equal groups differ by up to")) << c.sentences[0];
   EXPECT_TRUE(std::any_of(c.notes.begin(), c.notes.end(), [](auto& n) { return contains(n, "interleaved"); }));
-  // The JSON says what the text says.
+  // The JSON says the same as the text.
   EXPECT_EQ(to_json(c)["noise"]["verdict"], "cannot_tell");
   EXPECT_FALSE(contains(compare_text(c), "Effect of each change"));
   CompareOptions measured;
@@ -500,7 +500,7 @@ TEST(Compare, AnEffectLargerThanTheDifferenceIsPartlyOffset) {
   EXPECT_TRUE(contains(c.sentences[0], ", which other effects partly offset")) << c.sentences[0];
 }
 
-// A percentage next to bars that go the other way would read as if nothing else had an effect.
+// A percentage next to bars in the other direction would read as if nothing else had an effect.
 TEST(Compare, ABarThatOthersOffsetHasNoPercentage) {
   RunComparison c;
   c.a.title = "A", c.b.title = "B", c.a.profiled = c.b.profiled = true;

@@ -1,4 +1,4 @@
-// Comparisons of synthetic runs whose sums were checked, and what is looked up in them.
+// Comparisons of synthetic runs with checked sums, and look-ups in them.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ inline const Cause* cause(const RunComparison& c, const std::string& role, const
   return nullptr;
 }
 
-// All sums that a comparison promises.
+// All sums promised by a comparison.
 inline void expect_exact(const RunComparison& c) {
   double size = std::max(c.a.step_ms, c.b.step_ms), bars = 0, per_token = 0, causes = 0, settings = 0;
   for (auto& w : c.waterfall) bars += w.ms, per_token += w.ms_per_token;

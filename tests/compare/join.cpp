@@ -1,4 +1,4 @@
-// Which rows of two steps are matched.
+// Matching of the rows of two steps.
 #include "compare/join.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Runs that lack something: no profile, a foreign trace, training logs, other phases, nothing at
-// all; hostile text.
+// Incomplete runs: no profile, a foreign trace, training logs, other phases, nothing at all;
+// hostile text.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -28,7 +28,7 @@ Synthetic partial_nano() {
   return s;
 }
 
-// What crest bench records: samples and a row, no profile.
+// A record of crest bench: samples and a row, no profile.
 RunRecord bench_run(const Synthetic& how) {
   RunRecord r = make_record(how);
   r.kind = "bench";
@@ -129,7 +129,7 @@ TEST(ComparePartial, OneProfileIsNotEnoughToSplit) {
   EXPECT_EQ(c.causes.size(), compare_runs(make_record(partial_nano()), make_record(partial_nano())).causes.size());
 }
 
-// A bench and a profile of one recipe: what they differ by is noise, whatever is assumed of it.
+// A bench and a profile of one recipe: their difference is noise, whatever noise is assumed.
 TEST(ComparePartial, RunsOfOneRecipeAreNotFasterThanEachOther) {
   Synthetic quick = partial_nano(), slow = partial_nano();
   slow.slowdown = [](const ProfileInstr&) { return 4.0; };
@@ -163,10 +163,10 @@ TEST(ComparePartial, AForeignTraceIsJoinedByClass) {
   for (auto& w : c.waterfall)
     EXPECT_TRUE(w.factor == Factor::unsplit || w.factor >= Factor::idle) << name(w.factor) << " was not measured";
   EXPECT_TRUE(any_contains(c.notes, "only with the profiler on"));
-  EXPECT_TRUE(any_contains(c.notes, "is missing or incomplete, so what changed is unknown"));
+  EXPECT_TRUE(any_contains(c.notes, "is missing or incomplete, so the changes are unknown"));
   EXPECT_TRUE(any_contains(c.notes, "Rows are matched by operation class"));
   for (auto& d : c.differences) EXPECT_EQ(d.section, "device");
-  // Kernel time that nothing explains is no reason: the class with the largest part is named.
+  // Unexplained kernel time is no reason: the class with the largest part is named.
   EXPECT_TRUE(contains(c.sentences[0], "because of " + c.causes[0].label)) << c.sentences[0];
   EXPECT_FALSE(contains(compare_text(c), "\n\n\n"));
   for (auto& cause : c.causes) EXPECT_NE(cause.label, "contraction");
@@ -356,7 +356,7 @@ TEST(ComparePartial, HostileNamesStayText) {
       to_json(compare_runs(r, make_record(partial_nano()))).dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
-// What both share is not repeated where there is no room for it.
+// The common part is not repeated if there is no room.
 TEST(CompareText, TheTableOfRunsFitsTheWidth) {
   RunRecord a = make_record(partial_nano(), "profile-nano-bf16-pointwise-b4-t256"),
             b = make_record(partial_nano(), "profile-nano-bf16-unfused");

@@ -19,7 +19,7 @@ bool is_in(const std::string& text, const std::string& part) { return text.find(
 
 }  // namespace
 
-// Two ranks with the same work for each: what the second costs is split without a rest.
+// Two ranks with the same work for each: the cost of the second is split without a rest.
 TEST(Scaling, AddsUp) {
   Synthetic one = gpt2(), two = gpt2();
   two.recipe.ranks = 2;
@@ -51,8 +51,8 @@ TEST(Scaling, AddsUp) {
   EXPECT_FALSE(compare_runs(a, make_record(one, "again")).scaling);
 }
 
-// A step of one rank, and one of two that takes `slower` times as long. change: of the recipe of
-// the two.
+// A step of one rank, and one of two, `slower`
+// times as long. change: of the recipe of the two.
 static RunComparison scaled(double slower, bool mirrored, const std::map<std::string, std::string>& change = {}) {
   Synthetic one = gpt2(), two = gpt2();
   one.idle_ms = two.idle_ms = 0;
@@ -78,7 +78,7 @@ TEST(Scaling, IsJudgedByNoise) {
   }
 }
 
-// Ranks of another model are not what more ranks lose.
+// A different model on more ranks is no loss by ranks.
 TEST(Scaling, IsNotSaidWhereMoreThanTheRanksDiffers) {
   for (bool mirrored : {false, true}) {
     EXPECT_TRUE(scaled(1.25, mirrored, {{"reduce", "bucket"}, {"shard", "weights"}, {"gather", "forward"}}).scaling);

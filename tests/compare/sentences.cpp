@@ -1,4 +1,4 @@
-// What a comparison says in words: of a step, of groups, of bars.
+// Words of a comparison: about a step, groups, bars.
 #include "compare/sentences.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ TEST(Compare, TheHeadlineNamesOtherInstructions) {
   EXPECT_TRUE(contains(headline(c), "runs as other instructions (3 x all_reduce -> ")) << headline(c);
 }
 
-// Which of a group's instructions takes most time is chance.
+// The slowest instruction of a group is chance.
 TEST(Compare, ChangesAreThoseOfAnOperation) {
   auto slow = [](const std::string& op) {
     Synthetic s = gpt2();
@@ -45,8 +45,8 @@ TEST(Compare, ChangesAreThoseOfAnOperation) {
   EXPECT_EQ(change_text(smaller, *other), "linear_dx bf16[32,1024,768] -> bf16[16,1024,768]");
 }
 
-// What is said of an efficiency has the sign of its bar, also where the floors of the rows (a
-// link's) say otherwise, and where the step has another mix of groups.
+// Words about an efficiency have the sign of its bar, also if the floors of the rows (a link's) say
+// otherwise, and if the step has another mix of groups.
 TEST(Compare, EfficiencyIsThatOfItsBar) {
   for (bool tokens : {false, true}) {
     Profile x = make_profile(gpt2()), y = x;
@@ -90,7 +90,7 @@ TEST(Compare, ATableOfTokensHasTimesOfTokens) {
   EXPECT_EQ(found, 2);
 }
 
-// A smaller model on a slow device: that it is smaller is no reason for its time.
+// A smaller model on a slow device: the size is no reason for its time.
 TEST(Compare, TimeOfAnotherDeviceIsNotTheModels) {
   Synthetic a = gpt2(), b = gpt2();
   b.recipe = recipe_of("nano", 16, 256);

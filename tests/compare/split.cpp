@@ -14,7 +14,7 @@ namespace {
 double sum(const FactorMs& parts) { return std::accumulate(parts.begin(), parts.end(), 0.0); }
 double part(const FactorMs& parts, Factor f) { return parts[size_t(f)]; }
 
-// A group whose floor is known: contractions at `rate`, the rest at the bandwidth.
+// A group with a known floor: contractions at `rate`, the rest at the bandwidth.
 Work work(double ms, double flops, double rate, double bytes) {
   Work w;
   w.ms = ms;

@@ -15,7 +15,7 @@ struct Synthetic {
   std::string device = "h200";
   std::function<double(const ProfileInstr&)> slowdown = [](const ProfileInstr&) { return 2.0; };
   double idle_ms = 0.002;  // idle after each instruction
-  double residual_ms = 0;  // step time that no interval explains
+  double residual_ms = 0;  // step time without an interval
   double noise = 0.002;    // relative, of the samples
   int samples = 20;
   double clock_mhz = 1980;

@@ -14,8 +14,8 @@ using namespace crest;
 
 namespace {
 
-// The magnitude of a code as its definition says: (1 + m / 2^mantissa) 2^(e - bias), without the 1
-// and with e = 1 for e = 0. NaN and infinity: those of the format.
+// The magnitude of a code by its definition: (1 + m / 2^mantissa) 2^(e - bias), without the 1 and
+// with e = 1 for e = 0. NaN and infinity: as in the format.
 template <class F>
 double defined(int code) {
   int exponent = code >> F::mantissa, fraction = code & ((1 << F::mantissa) - 1);
@@ -27,7 +27,7 @@ double defined(int code) {
   return std::ldexp((exponent > 0) + double(fraction) / (1 << F::mantissa), std::max(exponent, 1) - F::bias);
 }
 
-// The code whose number is nearest, the even one of two: by search in all finite numbers.
+// The code with the nearest number, the even one of two: by search in all finite numbers.
 template <class F>
 uint8_t nearest(double x) {
   static const std::vector<double> numbers = [] {

@@ -33,8 +33,8 @@ std::vector<float> normal_row(uint64_t stream, int64_t n, double deviation) {
 
 }  // namespace
 
-// Half a scale, and what float rounds of the scale and of the quotient: both by 2^-24 of at most
-// 127 scales.
+// Half a scale, and float's rounding of the scale and of the quotient: both by 2^-24 of at most 127
+// scales.
 TEST(Int8, EveryNumberIsWithinHalfAScale) {
   for (int64_t n : {1, 2, 65, 768, 3000})
     for (double deviation : {1e-30, 0.02, 1.0, 1e20}) {
@@ -64,7 +64,7 @@ TEST(Int8, DequantizingGivesWhatTheCodesMean) {
   Row r = quantized(x);
   dequantize_row(r.q.data(), r.scale, int64_t(x.size()), back.data());
   for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(back[i], float(r.q[i]) * r.scale);
-  // Quantizing what was quantized changes no code.
+  // Quantizing quantized numbers changes no code.
   EXPECT_EQ(quantized(back).q, r.q);
 }
 

@@ -12,7 +12,7 @@ using namespace crest;
 
 namespace {
 
-// What the error says; "": none.
+// The message of the error; "": none.
 std::string refusal(const std::string& file) {
   try {
     require_no_run_file(file);

@@ -1,4 +1,4 @@
-// Threads whose work throws.
+// Threads with throwing work.
 #include "core/thread.h"
 
 #include <gtest/gtest.h>

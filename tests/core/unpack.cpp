@@ -17,7 +17,7 @@ std::string words(size_t n) {
   return text;
 }
 
-// Everything that comes out, read in blocks; the error instead if there is one.
+// All output, read in blocks; the error instead if there is one.
 std::string unpacked(const std::string& packed, size_t block = 1000, uint64_t most = UINT64_MAX) {
   size_t at = 0;
   try {
@@ -92,7 +92,7 @@ TEST(Unpack, DamageIsAnErrorWithItsPlace) {
       if (has(got, "damaged at byte ")) {
         size_t place = std::stoull(got.substr(got.find("at byte ") + 8));
         EXPECT_LE(place, packed.size());
-        if (packer.suffix != std::string(".zst")) {  // which names the beginning of the block
+        if (packer.suffix != std::string(".zst")) {  // a text with the beginning of the block
           EXPECT_GE(place + 16, at) << packer.suffix << ": found before it is there";
         }
       }
@@ -108,7 +108,7 @@ TEST(Unpack, SizeAndMemoryHaveLimits) {
     EXPECT_TRUE(has(unpacked(packed, 1000, 1 << 20), "file.gz: the file unpacks to more than 1.00 MiB"));
     EXPECT_EQ(unpacked(packed, 1 << 20, 5 << 20).size(), size_t(5) << 20);
   }
-  // A frame of zstd that needs a window of 2 GiB, and a block of xz with a dictionary of 1.5 GiB.
+  // A frame of zstd with a window of 2 GiB, and a block of xz with a dictionary of 1.5 GiB.
   std::string wide("\x28\xb5\x2f\xfd\x00\xa8\x01\x00\x00", 9);
   EXPECT_TRUE(has(unpacked(wide), "window of more than 128.00 MiB")) << unpacked(wide);
   EXPECT_TRUE(has(unpacked(wide), "zstd -dc --long=31 file.gz > file"));

@@ -39,7 +39,7 @@ struct Prepared {
   std::vector<int32_t> tokens;
   std::vector<uint8_t> trained;
 
-  // The text with special tokens by name, of all tokens or of what is trained on. An end-of-text
+  // The text with special tokens by name, of all tokens or of the trained ones. An end-of-text
   // token inside a conversation is written "<+>".
   std::string text(bool only_trained = false) const {
     std::string text;
@@ -257,7 +257,7 @@ TEST(Chat, ABeginOfTextTokenIsAddedWhereItIsAskedFor) {
   EXPECT_ERROR(prepared(dir, {text, text}, "", "bytes", true), "no begin-of-text token");
 }
 
-// The data keeps the tokens that a tokenizer's other files name.
+// The data keeps the tokens named in a tokenizer's other files.
 TEST(Chat, DocumentsEndWithTheTokenThatTheTokenizersFilesName) {
   DataFolder dir;
   write_tokenizer(dir / "t/tokenizer.json", {"<|im_start|>", "<|im_end|>"});
@@ -350,8 +350,8 @@ TEST(Chat, BadLinesAreNamedWithTheirKey) {
   };
   const Case cases[] = {
       {{{"messages", "text"}}, "\"messages\" is not a list"},
-      {chat({}), "\"messages\": no message is an answer"},
-      {chat({user}), "no message is an answer"},
+      {chat({}), "\"messages\": no message is a trained answer"},
+      {chat({user}), "no message is a trained answer"},
       {chat({user, "text"}), "\"messages\"[1] is not a JSON object"},
       {chat({user, {{"content", "a"}}}), "\"messages\"[1] has no \"role\""},
       {chat({user, {{"role", "assistant"}}}), "\"messages\"[1] has no \"content\""},
@@ -360,7 +360,7 @@ TEST(Chat, BadLinesAreNamedWithTheirKey) {
       {chat({user, turn("tool", "x"), answer}), "\"messages\"[1] is of the unknown role \"tool\""},
       {chat({user, turn("assistant", "")}), "\"messages\"[1] is an empty answer"},
       {chat({user, with(answer, "weight", 2)}), "\"weight\" of \"messages\"[1] is neither 0 nor 1"},
-      {chat({user, with(answer, "weight", 0)}), "no message is an answer"},
+      {chat({user, with(answer, "weight", 0)}), "no message is a trained answer"},
       {chat({user, with(answer, "tool_calls", Json{{"id", 1}})}), "\"messages\"[1] has \"tool_calls\""},
       {chat({user, turn("system", "s"), answer}), "a system message is not the first one"},
       {{{"conversations", {{{"from", "human"}}, {{"from", "gpt"}, {"value", "a"}}}}}, "\"conversations\"[0] has no"},
@@ -424,12 +424,12 @@ print(json.dumps([environment.from_string(c["jinja"]).render(
       for (auto& line : {answered, nasty, no_system}) {
         std::string text = prepared(dir, {line}, std::string(form.name), tokenizer).text();
         for (size_t at; (at = text.find("<+>")) != std::string::npos;) text.replace(at, 3, "<|endoftext|>");
-        // The end of the document, which the last turn of some templates has anyway.
+        // The end of the document, already at the end of some templates' last turn.
         if (!form.answer.after.ends_with("{eos}")) text.resize(text.size() - 13);
         Json one = {{"jinja", form.jinja}, {"messages", line["messages"]}, {"generate", false}, {"tokens", tokens}};
         cases.push_back(one);
         expected.push_back(text);
-        // What is asked of the model is what it saw before the last answer.
+        // The model is asked with the text it saw before the last answer.
         std::string answer = line["messages"].back()["content"];
         one["generate"] = true;
         one["messages"].erase(one["messages"].size() - 1);

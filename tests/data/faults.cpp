@@ -1,6 +1,6 @@
-// Every system call of a preparation that changes the file system fails once, or fails from then
-// on: a clear error, and under the name of the result there is nothing, the old data or the new
-// data, never a part.
+// Every modifying system call of a preparation fails once, or fails
+// from then on: a clear error, and under the name of the result
+// there is nothing, the old data or the new data, never a part.
 #include "checkpoint/faults.h"
 
 #include <omp.h>
@@ -60,8 +60,8 @@ class PrepareFaults : public ::testing::TestWithParam<Scenario> {
   }
   fs::path out() const { return fs::path(dir_ / "work") / "out"; }
   void run() { prepare(tiny(dir_ / "new.txt", out(), GetParam().overwrite)); }
-  // 0: nothing there; otherwise the bytes of text of the whole data set that is there (opening
-  // checks every shard).
+  // 0: nothing there; otherwise the bytes of text of the whole data set there (opening checks every
+  // shard).
   uint64_t there() const { return fs::exists(out()) ? Dataset::open(out()).info().text_bytes : 0; }
 
   DataFolder dir_;
@@ -98,7 +98,7 @@ TEST_P(PrepareFaults, EveryKthCall) {
       hit = faults.hit();
     }
     SCOPED_TRACE(::testing::Message() << "call " << k << " of " << calls << " (" << hit << "): " << message);
-    if (message.empty()) {  // closing what was read, removing what is not needed any more, asking for free space
+    if (message.empty()) {  // closing read files, removing unneeded ones, asking for free space
       EXPECT_TRUE(hit == "close" || hit == "open" || hit == "unlink" || hit == "rmdir" || hit == "statvfs");
       ASSERT_EQ(there(), after);
       continue;
@@ -113,7 +113,7 @@ TEST_P(PrepareFaults, EveryKthCall) {
       size_t left = 0;
       std::error_code absent;  // the folder itself could not be made
       for (auto& entry : fs::directory_iterator(dir_ / "work", absent)) left += entry.path().filename() != "out";
-      // One call that fails may be the removal itself.
+      // The failing call may be the removal itself.
       if (found == before && hit != "unlink" && hit != "rmdir") {
         EXPECT_EQ(left, 0u) << "a temporary folder stays";
       }
@@ -163,12 +163,12 @@ class PrepareKilled : public ::testing::TestWithParam<bool> {
     prepare(tiny(dir_ / "new.txt", out(), true));
     return counting.calls();
   }
-  // A process that replaces the data and dies at call `k`.
+  // A process replacing the data and dying at call `k`.
   void kill_at(int64_t k) {
     start_over();
     pid_t child = ::fork();
     if (child == 0) {
-      omp_set_num_threads(1);  // those of the parent are not here
+      omp_set_num_threads(1);  // the parent's are not here
       Faults faults(Fault::kill, k);
       faults.can_exchange = GetParam();
       prepare(tiny(dir_ / "new.txt", out(), true));
@@ -206,7 +206,7 @@ TEST_P(PrepareKilled, AtEveryCallLeavesTheOldOrTheNewData) {
     EXPECT_TRUE(found == before || found == after) << found;
     (found == after ? new_found : old_found)++;
     if (k % 4) continue;
-    // The next preparation is not blocked, and clears what the killed one left.
+    // The next preparation is not blocked, and clears the killed one's remains.
     prepare(tiny(dir_ / "new.txt", out(), true));
     EXPECT_EQ(opened(), after);
     EXPECT_EQ(beside(), 0u);
@@ -216,8 +216,8 @@ TEST_P(PrepareKilled, AtEveryCallLeavesTheOldOrTheNewData) {
   EXPECT_EQ(put_back, GetParam() ? 0 : 1);  // killed before the second rename
 }
 
-// Not only opening finds it: a preparation that must not replace anything does not take the free
-// name.
+// Not only opening finds it: a preparation without
+// --overwrite does not take the free name.
 TEST_P(PrepareKilled, IsPutBackByTheNextPreparationToo) {
   int64_t all = calls();
   bool gone = false;

@@ -1,4 +1,4 @@
-// What data/ needs of core/io.h: partial reads, streams, headers written last.
+// data/'s needs of core/io.h: partial reads, streams, headers written last.
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>

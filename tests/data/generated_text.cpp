@@ -9,7 +9,7 @@
 
 using namespace crest;
 
-// Losses that experiments found hold for this text alone.
+// Losses from experiments hold for this text alone.
 TEST(GeneratedText, IsTheSameEverywhere) {
   std::string text = generated_text(1 << 20);
   EXPECT_EQ(text.size(), size_t(1) << 20);

@@ -29,7 +29,7 @@ inline std::string read_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// The message of the Error that `action` throws; fails the test when it throws none.
+// The message of the Error thrown by `action`; fails the test without one.
 template <class Action>
 std::string error_of(Action&& action) {
   try {

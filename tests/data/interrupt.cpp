@@ -26,7 +26,7 @@ std::string many_words(size_t n) {
   return text;
 }
 
-// What the action throws, which must be the error of Ctrl-C.
+// The action's exception, which must be the error of Ctrl-C.
 template <class Action>
 std::string interrupted(Action&& action) {
   try {
@@ -83,7 +83,7 @@ TEST(Interrupted, BetweenTheShardsOfABlock) {
   EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), {}), 1);  // in.txt
 }
 
-// A terminal or a program from which nothing comes, and a pipe that nobody writes.
+// A silent terminal or program, and a pipe without a writer.
 TEST(Interrupted, WhileItWaitsForInput) {
   DataFolder dir;
   int ends[2];

@@ -12,7 +12,7 @@
 using namespace crest;
 using namespace crest::test;
 
-// A stream whose token at position i is i % 1000, in shards of unequal size.
+// A stream with token i % 1000 at position i, in shards of unequal size.
 static TokenStream make_stream(const DataFolder& dir, size_t n) {
   std::vector<uint32_t> tokens(n);
   for (size_t i = 0; i < n; ++i) tokens[i] = uint32_t(i % 1000);

@@ -17,8 +17,8 @@ namespace {
 
 constexpr uint32_t end_of_text = 999;
 
-// Documents of the given lengths (with the token that ends them); every other token is its position
-// in the stream. `trained` says which tokens count; without it there is no mask.
+// Documents of the given lengths (with their end token); every other token is its position in the
+// stream. `trained` marks the counted tokens; without it there is no mask.
 TokenStream make_documents(const DataFolder& dir, const std::vector<size_t>& lengths,
                            const std::function<bool(size_t)>& trained = {}, size_t shard = 100) {
   ShardWriter w(dir.path(), "train", 1000, shard, bool(trained));

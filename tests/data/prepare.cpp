@@ -132,7 +132,7 @@ TEST(Prepare, TextWithoutSpacesTakesLittleMemory) {
     EXPECT_LT((kib("VmHWM") - before) << 10, 10 * text.size() + (32 << 20));
   }
 #ifndef __SANITIZE_ADDRESS__
-  // What grows with the text, of Chinese phrases: most of it is symbols and where pairs are.
+  // Memory that grows with the text, of Chinese phrases: most of it is symbols and places of pairs.
   std::string phrases;
   for (uint64_t i = 0; phrases.size() < 1'500'000; ++i) {
     const uint64_t r = mix(i), character = (r & 0xfff) * (r >> 12 & 0xfff) >> 12;
@@ -287,8 +287,8 @@ TEST(Prepare, ErrorsSayWhatIsWrongAndLeaveNothing) {
   EXPECT_TRUE(fs::exists(dir / "precious/thesis.txt"));
 }
 
-// --overwrite replaces what prepare wrote: not a folder that merely has a meta.json, nor one with a
-// file of somebody else, nor an input.
+// --overwrite replaces prepare's folders: not a folder with a mere meta.json, nor one with a file
+// of somebody else, nor an input.
 TEST(Prepare, OverwriteRemovesNothingThatPrepareDidNotWrite) {
   DataFolder dir;
   const std::string text = many_sentences(5000);
@@ -326,7 +326,7 @@ TEST(Prepare, OverwriteRemovesNothingThatPrepareDidNotWrite) {
   EXPECT_EQ(read_file(dir / "data/meta.json"), meta);
 }
 
-// A file that comes while the text is encoded.
+// A file added while the text is encoded.
 TEST(Prepare, OverwriteLooksAgainBeforeItReplaces) {
   DataFolder dir;
   write_file(dir / "in.txt", many_sentences(5000));
@@ -399,8 +399,8 @@ TEST(Prepare, CacheIsReusedUntilSomethingChanges) {
   if (null != 0) ::close(null);
 }
 
-// What counts is the content: other text of the same size and time is prepared, the same text of
-// another time is not.
+// Only content counts: other text of the same size and time is prepared, the same text of another
+// time is not.
 TEST(Prepare, CacheIsKeyedByTheContent) {
   TemporaryFolder dir;
   std::string text = many_sentences(5000), other = text;
@@ -422,7 +422,7 @@ TEST(Prepare, CacheIsKeyedByTheContent) {
   EXPECT_EQ(third.folder, first.folder);
 }
 
-// A reading that finds other content than the one that the cache's key was made of.
+// A reading with other content than the cache key's.
 TEST(Corpus, ContentThatChangedSinceItWasHashedIsAnError) {
   TemporaryFolder dir;
   std::string text = many_sentences(3000);

@@ -1,5 +1,5 @@
-// The tokenizer that a preparation publishes is one that Crest loads, or the preparation is refused
-// with one error.
+// A preparation publishes a tokenizer Crest
+// can load, or is refused with one error.
 #include <nlohmann/json.hpp>
 
 #include "data/bpe_train.h"
@@ -15,7 +15,7 @@ namespace {
 
 const std::string end_name(Tokenizer::end_of_text_name);
 
-// tokenizer.json with the bytes and what a test adds: (token, id), merges as pairs, (added token,
+// tokenizer.json with the bytes and a test's additions: (token, id), merges as pairs, (added token,
 // id).
 struct TokenizerFile {
   std::vector<std::pair<std::string, uint32_t>> tokens;
@@ -162,8 +162,8 @@ TEST_F(PreparedTokenizers, TheHighestIdLeavesNoneForEndOfText) {
   refused("t.tiktoken", text, "token id 1048576 is above the limit");
 }
 
-// Text that repeats a character for pages: the pairs double until they are longer than any file
-// holds.
+// Text with a character repeated for pages: the
+// pairs double until they are too long for any file.
 TEST_F(PreparedTokenizers, TrainedTokensAreNeverTooLongToRead) {
   write_file(dir_ / "in.txt", std::string(300'000, 'a') + " b");
   prepare(options("bpe:300"));

@@ -112,7 +112,7 @@ TEST(SplitRules, SafeCutsDoNotChangePretokens) {
   }
   EXPECT_EQ(safe_cut_after("abc", 1), 3u);
   EXPECT_EQ(last_safe_cut("abc"), 0u);
-  // Marks of what is the last character of a text may follow.
+  // Marks of a text's last character may follow.
   EXPECT_EQ(last_character_cut("ab\xe6\x97"), 1u) << "it may become a mark of b";
   EXPECT_EQ(last_character_cut("ab\xe6\x97\xa5"), 2u);
   EXPECT_EQ(last_character_cut("abc\xcc\x81\xcc\xa3"), 2u);
@@ -140,7 +140,7 @@ TEST(Tokenizer, BytesRoundTrip) {
 
 TEST(Tokenizer, EqualsHuggingFaceOnTheFixture) {
   Tokenizer t = trained(fixture("corpus.txt"), 800);
-  // Merge for merge what Hugging Face trained.
+  // Merge for merge as trained by Hugging Face.
   std::istringstream lines(fixture("merges.txt"));
   std::string json = t.to_json(), line, wanted;
   while (std::getline(lines, line)) {
@@ -149,7 +149,7 @@ TEST(Tokenizer, EqualsHuggingFaceOnTheFixture) {
     wanted += (wanted.empty() ? "\n      \"" : ",\n      \"") + escaped + "\"";
   }
   EXPECT_NE(json.find("\"merges\": [" + wanted + "\n    ]"), std::string::npos);
-  // Token for token what Hugging Face encodes.
+  // Token for token as encoded by Hugging Face.
   std::istringstream numbers(fixture("ids.txt"));
   std::vector<uint32_t> ids{std::istream_iterator<uint32_t>(numbers), {}};
   ASSERT_GT(ids.size(), 1000u);

@@ -1,4 +1,4 @@
-// Tokenizer::difference: what a tokenizer does, however its file is written.
+// Tokenizer::difference: the effect of a tokenizer, however its file is written.
 #include <nlohmann/json.hpp>
 
 #include "core/random.h"
@@ -44,8 +44,8 @@ const std::vector<std::string> words = {"t h", "th e", "h e", "a n", "an d", "e 
 
 TEST(TokenizerDifference, TheFormOfTheFileDoesNotMatter) {
   Json a = byte_level(words), b = a;
-  // As transformers writes it: merges as pairs, the special token in the vocabulary too, a
-  // post-processor that adds nothing.
+  // As written by transformers: merges as pairs, the special token in the vocabulary too, a
+  // post-processor without additions.
   Json pairs = Json::array();
   for (auto& m : words) pairs.push_back({m.substr(0, m.find(' ')), m.substr(m.find(' ') + 1)});
   b["model"]["merges"] = pairs;
@@ -67,7 +67,7 @@ TEST(TokenizerDifference, MergesThatNeverHappenDoNotMatter) {
   std::string text;
   for (uint64_t i = 0; i < 20000; ++i) text += "thean dr"[random_bits(1, 2, i) % 8];
   EXPECT_EQ(x.encode(text), y.encode(text));
-  // All tokens are made by merges, so that it does not matter whether they are looked up first.
+  // All tokens are made by merges, so it does not matter whether they are looked up first.
   b["model"]["ignore_merges"] = true;
   EXPECT_EQ(difference(a, b), "");
 }
@@ -96,7 +96,7 @@ TEST(TokenizerDifference, EachPartOfWhatItDoesIsNamed) {
   expect(c, "the split rule is gpt2 in one, llama3 in two");
 }
 
-// A token that no merge makes: only where merges are ignored, it is found.
+// A token without a merge: found only if merges are ignored.
 TEST(TokenizerDifference, IgnoredMergesMatterWhereATokenHasNone) {
   std::vector<std::string> order = words;
   order.push_back("xyz");

@@ -1,5 +1,5 @@
-// Tokenizers of other programs: their formats and split rules, and what is wrong with damaged
-// files.
+// Tokenizers of other programs: their formats and
+// split rules, and the mistakes of damaged files.
 #include <fmt/format.h>
 #include <omp.h>
 
@@ -46,7 +46,7 @@ TEST(TokenizerFiles, EverySplitRuleEqualsHuggingFace) {
     if (rule != "qwen2") {
       EXPECT_EQ(t.decode(ids).size(), text.size());  // é and e + acute are the same added token: same bytes otherwise
     }
-    // What is written is the same tokenizer, the post-processor included.
+    // The written file is the same tokenizer, the post-processor included.
     t.save(dir / "tokenizer.json");
     Tokenizer u = Tokenizer::load(dir / "tokenizer.json");
     EXPECT_EQ(u.encode(text), ids) << rule;
@@ -172,7 +172,7 @@ TEST(TokenizerFiles, WhatTheFileIsIsSeenInItsContent) {
   EXPECT_ERROR(Tokenizer::load(fixture_path("llama3.json"), "bert"), "no split rule 'bert'");
 }
 
-// Made by compare_tokenizers.py: a model of Llama's kind, and what `sentencepiece` makes of it.
+// Made by compare_tokenizers.py: a model of Llama's kind, and its tokens by `sentencepiece`.
 TEST(TokenizerFiles, SentencePieceModelsGiveTheirTokens) {
   Tokenizer t = Tokenizer::load(fixture_path("sentencepiece.model"));
   EXPECT_FALSE(t.byte_level());
@@ -187,7 +187,7 @@ TEST(TokenizerFiles, SentencePieceModelsGiveTheirTokens) {
     ids.insert(ids.end(), tokens.begin(), tokens.end());
   }
   EXPECT_EQ(ids, numbers("sentencepiece-ids.txt"));
-  // What is written is the same tokenizer.
+  // The written file is the same tokenizer.
   DataFolder dir;
   t.save(dir / "tokenizer.json");
   Tokenizer u = Tokenizer::load(dir / "tokenizer.json");
@@ -219,11 +219,11 @@ TEST(TokenizerFiles, ASpaceWithoutAPieceIsTheBytesOfItsMark) {
             "a\u2581"
             "b")
       << "as both decode it";
-  // With a pre-tokenizer that writes the marks, too.
+  // With a pre-tokenizer for the marks, too.
   json["normalizer"] = nullptr;
   json["pre_tokenizer"] = {{"type", "Metaspace"}, {"prepend_scheme", "always"}};
   EXPECT_EQ(Tokenizer::parse(json.dump(), "t.json").encode("ab"), (Ids{0xe2, 0x96, 0x81, 258}));
-  // Where the mark is a token, it is that one.
+  // A mark among the tokens is this token.
   json["model"]["vocab"]["\u2581"] = 259;
   EXPECT_EQ(Tokenizer::parse(json.dump(), "t.json").encode("ab"), (Ids{259, 258}));
 }
@@ -294,8 +294,8 @@ TEST(TokenizerFiles, FilesBesideAVocabularyAddTheirTokens) {
   }
 }
 
-// As generate() of transformers ends: the tokens that the files name, of these the one that only
-// ends texts. No text makes the token between documents.
+// Ends as in generate() of transformers: the tokens named by the files; between documents, the one
+// only for the end of texts. No text makes it.
 TEST(TokenizerFiles, TheTokenBetweenDocumentsIsTheOneThatTheFilesName) {
   DataFolder dir;
   auto json = nlohmann::json::parse(Tokenizer::bytes().to_json());
@@ -362,7 +362,7 @@ TEST(TokenizerFiles, AnAddedTokenMayBeThatOfAByte) {
             (std::vector<uint32_t>{before.encode("t")[0], before.encode("h")[0], before.encode("e")[0]}));
   EXPECT_EQ(t.decode(t.encode("the")), "the");
   add("\u00c5");  // in the alphabet of bytes 0xc5, as a text two bytes
-  EXPECT_ERROR(Tokenizer::parse(json.dump(), "t.json"), "which is also that of byte 0xc5");
+  EXPECT_ERROR(Tokenizer::parse(json.dump(), "t.json"), "also the token of byte 0xc5");
 }
 
 TEST(TokenizerFiles, WhatIsNoFileOfATokenizerIsNamed) {
@@ -377,7 +377,7 @@ TEST(TokenizerFiles, WhatIsNoFileOfATokenizerIsNamed) {
 TEST(TokenizerFiles, ADocumentHasTheSameTokensInBlocks) {
   Tokenizer t = Tokenizer::load(fixture_path("sentencepiece.model"));
   std::string text;
-  while (text.size() < 400'000) text += fixture_text("nasty.txt");  // longer than what a task encodes
+  while (text.size() < 400'000) text += fixture_text("nasty.txt");  // longer than a task's text
   auto whole = t.encode(text);
   Encoder encoder(t);
   std::vector<std::string_view> parts;
@@ -419,7 +419,7 @@ TEST(TokenizerFiles, WhatIsNotSupportedInASentencePieceModelIsNamed) {
   EXPECT_ERROR(parse(pieces + bpe + proto(3, std::string("\x20\x00\x28\x00", 4))), "escape_whitespaces");
   EXPECT_ERROR(parse(pieces + piece("c", 4) + bpe + identity), "user-defined piece 'c'");
   EXPECT_ERROR(parse(pieces + piece("c", 5) + bpe + identity), "unused piece 'c'");
-  EXPECT_ERROR(parse(pieces + piece("ba") + bpe + identity), "whose score is that of another");
+  EXPECT_ERROR(parse(pieces + piece("ba") + bpe + identity), "with the score of another");
   EXPECT_ERROR(parse(pieces + piece("bc", 1, 0x81) + bpe + identity), "whose characters are not all pieces");
   EXPECT_ERROR(parse(pieces + piece("a\xe2\x96\x81", 1, 0x81) + bpe + identity),
                "holds a space after another character");
@@ -471,7 +471,7 @@ TEST(TokenizerFiles, WhatIsNotSupportedOfATokenizerOfCharactersIsNamed) {
                "without unk_token");
 }
 
-// Eight steps that double every letter make 256 of one.
+// Eight steps, each doubling every letter, make 256 of one.
 TEST(TokenizerFiles, ANormalizerThatMultipliesTextIsStopped) {
   std::string json = Tokenizer::load(fixture_path("sentencepiece.model")).to_json(), steps;
   for (int i = 0; i < 8; ++i) steps += R"({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}, )";

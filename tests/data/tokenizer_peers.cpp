@@ -61,9 +61,9 @@ TEST(TokenizerPeers, TokenizersGivesTheSameTokensByEveryRule) {
   EXPECT_EQ(compare({"check", json, text_path, ids}).exit_code, 1);
 }
 
-// Every kind that is not byte-level BPE with a split rule, on 2,000 documents and more:
-// SentencePiece's models, and tokenizer.json with the normalizers, pre-tokenizers and decoders that
-// Llama-like files have.
+// Every kind except byte-level BPE with a split rule, on 2,000
+// documents and more: SentencePiece's models, and tokenizer.json with
+// the normalizers, pre-tokenizers and decoders of Llama-like files.
 TEST(TokenizerPeers, OtherKindsGiveTheSameTokensAndTexts) {
   if (!has_module("tokenizers, sentencepiece")) GTEST_SKIP() << "pip install tokenizers sentencepiece";
   DataFolder dir;
@@ -90,7 +90,7 @@ TEST(TokenizerPeers, OtherKindsGiveTheSameTokensAndTexts) {
       texts.push_back(t.decode(tokens));
     }
     std::vector<std::string> names = {path.string()};
-    if (path.extension() == ".model") {  // `tokenizers` gets what is written of it
+    if (path.extension() == ".model") {  // `tokenizers` gets the written file
       names.push_back(path.string() + ".json");
       t.save(names[1]);
     }

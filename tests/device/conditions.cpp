@@ -20,8 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// A folder that looks like the root of a machine, with the same files for every CPU that this
-// process may use.
+// A folder like the root of a machine, with the
+// same files for every CPU of this process.
 class ConditionsTest : public testing::Test {
  protected:
   void put(const std::string& file, const std::string& text) {

@@ -1,4 +1,4 @@
-// Device files: what Crest brings is complete and consistent; a damaged one is told with its place.
+// Device files: Crest's own are complete and consistent; a damaged one is reported with its place.
 #include "device/data_sheet.h"
 
 #include <gtest/gtest.h>
@@ -71,7 +71,7 @@ TEST(DataSheets, AreFoundByTheDriversName) {
     EXPECT_EQ(data_sheet_of(other), nullptr) << other;
 }
 
-// Figures in a file may be others than those of the sheet with the same title.
+// Figures in a file may differ from the sheet with the same title.
 TEST(DataSheets, OfAFileAreNotThoseThatComeWithCrest) {
   EXPECT_EQ(data_sheet_of(described_device(find_data_sheet("h100")).name)->name, "h100");
   TemporaryFolder folder;

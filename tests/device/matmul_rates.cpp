@@ -45,7 +45,7 @@ TEST_F(MatmulRatesFile, HasEachClassOnce) {
   EXPECT_FALSE(matmul_rates(find_device("h100", 1)));
 }
 
-// What no program of ours wrote is as good as no file.
+// A file by other programs counts as no file.
 TEST_F(MatmulRatesFile, IsWrittenAnewWhereItIsDamaged) {
   const bool here = active_isa() >= Isa::avx512_bf16 && active_isa() <= best_isa();
   const Device device = here ? crest::test::this_cpu(1) : cpu_device(Isa::amx, 1);

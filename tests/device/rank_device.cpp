@@ -1,4 +1,4 @@
-// Which GPU a rank takes, and what is refused.
+// The GPU of a rank, and refusals.
 #include "device/rank_device.h"
 
 #include <gtest/gtest.h>

@@ -59,7 +59,7 @@ TEST(Throttle, CountersOfTheCpu) {
 TEST(Throttle, PollingThisMachineIsCheap) {
   ThrottlePoll poll = throttle_poll(find_device("cpu", 1));
   poll();
-  std::clock_t start = std::clock();  // processor time: what else runs here does not count
+  std::clock_t start = std::clock();  // processor time: other work here does not count
   for (int i = 0; i < 10; ++i) poll();
   double ms = 1e3 * double(std::clock() - start) / CLOCKS_PER_SEC / 10;
   EXPECT_LT(ms, 10) << "every 20 ms it is asked";

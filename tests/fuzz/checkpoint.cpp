@@ -1,5 +1,5 @@
-// A whole checkpoint folder with one strange file, and a manifest whose hashes are right for it, so
-// that what lies behind them is reached: a clear error, or tensors that can all be read.
+// A whole checkpoint folder with one strange file, and a manifest with the right hashes for it, to
+// reach the code behind them: a clear error, or readable tensors.
 #include "checkpoint/checkpoint.h"
 
 #include <filesystem>
@@ -33,7 +33,7 @@ struct GoodCheckpoint {
 
 constexpr const char* names[3] = {"model.safetensors", "state.json", "config.json"};
 
-// The hashes of whatever the weights' file holds; those of tensors where it can be opened.
+// The hashes of the weights' file, whatever it holds; of its tensors if it can be opened.
 ManifestFile entry_of(std::string_view bytes, const std::string& path, bool tensors) {
   ManifestFile entry;
   entry.bytes = bytes.size();
@@ -52,7 +52,7 @@ ManifestFile entry_of(std::string_view bytes, const std::string& path, bool tens
 
 static void fuzz_checkpoint(std::string_view input) {
   static const GoodCheckpoint folder;
-  static unsigned strange = 3;  // the file that the last input changed
+  static unsigned strange = 3;  // the file changed by the last input
   unsigned way = choose(input, 4);
   Manifest manifest;
   manifest.step = 3;

@@ -1,5 +1,5 @@
 // Any bytes as another program's checkpoint (llm.c, nanoGPT after its conversion): a clear error,
-// or weights that all lie inside of the file.
+// or weights inside the file.
 #include "fuzz.h"
 #include "interop/import.h"
 #include "interop/llmc.h"
@@ -29,7 +29,7 @@ static void fuzz_foreign(std::string_view input) {
     if (way == 0) open_all(after_header(input), 0);
     if (way == 1) open_all(input, 0);
     if (way == 2) open_all(input, 1);
-    // The header's checks with a size that is not the file's: as after a file was cut short.
+    // The header's checks with a size other than the file's: as after a file was cut short.
     std::string bytes = after_header(input);
     if (way == 3) parse_llmc_header({reinterpret_cast<uint8_t*>(bytes.data()), 1024}, input.size() * 300 + 1, "input");
   });

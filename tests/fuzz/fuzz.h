@@ -1,5 +1,5 @@
-// What the fuzz targets share. One execution is one parse: the first byte of the input says which
-// of a target's ways it takes (seeds.py writes every seed once for each).
+// Shared by the fuzz targets. One execution is one parse: the first byte of the input chooses one
+// of a target's ways (seeds.py writes every seed once for each).
 #pragma once
 #include <sys/mman.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@
 namespace crest::fuzz {
 
 #ifdef CREST_MALFORMED_TEST
-// In the unit test (tests/malformed), which runs all targets on their seeds.
+// In the unit test (tests/malformed), with all targets on their seeds.
 inline void check(bool condition) {
   if (!condition) throw std::logic_error("a check of the fuzz target failed");
 }
@@ -65,7 +65,7 @@ inline std::string after_header(std::string_view input) {
   return bytes.append(input.substr(std::min<size_t>(32, input.size())));
 }
 
-// Refusing is right, anything else that leaves a parser is a crash.
+// Refusing is right; anything else leaving a parser is a crash.
 template <class Action>
 void or_error(Action action) {
   try {

@@ -15,8 +15,8 @@ static void fuzz_json(std::string_view text) {
     if (way == 1) (void)parse_ordered_json_guarded(text, {.keys = 1000}, "fuzz").dump();
     if (way == 2) (void)parse_shard_index(text, "fuzz");
     if (way != 3) return;
-    // A manifest is protected by its own hash, which random changes never hit: set it right, so
-    // that what is behind it is reached too.
+    // A manifest is protected by its own hash, never hit by random changes: set it right, to reach
+    // the code behind it too.
     std::string own = sha256_hex(text.data(), text.size());
     Manifest m = parse_manifest(std::string(text) + ",\n\"manifest_sha256\": \"" + own + "\"\n}\n", "fuzz");
     check(parse_manifest(print_manifest(m), "fuzz") == m);

@@ -1,5 +1,5 @@
-// What is read out of JSON: a Hugging Face config.json, meta.json of a data folder, kernel choices
-// of a checkpoint, a profile. A clear error, or what is within its limits.
+// Files in JSON: a Hugging Face config.json, meta.json of a data folder, kernel choices of a
+// checkpoint, a profile. A clear error, or a result within its limits.
 #include "backend/choices.h"
 #include "core/json.h"
 #include "data/dataset.h"

@@ -1,5 +1,5 @@
-// The whole reader on an in-memory file, and the header parser with the length that fits, which
-// random files rarely have.
+// The whole reader on an in-memory file, and the header parser with the fitting length, rare in
+// random files.
 #include "checkpoint/safetensors.h"
 
 #include <vector>
@@ -40,7 +40,7 @@ static void fuzz_safetensors(std::string_view input) {
       auto header = parse_safetensors_header(input, data_bytes, "fuzz");
       return check_layout(header.tensors, header.data_start, header.data_start + data_bytes);
     }
-    // A file whose length bytes are right.
+    // A file with the right length bytes.
     std::string file;
     for (int i = 0; i < 8; ++i) file += char(uint64_t(input.size()) >> (8 * i));
     whole(file.append(input).append(data_bytes, 'x'));

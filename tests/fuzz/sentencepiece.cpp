@@ -1,6 +1,6 @@
 // Any bytes as a SentencePiece model, as the parts of a tokenizer.json of characters before its
-// model, and as text for such a tokenizer: a clear error, or a tokenizer that encodes any bytes,
-// and whose tokenizer.json is the same tokenizer.
+// model, and as text for such a tokenizer: a clear error, or a tokenizer for any bytes, with a
+// tokenizer.json of the same tokenizer.
 #include "data/tokenizer.h"
 #include "fuzz.h"
 

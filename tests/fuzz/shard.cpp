@@ -27,7 +27,7 @@ static void read_all(std::string_view bytes) {
   check(refused);
 }
 
-// The loss mask that stands beside a shard.
+// The loss mask beside a shard.
 static void read_mask(std::string_view bytes) {
   static const Folder folder;
   static const std::string shard = folder.put("train-000000.bin", [] {
@@ -49,7 +49,7 @@ static void fuzz_shard(std::string_view input) {
     if (way == 0) read_all(after_header(input));
     if (way == 1) read_all(input);
     if (way == 3) read_mask(after_header(input));
-    // The header's checks with a size that is not the file's: as after a file was cut short.
+    // The header's checks with a size other than the file's: as after a file was cut short.
     std::string bytes = after_header(input);
     if (way == 2) parse_shard_header({reinterpret_cast<uint8_t*>(bytes.data()), 1024}, input.size() * 3 + 1, "input");
   });

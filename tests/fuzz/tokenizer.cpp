@@ -1,4 +1,4 @@
-// Any bytes as tokenizer.json (a clear error, or a tokenizer that round-trips), and any bytes as
+// Any bytes as tokenizer.json (a clear error, or a round-tripping tokenizer), and any bytes as
 // text.
 #include "data/tokenizer.h"
 
@@ -19,8 +19,8 @@ static void fuzz_tokenizer(std::string_view text) {
   unsigned way = choose(text, 3);
   if (way == 0) return check(trained.decode(trained.encode(text)) == text);
   or_error([&] {
-    // The other way puts them into a file that is right otherwise, so that the fuzzer gets past the
-    // vocabulary.
+    // The other way puts them into an otherwise right
+    // file, to get the fuzzer past the vocabulary.
     Tokenizer t = Tokenizer::parse(way == 1 ? std::string(text) : json.substr(0, merges) + std::string(text), "input");
     std::string decoded = t.decode(t.encode(text));
     check(decoded == text || !t.lossless());

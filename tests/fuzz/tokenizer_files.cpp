@@ -1,6 +1,6 @@
 // Any bytes as GPT-2's pair of files (divided at a NUL), as .tiktoken and as the tokenizer.json of
-// another split rule: a clear error, or a tokenizer that encodes any bytes, and whose
-// tokenizer.json is the same tokenizer.
+// another split rule: a clear error, or a tokenizer for any bytes, with a tokenizer.json of the
+// same tokenizer.
 #include "data/tokenizer.h"
 #include "fuzz.h"
 
@@ -9,7 +9,7 @@ using namespace crest::fuzz;
 
 static const char* const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-// All bytes, so that what follows them can be a whole vocabulary.
+// All bytes, so a whole vocabulary can follow them.
 static std::string all_ranks() {
   std::string text;
   for (int b = 0; b < 256; ++b)

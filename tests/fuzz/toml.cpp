@@ -1,5 +1,5 @@
 // The TOML guard and toml++ behind it. The library is compiled into this program instead of linked,
-// so that its branches guide the fuzzer and its memory accesses are checked.
+// so its branches guide the fuzzer and its memory accesses are checked.
 #ifdef CREST_MALFORMED_TEST
 #include "core/toml_check.h"
 #else

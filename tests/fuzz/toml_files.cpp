@@ -1,5 +1,5 @@
-// What is read out of TOML: models, devices, experiments and their grids. A clear error, or what is
-// within its limits.
+// Files in TOML: models, devices, experiments and their grids. A clear error, or a result within
+// its limits.
 #include "device/data_sheet.h"
 #include "fuzz.h"
 #include "lab/experiment.h"

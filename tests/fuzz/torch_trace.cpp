@@ -1,5 +1,5 @@
-// Any bytes as a PyTorch trace: a clear error, or steps whose times add up and a Profile whose rows
-// fit together.
+// Any bytes as a PyTorch trace: a clear error, or steps with consistent times and a Profile with
+// consistent rows.
 #include "traces/torch_trace.h"
 
 #include <cmath>

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A folder that looks like the root of a machine.
+// A folder like the root of a machine.
 struct FakeRoot {
   TemporaryFolder folder;
   fs::path path = folder.path();
@@ -77,7 +77,7 @@ TEST(Memory, ResidentFollowsAllocation) {
   ASSERT_GT(before, 0);
   constexpr size_t size = 64 << 20;
   {
-    // Not the heap: a sanitizer's allocator keeps what was freed.
+    // Not the heap: a sanitizer's allocator keeps freed memory.
     void* block = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(block, MAP_FAILED);
     std::memset(block, 1, size);

@@ -71,7 +71,7 @@ TEST(External, TimeoutKillsTheWholeGroup) {
     std::ifstream(file) >> child;
   }
   EXPECT_LT(timer.seconds(), 1000) << "it did not wait for the sleep";
-  auto gone = [&] {  // a zombie that nobody has reaped yet counts as gone
+  auto gone = [&] {  // an unreaped zombie counts as gone
     std::ifstream stat("/proc/" + std::to_string(child) + "/stat");
     std::string pid, name, state;
     return !(stat >> pid >> name >> state) || state == "Z";

@@ -54,7 +54,7 @@ TEST_F(EvaluateModel, AModelOfZerosKnowsNothing) {
 
 namespace {
 
-// Tokenizers that change texts, with at most the model's 257 tokens.
+// Tokenizers with changes to texts, with at most the model's 257 tokens.
 std::map<std::string, nlohmann::json> changing_tokenizers() {
   std::map<std::string, nlohmann::json> made;
   for (const char* name : {"prefix", "NFC", "NFKC"}) made[name] = nlohmann::json::parse(Tokenizer::bytes().to_json());
@@ -154,7 +154,7 @@ TEST_F(EvaluateModel, TheLossDoesNotDependOnTheBatch) {
   EXPECT_EQ(evaluate_it(o).evaluation.tokens, 96u);
 }
 
-// The result names what was computed.
+// The result names the computation.
 TEST_F(EvaluateModel, Fp8IsBf16) {
   EvaluateOptions o = options();
   o.precision = "bf16";
@@ -165,8 +165,8 @@ TEST_F(EvaluateModel, Fp8IsBf16) {
   EXPECT_EQ(m.evaluation.loss, half.evaluation.loss);
 }
 
-// Tied (gpt2) and untied (llama); the logits come from decoding, which multiplies the codes as they
-// are, and the loss from a batch, for which they become floats: one model.
+// Tied (gpt2) and untied (llama); the logits come from decoding, which multiplies the codes
+// directly, and the loss from a batch, for which they become floats: one model.
 TEST_F(EvaluateModel, Int8WeightsAreOneModelInBatchesAndOneByOne) {
   for (const char* shape : {"gpt2", "llama"})
     for (const char* precision : {"fp32", "bf16"}) {
@@ -217,7 +217,7 @@ TEST_F(EvaluateModel, EveryTokenOfShardsThatStateNoVocabularyIsChecked) {
   expect_error([&] { evaluate_it(o); }, {"300"});
   o.split = "train";
   expect_error([&] { evaluate_it(o); }, {"no tokens in split 'train'"});
-  o.split = "val", o.seq = 16, o.batch = 4, o.batches = 1;  // ends before that token
+  o.split = "val", o.seq = 16, o.batch = 4, o.batches = 1;  // ends before this token
   EXPECT_EQ(evaluate_it(o).evaluation.tokens, 64u);
 }
 

@@ -1,4 +1,4 @@
-// What a path of a model may name.
+// Paths of a model.
 #include <atomic>
 #include <filesystem>
 #include <thread>
@@ -19,9 +19,9 @@ TEST(OpenModel, AFileThatIsNoModelIsNamed) {
   expect_error([&] { open_model(folder / "text.txt"); }, {"text.txt: is not a model"});
 }
 
-// A run with --keep 1: at every moment there is a checkpoint, but the one that was listed may be
-// gone when it is read. More steps than are saved while one model is opened, so that none comes
-// back meanwhile.
+// A run with --keep 1: at every moment there is a checkpoint,
+// but a listed one may be gone when it is read. More steps than
+// saves while one model is opened, so none comes back meanwhile.
 TEST(OpenModel, ACheckpointIsFoundWhileOthersComeAndGo) {
   TemporaryFolder folder;
   const std::string root = folder / "run/checkpoints/", aside = folder / "aside/";
@@ -32,7 +32,7 @@ TEST(OpenModel, ACheckpointIsFoundWhileOthersComeAndGo) {
     if (step > 1) fs::rename(root + checkpoint_name(step), aside + checkpoint_name(step));
   }
   std::atomic<bool> over = false;
-  std::atomic<int> saves = 0;  // that are due: a few while one model is opened
+  std::atomic<int> saves = 0;  // due saves: a few while one model is opened
   std::thread saving([&] {
     for (int step = 1; !over;) {
       if (saves == 0) {

@@ -44,7 +44,7 @@ class SampleModel : public ::testing::Test {
     }
     return t;
   }
-  // A letter or digit that the text has after its third byte.
+  // A letter or digit of the text after its third byte.
   static std::string some_letter(const std::string& text) {
     for (size_t i = 3; i < text.size(); ++i)
       if (std::isalnum(static_cast<unsigned char>(text[i]))) return text.substr(i, 1);
@@ -157,7 +157,7 @@ class ForeignModel : public SampleModel {
 
 }  // namespace
 
-// As generate() of transformers: generation_config.json, or config.json without that file.
+// As generate() of transformers: generation_config.json, or config.json without it.
 TEST_F(ForeignModel, EndsAtTheTokensThatItsFilesName) {
   const std::vector<int32_t> all = generated(true).tokens;
   ASSERT_EQ(all.size(), 60u);
@@ -189,7 +189,7 @@ TEST_F(ForeignModel, SaysWhetherATokenBeginsTheText) {
   SampleOptions plain = options("ab"), add = plain, empty = options(""), spelled = options("<bos>ab");
   add.add_bos = spelled.add_bos = true;
   using Said = std::pair<size_t, std::string>;
-  // config.json names what the tokenizer does not.
+  // config.json names tokens the tokenizer does not.
   state("bos_token_id", 256);
   EXPECT_EQ(sampler_of(plain), Said(2, ""));
   EXPECT_EQ(sampler_of(add), Said(3, "<|endoftext|> before the prompt"));

@@ -1,4 +1,4 @@
-// crest export: what other programs load, and what they lack. That nanoGPT loads it is tested with
+// crest export: the other programs' files, and their limits. Loading by nanoGPT is tested with
 // torch (programs.cpp).
 #include "checkpoint/safetensors_folder.h"
 #include "cli/train_harness.h"

@@ -24,7 +24,7 @@ std::vector<int32_t> good_header(int32_t version) {
 }
 constexpr size_t llmc_numbers = (padded + context) * width + layers * (12 * width * width + 13 * width) + 2 * width;
 
-// A vocabulary that the byte tokenizer fits into.
+// A vocabulary with room for the byte tokenizer.
 std::string byte_level_file() {
   auto header = good_header(3);
   header[3] = 300, header[7] = 384;
@@ -131,8 +131,8 @@ TEST(Import, LlmcGivesTransformersGpt2) {
   }
 }
 
-// With a tokenizer the folder is complete: text in, text out, trained further. The logits that eval
-// writes are those that its loss is made of.
+// With a tokenizer the folder is complete: text in, text out, further training. eval's logits
+// belong to its loss.
 TEST(Import, FolderEvaluatesSamplesAndTrains) {
   TempFolder folder;
   std::string text;

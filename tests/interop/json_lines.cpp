@@ -93,7 +93,7 @@ TEST(JsonLinesInput, PromptsAreMaskedAndAnswersAreNot) {
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_TRUE(r.json()["loss_mask"]);
   EXPECT_EQ(r.json()["documents"], 42);
-  // What is trained on, by the mask; '|' ends an answer, and a text where a record follows.
+  // The trained text, by the mask; '|' ends an answer, and a text before a record.
   std::string all, trained;
   for (const char* split : {"train", "val"}) {
     std::string shard = folder.read(std::string("d/") + split + "-000000.bin");

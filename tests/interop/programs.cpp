@@ -1,4 +1,4 @@
-// The other programs themselves read what Crest writes, and write what Crest reads.
+// The other programs themselves read Crest's files, and write files for Crest.
 #include "interop/python.h"
 
 using namespace crest::test;
@@ -64,7 +64,7 @@ TEST(Interop, TheGuideFromTransformersAndBackWorksAsWritten) {
   expect_ok("guide.py", {folder.path().string()});
 }
 
-// What cannot be installed as a package is named by a variable that holds the path of a clone.
+// Programs without a package: a variable holds the path of a clone.
 #define CREST_NEED_CLONE(variable, repository) \
   if (!std::getenv(variable)) GTEST_SKIP() << variable " is not set: a clone of github.com/karpathy/" repository
 

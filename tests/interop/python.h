@@ -1,5 +1,5 @@
 // Runs a Python script of this folder with the real programs (transformers, safetensors, NumPy,
-// torch). The interpreter is $CREST_PYTHON, else python3; what it lacks skips the test.
+// torch). The interpreter is $CREST_PYTHON, else python3; missing packages skip the test.
 #pragma once
 #include "cli/run.h"
 

@@ -1,5 +1,5 @@
-// Experiment files: every one that comes with the program, grids, and mistakes with line and
-// column.
+// Experiment files: every one of the program's
+// own, grids, and mistakes with line and column.
 #include "lab/experiment.h"
 
 #include <gtest/gtest.h>
@@ -153,7 +153,7 @@ bool contains_quote(const std::string& source, const std::string& quote) {
 
 TEST(Experiment, ClaimsQuoteTheirSource) {
   std::map<std::string, std::string> texts;
-  if (const char* folder = std::getenv("CREST_SOURCES"))  // files whose names begin with the keys
+  if (const char* folder = std::getenv("CREST_SOURCES"))  // files with the keys at the beginning of their names
     for (auto& file : std::filesystem::directory_iterator(folder))
       texts[file.path().filename().string().substr(0, 3)] = plain(read_file(file.path().string(), 1 << 24));
   for (auto& e : all_experiments())

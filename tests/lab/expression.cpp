@@ -1,5 +1,5 @@
-// The language of claims: what expressions give, what the noise leaves open, and where mistakes are
-// told to be.
+// The language of claims: results of expressions, cases left open by the noise, and the reported
+// places of mistakes.
 #include "lab/expression.h"
 
 #include <gtest/gtest.h>
@@ -136,7 +136,7 @@ TEST(Expression, WhatHasNoValueSaysWhy) {
   EXPECT_NE(value_of("slope(ms, batch, batch=4)").unknown, "");
 }
 
-// Only what no true number behind the printed figures can give is a contradiction.
+// A contradiction needs that no true number behind the printed figures fits.
 TEST(Expression, PrintedFiguresAreAsExactAsTheirDigits) {
   EXPECT_EQ(truth("printed_as(1 - printed(33, 1) / printed(42, 1), 24%, 1%)"), "yes") << "32.5 / 42.5";
   EXPECT_EQ(truth("printed_as(1 - 33 / 42, 24%, 1%)"), "no");
@@ -146,7 +146,7 @@ TEST(Expression, PrintedFiguresAreAsExactAsTheirDigits) {
   EXPECT_EQ(truth("printed(78, 1) > printed(76, 1)"), "yes");
   EXPECT_NE(truth("printed(77, 1) > printed(77, 1)").find("rounding of printed figures"), std::string::npos);
   EXPECT_NE(truth("2 * printed(77, 1) > 154.5").find("within the rounding"), std::string::npos);
-  // 100 +- 2 is measured: noise that reaches out of [99.5 .. 100.5] leaves it open.
+  // 100 +- 2 is measured: noise beyond [99.5 .. 100.5] leaves it open.
   EXPECT_NE(truth("printed_as(value(ms, precision=fp32, batch=4), 100, 1)").find("inconclusive"), std::string::npos);
   EXPECT_EQ(truth("printed_as(value(ms, precision=fp32, batch=4), 100, 10)"), "yes");
   EXPECT_EQ(value_of("printed_as(value(ms, batch=99), 1, 1)").unknown, "no row of the table matches");

@@ -1,4 +1,4 @@
-// Verdicts from tables, rows as JSON, and the allocator that plans are compared with.
+// Verdicts from tables, rows as JSON, and the allocator compared with plans.
 #include "lab/judge.h"
 
 #include <gtest/gtest.h>
@@ -24,8 +24,8 @@ Experiment experiment() {
       "x.toml");
 }
 
-// Claims about one model on a GPU, about one that no measurement has, and about a device that
-// nobody has.
+// Claims about one model on a GPU, about one without
+// measurements, and about an unknown device.
 Experiment conditional() {
   std::string text =
       "name = \"x\"\ntitle = \"t\"\nkind = \"bench\"\n[recipe]\nmodel = [\"small\", \"large\"]\nfusion = [\"on\", "
@@ -89,7 +89,7 @@ TEST(Judge, VerdictsOfClaims) {
   EXPECT_NEAR(r.then.at(0).x, 1.2, 1e-12);
 }
 
-// The small model, whose gain is 1, neither refutes nor upholds a claim about the large one.
+// The small model, with gain 1, neither refutes nor upholds a claim about the large one.
 TEST(Judge, AClaimReadsOnlyMeasurementsThatMeetItsConditions) {
   Experiment e = conditional();
   Result cpu = judged_conditional(e, "cpu"), gpu = judged_conditional(e, "cuda");
@@ -176,7 +176,8 @@ TEST(Judge, TheTextLeavesOutWhatIsUnknownAndCountsInSingular) {
   std::string text = result_text(r, false);
   EXPECT_NE(text.find("\n  here: a CPU, scale tiny\n"), std::string::npos) << text;
   EXPECT_EQ(text.find("document: "), std::string::npos) << text;
-  EXPECT_NE(text.find("2 cells were measured in only one round\n1 cell is not measured yet\n"), std::string::npos)
+  EXPECT_NE(text.find("2 measurements were measured in only one round\n1 measurement is not measured yet\n"),
+            std::string::npos)
       << text;
   EXPECT_NE(text.find("1.2 [1.15"), std::string::npos) << "the figure next to the document's has its interval\n"
                                                        << text;
@@ -221,7 +222,7 @@ TEST(CachingAllocator, ReusesAndSplits) {
   block(4 * MiB, 0, 0);
   EXPECT_EQ(caching_allocator_bytes(plan), 22 * MiB);
   block(4 * MiB, 1, 1);  // in the place of the first
-  block(8 * MiB, 1, 1);  // in what is left of the segment
+  block(8 * MiB, 1, 1);  // in the rest of the segment
   EXPECT_EQ(caching_allocator_bytes(plan), 22 * MiB);
   block(31 * MiB, 2, 2);  // no segment has so much, though 20 MiB are free
   EXPECT_EQ(caching_allocator_bytes(plan), 54 * MiB);

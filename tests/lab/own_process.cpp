@@ -45,7 +45,7 @@ TEST(OwnProcess, MemoryAndCtrlCKeepTheirCodes) {
   EXPECT_EQ(process_error(canceled).code(), Exit::interrupted);
 }
 
-// What a process says reaches a terminal.
+// A process' messages reach a terminal.
 TEST(OwnProcess, EscapesAreTakenOut) {
   EXPECT_EQ(process_error(ended(1, "", "crest: error: \x1b[2J\n")).problem().find('\x1b'), std::string::npos);
 }

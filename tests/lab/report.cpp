@@ -1,4 +1,4 @@
-// The lab's report: what is in it, and that no recorded document can break it.
+// The lab's report: its content, and that no recorded document can break it.
 #include <gtest/gtest.h>
 
 #include "contains.h"
@@ -94,9 +94,9 @@ TEST(LabReport, AContinuedClaimHasTheClaimThatItContinues) {
 TEST(LabReport, EntriesCanBeFolded) {
   Report r = make_lab_report({record("2026-01-01", "upheld")});
   std::string html = to_html(r.page);
-  EXPECT_TRUE(contains(html, "<details class=\"entry\"><summary>1 upheld: claims, figures, cells</summary>"));
+  EXPECT_TRUE(contains(html, "<details class=\"entry\"><summary>1 upheld: claims, figures, measurements</summary>"));
   EXPECT_LT(html.find("<h3 id=\"experiment-one\">"), html.find("<details class=\"entry\">"));
-  EXPECT_FALSE(contains(to_markdown(r.page, "").text, "claims, figures, cells")) << "text has no screen";
+  EXPECT_FALSE(contains(to_markdown(r.page, "").text, "claims, figures, measurements")) << "text has no screen";
 }
 
 size_t times(const std::string& text, const std::string& part) {
@@ -146,10 +146,10 @@ TEST(LabReport, MeasurementsAreASweepOrALadder) {
   std::string sweep = to_html(make_lab_report({with_rows("bytes", {"1MB", "10MB", "100MB"})}).page);
   EXPECT_TRUE(contains(sweep, "Sweep over bytes"));
   std::string ladder = to_html(make_lab_report({with_rows("variant", {"A fp32", "B TF32", "C bf16"})}).page);
-  for (const char* part : {"Measured cells", ">A fp32</text>", ">C bf16</text>"})
+  for (const char* part : {"Measurements", ">A fp32</text>", ">C bf16</text>"})
     EXPECT_TRUE(contains(ladder, part)) << part;
   std::string one = to_html(make_lab_report({with_rows("variant", {"A fp32"})}).page);
-  EXPECT_FALSE(contains(one, "Measured cells"));
+  EXPECT_FALSE(contains(one, "Measurements"));
 }
 
 TEST(LabReport, FiguresOfTheDocumentAreDrawnNextToThoseMeasured) {

@@ -1,5 +1,5 @@
-// Two rounds of a measurement: what becomes of its figures, and the noise floor that all
-// measurements together give.
+// Two rounds of a measurement: their combined figures, and the noise floor of all measurements
+// together.
 #include "lab/rounds.h"
 
 #include <gtest/gtest.h>
@@ -56,8 +56,8 @@ TEST(Rounds, EqualRoundsHalveTheVariance) {
 }
 
 TEST(Rounds, NoiseIsTheDeviationOfDuplicatesTimesStudentsT) {
-  // Two measurements that differ by 2% and -2%: one round deviates by 2% / sqrt 2; t(0.975, 2) =
-  // 4.303.
+  // Two measurements with differences of 2% and -2%: one round deviates by 2% / sqrt 2; t(0.975, 2)
+  // = 4.303.
   auto noise = noise_of_rounds({two(1, std::exp(0.02)), two(std::exp(0.02), 1)});
   ASSERT_TRUE(noise.has_value());
   EXPECT_EQ(noise->measurements, 2u);

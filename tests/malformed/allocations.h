@@ -1,11 +1,11 @@
-// Memory that this program takes by operator new, counted: what an input makes a parser take.
+// Memory of this program by operator new, counted: a parser's memory for an input.
 #pragma once
 #include <cstddef>
 
 namespace crest::test {
 
-// Sanitizers keep memory that was freed and have an operator new of their own: then nothing is
-// counted.
+// Sanitizers keep freed memory and have an operator
+// new of their own: then nothing is counted.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool counts_allocations = false;
 #else

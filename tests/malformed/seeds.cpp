@@ -1,5 +1,5 @@
 // All seeds of the fuzz targets (tests/fuzz/seeds.py), whole, cut short and with flipped bits,
-// through the targets themselves: what the fuzzers start from holds in every `make test`, without
+// through the targets themselves: the fuzzers' starting points hold in every `make test`, without
 // clang.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -24,8 +24,8 @@ std::map<std::string, Target>& targets() {
   return all;
 }
 
-// Far above what any input of its size needs, far below what the square of its size takes where it
-// is large: a file of 100 KB may take some 0.6 s and 36 MB.
+// Far above the need of any input of its size, far below the square of a large size: a file of 100
+// KB may take some 0.6 s and 36 MB.
 #ifdef __SANITIZE_ADDRESS__
 constexpr double base_seconds = 3, seconds_per_byte = 60e-6;
 constexpr int64_t peak_resident = int64_t(1) << 30;
@@ -46,7 +46,7 @@ struct Worst {
   size_t bytes = 0, largest = 0;
 };
 
-// Whatever leaves a target but an Error, which it catches itself, is a failure.
+// Anything leaving a target except an Error, which it catches itself, is a failure.
 void expect_an_answer(Target target, const std::string& input, Worst& worst) {
   int64_t resident = resident_bytes();
   crest::test::begin_counting();
@@ -64,7 +64,7 @@ void expect_an_answer(Target target, const std::string& input, Worst& worst) {
   worst.bytes = std::max(worst.bytes, taken.peak), worst.largest = std::max(worst.largest, taken.largest);
 }
 
-// The seed with a piece of it, somewhere behind the first byte, so often that the whole is large.
+// The seed with a piece of it, somewhere behind the first byte, repeated until the whole is large.
 std::string grown(const std::string& seed, uint64_t a, uint64_t b) {
   constexpr size_t large = 96 << 10;
   size_t at = 1 + size_t(a % (seed.size() - 1)), count = std::min(size_t(1) << (b % 7), seed.size() - at);
@@ -107,7 +107,7 @@ TEST(Malformed, SeedsAreReadOrRefusedInTimeAndMemory) {
       const std::string& seed = seeds[number];
       SCOPED_TRACE(::testing::Message() << name << ", seed " << number);
       expect_an_answer(target, seed, worst);
-      // Damaged behind the first byte, which says what the input is.
+      // Damaged behind the first byte, the kind of input.
       for (uint64_t i = 0; i < 4 && seed.size() > 1; ++i) {
         size_t at = 1 + size_t(crest::random_bits(number, 0, i) % (seed.size() - 1));
         std::string damaged = seed;
@@ -121,8 +121,8 @@ TEST(Malformed, SeedsAreReadOrRefusedInTimeAndMemory) {
   }
 }
 
-// What takes the square of its size shows where a piece of a file is repeated until the file is
-// large. CREST_GROWN_SEEDS: how many of each target.
+// Quadratic time shows when a piece of a file is repeated until the file is large.
+// CREST_GROWN_SEEDS: how many of each target.
 TEST(Malformed, LargeInputsTakeTimeAndMemoryInProportion) {
   if (!has_python()) GTEST_SKIP() << "no python3, which makes the seeds";
   const auto wanted = uint64_t(count_from("CREST_GROWN_SEEDS", 24));

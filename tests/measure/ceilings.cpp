@@ -34,7 +34,7 @@ TEST(Ceilings, BandwidthIsPlausible) {
     EXPECT_EQ(b.seconds.count(), 3u);
     double moved = b.bytes_per_second * b.seconds.median();
     EXPECT_NEAR(moved / double(b.buffer_bytes), b.kind == std::string("copy") ? 2 : 1, 1e-9);
-    EXPECT_LT(b.bytes_per_second, 1e13) << b.kind;  // a loop that was optimized away would give far more
+    EXPECT_LT(b.bytes_per_second, 1e13) << b.kind;  // an optimized-away loop would give far more
   }
 }
 

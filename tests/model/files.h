@@ -21,7 +21,7 @@ class ModelFolder : public crest::TemporaryFolder {
   }
 };
 
-// The function must throw a crest::Error whose text holds every one of `parts`; returns the text.
+// The function must throw a crest::Error with every one of `parts` in its text; returns the text.
 inline std::string expect_error(const std::function<void()>& f, const std::vector<std::string>& parts,
                                 crest::Exit code = crest::Exit::usage) {
   try {

@@ -10,7 +10,7 @@ using nlohmann::json;
 
 static ModelConfig parse(const json& j) { return parse_huggingface_config(j.dump(), "config.json"); }
 
-// What the model hub has for gpt2 (transformers of 2019) and Llama 3.2 1B (transformers 4).
+// The model hub's files for gpt2 (transformers of 2019) and Llama 3.2 1B (transformers 4).
 static const json gpt2 = json::parse(R"({"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"],
   "attn_pdrop": 0.1, "bos_token_id": 50256, "embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02,
   "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_layer": 12,
@@ -96,7 +96,7 @@ TEST(HuggingFaceConfig, OfTwoKeysForOneThingTransformersChoiceCounts) {
     try {
       const ModelConfig c = parse(pair);
       EXPECT_EQ(c, parse(plain));
-      ModelConfig again = parse(json::parse(to_huggingface_config(c)));  // nothing is lost in what Crest writes
+      ModelConfig again = parse(json::parse(to_huggingface_config(c)));  // nothing is lost in Crest's files
       again.name = c.name, again.dropout = c.dropout;
       EXPECT_EQ(again, c);
     } catch (const Error& e) {
@@ -105,7 +105,7 @@ TEST(HuggingFaceConfig, OfTwoKeysForOneThingTransformersChoiceCounts) {
   }
 }
 
-// Every type that has a factor of its own, as transformers writes it, and back.
+// Every type with a factor of its own, as written by transformers, and back.
 TEST(HuggingFaceConfig, RopeScalingOfEveryType) {
   json j = with(without(llama1b, "rope_scaling"), "max_position_embeddings", 4096);
   auto scaled = [&](json scaling) { return parse(with(j, "rope_scaling", std::move(scaling))); };
@@ -318,7 +318,7 @@ TEST(HuggingFaceConfig, ArchitecturesThatTransformersLacksHaveNone) {
   EXPECT_EQ(changed(llama, [](auto& c) { c.window = 9, c.full_layers = 1; }), "");
   EXPECT_EQ(changed(llama, [](auto& c) { c.window = 9, c.attention_bias = true; }), "");
   EXPECT_EQ(changed(llama, [](auto& c) { c.window = 9, c.mlp_bias = true; }), "");
-  // transformers refuses a Llama whose heads do not divide the width.
+  // transformers refuses a Llama with heads that do not divide the width.
   auto uneven = [](auto& c) { c.width = 32, c.heads = c.kv_heads = 5, c.head_dim = 8; };
   EXPECT_EQ(changed(llama, [&](auto& c) { uneven(c), c.attention_bias = true; }), "");
   EXPECT_EQ(changed(llama, [&](auto& c) { uneven(c), c.mlp_bias = true; }), "");

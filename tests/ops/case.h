@@ -35,16 +35,16 @@ struct Case {
   Attrs attrs = {};
   std::shared_ptr<const Program> body = nullptr;
   Scalars scalars = {};
-  // Replaces inputs that must fit the others, such as the saved statistics of a gradient.
+  // Replaces inputs with a required relation to others, such as the saved statistics of a gradient.
   std::function<void(Values&)> complete = nullptr;
   std::vector<int64_t> out_pitch = {};  // by output: elements from row to row; 0 or absent: contiguous
 };
 
-// A few instructions between inputs and outputs; what is differentiated is the sum of the outputs
-// times random weights.
+// A few instructions between inputs and outputs; differentiated is the sum of the outputs times
+// random weights.
 struct GradCase {
   std::string name;
-  std::vector<Arg> in;               // f64; with `weights`, parameters whose gradients accumulate
+  std::vector<Arg> in;               // f64; with `weights`, parameters with accumulating gradients
   std::vector<size_t> weights = {};  // indices into `in`
   std::function<std::vector<ValueId>(Builder&, const std::vector<ValueId>&)> forward;
   bool root = false;  // cross-entropy: the rule itself sets the gradient of the output to scale * loss_scale
@@ -76,7 +76,7 @@ void add_attention_cases(std::vector<Case>&, DType);
 void add_embedding_cases(std::vector<Case>&, DType);
 void add_loss_cases(std::vector<Case>&, DType);
 void add_update_cases(std::vector<Case>&, DType);
-// For perf: what quantizes a bf16 tensor of this shape, or makes and quantizes it, with a scale of
+// For perf: quantization of a bf16 tensor of this shape, alone or by its producer, with a scale of
 // the tensor and with scales of blocks.
 std::vector<Case> quantization_cases(const Shape&);
 
@@ -87,17 +87,17 @@ inline Arg ids(const Shape& s, int64_t limit) { return {Arg::Fill::ids, DType::i
 inline Arg targets(const Shape& s, int64_t limit) { return {Arg::Fill::targets, DType::i32, s, 1, limit}; }
 // Of tokens in their documents, [batch, tokens].
 inline Arg positions(const Shape& s, int64_t length) { return {Arg::Fill::positions, DType::i32, s, 1, length}; }
-// fp8's counts of what saturated and vanished, for some slots.
+// fp8's counts of saturated and vanished values, for some slots.
 inline Arg counters(int64_t slots) { return {Arg::Fill::ids, DType::i64, {slots, 2}, 1, 1000}; }
 inline Arg scalars_arg() { return {Arg::Fill::scalars, DType::u8, {int64_t(sizeof(Scalars))}}; }
 inline Arg view(DType t, const Shape& s, const Shape& strides, int64_t offset) {
   return {Arg::Fill::normal, t, s, 1, 0, strides, offset};
 }
-// Rows that are `pitch` elements apart.
+// Rows `pitch` elements apart.
 inline Arg pitched(DType t, const Shape& s, int64_t pitch, double deviation = 1) {
   return {Arg::Fill::normal, t, s, deviation, 0, s.with_back(pitch).contiguous_strides()};
 }
-// A matrix of a group of parameters, which a fused_update quantizes.
+// A matrix of a group of parameters, quantized by a fused_update.
 struct GroupMatrix {
   int64_t first, rows, columns;
   bool known, transposed;  // known: its magnitude in the step before

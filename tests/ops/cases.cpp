@@ -17,7 +17,7 @@ Scalars some_scalars() {
   s.loss_weight = 0.5f;
   s.seed = 0x123456789abcdefull;
   s.sample_base = 5;
-  s.lr = 0.5f;  // large, so that an error of the update shows beside the weight
+  s.lr = 0.5f;  // large: an error of the update shows beside the weight
   s.position = 6;
   s.length = 3;
   s.adam_step = 3;
@@ -80,7 +80,7 @@ void add_contraction_cases(std::vector<Case>& list, DType t) {
     if (t == DType::bf16) add(list, t, "bias_grad", n + "_acc_bf16", {dy, tensor(t, {s.n}, 10)}, dtype_attr(t));
   }
 
-  // The logits of an odd vocabulary, whose rows are further apart than they are wide.
+  // The logits of an odd vocabulary: rows further apart than they are wide.
   struct Pitched {
     const char* name;
     Shape x;
@@ -185,8 +185,8 @@ void add_pointwise_cases(std::vector<Case>& list, DType t) {
     for (DType to : {DType::f32, DType::bf16, DType::f16})
       add(list, t, "cast", n + "_to_" + std::string(name(to)), {x}, dtype_attr(to));
   }
-  // Large enough for kernels that change their grid with the size; the end is ragged. A contiguous
-  // view need not be aligned to more than an element.
+  // Large enough for kernels with a size-dependent grid; the end is ragged. A contiguous view need
+  // not be aligned to more than an element.
   Arg large = tensor(t, {131, 513}, 2), shifted = view(t, {7, 33}, {33, 1}, 1);
   for (const char* op : {"mul", "gelu_grad"}) add(list, t, op, "large", {large, large});
   add(list, t, "silu", "large", {large});

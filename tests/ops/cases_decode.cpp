@@ -1,5 +1,5 @@
-// What the CUDA kernels of decoding treat apart: caches of several tiles and splits, groups of
-// query heads, tiles of rows, head dimensions and addresses that vectors do not fit, long contexts.
+// Special cases of the CUDA kernels of decoding: caches of several tiles and splits, groups of
+// query heads, tiles of rows, head dimensions and addresses unfit for vectors, long contexts.
 #include <cmath>
 
 #include "ops/case.h"
@@ -24,7 +24,7 @@ static void add_cases(std::vector<Case>& list, DType t) {
         Decode{"odd", 1, 3, 6, 2, 15, 200, 130, 3},             // no vectors
         Decode{"half_vectors", 2, 2, 3, 3, 20, 200, 130, 2},
         Decode{"chunk", 1, 20, 4, 2, 24, 150, 110, 13},          // rows of padding
-        Decode{"chunk_from_start", 1, 33, 2, 2, 64, 80, 0, 33},  // rows that see one tile only
+        Decode{"chunk_from_start", 1, 33, 2, 2, 64, 80, 0, 33},  // rows with one visible tile
         Decode{"end_of_cache", 1, 4, 2, 2, 40, 100, 96, 4},      // to its last position
         Decode{"wide", 1, 1, 2, 1, 320, 70, 60, 1}, Decode{"no_tokens", 1, 4, 2, 2, 16, 300, 200, 0}}) {
     int64_t width = (d.heads + 2 * d.kv_heads) * d.dim;

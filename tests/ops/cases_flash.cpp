@@ -1,4 +1,4 @@
-// Attention at the sizes that divide tiles: head dimensions between and beyond the widths of tiles,
+// Attention at sizes that divide tiles: head dimensions between and beyond the widths of tiles,
 // lengths across their borders with and without dropout, groups of heads; f32 with TF32 allowed.
 #include <cmath>
 
@@ -56,7 +56,7 @@ static void add_cases(std::vector<Case>& list, DType t) {
   add_attention(list, t, "width_32_blocks", {2, 129, 6 * 32}, 2, 2, false);
   add_attention(list, t, "width_96_blocks", {2, 129, 6 * 96}, 2, 2, true);
   add_attention(list, t, "width_128_blocks", {2, 129, 6 * 128}, 2, 2, true);
-  // Heads whose sums several warps share.
+  // Heads with sums shared by several warps.
   add_attention(list, t, "width_192", {3, 63, 3 * 192}, 1, 1, true);
   add_attention(list, t, "width_192_one_token", {2, 1, 3 * 192}, 1, 1, true);
   add_attention(list, t, "width_256_grouped", {1, 129, 4 * 256}, 2, 1, false);

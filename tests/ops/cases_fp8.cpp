@@ -48,7 +48,7 @@ void product_cases(std::vector<Case>& list, DType t, const std::string& dtype, F
       std::vector<Arg> in = {tensor(of, x, 20), tensor(DType::e4m3, {n, x.back()}),
                              positive(DType::f32, fp8_scales(fp8_blocks_of_x(blocks), x.rows(), x.back())),
                              positive(DType::f32, fp8_scales(blocks, n, x.back()))};
-      auto scales = [](Values& v) {  // powers of two, each other than those beside it
+      auto scales = [](Values& v) {  // powers of two, different from their neighbors
         for (size_t k : {2, 3})
           for (size_t i = 0; i < v[k].size(); ++i) v[k][i] = std::ldexp(1.0, int((i * 5 + k) % 7) - 5);
       };

@@ -1,4 +1,4 @@
-// Cases of an update that quantizes the matrices of its group, and of a matrix of a group.
+// Cases of an update with quantized matrices of its group, and of a matrix of a group.
 #include <algorithm>
 
 #include "ops/case.h"
@@ -55,15 +55,15 @@ Case fused_update(const std::string& name, int64_t numel, const std::vector<Grou
   c.complete = [matrices](Values& v) {
     for (size_t i = 0; i < matrices.size(); ++i)  // some weights saturate, and some of the third vanish
       v[6][i + 1] = !matrices[i].known ? 0 : i == 2 ? 40000 : 1.5;
-    for (double& r : v[7]) r = std::min(r, 0.01);  // what a step so far has recorded is below what a tensor holds
+    for (double& r : v[7]) r = std::min(r, 0.01);  // the step's records so far are below a tensor's values
   };
   return c;
 }
 
 namespace {
 
-// A group with other parameters before, between and behind its matrices, whose sizes are neither
-// whole tiles nor whole halves of one; and more matrices than one launch takes.
+// A group with other parameters before, between and behind its matrices, of sizes other than whole
+// tiles or halves of one; and more matrices than one launch takes.
 void cases(std::vector<Case>& list, DType t) {
   if (t == DType::f16) return;
   const std::string dtype(name(t));

@@ -1,4 +1,4 @@
-// Cases of weights of 8 bits. What kernels treat apart: 1, 2, up to 4 and up to 8 rows; columns of
+// Cases of weights of 8 bits. Special cases of kernels: 1, 2, up to 4 and up to 8 rows; columns of
 // whole vectors of 16 and 8, and odd ones; one and two outputs a warp.
 #include <cmath>
 
@@ -8,7 +8,7 @@ namespace crest::test {
 
 namespace {
 
-// Codes of both signs up to the largest, which the scales bring to the size of weights.
+// Codes of both signs up to the largest, scaled to the size of weights.
 Arg codes(const Shape& s) { return tensor(DType::i8, s, 45); }
 
 std::function<void(Values&)> scaled(size_t scale, int64_t columns) {

@@ -1,5 +1,5 @@
-// Loss and embedding where kernels change their way: rows beyond on-chip memory, rows that vectors
-// do not fit, more tokens than one block sorts, ids with a thousand occurrences.
+// Loss and embedding at the kernels' turning points: rows beyond on-chip memory, rows unfit for
+// vectors, more tokens than one block sorts, ids with a thousand occurrences.
 #include <cmath>
 
 #include "ops/case.h"
@@ -32,7 +32,7 @@ static void add_cases(std::vector<Case>& list, DType t) {
                         {"pitched_odd", pitched(t, {5, 70}, 77, 2), 70}};
   for (const Size& s : sizes) {
     Shape rows = {s.logits.shape.rows()};
-    // Of dlogits: that of the logits, or none.
+    // Of dlogits: the logits' pitch, or none.
     int64_t pitch = s.logits.strides.rank() && !s.logits.offset ? s.logits.strides[-2] : 0;
     Arg labels = targets(rows, s.vocab);
     // A forbidden token, a row decided by one logit, targets at the ends.
@@ -42,7 +42,7 @@ static void add_cases(std::vector<Case>& list, DType t) {
       v[1][0] = 0, v[1][1] = double(s.vocab - 1);
     };
     // A power of two: rounding the target's gradient, far larger than the others, does not hide
-    // them. Those of f16 need a loss scale, as in training.
+    // them. f16 needs a loss scale, as in training.
     Attrs attrs = Attrs().set("vocab", s.vocab).set("scale", 0.125);
     float loss_scale = t == DType::f16 ? 524288 : 1024;
     add("cross_entropy", s.name, {s.logits, labels}, attrs).complete = edit;
@@ -94,7 +94,7 @@ static void add_cases(std::vector<Case>& list, DType t) {
   for (const Tokens& k : tokens) {
     Arg dy = tensor(t, {k.ids[0], k.ids[1], k.width}), acc = tensor(f, {k.rows, k.width}, 10);
     Attrs attrs = Attrs().set("rows", k.rows).set("dtype", "f32");
-    auto mixed = [](Values& v) {  // runs of all lengths, ids that are not there
+    auto mixed = [](Values& v) {  // runs of all lengths, missing ids
       for (size_t i = 0; i < v[0].size(); ++i)
         if (i % 7 == 0) v[0][i] = i % 21 == 0 ? -1 : double(i % 2);
     };

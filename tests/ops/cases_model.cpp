@@ -25,8 +25,8 @@ static void add_norm_cases(std::vector<Case>& list, DType t, const std::string& 
   std::string kind = layer ? "layer_" : "rms_";
   Arg x = tensor(t, s, 3), gamma = positive(t, c), beta = tensor(t, c);
   add(list, t, "norm", kind + n, {x, gamma}, attrs);
-  // Summands are multiples of 1/4 below 32, so that their sum is exact in every dtype and the
-  // statistics of the sum agree to f32.
+  // Summands are multiples of 1/4 below 32, so their sum is exact in every dtype and the statistics
+  // of the sum agree to f32.
   auto exact_sum = [](Values& v) {
     for (size_t i : {0, 1})
       for (double& e : v[i]) e = std::round(e * 4) / 4;
@@ -92,7 +92,7 @@ void add_row_cases(std::vector<Case>& list, DType t) {
         Attrs a = Attrs().set("scale", scale).set("causal", causal);
         std::string full = n + (scale < 0 ? "_negative" : "");
         add(list, t, "softmax", full, {tensor(t, s, 3)}, a);
-        // What is hidden is no probability here: it must not be read.
+        // Hidden values are no probabilities here: they must not be read.
         add(list, t, "softmax_grad", full, {tensor(t, s), positive(t, s)}, a).complete = [s, causal](Values& v) {
           auto y = forward("softmax", {tensor(DType::f64, s)}, Attrs().set("causal", causal), {v[1]})[0];
           for (size_t e = 0, n = size_t(s.back()); e < y.size(); ++e)

@@ -1,5 +1,5 @@
 // Cases of quantization to 8-bit floats: with a scale of the tensor and with scales of blocks, of
-// tensors that are there and of what norms and fused bodies make.
+// tensors in memory and of results of norms and fused bodies.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -58,8 +58,8 @@ void quantize_cases(std::vector<Case>& list, DType t, const std::string& dtype) 
                     [](Values& v) { v[1][0] = 0.0078125; }});
 }
 
-// Magnitudes that differ from block to block, and within some blocks by more than a format has;
-// f16, whose range is small, has no smaller ones.
+// Magnitudes different from block to block, and within some blocks by more than a format's range;
+// f16, with its small range, has no smaller ones.
 void spread(std::vector<double>& x, const Shape& s, DType t) {
   const int64_t width = s.back();
   const int down = t == DType::f16 ? 0 : 12;
@@ -93,7 +93,7 @@ void block_cases(std::vector<Case>& list, DType t, const std::string& dtype) {
                  for (size_t i = 0; i < v[0].size(); ++i)
                    if (int64_t(i) / s.back() < fp8_block) v[0][i] = 0;
                }});
-          // Magnitudes at which a scale ends, and the next ones; the largest number of f32.
+          // Magnitudes at the end of a scale, and the next ones; the largest number of f32.
           list.push_back(
               {"quantize_blocks",
                "edges_" + name,
@@ -121,11 +121,11 @@ void block_cases(std::vector<Case>& list, DType t, const std::string& dtype) {
                       [s, t](Values& v) { spread(v[0], s, t); }});
 }
 
-// An input of a body or a norm: how its numbers are spread and, where scales are those of blocks,
-// the magnitude of one number in four, so that every row and column of a block has some. They are
-// the largest, and what is made of them is not near what another scale begins at, 1.75 times a
-// power of two, or in the middle between two codes. So the reference, which does not round, has the
-// same scales, and the same codes of peaks.
+// An input of a body or a norm: how its numbers are spread and, with scales of blocks, the
+// magnitude of one number in four, so every row and column of a block has some. They are the
+// largest, and their results are not near the beginning of another scale, 1.75 times a power of
+// two, or in the middle between two codes. So the reference, which does not round, has the same
+// scales, and the same codes of peaks.
 struct Spread {
   double deviation = 1, peak = 0;
   bool positive = false;  // peaks
@@ -137,7 +137,7 @@ void set_peaks(std::vector<double>& x, int64_t width, const Spread& spread) {
       x[i] = spread.positive ? spread.peak : std::copysign(spread.peak, x[i]);
 }
 
-// A body over x0.. of one shape that ends with quantization. After them come the tables: counts,
+// A body over x0.. of one shape, with quantization at its end. After them come the tables: counts,
 // and with a scale of the tensor amax, record and the scale of transposes; then a sum so far.
 struct Body {
   Builder& b;
@@ -210,13 +210,13 @@ void add_body(std::vector<Case>& list, const std::string& name, const Shape& s, 
     if (blocks) return;
     v[tables + 3][0] = 0.03125;
     for (int slot : {1, 2, 3}) v[tables + 1][size_t(slot)] = scales == Scales::first ? 0 : 4.5;
-    // Records of a step so far are below what a tensor holds.
+    // A step's records so far are below a tensor's values.
     for (double& r : v[tables + 2]) r = std::min(r, 0.01);
   };
   list.push_back(c);
 }
 
-// What pass quantization makes of activations, their gradients and bias gradients.
+// Pass quantization's results for activations, their gradients and bias gradients.
 void body_cases(std::vector<Case>& list, const std::vector<Shape>& shapes, const std::vector<Scales>& recipes) {
   const Spread active = {1, 8, true}, dy = {0.5, 5}, up = {0.3, 1.5}, da = {0.3, 1.4};
   for (const Shape& s : shapes)
@@ -291,7 +291,7 @@ void norm_cases(std::vector<Case>& list, const std::vector<Shape>& shapes, const
         in[5] = x;
         list.push_back({"norm_quantize", n + "_sum", in, a, nullptr, {}, [=](Values& v) {
                           complete(v);
-                          if (blocks) set_peaks(v[5], width, {});  // the peaks are those of a
+                          if (blocks) set_peaks(v[5], width, {});  // the peaks of a
                           for (size_t i : {0, 5})                  // sums are exact
                             for (double& e : v[i]) e = std::round(e * 4) / 4;
                         }});

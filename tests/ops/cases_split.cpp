@@ -1,5 +1,5 @@
-// Sizes and places that kernels treat apart: more rows than one block sums, more tensors than one
-// launch takes, addresses that vectors do not fit, gradients whose squares overflow f32.
+// Special sizes and places of kernels: more rows than one block sums, more tensors than one launch
+// takes, addresses unfit for vectors, gradients with squares beyond f32.
 #include "ops/case.h"
 
 namespace crest::test {
@@ -30,7 +30,7 @@ static void add_cases(std::vector<Case>& list, DType t) {
   add("join_rows", "one", {tensor(t, {130})});
   add("join_rows", "shifted", {view(t, {5, 24}, {24, 1}, 3), tensor(t, {1, 24})});
 
-  // Into the beginning of a buffer that holds something else, and back; f64 fits, too.
+  // Into the beginning of a buffer with other content, and back; f64 fits, too.
   Arg buffer = {Arg::Fill::ids, DType::u8, {1024}, 1, 256};
   add("copy_in", "vector", {tensor(t, {101}), buffer});
   add("copy_in", "matrix", {tensor(t, {5, 24}), buffer});

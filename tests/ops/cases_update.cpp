@@ -60,7 +60,7 @@ void add_halves(List& list, const char* op, size_t states, const Attrs& attrs) {
   }
 }
 
-// 600 elements: f32 and double rarely disagree on which of two bf16 neighbors is nearer.
+// 600 elements: f32 and double rarely disagree on the nearer of two bf16 neighbors.
 void add_bf16(List& list) {
   DType h = DType::bf16;
   for (int64_t n : {600, 33}) {
@@ -84,7 +84,7 @@ void without_nan(Values& v) {
     for (double& code : v[i]) code -= int(code) % 128 == 127;
 }
 
-// format: what codes stand for; empty: dynamic codes.
+// format: the meaning of codes; empty: dynamic codes.
 void add_8bit(List& list, const std::string& format) {
   Arg code = {Arg::Fill::ids, DType::u8, {}, 1, 256};
   for (int64_t block : {64, 256, 2048})

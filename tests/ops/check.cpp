@@ -1,6 +1,6 @@
-// Mode check: every kernel that takes a case computes what the reference kernel computes in double
-// from the same inputs, also with an output in the place of an input, where its operation says that
-// it may. Mode support: every case is taken by a kernel, every operation has cases.
+// Mode check: every kernel of a case computes the reference kernel's result in double from the same
+// inputs, also with an output in the place of an input, if its operation allows it. Mode support:
+// every case has a kernel, every operation has cases.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace crest::test {
 
 namespace {
 
-// Operations that depend on the rank; their tests are those of the communicators and of whole runs
+// Rank-dependent operations; their tests are with the communicators and whole runs
 // (tests/train/reductions.cpp, shard.cpp).
 bool between_ranks(const std::string& op) {
 #define CREST_NAME(name, inputs, outputs) #name,
@@ -45,12 +45,12 @@ std::string reject_reason(const Kernel& kernel, const Device& device, const Case
   return kernel.reject({s.program, s.instr(), device});
 }
 
-// The emulated GPU computes in float whichever 16-bit float is stored: where a case comes in both,
-// a kernel gets it in one of them there. To a kernel called generic, which has no vectors whose
-// length would depend on the dtype, f32 is alike, too. Which one it gets has no period in the list
-// (like the sequence of Thue and Morse), so that no attribute of the cases goes with a dtype. A
-// real GPU has instructions for each dtype, and runs all.
-// Kernels without TF32 compute its cases as any other in f32.
+// The emulated GPU computes in float whichever 16-bit float is stored: a case
+// in both goes to a kernel in only one of them. To a kernel called generic,
+// without vectors of dtype-dependent length, f32 is alike, too. The choice has
+// no period in the list (like the sequence of Thue and Morse), so no attribute
+// of the cases goes with a dtype. A real GPU has instructions for each dtype,
+// and runs all. Kernels without TF32 compute its cases as any other in f32.
 void leave_out_alike(std::vector<Pair>& all) {
   auto group_of = [](const Pair& p) -> std::optional<std::pair<const Kernel*, std::string>> {
     if (p.device->kind != "cuda" || !p.device->emulated) return std::nullopt;
@@ -77,8 +77,8 @@ void leave_out_alike(std::vector<Pair>& all) {
   });
 }
 
-// Case by case, so that all kernels of a case share its values. Of an emulated CPU what the real
-// one refuses: the kernels of its matrix units.
+// Case by case, so all kernels of a case share its values. For an emulated CPU the cases refused by
+// the real one: the kernels of its matrix units.
 std::vector<Pair> pairs() {
   std::vector<Pair> all;
   for (const Case& c : all_cases())
@@ -126,21 +126,21 @@ double tolerance(DType t) {
   }
 }
 
-// f32 whose products may be rounded to TF32 has the mantissa of f16 there.
+// f32 with products optionally rounded to TF32 has the mantissa of f16 there.
 //
 // A fused body may or may not round the operand of a column sum to the operand's dtype, and the
 // product before it, so the f32 sums of a half-precision body carry half-precision errors. So does
-// a bias gradient: it sums what was rounded. Dropout with a cast rounds to the narrower dtype.
+// a bias gradient: it sums rounded values. Dropout with a cast rounds to the narrower dtype.
 //
-// What a kernel makes and quantizes at once is rounded to its dtype between. The reference in
-// double does not round, so one number in thirty goes to the next code, which is an eighth (e4m3)
-// or a quarter (e5m2) away, and a number at the edge is counted or not.
+// A kernel that makes and quantizes a value rounds it to its dtype between. The reference in double
+// does not round, so one number in thirty goes to the next code, an eighth (e4m3) or a quarter
+// (e5m2) away, and a number at the edge is counted or not.
 double tolerance(const Case& c, const Value& output, size_t index) {
   double t = tolerance(output.dtype);
   const bool at_once = c.op.starts_with("norm_quantize") || c.op == "fused_update" ||
                        (c.op == "fused" && c.name.starts_with("quantized"));
   if (at_once && (is_fp8(output.dtype) || output.dtype == DType::i64)) return output.dtype == DType::e5m2 ? 8e-2 : 4e-2;
-  if (at_once) t = std::max(t, tolerance(DType::bf16));  // the magnitude of what was rounded
+  if (at_once) t = std::max(t, tolerance(DType::bf16));  // the magnitude before rounding
   if (c.attrs.integer("tf32", 0)) t = std::max(t, tolerance(DType::f16));
   if (c.op == "fused" || c.op == "dropout" || c.op == "linear_dx_gelu_grad" ||
       (index == out::norm_grad::dbias && has_bias(c)))
@@ -165,13 +165,13 @@ void expect_scalars(const std::vector<double>& out, const std::vector<double>& e
   EXPECT_EQ(a.found_inf, b.found_inf);
   EXPECT_EQ(a.good_steps, b.good_steps);
   EXPECT_EQ(a.skipped, b.skipped);
-  if (b.found_inf) return;  // norm and factor of a step that is skipped are read by nobody
+  if (b.found_inf) return;  // norm and factor of a skipped step are never read
   EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-5 * b.grad_norm);
   EXPECT_NEAR(a.grad_factor, b.grad_factor, 1e-5 * b.grad_factor);
 }
 
-// Quantized state: f32 and double may disagree where a number lies in the middle between two codes,
-// which is rare.
+// Quantized state: f32 and double may rarely disagree
+// on a number in the middle between two codes.
 void expect_codes(const std::vector<double>& out, const std::vector<double>& expected) {
   size_t other = 0;
   for (size_t i = 0; i < out.size(); ++i)
@@ -187,7 +187,7 @@ struct CaseValues {
   Values in, expected;
 };
 
-// Of the case that was asked for last: the tests of a case follow each other.
+// Of the last requested case: the tests of a case follow each other.
 const CaseValues& values_of(const Case& c) {
   static const Case* of = nullptr;
   static CaseValues values;
@@ -223,16 +223,16 @@ class Check : public testing::TestWithParam<Pair> {
           expect_codes(out, expected[o]);
         continue;
       }
-      if (v.dtype == DType::u16) {  // low halves, of f32 numbers that may differ in their last bits
+      if (v.dtype == DType::u16) {  // low halves, of f32 numbers with possibly different last bits
         out = joined(out, memory.read(instr.out.back()));
         wanted = joined(wanted, expected.back());
       }
       double allowed = tolerance(c, v, o);
-      // Tensor cores keep some 14 bits of the largest of the 8-bit products that they add at once.
+      // Tensor cores keep some 14 bits of the largest of the 8-bit products added at once.
       if (c.op == "linear_fp8" && is_gpu(device)) allowed = std::max(allowed, tolerance(DType::f16));
       EXPECT_LE(relative_error(out, wanted), allowed);
       // One wrong element of a large tensor would drown in the norm. Elements err in proportion to
-      // their size, which is at most some ten times the root mean square for the inputs drawn here.
+      // their size, at most some ten times the root mean square for these inputs.
       EXPECT_LE(worst_element(out, wanted), 30 * allowed);
     }
     EXPECT_TRUE(memory.guards_intact()) << "wrote outside of its memory";
@@ -271,7 +271,7 @@ TEST_P(Check, AgreesWithTheReferenceInDouble) {
   auto again = [&] {
     memory.poison();
     single.fill(memory, values);
-    bound.launch();  // the workspace holds what the launch before left there
+    bound.launch();  // the workspace holds the launch before's remains
   };
   again();
   EXPECT_TRUE(outputs() == first) << "other bits the second time";
@@ -291,7 +291,7 @@ class Support : public testing::TestWithParam<const Device*> {};
 
 TEST_P(Support, EveryCaseIsTakenByAKernel) {
   const Device& device = *GetParam();
-  Device complete = device;  // no emulation, every unit and library: kernels that need them must have a case, too
+  Device complete = device;  // no emulation, every unit and library: kernels in need of them must have a case, too
   complete.emulated = false;
   complete.amx = device.kind == "cpu";
   complete.cublaslt = complete.cudnn = complete.nvrtc = device.kind == "cuda";

@@ -59,7 +59,7 @@ class BoundKernel::OnGpu {
   OnGpu(const Memory& memory, size_t scratch) : memory_(memory), scratch_(scratch) {
     for (const Memory::Block& b : memory.blocks()) buffers_.emplace_back(b.size);
   }
-  // The address there of what lies at `host` here.
+  // The device address of memory at `host`.
   void* at(const void* host) const {
     auto blocks = memory_.blocks();
     for (size_t i = 0; i < blocks.size(); ++i) {

@@ -1,5 +1,5 @@
-// Dropout as part of the operations that have its values anyway: cases, and that its results are
-// bit for bit those of the operations one after the other on the same device.
+// Dropout inside the operations with its values at hand: cases, and results bit for bit equal to
+// the operations one after the other on the same device.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,8 +15,8 @@ namespace {
 
 Attrs with(Attrs attrs, double p) { return attrs.set("p", p).set("rng_id", 3); }
 
-// The widths at which kernels over rows change, samples of several rows and of one, rows that are
-// no whole blocks of random words.
+// The widths at which kernels over rows change, samples of several rows and of one, rows with
+// partial blocks of random words.
 std::vector<Shape> shapes() {
   return {{3, 65, 96},  {2, 3, 33},   {5, 33},   {1, 96},      {7, 2, 256}, {3, 5, 768}, {61, 768},
           {2, 3, 1600}, {2, 2, 2048}, {5, 3000}, {2, 3, 4096}, {3, 8192},   {3, 10001},  {2, 17000}};
@@ -80,7 +80,7 @@ void add_cases(std::vector<Case>& list, DType t) {
 
 const CaseFile file = {add_cases};
 
-// What a list of instructions makes, run one after the other on the first kernels that take them.
+// The results of a list of instructions, run one after the other on the first accepting kernels.
 using Build = std::function<std::vector<ValueId>(Builder&, const std::vector<ValueId>&)>;
 std::vector<std::vector<uint8_t>> made(const Device& device, const std::vector<Arg>& in, const Build& build) {
   Program p;
@@ -214,7 +214,7 @@ TEST_P(JoinedDropout, OfACastHasTheBitsOfBoth) {
     }
 }
 
-// A column sum of what is dropped, in f32 of rounded numbers: any order of summation.
+// A column sum of dropped values, in f32 of rounded numbers: any order of summation.
 TEST_P(JoinedDropout, TheBiasGradientIsThatOfWhatIsDroppedOut) {
   if (device.kind == "cpu") GTEST_SKIP() << "the CPU's kernel makes no bias gradient";
   for (DType t : {DType::f32, DType::bf16, DType::f16}) {

@@ -1,5 +1,5 @@
-// The emulation that CUDA kernels are tested on: it must compute what CUDA does, and find the
-// mistakes that it promises to.
+// The emulation for tests of CUDA kernels: it must compute like CUDA, and find the promised
+// mistakes.
 #if !CREST_HAVE_CUDA
 #include "backend/cuda/device/emulator.h"
 
@@ -136,7 +136,7 @@ TEST(Emulator, SharedMemoryIsPoisoned) {
   });
 }
 
-// Without the barrier the value of a thread that runs later is missing.
+// Without the barrier the value of a later thread is missing.
 TEST(Emulator, ShowsAMissingBarrier) {
   for (unsigned order = 0; order < 3; ++order) {
     emulator::set_order(order);

@@ -1,6 +1,6 @@
-// What scales of blocks promise beyond their values: a batch may be divided between samples, a
-// weight and its transpose are the same numbers, and kernels that quantize what they make change no
-// bit.
+// Promises of scales of blocks beyond their values: a batch may
+// be divided between samples, a weight and its transpose are the
+// same numbers, and quantization inside kernels changes no bit.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -40,7 +40,7 @@ Case columns_case(const Shape& s) {
           Attrs().set("format", "e4m3").set("blocks", name_of(Fp8Blocks::rows))};
 }
 
-// Magnitudes that differ from token to token.
+// Magnitudes different from token to token.
 std::vector<double> numbers_of(const Shape& s) {
   std::vector<double> x = make_values(columns_case(s))[0];
   for (size_t i = 0; i < x.size(); ++i) x[i] *= std::ldexp(1.0, int(int64_t(i) / s.back() * 7 % 13) - 6);
@@ -131,7 +131,7 @@ TEST(Fp8Blocks, OfAWeightServeItsTranspose) {
 
 namespace {
 
-// By the device's first kernel that takes it.
+// By the device's first accepting kernel.
 Result run_on(const Device& device, const Case& c, const Values& values) {
   const Single single(c);
   for (const Kernel* kernel : kernels_for(c.op, device))
@@ -154,8 +154,8 @@ const std::vector<Shape> sizes = {{3, 65, 96}, {260, 328}, {1, 8}, {129, 136}, {
 
 }  // namespace
 
-// Tiles of three inputs need more shared memory than compute capability 8.9 has; of blocks, those
-// of two.
+// Tiles of three inputs need more shared memory than compute capability 8.9 has; with blocks, so do
+// tiles of two.
 TEST(Fp8Blocks, AreLeftApartWhereTilesDoNotFit) {
   const Device& gpu = devices().back();
   if (gpu.kind != "cuda") GTEST_SKIP() << why_no_gpu();
@@ -212,12 +212,13 @@ TEST(Fp8Blocks, KernelsAreRefusedWhereTilesDoNotFit) {
   }
 }
 
-// Activations, their gradients and bias gradients: a body that also writes what it quantizes.
+// Activations, their gradients and bias gradients: a body with the quantized values as additional
+// outputs.
 TEST(Fp8Blocks, OfABodyAreThoseOfWhatItMade) {
   struct Function {
     const char* name;
     size_t inputs;
-    std::function<std::vector<ValueId>(Builder&, const std::vector<ValueId>&)> make;  // what is quantized
+    std::function<std::vector<ValueId>(Builder&, const std::vector<ValueId>&)> make;  // the quantized values
   };
   const std::vector<Function> functions = {
       {"gelu", 1, [](Builder& b, const std::vector<ValueId>& x) { return std::vector{b.emit1("gelu", {x[0]})}; }},

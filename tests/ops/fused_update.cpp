@@ -1,4 +1,4 @@
-// An update that quantizes has the bits of the update and of the quantization behind it.
+// A quantizing update has the bits of the update and of the quantization behind it.
 #include <gtest/gtest.h>
 
 #include <string_view>

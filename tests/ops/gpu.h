@@ -1,5 +1,5 @@
-// The GPU that tests run on, through CUDA's runtime. A build without CUDA has the functions, too,
-// and never calls them.
+// The GPU of the tests, through CUDA's runtime. A build without CUDA has the functions, too, and
+// never calls them.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -26,9 +26,9 @@ class Buffer {
   size_t size_;
 };
 
-// The stream that all launches of the tests use. It does not synchronize with the default stream.
+// The stream of all launches of the tests. It does not synchronize with the default stream.
 void* stream();
-// Waits for the stream; throws an Error that names `what` when something failed on the device.
+// Waits for the stream; throws an Error with `what` after a failure on the device.
 void synchronize(const char* what);
 // Seconds of each of `repetitions` calls of launch(), which enqueues on stream(), measured with
 // events on the device.

@@ -1,5 +1,5 @@
-// An update of masters in two halves (core/split_float.h) is that of f32 masters: the same kernel,
-// the same bits.
+// An update of masters in two halves (core/split_float.h) equals an update of f32 masters: the same
+// kernel, the same bits.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -29,7 +29,7 @@ TEST(MasterHalves, AreTheF32MasterBitForBit) {
   for (const Device& device : devices()) {
     int compared = 0;
     for (const Case& halves : all_cases()) {
-      // A body has types of its own; its update is one of those that are compared.
+      // A body has types of its own; its update is one of the compared ones.
       if (halves.in.size() < 2 || halves.in[1].dtype != DType::u16 || halves.body) continue;
       Case whole = halves;
       // Aligned alike: the code for vectors may join other products and sums than the code for
@@ -52,7 +52,7 @@ TEST(MasterHalves, AreTheF32MasterBitForBit) {
   }
 }
 
-// A step of zero keeps every bit, of what random numbers hardly meet, too. (-0 becomes 0 as in any
+// A step of zero keeps every bit, also rare ones in random numbers. (-0 becomes 0 as in any
 // subtraction.)
 TEST(MasterHalves, KeepWhatRandomNumbersHardlyMeet) {
   std::vector<uint32_t> bits;
@@ -90,8 +90,8 @@ TEST(MasterHalves, KeepWhatRandomNumbersHardlyMeet) {
     }
 }
 
-// Every update that keeps whole masters gives the weights that splitting them would give: of 50,000
-// numbers, ties, the edge of infinity, infinities, NaN and denormals among them.
+// Every update with whole masters gives the weights of split ones: of 50,000 numbers, ties, the
+// edge of infinity, infinities, NaN and denormals among them.
 TEST(MasterHalves, WeightsOfWholeMastersAreTheUpperHalves) {
   constexpr int64_t rows = 50, cols = 1000, n = rows * cols;
   std::vector<double> masters(size_t(n), 0);

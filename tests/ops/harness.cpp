@@ -73,8 +73,8 @@ Program with_dtype(const Program& program, DType t) {
   return p;
 }
 
-// The first `n` normal numbers of a stream, which the cases of an operation have in common: drawing
-// them anew for each took longer than most kernels.
+// The first `n` normal numbers of a stream, shared by the cases of an operation: drawing them anew
+// for each took longer than most kernels.
 static const std::vector<double>& normal_numbers(uint64_t seed, uint64_t stream, size_t n) {
   static std::map<std::pair<uint64_t, uint64_t>, std::vector<double>> drawn;
   std::vector<double>& x = drawn[{seed, stream}];

@@ -62,9 +62,9 @@ Values make_values(const Case& c);
 
 // This machine with two threads.
 const Device& cpu();
-// What kernels are tested on: the CPU and CUDA, which is GPU 0, or the emulator in a build without
-// CUDA. A build with CUDA on a machine without a GPU tests the CPU only; why_no_gpu() then says
-// what was missing.
+// Devices for tests of kernels: the CPU and CUDA (GPU 0), or the emulator in a build without CUDA.
+// A build with CUDA on a machine without a GPU tests the CPU only; why_no_gpu() then gives the
+// reason.
 const std::vector<Device>& devices();
 // "cpu", "emulated_cpu" or "cuda", for names of tests.
 std::string device_name(const Device&);
@@ -73,7 +73,8 @@ bool is_gpu(const Device& device);  // not emulated
 std::vector<const Kernel*> kernels_for(const std::string& op, const Device& device);
 const Kernel& reference_kernel(const std::string& op);
 // A kernel with its prepared state, workspace and pointers: may be launched again and again. On a
-// GPU it has copies of the memory there, which every launch takes from `memory` and returns to it.
+// GPU it has copies of the memory there; every launch takes them from `memory` and returns them to
+// it.
 class BoundKernel {
  public:
   BoundKernel(const Kernel& kernel, const Device& device, const Program& program, const Instr& instr,
@@ -82,7 +83,7 @@ class BoundKernel {
   // Throws when the kernel wrote beyond its workspace. The emulator resumes threads in another
   // order every time.
   void launch();
-  void tune();  // what is in `memory` stays
+  void tune();  // the content of `memory` stays
 
  private:
   class OnGpu;
@@ -116,7 +117,7 @@ double relative_error(const std::vector<double>& a, const std::vector<double>& b
 // max |a - b| / rms(b) over the finite elements.
 double worst_element(const std::vector<double>& a, const std::vector<double>& b);
 
-// A name that GoogleTest accepts.
+// A name accepted by GoogleTest.
 std::string identifier(const std::string& text);
 
 }  // namespace crest::test

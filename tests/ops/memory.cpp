@@ -12,7 +12,7 @@ namespace crest::test {
 static constexpr size_t guard = 256;
 static constexpr uint8_t guard_byte = 0xa5;
 
-// One past the last byte of the storage that a value reaches. Rows with a pitch are whole rows.
+// One past the last byte of a value in its storage. Rows with a pitch are whole rows.
 static size_t extent(const Value& v) {
   if (!v.contiguous() && v.pitch() > 0) return size_t(v.layout.offset) * size_of(v.dtype) + size_t(v.storage_bytes());
   int64_t last = v.layout.offset;

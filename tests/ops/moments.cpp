@@ -1,5 +1,5 @@
-// How far AdamW with moments in e4m3 is from AdamW, on every kernel, for gradients whose sizes
-// differ within a block of moments.
+// How far AdamW with moments in e4m3 is from AdamW, on every kernel, for gradients of different
+// sizes within a block of moments.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,8 +14,8 @@ namespace {
 
 constexpr double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
 
-// Root mean square of the difference of all steps from exact ones, relative to those. Sizes of
-// gradients have the standard deviation `spread`, as natural logarithms.
+// Root mean square of the difference of all steps from exact ones, relative to the exact ones.
+// Sizes of gradients have the standard deviation `spread`, as natural logarithms.
 double error_of_steps(const Kernel& kernel, const Device& device, double spread) {
   constexpr int64_t n = 1000, block = 256;
   constexpr int steps = 100, first = 20;
@@ -58,9 +58,10 @@ double error_of_steps(const Kernel& kernel, const Device& device, double spread)
 
 }  // namespace
 
-// A number of three bits of mantissa is off by a 16th at most, so a step, the quotient of two whose
-// errors repeat over some steps, by a tenth. Where sizes in a block differ by 10^6 and more, small
-// moments are coarse; if second ones became zero, steps would be hundreds of times too long.
+// A number with three bits of mantissa is off by a 16th at most, so a step, the quotient of two
+// numbers with errors repeated over some steps, by a tenth. With sizes in a block 10^6 apart and
+// more, small moments are coarse; if second ones became zero, steps would be hundreds of times too
+// long.
 TEST(Float8Moments, StepsAreNearExactOnes) {
   int kernels = 0;
   for (const Device& device : devices())

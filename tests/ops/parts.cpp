@@ -19,7 +19,7 @@ constexpr int enough = 4;
 constexpr int64_t small = 2048;
 using Kind = Placement::Kind;
 
-// Whether heads are shared out, which attributes count.
+// Whether heads are shared out, and the relevant attributes.
 bool cuts_heads(const Case& c, const std::vector<Placement>& in) {
   for (size_t i = 0; i < in.size(); ++i) {
     const int dim = c.op == "matmul" ? 1 : c.op == "split_heads" ? 2 : -1;
@@ -29,7 +29,7 @@ bool cuts_heads(const Case& c, const std::vector<Placement>& in) {
 }
 constexpr const char* counts_of_heads[] = {"heads", "kv_heads", "reduce"};
 
-// What rank r has of the inputs.
+// Rank r's part of the inputs.
 struct Part {
   Case c;
   Values values;
@@ -92,7 +92,7 @@ bool other_scale(const Instr& instr, const Values& part, const Values& whole) {
   return false;
 }
 
-// Operations whose attributes or other operands state how many rows there are, or where they are.
+// Operations with the number or place of rows in attributes or other operands.
 bool counts_rows(const Case& c) {
   static const std::set<std::string> ops = {"split_rows", "join_rows"};
   const bool rounds_by_place = c.op.starts_with("adamw") && c.attrs.has("rng_id");

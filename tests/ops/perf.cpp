@@ -48,7 +48,7 @@ void add_attention(List& list, int64_t b, int64_t s, int64_t h, int64_t d) {
   list.add("attention_grad", size, {o, qkv, o, positive(f, {b, h, s})}, attrs);
 }
 
-// What is as large as its tensors: `b` sequences of `s` tokens through a layer of GPT-2 124M.
+// As large as its tensors: `b` sequences of `s` tokens through a layer of GPT-2 124M.
 void add_layer(List& list, int64_t b, int64_t s) {
   DType t = list.t;
   int64_t rows = b * s;
@@ -89,7 +89,7 @@ void add_layer(List& list, int64_t b, int64_t s) {
   list.add("rope", size(2304), {qkv}, Attrs().set("heads", 12).set("kv_heads", 12).set("theta", 10000.0));
 }
 
-// The update of a group that ends with the matrices of up to 12 layers of GPT-2 124M.
+// The update of a group with the matrices of up to 12 layers of GPT-2 124M at its end.
 Case quantizing_update(const std::string& size, int64_t parameters) {
   constexpr int64_t of_layer = int64_t(12) * 768 * 768;
   const int64_t layers = std::min<int64_t>(parameters / of_layer, 12);

@@ -1,6 +1,6 @@
-// Row-wise operations at the widths at which kernels change: rows in the registers of a warp or of
-// a block, rows that are too long for that, widths that are no whole vectors; and more rows than
-// all blocks of a GPU work on at once.
+// Row-wise operations at the kernels' turning points: rows in the registers of a warp or of a
+// block, longer rows, widths other than whole vectors; and more rows than all blocks of a GPU take
+// at once.
 #include <cmath>
 #include <limits>
 
@@ -21,7 +21,7 @@ Values forward(const std::string& op, std::vector<Arg> in, const Attrs& attrs, c
   return reference_outputs(in_double({op, "", std::move(in), attrs, nullptr, some_scalars(), nullptr}), values);
 }
 
-// With everything that is optional when `full`, else an rms norm without.
+// With all optional parts when `full`, else an rms norm without.
 void add_norms(std::vector<Case>& list, DType t, const Shape& s, bool full) {
   Shape c = {s.back()}, rows = {s.rows()};
   std::string n = std::to_string(s.rows()) + "x" + std::to_string(s.back()) + (full ? "_layer" : "_rms");
@@ -67,8 +67,8 @@ void add_cases(std::vector<Case>& list, DType t) {
       v[1] = forward("softmax", {tensor(DType::f64, s)}, {}, {v[1]})[0];
     };
   }
-  // The first probabilities of a causal row are near 1: of long half-precision ones their rounding
-  // alone is more than the bound on single elements, which goes by the mean square of all.
+  // The first probabilities of a causal row are near 1: in long half-precision rows their rounding
+  // alone exceeds the bound on single elements, which follows the mean square of all.
   for (int64_t cols :
        t == DType::f32 ? std::vector<int64_t>{256, 511, 520, 1032} : std::vector<int64_t>{256, 511, 520}) {
     Shape s = {1, 1, cols, cols};

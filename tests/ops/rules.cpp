@@ -1,4 +1,4 @@
-// Type rules and costs, and the measures that the other tests rely on.
+// Type rules and costs, and the measures of the other tests.
 #include "ops/harness.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ TEST(Operands, AreNamedAsInTheHelp) {
     std::string help = o->help, inputs = help.substr(0, help.find("->"));
     if (inputs.find("..,") != std::string::npos || inputs.find(", ..") != std::string::npos) continue;  // any number
     if (inputs.find(" of ") != std::string::npos) continue;  // "inputs of the body"
-    // Without shapes ("[B,T]" after a name), dtypes and the brackets of what is optional.
+    // Without shapes ("[B,T]" after a name), dtypes and the brackets of optional parts.
     std::vector<std::string> names;
     int depth = 0;
     std::string word;
@@ -76,7 +76,7 @@ TEST(Operands, AreNamedAsInTheHelp) {
   EXPECT_GE(compared, 45);
 }
 
-// Type rules refuse what docs/reference/ops.md does not allow, and name the operation.
+// Type rules refuse everything not allowed by docs/reference/ops.md, and name the operation.
 TEST(Infer, RefusesWrongShapesDtypesAndAttributes) {
   Program p;
   Builder b(p);
@@ -207,7 +207,7 @@ TEST(Cost, CountsExecutedArithmetic) {
   EXPECT_EQ(flops(), 4.0 * 2 * (8 * 9 / 2) * 6);
   b.emit("attention_grad", {o[0], x, o[0], o[1]}, heads);
   EXPECT_EQ(flops(), 2.5 * 4 * 2 * (8 * 9 / 2) * 6);
-  // A window of 3: rows of 1, 2 and six times 3 keys; one that holds all tokens changes nothing.
+  // A window of 3: rows of 1, 2 and six times 3 keys; one over all tokens changes nothing.
   Attrs window = Attrs(heads).set("window", 3);
   b.emit("attention", {x}, window);
   EXPECT_EQ(flops(), 4.0 * 2 * (1 + 2 + 6 * 3) * 6);

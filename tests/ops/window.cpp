@@ -1,4 +1,4 @@
-// A window that holds every token hides nothing: the same kernel, the same bits as without one.
+// A window over every token hides nothing: the same kernel, the same bits as without one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ std::vector<std::vector<uint8_t>> outputs_of(const Kernel& kernel, const Device&
   return out;
 }
 
-// The most tokens that a query of the case could see.
+// The most tokens visible to a query of the case.
 int64_t most_keys(const Case& c) {
   if (c.op == "cached_attention") return c.in[1].shape[3];
   return c.op == "causal_mask" ? c.in[0].shape[2] : c.in[c.op == "attention_grad"].shape[1];
@@ -57,7 +57,7 @@ TEST(Window, ThatHoldsEveryTokenIsNone) {
   }
 }
 
-// And one that is shorter by a token hides one: the outputs above could differ.
+// And one shorter by a token hides one: the outputs above could differ.
 TEST(Window, ThatHoldsAllTokensButOneHidesOne) {
   for (const Device& device : devices()) {
     int compared = 0;

@@ -116,7 +116,7 @@ std::vector<double> Session::logits() {
   const Value& v = program.at(program.find("logits"));
   TensorRef t = executor_->tensor(validation, "logits");
   int64_t rows = t.shape.rows(), pitch = v.layout.strides[v.shape.rank() - 2];
-  t.shape = {(rows - 1) * pitch + t.shape.back()};  // to the end of the last row, which has no rest of a pitch
+  t.shape = {(rows - 1) * pitch + t.shape.back()};  // to the end of the last row, without the rest of its pitch
   std::vector<double> out;
   std::vector<float> all = t.floats();
   for (int64_t row = 0; row < rows; ++row)

@@ -1,4 +1,4 @@
-// The fixtures (README.md) and a session that computes the same thing.
+// The fixtures (README.md) and a session with the same computation.
 #pragma once
 #include <gtest/gtest.h>
 

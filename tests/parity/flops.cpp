@@ -1,5 +1,5 @@
-// FLOPs of Crest's instructions beside those that PyTorch's FlopCounterMode counts for the same
-// model (flops_torch.py).
+// FLOPs of Crest's instructions beside the count of PyTorch's FlopCounterMode for the same model
+// (flops_torch.py).
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -17,7 +17,7 @@ struct Flops {
   double products = 0, attention = 0, rest = 0;
 };
 
-// What the two count differently is taken out here, and nothing else:
+// Differences in counting are taken out here, and nothing else:
 // - PyTorch counts the product of a linear layer; Crest adds the bias (one addition an output) and,
 //   where the kernel applies it, GELU (nine operations an output).
 // - PyTorch counts causal attention as if every token saw all T; Crest counts the T (T + 1) / 2
@@ -75,7 +75,7 @@ TEST(Flops, AreThoseThatPyTorchCounts) {
         double expected = m[key], attention = m[key + "_attention"];
         EXPECT_DOUBLE_EQ(flops.attention, attention);
         EXPECT_DOUBLE_EQ(flops.products, expected - attention);
-        // Nothing is forgotten: with what PyTorch leaves out it is all that `executed` says.
+        // Nothing is forgotten: with the parts left out by PyTorch the sum equals `executed`.
         double executed = phase_flops(session, phase, FlopsConvention::executed);
         EXPECT_LE(executed, (flops.products + flops.attention + flops.rest) * (1 + 1e-12));
         EXPECT_GT(flops.rest, 0);

@@ -1,6 +1,6 @@
-// The update Programs do what PyTorch's optimizers do, and bitsandbytes'
-// (make_optimizer_fixtures.py): weights after each of ten steps on parameters of a few odd shapes.
-// Tolerances: README.md.
+// The update Programs match PyTorch's optimizers, and bitsandbytes'
+// (make_optimizer_fixtures.py): weights after each of ten steps on
+// parameters of a few odd shapes. Tolerances: README.md.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -35,7 +35,7 @@ struct OptimizerFixture {
   }
   size_t steps() const { return info["rates"].size(); }
 
-  // A step's part of a tensor that holds all of them; the start weights are there once.
+  // A step's part of a tensor with all of them; the start weights are there once.
   std::vector<float> at(const std::string& name, size_t step, size_t count) const {
     const Numbers& all = tensors.at(name);
     if (all.size() == count) return {all.begin(), all.end()};
@@ -88,8 +88,8 @@ class Stepper {
     executor_.run(0);
   }
 
-  // Relative L2 distance of all weights together from `name`.PARAMETER after a step; with what
-  // Kahan's sum keeps.
+  // Relative L2 distance of all weights together from `name`.PARAMETER after a step; including the
+  // rest kept by Kahan's sum.
   double error(const std::string& name, size_t step) const {
     Numbers got, expected;
     for (auto& p : parameters(executor_)) {
@@ -135,8 +135,8 @@ class OptimizerParity : public testing::TestWithParam<std::pair<const char*, con
 
 }  // namespace
 
-// In float32 as near to float64 as PyTorch's own float32: orders of rounding differ, their number
-// does not. The expected weights are stored in float32, which is one more rounding.
+// In float32 as close to float64 as PyTorch's own float32: orders of rounding differ, their number
+// does not. The expected weights are stored in float32, one more rounding.
 TEST_P(OptimizerParity, TenStepsInFp32) {
   auto [optimizer, expected] = GetParam();
   double tolerance = 2 * fixture().info["float32_error"][expected].get<double>() + float32_rounding;
@@ -157,8 +157,8 @@ INSTANTIATE_TEST_SUITE_P(PyTorch, OptimizerParity,
                            return name;
                          });
 
-// The same codes in the same blocks: what is left is float32 rounding. 8 bits themselves are a
-// thousand times as much.
+// The same codes in the same blocks: the rest is float32 rounding. 8 bits themselves are a thousand
+// times as much.
 TEST(OptimizerParity8Bit, TenStepsAsBitsandbytes) {
   Recipe r = recipe_of("adamw-8bit", false);
   r.pass_settings["state-block"] = "256";
@@ -168,16 +168,16 @@ TEST(OptimizerParity8Bit, TenStepsAsBitsandbytes) {
 }
 
 // PyTorch's fused AdamW on bfloat16 tensors computes in float32 and rounds weight and moments, as
-// Crest's does: the same bits, but for a number or two that lies between two bfloat16 and that a
-// fused multiply-add rounds the other way.
+// Crest's does: the same bits, except for a number or two between two bfloat16, rounded the other
+// way by a fused multiply-add.
 TEST(OptimizerParityBf16, NearestIsPyTorchsFusedAdamW) {
   Stepper s(recipe_of("adamw-bf16", true));
   EXPECT_LE(s.worst_error("adamw-bf16"), bfloat16_unit * std::sqrt(2.0 / double(s.count())));
 }
 
-// The sum of weight and compensation has 16 bits; what is left is that of the moments, each rounded
-// by 2^-9 of itself. PyTorch's formula in bfloat16 loses the decay besides, a factor of 1 - 1e-3
-// that no bfloat16 can follow.
+// The sum of weight and compensation has 16 bits; the rest is the
+// moments' rounding, 2^-9 each. PyTorch's formula in bfloat16
+// also loses the decay, a factor of 1 - 1e-3 beyond any bfloat16.
 TEST(OptimizerParityBf16, KahanIsAsFarFromFloat64AsItsMomentsAre) {
   Stepper s(recipe_of("adamw-bf16-kahan", true));
   double error = s.worst_error("adamw");
@@ -185,8 +185,8 @@ TEST(OptimizerParityBf16, KahanIsAsFarFromFloat64AsItsMomentsAre) {
   EXPECT_LE(error, fixture().info["bf16_error"]["adamw-bf16-kahan"].get<double>());
 }
 
-// Every step adds an error that does not depend on the last one's, of at most half a unit in its
-// root mean square.
+// Every step adds an independent error of at
+// most half a unit in its root mean square.
 TEST(OptimizerParityBf16, StochasticRoundingWalksByTheRootOfTheSteps) {
   Stepper s(recipe_of("adamw-bf16-stochastic", true));
   EXPECT_LE(s.worst_error("adamw"), bfloat16_unit / 2 * std::sqrt(double(fixture().steps())));

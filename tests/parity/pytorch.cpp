@@ -1,5 +1,5 @@
-// Crest computes what PyTorch computes: logits, loss, every gradient, ten optimizer steps.
-// Tolerances: README.md.
+// Crest computes PyTorch's results: logits, loss, every gradient, ten optimizer steps. Tolerances:
+// README.md.
 #include <fmt/format.h>
 
 #include <cmath>

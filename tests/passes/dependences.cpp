@@ -1,5 +1,5 @@
-// What an instruction of an update reads depends, by operands, on every instruction that wrote it:
-// the order of the code is not what protects it.
+// Every read in an update depends, by operands, on every earlier write of the same memory: the
+// order of the code does not protect it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ bool views(const Program& p, const Instr& instr) {
   return std::all_of(infer.outs.begin(), infer.outs.end(), [](auto& o) { return o.alias >= 0 && !o.consumes; });
 }
 
-// By instruction, those whose results it needs.
+// By instruction, the instructions with its inputs.
 std::vector<std::vector<bool>> needed_by(const Program& p) {
   const std::vector<int> producers = p.producers();
   std::vector<std::vector<bool>> all(p.code.size(), std::vector<bool>(p.code.size()));
@@ -35,8 +35,8 @@ std::vector<std::vector<bool>> needed_by(const Program& p) {
   return all;
 }
 
-// Expects every read of what an earlier instruction wrote to depend on it; returns how many there
-// are.
+// Expects every read of an earlier write to
+// depend on it; returns their number.
 int check_reads(const Program& p) {
   const auto needed = needed_by(p);
   int reads = 0;

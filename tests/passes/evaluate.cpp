@@ -43,7 +43,7 @@ Memory::Memory(const Program& p, Kernels kernels) : p_(p), kernels_(kernels), bl
   for (size_t v = 0; v < p.values.size(); ++v) {
     const Value& value = p.values[v];
     const Value& root = p.at(value.layout.storage);
-    bool version = &root != &value && value.shape == root.shape;  // whose instruction a pass has replaced
+    bool version = &root != &value && value.shape == root.shape;  // replaced by a pass
     if (producer[v] >= 0 || group_[v] || version) continue;
     if (p.values[v].name == "scalars") {
       Scalars s{};
@@ -92,7 +92,7 @@ int64_t Memory::vocab() const {
   return std::find_if(p_.params.begin(), p_.params.end(), [](auto& q) { return q.name == "wte.weight"; })->shape[0];
 }
 
-// Elements without the rows that padding added to a parameter, its gradient or its states.
+// Elements without the padding rows of a parameter, its gradient or its states.
 int64_t Memory::logical(const Value& value) const {
   for (auto& q : p_.params)
     for (std::string name : {q.name, "grad." + q.name, q.name + ".m", q.name + ".v", q.name + ".master"})
@@ -142,7 +142,7 @@ std::map<std::string, std::vector<double>> evaluate(const Program& program, Kern
     for (const Instr& instr : program.code) memory.launch(instr);
   std::map<std::string, std::vector<double>> r;
   for (ValueId v : program.outputs) r[program.at(v).name] = memory.numbers(v);
-  // What the host or another Program reads afterwards: under the name of the first version.
+  // Read afterwards by the host or another Program: under the name of the first version.
   std::vector<int> producer = program.producers();
   for (size_t v = 0; v < program.values.size(); ++v)
     if (program.values[v].lifetime != Lifetime::micro_step && producer[v] < 0 && !memory.is_group(ValueId(v)))

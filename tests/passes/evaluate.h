@@ -10,9 +10,9 @@
 
 namespace crest::test {
 
-enum class Kernels { reference, fast, none };  // none: nothing runs, the result is what a run starts from
+enum class Kernels { reference, fast, none };  // none: nothing runs, the result is the start of a run
 
-// The memory of a Program, with the numbers that a run starts from.
+// The memory of a Program, with the initial numbers of a run.
 class Memory {
  public:
   Memory(const Program& p, Kernels kernels);
@@ -25,7 +25,7 @@ class Memory {
   std::vector<double> numbers(ValueId v) const;
   // Whether other values are parts of it.
   bool is_group(ValueId v) const { return group_[size_t(v)]; }
-  // What a value of this name, role and type starts from.
+  // The initial value for this name, role and type.
   std::vector<double> start(const Value& v) const;
 
  private:
@@ -38,17 +38,17 @@ class Memory {
   const Program& p_;
   Kernels kernels_;
   std::vector<std::vector<Line>> blocks_;  // by storage
-  std::vector<bool> group_;                // storages that hold other values
+  std::vector<bool> group_;                // storages with other values
 };
 
-// Every input, weight, gradient and state gets numbers that depend on its name and the element
-// only, so that two Programs of one model start alike; rows that padding added get 100 (they must
-// not matter). Returns, after the run and by name, the outputs and every value that outlives the
-// micro step; without padding.
+// Every input, weight, gradient and state gets numbers from its name and the element only, so two
+// Programs of one model start alike; padding rows get 100 (they must not matter). Returns, after
+// the run and by name, the outputs and every value with a life beyond the micro step; without
+// padding.
 std::map<std::string, std::vector<double>> evaluate(const Program& program, Kernels kernels);
 
-// The largest relative L2 distance of what both hold; `where` names it. Fails the test when they
-// have nothing in common or a number is not finite.
+// The largest relative L2 distance of common entries; `where` names it. Fails the test without
+// common entries, and for NaN or infinity.
 double distance(const std::map<std::string, std::vector<double>>& a,
                 const std::map<std::string, std::vector<double>>& b, std::string* where);
 

@@ -28,8 +28,8 @@ struct Golden {
   std::function<void(Program&)> prepare = [](Program&) {};
 };
 
-// Two instructions whose results nobody reads, as passes leave them when they replace a consumer.
-// Today's passes clean up behind themselves, so prune finds nothing in the pipeline's own Programs.
+// Two instructions with unused results, as left by passes when they replace a consumer. Today's
+// passes clean up behind themselves, so prune finds nothing in the pipeline's own Programs.
 void add_dead_code(Program& p) {
   Builder b(p);
   b.origin = Origin("h.0.dead");
@@ -262,7 +262,7 @@ std::vector<Golden> golden_cases() {
 
 std::ostream& operator<<(std::ostream& out, const Golden& g) { return out << g.name; }
 
-// Lines that only one of two texts has, in order, as `diff` shows them.
+// Lines in only one of two texts, in order, as `diff` shows them.
 std::string difference(const std::string& expected, const std::string& got) {
   auto a = split(expected, '\n'), b = split(got, '\n');
   std::vector<std::vector<int>> common(a.size() + 1, std::vector<int>(b.size() + 1, 0));
@@ -300,7 +300,7 @@ class Passes : public ::testing::TestWithParam<Golden> {
   std::string path(const char* part) const {
     return std::string(CREST_TEST_DIR) + "/passes/golden/" + GetParam().name + "." + part + ".prog";
   }
-  // What the passes before this one make of the model.
+  // The model after the passes before this one.
   Program input() const {
     Program p = forward_program(recipe_, GetParam().kind);
     size_t n = pass_index(GetParam().pass);
@@ -310,7 +310,7 @@ class Passes : public ::testing::TestWithParam<Golden> {
     return p;
   }
   Program output(Program p) const {
-    p.values.shrink_to_fit();  // every new value moves the others: what points into them shows (sanitizers)
+    p.values.shrink_to_fit();  // every new value moves the others, to expose pointers into them (sanitizers)
     pipeline()[pass_index(GetParam().pass)].run(p, context());
     verify(p, GetParam().pass);
     return p;
@@ -338,8 +338,8 @@ TEST_P(Passes, GiveTheGoldenText) {
   EXPECT_EQ(print(parse_program(got, "got")), got);
 }
 
-// The golden inputs are what the pipeline makes today, and text loses nothing that the pass looks
-// at.
+// The golden inputs equal the pipeline's present
+// ones, and text keeps everything the pass looks at.
 TEST_P(Passes, GoldenInputsAreCurrent) {
   std::string before = file(path("before")), now = print(input());
   EXPECT_TRUE(now == before) << difference(before, now) << hint;

@@ -1,7 +1,7 @@
 // The lockstep oracle: all ranks of a sharded Program run instruction by instruction on the
 // references, in double precision and without threads. After each instruction its results are
-// compared with those of the unsharded Program as their placements say: a replicated value is the
-// same on every rank, shards joined and addends summed are the value itself.
+// compared with the unsharded Program as their placements say: a replicated value is the same on
+// every rank; shards joined and addends summed are the value itself.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -92,7 +92,7 @@ class Lockstep {
   static bool has(const Value& v, Kind kind) {
     return std::any_of(v.placement.begin(), v.placement.end(), [&](Placement p) { return p.kind == kind; });
   }
-  // The axes along which the ranks have addends.
+  // The axes with addends on their ranks.
   static Axes addends(const Value& v) {
     Axes axes;
     for (Axis axis : axes_outermost_first)
@@ -100,7 +100,7 @@ class Lockstep {
     return axes;
   }
   const std::string& name(ValueId v) const { return p_.at(v).name; }
-  // Addends, and the rows of all ranks, are what the unsharded Program has at once.
+  // Addends, and the rows of all ranks, are whole in the unsharded Program.
   std::string name_in_whole(ValueId v) const {
     std::string n = name(v);
     for (const char* suffix : {".local", ".all"})
@@ -114,7 +114,7 @@ class Lockstep {
       if (v.placement[a].cut()) s[v.placement[a].dim] *= mesh_.size(Axis(a));
     return s;
   }
-  // What rank r has of the whole: the outermost axis cuts first.
+  // Rank r's part of the whole: the outermost axis cuts first.
   Numbers cut_of(Numbers x, const Value& like, int r) const {
     Shape s = whole_shape(like);
     for (Axis axis : axes_outermost_first) {
@@ -229,7 +229,7 @@ class Lockstep {
     }
   }
 
-  // What the members of a group do together.
+  // The common work of a group's members.
   void exchange(const Instr& instr, const std::vector<int>& group) {
     std::string_view op = instr.op->name;
     auto read = [&](ValueId v) {
@@ -275,7 +275,7 @@ class Lockstep {
 
   void compare(const Instr& instr, ValueId v) {
     const Value& value = p_.at(v);
-    if (value.dtype == DType::u8) return;  // scalars: their norm is compared by what it does to the update
+    if (value.dtype == DType::u8) return;  // scalars: their norm is compared by its effect on the update
     made += instr.op->op_class != OpClass::communication;
     auto namesake = expected_.find(name_in_whole(v));
     if (namesake == expected_.end() || has(value, Kind::own)) return;

@@ -1,4 +1,4 @@
-// A pass that changes how a step is computed must not change what it computes.
+// A pass may change how a step is computed, not its results.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -123,7 +123,7 @@ TEST(PassNumbers, EverySettingChangesTheProgramOfTraining) {
   }
 }
 
-// Loss and every kept value are bit for bit those of the training step.
+// Loss and every kept value are bit for bit the training step's.
 TEST(PassNumbers, TheForwardHalfIsThatOfTheTrainingStep) {
   for (bool llama : {false, true})
     for (const char* precision : {"fp32", "bf16"})
@@ -148,12 +148,12 @@ TEST(PassNumbers, TheForwardHalfIsThatOfTheTrainingStep) {
           }
 }
 
-// Two micro steps of batch 1 add up to what one of batch 2 gives.
+// Two micro steps of batch 1 add up to one of batch 2.
 TEST(PassNumbers, GradientsAccumulateIntoWhatTheyWere) {
   Recipe r = numeric_recipe(false, 0);
   r.grad_accumulation = 2;
   auto first = evaluate(built(r, ProgramKind::train, true, false), Kernels::reference);
-  // The second micro step starts from invented sums: what it adds must be what the first one wrote
+  // The second micro step starts from invented sums: its addition must equal the first one's result
   // (same data).
   Program next = built(r, ProgramKind::train, false, true);
   auto second = evaluate(next, Kernels::reference);
@@ -190,7 +190,7 @@ TEST(PassNumbers, PaddingGetsNoGradient) {
   }
 }
 
-// --disable-pass: a Program that verifies, or an error that says what is missing.
+// --disable-pass: a valid Program, or an error about the missing part.
 TEST(DisabledPass, GivesAVerifiedProgramOrANamedError) {
   for (auto& pass : pipeline())
     for (std::string precision : {"fp32", "bf16", "fp16"})
@@ -208,7 +208,7 @@ TEST(DisabledPass, GivesAVerifiedProgramOrANamedError) {
               verify(p, "all");
               EXPECT_EQ(print(parse_program(print(p), "text")), print(p));
             } catch (const Error& e) {
-              // Only what needs gradients cannot do without the pass that makes them.
+              // Only the need for gradients makes their pass indispensable.
               EXPECT_STREQ(pass.name, "autograd") << e.what();
               EXPECT_NE(std::string(e.what()).find("gradient"), std::string::npos) << e.what();
             }

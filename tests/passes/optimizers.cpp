@@ -19,7 +19,7 @@ using Numbers = std::vector<double>;
 using Values = std::map<std::string, Numbers>;
 
 constexpr double lr = 0.01f, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1;
-constexpr int t = 3;  // what evaluate() starts from has done two steps
+constexpr int t = 3;  // evaluate() starts after two steps
 
 struct Parameter {
   std::string name;
@@ -165,7 +165,7 @@ Numbers fp8(const Parameter& p) {
 struct Formula {
   const char* optimizer;
   Numbers (*weights)(const Parameter&);
-  double tolerance = 1e-6;  // of a weight that a step changes by 1e-2 of its size; f32 throughout
+  double tolerance = 1e-6;  // of a weight with a step of 1e-2 of its size; f32 throughout
   bool bf16 = false;
 };
 
@@ -227,7 +227,7 @@ TEST_P(Optimizers, UpdateAsPublished) {
         if (std::string(f.optimizer) == "adamw-bf16-kahan")
           for (size_t i = 0; i < p.w.size(); ++i) p.w[i] += p.state("c")[i];
         Numbers expected = f.weights(p), got = after.at(q.name);
-        if (std::string(f.optimizer) == "adamw-bf16-kahan")  // the weight is the sum of what two bf16 hold
+        if (std::string(f.optimizer) == "adamw-bf16-kahan")  // the weight is the sum of two bf16
           for (size_t i = 0; i < got.size(); ++i) got[i] += after.at(q.name + ".c")[i];
         double difference = 0, norm = 0, moved = 0;
         for (size_t i = 0; i < expected.size(); ++i) {
@@ -248,9 +248,9 @@ INSTANTIATE_TEST_SUITE_P(Formulas, Optimizers, testing::ValuesIn(formulas), [](a
   return n;
 });
 
-// The numbers of the 8-bit codes: those of the dynamic map of the paper's library, built as its
-// documentation tells (decades, each cut into equal parts whose middles are the numbers; 0 and 1
-// besides).
+// The numbers of the 8-bit codes: the dynamic map of the
+// paper's library, built as documented (decades, each cut into
+// equal parts with their middles as numbers; 0 and 1 besides).
 TEST(DynamicCode, NumbersAreThoseOfTheDynamicMap) {
   for (bool is_signed : {true, false}) {
     Numbers expected = {0, 1}, got;

@@ -66,7 +66,7 @@ TEST(Pipeline, EverySettingGivesAProgramThatVerifiesAndParsesBack) {
 
 namespace {
 
-// Names of the values that get a pitch.
+// Names of the values with a pitch.
 std::vector<std::string> pitched(ProgramKind kind, const PassContext& like) {
   Recipe r = tiny();
   r.pad_vocab = 1;

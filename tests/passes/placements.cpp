@@ -34,7 +34,7 @@ void share(Recipe& r, std::string level) {
 
 const char* const levels[] = {"optimizer", "gradients", "weights", "forward"};
 
-// Of each optimizer that can be sharded at each level.
+// Of each optimizer with sharding at each level.
 std::vector<Case> updates() {
   std::vector<Case> list;
   for (const Optimizer& optimizer : elementwise_optimizers())
@@ -146,7 +146,7 @@ int check_mutations(const std::vector<Case>& cases) {
       SCOPED_TRACE(c.name + ", instruction " + std::to_string(i) + ", " + instr.op->name);
       Program without = p;
       without.code.erase(without.code.begin() + std::ptrdiff_t(i));
-      // Readers get what went in, as if the pass had not made the instruction.
+      // Readers get the input, as if the pass had not made the instruction.
       for (size_t o = 0; o < instr.out.size(); ++o) {
         ValueId in = std::string_view(instr.op->name) == "all_gather" ? instr.in.back() : instr.in[o];
         if (p.at(in).shape == p.at(instr.out[o]).shape) {

@@ -1,5 +1,5 @@
-// Programs that commands print: tests/passes/*.prog (before and after each pass: golden.cpp). The
-// first line of a file is the command that made it,
+// Programs printed by commands: tests/passes/*.prog (before and after each pass: golden.cpp). The
+// first line of a file is its command,
 //   # crest program ARGUMENTS
 // run in this folder; the command must print the rest of the file, which must parse back. A setting
 // on and off, before and after: each is one file. To make one:

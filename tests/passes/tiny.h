@@ -1,4 +1,4 @@
-// The tiny models whose Programs the tests of passes rewrite, print and run.
+// The tiny models for tests of passes: their Programs are rewritten, printed and run.
 #pragma once
 #include <algorithm>
 #include <string>

@@ -1,4 +1,4 @@
-// Recipes that need less memory than a given one.
+// Recipes with less memory than a given one.
 #include "plan/alternatives.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Every machine plans for every class of processors: which kernels a class runs, and that what is
-// planned depends on the class alone.
+// Every machine plans for every class of processors: the kernels of a class, and plans that depend
+// on the class alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -67,7 +67,7 @@ TEST_P(Classes, RunTheKernelsThatTheyAreFor) {
   EXPECT_EQ(kernels_of_op(s, "train", "attention"), Names{"cpu.attention.flash"});
 }
 
-// Decoding reads bytes; for a chunk of a prompt and a batch they become what the class multiplies.
+// Decoding reads bytes; for a chunk of a prompt and a batch they become the class' own dtype.
 TEST_P(Classes, ReadInt8WeightsAsTheyAreWhereRowsAreFew) {
   for (const char* precision : {"fp32", "bf16", "fp16"}) {
     Recipe r = recipe_for(precision, "flash");
@@ -89,7 +89,7 @@ TEST_P(Classes, DefaultToBf16WhereProcessorsMultiplyIt) {
   EXPECT_EQ(planned(r, GetParam()).recipe.precision, GetParam() >= Isa::avx512_bf16 ? "bf16" : "fp32");
 }
 
-// A class changes workspaces, and nothing else that is held.
+// A class changes workspaces, and no other memory.
 TEST_P(Classes, HoldTheSameTensors) {
   for (const char* precision : {"fp32", "bf16", "fp16"})
     for (const char* attention : {"flash", "naive"}) {
@@ -134,7 +134,8 @@ TEST(ClassNames, AreReadAsTheyAreWritten) {
   for (const char* wrong : {"", "AMX", "avx", "avx512_bf16 ", "none"}) EXPECT_FALSE(isa_named(wrong)) << wrong;
 }
 
-// What a plan assumes of oneDNN's bf16 products on a machine without them, where they are.
+// A plan's assumptions about oneDNN's bf16 products on a machine without them, checked on one with
+// them.
 TEST(EstimatedWorkspace, CoversWhatTheLibraryTakes) {
   if (active_isa() < Isa::avx512_bf16 || best_isa() < Isa::avx512_bf16)
     GTEST_SKIP() << "oneDNN has no products of bf16 on " << name(active_isa());

@@ -1,4 +1,4 @@
-// What a recipe takes from the device where nothing was given.
+// Defaults of a recipe from the device.
 #include "plan/defaults.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 class DefaultsOfRecipes : public ::testing::Test {
  protected:
-  // Short layers, so that the length of sequences is most of the memory.
+  // Short layers: the length of sequences is most of the memory.
   static Recipe long_context() {
     Recipe r;
     r.model = load_model_config("llama-nano");
@@ -62,7 +62,7 @@ TEST_F(DefaultsOfRecipes, SequencesAreThoseThatFit) {
   EXPECT_LE(needed(chosen, chosen.seq), enough);
 }
 
-// A length is taken without a session only where an estimate shows that it fits.
+// A length is taken without a session only if an estimate shows a fit.
 TEST_F(DefaultsOfRecipes, NoLengthIsTakenThatDoesNotFit) {
   Recipe wide = long_context();
   wide.model.context = 512;

@@ -15,7 +15,7 @@ namespace crest::test {
 
 namespace {
 
-// Bias gradients: alone, or by the instruction that makes what they sum.
+// Bias gradients: alone, or by the instruction with their summands.
 struct Places {
   int alone = 0, product = 0, norm = 0;
   bool operator==(const Places&) const = default;
@@ -60,7 +60,7 @@ Device sheet(const char* name) { return described_device(find_data_sheet(name));
 
 TEST(BiasGradients, AreMadeByTheKernelOfWhatTheySumWhereItCan) {
   Device h200 = sheet("h200");
-  EXPECT_EQ(places(h200), (Places{2, 2, 4}));  // alone: that of qkv
+  EXPECT_EQ(places(h200), (Places{2, 2, 4}));  // alone: the one of qkv
   EXPECT_EQ(places(h200, [](Recipe& r) { r.precision = "fp16"; }), (Places{2, 2, 4}));
   EXPECT_EQ(places(h200, [](Recipe& r) { r.recompute = "full"; }), (Places{2, 2, 4}));
   EXPECT_EQ(places(h200, [](Recipe& r) { r.grad_dtype = "bf16"; }), (Places{2, 2, 4}));
@@ -76,7 +76,7 @@ TEST(BiasGradients, StayWhereAnotherKernelWouldRun) {
   Device h200 = sheet("h200");
   auto odd = [](Recipe& r) { r.model.width = 774; };  // rows of no whole vectors; the product wants multiples of 8
   EXPECT_EQ(places(h200, odd), (Places{8, 0, 0}));
-  // With dropout the projection's gradient is what the norm makes only where it drops, too.
+  // With dropout the projection's gradient is the norm's only if the norm drops, too.
   EXPECT_EQ(places(h200, [](Recipe& r) { r.model.dropout = 0.1; }), (Places{2, 2, 4}));
   EXPECT_EQ(places(h200, [](Recipe& r) { r.model.dropout = 0.1, r.disabled_passes = {"dropout"}; }), (Places{6, 2, 0}));
   EXPECT_EQ(places(h200, [](Recipe& r) { r.fusion = "off"; }), (Places{8, 0, 0}));
@@ -84,7 +84,7 @@ TEST(BiasGradients, StayWhereAnotherKernelWouldRun) {
   EXPECT_EQ(places(find_device("cpu", 1)), (Places{8, 0, 0}));
 }
 
-// A norm that is repeated for its weight gradient reads its rows in the gradient's kernel.
+// A norm repeated for its weight gradient reads its rows in the gradient's kernel.
 TEST(RepeatedNorms, AreMadeByTheKernelOfTheirGradient) {
   auto norms = [](const Program& p) {
     std::pair<int, int> n;  // repeated alone, by the gradient

@@ -42,7 +42,7 @@ std::vector<std::string> optimizers() {
 
 }  // namespace
 
-// Weights, gradients and states of every optimizer: the formula is what the Program has. In smaller
+// Weights, gradients and states of every optimizer: the formula equals the Program. In smaller
 // models, 8-bit blocks and the alignment of tensors are more than 1%.
 TEST(ExplainMemory, FormulasAgreeWithTheProgram) {
   std::set<std::string> explained;

@@ -1,4 +1,4 @@
-// Phase forward-saved: the forward half of a training step, with what its backward half reads.
+// Phase forward-saved: the forward half of a training step, with the inputs of its backward half.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ Recipe small_model(bool llama) {
   return r;
 }
 
-// Calls `check` with recipes that save different things.
+// Calls `check` with recipes of different saved values.
 template <class Check>
 void for_recipes(Check check) {
   for (bool llama : {false, true})
@@ -55,8 +55,8 @@ void for_recipes(Check check) {
               }
 }
 
-// Names of what instructions of the backward half read and the forward half makes or receives in
-// the arena: what must stay from the one to the other.
+// Names of values read by the backward half and made or received in the arena by the forward half:
+// they must stay from the one to the other.
 std::set<std::string> read_by_backward(const Program& p) {
   std::set<ValueId> made_backward;
   std::set<std::string> names;
@@ -103,7 +103,7 @@ TEST(ForwardSaved, KeepsExactlyWhatTheBackwardHalfReads) {
   for_recipes([](const Recipe& r) {
     CompiledSession train = compile_phase(r, one_thread(), BenchPhase::backward);
     CompiledSession saved = compile_phase(r, one_thread(), BenchPhase::forward_saved);
-    ASSERT_EQ(saved.programs.size(), has_start(r) ? 2u : 1u);  // weights in 8 bits that no forward half makes
+    ASSERT_EQ(saved.programs.size(), has_start(r) ? 2u : 1u);  // weights in 8 bits without a forward half
     const CompiledProgram &whole = train.programs[0], &half = saved.programs[0];
     EXPECT_EQ(outputs(half.program), read_by_backward(whole.program));
     EXPECT_EQ(forward_lines(half), forward_lines(whole));
@@ -116,7 +116,7 @@ TEST(ForwardSaved, KeepsExactlyWhatTheBackwardHalfReads) {
   });
 }
 
-// What is held is what was planned, and all that is kept is alive after the last instruction.
+// Held equals planned, and all kept values are alive after the last instruction.
 TEST(ForwardSaved, HoldsWhatWasPlanned) {
   for_recipes([](const Recipe& r) {
     CompiledSession s = compile_phase(r, one_thread(), BenchPhase::forward_saved);
@@ -140,8 +140,8 @@ TEST(ForwardSaved, HoldsWhatWasPlanned) {
   });
 }
 
-// Where the training step has a moment between its halves (the loss is not chunked), it holds then
-// what the forward half alone keeps. The loss itself (one block) is a result, not kept.
+// If the training step has a moment between its halves (the loss is not chunked), it then holds
+// exactly the forward half's kept values. The loss itself (one block) is a result, not kept.
 TEST(ForwardSaved, SavesAsManyBytesAsTheTrainingStep) {
   for_recipes([](const Recipe& r) {
     if (r.pass_settings.at("loss-chunk") != "off") return;
@@ -152,7 +152,7 @@ TEST(ForwardSaved, SavesAsManyBytesAsTheTrainingStep) {
   });
 }
 
-// A backward pass that comes later needs the logits of all tokens: chunks save no memory here.
+// A later backward pass needs the logits of all tokens: chunks save no memory here.
 TEST(ForwardSaved, ChunkedLossKeepsAllLogits) {
   Recipe r = small_model(false);
   r.model.vocab = 5000;

@@ -1,5 +1,5 @@
-// Gradients in the transient arena: what they take of it, and that nobody else's data gets into
-// them or the update.
+// Gradients in the transient arena: their part of it, and that no other data gets into them or the
+// update.
 #include "plan/gradient_storage.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ std::vector<float> weights(const Executor& e) {
   return all;
 }
 
-// NaN in every word of the transient arena that no gap between gradients takes.
+// NaN in every word of the transient arena outside gaps between gradients.
 int poison(const Executor& e) {
   const CompiledSession& s = e.session();
   const PersistentBlock& first = s.gradients.at(0);
@@ -70,7 +70,7 @@ int poison(const Executor& e) {
 
 }  // namespace
 
-// Sizes that are no multiple of 64 leave gaps, which the flat update reads.
+// Sizes other than multiples of 64 leave gaps, read by the flat update.
 TEST(GradientStorage, NothingThatAStepLeavesReachesTheNext) {
   for (bool llama : {false, true})
     for (const char* precision : {"fp32", "bf16"})
@@ -98,8 +98,8 @@ TEST(GradientStorage, NothingThatAStepLeavesReachesTheNext) {
         }
 }
 
-// A gradient has one address in the Programs that share it, and is taken there from its first write
-// to its last read.
+// A gradient has one address in its Programs, and occupies it from its first write to its last
+// read.
 TEST(GradientStorage, TensorsAreTakenFromWriteToUpdate) {
   Recipe r = storage_recipe(false);
   CompiledSession s = compile(r, two_threads(), session_programs(r, all_uses()));
@@ -137,8 +137,8 @@ TEST(GradientStorage, NotWhereMicroStepsAddUp) {
   EXPECT_TRUE(compile(r, two_threads(), session_programs(r, alone)).gradients.empty()) << "nor in a Program by itself";
 }
 
-// GPT-2 124M on 1024 tokens: activations and gradients take what the larger sum of live ones is,
-// within a twentieth.
+// GPT-2 124M on 1024 tokens: activations and gradients take the larger sum of live ones, within a
+// twentieth.
 TEST(GradientStorage, SavesMostOfTheSmaller) {
   Recipe r;
   r.model = load_model_config("gpt2-124M");

@@ -1,4 +1,4 @@
-// What one Program of a session leaves in memory, the next one expects there.
+// A Program of a session expects in memory exactly what an earlier one left there.
 #include "plan/handover.h"
 
 #include <gtest/gtest.h>

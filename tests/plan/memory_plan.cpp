@@ -1,5 +1,5 @@
 // Properties of the memory planner on random Programs. Lifetimes and overlaps are computed here
-// once more, by brute force, so that a mistake of the planner and of verify() does not hide itself.
+// once more, by brute force, so a mistake of the planner and of verify() does not hide itself.
 #include "plan/memory_plan.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ void check_property(const char* what, const std::function<void()>& property) {
   EXPECT_TRUE(rc::check(what, property)) << what;
 }
 
-// What is in use when: a storage of the micro step or an instruction's workspace.
+// Uses over time: a storage of the micro step or an instruction's workspace.
 struct Use {
   int first = -1, last = -1;
   ValueId storage = no_value;
@@ -45,8 +45,8 @@ struct Use {
   bool overlaps(const Use& o) const { return begin < o.end && o.begin < end; }
 };
 
-// Whether instruction j must come after i, because of their stream or of a storage that both touch
-// and one of them writes.
+// Whether instruction j must come after i, because of their stream or of a common storage written
+// by one of them.
 bool next_to(const Program& p, int i, int j) {
   const Instr &x = p.code[size_t(i)], &y = p.code[size_t(j)];
   if (x.stream == y.stream) return true;
@@ -63,7 +63,7 @@ bool next_to(const Program& p, int i, int j) {
 }
 
 // An instruction of another stream may run until the compute stream has to come after it, itself or
-// by what comes between.
+// by instructions between.
 int end_of(const Program& p, int i) {
   if (p.code[size_t(i)].stream == Stream::compute) return i;
   std::vector<int> after = {i};
@@ -109,8 +109,8 @@ std::vector<Use> uses(const RandomProgram& r, const MemoryPlan& plan) {
   return used;
 }
 
-// Whether `late` may stand where `early` was: it is an output of the instruction that reads `early`
-// for the last time, and the operation allows it.
+// Whether `late` may take the place of `early`: it is an output of the last reader of `early`, and
+// the operation allows it.
 bool may_take_over(const Program& p, const Use& early, const Use& late) {
   if (early.storage == no_value || late.storage == no_value || early.last != late.first) return false;
   if (early.begin != late.begin || early.end != late.end) return false;
@@ -148,7 +148,8 @@ TEST(MemoryPlan, NothingAliveIsOverwritten) {
   EXPECT_GT(overlays, 100) << "overlays were never tried";
 }
 
-// Rows with a pitch have memory for all of it, and only what is laid out alike takes their place.
+// Rows with a pitch have memory for all of it, and only values with the same layout take their
+// place.
 TEST(MemoryPlan, RowsWithAPitch) {
   constexpr int64_t pitch = 320;
   for (bool gradient_too : {true, false}) {
@@ -250,8 +251,8 @@ TEST(MemoryPlan, VerifyNamesBothBlocksAndTheInstruction) {
   EXPECT_NE(problem([&] { verify(outside); }).find("leaves the arena"), std::string::npos);
 }
 
-// While a collective runs, compute goes on: what it reads must stay until somebody waits for its
-// result, even though no instruction mentions it any more.
+// While a collective runs, compute goes on: its input must stay until somebody waits for its
+// result, even if no instruction mentions it any more.
 TEST(MemoryPlan, AnotherStreamsTensorsStayUntilTheWaitPoint) {
   for (bool waited : {true, false}) {
     Program p;
@@ -288,7 +289,7 @@ TEST(MemoryPlan, AnotherStreamsTensorsStayUntilTheWaitPoint) {
   }
 }
 
-// A collective is done when a later one of its stream is, although nobody reads what it made.
+// A collective is done when a later one of its stream is, even if its result is never read.
 TEST(MemoryPlan, AWaitForALaterCollectiveEndsAnEarlierOne) {
   Program p;
   Builder b(p);

@@ -1,4 +1,4 @@
-// What ranks on GPUs plan: NCCL's memory, and every way to sum.
+// Plans of ranks on GPUs: NCCL's memory, and every way to sum.
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -74,7 +74,8 @@ TEST(RanksOnGpus, EveryReductionHasItsKernels) {
     }
 }
 
-// What measured best, unless something else is requested or the optimizer needs whole matrices.
+// The best by measurement, unless something else is requested or the optimizer needs whole
+// matrices.
 TEST(RanksOnGpus, ShareTheOptimizerByDefault) {
   Recipe r = tiny_recipe(false);
   r.ranks = 2, r.fusion = "on";
@@ -97,7 +98,7 @@ TEST(RanksOnGpus, ShareTheOptimizerByDefault) {
   EXPECT_NO_THROW(rank_session(other, emulated_gpu(1)));
 }
 
-// Whatever sums the gradients, a plan that does not fit says so, and what would.
+// However gradients are summed, a plan that does not fit says so, with fitting flags.
 TEST(RanksOnGpus, WhatDoesNotFitSuggestsShardsThatAreAllowed) {
   for (auto [name, value] : {std::pair("reduce", "each"),
                              {"reduce", "overlap"},

@@ -1,5 +1,5 @@
-// Sessions: what several Programs share, what a process holds, what fits, and how long planning
-// takes.
+// Sessions: values shared by several Programs, memory of a process, sizes that fit, and planning
+// time.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,8 +46,8 @@ int64_t aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 }  // namespace
 
-// Every precision and policy: the arenas that the executor really has are what was planned, and the
-// categories add up.
+// Every precision and policy: the executor's arenas
+// are as planned, and the categories add up.
 TEST(Session, HoldsWhatWasPlanned) {
   for (const char* model : {"gpt2", "llama"})
     for (const char* precision : {"fp32", "bf16", "fp16"})
@@ -71,8 +71,8 @@ TEST(Session, HoldsWhatWasPlanned) {
             }
 }
 
-// The logits of one piece in place of all, in every Program with a loss; what is held is what was
-// planned.
+// The logits of one piece in place of all, in
+// every Program with a loss; held equals planned.
 TEST(Session, LossInPiecesKeepsTheLogitsOfOne) {
   for (const char* precision : {"fp32", "bf16"})
     for (const char* policy : {"pure", "autocast"})
@@ -99,7 +99,7 @@ TEST(Session, LossInPiecesKeepsTheLogitsOfOne) {
       }
 }
 
-// Text about a session says what its Programs have, not what was requested.
+// Text about a session states its Programs' properties, not the request.
 TEST(Session, TextReadsTheProperties) {
   Recipe r = small("gpt2");  // its batch has fewer tokens than the default chunk
   auto session = [&] { return compile(resolve(r, cpu()), cpu(), session_programs(r, everything())); };
@@ -112,7 +112,7 @@ TEST(Session, TextReadsTheProperties) {
   EXPECT_FALSE(keeps_shards(session(), Role::weight, Axis::data));
 }
 
-// What stays from step to step is not temporary: fp8's record besides its states.
+// State kept from step to step is not temporary: fp8's record besides its states.
 TEST(Session, WhatStaysIsNotTemporary) {
   Recipe r = small("gpt2");
   r.precision = "fp8", r.model.width = 32, r.model.head_dim = 16;
@@ -125,7 +125,7 @@ TEST(Session, WhatStaysIsNotTemporary) {
   EXPECT_EQ(records, 2);
 }
 
-// What fp8 holds besides: tables of three slots for each linear layer, and, from the forward to the
+// fp8's other memory: tables of three slots for each linear layer, and, from the forward to the
 // backward half, scales and statistics of norms. The gaps between tensors may differ, too.
 TEST(Session, Fp8TakesNoMoreMemoryThanBf16) {
   Device h200 = described_device(find_data_sheet("h200"));
@@ -165,8 +165,8 @@ TEST(Session, LossInPiecesByItself) {
   }
 }
 
-// On a GPU the logits of an odd vocabulary have rows at multiples of 128 bytes. The session is that
-// of the narrower one but for the pitch, and what the host reads is contiguous.
+// On a GPU the logits of an odd vocabulary have rows at multiples of 128 bytes. Except for the
+// pitch the session equals the narrower one, and the host reads contiguous values.
 TEST(Session, LogitsOfAnOddVocabularyHaveAPitch) {
   Recipe r = small("gpt2");
   r.model.vocab = 257, r.pad_vocab = 1;
@@ -203,7 +203,7 @@ TEST(Session, LogitsOfAnOddVocabularyHaveAPitch) {
       EXPECT_EQ(e.held_bytes(), s.planned_bytes());
       EXPECT_EQ(total(s.by_category()), s.planned_bytes());
     }
-  // Disabled, or where vectors may begin anywhere, or a width that vectors divide: contiguous.
+  // Disabled, or vectors may begin anywhere, or vectors divide the width: contiguous.
   auto any_pitch = [](const CompiledSession& s) {
     for (auto& c : s.programs)
       for (auto& v : c.program.values)
@@ -328,7 +328,7 @@ TEST(CheckFits, SaysByCategoryWhatIsNeededAndWhatWouldFit) {
     for (const char* part : {"the plan needs", "available", "What would fit", "--recompute none --batch",
                              "--recompute selective --batch", "--recompute full --batch"})
       EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
-    // What it offers fits, and one sequence more does not.
+    // Its offer fits, and one sequence more does not.
     int offers = 0;
     for (const char* recompute : {"none", "activation", "pointwise", "selective", "full"}) {
       std::string key = std::string("--recompute ") + recompute + " --batch ";
@@ -354,8 +354,8 @@ TEST(CheckFits, SaysByCategoryWhatIsNeededAndWhatWouldFit) {
   }
 }
 
-// A validation batch that is larger than the micro batch does not shrink with it: nothing that is
-// offered may forget it.
+// A validation batch larger than the micro batch
+// does not shrink with it: no offer may forget it.
 TEST(CheckFits, RemembersWhatTheBatchDoesNotChange) {
   Recipe r = small("gpt2");
   SessionUse use = everything();
@@ -366,14 +366,15 @@ TEST(CheckFits, RemembersWhatTheBatchDoesNotChange) {
     check_fits(s, s.planned_bytes() - 1);
     FAIL() << "it fits";
   } catch (const Error& e) {
-    // A shorter sequence does help, and is all that is offered.
+    // A shorter sequence does help, and is the only offer.
     std::string text = e.what();
     EXPECT_NE(text.find("What would fit:\n    --seq 20 --recompute full --batch 1"), std::string::npos) << text;
     EXPECT_EQ(text.find("--recompute none"), std::string::npos) << text;
   }
 }
 
-// Only what these Programs depend on: an evaluation has no backward pass and no optimizer.
+// Only settings with an effect on these Programs: an evaluation has no backward pass and no
+// optimizer.
 TEST(WhatFits, NamesWhatCanHelp) {
   auto offers = [](const Recipe& r, const SessionUse& use, const std::function<int64_t(CompiledSession&)>& limit) {
     CompiledSession s = compile(r, find_device("h100", 1), session_programs(r, use), {.verify = false});
@@ -397,7 +398,7 @@ TEST(WhatFits, NamesWhatCanHelp) {
   EXPECT_TRUE(offers(r, {.validation = true}, [](CompiledSession& s) { return s.persistent_bytes / 2; }).empty());
 }
 
-// A session that gets the rest of its Programs later is the same as one that had them at once.
+// A session with the rest of its Programs added later equals one with all at once.
 TEST(Session, GetsProgramsLater) {
   for (int64_t steps : {1, 2}) {
     Recipe r = small("llama");
@@ -416,8 +417,8 @@ TEST(Session, GetsProgramsLater) {
   }
 }
 
-// What is offered can run: the update cannot quantize shards of weights, and weights in 8 bits that
-// no step keeps are not worth an offer.
+// Offers can run: the update cannot quantize shards of weights, and 8-bit weights not kept by a
+// step are not worth an offer.
 TEST(CheckFits, OffersWhatFp8WeightsAllow) {
   Recipe r = small("gpt2");
   r.precision = "fp8", r.fusion = "on", r.data_parallel = 2, r.batch = 4;
@@ -500,13 +501,13 @@ double compile_seconds(int64_t layers) {
     for (auto& c : s.programs) instructions += c.program.code.size();
     if (i == 0) std::printf("%d layers: %zu instructions\n", int(layers), instructions);
   }
-  return *std::min_element(seconds.begin(), seconds.end());  // of what shares a core with others
+  return *std::min_element(seconds.begin(), seconds.end());  // of processes sharing a core
 }
 
 }  // namespace
 
-// The limit is that of an optimized build; sanitizers and -O0 only check that the time grows with
-// the Program.
+// The limit is for an optimized build; sanitizers and -O0 only check that the time grows with the
+// Program.
 TEST(CompileTime, IsNearLinearAndUnderHalfASecond) {
   double half = compile_seconds(24), whole = compile_seconds(48);
   std::printf("24 layers %.3f s, 48 layers %.3f s of CPU time\n", half, whole);
@@ -518,9 +519,9 @@ TEST(CompileTime, IsNearLinearAndUnderHalfASecond) {
 
 namespace {
 
-// CPU seconds of what `crest plan` does for a model of many small layers: a session and the largest
-// batch. The least of some rounds, since others may share the core; no further ones when it is
-// `enough`.
+// CPU seconds of `crest plan` for a model of many small layers: a
+// session and the largest batch. The least of some rounds, since
+// others may share the core; no further ones when it is `enough`.
 double plan_seconds(int64_t layers, const char* fusion, bool verify, int rounds, double enough = 0) {
   Recipe r;
   r.model = load_model_config("nano");

@@ -34,7 +34,7 @@ TEST(StepFlops, AreThoseOfTheCallsOfAStep) {
     }
 }
 
-// The most that --grad-accumulation takes: a list of the calls would need 16 GB.
+// The maximum of --grad-accumulation: a list of the calls would need 16 GB.
 TEST(StepFlops, TakeNoLongerForManyMicroSteps) {
   double few = executed_flops(step_session(1000, 1)), more = executed_flops(step_session(1001, 1));
   double many = executed_flops(step_session(1'000'000'000, 1));

@@ -1,4 +1,4 @@
-// Sessions whose instructions run on several streams, as later passes may make them.
+// Sessions with instructions on several streams, as possible for later passes.
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -25,8 +25,8 @@ inline void use_random_streams(CompiledSession& s, uint64_t seed) {
   place(s);
 }
 
-// Reorders the instructions as streams may run them: `next` chooses among those (the first of each
-// stream that is not done and waits for nobody) of which any may be the next.
+// Reorders the instructions as streams may run them: `next` chooses among the possible next ones
+// (the first of each stream, neither done nor waiting).
 inline void interleave(CompiledSession& s, const std::function<size_t(const std::vector<int>&)>& next) {
   for (auto& c : s.programs) {
     if (c.waits.empty()) continue;

@@ -1,6 +1,6 @@
-// Streams run concurrently, and still nothing is read or overwritten out of order: for every
-// recipe, however its instructions are spread over streams, given exactly the waits that a GPU
-// gets.
+// Streams run concurrently, and still nothing is read or
+// overwritten out of order: for every recipe, with any spread
+// of instructions over streams, and exactly the waits of a GPU.
 #include "program/waits.h"
 
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ std::vector<Recipe> data_parallel_recipes(Which which = Which::all) {
   return list;
 }
 
-// How instructions are spread over streams: gradients reduced in buckets, one by one, or that and
+// Spreads of instructions over streams: gradients reduced in buckets, one by one, or additionally
 // everything else on random streams.
 enum class Spread { buckets, one_by_one, random };
 constexpr Spread spreads[] = {Spread::buckets, Spread::one_by_one, Spread::random};
@@ -76,7 +76,7 @@ bool conflict(const std::vector<Access>& a, const std::vector<Access>& b) {
   return false;
 }
 
-// By instruction, what has ended when it starts, found by going back through all edges.
+// By instruction, everything ended when it starts, found by going back through all edges.
 class Reachable {
  public:
   Reachable(const Program& p, const Waits& waits) : before_(p.code.size(), std::vector<bool>(p.code.size(), false)) {
@@ -101,7 +101,7 @@ class Reachable {
   std::vector<std::vector<bool>> before_;
 };
 
-// Pairs of two streams that share memory: how many are out of order.
+// Pairs of two streams with common memory: how many are out of order.
 struct Pairs {
   int all = 0, unordered = 0;
 };
@@ -123,7 +123,8 @@ bool refused(const Program& p, const Accesses& a, const Waits& waits) {
   return false;
 }
 
-// Streams that note what has ended instead of running it: an event carries what its stream knows.
+// Streams with notes of ended instructions instead of execution: an event carries its stream's
+// knowledge.
 class SimulatedStreams : public cuda::Streams {
  public:
   explicit SimulatedStreams(int skipped = -1) : skipped_(skipped) {}
@@ -135,7 +136,7 @@ class SimulatedStreams : public cuda::Streams {
     if (waits_++ == skipped_) return;
     ended_[size_t(stream)].merge(std::set<int>(events_.at(size_t(event))));
   }
-  // Returns what has ended when i starts.
+  // Returns everything ended when i starts.
   std::set<int> run(int i, int stream) {
     std::set<int> before = ended_[size_t(stream)];
     ended_[size_t(stream)].insert(i);
@@ -150,8 +151,8 @@ class SimulatedStreams : public cuda::Streams {
   std::vector<std::set<int>> events_;
 };
 
-// What a GPU does with a Program: pairs that share memory, across streams and with what was there
-// before the Program (-1) and comes behind it (on stream 0).
+// A GPU's run of a Program: pairs with common memory, across streams and with work before the
+// Program (-1) and behind it (on stream 0).
 struct Launched {
   int waits = 0;
   bool ordered = true;
@@ -200,7 +201,7 @@ TEST(Waits, EveryPairThatSharesMemoryIsInOrder) {
   EXPECT_GT(shared, 35'000) << "too little is shared to prove anything";
 }
 
-// None is superfluous, and the check finds each that is missing.
+// None is superfluous, and the check finds each missing one.
 TEST(Waits, WithoutAnyOneOfThemTheCheckFails) {
   int removed = 0;
   for (const Recipe& r : data_parallel_recipes()) {
@@ -226,8 +227,8 @@ TEST(Waits, WithoutAnyOneOfThemTheCheckFails) {
   EXPECT_GT(removed, 500);
 }
 
-// The calls that a GPU gets have the meaning of the waits: with all of them every pair is in order,
-// what came before the Program has ended, and what comes behind it waits; without any one not.
+// A GPU's calls mean the waits: with all of them every pair is in order, work before the Program
+// has ended, and work behind it waits; without any one not.
 TEST(Waits, LaunchesKeepTheOrder) {
   int launches = 0;
   for (const Recipe& r : data_parallel_recipes()) {
@@ -249,7 +250,7 @@ TEST(Waits, LaunchesKeepTheOrder) {
   EXPECT_GT(launches, 50);
 }
 
-// Kernels may overlap with the one before them on their stream only where that is a kernel.
+// Kernels may overlap with the one before them on their stream only if it is a kernel.
 TEST(Waits, NoKernelOverlapsAWaitOrACollective) {
   Recipe r = tiny_recipe();
   r.fusion = "on", r.data_parallel = 2;
@@ -262,7 +263,7 @@ TEST(Waits, NoKernelOverlapsAWaitOrACollective) {
     SimulatedStreams streams;
     cuda::StreamOrder order(bound, streams);
     order.begin();
-    std::array<bool, stream_count> kernel = {};  // what is last on a stream is surely a kernel
+    std::array<bool, stream_count> kernel = {};  // the last entry of a stream is surely a kernel
     for (size_t i = 0; i < bound.code.size(); ++i) {
       const Instr& instr = c.program.code[i];
       order.before(i);
@@ -320,7 +321,7 @@ TEST(Waits, AWaitForSomethingLaterIsRefused) {
   EXPECT_TRUE(refused(c.program, a, {}));
 }
 
-// Any order that streams may take gives the same bits: the Program is executed in it. Without waits
+// Any possible order of streams gives the same bits: the Program is executed in it. Without waits
 // collectives come too early, and do not.
 TEST(Waits, EveryInterleavingGivesTheSameBits) {
   for (const char* precision : {"fp32", "bf16"})

@@ -30,7 +30,7 @@ CalibrationSource source(const std::string& date, const std::string& device, con
   return s;
 }
 
-// Three steps that come with Crest, of two days, and one of this device.
+// Three of Crest's own steps, of two days, and one of this device.
 Calibration extended() {
   Calibration c;
   c.kind = "cuda";
@@ -128,7 +128,7 @@ TEST(Calibration, RefusesSourcesThatDoNotCountTheSteps) {
   refuses("not a list", [](Json& s) { s = 3; });
 }
 
-// Their sources count all of their steps: 21 of one day, those of other precisions of the next.
+// Their sources count all of their steps: 21 of one day, other precisions of the next.
 TEST(Calibration, ThoseThatComeWithCrestHaveTheirSources) {
   for (const char* name : {"NVIDIA H100 80GB HBM3", "NVIDIA H200"}) {
     Device d;

@@ -1,5 +1,5 @@
-// Times of devices that are not here, against steps that were measured on them
-// (docs/results/performance.md).
+// Times of absent devices, against steps measured
+// on them (docs/results/performance.md).
 #include "predict/floor_time.h"
 
 #include <gtest/gtest.h>
@@ -72,7 +72,7 @@ TEST(FloorTime, SaysWhatItDoesNotKnow) {
   EXPECT_EQ(to_json(t)["replaced_rates"].size(), 1u);
 }
 
-// Steps that were measured on two H100 (docs/results/h100/README.md). Nothing was fitted to them.
+// Steps measured on two H100 (docs/results/h100/README.md). Nothing was fitted to them.
 TEST(RankTime, IsNearStepsOfTwoRanksThatWereMeasured) {
   struct Row {
     const char *model, *batch, *shard;
@@ -103,7 +103,7 @@ TEST(RankTime, IsNearStepsOfTwoRanksThatWereMeasured) {
   }
 }
 
-// What is sent decides, not what a kernel reads: half as much in bf16; an accumulator is not sent.
+// Sent bytes decide, not a kernel's reads: half as much in bf16; an accumulator is not sent.
 TEST(RankTime, CountsWhatIsSent) {
   DataSheet sheet = find_data_sheet("h100");
   Device d = described_device(sheet);

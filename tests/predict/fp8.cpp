@@ -1,6 +1,6 @@
-// What a plan says of 8-bit matmuls with scales of blocks: the library multiplies them on compute
-// capability 9.0, and elsewhere their numbers are multiplied in bf16, at its rate. And of an update
-// that quantizes weights.
+// Plans of 8-bit matmuls with scales of blocks: the library multiplies them on compute capability
+// 9.0; elsewhere their numbers are multiplied in bf16, at its rate. And of an update with quantized
+// weights.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -38,7 +38,7 @@ TEST(Fp8Blocks, AreMultipliedAtTheRateOfTheKernelThatRuns) {
   }
 }
 
-// One row, whatever its body has for each weight: a class that another model's update belongs to.
+// One row, whatever its body has for each weight: the class also covers another model's update.
 TEST(Fp8Weights, OfTheUpdateAreARowOfTheStep) {
   int rows = 0;
   for (auto& row : rows_of("h200", "fp8-weights", "update").instrs) {

@@ -1,4 +1,4 @@
-// Times of collectives between ranks: measured ones, and what a step takes with them.
+// Times of collectives between ranks: measured ones, and their time in a step.
 #include "predict/rank_time.h"
 
 #include <gtest/gtest.h>
@@ -139,7 +139,7 @@ TEST(RankTimes, AreThoseOfTheTable) {
   EXPECT_EQ(to_json(t, c)["collectives"]["source"], "measured");
 }
 
-// Eight ranks of which only two were measured: by what each of them sends, with a wider range.
+// Eight ranks with measurements of two only: by the bytes sent by each, with a wider range.
 TEST(RankTimes, AreScaledToOtherRanks) {
   constexpr double per_byte = 1e-9;
   CollectiveTimes measured = times(2, per_byte);
@@ -156,7 +156,7 @@ TEST(RankTimes, AreScaledToOtherRanks) {
   for (ValueId v : p.code[size_t(largest->index)].in) bytes += double(p.at(v).bytes());
   // A ring of eight sends 2 x 7/8 of the bytes, one of two 2 x 1/2.
   EXPECT_NEAR(eight.ms(*largest) / (1e3 * (1e-3 + per_byte * bytes * 7 / 8 * 2)), 1, 0.01);
-  // Ranks of a CPU share it: others than those measured are not predicted.
+  // Ranks of a CPU share it: only measured numbers of ranks are predicted.
   CompiledSession cpu = rank_session("8", "none");
   cpu.device.kind = "cpu";
   EXPECT_FALSE(RankTimes(cpu, &measured, nullptr).possible());

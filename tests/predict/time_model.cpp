@@ -12,7 +12,7 @@ namespace crest::test {
 
 namespace {
 
-// A step whose kernels take known times: a product at 1 TFLOP/s plus 10 us, a norm at 100 GB/s.
+// A step with kernels of known times: a product at 1 TFLOP/s plus 10 us, a norm at 100 GB/s.
 Profile step(double flops, double bytes, int layers = 2, bool measured = true) {
   Profile p;
   p.rates = {{"fp32", 2e12, "given"}, {"bandwidth", 2e11, "given"}};
@@ -70,7 +70,7 @@ TEST(TimeModel, PredictsSizesBetweenAndBeyondThoseThatWereMeasured) {
 TEST(TimeModel, AMeasuredSizeGetsItsMeasuredTime) {
   TimeModel m = model();
   Profile slow = step(5e7, 5e6);
-  for (auto& r : slow.instrs) r.ms *= 1.5;  // a size that runs badly
+  for (auto& r : slow.instrs) r.ms *= 1.5;  // a badly running size
   slow.step_ms[0] *= 1.5;
   m.add(slow);
   EXPECT_NEAR(m.predict(step(5e7, 5e6, 2, false)).ms / slow.step_ms[0], 1, 0.02);

@@ -1,4 +1,4 @@
-// The time of an update whose state lives in host memory.
+// The time of an update with its state in host memory.
 #include "predict/transfer_time.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ const GivenSettings plain = {{"model", {"gpt2-124M"}}, {"precision", {"bf16"}}, 
 const GivenSettings offloaded = {
     {"model", {"gpt2-124M"}}, {"precision", {"bf16"}}, {"batch", {"4"}}, {"offload", {"optimizer"}}};
 
-// Bytes of state that an update moves one way.
+// Bytes of state moved one way by an update.
 double moved(const CompiledSession& s) {
   double bytes = 0;
   for (auto& row : step_rows(s).instrs)

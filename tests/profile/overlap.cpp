@@ -34,7 +34,7 @@ TEST(Overlap, SpansMergeAndMeet) {
   EXPECT_DOUBLE_EQ(overlap_of({}, a), 0);
 }
 
-// Of 0 to 4, 1 to 3 is computed (by two kernels that overlap). A copy of inputs hides nothing, nor
+// Of 0 to 4, 1 to 3 is computed (by two overlapping kernels). A copy of inputs hides nothing, nor
 // does another collective.
 TEST(Overlap, WhatAKernelOverlapsIsHidden) {
   Profile p;

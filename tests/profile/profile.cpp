@@ -149,7 +149,7 @@ TEST(Profile, WrongTypesAndIndicesAreNamed) {
   expect_refused(with("/memory/blocks/0/program", "x"), "'a' is live at no instruction");
   expect_refused(with("/memory/blocks/0/bytes", -1), "negative");
   expect_refused(with("/recipe", "x"), "recipe is not an object");
-  // A name that would move the cursor is escaped.
+  // A name with cursor movements is escaped.
   expect_refused(with("/calls/0", "\x1b[2J"), "\\x1b[2J");
 }
 

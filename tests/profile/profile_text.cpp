@@ -55,7 +55,7 @@ void expect_has(const std::string& text, const std::vector<std::string>& said) {
 TEST(ProfileText, SaysWhatMatters) {
   std::string text = all_text(gpu_profile());
   expect_has(
-      text, {"tiny, phase step, on a GPU", "2 micro steps", "overhead +10.0%", "closure   90.0%", "off by more than 2%",
+      text, {"tiny, phase step, on a GPU", "2 micro steps", "overhead +10.0%", "explained 90.0%", "off by more than 2%",
              "throttled during 1 of 3 runs (power_cap)", "CUPTI", "cuda.linear.cublaslt forward h.*.attn.qkv",
              "norm_rows<float>", "nvjet_tst_128x256", "device kernel", "1 layer, ", "75.0% of instruction time",
              "in 2 gaps", "the largest 500.0 us", "3.00 MiB in call 1 of 2, train[0]"});

@@ -1,4 +1,4 @@
-// What each rank did, from times made by hand.
+// The work of each rank, from handmade times.
 #include "profile/rank_times.h"
 
 #include <gtest/gtest.h>
@@ -38,8 +38,8 @@ TEST(RankTimes, ARankWaitsForTheLastOne) {
   for (auto& r : {first, second}) EXPECT_NEAR(sum(r), 10000, 1e-6);
 }
 
-// Clocks of other machines start anywhere. Collectives end together, so the offset is what makes
-// their ends equal.
+// Clocks of other machines start anywhere. Collectives end together, so the offset makes their ends
+// equal.
 TEST(RankTimes, ClocksAreAlignedByTheEndsOfCollectives) {
   RankStep a = step(0, 4), b = step(1234.5, 7);
   RankCollectives all = {a.collectives, b.collectives};
@@ -50,7 +50,7 @@ TEST(RankTimes, ClocksAreAlignedByTheEndsOfCollectives) {
   EXPECT_NEAR(rank_times(b, all, offsets, 1).waiting_sum_ms(), 0, 1e-6);
 }
 
-// What runs alongside computing is hidden, be it waiting or transfer.
+// Time alongside computing is hidden, be it waiting or transfer.
 TEST(RankTimes, HiddenTimeIsNoLoss) {
   RankStep a = step(0, 4, 8), b = step(0, 7);
   ProfileRank r = rank_times(a, {a.collectives, b.collectives}, {0, 0}, 0);

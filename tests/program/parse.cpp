@@ -158,7 +158,7 @@ TEST(Parse, MutatedTextNeverCrashes) {
     std::string text = seeds[n % seeds.size()];
     uint64_t count = 0;
     auto random = [&](uint64_t below) { return size_t(random_bits(7, n, count++) % below); };
-    // Whole lines make the text short, so that the change is met early as often as late.
+    // Whole lines make the text short, so a change early is as frequent as one late.
     if (random(2)) text = text.substr(0, text.find('\n', random(text.size())) + 1);
     for (size_t changes = 1 + random(3); changes > 0; --changes) {
       size_t at = random(text.size());

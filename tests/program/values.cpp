@@ -102,7 +102,7 @@ TEST(Builder, NamesAreUniqueAndComeFromOriginAndOperation) {
   EXPECT_EQ(p.at(b.emit1("tanh", {x})).name, "h.0.tanh.2");
   b.declare("h.0.scale", DType::f32, {1}, Role::input, Lifetime::micro_step);
   EXPECT_EQ(p.at(b.emit1("scale", {x}, Attrs().set("value", 1.0))).name, "h.0.scale.1");
-  Builder later(p);  // knows the names that are there
+  Builder later(p);  // knows the existing names
   later.origin = Origin("h.0");
   EXPECT_EQ(p.at(later.emit1("tanh", {x})).name, "h.0.tanh.3");
   EXPECT_NE(value_problem([&] { later.declare("x", DType::f32, {1}, Role::input, Lifetime::micro_step); }), "");

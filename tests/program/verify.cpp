@@ -1,5 +1,5 @@
-// verify() finds each way in which a pass can break a Program, and says which instruction and what
-// is wrong.
+// verify() finds each way in which a pass can break a Program, with the instruction and the
+// mistake.
 #include "program/verify.h"
 
 #include <gtest/gtest.h>

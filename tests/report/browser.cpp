@@ -31,7 +31,7 @@ std::vector<RunRecord> long_names() {
   return runs;
 }
 
-// Runs the checker over what `write` puts into a folder; its exit code, 77 without a browser.
+// Runs the checker over the folder filled by `write`; its exit code, 77 without a browser.
 struct Checked {
   int code = 77;
   std::string said;
@@ -45,8 +45,8 @@ Checked check(const std::vector<std::pair<std::string, std::string>>& pages) {
     write_file_atomic(file, html);
     files += " '" + file + "'";
   }
-  // Selenium is a package of the system's Python more often than of another one that comes first in
-  // PATH.
+  // Selenium is more often a package of the
+  // system's Python than of one earlier in PATH.
   for (std::string python : {"/usr/bin/python3", "python3"}) {
     std::string command = python + " '" + CREST_TEST_DIR + "/tools/check_report.py'" + files + " > '" +
                           (folder / "said").string() + "' 2>&1";

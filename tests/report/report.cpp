@@ -1,4 +1,4 @@
-// What a report says, from runs made by hand.
+// Sentences of a report, from handmade runs.
 #include "report/report.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ bool says(const std::string& text, const std::string& part) {
 }
 bool silent(const std::string& text, const std::string& part) { return text.find(part) == std::string::npos; }
 
-// Two recipes that differ in attention, with these times.
+// Two recipes with different attention and these times.
 std::vector<RunRecord> two(double naive, double flash, double spread = 0.01) {
   return {sample_run(1, naive, sample_recipe("bf16", "naive", "on"), 200e6, 20, spread),
           sample_run(2, flash, sample_recipe("bf16", "flash", "on"), 100e6, 20, spread)};
@@ -67,7 +67,7 @@ TEST(Report, LongLabelsBecomeLetters) {
     says(html, "<td>" + std::string(letter) + "</td>");
   }
   EXPECT_TRUE(silent(html, "\u2026</text>")) << "no label is cut";
-  // The settings that they stand for, in the table after the figures.
+  // The settings behind them, in the table after the figures.
   for (const char* header : {"precision", "policy", "attention", "pad vocab", "optimizer"})
     says(html, ">" + std::string(header) + "</th>");
   EXPECT_LT(html.find(">tokens/s</th>"), html.find(">policy</th>")) << "speed is on a narrow screen";
@@ -87,8 +87,8 @@ TEST(Report, AComparisonUsesTheLettersOfItsMeasurements) {
   EXPECT_TRUE(silent(html, "<strong>A</strong> is "));
 }
 
-// crest compare --a --b on a busy machine: drift is in both sides of a round, so the report claims
-// what the comparison did.
+// crest compare --a --b on a busy machine: drift is in both sides of a round, so the report makes
+// the comparison's claims.
 TEST(Report, DriftOfInterleavedRoundsIsNoNoise) {
   auto runs = two(100, 60);
   for (auto& r : runs) {
@@ -127,7 +127,7 @@ TEST(Report, SettingsThatFollowFromOthersAreNoCause) {
   EXPECT_EQ(make_report(runs).json["groups"][0]["varying"], Json::array({"fusion", "recompute"}));
 }
 
-// Two ranks share the threads of a machine: what differs is their number. Older records lack it.
+// Two ranks share the threads of a machine: the difference is their number. Older records lack it.
 TEST(Report, RanksAreTheSettingNotTheirThreads) {
   auto runs = two(100, 50);
   runs[1].recipe = runs[0].recipe;
@@ -250,7 +250,7 @@ TEST(Report, TheBestOfOtherBatchesIsNotTheLowestMedian) {
   EXPECT_TRUE(silent(html, "owest median"));
 }
 
-// A run that was only profiled has its plan; one without is named.
+// A run with only a profile has its plan; one without is named.
 TEST(Report, MemoryOfAProfiledRecipeIsThatOfItsPlan) {
   auto runs = two(100, 50);
   Json categories = runs[1].result["memory"]["by_category"];
@@ -307,7 +307,7 @@ TEST(Report, SaysWhenItCannotTell) {
   says(advice(two(100, 100.2)), "Within noise, so choose by memory: attention naive or flash");
 }
 
-// Pairs that were not compared are not among those without a difference.
+// Uncompared pairs are not among those without a difference.
 TEST(Report, BusyPairsAreCountedApart) {
   std::vector<RunRecord> runs = {sample_run(1, 100, sample_recipe("bf16", "naive", "off"), 1e8),
                                  sample_run(2, 100, sample_recipe("bf16", "naive", "on"), 1e8),
@@ -358,7 +358,7 @@ TEST(Report, BatchesAreComparedByTokens) {
   says(html, "Memory over batch");
 }
 
-// A run of one rank, and one of two that share the threads of the CPU and what `shared` says.
+// A run of one rank, and one of two sharing the threads of the CPU, and `shared`.
 static std::vector<RunRecord> ranks_one_and_two(bool recorded, const Json& shared) {
   Json one = sample_recipe("bf16", "flash", "on"), several = one;
   if (recorded) one["ranks"] = 1;
@@ -370,7 +370,7 @@ static std::vector<RunRecord> ranks_one_and_two(bool recorded, const Json& share
   return runs;
 }
 
-// Efficiency against one rank, also of a record that is older than ranks.
+// Efficiency against one rank, also of a record older than ranks.
 TEST(Report, ScalingIsThatOfTheRanks) {
   for (bool recorded : {false, true})
     for (const Json& shared : {Json{{"shard", "none"}, {"reduce", "flat"}, {"gather", "update"}},
@@ -402,11 +402,11 @@ TEST(Report, ScalingIsNotSplitOnABusyMachine) {
   says(html_of(runs), "2 ranks reach 76.9% of ideal speed");
   runs[1].environment_after["conditions"]["other_load"] = 1.7;
   std::string busy = html_of(runs);
-  says(busy, "Not said, since the machine was busy");
+  says(busy, "No comparison, since the machine was busy");
   EXPECT_TRUE(silent(busy, "of ideal speed"));
 }
 
-// What differs with the ranks is no effect of sharding.
+// Differences by ranks are no effect of sharding.
 TEST(Report, RanksAreASettingOfTheirOwn) {
   auto runs = ranks_one_and_two(true, {{"shard", "optimizer"}, {"reduce", "flat"}, {"gather", "update"}});
   runs[1].device["threads"] = 2;
@@ -428,8 +428,8 @@ TEST(Report, WarnsOfABusyOrSlowedMachine) {
   says(careful(runs), "The runs come from 2 machines");
 }
 
-// A device at its limits has the speed that it has there: throttled samples count. Reports,
-// comparisons and lists agree on the time of a step, of measurements and of trainings.
+// A device at its limits has its real speed: throttled samples count. Reports, comparisons and
+// lists agree on the time of a step, of measurements and of trainings.
 TEST(Report, StepTimesAreThoseOfComparisons) {
   auto runs = two(100, 50);
   for (size_t i = 0; i < 12; ++i) runs[1].samples[i].ms = 80, runs[1].samples[i].throttled = true;
@@ -500,7 +500,7 @@ TEST(Report, ProfilesShowWhereTimeAndMemoryGo) {
                            "Where time could be saved", "Memory over the instructions", "Live blocks at the peak",
                            "Why they differ", "Loss by step", "Machine and software", "Reproduce", "Terms"})
     says(html, part);
-  // The figures that the README's picture is made of.
+  // The figures of the README's picture.
   std::ifstream file(CREST_TEST_DIR "/../scripts/readme-figure.sh");
   std::string script{std::istreambuf_iterator<char>(file), {}};
   static const std::regex figure(R"(=\$\(figure '([^']*)')");

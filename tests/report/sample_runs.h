@@ -79,7 +79,7 @@ inline RunRecord out_of_memory(RunRecord r) {
   return r;
 }
 
-// precision x attention x fusion, and one measurement that does not fit.
+// precision x attention x fusion, and one measurement too large to fit.
 inline std::vector<RunRecord> sample_grid() {
   std::vector<RunRecord> runs;
   int64_t id = 1;

@@ -1,4 +1,4 @@
-// A small checker of XML: enough to see that what we write is well formed.
+// A small checker of XML: enough to see that our output is well formed.
 #pragma once
 #include <cctype>
 #include <cstdint>

@@ -31,7 +31,7 @@ Recipe recipe_for(const std::string& shape, const std::string& precision) {
   return r;
 }
 
-// -ln p of every token at every position by the Program that has no cache: row v of the batch has
+// -ln p of every token at every position by the Program without a cache: row v of the batch has
 // target v everywhere, so the losses of its cross-entropy are the whole distribution. Result
 // [position][token].
 std::vector<std::vector<double>> reference(Runner& r, const std::vector<int32_t>& tokens) {
@@ -66,7 +66,7 @@ void expect_same(std::span<const float> logits, const std::vector<double>& expec
 
 // fp32: parity's bound for logits. bf16: other kernels round at other places; PyTorch's own pure
 // bf16 is 1.2% off float64 for models of this size (tests/parity), so two such computations differ
-// by no more than twice that.
+// by at most twice as much.
 double tolerance_of(const std::string& precision) { return precision == "fp32" ? 1e-5 : 2.4e-2; }
 
 }  // namespace
@@ -211,7 +211,7 @@ TEST(Generate, SameSeedSameTextWhateverTheChunkAndTheHistory) {
   }
 }
 
-// Each token is drawn from the logits that follow the one before it.
+// Each token is drawn from the logits after the one before it.
 TEST(Generate, GreedyTokensAreTheLargestLogits) {
   SessionUse use;
   use.sampling = true;
@@ -247,7 +247,7 @@ TEST(Generate, EndsAndLimits) {
   Generated all = generate(decoder, prompt, o);
   EXPECT_EQ(all.end, GenerateEnd::length);
   ASSERT_EQ(all.tokens.size(), 30u);
-  // A token that appears ends the text before it.
+  // A token appearing ends the text before it.
   o.end_tokens = {96, uint32_t(all.tokens[10]), uint32_t(all.tokens[20])};
   auto ends = [&](int32_t id) { return std::ranges::find(o.end_tokens, uint32_t(id)) != o.end_tokens.end(); };
   size_t first = size_t(std::ranges::find_if(all.tokens, ends) - all.tokens.begin());
@@ -260,7 +260,7 @@ TEST(Generate, EndsAndLimits) {
   Generated stopped = generate(decoder, prompt, o, [&](int32_t) { return ++seen < 5; });
   EXPECT_EQ(stopped.end, GenerateEnd::stopped);
   EXPECT_EQ(stopped.tokens, std::vector<int32_t>(all.tokens.begin(), all.tokens.begin() + 5));
-  // A tokenizer that is smaller than the model.
+  // A tokenizer smaller than the model.
   o.vocab = 11, o.max_tokens = 200;
   for (int32_t id : generate(decoder, prompt, o).tokens) EXPECT_LT(id, 11);
 }
@@ -278,7 +278,7 @@ TEST(Generate, PromptTokens) {
   expect_error([&] { prompt_tokens(bytes, "", 256, 256); }, {"token 256", "256 tokens"});
 }
 
-// Ranks that share the weights do not wait for one whose text has ended.
+// Ranks with shared weights do not wait for one with an ended text.
 TEST(Generate, RanksWithOtherTextsEndTogether) {
   Recipe recipe = small_recipe("gpt2");
   recipe.model.vocab = 257, recipe.data_parallel = 2, recipe.pass_settings["shard"] = "weights";
@@ -296,7 +296,7 @@ TEST(Generate, RanksWithOtherTextsEndTogether) {
     });
     return list;
   };
-  // Of these texts some end: a model that knows nothing draws one of 257 tokens.
+  // Some of these texts end: an untrained model draws one of 257 tokens.
   std::vector<std::string> same = texts(400, {1, 1}), first = texts(400, {1, 2}), second = texts(400, {3, 2});
   EXPECT_EQ(same[0], same[1]);
   EXPECT_EQ(first[0], same[0]);

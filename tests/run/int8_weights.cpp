@@ -1,4 +1,4 @@
-// Parameters of a session with --weights int8: what goes in comes out within half a scale.
+// Parameters of a session with --weights int8: values come back within half a scale.
 #include <algorithm>
 
 #include "core/int8.h"
@@ -42,7 +42,7 @@ TEST(Int8Weights, MatricesOfLinearLayersAreQuantizedAndNothingElse) {
         EXPECT_EQ(p.scale.shape, Shape{p.weight.shape[0]}) << p.name;
       }
     }
-    // No Program has another copy of a matrix that outlives an instruction.
+    // No Program has another copy of a matrix with a life beyond an instruction.
     for (auto& c : r.session.programs)
       for (auto& v : c.program.values)
         if (v.lifetime != Lifetime::micro_step && v.shape.rank() == 2 && v.dtype != DType::i8) {

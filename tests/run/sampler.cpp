@@ -53,7 +53,7 @@ TEST(Sampler, ExtremeTemperaturesAndLogitsDoNotOverflow) {
 }
 
 // Pearson's statistic of 100,000 draws with 7 degrees of freedom: below 24.3 in 99.9% of all seeds.
-// Draws that differ in position, in sample, or in seed only must all be independent.
+// Draws with another position, sample, or seed only must all be independent.
 TEST(Sampler, FrequenciesFollowTheProbabilities) {
   std::vector<float> logits = {0, 1, -1, 2, 0.25f, -2, 1.5f, 0.5f};
   constexpr int draws = 100'000;
@@ -151,7 +151,7 @@ TEST(Sampler, TopP) {
   };
   EXPECT_EQ(of(1e-9), (std::vector<int32_t>{1}));
   EXPECT_EQ(of(0.39), (std::vector<int32_t>{1}));
-  EXPECT_EQ(of(0.41), (std::vector<int32_t>{1, 3}));  // the token that crosses the bound belongs to it
+  EXPECT_EQ(of(0.41), (std::vector<int32_t>{1, 3}));  // the token crossing the bound belongs to it
   EXPECT_EQ(of(0.69), (std::vector<int32_t>{1, 3}));
   EXPECT_EQ(of(0.71), (std::vector<int32_t>{1, 3, 2}));
   EXPECT_EQ(of(0.95), (std::vector<int32_t>{1, 3, 2, 0}));

@@ -28,7 +28,7 @@ inline void write_text(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-// The action must throw a crest::Error whose text holds every part.
+// The action must throw a crest::Error with every part in its text.
 inline void expect_error(const std::function<void()>& action, const std::vector<std::string>& parts,
                          Exit code = Exit::failed) {
   try {
@@ -43,8 +43,8 @@ inline void expect_error(const std::function<void()>& action, const std::vector<
 }
 
 // "gpt2": learned positions, biases, tied; "llama": RoPE, grouped queries, SwiGLU, untied;
-// "windows": a llama whose second layer has a sliding window; "mixed": what transformers has no
-// name for.
+// "windows": a llama with a sliding window in its second layer; "mixed": an architecture without a
+// name in transformers.
 inline ModelConfig small_model(const std::string& shape) {
   ModelConfig c;
   c.name = shape, c.layers = 2, c.vocab = 97, c.context = 33;
@@ -78,7 +78,7 @@ struct Runner {
   }
 };
 
-// Weights large enough that logits, probabilities and attention differ from token to token.
+// Weights large enough for different logits, probabilities and attention from token to token.
 inline void lively_weights(const Executor& executor, uint64_t seed) {
   uint64_t stream = 100;
   for (auto& p : parameters(executor)) {

@@ -1,4 +1,4 @@
-// Rows of settings: parsing, ranges, the values behind them, what is made of a table.
+// Rows of settings: parsing, ranges, the values behind them, and the results of a table.
 #include "settings/settings.h"
 
 #include <gtest/gtest.h>
@@ -81,8 +81,8 @@ TEST(Settings, ValuesAreParsedStrictly) {
   EXPECT_NE(error_of("the-count", "0").find(" from 1 to 9"), std::string::npos);
 }
 
-// Every row is complete, every default is one that may be given, and every value that is proposed,
-// too.
+// Every row is complete, every default is
+// valid, and so is every proposed value.
 TEST(Settings, TablesAreWhole) {
   std::set<std::string> names;
   Recipe recipe;

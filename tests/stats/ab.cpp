@@ -71,7 +71,7 @@ TEST(InterleavedAB, SameAgainstSameRarelyGivesAVerdict) {
   EXPECT_LE(shared, 2);
 }
 
-// Also where one of them is noisier: the floor is that of the pair.
+// Also if one of them is noisier: the floor is the pair's.
 TEST(InterleavedAB, BAgainstAMirrorsAAgainstB) {
   int claims = 0;
   for (uint64_t t = 0; t < 40; ++t) {
@@ -110,7 +110,7 @@ TEST(InterleavedAB, DriftOfTheMachineCancels) {
 
 namespace {
 
-// A machine on which a run directly after one of the same program takes less time, as with caches.
+// A machine with a faster run directly after one of the same program, as with caches.
 struct CachedMachine {
   uint64_t seed;
   double noise = 0.02, warm = 0.9, third_evicts = 1;
@@ -148,8 +148,8 @@ Claims identical(int runs, AbRule rule, bool third) {
 
 }  // namespace
 
-// What ran before a sample changes its time. That must not favor one of two equal contenders: not
-// the one whose difference from itself is the floor, nor one that follows a third more often.
+// The run before a sample changes its time. This must not favor one of two equal contenders:
+// neither the floor's nor one that follows a third more often.
 TEST(InterleavedAB, WhatRanBeforeFavorsNobody) {
   constexpr int runs = 200;
   for (bool third : {false, true})

@@ -1,4 +1,4 @@
-// Files that are no run database, or one that cannot be used: an error that says so, and nothing is
+// Files other than run databases, and unusable ones: an error with the reason, and nothing is
 // changed.
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -91,8 +91,8 @@ TEST(StoreFiles, NamesThatSqliteUnderstandsDifferently) {
   std::filesystem::current_path(before);
 }
 
-// Bytes changed anywhere: an error with a name, or the runs that are there; never a crash or an
-// endless loop.
+// Bytes changed anywhere: an error with a name, or the existing runs; never a crash or an endless
+// loop.
 TEST(StoreFiles, DamagedOnes) {
   Folder f;
   std::string good = f.read(std::filesystem::path(good_file(f)).filename().string());

@@ -1,4 +1,4 @@
-// Export and import: whole records from machine to machine, and damaged files of which nothing is
+// Export and import: whole records from machine to machine, and damaged files, of which nothing is
 // taken.
 #include "store/export.h"
 
@@ -24,7 +24,7 @@ class Export : public testing::Test {
   Folder folder_;
   Store from_{folder_ / "from.db"}, to_{folder_ / "to.db"};
 
-  // Two runs with everything that a run can have.
+  // Two runs with everything possible.
   std::string sample() {
     RunRecord a = bench_record("first \xC3\xBC <b>\x1b[31m");
     a.status = "done", a.folder = folder_ / "run", a.finished = "2026-01-31T12:00:00.000Z", a.grid = "g";
@@ -78,7 +78,8 @@ TEST_F(Export, CarriesWholeRuns) {
   EXPECT_EQ(after.log[0].loss, 1e-300);
   EXPECT_TRUE(std::isnan(after.log[0].val_loss));
   EXPECT_EQ(to_.load(added.ids[1]).error, "line\nbreak, \"quotes\"");
-  // The second time they are known; what comes from here again is the same file but for its date.
+  // The second time they are known; exported again from here, the file is the same except for its
+  // date.
   EXPECT_EQ(import_text(text).known, 2);
   EXPECT_EQ(to_.list().size(), 2u);
 }

@@ -1,5 +1,5 @@
-// What the tests of the run store share: a folder that goes away, records, and SQLite without the
-// Store.
+// Shared by the tests of the run store: a temporary
+// folder, records, and SQLite without the Store.
 #pragma once
 #include <gtest/gtest.h>
 #include <sqlite3.h>
@@ -39,7 +39,7 @@ inline RunRecord bench_record(const std::string& name = "", int64_t batch = 8) {
   return r;
 }
 
-// What the call throws, as text; a failure of the test when it throws nothing.
+// The exception of the call, as text; a failure of the test without one.
 inline std::string error_of(const std::function<void()>& call) {
   try {
     call();

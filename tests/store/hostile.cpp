@@ -1,5 +1,5 @@
-// Run databases that somebody else made: what they say is data and nothing of it runs, and what is
-// damaged in one run says nothing about the others.
+// Run databases by somebody else: their content is data and nothing of it runs, and damage in one
+// run does not affect the others.
 #include "store/files.h"
 
 namespace crest::test {
@@ -107,7 +107,7 @@ TEST(HostileStore, ADamagedCellDamagesOneRun) {
       }
     std::string column = std::string(told).substr(0, std::string(told).find_first_of(" :"));
     expect_says(error_of([&] { store.load(2); }), {"run 2", "is damaged", column.c_str(), "runs.db", "runs delete 2"});
-    for (const char* value : {"8", "nano"}) {  // a recipe that is no JSON has no settings
+    for (const char* value : {"8", "nano"}) {  // a recipe other than JSON has no settings
       RunFilter filter;
       filter.settings = {{value[0] == '8' ? "batch" : "model", value}};
       EXPECT_GE(store.list(filter).size(), size_t(runs - 1));
@@ -135,7 +135,7 @@ TEST(HostileStore, ADamagedRowOfAnotherTableNamesTheRunAndTheCell) {
   }
 }
 
-// A value that says to be longer than its page: SQLite calls the row damaged, the others are read.
+// A value with a stated length beyond its page: SQLite calls the row damaged, the others are read.
 TEST(HostileStore, ADamagedPageOfOneRunLeavesTheOthers) {
   Folder f;
   std::string file = whole_store(f);
@@ -143,7 +143,7 @@ TEST(HostileStore, ADamagedPageOfOneRunLeavesTheOthers) {
   std::string long_text;
   while (long_text.size() < 200'000) long_text += marker;
   raw_sql(file, "UPDATE runs SET result = json_object('text', '" + long_text + "') WHERE id = 2");
-  for (int i = 0; i < 40; ++i)  // beyond the size that is checked whole when it is opened
+  for (int i = 0; i < 40; ++i)  // beyond the size for a whole check on opening
     raw_sql(file, "INSERT INTO documents SELECT 1, 'pad" + std::to_string(i) + "', json_quote(hex(zeroblob(60000)))");
   raw_sql(file, "PRAGMA wal_checkpoint(TRUNCATE)");
   std::string bytes = f.read("runs.db");

@@ -1,5 +1,5 @@
-// A run database that another process keeps locked: waited for, not for long, and it is said whom
-// for.
+// A run database locked by another process: a
+// short wait, and the message names the process.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@ namespace crest::test {
 
 namespace {
 
-// A process that holds a lock until the object goes away.
+// A process with a lock until the object goes away.
 class Holder {
  public:
   Holder(const std::string& file, const std::string& sql) {
@@ -59,7 +59,7 @@ std::string made_store(const Folder& folder) {
   return folder / "runs.db";
 }
 
-// What StoreBusy says.
+// The text of StoreBusy.
 template <class Act>
 std::string busy(Act act) {
   try {
@@ -92,7 +92,7 @@ TEST(LockedStore, TellsOnceWhomItWaitsForAndGoesOnWhenItIsFree) {
   patience.seconds = longest_wait, patience.notice_after = 0;
   patience.notice = [&](const std::string& text) {
     told = text, ++notices;
-    holder.end();  // the event that ends the wait
+    holder.end();  // the event at the end of the wait
   };
   Store store(file, Store::Mode::write, patience);
   EXPECT_EQ(store.list().size(), 1u);

@@ -1,4 +1,4 @@
-// Several processes on one run database, and processes that end without a word.
+// Several processes on one run database, and silently ended processes.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>

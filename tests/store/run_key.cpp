@@ -22,7 +22,7 @@ TEST(RunKey, AWindowIsAnotherModel) {
   EXPECT_NE(key(64, 0), key(64, 2));
 }
 
-// Records of before there was a recipe of fp8 compare with those of its default.
+// Records from before the fp8 recipe existed compare with its default.
 TEST(RunKey, TheRecipeOfFp8CountsWhereItIsNotTheDefault) {
   const Device device = test::this_cpu(2);
   auto key = [&](const char* precision, const char* recipe) {

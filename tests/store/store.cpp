@@ -1,4 +1,4 @@
-// The run store: what is written is read back; lists, names, deletion.
+// The run store: written values are read back; lists, names, deletion.
 #include "store/store.h"
 
 #include <cmath>
@@ -103,7 +103,7 @@ TEST_F(StoreTest, MakesANameAndAKeyFromTheRecipe) {
   EXPECT_EQ(r.name, "bench-nano-bf16-naive-b8-t256");
   RunRecord same = bench_record("other");
   same.recipe["attention"] = "naive";
-  same.device["memory_bytes"] = 12345;  // what is free varies
+  same.device["memory_bytes"] = 12345;  // free memory varies
   store_.begin(same);
   EXPECT_EQ(r.key, same.key);
   RunRecord different = bench_record("");
@@ -237,7 +237,7 @@ TEST_F(StoreTest, ListsThousandsOfRunsQuickly) {
     r.result = {{"step_ms_median", 1.5}, {"memory", {{"planned_bytes", 1}, {"by_category", {{"weights", 1}}}}}};
     return made++ < 3000;
   });
-  std::clock_t start = std::clock();  // processor time: what else runs here does not count
+  std::clock_t start = std::clock();  // processor time: other work here does not count
   EXPECT_EQ(store_.list().size(), 3000u);
   [[maybe_unused]] double seconds = double(std::clock() - start) / CLOCKS_PER_SEC;
 #if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__)  // sanitizers take three times as long

@@ -1,4 +1,4 @@
-// Training logs of other programs: lines as they print them, and what a run is made of.
+// Training logs of other programs: their printed lines, and the resulting run.
 #include <cmath>
 
 #include "core/random.h"
@@ -62,7 +62,7 @@ TEST(LogLine, LlmC) {
   EXPECT_EQ(scan_log_line("s:20 tel:9.25").val_loss, 9.25);
 }
 
-// https://github.com/karpathy/build-nanogpt and what is made from it
+// https://github.com/karpathy/build-nanogpt and its derivatives
 TEST(LogLine, BuildNanoGpt) {
   LogLine l =
       scan_log_line("step     0 | loss: 10.955029 | lr 8.3916e-07 | norm: 15.3647 | dt: 339.02ms | tok/sec: 48000.25");

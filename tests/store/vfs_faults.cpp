@@ -1,5 +1,5 @@
-// SQLite's calls to the system failing, one after the other: what was recorded stays, what returned
-// is there, the reason is told.
+// SQLite's system calls failing, one after the other: recorded data stays, completed calls count,
+// the reason is reported.
 #include <sqlite3.h>
 
 #include <cstring>
@@ -117,14 +117,14 @@ class FaultyFiles {
   std::string hit_;
 };
 
-// What returned without an error.
+// Calls that returned without an error.
 struct Done {
   int64_t id = 0;
   size_t samples = 0, rows = 0;
   bool document = false, finished = false;
 };
 
-// A run from its begin to its end, then a list; throws what the store throws.
+// A run from its begin to its end, then a list; throws the store's errors.
 void record_one(const std::string& file, Done& done) {
   Store store(file);
   RunRecord r = bench_record("second");
@@ -217,7 +217,7 @@ TEST(StoreFaults, AnyCallThatFailsLosesNothing) {
               refused);
 }
 
-// What a measurement does: it goes on, and says so once.
+// A measurement's reaction: it goes on, and says so once.
 TEST(StoreFaults, ARecorderGoesOn) {
   Folder f;
   const std::string good = f.read(template_of(f));

@@ -115,7 +115,7 @@ TEST(TraceSlices, WhatOverlapsMovesToAnotherTrack) {
             (std::map<std::string, int>{{"a", 7}, {"in a", 7}, {"behind", 7}, {"cuts a", 7 + overflow_threads}}));
 }
 
-// Readers add ts and dur as floating-point numbers: slices that touch would overlap by their
+// Readers add ts and dur as floating-point numbers: touching slices would overlap by their
 // rounding.
 TEST(ChromeTrace, NeighborsDoNotTouch) {
   Profile p = test::sample_profile(false);

@@ -1,4 +1,4 @@
-// Trace and snapshot of a step that the real binary profiled.
+// Trace and snapshot of a step profiled by the real binary.
 #include <algorithm>
 
 #include "cli/run.h"

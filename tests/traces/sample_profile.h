@@ -32,8 +32,8 @@ inline void add_program(Profile& p, const std::string& program, int first, int c
   }
 }
 
-// Persistent memory has a gap; block "x" lives through the Program, "t" takes the place of "q" when
-// that is dead.
+// Persistent memory has a gap; block "x" lives through the Program, "t" takes the place of the dead
+// "q".
 inline void add_memory(Profile& p) {
   p.memory.persistent = {{"weights", "weights", 0, 1000}, {"moments", "optimizer_state", 1024, 2000}};
   p.memory.persistent_bytes = 3024;

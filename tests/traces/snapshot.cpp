@@ -1,4 +1,4 @@
-// The memory snapshot: read back by an unpickler that knows the viewer's opcodes only.
+// The memory snapshot: read back by an unpickler with the viewer's opcodes only.
 #include "traces/memory_snapshot.h"
 
 #include <gtest/gtest.h>

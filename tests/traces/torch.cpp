@@ -52,7 +52,7 @@ std::string op(const char* name, double ts, double dur, const char* cat = "cpu_o
 
 }  // namespace
 
-// The sums are those of the table in tests/tools/make_torch_trace.py.
+// The sums of the table in tests/tools/make_torch_trace.py.
 TEST(TorchTrace, GpuStepsAddUpByHand) {
   TorchTrace t = read_torch_trace(fixture("torch_gpu.json"));
   EXPECT_TRUE(t.gpu);
@@ -93,7 +93,7 @@ TEST(TorchTrace, CpuTraceOfPyTorchItself) {
                           "embedding forward", "embedding backward", "elementwise forward", "optimizer update"})
     EXPECT_GT(found[row], 0) << row;
   for (auto& [row, ms] : found) EXPECT_TRUE(!row.ends_with(" update") || row == "optimizer update") << row;
-  // One thread: own times are a partition of what was busy.
+  // One thread: own times are a partition of the busy time.
   double sum = 0, largest = 0;
   for (auto& w : t.steps[0].work) sum += w.ms;
   EXPECT_NEAR(sum, t.steps[0].busy_ms, 1e-6);
@@ -183,8 +183,8 @@ TEST(TorchTrace, AKernelIsOfTheStepThatLaunchedIt) {
   EXPECT_NEAR(t.outside_ms, 0.010, 1e-9);
 }
 
-// The device is behind the host: what it still has to do when recording begins belongs to no
-// recorded step.
+// The device is behind the host: work left over when
+// recording begins belongs to no recorded step.
 TEST(TorchTrace, WorkFromBeforeTheRecordingIsOutside) {
   TorchTrace t =
       read(op("ProfilerStep#3", 0, 100, "user_annotation") + "," + op("ProfilerStep#4", 100, 100, "user_annotation") +
@@ -198,7 +198,7 @@ TEST(TorchTrace, WorkFromBeforeTheRecordingIsOutside) {
   EXPECT_NEAR(t.outside_ms, 0.090, 1e-9);
 }
 
-// A generic kernel is what the operation that launched it is; a named one is what it is called.
+// A generic kernel belongs to the operation that launched it; a named one goes by its name.
 TEST(TorchTrace, TheLauncherNamesAGenericKernel) {
   TorchTrace t = read(op("aten::nll_loss_backward", 0, 10) + "," + op("cudaLaunchKernel", 5, 1, "cuda_runtime", 1) +
                       "," + op("vectorized_elementwise_kernel<4>", 20, 5, "kernel", 1) + "," +

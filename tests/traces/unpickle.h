@@ -1,5 +1,5 @@
-// An unpickler that knows the opcodes of the memory viewer (MemoryViz.js of PyTorch) and nothing
-// else.
+// An unpickler with the opcodes of the memory viewer
+// (MemoryViz.js of PyTorch) and nothing else.
 #pragma once
 #include <bit>
 #include <nlohmann/json.hpp>

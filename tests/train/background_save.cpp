@@ -1,5 +1,5 @@
-// Saves in the background: training goes on meanwhile, and what is saved is what it was when the
-// save began.
+// Saves in the background: training goes on meanwhile, and the saved state is the state at the
+// beginning of the save.
 #include <atomic>
 #include <map>
 
@@ -12,16 +12,16 @@ using namespace crest::test;
 
 namespace {
 
-// Steps that the run has taken, for the system calls below, which are plain functions.
+// Steps of the run so far, for the system calls below, plain functions.
 std::atomic<int64_t> taken;
 bool overlapped;
 
-// Until the run has taken that many steps; a run that waits for the save never does.
+// Until the run has taken so many steps; a run waiting for the save never does.
 bool wait_for_step(int64_t step) {
   return test::wait_until([&] { return taken >= step; });
 }
 
-// The step whose save makes this temporary folder; -1: it is another one.
+// The step of this temporary folder's save; -1: it is another folder.
 int64_t saved_step(const std::string& path) {
   const std::string prefix = ".tmp-step-";
   size_t at = path.find(prefix);
@@ -119,7 +119,7 @@ TEST_F(BackgroundSave, EndsWellWhenTheRunDoesNot) {
     };
     Syscalls calls = real_syscalls;
     calls.mkdirat = [](int folder, const char* path, mode_t mode) {
-      if (saved_step(path) >= 0) wait_for_step(3);  // the one that fails
+      if (saved_step(path) >= 0) wait_for_step(3);  // the failing one
       return ::mkdirat(folder, path, mode);
     };
     if (fails)

@@ -1,4 +1,4 @@
-// What a run keeps, refuses and says when it is continued or replaced.
+// Kept, refused and reported by a run when it is continued or replaced.
 #include <sys/wait.h>
 
 #include "core/error.h"
@@ -30,7 +30,7 @@ class DivergedRun : public ContinuedRun {
   }
 };
 
-// Root may read anything, so this is tried as somebody else. Returns what `act` returns.
+// Root may read anything, so this is tried as somebody else. Returns the result of `act`.
 template <class Act>
 std::string as_nobody(const std::string& file, Act act) {
   pid_t pid = fork();
@@ -59,7 +59,7 @@ TEST_F(DivergedRun, NoCheckpointOfItIsCalledGood) {
   EXPECT_EQ(error_of([&] { run_training(again); }), error) << "continued, it ends as it did";
 }
 
-// Cut or not, the run ends at the fifth bad step, and knows what led to it.
+// Cut or not, the run ends at the fifth bad step, and knows the steps before it.
 TEST_F(DivergedRun, BadStepsAreCountedAcrossACut) {
   TrainOptions cut = wild();
   cut.save_every = 0, cut.stop_after = 4;
@@ -102,7 +102,7 @@ TEST_F(ContinuedRun, SettingsOfItsFileAreNamedNotFlags) {
   EXPECT_FALSE(contains(error, "--seed")) << error;
 }
 
-// Initial weights in the folder that is replaced: refused before anything is removed.
+// Initial weights in the folder to replace: refused before anything is removed.
 TEST_F(ContinuedRun, IsNotReplacedByOneThatReadsIt) {
   ASSERT_FALSE(run_training(options()).interrupted);
   std::filesystem::create_directory_symlink(folder / "run", folder / "link");
@@ -161,7 +161,7 @@ TEST_F(ContinuedRun, SamplesOfDroppedStepsGo) {
   EXPECT_EQ(read_file(folder / "run/samples.txt", 1000), "--- step 4\ntext of\n4\n--- step 8\ntext of\n8\n");
 }
 
-// The number of steps is not known yet: nothing that follows from it is stored as if it were.
+// The number of steps is not known yet: none of its consequences is stored as if it were.
 TEST(FittedRun, StoresNothingOfAScheduleThatIsNotKnownYet) {
   TrainOptions o;
   o.max_seconds = 2;

@@ -1,4 +1,4 @@
-// What a run takes where nobody chose: no more memory than it needs.
+// A run's defaults: no more memory than it needs.
 #include <algorithm>
 #include <numeric>
 
@@ -14,7 +14,7 @@ namespace {
 
 class Defaults : public RunTest {
  protected:
-  // A cache for this model's whole context takes 512 MiB. Training fits in an eighth of that.
+  // A cache for this model's whole context takes 512 MiB. Training fits in an eighth of it.
   TrainOptions long_context() const {
     TrainOptions o = options();
     o.recipe = tiny_recipe(true);
@@ -36,7 +36,7 @@ TEST_F(Defaults, OnlySamplesThatAreAskedForTakeMemory) {
   EXPECT_NO_THROW(run_training(o)) << "samples are for the caller too";
 }
 
-// A sequence that does not fit in memory is no fault of the data.
+// A sequence too long for memory is no fault of the data.
 TEST_F(Defaults, MemoryIsCheckedBeforeTheLengthOfTheData) {
   TrainOptions o = long_context();
   o.recipe.seq = 1 << 16;
@@ -82,8 +82,8 @@ TEST(DefaultsOfRanks, AreThoseOfRank0) {
   EXPECT_TRUE(taken.seq == 9 && taken.precision == "bf16" && taken.recompute == "full");
 }
 
-// Licenses read as bytes, a text that every Debian has: with the rate of larger steps, a mean of
-// five steps rises by 2.
+// Licenses read as bytes, a text in every Debian: with the rate of larger steps, a mean of five
+// steps rises by 2.
 TEST_F(Defaults, StepsOfFewTokensTrainWithoutSpikes) {
   PrepareOptions p;
   for (const char* name : {"GPL-2", "GPL-3", "Apache-2.0", "LGPL-2.1", "Artistic"})

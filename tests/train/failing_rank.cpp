@@ -1,4 +1,4 @@
-// A rank that fails in its thread ends all of them.
+// A failure in a rank's thread ends all of them.
 #include <gtest/gtest.h>
 
 #include <stdexcept>

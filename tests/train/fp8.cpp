@@ -1,5 +1,5 @@
-// Training with --precision fp8: how near gradients and losses are to those of more bits, that the
-// scales do not depend on how a batch is divided, and what is refused and reported.
+// Training with --precision fp8: how close gradients and losses are to more bits, that the scales
+// do not depend on the division of a batch, and refusals and reports.
 #include <cmath>
 #include <set>
 
@@ -21,7 +21,7 @@ class Fp8 : public ::testing::TestWithParam<bool> {};
 
 }  // namespace
 
-// Once with scales of the tensors themselves, once with those of a step before: this one.
+// Once with scales of the tensors themselves, once with the scales of a step before: this one.
 TEST_P(Fp8, GradientsOfEveryLayerPointWhereThoseOfFp32Do) {
   Recipe r = fp8_recipe(GetParam()), exact = r;
   exact.precision = "fp32";
@@ -59,8 +59,8 @@ TEST_P(Fp8, RunsInTheLinearLayersOfTheBlocksOnly) {
 }
 
 // Quantization in the kernels of norms, activations and bias gradients, or on its own: the same
-// bits. Only the bias gradients of qkv are summed in another order, and on a GPU those of the first
-// layer of the MLP are sums of what is rounded to bf16 with it and not without.
+// bits. Only the bias gradients of qkv are summed in another order, and on a GPU the bias gradients
+// of the MLP's first layer are sums of numbers rounded to bf16 with it and not without.
 TEST_P(Fp8, QuantizationInOtherKernelsChangesNoBit) {
   for (const char* recompute : {"none", "pointwise"}) {
     SCOPED_TRACE(recompute);
@@ -95,7 +95,7 @@ TEST_P(Fp8, QuantizationInOtherKernelsChangesNoBit) {
   }
 }
 
-// A mark on matmuls of one half or both. What sums in fp32 anyway (a CPU) has the same bits.
+// A mark on matmuls of one half or both. With fp32 sums anyway (a CPU) the bits are the same.
 TEST_P(Fp8, FastAccumulationIsOfTheMatmulsThatItNames) {
   std::vector<double> losses;
   for (auto [fast, halves] : {std::pair{"none", 0}, {"forward", 1}, {"all", 3}}) {
@@ -156,8 +156,8 @@ TEST_P(Fp8, WeightsAreMadeAgainFromSharedOnes) {
     }
 }
 
-// Kept in 8 bits, what gradients of GELU and SwiGLU read takes half the memory; losses of a first
-// step are the same, and gradients point where those of bf16 do.
+// Kept in 8 bits, the inputs of the gradients of GELU and SwiGLU take half the memory; losses of a
+// first step are the same, and gradients point where bf16's do.
 TEST_P(Fp8, ActivationsMayBeKeptInEightBits) {
   for (const char* recompute : {"none", "pointwise"})
     for (const char* fusion : {"on", "off"}) {
@@ -232,8 +232,8 @@ TEST_P(Fp8, HoldsWhatWasPlanned) {
 }
 
 // However ranks sum, and whether they share the update. All collectives of a Program are on one
-// stream: on a CPU another thread runs those of the communication stream, and with two threads the
-// order would differ from rank to rank.
+// stream: on a CPU another thread runs the communication stream, and with two threads the order
+// would differ from rank to rank.
 TEST_P(Fp8, RanksAgreeHoweverTheySum) {
   std::vector<double> losses;
   std::vector<float> amax;
@@ -276,7 +276,7 @@ TEST(Fp8Loss, FollowsThatOfBf16) {
   EXPECT_NE(c.losses, a.losses);
 }
 
-// Recompute repeats what is quantized, with the scale that it had.
+// Recompute repeats quantized values with their original scale.
 TEST(Fp8Recompute, ChangesNothing) {
   std::vector<double> losses;
   for (const char* recompute : {"none", "activation", "pointwise", "selective", "full"}) {
@@ -324,8 +324,8 @@ TEST(Fp8Refusals, SayWhatIsMissing) {
   EXPECT_EQ(problem([&] { resolve(r, d); }), "");
 }
 
-// The history of the scales is what makes a continued run the same; without one, a run starts as
-// the first step does.
+// The history of the scales makes a continued run the same; without one, a run starts like the
+// first step.
 TEST(Fp8State, IsReadBackOrStartsAnew) {
   Recipe r = fp8_recipe(), half = r;
   half.precision = "bf16";
@@ -345,8 +345,8 @@ TEST(Fp8State, IsReadBackOrStartsAnew) {
   EXPECT_EQ(continue_from(none), std::vector<float>(amax.size()));
 }
 
-// Row 0 of the history is what scales: the largest of the last steps. A checkpoint has all rows; a
-// run with another length scales by the steps that both have.
+// Row 0 of the history scales: the largest of the last steps. A checkpoint has all rows; a run with
+// another length scales by the common steps.
 TEST(Fp8State, OfALongerHistoryIsReadBack) {
   Recipe r = fp8_recipe();
   r.pass_settings["fp8-history"] = "3";

@@ -1,5 +1,5 @@
-// Training with --fp8-recipe block: how near gradients and losses are to those of more bits, that
-// the split of a batch changes no scale, and what is refused.
+// Training with --fp8-recipe block: how close gradients and losses are to more bits, that the split
+// of a batch changes no scale, and refusals.
 #include <cmath>
 
 #include "checkpoint/checkpoint.h"
@@ -29,7 +29,7 @@ Recipe wide_recipe(bool llama) {
 }
 
 // The gradients of a step, in the order of the parameters. With several micro steps there are
-// several train Programs, of which all have them.
+// several train Programs, all of them with gradients.
 std::vector<std::vector<float>> gradients_of(Engine& e) {
   std::vector<std::vector<float>> all;
   for (auto& p : e.session().programs[0].program.params) all.push_back(e.rank(0).tensor(0, "grad." + p.name).floats());
@@ -77,9 +77,9 @@ TEST_P(Fp8Block, RunsInTheLinearLayersOfTheBlocksOnly) {
 }
 
 // Quantization in the kernels of norms, activations and bias gradients, or on its own: the same
-// bits, where blocks are whole and where they are not. Only bias gradients that were alone are
-// summed in another order, and on a GPU those of the first layer of the MLP are sums of what is
-// rounded to bf16 with it and not without.
+// bits, with whole blocks and with partial ones. Only separate bias gradients are summed in another
+// order, and on a GPU the bias gradients of the MLP's first layer are sums of numbers rounded to
+// bf16 with it and not without.
 TEST_P(Fp8Block, QuantizationInOtherKernelsChangesNoBit) {
   for (const char* recompute : {"none", "pointwise"})
     for (const char* gradients : {"e5m2", "e4m3"}) {
@@ -101,7 +101,7 @@ TEST_P(Fp8Block, QuantizationInOtherKernelsChangesNoBit) {
       EXPECT_EQ(bodies(p, "quantize_blocks"), bodies(t, "quantize"));
       EXPECT_EQ(bodies(p, "quantize_blocks_columns"), bodies(t, "quantize_columns"));
       EXPECT_EQ(count(p, "norm_quantize_columns"), count(t, "norm_quantize_columns"));
-      // A GPU has no kernel for a SwiGLU that is quantized and kept, nor for half of its gradient.
+      // A GPU has no kernel for a quantized and kept SwiGLU, nor for half of its gradient.
       const bool apart_on_gpu = on_gpu() && GetParam() && r.recompute == "none";
       EXPECT_GE(bodies(p, "quantize_blocks"), apart_on_gpu ? 0 : 4);
       EXPECT_EQ(bodies(q, "quantize_blocks"), 0);
@@ -120,10 +120,10 @@ TEST_P(Fp8Block, QuantizationInOtherKernelsChangesNoBit) {
     }
 }
 
-// Where 128 divides the tokens of a sample, every value is quantized alike in any split of the
-// batch (tests/ops/fp8_blocks.cpp). With 96 tokens blocks have tokens of two samples, but scales
-// matter to numbers that are tiny in their block only. So gradients differ by the order of sums, of
-// which tensor cores keep some 14 bits.
+// If 128 divides the tokens of a sample, every value is quantized alike in any split of the batch
+// (tests/ops/fp8_blocks.cpp). With 96 tokens blocks have tokens of two samples, but scales matter
+// only to numbers tiny in their block. So gradients differ by the order of sums, with some 14 bits
+// in tensor cores.
 TEST_P(Fp8Block, GradientsDoNotDependOnHowTheBatchIsDivided) {
   struct Split {
     int64_t batch, micro_steps;
@@ -138,7 +138,7 @@ TEST_P(Fp8Block, GradientsDoNotDependOnHowTheBatchIsDivided) {
       Recipe r = block_recipe(GetParam());
       r.model.context = tokens, r.seq = tokens;
       r.batch = batch, r.grad_accumulation = micro_steps, r.data_parallel = ranks;
-      if (ranks > 1) r.pass_settings["reduce"] = "each";  // gradients that are there by name
+      if (ranks > 1) r.pass_settings["reduce"] = "each";  // gradients available by name
       Engine e = without_update(r);
       e.step(0, 0, 11, source_of(r));
       const std::vector<std::vector<float>> all = gradients_of(e);
@@ -153,7 +153,7 @@ TEST_P(Fp8Block, GradientsDoNotDependOnHowTheBatchIsDivided) {
   }
 }
 
-// Also when the weights that the first micro step quantized serve the rest.
+// Also if the weights quantized by the first micro step serve the rest.
 TEST_P(Fp8Block, MicroStepsAndRanksTrainAlike) {
   std::vector<double> losses;
   for (auto [batch, micro_steps, ranks] : {std::tuple{4, 1, 1}, {1, 4, 1}, {1, 2, 2}}) {

@@ -1,4 +1,4 @@
-// What tests of training with --precision fp8 share.
+// Shared by tests of training with --precision fp8.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -49,7 +49,7 @@ inline int count(const Program& p, const std::string& op) {
   return n;
 }
 
-// What a usage error says is wrong.
+// The problem in a usage error.
 inline std::string problem(const std::function<void()>& f) {
   try {
     f();

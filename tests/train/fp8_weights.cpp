@@ -1,5 +1,5 @@
-// --fp8-weights update: weights in 8 bits that the update makes are those that the next step would
-// make, bit for bit, whoever updates, shares or skips, and however a run is cut.
+// --fp8-weights update: 8-bit weights made by the update equal the next step's own, bit for bit,
+// whoever updates, shares or skips, and however a run is cut.
 #include <fmt/format.h>
 
 #include "checkpoint/checkpoint.h"
@@ -30,7 +30,7 @@ const Program& program_of(const CompiledSession& s, const char* name) {
   return s.programs[size_t(s.find(name))].program;
 }
 
-// What the tables say of each step, besides the losses.
+// The tables' content for each step, besides the losses.
 struct Steps {
   std::vector<double> losses, saturated, vanished;
   std::vector<std::vector<float>> amax;
@@ -61,12 +61,12 @@ void continue_with(Engine& from, Engine& to, int step) {
   restore(to, Checkpoint::open(fmt::format("{}/step-{:06}", std::string(folder.path()), step)));
 }
 
-// Learning rates at which weights change enough for other scales.
+// Learning rates high enough to change the scales of weights.
 constexpr double fast = 3e-2;
 
 }  // namespace
 
-// Counts, too, and the magnitudes that scale the next step.
+// Counts, too, and the magnitudes for the next step's scales.
 TEST(Fp8Weights, OfTheUpdateAreThoseOfTheNextStep) {
   for (bool llama : {false, true})
     for (const char* fusion : {"on", "off"})
@@ -124,7 +124,7 @@ TEST(Fp8Weights, OfRanksAreThoseOfTheNextStep) {
     }
 }
 
-// A step that is skipped leaves the weights. Their scale may change: it is that of the step before.
+// A skipped step leaves the weights. Their scale may change to the one of the step before.
 TEST(Fp8Weights, OfASkippedUpdateAreThoseOfTheNextStep) {
   std::vector<Steps> all;
   for (const char* made : {"keep", "update"}) {
@@ -157,7 +157,7 @@ TEST(Fp8Weights, OfAContinuedRunAreThoseOfTheWholeRun) {
       Engine from = make_engine(with_weights(r, before)), to = make_engine(with_weights(r, after));
       Steps cut, unused;
       run_steps(from, r, 0, 3, fast, cut);
-      run_steps(to, r, 0, 2, 20 * fast, unused);  // it has had larger weights: nothing of that may stay
+      run_steps(to, r, 0, 2, 20 * fast, unused);  // it has had larger weights: nothing of them may stay
       continue_with(from, to, 3);
       run_steps(to, r, 3, 6, fast, cut);
       EXPECT_TRUE(cut == whole);
@@ -165,7 +165,7 @@ TEST(Fp8Weights, OfAContinuedRunAreThoseOfTheWholeRun) {
   }
 }
 
-// They are state that a step reads: whoever writes weights has to say so.
+// They are state read by a step: other writers of weights have to say so.
 TEST(Fp8Weights, AreMadeAnewOfWeightsThatWereChanged) {
   std::vector<double> losses;
   for (auto [made, told] : {std::pair{"keep", false}, {"update", true}, {"update", false}}) {
@@ -185,7 +185,7 @@ TEST(Fp8Weights, AreMadeAnewOfWeightsThatWereChanged) {
   EXPECT_NE(losses[0], losses[2]);
 }
 
-// The update is one instruction over the group, which quantizes; nothing else does it to weights.
+// The update is one quantizing instruction over the group; nothing else quantizes weights.
 TEST(Fp8Weights, AreMadeInTheUpdateOfTheGroup) {
   for (bool llama : {false, true}) {
     const int weights = 2 * (llama ? 5 : 4);
@@ -208,8 +208,8 @@ TEST(Fp8Weights, AreMadeInTheUpdateOfTheGroup) {
   }
 }
 
-// By cost: an update that quantizes writes 2 bytes of a weight more. A step saves 2 where weights
-// were kept, and 4 where they were made again.
+// By cost: a quantizing update writes 2 bytes of a weight more. A step saves 2 with kept weights,
+// and 4 with weights made again.
 TEST(Fp8Weights, OfTheUpdateSaveTraffic) {
   const Device h200 = described_device(find_data_sheet("h200"));
   auto bytes = [&](const char* made) {

@@ -1,5 +1,5 @@
-// What --weights int8 changes of a trained model's loss: the training of tests/train/harness.h, its
-// weights in sessions that evaluate.
+// The effect of --weights int8 on a trained model's loss: the training of tests/train/harness.h,
+// its weights in evaluating sessions.
 #include <gtest/gtest.h>
 
 #include <cmath>

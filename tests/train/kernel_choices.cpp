@@ -1,5 +1,5 @@
-// A run that is continued uses the kernels that it had: choices go into checkpoints and come back
-// before anything is timed. A kernel that chooses by "timing" stands for those of a GPU.
+// A continued run uses its earlier kernels: choices go into checkpoints and come back before
+// anything is timed. A kernel with a choice by "timing" stands for a GPU's.
 #include "backend/choices.h"
 #include "train/run_fixture.h"
 #include "train/run_state.h"
@@ -9,7 +9,7 @@ using namespace crest::test;
 
 namespace {
 
-// The kernel that chooses: what its clock would say, on which device it is, and what it chose.
+// The choosing kernel: its clock's answer, its device, and its choice.
 struct Chooser {
   std::string scope = "device A, library 1", best = "fast";
   std::vector<std::string> timed, used;
@@ -25,7 +25,7 @@ void choose(const KernelCall& c) {
 
 class KernelChoices : public RunTest {
  protected:
-  // Runs and returns what was told.
+  // Runs and returns the messages.
   std::string train(int64_t stop_after, bool resume, bool chooses = true) {
     TrainOptions o = options();
     o.steps = 6, o.stop_after = stop_after, o.resume = resume;

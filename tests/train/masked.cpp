@@ -1,4 +1,4 @@
-// Targets that do not count, and documents that share a row.
+// Uncounted targets, and documents sharing a row.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,8 +10,8 @@ using namespace crest;
 
 namespace {
 
-// Of very different counts: sample 2 of each 8 has no target that counts, sample 5 one, sample 0
-// all.
+// Of very different counts: sample 2 of each 8 has
+// no counted target, sample 5 one, sample 0 all.
 void masked(const Recipe& r, uint64_t sample, int32_t* tokens, int32_t* targets) {
   synthetic(r, sample, tokens, targets);
   int64_t counts[] = {r.seq_length(), 4, 0, 9, 2, 1, 12, 3};
@@ -66,7 +66,7 @@ Recipe descent(bool llama) {
 class Masked : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Models, Masked, testing::Bool(), [](auto& info) { return info.param ? "Llama" : "Gpt2"; });
 
-// Against -log softmax of the logits that decoding gives, in double.
+// Against -log softmax of the logits of decoding, in double.
 TEST_P(Masked, LossIsTheMeanOverTheTargetsThatCount) {
   Recipe r = tiny_recipe(GetParam());
   SessionUse use;
@@ -153,7 +153,7 @@ void packed_row(const Recipe& r, uint64_t row, int32_t* x, int32_t* y, int32_t* 
   }
 }
 
-// Document number `sample` alone in a row; what follows it does not count.
+// Document number `sample` alone in a row; the tokens after it do not count.
 void lonely_document(const Recipe& r, uint64_t sample, int32_t* x, int32_t* y) {
   for (size_t row = 0; row < rows.size(); ++row)
     for (size_t d = 0; d < rows[row].size(); ++d)

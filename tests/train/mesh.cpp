@@ -1,4 +1,4 @@
-// Ranks of axes that no pass knows repeat the work of their data coordinate: the bits of a run
+// Ranks of axes unknown to all passes repeat the work of their data coordinate: the bits of a run
 // without them.
 #include <stdexcept>
 

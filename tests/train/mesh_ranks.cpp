@@ -1,5 +1,5 @@
-// Processes of a mesh train together. A rank that is killed ends all of them, also those that
-// exchange nothing with it.
+// Processes of a mesh train together. A killed rank ends all of them, also the ones without
+// exchange with it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char *mesh_variable = "CREST_TEST_MESH", *killed_variable = "CREST_TEST_KILLED";
 
-// What a process does that launch_ranks() started from the test.
+// The work of a process started by launch_ranks() in the test.
 int train_until_lost() {
   auto group = RankGroup::join(*rank_environment(), {});
   Recipe r = tiny_recipe();

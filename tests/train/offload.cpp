@@ -1,5 +1,5 @@
-// --offload optimizer computes what an update on the device computes, bit for bit, with the state
-// in host memory; plans are exact, transfers overlap with updates, checkpoints do not show it.
+// --offload optimizer computes like an update on the device, bit for bit, with the state in host
+// memory; plans are exact, transfers overlap with updates, checkpoints do not show it.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -60,7 +60,7 @@ Device gpu() {
   return test_device(2);
 #else
   Device d = crest::test::emulated_gpu(2);
-  d.sm = 80;  // without the kernels that take long to emulate
+  d.sm = 80;  // without kernels slow to emulate
   return d;
 #endif
 }
@@ -152,8 +152,8 @@ TEST(Offload, OnRanksWithAndWithoutShards) {
   EXPECT_EQ(states(0), states(1));
 }
 
-// The kernels of a GPU, on the host where there is none: what a piece of a group computes is what
-// the group computes.
+// The kernels of a GPU, or of its emulation on the host: a piece of a group computes what the group
+// computes.
 TEST(Offload, OnAGpu) {
   for (const char* optimizer : {"adamw", "adamw-8bit", "adamw-fp8", "adamw-bf16-stochastic"}) {
     SCOPED_TRACE(optimizer);
@@ -165,8 +165,8 @@ TEST(Offload, OnAGpu) {
   }
 }
 
-// Device memory holds two pieces and what is too small to move; host memory the rest; both are what
-// the executor takes.
+// Device memory holds two pieces and everything too small to move; host memory the rest; both as
+// taken by the executor.
 TEST(Offload, ThePlanIsExact) {
   for (const char* optimizer : {"adamw", "adamw-8bit"}) {
     SCOPED_TRACE(optimizer);
@@ -180,7 +180,7 @@ TEST(Offload, ThePlanIsExact) {
     EXPECT_EQ(state_bytes(s.host) + state_bytes(s.persistent), state_bytes(plain.persistent));
     EXPECT_LT(state_bytes(s.persistent), state_bytes(plain.persistent) / 50);
     EXPECT_EQ(total(s.by_category()), s.planned_bytes());
-    // Each buffer has the size of the largest state that comes to it.
+    // Each buffer has the size of the largest state passing it.
     const CompiledProgram& c = update_of(s);
     std::map<std::string, int64_t> largest;
     for (auto& instr : c.program.code)
@@ -210,7 +210,7 @@ TEST(Offload, DoesNotLengthenTheLivesOfGradients) {
 }
 
 // The state of the next piece arrives while a piece is updated, and not before the buffer is free;
-// what was updated returns meanwhile.
+// updated state returns meanwhile.
 TEST(Offload, TransfersOverlapWithUpdates) {
   CompiledSession s = session_of(offloaded(small()));
   const CompiledProgram& c = update_of(s);

@@ -18,7 +18,7 @@ namespace {
 
 struct Choice {
   const char* name;
-  double lr;     // the scale that docs/reference/optimizers.md recommends
+  double lr;     // the scale recommended by docs/reference/optimizers.md
   double bytes;  // of state a parameter, with fp32 weights (bf16 weights for adamw-bf16*); an upper bound to 5%
   bool bf16 = false;
 };
@@ -76,8 +76,8 @@ TEST_P(Optimizers, Learns) {
 }
 
 // The same with two instructions instead of a flat one, with micro steps, and on two ranks: an
-// update sees sums of gradients only. Random bits of stochastic rounding have coordinates, so that
-// not even those differ.
+// update sees sums of gradients only. Random bits of stochastic rounding have coordinates, so not
+// even those differ.
 TEST_P(Optimizers, FusionAccumulationAndRanksChangeNothing) {
   Recipe r = recipe(), unfused = r, micro_steps = r, ranks = r;
   double tolerance = GetParam().bf16 ? 5e-3 : 1e-3;  // lion: a sign may flip where the momentum is nearly zero
@@ -135,7 +135,7 @@ TEST_P(Optimizers, ACheckpointContinuesBitForBit) {
 
 INSTANTIATE_TEST_SUITE_P(All, Optimizers, testing::ValuesIn(choices), [](auto& i) { return choice_name(i.param); });
 
-// What a rewrite must not change.
+// Unchanged by a rewrite.
 TEST(Optimizer, UnfusedIsAdamW) {
   Trained a = train(recipe_of("adamw-unfused"), 5), b = train(recipe_of("adamw"), 5);
   EXPECT_LT(distance(a, b), 1e-5);
@@ -149,7 +149,7 @@ TEST(Optimizer, HalfPrecisionStateFollowsAdamW) {
     EXPECT_NEAR(train(recipe_of(name), 40, 1e-3).losses.back(), b.losses.back(), 0.02 * b.losses.back()) << name;
 }
 
-// 200 steps: the errors of codes, which repeat, do not add up to another loss.
+// 200 steps: the repeated errors of codes do not add up to another loss.
 TEST(Optimizer, MomentsOfEightBitsTrainLikeFloats) {
   auto late = [](const char* name) {
     Trained t = train(recipe_of(name), 200, 3e-3);
@@ -169,7 +169,7 @@ TEST(Optimizer, SmallStepsAreLostOnlyByRoundingToNearest) {
     Recipe r = recipe_of(name);
     r.weight_decay = 0;
     Trained start = train(r, 0), end = train(r, 30, 2e-6);
-    double sum = 0;  // the largest weights: the gains of the norms, which are 1
+    double sum = 0;  // the largest weights: the gains of the norms (1)
     size_t count = 0;
     for (size_t p = 0; p < end.weights.size(); ++p)
       for (size_t i = 0; i < end.weights[p].size(); ++i)

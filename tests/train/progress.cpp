@@ -23,8 +23,8 @@ StepReport report(int64_t step) {
           .skipped = false};
 }
 
-// What a terminal would show: carriage return, newline and "erase to the end of the line" carried
-// out.
+// A terminal's view: carriage return, newline and
+// "erase to the end of the line" carried out.
 std::vector<std::string> screen(const std::string& bytes) {
   std::vector<std::string> lines(1);
   size_t column = 0;

@@ -1,4 +1,4 @@
-// Steps that are queued before the results of the step before are taken.
+// Steps queued before the results of the step before are taken.
 #include <gtest/gtest.h>
 
 #include "train/harness.h"
@@ -54,7 +54,7 @@ TEST(QueuedSteps, CountSkippedOnesInOrder) {
   }
 }
 
-// A source that fails leaves the step before it whole.
+// A failing source leaves the step before it whole.
 TEST(QueuedSteps, AStepBeforeAFailingSourceIsTaken) {
   Recipe recipe = tiny_recipe();
   Trained expected = train(recipe, 1);

@@ -1,4 +1,4 @@
-// Training from batches that threads read ahead, and runs that leave no files.
+// Training from batches read ahead by threads, and runs without files.
 #include "train/read_ahead.h"
 
 #include "data/dataset.h"
@@ -50,8 +50,8 @@ TEST_F(ReadAheadRun, ContinuesWhereTheRunStopped) {
 }
 
 TEST_F(ReadAheadRun, HidesSlowStorage) {
-  // How long threads wait for a core does not grow with the storage's delay: where that hides it
-  // all, a longer one.
+  // The threads' wait for a core does not grow with the storage's delay: if it hides all of it, a
+  // longer one.
   double in_step = 0, ahead = 1e9;
   for (double delay = 20; delay < 3000 && ahead >= in_step / 2; delay *= 4) {
     in_step = ahead = 0;

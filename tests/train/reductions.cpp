@@ -1,4 +1,4 @@
-// How ranks sum gradients does not change what they compute: every rung of --reduce gives the same
+// The way ranks sum gradients does not change the result: every value of --reduce gives the same
 // bits, with buckets of any size.
 #include <gtest/gtest.h>
 
@@ -113,7 +113,7 @@ TEST(Reductions, BucketsOfAnySizeGiveTheSameBits) {
   EXPECT_EQ(collectives(with(r, "bucket", "1B")), one_by_one) << "a bucket that one parameter fills";
 }
 
-// Gradients in bf16 on the wire: close to those in fp32, the same on all ranks and for every rung.
+// Gradients in bf16 on the wire: close to fp32, the same on all ranks and for every value.
 TEST(Reductions, Bf16OnTheWire) {
   Recipe r = ranks(2), b = r;
   b.pass_settings["comm-dtype"] = "bf16";
@@ -177,10 +177,10 @@ TEST(Reductions, BadSizesAreRefused) {
     }
 }
 
-// The kernels of a GPU, also those that round what is sent.
+// The kernels of a GPU, also with rounding of sent values.
 TEST(Reductions, EveryRungGivesTheSameBitsOnAGpu) {
   Device gpu = crest::test::emulated_gpu(2);
-  gpu.sm = 80;  // without the kernels that take long to emulate
+  gpu.sm = 80;  // without kernels slow to emulate
   Recipe r = ranks(2);
   r.model.layers = 1, r.model.width = 16, r.model.heads = r.model.kv_heads = 1, r.model.ff = 32, r.seq = 5;
   r.precision = "bf16", r.deterministic = true, r.pass_settings["comm-dtype"] = "bf16";

@@ -1,4 +1,4 @@
-// What --resume may change, on texts of settings alone.
+// The changes allowed by --resume, on texts of settings alone.
 #include "train/resume.h"
 
 #include <gtest/gtest.h>

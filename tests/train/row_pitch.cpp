@@ -1,5 +1,5 @@
-// Logits whose rows have a pitch (a vocabulary of 97 on a GPU, or on its emulation) train as those
-// whose rows have none: only the order of a row's sums differs.
+// Logits with a row pitch (a vocabulary of 97 on a GPU, or on its emulation) train as logits
+// without one: only the order of a row's sums differs.
 #include <gtest/gtest.h>
 
 #include "train/harness.h"
@@ -29,7 +29,7 @@ TEST_P(RowPitch, TrainsAsRowsWithout) {
   const auto& [precision, policy, llama] = GetParam();
   const Device device = gpu();
   if (device.kind != "cuda") GTEST_SKIP() << "no GPU: CREST_TEST_DEVICE=cuda names one";
-  const bool half_type = precision.ends_with("16");  // whose matrix products are slow on the emulation
+  const bool half_type = precision.ends_with("16");  // with matrix products slow on the emulation
   for (auto [chunk, fusion] : {std::pair{"off", "on"}, {"30", "off"}}) {
     if (half_type && fusion == std::string(llama ? "off" : "on")) continue;
     SCOPED_TRACE(std::string("chunks ") + chunk + ", fusion " + fusion);

@@ -1,5 +1,5 @@
-// Training on a disk or a device that fails: run_training() with faults at its system calls and
-// kernels.
+// Training on a failing disk or device: run_training()
+// with faults at its system calls and kernels.
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -48,7 +48,7 @@ TEST_P(SaveFaults, AnyCallThatFailsLeavesTheLastCheckpoint) {
           << hit << newest();
       EXPECT_TRUE(contains(error, "No space left on device") || contains(error, "space")) << error;
     } else {
-      EXPECT_EQ(newest(), "step-000006") << hit;  // only what follows the save failed
+      EXPECT_EQ(newest(), "step-000006") << hit;  // only the work after the save failed
     }
     ASSERT_FALSE(run_training(more).interrupted) << "the run continues once there is space";
     EXPECT_EQ(newest(), "step-000006");
@@ -60,8 +60,8 @@ TEST_P(SaveFaults, AnyCallThatFailsLeavesTheLastCheckpoint) {
 INSTANTIATE_TEST_SUITE_P(Modes, SaveFaults, ::testing::Values(SaveMode::waiting, SaveMode::background),
                          [](auto& i) { return i.param == SaveMode::waiting ? "Waiting" : "Background"; });
 
-// A signal that comes during a system call: the call is made again, whichever it is, and nothing is
-// lost.
+// A signal during a system call: the call is made
+// again, whichever it is, and nothing is lost.
 TEST_F(RunFaults, AnInterruptedCallIsRepeated) {
   ASSERT_FALSE(run_training(options()).interrupted);
   std::filesystem::copy(folder / "run", folder / "saved", std::filesystem::copy_options::recursive);
@@ -87,8 +87,8 @@ TEST_F(RunFaults, AnInterruptedCallIsRepeated) {
   EXPECT_GT(writes, 5);
 }
 
-// Two faults over a run that is continued, the second while it deals with the first: 12 seeded
-// pairs, CREST_FAULT_PAIRS.
+// Two faults in a continued run, the second while it deals with the first: 12 seeded pairs,
+// CREST_FAULT_PAIRS.
 TEST_F(RunFaults, PairsOverAContinuedRunLeaveTheLastCheckpoint) {
   ASSERT_FALSE(run_training(options()).interrupted);
   std::filesystem::copy(folder / "run", folder / "saved", std::filesystem::copy_options::recursive);
@@ -170,8 +170,8 @@ TEST_F(RunFaults, ALogThatCannotGrowEndsTheRun) {
   EXPECT_EQ(newest(), "step-000004");
 }
 
-// What a lost GPU looks like: a launch that fails in the middle of a step. The run ends with its
-// error and saves nothing: what the device holds cannot be trusted any more.
+// A lost GPU: a failing launch in the middle of a step. The run ends with its error and saves
+// nothing: the device's memory cannot be trusted any more.
 TEST_F(RunFaults, ALostDeviceEndsTheRunAndLeavesTheLastCheckpoint) {
   TrainOptions straight = options(), cut = options();
   straight.steps = cut.steps = 8;

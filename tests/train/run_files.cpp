@@ -13,8 +13,8 @@
 
 using namespace crest;
 
-// What a kill, a full disk or somebody's editor left in a log is not taken for a step, whatever it
-// is.
+// Remains of a kill, a full disk or somebody's
+// editor in a log are not taken for a step.
 TEST(RunFiles, WhatIsNoRowOfTheLogIsLeftOut) {
   std::string folder = testing::TempDir() + "crest-run-files";
   std::filesystem::remove_all(folder);

@@ -1,4 +1,4 @@
-// run_training() on a tiny model and text in a folder of its own, and kernels that a test replaces.
+// run_training() on a tiny model and text in a folder of its own, and kernels replaced by a test.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ class RunTest : public ::testing::Test {
   MemoryFolder folder;
 };
 
-// Changes every kernel of an operation on the device that tests use, for its own lifetime.
+// Changes every kernel of an operation on the tests' device, for its own lifetime.
 class ChangedKernels {
  public:
   template <class Change>

@@ -1,5 +1,5 @@
 // Symbolic links in a run's folder: a file of the run is never written through one, and nothing is
-// deleted through one. A run, or its checkpoints, that lie elsewhere work.
+// deleted through one. A run or its checkpoints may lie elsewhere.
 #include <filesystem>
 
 #include "train/run_files.h"
@@ -101,7 +101,7 @@ TEST_F(RunLinks, ARunElsewhereWorksAndNothingIsDeletedThere) {
   EXPECT_FALSE(run_training(o).interrupted);
 }
 
-// Two runs whose checkpoints lie in one folder would overwrite each other.
+// Two runs with their checkpoints in one folder would overwrite each other.
 TEST_F(RunLinks, OneProcessAtATimeSavesInAFolder) {
   ASSERT_FALSE(run_training(options()).interrupted);
   Folder other = Folder::open(folder / "run/checkpoints");

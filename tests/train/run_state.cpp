@@ -1,4 +1,4 @@
-// Numbers in a checkpoint that no run can have: an error before anything is changed.
+// Impossible numbers in a checkpoint: an error before anything is changed.
 #include "train/run_state.h"
 
 #include <nlohmann/json.hpp>

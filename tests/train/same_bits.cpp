@@ -1,6 +1,6 @@
-// A continued run has the bits of the run in one piece: every optimizer, policy, form of masters
-// and precision, and of weights those that rounding treats in its own way: ties, denormals, the
-// edge of infinity, NaN.
+// A continued run has the bits of the run in one piece: every
+// optimizer, policy, form of masters and precision, and weights with
+// special rounding: ties, denormals, the edge of infinity, NaN.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -55,7 +55,7 @@ std::string name_of(const Recipe& r) {
 
 enum class Weights { usual, all };
 
-// Numbers that rounding to bf16 or fp16 treats in its own way, among usual ones.
+// Numbers with special rounding to bf16 or fp16, among usual ones.
 float special(uint64_t i, float usual, Weights weights) {
   uint32_t random = random_bits(23, 4, i), bits = std::bit_cast<uint32_t>(usual);
   uint32_t sign = random & 0x80000000u;
@@ -86,7 +86,7 @@ void plant(Engine& e, Weights weights) {
   e.weights_changed();
 }
 
-// What a step reads: weights, masters, states, each as bytes.
+// Inputs of a step: weights, masters, states, each as bytes.
 std::vector<std::string> bytes_of(Engine& e) {
   std::vector<std::string> all;
   auto add = [&](const TensorRef& t) {
@@ -114,8 +114,8 @@ void continue_as(Engine& from, Engine& to) {
 
 }  // namespace
 
-// An update that moves nothing writes every weight anew out of its master; what it leaves is what
-// restoring makes of the checkpoint.
+// An update without a change writes every weight anew out of its master; the result equals a
+// restored checkpoint.
 TEST(SameBits, RestoringRoundsAsEveryUpdateDoes) {
   int64_t weights = 0;
   for (const Recipe& r : recipes()) {
@@ -145,7 +145,7 @@ TEST(SameBits, ARunInTwoPiecesIsTheRunInOne) {
     SCOPED_TRACE(name_of(r));
     SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
     std::vector<double> losses, cut_losses;
-    // Steps of no size keep ties what they are, until the run has been cut.
+    // Steps of no size keep ties, until the run has been cut.
     auto steps = [&](Engine& e, int from, int to, std::vector<double>& out) {
       for (int s = from; s < to; ++s) out.push_back(e.step(s, s < 4 ? 0 : 1e-3, 11, source).loss);
     };

@@ -1,4 +1,4 @@
-// What the ranks of a run compare before they begin.
+// The comparison of a run's ranks before they begin.
 #include "train/same_program.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ std::vector<std::string> rows_of(const TrainOptions& options, const RankOptions&
 
 }  // namespace
 
-// Whoever adds a setting says that it is local to a rank, or it is compared.
+// A new setting is either declared local to a rank, or compared.
 TEST(SameProgram, EverySettingIsComparedUnlessItIsLocal) {
   TrainOptions options;
   options.recipe = tiny_recipe();

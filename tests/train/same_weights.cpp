@@ -1,4 +1,4 @@
-// A bit of one rank that differs is found, with the rank and the tensor.
+// A different bit on one rank is found, with the rank and the tensor.
 #include "train/same_weights.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ TEST(SameWeights, OneBitOfOneRankIsFound) {
   }
 }
 
-// On a mesh a weight is compared among the ranks that have the same part of it.
+// On a mesh a weight is compared among the ranks with the same part of it.
 TEST(SameWeights, PartsAreComparedWithTheSameParts) {
   Recipe r = tiny_recipe();
   r.data_parallel = 4, r.mesh = {{Axis::data, 2}, {Axis::context, 2}};

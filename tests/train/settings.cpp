@@ -12,8 +12,8 @@ namespace {
 
 constexpr int compared_steps = 5;
 
-// fp32 settings reorder sums only; five AdamW steps amplify rounding where a gradient is near zero
-// (the update is g / |g| there), which keeps weights within a small fraction of lr.
+// fp32 settings reorder sums only; five AdamW steps amplify rounding of gradients near zero (the
+// update is g / |g| there), and weights stay within a small fraction of lr.
 constexpr double reorder = 2e-4;
 
 void expect_same(const Recipe& a, const Recipe& b, double loss_tolerance = 1e-5, double weights = reorder) {
@@ -114,7 +114,7 @@ TEST_P(TrainingSettings, LossInPiecesWithOtherSettings) {
   }
 }
 
-// Half precision: a token's row is what it was; only sums over the tokens (the head's gradient) are
+// Half precision: a token's row is unchanged; only sums over the tokens (the head's gradient) are
 // cut.
 TEST_P(TrainingSettings, LossInPiecesInHalfPrecision) {
   for (std::string precision : {"bf16", "fp16"})
@@ -162,7 +162,7 @@ TEST_P(TrainingSettings, TwoRanksEqualOneWithTheWholeBatch) {
   }
 }
 
-// Ranks share the threads; scratch memory must be planned for the threads that a rank really has.
+// Ranks share the threads; scratch memory must be planned for the real threads of a rank.
 TEST_P(TrainingSettings, TwoRanksWithMoreThreadsThanWork) {
   Recipe r = base();
   r.precision = "fp16", r.attention = "naive", r.fusion = "off";
@@ -188,7 +188,7 @@ TEST_P(TrainingSettings, HalfPrecisionFollowsFp32) {
         }
 }
 
-// More micro steps than a runtime has room for reads that wait.
+// More micro steps than a runtime has room for waiting reads.
 TEST_P(TrainingSettings, AThousandMicroSteps) {
   Recipe r = base(), n = base();
   r.batch = 20, r.grad_accumulation = 52;
@@ -209,7 +209,7 @@ TEST_P(TrainingSettings, AccumulationInHalfPrecision) {
   }
 }
 
-// A pass that is switched off either leaves the result as it is, or the run is refused.
+// Without a pass, either the result is the same, or the run is refused.
 TEST_P(TrainingSettings, DisabledPassesNeverChangeTheResult) {
   Recipe r = base();
   r.batch = 2, r.grad_accumulation = 2;
@@ -231,8 +231,8 @@ TEST_P(TrainingSettings, DisabledPassesNeverChangeTheResult) {
   EXPECT_GE(ran, 6);
 }
 
-// Dropout in the kernels that have its values, or apart. On a GPU the kernel of a norm's gradient
-// also sums the bias gradient, in another order.
+// Dropout in the kernels with its values at hand, or apart. On a GPU the kernel of a norm's
+// gradient also sums the bias gradient, in another order.
 TEST_P(TrainingSettings, WhereDropoutRunsChangesNoBit) {
   std::vector<std::pair<const char*, std::function<void(Recipe&)>>> cases = {
       {"alone", [](Recipe&) {}},
@@ -276,7 +276,7 @@ TEST_P(TrainingSettings, SameSeedSameBits) {
   }
 }
 
-// How a GPU gets its work is not what it computes.
+// The way a GPU gets its work does not change the result.
 TEST_P(TrainingSettings, LaunchesDoNotChangeBits) {
   Recipe r = base();
   r.precision = "bf16", r.deterministic = true;

@@ -1,5 +1,5 @@
-// --shard computes what plain data parallelism computes, bit for bit, with a shard of the
-// optimizer's state, of gradients and of weights on each rank; checkpoints do not show it.
+// --shard computes like plain data parallelism, bit for bit, with a shard of the optimizer's state,
+// of gradients and of weights on each rank; checkpoints do not show it.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -81,7 +81,7 @@ TEST(Sharding, GradientsAndWeightsGiveTheBitsOfPlainDataParallelism) {
   }
 }
 
-// The weights that the others updated arrive in the next forward pass, and in the Program of the
+// The weights updated by the others arrive in the next forward pass, and in the Program of the
 // validation.
 TEST(Sharding, GathersInTheNextForwardPass) {
   for (int64_t micro_steps : {1, 2}) {
@@ -134,9 +134,9 @@ TEST(Sharding, GradientsAccumulateAsShards) {
   }
 }
 
-// What a rank keeps from step to step, in bytes of a parameter with bf16 weights, fp32 gradients
-// and AdamW's split master: 16, 11, 9 and 8 on two ranks. Whole gradients and weights come on top
-// while they are used; they are comm_buffers.
+// A rank's memory from step to step, in bytes of a parameter with bf16 weights, fp32 gradients and
+// AdamW's split master: 16, 11, 9 and 8 on two ranks. Whole gradients and weights come on top while
+// they are used; they are comm_buffers.
 TEST(Sharding, StateOfARankIsExact) {
   Recipe r;
   r.model = load_model_config("gpt2-1558M");
@@ -164,8 +164,8 @@ TEST(Sharding, StateOfARankIsExact) {
   }
 }
 
-// Buckets are groups of their own, which overlap with what else runs. Without clipping nothing
-// depends on how the norm is summed.
+// Buckets are groups of their own, overlapping with other work. Without clipping nothing depends on
+// the summing of the norm.
 TEST(Sharding, BucketsGiveTheSameWeights) {
   for (const char* optimizer : {"adamw", "adamw-8bit"}) {
     SCOPED_TRACE(optimizer);
@@ -192,7 +192,7 @@ TEST(Sharding, BucketsGiveTheSameWeights) {
   }
 }
 
-// A bucket for each tensor, of which some fill theirs without padding.
+// A bucket for each tensor, some of them filled without padding.
 TEST(Sharding, ABucketMayBeOneTensor) {
   Recipe r = on_ranks(2);
   r.model.ff = 128, r.clip = 0;
@@ -211,7 +211,7 @@ TEST(Sharding, ABucketMayBeOneTensor) {
 // of the ranks' parts.
 TEST(Sharding, GivesTheBitsOfPlainDataParallelismOnAGpu) {
   Device gpu = crest::test::emulated_gpu(2);
-  gpu.sm = 80;  // without the kernels that take long to emulate
+  gpu.sm = 80;  // without kernels slow to emulate
   Recipe r = on_ranks(2);
   r.model.layers = 1, r.model.width = 16, r.model.heads = r.model.kv_heads = 1, r.model.ff = 32, r.seq = 5;
   r.optimizer = "adamw-bf16-stochastic", r.precision = "bf16", r.deterministic = true;
@@ -241,7 +241,7 @@ TEST(Sharding, EachRankPlansItsShareOfTheState) {
   }
 }
 
-// A checkpoint of shards holds what one of whole states holds, and continues with any setting.
+// A checkpoint of shards equals one of whole states, and continues with any setting.
 TEST(Sharding, CheckpointsDoNotShowIt) {
   for (const char* optimizer : {"adamw", "adamw-8bit", "adamw-fp8"}) {
     SCOPED_TRACE(optimizer);

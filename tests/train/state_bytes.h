@@ -1,4 +1,4 @@
-// What a training session holds, as bytes: to compare two that must not differ.
+// The state of a training session as bytes: to compare two equal ones.
 #pragma once
 #include <gtest/gtest.h>
 

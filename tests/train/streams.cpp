@@ -1,5 +1,5 @@
-// Instructions spread over streams at random compute what one stream computes, bit for bit:
-// launched one by one, as a captured graph, and while they are timed.
+// Instructions spread over streams at random compute like one stream, bit for bit: launched one by
+// one, as a captured graph, and while they are timed.
 #include <gtest/gtest.h>
 
 #include "plan/streams.h"
@@ -33,7 +33,7 @@ struct StreamsEnded {
   bool operator==(const StreamsEnded&) const = default;
 };
 
-// traced: the step whose instructions are timed, -1 for none.
+// traced: the step with timed instructions, -1 for none.
 StreamsEnded run_streams(const Recipe& r, int spread, int traced = -1, std::vector<StepTrace>* traces = nullptr) {
   Engine e = engine_of(r, spread);
   SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
@@ -58,8 +58,8 @@ TEST(Streams, RandomStreamsGiveTheSameBits) {
       }
 }
 
-// An instruction's time is that of its own stream: those of a stream follow one another, and none
-// is negative, wherever it runs.
+// An instruction's time belongs to its own stream: instructions of a stream follow one another, and
+// no time is negative, wherever it runs.
 TEST(Streams, TimesAreOfTheirOwnStream) {
   Recipe r = recipe(false, "fp32");
   StreamsEnded one = run_streams(r, -1);

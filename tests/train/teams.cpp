@@ -1,5 +1,5 @@
-// Steps start no threads after the first: a team that is smaller than the one before makes libgomp
-// end threads, and the next one starts them again.
+// Steps start no threads after the first: a team smaller than the one before makes libgomp end
+// threads, and the next one starts them again.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,5 +1,5 @@
-// Ranks that share the layers of a model train like one rank, begin with its weights, and write and
-// read its checkpoints.
+// Ranks with shared layers train like one rank, begin with its weights, and write and read its
+// checkpoints.
 #include "checkpoint/checkpoint.h"
 #include "memory_folder.h"
 #include "train/run_fixture.h"
@@ -98,7 +98,7 @@ TEST(TensorRanks, BeginWithTheWeightsOfOne) {
 
 using TensorFiles = RunTest;
 
-// A checkpoint of one rank and that of a mesh with the same numbers are the same files.
+// A checkpoint of one rank and of a mesh with the same numbers are the same files.
 TEST_F(TensorFiles, CheckpointsDoNotKnowTheMesh) {
   Recipe r = recipe(true);
   r.precision = "bf16";

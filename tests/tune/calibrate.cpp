@@ -1,4 +1,4 @@
-// Which steps a calibration measures, and where it says that they are from.
+// The steps measured by a calibration, and their stated source.
 #include "tune/calibrate.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ TEST(Calibrate, MeasuresEachPrecisionOnce) {
   EXPECT_EQ(count({"fp32", "fp16"}), 2 * count({"fp32"}));
 }
 
-// --add: what was measured before stays of its device and day.
+// --add: earlier measurements keep their device and day.
 TEST(Calibrate, AddsStepsAsThoseOfThisDevice) {
   Device device = find_device("cpu", 1);
   Calibration before = tiny_calibration();

@@ -1,5 +1,5 @@
 // A calibration of one thread of this machine, made once a process. The steps of crest calibrate
-// take minutes; these are tiny, and the limits of the device are not those of any machine.
+// take minutes; these are tiny, and the limits of the device are invented.
 #pragma once
 #include <gtest/gtest.h>
 

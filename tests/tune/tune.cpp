@@ -23,7 +23,7 @@ using Flags = GivenSettings;  // setting -> values, as the command line gives th
 
 constexpr int64_t enough = int64_t(1) << 32;
 
-// The settings, over those of a model so small that a step takes milliseconds.
+// The settings, over those of a tiny model with steps of milliseconds.
 RecipeOptions tiny(Flags flags) {
   for (auto& [name, value] : Flags{{"model", {"nano"}}, {"vocab", {"256"}}, {"seq", {"16"}}, {"precision", {"fp32"}}})
     flags.emplace(name, value);
@@ -77,7 +77,7 @@ TEST(Tune, WhatIsGivenStays) {
   }
 }
 
-// A list that lacks the value of the start is compared with it all the same.
+// A list without the initial value is compared with it all the same.
 TEST(Tune, TheStartIsOneOfThem) {
   auto json = tuned(few_and({{"batch", {"2"}}}), {.vary = {"dropout=0.1", "dropout=0.2"}, .measure = 3});
   EXPECT_EQ(json["combinations"], 3);
@@ -128,7 +128,7 @@ TEST(Tune, GainsCompareWhatWasPredictedAlike) {
 
 namespace {
 
-// A search on a device that is not here: batches and their tokens/s.
+// A search on an absent device: batches and their tokens/s.
 TuneResult batches_of(const std::vector<std::pair<int64_t, double>>& rates, int64_t given) {
   TuneResult r;
   for (auto& [batch, rate] : rates) {
@@ -161,13 +161,13 @@ TEST(Tune, EachDoublingOfTheBatchCounts) {
   EXPECT_EQ(enough_batch(rates, 0.5), 1);
   EXPECT_EQ(enough_batch(rates, 0.25), 4);
   EXPECT_EQ(enough_batch(rates, 0.2), 8);
-  // Between 4 and 6 is half a doubling; a size that is slow for itself is no doubling from 2.
+  // Between 4 and 6 is half a doubling; a size slow for itself is no doubling from 2.
   EXPECT_EQ(enough_batch({{2, 100}, {3, 60}, {4, 103}, {6, 104}}, 0.05), 2);
   EXPECT_EQ(enough_batch({{1, 100}, {8, 130}}, 0.1), 1);  // 9% each
   EXPECT_EQ(enough_batch({{1, 100}, {8, 130}}, 0.09), 8);
 }
 
-// What a larger batch would bring is said where it is not the choice.
+// The gain of a larger batch is stated if it is not the choice.
 TEST(Tune, TheTextOfAChoiceIsTrue) {
   TuneResult r = batches_of({{2, 21100}, {8, 21380}}, 2);
   r.best = 0;
@@ -269,7 +269,7 @@ TEST(Tune, ATimeLimitBoundsEachMeasurement) {
   EXPECT_LT(r.seconds, o.max_seconds) << "one measurement had as long";
 }
 
-// The command that is printed fits when it is run: crest train also validates.
+// The printed command fits when it is run: crest train also validates.
 TEST(Tune, WhatFitsIsWhatTrainPlans) {
   Device device = find_device("h100", 1);
   TuneOptions o;
@@ -291,7 +291,7 @@ TEST(Tune, WhatFitsIsWhatTrainPlans) {
   EXPECT_EQ(tune(o, device, whole - 1, nullptr, [](auto&) {}).start, TuneResult::none);
 }
 
-// --within is a bound: a smaller batch that brings a little less is not chosen beyond it.
+// --within is a bound: a smaller batch with a slightly lower gain is not chosen beyond it.
 TEST(Tune, StaysWithinTheSpeedThatWasGiven) {
   Device device = find_device("h100", 1);
   TuneOptions o;
@@ -333,7 +333,7 @@ TEST(Tune, FindsTheLongestContext) {
   EXPECT_NE(command.find("--context=" + std::to_string(context) + " "), std::string::npos) << command;
 }
 
-// What is known before anything runs is said before the device is measured.
+// Facts known before anything runs are reported before the device is measured.
 TEST(Tune, MeasuresNothingWhereNothingFits) {
   TuneOptions o;
   o.recipe = tiny(few_and({{"batch", {"1"}}}));

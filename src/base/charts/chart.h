@@ -5,12 +5,12 @@
 
 namespace crest {
 
-// Points in drawing order. A non-finite y (or, on a log axis, one that is not positive) leaves a
-// gap.
+// Points in drawing order. A non-finite y (or,
+// on a log axis, a y not above 0) leaves a gap.
 struct Series {
   std::string name;
   std::vector<double> x, y;
-  int color = -1;  // svg.h; negative: that of its place in the chart
+  int color = -1;  // svg.h; negative: by its place in the chart
   enum class Look { solid, faint, dashed } look = Look::solid;
   bool in_legend = true;
 };
@@ -26,7 +26,7 @@ Series smoothed(const Series& series);
 
 // The curves of one training run in one color: the loss as logged, smoothed, and of validation.
 std::vector<Series> loss_curves(const std::string& name, const Series& train, const Series& validation, int color);
-// What the looks of loss_curves() mean.
+// The meanings of the looks of loss_curves().
 inline constexpr const char* loss_curves_key = "thin: as logged; thick: smoothed; dashed: validation";
 
 // One axis: a range in data units and the map to [0, 1].
@@ -36,8 +36,8 @@ struct ChartAxis {
   double place(double value) const;  // NaN when the value is not on this axis
 };
 
-// Axes that contain every drawable point, widened slightly in y; a single value gets a range around
-// it.
+// Axes around every drawable point, widened slightly
+// in y; a single value gets a range around it.
 struct ChartAxes {
   ChartAxis x, y;
 };

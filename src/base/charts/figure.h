@@ -1,5 +1,5 @@
 // Charts as data, and their drawings. A drawing has a given width: a page shows a wide one or, on a
-// phone, a narrow one (below `narrow_width`, labels are above what they name). Without data, the
+// phone, a narrow one (below `narrow_width`, labels are above their rows). Without data, the
 // picture says so.
 #pragma once
 #include <cmath>
@@ -59,7 +59,7 @@ struct Part {
   std::string name;
   int color = 0;
 };
-// Rows of parts that add up.
+// Rows of parts and their sum.
 struct StackRow {
   std::string label, text;  // text: the sum, next to the row
   std::vector<double> values;
@@ -90,7 +90,7 @@ struct Waterfall {
 };
 Svg draw_waterfall(const Waterfall& chart, double width);
 
-// What ran when: intervals on tracks, colored by part.
+// A timeline: intervals on tracks, colored by part.
 struct Span {
   double start = 0, length = 0;
   int part = 0;

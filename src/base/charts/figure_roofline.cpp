@@ -16,7 +16,7 @@ constexpr size_t most_labels = 14;
 
 bool drawable(const RoofDot& d) { return d.intensity > 0 && d.rate > 0 && std::isfinite(d.intensity * d.rate); }
 
-// Ranges that contain the dots, the ceilings, and the corner of bandwidth and the highest ceiling.
+// Ranges around the dots, the ceilings, and the corner of bandwidth and the highest ceiling.
 void fit(Plot& plot, const Roofline& chart) {
   double x0 = 1e300, x1 = 0, y0 = 1e300, y1 = 0;
   for (auto& d : chart.dots)

@@ -1,4 +1,4 @@
-// What ran when: tracks of intervals on a time axis.
+// A timeline: tracks of intervals on a time axis.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace {
 constexpr double track_height = 18, track_spacing = 6;
 
 // One path for all intervals of a color on a track. Intervals closer than half a pixel are merged,
-// and none is thinner than that, so a picture of 100,000 intervals stays small and still shows
-// where work was.
+// and none is thinner, so a picture of 100,000 intervals stays small and still shows where work
+// was.
 std::string pieces(const std::vector<Span>& spans, int part, const Plot& plot, double y) {
   std::vector<std::pair<double, double>> joined;
   for (auto& s : spans) {

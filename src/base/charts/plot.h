@@ -41,7 +41,7 @@ class Rows {
   double right() const { return right_; }
   bool above() const { return above_; }
   double label_height() const { return above_ ? 20 : 0; }
-  // Draws the label of a row whose content is at [top, top + height]; `top` is below
+  // Draws the label of a row with its content at [top, top + height]; `top` is below
   // label_height().
   void label(Svg& svg, const std::string& text, double top, double height) const;
 

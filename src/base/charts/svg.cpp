@@ -14,7 +14,7 @@ bool Box::overlaps(const Box& o) const {
 }
 
 double text_width(std::string_view text, double size, bool bold) {
-  // Advance widths of U+0020 .. U+007E in hundredths of the font size, for DejaVu Sans, which is
+  // Advance widths of U+0020 .. U+007E in hundredths of the font size, for DejaVu Sans, a font
   // wider than most system fonts.
   static const uint8_t widths[] = {32, 40, 46, 84, 64, 95, 78, 27, 39, 39, 50, 84, 32, 36,  32, 34, 64, 64, 64,
                                    64, 64, 64, 64, 64, 64, 64, 34, 34, 84, 84, 84, 53, 100, 68, 69, 70, 77, 63,
@@ -160,7 +160,7 @@ struct Scheme {
   const char* upon[colors];  // ink on top of the color
 };
 
-// After Okabe and Ito. Plain classes without custom properties, which image viewers support.
+// After Okabe and Ito. Plain classes without custom properties, supported by image viewers.
 const Scheme light = {
     "#ffffff",
     "#1a1f24",

@@ -16,14 +16,14 @@ struct Box {
 // An upper bound for the width of a text in pixels, using a wide font since the reader's is
 // unknown.
 double text_width(std::string_view text, double size = 13, bool bold = false);
-// The longest prefix that fits, with an ellipsis when cut.
+// The longest fitting prefix, with an ellipsis when cut.
 std::string fit_text(std::string_view text, double width, double size = 13, bool bold = false);
 
 enum class Anchor { start, middle, end };
 
 struct TextStyle {
   Anchor anchor = Anchor::start;
-  // One of: "" (soft ink), "ink", "strong", "small", "on0".. (on a shape of that color).
+  // One of: "" (soft ink), "ink", "strong", "small", "on0".. (on a shape of this color).
   const char* look = "";
   double max_width = 0;   // 0: unlimited; else cut with an ellipsis, with the full text as a tooltip
   bool optional = false;  // omitted where it would overlap another text or leave the picture
@@ -63,7 +63,7 @@ class Svg {
   double legend(double x, double y, double right, const std::vector<std::pair<std::string, int>>& entries);
 
   const std::vector<Box>& texts() const { return texts_; }
-  // For a page that includes figure_css() once.
+  // For a page with one figure_css().
   std::string embedded() const;
   // A complete file with its own style, and the title on top.
   std::string file(const std::string& title) const;
@@ -79,7 +79,7 @@ class Svg {
 // The CSS rules of the classes.
 std::string figure_css();
 
-// Escapes text for an element or attribute; control characters that XML forbids become U+FFFD.
+// Escapes text for an element or attribute; control characters forbidden in XML become U+FFFD.
 std::string escape_xml(std::string_view text);
 
 }  // namespace crest

@@ -81,7 +81,7 @@ void draw(Canvas& canvas, const Series& s, uint8_t number, const ChartAxes& axes
   }
 }
 
-// Labels centered under their positions; one that would touch its neighbor is omitted.
+// Labels centered under their positions; a label too close to its neighbor is omitted.
 std::string x_axis_labels(const std::vector<double>& places, const std::vector<std::string>& labels, int margin,
                           int columns) {
   std::string line(size_t(margin + columns), ' ');

@@ -1,4 +1,4 @@
-// Where to store files that can be recreated.
+// The place for files that can be recreated.
 #pragma once
 #include <string>
 

@@ -28,7 +28,7 @@ constexpr size_t size_of(DType t) {
   }
   return 0;
 }
-// Floats that any operation may compute with: not the 8-bit ones.
+// Floats for the arithmetic of any operation: not the 8-bit ones.
 constexpr bool is_float(DType t) { return t <= DType::f16; }
 constexpr bool is_fp8(DType t) { return t == DType::e4m3 || t == DType::e5m2; }
 constexpr bool is_half(DType t) { return t == DType::bf16 || t == DType::f16; }

@@ -4,8 +4,8 @@
 // 1/2) / 2^i), the middle of the f-th of 2^i equal parts of a decade.
 //   signed (first moment):     bit 7 is the sign, top = 6, 0 is 0 and 0x80 (which would be -0) is 1
 //   unsigned (second moment):  top = 7, 0 is 0 and 1 is 1
-// Both sets of 256 numbers are those of bitsandbytes; code 0 is 0, so that fresh zeroed state means
-// zero.
+// Both sets of 256 numbers are from bitsandbytes;
+// code 0 is 0, so fresh zeroed state means zero.
 #pragma once
 #include <cstdint>
 

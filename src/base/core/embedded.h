@@ -1,5 +1,5 @@
-// Files of the repository that are built into the program. cmake/embed.cmake defines a function for
-// each folder; the file that reads them declares it.
+// Files of the repository built into the program. cmake/embed.cmake defines a function for each
+// folder; the reading file declares it.
 #pragma once
 #include <string_view>
 #include <vector>

@@ -13,7 +13,7 @@ static std::string compose(const std::string& what, const std::string& where, co
   return text;
 }
 
-// Advice often starts with did_you_mean(), which may be empty, followed by a space.
+// Advice often starts with did_you_mean(), possibly empty, followed by a space.
 static std::string without_leading_spaces(std::string text) { return text.erase(0, text.find_first_not_of(' ')); }
 
 Error::Error(Exit code, std::string what, std::string where, std::string advice)

@@ -1,4 +1,4 @@
-// Typed errors. Every error that a user can meet states what was wrong, where, and what to do.
+// Typed errors. Every error for a user states the problem, its place, and the remedy.
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -8,7 +8,7 @@ namespace crest {
 // Exit codes, as in docs/reference/contract.md.
 enum class Exit { ok = 0, failed = 1, usage = 2, does_not_fit = 3, no_device = 4, interrupted = 130 };
 
-// what: what was wrong. where: file, flag, instruction (may be empty). advice: what to do (may be
+// what: the problem. where: file, flag, instruction (may be empty). advice: the remedy (may be
 // empty).
 class Error : public std::runtime_error {
  public:

@@ -77,9 +77,9 @@ CREST_BOTH inline float to_float(float8_e5m2 x) {
 }
 
 // The exponent e of the scale 2^e of a tensor: the smallest with amax 2^margin <= largest 2^e.
-// Powers of two make scaling exact, so the scale decides what saturates or vanishes and nothing
-// else, and a change of amax in its last bits does not change the scale. amax: finite, above 0.
-// Limits keep the product of two scales a normal number.
+// Powers of two make scaling exact, so the scale only decides which values saturate or vanish, and
+// a change of amax in its last bits does not change the scale. amax: finite, above 0. Limits keep
+// the product of two scales a normal number.
 template <class F>
 CREST_BOTH inline int scale_exponent(float amax, int margin) {
   uint32_t u = float_bits(amax);
@@ -92,7 +92,7 @@ template <class F>
 CREST_BOTH inline bool saturates(float x) {
   return (float_bits(x) & 0x7fffffffu) > float_bits(largest_of<F>()) && x == x;
 }
-// Whether a number that is not zero rounded to zero.
+// Whether a nonzero number rounded to zero.
 template <class F>
 CREST_BOTH inline bool vanishes(float x, F rounded) {
   return (rounded.bits & 0x7f) == 0 && x != 0;

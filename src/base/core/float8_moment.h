@@ -2,11 +2,11 @@
 // largest magnitude. A code's number q (at most 448) stands for
 //   first moment:   q / 448 times the scale
 //   second moment:  (q / 448)^2 times the scale
-// A code of the second moment holds the root, which is what steps divide by, so both have the same
-// range: the smallest number is 2^-17.8 of the largest. A second moment that is not zero has the
-// smallest code at least, or a step would be too long by orders of magnitude. A block whose largest
-// magnitude is below `float8_moment_least` becomes zero. Code 0 is 0, so that fresh zeroed state
-// means zero.
+// A code of the second moment holds its square root, the divisor of a step, so both have the same
+// range: the smallest number is 2^-17.8 of the largest. A nonzero second moment has the smallest
+// code at least, or a step would be too long by orders of magnitude. A block with its largest
+// magnitude below `float8_moment_least` becomes zero. Code 0 is 0, so fresh zeroed state means
+// zero.
 #pragma once
 #include <cstdint>
 

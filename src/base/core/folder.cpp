@@ -52,7 +52,7 @@ Folder& Folder::operator=(Folder&& other) noexcept {
 
 Folder Folder::open(const std::string& path) {
   std::string name = path;
-  while (name.size() > 1 && name.back() == '/') name.pop_back();  // "link/" is what the link leads to
+  while (name.size() > 1 && name.back() == '/') name.pop_back();  // "link/" is the link's target
   Folder found = here().folder_or_link(name);
   found.path_ = path;
   return found;
@@ -165,7 +165,7 @@ void Folder::remove(const std::string& name) const {
   const bool is_folder = S_ISDIR(info.st_mode);
   if (is_folder) {
     Folder inside = folder(name);
-    // In a fixed order, so that fault tests are reproducible.
+    // In a fixed order, for reproducible fault tests.
     for (auto& entry : inside.names()) inside.remove(entry);
   }
   if (retry([&] { return syscalls->unlinkat(fd_, name.c_str(), is_folder ? AT_REMOVEDIR : 0); }) != 0 &&

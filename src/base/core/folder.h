@@ -1,5 +1,5 @@
-// An open folder. Its files are named below the descriptor, so a folder above that is moved or
-// replaced leads nowhere else. Symbolic links in the folder are not followed.
+// An open folder. Its files are named below the descriptor, so a move or replacement of a folder
+// above it has no effect. Symbolic links in the folder are not followed.
 #pragma once
 #include <string>
 #include <string_view>
@@ -20,7 +20,7 @@ class Folder {
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
 
-  // A folder that the user names: links are followed.
+  // A folder named by the user: links are followed.
   static Folder open(const std::string& path);
   // The working folder: names are paths.
   static Folder here();
@@ -37,15 +37,15 @@ class Folder {
 
   // A new file for writing; an existing name is an error.
   File create(const std::string& name) const;
-  // The same after removing what has the name, except a folder.
+  // The same after removing an old entry of this name, except a folder.
   File create_anew(const std::string& name) const;
   // For writing at the end.
   File append(const std::string& name) const;
   // For reading; regular files only.
   File open_read(const std::string& name) const;
-  // A new file: write, sync, close. For folders that are published later.
+  // A new file: write, sync, close. For folders published later.
   void write_synced(const std::string& name, std::string_view bytes) const;
-  // As write_file_atomic. A link, folder, pipe or device of that name is an error.
+  // As write_file_atomic. A link, folder, pipe or device of this name is an error.
   void write_atomic(const std::string& name, std::string_view bytes) const;
   // Creates a folder; false: the name is taken.
   bool make(const std::string& name) const;

@@ -1,4 +1,4 @@
-// HMAC with SHA-256 (RFC 2104): shows that a message comes from somebody who knows a secret.
+// HMAC with SHA-256 (RFC 2104): proves that the sender of a message knows a secret.
 #pragma once
 #include <string>
 #include <string_view>
@@ -9,7 +9,7 @@ namespace crest {
 
 Digest hmac_sha256(std::string_view secret, std::string_view message);
 
-// Compares in a time that does not depend on where they differ.
+// Compares in a time independent of the place of a difference.
 bool same_digest(std::string_view a, std::string_view b);
 
 // `bytes` random bytes of the system as hexadecimal digits.

@@ -10,9 +10,9 @@ inline constexpr int int8_largest = 127;
 inline constexpr const char* int8_scale = ".scale";
 
 // Quantizes a row of n numbers, rounding to nearest: |x[i] - q[i] scale| is at most half a scale,
-// but for the rounding of float. A row of zeros (or of magnitudes whose scale would not be a normal
-// float) has the scale 0. The scale of a row with NaN or infinity is NaN, so that nobody mistakes
-// its results for numbers.
+// except for float rounding. A row of zeros (or of magnitudes too small for a normal float as
+// scale) has the scale 0. The scale of a row with NaN or infinity is NaN, so nobody mistakes its
+// results for numbers.
 void quantize_row(const float* x, int64_t n, int8_t* q, float& scale);
 // x[i] = q[i] scale.
 void dequantize_row(const int8_t* q, float scale, int64_t n, float* x);

@@ -64,7 +64,7 @@ File File::open_read(const std::string& path) {
   return file;
 }
 
-// Opening a pipe would wait for its writer, and no signal could end that (SA_RESTART).
+// Opening a pipe would wait for its writer, beyond the reach of any signal (SA_RESTART).
 File File::open_stream(const std::string& path) {
   File file;
   file.fd_ = retry([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
@@ -112,8 +112,8 @@ static size_t fill(void* data, size_t bytes, const std::string& path, Step step)
   return done;
 }
 
-// Whether a read returns at once, after at most this time (-1: any) or a signal. A pipe that nobody
-// has opened for writing yet is not at its end.
+// Whether a read returns at once, after at most this time (-1: any) or a signal. A pipe without a
+// writer so far is not at its end.
 static bool is_readable(int fd, int milliseconds) {
   pollfd p = {fd, POLLIN, 0};
   return ::poll(&p, 1, milliseconds) > 0;
@@ -174,8 +174,8 @@ void File::close() {
   if (fd >= 0 && syscalls->close(fd) != 0 && errno != EINTR) fail_errno(errno, "close", path_);
 }
 
-// Waiting for a named pipe in a folder would never end. What a shell passes as /dev/fd/63 may be a
-// pipe.
+// Waiting for a named pipe in a folder would
+// never end. A shell's /dev/fd/63 may be a pipe.
 static void refuse_named_pipe(const std::string& path) {
   struct stat info;
   if (path.starts_with("/dev/") || path.starts_with("/proc/")) return;
@@ -272,8 +272,8 @@ void rename_path(const std::string& from, const std::string& to) { Folder::here(
 
 bool exchange_paths(const std::string& one, const std::string& other) {
   if (retry([&] { return syscalls->exchange(one.c_str(), other.c_str()); }) == 0) return true;
-  // EPERM: a sandbox that does not know the call. If a permission is really missing, a plain rename
-  // reports it.
+  // EPERM: a sandbox without this call. If a permission is really missing, a plain rename reports
+  // it.
   if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP || errno == EPERM) return false;
   fail_errno(errno, "exchange with what it replaces", one);
 }

@@ -1,4 +1,4 @@
-// Durable files. Every system call that changes the file system goes through one table, so that
+// Durable files. Every system call with an effect on the file system goes through one table, so
 // tests can count, fail, shorten, kill at, or record any of them (tests/checkpoint/faults.h).
 // Reading changes nothing and is direct.
 #pragma once
@@ -44,8 +44,8 @@ class ScopedSyscalls {
   const Syscalls* before_;
 };
 
-// An open file that closes itself. All functions throw an Error with the path, the reason and what
-// to do.
+// An open file that closes itself. All functions
+// throw an Error with path, reason and remedy.
 class File {
  public:
   File() = default;
@@ -60,12 +60,12 @@ class File {
   // For reading to the end once; pipes and devices are allowed. Reading a pipe waits for its
   // writer.
   static File open_stream(const std::string& path);
-  // A duplicate of a descriptor that has another owner (standard input). `name` is for messages.
+  // A duplicate of a descriptor with another owner (standard input). `name` is for messages.
   static File duplicate(int descriptor, const std::string& name);
   // A new or emptied file for writing.
   static File create(const std::string& path);
-  // A new file for writing. An existing file of that name is removed, and links are not followed.
-  // For names that the user did not choose.
+  // A new file for writing. An existing file of this name is removed, and links are not followed.
+  // For names not chosen by the user.
   static File create_new(const std::string& path);
 
   bool is_open() const { return fd_ >= 0; }
@@ -81,8 +81,8 @@ class File {
   // the file. Returns the number.
   size_t read_some_at(void* data, size_t bytes, uint64_t offset) const;
   size_t read_some(void* data, size_t bytes);
-  // What is there, up to `bytes`; 0 at the end of the file. While there is nothing, `waiting` is
-  // called again and again, also after a signal; it may throw.
+  // The available bytes, up to `bytes`; 0 at the end of the file. While there are none, `waiting`
+  // is called again and again, also after a signal; it may throw.
   size_t read_available(void* data, size_t bytes, const std::function<void()>& waiting);
   // Writes everything, however often the system accepts only a part.
   void write(const void* data, size_t bytes);
@@ -104,8 +104,8 @@ std::string read_file(const std::string& path, uint64_t limit);
 // Afterwards the file holds `bytes` and survives power loss. At every moment before, it holds the
 // old or the new content (temporary file next to it, sync, rename, sync of the folder).
 void write_file_atomic(const std::string& path, std::string_view bytes);
-// Creates a file that must not be read before it is complete (in a folder that is published later):
-// write, sync, close.
+// Creates a file not to be read before it is complete (in a folder published later): write, sync,
+// close.
 void write_file_synced(const std::string& path, std::string_view bytes);
 
 // Makes creations, renames and removals in the folder survive power loss.
@@ -116,8 +116,8 @@ void create_directory(const std::string& path);
 // Creates one folder; false: the name is taken.
 bool make_directory(const std::string& path);
 void rename_path(const std::string& from, const std::string& to);
-// Exchanges two existing names in one step: at every moment both exist. Returns false if the file
-// system or kernel cannot do that; then nothing has changed.
+// Exchanges two existing names in one step: at every moment both exist. Returns false, with nothing
+// changed, if the file system or kernel cannot.
 bool exchange_paths(const std::string& one, const std::string& other);
 // Removes a file, a symbolic link (not its target) or a folder with its contents. A missing path is
 // fine.
@@ -126,11 +126,11 @@ bool path_exists(const std::string& path);
 bool is_directory(const std::string& path);
 // "a/b" + "c" -> "a/b/c".
 std::string join_path(const std::string& folder, const std::string& name);
-// The folder that holds the path: "a/b/c" -> "a/b", "c" -> ".".
+// The folder of the path: "a/b/c" -> "a/b", "c" -> ".".
 std::string parent_path(const std::string& path);
 
 // Throws if the file system of `folder` (which must exist) has less than `bytes` free for this
-// user. The message states what is needed and what is free. `what` names the thing to write.
+// user. The message states the needed and the free bytes. `what` names the thing to write.
 void require_free_space(const std::string& folder, uint64_t bytes, std::string_view what);
 
 }  // namespace crest

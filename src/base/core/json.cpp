@@ -75,7 +75,7 @@ void check_json_limits(std::string_view text, const JsonLimits& limits, std::str
 
 namespace {
 
-// Reads a text that is not JSON up to the error. The parser reports a number beyond the range of
+// Reads an invalid JSON text up to the error. The parser reports a number beyond the range of
 // double without its position elsewhere.
 class ErrorFinder : public nlohmann::json_sax<nlohmann::json> {
  public:
@@ -109,7 +109,7 @@ std::string_view reason_in(std::string_view said) {
   return said.substr(0, said.find("; last read"));
 }
 
-// The start of the number or word that holds a position, or ends before it.
+// The start of the number or word around a position or before it.
 size_t start_of_word(std::string_view text, size_t at, bool ended) {
   auto in_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '+' || c == '.'; };
   at = std::min(at, text.size());

@@ -1,4 +1,4 @@
-// What core/json.h throws.
+// Errors of core/json.h.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace crest {
 
-// Thrown for a text that is not JSON, or exceeds the limits. position: the byte (from 0) where.
+// Thrown for an invalid JSON text, or one beyond the limits. position: the byte (from 0) of the
+// error.
 class JsonError : public Error {
  public:
   JsonError(std::string what, std::string where, std::string advice, size_t position)

@@ -9,8 +9,8 @@
 
 namespace crest {
 
-// The value, if it is a whole number that T can hold. json::get<T>() accepts any number: it turns
-// 2.5 into 2, 2^40 into something else for 32 bits, and 1e300 into whatever the compiler likes.
+// The value, if it is a whole number in the range of T. json::get<T>() accepts any number: it turns
+// 2.5 into 2, 2^40 into something else for 32 bits, and 1e300 into anything.
 template <std::integral T>
 std::optional<T> whole_number(const nlohmann::json& value) {
   if (value.is_number_unsigned()) {

@@ -1,6 +1,6 @@
-// A cache of at most `capacity` values that are costly to make, by key. The least recently used one
-// is dropped first. For values that are shared or copied: a dropped one stays valid where it is in
-// use.
+// A cache of at most `capacity` expensive values, by key.
+// The least recently used one is dropped first. For shared
+// or copied values: a dropped one stays valid for its users.
 #pragma once
 #include <cstddef>
 #include <list>

@@ -14,14 +14,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// What a run has in its folder. Other files there are the user's.
+// The files of a run's folder. Other files there are the user's.
 constexpr std::string_view names_of_run[] = {"checkpoints", "config.toml",       "environment.json",
                                              "log.jsonl",   "log.jsonl.damaged", "loss.svg",
                                              "model.toml",  "samples.txt",       "tensorboard"};
 
 bool has(const fs::path& folder, const char* name) { return path_exists((folder / name).string()); }
 
-// What the folder is that `file`, below it, belongs to; "": none.
+// The kind of folder above `file`; "": none.
 const char* owner(const fs::path& folder, const fs::path& file) {
   const fs::path inside = file.lexically_relative(folder);
   if (has(folder, "manifest.json") && has(folder, "state.json") && has(folder, "model.safetensors"))

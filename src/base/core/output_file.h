@@ -1,4 +1,4 @@
-// Files that a command writes where the user says.
+// Output files at places chosen by the user.
 #pragma once
 #include <string>
 #include <string_view>

@@ -40,7 +40,7 @@ inline void put(std::string& out, uint64_t value, int bytes) {
   for (int i = 0; i < bytes; ++i) out += char(value >> (8 * i));
 }
 
-// BININT, or LONG1 with eight bytes for what does not fit.
+// BININT, or LONG1 with eight bytes for larger numbers.
 inline void put_integer(std::string& out, int64_t value) {
   bool small = value == int32_t(value);
   out += char(small ? BININT : LONG1);

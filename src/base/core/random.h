@@ -37,8 +37,8 @@ CREST_BOTH_INLINE uint64_t mix(uint64_t x) {
 // Uniform in [0, 1) with 24 bits.
 CREST_BOTH inline float uniform(uint32_t bits) { return float(bits >> 8) * 0x1p-24f; }
 
-// One random word for (seed, stream, element): the single-element form of what vector kernels do
-// four at a time (block = element / 4, lane = element % 4).
+// One random word for (seed, stream, element): the single-element form of the vector kernels' four
+// at a time (block = element / 4, lane = element % 4).
 CREST_BOTH inline uint32_t random_bits(uint64_t seed, uint64_t stream, uint64_t element) {
   return philox(seed, stream, element >> 2).x[element & 3];
 }

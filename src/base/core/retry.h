@@ -6,13 +6,13 @@
 
 namespace crest {
 
-// Throws a SystemError: "cannot DOING: REASON", with what to do.
+// Throws a SystemError: "cannot DOING: REASON", with the remedy.
 [[noreturn]] void fail_errno(int code, const char* doing, const std::string& path);
 
-// The sorted names in an open folder, which is closed.
+// The sorted names in an open folder; closes it.
 std::vector<std::string> names_of(int fd, const std::string& path);
 
-// Repeats a call that a signal interrupted.
+// Repeats a call interrupted by a signal.
 template <class Call>
 auto retry(Call call) {
   for (;;) {

@@ -14,7 +14,7 @@ struct Scalars {
   float lr;
   int32_t position;       // inference: position of the first token of this call in the sequence
   int32_t length;         // inference: number of valid tokens of this call (the rest is padding)
-  float loss_weight = 1;  // factor on losses and gradients: target slots of the step / targets that count
+  float loss_weight = 1;  // factor on losses and gradients: target slots of the step / counted targets
 
   // Written by kernels.
   int64_t adam_step;   // successful optimizer steps so far

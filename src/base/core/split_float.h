@@ -1,7 +1,7 @@
-// Splits an f32 number into two 16-bit halves without losing a bit: the nearest bf16 number (if two
-// are equally near, the one with the larger magnitude, so that the halves determine it), and the
-// low half of its bits. Next to a bf16 weight, the fp32 master takes 2 bytes instead of 4. NaN
-// stays NaN. Works in device code.
+// Splits an f32 number into two 16-bit halves without losing a bit: the nearest bf16 number (of two
+// equally near ones the larger magnitude, so the halves determine it), and the low half of its
+// bits. Next to a bf16 weight, the fp32 master takes 2 bytes instead of 4. NaN stays NaN. Works in
+// device code.
 //
 // The upper half is the weight of every fp32 master, split or whole (weight_bits): updates,
 // restoring and sessions without masters round alike, so a continued run is bitwise identical to an

@@ -1,4 +1,4 @@
-// Factors of an optimizer step that are known only at run time: functions of the step's scalars.
+// Factors of an optimizer step known only at run time: functions of the step's scalars.
 #pragma once
 #include <cmath>
 #include <cstdint>

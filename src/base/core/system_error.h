@@ -8,12 +8,12 @@
 
 namespace crest {
 
-// A system call that failed: the file, not what is in it.
+// A failed system call: about the file, not its content.
 class SystemError : public Error {
  public:
   SystemError(int number, std::string what, std::string where, std::string advice);
-  // Whether the path does not exist. Otherwise it could not be looked at, opened or read
-  // (permission, a failing disk, too many open files), which says nothing about its content.
+  // Whether the path does not exist. Otherwise it could not be opened or read (permission, a
+  // failing disk, too many open files), with no conclusion about its content.
   bool missing() const;
 
  private:
@@ -23,7 +23,7 @@ class SystemError : public Error {
 // The names in a folder, sorted, without . and ..; none where there is no such folder. Throws if it
 // cannot be read.
 std::vector<std::string> names_in(const std::string& folder);
-// What a path, or the link there, leads to. Throws a SystemError where that cannot be found out.
+// The target of a path, or of the link there. Throws a SystemError if it cannot be found out.
 enum class PathKind { nothing, file, folder, other };
 PathKind kind_of(const std::string& path);
 

@@ -1,4 +1,4 @@
-// A temporary folder that exists as long as the object. Tests use it too.
+// A temporary folder with the lifetime of the object. Tests use it too.
 #pragma once
 #include <stdlib.h>
 

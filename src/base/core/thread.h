@@ -1,4 +1,4 @@
-// A thread whose work may throw.
+// A thread with work that may throw.
 #pragma once
 #include <exception>
 #include <functional>
@@ -12,7 +12,7 @@ namespace crest {
 // (scripts/check-layers.py).
 class Thread {
  public:
-  // In the thread, and the last thing it does. What it throws itself is lost.
+  // In the thread, as its last act. Its own exceptions are lost.
   using Failed = std::function<void(const std::exception_ptr&)>;
 
   Thread() = default;
@@ -39,7 +39,7 @@ class Thread {
   void join() {
     if (joinable()) thread_.join();
   }
-  // It may outlive this object, and must own all that it uses.
+  // It may outlive this object, and must own everything it uses.
   void detach() { thread_.detach(); }
 
  private:

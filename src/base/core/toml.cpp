@@ -33,8 +33,8 @@ static bool begins_key(std::string_view text, size_t i) {
          c == '"' || c == '\'';
 }
 
-// Rejects texts that toml++ 3.3 cannot handle, in one scan that knows only quotes, comments and
-// brackets:
+// Rejects texts toml++ 3.3 cannot handle, in
+// one scan for quotes, comments and brackets:
 // - It limits the nesting of values, but not of dotted keys and table headers, and destroys a
 //   document recursively: a megabyte of "a.a.a..." overflows the stack. Here their sum is limited.
 // - Non-ASCII characters outside quotes and comments are undefined behavior in places. They are not
@@ -78,7 +78,7 @@ class TomlShape {
         quoted();
         break;
       case '.': ++chain_; break;
-      case ' ':  // after what looks like a date, toml++ 3.3 asserts that more than one digit follows
+      case ' ':  // after a date-like text, toml++ 3.3 asserts more than one following digit
         if ((in_value_ || in_list_) && !follows_separator() && next_is_digit())
           refuse("a second value after a space", "Separate values by commas; put a date with a time in quotes.");
         break;
@@ -125,8 +125,8 @@ class TomlShape {
     std::string_view end = is_long ? three : text_.substr(i_, 1);
     for (i_ += end.size(); i_ < text_.size() && text_.substr(i_, end.size()) != end; ++i_) {
       if (text_[i_] == '\\' && c == '"') {
-        // toml++ 3.3 checks whether the next character is a space with a function that is undefined
-        // for accents.
+        // toml++ 3.3 checks whether the next character is a space with a function undefined for
+        // accents.
         size_t next = text_.find_first_not_of(" \t\r\n", i_ + 1);
         if (is_long && next != std::string_view::npos && static_cast<unsigned char>(text_[next]) >= 0x80)
           refuse("a backslash before a non-ASCII character", "Join the lines of this text.");

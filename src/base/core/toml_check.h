@@ -4,7 +4,7 @@
 
 namespace crest {
 
-// Throws exactly what parse_toml (core/toml.h) throws.
+// Throws the errors of parse_toml (core/toml.h).
 void check_toml(std::string_view text, std::string_view where);
 
 }  // namespace crest

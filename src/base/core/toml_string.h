@@ -5,8 +5,8 @@
 
 namespace crest {
 
-// A basic string with quotes. What TOML forbids in it (all control characters) is escaped. Bytes
-// that are not UTF-8, which TOML cannot hold, become U+FFFD; if that matters, reject them first
+// A basic string with quotes. Characters forbidden in it (all control characters) are escaped.
+// Bytes of invalid UTF-8, impossible in TOML, become U+FFFD; if this matters, reject them first
 // (is_utf8).
 std::string toml_string(std::string_view text);
 

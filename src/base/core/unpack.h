@@ -11,9 +11,9 @@ namespace crest {
 
 enum class Compression : uint8_t { none, gzip, zstd, xz };
 
-// The compression of a file that starts with these bytes (8 are enough).
+// The compression of a file with these first bytes (8 are enough).
 Compression compression_of(std::string_view start);
-// The program that unpacks to standard output: "zcat", "zstdcat", "xzcat".
+// The program for unpacking to standard output: "zcat", "zstdcat", "xzcat".
 std::string_view unpacking_tool(Compression compression);
 // The name of the file inside: "a.jsonl" for "a.jsonl.gz", ".zst" or ".xz"; other names unchanged.
 std::string_view name_inside(std::string_view name);

@@ -1,4 +1,4 @@
-// Limits of the control groups (v2, or v1's memory and cpu controllers) that this process is in.
+// Limits of this process' control groups (v2, or v1's memory and cpu controllers).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,7 +7,7 @@ namespace crest {
 
 struct CgroupLimits {
   int64_t memory_bytes = -1;       // smallest limit up to the root; -1 = none
-  int64_t memory_used_bytes = -1;  // of the group with that limit, without page cache that can be dropped
+  int64_t memory_used_bytes = -1;  // of the group with this limit, without droppable page cache
   double cpus = -1;                // smallest quota / period; -1 = none
 };
 

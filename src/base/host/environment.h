@@ -1,4 +1,4 @@
-// What a measurement depends on besides Crest itself. Stored with every run and every result.
+// Influences on a measurement besides Crest itself. Stored with every run and every result.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,8 +10,8 @@ namespace crest {
 struct Environment {
   std::string cpu_model;
   int cores_online = 0;                // in the machine
-  double cores_usable = 0;             // what affinity and the control group's quota allow; may be fractional
-  std::vector<std::string> isa_flags;  // flags that select kernels: avx2, avx512f, avx512_bf16, amx_bf16, ...
+  double cores_usable = 0;             // allowed by affinity and the control group's quota; may be fractional
+  std::vector<std::string> isa_flags;  // flags relevant to kernels: avx2, avx512f, avx512_bf16, amx_bf16, ...
   int64_t last_level_cache_bytes = 0;  // 0 = unknown
   int64_t memory_total_bytes = 0, memory_available_bytes = 0;  // control group limits respected
   std::string kernel;                                          // "Linux 6.1.0 x86_64"

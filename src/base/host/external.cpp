@@ -45,7 +45,7 @@ struct Pipe {
   }
 };
 
-// Reads what is available; false at the end of the stream. Only the last `keep` bytes are kept.
+// Reads the available bytes; false at the end of the stream. Only the last `keep` bytes are kept.
 bool drain(int fd, std::string& text, size_t keep) {
   char buffer[65536];
   ssize_t n = read(fd, buffer, sizeof buffer);
@@ -166,8 +166,8 @@ CommandOutput run_program(const std::string& file, const std::vector<std::string
   int status = 0;
   bool exited = false, killed = false;
   double grace_end = INFINITY;
-  // The end of the shell decides, not that of the pipes: a child left in the background may hold
-  // them open.
+  // The end of the shell decides, not the end of the pipes: a child in the background may hold them
+  // open.
   while (!exited || ((out.read >= 0 || err.read >= 0) && timer.seconds() < grace_end)) {
     pollfd fds[] = {{out.read, POLLIN, 0}, {err.read, POLLIN, 0}};
     poll(fds, 2, exited ? 10 : 20);

@@ -1,4 +1,4 @@
-// An external command as a peer: anything that prints its step time as JSON can be measured next to
+// An external command as a peer: any program with its step time in JSON can be measured next to
 // Crest.
 #pragma once
 #include <functional>
@@ -39,8 +39,8 @@ struct ExternalResult {
   double seconds = 0;  // of the whole command
 };
 
-// Runs a peer and reads its step time: from the last line of standard output that is a JSON object
-// (or a list of objects; or the whole output as one document) with `step_ms_median` (crest bench
+// Runs a peer and reads its step time: from the last line of standard output with a JSON object (or
+// a list of objects; or the whole output as one document) with `step_ms_median` (crest bench
 // --json) or `ms`. Of several rows, the one with phase "step" is used. Throws with the end of the
 // command's messages if it fails, times out or prints no time.
 ExternalResult run_external(const std::string& command, const ExternalOptions& options = {});

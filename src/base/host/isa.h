@@ -1,4 +1,4 @@
-// Processor classes: which kernels a CPU runs. Chosen once per process from cpuid, or by CREST_ISA.
+// Processor classes and their kernels. Chosen once per process from cpuid, or by CREST_ISA.
 #pragma once
 #include <array>
 #include <optional>
@@ -7,8 +7,8 @@
 
 namespace crest {
 
-// Every class includes the ones before it. generic: what the compiler's default target has (x86-64:
-// SSE2). avx2: x86-64-v3 (AVX2, FMA, F16C, BMI). avx512: x86-64-v4 (AVX-512 F, BW, DQ, VL, CD).
+// Every class includes the ones before it. generic: the compiler's default target (x86-64: SSE2).
+// avx2: x86-64-v3 (AVX2, FMA, F16C, BMI). avx512: x86-64-v4 (AVX-512 F, BW, DQ, VL, CD).
 // avx512_bf16: dot products of bf16 (Cooper Lake, Zen 4). amx: matrix units for bf16 (AMX, Sapphire
 // Rapids), and a system that lets this process use them.
 enum class Isa { generic, avx2, avx512, avx512_bf16, amx };
@@ -16,17 +16,17 @@ inline constexpr std::array all_isas = {Isa::generic, Isa::avx2, Isa::avx512, Is
 std::string_view name(Isa);
 std::optional<Isa> isa_named(std::string_view);
 
-// What the machine and its operating system support, ignoring CREST_ISA.
+// The best class of the machine and its operating system, ignoring CREST_ISA.
 Isa best_isa();
-// The class that this process plans for: CREST_ISA, else the best. You can plan for a class that
-// the machine does not have, but not run on it (make_runtime refuses). Usage errors: an unknown
-// name; a class that this build has no kernels for (on processors other than x86-64 there is only
-// generic).
+// The class this process plans for: CREST_ISA, else the best. You can
+// plan for a class foreign to the machine, but not run on it
+// (make_runtime refuses). Usage errors: an unknown name; a class without
+// kernels in this build (processors other than x86-64 have only generic).
 Isa active_isa();
-// The class of the vector kernels that a class runs: generic, avx2 or avx512.
+// The vector kernels of a class: generic, avx2 or avx512.
 Isa vector_isa(Isa);
-// The class of the vector kernels that this process runs: that of the active class, or of the best
-// one if that is lower.
+// The vector kernels of this process: of the
+// active class, or of the best one if it is lower.
 Isa running_vector_isa();
 
 // "Intel(R) Xeon(R) Processor"; "unknown CPU" if the system does not report it.

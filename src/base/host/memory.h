@@ -16,8 +16,8 @@ bool reset_peak_resident();
 // Physical memory, or the smallest memory limit of this process's control groups.
 // `root` is the file system to read (tests pass a folder).
 int64_t total_memory_bytes(const std::string& root = "");
-// Memory that can be allocated without swapping: MemAvailable, or what the control group leaves
-// (its page cache that can be dropped is treated as free).
+// Memory available without swapping: MemAvailable, or the rest of the control group's limit (its
+// droppable page cache counts as free).
 int64_t available_memory_bytes(const std::string& root = "");
 
 }  // namespace crest

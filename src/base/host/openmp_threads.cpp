@@ -23,7 +23,7 @@ static uint64_t threads_of(std::string_view text) {
 OpenmpThreads checked_openmp_threads(std::string_view text, int usable) {
   const auto most = uint64_t(std::max(64, 4 * usable));
   bool beyond = false;
-  for (auto& level : split(text, ',')) {  // for nested regions, which Crest does not have
+  for (auto& level : split(text, ',')) {  // for nested regions; Crest has none
     uint64_t threads = threads_of(level);
     if (threads == 0)
       return {"", fmt::format("OMP_NUM_THREADS is '{}', not a number of threads: ignoring it", printable(text, 40))};

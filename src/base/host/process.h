@@ -1,5 +1,5 @@
-// Identifies the process of a run, so that a run whose process was killed can be distinguished from
-// one still running.
+// Identifies the process of a run, to
+// distinguish a killed run from a running one.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -18,9 +18,9 @@ namespace crest {
 
 namespace {
 
-// The standard allows lock-free atomics in a handler that any thread may run.
+// The standard allows lock-free atomics in a handler on any thread.
 std::atomic<int> received = 0;
-std::atomic<int64_t> first_at = INT64_MAX;  // so that a thread that reads it before it is set computes no long time
+std::atomic<int64_t> first_at = INT64_MAX;  // so an early reader computes no long time
 std::atomic<int64_t> grace = 0;             // microseconds from the first signal to the end; 0: none
 std::atomic<bool> installed = false, watches_output = false;
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
@@ -77,8 +77,8 @@ StopSignal::StopSignal(std::optional<double> grace_seconds) {
   grace = int64_t(1e6 * grace_seconds.value_or(0));
   // The handler has its own stack: oneDNN's generated fp32 kernels use the stack pointer for other
   // things, and a signal frame (11 KB with AMX registers) pushed below it would land in the heap.
-  // The kernel delivers signals of the process to its main thread, if that does not block them
-  // (signal(7)), and the main thread creates this guard.
+  // The kernel delivers signals of the process to its main thread unless blocked there (signal(7)),
+  // and the main thread creates this guard.
   stack_t stack{};
   stack.ss_sp = stack_.data();
   stack.ss_size = stack_.size();

@@ -122,7 +122,8 @@ SettingValue parse_setting(const Setting& row, std::string_view text, const std:
   }
   if (text.empty()) refuse(row, "the value is empty", where);
   std::vector<std::string> choices = choices_of(row);
-  // "budget=SIZE" stands for all texts that begin with "budget=": the row's `set` checks the rest.
+  // "budget=SIZE" stands for all texts with the beginning "budget=": the row's `set` checks the
+  // rest.
   auto is = [&](const std::string& choice) {
     size_t equals = choice.find('=');
     return equals == choice.npos ? text == choice : text.starts_with(choice.substr(0, equals + 1));

@@ -1,7 +1,7 @@
-// One setting: a row that defines its flag, its keys in TOML and JSON, its check, help and
-// completions, its line on the page of settings, how a comparison treats it, and what Crest
-// suggests. A row is declared where the setting is read (a pass, the trainer, the loader); nothing
-// else names it.
+// One setting: a row with its flag, its keys in TOML and JSON, its check,
+// help and completions, its line on the page of settings, its treatment
+// in comparisons, and its suggestions. A row is declared next to its
+// reader (a pass, the trainer, the loader); nothing else names it.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -17,10 +17,10 @@ using SettingValue = std::variant<bool, int64_t, double, std::string, std::vecto
 
 enum class SettingType { truth, whole, number, text, list };  // in the order of SettingValue
 
-// What `train --resume` does with a value that differs from the run's.
+// The reaction of `train --resume` to a value different from the run's.
 enum class OnResume { accepts, notes, refuses };
 
-// How a comparison of two runs decides that this setting causes a part of their difference.
+// How a comparison of two runs decides whether this setting causes a part of their difference.
 struct Effect {
   enum Factors { rate, work, communication, all };  // of a step's time (compare/compare.h)
   enum Where { anywhere, attention, types, instructions, amount, types_or_amount, changed, kernels, calls };
@@ -28,7 +28,7 @@ struct Effect {
   Where where = anywhere;
   std::vector<const char*> roles = {};  // of parameters and modules, e.g. "wte", "lm_head"; empty: any
   const char* phase = nullptr;          // "update"; null: any
-  bool last = false;                    // only for what no other setting explains
+  bool last = false;                    // only for parts without another explanation
 };
 
 struct Setting {
@@ -42,17 +42,17 @@ struct Setting {
   bool above = false, below = false;  // exclude min, max
   std::vector<const char*> choices = {};
   bool also_number = false;  // besides the choices, a whole number is accepted
-  const char* example = "";  // for settings that are neither a number nor a choice
+  const char* example = "";  // for settings other than numbers and choices
   bool pairs = false;        // a list of NAME=VALUE: an object in JSON
   bool commas = false;       // a value may have them, so a list of values cannot be given
   bool common = false;       // in the short help
   bool identity = true;      // measurements with different values are not comparable (RunRecord::key)
-  bool newer = false;        // than records: at its default it is not in their key, so that older ones match
+  bool newer = false;        // than records: at its default it is not in their key, so older ones match
   bool stored = true;        // in the record of a run
   bool local = false;        // the ranks of a run may differ in it; all others must be the same for all
   OnResume resume = OnResume::notes;
   std::vector<Effect> effects = {};
-  std::vector<const char*> smaller = {};  // values that may need less memory, for a plan to suggest
+  std::vector<const char*> smaller = {};  // values with possibly less memory, to suggest in a plan
 
   SettingType type = SettingType::text;
   SettingValue (*get)(const Setting&, const void* object) = nullptr;
@@ -72,7 +72,7 @@ struct MemberOf<T S::*> {
 };
 }  // namespace detail
 
-// A setting whose value is a member of a struct: setting<&Recipe::batch>({.name = "batch", ...}).
+// A setting with a member of a struct as value: setting<&Recipe::batch>({.name = "batch", ...}).
 template <auto member>
 Setting setting(Setting row) {
   using S = typename detail::MemberOf<decltype(member)>::Struct;
@@ -100,11 +100,11 @@ Setting setting(Setting row) {
 }
 
 // Parses the text of a flag or TOML value: exactly one value, within the row's range or among its
-// choices. Throws a usage error that names the flag (or `where`), the text and what is allowed.
+// choices. Throws a usage error with the flag (or `where`), the text and the allowed values.
 SettingValue parse_setting(const Setting& row, std::string_view text, const std::string& where = "");
-// The text that parses to this value; numbers are in their shortest form.
+// The text for this value; numbers are in their shortest form.
 std::string text_of(const SettingValue& value);
-// What is allowed: "fp32, bf16", "a whole number, at least 1".
+// The allowed values: "fp32, bf16", "a whole number, at least 1".
 std::string allowed(const Setting& row);
 // For help and completions.
 std::vector<std::string> choices_of(const Setting& row);

@@ -1,4 +1,4 @@
-// A table of settings bound to the structs that hold their values.
+// A table of settings bound to the structs of their values.
 #pragma once
 #include <functional>
 #include <map>
@@ -34,18 +34,18 @@ class Settings {
   const Row& at(const std::string& name) const;
 
   // Parses and sets values in the order of the rows, not in the order given: a model comes before
-  // its sizes. Ignores names that are not settings. Throws the usage errors of parse_setting.
+  // its sizes. Ignores other names. Throws the usage errors of parse_setting.
   void apply(const GivenSettings& given, const std::string& where = "") const;
 
-  // Checks every value as if it had been given by a user: for values that the program set.
+  // Checks every value like a user's: for values set by the program.
   void check() const;
 
   // By key, in the order of the rows.
   nlohmann::ordered_json json(const std::function<bool(const Setting&)>& which = {}) const;
-  // "batch = 8", ...: what all ranks of a run must have in common (Setting::local). defaults: the
-  // same tables; a computed default is "default".
+  // "batch = 8", ...: equal on all ranks of a run (Setting::local). defaults: the same tables; a
+  // computed default is "default".
   std::vector<std::string> shared(const Settings& defaults) const;
-  // {"--batch=8", ...}. With `otherwise` (the same tables), only what differs from it.
+  // {"--batch=8", ...}. With `otherwise` (the same tables), only the differences.
   std::vector<std::string> flags(const Settings* otherwise = nullptr) const;
 
  private:

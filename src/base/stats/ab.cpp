@@ -35,19 +35,19 @@ namespace {
 
 constexpr int rounds_between_discarded = 4;
 
-// In which order the contenders run. A program that follows itself finds its data in the caches, so
-// a sample's time depends on what ran before it. Every sample follows another contender, and which
-// one is left to chance, so that equal contenders have equal times, whatever their names: no
-// contender and no round (a round is the floor of another one) is special.
+// The order of the contenders. A program right after itself finds its data in the caches, so a
+// sample's time depends on the run before it. Every sample follows another contender, chosen at
+// random, so equal contenders have equal times, whatever their names: no contender and no round (a
+// round is the floor of another one) is special.
 class Order {
  public:
   Order(size_t contenders, uint64_t seed) : seed_(mix(seed)), next_(contenders) {
     std::iota(next_.begin(), next_.end(), size_t(0));
   }
-  // Two contenders can only take turns, so a disturbance every second run would hit one of them.
-  // A run of either, which is discarded, shifts the phase in half of the cases.
+  // Two contenders can only take turns, so a disturbance every second run would hit one of them. In
+  // half of the cases a discarded run of either shifts the phase.
   size_t discarded() { return last_ = pick(next_.size()); }
-  // Every contender once, the first one another than the last that ran.
+  // Every contender once, the first one other than the last one before.
   const std::vector<size_t>& round() {
     do
       for (size_t i = next_.size() - 1; i > 0; --i) std::swap(next_[i], next_[pick(i + 1)]);
@@ -113,7 +113,7 @@ AbResult compare_interleaved(const std::vector<Contender>& contenders, const AbR
   Order order(contenders.size(), rule.seed);
   const Timer timer;
   double spent = 0;        // as the contenders report it
-  bool evaluated = false;  // which leaves data of its own in the caches
+  bool evaluated = false;  // with its own data in the caches
   const bool strict = rule.rounds_at_limit < fewest_rounds;
   for (int round = -rule.warmup_rounds;; ++round) {
     const bool no_time = strict && timer.seconds() >= rule.max_seconds;

@@ -1,7 +1,7 @@
 // Interleaved comparison of two or more ways to do the same work. All contenders run in every
-// round, so drift of the machine (frequency, neighbors, temperature) affects them alike. How much a
-// contender differs from itself between neighboring rounds is its noise. The larger noise of two
-// contenders is the floor, below which no difference is claimed: B against A mirrors A against B.
+// round, so drift of the machine (frequency, neighbors, temperature) affects them alike. A
+// contender's noise is its difference from itself between neighboring rounds. The larger noise of
+// two contenders is the floor for claims of a difference: B against A mirrors A against B.
 #pragma once
 #include <functional>
 #include <string>
@@ -18,7 +18,7 @@ struct Contender {
   std::function<double()> run;
 };
 
-// B against A. ratio = median(B) / median(A): 0.8 means that B takes 20% less time.
+// B against A. ratio = median(B) / median(A): with 0.8, B takes 20% less time.
 struct Comparison {
   std::string a, b;
   double ratio = 1;
@@ -63,7 +63,7 @@ struct AbRule {
 };
 
 // Needs at least two contenders. A round runs each once, in random order, but never one directly
-// after itself: what ran before a sample must not depend on whose sample it is. A contender's noise
+// after itself: the run before a sample must not depend on whose sample it is. A contender's noise
 // is the far end of the 95% interval of the ratio of its odd and even rounds. Verdicts:
 // stats/ratio.h.
 AbResult compare_interleaved(const std::vector<Contender>& contenders, const AbRule& rule = {});

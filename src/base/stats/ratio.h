@@ -1,5 +1,5 @@
-// The one test of whether two times differ. It works in logarithms, so the verdict for B against A
-// mirrors that for A against B, and a noise floor of 60% is a factor of 1.6 either way.
+// The one test of whether two times differ. It works in logarithms, so the verdicts for B against A
+// and A against B mirror each other, and a noise floor of 60% is a factor of 1.6 either way.
 #pragma once
 #include <cstdint>
 #include <utility>

@@ -67,8 +67,8 @@ struct StoppingRule {
   bool done(const Samples& samples, double spent) const;
 };
 
-// Runs `timed` (which returns the seconds of one run) warmup times, then until the rule is
-// satisfied.
+// Runs `timed` (it returns the seconds of one run)
+// warmup times, then until the rule is satisfied.
 Samples measure(const std::function<double()>& timed, const StoppingRule& rule = {});
 
 // Seconds of one call of `work` on the steady clock.

@@ -1,4 +1,4 @@
-// Comma-separated values that are safe to open in a spreadsheet.
+// Comma-separated values, safe to open in a spreadsheet.
 #pragma once
 #include <string>
 #include <string_view>
@@ -6,7 +6,7 @@
 
 namespace crest {
 
-// A text field: quoted where needed; one that looks like a formula gets a leading apostrophe.
+// A text field: quoted where needed; a formula-like one gets a leading apostrophe.
 std::string csv_text(std::string_view text);
 // A line of such fields, with its newline.
 std::string csv_line(const std::vector<std::string>& fields);

@@ -31,7 +31,7 @@ size_t width_of(const std::vector<FitColumn>& columns, const TableRows& rows) {
   return sum;
 }
 
-// Gives the room that is left to the columns whose cells may be cut, from left to right.
+// Gives the remaining room to the columns with cuttable cells, from left to right.
 void cut_cells(const std::vector<FitColumn>& columns, TableRows& rows, size_t width) {
   size_t used = width_of(columns, rows), room = width - std::min(width, used);
   for (size_t c = 0; c < columns.size(); ++c) {

@@ -14,9 +14,9 @@ struct FitColumn {
   size_t min = 0;  // cells are cut to this many columns before other columns are left out; 0: never
 };
 
-// The table. If it is wider than `width`, columns whose cells are all the same go into a line above
-// it (several rows), then columns are left out by rank; a line below names those. At last cells are
-// cut to what is left, where their column allows it.
+// The table. If it is wider than `width`, columns with equal cells go into a line above it (several
+// rows), then columns are left out by rank, and a line below names them. At last cells are cut to
+// the remaining width, where their column allows it.
 std::string fit_table(std::vector<FitColumn> columns, std::vector<std::vector<std::string>> rows, size_t width,
                       bool color);
 

@@ -71,7 +71,7 @@ std::string fit_width(std::string_view text, size_t width) {
 }
 
 std::string wrapped(std::string_view text, const Wrapping& w) {
-  // A word that may not begin a line stays with the one before it.
+  // A word not allowed at the beginning of a line stays with the one before it.
   std::vector<std::string> words;
   for (auto& word : split(text, ' ')) {
     if (word.empty()) continue;

@@ -9,8 +9,8 @@ namespace crest {
 // Columns of `text` in a terminal: UTF-8; combining marks count 0, East Asian wide and emoji 2,
 // invalid bytes 1.
 size_t display_width(std::string_view text);
-// The longest prefix of `text` that is at most `width` wide; a cut is marked by an ellipsis (part
-// of the width).
+// The longest prefix of `text` with at most this width; a cut is marked by an ellipsis (part of the
+// width).
 std::string fit_width(std::string_view text, size_t width);
 // How lines are broken at spaces.
 struct Wrapping {

@@ -1,4 +1,4 @@
-// crest advise: what to change in a model and its settings for a device.
+// crest advise: changes of a model and its settings for a device.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -30,7 +30,7 @@ struct AdviseFlags {
   bool json = false;
 };
 
-// The recipe settings of a run's config.toml, for those that were not given.
+// The recipe settings of a run's config.toml, unless they were given.
 void take_settings(const CLI::App& train, const std::string& run, GivenSettings& given) {
   std::string config = join_path(run, "config.toml"), model = join_path(run, "model.toml");
   if (!path_exists(config))
@@ -81,11 +81,11 @@ std::function<int()> setup_advise(CLI::App& app) {
   auto o = std::make_shared<AdviseFlags>();
   const char* group = "Advice";
   app.add_option("--run", o->run,
-                 "take the settings of this training run (those given here win), and what it waited for data")
+                 "take the settings of this training run (flags given here win) and its time of waiting for data")
       ->type_name("RUN")
       ->group(group);
   app.add_flag("--measure", o->advice.measure,
-               "measure what each change brings: a training step with it and without, in interleaved rounds")
+               "measure the gain of each change: a training step with it and without, in interleaved rounds")
       ->group(group);
   app.add_option("--max-seconds", o->advice.max_seconds, "time limit of a measured change (at least 8 rounds are made)")
       ->capture_default_str()
@@ -93,7 +93,7 @@ std::function<int()> setup_advise(CLI::App& app) {
   app.add_option("--seed", o->advice.seed, "seed for weights and tokens")->capture_default_str()->group(group);
   app.add_option(
          "--calibration", o->calibration,
-         "predict with this file (default: what crest calibrate wrote for this device, or the file that comes with "
+         "predict with this file (default: written by crest calibrate for this device, or the file that comes with "
          "Crest for this model of GPU)")
       ->type_name("FILE")
       ->group(group);
@@ -103,7 +103,7 @@ std::function<int()> setup_advise(CLI::App& app) {
   add_config_option(app);
   return [o] {
     return run_advise(*o, [&](GivenSettings& given) {
-      CLI::App train;  // the keys that config.toml may have
+      CLI::App train;  // the allowed keys of config.toml
       auto keep = setup_train(train);
       take_settings(train, o->run, given);
     });

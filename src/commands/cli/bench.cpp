@@ -17,7 +17,7 @@
 
 namespace crest {
 
-// What a product does not have.
+// Options foreign to a product.
 static void refuse_recipe(const BenchOptions& o, const RankGroup* group) {
   std::string given = o.compares() ? "--ab, --peer, --noise" : o.resume ? "--resume" : group ? "--ranks" : "";
   if (o.flush_cache) given = "--flush-cache";
@@ -57,7 +57,7 @@ static int run_bench(BenchOptions& o, RankGroup* group) {
     return run_grid(bench, tasks);
   }
   if (tasks.size() != 1)
-    fail_usage("a comparison needs exactly one cell and one phase", o.ab.empty() ? "--peer, --noise" : "--ab",
+    fail_usage("a comparison needs exactly one recipe and one phase", o.ab.empty() ? "--peer, --noise" : "--ab",
                "Give no lists, and choose one --phase.");
   bench.open_store();
   AbRule rule = comparison_rule(o);
@@ -73,14 +73,14 @@ static void add_bench_options(CLI::App& app, BenchOptions& o, GivenSettings& ran
     return app.add_option(flag, value, help)->capture_default_str()->group("Measurement");
   };
   option("--phase", o.phase,
-         "forward (inference), forward-saved (keeps what a backward pass needs), backward (forward + backward), step, "
+         "forward (inference), forward-saved (keeps activations), backward (forward + backward), step, "
          "decode (a token of crest sample, after --seq - 1 others), or all (forward, backward and step)");
   app.add_option("--samples", o.samples,
                  "runs to measure (rounds, in a comparison); default: until the median is known to 1%")
       ->group("Measurement");
   option("--warmup", o.warmup, "warm-up runs, not measured");
   option("--max-seconds", o.max_seconds,
-         "time limit per cell without --samples, warm-up included (at least 1 run is made)");
+         "time limit per recipe without --samples, warm-up included (at least 1 run is made)");
   auto once = [&](const char* flag, std::string& value, const char* type, const char* help) {
     auto set = [&value, flag](const std::vector<std::string>& given) {
       if (given.size() > 1)
@@ -113,7 +113,7 @@ static void add_bench_options(CLI::App& app, BenchOptions& o, GivenSettings& ran
       ->group("Measurement");
   app.add_flag("--no-mfu", o.no_mfu, "do not measure the peak or report MFU")->group("Measurement");
   const char* grid = "Grid (to make one, give a recipe flag or --threads a list: A,B)";
-  app.add_flag("--resume", o.resume, "continue the newest grid with the same cells: measure only the missing ones")
+  app.add_flag("--resume", o.resume, "continue the newest grid of the same recipes: measure only the missing ones")
       ->group(grid);
   app.add_flag("--yes", o.yes, "measure long grids without asking")->group(grid);
   add_json_option(app, o.json);

@@ -1,5 +1,5 @@
-// crest calibrate: measures a device once, and collectives between several, so that crest plan
-// predicts times and crest tune needs fewer measurements.
+// crest calibrate: measures a device once, and collectives between several, for predictions of
+// crest plan and for fewer measurements in crest tune.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -54,7 +54,7 @@ nlohmann::ordered_json to_json(const Calibration& c, double seconds) {
           {"collectives", c.collectives.to_json()}};
 }
 
-// --ranks: the numbers of processes between which collectives are measured.
+// --ranks: the numbers of processes for measuring collectives.
 std::vector<int> ranks_of(const CalibrateFlags& o) {
   if (o.ranks.empty()) return {};
   std::vector<int> ranks = parse_ranks(o.ranks, "--ranks", 2);
@@ -90,7 +90,7 @@ void measure_steps(const CalibrateFlags& o, const Device& device, const std::vec
                   }};
   Timer timer;
   auto progress = [&](size_t i, const CalibrationStep& step) {
-    std::string left;  // as long as the mean of those that are done
+    std::string left;  // as long as the mean of the finished ones
     if (i > 0)
       left = fmt::format(", about {} left", format_duration(timer.seconds() / double(i) * double(steps.size() - i)));
     to_stderr("{:>3}/{}  {}{}\n", i + 1, steps.size(), step.text, left);
@@ -109,12 +109,12 @@ void measure_between(const CalibrateFlags& o, const Device& device, const std::v
     c.collectives.add(table);
 }
 
-// What an earlier run measured between ranks: steps that are measured anew do not change it.
+// An earlier run's measurements between ranks: newly measured steps do not change them.
 CollectiveTimes collectives_in(const std::string& file, const Device& device) {
   CollectiveTimes known;
   try {
     if (path_exists(file)) known = find_calibration(file, device)->collectives;
-  } catch (const Error&) {  // what cannot be read, or is of another device, is written anew
+  } catch (const Error&) {  // an unreadable or foreign file is written anew
   }
   if (!known.tables().empty())
     to_stderr("the collectives of {} stay; --ranks measures them again\n", known.tables().front().date);
@@ -155,7 +155,7 @@ int run_calibrate(const CalibrateFlags& o) {
   }
   // First, since they take seconds and fail where the machine lacks something; steps take minutes.
   if (!ranks.empty()) measure_between(o, device, ranks, c);
-  // Collectives alone are added to steps that are known.
+  // Collectives alone are added to known steps.
   const bool steps_are_known = o.add && !ranks.empty() && o.precisions.empty();
   std::vector<CalibrationStep> steps;
   if (!steps_are_known) {

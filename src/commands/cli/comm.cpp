@@ -1,5 +1,5 @@
-// crest comm: measures collectives between processes of this host, or between processes that
-// torchrun, mpirun or srun started.
+// crest comm: measures collectives between processes of this host, or between processes started by
+// torchrun, mpirun or srun.
 #include <CLI/CLI.hpp>
 
 #include "bench/comm_options.h"

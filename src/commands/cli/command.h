@@ -14,7 +14,7 @@ struct Command {
   const char* name;
   const char* group;  // heading in crest --help
   const char* help;
-  std::vector<const char*> examples;  // command lines that --help shows
+  std::vector<const char*> examples;  // command lines shown by --help
   // Declares the options on the subcommand's App. Returns the function to run after parsing; its
   // result is the exit code.
   std::function<int()> (*setup)(CLI::App&);

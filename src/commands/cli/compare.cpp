@@ -26,7 +26,7 @@ namespace {
 
 struct CompareFlags {
   CompareMeasureOptions measure;  // everything but the two sides
-  MeasurementOptions base;        // what both sides start from
+  MeasurementOptions base;        // the common start of both sides
   std::string a, b;               // flags on top of it
   std::vector<std::string> names;
   std::string by = "group";
@@ -62,7 +62,7 @@ void check(const CompareFlags& o) {
   if (!(o.measure.max_seconds >= 0)) fail_usage("the time limit is negative", "--max-seconds");
 }
 
-// The measurement that both sides start from, with the flags of `which` (--a or --b).
+// The common measurement of both sides, with the flags of `which` (--a or --b).
 MeasurementOptions side_options(MeasurementOptions measurement, const std::string& flags, const char* which) {
   try {
     if (flags.find_first_not_of(' ') != std::string::npos) overlay_flags(flags, measurement);

@@ -1,4 +1,4 @@
-// The scripts that crest completions prints, one function per shell.
+// The scripts of crest completions, one function per shell.
 #include <fmt/format.h>
 
 #include "cli/completions.h"

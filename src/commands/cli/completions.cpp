@@ -26,8 +26,8 @@ namespace {
 
 using Values = std::vector<std::string>;
 
-// Values of a flag, or of the first positional argument (by the name that the command declares).
-// Rows for one command come before the rows for all.
+// Values of a flag, or of the first positional argument (by its declared name). Rows for one
+// command come before the rows for all.
 struct ValueSet {
   const char *command, *option;
   Values values;

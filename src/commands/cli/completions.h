@@ -1,4 +1,4 @@
-// What a shell can complete on crest's command line, and the scripts that do it.
+// Completions of crest's command line, and the scripts for them.
 #pragma once
 #include <string>
 #include <vector>

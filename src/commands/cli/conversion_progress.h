@@ -5,8 +5,8 @@
 
 namespace crest {
 
-// Called with the bytes that are done and all bytes; both texts must outlive it. In a terminal it
-// prints "DOING 42%" on one line. Throws `interrupted`, naming the command, after Ctrl-C.
+// Called with the finished and all bytes; both texts must outlive it. In a terminal it prints
+// "DOING 42%" on one line. Throws `interrupted`, naming the command, after Ctrl-C.
 std::function<void(uint64_t done, uint64_t all)> conversion_progress(const char* command, const char* doing);
 
 }  // namespace crest

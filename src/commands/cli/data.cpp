@@ -99,7 +99,7 @@ int run_info(const DataFlags& o) {
   return 0;
 }
 
-// Options of the other actions; `allowed` are those that this action shares with them.
+// Options of the other actions; `allowed` are shared with this action.
 void refuse_options(const CLI::App& app, const char* group, const std::vector<std::string>& allowed,
                     const DataFlags& o) {
   for (const CLI::Option* option : app.get_options()) {

@@ -1,4 +1,4 @@
-// crest devices: what this machine has. --measure: how fast it is.
+// crest devices: the devices of this machine. --measure: how fast they are.
 #include <fmt/format.h>
 #include <unistd.h>
 

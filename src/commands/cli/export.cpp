@@ -56,7 +56,7 @@ std::function<int()> setup_export(CLI::App& app) {
   app.add_option("RUN,--run", o->models, "run, checkpoint, or folder with config.json and safetensors")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--to", o->out.to, "the program that is to load it: llm.c, nanogpt");
+  app.add_option("--to", o->out.to, "program to write for: llm.c, nanogpt");
   app.add_option("--out", o->out.out, "folder to write (must not exist)")->type_name("DIR");
   app.add_option("--dtype", o->out.dtype, "fp32, or for llm.c bf16 (default: fp32)");
   app.add_flag("--other-gelu", o->out.other_gelu,

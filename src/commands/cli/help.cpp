@@ -1,4 +1,4 @@
-// What --help, --help-all and the page of settings print. All of it comes from the options and the
+// Output of --help, --help-all and the page of settings. All of it comes from the options and the
 // tables of settings.
 #include <fmt/format.h>
 #include <unistd.h>
@@ -55,7 +55,7 @@ std::string help_of(const CLI::Option& o) {
   return help;
 }
 
-// Rare: settings that are not common ones, and CUDA library options.
+// Rare: settings other than the common ones, and CUDA library options.
 bool is_rare(const CLI::Option& o) {
   static const std::set<std::string> libraries = {"libraries", "cublaslt", "cudnn"};
   if (o.get_lnames().empty()) return false;
@@ -104,7 +104,7 @@ std::string command_help(const Command& command, const CLI::App& app, bool all) 
   if (!command.examples.empty()) text += "\nExamples\n";
   for (const char* example : command.examples) text += fmt::format("  {}\n", example);
   if (!positional.empty()) text += "\nArguments\n" + positional;
-  // A command's own options come before those that many commands share.
+  // A command's own options come before shared ones.
   auto shared = [](const std::string& group) {
     if (group == "Run database") return true;
     for (auto& table : setting_tables())
@@ -133,7 +133,7 @@ std::string command_help(const Command& command, const CLI::App& app, bool all) 
 
 namespace {
 
-// What a row of the page of settings says.
+// A row of the page of settings.
 struct SettingRow {
   std::string flag, help, values, default_value;
   const char* resume;

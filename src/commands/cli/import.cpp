@@ -1,5 +1,5 @@
-// crest import: turns a checkpoint of another program into a folder that Crest and transformers
-// open.
+// crest import: turns a checkpoint of another
+// program into a folder for Crest and transformers.
 #include "interop/import.h"
 
 #include <fmt/format.h>

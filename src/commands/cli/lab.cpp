@@ -1,5 +1,5 @@
-// crest lab: runs experiments that test claims of documents about training speed, and gives each
-// claim a verdict; or judges recorded measurements again.
+// crest lab: runs experiments on claims of documents about training speed, and gives each claim a
+// verdict; or judges recorded measurements again.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -26,11 +26,11 @@ namespace {
 struct LabFlags {
   std::vector<std::string> arguments;  // list, show NAME, run NAME...
   LabOptions lab;
-  BenchOptions bench;  // settings that all measurements share: store, seed
+  BenchOptions bench;  // settings shared by all measurements: store, seed
   DeviceOptions device;
   std::string budget;
   bool all = false;
-  std::vector<const CLI::Option*> measurement;  // what judging does not have
+  std::vector<const CLI::Option*> measurement;  // options foreign to judging
 };
 
 int list(const LabFlags& o) {
@@ -102,11 +102,11 @@ int run_lab(const LabFlags& o) {
   std::string how = o.bench.store.off ? "Nothing was recorded (--no-store)."
                                       : "Run the same command with --resume to measure the rest.";
   if (runner.interrupted())
-    throw Error(Exit::interrupted, "interrupted with " + format_number_of(int64_t(left), "cell") + " left",
+    throw Error(Exit::interrupted, "interrupted with " + format_number_of(int64_t(left), "measurement") + " left",
                 "crest lab run", how);
   if (left > 0)
     BenchMeasure::say(fmt::format("the budget of {} is used up; {} left. {}", o.budget,
-                                  format_number_of(int64_t(left), "cell") + (left == 1 ? " is" : " are"), how));
+                                  format_number_of(int64_t(left), "measurement") + (left == 1 ? " is" : " are"), how));
   return 0;
 }
 
@@ -160,14 +160,15 @@ std::function<int()> setup_lab(CLI::App& app) {
   app.add_option("--scale", o->lab.scale, "tiny (seconds to minutes, also on a CPU), small (minutes on a GPU), full")
       ->capture_default_str()
       ->group("Experiments");
-  app.add_option("--budget", o->budget, "time limit: no cell starts after it, e.g. 90s, 10m, 1h")
+  app.add_option("--budget", o->budget, "time limit: no measurement starts after it, e.g. 90s, 10m, 1h")
       ->type_name("TIME")
       ->group("Experiments");
-  app.add_option("--rounds", o->lab.rounds, "1: one round, for kinds that have two; half the time, noise from one cell")
+  app.add_option("--rounds", o->lab.rounds,
+                 "1: one round, for kinds that have two; half the time, noise from one measurement")
       ->check(CLI::Range(1, 2))
       ->capture_default_str()
       ->group("Experiments");
-  app.add_flag("--resume", o->lab.resume, "reuse the cells in the newest record of the same experiment")
+  app.add_flag("--resume", o->lab.resume, "reuse the measurements in the newest record of the same experiment")
       ->group("Experiments");
   app.add_option("--data", o->lab.data, "text file or prepared data to train on (default: generated text)")
       ->type_name("PATH")

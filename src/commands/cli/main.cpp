@@ -28,10 +28,10 @@
 
 using namespace crest;
 
-// Bare `crest`: the device found and what to try first.
+// Bare `crest`: the device found and commands to try first.
 static void print_welcome(bool json) {
   static constexpr std::pair<const char*, const char*> first[] = {
-      {"crest train input.txt", "train a small GPT on a text file of yours"},
+      {"crest train input.txt", "train a small GPT on your own text file"},
       {"crest plan --model gpt2-124M", "parameters, memory and FLOPs before anything runs"},
       {"crest profile --model nano", "where the time and memory of a training step go"}};
   Device d = find_device("auto", 0);
@@ -137,8 +137,8 @@ static void set_openmp(char** argv) {
   if (spins || limited) execv("/proc/self/exe", argv);
 }
 
-// Opens closed standard streams, so that no file gets the number of one and receives its text.
-// Writes to a standard output that was closed still fail, as they should.
+// Opens closed standard streams, so no file gets the number of one and receives its text. Writes to
+// a closed standard output still fail, as they should.
 static void open_standard_streams() {
   for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (fcntl(fd, F_GETFD) == -1 && errno == EBADF)
@@ -157,7 +157,7 @@ static int out_of_memory() {
   return int(Exit::does_not_fit);
 }
 
-// Library functions that promise not to throw (CLI11's look-ups, directory iterators) still
+// Library functions with a promise not to throw (CLI11's look-ups, directory iterators) still
 // allocate memory, and some end the program without a reason. So the reason is noted here. Ending
 // here is like a kill: files on disk stay whole.
 static std::atomic<bool> memory_ran_out = false;
@@ -195,13 +195,13 @@ int main(int argc, char** argv) {
   open_standard_streams();
   terminate_before = std::set_terminate(on_terminate);
   std::set_new_handler(on_no_memory);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit (ulimit -f) becomes a write error that names the file
+  std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit (ulimit -f) becomes a write error with its name
   set_openmp(argv);
   try {
     return flushed(run(argc, argv));
   } catch (const Error& e) {
-    // A library may have reported the failed allocation as another error: streams claim that a
-    // number cannot be read.
+    // A library may have reported the failed allocation as another error: streams report an
+    // unreadable number.
     print_error(std::string(e.what()) +
                 (memory_ran_out ? "\n  Before this error, the program ran out of memory." : ""));
     return int(e.code());

@@ -118,7 +118,7 @@ GivenSettings read_config(const CLI::App& app, const std::string& path) {
   return settings_in(read_config_file(path, long_names(app)));
 }
 
-// An empty path is a variable of a script that was not set: it must not stand for a default.
+// An empty path is an unset variable of a script: it must not stand for a default.
 static void refuse_empty_paths(const CLI::App& app) {
   static const std::vector<std::string> paths = {"DIR", "FILE", "PATH", "RUN", tokenizer_type};
   for (const CLI::Option* option : app.get_options()) {
@@ -147,7 +147,7 @@ void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
   std::vector<std::string> args(argv, argv + argc);
   const FlagLayer flags = joined(app, args);
   const std::vector<std::string> known = long_names(app);
-  // From what counts least to what counts most: the run's own file, --config, flags.
+  // From the least to the most important: the run's own file, --config, flags.
   std::vector<FlagLayer> layers;
   for (auto& a : flags)
     if (flag_of(a) == "--config" && a.find('=') != std::string::npos)

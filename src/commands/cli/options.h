@@ -1,4 +1,4 @@
-// Options that several subcommands share. Every flag is also a TOML key for --config, with '_' for
+// Options shared by several subcommands. Every flag is also a TOML key for --config, with '_' for
 // '-'.
 #pragma once
 #include <memory>
@@ -20,8 +20,8 @@ void add_library_options(CLI::App& app, LibraryOptions& options);
 // --device, --threads, --memory-limit and the library options.
 void add_device_options(CLI::App& app, DeviceOptions& options);
 
-// Collects the settings of a table that were given, as text; they are checked when they are
-// applied. `given` must outlive the App's parsing.
+// Collects the given settings of a table, as text; they are checked when they are applied. `given`
+// must outlive the App's parsing.
 void add_settings(CLI::App& app, const std::vector<Setting>& table, GivenSettings& given);
 // The flags of a recipe: models, sizes, settings.
 void add_recipe_options(CLI::App& app, RecipeOptions& options);
@@ -34,11 +34,11 @@ void add_json_option(CLI::App& app, bool& json);
 // --config FILE.
 void add_config_option(CLI::App& app);
 
-// Parses arguments. Flags override --config (a later file the one before it), which overrides the
-// config.toml of the run that --resume continues. Where a value is overridden, derived ones that
-// follow from it are computed again. Unknown flags and keys are
-// usage errors that suggest the nearest name. Numbers are read strictly: empty ones, NaN, and those
-// that do not fit the type are usage errors, and so are empty paths; leading zeros mean nothing.
+// Parses arguments. Flags override --config (a later file the one before it), and --config
+// overrides the config.toml of the run continued by --resume. Where a value is overridden, derived
+// ones are computed again. Unknown flags and keys are usage errors with the nearest name. Numbers
+// are read strictly: empty ones, NaN, and numbers too large for the type are usage errors, and so
+// are empty paths; leading zeros mean nothing.
 void parse_command_line(CLI::App& app, int argc, const char* const* argv);
 // The keys of a TOML file for --config, by flag name without dashes.
 GivenSettings read_config(const CLI::App& app, const std::string& path);

@@ -172,10 +172,10 @@ std::string memory_text(const Device& device, int64_t limit, bool given) {
   return fmt::format("on the {} ({})", printable(device.name.substr(0, device.name.rfind(" (described"))), bytes);
 }
 
-// What the plan's time was predicted from, and the time; why it was not.
+// The source of the plan's time, and the time; or why there is none.
 struct Prediction : StepTime {
   std::optional<Calibration> calibration;
-  double power = 0;  // watts that the devices may draw by their data sheet; 0: unknown
+  double power = 0;  // power limit of the devices by their data sheet, in watts; 0: unknown
 };
 
 Prediction predict(const PlanFlags& o, const PlanReport& r) {
@@ -300,7 +300,7 @@ int run_plan(const PlanFlags& o) {
   Prediction prediction = predict(o, r);
   if (!o.as_profile.empty()) {
     require_no_run_file(o.as_profile);
-    if (r.ranks > 1) fail_usage("a profile is that of one rank", "--as-profile", "Plan one rank.");
+    if (r.ranks > 1) fail_usage("a profile covers one rank", "--as-profile", "Plan one rank.");
     if (!prediction.time)
       fail_usage("no calibration covers this step" +
                      (prediction.floors ? ", so its time is from the data sheet alone" : ": " + prediction.why_not),
@@ -325,14 +325,13 @@ std::function<int()> setup_plan(CLI::App& app) {
   auto o = std::make_shared<PlanFlags>();
   app.add_option("--memory", o->memory, "memory to plan for, e.g. 24GiB (default: what the device has available)")
       ->type_name("SIZE");
-  app.add_option(
-         "--for", o->use,
-         "train: everything that crest train compiles (with validation, without --sample-every); step: only a "
-         "training step; forward-saved: only a forward pass that keeps what a backward pass needs; eval, sample: what "
-         "crest eval and crest sample compile")
+  app.add_option("--for", o->use,
+                 "train: everything in crest train (with validation, without --sample-every); step: only a "
+                 "training step; forward-saved: only a forward pass with its activations kept; eval, sample: what "
+                 "crest eval and crest sample compile")
       ->capture_default_str();
   app.add_option("--calibration", o->calibration,
-                 "predict times with this file (default: what crest calibrate wrote for this device, or the file that "
+                 "predict times with this file (default: written by crest calibrate for this device, or the file that "
                  "comes with Crest for this model of GPU)")
       ->type_name("FILE");
   app.add_option("--as-profile", o->as_profile,
@@ -340,7 +339,7 @@ std::function<int()> setup_plan(CLI::App& app) {
                  "RUN shows where a prediction failed")
       ->type_name("FILE");
   app.add_option("--tokens", o->tokens, "tokens of a whole training: predict its steps and its time");
-  app.add_option("--price", o->price, "what a device costs an hour, in any currency: the price of a token");
+  app.add_option("--price", o->price, "price of a device for an hour, in any currency: adds the price of a token");
   app.add_option("--blocks", o->blocks, "rows in the table of the largest blocks")->capture_default_str();
   app.add_option("--explain", o->explain,
                  "instead of the plan, the formulas for memory, flops, batch or traffic, their terms, and where the "

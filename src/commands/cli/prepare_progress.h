@@ -1,4 +1,4 @@
-// What crest data prepare and crest train TEXT print while they prepare text.
+// Output of crest data prepare and crest train TEXT while they prepare text.
 #pragma once
 #include <functional>
 #include <string>
@@ -11,7 +11,7 @@ namespace crest {
 // Stages on standard error: one live line on a terminal, elsewhere one plain line for each stage.
 class PreparationProgress {
  public:
-  // silent_seconds: a preparation that takes no longer shows no stages.
+  // silent_seconds: a shorter preparation shows no stages.
   explicit PreparationProgress(double silent_seconds = 0);
   ~PreparationProgress();
   PreparationProgress(const PreparationProgress&) = delete;

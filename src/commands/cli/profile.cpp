@@ -123,10 +123,9 @@ std::function<int()> setup_profile(CLI::App& app) {
   auto option = [&](const char* group, const char* flag, auto& value, const char* help) {
     app.add_option(flag, value, help)->capture_default_str()->group(group);
   };
-  option(
-      "Measurement", "--phase", o->phase,
-      "forward (inference), forward-saved (keeps what a backward pass needs), backward (forward + backward), step, or "
-      "decode (a token of crest sample, after --seq - 1 others)");
+  option("Measurement", "--phase", o->phase,
+         "forward (inference), forward-saved (keeps activations), backward (forward + backward), step, or "
+         "decode (a token of crest sample, after --seq - 1 others)");
   app.add_option("--samples", o->samples,
                  "runs to measure, interleaved with as many profiled runs; default: until the median is known to 1%, "
                  "from 6 to 50")

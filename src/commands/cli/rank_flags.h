@@ -1,5 +1,5 @@
-// --ranks, --watchdog, --restarts: a command that runs as several processes, here or under
-// torchrun, mpirun or srun.
+// --ranks, --watchdog, --restarts: a command in several processes, here or under torchrun, mpirun
+// or srun.
 #pragma once
 #include <functional>
 #include <string>
@@ -18,8 +18,8 @@ namespace crest {
 void add_rank_options(CLI::App& app, GivenSettings& given);
 
 struct RankCommand {
-  // Whether a --ranks that differs from a launcher's number of processes is an error. Otherwise it
-  // comes from the file of a run that is continued.
+  // Whether a --ranks different from a launcher's number of processes is an error. Otherwise it
+  // comes from the file of a continued run.
   bool keep = true;
   // For a command with restart_settings().
   std::function<std::vector<std::string>(const std::string& folder)> continued = {};

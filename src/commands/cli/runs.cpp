@@ -125,7 +125,7 @@ int run_delete(const RunsOptions& o) {
   return 0;
 }
 
-// Reports an option that belongs to another action.
+// Reports an option of another action.
 void check_groups(const CLI::App& app, const std::string& action) {
   for (const CLI::Option* option : app.get_options()) {
     const std::string& group = option->get_group();
@@ -166,7 +166,7 @@ std::function<int()> setup_runs(CLI::App& app) {
   option(filters, "--kind", f.kind, "bench, profile, train, compare, experiment or log");
   option(filters, "--status", f.status, "running, done, failed, interrupted, lost or out_of_memory");
   option(filters, "--phase", f.phase, "forward, forward-saved, backward, step or decode");
-  option(filters, "--grid", f.grid, "cells of this grid");
+  option(filters, "--grid", f.grid, "runs of this grid");
   option(filters, "--key", f.key, "repeats of one measurement: same recipe, device and phase");
   option(filters, "--since", f.since, "started at this time or later (UTC): 2026-01-31, 2026-01-31T12:00");
   option(filters, "--until", f.until, "started at this time or earlier");

@@ -1,4 +1,4 @@
-// What the actions of crest runs share.
+// Shared by the actions of crest runs.
 #pragma once
 #include <string>
 #include <vector>
@@ -20,7 +20,7 @@ struct RunsOptions {
   std::vector<std::string> where;
 };
 
-// Adds --where to the filter. Throws for an unknown setting or a value that it cannot have.
+// Adds --where to the filter. Throws for an unknown setting or an impossible value.
 void read_where(RunsOptions& options);
 
 int run_export(RunsOptions& options);

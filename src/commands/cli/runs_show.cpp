@@ -46,7 +46,7 @@ std::string heading(const std::string& title, bool color) {
   return color ? "\n\x1b[1m" + title + "\x1b[0m\n" : "\n" + title + "\n";
 }
 
-// "  model nano   batch 8 ..." in lines that fit.
+// "  model nano   batch 8 ..." in fitting lines.
 std::string paragraph(const Pairs& pairs, int width) {
   std::string out, line;
   for (auto& [key, value] : pairs) {
@@ -84,7 +84,7 @@ std::string head(const RunRecord& r) {
   return out;
 }
 
-// Values read before and after side by side, then those read once.
+// Values read before and after side by side, then values read once.
 std::string environment(const RunRecord& r, const ShowOptions& o) {
   Pairs before = flat(r.environment), after = flat(r.environment_after), once;
   Table table({{"", Align::left}, {"before"}, {"after"}});

@@ -1,4 +1,4 @@
-// The run database options of commands that record or read runs.
+// The run database options of commands with recorded runs.
 #pragma once
 #include "store/record_options.h"
 

@@ -67,7 +67,7 @@ std::function<int()> setup_train(CLI::App& app) {
     return app.add_option(flag, value, help)->group("Training");
   };
   option("--tokenizer", r.text.tokenizer,
-         "for TEXT: bytes, bpe:VOCAB or FILE: tokenizer.json, vocab.json, .tiktoken (default: that of --init, else "
+         "for TEXT: bytes, bpe:VOCAB or FILE: tokenizer.json, vocab.json, .tiktoken (default: of --init, else "
          "bpe:2048, or bytes for short texts)")
       ->type_name(tokenizer_type);
   option("--chat-template", r.text.chat_template,

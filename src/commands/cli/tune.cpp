@@ -36,8 +36,8 @@ struct TuneFlags {
   double within = 0, stop_below = 1;
   std::optional<double> search_seconds;
   bool longest_context = false;
-  std::vector<const CLI::Option*> measurement;  // what a search of the longest context does not have
-  std::vector<const CLI::Option*> measuring;    // what only a search that measures has
+  std::vector<const CLI::Option*> measurement;  // options foreign to a search of the longest context
+  std::vector<const CLI::Option*> measuring;    // options of a measuring search only
   int top = 15;
   bool json = false;
 };
@@ -51,7 +51,7 @@ void validate_tune(const TuneFlags& o) {
   in(o.stop_below, 0, 100, "--stop-below");
   for (const char* given : {"seq", "context", "grad-accumulation"})
     if (o.longest_context && o.tune.recipe.has(given))
-      fail_usage("the longest context is searched for one micro batch of one sequence length",
+      fail_usage("the search for the longest context takes one micro batch and one sequence length",
                  fmt::format("--{}", given), "Omit it, or omit --longest-context.");
   for (const CLI::Option* given : o.measurement)
     if (o.longest_context && given->count() > 0)
@@ -69,7 +69,7 @@ void validate_tune(const TuneFlags& o) {
                "Omit them, or omit --global-batch.");
 }
 
-// --ranks 1,2,4 is --ranks 1 --vary ranks=1,2,4; with a global batch that one rank cannot have, the
+// --ranks 1,2,4 is --ranks 1 --vary ranks=1,2,4; with a global batch too large for one rank, the
 // search starts with the first number that can share it.
 void take_list_of_ranks(TuneOptions& o) {
   std::string& given = o.recipe.given["ranks"].back();
@@ -92,7 +92,7 @@ int most_ranks(const TuneOptions& o, int given) {
   return given;
 }
 
-// Ranks are processes that measure.
+// Ranks are measuring processes.
 void check_can_start(const TuneFlags& o, int ranks) {
   if (auto environment = rank_environment(); environment && environment->size > 1)
     fail_usage(fmt::format("it starts its ranks by itself, and {} started this one", environment->launcher), "--ranks",
@@ -162,10 +162,9 @@ std::function<int()> setup_tune(CLI::App& app) {
   };
   app.add_option("--vary", o->tune.vary,
                  "also vary this setting: NAME (all its choices) or NAME=VALUE,VALUE; repeatable. Without it only "
-                 "attention, recompute, loss-chunk and pad-vocab vary, which do not change what is trained, the batch, "
-                 "unless it or --global-batch is given, and fp8 where the GPU has it; with --ranks N also how ranks "
-                 "share the work, and "
-                 "--ranks 1,2,4 compares numbers of GPUs")
+                 "attention, recompute, loss-chunk and pad-vocab vary, which do not change the result of training, the "
+                 "batch, unless it or --global-batch is given, and fp8 where the GPU has it; with --ranks N also how "
+                 "ranks share the work, and --ranks 1,2,4 compares numbers of GPUs")
       ->type_name("SETTING")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
@@ -195,7 +194,7 @@ std::function<int()> setup_tune(CLI::App& app) {
   option("--seed", o->tune.seed, "seed for weights and tokens");
   app.add_option(
          "--calibration", o->calibration,
-         "predict with this file (default: what crest calibrate wrote for this device, or the file that comes with "
+         "predict with this file (default: written by crest calibrate for this device, or the file that comes with "
          "Crest for this model of GPU)")
       ->type_name("FILE")
       ->group("Search");

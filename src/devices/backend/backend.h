@@ -1,6 +1,6 @@
-// What a backend offers: for every operation a list of kernels, best first, the reference last.
-// Choosing (reject, workspace) is host code that is compiled on every machine; launching needs the
-// device.
+// A backend: for every operation a list of kernels, best first,
+// the reference last. Choosing (reject, workspace) is host
+// code, compiled on every machine; launching needs the device.
 #pragma once
 #include <memory>
 #include <string>
@@ -28,14 +28,14 @@ struct Device {
   // CUDA only.
   int sm = 0;                                           // compute capability times ten: 90
   int multiprocessors = 0;                              // of the device
-  int64_t shared_per_block = 0;                         // bytes of shared memory that a block can have
-  bool cublaslt = false, cudnn = false, nvrtc = false;  // libraries that are there
+  int64_t shared_per_block = 0;                         // shared memory available to a block, in bytes
+  bool cublaslt = false, cudnn = false, nvrtc = false;  // libraries found
   int64_t total_memory = 0;                             // bytes of the device
   bool described = false;                               // known by its data sheet only: for planning
-  bool deterministic = false;  // choose nothing by timing, no kernels whose bits vary from run to run
-  std::string note;            // what a user should know: libraries that were not found
-  // For tests: a GPU whose kernels run on the host, or a CPU whose matrix units' work is done
-  // without them.
+  bool deterministic = false;  // time nothing, and use no kernels with bits varying from run to run
+  std::string note;            // for the user: libraries not found
+  // For tests: a GPU with kernels on the host,
+  // or a CPU with emulated matrix units.
   bool emulated = false;
 };
 
@@ -63,8 +63,8 @@ struct KernelCall {
   Choices* choices = nullptr;      // of the session, while it is tuned; null: nobody keeps them
   bool overlap = false;            // CUDA: its kernels may begin while the ones before them end (LaunchOn)
   const char* instr_name() const;  // of the operation, for errors
-  // The ranks along the instruction's axes (axes_of): the place of this one, and what connects
-  // them.
+  // The ranks along the instruction's axes (axes_of): the place of this one, and their
+  // communicator.
   int index() const;
   Communicator& group() const;
   const Value& in_value(size_t i) const { return program.at(instr.in[i]); }
@@ -87,14 +87,14 @@ struct Kernel {
   std::string (*reject)(const KernelQuery&);
   // Bytes of workspace during the launch; null means none.
   size_t (*workspace)(const KernelQuery&) = nullptr;
-  // Makes what is needed once per instruction (library primitives, packed tables); null means
-  // nothing.
+  // Prepares data once per instruction (library primitives, packed tables); null: nothing to
+  // prepare.
   std::shared_ptr<void> (*prepare)(const KernelQuery&) = nullptr;
   void (*launch)(const KernelCall&) = nullptr;
   // Chooses between variants by timing them on the call's own memory, whose content it may
-  // overwrite; keeps the choice in call.prepared. Takes what call.choices has for the problem
-  // instead of timing, and tells it what is used. Called once after binding, before any tensor has
-  // a meaning, and never with --deterministic. Null: there is nothing to choose.
+  // overwrite, and keeps the choice in call.prepared. A choice in call.choices for this problem
+  // replaces timing; every choice is reported there. Called once after binding, before any tensor
+  // has a meaning, and never with --deterministic. Null: nothing to choose.
   void (*tune)(const KernelCall&) = nullptr;
 };
 

@@ -22,7 +22,7 @@ const std::string* look_up(const Choices::Table& table, const std::string& scope
   return at == in->second.end() ? nullptr : &at->second;
 }
 
-// The scopes of a table that another one lacks.
+// The scopes of a table missing in another one.
 std::string scopes_beyond(const Choices::Table& table, const Choices::Table& other) {
   std::vector<std::string> names;
   for (auto& [scope, choices] : table)

@@ -1,5 +1,5 @@
-// Choices between variants of a kernel that were made by timing them (Kernel::tune). A run that is
-// continued makes the same ones again: other algorithms add up in another order, and bits change.
+// Choices between variants of a kernel, made by timing them (Kernel::tune). A continued run repeats
+// them: other algorithms add in another order, and bits would change.
 #pragma once
 #include <map>
 #include <optional>
@@ -12,15 +12,15 @@ namespace crest {
 class Choices {
  public:
   // scope -> problem -> choice. Scope: device and library with its version ("NVIDIA H200, cuBLASLt
-  // 130100"), outside of which a choice means nothing. Problem: all else that it depends on. The
-  // choice is text that only its kernel reads.
+  // 130100"); a choice is valid there only. Problem: everything else. Only its kernel reads the
+  // text of a choice.
   using Table = std::map<std::string, std::map<std::string, std::string>>;
 
   Choices() = default;
-  // earlier: what an earlier session used; to be used again.
+  // earlier: the choices of an earlier session, to be used again.
   explicit Choices(Table earlier) : earlier_(std::move(earlier)) {}
 
-  // What this session uses for a problem already, else what the earlier one did.
+  // This session's choice for a problem, else the earlier one.
   std::optional<std::string> find(const std::string& scope, const std::string& problem) const;
   void use(const std::string& scope, const std::string& problem, const std::string& choice);
   const Table& used() const { return used_; }

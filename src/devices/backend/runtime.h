@@ -1,4 +1,4 @@
-// What an executor needs of a device: memory, copies in order with the work, and running bound
+// The executor's view of a device: memory, copies in order with the work, and running bound
 // Programs.
 #pragma once
 #include <cstdint>
@@ -11,20 +11,20 @@
 
 namespace crest {
 
-// A piece of work that the device itself reported: a kernel, a copy, a memset.
+// A piece of work reported by the device itself: a kernel, a copy, a memset.
 struct DeviceWork {
   std::string name;      // demangled
-  int instruction = -1;  // that launched it; -1: none did (copies of inputs)
+  int instruction = -1;  // its instruction; -1: none (copies of inputs)
   int stream = 0;
   double start = 0, seconds = 0;
 };
 
-// One run of a Program, measured; row i is instruction i. Starts are in seconds on a clock that all
-// traces of a step share.
+// One run of a Program, measured; row i is instruction i. Starts are in seconds on a clock shared
+// by all traces of a step.
 struct StepTrace {
   std::vector<double> seconds, starts;
   double start = 0, total = 0;
-  // With Runtime::record_work: what ran, in order of start; seconds[i] is then the sum of
+  // With Runtime::record_work: the work, in order of start; seconds[i] is then the sum of
   // instruction i's work. Filled by the next synchronize().
   std::vector<DeviceWork> work;
 };
@@ -36,8 +36,8 @@ struct BoundInstr {
   std::shared_ptr<void> prepared;
 };
 
-// A Program with kernels and addresses; what a runtime keeps to repeat it (a captured graph) hangs
-// on `replay`.
+// A Program with kernels and addresses; `replay` holds a runtime's means to repeat it (a captured
+// graph).
 struct BoundProgram {
   const Program* program = nullptr;
   const Waits* waits = nullptr;  // between streams
@@ -49,8 +49,8 @@ struct BoundProgram {
 // How a Program's work is put on a GPU; the CPU has nothing of the kind.
 struct RuntimeOptions {
   bool graphs = true;   // a captured graph from the second run on, or always kernel by kernel
-  bool overlap = true;  // a kernel may begin while the one before it runs, where the device has that
-  bool ranges = false;  // names what is launched, for tools that watch the process
+  bool overlap = true;  // a kernel may begin while the one before it runs, if the device can
+  bool ranges = false;  // names launches for watching tools
 };
 
 // The memory and the order of work of one device. Used by one thread at a time.
@@ -60,8 +60,8 @@ class Runtime {
   // Zeroed memory, aligned to 256 bytes or more. Throws does_not_fit.
   virtual void* allocate(int64_t bytes) = 0;
   virtual void release(void* memory, int64_t bytes) = 0;
-  // Zeroed memory of the host that the device copies from and to. read, write and zero accept it,
-  // too. Throws does_not_fit.
+  // Zeroed memory of the host for the device's copies. read, write and zero accept it, too. Throws
+  // does_not_fit.
   virtual void* allocate_host(int64_t bytes) { return allocate(bytes); }
   virtual void release_host(void* memory, int64_t bytes) { release(memory, bytes); }
   // Whether the host may use addresses of this memory itself.
@@ -73,32 +73,32 @@ class Runtime {
   // A small read (at most 4 KiB) in order with the work, without waiting: it has arrived after the
   // next synchronize(), or after wait() for a mark made since.
   virtual void read_later(void* to, const void* from, int64_t bytes) = 0;
-  // A point after all work queued so far. The last two marks can be waited for; a device that has
-  // finished when a call returns needs none.
+  // A point after all work queued so far. The last two marks can be waited for; a device with
+  // synchronous calls needs none.
   using Mark = uint64_t;
   virtual Mark mark() { return 0; }
   virtual void wait(Mark) {}
   // Whether all work before the mark is done, without waiting.
   virtual bool reached(Mark) { return true; }
   virtual void zero(void* to, int64_t bytes) = 0;
-  // Runs every instruction: those of a stream in their order, and each after those it waits for.
+  // Runs every instruction: in the order of its stream, and after the instructions it waits for.
   // With a trace each instruction is timed on its own, unless record_work is on. The trace must
   // stay where it is until synchronize().
   virtual void run(BoundProgram& program, StepTrace* trace) = 0;
   // One instruction's call, outside of a Program's run (for tuning).
   virtual KernelCall call(const BoundProgram& program, size_t instruction) = 0;
-  // Waits for all work; throws what went wrong in it.
+  // Waits for all work; throws its error.
   virtual void synchronize() = 0;
   // On: traces are filled from the device's own records while the Program runs as it always does (a
   // replayed graph). False: this runtime has no such records. Throws when they should be there but
   // are not (library, permission).
   virtual bool record_work(bool) { return false; }
-  // RuntimeOptions::ranges: what the calling thread launches up to pop_range() belongs to `name`.
+  // RuntimeOptions::ranges: launches of the calling thread up to pop_range() belong to `name`.
   // Ranges nest.
   virtual void push_range(const std::string& name) { (void)name; }
   virtual void pop_range() {}
-  // Bytes of device memory that are taken besides what allocate() gave: context, code, library
-  // handles, graphs.
+  // Bytes of device memory taken besides allocate():
+  // context, code, library handles, graphs.
   virtual int64_t other_bytes() const { return 0; }
 };
 

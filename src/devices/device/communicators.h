@@ -1,4 +1,4 @@
-// How ranks that are threads of this process communicate on a device.
+// Communication on a device between ranks as threads of this process.
 #pragma once
 #include <memory>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace crest {
 
-// One communicator per rank, all on one device: host memory, or a GPU that the ranks share.
+// One communicator per rank, all on one device: host memory, or a shared GPU.
 std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int ranks, const Device& device);
 
 }  // namespace crest

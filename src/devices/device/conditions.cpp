@@ -106,8 +106,8 @@ double read_temperature(const std::string& root) {
   return NAN;
 }
 
-// The share of the one-minute load average of a process that used so many seconds of CPUs, assuming
-// that it was evenly busy since its start.
+// The share of a process in the one-minute load average, from its seconds of CPU time, assuming an
+// even load since its start.
 double load_of(double own_seconds) {
   double age = std::max(1e-3, steady_seconds() - process_start);
   return own_seconds / age * (1 - std::exp(-age / 60));
@@ -227,7 +227,7 @@ Json to_json(const Conditions& c) {
   return json;
 }
 
-// Only what the user set: the default places may contain a user's name.
+// Only the user's settings: the default places may contain a user's name.
 static Json chosen_libraries_json() {
   cuda::LibraryChoice choice = cuda::chosen_libraries();
   Json json = Json::object();

@@ -92,7 +92,7 @@ std::vector<std::pair<std::string, double>> peaks_of(const Reader& reader) {
   }
   for (auto& name : precisions)
     if (const toml::node* value = table.get(name)) peaks.emplace_back(name, reader.positive(*value, name));
-  // Every device has it, and what it has no units for runs in it.
+  // Every device has it, and precisions without units of their own run in it.
   if (!table.contains("fp32"))
     fail_usage("'fp32' is missing", reader.place("peaks"), "Give its rate without tensor cores.");
   return peaks;
@@ -115,7 +115,7 @@ std::string capability_of(const Reader& reader) {
   return text;
 }
 
-// A file may differ from the sheet that it was copied from, so that its device has another name.
+// A file may differ from its original sheet, so its device has another name.
 std::string name_of_described(const DataSheet& s) {
   return s.title + (s.file.empty() ? " (described)" : fmt::format(" (described by {})", s.file));
 }

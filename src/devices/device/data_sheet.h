@@ -1,6 +1,6 @@
-// What vendors publish about devices: sizes and peak rates with their source, one file each
-// (devices/NAME.toml, or a user's own). Used to plan for devices that are not present, and for
-// percentages of the peak.
+// Vendors' figures of devices: sizes and peak rates with their source, one file each
+// (devices/NAME.toml, or a user's own). Used to plan for absent devices, and for percentages of the
+// peak.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -17,7 +17,7 @@ struct DataSheet {
   std::string name;         // file name: "h100"
   std::string file;         // "mine.toml"; "": it comes with Crest
   std::string title;        // "NVIDIA H100 SXM5 80GB"
-  std::string driver_name;  // the last words of the device name that the driver reports
+  std::string driver_name;  // the last words of the driver's device name
   std::string kind;         // "cuda", "rocm"
   std::string capability;   // CUDA: "9.0"
   int64_t multiprocessors = 0;
@@ -32,7 +32,7 @@ struct DataSheet {
   // Dense FLOP/s of matrix multiplication (int8: operations/s), in the order of
   // data_sheet_precisions.
   std::vector<std::pair<std::string, double>> peaks;
-  double power = 0;  // watts that the board may draw; 0: the file does not say
+  double power = 0;  // power limit of the board in watts; 0: the file does not say
   std::string source;
 
   // Bytes/s to the host, or from it: of a link of PCIe 4.0 with 16 lanes if the file does not say.
@@ -46,18 +46,18 @@ inline constexpr double usual_host_link = 32e9;
 
 // Names of peaks: fp64 first, int8 last.
 extern const std::vector<std::string> data_sheet_precisions;
-// The data sheets that come with Crest, by name.
+// Crest's own data sheets, by name.
 const std::vector<DataSheet>& data_sheets();
 // NAME or FILE.toml. Otherwise a usage error with the nearest name, or with line and column.
 DataSheet find_data_sheet(const std::string& name_or_file);
 // Whether find_data_sheet would treat it as one: a known name, or a file name.
 bool is_data_sheet(const std::string& name_or_file);
-// The sheet that comes with Crest of a device: whose driver reports that name, or described by it.
-// nullptr: unknown, as variants with more words in their names are (GH200, H200 NVL).
+// Crest's own sheet for a device: by the driver's name, or by its description. nullptr: unknown, as
+// for variants with more words in their names (GH200, H200 NVL).
 const DataSheet* data_sheet_of(const std::string& device_name);
-// The sheet of a device: of a described one that which --device named, else that of its model.
+// The sheet of a device: a described one's own (of --device), else the sheet of its model.
 std::optional<DataSheet> sheet_of(const Device& device, const std::string& name_or_file);
-// A device to plan for. Throws no_device for kinds that Crest has no kernels for.
+// A device to plan for. Throws no_device for kinds without kernels in Crest.
 Device described_device(const DataSheet& sheet);
 
 // Parses the text of a sheet. `where` names the file in errors.

@@ -1,5 +1,5 @@
-// Which device a command runs on and which CUDA libraries it uses: --device, --threads,
-// --memory-limit and --libraries.
+// The device and CUDA libraries of a command:
+// --device, --threads, --memory-limit and --libraries.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace crest {
 
-// Which CUDA libraries a process uses.
+// The CUDA libraries of a process.
 struct LibraryOptions {
   std::string folders;          // --libraries: folders to search first, separated by ':'
   std::string cublaslt, cudnn;  // --cublaslt, --cudnn: a file or its folder; no other place is searched
@@ -21,17 +21,17 @@ struct LibraryOptions {
   // Checks them and applies them to this process, before a library is opened. DeviceOptions::find()
   // also does it.
   void use() const;
-  // Flags and values that were given, with absolute paths.
+  // The given flags and values, with absolute paths.
   std::vector<std::pair<std::string, std::string>> flags() const;
-  // Whether a flag ("--cudnn") names code that the process would load: a file that comes with a run
-  // must not do that.
+  // Whether a flag ("--cudnn") names code to load into the process: a run's own file must not do
+  // this.
   static bool is_flag(const std::string& flag);
 };
 
 struct DeviceOptions {
   std::string device = "auto";
   int threads = 0;
-  std::string memory_limit;  // "" = what the device has
+  std::string memory_limit;  // "" = the device's
   LibraryOptions libraries;
   int processes = 1;   // of this run on this machine: each gets an equal share of threads and memory
   int local_rank = 0;  // of this process among them

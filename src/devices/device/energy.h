@@ -1,5 +1,5 @@
-// What a device draws while samples are taken: from its energy counter (NVML; RAPL of a CPU, where
-// it may be read), or from its power again and again where it has no counter.
+// The power of a device while samples are taken: from its energy counter (NVML; RAPL of a CPU, if
+// readable), or without a counter from repeated readings of its power.
 #pragma once
 #include <functional>
 #include <optional>
@@ -22,12 +22,12 @@ struct Energy {
   static constexpr double least_seconds = 1;
 };
 
-// Reads at most once an interval. Counted is from one change of the counter to another, since what
-// it shows may be old.
+// Reads at most once an interval. Counts from one change of the counter to another, since its value
+// may be old.
 class EnergyWatch {
  public:
   explicit EnergyWatch(EnergyPoll poll, double interval_seconds = 0.02);
-  void begin();    // what was before does not count
+  void begin();    // earlier values do not count
   void sampled();  // after every sample, outside of its time
   // Runs until a second is counted; not at all where there is nothing to read, and for 3 seconds at
   // most.

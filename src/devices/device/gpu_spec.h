@@ -1,4 +1,4 @@
-// What --device says about a GPU.
+// The GPU in --device.
 #pragma once
 #include <cstddef>
 #include <optional>

@@ -1,4 +1,4 @@
-// Versions of the libraries that Crest uses, as environment files and `crest devices` show them.
+// Versions of Crest's libraries, for environment files and `crest devices`.
 #pragma once
 #include <string>
 #include <utility>
@@ -8,8 +8,8 @@
 
 namespace crest {
 
-// (name, version). With a CUDA device, also the driver, the runtime, and the cuBLASLt, cuDNN and
-// NVRTC that were loaded.
+// (name, version). With a CUDA device, also the driver, the runtime, and the loaded cuBLASLt, cuDNN
+// and NVRTC.
 std::vector<std::pair<std::string, std::string>> library_versions(const Device& device = {});
 
 }  // namespace crest

@@ -17,7 +17,7 @@ struct DeviceList {
   };
   std::vector<Unavailable> unavailable;
 };
-// What connects two GPUs (cuda::Nvml::link).
+// The link of two GPUs (cuda::Nvml::link).
 struct DeviceLink {
   int from, to;
   std::string kind;

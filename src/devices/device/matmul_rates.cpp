@@ -88,7 +88,7 @@ std::optional<MatmulRates> known_rates(const nlohmann::json& rates, const std::s
   return r;
 }
 
-// A cache that cannot be written costs a measurement at the next start, and nothing else.
+// A cache without write access costs a measurement at the next start, and nothing else.
 void keep_rates(const std::string& path, const std::string& key, const MatmulRates& r) {
   if (path.empty()) return;
   try {

@@ -1,5 +1,5 @@
-// The most memory that is in use during a phase of a run, and the most that it gives back before it
-// ends: buffers that exist only while kernels are chosen or a graph is captured.
+// The most memory in use during a phase of a run, and the largest part given back before its end:
+// buffers needed only while kernels are chosen or a graph is captured.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -13,8 +13,8 @@
 namespace crest {
 
 // From construction to stop(). On a CPU the peak of the process's resident set, as the kernel keeps
-// it (it is reset at the start); on a GPU its memory in use by all processes, which a thread reads
-// every 0.2 ms from the driver, so what is taken and given back faster may be missed.
+// it (it is reset at the start); on a GPU its memory in use by all processes, read by a thread
+// every 0.2 ms from the driver: it may miss faster changes.
 class MemoryPeak {
  public:
   explicit MemoryPeak(const Device& device);

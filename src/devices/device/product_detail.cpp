@@ -16,7 +16,7 @@ ProductDetail product_detail(const Kernel& kernel, const KernelQuery& query, con
     cpu::describe_onednn(query, detail);
   else if (prepared && name.ends_with("cublaslt"))
     cuda::describe_cublaslt(prepared, detail);
-  else  // Crest's own kernels use what they ask for
+  else  // Crest's own kernels use all the memory they request
     detail.requested_workspace = detail.reserved_workspace;
   return detail;
 }

@@ -17,7 +17,7 @@ namespace crest {
 
 namespace {
 
-// NCCL's own limits never end a run: a rank may wait for another that saves a checkpoint.
+// NCCL's own limits never end a run: a rank may wait for another one during its save.
 constexpr double no_limit = 1e6;
 
 bool may_be_gpu(const std::string& spec) { return spec == "auto" || gpu_of(spec); }

@@ -1,4 +1,4 @@
-// Which device each process of a run computes on: a GPU of its own, or all on the CPU.
+// The device of each process of a run: a GPU of its own, or all on the CPU.
 #pragma once
 #include <memory>
 #include <string>
@@ -11,19 +11,19 @@ namespace crest {
 // How a rank was started on its machine.
 struct RankPlace {
   int local_rank = 0, local_ranks = 1;
-  // Whether each rank may see another GPU, so that one visible GPU can be enough: not where one
-  // process starts all ranks.
+  // Whether each rank may see another GPU, so one visible GPU can be enough: not if one process
+  // starts all ranks.
   bool own_view = true;
 };
 
-// The device of a rank, as find_device() takes it. spec: what --device says; gpus: how many this
-// process sees and can use. Throws a usage error or no_device if there are not enough.
+// The device of a rank, for find_device(). spec: of --device; gpus: number of GPUs visible to this
+// process and usable. Throws a usage error or no_device if there are not enough.
 std::string device_of_rank(const std::string& spec, const RankPlace& place, int gpus);
 
-// GPUs that this process can use; 0 for a spec that means none.
+// GPUs usable by this process; 0 for a spec without GPUs.
 int usable_gpus(const std::string& spec);
 
-// Before ranks are started here: whether each finds a device, and a library that connects them.
+// Before starting ranks here: whether each finds a device, and a library to connect them.
 void check_devices_of_ranks(const std::string& spec, int ranks);
 
 // All ranks call it when they have found their devices: GPUs are connected by NCCL, in the first

@@ -12,9 +12,9 @@ namespace crest {
 
 namespace {
 
-constexpr double steal_share = 0.02;  // share of all CPUs' time, above which a sample is marked
+constexpr double steal_share = 0.02;  // share of all CPUs' time; above it a sample is marked
 constexpr double frequency_share =
-    0.90;  // share of the highest clock seen during the measurement, below which a sample is marked
+    0.90;  // share of the highest clock during the measurement; below it a sample is marked
 
 class CpuPoll {
  public:

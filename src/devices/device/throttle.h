@@ -1,5 +1,5 @@
 // Detects samples taken while the machine was slowed down: by power or temperature (GPU), a lower
-// clock, a used-up control group quota, or another virtual machine that had the CPU.
+// clock, a used-up control group quota, or another virtual machine on the CPU.
 #pragma once
 #include <functional>
 #include <set>
@@ -11,7 +11,7 @@
 
 namespace crest {
 
-// What slowed the machine down since the last call; empty: nothing that it reports.
+// The reasons for a slower machine since the last call; empty: none reported.
 using ThrottlePoll = std::function<std::set<std::string>()>;
 ThrottlePoll throttle_poll(const Device& device);
 
@@ -24,7 +24,7 @@ std::set<std::string> cpu_throttles(const CpuCounters& before, const CpuCounters
 class ThrottleWatch {
  public:
   explicit ThrottleWatch(ThrottlePoll poll, double interval_seconds = 0.02);
-  // Call it after every sample, outside its timing. Samples that are discarded count too.
+  // Call it after every sample, outside its timing. Discarded samples count too.
   void sampled();
   // The marks of the last `count` samples, in order. Asks once more if the last ones have no answer
   // yet.

@@ -59,7 +59,7 @@ std::string labeled(std::string label, const std::string& text, size_t column, s
 std::string advice_text(const AdviceCase& c, const Advice& a, int64_t planned, size_t width) {
   std::vector<std::pair<std::string, std::string>> lines = {{"because", a.finding.condition},
                                                             {"change", a.finding.change}};
-  if (a.finding.other_model) lines.emplace_back("", "this changes what is trained");
+  if (a.finding.other_model) lines.emplace_back("", "this changes the result of training");
   lines.emplace_back("predicted", a.predicted.ratio
                                       ? speed(*a.predicted.ratio) + ", " + basis_text(c, a.predicted.basis)
                                       : "no figure: " + a.predicted.why_not);

@@ -75,7 +75,7 @@ std::optional<double> Planner::ms_per_token(const Recipe& given) {
 
 PredictedRatio Planner::ratio(const Recipe& without, const Recipe& with, GainNeeds needs) {
   if (needs == GainNeeds::measuring)
-    return {{}, "", "it depends on kernels, which FLOPs and bytes do not show; --measure, on the device, does"};
+    return {{}, "", "it depends on kernels, not only on FLOPs and bytes; --measure measures it on the device"};
   const CompiledSession &a = session(without), &b = session(with);
   auto ratio = [&](double x, double y) { return y / tokens_of(b) / (x / tokens_of(a)); };
   if (needs != GainNeeds::tiles)

@@ -69,7 +69,7 @@ Recipe with(Recipe recipe, const std::string& setting, const std::string& value)
 }
 
 std::string no_tensor_cores(const AdviceCase& c) {
-  if (c.device.kind != "cuda") return "it is about tensor cores, which a CPU does not have";
+  if (c.device.kind != "cuda") return "it is about tensor cores, and a CPU has none";
   if (c.recipe.precision == "fp32") return "fp32 does not use tensor cores";
   return "";
 }

@@ -47,7 +47,7 @@ Checked micro_batch(const AdviceCase& c, Planner& planner) {
                   "");
   if (given == largest) return holds(condition);
   if (!planner.ms_per_token(c.given))
-    return does_not_apply(condition + "; what more would bring is not predicted here: crest calibrate");
+    return does_not_apply(condition + "; the gain of a larger one is not predicted here: crest calibrate");
   int64_t enough = sufficient_batch(planner, c.given, given, largest);
   if (enough == given)
     return holds(fmt::format("{}; more is predicted to bring less than {:.0f}%", condition, 100 * knee));
@@ -113,7 +113,7 @@ Checked recompute(const AdviceCase& c, Planner& planner) {
   // Memory that recompute frees makes room for a larger batch.
   int64_t largest = planner.largest_batch(c.given);
   if (c.recipe.batch < largest || !planner.ms_per_token(c.given))
-    return holds(fmt::format("--recompute {}; memory is not what limits the batch", level));
+    return holds(fmt::format("--recompute {}; memory does not limit the batch", level));
   std::vector<Finding> findings;
   for (const char* more : {"selective", "full"}) {
     Recipe r = with(c.given, "recompute", more);

@@ -76,7 +76,7 @@ void confirm(BenchMeasure& bench, const std::vector<BenchTask>& tasks) {
   if (peak <= 0) peak = bench.peak(tasks[0].recipe.precision, device).flops_per_second;
   if (peak > 0) seconds = clock.estimate(tasks, usual_share_of_peak * peak);
   if (tasks.size() <= measurements_without_asking && seconds <= seconds_without_asking) return;
-  fail_usage(fmt::format("{} cells take up to about {}", tasks.size(), format_duration(seconds)), "crest bench",
+  fail_usage(fmt::format("{} recipes take up to about {}", tasks.size(), format_duration(seconds)), "crest bench",
              fmt::format("Add --yes to measure them all, or use fewer values, --samples N or a smaller --max-seconds. "
                          "(Estimated at {:.0f}% of the peak rate.)",
                          100 * usual_share_of_peak));
@@ -135,7 +135,7 @@ class Grid {
   // Loads the newest grid of the same measurements, to continue it.
   void find_earlier() {
     if (tasks_.size() == 1)
-      fail_usage("only a grid can be resumed, and this is one cell", "--resume",
+      fail_usage("only a grid can be resumed, and this is one recipe", "--resume",
                  "Give a list, for example --batch 4,8.");
     RunFilter filter;
     filter.kind = "bench";
@@ -149,7 +149,7 @@ class Grid {
       if (whole && (run.status == "done" || run.status == "out_of_memory")) earlier[run.key].push_back(run);
     }
     if (grid.empty())
-      fail("no grid of these cells is recorded", printable(bench_.recorder().file()),
+      fail("no grid of these recipes is recorded", printable(bench_.recorder().file()),
            "Use the same flags and --store as before, or omit --resume.");
     id_ = grid;
     for (size_t i = 0; i < tasks_.size(); ++i) {
@@ -293,12 +293,12 @@ class Grid {
     if (measured && !o_.json) print();
     std::string how =
         bench_.recorder().on()
-            ? fmt::format("The measured cells are in {}. The same command with --resume measures the rest.",
+            ? fmt::format("The measured recipes are in {}. The same command with --resume measures the rest.",
                           printable(bench_.recorder().file()))
             : "Nothing was recorded (--no-store).";
     auto complete = std::count_if(measurements_.begin(), measurements_.end(), [](auto& c) { return c.complete; });
     std::string rounds = rounds_ == 2 ? fmt::format(", {} of them twice", complete) : "";
-    throw Error(Exit::interrupted, fmt::format("interrupted after {} of {} cells{}", measured, tasks_.size(), rounds),
+    throw Error(Exit::interrupted, fmt::format("interrupted after {} of {} recipes{}", measured, tasks_.size(), rounds),
                 "crest bench", how);
   }
 

@@ -64,7 +64,7 @@ std::vector<MeasurementOptions> measurements_of(const BenchOptions& o) {
   size_t count = 1;
   for (auto& l : lists)
     if ((count *= l.values.size()) > most_measurements)
-      fail_usage(fmt::format("the grid has more than {} cells", most_measurements), l.row->flag(),
+      fail_usage(fmt::format("the grid has more than {} recipes", most_measurements), l.row->flag(),
                  "Measure it in parts.");
   std::vector<MeasurementOptions> measurements;
   for (size_t measurement = 0; measurement < count; ++measurement) {

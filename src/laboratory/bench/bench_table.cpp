@@ -207,7 +207,7 @@ std::string label(const Json& row, const std::vector<std::string>& keys) {
   auto settings = settings_of(row);
   std::vector<std::string> parts;
   for (auto& key : keys) parts.push_back(key + " " + printable(settings[key]));
-  return parts.empty() ? "the cell" : join(parts, ", ");
+  return parts.empty() ? "the recipe" : join(parts, ", ");
 }
 
 // Whether `faster` is faster than `slower` beyond noise (stats/noise.h), and the evidence.
@@ -236,7 +236,7 @@ Judged judge(const Json& faster, const Json& slower, double rounds) {
                                                 100 * (n.ratio_interval.high - 1))
                                   : "";
   evidence += fmt::format("noise floor {:.1f}%", 100 * n.floor);
-  if (rounds > 0 && floor == rounds) evidence += ", from the two rounds of the cells";
+  if (rounds > 0 && floor == rounds) evidence += ", from the two rounds of the recipes";
   if (n.floor_source == "assumed") evidence += ", assumed (crest bench --noise measures it)";
   if (!n.tested) evidence += ", too few samples";
   return {n.verdict == Verdict::a_faster, fmt::format("{:.1f}%", 100 * (n.ratio - 1)), evidence};

@@ -203,7 +203,7 @@ void note_missing(RunComparison& c, const ComparedSide& a, const ComparedSide& b
       c.notes.push_back(
           fmt::format("{} was measured only with the profiler on, which may have slowed it down.", title));
     if (!s->run.recipe_known)
-      c.notes.push_back(fmt::format("The recipe of {} is missing or incomplete, so what changed is unknown.", title));
+      c.notes.push_back(fmt::format("The recipe of {} is missing or incomplete, so the changes are unknown.", title));
     if (s->record->status == "running" || s->record->status == "interrupted" || s->record->status == "lost")
       c.notes.push_back(fmt::format("{} did not finish (status {}).", title, s->record->status));
   }

@@ -57,7 +57,7 @@ void add_product(const Axes& axes, const std::string& variant, const std::string
   for (auto& a : axes) {
     count *= a.values.size();
     if (count > most_measurements)
-      fail_usage(fmt::format("the grid has more than {} cells", most_measurements), printable(file),
+      fail_usage(fmt::format("the grid has more than {} recipes", most_measurements), printable(file),
                  "Use fewer values.");
   }
   for (size_t n = 0; n < count; ++n) {

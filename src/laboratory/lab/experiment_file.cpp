@@ -293,7 +293,7 @@ class Reader {
     if (!c.needs.text.empty()) check_formula(c.needs, table);
     for (auto& f : c.where)
       if (!table.keys.count(f.key))
-        fail_usage(fmt::format("'{}' is not a key of the cells", printable(f.key)), f.place,
+        fail_usage(fmt::format("'{}' is not a key of the measurements", printable(f.key)), f.place,
                    did_you_mean(f.key, {table.keys.begin(), table.keys.end()}));
   }
 

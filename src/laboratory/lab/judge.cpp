@@ -217,7 +217,7 @@ class Judge {
       result.reason = v.unknown;
       if (result.reason == no_row) result.reason += " at scale " + r_.scale;
       if (r_.measurements_left > 0)
-        result.reason += " (" + format_number_of(int64_t(r_.measurements_left), "cell") + " not measured yet)";
+        result.reason += " (" + format_number_of(int64_t(r_.measurements_left), "measurement") + " not measured yet)";
     } else {
       result.verdict = v.truth == Truth::yes ? Verdict::upheld : Verdict::refuted;
     }

@@ -51,7 +51,7 @@ Device recorded_device(const RunRecord& run, const Device& here) {
   if (text_at(run.device, "kind") == "cpu") return recorded_cpu(run.device);
   const DataSheet* sheet = data_sheet_of(name);
   if (!sheet)
-    fail(fmt::format("the cells ran on '{}', which is not here and has no device file", name), "crest lab judge",
+    fail(fmt::format("the measurements ran on '{}', which is not here and has no device file", name), "crest lab judge",
          "Judge them on that machine.");
   Device device = described_device(*sheet);
   device.name = name;

@@ -103,7 +103,7 @@ std::string sweep_key(const std::vector<Row>& rows, const std::vector<std::strin
 
 PageTable numbers_of(const std::vector<Row>& rows, const std::vector<std::string>& keys, const std::string& column) {
   PageTable t;
-  t.columns = {{"cell", Align::left}, {column_words(column)}};
+  t.columns = {{"measurement", Align::left}, {column_words(column)}};
   for (auto& row : rows)
     t.rows.push_back(
         {row_label(row, keys), row.absent.empty() ? format_value(column, column_of(row, column)) : row.absent});
@@ -192,9 +192,9 @@ void add_measurements_figure(std::vector<PageBlock>& blocks, const std::vector<R
   std::string along = sweep_key(rows, keys);
   std::string words = column_words(column);
   Figure f;
-  f.title = along.empty() ? "Measured cells" : "Sweep over " + spaced(along);
+  f.title = along.empty() ? "Measurements" : "Sweep over " + spaced(along);
   words[0] = char(std::toupper(uint8_t(words[0])));
-  f.caption.add(words + (along.empty() ? " of each cell." : " over " + spaced(along) + "."));
+  f.caption.add(words + (along.empty() ? " of each measurement." : " over " + spaced(along) + "."));
   if (along.empty() && rows.size() > most_bars)
     f.caption.add(fmt::format(" The table has {} more.", rows.size() - most_bars));
   if (!along.empty()) {

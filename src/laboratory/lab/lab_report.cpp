@@ -291,7 +291,7 @@ Paragraph provenance(const Judged& j) {
 Fold measurements_block(const Judged& j) {
   Fold fold;
   size_t measurements = j.list("rows").size();
-  fold.summary.add((measurements ? plural(measurements, "cell") + " and how" : std::string("How")) +
+  fold.summary.add((measurements ? plural(measurements, "measurement") + " and how" : std::string("How")) +
                    " to reproduce: " + run_of(j));
   add_measurements(fold.blocks, j);
   fold.blocks.push_back(provenance(j));
@@ -332,7 +332,7 @@ void add_experiment(Page& page, const Entry& entry) {
       true});
   Fold fold;
   fold.kind = Fold::entry;
-  fold.summary.add(counts_text(j) + ": claims, figures, cells");
+  fold.summary.add(counts_text(j) + ": claims, figures, measurements");
   for (auto& claim : j.list("claims")) fold.blocks.push_back(claim_block(entry, claim));
   add_then(fold.blocks, j);
   add_measurements_figure(fold.blocks, judged_rows(j), shown_columns(j));

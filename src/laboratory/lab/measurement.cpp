@@ -10,7 +10,7 @@
 namespace crest {
 
 std::string LabMeasurement::where() const {
-  return printable(e_.file) + (spec_.label.empty() ? "" : ", cell " + printable(spec_.label));
+  return printable(e_.file) + (spec_.label.empty() ? "" : ", measurement " + printable(spec_.label));
 }
 
 void LabMeasurement::read() {

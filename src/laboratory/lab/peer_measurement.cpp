@@ -62,8 +62,8 @@ void PeerMeasurement::finish() {
     std::string key = script_.substr(i + 1, end - i - 1);
     auto value = spec_.keys.find(key);
     if (value == spec_.keys.end())
-      fail_usage(fmt::format("the cell has no key '{}'", printable(key)), spec_.places["peer"],
-                 "{KEY} in peer is the cell's value of a key.");
+      fail_usage(fmt::format("the measurement has no key '{}'", printable(key)), spec_.places["peer"],
+                 "{KEY} in peer is the measurement's value of a key.");
     text += shell_word(value->second), i = end;
   }
   std::string folder = variable("CREST_PEERS", "");

@@ -135,8 +135,8 @@ std::string measurements_text(const std::vector<MeasurementSpec>& measurements, 
   };
   std::string common = settings_text(measurements[0], true);
   std::string text =
-      "\n" + paragraph(fmt::format("{} at scale {}{}:", format_number_of(int64_t(measurements.size()), "cell"), scale,
-                                   common.empty() ? "" : ", all with " + printable(common, text_limit)));
+      "\n" + paragraph(fmt::format("{} at scale {}{}:", format_number_of(int64_t(measurements.size()), "measurement"),
+                                   scale, common.empty() ? "" : ", all with " + printable(common, text_limit)));
   for (auto& measurement : measurements) {
     auto variant = measurement.keys.find("variant");
     std::string head = variant == measurement.keys.end() ? "" : variant->second + ": ";
@@ -185,17 +185,17 @@ std::string result_text(const Result& r, bool color) {
   int64_t once = 0;
   for (auto& row : r.table.rows) once += row.columns.count("ms") && row.round_ms.empty();
   if (info(e.kind).rounds && once > 0)
-    text += format_number_of(once, "cell") + (once == 1 ? " was" : " were") + " measured in only one round\n";
+    text += format_number_of(once, "measurement") + (once == 1 ? " was" : " were") + " measured in only one round\n";
   if (r.measurements_left > 0)
-    text += format_number_of(int64_t(r.measurements_left), "cell") + (r.measurements_left == 1 ? " is" : " are") +
-            " not measured yet\n";
+    text += format_number_of(int64_t(r.measurements_left), "measurement") +
+            (r.measurements_left == 1 ? " is" : " are") + " not measured yet\n";
   VerdictCounts counts = {};
   for (auto& c : r.claims) ++counts[size_t(c.verdict)];
   return text + (r.claims.empty() ? "" : verdict_counts(counts) + " on this machine\n");
 }
 
 std::string summary_text(const std::vector<Result>& results, bool color) {
-  std::vector<Column> columns = {{"experiment", Align::left}, {"cells"}, {"left"}};
+  std::vector<Column> columns = {{"experiment", Align::left}, {"measurements"}, {"left"}};
   for (Verdict v : verdicts) columns.push_back({label(v)});
   crest::Table table(columns);
   VerdictCounts sums = {};

@@ -83,7 +83,7 @@ void LabRunner::find_earlier(const lab::Experiment& e, Progress& p) const {
     p.result.noise_floor = document.value("noise_floor", 0.0);
     p.result.floor_source = document.value("noise_floor_source", "");
     p.grid = run.grid;
-    BenchMeasure::say(fmt::format("{}: reusing {} cells of run {}", e.name, p.earlier.size(), run.id));
+    BenchMeasure::say(fmt::format("{}: reusing {} measurements of run {}", e.name, p.earlier.size(), run.id));
     return;
   }
 }
@@ -166,7 +166,8 @@ void LabRunner::find_floor(const lab::Experiment& e, const LabMeasurements& meas
     r.floor_source = source + (floor < assumed ? fmt::format(" ({:.2g}%; at least 1% is used)", 100 * floor) : "");
   };
   if (auto noise = lab::noise_of_rounds(r.table.rows))
-    return take(noise->relative, "from the differences of " + format_number_of(int64_t(noise->measurements), "cell") +
+    return take(noise->relative, "from the differences of " +
+                                     format_number_of(int64_t(noise->measurements), "measurement") +
                                      " between two rounds");
   if (r.noise_floor < assumed) r.noise_floor = assumed, r.floor_source = "assumed";
   if (Store* store = bench_.recorder().store(); store)
@@ -185,13 +186,13 @@ void LabRunner::repeat_first(const LabMeasurements& measurements, Progress& p,
   auto timed = [](auto& row) { return row && row->columns.count("ms"); };
   auto first = std::find_if(p.rows.begin(), p.rows.end(), timed);
   if (p.measured < 2 || first == p.rows.end() || time_is_up()) return;
-  BenchMeasure::say(fmt::format("{} the first cell again, for the noise floor ...", p.result.experiment->name));
+  BenchMeasure::say(fmt::format("{} the first measurement again, for the noise floor ...", p.result.experiment->name));
   std::optional<lab::Row> again = measure_row(*measurements[size_t(first - p.rows.begin())], p.grid);
   if (!timed(again)) return;
   double before = (*first)->columns.at("ms").x, after = again->columns.at("ms").x;
   double floor = std::expm1(std::abs(std::log(after / before)));
   if (floor > p.result.noise_floor || p.result.floor_source == "assumed")
-    take(floor, fmt::format("the first cell before and after the others: {:.4g} and {:.4g} ms", before, after));
+    take(floor, fmt::format("the first measurement before and after the others: {:.4g} and {:.4g} ms", before, after));
 }
 
 lab::Result LabRunner::run(const lab::Experiment& e, const LabMeasurements& measurements) {

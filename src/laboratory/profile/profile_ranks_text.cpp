@@ -27,8 +27,8 @@ std::string waits_of(const ProfileRank& r) {
 
 std::string profile_ranks(const Profile& p, const ProfileView& view) {
   if (p.ranks.empty()) return "";
-  std::vector<FitColumn> columns = {{{"rank"}},    {{"step ms"}}, {{"computing"}}, {{"hidden"}, 1}, {{"exposed"}},
-                                    {{"waiting"}}, {{"host"}},    {{"idle"}},      {{"closure"}, 2}};
+  std::vector<FitColumn> columns = {{{"rank"}},    {{"step ms"}}, {{"computing"}}, {{"hidden"}, 1},   {{"exposed"}},
+                                    {{"waiting"}}, {{"host"}},    {{"idle"}},      {{"explained"}, 2}};
   columns.push_back({{"waiting for", Align::left}});
   std::vector<std::vector<std::string>> rows;
   bool open = false;
@@ -45,8 +45,9 @@ std::string profile_ranks(const Profile& p, const ProfileView& view) {
       "other ranks.\n",
       0, view.width);
   if (open)
-    text += wrapped_lines("warning: the closure of a rank is off by more than 2%; measure again with more --samples\n",
-                          0, view.width);
+    text += wrapped_lines(
+        "warning: the explained time of a rank is off by more than 2%; measure again with more --samples\n", 0,
+        view.width);
   return text;
 }
 

@@ -169,7 +169,7 @@ std::string profile_head(const Profile& p, const ProfileView& view) {
                       interval(p.profiled_ms), p.profiled_ms.size(), 100 * p.overhead(),
                       p.method == "cupti" ? "CUPTI records of the captured graph" : "a timer around each instruction");
   text += fmt::format(
-      "closure   {:.1f}%: busy {} + idle {} = {} ms, of {} ms for a step without the profiler; "
+      "explained {:.1f}%: busy {} + idle {} = {} ms, of {} ms for a step without the profiler; "
       "instruction times add up to {} ms\n",
       100 * p.explained_fraction(), ms(p.busy_ms), ms(p.idle_ms), ms(p.busy_ms + p.idle_ms), ms(step),
       ms(summary_of(p).total_ms));
@@ -178,7 +178,7 @@ std::string profile_head(const Profile& p, const ProfileView& view) {
                         ms(p.recording_ms), 1e3 * p.recording_ms / double(std::max<int64_t>(p.launches, 1)));
   if (!(std::abs(p.explained_fraction() - 1) <= 0.02))
     text +=
-        "warning: closure is off by more than 2%: other work kept the machine busy, or the step does work\n"
+        "warning: the explained time is off by more than 2%: other work kept the machine busy, or the step does work\n"
         "         outside its Programs; measure again with more --samples\n";
   if (int64_t slow = std::count(p.throttled.begin(), p.throttled.end(), 1))
     text += fmt::format("warning: the device was throttled during {} of {} runs ({})\n", slow, p.step_ms.size(),

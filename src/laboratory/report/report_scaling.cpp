@@ -61,8 +61,8 @@ std::vector<ScaledMeasurement> scaled_measurements(const ReportData& data) {
 
 void add_efficiencies(Page& page, const std::vector<ScaledMeasurement>& measurements) {
   PageTable t;
-  t.columns = {{"cell", Align::left}, {"ranks"},      {"step, ms"},        {"against", Align::left},
-               {"step, ms"},          {"efficiency"}, {"memory of a rank"}};
+  t.columns = {{"recipe", Align::left}, {"ranks"},           {"step, ms"}, {"against", Align::left}, {"step, ms"},
+               {"efficiency"},          {"memory of a rank"}};
   for (auto& c : measurements) {
     double efficiency =
         (c.more->tokens_per_second / double(ranks_of(*c.more))) / (c.few->tokens_per_second / double(ranks_of(*c.few)));
@@ -70,7 +70,7 @@ void add_efficiencies(Page& page, const std::vector<ScaledMeasurement>& measurem
                       c.few->label, fmt::format("{:.3f}", c.few->median), say_percent(efficiency, 1),
                       say_bytes(c.more->planned_bytes)});
   }
-  t.note = "Efficiency: tokens per second of a rank, against those of a rank of the other cell.";
+  t.note = "Efficiency: tokens per second of a rank, against those of a rank of the other recipe.";
   if (std::any_of(measurements.begin(), measurements.end(),
                   [](auto& c) { return threads_of_a_rank(*c.few) > threads_of_a_rank(*c.more); }))
     t.note += " Ranks on CPUs share their threads, of which fewer ranks have more each.";
@@ -91,8 +91,8 @@ void add_losses(Page& page, const ScaledMeasurement& c) {
   const Scaling& s = *compared.scaling;
   page.blocks.push_back(Heading{3, fmt::format("What {} ranks lose: {}", s.more_ranks, c.more->label)});
   if (was_busy(*c.few->profiled) || was_busy(*c.more->profiled))
-    return page.blocks.push_back(
-        Paragraph{Text("Not said, since the machine was busy: other processes may have slowed one of them only.")});
+    return page.blocks.push_back(Paragraph{
+        Text("No comparison, since the machine was busy: other processes may have slowed only one of them.")});
   page.blocks.push_back(Paragraph{Text(scaling_sentence(s))});
   PageTable t;
   t.columns = {{"", Align::left}, {"ms"}, {"", Align::left}};

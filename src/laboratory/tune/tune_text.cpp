@@ -148,9 +148,9 @@ std::string text_of(const TuneOptions& o, const TuneResult& r, size_t top, bool 
                       best.recipe.ranks > 1 ? "; memory is that of each rank" : "");
   if (!r.not_here.empty())
     text += fmt::format("{} is not here: these are predictions alone\n{}", printable(r.not_here), r.prediction);
-  if (r.too_large) text += fmt::format("{} more need more memory than there is\n", r.too_large);
+  if (r.too_large) text += fmt::format("{} more do not fit into memory\n", r.too_large);
   if (r.out_of_time) text += "--search-seconds ended the search: others may be faster\n";
-  if (r.slow_batches) text += "larger batches were left out: a step of theirs takes more than twice --max-seconds\n";
+  if (r.slow_batches) text += "larger batches were left out: their step takes more than twice --max-seconds\n";
   if (r.finals)
     text += fmt::format("the {} fastest again in {} interleaved rounds; noise floor {:.1f}%\n", r.finalists.size(),
                         r.finals->rounds, 100 * r.finals->noise_floor);
@@ -171,7 +171,7 @@ std::string text_of(const TuneOptions& o, const TuneResult& r, size_t top, bool 
     text += "the settings as given are the choice: nothing else was measured\n";
   } else if (r.start == r.best) {
     text +=
-        fmt::format("the settings as given are the choice: of those measured, none is faster by more than {:.1f}%\n",
+        fmt::format("the settings as given are the choice: no measured combination is faster by more than {:.1f}%\n",
                     100 * r.tolerance);
   } else {
     const TuneCandidate& start = r.candidates[r.start];

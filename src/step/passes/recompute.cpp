@@ -157,7 +157,7 @@ const std::vector<Setting>& recompute_settings() {
        .help =
            "what the backward pass recomputes instead of storing: nothing (none), GELU and SwiGLU (activation), also "
            "norms (pointwise), also attention (selective), everything (full); auto: pointwise with fusion, else none; "
-           "budget: what is predicted to be the fastest that needs at most so much memory; layers: by layer, from the "
+           "budget: the fastest by prediction within this memory; layers: by layer, from the "
            "first, such as layers=full:4+pointwise:8",
        .choices = {"auto", "none", "activation", "pointwise", "selective", "full", "budget=SIZE",
                    "layers=LEVEL:N+LEVEL:N"},

@@ -39,19 +39,19 @@ struct SaveResult {
 };
 
 // Creates ROOT if its parent folder exists, writes ROOT/step-NNNNNN, and keeps the newest `keep`
-// checkpoints (0 = all), never removing the new one. Throws if the checkpoint is not safely on disk
-// (full disk, I/O error, ...); existing checkpoints are then untouched. Only one process at a time
-// may save below a root; a second one gets an error. If ROOT or the folder above it is a symbolic
-// link, nothing that was there before is deleted: `keep` has no effect.
+// checkpoints (0 = all), always including the new one. Throws if the checkpoint is not safely on
+// disk (full disk, I/O error, ...); existing checkpoints are then untouched. Only one process at a
+// time may save below a root; a second one gets an error. If ROOT or the folder above it is a
+// symbolic link, no earlier file is deleted: `keep` has no effect.
 SaveResult save_checkpoint(const CheckpointContents& contents, const std::string& root, int keep);
 
 class Checkpoint {
  public:
-  // Opens one folder. Manifest, sizes, headers and small files are verified here; tensors when they
-  // are loaded, or all of them by verify(). Throws an error that names the damaged file.
+  // Opens one folder. Verifies manifest, sizes, headers and small files now, and tensors when they
+  // are loaded, or all of them by verify(). Throws an error with the name of the damaged file.
   static Checkpoint open(const std::string& folder);
-  // Reads every tensor and compares its hash, in parallel. Throws an error that names the first
-  // damaged tensor.
+  // Reads every tensor and compares its hash, in parallel. Throws an error with the name of the
+  // first damaged tensor.
   void verify() const;
 
   const std::string& path() const { return path_; }
@@ -84,13 +84,13 @@ class Checkpoint {
 };
 
 // The newest checkpoint below ROOT with every byte verified and finite weights; nullopt if there is
-// none (or no such folder). `report` gets a line for each one skipped: the reason, and which one is
-// used instead. The file `latest` is for people only.
+// none (or no such folder). `report` gets a line for each skipped one: the reason, and the one used
+// instead. The file `latest` is for people only.
 std::optional<Checkpoint> find_checkpoint(const std::string& root,
                                           const std::function<void(const std::string&)>& report = {});
 
-// The checkpoint folders below ROOT by name, newest first, unverified. A folder that was being
-// replaced when a save was killed (.replaced-step-N) is treated as step N, after step-N itself.
+// The checkpoint folders below ROOT by name, newest first, unverified. A folder left by a killed
+// replacement (.replaced-step-N) counts as step N, after step-N itself.
 struct CheckpointFolder {
   int64_t step;
   bool replaced;

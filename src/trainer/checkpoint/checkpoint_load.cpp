@@ -146,7 +146,8 @@ std::optional<Checkpoint> find_checkpoint(const std::string& root,
       report_skipped("Using " + checkpoint.path() + " instead.");
       return checkpoint;
     } catch (const SystemError& e) {
-      // What cannot be read may be whole: an older one instead of it would lose steps without need.
+      // An unreadable checkpoint may be whole: an older one instead of it would lose steps without
+      // need.
       if (!e.missing())
         throw Error(e.code(), e.problem(), e.where(),
                     fmt::format("{}{}To use an older checkpoint, move {} away.", e.advice(),

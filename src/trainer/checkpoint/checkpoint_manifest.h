@@ -32,7 +32,7 @@ struct Manifest {
 // Equal manifests give equal text (no times, no host names), so a checkpoint with the same content
 // can be recognized.
 std::string print_manifest(const Manifest& manifest);
-// Throws for anything that print_manifest did not write; detects any changed bit.
+// Throws for anything not written by print_manifest; detects any changed bit.
 Manifest parse_manifest(std::string_view text, const std::string& where);
 // A file name without folders, as allowed in a manifest.
 bool is_plain_file_name(std::string_view name);

@@ -14,9 +14,9 @@ class CheckpointRoot {
 
   const Folder& folder() const { return folder_; }
   // Whether the folder or the one above it, the run, is a symbolic link. Then the user keeps the
-  // checkpoints elsewhere, and nothing that was there before is deleted.
+  // checkpoints elsewhere, and no earlier file is deleted.
   bool linked() const { return linked_; }
-  // Removes a checkpoint or what is left of one. Through a link it only gets another name, .kept-*.
+  // Removes a checkpoint or its remains. Through a link it only gets another name, .kept-*.
   void discard(const std::string& name) const;
 
  private:

@@ -114,9 +114,9 @@ static Manifest describe_contents(const CheckpointContents& contents, std::map<s
   return manifest;
 }
 
-// Moves the complete, synced folder to its name. A checkpoint of that name moves aside first and
-// stands for this step (list_checkpoints) until the new one is in place: whichever of the two
-// renames reaches the disk, one of them is there.
+// Moves the complete, synced folder to its name. An earlier checkpoint of this name moves aside
+// first and stands for the step (list_checkpoints) until the new one is in place: whichever of the
+// two renames reaches the disk, one of them is there.
 static void publish(const Folder& root, const std::string& temporary, const std::string& name) {
   if (root.has(name)) root.rename(name, replaced_prefix + name);
   root.rename(temporary, name);

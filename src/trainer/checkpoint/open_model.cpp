@@ -1,4 +1,4 @@
-// Finds the model that a path names: a run, a checkpoint, or a Hugging Face folder.
+// Finds the model at a path: a run, a checkpoint, or a Hugging Face folder.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -106,7 +106,7 @@ bool is_weights_file(const std::string& path) {
        "from_pretrained(FOLDER).dequantize().save_pretrained(OTHER).");
 }
 
-// config: that of transformers. "": the weights are as its layers hold them.
+// config: of transformers. "": the weights are as its layers hold them.
 std::string quantization_of(const Json& config) {
   if (!config.is_object()) return "";
   for (const char* key : {"quantization_config", "compression_config", "quantization"}) {
@@ -122,7 +122,7 @@ std::string quantization_of(const Json& config) {
   return "";
 }
 
-// What methods of quantization store in place of a matrix, or with it.
+// Tensors stored by methods of quantization in place of a matrix, or with it.
 bool is_of_quantization(std::string_view tensor) {
   for (const char* end : {".qweight", ".qzeros", ".scales", ".absmax", ".SCB", ".weight_scale", ".weight_scale_inv",
                           ".weight_packed", "_blocks", ".weight_format"})
@@ -174,8 +174,8 @@ std::vector<std::string> listed_names(const std::string& root) {
   return names;
 }
 
-// A run that saves meanwhile may remove what was listed before it is read, so another look finds
-// newer ones. What the last look skipped is reported.
+// A run in progress may remove a listed checkpoint before it is read, so another look finds newer
+// ones. Checkpoints skipped by the last look are reported.
 std::optional<Checkpoint> find_while_saved(const std::string& root,
                                            const std::function<void(const std::string&)>& report) {
   constexpr int most_looks = 100;
@@ -320,16 +320,16 @@ std::map<std::string, std::string> model_files(const ModelConfig& config, const 
   if (!t) return files;
   files["tokenizer.json"] = t->to_json();
   Json names = object_of(text.before.tokenizer_config);
-  // They name files that are not written.
+  // They name unwritten files.
   for (const char* key : {"auto_map", "name_or_path", "special_tokens_map_file", "tokenizer_file"}) names.erase(key);
-  // Without the class, transformers would take that of the model's type, which has GPT-2's split
+  // Without the class, transformers would take the class of the model's type, with GPT-2's split
   // rule. Without the names of the inputs, it would give GPT-2 token types, which are embedded.
   names["tokenizer_class"] = "PreTrainedTokenizerFast";
   names["model_max_length"] = config.context;
   names["model_input_names"] = {"input_ids", "attention_mask"};
   names["clean_up_tokenization_spaces"] = false;
-  // Chat templates use these tokens by name: Crest's templates the tokenizer's, others those of the
-  // model. A token that only ends a text does not begin a conversation.
+  // Chat templates use these tokens by name: Crest's templates the tokenizer's, others the model's.
+  // A token for the end of a text does not begin a conversation.
   const bool ours = !text.chat_template.empty();
   auto name_token = [&](const char* key, std::optional<uint32_t> id) {
     if (id && (ours || names.value(key, Json()).is_null())) names[key] = t->decode_token(*id);

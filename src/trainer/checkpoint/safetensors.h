@@ -38,8 +38,8 @@ struct TensorSource {
   // The bytes: at data, or produced in scratch.
   const char* bytes(std::vector<char>& scratch) const;
 };
-// Where to put a tensor that is read: byte_count(spec) bytes at data, or passed to `take`, which
-// may be called in any thread.
+// The destination of a tensor: byte_count(spec) bytes at data, or passed to `take`, which may be
+// called in any thread.
 struct TensorTarget {
   TensorSpec spec;
   void* data = nullptr;
@@ -79,7 +79,7 @@ class SafetensorsFile {
   // SHA-256 of the first 8 + header length bytes. With the hashes of all tensors, it covers every
   // byte of the file.
   const Digest& header_digest() const { return header_digest_; }
-  // Index of a tensor; -1 if no tensor has that name.
+  // Index of a tensor; -1 if there is none of this name.
   int64_t find(std::string_view name) const;
   // Reads tensor `index` completely; `bytes` must be its size. Thread-safe.
   void read(size_t index, void* to, uint64_t bytes) const;
@@ -97,12 +97,12 @@ class SafetensorsFile {
 
 enum class TensorOrder {
   given,
-  canonical,  // larger elements first, then by name, like the safetensors library, so that all tensors are aligned
+  canonical,  // larger elements first, then by name, like the safetensors library: all tensors are aligned
 };
 
-// What write_safetensors writes before the tensors: length bytes, and the header padded with spaces
-// to a multiple of 8. `order` receives the order of the tensors in the file, as indices into
-// `tensors`. Throws on duplicate or empty names.
+// The bytes before the tensors: length bytes, and the header padded with spaces to a multiple of 8.
+// `order` receives the order of the tensors in the file, as indices into `tensors`. Throws on
+// duplicate or empty names.
 std::string safetensors_preamble(const std::vector<TensorSource>& tensors, TensorOrder order_by,
                                  const std::map<std::string, std::string>& metadata, std::vector<size_t>* order);
 // Writes, syncs and closes the file. Adds {"format": "pt"} to `metadata`, as transformers requires.
@@ -127,7 +127,7 @@ bool is_pickle(const std::string& path, std::string_view first_bytes);
 // Throws for such files, and for files named .bin (as transformers' pickles are), with a hint how
 // to convert them.
 void refuse_pickle(const std::string& path, std::string_view first_bytes);
-// For files that are pickles. A name pytorch_model-NNNNN-of-NNNNN.bin is one part of a model.
+// For pickles. A name pytorch_model-NNNNN-of-NNNNN.bin is one part of a model.
 [[noreturn]] void fail_pickle(const std::string& path);
 
 }  // namespace crest

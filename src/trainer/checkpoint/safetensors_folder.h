@@ -12,10 +12,10 @@ namespace crest {
 
 class WeightsFolder {
  public:
-  // path: a .safetensors file, a model.safetensors.index.json, or a folder that contains
-  // model.safetensors or the index (of both, model.safetensors wins, as in transformers). Throws if
-  // nothing is found, and for a pickle, a damaged file, an index that names anything but a file
-  // next to it, or a tensor that is not in the shard that the index names.
+  // path: a .safetensors file, a model.safetensors.index.json, or a folder with model.safetensors
+  // or the index (of both, model.safetensors wins, as in transformers). Throws if nothing is found,
+  // and for a pickle, a damaged file, an index with files elsewhere, or a tensor missing in its
+  // shard.
   static WeightsFolder open(const std::string& path);
 
   struct Item {

@@ -1,5 +1,5 @@
-// The header of a safetensors file: one SAX pass that never builds a JSON tree, then the layout of
-// the data.
+// The header of a safetensors file: one SAX pass
+// without a JSON tree, then the layout of the data.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -24,7 +24,7 @@ struct StoredType {
   DType dtype;
   bool readable;
 };
-// Every dtype of the format. Those without a DType keep their size, so that the rest of the file is
+// Every dtype of the format. Those without a DType keep their size, so the rest of the file is
 // usable.
 constexpr StoredType stored_types[] = {
     {"F64", 8, DType::f64, true}, {"F32", 4, DType::f32, true},     {"BF16", 2, DType::bf16, true},
@@ -34,7 +34,7 @@ constexpr StoredType stored_types[] = {
     {"U64", 8, DType::u8, false}, {"F8_E4M3", 1, DType::u8, false}, {"F8_E5M2", 1, DType::u8, false},
 };
 
-// A state machine over the events. Each handler checks that its event is allowed at that point.
+// A state machine over the events. Each handler checks whether its event is allowed here.
 class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   HeaderReader(std::string_view text, std::string where) : text_(text), where_(std::move(where)) {}

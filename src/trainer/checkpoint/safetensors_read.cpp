@@ -143,7 +143,7 @@ void require_same_tensors(const std::vector<TensorSpec>& expected, const std::ve
     by_name.erase(at);
   }
   if (matched < found.size())
-    for (auto& spec : found)  // in file order, so that the message is always the same
+    for (auto& spec : found)  // in file order, for a reproducible message
       if (by_name.count(spec.name)) differences.push_back("not in the model: " + describe(spec));
   if (differences.empty()) return;
   std::string text = fmt::format("{} of a different model: {} tensors differ", what, differences.size());

@@ -89,8 +89,8 @@ void write_safetensors(File file, const std::vector<TensorSource>& tensors, Tens
                        const std::map<std::string, std::string>& metadata) {
   std::vector<size_t> order;
   std::string buffer = safetensors_preamble(tensors, order_by, metadata, &order);
-  // Biases and norms are small. They are gathered, so that a model with thousands of tensors needs
-  // few system calls.
+  // Biases and norms are small. They are gathered, so a model with thousands of tensors needs few
+  // system calls.
   constexpr uint64_t gather = 1 << 20;
   std::vector<char> scratch;
   for (size_t i : order) {

@@ -21,13 +21,13 @@ float* direct(const TensorRef& t) {
   return t.data && t.on_host() && t.dtype == DType::f32 ? static_cast<float*>(t.data) : nullptr;
 }
 
-// The tensor, as part of a parameter that has only its rows.
+// The tensor, as part of a parameter with only its rows.
 CanonicalTensor of_rows(CanonicalTensor t) {
   t.row = 0;
   return t;
 }
 
-// A parameter and the canonical tensors that make it up.
+// A parameter and its canonical tensors.
 struct Part {
   ParameterRef parameter;
   std::vector<size_t> tensors;  // indices into canonical
@@ -109,7 +109,7 @@ TensorSource source_of(const ParameterRef& p, const CanonicalTensor& t) {
   return source;
 }
 
-// What a checkpoint stores of an optimizer state.
+// The stored form of an optimizer state.
 TensorSpec spec_of(const ParameterRef& p, const StateRef& s) {
   return {p.name + "." + s.name, s.tensor.dtype, (s.padded ? p.shape : s.tensor.shape).dims()};
 }
@@ -203,7 +203,7 @@ void load_weights(const Executor& executor, const Checkpoint& checkpoint) {
 void load_optimizer(const Executor& executor, const Checkpoint& checkpoint) {
   struct Copy {
     TensorRef to;
-    std::vector<char> bytes;  // including the padding, which is zero
+    std::vector<char> bytes;  // including the padding (zeros)
   };
   std::vector<Copy> copies;
   std::vector<TensorTarget> targets;

@@ -1,5 +1,5 @@
 // Moves an executor's parameters to and from files: canonical weights and optimizer state. Also
-// finds the model that a path names.
+// finds the model at a path.
 #pragma once
 #include <functional>
 #include <map>
@@ -21,8 +21,8 @@ class Dataset;
 class Tokenizer;
 struct LoadedModel;
 
-// The tensors to save of an executor. They point into its memory or are produced one by one while
-// being written, so they are valid until it runs or is loaded again; those of a copy, as long as it
+// The tensors of an executor to save. They point into its memory or are produced one by one during
+// writing, so they are valid until it runs or is loaded again; the tensors of a copy, as long as it
 // exists.
 struct TensorsToSave {
   // fp32 (from the masters if there are any), unpadded, canonical: names and orientation as in
@@ -37,7 +37,7 @@ struct TensorsToSave {
 // copied: from a copy; always so if the host cannot read the executor's memory.
 TensorsToSave tensors_to_save(const Executor& executor, bool copied = false);
 
-// The first parameter with a weight (or master) that is NaN or infinite; "": none.
+// The first parameter with a NaN or infinite weight (or master); "": none.
 std::string not_finite_weight(const Executor& executor);
 
 // Set the weight and master of every parameter; vocabulary padding becomes zero. Optimizer states
@@ -50,7 +50,7 @@ void load_weights(const Executor& executor, const WeightsFolder& folder);
 void load_weights(const Executor& executor, const Checkpoint& checkpoint);
 void load_optimizer(const Executor& executor, const Checkpoint& checkpoint);
 
-// What transformers' files state of a model's text beyond its tokenizer.
+// The text settings in transformers' files, beyond the tokenizer.
 struct TextSettings {
   std::string chat_template;                        // in Jinja; "": none
   std::string tokenizer_config, generation_config;  // the files' JSON objects; "": none
@@ -65,26 +65,26 @@ struct ModelText {
   ModelText(const Tokenizer* tokenizer = nullptr, std::string chat_template = "", TextSettings before = {})
       : tokenizer(tokenizer), chat_template(std::move(chat_template)), before(std::move(before)) {}
   const Tokenizer* tokenizer;        // null: none
-  std::string chat_template;         // of the conversations that it was trained on, in Jinja; "": none
-  std::optional<uint32_t> turn_end;  // the special token that ends an answer in them
-  TextSettings before;               // of the model that training began with: kept where Crest states nothing else
+  std::string chat_template;         // of the conversations in its training, in Jinja; "": none
+  std::optional<uint32_t> turn_end;  // the special token for the end of an answer in them
+  TextSettings before;               // of the initial model: kept where Crest states nothing else
 };
 
-// Where texts of the model begin and end: what its files state, and the tokenizer. Tokens beyond
-// both vocabularies are left out.
+// Where texts of the model begin and end, by its files and the tokenizer. Tokens beyond both
+// vocabularies are left out.
 TextEnds text_ends(const ModelConfig& config, const ModelText& text);
-// The same of a model as it is, which ends where generate() does.
+// The same of a model as it is, with the ends of generate().
 TextEnds text_ends(const LoadedModel& model);
 
-// The small files that make a checkpoint usable on its own: model.toml; config.json if transformers
-// has the architecture. With a tokenizer also tokenizer.json and tokenizer_config.json, from which
-// AutoTokenizer makes the same tokens, and generation_config.json, by which generate() ends.
+// The small files of a self-contained checkpoint: model.toml; config.json if transformers has the
+// architecture. With a tokenizer also tokenizer.json and tokenizer_config.json, for the same tokens
+// in AutoTokenizer, and generation_config.json, for the end of generate().
 std::map<std::string, std::string> model_files(const ModelConfig& config, const ModelText& text);
 
 struct LoadedModel {
   ModelConfig config;
   std::string weights_path;                    // the folder or file with the weights
-  std::shared_ptr<const Tokenizer> tokenizer;  // null if there is none, or none that Crest can read
+  std::shared_ptr<const Tokenizer> tokenizer;  // null if there is none, or an unsupported one
   std::string tokenizer_path;                  // its file; "" if there is none
   std::string tokenizer_problem;               // why it was not read
   TextSettings text;
@@ -95,15 +95,15 @@ struct LoadedModel {
 
 // path: a run (its newest valid checkpoint), a folder of checkpoints, one checkpoint, or a Hugging
 // Face folder (config.json or model.toml, safetensors, optionally tokenizer.json). Throws if
-// nothing usable is there, or quantized weights. `report` gets a line for each damaged checkpoint
-// that was skipped, and one if wrappers of PyTorch's modules are in the names of tensors.
+// nothing usable is there, or quantized weights. `report` gets a line for each skipped damaged
+// checkpoint, and one if tensor names have wrappers of PyTorch's modules.
 LoadedModel open_model(const std::string& path, const std::function<void(const std::string&)>& report = {});
 LoadedModel open_model(Checkpoint checkpoint);
-// Throws if the data was made with a tokenizer that gives other tokens than the model's: the
-// model's weights mean nothing on them. Folders that hold no tokenizer, and models without one, are
-// taken on trust.
+// Throws if the data's tokenizer gives other tokens than the
+// model's: the model's weights mean nothing on them. Folders
+// and models without a tokenizer are taken on trust.
 void require_same_tokenizer(const Dataset& data, const LoadedModel& model);
-// Throws if a tokenizer has tokens for which the model has no embedding. where: the tokenizer.
+// Throws if the model has no embedding for some tokens of a tokenizer. where: the tokenizer.
 void require_embeddings(uint64_t tokens, const ModelConfig& model, const std::string& where);
 void load_weights(const Executor& executor, const LoadedModel& model);
 

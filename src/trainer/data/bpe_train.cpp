@@ -88,14 +88,14 @@ class Words {
   std::vector<int64_t> counts_;
 };
 
-// Pairs with their counts over the corpus and the blocks that contain them.
+// Pairs with their counts over the corpus and their blocks.
 class Pairs {
  public:
   struct Pair {
     uint32_t left, right;
     int64_t count = 0;
     bool touched = false;
-    std::vector<uint32_t> blocks = {};  // may include blocks that no longer contain the pair
+    std::vector<uint32_t> blocks = {};  // may include blocks without the pair
     Candidate candidate() const { return {count, left, right}; }
   };
   static constexpr uint32_t none = MergeTable::no_rank;
@@ -155,7 +155,7 @@ class Merger {
       if (p == Pairs::none) continue;  // no longer tracked
       const int64_t count = pairs_[p].count;
       if (count < 1) continue;
-      if (count != top.count) {  // rarer than when it was pushed; pairs that became more frequent were pushed again
+      if (count != top.count) {  // rarer than when pushed; pairs with a higher count were pushed again
         if (count < top.count) queue_.push({count, top.left, top.right});
         continue;
       }
@@ -232,7 +232,7 @@ class Merger {
     if (queue_.size() > 2 * (pairs_.size() + tracked_)) fill_queue();
   }
 
-  // Pairs that were not tracked may have had places before this merge.
+  // Untracked pairs may have had places before this merge.
   void recount(Pairs& some) {
     for (Pairs::Pair& pair : some.all()) pair.count = 0, pair.blocks.clear();
     words_.each_pair([&](uint32_t left, uint32_t right, int64_t count, uint32_t block) {
@@ -306,7 +306,7 @@ class Merger {
   MergeTable merged_;
   Pairs pairs_;
   std::priority_queue<Candidate> queue_;  // may hold a pair several times
-  std::vector<uint32_t> touched_;         // pairs that a merge made more frequent
+  std::vector<uint32_t> touched_;         // pairs with a higher count after a merge
   bool pruned_ = false;                   // some pairs are not tracked: worse ones than least_
   Candidate least_{0, UINT32_MAX, UINT32_MAX};
 };

@@ -17,8 +17,8 @@ class BpeTrainer {
  public:
   static constexpr uint32_t smallest_vocab = 257;  // the bytes and <|endoftext|>
   static constexpr uint32_t largest_vocab = 1'000'000;
-  // In bytes. Text that repeats one character for pages has longer pairs, which no tokenizer file
-  // can hold.
+  // In bytes. Text with one character repeated for pages has longer pairs, beyond any tokenizer
+  // file.
   static constexpr size_t longest_token = 16 << 10;
 
   // vocab_size includes the special token. Throws a usage error outside the limits.
@@ -27,9 +27,9 @@ class BpeTrainer {
   // cuts). Large pieces use all OpenMP threads.
   void add(std::string_view text);
   // Merges until the vocabulary is full. A small corpus can run out of pairs; the vocabulary is
-  // then smaller than requested. progress(done merges, all merges) may be empty. Once: what was
-  // counted is gone then. tracked: how many pairs are kept in memory (0: by the size of the text);
-  // the result does not depend on it.
+  // then smaller than requested. progress(done merges, all merges) may be empty. Call it once: it
+  // uses up the counts. tracked: number of pairs kept in memory (0: by the size of the text); the
+  // result does not depend on it.
   Tokenizer train(const std::function<void(size_t, size_t)>& progress = {}, size_t tracked = 0);
 
   struct Counts {

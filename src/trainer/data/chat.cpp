@@ -134,7 +134,7 @@ ChatFormat::ChatFormat(std::string_view name, const Tokenizer* tokenizer)
       form_ = t;
   look_up(*form_);
   if (!tokenizer) {
-    end_of_text_ = 0;  // the one that is trained has an end, which takes this place in time
+    end_of_text_ = 0;  // the trained part has an end, which takes this place in time
     return;
   }
   begin_of_text_ = tokenizer->begin_of_text();
@@ -213,7 +213,7 @@ std::string ChatFormat::problem(std::span<const ChatMessage> messages) const {
     if ((role == ChatRole::user) != (turn % 2 == 0))
       return fmt::format("user and assistant do not alternate, which the template {} requires", form_->name);
   }
-  return answered ? "" : "no message is an answer (role assistant) that is trained on";
+  return answered ? "" : "no message is a trained answer (role assistant)";
 }
 
 }  // namespace crest

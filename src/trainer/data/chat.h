@@ -1,4 +1,4 @@
-// Chat templates: the text of a conversation, and which of it is trained on.
+// Chat templates: the text of a conversation, and its trained parts.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -38,7 +38,7 @@ struct ChatTemplate {
   std::string_view jinja;
   std::array<std::string_view, 4> tokens = {};
   std::string_view default_system = {};  // of conversations without one
-  // Of records with an instruction and an input: what is between the two, and the system text.
+  // Of records with an instruction and an input: the text between the two, and the system text.
   std::string_view input = "\n\n", input_system = {};
   bool system_in_user = false;  // the system text is part of the first user message
 };
@@ -52,7 +52,7 @@ std::string chat_template_names();
 // Whether this is a marker of any template, or begins or ends texts. In a message it stays text.
 bool is_chat_marker(std::string_view text);
 
-// The token that ends an answer, if the tokenizer has it; {eos} is not one.
+// The token at the end of an answer, if the tokenizer has it; {eos} is not one.
 std::optional<uint32_t> turn_end(const ChatTemplate& form, const Tokenizer& tokenizer);
 
 // A stretch of a document: text, or a special token.
@@ -65,31 +65,31 @@ struct DocumentPart {
 // A template for a tokenizer.
 class ChatFormat {
  public:
-  // `name`: of a template; "": chatml or llama3 where the tokenizer has their tokens, else plain.
-  // `tokenizer`: null for one that is yet to be trained. Throws a usage error for an unknown name.
+  // `name`: of a template; "": chatml or llama3 if the tokenizer has their tokens, else plain.
+  // `tokenizer`: null for one to be trained later. Throws a usage error for an unknown name.
   ChatFormat(std::string_view name, const Tokenizer* tokenizer);
   const ChatTemplate& form() const { return *form_; }
-  // The user named the template: it is for lines that have a text, too.
+  // The user named the template: it also applies to lines with a text.
   bool named() const { return named_; }
-  // Tokens of the template that the tokenizer does not have: ordinary text.
+  // Tokens of the template unknown to the tokenizer: ordinary text.
   const std::vector<std::string_view>& missing() const { return missing_; }
-  // The template's tokens that the tokenizer does not call special.
+  // The template's tokens without the mark "special" in the tokenizer.
   const std::vector<std::string_view>& not_special() const { return not_special_; }
-  // The tokenizer that has been trained since.
+  // The tokenizer, after its training.
   void set_end_of_text(std::optional<uint32_t> id) { end_of_text_ = id; }
 
-  // The parts of a conversation. Neighbors of the same kind are one part, so that text is encoded
-  // as a whole. Messages after the last answer are left out, since nothing learns from them; so is
-  // an end-of-text token at the end, since every document gets one.
+  // The parts of a conversation. Neighbors of the same kind are one part, so text is encoded as a
+  // whole. Messages after the last answer are left out, since nothing learns from them; so is an
+  // end-of-text token at the end, since every document gets one.
   std::vector<DocumentPart> parts(std::span<const ChatMessage> messages) const;
-  // What keeps the messages from having this form, or "".
+  // Why the messages cannot have this form, or "".
   std::string problem(std::span<const ChatMessage> messages) const;
 
  private:
   void add(std::string_view form, bool trained, std::vector<DocumentPart>& parts) const;
   const ChatTemplate* form_;
   bool named_;
-  std::vector<std::pair<std::string_view, uint32_t>> tokens_;  // that the tokenizer has
+  std::vector<std::pair<std::string_view, uint32_t>> tokens_;  // in the tokenizer
   std::optional<uint32_t> begin_of_text_, end_of_text_;        // {bos}, {eos}
   std::vector<std::string_view> missing_, not_special_;
 };

@@ -12,10 +12,10 @@ namespace {
 
 // How far a held-out boundary looks for a safe cut before it splits a word.
 constexpr size_t boundary_search = 64 << 10;
-// Text that waits for a safe cut is in memory several times.
+// Text before a safe cut is in memory several times.
 constexpr size_t longest_wait = 4 << 20;
 
-// The last position after a line break that a letter or number follows, where words end by most
+// The last position after a line break and before a letter or number, where words end by most
 // rules; else one between two characters.
 size_t last_line(std::string_view text) {
   for (size_t p = text.rfind('\n'); p != std::string_view::npos && p >= text.size() / 2; p = text.rfind('\n', p - 1)) {

@@ -28,7 +28,7 @@ struct CorpusPiece {
 struct CorpusOptions {
   std::string separator;            // splits documents (with one line break after it); empty = none
   size_t block_bytes = 8 << 20;     // bytes to read at once
-  uint64_t boundary = UINT64_MAX;   // corpus byte at which the held-out part begins (moved to the next safe cut)
+  uint64_t boundary = UINT64_MAX;   // first corpus byte of the held-out part (moved to the next safe cut)
   std::string text_key = "text";    // of JSON lines
   ChatFormat chat = {"", nullptr};  // of their conversations
 };

@@ -16,8 +16,8 @@ namespace crest {
 class TokenStream {
  public:
   TokenStream() = default;
-  // Bytes of the text that the tokens (with masks: the targets) were made of, and of the first
-  // token, which nothing predicts. Not known for every folder.
+  // Bytes of the text behind the tokens (with masks: the targets), and behind the first token,
+  // which nothing predicts. Not known for every folder.
   struct Text {
     std::optional<uint64_t> bytes, first_bytes;
   };
@@ -31,9 +31,9 @@ class TokenStream {
   void read(uint64_t position, size_t n, int32_t* out) const;
   // Whether there are masks; then all shards have one.
   bool masked() const { return masked_; }
-  // 1 for tokens that are trained on as targets, else 0.
+  // 1 for tokens trained on as targets, else 0.
   void read_mask(uint64_t position, size_t n, uint8_t* out) const;
-  // 1 for end-of-text tokens inside a conversation, which do not end the document, else 0.
+  // 1 for end-of-text tokens inside a conversation, where the document goes on, else 0.
   void read_inside(uint64_t position, size_t n, uint8_t* out) const;
   const Text& text() const { return text_; }
 
@@ -48,7 +48,7 @@ class TokenStream {
   void for_shards(uint64_t position, size_t n, const Read& read) const;
 };
 
-// What `crest data info` shows.
+// Shown by `crest data info`.
 struct DatasetInfo {
   std::string folder, format;  // format: "llm.c", "llm.c (uint32)", "nanoGPT"
   std::string tokenizer;       // "bytes", "bpe", or "" if the folder has none
@@ -57,7 +57,7 @@ struct DatasetInfo {
   uint64_t train_tokens = 0, val_tokens = 0, train_shards = 0, val_shards = 0, shard_bytes = 0;
   // From meta.json; 0 or empty without it.
   bool loss_mask = false;                       // some tokens are not trained on
-  uint64_t train_targets = 0, val_targets = 0;  // with masks: number of tokens that are
+  uint64_t train_targets = 0, val_targets = 0;  // with masks: number of trained tokens
   // Of the text of each split (with masks: of its targets); older versions of Crest left them out.
   TokenStream::Text train_text, val_text;
   std::string chat_template;  // of conversations in it (data/chat.h); "" without any
@@ -75,8 +75,8 @@ struct DatasetInfo {
 class Dataset {
  public:
   // A folder written by `crest data prepare`, or any folder with *train*.bin and *val*.bin shards
-  // of llm.c or nanoGPT (sorted by name). `vocab_size` is for folders that do not state it (0 =
-  // unknown, tokens are not checked); it must match folders that do.
+  // of llm.c or nanoGPT (sorted by name). `vocab_size` is for folders without their own (0 =
+  // unknown, tokens are not checked); it must match the folder's.
   static Dataset open(const std::filesystem::path& folder, uint32_t vocab_size = 0);
 
   const TokenStream& train() const { return *train_; }
@@ -95,9 +95,9 @@ class Dataset {
 
 // The metadata in meta.json, also used by prepare. Throws if Crest did not write the file.
 DatasetInfo read_meta(const std::filesystem::path& path);
-// The value of key "format" in the meta.json that prepare writes.
+// The value of key "format" in prepare's meta.json.
 inline constexpr const char* data_format = "crest-data";
-// Whether the folder's meta.json is one that prepare wrote, of any version.
+// Whether the folder's meta.json was written by prepare, of any version.
 bool is_prepared_data(const std::filesystem::path& folder);
 // The "requested" tokenizer spec and the source key in meta.json; both decide whether a cached
 // folder may be reused ("" if absent).

@@ -77,7 +77,7 @@ void Encoder::append(std::string_view text, Tokens& out) {
   for (size_t i = 0; i < ends_[0]; ++i) out.insert(out.end(), parts_[i].begin(), parts_[i].end());
 }
 
-// Calls plain(piece) and token(id) for the parts into which `added` splits the text.
+// Calls plain(piece) and token(id) for the parts of the text, split by `added`.
 template <class Plain, class Token>
 static void divide(const AddedTokens& added, std::string_view text, Plain plain, Token token) {
   for (size_t done = 0; done < text.size();) {
@@ -191,7 +191,7 @@ void Encoder::encode_characters(std::string_view pretoken, Tokens& out) const {
   bool unknown = false;  // the character before
   for (size_t i = 0; i < pretoken.size();) {
     size_t length = character_at(pretoken, i).length;
-    // As in SentencePiece, a byte that is not part of valid UTF-8 is U+FFFD.
+    // As in SentencePiece, a byte outside valid UTF-8 is U+FFFD.
     bool valid = length > 1 || uint8_t(pretoken[i]) < 0x80;
     std::string_view character = valid ? pretoken.substr(i, length) : "\xef\xbf\xbd";
     uint32_t index = tokenizer_.characters_.find(character);

@@ -82,7 +82,7 @@ constexpr Signature signatures[] = {
     {"\xa1\xd9\x34\x01"sv, 0, true, "a token shard of llm.c", "Train on its folder: crest train --data FOLDER"},
 };
 
-// Compressions that Crest does not unpack.
+// Compressions Crest cannot unpack.
 struct ForeignCompression {
   std::string_view bytes;
   size_t at;
@@ -113,7 +113,7 @@ const char* wide_encoding(std::string_view start) {
   return nullptr;
 }
 
-// Control characters that text does not have; more than a tenth of them is not text.
+// Control characters foreign to text; with more than a tenth of them a file is not text.
 bool mostly_control(std::string_view start) {
   auto count = std::count_if(start.begin(), start.end(), [](char byte) {
     auto c = uint8_t(byte);

@@ -1,4 +1,4 @@
-// What a file is that is not text, by its first bytes.
+// The kind of a file other than text, by its first bytes.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -14,7 +14,7 @@ inline constexpr size_t kind_bytes = size_t(64) << 10;
 
 struct NotText {
   std::string what;    // "a PDF document"
-  std::string advice;  // what to do; names the file
+  std::string advice;  // the remedy, with the name of the file
 };
 
 // `start`: the first bytes of the file, unpacked; `name`: the file's own name. Empty if it is text,

@@ -1,4 +1,4 @@
-// Text for experiments on a machine that has none: deterministic, of any size, with something to
+// Text for experiments on a machine without data: deterministic, of any size, with something to
 // learn.
 #pragma once
 #include <cstddef>
@@ -6,11 +6,11 @@
 
 namespace crest {
 
-// Sentences of invented words. The next word depends on the previous one only: a Markov chain, in
-// which each of 4096 words has 16 successors, the n-th with probability proportional to 1 / n, all
-// drawn by Zipf's law. So a model learns spelling, frequencies and pairs; nothing spans more than
-// two words. The same size gives the same text everywhere, and a shorter text is a prefix of a
-// longer one.
+// Sentences of invented words. The next word depends on the previous one only: a
+// Markov chain of 4096 words with 16 successors each, the n-th with probability
+// proportional to 1 / n, all drawn by Zipf's law. So a model learns spelling,
+// frequencies and pairs; nothing spans more than two words. The same size gives
+// the same text everywhere, and a shorter text is a prefix of a longer one.
 std::string generated_text(size_t bytes);
 
 }  // namespace crest

@@ -25,7 +25,7 @@ constexpr const char* package_url =
     "https://files.pythonhosted.org/packages/f5/77/952ca71515f81919bd8a6a4a3f89a27b09e73880cebf90957eda8f2f8545/"
     "openai-whisper-20240930.tar.gz";
 constexpr const char* member = "whisper/assets/gpt2.tiktoken";
-// SHA-256 of gpt2.tiktoken, the file that `tiktoken` calls r50k_base.tiktoken.
+// SHA-256 of gpt2.tiktoken (r50k_base.tiktoken in `tiktoken`).
 constexpr const char* vocabulary_sha256 = "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930";
 constexpr const char* largest_package = "67108864";  // bytes; the pinned package has 0.8 MB
 constexpr uint64_t largest_vocabulary = 4 << 20;

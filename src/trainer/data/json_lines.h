@@ -18,26 +18,26 @@ namespace crest {
 struct JsonDocument {
   std::string_view text;
   std::span<const DocumentPart> parts = {};
-  bool chat = false;  // the parts are those of a conversation
+  bool chat = false;  // the parts of a conversation
   bool record() const { return !parts.empty(); }
 };
 
-// True for names that end in .jsonl or .ndjson, or these compressed (.jsonl.gz, ...).
+// True for names with the ending .jsonl or .ndjson, or these compressed (.jsonl.gz, ...).
 bool is_json_lines(std::string_view name);
 
 class JsonLines {
  public:
   // A longer line is an error, so memory stays at a few of these.
   static constexpr size_t max_line_bytes = size_t(64) << 20;
-  // `name` is the file in errors, which also give the line.
+  // `name` is the file in errors, next to the line.
   JsonLines(std::string name, std::string text_key, ChatFormat chat = {"", nullptr})
       : name_(std::move(name)), key_(std::move(text_key)), chat_(std::move(chat)) {}
-  // The next block of the file; last: no more follow. `use` gets the document of each complete
-  // line; blank lines are skipped. A line is a text if it has one under the key. Otherwise it is a
-  // conversation under "messages" or "conversations", or an instruction ("instruction", "input",
-  // "output"), or a prompt, with its answer under "answer", "completion" or "response". A
-  // conversation goes before a text if the user named a template. A key whose value is null is as
-  // good as absent.
+  // The next block of the file; last: no more follow. `use` gets the document of each
+  // complete line; blank lines are skipped. A line is a text if it has one under the
+  // key. Otherwise it is a conversation under "messages" or "conversations", or an
+  // instruction ("instruction", "input", "output"), or a prompt, with its answer
+  // under "answer", "completion" or "response". A conversation goes before a text if
+  // the user named a template. A null value counts as absent.
   void add(std::string_view block, bool last, const std::function<void(const JsonDocument&)>& use);
 
  private:
@@ -51,7 +51,7 @@ class JsonLines {
   const std::string& text_at(const nlohmann::json& object, const std::string& key) const;
   [[noreturn]] void refuse(const std::string& problem, const std::string& advice = {}, size_t column = 0) const;
 
-  std::string name_, key_, rest_;  // rest_: a line whose end has not arrived yet
+  std::string name_, key_, rest_;  // rest_: a line without its end so far
   ChatFormat chat_;
   uint64_t line_ = 0;
 };

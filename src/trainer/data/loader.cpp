@@ -151,7 +151,7 @@ void Prefetcher::read(uint64_t index, Slot& slot) const {
   }
 }
 
-// A slot belongs to the thread that reads its batch, then to the reader that takes it.
+// A slot belongs to the thread reading its batch, then to the reader taking it.
 void Prefetcher::work() {
   std::unique_lock lock(mutex_);
   for (;;) {

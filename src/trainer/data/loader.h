@@ -38,8 +38,8 @@ class Packing;
 class Loader {
  public:
   // Samples of `seq` tokens (>= 1). shuffled (training): every epoch visits every window once, in
-  // an order that depends on seed and epoch. sequential (validation): windows in order. The stream
-  // must outlive the loader and have at least seq + 1 tokens.
+  // an order from seed and epoch. sequential (validation): windows in order. The stream must
+  // outlive the loader and have at least seq + 1 tokens.
   Loader(const TokenStream& stream, int64_t seq, uint64_t seed, SampleOrder order = SampleOrder::shuffled);
 
   // The same with the rows of a packing as samples; it needs at least one row.
@@ -49,9 +49,9 @@ class Loader {
   int64_t seq() const { return seq_; }
   bool packed() const { return packing_ != nullptr; }
   uint64_t samples_per_epoch() const { return windows_; }
-  // The window that a sample reads. It starts at token window * seq.
+  // The window of a sample. It starts at token window * seq.
   uint64_t window_of(uint64_t global_sample) const;
-  // Whether targets may be -1: padding, and targets that a loss mask excludes.
+  // Whether targets may be -1: padding, and targets excluded by a loss mask.
   bool masked() const { return packed() || stream_.masked(); }
   // tokens, targets, positions: [seq] each. targets[i] is the token after tokens[i], or -1.
   // positions (may be null) are within the document or the window. Thread-safe.
@@ -116,7 +116,7 @@ class Prefetcher {
   const Loader& loader_;
   Samples samples_;
   uint64_t end_, ahead_;
-  std::vector<Slot> ring_;  // the current batch and those ahead of it
+  std::vector<Slot> ring_;  // the current batch and the ones ahead of it
   uint64_t begun_, taken_;  // the next batch to read; the next one to hand out
   bool stop_ = false;
   std::exception_ptr failed_;  // outside of a batch

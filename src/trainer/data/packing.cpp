@@ -60,7 +60,7 @@ void Packing::place(const std::vector<Piece>& pieces) {
   std::stable_sort(order.begin(), order.end(),
                    [&](uint32_t a, uint32_t b) { return pieces[a].slots > pieces[b].slots; });
   std::vector<std::vector<uint32_t>> by_room(size_t(seq_) + 1);  // rows
-  std::set<uint32_t> rooms;                                      // that some row has
+  std::set<uint32_t> rooms;                                      // in some row
   for (uint32_t i : order) {
     uint32_t n = pieces[i].slots, room = uint32_t(seq_), row = uint32_t(counts.size());
     if (auto fits = rooms.lower_bound(n); fits != rooms.end()) {
@@ -75,8 +75,8 @@ void Packing::place(const std::vector<Piece>& pieces) {
     by_room[room - n].push_back(row);
     rooms.insert(room - n);
   }
-  // The rows of long documents come first. Mix them, so that a validation on a few rows does not
-  // see long documents only.
+  // The rows of long documents come first. Mix them, so a validation on a few rows does not see
+  // long documents only.
   std::vector<uint64_t> at(counts.size());
   starts_.assign(counts.size() + 1, 0);
   if (!counts.empty()) {

@@ -1,4 +1,4 @@
-// Packs whole documents into rows of a fixed length, so that few slots stay empty.
+// Packs whole documents into rows of a fixed length, with few empty slots.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,7 +11,7 @@ namespace crest {
 // Best-fit decreasing: documents from longest to shortest, each into the fitting row with the least
 // free space (Johnson 1974; for training text Ding et al. 2024). A document ends with the
 // end-of-text token; its last token is only a target, so n tokens take n - 1 slots. Documents with
-// more than `seq` slots are cut into pieces that start at position 0 and share one token. Pieces
+// more than `seq` slots are cut into pieces with one token in common, each from position 0. Pieces
 // without a counted token (loss masks) are left out. A pure function of the split's tokens and
 // masks.
 class Packing {
@@ -29,7 +29,7 @@ class Packing {
   uint64_t rows() const { return starts_.size() - 1; }
   std::span<const Piece> row(uint64_t r) const;
   uint64_t documents() const { return documents_; }  // in rows, whole or cut
-  uint64_t cut() const { return cut_; }              // number of those that were cut
+  uint64_t cut() const { return cut_; }              // number of cut ones
   double filled() const;                             // share of filled slots
 
  private:

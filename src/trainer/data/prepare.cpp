@@ -70,7 +70,7 @@ void refuse_input_inside(const fs::path& input, const fs::path& out) {
          "Choose an --out that does not hold it.");
 }
 
-// A file that `prepare` does not write, or no file at all.
+// A file foreign to `prepare`, or no file at all.
 bool is_foreign(const fs::directory_entry& entry) {
   if (entry.symlink_status().type() != fs::file_type::regular) return true;
   const std::string name = entry.path().filename().string();
@@ -82,7 +82,7 @@ bool is_foreign(const fs::directory_entry& entry) {
          stem.find_first_not_of("0123456789", dash + 1) != std::string::npos;
 }
 
-// What --overwrite removes cannot be brought back: only a folder with data that Crest prepared, and
+// --overwrite cannot be undone, so it removes only a folder with data prepared by Crest, and
 // nothing else.
 void check_replaced(const PrepareOptions& o) {
   const std::string folder = printable(o.out.string(), 1000);
@@ -137,7 +137,7 @@ uint64_t held_out_bytes(const PrepareOptions& o, const Spec& spec, uint64_t tota
   return uint64_t(std::max(wanted, std::min(window, double(total) / 4)) + 0.5);
 }
 
-// The tokenizer, if it is not one that is trained on the text.
+// The tokenizer, unless it is trained on the text.
 std::optional<Tokenizer> given_tokenizer(const PrepareOptions& o, const Spec& spec) {
   if (spec.kind == Spec::bytes) return Tokenizer::bytes();
   if (spec.kind == Spec::file) return Tokenizer::load(o.tokenizer, o.split_rule);
@@ -161,8 +161,8 @@ Tokenizer train_tokenizer(const PrepareOptions& o, const Spec& spec, std::vector
 
 struct Split {
   ShardWriter shards;
-  uint64_t text_bytes = 0;   // of what is trained on
-  uint64_t first_bytes = 0;  // of these, those of the first token
+  uint64_t text_bytes = 0;   // of the trained parts
+  uint64_t first_bytes = 0;  // of these, the bytes of the first token
 };
 
 void write_meta(const fs::path& path, const PrepareOptions& o, const Tokenizer& tokenizer,
@@ -206,7 +206,7 @@ void write_meta(const fs::path& path, const PrepareOptions& o, const Tokenizer& 
   write_file_synced(path.string(), meta.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
-// Pieces that are encoded together, so that threads have enough work when documents are short.
+// Pieces encoded together: enough work for threads when documents are short.
 struct Batch {
   static constexpr size_t most_pieces = 1 << 16;
   std::string text;
@@ -228,7 +228,7 @@ struct Batch {
     size_t begin = i ? ends[i - 1] : 0;
     return std::string_view(text).substr(begin, ends[i] - begin);
   }
-  // Which texts continue the one before, and which are parts of conversations.
+  // Texts that continue the one before, and parts of conversations.
   std::vector<uint8_t> continues() const {
     std::vector<uint8_t> all;
     for (auto& piece : pieces) all.push_back(!piece.starts_document);
@@ -242,8 +242,8 @@ struct Batch {
   void clear() { text.clear(), pieces.clear(), ends.clear(); }
 };
 
-// A tokenizer that Crest cannot read back would make data that cannot be trained on.
-// tokenizer.json has no place for the tokens that begin and end texts.
+// Data with a tokenizer Crest cannot read back would be useless for training. tokenizer.json has no
+// place for the tokens at the beginning and end of texts.
 void save_tokenizer(const PrepareOptions& o, const Tokenizer& tokenizer, const fs::path& folder) {
   try {
     tokenizer.save(folder / "tokenizer.json");
@@ -268,7 +268,7 @@ DatasetInfo checked_info(const fs::path& folder, const fs::path& out) {
   }
 }
 
-// The files must be those whose content made the cache key.
+// The files must have the content behind the cache key.
 void expect_content(std::vector<SourceFile>& sources, const std::vector<SourceFile>& keyed, const PrepareOptions& o) {
   bool same = sources.size() == keyed.size();
   for (size_t i = 0; same && i < sources.size(); ++i) {
@@ -303,7 +303,7 @@ void check_chats(const PrepareOptions& o, const ChatFormat& chat, const std::vec
                     list(chat.not_special()), chat.not_special().size() == 1 ? "token" : "tokens"));
 }
 
-// The token that begins every document, if there is to be one.
+// The token at the beginning of every document, if any.
 std::optional<uint32_t> begin_token(const PrepareOptions& o, const Tokenizer& tokenizer) {
   auto begin = tokenizer.begin_of_text();
   if (!begin && o.add_bos)
@@ -433,7 +433,7 @@ PrepareResult prepare_cached(PrepareOptions o, const fs::path& cache_root) {
   Spec spec = parse_spec(o);
   std::string what = fmt::format("6|{}|{}|{}|{}|{}|{}|{}|{}|{}", o.tokenizer, o.split_rule, o.separator, int(o.format),
                                  o.text_key, o.chat_template, o.add_bos, o.val_fraction, o.window);
-  if (spec.kind == Spec::file) {  // one file or two: hash the tokenizer that they make
+  if (spec.kind == Spec::file) {  // one file or two: hash the resulting tokenizer
     Fnv64 content;
     const Tokenizer tokenizer = Tokenizer::load(o.tokenizer, o.split_rule);
     content.update(tokenizer.to_json());

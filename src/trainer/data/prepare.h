@@ -20,9 +20,9 @@ struct PrepareProgress {
 struct PrepareOptions {
   std::vector<std::string> inputs;  // files, folders, "-" for standard input
   std::string tokenizer = "bytes";  // bytes | bpe:VOCAB | path of a file (Tokenizer::load)
-  std::string split_rule;           // for bpe:VOCAB and files that do not state it; empty = GPT-2's, or as known
+  std::string split_rule;           // for bpe:VOCAB and files without a rule; empty = GPT-2's, or as known
   std::filesystem::path out;
-  std::string separator;  // text that separates documents within files, e.g. "<|endoftext|>"; empty = one per file
+  std::string separator;  // separator of documents within files, e.g. "<|endoftext|>"; empty = one per file
   TextFormat format = TextFormat::automatic;
   std::string text_key = "text";  // of JSON lines: the key of a line's text
   std::string chat_template;      // of their conversations; empty: ChatFormat chooses
@@ -48,7 +48,7 @@ struct PrepareResult {
   double seconds = 0;
 };
 
-// Joins documents (files, and the parts that `separator` makes) with an end-of-text token between
+// Joins documents (files, and their parts between `separator`) with an end-of-text token between
 // them. The tokenizer is trained on the training part only. Errors: inputs missing, empty,
 // unreadable, not text or too short; folder exists; disk full.
 PrepareResult prepare(const PrepareOptions& options);

@@ -31,7 +31,7 @@ std::string data_cache() {
   return set && *set ? folder : folder + "/data";
 }
 
-// All of the text counts, also that of the files in folders.
+// All of the text counts, also files in folders.
 bool is_short(const std::vector<std::string>& texts) {
   constexpr uint64_t short_text = 256 << 10;
   uint64_t bytes = 0;

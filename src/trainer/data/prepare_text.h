@@ -1,4 +1,4 @@
-// Turns text files into the prepared data that training reads, kept in the cache.
+// Turns text files into prepared data for training, kept in the cache.
 #pragma once
 #include <functional>
 #include <string>
@@ -15,7 +15,7 @@ struct PreparedText {
   uint64_t tokens = 0;
   uint32_t vocab_size = 0;
 };
-// What the user sees of it.
+// Messages for the user.
 struct PreparationShown {
   std::function<void(const PrepareProgress&)> progress;
   std::function<void(const std::string&)> message;  // none: to standard error

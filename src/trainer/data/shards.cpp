@@ -27,7 +27,7 @@ struct Foreign {
   std::string_view start;
   const char* what;
 };
-// Files that people put into a data folder. Without a header, nothing else distinguishes them from
+// Files people put into a data folder. Without a header, nothing else distinguishes them from
 // nanoGPT's tokens.
 constexpr Foreign foreign[] = {{"\x1f\x8b", "a gzip file"},
                                {"PK\x03\x04", "a zip file (or a PyTorch checkpoint)"},
@@ -249,8 +249,8 @@ void ShardWriter::finish() {
   sync_directory(folder_.string());
 }
 
-// Reading keeps all shards open, those of training and validation: half of the files for each. The
-// rest is for other files of the process.
+// Reading keeps all shards of training and validation open: half of the files for each. The rest is
+// for other files of the process.
 static size_t most_shards(bool masks) {
   constexpr rlim_t others = 64;
   rlimit files{};

@@ -30,7 +30,7 @@ struct ShardHeader {
 };
 
 // Interprets the first bytes (at most 1024) of a file of `file_bytes`. Errors name `where`: foreign
-// file, unknown version, negative count, size that contradicts the header.
+// file, unknown version, negative count, size and header in contradiction.
 ShardHeader parse_shard_header(std::span<const uint8_t> start, uint64_t file_bytes, const std::string& where);
 
 class ShardReader {
@@ -42,9 +42,9 @@ class ShardReader {
   const std::string& path() const { return file_.path(); }
   // Whether the shard has a mask file.
   bool masked() const { return mask_.has_value(); }
-  // 1 for tokens that are trained on, else 0; all 1 without a mask.
+  // 1 for trained tokens, else 0; all 1 without a mask.
   void read_mask(uint64_t position, size_t n, uint8_t* out) const;
-  // 1 for end-of-text tokens that do not end a document, else 0.
+  // 1 for end-of-text tokens inside a document, else 0.
   void read_inside(uint64_t position, size_t n, uint8_t* out) const;
   uint64_t file_bytes() const { return header_.data_offset + header_.tokens * header_.token_bytes(); }
   // Reads n tokens from `position`. Thread-safe. Errors name file and position: past the end, file

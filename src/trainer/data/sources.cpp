@@ -110,7 +110,7 @@ SourceFile spool(File input, const std::string& name, const fs::path& folder, si
   std::string block(1 << 20, '\0');
   bool first = true, ended = false;
   while (!ended) {
-    size_t n = 0;  // whole blocks: what the text is shows in the first one
+    size_t n = 0;  // whole blocks: the first one shows the kind of text
     while (n < block.size() && !ended) {
       size_t got = input.read_available(block.data() + n, block.size() - n, check_interrupted);
       n += got, ended = got == 0;
@@ -132,7 +132,7 @@ SourceFile spool(File input, const std::string& name, const fs::path& folder, si
   return describe(path, name, start, compression, format, true);
 }
 
-// skipped: what the first file is that was skipped because it is not text, if it is empty.
+// skipped: the kind of the first file skipped for not being text, if it is empty.
 void list_folder(const fs::path& folder, TextFormat format, std::vector<SourceFile>& sources, const Message& message,
                  std::string& skipped) {
   std::vector<fs::path> files;
@@ -254,7 +254,7 @@ void read_source(SourceFile& source, std::string& block, const UseBlock& use) {
   };
   Unpacker unpacker(source.compression, source.name, read,
                     source.compression == Compression::none ? UINT64_MAX : most_text(source.file_bytes));
-  size_t mark = source.byte_order_mark ? byte_order_mark.size() : 0;  // what is left of it
+  size_t mark = source.byte_order_mark ? byte_order_mark.size() : 0;  // the rest of it
   bool last = false;
   while (!last) {
     size_t n = unpacker.read(block.data(), block.size()), skipped = std::min(n, mark);

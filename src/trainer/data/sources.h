@@ -11,7 +11,7 @@
 
 namespace crest {
 
-// How inputs are read. automatic: by the name (.jsonl, .ndjson); what has no name, by its content.
+// How inputs are read. automatic: by the name (.jsonl, .ndjson), or without a name by the content.
 enum class TextFormat : uint8_t { automatic, text, json_lines };
 // "auto", "text" or "jsonl"; else a usage error.
 TextFormat parse_text_format(std::string_view name);
@@ -25,21 +25,21 @@ struct SourceFile {
   uint64_t file_bytes = 0;       // of the file
   uint64_t bytes = 0;            // of text; until they are measured, 0 for JSON lines and compressed files
   uint64_t records = 0;          // of JSON lines, once measured: lines with prompt and answer, conversations
-  uint64_t chats = 0;            // those of them that are conversations
+  uint64_t chats = 0;            // conversations among them
   std::string hash;              // of the file's bytes; filled by a reading
   std::string content;           // a second, faster hash by hash_contents; if known, a reading checks it
 };
 
-// skipped: why the first file was skipped that is not text; "": none was.
+// skipped: why the first file was skipped; "": none was.
 [[noreturn]] void fail_no_text(const std::vector<std::string>& inputs, const std::string& skipped = {});
 
 using Message = std::function<void(const std::string&)>;
 
 // The files behind the inputs. Files are used as given; folders stand for all text files below
-// them, sorted (hidden files, prepared data and what is not text are skipped, each with a message).
-// "-" and pipes are copied to files in `spool_folder`, because they can be read only once (an error
-// if it is empty). `standard_input` is a file descriptor. Errors: missing or unreadable inputs,
-// those that are not text; no text at all.
+// them, sorted (hidden files, prepared data and other files than text are skipped, each with a
+// message). "-" and pipes are copied to files in `spool_folder`, because they can be read only once
+// (an error if it is empty). `standard_input` is a file descriptor. Errors: missing, unreadable or
+// binary inputs; no text at all.
 std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, const std::filesystem::path& spool_folder,
                                      int standard_input, const Message& message,
                                      TextFormat format = TextFormat::automatic);
@@ -49,8 +49,8 @@ void hash_contents(std::vector<SourceFile>& sources,
                    const std::function<void(uint64_t done, uint64_t all)>& progress = {});
 
 // The text of a source, block by block, unpacked. `file_done`: bytes of the file read so far.
-// Computes its hash, or compares it with that of an earlier reading. A compressed file may unpack
-// to 1 GiB, or to 200 times its size.
+// Computes its hash, or compares it with an earlier reading's. A compressed file may unpack to 1
+// GiB, or to 200 times its size.
 using UseBlock = std::function<void(std::string_view block, bool last, uint64_t file_done)>;
 void read_source(SourceFile& source, std::string& block, const UseBlock& use);
 

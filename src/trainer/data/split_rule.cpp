@@ -29,7 +29,7 @@ inline CharacterOfClass at(std::string_view text, size_t i) {
 
 bool is_line_break(char c) { return c == '\r' || c == '\n'; }
 
-// End of the run of characters from i on that `belongs` accepts.
+// End of the run of characters accepted by `belongs`, from i on.
 template <class Belongs>
 inline size_t end_of_run(std::string_view text, size_t i, Belongs belongs) {
   while (i < text.size()) {
@@ -55,13 +55,13 @@ size_t end_of_contraction(std::string_view text, size_t i, bool any_case) {
   return i;
 }
 
-// \s+(?!\S)|\s+ for the spaces in [i, end), the last of which begins at `last`: all up to the end
-// of the text, all but the last before a pre-token, or a single one.
+// \s+(?!\S)|\s+ for the spaces in [i, end), the last one at `last`: all up to the end of the text,
+// all but the last before a pre-token, or a single one.
 size_t end_of_spaces(std::string_view text, size_t i, size_t last, size_t end) {
   return end == text.size() || last == i ? end : last;
 }
 
-// [^\s\p{L}\p{N}]+ and what `tail` accepts after it; 0 if there is no symbol at i.
+// [^\s\p{L}\p{N}]+ and the characters accepted by `tail` after it; 0 if there is no symbol at i.
 size_t end_of_symbols(std::string_view text, size_t i, std::string_view tail) {
   if (i >= text.size() || !is_symbol(at(text, i).kind)) return 0;
   i = end_of_run(text, i, is_symbol);
@@ -253,7 +253,7 @@ size_t merged_part(std::string_view pretoken) {
 }
 
 size_t last_character_cut(std::string_view text) {
-  // Where the last character begins that is not a mark. Longer runs of marks are no one's writing.
+  // Start of the last character other than a mark. Longer runs of marks occur in no script.
   constexpr int most_marks = 64;
   size_t p = text.size();
   for (int i = 0; i <= most_marks && p > 1; ++i) {

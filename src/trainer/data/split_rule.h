@@ -12,8 +12,8 @@ struct SplitRule {
   std::string_view name;  // value of --split-rule
   // The rule as a regular expression for Hugging Face `tokenizers` (Oniguruma).
   std::string_view pattern;
-  // End of the pre-token that begins at `start` (< text.size()). A byte that is not part of valid
-  // UTF-8 is treated as a symbol.
+  // End of the pre-token from `start` on (< text.size()). A byte outside valid UTF-8 is treated as
+  // a symbol.
   size_t (*next_pretoken)(std::string_view text, size_t start);
 };
 
@@ -35,10 +35,10 @@ std::string split_rule_names();
 size_t safe_cut_after(std::string_view text, size_t from);
 // The last safe cut in [1, text.size()), or 0 if there is none.
 size_t last_safe_cut(std::string_view text);
-// The last position in [1, text.size()) before a character that is not a combining mark: whatever
-// follows, no character is split, nor one from its marks. text.size() if none is near.
+// The last position in [1, text.size()) before a character other than a combining mark: whatever
+// follows, no character is split, and none is split from its marks. text.size() if none is near.
 size_t last_character_cut(std::string_view text);
-// The first position at or after `from` that splits neither a character nor one from its combining
+// The first position at or after `from` that splits no character, and none from its combining
 // marks.
 size_t character_cut_after(std::string_view text, size_t from);
 

@@ -23,10 +23,10 @@ constexpr std::string_view set_aside = "-old";
 
 fs::path without_slash(const fs::path& path) { return path.has_filename() ? path : path.parent_path(); }
 
-// A link stays: what is replaced is the folder that it names, so the new one is made next to that.
+// A link stays: its target folder is replaced, so the new one is made next to the target.
 fs::path normal_path(const fs::path& out) {
   constexpr int most_links = 40;  // as many as Linux follows
-  std::error_code ignored;        // of a working folder that is gone: the next call reports it
+  std::error_code ignored;        // of a deleted working folder: the next call reports it
   fs::path path = without_slash(fs::absolute(out, ignored).lexically_normal());
   for (int links = 0; links < most_links && fs::is_symlink(path, ignored); ++links)
     path = without_slash(fs::weakly_canonical(path.parent_path() / fs::read_symlink(path, ignored), ignored));
@@ -52,8 +52,8 @@ std::vector<Beside> folders_beside(const fs::path& out) {
   return all;
 }
 
-// Whoever makes or replaces a folder holds its lock, in whatever container. nullopt: somebody does,
-// or that is unknown. Otherwise nobody does while the result lives.
+// The maker or replacer of a folder holds its lock, in whatever container. nullopt: the folder is
+// locked, or this is unknown. Otherwise it is not locked by others while the result lives.
 std::optional<Folder> take_abandoned(const fs::path& path) {
   try {
     Folder folder = Folder::open(path.string());

@@ -8,9 +8,9 @@
 
 namespace crest {
 
-// A folder next to the result (if that is a symbolic link: next to what it names). It is removed
-// unless it is published. Its lock (flock) tells other processes that it is in use: numbers of
-// processes say nothing to another container.
+// A folder next to the result (next to the target of a symbolic link). It is removed unless it is
+// published. Its lock (flock) tells other processes about its use: process numbers say nothing to
+// another container.
 class StagingFolder {
  public:
   explicit StagingFolder(const std::filesystem::path& out);
@@ -35,8 +35,8 @@ class StagingFolder {
 // Throws if something has the name of the result.
 void require_new(const std::filesystem::path& out);
 
-// Gives data its name back if a preparation was killed after setting it aside. Returns "", or what
-// the user must do if that is not possible.
+// Gives data its name back if a preparation was killed after setting it aside. Returns "", or the
+// necessary step of the user if this is not possible.
 std::string put_back_replaced(const std::filesystem::path& folder);
 
 }  // namespace crest

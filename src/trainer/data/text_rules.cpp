@@ -84,7 +84,7 @@ bool TextRules::normalize(std::string_view text, bool begins, std::string& out) 
       case Kind::strip: next = std::string(stripped(now, s.left && begins, s.right)); break;
     }
     if (!differs) continue;
-    if (next.size() > 64 * text.size() + (64 << 10))  // steps whose texts grow multiply
+    if (next.size() > 64 * text.size() + (64 << 10))  // steps with texts that grow multiply
       fail(fmt::format("the tokenizer's normalizer makes {} bytes of a text of {}", next.size(), text.size()),
            "tokenizer.json", "Use a tokenizer with fewer Replace steps.");
     current.swap(next);

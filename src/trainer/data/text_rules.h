@@ -1,8 +1,8 @@
-// What tokenizer.json states besides its model: how text is normalized and divided before tokens
-// are searched, and how tokens become text again.
+// The rules in tokenizer.json besides its model: how text is normalized and divided before the
+// search for tokens, and how tokens become text again.
 //
 // SentencePiece's vocabularies write a space as a mark (U+2581). Here a space stays a space: marks
-// in vocabulary and text become spaces, which gives the same tokens.
+// in vocabulary and text become spaces, with the same tokens.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -38,15 +38,15 @@ struct TextRules {
   bool marks_in_pretokens = false;  // the pre-tokenizer, not the normalizer, writes marks
   bool splits_at_spaces = false;    // every space begins a pre-token
   Digits digits = Digits::ordinary;
-  // A space before text that does not begin with one: before the first piece, or every piece.
+  // A space before text without a leading one: before the first piece, or every piece.
   Prefix prefix = Prefix::never;
   LeadingSpace leading_space = LeadingSpace::kept;  // when tokens become text
   // As written in the file, for writing it again; empty: as byte-level BPE has them.
   std::string normalizer_json, pre_tokenizer_json, decoder_json;
 };
 
-// End of the pre-token that begins at `start`: before a space after another character, where no
-// token of a vocabulary that Crest accepts goes on; or before every space.
+// End of the pre-token from `start` on: before a space after another character, where no token of
+// an accepted vocabulary goes on; or before every space.
 size_t next_word(std::string_view text, size_t start);
 size_t next_space(std::string_view text, size_t start);
 // End of the run of numbers (of one number, if `single`) or of other characters.

@@ -32,19 +32,19 @@ class Tokenizer {
 
   // 256 bytes (id = byte) and <|endoftext|> = 256.
   static Tokenizer bytes();
-  // The tokenizer that BPE training makes: ids 0..255 are the bytes in the alphabet's order
-  // (GPT-2's), then come the results of `merges` in order of first appearance, then <|endoftext|>.
-  // Pairs use ids in that numbering.
+  // The tokenizer made by BPE training: ids 0..255 are the bytes in the alphabet's order (GPT-2's),
+  // then come the results of `merges` in order of first appearance, then <|endoftext|>. Pairs use
+  // ids in this numbering.
   static Tokenizer from_merges(std::span<const std::pair<uint32_t, uint32_t>> merges,
                                const SplitRule& rule = gpt2_split_rule());
-  // Reads a tokenizer from a file: Hugging Face tokenizer.json, GPT-2's vocab.json (encoder.json)
-  // with merges.txt (vocab.bpe) next to it, .tiktoken, or a SentencePiece model; or from a folder
-  // with tokenizer.json, GPT-2's files or tokenizer.model. Tokens that the files next to it add or
-  // name are read, too, where the file has the name that transformers gives it. `split_rule` (a
-  // name; "" = as the file states, or as the vocabulary is known for) is for files that do not
-  // state it. Unsupported features are rejected by name.
+  // Reads a tokenizer from a file: Hugging Face tokenizer.json, GPT-2's vocab.json
+  // (encoder.json) with merges.txt (vocab.bpe) next to it, .tiktoken, or a
+  // SentencePiece model; or from a folder with tokenizer.json, GPT-2's files or
+  // tokenizer.model. Companion files with transformers' names may add or name
+  // tokens. `split_rule` (a name; "" = as in the file, or as known for the
+  // vocabulary) is for files without one. Unsupported features are rejected by name.
   static Tokenizer load(const std::filesystem::path& path, std::string_view split_rule = {});
-  // The file that load reads in a folder; nullopt: none.
+  // The file read by load in a folder; nullopt: none.
   static std::optional<std::filesystem::path> find(const std::filesystem::path& folder);
   // A tokenizer.json in memory. `where` names the source in errors.
   static Tokenizer parse(std::string_view json, const std::string& where, const TokenizerCompanions& files = {});
@@ -57,8 +57,8 @@ class Tokenizer {
   // A .tiktoken file in memory. Its tokens are the same as `tiktoken`'s.
   static Tokenizer parse_tiktoken(std::string_view ranks, const std::string& where, std::string_view split_rule = {});
 
-  // Writes a tokenizer.json that Hugging Face `tokenizers` loads with the same tokens. It is read
-  // back: a tokenizer beyond the limits of load throws Unreadable, and no file stays.
+  // Writes a tokenizer.json with the same tokens in Hugging Face `tokenizers`. It is read back: a
+  // tokenizer beyond the limits of load throws Unreadable, and no file stays.
   void save(const std::filesystem::path& path) const;
   class Unreadable : public Error {
    public:
@@ -76,9 +76,9 @@ class Tokenizer {
   // Largest id + 1, special tokens included.
   uint32_t vocab_size() const { return uint32_t(tokens_.size()); }
   size_t merge_count() const { return merges_.size(); }
-  // The token between documents. Text that spells it stays text.
+  // The token between documents. Text with its spelling stays text.
   std::optional<uint32_t> end_of_text() const { return end_of_text_; }
-  // A token that only begins texts, as Llama's have one.
+  // A token only for the beginning of texts, as in Llama.
   std::optional<uint32_t> begin_of_text() const { return begin_of_text_; }
   bool is_special(uint32_t id) const;
   // The special token of this text; the added token, special or not.
@@ -88,18 +88,18 @@ class Tokenizer {
   // difference as a sentence: "token 300 is 'th' in MINE, 'he' in THEIRS".
   std::string difference(const Tokenizer& other, std::string_view mine, std::string_view theirs) const;
 
-  // Tokens of a text. Text that spells a special token is ordinary text unless `special` is set
-  // (for prompts that people type); added tokens that are not special are always found. Large texts
-  // are split at safe cuts and encoded by all OpenMP threads. For a stream of texts, keep an
-  // Encoder.
+  // Tokens of a text. Text with the spelling of a special token is ordinary
+  // text unless `special` is set (for prompts); added tokens without the
+  // mark "special" are always found. Large texts are split at safe cuts and
+  // encoded by all OpenMP threads. For a stream of texts, keep an Encoder.
   std::vector<uint32_t> encode(std::string_view text, bool special = false) const;
-  // Text of the tokens, without a space that the tokenizer put before the text. An id outside the
-  // vocabulary is an error.
+  // Text of the tokens, without the tokenizer's space before the text. An id outside the vocabulary
+  // is an error.
   std::string decode(std::span<const uint32_t> ids) const;
   // Bytes of a token within a text.
   std::string_view decode_token(uint32_t id) const;
-  // How many bytes of text a token stands for. Special tokens stand for none. begins: the token
-  // begins a text, so what the tokenizer puts before texts does not count.
+  // Bytes of text behind a token. Special tokens stand for none. begins: the token begins a text,
+  // so the tokenizer's prefix does not count.
   size_t text_bytes(uint32_t id, bool begins = false) const;
   // How many bytes of `text` its first token, `id`, was made of: as they were before normalization.
   size_t first_bytes(std::string_view text, uint32_t id, bool begins) const;
@@ -119,18 +119,18 @@ class Tokenizer {
   static constexpr uint32_t no_token = UINT32_MAX;
   Tokenizer() = default;
   void set_token(uint32_t id, std::string_view bytes);
-  // A token that is found in the text before it is split into pre-tokens.
+  // A token found in the text before the text is split into pre-tokens.
   void set_added_token(uint32_t id, std::string_view text, bool special, bool normalized = false);
   void find_bytes(const std::string& where);
   void find_characters(const std::string& where);
   void find_added();
   // The tokens of the bytes of a character; a space is written as its mark.
   void append_bytes(std::string_view character, std::vector<uint32_t>& ids) const;
-  // What merging a text begins with: tokens of bytes or characters.
+  // The initial tokens of merging: of bytes or characters.
   void first_symbols(std::string_view text, std::vector<uint32_t>& symbols) const;
-  // Ranks of the merges that can happen, in order. whole_matter: some tokens are made by none.
+  // Ranks of the possible merges, in order. whole_matter: some tokens are made by none.
   std::vector<uint32_t> working_merges(bool& whole_matter) const;
-  // Computes what encoding needs from tokens_ and merges_. `where` names the source if a byte is
+  // Computes data for encoding from tokens_ and merges_. `where` names the source if a byte is
   // missing.
   void finish(const std::string& where);
 
@@ -141,18 +141,18 @@ class Tokenizer {
   const SplitRule* rule_ = &gpt2_split_rule();
   TextRules rules_;
   bool byte_level_ = true;
-  // Characters that are no token: those of their bytes, if there are such; else `unknown_`, one for
-  // a run of them with fuse_unknown_.
+  // Characters without a token: the tokens of their bytes, if any; else `unknown_`, one for a run
+  // of them with fuse_unknown_.
   bool byte_fallback_ = false, fuse_unknown_ = false;
   uint32_t unknown_ = no_token;
-  bool ignore_merges_ = false;           // a pre-token that is a token stays that token, whatever the merges give
-  std::string post_processor_ = "null";  // JSON, for readers of the file that save writes
+  bool ignore_merges_ = false;           // a pre-token equal to a token stays this token, whatever the merges give
+  std::string post_processor_ = "null";  // JSON, for readers of save's file
 
   // Computed by finish.
   MergeTable ranks_;
   uint32_t byte_ids_[256] = {};
   size_t (*next_pretoken_)(std::string_view, size_t) = nullptr;  // null: the text is one
-  StringTable characters_;  // that are tokens, if not byte_level_; character i is token character_ids_[i]
+  StringTable characters_;  // with tokens, if not byte_level_; character i is token character_ids_[i]
   std::vector<uint32_t> character_ids_;
   StringTable whole_;  // of the tokens, if ignore_merges_; pre-token i is token whole_ids_[i]
   std::vector<uint32_t> whole_ids_;
@@ -167,14 +167,14 @@ class Tokenizer {
 // time; internally, large texts use all OpenMP threads. The tokenizer must outlive it.
 class Encoder {
  public:
-  // special: text that spells a special token becomes that token.
+  // special: text with the spelling of a special token becomes this token.
   explicit Encoder(const Tokenizer& tokenizer, bool special = false);
   ~Encoder();
   using Tokens = std::vector<uint32_t>;
-  // The tokens of all texts in order, in parts made by threads: those of text i end before part
-  // ends()[i]. Valid until the next call.
-  // Of each text; empty: of none. `continues`: the text goes on where the one before ended.
-  // `conversation`: a marker that it spells (is_chat_marker) stays text, special or not.
+  // The tokens of all texts in order, in parts made by threads: text i ends before part ends()[i].
+  // Valid until the next call. Of each text; empty: of none. `continues`: the text goes on where
+  // the one before ended. `conversation`: a marker (is_chat_marker) in it stays text, special or
+  // not.
   const std::vector<Tokens>& encode(std::span<const std::string_view> texts, std::span<const uint8_t> continues = {},
                                     std::span<const uint8_t> conversation = {});
   const std::vector<size_t>& ends() const { return ends_; }

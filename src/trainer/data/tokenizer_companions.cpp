@@ -1,7 +1,7 @@
-// What transformers reads next to a vocabulary: added_tokens.json, special_tokens_map.json and
+// Files read by transformers next to a vocabulary: added_tokens.json, special_tokens_map.json and
 // tokenizer_config.json. Its rules (PreTrainedTokenizerBase._from_pretrained): the
-// added_tokens_decoder of tokenizer_config.json replaces the other two files; tokens that any of
-// them names (eos_token, ...) are special. generation_config.json has the ids that end texts.
+// added_tokens_decoder of tokenizer_config.json replaces the other two files; tokens named in any
+// of them (eos_token, ...) are special. generation_config.json has the ids at the end of texts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -83,7 +83,7 @@ class CompanionReader {
     return content;
   }
 
-  // special_tokens_map.json replaces what tokenizer_config.json names.
+  // special_tokens_map.json overrides tokenizer_config.json.
   void find_named(const CompanionJson& config, const CompanionJson& special) {
     auto each = [&](const char* key, auto&& use) {
       for (auto [file, json] : {std::pair{special_name, &special}, std::pair{config_name, &config}})
@@ -142,7 +142,7 @@ class CompanionReader {
     return next;
   }
 
-  // transformers numbers tokens that tokenizer.json lacks one after another, whatever their ids.
+  // transformers numbers tokens missing in tokenizer.json one after another, whatever their ids.
   void check_next_ids() const {
     std::vector<const Added*> fresh;
     for (size_t i = of_file_; i < added_.size(); ++i)
@@ -180,7 +180,7 @@ class CompanionReader {
     }
   }
 
-  // Other programs have a config.json, too, and a damaged file is reported by what generates.
+  // Other programs have a config.json, too, and generation reports a damaged one.
   void find_ends() {
     CompanionJson config;
     try {
@@ -200,7 +200,7 @@ class CompanionReader {
     return character_at(text, 0).length == text.size() || made_.find(text) != StringTable::none;
   }
 
-  // Replaces what the vocabulary's file states of the token.
+  // Overrides the vocabulary's file.
   void put(const Added& token) {
     auto [there, fresh] = index_.emplace(token.content, added_.size());
     auto [same_id, new_id] = of_id_.emplace(token.id, added_.size());

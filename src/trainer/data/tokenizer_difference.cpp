@@ -14,9 +14,9 @@ namespace {
 
 constexpr uint32_t no_merge = MergeTable::no_rank;
 
-// Merges the bytes of one token alone. Returns the rank of the merge that makes it, or no_merge if
-// they give other tokens. Inside any pre-token, merges within the bytes of a token happen in the
-// same order as alone: so no other merge ever makes this token.
+// Merges the bytes of one token alone. Returns the rank of its last merge, or no_merge if they give
+// other tokens. Inside any pre-token, merges within the bytes of a token happen in the same order
+// as alone: so no other merge ever makes this token.
 uint32_t rank_that_makes(const MergeTable& table, std::vector<uint32_t>& symbols, uint32_t token) {
   uint32_t last = no_merge;
   while (symbols.size() > 1) {
@@ -117,8 +117,8 @@ std::string Tokenizer::difference(const Tokenizer& other, std::string_view mine,
     return a.left == b.left && a.right == b.right && a.result == b.result;
   };
   if (ignore_merges_ == other.ignore_merges_ && std::ranges::equal(merges_, other.merges_, same)) return "";
-  // The lists may differ in merges that never happen, as those of .tiktoken files and their
-  // conversions do.
+  // The lists may differ in merges that never happen,
+  // as in .tiktoken files and their conversions.
   bool whole = false, other_whole = false;
   auto a = working_merges(whole), b = other.working_merges(other_whole);
   for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {

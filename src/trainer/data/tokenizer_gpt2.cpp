@@ -68,7 +68,7 @@ Tokenizer Tokenizer::parse_gpt2(std::string_view vocabulary_json, std::string_vi
   VocabularyReader reader(parts);
   nlohmann::json::sax_parse(vocabulary_json.begin(), vocabulary_json.end(), &reader);
   read_merges(merges, parts);
-  // These files came with GPT-2's split rule, except those of known vocabularies.
+  // These files came with GPT-2's split rule, except known vocabularies.
   const KnownVocabulary* known = find_known_vocabulary(parts.vocabulary.size());
   if (known) {
     parts.rule = &find_split_rule(known->split_rule);

@@ -1,5 +1,5 @@
-// Hugging Face `tokenizers`' tokenizer.json. It is read with SAX events, so that an untrusted file
-// never builds a document; it is written as a whole.
+// Hugging Face `tokenizers`' tokenizer.json. SAX events read it, so an untrusted file never builds
+// a document; it is written as a whole.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace crest {
 namespace {
 
 constexpr size_t max_depth = 32, max_steps = 16;
-constexpr size_t longest_replacement = 256;  // bytes that a normalizer adds at one place
+constexpr size_t longest_replacement = 256;  // bytes added by a normalizer at one place
 
 // Copies a part of a document to text while its SAX events pass by.
 class JsonEcho {
@@ -105,7 +105,7 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
       step().type = "Precompiled";  // refused by its name; the string is large
       return true;
     }
-    size_t longest = TokenizerParts::max_token_bytes + at(Part::merges);  // two tokens that make one, and a space
+    size_t longest = TokenizerParts::max_token_bytes + at(Part::merges);  // two tokens with one text, and a space
     if (value.size() > longest && !at(Part::other)) parts_.bad(fmt::format("a string of {} bytes", value.size()));
     if (at(Part::model) && key_ == "type" && value != "BPE")
       parts_.refuse(fmt::format("model type {}", printable(value)));
@@ -302,7 +302,7 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
     }
   }
 
-  // Texts are cut before spaces: what is replaced must not reach over a cut, nor make it unsafe.
+  // Texts are cut before spaces: replaced text must not reach over a cut, nor make it unsafe.
   template <class InText>
   void read_replace(const Step& s, InText in_text) {
     using Kind = TextRules::Step::Kind;

@@ -53,7 +53,7 @@ bool find_pair(const fs::path& path, fs::path& vocabulary, fs::path& merges) {
   return false;
 }
 
-// In the order in which they are looked for.
+// In the order of the search.
 constexpr const char* file_names[] = {"tokenizer.json", "vocab.json", "encoder.json", "tokenizer.model"};
 
 fs::path in_folder(const fs::path& folder) {

@@ -82,8 +82,8 @@ std::optional<std::string> TokenizerParts::bytes_of(std::string_view token) cons
   return rules.mark.empty() ? std::string(token) : replaced(token, rules.mark, " ");
 }
 
-// The token between documents. Of several that end texts, one that only ends texts: chat models end
-// their turns with others.
+// The token between documents. Of several ends, one only for texts: chat models end their turns
+// with others.
 std::optional<uint32_t> TokenizerParts::document_end(const Tokenizer& t) const {
   std::vector<uint32_t> stated;
   if (auto named = t.added(end_of_text)) stated.push_back(*named);
@@ -130,7 +130,7 @@ Tokenizer TokenizerParts::build() const {
       refuse(fmt::format("the token '{}', which holds a space that is not marked", printable(text)));
     if (!byte_level && !is_added && !byte && safe_cut_after(*bytes, 1) < bytes->size())
       refuse(fmt::format("the token '{}', which holds a space after another character", printable(text)));
-    // A byte's token and that of the character are two.
+    // A byte's token and its character's token are two.
     uint32_t before = decoded.size();
     if (decoded.insert(byte_level ? *bytes : std::string(text)) != before)
       bad(fmt::format("token '{}' appears twice", printable(text)));
@@ -147,7 +147,7 @@ Tokenizer TokenizerParts::build() const {
     if (a.id < t.tokens_.size() && t.tokens_[a.id].used) bad(fmt::format("two added tokens have id {}", a.id));
     if (same && byte_level && character_at(a.content, 0).length == a.content.size() && from_alphabet(a.content) &&
         *from_alphabet(a.content) != a.content)
-      refuse(fmt::format("the added token '{}', which is also that of byte 0x{:02x}", printable(a.content),
+      refuse(fmt::format("the added token '{}', also the token of byte 0x{:02x}", printable(a.content),
                          uint8_t(from_alphabet(a.content)->front())));
     t.set_added_token(a.id, a.content, a.special, a.normalized);
     t.tokens_[a.id].of_vocabulary = same;

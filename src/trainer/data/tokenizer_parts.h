@@ -1,5 +1,5 @@
-// The content of a tokenizer file before it is checked: tokens written in the byte-level alphabet
-// (byte_alphabet.h) or as text. Also what the files of well-known vocabularies leave out.
+// The content of a tokenizer file before the checks: tokens written in the byte-level alphabet
+// (byte_alphabet.h) or as text. Also the parts missing in files of well-known vocabularies.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -34,14 +34,14 @@ struct TokenizerParts {
   void check_unused_ids(uint64_t highest_id, uint64_t tokens) const;
   // Reads the files next to the vocabulary's file, after that one.
   void read(const TokenizerCompanions& files);
-  // The tokenizer, or an error that says what does not fit together.
+  // The tokenizer, or an error about the parts that do not fit together.
   Tokenizer build() const;
-  // Of the tokens that the files state; nullopt: they state none that text does not make.
+  // Of the tokens in the files; nullopt: they state none, or only tokens made from text.
   std::optional<uint32_t> document_end(const Tokenizer& tokenizer) const;
-  // What a token stands for; nullopt if it is not written in the alphabet.
+  // The text of a token; nullopt if it is not written in the alphabet.
   std::optional<std::string> bytes_of(std::string_view token) const;
 
-  // Errors for a damaged file, and for a kind that Crest does not support.
+  // Errors for a damaged file, and for an unsupported kind.
   [[noreturn]] void bad(const std::string& what) const;
   [[noreturn]] void refuse(const std::string& what) const;
 
@@ -56,16 +56,16 @@ struct TokenizerParts {
   bool byte_level = true;  // tokens are written in the alphabet
   bool byte_fallback = false, fuse_unknown = false, ignore_merges = false;
   std::string unknown;                     // token
-  std::string begin_of_text, end_of_text;  // tokens that are named so; "": none is named
-  std::vector<uint32_t> ends;              // other tokens that end texts
+  std::string begin_of_text, end_of_text;  // tokens of these names; "": none is named
+  std::vector<uint32_t> ends;              // other tokens at the end of texts
   std::string post_processor = "null";
 };
 
-// Vocabularies whose files leave out what is needed to use them: the split rule and the special
-// tokens.
+// Vocabularies with incomplete files: their
+// split rule and special tokens.
 struct KnownVocabulary {
   std::string_view name;
-  uint32_t tokens;  // number of ordinary tokens, which identifies it
+  uint32_t tokens;  // number of ordinary tokens; it identifies the vocabulary
   std::string_view split_rule;
   bool nfc;
   // (text, id)

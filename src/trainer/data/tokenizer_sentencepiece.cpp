@@ -1,5 +1,5 @@
-// SentencePiece models (Kudo & Richardson 2018): the fields of sentencepiece_model.proto that
-// decide the tokens of BPE, written as the tokenizer.json that gives the same tokens.
+// SentencePiece models (Kudo & Richardson 2018): the fields of sentencepiece_model.proto relevant
+// to the tokens of BPE, written as a tokenizer.json with the same tokens.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -81,7 +81,7 @@ struct Piece {
   uint64_t type = normal;
 };
 
-// What decides the tokens; defaults are those of the .proto.
+// Everything that decides the tokens; defaults as in the .proto.
 struct Model {
   std::vector<Piece> pieces;
   uint64_t type = 1;  // of trainer_spec: 1 Unigram, 2 BPE, 3 words, 4 characters
@@ -151,8 +151,8 @@ void check_supported(const Model& model, const TokenizerParts& parts) {
 
 using Json = nlohmann::ordered_json;
 
-// SentencePiece joins the two neighbors that make the piece of the highest score, leftmost first.
-// So every way to divide a piece into two pieces is a merge.
+// SentencePiece joins the two neighbors with the best-scored joint piece, leftmost first. So every
+// way to divide a piece into two pieces is a merge.
 Json merges_of(const Model& model, const TokenizerParts& parts) {
   std::unordered_map<std::string_view, uint32_t> ids;
   for (uint32_t id = 0; id < model.pieces.size(); ++id)
@@ -171,7 +171,7 @@ Json merges_of(const Model& model, const TokenizerParts& parts) {
     float score = model.pieces[id].score;
     if (!(score > -1e30f && score < 1e30f)) parts.bad("a score that is not a number");
     if (!scores.insert(score).second)
-      parts.refuse(fmt::format("the piece '{}', whose score is that of another", printable(text)));
+      parts.refuse(fmt::format("the piece '{}', with the score of another", printable(text)));
     order.push_back(id);
   }
   std::sort(order.begin(), order.end(),
@@ -196,7 +196,7 @@ Tokenizer Tokenizer::parse_sentencepiece(std::string_view bytes, const std::stri
   TokenizerParts parts(where);
   Model model = read_model(bytes, parts);
   check_supported(model, parts);
-  // Texts as they are: JSON would refuse pieces that are not UTF-8 where it writes them.
+  // Texts as they are: JSON would refuse pieces other than UTF-8.
   Json added = Json::array(), unknown_piece;
   std::string vocabulary;
   for (uint32_t id = 0; id < model.pieces.size(); ++id) {

@@ -95,7 +95,7 @@ void merge_short_pretoken(const MergeTable& table, uint32_t* ids, size_t n, std:
 
 // Takes 20 bytes a symbol: the longest pre-tokens need most of an encoder's memory.
 void merge_long_pretoken(const MergeTable& table, uint32_t* ids, size_t count, std::vector<uint32_t>& out) {
-  constexpr uint32_t none = UINT32_MAX;  // no neighbor, and the id of a symbol that was merged into the one before
+  constexpr uint32_t none = UINT32_MAX;  // no neighbor, and the id of a symbol merged into the one before
   struct Candidate {
     uint32_t rank, at;
     bool operator<(const Candidate& o) const { return rank != o.rank ? rank > o.rank : at > o.at; }  // lowest on top

@@ -74,7 +74,7 @@ class AddedTokens {
     size_t at, length;  // length 0: none is left
     uint32_t id;
   };
-  // The leftmost token at or after `from`; of several that begin there, the longest.
+  // The leftmost token at or after `from`; of several with this start, the longest.
   Match find(std::string_view text, size_t from) const;
 
  private:

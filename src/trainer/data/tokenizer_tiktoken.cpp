@@ -1,4 +1,4 @@
-// .tiktoken: one token per line, its bytes in base64 and its rank, which is its id.
+// .tiktoken: one token per line, its bytes in base64 and its rank, the id.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -89,8 +89,8 @@ Ranks read_ranks(std::string_view text, const TokenizerParts& parts) {
 // tiktoken merges two neighbors if their bytes together are a token, lowest rank first. If a token
 // arises this way from its own bytes, the last step is the only one that ever makes it: inside a
 // longer pre-token it is merged in the same order as alone, because nothing was merged across its
-// ends. So one merge per token gives the same tokens. Tokens that do not arise this way get all
-// their splits as merges, and are also matched as whole pre-tokens (ignore_merges).
+// ends. So one merge per token gives the same tokens. Other tokens get all their splits as merges,
+// and are also matched as whole pre-tokens (ignore_merges).
 class TiktokenMerges {
  public:
   TiktokenMerges(const Ranks& ranks, const uint32_t* byte_ids) : ranks_(ranks), byte_ids_(byte_ids) {}

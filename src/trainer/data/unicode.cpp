@@ -80,9 +80,9 @@ CodePoint code_point_at(std::string_view text, size_t i) {
   return {c, uint8_t(length)};
 }
 
-// Characters that a normalization form treats differently since Unicode 10. `tokenizers` normalizes
-// by Unicode 9.0, where they are unassigned, so they neither move nor compose, and vocabularies
-// were trained with that. This list fixes the behavior for any version of utf8proc.
+// Characters with another normalization since Unicode 10. `tokenizers` normalizes by Unicode 9.0:
+// there they are unassigned, so they neither move nor compose, and vocabularies were trained this
+// way. This list fixes the behavior for any version of utf8proc.
 struct Range {
   uint32_t first, last;
 };
@@ -142,7 +142,7 @@ CharacterOfClass character_at(std::string_view text, size_t i) {
   return c.length ? CharacterOfClass{classes()[c.value], c.length} : CharacterOfClass{CharClass::symbol, 1};
 }
 
-// UTF-8 is self-synchronizing: a valid sequence that ends here is also one when read forward.
+// UTF-8 is self-synchronizing: a valid sequence with its end here is also valid when read forward.
 CharClass class_before(std::string_view text, size_t end) {
   for (size_t length = 1; length <= 4 && length <= end; ++length) {
     CodePoint c = code_point_at(text.substr(0, end), end - length);
@@ -189,8 +189,8 @@ bool normalize(UnicodeForm form, std::string_view text, std::string& out) {
   return true;
 }
 
-// Letters of Unicode 16 and 17, which older versions of utf8proc lack. U+0130 is the only one whose
-// lower case is two characters.
+// Letters of Unicode 16 and 17, missing in older versions of utf8proc. U+0130 is the only one with
+// a lower case of two characters.
 static uint32_t lower(uint32_t c) {
   constexpr struct {
     uint32_t first, last, lower;

@@ -14,16 +14,16 @@ extern const char* const unicode_class_runs;
 // others.
 enum class CharClass : uint8_t { symbol, mark, space, number, upper, lower, letter };
 inline bool is_letter(CharClass c) { return c >= CharClass::upper; }
-// The class that regular expressions write as [^\s\p{L}\p{N}].
+// The class [^\s\p{L}\p{N}] of regular expressions.
 inline bool is_symbol(CharClass c) { return c <= CharClass::mark; }
 
 struct CharacterOfClass {
   CharClass kind;
   uint8_t length;  // bytes
 };
-// A byte that is not part of valid UTF-8 is a symbol of length 1. i < text.size().
+// A byte outside valid UTF-8 is a symbol of length 1. i < text.size().
 CharacterOfClass character_at(std::string_view text, size_t i);
-// The class of the character that ends at `end` (> 0).
+// The class of the character before `end` (> 0).
 CharClass class_before(std::string_view text, size_t end);
 
 // Normalization Form C of every stretch of valid UTF-8; other bytes are unchanged. Returns false,
@@ -33,8 +33,8 @@ bool normalize_nfc(std::string_view text, std::string& out);
 // The same for the other forms.
 enum class UnicodeForm : uint8_t { nfd, nfkc, nfkd };
 bool normalize(UnicodeForm form, std::string_view text, std::string& out);
-// Every character by itself, as Rust's char::to_lowercase; bytes that are not valid UTF-8
-// unchanged.
+// Every character by itself, as Rust's
+// char::to_lowercase; bytes of invalid UTF-8 unchanged.
 std::string lowercase(std::string_view text);
 
 }  // namespace crest

@@ -35,7 +35,7 @@ void check_writable(const std::string& file) {
   require_no_run_file(file);
 }
 
-// The model's own files: those of another program have no marks of a run.
+// The model's own files: files of another program have no marks of a run.
 void require_not_of_model(const std::string& file, const LoadedModel& model) {
   const std::string folder = is_directory(model.weights_path) ? model.weights_path : parent_path(model.weights_path);
   const std::string name = file.substr(file.rfind('/') + 1);
@@ -50,7 +50,7 @@ void require_not_of_model(const std::string& file, const LoadedModel& model) {
 Dataset open_data(const std::string& folder, const LoadedModel& model) {
   Dataset data = Dataset::open(folder);
   int64_t vocab = model.config.vocab;
-  // Shards that do not state their vocabulary: every token is checked against the model's.
+  // Shards without a vocabulary: every token is checked against the model's.
   if (data.vocab_size() == 0) return Dataset::open(folder, uint32_t(vocab));
   if (int64_t(data.vocab_size()) > vocab) {
     if (model.tokenizer) require_embeddings(model.tokenizer->vocab_size(), model.config, model.tokenizer_path);
@@ -80,8 +80,8 @@ void write_logits(const std::string& file, Executor& executor, const TokenStream
   message(fmt::format("logits of {} written to {}", format_number_of(int64_t(n), "token"), printable(file)));
 }
 
-// What was not given is taken from the checkpoint's config.toml: the same as in training. Returns
-// the policy.
+// Missing options come from the checkpoint's
+// config.toml, as in training. Returns the policy.
 std::string take_from_training(EvaluateOptions& o, const LoadedModel& model) {
   const std::string* text = model.checkpoint ? model.checkpoint->file("config.toml") : nullptr;
   std::string where = join_path(model.weights_path, "config.toml");

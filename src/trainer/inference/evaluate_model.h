@@ -35,8 +35,8 @@ struct ModelEvaluation {
 
 // Throws for a wrong option, before anything is opened.
 void validate(const EvaluateOptions& options);
-// What the options leave open (data, seq, packing) is as in training. The logits of the split's
-// first window are written before the evaluation. message: receives lines for the user.
+// Missing options (data, seq, packing) are as in training. The logits of the split's first window
+// are written before the evaluation. message: receives lines for the user.
 ModelEvaluation evaluate_model(EvaluateOptions options, const LoadedModel& model,
                                const std::function<void(const std::string&)>& message);
 // docs/reference/contract.md, eval.

@@ -1,4 +1,4 @@
-// What a model computes in outside training.
+// A model's precision outside training.
 #pragma once
 #include <string>
 

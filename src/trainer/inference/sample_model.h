@@ -25,12 +25,12 @@ struct SampleOptions {
   int64_t max_tokens = 256, samples = 1;
   std::vector<std::string> stops;
   bool add_bos = false;     // the prompt begins with the model's begin-of-text token
-  bool ignore_end = false;  // continue after a token that ends the text
+  bool ignore_end = false;  // continue after a token at the end of the text
 };
 
 struct SampledText {
   Generated generated;
-  int64_t tokens = 0;  // drawn, the one that ended the text included
+  int64_t tokens = 0;  // drawn, including the end token
   std::string text;    // "" for token ids
   int64_t slides = 0;  // how often the context filled up
   double tokens_per_second() const;
@@ -49,12 +49,12 @@ class ModelSampler {
   ModelSampler(const SampleOptions& options, const LoadedModel& model);
   ~ModelSampler();
   const Recipe& recipe() const;
-  // Tokens of the prompt: those given, and its end that fits into the context.
+  // Tokens of the prompt: as given, and its end within the context.
   size_t prompt_given() const { return given_; }
   size_t prompt_tokens() const { return prompt_.size(); }
   int64_t cache_length() const;
-  // For the user: whether a token begins the prompt's text that is not of it; "": the model has
-  // none.
+  // For the user: whether a foreign token begins
+  // the prompt's text; "": the model has none.
   std::string begin_note() const;
   // Samples of one prompt differ by their number. show: receives the text, or the ids, as it is
   // drawn.

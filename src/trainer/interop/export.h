@@ -17,11 +17,11 @@ struct ExportOptions {
   std::string to;                                             // a name of export_formats()
   std::string out;                                            // folder; must not exist
   std::string dtype;                                          // fp32, bf16; "": fp32
-  bool other_gelu = false;                                    // accept that the program computes the other form of GELU
+  bool other_gelu = false;                                    // accept a program with the other form of GELU
   std::function<void(uint64_t done, uint64_t all)> progress;  // in parameters; may throw: no files are left behind
 };
 
-// What a format writes: the model, and where.
+// The input of a format: the model, and the destination.
 struct ExportJob {
   const LoadedModel& model;
   const ParameterReader& weights;
@@ -34,12 +34,13 @@ struct ExportJob {
 // A row of the table of formats.
 struct ExportFormat {
   const char *name, *title;   // value of --to; the program as people write it
-  std::vector<DType> dtypes;  // that the program loads
-  // What the model has and the program lacks, or "". The form of GELU is `activation`'s matter.
+  std::vector<DType> dtypes;  // loaded by the program
+  // The features of the model missing in the program, or "". The form of GELU is the matter of
+  // `activation`.
   std::string (*lacks)(const ModelConfig&);
   ActivationKind activation;  // the program's form of GELU
   void (*write)(ExportJob&);
-  const char* next;  // what to do with the folder DIR
+  const char* next;  // the next step for the folder DIR
 };
 const std::vector<ExportFormat>& export_formats();
 
@@ -51,7 +52,7 @@ struct ExportResult {
   std::vector<std::string> files, notes;
 };
 // The folder appears complete or not at all. One parameter at a time is in memory. Throws for
-// models that the program lacks.
+// models unknown to the program.
 ExportResult export_model(const LoadedModel& model, const ExportOptions& options);
 
 // docs/reference/contract.md, export.

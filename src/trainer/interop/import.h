@@ -1,5 +1,5 @@
-// Converts checkpoints of other programs to a folder that Crest (--init, eval, sample) and
-// transformers open.
+// Converts checkpoints of other programs to a folder for Crest (--init, eval, sample) and
+// transformers.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -17,7 +17,7 @@ struct ForeignFile {
   std::string path;
   std::string start;         // its first bytes, at most 1024
   uint64_t bytes = 0;        // of the file
-  int64_t heads_wanted = 0;  // for files that do not state the model's number of heads; 0: not given
+  int64_t heads_wanted = 0;  // for files without the number of heads; 0: not given
 };
 
 // An open foreign model: its configuration, and its weights one parameter at a time.
@@ -29,7 +29,7 @@ struct ForeignModel {
   std::function<void(const Param&, float*)> read;
 };
 
-// A row of the table of formats; the first one that recognizes a file opens it. Each is in
+// A row of the table of formats; the first one to recognize a file opens it. Each is in
 // src/trainer/interop/NAME.cpp.
 struct ForeignFormat {
   const char* name;

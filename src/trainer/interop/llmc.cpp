@@ -42,8 +42,8 @@ const char* other_file(int32_t magic) {
 
 uint64_t padding(const LlmcHeader& h) { return uint64_t((h.padded_vocab - h.config.vocab) * h.config.width); }
 
-// Elements in the file. Computed from one layer, so that a header is checked before thousands of
-// layers are listed.
+// Elements in the file. Computed from one layer, so a header is checked before thousands of layers
+// are listed.
 uint64_t total_numbers(const LlmcHeader& h) {
   ModelConfig one = h.config;
   one.layers = 1;
@@ -188,7 +188,7 @@ void write_llmc(ExportJob& job) {
     job.notes.push_back("The model has no tokenizer, so gpt2_tokenizer.bin was not written.");
     return;
   }
-  const std::string name = "gpt2_tokenizer.bin";  // the name that llm.c opens
+  const std::string name = "gpt2_tokenizer.bin";  // the name opened by llm.c
   if (std::string problem = write_tokenizer(*job.model.tokenizer, join_path(job.folder, name)); problem.empty())
     job.files.push_back(name);
   else

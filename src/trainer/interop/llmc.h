@@ -19,7 +19,7 @@ struct LlmcHeader {
 };
 bool is_llmc_checkpoint(std::span<const uint8_t> start);
 // Interprets the first bytes (at most 1024) of a file of `file_bytes`. Errors name `where`:
-// version, sizes, a length that contradicts the sizes.
+// version, sizes, a length in contradiction to the sizes.
 LlmcHeader parse_llmc_header(std::span<const uint8_t> start, uint64_t file_bytes, const std::string& where);
 
 class LlmcCheckpoint {

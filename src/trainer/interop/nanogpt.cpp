@@ -129,7 +129,7 @@ class NanogptCheckpoint {
     return x.spec.shape == y.spec.shape && x.stored_as == y.stored_as && file_.hash(a) == file_.hash(b);
   }
 
-  // What the file states; else what was given.
+  // From the file, else as given.
   int64_t heads_of(int64_t wanted) const {
     auto at = file_.metadata().find("n_head");
     if (at == file_.metadata().end()) {
@@ -155,7 +155,7 @@ class NanogptCheckpoint {
 
 }  // namespace
 
-// What train.py saves as ckpt.pt and reads with --init_from=resume. Its optimizer has a group with
+// ckpt.pt as saved by train.py and read with --init_from=resume. Its optimizer has a group with
 // weight decay (matrices) and one without; without states it starts afresh.
 void write_nanogpt(ExportJob& job) {
   const ModelConfig& c = job.model.config;

@@ -93,8 +93,8 @@ void TorchFile::write(std::string_view bytes) {
   at_ += bytes.size();
 }
 
-// Local header: fixed part, name, sizes of 64 bits, and the extra field "FB" that pads to the
-// alignment, as PyTorch writes it.
+// Local header: fixed part, name, sizes of 64 bits, and the extra field "FB" as padding to the
+// alignment, as in PyTorch.
 void TorchFile::add(const std::string& entry, std::string_view bytes) {
   Entry e{name_ + "/" + entry, at_, bytes.size(), 0};
   e.crc = uint32_t(crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
@@ -104,7 +104,7 @@ void TorchFile::add(const std::string& entry, std::string_view bytes) {
   std::string header = "PK\x03\x04";
   put(header, zip64_version, 2);
   put(header, 0, 2 + 2 + 2);  // flags, stored, time
-  put(header, 0x21, 2);       // the first day of the format, so that equal content gives equal files
+  put(header, 0x21, 2);       // the first day of the format: equal content gives equal files
   put(header, e.crc, 4);
   put(header, 0xffffffff, 4), put(header, 0xffffffff, 4);  // sizes are in the extra field
   put(header, e.name.size(), 2);

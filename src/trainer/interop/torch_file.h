@@ -26,7 +26,7 @@ class TorchPickle {
   void number(double value);
   void boolean(bool value);
   void none();
-  // An fp32 tensor whose elements are in storage `number` of the file, row-major.
+  // An fp32 tensor with elements in storage `number` of the file, row-major.
   void tensor(int64_t number, const std::vector<int64_t>& shape);
   std::string finish();
 

@@ -1,4 +1,4 @@
-// What would need less memory: recipes near a given one, planned but not run.
+// Recipes near a given one with lower memory, planned but not run.
 #pragma once
 #include <functional>
 #include <string>
@@ -14,7 +14,7 @@ struct Alternative {
   double flops_per_token = 0;  // executed
 };
 
-// Plans one change at a time. Returns the changes that need less memory than the session, smallest
+// Plans one change at a time. Returns the changes with less memory than the session, smallest
 // first. compile: creates the session of a recipe (the caller chooses its Programs).
 std::vector<Alternative> memory_alternatives(const CompiledSession& session,
                                              const std::function<CompiledSession(const Recipe&)>& compile,

@@ -11,8 +11,8 @@ namespace crest {
 // the step and saves a quarter to a third of its activations (docs/results/performance.md).
 std::string auto_recompute(const std::string& fusion) { return fusion == "on" ? "pointwise" : "none"; }
 
-// The default number of tokens whose logits are in memory at a time: 32 MiB of logits, but at least
-// 256 tokens, 512 in half precision, because every chunk reads the head's weight and adds to its
+// The default number of tokens with logits in memory at a time: 32 MiB of logits, but at least 256
+// tokens, 512 in half precision, because every chunk reads the head's weight and adds to its
 // gradient. A GPU needs more rows to be busy: 8192 cost no measurable time (H200, gpt2-124M:
 // docs/results/performance.md), 4096 up to 2%.
 std::string auto_loss_chunk(const std::string& precision, int64_t vocab, const std::string& device_kind) {

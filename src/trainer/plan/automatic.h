@@ -1,4 +1,4 @@
-// What `auto` chooses for settings that follow from others of the recipe.
+// The choices of `auto` for settings that follow from others of the recipe.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -12,15 +12,15 @@ namespace crest {
 std::string auto_recompute(const std::string& fusion);
 std::string auto_loss_chunk(const std::string& precision, int64_t vocab, const std::string& device_kind);
 
-// Whether the update goes over whole groups of parameters, of which ranks can have shards.
+// Whether the update goes over whole groups of parameters, so ranks can have shards.
 bool may_shard(const Recipe& recipe);
-// The values of --shard besides none that the recipe may have.
+// The recipe's possible values of --shard besides none.
 std::vector<std::string> shard_levels(const Recipe& recipe);
 // Whether ranks on GPUs share the optimizer's state where nothing else is requested.
 bool auto_shard(const Recipe& recipe, const std::string& device_kind);
 
-// Keys of a resolved recipe whose value is what `auto` chooses from its other settings: they tell
-// nothing about it that those don't.
+// Keys of a resolved recipe whose value is `auto`'s choice from its other settings: they carry no
+// information of their own.
 std::vector<std::string> automatic_settings(const nlohmann::ordered_json& recipe, const nlohmann::ordered_json& device);
 
 }  // namespace crest

@@ -44,16 +44,16 @@ struct Choice {
   int64_t workspace;
 };
 
-// Everything about an instruction that a kernel may depend on, except names. Layers are alike, and
-// asking a library only once for the workspace of a problem keeps planning fast. "" for
-// instructions with a body.
+// Everything a kernel may depend on in an instruction, except names. Layers are alike, and asking a
+// library only once for the workspace of a problem keeps planning fast. "" for instructions with a
+// body.
 std::string signature(const Program& p, const Instr& instr) {
   if (instr.body) return "";
   std::string key = instr.op->name;
   auto add = [&](int64_t x) { key.append(reinterpret_cast<const char*>(&x), sizeof x); };
   add(int64_t(instr.in.size()));
   add(int64_t(instr.phase) * 16 + int64_t(instr.stream));
-  std::vector<ValueId> storages;  // which values share memory, not where it is
+  std::vector<ValueId> storages;  // values sharing memory, not its address
   for (auto* list : {&instr.in, &instr.out})
     for (ValueId id : *list) {
       if (id == no_value) {

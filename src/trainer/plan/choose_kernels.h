@@ -1,4 +1,4 @@
-// Chooses, for every instruction, the first kernel of the backend's ordered list that accepts it.
+// Chooses, for every instruction, the first accepting kernel of the backend's ordered list.
 #pragma once
 #include <functional>
 
@@ -15,12 +15,12 @@ struct NoKernel : Error {
 // with the reason of each kernel.
 void choose_kernels(CompiledProgram& program, const Recipe& recipe, const Device& device);
 
-// The name of the kernel that would be chosen for an instruction; empty if that is the reference or
-// there is none, so that passes may create it (PassContext::kernel_for).
+// The name of the kernel for an instruction; empty if it is the reference or there is none, so
+// passes may create the instruction (PassContext::kernel_for).
 std::function<std::string(const Program&, const Instr&)> kernel_finder(const Recipe& recipe, const Device& device);
 
-// What the passes know when they make a Program of a session for a device. Recipe and device must
-// outlive it.
+// The passes' context for a Program of a session
+// and a device. Recipe and device must outlive it.
 PassContext pass_context(const Recipe& recipe, const ProgramSpec& spec, const Device& device);
 
 }  // namespace crest

@@ -29,7 +29,7 @@ Category persistent_category(const Value& v) {
     case Role::weight: return Category::weights;
     case Role::gradient: return Category::gradients;
     case Role::cache: return Category::kv_cache;
-    // What else stays from step to step, as fp8's record of amax.
+    // Other state kept from step to step, such as fp8's amax history.
     default: return v.lifetime == Lifetime::persistent ? Category::optimizer_state : Category::temporary;
   }
 }
@@ -70,8 +70,8 @@ void place_persistent(CompiledSession& s) {
   s.host_bytes = place_in_arena(s.host);
 }
 
-// A communicator of NCCL 2.28.3 on each of two H100 that NVLink connects, after its first
-// collective (2026-11-24). Other versions, connections and more ranks differ.
+// A communicator of NCCL 2.28.3 on each of two H100 with NVLink, after its first collective
+// (2026-11-24). Other versions, connections and more ranks differ.
 constexpr int64_t nccl_bytes = int64_t(870) << 20;
 
 }  // namespace
@@ -247,8 +247,8 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
                  "Leave it on. crest program --disable-pass NAME --after prune prints a Program without it.");
   s.device = device;
   s.device.deterministic = s.recipe.deterministic;
-  // Virtual ranks are threads of this process: each plans and runs with its share of them. A rank
-  // that is a process has its share already.
+  // Virtual ranks are threads of this process: each plans and runs with its share of the threads. A
+  // rank with a process of its own has its share already.
   s.device.threads = std::max(1, device.threads / s.recipe.data_parallel);
   s.compile_seconds = timer.seconds();
   extend(s, programs, options);

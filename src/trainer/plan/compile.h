@@ -1,5 +1,5 @@
-// From a recipe to Programs with kernels and addresses: everything that is known about a run before
-// it runs.
+// From a recipe to Programs with kernels and addresses: everything known about a run before it
+// runs.
 #pragma once
 #include <set>
 #include <string>
@@ -34,8 +34,9 @@ struct CompiledProgram {
   std::vector<PassTiming> timings;  // passes, then "kernels" and "memory"
 };
 
-// A storage that outlives a run of a Program. The Programs of a session share it by name. Its
-// offset is in the persistent arena; that of CompiledSession::gradients is in the transient arena.
+// A storage with a life beyond one run of a Program. The Programs of a session share it by name.
+// Its offset is in the persistent arena; the offset of CompiledSession::gradients is in the
+// transient arena.
 struct PersistentBlock {
   std::string name;
   int64_t offset, bytes;
@@ -59,11 +60,11 @@ struct CompiledSession {
   int find(const std::string& program_name) const;  // -1 when absent
   // Of the device.
   int64_t planned_bytes() const { return persistent_bytes + transient_bytes + library_bytes; }
-  // Of what a limit is for: on a CPU host memory is the device's.
+  // The subject of a limit: on a CPU host memory is the device's.
   int64_t limited_bytes() const { return planned_bytes() + (device.kind == "cpu" ? host_bytes : 0); }
   // Bytes by category. They add up to planned_bytes (fragmentation is counted as temporary).
   CategoryBytes by_category() const;
-  // What forward halves keep for backward halves: the most activations that are alive at once.
+  // Values kept by forward halves for backward halves: the largest sum of live activations.
   int64_t kept_bytes() const;
   // The Program with the largest transient arena.
   const CompiledProgram& largest() const;
@@ -72,7 +73,7 @@ struct CompiledSession {
 // The purpose of a session.
 struct SessionUse {
   bool train = false, update = false, validation = false;
-  bool forward_saved = false;    // the forward half of a micro step, with what a backward pass needs
+  bool forward_saved = false;    // the forward half of a micro step, with the values for a backward pass
   bool sampling = false;         // prefill and decode
   int64_t validation_batch = 0;  // 0: the micro batch
   int64_t prefill = 64;          // tokens per prefill call
@@ -80,39 +81,39 @@ struct SessionUse {
 };
 
 // The Programs for a use: with gradient accumulation train.first and train.next (and train.last if
-// ranks reduce). start runs once before the first step, where train Programs read what updates make
-// of weights.
+// ranks reduce). start runs once before the first step, if train Programs read values made from the
+// weights by updates.
 std::vector<ProgramSpec> session_programs(const Recipe& recipe, const SessionUse& use);
 // One call of a step: the Program, and its micro step (-1: none).
 struct SegmentCall {
   int segment;
   int64_t micro_step;
 };
-// A training step as a list of calls. Of a session that does not train, one forward pass: the
-// forward half of a micro step, the evaluation of a batch, or the decoding of a token.
+// A training step as a list of calls. In a session without training, one forward pass: the forward
+// half of a micro step, the evaluation of a batch, or the decoding of a token.
 std::vector<SegmentCall> training_step(const CompiledSession& session);
 bool forward_only(const CompiledSession& session);
-// What crest profile --phase calls these Programs: "step", "backward" (a step without its update),
-// "forward", "forward-saved" or "decode".
+// The names of these Programs in crest profile --phase: "step", "backward" (a step without its
+// update), "forward", "forward-saved" or "decode".
 const char* phase_of(const CompiledSession& session);
-// The sets of axes along which Programs communicate.
+// The sets of axes for the Programs' communication.
 std::set<Axes> axes_in_use(const CompiledSession& session);
-// Tokens of a step, or of that forward pass, on all ranks.
+// Tokens of a step, or of the forward pass, on all ranks.
 int64_t step_tokens(const CompiledSession& session);
 
 struct CompileOptions {
   bool verify = true;
 };
 
-// Resolves recipe.precision "auto" for the device. Throws usage errors for what the device does not
-// support.
+// Resolves recipe.precision "auto" for the device. Throws usage errors for settings the device does
+// not support.
 Recipe resolve(Recipe recipe, const Device& device);
-// Gives the values of all Programs their memory, and their instructions what they wait for: the
-// last part of compile().
+// Gives the values of all Programs their memory, and their instructions their waits: the last part
+// of compile().
 void place(CompiledSession& session, const CompileOptions& options = {});
 CompiledSession compile(const Recipe& recipe, const Device& device, const std::vector<ProgramSpec>& programs,
                         const CompileOptions& options = {});
-// Compiles those of the Programs that the session lacks, and places all.
+// Compiles the Programs missing in the session, and places all.
 void extend(CompiledSession& session, const std::vector<ProgramSpec>& programs, const CompileOptions& options = {});
 
 }  // namespace crest

@@ -56,7 +56,7 @@ int64_t default_seq(const Recipe& r, const Device& device, const SessionUse& use
   return longest;
 }
 
-// Why the length is not that of the context; empty where it is.
+// Why the length differs from the context; empty if it does not.
 std::string why_shorter(const Recipe& r, int64_t chosen, int64_t limit) {
   const std::string context = format_number_of(r.model.context, "token");
   if (chosen < std::min(r.model.context, longest_default_seq))

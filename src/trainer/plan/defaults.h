@@ -1,5 +1,5 @@
-// Defaults of a recipe that depend on the device. Commands that train, plan, measure or predict
-// training all ask here and get the same answer.
+// Defaults of a recipe by device. Commands for training, planning, measuring and predicting all use
+// these.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,7 +15,7 @@ namespace crest {
 inline constexpr int64_t longest_default_seq = 4096;
 
 struct DefaultSources {
-  int64_t limit = 0;     // bytes of memory that one rank may use
+  int64_t limit = 0;     // bytes of memory for one rank
   StepTimerOf timer_of;  // for --recompute budget=SIZE; empty: assumed_step_times
   SessionUse use = training_use;
   std::function<std::optional<MatmulRates>(const Device&)> rates_of = matmul_rates;

@@ -1,5 +1,5 @@
-// The calculators behind crest plan --explain: the field's formulas with their terms, next to what
-// the Program of the same recipe needs, and why the two differ.
+// The calculators behind crest plan --explain: the field's formulas with their terms, the exact
+// need of the Program of the same recipe, and the reason for the difference.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -18,10 +18,10 @@ struct Term {
   std::string name;
   std::string formula, numbers;
   double value = 0;
-  std::string unit;               // "bytes", "FLOP", or what is counted
+  std::string unit;               // "bytes", "FLOP", or the counted thing
   std::string source;             // of the formula
-  std::optional<double> program;  // the same, of the Program; none: it has nothing that is the same
-  std::string difference;         // why the Program's differs; or what the formula leaves out
+  std::optional<double> program;  // the same, of the Program; none: it has no such quantity
+  std::string difference;         // why the Program's differs; or the parts left out by the formula
 };
 
 struct ExplainSection {

@@ -1,4 +1,4 @@
-// --explain flops: the conventions, compared with what the Program executes.
+// --explain flops: the conventions, compared with the Program's executed FLOPs.
 #include <fmt/format.h>
 
 #include "model/parameters.h"
@@ -10,7 +10,7 @@ namespace crest {
 
 namespace {
 
-// FLOPs of the instructions of one phase that a step runs.
+// FLOPs of a step's instructions in one phase.
 double phase_flops(const CompiledSession& s, Phase phase) {
   double sum = 0;
   for (auto& call : s.programs) {

@@ -44,8 +44,8 @@ Term gradients_term(const Recipe& r, double n) {
   return per_parameter_term("gradients", r.grad_dtype == "bf16" ? 2 : 4, r.grad_dtype, n, document);
 }
 
-// What the optimizer declares for each parameter, summed by state: "6 N (u16 master, m) + 4 n(v)"
-// where all parameters have masters of two bytes and fp32 m, and n(v) numbers are in fp32 v.
+// The optimizer's declared bytes for each parameter, summed by state: "6 N (u16 master, m) + 4
+// n(v)" if all parameters have masters of two bytes and fp32 m, and n(v) numbers are in fp32 v.
 Term optimizer_term(const Recipe& r, double n) {
   struct Sum {
     std::string state;
@@ -151,7 +151,7 @@ ExplainSection activations(const CompiledSession& s, const ExplainOptions& o) {
   return {"training: activations", terms};
 }
 
-// What crest sample compiles with int8 weights and a cache for the whole context.
+// The Programs of crest sample with int8 weights and a cache for the whole context.
 CompiledSession int8_sampling(const CompiledSession& s) {
   Recipe r;
   r.model = s.recipe.model, r.precision = s.recipe.precision, r.policy = s.recipe.policy;

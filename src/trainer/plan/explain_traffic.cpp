@@ -1,4 +1,4 @@
-// --explain traffic: what each kind of parallelism sends.
+// --explain traffic: the bytes sent by each kind of parallelism.
 #include <fmt/format.h>
 
 #include "model/parameters.h"
@@ -11,7 +11,7 @@ namespace crest {
 
 namespace {
 
-// What a rank sends for the collectives of a step.
+// Bytes sent by a rank for the collectives of a step.
 double sent_by_program(const CompiledSession& s) {
   const Mesh mesh = s.recipe.layout();
   double sum = 0;

@@ -12,13 +12,13 @@ namespace crest {
 
 namespace {
 
-// What memory holds, and which Program left it there.
+// The content of memory, and the Program it comes from.
 struct Held {
   Placement placement;
   std::string by;
 };
 
-// Two steps, since the second one begins with what the first one ends with.
+// Two steps, since the second one begins with the first one's results.
 std::vector<const CompiledProgram*> calls(const CompiledSession& s) {
   static constexpr const char* step[] = {"train",  "train.first", "train.next", "train.next", "train.last",
                                          "update", "validation",  "prefill",    "decode"};
@@ -40,7 +40,7 @@ void verify_along(const CompiledSession& s, Axis axis) {
     if (added) it->second = handover(c->program, axis);
     for (auto& read : it->second.reads) {
       auto held = memory.find(read.storage);
-      // The host provides what no Program has left.
+      // The host provides values no Program has left.
       if (held == memory.end() || held->second.placement == read.placement) continue;
       std::string of_storage = read.value == read.storage ? "" : fmt::format(" of %{}", read.storage);
       fail_internal(fmt::format("program {} leaves %{}{} {}, but program {} reads it {}", held->second.by, read.value,

@@ -1,5 +1,5 @@
-// Programs of a session hand values to each other in memory that outlives them: weights, states,
-// gradients.
+// Programs of a session hand values to each other
+// in persistent memory: weights, states, gradients.
 #pragma once
 #include "plan/compile.h"
 

@@ -27,7 +27,7 @@ int64_t total(const CategoryBytes& c) { return std::accumulate(c.begin(), c.end(
 
 namespace {
 
-constexpr int64_t alignment = 256;  // bytes: the alignment that GPU allocators guarantee
+constexpr int64_t alignment = 256;  // bytes: the alignment guaranteed by GPU allocators
 
 int64_t aligned(int64_t bytes) { return round_up(std::max<int64_t>(bytes, 1), alignment); }
 
@@ -59,10 +59,10 @@ class Intervals {
   std::vector<Interval> list_;
 };
 
-// Which addresses are in use when: a segment tree over buckets of instructions. A node knows the
-// addresses of blocks that live during all of its instructions, and of blocks that live during any
-// of them. Saved activations, which grow with the model's depth, are adjacent, so both are a few
-// intervals. Blocks that begin or end within a bucket are listed there.
+// Addresses in use over time: a segment tree over buckets of instructions. A node knows the
+// addresses of blocks alive during all of its instructions, and of blocks alive during any of them.
+// Saved activations, which grow with the model's depth, are adjacent, so both are a few intervals.
+// Blocks with a begin or end within a bucket are listed there.
 class TakenAddresses {
  public:
   explicit TakenAddresses(size_t instructions)
@@ -91,7 +91,7 @@ class TakenAddresses {
     });
   }
 
-  // The lowest of the smallest holes that are large enough.
+  // The lowest of the smallest sufficient holes.
   int64_t best_fit(int first, int last, int64_t bytes) {
     size_t from = size_t(first) / bucket, to = size_t(last) / bucket;
     taken_.clear();
@@ -101,8 +101,8 @@ class TakenAddresses {
       if (from == to) break;
     }
     for_nodes(from + 1, to, [&](size_t node) { at_any_[node].append_to(taken_); });
-    // A block that lives through a whole ancestor of the inner nodes lives through one of the ends
-    // too.
+    // A block alive during a whole ancestor of the
+    // inner nodes is alive during one of the ends too.
     size_t low = from + leaves_, high = to + leaves_;
     for (; low != high; low /= 2, high /= 2) all_through_[low].append_to(taken_), all_through_[high].append_to(taken_);
     for (; low > 0; low /= 2) all_through_[low].append_to(taken_);
@@ -122,12 +122,12 @@ class TakenAddresses {
     Interval addresses;
   };
 
-  // Ancestors know what their nodes know.
+  // Ancestors know everything their nodes know.
   void add_upwards(size_t node, Interval addresses) {
     while (node > 0 && at_any_[node].add(addresses)) node /= 2;
   }
 
-  // The largest nodes that cover the leaves from `low` up to `high` (exclusive).
+  // The largest nodes covering the leaves from `low` up to `high` (exclusive).
   template <class Visit>
   void for_nodes(size_t low, size_t high, Visit visit) const {
     for (low += leaves_, high += leaves_; low < high; low /= 2, high /= 2) {
@@ -166,7 +166,7 @@ class Planner {
     for (Before before : {longest_first, largest_first, most_first}) {
       order_by(before);
       urgent_.assign(plan_.blocks.size(), 0);
-      // Blocks that found no place below the peak come earlier in the next attempt ("Squeaky Wheel"
+      // Blocks without a place below the peak come earlier in the next attempt ("Squeaky Wheel"
       // Optimization, Joslin and Clements, 1999), as long as much memory is wasted.
       for (int round = 0; round < (wasted() > 0.02 ? 16 : 3); ++round) {
         place();
@@ -220,9 +220,9 @@ class Planner {
         for (ValueId v : *list) touch(v, end_[size_t(i)]);
   }
 
-  // Another stream may be at an instruction until the compute stream waits for it: then memory is
-  // free for what the compute stream does next. Waits that addresses add come later; they only wait
-  // for more.
+  // Another stream may be at an instruction until the compute stream waits for it: from then on
+  // memory is free for the compute stream's next work. Waits added by addresses come later; they
+  // only wait for more.
   void find_ends() {
     end_.resize(p_.code.size());
     std::iota(end_.begin(), end_.end(), 0);
@@ -252,7 +252,7 @@ class Planner {
     return (a.contiguous() && b.contiguous()) || a.layout.strides == b.layout.strides;
   }
 
-  // An output may take over the memory of an input whose last use is this instruction.
+  // An output may take over the memory of an input with its last use at this instruction.
   void overlay() {
     same_as_.resize(p_.values.size());
     std::iota(same_as_.begin(), same_as_.end(), 0);
@@ -326,10 +326,10 @@ class Planner {
     return double(x.bytes) * (x.last - x.first + 1) > double(y.bytes) * (y.last - y.first + 1);
   }
 
-  // Places blocks in an order (saved activations, which live long, first; or the largest, or those
-  // with the most bytes times instructions, if that order wastes too much because the peak is among
-  // short-lived blocks). Each goes to the hole that fits best among the blocks that are alive with
-  // it and already placed.
+  // Places blocks in an order: saved activations (long-lived) first. If this wastes too much
+  // because the peak is among short-lived blocks: the largest first, or the ones with the most
+  // bytes times instructions. Each goes to the best-fitting hole among the placed blocks alive with
+  // it.
   void place() {
     taken_.clear();
     plan_.bytes = 0;
@@ -350,11 +350,11 @@ class Planner {
                      [&](int a, int b) { return before(plan_.blocks[size_t(a)], plan_.blocks[size_t(b)]); });
   }
 
-  // The range that a block excludes: whole units of alignment (blocks with a fixed address may
-  // begin within one).
+  // The range excluded by a block: whole units of alignment (blocks with a fixed address may begin
+  // within one).
   static Interval addresses(const Block& b) { return {b.offset / alignment * alignment, aligned(b.offset + b.bytes)}; }
 
-  // Enters a block whose address is known.
+  // Enters a block with a known address.
   void take(const Block& block) {
     plan_.bytes = std::max(plan_.bytes, addresses(block).second);
     taken_.add(block.first, block.last, addresses(block));
@@ -377,13 +377,13 @@ class Planner {
   const Program& p_;
   const std::vector<int64_t>& workspace_;
   size_t fixed_;             // the first blocks of the plan
-  std::set<ValueId> whole_;  // groups of which each rank keeps a shard
+  std::set<ValueId> whole_;  // groups sharded over the ranks
   std::vector<int> order_;   // of the other blocks
   std::vector<int> urgent_;  // by block: how often it found no place below the peak
   MemoryPlan plan_;
   std::vector<int> end_;           // by instruction: the first one at which it has surely ended
   std::vector<int> first_, last_;  // by storage
-  std::vector<bool> kept_;         // by storage: an output that the host does not read is for a later Program
+  std::vector<bool> kept_;         // by storage: an output not read by the host is for a later Program
   std::vector<ValueId> same_as_;
   TakenAddresses taken_;
 };

@@ -25,8 +25,8 @@ std::string_view name(Category);
 using CategoryBytes = std::array<int64_t, category_count>;
 int64_t total(const CategoryBytes&);
 
-// A piece of the transient arena, and the instructions [first, last] during which it is in use.
-// What another stream than compute uses is in use until the compute stream waits for it.
+// A piece of the transient arena, and the instructions [first, last] of its use. A use by another
+// stream than compute lasts until the compute stream waits for it.
 struct Block {
   std::string name;  // of the storage value, or "workspace of OP"
   ValueId storage;   // no_value for workspace
@@ -41,13 +41,13 @@ struct MemoryPlan {
   std::vector<int> block_of_instr;  // workspace block of an instruction, -1 for none
   int64_t bytes = 0;                // size of the transient arena
   int64_t live_peak = 0;            // largest sum of live blocks: no plan can be smaller
-  int peak_instr = -1;              // instruction at which live_peak is reached
+  int peak_instr = -1;              // instruction of live_peak
   CategoryBytes at_peak{};          // live bytes by category there
 };
 
-// workspace[i]: workspace bytes of instruction i. fixed: blocks whose address is given
-// (plan/gradient_storage.h). Values whose storage is persistent or lives for the step are not
-// placed here. Best fit, longest-lived first, or in other orders if that wastes over 1%.
+// workspace[i]: workspace bytes of instruction i. fixed: blocks with a given address
+// (plan/gradient_storage.h). Values with a storage that is persistent or lives for the step are not
+// placed here. Best fit, longest-lived first, or in other orders if this wastes over 1%.
 // Near-linear in the number of instructions.
 MemoryPlan plan_memory(const Program& program, const std::vector<int64_t>& workspace,
                        const std::vector<Block>& fixed = {});

@@ -1,4 +1,4 @@
-// What crest plan reports: parameters, FLOPs, memory, and what fits.
+// The content of crest plan: parameters, FLOPs, memory, and the sizes that fit.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -23,7 +23,7 @@ struct PlanReport {
   const ModelConfig& model() const { return session.recipe.model; }
   int64_t planned() const { return session.planned_bytes(); }
   bool fits() const { return session.limited_bytes() <= rank_limit; }
-  // The plan is that of a forward pass, not of a step.
+  // The plan of a forward pass, not of a step.
   bool forward_only() const { return crest::forward_only(session); }
   // The forward pass decodes one token.
   bool decodes() const { return forward_only() && session.find("decode") >= 0; }
@@ -35,11 +35,11 @@ struct PlanReport {
   std::string flops_convention() const;
 };
 
-// What a rank may use of `limit` bytes: processes have a GPU each and share a host, and the virtual
-// ranks of --data-parallel share what their process has.
+// A rank's share of `limit` bytes: processes have a GPU each and share a host; the virtual ranks of
+// --data-parallel share their process' memory.
 int64_t limit_of_rank(const Recipe& recipe, const Device& device, int64_t limit);
 
-// The device as one rank of it is planned for: ranks that are processes of a CPU share its threads.
+// The device as planned for one of its ranks: ranks in processes of one CPU share its threads.
 Device rank_device(const Recipe& recipe, Device device);
 
 // Compiles the session and finds the largest micro batch within `limit` bytes, of a GPU or of the

@@ -108,7 +108,7 @@ Recipe plain_recipe(const std::string& model, const ModelConfig& otherwise) {
   recipe.model = otherwise;
   try {
     recipe.model = load_model_config(model);
-  } catch (const Error&) {  // a model that exists only in a program or on another machine
+  } catch (const Error&) {  // a model from a program or another machine
   }
   return recipe;
 }

@@ -1,4 +1,4 @@
-// The settings of a recipe: those of the model, of the passes, and of choosing kernels.
+// The settings of a recipe: model, passes, and the choice of kernels.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -18,8 +18,8 @@ Settings settings_of(const Recipe& recipe);
 
 // By key. `model` is the model's name, `seq` the length in use.
 nlohmann::ordered_json recipe_to_json(const Recipe& recipe);
-// The differences from a default recipe of the same model, as flags that follow --model=MODEL: for
-// commands that Crest suggests or starts. model: use this instead of the model that the user gave.
+// The differences from a default recipe of the same model, as flags after --model=MODEL: for
+// commands suggested or started by Crest. model: use this instead of the model given by the user.
 std::vector<std::string> recipe_flags(const Recipe& recipe, const std::string& model = "");
 // The same, for the recipe of a record.
 std::vector<std::string> recipe_flags(const nlohmann::ordered_json& recipe);
@@ -29,7 +29,7 @@ std::vector<std::string> recipe_flags(const nlohmann::ordered_json& recipe);
 struct RecipeOptions {
   GivenSettings given;
   bool has(const std::string& setting) const { return given.count(setting) && !given.at(setting).empty(); }
-  // The processes that --ranks or --mesh names.
+  // The number of processes from --ranks or --mesh.
   int processes() const;
   // default_model is used if --model is absent.
   Recipe finish(const std::string& default_model) const;

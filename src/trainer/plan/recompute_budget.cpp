@@ -73,7 +73,7 @@ class RecomputeSearch {
     return mix;
   }
 
-  // Fastest first; those that are slower and larger than another are left out.
+  // Fastest first; candidates both slower and larger than another are left out.
   void rank() {
     std::vector<Mix> all;
     for (size_t x = 0; x < level_count; ++x)
@@ -92,7 +92,7 @@ class RecomputeSearch {
   }
 
   void bisect() {
-    size_t low = 0, high = ranked_.size();  // those from `high` on fit
+    size_t low = 0, high = ranked_.size();  // candidates from `high` on fit
     while (low < high) {
       size_t middle = low + (high - low) / 2;
       if (fits(planned(ranked_[middle].counts)))
@@ -102,8 +102,8 @@ class RecomputeSearch {
     }
   }
 
-  // Plans what differs from the best by the level of a layer or of two, is estimated to be faster
-  // and may fit. Whether one was better.
+  // Plans candidates differing from the best in the level of one or two layers, with a faster
+  // estimate and a chance to fit. Returns whether one was better.
   bool improve() {
     const Counts from = *best_;
     const StepCost at = known_.at(from);

@@ -30,7 +30,7 @@ class BatchSearch {
 
   int64_t run() {
     if (!fits(1)) return 0;
-    // A batch whose loss runs in one more chunk has smaller chunks than the batch before it. Bytes
+    // A batch with one more chunk of the loss has smaller chunks than the batch before it. Bytes
     // grow over these first batches of each number of chunks, and within each number.
     Batches firsts = batches_with_more_chunks();
     int64_t chunks = last_that_fits(firsts);
@@ -74,7 +74,7 @@ class BatchSearch {
     return low;
   }
 
-  // The smallest batch from this one on that ranks can share: it is planned in its place.
+  // The smallest batch from this one on that divides among the ranks: planned in its place.
   int64_t possible(int64_t batch) const { return round_up(batch, batch_multiple(session_.recipe)); }
 
   bool depends(const ProgramSpec& spec) const {
@@ -83,7 +83,7 @@ class BatchSearch {
 
   // Of the limit, besides the transient arena.
   int64_t always() const { return session_.limited_bytes() - session_.transient_bytes; }
-  // A larger batch for which there is no kernel cannot run, whatever its memory.
+  // A larger batch without a kernel cannot run, whatever its memory.
   bool fits(int64_t batch) {
     try {
       return always() + std::max(fixed_, transient(batch)) <= limit_;
@@ -98,8 +98,8 @@ class BatchSearch {
     (fits(batches.at(i)) ? low : high) = i;
   }
 
-  // Bytes of the Programs that depend on the batch; the others keep their size in the session. If
-  // training alone does not fit, only its bytes: they are the larger part anyway.
+  // Bytes of the batch-dependent Programs; the others keep their size in the session. If training
+  // alone does not fit, only its bytes: they are the larger part anyway.
   int64_t transient(int64_t batch) {
     if (auto it = known_.find(batch); it != known_.end()) return it->second;
     Recipe r = session_.recipe;

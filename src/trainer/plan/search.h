@@ -1,10 +1,10 @@
-// Finds sizes that fit: the largest micro batch.
+// Finds the largest micro batch that fits.
 #pragma once
 #include "plan/compile.h"
 
 namespace crest {
 
-// The largest micro batch (at most 2^20) whose plan stays within limit_bytes; 0 if not even 1 does.
+// The largest micro batch (at most 2^20) with a plan within limit_bytes; 0 if not even 1 fits.
 // Persistent bytes do not depend on the batch. The transient arena is nearly affine in it, and
 // falls only where the loss gets one more chunk. So the search finds the number of chunks first,
 // then the batch. Two plans give a line; its crossing with the limit is verified (it fits, the next

@@ -1,4 +1,4 @@
-// What passes made of a session's Programs, for text: a setting says only what was requested.
+// The passes' effects on a session's Programs, for text: a setting is only a request.
 #pragma once
 #include <algorithm>
 
@@ -15,7 +15,7 @@ inline int64_t program_property(const CompiledSession& session, const char* name
   return value;
 }
 
-// Tokens whose logits exist at a time, where the loss is chunked; else 0.
+// Tokens with logits at a time if the loss is chunked; else 0.
 inline int64_t loss_chunk(const CompiledSession& session) { return program_property(session, loss_chunk_property, 0); }
 // Matrices of 8 bits.
 inline int64_t int8_weights(const CompiledSession& session) {

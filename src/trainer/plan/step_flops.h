@@ -7,13 +7,13 @@
 
 namespace crest {
 
-// The sum over all instructions that one rank runs in an optimizer step (or in the forward pass
-// that the session has instead), each as often as it runs.
+// The sum over all instructions of one rank in an optimizer step (or in the session's forward
+// pass), each as often as it runs.
 double sum_of_step(const CompiledSession& session, const std::function<double(const Program&, const Instr&)>& each);
-// FLOPs of all instructions that one rank runs in an optimizer step, padding and recompute
-// included.
+// FLOPs of all instructions of one rank in an
+// optimizer step, padding and recompute included.
 double executed_flops(const CompiledSession& session);
-// What flops_per_token counts, or a third of it for a forward pass; printed with the figure.
+// The count of flops_per_token, or a third of it for a forward pass; printed with the figure.
 std::string palm_convention(const Recipe& recipe, bool forward);
 
 }  // namespace crest

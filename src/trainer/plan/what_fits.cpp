@@ -23,7 +23,7 @@ std::string breakdown(const CompiledSession& s) {
   return text;
 }
 
-// Changes the recipe to a level of sharding, and the settings that exclude it; returns the flags.
+// Changes the recipe to a level of sharding, and the settings excluded by it; returns the flags.
 std::string sharded(Recipe& r, const std::string& shard) {
   std::string flags;
   auto set = [&](const char* name, const std::string& value) {
@@ -67,7 +67,7 @@ class Suggestions {
   std::vector<std::string> list() {
     if (keeps_activations()) {
       train_settings();
-    } else if (depends_on_batch()) {  // nothing is repeated, and the state is that of no step
+    } else if (depends_on_batch()) {  // nothing is repeated, and the state belongs to no step
       suggest("", s_.recipe);
     }
     if (list_.empty() && depends_on_batch()) shorter();

@@ -40,7 +40,7 @@ class Rows {
       for (auto& piece : packing->row(r)) all_ += piece.slots;
     packing_ = std::move(packing);
   }
-  // Tokens to predict, including those that a mask leaves out.
+  // Tokens to predict, including tokens left out by a mask.
   uint64_t all() const { return all_; }
   // The next row. Returns how many tokens it predicts; 0 for padding after the last one.
   uint64_t next(int32_t* x, int32_t* y, int32_t* positions) {
@@ -79,7 +79,7 @@ class Rows {
   std::vector<uint8_t> trained_;
 };
 
-// Bytes of tokens that are never predicted: the first of the split, or of each packed document.
+// Bytes of unpredicted tokens: the first of the split, or of each packed document.
 uint64_t unpredicted_bytes(const TokenStream& split, const Tokenizer& tokenizer, bool packed) {
   std::vector<int32_t> block(packed ? 1 << 16 : 1);
   std::vector<uint8_t> trained(block.size()), inside(block.size());
@@ -100,7 +100,7 @@ uint64_t unpredicted_bytes(const TokenStream& split, const Tokenizer& tokenizer,
   return bytes;
 }
 
-// Bytes of the predicted text; 0: unknown. `spelled`: the bytes of the tokens, which differ if the
+// Bytes of the predicted text; 0: unknown. `spelled`: the bytes of the tokens; they differ if the
 // tokenizer changes texts.
 uint64_t text_bytes(const TokenStream& split, const Tokenizer& tokenizer, bool packed, bool whole, uint64_t spelled) {
   if (tokenizer.lossless()) return spelled;

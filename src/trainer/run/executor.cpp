@@ -84,7 +84,7 @@ void Executor::bind(const CompiledProgram& c) {
   bound_.push_back(std::move(bound));
 }
 
-// Timing overwrites tensors, so the arenas, which start zeroed, are zeroed again.
+// Timing overwrites tensors, so the arenas, initially zero, are zeroed again.
 void Executor::tune(Choices* choices) {
   bool tuned = false;
   for (auto& p : bound_)

@@ -17,17 +17,17 @@ class ShardedStates;
 
 class Executor {
  public:
-  // The session and the groups must outlive the executor. groups is required if Programs
-  // communicate.
-  // Kernels that choose by timing do so here, unless the recipe is deterministic; `choices` holds
-  // an earlier session's choices and receives those in use.
+  // The session and the groups must outlive the executor. groups is
+  // required if Programs communicate. Kernels with choices by timing
+  // make them here, unless the recipe is deterministic; `choices`
+  // holds an earlier session's choices and receives the ones in use.
   explicit Executor(const CompiledSession& session, const MeshGroups* groups = nullptr, Choices* choices = nullptr);
   ~Executor();
 
   const CompiledSession& session() const { return session_; }
   void run(int program, StepTrace* trace = nullptr);
-  // Seconds that run() has taken so far. On a GPU this is until the launches returned, not until
-  // the work was done.
+  // Seconds in run() so far. On a GPU until the
+  // launches returned, not until the work was done.
   double launch_seconds() const { return launch_seconds_; }
   // A value of a Program by name. Throws an internal error if it does not exist.
   TensorRef tensor(int program, const std::string& value_name) const;
@@ -37,17 +37,18 @@ class Executor {
   Scalars scalars() const;
   void read_scalars_later(Scalars& to) const { runtime_->read_later(&to, scalars_, sizeof to); }
   void set_scalars(const Scalars& scalars);
-  // Only what the host writes before a run (seed .. length); what kernels write is unchanged.
+  // Only the values written by the host before a run (seed .. length); values written by kernels
+  // are unchanged.
   void set_inputs(const Scalars& scalars);
 
   Runtime& runtime() const { return *runtime_; }
-  // The states that exist only as shards.
+  // The states kept only as shards.
   ShardedStates& sharded() const { return *sharded_; }
-  // Bytes of device memory of tensors and of the library that connects the ranks.
+  // Bytes of device memory of tensors and of the ranks' library.
   int64_t held_bytes() const;
   // Bytes of host memory of tensors (--offload).
   int64_t held_host_bytes() const { return host_.bytes(); }
-  // Memory of the device that nobody uses between two steps.
+  // Device memory without a use between two steps.
   TensorRef between_steps() const;
 
  private:

@@ -34,7 +34,7 @@ class Decoder {
   int64_t cache_length() const { return cache_length_; }
   int64_t chunk() const { return chunk_; }  // tokens per prefill call
   int64_t vocab() const { return vocab_; }
-  // Number of tokens that the next one can see.
+  // Number of tokens visible to the next one.
   int64_t position() const { return int64_t(window_.size()); }
   // How often tokens were dropped.
   int64_t slides() const { return slides_; }
@@ -45,7 +45,7 @@ class Decoder {
   Executor& executor_;
   int prefill_, decode_;
   int64_t cache_length_, chunk_, vocab_, slides_ = 0;
-  std::vector<int32_t> window_;  // tokens of the sequence that were not dropped
+  std::vector<int32_t> window_;  // tokens of the sequence still in the cache
   int64_t done_ = 0;             // how many of them are in the cache
   std::vector<float> logits_;
 };
@@ -79,9 +79,9 @@ std::vector<int32_t> prompt_tokens(const Tokenizer& tokenizer, std::string_view 
                                    std::optional<uint32_t> begin, bool add_begin = false);
 
 // Continues a prompt with default options, up to the first of `ends`: for samples during training.
-// Draws all tokens in any case: ranks that have shards of the weights gather them together for each
-// one, and a last bit may let one of them draw another token. tokenizer: null on ranks that only
-// take part; they return no text.
+// Draws all tokens in any case: ranks with shards of the weights gather them together for each one,
+// and a last bit may let one of them draw another token. tokenizer: null on ranks that only take
+// part; they return no text.
 std::string generate_text(Executor& executor, const Tokenizer* tokenizer, std::span<const int32_t> prompt,
                           std::span<const uint32_t> ends, int64_t max_tokens, uint64_t seed);
 

@@ -20,7 +20,7 @@ TensorRef slice(const TensorRef& t, int64_t first, int64_t count) {
   return {static_cast<char*>(t.data) + first * int64_t(size_of(t.dtype)), t.dtype, {count}, t.runtime};
 }
 
-// 16-bit elements on the host: those of the tensor if it is there, else copies.
+// 16-bit elements on the host: the tensor's own if it is there, else copies.
 class Halves {
  public:
   explicit Halves(const TensorRef& t) : tensor_(t) {
@@ -114,7 +114,7 @@ void ParameterRef::set(const float* from, int64_t first, int64_t count) const {
 }
 
 void ParameterRef::zero_padding() const {
-  // The rows of the parameter are those of its scales.
+  // The rows of the parameter, as in its scales.
   for (auto [t, elements] :
        {std::pair{&master, numel()}, {&weight, numel()}, {&scale, scale.data ? shape[0] : int64_t(0)}}) {
     if (!t->data) continue;
@@ -136,7 +136,7 @@ static std::vector<std::pair<std::string, ValueId>> states_of(const Program& p, 
   return list;
 }
 
-// The Program that has the states, if there is one.
+// The Program with the states, if there is one.
 static int program_of_states(const CompiledSession& s) { return std::max(0, s.find("update")); }
 
 std::vector<ParameterRef> own_parameters(const Executor& executor) {
@@ -183,7 +183,7 @@ std::vector<ParameterRef> parameters(const Executor& executor) {
   return list;
 }
 
-// The tensors of a parameter that have their own memory.
+// The tensors of a parameter with their own memory.
 static std::vector<TensorRef*> tensors_of(ParameterRef& p) {
   std::vector<TensorRef*> list = {&p.weight};
   if (p.scale.data) list.push_back(&p.scale);

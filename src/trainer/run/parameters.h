@@ -18,7 +18,7 @@ struct StateRef {
 struct ParameterRef {
   std::string name;
   Shape shape;       // logical (unpadded)
-  TensorRef weight;  // what the model reads; padding rows come last
+  TensorRef weight;  // read by the model; padding rows come last
   TensorRef scale;   // f32[rows], of a weight of 8 bits (core/int8.h); else no data
   // The fp32 values: the weight itself if it is fp32. u16: the low halves of a split master weight
   // (core/split_float.h), with the weight as the high halves. No data in sessions without an update
@@ -42,10 +42,10 @@ struct ParameterRef {
   void zero_padding() const;
 };
 
-// States that exist only as shards are whole tensors on the host (run/sharded_states.h): zeros,
-// unless Engine::gather_states() filled them.
+// States kept only as shards are whole tensors on the host (run/sharded_states.h): zeros, unless
+// Engine::gather_states() filled them.
 std::vector<ParameterRef> parameters(const Executor& executor);
-// What is in the memory of this rank: without those states, and of others the rank's part.
+// In the memory of this rank: without those states, and of others the rank's part.
 std::vector<ParameterRef> own_parameters(const Executor& executor);
 
 // A copy on the host of the executor's current parameters and states. Any thread may read it while

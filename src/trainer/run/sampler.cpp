@@ -54,8 +54,8 @@ std::vector<Candidate> distribution(std::span<const float> logits, const Sampler
     float x = logits[size_t(a.token)], y = logits[size_t(b.token)];
     return x != y ? x > y : a.token < b.token;
   };
-  // The k best of a few times as many: a token that is no better than the last of k earlier ones,
-  // which have lower ids, is none of them.
+  // The k best of a few times as many: a token no better than the last of k earlier ones (with
+  // lower ids) is not among them.
   const size_t n = logits.size(), k = o.top_k > 0 ? std::min(size_t(o.top_k), n) : n, room = std::min(n, 4 * k);
   float bound = -INFINITY;
   auto keep_best = [&] {

@@ -20,9 +20,9 @@ struct Candidate {
   int32_t token;
   double probability;
 };
-// The tokens that can be drawn and their probabilities (they add up to 1); token i has logits[i].
-// Most probable first if top_k or top_p apply (equal logits: lower id first), else by id. -inf
-// means probability 0. NaN, +inf, and logits that are all -inf are errors.
+// The candidates and their probabilities (they add up to 1); token i has logits[i]. Most probable
+// first if top_k or top_p apply (equal logits: lower id first), else by id. -inf means probability
+// 0. NaN, +inf, and only -inf are errors.
 std::vector<Candidate> distribution(std::span<const float> logits, const SamplerOptions& options);
 
 // Draws one token, determined by (seed, sample, position): the same prompt and seed give the same

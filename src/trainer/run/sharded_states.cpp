@@ -80,7 +80,7 @@ std::vector<ShardedStates::Run> ShardedStates::runs(const Tensor& t, int rank) c
   } else {
     parts.push_back({0, 0, t.shape.numel()});
   }
-  // Of its place in the group, what this rank has along the data axis; in bytes.
+  // Of its place in the group, this rank's part along the data axis; in bytes.
   const int64_t begin = t.share * mesh_.coordinate(rank, Axis::data), size = int64_t(size_of(t.dtype));
   std::vector<Run> own;
   for (const Run& part : parts) {
@@ -107,7 +107,7 @@ void ShardedStates::pick(char* part, const char* whole, int64_t from, int64_t by
   for_overlaps(runs, from, bytes, [&](int64_t at, int64_t to, size_t n) { std::memcpy(part + to, whole + at, n); });
 }
 
-// Of what passes from rank to rank at once.
+// Bytes passed from rank to rank at once.
 static constexpr int64_t most_bytes = 64 << 20;
 
 template <class F>

@@ -1,6 +1,6 @@
-// Optimizer states and weights of which this rank has a part (passes/shard.cpp,
-// tensor_parallel.cpp), as whole tensors on the host: what checkpoints read and write, on any mesh.
-// They exist only from whole() or gather() to take() or release().
+// Optimizer states and weights kept in parts by the ranks (passes/shard.cpp, tensor_parallel.cpp),
+// as whole tensors on the host, for checkpoints of any mesh. They exist only from whole() or
+// gather() to take() or release().
 #pragma once
 #include <memory>
 #include <string>
@@ -31,28 +31,28 @@ class ShardedStates {
     bool of_elements;   // one number for each element of the parameter
     Axes axes;          // along which the ranks have other parts
     Placement cut;      // along the tensor axis
-    char* own;          // what this rank has of the group
+    char* own;          // this rank's part of the group
     int64_t first = 0;  // elements of the group before the tensor
-    int64_t share = 0;  // elements of the group that each rank along the data axis has; 0: all
+    int64_t share = 0;  // elements of the group for each rank along the data axis; 0: all
   };
   const std::vector<Tensor>& tensors() const { return tensors_; }
   // Zeros, until they are written. All tensors, or none.
   TensorRef whole(size_t tensor);
-  // Rank 0 of `world` gets all values; on the others nothing is kept. All ranks call it. passing:
-  // memory of the device for what passes from rank to rank; its content is lost.
+  // Rank 0 of `world` gets all values; the others keep nothing. All ranks call it. passing: device
+  // memory for the bytes between ranks; its content is lost.
   void gather(Communicator& world, const TensorRef& passing);
-  // Every rank's part becomes what the whole tensors of rank 0 hold; then they are released.
+  // Every rank's part is set from the whole tensors of rank 0; then they are released.
   void scatter(Communicator& world, const TensorRef& passing);
   // The same without other ranks' tensors: all have the same. rank: this one.
   void take(int rank);
   void release() { memory_.clear(); }
 
  private:
-  // Bytes that are next to each other in a rank's part, from `own` on, and in the whole tensor.
+  // Adjacent bytes in a rank's part, from `own` on, and in the whole tensor.
   struct Run {
     int64_t own, whole, bytes;
   };
-  // What a rank has of a tensor, in the order of its memory.
+  // A rank's part of a tensor, in the order of its memory.
   std::vector<Run> runs(const Tensor& t, int rank) const;
   // Copies `bytes` of a part, from byte `from` on, between `part` and the whole tensor.
   static void place(char* whole, const char* part, int64_t from, int64_t bytes, const std::vector<Run>& runs);

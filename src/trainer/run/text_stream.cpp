@@ -9,7 +9,7 @@ namespace crest {
 
 namespace {
 
-// Length of the UTF-8 sequence that a lead byte starts; 0 for other bytes.
+// Length of the UTF-8 sequence of a lead byte; 0 for other bytes.
 size_t sequence_length(unsigned char c) {
   if (c < 0x80) return 1;
   if (c >= 0xC2 && c <= 0xDF) return 2;
@@ -27,8 +27,8 @@ bool continues(unsigned char lead, size_t at, unsigned char c) {
   return c >= low && c <= high;
 }
 
-// Number of bytes at the start of `text` that form one character (those present if it is
-// incomplete); 0 if invalid.
+// Bytes of the first character in `text` (the
+// present ones if it is incomplete); 0 if invalid.
 size_t character(std::string_view text, bool* complete) {
   auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   size_t length = sequence_length(byte(0));

@@ -1,5 +1,5 @@
-// Turns the bytes of tokens into text that can be shown at once: never part of a character or of a
-// stop text.
+// Turns the bytes of tokens into text to show at
+// once: never part of a character or of a stop text.
 #pragma once
 #include <string>
 #include <string_view>
@@ -11,8 +11,8 @@ class TextStream {
  public:
   // The text ends before the first of `stops` (empty ones are ignored).
   explicit TextStream(std::vector<std::string> stops = {});
-  // What may be shown after these bytes: everything except an incomplete UTF-8 sequence at the end
-  // and what could become a stop text. Bytes that are not UTF-8 pass through.
+  // The text to show after these bytes: everything except an incomplete UTF-8 sequence at the end
+  // and the beginning of a possible stop text. Bytes of invalid UTF-8 pass through.
   std::string add(std::string_view bytes);
   // The text held back so far, for the end of the generation.
   std::string finish();
@@ -25,7 +25,7 @@ class TextStream {
   bool stopped_ = false;
 };
 
-// For terminals and JSON: bytes that are not UTF-8, and control characters other than newline and
+// For terminals and JSON: bytes of invalid UTF-8, and control characters other than newline and
 // tab, become U+FFFD.
 std::string displayable(std::string_view text);
 

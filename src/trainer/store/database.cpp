@@ -144,7 +144,7 @@ void Database::fail_with(int code) const {
           "Recover readable data with: sqlite3 FILE .recover | sqlite3 NEW. Or start a new one with --store.");
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-    case SQLITE_PROTOCOL:  // busy for so long that SQLite gave up
+    case SQLITE_PROTOCOL:  // busy beyond SQLite's patience
       throw StoreBusy(Exit::failed, fmt::format("{} keeps the run database locked", holder_of(file_)), where,
                       "Wait for it or stop it, give another --store FILE, or wait longer (--store-wait).");
     case SQLITE_FULL: fail("the disk is full", where, "Free some space, or give another --store FILE.");

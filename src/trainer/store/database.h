@@ -21,13 +21,13 @@ class StoreBusy : public Error {
   using Error::Error;
 };
 
-// A page or value of the file is damaged, or larger than any that Crest writes.
+// A page or value of the file is damaged, or larger than any written by Crest.
 class StoreDamaged : public Error {
  public:
   using Error::Error;
 };
 
-// How long to wait for a file that another process keeps locked.
+// How long to wait for a file locked by another process.
 struct Patience {
   double seconds = 5;                     // then StoreBusy is thrown
   std::function<double()> changing = {};  // if set, polled instead of `seconds`

@@ -57,7 +57,7 @@ class Reader {
     if (!good) refuse(otherwise);
   }
 
-  // Reads a line into line_ and type_; a file that ends early is an error.
+  // Reads a line into line_ and type_; a premature end of the file is an error.
   bool advance() {
     std::string text;
     if (!lines_.next(text)) refuse("is truncated: no line of type 'end'");

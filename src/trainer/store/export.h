@@ -27,7 +27,7 @@ ExportedFile write_export_file(const Store& store, const std::vector<int64_t>& i
 // docs/reference/contract.md, runs export.
 Json to_json(const ExportedFile& exported);
 
-// The longest line that import accepts.
+// The longest line accepted by import.
 inline constexpr uint64_t export_line_limit = uint64_t(512) << 20;
 // Whether a first line belongs to an export.
 bool is_export(std::string_view first_line);

@@ -14,7 +14,7 @@ struct ImportedFile {
   Store::Added added;
   std::optional<ImportedLog> log;  // absent for an export
 };
-// Throws for a file that is neither; then nothing is imported from it.
+// Throws for any other file; then nothing is imported from it.
 ImportedFile import_file(Store& store, const std::string& path, const LogDescription& description);
 // docs/reference/contract.md, runs import.
 Json to_json(const std::vector<ImportedFile>& files);

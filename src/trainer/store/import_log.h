@@ -10,7 +10,7 @@ namespace crest {
 
 inline constexpr uint64_t log_line_limit = uint64_t(4) << 20;  // bytes
 
-// What the log does not contain; "" and 0 when unknown.
+// The parts missing in the log; "" and 0 when unknown.
 struct LogDescription {
   std::string name = {}, model = {}, device = {};
   int64_t batch = 0, seq = 0;  // sequences per step, tokens per sequence

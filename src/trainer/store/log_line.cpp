@@ -177,7 +177,7 @@ class Scanner {
     return is_digit(at(at_ + 1)) && is_digit(at(at_ + 2)) && is_digit(at(at_ + 3)) && !is_digit(at(at_ + 4));
   }
 
-  // The text right after a number, or a known unit after a space that is not the key of the next
+  // The text right after a number, or a known unit after a space, unless it is the key of the next
   // number.
   std::string take_unit() {
     if (at(at_) == '%') return ++at_, "%";
@@ -196,7 +196,7 @@ class Scanner {
     return "";
   }
 
-  // The quantity that the words before a number name, without logger prefixes.
+  // The quantity named by the words before a number, without logger prefixes.
   LogKey key() const {
     for (size_t from = 0; from < words_.size(); ++from) {
       std::string phrase;

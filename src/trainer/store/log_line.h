@@ -1,6 +1,6 @@
 // Parses one line of a training program's output: numbers with their keys and units, with any
 // punctuation. Reads the output of nanoGPT, llm.c, build-nanogpt, modded-nanogpt and Hugging Face's
-// Trainer, and JSON objects such as those in Crest's log.jsonl.
+// Trainer, and JSON objects like the rows of Crest's log.jsonl.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -35,7 +35,7 @@ struct LogUnit {
 // In lower case, as it follows the number; "": none.
 LogUnit log_unit(const std::string& word);
 
-// Words that loggers put before a key.
+// Words of loggers before a key.
 bool is_log_noise(const std::string& word);
 
 }  // namespace crest

@@ -11,7 +11,7 @@
 
 namespace crest {
 
-// Whether a setting is about what ranks do together.
+// Whether a setting is about the joint work of ranks.
 static bool between_ranks(const Setting& s) {
   return std::any_of(s.effects.begin(), s.effects.end(), [](auto& e) { return e.factors == Effect::communication; });
 }

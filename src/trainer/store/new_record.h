@@ -14,7 +14,7 @@ namespace crest {
 RunRecord new_record(const std::string& kind, const std::string& name, const Recipe& recipe, const Device& device,
                      const std::string& phase, const Conditions& before);
 
-// RunRecord::key. The recipe must be resolved. variant: anything else that makes measurements
+// RunRecord::key. The recipe must be resolved. variant: other differences that make measurements
 // incomparable.
 std::string run_key(const Recipe& recipe, const Device& device, const std::string& phase,
                     const std::string& variant = "");

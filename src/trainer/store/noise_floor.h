@@ -13,7 +13,7 @@ struct NoiseFloor {
   std::string when;     // start of the run, UTC
 };
 
-// From the newest run with this key on this device (by name) that measured one: --noise, --ab or
+// From the newest run with this key on this device (by name) and a measured one: --noise, --ab or
 // --peer.
 std::optional<NoiseFloor> noise_floor_of(const Store& store, const std::string& key, const std::string& device);
 

@@ -1,4 +1,4 @@
-// The run database of a command, and what it records there: --store, --name, --no-store.
+// The run database of a command, and its record there: --store, --name, --no-store.
 #pragma once
 #include <string>
 

@@ -1,5 +1,5 @@
 // Records measurements in the run store, or nowhere. A measurement matters more than its record: a
-// store that cannot be written is an error only before the first measurement; later it gives one
+// store without write access is an error only before the first measurement; later it gives one
 // warning, and recording stops.
 #pragma once
 #include <functional>
@@ -17,8 +17,8 @@ class Recorder {
   using Warn = std::function<void(const std::string&)>;
 
   Recorder() = default;  // records nothing
-  // Opens or creates the store ("": default_store_file()); throws when that fails. warn: receives
-  // the warning; default standard error.
+  // Opens or creates the store ("": default_store_file()); throws on failure. warn: receives the
+  // warning; default standard error.
   explicit Recorder(const std::string& file, Warn warn = {}, Patience patience = {});
 
   bool on() const { return store_ != nullptr; }

@@ -98,7 +98,7 @@ const char* const run_columns =
 
 namespace {
 
-// For a cell of runs, samples or log that Crest did not write.
+// For a value of runs, samples or log not written by Crest.
 constexpr int64_t longest_cell = 1 << 20;
 constexpr JsonLimits cell_limits{.bytes = uint64_t(16) << 20, .keys = 20'000};
 

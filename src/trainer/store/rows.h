@@ -16,14 +16,14 @@ void reopen_run(Database& database, int64_t id);
 // Append rows, numbered in the order of writing.
 void insert_samples(Database& database, int64_t id, const std::vector<SampleRow>& samples);
 void insert_log(Database& database, int64_t id, const std::vector<LogRow>& rows);
-// Replaces the document of that name.
+// Replaces the document of this name.
 void insert_document(Database& database, int64_t id, const std::string& name, const Json& json);
 // status, error, result, environment_after, finished.
 void update_end(Database& database, int64_t id, const RunRecord& record);
 
-// The columns that read_run reads, for SELECT ... WHERE id = ?.
+// The columns for read_run, in SELECT ... WHERE id = ?.
 extern const char* const run_columns;
-// The record of a row, or nothing. "running" of a dead process becomes "lost". Cells that are
+// The record of a row, or nothing. "running" of a dead process becomes "lost". Values that are
 // mistyped, too long or not JSON are listed in `damage`.
 std::optional<RunRecord> read_run(const Database& database, Statement& row, int64_t id, bool environments);
 // For the record's id; damage as above.

@@ -106,7 +106,7 @@ void use_wal(Database& database) {
 constexpr const char* repair_advice =
     "Recover readable data with: sqlite3 FILE .recover | sqlite3 NEW. Or start a new one with --store.";
 
-// The tables that are read and written, and their columns. Everything else in the file is ignored.
+// The tables and columns in use. Everything else in the file is ignored.
 constexpr std::pair<const char*, const char*> needed[] = {
     {"runs",
      "id uid name kind status started finished command folder grid key phase error imported_from recipe device "

@@ -1,4 +1,4 @@
-// The tables of the run database, and the mark that identifies the file.
+// The tables of the run database, and the mark of the file.
 #pragma once
 #include "store/database.h"
 

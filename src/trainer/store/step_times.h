@@ -21,7 +21,7 @@ std::vector<Row> after_warmup(const std::vector<Row>& rows) {
   return timed ? steady : rows;
 }
 
-// Milliseconds of the rows that have a time.
+// Milliseconds of the rows with a time.
 template <class Row>
 std::vector<double> times_of_rows(const std::vector<Row>& rows) {
   std::vector<double> ms;
@@ -30,8 +30,8 @@ std::vector<double> times_of_rows(const std::vector<Row>& rows) {
   return ms;
 }
 
-// The samples of a measurement, those of a throttled device too (docs/concepts/measuring.md), else
-// the logged steps after warm-up. Milliseconds, in order.
+// The samples of a measurement, throttled ones too (docs/concepts/measuring.md), else the logged
+// steps after warm-up. Milliseconds, in order.
 std::vector<double> step_times(const RunRecord& run);
 // Tokens per second of the logged steps after warm-up, their median; 0: not logged.
 double logged_rate(const RunRecord& run);

@@ -1,6 +1,6 @@
-// The run database: one SQLite file (WAL) that records every bench, profile, experiment and
-// training run. Several processes can write at once; a killed process leaves its own open run with
-// everything it had written.
+// The run database: one SQLite file (WAL) with every bench, profile, experiment and training run.
+// Several processes can write at once; a killed process leaves its own open run with everything
+// written so far.
 #pragma once
 #include <functional>
 #include <memory>
@@ -24,8 +24,8 @@ struct RunFilter {
 
 class Store {
  public:
-  // Throws for a file that is not a Crest run database, is damaged, or was written by a newer
-  // Crest. write: opens or creates; read: the file must exist, but its folder need not be writable.
+  // Throws for any file but a Crest run database, for a damaged one, and for one of a newer Crest.
+  // write: opens or creates; read: the file must exist, but its folder need not be writable.
   enum class Mode { write, read };
   explicit Store(const std::string& file, Mode mode = Mode::write, Patience patience = {});
   ~Store();
@@ -35,8 +35,8 @@ class Store {
   // started, name and key, and makes the folder absolute. The add_ functions append; their data
   // survives if the process is killed after they return.
   int64_t begin(RunRecord& record);
-  // Continues a record, such as that of a resumed training run: "running" in this process, with an
-  // empty log.
+  // Continues a record, such as a resumed training run's: "running" in this process, with an empty
+  // log.
   void reopen(int64_t id);
   void add_samples(int64_t id, const std::vector<SampleRow>& samples);
   void add_log(int64_t id, const std::vector<LogRow>& rows);
@@ -46,7 +46,7 @@ class Store {
   // Writes everything in one transaction (for runs measured before they are recorded). An existing
   // uid is left unchanged; returns its id.
   int64_t add(RunRecord& record);
-  // Adds the records that `next` fills in until it returns false: all of them, or none when it
+  // Adds the records filled in by `next` until it returns false: all of them, or none when it
   // throws.
   struct Added {
     std::vector<int64_t> ids;

@@ -29,7 +29,7 @@ std::string toml_path(const std::string& path, const std::string& flag) {
   return toml_string(check_utf8(std::filesystem::absolute(path).string(), flag));
 }
 
-// Settings that are not set (steps, --init) have empty text or a number below their range.
+// Unset settings (steps, --init) have empty text or a number below their range.
 bool is_unset(const Settings::Row& row) {
   SettingValue value = row.value();
   auto* list = std::get_if<std::vector<std::string>>(&value);
@@ -74,7 +74,7 @@ void add_settings_in_use(ConfigKeys& keys, const TrainRequest& request, const Tr
 
 // Flags of the device, of ranks, of the store.
 void add_other_flags(ConfigKeys& keys, const FlagLayer& flags) {
-  // The tokenizer and its template are in the data; `ranks` says what a mesh of data ranks says.
+  // The tokenizer and its template are in the data; `ranks` already states a mesh of data ranks.
   static const std::vector<std::string> not_kept = {"help",      "help-all",      "config", "resume",     "overwrite",
                                                     "out",       "json",          "quiet",  "stop-after", "max-seconds",
                                                     "tokenizer", "chat-template", "mesh"};

@@ -1,4 +1,4 @@
-// Why the steps of a rank ended before their time, and what all ranks make of it.
+// Why the steps of a rank ended before their time, and the common conclusion of all ranks.
 #pragma once
 #include <exception>
 
@@ -16,9 +16,9 @@ struct Cut {
   };
 };
 
-// All ranks call it after the same step. signal: the number of the one that this rank got, or 0.
-// The error is the rank's own, else that of the lowest rank that failed. host: null for one
-// process.
+// All ranks call it after the same step. signal: the number
+// received by this rank, or 0. The error is the rank's own,
+// else the lowest failed rank's. host: null for one process.
 Cut::Agreed agree(Communicator* host, const Cut& own, int signal);
 
 }  // namespace crest

@@ -1,5 +1,5 @@
 // Ranks on machines with other memory or other processors would choose other defaults: all take
-// those of rank 0.
+// rank 0's.
 #pragma once
 #include <functional>
 #include <string>

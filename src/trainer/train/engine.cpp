@@ -64,7 +64,7 @@ Engine::Engine(CompiledSession session, Choices choices, Communicator* communica
   read_whole_steps(false);
 }
 
-// A rank that fails in its thread does not let the others wait for it.
+// A failure in a rank's thread must not leave the others waiting for it.
 void Engine::on_ranks(const std::function<void(int)>& work) {
   run_on_ranks(local_ranks(), [&](int r) {
     try {
@@ -86,8 +86,8 @@ void Engine::initialize_weights(uint64_t seed, int64_t period) {
   weights_changed();
 }
 
-// Makes of the weights what the update before this step would have made. The tables may hold marks
-// of an update whose weights are gone, where a checkpoint was restored.
+// Makes the update's results from the weights, as the update before this step would have. After
+// restoring a checkpoint, the tables may hold marks of an update of other weights.
 void Engine::start() {
   if (started_) return;
   if (const int program = session_.find("start"); program >= 0)
@@ -132,7 +132,7 @@ void Engine::send(const HostBatch& h, int r, int program) {
 // The Programs divide by all targets of the step, counted or not.
 Engine::Read Engine::read_step(int64_t step, const SampleSource& source) {
   std::vector<std::exception_ptr> errors(executors_.size());
-  std::vector<std::vector<double>> all;  // by rank: slots, targets that count, whether it failed
+  std::vector<std::vector<double>> all;  // by rank: slots, counted targets, whether it failed
   on_ranks([&](int r) {
     std::vector<double> own(3);
     auto& batches = batches_[size_t(r)];
@@ -207,7 +207,7 @@ void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& s
         e.set_inputs(inputs);
         send(batch, r, call.segment);
         if (!whole_steps_) result.targets += batch.counted;  // then this is the only rank
-        // Reading during a running step costs that step time only when it takes longer.
+        // Reading during a running step costs time only if it takes longer than the step.
         if (r == 0 && queued_.empty())
           result.wait_seconds += batch.seconds;
         else if (r == 0 && e.runtime().reached(queued_.back().mark))
@@ -268,7 +268,7 @@ double Engine::validate(int64_t batches, const SampleSource& source, std::vector
   double sum = 0, slots = 0, count = 0;
   on_ranks([&](int r) {
     Scalars inputs = {};
-    std::vector<double> own(2);  // slots, targets that count
+    std::vector<double> own(2);  // slots, counted targets
     RangeScope range(rank(r).runtime(), "validation");
     rank(r).set_inputs(inputs);
     HostBatch& batch = batches_[size_t(r)][0];
@@ -324,7 +324,7 @@ void Engine::broadcast() {
   if (ranks() > 1)
     on_ranks([&](int r) {
       Communicator& comm = groups_[size_t(r)]->world();
-      rank(r).runtime().synchronize();  // writes that are queued on streams of its own
+      rank(r).runtime().synchronize();  // writes queued on its own streams
       comm.set_stream(nullptr);
       for (const ParameterRef& p : own_parameters(rank(r))) {
         if (!p.cut.empty()) continue;

@@ -19,18 +19,18 @@ namespace crest {
 using SampleSource = std::function<void(uint64_t global_sample, int32_t* tokens, int32_t* targets, int32_t* positions)>;
 
 struct StepResult {
-  double loss = 0;        // mean over the targets that count
+  double loss = 0;        // mean over the counted targets
   double grad_norm = 0;   // before clipping
-  int64_t targets = 0;    // targets that count
+  int64_t targets = 0;    // counted targets
   bool skipped = false;   // gradients held NaN or infinity
-  double loss_scale = 1;  // that the step ran with
+  double loss_scale = 1;  // of the step
   double next_loss_scale = 1;
   int64_t skipped_steps = 0;  // up to and with this one
-  // --precision fp8: the parts of the values that rank 0 quantized that saturated, and that became
-  // zero and were not. Negative: nothing is quantized.
+  // --precision fp8: the shares of the values quantized by rank 0 that saturated, and that became
+  // zero. Negative: nothing is quantized.
   double saturated = -1, vanished = -1;
-  // The tensor with the most of those that became zero ("h.0.mlp.proj.weight.x", passes/fp8.h);
-  // empty: none did.
+  // The tensor with the most new zeros
+  // ("h.0.mlp.proj.weight.x", passes/fp8.h); empty: none.
   std::string vanished_most;
   double seconds = 0;       // since the step was queued, or since the step before it ended
   double wait_seconds = 0;  // of them, at most: the device had nothing to do while the source gave rank 0 samples
@@ -38,18 +38,18 @@ struct StepResult {
 
 class Engine {
  public:
-  // The ranks of this process, each with an executor: recipe.data_parallel threads; or, if the
-  // recipe has several processes, the one rank that `communicator` connects with the others. Ranks
-  // exchange data through communicators only. Weights are zero until initialize or a load. choices:
-  // those of the session that is continued.
-  // host: the same ranks for values in host memory; null: `communicator` works there.
-  // late: called for the choices after all ranks have connected the groups of the mesh. A rank may
-  // wait here for those of rank 0.
+  // The ranks of this process, each with an executor: recipe.data_parallel
+  // threads; or, if the recipe has several processes, one rank, connected with
+  // the others by `communicator`. Ranks exchange data through communicators only.
+  // Weights are zero until initialize or a load. choices: of the continued
+  // session. host: the same ranks for values in host memory; null: `communicator`
+  // works there. late: called for the choices after all ranks have connected the
+  // groups of the mesh. A rank may wait here for rank 0's choices.
   explicit Engine(CompiledSession session, Choices choices = {}, Communicator* communicator = nullptr,
                   Communicator* host = nullptr, const std::function<Choices()>& late = nullptr);
 
   const CompiledSession& session() const { return session_; }
-  // Of the whole run; those of this process are first_rank() and the local_ranks() - 1 after it.
+  // Of the whole run; this process has first_rank() and the local_ranks() - 1 after it.
   int ranks() const { return session_.recipe.all_ranks(); }
   int local_ranks() const { return int(executors_.size()); }
   int first_rank() const { return groups_[0] ? groups_[0]->rank() : 0; }
@@ -59,12 +59,12 @@ class Engine {
 
   // period: run/parameters.h.
   void initialize_weights(uint64_t seed, int64_t period = 0);
-  // For whoever writes weights, or what fp8 scales by, in another way: the next step begins with
-  // Program `start`.
+  // For other writers of weights, or of fp8's scales:
+  // the next step begins with Program `start`.
   void weights_changed() { started_ = false; }
   // Whether the samples of all micro steps are read before the first one runs. Needed if targets
   // may be negative, because the count of the whole step weights each micro step. Several ranks
-  // always do it: they agree that all could read before one of them waits for another.
+  // always do it: before one of them waits for another, they agree on successful reads.
   void read_whole_steps(bool whole) { whole_steps_ = whole || ranks() > 1; }
   // Thrown by a step, before anything runs, if a rank of another process could not read its
   // samples.
@@ -76,34 +76,34 @@ class Engine {
   // steps. traces: one per call of training_step(session), with a time per instruction (rank 0).
   StepResult step(int64_t step, double lr, uint64_t seed, const SampleSource& source,
                   std::vector<StepTrace>* traces = nullptr);
-  // The same in two halves. A device that works by itself can have the next step queued before the
-  // results of the present one are taken, and is then never idle between them: up to steps_ahead()
-  // besides the one that is taken. What reads or writes weights (validate, a checkpoint, broadcast)
-  // comes when nothing is queued.
+  // The same in two halves. An asynchronous device can have the next step queued before the results
+  // of the present one are taken, and is then never idle between them: up to steps_ahead() besides
+  // the one to be taken. Readers and writers of weights (validate, a checkpoint, broadcast) come
+  // when nothing is queued.
   void queue_step(int64_t step, double lr, uint64_t seed, const SampleSource& source);
   StepResult take_step();  // of the oldest queued step
   int queued_steps() const { return int(queued_.size()); }
   int steps_ahead() const;
-  // Mean loss over the targets that count of `batches` validation batches of the source (samples 0,
-  // 1, ..). With traces: one a batch (rank 0).
+  // Mean loss over the counted targets of `batches` validation batches of the source (samples 0, 1,
+  // ..). With traces: one a batch (rank 0).
   double validate(int64_t batches, const SampleSource& source, std::vector<StepTrace>* traces = nullptr);
   int64_t validation_batch() const;
-  // Whether a rank has a shard of the weights only, so that all ranks must run what reads them.
+  // Whether a rank has only a shard of the weights, so all ranks must run their readers.
   bool shards_weights() const;
   // Calls work(r) for the ranks of this process at once.
   void on_all_ranks(const std::function<void(int)>& work) { on_ranks(work); }
-  // What `of` returns for each rank (equally many values), by rank: of all ranks, also those of
-  // other processes, which call it together.
+  // The results of `of` for each rank (equally many values), by rank, also of other processes,
+  // which call it together.
   std::vector<std::vector<double>> from_all_ranks(const std::function<std::vector<double>(Executor&)>& of);
   // Sends rank 0's weights and optimizer state to the other ranks (after a load).
   void broadcast();
-  // Before parameters(rank(0)) are saved: rank 0 gets the states of which each rank has a shard.
-  // All ranks call it. release_states() frees them.
+  // Before parameters(rank(0)) are saved: rank 0 gets the sharded states. All ranks call it.
+  // release_states() frees them.
   void gather_states();
   void release_states();
 
  private:
-  // Tensors that every step uses, of one Program on one rank. No data if the Program has no such
+  // Tensors used by every step, of one Program on one rank. No data if the Program has no such
   // value.
   struct Ports {
     TensorRef tokens, targets, positions, loss, fp8_lost;
@@ -111,11 +111,11 @@ class Engine {
   // A batch on its way to the device.
   struct HostBatch {
     std::vector<int32_t> tokens, targets, positions;
-    int64_t counted = 0;  // targets that count
-    double seconds = 0;   // that the source needed
+    int64_t counted = 0;  // counted targets
+    double seconds = 0;   // in the source
   };
   int shard_of(int r) const { return mesh_.coordinate(first_rank() + r, Axis::data); }
-  // Whether local rank r stands for its data coordinate: what all ranks of it have counts once.
+  // Whether local rank r stands for its data coordinate: values shared by all its ranks count once.
   bool counts(int r) const { return mesh_.index(first_rank() + r, Axes::all().without(Axis::data)) == 0; }
   uint64_t first_sample(int64_t step, int64_t micro_step, int rank) const;
   void read(HostBatch& batch, int rank, int program, uint64_t first_sample, const SampleSource& source) const;
@@ -149,17 +149,17 @@ class Engine {
   std::vector<Communicator*> host_communicators_;
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<SegmentCall> calls_;
-  int64_t fp8_elements_ = 0;               // that rank 0 quantizes in a step
-  std::vector<std::string> fp8_slots_;     // whose values it counts
-  float loss_scale_ = 1;                   // that the next step to be taken runs with
+  int64_t fp8_elements_ = 0;               // quantized by rank 0 in a step
+  std::vector<std::string> fp8_slots_;     // with counted values
+  float loss_scale_ = 1;                   // of the next step to be taken
   std::list<Queued> queued_, failed_;      // failed: while they were queued; results may still arrive in them
   double taken_ = 0;                       // when the last one had ended
   std::vector<std::vector<Ports>> ports_;  // by local rank and Program
   std::vector<std::vector<HostBatch>>
       batches_;                  // by local rank and micro step (only the first, unless whole steps are read)
-  std::vector<size_t> readers_;  // by local rank: the one whose batches it uses, of the same data coordinate
+  std::vector<size_t> readers_;  // by local rank: the one with its batches, of the same data coordinate
   bool whole_steps_ = false;
-  bool started_ = false;  // what train Programs read besides weights has been made of them
+  bool started_ = false;  // the train Programs' other inputs have been made from the weights
 };
 
 }  // namespace crest

@@ -32,7 +32,7 @@ bool is_derived_mark(const std::string& argument) {
   return flag_of(argument) == derived_flag && argument.size() > derived_flag.size();
 }
 
-// The flag that an element of the list names.
+// The flag named by an element of the list.
 std::string marked_flag(const std::string& mark) {
   std::string flag = "--" + mark.substr(derived_flag.size() + 1);
   std::replace(flag.begin(), flag.end(), '_', '-');
@@ -188,7 +188,7 @@ FlagLayer read_run_config(const std::string& run, const std::vector<FlagLayer>& 
   }
   FlagLayer own = read_config_file(path, known);
   std::erase_if(own, [&](const std::string& a) {
-    if (flag_of(a) == "--resume") return true;  // it is not what this run continues
+    if (flag_of(a) == "--resume") return true;  // it is not continued by this run
     if (a.ends_with('=')) return true;          // as good as left out
     bool dropped = LibraryOptions::is_flag(flag_of(a));
     bool given = std::any_of(above.begin(), above.end(), [&](auto& l) { return value_in(l, flag_of(a)); });

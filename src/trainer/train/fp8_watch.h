@@ -9,10 +9,10 @@ namespace crest {
 
 class Fp8Watch {
  public:
-  static constexpr int window = 100;  // steps that are averaged
+  static constexpr int window = 100;  // steps in the mean
 
-  // A warning, after a window in which more than twice as many values saturated or vanished as in
-  // the first one, or the last that was warned of. Parts below the least ones are of no concern.
+  // A warning, after a window with more than twice as many saturated or vanished values as the
+  // first one, or the last one with a warning. Shares below the least ones are of no concern.
   std::optional<std::string> add(const StepRow& row);
 
  private:

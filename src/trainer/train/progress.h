@@ -1,5 +1,5 @@
-// What a training run shows while it runs: one live line in a terminal, plain lines elsewhere.
-// Standard error only.
+// Progress of a training run: one live line in a terminal, plain lines elsewhere. Standard error
+// only.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -32,7 +32,7 @@ struct ProgressOptions {
   double every_seconds = 5;   // ... and at least this far apart; the first and the last step always
   double live_seconds = 0.1;  // live line: redrawn no more often than this
   bool quiet = false;         // no step lines at all, messages only
-  // -1 = detect (a terminal that can move its cursor); tests set 0 or 1
+  // -1 = detect (a terminal with cursor movement); tests set 0 or 1
   int live = -1;
   int width = 0;   // 0 = ask the terminal at every redraw
   int color = -1;  // -1 = decided by the terminal and NO_COLOR

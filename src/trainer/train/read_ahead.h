@@ -1,4 +1,4 @@
-// Delivers samples to an engine from batches that threads read ahead (data/loader.h), with one
+// Delivers samples to an engine from batches read ahead by threads (data/loader.h), with one
 // Prefetcher for each part of the global batch.
 #pragma once
 #include <map>

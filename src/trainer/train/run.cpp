@@ -103,7 +103,7 @@ class Training {
       if (auto* lost = dynamic_cast<const PeerLost*>(&e); lost && group_) group_->noticed(*lost);
       saver_->settle();
       try {
-        files_->check_folder();  // otherwise the failure may be a file in a folder that was removed
+        files_->check_folder();  // otherwise the failure may be a file in a removed folder
       } catch (const Error& gone) {
         record_.finish("failed", nullptr, gone.what());
         throw;
@@ -123,7 +123,7 @@ class Training {
     if (group_) group_->doing(what, steady && engine_->rank(0).runtime().host_memory());
   }
   bool any(bool own) const { return group_ ? group_->any(own) : own; }
-  // What rank 0 says.
+  // Rank 0's message.
   double of_first(double own) const { return group_ ? group_->from_first(own) : own; }
   const Recipe& recipe() const { return engine_ ? engine_->session().recipe : o_.recipe; }
   // Of one rank.
@@ -161,8 +161,8 @@ class Training {
     files_->continue_at(0);
   }
 
-  // Rank 0 chooses kernels for all: an update that multiplies matrices must be the same, bit for
-  // bit, on every rank.
+  // Rank 0 chooses kernels for all: an update with matrix products must be the same, bit for bit,
+  // on every rank.
   void start_engine(CompiledSession session) {
     auto of_first = [&] {
       return leads() ? Choices() : Choices(parse_choices(group_->from_first(std::string()), "rank 0"));
@@ -188,14 +188,14 @@ class Training {
       report_.warning("the model's tokenizer cannot be compared with the data's: " + model.tokenizer_problem);
     else if (!model.text_problem.empty())
       report_.warning("the model's chat template and text settings are lost: " + model.text_problem);
-    // The other files name tokens: those of a tokenizer that was compared with the data's.
+    // The other files name tokens: of a tokenizer compared with the data's.
     if (model.tokenizer)
       text_settings_ = model.text;
     else
       text_settings_.chat_template = model.text.chat_template;
   }
 
-  // The template of the data, or else of the model that training began with.
+  // The template of the data, or else of the initial model.
   ModelText model_text() const {
     const ChatTemplate* form = chat_template(dataset().info().chat_template);  // null: none, or a later version's
     ModelText text(tokenizer_.get(), form ? std::string(form->jinja) : "", text_settings_);
@@ -223,7 +223,7 @@ class Training {
       engine_->broadcast();
       state_ = parse_run_state(group_->from_first(std::string()), "rank 0");
     }
-    if (state_.seed != o_.seed)  // a flag that differs from the file was refused before
+    if (state_.seed != o_.seed)  // a difference from the file was refused before
       fail_usage(fmt::format("the run was trained with seed {}, not {}", state_.seed, o_.seed),
                  printable(o_.out + "/config.toml"), fmt::format("Set seed = {} there.", state_.seed));
     if (std::string other = engine_->choices().difference(); !other.empty())
@@ -344,7 +344,7 @@ class Training {
     return step - (o_.restarted ? o_.restarted->first_step : start_step_);
   }
 
-  // No rank ends before rank 0 has saved: one that is gone ends the others.
+  // No rank ends before rank 0 has saved: its end would end the others.
   void wait_for_first() const {
     if (group_) group_->host().barrier();
   }
@@ -407,7 +407,7 @@ class Training {
     if (state_.last_good > saver_->saved_step() && !saver_->busy()) saver_->prune();
   }
 
-  // The number of steps that fit into --max-seconds, from the median of the first ones.
+  // The number of steps within --max-seconds, from the median of the first ones.
   void fit(double spent) {
     double median = of_first(report_.median_step_ms() / 1e3);  // before the next, on all ranks
     double begun = of_first(spent);
@@ -446,7 +446,7 @@ class Training {
     if (state_.bad_steps >= most_bad_steps) stop_bad_run();
   }
 
-  // Rank 0 has the error that says more.
+  // Rank 0 reports the underlying error.
   [[noreturn]] void throw_ended_by_first() const {
     throw PeerLost(0, "rank 0 ended the run", fmt::format("step {}", state_.step));
   }
@@ -565,7 +565,7 @@ class Training {
   RunReport report_;
   RunData data_;
   std::shared_ptr<const Tokenizer> tokenizer_;  // null: none
-  TextSettings text_settings_;                  // of the model that training began with
+  TextSettings text_settings_;                  // of the initial model
   TrainingRecord record_;
   Fp8Watch fp8_;
   std::optional<Engine> engine_;

@@ -18,12 +18,12 @@ class RankGroup;
 // How a run is recorded in the run store.
 struct TrainRecord {
   std::string store;  // file; "": default_store_file()
-  double wait = 5;    // seconds to wait for a process that locks the store; after that the run is not recorded
+  double wait = 5;    // seconds to wait for a locked store; after them the run is not recorded
   RunRecord head;     // name, command, recipe, device, key, environment
   Conditions before;
 };
 
-// What training does while a checkpoint is written.
+// Training during a save.
 enum class SaveMode {
   automatic,   // continues, if weights and optimizer state are copied to the host anyway
   waiting,     // waits
@@ -65,8 +65,8 @@ struct TrainOptions {
   int64_t stop_after = 0;     // save and stop after this many steps of this call
   uint64_t seed = 1337;
   bool quiet = false, json = false;
-  int prefetch = 0;            // batches that threads read ahead; 0: read when a step needs them
-  int loader_threads = 1;      // threads that read ahead
+  int prefetch = 0;            // batches read ahead by threads; 0: read when a step needs them
+  int loader_threads = 1;      // reading threads
   double loader_delay_ms = 0;  // extra time per training sample, as from slow storage: for experiments
 
   // Results, as they become available.
@@ -80,8 +80,8 @@ struct TrainOutcome {
   int64_t device_bytes = 0;  // on a GPU: device memory in use
 };
 
-// Runs to the end, the limit or a signal, then saves. Throws on errors, and when five steps in a
-// row had gradients that are not finite. Checkpoints saved until then stay intact.
+// Runs to the end, the limit or a signal, then saves. Throws on errors, and after five steps in a
+// row with NaN or infinite gradients. Checkpoints saved until then stay intact.
 TrainOutcome run_training(const TrainOptions& options);
 
 }  // namespace crest

@@ -1,5 +1,5 @@
-// The data of a run: its splits as rows of tokens, and what happens when reading fails during a
-// step.
+// The data of a run: its splits as rows of tokens,
+// and the reaction to read errors during a step.
 #pragma once
 #include <exception>
 #include <functional>
@@ -17,7 +17,7 @@ namespace crest {
 
 class RunData {
  public:
-  // Opens the data and checks that the model has its tokens; the options must outlive it. say,
+  // Opens the data and checks its tokens against the model's; the options must outlive it. say,
   // warn: messages for the user.
   using Say = std::function<void(const std::string&)>;
   RunData(const TrainOptions& options, const Say& say, const Say& warn);
@@ -31,8 +31,8 @@ class RunData {
   int64_t val_rows() const { return int64_t(val_->samples_per_epoch()); }
   int64_t val_batches(int64_t per_batch) const;
 
-  // For a run that is continued: warns where data or threads are others than those of `state`, and
-  // puts the present ones into it.
+  // For a continued run: warns if data or threads differ from `state`, and puts the present ones
+  // into it.
   void continue_from(RunState& state, int threads) const;
   // With --prefetch, batches are read ahead from here on.
   void start(const Recipe& recipe, int64_t step, int first_rank);

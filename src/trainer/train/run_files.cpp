@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 static constexpr const char* free_space_hint =
     "Free some space. The last checkpoint is intact; continue with --resume.";
 
-// The first line of every config.toml that Crest writes. --overwrite recognizes a run by it.
+// The first line of every config.toml of Crest. --overwrite recognizes a run by it.
 static constexpr const char* config_mark = "# crest train";
 
 static bool is_run(const Folder& folder) {
@@ -57,7 +57,7 @@ void check_inputs_stay(const std::string& folder, const std::vector<InputPath>& 
     if (is_inside(named, folder) || (!error && is_inside(leads_to, folder)))
       fail_usage(fmt::format("this would remove {}, which {} names, with the run in {}", printable(path), flag,
                              printable(folder)),
-                 "--overwrite", "Choose another --out, or move what is read to another folder first.");
+                 "--overwrite", "Choose another --out, or move the file to another folder first.");
   }
 }
 
@@ -136,8 +136,8 @@ void RunFiles::check_folder() const {
          "Nothing more can be saved. Start again, or move it back and continue with --resume.");
 }
 
-// A file of lines, read once. Unlike a stream, it says why it cannot be read; and what is no
-// regular file, as a pipe that somebody left there, is an error.
+// A file of lines, read once. Unlike a stream, it says why it cannot be read; anything but a
+// regular file (a pipe left there) is an error.
 class Lines {
  public:
   explicit Lines(File file) : file_(std::move(file)), buffer_(64 << 10, '\0') {}
@@ -320,7 +320,7 @@ std::string RunFiles::draw_loss(int width) const {
   return terminal_chart(terminal, options, width);
 }
 
-// Names that every file system and TOML accept, with room for a number at the end.
+// Names accepted by every file system and TOML, with room for a number at the end.
 static std::string plain_name(std::string_view name) {
   constexpr size_t longest = 200;
   std::string plain;

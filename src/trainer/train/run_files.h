@@ -16,10 +16,10 @@ namespace crest {
 // descriptor. A symbolic link in place of one is an error.
 class RunFiles {
  public:
-  // A new run: `folder` must not exist unless overwrite is set, which removes an earlier run there
-  // (never another folder, and nothing through a link), at once: call it when nothing else can
+  // A new run: `folder` must not exist unless overwrite is set. This removes an earlier run there
+  // at once (never another folder, and nothing through a link): call it when nothing else can
   // refuse the new run. fresh: an empty folder there was created for this run, by FreshFolder or by
-  // a rank 0 that died.
+  // a dead rank 0.
   static RunFiles create(const std::string& folder, bool overwrite, bool fresh = false);
   // A run without files: rows are kept in memory.
   static RunFiles none() { return RunFiles(); }
@@ -28,8 +28,8 @@ class RunFiles {
   static RunFiles open(const std::string& folder);
 
   // Opens the logs; call it before adding anything. Drops rows of log.jsonl and samples beyond
-  // `step`; the other rows fill steps() and validations(). Returns how many lines of the log cannot
-  // be read, except one that a kill cut: then log.jsonl.damaged is the file as it was.
+  // `step`; the other rows fill steps() and validations(). Returns the number of unreadable lines
+  // in the log, except one cut by a kill; then log.jsonl.damaged is a copy of the original.
   int64_t continue_at(int64_t step);
   // config.toml, model.toml, ...; the old content stays until the new one is on disk.
   void write(const std::string& name, const std::string& bytes) const;
@@ -48,8 +48,8 @@ class RunFiles {
   void flush();
   const std::vector<StepRow>& steps() const { return steps_; }
   const std::vector<ValidationRow>& validations() const { return validations_; }
-  // Writes loss.svg. Returns the curve as text for a terminal that is `width` columns wide ("" if
-  // there is nothing to show).
+  // Writes loss.svg. Returns the curve as text for a terminal of `width` columns ("" if there is
+  // nothing to show).
   std::string draw_loss(int width) const;
 
  private:
@@ -64,7 +64,7 @@ class RunFiles {
   std::vector<ValidationRow> validations_;
 };
 
-// A file or folder that a command reads: the flag that named it, and the path.
+// A file or folder read by a command: its flag and path.
 struct InputPath {
   std::string flag, path;
 };
@@ -74,8 +74,8 @@ void check_inputs_stay(const std::string& folder, const std::vector<InputPath>& 
 // The last step in the log of a run; 0: none.
 int64_t last_logged_step(const std::string& folder);
 
-// A run that was killed before its settings were written: the folder is empty, or has only
-// temporary files of them.
+// A run killed before its settings were written: the folder is empty, or has only temporary files
+// of them.
 bool is_begun(const std::string& folder);
 // Throws the error for --resume of such a run.
 [[noreturn]] void fail_not_begun(const std::string& folder);

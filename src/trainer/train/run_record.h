@@ -1,5 +1,5 @@
 // The record of a training run in the run store. A thread writes the rows once a second, so a slow
-// disk never delays a step. A store that fails costs one warning and nothing else.
+// disk never delays a step. A failing store costs one warning and nothing else.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -21,9 +21,9 @@ LogRow log_row(const ValidationRow& row);
 
 class TrainingRecord {
  public:
-  // Opens the store and throws if that fails; a store that another process keeps locked only causes
-  // a warning. Without options.record, nothing is recorded. warn is called by the thread that calls
-  // add() and finish().
+  // Opens the store and throws on failure; a locked store only
+  // causes a warning. Without options.record, nothing is
+  // recorded. warn is called by the thread of add() and finish().
   TrainingRecord(const TrainOptions& options, std::function<void(const std::string&)> warn);
   ~TrainingRecord();
   TrainingRecord(const TrainingRecord&) = delete;

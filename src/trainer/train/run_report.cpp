@@ -106,7 +106,7 @@ void RunReport::describe(const RunState& state, const Plan& plan) {
   message(fmt::format("schedule {} step{}, lr {:.3g}{}, warm-up {}, seed {}", c.total_steps,
                       c.total_steps == 1 ? "" : "s", c.lr, decay, c.warmup_steps, state.seed));
   if (!options_.init.empty() && options_.lr == 0 && !options_.resume)
-    message("note     this learning rate is that of a new model: a lower --lr keeps more of what --init knows");
+    message("note     this learning rate suits a new model: a lower --lr keeps more of what the model knows");
   auto every = [](int64_t n, const char* otherwise) {
     return n == 1 ? "every step" : n > 0 ? fmt::format("every {} steps", n) : otherwise;
   };

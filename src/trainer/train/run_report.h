@@ -1,5 +1,5 @@
-// What a training run prints: its description, its steps, and how it ended. It goes to standard
-// error; with --json, one JSON document goes to standard output.
+// Output of a training run: its description, its steps, and its end. It goes to standard error;
+// with --json, one JSON document goes to standard output.
 #pragma once
 #include <exception>
 #include <nlohmann/json_fwd.hpp>
@@ -22,21 +22,21 @@ const char* name(RunEnd end);  // "steps", "time", "stop_after", "signal", "data
 
 class RunReport {
  public:
-  // The options must outlive it. prints: whether this is the process that prints.
+  // The options must outlive it. prints: whether this process prints.
   RunReport(const TrainOptions& options, bool prints);
 
-  // Lines that --quiet suppresses; warnings are always shown. Of several processes, only the first
+  // Lines suppressed by --quiet; warnings are always shown. Of several processes, only the first
   // one prints.
   void message(const std::string& text);
   void warning(const std::string& text);
 
   struct Plan {
     const Schedule& schedule;
-    bool fitting;                   // the number of steps, and what follows from it, is not known yet
+    bool fitting;                   // the number of steps, and its consequences, are not known yet
     int64_t val_every, save_every;  // 0: never; only at the end
     int64_t val_batches, val_rows;  // batches per validation; rows per batch
   };
-  // Not of a run that the launcher has started again: it was described.
+  // Not for a run restarted by the launcher: it was described.
   void describe(Engine& engine, const Dataset& data);
   void describe(const RunState& state, const Plan& plan);
   // total_steps -1: not known yet.
@@ -52,17 +52,17 @@ class RunReport {
     bool saved;
     double loss, val_loss;  // NaN: none
     int64_t loss_step, val_step;
-    double step_ms_median;  // of all steps of the run after warm-up, those before it was resumed too
+    double step_ms_median;  // of all steps of the run after warm-up, including the ones before the resume
     // parts of the first value; the rest is steps; saving: without the last checkpoint
     double seconds, saving_seconds, last_save_seconds, validation_seconds, sampling_seconds;
     std::string curve;  // text for a terminal
   };
   void finish(const Summary& summary);
-  // At the end of a run that is saved at `step`: warns if the weights there are not finite.
+  // At the end of a run saved at `step`: warns of NaN or infinite weights there.
   void not_finite(const std::string& checkpoints, int64_t step);
-  // What could not be read of the data, and that the run is saved at `step`.
+  // The failed read, and that the run is saved at `step`.
   std::exception_ptr unreadable(const std::exception_ptr& error, int64_t step) const;
-  // What --json prints.
+  // The document of --json.
   nlohmann::ordered_json result(const Summary& summary) const;
 
   // Of the steps of this process after warm-up; 0: none yet.

@@ -51,7 +51,7 @@ TrainOptions RunSchedule::used(const Recipe& recipe) const {
   resolved.recipe = recipe;
   resolved.lr = schedule_.lr;
   resolved.min_lr = schedule_.min_lr;
-  if (fitting_) return resolved;  // what follows from the number of steps is not known yet
+  if (fitting_) return resolved;  // consequences of the number of steps are not known yet
   resolved.steps = steps_;
   resolved.warmup = schedule_.warmup_steps;
   resolved.val_every = val_every_;

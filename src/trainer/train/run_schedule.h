@@ -1,4 +1,4 @@
-// How many steps a run takes, with which learning rates, and when it validates and saves.
+// The number of steps of a run, their learning rates, and the steps of its validations and saves.
 #pragma once
 #include "train/run.h"
 #include "train/schedule.h"
@@ -7,8 +7,8 @@ namespace crest {
 
 class RunSchedule {
  public:
-  // The options must outlive it. total_steps: of the run that is continued; 0: none, or not fitted
-  // yet.
+  // The options must outlive it. total_steps: of
+  // the continued run; 0: none, or not fitted yet.
   RunSchedule(const TrainOptions& options, const Recipe& recipe, int64_t total_steps);
 
   // Number of steps to measure before the total is fitted to --max-seconds.
@@ -26,9 +26,9 @@ class RunSchedule {
   int64_t save_every() const { return save_every_; }  // 0: only at the end
   bool validates_at(int64_t step) const { return val_every_ && step % val_every_ == 0; }
   bool saves_at(int64_t step) const { return save_every_ && step % save_every_ == 0; }
-  // Whether the time limit ends the run: steps that were fitted to it may exceed it slightly.
+  // Whether the time limit ends the run: fitted steps may exceed it slightly.
   bool over(double seconds) const;
-  // The options with the values in use; what is not known before the fit is as it was given.
+  // The options with the values in use; values unknown before the fit stay as given.
   TrainOptions used(const Recipe& recipe) const;
 
  private:

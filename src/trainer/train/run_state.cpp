@@ -33,8 +33,8 @@ static nlohmann::json json_of(const RunState& state) {
 
 std::string to_text(const RunState& state) { return json_of(state).dump(); }
 
-// The history of the fp8 scales by tensor; an empty object where scales have none. Floats are
-// written so that they read back bit for bit.
+// The history of the fp8 scales by tensor; an empty object without such scales. Floats are written
+// so that they read back bit for bit.
 static nlohmann::json fp8_amax_of(Engine& engine) {
   nlohmann::json j = nlohmann::json::object();
   int update = engine.session().find("update");
@@ -106,7 +106,7 @@ struct StateFile {
   T whole(const char* key, T low, T high) const {
     auto n = json.contains(key) ? whole_number<T>(json[key]) : std::nullopt;
     if (!n) refuse(key, "is missing or not a whole number");
-    if (*n < low || *n > high) refuse(key, fmt::format("is {}, which is not from {} to {}", *n, low, high));
+    if (*n < low || *n > high) refuse(key, fmt::format("is {}, not from {} to {}", *n, low, high));
     return *n;
   }
   std::string where;
@@ -135,7 +135,7 @@ void read_scalars(const StateFile& get, int64_t step, Scalars& s) {
   s.skipped = get.whole<int32_t>("skipped", 0, INT32_MAX);
   if (s.adam_step + s.skipped != step)
     get.refuse("adam_step",
-               fmt::format("is {}, and with {} skipped steps that is not step {}", s.adam_step, s.skipped, step));
+               fmt::format("is {}: with {} skipped steps this is not step {}", s.adam_step, s.skipped, step));
   s.good_steps = get.whole<int32_t>("good_steps", 0, int32_t(std::min<int64_t>(s.adam_step, INT32_MAX)));
   s.loss_scale = get.number("loss_scale", 1);
 }
@@ -162,7 +162,7 @@ void check_samples(const Engine& engine, const StateFile& get, int64_t step, con
                            settings));
 }
 
-// The run's settings must give the model that was trained. Only dropout may change.
+// The run's settings must give the trained model. Only dropout may change.
 void check_model(const ModelConfig& now, const Checkpoint& checkpoint, const std::string& run) {
   const std::string* text = checkpoint.file("model.toml");
   if (!text) return;
@@ -174,15 +174,15 @@ void check_model(const ModelConfig& now, const Checkpoint& checkpoint, const std
   std::vector<std::string> differ;
   for (auto& line : is)
     if (std::find(was.begin(), was.end(), line) == was.end()) differ.push_back(line);
-  for (auto& line : was)  // a table that is gone
+  for (auto& line : was)  // a lost table
     if (differ.empty() && std::find(is.begin(), is.end(), line) == is.end()) differ.push_back("no " + line);
   if (differ.empty()) return;
-  fail(fmt::format("the run's settings give another model than the one that was trained: {}",
-                   printable(join(differ, ", "), 300)),
-       printable(run.empty() ? checkpoint.path() : run),
-       fmt::format("Restore the run's model.toml, and config.toml where it names another one: {}/model.toml is that of "
-                   "the checkpoint.",
-                   printable(checkpoint.path())));
+  fail(
+      fmt::format("the run's settings give another model than the trained one: {}", printable(join(differ, ", "), 300)),
+      printable(run.empty() ? checkpoint.path() : run),
+      fmt::format("Restore the run's model.toml, and config.toml where it names another one: {}/model.toml is that of "
+                  "the checkpoint.",
+                  printable(checkpoint.path())));
 }
 
 }  // namespace
@@ -224,8 +224,8 @@ static std::vector<float> rows_for(std::vector<float> rows, size_t steps) {
   return rows;
 }
 
-// What the checkpoint does not have (a run that was not fp8) is 0: the first step scales by what it
-// quantizes.
+// Entries missing in the checkpoint (of a run without fp8) are 0: the first step scales by its own
+// values.
 static void restore_fp8_amax(Engine& engine, const StateFile& get) {
   int update = engine.session().find("update");
   if (update < 0 || !engine.rank(0).has(update, fp8_amax)) return;
@@ -322,7 +322,7 @@ std::string keep_good_checkpoints(const std::string& root, int64_t last_good, co
     return fmt::format("the last good checkpoint is {} (crest train --resume {})",
                        printable(join_path(root, folder.name)), shell_path(run));
   }
-  return "no checkpoint is good, because all have weights of the steps that led to this, so start again (--overwrite "
+  return "no checkpoint is good, because all have weights of the steps before the failure, so start again (--overwrite "
          "replaces the run)";
 }
 

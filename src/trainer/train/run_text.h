@@ -1,4 +1,4 @@
-// Text that a run is trained on: its tokenizer, and the name that it gives the run.
+// Text to train on: its tokenizer, and its name for the run.
 #pragma once
 #include <string>
 

@@ -36,7 +36,7 @@ std::vector<std::string> recipe_rows(const Recipe& recipe, const RankOptions& ra
 
 std::vector<std::string> training_rows(const TrainOptions& options) {
   std::vector<std::string> rows = settings_of(options).shared(settings_of(TrainOptions()));
-  // What a command gives besides settings.
+  // Arguments of a command besides settings.
   rows.insert(
       rows.begin(),
       {fmt::format("--resume: {}", options.resume), fmt::format("--init: {}", !options.init.empty()),

@@ -22,12 +22,12 @@ std::vector<std::string> training_rows(const TrainOptions& options);
 // One row for each split: its tokens, and a hash of them all, or of pieces of a large split.
 std::vector<std::string> data_rows(const Dataset& data);
 
-// All of these: what ranks of a run compare before they start.
+// Everything compared by the ranks of a run before they start.
 std::vector<std::string> run_rows(const TrainOptions& options, const CompiledSession& session, const RankOptions& ranks,
                                   const Dataset& data);
 
-// All ranks call it with their rows. Where one has others than rank 0, all throw: rank 0 an Error
-// with the first row that differs, the others PeerLost.
+// All ranks call it with their rows. If one differs from rank 0, all throw: rank 0 an Error with
+// the first different row, the others PeerLost.
 void check_same_rows(Communicator& comm, const std::vector<std::string>& rows);
 
 }  // namespace crest

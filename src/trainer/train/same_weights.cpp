@@ -46,7 +46,7 @@ std::string list_of(const std::vector<int>& ranks) {
   return join(names, ", ");
 }
 
-// A tensor that differs among ranks that should have the same part of it.
+// A tensor with differences among ranks that should have the same part of it.
 struct Difference {
   size_t tensor;
   std::vector<int> ranks;
@@ -57,8 +57,8 @@ struct Difference {
   std::map<double, std::vector<int>> groups;
   auto hash = [&](int rank) { return by_rank[size_t(rank)][found.tensor]; };
   for (int r : found.ranks) groups[hash(r)].push_back(r);
-  // What most ranks hold is right; with a tie nobody knows, and the first rank is what the others
-  // are compared with.
+  // The majority is right; in a tie nobody knows,
+  // and the others are compared with the first rank.
   auto most = groups.find(hash(found.ranks[0]));
   bool tie = false;
   for (auto g = groups.begin(); g != groups.end(); ++g) {

@@ -1,5 +1,5 @@
-// Finds ranks whose weights or optimizer states differ: a fault of memory or of a processor on one
-// of them, which no error shows.
+// Finds ranks with different weights or optimizer states: a fault of memory or of a processor that
+// shows in no error.
 #pragma once
 #include <string>
 

@@ -1,4 +1,4 @@
-// What --sample-every adds to the session of a training run.
+// The additions of --sample-every to the session of a training run.
 #pragma once
 #include "data/tokenizer.h"
 #include "plan/compile.h"

@@ -17,7 +17,7 @@ class Saver {
   Saver(std::string root, int keep, bool background, Report warn)
       : root_(std::move(root)), keep_(keep), background_(background), warn_(std::move(warn)) {}
 
-  // The last step that was saved; -1: none.
+  // The last saved step; -1: none.
   int64_t saved_step() const { return saved_step_; }
   // Does nothing if this step was already saved. last_good_step: the last step with finite
   // gradients.
@@ -30,7 +30,7 @@ class Saver {
   void poll();
   // Waits for the current job. Throws its error.
   void finish();
-  // For a run that ends with another error: only warns.
+  // For a run ending with another error: only warns.
   void settle();
   bool busy() const { return job_.valid(); }
 

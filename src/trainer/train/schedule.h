@@ -29,8 +29,8 @@ struct Schedule {
 // From s = N on: min (constant: peak).
 double learning_rate(const Schedule& schedule, int64_t step);
 
-// Throws a usage error that names the flag: rates that are negative or not finite, min_lr above lr,
-// a warm-up longer than the run.
+// Throws a usage error with the flag's name: negative or infinite rates, min_lr above lr, a warm-up
+// longer than the run.
 void validate(const Schedule& schedule);
 
 // "cosine", ...; the parser throws a usage error with the nearest name.

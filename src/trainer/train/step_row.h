@@ -1,4 +1,4 @@
-// What a training run logs.
+// A row of a training run's log.
 #pragma once
 #include <cstdint>
 #include <string>

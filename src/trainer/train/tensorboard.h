@@ -19,9 +19,9 @@ std::string tfrecord(std::string_view data);
 // An Event with one scalar Summary.Value; wall_time in seconds since 1970.
 std::string scalar_event(std::string_view tag, int64_t step, float value, double wall_time);
 
-// Appends scalars to one new event file in `folder` (a resumed run adds a file, which TensorBoard
-// joins with the earlier ones). nanoGPT's tags: train/loss, val/loss, lr (not
-// mfu, which needs a peak rate that a run does not know).
+// Appends scalars to one new event file in `folder` (a resumed run adds a file; TensorBoard joins
+// it with the earlier ones). nanoGPT's tags: train/loss, val/loss, lr (not mfu, which needs a peak
+// rate unknown to a run).
 class TensorboardWriter {
  public:
   explicit TensorboardWriter(const Folder& folder);
@@ -29,7 +29,7 @@ class TensorboardWriter {
   TensorboardWriter(const TensorboardWriter&) = delete;
   TensorboardWriter& operator=(const TensorboardWriter&) = delete;
 
-  // Readers drop what earlier files have of later steps.
+  // Readers drop later steps of earlier files.
   void start_after(int64_t step);
   // wall_time 0 = now. Buffered; fails with the path when the disk is full.
   void scalar(std::string_view tag, int64_t step, double value, double wall_time = 0);

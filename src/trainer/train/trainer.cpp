@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What --overwrite must not remove: all that this run reads.
+// Protected from --overwrite: everything this run reads.
 void check_overwrites_nothing_read(const TrainRequest& request) {
   std::vector<InputPath> inputs;
   for (auto& text : request.texts) inputs.push_back({"TEXT", text});
@@ -65,7 +65,7 @@ class Start {
     if (t_.out.empty()) name_folder(fresh);
     check_utf8(fs::absolute(t_.out).string(), continues_ ? "--resume" : "--out");
     t_.config_toml = [this](const TrainOptions& used) { return config_text(request_, used); };
-    t_.config_toml(t_);  // check that it can be written
+    t_.config_toml(t_);  // check write access
     if (request_.store && leads_) begin_record();
     if (t_.group && leads_) {
       t_.group->start_after_first();
@@ -152,7 +152,7 @@ class Start {
   // Text is prepared once and kept in the cache. Ranks other than the first find it there. Returns
   // the recipe with the vocabulary of the data.
   Recipe prepare_data(Recipe recipe) {
-    if (!request_.texts.empty()) {  // wrong settings are found before the text is prepared, which may take minutes
+    if (!request_.texts.empty()) {  // find wrong settings before preparing the text, which may take minutes
       Recipe any = recipe;
       if (!recompute_budget(any.recompute).empty()) any.recompute = "full";
       resolve(any, t_.device);

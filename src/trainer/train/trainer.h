@@ -36,9 +36,9 @@ namespace crest {
 using SettingTexts = std::vector<std::pair<std::string, std::string>>;
 
 // A new run. settings: of the recipe, of training, of the device. Set request.texts (files and
-// folders), or the setting `data` (a folder of `crest data prepare`, or what prepare_text returns).
-// request.train.out is the folder of the run ("": runs/NAME). It must not exist, unless
-// request.train.overwrite is set. Throws usage errors for unknown names and wrong values.
+// folders), or the setting `data` (a folder of `crest data prepare`, or the result of
+// prepare_text). request.train.out is the folder of the run ("": runs/NAME). It must not exist,
+// unless request.train.overwrite is set. Throws usage errors for unknown names and wrong values.
 TrainRequest new_run(const SettingTexts& settings);
 
 // Continues the run in a folder from its newest valid checkpoint, bit for bit. changes: new values

@@ -23,8 +23,8 @@ std::atomic<long> count{0};
 long fail_at = -1, large = 0;
 bool from_then_on = false;
 
-// oneDNN crashes where it gets no memory for the code that it writes: what it asks for is not
-// counted.
+// oneDNN crashes without memory for its
+// generated code: its requests are not counted.
 bool is_onednn(void* caller) {
   Dl_info info;
   return dladdr(caller, &info) != 0 && info.dli_fname && strstr(info.dli_fname, "libdnnl");
@@ -41,7 +41,7 @@ void* take(size_t bytes, size_t alignment, void* caller) {
             : alignment          ? __libc_memalign(alignment, bytes)
                                  : __libc_malloc(bytes ? bytes : 1);
   if (!p) {
-    if (auto handler = std::get_new_handler()) handler();  // which throws
+    if (auto handler = std::get_new_handler()) handler();  // and it throws
     throw std::bad_alloc();
   }
   return p;
@@ -71,7 +71,7 @@ extern "C" int __libc_start_main(Main main, int argc, char** argv, void (*init)(
   return start(counted_main, argc, argv, init, fini, rtld, stack);
 }
 
-// Only where the size is asked for: C libraries are not what runs out first.
+// Only where the size is requested: C libraries do not run out first.
 extern "C" void* malloc(size_t bytes) {
   if (large && fails(bytes, __builtin_return_address(0))) return errno = ENOMEM, nullptr;
   return __libc_malloc(bytes);

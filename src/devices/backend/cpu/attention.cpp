@@ -1,6 +1,6 @@
-// attention and attention_grad: parallel over (batch, key/value head), and over query blocks or key
-// segments where there are too few of those. The work is done on float vectors or on matrix units
-// (simd/attention*.cpp).
+// attention and attention_grad: parallel over (batch, key/value head), and also over query blocks
+// or key segments if there are too few heads. simd/attention*.cpp does the work, on float vectors
+// or matrix units.
 #include "backend/cpu/attention.h"
 
 #include <omp.h>
@@ -76,7 +76,7 @@ void* at(const void* p, DType t, int64_t i) {
   return static_cast<char*>(const_cast<void*>(p)) + i * int64_t(size_of(t));
 }
 
-// What does not depend on batch and head.
+// Everything independent of batch and head.
 AttentionArgs common(const Value& qkv, const Attrs& attrs, const Scalars* scalars) {
   Sizes s = sizes_of(qkv, attrs);
   AttentionArgs a{};
@@ -178,8 +178,8 @@ void launch(const KernelCall& c) {
   }
 }
 
-// Segments of key blocks whose dq are summed in order: a function of the length only, so that
-// results do not depend on the number of threads.
+// Segments of key blocks whose dq are summed in order. They depend on the length only, so results
+// do not depend on the number of threads.
 int64_t segments_of(int64_t tokens) { return std::clamp<int64_t>(tokens / attention_block / 4, 1, 4); }
 
 struct GradSplit {

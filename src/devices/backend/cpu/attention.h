@@ -6,7 +6,7 @@ namespace crest::cpu {
 
 Kernel attention_kernel();       // float vectors
 Kernel attention_grad_kernel();  // float vectors
-// Matrix units; without the instructions on a device that is emulated (tests on other machines).
+// Matrix units; emulated (tests) on machines without the instructions.
 Kernel attention_amx_kernel();
 Kernel attention_grad_amx_kernel();
 

@@ -1,4 +1,4 @@
-// cast, and the conversions that other kernels need.
+// cast, and the conversions for other kernels.
 #include "backend/cpu/cast.h"
 
 #include "backend/cpu/common.h"

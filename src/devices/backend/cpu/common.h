@@ -1,4 +1,4 @@
-// What the host entries of the fast CPU kernels share: reasons to reject, thread counts, splitting
+// Shared by the host entries of the fast CPU kernels: reasons to reject, thread counts, splitting
 // of ranges.
 #pragma once
 #include <algorithm>
@@ -19,9 +19,9 @@ std::string check_same_rows(const Value& v, const Value& like);
 // Every present input and output but the step's scalars is a contiguous f32, bf16 or f16 value.
 std::string check_all_float(const KernelQuery& q);
 
-// One thread for less than two `grain` units of work, which does not pay for waking others; else
-// all of them. Teams have one size, since libgomp ends threads where a team is smaller than the one
-// before and then starts new ones: up to a millisecond (docs/results/cpu/cores.md).
+// One thread for less than two `grain` units of work, since waking others would cost more; else
+// all. Teams have one size: libgomp ends threads for a smaller team and starts new ones afterwards,
+// up to a millisecond (docs/results/cpu/cores.md).
 inline int threads_for(int threads, int64_t work, int64_t grain) {
   return work / grain >= 2 ? std::max(threads, 1) : 1;
 }
@@ -39,8 +39,8 @@ void over_rows(const KernelCall& c, int64_t grain, F f) {
   for (int t = 0; t < threads; ++t) f(part_begin(rows, t, threads), part_begin(rows, t + 1, threads), t);
 }
 
-// The class of processors that a device is planned for (a Device without one: that of this
-// process), and its vectors.
+// The class of processors a device is planned for
+// (by default this process'), and its vectors.
 Isa isa_of(const Device&);
 inline Isa vectors_of(const Device& d) { return vector_isa(isa_of(d)); }
 
@@ -51,7 +51,7 @@ inline size_t float_lines(int64_t floats) { return lines(size_t(floats) * 4); }
 // Converts n elements of dtype t at p to floats (the pointer itself for f32, else `scratch` is
 // filled).
 const float* floats_of(const void* p, DType t, int64_t n, float* scratch);
-// Stores n floats as dtype t, plus what `acc` (same dtype, may be null or p itself) holds.
+// Stores n floats as dtype t, plus the values at `acc` (same dtype, may be null or p itself).
 void store_floats(void* p, DType t, int64_t begin, int64_t end, const float* from, const void* acc);
 
 }  // namespace crest::cpu

@@ -1,4 +1,4 @@
-// The kernels of contractions (docs/reference/ops.md), and what they share.
+// The kernels of contractions (docs/reference/ops.md), and their shared parts.
 #pragma once
 #include "backend/backend.h"
 

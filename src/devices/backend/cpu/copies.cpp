@@ -1,4 +1,4 @@
-// Copies between the memories of a host and of its device, which on a CPU are two places of one.
+// Copies between host and device memory; on a CPU, two places of one memory.
 #include <cstring>
 
 #include "backend/cpu/common.h"

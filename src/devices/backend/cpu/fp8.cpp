@@ -1,5 +1,5 @@
-// linear_fp8, and what ends the step of its scales: amax_history and take_counts. CPUs have no
-// 8-bit floats: operands are multiplied as f32, which holds them and their scales exactly.
+// linear_fp8, and the end of a step for its scales: amax_history and take_counts. CPUs have no
+// 8-bit floats: operands are multiplied as f32, where they and their scales are exact.
 #include <cfloat>
 #include <cstring>
 #include <vector>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t grain = 1 << 14;
 
-// What launch_product needs, in floats: both operands, and the result where it is not f32.
+// Workspace of launch_product, in floats: both operands, and the result unless it is f32.
 struct Product {
   int64_t m, n, k;
   bool direct;  // the result is f32 without a bias

@@ -4,9 +4,9 @@
 
 namespace crest::cpu {
 
-// Bytes of workspace that quantization of tensors like x needs.
+// Bytes of workspace for quantizing tensors like x.
 size_t quantize_scratch(const Value& x, int threads);
-// Runs an instruction that quantizes (ops/fused.h); the workspace is the call's.
+// Runs a quantizing instruction (ops/fused.h) in the call's workspace.
 void launch_quantizer(const KernelCall& call);
 
 }  // namespace crest::cpu

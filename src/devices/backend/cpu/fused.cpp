@@ -1,5 +1,5 @@
 // Fused bodies and single pointwise operations: every instruction is one vector loop over an
-// L1-resident tile. What a body quantizes is written first, to the workspace if it is no output,
+// L1-resident tile. Values to quantize are written first, to the workspace if they are no output,
 // and quantized from there.
 #include <algorithm>
 #include <cstring>
@@ -18,8 +18,8 @@ namespace {
 struct Fused {
   FusedPlan plan;
   std::vector<const Instr*> quantizers;
-  std::vector<ValueId> outputs;   // of the body, that the plan makes
-  std::vector<int> instr_output;  // the instruction's output that each of them is; -1: kept in the workspace
+  std::vector<ValueId> outputs;   // of the body, made by the plan
+  std::vector<int> instr_output;  // the instruction's output for each of them; -1: kept in the workspace
   size_t kept_bytes(const Program& body) const {
     size_t n = 0;
     for (size_t o = 0; o < outputs.size(); ++o)

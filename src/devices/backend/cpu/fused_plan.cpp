@@ -112,13 +112,13 @@ class Compiler {
     return plan_.slots++;
   }
 
-  // Where a value is when step `at` reads it; an input that is not f32 gets its load here.
+  // The place of a value when step `at` reads it; inserts the load of an input other than f32.
   Operand place(ValueId v, int at) {
     auto it = where_.find(v);
     if (it != where_.end()) return it->second;
     int input = input_index(v);
-    // An output that merely passes an f32 input on is loaded too: stores of other outputs may
-    // overlay that input.
+    // An f32 input passed on as an output is loaded
+    // too: stores of other outputs may overlay it.
     Operand o{Operand::input, input};
     if (plan_.input_dtypes[size_t(input)] != DType::f32 || at == int(compute_.size())) {
       o = {Operand::slot, take_slot()};
@@ -142,8 +142,8 @@ class Compiler {
     s.b = place(b, int(i));
     release(a, int(i)), release(b, int(i));
     ValueId out = instr->out[0];
-    // Outputs may overlay inputs, so only the last step, after which nothing is read, writes to
-    // memory at once.
+    // Outputs may overlay inputs, so only the last step writes to memory at once: nothing is read
+    // after it.
     auto o = std::find_if(outputs_.begin(), outputs_.end(), [&](ValueId v) { return root(v) == out; });
     bool direct =
         i + 1 == compute_.size() && o != outputs_.end() && body_.at(*o).dtype == DType::f32 && !passes_input();

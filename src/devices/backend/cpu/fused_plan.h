@@ -1,5 +1,5 @@
-// The flat form of a fused body (or of a single pointwise instruction) that the CPU runs tile by
-// tile.
+// The flat form of a fused body (or of a single
+// pointwise instruction), run tile by tile on a CPU.
 #pragma once
 #include <string>
 #include <vector>
@@ -40,16 +40,16 @@ struct FusedPlan {
   std::vector<DType> input_dtypes, output_dtypes;  // of the storage
   int slots = 0;
   int64_t tile = 0;     // elements
-  int64_t numel = 0;    // of the shape that the body works on
+  int64_t numel = 0;    // with the shape of the body's work
   int64_t columns = 0;  // last dimension
 
-  int64_t chunks() const;  // fixed parts of the rows over which column sums are formed
+  int64_t chunks() const;  // fixed parts of the rows for column sums
 };
 
 // Compiles `code`. inputs / outputs: values of `body` in the order of the instruction's inputs and
-// outputs; dtypes are those of the stored values. Intermediates stay f32 inside a body whatever
-// dtype the body gives them (also a cast's result): only outputs are rounded. `why` says what
-// cannot be compiled; it stays empty on success.
+// outputs; dtypes: of the stored values. Inside a body intermediates stay f32, whatever their dtype
+// there (also a cast's result); only outputs are rounded. `why`: the reason if it cannot be
+// compiled, else empty.
 FusedPlan compile_fused(const Program& body, const std::vector<const Instr*>& code, const std::vector<ValueId>& inputs,
                         const std::vector<ValueId>& outputs, std::string& why);
 

@@ -1,5 +1,5 @@
-// fused_update: the kernels of the update and of the quantization, one after the other. It saves a
-// CPU nothing; the Program is that of a GPU.
+// fused_update: the kernels of update and quantization, one after the other. It saves a CPU
+// nothing; it lets a CPU run a GPU's Program.
 #include <algorithm>
 #include <string_view>
 

@@ -24,8 +24,8 @@ namespace {
 using MemoryDesc = dnnl::memory::desc;
 using Dims = dnnl::memory::dims;
 
-// The library runs the class of processors that CREST_ISA names, as Crest's kernels do;
-// ONEDNN_MAX_CPU_ISA counts first.
+// The library runs the class named by CREST_ISA, like Crest's kernels; ONEDNN_MAX_CPU_ISA counts
+// first.
 void limit_library() {
   if (!std::getenv("CREST_ISA") || std::getenv("ONEDNN_MAX_CPU_ISA")) return;
   switch (active_isa()) {
@@ -98,8 +98,8 @@ class Sgemm : public Gemm {
   GemmShape s_;
 };
 
-// Inner products on plain layouts, which run the packed gemm inside oneDNN: forward with bias, and
-// the gradient of the input where the reduction is very long.
+// Inner products on plain layouts, run by oneDNN's packed gemm: forward with bias, and the gradient
+// of the input for very long reductions.
 class InnerProduct : public Gemm {
  public:
   explicit InnerProduct(const GemmShape& s) : threads_(s.threads), has_bias_(s.has_bias) {
@@ -168,8 +168,8 @@ struct Mover {
   }
 };
 
-// The matmul primitive; b first moved to the layout it reads fastest where that was measured to
-// pay.
+// The matmul primitive; b is first moved to the
+// fastest layout where measurements showed a gain.
 class Matmul : public Gemm {
  public:
   Matmul(const GemmShape& s, bool pack_b) : s_(s), pack_b_(pack_b) {
@@ -215,15 +215,15 @@ class Matmul : public Gemm {
   size_t bytes_ = 0, packed_at_ = 0;
 };
 
-// Of c, that a product in panels computes at a time.
+// Rows of c computed by a product in panels at a time.
 int64_t panel_rows(const GemmShape& s) {
   int64_t count = std::max<int64_t>(1, s.m / (768 * std::max(2, s.threads)));
   return std::min(s.m, ((s.m + count - 1) / count + 63) / 64 * 64);
 }
 
-// Weight gradients of bf16: panels of rows of c, so that the transposed copy of a panel of a stays
-// in the cache (and the workspace small), with b packed once. An f32 result is cleared and added
-// to: the primitive then writes c directly, which is faster than its own first product.
+// Weight gradients of bf16: panels of rows of c, so the transposed copy of a panel of a stays in
+// the cache (and the workspace small), with b packed once. An f32 result is cleared and added to:
+// the primitive then writes c directly, faster than with its own first product.
 class Panels : public Gemm {
  public:
   explicit Panels(const GemmShape& s) : s_(s), adds_(s.accumulate || s.c == DType::f32) {
@@ -320,7 +320,7 @@ std::shared_ptr<const Gemm> make(const GemmShape& s) {
   return nullptr;
 }
 
-// Represents in plans a product that cannot be made here.
+// A placeholder in plans for a product this machine cannot run.
 class Estimated : public Gemm {
  public:
   Estimated(const GemmShape& s, Isa isa) : bytes_(estimated_workspace(s, isa)) {}

@@ -1,5 +1,5 @@
-// One matrix product on the CPU through oneDNN. Which formulation runs for which orientation was
-// measured: docs/results/cpu_gemm.md.
+// One matrix product on the CPU through oneDNN. The formulation for each orientation was measured:
+// docs/results/cpu_gemm.md.
 #pragma once
 #include <compare>
 #include <cstddef>
@@ -13,9 +13,9 @@
 
 namespace crest {
 
-// c[m,n] = a[m,k] b[k,n] (+ bias[n]) (+ c), rows lda / ldb / ldc elements apart. A transposed
-// operand is stored [k,m] or [n,k]. ab: f32 or bf16; c: f32 or the dtype of ab; bias: f32 or that
-// of ab.
+// c[m,n] = a[m,k] b[k,n] (+ bias[n]) (+ c), rows lda / ldb /
+// ldc elements apart. A transposed operand is stored [k,m] or
+// [n,k]. ab: f32 or bf16; c and bias: f32 or the dtype of ab.
 struct GemmShape {
   int64_t m = 0, n = 0, k = 0;
   DType ab = DType::f32, c = DType::f32;
@@ -31,9 +31,10 @@ struct GemmShape {
 class Gemm {
  public:
   virtual ~Gemm() = default;
-  // Bytes of workspace of run() besides what oneDNN's sgemm allocates for its packed panels.
+  // Bytes of workspace of run(), without the packed panels allocated by oneDNN's sgemm.
   virtual size_t workspace() const = 0;
-  // What runs, in oneDNN's words: "brg_matmul:avx512_core_bf16"; "sgemm", which names none.
+  // The implementation, in oneDNN's words: "brg_matmul:avx512_core_bf16"; "sgemm", without a name
+  // of its own.
   virtual std::string implementation() const = 0;
   // Whether run() allocates memory besides its workspace.
   virtual bool allocates() const { return false; }
@@ -47,16 +48,16 @@ struct FoundGemm {
   std::string refused;               // why oneDNN does not multiply this; empty when it does
 };
 
-// Made once per shape and shared by the whole process, which keeps the last most_gemms of them (a
-// search over batch sizes asks for thousands of shapes); kernels hold theirs.
+// Made once per shape and shared by the whole process. It keeps the last most_gemms of them, since
+// a search over batch sizes requests thousands of shapes; kernels hold theirs.
 inline constexpr size_t most_gemms = 1024;
 size_t kept_gemms();
 FoundGemm find_gemm(const GemmShape&);
-// The same for a device of any class. bf16 products of a class that this process does not run
-// cannot be made here: theirs have a workspace that is estimated, and do not run.
+// The same for a device of any class. bf16 products of a class foreign to this process cannot be
+// made here: they have an estimated workspace and do not run.
 FoundGemm find_gemm(const GemmShape&, const Device&);
 // The estimate, on a class with hardware for bf16: copies of operands, rows and columns rounded up
-// to 64, and what oneDNN 2.6 takes a thread at most (docs/results/cpu_gemm.md).
+// to 64, and the most oneDNN 2.6 takes for a thread (docs/results/cpu_gemm.md).
 size_t estimated_workspace(const GemmShape&, Isa);
 
 // Sets the number of OpenMP threads of the calling thread for a scope.

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int64_t width = amx_width;
 
-// How a product is cut: panels of both operands that all threads pack, blocks of c that a thread
-// computes.
+// How a product is cut: panels of both operands, packed by all threads, and blocks of c, each
+// computed by one thread.
 struct Cut {
   int64_t depth, panel_m, panel_n, block_m, block_n, steps;
   int64_t a_elements, b_elements, block_floats, sum_floats = 0;  // of the workspace

@@ -14,7 +14,7 @@ const GemmFunctions& functions() { return CREST_SIMD_PICK(gemm_functions); }
 // panel (half a MiB) and a sliver of b's in the second level.
 struct Cut {
   int64_t depth, panel_m, panel_n;             // of a panel
-  int64_t block_m, block_n;                    // what a thread takes at a time
+  int64_t block_m, block_n;                    // of a thread's work at a time
   int64_t a_floats, b_floats, sum_floats = 0;  // regions of the workspace
   Cut(const PackedShape& s, const GemmFunctions& f) {
     int64_t parts = (s.k + 1023) / 1024;

@@ -1,7 +1,7 @@
-// A matrix product of our own on f32, bf16 and f16: both operands are packed into panels of floats
-// that lie in the caches (simd/gemm.h), so that a half-precision operand is converted on the way
-// and the results get bias, GELU, earlier sums and their type while they are in registers. Where it
-// runs: docs/results/cpu_gemm.md.
+// Crest's own matrix product on f32, bf16 and f16: both operands are packed
+// into panels of floats in the caches (simd/gemm.h). Packing converts
+// half-precision operands, and results get bias, GELU, earlier sums and
+// their type in registers. Where it runs: docs/results/cpu_gemm.md.
 #pragma once
 #include <cstddef>
 #include <cstdint>

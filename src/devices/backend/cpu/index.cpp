@@ -5,7 +5,7 @@
 #include "ops/update_ops.h"
 
 // The kernels, one line each, in order of preference within an operation: KERNEL(x) is `Kernel
-// x_kernel()`, which one file of this folder defines.
+// x_kernel()`, defined in one file of this folder.
 #define CREST_CPU_KERNELS(KERNEL) \
   KERNEL(linear_few_rows)         \
   KERNEL(linear_amx)              \

@@ -27,7 +27,7 @@ bool multiplied_directly(const Device& device, DType t) {
   return t == DType::f32 || (t == DType::bf16 && device.native_bf16);
 }
 
-// Of linear its result, of the others the gradient of that.
+// linear: its result; the others: the gradient of the result.
 static const Value& y_of(const KernelQuery& q) {
   std::string_view op = q.instr.op->name;
   return op == "linear" || op == "linear_gelu" ? q.out(0) : q.in(0);

@@ -1,4 +1,4 @@
-// What the kernels of linear layers share: which product an instruction is.
+// Shared by the kernels of linear layers: the product of an instruction.
 #pragma once
 #include <string>
 
@@ -24,12 +24,12 @@ LinearShape linear_shape(const KernelQuery&);
 // Why the operands are none of the above; empty when they are. `any_pitch`: rows of y or dy may be
 // further apart than they are wide.
 std::string check_linear(const KernelQuery&, bool any_pitch = false);
-// Whether the class of processors multiplies this dtype as it is (what the library does is another
-// question).
+// Whether the class of processors multiplies this
+// dtype natively (the library is another question).
 bool multiplied_directly(const Device&, DType);
 // Why oneDNN does not run a linear layer's product on the operands as they are; empty when it does.
 std::string refusal_of_onednn(const KernelQuery&);
-// The implementation that oneDNN runs, and its workspace.
+// oneDNN's implementation and its workspace.
 void describe_onednn(const KernelQuery&, ProductDetail&);
 
 }  // namespace crest::cpu

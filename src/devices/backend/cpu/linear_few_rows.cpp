@@ -1,5 +1,5 @@
-// linear and linear_gelu of a few rows (decoding), also with weights of 8 bits: dot products that
-// read the weights once, as fast as memory gives them, without packing or converting them.
+// linear and linear_gelu of a few rows (decoding), also with 8-bit weights: dot products that read
+// the weights once, at the speed of memory, without packing or converting them.
 #include "backend/cpu/common.h"
 #include "backend/cpu/linear.h"
 #include "backend/cpu/simd/few_rows.h"
@@ -36,7 +36,7 @@ size_t workspace(const KernelQuery& q) {
   return x.dtype == DType::f32 ? 0 : float_lines(x.numel());
 }
 
-// What all have in common; b: the operand that is the bias.
+// Shared by all; b: the operand of the bias.
 void run(const KernelCall& c, FewRowsArgs a, size_t b) {
   const Value &x = c.in_value(in::linear::x), &w = c.in_value(in::linear::w);
   a.rows = x.shape.rows(), a.n = w.shape[0], a.k = w.shape[1];
@@ -45,7 +45,7 @@ void run(const KernelCall& c, FewRowsArgs a, size_t b) {
   if (c.has(b)) a.bias = c.in[b], a.bias_dtype = c.in_value(b).dtype;
   a.w = c.in[in::linear::w], a.y = c.out[out::linear::y];
   const FewRowsFunctions& f = CREST_SIMD_PICK(few_rows_functions);
-  // Every output is summed by one thread, which reads rows of w that follow each other.
+  // One thread sums each output and reads consecutive rows of w.
   constexpr int64_t grain = 16;
   int64_t items = (a.n + grain - 1) / grain;
   int threads = threads_for(c.threads, a.n * a.k, 16384);

@@ -1,6 +1,6 @@
-// linear, linear_gelu, linear_dx, linear_dw on our own packed products: bf16 on matrix units
-// (gemm_amx.h); half precision that the machine does not multiply (gemm_packed.h), which becomes
-// floats while it is packed. Results are rounded while they are near.
+// linear, linear_gelu, linear_dx, linear_dw on Crest's own packed products: bf16 on matrix units
+// (gemm_amx.h), and half precision without native multiplication (gemm_packed.h), converted to
+// floats during packing. Results are rounded in registers.
 #include "backend/cpu/common.h"
 #include "backend/cpu/gemm_amx.h"
 #include "backend/cpu/linear.h"
@@ -32,13 +32,13 @@ PackedShape packed_shape(const LinearShape& s) {
   return {};
 }
 
-// What prepare() keeps; the bias as floats lies behind the product's own workspace.
+// Made by prepare(); the bias as floats lies behind the product's own workspace.
 struct Prepared {
   PackedShape shape;
   size_t bias_at;
 };
 
-// The product that a kernel runs.
+// The product run by a kernel.
 struct Amx {
   static size_t workspace(const PackedShape& s, const Device& d) { return amx_gemm_workspace(s, d.threads); }
   static void run(const PackedShape& s, const PackedOperands& o, void* workspace, const Device& d) {

@@ -117,7 +117,7 @@ const char* matrix_at(const void* p, const Value& v, int64_t batch, int64_t head
          (batch * v.layout.strides[0] + head * v.layout.strides[1]) * int64_t(size_of(v.dtype));
 }
 
-// A stored matrix as dense f32 rows (or columns, where those are dense).
+// A stored matrix as dense f32 rows (or columns, if the columns are dense).
 void widen(float* to, const void* from, const Value& v, int threads) {
   Inner i = *inner_of(v);
   int64_t rows = v.shape[i.transposed ? 3 : 2], cols = v.shape[i.transposed ? 2 : 3];

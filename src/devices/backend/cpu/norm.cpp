@@ -12,7 +12,7 @@ namespace {
 
 const NormFunctions& functions() { return CREST_SIMD_PICK(norm_functions); }
 
-// Positions of what norm and add_norm have in common.
+// Positions shared by norm and add_norm.
 template <bool Add>
 struct Operands {
   static constexpr size_t x = Add ? size_t(in::add_norm::a) : size_t(in::norm::x);

@@ -1,4 +1,4 @@
-// Updates that see a matrix as a whole: Adafactor's, and the norm that Muon starts with.
+// Updates over whole matrices: Adafactor's, and the initial norm of Muon.
 #include <cmath>
 
 #include "backend/cpu/common.h"

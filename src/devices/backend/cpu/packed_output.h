@@ -14,9 +14,9 @@ P* element(P* p, DType t, int64_t i, int64_t ld, int64_t j) {
   return p ? static_cast<Byte*>(p) + (i * ld + j) * int64_t(size_of(t)) : nullptr;
 }
 
-// The output of the block whose first result is (row, column), for terms [begin, end) of the
-// reduction. Sums of a part stay in an f32 result, which the last part overwrites, else in `sum`
-// (this block's, rows ld_sum apart).
+// The output of the block with first result (row, column), for terms [begin, end) of the reduction.
+// Sums of a part stay in an f32 result, overwritten by the last part, else in `sum` (of this block,
+// rows ld_sum apart).
 inline TileOutput output_of(const PackedShape& s, const PackedOperands& o, int64_t row, int64_t column, int64_t begin,
                             int64_t end, float* sum, int64_t ld_sum) {
   TileOutput out;

@@ -1,6 +1,6 @@
-// Quantization to 8-bit floats, exactly as a GPU does it: quantize and quantize_columns, with a
-// scale of the tensor, quantize_blocks and quantize_blocks_columns, with a scale for each block,
-// and norm_quantize and norm_quantize_columns, which do either with a norm's output.
+// Quantization to 8-bit floats, bit for bit as on a GPU: quantize and quantize_columns, with a
+// scale of the tensor; quantize_blocks and quantize_blocks_columns, with a scale for each block;
+// norm_quantize and norm_quantize_columns, which quantize a norm's output in either way.
 #include <cfloat>
 #include <cmath>
 #include <cstring>
@@ -20,7 +20,7 @@ namespace crest::cpu {
 namespace {
 
 constexpr int64_t quantize_grain = 1 << 14;
-constexpr int64_t rows_at_once = 32;  // that a thread transposes
+constexpr int64_t rows_at_once = 32;  // transposed by a thread
 constexpr int64_t side = fp8_block;
 
 // A tensor in memory, and room for a row of floats for each thread.
@@ -113,7 +113,7 @@ FoundNumbers convert(const Unquantized& x, float scale, F* rows, F* columns) {
   return all;
 }
 
-// What quantize makes of x. The inputs from `amax` on and the outputs from `q` on are its own.
+// quantize of x. The inputs from `amax` on and the outputs from `q` on belong to it.
 void with_scale(const KernelCall& c, const Unquantized& x, size_t amax, size_t q, void* columns) {
   const Attrs& attrs = c.instr.attrs;
   int64_t slot = attrs.integer("slot"), ranks = c.in_value(amax + 1).shape[1];
@@ -225,7 +225,7 @@ LostNumbers convert_blocks(const Unquantized& x, const BlockedForms<F>& to, Fp8B
   return all;
 }
 
-// What quantize_blocks makes of x; the first outputs of the call are its own.
+// quantize_blocks of x; the first outputs of the call belong to it.
 void with_blocks(const KernelCall& c, const Unquantized& x, bool columns) {
   namespace to = out::quantize_blocks;
   with_float8(c.out_value(to::q).dtype, [&](auto format) {
@@ -255,7 +255,8 @@ void launch_columns(const KernelCall& c) {
 void launch_blocks(const KernelCall& c) { with_blocks(c, input_to_quantize(c), c.instr.attrs.integer("columns", 0)); }
 void launch_blocks_columns(const KernelCall& c) { with_blocks_of_columns(c, input_to_quantize(c)); }
 
-// A norm's output in the workspace, quantized from there: the bits of norm, and of what quantizes.
+// A norm's output in the workspace, quantized from there: the bits of norm, then of the quantizing
+// operation.
 size_t norm_floats(const Value& x) { return float_lines(2 * x.shape.back()); }
 
 size_t norm_workspace(const KernelQuery& q) {
@@ -264,7 +265,7 @@ size_t norm_workspace(const KernelQuery& q) {
          quantize_scratch(x, q.device.threads);
 }
 
-// The norm of input 0, with gamma and beta, by one of the functions; what is left to do with it.
+// The norm of input 0, with gamma and beta, by one of the functions, and the work after it.
 Unquantized normalize(const KernelCall& c, NormArgs a, size_t beta,
                       void (*rows)(const NormArgs&, int64_t, int64_t, float*)) {
   const Value& x = c.in_value(0);

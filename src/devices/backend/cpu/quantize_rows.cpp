@@ -1,4 +1,4 @@
-// quantize_rows, and dequantize of what it makes.
+// quantize_rows, and dequantize of its results.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>

@@ -1,5 +1,5 @@
-// split_rows and member are views; join_rows copies the pieces that do not lie in their place
-// already.
+// split_rows and member are views; join_rows
+// copies the pieces not already in their place.
 #include <cstring>
 
 #include "backend/cpu/common.h"

@@ -38,8 +38,8 @@ class HostRuntime : public Runtime {
     if (memory) munmap(memory, mapped_bytes(bytes));
   }
   bool host_memory() const override { return true; }
-  // The first to touch a page decides which socket's memory it lies in, so the threads share what
-  // is large.
+  // The first thread to touch a page decides its
+  // socket, so the threads share large memory.
   void write(void* to, const void* from, int64_t bytes) override {
     int threads = cpu::threads_for(device_.threads, bytes, 4 << 20);
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
@@ -78,7 +78,7 @@ class HostRuntime : public Runtime {
   }
 
  private:
-  // Returns when it ended, if that is measured.
+  // Returns its end time, if measured.
   double launch(BoundProgram& p, size_t i, StepTrace* trace, double start) {
     if (groups_) groups_->check();
     p.code[i].kernel->launch(call(p, i));

@@ -1,4 +1,4 @@
-// The runtime of kernels that run on the host: the CPU's, and the CUDA backend's under emulation.
+// The runtime of kernels on the host: the CPU's, and the CUDA backend's under emulation.
 #pragma once
 #include "backend/runtime.h"
 

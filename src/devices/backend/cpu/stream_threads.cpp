@@ -13,7 +13,7 @@ StreamThreads::~StreamThreads() {
   for (auto& t : threads_) t.join();
 }
 
-// A stream without a thread, or whose thread has ended, does no more work.
+// A stream without a thread, or with an ended one, does no more work.
 void StreamThreads::fail(Stream stream, const std::exception_ptr& error) {
   std::lock_guard lock(mutex_);
   wanted_[size_t(stream)] = false;
@@ -60,7 +60,7 @@ void StreamThreads::serve(Stream stream) {
   }
 }
 
-// The lock orders what one stream has written before what another reads.
+// The lock orders one stream's writes before another's reads.
 void StreamThreads::work_on(Stream stream) {
   const Program& p = *job_.program;
   std::unique_lock lock(mutex_);

@@ -1,5 +1,5 @@
-// The streams of a Program on a CPU: the compute stream is the calling thread, every other stream
-// that a Program uses is a thread that lives as long as this object.
+// The streams of a Program on a CPU: the compute stream is the calling thread; every other stream
+// is a thread with the lifetime of this object.
 #pragma once
 #include <array>
 #include <condition_variable>
@@ -19,7 +19,7 @@ class StreamThreads {
   ~StreamThreads();
   StreamThreads(const StreamThreads&) = delete;
 
-  // Calls work(i) for every instruction: those of a stream in their order, each after those it
+  // Calls work(i) for every instruction: in the order of its stream, and after the instructions it
   // waits for. Returns when all have ended. After an error no further instruction starts, and the
   // first error is thrown.
   void run(const Program& program, const Waits& waits, const std::function<void(size_t)>& work);
@@ -30,8 +30,8 @@ class StreamThreads {
     const Waits* waits;
     const std::function<void(size_t)>* work;
     std::vector<bool> awaited;            // by instruction: whether another waits for it
-    std::array<int, stream_count> ended;  // by stream: its last instruction that has ended, -1 for none
-    int working = 0;                      // streams that have not finished
+    std::array<int, stream_count> ended;  // by stream: its last ended instruction, -1 for none
+    int working = 0;                      // unfinished streams
     std::exception_ptr error;
   };
 
@@ -42,7 +42,7 @@ class StreamThreads {
   std::mutex mutex_;
   std::condition_variable changed_;
   Job job_ = {};
-  std::array<bool, stream_count> wanted_ = {};  // by stream: has work that its thread has not taken
+  std::array<bool, stream_count> wanted_ = {};  // by stream: it has work for its thread
   bool over_ = false;
   std::array<Thread, stream_count> threads_;
 };

@@ -1,7 +1,7 @@
 // AdamW with moments in 8 bits (Dettmers et al. 2022). A warp takes a quantization block: numbers
-// out of codes, the step, the new scale by shuffles, codes at that scale; the new moments wait in
-// registers. Thread blocks stay and take one quantization block after the other, so that the table
-// of numbers, which dynamic codes need, is brought to shared memory once.
+// from codes, the step, the new scale by shuffles, codes at this scale; the new moments wait in
+// registers. Thread blocks stay and take one quantization block after the other, so the table of
+// numbers for dynamic codes comes to shared memory once.
 #include "backend/cuda/device/quantize.h"
 #include "backend/cuda/device/update.h"
 #include "core/dynamic_code.h"
@@ -15,7 +15,7 @@ namespace {
 using AdamW = update_rules::adamw<ScalarMath<float>>;
 
 constexpr int threads = 256, warps = threads / 32, blocks_per_multiprocessor = 6;
-constexpr int quad = 4, chunk = 32 * quad;  // elements that a lane, a warp takes at once
+constexpr int quad = 4, chunk = 32 * quad;  // elements of a lane, of a warp at once
 constexpr int64_t most_block = 4096;
 
 struct DynamicTables {
@@ -54,8 +54,8 @@ __device__ inline uint8_t unsigned_code(const DynamicDecades& d, float y) {
 }
 static_assert(dynamic_decades(true).count == 7 && dynamic_decades(false).count == 7);
 
-// What the codes of a block stand for: numbers out of codes, and codes out of numbers. most: the
-// largest magnitude of the block, as `kept`.
+// The codes of a block: numbers from codes, and codes from numbers. most: the largest magnitude of
+// the block, as `kept`.
 struct Dynamic {
   struct Given {
     DynamicTables tables;
@@ -103,7 +103,7 @@ struct Float8 {
   static constexpr float largest = float8_moment_largest, squared = largest * largest;
 
   __device__ static float kept(float most) { return most >= float8_moment_least ? most : 0.f; }
-  // The fields of e4m3 where those of f32 are; 2^120 makes up for its other bias, also below 2^-6.
+  // The fields of e4m3 at the places of f32's; 2^120 corrects the other bias, also below 2^-6.
   __device__ static float magnitude(uint8_t code) { return __uint_as_float(uint32_t(code & 0x7f) << 20) * 0x1p120f; }
   __device__ static float first(uint8_t code, float most) {
     float x = magnitude(code) * (most / largest);
@@ -149,7 +149,7 @@ struct Tensors {
   W* w;
 };
 
-// Four elements, of which the first `count` exist; at once where they are aligned.
+// Four elements, the first `count` of them valid; loaded at once if aligned.
 template <class T>
 __device__ inline Vec<T, quad> load_quad(const T* from, int64_t count, bool aligned) {
   if (aligned && count >= quad) return load_vec<quad>(from);

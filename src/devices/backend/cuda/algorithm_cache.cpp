@@ -21,7 +21,7 @@ namespace {
 constexpr int format = 1;
 constexpr JsonLimits limits = {.bytes = uint64_t(8) << 20, .depth = 4, .values = 200'000, .string_bytes = 4096};
 
-// Held by the one process that reads, merges and writes. The lock ends with the descriptor.
+// Held by the one process reading, merging and writing. The lock ends with the descriptor.
 class FileLock {
  public:
   explicit FileLock(const std::string& path) {
@@ -44,7 +44,7 @@ class FileLock {
   int fd_ = -1;
 };
 
-// Adds the file's choices for keys that are not there yet.
+// Adds the file's choices for new keys.
 void merge(const std::string& path, std::map<std::string, AlgorithmCache::Choice>& into) {
   if (!path_exists(path)) return;
   nlohmann::json document = parse_json_guarded(read_file(path, limits.bytes), limits, path);

@@ -1,6 +1,6 @@
-// Choices between algorithms that were made by timing them, kept in a file per GPU, driver and
-// library version, so that they are made once per machine and not once per run. It is a cache: a
-// file that is missing, damaged or not writable costs time and nothing else.
+// Choices between algorithms, made by timing and kept in a file per GPU, driver and library
+// version: so they are made once per machine, not once per run. It is a cache: a missing, damaged
+// or unwritable file costs only time.
 #pragma once
 #include <map>
 #include <mutex>
@@ -13,9 +13,9 @@ namespace crest::cuda {
 class AlgorithmCache {
  public:
   struct Choice {
-    std::string variant;      // which of several ways ("epilogue")
+    std::string variant;      // the chosen way ("epilogue")
     std::string algorithm;    // of the library, in hexadecimal
-    double microseconds = 0;  // what it took
+    double microseconds = 0;  // its time
     bool operator==(const Choice&) const = default;
   };
 
@@ -23,8 +23,8 @@ class AlgorithmCache {
   explicit AlgorithmCache(std::string path);
 
   std::optional<Choice> find(const std::string& key) const;
-  // Remembers a choice and writes the file; what other processes wrote meanwhile stays in it.
-  // Thread safe.
+  // Remembers a choice and writes the file; choices written meanwhile by other processes stay in
+  // it. Thread safe.
   void store(const std::string& key, const Choice& choice);
 
   const std::string& path() const { return path_; }

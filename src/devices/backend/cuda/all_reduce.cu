@@ -10,7 +10,7 @@ namespace {
 
 constexpr int threads = 256, quad = 4;
 
-// From and to what is sent. V elements a thread.
+// Source and destination of the transfer. V elements a thread.
 template <int V>
 __global__ void __launch_bounds__(threads)
     convert(const void* from, DType from_type, void* to, DType to_type, int64_t n) {
@@ -43,7 +43,7 @@ void reduce(const KernelCall& c, void* data, DType dtype, int64_t n) {
   KernelCall own = c;
   convert_all(own, data, dtype, c.workspace, DType::bf16, n);
   c.group().all_reduce(c.workspace, DType::bf16, n, mean);
-  own.overlap = false;  // what is before it is not a kernel of Crest's
+  own.overlap = false;  // the kernel before it is not Crest's
   convert_all(own, c.workspace, DType::bf16, data, dtype, n);
 }
 

@@ -1,6 +1,6 @@
 // cuda.attention.generic: attention and its gradient for every head_dim, dtype and scale; one block
-// a row. It is simple rather than fast, for what the FlashAttention kernels (flash*.cu) refuse:
-// heads above 512 (f32: 256), a scale that is not positive, GPUs with little shared memory.
+// a row. Simple, not fast: for cases refused by the FlashAttention kernels (flash*.cu), such as
+// heads above 512 (f32: 256), a scale below or equal to 0, GPUs with little shared memory.
 #include "backend/cuda/flash.h"
 
 #include "backend/cuda/device/flash_args.h"
@@ -10,7 +10,7 @@ namespace crest::cuda {
 
 namespace {
 
-constexpr int threads = 128;  // also the rows of the other side that are worked on at a time
+constexpr int threads = 128;  // also the rows of the other side in work at a time
 
 template <class T>
 __device__ inline float dot(const float* a, const T* b, int n) {

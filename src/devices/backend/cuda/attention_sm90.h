@@ -1,4 +1,4 @@
-// What forward and backward of the attention for compute capability 9.0 share: sizes and tensor
+// Shared by forward and backward of the attention for compute capability 9.0: sizes and tensor
 // maps.
 #pragma once
 #include "backend/cuda/device/exp2.h"
@@ -12,12 +12,12 @@ namespace crest::cuda::sm90 {
 using namespace hopper;  // NOLINT: the kernels are written in its words
 
 constexpr float log2_e = 1.44269504f;
-constexpr int max_shared_bytes = 232448;  // that a block can have
+constexpr int max_shared_bytes = 232448;  // available to a block
 
 struct Sizes {
   int batch, tokens, heads, kv_heads;
   bool causal;
-  int window;  // keys that a query sees, its own included; 0: all
+  int window;  // keys seen by a query, its own included; 0: all
   float scale;
   const int32_t* positions;  // as in AttentionSizes
   DropoutRule dropout;       // scalars is null without dropout
@@ -26,7 +26,7 @@ struct Sizes {
   __host__ __device__ bool has_first() const { return positions || window; }
 };
 
-// The first key that a query sees.
+// The first key seen by a query.
 __device__ inline int first_key(const Sizes& s, int batch, int query) {
   query = min(query, s.tokens - 1);
   int first = s.window ? max(query - s.window + 1, 0) : 0;
@@ -35,7 +35,7 @@ __device__ inline int first_key(const Sizes& s, int batch, int query) {
 }
 
 // Boxes of 64 columns and box_rows rows (a multiple of 8), swizzled, of a tensor [batch, tokens,
-// width] of 16-bit floats. pitch: elements from row to row, a multiple of 8; 0: width. What is
+// width] of 16-bit floats. pitch: elements from row to row, a multiple of 8; 0: width. Memory
 // behind a row is never read.
 #ifdef __CUDACC__
 using EncodeTiled = decltype(&cuTensorMapEncodeTiled);

@@ -1,5 +1,5 @@
 // Host side of the kernels cuda.attention.sm90.* and cuda.attention_grad.sm90.*, one for each head
-// dimension: what attention_sm90.cu and attention_sm90_grad.cu share.
+// dimension: shared by attention_sm90.cu and attention_sm90_grad.cu.
 #pragma once
 #include "backend/cuda/attention_sm90.h"
 #include "backend/cuda/discover.h"
@@ -17,7 +17,7 @@ inline Sizes sizes_of(const KernelCall& c, size_t qkv, size_t scalars) {
   return s;
 }
 
-// Of an instruction that has no addresses yet: for workspaces.
+// For workspaces, of an instruction without addresses yet.
 inline Sizes sizes_of(const KernelQuery& q, size_t qkv) {
   const Value& v = q.in(qkv);
   Sizes s = {};
@@ -45,7 +45,7 @@ std::string reject(const KernelQuery& q, size_t qkv) {
   return "";
 }
 
-// cuTensorMapEncodeTiled of the driver that is loaded.
+// cuTensorMapEncodeTiled of the loaded driver.
 inline EncodeTiled encode_tiled() {
 #ifdef __CUDACC__
   static const EncodeTiled encode = [] {

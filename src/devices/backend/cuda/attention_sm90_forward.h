@@ -9,7 +9,7 @@ namespace crest::cuda::sm90 {
 
 struct ForwardSizes : Sizes {
   int query_tiles, key_tiles;
-  int chunk;  // heads whose items stand together in the list, the longest first
+  int chunk;  // heads with adjacent items in the list, the longest first
   int items;
 };
 
@@ -25,7 +25,7 @@ struct ForwardTile {
   static constexpr int D = D_;
   static constexpr bool dropout = Dropout_;
   static constexpr bool first = First_;           // queries have a first key: documents, window
-  static constexpr int groups = D <= 64 ? 3 : 2;  // warpgroups that compute, 64 queries each
+  static constexpr int groups = D <= 64 ? 3 : 2;  // computing warpgroups, 64 queries each
   static constexpr int threads = 128 * (groups + 1), queries = 64 * groups, keys = 128;
   static constexpr int few_registers = groups == 3 ? 32 : 24, many_registers = groups == 3 ? 160 : 240;
   static constexpr int kv_stages = D <= 64 ? 3 : 2, q_stages = 2;
@@ -37,7 +37,7 @@ struct ForwardTile {
   static_assert(shared_bytes <= max_shared_bytes);
 };
 
-// A tile of queries of a head and the tiles of keys [begin, end) that it sees.
+// A tile of queries of a head and its visible tiles of keys [begin, end).
 struct ForwardItem {
   int tile, batch, head, begin, end;
 };
@@ -54,8 +54,8 @@ __device__ inline ForwardItem forward_item(const ForwardSizes& s, int item) {
   return at;
 }
 
-// Item number `round` of this block: there and back again, so that no block has the longest every
-// time.
+// Item number `round` of this block: there and
+// back again, so no block always has the longest.
 __device__ inline int forward_turn(int round, int block, int blocks) {
   return round * blocks + (round % 2 ? blocks - 1 - block : block);
 }
@@ -165,8 +165,8 @@ __global__ void __launch_bounds__(Tile::threads, 1) forward_kernel(const __grid_
                           k > 0 || accumulate);
       wgmma_commit();
     };
-    // Scores of tile j to exp2((s - largest) scale log2(e)); returns by what sums and o so far are
-    // to be multiplied.
+    // Scores of tile j to exp2((s - largest) scale log2(e)); returns the factor for sums and o so
+    // far.
     float x[Tile::keys / 2], factor[2];
     auto softmax = [&](int j) {
 #pragma unroll
@@ -231,9 +231,9 @@ __global__ void __launch_bounds__(Tile::threads, 1) forward_kernel(const __grid_
     auto next_stage = [&] {
       if (++ks == KS) ks = 0, kp ^= 1;
     };
-    // Tiles that only the other warpgroups see. Lane 0 arrives for a warp once all of its lanes
-    // have seen the phase (products keep lanes together elsewhere): one that lags by two phases
-    // would wait for ever.
+    // Tiles seen only by the other warpgroups. Lane 0 arrives for a warp once all of its lanes have
+    // seen the phase (elsewhere products keep lanes together): a lane two phases behind would wait
+    // for ever.
     auto pass = [&](int count) {
       for (int j = 0; j < count; ++j) {
         barrier_wait(k_full(ks), kp);

@@ -1,25 +1,25 @@
 // attention_grad for compute capability 9.0, in one pass, bitwise identical every time.
 //
 // A block goes over items of work: a tile of keys of one key head, with all queries that see it.
-// Warpgroup 0 moves data: warp 0 loads tiles by TMA, warps 1 and 2 pass on what the two other
-// warpgroups computed of dQ. Those two have 64 keys each. Scores are transposed, so that rows are
-// keys and P and dS go from registers straight into dV and dK:
+// Warpgroup 0 moves data: warp 0 loads tiles by TMA, warps 1 and 2 pass on the dQ of the two other
+// warpgroups. These two have 64 keys each. Scores are transposed: rows are keys, and P and dS go
+// from registers straight into dV and dK:
 //   S^T = K Q^T, dP^T = V dO^T, P = exp2(S - lse), dV += P^T dO, dS = P (dP - delta), dK += dS^T Q
 // and dS also goes through shared memory, where each warpgroup takes one half of dQ = dS K over all
 // 128 keys.
 //
-// dQ of a tile of queries is a sum over items. It is kept in fp32 in a ring of slots, one for each
-// head in flight, that stays in the second-level cache. A counter of each tile gives the order:
+// dQ of a tile of queries is a sum over items. It stays in fp32 in a ring of slots in the
+// second-level cache, one slot for each head in flight. A counter of each tile gives the order:
 // items add one after the other, by keys; the first one stores instead of adding, the last one
-// takes the sum out of the slot and writes dQ. So nothing has to be zero, no pass over dQ follows,
-// and the order of additions is always the same. An item waits only for items before it in the
-// list, and blocks take items in the order of the list: no block waits for one that has not begun.
+// moves the sum from the slot to dQ. So no memory has to be zero, no pass over dQ follows, and the
+// order of additions is always the same. An item waits only for earlier items of the list, and
+// blocks take items in list order: no block waits for an item not begun.
 //
-// An item goes from its last queries to its first ones, at each tile through the query heads of its
-// key head. Then items of a head that run at the same time are at the same tile, each an addition
-// behind the one before it: from the first queries on, an item could only start a step after the
-// one before it, and with documents, where items have few steps, all items of a head would form one
-// chain.
+// An item goes from its last queries to its first ones, at each tile through the
+// query heads of its key head. So items of a head that run at the same time are
+// at the same tile, each an addition behind the one before it. From the first
+// queries on, an item could start only a step after the one before it, and with
+// documents (items of few steps) all items of a head would form one chain.
 #pragma once
 #include "backend/cuda/attention_sm90.h"
 
@@ -27,8 +27,8 @@ namespace crest::cuda::sm90 {
 
 struct GradSizes : Sizes {
   int query_tiles, key_tiles;
-  int chunk;  // key heads whose items stand together in the list, the longest first
-  int ring;   // query heads that have a slot, a multiple of chunk times group
+  int chunk;  // key heads with adjacent items in the list, the longest first
+  int ring;   // query heads with a slot, a multiple of chunk times group
   int items;
 };
 
@@ -47,15 +47,15 @@ struct GradTile {
   static constexpr bool dropout = Dropout_;
   static constexpr bool first = First_;  // queries have a first key: documents, window
   static constexpr int keys = 128, queries = D <= 64 ? 128 : 64;
-  // Registers of a thread that loads, that computes: 128 and 256 of them have 65536 - 1024, which a
-  // launch with 384 threads gives a block.
+  // Registers of a loading and of a computing thread: 128 and 256 of them take 65536 - 1024, the
+  // registers of a block in a launch with 384 threads.
   static constexpr int few_registers = D > 64 ? 24 : 40, many_registers = 252 - few_registers / 2;
   static_assert(128 * few_registers + 256 * many_registers == 384 * 168);
   static constexpr int q_stages = 3, do_stages = D <= 64 ? 2 : 3, kv_stages = D <= 64 ? 2 : 1;
   static constexpr int stat_rows = first ? 3 : 2;  // lse log2(e), dO . O, first key
   static constexpr int stat_bytes = stat_rows * queries * 4;
   static constexpr int kv_bytes = keys * D * 2, q_bytes = queries * D * 2, ds_bytes = keys * queries * 2;
-  static constexpr int half_bytes = queries * D * 2;  // of dQ: what a warpgroup has
+  static constexpr int half_bytes = queries * D * 2;  // of dQ: a warpgroup's part
   static constexpr int half_floats = half_bytes / 4;
   static constexpr int k_at = 0, v_at = k_at + kv_stages * kv_bytes, q_at = v_at + kv_stages * kv_bytes;
   static constexpr int do_at = q_at + q_stages * q_bytes, ds_at = do_at + do_stages * q_bytes, dq_at = ds_at + ds_bytes;
@@ -67,8 +67,8 @@ struct GradTile {
   static_assert(shared_bytes <= max_shared_bytes);
 };
 
-// An item: the queries [begin, end) in tiles that see a tile of keys. key_tile is -1 behind the
-// last item.
+// An item: the queries [begin, end) in tiles with a view of a tile of keys. key_tile is -1 behind
+// the last item.
 struct alignas(16) GradItem {
   int key_tile, batch, kv_head, begin, end;
 };
@@ -81,7 +81,7 @@ __device__ inline int first_of_tile(const GradArgs& a, int batch, int tile) {
   return __float_as_int(__ldg(a.stats + at * Tile::queries));
 }
 
-// The first and the last tile of keys that a tile of queries sees.
+// The first and the last tile of keys seen by a tile of queries.
 struct KeyTiles {
   int first, last;
 };
@@ -372,7 +372,7 @@ __global__ void __launch_bounds__(384, 1) grad_kernel(const __grid_constant__ Gr
       }
     }
     uint32_t p[M / 4], ds[M / 4];
-    uint32_t dropped[Tile::dropout ? M / 4 : 1], kept[Tile::dropout ? M / 64 : 1];  // P with dropout; what is kept
+    uint32_t dropped[Tile::dropout ? M / 4 : 1], kept[Tile::dropout ? M / 64 : 1];  // P with dropout; the kept part
     if constexpr (Tile::dropout) {
       const DropoutHead rule(s.dropout, work[ks].batch, work[ks].kv_head * s.group() + head, s.tokens);
       kept_by_keys<NT>(kept, rule, key - g, i * M);
@@ -440,8 +440,8 @@ __global__ void __launch_bounds__(384, 1) grad_kernel(const __grid_constant__ Gr
       wgmma_commit();
     }
 
-    // The next step and its scores, so that products overlap with the rest of this one; where there
-    // is none, of what happens to lie in shared memory.
+    // The next step and its scores, so products overlap with the rest of this one; without a next
+    // step, computed on leftover shared memory.
     const int this_qs = qs, this_i = i, this_ks = ks, this_key_tile = key_tile;
     const uint32_t this_keys = keys;
     const bool last_step = i == begin && head == s.group() - 1, this_fresh = fresh;

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(threads)
     int64_t i = (first + u * threads) * V;
     if (i >= n) continue;
     float r[V] = {}, other[V] = {}, by[V] = {};
-    if (a != 0) load_any(x, x_dtype, i, r);  // what is overwritten is not read: it may be NaN
+    if (a != 0) load_any(x, x_dtype, i, r);  // not read before it is overwritten: it may be NaN
     if (y.data) load_any(y.data, y.dtype, i, other);
     if (z.data) load_any(z.data, z.dtype, i, by);
 #pragma unroll

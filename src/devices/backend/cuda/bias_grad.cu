@@ -1,6 +1,6 @@
 // Column sums of dy[rows, n]. Few rows: one kernel. Many: strips of columns times ranges of rows
-// fill the device once and leave partial sums [ranges, n] in the workspace, whose columns the same
-// kernel sums in a second launch.
+// fill the device once and leave partial sums [ranges, n] in the workspace; a second launch of the
+// same kernel sums its columns.
 #include "backend/cuda/column_sums.h"
 #include "backend/cuda/device/column_sum.h"
 #include "backend/cuda/kernel.h"

@@ -13,7 +13,7 @@ namespace {
 using Dim = Contraction::Dim;
 
 constexpr int64_t storage_alignment = 64;
-// More calls than this are slower than Crest's own kernel on the sizes that lead there.
+// With more calls than this, Crest's own kernel is faster at the sizes in question.
 constexpr int64_t most_calls = 4096;
 
 std::optional<BlasMatrix> matrix_of(const Strided& s, int64_t rows, int64_t cols) {
@@ -57,7 +57,7 @@ BlasPlan plan_blas(const Contraction& what, int64_t offset_a, int64_t offset_b, 
     else
       dims.push_back(d);
   }
-  // A batch that shares b and continues the rows of a and c is more rows.
+  // A batch with shared b and contiguous rows of a and c is just more rows.
   if (!dims.empty()) {
     Dim& d = dims.back();
     if (d.b == 0 && d.a == p.m * what.a.row && d.c == p.m * what.c.row) {

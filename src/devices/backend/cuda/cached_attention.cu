@@ -1,11 +1,11 @@
 // cached_attention: queries of a few new tokens over cache[B,2,kv_heads,C,D].
 //
-// Flash decoding (Dao et al. 2023): the positions of the cache are split over blocks, so that a
-// single sequence fills the device too; each block leaves its part of the softmax in the workspace,
-// a second kernel joins the parts in order. Split and tiles depend on shapes and device only, so
-// results do not depend on how full the cache is elsewhere or on timing. A block serves the query
-// heads that share a key head, and several tokens, with one read of keys and values. With a window,
-// it counts its splits from the first one that a row of it sees.
+// Flash decoding (Dao et al. 2023): blocks split the positions of the cache, so a single sequence
+// fills the device too. Each block leaves its part of the softmax in the workspace, and a second
+// kernel joins the parts in order. Split and tiles depend on shapes and device only, so results do
+// not depend on timing or on how full the cache is elsewhere. A block serves all query heads of a
+// key head, and several tokens, with one read of keys and values. With a window, it counts its
+// splits from the first one seen by one of its rows.
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/kernel.h"
 #include "core/scalars.h"
@@ -20,16 +20,16 @@ constexpr int threads = 128;
 
 struct DecodeArgs {
   int batch, tokens, heads, kv_heads, dim, context;
-  int window;         // keys that a token sees, its own included; 0: all
+  int window;         // keys seen by a token, its own included; 0: all
   int group;          // query heads of a key head
   int rows;           // of a block
   int row_tiles;      // of tokens * group rows
-  int tile_keys;      // keys that a block holds in shared memory: a power of two up to 64
+  int tile_keys;      // keys of a block in shared memory: a power of two up to 64
   int split_keys;     // keys of a split: a multiple of tile_keys
   int splits;         // of a block at most
   int padded_dim;     // of queries in shared memory: whole vectors
   int pitch;          // of keys and values in shared memory, in elements: an odd number of 16 bytes
-  int column_groups;  // groups of threads that share the columns of the output
+  int column_groups;  // groups of threads sharing the columns of the output
   int sums_size;      // column_groups * rows * dim, rounded up to 16 bytes
   float scale;        // times log2(e)
 };
@@ -41,12 +41,12 @@ struct Parts {
   float* values;
 };
 
-// Tokens that are not padding and fit into the cache.
+// Tokens, without padding, within the cache.
 __device__ inline int valid_tokens(const DecodeArgs& a, const Scalars* s) {
   return max(0, min(min(int(s->length), a.context - int(s->position)), a.tokens));
 }
 
-// The first key that a token sees.
+// The first key seen by a token.
 __device__ inline int first_key(const DecodeArgs& a, int position, int token) {
   return a.window ? max(position + token - a.window + 1, 0) : 0;
 }
@@ -97,9 +97,9 @@ __global__ void __launch_bounds__(threads)
   int64_t sample = int(blockIdx.x) / a.row_tiles / a.kv_heads;
   int position = scalars->position, valid = valid_tokens(a, scalars), first_row = row_tile * Rows;
   int last_row = min(first_row + Rows, a.tokens * a.group) - 1;
-  int last_token = min(last_row / a.group, valid - 1);  // the last one that sees anything
+  int last_token = min(last_row / a.group, valid - 1);  // the last one with a visible key
   int first = first_key(a, position, first_row / a.group), split = first / a.split_keys + int(blockIdx.y);
-  int end = min((split + 1) * a.split_keys, position + last_token + 1);  // keys that some row sees
+  int end = min((split + 1) * a.split_keys, position + last_token + 1);  // keys seen by some row
   if (valid == 0) end = 0;
   bool whole = a.splits == 1;
   if (!whole && (split * a.split_keys >= end || first_row / a.group >= valid)) return;  // the join does not look
@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(threads)
     }
     __syncthreads();
   }
-  __syncthreads();  // what was set up, when there was no tile
+  __syncthreads();  // the initial values, if there was no tile
 
   for (int i = tid; i < Rows * a.dim; i += threads) {
     int r = i / a.dim, d = i - r * a.dim, row = first_row + r, token = row / a.group;
@@ -219,13 +219,13 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// Block: one row of [B,T,heads]. Joins the parts of the splits that it sees, in order.
+// Block: one row of [B,T,heads]. Joins the parts of its visible splits, in order.
 template <class T>
 __global__ void __launch_bounds__(threads) join_splits(T* out, DecodeArgs a, const Scalars* scalars, Parts parts) {
   wait_for_predecessors();
   int64_t o = blockIdx.x;
   int token = int(o / a.heads % a.tokens), valid = valid_tokens(a, scalars);
-  // Of the splits that its block computed, those in which this row sees a key: [begin, end).
+  // Of the splits computed by its block, the splits with a visible key for this row: [begin, end).
   int position = scalars->position, row = token * a.group + int(o % a.heads) % a.group;
   int first_of_block = first_key(a, position, row / a.rows * a.rows / a.group) / a.split_keys;
   int begin = first_key(a, position, token) / a.split_keys - first_of_block;
@@ -262,7 +262,7 @@ DecodeArgs arguments(const Program& p, const Instr& instr, const Device& device)
   a.rows = rows == 1 || a.dim > 256 ? 1 : rows <= 4 ? 4 : 8;
   a.sums_size = (a.column_groups * a.rows * a.dim + 3) / 4 * 4;
   a.row_tiles = (rows + a.rows - 1) / a.rows;
-  // Keys that the rows of a block see together at most.
+  // Keys seen by the rows of a block together, at most.
   int row_tokens = std::min((a.rows + a.group - 2) / a.group + 1, a.tokens);
   int64_t seen = a.window ? std::min(a.window + row_tokens - 1, a.context) : a.context;
   // A split has at least one tile; four blocks a multiprocessor hide each other's waits.

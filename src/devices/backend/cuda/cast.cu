@@ -11,8 +11,8 @@ struct Same {
 
 constexpr int row_threads = 256, unroll = 4;
 
-// A block takes a row in vectors of N elements. A thread reads what it writes: y may be x if both
-// have one pitch.
+// A block takes a row in vectors of N elements. A thread reads exactly the elements it writes: y
+// may be x if both have one pitch.
 template <int N, class In, class Out>
 __global__ void __launch_bounds__(row_threads)
     cast_rows(const In* x, Out* y, int64_t cols, int64_t x_pitch, int64_t y_pitch) {

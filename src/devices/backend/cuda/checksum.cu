@@ -18,7 +18,7 @@ __device__ inline unsigned long long mixed(uint32_t word, int64_t place) {
   return z ^ (z >> 31);
 }
 
-// V words at once; the last bytes that fill no word are one more.
+// V words at once; the last bytes, short of a word, are one more.
 template <int V>
 __global__ void __launch_bounds__(threads)
     checksum(const uint32_t* words, int64_t n, const unsigned char* rest, int count, unsigned long long* sum) {

@@ -74,7 +74,7 @@ static Contraction matmul_contraction(const Program& program, const Instr& instr
     c.batch[1] = {out_heads, sa[1] * summed, sb[1] * summed, sy[1]};
     c.sum = {summed, sa[1], sb[1], 0};
   } else {
-    int64_t shared = heads / groups;  // query heads that meet one head of b
+    int64_t shared = heads / groups;  // query heads for one head of b
     c.batch[1] = {groups, sa[1] * shared, sb[1], sy[1] * shared};
     c.batch[2] = {shared, sa[1], 0, sy[1]};
   }

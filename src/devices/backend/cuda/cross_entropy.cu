@@ -1,6 +1,6 @@
 // cross_entropy, cross_entropy_grad, cross_entropy_fused. A block takes a row; in the fused kernel
-// the row waits in shared memory between the sum of its exponentials and its gradient, so that the
-// logits are read once.
+// the row waits in shared memory between the sum of its exponentials and its gradient, so logits
+// are read once.
 #include "backend/cuda/device/exp2.h"
 #include "backend/cuda/device/loss_async.h"
 #include "backend/cuda/device/numeric.h"
@@ -13,7 +13,7 @@ namespace crest::cuda {
 namespace {
 
 constexpr int max_threads = 512;
-constexpr int batch = 4;  // 16-byte vectors that a thread loads at once
+constexpr int batch = 4;  // 16-byte vectors loaded at once by a thread
 constexpr int everything = 1 << 30;
 constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 
@@ -28,7 +28,7 @@ struct CrossEntropyArgs {
   void* dlogits;
   int cols, vocab;
   int64_t pitch, d_pitch;  // of logits and dlogits
-  int kept;                // batches of a row that fit shared memory, or everything; the others are read twice
+  int kept;                // batches of a row in shared memory, or everything; the others are read twice
   float scale;
 };
 
@@ -64,7 +64,7 @@ struct Row {
   static constexpr int N = Vec<T>::size;
   const T* x;
   int head, vectors, singles, vocab;
-  int batches;  // of `batch` vectors a thread, without padding columns; what follows is taken one by one
+  int batches;  // of `batch` vectors a thread, without padding columns; the rest is taken one by one
 
   // d: the gradient's row; no vectors if both are aligned differently.
   __device__ Row(const T* row, const T* d, const CrossEntropyArgs& a) : x(row), vocab(a.vocab) {
@@ -74,8 +74,8 @@ struct Row {
     singles = a.cols - vectors * N;
     batches = max(0, min(vectors, (vocab - head) / N)) / (batch * int(blockDim.x));
   }
-  // Of a column: the number of its vector or its number among the single ones, which modulo
-  // blockDim.x is its thread.
+  // Of a column: the number of its vector, or its number among the single ones; modulo blockDim.x
+  // it is the thread.
   __device__ int owner(int column) const {
     int i = column - head;
     return i < 0 ? column : i < vectors * N ? i / N : column - vectors * N;
@@ -114,8 +114,8 @@ __device__ inline RowSum sum_vectors(RowSum s, const Vec<T> (&v)[K]) {
   return {max, s.sum * exp2_fast(s.max - shift) + ((sums[0] + sums[1]) + (sums[2] + sums[3]))};
 }
 
-// Starts copies of the first batches of a row (one group each) and, as the last group, of what
-// follows all of them; returns how many groups.
+// Starts copies of the first batches of a row (one group each) and of the rest as the last group;
+// returns the number of groups.
 template <class T>
 __device__ int keep_row(Vec<T>* kept, const Row<T>& row, int most) {
   const Vec<T>* x = row.all();
@@ -160,8 +160,8 @@ __device__ RowSum sum_row(const Row<T>& row, const Vec<T>* kept, int groups) {
   return block_merged(s);
 }
 
-// e^x over what `shift` stands for: 2^shift after a sum over the row; e^shift when the saved
-// log-sum-exp is given, whose difference from x keeps more digits than that of scaled numbers.
+// e^x over the meaning of `shift`: 2^shift after a sum over the row; e^shift with the saved
+// log-sum-exp, whose difference from x keeps more digits than a difference of scaled numbers.
 template <Mode mode>
 __device__ float probability(float x, float shift) {
   return mode == Mode::backward ? exp2_fast((x - shift) * log2_e) : exp2_fast(fmaf(x, log2_e, -shift));
@@ -226,8 +226,8 @@ __global__ void __launch_bounds__(max_threads, 2) cross_entropy_row(CrossEntropy
     kept = shared;
     groups = keep_row(kept, row, a.kept);
   }
-  // dlogits may be the logits: read before the barrier in sum_row, or by the thread that overwrites
-  // it.
+  // dlogits may be the logits: read before the
+  // barrier in sum_row, or by the overwriting thread.
   const bool owns = row.owner(target) % int(blockDim.x) == int(threadIdx.x);
   const float at_target = counted && (owns || mode != Mode::backward) ? widen(row.x[target]) : 0.f;
   RowSum s{0.f, 1.f};
@@ -246,8 +246,8 @@ __global__ void __launch_bounds__(max_threads, 2) cross_entropy_row(CrossEntropy
   if (owns) d[target] = narrow<T>(probability<mode>(at_target, s.max) * factor - scale);  // a second time
 }
 
-// Shared memory that the row can have with two blocks on a multiprocessor; a block costs 1 KiB
-// on top of its own.
+// Shared memory for the row with two blocks on a multiprocessor; a block costs 1 KiB on top of its
+// own.
 int64_t shared_for_row(const Device* device) {
   int64_t most = device && device->shared_per_block > 0 ? device->shared_per_block : 48 * 1024;
   return (most + 1024) / 2 - 1024 - 256;

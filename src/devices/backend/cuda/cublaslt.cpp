@@ -60,7 +60,7 @@ std::string reject_cublaslt(const KernelQuery& q) {
   return plan_blas(q.program, q.instr).problem;
 }
 
-// Why the library that is here does not multiply with scales of blocks; empty if it does.
+// Why the opened library does not multiply with scales of blocks; empty if it does.
 static std::string reject_blocks_of(const Contraction& what, const BlasPlan& plan, int device);
 
 static std::string reject_fp8(const KernelQuery& q) {
@@ -93,8 +93,8 @@ namespace {
 
 using Algorithm = Product::Algorithm;
 
-// A way to compute a contraction: what the library's product does itself (none: Crest's own GEMM
-// does everything), and whether our GELU kernel follows.
+// A way to compute a contraction: the epilogue of the library's product (none: Crest's own GEMM
+// does everything), and whether Crest's GELU kernel follows.
 struct Variant {
   const char* name;
   std::optional<Product> product;
@@ -106,9 +106,9 @@ struct Prepared {
   Contraction what;
   BlasPlan plan;
   cublasLtHandle_t handle = nullptr;
-  std::string key;                // of everything that a choice depends on
+  std::string key;                // of everything a choice depends on
   std::vector<Variant> variants;  // empty: our tiled kernel runs
-  size_t variant = 0;             // that runs, and its algorithm
+  size_t variant = 0;             // running kernel and its algorithm
   Algorithm algorithm = {};
 };
 
@@ -135,8 +135,8 @@ std::string key_of(const Contraction& c, const BlasPlan& p) {
   return key;
 }
 
-// Instructions repeat from layer to layer; the library is asked once. The bound is far above what a
-// session has.
+// Layers repeat instructions; the library is asked
+// once. The bound is far above a session's needs.
 std::vector<Algorithm> algorithms_of(const Prepared& p, const Product& product, const char* variant, int device) {
   static LruCache<std::string, std::vector<Algorithm>> known(4096);
   return known.find_or_make(fmt::format("{} {} on {}", p.key, variant, device),
@@ -329,7 +329,7 @@ void tune_cublaslt(const KernelCall& c) {
   tune_cublaslt(c, [&] { fill_product_operands(c); });
 }
 
-// What the session has chosen comes before the cache, which comes before timing.
+// The session's own choice comes first, then the cache, then timing.
 void tune_cublaslt(const KernelCall& c, const std::function<void()>& fill) {
   auto& p = *static_cast<Prepared*>(c.prepared);
   if (p.variants.empty()) return;
@@ -347,7 +347,7 @@ void describe_cublaslt(const void* prepared, ProductDetail& detail) {
   auto& p = *static_cast<const Prepared*>(prepared);
   const Variant* v = p.variants.empty() ? nullptr : &p.variants[p.variant];
   if (v && v->product) return v->product->describe(p.handle, p.algorithm, detail);
-  detail.algorithm = v ? v->name : tiled;  // Crest's own kernel: it uses what is reserved, or nothing
+  detail.algorithm = v ? v->name : tiled;  // Crest's own kernel: it uses the reserved workspace, or none
   if (detail.algorithm != weight) detail.requested_workspace = 0;
 }
 

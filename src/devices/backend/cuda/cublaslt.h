@@ -1,5 +1,5 @@
-// cuBLASLt: the kernels of every contraction that its layouts can express (blas_plan.h). The
-// library is opened at run time (loader.h).
+// cuBLASLt: kernels of every contraction its layouts can express (blas_plan.h). The library is
+// opened at run time (loader.h).
 #pragma once
 #include <functional>
 
@@ -9,11 +9,11 @@
 
 namespace crest::cuda {
 
-// The version that this build was made for, else another one that it knows; without either,
-// Library::problem says so.
+// The version this build was made for, else another known one; without either, Library::problem
+// says so.
 const Library& cublaslt_library();
 
-// Workspace of every contraction: algorithms that need more are not asked for.
+// Workspace of every contraction: algorithms with larger needs are not requested.
 inline constexpr size_t cublaslt_workspace = size_t(32) << 20;
 
 // Why the library cannot be used on a device; empty if it can.
@@ -22,16 +22,16 @@ std::string reject_without_cublaslt(const Device& device);
 // Parts of a Kernel, for every contraction. Where the library has no algorithm for a product,
 // prepare() chooses our tiled kernel.
 std::string reject_cublaslt(const KernelQuery& query);
-// Of linear_fp8. Where scales are those of blocks and the device is here, the library is asked
-// whether it has an algorithm.
+// For linear_fp8. With scales of blocks and a
+// present device, asks the library for an algorithm.
 std::string reject_cublaslt_fp8(const KernelQuery& query);
 std::string reject_cublaslt_fp8_fast(const KernelQuery& query);
 size_t workspace_cublaslt(const KernelQuery& query);
 std::shared_ptr<void> prepare_cublaslt(const KernelQuery& query);
-// The same with one more alternative that timing may choose: Crest's own GEMM (gemm_sm90_entry.h).
-// Where nothing is timed, it runs for operands with odd rows (BlasPlan), else cuBLASLt.
+// The same with one more alternative for timing: Crest's own GEMM (gemm_sm90_entry.h). Without
+// timing, it runs for operands with odd rows (BlasPlan), else cuBLASLt.
 std::shared_ptr<void> prepare_cublaslt_or_sm90(const KernelQuery& query);
-// Of another contraction than that of the instruction: its calls have other operands.
+// For a contraction other than the instruction's: its calls have other operands.
 std::shared_ptr<void> prepare_cublaslt(const Contraction& what, const BlasPlan& plan);
 void launch_cublaslt(const KernelCall& call);
 void tune_cublaslt(const KernelCall& call);

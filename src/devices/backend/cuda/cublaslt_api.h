@@ -1,5 +1,5 @@
-// The functions of cuBLASLt that are used, as its header declares them; the library is opened at
-// run time.
+// The used functions of cuBLASLt, as its header
+// declares them; the library is opened at run time.
 #pragma once
 #if CREST_HAVE_CUDA
 #include <cublasLt.h>

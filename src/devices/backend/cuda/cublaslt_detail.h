@@ -1,4 +1,4 @@
-// What cuBLASLt says about the algorithm of a product.
+// cuBLASLt's description of a product's algorithm.
 #pragma once
 #include "backend/product_detail.h"
 

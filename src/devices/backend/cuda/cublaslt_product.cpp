@@ -28,8 +28,8 @@ cudaDataType_t data_type(DType t) {
   return t == DType::bf16 ? CUDA_R_16BF : t == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
-// Descriptors look at the alignment of addresses that are bound later: bias and aux start a
-// storage.
+// Descriptors check the alignment of addresses
+// bound later: bias and aux start a storage.
 void* const some_storage = reinterpret_cast<void*>(uintptr_t(64));
 
 void make_layout(cublasLtMatrixLayout_t& layout, DType t, const BlasMatrix& x, int64_t rows, int64_t cols,
@@ -78,8 +78,8 @@ Product::Product(const Contraction& what, const BlasPlan& plan, Epilogue epilogu
   set(CUBLASLT_MATMUL_DESC_TRANSB, int32_t(plan.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(epilogue));
   if (epilogue.aux) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, plan.c.ld);
-  // Without fast accumulation, sums of 8-bit products move to f32 registers on the way, so that
-  // small terms of a long sum are not lost.
+  // Without fast accumulation, sums of 8-bit products regularly move to f32 registers, so small
+  // terms of a long sum are not lost.
   if (what.fast_sums) set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t(1));
   if (what.scaled) bind_scales(some_storage, some_storage);
   if (what.blocks != Fp8Blocks::none) {  // its first operand is our b
@@ -144,7 +144,7 @@ bool Product::accepts(cublasLtHandle_t handle, const Algorithm& algorithm) const
   return status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= cublaslt_workspace;
 }
 
-// An attribute that the library does not have counts as 0: not set.
+// An attribute unknown to the library counts as 0: not set.
 void describe_algorithm(const cublasLtMatmulAlgo_t& algorithm, ProductDetail& detail) {
   auto attribute = [&](cublasLtMatmulAlgoConfigAttributes_t which, auto value) {
     size_t written = 0;

@@ -1,5 +1,5 @@
-// One matrix product of cuBLASLt: its descriptors, the algorithms that the library offers for it,
-// and running it.
+// One matrix product of cuBLASLt: its descriptors,
+// the library's algorithms for it, and running it.
 #pragma once
 #if CREST_HAVE_CUDA
 #include <cublasLt.h>
@@ -12,16 +12,16 @@
 
 namespace crest::cuda {
 
-// The library's state on a device: one per device and process, made on first use with that device
+// The library's state on a device: one per device and process, made on first use with this device
 // current.
 cublasLtHandle_t cublaslt_handle(int device);
 size_t cublaslt_version();
 
-// What is done to a b before it is stored, by the product itself.
+// The product's own work on a b before it is stored.
 struct Epilogue {
   bool bias = false;
   bool gelu = false;
-  bool aux = false;  // gelu: what it was applied to is stored too
+  bool aux = false;  // gelu: its argument is stored too
 };
 
 // "algorithm 66, stages 64x4, cluster 2x1x1" and the tile, of any product.
@@ -39,17 +39,17 @@ class Product {
   Product(const Product&) = delete;
   Product& operator=(const Product&) = delete;
 
-  // The library's candidates, its favorite first, none above the workspace, none whose bits vary
-  // from run to run; empty when it has none.
+  // The library's candidates, its favorite first, none above the workspace, none with bits varying
+  // from run to run; empty if there is none.
   std::vector<Algorithm> algorithms(cublasLtHandle_t handle, const BlasPlan& plan) const;
-  // Whether an algorithm that was kept from an earlier run can be used.
+  // Whether an algorithm from an earlier run is usable.
   bool accepts(cublasLtHandle_t handle, const Algorithm& algorithm) const;
 
   // Its number, tile, stages, cluster, splits of k, and workspace.
   void describe(cublasLtHandle_t handle, const Algorithm& algorithm, ProductDetail& detail) const;
 
-  // The addresses of the epilogue, for the runs that follow; those that it does not use are
-  // ignored.
+  // The addresses of the epilogue, for the
+  // following runs; unused ones are ignored.
   void bind(const void* bias, void* aux);
   // The addresses of the factors of 8-bit operands, on the device.
   void bind_scales(const void* a, const void* b);

@@ -1,9 +1,9 @@
 // attention and attention_grad by cuDNN, on interleaved qkv in place.
 //
-// The backward pass adds up dQ with atomics, in an order that differs between runs: the fastest
-// algorithm, taken unless --deterministic is given. Then cuDNN keeps the gradient of the scores
-// (batch x heads x tokens^2, half precision) in its workspace; problems that would need more than
-// deterministic_limit bytes go to own kernels, which are deterministic.
+// The fastest backward pass adds up dQ with atomics, in an order varying between runs; it is used
+// unless --deterministic is given. The deterministic pass keeps the gradient of the scores (batch x
+// heads x tokens^2, half precision) in its workspace; problems above deterministic_limit bytes go
+// to Crest's own kernels, which are deterministic.
 #include "backend/cuda/cudnn.h"
 
 #include <fmt/format.h>
@@ -39,13 +39,13 @@ AttentionProblem problem_of(const KernelQuery& q, bool backward) {
           .sm = q.device.sm};
 }
 
-// Bytes of the gradient of the scores that the deterministic backward pass keeps.
+// Bytes of the gradient of the scores, kept by the deterministic backward pass.
 int64_t score_bytes(const AttentionProblem& p) {
   return p.batch * p.heads * round_up(p.tokens, 64) * round_up(p.tokens, 128) * 2;
 }
 
-// Heads up to which every version of cuDNN 9 has both passes, and heads that newer ones have on
-// some GPUs.
+// Head sizes with both passes in every version of cuDNN 9, and head sizes in newer ones on some
+// GPUs.
 constexpr int64_t certain_head_dim = 128, possible_head_dim = 256;
 
 // Why cuDNN is not asked at all.
@@ -74,8 +74,8 @@ std::string reject(const KernelQuery& q) {
   return device_present(q.device) ? attention_plan(p).reason : "";
 }
 
-// Where the device is not there: what cuDNN 9.19 asks for on sm_90 at 64 | tokens (it allocates dQ
-// twice on sm_80, sm_89).
+// Without the device: the request of cuDNN 9.19 on sm_90 at 64 | tokens (it allocates dQ twice on
+// sm_80, sm_89).
 int64_t estimate(const AttentionProblem& p) {
   if (!p.backward) return 256;
   int64_t rows = p.batch * p.heads * round_up(p.tokens, 64);
@@ -85,8 +85,8 @@ int64_t estimate(const AttentionProblem& p) {
   return bytes + rows * p.head_dim * 4 * (p.sm < 90 ? 2 : 1);  // dQ in f32
 }
 
-// The real size where there is a device: reject() and prepare() look at the same plan, so what is
-// reserved suffices.
+// The real size if the device is present: reject() and prepare() look at the same plan, so the
+// reserved size suffices.
 template <bool backward>
 size_t workspace(const KernelQuery& q) {
   AttentionProblem p = problem_of(q, backward);

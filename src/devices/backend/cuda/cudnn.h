@@ -1,6 +1,6 @@
-// Attention by cuDNN's graph API. The library is opened at run time (loader.h); the headers of
-// cudnn-frontend that the graphs are written with are needed to build (scripts/install-deps.sh
-// cudnn). Without either, own kernels take over.
+// Attention by cuDNN's graph API. The library is opened at run time (loader.h). The build needs the
+// headers of cudnn-frontend (scripts/install-deps.sh cudnn). Without either, Crest's own kernels
+// take over.
 #pragma once
 #include <compare>
 #include <memory>
@@ -15,13 +15,13 @@ struct AttentionProblem {
   int64_t batch, tokens, heads, kv_heads, head_dim;
   DType dtype;
   float scale;
-  int64_t window;  // keys that a query sees, its own included; 0: all
+  int64_t window;  // keys seen by a query, its own included; 0: all
   bool causal, backward, deterministic;
   int device, sm;  // index of the device and its compute capability times ten
   auto operator<=>(const AttentionProblem&) const = default;
 };
 
-// What cuDNN made of a problem: a graph that can run, or why there is none.
+// cuDNN's answer to a problem: a runnable graph, or why there is none.
 struct AttentionPlan {
   AttentionProblem problem;
   std::string reason;  // why not; empty: `graph` can run
@@ -29,12 +29,12 @@ struct AttentionPlan {
   std::shared_ptr<void> graph;
 };
 
-// Whether `device` is in this machine and not one that is only planned for.
+// Whether `device` is in this machine, not only planned for.
 bool device_present(const Device& device);
 
-// The plan of a problem on a device that is present. The first call for a problem builds it (cuDNN
-// may compile a kernel: up to a second); it is kept as long as the process, because captured CUDA
-// graphs use its code. Thread safe.
+// The plan of a problem on a present device. The first call for a problem builds it (cuDNN may
+// compile a kernel: up to a second). It lives as long as the process, because captured CUDA graphs
+// use its code. Thread safe.
 const AttentionPlan& attention_plan(const AttentionProblem& problem);
 
 // Forward reads qkv and writes out and lse; backward reads qkv, out, lse and dout and writes dqkv.

@@ -27,7 +27,7 @@ bool device_present(const Device& device) {
   if (cudaGetDeviceCount(&count) != cudaSuccess || device.index >= count ||
       cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index) != cudaSuccess ||
       cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device.index) != cudaSuccess) {
-    (void)cudaGetLastError();  // no driver or no GPU: not an error of what comes next
+    (void)cudaGetLastError();  // no driver or no GPU: no error of the next call
     return false;
   }
   return 10 * major + minor == device.sm;
@@ -58,7 +58,7 @@ const std::string& open_cudnn() {
   static const std::string problem = [] {
     const Library& cudnn = library("cudnn", 9);
     if (!cudnn.handle) return cudnn.problem;
-    // cuDNN compiles kernels with NVRTC, which it finds by name when it is open already.
+    // cuDNN compiles kernels with NVRTC, and finds an open NVRTC by name.
     library("nvrtc", CUDART_VERSION / 1000);
     // The frontend asks a shared CUDA runtime for the driver's functions; without one it leaves
     // contexts alone.
@@ -151,8 +151,8 @@ std::shared_ptr<Graph> make_graph(const AttentionProblem& p) {
   return g;
 }
 
-// cuDNN's messages continue with a trace for every engine that it tried: the first line, and why
-// the first one failed.
+// cuDNN's messages continue with a trace for every tried engine: keep the first line, and why the
+// first one failed.
 std::string shortened(const std::string& message) {
   std::string what = message.substr(0, message.find('\n'));
   size_t reason = message.find("Reason: ");
@@ -184,7 +184,7 @@ void build(AttentionPlan& plan) {
 
 const AttentionPlan& attention_plan(const AttentionProblem& problem) {
   static std::mutex mutex;
-  static auto& plans = *new std::map<AttentionProblem, AttentionPlan>;  // outlives what is destroyed at exit
+  static auto& plans = *new std::map<AttentionProblem, AttentionPlan>;  // outlives objects destroyed at exit
   std::lock_guard lock(mutex);
   auto [it, added] = plans.try_emplace(problem);
   if (added) {

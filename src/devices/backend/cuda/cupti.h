@@ -1,6 +1,6 @@
-// Records of what a GPU really ran, from CUPTI's activity interface: start and end of each kernel,
-// copy and memset, and the graph node that launched it. No root is needed. One subscriber a
-// process.
+// Records of the work a GPU ran, from CUPTI's activity
+// interface: start and end of each kernel, copy and memset,
+// and its graph node. Needs no root. One subscriber a process.
 #pragma once
 #if CREST_HAVE_CUDA
 #include <cuda_runtime.h>
@@ -20,11 +20,11 @@ class Cupti {
   // Recording costs time on every launch; while it is off there is none but for graphs captured
   // while it was on.
   void record(bool on);
-  // What ran since the last call; the caller has waited for the device. Throws when records were
-  // dropped.
+  // Work since the last call; the caller has waited
+  // for the device. Throws if records were dropped.
   std::vector<WorkRecord> take();
-  // The id by which records name a node of a captured graph, once the graph has been instantiated
-  // (the copy's id).
+  // The id of a captured graph's node in records,
+  // once the graph is instantiated (the copy's id).
   uint64_t id_of(cudaGraphNode_t node) const;
 
  private:

@@ -41,7 +41,7 @@ Found judge(const DriverAnswer& a) {
 
 std::string no_code_for(int sm, std::string_view archs) {
   std::vector<std::string> names;
-  int oldest = 0;  // whose PTX runs on all that are newer
+  int oldest = 0;  // its PTX runs on all newer ones
   for (auto& text : split(archs, ',')) {
     int arch = 0;
     auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), arch);

@@ -18,26 +18,26 @@ struct Found {
 };
 Found find_devices();
 
-// What the CUDA runtime says when it is asked for GPUs.
+// The CUDA runtime's answer about GPUs.
 struct DriverAnswer {
-  int driver = 0;          // CUDA version that the driver supports; 0: there is no driver
+  int driver = 0;          // CUDA version supported by the driver; 0: there is no driver
   int runtime = 0;         // CUDA version of this build
   int devices = 0;         // how many
   std::string error = {};  // of counting them; empty: none
 };
 // Fills in problem and advice when no GPU can be used; never the devices.
 Found judge(const DriverAnswer& answer);
-// Why this build's kernels cannot run on compute capability `sm` (90 for 9.0); empty when they can.
-// archs: what they were compiled for ("80,89,90a"; PTX of the last too, unless it has a letter).
+// Why this build's kernels cannot run on compute capability `sm` (90 for 9.0); empty if they can.
+// archs: compiled for ("80,89,90a"; PTX of the last too, unless it has a letter).
 std::string no_code_for(int sm, std::string_view archs);
 // The same for a GPU of this machine and this build.
 std::string reject_device(const Device& device);
 
-// Whether this build has the kernels for one chip only ("90a"). Without the CUDA backend, which
-// only plans: yes.
+// Whether this build has kernels for one chip only ("90a"). Without the CUDA backend, which only
+// plans: yes.
 bool compiled_for(std::string_view arch);
 
-// A library of CUDA that Crest uses: opened, or with the reason why not, and what Crest does then.
+// A library of CUDA used by Crest: opened, or with the reason why not, and the consequence.
 struct UsedLibrary {
   const char* name;
   const Library& library;
@@ -45,17 +45,17 @@ struct UsedLibrary {
 };
 // cuBLASLt, cuDNN, NVRTC. Opens them.
 std::vector<UsedLibrary> used_libraries();
-// Device::note: a line for each library that is missing.
+// Device::note: a line for each missing library.
 std::string note_of(const std::vector<UsedLibrary>& libraries);
 
-// What a plan leaves to context, code, library handles and graphs.
+// Memory left by a plan to context, code, library handles and graphs.
 inline constexpr int64_t reserved_memory = int64_t(768) << 20;
 
-// Free memory of a GPU less what the context, code, library handles and graphs may take. Makes the
+// Free memory of a GPU less the allowance for context, code, library handles and graphs. Makes the
 // context.
 int64_t usable_memory(int index);
 
-// A text that no other GPU has, on any machine.
+// A text unique to the GPU, on any machine.
 std::string identity(int index);
 
 // Free bytes of a GPU now.

@@ -7,7 +7,7 @@ namespace crest::cuda {
 
 namespace {
 
-constexpr int warps = 8, at_once = 4;  // vectors that a lane has under way
+constexpr int warps = 8, at_once = 4;  // vectors under way in a lane
 
 // W elements of a row at a time, W = 1 where rows are not aligned.
 template <class T, class O, int W>

@@ -1,6 +1,6 @@
 // embedding_grad: tokens are sorted by id (stable), then runs of one id are summed in order of
-// position. A long run is cut into chunks whose sums are added in a second stage, so that frequent
-// ids do not hold up the rest.
+// position. A long run is cut into chunks, and a second stage adds their sums, so frequent ids do
+// not hold up the rest.
 #include <bit>
 
 #include "backend/cuda/device/numeric.h"
@@ -12,14 +12,14 @@ namespace crest::cuda {
 
 namespace {
 
-constexpr int chunk = 32;     // sorted tokens that a warp takes: one a lane
+constexpr int chunk = 32;     // sorted tokens of a warp: one a lane
 constexpr int warps = 4;      // of a block of sum_runs
-constexpr int at_once = 4;    // rows of dy that a warp loads together
-constexpr int zero_rows = 8;  // rows of the table that a warp clears
-constexpr int many = 4096;    // tokens that one block sorts alone
+constexpr int at_once = 4;    // rows of dy loaded together by a warp
+constexpr int zero_rows = 8;  // rows of the table cleared by a warp
+constexpr int many = 4096;    // tokens sorted by one block alone
 
 struct SortPlan {
-  int tokens, tile, tiles;  // tile: tokens that a block sorts
+  int tokens, tile, tiles;  // tile: tokens sorted by a block
   int passes, bits;         // of a digit
   SortDigit digit(int pass) const { return {pass * bits, 1 << bits}; }
 };
@@ -41,14 +41,14 @@ struct GradArgs {
   int tokens, chunks, vocab;
   int64_t cols;
   bool accumulate;
-  float* partial;  // [chunks][2][cols]: sums of a chunk's part of a long run that began before it; that begins in it
+  float* partial;  // [chunks][2][cols]: sums of a chunk's part of a long run begun before it; begun in it
   int sum_blocks;  // of sum_runs; the blocks after them clear rows
-  // Beyond the tokens: vocab, as ids that are not there.
+  // Beyond the tokens: vocab, as an id outside the table.
   __device__ SortToken token(int i) const { return i >= 0 && i < tokens ? sorted(i) : SortToken{uint32_t(vocab), 0}; }
   __device__ uint32_t key(int i) const { return token(i).key; }
 };
 
-// Clears rows of the table that no token names.
+// Clears rows of the table without a token.
 template <class O, int W>
 __device__ void clear_rows(const GradArgs& a, O* out, int first) {
   int lane = int(threadIdx.x % 32), row = first + lane;
@@ -72,7 +72,7 @@ __device__ void clear_rows(const GradArgs& a, O* out, int first) {
       for (int64_t c = lane * W; c < a.cols; c += 32 * W) store_vec(out + (first + r) * a.cols + c, zero);
 }
 
-// row = sum (+ old, what is there).
+// row = sum (+ the old value).
 template <class O, int W>
 __device__ inline void write_sum(const GradArgs& a, O* row, const Vec<O, W>& old, const float (&sum)[W]) {
   Vec<O, W> v;
@@ -81,7 +81,7 @@ __device__ inline void write_sum(const GradArgs& a, O* row, const Vec<O, W>& old
 }
 
 // A warp takes the runs of 32 sorted tokens, for 32 W columns. A run across one chunk's end belongs
-// to the chunk that it begins in; the chunks of a longer one leave partial sums.
+// to its first chunk; the chunks of a longer one leave partial sums.
 template <class T, class O, int W>
 __global__ void __launch_bounds__(warps * 32, 4) sum_runs(GradArgs a, const T* dy, O* out, int column_tiles) {
   wait_for_predecessors();
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(warps * 32, 4) sum_runs(GradArgs a, const T* d
 
 constexpr int join_warps = 8, join_chunks = 8;
 
-// Adds the partial sums of the long runs that begin in join_chunks chunks, for 32 W columns.
+// Adds the partial sums of the long runs beginning in join_chunks chunks, for 32 W columns.
 template <class O, int W>
 __global__ void __launch_bounds__(join_warps * 32) join_runs(GradArgs a, O* out) {
   wait_for_predecessors();

@@ -1,7 +1,7 @@
-// Adafactor's factored second moment and the step that it makes. A thread block takes a tile of the
-// matrix, a warp its rows, a lane the same few columns of each: sums over rows are shuffles, sums
-// over columns stay in registers, and every sum has a fixed order (parts in the workspace, added up
-// by a second launch).
+// Adafactor's factored second moment and its step. A thread block takes a tile of the matrix, a
+// warp its rows, a lane the same few columns of each. Sums over rows are shuffles, sums over
+// columns stay in registers, and every sum has a fixed order (parts in the workspace, added up by a
+// second launch).
 #include "backend/cuda/device/update.h"
 #include "ops/index.h"
 
@@ -17,7 +17,7 @@ struct Tiling {
   int64_t rows, cols, rows_a_tile;
   unsigned across, down;
 };
-// V: 4, or 1 where rows are not aligned. The workspace is made for V = 1, whose tiles are the most.
+// V: 4, or 1 for unaligned rows. The workspace is made for V = 1, which has the most tiles.
 Tiling tiling(int64_t rows, int64_t cols, int V, const Device& device) {
   Tiling t = {rows, cols, 0, blocks_for(cols, 32 * V), 1};
   int64_t wanted = std::max<int64_t>(1, device.multiprocessors * blocks_per_multiprocessor / int64_t(t.across));
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// What a row or a column keeps of its mean square. Thread id is a row, or behind all rows a column.
+// The state of a row or a column: its mean square. Thread id is a row, or behind all rows a column.
 __global__ void __launch_bounds__(threads)
     keep_moments(Tiling t, float* row, float* col, const float* row_part, const float* column_part, float rate,
                  float eps, const Scalars* scalars) {
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(mean_threads) mean_of(const float* x, int64_t 
   if (threadIdx.x == 0) out[0] = sum / float(n);
 }
 
-// g / sqrt(row col / mean) of a lane's columns: what depends on the column is computed once.
+// g / sqrt(row col / mean) of a lane's columns: the factor of the column is computed once.
 template <int V, class G>
 struct Direction {
   const float *row, *mean;
@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(threads) direction_squares(Tiling t, const G* 
   if (threadIdx.x == 0) part[blockIdx.y * gridDim.x + blockIdx.x] = sum;
 }
 
-// part: the sums of direction_squares, which every block adds up in the same order.
+// part: the sums of direction_squares, added up in the same order by every block.
 template <int V, class G, class W>
 __global__ void __launch_bounds__(threads)
     factored_step(Tiling t, float* parameter, W* copy, const G* g, const float* row, const float* col,

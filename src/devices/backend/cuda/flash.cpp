@@ -1,4 +1,4 @@
-// Host side that the attention kernels share: flash_*.cu, attention.cu.
+// Host side shared by the attention kernels: flash_*.cu, attention.cu.
 #include "backend/cuda/flash.h"
 
 #include <fmt/format.h>

@@ -13,8 +13,8 @@ AttentionSizes attention_sizes(const KernelCall& c, size_t qkv, size_t scalars);
 // 2^31 - 1 blocks.
 std::string reject_attention(const KernelQuery& q, size_t qkv);
 std::string reject_shared_memory(const KernelQuery& q, size_t bytes);
-// What a FlashAttention kernel takes: 16-bit dtypes, or f32 whose products are rounded to TF32
-// (tf32: only where that is allowed) or not; heads of `min` to `max` columns.
+// Accepted by a FlashAttention kernel: 16-bit dtypes, or f32 with products rounded to TF32 (tf32:
+// only if allowed) or not; heads of `min` to `max` columns.
 struct FlashHeads {
   enum Numbers { half, tf32, fp32 } numbers;
   int min, max;
@@ -30,8 +30,8 @@ BlockOrder block_order(const KernelCall& c, const AttentionSizes& s, int rows, i
 inline unsigned blocks_of(const BlockOrder& order, const AttentionSizes& s) {
   return unsigned(order.tiles) * unsigned(order.heads) * unsigned(s.batch);
 }
-// Whether that grid, with `shared_bytes` a block, leaves multiprocessors idle or does not
-// fit on the device.
+// Whether this grid, with `shared_bytes` a block, leaves multiprocessors idle or does not fit on
+// the device.
 bool prefer_small_tiles(const KernelCall& c, const AttentionSizes& s, int heads, int rows, int shared_bytes);
 
 // Head dimensions are padded with zeros to the next tile width.

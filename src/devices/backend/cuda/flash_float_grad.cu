@@ -9,7 +9,7 @@ namespace crest::cuda {
 
 namespace {
 
-// slice: streamed rows whose scores are in registers at a time.
+// slice: streamed rows with scores in registers at a time.
 template <int D_, int MT_, int Warps_, int Columns_, int Slice_, int MinBlocks_>
 struct Tile {
   static constexpr int D = D_, MT = MT_, warps = Warps_, columns = Columns_, slice = Slice_, min_blocks = MinBlocks_;
@@ -68,12 +68,12 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_float_g
   int warp = int(threadIdx.x / 32), t = int(threadIdx.x % 4);
   int block_row = at.tile * Tile::rows, tile_row = warp * Tile::warp_rows, warp_row = block_row + tile_row;
 
-  // Streamed tiles: of keys up to the last that a query of the block sees; of queries from the
-  // first that sees a key of the block, for one head of the group after the other.
+  // Streamed tiles: of keys, up to the last one seen by a query of the block; of queries, from the
+  // first one with a view of a key of the block, for one head of the group after the other.
   int first_tile = Keys && s.causal ? block_row / N : 0;
   int last = !Keys && s.causal ? min(s.tokens, block_row + Tile::rows) : s.tokens;
   int tiles = (last + N - 1) / N;
-  if (Keys && s.has_first()) {  // queries that see only keys behind the block's
+  if (Keys && s.has_first()) {  // queries with visible keys only behind the block's
     while (tiles - 1 > first_tile && first_key(s, at.batch, (tiles - 1) * N) >= block_row + Tile::rows) --tiles;
   } else if (s.has_first()) {
     first_tile = first_key(s, at.batch, block_row) / N;

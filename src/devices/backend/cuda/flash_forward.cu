@@ -1,4 +1,4 @@
-// cuda.flash.mma: the tiles of backend/cuda/flash_forward.h that are fastest at a head dimension.
+// cuda.flash.mma: the fastest tiles of backend/cuda/flash_forward.h at a head dimension.
 #include "backend/cuda/flash_forward.h"
 
 #include "ops/index.h"
@@ -8,8 +8,8 @@ namespace crest::cuda {
 namespace {
 
 // Large: 32 rows a warp halve the reads of keys and values from shared memory. Small: more blocks
-// for short batches, less shared memory, registers for dropout, whose random numbers cost more than
-// the reads, and fewer tiles that documents or a window leave.
+// for short batches, less shared memory, registers for dropout (its random numbers cost more than
+// the reads), and fewer tiles with documents or a window.
 template <int D>
 struct ForwardTiles {
   using Large = ForwardTile<D, 2, 4, 64, D <= 64, 2>;

@@ -1,8 +1,8 @@
 // The forward kernel of FlashAttention-2 (Dao 2023), algorithm 1, on tensor cores. A block takes a
 // tile of queries of one head, a warp 16 MT of its rows; keys and values come in tiles, copied two
 // deep. Scores stay in registers: C fragments of Q K^T are the A fragments of P V. Softmax runs in
-// powers of two on scores scaled by log2(e); row maxima may lag behind by a factor of 2^8, so that
-// the accumulators are rescaled rarely.
+// powers of two on scores scaled by log2(e); row maxima may lag behind by a factor of 2^8, so the
+// accumulators are rescaled rarely.
 #pragma once
 #include "backend/cuda/device/flash_softmax.h"
 #include "backend/cuda/flash.h"
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
       if (t == 0 && row < s.tokens)
         lse[(int64_t(at.batch) * s.heads + at.head) * s.tokens + row] = fmaf(softmax.largest[m][h], s.scale, logf(sum));
     }
-  // Through this warp's rows of the query tile, which nobody else reads.
+  // Through this warp's rows of the query tile, read by no other warp.
   __syncwarp();
   fragments_to_tile<D, T>(q_tile, warp * Tile::warp_rows, o, factor);
   __syncwarp();

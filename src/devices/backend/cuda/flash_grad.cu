@@ -1,5 +1,5 @@
-// cuda.flash.mma of attention_grad: the tiles of backend/cuda/flash_grad.h that are fastest at a
-// head dimension.
+// cuda.flash.mma of attention_grad: the fastest tiles of backend/cuda/flash_grad.h at a head
+// dimension.
 #include "backend/cuda/flash_grad.h"
 
 #include "ops/index.h"
@@ -8,9 +8,9 @@ namespace crest::cuda {
 
 namespace {
 
-// Large: 32 rows a warp (MT = 2) halve the reads of streamed tiles, where the accumulators leave
-// room for them. Small: more blocks for short batches, less shared memory, registers for dropout,
-// whose random numbers cost more than the reads, and fewer tiles that documents or a window leave.
+// Large: 32 rows a warp (MT = 2) halve the reads of streamed tiles, if the accumulators leave room.
+// Small: more blocks for short batches, less shared memory, registers for dropout (its random
+// numbers cost more than the reads), and fewer tiles with documents or a window.
 template <int D>
 struct GradTiles {
   static constexpr int MT = D <= 64 ? 2 : 1, warps = D <= 64 ? 4 : 8, min_blocks = D <= 64 ? 2 : 1;

@@ -3,11 +3,11 @@
 //   queries: a block takes a tile of queries and goes over the keys:    dQ = scale dS K
 //   keys:    a block takes a tile of keys and goes over the queries of all heads of its group:
 //                                                                       dV = P^T dO, dK = scale dS^T Q
-// Both compute P (from lse) and dP = dO V^T: seven products instead of the five of one kernel,
-// whose dQ would be summed over blocks in global memory. In return P and dS go from the
-// accumulators straight into the next product: the fixed side gives the rows of all of them, in
-// both kernels. The first kernel also writes what the second needs of every query row: {lse
-// log2(e), dO . O}.
+// Both compute P (from lse) and dP = dO V^T: seven products instead of the
+// five of a single kernel, which would sum dQ over blocks in global memory.
+// In return P and dS go from the accumulators straight into the next product:
+// the fixed side gives the rows of all of them, in both kernels. The first
+// kernel also writes {lse log2(e), dO . O} of every query row for the second.
 #pragma once
 #include "backend/cuda/device/flash_softmax.h"
 #include "backend/cuda/flash.h"
@@ -15,7 +15,7 @@
 
 namespace crest::cuda {
 
-// slice: streamed rows whose scores are in registers at a time.
+// slice: streamed rows with scores in registers at a time.
 template <int D_, int MT_, int Warps_, int Columns_, int Slice_, bool FixedInRegisters_, int MinBlocks_>
 struct GradTile {
   static constexpr int D = D_, MT = MT_, warps = Warps_, columns = Columns_, slice = Slice_, min_blocks = MinBlocks_;
@@ -80,12 +80,12 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_grad(Gr
   int warp = int(threadIdx.x / 32), t = int(threadIdx.x % 4);
   int block_row = at.tile * Tile::rows, tile_row = warp * Tile::warp_rows, warp_row = block_row + tile_row;
 
-  // Streamed tiles: of keys up to the last that a query of the block sees; of queries from the
-  // first that sees a key of the block, for one head of the group after the other.
+  // Streamed tiles: of keys, up to the last one seen by a query of the block; of queries, from the
+  // first one with a view of a key of the block, for one head of the group after the other.
   int first_tile = Keys && s.causal ? block_row / N : 0;
   int last = !Keys && s.causal ? min(s.tokens, block_row + Tile::rows) : s.tokens;
   int tiles = (last + N - 1) / N;
-  if constexpr (First && Keys) {  // queries that see only keys behind the block's
+  if constexpr (First && Keys) {  // queries with visible keys only behind the block's
     while (tiles - 1 > first_tile && first_key(s, at.batch, (tiles - 1) * N) >= block_row + Tile::rows) --tiles;
   } else if constexpr (First) {
     first_tile = first_key(s, at.batch, block_row) / N;
@@ -220,7 +220,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_grad(Gr
     __syncthreads();
   }
 
-  // Through this warp's rows of the fixed tiles, which nobody else reads.
+  // Through this warp's rows of the fixed tiles, read by no other warp.
   float factor[MT][2];
 #pragma unroll
   for (int m = 0; m < MT; ++m) factor[m][0] = factor[m][1] = s.scale;

@@ -1,6 +1,6 @@
 // cuda.flash.tileN: FlashAttention with N rows of queries and of keys a tile, 16 rows a warp and
-// otherwise alike, to measure what the tile is worth (--kernel attention=cuda.flash.tile64).
-// Nothing takes them by itself. For bf16, heads of 64, without dropout.
+// otherwise alike, to measure the value of the tile (--kernel attention=cuda.flash.tile64). Never
+// chosen by itself. For bf16, heads of 64, without dropout.
 #include "backend/cuda/flash_forward.h"
 #include "backend/cuda/flash_grad.h"
 #include "ops/attention.h"
@@ -46,8 +46,8 @@ void launch_grad(const KernelCall& c) {
       c, attention_sizes(c, in::attention_grad::qkv, in::attention_grad::scalars));
 }
 
-// A tile that no GPU runs so far: where its shared memory is there, its scores still are 16 x 256 a
-// warp, 128 registers a thread, and its 16 warps have 128 a thread for everything.
+// A tile beyond today's GPUs: even with enough shared memory, its scores are 16 x 256 a warp, 128
+// registers a thread, and its 16 warps have 128 a thread for everything.
 std::string reject_256(const std::string& why) {
   return why.empty() ? "its 16 warps need more than the 128 registers a thread that a multiprocessor has for them"
                      : why;

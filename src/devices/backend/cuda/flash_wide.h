@@ -1,8 +1,8 @@
-// FlashAttention-2 (Dao 2023) for heads whose sums do not fit a warp's registers, forward and
+// FlashAttention-2 (Dao 2023) for heads with sums too large for a warp's registers, forward and
 // backward, on any format of numbers (device/flash_numbers.h). `parts` warps share 16 rows of the
-// block's tile: of the scores with a streamed tile each computes its share of the columns, over the
+// block's tile. Of the scores with a streamed tile each computes its share of the columns, over the
 // whole width of the head; then they exchange the weights through shared memory, and each sums its
-// share of the head's columns. The backward pass is split into two kernels as flash_grad.h says.
+// share of the head's columns. The backward pass is split into two kernels as in flash_grad.h.
 #pragma once
 #include "backend/cuda/device/flash_numbers.h"
 #include "backend/cuda/device/flash_softmax.h"
@@ -187,12 +187,12 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
   int block_row = at.tile * Tile::rows, tile_row = 16 * group, warp_row = block_row + tile_row;
   SharedWeights<Tile> weights1(weights_tiles, group), weights2(weights_tiles + Tile::weights_bytes, group);
 
-  // Streamed tiles: of keys up to the last that a query of the block sees; of queries from the
-  // first that sees a key of the block, for one head of the group after the other.
+  // Streamed tiles: of keys, up to the last one seen by a query of the block; of queries, from the
+  // first one with a view of a key of the block, for one head of the group after the other.
   int first_tile = Keys && s.causal ? block_row / N : 0;
   int last = !Keys && s.causal ? min(s.tokens, block_row + Tile::rows) : s.tokens;
   int tiles = (last + N - 1) / N;
-  if (Keys && s.has_first()) {  // queries that see only keys behind the block's
+  if (Keys && s.has_first()) {  // queries with visible keys only behind the block's
     while (tiles - 1 > first_tile && first_key(s, at.batch, (tiles - 1) * N) >= block_row + Tile::rows) --tiles;
   } else if (s.has_first()) {
     first_tile = first_key(s, at.batch, block_row) / N;
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
     }
     copy_commit();
   };
-  // What this thread copied.
+  // This thread's copies.
   auto finish_stage = [&](int round) {
     unsigned char* stage = stages + round % Tile::stages * Tile::stage_bytes;
     copy_wait<0>();

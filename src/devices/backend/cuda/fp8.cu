@@ -1,4 +1,4 @@
-// linear_fp8 where cuBLASLt does not run it, and what ends the step of its scales: amax_history and
+// linear_fp8 where cuBLASLt does not run it, and the end of a step for its scales: amax_history and
 // take_counts.
 #include <cfloat>
 
@@ -15,8 +15,8 @@ namespace {
 
 constexpr int threads = 256;
 
-// One block. amax: [steps][slots], of which the first row is the largest of the others and of this
-// step, and the others are those of the steps before.
+// One block. amax: [steps][slots]; the first row is the largest of the others and of this step, the
+// others are the steps before.
 __global__ void __launch_bounds__(threads) end_step(int steps, int slots, int ranks, float* amax, float* record,
                                                     unsigned long long* counts, unsigned long long* lost) {
   wait_for_predecessors();
@@ -149,8 +149,8 @@ void launch_fp8_tiled(const KernelCall& c) {
 }
 
 namespace {
-// Bytes that are numbers of magnitude 1 to 2 in both formats, with either sign: what algorithms are
-// timed on.
+// Bytes with magnitude 1 to 2 in both formats,
+// with either sign: data for timing algorithms.
 __global__ void fill_codes(uint8_t* x, int64_t n, uint32_t seed) {
   wait_for_predecessors();
   int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;

@@ -1,5 +1,5 @@
-// linear_fp8 with scales of blocks where cuBLASLt does not take them: its operands are made bf16,
-// which holds them exactly, in the workspace, and multiplied as such.
+// linear_fp8 with scales of blocks, where cuBLASLt refuses: its operands are converted to bf16
+// (exactly) in the workspace, and multiplied.
 #include "backend/cuda/cublaslt.h"
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/fp8.h"
@@ -45,7 +45,7 @@ Contraction contraction_of_widened(const Program& program, const Instr& instr) {
   return c;
 }
 
-// Rounded up to the alignment that cuBLASLt wants of its workspace, which follows the operands.
+// Rounded up to cuBLASLt's alignment of its workspace, which follows the operands.
 size_t operand_bytes(const Value& v) { return (size_t(v.numel()) * sizeof(bfloat16) + 255) / 256 * 256; }
 
 size_t workspace_dequantized(const KernelQuery& q) {

@@ -145,7 +145,7 @@ std::shared_ptr<void> prepare(const KernelQuery& q) {
   p->body = flatten_body(q.instr, why);
   const FusedBody& b = p->body;
   Code& code = p->code;
-  // reject() has seen that all fit.
+  // reject() has checked the fit.
   code.loads = int(std::min<size_t>(b.loads.size(), most_loads));
   code.steps = int(std::min<size_t>(b.steps.size(), most_steps));
   code.stores = int(std::min<size_t>(b.stores.size(), most_stores));

@@ -83,7 +83,7 @@ class Flattener {
     body_.loads.push_back({input_index(v), p_.at(v).dtype});
     return register_[v] = int(body_.loads.size()) - 1;
   }
-  // Steps come behind the loads, whose number is known only now.
+  // Steps come behind the loads, and only now their number is known.
   void number_registers() {
     auto move = [&](int& r) {
       if (r >= first_step) r += int(body_.loads.size()) - first_step;

@@ -1,5 +1,5 @@
-// The flat form of a fused instruction's body, which the generated and the interpreting CUDA kernel
-// both start from.
+// The flat form of a fused instruction's body: input of both the generated and the interpreting
+// CUDA kernel.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace crest::cuda {
 
-// Registers hold floats: 0 .. loads-1 the inputs that are read element by element, then one a step.
+// Registers hold floats: 0 .. loads-1 the inputs read element by element, then one a step.
 struct FusedBody {
 #define CREST_NAME_OP(op, inputs, outputs) op,
   enum class Op : uint8_t { CREST_POINTWISE_OPS(CREST_NAME_OP) };
@@ -38,15 +38,15 @@ struct FusedBody {
   std::vector<Step> steps;
   std::vector<Store> stores;
   std::vector<ColumnSum> sums;
-  int64_t numel = 0;    // of the shape that the body works on
+  int64_t numel = 0;    // with the shape of the body's work
   int64_t columns = 0;  // its last dimension
   int64_t rows() const { return numel / columns; }
 };
 
 const char* name(FusedBody::Op);
 
-// The body of a fused instruction. Casts vanish: intermediates stay float whatever dtype the body
-// gives them. `why` says what CUDA kernels cannot run; it stays empty on success.
+// The body of a fused instruction. Casts vanish: intermediates stay float, whatever their dtype in
+// the body. `why`: the part CUDA kernels cannot run; empty on success.
 FusedBody flatten_body(const Instr& instr, std::string& why);
 
 // How a kernel with column sums (there must be one) cuts the rows and columns: blocks of tx x ty
@@ -57,14 +57,14 @@ struct ColumnGrid {
   int64_t tiles = 0, slabs = 0, slab = 0;
 };
 inline constexpr int fused_threads = 256;  // of a block
-// Slabs do not depend on `width` but on `widest`, so that partial sums have one size whatever is
-// chosen at launch.
+// Slabs depend on `widest`, not on `width`, so partial sums have one size whatever is chosen at
+// launch.
 ColumnGrid column_grid(const FusedBody& body, int width, int widest, const Device& device);
 // Of partial column sums, float [sums][slabs][columns]; 0 without.
 size_t partial_bytes(const FusedBody& body, int widest, const Device& device);
 
-// Columns or elements that a thread takes at once: a power of two such that no access exceeds 16
-// bytes and, with column sums, every row starts at a whole vector.
+// Columns or elements of a thread at once: a power of two such that no access exceeds 16 bytes and,
+// with column sums, every row starts at a whole vector.
 int vector_width(const FusedBody& body);
 
 // out[c] = sum over slabs of partials[slab][c] (+ acc[c]); adds in a fixed order. For call.instr's

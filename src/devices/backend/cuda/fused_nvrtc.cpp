@@ -52,8 +52,8 @@ Functions functions_of(const std::string& source, bool has_vector, int sm) {
       throw;
     }
   }
-  // Code reaches a device at its first use there, which must not be a launch that is being
-  // captured.
+  // Code reaches a device at its first use there,
+  // and this must not be a captured launch.
   cudaFuncAttributes ignored;
   for (cudaKernel_t k : {f.vector, f.scalar})
     if (k) check(cudaFuncGetAttributes(&ignored, reinterpret_cast<const void*>(k)), "a compiled kernel");

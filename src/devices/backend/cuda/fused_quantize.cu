@@ -1,6 +1,6 @@
-// Fused bodies that quantize what they make: activations of the feed-forward layer and their
-// gradients, and the bias gradient of what is there already; with a scale of the tensor or of each
-// block. Pass quantization asks for these.
+// Fused bodies with quantized results: activations of the feed-forward layer and their gradients,
+// and the bias gradient of existing values; with a scale of the tensor or of each block. Requested
+// by pass quantization.
 #include <algorithm>
 
 #include "backend/body.h"
@@ -16,7 +16,7 @@ namespace {
 
 using T = bfloat16;
 
-struct Same {  // a gradient that is there
+struct Same {  // an existing gradient
   static constexpr int inputs = 1, values = 1;
   static constexpr uint32_t gradients = 1;
   __device__ static void run(const float (&x)[1], float (&y)[1]) { y[0] = x[0]; }
@@ -47,8 +47,8 @@ struct SwigluGrad {  // da, gate, up -> dgate, dup, a
   }
 };
 
-// What a function makes, element by element: its `values` from its `inputs`. `gradients` has a bit
-// for each value that is a gradient, in e5m2 or e4m3; the others are e4m3.
+// The results of a function, element by element: its `values` from its `inputs`. `gradients` has a
+// bit for each value with a gradient, in e5m2 or e4m3; the others are e4m3.
 template <class Function, bool E5m2>
 struct Elements {
   using Type = T;
@@ -95,7 +95,7 @@ struct Match {
   Kind kind = Kind::none;
   std::vector<ValueId> in, values;
   bool e5m2 = false;    // the format of gradients
-  bool blocks = false;  // what quantizes has scales of blocks
+  bool blocks = false;  // with scales of blocks
 };
 
 bool is_gradient(Kind kind, int value) {
@@ -175,7 +175,8 @@ class Matcher {
     for (size_t k : {0, 1}) {
       const ValueId up = ds->in[k], da = ds->in[1 - k];
       const Instr *a = product(s, up), *du = product(da, s);
-      // Which of the two factors is `up`: of a gradient both copies are made, of a its transpose.
+      // Which of the two factors is `up`: of a gradient both copies are made, of a only its
+      // transpose.
       if (a && du && a != du && code_.size() == 5 && !ended_by(a->out[0], quantizes_rows) &&
           !ended_by(du->out[0], quantizes_columns))
         return {Kind::swiglu_grad, {da, gate, up}, {grad->out[0], du->out[0], a->out[0]}};
@@ -196,7 +197,7 @@ class Matcher {
 
 bool sums_columns(const Instr& i) { return i.op == &op_bias_grad; }
 
-// The one instruction that ends the body at v and that `is` knows; null if there is none.
+// The one instruction accepted by `is` at the end of the body, at v; null if there is none.
 const Instr* end_of(const Program& body, ValueId v, bool (*is)(const Instr&)) {
   for (const Instr& i : body.code)
     if (is(i) && i.in[0] == v) return &i;
@@ -245,7 +246,7 @@ std::string reject(const KernelQuery& q) {
   }
   for (const Instr& i : body.code) {
     if (!ends_body(i)) {
-      // What is neither a value of the kernel nor read inside only.
+      // Neither a value of the kernel nor read only inside.
       if (position(m.values, i.out[0]) < 0 && position(body.outputs, i.out[0]) >= 0)
         return "the body writes an intermediate result";
       continue;

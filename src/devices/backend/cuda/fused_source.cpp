@@ -65,8 +65,8 @@ class Writer {
     return r < loads ? fmt::format("x{}", r) : fmt::format("r{}", r - loads);
   }
 
-  // Told that it may use 64 registers, the compiler issues all loads at once; left alone it saves
-  // registers and waits for one after the other. Bodies with many streams get 128.
+  // Given 64 registers, the compiler issues all loads at once; by itself it saves registers and
+  // waits for one after the other. Bodies with many streams get 128.
   int resident_blocks() const { return b_.loads.size() + b_.sums.size() + b_.stores.size() <= 5 ? 4 : 2; }
 
   // y0 .. = stores, s0 .. += sums of one element.

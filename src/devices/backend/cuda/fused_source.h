@@ -1,6 +1,6 @@
-// CUDA C++ source of a fused body, compiled at run time. The text depends on operations, dtypes and
-// vector width only: bodies that differ in names or element counts, such as those of all layers,
-// share one kernel.
+// CUDA C++ source of a fused body, compiled at run time. The text
+// depends on operations, dtypes and vector width only: bodies with
+// other names or element counts, as in all layers, share one kernel.
 #pragma once
 #include <string>
 #include <vector>
@@ -17,7 +17,7 @@ inline constexpr const char* fused_vector_kernel = "fused_vector";
 inline constexpr const char* fused_scalar_kernel = "fused_scalar";
 
 struct FusedSource {
-  std::string primitives;  // device instructions that have no C++ form; a host build of the source brings its own
+  std::string primitives;  // device instructions without a C++ form; a host build of the source brings its own
   std::string kernels;
   std::string text() const { return primitives + kernels; }
 };

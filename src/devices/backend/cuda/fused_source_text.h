@@ -1,4 +1,4 @@
-// The parts of a fused kernel's source that do not depend on its body; fused_source.cpp puts them
+// The parts of a fused kernel's source independent of its body; fused_source.cpp puts them
 // together.
 #pragma once
 

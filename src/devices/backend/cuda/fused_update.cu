@@ -1,5 +1,6 @@
-// fused_update: AdamW over a group of parameters that also writes its matrices of linear layers in
-// 8 bits, as rows and transposed, while it has the new weights. Pass fused_update asks for it.
+// fused_update: AdamW over a group of parameters, including the 8-bit rows and transposes of its
+// matrices of linear layers. It writes them while it has the new weights. Requested by pass
+// fused_update.
 #include <algorithm>
 #include <limits>
 
@@ -25,7 +26,7 @@ struct Matrix {
   int height, width, slot, first_tile;
 };
 
-// Of one launch: what a kernel's parameters have room for (4 KiB).
+// In one launch: the room in a kernel's parameters (4 KiB).
 constexpr int matrices_at_once = 64;
 constexpr int update_tiles_resident = 3;  // blocks of a multiprocessor
 // The threads of a row read vectors of four masters next to each other.
@@ -59,9 +60,9 @@ struct Matrices {
 
 static_assert(sizeof(Matrices<float, float>) <= 4096);
 
-// Updates: the step itself, and the quantization of matrices of which a magnitude is known from the
-// step before. Else: that of the others, by the magnitudes that the first kernel has recorded; in
-// all steps but the first it returns at once.
+// Updates: the step itself, and the quantization of matrices with a magnitude known from the step
+// before. Else: quantization of the others, by the magnitudes recorded by the first kernel; in all
+// steps but the first it returns at once.
 template <bool Updates, class P, class G>
 __global__ void __launch_bounds__(Shape::threads, update_tiles_resident)
     update_matrices(const __grid_constant__ Matrices<P, G> a) {
@@ -73,7 +74,7 @@ __global__ void __launch_bounds__(Shape::threads, update_tiles_resident)
     if (__syncthreads_and(known)) return;
   }
   __shared__ TurnedCodes<Shape> turned;
-  // Of a step that is skipped the weights stay, and their scale is another one.
+  // In a skipped step the weights stay, and their scale changes.
   const bool moves = Updates && !a.scalars->found_inf;
   UpdateStep<float> step = {};
   if (moves) step = a.factors.template step<AdamW>(a.scalars);
@@ -151,7 +152,7 @@ __global__ void __launch_bounds__(Shape::threads, update_tiles_resident)
   if (current >= 0 && (Updates || !known)) leave();
 }
 
-// A body: the update, and what quantizes its matrices, in the order of the group.
+// A body: the update, and the quantization of its matrices, in the order of the group.
 struct Parts {
   const Instr* update = nullptr;
   std::vector<const Instr*> quantizers;
@@ -244,7 +245,7 @@ void launch_adamw(const KernelCall& c) {
   a.ranks = int(body.at(first.in[in::quantize::record]).shape[1]);
   a.margin = int(first.attrs.integer("margin"));
 
-  // What lies between the matrices is updated as it is without them.
+  // Values between the matrices are updated as usual.
   int64_t end = 0;
   auto rest = [&](int64_t until) {
     if (until > end)

@@ -1,6 +1,6 @@
-// What GEMMs of 16-bit floats for compute capability 9.0 have in common (gemm_sm90_pingpong.h,
-// gemm_sm90_gelu_grad.h, gemm_sm90_weight.h): a block computes tiles, one after another, pointwise
-// work on a tile runs alongside the multiplications of the next one.
+// Shared by GEMMs of 16-bit floats for compute capability 9.0 (gemm_sm90_pingpong.h,
+// gemm_sm90_gelu_grad.h, gemm_sm90_weight.h): a block computes tiles, one after another, and
+// pointwise work on a tile runs alongside the multiplications of the next one.
 //
 // The order of all additions depends on the sizes only.
 #pragma once
@@ -47,7 +47,7 @@ __device__ inline Eight load_if(bool condition, const void* from) {
 struct GemmSizes {
   int m, n, k;
   int pitch;  // as GemmCall's
-  int group;  // row tiles whose tiles are computed together, column by column
+  int group;  // row tiles in one group, computed column by column
   int row_tiles, column_tiles;
 };
 
@@ -70,7 +70,7 @@ __device__ inline GemmPlace gemm_place(const GemmSizes& s, int item) {
   return {group * s.group + rest - column * height, column};
 }
 
-// Addresses of a GEMM c[m, n] = a b with pointwise work; what a kernel does not use is null.
+// Addresses of a GEMM c[m, n] = a b with pointwise work; unused ones are null.
 struct GemmCall {
   const void *a = nullptr, *b = nullptr, *x = nullptr, *bias = nullptr;
   void *c = nullptr, *second = nullptr;
@@ -81,11 +81,11 @@ struct GemmCall {
   void* third = nullptr;
 };
 
-// blocks: as many as run at a time; group: row tiles whose tiles are computed together, or fewer.
-// Operands are aligned to 16 bytes; m (with Tile::AT), n and k are multiples of 8. With a pitch
-// that is a multiple of 8, n may be any size unless Tile::BT; then up to 7 elements behind a row
-// are written too. With such an a_pitch, k may be any size if Tile::BT and not Tile::AT. Tile::span
-// is the number of columns of c in a tile. Returns a cudaError_t.
+// blocks: the number running at a time; group: row tiles computed together, or fewer. Operands are
+// aligned to 16 bytes; m (with Tile::AT), n and k are multiples of 8. With a pitch in multiples of
+// 8, n may be any size unless Tile::BT; then up to 7 elements behind a row are written too. With
+// such an a_pitch, k may be any size if Tile::BT and not Tile::AT. Tile::span is the number of
+// columns of c in a tile. Returns a cudaError_t.
 template <class Tile>
 int start_gemm(void (*kernel)(GemmArgs), const GemmCall& call, int m, int n, int k, int group, EncodeTiled encode,
                int blocks, const LaunchOn& on) {

@@ -9,7 +9,7 @@ namespace crest::cuda {
 std::string reject_gemm_sm90(const KernelQuery& query);
 size_t gemm_sm90_workspace(const KernelQuery& query);
 void launch_gemm_sm90(const KernelCall& call);
-// Rows and columns of the result that a block of these kernels computes at a time; whether blocks
+// Rows and columns of the result computed by a block of these kernels at a time; whether blocks
 // also divide the sum.
 struct GemmTile {
   int rows, columns;

@@ -1,21 +1,21 @@
-// The gradient of an activation in the GEMM that makes its input, for compute capability 9.0. With
-// y = a b, rounded to the type of c:
+// The gradient of an activation in the GEMM of its input, for compute capability 9.0. With y = a b,
+// rounded to the type of c:
 //   of GELU: c = y gelu'(x); second = gelu(x) (may be absent); partial [row tiles, n] = the sums
 //   over the rows of c in a tile;
 //   of SwiGLU: c = y x_2 silu'(x); second = y silu(x); third = silu(x) x_2 (may be absent).
 //
-// A block goes over tiles of 128 x 256 of the result. Warpgroups 1 and 2 multiply, 64 rows each,
-// leave their part of the tile rounded to 16 bits in shared memory and continue at once. Warps of
-// warpgroup 0 take the tile from there: a warp has whole rows and a lane 8 columns, so that what it
-// reads and writes of device memory are full lines and sums over rows stay in registers. Which
-// warps load operands, and how many do the pointwise work, depends on k: with it the time grows in
-// which the pointwise work of a tile must be done.
+// A block goes over tiles of 128 x 256 of the result. Warpgroups 1 and 2 multiply,
+// 64 rows each, leave their part of the tile rounded to 16 bits in shared memory and
+// continue at once. Warps of warpgroup 0 take the tile from there. A warp has whole
+// rows and a lane 8 columns, so its accesses to device memory are full lines and
+// sums over rows stay in registers. The split between loading warps and pointwise
+// warps depends on k: the time for the pointwise work of a tile grows with k.
 #pragma once
 #include "backend/cuda/gemm_sm90.h"
 
 namespace crest::cuda::sm90 {
 
-// Of what follows: the layouts of linear_dx, a [m, k] and b [k, n], and the tile of a block.
+// For the following: the layouts of linear_dx, a [m, k] and b [k, n], and the tile of a block.
 template <class T_>
 struct GeluGradTile {
   using T = T_;
@@ -26,15 +26,15 @@ struct GeluGradTile {
   static constexpr int result_at = stages * stage_bytes, result_bytes = rows * columns * 2;
 };
 
-// For large k, and for SwiGLU: warp 0 loads operands, so that no stage waits for anything else.
-// Warps 1 to 3 do the pointwise work; x and x_2 come to shared memory by TMA.
+// For large k, and for SwiGLU: warp 0 loads operands, so no stage waits for anything else. Warps 1
+// to 3 do the pointwise work; x and x_2 come to shared memory by TMA.
 template <class T_, bool swiglu_ = false>
 struct DeepTile : GeluGradTile<T_> {
   using Base = GeluGradTile<T_>;
   static constexpr bool prefetches_x = false, swiglu = swiglu_;
   static constexpr int inputs = swiglu ? 2 : 1;                     // x and x_2
-  static constexpr int after_warps = 3, batch = 4 / inputs;         // rows that a warp of them works on at a time
-  static constexpr int row_bytes = Base::columns * 2, x_slots = 2;  // batches that a warp has requested
+  static constexpr int after_warps = 3, batch = 4 / inputs;         // rows of one of these warps at a time
+  static constexpr int row_bytes = Base::columns * 2, x_slots = 2;  // batches requested by a warp
   static constexpr int x_at = Base::result_at + Base::result_bytes, slot_bytes = inputs * batch * row_bytes;
   static constexpr int sums_at = x_at + after_warps * x_slots * slot_bytes;
   static constexpr int barriers_at = sums_at + (swiglu ? 0 : after_warps * Base::columns * 4);
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(Tile::threads, 1) deep_kernel(const __grid_con
   } else if (warp < 4) {  // pointwise work
     constexpr int R = Tile::batch, W = Tile::after_warps, batches = Tile::rows / R;
     const int mine = warp - 1;
-    struct Cursor {  // over the batches of rows that this warp has
+    struct Cursor {  // over this warp's batches of rows
       int item, batch;
       GemmPlace at;
     };
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(Tile::threads, 1) deep_kernel(const __grid_con
       c.batch = mine, c.item += step;
       if (c.item < items) c.at = gemm_place(s, c.item);
     };
-    // Outside of the matrix: rows that are inside, or nothing; y is 0 there.
+    // Outside the matrix: rows inside it, or nothing; y is 0 there.
     const uint32_t x_slots = base + uint32_t(Tile::x_at + mine * Tile::x_slots * Tile::slot_bytes);
     auto load_x = [&](Cursor& c, int slot) {
       if (c.item >= items) return;
@@ -252,15 +252,15 @@ __global__ void __launch_bounds__(Tile::threads, 1) deep_kernel(const __grid_con
 #endif
 }
 
-// For small k: four warps do the pointwise work, each the only such warp of its scheduler, so that
-// nothing but its own instructions hides their latency. It works on 16 results at a time, the
-// special functions of the next 16 among the rest of these, and loads x three such steps ahead. A
-// thread that multiplies loads operands as soon as a stage is free.
+// For small k: four warps do the pointwise work, each the only such warp of its scheduler, so only
+// its own instructions hide their latency. It works on 16 results at a time, interleaves the
+// special functions of the next 16 with the rest of these, and loads x three such steps ahead. A
+// multiplying thread loads operands as soon as a stage is free.
 template <class T_>
 struct ShallowTile : GeluGradTile<T_> {
   using Base = GeluGradTile<T_>;
   static constexpr bool prefetches_x = true;
-  static constexpr int after_warps = 4, batch = 2;  // rows that a warp of them works on at a time
+  static constexpr int after_warps = 4, batch = 2;  // rows of one of these warps at a time
   static constexpr int sums_at = Base::result_at + Base::result_bytes;
   static constexpr int barriers_at = sums_at + 2 * after_warps * Base::columns * 4, barriers = 2 * Base::stages + 4;
   static constexpr int shared_bytes = barriers_at + 8 * barriers + 1024;
@@ -321,7 +321,7 @@ __global__ void __launch_bounds__(Tile::threads, 1) shallow_kernel(const __grid_
       for (int r = 0; r < R; ++r)
         y[r] = *reinterpret_cast<const Eight*>(result + swizzled(row_of(batch) + r, lane % 8));
     };
-    // What needs no y: slopes, and gelu(x) to memory.
+    // Work without y: slopes, and gelu(x) to memory.
     auto slopes_of = [&](float(&slope)[8 * R], const Eight(&x)[R], int64_t at, int inside, int batch) {
       const int row = row_of(batch);
       T* const second = static_cast<T*>(a.second) + at + int64_t(row) * s.n;
@@ -355,7 +355,7 @@ __global__ void __launch_bounds__(Tile::threads, 1) shallow_kernel(const __grid_
         store_if(row + r < tile.inside, c + int64_t(r) * s.n, f);
       }
     };
-    // The sums of a tile, alternating between two places: a fast warp writes those of the next tile
+    // The sums of a tile, alternating between two places: a fast warp writes the next tile's
     // meanwhile.
     auto add_up = [&](const GemmPlace& place, int turn) {
       float* const all = reinterpret_cast<float*>(memory + Tile::sums_at) + turn * W * Tile::columns;
@@ -395,7 +395,7 @@ __global__ void __launch_bounds__(Tile::threads, 1) shallow_kernel(const __grid_
 #pragma unroll
         for (int i = 0; i < ring; ++i) {
           const int batch = first + i;
-          // The batch that many further on, of this tile or the next.
+          // The batch so many further on, of this tile or the next.
           auto ahead = [&](int by, auto use) {
             const bool over = batch + by >= batches;
             use(over ? next.at : now.at, over ? next.inside : now.inside, over ? batch + by - batches : batch + by);

@@ -6,7 +6,7 @@
 
 namespace crest::cuda::sm90 {
 
-// What becomes of y = a b.
+// The work on y = a b.
 enum class After {
   plain,      // c = y
   bias,       // c = y + bias
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(Tile::threads, 1) pingpong_kernel(const __grid
     for (int item = first_item + w * step; item < items; item += 2 * step, turn += 2) {
       const GemmPlace place = gemm_place(s, item);
       const int row0 = place.row * Tile::rows, column0 = place.column * Tile::span;
-      // All warps have arrived wherever this warpgroup arrived for its tile before. So the barriers
+      // All warps have arrived at the barriers of this warpgroup's tile before. So the barriers
       // that count turns are at most a phase behind.
       named_sync(1 + w, 128);
       if constexpr (Tile::has_bias) {

@@ -1,11 +1,11 @@
 // Weight gradients for compute capability 9.0: few tiles, a long sum. c[m, n] = a[k, m]^T b[k, n],
-// which may be added to something.
+// optionally added to a summand.
 //
-// Where the tiles of 128 x 256 do not fill the GPU's last round, all blocks share them: each has as
-// many steps of the sum. Blocks go over the same rows of a and b at the same time, so that these
-// are read from memory once. A block leaves its part of a tile in workspace; a second kernel adds
-// the parts, in the order of the sum. The order of all additions depends on the sizes and the
-// number of blocks only.
+// If the tiles of 128 x 256 do not fill the GPU's last round, all blocks share them: each has an
+// equal number of steps of the sum. Blocks go over the same rows of a and b at the same time, so
+// these are read from memory once. A block leaves its part of a tile in workspace; a second kernel
+// adds the parts, in the order of the sum. The order of all additions depends only on the sizes and
+// the number of blocks.
 #pragma once
 #include "backend/cuda/gemm_sm90.h"
 
@@ -20,9 +20,9 @@ struct WeightTile {
   static_assert(shared_bytes <= max_shared_bytes);
 };
 
-// `whole` rounds of a tile a block. The other `shared` tiles have `owners` blocks each, which take
-// `each` steps one after another; the `left` last steps are dealt out among the blocks that own
-// none.
+// `whole` rounds of a tile a block. The other `shared` tiles have
+// `owners` blocks each, with `each` steps one after another; the
+// `left` last steps are dealt out among blocks without a tile.
 struct WeightPlan {
   int row_tiles, column_tiles, steps, blocks;  // steps: of the sum of a tile
   int whole, shared, owners, each, left;
@@ -33,8 +33,8 @@ struct WeightPlan {
   __host__ __device__ int parts() const { return shared ? blocks + shared - 1 : 0; }
 };
 constexpr int64_t most_weight_k = int64_t(1) << 28;  // the steps of 255 tiles are an int
-// A last round that nearly all blocks have a tile of is not shared. So 132 blocks have up to 254
-// parts, which are less than the workspace that cuBLASLt has (32 MiB).
+// A last round with a tile for nearly every block is not shared. So 132 blocks have up to 254
+// parts, less than cuBLASLt's workspace (32 MiB).
 inline WeightPlan weight_plan(int64_t m, int64_t n, int64_t k, int blocks) {
   WeightPlan p = {};
   p.row_tiles = int((m + WeightTile::rows - 1) / WeightTile::rows);
@@ -71,7 +71,7 @@ __host__ __device__ inline WeightPiece weight_piece(const WeightPlan& p, int blo
     return {p.first_shared() + block % p.shared, first, p.each < p.steps - first ? p.each : p.steps - first, block};
   }
   if (p.left == 0) return {};
-  // The last steps of all shared tiles are one list, of which a block has `each`.
+  // The last steps of all shared tiles are one list, with `each` for a block.
   const int helper = block - p.owned();
   const int begin = helper * p.each, all = p.shared * p.left;
   const int end = begin + p.each < all ? begin + p.each : all;
@@ -103,7 +103,7 @@ __device__ inline WeightPlace weight_place(const WeightPlan& p, int tile, int th
   return {(down ? rest : slow) * WeightTile::rows + thread / 32 * 16 + thread % 32 / 4,
           (down ? slow : rest) * WeightTile::columns + thread % 4 * 2};
 }
-// The sums of N of these blocks. All of `add` is read first: it may be c, so that each store would
+// The sums of N of these blocks. All of `add` is read first: it may be c, and then each store would
 // hold up the loads behind it.
 template <class C, int N>
 __device__ inline void weight_store(const WeightArgs& a, int row, int column, const float* d) {

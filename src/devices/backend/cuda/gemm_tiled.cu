@@ -11,7 +11,7 @@ namespace crest::cuda {
 namespace {
 
 constexpr int tile = 64, depth = 16, threads = 256;
-constexpr int per_thread = tile * depth / threads;  // elements of each operand that a thread loads per step
+constexpr int per_thread = tile * depth / threads;  // elements of each operand loaded by a thread per step
 
 struct TiledArgs {
   int64_t m, n, k;
@@ -28,8 +28,8 @@ __device__ inline float gelu(float x) {
   return __fdividef(x, 1.f + __expf(fminf(-2.f * u, 80.f)));
 }
 
-// Element e of a thread's share of an operand tile of `depth` x `tile`: where it is in the tile.
-// The fastest index follows the dense direction in memory, so that a warp reads whole sectors.
+// Element e of a thread's share of an operand tile of `depth` x `tile`: its place in the tile. The
+// fastest index follows the dense direction in memory, so a warp reads whole sectors.
 struct Share {
   int deep, wide;
 };
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-constexpr int vectors = 4;  // loads of 16 bytes that a thread has in flight
+constexpr int vectors = 4;  // loads of 16 bytes in flight in a thread
 
 template <class T>
 __global__ void __launch_bounds__(256) gelu_vectors(const T* x, T* y, int64_t n) {

@@ -20,8 +20,8 @@ constexpr int sums_of_a_norm = 8;      // one for each set of axes
 
 constexpr int64_t tile_elements(size_t element) { return int64_t(threads * vectors * 16 / element); }
 
-// The tiles of all tensors are numbered through: tensor i has those from first_tile[i] to before
-// first_tile[i + 1].
+// The tiles of all tensors are numbered consecutively: tensor i has tiles from first_tile[i] to
+// before first_tile[i + 1].
 struct Tensors {
   const void* data[tensors_a_launch];
   int64_t size[tensors_a_launch];
@@ -74,8 +74,8 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-// The partial sums of each part, in thread 0: by part, so that every rank's part is what that rank
-// would have summed alone.
+// The partial sums of each part, in thread 0: by part, so every rank's part has the bits of its own
+// sum.
 __device__ inline double join_parts(const double* partial, int count, int parts) {
   double all = 0;
   for (int part = 0; part < parts; ++part) {
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(threads) finish_squares(const double* partial,
   if (threadIdx.x == 0) *sum = all;
 }
 
-// Sums of squares that square_sum made. None: the norm is that of the partial sums.
+// Sums of squares by square_sum. None: the norm is the partial sums' norm.
 struct Sums {
   const double* of[sums_of_a_norm];
   int count;
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(threads)
   scalars->grad_factor = finite ? float(factor / scale) : 0.f;
 }
 
-// What one launch of sum_squares takes: inputs of one dtype, or a part of each.
+// The input of one launch of sum_squares: inputs of one dtype, or a part of each.
 struct Share {
   DType dtype;
   std::vector<size_t> inputs;

@@ -39,7 +39,7 @@ Graph::Graph(cudaStream_t main, size_t count, const std::function<void()>& begin
   check(cudaGraphGetNodes(graph_, nullptr, &n), "graph nodes");
   nodes_.resize(n);
   if (n) check(cudaGraphGetNodes(graph_, nodes_.data(), &n), "graph nodes");
-  // Otherwise all nodes would have the priority of the stream that the graph is launched into.
+  // Otherwise all nodes would have the priority of the launching stream.
   check(cudaGraphInstantiate(&exec_, graph_, cudaGraphInstantiateFlagUseNodePriority), "instantiation of a graph");
 }
 

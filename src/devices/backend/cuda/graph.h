@@ -1,4 +1,4 @@
-// A bound Program captured as a CUDA graph, with the nodes that each instruction made.
+// A bound Program captured as a CUDA graph, with the nodes of each instruction.
 #pragma once
 #if CREST_HAVE_CUDA
 #include <cuda_runtime.h>
@@ -10,9 +10,9 @@ namespace crest::cuda {
 
 class Graph {
  public:
-  // Captures what `launch(i)` puts on the streams for i = 0 .. count-1. The caller's events fork
-  // all other streams from `main`, in `begin` or before a stream's first work, and join them by
-  // the end of `end`.
+  // Captures the work of `launch(i)` on the streams for i = 0 .. count-1. The caller's events fork
+  // all other streams from `main`, in `begin` or before a stream's first work, and join them by the
+  // end of `end`.
   Graph(cudaStream_t main, size_t count, const std::function<void()>& begin, const std::function<void(size_t)>& launch,
         const std::function<void()>& end);
   ~Graph();

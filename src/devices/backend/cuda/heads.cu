@@ -25,8 +25,8 @@ struct JoinArgs {
   int64_t vectors;         // of the output
 };
 
-// A thread copies N elements of a head. Index is 32 bits wide where that holds every vector's
-// number: divisions are the larger part of the instructions.
+// A thread copies N elements of a head. Index is 32 bits wide if it holds every vector's number:
+// divisions are the larger part of the instructions.
 template <class T, int N, class Index>
 __global__ void join(const __grid_constant__ JoinArgs<T> a, T* out) {
   wait_for_predecessors();

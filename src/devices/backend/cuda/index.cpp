@@ -3,7 +3,7 @@
 #include "ops/update_ops.h"
 
 // The kernels, one line each, in order of preference within an operation: KERNEL(x) is `Kernel
-// x_kernel()`, which one file of this folder defines.
+// x_kernel()`, defined in one file of this folder.
 #define CREST_CUDA_KERNELS(KERNEL) \
   KERNEL(linear_sm90)              \
   KERNEL(linear)                   \
@@ -128,7 +128,7 @@ const std::vector<Kernel>& cuda_kernels() {
 #define CREST_LIST_KERNEL(name, ...) cuda::name##_kernel(),
     std::vector<Kernel> list = {CREST_CUDA_KERNELS(CREST_LIST_KERNEL)};
 #undef CREST_LIST_KERNEL
-    // For --kernel: each comes after one that takes everything.
+    // For --kernel: each comes after one for everything.
     for (auto& kernels : {cuda::flash_tile_kernels(), cuda::flash_tile_grad_kernels()})
       list.insert(list.end(), kernels.begin(), kernels.end());
     return list;

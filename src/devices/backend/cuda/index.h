@@ -1,5 +1,5 @@
-// The kernels of the CUDA backend: best first within an operation, the one that takes everything
-// last.
+// The kernels of the CUDA backend: best first
+// within an operation, the general one last.
 #pragma once
 #include <vector>
 

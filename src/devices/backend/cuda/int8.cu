@@ -1,5 +1,5 @@
-// Weights of 8 bits with a scale for each row: products of a few rows of x, which read the weights
-// once as they are; rows as floats; rows by token.
+// Weights of 8 bits with a scale for each row: products of a few rows of x, reading the weights
+// once unconverted; rows as floats; rows by token.
 #include "backend/cuda/device/activation.h"
 #include "backend/cuda/device/words.h"
 #include "backend/cuda/kernel.h"
@@ -107,7 +107,7 @@ __device__ inline void write_row(const int8_t* from, float scale, T* to, int64_t
   }
 }
 
-// All rows, or with ids those of the ids.
+// All rows, or with ids only their rows.
 template <class T, int W>
 __global__ void __launch_bounds__(threads) write_rows(const int8_t* q, const float* scale, const int32_t* ids, T* x,
                                                       int64_t rows, int64_t vocab, int64_t columns) {
@@ -119,8 +119,8 @@ __global__ void __launch_bounds__(threads) write_rows(const int8_t* q, const flo
   write_row<T, W>(q + (known ? from * columns : 0), known ? scale[from] : 0.f, x + row * columns, columns);
 }
 
-// body(integral_constant W): the codes that can be loaded at once. 16 take a whole warp 512
-// columns.
+// body(integral_constant W): the number of codes
+// in one load. 16 take a whole warp 512 columns.
 template <class Body>
 void with_width(int64_t columns, std::initializer_list<const void*> codes, std::initializer_list<const void*> values,
                 Body body) {
@@ -160,7 +160,7 @@ void launch_product(const KernelCall& c) {
   ProductArgs a = {};
   a.n = w.shape[0], a.k = w.shape[1], a.rows = int(x.shape.rows());
   a.gelu = c.instr.op == &op_linear_gelu_int8;
-  // Two columns a warp read x half as often; one where that leaves multiprocessors without work.
+  // Two columns a warp read x half as often; one if two would leave multiprocessors without work.
   const bool two = a.n >= int64_t(4) * warps * std::max(1, c.device->multiprocessors);
   with_type(x.dtype, [&](auto t) {
     using T = decltype(t);

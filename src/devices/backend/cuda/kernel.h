@@ -1,4 +1,4 @@
-// What the kernel files of the CUDA backend share on the host side: launching, choosing a type,
+// Shared by the kernel files of the CUDA backend on the host side: launching, choosing a type,
 // reasons to reject. A file holds device code on top, the host entry (launch) below it, the Kernel
 // with its reject and workspace at the end; everything but the device code is compiled on machines
 // without CUDA too.
@@ -13,11 +13,11 @@
 
 namespace crest::cuda {
 
-// Throws an Error that names the call when `code` (a cudaError_t) is not success.
+// Throws an Error naming the call unless `code` (a cudaError_t) is success.
 void check(int code, const char* what);
 
-// What a Kernel launches. A build without CUDA plans for GPUs, which takes reasons to reject and
-// sizes of workspaces, and holds no device code; its tests run device code on the emulation.
+// The launch of a Kernel. A build without CUDA plans for GPUs: it has reasons to reject and sizes
+// of workspaces, and no device code; its tests run device code on the emulation.
 #define CREST_HAS_DEVICE_CODE (CREST_HAVE_CUDA || CREST_EMULATION)
 #if CREST_HAS_DEVICE_CODE
 #define CREST_DEVICE_CODE(launch) launch
@@ -53,12 +53,12 @@ auto with_type(DType t, Body&& body) {
   }
 }
 
-// Why a kernel cannot take these values; empty when it can.
-// Every present input and output that is a tensor of floats is contiguous f32, bf16 or f16.
+// Why a kernel cannot take these values; empty if it can. Every present input and output tensor of
+// floats is contiguous f32, bf16 or f16.
 std::string reject_unless_float(const KernelQuery& q);
 // `v` is contiguous f32, bf16 or f16.
 std::string reject_value(const Value& v);
-// The same of kernels that accept rows with a pitch (Value::pitch).
+// The same for kernels with row pitch (Value::pitch).
 std::string reject_unless_float_rows(const KernelQuery& q);
 std::string reject_rows(const Value& v);
 

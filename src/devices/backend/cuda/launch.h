@@ -6,10 +6,10 @@
 
 namespace crest::cuda {
 
-// Where a kernel is started. overlap: it may begin while the kernel before it on the stream runs
-// (programmatic dependent launch, for devices of compute capability 9.0 and newer). What is before
-// it must be a kernel on the same stream: not another stream's event, which a kernel's own wait
-// does not know of.
+// The start of a kernel. overlap: it may begin while the kernel before it
+// on the stream runs (programmatic dependent launch, for devices of
+// compute capability 9.0 and newer). Before it must be a kernel on the
+// same stream: not another stream's event, unknown to a kernel's own wait.
 struct LaunchOn {
   void* stream = nullptr;  // a cudaStream_t
   bool overlap = false;
@@ -21,7 +21,7 @@ struct LaunchOn {
 // overlap would be a race.
 bool waits_for_predecessors(const void* kernel);
 
-// The launch's attributes; refers to *attribute, which must stay until the launch.
+// The launch's attributes; refers to *attribute, valid until the launch.
 inline cudaLaunchConfig_t launch_config(const LaunchOn& on, const void* kernel, dim3 grid, dim3 block, size_t shared,
                                         cudaLaunchAttribute* attribute) {
   cudaLaunchConfig_t config = {};
@@ -39,7 +39,7 @@ inline cudaLaunchConfig_t launch_config(const LaunchOn& on, const void* kernel, 
 
 #if defined(__CUDACC__)
 // Starts kernel<<<grid, block, shared, stream>>>(args...). More than 48 KiB of shared memory must
-// be requested; what the kernel declares, and what compute-sanitizer adds, is part of it.
+// be requested, including the kernel's declarations and the additions of compute-sanitizer.
 template <class... P, class... A>
 cudaError_t start_kernel(const LaunchOn& on, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A&&... args) {
   auto* address = reinterpret_cast<const void*>(kernel);

@@ -1,4 +1,4 @@
-// Starts a kernel that belongs to no instruction: on a stream, after everything before it.
+// Starts a kernel without an instruction: on a stream, after everything before it.
 #pragma once
 #include "backend/cuda/kernel.h"
 

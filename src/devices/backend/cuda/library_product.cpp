@@ -27,7 +27,7 @@ namespace crest::cuda {
 namespace {
 
 // A precision as the library's types. Operands are x w^T in its column-major order: first operand
-// w, transposed. That is the only order in which it takes 8-bit operands.
+// w, transposed. It takes 8-bit operands in this order only.
 struct Precision {
   const char *name, *how;
   int needs;  // compute capability
@@ -50,9 +50,9 @@ const Precision* find(const std::string& name) {
   return nullptr;
 }
 
-// The numbers that operands are made of, in every precision exact: what an element is depends on
-// its place only. Their count is prime, so that rows do not repeat; random, because constant data
-// takes less power and runs faster.
+// The numbers in operands, exact in every precision: an element depends on its place only. Their
+// count is prime, so rows do not repeat; random, because constant data takes less power and runs
+// faster.
 constexpr int64_t pattern_length = 1048573;
 constexpr double choices[8] = {-2, -1.5, -1, -0.5, 0.5, 1, 1.5, 2};
 constexpr uint8_t choices_e4m3[8] = {0xc0, 0xbc, 0xb8, 0xb0, 0x30, 0x38, 0x3c, 0x40};
@@ -60,7 +60,7 @@ constexpr uint8_t choices_e4m3[8] = {0xc0, 0xbc, 0xb8, 0xb0, 0x30, 0x38, 0x3c, 0
 size_t choice_at(uint64_t stream, int64_t element) {
   return size_t(random_bits(11, stream, uint64_t(element % pattern_length)) % 8);
 }
-// int8 has twice the number, so that it is whole.
+// int8 has twice the number, a whole one.
 double number_at(const Precision& p, uint64_t stream, int64_t element) {
   return choices[choice_at(stream, element)] * (p.operand == CUDA_R_8I ? 2 : 1);
 }
@@ -249,7 +249,7 @@ LibraryProduct library_product(const Device& device, const std::string& precisio
   try {
     products = std::make_shared<Products>(device, *p, m, n, k);
     product.problem = products->choose();
-  } catch (const Error& error) {  // the library refuses; memory that is short is the caller's to tell
+  } catch (const Error& error) {  // the library refuses; lack of memory is the caller's to report
     if (error.code() == Exit::does_not_fit) throw;
     product.problem = error.problem();
   }

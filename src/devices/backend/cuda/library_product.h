@@ -1,5 +1,5 @@
-// Products of cuBLASLt in precisions that no kernel of training uses (fp64, fp8, int8): to measure
-// what the device can.
+// Products of cuBLASLt in precisions without a training kernel (fp64, fp8, int8): to measure the
+// device.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -17,8 +17,8 @@ struct LibraryProduct {
   ProductDetail detail = {};
 };
 
-// x [m,k], w [n,k] of random numbers that the precision holds exactly. The result is compared with
-// float64 at sampled places; throws when it is something else, or when memory is short.
+// x [m,k], w [n,k] of random numbers exact in the precision. The result is compared with float64 at
+// sampled places; throws if it differs, or for lack of memory.
 LibraryProduct library_product(const Device& device, const std::string& precision, int64_t m, int64_t n, int64_t k);
 
 }  // namespace crest::cuda

@@ -22,8 +22,8 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
-// What is named `prefix*` in `parent`, the highest version (last in the alphabet) first; folders,
-// or anything.
+// Entries `prefix*` in `parent`, the highest version (last in the alphabet) first; folders, or
+// anything.
 std::vector<fs::path> entries_with_prefix(const fs::path& parent, const std::string& prefix, bool folders = true) {
   std::vector<fs::path> found;
   std::error_code ignored;
@@ -78,7 +78,7 @@ std::string summary(const std::vector<std::string>& folders) {
   return join(shown, ", ");
 }
 
-std::mutex mutex;                                       // of what follows
+std::mutex mutex;                                       // of the next line
 std::map<std::pair<std::string, int>, Library> opened;  // addresses of map nodes stay
 LibraryChoice chosen;
 
@@ -113,7 +113,7 @@ static void add_pythons(Folders& f) {
   f.add_python("/usr/local");
 }
 
-// Without a handle that stays: the folder is all that is asked.
+// Without keeping a handle: only the folder is needed.
 static void add_system(Folders& f) {
   for (int major : {13, 12}) {
     void* handle = dlopen(fmt::format("libcublasLt.so.{}", major).c_str(), RTLD_LAZY | RTLD_LOCAL);
@@ -156,8 +156,8 @@ bool holds_library(const std::vector<std::string>& folders, const std::string& s
   return false;
 }
 
-// What was named is taken, or nothing: another version in its place would be measured under its
-// name.
+// A named library, or nothing: another
+// version would be measured under its name.
 static Library open_named(const fs::path& named, const std::string& file) {
   std::error_code ignored;
   std::string path = fs::is_directory(named, ignored) ? (named / file).string() : named.string();

@@ -1,6 +1,6 @@
-// CUDA's libraries are opened at run time: the binary starts on any machine, names what is missing,
-// and can be given other versions. A library that is named by itself (--cublaslt, --cudnn) is taken
-// from there or not at all. The others' search order: --libraries, CREST_LIBRARIES (folders, ':'
+// CUDA's libraries are opened at run time: the binary starts on any machine, names missing ones,
+// and can be given other versions. A library given by itself (--cublaslt, --cudnn) is taken from
+// there or not at all. Search order of the others: --libraries, CREST_LIBRARIES (folders, ':'
 // between them), folders of the CUDA toolkit, nvidia/* of the Python environment (PyTorch's), the
 // system's loader.
 #pragma once
@@ -13,7 +13,7 @@ namespace crest::cuda {
 struct Library {
   void* handle = nullptr;  // null: not found, see `problem`
   std::string path;        // where it was found
-  std::string problem;     // what was wanted (name, major version) and where it was looked for
+  std::string problem;     // the wanted library (name, major version) and the searched places
 };
 
 // stem and major version as in libSTEM.so.MAJOR, for example ("cublasLt", 13). Opened once per
@@ -32,13 +32,13 @@ struct LibraryChoice {
 // Throws a usage error when libraries were opened with another choice: a process opens them once.
 void choose_libraries(const LibraryChoice& choice);
 LibraryChoice chosen_libraries();
-// The folders that library() looks in before it asks the system's loader, in order; only those that
-// exist.
+// The existing folders searched by library()
+// before the system's loader, in order.
 std::vector<std::string> library_folders();
-// What a set of libraries can be called instead of by its folders: "toolkit", "python", "system".
+// Names for sets of libraries, instead of folders: "toolkit", "python", "system".
 const std::vector<std::string>& library_places();
-// The folders of such a place, or of DIR[:DIR]; only those that exist. system: where its loader
-// finds cuBLASLt.
+// The existing folders of such a place, or of
+// DIR[:DIR]. system: where its loader finds cuBLASLt.
 std::vector<std::string> folders_of_place(const std::string& place);
 // Whether one of the folders has a libSTEM.so.
 bool holds_library(const std::vector<std::string>& folders, const std::string& stem);

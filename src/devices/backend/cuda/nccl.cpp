@@ -52,7 +52,7 @@ struct UniqueId {
 using Comm = struct NcclComm*;
 constexpr int sum = 0, average = 4, any_byte = 1;  // ncclUint8
 
-// Of what is added; what is only moved goes as bytes.
+// For additions; moved data goes as bytes.
 int type_of(DType t) {
   switch (t) {
     case DType::f16: return 6;
@@ -109,7 +109,7 @@ void check_cuda(cudaError_t code, const char* what) {
 }
 
 // ncclCommInitRank and ncclCommSplit wait for all ranks and cannot be interrupted: they run on a
-// thread that is left behind when another rank does not come.
+// thread, left behind if another rank does not come.
 struct Start {
   std::mutex mutex;
   std::condition_variable changed;
@@ -146,8 +146,8 @@ class NcclCommunicator final : public Communicator {
       };
     });
   }
-  // After a failure, work may wait forever for a rank that is gone, and a call that waits for the
-  // device would hang. The process is about to end.
+  // After a failure, work may wait forever for a lost rank, and a call waiting for the device would
+  // hang. The process is about to end.
   ~NcclCommunicator() override {
     if (left_) return;
     if (comm_) nccl_.abort(comm_);  // at once; all work was waited for
@@ -184,7 +184,7 @@ class NcclCommunicator final : public Communicator {
     synchronize();
   }
 
-  // A kernel of NCCL waits forever for a rank that is gone: the host looks, and aborts.
+  // A kernel of NCCL waits forever for a lost rank: the host looks, and aborts.
   void synchronize() override {
     auto ended = [&] {
       cudaError_t code = cudaStreamQuery(stream_);
@@ -228,7 +228,7 @@ class NcclCommunicator final : public Communicator {
     return id;
   }
 
-  // how: returns what makes the communicator.
+  // how: returns the maker of the communicator.
   template <class How>
   void connect(const How& how) {
     check_cuda(cudaSetDevice(device_), "selection of the device");

@@ -9,7 +9,7 @@
 
 namespace crest {
 
-// "" when NCCL can be used here, else what is missing.
+// "" if NCCL can be used here, else the missing part.
 std::string nccl_problem();
 std::string nccl_version();  // "2.27.3"; "" when it is not there
 

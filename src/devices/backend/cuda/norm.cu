@@ -1,7 +1,7 @@
 // norm, add_norm and norm_quantize, with dropout of the second summand or without: one pass over
-// memory. A row stays in registers between its mean, its variance (of the differences from that
-// mean: no cancellation) and its output, which is numbers, or 8-bit floats with a scale of the
-// tensor or of each block.
+// memory. A row stays in registers between its mean, its variance (of the differences from this
+// mean: no cancellation) and its output: numbers, or 8-bit floats with a scale of the tensor or of
+// each block.
 #include "backend/cuda/device/dropout.h"
 #include "backend/cuda/device/platform.h"
 #include "backend/cuda/device/rows_slice.h"
@@ -15,7 +15,7 @@ namespace crest::cuda {
 
 namespace {
 
-// What is added to a: nothing, b, or what dropout leaves of b.
+// The summand of a: nothing, b, or b after dropout.
 enum class Sum { none, plain, dropped };
 
 struct NoQuantizer {};
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(Threads* rows_a_block(Threads)) norm_rows(Norm
   using Slice = RowSlice<T, K, Threads>;
   constexpr int N = Slice::N;
   Slice slice(p.cols);
-  if (slice.row >= p.rows) return;  // a whole warp: rows that are shared by a block have exactly one block
+  if (slice.row >= p.rows) return;  // a whole warp: rows shared by a block have exactly one block
   Pack<T> a[K], b[K];
   slice.load(a, p.a + slice.begin);
   if constexpr (Add) slice.load(b, p.b + slice.begin);
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(Threads* rows_a_block(Threads)) norm_rows(Norm
       for (int j = 0; j < N; ++j) x[k][j] += y[j];
       a[k] = Pack<T>::narrowed(x[k]);
       slice.store(p.s + slice.begin, k, a[k]);
-      a[k].widen_to(x[k]);  // the norm is that of the rounded sum
+      a[k].widen_to(x[k]);  // the norm of the rounded sum
     }
     float part = 0;  // a chain of additions for each vector: shorter than one for all
 #pragma unroll
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(Threads* rows_a_block(Threads)) norm_rows(Norm
       uint32_t codes[2];
       if constexpr (std::is_same_v<Scales, Quantizer>) {
         seen.quantize(x[k], scaling.inverse, false, codes);
-      } else {  // all threads that share a block must come, with zeros where nothing is there
+      } else {  // all threads sharing a block must come, with zeros for missing values
         const uint32_t pair = there ? largest_pair(y.w) : 0;
         const float most = low_magnitude(pair_of_blocks<ShapeOf<Scales>>(pair_of_rows(pair, 0)));
         if (!there) continue;
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(Threads* rows_a_block(Threads)) norm_rows(Norm
   if constexpr (std::is_same_v<Scales, BlockQuantizer>) seen.leave(p.quantizer.counts);
 }
 
-// Element c of a row of a + b, whose first element is `begin`.
+// Element c of a row of a + b; its first element is `begin`.
 template <class T, class Scales>
 __device__ inline T sum_at(const Norm<T, Scales>& p, const DropoutSpan& dropout, int64_t begin, int c) {
   float b = widen(p.b[begin + c]);
@@ -167,13 +167,13 @@ __global__ void __launch_bounds__(256) norm_record(Norm<T, Quantizer> p) {
   if (threadIdx.x % 32 == 0) seen.record(p.quantizer);
 }
 
-// Any width and alignment: a block per row, which it reads three times (from the caches, but for
-// the first time).
+// Any width and alignment: a block per row,
+// read three times (twice from the caches).
 template <class T, int Threads, bool Add>
 __global__ void __launch_bounds__(Threads) norm_any(Norm<T> p) {
   wait_for_predecessors();
   int64_t row = blockIdx.x, begin = row * p.cols;
-  const T* x = (Add ? p.s : p.a) + begin;  // of s a thread reads what it wrote
+  const T* x = (Add ? p.s : p.a) + begin;  // of s a thread reads its own writes
   const DropoutSpan dropout(p.dropout, row, p.cols);
   float sum = 0, squares = 0, mean = 0;
   for (int c = int(threadIdx.x); c < p.cols; c += Threads) {

@@ -1,7 +1,7 @@
-// norm_grad: dx and the column sums dgamma, dbeta and, with attribute `bias`, dbias (of dx as it is
+// norm_grad: dx and the column sums dgamma, dbeta and, with attribute `bias`, dbias (of dx as
 // stored and, with dropout, dropped out) in one pass over dy and x. Every group of threads walks
 // over many rows and keeps its columns' sums in registers; blocks leave partial sums in the
-// workspace, a second kernel adds those up in a fixed order. With n = (x - mean) rstd and g = dy
+// workspace, and a second kernel adds them up in a fixed order. With n = (x - mean) rstd and g = dy
 // gamma: dx = rstd (g - mean(g) - n mean(g n)); rms: without mean(g). With attribute `keep` y = n
 // gamma + beta, too.
 #include "backend/cuda/norm_grad_rows.h"

@@ -1,4 +1,4 @@
-// norm_grad with dropout of dx, which the projection before the residual sum reads.
+// norm_grad with dropout of dx, for the projection before the residual sum.
 #include "backend/cuda/norm_grad_rows.h"
 
 namespace crest::cuda {

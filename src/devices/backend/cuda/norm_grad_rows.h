@@ -1,6 +1,6 @@
-// norm_grad of rows that are whole vectors of 16 bytes: the kernel, and what starts it. The
-// instances with dropout are in norm_grad_dropout.cu, the others in norm_grad.cu, which has the
-// description.
+// norm_grad of rows in whole vectors of 16 bytes: the kernel and its
+// launch. The instances with dropout are in norm_grad_dropout.cu,
+// the others in norm_grad.cu, with the description.
 #pragma once
 #include "backend/cuda/device/dropout.h"
 #include "backend/cuda/device/rows_copy.h"
@@ -31,7 +31,7 @@ __device__ inline void row_sums(float& a, float& b) {
   a = warp_sum(a), b = warp_sum(b);
   if constexpr (Threads > 32) {
     __shared__ float2 part[Threads / 32];
-    __syncthreads();  // those of the row before may still be read
+    __syncthreads();  // the row before may still be read
     if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = {a, b};
     __syncthreads();
     a = b = 0;
@@ -41,7 +41,7 @@ __device__ inline void row_sums(float& a, float& b) {
 
 // A group of `Threads` threads (a warp, or the block) handles rows first, first + step, .. A thread
 // copies its vectors of the next row (dy, x, dres) to its own places in shared memory while it
-// works on the present row: no barrier but those of the sums, and the copies in flight cost no
+// works on the present row: the only barriers are in the sums, and the copies in flight cost no
 // registers. The first Sure of the K vectors of a thread always exist.
 template <class T, int K, int Sure, int Threads, int MaxThreads, bool Bias, bool Drop>
 __global__ void __launch_bounds__(MaxThreads, 1) norm_grad_rows(NormGrad<T> p) {
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(MaxThreads, 1) norm_grad_rows(NormGrad<T> p) {
 
   float dgamma[K][N] = {}, dbeta[K][N] = {}, dbias[Bias ? K : 1][N] = {};
 
-  // Blocks differ in the fastest index, so that a last incomplete round is spread over all of them.
+  // Blocks differ in the fastest index, so a last incomplete round is spread over all of them.
   const int64_t step = int64_t(gridDim.x) * groups;
   int64_t row = int64_t(group) * gridDim.x + blockIdx.x;
   float next_mean = 0, next_rstd = 0;
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(MaxThreads, 1) norm_grad_rows(NormGrad<T> p) {
     wait_copies<1>();
 
     auto take = [&](int k, const Pack<T>* from) {
-      Pack<T> v = {};  // a vector that does not exist counts as zeros
+      Pack<T> v = {};  // a missing vector counts as zeros
       if (has(k)) v = from[k * Threads];
       return v;
     };
@@ -177,18 +177,18 @@ __global__ void __launch_bounds__(MaxThreads, 1) norm_grad_rows(NormGrad<T> p) {
   if constexpr (Bias) leave(dbias, 2);
 }
 
-// The widest block of a warp-per-row kernel whose lanes hold `units` times 8 columns: two or three
+// The widest block of a warp-per-row kernel with `units` times 8 columns in a lane: two or three
 // sums of each in registers.
 constexpr int norm_grad_threads(int units, bool bias) { return units <= 2 ? 512 : units <= (bias ? 4 : 5) ? 384 : 256; }
 
 struct NormGradPlan {
-  int threads = 0;  // of a row: a warp, a block of 256 or 512, or 0 for the kernels that take anything
-  int units = 0;    // of 8 columns that a thread holds
-  int blocks = 0;   // that leave partial sums
-  int groups = 1;   // rows that a block works on at once
+  int threads = 0;  // of a row: a warp, a block of 256 or 512, or 0 for the general kernels
+  int units = 0;    // of 8 columns in a thread
+  int blocks = 0;   // with partial sums
+  int groups = 1;   // rows of a block at once
 };
 
-// What is optional of an instruction.
+// The optional parts of an instruction.
 struct NormGradOptions {
   bool dres, bias, y, drop, apart;
   bool any_row() const { return !bias && !y; }  // whether there are kernels for rows of any width and alignment
@@ -199,11 +199,11 @@ struct NormGradOptions {
         drop(i.attrs.has("p")),
         apart(i.attrs.integer("apart", 0) != 0) {}
   int kinds() const { return bias ? 3 : 2; }   // of column sums
-  int arrays() const { return dres ? 3 : 2; }  // of rows that are staged
+  int arrays() const { return dres ? 3 : 2; }  // of staged rows
   int weights() const { return y ? 2 : 1; }    // gamma, beta
 };
 
-// Starts the kernel that the plan names.
+// Starts the plan's kernel.
 template <bool Bias, bool Drop, class T>
 void launch_norm_grad_rows(const KernelCall& c, const NormGrad<T>& p, const NormGradPlan& plan,
                            const NormGradOptions& options) {

@@ -87,7 +87,7 @@ struct Nvml::Api {
   int (*peer)(void*, void*, unsigned, unsigned*) = nullptr;
   int (*ancestor)(void*, void*, unsigned*) = nullptr;
 
-  // The first of the names that the library has: newer versions rename functions.
+  // The first name known to the library: newer versions rename functions.
   template <class F>
   void find(F& function, std::initializer_list<const char*> names) {
     for (const char* name : names)
@@ -155,7 +155,7 @@ void* Nvml::device(const std::string& bus_id) const {
   return handle;
 }
 
-// A function of a device that writes one unsigned number; absent when it is missing or fails.
+// A function of a device with one unsigned result; absent if it is missing or fails.
 template <class F, class... A>
 static std::optional<double> ask(F function, double scale, A... arguments) {
   unsigned value = 0;
@@ -262,7 +262,7 @@ GpuState state_of(int index) {
   if (!nvml.problem().empty() || bus_id.empty()) return {};
   try {
     return nvml.read(bus_id);
-  } catch (const Error&) {  // figures that nobody needs to run
+  } catch (const Error&) {  // figures not needed to run
     return {};
   }
 }

@@ -19,7 +19,7 @@ namespace crest::cuda {
 
 namespace {
 
-// The functions of nvrtc.h that are used; results are nvrtcResult, 0 is success.
+// The used functions of nvrtc.h; results are nvrtcResult, 0 is success.
 struct Nvrtc {
   using Program = void*;
   int (*version)(int*, int*);
@@ -67,7 +67,7 @@ const Nvrtc& nvrtc() {
 
 struct Target {
   int arch = 0;
-  bool ptx = false;  // for a device that is newer than the compiler
+  bool ptx = false;  // for a device newer than the compiler
 };
 
 Target target(int sm) {
@@ -94,7 +94,7 @@ std::string version() {
   return fmt::format("{}.{}", major, minor);
 }
 
-// First line of a cache file, which shows whether the rest is whole.
+// First line of a cache file, to check the rest.
 std::string header(const std::string& image) {
   return fmt::format("crest-compiled 1 {}\n", sha256_hex(image.data(), image.size()));
 }
@@ -164,7 +164,7 @@ std::string compile_cached(const std::string& source, int sm) {
   try {
     create_directories(folder);
     write_file_atomic(path, header(image) + image);
-  } catch (const Error&) {  // a home that cannot be written costs a compilation each run, no more
+  } catch (const Error&) {  // a home without write access costs a compilation each run, no more
   }
   return image;
 }

@@ -15,7 +15,7 @@ const Library& nvrtc_library();
 std::string compile(const std::string& source, int sm);
 
 // The same through the cache, one file a source, compiler version and architecture. A damaged file
-// is compiled again and replaced; a cache that cannot be written is no error.
+// is compiled again and replaced; a cache without write access is no error.
 std::string compile_cached(const std::string& source, int sm);
 
 // $CREST_CACHE/fused, else $XDG_CACHE_HOME/crest/fused, else ~/.cache/crest/fused.

@@ -1,4 +1,4 @@
-// The elementary pointwise operations, for what fusion leaves alone.
+// The elementary pointwise operations left alone by fusion.
 #include "backend/cuda/device/pointwise.h"
 
 #include "backend/cuda/device/activation.h"

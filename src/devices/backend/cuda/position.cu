@@ -115,15 +115,15 @@ void launch_grad(const KernelCall& c) {
 }
 
 std::string reject_grad(const KernelQuery& q) {
-  // The sum starts from what is in the output.
+  // The sum starts from the output's content.
   if (q.has(in::position_grad::acc) &&
       q.out(out::position_grad::dtable).layout.storage != q.in(in::position_grad::acc).layout.storage)
     return "adds to the accumulator in place";
   return reject_unless_float(q);
 }
 
-// Row length - 1 of every sample of x[B,T,row]; U is what a thread copies, row and the sizes count
-// in U.
+// Row length - 1 of every sample of x[B,T,row]; U is the unit of a thread's copies, row and the
+// sizes count in U.
 template <class U>
 __global__ void take_rows(const U* x, const Scalars* scalars, U* y, int64_t length, int64_t row) {
   wait_for_predecessors();

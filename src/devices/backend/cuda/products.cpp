@@ -1,5 +1,5 @@
-// Matrix products by cuBLASLt; gemm_tiled.cu runs what it does not support. matmul's batches on
-// views are a loop of strided-batched calls.
+// Matrix products by cuBLASLt; gemm_tiled.cu runs the unsupported ones. matmul's batches on views
+// are a loop of strided-batched calls.
 #include "backend/cuda/cublaslt.h"
 
 namespace crest::cuda {

@@ -1,5 +1,5 @@
-// quantize and quantize_columns, the same in blocks, and norm_quantize_columns: tensors that are in
-// memory are quantized in tiles.
+// quantize and quantize_columns, the same in blocks, and norm_quantize_columns: quantization of
+// tensors in memory, in tiles.
 #include "backend/cuda/quantize.h"
 #include "ops/index.h"
 #include "ops/quantized_norms.h"
@@ -32,7 +32,7 @@ struct Copy {
   __device__ void compute(const Row& row, const Columns&, float (&y)[1][8]) const { row.widen_to(y[0]); }
 };
 
-// A norm of rows whose statistics are given.
+// A norm of rows with given statistics.
 struct Normalized {
   using T = bfloat16;
   using Type = T;
@@ -74,7 +74,7 @@ struct Normalized {
 template <class T, class Scales>
 constexpr bool may_read_vectors = sizeof(T) == 2 || std::is_same_v<Scales, Quantizer>;
 
-// body(source): a tensor of type t, which may be read in vectors.
+// body(source): a tensor of type t, optionally read in vectors.
 template <class Scales, class Body>
 auto with_copy(DType t, bool e5m2, bool vectors, Body body) {
   return with_type(t, [&](auto type) {

@@ -1,4 +1,4 @@
-// Host side of kernels that quantize (device/quantize_tiles.h).
+// Host side of quantizing kernels (device/quantize_tiles.h).
 #pragma once
 #include "backend/cuda/device/quantize_tiles.h"
 #include "backend/cuda/flash.h"
@@ -7,8 +7,8 @@
 
 namespace crest::cuda {
 
-// A quantize whose tables are a call's inputs from `amax` on, and whose results its outputs from
-// `q` on; attrs: its own.
+// A quantize with a call's inputs from `amax` on as tables and its outputs from `q` on as results;
+// attrs: its own.
 inline Quantizer quantizer_of(const KernelCall& c, const Attrs& attrs, size_t amax, size_t q) {
   const int64_t slot = attrs.integer("slot"), ranks = c.in_value(amax + 1).shape[1];
   Quantizer z;
@@ -21,8 +21,8 @@ inline Quantizer quantizer_of(const KernelCall& c, const Attrs& attrs, size_t am
   return z;
 }
 
-// Of a tensor like x, with attributes `blocks` and, for rows, `slot`. Where its forms go, and their
-// scales, is set by what follows.
+// For a tensor like x, with attributes `blocks` and, for rows, `slot`. The following calls set the
+// places of its forms and scales.
 inline BlockQuantizer block_quantizer(const Value& x, const Attrs& attrs) {
   const Fp8Blocks blocks = fp8_blocks(attrs);
   const int64_t height = x.shape.rows(), width = x.shape.back();
@@ -47,7 +47,7 @@ inline std::string reject_scales(const KernelQuery& q, std::initializer_list<siz
   return "";
 }
 
-// Why a kernel cannot read the rows of these inputs, whose first is x, as whole vectors of bf16, or
+// Why a kernel cannot read the rows of these inputs (the first is x) as whole vectors of bf16, or
 // make e4m3 of them.
 inline std::string reject_norm_of_rows(const KernelQuery& q, std::initializer_list<size_t> inputs) {
   for (size_t i : inputs) {
@@ -69,7 +69,7 @@ std::string reject_tiles(const KernelQuery& q) {
   return reject_shared_memory(q, bytes);
 }
 
-// x: of the shape of what the source makes.
+// x: with the shape of the source's values.
 template <class Source, class Scales>
 void set_tiles(Tiles<Source, Scales>& a, const Value& x) {
   using Shape = ShapeOf<Scales>;

@@ -1,4 +1,4 @@
-// quantize_rows, and dequantize of what it makes: a block takes a row.
+// quantize_rows, and dequantize of its results: a block takes a row.
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/device/quantize.h"
 #include "backend/cuda/kernel.h"

@@ -2,7 +2,7 @@
 
 #include "core/error.h"
 
-// A header of the CUDA toolkit, which opens the tool's library at run time.
+// A header of the CUDA toolkit; it opens the tool's library at run time.
 #if CREST_HAVE_CUDA && __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
 #define CREST_NVTX 1

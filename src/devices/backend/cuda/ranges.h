@@ -1,6 +1,6 @@
-// Ranges of NVTX: a tool that watches the process (Nsight Systems) shows them above a thread's
-// calls, and can record the kernels that were launched in one. Nothing is recorded while no tool is
-// there.
+// Ranges of NVTX: a watching tool (Nsight Systems) shows
+// them above a thread's calls, and can record the kernels
+// launched in one. Nothing is recorded without a tool.
 #pragma once
 #include <string>
 

@@ -1,4 +1,4 @@
-// The sum over ranks whose data one GPU can address.
+// The sum over ranks with data addressable by one GPU.
 #pragma once
 #include <cstdint>
 

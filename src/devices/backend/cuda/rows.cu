@@ -1,5 +1,5 @@
-// split_rows and member are views and need no kernel; join_rows copies the pieces that do not lie
-// in their place already.
+// split_rows and member are views and need no kernel; join_rows copies the pieces not already in
+// their place.
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/kernel.h"
 #include "ops/index.h"

@@ -1,4 +1,4 @@
-// Host side of the kernels over rows (device/rows_slice.h): which of their instances fits a row.
+// Host side of the kernels over rows (device/rows_slice.h): the instance for a row.
 #pragma once
 #include <type_traits>
 
@@ -7,17 +7,17 @@
 
 namespace crest::cuda {
 
-// Calls body(std::integral_constant<int, K>()) with the first K of the ascending list that is at
-// least `needed`; false when none is.
+// Calls body(std::integral_constant<int, K>()) with the first K of the ascending list not below
+// `needed`; false if there is none.
 template <int... K, class Body>
 bool with_at_least(int64_t needed, Body&& body) {
   return ((needed <= K && (body(std::integral_constant<int, K>()), true)) || ...);
 }
 
 // Rows in registers: calls body(threads, k), integral constants, with the threads of a row and the
-// vectors in each of them; a warp where that is enough (GPT-2's widths of 768, 1024, 1280 and 1600
-// fill 3, 4, 5 and 6 1/4 vectors of half-precision numbers a lane), else a block. False when rows
-// of `cols` elements are too long or no whole vectors.
+// vectors in each of them; a warp if this is enough (GPT-2's widths of 768, 1024, 1280 and 1600
+// fill 3, 4, 5 and 6 1/4 vectors of half-precision numbers a lane), else a block. False if rows of
+// `cols` elements are too long or no whole vectors.
 template <class T, class Body>
 bool with_slice(int64_t cols, Body&& body) {
   if (cols % Pack<T>::size) return false;

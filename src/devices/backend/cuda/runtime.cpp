@@ -210,8 +210,8 @@ class GpuRuntime : public Runtime {
             &device_};
   }
 
-  // With graphs: the first run launches one by one (modules load lazily, which a capture does not
-  // allow), the second is captured.
+  // With graphs: the first run launches one by one (modules load lazily, and a capture does not
+  // allow this), the second is captured.
   void run(BoundProgram& p, StepTrace* trace) override {
     activate();
     if (trace && !recording_) return run_traced(p, *trace);
@@ -234,13 +234,13 @@ class GpuRuntime : public Runtime {
     graph->replay(main());
   }
 
-  // Records name the graph's node that launched them: without graphs nothing says whose they are.
+  // Records name their graph node: without graphs their owner is unknown.
   bool record_work(bool on) override {
     if (!options_.graphs) return false;
     if (on == recording_) return true;
     synchronize();
     Cupti::get().record(on);
-    if (on) Cupti::get().take();  // of what else ran in this process
+    if (on) Cupti::get().take();  // of other work in this process
     recording_ = on;
     return true;
   }
@@ -259,7 +259,7 @@ class GpuRuntime : public Runtime {
   }
 
  private:
-  // What allocate_host() gave. Copies between it and the device end before what main() gets next.
+  // Memory from allocate_host(). Copies between it and the device end before main()'s next ones.
   struct Pinned {
     char* begin;
     int64_t bytes;
@@ -285,8 +285,8 @@ class GpuRuntime : public Runtime {
   };
   Reads& reads_of(Mark mark) { return reads_[size_t(mark % mark_places)]; }
 
-  // A graph that was captured while records were on may carry what makes them, so it is not used
-  // for anything else.
+  // A graph captured while records were on may carry recording nodes, so it is not used for
+  // anything else.
   struct Replays {
     std::unique_ptr<Graph> plain, recorded;
     NodeMap nodes;  // of `recorded`
@@ -357,7 +357,7 @@ class GpuRuntime : public Runtime {
     }
     launches.order.end();
     check(cudaEventRecord(last->event, main()), "event");
-    // The last event of another stream is behind the one that the main stream waits for.
+    // The last event of another stream is behind the one the main stream waits for.
     for (auto stream : streams_) finish(stream, "work of the GPU");
     double host_seconds = steady_seconds();
     trace.seconds.assign(n, 0);
@@ -418,8 +418,8 @@ class GpuRuntime : public Runtime {
     return true;
   }
 
-  // The process ends without waiting for the device: neither here nor in what CUDA's libraries do
-  // when it exits.
+  // The process ends without waiting for the device: neither here nor in the exit code of CUDA's
+  // libraries.
   void abandon() {
     if (abandoned_) return;
     abandoned_ = true;
@@ -460,7 +460,7 @@ class GpuRuntime : public Runtime {
   char* ring_ = nullptr;
   int64_t slot_ = 0;
   std::array<Reads, mark_places> reads_;
-  Mark first_mark_ = 1, next_mark_ = 1;  // the oldest that nobody waited for, and the one that is made next
+  Mark first_mark_ = 1, next_mark_ = 1;  // the oldest without a wait, and the next one
   std::vector<Pinned> pinned_;
   bool recording_ = false;
   bool abandoned_ = false;          // some work never ends

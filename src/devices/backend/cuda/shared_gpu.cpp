@@ -19,8 +19,8 @@ struct RankEvent {
   RankEvent(const RankEvent&) = delete;
 };
 
-// arrived: a rank's data is ready. done: a rank has used what others showed. All ranks queue their
-// waits for an event between two barriers, so it is free to be recorded again in the next call.
+// arrived: a rank's data is ready. done: a rank has used the others' data. All ranks queue their
+// waits for an event between two barriers, so the next call may record it again.
 struct SharedRendezvous {
   explicit SharedRendezvous(int n) : barrier(n), arrived(size_t(n)), done(size_t(n)), data(size_t(n)) {}
   ThreadBarrier barrier;

@@ -1,4 +1,4 @@
-// Ranks as threads of one process that share a GPU: every combination of settings runs on one GPU,
+// Ranks as threads of one process on one shared GPU: every combination of settings runs on one GPU,
 // for tests.
 #pragma once
 #include <memory>

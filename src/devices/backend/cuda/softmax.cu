@@ -1,5 +1,5 @@
-// softmax, softmax_grad and causal_mask over rows: one pass over memory for rows that fit into
-// registers. What a causal mask hides is not read, only written.
+// softmax, softmax_grad and causal_mask over rows: one pass over memory for rows in registers.
+// Masked elements are written, not read.
 #include "backend/cuda/device/activation.h"
 #include "backend/cuda/device/platform.h"
 #include "backend/cuda/device/rows_slice.h"
@@ -14,10 +14,11 @@ namespace {
 // exp(x - top); a row without any finite number has the maximum -inf and becomes zeros.
 __device__ inline float exp_below(float x, float top) { return __expf(x - (top == -INFINITY ? 0.f : top)); }
 
-// Leading elements of a row that count: all, or of square causal scores those up to the diagonal.
+// Number of leading elements of a row that count: all, or up to the diagonal of square causal
+// scores.
 __device__ inline int visible(int64_t row, int cols, bool causal) { return causal ? int(row % cols) + 1 : cols; }
 
-// The thread's vectors of a row of which `seen` elements count from the thread's first one on; the
+// The thread's vectors of a row with `seen` counting elements from the thread's first one on; the
 // others are zeros.
 template <int Threads, class T, int K>
 __device__ inline void load_seen(Pack<T> (&v)[K], const T* x, int seen) {
@@ -41,9 +42,9 @@ __device__ inline void hide(Pack<T>& v, int seen) {
   }
 }
 
-// For a positive scale, given as scale log2(e): the largest score is that of the largest element,
-// and one fused multiply-add makes an exponent (rounding of the common shift cancels in the
-// quotient).
+// For a positive scale, given as scale log2(e): the largest score
+// is the largest element's, and one fused multiply-add makes an
+// exponent (rounding of the common shift cancels in the quotient).
 template <class T, int K, int Threads>
 __global__ void __launch_bounds__(Threads* rows_a_block(Threads))
     softmax_rows(const T* x, T* y, int64_t rows, int cols, float scale_log2, bool causal) {
@@ -121,8 +122,8 @@ __global__ void __launch_bounds__(Threads* rows_a_block(Threads))
   }
 }
 
-// Any width and alignment: a block per row, which it reads three times (from the caches, but for
-// the first time).
+// Any width and alignment: a block per row,
+// read three times (twice from the caches).
 template <class T>
 __global__ void __launch_bounds__(256) softmax_any(const T* x, T* y, int cols, float scale, bool causal) {
   wait_for_predecessors();
@@ -152,7 +153,7 @@ __global__ void __launch_bounds__(256)
 
 // A block per row of a square of `cols` by `cols` scores: -inf right of the diagonal, left of the
 // row's document (positions [batch, cols], may be null; rows_a_sample = heads cols) and of its
-// window (0: none). What is masked is not read.
+// window (0: none). Masked elements are not read.
 template <class T, int N>
 __global__ void __launch_bounds__(128)
     mask_rows(const T* s, T* y, int cols, int window, const int32_t* positions, int64_t rows_a_sample) {

@@ -1,5 +1,5 @@
-// Launches the instructions of a Program on streams that run concurrently, with the waits that its
-// plan requires. Host code, always compiled: tests run it on simulated streams.
+// Launches the instructions of a Program on concurrent streams, with the waits of its plan. Host
+// code, always compiled: tests run it on simulated streams.
 #pragma once
 #include <array>
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace crest::cuda {
 
-// Streams and events, by number, with the meaning that CUDA gives them. An event may be recorded
-// again: a wait is for what was recorded last when it was queued.
+// Streams and events, by number, with CUDA's meaning. An event may be recorded again: a wait is for
+// the last record before the wait was queued.
 class Streams {
  public:
   virtual ~Streams() = default;
@@ -18,8 +18,8 @@ class Streams {
 };
 
 // One run of a Program: begin(), then before(i), the launch of i and after(i) for every instruction
-// in order, then end(). All work starts after what stream 0 held at begin(), and what stream 0 gets
-// after end() starts after all work.
+// in order, then end(). All work starts after stream 0's work at begin(), and stream 0's work after
+// end() starts after all of it.
 class StreamOrder {
  public:
   StreamOrder(const BoundProgram& program, Streams& streams);
@@ -27,9 +27,9 @@ class StreamOrder {
   int events() const { return events_; }
   void begin();
   void before(size_t i);
-  // Whether the first kernel of i may begin while the one before it on its stream runs. That one is
-  // a kernel of this Program: not a copy before the Program, not another stream's event, which a
-  // kernel's own wait does not know of, and not a collective, which puts more on a stream than
+  // Whether the first kernel of i may begin while the one before it on its stream runs. The one
+  // before must be a kernel of this Program: not a copy before the Program, not another stream's
+  // event (unknown to a kernel's own wait), and not a collective, which puts more on a stream than
   // kernels.
   bool follows_kernel(size_t i) const;
   void after(size_t i);
@@ -43,9 +43,9 @@ class StreamOrder {
 
   const BoundProgram& program_;
   Streams& streams_;
-  // Streams that begin() and end() tie to stream 0: those that no instruction's wait ties to it.
+  // Streams tied to stream 0 by begin() and end(): the streams not tied by an instruction's wait.
   std::vector<int> forked_, joined_;
-  std::array<bool, stream_count> kernel_ = {};  // streams that end with a kernel, so far
+  std::array<bool, stream_count> kernel_ = {};  // streams ending with a kernel, so far
   std::vector<char> first_;                     // by instruction: whether its stream has no earlier one
   std::vector<int> event_;                      // by instruction: -1 when nobody waits for it
   int events_ = 0;

@@ -39,7 +39,7 @@ class EventTimer {
 
   cudaStream_t stream() const { return stream_; }
   void wait() { check(cudaStreamSynchronize(stream_), "timing algorithms"); }
-  // Microseconds of what `work` puts on the stream.
+  // Microseconds of the work put on the stream by `work`.
   template <class Work>
   double time(const Work& work) {
     check(cudaEventRecord(start_, stream_), "recording an event");
@@ -122,8 +122,8 @@ std::vector<double> time_alternatives(const std::vector<Alternative>& alternativ
     best = std::min(best, us[i]);
   }
 
-  // Single runs of short work are dominated by how fast the host launches: then only what is far
-  // off is dropped.
+  // Single runs of short work mostly measure the host's launches: then only far outliers are
+  // dropped.
   auto drop = [&](std::vector<size_t>& list, double factor) {
     std::erase_if(list, [&](size_t i) {
       bool slow = us[i] > factor * best;

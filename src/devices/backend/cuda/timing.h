@@ -8,11 +8,11 @@ namespace crest::cuda {
 // Puts one alternative's work on a stream (a cudaStream_t); throws an Error when it cannot.
 using Alternative = std::function<void(void* stream)>;
 
-// Microseconds that each alternative takes on the current device; infinity for one that threw or
-// was clearly slower than the best. Clocks are warmed up once per process. Alternatives are
-// interleaved and repeated, as graphs of several runs where one is short, and the median counts.
-// Takes some 2 ms for a good alternative, more where a single run does. Waits for the device; the
-// calling thread must not be capturing.
+// Microseconds of each alternative on the current device; infinity for one that threw or was
+// clearly slower than the best. Clocks are warmed up once per process. Alternatives are interleaved
+// and repeated, short ones as graphs of several runs, and the median counts. Takes some 2 ms for a
+// good alternative, or a single run if longer. Waits for the device; the calling thread must not be
+// capturing.
 std::vector<double> time_alternatives(const std::vector<Alternative>& alternatives);
 
 }  // namespace crest::cuda

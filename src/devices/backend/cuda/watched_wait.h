@@ -1,4 +1,4 @@
-// Waiting for work that never ends if another rank is gone: its part of a collective is missing.
+// Waiting for work that never ends if another rank is lost: its part of a collective is missing.
 #pragma once
 #include <optional>
 
@@ -6,8 +6,8 @@
 
 namespace crest::cuda {
 
-// Asks `done` until it is true, and calls `look` every 20 ms, which throws if there is nothing to
-// wait for. False: it was not done within `seconds`. Asking again at once costs no latency.
+// Asks `done` until it is true, and calls `look` every 20 ms; `look` throws if there is nothing to
+// wait for. False: not done within `seconds`. Asking again at once costs no latency.
 template <class Done, class Look>
 bool watched_wait(const Done& done, const Look& look, std::optional<double> seconds = {}) {
   Timer timer, since_look;

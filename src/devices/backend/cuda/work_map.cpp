@@ -38,7 +38,7 @@ void summarize(StepTrace& trace, size_t instructions) {
 
 void assign_work(std::vector<WorkRecord> records, const std::vector<GraphRun>& runs) {
   std::stable_sort(records.begin(), records.end(), [](auto& a, auto& b) { return a.start < b.start; });
-  std::unordered_map<uint64_t, std::vector<size_t>> runs_of;  // node -> numbers of the runs that contain it
+  std::unordered_map<uint64_t, std::vector<size_t>> runs_of;  // node -> numbers of the runs containing it
   for (size_t r = 0; r < runs.size(); ++r)
     for (auto& [node, instruction] : *runs[r].nodes) runs_of[node].push_back(r);
   std::unordered_map<uint64_t, size_t> seen;

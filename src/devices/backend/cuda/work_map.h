@@ -1,4 +1,4 @@
-// Which instruction of which run a device's record belongs to. Host code, always compiled.
+// The instruction and run of a device's record. Host code, always compiled.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace crest::cuda {
 
-// A kernel, copy or memset as the device recorded it. node: of the graph that launched it, 0: no
-// graph did.
+// A kernel, copy or memset as recorded by the
+// device. node: of its graph, 0: no graph.
 struct WorkRecord {
   std::string name;
   uint64_t node = 0;
@@ -18,7 +18,7 @@ struct WorkRecord {
   double start = 0, seconds = 0;
 };
 
-// Instruction of each node of a graph and the Program's stream of it, by the id that records name.
+// Instruction and stream of each node of a graph, by the id in records.
 struct NodeOf {
   int instruction = -1, stream = 0;
 };
@@ -32,11 +32,11 @@ struct GraphRun {
 };
 
 // Fills the traces of runs (in the order of their launch). A graph runs each of its nodes once, so
-// the k-th record of a node belongs to the k-th run of its graph. Work outside of graphs (copies of
-// inputs) goes to the trace it ran before, as instruction -1. Fails when a traced run has no record
-// of one of its nodes: the device lost some. A kernel that overlaps with the one before it on its
-// stream (backend/cuda/launch.h) waits until that one has ended: its record then begins there, so
-// that no time counts twice.
+// the k-th record of a node belongs to the k-th run of its graph. Work outside graphs (copies of
+// inputs) goes to the trace after it, as instruction -1. Fails if a traced run has no record of one
+// of its nodes: the device lost some. A kernel overlapping with the one before it on its stream
+// (backend/cuda/launch.h) waits until the end of that one: its record then begins there, so no time
+// counts twice.
 void assign_work(std::vector<WorkRecord> records, const std::vector<GraphRun>& runs);
 
 }  // namespace crest::cuda

@@ -46,7 +46,7 @@ struct Row {
     return scale * sum;
   }
 
-  // What dropout multiplies the probability with: 0 or 1 / (1 - p).
+  // Dropout's factor of the probability: 0 or 1 / (1 - p).
   double kept(int64_t b, int64_t head, int64_t row, int64_t column) const {
     if (p == 0) return 1;
     uint64_t stream = dropout_stream(uint64_t(s->sample_base + b), uint32_t(c.instr.attrs.integer("rng_id")));

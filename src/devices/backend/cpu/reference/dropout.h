@@ -8,8 +8,8 @@ namespace crest::reference {
 
 class Dropout {
  public:
-  // Of values of this shape, whose first dimension is the sample; nothing is dropped if input
-  // `scalars` is absent.
+  // For values of this shape (first dimension: the sample); drops nothing if input `scalars` is
+  // absent.
   Dropout(const KernelCall& c, size_t scalars_in, const Shape& shape) {
     if (!c.has(scalars_in)) return;
     scalars_ = &scalars(c, scalars_in);
@@ -17,7 +17,7 @@ class Dropout {
     rng_id_ = uint32_t(c.instr.attrs.integer("rng_id"));
     per_sample_ = shape[0] ? shape.numel() / shape[0] : 0;
   }
-  // What becomes of element e, whose value is x.
+  // Element e with value x after dropout.
   double operator()(int64_t e, double x) const {
     if (!scalars_) return x;
     uint64_t stream = dropout_stream(uint64_t(scalars_->sample_base + e / per_sample_), rng_id_);

@@ -1,4 +1,4 @@
-// Adafactor's factored second moment and the step that it makes.
+// Adafactor's factored second moment and its step.
 #include <algorithm>
 #include <cmath>
 

@@ -16,7 +16,7 @@ namespace {
 
 DType format(const Instr& instr) { return *parse_dtype(instr.attrs.text("format")); }
 
-// The scale 2^e with the smallest e for which amax 2^margin is at most the format's largest number.
+// The scale 2^e with the smallest e such that amax 2^margin fits the format.
 double scale_of(double amax, double largest, int64_t margin) {
   int64_t e = int64_t(std::ceil(std::log2(amax / largest))) + margin;
   return std::ldexp(1.0, int(std::clamp<int64_t>(e, -60, 60)));
@@ -32,8 +32,8 @@ void write_columns(const Tensor& x, const Tensor& t, double scale) {
     for (int64_t r = 0; r < width; ++r) t.set(c * width + r, r < rows ? x[r * columns + c] / scale : 0);
 }
 
-// The scale of x, q and t (null: not wanted) and the tables, which are the inputs and outputs of
-// the call from `amax` and `record` on.
+// The scale of x, q and t (null: not wanted) and the tables: inputs and outputs of the call from
+// `amax` and `record` on.
 void quantize_values(const KernelCall& c, const Tensor& x, size_t amax, size_t q_out, const Tensor* t) {
   Tensor q = output(c, q_out), record = output(c, q_out + 2), counts = output(c, q_out + 3);
   int64_t slot = c.instr.attrs.integer("slot"), ranks = record.size(1);
@@ -57,8 +57,8 @@ void quantize_values(const KernelCall& c, const Tensor& x, size_t amax, size_t q
   if (t) write_columns(x, *t, scale);
 }
 
-// q of a [rows,columns] whose element (r, c) is x[r row_step + c column_step], and zeros up to the
-// width of q, with a scale for each block.
+// q of a [rows,columns] with element (r, c) = x[r row_step + c column_step], padded with zeros to
+// the width of q, and a scale for each block.
 struct Lost {
   int64_t saturated = 0, vanished = 0;
 };
@@ -90,7 +90,7 @@ Lost write_blocks(const KernelCall& c, const Tensor& x, int64_t rows, int64_t co
   return lost;
 }
 
-// The outputs of quantize_blocks, which are the first of the call, apart from the transpose.
+// The outputs of quantize_blocks (the first of the call), without the transpose.
 void write_blocks_of_rows(const KernelCall& c, const Tensor& x) {
   namespace to = out::quantize_blocks;
   Tensor counts = output(c, to::counts);
@@ -163,7 +163,7 @@ void norm_quantize(const KernelCall& c) {
   namespace to = out::norm_quantize;
   const size_t statistics = norm_quantize_rstd(c.instr.attrs);
   Tensor x = input(c, at::a), b = input(c, at::b), rstd = output(c, statistics), mean;
-  if (b) {  // the norm is that of the rounded sum
+  if (b) {  // the norm of the rounded sum
     Tensor s = output(c, c.instr.out.size() - 1);
     Dropout dropped(c, at::scalars, s.shape());
     for (int64_t i = 0; i < x.numel(); ++i) s.set(i, x[i] + rounded(c.in_value(at::b).dtype, dropped(i, b[i])));

@@ -1,6 +1,6 @@
-// Interprets the body of a fused instruction element by element; intermediates stay in double. What
-// is quantized is rounded to its dtype first, and then given to the reference of that operation.
-// That of an update runs instruction by instruction.
+// Interprets the body of a fused instruction element by element; intermediates stay in double.
+// Values to quantize are rounded to their dtype first, then given to the reference of the
+// quantizing operation. The body of an update runs instruction by instruction.
 #include <string_view>
 
 #include "backend/body.h"
@@ -16,7 +16,7 @@ namespace crest::reference {
 namespace {
 
 void quantize_in_body(const KernelCall& c, const Program& body, const Instr& instr, const std::vector<double>& x) {
-  std::vector<std::vector<double>> kept;  // what nobody outside reads; a double holds any element
+  std::vector<std::vector<double>> kept;  // not read outside; a double holds any element
   auto find = [&](ValueId v) {
     if (void* p = address_in_body(c, v)) return p;
     return static_cast<void*>(kept.emplace_back(size_t(body.at(v).numel())).data());

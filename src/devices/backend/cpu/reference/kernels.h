@@ -1,5 +1,5 @@
-// The reference kernels: every operation that one rank computes alone has a function of its name,
-// and a kernel `cpu.NAME.reference` that calls it.
+// The reference kernels: every operation of a single rank has a function of its name, and a kernel
+// `cpu.NAME.reference` calling it.
 #pragma once
 #include "backend/backend.h"
 #include "ops/index.h"

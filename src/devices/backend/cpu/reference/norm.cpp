@@ -48,7 +48,7 @@ void add_norm(const KernelCall& c) {
 }
 
 // With n = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - n mean(g n)); rms: without
-// mean(g). Dropout is that of dx as it is stored.
+// mean(g). Dropout applies to dx as stored.
 void norm_grad(const KernelCall& c) {
   Tensor dy = input(c, in::norm_grad::dy), x = input(c, in::norm_grad::x), gamma = input(c, in::norm_grad::gamma),
          rstd = input(c, in::norm_grad::rstd), mean = input(c, in::norm_grad::mean);

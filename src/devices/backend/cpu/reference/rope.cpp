@@ -10,8 +10,8 @@
 namespace crest::reference {
 
 // Frequency of pair i. Llama 3 (Grattafiori et al. 2024; rope_type "llama3" of Hugging Face):
-// wavelengths above original_context / low_freq_factor are slowed down by `factor`, those between
-// the two bounds blend. With first_pair and last_pair (rope_types "linear" and "yarn"; Peng et al.
+// `factor` slows down wavelengths above original_context / low_freq_factor; wavelengths between the
+// two bounds blend. With first_pair and last_pair (rope_types "linear" and "yarn"; Peng et al.
 // 2023), pairs blend between these two numbers.
 static double frequency(const Attrs& a, int64_t i, int64_t dim) {
   double f = std::pow(a.number("theta"), -2.0 * double(i) / double(dim));

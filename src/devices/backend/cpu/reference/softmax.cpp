@@ -8,7 +8,7 @@
 
 namespace crest::reference {
 
-// How many leading elements of row r count: all, or of causal scores those up to the diagonal.
+// Number of leading elements of row r that count: all, or up to the diagonal of causal scores.
 static int64_t visible(const KernelCall& c, int64_t r, int64_t width) {
   return c.instr.attrs.integer("causal", 0) ? r % width + 1 : width;
 }

@@ -20,7 +20,7 @@ class Tensor {
   const Shape& shape() const { return value_->shape; }
   int64_t size(int d) const { return value_->shape[d]; }
   int64_t numel() const { return value_->numel(); }
-  // Element `i`, in row-major order, of a contiguous tensor or of one whose rows have a pitch.
+  // Element `i`, in row-major order, of a tensor with contiguous elements or with a row pitch.
   double operator[](int64_t i) const { return load_element(data_, value_->dtype, i + before(i)); }
   void set(int64_t i, double x) const { store_element(data_, value_->dtype, i + before(i), x); }
   // The weight of a master (core/split_float.h).
@@ -43,7 +43,7 @@ class Tensor {
     const Shape& s = value_->layout.strides;
     return a * s[0] + b * s[1] + c * s[2] + d * s[3];
   }
-  // Elements between the rows that come before element i.
+  // Elements between the rows before element i.
   int64_t before(int64_t i) const { return row_padding_ ? i / value_->shape.back() * row_padding_ : 0; }
   void* data_ = nullptr;
   const Value* value_ = nullptr;
@@ -64,7 +64,7 @@ inline double rounded(DType t, double x) {
 
 inline const Scalars& scalars(const KernelCall& c, size_t i) { return *c.input<Scalars>(i); }
 
-// Value of one element of a pointwise operation; `value` is its attribute of that name.
+// Value of one element of a pointwise operation; `value` is its attribute `value`.
 using Pointwise = double (*)(const double* x, double value);
 Pointwise pointwise_function(const char* op);
 

@@ -43,7 +43,7 @@ class Quantized {
   }
 
  private:
-  // What a code stands for, with a scale of 1.
+  // The number of a code, with a scale of 1.
   double part(uint8_t code) const {
     if (!float8_) return float(dynamic_value(code, first_));
     double x = double(to_float(float8_e4m3{code})) / float8_moment_largest;

@@ -48,7 +48,7 @@ CREST_INLINE void store_tile(uint16_t* to, const V16* x) {
   for (int i = 0; i < 16; ++i) *(V16Memory*)(to + 32 * i) = x[i];
 }
 
-// Pairs of terms of a tile of rows lie side by side, those of a tile of columns below each other.
+// Tiles of rows have pairs of terms side by side, tiles of columns below each other.
 template <bool rows>
 void pack(uint16_t* to, const uint16_t* from, int64_t ld, bool crosswise, int64_t count, int64_t depth) {
   int64_t steps = (depth + 31) / 32;

@@ -4,10 +4,10 @@
 
 namespace crest::cpu {
 
-// softmax(scale q k^T) v of one key/value head and the query heads that read it, without a T x T
-// matrix in memory (online softmax and recomputation after Dao, "FlashAttention-2", 2023). Pointers
-// of strided rows are in elements of `dtype`; row t of head h of q lies at
-// q + h * head_dim + t * q_stride.
+// softmax(scale q k^T) v of one key/value head and its query heads,
+// without a T x T matrix in memory (online softmax and recomputation
+// after Dao, "FlashAttention-2", 2023). Strides are in elements of
+// `dtype`; row t of head h of q lies at q + h * head_dim + t * q_stride.
 struct AttentionArgs {
   const void* q;  // first query head of this key/value head
   const void* k;

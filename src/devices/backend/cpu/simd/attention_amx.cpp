@@ -1,10 +1,10 @@
 // Attention of bf16 on AMX's matrix units. Operands are cut into blocks of 64 rows of a head,
-// packed as simd/amx.h says; probabilities and dS, which become operands, are rounded to bf16; all
-// sums and what is between products are floats.
+// packed as in simd/amx.h. Probabilities and dS become operands, so they are rounded to bf16; all
+// sums, and values between products, are floats.
 //
-// Products are oriented so that the sums of one are the operand of the next without a transpose:
-// floats x[term][column] become columns of an operand by pairing rows, floats x[row][term] become
-// its rows as they lie. Forward:
+// Products are oriented such that the sums of one become the operand of the next without a
+// transpose: pairing rows of floats x[term][column] makes columns of an operand, and floats
+// x[row][term] are its rows as they lie. Forward:
 //   s[key][query] = k q^T        o[d][query] += v^T p
 // Backward:
 //   s[query][key] = q k^T, dp[query][key] = d_o v^T
@@ -65,13 +65,13 @@ CREST_INLINE Operand pack_across(Pack pack, uint16_t* to, const Head& h, int64_t
   return {to, slivers(h.dim), slivers(n)};
 }
 
-// Rows of a head lie pages apart, which no hardware prefetcher follows: asked for a block ahead.
+// Rows of a head lie pages apart, beyond hardware prefetchers: prefetched a block ahead.
 CREST_INLINE void prefetch(const Head& h, int64_t first, int64_t n) {
   for (int64_t i = 0; i < n; ++i) prefetch_row(row(h, first + i), h.dim);
 }
 
-// The upper halves are bf16, rounded to nearest even. NaNs that arithmetic makes, or passes on from
-// bf16, stay NaN.
+// The upper halves are bf16, rounded to nearest
+// even. NaNs from arithmetic or bf16 stay NaN.
 CREST_INLINE Vu rounded(Vf x) {
   Vu u = as_bits(x);
   return u + 0x7fffu + ((u >> 16) & 1u);
@@ -164,7 +164,7 @@ void pack_keys(const AttentionArgs& a, float* scratch) {
   }
 }
 
-// Keys that the softmax left out, or that do not exist, are terms of the next product.
+// Keys left out by the softmax, or beyond the end, are terms of the next product.
 void clear_hidden_keys(const AttentionArgs& a, float* s, int64_t i0, int64_t j0, int64_t nk, int64_t queries,
                        bool masked) {
   for (int64_t i = 0; i < queries; i += lanes) {
@@ -244,7 +244,7 @@ void pack_head(const AttentionGradArgs& g, const AmxBackwardScratch& w, int64_t 
   }
 }
 
-// Keys behind the diagonal, or that do not exist, are terms of the next products.
+// Keys behind the diagonal, or beyond the end, are terms of the next products.
 void clear_hidden_columns(const AmxBackwardScratch& w, int64_t nq, int64_t nk, int64_t delta) {
   for (int64_t i = 0; i < up(nq, width); ++i) {
     int64_t end = least(nk, up(i + delta + 1, lanes)), n = block - end;

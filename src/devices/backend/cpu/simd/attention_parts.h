@@ -1,6 +1,6 @@
-// What attention on vectors (attention.cpp) and on matrix units (attention_amx.cpp) share: masks,
-// softmax, dropout and the gradient of a tile of scores in floats, between products that each of
-// them has of its own.
+// Shared by attention on vectors (attention.cpp) and on matrix units (attention_amx.cpp): masks,
+// softmax, dropout and the gradient of a tile of scores in floats. Each has its own products around
+// them.
 #pragma once
 #include "backend/cpu/simd/attention_scratch.h"
 #include "backend/cpu/simd/philox.h"
@@ -62,7 +62,7 @@ inline void drop_transposed(const AttentionArgs& a, float* s, int64_t head, int6
   }
 }
 
-// The first keys that the queries of a block see: where their documents and windows begin.
+// The first keys seen by the queries of a block: where their documents and windows begin.
 struct FirstKeys {
   int32_t of[block];
   int64_t lowest = 0, highest = 0;
@@ -82,18 +82,18 @@ struct FirstKeys {
   }
 };
 
-// The block of keys that the first query sees first: no query sees keys before it.
+// The first key block of the first query: no query sees keys before it.
 CREST_INLINE int64_t first_block(const AttentionArgs& a) {
   int64_t key = a.window ? a.first_position - a.window + 1 : 0;
   return key > 0 ? key / block * block : 0;
 }
 
-// The last query whose window holds a key, of those of a whole sequence.
+// The last query with this key in its window, in a whole sequence.
 CREST_INLINE int64_t last_query(const AttentionArgs& a, int64_t key) {
   return least(a.window ? key + a.window - 1 : a.queries, a.queries - 1);
 }
 
-// Scores of keys that a query does not see become -inf.
+// Scores of unseen keys become -inf.
 inline void mask_tile(const AttentionArgs& a, const FirstKeys& firsts, float* s, int64_t i, int64_t i0, int64_t j0,
                       int64_t nk) {
   Vi position, first{};
@@ -109,7 +109,7 @@ inline void mask_tile(const AttentionArgs& a, const FirstKeys& firsts, float* s,
   }
 }
 
-// What one block of queries knows of the keys so far.
+// State of one block of queries after some keys.
 struct Softmax {
   float *s, *m, *l, *alpha;  // scores s[key][query]; by query: maximum (log2 units), sum, factor of earlier results
   float factor;              // > 0: of scores, to log2 units
@@ -118,8 +118,8 @@ struct Softmax {
 
 // Exponentials of one tile of scores s[key][query]: updates the running maximum and sum, leaves the
 // probabilities in s and the factor of earlier results in alpha. A query may see nothing of the
-// tile, or yet. Keys that no query of a vector sees are left out: they were not computed (or not
-// all), and no sum reads them.
+// tile, or nothing so far. Keys unseen by all queries of a vector are left out: they were not (all)
+// computed, and no sum reads them.
 inline void online_softmax(const AttentionArgs& a, const Softmax& w, const FirstKeys& firsts, int64_t i0, int64_t j0,
                            int64_t nk, bool masked) {
   for (int64_t i = 0; i < w.queries; i += lanes) {

@@ -1,7 +1,7 @@
-// Where the parts of attention lie in a thread's scratch. The kernels of every instruction set use
-// it, and the host, which plans the size for classes of processors that this machine may not have.
-// So everything here has internal linkage: an inline function shared with the host would be
-// compiled for the wrong instruction set and merged.
+// Places of the parts of attention in a thread's scratch. Used by the kernels of every instruction
+// set, and by the host, which plans the size also for classes of processors other than this
+// machine's. So everything here has internal linkage: an inline function shared with the host would
+// be compiled for the wrong instruction set and merged.
 #pragma once
 #include "backend/cpu/simd/amx.h"
 #include "backend/cpu/simd/attention.h"
@@ -28,8 +28,8 @@ struct Arena {
   int64_t floats_since(float* base) const { return (int64_t)((at - (uintptr_t)base) / sizeof(float)); }
 };
 
-// On vectors of `lanes` floats: the keys and values of one head as floats, then what one query
-// block needs.
+// With vectors of `lanes` floats: keys and values of one head as floats, then the scratch of one
+// query block.
 struct ForwardScratch {
   float *k, *v, *q, *qt, *s, *o, *m, *l, *alpha;
   int64_t size;  // floats

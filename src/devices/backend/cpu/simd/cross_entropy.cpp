@@ -5,8 +5,8 @@
 namespace crest::cpu::CREST_ISA {
 namespace {
 
-// a > b ? a : b (b where one is NaN) in one instruction, which the compiler does not find by
-// itself.
+// a > b ? a : b (b if either is NaN) in one
+// instruction, not found by the compiler.
 CREST_INLINE Vf larger(Vf a, Vf b) {
 #if CREST_LANES == 16
   return (Vf)_mm512_maskz_max_ps(0xffff, (__m512)a, (__m512)b);
@@ -31,15 +31,15 @@ struct RowSum {
 
 constexpr int64_t block = cross_entropy_block;
 
-// A row's exponentials, for the gradient: those of block b are of x - max[b], the maximum so far.
+// A row's exponentials, for the gradient: in block b of x - max[b], the maximum so far.
 struct Exponentials {
   float *e, *max;
 };
 
 // One pass over memory: each block is read into the first-level cache for its maximum, and again
 // for the exponentials; the sum so far is rescaled when the maximum grows (online softmax, Milakov
-// and Gimelshein 2018). Sums of blocks are added in double, so that the error is that of the
-// exponential (relative 3e-7) and not of the length.
+// and Gimelshein 2018). Sums of blocks are added in double, so the error is the exponential's
+// (relative 3e-7) whatever the length.
 template <bool keep, class T>
 RowSum row_sum(const T* x, int64_t n, Exponentials kept) {
   const float lowest = -__builtin_inff();

@@ -18,8 +18,8 @@ struct CrossEntropyArgs {
   float weight;            // of the losses
 };
 
-// Floats that the fused kernel needs: a row's exponentials and what they are relative to, block by
-// block.
+// Floats for the fused kernel: a row's exponentials
+// and their references, block by block.
 inline constexpr int64_t cross_entropy_block = 1024;
 inline int64_t cross_entropy_scratch(int64_t vocab) {
   return vocab + (vocab + cross_entropy_block - 1) / cross_entropy_block;

@@ -18,7 +18,7 @@ void with_type(DType t, F f) {
     f((float16*)nullptr);
 }
 
-// With a cast: through a piece of the narrower of both dtypes, which holds what is dropped out.
+// With a cast: through a piece of the narrower dtype, which holds the dropped values.
 template <class T, class O>
 void drop_and_cast(const T* x, O* y, int64_t begin, int64_t end, double p, uint64_t seed, uint64_t stream) {
   if constexpr (sizeof(T) == sizeof(O)) {  // of one type

@@ -5,7 +5,7 @@
 
 namespace crest::cpu {
 
-// Dropout of rows, by an operation that has them in cache anyway.
+// Dropout of rows, inside an operation with the rows in cache.
 struct DropoutRows {
   const Scalars* scalars = nullptr;  // null: nothing is dropped
   uint32_t rng_id = 0;

@@ -1,5 +1,5 @@
-// What happens to results of a matrix product while they are near (TileOutput): earlier sums, bias,
-// GELU, their type.
+// The end of a matrix product, in registers
+// (TileOutput): earlier sums, bias, GELU, their type.
 #pragma once
 #include "backend/cpu/simd/gelu.h"
 #include "backend/cpu/simd/gemm.h"

@@ -5,13 +5,13 @@
 namespace crest::cpu::CREST_ISA {
 namespace {
 
-constexpr int64_t chunk = 64;    // outputs that are finished together
+constexpr int64_t chunk = 64;    // outputs finished together
 constexpr int64_t ahead = 2048;  // bytes: how far before its use a line of w is asked for
-constexpr int streams = 4;       // rows of w that are read side by side
+constexpr int streams = 4;       // rows of w read side by side
 
-// x w for one row of each. Rows of w follow each other in memory, so all of w is one stream: for
-// one row of x, and weights of less than 4 bytes, that is fastest (docs/results/cpu/cores.md). The
-// hardware fetches it ahead only within a page. Several sums hide the latency of additions.
+// x w for one row of each. Rows of w follow each other in memory, so all of w is one stream: the
+// fastest way for one row of x and weights below 4 bytes (docs/results/cpu/cores.md). The hardware
+// prefetches only within a page. Several sums hide the latency of additions.
 template <class T>
 CREST_INLINE float dot(const float* x, const T* w, int64_t k) {
   constexpr int sums = sizeof(T) == 1 ? 4 : 2;

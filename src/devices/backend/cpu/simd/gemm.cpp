@@ -6,8 +6,8 @@
 namespace crest::cpu::CREST_ISA {
 namespace {
 
-// Register tile of packed operands. Deeper than that of attention: two vectors of B leave registers
-// for 12 rows, so a sliver of B is narrow and a step of the reduction loads 14 values for 24
+// Register tile of packed operands. Deeper than in attention: two vectors of B leave registers for
+// 12 rows, so a sliver of B is narrow and a step of the reduction loads 14 values for 24
 // multiplications.
 #if CREST_LANES == 16
 constexpr int rows = 12, vectors = 2;
@@ -17,13 +17,13 @@ constexpr int rows = 4, vectors = 3;
 constexpr int rows = 4, vectors = 2;
 #endif
 constexpr int columns = vectors * lanes;
-constexpr int64_t ahead = 8;  // steps of the reduction that are prefetched
+constexpr int64_t ahead = 8;  // steps of the reduction to prefetch
 
 CREST_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// What is fetched while a tile is multiplied: a share of the next sliver of B (`stride` bytes a
-// step, into the second level), and the lines of the results (`width` bytes of `count` rows, `ld`
-// bytes apart).
+// Prefetched while a tile is multiplied: a share of the next sliver of B (`stride` bytes a step,
+// into the second level), and the lines of the results (`width` bytes of `count` rows, `ld` bytes
+// apart).
 struct Ahead {
   const char* next;
   int64_t stride;

@@ -1,13 +1,13 @@
-// The inner parts of the packed matrix product (gemm_packed.h): panels of both operands as floats
-// in the order in which the register tile reads them, and the tile with what happens to its
-// results.
+// The inner parts of the packed matrix product (gemm_packed.h):
+// panels of both operands as floats in the order of the
+// register tile, and the tile with the end of its results.
 #pragma once
 #include "backend/cpu/simd/pick.h"
 #include "core/dtype.h"
 
 namespace crest::cpu {
 
-// Where a block of the product goes. All pointers are those of the block's first element; `sum` has
+// The place of a block of the product. All pointers are to the block's first element; `sum` has
 // rows ld_sum elements apart, the others ldc.
 struct TileOutput {
   float* sum = nullptr;  // partial sums of earlier and for later parts of the reduction (may be c itself)
@@ -16,7 +16,7 @@ struct TileOutput {
   void* c = nullptr;
   DType type = DType::f32;
   int64_t ldc = 0;
-  const void* add = nullptr;    // what the product is added to, as c (may be c itself); null: nothing
+  const void* add = nullptr;    // summand of the product, laid out as c (may be c itself); null: nothing
   const float* bias = nullptr;  // of the block's columns
   bool gelu = false;            // c = gelu(product), tanh form
   void* h = nullptr;            // gelu: the product itself, as c; null: not wanted

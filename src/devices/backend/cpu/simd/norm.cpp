@@ -106,7 +106,7 @@ void backward_rows(const NormGradArgs& a, int64_t begin, int64_t end, float* dga
       sum_g += gi, sum_gx += gi * xh;
       store_some(xhat + i, xh, k), store_some(g + i, gi, k);
     });
-    // Lanes of a tail have g = 0, so what x - mean leaves there does not count.
+    // Lanes of a tail have g = 0, so their x - mean does not count.
     float c = a.mean ? sum(sum_g) / float(n) : 0.0f, b = sum(sum_gx) / float(n);
     if (a.dres) {
       const T* dres = (const T*)a.dres + r * n;

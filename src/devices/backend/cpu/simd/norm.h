@@ -3,7 +3,7 @@
 
 namespace crest::cpu {
 
-// Rows of x[rows, cols] (with b, which may be dropped out: of s = x + b, stored rounded); y = (x -
+// Rows of x[rows, cols] (with b: of s = x + b, stored rounded; b may be dropped out); y = (x -
 // mean) rstd gamma + beta.
 struct NormArgs {
   const void* x;
@@ -37,7 +37,7 @@ struct NormGradArgs {
 struct NormFunctions {
   // Rows begin .. end-1; scratch holds 2 cols floats.
   void (*forward)(const NormArgs&, int64_t begin, int64_t end, float* scratch);
-  // y alone, of rows of x whose statistics are given; scratch holds cols floats.
+  // y alone, from rows of x with given statistics; scratch holds cols floats.
   void (*apply)(const NormArgs&, int64_t begin, int64_t end, float* scratch);
   // Adds dy xhat to dgamma[cols] and dy to dbeta[cols] (may be null); scratch holds 3 cols floats.
   void (*backward)(const NormGradArgs&, int64_t begin, int64_t end, float* dgamma, float* dbeta, float* scratch);

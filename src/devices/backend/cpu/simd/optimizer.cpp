@@ -1,5 +1,5 @@
-// Element-wise updates in tiles that stay in the first-level cache: what is not f32 is widened into
-// scratch, the rule runs on floats, and what changed is rounded back.
+// Element-wise updates in tiles in the first-level cache: values other than f32 are widened into
+// scratch, the rule runs on floats, and changed values are rounded back.
 #include "backend/cpu/simd/optimizer.h"
 
 #include "backend/cpu/simd/optimizer_rules.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t tile = 1024;
 
-// n floats of an array that starts at element `begin`: in place for f32, else through scratch.
+// n floats of an array from element `begin` on: in place for f32, else through scratch.
 struct Floats {
   float scratch[tile];
   float* data;
@@ -33,7 +33,7 @@ void apply(const UpdateStep<float>& step, const float* g, float* p, Floats* stat
   });
 }
 
-// p takes the nearest bf16 of p + c, and c what that lost.
+// p takes the nearest bf16 of p + c, and c the rounding error.
 void compensate(float* p, bfloat16* c, int64_t n) {
   for_vectors(n, [&](int64_t i, int64_t k) {
     Vf wanted = load_some(p + i, k) + load_some(c + i, k);
@@ -43,8 +43,8 @@ void compensate(float* p, bfloat16* c, int64_t n) {
   });
 }
 
-// core/stochastic_rounding.h: up with the probability of the bits that are dropped. `shift` picks
-// the random bits.
+// core/stochastic_rounding.h: rounds up with the probability of the dropped bits. `shift` picks the
+// random bits.
 void round_stochastically(const float* x, const uint32_t* words, int shift, bfloat16* to, int64_t n) {
   for_vectors(n, [&](int64_t i, int64_t k) {
     Vu bits = as_bits(load_some(x + i, k)), word = as_bits(load_some((const float*)words + i, k));
@@ -95,7 +95,7 @@ template <bool with_y, bool with_z>
 void axpby_floats(const AxpbyArgs& a, float* x, const float* y, const float* z, int64_t n) {
   for_vectors(n, [&](int64_t i, int64_t k) {
     Vf r = splat(a.c);
-    if (a.a != 0.0f) r = r + load_some(x + i, k) * a.a;  // what is overwritten is not read: it may be NaN
+    if (a.a != 0.0f) r = r + load_some(x + i, k) * a.a;  // not read before it is overwritten: it may be NaN
     if (with_y) {
       Vf other = load_some(y + i, k);
       if (with_z) other = a.divide ? other / load_some(z + i, k) : other * load_some(z + i, k);

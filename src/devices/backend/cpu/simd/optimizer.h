@@ -25,7 +25,7 @@ struct UpdateArgs {
   void* copy;  // of p in another dtype, null for none
   DType copy_dtype;
   bfloat16* compensation;  // rounding kahan
-  uint64_t seed, stream;   // rounding stochastic: random numbers, and the element that p starts with
+  uint64_t seed, stream;   // for stochastic rounding: random numbers, and the index of p's first element
   int64_t first;
 };
 

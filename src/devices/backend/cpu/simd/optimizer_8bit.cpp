@@ -85,8 +85,8 @@ CREST_INLINE Vu unsigned_code(Vf y) {
 
 CREST_INLINE Vf magnitude(Vf x) { return as_float(as_bits(x) & 0x7fffffffu); }
 
-// What the codes of a block stand for: numbers out of codes, and codes out of numbers. most: the
-// largest magnitude of the block, as `kept`.
+// The codes of a block: numbers from codes, and codes from numbers. most: the largest magnitude of
+// the block, as `kept`.
 struct Dynamic {
   static CREST_INLINE float kept(float most) { return most; }
   static CREST_INLINE float inverse(float most) { return most > 0.0f ? 1.0f / most : 0.0f; }
@@ -118,7 +118,7 @@ struct Float8 {
  private:
   // The code of a magnitude of at most 448, to nearest even.
   static CREST_INLINE Vu code(Vf y) {
-    constexpr float unit = 0x1p14f;  // its last place is that of numbers below 2^-6
+    constexpr float unit = 0x1p14f;  // its last place equals the last place of numbers below 2^-6
     Vu u = as_bits(y), tiny = as_bits(y + unit) - as_bits(splat(unit));
     Vu normal = (u + 0x7ffffu + ((u >> 20) & 1u) - (120u << 23)) >> 20;
     return y < 0x1p-6f ? tiny : normal;

@@ -1,5 +1,5 @@
-// What the updates of optimizers need of vectors: arithmetic for their rules, and parameters in two
-// halves.
+// Vector arithmetic for the rules of
+// optimizers, and parameters in two halves.
 #pragma once
 #include "backend/cpu/simd/optimizer.h"
 #include "backend/cpu/simd/vec.h"

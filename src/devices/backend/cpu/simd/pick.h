@@ -16,9 +16,9 @@
   extern const Type table;            \
   }
 
-// The table of the vector kernels `isa` (generic, avx2 or avx512). Of kernels that the machine
-// cannot run its data may be read, for plans. For host files only (the definitions come with the
-// library crest_lib).
+// The table of the vector kernels of `isa` (generic, avx2 or avx512). Plans may read its data also
+// for kernels the machine cannot run. For host files only (the definitions come with the library
+// crest_lib).
 #if defined(CREST_HAVE_avx2) && defined(CREST_HAVE_avx512)
 #define CREST_SIMD_OF(isa, table)                              \
   ((isa) == ::crest::Isa::avx512 ? ::crest::cpu::avx512::table \
@@ -27,5 +27,5 @@
 #else
 #define CREST_SIMD_OF(isa, table) ((void)(isa), ::crest::cpu::generic::table)
 #endif
-// The table that this process runs.
+// The table of this process.
 #define CREST_SIMD_PICK(table) CREST_SIMD_OF(::crest::running_vector_isa(), table)

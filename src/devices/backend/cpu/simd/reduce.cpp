@@ -5,7 +5,7 @@
 namespace crest::cpu::CREST_ISA {
 namespace {
 
-// Four rows at a time, so that the sums go through the first-level cache once per four rows.
+// Four rows at a time, so the sums pass the first-level cache once per four rows.
 template <class T>
 void column_sums_of(float* sums, const T* x, int64_t rows, int64_t cols) {
   for_vectors(cols, [&](int64_t i, int64_t k) { store_some(sums + i, Vf{}, k); });

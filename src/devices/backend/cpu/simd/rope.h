@@ -6,7 +6,7 @@ namespace crest::cpu {
 
 struct RopeFunctions {
   // One token: rotates pairs (i, i + head_dim/2) of the first `rotated` of `heads` heads by the
-  // angle whose cosine and sine are given (head_dim/2 each), copies the other heads. y may be x.
+  // angle with these cosines and sines (head_dim/2 each), and copies the other heads. y may be x.
   void (*token)(const void* x, void* y, DType, const float* cosine, const float* sine, int64_t rotated, int64_t heads,
                 int64_t head_dim);
 };

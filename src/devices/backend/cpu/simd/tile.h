@@ -1,5 +1,5 @@
-// Small matrix products on operands that lie packed in the first two cache levels: the inner loops
-// of attention.
+// Small matrix products on packed operands in the first two cache levels: the inner loops of
+// attention.
 #pragma once
 #include "backend/cpu/simd/vec.h"
 
@@ -16,11 +16,11 @@ inline constexpr int tile_rows = 4, tile_vectors = 3;
 inline constexpr int tile_rows = 4, tile_vectors = 2;
 #endif
 
-// What C holds before the product is added: nothing, C, or C with row i multiplied by factor[i].
+// C before the product is added: nothing, C, or C with row i multiplied by factor[i].
 enum class Start { zero, add, scaled };
 
-// Stops the compiler from folding a broadcast into every multiplication that uses it: that would
-// load it N times.
+// Stops the compiler from folding a broadcast into each of N multiplications, which would load it N
+// times.
 CREST_INLINE void keep_in_register([[maybe_unused]] Vf& x) {
 #if CREST_LANES >= 8
   asm("" : "+v"(x));
@@ -60,16 +60,16 @@ CREST_INLINE void tile(int64_t k, const float* a, int64_t lda, const float* b, i
     for (int j = 0; j < N; ++j) store(c + i * ldc + j * lanes, acc[i][j]);
 }
 
-// The part of a product that a causal block needs: query q sees key r when r <= q + delta. Indices
-// are those of the block; with a large delta everything is visible.
+// The part of a product needed by a causal block: query q sees key r when r <= q + delta. Indices
+// are within the block; with a large delta everything is visible.
 struct Band {
   enum Kind { full, keys_by_queries, queries_by_keys, sum_over_keys, sum_over_queries } kind = full;
   int64_t delta = 0;
 };
 
 // C[m][n] (+)= A[m][k] B[k][n]; m a multiple of tile_rows, n of lanes: callers pad. transposed: A
-// is stored [k][m]. Tiles outside the band are not computed (C keeps what it holds), and sums run
-// over visible terms only.
+// is stored [k][m]. Tiles outside the band are not computed (C stays), and sums run over visible
+// terms only.
 template <bool transposed, Start start>
 void product(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb, float* c,
              int64_t ldc, Band band = {}, const float* factor = nullptr) {
@@ -102,8 +102,8 @@ void product(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const
   }
 }
 
-// Asks for the lines of a row that is read soon: rows of a head lie pages apart, which no hardware
-// prefetcher follows.
+// Prefetches the lines of a row needed soon: rows of a head lie pages apart, beyond hardware
+// prefetchers.
 template <class T>
 CREST_INLINE void prefetch_row(const T* from, int64_t n) {
   for (int64_t i = 0; i < n; i += 64 / int64_t(sizeof(T))) __builtin_prefetch(from + i);

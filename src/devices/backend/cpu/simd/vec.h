@@ -1,7 +1,7 @@
-// Vectors of floats as wide as the instruction set this file is compiled for (GCC vector
-// extensions), loads and stores of f32, bf16 and f16, exp and tanh. All names live in the namespace
-// of the instruction set, so that the linker can never merge code of different sets; nothing here
-// calls inline functions of other headers.
+// Vectors of floats, as wide as the instruction set of this file (GCC vector extensions), loads and
+// stores of f32, bf16 and f16, exp and tanh. All names live in the namespace of the instruction
+// set, so the linker can never merge code of different sets; nothing here calls inline functions of
+// other headers.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -75,8 +75,8 @@ CREST_INLINE Vf widen_f16(Vh h) {
   Vu special = magnitude | 0x7f800000u;
   return as_float(((u & 0x7c00u) == 0x7c00u ? special : as_bits(scaled)) | sign);
 }
-// Normal results round in the integer domain; subnormal ones by adding 0.5, whose unit in the last
-// place is 2^-24.
+// Normal results round in the integer domain; subnormal ones by adding 0.5, with a unit in the last
+// place of 2^-24.
 CREST_INLINE Vh narrow_f16(Vf x) {
   Vu u = as_bits(x), sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
   Vu normal = (a - (112u << 23) + 0xfffu + ((a >> 13) & 1u)) >> 13;
@@ -197,7 +197,7 @@ CREST_INLINE Vf exp2(Vf x) {
   p = p * f + 2.40226507e-1f;
   p = p * f + 6.93147181e-1f;
   p = p * f + 1.0f;
-  // Two factors, so that n = 128 overflows to infinity and n = -126 stays normal.
+  // Two factors, so n = 128 overflows to infinity and n = -126 stays normal.
   Vi k = (Vi)as_bits(shifted) - 0x4b400000, half = k >> 1;
   Vf r = p * as_float((Vu)((half + 127) << 23)) * as_float((Vu)((k - half + 127) << 23));
   return x < -126.0f ? Vf{} : r;
@@ -324,7 +324,7 @@ CREST_INLINE void for_vectors(int64_t n, F f) {
   for (; i + lanes <= n; i += lanes) f(i, int64_t(lanes));
   if (i < n) f(i, n - i);
 }
-// Loads and stores that are whole when n is the number of lanes.
+// Loads and stores, whole if n is the number of lanes.
 template <class T>
 CREST_INLINE Vf load_some(const T* p, int64_t n) {
   return n == lanes ? load(p) : load_n(p, n);

@@ -1,8 +1,8 @@
-// Activations and their gradients on floats; pointwise_NAME(a, b, value) for each of
-// ops/pointwise_ops.h. The text of these functions is part of the source that fused kernels are
-// compiled from at run time (fused_source.cpp), so that there is one definition of each: hence the
-// macro, which both defines the functions and keeps their text, and no
-// #directives or types of our own inside.
+// Activations and their gradients on floats; pointwise_NAME(a, b, value)
+// for each of ops/pointwise_ops.h. Fused kernels compiled at run time
+// contain the text of these functions (fused_source.cpp). The macro both
+// defines the functions and keeps their text, so there is one definition
+// of each. Hence no #directives and no types of our own inside.
 #pragma once
 #include "backend/cuda/device/exp2.h"
 

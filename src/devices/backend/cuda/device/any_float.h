@@ -1,5 +1,5 @@
-// Elements whose dtype is known when the kernel runs: the branch is the same for all threads, and
-// kernels that use it are bound by memory.
+// Elements with a dtype known at run time only: the branch is the same for all threads, and kernels
+// with it are bound by memory.
 #pragma once
 #include "backend/cuda/device/numeric.h"
 

@@ -1,5 +1,5 @@
-// Sums over the rows of a matrix, column by column: the parts that a bias gradient, alone or fused,
-// is made of.
+// Sums over the rows of a matrix, column by column:
+// the parts of a bias gradient, alone or fused.
 //
 // A block of X * Y threads owns a strip of X * V columns. Thread t is column lane t % X and holds V
 // columns in sum[V]; it adds up every Y-th row, from row lane t / X on. Then reduce_strip() joins
@@ -20,7 +20,7 @@ struct Strip {
   __device__ static int row_lane() { return int(threadIdx.x) / X; }
 
   // Adds rows [begin, end) of x[.., n], V columns from `column` on, to sum. 8 loads are in flight,
-  // also at the end: rows that are not there count as zeros.
+  // also at the end: missing rows count as zeros.
   template <class T>
   __device__ static void add_rows(const T* x, int64_t n, int64_t begin, int64_t end, int64_t column, float (&sum)[V]) {
     constexpr int in_flight = 8;

@@ -1,5 +1,5 @@
-// Dropout in the kernels that have the values anyway. Whether an element is kept follows from its
-// coordinates (core/random.h); a Philox block decides about four elements.
+// Dropout in kernels with the values at hand. An element's coordinates decide whether it is kept
+// (core/random.h); a Philox block decides about four elements.
 #pragma once
 #include "backend/cuda/device/dropout_rule.h"
 #include "backend/cuda/device/numeric.h"
@@ -25,8 +25,8 @@ struct DropoutSpan {
       : DropoutSpan(d.rule, unsigned(row) / d.rows, uint64_t(unsigned(row) % d.rows) * uint64_t(cols)) {}
   __device__ explicit operator bool() const { return drops; }
 
-  // A product that no addition after it takes into one rounding with it: results are those of
-  // dropout apart.
+  // A product kept out of fused multiply-adds:
+  // results equal a separate dropout's.
   __device__ float kept(uint32_t word, float x) const {
     return (word >> 8) >= threshold ? __fmul_rn(x, keep_scale) : 0.f;
   }

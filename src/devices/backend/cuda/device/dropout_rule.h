@@ -1,4 +1,4 @@
-// What kernels are given for dropout.
+// Arguments of kernels for dropout.
 #pragma once
 #include "backend/cuda/device/platform.h"
 #include "core/scalars.h"

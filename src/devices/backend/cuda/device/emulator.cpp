@@ -28,7 +28,7 @@ struct Thread {
   State state = State::returned;
   uint3 index = {};
   Site site = {};  // where it waits
-  // Of a warp operation that it waits in.
+  // Of the warp operation it waits in.
   WarpOp op = WarpOp::sync;
   unsigned mask = 0, source = 0;
   uint64_t value = 0, result = 0;
@@ -41,16 +41,16 @@ struct Warp {
 };
 
 struct Barrier {
-  unsigned waiting = 0, last = 0;  // `last`: a thread that waits
+  unsigned waiting = 0, last = 0;  // `last`: a waiting thread
   int true_predicates = 0;
-  int result = 0, threads = 0;  // of the barrier that was completed last
+  int result = 0, threads = 0;  // of the last completed barrier
 };
 
 std::vector<Thread> threads;
 std::vector<Warp> warps;
 Barrier block_barrier;
-unsigned count = 0, live = 0;  // threads of the block, those that have not returned
-unsigned now = 0;              // the thread that runs
+unsigned count = 0, live = 0;  // threads of the block, and threads not returned
+unsigned now = 0;              // the running thread
 void (*thread_body)(const void*) = nullptr;
 const void* body_context = nullptr;
 void* shared_memory = nullptr;
@@ -70,8 +70,8 @@ bool same_place(const Site& a, const Site& b) {
 }
 [[noreturn]] void misuse(const std::string& what) { fail_internal("emulated CUDA kernel: " + what); }
 
-// Out of line, so that the frame of warp() stays small: it is on the stack of every thread that
-// waits.
+// Out of line, so the frame of warp() stays small:
+// it is on the stack of every waiting thread.
 [[noreturn, gnu::noinline, gnu::cold]] void report_mask(unsigned mask, unsigned live_mask, Site site) {
   if (!(mask >> now % 32 & 1))
     misuse(fmt::format("{} is not in its own mask {:#x} at {}", name_of(now), mask, where(site)));

@@ -3,7 +3,7 @@
 //  * Blocks run one after the other in one OS thread, launches under a lock; the threads of a block
 //    are fibers that switch only at barriers and warp operations. Waiting for another block in a
 //    loop therefore hangs.
-//  * __syncthreads waits for every thread of the block that has not returned. Threads at different
+// * __syncthreads waits for every running thread of the block. Threads at different
 //    barriers, a warp operation whose mask names a lane that has returned (or never was), and a
 //    deadlock end in an Error that says where.
 //  * Dynamic shared memory has the size of the launch, is filled with 0xff (NaN) before every
@@ -33,15 +33,15 @@
 #define __shared__ static
 #define CREST_DYNAMIC_SHARED(T, name) T* name = static_cast<T*>(crest::cuda::emulator::dynamic_shared())
 
-// Of the thread that runs now.
+// Of the running thread.
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 constexpr int warpSize = 32;
 
 namespace crest::cuda::emulator {
 
-// Runs body once for every thread of every block. Throws an Error for a launch that CUDA refuses,
-// and for misuse of barriers and warp operations.
+// Runs body once for every thread of every block. Throws an Error for a launch refused by CUDA, and
+// for misuse of barriers and warp operations.
 void run(dim3 grid, dim3 block, size_t shared, void (*body)(const void*), const void* context);
 template <class Body>
 void run(dim3 grid, dim3 block, size_t shared, const Body& body) {
@@ -49,7 +49,7 @@ void run(dim3 grid, dim3 block, size_t shared, const Body& body) {
       grid, block, shared, [](const void* b) { (*static_cast<const Body*>(b))(); }, &body);
 }
 
-// Another order of resuming for the launches that follow; deterministic.
+// Another order of resuming for the following launches; deterministic.
 void set_order(unsigned order);
 
 // The place of a barrier or warp operation in the kernel.
@@ -60,17 +60,17 @@ struct Site {
 };
 
 void* dynamic_shared();
-// Of the launches of the calling OS thread: threads that have come to wait_for_predecessors().
+// In launches of the calling OS thread: threads arrived at wait_for_predecessors().
 void count_wait();
 uint64_t waits();
-// Returns the number of threads that came with a true predicate; *threads: how many came.
+// Returns the number of threads with a true predicate; *threads: the number of threads.
 int barrier(bool predicate, Site site, int* threads = nullptr);
 
 enum class WarpOp { sync, exchange, ballot, match, together };
 // Waits for the lanes of mask; exchange returns the value of lane `source`, ballot and match a mask
 // of lanes.
 uint64_t warp(WarpOp op, unsigned mask, uint64_t value, unsigned source, Site site);
-// Waits for all 32 lanes; the last one to come does the work of all: given[l] is what lane l gave.
+// Waits for all 32 lanes; the last one does the work of all: given[l] is lane l's value.
 void together(const void* mine, void (*work)(const void* const* given), Site site);
 unsigned lane();
 unsigned live_lanes();  // of the calling thread's warp
@@ -161,8 +161,8 @@ inline void __threadfence() {}
 inline void __threadfence_block() {}
 inline void __threadfence_system() {}
 
-// Only one thread runs at a time, so that plain reads and writes are atomic. All return what was
-// there before.
+// Only one thread runs at a time, so plain reads
+// and writes are atomic. All return the old value.
 template <class T, class F>
 T crest_emulator_update(T* p, F f) {
   T old = *p;

@@ -19,7 +19,7 @@
 #endif
 
 #ifndef CREST_UCONTEXT
-// Saves the registers that a call preserves (System V x86-64 ABI) on the stack and continues on
+// Saves the registers preserved by a call (System V x86-64 ABI) on the stack and continues on
 // another one; swapcontext does the same with a system call for the signal mask.
 extern "C" void crest_switch_stack(void** save, void* load);
 asm(R"(

@@ -1,4 +1,4 @@
-// Stackful fibers of one OS thread, for the emulator: a scheduler resumes one, which runs until it
+// Stackful fibers of one OS thread, for the emulator: a scheduler resumes one, and it runs until it
 // suspends itself.
 #pragma once
 #include <cstddef>
@@ -19,9 +19,9 @@ class Fiber {
   Fiber& operator=(const Fiber&) = delete;
   // From the scheduler: runs until the fiber calls suspend().
   void resume();
-  // From within the fiber that runs: back to the scheduler.
+  // From within the running fiber: back to the scheduler.
   static void suspend();
-  // Forgets what the fiber was doing; the next resume() enters main. What lies on its stack is not
+  // Forgets the fiber's work; the next resume() enters main. Objects on its stack are not
   // destroyed.
   void restart();
 

@@ -1,4 +1,4 @@
-// Where heads lie in interleaved qkv, and which of them a block works on.
+// Places of heads in interleaved qkv, and the heads of a block.
 #pragma once
 #include "backend/cuda/device/flash_dropout.h"
 #include "backend/cuda/device/flash_tile.h"
@@ -34,8 +34,8 @@ __device__ inline HeadRows<T> output_rows(T* o, const AttentionSizes& s, int bat
           s.vectors};
 }
 
-// The first key that a query sees: where its document or its window begins; it grows with the
-// query. Queries beyond the end: as the last one.
+// The first key seen by a query: where its document or window begins; it grows with the query.
+// Queries beyond the end: as the last one.
 __device__ inline int first_key(const AttentionSizes& s, int batch, int query) {
   query = min(query, s.tokens - 1);
   int first = s.window ? max(query - s.window + 1, 0) : 0;
@@ -43,7 +43,7 @@ __device__ inline int first_key(const AttentionSizes& s, int batch, int query) {
   return first;
 }
 
-// The tile of a head that a block works on.
+// The block's tile of a head.
 struct BlockPlace {
   int tile, head, batch;
 };

@@ -36,8 +36,8 @@ struct DropoutHead {
   }
 };
 
-// Bit 4 n + i: whether number i of C fragment n is kept, for NT fragments side by side whose rows
-// are queries `row` .. + 15 and whose columns are keys from `column`.
+// Bit 4 n + i: whether number i of C fragment n is kept, for NT fragments side by side; rows:
+// queries `row` .. + 15, columns: keys from `column` on.
 template <int NT>
 __device__ inline uint32_t kept_by_queries(const DropoutHead& head, int row, int column) {
   static_assert(NT <= 8);
@@ -59,8 +59,8 @@ __device__ inline uint32_t kept_by_queries(const DropoutHead& head, int row, int
   return t % 2 ? (other >> 2 & 0x33333333u) | (word & 0xccccccccu) : (word & 0x33333333u) | (other & 0x33333333u) << 2;
 }
 
-// The same for fragments whose rows are keys `key` .. + 15 and whose columns are queries from
-// `query`.
+// The same with rows: keys `key` .. + 15,
+// columns: queries from `query` on.
 template <int NT>
 __device__ inline uint32_t kept_by_keys(const DropoutHead& head, int key, int query) {
   static_assert(NT <= 8);

@@ -1,16 +1,16 @@
 // Tiles of FlashAttention on floats in shared memory, and products of warps on them by tensor
-// cores. Of a product, Passes = 1 rounds both operands to TF32. 3 splits each into the sum of two
-// TF32 numbers and adds up three of the four products, which are exact in float up to 2^-22.
+// cores. Passes = 1 rounds both operands of a product to TF32. Passes = 3 splits each into the sum
+// of two TF32 numbers and adds up three of the four products, exact in float up to 2^-22.
 //
-// Tensor cores round sums towards zero. So that this does not add up, three passes sum 16 columns
-// at a time, small terms first, and add that to the result in float arithmetic.
+// Tensor cores round sums towards zero. To keep this from adding up, three passes sum 16 columns at
+// a time, small terms first, and add this to the result in float arithmetic.
 #pragma once
 #include "backend/cuda/device/flash_args.h"
 
 namespace crest::cuda {
 
-// Floats from a row to the next: rows begin four banks apart, so that neither ldmatrix nor the
-// reads of add_weighted have conflicts.
+// Floats from a row to the next: rows begin four banks apart, so neither ldmatrix nor the reads of
+// add_weighted have conflicts.
 template <int D>
 constexpr int float_pitch = D + 4;
 
@@ -35,7 +35,7 @@ __device__ inline void store_quad(const HeadRows<float>& g, int row, int column,
     if (column + i < g.width) to[i] = v.x[i];
 }
 
-// Calls body(row, column) for every four columns of a tile that are this thread's.
+// Calls body(row, column) for every four columns of this thread in a tile.
 template <int D, int Rows, int Threads, class Body>
 __device__ inline void for_own_quads(Body&& body) {
   constexpr int across = D / 4;
@@ -57,8 +57,8 @@ __device__ inline void load_float_tile(float* tile, const HeadRows<const float>&
   });
 }
 
-// Makes a tile that load_float_tile copied ready for products, the barrier after it apart: every
-// thread rounds what it copied itself.
+// Makes a tile copied by load_float_tile ready for products, without the barrier after it: every
+// thread rounds its own copies.
 template <int Passes, int D, int Rows, int Threads>
 __device__ inline void round_float_tile(float* tile) {
   if constexpr (Passes == 1)
@@ -76,13 +76,13 @@ template <int Passes, int N>
 struct FloatFragment {
   uint32_t big[N], small[Passes == 3 ? N : 1];
 
-  // A number; of a tile that round_float_tile prepared, `rounded`.
+  // A number; `rounded`: of a tile prepared by round_float_tile.
   __device__ void set(int i, float x, bool rounded) {
     if constexpr (Passes == 1) {
       big[i] = rounded ? __float_as_uint(x) : round_tf32(x);
     } else {
-      // As round_tf32, but that NaN may become a number; then `small` is NaN. Tensor cores cut off
-      // what it has too much.
+      // As round_tf32, except NaN may become a number; then `small` is NaN. Tensor cores cut off
+      // the extra bits.
       big[i] = (__float_as_uint(x) + 0x1000u) & ~0x1fffu;
       small[i] = __float_as_uint(x - __uint_as_float(big[i]));
     }
@@ -187,7 +187,7 @@ __device__ inline void add_weighted(float (&c)[MT][OT][4], const float (&p)[MT][
   }
 }
 
-// Writes what add_weighted summed, times `factor`, to rows first .. + 16 MT - 1 of a head, from
+// Writes the sums of add_weighted, times `factor`, to rows first .. + 16 MT - 1 of a head, from
 // `column` on.
 template <int MT, int OT>
 __device__ inline void store_weighted(const HeadRows<float>& g, int first, const float (&c)[MT][OT][4],

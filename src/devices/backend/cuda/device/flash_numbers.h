@@ -1,5 +1,5 @@
-// What the kernels for wide heads (flash_wide.h) need of a format of numbers: tiles in shared
-// memory, products of a warp of 16 rows, fragments that warps exchange, rows in global memory.
+// Needed by the kernels for wide heads (flash_wide.h) of a format of numbers: tiles in shared
+// memory, products of a warp of 16 rows, fragments exchanged by warps, rows in global memory.
 #pragma once
 #include "backend/cuda/device/flash_float.h"
 
@@ -56,7 +56,7 @@ struct HalfNumbers {
     multiply_accumulate<T, D>(c, p, shared_address(rows), LaneRow<D>::by_rows(), column / 8);
   }
 
-  // Of the columns of a row that are the lane's of four: its share of a . b.
+  // The lane's part of a . b, of its columns among the four lanes of a row.
   __device__ static float dot(const HeadRows<const T>& a, const HeadRows<const T>& b, int row) {
     float sum = 0;
     for (int chunk = int(threadIdx.x % 4); chunk * 8 < a.width; chunk += 4) {
@@ -67,7 +67,7 @@ struct HalfNumbers {
     return sum;
   }
 
-  // Writes what accumulate summed, times `factor`, to rows first .. + 15 of a head, from `column`
+  // Writes the sums of accumulate, times `factor`, to rows first .. + 15 of a head, from `column`
   // on.
   template <int OT>
   __device__ static void store(const HeadRows<T>& g, int first, const float (&c)[1][OT][4], const float (&factor)[1][2],

@@ -1,4 +1,4 @@
-// What all kernels of `attention` and `attention_grad` are given.
+// Arguments of all kernels of `attention` and `attention_grad`.
 #pragma once
 #include "backend/cuda/device/dropout_rule.h"
 
@@ -10,10 +10,10 @@ struct AttentionSizes {
   bool vectors;  // every row of a head is aligned to 16 bytes and a multiple of them
   float scale;
   DropoutRule dropout;  // scalars is null without dropout
-  // [batch, tokens] of tokens in their documents: 0, or one more than that of the token before;
+  // [batch, tokens] positions of tokens in their documents: 0, or one more than the token before;
   // null: no documents.
   const int32_t* positions;
-  int window;  // keys that a query sees at most, its own included; 0: all
+  int window;  // keys seen by a query at most, its own included; 0: all
 
   // Whether queries do not see all keys before them.
   __host__ __device__ bool has_first() const { return positions || window; }
@@ -21,10 +21,10 @@ struct AttentionSizes {
   __host__ __device__ int width() const { return (heads + 2 * kv_heads) * head_dim; }
 };
 
-// Which tile of which head a block of a grid of tiles x heads x batch blocks works on. Tiles with
-// the most work (`last_first`: the last ones) come first, so that the others fill the end of the
-// grid: within a head, whose keys and values then stay in the second-level cache, or over all heads
-// where a grid is a few blocks per multiprocessor.
+// The tile and head of a block in a grid of tiles x heads x batch blocks. Tiles with the most work
+// (`last_first`: the last ones) come first, so the others fill the end of the grid: within a head,
+// whose keys and values then stay in the second-level cache, or over all heads if a grid is a few
+// blocks per multiprocessor.
 struct BlockOrder {
   int tiles, heads;
   bool last_first, heads_fastest;

@@ -1,5 +1,5 @@
-// Scores of a warp in C fragments (mma.h), rows of which are queries: what a query does not see,
-// and online softmax.
+// Scores of a warp in C fragments (mma.h), with
+// queries as rows: masks and online softmax.
 #pragma once
 #include "backend/cuda/device/flash_args.h"
 
@@ -38,8 +38,8 @@ __device__ inline void hide_keys(float (&p)[MT][NT][4], const AttentionSizes& s,
   }
 }
 
-// The same for gradients: rows are queries and columns keys, or the other way round (Keys). Keys
-// beyond the end that are rows stay: they are not written.
+// The same for gradients: rows are queries and columns keys, or the other way round (Keys). Rows of
+// keys beyond the end stay: they are not written.
 template <bool Keys, bool First, int MT, int NT>
 __device__ inline void hide_pairs(float (&p)[MT][NT][4], const AttentionSizes& s, int batch, int row, int column) {
   if constexpr (!Keys) {
@@ -71,8 +71,8 @@ __device__ inline void hide_pairs(float (&p)[MT][NT][4], const AttentionSizes& s
   }
 }
 
-// Row statistics of a warp, two rows a lane and m-fragment; equal in the four lanes of a row but
-// for `sum`, which is the lane's share. Scores are raw; exponents are score * scale_log2.
+// Row statistics of a warp, two rows a lane and m-fragment; equal in the four lanes of a row except
+// `sum`, which is the lane's share. Scores are raw; exponents are score * scale_log2.
 template <int MT>
 struct OnlineSoftmax {
   float largest[MT][2], sum[MT][2], scale_log2, slack;
@@ -123,7 +123,7 @@ struct OnlineSoftmax {
     }
   }
 
-  // Scores to exp2((s - largest) scale_log2), which are added to the sums.
+  // Scores to exp2((s - largest) scale_log2), added to the sums.
   template <bool Partly, int NT>
   __device__ void weigh(float (&s)[MT][NT][4]) {
 #pragma unroll
@@ -141,7 +141,7 @@ struct OnlineSoftmax {
       }
   }
 
-  // Of a tile that one warp has the scores of.
+  // For a tile with all scores in one warp.
   template <bool Partly, int NT, int OT>
   __device__ void update(float (&s)[MT][NT][4], float (&o)[MT][OT][4]) {
     float top[MT][2];

@@ -38,9 +38,9 @@ __device__ inline void store_chunk(const HeadRows<T>& g, int row, int chunk, con
     if (chunk * 8 + i < g.width) p[i] = v.x[i];
 }
 
-// Where elements lie in a tile. A row is cut into chunks of 16 bytes; chunks are permuted within a
-// row so that the eight rows of a matrix that ldmatrix reads, and those that a warp writes, lie in
-// different banks.
+// Places of elements in a tile. A row is cut into chunks of 16 bytes. Chunks are permuted within a
+// row, so the eight rows read by an ldmatrix, and the rows written by a warp, lie in different
+// banks.
 template <int D>
 struct TileLayout {
   static_assert(D % 32 == 0);
@@ -50,7 +50,7 @@ struct TileLayout {
   __device__ static int offset(int row, int chunk) { return row * pitch + ((chunk ^ swizzle(row)) << 4); }
 };
 
-// The row that this lane addresses in ldmatrix, relative to a tile's row (a multiple of 8).
+// The row addressed by this lane in ldmatrix, relative to a tile's row (a multiple of 8).
 template <int D>
 class LaneRow {
  public:
@@ -88,7 +88,7 @@ __device__ inline void load_one(unsigned char* to, const HeadRows<T>& g, int row
 template <int D, int Rows, int Threads, class T>
 __device__ inline void load_tile(unsigned char* tile, const HeadRows<T>& g, int first) {
   using Layout = TileLayout<D>;
-  // Threads side by side in a row, and rows that they take at a time: whole periods of the swizzle.
+  // Threads side by side in a row, and rows at a time: whole periods of the swizzle.
   constexpr int across = Layout::chunks % 8 ? 4 : Layout::chunks <= 16 ? Layout::chunks : 8, step = Threads / across;
   if constexpr (Rows % step != 0 || step % 8 != 0) {  // a block of one warp is less than a period
     for (int item = int(threadIdx.x); item < Rows * Layout::chunks; item += Threads) {

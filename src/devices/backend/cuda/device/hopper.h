@@ -1,6 +1,6 @@
-// What only compute capability 9.0 has: mbarriers, copies by the tensor memory accelerator (TMA),
-// products of a warpgroup (wgmma). Thin wrappers around PTX; only files that are compiled for
-// sm_90a include this.
+// Features of compute capability 9.0 only: mbarriers, copies by the tensor memory accelerator
+// (TMA), products of a warpgroup (wgmma). Thin wrappers around PTX, included only by files compiled
+// for sm_90a.
 #pragma once
 // Whether this is compiled for sm_90a (or the host): kernels are empty elsewhere.
 #if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -21,10 +21,10 @@
 
 namespace crest::cuda::hopper {
 
-// --- threads, in words that the emulation has too ---
+// --- threads, in words shared with the emulation ---
 
 __device__ inline int thread_index() { return int(threadIdx.x); }
-// The same register for all lanes, so that the compiler knows it.
+// The same register for all lanes, known to the compiler.
 __device__ inline int warp_index() { return __shfl_sync(0xffffffffu, int(threadIdx.x) / 32, 0); }
 __device__ inline int block_index() { return int(blockIdx.x); }
 __device__ inline int block_count() { return int(gridDim.x); }
@@ -37,7 +37,7 @@ __device__ inline void sync_warp() { __syncwarp(); }
 __device__ inline float shuffle_xor(float x, int flip) { return __shfl_xor_sync(0xffffffffu, x, flip); }
 __device__ inline uint32_t shuffle(uint32_t x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
 
-// For tests: a warp now and then falls behind, so that what is not ordered shows.
+// For tests: a warp now and then falls behind, to expose missing order.
 __device__ inline void delay() {
 #ifdef CREST_HOPPER_DELAYS
   uint32_t x = (uint32_t(clock()) ^ (threadIdx.x / 32 * 40503u + blockIdx.x * 9973u)) * 2654435761u;
@@ -47,7 +47,7 @@ __device__ inline void delay() {
 
 __device__ inline uint32_t shared_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
 
-// --- mbarrier: a barrier in shared memory whose phases also count bytes that copies deliver ---
+// --- mbarrier: a barrier in shared memory; its phases also count bytes delivered by copies ---
 
 __device__ inline void barrier_init(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
@@ -58,7 +58,7 @@ __device__ inline void barrier_arrive(uint32_t barrier) {
   delay();
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// Arrives and announces bytes that copies will deliver in this phase.
+// Arrives and announces bytes of copies in this phase.
 __device__ inline void barrier_arrive_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
@@ -88,10 +88,10 @@ __device__ inline void named_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// --- copies; the bytes that arrived are counted by `barrier` ---
+// --- copies; `barrier` counts the arrived bytes ---
 
-// Of a box of a tensor of three dimensions, `c0` the fastest. What lies outside of the tensor
-// arrives as zeros.
+// Of a box of a tensor of three dimensions, `c0` the fastest. Places outside the tensor arrive as
+// zeros.
 __device__ inline void tensor_load(uint32_t to, const CUtensorMap* map, int c0, int c1, int c2, uint32_t barrier) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
@@ -105,7 +105,7 @@ __device__ inline void tensor_prefetch(const CUtensorMap* map, int c0, int c1, i
                "r"(c2)
                : "memory");
 }
-// What lies outside of the tensor is not written.
+// Places outside the tensor are not written.
 __device__ inline void tensor_store(const CUtensorMap* map, int c0, int c1, int c2, uint32_t from) {
   asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(map),
                "r"(c0), "r"(c1), "r"(c2), "r"(from)
@@ -140,7 +140,7 @@ template <int N>
 __device__ inline void bulk_wait() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory");
 }
-// Orders ordinary accesses of this thread and what copies and wgmma do afterwards.
+// Orders ordinary accesses of this thread before later copies and wgmma.
 __device__ inline void async_fence() { asm volatile("fence.proxy.async;" ::: "memory"); }
 __device__ inline void async_fence_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
@@ -166,7 +166,7 @@ __device__ inline void registers_give() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-// --- shared memory, rows of 128 bytes with the swizzle that TMA and wgmma know ---
+// --- shared memory, rows of 128 bytes with the swizzle of TMA and wgmma ---
 
 // Of 16-byte chunk `chunk` of row `row`; tiles begin at multiples of 1024.
 __device__ inline uint32_t swizzled(int row, int chunk) { return uint32_t(row * 128 + ((chunk ^ (row & 7)) << 4)); }
@@ -181,8 +181,8 @@ __device__ inline void store_matrices(uint32_t to, uint32_t a, uint32_t b, uint3
 // of A in registers) ---
 
 // An operand in shared memory: rows of 128 bytes, swizzled, groups of 8 rows 1024 bytes apart.
-// `across`: bytes between blocks of 64 columns where the columns are not the dimension that is
-// summed over (0 else).
+// `across`: bytes between blocks of 64 columns if the columns are not the summed dimension (else
+// 0).
 __device__ inline uint64_t operand(uint32_t address, uint32_t across = 0) {
   return uint64_t(address >> 4 & 0x3fff) | uint64_t(across ? across >> 4 : 1) << 16 | uint64_t(64) << 32 |
          uint64_t(1) << 62;
@@ -250,8 +250,8 @@ __device__ inline void define(float& x) { asm volatile("mov.f32 %0, 0f00000000;"
 #define CREST_READ_WRITE(x) "+f"(x)
 #define CREST_WRITE(x) "=f"(x)
 
-// A and B from shared memory. AT, BT: the dimension that is summed over is the slow one (rows) of
-// A, B. Zero: D has no value before, and `accumulate` is 0.
+// A and B from shared memory. AT, BT: the summed dimension is the slow one (rows) of A, B. Zero: D
+// has no value before, and `accumulate` is 0.
 template <class T, int N, bool AT, bool BT, bool Zero = false>
 __device__ inline void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, int accumulate) {
   static_assert(N == 64 || N == 128 || N == 192 || N == 256);

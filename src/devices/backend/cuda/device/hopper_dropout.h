@@ -1,5 +1,5 @@
-// Dropout in accumulators of wgmma: what flash_dropout.h says, for kernels whose warps run on their
-// own. `head` as there.
+// Dropout in accumulators of wgmma: flash_dropout.h for kernels with independent warps. `head` as
+// there.
 #pragma once
 #include "backend/cuda/device/flash_dropout.h"
 #include "backend/cuda/device/hopper.h"

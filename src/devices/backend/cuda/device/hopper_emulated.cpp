@@ -22,7 +22,7 @@ using emulator::Fiber;
 
 namespace {
 
-// Addresses of shared memory begin here, so that no multiple of 1024 is given by chance.
+// Addresses of shared memory begin here, so no multiple of 1024 is given by chance.
 constexpr uint32_t first_address = 1024 + 128;
 
 struct Barrier {
@@ -35,7 +35,7 @@ struct Named {
   uint64_t phase = 0;
 };
 struct Block;
-// A copy that has not happened.
+// A pending copy.
 struct Copy {
   std::function<void()> read, write;  // from, to shared memory; or all of it in `write`
   int delay = 0;                      // passes of the scheduler
@@ -49,19 +49,19 @@ struct Thread {
   Block* block = nullptr;
   unsigned index = 0;
   bool returned = false;
-  std::vector<std::shared_ptr<Copy>> open;  // stores that are not committed
+  std::vector<std::shared_ptr<Copy>> open;  // uncommitted stores
   std::vector<Group> groups;
   std::vector<Product> open_products;
-  std::vector<std::vector<Product>> products;  // groups that have not happened
+  std::vector<std::vector<Product>> products;  // pending groups
   uint32_t exchanged[2] = {};                  // in warp operations of even and odd number
-  // What it waits for, so that the scheduler can ask without resuming it; null: nothing.
+  // What it waits for, so the scheduler can ask without resuming it; null: nothing.
   bool (*done)(const void* condition) = nullptr;
   const void* condition = nullptr;
 };
 struct Warp {
   int waiting = 0;
   uint64_t phase = 0;
-  int frozen = 0;  // passes that it is left out of
+  int frozen = 0;  // passes without it
 };
 struct Block {
   unsigned index = 0;
@@ -82,7 +82,7 @@ Thread* now = nullptr;
 const std::function<void()>* thread_body = nullptr;
 std::exception_ptr error;
 std::vector<std::unique_ptr<Fiber>> fibers;  // of all launches
-uint64_t events = 0;                         // what changed anything
+uint64_t events = 0;                         // changes anything
 bool abandoned = false;
 
 struct Abandoned {};
@@ -132,7 +132,7 @@ void step(Barrier& b) {
   if (b.pending == 0 && b.bytes == 0) ++b.phase, b.pending = b.count;
 }
 
-// One pass: copies whose time has come.
+// One pass: copies due now.
 void advance_copies() {
   for (size_t i = 0; i < copies.size();) {
     Copy& c = *copies[i];
@@ -169,8 +169,8 @@ void add_copy(const std::shared_ptr<Copy>& c) {
   copies.push_back(c);
 }
 
-// Element (row, column) of an operand of 16-bit floats: its dimension that is not summed over, and
-// the other.
+// Element (row, column) of an operand of 16-bit floats: the dimension not summed over, and the
+// other.
 uint16_t element(Block& b, uint64_t operand, bool rows_summed, int other, int summed) {
   uint32_t start = uint32_t(operand & 0x3fff) << 4, across = uint32_t(operand >> 16 & 0x3fff) << 4;
   uint32_t rows8 = uint32_t(operand >> 32 & 0x3fff) << 4;
@@ -199,7 +199,7 @@ void perform(size_t group, size_t number) {
   float x[16][16], y[16][256], sum[256];
   int warp = int(now->index / 32 % 4);
   for (int r = 0; r < 16; ++r)
-    for (int k = 0; k < 16; ++k)  // or of the lane of the same row that holds column k
+    for (int k = 0; k < 16; ++k)  // or of the lane of the same row with column k
       x[r][k] = p.widen(p.a_shared ? element(b, p.a, p.a_rows_summed, 16 * warp + r, k)
                                    : uint16_t(of(r % 8 * 4 + k % 8 / 2).registers[k / 8 * 2 + r / 8] >> (k % 2 * 16)));
   for (int k = 0; k < 16; ++k)

@@ -1,7 +1,7 @@
-// hopper.h on the host: mbarriers, TMA copies and wgmma, for kernels whose blocks wait for each
-// other. All blocks of a launch are resident, their threads fibers that switch at whatever can
-// wait.
-//  * Copies and products are late: they happen at a random time up to the wait that demands them
+// hopper.h on the host: mbarriers, TMA copies and wgmma, for kernels with blocks waiting for each
+// other. All blocks of a launch are resident, their threads fibers that switch at every possible
+// wait. * Copies and products are late: they happen at a random time up to the wait that demands
+// them
 //    (Timing::late), or at once (Timing::early). A kernel is right if its results with both are
 //    bitwise identical: what is overwritten too early, read before it is there, or waited for at the
 //    wrong phase shows as a wrong result or a deadlock.
@@ -27,7 +27,7 @@ namespace crest::cuda::hopper {
 namespace emulated {
 
 enum class Timing { early, late };
-// Of the launches that follow; `seed` of the random times and orders.
+// For the following launches; `seed` of the random times and orders.
 void set_timing(Timing timing, uint64_t seed);
 void run(unsigned blocks, unsigned threads, size_t shared, const std::function<void()>& body);
 
@@ -38,7 +38,7 @@ unsigned block();
 unsigned block_count();
 void sync_block();
 void sync_warp();
-// Of the lane that differs in the bits of `flip`.
+// Of the lane differing in the bits of `flip`.
 uint32_t exchange(uint32_t x, unsigned lane);
 void yield();
 

@@ -1,5 +1,5 @@
-// Copies from global to shared memory that run alongside the instructions of the thread that
-// started them (PTX cp.async, sm_80 and newer), and a fast power of two.
+// Copies from global to shared memory alongside the instructions of the starting thread (PTX
+// cp.async, sm_80 and newer), and a fast power of two.
 #pragma once
 #include <cstring>
 

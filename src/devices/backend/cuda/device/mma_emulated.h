@@ -1,5 +1,5 @@
-// The host's side of mma.h. Copies are done at the wait, as late as the device may do them, so that
-// a missing wait shows.
+// The host's side of mma.h. Copies are done at the wait, as late as the device may do them, to
+// expose a missing wait.
 #pragma once
 #include <cmath>
 #include <vector>
@@ -13,7 +13,7 @@ inline SharedAddress shared_address(const void* p) { return reinterpret_cast<Sha
 
 namespace emulator {
 
-// Copies of one thread of the block that runs, oldest first; ends: where its groups end.
+// Copies of one thread of the running block, oldest first; ends: where its groups end.
 struct PendingCopies {
   struct Copy {
     void* to;
@@ -29,7 +29,7 @@ inline PendingCopies& pending_copies() {
   static std::vector<PendingCopies> threads(1024);
   unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
   PendingCopies& mine = threads[threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)];
-  if (mine.block != block) mine = {block, {}, {}};  // a block that ended without waiting
+  if (mine.block != block) mine = {block, {}, {}};  // a block ended without waiting
   return mine;
 }
 
@@ -65,7 +65,7 @@ void copy_wait() {
 
 namespace emulator {
 
-// What a lane gives for a product: its accumulators and operands.
+// A lane's part of a product: its accumulators and operands.
 struct ProductLane {
   float* c;
   const uint32_t *a, *b;
@@ -75,7 +75,7 @@ struct MatrixLane {
   SharedAddress row;
 };
 
-// Rows of eight, which the compiler keeps in vector registers.
+// Rows of eight, kept in vector registers by the compiler.
 using Floats8 [[gnu::vector_size(32)]] = float;
 using Doubles8 [[gnu::vector_size(64)]] = double;
 
@@ -146,8 +146,8 @@ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
   emulator::multiply(c, a, b, work);
 }
 
-// Like the device: operands lose the 13 low bits, sums are rounded towards zero, so that long
-// chains of them drift.
+// Like the device: operands lose the 13 low bits, sums are rounded towards zero, so long chains
+// drift.
 inline void multiply_add_tf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   auto work = [](const void* const* given) {
     double x[16][8];

@@ -39,7 +39,7 @@ __device__ inline T narrow(float x) {
   }
 }
 
-// N elements that are read or written at once: at most 16 bytes.
+// N elements read or written at once: at most 16 bytes.
 template <class T, int N = 16 / int(sizeof(T))>
 struct alignas(sizeof(T) * N) Vec {
   T x[N];

@@ -1,7 +1,7 @@
-// What kernels are written against: CUDA under nvcc, and otherwise a small emulation of it on the
-// host, which lets the tests run every kernel of Crest on a machine without a GPU. Kernels use only
-// what both have: thread and block indices, __shared__, CREST_DYNAMIC_SHARED, barriers, warp
-// shuffles and votes, integer and float atomics.
+// Kernels are written against this: CUDA under nvcc, otherwise a small emulation on the host, so
+// tests run every kernel of Crest on a machine without a GPU. Kernels use only features of both:
+// thread and block indices, __shared__, CREST_DYNAMIC_SHARED, barriers, warp shuffles and votes,
+// integer and float atomics.
 #pragma once
 #if defined(__CUDACC__) || CREST_HAVE_CUDA
 #include <cuda_runtime.h>
@@ -15,13 +15,13 @@
 
 namespace crest::cuda {
 
-// The first statement of every kernel: what stands before it may touch neither global memory that
-// another kernel touches nor return (tests/backend/launch_source.cpp checks that). A kernel that
-// start_kernel() (backend/cuda/launch.h) allows to overlap begins while the one before it on the
-// stream runs; here its threads wait until that one has completed and its writes are visible. So a
-// kernel that has completed implies that all before it on the stream have: none completes before
-// its own wait returned, and copies and kernels of libraries begin after what is before them has
-// completed. On devices below 9.0 kernels do not overlap, and this is nothing.
+// The first statement of every kernel. Code before it may not touch global memory of other kernels
+// and may not return (checked by tests/backend/launch_source.cpp). A kernel allowed to overlap by
+// start_kernel() (backend/cuda/launch.h) begins while the one before it on the stream runs; here
+// its threads wait until that one has completed and its writes are visible. So a completed kernel
+// implies completion of all kernels before it on the stream: none completes before its own wait
+// returned, and copies and kernels of libraries begin after the completion of their predecessors.
+// Below 9.0 kernels do not overlap, and this does nothing.
 __device__ __forceinline__ void wait_for_predecessors() {
 #if defined(__CUDA_ARCH__)
 #if __CUDA_ARCH__ >= 900

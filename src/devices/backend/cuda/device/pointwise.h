@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(pointwise_threads) pointwise(const In* a, cons
   constexpr int64_t step = int64_t(pointwise_threads) * N;
   int64_t first = blockIdx.x * (Unroll * step) + int64_t(threadIdx.x) * N;
   Vec<In, N> x[Unroll], z[Unroll];
-  int whole = 0;  // vectors of this thread that do not reach beyond n
+  int whole = 0;  // vectors of this thread within n
 #pragma unroll
   for (int u = 0; u < Unroll; ++u) {
     int64_t i = first + u * step;

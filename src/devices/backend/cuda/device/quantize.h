@@ -17,10 +17,10 @@ __device__ inline int exponent_for(bool e5m2, float amax, int margin) {
   return e5m2 ? scale_exponent<float8_e5m2>(amax, margin) : scale_exponent<float8_e4m3>(amax, margin);
 }
 
-// Where a tensor goes, and what it is scaled by.
+// The destination of a tensor and its scale.
 struct Quantizer {
   uint8_t *rows = nullptr, *columns = nullptr;  // q and its transpose; either may be null
-  const float* given_scale = nullptr;           // null: what follows
+  const float* given_scale = nullptr;           // null: the next members
   const float* history = nullptr;               // the largest magnitude in the step before; 0: none is known
   int margin = 0;
   float *scale = nullptr, *record = nullptr;
@@ -30,22 +30,22 @@ struct Quantizer {
   __device__ bool is_known() const { return given_scale || is_magnitude(*history); }
 };
 
-// Where a tensor goes that has a scale for each block: 128 numbers of a row (in the transpose: 128
-// rows of a column), or squares.
+// The destination of a tensor with a scale for each block: 128 numbers of a row (in the transpose:
+// 128 rows of a column), or squares.
 struct BlockQuantizer {
   uint8_t *rows = nullptr, *columns = nullptr;  // q and its transpose; either may be null
   float *row_scales = nullptr, *column_scales = nullptr;
   Fp8ScalePlace row_place, column_place;
-  int64_t row_blocks = 0, column_blocks = 0;  // of squares: a row of scales has, those that fill it up too
+  int64_t row_blocks = 0, column_blocks = 0;  // of squares: in a row of scales, padding included
   unsigned long long* counts = nullptr;       // of rows
 
   __device__ bool wanted() const { return rows || columns; }
 };
 
-// What a kernel reads of a quantizer when it begins; the same in all its threads.
+// Values read from a quantizer when a kernel begins; the same in all its threads.
 struct Scaling {
   float inverse = 0;   // 1 / scale
-  float recorded = 0;  // the largest magnitude that was recorded before
+  float recorded = 0;  // the largest magnitude recorded before
   bool records = false;
 
   Scaling() = default;
@@ -125,7 +125,7 @@ __device__ inline void eight_codes(const float (&x)[8], float inverse, bool e5m2
   for (int i = 0; i < 8; i += 2) codes[i / 4] |= to_codes(e5m2, x[i] * inverse, x[i + 1] * inverse) << (i % 4 * 8);
 }
 
-// What a thread has seen of a tensor.
+// A thread's statistics of a tensor.
 struct Seen {
   float most = 0;
   unsigned saturated = 0, vanished = 0;
@@ -157,7 +157,7 @@ struct Seen {
   // bits; sums of whole numbers have no order.
   __device__ void leave(const Quantizer& q, const Scaling& scaling) {
     most = warp_max(most);
-    // What is complete already may be the scale that other blocks read.
+    // Other blocks may read a completed value as the scale.
     if (threadIdx.x % 32 == 0 && scaling.records && most > scaling.recorded) record(q);
     leave(q.counts);
   }
@@ -219,8 +219,8 @@ struct Eight {
 #pragma unroll
       for (int i = 0; i < packs; ++i) store_pack(row + column + i * Pack<T>::size, pack[i]);
   }
-  // Floats of these numbers that were made before are not those that are made after: the compiler
-  // would keep them, in twice the registers.
+  // Makes the compiler convert these numbers to floats again after this point. Otherwise it would
+  // keep the floats, in twice the registers.
   __device__ void forget_floats() {
 #ifdef __CUDACC__
 #pragma unroll
@@ -229,7 +229,7 @@ struct Eight {
       for (int j = 0; j < 4; ++j) asm volatile("" : "+r"(pack[i].w[j]));
 #endif
   }
-  // Pairs whose magnitudes larger_pair compares.
+  // Pairs with magnitudes compared by larger_pair.
   __device__ void magnitudes(uint32_t (&pairs)[4]) const {
     if constexpr (std::is_same_v<T, bfloat16>) {
 #pragma unroll

@@ -1,5 +1,5 @@
-// Kernels over tiles that quantize what a source makes, element by element, and write it with its
-// transpose: with a scale of the tensor (quantize_tiles) or of each block (quantize_blocks).
+// Kernels over tiles: quantize the values of a source, element by element, and write them with
+// their transpose, with a scale of the tensor (quantize_tiles) or of each block (quantize_blocks).
 #pragma once
 #include "backend/cuda/device/quantize.h"
 
@@ -16,12 +16,12 @@ struct TileShape {
   static constexpr int warps = threads / 32;
   static constexpr int vector = Vector, step = across * vector;
 };
-// Where a scale serves the tensor, a tile has 64 columns. Blocks need all 128 numbers that share a
-// scale, of rows and of columns.
+// With a scale of the tensor, a tile has 64 columns. Blocks need all 128 numbers of a scale, of
+// rows and of columns.
 template <class Scales>
 using ShapeOf = TileShape<std::is_same_v<Scales, Quantizer> ? 64 : int(fp8_block)>;
 
-// The `values` tensors of type T that Source makes; each may be quantized, written as it is and
+// The `values` tensors of type T made by Source; each may be quantized, written unchanged and
 // summed by columns. Source has
 //   Type, values, e5m2(value), exact: whether the one value needs no rounding to Type; it is then
 //     not written, and whole(row) has its numbers
@@ -99,7 +99,7 @@ struct CopiesAhead {
       commit_copies();
     }
   }
-  // The rows of the tile whose copies were started before those of the next.
+  // The rows of the tile with copies started before the next tile's.
   __device__ void rows(const Args& a, const TilePlace<Shape>& at, int stage,
                        typename Source::Row (&rows)[tile_pack]) const {
     if constexpr (Source::vectors) {
@@ -117,7 +117,7 @@ struct CopiesAhead {
         if (at.row + r < a.height) a.source.load(rows[r], at.row + r, at.column, a.width);
     }
   }
-  // body(place, columns, rows) with what a thread has read of each tile of its block.
+  // body(place, columns, rows) with a thread's values of each tile of its block.
   template <class Body>
   __device__ void each_tile(const Args& a, Body body) const {
     fetch(a, blockIdx.x, 0);
@@ -141,8 +141,8 @@ __device__ inline void store_row_codes(uint8_t* to, const uint32_t (&codes)[2], 
     for (int i = 0; i < 8 && column + i < width; ++i) to[i] = uint8_t(codes[i / 4] >> (i % 4 * 8));
 }
 
-// The codes of a tile, by columns: 128 bytes each, in vectors of 16 whose order differs from column
-// to column, so that the columns of a warp's threads are in different banks.
+// The codes of a tile, by columns: 128 bytes each, in vectors of 16. Their order differs from
+// column to column, so the columns of a warp's threads are in different banks.
 template <class Shape>
 struct TurnedCodes {
   static constexpr int word = 4, vectors = tile_groups / word;
@@ -151,7 +151,7 @@ struct TurnedCodes {
   // The same for all columns of a thread.
   __device__ static int order(int column) { return column / Shape::vector % vectors; }
   static_assert(Shape::across % vectors == 0);
-  // codes: of four columns and a row, which become those of four rows and a column.
+  // codes: of four columns and a row; they become codes of four rows and a column.
   __device__ void put(const TilePlace<Shape>& at, uint32_t (&codes)[2][tile_pack]) {
     const int vector = (at.group / word) ^ order(at.in_tile(0));
 #pragma unroll
@@ -161,7 +161,7 @@ struct TurnedCodes {
       for (int i = 0; i < 4; ++i) words[at.in_tile(half * 4 + i)][vector * word + at.group % word] = codes[half][i];
     }
   }
-  // After a barrier. Eight threads write a row of the transpose, whose pitch is a multiple of 16.
+  // After a barrier. Eight threads write a row of the transpose, with a pitch in multiples of 16.
   __device__ void write(const TilePlace<Shape>& at, uint8_t* columns, int64_t width, int64_t pitch) const {
     const int part = int(threadIdx.x) % vectors;
     const int64_t first = at.top + part * 16;
@@ -170,7 +170,7 @@ struct TurnedCodes {
         *reinterpret_cast<uint4*>(columns + (at.left + c) * pitch + first) =
             *reinterpret_cast<const uint4*>(&words[c][(part ^ order(c)) * word]);
   }
-  // All of it, by a block that may still read what is here.
+  // All of it, by a block that may still read the old content.
   __device__ void transpose(const TilePlace<Shape>& at, uint32_t (&codes)[2][tile_pack], uint8_t* columns,
                             int64_t width, int64_t pitch) {
     __syncthreads();
@@ -203,7 +203,7 @@ struct ColumnParts {
   }
 };
 
-// Magnitudes of what nothing is known of from the step before.
+// Magnitudes without a record from the step before.
 template <class Source>
 __global__ void __launch_bounds__(ShapeOf<Quantizer>::threads)
     record_tiles(const __grid_constant__ Tiles<Source, Quantizer> a) {
@@ -336,8 +336,8 @@ struct BlockScales {
         q.column_scales[q.column_place(at.left + column, at.top)] = power_of_two(e);
     }
   }
-  // Of the square that is the tile: its largest magnitude, the same in all threads, whose exponent
-  // one of them writes. tiles_down: of the tensor.
+  // Of the square of the tile: its largest magnitude, the same in all threads; one of them writes
+  // its exponent. tiles_down: of the tensor.
   __device__ float of_square(const TilePlace<Shape>& at, bool e5m2, const BlockQuantizer& q, int64_t tiles_down,
                              int64_t tiles_across) const {
     float m = 0;
@@ -359,14 +359,14 @@ struct BlockScales {
   }
 };
 
-// The largest magnitudes of two blocks of rows, which `across` threads of a warp share.
+// The largest magnitudes of two blocks of rows, shared by `across` threads of a warp.
 template <class Shape>
 __device__ inline uint32_t pair_of_blocks(uint32_t pair) {
 #pragma unroll
   for (int d = 1; d < Shape::across; d *= 2) pair = larger_pair(pair, __shfl_xor_sync(0xffffffffu, pair, d));
   return pair;
 }
-// A pair of what two rows have in both halves of a word.
+// Values of two rows in the halves of a word.
 __device__ inline uint32_t pair_of_rows(uint32_t low, uint32_t high) {
   return larger_pair(__byte_perm(low, high, 0x5410), __byte_perm(low, high, 0x7632));
 }

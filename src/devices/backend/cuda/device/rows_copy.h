@@ -1,6 +1,6 @@
 // Asynchronous copies of 16 bytes from global to shared memory (cp.async of sm_80 and newer). A
-// thread sees what it copied itself once wait_copies says so; for other threads' copies a barrier
-// must follow.
+// thread sees its own copies once wait_copies says so; for other threads' copies a barrier must
+// follow.
 #pragma once
 #include "backend/cuda/device/platform.h"
 

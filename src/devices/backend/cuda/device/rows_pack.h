@@ -1,6 +1,6 @@
-// 16 bytes of storage numbers as the four words in which they are loaded. Kept as words, a vector
-// that is loaded early costs four registers and nothing waits for it before it is widened (16-bit
-// elements would be taken apart at the load).
+// 16 bytes of storage numbers, as the four words of the load. Kept as words, an early load costs
+// four registers and nothing waits for it before widening (16-bit elements would be taken apart at
+// the load).
 #pragma once
 #include "backend/cuda/device/numeric.h"
 

@@ -1,12 +1,12 @@
 // Kernels over rows: a row of C elements lies in the registers of `Threads` threads (a warp, or a
 // whole block), up to K vectors of 16 bytes in each. Vector k of a thread is vector k * Threads +
-// index of the row, so that neighboring threads touch neighboring memory.
+// index of the row, so neighboring threads touch neighboring memory.
 #pragma once
 #include "backend/cuda/device/rows_pack.h"
 
 namespace crest::cuda {
 
-// Rows that a block works on when `threads` threads work on one.
+// Rows of a block with `threads` threads for each.
 constexpr int rows_a_block(int threads) { return threads == 32 ? 4 : 1; }
 
 template <class T, int K, int Threads>
@@ -25,12 +25,12 @@ struct RowSlice {
     left = cols / N - int(index);
   }
   __device__ bool first() const { return column == 0; }
-  // Whether vector k exists; of a warp's K, which are as few as hold the row, only the last may
-  // not.
+  // Whether vector k exists; a warp's K is
+  // minimal, so only its last may be missing.
   __device__ bool has(int k) const { return (Threads == 32 && k < K - 1) || k * Threads < left; }
 
-  // The vectors from x on, the address of the thread's first one; those that do not exist are
-  // filled with `word`.
+  // The vectors from x on, the address of the thread's first one; missing ones are filled with
+  // `word`.
   __device__ void load(Pack<T> (&v)[K], const T* x, uint32_t word = 0) const {
 #pragma unroll
     for (int k = 0; k < K; ++k) {

@@ -35,11 +35,11 @@ __device__ inline int sort_scan(int x) {
   return sum - x;
 }
 
-// Tokens begin .. end of `load` (number -> SortToken) go to `put` (place, SortToken), those of one
-// digit in order, to the places from first + (sum of this function's argument `before` over smaller
-// digits). A thread d < bins passes for digit d: total, the tokens of the digit that this place
-// counts, and before, those that lie in front of this block's. total < 0: this block has all
-// tokens. All threads of the block call it.
+// Tokens begin .. end of `load` (number -> SortToken) go to `put` (place, SortToken), equal digits
+// in order, to the places from first + (sum of this function's argument `before` over smaller
+// digits). A thread d < bins passes for digit d: total, the tokens of this digit counted here, and
+// before, the tokens in front of this block's. total < 0: this block has all tokens. All threads of
+// the block call it.
 template <class Load, class Put>
 __device__ void sort_scatter(SortDigit digit, int begin, int end, int total, int before, const Load& load,
                              const Put& put) {
@@ -78,11 +78,11 @@ __device__ void sort_scatter(SortDigit digit, int begin, int end, int total, int
     __syncwarp();
     if (i < last) put(to + rank, token);
   }
-  __syncthreads();  // what was put is seen by the block; `next` may be used again
+  __syncthreads();  // the block sees the new values; `next` may be used again
 }
 
-// Tokens before the first pass. Ids outside 0 .. limit - 1 become limit, which sorts them to the
-// end.
+// Tokens before the first pass. Ids outside 0 ..
+// limit - 1 become limit, so they sort to the end.
 struct SortIds {
   const int32_t* ids;
   int limit;

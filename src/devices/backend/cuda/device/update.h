@@ -10,12 +10,12 @@
 
 namespace crest::cuda {
 
-// What a kernel is given; scalars on the device add the rest.
+// Arguments of a kernel; scalars on the device add the rest.
 struct UpdateFactors {
   explicit UpdateFactors(const UpdateRates& r)
       : fixed(r.fixed<float>()), weight_decay(float(r.weight_decay)), log_beta1(r.log_beta1), log_beta2(r.log_beta2) {}
 
-  // All threads of the block call it: two of them compute the corrections, which are in double.
+  // All threads of the block call it: two of them compute the corrections, in double.
   template <class Rule>
   __device__ UpdateStep<float> step(const Scalars* scalars) const {
     UpdateStep<float> s = fixed;
@@ -40,7 +40,7 @@ constexpr int update_threads = 256, update_blocks_per_multiprocessor = 6;
 
 struct NoCopy {};  // there is no copy of the parameter in another dtype
 
-// The low half of an f32 parameter whose high half is the copy in bf16 (core/split_float.h).
+// The low half of an f32 parameter; the high half is the bf16 copy (core/split_float.h).
 struct LowHalf {
   uint16_t bits;
 };
@@ -202,14 +202,14 @@ __device__ inline void update_at(const UpdateTensors<Rule::states, P, G, W>& t, 
   for (int k = 0; k < Rule::states; ++k) store_rounded(t.state[k] + i, state[k]);
 }
 
-// Blocks stride over n elements, V a thread; the first threads of all take the n % V that remain.
+// Blocks stride over n elements, V a thread; the first threads of all take the remaining n % V.
 template <class Rule, Rounding rounding, class P, class G, class W, int V>
 __global__ void __launch_bounds__(update_threads, update_blocks_per_multiprocessor)
     update_step(UpdateTensors<Rule::states, P, G, W> t, int64_t n, UpdateFactors factors, const Scalars* scalars) {
   wait_for_predecessors();
   int64_t id = int64_t(blockIdx.x) * update_threads + threadIdx.x, stride = int64_t(gridDim.x) * update_threads * V;
   int64_t i = id * V;
-  // The first loads need nothing of what follows: they run while the factors are computed.
+  // The first loads are independent: they run while the factors are computed.
   UpdateLoaded<Rule::states, P, G, V> x = {};
   if (i + V <= n) x = load_update<V>(t, i);
   if (scalars->found_inf) return;

@@ -28,7 +28,7 @@ requires(sizeof(T) == 2) struct Words<T, 1> {
   __device__ float operator[](int) const { return widen(x); }
 };
 
-// Words of zeros are zeros in every dtype: Words<T, N>() for what is not there.
+// Words of zeros are zeros in every dtype: Words<T, N>() for missing values.
 template <int N, class T>
 __device__ inline Words<T, N> load_words(const T* p) {
 #ifndef __CUDACC__
