@@ -52,7 +52,8 @@ class Lockstep {
   Lockstep(const Program& whole, const Program& part, const Mesh& mesh)
       : whole_(whole), p_(part), mesh_(mesh), one_(whole_, Kernels::reference) {
     producers_ = p_.producers();
-    for (int r = 0; r < mesh_.ranks(); ++r) all_.emplace_back(p_, Kernels::reference);
+    for (int r = 0; r < mesh_.ranks(); ++r)
+      all_.emplace_back(p_, Kernels::reference, std::make_shared<OneRank>(mesh_, r));
     // An update of groups has no values for the gradients of single tensors.
     for (size_t v = 0; v < whole_.values.size(); ++v)
       if (const Value& value = whole_.values[v]; is_gradient_group(value)) {
@@ -254,7 +255,7 @@ class Lockstep {
         }
         write(instr.out[0], k, own);
         write(instr.in[0], k, Numbers(s.size(), std::numeric_limits<double>::quiet_NaN()));
-      } else if (op == "all_gather" || op == "gather_rows") {
+      } else if (op == "all_gather" || op == "gather_rows" || op == "gather_parts") {
         write(instr.out[0], k, joined(in));
       } else if (op == "own_share" || op == "own_rows") {
         write(instr.out[0], k, slice(in[k], k, n));
@@ -404,7 +405,7 @@ TEST(Lockstep, TensorRanksHaveWhatThePlacementsSay) {
         How{square, true, "on", "naive", "each", 2, {}, "full"}, How{square, false, "off", "naive", "overlap", 1},
         How{square, true, "on", "flash", "bucket", 1, {{"packing", "documents"}}},
         How{two, false, "on", "flash", "flat", 1, {{"packing", "documents"}}},
-        How{four, false, "on", "flash", "flat", 1}}) {
+        How{four, false, "on", "flash", "flat", 1}, How{two, true, "on", "flash", "each", 2, {{"loss-chunk", "4"}}}}) {
     Recipe one = tensor_recipe(how.llama);
     one.fusion = how.fusion, one.attention = how.attention, one.grad_accumulation = how.micro_steps;
     one.recompute = how.recompute, one.pass_settings = how.settings;

@@ -28,6 +28,15 @@ void infer_gather(Infer& c) {
   c.out(x.dtype, {rows / seq, seq, x.shape[1]});
 }
 
+void infer_gather_parts(Infer& c) {
+  rules::inputs(c, 1, 1);
+  rules::contiguous(c);
+  rules::rank(c, in::gather_parts::x, 2);
+  rules::floating(c, in::gather_parts::x);
+  const Value& x = c.in(in::gather_parts::x);
+  c.out(x.dtype, {rules::integer(c, "ranks", 2), x.shape[0], x.shape[1]});
+}
+
 void infer_scatter(Infer& c) {
   rules::inputs(c, 1, 2);
   rules::contiguous(c);
@@ -89,6 +98,16 @@ const OpDef op_gather_rows = {.name = "gather_rows",
                               .exchange = Exchange{Placement::shard(0), Placement()},
                               .cost = cost_of_rows,
                               .grad = grad_gather};
+
+const OpDef op_gather_parts = {.name = "gather_parts",
+                               .inputs = in::gather_parts::names,
+                               .outputs = out::gather_parts::names,
+                               .help = "x[rows,C] -> y[ranks,rows,C]: what each rank has",
+                               .op_class = OpClass::communication,
+                               .infer = infer_gather_parts,
+                               .place = cut<"*_ -> R*_; ..">,
+                               .exchange = Exchange{Placement::own(), Placement()},
+                               .cost = cost_of_rows};
 
 const OpDef op_scatter_rows = {
     .name = "scatter_rows",

@@ -122,7 +122,8 @@ class Reductions {
 };
 
 // Every rank reads its rows of the host's inputs. Of what earlier Programs left, it has an addend
-// until the last micro step; of gradients of cut weights, a part of the addend.
+// until the last micro step; of gradients of cut weights, a part of the addend. Tensor ranks have
+// the same loss.
 void declare_placements(Program& program, const PassContext& context) {
   const Mesh mesh = context.recipe.layout();
   std::map<std::string, ValueId> weights;
@@ -137,7 +138,9 @@ void declare_placements(Program& program, const PassContext& context) {
     if (auto it = weights.find(value.name); it != weights.end()) value.placement = program.at(it->second).placement;
     if (context.kind == ProgramKind::update) continue;
     for (Axis axis : {Axis::data, Axis::tensor})  // no pass shares a step along the others
-      if (Placement& at = value.placement[size_t(axis)]; mesh.size(axis) > 1 && !at.cut()) at = Placement::partial();
+      if (Placement& at = value.placement[size_t(axis)];
+          mesh.size(axis) > 1 && !at.cut() && (axis == Axis::data || value.role == Role::gradient))
+        at = Placement::partial();
   }
 }
 

@@ -2,7 +2,8 @@
 // outputs on the way into a layer (queries, keys, values, gate, up) and by their inputs on the way
 // out (Shoeybi et al. 2019, "Megatron-LM"). Between layers each rank has a part of the rows, so
 // norms and residuals are shared, too (Korthikanti et al. 2022, "Reducing Activation Recomputation
-// in Large Transformer Models"). Embedding and head are whole on every rank.
+// in Large Transformer Models"). Of embedding and head each rank has a part of the vocabulary, and
+// of each row's logits.
 #include "passes/tensor_parallel.h"
 
 #include <fmt/format.h>
@@ -28,6 +29,7 @@ Placement placement_of(const std::string& parameter, const ModelConfig& model) {
   auto of_layer = [&](const char* name) {
     return parameter.ends_with(std::string(name) + ".weight") || parameter.ends_with(std::string(name) + ".bias");
   };
+  if (parameter == "wte.weight" || parameter == "lm_head.weight") return Placement::shard(0);
   if (of_layer(".attn.qkv")) return Placement::heads(0, model.heads / model.kv_heads);
   if (of_layer(".mlp.gate") || of_layer(".mlp.up") || of_layer(".mlp.fc")) return Placement::shard(0);
   if (parameter.ends_with(".attn.proj.weight") || parameter.ends_with(".mlp.proj.weight")) return Placement::shard(1);
@@ -54,9 +56,9 @@ class TensorParallel {
       for (const char* heads : {"heads", "kv_heads"})
         if (instr.attrs.has(heads)) instr.attrs.set(heads, instr.attrs.integer(heads) / ranks_);
       if (is(instr, "embedding"))
-        instr.in[in::embedding::ids] = of_rows("own_rows", instr, instr.in[in::embedding::ids]);
+        look_up(instr);
       else if (is(instr, "cross_entropy"))
-        instr.in[in::cross_entropy::targets] = of_rows("own_rows", instr, instr.in[in::cross_entropy::targets]);
+        combine_loss(instr);
       else if (is(instr, "linear") && cut_by(instr, 0))
         instr.in[in::linear::x] = gathered(instr);
       else if (is(instr, "linear") && cut_by(instr, 1))
@@ -117,6 +119,26 @@ class TensorParallel {
     p_.at(old.out[0]).name += ".old";
     p_.at(by).name = name;
     w_.replace(old.out[0], by);
+  }
+
+  // A rank finds the tokens of its part of the vocabulary and zeros for the others: sums are exact.
+  void look_up(Instr& instr) {
+    Builder& b = w_.build(instr);
+    const ValueId found = b.emit1("embedding", w_.now(instr.in), Attrs(instr.attrs).set("axes", name(Axis::tensor)));
+    instead(instr, b.emit1("scatter_rows", {found}, along()));
+    p_.at(found).name = p_.at(w_.now(instr.out[out::embedding::y])).name + ".local";
+    instr.op = nullptr;
+  }
+
+  // Maximum, sum and target of each rank's part of a row.
+  void combine_loss(Instr& instr) {
+    namespace at = in::cross_entropy;
+    Builder& b = w_.build(instr);
+    instr.attrs.set("axes", name(Axis::tensor));
+    const ValueId own = b.emit1("loss_stats", {w_.now(instr.in[at::logits]), instr.in[at::targets]},
+                                Attrs().set("vocab", instr.attrs.integer("vocab")).set("axes", name(Axis::tensor)));
+    instr.in.resize(at::stats + 1, no_value);
+    instr.in[at::stats] = b.emit1("gather_parts", {own}, along());
   }
 
   // Rows know no place in a sequence, so their positions are looked up.

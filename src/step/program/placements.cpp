@@ -185,7 +185,7 @@ class Inference {
     std::vector<Placement> in;
     for (ValueId v : instr.in) in.push_back(v == no_value ? Placement() : placement(v));
     if (instr.body) return Inference(*instr.body, axis_, after_).run_body(in, out);
-    if (instr.op->place) return place(p_, instr, in, out);
+    if (instr.op->place) return place(p_, instr, axis_, in, out);
     std::string_view op = instr.op->name;
     if (in[0].kind == Kind::absent) return fmt::format("reads %{}, which holds nothing", name_of(instr.in[0]));
     out.assign(instr.out.size(), in[0]);

@@ -65,6 +65,13 @@ void launch_gather_rows(const KernelCall& c) {
   });
 }
 
+void launch_gather_parts(const KernelCall& c) {
+  const Value& x = c.in_value(in::gather_parts::x);
+  with(c, [&](Communicator& comm) {
+    comm.all_gather(c.in[in::gather_parts::x], c.out[out::gather_parts::y], x.dtype, x.numel());
+  });
+}
+
 void launch_scatter_rows(const KernelCall& c) {
   namespace at = in::scatter_rows;
   const Value& y = c.out_value(out::scatter_rows::y);
@@ -96,6 +103,9 @@ std::string reject_scatter_rows(const KernelQuery& q) { return check_float(q.in(
 
 Kernel gather_rows_kernel() {
   return {"gather_rows", "cpu.gather_rows.communicator", reject, nullptr, nullptr, launch_gather_rows};
+}
+Kernel gather_parts_kernel() {
+  return {"gather_parts", "cpu.gather_parts.communicator", reject, nullptr, nullptr, launch_gather_parts};
 }
 Kernel scatter_rows_kernel() {
   return {"scatter_rows", "cpu.scatter_rows.communicator", reject_scatter_rows, nullptr, nullptr, launch_scatter_rows};

@@ -85,6 +85,11 @@ void launch_gather_rows(const KernelCall& c) {
   communicator_of(c).all_gather(c.in[in::gather_rows::x], c.out[out::gather_rows::y], x.dtype, x.numel());
 }
 
+void launch_gather_parts(const KernelCall& c) {
+  const Value& x = c.in_value(in::gather_parts::x);
+  communicator_of(c).all_gather(c.in[in::gather_parts::x], c.out[out::gather_parts::y], x.dtype, x.numel());
+}
+
 template <class T>
 __global__ void __launch_bounds__(threads) add_to_rows(T* y, const T* b, int64_t n, int64_t columns) {
   wait_for_predecessors();
@@ -139,6 +144,10 @@ std::string reject_none(const KernelQuery&) { return ""; }
 Kernel gather_rows_kernel() {
   return {"gather_rows", "cuda.gather_rows.communicator",      reject_unless_float, nullptr,
           nullptr,       CREST_DEVICE_CODE(launch_gather_rows)};
+}
+Kernel gather_parts_kernel() {
+  return {"gather_parts", "cuda.gather_parts.communicator",      reject_unless_float, nullptr,
+          nullptr,        CREST_DEVICE_CODE(launch_gather_parts)};
 }
 Kernel scatter_rows_kernel() {
   return {"scatter_rows", "cuda.scatter_rows.communicator",      reject_unless_float, nullptr,

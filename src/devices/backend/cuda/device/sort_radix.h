@@ -83,11 +83,14 @@ __device__ void sort_scatter(SortDigit digit, int begin, int end, int total, int
 
 // Tokens before the first pass. Ids outside 0 .. limit - 1 become limit, which sorts them to the
 // end.
+// Counted from the first row of the table that this rank has; all that are not there have key
+// `limit`.
 struct SortIds {
   const int32_t* ids;
   int limit;
+  int64_t first;
   __device__ SortToken operator()(int i) const {
-    int32_t id = ids[i];
+    const int64_t id = ids[i] - first;
     return {id >= 0 && id < limit ? uint32_t(id) : uint32_t(limit), i};
   }
 };
