@@ -298,11 +298,14 @@ class Lockstep {
     for (size_t v = 0; v < p_.values.size(); ++v) {
       const Value& value = p_.values[v];
       if (producers_[v] >= 0 || value.lifetime != Lifetime::persistent || !cut(value, Axis::data)) continue;
-      Numbers group;
-      for (Memory& m : all_) put_behind(group, m.read(ValueId(v)));
-      for (const Member& m : members(p_, p_.values[v])) {
-        auto from = group.begin() + m.offset;
-        check(m.whole.name, Numbers(from, from + m.whole.shape.numel()), m.own, 0);
+      for (int r = 0; r < mesh_.ranks(); ++r) {
+        if (mesh_.coordinate(r, Axis::data) != 0) continue;
+        Numbers group;
+        for (int member : mesh_.group(r, Axis::data)) put_behind(group, all_[size_t(member)].read(ValueId(v)));
+        for (const Member& m : members(p_, p_.values[v])) {
+          auto from = group.begin() + m.offset;
+          check(m.whole.name, Numbers(from, from + m.own.shape.numel()), m.own, r);
+        }
       }
     }
     for (const Param& q : p_.params)
@@ -398,6 +401,7 @@ TEST(Lockstep, TensorRanksHaveWhatThePlacementsSay) {
     int64_t micro_steps;
     std::map<std::string, std::string> settings = {};
     const char* recompute = "none";
+    const char* shard = "none";
   };
   const Mesh two = {{Axis::tensor, 2}}, four = {{Axis::tensor, 4}}, square = {{Axis::data, 2}, {Axis::tensor, 2}};
   for (const How& how :
@@ -405,12 +409,19 @@ TEST(Lockstep, TensorRanksHaveWhatThePlacementsSay) {
         How{square, true, "on", "naive", "each", 2, {}, "full"}, How{square, false, "off", "naive", "overlap", 1},
         How{square, true, "on", "flash", "bucket", 1, {{"packing", "documents"}}},
         How{two, false, "on", "flash", "flat", 1, {{"packing", "documents"}}},
-        How{four, false, "on", "flash", "flat", 1}, How{two, true, "on", "flash", "each", 2, {{"loss-chunk", "4"}}}}) {
+        How{four, false, "on", "flash", "flat", 1}, How{two, true, "on", "flash", "each", 2, {{"loss-chunk", "4"}}},
+        How{square, true, "on", "flash", "flat", 1, {}, "none", "optimizer"},
+        How{square, false, "on", "flash", "bucket", 2, {}, "none", "gradients"},
+        How{square, true, "on", "naive", "bucket", 2, {}, "full", "weights"}}) {
     Recipe one = tensor_recipe(how.llama);
     one.fusion = how.fusion, one.attention = how.attention, one.grad_accumulation = how.micro_steps;
     one.recompute = how.recompute, one.pass_settings = how.settings;
     one.pass_settings["bucket"] = "500B", one.pass_settings["reduce"] = how.reduce;
-    compare_steps(one, on_mesh(one, how.mesh));
+    Recipe part = on_mesh(one, how.mesh);
+    const std::string shard = how.shard;
+    if (shard != "none") part.pass_settings["shard"] = shard;
+    SCOPED_TRACE(shard);
+    compare_steps(one, part, shard == "gradients" || shard == "weights");
     if (HasFailure()) return;
   }
 }

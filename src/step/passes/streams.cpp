@@ -1,8 +1,11 @@
 // Collectives on the communication stream start as early as they can: right behind the last
-// instruction that uses their memory. Others stay where they are, on the compute stream.
+// instruction that uses their memory. Others stay where they are, on the compute stream. If a rank
+// belongs to several groups, all its collectives are on one stream: two of NCCL's that run at once
+// may wait for each other forever (NVIDIA/nccl #195).
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 #include "program/op.h"
+#include "program/placements.h"
 #include "program/waits.h"
 
 namespace crest {
@@ -42,6 +45,9 @@ void assign_streams(Program& program, const PassContext&) {
     if (i < n && !early(i)) code.push_back(program.code[i]);
   }
   program.code = std::move(code);
+  if (communicates_in_one_order(program)) return;
+  for (Instr& instr : program.code)
+    if (instr.op->op_class == OpClass::communication) instr.stream = Stream::comm;
 }
 
 }  // namespace crest

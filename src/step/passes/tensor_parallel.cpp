@@ -194,8 +194,6 @@ void check(const PassContext& context, int ranks) {
   };
   no(r.model.dropout > 0, "dropout", "Use --dropout 0, or leave the axis out.");
   no(r.precision == "fp8", "--precision fp8", "Use bf16.");
-  no(context.setting("shard") != "none", "--shard " + context.setting("shard"), "Use --shard none.");
-  no(context.setting("offload") != "none", "--offload " + context.setting("offload"), "Use --offload none.");
   static const std::set<std::string> of_whole_matrices = {"muon",       "adafactor", "adafactor-momentum",
                                                           "adamw-8bit", "adamw-fp8", "adamw-unfused"};
   no(of_whole_matrices.count(r.optimizer) > 0, "--optimizer " + r.optimizer,

@@ -4,8 +4,8 @@
 
 namespace crest::cpu {
 
-// Rows of logits[rows, cols]; columns >= vocab are padding. If ranks share the vocabulary, these are
-// the columns from `first` on of `all`.
+// Rows of logits[rows, cols]; columns >= vocab are padding. If ranks share the vocabulary, the
+// columns are those from `first` on of `all`.
 struct CrossEntropyArgs {
   const void* logits;
   void* dlogits;  // may be logits
