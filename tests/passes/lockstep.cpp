@@ -230,6 +230,10 @@ class Lockstep {
     }
   }
 
+  static void add_bias(Numbers& rows, const Numbers& bias) {
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] += bias[i % bias.size()];
+  }
+
   // What the members of a group do together.
   void exchange(const Instr& instr, const std::vector<int>& group) {
     std::string_view op = instr.op->name;
@@ -249,13 +253,14 @@ class Lockstep {
         for (const Padding& gap : padding_of(instr)) std::fill(s.begin() + gap.begin, s.begin() + gap.end, 0.0);
         Numbers own = slice(s, k, n);
         if (instr.in.size() > 1 && op == "reduce_scatter") own = sum({own, read(instr.in[1])[k]});
-        if (instr.in.size() > 1 && op == "scatter_rows") {
-          const Numbers bias = read(instr.in[1])[k];
-          for (size_t i = 0; i < own.size(); ++i) own[i] += bias[i % bias.size()];
-        }
+        if (instr.in.size() > 1 && op == "scatter_rows") add_bias(own, read(instr.in[1])[k]);
         write(instr.out[0], k, own);
         write(instr.in[0], k, Numbers(s.size(), std::numeric_limits<double>::quiet_NaN()));
-      } else if (op == "all_gather" || op == "gather_rows" || op == "gather_parts") {
+      } else if (op == "sum_rows") {
+        Numbers s = sum(in);
+        if (instr.in.size() > 1) add_bias(s, read(instr.in[1])[k]);
+        write(instr.out[0], k, s);
+      } else if (op == "all_gather" || op == "gather_columns" || op == "gather_rows" || op == "gather_parts") {
         write(instr.out[0], k, joined(in));
       } else if (op == "own_share" || op == "own_rows") {
         write(instr.out[0], k, slice(in[k], k, n));
@@ -424,4 +429,18 @@ TEST(Lockstep, TensorRanksHaveWhatThePlacementsSay) {
     compare_steps(one, part, shard == "gradients" || shard == "weights");
     if (HasFailure()) return;
   }
+}
+
+TEST(Lockstep, TensorRanksSampleAsOne) {
+  for (bool llama : {false, true})
+    for (ProgramKind kind : {ProgramKind::prefill, ProgramKind::decode}) {
+      Recipe one = tensor_recipe(llama);
+      one.batch = 1, one.fusion = "on";
+      const Recipe part = on_mesh(one, {{Axis::tensor, 2}});
+      SCOPED_TRACE(one.model.name + " " + std::string(name(kind)));
+      const Program whole = compiled(one, kind, true, true), parts = compiled(part, kind, true, true);
+      Lockstep run(whole, parts, part.layout());
+      run.run();
+      EXPECT_GT(run.compared, run.made * 8 / 10) << run.made;
+    }
 }

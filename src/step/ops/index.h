@@ -80,7 +80,9 @@
   OP(own_share, (x), (shard))           \
   OP(gather_rows, (x), (y))             \
   OP(gather_parts, (x), (y))            \
+  OP(gather_columns, (x), (y))          \
   OP(scatter_rows, (x, b), (y))         \
+  OP(sum_rows, (x, b), (y))             \
   OP(own_rows, (ids), (y))              \
   OP(own_positions, (ids), (y))         \
   OP(square_sum, (shards), (sum))

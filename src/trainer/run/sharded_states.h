@@ -28,12 +28,13 @@ class ShardedStates {
     std::string state;
     DType dtype;
     Shape shape;
-    bool of_elements;   // one number for each element of the parameter
-    Axes axes;          // along which the ranks have other parts
-    Placement cut;      // along the tensor axis
-    char* own;          // what this rank has of the group
-    int64_t first = 0;  // elements of the group before the tensor
-    int64_t share = 0;  // elements of the group that each rank along the data axis has; 0: all
+    bool of_elements;    // one number for each element of the parameter
+    Axes axes;           // along which the ranks have other parts
+    Placement cut;       // along the tensor axis
+    int64_t padded = 0;  // elements that the ranks share of the dimension that is cut
+    char* own;           // what this rank has of the group
+    int64_t first = 0;   // elements of the group before the tensor
+    int64_t share = 0;   // elements of the group that each rank along the data axis has; 0: all
   };
   const std::vector<Tensor>& tensors() const { return tensors_; }
   // Zeros, until they are written. All tensors, or none.
@@ -48,7 +49,8 @@ class ShardedStates {
   void release() { memory_.clear(); }
 
  private:
-  // Bytes that are next to each other in a rank's part, from `own` on, and in the whole tensor.
+  // Bytes that are next to each other in a rank's part, from `own` on, and in the whole tensor. What
+  // lies between two of them is padding.
   struct Run {
     int64_t own, whole, bytes;
   };

@@ -86,7 +86,9 @@
   KERNEL(own_share)               \
   KERNEL(gather_rows)             \
   KERNEL(gather_parts)            \
+  KERNEL(gather_columns)          \
   KERNEL(scatter_rows)            \
+  KERNEL(sum_rows)                \
   KERNEL(own_rows)                \
   KERNEL(own_positions)           \
   KERNEL(square_sum)              \
