@@ -3,8 +3,7 @@
 // out (Shoeybi et al. 2019, "Megatron-LM"). Between layers each rank has a part of the rows, so
 // norms and residuals are shared, too (Korthikanti et al. 2022, "Reducing Activation Recomputation
 // in Large Transformer Models"). Of embedding and head each rank has a part of the vocabulary, and
-// of each row's logits. Programs that sample have too few rows to share: all ranks have them all, and
-// what were parts of rows are sums.
+// of each row's logits. Programs that sample have too few rows to share: all ranks have them all.
 #include "passes/tensor_parallel.h"
 
 #include <fmt/format.h>

@@ -41,9 +41,9 @@ struct DimRange {
   bool operator==(const DimRange&) const = default;
 };
 
-// Of a shard whose dimension was padded from `size` to `padded` elements for the ranks (each section
-// of heads by itself): the range of the whole that a range of the padded dimension holds. Empty if
-// it holds padding only.
+// Of a shard whose dimension was padded from `size` to `padded` elements for the ranks (each
+// section of heads by itself): the range of the whole that a range of the padded dimension holds.
+// Empty if it holds padding only.
 DimRange without_padding(Placement shard, int64_t size, int64_t padded, DimRange range);
 
 // The parts [begin, end) of the whole dimension `dim` of a shard, with `size` elements, that place

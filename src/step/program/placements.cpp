@@ -129,7 +129,7 @@ class Inference {
     Placement all;
     for (const Piece& piece : it->second) {
       if (piece.begin >= e.end || e.begin >= piece.end || piece.at <= made.at) continue;
-      Placement part = is_group ? of_member(piece.placement) : piece.placement;
+      Placement part = is_group && piece.placement != declared ? of_member(piece.placement) : piece.placement;
       if (piece.group && !is_group && part == of_member(declared)) part = declared;  // the group's part of a member
       if (found && !(all == part)) return Placement::own();                          // parts differ
       found = true, all = part;

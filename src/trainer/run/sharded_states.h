@@ -49,8 +49,8 @@ class ShardedStates {
   void release() { memory_.clear(); }
 
  private:
-  // Bytes that are next to each other in a rank's part, from `own` on, and in the whole tensor. What
-  // lies between two of them is padding.
+  // Bytes that are next to each other in a rank's part, from `own` on, and in the whole tensor.
+  // Between two of them is padding.
   struct Run {
     int64_t own, whole, bytes;
   };
