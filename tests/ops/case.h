@@ -107,6 +107,11 @@ enum class Masters { halves, whole };
 // AdamW over a group of `numel` elements; masters of bf16 weights.
 Case fused_update(const std::string& name, int64_t numel, const std::vector<GroupMatrix>& matrices, DType gradient,
                   Masters masters, bool skipped);
+// The same case on a rank of three.
+inline Case& on_rank(Case& c, int rank) {
+  c.rank = rank, c.ranks = 3;
+  return c;
+}
 // Scalars in the middle of a run, away from the special values 0 and 1.
 Scalars some_scalars();
 

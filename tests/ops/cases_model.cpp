@@ -168,12 +168,6 @@ void add_attention_cases(std::vector<Case>& list, DType t) {
   }
 }
 
-// The same case on a rank of three.
-static Case& on_rank(Case& c, int rank) {
-  c.rank = rank, c.ranks = 3;
-  return c;
-}
-
 void add_embedding_cases(std::vector<Case>& list, DType t) {
   DType f = DType::f32;
   Arg tokens = ids({3, 65}, 257), table = tensor(t, {384, 96}), dy = tensor(t, {3, 65, 96});

@@ -80,6 +80,7 @@ TEST(TensorRanks, TrainLikeOne) {
                         Case{false, four, 1, "off", "none", "flat", "none", "none", 5}}) {
     SCOPED_TRACE(std::string(c.llama ? "llama " : "gpt ") + c.mesh.text() + " shard " + c.shard);
     Recipe r = recipe(c.llama, c.heads);
+    r.model.dropout = c.llama ? 0 : 0.2;
     r.grad_accumulation = c.micro_steps, r.fusion = c.fusion, r.recompute = c.recompute, r.optimizer = "sgd";
     r.pass_settings = {{"bucket", "20kB"}, {"pad-heads", "true"}};
     Recipe mesh = on_mesh(r, c.mesh);

@@ -77,6 +77,9 @@ class TensorParallel {
       Instr instr = old;
       if (instr.attrs.has("heads")) instr.attrs.set("heads", heads_.all / ranks_);
       if (instr.attrs.has("kv_heads")) instr.attrs.set("kv_heads", heads_.of_keys / ranks_);
+      // Masks are those of one rank.
+      if (is(instr, "dropout")) instr.attrs.set("axes", name(Axis::tensor)).set("seq", p_.at(p_.inputs[0]).shape[1]);
+      if (is(instr, "attention") && instr.attrs.number("p", 0) > 0) instr.attrs.set("axes", name(Axis::tensor));
       if (is(instr, "embedding"))
         look_up(instr);
       else if (is(instr, "cross_entropy"))
@@ -244,7 +247,6 @@ void check(const PassContext& context, int ranks) {
   auto no = [&](bool wrong, const std::string& what, const char* instead) {
     if (wrong) refuse(fmt::format("tensor={} does not work with {} yet", ranks, what), instead);
   };
-  no(r.model.dropout > 0, "dropout", "Use --dropout 0, or leave the axis out.");
   no(r.precision == "fp8", "--precision fp8", "Use bf16.");
   static const std::set<std::string> of_whole_matrices = {"muon",       "adafactor", "adafactor-momentum",
                                                           "adamw-8bit", "adamw-fp8", "adamw-unfused"};

@@ -316,7 +316,7 @@ bool communicates_in_one_order(const Program& program) {
     groups.insert(axes_of(instr));
     streams.insert(instr.stream);
   }
-  return groups.size() < 2 || streams.size() < 2;
+  return streams.size() < 2 || groups == std::set<Axes>{Axis::data};
 }
 
 Handover handover(const Program& program, Axis axis) { return Inference(program, axis, "all").handover(); }

@@ -59,7 +59,7 @@ void verify_along(const CompiledSession& s, Axis axis) {
 void verify_handover(const CompiledSession& session) {
   for (const CompiledProgram& c : session.programs)
     if (!communicates_in_one_order(c.program))
-      fail_internal("collectives of several groups of ranks are on two streams", "program " + c.spec.name);
+      fail_internal("collectives that are on two streams have no order", "program " + c.spec.name);
   const Mesh mesh = session.recipe.layout();
   for (Axis axis : axes_outermost_first)
     if (mesh.size(axis) > 1) verify_along(session, axis);

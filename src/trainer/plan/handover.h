@@ -7,7 +7,7 @@ namespace crest {
 
 // Follows two training steps, with evaluation and sampling after each. Throws an internal error
 // where a Program reads a value with another placement than the Program before has left, or where
-// the collectives of several groups have no order.
+// collectives have no order.
 void verify_handover(const CompiledSession& session);
 
 }  // namespace crest
