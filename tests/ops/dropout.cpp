@@ -76,7 +76,7 @@ void add_cases(std::vector<Case>& list, DType t) {
     add("embedding", "_to_f32", {tokens, table, scalars_arg()}, Attrs(p).set("dtype", "f32"));
     add("add_position", "", {tensor(t, s), positions, absent(), scalars_arg()}, p);
     // The second of three ranks that share the rows of all samples, or their heads.
-    const Attrs shared = Attrs(p).set("axes", "tensor"), rows = Attrs(shared).set("seq", 26);
+    const Attrs shared = with(Attrs().set("axes", "tensor"), 0.5), rows = Attrs(shared).set("seq", 26);
     const Arg x = tensor(t, {s.rows(), s.back()}), gamma = positive(t, {s.back()});
     add("dropout", "_rows", {x, scalars_arg()}, rows);
     add("dropout", "_heads", {tensor(t, {2, s[0], s[1], s.back()}), scalars_arg()}, shared);
