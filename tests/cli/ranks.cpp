@@ -214,8 +214,9 @@ TEST(Ranks, AnotherNumberOfThemContinuesTheRun) {
 TEST(Ranks, TensorRanksTrainAndContinueLikeOne) {
   NEEDS_RANKS();
   TrainFolder f;
-  const Flags flags = {"--precision", "fp32",    "--threads",  "2",     "--val-every", "0",       "--lr",
-                       "1e-3",        "--model", "llama-nano", "--seq", "16",          "--batch", "2"};
+  const Flags flags = {"--precision", "fp32", "--threads",      "2",          "--val-every",     "0",
+                       "--lr",        "1e-3", "--model",        "llama-nano", "--seq",           "16",
+                       "--batch",     "2",    "--sample-every", "2",          "--sample-tokens", "8"};
   const Flags tensor = {"--mesh", "tensor=2"}, one = {"--mesh", "data=1"};
   ASSERT_EQ(f.train("straight", 4, flags).code, 0);
   for (auto& [name, first, then] : {std::tuple{"in", one, tensor}, {"out", tensor, one}}) {
@@ -225,6 +226,7 @@ TEST(Ranks, TensorRanksTrainAndContinueLikeOne) {
     ASSERT_EQ(ended.code, 0) << ended.err;
     auto straight = f.log("straight"), cut = f.log(name);
     ASSERT_EQ(straight.size(), cut.size());
+    EXPECT_EQ(f.read(name + std::string("/samples.txt")), f.read("straight/samples.txt"));
     for (size_t i = 0; i < cut.size(); ++i)
       EXPECT_NEAR(cut[i]["loss"], straight[i]["loss"], 1e-5 * straight[i]["loss"].get<double>()) << name << " " << i;
   }

@@ -38,6 +38,7 @@ struct Case {
   // Replaces inputs with a required relation to others, such as the saved statistics of a gradient.
   std::function<void(Values&)> complete = nullptr;
   std::vector<int64_t> out_pitch = {};  // by output: elements from row to row; 0 or absent: contiguous
+  int rank = 0, ranks = 1;              // which of how many runs it, along attribute `axes`
 };
 
 // A few instructions between inputs and outputs; differentiated is the sum of the outputs times
@@ -106,6 +107,11 @@ enum class Masters { halves, whole };
 // AdamW over a group of `numel` elements; masters of bf16 weights.
 Case fused_update(const std::string& name, int64_t numel, const std::vector<GroupMatrix>& matrices, DType gradient,
                   Masters masters, bool skipped);
+// The same case on a rank of three.
+inline Case& on_rank(Case& c, int rank) {
+  c.rank = rank, c.ranks = 3;
+  return c;
+}
 // Scalars in the middle of a run, away from the special values 0 and 1.
 Scalars some_scalars();
 

@@ -19,13 +19,28 @@ static void add_attention(std::vector<Case>& list, DType t, const std::string& n
   Arg o = tensor(t, {b, s, heads * d}), lse = tensor(DType::f32, {b, heads, s});
   std::string name = n + "_" + std::string(crest::name(t));
   Arg documents = document ? positions({b, s}, document) : absent();
-  list.push_back({"attention", name, {in, extra, documents}, attrs, nullptr, some_scalars(), nullptr});
-  auto complete = [=](Values& v) {
-    Case forward = {"attention", "", {in, extra, documents}, attrs, nullptr, some_scalars(), nullptr};
-    Values out = reference_outputs(in_double(forward), {v[1], v[4], v[5]});
-    v[2] = out[0], v[3] = out[1];
-  };
-  list.push_back({"attention_grad", name, {o, in, o, lse, extra, documents}, attrs, nullptr, some_scalars(), complete});
+  // With dropout also where another rank has heads before these.
+  for (int rank : {0, 1}) {
+    if (rank == 1 && p == 0) break;
+    if (rank == 1) name = n + "_rank1_" + std::string(crest::name(t)), attrs.set("axes", "tensor");
+    const Case forward = {"attention", name,    {in, extra, documents}, attrs, nullptr, some_scalars(), nullptr, {},
+                          rank,        1 + rank};
+    auto complete = [forward](Values& v) {
+      Values out = reference_outputs(in_double(forward), {v[1], v[4], v[5]});
+      v[2] = out[0], v[3] = out[1];
+    };
+    list.push_back(forward);
+    list.push_back({"attention_grad",
+                    name,
+                    {o, in, o, lse, extra, documents},
+                    attrs,
+                    nullptr,
+                    some_scalars(),
+                    complete,
+                    {},
+                    rank,
+                    1 + rank});
+  }
 }
 
 static void add_cases(std::vector<Case>& list, DType t) {

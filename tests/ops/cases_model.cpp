@@ -182,6 +182,13 @@ void add_embedding_cases(std::vector<Case>& list, DType t) {
   add(list, t, "embedding_grad", "repeated", {ids({3, 65}, 3), dy}, rows);
   add(list, t, "embedding_grad", "unknown_ids", {tokens, dy}, rows).complete = beyond;
   add(list, t, "embedding_grad", "acc", {tokens, dy, tensor(f, {384, 96}, 10)}, rows);
+  for (int rank : {0, 2}) {  // of three, each with a table for some of 1152 tokens
+    const std::string of = "rank" + std::to_string(rank);
+    const Arg any = ids({3, 65}, 3 * 384);
+    const Attrs own = Attrs().set("axes", "tensor");
+    on_rank(add(list, t, "embedding", of, {any, table}, own), rank);
+    on_rank(add(list, t, "embedding_grad", of, {any, dy}, Attrs(rows).set("axes", "tensor")), rank);
+  }
   add(list, t, "embedding_grad", "odd", {ids({1, 2}, 5), tensor(t, {1, 2, 33})}, Attrs().set("rows", 5));
   if (t == DType::bf16)
     add(list, t, "embedding_grad", "acc_bf16", {tokens, dy, tensor(t, {384, 96}, 10)},
@@ -223,6 +230,32 @@ void add_loss_cases(std::vector<Case>& list, DType t) {
       v[2] = forward("cross_entropy", {logits, labels}, vocab, {v[0], v[1]})[1];
     };
     add(list, t, "cross_entropy_fused", s.name, {logits, labels, scalars_arg()}, scaled);
+    add(list, t, "loss_stats", s.name, {logits, labels}, vocab);
+    // The second of three ranks, whose columns the targets are in or not; the last, with padding.
+    const int64_t all = 3 * s.logits.back() - 20;
+    Attrs own = Attrs().set("vocab", all).set("axes", "tensor"), own_scaled = own;
+    own_scaled.set("scale", 1 / double(rows.numel()));
+    for (int rank : {1, 2}) {
+      const std::string of = std::string(s.name) + "_rank" + std::to_string(rank);
+      const Arg any = targets(rows, all);
+      on_rank(add(list, t, "loss_stats", of, {logits, any}, own), rank);
+      on_rank(
+          add(list, t, "cross_entropy_grad", of, {logits, any, tensor(DType::f32, rows), scalars_arg()}, own_scaled),
+          rank)
+          .complete = [=](Values& v) {
+        for (double& lse : v[2]) lse = 8 + std::abs(lse);
+      };
+    }
+    auto some = [rows](Values& v) {  // sums of exponentials are positive, one rank has only padding
+      for (size_t i = 0; i < v[3].size(); i += 3) v[3][i + 1] = 1 + std::abs(v[3][i + 1]);
+      const auto third = size_t(2 * rows[0] * 3);
+      v[3][third] = -INFINITY, v[3][third + 1] = v[3][third + 2] = 0;
+    };
+    for (const Arg& weight : {absent(), scalars_arg()})
+      add(list, t, "cross_entropy",
+          std::string(s.name) + "_stats" + (weight.fill == Arg::Fill::absent ? "" : "_weight"),
+          {logits, labels, weight, tensor(DType::f32, {3, rows[0], 3}, 4)}, Attrs(own))
+          .complete = some;
   }
   if (t != DType::f32) return;
   Attrs scale = Attrs().set("scale", 1 / 195.0);

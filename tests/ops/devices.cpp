@@ -90,7 +90,12 @@ class BoundKernel::OnGpu {
 // Scratch is poisoned and guarded on its far side; its start is aligned as the executor aligns it.
 BoundKernel::BoundKernel(const Kernel& kernel, const Device& device, const Program& program, const Instr& instr,
                          const Memory& memory)
-    : kernel_(kernel), device_(device), program_(program), instr_(instr), memory_(memory) {
+    : kernel_(kernel),
+      device_(device),
+      program_(program),
+      instr_(instr),
+      memory_(memory),
+      rank_({{Axis::tensor, int(program.properties.integer("ranks", 1))}}, int(program.properties.integer("rank", 0))) {
   KernelQuery query{program, instr, device};
   scratch_size_ = kernel.workspace ? kernel.workspace(query) : 0;
   scratch_.assign(scratch_size_ + guard + alignment, 0xff);
@@ -116,9 +121,9 @@ bool BoundKernel::scratch_guard_intact() {
 
 KernelCall BoundKernel::call() {
   void* workspace = !scratch_size_ ? nullptr : gpu_ ? gpu_->scratch() : scratch();
-  return {program_,        instr_,    in_.data(),
-          out_.data(),     workspace, prepared_.get(),
-          device_.threads, nullptr,   gpu_ ? gpu::stream() : nullptr,
+  return {program_,        instr_,         in_.data(),
+          out_.data(),     workspace,      prepared_.get(),
+          device_.threads, rank_.groups(), gpu_ ? gpu::stream() : nullptr,
           &device_};
 }
 

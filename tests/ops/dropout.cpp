@@ -75,6 +75,17 @@ void add_cases(std::vector<Case>& list, DType t) {
     add("embedding", "", {tokens, table, scalars_arg()}, p);
     add("embedding", "_to_f32", {tokens, table, scalars_arg()}, Attrs(p).set("dtype", "f32"));
     add("add_position", "", {tensor(t, s), positions, absent(), scalars_arg()}, p);
+    // The second of three ranks that share the rows of all samples, or their heads.
+    const Attrs shared = with(Attrs().set("axes", "tensor"), 0.5), rows = Attrs(shared).set("seq", 26);
+    const Arg x = tensor(t, {s.rows(), s.back()}), gamma = positive(t, {s.back()});
+    add("dropout", "_rows", {x, scalars_arg()}, rows);
+    add("dropout", "_heads", {tensor(t, {2, s[0], s[1], s.back()}), scalars_arg()}, shared);
+    add("add_norm", "_rows", {x, x, gamma, gamma, scalars_arg()}, Attrs(rows).set("kind", "layer").set("eps", 1e-5));
+    for (size_t back : {1, 2, 3}) on_rank(list[list.size() - back], 1);
+    list.back().complete = [](Values& v) {  // sums are exact in every dtype
+      for (size_t i : {0, 1})
+        for (double& e : v[i]) e = std::round(e * 4) / 4;
+    };
   }
 }
 

@@ -31,6 +31,7 @@ Single::Single(const Case& c) {
     if (a.strides.rank()) program.at(v).layout = {v, a.offset, a.strides};
     instr.in.push_back(v);
   }
+  program.properties.set("rank", c.rank).set("ranks", c.ranks);
   instr.attrs = c.attrs;
   instr.body = c.body;
   instr.origin = b.origin;

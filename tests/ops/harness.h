@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "one_rank.h"
 #include "ops/case.h"
 #include "program/program.h"
 
@@ -98,6 +99,7 @@ class BoundKernel {
   size_t scratch_size_ = 0;
   unsigned launches_ = 0;
   std::vector<uint8_t> scratch_;
+  const OneRank rank_;  // as the Program's properties `rank` and `ranks` say
   std::shared_ptr<void> prepared_;
   std::vector<void*> in_, out_;
   std::unique_ptr<OnGpu> gpu_;

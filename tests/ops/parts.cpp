@@ -29,6 +29,9 @@ bool cuts_heads(const Case& c, const std::vector<Placement>& in) {
 }
 constexpr const char* counts_of_heads[] = {"heads", "kv_heads", "reduce"};
 
+// Operations of which ranks may share the vocabulary, if attribute `axes` says so.
+const std::set<std::string> of_vocabulary = {"embedding", "embedding_grad", "loss_stats", "cross_entropy_grad"};
+
 // Rank r's part of the inputs.
 struct Part {
   Case c;
@@ -36,6 +39,10 @@ struct Part {
 };
 Part part(const Case& whole, const Values& values, const std::vector<Placement>& in, int r, int ranks) {
   Part p{whole, values};
+  if (whole.attrs.has("axes")) {
+    p.c.rank = r, p.c.ranks = ranks;
+    if (whole.op == "embedding_grad") p.c.attrs.set("rows", whole.attrs.integer("rows") / ranks);
+  }
   bool samples = false;
   for (const char* heads : counts_of_heads)
     if (cuts_heads(whole, in) && whole.attrs.has(heads)) p.c.attrs.set(heads, whole.attrs.integer(heads) / ranks);
@@ -66,6 +73,7 @@ bool blocks_of_rows(const Case& c) {
 }
 
 bool divisible(const Case& c, const std::vector<Placement>& in, int ranks) {
+  if (c.op == "embedding_grad" && c.attrs.has("axes") && c.attrs.integer("rows") % ranks) return false;
   for (const char* heads : counts_of_heads)
     if (cuts_heads(c, in) && c.attrs.has(heads) && c.attrs.integer(heads) % ranks) return false;
   for (size_t i = 0; i < in.size(); ++i) {
@@ -102,7 +110,7 @@ bool counts_rows(const Case& c) {
 void compare(const Case& c, const std::vector<Placement>& in, int ranks) {
   const Single single(c);
   std::vector<Placement> out;
-  ASSERT_EQ(place(single.program, single.instr(), in, out), "");
+  ASSERT_EQ(place(single.program, single.instr(), Axis::tensor, in, out), "");
   const Values values = make_values(c), whole = reference_outputs(c, values);
   std::vector<Values> parts;
   for (int r = 0; r < ranks; ++r) {
@@ -139,27 +147,63 @@ TEST(Parts, OfEveryCaseGiveTheWhole) {
   std::map<std::string, int> compared;
   std::set<std::string> cut;
   for (const Case& stored : all_cases()) {
-    if (stored.name.ends_with("_bf16") || stored.name.ends_with("_f16")) continue;
-    const Case c = in_double(stored);
-    const Single single(c);
-    if (!single.instr().op->place || counts_rows(c)) continue;
-    const std::string kind = c.op + (blocks_of_rows(c) ? " of blocks of rows" : "");
-    for (const auto& in : cuts_of(single.program, single.instr())) {
-      cut.insert(kind);
-      int ranks = 0;
-      for (int n : {2, 3, 5, 7})
-        if (ranks == 0 && divisible(c, in, n)) ranks = n;
-      if (ranks == 0 || (compared[kind] >= enough && elements(c) > small)) continue;
-      std::string how;
-      for (size_t i = 0; i < in.size(); ++i) how += " " + text(in[i]);
-      SCOPED_TRACE(c.op + " " + c.name + ":" + how);
-      compare(c, in, ranks);
-      if (HasFatalFailure()) return;
-      ++compared[kind];
+    if (stored.name.ends_with("_bf16") || stored.name.ends_with("_f16") || stored.ranks > 1) continue;
+    Case c = in_double(stored);
+    for (bool vocabulary : {false, true}) {
+      if (vocabulary && (of_vocabulary.count(c.op) == 0 || c.attrs.has("p"))) continue;
+      if (vocabulary) c.attrs.set("axes", "tensor");
+      const Single single(c);
+      if (!single.instr().op->place || counts_rows(c)) continue;
+      const std::string kind = c.op + (blocks_of_rows(c) ? " of blocks of rows"
+                                       : vocabulary      ? " of the vocabulary"
+                                                         : "");
+      for (const auto& in : cuts_of(single.program, single.instr(), Axis::tensor)) {
+        cut.insert(kind);
+        int ranks = 0;
+        for (int n : {2, 3, 5, 7})
+          if (ranks == 0 && divisible(c, in, n)) ranks = n;
+        if (ranks == 0 || (compared[kind] >= enough && elements(c) > small)) continue;
+        std::string how;
+        for (size_t i = 0; i < in.size(); ++i) how += " " + text(in[i]);
+        SCOPED_TRACE(kind + " " + c.name + ":" + how);
+        compare(c, in, ranks);
+        if (HasFatalFailure()) return;
+        ++compared[kind];
+      }
     }
   }
+  for (const std::string& op : of_vocabulary) EXPECT_GT(compared[op + " of the vocabulary"], 0) << op;
   for (const std::string& op : cut) EXPECT_GT(compared[op], 0) << op;
   EXPECT_GT(cut.size(), 50u);
+}
+
+// Ranks that share the vocabulary combine what they know of each row.
+TEST(Parts, OfTheVocabularyGiveTheLoss) {
+  for (const Case& c : all_cases()) {
+    if (c.op != "cross_entropy" || !c.name.ends_with("_f32") || c.attrs.has("axes")) continue;
+    const Case whole = in_double(c);
+    const Shape& logits = c.in[0].shape;
+    const int ranks = logits.back() % 3 == 0 ? 3 : 2;
+    if (logits.back() % ranks || elements(c) > 1 << 17) continue;
+    SCOPED_TRACE(c.name);
+    const Values values = make_values(whole), expected = reference_outputs(whole, values);
+    const Attrs own = Attrs(c.attrs).set("axes", "tensor");
+    Case stats{"loss_stats", "stats", {whole.in[0], whole.in[1]}, own};
+    stats.in[0] = {Arg::Fill::normal, DType::f64, logits.with_back(logits.back() / ranks)};
+    stats.ranks = ranks;
+    Values all = {values[0], values[1], {}, {}};
+    for (int r = 0; r < ranks; ++r) {
+      stats.rank = r;
+      const Placement shard = Placement::shard(logits.rank() - 1);
+      const auto part = reference_outputs(stats, {part_of(values[0], logits, shard, r, ranks), values[1]})[0];
+      all[3].insert(all[3].end(), part.begin(), part.end());
+    }
+    Case combined{"cross_entropy", "combined", {whole.in[0], whole.in[1], absent()}, own, nullptr, c.scalars};
+    if (whole.in.size() > 2) combined.in[2] = whole.in[2], all[2] = values[2];
+    combined.in.push_back(tensor(DType::f64, {ranks, logits.rows(), 3}));
+    const Values out = reference_outputs(combined, all);
+    for (size_t o = 0; o < out.size(); ++o) EXPECT_LT(relative_error(out[o], expected[o]), 1e-12);
+  }
 }
 
 }  // namespace crest::test

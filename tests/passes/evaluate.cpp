@@ -25,7 +25,8 @@ const Device& device() {
 
 }  // namespace
 
-Memory::Memory(const Program& p, Kernels kernels) : p_(p), kernels_(kernels), blocks_(p.values.size()) {
+Memory::Memory(const Program& p, Kernels kernels, std::shared_ptr<OneRank> rank)
+    : p_(p), kernels_(kernels), rank_(std::move(rank)), blocks_(p.values.size()) {
   for (size_t v = 0; v < p.values.size(); ++v)
     if (p.values[v].layout.storage == ValueId(v)) {
       auto bytes = size_t(p.values[v].storage_bytes());
@@ -133,7 +134,8 @@ void Memory::launch(const Instr& instr) const {
   for (ValueId v : instr.in) in.push_back(v == no_value ? nullptr : at(v));
   for (ValueId v : instr.out) out.push_back(at(v));
   auto prepared = chosen->prepare ? chosen->prepare(query) : nullptr;
-  chosen->launch({p_, instr, in.data(), out.data(), workspace.data(), prepared.get(), 1, nullptr, nullptr, &device()});
+  chosen->launch({p_, instr, in.data(), out.data(), workspace.data(), prepared.get(), 1,
+                  rank_ ? rank_->groups() : nullptr, nullptr, &device()});
 }
 
 std::map<std::string, std::vector<double>> evaluate(const Program& program, Kernels kernels) {

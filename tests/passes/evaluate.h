@@ -3,9 +3,11 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "one_rank.h"
 #include "program/program.h"
 
 namespace crest::test {
@@ -15,7 +17,7 @@ enum class Kernels { reference, fast, none };  // none: nothing runs, the result
 // The memory of a Program, with the initial numbers of a run.
 class Memory {
  public:
-  Memory(const Program& p, Kernels kernels);
+  Memory(const Program& p, Kernels kernels, std::shared_ptr<OneRank> rank = nullptr);
   void launch(const Instr& instr) const;
   uint8_t* at(ValueId v) const;
   // All elements, in order.
@@ -37,6 +39,7 @@ class Memory {
 
   const Program& p_;
   Kernels kernels_;
+  std::shared_ptr<OneRank> rank_;          // null: it is the only one
   std::vector<std::vector<Line>> blocks_;  // by storage
   std::vector<bool> group_;                // storages with other values
 };

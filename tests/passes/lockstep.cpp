@@ -52,7 +52,8 @@ class Lockstep {
   Lockstep(const Program& whole, const Program& part, const Mesh& mesh)
       : whole_(whole), p_(part), mesh_(mesh), one_(whole_, Kernels::reference) {
     producers_ = p_.producers();
-    for (int r = 0; r < mesh_.ranks(); ++r) all_.emplace_back(p_, Kernels::reference);
+    for (int r = 0; r < mesh_.ranks(); ++r)
+      all_.emplace_back(p_, Kernels::reference, std::make_shared<OneRank>(mesh_, r));
     // An update of groups has no values for the gradients of single tensors.
     for (size_t v = 0; v < whole_.values.size(); ++v)
       if (const Value& value = whole_.values[v]; is_gradient_group(value)) {
@@ -229,6 +230,10 @@ class Lockstep {
     }
   }
 
+  static void add_bias(Numbers& rows, const Numbers& bias) {
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] += bias[i % bias.size()];
+  }
+
   // The common work of a group's members.
   void exchange(const Instr& instr, const std::vector<int>& group) {
     std::string_view op = instr.op->name;
@@ -248,13 +253,14 @@ class Lockstep {
         for (const Padding& gap : padding_of(instr)) std::fill(s.begin() + gap.begin, s.begin() + gap.end, 0.0);
         Numbers own = slice(s, k, n);
         if (instr.in.size() > 1 && op == "reduce_scatter") own = sum({own, read(instr.in[1])[k]});
-        if (instr.in.size() > 1 && op == "scatter_rows") {
-          const Numbers bias = read(instr.in[1])[k];
-          for (size_t i = 0; i < own.size(); ++i) own[i] += bias[i % bias.size()];
-        }
+        if (instr.in.size() > 1 && op == "scatter_rows") add_bias(own, read(instr.in[1])[k]);
         write(instr.out[0], k, own);
         write(instr.in[0], k, Numbers(s.size(), std::numeric_limits<double>::quiet_NaN()));
-      } else if (op == "all_gather" || op == "gather_rows") {
+      } else if (op == "sum_rows") {
+        Numbers s = sum(in);
+        if (instr.in.size() > 1) add_bias(s, read(instr.in[1])[k]);
+        write(instr.out[0], k, s);
+      } else if (op == "all_gather" || op == "gather_columns" || op == "gather_rows" || op == "gather_parts") {
         write(instr.out[0], k, joined(in));
       } else if (op == "own_share" || op == "own_rows") {
         write(instr.out[0], k, slice(in[k], k, n));
@@ -297,11 +303,14 @@ class Lockstep {
     for (size_t v = 0; v < p_.values.size(); ++v) {
       const Value& value = p_.values[v];
       if (producers_[v] >= 0 || value.lifetime != Lifetime::persistent || !cut(value, Axis::data)) continue;
-      Numbers group;
-      for (Memory& m : all_) put_behind(group, m.read(ValueId(v)));
-      for (const Member& m : members(p_, p_.values[v])) {
-        auto from = group.begin() + m.offset;
-        check(m.whole.name, Numbers(from, from + m.whole.shape.numel()), m.own, 0);
+      for (int r = 0; r < mesh_.ranks(); ++r) {
+        if (mesh_.coordinate(r, Axis::data) != 0) continue;
+        Numbers group;
+        for (int member : mesh_.group(r, Axis::data)) put_behind(group, all_[size_t(member)].read(ValueId(v)));
+        for (const Member& m : members(p_, p_.values[v])) {
+          auto from = group.begin() + m.offset;
+          check(m.whole.name, Numbers(from, from + m.own.shape.numel()), m.own, r);
+        }
       }
     }
     for (const Param& q : p_.params)
@@ -397,6 +406,7 @@ TEST(Lockstep, TensorRanksHaveWhatThePlacementsSay) {
     int64_t micro_steps;
     std::map<std::string, std::string> settings = {};
     const char* recompute = "none";
+    const char* shard = "none";
   };
   const Mesh two = {{Axis::tensor, 2}}, four = {{Axis::tensor, 4}}, square = {{Axis::data, 2}, {Axis::tensor, 2}};
   for (const How& how :
@@ -404,12 +414,34 @@ TEST(Lockstep, TensorRanksHaveWhatThePlacementsSay) {
         How{square, true, "on", "naive", "each", 2, {}, "full"}, How{square, false, "off", "naive", "overlap", 1},
         How{square, true, "on", "flash", "bucket", 1, {{"packing", "documents"}}},
         How{two, false, "on", "flash", "flat", 1, {{"packing", "documents"}}},
-        How{four, false, "on", "flash", "flat", 1}}) {
+        How{four, false, "on", "flash", "flat", 1}, How{two, true, "on", "flash", "each", 2, {{"loss-chunk", "4"}}},
+        How{square, true, "on", "flash", "flat", 1, {}, "none", "optimizer"},
+        How{square, false, "on", "flash", "bucket", 2, {}, "none", "gradients"},
+        How{square, true, "on", "naive", "bucket", 2, {}, "full", "weights"}}) {
     Recipe one = tensor_recipe(how.llama);
+    one.model.dropout = how.llama ? 0 : 0.25;
     one.fusion = how.fusion, one.attention = how.attention, one.grad_accumulation = how.micro_steps;
     one.recompute = how.recompute, one.pass_settings = how.settings;
     one.pass_settings["bucket"] = "500B", one.pass_settings["reduce"] = how.reduce;
-    compare_steps(one, on_mesh(one, how.mesh));
+    Recipe part = on_mesh(one, how.mesh);
+    const std::string shard = how.shard;
+    if (shard != "none") part.pass_settings["shard"] = shard;
+    SCOPED_TRACE(shard);
+    compare_steps(one, part, shard == "gradients" || shard == "weights");
     if (HasFailure()) return;
   }
+}
+
+TEST(Lockstep, TensorRanksSampleAsOne) {
+  for (bool llama : {false, true})
+    for (ProgramKind kind : {ProgramKind::prefill, ProgramKind::decode}) {
+      Recipe one = tensor_recipe(llama);
+      one.batch = 1, one.fusion = "on";
+      const Recipe part = on_mesh(one, {{Axis::tensor, 2}});
+      SCOPED_TRACE(one.model.name + " " + std::string(name(kind)));
+      const Program whole = compiled(one, kind, true, true), parts = compiled(part, kind, true, true);
+      Lockstep run(whole, parts, part.layout());
+      run.run();
+      EXPECT_GT(run.compared, run.made * 8 / 10) << run.made;
+    }
 }

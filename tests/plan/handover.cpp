@@ -35,6 +35,19 @@ std::string problem_between(const CompiledSession& s) {
 
 }  // namespace
 
+// Caches of heads that ranks share, among others.
+TEST(Handover, TensorRanksTrainAndSample) {
+  Recipe r = tensor_recipe(true);
+  r.data_parallel = 2, r.mesh = {{Axis::tensor, 2}}, r.fusion = "on", r.batch = 1;
+  SessionUse use;
+  use.train = use.update = use.validation = use.sampling = true;
+  use.cache_length = 4, use.prefill = 4;
+  CompiledSession s = compile(r, this_cpu(1), session_programs(r, use));
+  EXPECT_EQ(problem_between(s), "");
+  program(s, "train") = program(s, "validation");  // which leaves no gradients
+  EXPECT_TRUE(contains(problem_between(s), "which no program has left")) << problem_between(s);
+}
+
 // Each of these Programs is right by itself.
 TEST(Handover, AnUpdateThatGathersNothingIsRefused) {
   CompiledSession s = session("optimizer"), ahead = session("optimizer", 1, "forward");

@@ -9,10 +9,10 @@ namespace crest::test {
 
 namespace {
 
-// Four heads, in the llama two with keys and values.
-Recipe recipe(bool llama) {
+// Of the llama, two heads share keys and values.
+Recipe recipe(bool llama, int64_t heads = 4) {
   Recipe r = tiny_recipe(llama);
-  r.model.heads = 4, r.model.kv_heads = llama ? 2 : 4, r.model.head_dim = 12;
+  r.model.heads = heads, r.model.kv_heads = llama ? heads / 2 : heads, r.model.head_dim = 12;
   r.batch = 4, r.seq = 16;
   return r;
 }
@@ -68,15 +68,25 @@ TEST(TensorRanks, TrainLikeOne) {
     bool llama;
     Mesh mesh;
     int64_t micro_steps;
-    const char *fusion, *recompute, *reduce;
+    const char *fusion, *recompute, *reduce, *shard = "none", *offload = "none";
+    int64_t heads = 4;
   };
   for (const Case& c : {Case{true, two, 1, "on", "none", "flat"}, Case{true, square, 2, "on", "full", "bucket"},
-                        Case{false, square, 1, "off", "none", "each"}, Case{false, four, 2, "on", "auto", "overlap"}}) {
-    SCOPED_TRACE(std::string(c.llama ? "llama " : "gpt ") + c.mesh.text());
-    Recipe r = recipe(c.llama);
+                        Case{false, square, 1, "off", "none", "each"}, Case{false, four, 2, "on", "auto", "overlap"},
+                        Case{true, square, 1, "on", "none", "flat", "optimizer", "optimizer"},
+                        Case{false, square, 2, "on", "none", "bucket", "gradients"},
+                        Case{true, square, 1, "on", "full", "bucket", "weights"},
+                        Case{true, two, 1, "on", "none", "flat", "none", "none", 6},
+                        Case{false, four, 1, "off", "none", "flat", "none", "none", 5}}) {
+    SCOPED_TRACE(std::string(c.llama ? "llama " : "gpt ") + c.mesh.text() + " shard " + c.shard);
+    Recipe r = recipe(c.llama, c.heads);
+    r.model.dropout = c.llama ? 0 : 0.2;
     r.grad_accumulation = c.micro_steps, r.fusion = c.fusion, r.recompute = c.recompute, r.optimizer = "sgd";
-    r.pass_settings = {{"reduce", c.reduce}, {"bucket", "20kB"}};
-    const TensorRun one = run(r), parts = run(on_mesh(r, c.mesh));
+    r.pass_settings = {{"bucket", "20kB"}, {"pad-heads", "true"}};
+    Recipe mesh = on_mesh(r, c.mesh);
+    mesh.pass_settings["reduce"] = c.reduce, mesh.pass_settings["shard"] = c.shard;
+    mesh.pass_settings["offload"] = c.offload;
+    const TensorRun one = run(r), parts = run(mesh);
     for (size_t s = 0; s < one.losses.size(); ++s) {
       EXPECT_NEAR(parts.losses[s], one.losses[s], 1e-5 * one.losses[s]) << "step " << s;
       EXPECT_NEAR(parts.norms[s], one.norms[s], 1e-5 * one.norms[s]) << "step " << s;
@@ -89,8 +99,8 @@ TEST(TensorRanks, TrainLikeOne) {
 
 TEST(TensorRanks, BeginWithTheWeightsOfOne) {
   for (const char* precision : {"fp32", "bf16"}) {
-    Recipe r = recipe(true);
-    r.precision = precision;
+    Recipe r = recipe(true, std::string(precision) == "fp32" ? 6 : 4);
+    r.precision = precision, r.pass_settings["pad-heads"] = "true";
     Engine one = make_engine(r), parts = make_engine(on_mesh(r, square));
     EXPECT_EQ(weights_of(parts), weights_of(one)) << precision;
   }
@@ -100,15 +110,33 @@ using TensorFiles = RunTest;
 
 // A checkpoint of one rank and of a mesh with the same numbers are the same files.
 TEST_F(TensorFiles, CheckpointsDoNotKnowTheMesh) {
-  Recipe r = recipe(true);
-  r.precision = "bf16";
-  Engine one = make_engine(r);
-  steps(one, 0, 3);
-  save(one, folder / "one");
-  Engine parts = make_engine(on_mesh(r, two));
-  restore(parts, Checkpoint::open(folder / "one/step-000003"));
-  save(parts, folder / "parts");
-  EXPECT_EQ(hashes_of(folder / "parts"), hashes_of(folder / "one"));
+  for (int64_t heads : {4, 6}) {
+    Recipe r = recipe(true, heads);
+    r.precision = "bf16", r.pass_settings["pad-heads"] = "true";
+    Engine one = make_engine(r);
+    steps(one, 0, 3);
+    save(one, folder / "one" + std::to_string(heads));
+    for (const char* shard : {"none", "weights"}) {
+      SCOPED_TRACE(shard);
+      Recipe mesh = on_mesh(r, std::string(shard) == "none" ? two : square);
+      mesh.pass_settings["shard"] = shard, mesh.pass_settings["reduce"] = "bucket";
+      Engine parts = make_engine(mesh);
+      restore(parts, Checkpoint::open(folder / "one" + std::to_string(heads) + "/step-000003"));
+      const std::string to = folder / "parts" + std::to_string(heads) + shard;
+      save(parts, to);
+      EXPECT_EQ(hashes_of(to), hashes_of(folder / "one" + std::to_string(heads)));
+    }
+  }
+}
+
+TEST(TensorRanks, HeadsThatDoNotDivideNeedPadding) {
+  Recipe r = on_mesh(recipe(true, 6), two);
+  try {
+    make_engine(r);
+    FAIL() << "three heads of keys for two ranks";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("or --pad-heads: 2 of 8 heads are then zero"), std::string::npos) << e.what();
+  }
 }
 
 }  // namespace crest::test

@@ -19,7 +19,7 @@ constexpr double other_link = 1.5;
 constexpr double same_link = 1.25;
 
 Collective collective_of(const std::string& op) {
-  if (op == "all_gather" || op == "gather_rows") return Collective::all_gather;
+  if (op == "all_gather" || op.starts_with("gather_")) return Collective::all_gather;
   if (op == "reduce_scatter" || op == "scatter_rows") return Collective::reduce_scatter;
   return Collective::all_reduce;
 }

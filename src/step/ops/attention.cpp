@@ -84,10 +84,11 @@ static void grad(Grad& g) {
 
 // Dropout counts the heads of the model.
 static const char* place_attention(const Program& p, const Instr& i) {
-  return i.attrs.number("p", 0) > 0 ? cut<"BTh, -, BT -> BTH, BHT; B">(p, i) : cut<"BTh, -, BT -> BTH, BHT; B H">(p, i);
+  return i.attrs.number("p", 0) > 0 ? cut<"BTh, -, BT -> BTH, BHT; B H@">(p, i)
+                                    : cut<"BTh, -, BT -> BTH, BHT; B H">(p, i);
 }
 static const char* place_grad(const Program& p, const Instr& i) {
-  return i.attrs.number("p", 0) > 0 ? cut<"BTH, BTh, BTH, BHT, -, BT -> BTh; B">(p, i)
+  return i.attrs.number("p", 0) > 0 ? cut<"BTH, BTh, BTH, BHT, -, BT -> BTh; B H@">(p, i)
                                     : cut<"BTH, BTh, BTH, BHT, -, BT -> BTh; B H">(p, i);
 }
 

@@ -62,7 +62,7 @@ const OpDef op_cache_append = {
     .help = "qkv[B,T,W], cache[B,2,kv_heads,C,D], scalars -> cache with the tokens' keys and values",
     .op_class = OpClass::movement,
     .infer = infer_append,
-    .place = cut<"BTW, BXHCD, - -> BXHCD; B">,
+    .place = cut<"BTh, BXHCD, - -> BXHCD; B H">,
     .cost = cost_append};
 
 const OpDef op_cached_attention = {
@@ -72,7 +72,7 @@ const OpDef op_cached_attention = {
     .help = "qkv[B,T,W], cache, scalars -> o[B,T,heads*D]: causal attention over the cache, or over a window of it",
     .op_class = OpClass::attention,
     .infer = infer_attention,
-    .place = cut<"BTW, BXHCD, - -> BTV; B">,
+    .place = cut<"BTh, BXHCD, - -> BTH; B H">,
     .cost = cost_attention};
 
 }  // namespace crest

@@ -1,4 +1,6 @@
-// Cross-entropy of logits against token ids, and the sum of the rows' losses.
+// Cross-entropy of logits against token ids, and the sum of the rows' losses. If ranks share the
+// vocabulary (attribute `axes`), each has columns of the logits: loss_stats of these are gathered,
+// and cross_entropy combines them in the order of the ranks (Shoeybi et al. 2019, "Megatron-LM").
 #include "core/error.h"
 #include "ops/index.h"
 #include "ops/rules.h"
@@ -16,13 +18,27 @@ static Shape check_loss(const Infer& c) {
   const Shape& logits = c.in(in::cross_entropy::logits).shape;
   c.check(c.in(in::cross_entropy::targets).numel() == logits.rows(),
           "targets must have one entry per row of the logits");
-  c.check(rules::integer(c, "vocab", 1) <= logits.back(), "attribute 'vocab' exceeds the width of the logits");
+  const int64_t vocab = rules::integer(c, "vocab", 1);
+  c.check(vocab <= logits.back() || c.attrs().has("axes"), "attribute 'vocab' exceeds the width of the logits");
   return {logits.rows()};
 }
 
+static void infer_stats(Infer& c) {
+  rules::inputs(c, 2, 2);
+  const int64_t rows = check_loss(c)[0];
+  c.out(rules::stat(c.in(in::loss_stats::logits).dtype), {rows, 3});
+}
+
 static void infer_cross_entropy(Infer& c) {
-  rules::inputs(c, 2, 3);
+  rules::inputs(c, 2, 4);
   Shape rows = check_loss(c);
+  c.check(c.has(in::cross_entropy::stats) == c.attrs().has("axes"), "'stats' and attribute 'axes' go together");
+  if (c.has(in::cross_entropy::stats)) {
+    const Value& stats = c.in(in::cross_entropy::stats);
+    rules::rank(c, in::cross_entropy::stats, 3);
+    rules::shape(c, in::cross_entropy::stats, {stats.shape[0], rows[0], 3});
+    rules::dtype(c, in::cross_entropy::stats, rules::stat(c.in(in::cross_entropy::logits).dtype));
+  }
   if (c.has(in::cross_entropy::scalars)) rules::scalars(c, in::cross_entropy::scalars);
   if (c.attrs().has("scale")) rules::number(c, "scale");
   DType stat = rules::stat(c.in(in::cross_entropy::logits).dtype);
@@ -59,9 +75,20 @@ static void infer_sum(Infer& c) {
   rules::out_sum(c, in::sum_loss::acc, t, {1});
 }
 
+// With stats the logits are left alone: that of the targets is among them.
+static const char* place_loss(const Program& p, const Instr& i) {
+  return i.attrs.has("axes") ? cut<"..V, *_, -, R*_ -> *; .. V@=">(p, i) : cut<"..V, *_, - -> *; ..">(p, i);
+}
+static Cost cost_combine(const Program& p, const Instr& i) {
+  Cost c = traffic_with_flops(p, i, 3.0 * double(p.at(i.in[in::cross_entropy::stats]).numel()));
+  c.bytes_read -= double(p.at(i.in[in::cross_entropy::logits]).bytes());
+  return c;
+}
+
 // Per logit: maximum, difference, exponential, sum. The gradient: difference, exponential, two
 // multiplications.
 static Cost cost_forward(const Program& p, const Instr& i) {
+  if (i.in.size() > in::cross_entropy::stats) return cost_combine(p, i);
   return traffic_with_flops(p, i, 4.0 * double(p.at(i.in[in::cross_entropy::logits]).numel()));
 }
 static Cost cost_fused(const Program& p, const Instr& i) {
@@ -80,19 +107,32 @@ static void grad(Grad& g) {
     fail_internal("cross_entropy without scalars or attribute 'scale' has no gradient");
   Attrs attrs;
   attrs.set("vocab", g.attrs().integer("vocab")).set("scale", g.attrs().number("scale"));
+  if (g.attrs().has("axes")) attrs.set("axes", g.attrs().text("axes"));
   std::vector<ValueId> in = {g.in(in::cross_entropy::logits), g.in(in::cross_entropy::targets),
                              g.out(out::cross_entropy::lse), g.in(in::cross_entropy::scalars)};
   g.add(in::cross_entropy::logits, g.builder().emit1("cross_entropy_grad", std::move(in), attrs));
 }
 
+const OpDef op_loss_stats = {
+    .name = "loss_stats",
+    .inputs = in::loss_stats::names,
+    .outputs = out::loss_stats::names,
+    .help = "logits[..,Vp], targets -> [rows,3]: maximum, sum of e^(x - maximum), logit of the target (else 0)",
+    .op_class = OpClass::loss,
+    .infer = infer_stats,
+    .place = cut<"..V, *_ -> *_; .. V@">,
+    .cost = cost_forward,
+    .pitched_in = {in::loss_stats::logits},
+    .full_precision = true};
+
 const OpDef op_cross_entropy = {
     .name = "cross_entropy",
     .inputs = in::cross_entropy::names,
     .outputs = out::cross_entropy::names,
-    .help = "logits[..,Vp], targets i32[..], [scalars] -> loss[rows] (0 where target < 0), lse[rows]",
+    .help = "logits[..,Vp], targets i32[..], [scalars], [stats] -> loss[rows] (0 where target < 0), lse[rows]",
     .op_class = OpClass::loss,
     .infer = infer_cross_entropy,
-    .place = cut<"..V, *_, - -> *; ..">,
+    .place = place_loss,
     .cost = cost_forward,
     .grad = grad,
     .pitched_in = {in::cross_entropy::logits},
@@ -106,7 +146,7 @@ const OpDef op_cross_entropy_grad = {
         "logits, targets, lse, scalars -> dlogits: (softmax - onehot) scale loss_scale loss_weight, 0 where target < 0",
     .op_class = OpClass::loss,
     .infer = infer_grad,
-    .place = cut<"..V, *_, *, - -> ..V; ..">,
+    .place = cut<"..V, *_, *, - -> ..V; .. V@">,
     .cost = elementwise_cost<4>,
     .may_overlay = {{out::cross_entropy_grad::dlogits, in::cross_entropy_grad::logits}},
     .pitched_in = {in::cross_entropy_grad::logits},

@@ -27,6 +27,11 @@ static void grad(Grad& g) {
           g.builder().emit1("dropout", {g.dout(out::dropout::y), g.in(in::dropout::scalars)}, g.attrs()));
 }
 
+// Of rows that ranks share (`seq`), or of heads.
+static const char* place(const Program& p, const Instr& i) {
+  return i.attrs.has("axes") && !i.attrs.has("seq") ? cut<"BH_, - -> BH_; B H@">(p, i) : cut<"*_, - -> *_; ..">(p, i);
+}
+
 const OpDef op_dropout = {
     .name = "dropout",
     .inputs = in::dropout::names,
@@ -34,7 +39,7 @@ const OpDef op_dropout = {
     .help = "x[S,..], scalars -> x with elements dropped with probability p, others / (1 - p), and cast",
     .op_class = OpClass::elementwise,
     .infer = infer,
-    .place = cut<"*_, - -> *_; ..">,
+    .place = place,
     .cost = elementwise_cost<2>,
     .grad = grad,
     .may_overlay = {{out::dropout::y, in::dropout::x}},

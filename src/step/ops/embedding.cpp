@@ -82,6 +82,7 @@ static void grad(Grad& g) {
   if (!g.needs(in::embedding::table)) return;
   Attrs attrs;
   attrs.set("rows", g.builder().at(g.in(in::embedding::table)).shape[0]).set("dtype", name(g.weight_grad_dtype()));
+  if (g.attrs().has("axes")) attrs.set("axes", g.attrs().text("axes"));
   g.set(in::embedding::table,
         g.builder().emit1("embedding_grad",
                           {g.in(in::embedding::ids), g.dout(out::embedding::y), g.acc(in::embedding::table)}, attrs));
@@ -89,7 +90,7 @@ static void grad(Grad& g) {
 
 // Dropout counts the elements of a sample.
 static const char* place(const Program& p, const Instr& i) {
-  return i.attrs.has("p") ? cut<"*_, VC, - -> *_; ..">(p, i) : cut<".., VC, - -> ..C; .. C">(p, i);
+  return i.attrs.has("p") ? cut<"*_, VC, - -> *_; ..">(p, i) : cut<".., VC, - -> ..C; .. C V@+">(p, i);
 }
 
 const OpDef op_embedding = {
@@ -109,7 +110,7 @@ const OpDef op_embedding_grad = {.name = "embedding_grad",
                                  .help = "ids, dy[..,C], [acc[V,C]] -> [V,C]: deterministic scatter-add (+ acc)",
                                  .op_class = OpClass::embedding,
                                  .infer = infer_embedding_grad,
-                                 .place = cut<".., ..C, VC -> VC; ..+ C">,
+                                 .place = cut<".., ..C, VC -> VC; ..+ C V@">,
                                  .cost = cost_embedding_grad,
                                  .accumulators = {{out::embedding_grad::dtable, in::embedding_grad::acc}}};
 

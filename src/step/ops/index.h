@@ -55,7 +55,8 @@
   OP(take_row, (x, scalars), (y))                                                               \
   OP(add_position, (x, table, position, scalars), (y))                                          \
   OP(position_grad, (dy, acc), (dtable))                                                        \
-  OP(cross_entropy, (logits, targets, scalars), (loss, lse))                                    \
+  OP(loss_stats, (logits, targets), (stats))                                                    \
+  OP(cross_entropy, (logits, targets, scalars, stats), (loss, lse))                             \
   OP(cross_entropy_grad, (logits, targets, lse, scalars), (dlogits))                            \
   OP(cross_entropy_fused, (logits, targets, scalars), (loss, dlogits))                          \
   OP(sum_loss, (loss, acc), (sum))                                                              \
@@ -78,7 +79,10 @@
   OP(all_gather, (shard, into), (y))    \
   OP(own_share, (x), (shard))           \
   OP(gather_rows, (x), (y))             \
+  OP(gather_parts, (x), (y))            \
+  OP(gather_columns, (x), (y))          \
   OP(scatter_rows, (x, b), (y))         \
+  OP(sum_rows, (x, b), (y))             \
   OP(own_rows, (ids), (y))              \
   OP(own_positions, (ids), (y))         \
   OP(square_sum, (shards), (sum))

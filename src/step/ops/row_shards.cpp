@@ -28,17 +28,46 @@ void infer_gather(Infer& c) {
   c.out(x.dtype, {rows / seq, seq, x.shape[1]});
 }
 
-void infer_scatter(Infer& c) {
+void infer_gather_parts(Infer& c) {
+  rules::inputs(c, 1, 1);
+  rules::contiguous(c);
+  rules::rank(c, in::gather_parts::x, 2);
+  rules::floating(c, in::gather_parts::x);
+  const Value& x = c.in(in::gather_parts::x);
+  c.out(x.dtype, {rules::integer(c, "ranks", 2), x.shape[0], x.shape[1]});
+}
+
+void infer_gather_columns(Infer& c) {
+  rules::inputs(c, 1, 1);
+  rules::contiguous(c);
+  rules::rank(c, in::gather_columns::x, 3);
+  rules::floating(c, in::gather_columns::x);
+  const Value& x = c.in(in::gather_columns::x);
+  c.check(x.shape.rows() == 1, "takes one row: the parts of several do not follow one another");
+  c.out(x.dtype, x.shape.with_back(x.shape.back() * rules::integer(c, "ranks", 2)));
+}
+
+// Addends of rows, and what each row gets once.
+void infer_sum(Infer& c) {
+  static_assert(size_t(in::scatter_rows::x) == in::sum_rows::x && size_t(in::scatter_rows::b) == in::sum_rows::b);
   rules::inputs(c, 1, 2);
   rules::contiguous(c);
   rules::rank(c, in::scatter_rows::x, 3);
   rules::floating(c, in::scatter_rows::x);
+  if (!c.has(in::scatter_rows::b)) return;
+  c.same_dtype(in::scatter_rows::b, in::scatter_rows::x);
+  rules::shape(c, in::scatter_rows::b, {c.in(in::scatter_rows::x).shape.back()});
+}
+
+void infer_scatter(Infer& c) {
+  infer_sum(c);
   const Value& x = c.in(in::scatter_rows::x);
-  if (c.has(in::scatter_rows::b)) {
-    c.same_dtype(in::scatter_rows::b, in::scatter_rows::x);
-    rules::shape(c, in::scatter_rows::b, {x.shape.back()});
-  }
   c.out(x.dtype, {own_rows_of(c, x.shape.rows()), x.shape.back()});
+}
+
+void infer_sum_rows(Infer& c) {
+  infer_sum(c);
+  c.out_in_place(in::sum_rows::x);
 }
 
 void infer_own(Infer& c) {
@@ -90,6 +119,16 @@ const OpDef op_gather_rows = {.name = "gather_rows",
                               .cost = cost_of_rows,
                               .grad = grad_gather};
 
+const OpDef op_gather_parts = {.name = "gather_parts",
+                               .inputs = in::gather_parts::names,
+                               .outputs = out::gather_parts::names,
+                               .help = "x[rows,C] -> y[ranks,rows,C]: what each rank has",
+                               .op_class = OpClass::communication,
+                               .infer = infer_gather_parts,
+                               .place = cut<"*_ -> R*_; ..">,
+                               .exchange = Exchange{Placement::own(), Placement()},
+                               .cost = cost_of_rows};
+
 const OpDef op_scatter_rows = {
     .name = "scatter_rows",
     .inputs = in::scatter_rows::names,
@@ -101,6 +140,26 @@ const OpDef op_scatter_rows = {
     .exchange = Exchange{Placement::partial(), Placement::shard(0), true},
     .cost = cost_scatter,
     .grad = grad_scatter};
+
+const OpDef op_gather_columns = {.name = "gather_columns",
+                                 .inputs = in::gather_columns::names,
+                                 .outputs = out::gather_columns::names,
+                                 .help = "x[1,1,C] -> y[1,1,ranks C]: the columns of all ranks",
+                                 .op_class = OpClass::communication,
+                                 .infer = infer_gather_columns,
+                                 .place = cut<"BT_ -> BT_;">,
+                                 .exchange = Exchange{Placement::shard(2), Placement()},
+                                 .cost = cost_of_rows};
+
+const OpDef op_sum_rows = {.name = "sum_rows",
+                           .inputs = in::sum_rows::names,
+                           .outputs = out::sum_rows::names,
+                           .help = "x[B,T,C], [b[C]] -> y[B,T,C]: the sum over the ranks, + b, in place of x",
+                           .op_class = OpClass::communication,
+                           .infer = infer_sum_rows,
+                           .place = cut<"..C, C -> ..C; ..">,
+                           .exchange = Exchange{Placement::partial(), Placement()},
+                           .cost = cost_scatter};
 
 const OpDef op_own_rows = {.name = "own_rows",
                            .inputs = in::own_rows::names,

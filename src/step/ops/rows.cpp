@@ -106,7 +106,7 @@ const OpDef op_join_rows = {.name = "join_rows",
                             .help = "x[rows,..], .. -> [of,..]: inverse of split_rows; copies what is not in place",
                             .op_class = OpClass::movement,
                             .infer = infer_join,
-                            .place = cut<"*_ -> *_; ..">,
+                            .place = cut<"*_ -> *_; .. linear">,
                             .cost = cost_join};
 
 }  // namespace crest

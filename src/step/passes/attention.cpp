@@ -1,5 +1,6 @@
 // Setting --attention: naive writes the T x T matrices, which flash never stores.
 #include "ops/index.h"
+#include "passes/joins.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 
@@ -38,7 +39,7 @@ void decompose_attention(Program& program, const PassContext& context) {
     if (instr.attrs.number("p", 0) > 0) {
       at("dropout");
       Attrs a;
-      a.set("p", instr.attrs.number("p")).set("rng_id", instr.attrs.integer("rng_id"));
+      take_dropout(a, instr.attrs);
       p = b.emit1("dropout", {p, w.now(instr.in[in::attention::scalars])}, a);
     }
     at("values");

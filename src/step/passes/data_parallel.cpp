@@ -38,17 +38,18 @@ class Reductions {
   void scattered(int ranks, bool adds, bool last) {
     std::vector<ValueId> all = program_.outputs;
     program_.outputs.clear();
-    std::vector<ValueId> groups;
+    std::map<ValueId, Axes> groups;  // and the other axes along which the ranks have addends
+    std::vector<ValueId> order;
     for (ValueId v : all) {
       if (program_.at(v).role != Role::gradient) {
         program_.outputs.push_back(v);
         if (last) reduce({v}, false);
       } else if (ValueId group = program_.at(v).layout.storage;
-                 std::find(groups.begin(), groups.end(), group) == groups.end()) {
-        groups.push_back(group);
+                 groups.emplace(group, addends(v).without(Axis::data)).second) {
+        order.push_back(group);
       }
     }
-    for (ValueId group : groups) {
+    for (ValueId group : order) {
       Value like = program_.at(group);
       std::string name = shard_name(like.name);
       std::vector<ValueId> in = {group};
@@ -59,6 +60,10 @@ class Reductions {
       ValueId shard = builder_.emit1("reduce_scatter", in, Attrs().set("ranks", ranks));
       Value& v = program_.at(shard);
       v.name = adds ? name + ".sum" : name, v.role = Role::gradient, v.lifetime = Lifetime::step;
+      if (const Axes others = groups.at(group); last && !others.empty()) {
+        shard = builder_.emit1("all_reduce", {shard}, Attrs().set("mean", 0).set("axes", others.text()));
+        program_.at(shard).name = name + ".all";
+      }
       program_.outputs.push_back(shard);
     }
   }
@@ -122,7 +127,8 @@ class Reductions {
 };
 
 // Every rank reads its rows of the host's inputs. Of what earlier Programs left, it has an addend
-// until the last micro step; of gradients of cut weights, a part of the addend.
+// until the last micro step; of gradients of cut weights, a part of the addend. Tensor ranks have
+// the same loss.
 void declare_placements(Program& program, const PassContext& context) {
   const Mesh mesh = context.recipe.layout();
   std::map<std::string, ValueId> weights;
@@ -137,7 +143,9 @@ void declare_placements(Program& program, const PassContext& context) {
     if (auto it = weights.find(value.name); it != weights.end()) value.placement = program.at(it->second).placement;
     if (context.kind == ProgramKind::update) continue;
     for (Axis axis : {Axis::data, Axis::tensor})  // no pass shares a step along the others
-      if (Placement& at = value.placement[size_t(axis)]; mesh.size(axis) > 1 && !at.cut()) at = Placement::partial();
+      if (Placement& at = value.placement[size_t(axis)];
+          mesh.size(axis) > 1 && !at.cut() && (axis == Axis::data || value.role == Role::gradient))
+        at = Placement::partial();
   }
 }
 
@@ -171,9 +179,7 @@ void data_parallel(Program& program, const PassContext& context) {
     return Reductions(program, Phase::backward, buckets, false).scattered(ranks, every && !context.first, context.last);
   }
   Phase phase = context.kind == ProgramKind::train ? Phase::backward : Phase::forward;
-  // All ranks must communicate in one order: between collectives of the layers nothing overlaps.
-  const bool overlapped = (how == "overlap" || buckets) && context.recipe.layout().size(Axis::tensor) == 1;
-  Reductions reductions(program, phase, overlapped, context.setting("comm-dtype") == "bf16");
+  Reductions reductions(program, phase, how == "overlap" || buckets, context.setting("comm-dtype") == "bf16");
   if (how == "each" || how == "overlap")
     reductions.one_by_one();
   else

@@ -159,8 +159,10 @@ class Patterns {
   }
 
   // cross_entropy and its gradient in one pass over the logits, whose memory the gradient may take.
+  // A row that ranks share has no gradient before their sums are combined.
   void loss_and_gradient(size_t i) {
     Instr& loss = p_.code[i];
+    if (loss.in.size() > in::cross_entropy::stats) return;
     for (int c : consumers_[size_t(loss.in[in::cross_entropy::logits])]) {
       Instr& grad = p_.code[size_t(c)];
       if (gone_[size_t(c)] || !is(grad, "cross_entropy_grad") ||

@@ -14,6 +14,8 @@ namespace crest {
 // Gives an instruction the attributes of dropout that another has.
 inline void take_dropout(Attrs& to, const Attrs& from) {
   to.set("p", from.number("p")).set("rng_id", from.integer("rng_id"));
+  if (from.has("axes")) to.set("axes", from.text("axes"));
+  if (from.has("seq")) to.set("seq", from.integer("seq"));
 }
 
 class Joins {

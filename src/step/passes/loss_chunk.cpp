@@ -33,16 +33,20 @@ const ByRows* by_rows(const Instr& instr) {
   static const std::vector<ByRows> table = {
       {"linear", {in::linear::x}},
       {"cast", {in::cast::x}},
+      {"loss_stats", {in::loss_stats::logits, in::loss_stats::targets}},
+      {"gather_parts", {in::gather_parts::x}},
       {"cross_entropy", {in::cross_entropy::logits, in::cross_entropy::targets}},
+      {"cross_entropy", {in::cross_entropy::logits, in::cross_entropy::targets, in::cross_entropy::stats}},
       {"cross_entropy_grad",
        {in::cross_entropy_grad::logits, in::cross_entropy_grad::targets, in::cross_entropy_grad::lse}},
       {"linear_dx", {in::linear_dx::dy}},
       {"linear_dw", {in::linear_dw::dy, in::linear_dw::x}},
       {"bias_grad", {in::bias_grad::dy}},
   };
+  const ByRows* best = nullptr;  // the last one whose inputs are there
   for (auto& rule : table)
-    if (is(instr, rule.op)) return &rule;
-  return nullptr;
+    if (is(instr, rule.op) && instr.in.size() > rule.in.back() && instr.in[rule.in.back()] != no_value) best = &rule;
+  return best;
 }
 
 bool sums(const Instr& instr) { return !instr.op->accumulators.empty(); }
@@ -103,8 +107,8 @@ class FindHead {
     head_.member[i] = true;
     if (sums(instr)) return;
     for (ValueId v : instr.out) head_.rows[size_t(v)] = true;
-    if (is(instr, "linear") || is(instr, "cast") || is(instr, "cross_entropy_grad"))
-      logits_[size_t(instr.out[0])] = true;
+    for (const char* op : {"linear", "cast", "loss_stats", "gather_parts", "cross_entropy_grad"})
+      if (is(instr, op)) logits_[size_t(instr.out[0])] = true;
   }
 
   // Before the first reader of a result, and after all inputs of the members.
@@ -127,7 +131,7 @@ class FindHead {
 
   const Program& p_;
   std::vector<int> producer_;
-  std::vector<bool> logits_;  // by value: made by a member, as wide as the vocabulary
+  std::vector<bool> logits_;  // by value: made by a member, as wide as the vocabulary, or what ranks say of such rows
   Head head_;
 };
 

@@ -45,6 +45,7 @@ void pitch_rows(Program&, const PassContext&);
 // Their settings, in the same files.
 const std::vector<Setting>& pad_vocabulary_settings();
 const std::vector<Setting>& packing_settings();
+const std::vector<Setting>& tensor_parallel_settings();
 const std::vector<Setting>& attention_settings();
 const std::vector<Setting>& precision_settings();
 const std::vector<Setting>& accumulate_settings();
@@ -68,7 +69,7 @@ const std::vector<Pass>& pipeline() {
        pack_documents, packing_settings},
       {"tensor_parallel",
        "--mesh tensor=T: every rank has a part of each layer's matrices, and of the rows between layers",
-       tensor_parallel, nullptr, "it shares the model between ranks"},
+       tensor_parallel, tensor_parallel_settings, "it shares the model between ranks"},
       {"attention", "--attention naive: attention as matmul, scale, mask, softmax, matmul", decompose_attention,
        attention_settings},
       {"decompose", "--fusion off: GELU as pointwise instructions", decompose_pointwise},

@@ -38,7 +38,11 @@ class ShardedUpdate {
 
   void run() {
     for (const Instr& instr : w_.old) {
-      if (is(instr, "grad_norm"))
+      if (is(instr, "square_sum"))
+        square(instr);
+      else if (is(instr, "all_reduce") && squares_.count(instr.in[0]))
+        add_data_axis(instr);
+      else if (is(instr, "grad_norm"))
         norm(instr);
       else if (instr.op->flat)
         update(instr);
@@ -73,16 +77,36 @@ class ShardedUpdate {
     return it->second;
   }
 
+  std::vector<ValueId> gradient_shards(Builder& b, const Instr& instr, size_t first) {
+    std::vector<ValueId> shards;
+    for (size_t i = first; i < instr.in.size(); ++i) shards.push_back(gradient_shard(b, instr.in[i]));
+    return shards;
+  }
+
+  // The squares of a group that tensor ranks share, or not: each is summed once, over all axes.
+  void square(const Instr& instr) {
+    Instr own = instr;
+    own.in = gradient_shards(w_.build(instr), instr, in::square_sum::shards);
+    squares_.insert(instr.out[out::square_sum::sum]);
+    w_.keep(own);
+  }
+  void add_data_axis(const Instr& instr) {
+    Instr sum = instr;
+    sum.attrs.set("axes", (axes_of(instr) | Axis::data).text());
+    w_.keep(sum);
+  }
+
   void norm(const Instr& instr) {
     Builder& b = w_.build(instr);
-    std::vector<ValueId> shards;
-    for (size_t i = in::grad_norm::gradients; i < instr.in.size(); ++i)
-      shards.push_back(gradient_shard(b, instr.in[i]));
-    ValueId sum = b.emit1("square_sum", shards);
-    sum = b.emit1("all_reduce", {sum}, Attrs().set("mean", 0));
     Instr whole = instr;
-    whole.attrs.set("squares", 1);
-    whole.in = {instr.in[in::grad_norm::scalars], sum};
+    if (!instr.attrs.has("squares")) {
+      const ValueId own = b.emit1("square_sum", gradient_shards(b, instr, in::grad_norm::gradients));
+      squares_.insert(own);
+      whole.attrs.set("squares", 1);
+      whole.in = {instr.in[in::grad_norm::scalars], own};
+    }
+    for (ValueId& v : whole.in)
+      if (squares_.count(v)) v = b.emit1("all_reduce", {v}, Attrs().set("mean", 0));
     w_.keep(whole);
   }
 
@@ -139,6 +163,7 @@ class ShardedUpdate {
   bool keeps_shards_, keeps_whole_;
   std::map<ValueId, ValueId> gradients_, weights_;  // shards of groups
   std::set<ValueId> shared_;
+  std::set<ValueId> squares_;  // sums of the squares of a rank's shards
 };
 
 // Others end the step of the loss scale or of fp8's scales: every rank does.
@@ -152,7 +177,7 @@ bool updates_parameters(const Program& p, const Instr& instr) {
 bool over_groups(const Program& p) {
   for (const Instr& instr : p.code) {
     if (!updates_parameters(p, instr)) continue;
-    if (!instr.op->flat && !is(instr, "grad_norm")) return false;
+    if (!instr.op->flat && !is(instr, "grad_norm") && !is(instr, "square_sum")) return false;
     for (size_t k = 1; k < instr.in.size(); ++k)  // the first are the scalars
       if (ValueId v = instr.in[k]; v != no_value && p.at(v).layout.storage != v) return false;
   }
@@ -196,6 +221,7 @@ int64_t norm_parts(const PassContext& context) {
 ValueId declare_shard(Builder& b, ValueId group, int ranks) {
   const Value whole = b.at(group);
   ValueId shard = b.declare(shard_name(whole.name), whole.dtype, {whole.numel() / ranks}, whole.role, whole.lifetime);
+  b.program().at(shard).placement = whole.placement;
   b.program().at(shard).placement[size_t(Axis::data)] = Placement::shard(0);
   return shard;
 }

@@ -1,8 +1,11 @@
 // Collectives on the communication stream start as early as they can: right behind the last
-// instruction that uses their memory. Others stay where they are, on the compute stream.
+// instruction that uses their memory. Others stay where they are, on the compute stream. If
+// ranks communicate inside the layers, too, all collectives are on one stream: two of NCCL's that
+// run at once may wait for each other forever (NVIDIA/nccl #195).
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 #include "program/op.h"
+#include "program/placements.h"
 #include "program/waits.h"
 
 namespace crest {
@@ -18,9 +21,7 @@ bool share_memory(const std::vector<Access>& a, const std::vector<Access>& b) {
   return false;
 }
 
-}  // namespace
-
-void assign_streams(Program& program, const PassContext&) {
+void start_early(Program& program) {
   Accesses accesses = accesses_by_storage(program);
   auto early = [&](size_t i) {
     const Instr& instr = program.code[i];
@@ -42,6 +43,15 @@ void assign_streams(Program& program, const PassContext&) {
     if (i < n && !early(i)) code.push_back(program.code[i]);
   }
   program.code = std::move(code);
+}
+
+}  // namespace
+
+void assign_streams(Program& program, const PassContext&) {
+  if (!communicates_in_one_order(program))
+    for (Instr& instr : program.code)
+      if (instr.op->op_class == OpClass::communication) instr.stream = Stream::comm;
+  start_early(program);
 }
 
 }  // namespace crest

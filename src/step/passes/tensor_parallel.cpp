@@ -2,7 +2,8 @@
 // outputs on the way into a layer (queries, keys, values, gate, up) and by their inputs on the way
 // out (Shoeybi et al. 2019, "Megatron-LM"). Between layers each rank has a part of the rows, so
 // norms and residuals are shared, too (Korthikanti et al. 2022, "Reducing Activation Recomputation
-// in Large Transformer Models"). Embedding and head are whole on every rank.
+// in Large Transformer Models"). Of embedding and head each rank has a part of the vocabulary, and
+// of each row's logits. Programs that sample have too few rows to share: all ranks have them all.
 #include "passes/tensor_parallel.h"
 
 #include <fmt/format.h>
@@ -13,6 +14,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/round_up.h"
 #include "ops/index.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
@@ -21,6 +23,16 @@ namespace crest {
 
 namespace {
 
+// Heads of a model whose ranks have as many each: with --pad-heads there may be more than it has.
+// The added ones have weights of zero, whose gradients are zero, too.
+struct Heads {
+  int64_t all, of_keys;
+};
+Heads shared_heads(const ModelConfig& m, int64_t ranks) {
+  const int64_t of_keys = round_up(m.kv_heads, ranks);
+  return {of_keys * (m.heads / m.kv_heads), of_keys};
+}
+
 constexpr size_t tensor = size_t(Axis::tensor);
 
 // What each rank has of a parameter of the model.
@@ -28,6 +40,7 @@ Placement placement_of(const std::string& parameter, const ModelConfig& model) {
   auto of_layer = [&](const char* name) {
     return parameter.ends_with(std::string(name) + ".weight") || parameter.ends_with(std::string(name) + ".bias");
   };
+  if (parameter == "wte.weight" || parameter == "lm_head.weight") return Placement::shard(0);
   if (of_layer(".attn.qkv")) return Placement::heads(0, model.heads / model.kv_heads);
   if (of_layer(".mlp.gate") || of_layer(".mlp.up") || of_layer(".mlp.fc")) return Placement::shard(0);
   if (parameter.ends_with(".attn.proj.weight") || parameter.ends_with(".mlp.proj.weight")) return Placement::shard(1);
@@ -36,32 +49,48 @@ Placement placement_of(const std::string& parameter, const ModelConfig& model) {
 
 class TensorParallel {
  public:
-  TensorParallel(Program& program, int ranks) : w_(program), p_(program), ranks_(ranks) {}
+  TensorParallel(Program& program, const ModelConfig& model, int ranks, bool shares_rows)
+      : w_(program),
+        p_(program),
+        model_(model),
+        heads_(shared_heads(model, ranks)),
+        ranks_(ranks),
+        shares_rows_(shares_rows) {}
 
-  void cut_parameters(const ModelConfig& model) {
+  void cut_parameters() {
+    for (Value& v : p_.values)
+      if (v.role == Role::cache) {  // [B,2,heads,..]
+        v.shape[2] = heads_.of_keys;
+        cut(v, Placement::shard(2));
+      }
     for (const Param& q : p_.params) {
       Value& v = p_.at(q.value);
-      v.placement[tensor] = placement_of(q.name, model);
-      if (!v.placement[tensor].cut()) continue;
-      v.shape[v.placement[tensor].dim] /= ranks_;
-      v.layout.strides = v.shape.contiguous_strides();
+      const Placement at = placement_of(q.name, model_);
+      if (!at.cut()) continue;
+      if (at.queries > 0 || q.name.ends_with(".attn.proj.weight")) pad_heads(v.shape[at.dim]);
+      cut(v, at);
     }
   }
 
   void rewrite() {
     for (const Instr& old : w_.old) {
       Instr instr = old;
-      for (const char* heads : {"heads", "kv_heads"})
-        if (instr.attrs.has(heads)) instr.attrs.set(heads, instr.attrs.integer(heads) / ranks_);
+      if (instr.attrs.has("heads")) instr.attrs.set("heads", heads_.all / ranks_);
+      if (instr.attrs.has("kv_heads")) instr.attrs.set("kv_heads", heads_.of_keys / ranks_);
+      // Masks are those of one rank.
+      if (is(instr, "dropout")) instr.attrs.set("axes", name(Axis::tensor)).set("seq", p_.at(p_.inputs[0]).shape[1]);
+      if (is(instr, "attention") && instr.attrs.number("p", 0) > 0) instr.attrs.set("axes", name(Axis::tensor));
       if (is(instr, "embedding"))
-        instr.in[in::embedding::ids] = of_rows("own_rows", instr, instr.in[in::embedding::ids]);
+        look_up(instr);
       else if (is(instr, "cross_entropy"))
-        instr.in[in::cross_entropy::targets] = of_rows("own_rows", instr, instr.in[in::cross_entropy::targets]);
+        combine_loss(instr);
+      else if (is(instr, "linear") && p_.at(instr.out[out::linear::y]).role == Role::output)
+        gather_logits(instr);
       else if (is(instr, "linear") && cut_by(instr, 0))
         instr.in[in::linear::x] = gathered(instr);
       else if (is(instr, "linear") && cut_by(instr, 1))
         return_rows(instr);
-      else if (is(instr, "add_position"))
+      else if (is(instr, "add_position") && shares_rows_)
         add_position(instr);
       if (!instr.op) continue;
       w_.keep(std::move(instr));
@@ -71,6 +100,13 @@ class TensorParallel {
   }
 
  private:
+  // A dimension of queries, or of queries, keys and values.
+  void pad_heads(int64_t& size) const { size = size / model_.kv_heads * heads_.of_keys; }
+  void cut(Value& v, Placement at) const {
+    v.placement[tensor] = at;
+    v.shape[at.dim] /= ranks_;
+    v.layout.strides = v.shape.contiguous_strides();
+  }
   bool cut_by(const Instr& linear, int dim) const {
     const Placement at = p_.at(linear.in[in::linear::w]).placement[tensor];
     return at.cut() && at.dim == dim;
@@ -87,6 +123,7 @@ class TensorParallel {
   // All rows of what a layer reads: several matrices share them.
   ValueId gathered(const Instr& linear) {
     const ValueId x = linear.in[in::linear::x];
+    if (!shares_rows_) return x;
     auto [it, added] = gathered_.emplace(x, no_value);
     if (!added) return it->second;
     const std::string name = p_.at(w_.now(x)).name;
@@ -94,6 +131,11 @@ class TensorParallel {
     it->second = w_.build(linear).emit1("gather_rows", {w_.now(x)}, along().set("seq", seq));
     p_.at(it->second).name = name + ".all";
     return it->second;
+  }
+
+  // The sum over the ranks: of the rows of this one, or of all.
+  ValueId summed(Builder& b, const std::vector<ValueId>& addends) {
+    return b.emit1(shares_rows_ ? "scatter_rows" : "sum_rows", addends, along());
   }
 
   // y = x w^T + b  ->  addends of x w^T, of whose sum each rank gets its rows, + b
@@ -106,17 +148,46 @@ class TensorParallel {
     std::vector<ValueId> addends = {b.emit1("linear", in, instr.attrs)};
     if (bias != no_value) addends.push_back(bias);
     b.origin = instr.origin;
-    instead(instr, b.emit1("scatter_rows", addends, along()));
+    instead(instr, summed(b, addends));
     p_.at(addends[0]).name = p_.at(w_.now(instr.out[out::linear::y])).name + (bias == no_value ? ".local" : ".product");
     instr.op = nullptr;
   }
 
-  // The new value has the old one's name.
+  // Of the last token, for the host.
+  void gather_logits(Instr& instr) {
+    Builder& b = w_.build(instr);
+    const ValueId own = b.emit1("linear", w_.now(instr.in), instr.attrs);
+    p_.at(own).name = p_.at(instr.out[out::linear::y]).name + ".local";
+    instead(instr, b.emit1("gather_columns", {own}, along()));
+    instr.op = nullptr;
+  }
+
+  // The new value has the old one's name and role.
   void instead(const Instr& old, ValueId by) {
     std::string name = p_.at(old.out[0]).name;
     p_.at(old.out[0]).name += ".old";
-    p_.at(by).name = name;
+    p_.at(by).name = name, p_.at(by).role = p_.at(old.out[0]).role;
     w_.replace(old.out[0], by);
+  }
+
+  // A rank finds the tokens of its part of the vocabulary and zeros for the others: sums are exact.
+  void look_up(Instr& instr) {
+    Builder& b = w_.build(instr);
+    const ValueId found = b.emit1("embedding", w_.now(instr.in), Attrs(instr.attrs).set("axes", name(Axis::tensor)));
+    instead(instr, summed(b, {found}));
+    p_.at(found).name = p_.at(w_.now(instr.out[out::embedding::y])).name + ".local";
+    instr.op = nullptr;
+  }
+
+  // Maximum, sum and target of each rank's part of a row.
+  void combine_loss(Instr& instr) {
+    namespace at = in::cross_entropy;
+    Builder& b = w_.build(instr);
+    instr.attrs.set("axes", name(Axis::tensor));
+    const ValueId own = b.emit1("loss_stats", {w_.now(instr.in[at::logits]), instr.in[at::targets]},
+                                Attrs().set("vocab", instr.attrs.integer("vocab")).set("axes", name(Axis::tensor)));
+    instr.in.resize(at::stats + 1, no_value);
+    instr.in[at::stats] = b.emit1("gather_parts", {own}, along());
   }
 
   // Rows know no place in a sequence, so their positions are looked up.
@@ -133,7 +204,10 @@ class TensorParallel {
 
   Rewriter w_;
   Program& p_;
+  const ModelConfig& model_;
+  const Heads heads_;
   int ranks_;
+  bool shares_rows_;
   std::map<std::pair<std::string, ValueId>, ValueId> rows_;
   std::map<ValueId, ValueId> gathered_;
 };
@@ -141,10 +215,10 @@ class TensorParallel {
 [[noreturn]] void refuse(const std::string& what, const std::string& advice) { fail_usage(what, "--mesh", advice); }
 
 // The sizes that every rank has a part of.
-void check_sizes(const Recipe& r, int ranks) {
+void check_sizes(const Recipe& r, bool pads_heads, int ranks) {
   const ModelConfig& m = r.model;
-  const std::pair<int64_t, const char*> sizes[] = {
-      {m.heads, "heads"}, {m.kv_heads, "key/value heads"}, {m.ff, "columns of the MLP"}};
+  std::vector<std::pair<int64_t, const char*>> sizes = {{m.ff, "columns of the MLP"}};
+  if (!pads_heads) sizes.insert(sizes.begin(), {{m.heads, "heads"}, {m.kv_heads, "key/value heads"}});
   int64_t common = 0;
   std::string wrong;
   for (auto [size, what] : sizes) {
@@ -161,25 +235,23 @@ void check_sizes(const Recipe& r, int ranks) {
   for (int64_t t = 2; t <= common; ++t)
     if (common % t == 0) fits += fmt::format("{}tensor={}", fits.empty() ? "" : ", ", t);
   refuse(fmt::format("tensor={} does not divide what its ranks share: {}", ranks, wrong),
-         fits.empty() ? "These sizes have no common divisor: leave the axis out." : fmt::format("Use {}.", fits));
+         (fits.empty() ? "These sizes have no common divisor: leave the axis out" : "Use " + fits) +
+             (m.ff % ranks ? "."
+                           : fmt::format(", or --pad-heads: {} of {} heads are then zero.",
+                                         shared_heads(m, ranks).all - m.heads, shared_heads(m, ranks).all)));
 }
 
 void check(const PassContext& context, int ranks) {
   const Recipe& r = context.recipe;
-  check_sizes(r, ranks);
+  check_sizes(r, context.setting("pad-heads") == "true", ranks);
   auto no = [&](bool wrong, const std::string& what, const char* instead) {
     if (wrong) refuse(fmt::format("tensor={} does not work with {} yet", ranks, what), instead);
   };
-  no(r.model.dropout > 0, "dropout", "Use --dropout 0, or leave the axis out.");
   no(r.precision == "fp8", "--precision fp8", "Use bf16.");
-  no(context.setting("shard") != "none", "--shard " + context.setting("shard"), "Use --shard none.");
-  no(context.setting("offload") != "none", "--offload " + context.setting("offload"), "Use --offload none.");
   static const std::set<std::string> of_whole_matrices = {"muon",       "adafactor", "adafactor-momentum",
                                                           "adamw-8bit", "adamw-fp8", "adamw-unfused"};
   no(of_whole_matrices.count(r.optimizer) > 0, "--optimizer " + r.optimizer,
      "Use one whose state belongs to single elements, such as adamw.");
-  no(context.kind == ProgramKind::prefill || context.kind == ProgramKind::decode, "sampling during training",
-     "Use --sample-every 0, and crest sample afterwards.");
 }
 
 }  // namespace
@@ -193,9 +265,24 @@ void tensor_parallel(Program& program, const PassContext& context) {
   const int ranks = context.recipe.layout().size(Axis::tensor);
   if (ranks == 1) return;
   check(context, ranks);
-  TensorParallel pass(program, ranks);
-  pass.cut_parameters(context.recipe.model);
+  const bool samples = context.kind == ProgramKind::prefill || context.kind == ProgramKind::decode;
+  TensorParallel pass(program, context.recipe.model, ranks, !samples);
+  pass.cut_parameters();
   pass.rewrite();
+}
+
+const std::vector<Setting>& tensor_parallel_settings() {
+  static const std::vector<Setting> rows = {
+      pass_setting({.name = "pad-heads",
+                    .group = "Model and batch",
+                    .help = "tensor ranks that do not divide the heads get heads of zeros besides, which stay zero "
+                            "and are never saved",
+                    .default_value = "false",
+                    .newer = true,
+                    .resume = OnResume::accepts,
+                    .effects = {{Effect::work, Effect::anywhere, {"attn"}}},
+                    .type = SettingType::truth})};
+  return rows;
 }
 
 }  // namespace crest

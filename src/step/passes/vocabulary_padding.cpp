@@ -1,4 +1,7 @@
-// Setting --pad-vocab: matrix units need multiples of 128 columns in the head GEMM.
+// Setting --pad-vocab: matrix units need multiples of 128 columns in the head GEMM. Tensor ranks
+// share the vocabulary, so each gets as many rows.
+#include <numeric>
+
 #include "core/round_up.h"
 #include "passes/pass.h"
 #include "program/builder.h"
@@ -8,7 +11,8 @@ namespace crest {
 // Pads the rows of the token embedding and of the head. `vocab` of the loss and the logical shape
 // of the parameter keep the user's size, so padding is never sampled and never exported.
 void pad_vocabulary(Program& program, const PassContext& context) {
-  int64_t multiple = context.recipe.pad_vocab;
+  const int64_t ranks = context.recipe.layout().size(Axis::tensor);
+  const int64_t multiple = std::lcm(std::max<int64_t>(1, context.recipe.pad_vocab), ranks);
   if (multiple <= 1) return;
   for (auto& q : program.params) {
     if (q.name != "wte.weight" && q.name != "lm_head.weight") continue;

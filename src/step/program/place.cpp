@@ -57,6 +57,7 @@ struct Operand {
 struct Rule {
   std::vector<Operand> in, out;
   std::string cut, summed;  // letters, '.' for the leading dimensions
+  std::string own, same;    // marked with @ and =
   std::string fused;        // letters of which an operand has queries, keys and values
   bool linear = false;
 };
@@ -76,13 +77,16 @@ std::vector<Operand> operands(std::string_view text) {
 
 Rule parse(std::string_view text) {
   size_t arrow = text.find("->"), end = std::min(text.find(';'), text.size());
-  Rule rule{operands(text.substr(0, arrow)), operands(text.substr(arrow + 2, end - arrow - 2)), {}, {}, {}, false};
+  Rule rule;
+  rule.in = operands(text.substr(0, arrow)), rule.out = operands(text.substr(arrow + 2, end - arrow - 2));
   for (char c : text.substr(0, end))
     if (is_small(c)) rule.fused += large(c);
   std::string_view how = text.substr(end);
   if (size_t at = how.find("linear"); at != std::string_view::npos) rule.linear = true, how = how.substr(0, at);
   for (char c : how) {
     if (c == '+') rule.summed += rule.cut.back();
+    if (c == '@') rule.own += rule.cut.back();
+    if (c == '=') rule.same += rule.cut.back();
     if (isupper(static_cast<unsigned char>(c)) || (c == '.' && !rule.cut.ends_with('.'))) rule.cut += c;
   }
   return rule;
@@ -99,8 +103,12 @@ const Operand& operand(const std::vector<Operand>& list, size_t i) { return list
 
 class Placing {
  public:
-  Placing(const Program& p, const Instr& instr)
-      : p_(p), instr_(instr), rule_(rule_of(p, instr)), summand_(instr.in.size(), -1) {
+  Placing(const Program& p, const Instr& instr, Axis axis)
+      : p_(p),
+        instr_(instr),
+        rule_(rule_of(p, instr)),
+        own_axis_(instr.attrs.has("axes") && axes_of(instr).has(axis)),
+        summand_(instr.in.size(), -1) {
     for (auto& a : instr.op->accumulators)
       if (has(size_t(a.in)) && size_t(a.out) < instr.out.size()) summand_[size_t(a.in)] = a.out;
   }
@@ -130,6 +138,9 @@ class Placing {
       cut = own, by = i;
     }
     if (partial && cut) return fmt::format("mixes partial sums with parts of %{}", name(by));
+    if (own_axis_ && !cut && !rule_.own.empty()) cut.label = {rule_.own[0]};
+    if (own_axis_ && !rule_.own.empty() && !marked(rule_.own, cut))
+      return fmt::format("has parts of %{}, but counts from its own part of another dimension", name(by));
     for (size_t i = 0; i < instr_.in.size(); ++i)
       if (has(i) && summand_[i] < 0 && !spec(i).free() && !spec(i).replicated() && !(in[i] == wanted(i, cut, partial)))
         return fmt::format("%{} is {}, not {}", name(i), text(in[i]), text(wanted(i, cut, partial)));
@@ -158,6 +169,8 @@ class Placing {
         if (Label label = spec(i).label(value(i), d);
             may_cut(label) && std::find(seen.begin(), seen.end(), label) == seen.end())
           seen.push_back(label), add({label}, false);
+    if (own_axis_ && !rule_.own.empty() && std::find(seen.begin(), seen.end(), Label{rule_.own[0]}) == seen.end())
+      add({Label{rule_.own[0]}}, false);
     if (rule_.linear) add({}, true);
     return all;
   }
@@ -168,8 +181,13 @@ class Placing {
   const std::string& name(size_t i) const { return value(i).name; }
   const Operand& spec(size_t i) const { return operand(rule_.in, i); }
 
+  static bool marked(const std::string& letters, const Cut& cut) {
+    return letters.find(cut.label.letter) != std::string::npos;
+  }
+
   bool may_cut(Label label) const {
     if (!label || rule_.cut.find(label.letter) == std::string::npos) return false;
+    if (marked(rule_.own, {label}) && !own_axis_) return false;
     if (label.letter != '.' || label.leading == 0) return true;
     // Rows in one dimension can only be cut by the first; and all must have the same dimensions.
     int count = -1;
@@ -215,26 +233,27 @@ class Placing {
     if (partial) return Placement::partial();
     if (!cut || spec.replicated()) return {};
     int d = spec.dim(v, cut.label);
-    return d >= 0                                                     ? shard(spec, d, cut)
-           : rule_.summed.find(cut.label.letter) != std::string::npos ? Placement::partial()
-                                                                      : Placement::own();
+    if (d >= 0) return shard(spec, d, cut);
+    if (marked(rule_.same, cut)) return {};
+    return marked(rule_.summed, cut) ? Placement::partial() : Placement::own();
   }
 
   const Program& p_;
   const Instr& instr_;
   const Rule& rule_;
+  const bool own_axis_;       // one of the instruction's attribute
   std::vector<int> summand_;  // of an accumulator input: the output that includes it
 };
 
 }  // namespace
 
-std::string place(const Program& program, const Instr& instr, const std::vector<Placement>& in,
+std::string place(const Program& program, const Instr& instr, Axis axis, const std::vector<Placement>& in,
                   std::vector<Placement>& out) {
-  return Placing(program, instr).run(in, out);
+  return Placing(program, instr, axis).run(in, out);
 }
 
-std::vector<std::vector<Placement>> cuts_of(const Program& program, const Instr& instr) {
-  return Placing(program, instr).cuts();
+std::vector<std::vector<Placement>> cuts_of(const Program& program, const Instr& instr, Axis axis) {
+  return Placing(program, instr, axis).cuts();
 }
 
 }  // namespace crest

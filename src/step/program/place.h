@@ -7,6 +7,9 @@
 //   *     rows in one dimension  _   all that follow; never cut
 //   1     of size 1              -   an operand that is replicated (weights in one piece, scalars)
 //   ~     an operand of which each rank may have its own (scales)
+//   @     after a letter of the cut: only along the instruction's attribute `axes`; the kernel asks
+//         which part it has, so along these axes it must have one
+//   =     after a letter of the cut: outputs without this dimension are the same on all ranks
 //   a..z  the dimension of the same capital letter, for queries, keys and values side by side: a
 //         part has a part of each of the three (Placement::heads)
 //
@@ -34,12 +37,13 @@ const char* cut(const Program&, const Instr&) {
   return rule.text;
 }
 
-// Infers the placements of an instruction's outputs along one axis from those of its inputs (any
+// Infers the placements of an instruction's outputs along an axis from those of its inputs (any
 // placement for an absent input). Returns "" and fills `out`, or says why the inputs do not fit.
-std::string place(const Program& program, const Instr& instr, const std::vector<Placement>& in,
+std::string place(const Program& program, const Instr& instr, Axis axis, const std::vector<Placement>& in,
                   std::vector<Placement>& out);
 
-// All input placements allowed by the rule. For tests: they compute the parts and compare.
-std::vector<std::vector<Placement>> cuts_of(const Program& program, const Instr& instr);
+// All input placements along an axis that the rule allows. For tests: they compute the parts and
+// compare.
+std::vector<std::vector<Placement>> cuts_of(const Program& program, const Instr& instr, Axis axis);
 
 }  // namespace crest

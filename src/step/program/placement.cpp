@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace crest {
@@ -12,12 +14,26 @@ std::string text(Placement p) {
   return p.queries ? fmt::format("heads({},{})", p.dim, p.queries) : fmt::format("shard({})", p.dim);
 }
 
-std::vector<DimRange> ranges_of(Placement shard, int64_t size, int index, int ranks) {
-  std::vector<int64_t> sections = {size};
-  if (const int64_t q = shard.queries) {
-    const int64_t keys = size / (q + 2);
-    sections = {q * keys, keys, keys};
+// Of a dimension: all of it, or queries, keys and values.
+static std::vector<int64_t> sections_of(Placement shard, int64_t size) {
+  const int64_t q = shard.queries, keys = size / (q + 2);
+  return q ? std::vector{q * keys, keys, keys} : std::vector{size};
+}
+
+DimRange without_padding(Placement shard, int64_t size, int64_t padded, DimRange range) {
+  const std::vector<int64_t> sections = sections_of(shard, size), whole = sections_of(shard, padded);
+  int64_t first = 0, begin = 0;  // of a section, without and with padding
+  for (size_t i = 0; i < sections.size(); ++i) {
+    const int64_t end = begin + whole[i];
+    if (range.begin >= begin && range.end <= end)
+      return {first + std::min(range.begin - begin, sections[i]), first + std::min(range.end - begin, sections[i])};
+    first += sections[i], begin = end;
   }
+  fail_internal(fmt::format("{} to {} of {} {} are in two sections", range.begin, range.end, padded, text(shard)));
+}
+
+std::vector<DimRange> ranges_of(Placement shard, int64_t size, int index, int ranks) {
+  const std::vector<int64_t> sections = sections_of(shard, size);
   std::vector<DimRange> ranges;
   int64_t begin = 0;
   for (int64_t n : sections) {

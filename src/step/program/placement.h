@@ -35,12 +35,19 @@ struct Placement {
 // "replicated", "shard(0)", "heads(0,4)" (of dimension 0, 4 queries), "partial", "own", "absent".
 std::string text(Placement);
 
-// The parts [begin, end) of the whole dimension `dim` of a shard, with `size` elements, that place
-// `index` of `ranks` has, in the order in which they follow one another there.
+// Elements [begin, end) of a dimension.
 struct DimRange {
   int64_t begin, end;
   bool operator==(const DimRange&) const = default;
 };
+
+// Of a shard whose dimension was padded from `size` to `padded` elements for the ranks (each
+// section of heads by itself): the range of the whole that a range of the padded dimension holds.
+// Empty if it holds padding only.
+DimRange without_padding(Placement shard, int64_t size, int64_t padded, DimRange range);
+
+// The parts [begin, end) of the whole dimension `dim` of a shard, with `size` elements, that place
+// `index` of `ranks` has, in the order in which they follow one another there.
 std::vector<DimRange> ranges_of(Placement shard, int64_t size, int index, int ranks);
 
 using Placements = std::array<Placement, axis_count>;  // by Axis

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "core/error.h"
@@ -60,8 +61,8 @@ class Inference {
     for (size_t i = 0; i < p_.code.size(); ++i) {
       for (ValueId v : p_.code[i].in)
         if (v != no_value && outlives(v) && !written(v))
-          h.reads.push_back(
-              {name_of(storage(v)), name_of(v), storage(v) == v ? placement(v) : of_member(placement(v))});
+          h.reads.push_back({name_of(storage(v)), name_of(v), storage(v) == v ? placement(v) : of_member(placement(v)),
+                             p_.at(storage(v)).role == Role::gradient});
       infer(int(i));
     }
     for (size_t v = 0; v < p_.values.size(); ++v)
@@ -83,6 +84,7 @@ class Inference {
     int64_t begin, end;
     int at;
     Placement placement;
+    bool group;  // written as a whole storage
   };
   struct Taken {
     ValueId whole;  // storage
@@ -127,8 +129,9 @@ class Inference {
     Placement all;
     for (const Piece& piece : it->second) {
       if (piece.begin >= e.end || e.begin >= piece.end || piece.at <= made.at) continue;
-      const Placement part = is_group ? of_member(piece.placement) : piece.placement;
-      if (found && !(all == part)) return Placement::own();  // parts differ
+      Placement part = is_group && piece.placement != declared ? of_member(piece.placement) : piece.placement;
+      if (piece.group && !is_group && part == of_member(declared)) part = declared;  // the group's part of a member
+      if (found && !(all == part)) return Placement::own();                          // parts differ
       found = true, all = part;
     }
     return found ? all : declared;
@@ -145,10 +148,12 @@ class Inference {
   void write(ValueId v, Placement placement) {
     auto& pieces = pieces_[storage(v)];
     Extent e = extent_of(p_.at(v));
-    std::vector<Piece> now = {{e.begin, e.end, now_, placement}};
+    std::vector<Piece> now = {{e.begin, e.end, now_, placement, storage(v) == v}};
     for (const Piece& x : pieces) {
-      if (x.begin < std::min(x.end, e.begin)) now.push_back({x.begin, std::min(x.end, e.begin), x.at, x.placement});
-      if (std::max(x.begin, e.end) < x.end) now.push_back({std::max(x.begin, e.end), x.end, x.at, x.placement});
+      if (x.begin < std::min(x.end, e.begin))
+        now.push_back({x.begin, std::min(x.end, e.begin), x.at, x.placement, x.group});
+      if (std::max(x.begin, e.end) < x.end)
+        now.push_back({std::max(x.begin, e.end), x.end, x.at, x.placement, x.group});
     }
     pieces = std::move(now);
   }
@@ -185,7 +190,7 @@ class Inference {
     std::vector<Placement> in;
     for (ValueId v : instr.in) in.push_back(v == no_value ? Placement() : placement(v));
     if (instr.body) return Inference(*instr.body, axis_, after_).run_body(in, out);
-    if (instr.op->place) return place(p_, instr, in, out);
+    if (instr.op->place) return place(p_, instr, axis_, in, out);
     std::string_view op = instr.op->name;
     if (in[0].kind == Kind::absent) return fmt::format("reads %{}, which holds nothing", name_of(instr.in[0]));
     out.assign(instr.out.size(), in[0]);
@@ -302,6 +307,17 @@ void infer_placements(Program& program, std::string_view after, bool outputs) {
 }
 
 void verify_placements(Program& program, std::string_view after) { infer_placements(program, after, true); }
+
+bool communicates_in_one_order(const Program& program) {
+  std::set<Axes> groups;
+  std::set<Stream> streams;
+  for (const Instr& instr : program.code) {
+    if (instr.op->op_class != OpClass::communication) continue;
+    groups.insert(axes_of(instr));
+    streams.insert(instr.stream);
+  }
+  return streams.size() < 2 || groups == std::set<Axes>{Axis::data};
+}
 
 Handover handover(const Program& program, Axis axis) { return Inference(program, axis, "all").handover(); }
 

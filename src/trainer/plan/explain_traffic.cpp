@@ -1,7 +1,11 @@
 // --explain traffic: the bytes sent by each kind of parallelism.
 #include <fmt/format.h>
 
+#include <optional>
+
+#include "core/error.h"
 #include "model/parameters.h"
+#include "plan/compile.h"
 #include "plan/explain.h"
 #include "plan/session_properties.h"
 #include "program/op.h"
@@ -11,16 +15,36 @@ namespace crest {
 
 namespace {
 
-// Bytes sent by a rank for the collectives of a step.
-double sent_by_program(const CompiledSession& s) {
+// Bytes sent by a rank for the collectives of a step for which `counts` is true.
+template <class F>
+double sent_by_program(const CompiledSession& s, F counts) {
   const Mesh mesh = s.recipe.layout();
   double sum = 0;
   for (auto& c : training_step(s)) {
     const Program& p = s.programs[size_t(c.segment)].program;
     for (auto& instr : p.code)
-      if (instr.op->op_class == OpClass::communication) sum += sent_bytes(p, instr, mesh.size(axes_of(instr)));
+      if (instr.op->op_class == OpClass::communication && counts(instr))
+        sum += sent_bytes(p, instr, mesh.size(axes_of(instr)));
   }
   return sum;
+}
+
+bool in_layer(const Instr& instr) { return instr.origin.layer() >= 0; }
+bool along_data(const Instr& instr) { return axes_of(instr).has(Axis::data); }
+// What tensor ranks exchange in forward and backward passes, and the sums of gradients.
+bool of_rows(const Instr& instr) { return !along_data(instr) && std::string_view(instr.op->name) != "all_reduce"; }
+
+// The session on tensor ranks; none if they do not divide the model.
+std::optional<CompiledSession> on_tensor_ranks(const CompiledSession& s, int ranks) {
+  Recipe r = s.recipe;
+  r.data_parallel = 1, r.ranks = ranks, r.mesh = {{Axis::tensor, ranks}};
+  SessionUse use;
+  use.train = use.update = true;
+  try {
+    return compile(r, s.device, session_programs(r, use), {.verify = false});
+  } catch (const Error&) {
+    return {};
+  }
 }
 
 }  // namespace
@@ -51,7 +75,7 @@ Explanation explain_traffic(const CompiledSession& s, const ExplainOptions& o) {
     Term& ours = keeps_shards(s, Role::weight, Axis::data)  ? zero3
                  : keeps_shards(s, Role::state, Axis::data) ? zero1
                                                             : reduce;
-    ours.program = sent_by_program(s);
+    ours.program = sent_by_program(s, along_data);
     ours.difference +=
         std::string(ours.difference.empty() ? "" : "; ") + "the Program's tensors have the padded vocabulary";
     auto sent = r.pass_settings.find("comm-dtype");
@@ -71,12 +95,24 @@ Explanation explain_traffic(const CompiledSession& s, const ExplainOptions& o) {
                                   r.grad_accumulation);
   auto t = double(o.mesh.size(Axis::tensor)), stages = double(o.mesh.size(Axis::pipeline));
   double layers = double(m.layers) / stages;
-  if (o.mesh.size(Axis::tensor) > 1)
+  if (o.mesh.size(Axis::tensor) > 1) {
+    const std::string ranks = fmt::format("t={} {}", o.mesh.size(Axis::tensor), shape);
+    Term of_layers = term("all-reduces: two forward and two backward a layer", "m L/p 4 x 2 (t - 1)/t b s h B", ranks,
+                          gas * layers * 8 * (t - 1) / t * activations, "Shoeybi et al. 2019 (arXiv 1909.08053)",
+                          "full recompute adds the two of the forward pass again");
+    Term of_ends = term("embedding and head, three numbers of each row for the loss",
+                        "m (2 x 2 (t - 1)/t b s h B + 12 (t - 1) b s)", ranks,
+                        gas * (4 * (t - 1) / t * activations + 12 * (t - 1) * double(r.batch * r.seq_length())),
+                        "Shoeybi et al. 2019 (arXiv 1909.08053), section 3");
+    if (auto parts = on_tensor_ranks(s, o.mesh.size(Axis::tensor)); parts && stages == 1) {
+      of_layers.program = sent_by_program(*parts, [](const Instr& i) { return of_rows(i) && in_layer(i); });
+      of_ends.program = sent_by_program(*parts, [](const Instr& i) { return of_rows(i) && !in_layer(i); });
+      of_layers.difference += "; an all-reduce is a reduce-scatter and an all-gather, with norms between them";
+    }
     sections.push_back(
         {fmt::format("tensor parallel: bytes that each of {} ranks sends in a step", o.mesh.size(Axis::tensor)),
-         {term("all-reduces: two forward and two backward a layer", "m L/p 4 x 2 (t - 1)/t b s h B",
-               fmt::format("t={} {}", o.mesh.size(Axis::tensor), shape), gas * layers * 8 * (t - 1) / t * activations,
-               "Shoeybi et al. 2019 (arXiv 1909.08053)", "full recompute adds the two of the forward pass again")}});
+         {of_layers, of_ends}});
+  }
   if (o.mesh.size(Axis::pipeline) > 1)
     sections.push_back({"pipeline parallel: bytes over each border of two stages in a step",
                         {term("activations one way, their gradients the other", "2 m b s h B",

@@ -40,7 +40,10 @@ void verify_along(const CompiledSession& s, Axis axis) {
     if (added) it->second = handover(c->program, axis);
     for (auto& read : it->second.reads) {
       auto held = memory.find(read.storage);
-      // The host provides values no Program has left.
+      // The host provides weights and states that no Program has left.
+      if (held == memory.end() && read.gradient)
+        fail_internal(fmt::format("program {} reads %{}, which no program has left", c->spec.name, read.value),
+                      "between programs");
       if (held == memory.end() || held->second.placement == read.placement) continue;
       std::string of_storage = read.value == read.storage ? "" : fmt::format(" of %{}", read.storage);
       fail_internal(fmt::format("program {} leaves %{}{} {}, but program {} reads it {}", held->second.by, read.value,
@@ -54,6 +57,9 @@ void verify_along(const CompiledSession& s, Axis axis) {
 }  // namespace
 
 void verify_handover(const CompiledSession& session) {
+  for (const CompiledProgram& c : session.programs)
+    if (!communicates_in_one_order(c.program))
+      fail_internal("collectives that are on two streams have no order", "program " + c.spec.name);
   const Mesh mesh = session.recipe.layout();
   for (Axis axis : axes_outermost_first)
     if (mesh.size(axis) > 1) verify_along(session, axis);

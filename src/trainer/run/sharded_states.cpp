@@ -19,9 +19,14 @@ ShardedStates::ShardedStates(const Executor& executor)
   int program = std::max(0, s.find("update"));
   const Program& p = s.programs[size_t(program)].program;
   auto cut = [](const Value& v, Axis axis) { return v.placement[size_t(axis)].cut(); };
-  auto whole_shape = [&](const Value& weight) {
+  // Heads of zeros are on the ranks only (passes/tensor_parallel.cpp). Of a padded vocabulary all
+  // ranks have the last rows.
+  auto whole_shape = [&](const Value& weight, const Shape& logical) {
+    const Placement at = weight.placement[size_t(Axis::tensor)];
     Shape shape = weight.shape;
-    if (cut(weight, Axis::tensor)) shape[weight.placement[size_t(Axis::tensor)].dim] *= mesh_.size(Axis::tensor);
+    if (at.cut()) shape[at.dim] *= mesh_.size(Axis::tensor);
+    const bool rows = at.dim == 0 && at.queries == 0;
+    if (at.cut() && !rows) shape[at.dim] = logical[at.dim];
     return shape;
   };
   for (size_t v = 0; v < p.values.size(); ++v) {
@@ -43,8 +48,9 @@ ShardedStates::ShardedStates(const Executor& executor)
       Tensor t;
       t.parameter = q, t.state = state, t.dtype = group.dtype;
       t.of_elements = block == 1;
-      t.shape = t.of_elements ? whole_shape(weight) : Shape{(weight.numel() + block - 1) / block};
+      t.shape = t.of_elements ? whole_shape(weight, p.params[q].shape) : Shape{(weight.numel() + block - 1) / block};
       t.cut = weight.placement[size_t(Axis::tensor)];
+      if (t.cut.cut()) t.padded = weight.shape[t.cut.dim] * mesh_.size(Axis::tensor);
       if (t.cut.cut()) t.axes = t.axes | Axis::tensor;
       if (shared) t.axes = t.axes | Axis::data;
       t.first = weight.layout.offset / block, t.share = shared ? group.numel() : 0;
@@ -70,12 +76,13 @@ std::vector<ShardedStates::Run> ShardedStates::runs(const Tensor& t, int rank) c
     int64_t outer = 1, inner = 1, n = t.shape[t.cut.dim], at = 0;
     for (int d = 0; d < t.cut.dim; ++d) outer *= t.shape[d];
     for (int d = t.cut.dim + 1; d < t.shape.rank(); ++d) inner *= t.shape[d];
-    const auto ranges = ranges_of(t.cut, n, mesh_.coordinate(rank, Axis::tensor), mesh_.size(Axis::tensor));
+    const auto ranges = ranges_of(t.cut, t.padded, mesh_.coordinate(rank, Axis::tensor), mesh_.size(Axis::tensor));
     for (int64_t o = 0; o < outer; ++o)
       for (const DimRange& range : ranges) {
-        const int64_t count = (range.end - range.begin) * inner;
-        parts.push_back({at, (o * n + range.begin) * inner, count});
-        at += count;
+        const DimRange whole = without_padding(t.cut, n, t.padded, range);
+        if (whole.begin < whole.end)
+          parts.push_back({at, (o * n + whole.begin) * inner, (whole.end - whole.begin) * inner});
+        at += (range.end - range.begin) * inner;
       }
   } else {
     parts.push_back({0, 0, t.shape.numel()});
@@ -148,7 +155,7 @@ void ShardedStates::scatter(Communicator& world, const TensorRef& passing) {
   world.set_stream(nullptr);
   std::vector<char> between;
   in_pieces(passing.bytes(), [&](size_t i, int rank, int64_t from, int64_t bytes, const std::vector<Run>& parts) {
-    between.resize(size_t(bytes));
+    between.assign(size_t(bytes), 0);
     if (world.rank() == 0) {
       pick(between.data(), static_cast<char*>(whole(i).data), from, bytes, parts);
       runtime_->write(passing.data, between.data(), bytes);

@@ -28,12 +28,13 @@ class ShardedStates {
     std::string state;
     DType dtype;
     Shape shape;
-    bool of_elements;   // one number for each element of the parameter
-    Axes axes;          // along which the ranks have other parts
-    Placement cut;      // along the tensor axis
-    char* own;          // this rank's part of the group
-    int64_t first = 0;  // elements of the group before the tensor
-    int64_t share = 0;  // elements of the group for each rank along the data axis; 0: all
+    bool of_elements;    // one number for each element of the parameter
+    Axes axes;           // along which the ranks have other parts
+    Placement cut;       // along the tensor axis
+    int64_t padded = 0;  // elements, on all ranks, of the dimension that is cut
+    char* own;           // this rank's part of the group
+    int64_t first = 0;   // elements of the group before the tensor
+    int64_t share = 0;   // elements of the group for each rank along the data axis; 0: all
   };
   const std::vector<Tensor>& tensors() const { return tensors_; }
   // Zeros, until they are written. All tensors, or none.
@@ -48,7 +49,8 @@ class ShardedStates {
   void release() { memory_.clear(); }
 
  private:
-  // Adjacent bytes in a rank's part, from `own` on, and in the whole tensor.
+  // Adjacent bytes in a rank's part, from `own` on, and in the whole tensor. Between two of them is
+  // padding.
   struct Run {
     int64_t own, whole, bytes;
   };

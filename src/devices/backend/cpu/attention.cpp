@@ -95,7 +95,7 @@ AttentionArgs common(const Value& qkv, const Attrs& attrs, const Scalars* scalar
 
 // Of batch b and key/value head g.
 void place(AttentionArgs& a, const Sizes& s, const void* qkv, void* o, float* lse, int64_t b, int64_t g,
-           const Scalars* scalars, const int32_t* positions, uint32_t rng_id) {
+           const Scalars* scalars, const int32_t* positions, uint32_t rng_id, int64_t heads_before) {
   int64_t row = b * s.tokens * s.width;
   a.q = at(qkv, a.dtype, row + g * s.group * s.head_dim);
   a.k = at(qkv, a.dtype, row + (s.heads + g) * s.head_dim);
@@ -103,7 +103,7 @@ void place(AttentionArgs& a, const Sizes& s, const void* qkv, void* o, float* ls
   a.o = at(o, a.dtype, b * s.tokens * a.o_stride + g * s.group * s.head_dim);
   a.lse = lse + (b * s.heads + g * s.group) * s.tokens;
   a.positions = positions ? positions + b * s.tokens : nullptr;
-  a.first_head = g * s.group;
+  a.first_head = heads_before + g * s.group;  // of all ranks
   if (a.p > 0) a.stream = dropout_stream(uint64_t(scalars->sample_base + b), rng_id);
 }
 
@@ -170,7 +170,7 @@ void launch(const KernelCall& c) {
       int64_t head = item / parts, part = item % parts;
       AttentionArgs a = all;
       place(a, s, c.in[in::attention::qkv], c.out[out::attention::o], c.output<float>(out::attention::lse),
-            head / s.kv_heads, head % s.kv_heads, scalars, positions, rng_id);
+            head / s.kv_heads, head % s.kv_heads, scalars, positions, rng_id, c.part_begin(s.heads));
       f.pack(a, scratch);
       // Causal: late blocks see more keys, so they are interleaved among the parts.
       for (int64_t i = part; i < blocks; i += parts) f.forward(a, i, scratch);
@@ -223,7 +223,7 @@ void launch_grad(const KernelCall& c) {
     AttentionGradArgs a{};
     a.forward = all;
     place(a.forward, s, c.in[in::attention_grad::qkv], c.in[in::attention_grad::o],
-          static_cast<float*>(c.in[in::attention_grad::lse]), b, g, scalars, positions, rng_id);
+          static_cast<float*>(c.in[in::attention_grad::lse]), b, g, scalars, positions, rng_id, c.part_begin(s.heads));
     a.d_o = at(c.in[in::attention_grad::d_o], all.dtype, b * s.tokens * all.o_stride + g * s.group * s.head_dim);
     int64_t row = b * s.tokens * s.width;
     a.dq = at(c.out[out::attention_grad::dqkv], all.dtype, row + g * s.group * s.head_dim);

@@ -1,4 +1,5 @@
-// cross_entropy, cross_entropy_grad, cross_entropy_fused: a row of logits comes from memory once.
+// loss_stats, cross_entropy, cross_entropy_grad, cross_entropy_fused: a row of logits comes from
+// memory once.
 #include "backend/cpu/simd/cross_entropy.h"
 #include "backend/cpu/common.h"
 #include "core/scalars.h"
@@ -27,7 +28,9 @@ CrossEntropyArgs arguments(const KernelCall& c) {
   a.targets = c.input<int32_t>(in::cross_entropy::targets);
   a.cols = logits.shape.back();
   a.pitch = logits.pitch();
-  a.vocab = c.instr.attrs.integer("vocab");
+  a.rows = logits.shape.rows();
+  a.all = c.instr.attrs.integer("vocab"), a.first = c.part_begin(a.cols);
+  a.vocab = std::clamp<int64_t>(a.all - a.first, 0, a.cols);
   a.dtype = logits.dtype;
   return a;
 }
@@ -36,11 +39,23 @@ float factor(const KernelCall& c, const Scalars& s) {
   return float(c.instr.attrs.number("scale") * double(s.loss_scale) * double(s.loss_weight));
 }
 
+void launch_stats(const KernelCall& c) {
+  CrossEntropyArgs a = arguments(c);
+  a.stats = c.output<float>(out::loss_stats::stats);
+  auto f = CREST_SIMD_PICK(cross_entropy_functions).stats;
+  over_rows(c, grain, [&](int64_t begin, int64_t end, int) { f(a, begin, end); });
+}
+
 void launch(const KernelCall& c) {
   CrossEntropyArgs a = arguments(c);
   a.loss = c.output<float>(out::cross_entropy::loss), a.lse = c.output<float>(out::cross_entropy::lse);
   a.weight = c.has(in::cross_entropy::scalars) ? c.input<Scalars>(in::cross_entropy::scalars)->loss_weight : 1.0f;
   auto f = CREST_SIMD_PICK(cross_entropy_functions).forward;
+  if (c.has(in::cross_entropy::stats)) {
+    a.stats = static_cast<float*>(c.in[in::cross_entropy::stats]);
+    a.ranks = c.in_value(in::cross_entropy::stats).shape[0];
+    f = CREST_SIMD_PICK(cross_entropy_functions).combine;
+  }
   over_rows(c, grain, [&](int64_t begin, int64_t end, int) { f(a, begin, end); });
 }
 
@@ -68,6 +83,7 @@ void launch_fused(const KernelCall& c) {
 
 }  // namespace
 
+Kernel loss_stats_kernel() { return {"loss_stats", "cpu.loss_stats.simd", reject, nullptr, nullptr, launch_stats}; }
 Kernel cross_entropy_kernel() { return {"cross_entropy", "cpu.cross_entropy.simd", reject, nullptr, nullptr, launch}; }
 Kernel cross_entropy_grad_kernel() {
   return {"cross_entropy_grad", "cpu.cross_entropy_grad.simd", reject_grad, nullptr, nullptr, launch_grad};

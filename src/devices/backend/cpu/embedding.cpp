@@ -25,6 +25,7 @@ void launch(const KernelCall& c) {
   const Value &table = c.in_value(in::embedding::table), &out = c.out_value(out::embedding::y);
   const auto* ids = c.input<int32_t>(in::embedding::ids);
   int64_t rows = c.in_value(in::embedding::ids).numel(), vocab = table.shape[0], cols = table.shape.back();
+  const int64_t first = c.part_begin(vocab);
   auto convert = CREST_SIMD_PICK(cast_functions).convert;
   const DropoutRows dropout = dropout_rows(c, in::embedding::scalars, out);
   auto drop = CREST_SIMD_PICK(dropout_functions).row;
@@ -32,8 +33,9 @@ void launch(const KernelCall& c) {
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
   for (int64_t r = 0; r < rows; ++r) {
     char* to = c.output<char>(out::embedding::y) + r * row_bytes(out);
-    const char* from = c.input<char>(in::embedding::table) + ids[r] * row_bytes(table);
-    if (ids[r] < 0 || ids[r] >= vocab)
+    const int64_t id = ids[r] - first;
+    const char* from = c.input<char>(in::embedding::table) + id * row_bytes(table);
+    if (id < 0 || id >= vocab)
       std::memset(to, 0, size_t(row_bytes(out)));
     else if (table.dtype == out.dtype)
       std::memcpy(to, from, size_t(row_bytes(out)));
@@ -88,8 +90,9 @@ void launch_grad(const KernelCall& c) {
   auto* starts = reinterpret_cast<int64_t*>(w + lines(size_t(rows) * sizeof(void*)));
   start_from(c, in::embedding_grad::acc);
   int64_t count = 0, distinct = 0;
+  const int64_t first = c.part_begin(vocab);
   for (int64_t r = 0; r < rows; ++r)
-    if (ids[r] >= 0 && ids[r] < vocab) tokens[count++] = {ids[r], int32_t(r)};
+    if (const int64_t id = ids[r] - first; id >= 0 && id < vocab) tokens[count++] = {int32_t(id), int32_t(r)};
   std::sort(tokens, tokens + count,
             [](const Token& a, const Token& b) { return a.id != b.id ? a.id < b.id : a.row < b.row; });
   for (int64_t i = 0; i < count; ++i) {

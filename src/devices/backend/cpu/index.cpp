@@ -63,6 +63,7 @@
   KERNEL(add_position)            \
   KERNEL(position_grad)           \
   KERNEL(take_row)                \
+  KERNEL(loss_stats)              \
   KERNEL(cross_entropy)           \
   KERNEL(cross_entropy_grad)      \
   KERNEL(cross_entropy_fused)     \
@@ -84,7 +85,10 @@
   KERNEL(all_gather)              \
   KERNEL(own_share)               \
   KERNEL(gather_rows)             \
+  KERNEL(gather_parts)            \
+  KERNEL(gather_columns)          \
   KERNEL(scatter_rows)            \
+  KERNEL(sum_rows)                \
   KERNEL(own_rows)                \
   KERNEL(own_positions)           \
   KERNEL(square_sum)              \

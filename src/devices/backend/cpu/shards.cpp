@@ -65,18 +65,48 @@ void launch_gather_rows(const KernelCall& c) {
   });
 }
 
-void launch_scatter_rows(const KernelCall& c) {
-  namespace at = in::scatter_rows;
-  const Value& y = c.out_value(out::scatter_rows::y);
-  auto* out = c.output<char>(out::scatter_rows::y);
-  with(c, [&](Communicator& comm) { comm.reduce_scatter(c.in[at::x], out, y.dtype, y.numel()); });
-  if (!c.has(at::b)) return;
+void launch_gather_parts(const KernelCall& c) {
+  const Value& x = c.in_value(in::gather_parts::x);
+  with(c, [&](Communicator& comm) {
+    comm.all_gather(c.in[in::gather_parts::x], c.out[out::gather_parts::y], x.dtype, x.numel());
+  });
+}
+
+void launch_gather_columns(const KernelCall& c) {
+  const Value& x = c.in_value(in::gather_columns::x);
+  with(c, [&](Communicator& comm) {
+    comm.all_gather(c.in[in::gather_columns::x], c.out[out::gather_columns::y], x.dtype, x.numel());
+  });
+}
+
+// To every row of the output.
+void add_bias(const KernelCall& c, const void* bias) {
+  if (!bias) return;
+  const Value& y = c.out_value(0);
   const int64_t columns = y.shape.back(), bytes = columns * int64_t(size_of(y.dtype));
   const auto& f = CREST_SIMD_PICK(embedding_functions);
   int threads = threads_for(c.threads, y.numel(), 1 << 15);
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-  for (int64_t r = 0; r < y.shape[0]; ++r)
-    f.add_row(out + r * bytes, out + r * bytes, y.dtype, c.in[at::b], y.dtype, columns);
+  for (int64_t r = 0; r < y.shape.rows(); ++r) {
+    char* row = c.output<char>(0) + r * bytes;
+    f.add_row(row, row, y.dtype, bias, y.dtype, columns);
+  }
+}
+
+const void* bias_of(const KernelCall& c, size_t b) { return c.has(b) ? c.in[b] : nullptr; }
+
+void launch_scatter_rows(const KernelCall& c) {
+  namespace at = in::scatter_rows;
+  const Value& y = c.out_value(out::scatter_rows::y);
+  with(c,
+       [&](Communicator& comm) { comm.reduce_scatter(c.in[at::x], c.out[out::scatter_rows::y], y.dtype, y.numel()); });
+  add_bias(c, bias_of(c, at::b));
+}
+
+void launch_sum_rows(const KernelCall& c) {
+  const Value& y = c.out_value(out::sum_rows::y);
+  with(c, [&](Communicator& comm) { comm.all_reduce(c.out[out::sum_rows::y], y.dtype, y.numel(), false); });
+  add_bias(c, bias_of(c, in::sum_rows::b));
 }
 
 void launch_own_rows(const KernelCall& c) {
@@ -96,6 +126,15 @@ std::string reject_scatter_rows(const KernelQuery& q) { return check_float(q.in(
 
 Kernel gather_rows_kernel() {
   return {"gather_rows", "cpu.gather_rows.communicator", reject, nullptr, nullptr, launch_gather_rows};
+}
+Kernel gather_parts_kernel() {
+  return {"gather_parts", "cpu.gather_parts.communicator", reject, nullptr, nullptr, launch_gather_parts};
+}
+Kernel gather_columns_kernel() {
+  return {"gather_columns", "cpu.gather_columns.communicator", reject, nullptr, nullptr, launch_gather_columns};
+}
+Kernel sum_rows_kernel() {
+  return {"sum_rows", "cpu.sum_rows.communicator", reject_scatter_rows, nullptr, nullptr, launch_sum_rows};
 }
 Kernel scatter_rows_kernel() {
   return {"scatter_rows", "cpu.scatter_rows.communicator", reject_scatter_rows, nullptr, nullptr, launch_scatter_rows};

@@ -1,6 +1,6 @@
-// cross_entropy, cross_entropy_grad, cross_entropy_fused. A block takes a row; in the fused kernel
-// the row waits in shared memory between the sum of its exponentials and its gradient, so logits
-// are read once.
+// loss_stats, cross_entropy, cross_entropy_grad, cross_entropy_fused. A block takes a row. In the
+// fused kernel the row waits in shared memory between the sum of its exponentials and its gradient,
+// so logits are read once.
 #include "backend/cuda/device/exp2.h"
 #include "backend/cuda/device/loss_async.h"
 #include "backend/cuda/device/numeric.h"
@@ -17,7 +17,7 @@ constexpr int batch = 4;  // 16-byte vectors loaded at once by a thread
 constexpr int everything = 1 << 30;
 constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 
-enum class Mode { forward, backward, fused };
+enum class Mode { stats, forward, backward, fused };
 
 struct CrossEntropyArgs {
   const void* logits;
@@ -25,8 +25,10 @@ struct CrossEntropyArgs {
   const Scalars* scalars;  // of forward: may be null
   const float* lse_in;     // backward
   float *loss, *lse;       // lse: forward
+  float* stats;            // [rows, 3]
   void* dlogits;
-  int cols, vocab;
+  int cols, vocab;         // of this rank's columns, the first `vocab` count
+  int64_t first, all;      // and are those from `first` on, of `all`
   int64_t pitch, d_pitch;  // of logits and dlogits
   int kept;                // batches of a row in shared memory, or everything; the others are read twice
   float scale;
@@ -212,11 +214,13 @@ __global__ void __launch_bounds__(max_threads, 2) cross_entropy_row(CrossEntropy
   const int64_t r = blockIdx.x;
   T* d = static_cast<T*>(a.dlogits) + r * a.d_pitch;
   const Row<T> row(static_cast<const T*>(a.logits) + r * a.pitch, d, a);
-  const int target = a.targets[r];
+  const int64_t label = a.targets[r];
+  const int target = int(max(int64_t(-1), min(label - a.first, int64_t(a.cols))));  // its column
   const float weight = a.scalars ? a.scalars->loss_weight : 1.f;
-  const float scale = mode == Mode::forward ? 0.f : a.scale * a.scalars->loss_scale * weight;
-  const bool counted = target >= 0 && target < a.vocab;
-  if (mode != Mode::forward && !counted) {
+  constexpr bool differentiates = mode == Mode::backward || mode == Mode::fused;
+  const float scale = differentiates ? a.scale * a.scalars->loss_scale * weight : 0.f;
+  const bool counted = label >= 0 && label < a.all, here = counted && target >= 0 && target < a.vocab;
+  if (differentiates && !counted) {
     if (mode == Mode::fused && threadIdx.x == 0) a.loss[r] = 0.f;
     return zero_row(d, row);
   }
@@ -226,15 +230,19 @@ __global__ void __launch_bounds__(max_threads, 2) cross_entropy_row(CrossEntropy
     kept = shared;
     groups = keep_row(kept, row, a.kept);
   }
-  // dlogits may be the logits: read before the
-  // barrier in sum_row, or by the overwriting thread.
-  const bool owns = row.owner(target) % int(blockDim.x) == int(threadIdx.x);
-  const float at_target = counted && (owns || mode != Mode::backward) ? widen(row.x[target]) : 0.f;
+  // dlogits may be the logits: read before the barrier in sum_row, or by the overwriting thread.
+  const bool owns = here && row.owner(target) % int(blockDim.x) == int(threadIdx.x);
+  const float at_target = here && (owns || mode != Mode::backward) ? widen(row.x[target]) : 0.f;
   RowSum s{0.f, 1.f};
   if (mode == Mode::backward)
     s.max = a.lse_in[r];
   else
     s = sum_row(row, kept, groups);
+  if (mode == Mode::stats) {
+    float* stats = a.stats + r * 3;
+    if (threadIdx.x == 0) stats[0] = s.max * ln_2, stats[1] = s.sum, stats[2] = at_target;
+    return;
+  }
   if (mode != Mode::backward && threadIdx.x == 0) {
     float log2_sum = log2f(s.sum);
     a.loss[r] = counted ? (log2_sum - fmaf(at_target, log2_e, -s.max)) * (ln_2 * weight) : 0.f;
@@ -260,8 +268,9 @@ void launch_rows(const KernelCall& c, CrossEntropyArgs a) {
   a.targets = c.input<int32_t>(in::cross_entropy::targets);
   a.cols = int(logits.shape.back());
   a.pitch = logits.pitch();
-  a.vocab = int(c.instr.attrs.integer("vocab"));
-  if (mode != Mode::forward) a.scale = float(c.instr.attrs.number("scale"));
+  a.all = c.instr.attrs.integer("vocab"), a.first = c.part_begin(a.cols);
+  a.vocab = int(std::clamp<int64_t>(a.all - a.first, 0, a.cols));
+  if (mode == Mode::backward || mode == Mode::fused) a.scale = float(c.instr.attrs.number("scale"));
   int64_t vectors = a.cols * int64_t(size_of(logits.dtype)) / 16;
   auto threads = unsigned(std::clamp<int64_t>((vectors + 31) / 32 * 32, 32, max_threads));
   size_t shared = 0;
@@ -276,7 +285,44 @@ void launch_rows(const KernelCall& c, CrossEntropyArgs a) {
   });
 }
 
+void launch_stats(const KernelCall& c) {
+  CrossEntropyArgs a{};
+  a.stats = c.output<float>(out::loss_stats::stats);
+  launch_rows<Mode::stats>(c, a);
+}
+
+// A thread takes a row of stats[ranks, rows, 3] and combines them in the order of the ranks.
+__global__ void __launch_bounds__(max_threads)
+    combine_stats(const float* stats, int ranks, int64_t rows, int64_t vocab, const int32_t* targets,
+                  const Scalars* scalars, float* loss, float* lse) {
+  wait_for_predecessors();
+  const int64_t r = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (r >= rows) return;
+  float max = -INFINITY, sum = 0, at_target = 0;
+  auto of = [&](int rank) { return stats + (rank * rows + r) * 3; };
+  for (int k = 0; k < ranks; ++k) max = fmaxf(max, of(k)[0]);
+  const float shift = max == -INFINITY ? 0.f : max;
+  for (int k = 0; k < ranks; ++k) {
+    sum += of(k)[1] * expf(of(k)[0] - shift);
+    at_target += of(k)[2];
+  }
+  const float log_sum = logf(sum), weight = scalars ? scalars->loss_weight : 1.f;
+  const bool counted = targets[r] >= 0 && targets[r] < vocab;
+  loss[r] = counted ? (log_sum + (max - at_target)) * weight : 0.f;
+  lse[r] = max + log_sum;
+}
+
+void launch_combine(const KernelCall& c) {
+  namespace at = in::cross_entropy;
+  const Shape& stats = c.in_value(at::stats).shape;
+  launch(c, combine_stats, blocks_for(stats[1], max_threads), max_threads, 0, c.input<float>(at::stats), int(stats[0]),
+         stats[1], c.instr.attrs.integer("vocab"), c.input<int32_t>(at::targets),
+         c.has(at::scalars) ? c.input<Scalars>(at::scalars) : nullptr, c.output<float>(out::cross_entropy::loss),
+         c.output<float>(out::cross_entropy::lse));
+}
+
 void launch_forward(const KernelCall& c) {
+  if (c.has(in::cross_entropy::stats)) return launch_combine(c);
   CrossEntropyArgs a{};
   a.loss = c.output<float>(out::cross_entropy::loss), a.lse = c.output<float>(out::cross_entropy::lse);
   if (c.has(in::cross_entropy::scalars)) a.scalars = c.input<Scalars>(in::cross_entropy::scalars);
@@ -307,6 +353,9 @@ std::string reject(const KernelQuery& q) {
 
 }  // namespace
 
+Kernel loss_stats_kernel() {
+  return {"loss_stats", "cuda.loss_stats.row", reject, nullptr, nullptr, CREST_DEVICE_CODE(launch_stats)};
+}
 Kernel cross_entropy_kernel() {
   return {"cross_entropy", "cuda.cross_entropy.row", reject, nullptr, nullptr, CREST_DEVICE_CODE(launch_forward)};
 }

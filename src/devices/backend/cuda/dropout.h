@@ -4,6 +4,7 @@
 
 #include "backend/cuda/device/dropout_rule.h"
 #include "backend/cuda/kernel.h"
+#include "backend/dropout_place.h"
 
 namespace crest::cuda {
 
@@ -18,7 +19,8 @@ inline DropoutRule dropout_rule(const KernelCall& c, size_t scalars) {
 // Of rows of x; none if the input is absent.
 inline DropoutRows dropout_rows(const KernelCall& c, size_t scalars, const Value& x) {
   if (!c.has(scalars)) return {};
-  return {dropout_rule(c, scalars), unsigned(x.shape.rows() / x.shape[0])};
+  const DropoutPlace at = dropout_place(c, x.shape);
+  return {dropout_rule(c, scalars), unsigned(at.rows), unsigned(at.first), unsigned(at.before)};
 }
 
 }  // namespace crest::cuda

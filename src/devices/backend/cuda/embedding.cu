@@ -1,4 +1,5 @@
-// embedding: rows of a table by token id, dropped out or not. A warp copies a row.
+// embedding: rows of a table by token id, dropped out or not. A warp copies a row. The table begins
+// with the row of id `first_id`.
 #include "backend/cuda/device/dropout.h"
 #include "backend/cuda/dropout.h"
 #include "ops/index.h"
@@ -11,12 +12,12 @@ constexpr int warps = 8, at_once = 4;  // vectors under way in a lane
 
 // W elements of a row at a time, W = 1 where rows are not aligned.
 template <class T, class O, int W>
-__global__ void embedding_rows(const int32_t* ids, const T* table, O* out, int64_t rows, int64_t vocab, int64_t cols,
-                               DropoutRows dropout) {
+__global__ void embedding_rows(const int32_t* ids, const T* table, O* out, int64_t rows, int64_t first_id,
+                               int64_t vocab, int64_t cols, DropoutRows dropout) {
   wait_for_predecessors();
   int64_t row = int64_t(blockIdx.x) * warps + threadIdx.x / 32;
   if (row >= rows) return;
-  const int64_t id = ids[row];
+  const int64_t id = ids[row] - first_id;
   const bool known = id >= 0 && id < vocab;
   const T* from = table + (known ? id * cols : 0);
   O* to = out + row * cols;
@@ -55,7 +56,7 @@ void launch_embedding(const KernelCall& c) {
                         ? embedding_rows<T, O, W>
                         : embedding_rows<T, O, 1>;
       launch(c, kernel, blocks_for(rows, warps), warps * 32, 0, c.input<int32_t>(in::embedding::ids),
-             c.input<T>(in::embedding::table), c.output<O>(out::embedding::y), rows, vocab, cols,
+             c.input<T>(in::embedding::table), c.output<O>(out::embedding::y), rows, c.part_begin(vocab), vocab, cols,
              dropout_rows(c, in::embedding::scalars, out));
     });
   });

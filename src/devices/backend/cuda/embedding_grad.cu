@@ -226,7 +226,8 @@ size_t workspace(const KernelQuery& q) {
 SortedTokens launch_sort(const KernelCall& c, const SortPlan& p, const Scratch& s) {
   auto* w = static_cast<char*>(c.workspace);
   SortToken* buffers[2] = {reinterpret_cast<SortToken*>(w), reinterpret_cast<SortToken*>(w + s.odd)};
-  SortIds ids{c.input<int32_t>(in::embedding_grad::ids), int(c.out_value(out::embedding_grad::dtable).shape[0])};
+  const int64_t rows = c.out_value(out::embedding_grad::dtable).shape[0];
+  SortIds ids{c.input<int32_t>(in::embedding_grad::ids), int(rows), c.part_begin(rows)};
   SortedTokens sorted{buffers[(p.passes - 1) % 2]};
   if (p.tokens <= many) {
     launch(c, sort_alone, 1, sort_threads, 0, ids, p.tokens, p.passes, p.bits, buffers[0], buffers[1]);

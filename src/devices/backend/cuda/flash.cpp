@@ -23,6 +23,7 @@ AttentionSizes attention_sizes(const KernelCall& c, size_t qkv, size_t scalars) 
     if (c.has(i) && i < scalars) s.vectors &= aligned({c.in[i]});
   for (size_t i = 0; i < c.instr.out.size(); ++i) s.vectors &= aligned({c.out[i]});
   if (attrs.number("p", 0) > 0) s.dropout = dropout_rule(c, scalars);
+  s.dropout.first_head = unsigned(c.part_begin(s.heads));
   if (c.has(scalars + 1)) s.positions = c.input<int32_t>(scalars + 1);
   s.window = int(window_of(attrs, s.tokens));
   return s;

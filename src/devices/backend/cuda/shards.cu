@@ -85,6 +85,11 @@ void launch_gather_rows(const KernelCall& c) {
   communicator_of(c).all_gather(c.in[in::gather_rows::x], c.out[out::gather_rows::y], x.dtype, x.numel());
 }
 
+void launch_gather_parts(const KernelCall& c) {
+  const Value& x = c.in_value(in::gather_parts::x);
+  communicator_of(c).all_gather(c.in[in::gather_parts::x], c.out[out::gather_parts::y], x.dtype, x.numel());
+}
+
 template <class T>
 __global__ void __launch_bounds__(threads) add_to_rows(T* y, const T* b, int64_t n, int64_t columns) {
   wait_for_predecessors();
@@ -92,16 +97,33 @@ __global__ void __launch_bounds__(threads) add_to_rows(T* y, const T* b, int64_t
   if (i < n) y[i] = narrow<T>(widen(y[i]) + widen(b[i % columns]));
 }
 
+// To every row of the output, by input b.
+void add_bias(const KernelCall& c, size_t b) {
+  if (!c.has(b)) return;
+  const Value& y = c.out_value(0);
+  with_type(y.dtype, [&](auto t) {
+    using T = decltype(t);
+    launch(c, add_to_rows<T>, blocks_for(y.numel(), threads), threads, 0, c.output<T>(0), c.input<T>(b), y.numel(),
+           y.shape.back());
+  });
+}
+
 void launch_scatter_rows(const KernelCall& c) {
   namespace at = in::scatter_rows;
   const Value& y = c.out_value(out::scatter_rows::y);
   communicator_of(c).reduce_scatter(c.in[at::x], c.out[out::scatter_rows::y], y.dtype, y.numel());
-  if (!c.has(at::b)) return;
-  with_type(y.dtype, [&](auto t) {
-    using T = decltype(t);
-    launch(c, add_to_rows<T>, blocks_for(y.numel(), threads), threads, 0, c.output<T>(out::scatter_rows::y),
-           c.input<T>(at::b), y.numel(), y.shape.back());
-  });
+  add_bias(c, at::b);
+}
+
+void launch_sum_rows(const KernelCall& c) {
+  const Value& y = c.out_value(out::sum_rows::y);
+  communicator_of(c).all_reduce(c.out[out::sum_rows::y], y.dtype, y.numel(), false);
+  add_bias(c, in::sum_rows::b);
+}
+
+void launch_gather_columns(const KernelCall& c) {
+  const Value& x = c.in_value(in::gather_columns::x);
+  communicator_of(c).all_gather(c.in[in::gather_columns::x], c.out[out::gather_columns::y], x.dtype, x.numel());
 }
 
 __global__ void __launch_bounds__(threads) copy_ids(const int32_t* from, int32_t* to, int64_t n) {
@@ -139,6 +161,18 @@ std::string reject_none(const KernelQuery&) { return ""; }
 Kernel gather_rows_kernel() {
   return {"gather_rows", "cuda.gather_rows.communicator",      reject_unless_float, nullptr,
           nullptr,       CREST_DEVICE_CODE(launch_gather_rows)};
+}
+Kernel gather_parts_kernel() {
+  return {"gather_parts", "cuda.gather_parts.communicator",      reject_unless_float, nullptr,
+          nullptr,        CREST_DEVICE_CODE(launch_gather_parts)};
+}
+Kernel gather_columns_kernel() {
+  return {"gather_columns", "cuda.gather_columns.communicator",      reject_unless_float, nullptr,
+          nullptr,          CREST_DEVICE_CODE(launch_gather_columns)};
+}
+Kernel sum_rows_kernel() {
+  return {"sum_rows", "cuda.sum_rows.communicator",      reject_unless_float, nullptr,
+          nullptr,    CREST_DEVICE_CODE(launch_sum_rows)};
 }
 Kernel scatter_rows_kernel() {
   return {"scatter_rows", "cuda.scatter_rows.communicator",      reject_unless_float, nullptr,

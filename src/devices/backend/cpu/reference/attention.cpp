@@ -50,7 +50,7 @@ struct Row {
   double kept(int64_t b, int64_t head, int64_t row, int64_t column) const {
     if (p == 0) return 1;
     uint64_t stream = dropout_stream(uint64_t(s->sample_base + b), uint32_t(c.instr.attrs.integer("rng_id")));
-    auto e = uint64_t((head * h.seq + row) * h.seq + column);
+    auto e = uint64_t(((head + c.part_begin(h.heads)) * h.seq + row) * h.seq + column);
     return uniform(random_bits(s->seed, stream, e)) >= p ? 1 / (1 - p) : 0;
   }
 };

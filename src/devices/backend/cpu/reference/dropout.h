@@ -2,6 +2,7 @@
 // (core/random.h).
 #pragma once
 #include "backend/cpu/reference/tensor.h"
+#include "backend/dropout_place.h"
 #include "core/random.h"
 
 namespace crest::reference {
@@ -15,20 +16,24 @@ class Dropout {
     scalars_ = &scalars(c, scalars_in);
     p_ = c.instr.attrs.number("p");
     rng_id_ = uint32_t(c.instr.attrs.integer("rng_id"));
-    per_sample_ = shape[0] ? shape.numel() / shape[0] : 0;
+    const DropoutPlace at = dropout_place(c, shape);
+    const int64_t columns = shape.rank() == 1 ? 1 : shape.back();
+    per_sample_ = at.rows * columns, first_ = at.first * columns, before_ = at.before * columns;
   }
   // Element e with value x after dropout.
   double operator()(int64_t e, double x) const {
     if (!scalars_) return x;
-    uint64_t stream = dropout_stream(uint64_t(scalars_->sample_base + e / per_sample_), rng_id_);
-    return uniform(random_bits(scalars_->seed, stream, uint64_t(e % per_sample_))) >= p_ ? x / (1 - p_) : 0;
+    const int64_t at = e + first_;
+    uint64_t stream = dropout_stream(uint64_t(scalars_->sample_base + at / per_sample_), rng_id_);
+    const auto element = uint64_t(at % per_sample_ + before_);
+    return uniform(random_bits(scalars_->seed, stream, element)) >= p_ ? x / (1 - p_) : 0;
   }
 
  private:
   const Scalars* scalars_ = nullptr;
   double p_ = 0;
   uint32_t rng_id_ = 0;
-  int64_t per_sample_ = 0;
+  int64_t per_sample_ = 0, first_ = 0, before_ = 0;  // elements
 };
 
 }  // namespace crest::reference

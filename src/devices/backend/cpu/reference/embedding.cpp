@@ -12,8 +12,8 @@ void embedding(const KernelCall& c) {
   Dropout dropped(c, in::embedding::scalars, y.shape());
   for (int64_t t = 0; t < tokens; ++t)
     for (int64_t j = 0; j < width; ++j) {
-      int64_t e = t * width + j;
-      y.set(e, ids[t] >= 0 && ids[t] < rows ? table[ids[t] * width + j] : 0);
+      const int64_t e = t * width + j, id = ids[t] - c.part_begin(rows);
+      y.set(e, id >= 0 && id < rows ? table[id * width + j] : 0);
       y.set(e, dropped(e, y[e]));
     }
 }
@@ -25,8 +25,8 @@ void embedding_grad(const KernelCall& c) {
   int64_t rows = table.size(0), width = table.size(1), tokens = input(c, in::embedding_grad::ids).numel();
   std::vector<double> sums(static_cast<size_t>(rows * width));
   for (int64_t t = 0; t < tokens; ++t)
-    if (ids[t] >= 0 && ids[t] < rows)
-      for (int64_t j = 0; j < width; ++j) sums[size_t(ids[t] * width + j)] += dy[t * width + j];
+    if (const int64_t id = ids[t] - c.part_begin(rows); id >= 0 && id < rows)
+      for (int64_t j = 0; j < width; ++j) sums[size_t(id * width + j)] += dy[t * width + j];
   for (int64_t e = 0; e < rows * width; ++e) table.set(e, sums[size_t(e)] + so_far(acc, e));
 }
 

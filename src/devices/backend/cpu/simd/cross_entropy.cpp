@@ -89,7 +89,12 @@ float one(const T* p) {
   return load_n(p, 1)[0];
 }
 
-bool counted(const CrossEntropyArgs& a, int64_t row) { return a.targets[row] >= 0 && a.targets[row] < a.vocab; }
+bool counted(const CrossEntropyArgs& a, int64_t row) { return a.targets[row] >= 0 && a.targets[row] < a.all; }
+// The column of the target; -1: it is another rank's, or not counted.
+int64_t target_column(const CrossEntropyArgs& a, int64_t row) {
+  const int64_t column = a.targets[row] - a.first;
+  return column >= 0 && column < a.vocab ? column : -1;
+}
 
 template <class T>
 void write_zeros(T* d, int64_t n) {
@@ -98,8 +103,36 @@ void write_zeros(T* d, int64_t n) {
 
 // The gradient where the row's target is.
 template <class T>
-void write_target(const CrossEntropyArgs& a, T* d, int64_t row, float probability) {
-  store_n(d + a.targets[row], splat((probability - 1.0f) * a.factor), 1);
+void write_target(const CrossEntropyArgs& a, T* d, int64_t column, float probability) {
+  store_n(d + column, splat((probability - 1.0f) * a.factor), 1);
+}
+
+template <class T>
+void stats_rows(const CrossEntropyArgs& a, int64_t begin, int64_t end) {
+  for (int64_t r = begin; r < end; ++r) {
+    const T* x = (const T*)a.logits + r * a.pitch;
+    const RowSum s = row_sum<false>(x, a.vocab, {});
+    const int64_t target = target_column(a, r);
+    a.stats[r * 3] = s.max, a.stats[r * 3 + 1] = float(s.sum);
+    a.stats[r * 3 + 2] = target >= 0 ? one(x + target) : 0.0f;
+  }
+}
+
+// In the order of the ranks.
+void combine(const CrossEntropyArgs& a, int64_t begin, int64_t end) {
+  for (int64_t r = begin; r < end; ++r) {
+    float max = -__builtin_inff();
+    double sum = 0, at_target = 0;
+    auto of = [&](int64_t rank) { return a.stats + (rank * a.rows + r) * 3; };
+    for (int64_t k = 0; k < a.ranks; ++k) max = of(k)[0] > max ? of(k)[0] : max;
+    for (int64_t k = 0; k < a.ranks; ++k) {
+      sum += double(of(k)[1]) * __builtin_exp(double(of(k)[0]) - double(max));
+      at_target += double(of(k)[2]);
+    }
+    const double lse = double(max) + __builtin_log(sum);
+    a.lse[r] = float(lse);
+    a.loss[r] = counted(a, r) ? float(lse - at_target) * a.weight : 0.0f;
+  }
 }
 
 template <class T>
@@ -122,11 +155,12 @@ void backward_rows(const CrossEntropyArgs& a, int64_t begin, int64_t end) {
       write_zeros(d, a.cols);
       continue;
     }
-    float lse = a.lse[r], at_target = one(x + a.targets[r]);  // before d takes the memory of x
+    const int64_t target = target_column(a, r);
+    const float lse = a.lse[r], at_target = target >= 0 ? one(x + target) : 0.0f;  // before d takes the memory of x
     for_vectors(a.vocab,
                 [&](int64_t i, int64_t k) { store_some(d + i, probability(load_some(x + i, k) - lse) * a.factor, k); });
     write_zeros(d + a.vocab, a.cols - a.vocab);
-    write_target(a, d, r, probability(splat(at_target - lse))[0]);
+    if (target >= 0) write_target(a, d, target, probability(splat(at_target - lse))[0]);
   }
 }
 
@@ -152,8 +186,17 @@ void fused_rows(const CrossEntropyArgs& a, int64_t begin, int64_t end, float* sc
                   [&](int64_t i, int64_t k) { store_some(d + j + i, load_some(kept.e + j + i, k) * scale, k); });
     }
     write_zeros(d + a.vocab, a.cols - a.vocab);
-    write_target(a, d, r, probability(splat(at_target - s.max))[0] * weight);
+    write_target(a, d, a.targets[r], probability(splat(at_target - s.max))[0] * weight);
   }
+}
+
+void stats(const CrossEntropyArgs& a, int64_t begin, int64_t end) {
+  if (a.dtype == DType::f32)
+    stats_rows<float>(a, begin, end);
+  else if (a.dtype == DType::bf16)
+    stats_rows<bfloat16>(a, begin, end);
+  else
+    stats_rows<float16>(a, begin, end);
 }
 
 void forward(const CrossEntropyArgs& a, int64_t begin, int64_t end) {
@@ -185,6 +228,6 @@ void fused(const CrossEntropyArgs& a, int64_t begin, int64_t end, float* scratch
 
 }  // namespace
 
-const CrossEntropyFunctions cross_entropy_functions = {forward, backward, fused};
+const CrossEntropyFunctions cross_entropy_functions = {stats, combine, forward, backward, fused};
 
 }  // namespace crest::cpu::CREST_ISA

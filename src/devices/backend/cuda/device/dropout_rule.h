@@ -9,14 +9,15 @@ namespace crest::cuda {
 struct DropoutRule {
   const Scalars* scalars;  // null: nothing is dropped
   uint32_t rng_id;
-  uint32_t threshold;  // element is kept when the upper 24 bits of its random word are >= threshold
-  float keep_scale;    // 1 / (1 - p)
+  uint32_t threshold;       // element is kept when the upper 24 bits of its random word are >= threshold
+  float keep_scale;         // 1 / (1 - p)
+  unsigned first_head = 0;  // of attention: heads of other ranks before this one's
 };
 
 // The same for kernels over rows.
 struct DropoutRows {
   DropoutRule rule = {};
-  unsigned rows = 1;  // of a sample
+  unsigned rows = 1, first = 0, before = 0;  // backend/dropout_place.h
 };
 
 }  // namespace crest::cuda

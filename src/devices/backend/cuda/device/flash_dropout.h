@@ -16,7 +16,7 @@ struct DropoutHead {
   __device__ DropoutHead(const DropoutRule& rule, int batch, int head, int tokens)
       : seed(rule.scalars->seed),
         stream(dropout_stream(uint64_t(rule.scalars->sample_base + batch), rule.rng_id)),
-        first(uint64_t(head) * uint64_t(tokens) * uint64_t(tokens)),
+        first(uint64_t(unsigned(head) + rule.first_head) * uint64_t(tokens) * uint64_t(tokens)),
         threshold(rule.threshold),
         tokens(tokens) {}
 

@@ -81,13 +81,14 @@ __device__ void sort_scatter(SortDigit digit, int begin, int end, int total, int
   __syncthreads();  // the block sees the new values; `next` may be used again
 }
 
-// Tokens before the first pass. Ids outside 0 ..
+// Tokens before the first pass, counted from this rank's first row of the table. Ids outside 0 ..
 // limit - 1 become limit, so they sort to the end.
 struct SortIds {
   const int32_t* ids;
   int limit;
+  int64_t first;
   __device__ SortToken operator()(int i) const {
-    int32_t id = ids[i];
+    const int64_t id = ids[i] - first;
     return {id >= 0 && id < limit ? uint32_t(id) : uint32_t(limit), i};
   }
 };
