@@ -10,9 +10,9 @@ namespace {
 
 constexpr int threads = 256, unroll = 2;
 
-// A block works on one sample (or row) of `size` elements, on unroll * threads groups of N. `vectors`:
-// groups are whole and aligned. y may be x: a thread reads all of its elements before it writes
-// one. With a cast (O is not T) numbers are rounded to the narrower type on both sides.
+// A block works on one sample (or row) of `size` elements, on unroll * threads groups of N.
+// `vectors`: groups are whole and aligned. y may be x: a thread reads all of its elements before it
+// writes one. With a cast (O is not T) numbers are rounded to the narrower type on both sides.
 template <class T, class O, int N, bool vectors>
 __global__ void __launch_bounds__(threads)
     dropout(const T* x, O* y, int64_t size, unsigned blocks_per_sample, DropoutRows rows) {
