@@ -1,7 +1,9 @@
 // Ranks with shared layers train like one rank, begin with its weights, and write and read its
 // checkpoints.
 #include "checkpoint/checkpoint.h"
+#include "host/memory.h"
 #include "memory_folder.h"
+#include "model/parameters.h"
 #include "train/run_fixture.h"
 #include "train/state_bytes.h"
 
@@ -104,6 +106,24 @@ TEST(TensorRanks, BeginWithTheWeightsOfOne) {
     Engine one = make_engine(r), parts = make_engine(on_mesh(r, square));
     EXPECT_EQ(weights_of(parts), weights_of(one)) << precision;
   }
+}
+
+// A tensor at a time: not the whole model, nor zeros in place of all states.
+TEST(TensorRanks, BeginWithoutTheWholeModelInMemory) {
+  Recipe r = recipe(false);
+  r.model.layers = 8, r.model.width = 256, r.model.heads = 4, r.model.kv_heads = 4, r.model.head_dim = 64;
+  r.model.ff = 1024, r.precision = "fp32";
+  Recipe mesh = on_mesh(r, square);
+  mesh.pass_settings = {{"shard", "weights"}, {"reduce", "bucket"}};
+  SessionUse use;
+  use.train = use.update = true;
+  const Device device = test_device(1);
+  Engine e(compile(mesh, device, session_programs(mesh, use)));
+  if (!reset_peak_resident()) GTEST_SKIP() << "the peak of this process cannot be reset";
+  const int64_t before = peak_resident_bytes();
+  e.initialize_weights(3);
+  const double weights = 4.0 * double(parameter_count(r.model));
+  EXPECT_LT(double(peak_resident_bytes() - before), 1.5 * weights);
 }
 
 using TensorFiles = RunTest;

@@ -218,7 +218,7 @@ ParameterCopy::ParameterCopy(const Executor& executor)
   }
 }
 
-void initialize(const Executor& executor, uint64_t seed, int64_t period) {
+void initialize(const Executor& executor, int rank, uint64_t seed, int64_t period) {
   std::vector<ParameterRef> list = parameters(executor);
   int64_t elements = 0;
   for (auto& p : list) elements += p.numel();
@@ -228,7 +228,8 @@ void initialize(const Executor& executor, uint64_t seed, int64_t period) {
   for (int64_t i = 0; i < period; ++i) normals[size_t(i)] = normal(seed, 0, uint64_t(i));
   uint64_t stream = 0;
   std::vector<float> buffer;
-  for (auto& p : list) {
+  for (size_t q = 0; q < list.size(); ++q) {
+    const ParameterRef& p = list[q];
     buffer.resize(size_t(p.numel()));
     double mean = p.info->init_mean, std = p.info->init_std;
     uint64_t s = ++stream;
@@ -240,6 +241,7 @@ void initialize(const Executor& executor, uint64_t seed, int64_t period) {
       buffer[n] = float(mean + std * x);
     }
     p.set(buffer.data());
+    executor.sharded().take(rank, q);
   }
 }
 

@@ -66,6 +66,7 @@ class ParameterCopy {
 // batch or thread count. period (a power of two; 0: never): the random numbers of a model with more
 // elements repeat after so many, and every tensor begins at another one. Measurements need the
 // distribution of the weights only; drawing 3.4 billion numbers takes longer than measuring a step.
-void initialize(const Executor& executor, uint64_t seed, int64_t period = 0);
+// rank: this one, which keeps its part of each tensor before the next one is drawn.
+void initialize(const Executor& executor, int rank, uint64_t seed, int64_t period = 0);
 
 }  // namespace crest

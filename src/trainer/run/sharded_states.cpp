@@ -1,10 +1,14 @@
 #include "run/sharded_states.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
 #include "backend/cpu/runtime.h"
 #include "comm/comm.h"
+#include "core/error.h"
+#include "core/text.h"
 #include "program/placement.h"
 #include "run/executor.h"
 
@@ -62,11 +66,15 @@ ShardedStates::ShardedStates(const Executor& executor)
 }
 
 TensorRef ShardedStates::whole(size_t tensor) {
-  memory_.resize(tensors_.size());
+  while (memory_.size() < tensors_.size()) memory_.emplace_back(nullptr, std::free);
   const Tensor& t = tensors_[tensor];
   auto& memory = memory_[tensor];
-  memory.resize(size_t(t.shape.numel()) * size_of(t.dtype));
-  return {memory.data(), t.dtype, t.shape, host_.get()};
+  const size_t bytes = size_t(t.shape.numel()) * size_of(t.dtype);
+  if (!memory) memory.reset(static_cast<char*>(std::calloc(std::max<size_t>(bytes, 1), 1)));
+  if (!memory)
+    fail(fmt::format("no memory for {} of a whole tensor", format_bytes(double(bytes))), "ranks that share a model",
+         "Use a machine with more memory, or fewer ranks on it.");
+  return {memory.get(), t.dtype, t.shape, host_.get()};
 }
 
 std::vector<ShardedStates::Run> ShardedStates::runs(const Tensor& t, int rank) const {
@@ -171,18 +179,18 @@ void ShardedStates::scatter(Communicator& world, const TensorRef& passing) {
   release();
 }
 
-void ShardedStates::take(int rank) {
+void ShardedStates::take(int rank, size_t parameter) {
   for (size_t i = 0; i < memory_.size(); ++i) {
-    if (memory_[i].empty()) continue;
-    const std::vector<Run> parts = runs(tensors_[i], rank);
-    if (parts.empty()) continue;
-    const int64_t from = parts.front().own, bytes = parts.back().own + parts.back().bytes - from;
-    std::vector<char> part(static_cast<size_t>(bytes));
-    pick(part.data(), memory_[i].data(), from, bytes, parts);
-    runtime_->write(tensors_[i].own + from, part.data(), bytes);
-    runtime_->synchronize();
+    if (tensors_[i].parameter != parameter || !memory_[i]) continue;
+    if (const std::vector<Run> parts = runs(tensors_[i], rank); !parts.empty()) {
+      const int64_t from = parts.front().own, bytes = parts.back().own + parts.back().bytes - from;
+      std::vector<char> part(static_cast<size_t>(bytes));
+      pick(part.data(), memory_[i].get(), from, bytes, parts);
+      runtime_->write(tensors_[i].own + from, part.data(), bytes);
+      runtime_->synchronize();
+    }
+    memory_[i].reset();
   }
-  release();
 }
 
 }  // namespace crest

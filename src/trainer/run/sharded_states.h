@@ -2,6 +2,7 @@
 // as whole tensors on the host, for checkpoints of any mesh. They exist only from whole() or
 // gather() to take() or release().
 #pragma once
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,7 +46,8 @@ class ShardedStates {
   // Every rank's part is set from the whole tensors of rank 0; then they are released.
   void scatter(Communicator& world, const TensorRef& passing);
   // The same without other ranks' tensors: all have the same. rank: this one.
-  void take(int rank);
+  // Of one parameter.
+  void take(int rank, size_t parameter);
   void release() { memory_.clear(); }
 
  private:
@@ -64,9 +66,10 @@ class ShardedStates {
   void in_pieces(int64_t most, F work) const;
   Mesh mesh_;
   std::vector<Tensor> tensors_;
-  std::vector<std::vector<char>> memory_;  // by tensor
-  Runtime* runtime_;                       // of the shards
-  std::unique_ptr<Runtime> host_;          // of the whole tensors
+  // By tensor, null where there is none. Pages that nobody has written take no memory.
+  std::vector<std::unique_ptr<char, decltype(&std::free)>> memory_;
+  Runtime* runtime_;               // of the shards
+  std::unique_ptr<Runtime> host_;  // of the whole tensors
 };
 
 }  // namespace crest

@@ -79,10 +79,7 @@ void Engine::on_ranks(const std::function<void(int)>& work) {
 }
 
 void Engine::initialize_weights(uint64_t seed, int64_t period) {
-  on_ranks([&](int r) {
-    initialize(rank(r), seed, period);
-    rank(r).sharded().take(first_rank() + r);
-  });
+  on_ranks([&](int r) { initialize(rank(r), first_rank() + r, seed, period); });
   weights_changed();
 }
 
