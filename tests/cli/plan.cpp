@@ -247,7 +247,8 @@ TEST(CliPlan, TensorRanksShareTheLayers) {
     all.insert(all.begin(), "plan");
     expect_error(all, 2, said);
   };
-  bad({"--mesh", "tensor=3"}, {"--mesh", "tensor=3", "4 heads", "2 key/value heads", "Use tensor=2, or --pad-heads: 2 of 6"});
+  bad({"--mesh", "tensor=3"},
+      {"--mesh", "tensor=3", "4 heads", "2 key/value heads", "Use tensor=2, or --pad-heads: 2 of 6"});
   bad({"--mesh", "tensor=2", "--seq", "15", "--batch", "1"}, {"--mesh", "15 tokens", "a multiple of 2 for --batch"});
   // Two sequences can be shared, one cannot: the search for the largest batch passes by odd ones.
   const int64_t largest =

@@ -123,7 +123,8 @@ TEST(TensorRanks, BeginWithoutTheWholeModelInMemory) {
   const int64_t before = peak_resident_bytes();
   e.initialize_weights(3);
   const double weights = 4.0 * double(parameter_count(r.model));
-  EXPECT_LT(double(peak_resident_bytes() - before), 1.5 * weights);
+  // The ranks' parts of weights and two moments. The whole of them on every rank would be 15 times.
+  EXPECT_LT(double(peak_resident_bytes() - before), 3.5 * weights);
 }
 
 using TensorFiles = RunTest;

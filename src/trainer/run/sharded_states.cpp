@@ -1,14 +1,10 @@
 #include "run/sharded_states.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 
 #include "backend/cpu/runtime.h"
 #include "comm/comm.h"
-#include "core/error.h"
-#include "core/text.h"
 #include "program/placement.h"
 #include "run/executor.h"
 
@@ -66,14 +62,13 @@ ShardedStates::ShardedStates(const Executor& executor)
 }
 
 TensorRef ShardedStates::whole(size_t tensor) {
-  while (memory_.size() < tensors_.size()) memory_.emplace_back(nullptr, std::free);
+  memory_.resize(tensors_.size());
   const Tensor& t = tensors_[tensor];
   auto& memory = memory_[tensor];
-  const size_t bytes = size_t(t.shape.numel()) * size_of(t.dtype);
-  if (!memory) memory.reset(static_cast<char*>(std::calloc(std::max<size_t>(bytes, 1), 1)));
+  const int64_t bytes = t.shape.numel() * int64_t(size_of(t.dtype));
   if (!memory)
-    fail(fmt::format("no memory for {} of a whole tensor", format_bytes(double(bytes))), "ranks that share a model",
-         "Use a machine with more memory, or fewer ranks on it.");
+    memory.reset(static_cast<char*>(host_->allocate(bytes)),
+                 [host = host_.get(), bytes](char* p) { host->release(p, bytes); });
   return {memory.get(), t.dtype, t.shape, host_.get()};
 }
 

@@ -2,7 +2,6 @@
 // as whole tensors on the host, for checkpoints of any mesh. They exist only from whole() or
 // gather() to take() or release().
 #pragma once
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -66,10 +65,11 @@ class ShardedStates {
   void in_pieces(int64_t most, F work) const;
   Mesh mesh_;
   std::vector<Tensor> tensors_;
-  // By tensor, null where there is none. Pages that nobody has written take no memory.
-  std::vector<std::unique_ptr<char, decltype(&std::free)>> memory_;
   Runtime* runtime_;               // of the shards
   std::unique_ptr<Runtime> host_;  // of the whole tensors
+  // By tensor, null where there is none, released by host_. Pages that nobody has written take no
+  // memory.
+  std::vector<std::shared_ptr<char>> memory_;
 };
 
 }  // namespace crest
