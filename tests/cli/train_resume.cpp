@@ -1,4 +1,6 @@
 // A run cut and continued ends bit for bit like an uncut one.
+#include <fmt/format.h>
+
 #include "cli/train_harness.h"
 
 using namespace crest::test;
