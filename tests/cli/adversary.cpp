@@ -137,8 +137,8 @@ TEST(RunFolder, NamedPipesInItAreTold) {
   TrainFolder f;
   ASSERT_EQ(f.train("run", 2).code, 0);
   auto checkpoint = "checkpoints/" + f.checkpoints("run").back() + "/";
-  for (std::string name : {std::string("log.jsonl"), std::string("config.toml"), checkpoint + "manifest.json",
-                           checkpoint + "state.json", checkpoint + "model.safetensors"}) {
+  for (const std::string& name : {std::string("log.jsonl"), std::string("config.toml"), checkpoint + "manifest.json",
+                                  checkpoint + "state.json", checkpoint + "model.safetensors"}) {
     std::filesystem::remove_all(f.path() / "copy");
     std::filesystem::copy(f.path() / "run", f.path() / "copy", std::filesystem::copy_options::recursive);
     std::filesystem::remove(f.path() / "copy" / name);

@@ -173,7 +173,8 @@ TEST_F(CliCompare, APyTorchTraceStandsForARun) {
     EXPECT_FALSE(contains(sentence, "One change")) << "its recipe is not known: " << sentence;
   }
   for (auto& d : j["differences"]) EXPECT_NE(d["key"], "name") << "the trace does not say its device: " << d;
-  EXPECT_TRUE(j["levers"].size() <= 1 && j["levers"][0]["lever"] == "") << j["levers"];
+  ASSERT_EQ(j["levers"].size(), 1u) << j["levers"];
+  EXPECT_TRUE(j["levers"][0]["lever"].get<std::string>().empty()) << j["levers"];
   double bars = 0;
   for (auto& w : j["waterfall"]) bars += w["ms"].get<double>();
   EXPECT_NEAR(bars, j["difference_ms"].get<double>(), 1e-9);
