@@ -96,7 +96,7 @@ int64_t Memory::vocab() const {
 // Elements without the padding rows of a parameter, its gradient or its states.
 int64_t Memory::logical(const Value& value) const {
   for (auto& q : p_.params)
-    for (std::string name : {q.name, "grad." + q.name, q.name + ".m", q.name + ".v", q.name + ".master"})
+    for (const std::string& name : {q.name, "grad." + q.name, q.name + ".m", q.name + ".v", q.name + ".master"})
       if (value.name == name) return q.shape.numel();
   return value.numel();
 }
