@@ -255,6 +255,8 @@ TEST(CliPlan, TensorRanksShareTheLayers) {
       plan(with({"--mesh", "tensor=2", "--seq", "15", "--memory", "64MiB"}))["fit"]["largest_batch"];
   EXPECT_GT(largest, 2);
   EXPECT_EQ(largest % 2, 0);
+  bad({"--mesh", "tensor=2", "--vocab", "257", "--disable-pass", "vocabulary_padding"},
+      {"--mesh", "257 rows of wte.weight", "vocabulary_padding"});
   bad({"--mesh", "tensor=2", "--precision", "fp8"}, {"--mesh", "--precision fp8", "Use bf16."});
   bad({"--mesh", "tensor=2", "--optimizer", "muon"}, {"--mesh", "--optimizer muon", "adamw"});
 }

@@ -107,10 +107,10 @@ bool counts_rows(const Case& c) {
   return ops.count(c.op) > 0 || rounds_by_place || (c.attrs.has("blocks") && c.op == "linear_fp8");
 }
 
-void compare(const Case& c, const std::vector<Placement>& in, int ranks) {
+void compare(const Case& c, Axis axis, const std::vector<Placement>& in, int ranks) {
   const Single single(c);
   std::vector<Placement> out;
-  ASSERT_EQ(place(single.program, single.instr(), Axis::tensor, in, out), "");
+  ASSERT_EQ(place(single.program, single.instr(), axis, in, out), "");
   const Values values = make_values(c), whole = reference_outputs(c, values);
   std::vector<Values> parts;
   for (int r = 0; r < ranks; ++r) {
@@ -157,7 +157,8 @@ TEST(Parts, OfEveryCaseGiveTheWhole) {
       const std::string kind = c.op + (blocks_of_rows(c) ? " of blocks of rows"
                                        : vocabulary      ? " of the vocabulary"
                                                          : "");
-      for (const auto& in : cuts_of(single.program, single.instr(), Axis::tensor)) {
+      const Axis axis = vocabulary ? Axis::tensor : Axis::data;
+      for (const auto& in : cuts_of(single.program, single.instr(), axis)) {
         cut.insert(kind);
         int ranks = 0;
         for (int n : {2, 3, 5, 7})
@@ -166,7 +167,7 @@ TEST(Parts, OfEveryCaseGiveTheWhole) {
         std::string how;
         for (size_t i = 0; i < in.size(); ++i) how += " " + text(in[i]);
         SCOPED_TRACE(kind + " " + c.name + ":" + how);
-        compare(c, in, ranks);
+        compare(c, axis, in, ranks);
         if (HasFatalFailure()) return;
         ++compared[kind];
       }

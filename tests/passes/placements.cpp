@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include <algorithm>
 #include <iterator>
 
@@ -190,3 +192,31 @@ int check_mutations(const std::vector<Case>& cases) {
 TEST(Placements, AMissingRepeatedOrMovedCollectiveIsAnError) { EXPECT_GT(check_mutations(cases()), 300); }
 
 TEST(Placements, SoItIsAlongTheTensorAxis) { EXPECT_GT(check_mutations(tensor_cases()), 300); }
+
+// An instruction that counts from its own part says so; else its results would be those of the first
+// rank.
+TEST(Placements, WhatForgetsItsPartIsRefused) {
+  std::set<std::string> forgot;
+  for (const char* fusion : {"off", "on"})
+    for (const char* attention : {"flash", "naive"}) {
+      Recipe r = tensor_recipe(false);
+      r.mesh = {{Axis::tensor, 2}}, r.data_parallel = 2, r.model.dropout = 0.25;
+      r.fusion = fusion, r.attention = attention;
+      Program p = forward_program(r, ProgramKind::train);
+      auto any_kernel = [](const Program&, const Instr&) { return std::string("any"); };  // dropout joins others
+      run_passes(p, {r, ProgramKind::train, true, true, any_kernel});
+      for (size_t i = 0; i < p.code.size(); ++i) {
+        const Instr& instr = p.code[i];
+        if (!instr.attrs.has("axes") || instr.op->exchange || instr.op->op_class == OpClass::communication) continue;
+        SCOPED_TRACE("instruction " + std::to_string(i) + ", " + instr.op->name);
+        Program without = p, moved = p;
+        without.code[i].attrs.erase("axes"), moved.code[i].attrs.set("axes", "data");
+        EXPECT_TRUE(refused(without));
+        EXPECT_TRUE(refused(moved));
+        forgot.insert(instr.op->name);
+      }
+    }
+  for (const char* op : {"embedding", "embedding_grad", "loss_stats", "cross_entropy", "cross_entropy_grad", "dropout",
+                         "attention", "attention_grad", "add_norm", "norm_grad"})
+    EXPECT_EQ(forgot.count(op), 1u) << op;
+}

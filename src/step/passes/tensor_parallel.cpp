@@ -103,6 +103,9 @@ class TensorParallel {
   // A dimension of queries, or of queries, keys and values.
   void pad_heads(int64_t& size) const { size = size / model_.kv_heads * heads_.of_keys; }
   void cut(Value& v, Placement at) const {
+    if (v.shape[at.dim] % ranks_)  // of the vocabulary, without its padding
+      fail_usage(fmt::format("tensor={} does not divide the {} rows of {}", ranks_, v.shape[at.dim], v.name), "--mesh",
+                 "Leave the pass vocabulary_padding on.");
     v.placement[tensor] = at;
     v.shape[at.dim] /= ranks_;
     v.layout.strides = v.shape.contiguous_strides();
@@ -275,8 +278,8 @@ const std::vector<Setting>& tensor_parallel_settings() {
   static const std::vector<Setting> rows = {
       pass_setting({.name = "pad-heads",
                     .group = "Model and batch",
-                    .help = "tensor ranks that do not divide the heads get heads of zeros besides, which stay zero "
-                            "and are never saved",
+                    .help = "--mesh tensor=T where T does not divide the heads: heads of zeros fill the gap. They "
+                            "stay zero and are never saved",
                     .default_value = "false",
                     .newer = true,
                     .resume = OnResume::accepts,

@@ -108,6 +108,7 @@ class Placing {
         instr_(instr),
         rule_(rule_of(p, instr)),
         own_axis_(instr.attrs.has("axes") && axes_of(instr).has(axis)),
+        counts_samples_(axis != Axis::data && instr.attrs.number("p", 0) > 0),
         summand_(instr.in.size(), -1) {
     for (auto& a : instr.op->accumulators)
       if (has(size_t(a.in)) && size_t(a.out) < instr.out.size()) summand_[size_t(a.in)] = a.out;
@@ -137,6 +138,8 @@ class Placing {
         return fmt::format("has parts of %{} and %{} that do not match", name(by), name(i));
       cut = own, by = i;
     }
+    if (cut && counts_samples_ && !own_axis_)
+      return fmt::format("drops elements of %{} as if it had all of a sample", name(by));
     if (partial && cut) return fmt::format("mixes partial sums with parts of %{}", name(by));
     if (own_axis_ && !cut && !rule_.own.empty()) cut.label = {rule_.own[0]};
     if (own_axis_ && !rule_.own.empty() && !marked(rule_.own, cut))
@@ -241,8 +244,9 @@ class Placing {
   const Program& p_;
   const Instr& instr_;
   const Rule& rule_;
-  const bool own_axis_;       // one of the instruction's attribute
-  std::vector<int> summand_;  // of an accumulator input: the output that includes it
+  const bool own_axis_;        // one of the instruction's attribute
+  const bool counts_samples_;  // dropout, which begins anew with each sample; along data these are whole
+  std::vector<int> summand_;   // of an accumulator input: the output that includes it
 };
 
 }  // namespace
