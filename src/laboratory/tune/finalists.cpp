@@ -2,6 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <new>
+
+#include "bench/phase_runner.h"
+#include "core/error.h"
 
 namespace crest {
 
@@ -61,6 +66,55 @@ size_t least_batch(const TuneResult& r, const std::vector<size_t>& from, double 
   size_t first = 0;
   while (!suffices(first)) ++first;  // the best does
   return list[first];
+}
+
+double equal_tokens(const TuneResult& r, const std::vector<size_t>& list, size_t candidate) {
+  auto tokens = [&](size_t k) { return double(r.candidates[k].recipe.tokens_per_step()); };
+  return tokens(list[0]) / tokens(candidate);
+}
+
+AbResult RoundsOfFinalists::in_processes(const std::vector<size_t>& list, const ProcessRuns& runs) const {
+  constexpr int steps_of_a_round = 6;
+  std::vector<Contender> contenders;
+  for (size_t i : list)
+    contenders.push_back({change_text(result.candidates[i]), [&, i] {
+                            options.check_interrupt();
+                            double ms =
+                                runs.step_ms(result.candidates[i].recipe, options.max_seconds, steps_of_a_round);
+                            return ms / 1e3 * equal_tokens(result, list, i);
+                          }});
+  return compare_interleaved(
+      contenders, {.warmup_rounds = 0, .min_rounds = 6, .max_rounds = 6, .max_seconds = seconds, .apart = true});
+}
+
+std::optional<AbResult> RoundsOfFinalists::here(std::vector<size_t>& list) const {
+  std::vector<std::unique_ptr<PhaseRunner>> runners;
+  std::vector<Contender> contenders;
+  std::vector<size_t> built;
+  for (size_t i : list) {
+    const Recipe& recipe = result.candidates[i].recipe;
+    try {
+      runners.push_back(std::make_unique<PhaseRunner>(compile_phase(recipe, device, BenchPhase::step), BenchPhase::step,
+                                                      options.seed));
+    } catch (const std::bad_alloc&) {  // together they need more than the system has left
+      continue;
+    } catch (const Error& e) {
+      if (e.code() != Exit::does_not_fit) throw;
+      continue;
+    }
+    built.push_back(i);
+  }
+  if (built.size() < 2) return {};
+  list = built;
+  for (size_t k = 0; k < list.size(); ++k)
+    contenders.push_back({change_text(result.candidates[list[k]]), [&, runner = runners[k].get(), i = list[k]] {
+                            options.check_interrupt();
+                            return runner->run() * equal_tokens(result, list, i);
+                          }});
+  return compare_interleaved(contenders, {.warmup_rounds = 2,
+                                          .min_rounds = 10,
+                                          .max_rounds = 40,
+                                          .max_seconds = std::min(8 * options.max_seconds, seconds)});
 }
 
 }  // namespace crest

@@ -20,13 +20,13 @@
 #include "tune/combinations.h"
 #include "tune/finalists.h"
 #include "tune/known_times.h"
+#include "tune/search_time.h"
 
 namespace crest {
 
 namespace {
 
 constexpr size_t most_finalists = 4;
-constexpr int steps_of_a_round = 6;  // of several ranks, in processes that start for them
 
 class Search {
  public:
@@ -62,7 +62,7 @@ class Search {
     }
     choose();
     if (!here_) r_.not_here = device_.name, r_.prediction = known_.text(step_of(r_.candidates[r_.best].recipe));
-    r_.seconds = timer_.seconds();
+    r_.seconds = time_.seconds();
     return std::move(r_);
   }
 
@@ -81,7 +81,7 @@ class Search {
     }
     if (!best) nothing_fits();
     result.best = std::move(*best);
-    result.seconds = timer_.seconds();
+    result.seconds = time_.seconds();
     return result;
   }
 
@@ -90,19 +90,14 @@ class Search {
 
   bool batch_is_free() const { return !o_.recipe.has("batch"); }
 
-  bool late(double share) const { return o_.search_seconds > 0 && timer_.seconds() > share * o_.search_seconds; }
   // Whether this share of the search's time is over, which ends a part of the search.
   bool over(double share) {
-    bool is = late(share);
+    bool is = time_.late(share);
     r_.out_of_time |= is;
     return is;
   }
-  // Seconds until this share of the search's time is over.
-  double left(double share) const {
-    return o_.search_seconds > 0 ? std::max(0.0, share * o_.search_seconds - timer_.seconds()) : 1e9;
-  }
   void say(const std::string& what) {
-    said_ = timer_.seconds();
+    said_ = time_.seconds();
     say_(fmt::format("{:>4.0f} s  {}", said_, what));
   }
 
@@ -120,7 +115,7 @@ class Search {
     std::vector<CalibrationStep> steps;
     for (auto& [precision, recipe] : by_precision) steps.push_back({precision, recipe});
     if (rates_.empty()) say("measuring the limits of the device ...");
-    const std::function<bool()> no_time = [this] { return late(planning_ends_ / 2); };
+    const std::function<bool()> no_time = [this] { return time_.late(time_.planning_ends() / 2); };
     rates_ = step_rates(steps, device_, rates_, o_.sheet && o_.search_seconds > 0 ? &*o_.sheet : nullptr, no_time);
   }
 
@@ -134,7 +129,7 @@ class Search {
                                      std::tuple{"grad-accumulation", accumulation, start_.grad_accumulation}})
       if (value != from) t.changes.push_back({name, std::to_string(value)});
     o_.check_interrupt();
-    if (timer_.seconds() > said_ + 5) say(fmt::format("{} planned ...", r_.candidates.size()));
+    if (time_.seconds() > said_ + 5) say(fmt::format("{} planned ...", r_.candidates.size()));
     for (size_t i = 0; i < r_.candidates.size(); ++i)
       if (r_.candidates[i].changes == t.changes) return i;
     std::optional<CompiledSession> session = planned(given, t);
@@ -255,14 +250,14 @@ class Search {
     try {
       if (learns()) {
         Profile p = measure_step(c.recipe, device_, limit_,
-                                 {.max_seconds = std::min(o_.max_seconds, left(measuring_ends_) / 2),
+                                 {.max_seconds = std::min(o_.max_seconds, time_.left(time_.measuring_ends()) / 2),
                                   .seed = o_.seed,
                                   .rates = rates_,
                                   .before_run = o_.check_interrupt});
         c.measured_ms = p.step_median_ms();
         model_.add(p);
       } else {
-        c.measured_ms = runs_.step_ms(c.recipe, std::min(o_.max_seconds, left(measuring_ends_) / 2));
+        c.measured_ms = runs_.step_ms(c.recipe, std::min(o_.max_seconds, time_.left(time_.measuring_ends()) / 2));
         Samples off;
         for (size_t k = 0; k < r_.candidates.size(); ++k)
           if (r_.candidates[k].measured_ms) off.add(*r_.candidates[k].measured_ms / plain_[k]->ms);
@@ -272,7 +267,7 @@ class Search {
       if (e.code() != Exit::does_not_fit) throw;
       c.failed = e.problem();
     }
-    if (c.measured_ms) measured_ = {timer.seconds(), *c.measured_ms};
+    if (c.measured_ms) time_.measured(timer.seconds(), *c.measured_ms);
     for (size_t k = 0; k < r_.candidates.size(); ++k) {
       TuneCandidate& other = r_.candidates[k];
       if (other.measured_ms) continue;  // the prediction of before stays
@@ -284,13 +279,6 @@ class Search {
     if (c.measured_ms)
       say(fmt::format("{:.{}f} ms, {} tokens/s{}", *c.measured_ms, *c.measured_ms < 10 ? 2 : 1, format_count(c.rate()),
                       c.rate() >= fastest_measured() ? ": the fastest so far" : ""));
-  }
-
-  // Estimated: the runs of a measurement, and what the last one took besides.
-  double seconds_to_measure(const TuneCandidate& c) const {
-    constexpr double runs = 20;
-    const double besides = measured_.seconds - runs * 1e-3 * measured_.ms;
-    return runs * 1e-3 * c.ms() + std::max(0.0, besides);
   }
 
   double fastest_measured() const {
@@ -385,14 +373,10 @@ class Search {
     say(fmt::format("planning {} ...", format_number_of(int64_t(combinations_.size()), "combination")));
     // With a time limit the likely ones are planned first.
     std::vector<std::pair<double, const Combination*>> order;
-    if (o_.search_seconds > 0) {  // limits and first steps may have taken most of the time
-      const double now = timer_.seconds() / o_.search_seconds;
-      planning_ends_ = std::max(planning_ends_, now + (1 - now) / 4);
-      measuring_ends_ = std::max(measuring_ends_, planning_ends_ + (1 - planning_ends_) / 2);
-    }
-    const double planning = here_ ? planning_ends_ : 1;
+    time_.divide_the_rest();
+    const double planning = here_ ? time_.planning_ends() : 1;
     for (auto& c : combinations_) {
-      bool first = batch_is_free() && o_.search_seconds > 0 && !late(planning / 2);
+      bool first = batch_is_free() && time_.limited() && !time_.late(planning / 2);
       size_t i = first ? candidate(c, 1, least_accumulation(c)) : TuneResult::none;
       order.emplace_back(i == TuneResult::none ? 0 : -r_.candidates[i].rate(), &c);
     }
@@ -452,7 +436,7 @@ class Search {
   void measure_best() {
     auto expected = [](const TuneCandidate& c) { return c.rate(); };
     auto optimistic = [](const TuneCandidate& c) { return c.rate() * c.predicted->ms / c.predicted->low_ms; };
-    for (size_t n = r_.measured(); n < budget() && !over(measuring_ends_); ++n) {
+    for (size_t n = r_.measured(); n < budget() && !over(time_.measuring_ends()); ++n) {
       double fastest = fastest_measured();
       size_t likely = first_by(expected), possible = first_by(optimistic);
       if (possible == TuneResult::none || optimistic(r_.candidates[possible]) < fastest) break;
@@ -465,12 +449,12 @@ class Search {
   // Of those that were not measured and can be in time, the one with the largest value.
   template <class F>
   size_t first_by(F value) {
-    const double time = left(measuring_ends_);
+    const double time = time_.left(time_.measuring_ends());
     size_t best = TuneResult::none;
     for (size_t i = 0; i < r_.candidates.size(); ++i) {
       const TuneCandidate& c = r_.candidates[i];
       if (c.measured_ms || !c.failed.empty()) continue;
-      if (seconds_to_measure(c) > time) {
+      if (time_.to_measure(c.ms()) > time) {
         r_.out_of_time = true;
         continue;
       }
@@ -490,7 +474,7 @@ class Search {
         if (next == TuneResult::none || c.planned_bytes < r_.candidates[next].planned_bytes) next = i;
       }
       if (next == TuneResult::none || r_.candidates[next].measured_ms) return;
-      if (seconds_to_measure(r_.candidates[next]) > left(measuring_ends_)) return;
+      if (time_.to_measure(r_.candidates[next].ms()) > time_.left(time_.measuring_ends())) return;
       measure(next);
     }
   }
@@ -499,85 +483,37 @@ class Search {
     size_t most = most_finalists;
     std::vector<size_t> list = finalists(r_, o_.within, most, learns() ? limit_ : std::numeric_limits<int64_t>::max());
     // As many as there is time for.
-    while (!list.empty() && seconds_of_rounds(list) > left(1)) {
+    while (!list.empty() && seconds_of_rounds(list) > time_.left(1)) {
       list.pop_back();
       r_.out_of_time = true;
     }
     if (list.size() < 2) return;
     say(fmt::format("interleaved rounds of the {} fastest ...", list.size()));
-    if (learns())
-      compare_here(list);
-    else
-      compare_processes(list);
-  }
-
-  // Of the fewest rounds.
-  double seconds_of_rounds(const std::vector<size_t>& list) const {
-    if (o_.search_seconds <= 0) return 0;
-    double seconds = 0;
-    for (size_t i : list)
-      seconds += learns() ? (fewest_rounds + 3) * 1e-3 * r_.candidates[i].ms() + measured_.seconds / 4
-                          : fewest_rounds * seconds_to_measure(r_.candidates[i]);
-    return seconds;
-  }
-
-  // As many tokens as the first of a list.
-  double scale_to(const std::vector<size_t>& list, size_t i) const {
-    auto tokens = [&](size_t k) { return double(r_.candidates[k].recipe.tokens_per_step()); };
-    return tokens(list[0]) / tokens(i);
-  }
-
-  // In every round each of them runs some steps in processes of its own.
-  void compare_processes(const std::vector<size_t>& list) {
-    std::vector<Contender> contenders;
-    for (size_t i : list)
-      contenders.push_back({change_text(r_.candidates[i]), [&, i] {
-                              o_.check_interrupt();
-                              double ms = runs_.step_ms(r_.candidates[i].recipe, o_.max_seconds, steps_of_a_round);
-                              return ms / 1e3 * scale_to(list, i);
-                            }});
+    const RoundsOfFinalists rounds{o_, device_, r_, time_.left(1)};
+    std::optional<AbResult> result;
     try {
-      take(list, compare_interleaved(
-                     contenders,
-                     {.warmup_rounds = 0, .min_rounds = 6, .max_rounds = 6, .max_seconds = left(1), .apart = true}));
+      result = learns() ? rounds.here(list) : rounds.in_processes(list, runs_);
     } catch (const Error& e) {  // other processes took the memory: what each measured by itself stays
       if (e.code() != Exit::does_not_fit) throw;
       say("no interleaved rounds: " + e.problem());
     }
+    if (result) take(list, std::move(*result));
   }
 
-  void compare_here(std::vector<size_t> list) {
-    std::vector<std::unique_ptr<PhaseRunner>> runners;
-    std::vector<Contender> contenders;
-    std::vector<size_t> built;
+  // Of the fewest rounds.
+  double seconds_of_rounds(const std::vector<size_t>& list) const {
+    if (!time_.limited()) return 0;
+    double seconds = 0;
     for (size_t i : list) {
-      const Recipe& recipe = r_.candidates[i].recipe;
-      try {
-        runners.push_back(
-            std::make_unique<PhaseRunner>(compile_phase(recipe, device_, BenchPhase::step), BenchPhase::step, o_.seed));
-      } catch (const std::bad_alloc&) {  // together they need more than the system has left
-        continue;
-      } catch (const Error& e) {
-        if (e.code() != Exit::does_not_fit) throw;
-        continue;
-      }
-      built.push_back(i);
+      const double ms = r_.candidates[i].ms();
+      seconds += learns() ? (fewest_rounds + 3) * 1e-3 * ms + time_.to_prepare() : fewest_rounds * time_.to_measure(ms);
     }
-    if (built.size() < 2) return;
-    list = built;
-    for (size_t k = 0; k < list.size(); ++k)
-      contenders.push_back({change_text(r_.candidates[list[k]]), [&, runner = runners[k].get(), i = list[k]] {
-                              o_.check_interrupt();
-                              return runner->run() * scale_to(list, i);
-                            }});
-    const double seconds = std::min(8 * o_.max_seconds, left(1));
-    take(list, compare_interleaved(contenders,
-                                   {.warmup_rounds = 2, .min_rounds = 10, .max_rounds = 40, .max_seconds = seconds}));
+    return seconds;
   }
 
   void take(const std::vector<size_t>& list, AbResult result) {
     for (size_t k = 0; k < list.size(); ++k)
-      r_.candidates[list[k]].final_ms = 1e3 * result.samples[k].median() / scale_to(list, list[k]);
+      r_.candidates[list[k]].final_ms = 1e3 * result.samples[k].median() / equal_tokens(r_, list, list[k]);
     r_.finals = std::move(result), r_.finalists = list;
   }
 
@@ -625,14 +561,8 @@ class Search {
   std::vector<std::optional<StepPrediction>> plain_;  // of each candidate, else: before it is scaled
   std::set<std::string> counted_;                     // as too large or not allowed
   TuneResult r_;
-  Timer timer_;
+  SearchTime time_{o_.search_seconds};
   double said_ = 0;  // when the last line was
-  // The parts of a time limit: planning ends at the first, measuring one by one at the second, and
-  // what is left is for the interleaved rounds.
-  double planning_ends_ = 0.5, measuring_ends_ = 0.75;
-  struct {
-    double seconds = 0, ms = 1;
-  } measured_;  // the last one: how long measuring took, and its step
 };
 
 }  // namespace

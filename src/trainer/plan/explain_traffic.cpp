@@ -34,15 +34,17 @@ bool along_data(const Instr& instr) { return axes_of(instr).has(Axis::data); }
 // What tensor ranks exchange in forward and backward passes, and the sums of gradients.
 bool of_rows(const Instr& instr) { return !along_data(instr) && std::string_view(instr.op->name) != "all_reduce"; }
 
-// The session on tensor ranks; none if they do not divide the model.
-std::optional<CompiledSession> on_tensor_ranks(const CompiledSession& s, int ranks) {
+// The session on tensor ranks; none, and `why`, if they cannot share the model.
+std::optional<CompiledSession> on_tensor_ranks(const CompiledSession& s, int ranks, std::string& why) {
   Recipe r = s.recipe;
   r.data_parallel = 1, r.ranks = ranks, r.mesh = {{Axis::tensor, ranks}};
   SessionUse use;
   use.train = use.update = true;
   try {
     return compile(r, s.device, session_programs(r, use), {.verify = false});
-  } catch (const Error&) {
+  } catch (const Error& e) {
+    if (e.code() != Exit::usage) throw;
+    why = e.problem();
     return {};
   }
 }
@@ -104,10 +106,13 @@ Explanation explain_traffic(const CompiledSession& s, const ExplainOptions& o) {
                         "m (2 x 2 (t - 1)/t b s h B + 12 (t - 1) b s)", ranks,
                         gas * (4 * (t - 1) / t * activations + 12 * (t - 1) * double(r.batch * r.seq_length())),
                         "Shoeybi et al. 2019 (arXiv 1909.08053), section 3");
-    if (auto parts = on_tensor_ranks(s, o.mesh.size(Axis::tensor)); parts && stages == 1) {
+    std::string why;
+    if (auto parts = on_tensor_ranks(s, o.mesh.size(Axis::tensor), why); parts && stages == 1) {
       of_layers.program = sent_by_program(*parts, [](const Instr& i) { return of_rows(i) && in_layer(i); });
       of_ends.program = sent_by_program(*parts, [](const Instr& i) { return of_rows(i) && !in_layer(i); });
       of_layers.difference += "; an all-reduce is a reduce-scatter and an all-gather, with norms between them";
+    } else if (!why.empty()) {
+      of_layers.difference += "; no Program, because " + why;
     }
     sections.push_back(
         {fmt::format("tensor parallel: bytes that each of {} ranks sends in a step", o.mesh.size(Axis::tensor)),

@@ -320,7 +320,7 @@ std::shared_ptr<const Gemm> make(const GemmShape& s) {
   return nullptr;
 }
 
-// A placeholder in plans for a product this machine cannot run.
+// A product that this machine cannot run: plans for another class of processors need its workspace.
 class Estimated : public Gemm {
  public:
   Estimated(const GemmShape& s, Isa isa) : bytes_(estimated_workspace(s, isa)) {}

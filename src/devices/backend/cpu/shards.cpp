@@ -46,37 +46,15 @@ size_t sum_workspace(const KernelQuery& q) {
   return q.has(in::reduce_scatter::acc) ? size_t(q.out(out::reduce_scatter::shard).bytes()) : 0;
 }
 
-void launch_all_gather(const KernelCall& c) {
-  const Value& shard = c.in_value(in::all_gather::shard);
-  with(c, [&](Communicator& comm) {
-    comm.all_gather(c.in[in::all_gather::shard], c.out[out::all_gather::y], shard.dtype, shard.numel());
-  });
+// Of the first input, in the order of the ranks: the shapes of both sides are the operation's matter.
+void launch_gather(const KernelCall& c) {
+  const Value& part = c.in_value(0);
+  with(c, [&](Communicator& comm) { comm.all_gather(c.in[0], c.out[0], part.dtype, part.numel()); });
 }
 
 void launch_own_share(const KernelCall& c) {
   int64_t bytes = c.out_value(out::own_share::shard).bytes();
   std::memcpy(c.out[out::own_share::shard], c.input<char>(in::own_share::x) + c.index() * bytes, size_t(bytes));
-}
-
-void launch_gather_rows(const KernelCall& c) {
-  const Value& x = c.in_value(in::gather_rows::x);
-  with(c, [&](Communicator& comm) {
-    comm.all_gather(c.in[in::gather_rows::x], c.out[out::gather_rows::y], x.dtype, x.numel());
-  });
-}
-
-void launch_gather_parts(const KernelCall& c) {
-  const Value& x = c.in_value(in::gather_parts::x);
-  with(c, [&](Communicator& comm) {
-    comm.all_gather(c.in[in::gather_parts::x], c.out[out::gather_parts::y], x.dtype, x.numel());
-  });
-}
-
-void launch_gather_columns(const KernelCall& c) {
-  const Value& x = c.in_value(in::gather_columns::x);
-  with(c, [&](Communicator& comm) {
-    comm.all_gather(c.in[in::gather_columns::x], c.out[out::gather_columns::y], x.dtype, x.numel());
-  });
 }
 
 // To every row of the output.
@@ -125,13 +103,13 @@ std::string reject_scatter_rows(const KernelQuery& q) { return check_float(q.in(
 }  // namespace
 
 Kernel gather_rows_kernel() {
-  return {"gather_rows", "cpu.gather_rows.communicator", reject, nullptr, nullptr, launch_gather_rows};
+  return {"gather_rows", "cpu.gather_rows.communicator", reject, nullptr, nullptr, launch_gather};
 }
 Kernel gather_parts_kernel() {
-  return {"gather_parts", "cpu.gather_parts.communicator", reject, nullptr, nullptr, launch_gather_parts};
+  return {"gather_parts", "cpu.gather_parts.communicator", reject, nullptr, nullptr, launch_gather};
 }
 Kernel gather_columns_kernel() {
-  return {"gather_columns", "cpu.gather_columns.communicator", reject, nullptr, nullptr, launch_gather_columns};
+  return {"gather_columns", "cpu.gather_columns.communicator", reject, nullptr, nullptr, launch_gather};
 }
 Kernel sum_rows_kernel() {
   return {"sum_rows", "cpu.sum_rows.communicator", reject_scatter_rows, nullptr, nullptr, launch_sum_rows};
@@ -148,7 +126,7 @@ Kernel reduce_scatter_kernel() {
   return {"reduce_scatter", "cpu.reduce_scatter.communicator", reject, sum_workspace, nullptr, launch_reduce_scatter};
 }
 Kernel all_gather_kernel() {
-  return {"all_gather", "cpu.all_gather.communicator", reject, nullptr, nullptr, launch_all_gather};
+  return {"all_gather", "cpu.all_gather.communicator", reject, nullptr, nullptr, launch_gather};
 }
 Kernel own_share_kernel() { return {"own_share", "cpu.own_share.copy", reject, nullptr, nullptr, launch_own_share}; }
 

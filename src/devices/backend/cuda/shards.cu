@@ -68,9 +68,10 @@ size_t sum_workspace(const KernelQuery& q) {
   return q.has(in::reduce_scatter::acc) ? size_t(q.out(out::reduce_scatter::shard).bytes()) : 0;
 }
 
-void launch_all_gather(const KernelCall& c) {
-  const Value& shard = c.in_value(in::all_gather::shard);
-  communicator_of(c).all_gather(c.in[in::all_gather::shard], c.out[out::all_gather::y], shard.dtype, shard.numel());
+// Of the first input, in the order of the ranks: the shapes of both sides are the operation's matter.
+void launch_gather(const KernelCall& c) {
+  const Value& part = c.in_value(0);
+  communicator_of(c).all_gather(c.in[0], c.out[0], part.dtype, part.numel());
 }
 
 void launch_own_share(const KernelCall& c) {
@@ -78,16 +79,6 @@ void launch_own_share(const KernelCall& c) {
   auto* from = c.input<char>(in::own_share::x) + c.index() * bytes;
   launch(c, copy_words, blocks_for(words, threads * 4), threads, 0, reinterpret_cast<const uint32_t*>(from),
          c.output<uint32_t>(out::own_share::shard), words);
-}
-
-void launch_gather_rows(const KernelCall& c) {
-  const Value& x = c.in_value(in::gather_rows::x);
-  communicator_of(c).all_gather(c.in[in::gather_rows::x], c.out[out::gather_rows::y], x.dtype, x.numel());
-}
-
-void launch_gather_parts(const KernelCall& c) {
-  const Value& x = c.in_value(in::gather_parts::x);
-  communicator_of(c).all_gather(c.in[in::gather_parts::x], c.out[out::gather_parts::y], x.dtype, x.numel());
 }
 
 template <class T>
@@ -119,11 +110,6 @@ void launch_sum_rows(const KernelCall& c) {
   const Value& y = c.out_value(out::sum_rows::y);
   communicator_of(c).all_reduce(c.out[out::sum_rows::y], y.dtype, y.numel(), false);
   add_bias(c, in::sum_rows::b);
-}
-
-void launch_gather_columns(const KernelCall& c) {
-  const Value& x = c.in_value(in::gather_columns::x);
-  communicator_of(c).all_gather(c.in[in::gather_columns::x], c.out[out::gather_columns::y], x.dtype, x.numel());
 }
 
 __global__ void __launch_bounds__(threads) copy_ids(const int32_t* from, int32_t* to, int64_t n) {
@@ -159,16 +145,16 @@ std::string reject_none(const KernelQuery&) { return ""; }
 }  // namespace
 
 Kernel gather_rows_kernel() {
-  return {"gather_rows", "cuda.gather_rows.communicator",      reject_unless_float, nullptr,
-          nullptr,       CREST_DEVICE_CODE(launch_gather_rows)};
+  return {"gather_rows", "cuda.gather_rows.communicator", reject_unless_float, nullptr,
+          nullptr,       CREST_DEVICE_CODE(launch_gather)};
 }
 Kernel gather_parts_kernel() {
-  return {"gather_parts", "cuda.gather_parts.communicator",      reject_unless_float, nullptr,
-          nullptr,        CREST_DEVICE_CODE(launch_gather_parts)};
+  return {"gather_parts", "cuda.gather_parts.communicator", reject_unless_float, nullptr,
+          nullptr,        CREST_DEVICE_CODE(launch_gather)};
 }
 Kernel gather_columns_kernel() {
-  return {"gather_columns", "cuda.gather_columns.communicator",      reject_unless_float, nullptr,
-          nullptr,          CREST_DEVICE_CODE(launch_gather_columns)};
+  return {"gather_columns", "cuda.gather_columns.communicator", reject_unless_float, nullptr,
+          nullptr,          CREST_DEVICE_CODE(launch_gather)};
 }
 Kernel sum_rows_kernel() {
   return {"sum_rows", "cuda.sum_rows.communicator",      reject_unless_float, nullptr,
@@ -193,8 +179,8 @@ Kernel reduce_scatter_kernel() {
 }
 // Weights, or the low halves of their masters.
 Kernel all_gather_kernel() {
-  return {"all_gather", "cuda.all_gather.communicator",      reject_none, nullptr,
-          nullptr,      CREST_DEVICE_CODE(launch_all_gather)};
+  return {"all_gather", "cuda.all_gather.communicator",  reject_none, nullptr,
+          nullptr,      CREST_DEVICE_CODE(launch_gather)};
 }
 Kernel own_share_kernel() {
   return {"own_share", "cuda.own_share.copy", reject_shard, nullptr, nullptr, CREST_DEVICE_CODE(launch_own_share)};

@@ -1,20 +1,10 @@
 #include "backend/cpu/simd/cast.h"
 
+#include "backend/cpu/simd/float_type.h"
 #include "backend/cpu/simd/vec.h"
 
 namespace crest::cpu::CREST_ISA {
 namespace {
-
-// Calls f with null pointers of the two storage types.
-template <class F>
-void with_type(DType t, F f) {
-  if (t == DType::f32)
-    f((float*)nullptr);
-  else if (t == DType::bf16)
-    f((bfloat16*)nullptr);
-  else
-    f((float16*)nullptr);
-}
 
 template <class To, class From>
 void convert_typed(To* to, const From* from, int64_t n) {

@@ -1,6 +1,8 @@
 #include "backend/cpu/simd/cross_entropy.h"
 
-#include "backend/cpu/simd/vec.h"
+#include <type_traits>
+
+#include "backend/cpu/simd/float_type.h"
 
 namespace crest::cpu::CREST_ISA {
 namespace {
@@ -191,39 +193,19 @@ void fused_rows(const CrossEntropyArgs& a, int64_t begin, int64_t end, float* sc
 }
 
 void stats(const CrossEntropyArgs& a, int64_t begin, int64_t end) {
-  if (a.dtype == DType::f32)
-    stats_rows<float>(a, begin, end);
-  else if (a.dtype == DType::bf16)
-    stats_rows<bfloat16>(a, begin, end);
-  else
-    stats_rows<float16>(a, begin, end);
+  with_type(a.dtype, [&](auto* t) { stats_rows<std::remove_pointer_t<decltype(t)>>(a, begin, end); });
 }
 
 void forward(const CrossEntropyArgs& a, int64_t begin, int64_t end) {
-  if (a.dtype == DType::f32)
-    forward_rows<float>(a, begin, end);
-  else if (a.dtype == DType::bf16)
-    forward_rows<bfloat16>(a, begin, end);
-  else
-    forward_rows<float16>(a, begin, end);
+  with_type(a.dtype, [&](auto* t) { forward_rows<std::remove_pointer_t<decltype(t)>>(a, begin, end); });
 }
 
 void backward(const CrossEntropyArgs& a, int64_t begin, int64_t end) {
-  if (a.dtype == DType::f32)
-    backward_rows<float>(a, begin, end);
-  else if (a.dtype == DType::bf16)
-    backward_rows<bfloat16>(a, begin, end);
-  else
-    backward_rows<float16>(a, begin, end);
+  with_type(a.dtype, [&](auto* t) { backward_rows<std::remove_pointer_t<decltype(t)>>(a, begin, end); });
 }
 
 void fused(const CrossEntropyArgs& a, int64_t begin, int64_t end, float* scratch) {
-  if (a.dtype == DType::f32)
-    fused_rows<float>(a, begin, end, scratch);
-  else if (a.dtype == DType::bf16)
-    fused_rows<bfloat16>(a, begin, end, scratch);
-  else
-    fused_rows<float16>(a, begin, end, scratch);
+  with_type(a.dtype, [&](auto* t) { fused_rows<std::remove_pointer_t<decltype(t)>>(a, begin, end, scratch); });
 }
 
 }  // namespace

@@ -3,20 +3,10 @@
 #include <type_traits>
 
 #include "backend/cpu/simd/dropout_row.h"
+#include "backend/cpu/simd/float_type.h"
 
 namespace crest::cpu::CREST_ISA {
 namespace {
-
-// Calls f with a null pointer of the storage type.
-template <class F>
-void with_type(DType t, F f) {
-  if (t == DType::f32)
-    f((float*)nullptr);
-  else if (t == DType::bf16)
-    f((bfloat16*)nullptr);
-  else
-    f((float16*)nullptr);
-}
 
 // With a cast: through a piece of the narrower dtype, which holds the dropped values.
 template <class T, class O>

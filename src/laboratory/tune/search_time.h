@@ -1,0 +1,49 @@
+// The time limit of a search, and how long its parts take.
+#pragma once
+#include <algorithm>
+
+#include "core/timer.h"
+
+namespace crest {
+
+// Shares of the limit end the parts: planning, measuring one by one, and the interleaved rounds,
+// which end at 1. Seconds and milliseconds as named.
+class SearchTime {
+ public:
+  explicit SearchTime(double limit_seconds) : limit_(limit_seconds) {}  // 0: none
+
+  bool limited() const { return limit_ > 0; }
+  double seconds() const { return timer_.seconds(); }  // since the start
+  double planning_ends() const { return planning_ends_; }
+  double measuring_ends() const { return measuring_ends_; }
+  // Limits of the device and first steps may have taken most of the time: planning gets at least a
+  // quarter of the rest, measuring half of what is left then.
+  void divide_the_rest() {
+    if (!limited()) return;
+    const double now = seconds() / limit_;
+    planning_ends_ = std::max(planning_ends_, now + (1 - now) / 4);
+    measuring_ends_ = std::max(measuring_ends_, planning_ends_ + (1 - planning_ends_) / 2);
+  }
+
+  bool late(double share) const { return limited() && seconds() > share * limit_; }
+  // Until this share is over.
+  double left(double share) const { return limited() ? std::max(0.0, share * limit_ - seconds()) : 1e9; }
+
+  // A measurement took `seconds`, its step `ms`.
+  void measured(double seconds, double ms) { last_seconds_ = seconds, last_ms_ = ms; }
+  // Estimated from the last one: the runs of a measurement, and what it took besides.
+  double to_measure(double ms) const {
+    constexpr double runs = 20;
+    return runs * 1e-3 * ms + std::max(0.0, last_seconds_ - runs * 1e-3 * last_ms_);
+  }
+  // A runner for the interleaved rounds: compiled and warm.
+  double to_prepare() const { return last_seconds_ / 4; }
+
+ private:
+  double limit_;
+  Timer timer_;
+  double planning_ends_ = 0.5, measuring_ends_ = 0.75;
+  double last_seconds_ = 0, last_ms_ = 1;
+};
+
+}  // namespace crest
