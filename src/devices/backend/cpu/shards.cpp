@@ -46,7 +46,7 @@ size_t sum_workspace(const KernelQuery& q) {
   return q.has(in::reduce_scatter::acc) ? size_t(q.out(out::reduce_scatter::shard).bytes()) : 0;
 }
 
-// Of the first input, in the order of the ranks: the shapes of both sides are the operation's matter.
+// Of the first input, in the order of the ranks. The operation decides the shapes.
 void launch_gather(const KernelCall& c) {
   const Value& part = c.in_value(0);
   with(c, [&](Communicator& comm) { comm.all_gather(c.in[0], c.out[0], part.dtype, part.numel()); });
