@@ -193,8 +193,7 @@ TEST(Placements, AMissingRepeatedOrMovedCollectiveIsAnError) { EXPECT_GT(check_m
 
 TEST(Placements, SoItIsAlongTheTensorAxis) { EXPECT_GT(check_mutations(tensor_cases()), 300); }
 
-// An instruction that counts from its own part says so; else its results would be those of the first
-// rank.
+// An instruction that counts from its own part says so. Without, it would count as the first rank.
 TEST(Placements, WhatForgetsItsPartIsRefused) {
   std::set<std::string> forgot;
   for (const char* fusion : {"off", "on"})
