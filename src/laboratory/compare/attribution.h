@@ -1,8 +1,7 @@
 // What each of several changes contributes to a difference in step time, from measured steps with
 // some of the changes.
 #pragma once
-#include <stddef.h>
-
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <utility>
