@@ -98,6 +98,8 @@ TEST(Ranks, BadNumbersAreRefused) {
   RunOptions o = f.options();
   for (auto& v : rank_variables(0, free_port())) o.environment.push_back(v);
   expect_error(train + Flags{"--ranks", "3"}, 2, {"--ranks 3, but torchrun started 2 processes"}, o);
+  expect_error(train + Flags{"--mesh", "tensor=4"}, 2, {"--mesh tensor=4, but torchrun started 2", "a mesh of 2 ranks"},
+               o);
   expect_error(train + Flags{"--restarts", "3"}, 2, {"--restarts 3, but torchrun started the processes"}, o);
 }
 

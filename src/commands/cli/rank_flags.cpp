@@ -54,7 +54,10 @@ int run_in_ranks(RecipeOptions& recipe, DeviceOptions& device, const GivenSettin
   if (command.keep && recipe.has(flag) && requested != environment->size)
     fail_usage(fmt::format("--{} {}, but {} started {} processes", flag, printable(recipe.given[flag].back()),
                            environment->launcher, environment->size),
-               std::string("--") + flag, "Leave it out when another program starts the ranks.");
+               std::string("--") + flag,
+               flag == std::string("mesh") ? fmt::format("Give a mesh of {}, or leave it out: all are data ranks then.",
+                                                         format_number_of(environment->size, "rank"))
+                                           : "Leave it out when another program starts the ranks.");
   if (command.keep && options.restarts > 0 && !is_launched())
     fail_usage(fmt::format("--restarts {}, but {} started the processes", options.restarts, environment->launcher),
                "--restarts", "Leave it out: that program restarts them (torchrun --max-restarts), or nobody does.");
