@@ -245,7 +245,7 @@ class Placing {
   const Instr& instr_;
   const Rule& rule_;
   const bool own_axis_;        // one of the instruction's attribute
-  const bool counts_samples_;  // dropout, which begins anew with each sample; along data these are whole
+  const bool counts_samples_;  // dropout: begins anew with each sample; along data samples are whole
   std::vector<int> summand_;   // of an accumulator input: the output that includes it
 };
 

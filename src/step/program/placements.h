@@ -23,8 +23,8 @@ void verify_placements(Program& program, std::string_view after);
 // The same without the first of these checks for outputs: before passes have added what sums them.
 void infer_placements(Program& program, std::string_view after, bool outputs = false);
 
-// Whether all collectives are on one stream, so that all ranks run them in one order. Along the
-// data axis alone each one waits for results of the one before it.
+// Whether all collectives are on one stream, so all ranks run them in one order. Along the data
+// axis alone each one waits for results of the one before it.
 bool communicates_in_one_order(const Program& program);
 
 // Along one axis: what a verified Program expects in memory that outlives it, and what it leaves
