@@ -2,13 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cstring>
+#include <mutex>
 #include <unordered_map>
 
 #include "checkpoint/parameter_reader.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "model/weights_map.h"
+#include "run/sharded_states.h"
 
 namespace crest {
 
@@ -114,29 +117,51 @@ TensorSpec spec_of(const ParameterRef& p, const StateRef& s) {
   return {p.name + "." + s.name, s.tensor.dtype, (s.padded ? p.shape : s.tensor.shape).dims()};
 }
 
+// Of a tensor kept in parts: produced anew each time, so that few are whole at once.
+TensorSource from_parts(ShardedStates& sharded, size_t parameter, std::string state, const TensorSource& whole) {
+  TensorSource source{whole.spec};
+  source.make = [&sharded, parameter, state = std::move(state), whole](void* to) {
+    sharded.read(parameter, state, [&] {
+      if (whole.make)
+        whole.make(to);
+      else
+        std::memcpy(to, whole.data, byte_count(whole.spec));
+    });
+  };
+  return source;
+}
+
 }  // namespace
 
 TensorsToSave tensors_to_save(const Executor& executor, bool copied) {
   TensorsToSave out;
   if (copied || !executor.runtime().host_memory()) out.copy = std::make_shared<const ParameterCopy>(executor);
-  auto list = out.copy ? out.copy->parameters() : parameters(executor);
-  ParameterLayout layout = layout_of(executor.session().recipe.model, list);
-  for (auto& part : layout.parts)
-    for (size_t i : part.tensors) out.weights.push_back(source_of(part.parameter, layout.canonical[i]));
-  for (auto& p : list) out.finite = out.finite && is_finite(p);
-  for (auto& p : list)
-    for (auto& s : p.states) out.optimizer.push_back({spec_of(p, s), s.tensor.data});
+  ParameterLayout layout =
+      layout_of(executor.session().recipe.model, out.copy ? out.copy->parameters() : parameters(executor));
+  ShardedStates& sharded = executor.sharded();
+  auto add = [&](std::vector<TensorSource>& list, size_t q, const std::string& state, TensorSource source) {
+    const bool in_parts = !out.copy && sharded.has(q, state);
+    list.push_back(in_parts ? from_parts(sharded, q, state, source) : std::move(source));
+  };
+  for (size_t q = 0; q < layout.parts.size(); ++q) {
+    const ParameterRef& p = layout.parts[q].parameter;
+    for (size_t i : layout.parts[q].tensors) add(out.weights, q, weights_state, source_of(p, layout.canonical[i]));
+    for (auto& s : p.states) add(out.optimizer, q, s.name, {spec_of(p, s), s.tensor.data});
+    auto check = [&] { out.finite = out.finite && is_finite(p); };
+    out.copy ? check() : sharded.read(q, weights_state, check);
+  }
   return out;
 }
 
 std::string not_finite_weight(const Executor& executor) {
   std::vector<float> values;
-  for (auto& p : parameters(executor)) {
-    values.resize(size_t(p.numel()));
-    p.get(values.data());
+  const std::vector<ParameterRef> list = parameters(executor);
+  for (size_t q = 0; q < list.size(); ++q) {
+    values.resize(size_t(list[q].numel()));
+    executor.sharded().read(q, weights_state, [&] { list[q].get(values.data()); });
     TensorRef all;
-    all.data = values.data(), all.shape = Shape{p.numel()}, all.dtype = DType::f32;
-    if (!all_finite<uint32_t>(all, 0x7f800000u)) return p.name;
+    all.data = values.data(), all.shape = Shape{list[q].numel()}, all.dtype = DType::f32;
+    if (!all_finite<uint32_t>(all, 0x7f800000u)) return list[q].name;
   }
   return "";
 }
@@ -144,11 +169,12 @@ std::string not_finite_weight(const Executor& executor) {
 void load_weights(const Executor& executor, const WeightsFolder& folder) {
   ParameterReader reader(executor.session().recipe.model, folder);
   std::vector<float> values;
-  for (auto& p : parameters(executor)) {
-    reader.read(p.name, values);
-    if (int64_t(values.size()) != p.numel())
-      fail_internal("the canonical tensors do not cover parameter " + p.name, "weights_io");
-    p.set(values.data());
+  const std::vector<ParameterRef> list = parameters(executor);
+  for (size_t q = 0; q < list.size(); ++q) {
+    reader.read(list[q].name, values);
+    if (int64_t(values.size()) != list[q].numel())
+      fail_internal("the canonical tensors do not cover parameter " + list[q].name, "weights_io");
+    executor.sharded().write(q, weights_state, [&] { list[q].set(values.data()); });
   }
 }
 
@@ -156,71 +182,48 @@ void load_weights(const Executor& executor, const Checkpoint& checkpoint) {
   ParameterLayout layout = layout_of(executor);
   // Reports how the models differ. load_weights below then requires exactly the canonical tensors.
   match(executor, layout, checkpoint.weight_specs(), join_path(checkpoint.path(), "model.safetensors"));
-  // fp32 parameters are read into their own memory, first in the file's orientation. Others go
-  // through a buffer, one tensor at a time.
-  auto takes = [](const ParameterRef& p) { return truth(p).on_host() && !direct(truth(p)); };
-  std::vector<std::vector<float>> buffers;
-  std::vector<float*> places;
+  ShardedStates& sharded = executor.sharded();
+  std::vector<std::atomic<size_t>> left(layout.parts.size());  // tensors of each parameter
+  std::mutex device;                                           // one thread at a time copies to it
   std::vector<TensorTarget> targets;
-  for (auto& part : layout.parts) {
-    const ParameterRef& p = part.parameter;
-    float* place = direct(truth(p));
-    if (!place && !takes(p)) {
-      buffers.emplace_back(size_t(p.numel()));
-      place = buffers.back().data();
-    }
-    places.push_back(place);
-    for (size_t i : part.tensors) {
+  for (size_t q = 0; q < layout.parts.size(); ++q) {
+    const ParameterRef& p = layout.parts[q].parameter;
+    left[q] = layout.parts[q].tensors.size();
+    for (size_t i : layout.parts[q].tensors) {
       const CanonicalTensor& t = layout.canonical[i];
-      TensorTarget target = {{t.name, DType::f32, t.shape}, place ? place + t.row * t.columns : nullptr};
-      if (!place) {
-        target.take = [&p, &t](const void* from) {
-          std::vector<float> rows(t.transposed ? size_t(t.elements()) : 0);
-          if (t.transposed) scatter(of_rows(t), from, DType::f32, rows.data());
-          p.set(t.transposed ? rows.data() : static_cast<const float*>(from), t.row * t.columns, t.elements());
-        };
-      }
-      targets.push_back(std::move(target));
+      targets.push_back({{t.name, DType::f32, t.shape}, nullptr, [&, q](const void* from) {
+                           std::vector<float> rows(t.transposed ? size_t(t.elements()) : 0);
+                           if (t.transposed) scatter(of_rows(t), from, DType::f32, rows.data());
+                           std::unique_lock lock(device, std::defer_lock);
+                           if (!executor.runtime().host_memory()) lock.lock();
+                           p.set(t.transposed ? rows.data() : static_cast<const float*>(from), t.row * t.columns,
+                                 t.elements());
+                           if (--left[q] == 0) sharded.write(q, weights_state, [&] { p.zero_padding(); });
+                         }});
     }
   }
   checkpoint.load_weights(targets);
-  std::vector<float> values;
-  for (size_t k = 0; k < layout.parts.size(); ++k) {
-    auto& part = layout.parts[k];
-    if (!places[k]) {
-      part.parameter.zero_padding();
-      continue;
-    }
-    values.resize(size_t(part.parameter.numel()));
-    for (size_t i : part.tensors) {
-      const CanonicalTensor& t = layout.canonical[i];
-      scatter(t, places[k] + t.row * t.columns, DType::f32, values.data());
-    }
-    part.parameter.set(values.data());
-  }
 }
 
 void load_optimizer(const Executor& executor, const Checkpoint& checkpoint) {
-  struct Copy {
-    TensorRef to;
-    std::vector<char> bytes;  // including the padding (zeros)
-  };
-  std::vector<Copy> copies;
+  ShardedStates& sharded = executor.sharded();
+  std::mutex device;
   std::vector<TensorTarget> targets;
-  for (auto& p : parameters(executor))
-    for (auto& s : p.states) {
-      TensorSpec spec = spec_of(p, s);
-      auto* place = static_cast<char*>(s.tensor.data);
-      if (s.tensor.on_host()) {
-        std::memset(place + byte_count(spec), 0, size_t(s.tensor.bytes()) - byte_count(spec));
-      } else {
-        copies.push_back({s.tensor, std::vector<char>(size_t(s.tensor.bytes()))});
-        place = copies.back().bytes.data();
-      }
-      targets.push_back({spec, place});
+  const std::vector<ParameterRef> list = parameters(executor);
+  for (size_t q = 0; q < list.size(); ++q)
+    for (const StateRef& s : list[q].states) {
+      const TensorSpec spec = spec_of(list[q], s);
+      targets.push_back({spec, nullptr, [&, q, bytes = byte_count(spec)](const void* from) {
+                           std::unique_lock lock(device, std::defer_lock);
+                           if (!executor.runtime().host_memory()) lock.lock();
+                           sharded.write(q, s.name, [&] {
+                             s.tensor.runtime->write(s.tensor.data, from, int64_t(bytes));
+                             const int64_t padding = s.tensor.bytes() - int64_t(bytes);
+                             if (padding) s.tensor.runtime->zero(static_cast<char*>(s.tensor.data) + bytes, padding);
+                           });
+                         }});
     }
   checkpoint.load_optimizer(targets);
-  for (auto& c : copies) c.to.write(c.bytes.data());
 }
 
 void load_weights(const Executor& executor, const LoadedModel& model) {
