@@ -319,11 +319,15 @@ std::string parent_path(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-void require_free_space(const std::string& folder, uint64_t bytes, std::string_view what) {
+uint64_t free_space(const std::string& folder) {
   struct statvfs info;
   if (retry([&] { return syscalls->statvfs(folder.c_str(), &info); }) != 0)
     fail_errno(errno, "query the free space", folder);
-  uint64_t free_bytes = uint64_t(info.f_bavail) * uint64_t(info.f_frsize);
+  return uint64_t(info.f_bavail) * uint64_t(info.f_frsize);
+}
+
+void require_free_space(const std::string& folder, uint64_t bytes, std::string_view what) {
+  const uint64_t free_bytes = free_space(folder);
   if (free_bytes < bytes)
     fail(fmt::format("not enough disk space for {}: {} bytes ({}) needed, {} bytes ({}) free", what, bytes,
                      format_bytes(double(bytes)), free_bytes, format_bytes(double(free_bytes))),

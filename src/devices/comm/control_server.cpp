@@ -113,6 +113,10 @@ int ControlServer::odd_one(const OfRanks& of_ranks) {
 static constexpr const char* other_calls_advice =
     "The ranks run other programs, or one of them has hung. A network that loses data shows the same.";
 
+static constexpr const char* no_end_advice =
+    "A rank or its GPU hangs, and the others wait for it. On a GPU, dmesg shows faults as Xid. If a micro batch "
+    "takes this long, raise --watchdog.";
+
 // The run hangs if no rank has moved for long. A waiting rank moves only with the others. A working
 // rank may need longer for a piece of work, or as long as it announces.
 void ControlServer::watch_progress(Clock::time_point now) {
@@ -132,17 +136,26 @@ void ControlServer::watch_progress(Clock::time_point now) {
   if (all_left) return;
   OfRanks doing, collective;
   int absent = -1;
+  bool waits = false;
   for (const Peer* p : ranks) {
     doing.emplace_back(p->rank, p->left ? "its end" : p->seen.text());
     collective.emplace_back(p->rank, p->seen.collective);
-    if (absent < 0 && (p->left || p->seen.state != Activity::waits)) absent = p->rank;
+    const bool takes_part = !p->left && p->seen.state == Activity::waits;
+    waits |= takes_part;
+    if (absent < 0 && !takes_part) absent = p->rank;
   }
-  int rank = absent >= 0 ? absent : odd_one(collective);
-  std::string problem = absent >= 0 ? fmt::format("rank {} does not take part in a collective", rank)
-                        : rank >= 0 ? fmt::format("rank {} waits in another collective than the others", rank)
-                                    : "no data arrives between the ranks";
+  std::string problem;
+  int rank = -1;
+  if (!waits)  // for each other on GPUs, where the host does not see it
+    problem = "no rank finishes its work";
+  else if (rank = absent >= 0 ? absent : odd_one(collective); absent >= 0)
+    problem = fmt::format("rank {} does not take part in a collective", rank);
+  else if (rank >= 0)
+    problem = fmt::format("rank {} waits in another collective than the others", rank);
+  else
+    problem = "no data arrives between the ranks";
   tell_lost(rank, fmt::format("{}; nothing has moved for {:g} s: {}", problem, longest, said_of_ranks(doing)) + '\0' +
-                      other_calls_advice);
+                      (waits ? other_calls_advice : no_end_advice));
 }
 
 void ControlServer::take_word(Peer& peer, const Frame& frame) {

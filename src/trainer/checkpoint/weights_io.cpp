@@ -153,6 +153,15 @@ TensorsToSave tensors_to_save(const Executor& executor, bool copied) {
   return out;
 }
 
+uint64_t checkpoint_bytes(const Executor& executor) {
+  uint64_t bytes = 0;
+  for (const ParameterRef& p : parameters(executor)) {
+    bytes += uint64_t(p.numel()) * sizeof(float);
+    for (const StateRef& s : p.states) bytes += byte_count(spec_of(p, s));
+  }
+  return bytes;
+}
+
 std::string not_finite_weight(const Executor& executor) {
   std::vector<float> values;
   const std::vector<ParameterRef> list = parameters(executor);
