@@ -1,4 +1,4 @@
-// Rules about sizes: what tensor cores, tiles and kernels need.
+// Rules about the sizes that suit tensor cores, tiles and kernels.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -52,7 +52,7 @@ Checked head_size(const AdviceCase& c, Planner&) {
   if (c.recipe.attention == "flash")
     return holds(fmt::format("h/a = {}; flash attention reads heads in its own tiles", m.head_dim));
   AdviceCase attention = c;
-  if (c.recipe.precision == "fp8") attention.recipe.precision = "bf16";  // only linear layers are in fp8
+  if (c.recipe.precision == "fp8") attention.recipe.precision = "bf16";  // fp8 applies only to linear layers
   int64_t multiple = aligned_elements(attention);
   if (m.head_dim % multiple == 0) return holds(fmt::format("h/a = {} is a multiple of {}", m.head_dim, multiple));
   return advise(
@@ -97,7 +97,7 @@ Checked mlp_width(const AdviceCase& c, Planner&) {
 
 namespace {
 
-// What a size is, as far as another rule is about it.
+// The name of a size if another rule covers it.
 std::string size_name(const AdviceCase& c, int64_t size) {
   const ModelConfig& m = c.recipe.model;
   if (size == m.width) return "the model's width";
@@ -109,7 +109,7 @@ std::string size_name(const AdviceCase& c, int64_t size) {
 
 }  // namespace
 
-// Tokens, vocabulary, head size and SwiGLU have rules of their own.
+// Tokens, vocabulary, head size and SwiGLU have their own rules.
 Checked product_alignment(const AdviceCase& c, Planner& planner) {
   if (std::string why = no_tensor_cores(c); !why.empty()) return does_not_apply(why);
   int64_t multiple = aligned_elements(c), needed = needed_elements(c);
@@ -133,8 +133,8 @@ Checked product_alignment(const AdviceCase& c, Planner& planner) {
 
 namespace {
 
-// The products with the largest part of lost time, by place: "h.*.mlp.fc 4096x3072x768, tile
-// 128x256 (assumed: ..): 1.33x".
+// The products that lose most time, by place: "h.*.mlp.fc 4096x3072x768, tile 128x256 (assumed:
+// ..): 1.33x".
 std::string worst_products(const std::vector<StepProduct>& products,
                            const std::function<double(const StepProduct&)>& padding) {
   const StepProduct* worst = nullptr;
@@ -159,7 +159,7 @@ std::string no_tiles(const AdviceCase& c) {
   return "";
 }
 
-// Batches near the given one that fit, in the order of size.
+// Nearby batches that fit, by size.
 std::vector<int64_t> near_batches(const AdviceCase& c, Planner& planner) {
   int64_t given = c.recipe.batch, most = planner.largest_batch(c.given);
   int64_t low = std::max<int64_t>(1, given - given / 4), high = std::min(most, given + std::max<int64_t>(1, given / 4));
@@ -168,7 +168,7 @@ std::vector<int64_t> near_batches(const AdviceCase& c, Planner& planner) {
   return list;
 }
 
-// The batch near the given one whose tokens take the least time by the data sheet.
+// The nearby batch with the least time per token by the data sheet.
 Checked better_batch(const AdviceCase& c, Planner& planner, const std::string& condition,
                      const std::string& otherwise) {
   int64_t best = c.recipe.batch;
@@ -203,10 +203,11 @@ Checked wave_quantization(const AdviceCase& c, Planner& planner) {
   return better_batch(c, planner, text + ", " + worst_products(planner.products(), padding), text);
 }
 
-// The last of an operation's kernels accept everything; they are named for it.
+// The last kernel of each operation is its fallback: it accepts everything, and its name says so.
 Checked fallback_kernels(const AdviceCase& c, Planner& planner) {
   const CompiledSession& s = planner.session();
-  std::map<std::string, std::pair<std::set<std::string>, std::string>> found;  // kernel -> places, why not a better one
+  std::map<std::string, std::pair<std::set<std::string>, std::string>>
+      found;  // kernel -> places, why no better kernel ran
   for (auto& program : s.programs)
     for (size_t i = 0; i < program.program.code.size(); ++i) {
       std::string_view kernel = program.kernels[i]->name;
