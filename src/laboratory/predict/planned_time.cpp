@@ -22,7 +22,7 @@ PlannedTime planned_time(const CompiledSession& session, const Calibration& cali
   set_work(t, session);
   RankTimes ranks(session, &calibration.collectives, sheet);
   t.collectives = ranks.source();
-  Profile own;  // what does not depend on other ranks
+  Profile own;  // independent of other ranks
   std::vector<ProfileInstr*> rows;
   for (auto& row : t.profile.instrs) {
     if (crosses_host_link(row)) {
