@@ -18,10 +18,10 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-constexpr double busy = 0.2;  // a noise floor above this is not that of a quiet machine
+constexpr double busy = 0.2;  // a quiet machine has a lower noise floor
 
-// Those that were compared in interleaved rounds, then other measured ones, then predicted ones;
-// each fastest first.
+// Finalists of the interleaved rounds, then other measured candidates, then predicted ones, each
+// fastest first.
 std::vector<size_t> order_of(const TuneResult& r) {
   std::vector<size_t> order(r.candidates.size());
   std::iota(order.begin(), order.end(), size_t(0));
@@ -93,7 +93,7 @@ std::string train_flags(const TuneOptions& o, const TuneCandidate& c) {
   if (o.global_batch > 0) given["batch"] = {std::to_string(c.recipe.batch)};
   if (o.global_batch > 0 && c.recipe.grad_accumulation > 1)
     given["grad-accumulation"] = {std::to_string(c.recipe.grad_accumulation)};
-  // One of these decides what another one is by default.
+  // Some of these set the default of others.
   if (c.recipe.ranks > 1)
     for (const char* name : {"shard", "reduce"})
       if (c.recipe.pass_settings.count(name)) given[name] = {c.recipe.pass_settings.at(name)};
