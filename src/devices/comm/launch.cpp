@@ -236,7 +236,7 @@ class Launch {
   std::vector<Child> children_;
   pid_t group_ = 0;
   const Child* first_ = nullptr;  // the first one that failed
-  bool peer_first_ = false;       // because of another rank whose end was not seen yet
+  bool peer_first_ = false;       // first_ failed because of a rank not seen to end yet
   int ended_ = -1;                // a silent rank that was killed
   bool joined_ = false;           // all ranks have found each other
   int blamed_ = -1;               // reported by the others
