@@ -39,7 +39,7 @@ std::string too_little(const Finding& f, const PredictedRatio& p) {
 
 void measure_into(Advice& advice, const AdviceCase& c, const AdviceOptions& o) {
   if (!advice.finding.recipe) {
-    advice.not_measured = "Crest does not run this change by itself";
+    advice.not_measured = "Crest cannot make this change by itself";
     return;
   }
   try {

@@ -129,7 +129,7 @@ std::string text_of(const AdviceCase& c, const AdviceReport& report, size_t widt
       if (r.status == status) text += labeled(std::string("   ") + r.rule->id, r.text, 22, width);
   }
   return text + "\n" +
-         wrapped(fmt::format("Sections are of \"{}\", unless they name another source.", rules_document),
+         wrapped(fmt::format("Sections are from \"{}\" unless another source is named.", rules_document),
                  {.width = width}) +
          "\n";
 }

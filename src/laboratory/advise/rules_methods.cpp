@@ -123,7 +123,7 @@ Checked recompute(const AdviceCase& c, Planner& planner) {
       findings = {{fmt::format("batch {} is the largest that fits", c.recipe.batch),
                    fmt::format("--recompute {} --batch {}", more, r.batch), r, true}};
   }
-  return advise(findings, fmt::format("--recompute {}; a larger batch does not pay for more of it", level));
+  return advise(findings, fmt::format("--recompute {}; a larger batch would not pay for more recompute", level));
 }
 
 Checked fused_optimizer(const AdviceCase& c, Planner&) {

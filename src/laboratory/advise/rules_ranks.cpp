@@ -49,8 +49,8 @@ Checked width_over_ranks(const AdviceCase& c, Planner& planner) {
   if (std::string why = no_tensor_cores(c); !why.empty()) return does_not_apply(why);
   int64_t t = c.mesh.size(Axis::tensor), h = c.recipe.model.width, multiple = aligned_elements(c);
   if (width_is_aligned(c, t)) return holds(fmt::format("h/t = {}/{} = {}", h, t, h / t));
-  std::string share = h % t ? fmt::format("{} is not divided by {}", h, t)
-                            : fmt::format("h/t = {} is no multiple of {}", h / t, alignment_text(c));
+  std::string share = h % t ? fmt::format("{} is not divisible by {}", h, t)
+                            : fmt::format("h/t = {} is not a multiple of {}", h / t, alignment_text(c));
   if (int64_t fitting = fitting_ranks(c, planner)) return holds(settled(share, fitting));
   return advise({{share, fmt::format("a width of {}", round_up(h, t * multiple)), {}, true}}, "");
 }
@@ -61,7 +61,7 @@ Checked heads_over_ranks(const AdviceCase& c, Planner& planner) {
   int64_t t = c.mesh.size(Axis::tensor);
   bool batch = c.recipe.batch * m.heads % t == 0;
   if (heads_divide(m, t)) return holds(fmt::format("a/t = {}/{} = {}", m.heads, t, m.heads / t));
-  std::string condition = fmt::format("{} heads{} are not divided by t = {}{}", m.heads,
+  std::string condition = fmt::format("{} heads{} are not divisible by t = {}{}", m.heads,
                                       m.kv_heads == m.heads ? "" : fmt::format(" ({} for keys and values)", m.kv_heads),
                                       t, batch ? "" : fmt::format(", nor is b*a = {}", c.recipe.batch * m.heads));
   if (int64_t fitting = fitting_ranks(c, planner)) return holds(settled(condition, fitting));

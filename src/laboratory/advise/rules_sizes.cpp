@@ -23,7 +23,7 @@ Checked vocabulary(const AdviceCase& c, Planner&) {
   int64_t vocab = c.recipe.model.vocab, padded = round_up(vocab, c.recipe.pad_vocab);
   std::string padding = padded == vocab ? "not padded" : fmt::format("padded to {}", padded);
   if (padded % multiple == 0) return holds(fmt::format("vocabulary {}, {}", vocab, padding));
-  return advise({{.condition = fmt::format("vocabulary {}, {}, is no multiple of {}", vocab, padding, multiple),
+  return advise({{.condition = fmt::format("vocabulary {}, {}, is not a multiple of {}", vocab, padding, multiple),
                   .change = fmt::format("--pad-vocab 128, a vocabulary of {} ({})", round_up(vocab, 128),
                                         unpadded_vocabulary.text),
                   .recipe = with(c.given, "pad-vocab", "128")}},
@@ -35,7 +35,7 @@ Checked tokens(const AdviceCase& c, Planner& planner) {
   int64_t seq = c.recipe.seq_length(), tokens = c.recipe.batch * seq, multiple = aligned_elements(c);
   if (tokens % multiple == 0) return holds(fmt::format("b*s = {} is a multiple of {}", tokens, multiple));
   std::string condition =
-      fmt::format("b*s = {} x {} = {} is no multiple of {}", c.recipe.batch, seq, tokens, alignment_text(c));
+      fmt::format("b*s = {} x {} = {} is not a multiple of {}", c.recipe.batch, seq, tokens, alignment_text(c));
   int64_t step = multiple / std::gcd(multiple, seq), batch = round_up(c.recipe.batch, step);
   Recipe larger = with(c.given, "batch", std::to_string(batch));
   if (batch <= 2 * c.recipe.batch && planner.fits(larger))
@@ -86,7 +86,7 @@ Checked mlp_width(const AdviceCase& c, Planner&) {
   if (m.ff % multiple == 0) return holds(fmt::format("MLP width {} is a multiple of {}", m.ff, multiple));
   Recipe wider = c.given;
   wider.model.ff = round_up(m.ff, multiple);
-  return advise({{fmt::format("MLP width {} is no multiple of {}{}", m.ff, alignment_text(c), share),
+  return advise({{fmt::format("MLP width {} is not a multiple of {}{}", m.ff, alignment_text(c), share),
                   fmt::format("ff = {} in the model's file ({:+.1f}% of its FLOPs)", wider.model.ff,
                               100 * (flops_per_token(wider.model, c.recipe.seq_length()) /
                                          flops_per_token(m, c.recipe.seq_length()) -
@@ -121,7 +121,7 @@ Checked product_alignment(const AdviceCase& c, Planner& planner) {
   for (auto& [size, places] : odd) {
     std::vector<std::string> list(places.begin(), places.end());
     findings.push_back(
-        {fmt::format("{} = {} ({}) is no multiple of {}{}", size_name(c, size), size, join(list, ", "),
+        {fmt::format("{} = {} ({}) is not a multiple of {}{}", size_name(c, size), size, join(list, ", "),
                      alignment_text(c),
                      size % needed ? fmt::format("; tensor cores load multiples of {}", needed) : ""),
          fmt::format("{} = {} or {}", size_name(c, size), size / multiple * multiple, round_up(size, multiple)),
@@ -153,8 +153,8 @@ double overall(const std::vector<StepProduct>& products, const std::function<dou
 }
 
 std::string no_tiles(const AdviceCase& c) {
-  if (c.device.kind != "cuda") return "it is about the multiprocessors of a GPU";
-  if (c.recipe.precision == "fp32") return "tiles of fp32 products without tensor cores are not known";
+  if (c.device.kind != "cuda") return "the rule is about the multiprocessors of a GPU";
+  if (c.recipe.precision == "fp32") return "tiles of fp32 products without tensor cores are unknown";
   if (!c.sheet) return "no device file of this GPU: crest devices --sheets lists them";
   return "";
 }

@@ -135,8 +135,8 @@ std::string text_of(const std::vector<ProductRow>& rows, bool color, size_t widt
                                  {{"tile", Align::left}, 3}},
                                 cells, width, color);
   return table + problems +
-         "\nM x N x K: c[M, N] = a[M, K] b[K, N], 2 M N K FLOPs. 95%: interval of the median. noise: every other\n"
-         "sample against the ones between them.\n";
+         "\nM x N x K: c[M, N] = a[M, K] b[K, N], 2 M N K FLOPs. 95%: interval of the median. noise: odd samples\n"
+         "against even ones.\n";
 }
 
 void record_product(BenchMeasure& bench, RunRecord& record, const GemmSize& size, const PrecisionRate& measured) {

@@ -71,7 +71,7 @@ Recipe phase_recipe(Recipe r, BenchPhase phase, const RecipeOptions& given) {
   if (phase != BenchPhase::decode) return r;
   if (r.all_ranks() > 1) fail_usage("one rank decodes", "--ranks, --data-parallel", "Omit them.");
   if (given.has("batch") && r.batch != 1)
-    fail_usage("a token is decoded for one sequence", fmt::format("--batch {}", r.batch), "Omit it.");
+    fail_usage("decode takes a single sequence", fmt::format("--batch {}", r.batch), "Omit it.");
   r.batch = r.grad_accumulation = 1;
   return r;
 }

@@ -219,12 +219,13 @@ void note_uncertain(RunComparison& c, const ComparedSide& a, const ComparedSide&
                     "measures it); {:.0f}% is assumed.",
                     100 * n.floor));
   if (auto others = other_than_ranks(c, a); ranks_of(a.recipe) != ranks_of(b.recipe) && !others.empty())
-    c.notes.push_back(
-        fmt::format("Not only the ranks differ ({}), so how well they scale is not said.", join(others, ", ")));
+    c.notes.push_back(fmt::format("More than the ranks differ ({}), so Crest does not judge how well they scale.",
+                                  join(others, ", ")));
   if (a.run.predicted && b.run.predicted)
-    c.notes.push_back(fmt::format("Both are predictions with a range{}: only a difference above {:.1f}% is claimed.",
-                                  same_calibration(a, b) ? ", which counts for what the two steps do not share" : "",
-                                  100 * n.floor));
+    c.notes.push_back(
+        fmt::format("Both are predictions with a range{}: only a difference above {:.1f}% is claimed.",
+                    same_calibration(a, b) ? ", and the range applies only to work the two steps do not share" : "",
+                    100 * n.floor));
   else if (c.too_few_rounds)
     c.notes.push_back(
         fmt::format("A verdict needs {} interleaved rounds, and there {} {}: give a longer --max-seconds.",
@@ -242,7 +243,7 @@ void note_uncertain(RunComparison& c, const ComparedSide& a, const ComparedSide&
         "The step times do not differ beyond noise, so no cause is claimed for the whole step; single groups may "
         "still differ.");
   if (!c.attribution.missing.empty())
-    c.notes.push_back(fmt::format("What each change contributes was {}measured: {}.",
+    c.notes.push_back(fmt::format("The contribution of each change was {}measured: {}.",
                                   c.attribution.method == AttributionMethod::work ? "not " : "only partly ",
                                   c.attribution.missing));
   if (c.row_noise > 0.02)

@@ -91,7 +91,7 @@ std::optional<Scaling> find_scaling(const RunComparison& c, const ComparedSide& 
     if (ms != 0) s.rows.push_back({label, ms, detail});
   };
   add("exposed communication", y.exposed - work * x.exposed,
-      fmt::format("transfers that nothing hides; {} are hidden", format_ms(y.hidden)));
+      fmt::format("exposed transfers; {} are hidden", format_ms(y.hidden)));
   for (size_t r = 0; r < y.waiting.size(); ++r)
     add(fmt::format("waiting for rank {}", r), y.waiting[r] - (r < x.waiting.size() ? work * x.waiting[r] : 0),
         "it arrives last at collectives");
@@ -100,7 +100,7 @@ std::optional<Scaling> find_scaling(const RunComparison& c, const ComparedSide& 
     add(fmt::format("kernels, {}", phase), of_more - of_few, format_ms_pair(of_few, of_more));
   }
   add("launches and gaps", y.idle - work * x.idle, format_ms_pair(work * x.idle, y.idle));
-  add("host, outside of the work", y.host - work * x.host, "samples, and agreement between ranks");
+  add("host, outside the work", y.host - work * x.host, "samples, and agreement between ranks");
   add("unexplained", y.rest - work * x.rest, format_ms_pair(work * x.rest, y.rest));
   return s;
 }

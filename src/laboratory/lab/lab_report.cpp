@@ -226,7 +226,8 @@ void add_then(std::vector<PageBlock>& blocks, const Judged& j) {
   if (chart.rows.size() < least_bars) return blocks.push_back(t);
   Figure f;
   f.title = "Claimed and measured";
-  f.caption.add("Each figure measured here, divided by that of the document: 1 is equal. Right: document \u2192 here.");
+  f.caption.add(
+      "Each figure measured here, divided by the document's figure: 1 is equal. Right: document \u2192 here.");
   chart.label = f.title + ": " + f.caption.plain(), chart.axis = "here / document";
   f.draw = [chart](double width) { return draw_ratios(chart, width); };
   f.numbers = t;

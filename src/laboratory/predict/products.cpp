@@ -77,7 +77,7 @@ ProductTile tile_of(const KernelQuery& q, const Kernel& kernel, const StepProduc
   }
   std::vector<ProductTile> tiles;
   if (own) tiles.push_back({crest.rows, crest.columns, crest.divides_sum, "of Crest's kernel, if timing chooses it"});
-  for (auto [m, n] : usual_tiles) tiles.push_back({m, n, false, "assumed: the best of usual ones"});
+  for (auto [m, n] : usual_tiles) tiles.push_back({m, n, false, "assumed: the best usual tile"});
   return best_tile(product, tiles, q.device.multiprocessors);
 }
 

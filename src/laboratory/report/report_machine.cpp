@@ -191,8 +191,8 @@ void add_terms(Page& page, const ReportData& data) {
   b.items.push_back(
       Text()
           .strong("Planned memory")
-          .add(": the bytes of all arenas, known before a step runs. The peak on the device is that of the "
-               "whole process."));
+          .add(
+              ": the bytes of all arenas, known before a step runs. The peak on the device is for the whole process."));
   if (std::any_of(data.groups.begin(), data.groups.end(), [](auto& g) {
         return std::any_of(g.measurements.begin(), g.measurements.end(), [](auto& c) { return std::isfinite(c.mfu); });
       })) {

@@ -70,10 +70,10 @@ void add_efficiencies(Page& page, const std::vector<ScaledMeasurement>& measurem
                       c.few->label, fmt::format("{:.3f}", c.few->median), say_percent(efficiency, 1),
                       say_bytes(c.more->planned_bytes)});
   }
-  t.note = "Efficiency: tokens per second of a rank, against those of a rank of the other recipe.";
+  t.note = "Efficiency: tokens per second of a rank, divided by those of a rank of the other recipe.";
   if (std::any_of(measurements.begin(), measurements.end(),
                   [](auto& c) { return threads_of_a_rank(*c.few) > threads_of_a_rank(*c.more); }))
-    t.note += " Ranks on CPUs share their threads, of which fewer ranks have more each.";
+    t.note += " Ranks on CPUs share their threads, so fewer ranks have more threads each.";
   page.blocks.push_back(t);
 }
 

@@ -357,12 +357,12 @@ class Search {
   [[noreturn]] void nothing_fits() const {
     std::string closest;
     if (r_.smallest)
-      closest = fmt::format("A step of the closest needs {}: {}.", format_bytes(double(r_.smallest->step_bytes)),
+      closest = fmt::format("The closest needs {} for a step: {}.", format_bytes(double(r_.smallest->step_bytes)),
                             change_text(*r_.smallest));
     throw Error(
         Exit::does_not_fit,
         fmt::format("none of the combinations fits {}{}", format_bytes(double(limit_of_rank(start_, device_, limit_))),
-                    most_ranks_ > 1 ? ", which a rank has" : ""),
+                    most_ranks_ > 1 ? ", the memory of a rank" : ""),
         "crest tune",
         fmt::format("{} Use a smaller model, a shorter --seq{}, or --vary optimizer.", closest,
                     most_ranks_ > 1 && device_.kind == "cuda" ? ", more --ranks" : ""));

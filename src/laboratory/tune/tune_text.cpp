@@ -145,9 +145,9 @@ std::string text_of(const TuneOptions& o, const TuneResult& r, size_t top, bool 
   text += fmt::format("\n{} planned and predicted, {} measured, in {}; * is the choice, ~ is predicted{}\n",
                       format_number_of(int64_t(r.candidates.size()), "combination"),
                       r.not_here.empty() ? std::to_string(r.measured()) : "none", format_duration(r.seconds),
-                      best.recipe.ranks > 1 ? "; memory is that of each rank" : "");
+                      best.recipe.ranks > 1 ? "; memory is per rank" : "");
   if (!r.not_here.empty())
-    text += fmt::format("{} is not here: these are predictions alone\n{}", printable(r.not_here), r.prediction);
+    text += fmt::format("{} was not measured: all times are predictions\n{}", printable(r.not_here), r.prediction);
   if (r.too_large) text += fmt::format("{} more do not fit into memory\n", r.too_large);
   if (r.out_of_time) text += "--search-seconds ended the search: others may be faster\n";
   if (r.slow_batches) text += "larger batches were left out: their step takes more than twice --max-seconds\n";

@@ -131,7 +131,7 @@ const std::vector<Pass>& pipeline() {
       {"lanes", "collectives on the communication stream start when their tensors are final", assign_streams},
       {"prune", "removes instructions with unused results", prune},
       {"row_pitch",
-       "on a GPU: rows of logits begin at multiples of 128 bytes if their width is no multiple of 16 bytes; shapes "
+       "on a GPU: rows of logits begin at multiples of 128 bytes if their width is not a multiple of 16 bytes; shapes "
        "and results stay the same",
        pitch_rows},
   };
