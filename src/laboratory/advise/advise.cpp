@@ -26,7 +26,7 @@ std::string too_large(const Finding& f, const AdviceCase& c, Planner& planner) {
                      format_bytes(double(planner.planned_bytes(*f.recipe))), format_bytes(double(c.limit)));
 }
 
-// Why the prediction says that a change for speed is not worth it; "": it is.
+// Why a change for speed is not worth it, by the prediction; "": it is.
 std::string too_little(const Finding& f, const PredictedRatio& p) {
   if (!p.ratio || f.for_memory || *p.ratio <= 1 - least_gain) return "";
   double percent = 100 * (1 / *p.ratio - 1);

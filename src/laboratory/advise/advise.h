@@ -19,7 +19,7 @@
 
 namespace crest {
 
-// Times that a run logged for its steps.
+// Step times in the log of a run.
 struct RunWaits {
   int64_t steps = 0;
   double step_ms = 0, wait_ms = 0;  // sums
@@ -32,7 +32,7 @@ struct AdviceCase {
   Recipe given;   // as the user gave it
   Recipe recipe;  // resolved
   Device device;
-  int64_t limit = 0;  // bytes that a rank may use
+  int64_t limit = 0;  // bytes for a rank
   Mesh mesh;
   const Calibration* calibration = nullptr;  // null: none
   const DataSheet* sheet = nullptr;          // of the device; null: none
@@ -47,14 +47,14 @@ enum class GainNeeds : uint8_t {
   measuring  // only a measurement shows it: alignment, kernels
 };
 
-// What a rule found.
+// A finding of a rule.
 struct Finding {
-  std::string condition;                            // what is true here
-  std::string change;                               // what to do
+  std::string condition;                            // the reason for the change
+  std::string change;                               // the advice
   std::optional<Recipe> recipe = std::nullopt;      // with the change, not resolved; none: Crest cannot run it
   bool other_model = false;                         // the change trains another model
   bool for_memory = false;                          // worth it even without a speedup
-  std::optional<double> time_ratio = std::nullopt;  // by a formula that `change` names
+  std::optional<double> time_ratio = std::nullopt;  // by the formula in `change`
 };
 
 enum class RuleStatus : uint8_t { advice, holds, not_applicable };
@@ -75,7 +75,7 @@ struct Rule {
   Checked (*check)(const AdviceCase&, Planner&);
 };
 const std::vector<Rule>& rules();
-// The document whose sections the rules name.
+// The document of the rules' sections.
 extern const char* const rules_document;
 
 // Time per token with a change, relative to the time without it, and the basis of the prediction.

@@ -24,7 +24,7 @@ std::string no_tensor_cores(const AdviceCase& c);
 // capability 8.0 on, 16 before), and a text saying so.
 int64_t aligned_elements(const AdviceCase& c);
 std::string alignment_text(const AdviceCase& c);
-// Elements in 16 bytes, the least that tensor cores need.
+// Elements in 16 bytes, the minimum for tensor cores.
 int64_t needed_elements(const AdviceCase& c);
 
 // rules_sizes.cpp

@@ -77,7 +77,7 @@ Checked heads_over_ranks(const AdviceCase& c, Planner& planner) {
 Checked tensor_ranks(const AdviceCase& c, Planner& planner) {
   if (std::string why = one_rank(c); !why.empty()) return does_not_apply(why);
   int64_t planned = planner.planned_bytes(), t = c.mesh.size(Axis::tensor);
-  // If no number of ranks suits heads and width, their own rules say what to change first.
+  // If no number of ranks suits heads and width, their own rules name the first change.
   int64_t fitting = fitting_ranks(c, planner), least = fitting ? fitting : t;
   std::string text = fmt::format("{} planned for one rank, {} available on each", format_bytes(double(planned)),
                                  format_bytes(double(c.limit)));

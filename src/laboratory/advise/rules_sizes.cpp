@@ -1,4 +1,4 @@
-// Rules about the sizes that suit tensor cores, tiles and kernels.
+// Rules about sizes for tensor cores, tiles and kernels.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -159,7 +159,7 @@ std::string no_tiles(const AdviceCase& c) {
   return "";
 }
 
-// Nearby batches that fit, by size.
+// Nearby fitting batches, by size.
 std::vector<int64_t> near_batches(const AdviceCase& c, Planner& planner) {
   int64_t given = c.recipe.batch, most = planner.largest_batch(c.given);
   int64_t low = std::max<int64_t>(1, given - given / 4), high = std::min(most, given + std::max<int64_t>(1, given / 4));

@@ -172,7 +172,7 @@ struct TrainingComparison {                                 // if both sides hav
   double tokens_per_second_a = 0, tokens_per_second_b = 0;  // medians
 };
 
-// The time that more ranks lose (compare/scaling.h).
+// The time lost by more ranks (compare/scaling.h).
 struct ScalingRow {
   std::string label;  // "exposed communication"
   double ms = 0;      // per step of the side with more ranks; negative: gained
@@ -248,7 +248,7 @@ double other_load(const RunRecord& run);
 // A reason to suspect the machine if the runs did not share rounds: other processes on a CPU,
 // another clock of a GPU. "": none known, or the devices differ.
 std::string apart_doubt(const RunRecord& a, const RunRecord& b);
-// The difference of the recipe from itself in those rounds; negative: not measured in rounds.
+// The recipe's difference from itself in the rounds; negative: not measured in rounds.
 double rounds_floor(const RunRecord& run);
 
 Json to_json(const RunComparison& comparison);

@@ -39,7 +39,7 @@ void add_sweeps(Page& page, const ReportGroup& group);
 void add_setting_changes(Page& page, const ReportGroup& group, const std::vector<SettingChange>& changes);
 void add_training(Page& page, const ReportData& data);
 void add_profiles(Page& page, const ReportData& data);
-// The time that more ranks lose, and how each rank spent its step.
+// The time lost by more ranks, and how each rank spent its step.
 void add_scaling(Page& page, const ReportData& data);
 void add_comparisons(Page& page, const ReportData& data);
 std::vector<Text> recommendations(const ReportGroup& group, const std::vector<SettingChange>& changes);

@@ -1,4 +1,4 @@
-// The time that more ranks lose, and how each rank spent its step.
+// The time lost by more ranks, and how each rank spent its step.
 #include <fmt/format.h>
 
 #include <algorithm>

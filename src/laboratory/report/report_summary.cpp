@@ -28,7 +28,7 @@ std::vector<const ReportMeasurement*> measured_recipes(const ReportGroup& g) {
   return measurements;
 }
 
-// Measurements that may be as fast as the fastest one.
+// Measurements possibly as fast as the fastest one.
 struct AsFast {
   std::vector<std::string> labels;
   std::string apart;  // why some support no claim: "the machine was busy"

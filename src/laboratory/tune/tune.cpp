@@ -431,8 +431,8 @@ class Search {
     return o_.measure > 0 ? size_t(o_.measure) : std::clamp<size_t>(r_.candidates.size() / 10, 6, 24);
   }
 
-  // Alternates: measures the candidate with the best prediction, then the one whose range reaches
-  // highest. Learns from both, until no other can beat the fastest measured one.
+  // Alternates: measures the candidate with the best prediction, then the one with the highest end
+  // of its range. Learns from both, until no other can beat the fastest measured one.
   void measure_best() {
     auto expected = [](const TuneCandidate& c) { return c.rate(); };
     auto optimistic = [](const TuneCandidate& c) { return c.rate() * c.predicted->ms / c.predicted->low_ms; };

@@ -60,7 +60,7 @@ std::string change_text(const TuneCandidate& candidate);
 
 struct TuneResult {
   static constexpr size_t none = std::numeric_limits<size_t>::max();
-  std::vector<TuneCandidate> candidates;  // all that fit
+  std::vector<TuneCandidate> candidates;  // the fitting ones
   size_t too_large = 0, not_allowed = 0;  // combinations that need too much memory; excluded by settings
   bool slow_batches = false;              // larger batches were skipped: a step would take too long to measure
   bool out_of_time = false;               // the time limit ended the search
@@ -95,7 +95,7 @@ int most_ranks(const std::vector<TuneList>& lists, const Recipe& start);
 TuneResult tune(const TuneOptions& options, const Device& device, int64_t limit, const Calibration* calibration,
                 const std::function<void(const std::string&)>& say);
 
-// The longest context that fits, over all combinations of varied settings.
+// The longest fitting context, over all combinations of varied settings.
 struct LongestContext {
   TuneCandidate best;                  // with this context and an equally long sequence
   std::optional<TuneCandidate> start;  // with the settings as given; none: not even the shortest fits
