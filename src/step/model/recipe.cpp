@@ -93,7 +93,7 @@ const std::vector<Setting>& model_settings() {
       by_functions(
           {.name = "window",
            .group = group,
-           .help = "sliding-window attention: tokens that a token sees, itself included (0: all)",
+           .help = "sliding-window attention: each token sees this many tokens, itself included (0: all)",
            .unit = "tokens",
            .default_value = "the model's, 0 for presets",
            .min = 0,

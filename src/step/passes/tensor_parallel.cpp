@@ -278,8 +278,8 @@ const std::vector<Setting>& tensor_parallel_settings() {
   static const std::vector<Setting> rows = {
       pass_setting({.name = "pad-heads",
                     .group = "Model and batch",
-                    .help = "--mesh tensor=T where T does not divide the heads: heads of zeros fill the gap. They "
-                            "stay zero and are never saved",
+                    .help = "with --mesh tensor=T: fills up the heads with zeros if T does not divide them. The "
+                            "padding stays zero and is never saved",
                     .default_value = "false",
                     .newer = true,
                     .resume = OnResume::accepts,
