@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes the parity fixtures with PyTorch and transformers (README.md tells what they hold and how to run this).
 
-Everything is computed on the CPU in float64 and stored in float32. transformers' Llama and Mistral fall back to float32
-inside RMSNorm, rotary angles and softmax whatever the model's dtype; `exact_llama` replaces these three by the same
+Everything is computed on the CPU in float64 and stored in float32. The decoders of transformers fall back to float32
+inside RMSNorm, rotary angles and softmax whatever the model's dtype; `exact_decoder` replaces these three by the same
 formulas in float64, and `float32_error` in info.json, made with the untouched model in float32, shows that nothing else
 changed.
 """
@@ -17,12 +17,15 @@ import torch
 import torch.nn.functional as F
 import transformers
 from safetensors.torch import save_file
-from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig,
-                          MistralForCausalLM)
+from transformers import (GPT2Config, GPT2LMHeadModel, GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM,
+                          MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM, SmolLM3Config,
+                          SmolLM3ForCausalLM, Starcoder2Config, Starcoder2ForCausalLM)
 
 STEPS = 10
 LR, BETAS, EPS, WEIGHT_DECAY, CLIP = 1e-3, (0.9, 0.95), 1e-8, 0.1, 1.0
 NO_TOKENS = dict(bos_token_id=None, eos_token_id=None, pad_token_id=None)
+SMALL = dict(num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1, hidden_size=24, intermediate_size=40,
+             vocab_size=53, max_position_embeddings=40, **NO_TOKENS)
 
 # name -> (class, config, batch, sequence length, dtype of model.safetensors)
 FIXTURES = {
@@ -54,6 +57,26 @@ FIXTURES = {
                       intermediate_size=48, vocab_size=61, max_position_embeddings=40, rms_norm_eps=1e-5,
                       sliding_window=6, tie_word_embeddings=False, **NO_TOKENS),
         3, 23, torch.float32),
+    # Layers with and without rotation, and windows in the latter.
+    "smollm3-tiny": (
+        SmolLM3ForCausalLM,
+        SmolLM3Config(**SMALL | dict(num_hidden_layers=3), no_rope_layers=[1, 0, 1], use_sliding_window=True,
+                      sliding_window=5, rope_parameters=dict(rope_type="default", rope_theta=800.0)),
+        2, 13, torch.float32),
+    "granite-tiny": (
+        GraniteForCausalLM,
+        GraniteConfig(**SMALL, embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2,
+                      logits_scaling=2.0, attention_bias=True, tie_word_embeddings=True),
+        2, 13, torch.float32),
+    "starcoder2-tiny": (
+        Starcoder2ForCausalLM,
+        Starcoder2Config(**SMALL, sliding_window=5, residual_dropout=0.0, embedding_dropout=0.0, use_bias=True),
+        2, 13, torch.float32),
+    # Fused matrices.
+    "phi3-tiny": (
+        Phi3ForCausalLM,
+        Phi3Config(**SMALL, original_max_position_embeddings=40, sliding_window=6),
+        2, 13, torch.float32),
 }
 
 
@@ -71,8 +94,8 @@ def randomize(model, generator):
                 p.copy_(noise / math.sqrt(fan_in))
 
 
-def exact_llama(model, config):
-    """The three places where transformers' Llama and Mistral leave float64."""
+def exact_decoder(model, config):
+    """The three places where the decoders of transformers leave float64."""
     dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     rope = config.rope_parameters
     inv_freq = rope["rope_theta"] ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
@@ -92,7 +115,7 @@ def exact_llama(model, config):
 
     rotary.forward = rotary_forward
     for module in model.modules():
-        if type(module).__name__ in ("LlamaRMSNorm", "MistralRMSNorm"):
+        if type(module).__name__.endswith("RMSNorm"):
             module.forward = lambda x, m=module: m.weight * (
                 x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + m.variance_epsilon))
 
@@ -104,8 +127,8 @@ def make_model(cls, config, weights, dtype, exact):
     model.load_state_dict(weights, strict=False)
     model.tie_weights()
     model = model.to(dtype)
-    if exact and isinstance(model, (LlamaForCausalLM, MistralForCausalLM)):
-        exact_llama(model, config)
+    if exact and cls is not GPT2LMHeadModel:
+        exact_decoder(model, config)
     return model.train()
 
 

@@ -21,53 +21,23 @@ float* direct(const TensorRef& t) {
   return t.data && t.on_host() && t.dtype == DType::f32 ? static_cast<float*>(t.data) : nullptr;
 }
 
-// The tensor, as part of a parameter with only its rows.
-CanonicalTensor of_rows(CanonicalTensor t) {
-  t.row = 0;
-  return t;
-}
-
-// A parameter and its canonical tensors.
-struct Part {
-  ParameterRef parameter;
-  std::vector<size_t> tensors;  // indices into canonical
-};
-struct ParameterLayout {
-  std::vector<CanonicalTensor> canonical;
-  std::vector<Part> parts;
-};
-
-ParameterLayout layout_of(const ModelConfig& model, const std::vector<ParameterRef>& parameters) {
-  ParameterLayout out;
-  out.canonical = canonical_tensors(model);
-  std::unordered_map<std::string, size_t> by_name;
-  for (auto& p : parameters) {
-    by_name[p.name] = out.parts.size();
-    out.parts.push_back({p, {}});
-  }
-  for (size_t i = 0; i < out.canonical.size(); ++i) {
-    auto it = by_name.find(out.canonical[i].parameter);
-    if (it == by_name.end()) fail_internal("the program has no parameter " + out.canonical[i].parameter, "weights_io");
-    out.parts[it->second].tensors.push_back(i);
-  }
-  for (auto& part : out.parts) {
-    int64_t elements = 0;
-    for (size_t i : part.tensors) elements += out.canonical[i].elements();
-    if (elements != part.parameter.numel())
-      fail_internal("the canonical tensors do not cover parameter " + part.parameter.name, "weights_io");
-  }
+// Parameters by name.
+using ByName = std::unordered_map<std::string, size_t>;
+ByName by_name(const std::vector<ParameterRef>& parameters) {
+  ByName out;
+  for (size_t i = 0; i < parameters.size(); ++i) out[parameters[i].name] = i;
   return out;
 }
 
-ParameterLayout layout_of(const Executor& executor) {
-  return layout_of(executor.session().recipe.model, parameters(executor));
-}
-
-NameMatch match(const Executor& executor, const ParameterLayout& layout, const std::vector<TensorSpec>& specs,
-                const std::string& where) {
-  std::vector<OfferedTensor> offered;
-  for (auto& s : specs) offered.push_back({s.name, s.shape});
-  return match_names(executor.session().recipe.model, layout.canonical, offered, where);
+// Throws unless the tensors cover the parameters.
+void require_cover(const std::vector<CanonicalTensor>& tensors, const std::vector<ParameterRef>& parameters) {
+  std::unordered_map<std::string, int64_t> elements;
+  for (auto& t : tensors)
+    for (auto& part : t.parts) elements[part.parameter] += part.rows * t.columns;
+  for (auto& p : parameters)
+    if (elements[p.name] != p.numel())
+      fail_internal("the canonical tensors do not cover parameter " + p.name, "weights_io");
+  if (elements.size() != parameters.size()) fail_internal("a tensor has a parameter the program lacks", "weights_io");
 }
 
 template <class Bits>
@@ -91,21 +61,30 @@ bool is_finite(const ParameterRef& p) {
   return finite;
 }
 
-// p is on the host.
-TensorSource source_of(const ParameterRef& p, const CanonicalTensor& t) {
+// The parameters are on the host.
+TensorSource source_of(const std::vector<const ParameterRef*>& parts, const CanonicalTensor& t) {
   TensorSource source{{t.name, DType::f32, t.shape}};
-  const float* data = direct(truth(p));
-  if (data && !t.transposed)
-    source.data = data + t.row * t.columns;
-  else
-    source.make = [p, t, data](void* to) {
-      auto* out = static_cast<float*>(to);
-      if (data) return gather(t, data, out);
-      if (!t.transposed) return p.get(out, t.row * t.columns, t.elements());
-      std::vector<float> rows(size_t(t.elements()));
-      p.get(rows.data(), t.row * t.columns, t.elements());
-      gather(of_rows(t), rows.data(), out);
-    };
+  const float* data = direct(truth(*parts[0]));
+  if (data && t.plain()) {
+    source.data = data + t.parts[0].row * t.columns;
+    return source;
+  }
+  std::vector<ParameterRef> copies;
+  for (auto* p : parts) copies.push_back(*p);
+  source.make = [copies, t](void* to) {
+    std::vector<float> rows;
+    gather(
+        t,
+        [&](const TensorPart& part) -> const float* {
+          const ParameterRef& p = copies[size_t(&part - t.parts.data())];
+          const int64_t first = part.row * t.columns, n = part.rows * t.columns;
+          if (const float* all = direct(truth(p))) return all + first;
+          rows.resize(size_t(n));
+          p.get(rows.data(), first, n);
+          return rows.data();
+        },
+        static_cast<float*>(to));
+  };
   return source;
 }
 
@@ -120,9 +99,14 @@ TensorsToSave tensors_to_save(const Executor& executor, bool copied) {
   TensorsToSave out;
   if (copied || !executor.runtime().host_memory()) out.copy = std::make_shared<const ParameterCopy>(executor);
   auto list = out.copy ? out.copy->parameters() : parameters(executor);
-  ParameterLayout layout = layout_of(executor.session().recipe.model, list);
-  for (auto& part : layout.parts)
-    for (size_t i : part.tensors) out.weights.push_back(source_of(part.parameter, layout.canonical[i]));
+  const auto tensors = canonical_tensors(executor.session().recipe.model);
+  require_cover(tensors, list);
+  const ByName index = by_name(list);
+  for (auto& t : tensors) {
+    std::vector<const ParameterRef*> parts;
+    for (auto& part : t.parts) parts.push_back(&list[index.at(part.parameter)]);
+    out.weights.push_back(source_of(parts, t));
+  }
   for (auto& p : list) out.finite = out.finite && is_finite(p);
   for (auto& p : list)
     for (auto& s : p.states) out.optimizer.push_back({spec_of(p, s), s.tensor.data});
@@ -153,50 +137,58 @@ void load_weights(const Executor& executor, const WeightsFolder& folder) {
 }
 
 void load_weights(const Executor& executor, const Checkpoint& checkpoint) {
-  ParameterLayout layout = layout_of(executor);
-  // Reports how the models differ. load_weights below then requires exactly the canonical tensors.
-  match(executor, layout, checkpoint.weight_specs(), join_path(checkpoint.path(), "model.safetensors"));
-  // fp32 parameters are read into their own memory, first in the file's orientation. Others go
-  // through a buffer, one tensor at a time.
-  auto takes = [](const ParameterRef& p) { return truth(p).on_host() && !direct(truth(p)); };
-  std::vector<std::vector<float>> buffers;
+  // Reports how the models differ. load_weights below then requires exactly these tensors.
+  std::vector<OfferedTensor> offered;
+  for (auto& s : checkpoint.weight_specs()) offered.push_back({s.name, s.shape});
+  const NameMatch match =
+      match_names(executor.session().recipe.model, offered, join_path(checkpoint.path(), "model.safetensors"));
+  const std::vector<ParameterRef> all = parameters(executor);
+  require_cover(match.tensors, all);
+  const ByName index = by_name(all);
+  // fp32 parameters are read into their own memory. Others on the host take their rows one tensor
+  // at a time; the rest go through buffers.
+  std::vector<std::vector<float>> buffers(all.size());
   std::vector<float*> places;
+  for (size_t k = 0; k < all.size(); ++k) {
+    places.push_back(direct(truth(all[k])));
+    if (places[k] || truth(all[k]).on_host()) continue;
+    buffers[k].resize(size_t(all[k].numel()));
+    places[k] = buffers[k].data();
+  }
   std::vector<TensorTarget> targets;
-  for (auto& part : layout.parts) {
-    const ParameterRef& p = part.parameter;
-    float* place = direct(truth(p));
-    if (!place && !takes(p)) {
-      buffers.emplace_back(size_t(p.numel()));
-      place = buffers.back().data();
+  for (size_t i = 0; i < match.tensors.size(); ++i) {
+    const CanonicalTensor& t = match.tensors[i];
+    TensorTarget target = {{offered[match.source[i]].name, DType::f32, t.shape}, nullptr};
+    if (float* place = places[index.at(t.parts[0].parameter)]; place && t.plain()) {
+      target.data = place + t.parts[0].row * t.columns;
+    } else {
+      target.take = [&](const void* from) {
+        std::vector<float> rows(size_t(t.elements()));
+        auto next = rows.begin();
+        std::vector<float*> parts;
+        scatter(t, from, DType::f32, [&](const TensorPart& part) {
+          float* to = places[index.at(part.parameter)];
+          parts.push_back(to ? to + part.row * t.columns : &*next);
+          next += part.rows * t.columns;
+          return parts.back();
+        });
+        for (size_t j = 0; j < t.parts.size(); ++j) {
+          const size_t k = index.at(t.parts[j].parameter);
+          if (!places[k]) all[k].set(parts[j], t.parts[j].row * t.columns, t.parts[j].rows * t.columns);
+        }
+      };
     }
-    places.push_back(place);
-    for (size_t i : part.tensors) {
-      const CanonicalTensor& t = layout.canonical[i];
-      TensorTarget target = {{t.name, DType::f32, t.shape}, place ? place + t.row * t.columns : nullptr};
-      if (!place) {
-        target.take = [&p, &t](const void* from) {
-          std::vector<float> rows(t.transposed ? size_t(t.elements()) : 0);
-          if (t.transposed) scatter(of_rows(t), from, DType::f32, rows.data());
-          p.set(t.transposed ? rows.data() : static_cast<const float*>(from), t.row * t.columns, t.elements());
-        };
-      }
-      targets.push_back(std::move(target));
-    }
+    targets.push_back(std::move(target));
   }
   checkpoint.load_weights(targets);
   std::vector<float> values;
-  for (size_t k = 0; k < layout.parts.size(); ++k) {
-    auto& part = layout.parts[k];
+  for (size_t k = 0; k < all.size(); ++k) {
     if (!places[k]) {
-      part.parameter.zero_padding();
+      all[k].zero_padding();
       continue;
     }
-    values.resize(size_t(part.parameter.numel()));
-    for (size_t i : part.tensors) {
-      const CanonicalTensor& t = layout.canonical[i];
-      scatter(t, places[k] + t.row * t.columns, DType::f32, values.data());
-    }
-    part.parameter.set(values.data());
+    values.assign(places[k], places[k] + all[k].numel());
+    all[k].set(values.data());
   }
 }
 
