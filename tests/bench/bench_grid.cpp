@@ -120,6 +120,20 @@ TEST(GridConclusions, TwoRoundsSayWhatTheMachineMovedBy) {
   EXPECT_TRUE(contains(said[0], "batch 2 has the most")) << said[0];
 }
 
+TEST(GridConclusions, BusyMachinesTellNothing) {
+  auto with_load = [](Json row, double cpus) {
+    row["other_load"] = cpus;
+    return row;
+  };
+  for (auto [first, second] : {std::pair{0.5, 0.0}, {0.0, 0.5}}) {
+    auto said = conclusions({with_load(row(1, 150, 1), first), with_load(row(2, 100, 1), second)});
+    EXPECT_TRUE(contains(said[0], "no clear winner; the top 2 are not comparable: batch 2 and batch 1")) << said[0];
+    EXPECT_TRUE(contains(said[0], "other processes kept up to 0.5 CPUs busy")) << said[0];
+  }
+  auto said = conclusions({with_load(row(1, 150, 1), 0.1), with_load(row(2, 100, 1), 0)});
+  EXPECT_TRUE(contains(said[0], "batch 2 has the most")) << said[0];
+}
+
 TEST(GridConclusions, FewSamplesTellLargeDifferencesOnly) {
   Json few = row(2, 108);
   few["samples_ms"] = {108.0, 108.0};

@@ -1,7 +1,10 @@
 // A tiny training session for tests: model, recipe, synthetic data, steps.
 #pragma once
+#include <functional>
+
 #include "core/random.h"
 #include "device.h"
+#include "run/sharded_states.h"
 #include "train/engine.h"
 
 namespace crest {
@@ -71,6 +74,21 @@ inline Trained train(const Recipe& r, int steps, double lr, const Device& device
 
 inline Trained train(const Recipe& r, int steps, double lr = 1e-3, int threads = 2) {
   return train(r, steps, lr, crest::test::test_device(threads));
+}
+
+// Calls work(parameter) for each parameter of rank 0, with whole tensors.
+inline void with_parameters(Engine& e, const std::function<void(const ParameterRef&)>& work) {
+  e.with_states([&] {
+    const std::vector<ParameterRef> list = parameters(e.rank(0));
+    ShardedStates& sharded = e.rank(0).sharded();
+    for (size_t q = 0; q < list.size(); ++q) {
+      std::function<void(size_t)> with_states_from = [&](size_t s) {
+        if (s == list[q].states.size()) return work(list[q]);
+        sharded.read(q, list[q].states[s].name, [&] { with_states_from(s + 1); });
+      };
+      sharded.read(q, weights_state, [&] { with_states_from(0); });
+    }
+  });
 }
 
 // ||a - b|| / ||b|| over all parameters.

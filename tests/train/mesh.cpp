@@ -36,8 +36,11 @@ MeshEnd train_on_mesh(const Recipe& r) {
     end.losses.push_back(result.loss), end.norms.push_back(result.grad_norm);
     end.targets.push_back(double(result.targets));
   }
-  e.gather_states();
-  e.broadcast();
+  e.load([&] {  // from the parts of all ranks, and back
+    ShardedStates& sharded = e.rank(0).sharded();
+    for (auto& t : sharded.tensors())
+      sharded.read(t.parameter, t.state, [&] { sharded.write(t.parameter, t.state, [] {}); });
+  });
   end.bytes = bytes_of(e);
   end.validation = e.validate(2, source);
   return end;

@@ -115,13 +115,11 @@ TEST(Sharding, GradientsAccumulateAsShards) {
     auto weights = [&](const Recipe& recipe) {
       Engine e = make_engine(recipe, crest::test::test_device(2));
       steps(e, 0, 3);
-      e.gather_states();
       std::vector<float> all;
-      for (auto& p : parameters(e.rank(0))) {
+      with_parameters(e, [&](const ParameterRef& p) {
         all.resize(all.size() + size_t(p.numel()));
         p.get(all.data() + all.size() - size_t(p.numel()));
-      }
-      e.release_states();
+      });
       return all;
     };
     std::vector<float> plain = weights(r), of_gradients = weights(sharded(r, "gradients"));
@@ -273,6 +271,29 @@ TEST(Sharding, CheckpointsDoNotShowIt) {
     EXPECT_TRUE(bytes_of(plain) == bytes_of(shards));
     EXPECT_TRUE(bytes_of(plain) == bytes_of(again));
   }
+}
+
+// Rank 0 has few whole tensors at a time: the plan counts its own parts only.
+TEST(Sharding, WholeTensorsExistOnlyWhileTheyAreRead) {
+  Engine e = make_engine(sharded(on_ranks(2), "weights"));
+  steps(e, 0, 1);
+  ShardedStates& sharded = e.rank(0).sharded();
+  auto holds = [&](size_t i) {
+    std::vector<float> values = sharded.whole(i).floats();
+    return std::any_of(values.begin(), values.end(), [](float x) { return x != 0; });
+  };
+  ASSERT_FALSE(sharded.tensors().empty());
+  e.with_states([&] {
+    for (size_t i = 0; i < sharded.tensors().size(); ++i) {
+      const auto& t = sharded.tensors()[i];
+      EXPECT_FALSE(holds(i));
+      sharded.read(t.parameter, t.state, [&] { EXPECT_TRUE(holds(i)) << t.parameter << " " << t.state; });
+      EXPECT_FALSE(holds(i));
+    }
+  });
+  EXPECT_THROW(sharded.read(0, weights_state, [] {}), Error) << "without the other ranks";
+  EXPECT_THROW(e.with_states([] { fail("a full disk"); }), Error);
+  steps(e, 1, 2);
 }
 
 TEST(Sharding, OptimizersThatNeedWholeMatricesAreRefused) {

@@ -21,7 +21,6 @@ inline void steps(Engine& e, int from, int to) {
 // Weights, masters and states of rank 0, each as bytes; the weights of all ranks must be equal.
 inline std::vector<std::string> bytes_of(Engine& e) {
   std::vector<std::string> all;
-  e.gather_states();
   auto add = [](std::vector<std::string>& list, const TensorRef& t) {
     list.emplace_back(size_t(t.bytes()), 0);
     t.read(list.back().data());
@@ -34,14 +33,13 @@ inline std::vector<std::string> bytes_of(Engine& e) {
       if (p.weight.data) add(b, p.weight);
     EXPECT_TRUE(a == b) << "rank " << r << " has other weights";
   }
-  for (auto& p : parameters(e.rank(0))) {
+  with_parameters(e, [&](const ParameterRef& p) {
     add(all, p.weight);
     if (p.master.data != p.weight.data) add(all, p.master);
     for (auto& s : p.states) add(all, s.tensor);
-  }
+  });
   Scalars s = e.rank(0).scalars();
   all.push_back(std::to_string(s.grad_norm) + " " + std::to_string(s.loss_scale) + " " + std::to_string(s.adam_step));
-  e.release_states();
   return all;
 }
 
@@ -55,9 +53,8 @@ inline std::vector<std::string> trained(const Recipe& r, const Device& device = 
 inline void save(Engine& e, const std::string& root) {
   RunState state;
   state.step = 3, state.seed = 11, state.threads = 2;
-  e.gather_states();
-  EXPECT_TRUE(save_checkpoint(contents_to_save(e, state, "", nullptr, false), root, 0).warnings.empty());
-  e.release_states();
+  e.with_states(
+      [&] { EXPECT_TRUE(save_checkpoint(contents_to_save(e, state, "", nullptr, false), root, 0).warnings.empty()); });
 }
 
 // Hashes of all tensors and files.

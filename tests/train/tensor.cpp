@@ -29,12 +29,10 @@ const Mesh two = {{Axis::tensor, 2}}, four = {{Axis::tensor, 4}}, square = {{Axi
 
 std::vector<std::vector<float>> weights_of(Engine& e) {
   std::vector<std::vector<float>> list;
-  e.gather_states();
-  for (auto& p : parameters(e.rank(0))) {
+  with_parameters(e, [&](const ParameterRef& p) {
     list.emplace_back(size_t(p.numel()));
     p.get(list.back().data());
-  }
-  e.release_states();
+  });
   return list;
 }
 

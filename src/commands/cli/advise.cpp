@@ -87,7 +87,7 @@ std::function<int()> setup_advise(CLI::App& app) {
   app.add_flag("--measure", o->advice.measure,
                "measure the gain of each change: a training step with it and without, in interleaved rounds")
       ->group(group);
-  app.add_option("--max-seconds", o->advice.max_seconds, "time limit of a measured change (at least 8 rounds are made)")
+  app.add_option("--max-seconds", o->advice.max_seconds, "time limit of a measured change; a verdict needs 4 rounds")
       ->capture_default_str()
       ->group(group);
   app.add_option("--seed", o->advice.seed, "seed for weights and tokens")->capture_default_str()->group(group);

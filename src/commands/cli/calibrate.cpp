@@ -196,7 +196,8 @@ std::function<int()> setup_calibrate(CLI::App& app) {
          "a GPU (default: auto)")
       ->delimiter(',')
       ->type_name("LIST");
-  app.add_option("--max-seconds", o->max_seconds, "time limit per step (at least 6 runs are made)")
+  app.add_option("--max-seconds", o->max_seconds,
+                 "time limit of a step's plain runs, and of its profiled ones (at least 1 of each)")
       ->capture_default_str();
   app.add_option("--out", o->out, "file to write (default: in the cache folder, by device)")->type_name("FILE");
   app.add_flag("--add", o->add,

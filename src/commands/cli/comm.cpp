@@ -51,7 +51,8 @@ static void add_comm_options(CLI::App& app, CommOptions& o) {
   app.add_option("--samples", o.samples, "samples per size; default: until the median is known to 2%")
       ->group("Measurement");
   option("--warmup", o.warmup, "warm-up calls, not measured");
-  option("--max-seconds", o.max_seconds, "time limit per size without --samples (at least 6 samples are taken)");
+  option("--max-seconds", o.max_seconds,
+         "time limit per size without --samples, warm-up included (at least 1 sample is taken)");
   app.add_option(
          "--link-rate", o.link_rate,
          "expected bandwidth of the link in bytes/s, e.g. 450GB (default: from the GPU's data sheet, else measured)")

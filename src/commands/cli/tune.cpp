@@ -186,7 +186,8 @@ std::function<int()> setup_tune(CLI::App& app) {
   app.add_option("--measure", o->tune.measure,
                  "combinations to measure at most, with --within up to 3 more (0: a tenth of them, from 6 to 24)")
       ->group("Search");
-  option("--max-seconds", o->tune.max_seconds, "time limit per measured combination (at least 6 runs are made)");
+  option("--max-seconds", o->tune.max_seconds,
+         "time limit of a combination's plain runs, and of its profiled ones (at least 1 of each)");
   app.add_option(
          "--search-seconds", o->search_seconds,
          "time limit of the search, its last comparison included; 0: none (default: 60 on a GPU, none on a CPU)")

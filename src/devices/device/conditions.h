@@ -28,6 +28,9 @@ double read_cpu_mhz(const std::string& root = "");
 // Counter of the packages, in joules; NaN where it may not be read.
 double read_cpu_energy(const std::string& root = "");
 
+// Measurements that were not interleaved are compared only if their other_load is at most this.
+inline constexpr double quiet_cpus = 0.2;
+
 struct Conditions {
   std::string time_utc;
   CpuCounters cpu;

@@ -64,7 +64,8 @@ void measure_into(Advice& advice, const AdviceCase& c, const AdviceOptions& o) {
            }});
     }
     AbResult r = compare_interleaved(
-        contenders, {.warmup_rounds = 2, .min_rounds = 12, .max_rounds = 60, .max_seconds = o.max_seconds});
+        contenders,
+        {.warmup_rounds = 2, .min_rounds = 12, .max_rounds = 60, .max_seconds = o.max_seconds, .rounds_at_limit = 1});
     const Comparison& m = r.comparisons.at(0);
     advice.measured = {m.ratio, m.ratio_interval, m.verdict, r.noise_floor, r.rounds};
   } catch (const std::bad_alloc&) {

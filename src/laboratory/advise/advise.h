@@ -89,8 +89,9 @@ struct MeasuredRatio {
   double ratio = 1;
   Interval interval;
   Verdict verdict = Verdict::cannot_tell;
-  double noise_floor = 0;
+  double noise_floor = 0;  // negative: too few rounds for a verdict
   int rounds = 0;
+  bool few_rounds() const { return noise_floor < 0; }
 };
 
 struct Advice {

@@ -25,7 +25,7 @@ Json to_json(const Advice& a, int64_t planned) {
     measured = {{"time_ratio", a.measured->ratio},
                 {"time_ratio_low", a.measured->interval.low},
                 {"time_ratio_high", a.measured->interval.high},
-                {"noise_floor", a.measured->noise_floor},
+                {"noise_floor", a.measured->few_rounds() ? Json() : Json(a.measured->noise_floor)},
                 {"verdict", name(a.measured->verdict)},
                 {"rounds", a.measured->rounds}};
   return {{"condition", a.finding.condition},
@@ -68,10 +68,15 @@ std::string advice_text(const AdviceCase& c, const Advice& a, int64_t planned, s
                        fmt::format("{} -> {}", format_bytes(double(planned)), format_bytes(double(*a.planned_bytes))));
   if (a.measured) {
     const MeasuredRatio& m = *a.measured;
-    std::string figures =
-        fmt::format("{} (95%: {:+.1f}% to {:+.1f}%; noise {:.1f}%, {} rounds)", speed(m.ratio),
-                    100 * (1 / m.interval.high - 1), 100 * (1 / m.interval.low - 1), 100 * m.noise_floor, m.rounds);
-    lines.emplace_back("measured", m.verdict == Verdict::cannot_tell ? "within noise: " + figures : figures);
+    if (m.few_rounds()) {
+      lines.emplace_back("measured", fmt::format("{} within --max-seconds: too few for a verdict; {}",
+                                                 format_number_of(int64_t(m.rounds), "round"), speed(m.ratio)));
+    } else {
+      std::string figures =
+          fmt::format("{} (95%: {:+.1f}% to {:+.1f}%; noise {:.1f}%, {} rounds)", speed(m.ratio),
+                      100 * (1 / m.interval.high - 1), 100 * (1 / m.interval.low - 1), 100 * m.noise_floor, m.rounds);
+      lines.emplace_back("measured", m.verdict == Verdict::cannot_tell ? "within noise: " + figures : figures);
+    }
   } else if (!a.not_measured.empty()) {
     lines.emplace_back("measured", "not measured: " + a.not_measured);
   }

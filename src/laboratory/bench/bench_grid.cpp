@@ -11,6 +11,7 @@
 #include "core/sha256.h"
 #include "core/text.h"
 #include "core/timer.h"
+#include "device/conditions.h"
 #include "device/energy.h"
 #include "host/memory.h"
 #include "store/store.h"
@@ -237,6 +238,7 @@ class Grid {
     };
     int runs = 0;
     const Timer timer;
+    const Conditions before = read_conditions(task.device);
     Samples seconds = measure(
         [&] {
           if (runs++ == rule.warmup) energy.begin();
@@ -245,6 +247,12 @@ class Grid {
           return s;
         },
         rule);
+    std::optional<double> busy;  // the most of the rounds
+    if (task.device.kind == "cpu") {
+      busy = read_conditions(task.device, &before).other_load;
+      if (result.row.is_object() && result.row.contains("other_load"))
+        busy = std::max(*busy, double(result.row["other_load"]));
+    }
     std::vector<bool> marks = watch.last(seconds.count());
     if (o_.samples == 0 && timer.seconds() < rule.max_seconds) energy.complete(run);
     runner.settle();
@@ -261,6 +269,7 @@ class Grid {
     BenchRow row = bench_.finished_row(runner, task, all);
     row.throttled = size_t(std::count(result.throttled.begin(), result.throttled.end(), true));
     row.throttle_reasons = result.reasons;
+    row.other_load = busy;
     if (!o_.flush_cache) row.watts = result.energy.watts();  // else it is of the flushes as well
     if (Store* store = bench_.recorder().store()) row.known_floor = noise_floor_of(*store, task.key, task.device.name);
     result.row = to_json(row);

@@ -173,7 +173,7 @@ static ProductRow measured_row(BenchMeasure& bench, const Device& device, const 
   RunRecord record = bench.begin("gemm", device, o.store.name.empty() ? name : o.store.name, grid);
   ProductRow row{size, {}, 0};
   StoppingRule rule = stopping_rule(o.warmup, o.samples, 200, o.max_seconds);
-  if (o.samples == 0) rule.min_samples = fewest_for_noise;
+  if (o.samples == 0) rule.min_samples = fewest_for_noise, rule.samples_at_limit = 1;
   try {
     row.measured = measure_precision(device, precision, {size}, rule);
   } catch (const Error& e) {

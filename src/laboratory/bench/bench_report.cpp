@@ -56,6 +56,7 @@ Json to_json(const BenchRow& row) {
     json["model_tflops"] = row.model_flops_per_second() / 1e12;
     json["mfu"] = number_or_null(row.mfu());
     json["power_w"] = row.watts ? Json(*row.watts) : Json(nullptr);
+    json["other_load"] = row.other_load ? Json(*row.other_load) : Json(nullptr);
     json["joules_per_token"] = row.watts ? Json(*row.watts / row.tokens_per_second()) : Json(nullptr);
     json["flops_convention"] =
         row.convention + (row.peak.flops_per_second > 0 ? "; " + peak_text(row.peak) : std::string());

@@ -8,6 +8,7 @@
 
 #include "bench/bench_report.h"
 #include "core/text.h"
+#include "device/conditions.h"
 #include "plan/automatic.h"
 #include "stats/noise.h"
 #include "store/record.h"
@@ -212,7 +213,7 @@ std::string label(const Json& row, const std::vector<std::string>& keys) {
 
 // Whether `faster` is faster than `slower` beyond noise (stats/noise.h), and the evidence.
 struct Judged {
-  bool conclusive = false;
+  bool conclusive = false, quiet = true;
   std::string lead;      // "2.0%": how many more tokens/s
   std::string evidence;  // "95% interval 1.5% to 2.4%; noise floor 1.0%"
 };
@@ -239,7 +240,10 @@ Judged judge(const Json& faster, const Json& slower, double rounds) {
   if (rounds > 0 && floor == rounds) evidence += ", from the two rounds of the recipes";
   if (n.floor_source == "assumed") evidence += ", assumed (crest bench --noise measures it)";
   if (!n.tested) evidence += ", too few samples";
-  return {n.verdict == Verdict::a_faster, fmt::format("{:.1f}%", 100 * (n.ratio - 1)), evidence};
+  const double busy = std::fmax(number(faster, "other_load"), number(slower, "other_load"));
+  const bool quiet = !(busy > quiet_cpus);  // unknown: of a GPU, or an older row
+  if (!quiet) evidence += fmt::format("; other processes kept up to {:.1f} CPUs busy", busy);
+  return {quiet && n.verdict == Verdict::a_faster, quiet, fmt::format("{:.1f}%", 100 * (n.ratio - 1)), evidence};
 }
 
 }  // namespace
@@ -275,9 +279,9 @@ std::vector<std::string> conclusions(const std::vector<Json>& rows) {
       sentences.push_back(fmt::format("{}: {} has the most tokens/s, {} more than {} ({})", phase, who, next.lead,
                                       second, next.evidence));
     else
-      sentences.push_back(fmt::format("{}: no clear winner; the top {} are within noise: {}{}{}{} ({} apart; {})",
-                                      phase, alike, who, alike > 2 ? ", " : " and ", second,
-                                      alike > 2 ? fmt::format(" and {} more", alike - 2) : "", next.lead,
+      sentences.push_back(fmt::format("{}: no clear winner; the top {} are {}: {}{}{}{} ({} apart; {})", phase, alike,
+                                      next.quiet ? "within noise" : "not comparable", who, alike > 2 ? ", " : " and ",
+                                      second, alike > 2 ? fmt::format(" and {} more", alike - 2) : "", next.lead,
                                       next.evidence));
   }
   return sentences;

@@ -86,8 +86,9 @@ StoppingRule rule_of(const CommOptions& o) {
                        .min_samples = 6,
                        .max_samples = 100,
                        .max_seconds = o.max_seconds,
-                       .target_relative_ci = 0.02};
-  if (o.samples > 0) rule.min_samples = rule.max_samples = o.samples;
+                       .target_relative_ci = 0.02,
+                       .samples_at_limit = 1};
+  if (o.samples > 0) rule.min_samples = rule.max_samples = o.samples, rule.samples_at_limit = 0;
   return rule;
 }
 

@@ -6,12 +6,13 @@
 #include "compare/compare.h"
 #include "compare/side.h"
 #include "core/text.h"
+#include "device/conditions.h"
 
 namespace crest {
 
 namespace {
 
-constexpr double quiet_cpus = 0.2, equal_clocks = 0.03;
+constexpr double equal_clocks = 0.03;
 
 std::string kind_of(const RunRecord& r) { return string_at(r.device, "kind"); }
 

@@ -109,9 +109,12 @@ CollectiveTime CollectiveMeasure::run(int64_t bytes, const StoppingRule& rule, c
   t.bytes = elements * int64_t(size_of(dtype_));
   prepare(elements);
   double once = INFINITY;
-  for (int i = 0; i < std::max(1, rule.warmup); ++i) once = std::min(once, timed(elements, 1));
+  double spent = 0;  // the same on all ranks
+  for (int i = 0; i < std::max(1, rule.warmup) && (i == 0 || spent <= rule.max_seconds / 4); ++i) {
+    const double seconds = timed(elements, 1);
+    once = std::min(once, seconds), spent += seconds;
+  }
   t.calls = std::clamp(int64_t(sample_seconds / once), int64_t(1), most_calls);
-  double spent = 0;
   while (!rule.done(t.seconds, spent)) {
     if (between) between();
     t.seconds.add(timed(elements, t.calls));

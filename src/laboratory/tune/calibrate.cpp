@@ -139,6 +139,7 @@ Profile measure_step(const Recipe& recipe, const Device& device, int64_t limit, 
   options.before_run = how.before_run;
   options.rule = {
       .warmup = 2, .min_samples = 6, .max_samples = 30, .max_seconds = how.max_seconds, .target_relative_ci = 0.01};
+  options.rule.samples_at_limit = 1;
   options.rates = how.rates;
   try {
     PhaseRunner runner(std::move(session), BenchPhase::step, how.seed);

@@ -23,7 +23,7 @@ std::vector<CalibrationStep> calibration_steps(const Device& device, int64_t lim
                                                const std::vector<std::string>& precisions);
 
 struct StepMeasure {
-  double max_seconds = 2;  // of plain runs and profiled ones, at least 6 of each
+  double max_seconds = 2;  // of plain runs, and of profiled ones
   uint64_t seed = 1337;
   std::vector<ProfileRate> rates;            // measured if missing
   std::function<void()> before_run = [] {};  // may throw to end the measurement

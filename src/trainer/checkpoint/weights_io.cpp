@@ -2,13 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cstring>
+#include <mutex>
 #include <unordered_map>
+#include <utility>
 
 #include "checkpoint/parameter_reader.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "model/weights_map.h"
+#include "run/sharded_states.h"
 
 namespace crest {
 
@@ -21,23 +25,26 @@ float* direct(const TensorRef& t) {
   return t.data && t.on_host() && t.dtype == DType::f32 ? static_cast<float*>(t.data) : nullptr;
 }
 
-// Parameters by name.
-using ByName = std::unordered_map<std::string, size_t>;
-ByName by_name(const std::vector<ParameterRef>& parameters) {
-  ByName out;
-  for (size_t i = 0; i < parameters.size(); ++i) out[parameters[i].name] = i;
-  return out;
+// The parameter of each part of a tensor.
+using ParametersOf = std::function<size_t(const TensorPart&)>;
+ParametersOf by_name(const std::vector<ParameterRef>& parameters) {
+  std::unordered_map<std::string, size_t> index;
+  for (size_t q = 0; q < parameters.size(); ++q) index[parameters[q].name] = q;
+  return [index = std::move(index)](const TensorPart& part) {
+    auto it = index.find(part.parameter);
+    if (it == index.end()) fail_internal("the program has no parameter " + part.parameter, "weights_io");
+    return it->second;
+  };
 }
 
-// Throws unless the tensors cover the parameters.
 void require_cover(const std::vector<CanonicalTensor>& tensors, const std::vector<ParameterRef>& parameters) {
-  std::unordered_map<std::string, int64_t> elements;
+  const ParametersOf parameter_of = by_name(parameters);
+  std::vector<int64_t> elements(parameters.size(), 0);
   for (auto& t : tensors)
-    for (auto& part : t.parts) elements[part.parameter] += part.rows * t.columns;
-  for (auto& p : parameters)
-    if (elements[p.name] != p.numel())
-      fail_internal("the canonical tensors do not cover parameter " + p.name, "weights_io");
-  if (elements.size() != parameters.size()) fail_internal("a tensor has a parameter the program lacks", "weights_io");
+    for (auto& part : t.parts) elements[parameter_of(part)] += part.rows * t.columns;
+  for (size_t q = 0; q < parameters.size(); ++q)
+    if (elements[q] != parameters[q].numel())
+      fail_internal("the canonical tensors do not cover parameter " + parameters[q].name, "weights_io");
 }
 
 template <class Bits>
@@ -61,29 +68,29 @@ bool is_finite(const ParameterRef& p) {
   return finite;
 }
 
-// The parameters are on the host.
-TensorSource source_of(const std::vector<const ParameterRef*>& parts, const CanonicalTensor& t) {
+// The parameters are on the host. sharded: of the executor; null for a copy. Parts of tensors that
+// are kept in parts by ranks are produced anew each time, so that few are whole at once.
+TensorSource source_of(const std::vector<ParameterRef>& list, const CanonicalTensor& t,
+                       const ParametersOf& parameter_of, ShardedStates* sharded) {
   TensorSource source{{t.name, DType::f32, t.shape}};
-  const float* data = direct(truth(*parts[0]));
-  if (data && t.plain()) {
+  const size_t first = parameter_of(t.parts[0]);
+  const float* data = direct(truth(list[first]));
+  if (data && t.plain() && !(sharded && sharded->has(first, weights_state))) {
     source.data = data + t.parts[0].row * t.columns;
     return source;
   }
-  std::vector<ParameterRef> copies;
-  for (auto* p : parts) copies.push_back(*p);
-  source.make = [copies, t](void* to) {
+  std::vector<std::pair<size_t, ParameterRef>> parameters;
+  for (auto& part : t.parts) parameters.emplace_back(parameter_of(part), list[parameter_of(part)]);
+  source.make = [parameters = std::move(parameters), t, sharded](void* to) {
     std::vector<float> rows;
-    gather(
-        t,
-        [&](const TensorPart& part) -> const float* {
-          const ParameterRef& p = copies[size_t(&part - t.parts.data())];
-          const int64_t first = part.row * t.columns, n = part.rows * t.columns;
-          if (const float* all = direct(truth(p))) return all + first;
-          rows.resize(size_t(n));
-          p.get(rows.data(), first, n);
-          return rows.data();
-        },
-        static_cast<float*>(to));
+    auto read = [&](const TensorPart& part) -> const float* {
+      const auto& [q, p] = parameters[size_t(&part - t.parts.data())];
+      rows.resize(size_t(part.rows * t.columns));
+      auto get = [&, &p = p] { p.get(rows.data(), part.row * t.columns, part.rows * t.columns); };
+      sharded ? sharded->read(q, weights_state, get) : get();
+      return rows.data();
+    };
+    gather(t, read, static_cast<float*>(to));
   };
   return source;
 }
@@ -93,34 +100,47 @@ TensorSpec spec_of(const ParameterRef& p, const StateRef& s) {
   return {p.name + "." + s.name, s.tensor.dtype, (s.padded ? p.shape : s.tensor.shape).dims()};
 }
 
+// Of a state kept in parts, as above.
+TensorSource from_parts(ShardedStates& sharded, size_t parameter, std::string state, const TensorSource& whole) {
+  TensorSource source{whole.spec};
+  source.make = [&sharded, parameter, state = std::move(state), whole](void* to) {
+    sharded.read(parameter, state, [&] { std::memcpy(to, whole.data, byte_count(whole.spec)); });
+  };
+  return source;
+}
+
 }  // namespace
 
 TensorsToSave tensors_to_save(const Executor& executor, bool copied) {
   TensorsToSave out;
   if (copied || !executor.runtime().host_memory()) out.copy = std::make_shared<const ParameterCopy>(executor);
-  auto list = out.copy ? out.copy->parameters() : parameters(executor);
-  const auto tensors = canonical_tensors(executor.session().recipe.model);
+  const std::vector<ParameterRef> list = out.copy ? out.copy->parameters() : parameters(executor);
+  const std::vector<CanonicalTensor> tensors = canonical_tensors(executor.session().recipe.model);
   require_cover(tensors, list);
-  const ByName index = by_name(list);
-  for (auto& t : tensors) {
-    std::vector<const ParameterRef*> parts;
-    for (auto& part : t.parts) parts.push_back(&list[index.at(part.parameter)]);
-    out.weights.push_back(source_of(parts, t));
+  ShardedStates& sharded = executor.sharded();
+  const ParametersOf parameter_of = by_name(list);
+  for (auto& t : tensors) out.weights.push_back(source_of(list, t, parameter_of, out.copy ? nullptr : &sharded));
+  for (size_t q = 0; q < list.size(); ++q) {
+    for (auto& s : list[q].states) {
+      TensorSource source = {spec_of(list[q], s), s.tensor.data};
+      const bool in_parts = !out.copy && sharded.has(q, s.name);
+      out.optimizer.push_back(in_parts ? from_parts(sharded, q, s.name, source) : std::move(source));
+    }
+    auto check = [&] { out.finite = out.finite && is_finite(list[q]); };
+    out.copy ? check() : sharded.read(q, weights_state, check);
   }
-  for (auto& p : list) out.finite = out.finite && is_finite(p);
-  for (auto& p : list)
-    for (auto& s : p.states) out.optimizer.push_back({spec_of(p, s), s.tensor.data});
   return out;
 }
 
 std::string not_finite_weight(const Executor& executor) {
   std::vector<float> values;
-  for (auto& p : parameters(executor)) {
-    values.resize(size_t(p.numel()));
-    p.get(values.data());
+  const std::vector<ParameterRef> list = parameters(executor);
+  for (size_t q = 0; q < list.size(); ++q) {
+    values.resize(size_t(list[q].numel()));
+    executor.sharded().read(q, weights_state, [&] { list[q].get(values.data()); });
     TensorRef all;
-    all.data = values.data(), all.shape = Shape{p.numel()}, all.dtype = DType::f32;
-    if (!all_finite<uint32_t>(all, 0x7f800000u)) return p.name;
+    all.data = values.data(), all.shape = Shape{list[q].numel()}, all.dtype = DType::f32;
+    if (!all_finite<uint32_t>(all, 0x7f800000u)) return list[q].name;
   }
   return "";
 }
@@ -128,11 +148,12 @@ std::string not_finite_weight(const Executor& executor) {
 void load_weights(const Executor& executor, const WeightsFolder& folder) {
   ParameterReader reader(executor.session().recipe.model, folder);
   std::vector<float> values;
-  for (auto& p : parameters(executor)) {
-    reader.read(p.name, values);
-    if (int64_t(values.size()) != p.numel())
-      fail_internal("the canonical tensors do not cover parameter " + p.name, "weights_io");
-    p.set(values.data());
+  const std::vector<ParameterRef> list = parameters(executor);
+  for (size_t q = 0; q < list.size(); ++q) {
+    reader.read(list[q].name, values);
+    if (int64_t(values.size()) != list[q].numel())
+      fail_internal("the canonical tensors do not cover parameter " + list[q].name, "weights_io");
+    executor.sharded().write(q, weights_state, [&] { list[q].set(values.data()); });
   }
 }
 
@@ -142,77 +163,58 @@ void load_weights(const Executor& executor, const Checkpoint& checkpoint) {
   for (auto& s : checkpoint.weight_specs()) offered.push_back({s.name, s.shape});
   const NameMatch match =
       match_names(executor.session().recipe.model, offered, join_path(checkpoint.path(), "model.safetensors"));
-  const std::vector<ParameterRef> all = parameters(executor);
-  require_cover(match.tensors, all);
-  const ByName index = by_name(all);
-  // fp32 parameters are read into their own memory. Others on the host take their rows one tensor
-  // at a time; the rest go through buffers.
-  std::vector<std::vector<float>> buffers(all.size());
-  std::vector<float*> places;
-  for (size_t k = 0; k < all.size(); ++k) {
-    places.push_back(direct(truth(all[k])));
-    if (places[k] || truth(all[k]).on_host()) continue;
-    buffers[k].resize(size_t(all[k].numel()));
-    places[k] = buffers[k].data();
-  }
+  const std::vector<ParameterRef> list = parameters(executor);
+  require_cover(match.tensors, list);
+  const ParametersOf parameter_of = by_name(list);
+  ShardedStates& sharded = executor.sharded();
+  std::vector<std::atomic<size_t>> left(list.size());  // parts of each parameter
+  for (auto& t : match.tensors)
+    for (auto& part : t.parts) ++left[parameter_of(part)];
+  std::mutex device;  // one thread at a time copies to it
   std::vector<TensorTarget> targets;
   for (size_t i = 0; i < match.tensors.size(); ++i) {
     const CanonicalTensor& t = match.tensors[i];
-    TensorTarget target = {{offered[match.source[i]].name, DType::f32, t.shape}, nullptr};
-    if (float* place = places[index.at(t.parts[0].parameter)]; place && t.plain()) {
-      target.data = place + t.parts[0].row * t.columns;
-    } else {
-      target.take = [&](const void* from) {
-        std::vector<float> rows(size_t(t.elements()));
-        auto next = rows.begin();
-        std::vector<float*> parts;
-        scatter(t, from, DType::f32, [&](const TensorPart& part) {
-          float* to = places[index.at(part.parameter)];
-          parts.push_back(to ? to + part.row * t.columns : &*next);
-          next += part.rows * t.columns;
-          return parts.back();
-        });
-        for (size_t j = 0; j < t.parts.size(); ++j) {
-          const size_t k = index.at(t.parts[j].parameter);
-          if (!places[k]) all[k].set(parts[j], t.parts[j].row * t.columns, t.parts[j].rows * t.columns);
-        }
-      };
-    }
-    targets.push_back(std::move(target));
+    targets.push_back({{offered[match.source[i]].name, DType::f32, t.shape}, nullptr, [&](const void* from) {
+                         std::vector<float> rows(t.plain() ? 0 : size_t(t.elements()));
+                         float* next = rows.data();
+                         if (!t.plain())
+                           scatter(t, from, DType::f32, [&](const TensorPart& part) {
+                             return std::exchange(next, next + part.rows * t.columns);
+                           });
+                         const float* all = t.plain() ? static_cast<const float*>(from) : rows.data();
+                         std::unique_lock lock(device, std::defer_lock);
+                         if (!executor.runtime().host_memory()) lock.lock();
+                         for (auto& part : t.parts) {
+                           const size_t q = parameter_of(part);
+                           const int64_t n = part.rows * t.columns;
+                           list[q].set(all, part.row * t.columns, n);
+                           all += n;
+                           if (--left[q] == 0) sharded.write(q, weights_state, [&] { list[q].zero_padding(); });
+                         }
+                       }});
   }
   checkpoint.load_weights(targets);
-  std::vector<float> values;
-  for (size_t k = 0; k < all.size(); ++k) {
-    if (!places[k]) {
-      all[k].zero_padding();
-      continue;
-    }
-    values.assign(places[k], places[k] + all[k].numel());
-    all[k].set(values.data());
-  }
 }
 
 void load_optimizer(const Executor& executor, const Checkpoint& checkpoint) {
-  struct Copy {
-    TensorRef to;
-    std::vector<char> bytes;  // including the padding (zeros)
-  };
-  std::vector<Copy> copies;
+  ShardedStates& sharded = executor.sharded();
+  std::mutex device;
   std::vector<TensorTarget> targets;
-  for (auto& p : parameters(executor))
-    for (auto& s : p.states) {
-      TensorSpec spec = spec_of(p, s);
-      auto* place = static_cast<char*>(s.tensor.data);
-      if (s.tensor.on_host()) {
-        std::memset(place + byte_count(spec), 0, size_t(s.tensor.bytes()) - byte_count(spec));
-      } else {
-        copies.push_back({s.tensor, std::vector<char>(size_t(s.tensor.bytes()))});
-        place = copies.back().bytes.data();
-      }
-      targets.push_back({spec, place});
+  const std::vector<ParameterRef> list = parameters(executor);
+  for (size_t q = 0; q < list.size(); ++q)
+    for (const StateRef& s : list[q].states) {
+      const TensorSpec spec = spec_of(list[q], s);
+      targets.push_back({spec, nullptr, [&, q, bytes = byte_count(spec)](const void* from) {
+                           std::unique_lock lock(device, std::defer_lock);
+                           if (!executor.runtime().host_memory()) lock.lock();
+                           sharded.write(q, s.name, [&] {
+                             s.tensor.runtime->write(s.tensor.data, from, int64_t(bytes));
+                             const int64_t padding = s.tensor.bytes() - int64_t(bytes);
+                             if (padding) s.tensor.runtime->zero(static_cast<char*>(s.tensor.data) + bytes, padding);
+                           });
+                         }});
     }
   checkpoint.load_optimizer(targets);
-  for (auto& c : copies) c.to.write(c.bytes.data());
 }
 
 void load_weights(const Executor& executor, const LoadedModel& model) {

@@ -184,8 +184,8 @@ std::vector<ParameterRef> parameters(const Executor& executor) {
 }
 
 // The tensors of a parameter with their own memory.
-static std::vector<TensorRef*> tensors_of(ParameterRef& p) {
-  std::vector<TensorRef*> list = {&p.weight};
+static std::vector<const TensorRef*> tensors_of(const ParameterRef& p) {
+  std::vector<const TensorRef*> list = {&p.weight};
   if (p.scale.data) list.push_back(&p.scale);
   if (p.master.data && p.master.data != p.weight.data) list.push_back(&p.master);
   for (auto& s : p.states) list.push_back(&s.tensor);
@@ -203,18 +203,28 @@ ParameterCopy::ParameterCopy(const Executor& executor)
   memory_.reset(static_cast<char*>(host_->allocate(bytes)),
                 [host = host_.get(), bytes](char* p) { host->release(p, bytes); });
   char* free = memory_.get();
-  for (auto& p : parameters_) {
-    bool one = p.master.data == p.weight.data;
-    for (auto* t : tensors_of(p)) {
-      TensorRef to{free, t->dtype, t->shape, host_.get()};
-      free += space(to);
-      if (t->on_host())
-        to.write(t->data);
-      else
-        t->read(to.data);
-      *t = to;
-    }
-    if (one) p.master = p.weight;
+  auto copy = [&](TensorRef& t) {
+    TensorRef to{free, t.dtype, t.shape, host_.get()};
+    free += space(to);
+    if (t.on_host())
+      to.write(t.data);
+    else
+      t.read(to.data);
+    t = to;
+  };
+  ShardedStates& sharded = executor.sharded();
+  for (size_t q = 0; q < parameters_.size(); ++q) {
+    ParameterRef& p = parameters_[q];
+    sharded.read(q, weights_state, [&] {
+      const bool one = p.master.data == p.weight.data;
+      copy(p.weight);
+      if (p.scale.data) copy(p.scale);
+      if (one)
+        p.master = p.weight;
+      else if (p.master.data)
+        copy(p.master);
+    });
+    for (auto& s : p.states) sharded.read(q, s.name, [&] { copy(s.tensor); });
   }
 }
 

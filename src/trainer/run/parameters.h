@@ -42,14 +42,14 @@ struct ParameterRef {
   void zero_padding() const;
 };
 
-// States kept only as shards are whole tensors on the host (run/sharded_states.h): zeros, unless
-// Engine::gather_states() filled them.
+// Tensors kept in parts are whole tensors on the host: zeros, but for readers and writers of
+// ShardedStates (run/sharded_states.h).
 std::vector<ParameterRef> parameters(const Executor& executor);
 // In the memory of this rank: without those states, and of others the rank's part.
 std::vector<ParameterRef> own_parameters(const Executor& executor);
 
-// A copy on the host of the executor's current parameters and states. Any thread may read it while
-// the executor runs.
+// A copy on the host of the executor's current parameters and states, within Engine::with_states().
+// Any thread may read it while the executor runs.
 class ParameterCopy {
  public:
   explicit ParameterCopy(const Executor& executor);

@@ -121,57 +121,119 @@ void ShardedStates::pick(char* part, const char* whole, int64_t from, int64_t by
 static constexpr int64_t most_bytes = 64 << 20;
 
 template <class F>
-void ShardedStates::in_pieces(int64_t most, F work) const {
+void ShardedStates::in_pieces(size_t tensor, int64_t most, F work) const {
   most = std::min(most, most_bytes);
-  for (size_t i = 0; i < tensors_.size(); ++i)
-    for (int rank = 0; rank < mesh_.ranks(); ++rank) {
-      if (mesh_.index(rank, Axes::all().without(tensors_[i].axes)) != 0) continue;  // another rank has the same
-      const std::vector<Run> parts = runs(tensors_[i], rank);
-      if (parts.empty()) continue;
-      const int64_t end = parts.back().own + parts.back().bytes;
-      for (int64_t from = parts.front().own; from < end; from += most)
-        work(i, rank, from, std::min(most, end - from), parts);
-    }
+  for (int rank = 0; rank < mesh_.ranks(); ++rank) {
+    if (mesh_.index(rank, Axes::all().without(tensors_[tensor].axes)) != 0) continue;  // another rank has the same
+    const std::vector<Run> parts = runs(tensors_[tensor], rank);
+    if (parts.empty()) continue;
+    const int64_t end = parts.back().own + parts.back().bytes;
+    for (int64_t from = parts.front().own; from < end; from += most)
+      work(rank, from, std::min(most, end - from), parts);
+  }
 }
 
-void ShardedStates::gather(Communicator& world, const TensorRef& passing) {
-  if (tensors_.empty()) return;
-  runtime_->synchronize();
-  world.set_stream(nullptr);
+void ShardedStates::gather(size_t tensor) {
+  Communicator& world = *exchange_->world;
+  const TensorRef& passing = exchange_->passing;
   const bool keeps = world.rank() == 0;
   std::vector<char> between;
-  in_pieces(passing.bytes(), [&](size_t i, int rank, int64_t from, int64_t bytes, const std::vector<Run>& parts) {
+  in_pieces(tensor, passing.bytes(), [&](int rank, int64_t from, int64_t bytes, const std::vector<Run>& parts) {
     between.resize(size_t(bytes));
-    if (rank == world.rank()) runtime_->read(between.data(), tensors_[i].own + from, bytes);
+    if (rank == world.rank()) runtime_->read(between.data(), tensors_[tensor].own + from, bytes);
     if (rank != 0) {
       if (rank == world.rank()) runtime_->write(passing.data, between.data(), bytes), runtime_->synchronize();
       world.broadcast(passing.data, DType::u8, bytes, rank);
       world.synchronize();
       if (keeps) runtime_->read(between.data(), passing.data, bytes);
     }
-    if (keeps) place(static_cast<char*>(whole(i).data), between.data(), from, bytes, parts);
+    if (keeps) place(static_cast<char*>(whole(tensor).data), between.data(), from, bytes, parts);
   });
 }
 
-void ShardedStates::scatter(Communicator& world, const TensorRef& passing) {
-  if (tensors_.empty()) return;
-  world.set_stream(nullptr);
+void ShardedStates::scatter(size_t tensor) {
+  Communicator& world = *exchange_->world;
+  const TensorRef& passing = exchange_->passing;
   std::vector<char> between;
-  in_pieces(passing.bytes(), [&](size_t i, int rank, int64_t from, int64_t bytes, const std::vector<Run>& parts) {
+  in_pieces(tensor, passing.bytes(), [&](int rank, int64_t from, int64_t bytes, const std::vector<Run>& parts) {
     between.assign(size_t(bytes), 0);
     if (world.rank() == 0) {
-      pick(between.data(), static_cast<char*>(whole(i).data), from, bytes, parts);
+      pick(between.data(), static_cast<char*>(whole(tensor).data), from, bytes, parts);
       runtime_->write(passing.data, between.data(), bytes);
     }
     runtime_->synchronize();
     world.broadcast(passing.data, DType::u8, bytes, 0);
     world.synchronize();
-    if (mesh_.index(rank, tensors_[i].axes) != mesh_.index(world.rank(), tensors_[i].axes)) return;
+    if (mesh_.index(rank, tensors_[tensor].axes) != mesh_.index(world.rank(), tensors_[tensor].axes)) return;
     runtime_->read(between.data(), passing.data, bytes);
-    runtime_->write(tensors_[i].own + from, between.data(), bytes);
+    runtime_->write(tensors_[tensor].own + from, between.data(), bytes);
     runtime_->synchronize();
   });
-  release();
+}
+
+void ShardedStates::request(Request r) { exchange_->host->broadcast(&r, DType::u8, sizeof r, 0); }
+
+void ShardedStates::pass(Request r) { r.to_ranks ? scatter(size_t(r.tensor)) : gather(size_t(r.tensor)); }
+
+void ShardedStates::exchange(Communicator& host, Communicator& world, const TensorRef& passing,
+                             const std::function<void()>& work) {
+  if (tensors_.empty()) {
+    if (world.rank() == 0) work();
+    return;
+  }
+  runtime_->synchronize();
+  world.set_stream(nullptr);
+  exchange_ = Exchange{&host, &world, passing};
+  if (world.rank() == 0) {
+    work();
+    request({-1, 0});
+  } else {
+    for (Request r{};;) {
+      host.broadcast(&r, DType::u8, sizeof r, 0);
+      if (r.tensor < 0) break;
+      pass(r);
+    }
+  }
+  exchange_.reset();
+}
+
+std::vector<size_t> ShardedStates::find(size_t parameter, std::string_view state) const {
+  std::vector<size_t> list;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const bool same = tensors_[i].state == state || (state == weights_state && tensors_[i].state == "master");
+    if (tensors_[i].parameter == parameter && same) list.push_back(i);
+  }
+  return list;
+}
+
+void ShardedStates::read(size_t parameter, std::string_view state, const std::function<void()>& work) {
+  const std::vector<size_t> tensors = find(parameter, state);
+  if (tensors.empty()) return work();
+  if (!exchange_) fail_internal("tensors in parts are read without the other ranks");
+  const std::lock_guard lock(one_);
+  for (size_t i : tensors) {
+    request({int64_t(i), 0});
+    pass({int64_t(i), 0});
+  }
+  work();
+  for (size_t i : tensors) forget(i);
+}
+
+void ShardedStates::write(size_t parameter, std::string_view state, const std::function<void()>& work) {
+  const std::vector<size_t> tensors = find(parameter, state);
+  if (tensors.empty()) return work();
+  if (!exchange_) fail_internal("tensors in parts are written without the other ranks");
+  const std::lock_guard lock(one_);
+  work();
+  for (size_t i : tensors) {
+    request({int64_t(i), 1});
+    pass({int64_t(i), 1});
+    forget(i);
+  }
+}
+
+void ShardedStates::forget(size_t tensor) {
+  if (memory_[tensor]) forget_pages(memory_[tensor].get(), whole(tensor).bytes());
 }
 
 void ShardedStates::take(int rank, size_t parameter) {

@@ -1,9 +1,13 @@
 // Optimizer states and weights kept in parts by the ranks (passes/shard.cpp, tensor_parallel.cpp),
-// as whole tensors on the host, for checkpoints of any mesh. They exist only from whole() or
-// gather() to take() or release().
+// as whole tensors on the host of rank 0, for checkpoints of any mesh: as few at a time as their
+// readers and writers need.
 #pragma once
+#include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backend/runtime.h"
@@ -37,17 +41,25 @@ class ShardedStates {
     int64_t share = 0;   // elements of the group for each rank along the data axis; 0: all
   };
   const std::vector<Tensor>& tensors() const { return tensors_; }
-  // Zeros, until they are written. All tensors, or none.
+  // Memory of the whole tensor. Zeros until it is fetched or written; zeros take no memory.
   TensorRef whole(size_t tensor);
-  // Rank 0 of `world` gets all values; the others keep nothing. All ranks call it. passing: device
-  // memory for the bytes between ranks; its content is lost.
-  void gather(Communicator& world, const TensorRef& passing);
-  // Every rank's part is set from the whole tensors of rank 0; then they are released.
-  void scatter(Communicator& world, const TensorRef& passing);
-  // The same without other ranks' tensors: all have the same. rank: this one.
-  // Of one parameter.
+
+  // All ranks of `world` call it. Rank 0 runs work(), which may read and write whole tensors; the
+  // others take part until it ends. It must not throw. host: a communicator of the same ranks for
+  // host memory. passing: device memory for the bytes between ranks; its content is lost.
+  void exchange(Communicator& host, Communicator& world, const TensorRef& passing, const std::function<void()>& work);
+  // On rank 0, within exchange(), from any thread. read: work() finds the parts of all ranks in the
+  // whole tensors of a parameter's state. write: they are sent to all ranks after work(). Then the
+  // memory is free again. State weights_state includes the master weights. Other parameters and
+  // states are not kept in parts: work() is all that happens.
+  void read(size_t parameter, std::string_view state, const std::function<void()>& work);
+  void write(size_t parameter, std::string_view state, const std::function<void()>& work);
+  // Whether any tensor of the parameter's state is in parts.
+  bool has(size_t parameter, std::string_view state) const { return !find(parameter, state).empty(); }
+
+  // For ranks with the same whole tensors: `rank` keeps its part of the parameter and frees the
+  // memory.
   void take(int rank, size_t parameter);
-  void release() { memory_.clear(); }
 
  private:
   // Adjacent bytes in a rank's part, from `own` on, and in the whole tensor. Between two of them is
@@ -60,16 +72,29 @@ class ShardedStates {
   // Copies `bytes` of a part, from byte `from` on, between `part` and the whole tensor.
   static void place(char* whole, const char* part, int64_t from, int64_t bytes, const std::vector<Run>& runs);
   static void pick(char* part, const char* whole, int64_t from, int64_t bytes, const std::vector<Run>& runs);
-  // Calls work(tensor, rank, from, bytes, runs) for each piece of a part, once for all its ranks.
+  // Calls work(rank, from, bytes, runs) for each piece of a part, once for all its ranks.
   template <class F>
-  void in_pieces(int64_t most, F work) const;
+  void in_pieces(size_t tensor, int64_t most, F work) const;
+  std::vector<size_t> find(size_t parameter, std::string_view state) const;
+  struct Exchange {
+    Communicator *host, *world;
+    TensorRef passing;
+  };
+  struct Request {
+    int64_t tensor, to_ranks;  // tensor -1: the end
+  };
+  void request(Request r);
+  void pass(Request r);
+  void gather(size_t tensor);
+  void scatter(size_t tensor);
+  void forget(size_t tensor);
   Mesh mesh_;
   std::vector<Tensor> tensors_;
-  Runtime* runtime_;               // of the shards
-  std::unique_ptr<Runtime> host_;  // of the whole tensors
-  // By tensor, null where there is none, released by host_. Pages that nobody has written take no
-  // memory.
-  std::vector<std::shared_ptr<char>> memory_;
+  Runtime* runtime_;                           // of the shards
+  std::unique_ptr<Runtime> host_;              // of the whole tensors
+  std::vector<std::shared_ptr<char>> memory_;  // by tensor, null where there is none, released by host_
+  std::optional<Exchange> exchange_;
+  std::recursive_mutex one_;  // thread at a time passes tensors; its readers may read more
 };
 
 }  // namespace crest

@@ -305,19 +305,26 @@ static void send_tensor(Communicator& comm, const TensorRef& t) {
   if (t.data) comm.broadcast(t.data, DType::u8, t.bytes(), 0);
 }
 
-void Engine::gather_states() {
-  if (ranks() > 1)
-    on_ranks([&](int r) {
-      ShardedStates& states = rank(r).sharded();
-      if (!states.tensors().empty()) states.gather(groups_[size_t(r)]->world(), rank(r).between_steps());
-    });
+void Engine::with_states(const std::function<void()>& work) {
+  if (ranks() == 1) return work ? work() : void();
+  // A full disk is no fault of the ranks: they go on together.
+  std::exception_ptr failed;
+  auto guarded = [&] {
+    try {
+      if (work) work();
+    } catch (...) {
+      failed = std::current_exception();
+    }
+  };
+  on_ranks([&](int r) {
+    rank(r).sharded().exchange(*host_communicators_[size_t(r)], groups_[size_t(r)]->world(), rank(r).between_steps(),
+                               guarded);
+  });
+  if (failed) std::rethrow_exception(failed);
 }
 
-void Engine::release_states() {
-  for (auto& e : executors_) e->sharded().release();
-}
-
-void Engine::broadcast() {
+void Engine::load(const std::function<void()>& work) {
+  with_states(work);
   if (ranks() > 1)
     on_ranks([&](int r) {
       Communicator& comm = groups_[size_t(r)]->world();
@@ -333,7 +340,6 @@ void Engine::broadcast() {
       if (int update = session_.find("update"); update >= 0 && rank(r).has(update, fp8_amax))
         send_tensor(comm, rank(r).tensor(update, fp8_amax));
       comm.synchronize();
-      rank(r).sharded().scatter(comm, rank(r).between_steps());
       Scalars s = rank(r).scalars();
       host_communicators_[size_t(r)]->broadcast(&s, DType::u8, sizeof s, 0);
       rank(r).set_scalars(s);

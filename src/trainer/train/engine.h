@@ -95,12 +95,11 @@ class Engine {
   // The results of `of` for each rank (equally many values), by rank, also of other processes,
   // which call it together.
   std::vector<std::vector<double>> from_all_ranks(const std::function<std::vector<double>(Executor&)>& of);
-  // Sends rank 0's weights and optimizer state to the other ranks (after a load).
-  void broadcast();
-  // Before parameters(rank(0)) are saved: rank 0 gets the sharded states. All ranks call it.
-  // release_states() frees them.
-  void gather_states();
-  void release_states();
+  // All ranks call it. Rank 0 runs work(), in which parameters(rank(0)) can be saved and loaded:
+  // the other ranks pass their parts of sharded states (run/sharded_states.h).
+  void with_states(const std::function<void()>& work);
+  // The same for a load: then the other ranks also get all else from rank 0.
+  void load(const std::function<void()>& work = {});
 
  private:
   // Tensors used by every step, of one Program on one rank. No data if the Program has no such

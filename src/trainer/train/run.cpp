@@ -142,7 +142,7 @@ class Training {
     else if (leads())
       start_from(open_model(o_.init, [&](const std::string& m) { report_.warning(m); }));
     else
-      engine_->broadcast();
+      engine_->load();
     state_.seed = o_.seed;
     state_.threads = threads();
     state_.train_tokens = dataset().train().total_tokens();
@@ -220,7 +220,7 @@ class Training {
       files_.emplace(RunFiles::none());
       Choices choices(parse_choices(group_->from_first(std::string()), "rank 0"));
       engine_.emplace(std::move(session), std::move(choices), communicator(), host());
-      engine_->broadcast();
+      engine_->load();
       state_ = parse_run_state(group_->from_first(std::string()), "rank 0");
     }
     if (state_.seed != o_.seed)  // a difference from the file was refused before
@@ -527,13 +527,13 @@ class Training {
     doing(fmt::format("saving after step {}", state_.step));
     check_weights();
     if (o_.out.empty()) return;
-    engine_->gather_states();
-    if (!files_->on_disk()) return;
-    files_->check_folder();
-    files_->flush();  // the logs hold all steps of a checkpoint
-    state_.total_steps = schedule_->fitting() ? 0 : schedule_->steps();
-    saver_->save(*engine_, state_, config_, model_text(), state_.last_good);
-    engine_->release_states();
+    engine_->with_states([&] {
+      if (!files_->on_disk()) return;
+      files_->check_folder();
+      files_->flush();  // the logs hold all steps of a checkpoint
+      state_.total_steps = schedule_->fitting() ? 0 : schedule_->steps();
+      saver_->save(*engine_, state_, config_, model_text(), state_.last_good);
+    });
   }
 
   TrainOutcome finish() {

@@ -253,20 +253,22 @@ RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string
   check_samples(engine, get, state.step, checkpoint, run);
   Scalars s = engine.rank(0).scalars();
   read_scalars(get, state.step, s);
-  load_weights(engine.rank(0), checkpoint);
-  load_optimizer(engine.rank(0), checkpoint);
-  engine.rank(0).set_scalars(s);
-  restore_fp8_amax(engine, get);
-  engine.broadcast();
+  engine.load([&] {
+    load_weights(engine.rank(0), checkpoint);
+    load_optimizer(engine.rank(0), checkpoint);
+    engine.rank(0).set_scalars(s);
+    restore_fp8_amax(engine, get);
+  });
   return state;
 }
 
 void load_initial_weights(Engine& engine, const LoadedModel& model) {
-  load_weights(engine.rank(0), model);
-  if (std::string tensor = not_finite_weight(engine.rank(0)); !tensor.empty())
-    fail(fmt::format("weight {} has NaN or infinity", printable(tensor)), printable(model.weights_path),
-         "Give --init weights that are finite, such as an earlier checkpoint.");
-  engine.broadcast();
+  engine.load([&] {
+    load_weights(engine.rank(0), model);
+    if (std::string tensor = not_finite_weight(engine.rank(0)); !tensor.empty())
+      fail(fmt::format("weight {} has NaN or infinity", printable(tensor)), printable(model.weights_path),
+           "Give --init weights that are finite, such as an earlier checkpoint.");
+  });
 }
 
 // If it is damaged, it cannot be relied on. If it cannot be read, nothing is known about it.

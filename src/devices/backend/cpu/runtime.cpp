@@ -19,6 +19,8 @@ namespace crest {
 
 namespace {
 
+size_t mapped_bytes(int64_t bytes) { return size_t((bytes + (2 << 20) - 1) / (2 << 20) * (2 << 20)); }
+
 class HostRuntime : public Runtime {
  public:
   HostRuntime(const Device& device, const MeshGroups* groups) : device_(device), groups_(groups) {}
@@ -88,7 +90,6 @@ class HostRuntime : public Runtime {
     trace->starts[i] = start, trace->seconds[i] = end - start;
     return end;
   }
-  static size_t mapped_bytes(int64_t bytes) { return size_t((bytes + (2 << 20) - 1) / (2 << 20) * (2 << 20)); }
 
   const Device& device_;
   const MeshGroups* groups_;
@@ -99,6 +100,10 @@ class HostRuntime : public Runtime {
 
 std::unique_ptr<Runtime> make_host_runtime(const Device& device, const MeshGroups* groups) {
   return std::make_unique<HostRuntime>(device, groups);
+}
+
+void forget_pages(void* memory, int64_t bytes) {
+  if (memory) madvise(memory, mapped_bytes(bytes), MADV_DONTNEED);
 }
 
 }  // namespace crest
