@@ -146,6 +146,7 @@ void add_attention_cases(std::vector<Case>& list, DType t) {
     rope.set("theta", 10000.0).set("inverse", inverse);
     add(list, t, "rope", n, {qkv}, rope);
     add(list, t, "rope", n + "_position", {qkv, scalars_arg()}, rope);
+    add(list, t, "rope", n + "_part", {qkv, scalars_arg()}, Attrs(rope).set("rotary_dim", 4));
     rope.set("theta", 500000.0).set("factor", 32.0).set("low_freq_factor", 1.0).set("high_freq_factor", 4.0);
     add(list, t, "rope", n + "_llama3", {qkv}, rope.set("original_context", 128));
     Attrs pairs = heads;

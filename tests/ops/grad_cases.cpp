@@ -104,6 +104,7 @@ std::vector<GradCase> grad_cases() {
   Attrs rope = heads;
   rope.set("theta", 100.0);
   list.push_back(single("rope", "rope", {qkv}, rope));
+  list.push_back(single("rope_part", "rope", {qkv}, Attrs(rope).set("rotary_dim", 2)));
   list.push_back({"rope_documents", {qkv, positions({2, 5}, 2)}, {}, [=](Builder& b, auto& v) {
                     return std::vector{b.emit1("rope", {v[0], no_value, v[1]}, rope)};
                   }});

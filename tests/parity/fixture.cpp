@@ -15,8 +15,9 @@ namespace parity {
 using namespace crest;
 
 const std::vector<std::string>& names() {
-  static const std::vector<std::string> n = {"gpt2-tiny",    "llama-tiny",   "llama3-tied-tiny", "mistral-tiny",
-                                             "smollm3-tiny", "granite-tiny", "starcoder2-tiny",  "phi3-tiny"};
+  static const std::vector<std::string> n = {"gpt2-tiny",     "llama-tiny",   "llama3-tied-tiny", "mistral-tiny",
+                                             "smollm3-tiny",  "granite-tiny", "starcoder2-tiny",  "phi3-tiny",
+                                             "gpt-neox-tiny", "stablelm-tiny"};
   return n;
 }
 

@@ -17,9 +17,10 @@ import torch
 import torch.nn.functional as F
 import transformers
 from safetensors.torch import save_file
-from transformers import (GPT2Config, GPT2LMHeadModel, GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM,
+from transformers import (GPT2Config, GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXForCausalLM, GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM,
                           MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM, SmolLM3Config,
-                          SmolLM3ForCausalLM, Starcoder2Config, Starcoder2ForCausalLM)
+                          SmolLM3ForCausalLM, StableLmConfig, StableLmForCausalLM, Starcoder2Config,
+                          Starcoder2ForCausalLM)
 
 STEPS = 10
 LR, BETAS, EPS, WEIGHT_DECAY, CLIP = 1e-3, (0.9, 0.95), 1e-8, 0.1, 1.0
@@ -72,10 +73,21 @@ FIXTURES = {
         Starcoder2ForCausalLM,
         Starcoder2Config(**SMALL, sliding_window=5, residual_dropout=0.0, embedding_dropout=0.0, use_bias=True),
         2, 13, torch.float32),
-    # Fused matrices.
+    # Fused matrices, and half of each head rotated.
     "phi3-tiny": (
         Phi3ForCausalLM,
-        Phi3Config(**SMALL, original_max_position_embeddings=40, sliding_window=6),
+        Phi3Config(**SMALL, original_max_position_embeddings=40, sliding_window=6, partial_rotary_factor=0.5),
+        2, 13, torch.float32),
+    # Queries, keys and values by head; a quarter of 16 elements rotated; the MLP reads what attention reads.
+    "gpt-neox-tiny": (
+        GPTNeoXForCausalLM,
+        GPTNeoXConfig(num_hidden_layers=2, num_attention_heads=2, hidden_size=32, intermediate_size=40, vocab_size=53,
+                      max_position_embeddings=40, **NO_TOKENS),
+        2, 13, torch.float32),
+    # LayerNorm with biases, queries, keys and values with biases, all else without.
+    "stablelm-tiny": (
+        StableLmForCausalLM,
+        StableLmConfig(**SMALL, use_qkv_bias=True, partial_rotary_factor=0.25),
         2, 13, torch.float32),
 }
 
@@ -87,7 +99,7 @@ def randomize(model, generator):
             noise = torch.randn(p.shape, generator=generator)
             if p.dim() == 1:
                 p.copy_(0.1 * noise + (1.0 if name.endswith("weight") else 0.0))
-            elif "wte" in name or "wpe" in name or "embed" in name or "lm_head" in name:
+            elif any(part in name for part in ("wte", "wpe", "embed", "lm_head")):
                 p.copy_(0.3 * noise)
             else:
                 fan_in = p.shape[0] if ".c_" in name else p.shape[1]  # Conv1D stores [in, out]
@@ -98,6 +110,7 @@ def exact_decoder(model, config):
     """The three places where the decoders of transformers leave float64."""
     dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     rope = config.rope_parameters
+    dim = int(dim * rope.get("partial_rotary_factor", 1))
     inv_freq = rope["rope_theta"] ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
     if rope["rope_type"] == "llama3":
         wavelength = 2 * math.pi / inv_freq
@@ -105,7 +118,7 @@ def exact_decoder(model, config):
         low, high = rope["low_freq_factor"], rope["high_freq_factor"]
         smooth = ((original / wavelength - low) / (high - low)).clamp(0, 1)
         inv_freq = (1 - smooth) * inv_freq / rope["factor"] + smooth * inv_freq
-    rotary = model.model.rotary_emb
+    rotary = model.base_model.rotary_emb
     torch.testing.assert_close(inv_freq, rotary.inv_freq.double(), rtol=1e-6, atol=0)
 
     def rotary_forward(x, position_ids, **_):
