@@ -32,6 +32,8 @@ constexpr Exception exceptions[] = {
     {"' devices '*'--measure '*", "takes ten seconds; tests/cli/devices.cpp runs it"},
     {"' calibrate '*|' tune '*", "measures for minutes; tests/cli/tune.cpp runs it. Searches that only plan do run"},
     {"*' --init base '*", "needs a model that transformers made; tests/interop/guide.py runs its page"},
+    {"*' --init model '*", "needs a model that transformers made; tests/interop/guide.py runs its page"},
+    {"*' --model model '*", "needs a model that transformers made; tests/interop/guide.py runs its page"},
     {"' export '*' nanogpt '*", "needs a model with nanoGPT's GELU; tests/interop exports one"},
     {"' comm '*", "needs a loopback device and Gloo, or GPUs; tests/cli/comm.cpp runs it"},
     {"*'--cublaslt '*|*'--cudnn '*|*'--libraries '*", "needs CUDA's libraries"},

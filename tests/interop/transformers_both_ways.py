@@ -16,7 +16,8 @@ transformers.logging.disable_progress_bar()
 TOLERANCE = 1e-5
 # Also written back by Crest, and opened by transformers.
 AGAIN = ("gpt2-sharded", "llama-sharded-bf16", "gpt2-relu", "llama-biases", "qwen2", "mistral-wide-window", "mistral-window",
-         "qwen2-window", "llama-dynamic", "llama-yarn-mscale", "smollm3", "granite-bf16", "starcoder2", "phi3-bf16")
+         "qwen2-window", "llama-dynamic", "llama-yarn-mscale", "smollm3", "granite-bf16", "starcoder2", "phi3-bf16", "phi3-longrope", "gpt_neox",
+         "stablelm", "qwen3", "olmo2", "olmo3-bf16", "gemma3_text-bf16")
 SIZES = "preset = \"{}\"\nlayers = 2\nwidth = 48\nheads = {}\nkv_heads = {}\nhead_dim = {}\nff = {}\ncontext = 32\nvocab = {}\ntied = {}\n"
 LLAMA = SIZES.format("llama-nano", 4, 2, 12, 96, 101, "false")
 UNEVEN = SIZES.format("llama-nano", 5, 5, 8, 96, 101, "false").replace("width = 48", "width = 32")
@@ -36,6 +37,17 @@ TRAINED = {"gpt2": SIZES.format("nano", 3, 3, 16, 192, 101, "true"),
            "starcoder2": LLAMA + 'norm = "layer"\nbias = true\nactivation = "gelu"\nwindow = 7\n',
            "starcoder2-norm-biases": LLAMA + 'norm = "layer"\nnorm_bias = true\nactivation = "gelu"\n',
            "phi3": LLAMA + 'family = "phi3"\nwindow = 7\n',
+           "phi3-longrope": LLAMA + 'rotary_dim = 6\n[rope_scaling]\ntype = "yarn"\nfactor = 1.0\nattention_factor = 1.2\n',
+           "gpt_neox": SIZES.format("llama-nano", 4, 4, 12, 96, 101, "false")
+                       + 'norm = "layer"\nbias = true\nactivation = "gelu_erf"\nrotary_dim = 6\nparallel_residual = true\n',
+           "stablelm": LLAMA + 'norm = "layer"\nnorm_bias = true\nqkv_bias = true\nrotary_dim = 4\n',
+           "qwen3": LLAMA + 'qk_norm = "head"\nwindow = 7\nfull_layers = 1\n',
+           "olmo2": LLAMA + 'qk_norm = "row"\nnorm_position = "after"\n',
+           "olmo3": LLAMA + 'qk_norm = "row"\nnorm_position = "after"\nwindow = 5\npattern = "AB"\n[layer.B]\nwindow = 0\n'
+                            '[layer.B.rope_scaling]\ntype = "yarn"\nfactor = 4\noriginal_context = 16\n',
+           "gemma3_text": LLAMA.replace("false", "true")
+                          + f'qk_norm = "head"\nnorm_position = "both"\nactivation = "geglu"\nembedding_scale = {48 ** 0.5!r}\nwindow = 5\n'
+                            'attention_scale = 0.5\npattern = "AB"\n[layer.B]\nwindow = 0\nrope_theta = 5000\n',
            # 5 heads of 8 at width 32: transformers refuses such a Llama.
            "mistral-uneven": UNEVEN,
            "qwen2-uneven": UNEVEN + "qkv_bias = true\n",
@@ -117,6 +129,17 @@ def transformers_to_crest():
                                                     logits_scaling=4.0, mlp_bias=True, **small), {}, torch.bfloat16),
         "starcoder2": (transformers.Starcoder2Config(use_bias=False, sliding_window=6, hidden_act="gelu", **small), {}, torch.float32),
         "phi3-bf16": (transformers.Phi3Config(original_max_position_embeddings=40, sliding_window=9, **small), {}, torch.bfloat16),
+        "phi3-longrope": (transformers.Phi3Config(**small | dict(max_position_embeddings=256), original_max_position_embeddings=32, rope_scaling={
+            "type": "longrope", "short_factor": [1.0] * 3, "long_factor": [2.0] * 3}, partial_rotary_factor=0.5), {}, torch.float32),
+        "gpt_neox": (transformers.GPTNeoXConfig(rotary_pct=0.5, use_parallel_residual=False, hidden_act="gelu_new", **{
+            k: v for k, v in small.items() if k != "num_key_value_heads"}), {}, torch.float32),
+        "stablelm": (transformers.StableLmConfig(partial_rotary_factor=0.5, **small), {}, torch.float32),
+        "qwen3": (transformers.Qwen3Config(**small | dict(head_dim=8), attention_bias=True), {}, torch.float32),
+        "olmo2": (transformers.Olmo2Config(**small), {}, torch.float32),
+        "olmo3-bf16": (transformers.Olmo3Config(**small, sliding_window=6), {}, torch.bfloat16),
+        "gemma3_text-bf16": (transformers.Gemma3TextConfig(
+            **small | dict(num_hidden_layers=4, head_dim=10), sliding_window=6, query_pre_attn_scalar=24,
+            layer_types=["sliding_attention", "full_attention"] * 2), {}, torch.bfloat16),
     }
     for name, length, rope in (("linear", 40, dict(rope_type="linear", factor=2.5)),
                                ("dynamic", 16, dict(rope_type="dynamic", factor=3.0)),  # 29 tokens are read

@@ -2,7 +2,9 @@
 // tests/parity, tests/interop.
 #include "model/family.h"
 
+#include <cmath>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "files.h"
@@ -76,6 +78,12 @@ TEST(Families, WhatCrestLacksIsRefusedByItsName) {
   EXPECT_NO_THROW(parse_file(edited(edited(base, "num_local_experts", 0), "vision_config", nullptr)));
 }
 
+TEST(Families, HugeSizesAreAnErrorBeforeTheyTakeMemory) {
+  for (auto& row : published(""))
+    expect_error([&] { parse_file(edited(row["config"], "num_hidden_layers", int64_t(1) << 40)); },
+                 {"layers = 1099511627776", "from 1 to 1024"});
+}
+
 TEST(Families, SmolLm3LeavesRotationOutInSomeLayers) {
   const json file = published("HuggingFaceTB/SmolLM3-3B");
   ModelConfig c = parse_file(file);
@@ -143,4 +151,81 @@ TEST(Families, Phi3KeepsItsFusedTensors) {
   c.embedding_scale = 2;
   EXPECT_EQ(family_of(c), nullptr);
   expect_error([&] { parse_file(edited(file, "rope_scaling", {{"type", "linear"}, {"factor", 2.0}})); }, {"linear"});
+}
+
+TEST(Families, Phi4MiniEndsAtItsOriginalContext) {
+  const json file = published("microsoft/Phi-4-mini-instruct");
+  ModelConfig c = parse_file(file);
+  EXPECT_EQ(c.context, 4096);
+  EXPECT_EQ(c.rotary_dim, 96);
+  EXPECT_NEAR(c.rope_scaling.attention_factor, std::sqrt(1 + std::log(32) / std::log(4096)), 1e-12);
+  json other = file;
+  other["rope_scaling"]["short_factor"][5] = 1.25;
+  expect_error([&] { parse_file(other); }, {"'short_factor' has 1.25"});
+  other["rope_scaling"].erase("short_factor");
+  expect_error([&] { parse_file(other); }, {"'short_factor' is missing"});
+  other["rope_scaling"]["type"] = "yarn";
+  expect_error([&] { parse_file(other); }, {"rope_type' is \"yarn\""});
+  expect_error([&] { parse_file(edited(file, "partial_rotary_factor", 0.7)); },
+               {"partial_rotary_factor", "89 of the 128"});
+}
+
+TEST(Families, PythiaRotatesAQuarterAndHasItsMatricesByHead) {
+  const json file = published("EleutherAI/pythia-160m");
+  ModelConfig c = parse_file(file);
+  EXPECT_EQ(c.rotary_dim, 16);
+  EXPECT_TRUE(c.parallel_residual);
+  EXPECT_EQ(c.activation, ActivationKind::gelu_erf);
+  std::map<std::string, CanonicalTensor> tensors;
+  for (auto& t : canonical_tensors(c)) tensors[t.name] = t;
+  EXPECT_TRUE(tensors.count("embed_out.weight"));
+  auto& qkv = tensors.at("gpt_neox.layers.3.attention.query_key_value.bias");
+  ASSERT_EQ(qkv.parts.size(), 36u);
+  EXPECT_EQ(qkv.parts[4].row, 768 + 64) << "the keys of head 1";
+  EXPECT_EQ(qkv.parts[5].row, 2 * 768 + 64);
+  EXPECT_EQ(parse_file(edited(file, "rotary_pct", 1.0)).rotary_dim, 0);
+  EXPECT_FALSE(parse_file(edited(file, "use_parallel_residual", false)).parallel_residual);
+  expect_error([&] { parse_file(edited(file, "attention_bias", false)); }, {"attention_bias"});
+  expect_error([&] { parse_file(edited(file, "hidden_act", "silu")); }, {"hidden_act", "silu"});
+  expect_error([&] { parse_file(edited(file, "hidden_dropout", 0.1)); }, {"dropout"});
+  expect_error([&] { parse_file(edited(published("stabilityai/stablelm-2-1_6b"), "qk_layernorm", true)); },
+               {"qk_layernorm"});
+}
+
+TEST(Families, Gemma3HasTwoKindsOfLayers) {
+  const json file = published("google/gemma-3-1b-it");
+  ModelConfig c = parse_file(file);
+  EXPECT_EQ(c.pattern, "AAAAAB");
+  EXPECT_EQ(c.layer(0).window, 512);
+  EXPECT_EQ(c.layer(0).rope_theta, 1e4);
+  EXPECT_EQ(c.layer(5).window, 0);
+  EXPECT_EQ(c.layer(5).rope_theta, 1e6);
+  EXPECT_EQ(c.attention_scale, 0) << "1 / sqrt(256) is the scale of heads of 256";
+  EXPECT_EQ(c.embedding_scale, std::sqrt(1152.0));
+  // Larger models scale the frequencies of their full layers only.
+  json scaled = edited(file, "rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}});
+  c = parse_file(scaled);
+  EXPECT_EQ(c.layer(5).rope_scaling.factor, 8);
+  EXPECT_EQ(c.layer(0).rope_scaling, RopeScaling());
+  EXPECT_EQ(parse_file(json::parse(to_huggingface_config(c))), c);
+  c = parse_file(edited(file, "query_pre_attn_scalar", 168));
+  EXPECT_NEAR(c.attention_scale, 1 / std::sqrt(168.0), 1e-15);
+  EXPECT_EQ(parse_file(json::parse(to_huggingface_config(c))), c);
+  auto tensors = canonical_tensors(c);
+  for (auto& t : tensors) EXPECT_EQ(t.offset, t.name.find("norm") == std::string::npos ? 0 : 1) << t.name;
+  expect_error([&] { parse_file(edited(file, "final_logit_softcapping", 30.0)); }, {"final_logit_softcapping"});
+  expect_error([&] { parse_file(edited(file, "use_bidirectional_attention", true)); }, {"attention to later tokens"});
+  expect_error([&] { parse_file(edited(file, "sliding_window", nullptr)); }, {"'sliding_window' is null"});
+  expect_error([&] { parse_file(edited(file, "hidden_activation", "silu")); }, {"hidden_activation", "silu"});
+}
+
+TEST(Families, Olmo3ScalesTheFrequenciesOfFullLayers) {
+  ModelConfig c = parse_file(published("allenai/Olmo-3-1025-7B"));
+  EXPECT_EQ(c.pattern, "AAAB");
+  EXPECT_EQ(c.norm_position, NormPosition::after);
+  EXPECT_EQ(c.qk_norm, QkNorm::row);
+  EXPECT_EQ(c.layer(3).rope_scaling.type, RopeScalingType::yarn);
+  EXPECT_EQ(c.layer(3).rope_scaling.original_context, 8192);
+  EXPECT_EQ(c.layer(2).rope_scaling, RopeScaling());
+  EXPECT_EQ(c.layer(2).window, 4096);
 }

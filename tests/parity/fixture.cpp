@@ -15,9 +15,10 @@ namespace parity {
 using namespace crest;
 
 const std::vector<std::string>& names() {
-  static const std::vector<std::string> n = {"gpt2-tiny",     "llama-tiny",   "llama3-tied-tiny", "mistral-tiny",
-                                             "smollm3-tiny",  "granite-tiny", "starcoder2-tiny",  "phi3-tiny",
-                                             "gpt-neox-tiny", "stablelm-tiny"};
+  static const std::vector<std::string> n = {"gpt2-tiny",     "llama-tiny",    "llama3-tied-tiny", "mistral-tiny",
+                                             "smollm3-tiny",  "granite-tiny",  "starcoder2-tiny",  "phi3-tiny",
+                                             "gpt-neox-tiny", "stablelm-tiny", "qwen3-tiny",       "olmo2-tiny",
+                                             "olmo3-tiny",    "gemma3-tiny"};
   return n;
 }
 

@@ -10,6 +10,7 @@ ModelConfig read_decoder(const Keys& k, const DecoderKeys& d) {
   c.width = k.size("hidden_size");
   c.ff = k.size("intermediate_size");
   c.layers = k.size("num_hidden_layers");
+  if (c.layers > 1024) validate(c, k.where());  // refuses them before a reader goes through them
   c.heads = k.size("num_attention_heads");
   const bool as_many = !d.kv_heads || k.has_null("num_key_value_heads");
   c.kv_heads = k.size("num_key_value_heads", as_many ? c.heads : d.kv_heads);
