@@ -459,7 +459,7 @@ TEST(CliPlan, PredictsForADeviceThatIsNotHere) {
   expect_error({"plan", "--price", "-1"}, 2, {"--price"});
 }
 
-// One table: what a plan of each device says, with its largest batch.
+// One table: the plan of each device with its largest batch.
 TEST(CliPlan, SeveralDevicesAreOneTable) {
   std::vector<std::string> flags = {"--model", "llama-1B", "--seq", "256", "--pad-vocab", "1"};
   auto with = [&](std::vector<std::string> more) {

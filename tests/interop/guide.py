@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A page of docs/start, word for word: files are saved, commands run, and the last output is that of the page.
+"""A page of docs/start, word for word: files are saved, commands run, and the page has the last output.
 Usage: SCRIPT WORK_FOLDER from-python, or SCRIPT WORK_FOLDER your-model [FAMILY]: the family in place of SmolLM3"""
 import json
 import os

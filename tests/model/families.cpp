@@ -1,5 +1,5 @@
-// Families of transformers: published models, and what their files may ask for. Agreement of numbers:
-// tests/parity, tests/interop.
+// Families of transformers: published models, and the options of their files. Agreement of
+// numbers: tests/parity, tests/interop.
 #include "model/family.h"
 
 #include <cmath>
@@ -147,7 +147,7 @@ TEST(Families, Phi3KeepsItsFusedTensors) {
   for (auto& t : canonical_tensors(c)) shapes[t.name] = t.shape;
   EXPECT_EQ(shapes.at("model.layers.31.mlp.gate_up_proj.weight"), (std::vector<int64_t>{16384, 3072}));
   EXPECT_EQ(shapes.at("model.layers.0.self_attn.qkv_proj.weight"), (std::vector<int64_t>{9216, 3072}));
-  // A change that the class cannot hold: another class, or none.
+  // The class cannot hold this change: another one, or none.
   c.embedding_scale = 2;
   EXPECT_EQ(family_of(c), nullptr);
   expect_error([&] { parse_file(edited(file, "rope_scaling", {{"type", "linear"}, {"factor", 2.0}})); }, {"linear"});

@@ -80,7 +80,7 @@ FIXTURES = {
         Phi3ForCausalLM,
         Phi3Config(**SMALL, original_max_position_embeddings=40, sliding_window=6, partial_rotary_factor=0.5),
         2, 13, torch.float32),
-    # Queries, keys and values by head; a quarter of 16 elements rotated; the MLP reads what attention reads.
+    # Queries, keys and values by head; a quarter of 16 elements rotated; attention and MLP in parallel.
     "gpt-neox-tiny": (
         GPTNeoXForCausalLM,
         GPTNeoXConfig(num_hidden_layers=2, num_attention_heads=2, hidden_size=32, intermediate_size=40, vocab_size=53,

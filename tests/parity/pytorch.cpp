@@ -113,7 +113,7 @@ TEST_P(Parity, TenStepsOfAdamW) {
       double largest = 0;
       for (double g : gradient) largest = std::max(largest, std::abs(g));
       for (size_t i = 0; i < after.size(); ++i) {
-        // Biases of keys that are not rotated: their gradient is rounding noise (README.md).
+        // Biases of unrotated keys: their gradient is rounding noise (README.md).
         if (gradient[i] != 0 && std::abs(gradient[i]) < 1e-9 * largest) continue;
         delta.push_back(after[i] - before.at(name)[i]), expected.push_back(all[i]);
       }

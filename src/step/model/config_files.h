@@ -30,8 +30,9 @@ std::string to_huggingface_config(const ModelConfig& config, const TextEnds& end
 //
 // TOML: the keys are the fields of ModelConfig, a table [rope_scaling], and a table [layer.X] for
 // layers that differ (their letters are in `pattern`). `preset` names the base that the other keys
-// override (default: gpt2-124M's shape). Fields that are not given follow the given ones: head_dim = width / heads,
-// kv_heads = heads if they are equal in the base, ff = 4 width if the base has that ratio.
+// override (default: gpt2-124M's shape). Fields that are not given follow the given ones: head_dim
+// = width / heads, kv_heads = heads if they are equal in the base, ff = 4 width if the base has
+// that ratio.
 ModelConfig parse_model_toml(std::string_view text, const std::string& where);
 // config.json of one of the families (model/family.h); keys of transformers 4 and 5. Sizes are
 // required; other keys default as in transformers. Options that Crest does not compute are

@@ -21,7 +21,8 @@ enum class TensorForm : uint8_t {
   by_head,     // queries, keys and values of a head, then of the next head
   joined       // the rows of two parameters: `crest` has both, with a + between them
 };
-// A member of a layer, such as mlp.fc, or of the model: wte, ln_f. Names are without .weight, .bias.
+// A member of a layer, such as mlp.fc, or of the model: wte, ln_f. Names are without .weight,
+// .bias.
 struct TensorName {
   const char *crest, *file;
   TensorForm form = TensorForm::same;

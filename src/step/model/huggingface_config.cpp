@@ -1,4 +1,5 @@
-// Converts the config.json of transformers to and from ModelConfig: what all families have in common.
+// Converts the config.json of transformers to and from ModelConfig: what all families have in
+// common.
 #include <algorithm>
 
 #include "core/json.h"

@@ -36,8 +36,8 @@ void read_optional_windows(const Keys& keys, ModelConfig& config);
 void write_optional_windows(const ModelConfig& config, nlohmann::ordered_json& out);
 
 // Layers of two types, each with a rotation: layer_types, sliding_window (in the sliding ones),
-// rope_parameters by type, or rope_theta and rope_scaling (of the others). Without layer_types every
-// layer slides whose number is no multiple of `interval`.
+// rope_parameters by type, or rope_theta and rope_scaling (of the others). Without layer_types
+// every layer slides whose number is no multiple of `interval`.
 void read_layer_types(const Keys& keys, const RopeKeys& sliding, const RopeKeys& full, int64_t interval,
                       ModelConfig& config);
 void write_layer_types(const ModelConfig& config, nlohmann::ordered_json& out);

@@ -1,5 +1,5 @@
-// Phi-3 and Phi-4: Llama with fused matrices, an optional window in every layer, and an optional part
-// of each head that is rotated.
+// Phi-3 and Phi-4: Llama with fused matrices, an optional window in every layer, and an optional
+// part of each head that is rotated.
 #include <algorithm>
 #include <cmath>
 
