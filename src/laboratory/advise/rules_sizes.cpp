@@ -79,7 +79,7 @@ Checked head_ratio(const AdviceCase& c, Planner&) {
 
 Checked mlp_width(const AdviceCase& c, Planner&) {
   const ModelConfig& m = c.recipe.model;
-  if (m.activation != ActivationKind::swiglu) return does_not_apply("the model has no SwiGLU");
+  if (!gated(m.activation)) return does_not_apply("the model has no gated MLP");
   if (std::string why = no_tensor_cores(c); !why.empty()) return does_not_apply(why);
   int64_t t = c.mesh.size(Axis::tensor), multiple = aligned_elements(c) * t;
   std::string share = t > 1 ? fmt::format(" on each of {} ranks", t) : "";
@@ -101,7 +101,7 @@ namespace {
 std::string size_name(const AdviceCase& c, int64_t size) {
   const ModelConfig& m = c.recipe.model;
   if (size == m.width) return "the model's width";
-  if (size == m.ff || size == 2 * m.ff) return m.activation == ActivationKind::swiglu ? "" : "the MLP width";
+  if (size == m.ff || size == 2 * m.ff) return gated(m.activation) ? "" : "the MLP width";
   if (size == m.qkv_width()) return "the width of queries, keys and values";
   if (size == m.heads * m.head_dim) return "heads x head size";
   return "";

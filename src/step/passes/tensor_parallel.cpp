@@ -251,6 +251,9 @@ void check(const PassContext& context, int ranks) {
     if (wrong) refuse(fmt::format("tensor={} does not work with {} yet", ranks, what), instead);
   };
   no(r.precision == "fp8", "--precision fp8", "Use bf16.");
+  for (int64_t i = 0; i < r.model.layers; ++i)
+    no(r.model.layer(i).qk_norm == QkNorm::row, "norms of all queries of a token (qk_norm = \"row\")",
+       "Leave the axis out.");
   static const std::set<std::string> of_whole_matrices = {"muon",       "adafactor", "adafactor-momentum",
                                                           "adamw-8bit", "adamw-fp8", "adamw-unfused"};
   no(of_whole_matrices.count(r.optimizer) > 0, "--optimizer " + r.optimizer,
