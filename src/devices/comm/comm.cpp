@@ -9,4 +9,9 @@ std::unique_ptr<Communicator> Communicator::split(const std::vector<int>&) {
   fail_internal("this communicator has no groups");
 }
 
+void Communicator::send(const void*, int64_t, int) { fail_internal("this communicator sends nothing to single ranks"); }
+void Communicator::receive(void*, int64_t, int) {
+  fail_internal("this communicator receives nothing from single ranks");
+}
+
 }  // namespace crest

@@ -248,6 +248,20 @@ class GlooCommunicator final : public Communicator {
     });
   }
 
+  void send(const void* data, int64_t bytes, int to) override {
+    transfer(bytes, [&](uint64_t slot) {
+      Messages source(*context_, *waits_, const_cast<void*>(data), size_t(bytes), timeout_);
+      in_pieces(size_t(bytes), [&](size_t offset, size_t n) { source.send(to, slot, offset, n), source.sent(); });
+    });
+  }
+  void receive(void* data, int64_t bytes, int from) override {
+    transfer(bytes, [&](uint64_t slot) {
+      Messages target(*context_, *waits_, data, size_t(bytes), timeout_);
+      in_pieces(size_t(bytes),
+                [&](size_t offset, size_t n) { target.receive(from, slot, offset, n), target.received(); });
+    });
+  }
+
   // Every round doubles the number of ranks that each rank has heard of.
   void barrier() override {
     const int ranks = size();
@@ -340,6 +354,12 @@ class GlooCommunicator final : public Communicator {
         if (mine.bytes) sums.sent();
       });
     }
+  }
+
+  // Between two ranks, which call it with as many bytes.
+  template <class F>
+  void transfer(int64_t bytes, F f) {
+    if (bytes > 0) guarded({"transfer", DType::u8, bytes}, f);
   }
 
   // f: gets the first of the 256 slots of the call.

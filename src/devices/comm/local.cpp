@@ -5,6 +5,7 @@
 #include "comm/exchange.h"
 #include "comm/reduce.h"
 #include "comm/thread_barrier.h"
+#include "comm/thread_transfers.h"
 #include "core/error.h"
 
 namespace crest {
@@ -16,6 +17,7 @@ struct Rendezvous {
   int ranks;
   ThreadBarrier barrier;
   std::vector<void*> data;
+  ThreadTransfers transfers;
   ThreadGroups<Rendezvous> groups;
 };
 
@@ -26,7 +28,7 @@ class LocalCommunicator final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return rendezvous_->ranks; }
   void barrier() override { rendezvous_->barrier.wait(); }
-  void leave() override { rendezvous_->barrier.leave(); }
+  void leave() override { rendezvous_->transfers.leave(), rendezvous_->barrier.leave(); }
   std::unique_ptr<Communicator> split(const std::vector<int>& members) override {
     return std::make_unique<LocalCommunicator>(rendezvous_->groups.join(splits_++, members), place_in(members, rank_));
   }
@@ -68,6 +70,12 @@ class LocalCommunicator final : public Communicator {
     publish(const_cast<void*>(out));
     std::memcpy(in, of(from), size_t(bytes));
     barrier();
+  }
+
+  void send(const void* data, int64_t bytes, int to) override { rendezvous_->transfers.send(rank_, to, data, bytes); }
+  void receive(void* data, int64_t bytes, int from) override {
+    rendezvous_->transfers.receive(from, rank_, bytes,
+                                   [&](const void* sent) { std::memcpy(data, sent, size_t(bytes)); });
   }
 
  private:

@@ -135,9 +135,9 @@ double phase_flops(const CompiledSession& s, BenchPhase phase, FlopsConvention c
 void check_ranks(RankGroup& group, const CompiledSession& session, BenchPhase phase, uint64_t seed, bool flush) {
   std::vector<std::string> rows = {"Crest " CREST_VERSION,
                                    fmt::format("--phase {}, --seed {}, --flush-cache {}", name(phase), seed, flush)};
-  for (auto& more : {recipe_rows(session.recipe, group.options()), program_rows(session)})
-    rows.insert(rows.end(), more.begin(), more.end());
-  check_same_rows(group.host(), rows);
+  const std::vector<std::string> more = recipe_rows(session.recipe, group.options());
+  rows.insert(rows.end(), more.begin(), more.end());
+  check_same_session(group.host(), rows, session);
 }
 
 PhaseRunner::PhaseRunner(CompiledSession session, BenchPhase phase, uint64_t seed, bool flush, RankGroup* group)

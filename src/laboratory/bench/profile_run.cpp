@@ -32,7 +32,8 @@ void say(const std::string& line) { to_stderr("{}\n", printable(line, 400)); }
 }  // namespace
 
 ProfileRun::ProfileRun(ProfileTask task) : task_(std::move(task)) {
-  session_ = compile_phase(task_.recipe, task_.device, task_.phase);
+  const int stage = task_.group ? stage_of_rank(task_.recipe, task_.group->rank()) : 0;
+  session_ = compile_phase(task_.recipe, task_.device, task_.phase, {.stage = stage});
   check_fits(session_, task_.limit / task_.recipe.data_parallel);
   flops_per_token_ = executed_per_token(session_);
   if (task_.group && !task_.group->leads()) return;

@@ -87,6 +87,8 @@
   OP(sum_rows, (x, b), (y))             \
   OP(own_rows, (ids), (y))              \
   OP(own_positions, (ids), (y))         \
+  OP(send, (x), (y))                    \
+  OP(receive, (acc), (y))               \
   OP(square_sum, (shards), (sum))
 
 #define CREST_OPS(OP) CREST_LOCAL_OPS(OP) CREST_COLLECTIVE_OPS(OP)

@@ -75,7 +75,7 @@ class Autograd final : public Grad {
       if (it != by_name.end()) parameter_[v] = it->second, needs_[v] = true;
     }
     for (auto& instr : program_.code) {
-      bool any = false;
+      bool any = is(instr, "receive");  // of another stage's parameters
       for (ValueId v : instr.in) any |= v != no_value && needs_[size_t(v)];
       for (ValueId v : instr.out) needs_[size_t(v)] = any && is_float(program_.at(v).dtype);
       if (is(instr, "cast") && parameter_[size_t(instr.in[in::cast::x])] >= 0)
@@ -94,9 +94,9 @@ class Autograd final : public Grad {
     instr_ = program_.code[i];  // a copy: emitting reallocates the list
     if (is(instr_, "cast") && parameter_[size_t(instr_.in[in::cast::x])] >= 0)
       return;  // gradients go to the parameter itself
-    bool wanted = is(instr_, "cross_entropy");
+    bool wanted = is(instr_, "cross_entropy") || is(instr_, "send");
     for (ValueId v : instr_.out) wanted |= gradient_of(v) != no_value;
-    bool any = false;
+    bool any = is(instr_, "receive");
     for (size_t k = 0; k < instr_.in.size(); ++k) any |= needs(k);
     if (!wanted || !any) return;
     if (!instr_.op->grad) fail_internal(fmt::format("operation {} has no gradient", instr_.op->name));

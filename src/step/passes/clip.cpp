@@ -24,12 +24,15 @@ void clip_gradients(Program& program, const PassContext& context) {
   for (ValueId g : required_gradients(program, "clip")) gradients[axes_of_cuts(program.at(g))].push_back(g);
   std::vector<ValueId> in = {latest(program, program.find("scalars"))};
   Attrs attrs = Attrs().set("clip", context.recipe.clip);
-  if (gradients.size() == 1 && gradients.begin()->first.empty()) {
+  // Each stage of a pipeline has the gradients of its layers.
+  const Axes stages = context.recipe.layout().size(Axis::pipeline) > 1 ? Axes(Axis::pipeline) : Axes();
+  if (gradients.size() == 1 && gradients.begin()->first.empty() && stages.empty()) {
     in.insert(in.end(), gradients.begin()->second.begin(), gradients.begin()->second.end());
   } else {
     attrs.set("squares", 1);
-    for (auto& [axes, list] : gradients) {
-      ValueId sum = b.emit1("square_sum", list);
+    for (auto& [cuts, list] : gradients) {
+      const Axes axes = cuts | stages;
+      ValueId sum = b.emit1("square_sum", list, stages.empty() ? Attrs() : Attrs().set("axes", stages.text()));
       if (!axes.empty()) sum = b.emit1("all_reduce", {sum}, Attrs().set("mean", 0).set("axes", axes.text()));
       in.push_back(sum);
     }

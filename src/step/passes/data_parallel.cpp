@@ -136,8 +136,10 @@ void declare_placements(Program& program, const PassContext& context) {
   std::vector<int> producers = program.producers();
   for (size_t v = 0; v < program.values.size(); ++v) {
     Value& value = program.values[v];
-    if (producers[v] >= 0 || value.name == "scalars") continue;
-    if (value.role == Role::input && mesh.size(Axis::data) > 1)
+    const bool received = producers[v] >= 0 && is(program.code[size_t(producers[v])], "receive") &&
+                          value.layout.storage == ValueId(v) && value.role == Role::activation;
+    if ((producers[v] >= 0 && !received) || value.name == "scalars") continue;
+    if ((value.role == Role::input || received) && mesh.size(Axis::data) > 1)
       value.placement[size_t(Axis::data)] = Placement::shard(0);
     if (value.role != Role::gradient && value.role != Role::output) continue;
     if (auto it = weights.find(value.name); it != weights.end()) value.placement = program.at(it->second).placement;
@@ -198,11 +200,9 @@ void set_mesh(const Setting& row, void* object, const SettingValue& value) {
   auto& r = *static_cast<Recipe*>(object);
   const Mesh mesh = parse_mesh(std::get<std::string>(value));
   if (std::get<std::string>(value).empty()) return;
-  for (Axis axis : {Axis::context, Axis::pipeline})
-    if (mesh.size(axis) > 1)
-      fail_usage(fmt::format("{}={}: no pass shares a step along this axis yet", name(axis), mesh.size(axis)),
-                 row.flag(),
-                 "Use the axes data and tensor. crest plan --explain and crest advise calculate with the others.");
+  if (const int ranks = mesh.size(Axis::context); ranks > 1)
+    fail_usage(fmt::format("context={}: no pass shares a step along this axis yet", ranks), row.flag(),
+               "Use the axes data, tensor and pipeline. crest plan --explain and crest advise calculate with it.");
   if (r.all_ranks() == 1) r.ranks = mesh.ranks();
   if (r.all_ranks() != mesh.ranks())
     fail_usage(fmt::format("{} has {}, but {} {} was given", mesh.text(), format_number_of(mesh.ranks(), "rank"),
@@ -243,8 +243,8 @@ const std::vector<Setting>& data_parallel_settings() {
       mesh_setting({.name = "mesh",
                     .group = group,
                     .help = "number of ranks along each axis: data=4 is --ranks 4; ranks along tensor share the "
-                            "layers of a model. plan --explain and advise calculate with pipeline, too",
-                    .example = "data=2,tensor=2",
+                            "matrices of a model, ranks along pipeline its layers",
+                    .example = "pipeline=2,data=2",
                     .commas = true,
                     .newer = true,
                     .resume = OnResume::accepts,

@@ -5,6 +5,9 @@
 // each bucket is a group.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <compare>
+#include <tuple>
 #include <unordered_map>
 
 #include "core/error.h"
@@ -42,7 +45,7 @@ class Groups {
   void run() {
     std::vector<ValueId> gradients = parameter_gradients(program_);
     find_states();
-    for (Kind kind : {Kind{true, false}, {true, true}, {false, false}, {false, true}}) {
+    for (const Kind& kind : kinds()) {
       std::vector<Member> members;
       int64_t size = 0;
       int count = 0;
@@ -50,6 +53,8 @@ class Groups {
         if (members.empty()) return;
         std::string group = kind.decay ? "decay" : "rest";
         if (kind.cut) group += "_tensor";
+        if (kind.borrowed) group += "_borrowed";
+        if (kind.chunk) group += fmt::format("_chunk{}", kind.chunk);
         if (count) group += std::to_string(count);
         // A whole number of equal parts: each rank may have one.
         add(group, members, round_up(size, alignment_ * parts_), gradients);
@@ -57,8 +62,7 @@ class Groups {
       };
       for (size_t q = 0; q < program_.params.size(); ++q) {
         const Value& weight = program_.at(program_.params[q].value);
-        if (program_.params[q].decay != kind.decay || weight.placement[size_t(Axis::tensor)].cut() != kind.cut)
-          continue;
+        if (kind_of(program_.params[q]) != kind) continue;
         if (!is_float(weight.dtype)) continue;  // not trained (passes/int8.cpp)
         members.push_back({q, size});
         size += round_up(numel(q), alignment_);
@@ -75,9 +79,24 @@ class Groups {
   }
 
  private:
+  // Programs of other chunks of layers, or of an update, lack what a group of its own can be without.
   struct Kind {
-    bool decay, cut;
+    int chunk;
+    bool borrowed, decay, cut;
+    auto operator<=>(const Kind&) const = default;
   };
+  Kind kind_of(const Param& q) const {
+    return {q.chunk, q.borrowed, q.decay, program_.at(q.value).placement[size_t(Axis::tensor)].cut()};
+  }
+  // Matrices first.
+  std::vector<Kind> kinds() const {
+    std::vector<Kind> list;
+    for (const Param& q : program_.params) list.push_back(kind_of(q));
+    auto order = [](const Kind& k) { return std::tuple(k.chunk, k.borrowed, !k.decay, k.cut); };
+    std::sort(list.begin(), list.end(), [&](const Kind& a, const Kind& b) { return order(a) < order(b); });
+    list.erase(std::unique(list.begin(), list.end()), list.end());
+    return list;
+  }
   using States = std::unordered_map<size_t, ValueId>;  // by parameter
 
   void add(const std::string& group, const std::vector<Member>& members, int64_t size,

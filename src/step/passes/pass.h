@@ -26,6 +26,9 @@ struct PassContext {
   int64_t row_alignment = 1;
   // The Program ends where its forward half ends, and keeps what the backward half would read.
   bool forward_only = false;
+  // The rank's coordinate along the pipeline axis, and which of its chunks of layers a Program runs
+  // (passes/stages.h).
+  int stage = 0, chunk = 0;
 
   // The value of a setting (see pass_setting()), or its default.
   std::string setting(std::string_view name) const;

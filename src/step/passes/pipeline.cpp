@@ -15,6 +15,7 @@ namespace crest {
 void pad_vocabulary(Program&, const PassContext&);
 void pack_documents(Program&, const PassContext&);
 void tensor_parallel(Program&, const PassContext&);
+void pipeline_parallel(Program&, const PassContext&);
 void decompose_attention(Program&, const PassContext&);
 void decompose_pointwise(Program&, const PassContext&);
 void set_precision(Program&, const PassContext&);
@@ -27,6 +28,8 @@ void clip_gradients(Program&, const PassContext&);
 void optimizer(Program&, const PassContext&);
 void group_parameters(Program&, const PassContext&);
 void recompute(Program&, const PassContext&);
+void return_borrowed(Program&, const PassContext&);
+void send_loss(Program&, const PassContext&);
 void data_parallel(Program&, const PassContext&);
 void join_swiglu(Program&, const PassContext&);
 void join_epilogues(Program&, const PassContext&);
@@ -46,6 +49,7 @@ void pitch_rows(Program&, const PassContext&);
 const std::vector<Setting>& pad_vocabulary_settings();
 const std::vector<Setting>& packing_settings();
 const std::vector<Setting>& tensor_parallel_settings();
+const std::vector<Setting>& pipeline_parallel_settings();
 const std::vector<Setting>& attention_settings();
 const std::vector<Setting>& precision_settings();
 const std::vector<Setting>& accumulate_settings();
@@ -70,6 +74,10 @@ const std::vector<Pass>& pipeline() {
       {"tensor_parallel",
        "--mesh tensor=T: every rank has a part of each layer's matrices, and of the rows between layers",
        tensor_parallel, tensor_parallel_settings, "it shares the model between ranks"},
+      {"pipeline_parallel",
+       "--mesh pipeline=P: the layers of one stage, between what it receives from the stage before it and what it "
+       "sends to the next one",
+       pipeline_parallel, pipeline_parallel_settings, "it shares the layers between ranks"},
       {"attention", "--attention naive: attention as matmul, scale, mask, softmax, matmul", decompose_attention,
        attention_settings},
       {"decompose", "--fusion off: GELU as pointwise instructions", decompose_pointwise},
@@ -96,10 +104,14 @@ const std::vector<Pass>& pipeline() {
        recompute, recompute_settings},
       {"fp8_activations", "--fp8-activations: activations kept for the gradients of GELU and SwiGLU are in 8 bits",
        keep_activations, fp8_activations_settings},
+      {"borrowed", "--mesh pipeline=P: the last stage returns its gradient of a tied embedding to the first one",
+       return_borrowed, nullptr, "it sums the gradients of the embedding"},
       {"data_parallel",
        "--ranks, --data-parallel, --mesh, --reduce: gradients and loss are summed over the ranks after the last micro "
        "step",
        data_parallel, data_parallel_settings, "it sums over the ranks"},
+      {"loss_to_first", "--mesh pipeline=P: the last stage sends the loss to the first one", send_loss, nullptr,
+       "rank 0 reports the loss"},
       {"swiglu",
        "--fusion on: SwiGLU's gate and up become one matmul with the activation, its gradient part of the preceding "
        "matmul, and the two gradients of its input one sum",

@@ -17,6 +17,8 @@ void pure(Program& program, DType half) {
   for (auto& q : program.params) program.at(q.value).dtype = half;
   for (auto& v : program.values)
     if (v.role == Role::cache) v.dtype = half;
+  for (auto& instr : program.code)
+    if (is(instr, "receive")) instr.attrs.set("dtype", name(half));
   reinfer(program);
 }
 

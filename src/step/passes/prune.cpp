@@ -17,7 +17,7 @@ void prune(Program& program, const PassContext&) {
   std::vector<Instr> kept;
   for (size_t i = program.code.size(); i-- > 0;) {
     Instr& instr = program.code[i];
-    bool live = false;
+    bool live = is(instr, "send");
     for (ValueId v : instr.out) {
       const Value& value = program.at(v);
       auto storage = size_t(value.layout.storage);

@@ -25,6 +25,7 @@ void start_early(Program& program) {
   Accesses accesses = accesses_by_storage(program);
   auto early = [&](size_t i) {
     const Instr& instr = program.code[i];
+    if (is(instr, "send") || is(instr, "receive")) return false;           // the stages have one order for them
     bool gathers_ahead = is(instr, "all_gather") && instr.in.size() == 1;  // passes/gather_weights.cpp placed it
     return instr.stream == Stream::comm && instr.op->op_class == OpClass::communication && !gathers_ahead;
   };

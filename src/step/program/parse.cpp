@@ -313,6 +313,8 @@ class Parser {
         q.init_std = number();
         expect(")");
         q.decay = accept_word("decay");
+        q.borrowed = accept_word("borrowed");
+        if (accept("chunk(")) q.chunk = int(dims(')')[0]);
         p.params.push_back(q);
       } else if (accept_word("value")) {
         value(p, names);

@@ -192,12 +192,17 @@ class Inference {
     if (instr.body) return Inference(*instr.body, axis_, after_).run_body(in, out);
     if (instr.op->place) return place(p_, instr, axis_, in, out);
     std::string_view op = instr.op->name;
+    if (op == "receive") {  // from ranks with the same coordinates
+      out = {in.empty() ? p_.at(instr.out[0]).placement[size_t(axis_)] : in[0]};
+      return "";
+    }
     if (in[0].kind == Kind::absent) return fmt::format("reads %{}, which holds nothing", name_of(instr.in[0]));
     out.assign(instr.out.size(), in[0]);
-    if (op == "copy_in" || op == "copy_out") return "";
-    if (op == "square_sum" && in[0].cut()) {  // of parts, a part of the sum
+    if (op == "copy_in" || op == "copy_out" || op == "send") return "";
+    const bool parts = in[0].cut(), of_stages = instr.attrs.has("axes") && over(instr, axis_);
+    if (op == "square_sum" && (parts || of_stages)) {  // a part of the sum
       out[0] = Placement::partial();
-      return all_are(instr, Kind::shard);
+      return all_are(instr, parts ? Kind::shard : Kind::replicated);
     }
     return all_are(instr, Kind::replicated);  // no rule
   }

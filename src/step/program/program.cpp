@@ -9,7 +9,7 @@ std::string_view name(Role r) {
   return n[size_t(r)];
 }
 std::string_view name(Lifetime l) {
-  static constexpr std::string_view n[] = {"micro", "step", "persistent"};
+  static constexpr std::string_view n[] = {"micro", "slot", "step", "persistent"};
   return n[size_t(l)];
 }
 std::string_view name(Phase p) {

@@ -24,9 +24,10 @@ inline constexpr ValueId no_value = -1;
 // optimizer moments, master weights, scalars. cache: keys and values for decoding. output: read by
 // the host after a run.
 enum class Role : uint8_t { input, weight, gradient, state, cache, activation, output };
-// micro_step: one micro step (`micro` in text and JSON). step: from the first micro step to the
-// update. persistent: the whole run.
-enum class Lifetime : uint8_t { micro_step, step, persistent };
+// micro_step: one micro step (`micro` in text and JSON). slot: one micro step that is cut into
+// Programs (passes/segments.h): each micro step on its way has memory of its own. step: from the
+// first micro step to the update. persistent: the whole run.
+enum class Lifetime : uint8_t { micro_step, slot, step, persistent };
 enum class Phase : uint8_t { forward, recompute, backward, update };
 // Where instructions run concurrently: a CUDA stream, or a thread of the host (`lane` in JSON).
 // copy: from host memory to the device; copy_back: the other way, since a link carries both at
@@ -93,6 +94,8 @@ struct Param {
   ValueId value = no_value;
   double init_mean = 0, init_std = 0;  // normal(mean, std); std 0: constant
   bool decay = false;                  // weight decay: matrices only
+  bool borrowed = false;               // a copy from another pipeline stage, which updates it
+  int chunk = 0;                       // of the layers of its rank: each is a stage (--schedule-pipeline interleaved)
   bool operator==(const Param& o) const = default;
 };
 

@@ -129,6 +129,7 @@ PassContext pass_context(const Recipe& recipe, const ProgramSpec& spec, const De
   // A GPU's matrix units are fed with vectors of 16 bytes. On a CPU a vector may begin anywhere.
   if (device.kind == "cuda") context.row_alignment = 16;
   context.forward_only = spec.forward_only;
+  context.stage = spec.stage, context.chunk = spec.chunk;
   return context;
 }
 

@@ -11,6 +11,7 @@
 #include "core/timer.h"
 #include "passes/fp8.h"
 #include "passes/recompute.h"
+#include "passes/stages.h"
 #include "plan/addresses.h"
 #include "plan/automatic.h"
 #include "plan/choose_kernels.h"
@@ -221,6 +222,7 @@ Recipe resolve(Recipe r, const Device& device) {
   r.recompute = recompute_value(recompute_by_layer(r.recompute, r.model.layers));
   std::string& chunk = r.pass_settings.emplace("loss-chunk", "auto").first->second;
   if (chunk == "auto") chunk = auto_loss_chunk(r.precision, r.model.vocab, device.kind);
+  if (r.layout().size(Axis::pipeline) > 1) r.pass_settings["stages"] = stages_text(stage_layers(r));
   resolve_shard(r, device);
   if (device.kind == "cpu" && r.precision == "tf32")
     fail_usage("the CPU does not support tf32", "--precision",
@@ -245,7 +247,7 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
         pass.required && std::find(off.begin(), off.end(), pass.name) != off.end())
       fail_usage(fmt::format("a run needs the pass {}: {}", pass.name, pass.required), "--disable-pass",
                  "Leave it on. crest program --disable-pass NAME --after prune prints a Program without it.");
-  s.device = device;
+  s.device = device, s.stage = options.stage;
   s.device.deterministic = s.recipe.deterministic;
   // Virtual ranks are threads of this process: each plans and runs with its share of the threads. A
   // rank with a process of its own has its share already.
@@ -255,16 +257,30 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
   return s;
 }
 
+int stage_of_rank(const Recipe& recipe, int rank) {
+  const Mesh mesh = recipe.layout();
+  return rank < mesh.ranks() ? mesh.coordinate(rank, Axis::pipeline) : 0;  // of too many, the mesh is refused later
+}
+
+CompiledSession for_stage(const CompiledSession& s, int stage) {
+  CompiledSession other;
+  other.recipe = s.recipe, other.device = s.device, other.stage = stage;
+  std::vector<ProgramSpec> specs;
+  for (auto& c : s.programs) specs.push_back(c.spec);
+  extend(other, specs);
+  return other;
+}
+
 void extend(CompiledSession& s, const std::vector<ProgramSpec>& programs, const CompileOptions& options) {
   Timer all;
   for (auto& spec : programs) {
     if (s.find(spec.name) >= 0) continue;
     if (spec.kind == ProgramKind::start && !has_start(s.recipe)) continue;  // known once `auto` is resolved
     CompiledProgram c;
-    c.spec = spec;
+    c.spec = spec, c.spec.stage = s.stage;
     c.program = build_model(s.recipe.model, {spec.kind, spec.batch, spec.seq, spec.cache_length});
     c.program.name = spec.name;
-    c.timings = run_passes(c.program, pass_context(s.recipe, spec, s.device), {"", options.verify});
+    c.timings = run_passes(c.program, pass_context(s.recipe, c.spec, s.device), {"", options.verify});
     Timer timer;
     choose_kernels(c, s.recipe, s.device);
     c.timings.push_back({"kernels", timer.seconds()});

@@ -22,6 +22,7 @@ struct ProgramSpec {
   int64_t cache_length = 0;
   bool first = true, last = true;
   bool forward_only = false;  // PassContext::forward_only
+  int stage = 0, chunk = 0;   // the same there
 };
 
 struct CompiledProgram {
@@ -46,6 +47,7 @@ struct PersistentBlock {
 struct CompiledSession {
   Recipe recipe;
   Device device;  // threads: of one rank
+  int stage = 0;  // coordinate along the pipeline axis: other ranks have other Programs
   std::vector<CompiledProgram> programs;
   std::vector<PersistentBlock> persistent;
   std::vector<PersistentBlock> host;  // in an arena of host memory (--offload)
@@ -103,7 +105,10 @@ int64_t step_tokens(const CompiledSession& session);
 
 struct CompileOptions {
   bool verify = true;
+  int stage = 0;  // CompiledSession::stage
 };
+// The stage of a rank of the recipe's mesh.
+int stage_of_rank(const Recipe& recipe, int rank);
 
 // Resolves recipe.precision "auto" for the device. Throws usage errors for settings the device does
 // not support.
@@ -113,6 +118,8 @@ Recipe resolve(Recipe recipe, const Device& device);
 void place(CompiledSession& session, const CompileOptions& options = {});
 CompiledSession compile(const Recipe& recipe, const Device& device, const std::vector<ProgramSpec>& programs,
                         const CompileOptions& options = {});
+// The same Programs of another stage, for the same device.
+CompiledSession for_stage(const CompiledSession& session, int stage);
 // Compiles the Programs missing in the session, and places all.
 void extend(CompiledSession& session, const std::vector<ProgramSpec>& programs, const CompileOptions& options = {});
 

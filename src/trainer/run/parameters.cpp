@@ -156,6 +156,7 @@ std::vector<ParameterRef> own_parameters(const Executor& executor) {
     ParameterRef r{q.name, q.shape, find(q.name), find(q.name + int8_scale), find(q.name + ".master"), {}, &q, {}};
     for (Axis axis : axes_outermost_first)
       if (p.at(q.value).placement[size_t(axis)].kind == Placement::Kind::shard) r.cut = r.cut | axis;
+    if (executor.session().recipe.layout().size(Axis::pipeline) > 1) r.cut = r.cut | Axis::pipeline;
     for (auto& [name, v] : states_of(p, q.name))
       r.states.push_back({name, executor.tensor(program, p.at(v).name), p.at(v).shape == p.at(q.value).shape});
     list.push_back(std::move(r));
@@ -164,10 +165,15 @@ std::vector<ParameterRef> own_parameters(const Executor& executor) {
 }
 
 std::vector<ParameterRef> parameters(const Executor& executor) {
-  std::vector<ParameterRef> list = own_parameters(executor);
-  for (ParameterRef& r : list)
-    if (r.cut.has(Axis::tensor)) r.weight = r.master = {}, r.states.clear();
   ShardedStates& sharded = executor.sharded();
+  std::vector<ParameterRef> list;
+  if (executor.session().recipe.layout().size(Axis::pipeline) == 1) {
+    list = own_parameters(executor);
+    for (ParameterRef& r : list)
+      if (r.cut.has(Axis::tensor)) r.weight = r.master = {}, r.states.clear();
+  } else {
+    for (const Param& q : sharded.params()) list.push_back({q.name, q.shape, {}, {}, {}, {}, &q, Axis::pipeline});
+  }
   for (size_t i = 0; i < sharded.tensors().size(); ++i) {
     auto& t = sharded.tensors()[i];
     ParameterRef& r = list[t.parameter];
@@ -243,6 +249,7 @@ void initialize(const Executor& executor, int rank, uint64_t seed, int64_t perio
     buffer.resize(size_t(p.numel()));
     double mean = p.info->init_mean, std = p.info->init_std;
     uint64_t s = ++stream;
+    if (!executor.sharded().here(q)) continue;
     uint64_t first = random_bits(seed, s, 0), mask = uint64_t(period) - 1;
 #pragma omp parallel for
     for (int64_t i = 0; i < p.numel(); ++i) {

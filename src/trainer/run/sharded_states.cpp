@@ -5,19 +5,63 @@
 
 #include "backend/cpu/runtime.h"
 #include "comm/comm.h"
+#include "comm/exchange.h"
+#include "core/error.h"
+#include "model/parameters.h"
+#include "passes/pass.h"
+#include "plan/program_after.h"
 #include "program/placement.h"
 #include "run/executor.h"
 
 namespace crest {
 
+// The Program with the states; without an update, weights may be in parts all the same.
+static int states_program(const CompiledSession& s) { return std::max(0, s.find("update")); }
+
 ShardedStates::ShardedStates(const Executor& executor)
     : mesh_(executor.session().recipe.layout()),
+      stage_(executor.session().stage),
       runtime_(&executor.runtime()),
       host_(make_host_runtime(executor.session().device, nullptr)) {
   const CompiledSession& s = executor.session();
-  // Without an update, weights may be in parts all the same.
-  int program = std::max(0, s.find("update"));
-  const Program& p = s.programs[size_t(program)].program;
+  const CompiledProgram& own = s.programs[size_t(states_program(s))];
+  const int stages = mesh_.size(Axis::pipeline);
+  if (stages == 1) {
+    params_ = own.program.params;
+    add_groups(executor, own.program, 0);
+  } else {
+    params_ = parameters_of(s.recipe.model);
+    for (int stage = 0; stage < stages; ++stage) {
+      ProgramSpec spec = own.spec;
+      spec.stage = stage;
+      const Program other =
+          stage == stage_ ? own.program : program_after(s.recipe, s.device, spec, pipeline().back().name);
+      add_groups(executor, other, stage);
+      add_tensors(executor, other, stage);
+    }
+  }
+  std::stable_sort(tensors_.begin(), tensors_.end(), [](auto& a, auto& b) { return a.parameter < b.parameter; });
+}
+
+size_t ShardedStates::index_of(const std::string& parameter) const {
+  for (size_t q = 0; q < params_.size(); ++q)
+    if (params_[q].name == parameter) return q;
+  fail_internal("no parameter is called " + parameter, "sharded_states");
+}
+
+bool ShardedStates::here(size_t parameter) const {
+  bool elsewhere = false;
+  for (const Tensor& t : tensors_) {
+    if (t.parameter != parameter) continue;
+    if (t.stage == stage_) return true;
+    elsewhere = true;
+  }
+  return !elsewhere;
+}
+
+// Groups of which each rank along data or tensor has a part.
+void ShardedStates::add_groups(const Executor& executor, const Program& p, int stage) {
+  const int program = states_program(executor.session());
   auto cut = [](const Value& v, Axis axis) { return v.placement[size_t(axis)].cut(); };
   // Heads of zeros are on the ranks only (passes/tensor_parallel.cpp). Of a padded vocabulary all
   // ranks have the last rows.
@@ -41,24 +85,48 @@ ShardedStates::ShardedStates(const Executor& executor)
     std::string state = group.role == Role::weight ? weights_state : group.name.substr(0, dot);
     const int64_t elements = group.numel() * (shared ? mesh_.size(Axis::data) : 1);
     const int64_t block = p.at(weights).numel() / elements;  // elements of the weights for one of the group
-    const TensorRef own = executor.tensor(program, group.name);
-    for (size_t q = 0; q < p.params.size(); ++q) {
-      const Value& weight = p.at(p.params[q].value);
+    for (const Param& param : p.params) {
+      const Value& weight = p.at(param.value);
       if (weight.layout.storage != weights) continue;
       Tensor t;
-      t.parameter = q, t.state = state, t.dtype = group.dtype;
+      t.parameter = index_of(param.name), t.state = state, t.dtype = group.dtype, t.stage = stage;
       t.of_elements = block == 1;
-      t.shape = t.of_elements ? whole_shape(weight, p.params[q].shape) : Shape{(weight.numel() + block - 1) / block};
+      t.shape = t.of_elements ? whole_shape(weight, param.shape) : Shape{(weight.numel() + block - 1) / block};
       t.cut = weight.placement[size_t(Axis::tensor)];
       if (t.cut.cut()) t.padded = weight.shape[t.cut.dim] * mesh_.size(Axis::tensor);
       if (t.cut.cut()) t.axes = t.axes | Axis::tensor;
       if (shared) t.axes = t.axes | Axis::data;
+      if (mesh_.size(Axis::pipeline) > 1) t.axes = t.axes | Axis::pipeline;
       t.first = weight.layout.offset / block, t.share = shared ? group.numel() : 0;
-      t.own = static_cast<char*>(own.data);
+      t.own = stage == stage_ ? static_cast<char*>(executor.tensor(program, group.name).data) : nullptr;
       tensors_.push_back(t);
     }
   }
-  std::stable_sort(tensors_.begin(), tensors_.end(), [](auto& a, auto& b) { return a.parameter < b.parameter; });
+}
+
+// What a stage has as a whole, which the other stages lack.
+void ShardedStates::add_tensors(const Executor& executor, const Program& p, int stage) {
+  const int program = states_program(executor.session());
+  for (const Param& param : p.params) {
+    if (param.borrowed) continue;
+    const size_t q = index_of(param.name);
+    auto added = [&](const std::string& state) {
+      return std::any_of(tensors_.begin(), tensors_.end(),
+                         [&](const Tensor& t) { return t.parameter == q && t.state == state; });
+    };
+    for (const Value& v : p.values) {
+      const bool weight = v.name == param.name;
+      if (!weight && (v.role != Role::state || !v.name.starts_with(param.name + "."))) continue;
+      const std::string state = weight ? weights_state : v.name.substr(param.name.size() + 1);
+      if (state.find('.') != std::string::npos || v.lifetime != Lifetime::persistent || added(state)) continue;
+      Tensor t;
+      t.parameter = q, t.state = state, t.dtype = v.dtype, t.stage = stage;
+      t.of_elements = v.shape == p.at(param.value).shape;
+      t.shape = v.shape, t.axes = Axis::pipeline;
+      t.own = stage == stage_ ? static_cast<char*>(executor.tensor(program, v.name).data) : nullptr;
+      tensors_.push_back(t);
+    }
+  }
 }
 
 TensorRef ShardedStates::whole(size_t tensor) {
@@ -125,6 +193,8 @@ void ShardedStates::in_pieces(size_t tensor, int64_t most, F work) const {
   most = std::min(most, most_bytes);
   for (int rank = 0; rank < mesh_.ranks(); ++rank) {
     if (mesh_.index(rank, Axes::all().without(tensors_[tensor].axes)) != 0) continue;  // another rank has the same
+    if (mesh_.coordinate(rank, Axis::pipeline) != tensors_[tensor].stage && tensors_[tensor].axes.has(Axis::pipeline))
+      continue;
     const std::vector<Run> parts = runs(tensors_[tensor], rank);
     if (parts.empty()) continue;
     const int64_t end = parts.back().own + parts.back().bytes;
@@ -138,7 +208,7 @@ void ShardedStates::gather(size_t tensor) {
   const TensorRef& passing = exchange_->passing;
   const bool keeps = world.rank() == 0;
   std::vector<char> between;
-  in_pieces(tensor, passing.bytes(), [&](int rank, int64_t from, int64_t bytes, const std::vector<Run>& parts) {
+  in_pieces(tensor, exchange_->most, [&](int rank, int64_t from, int64_t bytes, const std::vector<Run>& parts) {
     between.resize(size_t(bytes));
     if (rank == world.rank()) runtime_->read(between.data(), tensors_[tensor].own + from, bytes);
     if (rank != 0) {
@@ -155,7 +225,7 @@ void ShardedStates::scatter(size_t tensor) {
   Communicator& world = *exchange_->world;
   const TensorRef& passing = exchange_->passing;
   std::vector<char> between;
-  in_pieces(tensor, passing.bytes(), [&](int rank, int64_t from, int64_t bytes, const std::vector<Run>& parts) {
+  in_pieces(tensor, exchange_->most, [&](int rank, int64_t from, int64_t bytes, const std::vector<Run>& parts) {
     between.assign(size_t(bytes), 0);
     if (world.rank() == 0) {
       pick(between.data(), static_cast<char*>(whole(tensor).data), from, bytes, parts);
@@ -183,7 +253,10 @@ void ShardedStates::exchange(Communicator& host, Communicator& world, const Tens
   }
   runtime_->synchronize();
   world.set_stream(nullptr);
-  exchange_ = Exchange{&host, &world, passing};
+  exchange_ = Exchange{&host, &world, passing, passing.bytes()};
+  if (mesh_.size(Axis::pipeline) > 1)  // stages have arenas of different sizes
+    for (auto& rank : crest::gather(host, {double(passing.bytes())}))
+      exchange_->most = std::min(exchange_->most, int64_t(rank[0]));
   if (world.rank() == 0) {
     work();
     request({-1, 0});
@@ -239,7 +312,7 @@ void ShardedStates::forget(size_t tensor) {
 void ShardedStates::take(int rank, size_t parameter) {
   for (size_t i = 0; i < memory_.size(); ++i) {
     if (tensors_[i].parameter != parameter || !memory_[i]) continue;
-    if (const std::vector<Run> parts = runs(tensors_[i], rank); !parts.empty()) {
+    if (const std::vector<Run> parts = runs(tensors_[i], rank); tensors_[i].own && !parts.empty()) {
       const int64_t from = parts.front().own, bytes = parts.back().own + parts.back().bytes - from;
       std::vector<char> part(static_cast<size_t>(bytes));
       pick(part.data(), memory_[i].get(), from, bytes, parts);

@@ -1,4 +1,5 @@
-// Optimizer states and weights kept in parts by the ranks (passes/shard.cpp, tensor_parallel.cpp),
+// Optimizer states and weights kept in parts by the ranks (passes/shard.cpp, tensor_parallel.cpp,
+// pipeline_parallel.cpp),
 // as whole tensors on the host of rank 0, for checkpoints of any mesh: as few at a time as their
 // readers and writers need.
 #pragma once
@@ -28,19 +29,24 @@ class ShardedStates {
   // `PARAMETER.STATE` of a run of one rank, in the order of the parameters; of weights the state is
   // weights_state.
   struct Tensor {
-    size_t parameter;  // index in Program::params
+    size_t parameter;  // index in params()
     std::string state;
     DType dtype;
     Shape shape;
     bool of_elements;    // one number for each element of the parameter
     Axes axes;           // along which the ranks have other parts
+    int stage = 0;       // the pipeline stage that has it
     Placement cut;       // along the tensor axis
     int64_t padded = 0;  // elements, on all ranks, of the dimension that is cut
-    char* own;           // this rank's part of the group
+    char* own;           // this rank's part of the group; null: another stage's
     int64_t first = 0;   // elements of the group before the tensor
     int64_t share = 0;   // elements of the group for each rank along the data axis; 0: all
   };
   const std::vector<Tensor>& tensors() const { return tensors_; }
+  // The parameters of the model, of all stages.
+  const std::vector<Param>& params() const { return params_; }
+  // Whether this rank has any part of a parameter.
+  bool here(size_t parameter) const;
   // Memory of the whole tensor. Zeros until it is fetched or written; zeros take no memory.
   TensorRef whole(size_t tensor);
 
@@ -75,10 +81,14 @@ class ShardedStates {
   // Calls work(rank, from, bytes, runs) for each piece of a part, once for all its ranks.
   template <class F>
   void in_pieces(size_t tensor, int64_t most, F work) const;
+  void add_groups(const Executor& executor, const Program& p, int stage);
+  void add_tensors(const Executor& executor, const Program& p, int stage);
+  size_t index_of(const std::string& parameter) const;
   std::vector<size_t> find(size_t parameter, std::string_view state) const;
   struct Exchange {
     Communicator *host, *world;
     TensorRef passing;
+    int64_t most;  // bytes that every rank can pass
   };
   struct Request {
     int64_t tensor, to_ranks;  // tensor -1: the end
@@ -89,6 +99,8 @@ class ShardedStates {
   void scatter(size_t tensor);
   void forget(size_t tensor);
   Mesh mesh_;
+  int stage_;
+  std::vector<Param> params_;
   std::vector<Tensor> tensors_;
   Runtime* runtime_;                           // of the shards
   std::unique_ptr<Runtime> host_;              // of the whole tensors

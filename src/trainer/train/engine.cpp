@@ -21,27 +21,34 @@ namespace crest {
 
 Engine::Engine(CompiledSession session, Choices choices, Communicator* communicator, Communicator* host,
                const std::function<Choices()>& late)
-    : session_(std::move(session)),
-      choices_(std::move(choices)),
-      mesh_(session_.recipe.layout()),
-      calls_(training_step(session_)) {
-  const Recipe& recipe = session_.recipe;
+    : choices_(std::move(choices)), mesh_(session.recipe.layout()) {
+  sessions_.push_back(std::move(session));
+  const Recipe& recipe = sessions_[0].recipe;
   if (recipe.ranks != (communicator ? communicator->size() : 1))
     fail_usage(fmt::format("{} processes are requested, and this is {}", recipe.ranks,
                            communicator ? fmt::format("one of {}", communicator->size()) : "a single one"),
                "--ranks", "crest train, bench and profile start several; here, use --data-parallel for threads.");
   if (recipe.data_parallel > 1) {
-    owned_ = make_thread_communicators(recipe.data_parallel, session_.device);
+    for (int stage = 1; stage < mesh_.size(Axis::pipeline); ++stage)
+      sessions_.push_back(for_stage(sessions_[0], stage));
+    owned_ = make_thread_communicators(recipe.data_parallel, sessions_[0].device);
     owned_by_host_ = make_local_communicators(recipe.data_parallel);
   }
   std::vector<Communicator*> worlds;
   for (auto& c : owned_) worlds.push_back(c.get());
   for (auto& c : owned_by_host_) host_communicators_.push_back(c.get());
   if (worlds.empty()) worlds = {communicator}, host_communicators_ = {host ? host : communicator};
+  const std::set<Axes> axes = axes_in_use(sessions_[0]);
+  for (auto& s : sessions_)
+    if (axes_in_use(s) != axes) fail_internal("pipeline stages communicate along different axes");
   for (Communicator* world : worlds)
-    groups_.push_back(world ? std::make_unique<MeshGroups>(mesh_, *world, axes_in_use(session_)) : nullptr);
+    groups_.push_back(world ? std::make_unique<MeshGroups>(mesh_, *world, axes) : nullptr);
   if (late) choices_ = late();
-  for (auto& groups : groups_) executors_.push_back(std::make_unique<Executor>(session_, groups.get(), &choices_));
+  for (size_t r = 0; r < groups_.size(); ++r) {
+    const size_t stage = sessions_.size() == 1 ? 0 : size_t(mesh_.coordinate(int(r), Axis::pipeline));
+    executors_.push_back(std::make_unique<Executor>(sessions_[stage], groups_[r].get(), &choices_));
+    calls_.push_back(training_step(sessions_[stage]));
+  }
   batches_.assign(executors_.size(), std::vector<HostBatch>(1));
   for (int r = 0; r < local_ranks(); ++r) {
     int first = 0;
@@ -50,16 +57,22 @@ Engine::Engine(CompiledSession session, Choices choices, Communicator* communica
   }
   for (auto& e : executors_) {
     auto& list = ports_.emplace_back();
-    for (int p = 0; p < int(session_.programs.size()); ++p) {
+    for (int p = 0; p < int(e->session().programs.size()); ++p) {
       auto find = [&](const char* name) { return e->has(p, name) ? e->tensor(p, name) : TensorRef{}; };
       list.push_back({find("tokens"), find("targets"), find("positions"), find("loss"), find(fp8_lost)});
     }
   }
-  for (auto& call : calls_)
+  for (auto& call : calls_[0])
     if (call.segment >= 0)  // a session may have no training step
-      fp8_elements_ += fp8_elements(session_.programs[size_t(call.segment)].program);
-  if (int update = session_.find("update"); update >= 0)
-    fp8_slots_ = fp8_slots(session_.programs[size_t(update)].program);
+      fp8_elements_ += fp8_elements(sessions_[0].programs[size_t(call.segment)].program);
+  if (int update = sessions_[0].find("update"); update >= 0)
+    fp8_slots_ = fp8_slots(sessions_[0].programs[size_t(update)].program);
+  positions_ = packs_documents(sessions_[0].recipe);
+  for (auto& call : calls_[0]) {
+    if (call.segment < 0 || call.micro_step < 0) continue;
+    micro_step_ = sessions_[0].programs[size_t(call.segment)].spec;
+    micro_steps_.insert(call.micro_step);
+  }
   loss_scale_ = rank(0).scalars().loss_scale;
   read_whole_steps(false);
 }
@@ -87,7 +100,7 @@ void Engine::initialize_weights(uint64_t seed, int64_t period) {
 // restoring a checkpoint, the tables may hold marks of an update of other weights.
 void Engine::start() {
   if (started_) return;
-  if (const int program = session_.find("start"); program >= 0)
+  if (const int program = session().find("start"); program >= 0)
     on_ranks([&](int r) {
       for (const char* table : {fp8_record, fp8_counts})
         if (rank(r).has(program, table)) {
@@ -100,17 +113,17 @@ void Engine::start() {
 }
 
 uint64_t Engine::first_sample(int64_t step, int64_t micro_step, int r) const {
-  const Recipe& recipe = session_.recipe;
+  const Recipe& recipe = session().recipe;
   return (uint64_t(step * recipe.grad_accumulation + micro_step) * uint64_t(recipe.data_ranks()) +
           uint64_t(shard_of(r))) *
          uint64_t(recipe.batch);
 }
 
-void Engine::read(HostBatch& h, int r, int program, uint64_t first, const SampleSource& source) const {
-  const Ports& ports = ports_[size_t(r)][size_t(program)];
-  int64_t batch = ports.tokens.shape[0], seq = ports.tokens.shape[1];
+void Engine::read(HostBatch& h, const ProgramSpec& size, bool positions, uint64_t first,
+                  const SampleSource& source) const {
+  const int64_t batch = size.batch, seq = size.seq;
   h.tokens.resize(size_t(batch * seq)), h.targets.resize(size_t(batch * seq));
-  h.positions.resize(ports.positions.data ? size_t(batch * seq) : 0);
+  h.positions.resize(positions ? size_t(batch * seq) : 0);
   Timer timer;
   for (int64_t b = 0; b < batch; ++b)
     source(first + uint64_t(b), h.tokens.data() + b * seq, h.targets.data() + b * seq,
@@ -121,9 +134,9 @@ void Engine::read(HostBatch& h, int r, int program, uint64_t first, const Sample
 
 void Engine::send(const HostBatch& h, int r, int program) {
   const Ports& ports = ports_[size_t(r)][size_t(program)];
-  ports.tokens.write(h.tokens.data());
-  ports.targets.write(h.targets.data());
-  if (!h.positions.empty()) ports.positions.write(h.positions.data());
+  if (ports.tokens.data) ports.tokens.write(h.tokens.data());
+  if (ports.targets.data) ports.targets.write(h.targets.data());
+  if (ports.positions.data) ports.positions.write(h.positions.data());
 }
 
 // The Programs divide by all targets of the step, counted or not.
@@ -134,11 +147,10 @@ Engine::Read Engine::read_step(int64_t step, const SampleSource& source) {
     std::vector<double> own(3);
     auto& batches = batches_[size_t(r)];
     const bool reads = readers_[size_t(r)] == size_t(r);
-    if (reads) batches.resize(size_t(session_.recipe.grad_accumulation));
+    if (reads) batches.resize(size_t(session().recipe.grad_accumulation));
     try {
-      for (auto& call : calls_)
-        if (reads && call.micro_step >= 0)
-          read(batches[size_t(call.micro_step)], r, call.segment, first_sample(step, call.micro_step, r), source);
+      for (int64_t m : micro_steps_)
+        if (reads) read(batches[size_t(m)], micro_step_, positions_, first_sample(step, m, r), source);
     } catch (...) {
       errors[size_t(r)] = std::current_exception();
       own[2] = 1;
@@ -174,10 +186,10 @@ void Engine::queue_step(int64_t step, double lr, uint64_t seed, const SampleSour
 
 void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& source, std::vector<StepTrace>* traces) {
   start();
-  if (traces) traces->assign(calls_.size(), {});
+  if (traces) traces->assign(calls_[0].size(), {});
   size_t loss_call = 0;
-  for (size_t c = 0; c < calls_.size(); ++c)
-    if (calls_[c].micro_step >= 0) loss_call = c;
+  for (size_t c = 0; c < calls_[0].size(); ++c)
+    if (calls_[0][c].micro_step >= 0) loss_call = c;
   failed_.emplace_back();
   Queued& queued = failed_.back();
   queued.start = steady_seconds();
@@ -190,12 +202,13 @@ void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& s
   on_ranks([&](int r) {
     Executor& e = rank(r);
     RangeScope range(e.runtime(), fmt::format("step {}", step));
-    for (size_t c = 0; c < calls_.size(); ++c) {
-      const SegmentCall& call = calls_[c];
+    const std::vector<SegmentCall>& calls = calls_[size_t(r)];
+    for (size_t c = 0; c < calls.size(); ++c) {
+      const SegmentCall& call = calls[c];
       if (call.micro_step >= 0) {
         uint64_t first = first_sample(step, call.micro_step, r);
         HostBatch& batch = batches_[readers_[size_t(r)]][whole_steps_ ? size_t(call.micro_step) : 0];
-        if (!whole_steps_) read(batch, r, call.segment, first, source);
+        if (!whole_steps_) read(batch, micro_step_, positions_, first, source);
         Scalars inputs = {};
         inputs.seed = seed;
         inputs.sample_base = int64_t(first);
@@ -212,10 +225,11 @@ void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& s
       }
       e.run(call.segment, traces && r == 0 ? &(*traces)[c] : nullptr);
       // Later Programs may reuse the memory of the loss.
-      if (r == 0 && c == loss_call) ports_[0][size_t(call.segment)].loss.read_later(&queued.loss);
+      if (const TensorRef& loss = ports_[0][size_t(call.segment)].loss; r == 0 && c == loss_call && loss.data)
+        loss.read_later(&queued.loss);
     }
     if (r == 0) e.read_scalars_later(queued.after);
-    if (const TensorRef& lost = ports_[size_t(r)][size_t(calls_.back().segment)].fp8_lost; r == 0 && lost.data)
+    if (const TensorRef& lost = ports_[size_t(r)][size_t(calls.back().segment)].fp8_lost; r == 0 && lost.data)
       queued.fp8_lost.resize(2 * fp8_slots_.size()), lost.read_later(queued.fp8_lost.data());
     if (ranks() > 1 && steps_ahead() == 0) e.runtime().synchronize();
   });
@@ -253,12 +267,12 @@ StepResult Engine::take_step() {
 }
 
 int64_t Engine::validation_batch() const {
-  int program = session_.find("validation");
-  return program < 0 ? 0 : session_.programs[size_t(program)].spec.batch;
+  int program = session().find("validation");
+  return program < 0 ? 0 : session().programs[size_t(program)].spec.batch;
 }
 
 double Engine::validate(int64_t batches, const SampleSource& source, std::vector<StepTrace>* traces) {
-  int program = session_.find("validation");
+  int program = session().find("validation");
   if (program < 0) fail_internal("the session has no validation program");
   if (!queued_.empty()) fail_internal("validation while a step is queued", "engine");
   if (traces) traces->assign(size_t(batches), {});
@@ -270,11 +284,12 @@ double Engine::validate(int64_t batches, const SampleSource& source, std::vector
     rank(r).set_inputs(inputs);
     HostBatch& batch = batches_[size_t(r)][0];
     for (int64_t i = 0; i < batches; ++i) {
-      read(batch, r, program, uint64_t((i * session_.recipe.data_ranks() + shard_of(r)) * validation_batch()), source);
+      read(batch, session().programs[size_t(program)].spec, positions_,
+           uint64_t((i * session().recipe.data_ranks() + shard_of(r)) * validation_batch()), source);
       send(batch, r, program);
       if (counts(r)) own[0] += double(batch.targets.size()), own[1] += double(batch.counted);
       rank(r).run(program, traces && r == 0 ? &(*traces)[size_t(i)] : nullptr);
-      if (r == 0) sum += ports_[0][size_t(program)].loss.floats()[0];
+      if (const TensorRef& loss = ports_[0][size_t(program)].loss; r == 0 && loss.data) sum += loss.floats()[0];
     }
     if (traces) rank(r).runtime().synchronize();
     auto of_all = ranks() > 1 ? gather(*host_communicators_[size_t(r)], own) : std::vector<std::vector<double>>{own};
@@ -298,7 +313,7 @@ std::vector<std::vector<double>> Engine::from_all_ranks(const std::function<std:
 
 bool Engine::shards_weights() const {
   return std::any_of(axes_outermost_first.begin(), axes_outermost_first.end(),
-                     [&](Axis axis) { return keeps_shards(session_, Role::weight, axis); });
+                     [&](Axis axis) { return keeps_shards(session(), Role::weight, axis); });
 }
 
 static void send_tensor(Communicator& comm, const TensorRef& t) {
@@ -337,7 +352,7 @@ void Engine::load(const std::function<void()>& work) {
         if (p.master.data != p.weight.data) send_tensor(comm, p.master);
         for (auto& state : p.states) send_tensor(comm, state.tensor);
       }
-      if (int update = session_.find("update"); update >= 0 && rank(r).has(update, fp8_amax))
+      if (int update = session().find("update"); update >= 0 && rank(r).has(update, fp8_amax))
         send_tensor(comm, rank(r).tensor(update, fp8_amax));
       comm.synchronize();
       Scalars s = rank(r).scalars();

@@ -1,9 +1,11 @@
 // Runs training steps of a compiled session: fills inputs, calls the segments of a step in order on
 // every rank, and reads loss and norm. No user interface, no files.
 #pragma once
+#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "backend/choices.h"
@@ -48,9 +50,10 @@ class Engine {
   explicit Engine(CompiledSession session, Choices choices = {}, Communicator* communicator = nullptr,
                   Communicator* host = nullptr, const std::function<Choices()>& late = nullptr);
 
-  const CompiledSession& session() const { return session_; }
+  // Of the first rank here.
+  const CompiledSession& session() const { return sessions_[0]; }
   // Of the whole run; this process has first_rank() and the local_ranks() - 1 after it.
-  int ranks() const { return session_.recipe.all_ranks(); }
+  int ranks() const { return session().recipe.all_ranks(); }
   int local_ranks() const { return int(executors_.size()); }
   int first_rank() const { return groups_[0] ? groups_[0]->rank() : 0; }
   // A rank of this process, from 0.
@@ -117,7 +120,8 @@ class Engine {
   // Whether local rank r stands for its data coordinate: values shared by all its ranks count once.
   bool counts(int r) const { return mesh_.index(first_rank() + r, Axes::all().without(Axis::data)) == 0; }
   uint64_t first_sample(int64_t step, int64_t micro_step, int rank) const;
-  void read(HostBatch& batch, int rank, int program, uint64_t first_sample, const SampleSource& source) const;
+  void read(HostBatch& batch, const ProgramSpec& size, bool positions, uint64_t first_sample,
+            const SampleSource& source) const;
   void send(const HostBatch& batch, int rank, int program);
   // A queued step; results arrive here, so it stays where it is.
   struct Queued {
@@ -139,7 +143,9 @@ class Engine {
   Read read_step(int64_t step, const SampleSource& source);
   void on_ranks(const std::function<void(int)>& work);  // run_on_ranks() for the ranks of this process
 
-  CompiledSession session_;
+  const CompiledSession& session_of(int r) const { return executors_[size_t(r)]->session(); }
+
+  std::deque<CompiledSession> sessions_;  // of each pipeline stage with ranks here
   Choices choices_;
   Mesh mesh_;
   std::vector<std::unique_ptr<Communicator>> owned_, owned_by_host_;  // between threads
@@ -147,13 +153,16 @@ class Engine {
   std::vector<std::unique_ptr<MeshGroups>> groups_;
   std::vector<Communicator*> host_communicators_;
   std::vector<std::unique_ptr<Executor>> executors_;
-  std::vector<SegmentCall> calls_;
-  int64_t fp8_elements_ = 0;               // quantized by rank 0 in a step
-  std::vector<std::string> fp8_slots_;     // with counted values
-  float loss_scale_ = 1;                   // of the next step to be taken
-  std::list<Queued> queued_, failed_;      // failed: while they were queued; results may still arrive in them
-  double taken_ = 0;                       // when the last one had ended
-  std::vector<std::vector<Ports>> ports_;  // by local rank and Program
+  std::vector<std::vector<SegmentCall>> calls_;  // of a step, by local rank
+  ProgramSpec micro_step_;                       // with the size of a micro batch
+  std::set<int64_t> micro_steps_;                // of a step
+  bool positions_ = false;                       // an input of the Programs
+  int64_t fp8_elements_ = 0;                     // quantized by rank 0 in a step
+  std::vector<std::string> fp8_slots_;           // with counted values
+  float loss_scale_ = 1;                         // of the next step to be taken
+  std::list<Queued> queued_, failed_;            // failed: while they were queued; results may still arrive in them
+  double taken_ = 0;                             // when the last one had ended
+  std::vector<std::vector<Ports>> ports_;        // by local rank and Program
   std::vector<std::vector<HostBatch>>
       batches_;                  // by local rank and micro step (only the first, unless whole steps are read)
   std::vector<size_t> readers_;  // by local rank: the one with its batches, of the same data coordinate

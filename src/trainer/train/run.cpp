@@ -64,7 +64,8 @@ class Training {
     SessionUse use;
     use.train = use.update = true;
     if (o_.sample_every > 0) add_sampling(use, tokenizer_.get(), o_);
-    CompiledSession session = compile(o_.recipe, o_.device, session_programs(o_.recipe, use));
+    CompiledSession session = compile(o_.recipe, o_.device, session_programs(o_.recipe, use),
+                                      {.stage = group_ ? stage_of_rank(o_.recipe, group_->rank()) : 0});
     const int64_t limit = o_.memory_limit / o_.recipe.data_parallel;
     check_fits(session, limit);  // before the length of the data: a shorter sequence may be needed anyway
     data_.make_rows();
@@ -132,7 +133,7 @@ class Training {
 
   // Before the first collective between devices, and before files are replaced.
   void check_ranks(const CompiledSession& session) {
-    if (group_) check_same_rows(*host(), run_rows(o_, session, group_->options(), dataset()));
+    if (group_) check_same_session(*host(), run_rows(o_, session.recipe, group_->options(), dataset()), session);
   }
 
   void prepare_run(CompiledSession session) {

@@ -75,24 +75,34 @@ std::vector<std::string> data_rows(const Dataset& data) {
           split_row(data.train()), split_row(data.val())};
 }
 
-std::vector<std::string> run_rows(const TrainOptions& options, const CompiledSession& session, const RankOptions& ranks,
+std::vector<std::string> run_rows(const TrainOptions& options, const Recipe& recipe, const RankOptions& ranks,
                                   const Dataset& data) {
   std::vector<std::string> rows = {"Crest " CREST_VERSION};
-  for (auto& more :
-       {training_rows(options), recipe_rows(session.recipe, ranks), data_rows(data), program_rows(session)})
+  for (auto& more : {training_rows(options), recipe_rows(recipe, ranks), data_rows(data)})
     rows.insert(rows.end(), more.begin(), more.end());
   return rows;
 }
 
-void check_same_rows(Communicator& comm, const std::vector<std::string>& rows) {
+void check_same_session(Communicator& comm, const std::vector<std::string>& rows, const CompiledSession& session) {
+  std::vector<std::string> all = rows;
+  for (Axes axes : axes_in_use(session)) all.push_back("communication along " + axes.text());
+  check_same_rows(comm, all);
+  check_same_rows(comm, program_rows(session), session.recipe.layout());
+}
+
+void check_same_rows(Communicator& comm, const std::vector<std::string>& rows, const Mesh& mesh) {
   std::string text = join(rows, "\n");
   Digest digest = sha256(text.data(), text.size());
   std::vector<double> hash(digest.begin(), digest.end());
   auto all = gather(comm, hash);
-  auto other = std::find_if(all.begin(), all.end(), [&](auto& h) { return h != all[0]; });
-  if (other == all.end()) return;
-  int rank = int(other - all.begin());
-  std::vector<std::string> first = split(broadcast_text(comm, text, 0), '\n');
+  auto first_alike = [&](int rank) {
+    return mesh.ranks() == comm.size() ? mesh.group(rank, Axes::all().without(Axis::pipeline))[0] : 0;
+  };
+  int rank = 0;
+  while (rank < comm.size() && all[size_t(rank)] == all[size_t(first_alike(rank))]) ++rank;
+  if (rank == comm.size()) return;
+  const int alike = first_alike(rank);
+  std::vector<std::string> first = split(broadcast_text(comm, text, alike), '\n');
   std::string difference;
   if (comm.rank() == rank) {
     size_t i = 0;
@@ -101,7 +111,7 @@ void check_same_rows(Communicator& comm, const std::vector<std::string>& rows) {
       constexpr size_t longest = 300;
       return i < list.size() ? fmt::format("'{}'", printable(list[i], longest)) : std::string("nothing");
     };
-    difference = fmt::format("rank 0 has {}, rank {} has {}", at(first), rank, at(rows));
+    difference = fmt::format("rank {} has {}, rank {} has {}", alike, at(first), rank, at(rows));
   }
   difference = broadcast_text(comm, difference, rank);
   if (comm.rank() != 0) throw PeerLost(0, "rank 0 ended the run", "start");

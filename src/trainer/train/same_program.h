@@ -22,12 +22,15 @@ std::vector<std::string> training_rows(const TrainOptions& options);
 // One row for each split: its tokens, and a hash of them all, or of pieces of a large split.
 std::vector<std::string> data_rows(const Dataset& data);
 
-// Everything compared by the ranks of a run before they start.
-std::vector<std::string> run_rows(const TrainOptions& options, const CompiledSession& session, const RankOptions& ranks,
+// Everything compared by the ranks of a run before they start, besides their Programs.
+std::vector<std::string> run_rows(const TrainOptions& options, const Recipe& recipe, const RankOptions& ranks,
                                   const Dataset& data);
 
-// All ranks call it with their rows. If one differs from rank 0, all throw: rank 0 an Error with
-// the first different row, the others PeerLost.
-void check_same_rows(Communicator& comm, const std::vector<std::string>& rows);
+// All ranks call it with their rows. If one differs from the first rank of its pipeline stage, all
+// throw: rank 0 an Error with the first different row, the others PeerLost. Without a mesh all
+// ranks are alike.
+void check_same_rows(Communicator& comm, const std::vector<std::string>& rows, const Mesh& mesh = {});
+// The rows for all ranks, and each stage's Programs.
+void check_same_session(Communicator& comm, const std::vector<std::string>& rows, const CompiledSession& session);
 
 }  // namespace crest

@@ -40,6 +40,19 @@ std::vector<double> hashes(const std::vector<Tensor>& tensors) {
   return all;
 }
 
+double bits_of(Axes axes) {
+  double bits = 0;
+  for (Axis axis : axes_outermost_first)
+    if (axes.has(axis)) bits += double(1 << unsigned(axis));
+  return bits;
+}
+Axes axes_of_bits(double bits) {
+  Axes axes;
+  for (Axis axis : axes_outermost_first)
+    if (int(bits) >> unsigned(axis) & 1) axes = axes | axis;
+  return axes;
+}
+
 std::string list_of(const std::vector<int>& ranks) {
   std::vector<std::string> names;
   for (int r : ranks) names.push_back(std::to_string(r));
@@ -84,18 +97,35 @@ struct Difference {
 }  // namespace
 
 void check_same_weights(Engine& engine, const std::string& where) {
-  auto all = engine.from_all_ranks([](Executor& rank) { return hashes(replicated(rank)); });
-  const std::vector<Tensor> tensors = replicated(engine.rank(0));
+  // Pipeline stages have different tensors.
+  auto counts =
+      engine.from_all_ranks([](Executor& rank) { return std::vector<double>{double(replicated(rank).size())}; });
+  size_t most = 0;
+  for (auto& rank : counts) most = std::max(most, size_t(rank[0]));
+  constexpr size_t fields = 2;  // a hash, and the axes along which the tensor is cut
+  auto all = engine.from_all_ranks([&](Executor& rank) {
+    const std::vector<Tensor> tensors = replicated(rank);
+    std::vector<double> values = hashes(tensors);
+    values.resize(fields * most);
+    for (size_t i = 0; i < tensors.size(); ++i) values[most + i] = bits_of(tensors[i].cut);
+    return values;
+  });
   const Mesh mesh = engine.session().recipe.layout();
   std::vector<Difference> found;  // at most one for each tensor
-  for (size_t i = 0; i < tensors.size(); ++i)
+  for (size_t i = 0; i < most; ++i)
     for (int r = 0; r < mesh.ranks(); ++r) {
-      std::vector<int> alike = mesh.group(r, Axes::all().without(tensors[i].cut));
+      std::vector<int> alike = mesh.group(r, Axes::all().without(axes_of_bits(all[size_t(r)][most + i])));
       if (all[size_t(r)][i] == all[size_t(alike[0])][i]) continue;
       found.push_back({i, alike});
       break;
     }
-  if (!found.empty()) throw_difference(all, found[0], tensors[found[0].tensor].name, found.size(), where);
+  if (found.empty()) return;
+  const int stage = mesh.coordinate(found[0].ranks[0], Axis::pipeline);
+  const std::vector<Tensor> tensors = replicated(engine.rank(0));
+  const std::string name = stage == engine.session().stage
+                               ? tensors[found[0].tensor].name
+                               : fmt::format("tensor {} of stage {}", found[0].tensor, stage);
+  throw_difference(all, found[0], name, found.size(), where);
 }
 
 }  // namespace crest

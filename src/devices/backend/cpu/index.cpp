@@ -93,6 +93,8 @@
   KERNEL(sum_rows)                \
   KERNEL(own_rows)                \
   KERNEL(own_positions)           \
+  KERNEL(send)                    \
+  KERNEL(receive)                 \
   KERNEL(square_sum)              \
   KERNEL(copy_in)                 \
   KERNEL(copy_out)

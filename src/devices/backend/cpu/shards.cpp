@@ -98,6 +98,35 @@ void launch_own_positions(const KernelCall& c) {
     c.output<int32_t>(out::own_positions::y)[r] = int32_t((c.index() * rows + r) % seq);
 }
 
+template <class F>
+void between_stages(const KernelCall& c, F work) {
+  try {
+    work(c.group());
+  } catch (const PeerLost& e) {
+    throw PeerLost(e.rank(), e.problem(), c.instr_name() + (" of " + c.out_value(0).name), e.advice());
+  }
+}
+
+void launch_send(const KernelCall& c) {
+  between_stages(c, [&](Communicator& comm) {
+    comm.send(c.in[in::send::x], c.in_value(in::send::x).bytes(), int(c.instr.attrs.integer("to")));
+  });
+}
+
+size_t receive_workspace(const KernelQuery& q) {
+  return adds_received(q.instr) ? size_t(q.out(out::receive::y).bytes()) : 0;
+}
+
+void launch_receive(const KernelCall& c) {
+  const Value& y = c.out_value(out::receive::y);
+  void* to = c.out[out::receive::y];
+  const bool adds = adds_received(c.instr);
+  between_stages(c, [&](Communicator& comm) {
+    comm.receive(adds ? c.workspace : to, y.bytes(), int(c.instr.attrs.integer("from")));
+  });
+  if (adds) sum_in_order(to, {to, c.workspace}, y.dtype, y.numel(), false);
+}
+
 std::string reject_scatter_rows(const KernelQuery& q) { return check_float(q.in(in::scatter_rows::x)); }
 
 }  // namespace
@@ -120,6 +149,11 @@ Kernel scatter_rows_kernel() {
 Kernel own_rows_kernel() { return {"own_rows", "cpu.own_rows.copy", reject, nullptr, nullptr, launch_own_rows}; }
 Kernel own_positions_kernel() {
   return {"own_positions", "cpu.own_positions.count", reject, nullptr, nullptr, launch_own_positions};
+}
+
+Kernel send_kernel() { return {"send", "cpu.send.communicator", reject, nullptr, nullptr, launch_send}; }
+Kernel receive_kernel() {
+  return {"receive", "cpu.receive.communicator", reject, receive_workspace, nullptr, launch_receive};
 }
 
 Kernel reduce_scatter_kernel() {

@@ -179,6 +179,12 @@ class NcclCommunicator final : public Communicator {
     check(nccl_.group_end(), "send and receive");
     check(sent, "send"), check(received, "receive");
   }
+  void send(const void* data, int64_t bytes, int to) override {
+    check(nccl_.send(data, size_t(bytes), any_byte, to, comm_, stream_), "send");
+  }
+  void receive(void* data, int64_t bytes, int from) override {
+    check(nccl_.receive(data, size_t(bytes), any_byte, from, comm_, stream_), "receive");
+  }
   void barrier() override {
     all_reduce(scratch_, DType::f32, 1, false);
     synchronize();

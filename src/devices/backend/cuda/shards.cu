@@ -136,9 +136,34 @@ void launch_own_positions(const KernelCall& c) {
          c.index() * rows, rows, c.in_value(in::own_positions::ids).shape[1]);
 }
 
+void launch_send(const KernelCall& c) {
+  c.group().set_stream(c.stream);
+  c.group().send(c.in[in::send::x], c.in_value(in::send::x).bytes(), int(c.instr.attrs.integer("to")));
+}
+
+size_t receive_workspace(const KernelQuery& q) {
+  return adds_received(q.instr) ? size_t(q.out(out::receive::y).bytes()) : 0;
+}
+
+void launch_receive(const KernelCall& c) {
+  const Value& y = c.out_value(out::receive::y);
+  void* to = c.out[out::receive::y];
+  const bool adds = adds_received(c.instr);
+  c.group().set_stream(c.stream);
+  c.group().receive(adds ? c.workspace : to, y.bytes(), int(c.instr.attrs.integer("from")));
+  if (!adds) return;
+  with_type(y.dtype, [&](auto t) {
+    using T = decltype(t);
+    launch(c, add_to<T>, blocks_for(y.numel(), threads), threads, 0, static_cast<T*>(to),
+           static_cast<const T*>(c.workspace), y.numel());
+  });
+}
+
 std::string reject_shard(const KernelQuery& q) {
   return q.out(out::own_share::shard).bytes() % 16 ? "takes shards of a multiple of 16 bytes" : "";
 }
+
+std::string reject_received(const KernelQuery& q) { return reject_value(q.out(out::receive::y)); }
 
 std::string reject_none(const KernelQuery&) { return ""; }
 
@@ -171,6 +196,14 @@ Kernel own_positions_kernel() {
   return {"own_positions", "cuda.own_positions.count",
           reject_none,     nullptr,
           nullptr,         CREST_DEVICE_CODE(launch_own_positions)};
+}
+
+Kernel send_kernel() {
+  return {"send", "cuda.send.communicator", reject_none, nullptr, nullptr, CREST_DEVICE_CODE(launch_send)};
+}
+Kernel receive_kernel() {
+  return {"receive", "cuda.receive.communicator",      reject_received, receive_workspace,
+          nullptr,   CREST_DEVICE_CODE(launch_receive)};
 }
 
 Kernel reduce_scatter_kernel() {

@@ -7,6 +7,7 @@
 #include "backend/cuda/rank_sum.h"
 #include "comm/exchange.h"
 #include "comm/thread_barrier.h"
+#include "comm/thread_transfers.h"
 
 namespace crest::cuda {
 
@@ -26,6 +27,7 @@ struct SharedRendezvous {
   ThreadBarrier barrier;
   std::vector<RankEvent> arrived, done;
   std::vector<void*> data;
+  ThreadTransfers transfers;
   ThreadGroups<SharedRendezvous> groups;
 };
 
@@ -38,7 +40,7 @@ class SharedGpuCommunicator final : public Communicator {
   void set_stream(void* stream) override { stream_ = static_cast<cudaStream_t>(stream); }
   bool capturable() const override { return false; }
   void barrier() override { shared_->barrier.wait(); }
-  void leave() override { shared_->barrier.leave(); }
+  void leave() override { shared_->transfers.leave(), shared_->barrier.leave(); }
   std::unique_ptr<Communicator> split(const std::vector<int>& members) override {
     cuda::check(cudaSetDevice(device_), "selection of the device");  // a rendezvous has events
     return std::make_unique<SharedGpuCommunicator>(shared_->groups.join(splits_++, members), place_in(members, rank_),
@@ -78,8 +80,24 @@ class SharedGpuCommunicator final : public Communicator {
   void send_receive(const void* out, int, void* in, int from, int64_t bytes) override {
     together(const_cast<void*>(out), [&] { copy(in, from, size_t(bytes)); });
   }
+  // Both have queued their waits for the other's event before either may record it again.
+  void send(const void* data, int64_t bytes, int to) override {
+    cuda::check(cudaSetDevice(device_), "selection of the device");
+    record(shared_->arrived[size_t(rank_)]);
+    shared_->transfers.send(rank_, to, data, bytes, [&] { wait_for(shared_->done[size_t(to)]); });
+  }
+  void receive(void* data, int64_t bytes, int from) override {
+    cuda::check(cudaSetDevice(device_), "selection of the device");
+    shared_->transfers.receive(from, rank_, bytes, [&](const void* sent) {
+      wait_for(shared_->arrived[size_t(from)]);
+      cuda::check(cudaMemcpyAsync(data, sent, size_t(bytes), cudaMemcpyDeviceToDevice, stream_), "copy");
+      record(shared_->done[size_t(rank_)]);
+    });
+  }
 
  private:
+  void record(RankEvent& e) const { cuda::check(cudaEventRecord(e.event, stream_), "event"); }
+  void wait_for(RankEvent& e) const { cuda::check(cudaStreamWaitEvent(stream_, e.event, 0), "event"); }
   // Queues `work` when every rank's data is ready, and behind it a wait for the work of all ranks.
   template <class Work>
   void together(void* data, const Work& work) {

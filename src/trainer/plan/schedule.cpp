@@ -1,0 +1,256 @@
+#include "plan/schedule.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <list>
+#include <set>
+
+#include "core/error.h"
+
+namespace crest {
+
+namespace {
+
+constexpr double never = std::numeric_limits<double>::infinity();
+
+struct Task {
+  Part part;
+  int chunk;
+  int64_t micro_step;
+};
+
+// The micro steps of a rank run in turns of `ranks` for each chunk.
+Task in_turns(const Pipeline& p, int64_t k, Part part) {
+  const int64_t turn = k / p.ranks, chunk = turn % p.chunks, micro = turn / p.chunks * p.ranks + k % p.ranks;
+  return {part, int(part == Part::forward ? chunk : p.chunks - 1 - chunk), p.chunks == 1 ? k : micro};
+}
+
+// One forward, one backward, after some forward passes. Gradients of weights wait for as many
+// backward passes as ranks are before this one: the later ranks begin with them when the first ones
+// have nothing else to do.
+std::vector<Task> order_of(const Pipeline& p, int rank) {
+  const int64_t all = p.micro_steps * p.chunks;
+  int64_t warm_up = p.chunks == 1 ? p.ranks - rank - 1 : 2 * (p.ranks - rank - 1) + int64_t(p.chunks - 1) * p.ranks;
+  warm_up = std::min(warm_up, all);
+  std::vector<Task> order;
+  for (int64_t k = 0; k < warm_up; ++k) order.push_back(in_turns(p, k, Part::forward));
+  for (int64_t k = 0; k < all; ++k) {
+    if (k + warm_up < all) order.push_back(in_turns(p, k + warm_up, Part::forward));
+    order.push_back(in_turns(p, k, Part::backward));
+    if (p.splits_weights() && k >= rank) order.push_back({Part::weights, 0, k - rank});
+  }
+  for (int64_t k = std::max<int64_t>(0, all - rank); p.splits_weights() && k < all; ++k)
+    order.push_back({Part::weights, 0, k});
+  return order;
+}
+
+class Simulation {
+ public:
+  Simulation(const Pipeline& p, const PartTimes& times) : p_(p), times_(times), ranks_(size_t(p.ranks)) {
+    schedule_.pipeline = p;
+    schedule_.calls.resize(ranks_.size());
+    for (int r = 0; r < p.ranks; ++r) {
+      Rank& rank = ranks_[size_t(r)];
+      rank.steps.assign(size_t(p.chunks), std::vector<Step>(size_t(p.micro_steps)));
+      rank.order = order_of(p, r);
+      rank.slots = slots_for(rank.order);
+      schedule_.slots.emplace_back();
+      for (auto& slots : rank.slots) schedule_.slots.back().push_back(int(slots.size()));
+    }
+  }
+
+  Schedule run() {
+    for (;;) {
+      Choice best;
+      for (auto it = sent_.begin(); it != sent_.end(); ++it) consider(best, it);
+      for (int r = 0; r < p_.ranks; ++r) consider(best, r);
+      if (best.start == never) break;
+      best.rank < 0 ? pass(best) : compute(best);
+    }
+    for (const Rank& rank : ranks_)
+      if (rank.next < rank.order.size() || !sent_.empty()) fail_internal("a pipeline schedule that does not end");
+    for (const Rank& rank : ranks_) schedule_.seconds = std::max(schedule_.seconds, rank.free);
+    return std::move(schedule_);
+  }
+
+ private:
+  // Of a micro step on a chunk.
+  struct Step {
+    double forward_at = never, backward_at = never;  // when what the part reads is there
+    int slot = -1;
+    int uses = 0;  // parts and sends to come before the slot is free
+    bool ran[3] = {};
+  };
+  struct Rank {
+    double free = 0;
+    std::vector<Task> order;
+    size_t next = 0;
+    std::vector<std::vector<Step>> steps;  // by chunk and micro step
+    std::vector<std::vector<bool>> slots;  // by chunk: taken
+  };
+  // Made by a rank and not yet passed on.
+  struct Sent {
+    int from, to;
+    Part part;
+    int from_chunk, to_chunk;
+    int64_t micro_step;
+    double ready;
+  };
+  struct Choice {
+    double start = never;
+    int rank = -1;  // -1: a transfer
+    Task task = {};
+    std::list<Sent>::iterator sent = {};
+  };
+
+  int stage(int rank, int chunk) const { return chunk * p_.ranks + rank; }
+  Step& step(int rank, int chunk, int64_t m) { return ranks_[size_t(rank)].steps[size_t(chunk)][size_t(m)]; }
+
+  // As many as have begun and not ended at once.
+  std::vector<std::vector<bool>> slots_for(const std::vector<Task>& order) const {
+    std::vector<int> now(size_t(p_.chunks), 0), most(size_t(p_.chunks), 0);
+    for (const Task& t : order) {
+      int& n = now[size_t(t.chunk)];
+      const Part last = p_.splits_weights() ? Part::weights : Part::backward;
+      n += t.part == Part::forward ? 1 : t.part == last ? -1 : 0;
+      most[size_t(t.chunk)] = std::max(most[size_t(t.chunk)], n);
+    }
+    std::vector<std::vector<bool>> slots;
+    for (int n : most) slots.emplace_back(size_t(n), false);
+    return slots;
+  }
+
+  bool has_slot(int rank, int chunk) const {
+    const auto& slots = ranks_[size_t(rank)].slots[size_t(chunk)];
+    return std::find(slots.begin(), slots.end(), false) != slots.end();
+  }
+  void take_slot(int rank, int chunk, int64_t m) {
+    auto& slots = ranks_[size_t(rank)].slots[size_t(chunk)];
+    Step& s = step(rank, chunk, m);
+    s.slot = int(std::find(slots.begin(), slots.end(), false) - slots.begin());
+    slots[size_t(s.slot)] = true;
+    const int at = stage(rank, chunk);
+    s.uses = (p_.splits_weights() ? 3 : 2) + (at > 0) + (at + 1 < p_.stages());
+  }
+  void use(int rank, int chunk, int64_t m) {
+    Step& s = step(rank, chunk, m);
+    if (--s.uses == 0) ranks_[size_t(rank)].slots[size_t(chunk)][size_t(s.slot)] = false;
+  }
+
+  void consider(Choice& best, std::list<Sent>::iterator it) {
+    if (it->part == Part::forward && !has_slot(it->to, it->to_chunk)) return;
+    const double start = std::max({it->ready, ranks_[size_t(it->from)].free, ranks_[size_t(it->to)].free});
+    if (start < best.start) best = {start, -1, {}, it};
+  }
+
+  double start_of(int r, const Task& t) {
+    Step& s = step(r, t.chunk, t.micro_step);
+    const double free = ranks_[size_t(r)].free;
+    switch (t.part) {
+      case Part::forward:
+        if (stage(r, t.chunk) == 0) return has_slot(r, t.chunk) ? free : never;
+        return std::max(free, s.forward_at);
+      case Part::backward: return s.ran[0] ? std::max(free, s.backward_at) : never;
+      case Part::weights: return s.ran[1] ? free : never;
+    }
+    return never;
+  }
+
+  void consider(Choice& best, int r) {
+    const Rank& rank = ranks_[size_t(r)];
+    if (rank.next == rank.order.size()) return;
+    const Task& t = rank.order[rank.next];
+    if (const double start = start_of(r, t); start < best.start) best = {start, r, t, {}};
+  }
+
+  void compute(const Choice& c) {
+    Rank& rank = ranks_[size_t(c.rank)];
+    const Task& t = c.task;
+    const int at = stage(c.rank, t.chunk);
+    if (t.part == Part::forward && at == 0) take_slot(c.rank, t.chunk, t.micro_step);
+    Step& s = step(c.rank, t.chunk, t.micro_step);
+    const double seconds = times_.of(t.part, at), end = c.start + seconds;
+    schedule_.calls[size_t(c.rank)].push_back(
+        {PipelineCall::Action::run, t.part, t.chunk, t.micro_step, s.slot, -1, c.start, seconds});
+    rank.free = end, s.ran[size_t(t.part)] = true, ++rank.next;
+    const bool forward = t.part == Part::forward;
+    const int next = forward ? at + 1 : at - 1;
+    if (forward && next == p_.stages()) s.backward_at = end;
+    if (t.part != Part::weights && next >= 0 && next < p_.stages())
+      sent_.push_back({c.rank, next % p_.ranks, t.part, t.chunk, next / p_.ranks, t.micro_step, end});
+    use(c.rank, t.chunk, t.micro_step);
+  }
+
+  void pass(const Choice& c) {
+    const Sent sent = *c.sent;
+    sent_.erase(c.sent);
+    if (sent.part == Part::forward) take_slot(sent.to, sent.to_chunk, sent.micro_step);
+    Step &from = step(sent.from, sent.from_chunk, sent.micro_step), &to = step(sent.to, sent.to_chunk, sent.micro_step);
+    const double end = c.start + times_.transfer;
+    using Action = PipelineCall::Action;
+    schedule_.calls[size_t(sent.from)].push_back(
+        {Action::send, sent.part, sent.from_chunk, sent.micro_step, from.slot, sent.to, c.start, times_.transfer});
+    schedule_.calls[size_t(sent.to)].push_back(
+        {Action::receive, sent.part, sent.to_chunk, sent.micro_step, to.slot, sent.from, c.start, times_.transfer});
+    ranks_[size_t(sent.from)].free = ranks_[size_t(sent.to)].free = end;
+    (sent.part == Part::forward ? to.forward_at : to.backward_at) = end;
+    use(sent.from, sent.from_chunk, sent.micro_step);
+  }
+
+  const Pipeline p_;
+  const PartTimes& times_;
+  std::vector<Rank> ranks_;
+  std::list<Sent> sent_;
+  Schedule schedule_;
+};
+
+}  // namespace
+
+std::string_view name(Part part) {
+  static constexpr std::string_view names[] = {"forward", "backward", "weights"};
+  return names[size_t(part)];
+}
+
+double PartTimes::of(Part part, int stage) const {
+  const auto& times = part == Part::forward ? forward : part == Part::backward ? backward : weights;
+  return size_t(stage) < times.size() ? times[size_t(stage)] : 0;
+}
+
+PartTimes equal_times(const Pipeline& p, double transfer) {
+  const auto stages = size_t(p.stages());
+  PartTimes times;
+  times.transfer = transfer;
+  times.forward.assign(stages, 1.0 / p.chunks);
+  times.backward.assign(stages, (p.splits_weights() ? 1.0 : 2.0) / p.chunks);
+  if (p.splits_weights()) times.weights.assign(stages, 1.0 / p.chunks);
+  return times;
+}
+
+Schedule make_schedule(const Pipeline& p, const PartTimes& times) { return Simulation(p, times).run(); }
+
+Bubble bubble_of(const Pipeline& p, const PartTimes& times) {
+  const double all = make_schedule(p, times).seconds;
+  PartTimes at_once = times;
+  at_once.transfer = 0;
+  const Schedule s = make_schedule(p, at_once);
+  Bubble bubble;
+  double most = -1, begin = 0, end = 0, sum = 0;
+  for (auto& calls : s.calls) {
+    double busy = 0, first = never, last = 0;
+    for (const PipelineCall& c : calls) {
+      if (c.action != PipelineCall::Action::run) continue;
+      busy += c.seconds, first = std::min(first, c.start), last = std::max(last, c.start + c.seconds);
+    }
+    sum += busy;
+    if (busy >= most) most = busy, begin = first, end = last;  // of equals, the last rank
+  }
+  bubble.ideal = sum / p.ranks;
+  bubble.warm_up = begin, bubble.drain = s.seconds - end;
+  bubble.imbalance = end - begin - bubble.ideal;
+  bubble.transfers = all - s.seconds;
+  return bubble;
+}
+
+}  // namespace crest

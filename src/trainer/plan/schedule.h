@@ -1,0 +1,74 @@
+// When each rank of a pipeline runs its part of each micro step, and when it passes tensors on.
+// Stage s is chunk s / ranks of rank s % ranks.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace crest {
+
+// forward and backward pass of a stage; weights: the gradients of its weights, if they are a part of
+// their own.
+enum class Part : uint8_t { forward, backward, weights };
+std::string_view name(Part part);
+
+struct Pipeline {
+  // one_f_one_b, interleaved: Narayanan et al. 2021. zero_bubble: ZB-H1 of Qi et al. 2024.
+  enum class Kind : uint8_t { one_f_one_b, interleaved, zero_bubble };
+  Kind kind = Kind::one_f_one_b;
+  int ranks = 1, chunks = 1;
+  int64_t micro_steps = 1;
+
+  int stages() const { return ranks * chunks; }
+  bool splits_weights() const { return kind == Kind::zero_bubble; }
+};
+
+// Of one micro step, in any unit. A transfer keeps both of its ranks busy.
+struct PartTimes {
+  std::vector<double> forward, backward, weights;  // by stage
+  double transfer = 0;
+  double of(Part part, int stage) const;
+};
+// Stages that take equally long: a backward pass takes twice a forward pass.
+PartTimes equal_times(const Pipeline& pipeline, double transfer = 0);
+
+struct PipelineCall {
+  enum class Action : uint8_t { run, send, receive };
+  Action action = Action::run;
+  Part part = Part::forward;  // of a transfer: what this part of another stage reads
+  int chunk = 0;              // of this rank
+  int64_t micro_step = 0;
+  int slot = 0;   // of the chunk: memory of one micro step
+  int peer = -1;  // the other rank of a transfer
+  double start = 0, seconds = 0;
+};
+
+struct Schedule {
+  Pipeline pipeline;
+  std::vector<std::vector<PipelineCall>> calls;  // by rank
+  std::vector<std::vector<int>> slots;           // by rank and chunk
+  double seconds = 0;                            // until the last rank has ended
+};
+
+// Runs the schedule with these times, and keeps the order of everything. All transfers have one
+// order for all ranks, so no two ranks wait for each other, even if a send waits for its receive.
+Schedule make_schedule(const Pipeline& pipeline, const PartTimes& times);
+
+// Throws an internal error unless: the calls end if a transfer needs both of its ranks at once; every
+// stage runs each part of each micro step once, after what it reads has arrived; and no slot has two
+// micro steps at a time.
+void verify_schedule(const Schedule& schedule);
+
+// Why a pipeline takes longer than its work divided by its ranks.
+struct Bubble {
+  double ideal = 0;    // seconds of work, divided by the ranks
+  double warm_up = 0;  // until the slowest rank begins
+  double drain = 0;    // after it has ended
+  double imbalance = 0;
+  double transfers = 0;
+  double seconds() const { return warm_up + drain + imbalance + transfers; }
+  double fraction() const { return ideal > 0 ? seconds() / ideal : 0; }
+};
+Bubble bubble_of(const Pipeline& pipeline, const PartTimes& times);
+
+}  // namespace crest

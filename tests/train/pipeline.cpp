@@ -1,0 +1,165 @@
+// Pipeline stages train like one rank that accumulates micro batches: with --deterministic bit for
+// bit. They begin with its weights, and write and read its checkpoints.
+#include "checkpoint/checkpoint.h"
+#include "train/run_fixture.h"
+#include "train/state_bytes.h"
+
+namespace crest::test {
+
+namespace {
+
+Recipe recipe(bool llama, int64_t layers = 3) {
+  Recipe r = tiny_recipe(llama);
+  r.model.layers = layers, r.model.tied = false;
+  r.model.heads = 4, r.model.kv_heads = llama ? 2 : 4, r.model.head_dim = 12;
+  r.batch = 2, r.seq = 16, r.grad_accumulation = 3;
+  r.deterministic = true;
+  return r;
+}
+
+// The same global batch.
+Recipe on_mesh(Recipe r, const Mesh& mesh) {
+  r.batch /= mesh.size(Axis::data), r.data_parallel = mesh.ranks(), r.mesh = mesh;
+  return r;
+}
+
+const Mesh two = {{Axis::pipeline, 2}}, three = {{Axis::pipeline, 3}}, data = {{Axis::pipeline, 2}, {Axis::data, 2}},
+           cube = {{Axis::pipeline, 2}, {Axis::data, 2}, {Axis::tensor, 2}};
+
+struct PipelineRun {
+  std::vector<double> losses, norms;
+  std::vector<std::string> bytes;  // of weights, masters and states
+  std::vector<std::vector<float>> weights;
+  double validation = 0;
+};
+
+PipelineRun run_stages(const Recipe& r, double lr = 1e-2) {
+  Engine e = make_engine(r);
+  SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t* positions) {
+    synthetic(r, g, x, y);
+    y[g % 5] = -1;
+    for (int64_t i = 0; positions && i < r.seq; ++i) positions[i] = int32_t(i % 7);
+  };
+  e.read_whole_steps(true);
+  PipelineRun run;
+  for (int s = 0; s < 3; ++s) {
+    const StepResult result = e.step(s, lr, 11, source);
+    run.losses.push_back(result.loss), run.norms.push_back(result.grad_norm);
+  }
+  with_parameters(e, [&](const ParameterRef& p) {
+    run.weights.emplace_back(size_t(p.numel()));
+    p.get(run.weights.back().data());
+    for (const TensorRef* t : {&p.weight, &p.master}) {
+      run.bytes.emplace_back(size_t(t->bytes()), 0);
+      t->read(run.bytes.back().data());
+    }
+    for (auto& s : p.states) {
+      run.bytes.emplace_back(size_t(s.tensor.bytes()), 0);
+      s.tensor.read(run.bytes.back().data());
+    }
+  });
+  run.validation = e.validate(2, source);
+  return run;
+}
+
+double distance_of(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) difference += std::pow(double(a[i]) - b[i], 2), norm += std::pow(b[i], 2);
+  return norm == 0 ? difference : std::sqrt(difference / norm);
+}
+
+}  // namespace
+
+TEST(PipelineRanks, TrainLikeAccumulationBitForBit) {
+  struct Case {
+    bool llama;
+    Mesh mesh;
+    int64_t micro_steps;
+    const char *precision, *fusion, *recompute = "none", *optimizer = "adamw", *policy = "pure";
+    std::map<std::string, std::string> settings = {};
+  };
+  for (const Case& c :
+       {Case{true, two, 3, "fp32", "on"}, Case{false, three, 1, "fp32", "off"},
+        Case{false, two, 4, "fp32", "on", "full", "muon"}, Case{true, three, 2, "bf16", "on", "pointwise"},
+        Case{false, two, 2, "fp16", "on", "none", "adamw", "autocast"},
+        Case{
+            true, two, 3, "bf16", "off", "none", "adafactor", "pure", {{"packing", "documents"}, {"stages", "2,1"}}}}) {
+    SCOPED_TRACE(std::string(c.llama ? "llama " : "gpt ") + c.mesh.text() + " " + c.precision + " fusion " + c.fusion +
+                 " " + c.optimizer + " micro steps " + std::to_string(c.micro_steps));
+    Recipe one = recipe(c.llama);
+    one.grad_accumulation = c.micro_steps, one.precision = c.precision, one.fusion = c.fusion;
+    one.recompute = c.recompute, one.optimizer = c.optimizer, one.policy = c.policy;
+    one.model.dropout = c.llama ? 0 : 0.2;
+    Recipe parts = on_mesh(one, c.mesh);
+    for (auto& [name, value] : c.settings) {
+      if (name != "stages") one.pass_settings[name] = value;
+      parts.pass_settings[name] = value;
+    }
+    const PipelineRun a = run_stages(one), b = run_stages(parts);
+    EXPECT_EQ(b.losses, a.losses);
+    EXPECT_EQ(b.norms, a.norms);
+    EXPECT_EQ(b.validation, a.validation);
+    ASSERT_EQ(b.bytes.size(), a.bytes.size());
+    for (size_t i = 0; i < a.bytes.size(); ++i) EXPECT_TRUE(b.bytes[i] == a.bytes[i]) << "tensor " << i;
+  }
+}
+
+// SGD: Adam would make noise of gradients near zero.
+TEST(PipelineRanks, TrainLikeOneWithOtherAxesAndTiedEmbeddings) {
+  struct Case {
+    bool llama, tied;
+    Mesh mesh;
+    const char *reduce, *shard = "none", *offload = "none";
+  };
+  for (const Case& c : {Case{true, true, two, "flat"}, Case{false, true, three, "flat", "none", "optimizer"},
+                        Case{false, true, data, "bucket", "optimizer"}, Case{true, false, data, "bucket", "gradients"},
+                        Case{true, false, cube, "bucket", "weights"}, Case{false, true, cube, "flat"}}) {
+    SCOPED_TRACE(std::string(c.llama ? "llama " : "gpt ") + c.mesh.text() + " shard " + c.shard);
+    Recipe one = recipe(c.llama);
+    one.model.tied = c.tied, one.optimizer = "sgd", one.deterministic = false;
+    one.pass_settings = {{"bucket", "20kB"}};
+    Recipe parts = on_mesh(one, c.mesh);
+    parts.pass_settings["reduce"] = c.reduce, parts.pass_settings["shard"] = c.shard;
+    parts.pass_settings["offload"] = c.offload;
+    const PipelineRun a = run_stages(one, 0.1), b = run_stages(parts, 0.1);
+    for (size_t s = 0; s < a.losses.size(); ++s) {
+      EXPECT_NEAR(b.losses[s], a.losses[s], 1e-5 * a.losses[s]) << "step " << s;
+      EXPECT_NEAR(b.norms[s], a.norms[s], 1e-5 * a.norms[s]) << "step " << s;
+    }
+    EXPECT_NEAR(b.validation, a.validation, 1e-5 * a.validation);
+    for (size_t i = 0; i < a.weights.size(); ++i)
+      EXPECT_LT(distance_of(b.weights[i], a.weights[i]), 1e-5) << "parameter " << i;
+  }
+}
+
+using PipelineFiles = RunTest;
+
+// A checkpoint of one rank and of a mesh with the same numbers are the same files.
+TEST_F(PipelineFiles, CheckpointsDoNotKnowTheMesh) {
+  Recipe r = recipe(true);
+  r.precision = "bf16", r.model.tied = true;
+  Engine one = make_engine(r);
+  steps(one, 0, 3);
+  save(one, folder / "one");
+  for (const Mesh& mesh : {three, cube}) {
+    SCOPED_TRACE(mesh.text());
+    Recipe shared = on_mesh(r, mesh);
+    shared.pass_settings["shard"] = mesh == cube ? "optimizer" : "none";
+    Engine parts = make_engine(shared);
+    restore(parts, Checkpoint::open(folder / "one/step-000003"));
+    const std::string to = folder / "parts" + mesh.text();
+    save(parts, to);
+    EXPECT_EQ(hashes_of(to), hashes_of(folder / "one"));
+  }
+}
+
+TEST(PipelineRanks, MoreStagesThanLayersAreRefused) {
+  try {
+    make_engine(on_mesh(recipe(true, 2), three));
+    FAIL() << "two layers in three stages";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("Use pipeline=2 or fewer"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace crest::test
