@@ -310,7 +310,9 @@ TEST(MatchNames, BuffersAndTheTiedHeadAreNoParameters) {
   c = small("llama-nano");
   offered = offer(c);
   offered.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", {4}});
-  EXPECT_EQ(match(c, offered).ignored.size(), 1u);
+  offered.push_back({"gpt_neox.layers.0.attention.bias", {1, 1, 20, 20}});
+  offered.push_back({"gpt_neox.layers.0.attention.masked_bias", {}});
+  EXPECT_EQ(match(c, offered).ignored.size(), 3u);
 }
 
 TEST(MatchNames, PositionsMayBeLongerNotShorter) {

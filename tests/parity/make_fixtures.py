@@ -254,8 +254,9 @@ def make(name, out):
                 "steps.tokens": step_x.int(), "steps.targets": step_y.int(),
                 "steps.losses": torch.tensor(losses, dtype=torch.float64),
                 "steps.grad_norms": torch.tensor(norms, dtype=torch.float64)}
-    expected |= {"grad." + n: g.float() for n, g in grads.items()}
-    expected |= {"delta." + n: d.half() for n, d in delta.items()}
+    in_file = {"lm_head.weight": "embed_out.weight"} if cls is GPTNeoXForCausalLM else {}
+    expected |= {"grad." + in_file.get(n, n): g.float() for n, g in grads.items()}
+    expected |= {"delta." + in_file.get(n, n): d.half() for n, d in delta.items()}
     save_file({n: t.contiguous() for n, t in expected.items()}, folder / "expected.safetensors")
     info = {
         "made_with": {"torch": torch.__version__, "transformers": transformers.__version__,

@@ -73,12 +73,6 @@ class Keys {
     if (auto* v = find(key); v && !v->empty()) fail_usage(fmt::format("has '{}'", key), where_, reason);
   }
   bool has(const char* key) const { return find(key) != nullptr; }
-  // Refuses a feature that Crest lacks, by the key that asks for it.
-  void refuse_if(bool asked, const char* key, const char* reason) const {
-    if (!asked) return;
-    auto it = object_.find(key);
-    fail_usage(fmt::format("'{}{}' is {}", prefix_, key, it == object_.end() ? "absent" : shown(*it)), where_, reason);
-  }
   const std::string& where() const { return where_; }
   const nlohmann::json& object() const { return object_; }
 

@@ -56,7 +56,8 @@ void infer_norm(Infer& c) {
 
 void infer_grad(Infer& c) {
   namespace at = in::qk_norm_grad;
-  rules::inputs(c, 6, 8);
+  rules::inputs(c, 2, 8);
+  c.check(c.has(at::q_rstd) && c.has(at::k_rstd), "the statistics of queries and keys are missing");
   rules::contiguous(c);
   rules::floating(c, at::dy);
   c.same_shape(at::qkv, at::dy);

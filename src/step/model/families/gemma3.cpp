@@ -36,10 +36,10 @@ bool write_gemma3(const ModelConfig& c, nlohmann::ordered_json& j) {
   j["hidden_activation"] = "gelu_pytorch_tanh";
   j["attention_bias"] = c.attention_bias;
   const double scalar = c.attention_scale == 0 ? double(c.head_dim) : 1 / (c.attention_scale * c.attention_scale);
-  const double whole = std::round(scalar);
-  j["query_pre_attn_scalar"] = std::abs(scalar - whole) < 1e-9 * scalar ? whole : scalar;
+  const auto whole = int64_t(std::round(scalar));  // transformers takes no other
+  j["query_pre_attn_scalar"] = whole;
   write_layer_types(c, j);
-  return c.width % c.heads == 0;
+  return c.width % c.heads == 0 && std::abs(scalar - double(whole)) < 1e-9 * scalar;
 }
 
 const TensorNames gemma3_names = {"model.",
