@@ -130,7 +130,9 @@ class Lockstep {
     std::string n = name(v);
     for (const char* suffix : {".local", ".all"})
       if (n.ends_with(suffix)) n.resize(n.size() - strlen(suffix));
-    if (n == "loss" && producers_[size_t(v)] >= 0 && expected_.count("loss.sum")) n = "loss.sum";  // from the last stage
+    // The first stage receives the sum over all micro steps.
+    const bool sums = p_.properties.integer("first", 1) == 0;
+    if (n == "loss" && producers_[size_t(v)] >= 0 && sums) n = "loss.sum";
     return n;
   }
 
@@ -360,7 +362,8 @@ class Lockstep {
     if (value.dtype == DType::u8) return;  // scalars: their norm is compared by its effect on the update
     made += instr.op->op_class != OpClass::communication;
     // Of a tied embedding each end of a pipeline computes a part of the gradient.
-    if (instr.op->op_class != OpClass::communication && value.name == "grad.wte.weight.own" && links_stages_ > 1) return;
+    if (instr.op->op_class != OpClass::communication && value.name == "grad.wte.weight.own" && links_stages_ > 1)
+      return;
     auto namesake = expected_.find(name_in_whole(v));
     if (namesake == expected_.end() || has(value, Kind::own)) return;
     const Numbers& whole = namesake->second;

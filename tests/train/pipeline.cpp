@@ -34,7 +34,7 @@ struct PipelineRun {
 };
 
 PipelineRun run_stages(const Recipe& r, double lr = 1e-2) {
-  Engine e = make_engine(r);
+  Engine e = make_engine(r, r.all_ranks());  // a thread for each
   SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t* positions) {
     synthetic(r, g, x, y);
     y[g % 5] = -1;

@@ -57,9 +57,10 @@ BenchMeasure::~BenchMeasure() {
 void follow_runs(BenchMeasure& bench, RankGroup& group, const std::vector<BenchTask>& tasks) {
   for (double i; (i = group.from_first(0.0)) != no_more_runs;) {
     const BenchTask& task = tasks.at(size_t(i));
-    bench.make_runner(compile_phase(task.recipe, task.device, task.phase,
-                                    {.stage = stage_of_rank(task.recipe, group.rank())}),
-                      task, task.limit)
+    bench
+        .make_runner(
+            compile_phase(task.recipe, task.device, task.phase, {.stage = stage_of_rank(task.recipe, group.rank())}),
+            task, task.limit)
         ->follow();
   }
 }

@@ -37,7 +37,6 @@ class CutSegments {
     std::vector<Instr> code;
   };
 
-  // The value that a transfer passes on.
   const Value& passed(const Instr& instr) const {
     const Value& v = p_.at(is(instr, "send") ? instr.in[0] : instr.out[0]);
     return v;
@@ -46,7 +45,8 @@ class CutSegments {
     const Value& v = passed(transfer);
     const bool sends = is(transfer, "send"), forward = transfer.phase == Phase::forward;
     if (v.role == Role::weight) return SegmentKind::share;
-    if (v.role != Role::activation || p_.at(v.layout.storage).role == Role::gradient || adds_received(transfer))
+    if (v.role != Role::activation || p_.at(v.layout.storage).role == Role::gradient ||
+        (!sends && adds_received(transfer)))
       return SegmentKind::after;
     if (forward) return sends ? SegmentKind::send_forward : SegmentKind::receive_forward;
     return sends ? SegmentKind::send_backward : SegmentKind::receive_backward;
@@ -65,7 +65,7 @@ class CutSegments {
         if (kind == SegmentKind::send_backward || kind == SegmentKind::after) now = SegmentKind::after;
         continue;
       }
-      // Rows of ids and the like may come before what is received.
+      // Rows of ids and the like may come before the receive.
       auto same = std::find_if(parts_.rbegin(), parts_.rend(), [&](auto& part) { return part.kind == now; });
       const bool behind_transfer = now == SegmentKind::after && !parts_.empty() && is_transfer(parts_.back().code[0]);
       if (same == parts_.rend() || behind_transfer)
@@ -76,7 +76,7 @@ class CutSegments {
     std::stable_sort(parts_.begin(), parts_.end(), [](auto& a, auto& b) { return a.kind < b.kind; });
   }
 
-  // Backward instructions that no other stage waits for.
+  // Backward instructions without a stage waiting for them.
   void split_weights() {
     auto find = [&](SegmentKind kind) {
       return std::find_if(parts_.begin(), parts_.end(), [&](auto& part) { return part.kind == kind; });
@@ -146,14 +146,14 @@ class CutSegments {
   const Program& p_;
   const bool splits_;
   std::vector<CodePart> parts_;
-  std::set<ValueId> kept_;  // storages that several segments use
+  std::set<ValueId> kept_;  // storages used by several segments
 };
 
 }  // namespace
 
 std::string_view name(SegmentKind kind) {
-  static constexpr std::string_view names[] = {"share",          "receive-forward", "forward",
-                                               "send-forward",   "receive-backward", "backward",
+  static constexpr std::string_view names[] = {"share",         "receive-forward",  "forward",
+                                               "send-forward",  "receive-backward", "backward",
                                                "send-backward", "weights",          "after"};
   return names[size_t(kind)];
 }

@@ -105,7 +105,8 @@ class Inference {
   // Outputs that persist are tables which start each step from zeros, as sums and as addends.
   bool outlives(ValueId v) const {
     const Value& value = p_.at(storage(v));
-    return value.lifetime == Lifetime::step || (value.lifetime == Lifetime::persistent && value.role != Role::output);
+    return value.lifetime == Lifetime::step || value.lifetime == Lifetime::slot ||
+           (value.lifetime == Lifetime::persistent && value.role != Role::output);
   }
 
   // Whether an instruction has written any of these bytes.

@@ -35,7 +35,7 @@ class ShardedStates {
     Shape shape;
     bool of_elements;    // one number for each element of the parameter
     Axes axes;           // along which the ranks have other parts
-    int stage = 0;       // the pipeline stage that has it
+    int stage = 0;       // its pipeline stage
     Placement cut;       // along the tensor axis
     int64_t padded = 0;  // elements, on all ranks, of the dimension that is cut
     char* own;           // this rank's part of the group; null: another stage's
@@ -51,8 +51,8 @@ class ShardedStates {
   TensorRef whole(size_t tensor);
 
   // All ranks of `world` call it. Rank 0 runs work(), which may read and write whole tensors; the
-  // others take part until it ends; it must not throw. host: a communicator of the same ranks for host memory.
-  // passing: device memory for the bytes between ranks; its content is lost.
+  // others take part until it ends; it must not throw. host: a communicator of the same ranks for
+  // host memory. passing: device memory for the bytes between ranks; its content is lost.
   void exchange(Communicator& host, Communicator& world, const TensorRef& passing, const std::function<void()>& work);
   // On rank 0, within exchange(), from any thread. read: work() finds the parts of all ranks in the
   // whole tensors of a parameter's state. write: they are sent to all ranks after work(). Then the
@@ -88,7 +88,7 @@ class ShardedStates {
   struct Exchange {
     Communicator *host, *world;
     TensorRef passing;
-    int64_t most;  // bytes that every rank can pass
+    int64_t most;  // bytes: the least of all ranks
   };
   struct Request {
     int64_t tensor, to_ranks;  // tensor -1: the end

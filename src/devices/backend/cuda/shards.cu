@@ -202,8 +202,8 @@ Kernel send_kernel() {
   return {"send", "cuda.send.communicator", reject_none, nullptr, nullptr, CREST_DEVICE_CODE(launch_send)};
 }
 Kernel receive_kernel() {
-  return {"receive",         "cuda.receive.communicator", reject_received,
-          receive_workspace, nullptr,                     CREST_DEVICE_CODE(launch_receive)};
+  return {"receive", "cuda.receive.communicator",      reject_received, receive_workspace,
+          nullptr,   CREST_DEVICE_CODE(launch_receive)};
 }
 
 Kernel reduce_scatter_kernel() {
