@@ -232,10 +232,12 @@ void send_loss(Program& p, const PassContext& context) {
   }
 }
 
+static constexpr const char* known_schedules = "Use 1f1b, zero-bubble or interleaved:V, such as interleaved:2.";
+
 static Setting with_schedule_check(Setting row) {
   row.set = [](const Setting& s, void* object, const SettingValue& value) {
     const std::string& text = std::get<std::string>(value);
-    if (std::string wrong = wrong_schedule(text); !wrong.empty()) fail_usage(wrong, s.flag(), allowed(s));
+    if (std::string wrong = wrong_schedule(text); !wrong.empty()) fail_usage(wrong, s.flag(), known_schedules);
     static_cast<Recipe*>(object)->pass_settings[s.name] = text;
   };
   return row;
@@ -263,10 +265,11 @@ const std::vector<Setting>& pipeline_parallel_settings() {
                                 "backward; interleaved:V: the same with V parts of the model on each rank; "
                                 "zero-bubble: gradients of weights wait for the end of a step",
                         .default_value = "1f1b",
-                        .choices = {"1f1b", "zero-bubble", "interleaved:V"},
+                        .example = "interleaved:2",
                         .newer = true,
                         .resume = OnResume::accepts,
-                        .effects = effects}))};
+                        .effects = effects,
+                        .type = SettingType::text}))};
   return rows;
 }
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -25,6 +27,7 @@ class CutSegments {
     classify();
     if (splits_) split_weights();
     verify_order();
+    gather_where_read();
     find_kept();
     std::vector<Segment> segments;
     for (auto& part : parts_) segments.push_back({part.kind, program_of(part)});
@@ -111,6 +114,25 @@ class CutSegments {
     verify(whole, "segments");
   }
 
+  static bool gathers_weights(const Instr& instr) { return is(instr, "all_gather") && instr.in.size() == 1; }
+
+  // Each segment gathers its weights: kept ones would take memory in every slot (--shard weights).
+  void gather_where_read() {
+    std::vector<std::pair<const CodePart*, Instr>> gathers;
+    for (auto& part : parts_)
+      for (auto& instr : part.code)
+        if (gathers_weights(instr)) gathers.emplace_back(&part, instr);
+    for (auto& part : parts_) {
+      std::vector<Instr> rest;
+      std::copy_if(part.code.begin(), part.code.end(), std::back_inserter(rest), std::not_fn(gathers_weights));
+      const std::set<ValueId> read = touched(rest);
+      std::erase_if(part.code, [&](const Instr& i) { return gathers_weights(i) && !read.count(storage(i.out[0])); });
+      auto first = part.code.begin();
+      for (auto& [from, gather] : gathers)
+        if (from != &part && read.count(storage(gather.out[0]))) first = part.code.insert(first, gather) + 1;
+    }
+  }
+
   ValueId storage(ValueId v) const { return p_.at(v).layout.storage; }
 
   std::set<ValueId> touched(const std::vector<Instr>& code) const {
@@ -126,6 +148,9 @@ class CutSegments {
     std::map<ValueId, int> users;
     for (auto& part : parts_)
       for (ValueId s : touched(part.code)) ++users[s];
+    for (auto& part : parts_)
+      for (auto& instr : part.code)
+        if (gathers_weights(instr)) users[storage(instr.out[0])] = 1;
     for (auto [s, count] : users)
       if (count > 1 && p_.at(s).lifetime == Lifetime::micro_step) kept_.insert(s);
   }
