@@ -225,9 +225,10 @@ TEST(CliPlan, AMeshOfDataRanksIsTheirNumber) {
   bad({"--mesh", "data=2", "--ranks", "1"}, {"--mesh", "--ranks 1 and --mesh data=2"});
   bad({"--mesh", "data=4", "--data-parallel", "2"}, {"--mesh", "data=4 has 4 ranks", "--data-parallel 2"});
   bad({"--mesh", "data=5000"}, {"--ranks", "5000"});
-  for (const char* axis : {"context", "pipeline"})
-    bad({"--mesh", std::string("data=2,") + axis + "=2"},
-        {"--mesh", axis + std::string("=2"), "Use the axes data and tensor"});
+  bad({"--mesh", "data=2,context=2"}, {"--mesh", "context=2", "Use the axes data, tensor and pipeline"});
+  bad({"--mesh", "pipeline=8"}, {"--mesh", "8 stages need as many layers", "Use pipeline="});
+  bad({"--mesh", "pipeline=2", "--stages", "1"}, {"--stages", "1 has 1 stage"});
+  bad({"--mesh", "pipeline=2", "--schedule-pipeline", "interleaved:1"}, {"--schedule-pipeline", "2 to 64 chunks"});
 }
 
 TEST(CliPlan, TensorRanksShareTheLayers) {

@@ -26,6 +26,7 @@ struct Golden {
   ProgramKind kind = ProgramKind::train;
   bool first = true, last = true;
   std::function<void(Program&)> prepare = [](Program&) {};
+  int stage = 0;
 };
 
 // Two instructions with unused results, as left by passes when they replace a consumer. Today's
@@ -57,6 +58,10 @@ std::vector<Golden> golden_cases() {
     r.mesh = Mesh{{Axis::data, 2}, {Axis::tensor, 2}}, r.data_parallel = 4;
     r.model.kv_heads = r.model.heads;
   };
+  // The last of two stages; its embedding is the first one's.
+  auto stages = [](Recipe& r) {
+    r.mesh = Mesh{{Axis::pipeline, 2}, {Axis::data, 2}}, r.data_parallel = 4, r.model.layers = 2;
+  };
   auto micro_steps = [](Recipe& r) { r.grad_accumulation = 3; };
   auto precision = [](const char* precision, const char* policy) {
     return [=](Recipe& r) { r.precision = precision, r.policy = policy; };
@@ -78,6 +83,11 @@ std::vector<Golden> golden_cases() {
       {"packing.llama", "packing", documents, true},
       {"packing.validation", "packing", documents, false, ProgramKind::validation},
       {"tensor_parallel", "tensor_parallel", tensor},
+      {"pipeline_parallel.first", "pipeline_parallel", stages},
+      {"pipeline_parallel.last", "pipeline_parallel", stages, false, train, true, true, [](Program&) {}, 1},
+      {"borrowed.first", "borrowed", stages},
+      {"borrowed.last", "borrowed", stages, false, train, true, true, [](Program&) {}, 1},
+      {"loss_to_first", "loss_to_first", stages},
       {"tensor_parallel.llama", "tensor_parallel", tensor, true},
       {"tensor_parallel.packing", "tensor_parallel",
        [=](Recipe& r) {
@@ -291,6 +301,7 @@ class Passes : public ::testing::TestWithParam<Golden> {
     PassContext c = {recipe_, GetParam().kind, GetParam().first, GetParam().last};
     if (GetParam().pass == "row_pitch") c.row_alignment = 16;
     c.forward_only = GetParam().pass == "forward_half";
+    c.stage = GetParam().stage;
     static const std::set<std::string> for_kernels = {"swiglu", "epilogues", "dropout", "quantization", "fused_update"};
     if (for_kernels.count(GetParam().pass)) c.kernel_for = [](const Program&, const Instr&) { return "a kernel"; };
     if (recipe_.pass_settings.count("weights"))  // for a few rows

@@ -130,8 +130,9 @@ class Lockstep {
     std::string n = name(v);
     for (const char* suffix : {".local", ".all"})
       if (n.ends_with(suffix)) n.resize(n.size() - strlen(suffix));
-    if (n == "loss" && producers_[size_t(v)] >= 0 && expected_.count("loss.sum"))
-      n = "loss.sum";  // from the last stage
+    // The first stage receives the sum over all micro steps.
+    const bool sums = p_.properties.integer("first", 1) == 0;
+    if (n == "loss" && producers_[size_t(v)] >= 0 && sums) n = "loss.sum";
     return n;
   }
 

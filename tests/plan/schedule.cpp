@@ -55,7 +55,7 @@ TEST(Schedule, ChangesAreFound) {
   int found = 0;
   for (int i = 0; i < 300; ++i) {
     const Pipeline p = random.shape();
-    Schedule s = make_schedule(p, random.times(p));
+    PipelineSchedule s = make_schedule(p, random.times(p));
     auto& calls = s.calls[size_t(random.whole(0, p.ranks - 1))];
     const auto at = size_t(random.whole(0, int64_t(calls.size()) - 1));
     const int64_t how = random.whole(0, 2);
@@ -72,10 +72,10 @@ TEST(Schedule, ChangesAreFound) {
   EXPECT_EQ(found, 300);
 }
 
-// Sends and receives that each rank makes when it has something to send: the two wait for each other
-// from two micro steps on.
+// If each rank sends when it has something, two ranks wait for each other from two micro steps on.
 TEST(Schedule, SendsInEachRanksOwnOrderWaitForEachOther) {
-  Schedule s = make_schedule(pipeline(Kind::one_f_one_b, 2, 1, 2), equal_times(pipeline(Kind::one_f_one_b, 2, 1, 2)));
+  PipelineSchedule s =
+      make_schedule(pipeline(Kind::one_f_one_b, 2, 1, 2), equal_times(pipeline(Kind::one_f_one_b, 2, 1, 2)));
   auto& calls = s.calls[1];
   using Action = PipelineCall::Action;
   // The gradient of micro step 0 is sent before the input of micro step 1 is received.
@@ -125,6 +125,6 @@ TEST(Schedule, ASlowStageIsImbalance) {
 // Micro steps in flight: fewer towards the last rank.
 TEST(Schedule, SlotsAreThoseOfOneForwardOneBackward) {
   const Pipeline p = pipeline(Kind::one_f_one_b, 4, 1, 9);
-  const Schedule s = make_schedule(p, equal_times(p));
+  const PipelineSchedule s = make_schedule(p, equal_times(p));
   for (int r = 0; r < 4; ++r) EXPECT_EQ(s.slots[size_t(r)], std::vector<int>{4 - r});
 }

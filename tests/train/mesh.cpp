@@ -59,11 +59,9 @@ std::vector<Recipe> mesh_recipes() {
 }  // namespace
 
 TEST(VirtualMesh, RanksOfOtherAxesChangeNoBit) {
-  Axis axis = Axis::context;  // inside and outside of the data axis in turns
   for (const Recipe& r : mesh_recipes()) {
-    const MeshEnd expected = train_on_mesh(on_mesh(r, axis, 1));
-    EXPECT_TRUE(train_on_mesh(on_mesh(r, axis, 2)) == expected) << r.precision << r.optimizer << name(axis);
-    axis = axis == Axis::context ? Axis::pipeline : Axis::context;
+    const MeshEnd expected = train_on_mesh(on_mesh(r, Axis::context, 1));
+    EXPECT_TRUE(train_on_mesh(on_mesh(r, Axis::context, 2)) == expected) << r.precision << r.optimizer;
   }
 }
 

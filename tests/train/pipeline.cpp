@@ -34,7 +34,7 @@ struct PipelineRun {
 };
 
 PipelineRun run_stages(const Recipe& r, double lr = 1e-2) {
-  Engine e = make_engine(r);
+  Engine e = make_engine(r, r.all_ranks());  // a thread for each
   SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t* positions) {
     synthetic(r, g, x, y);
     y[g % 5] = -1;
@@ -77,22 +77,25 @@ TEST(PipelineRanks, TrainLikeAccumulationBitForBit) {
     int64_t micro_steps;
     const char *precision, *fusion, *recompute = "none", *optimizer = "adamw", *policy = "pure";
     std::map<std::string, std::string> settings = {};
+    int64_t layers = 3;
   };
   for (const Case& c :
        {Case{true, two, 3, "fp32", "on"}, Case{false, three, 1, "fp32", "off"},
-        Case{false, two, 4, "fp32", "on", "full", "muon"}, Case{true, three, 2, "bf16", "on", "pointwise"},
-        Case{false, two, 2, "fp16", "on", "none", "adamw", "autocast"},
-        Case{
-            true, two, 3, "bf16", "off", "none", "adafactor", "pure", {{"packing", "documents"}, {"stages", "2,1"}}}}) {
+        Case{false, two, 4, "fp32", "on", "full", "muon"},
+        Case{true, two, 3, "bf16", "off", "none", "adafactor", "pure", {{"packing", "documents"}, {"stages", "2,1"}}},
+        Case{true, two, 4, "fp32", "on", "none", "adamw", "pure", {{"schedule-pipeline", "interleaved:2"}}, 4},
+        Case{false, two, 2, "bf16", "on", "full", "adamw", "pure", {{"schedule-pipeline", "interleaved:2"}}, 5},
+        Case{true, three, 4, "fp32", "on", "none", "adamw", "pure", {{"schedule-pipeline", "zero-bubble"}}},
+        Case{false, two, 3, "bf16", "on", "pointwise", "adamw", "pure", {{"schedule-pipeline", "zero-bubble"}}}}) {
     SCOPED_TRACE(std::string(c.llama ? "llama " : "gpt ") + c.mesh.text() + " " + c.precision + " fusion " + c.fusion +
                  " " + c.optimizer + " micro steps " + std::to_string(c.micro_steps));
-    Recipe one = recipe(c.llama);
+    Recipe one = recipe(c.llama, c.layers);
     one.grad_accumulation = c.micro_steps, one.precision = c.precision, one.fusion = c.fusion;
     one.recompute = c.recompute, one.optimizer = c.optimizer, one.policy = c.policy;
     one.model.dropout = c.llama ? 0 : 0.2;
     Recipe parts = on_mesh(one, c.mesh);
     for (auto& [name, value] : c.settings) {
-      if (name != "stages") one.pass_settings[name] = value;
+      if (name == "packing") one.pass_settings[name] = value;
       parts.pass_settings[name] = value;
     }
     const PipelineRun a = run_stages(one), b = run_stages(parts);
@@ -109,18 +112,21 @@ TEST(PipelineRanks, TrainLikeOneWithOtherAxesAndTiedEmbeddings) {
   struct Case {
     bool llama, tied;
     Mesh mesh;
-    const char *reduce, *shard = "none", *offload = "none";
+    const char *reduce, *shard = "none", *offload = "none", *schedule = "1f1b";
   };
   for (const Case& c : {Case{true, true, two, "flat"}, Case{false, true, three, "flat", "none", "optimizer"},
                         Case{false, true, data, "bucket", "optimizer"}, Case{true, false, data, "bucket", "gradients"},
-                        Case{true, false, cube, "bucket", "weights"}, Case{false, true, cube, "flat"}}) {
+                        Case{true, false, cube, "bucket", "weights"}, Case{false, true, cube, "flat"},
+                        Case{true, true, data, "flat", "none", "none", "interleaved:2"},
+                        Case{false, true, cube, "bucket", "optimizer", "none", "zero-bubble"}}) {
     SCOPED_TRACE(std::string(c.llama ? "llama " : "gpt ") + c.mesh.text() + " shard " + c.shard);
-    Recipe one = recipe(c.llama);
+    Recipe one = recipe(c.llama, 4);
+    one.grad_accumulation = 2;
     one.model.tied = c.tied, one.optimizer = "sgd", one.deterministic = false;
     one.pass_settings = {{"bucket", "20kB"}};
     Recipe parts = on_mesh(one, c.mesh);
     parts.pass_settings["reduce"] = c.reduce, parts.pass_settings["shard"] = c.shard;
-    parts.pass_settings["offload"] = c.offload;
+    parts.pass_settings["offload"] = c.offload, parts.pass_settings["schedule-pipeline"] = c.schedule;
     const PipelineRun a = run_stages(one, 0.1), b = run_stages(parts, 0.1);
     for (size_t s = 0; s < a.losses.size(); ++s) {
       EXPECT_NEAR(b.losses[s], a.losses[s], 1e-5 * a.losses[s]) << "step " << s;
@@ -141,15 +147,40 @@ TEST_F(PipelineFiles, CheckpointsDoNotKnowTheMesh) {
   Engine one = make_engine(r);
   steps(one, 0, 3);
   save(one, folder / "one");
-  for (const Mesh& mesh : {three, cube}) {
+  for (const Mesh& mesh : {three, data}) {
     SCOPED_TRACE(mesh.text());
     Recipe shared = on_mesh(r, mesh);
-    shared.pass_settings["shard"] = mesh == cube ? "optimizer" : "none";
+    shared.pass_settings["shard"] = mesh == data ? "optimizer" : "none";
     Engine parts = make_engine(shared);
     restore(parts, Checkpoint::open(folder / "one/step-000003"));
     const std::string to = folder / "parts" + mesh.text();
     save(parts, to);
     EXPECT_EQ(hashes_of(to), hashes_of(folder / "one"));
+  }
+}
+
+// Each would otherwise be ignored, or wait forever.
+TEST(PipelineRanks, WhatIsNotThereIsRefused) {
+  struct Case {
+    const char* says;
+    std::function<void(Recipe&)> change;
+  };
+  for (const Case& c :
+       {Case{"fp8", [](Recipe& r) { r.precision = "fp8"; }},
+        Case{"Use --grad-accumulation 4", [](Recipe& r) { r.pass_settings["schedule-pipeline"] = "interleaved:2"; }},
+        Case{"tied embedding", [](Recipe& r) {
+               r.model.tied = true, r.mesh = data, r.data_parallel = 4;
+               r.pass_settings["shard"] = "weights", r.pass_settings["reduce"] = "bucket";
+             }}}) {
+    Recipe r = on_mesh(recipe(true, 4), two);
+    c.change(r);
+    try {
+      make_engine(r);
+      ADD_FAILURE() << c.says;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(c.says), std::string::npos) << e.what();
+      EXPECT_EQ(e.code(), Exit::usage);
+    }
   }
 }
 

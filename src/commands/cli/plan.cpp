@@ -144,6 +144,20 @@ std::string shape_line(const ModelConfig& m) {
                      m.ff, m.vocab, m.context, window);
 }
 
+void print_stages(const PlanReport& r) {
+  if (r.stages.empty()) return;
+  const Bubble& b = r.bubble;
+  auto percent = [&](double x) { return 100 * x / b.ideal; };
+  fmt::print(
+      "pipeline    {:.1f}% bubble by FLOPs: warm-up {:.1f}%, drain {:.1f}%, imbalance {:.1f}%; transfers come on "
+      "top\n",
+      100 * b.fraction(), percent(b.warm_up), percent(b.drain), percent(b.imbalance));
+  for (size_t s = 0; s < r.stages.size(); ++s)
+    fmt::print("{:<12}stage {}: {} layers, {}, {} at a time{}\n", "", s, r.stages[s].layers,
+               format_bytes(double(r.stages[s].planned_bytes)), format_number_of(r.stages[s].micro_steps, "micro step"),
+               int(s) == r.session.stage ? ", planned below" : "");
+}
+
 void print_memory(const PlanReport& r, int rows) {
   const CompiledSession& s = r.session;
   CategoryBytes bytes = s.by_category();
@@ -265,6 +279,7 @@ void print_plan(const PlanReport& r, const Prediction& prediction, const PlanFla
   else
     fmt::print("time        not predicted: {}\n", prediction.why_not);
   if (std::string cost = cost_text(prediction, o); !cost.empty()) fmt::print("cost        {}\n", cost);
+  print_stages(r);
   print_memory(r, rows);
   fmt::print("\n");
   std::string where = memory_text(s.device, r.limit, limit_given);

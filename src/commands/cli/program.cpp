@@ -25,6 +25,7 @@ struct ProgramFlags {
   RecipeOptions recipe;
   DeviceOptions device;
   std::string after, segment = "train";
+  int stage = 0;
   bool passes = false, memory = false, plain = false, json = false;
 };
 
@@ -54,27 +55,7 @@ void print_pass_list(bool json) {
   if (json) print_json(list);
 }
 
-int run_program(const ProgramFlags& o) {
-  if (o.passes) {
-    print_pass_list(o.json);
-    return 0;
-  }
-  Device device = o.device.find();
-  const Recipe given = o.recipe.finish("nano");
-  const int64_t limit = limit_of_rank(given, device, o.device.limit(device));
-  Recipe recipe = resolve(with_defaults(given, rank_device(given, device), limit, o.device.device), device);
-  ProgramSpec spec = wanted_spec(recipe, o.segment);
-  if (!o.after.empty()) {
-    if (o.json) fail_usage("--after prints text only", "--json", "Leave out one of them.");
-    fmt::print("{}", print(program_after(recipe, device, spec, o.after)));
-    return 0;
-  }
-  CompiledSession session = compile(recipe, device, {spec});
-  const CompiledProgram& c = session.programs[0];
-  if (o.json) {
-    fmt::print("{}\n", program_json(c));
-    return 0;
-  }
+void print_program(const CompiledProgram& c, const ProgramFlags& o) {
   PrintOptions options;
   if (!o.plain)
     options.comment = [&](const Program& p, int i) {
@@ -98,6 +79,36 @@ int run_program(const ProgramFlags& o) {
   }
   fmt::print("\n# {} instructions, {} values; passes, kernels and memory plan took {}\n{}", c.program.code.size(),
              c.program.values.size(), format_duration(seconds), timings);
+}
+
+int run_program(const ProgramFlags& o) {
+  if (o.passes) {
+    print_pass_list(o.json);
+    return 0;
+  }
+  Device device = o.device.find();
+  const Recipe given = o.recipe.finish("nano");
+  const int64_t limit = limit_of_rank(given, device, o.device.limit(device));
+  Recipe recipe = resolve(with_defaults(given, rank_device(given, device), limit, o.device.device), device);
+  ProgramSpec spec = wanted_spec(recipe, o.segment);
+  const int stages = recipe.layout().size(Axis::pipeline);
+  if (o.stage < 0 || o.stage >= stages)
+    fail_usage(fmt::format("there is no stage {}", o.stage), "--stage",
+               stages > 1 ? fmt::format("Stages: 0 to {}.", stages - 1) : "Add --mesh pipeline=2 for two stages.");
+  spec.stage = o.stage;
+  if (!o.after.empty()) {
+    if (o.json) fail_usage("--after prints text only", "--json", "Leave out one of them.");
+    fmt::print("{}", print(program_after(recipe, device, spec, o.after)));
+    return 0;
+  }
+  const CompiledSession session = compile(recipe, device, {spec}, {.stage = o.stage});
+  if (o.json && session.programs.size() > 1)
+    fail_usage("a pipeline stage has several Programs", "--json", "Leave it out for text.");
+  if (o.json) {
+    fmt::print("{}\n", program_json(session.programs[0]));
+    return 0;
+  }
+  for (const CompiledProgram& c : session.programs) print_program(c, o);
   return 0;
 }
 
@@ -113,6 +124,7 @@ std::function<int()> setup_program(CLI::App& app) {
                  "train, train.first, train.next, train.last, train.forward (phase forward-saved), update, validation, "
                  "prefill, decode, or start (--fp8-weights update)")
       ->capture_default_str();
+  app.add_option("--stage", o->stage, "with --mesh pipeline=P: the stage")->capture_default_str();
   app.add_option("--after", o->after, "print the Program right after this pass (model: before the first)")
       ->type_name("PASS");
   app.add_flag("--passes", o->passes, "list the passes");

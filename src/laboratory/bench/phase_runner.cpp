@@ -115,10 +115,10 @@ double palm_flops(const Recipe& r, BenchPhase phase) {
 }
 
 std::vector<int> phase_calls(const CompiledSession& s, BenchPhase phase) {
-  if (phase == BenchPhase::forward) return {s.find("validation")};
   if (phase == BenchPhase::decode) return {s.find("decode")};
   std::vector<int> calls;
-  for (auto& call : training_step(s)) calls.push_back(call.segment);
+  for (auto& call : phase == BenchPhase::forward ? validation_calls(s) : training_step(s))
+    calls.push_back(call.segment);
   return calls;
 }
 

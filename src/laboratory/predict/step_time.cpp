@@ -8,6 +8,10 @@ namespace crest {
 
 StepTime step_time(const CompiledSession& session, const Calibration* calibration, const DataSheet* sheet) {
   StepTime t;
+  if (session.recipe.layout().size(Axis::pipeline) > 1) {
+    t.why_not = "stages of a pipeline wait for each other; their bubble is predicted by FLOPs";
+    return t;
+  }
   const CollectiveTimes* measured = calibration ? &calibration->collectives : nullptr;
   if (session.recipe.all_ranks() > 1 && !RankTimes(session, measured, sheet).possible()) {
     t.why_not = "several ranks are predicted for " + ranks_that_are_predicted();

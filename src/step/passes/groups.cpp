@@ -79,7 +79,7 @@ class Groups {
   }
 
  private:
-  // Programs of other chunks of layers, or of an update, lack what a group of its own can be without.
+  // Programs of other chunks lack some parameters, and updates the borrowed ones.
   struct Kind {
     int chunk;
     bool borrowed, decay, cut;

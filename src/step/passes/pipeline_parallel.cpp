@@ -1,5 +1,5 @@
-// --mesh pipeline=P: every rank along the axis has some of the layers, a stage. A Program of a stage
-// receives what the stage before it computed and sends its own result to the next one (Huang et al.
+// --mesh pipeline=P: every rank along the axis has some of the layers, a stage. A Program of a
+// stage receives the result of the stage before it and sends its own to the next one (Huang et al.
 // 2019, "GPipe"). Gradients travel back the same way: the gradient of a send is a receive. A tied
 // embedding belongs to the first stage. The last one borrows it: it receives the weights at the
 // start of a step and returns the gradient at the end.
@@ -37,7 +37,7 @@ Instr transfer(const char* op_name, std::vector<ValueId> in, std::vector<ValueId
   return instr;
 }
 
-// Of a forward Program: what belongs to each stage, and what passes from one to the next.
+// Of a forward Program: the code of each stage, and the values between them.
 class Stages {
  public:
   Stages(const Program& p, const std::vector<int64_t>& layers) : p_(p), producers_(p.producers()) {
@@ -58,7 +58,7 @@ class Stages {
   // What stage s sends to the next one.
   ValueId sent(int s) const { return sent_[size_t(s)]; }
 
-  // The instructions of a stage: those which its results need, from what it receives on.
+  // The instructions of a stage: from the received value to its results.
   std::vector<Instr> code(int s) const {
     std::vector<bool> needed(p_.values.size(), false);
     for (ValueId v : p_.outputs)
@@ -78,7 +78,7 @@ class Stages {
   }
 
  private:
-  // Rows of ids and positions are made by each stage that needs them.
+  // Every stage makes its own rows of ids and positions.
   ValueId crossing(int s, const std::vector<bool>& trained) const {
     ValueId found = no_value;
     for (size_t i = 0; i < p_.code.size(); ++i)
@@ -187,8 +187,8 @@ void pipeline_parallel(Program& program, const PassContext& context) {
   keep_parameters(program, context, layers);
 }
 
-// After the last micro step: the gradient of a borrowed weight goes to its owner, before the sum over
-// the data axis.
+// After the last micro step: the gradient of a borrowed weight goes to its owner, before the sum
+// over the data axis.
 void return_borrowed(Program& p, const PassContext& context) {
   const int ranks = context.recipe.layout().size(Axis::pipeline);
   if (ranks == 1 || context.kind != ProgramKind::train || !borrows(context.recipe)) return;
@@ -212,7 +212,7 @@ void return_borrowed(Program& p, const PassContext& context) {
   }
 }
 
-// The host reads losses on rank 0.
+// The host reads losses on rank 0, behind the last of its chunks.
 void send_loss(Program& p, const PassContext& context) {
   const int ranks = context.recipe.layout().size(Axis::pipeline);
   const bool sums = context.kind == ProgramKind::validation || (context.kind == ProgramKind::train && context.last);
@@ -223,13 +223,24 @@ void send_loss(Program& p, const PassContext& context) {
   if (stage == last) {
     for (ValueId v : std::vector<ValueId>(p.outputs))
       if (p.at(v).role == Role::output) b.emit1("send", {v}, send_attrs(0));
-  } else if (stage == 0) {
+  } else if (context.stage == 0 && context.chunk == chunks_of_rank(context.recipe) - 1) {
     Value loss;
     loss.shape = {1};
     const ValueId v = b.emit1("receive", {}, receive_attrs(loss, last % ranks));
     p.at(v).name = "loss", p.at(v).role = Role::output;
     p.outputs.push_back(v);
   }
+}
+
+static constexpr const char* known_schedules = "Use 1f1b, zero-bubble or interleaved:V, such as interleaved:2.";
+
+static Setting with_schedule_check(Setting row) {
+  row.set = [](const Setting& s, void* object, const SettingValue& value) {
+    const std::string& text = std::get<std::string>(value);
+    if (std::string wrong = wrong_schedule(text); !wrong.empty()) fail_usage(wrong, s.flag(), known_schedules);
+    static_cast<Recipe*>(object)->pass_settings[s.name] = text;
+  };
+  return row;
 }
 
 const std::vector<Setting>& pipeline_parallel_settings() {
@@ -246,7 +257,19 @@ const std::vector<Setting>& pipeline_parallel_settings() {
                     .newer = true,
                     .resume = OnResume::accepts,
                     .effects = effects,
-                    .type = SettingType::text})};
+                    .type = SettingType::text}),
+      with_schedule_check(
+          pass_setting({.name = "schedule-pipeline",
+                        .group = "Model and batch",
+                        .help = "--mesh pipeline=P: the order of micro steps on each stage. 1f1b: one forward, one "
+                                "backward; interleaved:V: the same with V parts of the model on each rank; "
+                                "zero-bubble: gradients of weights wait for the end of a step",
+                        .default_value = "1f1b",
+                        .example = "interleaved:2",
+                        .newer = true,
+                        .resume = OnResume::accepts,
+                        .effects = effects,
+                        .type = SettingType::text}))};
   return rows;
 }
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -25,6 +27,7 @@ class CutSegments {
     classify();
     if (splits_) split_weights();
     verify_order();
+    gather_where_read();
     find_kept();
     std::vector<Segment> segments;
     for (auto& part : parts_) segments.push_back({part.kind, program_of(part)});
@@ -37,7 +40,6 @@ class CutSegments {
     std::vector<Instr> code;
   };
 
-  // The value that a transfer passes on.
   const Value& passed(const Instr& instr) const {
     const Value& v = p_.at(is(instr, "send") ? instr.in[0] : instr.out[0]);
     return v;
@@ -46,7 +48,8 @@ class CutSegments {
     const Value& v = passed(transfer);
     const bool sends = is(transfer, "send"), forward = transfer.phase == Phase::forward;
     if (v.role == Role::weight) return SegmentKind::share;
-    if (v.role != Role::activation || p_.at(v.layout.storage).role == Role::gradient || adds_received(transfer))
+    if (v.role != Role::activation || p_.at(v.layout.storage).role == Role::gradient ||
+        (!sends && adds_received(transfer)))
       return SegmentKind::after;
     if (forward) return sends ? SegmentKind::send_forward : SegmentKind::receive_forward;
     return sends ? SegmentKind::send_backward : SegmentKind::receive_backward;
@@ -65,7 +68,7 @@ class CutSegments {
         if (kind == SegmentKind::send_backward || kind == SegmentKind::after) now = SegmentKind::after;
         continue;
       }
-      // Rows of ids and the like may come before what is received.
+      // Rows of ids and the like may come before the receive.
       auto same = std::find_if(parts_.rbegin(), parts_.rend(), [&](auto& part) { return part.kind == now; });
       const bool behind_transfer = now == SegmentKind::after && !parts_.empty() && is_transfer(parts_.back().code[0]);
       if (same == parts_.rend() || behind_transfer)
@@ -76,7 +79,7 @@ class CutSegments {
     std::stable_sort(parts_.begin(), parts_.end(), [](auto& a, auto& b) { return a.kind < b.kind; });
   }
 
-  // Backward instructions that no other stage waits for.
+  // Backward instructions without a stage waiting for them.
   void split_weights() {
     auto find = [&](SegmentKind kind) {
       return std::find_if(parts_.begin(), parts_.end(), [&](auto& part) { return part.kind == kind; });
@@ -111,6 +114,25 @@ class CutSegments {
     verify(whole, "segments");
   }
 
+  static bool gathers_weights(const Instr& instr) { return is(instr, "all_gather") && instr.in.size() == 1; }
+
+  // Each segment gathers its weights: kept ones would take memory in every slot (--shard weights).
+  void gather_where_read() {
+    std::vector<std::pair<const CodePart*, Instr>> gathers;
+    for (auto& part : parts_)
+      for (auto& instr : part.code)
+        if (gathers_weights(instr)) gathers.emplace_back(&part, instr);
+    for (auto& part : parts_) {
+      std::vector<Instr> rest;
+      std::copy_if(part.code.begin(), part.code.end(), std::back_inserter(rest), std::not_fn(gathers_weights));
+      const std::set<ValueId> read = touched(rest);
+      std::erase_if(part.code, [&](const Instr& i) { return gathers_weights(i) && !read.count(storage(i.out[0])); });
+      auto first = part.code.begin();
+      for (auto& [from, gather] : gathers)
+        if (from != &part && read.count(storage(gather.out[0]))) first = part.code.insert(first, gather) + 1;
+    }
+  }
+
   ValueId storage(ValueId v) const { return p_.at(v).layout.storage; }
 
   std::set<ValueId> touched(const std::vector<Instr>& code) const {
@@ -126,6 +148,9 @@ class CutSegments {
     std::map<ValueId, int> users;
     for (auto& part : parts_)
       for (ValueId s : touched(part.code)) ++users[s];
+    for (auto& part : parts_)
+      for (auto& instr : part.code)
+        if (gathers_weights(instr)) users[storage(instr.out[0])] = 1;
     for (auto [s, count] : users)
       if (count > 1 && p_.at(s).lifetime == Lifetime::micro_step) kept_.insert(s);
   }
@@ -146,7 +171,7 @@ class CutSegments {
   const Program& p_;
   const bool splits_;
   std::vector<CodePart> parts_;
-  std::set<ValueId> kept_;  // storages that several segments use
+  std::set<ValueId> kept_;  // storages used by several segments
 };
 
 }  // namespace

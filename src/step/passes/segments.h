@@ -1,5 +1,5 @@
-// A stage's Program of a micro step, cut where it passes tensors to other stages, so that several
-// micro steps can be on their way at once (plan/schedule.h).
+// A stage's Program of a micro step, cut at its transfers: then several micro steps can be on their
+// way at once (plan/schedule.h).
 #pragma once
 #include <string>
 #include <vector>
@@ -8,9 +8,9 @@
 
 namespace crest {
 
-// In the order of a Program. share: a borrowed weight, before all micro steps. after: behind the last
-// micro step, such as sums over the ranks. A last stage has no part forward: nobody waits between its
-// forward and its backward pass.
+// In the order of a Program. share: a borrowed weight, before all micro steps. after: behind the
+// last micro step, such as sums over the ranks. The last stage has no part `forward`: nobody waits
+// between its forward and its backward pass.
 enum class SegmentKind : uint8_t {
   share,
   receive_forward,
@@ -29,9 +29,9 @@ struct Segment {
   Program program;
 };
 
-// What several of them read gets lifetime `slot`. splits_weights: gradients of weights that no other
-// stage waits for are a segment of their own. There are several segments `after`, and at most one of
-// every other kind.
+// Values of several segments get lifetime `slot`. splits_weights: gradients of weights are a
+// segment of their own, unless another stage waits for them. There are several segments `after`,
+// and at most one of every other kind.
 std::vector<Segment> cut_segments(const Program& program, bool splits_weights);
 
 }  // namespace crest

@@ -32,8 +32,8 @@ std::vector<int64_t> parse_stages(const std::string& text) {
   return layers;
 }
 
-// Layers [first, ..) in `stages` stages whose slowest takes at most `limit`: layers of each stage,
-// as many as possible in the earlier ones; empty if there are none.
+// Layers of each stage if none may take longer than `limit`, as many as possible in the earlier
+// ones. Empty: they do not fit.
 std::vector<int64_t> layers_within(const StageCosts& c, int stages, double limit) {
   std::vector<int64_t> cut;
   size_t layer = 0, all = c.layers.size();
@@ -66,7 +66,7 @@ StageCosts flops_of_layers(const Recipe& r) {
 }
 
 std::vector<int64_t> cut_layers(const StageCosts& costs, int stages) {
-  // The limit is the cost of some run of layers, alone or with what is at its ends.
+  // The limit is the cost of some run of layers, with embedding and head at the ends.
   std::vector<double> limits;
   const size_t n = costs.layers.size();
   for (size_t first = 0; first < n; ++first) {
@@ -83,7 +83,35 @@ std::vector<int64_t> cut_layers(const StageCosts& costs, int stages) {
   return layers_within(costs, stages, *found);
 }
 
-int chunks_of_rank(const Recipe&) { return 1; }
+static std::string schedule_of(const Recipe& r) {
+  return PassContext{r, ProgramKind::train}.setting("schedule-pipeline");
+}
+
+static constexpr std::string_view interleaved = "interleaved:";
+
+static int chunks_in(std::string_view text) {
+  int chunks = 0;
+  if (!text.starts_with(interleaved)) return 1;
+  const char *begin = text.data() + interleaved.size(), *end = text.data() + text.size();
+  auto [read, error] = std::from_chars(begin, end, chunks);
+  return error == std::errc() && read == end ? chunks : 0;
+}
+
+std::string wrong_schedule(std::string_view text) {
+  if (text == "1f1b" || text == "zero-bubble") return "";
+  if (!text.starts_with(interleaved)) return fmt::format("'{}' is not a schedule", printable(std::string(text)));
+  const int chunks = chunks_in(text);
+  return chunks >= 2 && chunks <= 64 ? "" : fmt::format("'{}' needs 2 to 64 chunks", printable(std::string(text)));
+}
+
+PipelineKind pipeline_kind(const Recipe& r) {
+  const std::string text = schedule_of(r);
+  return text == "zero-bubble" ? PipelineKind::zero_bubble
+         : chunks_in(text) > 1 ? PipelineKind::interleaved
+                               : PipelineKind::one_f_one_b;
+}
+
+int chunks_of_rank(const Recipe& r) { return chunks_in(schedule_of(r)); }
 
 int stage_count(const Recipe& r) { return r.layout().size(Axis::pipeline) * chunks_of_rank(r); }
 

@@ -66,7 +66,7 @@ class Inference {
       infer(int(i));
     }
     for (size_t v = 0; v < p_.values.size(); ++v)
-      if (storage(ValueId(v)) == ValueId(v) && outlives(ValueId(v)))
+      if (storage(ValueId(v)) == ValueId(v) && outlives(ValueId(v)) && pieces_.count(ValueId(v)))
         h.leaves.emplace(name_of(ValueId(v)), placement(ValueId(v)));
     return h;
   }
@@ -105,7 +105,8 @@ class Inference {
   // Outputs that persist are tables which start each step from zeros, as sums and as addends.
   bool outlives(ValueId v) const {
     const Value& value = p_.at(storage(v));
-    return value.lifetime == Lifetime::step || (value.lifetime == Lifetime::persistent && value.role != Role::output);
+    return value.lifetime == Lifetime::step || value.lifetime == Lifetime::slot ||
+           (value.lifetime == Lifetime::persistent && value.role != Role::output);
   }
 
   // Whether an instruction has written any of these bytes.

@@ -170,6 +170,7 @@ class Verifier {
         broken(fmt::format("%{} is in host memory, but only what is persistent may be", value.name));
       // The host, or another Program, writes what no instruction does; but no activation.
       const bool lost = value.role == Role::activation && value.layout.storage == ValueId(v) &&
+                        value.lifetime != Lifetime::slot &&
                         std::find(p_.inputs.begin(), p_.inputs.end(), ValueId(v)) == p_.inputs.end();
       if (!produced[v] && !lost) define(ValueId(v));
     }

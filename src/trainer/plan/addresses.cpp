@@ -13,6 +13,10 @@ Address address_of(const CompiledSession& s, const CompiledProgram& c, ValueId v
   int block = c.memory.block_of_value[size_t(value.layout.storage)];
   if (block >= 0) return {Address::Arena::transient, c.memory.blocks[size_t(block)].offset + offset};
   if (root.lifetime == Lifetime::micro_step) return {};
+  if (root.lifetime == Lifetime::slot)
+    if (const SlotArea* area = s.area_of(c.spec))
+      for (auto& b : area->blocks)
+        if (b.name == root.name) return {Address::Arena::persistent, area->offset + b.offset + offset};
   for (auto& b : s.persistent)
     if (b.name == root.name) return {Address::Arena::persistent, b.offset + offset};
   for (auto& b : s.host)

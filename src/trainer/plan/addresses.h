@@ -9,6 +9,7 @@ struct Address {
   Arena arena = Arena::none;  // none: of a value without a use
   int64_t offset = 0;         // bytes
 };
+// Of a value with lifetime `slot`: in the first slot.
 Address address_of(const CompiledSession& session, const CompiledProgram& program, ValueId value);
 
 // The bytes of the arenas read and written by every instruction of a Program: its operands and its

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 #include "comm/mesh_groups.h"
 #include "core/error.h"
@@ -56,6 +57,7 @@ void place_persistent(CompiledSession& s) {
     for (size_t v = 0; v < c.program.values.size(); ++v) {
       const Value& value = c.program.values[v];
       if (value.lifetime == Lifetime::micro_step || value.layout.storage != ValueId(v)) continue;
+      if (value.lifetime == Lifetime::slot) continue;
       if (std::any_of(s.gradients.begin(), s.gradients.end(), [&](auto& b) { return b.name == value.name; })) continue;
       auto& blocks = value.space == MemorySpace::host ? s.host : s.persistent;
       auto [it, added] = known.emplace(value.name, Place{value.space, blocks.size()});
@@ -71,6 +73,42 @@ void place_persistent(CompiledSession& s) {
   s.host_bytes = place_in_arena(s.host);
 }
 
+// Behind the persistent values. No step runs while a batch is validated, so both use the same
+// memory.
+void place_slots(CompiledSession& s) {
+  s.areas.clear();
+  for (auto& c : s.programs)
+    for (size_t v = 0; v < c.program.values.size(); ++v) {
+      const Value& value = c.program.values[v];
+      if (value.lifetime != Lifetime::slot || value.layout.storage != ValueId(v)) continue;
+      auto area = std::find_if(s.areas.begin(), s.areas.end(),
+                               [&](auto& a) { return a.kind == c.spec.kind && a.chunk == c.spec.chunk; });
+      if (area == s.areas.end()) {
+        s.areas.push_back({c.spec.kind, c.spec.chunk});
+        area = std::prev(s.areas.end());
+        if (c.spec.kind == ProgramKind::train)
+          area->slots = s.schedule.slots.at(size_t(s.stage)).at(size_t(c.spec.chunk));
+      }
+      auto known =
+          std::find_if(area->blocks.begin(), area->blocks.end(), [&](auto& b) { return b.name == value.name; });
+      if (known == area->blocks.end())
+        area->blocks.push_back({value.name, 0, value.storage_bytes(), Category::activations});
+      else if (known->bytes != value.storage_bytes())
+        fail_internal(fmt::format("%{} has {} bytes in one segment and {} in another", value.name, known->bytes,
+                                  value.storage_bytes()));
+    }
+  const int64_t begin = s.persistent_bytes;
+  for (ProgramKind kind : {ProgramKind::train, ProgramKind::validation}) {
+    int64_t end = begin;
+    for (SlotArea& area : s.areas) {
+      if (area.kind != kind) continue;
+      area.bytes = place_in_arena(area.blocks), area.offset = end;
+      end += area.bytes * area.slots;
+    }
+    s.persistent_bytes = std::max(s.persistent_bytes, end);
+  }
+}
+
 // A communicator of NCCL 2.28.3 on each of two H100 with NVLink, after its first collective
 // (2026-11-24). Other versions, connections and more ranks differ.
 constexpr int64_t nccl_bytes = int64_t(870) << 20;
@@ -81,6 +119,12 @@ int CompiledSession::find(const std::string& wanted) const {
   for (size_t i = 0; i < programs.size(); ++i)
     if (programs[i].spec.name == wanted) return int(i);
   return -1;
+}
+
+const SlotArea* CompiledSession::area_of(const ProgramSpec& spec) const {
+  for (const SlotArea& a : areas)
+    if (a.kind == spec.kind && a.chunk == spec.chunk) return &a;
+  return nullptr;
 }
 
 int64_t CompiledSession::kept_bytes() const {
@@ -104,7 +148,12 @@ const CompiledProgram& CompiledSession::largest() const {
 CategoryBytes CompiledSession::by_category() const {
   CategoryBytes c{};
   c[size_t(Category::library_context)] = library_bytes;
-  for (auto& b : persistent) c[size_t(b.category)] += (b.bytes + 255) / 256 * 256;
+  int64_t listed = 0;
+  for (auto& b : persistent) {
+    const int64_t bytes = (b.bytes + 255) / 256 * 256;
+    c[size_t(b.category)] += bytes, listed += bytes;
+  }
+  c[size_t(Category::activations)] += persistent_bytes - listed;  // slots
   if (programs.empty()) return c;
   const MemoryPlan& m = largest().memory;
   for (int i = 0; i < category_count; ++i) c[size_t(i)] += m.at_peak[size_t(i)];
@@ -164,10 +213,17 @@ int64_t step_tokens(const CompiledSession& s) {
   return spec.batch * spec.seq * s.recipe.data_ranks();
 }
 
+static bool has_segments(const CompiledSession& s, ProgramKind kind) {
+  return std::any_of(s.programs.begin(), s.programs.end(),
+                     [&](auto& c) { return c.spec.kind == kind && !c.spec.of.empty(); });
+}
+static std::vector<SegmentCall> pipeline_step(const CompiledSession& s);
+
 std::vector<SegmentCall> training_step(const CompiledSession& s) {
   if (forward_only(s))
     for (const char* pass : {"train.forward", "validation", "decode"})
       if (int i = s.find(pass); i >= 0) return {{i, 0}};
+  if (has_segments(s, ProgramKind::train)) return pipeline_step(s);
   std::vector<SegmentCall> calls;
   int64_t n = s.recipe.grad_accumulation;
   auto segment = [&](const char* wanted, const char* otherwise) {
@@ -182,6 +238,66 @@ std::vector<SegmentCall> training_step(const CompiledSession& s) {
     calls.push_back({i, m});
   }
   if (int u = s.find("update"); u >= 0) calls.push_back({u, -1});
+  return calls;
+}
+
+namespace {
+
+int find_segment(const CompiledSession& s, std::string_view of, SegmentKind part, int chunk) {
+  for (size_t i = 0; i < s.programs.size(); ++i) {
+    const ProgramSpec& spec = s.programs[i].spec;
+    if (spec.of == of && spec.part == part && spec.chunk == chunk) return int(i);
+  }
+  return -1;
+}
+
+// Segments of all chunks, in their order.
+void add_segments(const CompiledSession& s, std::string_view of, SegmentKind part, std::vector<SegmentCall>& calls) {
+  for (size_t i = 0; i < s.programs.size(); ++i)
+    if (const ProgramSpec& spec = s.programs[i].spec; spec.of == of && spec.part == part)
+      calls.push_back({int(i), -1, 0, false});
+}
+
+SegmentKind part_of(const PipelineCall& c) {
+  using Action = PipelineCall::Action;
+  const bool forward = c.part == StagePart::forward;
+  if (c.action == Action::send) return forward ? SegmentKind::send_forward : SegmentKind::send_backward;
+  if (c.action == Action::receive) return forward ? SegmentKind::receive_forward : SegmentKind::receive_backward;
+  return forward ? SegmentKind::forward : c.part == StagePart::weights ? SegmentKind::weights : SegmentKind::backward;
+}
+
+}  // namespace
+
+static std::vector<SegmentCall> pipeline_step(const CompiledSession& s) {
+  const int64_t n = s.recipe.grad_accumulation;
+  auto program_of = [&](int64_t m) {
+    return n == 1 ? "train" : m == 0 ? "train.first" : m == n - 1 ? "train.last" : "train.next";
+  };
+  std::vector<SegmentCall> calls;
+  add_segments(s, program_of(0), SegmentKind::share, calls);
+  for (const PipelineCall& c : s.schedule.calls.at(size_t(s.stage))) {
+    const char* of = program_of(c.micro_step);
+    const int i = find_segment(s, of, part_of(c), c.chunk);
+    if (i < 0) continue;
+    const bool begins = part_of(c) == SegmentKind::forward ||
+                        (part_of(c) == SegmentKind::backward && find_segment(s, of, SegmentKind::forward, c.chunk) < 0);
+    calls.push_back({i, c.micro_step, c.slot, begins});
+  }
+  add_segments(s, program_of(n - 1), SegmentKind::after, calls);
+  if (int u = s.find("update"); u >= 0) calls.push_back({u, -1});
+  return calls;
+}
+
+std::vector<SegmentCall> validation_calls(const CompiledSession& s) {
+  if (!has_segments(s, ProgramKind::validation)) return {{s.find("validation"), 0}};
+  std::vector<SegmentCall> calls;
+  add_segments(s, "validation", SegmentKind::share, calls);
+  for (int chunk = 0; chunk < chunks_of_rank(s.recipe); ++chunk)
+    for (SegmentKind part :
+         {SegmentKind::receive_forward, SegmentKind::forward, SegmentKind::backward, SegmentKind::send_forward})
+      if (const int i = find_segment(s, "validation", part, chunk); i >= 0)
+        calls.push_back({i, 0, 0, part == SegmentKind::forward || part == SegmentKind::backward});
+  add_segments(s, "validation", SegmentKind::after, calls);
   return calls;
 }
 
@@ -262,29 +378,71 @@ int stage_of_rank(const Recipe& recipe, int rank) {
   return rank < mesh.ranks() ? mesh.coordinate(rank, Axis::pipeline) : 0;  // of too many, the mesh is refused later
 }
 
-CompiledSession for_stage(const CompiledSession& s, int stage) {
+CompiledSession for_stage(const CompiledSession& s, int stage, const CompileOptions& options) {
   CompiledSession other;
   other.recipe = s.recipe, other.device = s.device, other.stage = stage;
   std::vector<ProgramSpec> specs;
-  for (auto& c : s.programs) specs.push_back(c.spec);
-  extend(other, specs);
+  for (auto& c : s.programs) {
+    ProgramSpec spec = c.spec;
+    if (!spec.of.empty()) spec.name = std::exchange(spec.of, {});
+    specs.push_back(spec);
+  }
+  extend(other, specs, options);
   return other;
+}
+
+static bool has_program(const CompiledSession& s, const std::string& name) {
+  return std::any_of(s.programs.begin(), s.programs.end(),
+                     [&](auto& c) { return c.spec.name == name || c.spec.of == name; });
+}
+
+// One Program, or the segments of one of a pipeline stage.
+static void add_program(CompiledSession& s, const ProgramSpec& spec, const CompileOptions& options) {
+  CompiledProgram c;
+  c.spec = spec;
+  c.program = build_model(s.recipe.model, {spec.kind, spec.batch, spec.seq, spec.cache_length});
+  c.program.name = spec.name;
+  c.timings = run_passes(c.program, pass_context(s.recipe, spec, s.device), {"", options.verify});
+  std::vector<CompiledProgram> parts;
+  const bool steps = spec.kind == ProgramKind::train || spec.kind == ProgramKind::validation;
+  if (steps && s.recipe.layout().size(Axis::pipeline) > 1) {
+    int after = 0;
+    const bool splits = pipeline_kind(s.recipe) == PipelineKind::zero_bubble && spec.kind == ProgramKind::train;
+    for (Segment& segment : cut_segments(c.program, splits)) {
+      CompiledProgram& part = parts.emplace_back();
+      part.spec = spec, part.spec.of = spec.name, part.spec.part = segment.kind;
+      part.spec.name = fmt::format("{}.{}", spec.name, name(segment.kind));
+      if (segment.kind == SegmentKind::after) part.spec.name += fmt::format("{}", ++after);
+      if (spec.chunk) part.spec.name += fmt::format(".chunk{}", spec.chunk);
+      part.program = std::move(segment.program);
+      part.program.name = part.spec.name;
+      if (parts.size() == 1) part.timings = std::move(c.timings);
+    }
+  } else {
+    parts.push_back(std::move(c));
+  }
+  for (CompiledProgram& part : parts) {
+    Timer timer;
+    choose_kernels(part, s.recipe, s.device);
+    part.timings.push_back({"kernels", timer.seconds()});
+    s.programs.push_back(std::move(part));
+  }
 }
 
 void extend(CompiledSession& s, const std::vector<ProgramSpec>& programs, const CompileOptions& options) {
   Timer all;
-  for (auto& spec : programs) {
-    if (s.find(spec.name) >= 0) continue;
+  const bool stages = s.recipe.layout().size(Axis::pipeline) > 1;
+  for (ProgramSpec spec : programs) {
+    if (has_program(s, spec.name)) continue;
     if (spec.kind == ProgramKind::start && !has_start(s.recipe)) continue;  // known once `auto` is resolved
-    CompiledProgram c;
-    c.spec = spec, c.spec.stage = s.stage;
-    c.program = build_model(s.recipe.model, {spec.kind, spec.batch, spec.seq, spec.cache_length});
-    c.program.name = spec.name;
-    c.timings = run_passes(c.program, pass_context(s.recipe, c.spec, s.device), {"", options.verify});
-    Timer timer;
-    choose_kernels(c, s.recipe, s.device);
-    c.timings.push_back({"kernels", timer.seconds()});
-    s.programs.push_back(std::move(c));
+    spec.stage = s.stage;
+    const bool steps = spec.kind == ProgramKind::train || spec.kind == ProgramKind::validation;
+    for (spec.chunk = 0; spec.chunk < (stages && steps ? chunks_of_rank(s.recipe) : 1); ++spec.chunk)
+      add_program(s, spec, options);
+  }
+  if (stages && s.schedule.calls.empty() && has_segments(s, ProgramKind::train)) {
+    s.schedule = make_schedule(pipeline_of(s.recipe), times_by_flops(s.recipe));
+    verify_schedule(s.schedule);
   }
   place(s, options);
   s.compile_seconds += all.seconds();
@@ -292,7 +450,8 @@ void extend(CompiledSession& s, const std::vector<ProgramSpec>& programs, const 
 
 void place(CompiledSession& s, const CompileOptions& options) {
   if (options.verify) verify_handover(s);
-  if (s.recipe.grad_accumulation == 1) s.gradients = gradient_storages(s.programs);
+  if (s.recipe.grad_accumulation == 1 && !has_segments(s, ProgramKind::train))
+    s.gradients = gradient_storages(s.programs);
   std::vector<std::vector<Block>> gradients = gradient_blocks(s.programs, s.gradients);
   s.transient_bytes = 0;
   for (size_t p = 0; p < s.programs.size(); ++p) {
@@ -304,6 +463,7 @@ void place(CompiledSession& s, const CompileOptions& options) {
     s.transient_bytes = std::max(s.transient_bytes, c.memory.bytes);
   }
   place_persistent(s);
+  place_slots(s);
   if (s.device.kind == "cuda" && s.recipe.ranks > 1)
     s.library_bytes = nccl_bytes * int64_t(1 + MeshGroups::parts(s.recipe.layout(), axes_in_use(s)).size());
   for (CompiledProgram& c : s.programs) {

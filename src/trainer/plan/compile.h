@@ -9,7 +9,9 @@
 #include "model/gpt.h"
 #include "model/recipe.h"
 #include "passes/pass.h"
+#include "passes/segments.h"
 #include "plan/memory_plan.h"
+#include "plan/schedule.h"
 #include "program/waits.h"
 
 namespace crest {
@@ -23,6 +25,9 @@ struct ProgramSpec {
   bool first = true, last = true;
   bool forward_only = false;  // PassContext::forward_only
   int stage = 0, chunk = 0;   // the same there
+  // Of a segment of a pipeline stage (passes/segments.h): the Program that it is a part of.
+  std::string of = {};
+  SegmentKind part = SegmentKind::backward;
 };
 
 struct CompiledProgram {
@@ -44,6 +49,16 @@ struct PersistentBlock {
   Category category;
 };
 
+// Values with lifetime `slot` of the Programs of a kind and chunk: once for each micro step on its
+// way. Offsets of blocks are within a slot.
+struct SlotArea {
+  ProgramKind kind;
+  int chunk;
+  int slots = 1;
+  std::vector<PersistentBlock> blocks = {};
+  int64_t offset = 0, bytes = 0;  // of the first slot in the persistent arena; of each
+};
+
 struct CompiledSession {
   Recipe recipe;
   Device device;  // threads: of one rank
@@ -52,11 +67,13 @@ struct CompiledSession {
   std::vector<PersistentBlock> persistent;
   std::vector<PersistentBlock> host;  // in an arena of host memory (--offload)
   std::vector<PersistentBlock>
-      gradients;  // in the transient arena (plan/gradient_storage.h); empty: they are persistent
-  int64_t persistent_bytes = 0;
-  int64_t host_bytes = 0;       // size of the arena in host memory
-  int64_t transient_bytes = 0;  // size of the largest arena: the Programs share one
-  int64_t library_bytes = 0;    // of NCCL's communicators, where ranks are processes on GPUs
+      gradients;                 // in the transient arena (plan/gradient_storage.h); empty: they are persistent
+  std::vector<SlotArea> areas;   // of segments
+  PipelineSchedule schedule;     // of a pipeline's training step
+  int64_t persistent_bytes = 0;  // with all slots
+  int64_t host_bytes = 0;        // size of the arena in host memory
+  int64_t transient_bytes = 0;   // size of the largest arena: the Programs share one
+  int64_t library_bytes = 0;     // of NCCL's communicators, where ranks are processes on GPUs
   double compile_seconds = 0;
 
   int find(const std::string& program_name) const;  // -1 when absent
@@ -70,6 +87,7 @@ struct CompiledSession {
   int64_t kept_bytes() const;
   // The Program with the largest transient arena.
   const CompiledProgram& largest() const;
+  const SlotArea* area_of(const ProgramSpec& spec) const;  // null: it has no slots
 };
 
 // The purpose of a session.
@@ -90,10 +108,14 @@ std::vector<ProgramSpec> session_programs(const Recipe& recipe, const SessionUse
 struct SegmentCall {
   int segment;
   int64_t micro_step;
+  int slot = 0;
+  bool begins = true;  // the micro step: the host writes its inputs before
 };
 // A training step as a list of calls. In a session without training, one forward pass: the forward
 // half of a micro step, the evaluation of a batch, or the decoding of a token.
 std::vector<SegmentCall> training_step(const CompiledSession& session);
+// The calls for one batch of validation.
+std::vector<SegmentCall> validation_calls(const CompiledSession& session);
 bool forward_only(const CompiledSession& session);
 // The names of these Programs in crest profile --phase: "step", "backward" (a step without its
 // update), "forward", "forward-saved" or "decode".
@@ -119,7 +141,7 @@ void place(CompiledSession& session, const CompileOptions& options = {});
 CompiledSession compile(const Recipe& recipe, const Device& device, const std::vector<ProgramSpec>& programs,
                         const CompileOptions& options = {});
 // The same Programs of another stage, for the same device.
-CompiledSession for_stage(const CompiledSession& session, int stage);
+CompiledSession for_stage(const CompiledSession& session, int stage, const CompileOptions& options = {});
 // Compiles the Programs missing in the session, and places all.
 void extend(CompiledSession& session, const std::vector<ProgramSpec>& programs, const CompileOptions& options = {});
 

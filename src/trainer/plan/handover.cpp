@@ -23,8 +23,9 @@ std::vector<const CompiledProgram*> calls(const CompiledSession& s) {
   static constexpr const char* step[] = {"train",  "train.first", "train.next", "train.next", "train.last",
                                          "update", "validation",  "prefill",    "decode"};
   std::vector<const CompiledProgram*> list;
-  auto call = [&](const char* name) {
-    if (int i = s.find(name); i >= 0) list.push_back(&s.programs[size_t(i)]);
+  auto call = [&](const std::string& name) {
+    for (auto& c : s.programs)  // segments follow one another
+      if (c.spec.name == name || c.spec.of == name) list.push_back(&c);
   };
   call("start");
   for (int n = 0; n < 2; ++n)

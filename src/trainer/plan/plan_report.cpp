@@ -1,5 +1,7 @@
 #include "plan/plan_report.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "backend/device_json.h"
@@ -25,6 +27,27 @@ Device rank_device(const Recipe& recipe, Device device) {
   return device;
 }
 
+// Every stage needs its memory: the plan is of the one with the most.
+static void add_stages(PlanReport& r, const CompileOptions& quick) {
+  const int ranks = r.session.recipe.layout().size(Axis::pipeline);
+  if (ranks == 1 || r.session.schedule.calls.empty()) return;
+  const Recipe& recipe = r.session.recipe;
+  const std::vector<int64_t> layers = stage_layers(recipe);
+  const CompiledSession first = r.session;
+  for (int s = 0; s < ranks; ++s) {
+    CompiledSession stage = s == 0 ? first : for_stage(first, s, quick);
+    StagePlan& plan = r.stages.emplace_back();
+    plan.planned_bytes = stage.planned_bytes();
+    for (size_t at = size_t(s); at < layers.size(); at += size_t(ranks))
+      plan.layers += fmt::format("{}{}", plan.layers.empty() ? "" : "+", layers[at]);
+    for (int slots : stage.schedule.slots[size_t(s)]) plan.micro_steps += slots;
+    if (stage.planned_bytes() > r.session.planned_bytes()) r.session = std::move(stage);
+  }
+  PartTimes times = times_by_flops(recipe);
+  times.transfer = 0;
+  r.bubble = bubble_of(pipeline_of(recipe), times);
+}
+
 PlanReport plan_report(const Recipe& recipe, const Device& device, const SessionUse& use, int64_t limit) {
   PlanReport r;
   r.limit = limit, r.rank_limit = limit_of_rank(recipe, device, limit);
@@ -32,6 +55,7 @@ PlanReport plan_report(const Recipe& recipe, const Device& device, const Session
   CompileOptions quick;
   quick.verify = false;  // tests verify every pass; here planning should be fast
   r.session = compile(recipe, rank_device(recipe, device), session_programs(recipe, use), quick);
+  add_stages(r, quick);
   r.executed_flops = executed_flops(r.session) * double(r.ranks);
   Timer timer;
   if (!r.decodes()) r.batch_that_fits = largest_batch(r.session, use, r.rank_limit);
@@ -39,27 +63,43 @@ PlanReport plan_report(const Recipe& recipe, const Device& device, const Session
   return r;
 }
 
+static Json pipeline_to_json(const PlanReport& r) {
+  Json stages = Json::array();
+  for (const StagePlan& s : r.stages)
+    stages.push_back({{"layers", s.layers}, {"planned_bytes", s.planned_bytes}, {"micro_steps", s.micro_steps}});
+  const Bubble& b = r.bubble;
+  return {{"stage", r.session.stage},
+          {"stages", stages},
+          {"bubble",
+           {{"fraction", b.fraction()},
+            {"warm_up", b.warm_up / b.ideal},
+            {"drain", b.drain / b.ideal},
+            {"imbalance", b.imbalance / b.ideal}}}};
+}
+
 Json to_json(const PlanReport& r, int blocks) {
   const CompiledSession& s = r.session;
-  return {{"model", model_to_json(r.model())},
-          {"recipe", recipe_to_json(s.recipe)},
-          {"device", device_to_json(s.device)},
-          {"parameters",
-           {{"total", parameter_count(r.model())},
-            {"matmul", matmul_parameter_count(r.model())},
-            {"embeddings", embedding_parameter_count(r.model())}}},
-          {"tokens_per_step", r.tokens()},
-          {"flops",
-           {{"model_per_step", r.model_flops()},
-            {"executed_per_step", r.executed_flops},
-            {"flops_convention", r.flops_convention()}}},
-          {"memory", memory_to_json(s, blocks)},
-          {"fit",
-           {{"memory_bytes", r.limit},
-            {"fits", r.fits()},
-            {"largest_batch", r.batch_that_fits ? Json(*r.batch_that_fits) : Json()}}},
-          {"programs", programs_to_json(s)},
-          {"seconds", s.compile_seconds + r.search_seconds}};
+  Json json = {{"model", model_to_json(r.model())},
+               {"recipe", recipe_to_json(s.recipe)},
+               {"device", device_to_json(s.device)},
+               {"parameters",
+                {{"total", parameter_count(r.model())},
+                 {"matmul", matmul_parameter_count(r.model())},
+                 {"embeddings", embedding_parameter_count(r.model())}}},
+               {"tokens_per_step", r.tokens()},
+               {"flops",
+                {{"model_per_step", r.model_flops()},
+                 {"executed_per_step", r.executed_flops},
+                 {"flops_convention", r.flops_convention()}}},
+               {"memory", memory_to_json(s, blocks)},
+               {"fit",
+                {{"memory_bytes", r.limit},
+                 {"fits", r.fits()},
+                 {"largest_batch", r.batch_that_fits ? Json(*r.batch_that_fits) : Json()}}},
+               {"programs", programs_to_json(s)},
+               {"seconds", s.compile_seconds + r.search_seconds}};
+  if (!r.stages.empty()) json["pipeline"] = pipeline_to_json(r);
+  return json;
 }
 
 }  // namespace crest

@@ -4,11 +4,19 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "model/parameters.h"
 #include "plan/compile.h"
 
 namespace crest {
+
+// A stage of a pipeline.
+struct StagePlan {
+  std::string layers;  // of its chunks: "2", "1+1"
+  int64_t planned_bytes = 0;
+  int micro_steps = 0;  // at a time
+};
 
 // The results of a plan, for people and for programs. Bytes are those of one rank.
 struct PlanReport {
@@ -19,6 +27,8 @@ struct PlanReport {
   std::optional<int64_t> batch_that_fits;  // none: the plan does not depend on the batch
   double executed_flops = 0;               // per optimizer step, or per forward pass
   double search_seconds = 0;
+  std::vector<StagePlan> stages;  // of a pipeline's training step; the session is of the largest
+  Bubble bubble;                  // by FLOPs, without transfers
 
   const ModelConfig& model() const { return session.recipe.model; }
   int64_t planned() const { return session.planned_bytes(); }

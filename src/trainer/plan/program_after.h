@@ -10,4 +10,9 @@ namespace crest {
 // recipe must be resolved. Throws a usage error for an unknown pass.
 Program program_after(const Recipe& recipe, const Device& device, const ProgramSpec& spec, const std::string& pass);
 
+// A Program of the session as another pipeline stage has it.
+Program of_stage(const CompiledSession& session, const CompiledProgram& like, int stage);
+// Of all stages, in the order of the model.
+std::vector<Param> model_parameters(const CompiledSession& session);
+
 }  // namespace crest

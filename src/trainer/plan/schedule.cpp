@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/round_up.h"
 
 namespace crest {
 
@@ -16,15 +17,15 @@ namespace {
 constexpr double never = std::numeric_limits<double>::infinity();
 
 struct Task {
-  Part part;
+  StagePart part;
   int chunk;
   int64_t micro_step;
 };
 
-// The micro steps of a rank run in turns of `ranks` for each chunk.
-Task in_turns(const Pipeline& p, int64_t k, Part part) {
+// As many micro steps as ranks for one chunk, then for the next one.
+Task in_turns(const Pipeline& p, int64_t k, StagePart part) {
   const int64_t turn = k / p.ranks, chunk = turn % p.chunks, micro = turn / p.chunks * p.ranks + k % p.ranks;
-  return {part, int(part == Part::forward ? chunk : p.chunks - 1 - chunk), p.chunks == 1 ? k : micro};
+  return {part, int(part == StagePart::forward ? chunk : p.chunks - 1 - chunk), p.chunks == 1 ? k : micro};
 }
 
 // One forward, one backward, after some forward passes. Gradients of weights wait for as many
@@ -35,14 +36,14 @@ std::vector<Task> order_of(const Pipeline& p, int rank) {
   int64_t warm_up = p.chunks == 1 ? p.ranks - rank - 1 : 2 * (p.ranks - rank - 1) + int64_t(p.chunks - 1) * p.ranks;
   warm_up = std::min(warm_up, all);
   std::vector<Task> order;
-  for (int64_t k = 0; k < warm_up; ++k) order.push_back(in_turns(p, k, Part::forward));
+  for (int64_t k = 0; k < warm_up; ++k) order.push_back(in_turns(p, k, StagePart::forward));
   for (int64_t k = 0; k < all; ++k) {
-    if (k + warm_up < all) order.push_back(in_turns(p, k + warm_up, Part::forward));
-    order.push_back(in_turns(p, k, Part::backward));
-    if (p.splits_weights() && k >= rank) order.push_back({Part::weights, 0, k - rank});
+    if (k + warm_up < all) order.push_back(in_turns(p, k + warm_up, StagePart::forward));
+    order.push_back(in_turns(p, k, StagePart::backward));
+    if (p.splits_weights() && k >= rank) order.push_back({StagePart::weights, 0, k - rank});
   }
   for (int64_t k = std::max<int64_t>(0, all - rank); p.splits_weights() && k < all; ++k)
-    order.push_back({Part::weights, 0, k});
+    order.push_back({StagePart::weights, 0, k});
   return order;
 }
 
@@ -61,7 +62,7 @@ class Simulation {
     }
   }
 
-  Schedule run() {
+  PipelineSchedule run() {
     for (;;) {
       Choice best;
       for (auto it = sent_.begin(); it != sent_.end(); ++it) consider(best, it);
@@ -93,7 +94,7 @@ class Simulation {
   // Made by a rank and not yet passed on.
   struct Sent {
     int from, to;
-    Part part;
+    StagePart part;
     int from_chunk, to_chunk;
     int64_t micro_step;
     double ready;
@@ -113,8 +114,8 @@ class Simulation {
     std::vector<int> now(size_t(p_.chunks), 0), most(size_t(p_.chunks), 0);
     for (const Task& t : order) {
       int& n = now[size_t(t.chunk)];
-      const Part last = p_.splits_weights() ? Part::weights : Part::backward;
-      n += t.part == Part::forward ? 1 : t.part == last ? -1 : 0;
+      const StagePart last = p_.splits_weights() ? StagePart::weights : StagePart::backward;
+      n += t.part == StagePart::forward ? 1 : t.part == last ? -1 : 0;
       most[size_t(t.chunk)] = std::max(most[size_t(t.chunk)], n);
     }
     std::vector<std::vector<bool>> slots;
@@ -140,7 +141,7 @@ class Simulation {
   }
 
   void consider(Choice& best, std::list<Sent>::iterator it) {
-    if (it->part == Part::forward && !has_slot(it->to, it->to_chunk)) return;
+    if (it->part == StagePart::forward && !has_slot(it->to, it->to_chunk)) return;
     const double start = std::max({it->ready, ranks_[size_t(it->from)].free, ranks_[size_t(it->to)].free});
     if (start < best.start) best = {start, -1, {}, it};
   }
@@ -149,11 +150,11 @@ class Simulation {
     Step& s = step(r, t.chunk, t.micro_step);
     const double free = ranks_[size_t(r)].free;
     switch (t.part) {
-      case Part::forward:
+      case StagePart::forward:
         if (stage(r, t.chunk) == 0) return has_slot(r, t.chunk) ? free : never;
         return std::max(free, s.forward_at);
-      case Part::backward: return s.ran[0] ? std::max(free, s.backward_at) : never;
-      case Part::weights: return s.ran[1] ? free : never;
+      case StagePart::backward: return s.ran[0] ? std::max(free, s.backward_at) : never;
+      case StagePart::weights: return s.ran[1] ? free : never;
     }
     return never;
   }
@@ -169,16 +170,16 @@ class Simulation {
     Rank& rank = ranks_[size_t(c.rank)];
     const Task& t = c.task;
     const int at = stage(c.rank, t.chunk);
-    if (t.part == Part::forward && at == 0) take_slot(c.rank, t.chunk, t.micro_step);
+    if (t.part == StagePart::forward && at == 0) take_slot(c.rank, t.chunk, t.micro_step);
     Step& s = step(c.rank, t.chunk, t.micro_step);
     const double seconds = times_.of(t.part, at), end = c.start + seconds;
     schedule_.calls[size_t(c.rank)].push_back(
         {PipelineCall::Action::run, t.part, t.chunk, t.micro_step, s.slot, -1, c.start, seconds});
     rank.free = end, s.ran[size_t(t.part)] = true, ++rank.next;
-    const bool forward = t.part == Part::forward;
+    const bool forward = t.part == StagePart::forward;
     const int next = forward ? at + 1 : at - 1;
     if (forward && next == p_.stages()) s.backward_at = end;
-    if (t.part != Part::weights && next >= 0 && next < p_.stages())
+    if (t.part != StagePart::weights && next >= 0 && next < p_.stages())
       sent_.push_back({c.rank, next % p_.ranks, t.part, t.chunk, next / p_.ranks, t.micro_step, end});
     use(c.rank, t.chunk, t.micro_step);
   }
@@ -186,7 +187,7 @@ class Simulation {
   void pass(const Choice& c) {
     const Sent sent = *c.sent;
     sent_.erase(c.sent);
-    if (sent.part == Part::forward) take_slot(sent.to, sent.to_chunk, sent.micro_step);
+    if (sent.part == StagePart::forward) take_slot(sent.to, sent.to_chunk, sent.micro_step);
     Step &from = step(sent.from, sent.from_chunk, sent.micro_step), &to = step(sent.to, sent.to_chunk, sent.micro_step);
     const double end = c.start + times_.transfer;
     using Action = PipelineCall::Action;
@@ -195,7 +196,7 @@ class Simulation {
     schedule_.calls[size_t(sent.to)].push_back(
         {Action::receive, sent.part, sent.to_chunk, sent.micro_step, to.slot, sent.from, c.start, times_.transfer});
     ranks_[size_t(sent.from)].free = ranks_[size_t(sent.to)].free = end;
-    (sent.part == Part::forward ? to.forward_at : to.backward_at) = end;
+    (sent.part == StagePart::forward ? to.forward_at : to.backward_at) = end;
     use(sent.from, sent.from_chunk, sent.micro_step);
   }
 
@@ -203,19 +204,49 @@ class Simulation {
   const PartTimes& times_;
   std::vector<Rank> ranks_;
   std::list<Sent> sent_;
-  Schedule schedule_;
+  PipelineSchedule schedule_;
 };
 
 }  // namespace
 
-std::string_view name(Part part) {
+std::string_view name(StagePart part) {
   static constexpr std::string_view names[] = {"forward", "backward", "weights"};
   return names[size_t(part)];
 }
 
-double PartTimes::of(Part part, int stage) const {
-  const auto& times = part == Part::forward ? forward : part == Part::backward ? backward : weights;
+double PartTimes::of(StagePart part, int stage) const {
+  const auto& times = part == StagePart::forward ? forward : part == StagePart::backward ? backward : weights;
   return size_t(stage) < times.size() ? times[size_t(stage)] : 0;
+}
+
+Pipeline pipeline_of(const Recipe& r) {
+  Pipeline p;
+  p.kind = pipeline_kind(r), p.ranks = r.layout().size(Axis::pipeline), p.chunks = chunks_of_rank(r);
+  p.micro_steps = r.grad_accumulation;
+  if (p.kind == Pipeline::Kind::interleaved && p.micro_steps % p.ranks != 0)
+    fail_usage(fmt::format("interleaved stages need a multiple of {} micro steps, not {}", p.ranks, p.micro_steps),
+               "--schedule-pipeline",
+               fmt::format("Use --grad-accumulation {}, or --schedule-pipeline 1f1b.",
+                           round_up(p.micro_steps, int64_t(p.ranks))));
+  return p;
+}
+
+PartTimes times_by_flops(const Recipe& r) {
+  const StageCosts costs = flops_of_layers(r);
+  const std::vector<int64_t> layers = stage_layers(r);
+  PartTimes times;
+  size_t layer = 0;
+  double most = 0;
+  for (size_t s = 0; s < layers.size(); ++s) {
+    double forward = (s == 0 ? costs.before : 0) + (s + 1 == layers.size() ? costs.behind : 0);
+    for (int64_t n = 0; n < layers[s]; ++n) forward += costs.layers[layer++];
+    const bool splits = pipeline_kind(r) == Pipeline::Kind::zero_bubble;
+    times.forward.push_back(forward), times.backward.push_back(splits ? forward : 2 * forward);
+    if (splits) times.weights.push_back(forward);
+    most = std::max(most, forward);
+  }
+  times.transfer = most / 100;
+  return times;
 }
 
 PartTimes equal_times(const Pipeline& p, double transfer) {
@@ -228,13 +259,13 @@ PartTimes equal_times(const Pipeline& p, double transfer) {
   return times;
 }
 
-Schedule make_schedule(const Pipeline& p, const PartTimes& times) { return Simulation(p, times).run(); }
+PipelineSchedule make_schedule(const Pipeline& p, const PartTimes& times) { return Simulation(p, times).run(); }
 
 Bubble bubble_of(const Pipeline& p, const PartTimes& times) {
   const double all = make_schedule(p, times).seconds;
   PartTimes at_once = times;
   at_once.transfer = 0;
-  const Schedule s = make_schedule(p, at_once);
+  const PipelineSchedule s = make_schedule(p, at_once);
   Bubble bubble;
   double most = -1, begin = 0, end = 0, sum = 0;
   for (auto& calls : s.calls) {

@@ -5,16 +5,18 @@
 #include <string>
 #include <vector>
 
+#include "passes/stages.h"
+
 namespace crest {
 
-// forward and backward pass of a stage; weights: the gradients of its weights, if they are a part of
-// their own.
-enum class Part : uint8_t { forward, backward, weights };
-std::string_view name(Part part);
+// forward and backward pass of a stage; weights: the gradients of its weights, if they are a part
+// of their own.
+enum class StagePart : uint8_t { forward, backward, weights };
+std::string_view name(StagePart part);
 
 struct Pipeline {
   // one_f_one_b, interleaved: Narayanan et al. 2021. zero_bubble: ZB-H1 of Qi et al. 2024.
-  enum class Kind : uint8_t { one_f_one_b, interleaved, zero_bubble };
+  using Kind = PipelineKind;
   Kind kind = Kind::one_f_one_b;
   int ranks = 1, chunks = 1;
   int64_t micro_steps = 1;
@@ -27,23 +29,27 @@ struct Pipeline {
 struct PartTimes {
   std::vector<double> forward, backward, weights;  // by stage
   double transfer = 0;
-  double of(Part part, int stage) const;
+  double of(StagePart part, int stage) const;
 };
+// A usage error for micro steps that the schedule cannot share.
+Pipeline pipeline_of(const Recipe& recipe);
+// By FLOPs: every rank finds the same.
+PartTimes times_by_flops(const Recipe& recipe);
 // Stages that take equally long: a backward pass takes twice a forward pass.
 PartTimes equal_times(const Pipeline& pipeline, double transfer = 0);
 
 struct PipelineCall {
   enum class Action : uint8_t { run, send, receive };
   Action action = Action::run;
-  Part part = Part::forward;  // of a transfer: what this part of another stage reads
-  int chunk = 0;              // of this rank
+  StagePart part = StagePart::forward;  // of a transfer: what this part of another stage reads
+  int chunk = 0;                        // of this rank
   int64_t micro_step = 0;
   int slot = 0;   // of the chunk: memory of one micro step
   int peer = -1;  // the other rank of a transfer
   double start = 0, seconds = 0;
 };
 
-struct Schedule {
+struct PipelineSchedule {
   Pipeline pipeline;
   std::vector<std::vector<PipelineCall>> calls;  // by rank
   std::vector<std::vector<int>> slots;           // by rank and chunk
@@ -52,12 +58,12 @@ struct Schedule {
 
 // Runs the schedule with these times, and keeps the order of everything. All transfers have one
 // order for all ranks, so no two ranks wait for each other, even if a send waits for its receive.
-Schedule make_schedule(const Pipeline& pipeline, const PartTimes& times);
+PipelineSchedule make_schedule(const Pipeline& pipeline, const PartTimes& times);
 
-// Throws an internal error unless: the calls end if a transfer needs both of its ranks at once; every
-// stage runs each part of each micro step once, after what it reads has arrived; and no slot has two
-// micro steps at a time.
-void verify_schedule(const Schedule& schedule);
+// Throws an internal error unless: the calls end if a transfer needs both of its ranks at once;
+// every stage runs each part of each micro step once, after its inputs have arrived; and no slot
+// has two micro steps at a time.
+void verify_schedule(const PipelineSchedule& schedule);
 
 // Why a pipeline takes longer than its work divided by its ranks.
 struct Bubble {

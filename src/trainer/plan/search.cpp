@@ -104,13 +104,13 @@ class BatchSearch {
     if (auto it = known_.find(batch); it != known_.end()) return it->second;
     Recipe r = session_.recipe;
     r.batch = possible(batch);
-    CompileOptions quick;
-    quick.verify = false;
     int64_t bytes = 0;
     for (ProgramKind kind : {ProgramKind::train, ProgramKind::validation}) {
       std::vector<ProgramSpec> specs = session_programs(r, use_);
       std::erase_if(specs, [&](auto& s) { return s.kind != kind || !depends(s); });
-      if (!specs.empty()) bytes = std::max(bytes, compile(r, session_.device, specs, quick).transient_bytes);
+      if (!specs.empty())
+        bytes = std::max(
+            bytes, compile(r, session_.device, specs, {.verify = false, .stage = session_.stage}).transient_bytes);
       if (always() + bytes > limit_) break;
     }
     return known_[batch] = bytes;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "program/op.h"
 
 namespace crest {
@@ -12,8 +14,10 @@ static int64_t calls_of_a_step(const CompiledSession& s, const ProgramSpec& spec
   if (forward_only(s)) return &spec == &s.programs[size_t(training_step(s)[0].segment)].spec;
   if (spec.kind == ProgramKind::update) return 1;
   if (spec.kind != ProgramKind::train) return 0;
-  if (spec.name != "train.next") return 1;
-  return s.recipe.grad_accumulation - (s.find("train.last") < 0 ? 1 : 2);
+  if (spec.name != "train.next" && spec.of != "train.next") return 1;
+  const bool last = std::any_of(s.programs.begin(), s.programs.end(),
+                                [](auto& c) { return c.spec.name == "train.last" || c.spec.of == "train.last"; });
+  return s.recipe.grad_accumulation - (last ? 2 : 1);
 }
 
 double sum_of_step(const CompiledSession& session, const std::function<double(const Program&, const Instr&)>& each) {

@@ -15,7 +15,7 @@ using Action = PipelineCall::Action;
 
 class Replay {
  public:
-  explicit Replay(const Schedule& s) : s_(s), p_(s.pipeline), next_(s.calls.size(), 0) {}
+  explicit Replay(const PipelineSchedule& s) : s_(s), p_(s.pipeline), next_(s.calls.size(), 0) {}
 
   void run() {
     while (advance()) {
@@ -67,14 +67,14 @@ class Replay {
 
   void compute(size_t r, const PipelineCall& c) {
     const int at = stage(r, c.chunk);
-    if (c.part == Part::forward && at == 0) take(r, c);
+    if (c.part == StagePart::forward && at == 0) take(r, c);
     State& s = state(r, c);
     if (s.slot != c.slot || s.slot < 0) broken(r, fmt::format("the micro step is in slot {}", s.slot));
-    const bool ready = c.part == Part::forward    ? at == 0 || s.received[0]
-                       : c.part == Part::backward ? s.ran[0] && (at + 1 == p_.stages() || s.received[1])
-                                                  : s.ran[1];
+    const bool ready = c.part == StagePart::forward    ? at == 0 || s.received[0]
+                       : c.part == StagePart::backward ? s.ran[0] && (at + 1 == p_.stages() || s.received[1])
+                                                       : s.ran[1];
     if (!ready) broken(r, "runs before what it reads is there");
-    if (c.part == Part::weights && !p_.splits_weights()) broken(r, "is no part of this schedule");
+    if (c.part == StagePart::weights && !p_.splits_weights()) broken(r, "is no part of this schedule");
     if (std::exchange(s.ran[size_t(c.part)], true)) broken(r, "runs twice");
     ++next_[r];
     release(r, c);
@@ -90,11 +90,11 @@ class Replay {
     const bool sends = c.action == Action::send;
     const size_t from = sends ? r : other, to = sends ? other : r;
     const PipelineCall &out = sends ? c : o, &in = sends ? o : c;
-    const int step = out.part == Part::forward ? 1 : -1;
-    if (out.part != in.part || out.micro_step != in.micro_step || out.part == Part::weights ||
+    const int step = out.part == StagePart::forward ? 1 : -1;
+    if (out.part != in.part || out.micro_step != in.micro_step || out.part == StagePart::weights ||
         stage(to, in.chunk) != stage(from, out.chunk) + step)
       broken(from, fmt::format("meets rank {}, which wants to {}", to, text(in)));
-    if (in.part == Part::forward) take(to, in);
+    if (in.part == StagePart::forward) take(to, in);
     State &a = state(from, out), &b = state(to, in);
     const auto which = size_t(out.part);
     if (a.slot != out.slot || b.slot != in.slot) broken(from, "a transfer between other slots");
@@ -128,7 +128,7 @@ class Replay {
       fail_internal(fmt::format("the schedule leaves out a part of micro step {}, chunk {}, on rank {}", m, chunk, r));
   }
 
-  const Schedule& s_;
+  const PipelineSchedule& s_;
   const Pipeline& p_;
   std::vector<size_t> next_;  // by rank
   std::map<Key, State> states_;
@@ -137,6 +137,6 @@ class Replay {
 
 }  // namespace
 
-void verify_schedule(const Schedule& schedule) { Replay(schedule).run(); }
+void verify_schedule(const PipelineSchedule& schedule) { Replay(schedule).run(); }
 
 }  // namespace crest

@@ -9,6 +9,7 @@
 #include "passes/fp8.h"
 #include "plan/automatic.h"
 #include "plan/choose_kernels.h"
+#include "passes/stages.h"
 #include "plan/search.h"
 
 namespace crest {
@@ -96,10 +97,29 @@ class Suggestions {
       r.pass_settings["loss-chunk"] = "2048";
       suggest("--loss-chunk 2048", r);
     }
+    other_cuts();
     for (const char* recompute : {"none", "activation", "pointwise", "selective", "full"}) {
       Recipe r = s_.recipe;
       r.recompute = recompute;
       suggest(fmt::format("--recompute {}", recompute), r);
+    }
+  }
+
+  // Layers of this stage move, one by one, to the stage with the least memory.
+  void other_cuts() {
+    if (s_.recipe.layout().size(Axis::pipeline) == 1 || chunks_of_rank(s_.recipe) > 1) return;
+    Recipe r = s_.recipe;
+    for (std::vector<int64_t> layers = stage_layers(r); layers[size_t(s_.stage)] > 1;) {
+      std::vector<int64_t> bytes;
+      for (int stage = 0; stage < int(layers.size()); ++stage)
+        bytes.push_back(
+            compile(r, s_.device, session_programs(r, use_), {.verify = false, .stage = stage}).limited_bytes());
+      if (*std::max_element(bytes.begin(), bytes.end()) <= limit_)
+        return list_.push_back(fmt::format("--stages {} --batch {}", stages_text(layers), r.batch));
+      const auto least = std::min_element(bytes.begin(), bytes.end()) - bytes.begin();
+      if (least == s_.stage) return;
+      --layers[size_t(s_.stage)], ++layers[size_t(least)];
+      r.pass_settings["stages"] = stages_text(layers);
     }
   }
 
@@ -115,7 +135,8 @@ class Suggestions {
 
   void suggest(const std::string& flags, const Recipe& recipe) {
     try {
-      CompiledSession s = compile(recipe, s_.device, session_programs(recipe, use_), {.verify = false});
+      CompiledSession s =
+          compile(recipe, s_.device, session_programs(recipe, use_), {.verify = false, .stage = s_.stage});
       int64_t batch = s.limited_bytes() <= limit_ ? recipe.batch : largest_batch(s, use_, limit_);
       if (batch > 0) list_.push_back(fmt::format("{}{}--batch {}", flags, flags.empty() ? "" : " ", batch));
     } catch (const NoKernel&) {  // none for such a size
@@ -139,14 +160,18 @@ std::vector<std::string> what_fits(const CompiledSession& session, int64_t limit
 void check_fits(const CompiledSession& s, int64_t limit) {
   if (s.limited_bytes() <= limit) return;
   std::vector<std::string> fits = what_fits(s, limit);
-  throw Error(Exit::does_not_fit,
-              fmt::format("the plan needs {}, but only {} is available{}", format_bytes(double(s.limited_bytes())),
-                          format_bytes(double(limit)),
-                          s.recipe.all_ranks() > 1 ? fmt::format(" for each of {} ranks", s.recipe.all_ranks()) : ""),
-              "memory",
-              "Planned bytes by category:" + breakdown(s) +
-                  (fits.empty() ? "\n  Nothing that was tried fits: use a smaller model, or a device with more memory."
-                                : "\n  What would fit:\n    " + join(fits, "\n    ")));
+  throw Error(
+      Exit::does_not_fit,
+      fmt::format("the plan needs {}, but only {} is available{}", format_bytes(double(s.limited_bytes())),
+                  format_bytes(double(limit)),
+                  s.recipe.layout().size(Axis::pipeline) > 1 ? fmt::format(" for pipeline stage {} (--stages {})",
+                                                                           s.stage, stages_text(stage_layers(s.recipe)))
+                  : s.recipe.all_ranks() > 1 ? fmt::format(" for each of {} ranks", s.recipe.all_ranks())
+                                             : ""),
+      "memory",
+      "Planned bytes by category:" + breakdown(s) +
+          (fits.empty() ? "\n  Nothing that was tried fits: use a smaller model, or a device with more memory."
+                        : "\n  What would fit:\n    " + join(fits, "\n    ")));
 }
 
 }  // namespace crest

@@ -29,7 +29,11 @@ Executor::Executor(const CompiledSession& session, const MeshGroups* groups, Cho
     if (b.name == "scalars") scalars_ = persistent_.at(b.offset);
   if (!scalars_) fail_internal("the session has no scalars");
   bound_.reserve(session.programs.size());
-  for (auto& c : session.programs) bind(c);
+  for (auto& c : session.programs) {
+    const SlotArea* area = session.area_of(c.spec);
+    bound_.emplace_back().reserve(size_t(area ? area->slots : 1));
+    for (int slot = 0; slot < (area ? area->slots : 1); ++slot) bind(c, slot);
+  }
   if (!session.recipe.deterministic) tune(choices);
   Scalars first = {};
   first.loss_scale = 1;
@@ -50,9 +54,11 @@ TensorRef Executor::between_steps() const {
   return {transient_.bytes() ? transient_.at(0) : nullptr, DType::u8, Shape{transient_.bytes()}, runtime_.get()};
 }
 
-void* Executor::address(const CompiledProgram& c, ValueId v) const {
+void* Executor::address(const CompiledProgram& c, ValueId v, int slot) const {
   if (v == no_value) return nullptr;
   Address a = address_of(session_, c, v);
+  if (c.program.at(c.program.at(v).layout.storage).lifetime == Lifetime::slot)
+    a.offset += slot * session_.area_of(c.spec)->bytes;
   switch (a.arena) {
     case Address::Arena::none: return nullptr;
     case Address::Arena::transient: return transient_.at(a.offset);
@@ -62,13 +68,13 @@ void* Executor::address(const CompiledProgram& c, ValueId v) const {
   fail_internal("an address in no arena", c.spec.name);
 }
 
-void Executor::bind(const CompiledProgram& c) {
+void Executor::bind(const CompiledProgram& c, int slot) {
   BoundProgram bound;
   bound.program = &c.program;
   bound.waits = &c.waits;
   bound.code.reserve(c.program.code.size());
   std::vector<void*> addresses(c.program.values.size());
-  for (size_t v = 0; v < addresses.size(); ++v) addresses[v] = address(c, ValueId(v));
+  for (size_t v = 0; v < addresses.size(); ++v) addresses[v] = address(c, ValueId(v), slot);
   auto at = [&](ValueId v) { return v == no_value ? nullptr : addresses[size_t(v)]; };
   for (size_t i = 0; i < c.program.code.size(); ++i) {
     const Instr& instr = c.program.code[i];
@@ -81,28 +87,30 @@ void Executor::bind(const CompiledProgram& c) {
     if (b.kernel->prepare) b.prepared = b.kernel->prepare({c.program, instr, session_.device});
     bound.code.push_back(std::move(b));
   }
-  bound_.push_back(std::move(bound));
+  bound_.back().push_back(std::move(bound));
 }
 
 // Timing overwrites tensors, so the arenas, initially zero, are zeroed again.
 void Executor::tune(Choices* choices) {
   bool tuned = false;
-  for (auto& p : bound_)
-    for (size_t i = 0; i < p.code.size(); ++i)
-      if (p.code[i].kernel->tune) {
-        KernelCall call = runtime_->call(p, i);
-        call.choices = choices;
-        p.code[i].kernel->tune(call);
-        tuned = true;
-      }
+  for (auto& slots : bound_)
+    for (auto& p : slots)
+      for (size_t i = 0; i < p.code.size(); ++i)
+        if (p.code[i].kernel->tune) {
+          KernelCall call = runtime_->call(p, i);
+          call.choices = choices;
+          p.code[i].kernel->tune(call);
+          tuned = true;
+        }
   for (Arena* arena : {&persistent_, &transient_, &host_})
     if (tuned && arena->bytes()) runtime_->zero(arena->at(0), arena->bytes());
 }
 
-void Executor::run(int program, StepTrace* trace) {
+void Executor::run(int program, StepTrace* trace, int slot) {
   Timer timer;
-  RangeScope range(*runtime_, bound_[size_t(program)].program->name);
-  runtime_->run(bound_[size_t(program)], trace);
+  BoundProgram& bound = bound_[size_t(program)][size_t(slot)];
+  RangeScope range(*runtime_, bound.program->name);
+  runtime_->run(bound, trace);
   launch_seconds_ += timer.seconds();
 }
 
@@ -110,11 +118,11 @@ bool Executor::has(int program, const std::string& value_name) const {
   return session_.programs[size_t(program)].program.find(value_name) != no_value;
 }
 
-TensorRef Executor::tensor(int program, const std::string& value_name) const {
+TensorRef Executor::tensor(int program, const std::string& value_name, int slot) const {
   const CompiledProgram& c = session_.programs[size_t(program)];
   ValueId v = c.program.find(value_name);
   if (v == no_value) fail_internal(fmt::format("no value %{}", value_name), c.spec.name);
-  return {address(c, v), c.program.at(v).dtype, c.program.at(v).shape, runtime_.get()};
+  return {address(c, v, slot), c.program.at(v).dtype, c.program.at(v).shape, runtime_.get()};
 }
 
 Scalars Executor::scalars() const {

@@ -25,12 +25,14 @@ class Executor {
   ~Executor();
 
   const CompiledSession& session() const { return session_; }
-  void run(int program, StepTrace* trace = nullptr);
+  // slot: of the micro step, for segments of a pipeline stage (plan/compile.h).
+  void run(int program, StepTrace* trace = nullptr, int slot = 0);
   // Seconds in run() so far. On a GPU until the
   // launches returned, not until the work was done.
   double launch_seconds() const { return launch_seconds_; }
   // A value of a Program by name. Throws an internal error if it does not exist.
-  TensorRef tensor(int program, const std::string& value_name) const;
+  TensorRef tensor(int program, const std::string& value_name, int slot = 0) const;
+  int slots(int program) const { return int(bound_[size_t(program)].size()); }
   bool has(int program, const std::string& value_name) const;
 
   // The scalars as the kernels left them.
@@ -52,9 +54,9 @@ class Executor {
   TensorRef between_steps() const;
 
  private:
-  void bind(const CompiledProgram& program);
+  void bind(const CompiledProgram& program, int slot);
   void tune(Choices* choices);
-  void* address(const CompiledProgram& program, ValueId v) const;
+  void* address(const CompiledProgram& program, ValueId v, int slot) const;
 
   const CompiledSession& session_;
   const MeshGroups* groups_;
@@ -62,7 +64,7 @@ class Executor {
   Arena persistent_, transient_, host_;
   void* scalars_ = nullptr;
   double launch_seconds_ = 0;
-  std::vector<BoundProgram> bound_;
+  std::vector<std::vector<BoundProgram>> bound_;  // by Program and slot
   std::unique_ptr<ShardedStates> sharded_;
 };
 

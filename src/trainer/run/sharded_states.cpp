@@ -7,8 +7,6 @@
 #include "comm/comm.h"
 #include "comm/exchange.h"
 #include "core/error.h"
-#include "model/parameters.h"
-#include "passes/pass.h"
 #include "plan/program_after.h"
 #include "program/placement.h"
 #include "run/executor.h"
@@ -30,14 +28,11 @@ ShardedStates::ShardedStates(const Executor& executor)
     params_ = own.program.params;
     add_groups(executor, own.program, 0);
   } else {
-    params_ = parameters_of(s.recipe.model);
+    params_ = model_parameters(s);
     for (int stage = 0; stage < stages; ++stage) {
-      ProgramSpec spec = own.spec;
-      spec.stage = stage;
-      const Program other =
-          stage == stage_ ? own.program : program_after(s.recipe, s.device, spec, pipeline().back().name);
-      add_groups(executor, other, stage);
-      add_tensors(executor, other, stage);
+      const Program p = of_stage(s, own, stage);
+      add_groups(executor, p, stage);
+      add_tensors(executor, p, stage);
     }
   }
   std::stable_sort(tensors_.begin(), tensors_.end(), [](auto& a, auto& b) { return a.parameter < b.parameter; });
@@ -59,7 +54,7 @@ bool ShardedStates::here(size_t parameter) const {
   return !elsewhere;
 }
 
-// Groups of which each rank along data or tensor has a part.
+// Groups shared by the ranks along data or tensor.
 void ShardedStates::add_groups(const Executor& executor, const Program& p, int stage) {
   const int program = states_program(executor.session());
   auto cut = [](const Value& v, Axis axis) { return v.placement[size_t(axis)].cut(); };
@@ -104,7 +99,7 @@ void ShardedStates::add_groups(const Executor& executor, const Program& p, int s
   }
 }
 
-// What a stage has as a whole, which the other stages lack.
+// Whole tensors of a stage: the other stages lack them.
 void ShardedStates::add_tensors(const Executor& executor, const Program& p, int stage) {
   const int program = states_program(executor.session());
   for (const Param& param : p.params) {

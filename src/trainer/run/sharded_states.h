@@ -35,7 +35,7 @@ class ShardedStates {
     Shape shape;
     bool of_elements;    // one number for each element of the parameter
     Axes axes;           // along which the ranks have other parts
-    int stage = 0;       // the pipeline stage that has it
+    int stage = 0;       // its pipeline stage
     Placement cut;       // along the tensor axis
     int64_t padded = 0;  // elements, on all ranks, of the dimension that is cut
     char* own;           // this rank's part of the group; null: another stage's
@@ -88,7 +88,7 @@ class ShardedStates {
   struct Exchange {
     Communicator *host, *world;
     TensorRef passing;
-    int64_t most;  // bytes that every rank can pass
+    int64_t most;  // bytes: the least of all ranks
   };
   struct Request {
     int64_t tensor, to_ranks;  // tensor -1: the end

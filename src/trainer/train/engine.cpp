@@ -58,8 +58,11 @@ Engine::Engine(CompiledSession session, Choices choices, Communicator* communica
   for (auto& e : executors_) {
     auto& list = ports_.emplace_back();
     for (int p = 0; p < int(e->session().programs.size()); ++p) {
-      auto find = [&](const char* name) { return e->has(p, name) ? e->tensor(p, name) : TensorRef{}; };
-      list.push_back({find("tokens"), find("targets"), find("positions"), find("loss"), find(fp8_lost)});
+      auto& slots = list.emplace_back();
+      for (int slot = 0; slot < e->slots(p); ++slot) {
+        auto find = [&](const char* name) { return e->has(p, name) ? e->tensor(p, name, slot) : TensorRef{}; };
+        slots.push_back({find("tokens"), find("targets"), find("positions"), find("loss"), find(fp8_lost)});
+      }
     }
   }
   for (auto& call : calls_[0])
@@ -132,8 +135,8 @@ void Engine::read(HostBatch& h, const ProgramSpec& size, bool positions, uint64_
   h.counted = std::count_if(h.targets.begin(), h.targets.end(), [](int32_t t) { return t >= 0; });
 }
 
-void Engine::send(const HostBatch& h, int r, int program) {
-  const Ports& ports = ports_[size_t(r)][size_t(program)];
+void Engine::send(const HostBatch& h, int r, const SegmentCall& call) {
+  const Ports& ports = ports_[size_t(r)][size_t(call.segment)][size_t(call.slot)];
   if (ports.tokens.data) ports.tokens.write(h.tokens.data());
   if (ports.targets.data) ports.targets.write(h.targets.data());
   if (ports.positions.data) ports.positions.write(h.positions.data());
@@ -187,9 +190,9 @@ void Engine::queue_step(int64_t step, double lr, uint64_t seed, const SampleSour
 void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& source, std::vector<StepTrace>* traces) {
   start();
   if (traces) traces->assign(calls_[0].size(), {});
-  size_t loss_call = 0;
+  size_t loss_call = 0;  // the last one that has it
   for (size_t c = 0; c < calls_[0].size(); ++c)
-    if (calls_[0][c].micro_step >= 0) loss_call = c;
+    if (ports_[0][size_t(calls_[0][c].segment)][0].loss.data) loss_call = c;
   failed_.emplace_back();
   Queued& queued = failed_.back();
   queued.start = steady_seconds();
@@ -215,7 +218,7 @@ void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& s
         inputs.lr = float(lr);
         inputs.loss_weight = weight;
         e.set_inputs(inputs);
-        send(batch, r, call.segment);
+        if (call.begins) send(batch, r, call);
         if (!whole_steps_) result.targets += batch.counted;  // then this is the only rank
         // Reading during a running step costs time only if it takes longer than the step.
         if (r == 0 && queued_.empty())
@@ -223,13 +226,13 @@ void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& s
         else if (r == 0 && e.runtime().reached(queued_.back().mark))
           queued_.front().result.wait_seconds += batch.seconds;
       }
-      e.run(call.segment, traces && r == 0 ? &(*traces)[c] : nullptr);
+      e.run(call.segment, traces && r == 0 ? &(*traces)[c] : nullptr, call.slot);
       // Later Programs may reuse the memory of the loss.
-      if (const TensorRef& loss = ports_[0][size_t(call.segment)].loss; r == 0 && c == loss_call && loss.data)
+      if (const TensorRef& loss = ports_[0][size_t(call.segment)][0].loss; r == 0 && c == loss_call && loss.data)
         loss.read_later(&queued.loss);
     }
     if (r == 0) e.read_scalars_later(queued.after);
-    if (const TensorRef& lost = ports_[size_t(r)][size_t(calls.back().segment)].fp8_lost; r == 0 && lost.data)
+    if (const TensorRef& lost = ports_[size_t(r)][size_t(calls.back().segment)][0].fp8_lost; r == 0 && lost.data)
       queued.fp8_lost.resize(2 * fp8_slots_.size()), lost.read_later(queued.fp8_lost.data());
     if (ranks() > 1 && steps_ahead() == 0) e.runtime().synchronize();
   });
@@ -267,13 +270,15 @@ StepResult Engine::take_step() {
 }
 
 int64_t Engine::validation_batch() const {
-  int program = session().find("validation");
+  const int program = validation_calls(session()).back().segment;
   return program < 0 ? 0 : session().programs[size_t(program)].spec.batch;
 }
 
 double Engine::validate(int64_t batches, const SampleSource& source, std::vector<StepTrace>* traces) {
-  int program = session().find("validation");
-  if (program < 0) fail_internal("the session has no validation program");
+  const int last = validation_calls(session()).back().segment;
+  if (last < 0) fail_internal("the session has no validation program");
+  if (traces && validation_calls(session()).size() > 1)
+    fail_usage("the forward pass of a pipeline is not measured by itself yet", "--phase", "Use --phase step.");
   if (!queued_.empty()) fail_internal("validation while a step is queued", "engine");
   if (traces) traces->assign(size_t(batches), {});
   double sum = 0, slots = 0, count = 0;
@@ -283,13 +288,17 @@ double Engine::validate(int64_t batches, const SampleSource& source, std::vector
     RangeScope range(rank(r).runtime(), "validation");
     rank(r).set_inputs(inputs);
     HostBatch& batch = batches_[size_t(r)][0];
+    const std::vector<SegmentCall> calls = validation_calls(session_of(r));
     for (int64_t i = 0; i < batches; ++i) {
-      read(batch, session().programs[size_t(program)].spec, positions_,
+      read(batch, session().programs[size_t(last)].spec, positions_,
            uint64_t((i * session().recipe.data_ranks() + shard_of(r)) * validation_batch()), source);
-      send(batch, r, program);
       if (counts(r)) own[0] += double(batch.targets.size()), own[1] += double(batch.counted);
-      rank(r).run(program, traces && r == 0 ? &(*traces)[size_t(i)] : nullptr);
-      if (const TensorRef& loss = ports_[0][size_t(program)].loss; r == 0 && loss.data) sum += loss.floats()[0];
+      for (const SegmentCall& call : calls) {
+        if (call.begins) send(batch, r, call);
+        rank(r).run(call.segment, traces && r == 0 ? &(*traces)[size_t(i)] : nullptr);
+      }
+      if (const TensorRef& loss = ports_[0][size_t(calls.back().segment)][0].loss; r == 0 && loss.data)
+        sum += loss.floats()[0];
     }
     if (traces) rank(r).runtime().synchronize();
     auto of_all = ranks() > 1 ? gather(*host_communicators_[size_t(r)], own) : std::vector<std::vector<double>>{own};

@@ -122,7 +122,7 @@ class Engine {
   uint64_t first_sample(int64_t step, int64_t micro_step, int rank) const;
   void read(HostBatch& batch, const ProgramSpec& size, bool positions, uint64_t first_sample,
             const SampleSource& source) const;
-  void send(const HostBatch& batch, int rank, int program);
+  void send(const HostBatch& batch, int rank, const SegmentCall& call);
   // A queued step; results arrive here, so it stays where it is.
   struct Queued {
     StepResult result;
@@ -162,7 +162,7 @@ class Engine {
   float loss_scale_ = 1;                         // of the next step to be taken
   std::list<Queued> queued_, failed_;            // failed: while they were queued; results may still arrive in them
   double taken_ = 0;                             // when the last one had ended
-  std::vector<std::vector<Ports>> ports_;        // by local rank and Program
+  std::vector<std::vector<std::vector<Ports>>> ports_;  // by local rank, Program and slot
   std::vector<std::vector<HostBatch>>
       batches_;                  // by local rank and micro step (only the first, unless whole steps are read)
   std::vector<size_t> readers_;  // by local rank: the one with its batches, of the same data coordinate
