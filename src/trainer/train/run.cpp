@@ -272,8 +272,8 @@ class Training {
     if (files_->on_disk()) check_space();
   }
 
-  // A full disk would end the run at a save, hours later. The oldest checkpoint goes after a new
-  // one is written.
+  // A full disk would end the run at its first save. The oldest checkpoint goes after a new one is
+  // written.
   void check_space() {
     const std::string root = files_->checkpoints();
     const std::string folder = path_exists(root) ? root : files_->folder();
