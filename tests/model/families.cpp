@@ -184,6 +184,8 @@ TEST(Families, PythiaRotatesAQuarterAndHasItsMatricesByHead) {
   EXPECT_EQ(qkv.parts[4].row, 768 + 64) << "the keys of head 1";
   EXPECT_EQ(qkv.parts[5].row, 2 * 768 + 64);
   EXPECT_EQ(parse_file(edited(file, "rotary_pct", 1.0)).rotary_dim, 0);
+  json object = edited(file, "rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}});
+  EXPECT_EQ(parse_file(edited(object, "rotary_pct", 0.7)).rotary_dim, 32) << "the object's part counts";
   EXPECT_FALSE(parse_file(edited(file, "use_parallel_residual", false)).parallel_residual);
   expect_error([&] { parse_file(edited(file, "attention_bias", false)); }, {"attention_bias"});
   expect_error([&] { parse_file(edited(file, "hidden_act", "silu")); }, {"hidden_act", "silu"});

@@ -45,7 +45,7 @@ DeviceRow plan_one(PlanFlags o, const std::string& device) {
   o.device.device = device;
   DeviceRow row = {device, make_report(o), {}};
   const int64_t most = row.report.batch_that_fits.value_or(0);
-  if (!o.recipe.given.count("batch") && most > 0 && most != row.report.session.recipe.batch) {
+  if (o.recipe.given["batch"].empty() && most > 0 && most != row.report.session.recipe.batch) {
     // The rest as chosen for this device.
     o.recipe.given["batch"] = {std::to_string(most)};
     row.report = make_report(o);

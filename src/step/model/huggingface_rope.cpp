@@ -99,8 +99,10 @@ bool given(const Keys& file, const char* key) {
 void read_rope(const Keys& file, const RopeKeys& keys, ModelConfig& c) {
   const char* name = given(file, "rope_scaling") ? "rope_scaling" : "rope_parameters";
   c.rope_theta = file.number(keys.theta_key, keys.theta);
+  const bool in_object =
+      given(file, name) && file.find(name)->is_object() && file.find(name)->contains("partial_rotary_factor");
   const char* part_key = keys.part_key ? keys.part_key : "partial_rotary_factor";
-  read_part(file, keys, file.number(part_key, keys.part), c.head_dim, part_key, c);
+  if (!in_object || !keys.part_key) read_part(file, keys, file.number(part_key, keys.part), c.head_dim, part_key, c);
   if (given(file, name)) read_object(file, *file.find(name), name, keys, c.context, c.head_dim, c);
 }
 
