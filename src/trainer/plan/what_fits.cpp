@@ -7,9 +7,9 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "passes/fp8.h"
+#include "passes/stages.h"
 #include "plan/automatic.h"
 #include "plan/choose_kernels.h"
-#include "passes/stages.h"
 #include "plan/search.h"
 
 namespace crest {
