@@ -202,7 +202,7 @@ TEST(PlanExplain, TrafficIsThatOfTheProgram) {
   EXPECT_EQ(value(terms("traffic", flags), "all-reduces: two forward and two backward a layer"),
             4 * 4 * 2 * 0.5 * bytes);
   expect_error({"plan", "--explain", "memroy"}, 2, {"memroy", "memory", "traffic"});
-  expect_error({"plan", "--mesh", "pipeline=2"}, 2, {"--mesh", "--explain"});
+  expect_error({"plan", "--mesh", "context=2"}, 2, {"--mesh", "--explain"});
   expect_error({"plan", "--explain", "memory", "--beams", "0"}, 2, {"--beams"});
   expect_error({"plan", "--explain", "flops", "--beams", "5"}, 2, {"--beams", "--explain memory"});
   expect_error({"plan", "--beams", "5"}, 2, {"--beams", "--explain memory"});

@@ -231,6 +231,22 @@ TEST(CliPlan, AMeshOfDataRanksIsTheirNumber) {
   bad({"--mesh", "pipeline=2", "--schedule-pipeline", "interleaved:1"}, {"--schedule-pipeline", "2 to 64 chunks"});
 }
 
+TEST(CliPlan, PipelineStagesHaveMemoryAndABubble) {
+  auto j = plan({"--model", "llama-nano", "--vocab", "256", "--device", "cpu", "--seq", "16", "--batch", "2", "--mesh",
+                 "pipeline=2", "--grad-accumulation", "8", "--stages", "3,1"});
+  const auto& pipeline = j["pipeline"];
+  ASSERT_EQ(pipeline["stages"].size(), 2u);
+  EXPECT_EQ(pipeline["stages"][0]["layers"], "3");
+  EXPECT_EQ(pipeline["stages"][0]["micro_steps"], 2);
+  EXPECT_EQ(pipeline["stages"][1]["micro_steps"], 1);
+  EXPECT_EQ(pipeline["stage"], 0);
+  EXPECT_EQ(j["memory"]["planned_bytes"], pipeline["stages"][0]["planned_bytes"]);
+  EXPECT_GT(pipeline["bubble"]["fraction"], 1.0 / 8);  // unequal stages
+  EXPECT_GT(pipeline["bubble"]["imbalance"], 0.1);
+  EXPECT_EQ(j["recipe"]["stages"], "3,1");
+  EXPECT_FALSE(plan({"--model", "nano"}).contains("pipeline"));
+}
+
 TEST(CliPlan, TensorRanksShareTheLayers) {
   const std::vector<std::string> flags = {"--model", "llama-nano", "--vocab", "256",     "--device",
                                           "cpu",     "--seq",      "16",      "--batch", "2"};

@@ -169,11 +169,11 @@ void check_pipeline(const PassContext& context, int ranks) {
   no(context.kind == ProgramKind::prefill || context.kind == ProgramKind::decode, "sampling during training",
      "Leave out --sample-every, and use crest sample.");
   no(context.forward_only, "--phase forward-saved", "Use --phase step.");
+  no(context.setting("gather") == "forward" && sharding_of(context) != Sharding::none, "--gather forward",
+     "Use --gather update.");
   if (!borrows(r)) return;
   no(sharding_of(context) >= Sharding::gradients, "--shard " + context.setting("shard") + " and a tied embedding",
      "Use --shard optimizer.");
-  no(context.setting("gather") == "forward" && sharding_of(context) != Sharding::none,
-     "--gather forward and a tied embedding", "Use --gather update.");
 }
 
 }  // namespace

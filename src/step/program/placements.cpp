@@ -66,7 +66,8 @@ class Inference {
       infer(int(i));
     }
     for (size_t v = 0; v < p_.values.size(); ++v)
-      if (storage(ValueId(v)) == ValueId(v) && outlives(ValueId(v)) && pieces_.count(ValueId(v)))
+      if (const bool absent = placement(ValueId(v)).kind == Kind::absent;
+          storage(ValueId(v)) == ValueId(v) && outlives(ValueId(v)) && (absent || pieces_.count(ValueId(v))))
         h.leaves.emplace(name_of(ValueId(v)), placement(ValueId(v)));
     return h;
   }

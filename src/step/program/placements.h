@@ -36,7 +36,7 @@ struct Handover {
     bool gradient;  // which only Programs make
   };
   std::vector<Read> reads;                  // before the Program writes there
-  std::map<std::string, Placement> leaves;  // by storage, where it writes; own: parts differ
+  std::map<std::string, Placement> leaves;  // by storage, where it writes or has nothing; own: parts differ
 };
 Handover handover(const Program& program, Axis axis);
 

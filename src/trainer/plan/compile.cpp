@@ -338,7 +338,11 @@ Recipe resolve(Recipe r, const Device& device) {
   r.recompute = recompute_value(recompute_by_layer(r.recompute, r.model.layers));
   std::string& chunk = r.pass_settings.emplace("loss-chunk", "auto").first->second;
   if (chunk == "auto") chunk = auto_loss_chunk(r.precision, r.model.vocab, device.kind);
-  if (r.layout().size(Axis::pipeline) > 1) r.pass_settings["stages"] = stages_text(stage_layers(r));
+  if (r.layout().size(Axis::pipeline) > 1)
+    r.pass_settings["stages"] = stages_text(stage_layers(r));
+  else if (auto it = r.pass_settings.find("stages"); it != r.pass_settings.end() && !it->second.empty())
+    fail_usage(fmt::format("stages of {} layers need ranks along the axis pipeline", it->second), "--stages",
+               "Add --mesh pipeline=P, or leave it out.");
   resolve_shard(r, device);
   if (device.kind == "cpu" && r.precision == "tf32")
     fail_usage("the CPU does not support tf32", "--precision",

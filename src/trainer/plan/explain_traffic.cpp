@@ -38,6 +38,7 @@ bool of_rows(const Instr& instr) { return !along_data(instr) && std::string_view
 std::optional<CompiledSession> on_tensor_ranks(const CompiledSession& s, int ranks, std::string& why) {
   Recipe r = s.recipe;
   r.data_parallel = 1, r.ranks = ranks, r.mesh = {{Axis::tensor, ranks}};
+  r.pass_settings.erase("stages"), r.pass_settings.erase("schedule-pipeline");
   SessionUse use;
   use.train = use.update = true;
   try {

@@ -37,7 +37,7 @@ static void add_stages(PlanReport& r, const CompileOptions& quick) {
   for (int s = 0; s < ranks; ++s) {
     CompiledSession stage = s == 0 ? first : for_stage(first, s, quick);
     StagePlan& plan = r.stages.emplace_back();
-    plan.planned_bytes = stage.planned_bytes();
+    plan.planned_bytes = stage.planned_bytes(), plan.executed_flops = executed_flops(stage);
     for (size_t at = size_t(s); at < layers.size(); at += size_t(ranks))
       plan.layers += fmt::format("{}{}", plan.layers.empty() ? "" : "+", layers[at]);
     for (int slots : stage.schedule.slots[size_t(s)]) plan.micro_steps += slots;
@@ -57,6 +57,11 @@ PlanReport plan_report(const Recipe& recipe, const Device& device, const Session
   r.session = compile(recipe, rank_device(recipe, device), session_programs(recipe, use), quick);
   add_stages(r, quick);
   r.executed_flops = executed_flops(r.session) * double(r.ranks);
+  if (!r.stages.empty()) {
+    double all = 0;
+    for (const StagePlan& stage : r.stages) all += stage.executed_flops;
+    r.executed_flops = all * double(r.ranks) / double(r.stages.size());
+  }
   Timer timer;
   if (!r.decodes()) r.batch_that_fits = largest_batch(r.session, use, r.rank_limit);
   r.search_seconds = timer.seconds();

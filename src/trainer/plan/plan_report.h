@@ -15,7 +15,8 @@ namespace crest {
 struct StagePlan {
   std::string layers;  // of its chunks: "2", "1+1"
   int64_t planned_bytes = 0;
-  int micro_steps = 0;  // at a time
+  double executed_flops = 0;  // of a rank, per step
+  int micro_steps = 0;        // at a time
 };
 
 // The results of a plan, for people and for programs. Bytes are those of one rank.

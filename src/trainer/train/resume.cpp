@@ -92,6 +92,8 @@ void choose_sums_anew(const GivenSettings& of_run, GivenSettings& given) {
       if (row.name == std::string(name) && last_value(given, name) == row.default_value && !changed(name))
         given[name].clear();
   };
+  // Another mesh has other stages.
+  if (changed("mesh") && !changed("stages")) given["stages"].clear();
   if (changed("shard") || changed("gather")) leave_out("reduce");
   if (changed("ranks") || changed("data-parallel"))
     for (const char* name : {"shard", "reduce", "bucket", "comm-dtype"}) leave_out(name);
