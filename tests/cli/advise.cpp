@@ -81,7 +81,7 @@ TEST_F(CliAdvise, ReadsARun) {
 }
 
 TEST_F(CliAdvise, RefusesWhatIsWrong) {
-  expect_error({"advise", "--device", "h100", "--measure"}, 2, {"--measure", "not here"});
+  expect_error({"advise", "--device", "h100", "--measure"}, 2, {"--measure", "does not have the device"});
   expect_error({"advise", "--mesh", "tensor"}, 2, {"tensor", "--mesh", "data=2"});
   expect_error({"advise", "--mesh", "tenor=2"}, 2, {"tenor", "tensor"});
   expect_error({"advise", "--mesh", "tensor=2,tensor=4"}, 2, {"twice"});

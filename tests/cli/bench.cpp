@@ -146,7 +146,7 @@ TEST_F(CliBench, DecodingOfAToken) {
   EXPECT_EQ(all[1]["recipe"]["weights"], "int8");
   EXPECT_LT(weights(1), 0.35 * weights(0)) << "a quarter, and what is not of 8 bits";
   expect_error({"bench", "--model", "nano", "--phase", "decode", "--batch", "4", "--no-store"}, 2,
-               {"one sequence", "--batch 4"});
+               {"a single sequence", "--batch 4"});
   expect_error({"bench", "--model", "nano", "--phase", "decode", "--data-parallel", "2", "--no-store"}, 2,
                {"one rank decodes"});
 }

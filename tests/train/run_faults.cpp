@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "checkpoint/faults.h"
+#include "checkpoint/weights_io.h"
 #include "core/error.h"
 #include "train/run_fixture.h"
 
