@@ -3,7 +3,7 @@
 
   torchrun --nproc-per-node 2 torch_tp.py MODEL:BATCH:SEQ:MODE ...
 
-MODEL: llama-1B or qwen2.5-7B. MODE, joined by +:
+MODEL: llama-1B, qwen2.5-7B or gpt2-1558M, whose 25 heads are padded to 26. MODE, joined by +:
   mixed   fp32 parameters and AdamW, bf16 matmuls (FSDP2's mixed precision on a data axis of one rank)
   bf16    everything in bf16, the optimizer's state too: faster, but not the same training
   async   matmuls overlap with their collectives (symmetric memory, micro_pipeline_tp)
@@ -28,20 +28,22 @@ from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel,
                                                loss_parallel, parallelize_module)
 
-MODELS = {  # layers, width, heads, key/value heads, columns of the MLP, vocabulary, tied, bias of q, k, v
-    "llama-1B": (16, 2048, 32, 8, 8192, 128256, True, False),
-    "qwen2.5-7B": (28, 3584, 28, 4, 18944, 152064, False, True),
+MODELS = {  # of_head: elements of a head; bias: of q, k, v; gpt2: LayerNorm, GELU, learned positions, biases everywhere
+    "llama-1B": dict(layers=16, width=2048, heads=32, kv_heads=8, of_head=64, ff=8192, vocab=128256, tied=True),
+    "qwen2.5-7B": dict(layers=28, width=3584, heads=28, kv_heads=4, of_head=128, ff=18944, vocab=152064, bias=True),
+    "gpt2-1558M": dict(layers=48, width=1600, heads=26, kv_heads=26, of_head=64, ff=6400, vocab=50304, tied=True,
+                       bias=True, gpt2=True),
 }
 
 
 class Attention(nn.Module):
-    def __init__(self, width, heads, kv_heads, bias):
+    def __init__(self, width, heads, kv_heads, of_head, bias, gpt2):
         super().__init__()
-        self.size = width // heads
-        self.wq = nn.Linear(width, width, bias=bias)
-        self.wk = nn.Linear(width, kv_heads * self.size, bias=bias)
-        self.wv = nn.Linear(width, kv_heads * self.size, bias=bias)
-        self.wo = nn.Linear(width, width, bias=False)
+        self.size, self.rotates = of_head, not gpt2
+        self.wq = nn.Linear(width, heads * of_head, bias=bias)
+        self.wk = nn.Linear(width, kv_heads * of_head, bias=bias)
+        self.wv = nn.Linear(width, kv_heads * of_head, bias=bias)
+        self.wo = nn.Linear(heads * of_head, width, bias=gpt2)
 
     def forward(self, x, cos, sin):
         b, t, _ = x.shape
@@ -51,25 +53,34 @@ class Attention(nn.Module):
             a, c = y.chunk(2, -1)
             return torch.cat((a * cos - c * sin, c * cos + a * sin), -1).to(y.dtype)
 
-        y = F.scaled_dot_product_attention(rotate(q), rotate(k), v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
+        if self.rotates:
+            q, k = rotate(q), rotate(k)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
         return self.wo(y.transpose(1, 2).reshape(b, t, -1))
 
 
 class Mlp(nn.Module):
-    def __init__(self, width, ff):
+    def __init__(self, width, ff, gpt2):
         super().__init__()
-        self.gate, self.up = nn.Linear(width, ff, bias=False), nn.Linear(width, ff, bias=False)
-        self.down = nn.Linear(ff, width, bias=False)
+        if not gpt2:
+            self.gate = nn.Linear(width, ff, bias=False)
+        self.up, self.down = nn.Linear(width, ff, bias=gpt2), nn.Linear(ff, width, bias=gpt2)
 
     def forward(self, x):
-        return self.down(F.silu(self.gate(x)) * self.up(x))
+        if hasattr(self, "gate"):
+            return self.down(F.silu(self.gate(x)) * self.up(x))
+        return self.down(F.gelu(self.up(x), approximate="tanh"))
+
+
+def norm(width, gpt2):
+    return (nn.LayerNorm if gpt2 else nn.RMSNorm)(width, eps=1e-5)
 
 
 class Block(nn.Module):
-    def __init__(self, width, heads, kv_heads, ff, bias):
+    def __init__(self, width, heads, kv_heads, of_head, ff, bias, gpt2):
         super().__init__()
-        self.ln_1, self.ln_2 = nn.RMSNorm(width, eps=1e-5), nn.RMSNorm(width, eps=1e-5)
-        self.attn, self.mlp = Attention(width, heads, kv_heads, bias), Mlp(width, ff)
+        self.ln_1, self.ln_2 = norm(width, gpt2), norm(width, gpt2)
+        self.attn, self.mlp = Attention(width, heads, kv_heads, of_head, bias, gpt2), Mlp(width, ff, gpt2)
 
     def forward(self, x, cos, sin):
         x = x + self.attn(self.ln_1(x), cos, sin)
@@ -77,12 +88,14 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    def __init__(self, layers, width, heads, kv_heads, ff, vocab, tied, bias):
+    def __init__(self, layers, width, heads, kv_heads, of_head, ff, vocab, tied=False, bias=False, gpt2=False):
         super().__init__()
-        self.size, self.tied = width // heads, tied
+        self.size, self.tied = of_head, tied
         self.wte = nn.Embedding(vocab, width)
-        self.h = nn.ModuleList(Block(width, heads, kv_heads, ff, bias) for _ in range(layers))
-        self.ln_f = nn.RMSNorm(width, eps=1e-5)
+        if gpt2:
+            self.wpe = nn.Embedding(1024, width)
+        self.h = nn.ModuleList(Block(width, heads, kv_heads, of_head, ff, bias, gpt2) for _ in range(layers))
+        self.ln_f = norm(width, gpt2)
         self.head = nn.Linear(width, vocab, bias=False)
 
     def tie(self):
@@ -96,6 +109,8 @@ class Model(nn.Module):
 
     def forward(self, ids, cos, sin):
         x = self.wte(ids)
+        if hasattr(self, "wpe"):
+            x = x + self.wpe(torch.arange(ids.shape[1], device=ids.device).expand(ids.shape))
         for block in self.h:
             x = block(x, cos, sin)
         return self.head(self.ln_f(x))
@@ -106,6 +121,8 @@ def share(model, mesh):
         "wte": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
         "ln_f": SequenceParallel(),
         "head": ColwiseParallel(input_layouts=Shard(1), output_layouts=Shard(-1), use_local_output=False)})
+    if hasattr(model, "wpe"):
+        parallelize_module(model.wpe, mesh, RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)))
     for block in model.h:
         parallelize_module(block, mesh, {
             "ln_1": SequenceParallel(), "ln_2": SequenceParallel(),
@@ -113,7 +130,7 @@ def share(model, mesh):
             "attn.wq": ColwiseParallel(), "attn.wk": ColwiseParallel(), "attn.wv": ColwiseParallel(),
             "attn.wo": RowwiseParallel(output_layouts=Shard(1)),
             "mlp": PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)),
-            "mlp.gate": ColwiseParallel(), "mlp.up": ColwiseParallel(),
+            **({"mlp.gate": ColwiseParallel()} if hasattr(block.mlp, "gate") else {}), "mlp.up": ColwiseParallel(),
             "mlp.down": RowwiseParallel(output_layouts=Shard(1))})
 
 
@@ -122,7 +139,7 @@ def case(name, batch, seq, modes):
     torch.manual_seed(1)
     dtype = torch.bfloat16 if "bf16" in modes else torch.float32
     with torch.device("meta"):
-        model = Model(*MODELS[name]).to(dtype)
+        model = Model(**MODELS[name]).to(dtype)
     mesh = init_device_mesh("cuda", (1, ranks), mesh_dim_names=("data", "tensor"))
     if ranks > 1:
         share(model, mesh["tensor"])
@@ -151,7 +168,7 @@ def case(name, batch, seq, modes):
     warmup, steps = int(os.environ.get("WARMUP", 6)), int(os.environ.get("STEPS", 12))
     for i in range(warmup + steps):
         generator = torch.Generator(device="cuda").manual_seed(i)
-        ids = torch.randint(0, MODELS[name][5], (batch, seq + 1), device="cuda", generator=generator)
+        ids = torch.randint(0, MODELS[name]["vocab"], (batch, seq + 1), device="cuda", generator=generator)
         torch.cuda.synchronize()
         dist.barrier()
         start = time.perf_counter()

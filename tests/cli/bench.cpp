@@ -68,6 +68,7 @@ TEST_F(CliBench, RowsHaveTheKeysOfTheContract) {
                                                 "model_tflops",
                                                 "mfu",
                                                 "power_w",
+                                                "other_load",
                                                 "joules_per_token",
                                                 "flops_convention",
                                                 "memory"}));

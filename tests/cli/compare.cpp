@@ -232,7 +232,7 @@ TEST_F(CliCompare, ALimitThatIsTooShortSaysSo) {
   for (auto& text : {r.out, run_crest({"compare", "1", "2"}, in(own.path().string())).out}) {
     EXPECT_TRUE(contains(text, "Too few rounds to tell a difference in speed")) << text;
     EXPECT_TRUE(contains(text, "A verdict needs 4 interleaved rounds, and there is 1")) << text;
-    EXPECT_TRUE(contains(text, "What each change contributes was not measured: 0 seconds are not enough")) << text;
+    EXPECT_TRUE(contains(text, "The contribution of each change was not measured: 0 seconds are not enough")) << text;
   }
 }
 

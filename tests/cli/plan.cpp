@@ -475,3 +475,46 @@ TEST(CliPlan, PredictsForADeviceThatIsNotHere) {
   EXPECT_EQ(r.out.find("J a token"), std::string::npos) << "the file names no power\n" << r.out;
   expect_error({"plan", "--price", "-1"}, 2, {"--price"});
 }
+
+// One table: the plan of each device with its largest batch.
+TEST(CliPlan, SeveralDevicesAreOneTable) {
+  std::vector<std::string> flags = {"--model", "llama-1B", "--seq", "256", "--pad-vocab", "1"};
+  auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), flags.begin(), flags.end());
+    return more;
+  };
+  auto j = plan(with({"--device", "rtx4090,h100", "--tokens", "1e9"}));
+  ASSERT_EQ(j["devices"].size(), 2u);
+  EXPECT_EQ(j["model"]["name"], "llama-1B");
+  for (auto& row : j["devices"]) {
+    SCOPED_TRACE(row.dump());
+    const std::string batch = row["batch"].dump();
+    auto one = plan(with({"--device", row["device"], "--batch", batch}));
+    EXPECT_TRUE(row["fits"]);
+    EXPECT_EQ(row["largest_batch"], row["batch"]);
+    EXPECT_EQ(row["recompute"], one["recipe"]["recompute"]);
+    EXPECT_EQ(row["planned_bytes"], one["memory"]["planned_bytes"]);
+    EXPECT_EQ(row["tokens_per_second"], one["time"]["tokens_per_second"]);
+    const double rate = row["tokens_per_second"], hours = row["hours"];
+    EXPECT_DOUBLE_EQ(hours, 1e9 / rate / 3600);
+    EXPECT_LT(row["tokens_per_second_range"][0], rate);
+    EXPECT_LT(rate, row["tokens_per_second_range"][1]);
+    EXPECT_LT(row["hours_range"][0], hours);
+    EXPECT_LT(hours, row["hours_range"][1]);
+  }
+  auto small = plan(with({"--device", "rtx4090,h100", "--memory", "2GiB"}))["devices"][0];
+  EXPECT_FALSE(small["fits"]);
+  EXPECT_EQ(small["largest_batch"], 0);
+  EXPECT_TRUE(small["tokens_per_second"].is_null());
+  EXPECT_TRUE(small["hours"].is_null());
+  std::vector<std::string> text = with({"--device", "rtx4090,h100", "--batch", "1"});
+  text.insert(text.begin(), "plan");
+  RunResult r = run_crest(text);
+  EXPECT_EQ(r.code, 0) << r.err;
+  for (const char* part : {"rtx4090", "h100", "largest batch", "tokens/s", "1 x 256"})
+    EXPECT_NE(r.out.find(part), std::string::npos) << part << r.out;
+  expect_error({"plan", "--device", "h100,"}, 2, {"an empty name", "--device"});
+  expect_error({"plan", "--device", "h100,h100"}, 2, {"a device twice"});
+  expect_error({"plan", "--device", "h100,h1000"}, 2, {"h1000", "h100"});
+  expect_error({"plan", "--device", "h100,a100", "--explain", "memory"}, 2, {"--explain", "one device"});
+}

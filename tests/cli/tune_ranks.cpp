@@ -195,7 +195,7 @@ TEST(TuneRanks, ComparesNumbersOfGpusThatAreNotHere) {
   expect_error(flags + Flags{"--measure=3"}, 2, {"--measure", "not here"});
   expect_error(flags + Flags{"--ranks=16"}, 2, {"up to 8 ranks"});
   expect_error(flags + Flags{"--ranks=8", "--memory-limit=1GiB"}, 3,
-               {"none of the combinations fits 1.00 GiB, which a rank has", "closest", "offload", "more --ranks"});
+               {"none of the combinations fits 1.00 GiB, the memory of a rank", "closest", "offload", "more --ranks"});
 }
 
 // Without shards the state of 1558M does not fit 16 GiB; in host memory it does.

@@ -148,6 +148,20 @@ TEST(Hang, ARankThatDoesNotComeIsNamed) {
               "1 in step 3");
 }
 
+// Ranks wait for each other on their GPUs: the host sees work without progress.
+TEST(Hang, WorkThatNeverEndsIsSaid) {
+  NEEDS_LOOPBACK();
+  auto errors = with_watched_ranks(
+      2, 0.1, 0.3,
+      [&](Control& control) {
+        control.activity().doing("step 3", true);
+        control.get("never", longest_wait);
+      },
+      [](int, auto&) {});
+  for (auto& e : errors)
+    expect_says(e, "no rank finishes its work; nothing has moved for 0.3 s: rank 0 in step 3; rank 1 in step 3");
+}
+
 TEST(Gloo, ARankThatFailsBreaksTheCollectiveOfTheOthersWithItsNumber) {
   NEEDS_LOOPBACK();
   if (!gloo_problem().empty()) GTEST_SKIP() << gloo_problem();

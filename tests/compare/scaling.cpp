@@ -85,7 +85,7 @@ TEST(Scaling, IsNotSaidWhereMoreThanTheRanksDiffers) {
     for (auto [key, value] : {std::pair("model", "another"), {"precision", "fp32"}, {"name", "another device"}}) {
       RunComparison c = scaled(1.25, mirrored, {{key, value}});
       EXPECT_FALSE(c.scaling) << key;
-      EXPECT_TRUE(std::any_of(c.notes.begin(), c.notes.end(), [](auto& n) { return is_in(n, "Not only the ranks"); }));
+      EXPECT_TRUE(std::any_of(c.notes.begin(), c.notes.end(), [](auto& n) { return is_in(n, "More than the ranks"); }));
     }
   }
 }

@@ -222,7 +222,9 @@ elif target == "toml_files":
             seeds.append(text)
     sizes = b'preset = "nano"\nlayers = 2\nheads = 2\nkv_heads = 2\nwidth = 32\nhead_dim = 16\nff = 128\ncontext = 32\nvocab = 257\n'
     llama = b'norm = "rms"\nposition = "rope"\nactivation = "swiglu"\nbias = false\ntied = false\n'
-    seeds += [sizes, sizes + llama, sizes + b'[rope_scaling]\nfactor = 8.0\n', sizes.replace(b"32", b"-32"), b'preset = "none"',
+    seeds += [sizes, sizes + llama, sizes + b'[rope_scaling]\nfactor = 8.0\n',
+              sizes + llama + b'pattern = "AB"\nqk_norm = "row"\n[layer.B]\nwindow = 8\n[layer.B.rope_scaling]\nfactor = 2.0\n',
+              sizes.replace(b"32", b"-32"), b'preset = "none"',
               sizes.replace(b"257", b"9223372036854775807"), sizes.replace(b"= 2\n", b"= 4294967296\n"), b"width = 1e9", b"layers = []",
               b'peaks = { bf16 = nan }\nkind = "cuda"', b'name = "a"\ntitle = "b"\nkind = "arithmetic"\n[quantities]\na = "a"\nb = "(((("',
               b'name = "a"\ntitle = "b"\nkind = "step"\n[scale.tiny]\nbatch = [' + b"1," * 900 + b"1]\nseq = [" + b"1," * 900 + b"1]\n"]
@@ -232,6 +234,10 @@ elif target == "json_files":
              "intermediate_size": 64, "max_position_embeddings": 32, "vocab_size": 257, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
              "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                               "original_max_position_embeddings": 16}}
+    layered = llama | {"model_type": "gemma3_text", "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 8,
+                       "rope_parameters": {"full_attention": {"rope_type": "yarn", "factor": 2.0}}}
+    unrotated = llama | {"model_type": "smollm3", "no_rope_layers": [1, 0]}
+    longrope = llama | {"model_type": "phi3", "rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}}
     meta = {"format": "crest-data", "format_version": 1, "created_by": "crest", "tokenizer": "bytes", "vocab_size": 257,
             "token_dtype": "u16", "train_tokens": 9, "val_tokens": 1, "documents": 1, "text_bytes": 10, "source_files": 1,
             "content_hash": "0", "sources": [{"path": "a", "bytes": 10, "hash": "0"}]}
@@ -248,7 +254,7 @@ elif target == "json_files":
                "intervals": [{"instr": 0, "kernel": 0, "call": 0, "stream": 0, "start_ms": 0.0, "ms": 1.0}],
                "memory": {"planned_bytes": 64, "persistent_bytes": 0, "transient_bytes": 64, "measured_peak_bytes": 64,
                           "device_peak_bytes": 64, "persistent": [], "blocks": [block]}}
-    for document in (gpt2, llama, meta, {"format": "crest-kernel-choices-1", "choices": {"GPU": {"a": "b"}}}, profile):
+    for document in (gpt2, llama, layered, unrotated, longrope, meta, {"format": "crest-kernel-choices-1", "choices": {"GPU": {"a": "b"}}}, profile):
         seeds.append(json.dumps(document).encode())
         for key in document:  # each of them missing, of another type, out of range
             for value in (None, -1, 2**63, 1e308, "x", [], {"a": []}):

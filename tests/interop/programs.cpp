@@ -61,7 +61,13 @@ TEST(Interop, TransformersAndTiktokenGiveTheSameTokensAndGenerateEnds) {
 TEST(Interop, TheGuideFromTransformersAndBackWorksAsWritten) {
   CREST_NEED_PYTHON("jinja2 tokenizers torch transformers");
   TempFolder folder;
-  expect_ok("guide.py", {folder.path().string()});
+  expect_ok("guide.py", {folder.path().string(), "from-python"});
+}
+
+TEST(Interop, TheGuideFromAModelThatOneHasWorksAsWritten) {
+  CREST_NEED_PYTHON("tokenizers torch transformers");
+  TempFolder folder;
+  expect_ok("guide.py", {folder.path().string(), "your-model"});
 }
 
 // Programs without a package: a variable holds the path of a clone.

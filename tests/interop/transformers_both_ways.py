@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Crest's checkpoints in transformers, and those of transformers in Crest: the same logits. Usage: SCRIPT WORK_FOLDER"""
+import json
 import os
 import sys
 
@@ -15,7 +16,8 @@ transformers.logging.disable_progress_bar()
 TOLERANCE = 1e-5
 # Also written back by Crest, and opened by transformers.
 AGAIN = ("gpt2-sharded", "llama-sharded-bf16", "gpt2-relu", "llama-biases", "qwen2", "mistral-wide-window", "mistral-window",
-         "qwen2-window", "llama-dynamic", "llama-yarn-mscale")
+         "qwen2-window", "llama-dynamic", "llama-yarn-mscale", "smollm3", "granite-bf16", "starcoder2", "phi3-bf16", "phi3-longrope", "gpt_neox",
+         "stablelm", "qwen3", "olmo2", "olmo3-bf16", "gemma3_text-bf16")
 SIZES = "preset = \"{}\"\nlayers = 2\nwidth = 48\nheads = {}\nkv_heads = {}\nhead_dim = {}\nff = {}\ncontext = 32\nvocab = {}\ntied = {}\n"
 LLAMA = SIZES.format("llama-nano", 4, 2, 12, 96, 101, "false")
 UNEVEN = SIZES.format("llama-nano", 5, 5, 8, 96, 101, "false").replace("width = 48", "width = 32")
@@ -30,6 +32,22 @@ TRAINED = {"gpt2": SIZES.format("nano", 3, 3, 16, 192, 101, "true"),
            "qwen2": LLAMA + "qkv_bias = true\n",
            "mistral": LLAMA + "window = 7\n",
            "qwen2-window": LLAMA + "qkv_bias = true\nwindow = 7\nfull_layers = 1\n",
+           "smollm3": LLAMA + 'pattern = "AB"\n[layer.B]\nrope = false\nwindow = 5\n',
+           "granite": LLAMA + "embedding_scale = 3.0\nresidual_scale = 0.4\nattention_scale = 0.3\nlogit_scale = 0.5\n",
+           "starcoder2": LLAMA + 'norm = "layer"\nbias = true\nactivation = "gelu"\nwindow = 7\n',
+           "starcoder2-norm-biases": LLAMA + 'norm = "layer"\nnorm_bias = true\nactivation = "gelu"\n',
+           "phi3": LLAMA + 'family = "phi3"\nwindow = 7\n',
+           "phi3-longrope": LLAMA + 'rotary_dim = 6\n[rope_scaling]\ntype = "yarn"\nfactor = 1.0\nattention_factor = 1.2\n',
+           "gpt_neox": SIZES.format("llama-nano", 4, 4, 12, 96, 101, "false")
+                       + 'norm = "layer"\nbias = true\nactivation = "gelu_erf"\nrotary_dim = 6\nparallel_residual = true\n',
+           "stablelm": LLAMA + 'norm = "layer"\nnorm_bias = true\nqkv_bias = true\nrotary_dim = 4\n',
+           "qwen3": LLAMA + 'qk_norm = "head"\nwindow = 7\nfull_layers = 1\n',
+           "olmo2": LLAMA + 'qk_norm = "row"\nnorm_position = "after"\n',
+           "olmo3": LLAMA + 'qk_norm = "row"\nnorm_position = "after"\nwindow = 5\npattern = "AB"\n[layer.B]\nwindow = 0\n'
+                            '[layer.B.rope_scaling]\ntype = "yarn"\nfactor = 4\noriginal_context = 16\n',
+           "gemma3_text": LLAMA.replace("false", "true")
+                          + f'qk_norm = "head"\nnorm_position = "both"\nactivation = "geglu"\nembedding_scale = {48 ** 0.5!r}\nwindow = 5\n'
+                            'attention_scale = 0.5\npattern = "AB"\n[layer.B]\nwindow = 0\nrope_theta = 5000\n',
            # 5 heads of 8 at width 32: transformers refuses such a Llama.
            "mistral-uneven": UNEVEN,
            "qwen2-uneven": UNEVEN + "qkv_bias = true\n",
@@ -74,6 +92,7 @@ def crest_to_transformers():
         crest("train", "--data", f"{work}/{name}-data", "--model", f"{work}/{name}.toml", "--out", f"{work}/{name}", "--steps", 4,
               "--batch", 2, "--lr", "0.02", "--warmup", 0, "--pad-vocab", 128, "--device", "cpu", "--no-store", "--quiet", "--sample-every", 0)
         folder = f"{work}/{name}/checkpoints/step-000004"
+        assert json.load(open(f"{folder}/config.json"))["model_type"] == name.split("-")[0] or "uneven" in name, folder
         compare(f"crest {name}", folder, load(folder), vocab)
 
 
@@ -102,6 +121,26 @@ def transformers_to_crest():
     }
     for activation in ("relu", "gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_python"):
         cases[f"gpt2-{activation}"] = transformers.GPT2Config(activation_function=activation, **gpt2), {}, torch.float32
+    small = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+                 max_position_embeddings=40, pad_token_id=None, **common)
+    cases |= {
+        "smollm3": (transformers.SmolLM3Config(no_rope_layer_interval=2, **small), {}, torch.float32),
+        "granite-bf16": (transformers.GraniteConfig(embedding_multiplier=2.5, residual_multiplier=0.3, attention_multiplier=0.2,
+                                                    logits_scaling=4.0, mlp_bias=True, **small), {}, torch.bfloat16),
+        "starcoder2": (transformers.Starcoder2Config(use_bias=False, sliding_window=6, hidden_act="gelu", **small), {}, torch.float32),
+        "phi3-bf16": (transformers.Phi3Config(original_max_position_embeddings=40, sliding_window=9, **small), {}, torch.bfloat16),
+        "phi3-longrope": (transformers.Phi3Config(**small | dict(max_position_embeddings=256), original_max_position_embeddings=32, rope_scaling={
+            "type": "longrope", "short_factor": [1.0] * 3, "long_factor": [2.0] * 3}, partial_rotary_factor=0.5), {}, torch.float32),
+        "gpt_neox": (transformers.GPTNeoXConfig(rotary_pct=0.5, use_parallel_residual=False, hidden_act="gelu_new", **{
+            k: v for k, v in small.items() if k != "num_key_value_heads"}), {}, torch.float32),
+        "stablelm": (transformers.StableLmConfig(partial_rotary_factor=0.5, **small), {}, torch.float32),
+        "qwen3": (transformers.Qwen3Config(**small | dict(head_dim=8), attention_bias=True), {}, torch.float32),
+        "olmo2": (transformers.Olmo2Config(**small), {}, torch.float32),
+        "olmo3-bf16": (transformers.Olmo3Config(**small, sliding_window=6), {}, torch.bfloat16),
+        "gemma3_text-bf16": (transformers.Gemma3TextConfig(
+            **small | dict(num_hidden_layers=4, head_dim=10), sliding_window=6, query_pre_attn_scalar=24,
+            layer_types=["sliding_attention", "full_attention"] * 2), {}, torch.bfloat16),
+    }
     for name, length, rope in (("linear", 40, dict(rope_type="linear", factor=2.5)),
                                ("dynamic", 16, dict(rope_type="dynamic", factor=3.0)),  # 29 tokens are read
                                ("dynamic-short", 32, dict(rope_type="dynamic", factor=3.0)),
@@ -129,7 +168,20 @@ def transformers_to_crest():
             compare(f"--init {name} in transformers", f"{work}/init-{name}", load(f"{work}/init-{name}/checkpoints/step-000001"), 101)
 
 
+def published_sizes():
+    """Parameters of published models, counted without memory for them."""
+    with open(os.path.join(os.path.dirname(__file__), "../model/published.json")) as f:
+        models = json.load(f)["models"]
+    for model in models:
+        with torch.device("meta"):
+            built = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**model["config"]))
+        assert sum(p.numel() for p in built.parameters()) == model["parameters"], model["source"]
+        assert type(built).__name__ == model["config"]["architectures"][0], model["source"]
+    print(f"{len(models)} published models have the parameters of published.json")
+
+
 crest_to_transformers()
 transformers_to_crest()
+published_sizes()
 compare_key_pairs(f"{work}/pair")
 print("ok: transformers", transformers.__version__)

@@ -166,8 +166,9 @@ TEST(HuggingFaceConfig, BiasesOfLlamaAndQwen) {
 TEST(HuggingFaceConfig, MistralHasItsWindowInEveryLayer) {
   json mistral = with(with(without(llama1b, "rope_scaling"), "model_type", "mistral"), "max_position_embeddings", 8192);
   ModelConfig expected = parse(with(mistral, "model_type", "llama"));
-  expected.name = "mistral";
+  expected.name = expected.family = "mistral";
   EXPECT_EQ(parse(with(mistral, "sliding_window", nullptr)), expected);
+  expected.family = "";  // no other class has a window in every layer
   expected.window = 8191;
   EXPECT_EQ(parse(with(mistral, "sliding_window", 8191)), expected);
   expected.window = 8192;  // without effect, until the context grows
@@ -197,7 +198,10 @@ TEST(HuggingFaceConfig, Qwen2HasItsWindowFromALayerOn) {
   qwen["use_sliding_window"] = true;
   EXPECT_EQ(parse(qwen), expected);  // max_window_layers is 28: all 16 layers see everything
   EXPECT_EQ(parse(with(with(qwen, "sliding_window", nullptr), "max_window_layers", 3)), expected);
-  expected.window = 100, expected.full_layers = 3;
+  expected.window = 100;
+  ModelConfig everywhere = expected;
+  see_all_in_first(expected, 3);
+  EXPECT_EQ(expected.pattern, "BBBAAAAAAAAAAAAA");
   EXPECT_EQ(parse(with(qwen, "max_window_layers", 3)), expected);
   json layers = json::array();
   for (int i = 0; i < 16; ++i) layers.push_back(i < 3 ? "full_attention" : "sliding_attention");
@@ -205,13 +209,14 @@ TEST(HuggingFaceConfig, Qwen2HasItsWindowFromALayerOn) {
   json back = json::parse(to_huggingface_config(expected));
   EXPECT_EQ(back["architectures"], json::array({"Qwen2ForCausalLM"}));
   EXPECT_EQ(parse(back), expected);
-  expected.full_layers = 0;
-  EXPECT_EQ(parse(with(qwen, "max_window_layers", 0)), expected);
-  EXPECT_EQ(parse(json::parse(to_huggingface_config(expected))), expected);
+  EXPECT_EQ(parse(with(qwen, "max_window_layers", 0)), everywhere);
+  EXPECT_EQ(parse(json::parse(to_huggingface_config(everywhere))), everywhere);
   auto refused = [](const json& j, const std::vector<std::string>& parts) { expect_error([&] { parse(j); }, parts); };
   refused(with(qwen, "layer_types", {"full_attention"}), {"layer_types", "16 layers"});
   layers[9] = "full_attention";
-  refused(with(qwen, "layer_types", layers), {"layer_types", "full_attention after sliding_attention"});
+  ModelConfig mixed = parse(with(qwen, "layer_types", layers));
+  EXPECT_EQ(mixed.pattern, "BBBAAAAAABAAAAAA");
+  EXPECT_EQ(parse(json::parse(to_huggingface_config(mixed))), mixed);
   layers[9] = "chunked_attention";
   refused(with(qwen, "layer_types", layers), {"layer_types", "chunked_attention"});
   refused(with(qwen, "max_window_layers", -1), {"max_window_layers", "-1"});
@@ -245,7 +250,7 @@ TEST(HuggingFaceConfig, WhatCrestWouldComputeDifferentlyIsRefused) {
           {"rope_scaling.truncate", "true or false"});
   refused(with(llama1b, "rope_scaling", {{"rope_type", "llama3"}, {"factor", 2}}), {"low_freq_factor", "missing"});
   refused(with(llama1b, "rope_scaling", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}), {"partial"});
-  refused(with(gpt2, "model_type", "gemma"), {"gemma", "gpt2, llama, mistral, qwen2"});
+  refused(with(gpt2, "model_type", "gemma"), {"gemma", "gpt2, llama, mistral, qwen2, "});
   refused(without(gpt2, "model_type"), {"model_type", "gpt2, llama"});
 }
 
@@ -307,7 +312,7 @@ TEST(HuggingFaceConfig, ArchitecturesThatTransformersLacksHaveNone) {
     return to_huggingface_config(c);
   };
   EXPECT_EQ(changed(gpt, [](auto& c) { c.norm = NormKind::rms; }), "");
-  EXPECT_EQ(changed(gpt, [](auto& c) { c.position = PositionKind::rope; }), "");
+  EXPECT_EQ(changed(gpt, [](auto& c) { c.activation = ActivationKind::relu2; }), "");
   EXPECT_EQ(changed(gpt, [](auto& c) { c.bias = false; }), "");
   EXPECT_EQ(changed(gpt, [](auto& c) { c.kv_heads = 2; }), "");
   EXPECT_EQ(changed(gpt, [](auto& c) { c.head_dim = 16; }), "");
@@ -315,14 +320,10 @@ TEST(HuggingFaceConfig, ArchitecturesThatTransformersLacksHaveNone) {
   EXPECT_EQ(changed(llama, [](auto& c) { c.activation = ActivationKind::gelu; }), "");
   EXPECT_EQ(changed(llama, [](auto& c) { c.qkv_bias = c.mlp_bias = true; }), "");
   EXPECT_EQ(changed(gpt, [](auto& c) { c.window = 9; }), "");
-  EXPECT_EQ(changed(llama, [](auto& c) { c.window = 9, c.full_layers = 1; }), "");
-  EXPECT_EQ(changed(llama, [](auto& c) { c.window = 9, c.attention_bias = true; }), "");
-  EXPECT_EQ(changed(llama, [](auto& c) { c.window = 9, c.mlp_bias = true; }), "");
+  EXPECT_EQ(changed(llama, [](auto& c) { c.window = 9, c.norm = NormKind::layer; }), "");
   // transformers refuses a Llama with heads that do not divide the width.
   auto uneven = [](auto& c) { c.width = 32, c.heads = c.kv_heads = 5, c.head_dim = 8; };
-  EXPECT_EQ(changed(llama, [&](auto& c) { uneven(c), c.attention_bias = true; }), "");
-  EXPECT_EQ(changed(llama, [&](auto& c) { uneven(c), c.mlp_bias = true; }), "");
-  EXPECT_EQ(changed(llama, [&](auto& c) { uneven(c), c.window = 9, c.full_layers = 1; }), "");
+  EXPECT_EQ(changed(llama, [&](auto& c) { uneven(c), c.embedding_scale = 2; }), "");
   for (auto [bias, type] : {std::pair{false, "mistral"}, {true, "qwen2"}}) {
     ModelConfig c = llama;
     uneven(c), c.qkv_bias = bias;
@@ -354,5 +355,5 @@ TEST(HuggingFaceConfig, FixturesAsTransformersWritesThem) {
   EXPECT_EQ(c.rope_scaling, (RopeScaling{8, 1, 4, 64}));
   c = load_model_config(fixtures + "mistral-tiny/");
   EXPECT_EQ(c.window, 6);
-  EXPECT_EQ(c.full_layers, 0);
+  EXPECT_EQ(c.others.size(), 0u);
 }

@@ -95,3 +95,28 @@ TEST(Parameters, OrderIsThatOfTheForwardPass) {
                                              "h.0.mlp.fc.weight", "h.0.mlp.fc.bias", "h.0.mlp.proj.weight",
                                              "h.0.mlp.proj.bias", "ln_f.weight", "ln_f.bias", "lm_head.weight"}));
 }
+
+TEST(Parameters, ZeroProjectionsStartAtZero) {
+  ModelConfig c = llama();
+  c.zero_projections = true;
+  for (auto& p : parameters_of(c)) {
+    const bool projection = p.name.ends_with(".proj.weight");
+    EXPECT_EQ(p.init_std == 0, projection || p.init_mean == 1) << p.name;
+  }
+}
+
+// By hand: queries of 48 and keys of 16 elements, heads of 8; norms of 48 behind attention and MLP.
+TEST(Parameters, NormsOfQueriesAndKeysAndBehindBranches) {
+  ModelConfig c = llama();
+  const int64_t plain = parameter_count(c);
+  c.qk_norm = QkNorm::head;
+  EXPECT_EQ(parameter_count(c), plain + 2 * (8 + 8));
+  c.qk_norm = QkNorm::row;
+  EXPECT_EQ(parameter_count(c), plain + 2 * (48 + 16));
+  c.norm_position = NormPosition::both;
+  EXPECT_EQ(parameter_count(c), plain + 2 * (48 + 16 + 96));
+  c.norm_position = NormPosition::after;
+  EXPECT_EQ(parameter_count(c), plain + 2 * (48 + 16));
+  c.norm = NormKind::layer, c.norm_bias = true;
+  EXPECT_EQ(parameter_count(c), plain + 2 * (48 + 16 + 96) + 48);
+}

@@ -26,7 +26,7 @@ TEST(ModelToml, RandomConfigurationsSurviveTheRoundTrip) {
     c.name = i % 3 ? "quote \" back \\ tab \t é" : "plain";
     c.kv_heads = pick(1, 4), c.heads = c.kv_heads * pick(1, 4), c.head_dim = 2 * pick(1, 64), c.width = pick(1, 5000);
     c.vocab = pick(2, 200000), c.context = pick(1, 100000), c.layers = pick(1, 90), c.ff = pick(1, 20000);
-    c.norm = NormKind(pick(0, 1)), c.position = PositionKind(pick(0, 1)), c.activation = ActivationKind(pick(0, 3));
+    c.norm = NormKind(pick(0, 1)), c.position = PositionKind(pick(0, 1)), c.activation = ActivationKind(pick(0, 5));
     c.bias = pick(0, 1), c.tied = pick(0, 1);
     c.qkv_bias = pick(0, 1), c.attention_bias = pick(0, 1), c.mlp_bias = pick(0, 1);
     c.dropout = double(pick(0, 1000)) / 1001, c.norm_eps = std::pow(10, -double(pick(1, 9))) / 3;
@@ -35,7 +35,24 @@ TEST(ModelToml, RandomConfigurationsSurviveTheRoundTrip) {
     if (c.head_dim > 2) c.rope_scaling.type = RopeScalingType(pick(0, 3));
     c.rope_scaling.beta_fast = 2 + double(pick(1, 100)) / 3, c.rope_scaling.attention_factor = double(pick(0, 9)) / 7;
     c.rope_scaling.truncate = pick(0, 1);
-    c.window = pick(0, 1) * pick(1, 5000), c.full_layers = pick(0, c.layers);
+    c.window = pick(0, 1) * pick(1, 5000);
+    c.norm_position = NormPosition(pick(0, 2)), c.qk_norm = QkNorm(pick(0, 2)), c.norm_bias = pick(0, 1);
+    c.parallel_residual = pick(0, 1), c.rotary_dim = pick(0, 1) * 2 * pick(1, c.head_dim / 2);
+    if (c.rotary_dim == 2) c.rope_scaling.type = RopeScalingType::yarn;
+    c.attention_scale = double(pick(0, 3)) / 7, c.residual_scale = double(pick(1, 9)) / 7;
+    c.embedding_scale = double(pick(1, 9)) / 7, c.logit_scale = double(pick(1, 9)) / 7;
+    c.zero_projections = pick(0, 1);
+    const int64_t kinds = pick(1, 3);
+    std::vector<LayerConfig> all;
+    for (int64_t l = 0; l < c.layers; ++l) {
+      LayerConfig kind = c;
+      const int64_t k = pick(0, kinds - 1);
+      if (k == 1) kind.window += 1, kind.rope = !c.rope;
+      if (k == 2) kind.rope_theta *= 3, kind.rope_scaling.factor += 1, kind.rope_scaling.low_freq_factor = 0.25;
+      all.push_back(kind);
+    }
+    c.set_layers(all);
+    for (int64_t l = 0; l < c.layers; ++l) ASSERT_EQ(c.layer(l), all[size_t(l)]) << l;
     EXPECT_EQ(parse_toml_model(to_toml(c)), c) << to_toml(c);
   }
 }
@@ -60,6 +77,45 @@ TEST(ModelToml, UnwrittenSizesFollowWrittenOnes) {
   EXPECT_EQ(c.head_dim, 8);
   EXPECT_EQ(c.ff, 7);
   EXPECT_EQ(c.kv_heads, 1);
+}
+
+TEST(ModelToml, LayersDifferByPattern) {
+  ModelConfig c =
+      parse_toml_model("layers = 7\nwindow = 64\nactivation = \"relu2\"\npattern = \"SSL\"\n[layer.L]\nwindow = 0");
+  EXPECT_EQ(c.pattern, "AAB");
+  for (int64_t l = 0; l < 7; ++l) EXPECT_EQ(c.layer(l).window, l % 3 == 2 ? 0 : 64) << l;
+  EXPECT_EQ(c.layer(2).activation, ActivationKind::relu2);
+  EXPECT_EQ(c.window_of(0, 64), 0) << "no shorter than the sequence";
+  EXPECT_EQ(c.keys_per_token(128), 128 - 5 * 64.0 / 7);
+  c.set_window(32);
+  EXPECT_EQ(c.layer(1).window, 32);
+  EXPECT_EQ(c.layer(2).window, 0);
+  c.set_window(0);
+  EXPECT_EQ(c.pattern, "") << "now all are alike";
+  c = parse_toml_model("pattern = \"xy\"\nlayers = 3\n[layer.x]\nrope = false");
+  EXPECT_EQ(c.pattern, "BA") << "A is the kind of the keys above";
+  EXPECT_FALSE(c.layer(2).rope);
+  EXPECT_EQ(parse_toml_model("layers = 2\npattern = \"AB\"\n[layer.B]\nwindow = 0").pattern, "");
+  expect_error([] { parse_toml_model("layers = 2\npattern = \"ab\""); }, {"'a' and 'b'", "[layer.b]"});
+  expect_error([] { parse_toml_model("layers = 2\npattern = \"aba\"\n[layer.b]\nwindow = 3"); },
+               {"3 letters for 2 layers", "line 2"});
+  expect_error([] { parse_toml_model("pattern = \"ab\"\n[layer.c]\nwindow = 3"); }, {"no layer is 'c'", "line 2"});
+  expect_error([] { parse_toml_model("pattern = \"ab\"\n[layer.b]\nheads = 3"); },
+               {"unknown key 'heads'", "line 3, column 1"});
+  expect_error([] { parse_toml_model("pattern = \"ab\"\n[layer.b]\nwindow = -3"); }, {"window = -3"});
+  expect_error([] { parse_toml_model("layer = 3"); }, {"layer must be a table"});
+  expect_error([] { parse_toml_model("head_dim = 8\nrotary_dim = 9\nposition = \"rope\""); },
+               {"rotary_dim = 9 with head_dim = 8"});
+}
+
+// Of Crest's older files.
+TEST(ModelToml, FullLayersAreTheFirstOnes) {
+  ModelConfig c = parse_toml_model("layers = 3\nwindow = 8\nfull_layers = 1");
+  EXPECT_EQ(c.pattern, "BAA");
+  EXPECT_EQ(c.layer(0).window, 0);
+  EXPECT_EQ(c.layer(2).window, 8);
+  EXPECT_EQ(first_full_layers(c), 1);
+  EXPECT_EQ(parse_toml_model("layers = 3\nfull_layers = 2"), parse_toml_model("layers = 3"));
 }
 
 TEST(ModelToml, ErrorsNamePlaceKeyAndRemedy) {

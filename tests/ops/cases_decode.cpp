@@ -49,6 +49,9 @@ static void add_cases(std::vector<Case>& list, DType t) {
     std::string n = inverse ? "_inverse" : "";
     add("rope", "vectors" + n, {tensor(t, {2, 5, 5 * 64})}, rope);
     add("rope", "odd_half" + n, {tensor(t, {2, 5, 5 * 30})}, rope);
+    add("rope", "part" + n, {tensor(t, {2, 5, 5 * 64})}, Attrs(rope).set("rotary_dim", 16));
+    add("rope", "odd_part" + n, {tensor(t, {2, 5, 5 * 31})}, Attrs(rope).set("rotary_dim", 10));
+    add("rope", "most" + n, {tensor(t, {2, 5, 5 * 48})}, Attrs(rope).set("rotary_dim", 46));
     add("rope", "far" + n, {tensor(t, {1, 3, 5 * 64}), scalars_arg()}, rope).scalars.position = 131000;
   }
   add("rope", "documents", {tensor(t, {3, 40, 5 * 64}), absent(), positions({3, 40}, 9)}, rope);

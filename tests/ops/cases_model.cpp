@@ -140,12 +140,39 @@ void add_attention_cases(std::vector<Case>& list, DType t) {
   Shape strides = {s * width, d, width, 1};
   add(list, t, "join_heads", "views", {view(t, {b, h, s, d}, strides, 0), view(t, {b, kv, s, d}, strides, h * d), k});
 
+  for (const char* per : {"head", "row"}) {
+    const bool head = per == std::string("head");
+    Attrs a = Attrs(heads).set("per", per).set("eps", 1e-5), back = Attrs(heads).set("per", per).set("dtype", "f32");
+    Shape q_size = {head ? d : h * d}, k_size = {head ? d : kv * d};
+    Arg qw = positive(t, q_size), kw = positive(t, k_size);
+    add(list, t, "qk_norm", per, {qkv, qw, kw}, a);
+    add(list, t, "qk_norm", std::string(per) + "_plain", {qkv}, a);
+    DType f = DType::f32;
+    Arg qr = tensor(f, {b, s, head ? h : 1}), kr = tensor(f, {b, s, head ? kv : 1});
+    auto statistics = [=](bool weights) {
+      return [=](Values& v) {
+        std::vector<Arg> in = {qkv};
+        Values values = {v[1]};
+        if (weights) in.insert(in.end(), {qw, kw}), values.insert(values.end(), {v[2], v[3]});
+        Values out = forward("qk_norm", in, a, values);
+        v[4] = out[1], v[5] = out[2];
+      };
+    };
+    Arg aq = tensor(f, q_size, 10), ak = tensor(f, k_size, 10);
+    add(list, t, "qk_norm_grad", per, {qkv, qkv, qw, kw, qr, kr}, back).complete = statistics(true);
+    add(list, t, "qk_norm_grad", std::string(per) + "_acc", {qkv, qkv, qw, kw, qr, kr, aq, ak}, back).complete =
+        statistics(true);
+    add(list, t, "qk_norm_grad", std::string(per) + "_plain", {qkv, qkv, absent(), absent(), qr, kr}, back).complete =
+        statistics(false);
+  }
+
   for (bool inverse : {false, true}) {
     std::string n = inverse ? "inverse" : "forward";
     Attrs rope = heads;
     rope.set("theta", 10000.0).set("inverse", inverse);
     add(list, t, "rope", n, {qkv}, rope);
     add(list, t, "rope", n + "_position", {qkv, scalars_arg()}, rope);
+    add(list, t, "rope", n + "_part", {qkv, scalars_arg()}, Attrs(rope).set("rotary_dim", 4));
     rope.set("theta", 500000.0).set("factor", 32.0).set("low_freq_factor", 1.0).set("high_freq_factor", 4.0);
     add(list, t, "rope", n + "_llama3", {qkv}, rope.set("original_context", 128));
     Attrs pairs = heads;

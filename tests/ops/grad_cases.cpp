@@ -101,9 +101,17 @@ std::vector<GradCase> grad_cases() {
                                         {b.emit1("causal_mask", {b.emit1("scale", {s}, Attrs().set("value", 0.5))})});
                     return std::vector{b.emit1("join_heads", {b.emit1("matmul", {p, h[2]})})};
                   }});
+  for (const char* per : {"head", "row"}) {
+    const int64_t q = per == std::string("head") ? 4 : 16, k = per == std::string("head") ? 4 : 8;
+    Attrs a = Attrs(heads).set("per", per).set("eps", 1e-2);
+    list.push_back(
+        single(std::string("qk_norm_") + per, "qk_norm", {qkv, positive(d, {q}), positive(d, {k})}, a, {1, 2}));
+    list.push_back(single(std::string("qk_norm_plain_") + per, "qk_norm", {qkv}, a));
+  }
   Attrs rope = heads;
   rope.set("theta", 100.0);
   list.push_back(single("rope", "rope", {qkv}, rope));
+  list.push_back(single("rope_part", "rope", {qkv}, Attrs(rope).set("rotary_dim", 2)));
   list.push_back({"rope_documents", {qkv, positions({2, 5}, 2)}, {}, [=](Builder& b, auto& v) {
                     return std::vector{b.emit1("rope", {v[0], no_value, v[1]}, rope)};
                   }});

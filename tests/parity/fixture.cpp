@@ -15,7 +15,10 @@ namespace parity {
 using namespace crest;
 
 const std::vector<std::string>& names() {
-  static const std::vector<std::string> n = {"gpt2-tiny", "llama-tiny", "llama3-tied-tiny", "mistral-tiny"};
+  static const std::vector<std::string> n = {"gpt2-tiny",     "llama-tiny",    "llama3-tied-tiny", "mistral-tiny",
+                                             "smollm3-tiny",  "granite-tiny",  "starcoder2-tiny",  "phi3-tiny",
+                                             "gpt-neox-tiny", "stablelm-tiny", "qwen3-tiny",       "olmo2-tiny",
+                                             "olmo3-tiny",    "gemma3-tiny"};
   return n;
 }
 
@@ -79,19 +82,18 @@ void Session::load() {
   auto file = SafetensorsFile::open(fixture_.folder + "/model.safetensors");
   std::vector<OfferedTensor> offered;
   for (auto& t : file.tensors()) offered.push_back({t.spec.name, t.spec.shape});
-  auto canonical = canonical_tensors(fixture_.config);
-  NameMatch match = match_names(fixture_.config, canonical, offered, file.path());
-  for (auto& p : parameters(*executor_)) {
-    std::vector<float> values(size_t(p.numel()));
-    for (size_t i = 0; i < canonical.size(); ++i) {
-      if (canonical[i].parameter != p.name) continue;
-      auto& t = file.tensors()[match.source[i]];
-      std::vector<char> bytes(t.bytes);
-      file.read(match.source[i], bytes.data(), bytes.size());
-      scatter(canonical[i], bytes.data(), t.spec.dtype, values.data());
-    }
-    p.set(values.data());
+  NameMatch match = match_names(fixture_.config, offered, file.path());
+  std::map<std::string, std::vector<float>> values;
+  for (auto& p : parameters(*executor_)) values[p.name].resize(size_t(p.numel()));
+  for (size_t i = 0; i < match.tensors.size(); ++i) {
+    const CanonicalTensor& canonical = match.tensors[i];
+    auto& t = file.tensors()[match.source[i]];
+    std::vector<char> bytes(t.bytes);
+    file.read(match.source[i], bytes.data(), bytes.size());
+    scatter(canonical, bytes.data(), t.spec.dtype,
+            [&](const TensorPart& part) { return values.at(part.parameter).data() + part.row * canonical.columns; });
   }
+  for (auto& p : parameters(*executor_)) p.set(values.at(p.name).data());
 }
 
 void Session::run(const std::string& program, const std::string& tokens, const std::string& targets, int64_t offset) {
@@ -124,32 +126,41 @@ std::vector<double> Session::logits() {
   return out;
 }
 
-std::map<std::string, std::vector<double>> Session::gradients() {
+namespace {
+
+// Whole parameters as the tensors of a file. `offsets`: of values, not of their changes.
+std::map<std::string, std::vector<double>> in_file(const ModelConfig& config,
+                                                   const std::map<std::string, std::vector<float>>& whole,
+                                                   bool offsets) {
   std::map<std::string, std::vector<double>> out;
-  double scale = executor_->scalars().loss_scale;
-  for (auto& t : canonical_tensors(fixture_.config)) {
-    TensorRef g = executor_->tensor(0, "grad." + t.parameter);
-    std::vector<float> whole = g.floats(), part(size_t(t.elements()));
-    for (float& x : whole) x = float(x / scale);
-    gather(t, whole.data(), part.data());
+  for (CanonicalTensor t : canonical_tensors(config)) {
+    if (!offsets) t.offset = 0;
+    std::vector<float> part(size_t(t.elements()));
+    gather(
+        t, [&](const TensorPart& p) { return whole.at(p.parameter).data() + p.row * t.columns; }, part.data());
     out[t.name].assign(part.begin(), part.end());
   }
   return out;
 }
 
+}  // namespace
+
+std::map<std::string, std::vector<double>> Session::gradients() {
+  std::map<std::string, std::vector<float>> whole;
+  for (auto& p : parameters_of(fixture_.config)) {
+    whole[p.name] = executor_->tensor(0, "grad." + p.name).floats();
+    for (float& x : whole[p.name]) x = float(x / executor_->scalars().loss_scale);
+  }
+  return in_file(fixture_.config, whole, false);
+}
+
 std::map<std::string, std::vector<double>> Session::weights() {
-  std::map<std::string, std::vector<double>> out;
   std::map<std::string, std::vector<float>> whole;
   for (auto& p : parameters(*executor_)) {
     whole[p.name].resize(size_t(p.numel()));
     p.get(whole[p.name].data());
   }
-  for (auto& t : canonical_tensors(fixture_.config)) {
-    std::vector<float> part(size_t(t.elements()));
-    gather(t, whole.at(t.parameter).data(), part.data());
-    out[t.name].assign(part.begin(), part.end());
-  }
-  return out;
+  return in_file(fixture_.config, whole, true);
 }
 
 }  // namespace parity

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes the parity fixtures with PyTorch and transformers (README.md tells what they hold and how to run this).
 
-Everything is computed on the CPU in float64 and stored in float32. transformers' Llama and Mistral fall back to float32
-inside RMSNorm, rotary angles and softmax whatever the model's dtype; `exact_llama` replaces these three by the same
+Everything is computed on the CPU in float64 and stored in float32. The decoders of transformers fall back to float32
+inside RMSNorm, rotary angles and softmax whatever the model's dtype; `exact_decoder` replaces these three by the same
 formulas in float64, and `float32_error` in info.json, made with the untouched model in float32, shows that nothing else
 changed.
 """
@@ -17,12 +17,18 @@ import torch
 import torch.nn.functional as F
 import transformers
 from safetensors.torch import save_file
-from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig,
-                          MistralForCausalLM)
+from transformers import (Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXForCausalLM, GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM,
+                          MistralConfig, MistralForCausalLM, Olmo2Config, Olmo2ForCausalLM,
+                          Olmo3Config, Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen3Config, Qwen3ForCausalLM,
+                          SmolLM3Config,
+                          SmolLM3ForCausalLM, StableLmConfig, StableLmForCausalLM, Starcoder2Config,
+                          Starcoder2ForCausalLM)
 
 STEPS = 10
 LR, BETAS, EPS, WEIGHT_DECAY, CLIP = 1e-3, (0.9, 0.95), 1e-8, 0.1, 1.0
 NO_TOKENS = dict(bos_token_id=None, eos_token_id=None, pad_token_id=None)
+SMALL = dict(num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1, hidden_size=24, intermediate_size=40,
+             vocab_size=53, max_position_embeddings=40, **NO_TOKENS)
 
 # name -> (class, config, batch, sequence length, dtype of model.safetensors)
 FIXTURES = {
@@ -54,6 +60,57 @@ FIXTURES = {
                       intermediate_size=48, vocab_size=61, max_position_embeddings=40, rms_norm_eps=1e-5,
                       sliding_window=6, tie_word_embeddings=False, **NO_TOKENS),
         3, 23, torch.float32),
+    # Layers with and without rotation, and windows in the latter.
+    "smollm3-tiny": (
+        SmolLM3ForCausalLM,
+        SmolLM3Config(**SMALL | dict(num_hidden_layers=3), no_rope_layers=[1, 0, 1], use_sliding_window=True,
+                      sliding_window=5, rope_parameters=dict(rope_type="default", rope_theta=800.0)),
+        2, 13, torch.float32),
+    "granite-tiny": (
+        GraniteForCausalLM,
+        GraniteConfig(**SMALL, embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2,
+                      logits_scaling=2.0, attention_bias=True, tie_word_embeddings=True),
+        2, 13, torch.float32),
+    "starcoder2-tiny": (
+        Starcoder2ForCausalLM,
+        Starcoder2Config(**SMALL, sliding_window=5, residual_dropout=0.0, embedding_dropout=0.0, use_bias=True),
+        2, 13, torch.float32),
+    # Fused matrices, and half of each head rotated.
+    "phi3-tiny": (
+        Phi3ForCausalLM,
+        Phi3Config(**SMALL, original_max_position_embeddings=40, sliding_window=6, partial_rotary_factor=0.5),
+        2, 13, torch.float32),
+    # Queries, keys and values by head; a quarter of 16 elements rotated; attention and MLP in parallel.
+    "gpt-neox-tiny": (
+        GPTNeoXForCausalLM,
+        GPTNeoXConfig(num_hidden_layers=2, num_attention_heads=2, hidden_size=32, intermediate_size=40, vocab_size=53,
+                      max_position_embeddings=40, **NO_TOKENS),
+        2, 13, torch.float32),
+    # LayerNorm with biases, queries, keys and values with biases, all else without.
+    "stablelm-tiny": (
+        StableLmForCausalLM,
+        StableLmConfig(**SMALL, use_qkv_bias=True, partial_rotary_factor=0.25),
+        2, 13, torch.float32),
+    # Norms of each head.
+    "qwen3-tiny": (
+        Qwen3ForCausalLM,
+        Qwen3Config(**SMALL, head_dim=10, use_sliding_window=True, sliding_window=5, max_window_layers=1),
+        2, 13, torch.float32),
+    # Norms of all heads, and behind attention and MLP.
+    "olmo2-tiny": (Olmo2ForCausalLM, Olmo2Config(**SMALL), 2, 13, torch.float32),
+    # The same with a rotation for each type of layer.
+    "olmo3-tiny": (
+        Olmo3ForCausalLM,
+        Olmo3Config(**SMALL, sliding_window=5, layer_types=["sliding_attention", "full_attention"], rope_parameters={
+            "sliding_attention": dict(rope_type="default", rope_theta=300.0),
+            "full_attention": dict(rope_type="default", rope_theta=5000.0)}),
+        2, 13, torch.float32),
+    # Norms around attention and MLP, 1 + weight, GEGLU, scaled embeddings.
+    "gemma3-tiny": (
+        Gemma3ForCausalLM,
+        Gemma3TextConfig(**SMALL, head_dim=10, query_pre_attn_scalar=12, sliding_window=5, tie_word_embeddings=True,
+                         layer_types=["sliding_attention", "full_attention"]),
+        2, 13, torch.bfloat16),
 }
 
 
@@ -63,18 +120,17 @@ def randomize(model, generator):
         for name, p in model.named_parameters():
             noise = torch.randn(p.shape, generator=generator)
             if p.dim() == 1:
-                p.copy_(0.1 * noise + (1.0 if name.endswith("weight") else 0.0))
-            elif "wte" in name or "wpe" in name or "embed" in name or "lm_head" in name:
+                from_one = name.endswith("weight") and not isinstance(model, Gemma3ForCausalLM)  # it adds 1
+                p.copy_(0.1 * noise + (1.0 if from_one else 0.0))
+            elif any(part in name for part in ("wte", "wpe", "embed", "lm_head")):
                 p.copy_(0.3 * noise)
             else:
                 fan_in = p.shape[0] if ".c_" in name else p.shape[1]  # Conv1D stores [in, out]
                 p.copy_(noise / math.sqrt(fan_in))
 
 
-def exact_llama(model, config):
-    """The three places where transformers' Llama and Mistral leave float64."""
-    dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    rope = config.rope_parameters
+def exact_frequencies(rope, dim):
+    dim = int(dim * rope.get("partial_rotary_factor", 1))
     inv_freq = rope["rope_theta"] ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
     if rope["rope_type"] == "llama3":
         wavelength = 2 * math.pi / inv_freq
@@ -82,30 +138,44 @@ def exact_llama(model, config):
         low, high = rope["low_freq_factor"], rope["high_freq_factor"]
         smooth = ((original / wavelength - low) / (high - low)).clamp(0, 1)
         inv_freq = (1 - smooth) * inv_freq / rope["factor"] + smooth * inv_freq
-    rotary = model.model.rotary_emb
-    torch.testing.assert_close(inv_freq, rotary.inv_freq.double(), rtol=1e-6, atol=0)
+    return inv_freq
 
-    def rotary_forward(x, position_ids, **_):
-        angles = position_ids[..., None].double() * inv_freq
+
+def exact_decoder(model, config):
+    """The three places where the decoders of transformers leave float64."""
+    dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    rotary = model.base_model.rotary_emb
+    by_type = {kind: exact_frequencies(rope, dim) for kind, rope in config.rope_parameters.items() if isinstance(rope, dict)}
+    by_type = by_type or {None: exact_frequencies(config.rope_parameters, dim)}
+    for kind, inv_freq in by_type.items():
+        theirs = getattr(rotary, f"{kind}_inv_freq" if kind else "inv_freq")
+        torch.testing.assert_close(inv_freq, theirs.double(), rtol=1e-6, atol=0)
+
+    def rotary_forward(x, position_ids, layer_type=None, **_):
+        angles = position_ids[..., None].double() * by_type[layer_type]
         angles = torch.cat((angles, angles), dim=-1)
         return angles.cos(), angles.sin()
 
     rotary.forward = rotary_forward
     for module in model.modules():
-        if type(module).__name__ in ("LlamaRMSNorm", "MistralRMSNorm"):
-            module.forward = lambda x, m=module: m.weight * (
-                x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + m.variance_epsilon))
+        if type(module).__name__.endswith("RMSNorm"):
+            gemma = type(module).__name__.startswith("Gemma")
+            eps = module.eps if gemma else module.variance_epsilon
+            module.forward = lambda x, m=module, one=1.0 if gemma else 0.0, e=eps: (one + m.weight) * (
+                x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + e))
+        if hasattr(module, "embed_scale"):
+            module.embed_scale = torch.tensor(module.scalar_embed_scale, dtype=torch.float64)
 
 
 def make_model(cls, config, weights, dtype, exact):
     # sdpa keeps float64; eager is the plain formula that the float32 and bfloat16 runs use.
-    config = type(config)(**config.to_dict())
+    config = type(config)(**config.to_dict() | dict(dtype=torch.float32))  # buffers are made in this dtype
     model = cls._from_config(config, attn_implementation="sdpa" if exact else "eager")
     model.load_state_dict(weights, strict=False)
     model.tie_weights()
     model = model.to(dtype)
-    if exact and isinstance(model, (LlamaForCausalLM, MistralForCausalLM)):
-        exact_llama(model, config)
+    if exact and cls is not GPT2LMHeadModel:
+        exact_decoder(model, config)
     return model.train()
 
 
@@ -184,8 +254,9 @@ def make(name, out):
                 "steps.tokens": step_x.int(), "steps.targets": step_y.int(),
                 "steps.losses": torch.tensor(losses, dtype=torch.float64),
                 "steps.grad_norms": torch.tensor(norms, dtype=torch.float64)}
-    expected |= {"grad." + n: g.float() for n, g in grads.items()}
-    expected |= {"delta." + n: d.half() for n, d in delta.items()}
+    in_file = {"lm_head.weight": "embed_out.weight"} if cls is GPTNeoXForCausalLM else {}
+    expected |= {"grad." + in_file.get(n, n): g.float() for n, g in grads.items()}
+    expected |= {"delta." + in_file.get(n, n): d.half() for n, d in delta.items()}
     save_file({n: t.contiguous() for n, t in expected.items()}, folder / "expected.safetensors")
     info = {
         "made_with": {"torch": torch.__version__, "transformers": transformers.__version__,

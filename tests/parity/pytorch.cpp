@@ -42,6 +42,42 @@ class Parity : public testing::TestWithParam<std::string> {
  protected:
   Fixture fixture{GetParam()};
 };
+// Other settings are a matter of kernels and passes, and the families share them.
+class ParityOfSettings : public Parity {};
+
+void ten_steps(const Fixture& fixture, const char* fusion) {
+  SessionUse use;
+  use.train = use.update = true;
+  auto &losses = fixture.at("steps.losses"), &norms = fixture.at("steps.grad_norms");
+  Recipe r = fixture.recipe();
+  r.fusion = fusion;
+  Session s(fixture, r, use);
+  auto before = s.weights();
+  Scalars inputs = {};
+  inputs.lr = float(fixture.info["optimizer"]["lr"].get<double>());
+  s.executor().set_inputs(inputs);
+  for (size_t i = 0; i < losses.size(); ++i) {
+    s.run("train", "steps.tokens", "steps.targets", int64_t(i) * fixture.batch * fixture.seq);
+    EXPECT_NEAR(s.loss("train"), losses[i], losses[i] * fp32_tolerance) << i;
+    s.executor().run(s.executor().session().find("update"));
+    EXPECT_NEAR(s.executor().scalars().grad_norm, norms[i], norms[i] * fp32_tolerance) << i;
+  }
+  EXPECT_EQ(s.executor().scalars().adam_step, int64_t(losses.size()));
+  for (auto& [name, after] : s.weights()) {
+    std::vector<double> delta, expected;
+    auto &all = fixture.at("delta." + name), &gradient = fixture.at("grad." + name);
+    double largest = 0;
+    for (double g : gradient) largest = std::max(largest, std::abs(g));
+    for (size_t i = 0; i < after.size(); ++i) {
+      // Biases of unrotated keys: their gradient is rounding noise (README.md).
+      if (name.ends_with(".bias") && std::abs(gradient[i]) < 1e-9 * largest) continue;
+      delta.push_back(after[i] - before.at(name)[i]), expected.push_back(all[i]);
+    }
+    ASSERT_GE(4 * delta.size(), after.size()) << name;
+    // Stored as f16: 11 bits; the largest entries' rounding dominates the norm.
+    EXPECT_LE(distance(delta, expected), 5e-4) << name;
+  }
+}
 
 }  // namespace
 
@@ -85,40 +121,8 @@ TEST_P(Parity, GradientAccumulationGivesTheSameGradients) {
   for (auto& [name, g] : s.gradients()) EXPECT_LE(distance(g, fixture.at("grad." + name)), fp32_tolerance) << name;
 }
 
-TEST_P(Parity, TenStepsOfAdamW) {
-  SessionUse use;
-  use.train = use.update = true;
-  auto &losses = fixture.at("steps.losses"), &norms = fixture.at("steps.grad_norms");
-  for (const char* fusion : {"on", "off"}) {
-    SCOPED_TRACE(fusion);
-    Recipe r = fixture.recipe();
-    r.fusion = fusion;
-    Session s(fixture, r, use);
-    auto before = s.weights();
-    Scalars inputs = {};
-    inputs.lr = float(fixture.info["optimizer"]["lr"].get<double>());
-    s.executor().set_inputs(inputs);
-    for (size_t i = 0; i < losses.size(); ++i) {
-      s.run("train", "steps.tokens", "steps.targets", int64_t(i) * fixture.batch * fixture.seq);
-      EXPECT_NEAR(s.loss("train"), losses[i], losses[i] * fp32_tolerance) << i;
-      s.executor().run(s.executor().session().find("update"));
-      EXPECT_NEAR(s.executor().scalars().grad_norm, norms[i], norms[i] * fp32_tolerance) << i;
-    }
-    EXPECT_EQ(s.executor().scalars().adam_step, int64_t(losses.size()));
-    for (auto& [name, after] : s.weights()) {
-      std::vector<double> delta, expected = fixture.at("delta." + name);
-      for (size_t i = 0; i < after.size(); ++i) delta.push_back(after[i] - before.at(name)[i]);
-      if (name.ends_with("c_attn.bias")) {
-        // The key biases' gradient is rounding noise (README.md).
-        size_t third = delta.size() / 3;
-        delta.erase(delta.begin() + long(third), delta.begin() + long(2 * third));
-        expected.erase(expected.begin() + long(third), expected.begin() + long(2 * third));
-      }
-      // Stored as f16: 11 bits; the largest entries' rounding dominates the norm.
-      EXPECT_LE(distance(delta, expected), 5e-4) << name;
-    }
-  }
-}
+TEST_P(Parity, TenStepsOfAdamW) { ten_steps(fixture, "on"); }
+TEST_P(ParityOfSettings, TenStepsOfAdamWWithoutFusion) { ten_steps(fixture, "off"); }
 
 // Prefill at every length: rotary positions, masks and the cache against the whole sequence at
 // once.
@@ -156,7 +160,7 @@ TEST_P(Parity, PrefillAndDecodeGiveTheSameLogits) {
 }
 
 // bf16 is as far from float64 as PyTorch's bf16: at most twice its error of the same tensor.
-TEST_P(Parity, Bf16IsAsGoodAsPyTorchs) {
+TEST_P(ParityOfSettings, Bf16IsAsGoodAsPyTorchs) {
   SessionUse use;
   use.train = use.validation = true;
   for (std::string policy : {"autocast", "pure"})
@@ -197,9 +201,12 @@ TEST_P(Parity, ExportedWeightsAreTheFilesBitForBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(PyTorch, Parity, testing::ValuesIn(names()), [](auto& info) {
+static std::string fixture_name(const testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
   for (char& c : name)
     if (c == '-') c = '_';
   return name;
-});
+}
+INSTANTIATE_TEST_SUITE_P(PyTorch, Parity, testing::ValuesIn(names()), fixture_name);
+INSTANTIATE_TEST_SUITE_P(PyTorch, ParityOfSettings,
+                         testing::Values("gpt2-tiny", "llama-tiny", "llama3-tied-tiny", "mistral-tiny"), fixture_name);

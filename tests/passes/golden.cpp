@@ -43,7 +43,7 @@ std::vector<Golden> golden_cases() {
   auto naive = [](Recipe& r) { r.fusion = "on", r.attention = "naive"; };
   auto none = [](Recipe&) {};
   auto documents = [](Recipe& r) { r.pass_settings["packing"] = "documents"; };
-  auto window = [](Recipe& r) { r.model.window = 2, r.model.layers = 2, r.model.full_layers = 1; };
+  auto window = [](Recipe& r) { r.model.window = 2, r.model.layers = 2, see_all_in_first(r.model, 1); };
   auto chunk = [](Recipe& r) { r.pass_settings["loss-chunk"] = "3"; };
   auto odd_vocabulary = [](Recipe& r) { r.pad_vocab = 1; };
   auto buckets = [](Recipe& r) {

@@ -26,7 +26,7 @@ std::vector<PassCase> pass_cases() {
   auto dropout = [](const char* recompute) {
     return [=](Recipe& r) { r.model.dropout = 0.25, r.recompute = recompute; };
   };
-  auto windows = [](Recipe& r) { r.attention = "naive", r.model.window = 2, r.model.full_layers = 1; };
+  auto windows = [](Recipe& r) { r.attention = "naive", r.model.window = 2, see_all_in_first(r.model, 1); };
   return {
       {"vocabulary_padding", [](Recipe& r) { r.pad_vocab = 16; }},
       {"attention", set(&Recipe::attention, "naive")},

@@ -49,13 +49,13 @@ inline ModelConfig small_model(const std::string& shape) {
   ModelConfig c;
   c.name = shape, c.layers = 2, c.vocab = 97, c.context = 33;
   c.heads = c.kv_heads = 3, c.head_dim = 16, c.width = 48, c.ff = 144;
-  if (shape == "windows") c.window = 7, c.full_layers = 1;
   if (shape == "llama" || shape == "windows") {
     c.heads = 4, c.kv_heads = 2, c.head_dim = 12, c.ff = 96;
     c.norm = NormKind::rms, c.position = PositionKind::rope, c.activation = ActivationKind::swiglu;
     c.bias = false, c.tied = false;
   }
-  if (shape == "mixed") c.position = PositionKind::rope, c.tied = false;
+  if (shape == "windows") c.window = 7, see_all_in_first(c, 1);
+  if (shape == "mixed") c.position = PositionKind::rope, c.activation = ActivationKind::relu, c.tied = false;
   return c;
 }
 

@@ -13,7 +13,8 @@ TEST(RunKey, AWindowIsAnotherModel) {
   auto key = [&](int64_t window, int64_t full_layers) {
     Recipe r;
     r.model = load_model_config("nano");
-    r.model.window = window, r.model.full_layers = full_layers;
+    r.model.window = window;
+    see_all_in_first(r.model, full_layers);
     return run_key(r, device, "step");
   };
   EXPECT_EQ(key(0, 0), key(0, 2)) << "layers without a window that no layer has";

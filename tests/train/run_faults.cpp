@@ -149,6 +149,31 @@ TEST_F(RunFaults, AFullDiskIsToldBeforeAnythingIsWritten) {
   EXPECT_EQ(newest(), "step-000004");
 }
 
+// A run that cannot save must not train for hours first.
+TEST_F(RunFaults, TooLittleSpaceIsToldBeforeTheFirstStep) {
+  TrainOptions o = options();
+  int steps = 0;
+  o.save_every = 1, o.quiet = false, o.on_step = [&](const StepRow&) { ++steps; };
+  Engine e = make_engine(o.recipe, 1);
+  const uint64_t one = checkpoint_bytes(e.rank(0));
+  ASSERT_GT(one, 100000u);
+  Faults faults;
+  faults.free_bytes = one - 1;
+  std::string error = error_of([&] { run_training(o); });
+  EXPECT_TRUE(contains(error, "not enough disk space for a checkpoint")) << error;
+  EXPECT_EQ(steps, 0);
+  o.overwrite = true;
+  for (auto [checkpoints, keep, said] : {std::tuple{2, 2, "3 checkpoints"}, {5, 2, ""}, {2, 0, "4 checkpoints"}}) {
+    o.keep = keep;
+    faults.free_bytes = uint64_t(checkpoints) * (one + (2 << 20));
+    testing::internal::CaptureStderr();
+    run_training(o);
+    const std::string told = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(contains(told, "will not fit"), *said != 0) << told;
+    EXPECT_TRUE(contains(told, said)) << told;
+  }
+}
+
 TEST_F(RunFaults, ALogThatCannotGrowEndsTheRun) {
   if (options().device.kind == "cuda") GTEST_SKIP() << "the limit on files would meet the GPU driver, too";
   ASSERT_FALSE(run_training(options()).interrupted);

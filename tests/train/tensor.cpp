@@ -60,6 +60,16 @@ TensorRun run(const Recipe& r) {
   return t;
 }
 
+void expect_equal(const TensorRun& parts, const TensorRun& one) {
+  for (size_t s = 0; s < one.losses.size(); ++s) {
+    EXPECT_NEAR(parts.losses[s], one.losses[s], 1e-5 * one.losses[s]) << "step " << s;
+    EXPECT_NEAR(parts.norms[s], one.norms[s], 1e-5 * one.norms[s]) << "step " << s;
+  }
+  EXPECT_NEAR(parts.validation, one.validation, 1e-5 * one.validation);
+  for (size_t i = 0; i < one.weights.size(); ++i)
+    EXPECT_LT(relative_distance(parts.weights[i], one.weights[i]), 1e-5) << "parameter " << i;
+}
+
 }  // namespace
 
 // SGD: Adam would make noise of gradients near zero.
@@ -86,14 +96,30 @@ TEST(TensorRanks, TrainLikeOne) {
     Recipe mesh = on_mesh(r, c.mesh);
     mesh.pass_settings["reduce"] = c.reduce, mesh.pass_settings["shard"] = c.shard;
     mesh.pass_settings["offload"] = c.offload;
-    const TensorRun one = run(r), parts = run(mesh);
-    for (size_t s = 0; s < one.losses.size(); ++s) {
-      EXPECT_NEAR(parts.losses[s], one.losses[s], 1e-5 * one.losses[s]) << "step " << s;
-      EXPECT_NEAR(parts.norms[s], one.norms[s], 1e-5 * one.norms[s]) << "step " << s;
-    }
-    EXPECT_NEAR(parts.validation, one.validation, 1e-5 * one.validation);
-    for (size_t i = 0; i < one.weights.size(); ++i)
-      EXPECT_LT(relative_distance(parts.weights[i], one.weights[i]), 1e-5) << "parameter " << i;
+    expect_equal(run(mesh), run(r));
+  }
+}
+
+// Each layer with other parts: norms of heads and around branches, factors, parts of heads rotated,
+// windows.
+TEST(TensorRanks, LayersOfSeveralKindsTrainLikeOne) {
+  Recipe r = recipe(true);
+  r.optimizer = "sgd";
+  ModelConfig& m = r.model;
+  m.qk_norm = QkNorm::head, m.norm_position = NormPosition::both, m.activation = ActivationKind::geglu;
+  m.embedding_scale = 3, m.logit_scale = 0.5, m.residual_scale = 0.4, m.attention_scale = 0.3;
+  LayerConfig other = m;
+  other.parallel_residual = true, other.norm_position = NormPosition::after, other.rotary_dim = 4, other.window = 5;
+  other.activation = ActivationKind::relu2, other.qk_norm = QkNorm::none;
+  m.set_layers({m, other});
+  ASSERT_EQ(m.pattern, "AB");
+  for (const Mesh& mesh : {two, square}) expect_equal(run(on_mesh(r, mesh)), run(r));
+  m.change_layers([](LayerConfig& l) { l.qk_norm = QkNorm::row; });
+  try {
+    run(on_mesh(r, two));
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("norms of all queries"), std::string::npos) << e.what();
   }
 }
 

@@ -5,8 +5,7 @@
 
 namespace crest {
 
-// Points in drawing order. A non-finite y (or,
-// on a log axis, a y not above 0) leaves a gap.
+// Points in drawing order. A non-finite y (or, on a log axis, a y not above 0) leaves a gap.
 struct Series {
   std::string name;
   std::vector<double> x, y;
@@ -36,8 +35,7 @@ struct ChartAxis {
   double place(double value) const;  // NaN when the value is not on this axis
 };
 
-// Axes around every drawable point, widened slightly
-// in y; a single value gets a range around it.
+// Axes around every drawable point, widened slightly in y. A single value gets a range around it.
 struct ChartAxes {
   ChartAxis x, y;
 };

@@ -1,6 +1,5 @@
-// Charts as data, and their drawings. A drawing has a given width: a page shows a wide one or, on a
-// phone, a narrow one (below `narrow_width`, labels are above their rows). Without data, the
-// picture says so.
+// Charts as data, and their drawings. A page shows a wide drawing or, on a phone, a narrow one
+// (below `narrow_width`, with labels above their rows). Without data, the drawing says so.
 #pragma once
 #include <cmath>
 #include <limits>
@@ -15,10 +14,10 @@ namespace crest {
 
 inline constexpr double narrow_width = 520;
 
-// Lines; long series are reduced to the lowest and highest point of each pixel column, so spikes
+// Lines. Long series are reduced to the lowest and highest point of each pixel column, so spikes
 // stay visible.
 Svg draw_lines(const std::vector<Series>& series, const ChartOptions& options, double width, double height = 0);
-// As a complete file with its title.
+// A complete file with a title.
 std::string line_chart_svg(const std::vector<Series>& series, const ChartOptions& options, int width = 800,
                            int height = 450);
 
@@ -36,8 +35,8 @@ struct BarGroup {
   std::vector<Bar> bars;  // one per series
 };
 struct BarChart {
-  std::string label, axis;          // of the picture; of the values
-  std::vector<std::string> series;  // names; a single one needs none
+  std::string label, axis;          // of the figure; of the values
+  std::vector<std::string> series;  // names; a single series needs none
   std::vector<BarGroup> groups;
 };
 Svg draw_bars(const BarChart& chart, double width);
@@ -54,7 +53,7 @@ struct RatioChart {
 };
 Svg draw_ratios(const RatioChart& chart, double width);
 
-// A part of a whole, with its color (svg.h).
+// A part of a sum, with its color (svg.h).
 struct Part {
   std::string name;
   int color = 0;

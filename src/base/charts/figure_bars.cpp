@@ -10,7 +10,7 @@ namespace crest {
 namespace {
 
 constexpr double bar_height = 18, bar_spacing = 4, axis_room = 48;
-// Less where labels are above the rows.
+// Less if labels are above the rows.
 double row_spacing(const Rows& rows) { return rows.above() ? 5 : 12; }
 
 double widest(const std::vector<std::string>& texts, bool bold = false) {
@@ -184,8 +184,8 @@ Svg draw_waterfall(const Waterfall& chart, double width) {
     low = std::min(low, level), high = std::max(high, level);
   }
   if (!(high > 0) || !std::isfinite(high - low)) return draw_note(chart.label, "Nothing to compare.", width);
-  // When the steps are small against the sums, the axis does not start at zero, and the bars of the
-  // sums are drawn as cut.
+  // If the steps are small against the sums, the axis does not start at zero, and the bars of the
+  // sums are cut.
   bool cut = low > 3 * (high - low) && high > low;
   double begin = cut ? low - 0.6 * (high - low) : std::min(0.0, low);
   Rows rows(width, labels, widest(texts, true));

@@ -14,8 +14,7 @@ namespace {
 constexpr double track_height = 18, track_spacing = 6;
 
 // One path for all intervals of a color on a track. Intervals closer than half a pixel are merged,
-// and none is thinner, so a picture of 100,000 intervals stays small and still shows where work
-// was.
+// and none is thinner. So a picture of 100,000 intervals stays small and still shows all work.
 std::string pieces(const std::vector<Span>& spans, int part, const Plot& plot, double y) {
   std::vector<std::pair<double, double>> joined;
   for (auto& s : spans) {

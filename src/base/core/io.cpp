@@ -97,8 +97,7 @@ uint64_t File::size() const {
   return uint64_t(info.st_size);
 }
 
-// Calls step(where to, how much, how much is there already) until everything is done or the end is
-// reached.
+// Calls step(where to, how much, how much is done) until everything is done or the end is reached.
 template <class Step>
 static size_t fill(void* data, size_t bytes, const std::string& path, Step step) {
   size_t done = 0;
@@ -113,7 +112,7 @@ static size_t fill(void* data, size_t bytes, const std::string& path, Step step)
 }
 
 // Whether a read returns at once, after at most this time (-1: any) or a signal. A pipe without a
-// writer so far is not at its end.
+// writer yet is not at its end.
 static bool is_readable(int fd, int milliseconds) {
   pollfd p = {fd, POLLIN, 0};
   return ::poll(&p, 1, milliseconds) > 0;
@@ -174,8 +173,7 @@ void File::close() {
   if (fd >= 0 && syscalls->close(fd) != 0 && errno != EINTR) fail_errno(errno, "close", path_);
 }
 
-// Waiting for a named pipe in a folder would
-// never end. A shell's /dev/fd/63 may be a pipe.
+// Waiting for a named pipe in a folder would never end. A shell's /dev/fd/63 may be a pipe.
 static void refuse_named_pipe(const std::string& path) {
   struct stat info;
   if (path.starts_with("/dev/") || path.starts_with("/proc/")) return;
@@ -225,7 +223,7 @@ void write_file_synced(const std::string& path, std::string_view bytes) {
   file.close();
 }
 
-// A rename would put a file where a device or a pipe was.
+// A rename would replace a device or a pipe by a file.
 static void reject_what_is_no_file(const std::string& path) {
   struct stat info;
   if (::stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode)) return;
@@ -319,11 +317,15 @@ std::string parent_path(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-void require_free_space(const std::string& folder, uint64_t bytes, std::string_view what) {
+uint64_t free_space(const std::string& folder) {
   struct statvfs info;
   if (retry([&] { return syscalls->statvfs(folder.c_str(), &info); }) != 0)
     fail_errno(errno, "query the free space", folder);
-  uint64_t free_bytes = uint64_t(info.f_bavail) * uint64_t(info.f_frsize);
+  return uint64_t(info.f_bavail) * uint64_t(info.f_frsize);
+}
+
+void require_free_space(const std::string& folder, uint64_t bytes, std::string_view what) {
+  const uint64_t free_bytes = free_space(folder);
   if (free_bytes < bytes)
     fail(fmt::format("not enough disk space for {}: {} bytes ({}) needed, {} bytes ({}) free", what, bytes,
                      format_bytes(double(bytes)), free_bytes, format_bytes(double(free_bytes))),

@@ -129,6 +129,8 @@ std::string join_path(const std::string& folder, const std::string& name);
 // The folder of the path: "a/b/c" -> "a/b", "c" -> ".".
 std::string parent_path(const std::string& path);
 
+// Bytes that the file system of `folder` (which must exist) has free for this user.
+uint64_t free_space(const std::string& folder);
 // Throws if the file system of `folder` (which must exist) has less than `bytes` free for this
 // user. The message states the needed and the free bytes. `what` names the thing to write.
 void require_free_space(const std::string& folder, uint64_t bytes, std::string_view what);

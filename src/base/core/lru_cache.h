@@ -1,6 +1,5 @@
-// A cache of at most `capacity` expensive values, by key.
-// The least recently used one is dropped first. For shared
-// or copied values: a dropped one stays valid for its users.
+// A cache of at most `capacity` expensive values, by key. The least recently used value is dropped
+// first. Values are shared or copied, so a dropped value stays valid for its users.
 #pragma once
 #include <cstddef>
 #include <list>

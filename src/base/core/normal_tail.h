@@ -4,9 +4,9 @@
 
 namespace crest {
 
-// P(X > x) = t q(t) exp(-x^2 / 2) with t = 1 / (1 + normal_tail_scale x) for 0 <= x <= 14; q by
-// Horner's rule, highest power first. q is the polynomial through Chebyshev nodes of
-// studies/normal_tail/fit.py: relative error 1.8e-8, evaluated in fp32 3.6e-7.
+// P(X > x) = t q(t) exp(-x^2 / 2) with t = 1 / (1 + normal_tail_scale x) for 0 <= x <= 14. q is
+// evaluated by Horner's rule, highest power first. It is the polynomial through the Chebyshev nodes
+// of studies/normal_tail/fit.py: relative error 1.8e-8, in fp32 3.6e-7.
 inline constexpr float normal_tail_scale = 0.35f;
 inline constexpr int normal_tail_terms = 9;
 inline constexpr float normal_tail[normal_tail_terms] = {-0.029679522f, 0.14654583f,   -0.26096123f,

@@ -5,11 +5,11 @@
 
 namespace crest {
 
-// Throws if the file is there and belongs to a training run, a checkpoint or prepared data. Reports
-// and traces replace older ones, but a slip of the keyboard must not cost a run.
+// Throws if the file exists and belongs to a training run, a checkpoint or prepared data. Reports
+// and traces replace older ones, but a typing error must not cost a run.
 void require_no_run_file(const std::string& file);
 
-// Whether a training run has a file or folder of this name in its folder.
+// Whether a run's folder has a file or folder of this name.
 bool is_name_in_run(std::string_view name);
 
 }  // namespace crest

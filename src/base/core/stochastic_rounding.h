@@ -20,9 +20,8 @@ inline bfloat16 round_stochastically(float x, uint32_t word) {
   return {round_bits_stochastically(std::bit_cast<uint32_t>(x), word)};
 }
 
-// One word per element serves the parameter (low half) and two
-// states (high half, and the middle bits). The bits of the two
-// states overlap: each rounding needs to be unbiased only by itself.
+// One word per element serves the parameter (low half) and two states (high half, and the middle
+// bits). The bits of the two states overlap: each rounding needs to be unbiased only by itself.
 CREST_BOTH inline uint32_t state_word(uint32_t word, int state) { return word >> (state == 0 ? 16 : 8); }
 
 // The stream of one step and one group of tensors.

@@ -64,11 +64,11 @@ class Unpacker::Decoder {
  public:
   Decoder(std::string name, Source source) : name_(std::move(name)), source_(std::move(source)) {}
   virtual ~Decoder() = default;
-  // Up to `bytes` of text, at least one unless it is at its end.
+  // Up to `bytes` of text, and at least one except at the end.
   virtual size_t unpack(char* to, size_t bytes) = 0;
 
  protected:
-  // Reads more of the file when all of it so far is used. False at its end.
+  // Reads more of the file after all earlier bytes are used. False at its end.
   bool refill() {
     if (position_ < available_) return true;
     before_ += available_;
@@ -136,7 +136,7 @@ class Gzip final : public Unpacker::Decoder {
   }
 
  private:
-  // Zeros after the last member are padding, as gzip has it.
+  // Zeros after the last member are padding, as in gzip.
   bool next_member() {
     if (!first_ && *next() == 0) {
       take(1);
@@ -163,7 +163,7 @@ class Zstd final : public Unpacker::Decoder {
   size_t unpack(char* to, size_t bytes) override {
     ZSTD_outBuffer out{to, bytes, 0};
     while (out.pos == 0) {
-      // Text may be left in the decoder when the file has ended.
+      // The decoder may still have text after the end of the file.
       bool more = refill();
       if (!more && (between_frames_ || drained_)) {
         if (between_frames_) return 0;

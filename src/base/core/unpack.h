@@ -19,8 +19,7 @@ std::string_view unpacking_tool(Compression compression);
 std::string_view name_inside(std::string_view name);
 
 // Unpacks a stream in constant memory (at most 256 MiB, as its header requires). Concatenated
-// members are one text. An error names the file and the byte of it where the data is damaged or
-// ends too early.
+// members are one text. An error names the file and the position of damaged or missing data.
 class Unpacker {
  public:
   // The file's bytes: fills the buffer; fewer bytes only at the end.

@@ -18,15 +18,13 @@ std::optional<Isa> isa_named(std::string_view);
 
 // The best class of the machine and its operating system, ignoring CREST_ISA.
 Isa best_isa();
-// The class this process plans for: CREST_ISA, else the best. You can
-// plan for a class foreign to the machine, but not run on it
-// (make_runtime refuses). Usage errors: an unknown name; a class without
+// The class this process plans for: CREST_ISA, else the best. A class that the machine lacks can be
+// planned for, but not run (make_runtime refuses). Usage errors: an unknown name; a class without
 // kernels in this build (processors other than x86-64 have only generic).
 Isa active_isa();
 // The vector kernels of a class: generic, avx2 or avx512.
 Isa vector_isa(Isa);
-// The vector kernels of this process: of the
-// active class, or of the best one if it is lower.
+// The vector kernels of this process: of the active class, or of the best one if it is lower.
 Isa running_vector_isa();
 
 // "Intel(R) Xeon(R) Processor"; "unknown CPU" if the system does not report it.

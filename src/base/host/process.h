@@ -1,5 +1,4 @@
-// Identifies the process of a run, to
-// distinguish a killed run from a running one.
+// Identifies the process of a run, to distinguish a killed run from a running one.
 #pragma once
 #include <cstdint>
 #include <string>

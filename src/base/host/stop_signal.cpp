@@ -20,7 +20,7 @@ namespace {
 
 // The standard allows lock-free atomics in a handler on any thread.
 std::atomic<int> received = 0;
-std::atomic<int64_t> first_at = INT64_MAX;  // so an early reader computes no long time
+std::atomic<int64_t> first_at = INT64_MAX;  // an early reader then sees no long time
 std::atomic<int64_t> grace = 0;             // microseconds from the first signal to the end; 0: none
 std::atomic<bool> installed = false, watches_output = false;
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
@@ -116,7 +116,7 @@ void StopSignal::watch_output() {
 bool StopSignal::requested() { return signal_number() != 0; }
 int StopSignal::signal_number() {
   int number = received.load();
-  if (number != 0 && grace > 0) set_alarm(0);  // who reads it ends the command
+  if (number != 0 && grace > 0) set_alarm(0);  // the reader of the flag ends the command
   return number == 0 && installed && watches_output && reader_is_gone() ? SIGPIPE : number;
 }
 std::string StopSignal::signal_name(int number) {

@@ -1,7 +1,6 @@
-// One setting: a row with its flag, its keys in TOML and JSON, its check,
-// help and completions, its line on the page of settings, its treatment
-// in comparisons, and its suggestions. A row is declared next to its
-// reader (a pass, the trainer, the loader); nothing else names it.
+// One setting: a row with its flag, its keys in TOML and JSON, its check, help and completions, its
+// line on the page of settings, its treatment in comparisons, and its suggestions. A row is
+// declared next to its reader (a pass, the trainer, the loader); nothing else names it.
 #pragma once
 #include <cstdint>
 #include <limits>

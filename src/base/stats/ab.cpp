@@ -36,9 +36,8 @@ namespace {
 constexpr int rounds_between_discarded = 4;
 
 // The order of the contenders. A program right after itself finds its data in the caches, so a
-// sample's time depends on the run before it. Every sample follows another contender, chosen at
-// random, so equal contenders have equal times, whatever their names: no contender and no round (a
-// round is the floor of another one) is special.
+// sample's time depends on the previous run. Every sample follows another contender, chosen at
+// random, so equal contenders have equal times, whatever their names.
 class Order {
  public:
   Order(size_t contenders, uint64_t seed) : seed_(mix(seed)), next_(contenders) {
@@ -47,7 +46,7 @@ class Order {
   // Two contenders can only take turns, so a disturbance every second run would hit one of them. In
   // half of the cases a discarded run of either shifts the phase.
   size_t discarded() { return last_ = pick(next_.size()); }
-  // Every contender once, the first one other than the last one before.
+  // Runs every contender once. The first is not the last one of the previous round.
   const std::vector<size_t>& round() {
     do
       for (size_t i = next_.size() - 1; i > 0; --i) std::swap(next_[i], next_[pick(i + 1)]);

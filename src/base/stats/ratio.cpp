@@ -82,8 +82,8 @@ double floor_of_rounds(const std::vector<std::pair<double, double>>& rounds) {
       ++n;
     }
   if (n < 2) return -1;
-  // The deviation of one round of one measurement. The mean of two has 1/sqrt(2) of it, and a ratio
-  // of two such means has all of it.
+  // The deviation of one round of one measurement. The mean of two rounds has 1/sqrt(2) of it, and
+  // a ratio of two such means has all of it.
   double deviation = std::sqrt(squares / (2 * double(n)));
   return std::expm1(student_t_975(int64_t(n)) * deviation);
 }

@@ -58,8 +58,8 @@ double student_t_975(int64_t freedom) {
   if (freedom < 1) return infinity;
   static const double table[] = {12.706204736, 4.302652730, 3.182446305, 2.776445105, 2.570581836, 2.446911851};
   if (freedom <= 6) return table[freedom - 1];
-  // Cornish-Fisher expansion in 1 / freedom (Abramowitz and Stegun 26.7.5); below 1e-5 off from 7
-  // on.
+  // Cornish-Fisher expansion in 1 / freedom (Abramowitz and Stegun 26.7.5). The error is below 1e-5
+  // from 7 on.
   double z = 1.959963984540054, z2 = z * z, v = double(freedom);
   double g1 = z * (z2 + 1) / 4;
   double g2 = z * (5 * z2 * z2 + 16 * z2 + 3) / 96;
@@ -74,8 +74,9 @@ Interval Samples::mean_interval() const {
   return {mean() - half, mean() + half};
 }
 
-// Largest rank r (from 1) with P(Binomial(n, 1/2) < r) <= 2.5%; 0 when there is none. The interval
-// from the r-th smallest to the r-th largest sample then covers the median with at least 95%.
+// The largest rank r (from 1) with P(Binomial(n, 1/2) < r) <= 2.5%; 0 if there is none. The
+// interval from the r-th smallest to the r-th largest sample then covers the median with at least
+// 95%.
 static size_t median_rank(size_t n) {
   double log_half_n = -double(n) * std::log(2.0), below = 0;
   size_t rank = 0;

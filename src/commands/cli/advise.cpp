@@ -51,7 +51,8 @@ int run_advise(AdviseFlags& o, const std::function<void(GivenSettings&)>& from_r
   if (!o.run.empty()) from_run(o.recipe.given), c.waits = waits_of_run(o.run);
   c.device = o.device.find();
   if (o.advice.measure && c.device.described)
-    fail_usage("a device that is not here cannot be measured", "--measure", "Omit --measure, or --device.");
+    fail_usage("this machine does not have the device, so it cannot be measured", "--measure",
+               "Omit --measure, or --device.");
   c.given = o.recipe.finish(default_model(c.device));
   c.limit = limit_of_rank(c.given, c.device, o.device.limit(c.device));
   c.given = with_defaults(c.given, rank_device(c.given, c.device), c.limit, o.device.device);

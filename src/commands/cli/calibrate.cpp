@@ -71,7 +71,8 @@ std::vector<int> ranks_of(const CalibrateFlags& o) {
 Device calibrated_device(const CalibrateFlags& o, const std::vector<int>& ranks) {
   Device device = o.device.find();
   if (device.described)
-    fail_usage("a device that is not here cannot be measured", "--device", "Run crest calibrate on it.");
+    fail_usage("this machine does not have the device, so it cannot be measured", "--device",
+               "Run crest calibrate on it.");
   if (ranks.empty()) return device;
   check_devices_of_ranks(o.device.device, ranks.back());
   if (device.kind == "cpu" && ranks.size() > 1)
@@ -201,11 +202,12 @@ std::function<int()> setup_calibrate(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--out", o->out, "file to write (default: in the cache folder, by device)")->type_name("FILE");
   app.add_flag("--add", o->add,
-               "keep what is known (of --out, else what crest plan would use) and add these steps: another precision, "
-               "for example");
-  app.add_option("--ranks", o->ranks,
-                 "also measure collectives between this many processes (on GPUs a list, e.g. 2,4,8); on a CPU the "
-                 "steps are those of one of them. With --add and without --precision nothing else is measured")
+               "add steps to an existing calibration (--out, else the one that crest plan would use), for example of "
+               "another precision");
+  app.add_option(
+         "--ranks", o->ranks,
+         "also measure collectives between this many processes (on GPUs a list, e.g. 2,4,8); on a CPU, steps are "
+         "measured with the threads of one process. With --add and without --precision, only collectives are measured")
       ->type_name("LIST");
   add_json_option(app, o->json);
   add_device_options(app, o->device);

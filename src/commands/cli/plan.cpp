@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/plan_explain.h"
+#include "cli/plan_flags.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/output_file.h"
@@ -36,17 +37,6 @@
 namespace crest {
 
 namespace {
-
-struct PlanFlags {
-  RecipeOptions recipe;
-  DeviceOptions device;
-  std::string memory, use = "train", calibration, as_profile, explain;
-  double tokens = 0, price = 0;
-  std::optional<int64_t> beams;
-  int blocks = 8;
-  bool json = false;
-  bool limit_given() const { return !memory.empty() || !device.memory_limit.empty(); }
-};
 
 SessionUse use_of(const std::string& text) {
   static const std::vector<std::string> values = {"train", "step", "forward-saved", "eval", "sample"};
@@ -107,6 +97,8 @@ int explain_plan(const PlanFlags& o) {
   return int(Exit::ok);
 }
 
+}  // namespace
+
 PlanReport make_report(const PlanFlags& o) {
   Device device = o.device.find();
   const int64_t limit = limit_of(o, device);
@@ -117,10 +109,35 @@ PlanReport make_report(const PlanFlags& o) {
   return plan_report(recipe, device, use, limit);
 }
 
+Prediction predict(const PlanFlags& o, const PlanReport& r) {
+  const Device& device = r.session.device;
+  std::optional<DataSheet> sheet = sheet_of(device, o.device.device);
+  Prediction p;
+  // A rank has a share of a CPU's threads, and the calibration is of as many.
+  p.calibration = find_calibration(o.calibration, with_threads(device, device.threads));
+  static_cast<StepTime&>(p) =
+      step_time(r.session, p.calibration ? &*p.calibration : nullptr, sheet ? &*sheet : nullptr);
+  const char* given = !o.calibration.empty()  ? "--calibration"
+                      : !o.as_profile.empty() ? "--as-profile"
+                      : o.price > 0           ? "--price"
+                      : o.tokens > 0          ? "--tokens"
+                                              : nullptr;
+  if (r.ranks > 1 && !p.step() && given) fail_usage(p.why_not, given, "Omit it, or plan one rank.");
+  if (sheet) p.power = sheet->power * double(r.ranks);
+  return p;
+}
+
+namespace {
+
 std::string shape_line(const ModelConfig& m) {
-  std::string window = m.window ? fmt::format(", window {}", m.window) : "";
-  if (m.window && m.full_layers)
-    window += fmt::format(" (not in the first {})", format_number_of(m.full_layers, "layer"));
+  const int64_t full = first_full_layers(m);
+  int64_t windows = 0;
+  for (int64_t i = 0; i < m.layers; ++i) windows += m.layer(i).window > 0;
+  std::string window = windows ? fmt::format(", window {}", m.widest_window()) : "";
+  if (full)
+    window += fmt::format(" (not in the first {})", format_number_of(full, "layer"));
+  else if (windows && windows < m.layers)
+    window += fmt::format(" (in {} of {} layers)", windows, m.layers);
   return fmt::format("{}, width {}, {}{} of {}, MLP {}, vocabulary {}, context {}{}",
                      format_number_of(m.layers, "layer"), m.width, format_number_of(m.heads, "head"),
                      m.kv_heads == m.heads ? "" : fmt::format(" ({} for keys and values)", m.kv_heads), m.head_dim,
@@ -184,30 +201,6 @@ std::string memory_text(const Device& device, int64_t limit, bool given) {
   std::string bytes = format_bytes(double(limit));
   if (given || !device.described) return fmt::format("in {} ({})", bytes, given ? "given" : "free on this machine");
   return fmt::format("on the {} ({})", printable(device.name.substr(0, device.name.rfind(" (described"))), bytes);
-}
-
-// The source of the plan's time, and the time; or why there is none.
-struct Prediction : StepTime {
-  std::optional<Calibration> calibration;
-  double power = 0;  // power limit of the devices by their data sheet, in watts; 0: unknown
-};
-
-Prediction predict(const PlanFlags& o, const PlanReport& r) {
-  const Device& device = r.session.device;
-  std::optional<DataSheet> sheet = sheet_of(device, o.device.device);
-  Prediction p;
-  // A rank has a share of a CPU's threads, and the calibration is of as many.
-  p.calibration = find_calibration(o.calibration, with_threads(device, device.threads));
-  static_cast<StepTime&>(p) =
-      step_time(r.session, p.calibration ? &*p.calibration : nullptr, sheet ? &*sheet : nullptr);
-  const char* given = !o.calibration.empty()  ? "--calibration"
-                      : !o.as_profile.empty() ? "--as-profile"
-                      : o.price > 0           ? "--price"
-                      : o.tokens > 0          ? "--tokens"
-                                              : nullptr;
-  if (r.ranks > 1 && !p.step() && given) fail_usage(p.why_not, given, "Omit it, or plan one rank.");
-  if (sheet) p.power = sheet->power * double(r.ranks);
-  return p;
 }
 
 // Joules at the power limit of the device, and the price of an hour, over the predicted tokens.
@@ -309,6 +302,7 @@ int run_plan(const PlanFlags& o) {
     fail_usage(fmt::format("'{}' is out of range", o.tokens), "--tokens",
                fmt::format("It must be from 1 to {:g}.", most_tokens));
   if (!(o.price >= 0)) fail_usage(fmt::format("'{}' is out of range", o.price), "--price", "It must be at least 0.");
+  if (o.device.device.find(',') != std::string::npos) return plan_devices(o);
   if (!o.explain.empty()) return explain_plan(o);
   if (o.beams) fail_usage("a plan has no beams", "--beams", "Give it with --explain memory.");
   PlanReport r = make_report(o);

@@ -107,7 +107,7 @@ int run_tune(TuneFlags& o) {
   Device device = o.device.find();
   for (const CLI::Option* given : o.measuring)
     if (device.described && given->count() > 0)
-      fail_usage("a device that is not here is predicted, not measured", given->get_name(), "Omit it.");
+      fail_usage("a device that this machine does not have is predicted, not measured", given->get_name(), "Omit it.");
   auto budget = [](const std::string& value, const char* flag) {
     if (!recompute_budget(value).empty())
       fail_usage("a search has its own limit of memory", flag, "Use --memory-limit.");
@@ -174,17 +174,17 @@ std::function<int()> setup_tune(CLI::App& app) {
                  "micro batch)")
       ->group("Search");
   option("--within", o->within,
-         "percent of speed to give up for memory: of the combinations that are at most this much slower than the "
-         "fastest, the one with the least memory is chosen");
+         "percent of speed to give up for memory: among combinations at most this much slower than the fastest, tune "
+         "chooses the one with the least memory");
   option("--stop-below", o->stop_below,
-         "percent: a larger batch is chosen only while twice the batch brings at least this much more tokens/s");
+         "percent: tune doubles the batch only while that brings at least this many more tokens/s");
   app.add_flag("--longest-context", o->longest_context,
-               "instead of the fastest settings, those with the longest context that fits, by planning alone; batch 1, "
+               "search for the longest context that fits instead of the fastest settings, by planning alone; batch 1 "
                "unless --batch is given")
       ->group("Search");
   app.add_option("--headroom", o->headroom, "memory to leave free, e.g. 5GB")->type_name("SIZE")->group("Search");
   app.add_option("--measure", o->tune.measure,
-                 "combinations to measure at most, with --within up to 3 more (0: a tenth of them, from 6 to 24)")
+                 "most combinations to measure, plus up to 3 with --within (0: a tenth of them, from 6 to 24)")
       ->group("Search");
   option("--max-seconds", o->tune.max_seconds,
          "time limit of a combination's plain runs, and of its profiled ones (at least 1 of each)");

@@ -1,4 +1,4 @@
-// What a rank does, for the other ranks: its watchdog tells them (comm/watchdog.h).
+// What a rank is doing. Its watchdog tells the other ranks (comm/watchdog.h).
 #pragma once
 #include <cstdint>
 #include <mutex>
@@ -8,7 +8,7 @@
 
 namespace crest {
 
-// A collective as all ranks must call it.
+// A collective call, equal on all ranks.
 struct CollectiveCall {
   const char* what = "";  // "all-reduce"; "": none
   DType dtype = DType::u8;
@@ -16,14 +16,14 @@ struct CollectiveCall {
   int root = 0;
 
   std::string text() const;  // "all-reduce of 4096 f32"; "" for none
-  // A hash for a transport to match messages by, so that no call receives the bytes of another.
+  // A hash to match messages by, so that no call receives another call's bytes.
   uint32_t tag() const;
 };
 
 class Activity {
  public:
-  // steady: it counts progress (host/progress.h), so without any for long it hangs. Other work may
-  // take as long as it takes: saving, or waiting for a GPU.
+  // steady: the work counts progress (host/progress.h), so a long pause means that it hangs. Other
+  // work has no time limit: saving, or waiting for a GPU.
   void doing(std::string what, bool steady = false);
 
   // The rank waits for others while this object lives.
@@ -37,7 +37,7 @@ class Activity {
    private:
     Activity& activity_;
   };
-  // A part of a collective is done.
+  // Part of a collective is done.
   void moved();
 
   enum State : char { waits = 'w', steady = 's', free = 'f' };

@@ -56,7 +56,7 @@ int64_t buffer_bytes(Collective c, int ranks, DType dtype, int64_t elements) {
   return has_parts(c) ? bytes + bytes / ranks : bytes;
 }
 
-// With weights 1 / t^2: minimizes the sum of ((a + b x - t) / t)^2.
+// Weights of 1 / t^2 minimize the sum of ((a + b x - t) / t)^2.
 TransferFit fit_transfer(const std::vector<TransferPoint>& points) {
   double w = 0, wx = 0, wxx = 0, wt = 0, wxt = 0;
   double scale = 0;

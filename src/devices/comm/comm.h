@@ -1,6 +1,6 @@
 // Collectives between the ranks of a run, called by the operations of class communication.
-// Implementations decide how ranks communicate: local (threads of one process), gloo (processes on
-// CPUs), nccl (processes on GPUs).
+// Implementations: local (threads of one process), gloo (processes on CPUs), nccl (processes on
+// GPUs).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace crest {
 
-// A collective could not finish because of another rank. rank: -1 if it is unknown which.
+// Another rank keeps a collective from finishing. rank: -1 if unknown.
 class PeerLost : public Error {
  public:
   PeerLost(int rank, std::string what, std::string where, std::string advice = {});
@@ -22,27 +22,26 @@ class PeerLost : public Error {
   int rank_;
 };
 
-// All ranks call the same functions in the same order. Floating dtypes. Data is where the
-// implementation works: in host memory (local, gloo) or on the rank's device (nccl). Host
-// implementations return when the result is ready; on a device, calls are ordered on the stream
-// that set_stream() names, and synchronize() waits for it. Throws PeerLost if another rank is gone,
-// fails, or does not take part in time.
+// All ranks call the same functions in the same order. Floating dtypes. Data is in host memory
+// (local, gloo) or on the rank's device (nccl). Host implementations return when the result is
+// ready. On a device, calls are ordered on the stream of set_stream(), and synchronize() waits for
+// it. Throws PeerLost if another rank is gone, fails, or does not take part in time.
 class Communicator {
  public:
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // On a device: the stream (a cudaStream_t) that later calls put their work on. Null is the
-  // default stream, which is in use until the first call. On the host it has no effect.
+  // On a device: the stream (a cudaStream_t) for later calls. Null, the initial value, is the
+  // default stream. No effect on the host.
   virtual void set_stream(void* stream) { (void)stream; }
-  // Whether the work of a call can be captured in a graph and repeated without the host.
+  // Whether a graph can capture a call's work and repeat it without the host.
   virtual bool capturable() const { return true; }
   // Sum (or mean) over all ranks, in place. The result is bitwise identical on every rank.
   virtual void all_reduce(void* data, DType dtype, int64_t n, bool mean) = 0;
-  // Gathers n elements from each rank, in rank order, on every rank: out holds n * size().
+  // Gathers n elements from each rank, in rank order, on every rank. out has n * size() elements.
   virtual void all_gather(const void* in, void* out, DType dtype, int64_t n) = 0;
-  // Sums `in` (n * size() elements) over all ranks; rank r receives elements r n .. (r + 1) n.
-  // Afterwards the contents of `in` are undefined.
+  // Sums `in` (n * size() elements) over all ranks. Rank r receives elements r n .. (r + 1) n. `in`
+  // is undefined afterwards.
   virtual void reduce_scatter(void* in, void* out, DType dtype, int64_t n) = 0;
   // Sends n elements of rank `root` to all, in place.
   virtual void broadcast(void* data, DType dtype, int64_t n, int root) = 0;
@@ -54,22 +53,22 @@ class Communicator {
   virtual void receive(void* data, int64_t bytes, int from);
   // Returns after all ranks have called it.
   virtual void barrier() = 0;
-  // A communicator of some of these ranks. All ranks call it together, each with the group that it
-  // is in. members: numbers of ranks here, in the order of their numbers there. This one must
-  // outlive the result.
+  // A communicator of some of these ranks. All ranks call it together, each with its own group.
+  // members: numbers of ranks here, in the order of their numbers there. This object must outlive
+  // the result.
   virtual std::unique_ptr<Communicator> split(const std::vector<int>& members);
-  // This rank has failed. Between threads: the calls of the others throw PeerLost instead of
-  // waiting for it; processes find out by Control. The last call: work on a device may never end,
-  // and nobody waits for it.
+  // This rank has failed. Between threads, the calls of others then throw PeerLost instead of
+  // waiting; processes find out by Control. No more calls may follow: work on a device may never
+  // end, and nobody waits for it.
   virtual void leave() {}
-  // From any thread: a rank is lost. Calls that wait throw this now, not when connections break.
-  // check() throws it, too.
+  // A rank is lost. Waiting calls throw this now, not when connections break, and so does check().
+  // Any thread may call it.
   virtual void interrupt(const PeerLost& lost) { (void)lost; }
   virtual void synchronize() {}
-  // For who works or waits for a device: throws PeerLost if another rank is gone or NCCL reports an
-  // error. Does not wait. Of host implementations, any thread may call it.
+  // For code that works or waits for a device: throws PeerLost if another rank is gone or NCCL
+  // reports an error. Does not wait. Any thread may call it on a host implementation.
   virtual void check() {}
-  // Bytes of device memory that the library holds.
+  // Bytes of device memory in the library's use.
   virtual int64_t device_bytes() const { return 0; }
 };
 

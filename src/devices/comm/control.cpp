@@ -17,8 +17,8 @@
 
 namespace crest {
 
-// Limit of an exchange. It is long, since another rank may be saving a checkpoint. A lost rank or a
-// run that hangs ends it earlier.
+// Time limit of an exchange. It is long, since another rank may be saving a checkpoint. A lost or
+// hanging rank ends it earlier.
 static constexpr double no_limit = 1e6;
 
 static PeerLost silent_first(double seconds, const std::string& where) {
@@ -45,7 +45,7 @@ Greeting introduce(const Socket& socket, FrameReader& reader, const Introduction
       if (proved) return Greeting::done;  // the server's first word
       if (frame.type != 'C') return Greeting::closed;
       if (!same_digest(frame.value, proof(own.secret, "server", nonce, frame.key))) {
-        send_all(socket, encode({'N', "", ""}));  // rank 0 can say why this rank is missing
+        send_all(socket, encode({'N', "", ""}));  // so rank 0 can say why this rank is missing
         return Greeting::forged;
       }
       if (!send_all(socket, encode({'J', "", proof(own.secret, self, nonce, frame.key)}))) return Greeting::closed;
@@ -107,7 +107,7 @@ Control::Control(const RankEnvironment& environment, double seconds, Socket list
 }
 
 void Control::join_all(double seconds) {
-  const auto deadline = after(seconds + 1);  // the server knows who is missing, so it times out first
+  const auto deadline = after(seconds + 1);  // the server knows the missing ranks, so it times out first
   join_server(environment_, {rank(), size(), Introduction::rank_itself, secret_}, seconds, socket_, reader_);
   address_ = own_address(socket_);
   Frame answer;

@@ -55,7 +55,7 @@ class ControlCommunicator final : public Communicator {
   void check() override { control_.check("collective"); }
 
  private:
-  // `bytes` of every rank, by rank.
+  // `bytes` from every rank, in rank order.
   std::vector<char> gathered(const CollectiveCall& call, const void* own, size_t bytes) {
     size_t ranks = size_t(size()), most = exchange_bytes / ranks;
     std::vector<char> all(bytes * ranks), piece;

@@ -1,5 +1,5 @@
-// Small values between processes over the control channel: what ranks on GPUs agree on. It needs no
-// library, and host memory is enough.
+// Small values between processes over the control channel, for agreement between ranks on GPUs. It
+// needs only host memory and no library.
 #pragma once
 #include <memory>
 
@@ -8,7 +8,7 @@
 
 namespace crest {
 
-// All ranks of the control channel; split() makes groups of them. Calls wait without limit; they
+// All ranks of the control channel, or groups of them by split(). Calls wait without limit, and
 // throw PeerLost when a rank ends.
 std::unique_ptr<Communicator> make_control_communicator(Control& control);
 

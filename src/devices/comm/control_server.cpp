@@ -33,9 +33,9 @@ ControlServer::ControlServer(Socket listener, int size, double seconds, const Co
       strangers_(strangers),
       join_deadline_(after(seconds)),
       last_step_(Clock::now()) {
-  // So that accepting until the queue is empty does not block.
+  // Non-blocking, to accept until the queue is empty.
   fcntl(listener_.fd(), F_SETFL, fcntl(listener_.fd(), F_GETFL) | O_NONBLOCK);
-  // Without a server, every rank finds its connection broken, and rank 0 gone.
+  // Without a server, every rank finds its connection broken and rank 0 lost.
   thread_ = Thread([this] { serve(); }, [this](auto&) { peers_.clear(), listener_.close(); });
 }
 
@@ -47,14 +47,14 @@ ControlServer::~ControlServer() {
 void ControlServer::serve() {
   std::optional<Clock::time_point> end;
   for (;;) {
-    if (ending_ && !end) end = after(lost_ || blamed_ ? 0.2 : 2);  // the last messages are still on their way
+    if (ending_ && !end) end = after(lost_ || blamed_ ? 0.2 : 2);  // last messages are still on their way
     if (end && (all_left() || Clock::now() > *end)) return;
     step();
   }
 }
 
 void ControlServer::step() {
-  // poll ignores -1: a closed peer, or briefly the listener, when file descriptors have run out
+  // poll ignores -1: a closed peer, or briefly the listener when file descriptors run out
   std::vector<pollfd> polls = {{Clock::now() < no_accept_until_ ? -1 : listener_.fd(), POLLIN, 0}};
   for (auto& p : peers_) polls.push_back({p.socket.fd(), POLLIN, 0});
   poll(polls.data(), polls.size(), poll_ms);
@@ -67,11 +67,10 @@ void ControlServer::step() {
   watch();
 }
 
-// Every watchdog sends a word several times within the limit, as the server does.
+// Watchdogs and server send several words within the limit.
 void ControlServer::watch() {
   auto now = Clock::now();
-  bool asleep =
-      now > last_step_ + std::chrono::seconds(1);  // this process was stopped: what was sent is still to be read
+  bool asleep = now > last_step_ + std::chrono::seconds(1);  // this process was stopped, and has unread messages
   last_step_ = now;
   if (options_.watchdog <= 0 || lost_) return;
   if (asleep)
@@ -99,8 +98,8 @@ std::string ControlServer::said_of_ranks(const OfRanks& of_ranks) {
   return crest::join(shown, "; ");
 }
 
-// The first rank of the minority; -1: all do the same. With two ranks there is none, so the first
-// one counts as right.
+// The first rank of the minority; -1: all do the same. Two ranks have no minority, so the first one
+// counts as right.
 int ControlServer::odd_one(const OfRanks& of_ranks) {
   std::map<std::string, int> count;
   for (auto& said : of_ranks) ++count[said.second];
@@ -113,8 +112,12 @@ int ControlServer::odd_one(const OfRanks& of_ranks) {
 static constexpr const char* other_calls_advice =
     "The ranks run other programs, or one of them has hung. A network that loses data shows the same.";
 
-// The run hangs if no rank has moved for long. A waiting rank moves only with the others. A working
-// rank may need longer for a piece of work, or as long as it announces.
+static constexpr const char* no_end_advice =
+    "A rank or its GPU hangs, and the others wait for it. On a GPU, dmesg shows faults as Xid. If a micro batch "
+    "takes this long, raise --watchdog.";
+
+// A run hangs if no rank has moved for long. A waiting rank moves only with the others. A working
+// rank may need longer for a piece of work, or any announced time.
 void ControlServer::watch_progress(Clock::time_point now) {
   if (options_.hang <= 0 || !complete_) return;
   std::vector<const Peer*> ranks(size_t(size_), nullptr);
@@ -132,17 +135,26 @@ void ControlServer::watch_progress(Clock::time_point now) {
   if (all_left) return;
   OfRanks doing, collective;
   int absent = -1;
+  bool waits = false;
   for (const Peer* p : ranks) {
     doing.emplace_back(p->rank, p->left ? "its end" : p->seen.text());
     collective.emplace_back(p->rank, p->seen.collective);
-    if (absent < 0 && (p->left || p->seen.state != Activity::waits)) absent = p->rank;
+    const bool takes_part = !p->left && p->seen.state == Activity::waits;
+    waits |= takes_part;
+    if (absent < 0 && !takes_part) absent = p->rank;
   }
-  int rank = absent >= 0 ? absent : odd_one(collective);
-  std::string problem = absent >= 0 ? fmt::format("rank {} does not take part in a collective", rank)
-                        : rank >= 0 ? fmt::format("rank {} waits in another collective than the others", rank)
-                                    : "no data arrives between the ranks";
+  std::string problem;
+  int rank = -1;
+  if (!waits)  // for each other on GPUs, where the host does not see it
+    problem = "no rank finishes its work";
+  else if (rank = absent >= 0 ? absent : odd_one(collective); absent >= 0)
+    problem = fmt::format("rank {} does not take part in a collective", rank);
+  else if (rank >= 0)
+    problem = fmt::format("rank {} waits in another collective than the others", rank);
+  else
+    problem = "no data arrives between the ranks";
   tell_lost(rank, fmt::format("{}; nothing has moved for {:g} s: {}", problem, longest, said_of_ranks(doing)) + '\0' +
-                      other_calls_advice);
+                      (waits ? other_calls_advice : no_end_advice));
 }
 
 void ControlServer::take_word(Peer& peer, const Frame& frame) {
@@ -164,14 +176,14 @@ void ControlServer::read(Peer& peer) {
   if (!open || (peer.rank < 0 && peer.reader.waiting() > largest_greeting)) lose(peer);
 }
 
-// Accepts all waiting connections. A rank among them has already sent its greeting, so it is not
-// one of the strangers that make room for the next.
+// Accepts all waiting connections. Ranks have already sent their greeting, so they do not count
+// among silent strangers that make room for others.
 void ControlServer::accept_all() {
   for (int i = 0; i < 128; ++i) {
     Socket s(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!s.is_open() && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
       if (close_oldest_stranger(false) || close_oldest_stranger(true)) continue;
-      no_accept_until_ = after(1e-3 * poll_ms);  // they wait in the listener's queue
+      no_accept_until_ = after(1e-3 * poll_ms);  // connections wait in the listener's queue
       return;
     }
     if (!s.is_open() && (errno == EINTR || errno == ECONNABORTED)) continue;
@@ -187,7 +199,7 @@ void ControlServer::accept_all() {
   }
 }
 
-// Ranks whose proof is on its way may all come at once.
+// Many ranks may be about to send their proof at once.
 void ControlServer::make_room() {
   for (bool greeted : {false, true}) {
     auto count =
@@ -196,7 +208,7 @@ void ControlServer::make_room() {
   }
 }
 
-// peers_ is in the order of arrival.
+// peers_ is in order of arrival.
 bool ControlServer::close_oldest_stranger(bool greeted) {
   for (auto& p : peers_) {
     if (p.rank >= 0 || !p.socket.is_open() || p.greeted() != greeted) continue;
@@ -212,7 +224,7 @@ void ControlServer::close_late_strangers() {
 }
 
 void ControlServer::handle(Peer& peer, const Frame& frame) {
-  if (peer.rank < 0) {  // not one of our ranks, unless it proves to be
+  if (peer.rank < 0) {  // none of our ranks without a proof
     if (frame.type == 'H' && !peer.greeted()) return greet(peer, frame);
     if (frame.type == 'J' && peer.greeted()) return join(peer, frame);
     if (frame.type == 'N' && peer.greeted())
@@ -256,11 +268,11 @@ static std::vector<int> members_of(const std::string& among, int all) {
   return members;
 }
 
-// Answers the groups whose ranks have all offered a value.
+// Answers the groups with values from all their ranks.
 void ControlServer::exchange() {
   if (lost_) return;
   std::map<int, Peer*> ranks;
-  std::map<std::string, size_t> groups;  // the number of ranks that wait in each
+  std::map<std::string, size_t> groups;  // number of waiting ranks in each
   for (auto& p : peers_) {
     if (p.rank < 0 || p.watchdog) continue;
     ranks[p.rank] = &p;
@@ -348,7 +360,7 @@ void ControlServer::join(Peer& peer, const Frame& frame) {
   tell_all({'A', "", ""});
 }
 
-// Strangers may say anything.
+// A stranger may say anything.
 void ControlServer::note_refusal(int rank, const std::string& why) {
   if (refused_.size() < size_t(size_) + 8 || refused_.count(rank)) refused_[rank] = why;
 }
@@ -362,7 +374,7 @@ void ControlServer::give_up_joining() {
   names.resize(std::min<size_t>(names.size(), 9));
   std::string why = fmt::format("rank{} {} did not start within {:g} s ({} of {} did)", missing.size() == 1 ? "" : "s",
                                 crest::join(names, ", "), seconds_, joined(), size_);
-  // A process that was not let in says more: it may be a missing rank, with any number.
+  // A refused process says more: it may be a missing rank, with any number.
   for (auto& [rank, refusal] : refused_)
     if (!is_in(rank)) why += "; " + refusal;
   lost_ = missing[0], why_lost_ = why;
@@ -373,7 +385,7 @@ void ControlServer::lose(Peer& peer) {
   peer.socket.close();
   if (peer.rank < 0 || peer.left) return;
   peer.left = true;
-  if (lost_) return;  // the first one is the cause; others follow because of it
+  if (lost_) return;  // the first one is the cause of the others
   tell_lost(peer.rank, "");
 }
 
@@ -389,7 +401,7 @@ void ControlServer::answer_blame() {
   for (auto& p : peers_) {
     if (p.rank < 0 || p.watchdog || p.failed) continue;
     blamed = p.rank;
-    complain = !p.left;  // it may still complain; one that has left cannot
+    complain = !p.left;  // it may still complain, unless it has left
     if (p.left) break;
   }
   if (complain && Clock::now() < *first_failure_ + std::chrono::duration<double>(blame_seconds)) return;

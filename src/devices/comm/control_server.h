@@ -1,4 +1,4 @@
-// Rank 0's server for the control channel (comm/control.h): a thread that answers all ranks.
+// Rank 0's server for the control channel (comm/control.h): one thread for all ranks.
 #pragma once
 #include <atomic>
 #include <map>
@@ -15,32 +15,31 @@ namespace crest {
 
 // First word of a rank's greeting. Changes with the protocol.
 inline constexpr const char* control_magic = "crest-control-6";
-// How long others may still complain before a rank that did not is called silent.
+// Seconds for complaints of others. A rank without a complaint is then called silent.
 inline constexpr double blame_seconds = 2;
 
 // Messages from rank to server: H hello (key: rank, number of ranks, kind; value: magic and a
-// random number), J join (value: proof), N no: the server has another secret, S set, G get,
-// X exchange (key: the ranks of a group, or none for all, and the call; value: the rank's own),
-// F failed in a collective, P a watchdog's word (key: progress and state; value: what the rank
-// does, and its collective), E goodbye. From server to rank: C challenge (key: a random number,
-// value: the server's proof), A all have joined, R rejected (value: why; key: the rank that did not
-// join), V value (of an exchange: those of the group), L lost (key: rank, value: why; "": its
-// connection broke), B to blame (key: rank, -1: nobody), P to who has joined, and again to the
+// random number), J join (value: proof), N no: the server has another secret, S set, G get, X
+// exchange (key: the ranks of a group, or none for all, and the call; value: the rank's own), F
+// failed in a collective, P a watchdog's word (key: progress and state; value: the rank's work and
+// collective), E goodbye. From server to rank: C challenge (key: a random number, value: the
+// server's proof), A all have joined, R rejected (key: the rank that did not join; value: why), V
+// value (of an exchange: all values of the group), L lost (key: rank, value: why; "": broken
+// connection), B to blame (key: rank, -1: nobody), P to each joined rank, and regularly to the
 // watchdogs.
 class ControlServer {
  public:
-  // Limits on connections that have not proved to be a rank's: anybody who reaches the port can
-  // open one. The oldest one is closed to make room for a new one, those that have said nothing
-  // first.
+  // Limits for connections without a proof: anybody who reaches the port can open one. The oldest
+  // makes room for a new one, silent ones first.
   struct Strangers {
     size_t most = 64;
     double seconds = 10;  // time to identify themselves
   };
-  // seconds: time for the ranks to join; with watchdogs, they join, too.
+  // seconds: time for the ranks, and any watchdogs, to join.
   ControlServer(Socket listener, int size, double seconds, const ControlOptions& options = {},
                 Strangers strangers = {64, 10});
-  // Waits until all joined ranks have left or are gone, at most two seconds; does not wait after a
-  // failure.
+  // Waits at most two seconds until all joined ranks have left or are lost; after a failure it does
+  // not wait.
   ~ControlServer();
 
  private:
@@ -48,20 +47,20 @@ class ControlServer {
     Socket socket;
     FrameReader reader;
     int rank = -1;              // -1: a stranger
-    Introduction said;          // by a stranger, not proved yet
-    std::string numbers[2];     // of the peer and of the server; empty: it has said nothing
+    Introduction said;          // by a stranger, without proof yet
+    std::string numbers[2];     // of peer and server; empty: the peer has said nothing
     bool watchdog = false;      // of the rank
     Clock::time_point heard{};  // from a watchdog
-    Activity::Seen seen;        // what the rank does, according to its watchdog
-    Clock::time_point moved{};  // when that last changed
+    Activity::Seen seen;        // the rank's work, according to its watchdog
+    Clock::time_point moved{};  // when `seen` last changed
     bool greeted() const { return !numbers[0].empty(); }
     Clock::time_point deadline{};  // for a stranger
     bool failed = false, left = false;
-    std::string wanted;                  // the key that it waits for; "": none
-    std::optional<std::string> offered;  // its value of an exchange that others have not joined yet
+    std::string wanted;                  // the key it waits for; "": none
+    std::optional<std::string> offered;  // its value for an exchange that others have not joined yet
     std::string among, offered_to;       // the group's ranks ("0,2"; "": all), the call
   };
-  using OfRanks = std::vector<std::pair<int, std::string>>;  // rank, what it does
+  using OfRanks = std::vector<std::pair<int, std::string>>;  // rank, and its work
   static std::string said_of_ranks(const OfRanks& of_ranks);
   static int odd_one(const OfRanks& of_ranks);
   void serve();
@@ -99,7 +98,7 @@ class ControlServer {
   Clock::time_point join_deadline_, no_accept_until_{}, last_step_, next_word_{};
   std::vector<Peer> peers_;
   std::map<std::string, std::string> values_;
-  std::map<int, std::string> refused_;  // why a process that said it is this rank was not let in
+  std::map<int, std::string> refused_;  // why a process with this rank's number was refused
   bool complete_ = false;
   std::optional<int> lost_;
   std::string why_lost_;

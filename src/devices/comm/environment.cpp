@@ -20,7 +20,7 @@ struct Names {
   const char *launcher, *rank, *size, *local_rank, *local_size;
 };
 
-// In this order: a launcher inside another one's allocation sets its own variables as well.
+// In this order, because a launcher inside another's allocation also sets its own variables.
 constexpr Names known[] = {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
     {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -59,8 +59,7 @@ class Reader {
   const Variables& variables_;
 };
 
-// srun without MPI sets its variables for every step, even for a batch script that starts a single
-// process.
+// srun without MPI sets its variables in every step, even for a single process of a batch script.
 bool is_set(const Reader& read, const Names& names) {
   if (std::strcmp(names.launcher, "srun") == 0)
     return !read.text("SLURM_PROCID").empty() && !read.text("SLURM_STEP_ID").empty() &&
@@ -105,7 +104,7 @@ RankEnvironment read_environment_of(const Reader& read, const Names& names) {
   int here = slurm ? slurm_tasks_here(read) : 0;
   e.local_size = std::min(e.size, here ? here : read.number(names.local_size, 1, most_ranks, e.size));
   e.port = read.number("MASTER_PORT", 1, 65535, default_port);
-  // torchrun's agent uses MASTER_PORT for its own store, so rank 0 uses the next port.
+  // torchrun's agent needs MASTER_PORT for its own store, so rank 0 takes the next port.
   if (read.text("TORCHELASTIC_USE_AGENT_STORE") == "True") e.port = e.port == 65535 ? 65534 : e.port + 1;
   if (std::string address = read.text("MASTER_ADDR"); !address.empty())
     e.address = address;

@@ -67,7 +67,7 @@ class ControlStore final : public gloo::rendezvous::Store {
   double seconds_;
 };
 
-// Waits that another thread can end, and why it has.
+// Waits that another thread can end with a reason.
 class Interruptible {
  public:
   using Buffer = gloo::transport::UnboundBuffer;
@@ -101,7 +101,7 @@ class Interruptible {
   std::atomic<bool> interrupted_ = false;
 };
 
-// Memory of a collective, as source and target of messages.
+// A collective's memory, as source and target of messages.
 class Messages {
  public:
   Messages(gloo::Context& context, Interruptible& waits, void* data, size_t bytes, Milliseconds timeout)
@@ -114,7 +114,7 @@ class Messages {
 
   void send(int to, uint64_t slot, size_t offset, size_t bytes) { buffer_->send(to, slot, offset, bytes); }
   void receive(int from, uint64_t slot, size_t offset, size_t bytes) { buffer_->recv(from, slot, offset, bytes); }
-  // For as many as were started.
+  // Waits for as many as were started.
   void sent(int count = 1) {
     for (int i = 0; i < count; ++i) check(buffer_->waitSend(timeout_));
   }
@@ -132,12 +132,12 @@ class Messages {
   Milliseconds timeout_;
 };
 
-// Gloo moves the messages. Those of a collective have its tag in their slot: where the ranks call
-// different ones, they wait, until the control channel finds it. Gloo would otherwise put the bytes
-// of one into the memory of the other, or throw in a thread of its own, which ends the process.
+// Gloo moves the messages. Their slots have the collective's tag: if ranks make different calls,
+// they wait until the control channel finds out. Without tags, Gloo would write one call's bytes
+// into another's memory, or throw in its own thread and end the process.
 class GlooCommunicator final : public Communicator {
  public:
-  // waits: null creates a new one. A group shares the waits of the communicator it was split from.
+  // waits: null makes a new one. A group shares the waits of its parent communicator.
   GlooCommunicator(Control& control, int rank, int ranks, const std::string& group, double seconds,
                    double start_seconds, std::shared_ptr<Interruptible> waits = nullptr)
       : control_(control),
@@ -203,7 +203,7 @@ class GlooCommunicator final : public Communicator {
     });
   }
 
-  // A binomial tree: in every round twice as many ranks have a piece.
+  // A binomial tree: every round doubles the number of ranks with a piece.
   void broadcast(void* data, DType dtype, int64_t n, int root) override {
     if (n == 0) return;
     const size_t all = size_t(n) * size_of(dtype);
@@ -262,7 +262,7 @@ class GlooCommunicator final : public Communicator {
     });
   }
 
-  // In every round a rank hears of twice as many.
+  // Every round doubles the number of ranks that each rank has heard of.
   void barrier() override {
     const int ranks = size();
     guarded({"barrier"}, [&](uint64_t slot) {
@@ -299,10 +299,10 @@ class GlooCommunicator final : public Communicator {
     }
   }
 
-  // Rank r sums chunk(r) of all ranks' `data` in rank order. Gloo's own algorithms add in an order
-  // that depends on the number of ranks and on the position. out: where this rank's sum goes; null:
+  // Rank r sums chunk(r) of all ranks' `data` in rank order. Gloo's own algorithms add in another
+  // order, depending on position and number of ranks. out: destination of this rank's sum; null:
   // the sums replace `data` on all ranks. Chunks (of at most `most` elements) are sent in segments:
-  // one is summed while the next is on its way. Every rank sends as many bytes as in a ring.
+  // one is summed while the next arrives. Every rank sends as many bytes as in a ring.
   template <class F>
   void exchange_and_sum(uint64_t slot, char* data, char* out, DType dtype, bool mean, int64_t most, F chunk) {
     const int ranks = size(), self = rank();
@@ -312,7 +312,7 @@ class GlooCommunicator final : public Communicator {
     struct Place {
       size_t offset, bytes;
     };
-    // Segment i of the chunk of rank r.
+    // Segment i of rank r's chunk.
     auto place = [&](size_t i, int r) {
       Chunk c = chunk(r);
       size_t length = size_t(c.end - c.begin), first = std::min(i * segment, length);
@@ -392,7 +392,7 @@ class GlooCommunicator final : public Communicator {
   Milliseconds timeout_;
   std::shared_ptr<gloo::Context> context_;
   std::shared_ptr<Interruptible> waits_;
-  std::vector<char> arrived_[2];  // segments that exchange_and_sum() receives, by rank
+  std::vector<char> arrived_[2];  // segments received by exchange_and_sum(), by rank
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Ranks as processes on CPUs: the Gloo library over TCP (Debian's libgloo-dev; CREST_HAVE_GLOO).
+// Ranks as processes on CPUs, with the Gloo library over TCP (Debian's libgloo-dev;
+// CREST_HAVE_GLOO).
 #pragma once
 #include <memory>
 #include <string>
@@ -8,13 +9,13 @@
 
 namespace crest {
 
-// "" if this build has Gloo, else what is missing and how to get it.
+// "" if this build has Gloo, else how to get it.
 std::string gloo_problem();
 std::string gloo_version();  // "0.5.0"; "" without it
 
-// Connects ranks 0 .. ranks - 1 of `control`. All of them call it with the same name, which must be
-// unique in the run. seconds: how long a rank waits for the others in every collective before it
-// gives up. start_seconds: the same for connecting. `control` must outlive the result.
+// Connects ranks 0 .. ranks - 1 of `control`. All of them call it with the same name, unique in the
+// run. seconds: how long a rank waits for others in a collective. start_seconds: the same for
+// connecting. `control` must outlive the result.
 std::unique_ptr<Communicator> make_gloo_communicator(Control& control, int ranks, const std::string& group,
                                                      double seconds, double start_seconds);
 

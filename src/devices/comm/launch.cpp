@@ -28,15 +28,15 @@ namespace crest {
 
 namespace {
 
-// Descriptors inherited from the launcher: for a rank's error report, and for rank 0's open port.
+// Descriptors inherited from the launcher: for a rank's error report, and rank 0's open port.
 constexpr const char* report_variable = "CREST_RANK_REPORT";
 constexpr const char* listener_variable = "CREST_RANK_LISTENER";
 
-// A report: 'E' and an error, 'S' and a silent rank, 'J' when all have joined, or 'T' and what the
-// launcher is to know.
+// A report: 'E' and an error, 'S' and a silent rank, 'J' when all have joined, or 'T' and a text
+// for the launcher.
 constexpr char record_end = '\x1e';
 
-// Seconds for ranks to end that have not found each other yet: to report an error of their own.
+// Seconds for ranks to end before they have found each other, to report their own errors.
 constexpr double start_patience = 0.5;
 
 bool report(char kind, const std::string& text) {
@@ -76,16 +76,15 @@ class Launch {
     bool hurried = false;
     while (reap()) {
       if (o_.stop && o_.stop() && !stopped_) {
-        // Rank 0 first: it records the run, and broken connections would keep it from that.
+        // Rank 0 first, because broken connections would keep it from recording the run.
         stopped_ = ending_ = true;
         if (!children_[0].status) ::kill(children_[0].pid, StopSignal::signal_number() == SIGINT ? SIGINT : SIGTERM);
         terminate = after(1e9), kill = after(o_.stop_patience);
       }
       if (stopped_ && children_[0].status && !hurried) hurried = true, kill = after(0.2);
-      // A hanging rank has nothing to report, and one that is already exiting does not need a
-      // second signal.
+      // A hanging rank has nothing to report, and an exiting rank needs no second signal.
       if (only_blamed_runs() && !hurried) hurried = true, kill = after(1);
-      // While ranks start, they do not notice that another one died. They have nothing to record.
+      // While ranks start, they do not notice that another one died, and have nothing to record.
       const double patience = joined_ ? o_.patience : start_patience;
       if (first_ && !kill) terminate = after(std::max(0.0, patience - 1)), kill = after(patience);
       if (terminate && Clock::now() > *terminate) signal_all(SIGTERM), terminate = after(1e9);
@@ -102,7 +101,7 @@ class Launch {
   }
 
  private:
-  // "NAME=value" for all variables; those of a rank override this process's own.
+  // "NAME=value" for all variables. A rank's own values override this process's.
   std::vector<std::string> variables(int rank, int report) const {
     std::map<std::string, std::string> all;
     for (char** v = environ; *v; ++v)
@@ -127,7 +126,8 @@ class Launch {
     if (pipe2(ends, O_CLOEXEC) != 0) fail(fmt::format("no pipe for rank {}: {}", rank, std::strerror(errno)), "launch");
     Socket read_end(ends[0]), write_end(ends[1]);
     fcntl(read_end.fd(), F_SETFL, O_NONBLOCK);
-    // All memory is allocated before the fork: between it and exec, only system calls are safe.
+    // All memory is allocated before the fork, since only system calls are safe between fork and
+    // exec.
     std::vector<std::string> lines = variables(rank, write_end.fd());
     std::vector<char*> envp, argv;
     for (auto& l : lines) envp.push_back(l.data());
@@ -136,13 +136,13 @@ class Launch {
     pid_t parent = getpid(), pid = fork();
     if (pid < 0) fail(fmt::format("rank {} cannot be started: {}", rank, std::strerror(errno)), "launch");
     if (pid == 0) become(rank, parent, write_end.fd(), argv.data(), envp.data());
-    setpgid(pid, group_ ? group_ : pid);  // both here and in the child: whichever runs first
+    setpgid(pid, group_ ? group_ : pid);  // in parent and child: whichever runs first
     if (!group_) group_ = pid;
     children_.push_back({rank, pid, std::move(read_end), std::nullopt, {}, {}});
   }
 
-  // A separate process group, so that Ctrl-C in a terminal reaches only the launcher, which ends
-  // all ranks in the same way.
+  // A separate process group, so Ctrl-C in a terminal reaches only the launcher. It ends all ranks
+  // in the same way.
   [[noreturn]] void become(int rank, pid_t parent, int report, char** argv, char** envp) {
     setpgid(0, group_);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -158,7 +158,7 @@ class Launch {
     _exit(127);
   }
 
-  // Collects ranks that ended; false: all have.
+  // Collects ended ranks; false: all have ended.
   bool reap() {
     bool running = false;
     for (auto& c : children_) {
@@ -215,7 +215,7 @@ class Launch {
     if (c.said) {
       const SentError& e = *c.said;
       if (e.lost) throw PeerLost(*e.lost, e.problem, e.where, e.advice);
-      bool same = c.rank == 0 || e.code == Exit::usage;  // a usage error is that of all ranks
+      bool same = c.rank == 0 || e.code == Exit::usage;  // all ranks share a usage error
       throw Error(e.code, same ? e.problem : fmt::format("rank {}: {}", c.rank, e.problem), e.where, e.advice);
     }
     std::string others = children_.size() > 1 ? "; all other ranks were ended" : "";
@@ -236,13 +236,13 @@ class Launch {
   std::vector<Child> children_;
   pid_t group_ = 0;
   const Child* first_ = nullptr;  // the first one that failed
-  bool peer_first_ = false;       // it failed because of another rank, whose end was not seen yet
+  bool peer_first_ = false;       // first_ failed because of a rank not seen to end yet
   int ended_ = -1;                // a silent rank that was killed
   bool joined_ = false;           // all ranks have found each other
-  int blamed_ = -1;               // the rank that others reported
+  int blamed_ = -1;               // reported by the others
   std::string noticed_;           // where they noticed it
   bool stopped_ = false;
-  bool ending_ = false;  // signals were sent: later ends are not causes
+  bool ending_ = false;  // signals were sent, so later ends are not causes
 };
 
 }  // namespace
@@ -258,7 +258,7 @@ std::vector<std::string> own_arguments() {
 bool is_launched() { return inherited_descriptor(report_variable) >= 0; }
 
 bool report_to_launcher(const std::exception_ptr& error) {
-  constexpr size_t longest = 1300;  // three of them are less than PIPE_BUF: written whole
+  constexpr size_t longest = 1300;  // three reports are shorter than PIPE_BUF, so each is written whole
   return report('E', to_text(sent_error(error, longest)));
 }
 

@@ -33,7 +33,7 @@ class LocalCommunicator final : public Communicator {
     return std::make_unique<LocalCommunicator>(rendezvous_->groups.join(splits_++, members), place_in(members, rank_));
   }
 
-  // Each rank sums its slice (so the sum is bitwise identical on all) and writes it everywhere.
+  // Each rank sums its slice and writes it everywhere, so the sum is bitwise identical on all.
   void all_reduce(void* data, DType dtype, int64_t n, bool mean) override {
     publish(data);
     int64_t begin = n * rank_ / size(), end = n * (rank_ + 1) / size();
@@ -79,7 +79,7 @@ class LocalCommunicator final : public Communicator {
   }
 
  private:
-  // Shows this rank's buffer to all. Returns after all have shown theirs.
+  // Shows this rank's buffer to all, and returns after all have done so.
   void publish(void* data) {
     rendezvous_->data[size_t(rank_)] = data;
     barrier();

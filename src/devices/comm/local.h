@@ -1,4 +1,4 @@
-// Ranks as threads of one process: shows that data parallelism is correct, and needs no library.
+// Ranks as threads of one process, to test data parallelism without a library.
 #pragma once
 #include <memory>
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace crest {
 
-// One communicator per rank; all share a rendezvous.
+// One communicator per rank, with a shared rendezvous.
 std::vector<std::unique_ptr<Communicator>> make_local_communicators(int ranks);
 
 }  // namespace crest

@@ -1,4 +1,4 @@
-// The communicators of a rank: of all ranks, and of the ranks along axes of the mesh.
+// The communicators of a rank: one with all ranks, and one for each set of axes of the mesh.
 #pragma once
 #include <map>
 #include <memory>
@@ -11,24 +11,24 @@ namespace crest {
 
 class MeshGroups {
  public:
-  // world: connects all ranks of the mesh, and outlives this. used: the sets of axes along which
-  // Programs communicate. All ranks make it together, with the same values. A set that spans the
-  // mesh is the world's communicator; each other one has its own.
+  // world: connects all ranks of the mesh, and outlives this object. used: the sets of axes in the
+  // Programs' communication. All ranks make it together, with the same values. A set that spans the
+  // mesh uses the world's communicator, and every other set its own.
   MeshGroups(const Mesh& mesh, Communicator& world, const std::set<Axes>& used);
 
-  // Of `used`, the sets with a communicator besides the world's.
+  // The sets of `used` with a communicator of their own.
   static std::set<Axes> parts(const Mesh& mesh, const std::set<Axes>& used);
 
   const Mesh& mesh() const { return mesh_; }
   int rank() const { return world_.rank(); }
-  // The place of this rank in its group along axes.
+  // This rank's place in its group along axes.
   int index(Axes axes) const { return mesh_.index(rank(), axes); }
   Communicator& world() const { return world_; }
-  // An internal error for axes that were not among `used`.
+  // An internal error for axes not in `used`.
   Communicator& group(Axes axes) const;
 
-  // Like the functions of Communicator, for all groups. A group that does not include a lost rank
-  // ends once its members notice the loss in another group and leave.
+  // As in Communicator, for all groups. A group without the lost rank ends when its members notice
+  // the loss in another group and leave.
   bool capturable() const { return world_.capturable(); }
   int64_t device_bytes() const;
   void check() const;

@@ -2,7 +2,7 @@
 
 namespace crest {
 
-// A prime, so that no chunk or segment of a transfer is a multiple of it.
+// A prime, so no chunk or segment of a transfer is a multiple of it.
 static constexpr int64_t period = 251;
 
 double pattern_value(int rank, int64_t place) {

@@ -1,5 +1,5 @@
-// Test data for collectives: small integers that depend on rank and position, so every sum is exact
-// in every dtype, and a result that is off by a rank or position is detected.
+// Test data for collectives: small integers by rank and position. Every sum is exact in every
+// dtype, and a result with a wrong rank or position is detected.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,13 +8,13 @@
 
 namespace crest {
 
-// Element `place` of the data of `rank`: -2, .., 2.
+// Element `place` of rank `rank`: -2, .., 2.
 double pattern_value(int rank, int64_t place);
 
-// Fills `count` elements at `data` (host) with those of `rank`, starting at `first`.
+// Fills `count` elements at `data` (host) with rank `rank`'s, starting at `first`.
 void fill_pattern(void* data, DType dtype, int64_t count, int rank, int64_t first);
 
-// The data that rank `rank` of `ranks` must hold after the collective of `elements` (the whole
+// The expected data of rank `rank` of `ranks` after the collective on `elements` (the whole
 // buffer), root 0.
 class ExpectedResult {
  public:

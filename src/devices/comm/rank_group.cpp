@@ -16,11 +16,11 @@ namespace crest {
 
 namespace {
 
-// For the main thread to notice that a rank is lost. Before it is connected, it has nothing to
+// Seconds for the main thread to notice a lost rank. Before it is connected, it has nothing to
 // record.
 constexpr double notice_seconds = 3, start_notice_seconds = 0.5;
-// Limit of a collective. It is long, since another rank may be saving a checkpoint. The control
-// channel finds ranks that are lost or hang.
+// Time limit of a collective. It is long, since another rank may be saving a checkpoint. The
+// control channel finds lost or hanging ranks.
 constexpr double collective_seconds = 1e6;
 
 }  // namespace
@@ -42,7 +42,7 @@ RankGroup::RankGroup(const RankEnvironment& environment, const RankOptions& opti
   environment_.port = control_->port();
 }
 
-// With another secret, the watchdog is the first that rank 0 does not let in.
+// With another secret, rank 0 refuses the watchdog first.
 std::unique_ptr<Control> RankGroup::join_all() {
   const double seconds = options_.longest_wait();
   ControlOptions options = {"", options_.watchdog, seconds, 10 * seconds, {}, activity_};
@@ -79,7 +79,7 @@ void RankGroup::done() {
 }
 
 // The launcher ends a silent rank. The main thread notices in a collective or at its next
-// instruction. If it starts or saves, it may not notice in time and is ended here.
+// instruction. During start or saving it may not notice in time, and is ended here.
 void RankGroup::on_loss(const PeerLost& lost, bool silent) {
   std::unique_lock lock(mutex_);
   lost_.emplace(lost);

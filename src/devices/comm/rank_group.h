@@ -1,5 +1,5 @@
-// The processes of a run as one of them sees them: they have found each other, exchange data, and
-// agree on what to do next.
+// The processes of a run, as seen by one of them: they have found each other, exchange data, and
+// agree on the next action.
 #pragma once
 #include <condition_variable>
 #include <functional>
@@ -31,25 +31,24 @@ class RankGroup {
   bool leads() const { return rank() == 0; }
 
   const RankOptions& options() const { return options_; }
-  // What this rank does, for the message of the others if it is lost: "step 12". steady: it counts
-  // progress (comm/activity.h).
+  // This rank's work, for the others' message if it is lost: "step 12". steady: it counts progress
+  // (comm/activity.h).
   void doing(const std::string& what, bool steady = false) { activity_->doing(what, steady); }
-  // Call when the main thread has met PeerLost: it ends by itself, with what it has to record.
-  // Returns what to report: for a rank that was killed because it did not answer, what the watchdog
-  // found.
+  // Call when the main thread has caught PeerLost and ends by itself, after recording. Returns the
+  // error to report: the watchdog's finding for a rank killed because of its silence.
   PeerLost noticed(const PeerLost& lost);
-  // Call after the work has succeeded: the others need not be told that this rank is gone.
+  // Call after the work has succeeded, so the others are not told that this rank is lost.
   void done();
 
-  // Rank 0 calls it when it has checked and prepared what all need; the others wait for that,
-  // however long it takes. Throws PeerLost if a rank ends meanwhile.
+  // Rank 0 calls it after checks and preparations for all ranks. The others wait for it without
+  // limit. Throws PeerLost if a rank ends meanwhile.
   void start_after_first();
-  // How the devices of all ranks are connected, if they are not CPUs. Comes before the calls below.
+  // How to connect the devices of all ranks, unless they are CPUs. Comes before the calls below.
   using Connect = std::function<std::unique_ptr<Communicator>(Control& control, Communicator& host)>;
   void connect_by(Connect connect) { connect_ = std::move(connect); }
-  // Of tensors, on the ranks' devices. Connects all ranks, in the first call.
+  // For tensors on the ranks' devices. The first call connects all ranks.
   Communicator& communicator();
-  // Of values in host memory. The same on CPUs.
+  // For values in host memory. On CPUs it is the same one.
   Communicator& host();
 
   // All ranks call these together.
@@ -76,7 +75,7 @@ class RankGroup {
   std::unique_ptr<Communicator> host_, communicator_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::optional<PeerLost> lost_, silent_;  // silent_: of a rank whose connection stood
+  std::optional<PeerLost> lost_, silent_;  // silent_: a rank with an open connection
   bool over_ = false;                      // the main thread has noticed the loss by itself, or has finished
   std::unique_ptr<Watchdog> watchdog_;
 };

@@ -10,7 +10,7 @@ const std::vector<Setting>& rank_settings() {
   static const std::vector<Setting> rows = {
       setting<&RankOptions::watchdog>({.name = "watchdog",
                                        .group = "Ranks",
-                                       .help = "time after which a process that does not answer ends the run",
+                                       .help = "time without an answer from a process until the run ends",
                                        .unit = "seconds",
                                        .min = 1,
                                        .max = 86400,
@@ -24,7 +24,7 @@ const std::vector<Setting>& restart_settings() {
   static const std::vector<Setting> rows = {setting<&RankOptions::restarts>(
       {.name = "restarts",
        .group = "Ranks",
-       .help = "how often a run that lost a process is started again from its last checkpoint",
+       .help = "how often Crest restarts a run from its last checkpoint after it lost a process",
        .min = 0,
        .max = 1'000'000,
        .identity = false,

@@ -14,7 +14,7 @@ struct RankOptions {
   double longest_wait() const;
 };
 
-// Rows bound to RankOptions; restart_settings: of commands that can be continued.
+// Rows bound to RankOptions. restart_settings: for commands that can continue.
 const std::vector<Setting>& rank_settings();
 const std::vector<Setting>& restart_settings();
 

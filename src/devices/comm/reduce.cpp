@@ -24,7 +24,7 @@ T rounded(Wide x) {
     return T(x);
 }
 
-// Elements at a time: their sums stay in the first-level cache while the parts are added to them.
+// Elements at a time: their sums stay in the first-level cache while parts are added.
 constexpr int64_t block = 2048;
 
 template <class T>
@@ -36,7 +36,7 @@ void sum(T* out, const std::vector<const void*>& parts, int64_t n, bool mean) {
     int64_t count = std::min(block, n - first);
     for (size_t p = 0; p < parts.size(); ++p) {
       const T* x = static_cast<const T*>(parts[p]) + first;
-      // omp simd: without it, the compiler processes loops of unknown length one element at a time.
+      // Without omp simd, the compiler takes loops of unknown length one element at a time.
       if (p == 0) {
 #pragma omp simd
         for (int64_t i = 0; i < count; ++i) sums[i] = widened(x[i]);

@@ -27,14 +27,14 @@ std::string inherited() {
   int fd = inherited_descriptor(secret_descriptor_variable);
   if (fd < 0) return "";
   char bytes[256];
-  ssize_t n = pread(fd, bytes, sizeof bytes, 0);  // all ranks share its position
+  ssize_t n = pread(fd, bytes, sizeof bytes, 0);  // pread, since all ranks share the file position
   close(fd);
   unsetenv(secret_descriptor_variable);
   if (n < ssize_t(shortest)) fail("the secret of the launcher cannot be read", secret_descriptor_variable);
   return {bytes, size_t(n)};
 }
 
-// Of a file that somebody else could read, or has put there, the content is no secret.
+// If others could read or write the file, its content is no secret.
 void check_file(const struct stat& file, const std::string& path) {
   if (!S_ISREG(file.st_mode)) fail_usage("the secret's file is not a regular file", printable(path), "Remove it.");
   if (file.st_uid != geteuid())
@@ -45,7 +45,7 @@ void check_file(const struct stat& file, const std::string& path) {
                printable(path), "Remove it; rank 0 writes it with mode 0600.");
 }
 
-// "": it is not there (yet).
+// "": it does not exist (yet).
 std::string read_secret(const std::string& path) {
   Socket file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file.is_open() && (errno == ENOENT || errno == ESTALE)) return "";
@@ -59,7 +59,7 @@ std::string read_secret(const std::string& path) {
   return {bytes, size_t(n)};
 }
 
-// Replaces a file that is left of an earlier run. It has its name only when it is whole.
+// Replaces the file of an earlier run. The new file gets its name only when complete.
 Socket write_secret(const std::string& path, const std::string& secret) {
   struct stat left {};
   if (lstat(path.c_str(), &left) == 0) check_file(left, path);

@@ -10,14 +10,14 @@ namespace crest {
 
 struct SentError {
   Exit code = Exit::failed;
-  std::optional<int> lost;  // the rank because of which it happened (PeerLost); empty: the sender's own
+  std::optional<int> lost;  // the rank that caused it (PeerLost); empty: the sender
   std::string problem, where, advice;
 };
 
-// Of any exception. Parts are cut to `longest` characters.
+// From any exception. Parts are cut to `longest` characters.
 SentError sent_error(const std::exception_ptr& error, size_t longest = 10'000);
 std::string to_text(const SentError& error);
-// Empty if the text is not one of to_text().
+// Empty if the text is not from to_text().
 std::optional<SentError> parse_sent_error(const std::string& text);
 
 }  // namespace crest

@@ -43,10 +43,10 @@ Socket new_socket(const addrinfo& a) {
   return Socket(socket(a.ai_family, a.ai_socktype | SOCK_CLOEXEC, a.ai_protocol));
 }
 
-// Of one address, so that the next one has its turn where packets to the first vanish.
+// For one address, so the next one gets its turn if packets to the first vanish.
 constexpr double longest_attempt = 3;  // seconds
 
-// 0, or why not. connect() alone would wait minutes for an address that does not answer.
+// 0, or an error number. connect() alone would wait minutes for a silent address.
 int connect_until(const Socket& s, const addrinfo& a, Clock::time_point deadline) {
   const int flags = fcntl(s.fd(), F_GETFL);
   fcntl(s.fd(), F_SETFL, flags | O_NONBLOCK);

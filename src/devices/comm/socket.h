@@ -1,4 +1,4 @@
-// TCP sockets with deadlines: the parts that ranks need to find each other.
+// TCP sockets with deadlines, as needed for ranks to find each other.
 #pragma once
 #include <chrono>
 #include <string>
@@ -26,12 +26,12 @@ class Socket {
   int fd_;
 };
 
-// port 0: any free one. Throws; the error names a port that is in use.
+// port 0: any free one. The error for a port in use names it.
 Socket listen_on(const std::string& address, int port);
 int port_of(const Socket& socket);
-// The local address of a connected socket, as text: the interface that leads to the other side.
+// The local address of a connected socket, as text: the interface towards the other side.
 std::string own_address(const Socket& socket);
-// Retries until the deadline. The socket is closed if that failed until then; `problem` says why.
+// Retries until the deadline. On failure the socket is closed and `problem` has the reason.
 struct Connected {
   Socket socket;
   std::string problem;
@@ -42,8 +42,8 @@ bool is_loopback(const std::string& address);
 // False if the other side is gone.
 bool send_all(const Socket& socket, const std::string& data);
 
-// A message of the control channel. On the wire: uint32 length of what follows, type, uint32 length
-// of the key, key, value; little-endian.
+// A message of the control channel. On the wire: uint32 length of the rest, type, uint32 length of
+// the key, key, value; little-endian.
 struct Frame {
   char type = 0;
   std::string key, value;
@@ -53,7 +53,7 @@ std::string encode(const Frame& frame);
 // Splits the incoming bytes into frames.
 class FrameReader {
  public:
-  // Reads what is available. False if the other side is gone or does not send frames.
+  // Reads the available bytes. False if the other side is gone or sends something else.
   bool receive(const Socket& socket);
   // The next complete frame; false: none yet.
   bool next(Frame& frame);

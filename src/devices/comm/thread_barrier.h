@@ -1,4 +1,4 @@
-// The meeting point of ranks that are threads of one process.
+// The barrier for ranks that are threads of one process.
 #pragma once
 #include <atomic>
 #include <barrier>
@@ -17,20 +17,21 @@ class ThreadBarrier {
  public:
   explicit ThreadBarrier(int ranks) : barrier_(ranks, Meeting{this}) {}
 
-  // Returns after all ranks have called it. Throws PeerLost if one left instead, and ever after.
+  // Returns after all ranks have called it. Throws PeerLost if one has left, now and in later
+  // calls.
   void wait() {
     check();
     barrier_.arrive_and_wait();
     check();
   }
-  // Once a rank, which does not call wait() any more.
+  // Called once by a rank that will not call wait() again.
   void leave() {
     left_ = true;
     barrier_.arrive_and_drop();
   }
 
  private:
-  // When all have arrived: a rank that leaves later does not spoil this meeting.
+  // Once all have arrived, a rank that leaves later does not affect this meeting.
   struct Meeting {
     ThreadBarrier* self;
     void operator()() noexcept { self->broken_ = self->left_.load(); }
@@ -42,8 +43,7 @@ class ThreadBarrier {
   std::barrier<Meeting> barrier_;
 };
 
-// Where groups of ranks that are threads meet: the first member makes the rendezvous of a group,
-// and nobody waits.
+// Rendezvous of groups of threads. The first member makes the group's rendezvous, and nobody waits.
 template <class Rendezvous>
 class ThreadGroups {
  public:

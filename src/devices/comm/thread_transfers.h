@@ -1,4 +1,4 @@
-// How ranks that are threads of one process pass memory to each other.
+// Memory passed between ranks as threads of one process.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -40,7 +40,7 @@ class ThreadTransfers {
     await(lock, [&] { return place.state != State::taken; });
   }
 
-  // A rank has failed: calls that wait throw PeerLost, and so do all later ones.
+  // A rank has failed: waiting calls throw PeerLost, and so do all later ones.
   void leave() {
     std::lock_guard lock(mutex_);
     left_ = true;

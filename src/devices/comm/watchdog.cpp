@@ -22,7 +22,7 @@ Watchdog::Watchdog(const RankEnvironment& environment, const std::string& secret
   thread_ = Thread(
       [this] { run(); },
       [this](const std::exception_ptr& error) {
-        // Nobody would notice any more that this rank stops.
+        // From now on nobody notices if this rank stops.
         on_loss_({environment_.rank,
                   fmt::format("the watchdog of rank {} failed: {}", environment_.rank, sent_error(error).problem),
                   activity_->look().doing},

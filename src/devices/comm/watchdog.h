@@ -1,5 +1,5 @@
-// A thread of every rank that tells rank 0's server that the process lives, and hears from it which
-// one does not. It has a connection of its own and never waits for the rank's work.
+// A thread of every rank that tells rank 0's server that the process lives, and hears of lost
+// ranks. It has its own connection and never waits for the rank's work.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -14,18 +14,18 @@
 
 namespace crest {
 
-// Seconds between two words of a watchdog that others wait `limit` seconds for.
+// Seconds between two words of a watchdog if others wait `limit` seconds for it.
 double word_interval(double limit);
 
 class Watchdog {
  public:
   // Connects within `seconds`, or throws as join_server(); the rank itself joins afterwards. limit:
-  // seconds without a word from rank 0 after which it is lost. on_loss: called in the thread, once;
-  // silent: the connection of the lost rank stands.
+  // seconds without a word from rank 0 until it is lost. on_loss: called once, in the thread;
+  // silent: the lost rank's connection is open.
   using OnLoss = std::function<void(const PeerLost&, bool silent)>;
   Watchdog(const RankEnvironment& environment, const std::string& secret, double limit, double seconds,
            std::shared_ptr<const Activity> activity, OnLoss on_loss);
-  // Says goodbye if `well`; otherwise the others hear that this rank is gone.
+  // Says goodbye if `well`; otherwise the others hear that this rank is lost.
   void end(bool well);
   ~Watchdog() { end(false); }
 

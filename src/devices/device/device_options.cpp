@@ -101,14 +101,14 @@ std::vector<std::string> DeviceOptions::flags() const {
 const std::vector<Setting>& device_settings() {
   const char* group = "Device";
   static const std::vector<Setting> rows = {
-      setting<&DeviceOptions::device>({.name = "device",
-                                       .group = group,
-                                       .help = "auto, cpu, cuda[:N]; plan, program, advise and tune also accept a "
-                                               "device that is not here, e.g. h100 (crest "
-                                               "devices --sheets), or a TOML file",
-                                       .example = "cuda:1",
-                                       .common = true,
-                                       .local = true}),
+      setting<&DeviceOptions::device>(
+          {.name = "device",
+           .group = group,
+           .help = "auto, cpu, cuda[:N]; plan, program, advise and tune also accept a device you do not "
+                   "have, e.g. h100 (crest devices --sheets), or a TOML file",
+           .example = "cuda:1",
+           .common = true,
+           .local = true}),
       setting<&DeviceOptions::threads>({.name = "threads",
                                         .group = group,
                                         .help = "CPU threads per step; 0: all usable",

@@ -18,14 +18,15 @@ namespace {
 
 constexpr double least_gain = 0.01;
 
-// Whether a change takes more memory than there is, of settings that fit: how much, else "".
+// Why a change that needs more memory than the device has is rejected; "" if it fits, or if the
+// given settings do not fit either.
 std::string too_large(const Finding& f, const AdviceCase& c, Planner& planner) {
   if (!f.recipe || planner.fits(*f.recipe) || !planner.fits(c.given)) return "";
   return fmt::format("{}; {} needs {} of {}", f.condition, f.change,
                      format_bytes(double(planner.planned_bytes(*f.recipe))), format_bytes(double(c.limit)));
 }
 
-// Whether a change that is only about time is not worth it, by its prediction: why, else "".
+// Why a change for speed is not worth it, by the prediction; "": it is.
 std::string too_little(const Finding& f, const PredictedRatio& p) {
   if (!p.ratio || f.for_memory || *p.ratio <= 1 - least_gain) return "";
   double percent = 100 * (1 / *p.ratio - 1);
@@ -38,7 +39,7 @@ std::string too_little(const Finding& f, const PredictedRatio& p) {
 
 void measure_into(Advice& advice, const AdviceCase& c, const AdviceOptions& o) {
   if (!advice.finding.recipe) {
-    advice.not_measured = "Crest does not run this change by itself";
+    advice.not_measured = "Crest cannot make this change by itself";
     return;
   }
   try {
@@ -79,7 +80,7 @@ void measure_into(Advice& advice, const AdviceCase& c, const AdviceOptions& o) {
 Checked check(const Rule& rule, const AdviceCase& c, Planner& planner) {
   try {
     return rule.check(c, planner);
-  } catch (const Error& e) {  // a change that other settings exclude
+  } catch (const Error& e) {  // other settings exclude the change
     if (e.code() != Exit::usage) throw;
     return {RuleStatus::not_applicable, e.problem(), {}};
   }

@@ -1,5 +1,5 @@
-// What to change in a model and its settings for a device: a table of rules, each with its source,
-// a check, and what the change is predicted (and, on request, measured) to bring.
+// Advice on a model and its settings for a device: a table of rules, each with a source, a check,
+// and the predicted (on request, measured) gain of the change.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -19,42 +19,42 @@
 
 namespace crest {
 
-// What a run logged about its steps.
+// Step times in the log of a run.
 struct RunWaits {
   int64_t steps = 0;
   double step_ms = 0, wait_ms = 0;  // sums
 };
-// Of the last 200 steps of a run's log. Throws if there is no log that can be read.
+// Over the last 200 steps of the log. Throws if there is no readable log.
 RunWaits waits_of_run(const std::string& folder);
 
-// The subject of an advice.
+// The recipe and device to give advice on.
 struct AdviceCase {
   Recipe given;   // as the user gave it
   Recipe recipe;  // resolved
   Device device;
-  int64_t limit = 0;  // bytes that a rank may plan
+  int64_t limit = 0;  // bytes for a rank
   Mesh mesh;
   const Calibration* calibration = nullptr;  // null: none
   const DataSheet* sheet = nullptr;          // of the device; null: none
   std::optional<RunWaits> waits;             // of a run
 };
 
-// What must be known to predict the gain of a change.
+// The data needed to predict the gain of a change.
 enum class GainNeeds : uint8_t {
-  flops,     // how much is computed
-  rates,     // and how fast: a calibration, or a data sheet
-  tiles,     // how the device divides products: a data sheet
-  measuring  // what no formula of Crest knows: alignment, kernels
+  flops,     // FLOP counts
+  rates,     // also rates: a calibration or a data sheet
+  tiles,     // how the device splits products into tiles: a data sheet
+  measuring  // only a measurement shows it: alignment, kernels
 };
 
-// What a rule found.
+// A finding of a rule.
 struct Finding {
-  std::string condition;                            // what holds here
-  std::string change;                               // what to do
-  std::optional<Recipe> recipe = std::nullopt;      // the changed one, not resolved; none: Crest cannot run the change
-  bool other_model = false;                         // it changes what is trained
-  bool for_memory = false;                          // worth it without any gain of time
-  std::optional<double> time_ratio = std::nullopt;  // by a formula that the change names
+  std::string condition;                            // the reason for the change
+  std::string change;                               // the advice
+  std::optional<Recipe> recipe = std::nullopt;      // with the change, not resolved; none: Crest cannot run it
+  bool other_model = false;                         // the change trains another model
+  bool for_memory = false;                          // worth it even without a speedup
+  std::optional<double> time_ratio = std::nullopt;  // by the formula in `change`
 };
 
 enum class RuleStatus : uint8_t { advice, holds, not_applicable };
@@ -62,25 +62,25 @@ const char* name(RuleStatus);
 
 struct Checked {
   RuleStatus status = RuleStatus::not_applicable;
-  std::string text;  // why
+  std::string text;  // the reason
   std::vector<Finding> findings;
 };
 
 class Planner;
 struct Rule {
   const char* id;
-  const char* section;  // of the document; or another source
+  const char* section;  // of rules_document, or another source
   const char* help;
   GainNeeds needs;
   Checked (*check)(const AdviceCase&, Planner&);
 };
 const std::vector<Rule>& rules();
-// The document that the sections are of.
+// The document of the rules' sections.
 extern const char* const rules_document;
 
-// Time per token of two recipes, and where it is from.
+// Time per token with a change, relative to the time without it, and the basis of the prediction.
 struct PredictedRatio {
-  std::optional<double> ratio;  // with the change over without
+  std::optional<double> ratio;  // time with the change / time without it
   std::string basis;            // "calibration", "floors", "flops", "formula"; "": not predicted
   std::string why_not;
 };
@@ -97,9 +97,9 @@ struct MeasuredRatio {
 struct Advice {
   Finding finding;
   PredictedRatio predicted;
-  std::optional<int64_t> planned_bytes;  // of the changed recipe
+  std::optional<int64_t> planned_bytes;  // of the recipe with the change
   std::optional<MeasuredRatio> measured;
-  std::string not_measured;  // why
+  std::string not_measured;  // the reason
 };
 
 struct RuleResult {
@@ -109,38 +109,37 @@ struct RuleResult {
   std::vector<Advice> advice;
 };
 
-// Plans recipes for the rules; each once.
+// Plans recipes for the rules, and each recipe only once.
 class Planner {
  public:
   explicit Planner(const AdviceCase& c) : case_(c) {}
-  // The training step of a recipe that is not resolved: what time is about. Usage errors if the
-  // device excludes it.
+  // The training step of an unresolved recipe, for times. Usage errors if the device excludes it.
   const CompiledSession& session(const Recipe& given) { return *planned(given).step; }
   const CompiledSession& session() { return session(case_.given); }
-  // What crest train plans: what memory is about.
+  // The plan of crest train, for memory.
   int64_t planned_bytes(const Recipe& given) { return whole(given).planned_bytes(); }
   int64_t planned_bytes() { return planned_bytes(case_.given); }
   bool fits(const Recipe& given) { return whole(given).limited_bytes() <= case_.limit; }
   const std::vector<StepProduct>& products();
-  // The largest micro batch of the recipe within the limit; 0: none.
+  // The largest micro batch within the limit; 0: none.
   int64_t largest_batch(const Recipe& given);
   PredictedRatio ratio(const Recipe& without, const Recipe& with, GainNeeds needs);
-  // Milliseconds a token by the best basis that there is; none: nothing but FLOPs is known.
+  // Milliseconds per token on the best available basis; none if only FLOPs are known.
   std::optional<double> ms_per_token(const Recipe& given);
-  // By the data sheet, with whole tiles and waves; none without a sheet.
+  // By the data sheet, in whole tiles and waves; none without a sheet.
   std::optional<double> tiled_ms_per_token(const Recipe& given);
 
  private:
   struct Planned {
     std::string key;
-    std::unique_ptr<CompiledSession> step, whole;  // whole: null until memory is asked for
+    std::unique_ptr<CompiledSession> step, whole;  // whole: null until memory is requested
   };
   Planned& planned(const Recipe& given);
   const CompiledSession& whole(const Recipe& given);
   std::optional<double> calibrated_ms(const CompiledSession& session) const;
 
   const AdviceCase& case_;
-  std::deque<Planned> planned_;  // its elements stay where they are
+  std::deque<Planned> planned_;  // a deque never moves its elements
   std::optional<std::vector<StepProduct>> products_;
 };
 
@@ -153,7 +152,7 @@ struct AdviceOptions {
 
 struct AdviceReport {
   std::vector<RuleResult> rules;
-  int64_t planned_bytes = 0;  // of the settings as given
+  int64_t planned_bytes = 0;  // of the given settings
   size_t count(RuleStatus status) const;
 };
 

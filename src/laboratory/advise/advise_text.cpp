@@ -1,4 +1,4 @@
-// Advice for people and for programs.
+// Advice as text and as JSON.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -50,7 +50,7 @@ std::string basis_text(const AdviceCase& c, const std::string& basis) {
   return "by the formula above";
 }
 
-// A text behind a label, its lines below each other.
+// A label with its text, wrapped into lines of one column.
 std::string labeled(std::string label, const std::string& text, size_t column, size_t width) {
   label.resize(std::max(column, label.size() + 1), ' ');
   return label + wrapped(text, {.width = width, .indent = std::string(column, ' '), .taken = label.size()}) + "\n";
@@ -134,7 +134,7 @@ std::string text_of(const AdviceCase& c, const AdviceReport& report, size_t widt
       if (r.status == status) text += labeled(std::string("   ") + r.rule->id, r.text, 22, width);
   }
   return text + "\n" +
-         wrapped(fmt::format("Sections are of \"{}\", unless they name another source.", rules_document),
+         wrapped(fmt::format("Sections are from \"{}\" unless another source is named.", rules_document),
                  {.width = width}) +
          "\n";
 }

@@ -1,4 +1,4 @@
-// What the rules plan and predict.
+// Plans and predictions for the rules.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr SessionUse step_use = {.train = true, .update = true};
 
-// Models differ in sizes that are no flags.
+// Some sizes of a model are not flags, so the key has the whole model.
 std::string key_of(const Recipe& r) { return to_toml(r.model) + join(settings_of(r).flags(), " "); }
 
 double tokens_of(const CompiledSession& s) { return double(s.recipe.tokens_per_step()); }
@@ -54,7 +54,7 @@ int64_t Planner::largest_batch(const Recipe& given) {
   return crest::largest_batch(whole(given), training_use, case_.limit);
 }
 
-// None where no calibration covers the step.
+// None if no calibration covers the step.
 std::optional<double> Planner::calibrated_ms(const CompiledSession& s) const {
   if (!case_.calibration || s.recipe.all_ranks() > 1) return std::nullopt;
   PlannedTime t = planned_time(s, *case_.calibration, case_.sheet);

@@ -37,15 +37,15 @@ const std::vector<Rule>& rules() {
        rule::tile_quantization},
       {"wave-quantization", "Tile and wave quantization", "tiles fill whole waves of the multiprocessors", tiles,
        rule::wave_quantization},
-      {"fallback-kernels", "Vector and matrix size divisibility", "no instruction falls to a slow kernel", measuring,
+      {"fallback-kernels", "Vector and matrix size divisibility", "no instruction runs in a slow kernel", measuring,
        rule::fallback_kernels},
       {"mixed-precision", "How To Improve Speed and Save Memory", "16-bit floats where the device has units for them",
        rates, rule::mixed_precision},
       {"flash-attention", "How To Improve Speed and Save Memory", "flash attention", rates, rule::flash_attention},
       {"fusion", "Anatomy of Model's Operations", "element-wise operations are fused: they are bound by memory", rates,
        rule::fusion},
-      {"recompute", "Gradient checkpointing", "recompute only what memory needs; larger batches pay for it", flops,
-       rule::recompute},
+      {"recompute", "Gradient checkpointing", "recompute no more than memory requires; larger batches pay for it",
+       flops, rule::recompute},
       {"accumulation", "Batch sizes; Gradient Accumulation",
        "a larger micro batch before more accumulation, at the same global batch", rates, rule::accumulation},
       {"fused-optimizer", "Memory-efficient optimizers", "one kernel updates all parameters", rates,
@@ -69,7 +69,7 @@ Recipe with(Recipe recipe, const std::string& setting, const std::string& value)
 }
 
 std::string no_tensor_cores(const AdviceCase& c) {
-  if (c.device.kind != "cuda") return "it is about tensor cores, and a CPU has none";
+  if (c.device.kind != "cuda") return "the rule is about tensor cores, and a CPU has none";
   if (c.recipe.precision == "fp32") return "fp32 does not use tensor cores";
   return "";
 }

@@ -1,4 +1,4 @@
-// The checks behind the table of rules (rules.cpp), and what they share.
+// The checks of the table of rules (rules.cpp), and their helpers.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,17 +14,17 @@ inline Checked advise(std::vector<Finding> findings, std::string otherwise) {
   if (findings.empty()) return holds(std::move(otherwise));
   return {RuleStatus::advice, "", std::move(findings)};
 }
-// The recipe with a setting changed.
+// The recipe with one setting changed.
 Recipe with(Recipe recipe, const std::string& setting, const std::string& value);
 
-// Whether the matrix products of the recipe run on tensor cores, for which the rules of sizes were
-// made; if not, why.
+// Why the rules about sizes do not apply: the matrix products do not run on tensor cores. "": they
+// do.
 std::string no_tensor_cores(const AdviceCase& c);
-// Elements that the device's generation wants sizes of operands to be a multiple of, for full speed
-// (128 bytes from compute capability 8.0, 16 before), and the text that says so.
+// Operand sizes should be a multiple of this many elements for full speed (128 bytes from compute
+// capability 8.0 on, 16 before), and a text saying so.
 int64_t aligned_elements(const AdviceCase& c);
 std::string alignment_text(const AdviceCase& c);
-// Elements of 16 bytes: what tensor cores need at all.
+// Elements in 16 bytes, the minimum for tensor cores.
 int64_t needed_elements(const AdviceCase& c);
 
 // rules_sizes.cpp

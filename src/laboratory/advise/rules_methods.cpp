@@ -1,4 +1,4 @@
-// Rules about methods: batch, precision, kernels, memory against time, data.
+// Rules about methods: batch, precision, kernels, recompute, data.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,10 +14,9 @@ std::string bytes(int64_t n) { return format_bytes(double(n)); }
 
 Recipe with_batch(const Recipe& given, int64_t batch) { return with(given, "batch", std::to_string(batch)); }
 
-constexpr double knee = 0.01;  // a larger batch has to bring as much
+constexpr double knee = 0.01;  // gain below which a larger batch does not pay
 
-// The smallest batch, from the given one in doubles up to the largest, that is within `knee` of the
-// best.
+// The smallest batch within `knee` of the best one, trying `from`, twice `from`, and so on.
 int64_t sufficient_batch(Planner& planner, const Recipe& given, int64_t from, int64_t largest) {
   std::vector<std::pair<int64_t, double>> list;
   for (int64_t b = from;; b = std::min(2 * b, largest)) {
@@ -110,7 +109,7 @@ Checked recompute(const AdviceCase& c, Planner& planner) {
   }
   if (level != "none" && planner.fits(none))
     return advise({{fmt::format("--recompute {}, and all activations fit", level), "--recompute none", none}}, "");
-  // Memory that recompute frees makes room for a larger batch.
+  // Recompute frees memory for a larger batch.
   int64_t largest = planner.largest_batch(c.given);
   if (c.recipe.batch < largest || !planner.ms_per_token(c.given))
     return holds(fmt::format("--recompute {}; memory does not limit the batch", level));
@@ -124,7 +123,7 @@ Checked recompute(const AdviceCase& c, Planner& planner) {
       findings = {{fmt::format("batch {} is the largest that fits", c.recipe.batch),
                    fmt::format("--recompute {} --batch {}", more, r.batch), r, true}};
   }
-  return advise(findings, fmt::format("--recompute {}; a larger batch does not pay for more of it", level));
+  return advise(findings, fmt::format("--recompute {}; a larger batch would not pay for more recompute", level));
 }
 
 Checked fused_optimizer(const AdviceCase& c, Planner&) {

@@ -1,4 +1,4 @@
-// Rules about ranks that share a model.
+// Rules about ranks sharing a model.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,23 +21,23 @@ bool width_is_aligned(const AdviceCase& c, int64_t t) {
   return h % t == 0 && (!no_tensor_cores(c).empty() || h / t % aligned_elements(c) == 0);
 }
 
-// The fewest ranks whose memory suffices if it divides evenly: a share of the plan, and what tensor
-// parallelism repeats on every rank comes on top.
+// The fewest ranks with enough memory if the plan divides evenly. Tensor parallelism repeats some
+// values on every rank, so more may be needed.
 int64_t ranks_for_memory(const AdviceCase& c, Planner& planner) {
   int64_t planned = planner.planned_bytes(), t = c.mesh.size(Axis::tensor), least = 1;
   while (least < t && planned / (least * c.mesh.size(Axis::pipeline)) > c.limit) ++least;
   return least;
 }
 
-// The fewest ranks, at most the given ones, that suit memory, heads and width alike, so that the
-// rules about them give one advice; 0: none.
+// The fewest ranks, up to the given number, with suitable memory, heads and width alike, so that
+// all these rules give the same advice. 0: none.
 int64_t fitting_ranks(const AdviceCase& c, Planner& planner) {
   for (int64_t t = ranks_for_memory(c, planner); t <= c.mesh.size(Axis::tensor); ++t)
     if (heads_divide(c.recipe.model, t) && width_is_aligned(c, t)) return t;
   return 0;
 }
 
-// What a rule about heads or width says where tensor-ranks already advises ranks that suit it.
+// The text of a rule about heads or width if tensor-ranks already advises a suitable number.
 std::string settled(const std::string& condition, int64_t ranks) {
   return fmt::format("{}; --mesh tensor={} of tensor-ranks settles it", condition, ranks);
 }
@@ -49,8 +49,8 @@ Checked width_over_ranks(const AdviceCase& c, Planner& planner) {
   if (std::string why = no_tensor_cores(c); !why.empty()) return does_not_apply(why);
   int64_t t = c.mesh.size(Axis::tensor), h = c.recipe.model.width, multiple = aligned_elements(c);
   if (width_is_aligned(c, t)) return holds(fmt::format("h/t = {}/{} = {}", h, t, h / t));
-  std::string share = h % t ? fmt::format("{} is not divided by {}", h, t)
-                            : fmt::format("h/t = {} is no multiple of {}", h / t, alignment_text(c));
+  std::string share = h % t ? fmt::format("{} is not divisible by {}", h, t)
+                            : fmt::format("h/t = {} is not a multiple of {}", h / t, alignment_text(c));
   if (int64_t fitting = fitting_ranks(c, planner)) return holds(settled(share, fitting));
   return advise({{share, fmt::format("a width of {}", round_up(h, t * multiple)), {}, true}}, "");
 }
@@ -61,12 +61,12 @@ Checked heads_over_ranks(const AdviceCase& c, Planner& planner) {
   int64_t t = c.mesh.size(Axis::tensor);
   bool batch = c.recipe.batch * m.heads % t == 0;
   if (heads_divide(m, t)) return holds(fmt::format("a/t = {}/{} = {}", m.heads, t, m.heads / t));
-  std::string condition = fmt::format("{} heads{} are not divided by t = {}{}", m.heads,
+  std::string condition = fmt::format("{} heads{} are not divisible by t = {}{}", m.heads,
                                       m.kv_heads == m.heads ? "" : fmt::format(" ({} for keys and values)", m.kv_heads),
                                       t, batch ? "" : fmt::format(", nor is b*a = {}", c.recipe.batch * m.heads));
   if (int64_t fitting = fitting_ranks(c, planner)) return holds(settled(condition, fitting));
   int64_t fewer = t - 1, more = t + 1;
-  while (!heads_divide(m, fewer)) --fewer;  // 1 does
+  while (!heads_divide(m, fewer)) --fewer;  // ends at 1
   while (more <= m.kv_heads && !heads_divide(m, more)) ++more;
   bool enough = fewer >= ranks_for_memory(c, planner);
   std::string change = enough ? fmt::format("--mesh tensor={}", fewer) : "";
@@ -77,7 +77,7 @@ Checked heads_over_ranks(const AdviceCase& c, Planner& planner) {
 Checked tensor_ranks(const AdviceCase& c, Planner& planner) {
   if (std::string why = one_rank(c); !why.empty()) return does_not_apply(why);
   int64_t planned = planner.planned_bytes(), t = c.mesh.size(Axis::tensor);
-  // Where no number of ranks suits heads and width, their rules say what to change first.
+  // If no number of ranks suits heads and width, their own rules name the first change.
   int64_t fitting = fitting_ranks(c, planner), least = fitting ? fitting : t;
   std::string text = fmt::format("{} planned for one rank, {} available on each", format_bytes(double(planned)),
                                  format_bytes(double(c.limit)));

@@ -1,4 +1,4 @@
-// Rules about sizes: what tensor cores, tiles and kernels need.
+// Rules about sizes for tensor cores, tiles and kernels.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ Checked vocabulary(const AdviceCase& c, Planner&) {
   int64_t vocab = c.recipe.model.vocab, padded = round_up(vocab, c.recipe.pad_vocab);
   std::string padding = padded == vocab ? "not padded" : fmt::format("padded to {}", padded);
   if (padded % multiple == 0) return holds(fmt::format("vocabulary {}, {}", vocab, padding));
-  return advise({{.condition = fmt::format("vocabulary {}, {}, is no multiple of {}", vocab, padding, multiple),
+  return advise({{.condition = fmt::format("vocabulary {}, {}, is not a multiple of {}", vocab, padding, multiple),
                   .change = fmt::format("--pad-vocab 128, a vocabulary of {} ({})", round_up(vocab, 128),
                                         unpadded_vocabulary.text),
                   .recipe = with(c.given, "pad-vocab", "128")}},
@@ -35,7 +35,7 @@ Checked tokens(const AdviceCase& c, Planner& planner) {
   int64_t seq = c.recipe.seq_length(), tokens = c.recipe.batch * seq, multiple = aligned_elements(c);
   if (tokens % multiple == 0) return holds(fmt::format("b*s = {} is a multiple of {}", tokens, multiple));
   std::string condition =
-      fmt::format("b*s = {} x {} = {} is no multiple of {}", c.recipe.batch, seq, tokens, alignment_text(c));
+      fmt::format("b*s = {} x {} = {} is not a multiple of {}", c.recipe.batch, seq, tokens, alignment_text(c));
   int64_t step = multiple / std::gcd(multiple, seq), batch = round_up(c.recipe.batch, step);
   Recipe larger = with(c.given, "batch", std::to_string(batch));
   if (batch <= 2 * c.recipe.batch && planner.fits(larger))
@@ -52,7 +52,7 @@ Checked head_size(const AdviceCase& c, Planner&) {
   if (c.recipe.attention == "flash")
     return holds(fmt::format("h/a = {}; flash attention reads heads in its own tiles", m.head_dim));
   AdviceCase attention = c;
-  if (c.recipe.precision == "fp8") attention.recipe.precision = "bf16";  // only linear layers are in fp8
+  if (c.recipe.precision == "fp8") attention.recipe.precision = "bf16";  // fp8 applies only to linear layers
   int64_t multiple = aligned_elements(attention);
   if (m.head_dim % multiple == 0) return holds(fmt::format("h/a = {} is a multiple of {}", m.head_dim, multiple));
   return advise(
@@ -79,14 +79,14 @@ Checked head_ratio(const AdviceCase& c, Planner&) {
 
 Checked mlp_width(const AdviceCase& c, Planner&) {
   const ModelConfig& m = c.recipe.model;
-  if (m.activation != ActivationKind::swiglu) return does_not_apply("the model has no SwiGLU");
+  if (!gated(m.activation)) return does_not_apply("the model has no gated MLP");
   if (std::string why = no_tensor_cores(c); !why.empty()) return does_not_apply(why);
   int64_t t = c.mesh.size(Axis::tensor), multiple = aligned_elements(c) * t;
   std::string share = t > 1 ? fmt::format(" on each of {} ranks", t) : "";
   if (m.ff % multiple == 0) return holds(fmt::format("MLP width {} is a multiple of {}", m.ff, multiple));
   Recipe wider = c.given;
   wider.model.ff = round_up(m.ff, multiple);
-  return advise({{fmt::format("MLP width {} is no multiple of {}{}", m.ff, alignment_text(c), share),
+  return advise({{fmt::format("MLP width {} is not a multiple of {}{}", m.ff, alignment_text(c), share),
                   fmt::format("ff = {} in the model's file ({:+.1f}% of its FLOPs)", wider.model.ff,
                               100 * (flops_per_token(wider.model, c.recipe.seq_length()) /
                                          flops_per_token(m, c.recipe.seq_length()) -
@@ -97,11 +97,11 @@ Checked mlp_width(const AdviceCase& c, Planner&) {
 
 namespace {
 
-// What a size is, as far as another rule is about it.
+// The name of a size if another rule covers it.
 std::string size_name(const AdviceCase& c, int64_t size) {
   const ModelConfig& m = c.recipe.model;
   if (size == m.width) return "the model's width";
-  if (size == m.ff || size == 2 * m.ff) return m.activation == ActivationKind::swiglu ? "" : "the MLP width";
+  if (size == m.ff || size == 2 * m.ff) return gated(m.activation) ? "" : "the MLP width";
   if (size == m.qkv_width()) return "the width of queries, keys and values";
   if (size == m.heads * m.head_dim) return "heads x head size";
   return "";
@@ -109,7 +109,7 @@ std::string size_name(const AdviceCase& c, int64_t size) {
 
 }  // namespace
 
-// Tokens, vocabulary, head size and SwiGLU have rules of their own.
+// Tokens, vocabulary, head size and SwiGLU have their own rules.
 Checked product_alignment(const AdviceCase& c, Planner& planner) {
   if (std::string why = no_tensor_cores(c); !why.empty()) return does_not_apply(why);
   int64_t multiple = aligned_elements(c), needed = needed_elements(c);
@@ -121,7 +121,7 @@ Checked product_alignment(const AdviceCase& c, Planner& planner) {
   for (auto& [size, places] : odd) {
     std::vector<std::string> list(places.begin(), places.end());
     findings.push_back(
-        {fmt::format("{} = {} ({}) is no multiple of {}{}", size_name(c, size), size, join(list, ", "),
+        {fmt::format("{} = {} ({}) is not a multiple of {}{}", size_name(c, size), size, join(list, ", "),
                      alignment_text(c),
                      size % needed ? fmt::format("; tensor cores load multiples of {}", needed) : ""),
          fmt::format("{} = {} or {}", size_name(c, size), size / multiple * multiple, round_up(size, multiple)),
@@ -133,8 +133,8 @@ Checked product_alignment(const AdviceCase& c, Planner& planner) {
 
 namespace {
 
-// The products with the largest part of lost time, by place: "h.*.mlp.fc 4096x3072x768, tile
-// 128x256 (assumed: ..): 1.33x".
+// The products that lose most time, by place: "h.*.mlp.fc 4096x3072x768, tile 128x256 (assumed:
+// ..): 1.33x".
 std::string worst_products(const std::vector<StepProduct>& products,
                            const std::function<double(const StepProduct&)>& padding) {
   const StepProduct* worst = nullptr;
@@ -153,13 +153,13 @@ double overall(const std::vector<StepProduct>& products, const std::function<dou
 }
 
 std::string no_tiles(const AdviceCase& c) {
-  if (c.device.kind != "cuda") return "it is about the multiprocessors of a GPU";
-  if (c.recipe.precision == "fp32") return "tiles of fp32 products without tensor cores are not known";
+  if (c.device.kind != "cuda") return "the rule is about the multiprocessors of a GPU";
+  if (c.recipe.precision == "fp32") return "tiles of fp32 products without tensor cores are unknown";
   if (!c.sheet) return "no device file of this GPU: crest devices --sheets lists them";
   return "";
 }
 
-// Batches near the given one that fit, in the order of size.
+// Nearby fitting batches, by size.
 std::vector<int64_t> near_batches(const AdviceCase& c, Planner& planner) {
   int64_t given = c.recipe.batch, most = planner.largest_batch(c.given);
   int64_t low = std::max<int64_t>(1, given - given / 4), high = std::min(most, given + std::max<int64_t>(1, given / 4));
@@ -168,7 +168,7 @@ std::vector<int64_t> near_batches(const AdviceCase& c, Planner& planner) {
   return list;
 }
 
-// The batch near the given one whose tokens take the least time by the data sheet.
+// The nearby batch with the least time per token by the data sheet.
 Checked better_batch(const AdviceCase& c, Planner& planner, const std::string& condition,
                      const std::string& otherwise) {
   int64_t best = c.recipe.batch;
@@ -203,10 +203,11 @@ Checked wave_quantization(const AdviceCase& c, Planner& planner) {
   return better_batch(c, planner, text + ", " + worst_products(planner.products(), padding), text);
 }
 
-// The last of an operation's kernels accept everything; they are named for it.
+// The last kernel of each operation is its fallback: it accepts everything, and its name says so.
 Checked fallback_kernels(const AdviceCase& c, Planner& planner) {
   const CompiledSession& s = planner.session();
-  std::map<std::string, std::pair<std::set<std::string>, std::string>> found;  // kernel -> places, why not a better one
+  std::map<std::string, std::pair<std::set<std::string>, std::string>>
+      found;  // kernel -> places, why no better kernel ran
   for (auto& program : s.programs)
     for (size_t i = 0; i < program.program.code.size(); ++i) {
       std::string_view kernel = program.kernels[i]->name;

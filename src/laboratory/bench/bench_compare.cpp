@@ -100,8 +100,8 @@ class ComparisonRun {
     return result;
   }
 
-  // The peer times itself and excludes its own warm-up and compilation, so one of its runs is
-  // compared with the median of several of Crest's.
+  // The peer times itself, without its warm-up and compilation. One run of it is compared with the
+  // median of several of Crest's runs.
   AbResult compare_with_peer() {
     for (int i = 0; i < o_.warmup; ++i) run_once(a_);
     rule_.warmup_rounds = 0;
@@ -120,7 +120,7 @@ class ComparisonRun {
     return result;
   }
 
-  // Samples in order of measurement, by contender: "a", "b" (for --noise: A again), "peer".
+  // Samples in the order measured, by contender: "a", "b" (for --noise: A again), "peer".
   void record(const AbResult& result) {
     std::vector<bool> marks = watch_.last(result.order.size());
     std::vector<SampleRow> ours, theirs;
@@ -186,7 +186,7 @@ AbRule comparison_rule(const BenchOptions& o) {
                "--ab and --peer measure the noise floor too.");
   AbRule r;
   r.warmup_rounds = o.warmup;
-  r.max_seconds = o.max_seconds * 3;  // of a single measurement for each, and for the noise floor
+  r.max_seconds = o.max_seconds * 3;  // per measurement; three, because of the noise floor
   r.rounds_at_limit = 1;
   check_rounds(o.samples);
   if (o.samples > 0) {

@@ -25,12 +25,12 @@ namespace {
 
 constexpr size_t measurements_without_asking = 100;
 constexpr double seconds_without_asking = 30 * 60;
-constexpr double usual_share_of_peak = 0.3;  // of the matmul rate, before anything was measured
+constexpr double usual_share_of_peak = 0.3;  // of the matmul rate, until something is measured
 constexpr double setup_seconds = 0.3;        // per measurement: compiling, filling weights
 
 StoppingRule rule_of(const BenchOptions& o) { return stopping_rule(o.warmup, o.samples, 200, o.max_seconds); }
 
-// The rule of one of several rounds, from 0.
+// The stopping rule of one round, counted from 0.
 StoppingRule rule_of(const BenchOptions& o, int round, int rounds) {
   StoppingRule rule = stopping_rule(o.warmup, (o.samples + rounds - 1 - round) / rounds, 200, o.max_seconds / rounds);
   if (o.samples == 0) rule.min_samples = (rule.min_samples + rounds - 1) / rounds, rule.samples_at_limit = 1;
@@ -70,7 +70,7 @@ void confirm(BenchMeasure& bench, const std::vector<BenchTask>& tasks) {
   if (bench.options().yes || tasks.size() == 1) return;
   GridClock clock(bench.options());
   const Device& device = tasks[0].device;
-  // With a rate that every device reaches, a short grid needs no rate measurement.
+  // Every device reaches this rate, so a short grid needs no rate measurement.
   double seconds = clock.estimate(tasks, device.kind == "cuda" ? 5e12 : 2e9 * device.threads);
   if (tasks.size() <= measurements_without_asking && seconds <= seconds_without_asking) return;
   double peak = bench.options().peak;
@@ -92,9 +92,8 @@ std::string identity(const BenchOptions& o, const std::vector<BenchTask>& tasks)
   return sha256_hex(text.data(), text.size()).substr(0, 8);
 }
 
-// Takes every measurement once, then again in reverse order: drift of the machine affects all
-// alike, and the difference between a measurement's rounds shows its size (stats/ratio.h). A record
-// has both rounds.
+// Takes every measurement once, then again in reverse order. Machine drift then affects all alike,
+// and a measurement's rounds show its size (stats/ratio.h). A record has both rounds.
 class Grid {
  public:
   Grid(BenchMeasure& bench, const std::vector<BenchTask>& tasks)
@@ -205,14 +204,14 @@ class Grid {
     CompiledSession session = compile_phase(task.recipe, task.device, task.phase);
     if (result.rounds.empty()) bench_.add_documents(record, session, task.phase);
     BenchRow planned = bench_.planned_row(session, task);
-    // A measurement that does not fit is a result in a grid, but an error on its own.
+    // In a grid, a measurement that does not fit is a result. Alone, it is an error.
     if (tasks_.size() > 1 && planned.planned * task.recipe.data_parallel > task.limit)
       return does_not_fit(planned, result, record, "");
     try {
       auto runner = bench_.make_runner(std::move(session), task, task.limit);
       add_times(*runner, task, result, record);
     } catch (const Error& e) {
-      // Other processes may have got their memory, and would wait for this one.
+      // Other processes may already hold their memory and would wait for this one.
       bool alone = task.recipe.ranks == 1 || tasks_.size() == 1;
       if (e.code() != Exit::does_not_fit || !result.rounds.empty() || !alone) throw;
       does_not_fit(planned, result, record, e.what());
@@ -270,7 +269,7 @@ class Grid {
     row.throttled = size_t(std::count(result.throttled.begin(), result.throttled.end(), true));
     row.throttle_reasons = result.reasons;
     row.other_load = busy;
-    if (!o_.flush_cache) row.watts = result.energy.watts();  // else it is of the flushes as well
+    if (!o_.flush_cache) row.watts = result.energy.watts();  // else the power includes the flushes
     if (Store* store = bench_.recorder().store()) row.known_floor = noise_floor_of(*store, task.key, task.device.name);
     result.row = to_json(row);
     if (tasks_.size() > 1) result.row["rounds"] = result.rounds.size();
@@ -315,7 +314,7 @@ class Grid {
   const BenchOptions& o_;
   const std::vector<BenchTask>& tasks_;
   int rounds_;
-  std::vector<BenchTask> visits_;          // the tasks, then the tasks in reverse order
+  std::vector<BenchTask> visits_;          // the tasks, then the same in reverse order
   std::vector<Measurement> measurements_;  // one per task
   GridClock clock_;
   std::string identity_, id_;

@@ -50,7 +50,7 @@ BenchMeasure::~BenchMeasure() {
   if (!group_ || !group_->leads()) return;
   try {
     group_->from_first(no_more_runs);
-  } catch (const std::exception&) {  // a lost rank: whoever measures has heard of it
+  } catch (const std::exception&) {  // a lost rank: the measuring code already reported it
   }
 }
 
@@ -113,7 +113,7 @@ std::unique_ptr<PhaseRunner> BenchMeasure::make_runner(CompiledSession session, 
 }
 
 BenchPeak BenchMeasure::peak(const std::string& precision, const Device& device) {
-  if (precision == "fp8") return peak("bf16", device);  // so that the MFU compares with that of bf16
+  if (precision == "fp8") return peak("bf16", device);  // so that MFUs of fp8 and bf16 compare
   std::string key = fmt::format("{} {}", precision, device.threads);
   auto it = peaks_.find(key);
   if (it != peaks_.end()) return it->second;
@@ -133,7 +133,7 @@ BenchRow BenchMeasure::planned_row(const CompiledSession& s, const BenchTask& ta
   return row;
 }
 
-// Where the kernel can reset it, the peak resident set is that since the start of the measurement.
+// If the kernel can reset it, the peak resident set covers this measurement only.
 BenchRow BenchMeasure::finished_row(PhaseRunner& runner, const BenchTask& task, const Samples& seconds) {
   const CompiledSession& s = runner.session();
   BenchRow row = planned_row(s, task);

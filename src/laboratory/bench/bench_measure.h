@@ -1,5 +1,4 @@
-// Shared by the grid and the comparisons of crest bench: measurements, their rows, and their
-// records.
+// Shared by the grid and the comparisons of crest bench: measurements, rows, records.
 #pragma once
 #include <map>
 #include <memory>
@@ -16,26 +15,24 @@ namespace crest {
 struct BenchTask {
   Recipe recipe;  // resolved
   Device device;
-  int64_t limit = 0;  // bytes it may plan
+  int64_t limit = 0;  // bytes it may use
   BenchPhase phase = BenchPhase::step;
   std::string key;    // RunRecord::key
-  std::string label;  // what distinguishes it within its grid
-  std::string name;   // name of the record; "": made from the recipe
+  std::string label;  // what distinguishes it in its grid
+  std::string name;   // of the record; "": made from the recipe
   size_t index = 0;   // among the tasks of the command
 };
 
-// For a measurement: `samples` runs; 0: until the median is known to 1%, at least 6, at most
-// `most`, within the time.
 // The fewest samples whose median has a 95% interval.
 inline constexpr size_t fewest_for_interval = 6;
-// What to tell where a time limit left fewer samples; "": there are enough.
+// The note if a time limit left too few samples; "": there are enough.
 std::string few_samples_note(size_t samples, double max_seconds);
+// `samples` runs. 0: until the median is known to 1%, from 6 to `most` runs, within the time limit.
 StoppingRule stopping_rule(int warmup, int samples, int most, double max_seconds);
 
 class BenchMeasure {
  public:
-  // The options must outlive it. group: the processes of recipe.ranks > 1; this one is rank 0 of
-  // them.
+  // The options must outlive it. group: the processes of recipe.ranks > 1; this is rank 0.
   explicit BenchMeasure(const BenchOptions& options, RankGroup* group = nullptr);
   // Ends the loop of follow_runs.
   ~BenchMeasure();
@@ -48,20 +45,19 @@ class BenchMeasure {
 
   // Allocates the memory; throws does_not_fit, with advice.
   std::unique_ptr<PhaseRunner> make_runner(CompiledSession session, const BenchTask& task, int64_t limit) const;
-  // A row without times, and one with the samples of the runner (without throttling and noise
-  // floors).
+  // A row without times, and a row with the runner's samples (without throttling and noise floors).
   BenchRow planned_row(const CompiledSession& session, const BenchTask& task) const;
   BenchRow finished_row(PhaseRunner& runner, const BenchTask& task, const Samples& seconds);
   BenchPeak peak(const std::string& precision, const Device& device);
 
   // grid: "" for a single measurement.
   RunRecord begin(const std::string& kind, const BenchTask& task, const std::string& grid);
-  // For something other than a recipe; name: what distinguishes it within its grid.
+  // For anything but a recipe. name: what distinguishes it in its grid.
   RunRecord begin(const std::string& kind, const Device& device, const std::string& name, const std::string& grid);
   // Reopens a finished record for more samples and another finish(). It keeps its result until
   // then.
   RunRecord continue_record(int64_t id, const BenchTask& task);
-  // For an external command that is compared with `beside`.
+  // For an external command, compared with `beside`.
   RunRecord begin_peer(const std::string& command, const RunRecord& beside);
   // Adds the documents "plan" and "program".
   void add_documents(const RunRecord& record, const CompiledSession& session, BenchPhase phase);
@@ -90,7 +86,7 @@ class BenchMeasure {
   std::map<int64_t, Open> open_;  // by record
 };
 
-// On the ranks other than 0: makes and runs what rank 0 measures.
+// On all ranks but 0: makes and runs the measurements of rank 0.
 void follow_runs(BenchMeasure& bench, RankGroup& group, const std::vector<BenchTask>& tasks);
 
 // bench/bench_grid.cpp, bench/bench_compare.cpp; the exit code.
@@ -99,7 +95,7 @@ int run_grid(BenchMeasure& bench, const std::vector<BenchTask>& tasks);
 int run_comparison(BenchMeasure& bench, const AbRule& rule, const BenchTask& task,
                    const MeasurementOptions* second = nullptr);
 
-// The rounds of a comparison. Usage errors for options that allow none.
+// The rounds of a comparison. Usage errors if the options allow none.
 AbRule comparison_rule(const BenchOptions& options);
 
 }  // namespace crest

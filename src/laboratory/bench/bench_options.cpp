@@ -17,7 +17,7 @@ using List = std::vector<std::string>;
 
 constexpr size_t most_measurements = 10000;
 
-// "4,8" and repeated flags as one list; an empty entry is an error.
+// "4,8" and repeated flags as one list. An empty entry is an error.
 List values_of(const List& given, const Setting& row) {
   if (row.commas) return {given.back()};
   const std::string flag = row.flag();
@@ -70,7 +70,7 @@ std::vector<MeasurementOptions> measurements_of(const BenchOptions& o) {
   for (size_t measurement = 0; measurement < count; ++measurement) {
     MeasurementOptions options = o.base;
     List label;
-    size_t inner = count;  // measurements between two changes of a value
+    size_t inner = count;  // measurements between two changes of the value
     for (auto& l : lists) {
       inner /= l.values.size();
       const std::string& value = l.values[measurement / inner % l.values.size()];

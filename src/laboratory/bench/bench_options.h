@@ -1,4 +1,4 @@
-// Options of crest bench: what is measured, how long, and lists of recipe flags that make a grid.
+// Options of crest bench: phases, duration, and lists of recipe flags that form a grid.
 #pragma once
 #include <string>
 #include <utility>
@@ -15,12 +15,12 @@ namespace crest {
 struct MeasurementOptions {
   RecipeOptions recipe;
   DeviceOptions device;
-  std::string label;  // its values of the lists with more than one: "precision bf16, batch 4"
+  std::string label;  // its values of all lists with several: "precision bf16, batch 4"
 };
 
 struct BenchOptions {
-  MeasurementOptions base;           // its recipe settings as given; lists make a grid
-  std::vector<std::string> threads;  // --threads as given; a list makes a grid
+  MeasurementOptions base;           // recipe settings as given; lists form a grid
+  std::vector<std::string> threads;  // --threads as given; a list forms a grid
   RecordOptions store;
   std::string phase = "step", convention = "palm", ab, peer, product;
   int samples = 0, warmup = 3;
@@ -32,9 +32,8 @@ struct BenchOptions {
 
 // Throws usage errors for invalid numbers.
 void validate(const BenchOptions& options);
-// The options of every measurement: the product of the lists. Settings are outermost, in order of
-// declaration; then --batch, then --seq, which varies fastest. Wrong values and empty lists are
-// usage errors.
+// The options of every measurement: the product of the lists. Settings in order of declaration vary
+// slowest, then --batch, then --seq. Wrong values and empty lists are usage errors.
 std::vector<MeasurementOptions> measurements_of(const BenchOptions& options);
 std::vector<BenchPhase> phases_of(const std::string& phase);
 }  // namespace crest

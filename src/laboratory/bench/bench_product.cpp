@@ -22,11 +22,11 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 constexpr int64_t largest_size = int64_t(1) << 20;
-constexpr int fewest_for_noise = 12;  // six each: the least that gives a median an interval
+constexpr int fewest_for_noise = 12;  // six per contender: the fewest for an interval of the median
 
 std::string text_of(const GemmSize& s) { return fmt::format("{}x{}x{}", s.m, s.n, s.k); }
 
-// The host's copies and the device's, one of which is transposed on its way.
+// Copies on the host and the device, and one transposed operand on its way.
 int64_t bytes_of(const GemmSize& s, const std::string& precision) {
   int64_t element = precision == "fp64" ? 8 : precision == "bf16" || precision == "fp16" ? 2 : 4;
   return 2 * element * (s.m * s.k + s.n * s.k + s.m * s.n) + element * s.n * s.k;
@@ -135,8 +135,8 @@ std::string text_of(const std::vector<ProductRow>& rows, bool color, size_t widt
                                  {{"tile", Align::left}, 3}},
                                 cells, width, color);
   return table + problems +
-         "\nM x N x K: c[M, N] = a[M, K] b[K, N], 2 M N K FLOPs. 95%: interval of the median. noise: every other\n"
-         "sample against the ones between them.\n";
+         "\nM x N x K: c[M, N] = a[M, K] b[K, N], 2 M N K FLOPs. 95%: interval of the median. noise: odd samples\n"
+         "against even ones.\n";
 }
 
 void record_product(BenchMeasure& bench, RunRecord& record, const GemmSize& size, const PrecisionRate& measured) {

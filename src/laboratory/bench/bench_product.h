@@ -11,19 +11,19 @@ namespace crest {
 
 // "4096x4096x4096,1024x50304x768" as M, N, K. Usage errors name --product.
 std::vector<GemmSize> parse_products(const std::string& text);
-// What --precision gives, else those in which training on the device is fast.
+// The precisions of --precision, or all in which the device trains fast.
 std::vector<std::string> product_precisions(const BenchOptions& options, const Device& device);
 
 // A product c[m, n] = a[m, k] b[k, n] in one precision.
 struct ProductRow {
   GemmSize size{};
   PrecisionRate measured;  // problem: why it has no times
-  double peak = 0;         // FLOP/s of the device's data sheet; 0: it has none
+  double peak = 0;         // FLOP/s of the data sheet; 0: no sheet
 
   double flops() const { return 2.0 * double(size.m) * double(size.n) * double(size.k); }
   const Samples& seconds() const { return measured.rate.seconds; }
-  // Every other sample against the ones between them, as two interleaved runs of the same thing:
-  // the far end of the 95% interval of their ratio. NaN with fewer than 12 samples.
+  // The noise floor of two interleaved runs: odd samples against even ones, and the end of the
+  // ratio's 95% interval farther from 1. NaN with fewer than 12 samples.
   double noise_floor() const;
 };
 

@@ -1,5 +1,5 @@
-// Rows of crest bench as a table and as JSON. The table is made from JSON rows, so it can mix rows
-// of the run store with new ones.
+// Rows of crest bench as a table and as JSON. The table takes JSON rows, so it can mix recorded
+// rows with new ones.
 #pragma once
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -14,7 +14,7 @@
 
 namespace crest {
 
-// The reference of mfu.
+// The peak rate behind mfu.
 struct BenchPeak {
   double flops_per_second = 0;  // 0 = unknown: no mfu
   std::string source;           // "measured bf16 matmul rate of the linear kernel"
@@ -24,15 +24,15 @@ struct BenchRow {
   Recipe recipe;
   std::string device;
   BenchPhase phase = BenchPhase::step;
-  Samples seconds;                         // per run; empty when the measurement does not fit
-  size_t throttled = 0;                    // how many samples
+  Samples seconds;                         // per run; empty if the measurement does not fit
+  size_t throttled = 0;                    // number of throttled samples
   std::set<std::string> throttle_reasons;  // device/throttle.h
   int64_t tokens = 0;                      // per run
   double flops = 0;                        // per run
   std::string convention;
   BenchPeak peak;
-  // Bytes of one rank. planned: arenas by plan; held: arenas actually allocated; device_peak: peak
-  // resident set, or device memory in use.
+  // Bytes of one rank. planned: arenas by plan; held: allocated arenas; device_peak: peak resident
+  // set, or device memory in use.
   int64_t planned = 0, held = 0, device_peak = 0;
   CategoryBytes by_category{};
   std::optional<int64_t> context_start, context;  // size of the CUDA context (backend/cuda/nvml.h); absent: unknown
@@ -49,7 +49,7 @@ struct BenchRow {
 };
 
 nlohmann::ordered_json to_json(const BenchRow& row);
-// The comparison of contender 1 with contender 0 of an interleaved measurement.
+// Compares contender 1 with contender 0 of an interleaved measurement.
 nlohmann::ordered_json to_json(const AbResult& result);
 // The row of a peer: its command and its times.
 nlohmann::ordered_json peer_to_json(const std::string& command, const Samples& seconds);
@@ -58,8 +58,8 @@ nlohmann::ordered_json peer_to_json(const std::string& command, const Samples& s
 std::string text_of(const std::vector<nlohmann::ordered_json>& rows, bool color,
                     size_t width = std::numeric_limits<size_t>::max());
 
-// One sentence per phase of a grid: which measurement is fastest (by tokens/s), and which are
-// within noise of it. Empty where fewer than two measurements of a phase have times.
+// For each phase of a grid one sentence: the fastest measurement (by tokens/s), and the others
+// within noise of it. Empty with fewer than two timed measurements of a phase.
 std::vector<std::string> conclusions(const std::vector<nlohmann::ordered_json>& rows);
 
 }  // namespace crest

@@ -44,8 +44,8 @@ std::map<std::string, std::string> settings_of(const Json& row) {
   return settings;
 }
 
-// The settings that differ between rows, in recipe order, the device last; without those that
-// follow from others in every row.
+// The settings that differ between rows, in recipe order, the device last. Settings that follow
+// from others in every row are left out.
 std::vector<std::string> varied(const std::vector<Json>& rows) {
   std::vector<std::string> order, result;
   std::map<std::string, std::set<std::string>> values;
@@ -102,7 +102,7 @@ class BenchTable {
   }
 
  private:
-  // What all rows have in common: "step; precision bf16, attention flash, ...".
+  // The settings common to all rows: "step; precision bf16, attention flash, ...".
   std::string shared() const {
     auto row = std::find_if(rows_.begin(), rows_.end(), [](auto& r) { return !is_peer(r); });
     if (row == rows_.end()) return "";
@@ -178,7 +178,7 @@ class BenchTable {
   }
 
   void note(const std::string& said) {
-    std::string text = printable(said, 1000);  // a row may come from a foreign database
+    std::string text = printable(said, 1000);  // a row may come from another machine's database
     if (std::find(notes_.begin(), notes_.end(), text) == notes_.end()) notes_.push_back(text);
   }
   void add_notes(const Json& row) {
@@ -200,7 +200,7 @@ class BenchTable {
   std::vector<std::string> settings_, notes_;
   bool throttling_ = false, floors_ = false, power_ = false;
   bool phases_ = false;  // rows differ in phase
-  bool held_ = false;    // a row holds other memory than planned
+  bool held_ = false;    // a row holds more or less memory than planned
 };
 
 // What distinguishes a row from the others: "batch 4, precision bf16".

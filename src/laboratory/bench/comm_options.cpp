@@ -18,7 +18,7 @@ namespace {
 
 constexpr int most_ranks = 128;
 constexpr size_t most_sizes = 100;
-constexpr int64_t process_bytes = 64 << 20;  // per rank besides its buffers: library, sockets, segments
+constexpr int64_t process_bytes = 64 << 20;  // per rank, besides buffers: library, sockets, segments
 
 const char* const sizes_help = "Write for example 1MB..64MB (doubling), 1KB..1GB:x4, or 1MB,10MB.";
 
@@ -176,7 +176,7 @@ void check_sizes_fit(const CommPlan& plan, int local_ranks, int64_t limit) {
   int64_t share = (limit - local_ranks * process_bytes) / std::max(1, std::min(ranks, local_ranks)),
           largest = INT64_MAX;
   for (Collective c : plan.collectives) {
-    // Buffers are at most whole + whole / ranks; one unit of elements less always fits.
+    // Buffers take at most whole + whole / ranks. One unit of elements fewer always fits.
     int64_t whole = int64_t(size_of(plan.dtype)) * ranks;
     double per_byte = double(buffer_bytes(c, ranks, plan.dtype, ranks * 1000)) / (1000.0 * double(whole));
     largest = std::min(largest, std::max<int64_t>(0, int64_t(double(share) / per_byte)));

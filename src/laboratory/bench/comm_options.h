@@ -1,4 +1,4 @@
-// Options of crest comm, and the plan they give.
+// Options of crest comm, and the resulting plan.
 #pragma once
 #include <optional>
 #include <string>
@@ -23,14 +23,14 @@ struct CommOptions {
   RecordOptions store;
 };
 // "1MB..64MB" doubles from the first to the last size, "1KB..1GB:x4" quadruples, "1MB,3MB" is a
-// list; can be mixed. Throws a usage error that names --sizes.
+// list. Items can be mixed. Usage errors name --sizes.
 std::vector<int64_t> parse_sizes(const std::string& text);
-// "2,4", each at least `least`. Throws a usage error that names the flag.
+// "2,4", each at least `least`. Usage errors name the flag.
 std::vector<int> parse_ranks(const std::string& text, const char* flag = "--world-sizes", int least = 1);
 
 // "fp32", as in the flags.
 const char* flag_name(DType dtype);
-// Throws a usage error that names --dtype.
+// Usage errors name --dtype.
 DType parse_comm_dtype(const std::string& text);
 
 // The options, parsed and checked against each other; `world` ranks exist or will be started.
@@ -46,8 +46,8 @@ struct CommPlan {
 };
 CommPlan plan_comm(const CommOptions& options, const std::optional<RankEnvironment>& environment);
 
-// When the buffers of `local_ranks` ranks exceed `limit` bytes, throws does_not_fit with the size
-// that fits.
+// Throws does_not_fit, with a size that fits, if the buffers of `local_ranks` ranks exceed `limit`
+// bytes.
 void check_sizes_fit(const CommPlan& plan, int local_ranks, int64_t limit);
 
 }  // namespace crest

@@ -11,7 +11,7 @@
 
 namespace crest {
 
-static constexpr double plain_seconds = 5;  // between lines without a terminal
+static constexpr double plain_seconds = 5;  // seconds between lines outside a terminal
 
 CommProgress::CommProgress(size_t measurements) : measurements_(measurements), live_(isatty(STDERR_FILENO) == 1) {
   const char* term = std::getenv("TERM");
@@ -26,7 +26,7 @@ void CommProgress::next(const std::string& what) {
     left = ", about " + format_duration(since_begin_.seconds() / double(done) * double(measurements_ - done)) + " left";
   std::string line = fmt::format("{} ({} of {}){}", what, started_, measurements_, left);
   if (live_) {
-    // Not fmt::print, which throws when standard error is closed.
+    // fmt::print would throw if standard error is closed.
     std::fputs(("\r\x1b[K" + fit_width(line, size_t(terminal_width(STDERR_FILENO) - 1))).c_str(), stderr);
     shown_ = true;
   } else if (since_line_.seconds() >= plain_seconds) {

@@ -1,4 +1,4 @@
-// The progress of crest comm: current measurement and estimated time left. Standard error only.
+// The progress of crest comm on standard error: current measurement, estimated time left.
 #pragma once
 #include <string>
 
@@ -11,7 +11,7 @@ class CommProgress {
   explicit CommProgress(size_t measurements);
   ~CommProgress() { clear(); }
   CommProgress(const CommProgress&) = delete;
-  // The next measurement starts. In a terminal one updating line, elsewhere a line now and then.
+  // Starts the next measurement. A terminal gets one updating line, a file a line now and then.
   void next(const std::string& what);
   // Clears the line before results are printed.
   void clear();

@@ -31,7 +31,7 @@ namespace {
 
 constexpr int64_t largest_link_bytes = 16 << 20;
 
-// srun and mpirun may show each task one GPU only, which is then number 0 in all of them.
+// srun and mpirun may show each task only one GPU, as number 0.
 int gpu_of(const RankEnvironment& e) {
   bool bound = e.launcher != "torchrun" && e.local_size > 1 && cuda::find_devices().devices.size() == 1;
   return bound ? 0 : e.local_rank;
@@ -72,7 +72,7 @@ class CommRank {
   void measure_with(int ranks) {
     std::string done = fmt::format("done/{}", ranks);
     if (environment_.rank >= ranks) {
-      constexpr double forever = 1e8;  // woken when another rank exits
+      constexpr double forever = 1e8;  // ends when another rank exits
       control_->get(done, forever);
       return;
     }
@@ -147,7 +147,7 @@ class CommRank {
     group.other_load = other_load(comm, before);
   }
 
-  // CPU busy time that was not the ranks'.
+  // CPU time used by other processes.
   double other_load(Communicator& comm, const CpuCounters& before) {
     CpuCounters now = read_cpu_counters();
     auto own = gather_values(comm, *runtime_, now.own - before.own);
@@ -221,7 +221,7 @@ class CommRank {
   double process_seconds_ = 0;
   Device device_;
   std::unique_ptr<Runtime> runtime_;
-  Recorder recorder_;  // rank 0's
+  Recorder recorder_;  // on rank 0
   Conditions before_;
   std::unique_ptr<CommProgress> progress_;
   Json rows_ = Json::array(), groups_ = Json::array();
@@ -237,7 +237,7 @@ void check_fits_here(const CommOptions& o, const CommPlan& plan, int local_ranks
 
 int run_comm_rank(const CommOptions& o, const RankEnvironment& environment) {
   if (environment.rank != 0) return CommRank(o, environment).run();
-  StopSignal signal;  // rank 0 records what was measured; the others just exit
+  StopSignal signal;  // rank 0 still records its measurements; the others just exit
   try {
     return CommRank(o, environment).run();
   } catch (const Error& e) {

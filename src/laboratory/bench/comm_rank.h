@@ -1,4 +1,4 @@
-// One rank of crest comm: joins the others, measures, and, as rank 0, prints and records.
+// One rank of crest comm: joins the others and measures; rank 0 also prints and records.
 #pragma once
 #include "bench/comm_options.h"
 

@@ -15,14 +15,14 @@ struct CommGroup {
   std::string backend;
   int ranks = 1;
   DType dtype = DType::f32;
-  double process_seconds = 0;     // process start until all ranks found each other; slowest rank
+  double process_seconds = 0;     // from process start until all ranks found each other; slowest rank
   double connect_seconds = 0;     // for this number of ranks, until the end of the first barrier
   double first_call_seconds = 0;  // smallest size; includes setting up connections and buffers
   double latency_seconds = 0;     // median for one element per rank
   std::vector<CollectiveTime> times;
   double link_measured = 0, link_expected = 0;  // bytes per second; expected: given, or from the data sheet; 0: none
   std::string link_source;                      // source of the expected rate
-  double other_load = 0;                        // CPUs of this host that other processes kept busy; negative: unknown
+  double other_load = 0;                        // CPUs of this host in use by other processes; negative: unknown
 
   double bus_bandwidth(const CollectiveTime& t) const {
     return t.algorithm_bandwidth() * bus_factor(collective, ranks);

@@ -20,10 +20,11 @@ namespace crest {
 
 namespace {
 
-constexpr double bench_lr = 1e-4;                    // the rate does not affect time; this one keeps the weights finite
-constexpr int64_t weight_period = int64_t(1) << 22;  // normal numbers that are drawn
+constexpr double bench_lr = 1e-4;                    // any rate takes the same time; this one keeps weights finite
+constexpr int64_t weight_period = int64_t(1) << 22;  // number of distinct random weights
 
-// tokens[0 .. seq] uniform over the vocabulary; targets are the next tokens; a row is one document.
+// Tokens [0 .. seq] are uniform over the vocabulary; the targets are the next tokens. A row is one
+// document.
 SampleSource random_tokens(uint64_t seed, int64_t seq, int64_t vocab) {
   return [=](uint64_t sample, int32_t* tokens, int32_t* targets, int32_t* positions) {
     if (positions) std::iota(positions, positions + seq, 0);
@@ -70,7 +71,7 @@ Recipe phase_recipe(Recipe r, BenchPhase phase, const RecipeOptions& given) {
   if (phase != BenchPhase::decode) return r;
   if (r.all_ranks() > 1) fail_usage("one rank decodes", "--ranks, --data-parallel", "Omit them.");
   if (given.has("batch") && r.batch != 1)
-    fail_usage("a token is decoded for one sequence", fmt::format("--batch {}", r.batch), "Omit it.");
+    fail_usage("decode takes a single sequence", fmt::format("--batch {}", r.batch), "Omit it.");
   r.batch = r.grad_accumulation = 1;
   return r;
 }
@@ -157,17 +158,17 @@ PhaseRunner::PhaseRunner(CompiledSession session, BenchPhase phase, uint64_t see
 PhaseRunner::~PhaseRunner() {
   try {
     lead(Call::end);
-  } catch (const std::exception&) {  // a lost rank: whoever measures has heard of it
+  } catch (const std::exception&) {  // a lost rank: the measuring code already reported it
   }
 }
 
-// Tells the other ranks what to do. All have heard of a run before its time starts.
+// Tells the other ranks what to do. They all know before the timed run starts.
 void PhaseRunner::lead(Call call) {
   if (group_ && group_->leads()) group_->from_first(double(call));
   begin(call);
 }
 
-// What comes before the time of a run starts, on every rank.
+// Untimed preparation of a run, on every rank.
 void PhaseRunner::begin(Call call) {
   if (call == Call::run_recorded) engine_.rank(0).runtime().record_work(true);
   if (group_ && call >= Call::run) group_->host().barrier();
@@ -188,8 +189,8 @@ void PhaseRunner::follow() {
   }
 }
 
-// The token at position seq - 1, after a cache that holds zeros: what is computed does not depend
-// on what it holds. Returns the first logit of the next token, once all have arrived.
+// The token at position seq - 1, with a cache of zeros: its content does not affect the time.
+// Returns the first logit of the next token, once all have arrived.
 double PhaseRunner::decode(std::vector<StepTrace>* traces) {
   Executor& executor = engine_.rank(0);
   Scalars inputs = {};
@@ -249,7 +250,7 @@ std::vector<ProfileRank> PhaseRunner::rank_times(const std::vector<ProfiledRun>&
 
 std::vector<ProfileRank> PhaseRunner::exchange_times(const std::vector<ProfiledRun>& runs, std::vector<double> plain,
                                                      bool records) {
-  auto last = [&](auto& list) {  // as many as rank 0 counts
+  auto last = [&](auto& list) {  // rank 0 gives the number
     auto n = size_t(group_->from_first(double(list.size())));
     return std::decay_t<decltype(list)>(list.end() - std::ptrdiff_t(std::min(n, list.size())), list.end());
   };

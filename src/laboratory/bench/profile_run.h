@@ -1,4 +1,4 @@
-// Profiles one phase of a recipe, from the plan to the record: the work of crest profile.
+// Profiles one phase of a recipe, from plan to record, for crest profile.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -16,9 +16,9 @@ struct ProfileTask {
   Device device;
   BenchPhase phase = BenchPhase::step;
   int64_t limit = 0;               // bytes, of all ranks
-  std::vector<ProfileRate> rates;  // given; missing ones are measured
+  std::vector<ProfileRate> rates;  // as given; missing rates are measured
   bool timers = false;             // ProfilerOptions::timers
-  int samples = 0, warmup = 3;     // samples 0: until the median is known to the target
+  int samples = 0, warmup = 3;     // samples 0: until the median is precise enough
   double max_seconds = 10;
   uint64_t seed = 1337;
   RecordOptions store;
@@ -27,14 +27,14 @@ struct ProfileTask {
 
 class ProfileRun {
  public:
-  // Plans; throws when it does not fit.
+  // Plans; throws if it does not fit.
   explicit ProfileRun(ProfileTask task);
-  // Runs and records, once. Throws `interrupted`. Rank 0 of several processes calls it; the others
-  // call follow(), which returns when it has ended.
+  // Runs and records, once. Throws `interrupted`. With several processes rank 0 calls it, and the
+  // others call follow(), which returns at the end.
   Profile measure();
   void follow();
 
-  // Alternatives that need less memory, and the FLOPs that the recipe itself executes.
+  // Alternatives that need less memory, and the FLOPs of the recipe itself.
   const std::vector<Alternative>& alternatives() const { return alternatives_; }
   double flops_per_token() const { return flops_per_token_; }
 

@@ -34,7 +34,8 @@ class Summary {
   }
 
  private:
-  // The runs in the middle half by time. Times are means over these: unlike medians, means add up.
+  // The runs in the middle half by time. Times are means over these runs, because means add up and
+  // medians do not.
   void find_middle() {
     std::vector<double> seconds;
     for (auto& r : runs_) seconds.push_back(r.seconds);
@@ -61,7 +62,7 @@ class Summary {
     return w.instruction < 0 ? -1 : first_row_[call] + w.instruction;
   }
 
-  // A row for each kernel of an instruction, or of none.
+  // A row for each kernel of an instruction, or of no instruction.
   void times_of_kernels() {
     struct Launches {
       std::vector<double> ms, count;  // by run
@@ -87,7 +88,7 @@ class Summary {
     }
   }
 
-  // The run nearest to the median, with its intervals since its first work.
+  // The run nearest to the median, with its intervals from its first work on.
   void keep_one() {
     double middle = p_.profiled_median_ms();
     size_t best = 0;
@@ -118,7 +119,7 @@ class Summary {
     }
   }
 
-  // idle is summed over the gaps, so that busy + idle = span can be checked.
+  // idle is the sum of the gaps, so busy + idle = span is a real check.
   void span() {
     if (p_.intervals.empty()) return;
     double first = p_.intervals.front().start_ms;

@@ -20,8 +20,7 @@ struct StepProfiler::Impl {
         throttle(throttle_poll(device)),
         records(has_records()) {}
 
-  // If the device's records are not available (no library, another profiler active), timers are
-  // used instead.
+  // Uses timers if the device cannot record (no library, or another profiler is active).
   bool has_records() {
     if (options.timers) return false;
     try {
@@ -45,7 +44,7 @@ struct StepProfiler::Impl {
     finished_run(false);
     return run;
   }
-  // Outside all times. Right after the work, the clock frequency is that of the work.
+  // Untimed. Right after a run the clock still has its working frequency.
   void finished_run(bool is_plain) {
     plain_run.push_back(is_plain);
     throttle.sampled();
@@ -79,7 +78,7 @@ struct StepProfiler::Impl {
   double seconds = 0;
   std::optional<double> watts;
   std::vector<ProfiledRun> runs;
-  std::vector<bool> plain_run;      // for each run, in order: whether it was a plain one
+  std::vector<bool> plain_run;      // for each run in order: without a trace?
   std::optional<Timer> clock_read;  // since the last reading of the clock frequency
 };
 
@@ -89,14 +88,13 @@ StepProfiler::~StepProfiler() = default;
 StepProfiler::StepProfiler(StepProfiler&&) noexcept = default;
 
 void StepProfiler::warm_up() {
-  // A Program's first run loads its kernels, the second captures it; the profiled one is captured
-  // on its own.
-  // Slow steps need few: warm-up ends at a quarter of the time limit.
+  // The first run of a Program loads its kernels, the second captures it. Profiled runs are
+  // captured separately. Slow steps need few runs: warm-up ends at a quarter of the time limit.
   const Timer timer;
   const int least = impl_->records ? 2 : 1, wanted = std::max(impl_->options.rule.warmup, impl_->records ? 2 : 0);
   for (int i = 0; i < wanted && (i < least || timer.seconds() < impl_->options.rule.max_seconds / 4); ++i)
     impl_->plain();
-  // Timers need no warm-up of their own.
+  // Timers need no warm-up.
   if (impl_->records || timer.seconds() < impl_->options.rule.max_seconds / 4) impl_->profiled();
 }
 
@@ -139,7 +137,7 @@ Profile StepProfiler::finish() {
   return p;
 }
 
-// Alternates, and alternates which goes first, so neither always follows the other.
+// Plain and profiled runs alternate, and so does their order, so neither always comes first.
 Profile run_profiler(PhaseRunner& runner, const ProfilerOptions& options) {
   options.rule.validate();
   StepProfiler profiler(runner, options);

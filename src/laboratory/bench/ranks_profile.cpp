@@ -12,7 +12,7 @@ namespace crest {
 
 namespace {
 
-// What an instruction did: the time of its own, or from its first work on the device to its last.
+// The time span of an instruction: its own time, or from its first device work to its last.
 TimeSpan span_of(const StepTrace& t, size_t i, const std::map<int, TimeSpan>& work) {
   if (t.work.empty()) return {t.starts[i], t.starts[i] + t.seconds[i]};
   auto it = work.find(int(i));
@@ -90,7 +90,7 @@ std::vector<ProfileRank> times_of_ranks(Communicator& host, const Profile& rows,
   auto all = gather(host, entered);
   size_t count = own.empty() ? 0 : own[0].collectives.size(), stride = 1 + 2 * count;
   std::vector<RankCollectives> steps(own.size(), RankCollectives(all.size()));
-  std::vector<double> seconds;  // of rank 0
+  std::vector<double> seconds;  // on rank 0
   for (size_t s = 0; s < steps.size(); ++s) {
     seconds.push_back(all[0][s * stride]);
     for (size_t r = 0; r < all.size(); ++r)

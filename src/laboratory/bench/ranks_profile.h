@@ -1,4 +1,5 @@
-// What each process of a profiled step did: they exchange when they entered and left collectives.
+// Times of each process in a profiled step. Processes exchange when they entered and left each
+// collective.
 #pragma once
 #include <vector>
 
@@ -10,9 +11,9 @@ namespace crest {
 // Indices of the runs in the middle half by time, fastest first; at least one.
 std::vector<size_t> middle_half(const std::vector<double>& seconds);
 
-// All ranks call it, with equally many runs. rows: instructions and calls of the step, without
-// times. plain: seconds of runs without a trace. records: the traces are a GPU's own records, so
-// what recording adds is taken off idle time.
+// All ranks call it with equally many runs. rows: instructions and calls of the step, without
+// times. plain: seconds of untraced runs. records: the traces are a GPU's own records, so the time
+// that recording adds is subtracted from idle time.
 std::vector<ProfileRank> times_of_ranks(Communicator& host, const Profile& rows, const std::vector<ProfiledRun>& runs,
                                         const std::vector<double>& plain, bool records);
 

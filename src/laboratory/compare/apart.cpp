@@ -40,7 +40,7 @@ std::string apart_doubt(const RunRecord& a, const RunRecord& b) {
     if (!(x > 0 && y > 0) || std::max(x, y) <= (1 + equal_clocks) * std::min(x, y)) return "";
     return fmt::format("the clocks were {:.0f} and {:.0f} MHz", x, y);
   }
-  const double x = other_load(a), y = other_load(b), most = std::fmax(x, y);  // unknown: the other one
+  const double x = other_load(a), y = other_load(b), most = std::fmax(x, y);  // unknown on one side: the other side's
   if (!(most > quiet_cpus)) return "";
   return fmt::format("other processes kept up to {:.1f} CPUs busy", most);
 }

@@ -17,7 +17,7 @@ double weight(int size, size_t changes) {
   return w;
 }
 
-// A sum of measured times with coefficients, and its error.
+// A weighted sum of measured times, and its error.
 struct Sum {
   double value = 0, squares = 0;
   void add(double coefficient, const SetTime& t) {
@@ -82,7 +82,7 @@ ChangeTimes attribute_changes(size_t changes, const std::map<ChangeSet, SetTime>
     result.unshared -= change.share;
     result.changes.push_back(change);
   }
-  if (every) result.unshared = 0;  // but for rounding
+  if (every) result.unshared = 0;  // except for rounding
   result.interaction = interaction.value, result.interaction_error = interaction.error();
   for (size_t i = 0; every && i < changes; ++i)
     for (size_t j = i + 1; j < changes; ++j) {

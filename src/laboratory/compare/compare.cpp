@@ -33,10 +33,10 @@ std::string described(const ComparedSide& s) {
   return fmt::format("{} ({} {})", s.run.title, kind, name.empty() ? "unnamed" : printable(name));
 }
 
-// The phase of a run; a training run is a series of steps.
+// The phase of a run. A training run is a series of steps.
 std::string phase_of(const ComparedSide& s) { return s.run.phase.empty() ? "step" : s.run.phase; }
 
-// The command that measures this recipe.
+// The command for measuring this recipe.
 std::string profile_command(const ComparedSide& s, const std::string& phase) {
   std::string command = "crest profile";
   for (auto& flag : recipe_flags(s.recipe)) {
@@ -66,7 +66,7 @@ void check_comparable(const ComparedSide& a, const ComparedSide& b) {
                    a_is_step ? profile_command(a, phase_of(b)) : profile_command(b, phase_of(a))));
 }
 
-// Measured with this run, or known when it was made.
+// The noise floor measured with this run, or known at that time.
 double measured_floor(const ComparedSide& s) {
   double floor = number(s.record->result, "noise_floor", -1);
   if (const Json* known = member(s.record->result, "known_noise_floor"); known && floor < 0)
@@ -80,7 +80,7 @@ bool same_calibration(const ComparedSide& a, const ComparedSide& b) {
   return a.run.predicted && b.run.predicted && of_a && of_b && *of_a == *of_b;
 }
 
-// The predicted time of the instructions that only one of two steps has, by kernel, types and size.
+// The predicted time of instructions found in only one of two steps, by kernel, types and size.
 double differing_ms(const ComparedSide& a, const ComparedSide& b) {
   std::map<std::string, std::array<double, 2>> ms;
   for (int side : {0, 1})
@@ -92,8 +92,8 @@ double differing_ms(const ComparedSide& a, const ComparedSide& b) {
   return sum;
 }
 
-// Each of two predictions may be off by its range. What both steps do is equally wrong in two
-// predictions from one calibration, so there only the rest can be.
+// Each of two predictions may be off by its range. With one calibration, both are equally wrong
+// about the work they share, so only the differing work counts.
 double floor_between(const ComparedSide& a, const ComparedSide& b) {
   double of_a = measured_floor(a), of_b = measured_floor(b);
   if (!a.run.predicted || !b.run.predicted || of_a < 0 || of_b < 0) return std::max(of_a, of_b);
@@ -116,8 +116,8 @@ bool same_work(const GroupSide& a, const GroupSide& b) {
 
 double median_of(std::vector<double> values) { return Samples(std::move(values)).median(); }
 
-// The spread of ln(time of B / time of A) around its median, over groups that do the same work on
-// the same device. A common factor (another clock) is not scatter. Twice the standard deviation,
+// The spread of ln(time of B / time of A) around its median, over groups with equal work on the
+// same device. A common factor (another clock) is not scatter. Twice the standard deviation,
 // estimated from the median absolute deviation.
 double scatter_of_equal_groups(const RunComparison& c) {
   constexpr size_t fewest = 5;
@@ -133,7 +133,7 @@ double scatter_of_equal_groups(const RunComparison& c) {
   return std::expm1(2 * deviation_of_median * median_of(logs));
 }
 
-// More than a thousandth of the step, and more than equal groups differ by.
+// Significant: above a thousandth of the step, and above the scatter of equal groups.
 void mark_significant(RunComparison& c, bool same_device) {
   double scale_a = c.per_token ? 1 / double(c.a.tokens) : 1, scale_b = c.per_token ? 1 / double(c.b.tokens) : 1;
   double least = 1e-3 * std::max(scale_a * c.a.step_ms, scale_b * c.b.step_ms);
@@ -148,7 +148,7 @@ void mark_significant(RunComparison& c, bool same_device) {
   c.explained_noise = std::sqrt(squares);
 }
 
-// The values of a log by step. A step that was repeated (after --resume) counts as it was run last.
+// The values of a log by step. A repeated step (after --resume) counts as last run.
 std::map<int64_t, double> by_step(const std::vector<LogRow>& log, double LogRow::*field) {
   std::map<int64_t, double> values;
   for (auto& row : log)
@@ -156,7 +156,7 @@ std::map<int64_t, double> by_step(const std::vector<LogRow>& log, double LogRow:
   return values;
 }
 
-// Whether both are of interleaved rounds, too few for a verdict (stats/ab.h).
+// Whether both have interleaved rounds, but too few for a verdict (stats/ab.h).
 bool too_few_rounds(const RunRecord& a, const RunRecord& b) {
   auto few = [](const RunRecord& r) {
     return !r.samples.empty() && !r.samples[0].contender.empty() && r.samples.size() < size_t(fewest_rounds);
@@ -219,12 +219,13 @@ void note_uncertain(RunComparison& c, const ComparedSide& a, const ComparedSide&
                     "measures it); {:.0f}% is assumed.",
                     100 * n.floor));
   if (auto others = other_than_ranks(c, a); ranks_of(a.recipe) != ranks_of(b.recipe) && !others.empty())
-    c.notes.push_back(
-        fmt::format("Not only the ranks differ ({}), so how well they scale is not said.", join(others, ", ")));
+    c.notes.push_back(fmt::format("More than the ranks differ ({}), so Crest does not judge how well they scale.",
+                                  join(others, ", ")));
   if (a.run.predicted && b.run.predicted)
-    c.notes.push_back(fmt::format("Both are predictions with a range{}: only a difference above {:.1f}% is claimed.",
-                                  same_calibration(a, b) ? ", which counts for what the two steps do not share" : "",
-                                  100 * n.floor));
+    c.notes.push_back(
+        fmt::format("Both are predictions with a range{}: only a difference above {:.1f}% is claimed.",
+                    same_calibration(a, b) ? ", and the range applies only to work the two steps do not share" : "",
+                    100 * n.floor));
   else if (c.too_few_rounds)
     c.notes.push_back(
         fmt::format("A verdict needs {} interleaved rounds, and there {} {}: give a longer --max-seconds.",
@@ -242,7 +243,7 @@ void note_uncertain(RunComparison& c, const ComparedSide& a, const ComparedSide&
         "The step times do not differ beyond noise, so no cause is claimed for the whole step; single groups may "
         "still differ.");
   if (!c.attribution.missing.empty())
-    c.notes.push_back(fmt::format("What each change contributes was {}measured: {}.",
+    c.notes.push_back(fmt::format("The contribution of each change was {}measured: {}.",
                                   c.attribution.method == AttributionMethod::work ? "not " : "only partly ",
                                   c.attribution.missing));
   if (c.row_noise > 0.02)
@@ -300,7 +301,7 @@ RunComparison compare_runs(const RunRecord& record_a, const RunRecord& record_b,
   if (c.too_few_rounds = too_few_rounds(record_a, record_b); c.too_few_rounds) c.noise.verdict = Verdict::cannot_tell;
   if (!paired && !a.run.predicted && !b.run.predicted && c.noise.verdict != Verdict::cannot_tell)
     if (c.apart = apart_doubt(record_a, record_b); !c.apart.empty()) c.noise.verdict = Verdict::cannot_tell;
-  if (a.run.predicted && b.run.predicted && floor >= 0) {  // a prediction is not one sample of many
+  if (a.run.predicted && b.run.predicted && floor >= 0) {  // a prediction is not one sample among many
     c.noise.floor = floor, c.noise.floor_source = "range of the predictions";
     c.noise.verdict = verdict_of(c.noise.ratio, c.noise.ratio_interval, floor);
   }

@@ -17,7 +17,7 @@ namespace {
 
 std::string bytes_signed(double b) { return b == 0 ? "" : (b < 0 ? "-" : "+") + format_bytes(std::abs(b)); }
 
-// Lines of at most `width` columns; text from files is made safe.
+// Lines of at most `width` columns. Text from files is made printable.
 std::string lines_of(const std::string& text, int width) {
   return wrapped(printable(text, 1 << 20), {.width = size_t(width)}) + "\n";
 }
@@ -30,7 +30,7 @@ class Text {
   Text(const RunComparison& comparison, const CompareTextOptions& options) : c_(comparison), o_(options) {}
 
   std::string run() {
-    // The first answers the question, the others explain it.
+    // The first sentence answers the question, the others explain it.
     for (size_t i = 0; i < c_.sentences.size(); ++i) out_ += (i == 1 ? "\n" : "") + lines_of(c_.sentences[i], o_.width);
     runs();
     differences();

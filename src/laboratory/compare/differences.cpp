@@ -33,8 +33,8 @@ class List {
   void add(const char* section, const std::string& key, const std::string& a, const std::string& b) {
     if (a != b) list_.push_back({section, key, a, b});
   }
-  // Key by key: the keys of a in their order, then those only in b. Nothing where one side recorded
-  // nothing.
+  // Key by key: the keys of A in their order, then the keys only in B. Nothing if one side is
+  // missing.
   void add_all(const char* section, const Json* a, const Json* b) {
     if (!a || !b || !a->is_object() || !b->is_object() || a->empty() || b->empty()) return;
     for (auto& [key, value] : a->items()) add(section, key, member(*a, key), member(*b, key));
@@ -47,8 +47,8 @@ class List {
   std::vector<Difference> list_;
 };
 
-// The settings of a run: recipe and training. A record of an older build lacks newer settings;
-// those were at their defaults, or unknown where the default is computed.
+// The settings of a run: recipe and training. An older record lacks newer settings: they had their
+// defaults, or are unknown if the default is computed.
 void add_settings(List& list, const ComparedSide& side_a, const ComparedSide& side_b) {
   const Json &a = side_a.recipe, &b = side_b.recipe;
   if (!a.is_object() || !b.is_object() || a.empty() || b.empty()) return;
@@ -57,7 +57,7 @@ void add_settings(List& list, const ComparedSide& side_a, const ComparedSide& si
   static const Recipe recipe;
   static const TrainOptions training;
   const Settings recipes = settings_of(recipe), trainings = settings_of(training);
-  // What both sides got from their other settings is not a difference of its own.
+  // Values derived from other settings are not differences of their own.
   std::vector<std::string> in_a = automatic_settings(a, side_a.device), in_b = automatic_settings(b, side_b.device);
   auto has = [](const std::vector<std::string>& keys, const std::string& key) {
     return std::find(keys.begin(), keys.end(), key) != keys.end();
@@ -85,13 +85,13 @@ void add_settings(List& list, const ComparedSide& side_a, const ComparedSide& si
 
 void add_device(List& list, const ComparedSide& a, const ComparedSide& b) {
   if (!a.device.is_object() || !b.device.is_object()) return;
-  // Not memory_bytes: on the CPU that is what was free at the time.
+  // Not memory_bytes: on a CPU it is the memory free at that time.
   for (const char* key : {"kind", "name", "threads", "isa"}) {
     const Json *x = member(a.device, key), *y = member(b.device, key);
     bool recorded = x && y && *x != Json("") && *y != Json("");  // imported logs and traces may lack it
     if (recorded) list.add("device", key, x, y);
   }
-  // The same kind of device in another machine is a different device.
+  // The same kind of device in another machine counts as another device.
   for (const char* key : {"cpu_model", "host_id"}) {
     const Json *x = member(a.environment, key), *y = member(b.environment, key);
     if (x && y) list.add("device", key, x, y);
@@ -104,7 +104,7 @@ void add_versions(List& list, const ComparedSide& a, const ComparedSide& b) {
     if (x && y) list.add("versions", key, x, y);
   }
   list.add_all("versions", member(a.environment, "libraries"), member(b.environment, "libraries"));
-  // Where the user chose to load libraries from; recorded only if given.
+  // The user's library folder, recorded only if given.
   auto from = [](const ComparedSide& s, const char* key) {
     const Json* libraries = member(s.environment, "chosen_libraries");
     return libraries ? member(*libraries, key) : nullptr;
@@ -113,8 +113,8 @@ void add_versions(List& list, const ComparedSide& a, const ComparedSide& b) {
     list.add("versions", std::string(key) + " from", from(a, key), from(b, key));
 }
 
-// The kernel of each operation and shape on both sides: Crest's names, or the device's where those
-// are equal.
+// The kernel of each operation and shape on both sides: Crest's names, or the device's names if
+// Crest's are equal.
 struct Chosen {
   std::set<std::string> kernels, device_kernels;
 };
@@ -147,13 +147,13 @@ void add_kernels(List& list, const ComparedSide& a, const ComparedSide& b) {
   }
 }
 
-// Prefer the conditions after the run: by then the machine was warm.
+// Prefers the conditions after the run, when the machine was warm.
 const Json* conditions(const ComparedSide& s) {
   if (const Json* after = member(s.record->environment_after, "conditions")) return after;
   return member(s.environment, "conditions");
 }
 
-// Readings always vary a little; small changes are ignored.
+// Readings always vary a little, so small changes are ignored.
 void add_reading(List& list, const std::string& key, const Json& a, const Json& b, double least, const char* unit,
                  double least_part = 0) {
   double x = number(a, key, NAN), y = number(b, key, NAN);

@@ -65,7 +65,7 @@ Theme largest_theme(const RunComparison& c) {
     t.label = cause.label, t.share += cause.share;
     t.instructions_a += cause.a.instructions, t.instructions_b += cause.b.instructions;
     t.quadratic_a |= cause.a.quadratic, t.quadratic_b |= cause.b.quadratic;
-    if (cause.significant && !t.largest) t.largest = &cause;  // causes are sorted
+    if (cause.significant && !t.largest) t.largest = &cause;  // sorted by size
   }
   Theme best;
   for (auto& [label, t] : themes) {
@@ -77,7 +77,7 @@ Theme largest_theme(const RunComparison& c) {
 
 std::string counted(int64_t n) { return fmt::format("{} instruction{}", n, n == 1 ? "" : "s"); }
 
-// " (attention naive -> flash)": the recipe change behind a group.
+// " (attention naive -> flash)": the setting behind a group.
 std::string setting_text(const RunComparison& all, const Cause& c) {
   for (auto& l : all.settings)
     if (!c.settings.empty() && l.setting == c.settings[0]) return fmt::format(" ({} {} -> {})", l.setting, l.a, l.b);
@@ -90,7 +90,7 @@ std::string reason(const RunComparison& all, const Theme& t) {
   bool other_device = std::any_of(all.differences.begin(), all.differences.end(), [](auto& d) {
     return d.section == "device" && (d.key == "kind" || d.key == "name");
   });
-  // Another device has other kernels, whose number says little about their time.
+  // Another device has other kernels, and their number says little about their time.
   bool by_work = c.main_factor == Factor::flops || c.main_factor == Factor::bytes;
   bool counts = (!other_device || by_work) && c.a.instructions && c.b.instructions && all.a.has_instructions &&
                 all.b.has_instructions;
@@ -131,7 +131,7 @@ std::string portion(double share, bool offset) {
   return fmt::format("{} of the time difference ({:.0f}%) is", share >= 0.5 ? "most" : "the largest part", 100 * share);
 }
 
-// offset: other effects go the other way, so that a share of the difference would mislead.
+// offset: other effects have the opposite sign, so a share of the difference would mislead.
 std::string because(double share, const std::string& reason, bool offset) {
   return fmt::format("{} because {}{}", portion(share, offset), reason,
                      offset ? ", which other effects partly offset" : "");
@@ -149,8 +149,8 @@ std::string because(const RunComparison& c) {
     if (!bar || of(w) > of(*bar)) bar = &w;
   double of_bar = bar ? of(*bar) : 0, against = 0;
   for (auto& w : c.waterfall) against -= std::min(0.0, of(w));
-  // A group is more specific than a factor, but a factor that explains most beats a group that does
-  // not. Kernel time explains nothing.
+  // A group is more specific than a factor. A factor that explains most still beats a group that
+  // does not. Kernel time explains nothing.
   bool explains = bar && bar->factor != Factor::unsplit;
   if (theme.largest && (!explains || theme.share >= 0.5 || theme.share >= of_bar))
     return because(theme.share, reason(c, theme), theme.share > 1.005);

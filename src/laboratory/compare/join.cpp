@@ -16,8 +16,7 @@ namespace {
 
 using Rows = std::vector<ProfileInstr>;
 
-// Labels for the scopes of the models that Crest builds, in the order of a step; others keep their
-// name.
+// Labels for the scopes of Crest's models, in the order of a step. Other scopes keep their name.
 constexpr struct {
   const char *role, *label;
 } labels[] = {
@@ -63,7 +62,7 @@ std::string label_of(const std::string& role) {
   return labels[i].label + (role == known ? "" : " " + role.substr(known.size() + 1));
 }
 
-// The rows of one step with one role in one phase.
+// The rows of one step with the same role and phase.
 struct Node {
   std::string role, phase;
   bool on[2] = {false, false};
@@ -120,7 +119,7 @@ class ScopeJoin {
 
   void place(const ProfileInstr& row, int side) {
     std::vector<std::string> roles;
-    // One flat update covers all parameters; its parts are always one group.
+    // One flat update covers all parameters, so its parts are always one group.
     if (row.phase == "update")
       roles = {"update"};
     else
@@ -162,7 +161,7 @@ class ScopeJoin {
     return false;
   }
 
-  // Rows only on the other side, in the same scope and of the same operation class.
+  // Rows only on the other side, with the same scope and class of operation.
   void match_sibling(size_t n) {
     std::string scope = parent(nodes_[n].role);
     if (scope.empty()) return;
@@ -174,8 +173,7 @@ class ScopeJoin {
     }
   }
 
-  // A side that fuses forward and backward (the fused loss) is matched with both phases of the
-  // other.
+  // A side with forward and backward fused (the fused loss) matches both phases of the other.
   void match_phases(size_t n) {
     if (nodes_[n].phase != "forward") return;
     auto it = index_.find({nodes_[n].role, "backward"});
@@ -188,7 +186,7 @@ class ScopeJoin {
   std::map<std::pair<std::string, std::string>, size_t> index_;
   std::vector<Node> nodes_;
   std::vector<size_t> up_;        // union-find
-  std::vector<size_t> first_[2];  // a node of each row
+  std::vector<size_t> first_[2];  // the first node of each row
 };
 
 bool has_scopes(const Rows& rows) {

@@ -10,18 +10,18 @@
 
 namespace crest {
 
-// A recipe setting that differs, as given: text of both sides, "" where it was not given.
+// A differing recipe setting: the given text of both sides, "" if not given.
 struct GivenChange {
   std::string key, a, b;
 };
 
-// The settings that were given differently and affect time, in the order of the settings.
+// The settings that were given differently and can affect time, in declared order.
 std::vector<GivenChange> changes_between(const RecipeOptions& a, const RecipeOptions& b);
-// A's recipe with some of the changes of B's.
+// A's recipe with some of B's changes.
 RecipeOptions with_changes(const RecipeOptions& a, const RecipeOptions& b, const std::vector<GivenChange>& changes,
                            ChangeSet set);
 
-// The step time of a set relative to the step time of A, interleaved with A.
+// Step time of a set / step time of A, measured interleaved.
 struct SetRatio {
   ChangeSet set = 0;
   double ratio = 1, error = 0;  // half a 95% interval
@@ -33,10 +33,10 @@ struct MeasuredChanges {
   std::string other;  // uid of A's record
   std::vector<GivenChange> changes;
   std::vector<SetRatio> sets;
-  std::string missing;  // why not all sets were measured
+  std::string missing;  // why some sets were not measured
 };
 Json to_json(const MeasuredChanges& changes);
-// Without changes where the document is not what to_json writes.
+// Has no changes if to_json did not write the document.
 MeasuredChanges changes_from_json(const Json& json);
 
 }  // namespace crest

@@ -43,7 +43,7 @@ class Pair {
     prepare(b_, o.b);
     changes_ = changes_between(o.a.recipe, o.b.recipe);
     const Settings of_a = settings_of(std::as_const(a_.recipe)), of_b = settings_of(std::as_const(b_.recipe));
-    // What was given only once may be what the other side got by itself.
+    // A setting given on one side may equal the other side's computed value.
     std::erase_if(changes_, [&](auto& c) { return of_a.at(c.key).text() == of_b.at(c.key).text(); });
   }
 
@@ -95,7 +95,7 @@ class Pair {
     return s.runner ? s.runner->session().planned_bytes() * s.recipe.data_parallel : 0;
   }
 
-  // Opens the record and allocates memory; a side that does not fit has no runner.
+  // Opens the record and allocates memory. A side that does not fit has no runner.
   void begin(Side& s, int64_t taken) {
     CompiledSession session = compile_phase(s.recipe, s.device, phase_);
     s.before = read_conditions(s.device);
@@ -124,7 +124,7 @@ class Pair {
   void ready(Side& s) {
     Profile rows;
     describe_session(rows, s.runner->session(), phase_calls(s.runner->session(), phase_));
-    // The same device has the same limits: B reuses those measured for A.
+    // The same device has the same limits, so B reuses A's.
     if (rates_device_ != s.device.name) rates_ = given_rates_, rates_device_ = s.device.name;
     s.options.rates = device_rates(s.device, rates_needed(rows), rates_);
     for (auto& r : s.options.rates) remember(r);
@@ -136,10 +136,10 @@ class Pair {
     s.profiler->warm_up();
   }
 
-  // Of the time limit, which rates and warm-up are part of.
+  // What remains of the time limit, which includes rates and warm-up.
   double left() const { return o_.samples > 0 ? 1e9 : std::max(0.0, o_.max_seconds - started_->seconds()); }
 
-  // A profiled run follows each plain one, so both see the same machine state.
+  // A profiled run follows each plain run, so both see the same machine.
   double take_turn(Side& s) {
     double seconds = s.profiler->plain();
     watch_->sampled();
@@ -176,12 +176,12 @@ class Pair {
     }
   }
 
-  // What each change contributes, interleaved with A. Everything else is on record by now.
+  // The contribution of each change, interleaved with A. Everything else is on record by now.
   void measure_changes() {
     if (changes_.size() < 2 || !a_.runner || !b_.runner) return;
     MeasuredChanges measured;
     measured.other = a_.record.uid, measured.changes = changes_;
-    b_.profiler.reset(), b_.runner.reset();  // its memory
+    b_.profiler.reset(), b_.runner.reset();  // frees its memory
     const std::vector<ChangeSet> sets = sets_to_measure(changes_.size());
     if (sets.empty()) measured.missing = fmt::format("more than {} settings differ", most_changes);
     if (o_.a.device.flags() != o_.b.device.flags()) measured.missing = "the devices differ";
@@ -254,7 +254,7 @@ class Pair {
     keep(s, samples);
   }
 
-  // The profile's steps are those of the rounds, without the discarded ones.
+  // The profile keeps the steps of the rounds, without discarded ones.
   void keep(Side& s, const std::vector<SampleRow>& samples) {
     Profile p = s.profiler->finish();
     p.recipe = s.record.recipe, p.device = s.record.device, p.environment = s.record.environment;

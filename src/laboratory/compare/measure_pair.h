@@ -18,19 +18,18 @@ struct CompareMeasureOptions {
 
 struct MeasuredPair {
   RunRecord a, b;
-  double noise_floor = 0;  // A against A, in the same rounds
+  double noise_floor = 0;  // A against itself, in the same rounds
 };
 
-// Records both, unless the store is off. A side that does not fit in memory gets status
+// Records both sides, unless the store is off. A side that does not fit in memory gets status
 // out_of_memory.
 MeasuredPair measure_pair(const CompareMeasureOptions& options);
 
-// Whether two sides cannot be measured in one process.
+// Whether the sides need separate processes.
 bool need_processes(const MeasurementOptions& a, const MeasurementOptions& b);
 
-// In measure_processes.cpp: each round runs A and B, as in one process, but each in a new
-// process. A sample is the median of a process. The profile of a side is that of the process
-// nearest to its median.
+// Each round runs A and B in turn, each in a new process (measure_processes.cpp). A sample is the
+// median of a process. A side's profile is from the process nearest to its median.
 MeasuredPair measure_in_processes(const CompareMeasureOptions& options);
 
 }  // namespace crest

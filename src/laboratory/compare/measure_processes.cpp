@@ -38,7 +38,7 @@ class ProcessPair {
     AbRule rule;
     rule.warmup_rounds = 0;
     rule.min_rounds = rounds_of_processes, rule.apart = true, rule.rounds_at_limit = 1;
-    rule.max_rounds = 3 * rounds_of_processes;  // a turn takes far longer than the step that it gives
+    rule.max_rounds = 3 * rounds_of_processes;  // a turn takes far longer than its step
     rule.max_seconds = o_.max_seconds;
     if (o_.samples > 0)
       rule.min_rounds = rule.max_rounds = o_.samples, rule.max_seconds = 1e9, rule.target_relative_ci = 0;
@@ -91,7 +91,7 @@ class ProcessPair {
     return milliseconds(s.turns.back()) * 1e-3;
   }
 
-  // The same device has the same limits: later processes reuse those of the first.
+  // The same device has the same limits, so later processes reuse the first ones.
   static std::string rates_of(const Profile& p) {
     std::vector<std::string> parts;
     for (auto& r : p.rates) parts.push_back(fmt::format("{}={}", r.name, r.per_second));

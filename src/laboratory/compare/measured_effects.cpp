@@ -1,4 +1,4 @@
-// The effects of settings by measured steps with some of the changes.
+// The effects of settings, from measured steps with some of the changes.
 #include <algorithm>
 #include <cmath>
 
@@ -9,7 +9,7 @@ namespace crest {
 
 namespace {
 
-// Per step, or per token: times of all sets, A's as without changes.
+// Times of all sets, per step or per token. The empty set has A's time.
 std::map<ChangeSet, SetTime> times_of(const RunComparison& c, const MeasuredChanges& m, bool swapped, bool per_token) {
   auto tokens = [&](int64_t n) { return per_token ? double(n) : 1.0; };
   const ComparedRun &first = swapped ? c.b : c.a, &second = swapped ? c.a : c.b;
@@ -18,7 +18,7 @@ std::map<ChangeSet, SetTime> times_of(const RunComparison& c, const MeasuredChan
   std::map<ChangeSet, SetTime> times;
   for (auto& s : m.sets)
     times[s.set] = {s.ratio * first.step_ms / tokens(s.tokens), s.error * first.step_ms / tokens(s.tokens)};
-  // All ratios are to the one step, so only that of the other side is uncertain.
+  // All ratios refer to this step, so only the other side's step is uncertain.
   times[0] = {first.step_ms / tokens(first.tokens), 0};
   times[all] = {second.step_ms / tokens(second.tokens), 0};
   times[all].error = times[all].time * std::max(error / std::max(c.noise.ratio, 1e-9), c.noise.floor);

@@ -12,7 +12,7 @@ namespace crest {
 
 namespace {
 
-// The instruction at which the blocks of a Program sum to the most bytes.
+// The instruction with the most bytes of a Program's blocks alive.
 struct Peak {
   std::string program;
   int index = -1;
@@ -48,7 +48,7 @@ PeakHolder holder(const Profile& p, const Peak& peak) {
   return h;
 }
 
-// The memory of one side under one key.
+// The memory of one side for one key.
 struct Held {
   int64_t bytes = 0, largest = 0;
   int blocks = 0;
@@ -83,7 +83,7 @@ class Blocks {
     std::string role = role_of(b.scope.substr(0, b.scope.find('+')));
     return role.empty() ? b.name : role;
   }
-  // A block is the first result of the instruction that writes it, if the sizes match.
+  // A block is the first result of the instruction writing it, if the sizes match.
   static std::string type_of(const Profile& p, const ProfileBlock& b) {
     auto r = instruction(p, b.program, b.first);
     if (!r) return "";

@@ -89,7 +89,7 @@ RunRecord from_file(const Named& named) {
     limits.bytes = uint64_t(1) << 30, limits.values = 50'000'000;
     auto document = parse_ordered_json_guarded(read_file(named.file, limits.bytes), limits, named.file);
     RunRecord r = with_profile(named.file, profile_from_json(document, named.file));
-    // Of a prediction (crest plan --as-profile): its range, and what it is predicted from.
+    // For a prediction (crest plan --as-profile): its range and its basis.
     for (const char* key : {"noise_floor", "calibration"})
       if (auto it = document.find(key); it != document.end()) r.result[key] = *it;
     return r;
@@ -117,7 +117,7 @@ double known_noise_floor(const RunRecord& a, const RunRecord& b, const StoreFile
     for (auto* r : {&a, &b})
       if (auto known = r->key.empty() ? std::nullopt : noise_floor_of(store, r->key, r->device.value("name", "")))
         floor = std::max(floor, known->relative);
-  } catch (const Error&) {  // both sides are files: the store may be missing
+  } catch (const Error&) {  // both sides are files, so the store may be missing
   }
   return floor;
 }

@@ -7,22 +7,22 @@
 
 namespace crest {
 
-// What differs apart from the measured times: recipe, device, versions, kernels, conditions.
+// All differences except measured times: recipe, device, versions, kernels, conditions.
 std::vector<Difference> find_differences(const ComparedSide& a, const ComparedSide& b);
 
-// Attributes the difference of each group to recipe settings, device or versions, using the
-// settings' effects. Fills Cause::settings and RunComparison::settings from causes and differences.
+// Attributes each group's difference to settings, device or versions by the effects of the
+// settings. Fills Cause::settings and RunComparison::settings from causes and differences.
 void explain_by_settings(RunComparison& comparison);
 
-// Replaces RunComparison::settings where steps with some of the changes were measured along with
-// the two runs (document "changes"), and fills attribution.
+// Replaces RunComparison::settings and fills attribution, if steps with some of the changes were
+// measured along with the two runs (document "changes").
 void explain_by_measured_changes(RunComparison& comparison, const RunRecord& a, const RunRecord& b);
 
-// Whether nothing differs that can change times, as far as is known.
+// Whether nothing is known to differ that can change times.
 bool nothing_changed(const RunComparison& comparison);
 
 // The difference in planned memory by category and by block. Fills memory, memory_causes, peak_a
-// and peak_b; both lists sum to the planned bytes where both sides have a profile.
+// and peak_b. Both lists sum to the planned bytes if both sides have a profile.
 void compare_memory(RunComparison& comparison, const ComparedSide& a, const ComparedSide& b);
 
 }  // namespace crest

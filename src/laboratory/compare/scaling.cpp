@@ -15,16 +15,16 @@ namespace crest {
 
 namespace {
 
-// The step of one side in parts that add up to it.
+// The step of one side as parts that add up to it.
 struct Parts {
   double step = 0, idle = 0, host = 0, exposed = 0, hidden = 0;
-  std::map<std::string, double> phases;  // sums of the rows that are no communication
+  std::map<std::string, double> phases;  // without communication rows
   std::vector<double> waiting;           // by rank
-  double rest = 0;                       // of the step that these do not explain
+  double rest = 0;                       // of the step
 };
 
-// Of rank 0, whose instructions the profile has. Without times of ranks, waiting is part of what is
-// exposed.
+// Parts of rank 0, whose instructions the profile has. Without times of ranks, exposed time
+// includes waiting.
 Parts parts_of(const ComparedSide& s) {
   const Profile& p = s.profile;
   Parts parts;
@@ -57,11 +57,12 @@ std::vector<std::string> other_than_ranks(const RunComparison& c, const Compared
   std::vector<std::string> others;
   bool cpu = string_at(a.device, "kind") == "cpu";
   for (auto& d : c.differences) {
-    // Ranks on CPUs share its threads, which its name tells; a second host may be of the same kind.
+    // Ranks on CPUs share its threads, so its name changes with them. A second host may have the
+    // same hardware.
     bool machine = d.section == "device" && d.key != "threads" && d.key != "host_id" && (d.key != "name" || !cpu);
     if (machine && (others.empty() || others.back() != d.section)) others.push_back(d.section);
     if (d.section != "recipe" || d.key == "data_hash" || of_ranks.count(d.key)) continue;
-    const Setting* setting = find_run_setting(d.key);  // one that changes only values has no effect on time
+    const Setting* setting = find_run_setting(d.key);  // a setting that changes only values cannot affect time
     if (!setting || !setting->effects.empty()) others.push_back(d.key);
   }
   return others;
@@ -79,7 +80,7 @@ std::optional<Scaling> find_scaling(const RunComparison& c, const ComparedSide& 
   s.same_work = std::abs(work - 1) < 1e-9;
   Parts x = parts_of(few), y = parts_of(more);
   s.step_ms = y.step, s.ideal_ms = work * x.step;
-  // The ratio of times per token of all ranks, as one of a rank.
+  // The ratio of times per token of all ranks, converted to one rank.
   double more_ranks = double(s.more_ranks) / double(s.few_ranks);
   const Interval& of = c.noise.ratio_interval;
   Interval loss = &more == &b ? Interval{of.low, of.high} : Interval{1 / of.high, 1 / of.low};
@@ -90,7 +91,7 @@ std::optional<Scaling> find_scaling(const RunComparison& c, const ComparedSide& 
     if (ms != 0) s.rows.push_back({label, ms, detail});
   };
   add("exposed communication", y.exposed - work * x.exposed,
-      fmt::format("transfers that nothing hides; {} are hidden", format_ms(y.hidden)));
+      fmt::format("exposed transfers; {} are hidden", format_ms(y.hidden)));
   for (size_t r = 0; r < y.waiting.size(); ++r)
     add(fmt::format("waiting for rank {}", r), y.waiting[r] - (r < x.waiting.size() ? work * x.waiting[r] : 0),
         "it arrives last at collectives");
@@ -99,7 +100,7 @@ std::optional<Scaling> find_scaling(const RunComparison& c, const ComparedSide& 
     add(fmt::format("kernels, {}", phase), of_more - of_few, format_ms_pair(of_few, of_more));
   }
   add("launches and gaps", y.idle - work * x.idle, format_ms_pair(work * x.idle, y.idle));
-  add("host, outside of the work", y.host - work * x.host, "samples, and agreement between ranks");
+  add("host, outside the work", y.host - work * x.host, "samples, and agreement between ranks");
   add("unexplained", y.rest - work * x.rest, format_ms_pair(work * x.rest, y.rest));
   return s;
 }

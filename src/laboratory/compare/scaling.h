@@ -1,4 +1,4 @@
-// Where the time goes that more ranks lose.
+// Where more ranks lose time.
 #pragma once
 #include <optional>
 
@@ -6,17 +6,17 @@
 
 namespace crest {
 
-// Ranks of a run: processes or threads.
+// The number of ranks of a run, processes or threads.
 int64_t ranks_of(const Json& recipe);
 
-// What differs besides ranks, how they share the work, and how much of it each has: recipe settings
-// that can affect time, and the device.
+// Differences besides ranks, how they share the work, and how much each has: recipe settings that
+// can affect time, and the device.
 std::vector<std::string> other_than_ranks(const RunComparison& comparison, const ComparedSide& a);
 
-// Two profiles with different numbers of ranks. The ideal step of the side with more ranks is the
-// step of the other, scaled by the tokens of a rank. The rows sum to what its step lacks. Nothing
-// if the ranks are equal, something else differs, or a side has no profile or no tokens.
-// comparison: with its differences and its noise.
+// Compares two profiles with different numbers of ranks. The ideal step with more ranks is the
+// other side's step, scaled by the tokens of a rank. The rows sum to the difference from this
+// ideal. None if the ranks are equal, something else differs, or a side lacks a profile or tokens.
+// comparison: with differences and noise filled in.
 std::optional<Scaling> find_scaling(const RunComparison& comparison, const ComparedSide& a, const ComparedSide& b);
 
 }  // namespace crest

@@ -48,7 +48,7 @@ std::string sentence(const RunComparison& c, const Cause& cause) {
                      factor_text(c, cause));
 }
 
-// What a row of the attribution is about.
+// The subject of an attribution row.
 std::string effect_label(const RunComparison& c, const SettingEffect& e) {
   if (!e.setting.empty()) return fmt::format("{} {} -> {}", e.setting, e.a, e.b);
   return c.attribution.method == AttributionMethod::work ? "cause unknown" : "interaction of the changes";
@@ -106,7 +106,7 @@ std::string settings_sentence(const RunComparison& c) {
   if (!conclusive(c) || named < 2) return "";
   std::vector<std::string> parts;
   const bool measured = c.attribution.method != AttributionMethod::work;
-  int rest = 100;  // as printed, so that the parts sum to the difference
+  int rest = 100;  // as printed, so the parts sum to the difference
   for (auto& e : c.settings) {
     int percent = int(std::lround(100 * without_last_bits(e.share)));
     const bool interaction = measured && e.setting.empty();
@@ -121,7 +121,7 @@ std::string settings_sentence(const RunComparison& c) {
   return fmt::format("Time difference by change ({}): {}.", attribution_text(c), join(parts, ", "));
 }
 
-// Compares the work where times are missing.
+// Compares the work if times are missing.
 std::string work_sentence(const RunComparison& c) {
   if (c.causes.empty() || (c.a.profiled && c.b.profiled)) return "";
   GroupSide a, b;
@@ -155,7 +155,7 @@ std::string operation(const std::string& counted) {
   return space == std::string::npos ? counted : counted.substr(space + 1);
 }
 
-// The operations of a group that both sides have, those that take most time first.
+// The operations on both sides of a group, the slowest first.
 std::vector<std::string> operations(const Cause& c) {
   std::map<std::string, size_t> place;  // the better one of both sides
   for (auto* side : {&c.a, &c.b})
@@ -176,8 +176,8 @@ std::set<std::string> of_operation(const GroupSide& s, const std::string& op, st
   return names;
 }
 
-// "x -> y" of the names that only one side has; "" where both have the same. `reduced`: what counts
-// of a name.
+// "x -> y" for the names found on one side only; "" if both sides have the same. `reduced`: the
+// significant part of a name.
 template <class Reduced>
 std::string changed_names(const std::set<std::string>& a, const std::set<std::string>& b, Reduced reduced) {
   constexpr size_t shown = 2;
@@ -190,7 +190,7 @@ std::string changed_names(const std::set<std::string>& a, const std::set<std::st
   };
   auto x = without(a, b), y = without(b, a);
   if (a.empty() || b.empty() || (x.empty() && y.empty())) return "";
-  // One side has more of them: all of both are named.
+  // One side has all names of the other and more, so all names are listed.
   if (x.empty() || y.empty()) x.assign(a.begin(), a.end()), y.assign(b.begin(), b.end());
   auto text = [&](std::vector<std::string> list) {
     size_t rest = list.size() - std::min(list.size(), shown);
@@ -235,7 +235,7 @@ std::string factor_text(const RunComparison& all, const Cause& c) {
   switch (c.main_factor) {
     case Factor::flops: return work(c.a.flops, c.b.flops, "FLOP");
     case Factor::rate: {
-      bool alike = first(c.a.arithmetic) == first(c.b.arithmetic);  // then others of the group differ
+      bool alike = first(c.a.arithmetic) == first(c.b.arithmetic);  // then other instructions of the group differ
       auto names = [&](const GroupSide& s) { return alike ? join(s.arithmetic, " and ") : first(s.arithmetic); };
       return fmt::format("{} ({} -> {})", what, names(c.a), names(c.b));
     }
@@ -252,7 +252,7 @@ bool same_instructions(const Cause& c) {
     for (auto& op : s.ops) list[operation(op)] = std::atof(op.c_str()) / double(layers);
     return list;
   };
-  // A single extra one (the norm after the last layer) may be in a group of layers.
+  // A single extra instruction (the norm after the last layer) may be in a group of layers.
   auto x = per_layer(c.a, a), y = per_layer(c.b, b);
   if (x.size() != y.size()) return false;
   for (auto& [op, n] : x)
@@ -274,7 +274,7 @@ std::string change_text(const RunComparison& runs, const Cause& c) {
   if (!same_instructions(c)) return fmt::format("{} -> {}", ops_text(c.a), ops_text(c.b));
   std::vector<std::string> changes;
   if (c.a.layers != c.b.layers) changes.push_back(fmt::format("{} -> {} layers", c.a.layers, c.b.layers));
-  // The same operation on both sides: which of a group takes most time may differ.
+  // Only for operations on both sides: their order by time may differ.
   auto add = [&](std::string Use::*field, auto reduced, bool named) {
     for (auto& op : operations(c)) {
       std::string change = changed_names(of_operation(c.a, op, field), of_operation(c.b, op, field), reduced);

@@ -1,4 +1,4 @@
-// Sentences computed from the numbers of a comparison. They claim nothing beyond those numbers.
+// Sentences computed from the figures of a comparison. They claim nothing more.
 #pragma once
 #include <string>
 
@@ -13,7 +13,7 @@ void write_sentences(RunComparison& comparison);
 bool conclusive(const RunComparison& comparison);
 // The effect exceeds the noise between equal groups.
 bool beyond_noise(const RunComparison& comparison, const SettingEffect& effect);
-// Whether effects of settings can be stated: the steps differ, or measured effects do.
+// Whether the effects of settings can be stated: the steps differ, or measured effects do.
 bool attributable(const RunComparison& comparison);
 // How the difference was divided among the settings: "an attribution: Shapley values of ...".
 std::string attribution_text(const RunComparison& comparison);
@@ -26,10 +26,10 @@ bool same_instructions(const Cause& cause);
 // What changed in a group: instructions, kernels or arithmetic.
 std::string change_text(const RunComparison& comparison, const Cause& cause);
 
-// How well more ranks scale, and where most of the lost time is.
+// How well more ranks scale, and where they lose most time.
 std::string scaling_sentence(const Scaling& scaling);
 
-// The summary sentence: how much faster, how much memory, and why. "" when neither times nor memory
+// The summary sentence: how much faster, how much memory, and why. "" if neither times nor memory
 // are known.
 std::string headline(const RunComparison& comparison);
 

@@ -19,7 +19,7 @@ bool has(const std::vector<std::string>& list, const char* name) {
 bool differs(double a, double b) { return std::abs(a - b) > 0.005 * std::max(std::abs(a), std::abs(b)); }
 
 bool other_instructions(const Cause& c) { return !same_instructions(c); }
-// Their order is that of the times, which vary.
+// Ignores their order, which varies with the times.
 bool other_names(std::vector<std::string> a, std::vector<std::string> b) {
   std::sort(a.begin(), a.end()), std::sort(b.begin(), b.end());
   return a != b;
@@ -66,17 +66,16 @@ bool is_there(const Effect& e, const Cause& c) {
   return false;
 }
 
-// A setting, or something else a run depends on, with one of its effects.
+// A setting, or another influence on a run, with one of its effects.
 struct Row {
   std::string key;
   Effect effect;
   unsigned factors;
 };
 
-// What a differing key can change in a group, and through which factors: the effects of the
-// settings, in table order; effects that explain the remainder come last. The keys `device` and
-// `versions` differ when anything in those sections does. The first row that applies to a factor of
-// a group gets that part of its time.
+// How a differing key can affect a group, and through which factors: the effects of the settings in
+// table order, with effects that explain the remainder last. The keys `device` and `versions` stand
+// for everything in those sections. Each factor of a group goes to the first row that applies.
 const std::vector<Row>& effects() {
   static const std::vector<Row> all = [] {
     std::vector<Row> first, last;
@@ -120,13 +119,13 @@ Changes changes(const RunComparison& c) {
   return map;
 }
 
-// Time that the work does not explain may come from any change, and so may the efficiency of
-// kernels on another device.
+// Any change may cause time that the work does not explain, or change kernel efficiency on another
+// device.
 bool any_may_be_the_cause(Factor factor, const Changes& changed) {
   return factor == Factor::unsplit || (factor == Factor::efficiency && changed.count("device"));
 }
 
-// The changes that explain a factor of a group: the best one, or all that may be the cause.
+// The changes behind a factor of a group: the best one, or all possible ones.
 std::set<std::string> settings_of(const Cause& c, Factor factor, const Changes& changed) {
   // If only one change can affect time, it is the cause of the whole difference.
   if (changed.size() == 1) return {changed.begin()->first};
@@ -151,7 +150,7 @@ struct Effects {
 }  // namespace
 
 bool nothing_changed(const RunComparison& c) {
-  // Loading that is not ahead is waited for in a step, though it is no part of its work.
+  // A step waits for data that was not loaded ahead, although loading is not part of its work.
   static const std::set<std::string> loading = {"prefetch", "loader_threads"};
   bool other = std::any_of(c.differences.begin(), c.differences.end(), [](auto& d) {
     return d.section == "kernels" || d.section == "conditions" || (d.section == "recipe" && loading.count(d.key));
@@ -178,7 +177,7 @@ void explain_by_settings(RunComparison& c) {
     std::stable_sort(cause.settings.begin(), cause.settings.end(),
                      [&](auto& x, auto& y) { return parts[x] > parts[y]; });
   }
-  for (auto& bar : c.waterfall)  // of the step as a whole
+  for (auto& bar : c.waterfall)  // for the whole step
     if (bar.factor >= Factor::idle) {
       bool by_itself = changed.size() == 1 && bar.factor != Factor::residual;
       effects.add(by_itself ? changed.begin()->first : "", bar.ms, bar.ms_per_token);

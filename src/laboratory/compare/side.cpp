@@ -13,7 +13,7 @@ namespace crest {
 
 namespace {
 
-// 0: unknown. An imported log has batch and sequence length only, or neither.
+// 0: unknown. An imported log has only batch and sequence length, or neither.
 double tokens_of(const Json& recipe) {
   double tokens = number(recipe, "batch") * number(recipe, "seq");
   for (const char* key : {"grad_accumulation", "ranks", "data_parallel"}) tokens *= number(recipe, key, 1);
@@ -35,7 +35,7 @@ std::vector<double> step_samples(const ComparedSide& s, const RunRecord& r) {
   return {};
 }
 
-// Copies and memsets that belong to no instruction, and kernels of a trace without instructions.
+// Copies and memsets outside instructions, and kernels of a trace without instructions.
 std::vector<ProfileInstr> rows_of(const Profile& p) {
   std::vector<ProfileInstr> rows = p.instrs;
   for (auto& k : p.kernels) {
@@ -76,7 +76,7 @@ std::vector<ProfileInstr> rows_of_program(const Json& document) {
   return rows;
 }
 
-// Tokens per step, from steps that log both time and rate; logs round both.
+// Tokens per step, from steps with time and rate in the log. Logs round both.
 double logged_tokens(const RunRecord& r) {
   std::vector<double> tokens;
   for (auto& row : r.log)
@@ -117,7 +117,7 @@ void fill_run(ComparedSide& s, const RunRecord& r, const std::string& title) {
     run.step_interval = samples.median_interval();
   }
   run.tokens = s.profiled && s.profile.tokens > 0 ? s.profile.tokens : int64_t(tokens_of(s.recipe));
-  bool imported = r.kind == "log";  // what it logs about a step overrides the given batch
+  bool imported = r.kind == "log";  // the logged steps override the given batch
   if (double tokens = logged_tokens(r); tokens > 0 && (imported || run.tokens == 0)) run.tokens = int64_t(tokens);
   double rate = logged_rate(r) > 0 ? logged_rate(r) : number(r.result, "tokens_per_second");
   run.tokens_per_second = run.tokens > 0 && run.step_ms > 0 ? 1e3 * double(run.tokens) / run.step_ms : rate;

@@ -1,4 +1,4 @@
-// One of the two compared runs: its profile, step samples, and the rows to match.
+// One side of a comparison: its profile, step samples, and rows to match.
 #pragma once
 #include <string>
 #include <vector>
@@ -12,15 +12,15 @@ struct ComparedSide {
   const RunRecord* record = nullptr;
   Json recipe, device, environment;
   bool profiled = false;
-  Profile profile;  // when profiled
-  // From the profile (kernels that belong to no instruction are rows too), or, without times, from
-  // the document "program".
+  Profile profile;  // if profiled
+  // From the profile (kernels outside instructions are rows too), or, without times, from the
+  // document "program".
   std::vector<ProfileInstr> rows;
   std::vector<double> step_ms;  // samples
-  bool with_profiler = false;   // only samples taken with the profiler on exist
+  bool with_profiler = false;   // all samples were taken with the profiler on
   ComparedRun run;
 
-  // Sum of the rows, and how much of it overlapped.
+  // The sum of the rows, and its overlapped part.
   double rows_ms() const;
   double overlap_ms() const;
 };
@@ -30,12 +30,12 @@ ComparedSide open_side(const RunRecord& record, const std::string& title);
 // Both ran on the same kind of device with the same number of threads.
 bool same_device(const ComparedSide& a, const ComparedSide& b);
 
-// Dimensions of a type such as "bf16[16,12,1024,1024]", and whether the last two of four are the
-// sequence length.
+// The dimensions of a type such as "bf16[16,12,1024,1024]", and whether the last two of four equal
+// the sequence length.
 std::vector<int64_t> dimensions(const std::string& type);
 bool is_quadratic(const std::string& type, const ComparedSide& side);
 
-// Reads a key that may be missing or of another type.
+// Reads a key that may be missing or have another type.
 const Json* member(const Json& json, const std::string& key);
 double number(const Json& json, const std::string& key, double otherwise = 0);
 std::string string_at(const Json& json, const std::string& key);

@@ -63,7 +63,7 @@ void Work::add(const Work& other) {
 
 FactorMs split(const Work& a, const Work& b, const Devices& devices, Slowdowns* slowdowns) {
   FactorMs parts{};
-  // Rates refer to a clock between both, so that swapping A and B only flips the signs.
+  // Rates refer to a clock midway between both, so swapping A and B only flips the signs.
   double clock = std::sqrt(devices.clock_ratio);
   Side sa = side(a, b, devices.bandwidth_a, 1 / clock), sb = side(b, a, devices.bandwidth_b, clock);
   double floor_a = floor_ms(sa), floor_b = floor_ms(sb);
@@ -72,7 +72,7 @@ FactorMs split(const Work& a, const Work& b, const Devices& devices, Slowdowns* 
     parts[size_t(Factor::unsplit)] = b.ms - a.ms;
     return parts;
   }
-  // Work that one side lacks is assumed to be as efficient there as on the other.
+  // Work missing on one side is assumed to be as efficient there as on the other.
   sa.slowdown = floor_a > 0 ? a.ms / floor_a : b.ms / floor_b;
   sb.slowdown = floor_b > 0 ? b.ms / floor_b : sa.slowdown;
 

@@ -1,16 +1,16 @@
-// Splits the difference of two times over the factors of a time.
+// Splits the difference of two times among the factors of a time.
 //
 // A group of instructions is modeled as two pools of work: operations on matrix units
-// (contractions, attention) and the rest. Each is bound by arithmetic or by memory (roofline;
+// (contractions, attention) and the rest. Each is limited by arithmetic or by memory (roofline;
 // Williams, Waterman and Patterson 2009):
 //   time = slowdown * sum over pools of max(flops * seconds_per_flop / clock, bytes / bandwidth)
-// slowdown is the rest: measured time over that floor. The share of a factor is its Shapley value:
-// the change of time when it is switched from A to B, averaged over all orders of switching
-// (Shapley 1953):
+// slowdown is measured time over that floor. A factor's share is its Shapley value: the change of
+// time when the factor is switched from A to B, averaged over all orders of switching (Shapley
+// 1953):
 //   share(i) = sum over sets S without i of |S|! (n - |S| - 1)! / n! * (time(S + i) - time(S))
-// The shares sum to the difference; comparing B with A gives the same shares with the opposite
-// sign. Where a share exceeds both times, the model does not apply (10 times the work at 10 times
-// the rate of the floor), and the whole difference is unsplit.
+// The shares sum to the difference. Comparing B with A flips their signs. If a share exceeds both
+// times, the model does not apply (10 times the work at 10 times the floor's rate), and the whole
+// difference is unsplit.
 #pragma once
 #include <array>
 
@@ -30,15 +30,14 @@ struct Work {  // one side of a group
   void add(const Work& other);
 };
 
-// What the two devices differ in. clock_ratio = clock of B / clock of A where both are the same
-// device, else 1.
+// How the two devices differ. clock_ratio = clock of B / clock of A on the same device, else 1.
 struct Devices {
   double bandwidth_a = 0, bandwidth_b = 0;  // bytes/s, 0: unknown
   double clock_ratio = 1;
 };
 
-// Sums to b.ms - a.ms. Only flops .. clocks and unsplit are used. Everything is also unsplit when
-// one side has time but no known work.
+// Sums to b.ms - a.ms. Uses only flops .. clocks and unsplit. Everything is unsplit, too, if one
+// side has time but no known work.
 FactorMs split(const Work& a, const Work& b, const Devices& devices, Slowdowns* slowdowns = nullptr);
 
 }  // namespace crest

@@ -16,8 +16,8 @@ namespace {
 
 bool on_matrix_units(const ProfileInstr& r) { return r.op_class == "contraction" || r.op_class == "attention"; }
 
-// Rates of both sides. The same device has one rate per precision, the best one measured: two
-// measurements of it differ only by noise, which explains nothing.
+// Rates of both sides. The same device has one rate per precision, its best measured rate: two
+// measurements of it differ only by noise.
 class Rates {
  public:
   Rates(const ComparedSide& a, const ComparedSide& b) : same_(crest::same_device(a, b)) {
@@ -150,7 +150,7 @@ void add(FactorMs& sum, const FactorMs& parts) {
 // step = rows - overlap + idle + residual.
 double residual(const ComparedSide& s) { return s.run.step_ms - (s.rows_ms() - s.overlap_ms() + s.profile.idle_ms); }
 
-// Time between the rows, for the whole step.
+// Time between rows, for the whole step.
 FactorMs around(const ComparedSide& a, const ComparedSide& b, double scale_a, double scale_b) {
   FactorMs parts{};
   parts[size_t(Factor::idle)] = scale_b * b.profile.idle_ms - scale_a * a.profile.idle_ms;
@@ -161,8 +161,8 @@ FactorMs around(const ComparedSide& a, const ComparedSide& b, double scale_a, do
 
 struct Totals {
   double flops = 0, bytes = 0, communication_ms = 0;
-  double arithmetic_seconds = 0;        // of all FLOPs, at their rates
-  std::vector<std::string> arithmetic;  // of at least a twentieth of the FLOPs, by FLOPs
+  double arithmetic_seconds = 0;        // sum over all FLOPs at their rates
+  std::vector<std::string> arithmetic;  // precisions with at least a twentieth of the FLOPs, most FLOPs first
 };
 
 Totals totals(const ComparedSide& s, int side, const Rates& rates) {
@@ -183,9 +183,8 @@ Totals totals(const ComparedSide& s, int side, const Rates& rates) {
   return t;
 }
 
-// Of all groups, each on the floor on which its two sides are compared. So the step got closer to
-// its limits exactly if the parts of its groups sum to time saved, also if the groups' weights
-// differ.
+// Of all groups, each with the floor used to compare its sides. So the step got closer to its
+// limits exactly if the parts of its groups sum to saved time, even if the groups' weights differ.
 Slowdowns slowdowns_of_step(const RunComparison& c) {
   Slowdowns sum;
   for (auto& cause : c.causes) {
@@ -210,7 +209,7 @@ std::string detail(Factor factor, const RunComparison& c, const ComparedSide& a,
     if (!per_token) return format_ms_pair(of_a, of_b);
     return format_ms_pair(1e3 * of_a / double(a.run.tokens), 1e3 * of_b / double(b.run.tokens)) + " per 1000 tokens";
   };
-  // The mean rate of all FLOPs: a step has several precisions.
+  // The mean rate of all FLOPs, because a step has several precisions.
   auto rate = [](const Totals& t) {
     double mean = t.arithmetic_seconds > 0 ? t.flops / t.arithmetic_seconds : 0;
     return fmt::format("{} {}", join(t.arithmetic, " and "), format_si(mean, "FLOP/s"));
@@ -284,17 +283,17 @@ std::string format_ms_pair(double a, double b) {
 }
 
 std::string format_ms_signed(double ms) {
-  bool nothing = std::abs(ms) < 0.0005;  // as it is printed
+  bool nothing = std::abs(ms) < 0.0005;  // as printed
   return (nothing ? "" : ms < 0 ? "-" : "+") + format_ms(std::abs(ms));
 }
 
 std::string efficiency_text(const Slowdowns& s) {
   if (!(s.a > 0 && s.b > 0)) return "";
   double a = 100 / s.a, b = 100 / s.b;
-  int digits = 0;  // as many as show the difference
+  int digits = 0;  // enough to show the difference
   auto text = [&](double x) { return fmt::format("{:.{}f}%", x, digits); };
   while (digits < 2 && text(a) == text(b)) ++digits;
-  // Data in caches arrive faster than from memory.
+  // Data in caches arrives faster than from memory.
   bool limit = std::max(a, b) < 100.5;
   return fmt::format("{} -> {} of {}", text(a), text(b), limit ? "the limit" : "the measured rates");
 }

@@ -1,4 +1,5 @@
-// The difference of two step times as bars that sum to it, and the instruction groups behind them.
+// The difference of two step times as bars that sum to it, and the groups of instructions behind
+// them.
 #pragma once
 #include <vector>
 
@@ -8,12 +9,12 @@
 
 namespace crest {
 
-// Fills join and causes (without settings and sentences), and, where both sides have a profile,
-// times, waterfall and residual_share.
+// Fills join and causes (without settings and sentences). If both sides have a profile, also times,
+// waterfall and residual_share.
 void join_steps(RunComparison& comparison, const ComparedSide& a, const ComparedSide& b, GroupBy by);
 
-// A sum without its last bits, which depend on the order of the terms: so the sentences for A
-// against B and for B against A mirror each other.
+// Drops the last bits, which depend on the order of the terms. The sentences for A against B and
+// for B against A then mirror each other.
 inline double without_last_bits(double sum) { return std::round(sum * 1e9) / 1e9; }
 // "82% -> 86% of the limit"; "": unknown.
 std::string efficiency_text(const Slowdowns& slowdowns);

@@ -14,7 +14,7 @@ constexpr int64_t KiB = 1024, MiB = 1024 * KiB;
 constexpr int64_t least = 512, small_request = MiB, small_segment = 2 * MiB;
 constexpr int64_t medium_request = 10 * MiB, medium_segment = 20 * MiB, large_rounding = 2 * MiB;
 
-// Free and used blocks by address; segments are far apart, so neighbors are of one segment.
+// Free and used blocks by address. Segments are far apart, so neighbors belong to the same segment.
 class Allocator {
  public:
   int64_t take(int64_t bytes) {

@@ -1,4 +1,4 @@
-// What a caching allocator would reserve for a step: the reference for "planning leaves no
+// The bytes that a caching allocator would reserve for a step, to check "planning leaves no
 // fragmentation".
 #pragma once
 #include <cstdint>
@@ -8,9 +8,9 @@
 namespace crest::lab {
 
 // Replays the blocks of a plan (allocated at `first`, freed after `last`) through a model of
-// PyTorch's default CUDA allocator: sizes are rounded to 512 B; requests up to 1 MiB come from 2
-// MiB segments; larger ones come from 20 MiB segments below 10 MiB, and from a segment of their own
-// size rounded to 2 MiB above; best fit; blocks are split and merged within their segment; segments
+// PyTorch's default CUDA allocator. Sizes are rounded to 512 B. Requests up to 1 MiB come from 2
+// MiB segments, requests below 10 MiB from 20 MiB segments, and larger ones get a segment of their
+// own size rounded to 2 MiB. Best fit; blocks are split and merged within their segment; segments
 // are never released. Returns the bytes of all segments.
 int64_t caching_allocator_bytes(const MemoryPlan& plan);
 

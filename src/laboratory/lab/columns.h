@@ -1,5 +1,5 @@
-// The columns and keys of a measurement, by kind of experiment: what expressions can name before
-// anything runs.
+// The columns and keys of a measurement by kind of experiment. Expressions are checked against
+// these names before anything runs.
 #pragma once
 #include <set>
 #include <string>
@@ -20,10 +20,10 @@ const ColumnInfo* find_column(const std::string& name);
 std::string format_value(const std::string& column, const Value& value);
 
 std::set<std::string> columns_of(Kind kind);
-// Columns of the detail table of a measurement, for [columns]: one row per instruction, value and
-// memory block of its Programs.
+// Columns of a measurement's detail table, for [columns]: one row per instruction, value and memory
+// block of its Programs.
 Vocabulary detail_vocabulary(Kind kind);
-// Device properties: names for `needs`.
+// Names of device properties, for `needs`.
 const std::vector<std::string>& device_property_names();
 
 }  // namespace crest::lab

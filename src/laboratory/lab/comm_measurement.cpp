@@ -1,5 +1,4 @@
-// Measurements of kind "comm": a collective between ranks, measured by crest comm in separate
-// processes.
+// kind = "comm": a collective between ranks, measured by crest comm in separate processes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,14 +25,14 @@ namespace crest {
 
 using Json = nlohmann::ordered_json;
 
-// Ranks that start once and measure all sizes of the experiment.
+// Ranks started once to measure all sizes of the experiment.
 class CommLaunch {
  public:
   explicit CommLaunch(std::vector<std::string> arguments) : arguments_(std::move(arguments)) {}
   const std::vector<std::string>& arguments() const { return arguments_; }
   void add(int64_t bytes) { sizes_.insert(bytes); }
-  // {"row": of this size, "group": shared by all sizes}, as printed by crest comm --json. A size
-  // that was already returned is measured again, alone. Throws the errors of crest comm.
+  // {"row": of this size, "group": shared by all sizes}, as printed by crest comm --json. Taking a
+  // size again measures it again, alone. Throws the errors of crest comm.
   nlohmann::ordered_json take(int64_t bytes);
 
  private:
@@ -48,7 +47,7 @@ class CommMeasurement : public LabMeasurement {
  public:
   using LabMeasurement::LabMeasurement;
   std::string identity() const override;
-  // Measurements of one operation, backend and number of ranks share a launch.
+  // Measurements with the same operation, backend and number of ranks share a launch.
   void group_with(const LabMeasurements& measurements) override;
 
  protected:
@@ -73,12 +72,12 @@ void CommLaunch::launch(std::set<int64_t> sizes) {
   Json document = run_own_process(arguments);
   const Json &rows = document.at("rows"), &group = document.at("groups").at(0);
   if (rows.size() != sizes.size()) fail(fmt::format("{} rows for {} sizes", rows.size(), sizes.size()), "crest comm");
-  auto row = rows.begin();  // sorted like sizes; a row's bytes may be rounded to the ranks
+  auto row = rows.begin();  // sorted like sizes; bytes of a row may be rounded to the number of ranks
   for (int64_t bytes : sizes)
     measured_[bytes] = {{"row", *row++}, {"group", group}, {"library", document.at("library")}};
 }
 
-// The launch reports a size that does not fit before any rank starts; retry without the largest.
+// The launch reports a size that does not fit before any rank starts. Retry without the largest.
 Json CommLaunch::take(int64_t bytes) {
   if (!measured_.count(bytes)) {
     std::set<int64_t> wanted = std::move(sizes_);

@@ -29,7 +29,7 @@ static Row instruction_row(const ProfileInstr& i) {
   return r;
 }
 
-// A device kernel of an instruction; on the CPU, where an instruction is one call, its own kernel.
+// A device kernel of an instruction. On a CPU an instruction is one call of its own kernel.
 static Row kernel_row(const ProfileInstr& i, const std::string& kernel, double ms, double launches) {
   Row r;
   r.keys = {{"row", "kernel"},  {"program", i.program}, {"op", i.op},    {"kernel", i.kernel},

@@ -38,7 +38,7 @@ bool Experiment::uses_column(const std::string& column) const {
 
 namespace {
 
-// A later setting replaces an earlier one and keeps its position.
+// A later setting replaces an earlier one in its position.
 void overlay(Axes& axes, const Axes& over) {
   for (auto& axis : over) {
     auto same = std::find_if(axes.begin(), axes.end(), [&](auto& a) { return a.key == axis.key; });

@@ -1,4 +1,4 @@
-// An experiment: one TOML file with a grid, what its measurements measure, and the claims to judge.
+// An experiment: one TOML file with a grid of measurements and claims to judge.
 // docs/reference/lab.md describes the file.
 #pragma once
 #include <string>
@@ -10,26 +10,26 @@
 
 namespace crest::lab {
 
-// The kinds of experiments, one row each. The measurement classes are in measurements.cpp, the
-// columns in columns.cpp.
+// The kinds of experiments, one row each. measurements.cpp has the measurement classes, columns.cpp
+// the columns.
 enum class Kind { arithmetic, plan, bench, profile, gemm, train, comm };
 
 struct KindInfo {
   Kind kind;
-  const char *name, *measurement;  // the name in files; what a measurement is, for people
+  const char *name, *measurement;  // the name in files; a measurement in words
   bool has_measurements = true;
-  bool timed = false;              // measurements have the column ms, and so a noise floor
-  bool instruction_times = false;  // instruction rows of a measurement have times too
-  bool reads_text = false;         // measurements have the setting `data`
-  bool rounds = false;             // measurements are short enough to run twice: all once, then all in reverse order
+  bool timed = false;              // measurements have the column ms, and therefore a noise floor
+  bool instruction_times = false;  // rows of instructions have times, too
+  bool reads_text = false;         // measurements accept the setting `data`
+  bool rounds = false;             // short enough to run twice: all once, then all in reverse order
 };
 const std::vector<KindInfo>& kinds();
 const KindInfo& info(Kind);
 inline const char* name(Kind kind) { return info(kind).name; }
 
-// An expression in the file, and its place.
+// An expression and its place in the file.
 struct Formula {
-  std::string name;  // of the column or quantity
+  std::string name;  // of the column or quantity it defines
   std::string text;
   Expression expression;
   std::string file;
@@ -45,29 +45,29 @@ struct Axis {
 };
 using Axes = std::vector<Axis>;
 
-// Named recipe flags (with '_') and measurement settings; lists make a grid.
+// Named recipe flags (with '_') and measurement settings. Lists form a grid.
 struct Variant {
   std::string name;
   Axes axes;
 };
 
-// Under which a claim was made. Where they are not met, the claim is not comparable.
+// The conditions of a claim. If they are not met, the claim is not comparable.
 struct Conditions {
-  std::string name;           // in the file; "": of one claim only
-  std::string about;          // for people: "GPT-2 124M on an H100"
+  std::string name;           // in the file; "": they belong to a single claim
+  std::string about;          // in words: "GPT-2 124M on an H100"
   std::string unavailable;    // why no measurement can meet them; "": some can
-  Formula needs;              // of the device and the whole table; text "" = nothing
-  std::vector<Filter> where;  // of the measurements: a claim reads no others
+  Formula needs;              // on the device and the whole table; text "" = nothing
+  std::vector<Filter> where;  // the claim reads only matching measurements
 };
 
 struct Claim {
   std::string text, subject, source;
-  std::string quote;  // the words of the source
+  std::string quote;  // quoted from the source
   Formula check;
   Conditions conditions;
 };
 
-// A figure of a document, next to Crest's.
+// A document's figure, to print next to Crest's.
 struct Then {
   std::string what, unit, source;
   double document = 0;
@@ -95,7 +95,7 @@ struct Experiment {
 // Throws a usage error with file, line and column.
 Experiment parse_experiment(std::string_view text, const std::string& file);
 
-// One measurement of the grid: flags and settings in file order. keys: the same, plus the variant.
+// One measurement of the grid: flags and settings in file order. keys: the same and the variant.
 struct MeasurementSpec {
   std::vector<std::pair<std::string, std::string>> settings;
   std::map<std::string, std::string> keys;
@@ -109,7 +109,7 @@ void check_scale_name(const std::string& scale);  // throws a usage error
 std::vector<MeasurementSpec> measurements_of(const Experiment& experiment, const std::string& scale,
                                              const std::string& device);
 
-// The built-in experiments, by name; and one given to `crest lab`: a name or a file.
+// The built-in experiments by name, and the experiment given to `crest lab` by name or file.
 std::vector<Experiment> all_experiments();
 Experiment find_experiment(const std::string& name_or_file);
 

@@ -179,7 +179,7 @@ class Reader {
     return result;
   }
 
-  // The place of the first character inside the quotes.
+  // The place is the first character inside the quotes.
   Formula formula(const toml::node& node, const std::string& name) const {
     if (!node.is_string()) wrong(node, fmt::format("{} must be a string", printable(name)));
     Formula f;
@@ -224,7 +224,7 @@ class Reader {
     }
   }
 
-  // Those that a claim names, or only its `needs`.
+  // Named conditions of a claim, or just its `needs`.
   Conditions conditions(const toml::table& t) const {
     Conditions of_claim;
     if (t.get("needs")) of_claim.needs = formula(t, "needs");

@@ -1,5 +1,6 @@
 // The language of claims, columns and quantities (docs/reference/lab.md): arithmetic, comparisons,
-// and functions over a table, such as  ratio(ms, precision=fp32, precision=bf16, batch=4) >= 1.5
+// and functions over a table, for example  ratio(ms, precision=fp32, precision=bf16, batch=4) >=
+// 1.5
 #pragma once
 #include <functional>
 #include <map>
@@ -19,11 +20,11 @@ struct Expression {
   double number = 0;
   std::vector<Expression> inner;  // operands, or arguments
   std::vector<Filter> filters;    // of a call
-  size_t at = 0, end = 0;         // its position in the text
+  size_t at = 0, end = 0;         // position in the text
 };
 
-// An error in an expression: what, where in the text, what to do. Callers know the file and turn it
-// into an Error.
+// An error in an expression: what, where in the text, what to do. The caller adds the file and
+// throws an Error.
 struct ExpressionError {
   std::string what, advice;
   size_t at = 0;
@@ -32,21 +33,21 @@ struct ExpressionError {
 // Throws ExpressionError.
 Expression parse_expression(std::string_view text);
 
-// The names an expression may use; checked before anything is measured.
+// The names an expression may use, checked before anything is measured.
 struct Vocabulary {
   std::set<std::string> columns, keys, names;
 };
-// Throws ExpressionError for unknown functions, columns, keys and names (suggesting the nearest),
-// and for wrong arguments.
+// Throws ExpressionError for wrong arguments and for unknown functions, columns, keys and names,
+// suggesting the nearest.
 void check_names(const Expression& expression, const Vocabulary& vocabulary);
-// The columns it reads.
+// The columns in the expression.
 void collect_columns(const Expression& expression, std::set<std::string>& columns);
 
 struct Scope {
   const Table* table = nullptr;
-  // The value of a name; throws for a name that check_names rejects.
+  // The value of a name. check_names has rejected unknown names.
   std::function<Value(const std::string&)> name;
-  // Called with the text and value of every name and every function over the table, in order.
+  // Receives text and value of every name and every function over the table, in order.
   std::function<void(const std::string&, const Value&)> observe;
 };
 // text: the source of `expression`. Wrong types throw ExpressionError.
@@ -57,11 +58,11 @@ struct Function {
   const char* name;
   const char* help;  // arguments and result
   enum class Takes { column, two_columns, values } takes;
-  int values;  // how many, for Takes::values
+  int values;  // number of arguments, for Takes::values
   Value (*over_rows)(const std::vector<const Row*>& rows, const std::string& column, const std::string& second);
   Value (*over_values)(const std::vector<Value>& values);
 };
-// All functions except ratio, which reads two sets of rows.
+// All functions except ratio, because ratio reads two sets of rows.
 const std::vector<Function>& functions();
 
 }  // namespace crest::lab

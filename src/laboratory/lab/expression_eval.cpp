@@ -76,11 +76,11 @@ std::vector<const Row*> rows_of(const Table& table, const std::vector<Filter>& f
   return rows;
 }
 
-// Rows that differ in their seed alone: their mean, and the sum of the squares of their relative
-// differences from it.
+// Rows that differ only in their seed: their mean, and the sum of squared relative deviations from
+// it.
 struct Repetitions {
   double mean = 0, squares = 0;
-  int64_t n = 0;  // 0: they differ in more, or there are less than two
+  int64_t n = 0;  // 0: they differ in more, or there are fewer than two
 };
 Repetitions repetitions(const std::vector<const Row*>& rows, const std::string& column) {
   Repetitions r;
@@ -99,8 +99,8 @@ Repetitions repetitions(const std::vector<const Row*>& rows, const std::string& 
   return r;
 }
 
-// Of the means of two sets of repetitions, with its 95% interval by Student's t: their relative
-// spread is taken as one (pooled), so it has the degrees of freedom of both sets together.
+// The ratio of the means of two sets of repetitions, with a 95% interval by Student's t. Both sets
+// share one relative spread (pooled), with the degrees of freedom of both together.
 Value ratio_of_means(const std::vector<const Row*>& a, const std::vector<const Row*>& b, const std::string& column) {
   Repetitions x = repetitions(a, column), y = repetitions(b, column);
   if (x.n == 0 || y.n == 0 || x.mean == 0 || y.mean == 0) return Value::missing("no repetitions");
@@ -166,7 +166,7 @@ class Evaluator {
     }
   }
 
-  // A key given twice selects the numerator, then the denominator; a key given once selects both.
+  // A key given twice selects numerator, then denominator. A key given once selects both.
   Value ratio(const Expression& e) const {
     std::vector<Filter> upper, lower;
     for (auto& f : e.filters) {

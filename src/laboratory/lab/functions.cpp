@@ -1,4 +1,5 @@
-// The functions of the language, one row each in the table below. ratio is in expression_eval.cpp.
+// The functions of the language, one row each in the table below, except ratio
+// (expression_eval.cpp).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +20,7 @@ namespace {
 using RowList = std::vector<const Row*>;
 using Values = std::vector<Value>;
 
-// The numbers of a column; when no row has one, the reason why.
+// The numbers of a column. If no row has a number, `missing` gets the reason.
 Values numbers(const RowList& rows, const std::string& column, std::string& missing) {
   Values list;
   for (auto* row : rows) {
@@ -43,7 +44,7 @@ Value fold(const RowList& rows, const std::string& column,
   return sum;
 }
 
-// The number that all rows agree on, or their distinct strings joined by bars.
+// The number common to all rows, or their distinct strings joined by bars.
 Value value(const RowList& rows, const std::string& column, const std::string&) {
   if (rows.empty()) return Value::missing(no_row);
   Value first = column_of(*rows[0], column);
@@ -73,7 +74,7 @@ Value spread(const RowList& rows, const std::string& column, const std::string& 
   return calculate('-', calculate('/', max(rows, column, none), min(rows, column, none)), Value::number(1));
 }
 
-// With no rows the sum is 0: an absent kernel took no time.
+// The sum over no rows is 0: an absent kernel took no time.
 Value sum(const RowList& rows, const std::string& column, const std::string&) {
   Value total = Value::number(0);
   for (auto* row : rows) {
@@ -100,7 +101,7 @@ Value mean(const RowList& rows, const std::string& column, const std::string&) {
                    Value::number(double(list.size())));
 }
 
-// Least squares of y = a + b x over the rows that have both (x exact).
+// Least squares of y = a + b x over rows with both values (x exact).
 struct Line {
   double slope = 0, intercept = 0, r2 = 0;
   std::string missing;
@@ -153,7 +154,7 @@ Value key_at(const RowList& rows, const std::string& column, const std::string& 
   }
   return best ? column_of(*best, key) : Value::missing(missing);
 }
-// The key whose rows have the largest sum of a column, and these rows.
+// The key whose rows have the largest sum of a column, with these rows.
 struct Top {
   std::string key;
   RowList rows;
@@ -256,8 +257,8 @@ double stored(double x, const std::string& type) {
   refuse(fmt::format("unknown type '{}'", printable(type)),
          did_you_mean(type, {"fp64", "fp32", "fp16", "bf16"}) + " Types: fp64, fp32, fp16, bf16.");
 }
-// term is rounded to its type, and the sum to its own type after every addition, as in a loop over
-// tensors.
+// Each term is rounded to its type, and the sum to its own type after every addition, as in a loop
+// over tensors.
 Value accumulate(const Values& a) {
   double count = exact(a[0], "accumulate");
   if (!(count >= 0 && count <= 1e7)) return Value::missing("accumulate counts from 0 to 10 million");
@@ -267,7 +268,7 @@ Value accumulate(const Values& a) {
   return Value::number(sum);
 }
 
-// The sum of squares in a norm: the value, its square and the sum are each rounded to their type.
+// The sum of squares in a norm. Value, square and sum are each rounded to their type.
 Value sum_of_squares(const Values& a) {
   double count = exact(a[0], "sum_of_squares");
   if (!(count >= 0 && count <= 1e7)) return Value::missing("sum_of_squares counts from 0 to 10 million");

@@ -77,7 +77,7 @@ void GemmMeasurement::measure(LabContext& context, const std::string& grid, lab:
   record_product(context.bench, record, {m_, n_, k_}, measured);
 }
 
-// What computed the product. What a library does not report is absent, with the reason.
+// Describes the kernel of the product. Unreported fields are missing, with the reason.
 void GemmMeasurement::describe(const ProductDetail& d, lab::Row& row) const {
   auto text = [&](const char* column, const std::string& x, const char* missing) {
     row.columns[column] = x.empty() ? lab::Value::missing(missing) : lab::Value::of_text(x);

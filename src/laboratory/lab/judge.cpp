@@ -84,14 +84,14 @@ void widen_times(Table& table, double floor) {
       if (!timed || !v.known()) continue;
       if (row.round_ms.empty())
         v = Value::range(v.x, v.low * (1 - half), v.high * (1 + half));
-      else  // the floor comes from such rows, so it includes the spread within a round
+      else  // this floor already includes the spread within a round
         v = Value::range(v.x, std::min(v.low, v.x * (1 - half)), std::max(v.high, v.x * (1 + half)));
     }
 }
 
 namespace {
 
-// "GPT-2 124M on an H100", or what the conditions name: "model gpt2-124M, batch 16, cuda".
+// "GPT-2 124M on an H100", or the named conditions: "model gpt2-124M, batch 16, cuda".
 std::string subject_of(const Conditions& c) {
   if (!c.about.empty()) return c.about;
   std::vector<std::string> parts;
@@ -100,7 +100,7 @@ std::string subject_of(const Conditions& c) {
   return join(parts, ", ");
 }
 
-// The rows that a claim is about, and the quantities over them.
+// The rows of a claim, and the quantities over them.
 class Rows {
  public:
   Rows(const Experiment& e, const Device& device, const Table& all, const std::vector<Filter>& where)
@@ -114,7 +114,7 @@ class Rows {
   Rows(const Rows&) = delete;
 
   bool empty() const { return table_.rows.empty(); }
-  // Why none of them can run here; "": some do.
+  // Why no row can run here; "": some do.
   std::string absent() const {
     std::string why;
     for (auto& row : table_.rows) {
@@ -152,8 +152,8 @@ class Judge {
   }
 
  private:
-  // The values of a key in the rows that could run here, or "" where none has it or they are too
-  // many to name.
+  // The values of a key in the rows that can run here; "" if no row has the key, or there are too
+  // many values.
   std::string ran(const std::string& key) const {
     std::set<std::string> values;
     for (auto& row : r_.table.rows) {
@@ -181,7 +181,7 @@ class Judge {
     return fmt::format("the claim is about {}; {}", subject_of(c), here);
   }
 
-  // Why the measurements of a claim do not meet its conditions; "": they do.
+  // Why the measurements do not meet the conditions of a claim; "": they do.
   std::string not_comparable(const Conditions& c, const Rows& rows) const {
     std::string about = "the claim is about " + subject_of(c) + "; ";
     if (!c.unavailable.empty()) return about + c.unavailable;

@@ -1,4 +1,4 @@
-// From the measured table to verdicts.
+// Judges claims by the measured table.
 #pragma once
 #include <array>
 #include <nlohmann/json_fwd.hpp>
@@ -21,15 +21,15 @@ const char* label(Verdict);  // "upheld", "refuted", "inconclusive", "not compar
 // "12 claims: 1 upheld, 3 refuted, 6 inconclusive, 2 not comparable"
 std::string verdict_counts(const VerdictCounts& counts);
 
-// "... also B" continues the claim "A" before it; alone it reads "A ... also B".
+// "... also B" continues the claim "A" before it. Alone it reads "A ... also B".
 std::string whole_text(const std::vector<std::string>& claims, size_t i);
 
-// A figure that a formula reads: its text in the formula, and its value.
+// The figures in a formula: text in the formula, and value.
 using Figures = std::vector<std::pair<std::string, Value>>;
 
 struct ClaimResult {
   Verdict verdict = Verdict::cannot_tell;
-  std::string reason;  // of an inconclusive claim, or one that is not comparable
+  std::string reason;  // why a claim is inconclusive or not comparable
   Figures figures;
 };
 
@@ -45,17 +45,17 @@ struct Result {
   std::vector<Value> then;          // one per claim
 };
 
-// The device properties, for `needs` and all formulas.
+// Properties of the device, for `needs` and all formulas.
 Value device_property(const Device& device, const std::string& name);
 
-// Computes the [columns] of a measurement from its detail table; later ones may use earlier ones.
+// Computes the [columns] of a measurement from its detail table. A column may use earlier columns.
 void add_columns(const Experiment& experiment, const Table& detail, Row& row);
 
-// Fills quantities, claims and then of a result from its table.
+// Fills the quantities, claims and `then` of a result from its table.
 void judge(Result& result, const Device& device);
 
-// Widens the times of every row by half the noise floor on both sides, so that a ratio includes all
-// of it. Rows of two rounds become at least that wide.
+// Widens the times of every row by half the noise floor on both sides, so a ratio includes all of
+// it. Rows with two rounds become at least that wide.
 void widen_times(Table& table, double floor);
 
 }  // namespace crest::lab

@@ -35,7 +35,7 @@ Json recorded_document(const Store& store, const RunRecord& run) {
   }
 }
 
-// Claims ask a CPU only for what its record has.
+// A CPU's record has everything that claims ask of a CPU.
 Device recorded_cpu(const Json& record) {
   Device device;
   device.name = text_at(record, "name");

@@ -54,7 +54,7 @@ Value column_value(const Row& row, const std::string& column) {
   return v.known() && v.type == Value::Type::number && std::isfinite(v.x) ? v : Value::missing("not a number");
 }
 
-// The first column in which the measurements differ; "": none.
+// The first column with different values; "": none.
 std::string telling_column(const std::vector<Row>& rows, const std::vector<std::string>& columns) {
   for (auto& column : columns) {
     double low = INFINITY, high = -INFINITY;
@@ -65,7 +65,7 @@ std::string telling_column(const std::vector<Row>& rows, const std::vector<std::
   return "";
 }
 
-// Bytes are drawn in the largest unit that fits.
+// Bytes are drawn in the largest fitting unit.
 struct AxisUnit {
   double size = 1;
   std::string name;
@@ -81,8 +81,8 @@ AxisUnit unit_of(const std::vector<Row>& rows, const std::string& column) {
   return unit;
 }
 
-// The key along which a line makes sense: the one with the most numbers in a line, at least three;
-// "": none. A seed is a number, but no quantity.
+// The key to draw lines along: the key with most numbers in a line, at least three; "": none. A
+// seed is a number, but not a quantity.
 std::string sweep_key(const std::vector<Row>& rows, const std::vector<std::string>& keys) {
   std::string best;
   size_t most = 2;

@@ -1,4 +1,4 @@
-// Pictures of an experiment's measurements: a sweep as lines, anything else as bars.
+// Figures of an experiment's measurements: a sweep as lines, anything else as bars.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,13 +8,13 @@
 
 namespace crest::lab {
 
-// The name of a column for people: "planned memory", "tokens/s", "update ms".
+// The name of a column in words: "planned memory", "tokens/s", "update ms".
 std::string column_words(const std::string& column);
 
-// Keys that name every row: without those that follow from the ones before them.
+// Keys for naming every row, without keys that follow from earlier keys.
 std::vector<std::string> naming_keys(const std::vector<Row>& rows);
 
-// A picture of the first of these columns in which the measurements differ; none for fewer than two
+// A figure of the first of these columns with different values; none with fewer than two
 // measurements.
 void add_measurements_figure(std::vector<PageBlock>& blocks, const std::vector<Row>& rows,
                              const std::vector<std::string>& columns);

@@ -24,11 +24,11 @@ namespace crest::lab {
 namespace {
 
 Json member(const Json& object, const char* key) {
-  auto it = object.find(key);  // end() for anything but an object
+  auto it = object.find(key);  // end() if it is not an object
   return it == object.end() ? Json() : *it;
 }
 
-// The document `lab` of one record (result_json.h); damaged or missing parts read as empty.
+// The document `lab` of one record (result_json.h). Damaged or missing parts read as empty.
 struct Judged {
   const RunRecord* run;
   Json document;
@@ -63,7 +63,7 @@ std::vector<Judged> newest(const std::vector<RunRecord>& runs) {
   return all;
 }
 
-// The runs of one experiment, at several scales or on several devices; the first one leads: the
+// The runs of one experiment at several scales or on several devices, the main one first: the
 // largest scale, then the newest.
 using Entry = std::vector<const Judged*>;
 
@@ -85,7 +85,7 @@ std::vector<Entry> entries_of(const std::vector<Judged>& all) {
 
 std::string id_of(const Judged& j) { return "experiment-" + j.text("name"); }
 
-// The name of what a formula reads: "planned_bytes" of max(planned_bytes, fusion=on).
+// The name inside a formula: "planned_bytes" of max(planned_bytes, fusion=on).
 std::string read_by(const std::string& formula) {
   size_t open = formula.find('(');
   if (open == std::string::npos) return formula;
@@ -95,7 +95,7 @@ std::string read_by(const std::string& formula) {
   return "";  // a ratio has no unit
 }
 
-// For people: "1.27x (1.25 to 1.3)", "3.00 MiB".
+// Formatted: "1.27x (1.25 to 1.3)", "3.00 MiB".
 std::string shown(const std::string& formula, const Value& v) {
   if (!v.known()) return "-";
   if (v.type != Value::Type::number) return describe(v);
@@ -127,7 +127,7 @@ std::string formulas_of(const Json& claim) {
   return join(parts, "; ");
 }
 
-// The figures that read well without a formula: named quantities, or the only one.
+// The figures that read well without a formula: named quantities, or a single figure.
 std::string values_of(const Json& claim) {
   std::vector<std::string> parts;
   Figures figures = figures_of(claim);
@@ -138,7 +138,7 @@ std::string values_of(const Json& claim) {
   return parts.size() <= 2 ? join(parts, ", ") : "";
 }
 
-// For people; a verdict that this version does not know, as recorded.
+// In words. Verdicts unknown to this version stay as recorded.
 std::string label_of(const std::string& recorded) {
   for (Verdict v : verdicts)
     if (recorded == name(v)) return label(v);
@@ -165,7 +165,7 @@ PageCell verdict_cell(const std::string& recorded) {
 // "full, NVIDIA H200".
 std::string run_of(const Judged& j) { return "scale " + j.text("scale") + ", " + j.device(); }
 
-// Where the other runs of the experiment came to another verdict: " (refuted at scale small, CPU)".
+// Other verdicts in other runs of the experiment: " (refuted at scale small, CPU)".
 Text other_verdicts(const Entry& entry, const Json& claim) {
   Text text;
   for (size_t k = 1; k < entry.size(); ++k)
@@ -178,7 +178,7 @@ Text other_verdicts(const Entry& entry, const Json& claim) {
   return text.empty() ? text : text.add(")");
 }
 
-// A claim for people; where it is from and how it was judged, on demand.
+// A claim, with its source and checks in a fold.
 Fold claim_block(const Entry& entry, const Json& claim) {
   Fold fold;
   fold.kind = Fold::item;
@@ -200,7 +200,7 @@ Fold claim_block(const Entry& entry, const Json& claim) {
 
 constexpr size_t least_bars = 2;
 
-// What was measured here, next to the figure of the document: a picture of several, a table of one.
+// Measurements next to the document's figure: a chart of several, a table of one.
 void add_then(std::vector<PageBlock>& blocks, const Judged& j) {
   PageTable t;
   t.columns = {{"quantity", Align::left}, {"document"}, {"here"}, {"here / document"}};
@@ -226,7 +226,8 @@ void add_then(std::vector<PageBlock>& blocks, const Judged& j) {
   if (chart.rows.size() < least_bars) return blocks.push_back(t);
   Figure f;
   f.title = "Claimed and measured";
-  f.caption.add("Each figure measured here, divided by that of the document: 1 is equal. Right: document \u2192 here.");
+  f.caption.add(
+      "Each figure measured here, divided by the document's figure: 1 is equal. Right: document \u2192 here.");
   chart.label = f.title + ": " + f.caption.plain(), chart.axis = "here / document";
   f.draw = [chart](double width) { return draw_ratios(chart, width); };
   f.numbers = t;
@@ -287,7 +288,7 @@ Paragraph provenance(const Judged& j) {
   return {text.code("crest lab run " + j.text("name") + " --scale " + j.text("scale"))};
 }
 
-// Measurements, record and how to reproduce, on demand.
+// Measurements, record and how to reproduce them, in a fold.
 Fold measurements_block(const Judged& j) {
   Fold fold;
   size_t measurements = j.list("rows").size();
@@ -298,7 +299,7 @@ Fold measurements_block(const Judged& j) {
   return fold;
 }
 
-// Another scale or device of the same experiment, on demand.
+// Another scale or device of the same experiment, in a fold.
 Fold other_run(const Judged& j) {
   Fold fold;
   VerdictCounts counts = {};
@@ -341,7 +342,7 @@ void add_experiment(Page& page, const Entry& entry) {
   page.blocks.push_back(fold);
 }
 
-// A row for each run; those of one experiment are together.
+// A row for each run, grouped by experiment.
 void add_overview(Page& page, const std::vector<Entry>& entries) {
   std::set<std::string> scales;
   std::map<std::string, size_t> devices;

@@ -1,5 +1,5 @@
-// The lab's results as one report: the verdicts of every experiment with their figures, comparisons
-// with the documents, and the measurements.
+// One report of the lab's results: the verdicts of every experiment with their figures, comparisons
+// with documents, and measurements.
 #pragma once
 #include <vector>
 
@@ -8,7 +8,7 @@
 namespace crest::lab {
 
 // runs: records of any kind. Uses the newest judged experiment of each name, scale and device.
-// title: "" makes one. Throws when there is none.
+// title: "" makes one. Throws if no run has an experiment.
 Report make_lab_report(const std::vector<RunRecord>& runs, const std::string& title = "");
 
 }  // namespace crest::lab

@@ -69,7 +69,7 @@ StoppingRule LabMeasurement::rule(int rounds) const {
 
 namespace {
 
-// Reasons go into tables: "no kernel takes it:\n  NAME: why" becomes one line.
+// Reasons go into tables, so "no kernel takes it:\n  NAME: why" becomes one line.
 std::string in_one_line(const std::string& text) {
   std::string line;
   for (char c : text)

@@ -15,7 +15,7 @@ std::unique_ptr<LabMeasurement> make(const lab::Experiment& e, lab::MeasurementS
 
 MeasurementMaker* maker_of(lab::Kind kind) {
   switch (kind) {
-    case lab::Kind::arithmetic: break;  // it has no measurements
+    case lab::Kind::arithmetic: break;  // no measurements
     case lab::Kind::plan: return make<PlanMeasurement>;
     case lab::Kind::bench: return make<TimedMeasurement>;
     case lab::Kind::profile: return make<ProfileMeasurement>;

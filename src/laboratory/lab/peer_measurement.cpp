@@ -1,5 +1,5 @@
-// Measurements with the setting `peer`: the same step in another framework, by a script that prints
-// its step time as JSON (studies/peers).
+// Measurements with the setting `peer`: the same step in another framework. A script prints its
+// step time as JSON (studies/peers).
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -19,7 +19,7 @@ class PeerMeasurement : public LabMeasurement {
  public:
   using LabMeasurement::LabMeasurement;
   std::string identity() const override { return LabMeasurement::identity() + " " + command_; }
-  // A script starts, compiles and warms up for longer than it measures.
+  // A script takes longer to start, compile and warm up than to measure.
   bool in_both_rounds() const override { return false; }
 
  protected:
@@ -32,7 +32,7 @@ class PeerMeasurement : public LabMeasurement {
   std::string command_;  // with the measurement's settings, for a shell
 };
 
-// The recipe describes the same step to both, so its settings are known to the other measurements.
+// Crest and the peer share a recipe, so a peer accepts every setting of the other measurements.
 bool PeerMeasurement::set(const std::string& key, const std::string& value) {
   if (key == "peer")
     script_ = value;
@@ -50,7 +50,7 @@ std::string variable(const char* name, const char* otherwise) {
 
 }  // namespace
 
-// "torch_gpt2.py --batch {batch}": {KEY} is the measurement's value of a key.
+// "torch_gpt2.py --batch {batch}": {KEY} is replaced by the measurement's value of the key.
 void PeerMeasurement::finish() {
   std::string text;
   for (size_t i = 0; i < script_.size(); ++i) {
@@ -68,11 +68,11 @@ void PeerMeasurement::finish() {
   }
   std::string folder = variable("CREST_PEERS", "");
   if (folder.empty()) absent_ = "no peer is installed (CREST_PEERS names the folder studies/peers)";
-  spec_.keys.erase("peer");  // a command is no key of a table
+  spec_.keys.erase("peer");  // tables have no key for a command
   command_ = fmt::format("{} {}/{}", shell_word(variable("CREST_PYTHON", "python3")), shell_word(folder), text);
 }
 
-// A peer that fails leaves a measurement without figures; the lab continues.
+// A failed peer leaves a measurement without figures, and the lab continues.
 void PeerMeasurement::measure(LabContext& context, const std::string& grid, lab::Row& row) const {
   BenchMeasure::check_interrupt();
   RunRecord record = context.bench.begin("peer", device_, spec_.label, grid);

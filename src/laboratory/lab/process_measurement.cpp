@@ -1,6 +1,6 @@
-// Measurements whose recipe runs in a separate process: crest bench or crest profile (the kind's
-// name) with other libraries or environment variables, which a process reads when it starts, or
-// with several ranks.
+// Runs a recipe in a separate process, crest bench or crest profile (the name of the kind): with
+// other libraries or environment variables, which a process reads only at its start, or with
+// several ranks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ class ProcessMeasurement : public RecipeMeasurement {
   nlohmann::ordered_json document(const LabContext& context) const;
 
   std::vector<Variable> variables_;  // of the environment
-  std::string place_;                // of libraries, as written in the file
+  std::string place_;                // of the libraries, as written in the file
   std::vector<std::string> folders_;
 };
 
@@ -74,8 +74,7 @@ bool ProcessMeasurement::set(const std::string& key, const std::string& value) {
   return true;
 }
 
-// Ranks take the GPUs of this machine in order; every other measurement has the GPU of its
-// experiment.
+// Ranks take this machine's GPUs in order. Any other measurement has the GPU of its experiment.
 std::string ProcessMeasurement::device_of_process() const {
   if (device_.kind == "cpu") return "--device=cpu";
   return recipe_.ranks > 1 ? "--device=cuda" : fmt::format("--device=cuda:{}", device_.index);
@@ -130,7 +129,7 @@ Json ProcessMeasurement::document(const LabContext& context) const {
   return json[0];
 }
 
-// A failed process leaves a measurement without figures; the lab continues.
+// A failed process leaves a measurement without figures, and the lab continues.
 void ProcessMeasurement::run(LabContext& context, CompiledSession, RunRecord& record, lab::Row& row,
                              Profile& detail) const {
   Json json;

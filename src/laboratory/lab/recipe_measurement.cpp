@@ -73,7 +73,7 @@ bool RecipeMeasurement::set_setting(const std::string& key, const std::string& v
   return false;
 }
 
-// Pins the flash attention kernels of one tile size, where the device has them.
+// Pins the flash attention kernels of one tile size, if the device has them.
 void RecipeMeasurement::set_tile(const std::string& value) {
   std::vector<std::string> tiles;
   for (auto& k : kernels_of(device_.kind)) {
@@ -99,13 +99,13 @@ void RecipeMeasurement::finish() {
   validate(recipe);
   try {
     recipe_ = phase_recipe(resolve(with_default_precision(recipe, device_), device_), phase_, options_);
-  } catch (const Error& error) {  // a valid recipe that this device cannot run
+  } catch (const Error& error) {  // a valid recipe, but this device cannot run it
     if (error.code() != Exit::usage) throw;
     absent_ = error.problem();
   }
 }
 
-// The model with other sizes, as in a user's model file.
+// Changes sizes of the model, as a user's model file does.
 void RecipeMeasurement::resize(Recipe& recipe) const {
   std::string base = options_.has("model") ? options_.given.at("model").back() : default_model(device_);
   std::string name = base, text = fmt::format("preset = \"{}\"\n", base);
@@ -198,7 +198,7 @@ void RecipeMeasurement::measure(LabContext& context, const std::string& grid, la
     run_recorded(context, std::move(session), grid, row, detail);
   lab::Table table = lab::detail_rows(detail);
   table.rows.insert(table.rows.end(), values.rows.begin(), values.rows.end());
-  if (!row.absent.empty())  // times that were not measured are not zeros
+  if (!row.absent.empty())  // a missing time is not zero
     for (auto& r : table.rows)
       for (const char* time : {"ms", "kernel_ms"}) r.columns.erase(time);
   lab::add_columns(e_, table, row);

@@ -1,4 +1,4 @@
-// Measurements that are a recipe: planned (kind "plan"), timed ("bench"), or timed per instruction
+// Measurements of a recipe: planned (kind "plan"), timed ("bench"), or timed per instruction
 // ("profile").
 #pragma once
 #include <utility>
@@ -19,16 +19,16 @@ class RecipeMeasurement : public LabMeasurement {
   bool set(const std::string& key, const std::string& value) override;
   std::string keys() const override;
   void finish() override;
-  // Fills the columns of the plan and [columns]; around run() handles the record and recipes that
-  // do not fit.
+  // Fills the columns of the plan and [columns]. Before and after run() it handles the record, and
+  // recipes that do not fit.
   void measure(LabContext& context, const std::string& grid, lab::Row& row) const override;
   virtual bool runs() const { return true; }
-  // Fills columns and closes the record; detail: rows of instructions, for [columns].
+  // Fills columns and closes the record. detail: rows of instructions, for [columns].
   virtual void run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row,
                    Profile& detail) const = 0;
 
   virtual BenchTask task() const;
-  // Sets a recipe setting; false when there is no such key.
+  // Changes a recipe setting; false: no such key.
   bool set_setting(const std::string& key, const std::string& value);
 
   RecipeOptions options_;
@@ -45,8 +45,7 @@ class RecipeMeasurement : public LabMeasurement {
   std::vector<std::pair<std::string, std::string>> sizes_;
 };
 
-// Columns and record from the output of crest bench for a measurement; the same from a profile.
-// throttled: by sample.
+// Columns and record from the output of crest bench, or from a profile. throttled: by sample.
 void bench_columns(const BenchTask& task, const nlohmann::ordered_json& result, lab::Row& row);
 void record_bench(BenchMeasure& bench, RunRecord& record, const nlohmann::ordered_json& result,
                   const std::vector<bool>& throttled = {});

@@ -1,5 +1,5 @@
-// Experiments and results as JSON: the output of --json and the document "lab" in the run store.
-// Rows are read back to resume.
+// Experiments and results as JSON, for --json and the document "lab" in the run store. --resume
+// reads the rows back.
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -9,7 +9,7 @@ namespace crest::lab {
 
 using Json = nlohmann::ordered_json;
 
-// A number, {value, low, high} where it is not exact, a string, true, false, or {unknown: why}.
+// A number, {value, low, high} if it is not exact, a string, true, false, or {unknown: why}.
 Json to_json(const Value& value);
 Value value_from_json(const Json& json);
 // {keys, columns, absent, run}; run: uid of the measurement's record.

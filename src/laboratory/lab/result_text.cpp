@@ -84,7 +84,7 @@ std::string claim_text(const Claim& c, const std::string& text) {
                      printable(source_text(c.source), text_limit));
 }
 
-// Claims that are not comparable, by reason: their checks and figures say nothing here.
+// Claims that are not comparable, by reason. Their checks and figures mean nothing here.
 std::string not_comparable_text(const Result& r) {
   std::vector<std::string> reasons, texts;
   for (auto& c : r.experiment->claims) texts.push_back(c.text);
@@ -118,7 +118,7 @@ std::string claims_text(const Result& r) {
   return text + not_comparable_text(r);
 }
 
-// The settings that all measurements share, then the others of each measurement.
+// The settings shared by all measurements, then the other settings of each.
 std::string measurements_text(const std::vector<MeasurementSpec>& measurements, const std::string& scale) {
   using KeyValue = std::pair<std::string, std::string>;
   auto shared = [&](const KeyValue& s) {

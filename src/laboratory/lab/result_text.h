@@ -1,5 +1,5 @@
-// Results for a terminal: the table of measurements, a comparison with the documents, a verdict for
-// each claim with its figures.
+// Results for a terminal: the table of measurements, a comparison with documents, and a verdict
+// with figures for each claim.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,11 +9,11 @@
 namespace crest::lab {
 
 std::string list_text(const std::vector<Experiment>& experiments, bool color);
-// The question of an experiment, its grid at a scale, its claims.
+// An experiment's question, its grid at a scale, its claims.
 std::string show_text(const Experiment& experiment, const std::vector<MeasurementSpec>& measurements,
                       const std::string& scale);
 std::string result_text(const Result& result, bool color);
-// For several experiments: verdict counts of each, and in total.
+// For several experiments: the verdict counts of each, and their sums.
 std::string summary_text(const std::vector<Result>& results, bool color);
 
 }  // namespace crest::lab

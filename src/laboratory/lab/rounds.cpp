@@ -13,7 +13,7 @@ bool positive(const Value& v) {
   return v.known() && v.type == Value::Type::number && v.low > 0 && std::isfinite(v.high);
 }
 
-// In logarithms, so the rate of a mean time is the mean of the rates.
+// Computed in logarithms, so the rate of a mean time is the mean of the rates.
 Value mean_of_rounds(const Value& a, const Value& b) {
   double x = std::sqrt(a.x * b.x);
   double below = std::hypot(std::log(a.x / a.low), std::log(b.x / b.low)) / 2;

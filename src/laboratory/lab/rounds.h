@@ -1,5 +1,5 @@
-// Measurements measured in two rounds: combines two rows into one, and finds the noise floor
-// between measurements. Statistics and their source: docs/reference/lab.md, "Noise".
+// Combines a measurement's two rounds into one row, and finds the noise floor between measurements.
+// Statistics and their source: docs/reference/lab.md, "Noise".
 #pragma once
 #include <optional>
 #include <vector>
@@ -8,13 +8,13 @@
 
 namespace crest::lab {
 
-// The combined row of a measurement. Times and rates are geometric means; their intervals combine
-// half of each round's interval (rounds are independent) and include both rounds' values. Extremes,
-// deviations, counts and bytes are those of both rounds together.
+// The combined row of a measurement. Times and rates are geometric means. Their intervals combine
+// half of each round's interval (rounds are independent) and include the values of both rounds.
+// Extremes, deviations, counts and bytes cover both rounds together.
 Row combine_rounds(const Row& first, const Row& second);
 
-// From the rows with two rounds: by how much two equally fast measurements may differ, 95%. None
-// below two rows.
+// By how much two equally fast measurements may differ, 95%, from rows with two rounds. None with
+// fewer than two rows.
 struct RoundNoise {
   double relative = 0;  // 0.01: 1%
   size_t measurements = 0;

@@ -41,7 +41,7 @@ struct LabRunner::Progress {
 
 namespace {
 
-// What must be equal to reuse a measurement's row: measurements and columns, not claims.
+// A measurement's row is reused only if this is equal: measurements and columns, not claims.
 std::string identity_of(const lab::Experiment& e, const std::string& scale, const LabMeasurements& measurements,
                         const Device& device, uint64_t seed) {
   std::string text =
@@ -78,7 +78,7 @@ void LabRunner::find_earlier(const lab::Experiment& e, Progress& p) const {
     for (auto& json : document.value("rows", Json::array())) {
       lab::Row row = lab::row_from_json(json);
       bool tried = row.keys["status"] != "absent" && !row.columns.empty();
-      if (tried) p.earlier.push_back(row);  // what could not run, and a peer that failed, is tried again
+      if (tried) p.earlier.push_back(row);  // failed measurements are tried again
     }
     p.result.noise_floor = document.value("noise_floor", 0.0);
     p.result.floor_source = document.value("noise_floor_source", "");
@@ -88,7 +88,7 @@ void LabRunner::find_earlier(const lab::Experiment& e, Progress& p) const {
   }
 }
 
-// The rows that exist, in the order of the measurements.
+// Existing rows, in the order of the measurements.
 void LabRunner::keep(Progress& p) {
   p.result.table.rows.clear();
   for (auto& row : p.rows)
@@ -101,7 +101,7 @@ bool LabRunner::time_is_up() const {
   return interrupted_ || (o_.budget_seconds > 0 && timer_.seconds() >= o_.budget_seconds);
 }
 
-// Nothing when interrupted.
+// None if interrupted.
 std::optional<lab::Row> LabRunner::measure_row(const LabMeasurement& measurement, const std::string& grid) {
   try {
     return measurement.measure(context_, grid);
@@ -112,8 +112,8 @@ std::optional<lab::Row> LabRunner::measure_row(const LabMeasurement& measurement
   }
 }
 
-// Measures number i and reports progress; round 2 is combined with the existing row. False: out of
-// time.
+// Takes measurement i and reports progress. Round 2 is combined with the existing row. False: out
+// of time.
 bool LabRunner::measure_next(const lab::Experiment& e, const LabMeasurements& measurements, size_t i, int round,
                              Progress& p) {
   if (time_is_up()) return false;
@@ -136,9 +136,8 @@ bool LabRunner::measure_next(const lab::Experiment& e, const LabMeasurements& me
   return true;
 }
 
-// Takes every measurement once and, where the kind allows it, again in reverse order. The two
-// rounds of every measurement are centered on the middle of the run, so a steady drift of the
-// machine cancels.
+// Takes every measurement once and, if the kind allows it, again in reverse order. The two rounds
+// of every measurement are then centered on the middle of the run, so a steady drift cancels.
 void LabRunner::measure_all(const lab::Experiment& e, const LabMeasurements& measurements, Progress& p) {
   context_.rounds = lab::info(e.kind).rounds ? o_.rounds : 1;
   for (auto& measurement : measurements) {
@@ -155,10 +154,10 @@ void LabRunner::measure_all(const lab::Experiment& e, const LabMeasurements& mea
   }
 }
 
-// The noise floor between measurements: from this experiment, else from an earlier run of one of
-// its measurements.
+// The noise floor between measurements: from this experiment, or from an earlier run of one of its
+// measurements.
 void LabRunner::find_floor(const lab::Experiment& e, const LabMeasurements& measurements, Progress& p) {
-  constexpr double assumed = 0.01;  // effects constant within a process, such as memory placement
+  constexpr double assumed = 0.01;  // covers effects that are constant within a process, such as memory placement
   lab::Result& r = p.result;
   if (!lab::info(e.kind).timed) return;
   auto take = [&](double floor, const std::string& source) {
@@ -180,7 +179,7 @@ void LabRunner::find_floor(const lab::Experiment& e, const LabMeasurements& meas
   if (context_.rounds == 1) repeat_first(measurements, p, take);
 }
 
-// For a kind without rounds: takes the first timed measurement again after the last.
+// For a kind without rounds: repeats the first timed measurement after the last.
 void LabRunner::repeat_first(const LabMeasurements& measurements, Progress& p,
                              const std::function<void(double, const std::string&)>& take) {
   auto timed = [](auto& row) { return row && row->columns.count("ms"); };

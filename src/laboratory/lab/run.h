@@ -1,4 +1,4 @@
-// Runs experiments: measures in one or two rounds within a budget, continues with --resume, and
+// Runs experiments: measures in one or two rounds within a time budget, continues with --resume,
 // then judges the claims.
 #pragma once
 #include <functional>
@@ -15,7 +15,7 @@ namespace crest {
 struct LabOptions {
   std::string scale = "tiny";
   double budget_seconds = 0;  // 0: none
-  int rounds = 2;             // of kinds that have two
+  int rounds = 2;             // for kinds with two rounds
   bool resume = false;
   bool json = false;
   std::string data;  // training text; "": generated
@@ -26,8 +26,8 @@ class LabRunner {
   LabRunner(const LabOptions& options, BenchMeasure& bench, const Device& device, int64_t limit)
       : o_(options), bench_(bench), context_{bench, {}}, device_(device), limit_(limit) {}
 
-  // Measures within the budget, judges, records. Ctrl-C stops measuring; finished measurements are
-  // still judged.
+  // Measures within the budget, judges, records. Ctrl-C stops measuring, and finished measurements
+  // are still judged.
   lab::Result run(const lab::Experiment& experiment, const LabMeasurements& measurements);
   bool interrupted() const { return interrupted_; }
 

@@ -22,7 +22,8 @@ const std::vector<Source>& sources() {
 
 namespace {
 
-// Calls key(source) for every key that is a word of its own, and text(part) for what is between.
+// Calls key(source) for every key standing as a word of its own, and text(part) for the text
+// between keys.
 void each_part(const std::string& given, const std::function<void(const Source&)>& key,
                const std::function<void(const std::string&)>& text) {
   auto in_word = [&](size_t i) { return i < given.size() && std::isalnum(static_cast<unsigned char>(given[i])) != 0; };

@@ -1,4 +1,4 @@
-// The documents whose claims the experiments test. Experiment files name them by key.
+// The documents behind the tested claims. Experiment files name them by key.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,13 +10,13 @@ struct Source {
 };
 const std::vector<Source>& sources();
 
-// `source` of a claim for people: "003, batch sizes" becomes the title with its author, and the
-// section. Text without a known key is unchanged.
+// A claim's `source` in words: "003, batch sizes" becomes title, author and section. Text without a
+// known key is unchanged.
 std::string source_text(const std::string& source);
-// The section alone: "batch sizes"; "" when only documents are named. Text without a known key is
+// The section alone: "batch sizes"; "" for documents without a section. Text without a known key is
 // unchanged.
 std::string section_text(const std::string& source);
-// The keys in it.
+// The keys in `source`.
 std::vector<std::string> source_keys(const std::string& source);
 
 }  // namespace crest::lab

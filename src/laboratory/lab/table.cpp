@@ -21,7 +21,7 @@ std::vector<std::string> telling_keys(const std::vector<Row>& rows) {
   return keys;
 }
 
-// * matches any text, ? one character; linear, with one backtracking point.
+// * matches any text, ? one character. Linear time, with one backtracking point.
 static bool glob(std::string_view text, std::string_view pattern) {
   size_t t = 0, p = 0, star = std::string_view::npos, mark = 0;
   while (t < text.size()) {
@@ -45,7 +45,7 @@ static Value key_value(const std::string& text) {
   return !text.empty() && *end == '\0' ? Value::number(x) : Value::of_text(text);
 }
 
-// Numbers match by their value: 2e-4 is 0.0002.
+// Numbers match by value: 2e-4 is 0.0002.
 static bool same_number(const Value& a, const Value& b) {
   return a.type == Value::Type::number && b.type == Value::Type::number && a.x == b.x;
 }

@@ -1,5 +1,4 @@
-// The measurements of an experiment: one row per measurement of its grid. Expressions read only
-// this.
+// The table of an experiment: one row per measurement. Expressions read nothing else.
 #pragma once
 #include <map>
 #include <string>
@@ -12,7 +11,7 @@ namespace crest::lab {
 struct Row {
   std::map<std::string, std::string> keys;  // what distinguishes the row: precision -> bf16
   std::map<std::string, Value> columns;
-  std::string absent;                 // why it was not measured; "": it was. Existing columns are valid either way
+  std::string absent;                 // why it was not measured; "": it was. Existing columns are always valid
   std::string run;                    // uid of its record in the run store; "": none
   std::string again = {};             // uid of its second round
   std::vector<double> round_ms = {};  // medians of two rounds; empty: one round (lab/rounds.h)
@@ -22,24 +21,23 @@ struct Table {
   std::vector<Row> rows;
 };
 
-// Keys that distinguish rows: those with several values, or missing in some rows; the variant
-// first.
+// Keys that distinguish rows: several values, or missing in some rows. The variant comes first.
 std::vector<std::string> telling_keys(const std::vector<Row>& rows);
 
-// key = PATTERN among a function's arguments; a pattern has *, ? and alternatives separated by
-// bars: "bf16|fp16". Numbers match by their value.
+// key = PATTERN among a function's arguments. A pattern has *, ? and alternatives separated by
+// bars: "bf16|fp16". Numbers match by value.
 struct Filter {
   std::string key, pattern;
   size_t at = 0;           // in the expression
-  std::string place = {};  // in the file, of a filter outside of expressions
+  std::string place = {};  // in the file, for a filter outside expressions
 };
 
-// The reason when no row matches.
+// The reason if no row matches.
 inline constexpr const char* no_row = "no row of the table matches";
 
 bool matches(const std::string& text, const std::string& pattern);
 bool matches(const Row& row, const std::vector<Filter>& filters);
-// The column of a row: its value, or a key (as a number where possible), or why it is missing.
+// The column of a row: its value, a key (as a number if possible), or the reason it is missing.
 Value column_of(const Row& row, const std::string& column);
 
 }  // namespace crest::lab

@@ -1,4 +1,4 @@
-// Measurements that run their recipe, timed like crest bench and crest profile.
+// Measurements that run a recipe, timed like crest bench and crest profile.
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
@@ -71,7 +71,7 @@ void record_profile(BenchMeasure& bench, RunRecord& record, const Profile& p) {
 static constexpr std::array<const char*, 4> peak_columns = {"tuning_peak_bytes", "tuning_transient_bytes",
                                                             "capture_peak_bytes", "capture_transient_bytes"};
 
-// Ends the measurement of a part; returns its peak.
+// Ends the measurement of a part and returns its peak.
 static int64_t peak_of(const std::string& part, MemoryPeak& peak, lab::Row& row) {
   MemoryPeak::Bytes bytes = peak.stop();
   auto set = [&](const char* what, int64_t x) {
@@ -116,11 +116,11 @@ void TimedMeasurement::run(LabContext& context, CompiledSession session, RunReco
   nlohmann::ordered_json json = to_json(result);
   bench_columns(task, json, row);
   if (auto& whole = row.columns["device_peak_bytes"]; device_.kind == "cpu" && double(most) > whole.x)
-    whole = lab::Value::number(double(most));  // the peak was reset for its parts
+    whole = lab::Value::number(double(most));  // measuring the parts reset the peak
   record_bench(bench, record, json, marks);
 }
 
-// Without waiting, the clock stops when the last launch returns.
+// The clock stops when the last launch returns, without waiting for the device.
 static lab::Value launch_time(PhaseRunner& runner) {
   if (runner.session().device.kind == "cpu")
     return lab::Value::missing("the CPU is synchronous: a launch returns when its work is done");

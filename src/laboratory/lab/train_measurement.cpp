@@ -1,4 +1,4 @@
-// kind = "train": a recipe trained on text like crest train: loss, speed, and wait for data.
+// kind = "train": trains a recipe on text like crest train. Figures: loss, speed, wait for data.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -43,9 +43,9 @@ class TrainMeasurement : public RecipeMeasurement {
 namespace {
 
 constexpr int64_t default_steps = 50, default_val_batches = 8;
-constexpr size_t untimed = 3;  // first steps: kernels are chosen, memory is touched for the first time
+constexpr size_t untimed = 3;  // the first steps choose kernels and touch memory for the first time
 const std::vector<std::string> recipe_measures = {"memory_limit", "threads"};
-// Settings of crest bench that do not apply here, or mean something else.
+// Settings of crest bench that have no meaning here, or another one.
 const std::vector<std::string> no_keys = {"phase", "samples", "max_seconds"};
 
 bool among(const std::vector<std::string>& list, const std::string& name) {
@@ -96,7 +96,7 @@ bool TrainMeasurement::set(const std::string& key, const std::string& value) {
   return true;
 }
 
-// As in crest train, the data determine the vocabulary, unless `vocab` does.
+// As in crest train, the data determine the vocabulary unless `vocab` does.
 void TrainMeasurement::finish() {
   uint32_t vocab = Tokenizer::bytes().vocab_size();
   if (!data_.empty()) {

@@ -73,7 +73,7 @@ Value calculate(char op, const Value& a, const Value& b) {
 
 static Value cannot_tell(std::string why) { return Value::missing(std::move(why), Value::Type::truth); }
 
-// yes: true for every pair of numbers in the intervals; no: for none of them.
+// yes: true for every pair of numbers in the intervals; no: true for none.
 static Value answer(bool yes, bool no, const Value& a, const Value& b) {
   if (yes || no) return Value::yes_no(yes);
   return cannot_tell(fmt::format("the difference is within {}: {} against {}",

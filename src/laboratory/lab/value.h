@@ -1,4 +1,4 @@
-// The value of an expression: a number with its uncertainty, a string, or a truth value that may be
+// The value of an expression: a number with its uncertainty, a string, or a truth value, possibly
 // inconclusive.
 #pragma once
 #include <string>
@@ -10,7 +10,7 @@ enum class Truth { no, yes, cannot_tell };
 struct Value {
   enum class Type { number, text, truth };
   Type type = Type::number;
-  double x = 0, low = 0, high = 0;  // the true number is in [low, high]; both equal x when exact
+  double x = 0, low = 0, high = 0;  // the true number is in [low, high]; both equal x if exact
   bool printed = false;             // the interval is the rounding of a printed figure
   std::string text;
   Truth truth = Truth::cannot_tell;
@@ -31,19 +31,19 @@ struct Value {
 std::string describe(const Value& value);
 std::string describe_number(double x);
 
-// Arithmetic on intervals; an unknown operand makes the result unknown. op: + - * / ^
+// Interval arithmetic. An unknown operand makes the result unknown. op: + - * / ^
 Value calculate(char op, const Value& a, const Value& b);
-// "<" "<=" ">" ">=" "==" "!=": inconclusive where the intervals allow both answers.
+// "<" "<=" ">" ">=" "==" "!=": inconclusive if the intervals allow both answers.
 Value compare(const std::string& op, const Value& a, const Value& b);
 Value both(const Value& a, const Value& b);    // and
 Value either(const Value& a, const Value& b);  // or
 Value negate(const Value& a);                  // not
 // |a / b - 1| <= tolerance
 Value close_to(const Value& a, const Value& b, const Value& tolerance);
-// A figure that a document prints in steps: the true number is at most half a step away.
+// A figure that a document prints in steps: the true number is within half a step.
 Value printed(const Value& x, const Value& step);
-// a is printed as x in such steps. The rounding of the figures that a is made of counts for the
-// document: only a number that it cannot reach is a contradiction.
+// Whether a is printed as x in such steps. Rounding of a's own figures counts in the document's
+// favor: only an unreachable number is a contradiction.
 Value printed_as(const Value& a, const Value& x, const Value& step);
 
 }  // namespace crest::lab

@@ -25,7 +25,7 @@ void CacheFlush::operator()() {
     runtime_.synchronize();
     return;
   }
-  ++round_;  // different bytes each time, so every write changes memory
+  ++round_;  // new bytes each time, so every write changes memory
   int64_t part = (bytes_ + threads_ - 1) / threads_;
 #pragma omp parallel for num_threads(threads_) schedule(static, 1)
   for (int t = 0; t < threads_; ++t) {

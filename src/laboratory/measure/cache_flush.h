@@ -1,4 +1,4 @@
-// Empties the caches between samples, so a step starts as if other work had run before it.
+// Empties the caches between samples, so a step starts as if other work had just run.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -8,10 +8,10 @@
 namespace crest {
 
 // CPU: all threads write a buffer of four times the last-level cache. GPU: a memset of twice the
-// last-level cache. 256 MiB where the cache size is unknown.
+// last-level cache. Unknown cache size: 256 MiB.
 class CacheFlush {
  public:
-  // The runtime (of a GPU) must outlive it.
+  // The runtime must outlive it (a GPU's runtime).
   CacheFlush(const Device& device, Runtime& runtime);
   ~CacheFlush();
   CacheFlush(const CacheFlush&) = delete;

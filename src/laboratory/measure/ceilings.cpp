@@ -33,13 +33,13 @@ struct FreeDeleter {
 };
 using Buffer = std::unique_ptr<Line[], FreeDeleter>;
 
-// Random, and written by the threads that will read it, so its pages are near them.
+// Random data, written by the threads that read it later, so its pages are near them.
 Buffer random_buffer(int64_t lines, int threads) {
   constexpr size_t huge_page = 2 << 20;
   size_t bytes = (size_t(lines) * sizeof(Line) + huge_page - 1) / huge_page * huge_page;
   auto* memory = static_cast<Line*>(std::aligned_alloc(huge_page, bytes));
   if (!memory) fail(fmt::format("cannot allocate {}", format_bytes(double(bytes))), "bandwidth");
-  madvise(memory, bytes, MADV_HUGEPAGE);  // a hint; without it address translation dominates
+  madvise(memory, bytes, MADV_HUGEPAGE);  // a hint; otherwise address translation dominates
 #pragma omp parallel num_threads(threads)
   {
     Part part = part_of(lines, omp_get_thread_num(), omp_get_num_threads());
@@ -49,9 +49,8 @@ Buffer random_buffer(int64_t lines, int threads) {
   return Buffer(memory);
 }
 
-// XOR of all lines: cheap enough to be bound by memory, and the result depends on every byte. Four
-// streams with prefetch keep more reads in flight than the hardware prefetcher, which stops at each
-// page.
+// XOR of all lines: cheap enough to be limited by memory, and dependent on every byte. Four streams
+// with prefetch keep more reads in flight than the hardware prefetcher, which stops at page ends.
 uint64_t read_all(const Line* data, int64_t lines, int threads) {
   uint64_t total = 0;
 #pragma omp parallel num_threads(threads) reduction(^ : total)
@@ -122,8 +121,8 @@ namespace {
 
 std::vector<std::byte> random_matrix(DType type, int64_t count, uint64_t stream) {
   std::vector<std::byte> data(size_t(count) * size_of(type));
-  // One normally distributed block, repeated with an odd period: random enough for power and
-  // rounding, and fast.
+  // One normally distributed block, repeated with an odd period: fast, and random enough for power
+  // and rounding.
   constexpr int64_t period = 65537;
   std::vector<float> block(size_t(std::min(count, period)));
   for (size_t i = 0; i < block.size(); ++i) block[i] = float(normal(7, stream, i));
@@ -131,11 +130,10 @@ std::vector<std::byte> random_matrix(DType type, int64_t count, uint64_t stream)
   return data;
 }
 
-// Rounding of the inputs is not an error (the same rounded inputs are used here). Sums of k
-// products of standard normals have size sqrt(k). Float accumulation in any order has an error far
-// below k eps sqrt(k); the result is rounded. A kernel that rounds its operands by up to u
-// (uniform, independent) adds a standard deviation of u sqrt(2/3 sum x^2); eight of them are
-// allowed.
+// Allowed error. The reference uses the same rounded inputs. A sum of k products of standard
+// normals has size sqrt(k), and float accumulation in any order has an error far below k eps
+// sqrt(k). Then the result is rounded. A kernel that rounds its operands by up to u (uniform,
+// independent) adds a standard deviation of u sqrt(2/3 sum x^2); eight of them are allowed.
 void check_gemm(const GemmProblem& p, double operand_rounding) {
   double rounding = p.type == DType::bf16 ? 0x1p-8 : p.type == DType::f16 ? 0x1p-11 : 0x1p-24;
   for (uint32_t s = 0; s < 16; ++s) {

@@ -1,5 +1,4 @@
-// Measured limits of this CPU: memory bandwidth, and the matmul rate its library reaches. Rooflines
-// use these limits, not a data sheet.
+// Measured limits of this CPU for rooflines: memory bandwidth, and the matmul rate of its library.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,13 +12,13 @@ namespace crest {
 
 struct Bandwidth {
   std::string kind;  // "read" or "copy"
-  // "DRAM": the buffers are at least four times the last-level cache; "cache or DRAM": the cache
-  // size is unknown or memory was too small for such buffers.
+  // "DRAM": buffers of at least four times the last-level cache. "cache or DRAM": unknown cache
+  // size, or too little memory for such buffers.
   std::string level;
   int64_t buffer_bytes = 0;  // per buffer (copy uses two)
   int threads = 0;
   Samples seconds;              // per pass
-  double bytes_per_second = 0;  // median; a copy counts reads and writes (STREAM's convention)
+  double bytes_per_second = 0;  // median; a copy counts reads and writes (as STREAM does)
 };
 
 struct BandwidthOptions {
@@ -40,11 +39,11 @@ struct GemmProblem {
   const void* b = nullptr;
   void* c = nullptr;
 };
-// Prepares one problem (primitive, workspace) and returns a function that runs it; empty: type not
-// supported.
+// Prepares a problem (primitive, workspace) and returns a function to run it, empty for an
+// unsupported type.
 struct GemmFactory : std::function<std::function<void()>(const GemmProblem&)> {
   using function::function;
-  double operand_rounding = 0;  // relative rounding of the operands by the kernel: 2^-11 for TF32
+  double operand_rounding = 0;  // relative rounding of operands by the kernel: 2^-11 for TF32
 };
 
 struct GemmRate {
@@ -59,8 +58,8 @@ struct GemmSize {
 };
 
 // The best rate over `sizes` (default: GPT-2-like and square), on random normal data. Each result
-// is checked against float64 at sampled positions, so a broken library is not reported as fast:
-// fails with the position. Returns flops_per_second = 0 when the factory supports no type.
+// is compared with float64 at sampled positions, so a broken library is never reported as fast: an
+// error names the position. flops_per_second = 0 if the factory supports no type.
 GemmRate measure_gemm_rate(
     DType type, const GemmFactory& factory, const std::vector<GemmSize>& sizes = {},
     const StoppingRule& rule = {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double sample_seconds = 2e-3;  // shorter calls are repeated, since ranks leave a barrier microseconds apart
 constexpr int64_t most_calls = 200;
-constexpr int64_t chunk_elements = 1 << 18;  // copied between host and device at once
+constexpr int64_t chunk_elements = 1 << 18;  // per copy between host and device
 
 struct DeviceBuffer {
   DeviceBuffer(Runtime& runtime, int64_t n) : runtime_(runtime), bytes(n), data(runtime.allocate(n)) {}
@@ -81,7 +81,7 @@ void CollectiveMeasure::call(int64_t elements) {
   }
 }
 
-// Zeros: other values grow with every sum until they are infinite.
+// Zeros, because other values would grow with every sum to infinity.
 void CollectiveMeasure::prepare(int64_t elements) {
   runtime_.zero(whole_, elements * int64_t(size_of(dtype_)));
   if (part_) runtime_.zero(part_, part_bytes_);
@@ -149,7 +149,7 @@ void CollectiveMeasure::check(int64_t bytes) {
     for (int64_t j = 0; j < n && wrong < 0; ++j)
       if (found = load_element(host.data(), dtype_, j); found != expected.at(i + j)) wrong = i + j;
   }
-  // All ranks report the same error, whichever has the wrong value.
+  // All ranks report the same error, whichever rank has the wrong value.
   auto places = gather_values(comm_, runtime_, double(wrong)), values = gather_values(comm_, runtime_, found);
   for (int r = 0; r < ranks; ++r) {
     if (places[size_t(r)] < 0) continue;

@@ -22,8 +22,8 @@ class CollectiveMeasure {
   ~CollectiveMeasure();
   CollectiveMeasure(const CollectiveMeasure&) = delete;
 
-  // Measures, then checks the values; throws an Error with rank, position and both values when one
-  // is wrong. between: called between samples (a stop request throws there).
+  // Measures, then checks the values. A wrong value throws an Error with rank, position and both
+  // values. between: called between samples (a stop request throws there).
   CollectiveTime run(int64_t bytes, const StoppingRule& rule, const std::function<void()>& between = {});
   // Runs the collective once on known data and checks every value of every rank.
   void check(int64_t bytes);
@@ -40,14 +40,14 @@ class CollectiveMeasure {
   Collective collective_;
   DType dtype_;
   int64_t whole_bytes_, part_bytes_;
-  void* whole_;           // the buffer that the size refers to
-  void* part_ = nullptr;  // the part of one rank, if the collective has one
+  void* whole_;           // the full buffer, of the given size
+  void* part_ = nullptr;  // one rank's part, if the collective has one
 };
 
 // Every rank's value, by rank.
 std::vector<double> gather_values(Communicator& comm, Runtime& runtime, double value);
-// Bytes per second that every rank sends to the next one while it receives as many: the capacity of
-// a ring.
+// Bytes per second that every rank sends to the next while it receives as many: the capacity of a
+// ring.
 double measure_link(Communicator& comm, Runtime& runtime, int64_t bytes);
 
 }  // namespace crest

@@ -16,14 +16,14 @@ struct DeviceLimits {
   std::vector<Bandwidth> bandwidths;
   std::vector<PrecisionRate> rates;
   std::vector<InstructionPeak> peaks;  // CPU only
-  const DataSheet* sheet = nullptr;    // of the device; null: none
+  const DataSheet* sheet = nullptr;    // null: none
 
   std::optional<double> sheet_peak(const std::string& precision) const {
     return sheet ? sheet->peak(precision) : std::nullopt;
   }
 };
 
-// say: receives the name of the next measurement.
+// say: gets the name of each measurement before it starts.
 DeviceLimits measure_device_limits(const Device& device, const std::function<void(const std::string&)>& say);
 // `measured` in crest devices --measure --json (docs/reference/contract.md).
 nlohmann::ordered_json to_json(const DeviceLimits& limits);

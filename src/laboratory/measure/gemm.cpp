@@ -112,7 +112,7 @@ namespace {
 constexpr StoppingRule quick = {
     .warmup = 3, .min_samples = 6, .max_samples = 20, .max_seconds = 0.4, .target_relative_ci = 0.02};
 
-// 8192 cubed is the usual benchmark; units without tensor cores are slower.
+// 8192 cubed is the usual benchmark. Units without tensor cores are slower.
 std::vector<GemmSize> quick_sizes(const Device& device, bool tensor_cores) {
   if (device.kind == "cuda" && !device.emulated)
     return {tensor_cores ? GemmSize{8192, 8192, 8192} : GemmSize{4096, 4096, 4096}};

@@ -22,12 +22,11 @@ namespace {
 constexpr int accumulators = 12;
 constexpr int64_t rounds = 2000000;
 
-// One kind of instruction: acc = acc op (a, b), with the same start in every lane of every
-// accumulator.
+// One kind of instruction: acc = acc op (a, b). All lanes of all accumulators start equal.
 struct Unit {
   const char* precision;
   const char* instruction;
-  const char* missing;  // the missing feature when `there` is false
+  const char* missing;  // the missing feature if `there` is false
   bool there;
   double operations;                   // per instruction
   double (*run)(int64_t rounds);       // value of one accumulator lane
@@ -54,8 +53,8 @@ double first_lane(const void* vector) {
   return double(lane);
 }
 
-// The loop of every unit, on named accumulators, since an array would stay in memory. The empty
-// assembly keeps the compiler from precomputing the values.
+// The loop of every unit. Its accumulators are named variables, since an array would stay in
+// memory. The empty assembly keeps the compiler from precomputing the values.
 #define CREST_PEAK_EACH(DO, ...) \
   DO(x0, __VA_ARGS__)            \
   DO(x1, __VA_ARGS__)            \
@@ -97,7 +96,7 @@ __attribute__((target("avx2,fma"))) double fma256_pd(int64_t n) {
   CREST_PEAK_LOOP(double, _mm256_set1_pd(1), _mm256_fmadd_pd)
 }
 
-// Dot products add to the accumulator: small operands keep the sum exact.
+// Dot products add to the accumulator, and small operands keep the sum exact.
 constexpr float dot_value = 0.0078125f;  // 2^-7 twice: 2^-14 per product
 __attribute__((target("avx512f,avx512bw,avx512bf16"))) double dot512_bf16(int64_t n) {
   __m512bh a = _mm512_cvtne2ps_pbh(_mm512_set1_ps(dot_value), _mm512_set1_ps(dot_value)), b = a;
@@ -133,7 +132,7 @@ std::vector<Unit> units() {
 
 #else
 
-// Only instructions of x86-64 are measured; elsewhere there are no such rows.
+// Only x86-64 instructions are measured.
 std::vector<Unit> units() { return {}; }
 
 #endif

@@ -41,7 +41,7 @@ std::string calibration_file(const Device& device) {
   std::string folder = cache_folder();
   if (folder.empty()) return "";
   std::string name;
-  for (char c : device.name)  // names the threads of a CPU
+  for (char c : device.name)  // a CPU's name has its threads
     if (std::isalnum(static_cast<unsigned char>(c)))
       name += char(std::tolower(static_cast<unsigned char>(c)));
     else if (!name.empty() && name.back() != '-')
@@ -83,7 +83,7 @@ std::string dates_text(const Calibration& c) {
   return join(days, " and ");
 }
 
-// The members of both objects that are the same.
+// The equal members of both objects.
 static Json common(const Json& a, const Json& b) {
   Json both = Json::object();
   if (!a.is_object() || !b.is_object()) return both;
@@ -111,7 +111,7 @@ Json sources_json(const Calibration& c) {
   return list;
 }
 
-// The newest source is also what the file was before it had several.
+// The newest source is also at the top level, its place in older files.
 void save(const Calibration& c, const std::string& file) {
   if (c.sources.empty()) fail_internal("a calibration without a source", file);
   const CalibrationSource& newest = c.sources.back();
@@ -130,7 +130,7 @@ void save(const Calibration& c, const std::string& file) {
   json["sources"] = sources;
   json.update(c.times.to_json());
   if (!c.collectives.tables().empty()) json["collectives"] = c.collectives.to_json();
-  std::error_code ignored;  // write_file_atomic reports what is wrong with the folder
+  std::error_code ignored;  // write_file_atomic reports a problem with the folder
   std::filesystem::path folder = std::filesystem::path(file).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, ignored);
   write_file_atomic(file, json.dump() + "\n");
@@ -152,7 +152,7 @@ static CalibrationSource source_of(const Json& json, size_t steps, const std::st
           json.value("environment", Json())};
 }
 
-// A file of before there were several has one, at its top.
+// Old files have one source, at the top level.
 static std::vector<CalibrationSource> sources_of(const Json& json, size_t steps, const std::string& file) {
   auto it = json.find("sources");
   if (it == json.end()) return {source_of(json, steps, file)};
@@ -193,7 +193,7 @@ static Calibration parse(const std::string& text, const std::string& file) {
 
 Calibration load_calibration(const std::string& file) { return parse(read_file(file, limits().bytes), file); }
 
-// Devices of one model share a calibration. A CPU's name says too little for that.
+// Devices of the same model share a calibration. A CPU's name says too little for that.
 static bool is_of(const Calibration& c, const Device& device) {
   if (c.kind != device.kind) return false;
   if (c.kind == "cpu") return c.device() == device.name && c.threads == device.threads;
@@ -226,7 +226,7 @@ std::optional<Calibration> find_calibration(const std::string& given, const Devi
   }
   if (is_of(c, device)) return c;
   if (given.empty()) return built_in(device);
-  // A device file of one's own does not say what the driver calls the device: the user knows.
+  // A device file of the user's own has no driver name for the device. Trust the user.
   if (device.described && c.kind == device.kind && !data_sheet_of(device.name)) return c;
   fail(fmt::format("the calibration of {} is not one of {}", printable(c.device()), printable(device.name)), file,
        "Measure this device: crest calibrate.");

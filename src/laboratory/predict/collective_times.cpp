@@ -25,8 +25,8 @@ double CollectiveTable::seconds(double bytes) const {
   auto slope = [](const TransferPoint& from, const TransferPoint& to) {
     return (to.seconds - from.seconds) / (to.bytes - from.bytes);
   };
-  // Noise may have made the larger of two sizes the faster one: between them the smaller one's
-  // time, and beyond the last the mean slope of all, if it is steeper.
+  // Noise may make the larger of two sizes look faster. Then sizes between them take the smaller
+  // one's time, and sizes beyond the last follow the mean slope of all, if it is steeper.
   if (bytes <= b.bytes) return a.seconds + std::max(0.0, slope(a, b)) * (bytes - a.bytes);
   return b.seconds + std::max({0.0, slope(a, b), slope(points.front(), b)}) * (bytes - b.bytes);
 }

@@ -28,7 +28,7 @@ Recipe with_defaults(Recipe recipe, const Device& device, int64_t limit, const s
   DefaultSources from;
   from.limit = limit;
   from.timer_of = [&](auto& plain, auto& on) { return predicted_step_times(plain, on, device_name); };
-  // A grid of measurements chooses the same many times.
+  // A grid of measurements makes the same choice many times.
   static std::set<std::string> said;
   if (!quiet) from.note = [](auto& line) { said.insert(line).second ? to_stderr("{}\n", line) : void(); };
   return with_defaults(std::move(recipe), device, from);

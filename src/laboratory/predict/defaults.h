@@ -6,11 +6,11 @@
 
 namespace crest {
 
-// Predicts steps from the calibration of the device, or from its data sheet, or else assumes rates.
-// device_name: what --device named.
+// Predicts steps from the device's calibration, else from its data sheet, else with assumed rates.
+// device_name: the text of --device.
 StepTimer predicted_step_times(const CompiledSession& plain, const Device& device, const std::string& device_name = "");
 
-// with_defaults() with predicted times. limit: bytes for one rank. Unless quiet, prints each choice
+// with_defaults() with predicted times. limit: bytes of one rank. Unless quiet, prints each choice
 // to standard error.
 Recipe with_defaults(Recipe recipe, const Device& device, int64_t limit, const std::string& device_name = "",
                      bool quiet = false);

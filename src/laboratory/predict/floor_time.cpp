@@ -17,8 +17,8 @@ namespace crest {
 
 using Json = nlohmann::ordered_json;
 
-// Fitted by relative error to nine steps of Crest on an H200, all within 7%; four steps on an H100,
-// which were not fitted, are within 11%.
+// Fitted by relative error to nine steps of Crest on an H200, all within 7%. Four more steps on an
+// H100 are within 11%.
 const FloorScale floor_scale = {2.222, 1.523, 0.00358, 1.15, 2};
 
 FloorTime floor_time(const CompiledSession& session, const DataSheet& sheet, const CollectiveTimes* measured) {
@@ -27,7 +27,7 @@ FloorTime floor_time(const CompiledSession& session, const DataSheet& sheet, con
   t.profile.rates = sheet_rates(sheet);
   for (auto& name : rates_needed(t.profile)) {
     if (t.profile.rate(name) > 0) continue;
-    // fp32 is what a device without units for a precision computes in.
+    // A device without units for a precision computes in fp32.
     double rate = t.profile.rate("fp32");
     t.profile.rates.push_back({name, rate, "fp32, since the sheet has no " + name});
     t.replaced.push_back(fmt::format("{}: the sheet has no rate; fp32's is used", name));
@@ -49,7 +49,7 @@ FloorTime floor_time(const CompiledSession& session, const DataSheet& sheet, con
   }
   set_transfers(t, host_link_of(session, {}, &sheet));
   t.ms += t.transfers_ms, t.floor_ms += t.transfers_ms;
-  // An H100 has 295 FLOPs to a byte, an H200 206. A device with another balance has other bounds.
+  // An H100 has 295 FLOPs per byte, an H200 206. A device with another balance has other limits.
   double balance = sheet.peak("bf16").value_or(0) / sheet.bandwidth;
   t.known = sheet.capability == "9.0" && balance > 180 && balance < 320 && session.recipe.precision == "bf16" &&
             t.replaced.empty();

@@ -1,13 +1,13 @@
-// Measured effects without a formula, the one place for their figures. tests/tune checks them
-// against the pages of results.
+// Figures of measured effects without a formula, all in one place. tests/tune compares them with
+// the pages of results.
 #pragma once
 
 namespace crest {
 
 struct KnownEffect {
-  const char* text;     // with the model and the device
+  const char* text;     // with model and device
   const char* page;     // docs/results/...
-  const char* figures;  // on the page
+  const char* figures;  // as written on the page
 };
 
 // The cost of --precision fp8.

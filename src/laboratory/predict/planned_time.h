@@ -1,4 +1,4 @@
-// The predicted time of a planned step, for people and for programs.
+// The predicted time of a planned step, as text and as JSON.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -10,27 +10,27 @@
 
 namespace crest {
 
-// By a calibration, which has measured the peak.
+// From a calibration, with its measured peak.
 struct PlannedTime : PredictedStep {
-  double measured_share = 0;  // of the time, in kernels that the calibration measured
+  double measured_share = 0;  // share of the time in kernels that the calibration measured
 
-  // Whether most of the time is in kernels that the calibration measured.
+  // Whether the calibration measured most of the kernels, by time.
   bool known() const { return measured_share >= 0.5; }
 };
 
-// Predicts a step of the session, or the forward pass that it has instead. Of several ranks
-// with their collectives as RankTimes predicts them; where it does not, as one rank.
+// Predicts a step of the session, or its forward pass if it has no step. Collectives of several
+// ranks are as in RankTimes. If it cannot predict them, the step is predicted as one rank's.
 PlannedTime planned_time(const CompiledSession& session, const Calibration& calibration,
                          const DataSheet* sheet = nullptr);
 
-// A profile with predicted times, as crest profile --json prints one, for crest compare. Its noise
-// floor is the half range of the prediction.
+// A profile with predicted times for crest compare, in the format of crest profile --json. Its
+// noise floor is half the range of the prediction.
 nlohmann::ordered_json profile_document(const PlannedTime& time, const CompiledSession& session,
                                         const Calibration& calibration);
 
 // docs/reference/contract.md, plan: `time`.
 nlohmann::ordered_json to_json(const PlannedTime& time, const Calibration& calibration);
-// A few lines. total: tokens of a whole training; 0: none given.
+// A few lines. total: tokens of a whole training; 0: not given.
 std::string text_of(const PlannedTime& time, const Calibration& calibration, double total = 0);
 
 }  // namespace crest

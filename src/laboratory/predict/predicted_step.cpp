@@ -86,7 +86,7 @@ std::string ranks_line(const PredictedStep& s) {
 
 std::string transfers_line(const PredictedStep& s) {
   if (s.host_link.per_second <= 0) return "";
-  return fmt::format("            state moves to the device and back at {} ({}), {} of it in the open\n",
+  return fmt::format("            state moves to the device and back at {} ({}), {} of it exposed\n",
                      format_si(s.host_link.per_second, "B/s"), s.host_link.source,
                      format_duration(s.transfers_ms / 1e3));
 }

@@ -1,4 +1,4 @@
-// The predicted time of a step, whatever it is predicted from: what plan prints of each.
+// The predicted time of a step on any basis, as printed by crest plan.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -9,47 +9,46 @@
 
 namespace crest {
 
-// What the collectives of a step were predicted from.
+// The basis of the predicted collectives of a step.
 struct CollectivesSource {
-  bool measured = false;      // by crest calibrate --ranks; else by the link of a data sheet
-  int ranks = 0;              // between which they were measured; 0: nothing was predicted
+  bool measured = false;      // by crest calibrate --ranks; else from the data sheet's link
+  int ranks = 0;              // number of ranks measured; 0: nothing was predicted
   std::string library, date;  // of the measurement
-  double factor = 1;          // they may be off by
+  double factor = 1;          // possible error
 };
 
 struct PredictedStep {
-  Profile profile;                         // the rows of the session with their predicted times
-  double ms = 0, low_ms = 0, high_ms = 0;  // of a step, or of a forward pass; so are the rest
+  Profile profile;                         // the session's rows with predicted times
+  double ms = 0, low_ms = 0, high_ms = 0;  // of a step, or of a forward pass; the same below
   int64_t tokens = 0;
   double model_flops = 0, executed_flops = 0;
-  double peak = 0;  // FLOP/s in the recipe's precision, of all ranks; 0: unknown
+  double peak = 0;  // FLOP/s of all ranks in the recipe's precision; 0: unknown
   int ranks = 1;
-  double collectives_ms = 0;  // of several ranks, part of ms
+  double collectives_ms = 0;  // part of ms, with several ranks
   CollectivesSource collectives;
-  double transfers_ms = 0;  // to the host and back that nothing hides, part of ms
-  ProfileRate host_link;    // that they were predicted with; 0: there are none
+  double transfers_ms = 0;  // exposed copies to and from the host, part of ms
+  ProfileRate host_link;    // the assumed link; empty without copies
 
   double tokens_per_second() const { return 1e3 * double(tokens) / ms; }
 };
 
 // The rows of a step of the session, without times.
 Profile step_rows(const CompiledSession& session);
-// Sets the rows, tokens and FLOPs of a step of the session, or of the forward pass that it has
-// instead.
+// Sets the rows, tokens and FLOPs of the session's step, or of its forward pass if it has no step.
 void set_work(PredictedStep& step, const CompiledSession& session);
 
-// docs/reference/contract.md, plan: the keys of `time` that every prediction has. measured_share:
-// of the time, in kernels that a calibration measured.
+// docs/reference/contract.md, plan: the keys of `time` in every prediction. measured_share: share
+// of the time in kernels measured by a calibration.
 nlohmann::ordered_json time_json(const PredictedStep& step, double measured_share);
-// "time  7.85 ms (7.09 ms to 8.70 ms), ...", without an end of line.
+// "time  7.85 ms (7.09 ms to 8.70 ms), ...", without a newline.
 std::string time_line(const PredictedStep& step);
 // A line about several ranks; "" for one.
 std::string ranks_line(const PredictedStep& step);
-// A line about copies to the host and back; "" without.
+// A line about copies to and from the host; "" without copies.
 std::string transfers_line(const PredictedStep& step);
 // "1 step", "12.3k steps".
 std::string count_of(double n, std::string_view noun);
-// A line about a whole training; "" for no tokens.
+// A line about a whole training; "" for 0 tokens.
 std::string training_line(const PredictedStep& step, double total);
 
 }  // namespace crest

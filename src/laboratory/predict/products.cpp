@@ -28,7 +28,7 @@ bool is_product(const Instr& instr) {
   return ops.count(instr.op->name) > 0;
 }
 
-// Products that only Crest's own kernels make: with a pointwise end, or two as one.
+// Some products exist only in Crest's own kernels: with a pointwise end, or two at once.
 void set_sizes(const Program& p, const Instr& instr, StepProduct& product) {
   const std::string_view op = instr.op->name;
   const bool sum = op == "linear_dx_sum", swiglu = op == "linear_swiglu";
@@ -50,8 +50,8 @@ void set_sizes(const Program& p, const Instr& instr, StepProduct& product) {
 constexpr std::pair<int64_t, int64_t> usual_tiles[] = {{256, 128}, {128, 256}, {128, 128}, {256, 64},
                                                        {64, 256},  {128, 64},  {64, 128},  {64, 64}};
 
-// What a kernel that is chosen by timing computes in is not known before it runs: of its tiles,
-// that which wastes the least.
+// If timing chooses the kernel, its tile is unknown before it runs. Assume the tile with the least
+// waste.
 ProductTile best_tile(const StepProduct& product, std::vector<ProductTile> tiles, int64_t multiprocessors) {
   ProductTile best;
   double least = 0;
@@ -77,7 +77,7 @@ ProductTile tile_of(const KernelQuery& q, const Kernel& kernel, const StepProduc
   }
   std::vector<ProductTile> tiles;
   if (own) tiles.push_back({crest.rows, crest.columns, crest.divides_sum, "of Crest's kernel, if timing chooses it"});
-  for (auto [m, n] : usual_tiles) tiles.push_back({m, n, false, "assumed: the best of usual ones"});
+  for (auto [m, n] : usual_tiles) tiles.push_back({m, n, false, "assumed: the best usual tile"});
   return best_tile(product, tiles, q.device.multiprocessors);
 }
 

@@ -1,4 +1,4 @@
-// The matrix products of a step, and the tiles that a GPU computes them in.
+// The matrix products of a step, and their tiles on a GPU.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,8 +11,8 @@ namespace crest {
 // The part of a result that one thread block computes.
 struct ProductTile {
   int64_t m = 0, n = 0;      // 0: unknown
-  bool divides_sum = false;  // several blocks share a tile's sum, so that no wave is partly empty
-  std::string source;        // why this tile
+  bool divides_sum = false;  // several blocks share a tile's sum, so every wave is full
+  std::string source;        // where the tile is from
 };
 
 // c[m, n] = a[m, k] b[k, n], for `batches` pairs of matrices.
@@ -21,24 +21,24 @@ struct StepProduct {
   std::string place;  // "h.*.mlp.fc"
   std::string op, kernel, arithmetic;
   int64_t m = 0, n = 0, k = 0, batches = 1, calls = 1;
-  int64_t element = 4;  // bytes of an operand's element
+  int64_t element = 4;  // bytes of one operand element
   bool tensor_cores = false;
   ProductTile tile;
 
   double flops() const { return 2.0 * double(m) * double(n) * double(k) * double(batches * calls); }
   int64_t tiles() const;  // 0: unknown
-  // FLOPs of whole tiles over those of the product, at least 1.
+  // FLOPs of whole tiles / FLOPs of the product, at least 1.
   double tile_padding() const;
   // Rounds in which `multiprocessors` compute one tile each.
   double waves(int64_t multiprocessors) const;
-  // Time of whole rounds over the time at which no multiprocessor idles, at least 1.
+  // Time of whole rounds / time without idle multiprocessors, at least 1.
   double wave_padding(int64_t multiprocessors) const;
 };
 
-// Its origin with the layer's number left out: "h.3.mlp.fc" -> "h.*.mlp.fc".
+// Its origin without the layer's number: "h.3.mlp.fc" -> "h.*.mlp.fc".
 std::string place_of(const Instr& instr);
 
-// Of a step of the session, or of the forward pass that it has instead.
+// The products of the session's step, or of its forward pass if it has no step.
 std::vector<StepProduct> products_of(const CompiledSession& session);
 
 }  // namespace crest

@@ -10,12 +10,12 @@ namespace crest {
 
 namespace {
 
-// The lines that crest comm fitted between two H200: 450 GB/s in one direction, 1 MB to 1 GB.
+// Fitted by crest comm between two H200: 450 GB/s in one direction, 1 MB to 1 GB.
 constexpr double start_ms = 0.0103;
 constexpr double all_reduce_share = 300.3 / 450, one_way_share = 244.8 / 450;  // of the bandwidth
-// A predicted collective may be off by this factor: other links, other versions of NCCL.
+// Predicted collectives may be off by this factor: other links, other versions of NCCL.
 constexpr double other_link = 1.5;
-// Measured between these ranks, but alone, not in a step: caches, clocks, waiting for the slower.
+// The same, if measured between these ranks. In a step, caches, clocks and waiting differ.
 constexpr double same_link = 1.25;
 
 Collective collective_of(const std::string& op) {
@@ -24,7 +24,7 @@ Collective collective_of(const std::string& op) {
   return Collective::all_reduce;
 }
 
-// Of what is sent, as in flags.
+// The dtype on the wire, as in flags.
 std::string sent_dtype(const Program& program, const Instr& instr) {
   if (instr.attrs.has("wire")) return "bf16";
   DType dtype = program.at(instr.in[0]).dtype;
@@ -38,7 +38,7 @@ RankTimes::RankTimes(const CompiledSession& session, const CollectiveTimes* meas
   const Recipe& r = session.recipe;
   if (r.ranks == 1 || r.ranks > most_predicted_ranks || r.data_parallel > 1) return;
   const bool gpus = session.device.kind == "cuda";
-  // Ranks on a CPU share it: what two reach says nothing about four.
+  // Ranks on a CPU share it, so two ranks say nothing about four.
   if (measured && measured->covers(r.ranks, gpus)) {
     measured_ = measured;
     const CollectiveTable& t = *measured->find(Collective::all_reduce, r.ranks, "fp32");
@@ -57,7 +57,7 @@ double RankTimes::ms(const ProfileInstr& row) const {
   Collective collective = collective_of(row.op);
   if (measured_) {
     const CollectiveTable& t = *measured_->find(collective, session_.recipe.ranks, sent_dtype(program, instr));
-    // Of a table of other ranks: the size with which each of those sends as much.
+    // With another number of ranks in the table: the size at which its ranks send as much each.
     return calls * 1e3 * t.seconds(sent / bus_factor(collective, t.ranks));
   }
   double share = collective == Collective::all_reduce ? all_reduce_share : one_way_share;

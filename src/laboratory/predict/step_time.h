@@ -1,4 +1,4 @@
-// The time of a step by what is known of the device: a calibration, or else its data sheet.
+// The time of a step from the device's calibration, or else from its data sheet.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,17 +9,17 @@
 namespace crest {
 
 struct StepTime {
-  std::optional<PlannedTime> time;  // where a calibration covers the step
-  std::optional<FloorTime> floors;  // else, of a device that is not here
-  std::string why_not;              // neither
+  std::optional<PlannedTime> time;  // if a calibration covers the step
+  std::optional<FloorTime> floors;  // else, for a described device
+  std::string why_not;              // why there is neither
 
   const PredictedStep* step() const {
     return time ? &*time : floors ? &*floors : static_cast<const PredictedStep*>(nullptr);
   }
 };
 
-// calibration: null where the device has none. sheet: of the device (sheet_of), null where it is
-// unknown; of a described one it is known. Steps of several ranks only where RankTimes is possible.
+// calibration: null if the device has none. sheet: the device's (sheet_of), null if unknown; a
+// described device always has one. Several ranks need RankTimes::possible.
 StepTime step_time(const CompiledSession& session, const Calibration* calibration, const DataSheet* sheet);
 
 }  // namespace crest

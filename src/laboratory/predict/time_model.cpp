@@ -20,11 +20,11 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 constexpr size_t none = size_t(-1);
-constexpr double unchecked = 0.3;  // half the range, in ln, of a model with too few steps to check it
-constexpr double unmeasured = 4;   // kernels that were not measured may be off by this factor
-constexpr double least = 0.03;     // machines vary from one minute to the next
+constexpr double unchecked = 0.3;  // half the range, in ln, of a model with too few steps for a check
+constexpr double unmeasured = 4;   // kernels without measurements may be off by this factor
+constexpr double least = 0.03;     // machines vary from minute to minute
 
-// Solves the normal equations of the columns in `use`; false when they are singular.
+// Solves the normal equations of the columns in `use`; false if they are singular.
 bool solve(const std::vector<std::vector<double>>& rows, const std::vector<double>& y, const std::vector<size_t>& use,
            std::vector<double>& x) {
   size_t n = use.size();
@@ -36,7 +36,7 @@ bool solve(const std::vector<std::vector<double>>& rows, const std::vector<doubl
       a[i][n] += weight * rows[r][use[i]] * y[r];
     }
   }
-  // Columns differ by many orders of magnitude: scale the diagonal to 1.
+  // Columns differ by orders of magnitude, so the diagonal is scaled to 1.
   std::vector<double> scale(n);
   for (size_t i = 0; i < n; ++i) {
     if (!(a[i][i] > 0)) return false;
@@ -68,20 +68,20 @@ double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
-// Of sets that fit equally well the first is used: one measured size gives a time per FLOP (or
-// byte), not a constant one.
+// The first of equally good sets is used: one measured size gives a time per FLOP (or byte), not a
+// constant time.
 std::vector<double> features(const CallTime& c) { return {c.flops, c.bytes, 1}; }
 
-// "a, b" of "cpu.fused.simd fp32 a+b": what two instructions of a class have in common.
+// The class of an instruction: kernel, types and fused operations, for example "cpu.fused.simd fp32
+// a+b".
 std::string key_of(const ProfileInstr& r) {
   std::string key = fmt::format("{} {} {}", r.kernel, r.arithmetic, r.type.substr(0, r.type.find('[')));
   for (auto& part : r.parts) key += (&part == &r.parts.front() ? " " : "+") + part;
   return key;
 }
 
-// Where a class was not measured: one whose kernel does the same with less work after the matmul,
-// which takes the same time per FLOP (docs/develop/kernels.md, SwiGLU on Hopper), or writes fewer
-// bytes. Empty: none.
+// Stands in for an unmeasured class: its kernel does less work after the matmul, but takes the same
+// time per FLOP (docs/develop/kernels.md, SwiGLU on Hopper), or writes fewer bytes. Empty: none.
 std::string stand_in(const std::string& key) {
   constexpr std::pair<std::string_view, std::string_view> kernels[] = {
       {"cuda.linear_swiglu.sm90 ", "cuda.linear.sm90_or_cublaslt "},
@@ -97,7 +97,7 @@ double distance(double a, double b) { return a > 0 && b > 0 ? std::log(a / b) : 
 
 }  // namespace
 
-// There are at most three columns, so every set of active ones is tried.
+// With at most three columns, every set of active columns is tried.
 std::vector<double> fit_nonnegative(const std::vector<std::vector<double>>& rows, const std::vector<double>& y) {
   size_t n = rows.empty() ? 0 : rows[0].size();
   std::vector<double> best(n, 0);
@@ -116,8 +116,8 @@ std::vector<double> fit_nonnegative(const std::vector<std::vector<double>>& rows
   return best;
 }
 
-// The correction of the nearest measured sizes fades with the distance: at a factor of e in FLOPs
-// or bytes half of it is left.
+// The correction of the nearest measured sizes fades with distance: half is left at a factor of e
+// in FLOPs or bytes.
 double TimeModel::Fit::ms(const CallTime& call) const {
   double sum = 0, weights = 1;
   for (size_t i = 0; i < points.size(); ++i) {
@@ -279,8 +279,8 @@ StepPrediction TimeModel::predict(const Work& given) const {
   return p;
 }
 
-// Classes are listed once; rows are [class, calls, FLOPs, bytes, ms, floor_ms] of one call, equal
-// ones joined.
+// Classes are listed once. Rows are [class, calls, FLOPs, bytes, ms, floor_ms] of one call, with
+// equal rows merged.
 Json TimeModel::to_json() const {
   std::map<std::string, size_t> index;
   Json classes = Json::array(), steps = Json::array(), rates = Json::array();

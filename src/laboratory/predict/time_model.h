@@ -1,10 +1,9 @@
 // The time of a step before it runs, learned from profiles of steps on the same device.
 //
-// An instruction is described by its kernel, types and fused operations (together its class), and
-// by its FLOPs and bytes. Within a class, time is a + b * FLOPs + c * bytes with a, b, c >= 0,
-// fitted to the relative error, and corrected near the sizes that were measured: an instruction of
-// a measured size gets its measured time. A step is the sum of its instructions, scaled as the
-// measured steps were.
+// An instruction is described by its class (kernel, types and fused operations), FLOPs and bytes.
+// Within a class, time is a + b * FLOPs + c * bytes with a, b, c >= 0, fitted to the relative
+// error, and corrected near measured sizes: an instruction of a measured size gets its measured
+// time. A step is the sum of its instructions, scaled as in the measured steps.
 #pragma once
 #include <map>
 #include <nlohmann/json_fwd.hpp>
@@ -24,9 +23,9 @@ struct CallTime {
 };
 
 struct StepPrediction {
-  double ms = 0, low_ms = 0, high_ms = 0;  // a step; the range holds 90% of the steps it was checked on
-  double known = 1;                        // share of the time that comes from measured classes
-  std::vector<double> instr_ms;            // of each row, all calls
+  double ms = 0, low_ms = 0, high_ms = 0;  // a step; the range covers 90% of the test steps
+  double known = 1;                        // share of the time from measured classes
+  std::vector<double> instr_ms;            // by row, over all calls
 };
 
 class TimeModel {
@@ -38,55 +37,56 @@ class TimeModel {
   };
 
  public:
-  // The rows of a session, prepared for many predictions: those that differ, and which of them each
-  // instruction is.
+  // The rows of a session, prepared for many predictions: the distinct rows, and the row of each
+  // instruction.
   class Work {
     friend class TimeModel;
     std::vector<Row> rows;
     std::vector<std::pair<size_t, int>> instrs;  // row, calls
   };
-  // rows: a session as describe_session() fills it.
+  // rows: a session from describe_session().
   static Work prepare(const Profile& rows);
 
   // Adds the rows and the median time of a measured step.
   void add(const Profile& profile);
   size_t steps() const { return steps_.size(); }
-  // A limit of the device ("bf16", "bandwidth") per second, as it was measured; 0: it was not.
+  // A measured limit of the device ("bf16", "bandwidth") per second; 0: not measured.
   double rate(const std::string& name) const;
   const std::vector<ProfileRate>& rates() const { return rates_; }
 
   // Needs at least one measured step.
   StepPrediction predict(const Work& work) const;
   StepPrediction predict(const Profile& rows) const { return predict(prepare(rows)); }
-  // |ln(predicted / measured)| of each measured step, predicted from all others. Empty below three.
+  // |ln(predicted / measured)| of each measured step, predicted from all others. Empty with fewer
+  // than three steps.
   std::vector<double> errors() const;
 
   // {"rates": ..., "steps": ...}
   nlohmann::ordered_json to_json() const;
-  // Throws with `where` and what is wrong.
+  // Throws with `where` and the problem.
   static TimeModel from_json(const nlohmann::ordered_json& json, const std::string& where);
 
  private:
   struct Step {
     double ms = 0;
     std::vector<Row> rows;
-    // Of the rows:
+    // By row:
     Work work;
-    std::vector<std::pair<std::string, CallTime>> points;   // by class; equal instructions are one
+    std::vector<std::pair<std::string, CallTime>> points;   // by class; equal instructions merged
     std::map<std::string, std::vector<double>> over_floor;  // by operation class; "": all
     double rows_ms = 0, calls = 0;
   };
-  // What is known of a class.
+  // A fitted class.
   struct Fit {
     std::vector<CallTime> points;
-    std::vector<double> ratios;  // measured over fitted, by point
+    std::vector<double> ratios;  // measured / fitted, by point
     std::vector<double> line;
     double ms(const CallTime& call) const;
   };
   struct Fits {
     std::map<std::string, Fit> classes;
     std::map<std::string, double> over_floor;  // by operation class; "": all
-    std::vector<double> step;                  // ms of a step, by {sum of instructions, calls, 1}
+    std::vector<double> step;                  // coefficients of {sum of instructions, calls, 1} for a step's ms
   };
 
   static Row row_of(const ProfileInstr& instr);

@@ -19,11 +19,11 @@ HostLinkRate host_link_of(const CompiledSession& session, const std::vector<Prof
 }
 
 // With two buffers and both directions at once, two pieces take the time of two transfers each way
-// and one update, and the last piece returns alone. What the two updates take is part of their own
-// rows, so half of all updates hide transfers.
+// and one update, and the last piece returns alone. The rows of updates already have their time, so
+// half of all updates hide transfers.
 void set_transfers(PredictedStep& step, const HostLinkRate& link) {
   double in = 0, out = 0, last = 0, updates = 0;
-  std::set<std::string> programs;  // that transfer
+  std::set<std::string> programs;  // with transfers
   auto& rows = step.profile.instrs;
   for (auto& row : rows) {
     if (!crosses_host_link(row)) continue;

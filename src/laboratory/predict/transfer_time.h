@@ -1,4 +1,4 @@
-// The time of copies between host and device (--offload) that nothing hides.
+// The exposed time of copies between host and device (--offload).
 #pragma once
 #include <string>
 #include <vector>
@@ -12,17 +12,17 @@ namespace crest {
 struct HostLinkRate {
   double per_second = 0;
   std::string source;
-  bool both_ways = true;  // at once: a link's directions are independent, a CPU's copies share its memory
+  bool both_ways = true;  // a link's directions are independent; a CPU's copies share its memory
 };
-// Measured rates come first, then the sheet's (null: none), then PCIe 4.0.
+// In this order: measured rates, the sheet's rate (null: none), PCIe 4.0.
 HostLinkRate host_link_of(const CompiledSession& session, const std::vector<ProfileRate>& measured,
                           const DataSheet* sheet);
 
-// A predicted transfer may be off by this factor: hosts and their memory differ.
+// Predicted transfers may be off by this factor: hosts and their memory differ.
 inline constexpr double transfer_factor = 1.5;
 
-// Sets ms of the rows that cross the link, and step.transfers_ms, their sum: the transfers that the
-// updates between them do not hide. The other rows have their times.
+// Sets ms of the rows that cross the link, and step.transfers_ms to the transfer time not hidden by
+// the updates in between. The other rows already have times.
 void set_transfers(PredictedStep& step, const HostLinkRate& link);
 
 }  // namespace crest

@@ -1,4 +1,4 @@
-// Names of operation classes: for people, and as files have them.
+// Names of operation classes, in words and as in files.
 #pragma once
 #include <string>
 #include <string_view>
@@ -12,7 +12,7 @@ inline std::string class_label(const std::string& op_class) {
   return op_class;
 }
 
-// A class in a file or a filter, spelled as in program/op.h. Version 0.1 wrote normalisation.
+// A class from a file or filter, spelled as in program/op.h. Version 0.1 wrote normalisation.
 inline std::string read_op_class(std::string text) {
   constexpr std::string_view old = "normalisation";
   if (size_t at = text.find(old); at != std::string::npos) text.replace(at, old.size(), "normalization");

@@ -4,8 +4,8 @@
 
 namespace crest {
 
-// "void crest::cuda::(anonymous namespace)::norm<float>(Args)" -> "norm<float>": drops the
-// parameter list, which is long; the rest distinguishes kernels.
+// "void crest::cuda::(anonymous namespace)::norm<float>(Args)" -> "norm<float>": drops the long
+// parameter list; the rest distinguishes kernels.
 std::string short_kernel(std::string name);
 
 }  // namespace crest

@@ -1,4 +1,4 @@
-// Communication that computation hides, and communication that the step waits for.
+// Communication hidden by computation, and exposed communication.
 #pragma once
 #include <vector>
 
@@ -13,15 +13,15 @@ struct TimeSpan {
 // Merged and in order.
 std::vector<TimeSpan> merged(std::vector<TimeSpan> spans);
 double length_of(const std::vector<TimeSpan>& merged);
-// Time that both cover; both are merged.
+// Time covered by both. Both must be merged.
 double overlap_of(const std::vector<TimeSpan>& a, const std::vector<TimeSpan>& b);
 
-// A collective, or what runs on the stream of collectives.
+// A collective, or anything else on the stream of collectives.
 bool communicates(const ProfileInstr& row);
 
-// An instruction that communicates: the time during which one that does not ran on the device
-// (hidden), and the rest (exposed). They add up to the row's time, the mean over the profiled
-// steps; their shares are those of the kept step. Copies of inputs hide nothing.
+// The time of a communicating instruction: hidden while other instructions ran on the device,
+// exposed otherwise. Both add up to the row's time, the mean over the profiled steps; their shares
+// come from the kept step. Copies of inputs hide nothing.
 struct CommunicationTime {
   int instr = -1;  // row of Profile::instrs
   double hidden_ms = 0, exposed_ms = 0;

@@ -16,7 +16,7 @@ namespace crest {
 
 namespace {
 
-// Sums by key in order of appearance, then sorted.
+// Sums by key in order of appearance, sorted at the end.
 class Shares {
  public:
   ProfileShare& at(const std::string& key) {
@@ -47,7 +47,7 @@ std::vector<ProfileShare> sums(const Profile& p, Key key) {
   return shares.sorted();
 }
 
-// "h.3.attn.qkv" and "h.4.attn.qkv" are one place: "h.*.attn.qkv".
+// "h.3.attn.qkv" and "h.4.attn.qkv" are the same place: "h.*.attn.qkv".
 std::string place_of(const std::vector<std::string>& scopes) {
   std::vector<std::string> places;
   for (auto& scope : scopes) {

@@ -8,7 +8,7 @@
 
 namespace crest {
 
-// flops_per_token: FLOPs per token that the profiled recipe executes.
+// flops_per_token: executed by the profiled recipe.
 nlohmann::ordered_json profile_document(const Profile& profile, const std::vector<Alternative>& alternatives,
                                         double flops_per_token);
 

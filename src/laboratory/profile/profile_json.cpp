@@ -1,4 +1,4 @@
-// Profile <-> JSON. Both directions use the same list of fields, so they cannot disagree.
+// Profile <-> JSON. Both directions use the same list of fields, so they always agree.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -136,12 +136,12 @@ class Reader {
   void operator()(const char* key, std::vector<ProfileRank>& value) {
     if (auto it = json_.find(key); it != json_.end()) read(*it, value, path_.empty() ? key : path_ + "." + key);
   }
-  // Not in profiles of earlier versions.
+  // Missing in profiles of earlier versions.
   template <class T>
   void optional(const char* key, T& value) {
     if (json_.contains(key)) (*this)(key, value);
   }
-  // Not in profiles of machines that do not tell it, nor in those of earlier versions.
+  // Missing in profiles of earlier versions, and on machines without this reading.
   void operator()(const char* key, std::optional<double>& value) {
     auto it = json_.find(key);
     if (it == json_.end() || it->is_null()) return value.reset();
@@ -163,14 +163,14 @@ class Reader {
     to = j.get<std::string>();
   }
   void read(const Json& j, double& to, const std::string& path) const {
-    constexpr double most = 1e30;  // beyond what is measured, sums lose all others
+    constexpr double most = 1e30;  // beyond any measurement; sums would lose all smaller values
     if (!j.is_number() || !(std::abs(j.get<double>()) <= most)) wrong("a number up to 1e30", path);
     to = j.get<double>();
   }
   template <std::integral T>
   void read(const Json& j, T& to, const std::string& path) const {
     if (!j.is_number_integer()) wrong("a whole number", path);
-    auto value = j.get<int64_t>();  // beyond int64 it wraps to a negative number; only -1 is allowed
+    auto value = j.get<int64_t>();  // larger numbers wrap to negative ones; only -1 is allowed
     if (value < -1 || value > int64_t(std::numeric_limits<T>::max())) wrong("in range", path);
     to = T(value);
   }

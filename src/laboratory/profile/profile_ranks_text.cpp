@@ -1,4 +1,4 @@
-// What each rank of a profiled step did, for the terminal.
+// How each rank spent a profiled step, for the terminal.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,8 +13,7 @@ namespace {
 
 std::string in_ms(double x) { return x >= 1000 ? fmt::format("{:.1f}", x) : fmt::format("{:.3f}", x); }
 
-// "1: 2.10, 3: 0.40": for whom, and how long; waits of less than a thousandth of the step are left
-// out.
+// "1: 2.10, 3: 0.40": rank and wait. Waits below a thousandth of the step are left out.
 std::string waits_of(const ProfileRank& r) {
   std::string text;
   for (size_t q = 0; q < r.waiting_ms.size(); ++q)

@@ -23,7 +23,7 @@ ProfileRate measured_bandwidth(const Device& device) {
   return {"bandwidth", b.bytes_per_second, fmt::format("measured copy bandwidth of {}, reads + writes", b.level)};
 }
 
-// On a CPU host memory is the device's: a copy reads and writes it.
+// On a CPU, host memory is device memory: a copy reads and writes it.
 ProfileRate measured_host_link(const Device& device) {
   std::string name(host_link_rate);
   if (device.kind == "cuda" && !device.emulated) {
@@ -37,7 +37,7 @@ ProfileRate measured_host_link(const Device& device) {
 }
 
 ProfileRate measured_gemm(const Device& device, const std::string& name) {
-  if (name == "fp8") {  // a CPU multiplies 8-bit floats as fp32
+  if (name == "fp8") {  // a CPU computes 8-bit floats as fp32
     if (device.kind == "cpu" || device.emulated)
       return {name, measured_gemm(device, "fp32").per_second, "rate of fp32: fp8 is emulated"};
     GemmRate rate = quick_precision_rate(device, name).rate;

@@ -1,5 +1,4 @@
-// The limits behind a profile's floors: matmul rates by precision, memory bandwidth, and the link
-// to the host.
+// The limits behind a profile's floors: matmul rates by precision, memory bandwidth, host link.
 #pragma once
 #include <set>
 #include <string>
@@ -12,14 +11,14 @@
 namespace crest {
 
 // "bf16=9.9e14,bandwidth=4.8e12", or a device file (device/data_sheet.h: "h200", "mine.toml") for
-// all its rates; later parts win. Usage errors name `where`.
+// all its rates. Later parts win. Usage errors name `where`.
 std::vector<ProfileRate> parse_rates(const std::string& text, const std::string& where);
 
-// The rates that a sheet has.
+// All rates in the sheet.
 std::vector<ProfileRate> sheet_rates(const DataSheet& sheet);
 
-// A rate for each name: given, or else measured, which takes a second each and some memory. A type
-// without a fast kernel gets the rate of fp32.
+// A rate for each name: given, or measured in about a second with some memory. A type without a
+// fast kernel gets the rate of fp32.
 std::vector<ProfileRate> device_rates(const Device& device, const std::set<std::string>& names,
                                       const std::vector<ProfileRate>& given);
 

@@ -12,8 +12,8 @@ namespace crest {
 
 namespace {
 
-// Matrix units multiply in the type of the operands; everything else computes in fp32 whatever its
-// storage type.
+// Matrix units multiply in the type of their operands. Everything else computes in fp32, whatever
+// its storage type.
 std::string arithmetic_of(const Program& p, const Instr& i) {
   if (i.op->crosses_memories()) return std::string(host_link_rate);
   bool matrix = i.op->op_class == OpClass::contraction || i.op->op_class == OpClass::attention;
@@ -34,7 +34,7 @@ ProfileInstr row_of(const CompiledProgram& c, size_t index, int calls) {
   r.program = c.spec.name;
   r.index = int(index);
   r.op = i.op->name;
-  if (i.body && i.op->op_class != OpClass::optimizer)  // that of an update has a part for each weight
+  if (i.body && i.op->op_class != OpClass::optimizer)  // an update's body has a part for each weight
     for (auto& inner : i.body->code) r.parts.emplace_back(inner.op->name);
   r.kernel = c.kernels[index]->name;
   r.phase = name(i.phase);
@@ -47,7 +47,7 @@ ProfileInstr row_of(const CompiledProgram& c, size_t index, int calls) {
     r.type = fmt::format("{}[{}]", name(v.dtype), v.shape.text());
   }
   r.arithmetic = arithmetic_of(c.program, i);
-  if (r.kernel == "cuda.linear_fp8.dequantized") r.arithmetic = "bf16";  // what it makes of its operands
+  if (r.kernel == "cuda.linear_fp8.dequantized") r.arithmetic = "bf16";  // the kernel converts its operands
   r.calls = calls;
   r.flops = cost.flops * calls;
   r.bytes = cost.bytes() * calls;
@@ -58,8 +58,8 @@ void add_blocks(Profile& profile, const CompiledProgram& c) {
   std::vector<int> producers = c.program.producers();
   for (auto& b : c.memory.blocks) {
     const Instr& first = c.program.code[size_t(b.first)];
-    // Gradient storage is not the result of an instruction, but its tensors are written where their
-    // blocks begin.
+    // No instruction has gradient storage as its result, but its tensors are written at the start
+    // of their blocks.
     bool written = b.category == Category::gradients && c.spec.kind == ProgramKind::train;
     bool from_host = b.storage != no_value && producers[size_t(b.storage)] < 0 && !written;
     ProfileBlock row;
@@ -79,7 +79,7 @@ void add_blocks(Profile& profile, const CompiledProgram& c) {
 
 void describe_session(Profile& profile, const CompiledSession& session, const std::vector<int>& calls) {
   std::map<int, int> count;
-  std::vector<int> order;  // Programs by their first call
+  std::vector<int> order;  // Programs in order of their first call
   for (int call : calls) {
     if (count[call]++ == 0) order.push_back(call);
     profile.calls.push_back(session.programs[size_t(call)].spec.name);

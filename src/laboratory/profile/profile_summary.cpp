@@ -13,8 +13,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Scopes that the pass `attention` gives to the parts of naive attention, inside the scope of the
-// attention.
+// The pass `attention` gives these scopes to the parts of naive attention, inside the attention's
+// scope.
 bool naive_attention_scope(const std::string& scope) {
   static const std::set<std::string> parts = {"heads",   "scores",  "scale",  "mask",
                                               "softmax", "dropout", "values", "join"};

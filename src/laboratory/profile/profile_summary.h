@@ -1,5 +1,5 @@
-// Key figures of a profile: shares, ratios, idle time, and what holds the memory at its peak. Shown
-// in the terminal, JSON and reports.
+// Key figures of a profile for terminal, JSON and reports: shares, ratios, idle time, and memory at
+// the peak.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,15 +13,15 @@ struct TimeAndFlops {
   int64_t rows = 0;
 };
 
-// Sums over rows, that is over instructions; idle time is not included.
+// Sums over instructions, without idle time.
 struct ProfileSummary {
   double total_ms = 0, floor_ms = 0;
   double forward_ms = 0, recompute_ms = 0, backward_ms = 0, update_ms = 0, communication_ms = 0;
   double hidden_ms = 0, exposed_ms = 0;    // parts of communication_ms (profile/overlap.h)
   TimeAndFlops contractions;               // matmuls, including those in naive attention
-  TimeAndFlops attention;                  // everything between the projections: fused, or all parts of naive attention
-  TimeAndFlops softmax, products;          // in naive attention; no rows otherwise
-  int64_t launches = 0, idle_periods = 0;  // periods in the kept step, in which nothing ran
+  TimeAndFlops attention;                  // everything between the projections: fused, or naive in all its parts
+  TimeAndFlops softmax, products;          // of naive attention; no rows otherwise
+  int64_t launches = 0, idle_periods = 0;  // periods of the kept step without any work
   double idle_ms = 0, longest_idle_ms = 0;
 };
 ProfileSummary summary_of(const Profile& profile);
@@ -40,7 +40,7 @@ std::vector<LayerTime> layer_times(const Profile& profile);  // in order; withou
 // The first point of the timeline with the most bytes; instr -1 without instructions.
 MemoryPoint memory_peak(const Profile& profile);
 
-// Bytes in use at a point by category, phase and layer of the writing instruction, largest first.
+// Bytes in use at a point, by category, phase and layer of the writing instruction, largest first.
 // Persistent memory has phase "".
 struct MemoryHolder {
   std::string category, phase;
@@ -49,8 +49,8 @@ struct MemoryHolder {
 };
 std::vector<MemoryHolder> memory_holders(const Profile& profile, const MemoryPoint& point);
 
-// The largest allocations; one of the same name in several Programs appears once. instr: the row
-// that writes it, -1 for persistent ones and those the host writes.
+// The largest allocations. A name in several Programs appears once. instr: the writing row; -1 if
+// persistent or written by the host.
 struct MemoryAllocation {
   std::string name, category;
   int64_t bytes = 0;

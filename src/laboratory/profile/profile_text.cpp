@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A field of recipe or device; "?" when missing.
+// A field of recipe or device; "?" if missing.
 std::string field(const Json& object, const char* key) {
   if (!object.is_object() || !object.contains(key)) return "?";
   const Json& v = object[key];
@@ -42,9 +42,9 @@ std::string interval(const std::vector<double>& samples) {
   return std::isfinite(width) ? fmt::format(" +-{:.1f}%", 100 * width) : std::string();
 }
 
-constexpr size_t least_label = 36;  // of a row's name, before columns are left out
+constexpr size_t least_label = 36;  // of a row's name, before columns are dropped
 
-// FLOPs and bytes are the rates times the time: columns of their own only when sorted by them.
+// FLOPs and bytes are rates times time, so they get columns only when sorted by them.
 struct ShareColumns {
   bool flops, bytes;
   explicit ShareColumns(const ProfileView& view) : flops(view.sort == "flops"), bytes(view.sort == "bytes") {}
@@ -201,7 +201,7 @@ std::string profile_head(const Profile& p, const ProfileView& view) {
 
 std::string profile_times(const Profile& p, const ProfileView& view) {
   std::vector<ProfileShare> phases = by_phase(p);
-  double all = 0;  // idle time too; overlapping streams count twice
+  double all = 0;  // includes idle time; overlapping streams count twice
   for (auto& s : phases) all += s.ms;
   std::vector<ProfileShare> classes = by_class(p);
   for (auto& s : classes) s.key = class_label(s.key);

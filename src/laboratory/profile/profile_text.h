@@ -17,22 +17,23 @@ struct ProfileView {
   int width = 100;
 };
 
-// Shares by ProfileView::by in the order of ProfileView::sort; usage errors name --by and --sort.
+// Shares by ProfileView::by, in the order of ProfileView::sort. Usage errors name --by and --sort.
 std::vector<ProfileShare> profile_shares(const Profile& profile, const ProfileView& view);
 
-// Lines of a label of `indent` columns and a text, each wrapped below its text.
+// Lines of a label of `indent` columns and a text, wrapped below its start.
 std::string wrapped_lines(const std::string& lines, size_t indent, int width);
 
-// Sections, each ending in a newline, in lines of at most view.width columns; the caller puts blank
-// lines between them.
-std::string profile_head(const Profile& profile, const ProfileView& view);     // what was measured, how, and its noise
-std::string profile_ranks(const Profile& profile, const ProfileView& view);    // what each rank did; "" for one
+// Sections of lines of at most view.width columns, each ending in a newline. The caller separates
+// them by blank lines.
+std::string profile_head(const Profile& profile, const ProfileView& view);  // what was measured, how, and its noise
+std::string profile_ranks(const Profile& profile,
+                          const ProfileView& view);  // how each rank spent its time; "" for one rank
 std::string profile_times(const Profile& profile, const ProfileView& view);    // by phase, class and layer
 std::string profile_table(const Profile& profile, const ProfileView& view);    // the largest rows; device kernels
 std::string profile_summary(const Profile& profile, const ProfileView& view);  // shares and ratios
 std::string profile_memory(const Profile& profile, const ProfileView& view);   // peak, holders, allocations, timeline
-// Flags that would lower the peak: "" without alternatives. flops_per_token: FLOPs per token that
-// the profiled recipe executes.
+// Flags to lower the peak; "" without alternatives. flops_per_token: executed by the profiled
+// recipe.
 std::string profile_alternatives(const Profile& profile, const std::vector<Alternative>& alternatives,
                                  double flops_per_token, const ProfileView& view);
 

@@ -10,7 +10,7 @@ namespace {
 
 bool ran(const TimeSpan& s) { return s.end > s.start; }
 
-// What of a span none of the merged ones covers.
+// The parts of a span outside all merged ones.
 std::vector<TimeSpan> uncovered(TimeSpan span, const std::vector<TimeSpan>& merged) {
   std::vector<TimeSpan> rest;
   for (auto& m : merged) {
@@ -58,7 +58,7 @@ ProfileRank rank_times(const RankStep& own, const RankCollectives& all, const st
   times.rank = rank;
   times.waiting_ms.assign(all.size(), 0);
   double span = own.work.empty() ? 0 : own.work.back().end - own.work.front().start, busy = length_of(own.work);
-  std::vector<TimeSpan> counted = own.other;  // a moment counts once
+  std::vector<TimeSpan> counted = own.other;  // each moment counts once
   double visible = 0;
   for (size_t k = 0; k < own.collectives.size(); ++k) {
     TimeSpan s = own.collectives[k];

@@ -33,11 +33,11 @@ std::string Text::plain() const {
 
 namespace {
 
-// Names come from files: removes control characters in any form.
+// Names come from files, so control characters in any form are removed.
 std::string clean(const std::string& text) { return printable(text, 4000); }
 std::string html_of(const std::string& text) { return escape_xml(clean(text)); }
 
-// Escapes characters that start Markdown or HTML; underscores only where they could start emphasis.
+// Escapes characters that start Markdown or HTML, and underscores that could start emphasis.
 std::string markdown_of(const std::string& raw) {
   std::string text = clean(raw), out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -59,7 +59,7 @@ std::string markdown_of(const std::string& raw) {
   return out;
 }
 
-// A fence longer than any run of backticks inside.
+// A fence longer than any run of backticks in the text.
 std::string fence(const std::string& text, size_t least) {
   size_t longest = 0, run = 0;
   for (char c : text) longest = std::max(longest, run = c == '`' ? run + 1 : 0);

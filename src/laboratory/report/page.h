@@ -1,5 +1,5 @@
 // A document as a list of blocks, rendered as one self-contained HTML file or as Markdown with
-// separate SVG files. All text is plain; only this code escapes it.
+// separate SVG files. All text is plain: only this code escapes it.
 #pragma once
 #include <functional>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace crest {
 
-// How a text looks; good, bad, open and soft say how a claim stands.
+// How a text looks. good, bad, open and soft are for verdicts on claims.
 enum class Look { plain, best, missing, good, bad, open, soft };
 
 // Text with emphasis.
@@ -46,7 +46,7 @@ class Text {
 struct Heading {
   int level = 2;
   std::string text;
-  std::string id = {};  // what a link leads to; "": made from the text of level 2, else none
+  std::string id = {};  // target of links; "": made from the text of level 2, else none
 };
 struct Paragraph {
   Text text;
@@ -73,9 +73,9 @@ struct PageCell {
   std::string text;
   Look look = Look::plain;
   double bar = -1;         // 0 to 1: a bar next to the text; negative: none
-  std::string link = {};   // id of the heading that the text links to; "": none
+  std::string link = {};   // id of the linked heading; "": none
   std::string under = {};  // a second line
-  // One square for each counted thing, instead of the text, which describes them.
+  // One square for each counted thing, in place of the text, which becomes its description.
   std::vector<std::pair<Look, size_t>> squares = {};
 };
 struct PageTable {
@@ -83,7 +83,7 @@ struct PageTable {
   std::vector<std::vector<PageCell>> rows;
   std::string note;      // below it
   bool compact = false;  // no wider than its content
-  bool folded = false;   // shown on demand, under `summary`
+  bool folded = false;   // under `summary`, opened on demand
   std::string summary;
 };
 struct Figure {
@@ -96,7 +96,7 @@ struct Commands {
   std::vector<std::string> lines;
 };
 struct PageBlock;
-// Blocks that are shown on demand, under a summary.
+// Blocks under a summary, opened on demand.
 struct Fold {
   Text summary;
   std::vector<PageBlock> blocks;
@@ -113,11 +113,11 @@ struct Page {
   std::string footer;
 };
 
-// Moves columns whose cells are the same in all of several rows into the note, "In all rows: model
-// nano, batch 8.", and leaves out empty columns, except the first `keep` columns.
+// Moves columns with equal cells in all of several rows into the note, "In all rows: model nano,
+// batch 8.", and drops empty columns, except the first `keep` columns.
 void move_constants_to_note(PageTable& table, size_t keep = 1);
 
-// At the start of either form: marks the file as a report.
+// At the start of both forms, to mark the file as a report.
 inline constexpr const char* page_marker = "crest report";
 
 std::string to_html(const Page& page);
@@ -126,7 +126,7 @@ struct MarkdownFiles {
   std::string text;
   std::vector<std::pair<std::string, std::string>> figures;  // file name, SVG
 };
-// folder: where the text links to the figures; "": no figures.
+// folder: the figures' path in links; "": no figures.
 MarkdownFiles to_markdown(const Page& page, const std::string& folder);
 
 // Figure widths in pixels: for screens and paper, and for phones.

@@ -29,7 +29,7 @@ std::string say_rate(double r) {
 
 std::string say_percent(double share, int digits) {
   if (!std::isfinite(share)) return "-";
-  // Small shares need a digit: 0.4% is not 0%.
+  // Small shares need a digit, since 0.4% is not 0%.
   if (digits == 0 && std::abs(share) < 0.0995 && share != 0) digits = 1;
   return fmt::format("{:.{}f}%", 100 * share, digits);
 }
@@ -64,7 +64,7 @@ static std::string range(std::string (*say)(double), double low, double high) {
 }
 
 std::string say_faster_range(double low, double high) {
-  // "3% slower to 12% slower" reads from the small effect to the large one.
+  // Reads from the small effect to the large one: "3% slower to 12% slower".
   return low < 1 && high < 1 ? range(say_faster, high, low) : range(say_faster, low, high);
 }
 std::string say_more_range(double low, double high) {

@@ -6,7 +6,7 @@
 
 namespace crest {
 
-std::string say_ms(double ms);            // "12.3 ms", "1.23 s"; "-" when unknown, as in all of these
+std::string say_ms(double ms);            // "12.3 ms", "1.23 s"; "-" if unknown, as everywhere here
 std::string say_bytes(double bytes);      // "1.50 GiB"
 std::string say_rate(double per_second);  // "43.8k"
 std::string say_percent(double share, int digits = 0);
@@ -16,7 +16,7 @@ std::string say_times(double ratio);
 std::string say_faster(double speed_ratio);
 // How much more: "12% more", "2.1 times as much", "34% less", "unchanged".
 std::string say_more(double ratio);
-// "12% to 45% faster", or one figure when both read the same; ends as in say_faster() and
+// "12% to 45% faster", or one figure if both print the same. Ends as in say_faster() and
 // say_more().
 std::string say_faster_range(double low, double high);
 std::string say_more_range(double low, double high);

@@ -1,5 +1,5 @@
-// A technical report on recorded runs: what was measured where, what is fastest and smallest and by
-// how much, what each setting does, where time and memory go, and how to reproduce it. Every
+// A technical report on recorded runs: what ran where, what is fastest and smallest and by how
+// much, the effect of each setting, where time and memory go, and how to reproduce it. Every
 // sentence is computed from the runs.
 #pragma once
 #include <string>
@@ -15,7 +15,7 @@ struct Report {
   Json json;  // docs/reference/contract.md
 };
 
-// title: "" makes one. Throws when no run has anything to report.
+// title: "" makes one. Throws if no run has anything to report.
 Report make_report(const std::vector<RunRecord>& runs, const std::string& title = "");
 
 }  // namespace crest

@@ -1,4 +1,4 @@
-// The color (svg.h) of each phase, class and category, the same in every figure.
+// The color (svg.h) of each phase, class and category, the same in all figures.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,7 +8,7 @@ namespace crest {
 int category_color(const std::string& category);
 int phase_color(const std::string& phase);
 int class_color(const std::string& op_class);
-// Phases and operation classes in the order in which figures stack them.
+// Phases and operation classes in stacking order.
 const std::vector<std::string>& phase_order();
 const std::vector<std::string>& class_order();
 

@@ -1,4 +1,4 @@
-// Why two profiled recipes differ, using the comparison module.
+// Why two profiled recipes differ, from the comparison module.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,10 +19,10 @@ constexpr size_t most_comparisons = 4;
 
 struct Compared {
   ProfiledMeasurement a, b;
-  size_t settings = 0;  // how many differ
+  size_t settings = 0;  // number of differing settings
 };
 
-// Pairs within one group, sorted by the number of differing settings. The slower one is A.
+// Pairs in one group, sorted by the number of differing settings. A is the slower one.
 std::vector<Compared> pairs_of(const ReportData& data) {
   std::vector<ProfiledMeasurement> measurements = profiled_measurements(data);
   std::vector<Compared> pairs;
@@ -46,7 +46,7 @@ std::string with_arrows(std::string text) {
   return text;
 }
 
-// The letters of the measurements, which all figures use, or A and B.
+// The letters of the measurements in all figures, or A and B.
 std::string letter_of(const ProfiledMeasurement& measurement, const char* otherwise) {
   return measurement.group->lettered ? measurement.row_label : otherwise;
 }
@@ -56,7 +56,7 @@ std::string end_of(const ProfiledMeasurement& measurement, const std::string& le
 
 void add_waterfall(Page& page, const RunComparison& c, const Compared& pair) {
   if (c.waterfall.empty()) return;
-  // Per step in milliseconds, or per token in microseconds where the tokens per step differ.
+  // Per step in milliseconds, or per token in microseconds if the tokens per step differ.
   auto scaled = [&](double ms, double ms_per_token) { return c.per_token ? 1e3 * ms_per_token : ms; };
   auto sum = [&](const ComparedRun& r) {
     return scaled(r.step_ms, r.step_ms / double(std::max<int64_t>(1, r.tokens)));

@@ -42,15 +42,15 @@ std::vector<NamedValue> settings_of(const RunRecord& run) {
     if (double n = json_number(run.recipe, "/ranks"); n > 1) ranks = int64_t(n);
     for (auto& [key, value] : run.recipe.items()) {
       if (key == "ranks") continue;
-      // Leaves out how a model was trained: a learning rate does not change what a step costs.
+      // Leaves out training settings: a learning rate does not change the cost of a step.
       const Setting* setting = find_run_setting(key);
       if (key != "model" && key != "data_hash" && (!setting || setting->identity)) all.push_back({key, text_of(value)});
     }
-    // Older records have no such setting. Those of other programs have neither.
+    // Older records and records of other programs lack this setting.
     if (run.recipe.contains("data_parallel")) all.push_back({"ranks", std::to_string(ranks)});
   }
   if (const Json* v = at_path(run.device, "/name"); v && !v->is_null()) all.push_back({"device", text_of(*v)});
-  // A record has the threads of one rank. Those of all stay the same when ranks share a machine.
+  // A record has the threads of one rank. The total stays the same when ranks share a machine.
   if (const Json* v = at_path(run.device, "/threads"); v && v->is_number_integer())
     all.push_back({"threads", std::to_string(v->get<int64_t>() * ranks)});
   if (std::string v = json_text(run.environment, "/crest_version"); !v.empty()) all.push_back({"crest", v});
@@ -96,7 +96,7 @@ void read_memory(ReportMeasurement& c) {
   c.planned_bytes = json_number(result, "/memory/planned_bytes");
   c.measured_bytes = json_number(result, "/memory/measured_peak_bytes");
   c.device_bytes = json_number(result, "/memory/device_peak_bytes");
-  // In a bench's row, and in the plan of a profile.
+  // In the row of a bench, or the plan of a profile.
   const Json* parts = at_path(result, "/memory/by_category");
   for (auto* r : c.runs)
     if (auto plan = r->documents.find("plan"); !parts && plan != r->documents.end())
@@ -137,10 +137,10 @@ void finish(ReportMeasurement& c) {
 // "A", "B", ... "Z", "AA".
 std::string letter(size_t i) { return (i < 26 ? std::string() : letter(i / 26 - 1)) + char('A' + i % 26); }
 
-constexpr size_t longest_label = 44;  // that a figure shows in full
+constexpr size_t longest_label = 44;  // shown in full in a figure
 
-// Labels: the names that were given, or what differs. Long ones get a letter. Sorts by what
-// differs.
+// Labels are given names, or the differing settings. Long labels get a letter. Sorts by the
+// differing settings.
 void name_measurements(ReportGroup& g) {
   std::set<std::string> given;
   for (auto& c : g.measurements)
@@ -155,7 +155,7 @@ void name_measurements(ReportGroup& g) {
     if (!named) longest = std::max(longest, c.label.size());
   }
   g.lettered = longest > longest_label && g.measurements.size() > 1;
-  if (g.lettered) {  // in the order in which they were measured, which is that of a ladder
+  if (g.lettered) {  // in measured order, the order of a ladder
     for (size_t i = 0; i < g.measurements.size(); ++i)
       g.measurements[i].short_label = letter(i),
       g.measurements[i].label = letter(i) + " (" + g.measurements[i].label + ")";
@@ -171,14 +171,14 @@ void name_measurements(ReportGroup& g) {
                    });
 }
 
-// Finds the settings that differ between measurements, in their order.
+// Finds the settings that differ between measurements, in order.
 void find_varying(ReportGroup& g) {
   std::vector<std::string> names;
   std::map<std::string, std::set<std::string>> values;
   for (auto& c : g.measurements)
     for (auto& [name, value] : c.settings)
       if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-  // Peers and imported logs lack settings; a missing setting does not make it vary.
+  // Peers and imported logs lack settings. A missing setting does not count as varying.
   for (auto& c : g.measurements)
     for (auto& [name, value] : c.settings) values[name].insert(value);
   for (auto& name : names) {
@@ -199,8 +199,7 @@ void find_varying(ReportGroup& g) {
   name_measurements(g);
 }
 
-// Noise: how much the medians of repeated runs of a measurement, or of the halves of one run,
-// differ.
+// Noise: how much the medians of repeated runs differ, or of the two halves of a run.
 void find_noise(ReportGroup& g) {
   for (auto& c : g.measurements) {
     std::vector<double> medians;
@@ -223,7 +222,7 @@ void find_noise(ReportGroup& g) {
       g.noise_source = fmt::format("one recipe ({}) measured against itself differs by that much", c.label);
     }
     const auto& v = c.ms.values();
-    if (v.size() < 12 || rounds_floor(*c.timed) >= 0) continue;  // drift is in all contenders of a round
+    if (v.size() < 12 || rounds_floor(*c.timed) >= 0) continue;  // drift affects all contenders of a round
     auto half = v.begin() + ptrdiff_t(v.size() / 2);
     double a = Samples({v.begin(), half}).median(), b = Samples({half, v.end()}).median();
     double drift = std::max(a, b) / std::min(a, b) - 1;
@@ -357,7 +356,7 @@ std::vector<std::string> training_labels(const std::vector<const RunRecord*>& ru
   auto different = [&](const std::vector<std::string>& texts) {
     return std::set<std::string>(texts.begin(), texts.end()).size() == texts.size();
   };
-  // Adds a text to every label if the texts differ, until the labels do.
+  // Adds a text to every label, if the texts differ, until all labels do.
   auto add = [&](auto text_of_run) {
     std::vector<std::string> texts;
     for (auto* r : runs) texts.push_back(text_of_run(*r));
@@ -392,7 +391,7 @@ ReportData sort_runs(const std::vector<RunRecord>& runs) {
   ReportData data;
   data.runs = &runs;
   std::map<std::pair<std::string, std::string>, size_t> groups;
-  std::map<std::string, std::string> models;  // by grid: a peer has the model of the grid it was measured in
+  std::map<std::string, std::string> models;  // by grid: a peer has its grid's model
   for (auto& run : runs)
     if (std::string model = json_text(run.recipe, "/model"); !run.grid.empty() && !model.empty())
       models[run.grid] = model;

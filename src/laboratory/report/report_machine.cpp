@@ -1,4 +1,4 @@
-// Machine and conditions of the runs, how to reproduce them, and the list of runs.
+// Machine and conditions of the runs, how to reproduce them, and a list of runs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -46,7 +46,7 @@ Properties machine_properties(const RunRecord& r) {
     }
   };
   Json device = r.device;
-  // On the CPU this is what was free at the time.
+  // On a CPU, this is the memory free at that time.
   if (json_text(device, "/kind") == "cpu") device.erase("memory_bytes");
   add(device, "device: ");
   add(r.environment, "");
@@ -191,8 +191,8 @@ void add_terms(Page& page, const ReportData& data) {
   b.items.push_back(
       Text()
           .strong("Planned memory")
-          .add(": the bytes of all arenas, known before a step runs. The peak on the device is that of the "
-               "whole process."));
+          .add(
+              ": the bytes of all arenas, known before a step runs. The peak on the device is for the whole process."));
   if (std::any_of(data.groups.begin(), data.groups.end(), [](auto& g) {
         return std::any_of(g.measurements.begin(), g.measurements.end(), [](auto& c) { return std::isfinite(c.mfu); });
       })) {

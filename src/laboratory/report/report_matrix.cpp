@@ -61,7 +61,7 @@ Grid grid_across(const ReportGroup& g, const std::string& setting) {
   return grid;
 }
 
-// The last setting with few values and few empty cells; an empty `across` when there is none.
+// The last setting with few values and few empty cells; an empty `across` if there is none.
 Grid choose_grid(const ReportGroup& g) {
   for (auto name = g.varying.rbegin(); !g.lettered && g.varying.size() > 1 && name != g.varying.rend(); ++name) {
     Grid grid = grid_across(g, *name);
@@ -100,7 +100,7 @@ void add_overview(Page& page, const ReportGroup& g, const Grid& grid) {
   page.blocks.push_back(t);
 }
 
-// What distinguishes the measurements first, then speed and memory: a narrow screen shows those.
+// Distinguishing settings come first, then speed and memory, for narrow screens.
 void add_table(Page& page, const ReportGroup& g, bool folded) {
   PageTable t;
   t.folded = folded;

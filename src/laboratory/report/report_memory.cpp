@@ -1,4 +1,4 @@
-// Memory of a profiled step: over its instructions, and the live blocks at the peak.
+// Memory of a profiled step: over its instructions, and live blocks at the peak.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ const ProfileInstr* instr_of(const Profile& x, const MemoryPoint& p) {
   return p.instr >= 0 && size_t(p.instr) < x.instrs.size() ? &x.instrs[size_t(p.instr)] : nullptr;
 }
 
-// Phases along the points; pieces too short to see are merged into the previous one.
+// The phases along the points. Pieces too short to see are merged into the one before.
 std::vector<Stretch> stretches(const Profile& x, const std::vector<MemoryPoint>& points) {
   std::vector<Stretch> list;
   for (size_t i = 0; i < points.size(); ++i) {

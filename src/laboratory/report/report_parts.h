@@ -1,5 +1,5 @@
-// The parts of a report. Each adds its blocks to the page, or nothing when the runs have no data
-// for it. Some return sentences that the summary or JSON also need.
+// The parts of a report. Each adds its blocks to the page, or nothing if the runs lack its data.
+// Some return sentences for the summary or JSON.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,18 +10,18 @@
 
 namespace crest {
 
-// Two measurements of a group that differ in one setting. Speeds are per token, so batches of any
-// size can be compared.
+// Two measurements of a group with one differing setting. Speeds are per token, so batches of any
+// size are comparable.
 struct ReportPair {
   const ReportMeasurement *a = nullptr, *b = nullptr;
-  std::string setting, from, to, context;  // context: the varying settings that both share
-  double speed = 0;                        // b over a; NaN when one of them was not measured
+  std::string setting, from, to, context;  // context: the varying settings with equal values
+  double speed = 0;                        // b / a; NaN if one was not measured
   Interval interval;                       // 95%
   Verdict verdict = Verdict::cannot_tell;
-  std::string apart;  // why nothing is claimed of two that were measured apart: "the machine was busy"
-  double memory = 0;  // planned bytes of b over a; NaN: unknown
+  std::string apart;  // why separate measurements support no claim: "the machine was busy"
+  double memory = 0;  // planned bytes, b / a; NaN: unknown
 };
-// One setting from a to b, in all its contexts.
+// A setting's change from a to b, in all its contexts.
 struct SettingChange {
   std::string setting, from, to;
   std::vector<ReportPair> pairs;
@@ -39,7 +39,7 @@ void add_sweeps(Page& page, const ReportGroup& group);
 void add_setting_changes(Page& page, const ReportGroup& group, const std::vector<SettingChange>& changes);
 void add_training(Page& page, const ReportData& data);
 void add_profiles(Page& page, const ReportData& data);
-// What more ranks lose, and what each rank did.
+// The time lost by more ranks, and how each rank spent its step.
 void add_scaling(Page& page, const ReportData& data);
 void add_comparisons(Page& page, const ReportData& data);
 std::vector<Text> recommendations(const ReportGroup& group, const std::vector<SettingChange>& changes);

@@ -50,7 +50,7 @@ double sum_ms(const std::vector<ProfileShare>& shares, const std::string& key) {
   return 0;
 }
 
-// Rows: profiles; parts: the `keys` that `shares` sums over.
+// Rows: profiles; parts: the `keys` of `shares`.
 void add_shares(Page& page, const std::vector<ProfiledMeasurement>& profiles, const std::string& title,
                 const std::string& said, const std::vector<std::string>& keys, int (*color)(const std::string&),
                 bool with_idle, std::vector<ProfileShare> (*shares)(const Profile&)) {
@@ -299,7 +299,7 @@ void add_profiles(Page& page, const ReportData& data) {
              class_order(), class_color, true, by_class);
   add_shares(page, profiles, "Time by phase", "The same time by phase of the step.", phase_order(), phase_color, false,
              by_phase);
-  // Full figures for the slowest and the fastest only.
+  // Only the slowest and the fastest get full figures.
   std::vector<ProfiledMeasurement> shown = profiles;
   if (shown.size() > 3) {
     auto by_span = [](auto& a, auto& b) { return a.profile->span_ms < b.profile->span_ms; };

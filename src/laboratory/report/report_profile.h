@@ -1,4 +1,4 @@
-// The profiled measurements of a report, and their instructions grouped by role and operation.
+// The profiled measurements of a report, with instructions grouped by role and operation.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,17 +9,17 @@
 namespace crest {
 
 struct ProfiledMeasurement {
-  std::string title, row_label;  // in headings; in figures
+  std::string title, row_label;  // for headings; for figures
   const ReportGroup* group = nullptr;
   const ReportMeasurement* measurement = nullptr;
   const Profile* profile = nullptr;
 };
 std::vector<ProfiledMeasurement> profiled_measurements(const ReportData& data);
 
-// Memory over the instructions, and the live blocks at the peak.
+// Memory over the instructions, and live blocks at the peak.
 void add_profile_memory(Page& page, const ProfiledMeasurement& profiled);
 
-// The instructions of a profile with the same role in every layer, as one row.
+// Instructions with the same role in every layer, as one row.
 struct InstrGroup {
   std::string label;  // "mlp.fc linear_gelu"
   std::string phase, op_class, kernel, arithmetic;
@@ -30,7 +30,7 @@ struct InstrGroup {
 // Longest first.
 std::vector<InstrGroup> instr_groups(const Profile& profile);
 
-// The label of an instruction: its role and operation; of a fused one, its parts.
+// The label of an instruction: role and operation, or a fused instruction's parts.
 std::string label_of(const ProfileInstr& instr);
 
 }  // namespace crest

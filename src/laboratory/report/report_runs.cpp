@@ -51,7 +51,7 @@ bool is_export_file(const std::string& path) {
   return lines.next(first) && is_export(first);
 }
 
-// The requested grid: by its id or a prefix of it, or the newest one.
+// The requested grid: by id or a prefix of it, or the newest one.
 std::string find_grid(const Store& store, const std::string& grid) {
   std::vector<std::string> known;
   for (auto& r : store.list()) {

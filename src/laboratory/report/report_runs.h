@@ -9,14 +9,14 @@
 namespace crest {
 
 struct ReportRuns {
-  std::vector<std::string> names;  // exports, with all their runs; and whatever crest compare accepts
+  std::vector<std::string> names;  // exports, with all their runs; and any name that crest compare accepts
   std::string grid, kind;          // plus all runs of this grid ("latest": the newest one) and kind
   bool all = false;                // plus all other runs
   StoreFile store;
 };
 
-// Every run once, oldest first. Throws when nothing was requested or found; the error suggests near
-// names.
+// Every run once, oldest first. Throws if nothing was requested or found; the error suggests
+// similar names.
 std::vector<RunRecord> load_runs(const ReportRuns& runs);
 
 }  // namespace crest

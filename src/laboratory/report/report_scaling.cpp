@@ -1,4 +1,4 @@
-// What more ranks lose against fewer, and what each rank of a step did.
+// The time lost by more ranks, and how each rank spent its step.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace crest {
 
 namespace {
 
-// Settings that say how many ranks there are and how they share the work; on a CPU also its
-// threads, which the device's name counts.
+// Settings for the number of ranks and for sharing work among them. On a CPU also its threads,
+// which are part of the device's name.
 const std::set<std::string> settings_of_ranks = {"ranks",      "data_parallel", "reduce", "bucket",
                                                  "comm_dtype", "shard",         "gather", "threads"};
 
@@ -32,7 +32,7 @@ double threads_of_a_rank(const ReportMeasurement& c) {
   return is_number(all) ? std::stod(all) / double(ranks_of(c)) : 0;
 }
 
-// The measurement with the fewest ranks, fewer than c has, that differs from c in nothing else.
+// The measurement with the fewest ranks, fewer than c's, and no other difference from c.
 const ReportMeasurement* base_of(const ReportGroup& g, const ReportMeasurement& c) {
   const ReportMeasurement* base = nullptr;
   for (auto& other : g.measurements) {
@@ -70,10 +70,10 @@ void add_efficiencies(Page& page, const std::vector<ScaledMeasurement>& measurem
                       c.few->label, fmt::format("{:.3f}", c.few->median), say_percent(efficiency, 1),
                       say_bytes(c.more->planned_bytes)});
   }
-  t.note = "Efficiency: tokens per second of a rank, against those of a rank of the other recipe.";
+  t.note = "Efficiency: tokens per second of a rank, divided by those of a rank of the other recipe.";
   if (std::any_of(measurements.begin(), measurements.end(),
                   [](auto& c) { return threads_of_a_rank(*c.few) > threads_of_a_rank(*c.more); }))
-    t.note += " Ranks on CPUs share their threads, of which fewer ranks have more each.";
+    t.note += " Ranks on CPUs share their threads, so fewer ranks have more threads each.";
   page.blocks.push_back(t);
 }
 
@@ -85,7 +85,7 @@ void add_losses(Page& page, const ScaledMeasurement& c) {
   try {
     compared = compare_runs(*c.few->profiled, *c.more->profiled, options);
   } catch (const Error&) {
-    return;  // another page says why
+    return;  // another page gives the reason
   }
   if (!compared.scaling) return;
   const Scaling& s = *compared.scaling;

@@ -1,4 +1,4 @@
-// The effect of each setting: pairs of recipes that differ only in it.
+// The effect of each setting: pairs of recipes that differ in nothing else.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace crest {
 
 namespace {
 
-// Milliseconds per token, so that batches of any size can be compared; milliseconds where tokens
-// are unknown.
+// Milliseconds per token, so batches of any size are comparable; milliseconds if tokens are
+// unknown.
 std::vector<double> scaled_samples(const ReportMeasurement& c) {
   double tokens = c.tokens > 0 ? c.tokens : 1;
   std::vector<double> ms = c.ms.values();
@@ -42,7 +42,7 @@ std::string change_of(const SettingChange& c) {
 
 Text sentence_of(const SettingChange& change) {
   size_t faster = 0, slower = 0, unknown = 0, apart = 0, fits = 0, fails = 0;
-  std::string why;  // of those that were measured apart
+  std::string why;  // the reason, for separate measurements
   Range speed, memory;
   const ReportPair *most = nullptr, *least = nullptr;
   for (auto& p : change.pairs) {
@@ -86,7 +86,7 @@ Text sentence_of(const SettingChange& change) {
     t.add(fmt::format(" {} with {}.",
                       fails == 1 ? "One recipe no longer fits" : say_count(fails) + " recipes no longer fit",
                       setting_label({change.setting, change.to})));
-  // Where the gain depends on the other settings, name them.
+  // If the gain depends on other settings, names them.
   if (most && least && most != least && most->speed / least->speed > 1.1 && (!faster || !slower) &&
       !most->context.empty())
     t.add(fmt::format(" Most with {}, least with {}.", (faster == 0 ? least : most)->context,
@@ -109,7 +109,7 @@ ReportPair judge(const ReportGroup& group, const ReportMeasurement& a, const Rep
       check_noise(scaled_samples(a), scaled_samples(b), group.noise > 0 ? std::max(group.noise, 0.01) : -1, paired);
   p.speed = 1 / n.ratio;
   p.interval = {1 / n.ratio_interval.high, 1 / n.ratio_interval.low};
-  // In interleaved rounds other work slows both; apart, its share of each is unknown.
+  // In interleaved rounds other work slows both. In separate runs its share of each is unknown.
   if (!paired && !apart_doubt(*a.timed, *b.timed).empty())
     p.apart = json_text(a.timed->device, "/kind") == "cuda" ? "the clocks differed" : "the machine was busy";
   p.verdict = p.apart.empty() ? n.verdict : Verdict::cannot_tell;
@@ -124,7 +124,7 @@ std::vector<SettingChange> find_setting_changes(const ReportGroup& g) {
   };
   for (auto& setting : g.varying)
     for (auto& a : g.measurements) {
-      // The next value of this setting with all others equal.
+      // The next value of this setting, with all others equal.
       const ReportMeasurement* next = nullptr;
       for (auto& b : g.measurements)
         if (a.setting(setting) != b.setting(setting) && rest_equal(a, b, setting) &&

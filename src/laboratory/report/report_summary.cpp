@@ -28,10 +28,10 @@ std::vector<const ReportMeasurement*> measured_recipes(const ReportGroup& g) {
   return measurements;
 }
 
-// Measurements that may be as fast as the fastest one.
+// Measurements possibly as fast as the fastest one.
 struct AsFast {
   std::vector<std::string> labels;
-  std::string apart;  // why nothing is claimed of some: "the machine was busy"
+  std::string apart;  // why some support no claim: "the machine was busy"
 };
 AsFast as_fast(const ReportGroup& g) {
   const ReportMeasurement& best = g.measurements[size_t(g.fastest)];
@@ -167,7 +167,7 @@ Text largest_batch(const ReportGroup& g, const ReportMeasurement& best) {
                   say_bytes(a_sequence), fits, say_bytes(memory)));
 }
 
-// Values that won every pair, in a combination with the best recipe that was not measured.
+// Values that won every pair, in a combination with the best recipe not measured yet.
 Text untried(const ReportMeasurement& best, const std::vector<SettingChange>& changes) {
   std::vector<std::string> ideas;
   for (auto& c : changes) {

@@ -33,7 +33,7 @@ Reached reached(const RunRecord& r) {
   return x;
 }
 
-// Runs whose steps differ in size are drawn over tokens.
+// If not, runs are drawn over tokens.
 bool same_steps(const std::vector<const RunRecord*>& runs) {
   return std::all_of(runs.begin(), runs.end(), [&](auto* r) {
     double tokens = tokens_per_step(r->recipe);

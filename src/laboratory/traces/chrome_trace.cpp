@@ -17,7 +17,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// Names may be invalid UTF-8, which is replaced.
+// Invalid UTF-8 in names is replaced.
 std::string text(const OrderedJson& json) { return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
 
 // Microseconds with three decimals: exact for whole nanoseconds.
@@ -35,7 +35,7 @@ class Writer {
     for (auto& s : slices_) slice(s);
     arrows();
     memory();
-    // The recipe and other context: additional top-level keys are metadata.
+    // The recipe and other context, since additional top-level keys are metadata.
     put("\n],\n\"traceName\": \"crest profile\",\n\"crest\": {}\n}}\n",
         text({{"recipe", p_.recipe}, {"phase", p_.phase}, {"method", p_.method}, {"step_ms", p_.step_ms}}));
     return std::move(out_);
@@ -100,7 +100,7 @@ class Writer {
           text(s.args));
   }
 
-  // From an instruction to each of its kernels.
+  // Arrows from an instruction to its kernels.
   void arrows() {
     std::map<int64_t, const TraceSlice*> instructions;
     for (auto& s : slices_)

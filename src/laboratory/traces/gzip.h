@@ -1,4 +1,4 @@
-// Gzip files as streams: PyTorch writes them under names that end in .gz.
+// Gzip files as streams. PyTorch writes traces with names ending in .gz.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -10,8 +10,8 @@ namespace crest {
 
 bool is_gzip(const File& file);
 
-// The text of a gzip file, unpacked incrementally. Reading throws for damaged or truncated files,
-// and after `most` bytes of text, since a small file can unpack to any size.
+// The text of a gzip file, unpacked incrementally. Throws for damaged or truncated files, and after
+// `most` bytes of text, since a small file can unpack to any size.
 class GzipBuffer : public std::streambuf {
  public:
   GzipBuffer(File& file, uint64_t most);

@@ -15,7 +15,7 @@ struct Span {
 
 using Rows = std::map<int, int>;  // index in the Program -> row of Profile::instrs
 
-// When each instruction of each call ran.
+// The time of each instruction of each call.
 std::map<std::pair<int, int>, Span> spans(const Profile& p) {
   std::map<std::pair<int, int>, Span> out;
   for (auto& i : p.intervals) {
@@ -28,8 +28,7 @@ std::map<std::pair<int, int>, Span> spans(const Profile& p) {
   return out;
 }
 
-// The changes of the transient arena in one Program: allocations before an instruction, frees after
-// it.
+// Changes of the transient arena in one Program: allocations before an instruction, frees after it.
 struct Change {
   int index;
   bool free;

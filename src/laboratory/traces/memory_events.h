@@ -1,5 +1,5 @@
-// The planned memory of a step as a list of allocations and frees, as an allocator would see them,
-// for trace files and memory viewers.
+// The planned memory of a step as a list of allocations and frees, as in an allocator, for trace
+// files and memory viewers.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -17,15 +17,15 @@ struct MemoryEvent {
   double ms = 0;        // never decreases
 };
 
-// The arenas get plausible device addresses; the transient one follows the persistent one.
+// The arenas get plausible device addresses, the transient one after the persistent one.
 inline constexpr int64_t persistent_address = int64_t(0x7f) << 40;
 int64_t transient_address(const Profile&);
 int64_t address(const Profile&, const MemoryEvent&);
 int64_t bytes(const Profile&, const MemoryEvent&);
 
-// Persistent memory first; then, for each instruction of each call, the allocations before it and
-// the frees after it. Beyond `limit` events, repeated calls of a Program are omitted, since they
-// repeat its memory.
+// Persistent memory first. Then for each instruction of each call the allocations before it and the
+// frees after it. Above `limit` events, repeated calls of a Program are omitted, since their memory
+// repeats.
 std::vector<MemoryEvent> memory_events(const Profile&, size_t limit = 400'000);
 
 }  // namespace crest

@@ -20,7 +20,7 @@ struct StackFrame {
   std::string name;
 };
 
-// A block of a segment; blocks follow each other without gaps, since the viewer adds up their
+// A block of a segment. Blocks follow each other without gaps, since the viewer adds up their
 // sizes.
 struct MemoryPiece {
   int64_t offset = 0, bytes = 0;
@@ -44,7 +44,7 @@ class Snapshot {
   void entry(std::string_view key, int64_t value) { out_.key(key), out_.integer(value); }
   void entry(std::string_view key, std::string_view value) { out_.key(key), out_.text(value); }
 
-  // A stack is written once; later uses refer to it.
+  // A stack is written once. Later uses refer to it.
   template <class Make>
   void frames(const std::string& id, Make make) {
     out_.key("frames");
@@ -97,7 +97,7 @@ class Snapshot {
               [](const MemoryPiece& a, const MemoryPiece& b) { return a.offset < b.offset; });
     int64_t at = 0;
     for (auto& t : taken) {
-      if (t.offset < at) continue;  // a view into the one before
+      if (t.offset < at) continue;  // a view into the previous one
       if (t.offset > at) out.push_back({at, t.offset - at});
       out.push_back(t);
       at = t.offset + t.bytes;
@@ -168,8 +168,8 @@ class Snapshot {
     entry("size", size);
     entry("stream", 0);
     entry("time_us", std::llround(ms * 1e3));
-    // The viewer colors by category, and fails on files with categories unless one is "unknown":
-    // the arenas use it.
+    // The viewer colors by category, and fails if no category is "unknown". The arenas use this
+    // one.
     entry("category", category);
   }
 
@@ -211,7 +211,7 @@ class Snapshot {
     out_.end_list();
   }
 
-  // Settings of PyTorch's allocator; Crest plans instead, so only the backend is meaningful.
+  // Settings of PyTorch's allocator. Crest has no allocator, so only the backend has a meaning.
   void settings() {
     out_.key("allocator_settings");
     out_.begin_dict();

@@ -9,8 +9,8 @@ using namespace pickle;
 
 namespace {
 
-// Values between two marks; a reader may pass them as arguments of one call. The same number as in
-// Python.
+// Values between two marks, since a reader may pass them as arguments of one call. Python uses the
+// same number.
 constexpr size_t batch = 1000;
 
 }  // namespace
@@ -20,7 +20,7 @@ PickleWriter::PickleWriter() {
   out_ += char(4);
 }
 
-// Starts a batch of the enclosing list or dict, or the next one when full.
+// Starts a batch of the enclosing list or dict, or the next one if full.
 void PickleWriter::before_value() {
   if (open_.empty()) return;
   Level& level = open_.back();

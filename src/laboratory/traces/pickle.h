@@ -1,5 +1,5 @@
-// Writes Python's pickle format (protocol 4) using only opcodes that small unpicklers support:
-// lists, dicts, text, numbers, and references to earlier values.
+// Writes Python's pickle format (protocol 4) with only the opcodes of small unpicklers: lists,
+// dicts, text, numbers, and references to earlier values.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -18,17 +18,17 @@ class PickleWriter {
   void end_dict();
   void begin_list();
   void end_list();
-  void text(std::string_view value);  // UTF-8; the same text is stored once
+  void text(std::string_view value);  // UTF-8; equal texts are stored once
   void integer(int64_t value);
   void number(double value);
   void boolean(bool value);
   void none();
 
-  // Numbers the value just written; recall(number) writes a reference to it.
+  // Numbers the value just written. recall(number) writes a reference to it.
   uint32_t remember();
   void recall(uint32_t number);
 
-  // Returns the pickle; nothing can be written afterwards.
+  // Returns the pickle, and ends writing.
   std::string finish();
 
  private:

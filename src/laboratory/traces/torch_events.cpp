@@ -27,7 +27,7 @@ constexpr size_t max_name = 2000;  // characters; demangled templates are long
 constexpr int max_depth = 200;
 constexpr double max_time = 1e16;  // microseconds: 300 years
 
-// A file as a stream that is read in chunks.
+// A file as a stream, read in chunks.
 class FileBuffer : public std::streambuf {
  public:
   explicit FileBuffer(File& file) : file_(file) {}
@@ -44,7 +44,7 @@ class FileBuffer : public std::streambuf {
   std::array<char, 1 << 16> data_;
 };
 
-// The fields of one event while it is read.
+// The fields of an event while reading it.
 struct Event {
   std::string name, category, phase, process, thread;
   double ts = NAN, dur = NAN;
@@ -245,7 +245,7 @@ const Row* find(const std::vector<Row>& rows, std::string_view name) {
   return nullptr;
 }
 
-// Parts of the names of operations and generated kernels; the first match wins. Losses come before
+// Parts of the names of operations and generated kernels. The first match wins. Losses come before
 // normalizations, since they contain a log-softmax.
 const std::vector<Row> topics = {
     {OpClass::communication, {"nccl", "c10d::", "gloo:", "all_reduce", "allreduce", "all_gather", "reduce_scatter"}},
@@ -257,7 +257,7 @@ const std::vector<Row> topics = {
     {OpClass::embedding, {"embedding"}},
 };
 
-// Library kernels; names of attention kernels also contain cutlass and cuBLAS, but match earlier
+// Library kernels. Names of attention kernels also contain cutlass and cuBLAS, but match earlier
 // rows.
 const std::vector<Row> libraries = {
     {OpClass::contraction,
@@ -272,7 +272,7 @@ const std::vector<Row> generic_kernels = {
     {OpClass::elementwise, {"elementwise", "pointwise"}},
 };
 
-// Full names of operations, without aten:: and a trailing underscore.
+// Full names of operations, without aten:: and trailing underscores.
 const std::vector<Row> operations = {
     {OpClass::contraction,
      {"mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "addmv", "mv", "dot", "einsum", "_scaled_mm",

@@ -25,11 +25,11 @@ struct Context {
   enum Phase : uint8_t { forward, backward, update } phase = forward;
 };
 
-// A piece of work before it is assigned to a step; times in microseconds.
+// A piece of work not yet assigned to a step, in microseconds.
 struct KernelPiece {
   TorchWork work;
   double start = 0, end = 0;
-  double issued = 0;  // when the host issued it, on the host's clock
+  double issued = 0;  // by the host, on the host's clock
 };
 
 struct Window {
@@ -73,7 +73,7 @@ class Reader {
 
   std::optional<OpClass> operation_class(const TorchHostRange& r) {
     auto [at, is_new] = operation_classes_.try_emplace(r.name);
-    // Among annotations only the optimizer's comes from PyTorch; others have arbitrary names.
+    // Only the optimizer's annotation comes from PyTorch. Others have arbitrary names.
     if (is_new && (r.operation || name(r).starts_with("Optimizer."))) at->second = class_of_operation(name(r));
     return at->second;
   }
@@ -86,8 +86,8 @@ class Reader {
     return context;
   }
 
-  // Ranges of a thread nest. Launches are resolved along the way. Without a GPU, the time between
-  // the ranges that an operation calls is its own work.
+  // Ranges of a thread nest. Launches are resolved along the way. Without a GPU, an operation's own
+  // work is the time between its inner ranges.
   void walk_threads() {
     std::map<int, std::pair<std::vector<int>, std::vector<int>>> threads;  // rows of ranges; of launches
     for (int i = 0; i < int(events_.host.size()); ++i) threads[events_.host[size_t(i)].thread].first.push_back(i);
@@ -134,7 +134,7 @@ class Reader {
       close_until(r.start);
       own(r.start);
       Context context = inside(r, row, open.empty() ? Context() : open.back().context);
-      // A range that ends after its parent is damaged: cut it.
+      // A range that ends after its parent is damaged, so it is cut.
       open.push_back({open.empty() ? r.end : std::min(r.end, open.back().end), context});
       if (out_.gpu && r.operation && r.external_id >= 0) by_external_id_[r.external_id] = {r.start, context};
     }
@@ -168,7 +168,7 @@ class Reader {
             .stream = stream};
   }
 
-  // When the device began the first piece of work whose launch was recorded.
+  // The time when the device began the first work with a recorded launch.
   double first_launched() const {
     double first = -std::numeric_limits<double>::infinity();
     bool found = false;
@@ -188,7 +188,7 @@ class Reader {
         from = at->second;
       else if (auto other = by_external_id_.find(w.external_id); other != by_external_id_.end())
         from = other->second;
-      else if (w.start < first)  // from a step before the recording that the device had not finished
+      else if (w.start < first)  // unfinished work of a step before the recording
         from.first = -std::numeric_limits<double>::infinity();
       auto [kernel, is_new] = classes.try_emplace(w.name);
       if (is_new) kernel->second = class_of_kernel(out_.names[size_t(w.name)]);
@@ -199,7 +199,7 @@ class Reader {
     }
   }
 
-  // Assign by issue time: the device may be a step behind.
+  // Assigned by issue time, since the device may be a step behind.
   void fill_steps() {
     std::stable_sort(pieces_.begin(), pieces_.end(), [](auto& a, auto& b) { return a.start < b.start; });
     for (auto& w : windows_) {
@@ -240,7 +240,7 @@ class Reader {
       s.idle_ms = s.span_ms - s.busy_ms;
     }
     std::erase_if(steps, [](const TorchStep& s) { return s.work.empty(); });
-    // For the last step on a GPU the start of the next one is unknown.
+    // On a GPU, the last step has no next step to mark its end.
     if (out_.gpu && steps.size() > 1) steps.pop_back();
     if (steps.empty()) {
       fail("no kernel and no operation is inside a step (ProfilerStep#N)", printable(out_.file),

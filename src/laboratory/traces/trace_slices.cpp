@@ -21,7 +21,7 @@ int thread_of(const std::string& stream) {
   return stream == "comm" ? 2 : stream == "copy" ? 3 : stream == "copy_back" ? 4 : 1;
 }
 
-// Kineto's category of a piece of device work.
+// Kineto's category of device work.
 std::string category(const std::string& kernel) {
   std::string name;
   for (char c : kernel) name += char(std::tolower(uint8_t(c)));
@@ -112,7 +112,7 @@ class Slices {
     ranges(2, [&](const Execution& e) { return std::pair(e.call, instr(e).phase); });
   }
 
-  // Costs per call; a row of the profile has their sum.
+  // Costs per call. A row of the profile has their sum.
   void instruction(const Execution& e, int64_t id) {
     const ProfileInstr& row = instr(e);
     double share = 1.0 / std::max(1, row.calls);
@@ -143,7 +143,7 @@ class Slices {
   void kernels() {
     for (size_t n = 0; n < p_.intervals.size(); ++n) {
       const ProfileInterval& i = p_.intervals[n];
-      if (i.kernel < 0) continue;  // the CPU: only instructions
+      if (i.kernel < 0) continue;  // a CPU has only instructions
       const std::string& name = p_.kernels[size_t(i.kernel)].name;
       auto correlation = int64_t(n) + 1;
       TraceSlice slice{.track = {0, i.stream},

@@ -31,7 +31,7 @@ struct Slice {
   const char* recompute;
   const char* optimizer = adamw;
   const char* attention = flash;
-  bool always = false;  // in every precision, not in the device's own alone
+  bool always = false;  // in every precision, not just the device's own
   std::string text(const Recipe& r) const {
     std::string what = model;
     if (layers) what += ", " + format_number_of(layers, "layer");
@@ -42,10 +42,11 @@ struct Slice {
   }
 };
 
-// Small and large widths, short and long sequences, few and many tokens, a large vocabulary and a
-// small one, with and without recompute; on a GPU, few layers and many where launches decide, and
-// what a slice costs little to learn of: other optimizers, attention without flash. Precisions
-// other than bf16 differ in matrix products and attention: on a GPU fewer slices tell those.
+// Small and large widths, short and long sequences, few and many tokens, a large and a small
+// vocabulary, with and without recompute. On a GPU also few and many layers where launches
+// dominate, and slices that cost little to add: other optimizers, attention without flash.
+// Precisions other than bf16 differ in matrix products and attention, so on a GPU fewer slices are
+// enough.
 constexpr Slice slices[] = {
     {"cpu", "nano", 0, 1, 128, "auto", adamw, flash, true},
     {"cpu", "nano", 0, 8, 128, "auto", adamw, flash, true},
@@ -144,7 +145,7 @@ Profile measure_step(const Recipe& recipe, const Device& device, int64_t limit, 
   try {
     PhaseRunner runner(std::move(session), BenchPhase::step, how.seed);
     Profile profile = run_profiler(runner, options);
-    // A profiled step starts when the one before it has ended. Training queues the next one.
+    // A profiled step starts after the end of the one before. Training queues the next step early.
     Samples seconds = measure(
         [&] {
           how.before_run();

@@ -25,8 +25,8 @@ std::string resolved_value(const Recipe& given, const std::string& name, const D
   }
 }
 
-// Whether a combination says how ranks share the work and nothing of it is the case: one rank, a
-// size for buckets that do not exist, one sum where there are buckets only.
+// Whether a sharing setting has no effect in this combination: with one rank, a bucket size without
+// buckets, or one sum where only buckets exist.
 bool pointless(const TuneCombination& c) {
   auto is = [&](const char* setting, const char* value) { return value_of(c.given, setting) == value; };
   bool in_buckets = is("shard", "gradients") || is("shard", "weights");

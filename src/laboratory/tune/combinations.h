@@ -1,4 +1,4 @@
-// What a search varies: lists of values, and their combinations.
+// The variations of a search: lists of values, and their combinations.
 #pragma once
 #include <string>
 #include <utility>
@@ -8,15 +8,14 @@
 
 namespace crest {
 
-// A combination of values before the batch is chosen.
+// A combination of values, before the choice of a batch.
 struct TuneCombination {
   std::vector<std::pair<std::string, std::string>> changes;  // from the start: setting, value
   Recipe given;                                              // not resolved
 };
 
-// Every combination of the lists; those that differ from the start only in how a value is written
-// (auto, and what it stands for) are one. not_allowed: gets the number of those that settings
-// exclude.
+// Every combination of the lists. Combinations that differ only in how a value is written (auto,
+// and its meaning) are merged. not_allowed: gets the number of combinations excluded by settings.
 std::vector<TuneCombination> combinations_of(const std::vector<TuneList>& lists, const Recipe& start,
                                              const Device& device, size_t& not_allowed);
 

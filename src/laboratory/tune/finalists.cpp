@@ -45,13 +45,13 @@ size_t least_batch(const TuneResult& r, const std::vector<size_t>& from, double 
   };
   auto at = [&](size_t i) -> const TuneCandidate& { return r.candidates[i]; };
   const TuneCandidate& best = at(r.best);
-  std::vector<size_t> list;  // of smaller batches, then the best
+  std::vector<size_t> list;  // smaller batches, then the best
   for (size_t i : from)
     if (at(i).recipe.batch < best.recipe.batch && others(at(i)) == others(best)) list.push_back(i);
   std::sort(list.begin(), list.end(), [&](size_t a, size_t b) { return at(a).recipe.batch < at(b).recipe.batch; });
   list.push_back(r.best);
-  // From one to twice its batch or more, up to the best: on average of what lies between, where
-  // not every doubling was searched.
+  // Compares each batch with at least its double, up to the best. If the search skipped a doubling,
+  // it uses the mean gain of the doublings in between.
   auto suffices = [&](size_t first) {
     for (size_t k = first; k + 1 < list.size();) {
       size_t next = k + 1;
@@ -64,7 +64,7 @@ size_t least_batch(const TuneResult& r, const std::vector<size_t>& from, double 
     return true;
   };
   size_t first = 0;
-  while (!suffices(first)) ++first;  // the best does
+  while (!suffices(first)) ++first;  // ends at the best
   return list[first];
 }
 
@@ -96,7 +96,7 @@ std::optional<AbResult> RoundsOfFinalists::here(std::vector<size_t>& list) const
     try {
       runners.push_back(std::make_unique<PhaseRunner>(compile_phase(recipe, device, BenchPhase::step), BenchPhase::step,
                                                       options.seed));
-    } catch (const std::bad_alloc&) {  // together they need more than the system has left
+    } catch (const std::bad_alloc&) {  // together they need more memory than is left
       continue;
     } catch (const Error& e) {
       if (e.code() != Exit::does_not_fit) throw;

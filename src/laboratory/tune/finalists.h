@@ -1,4 +1,4 @@
-// Which candidates are compared in interleaved rounds, and which batch is enough.
+// The candidates for interleaved rounds, and the smallest sufficient batch.
 #pragma once
 #include <optional>
 
@@ -8,30 +8,29 @@
 
 namespace crest {
 
-// The start, if it was measured, then the fastest measured ones: indices of at most `most`, whose
-// step bytes are at most `together` in sum. With `within`, the smallest at that speed is among
-// the first two of the fastest.
+// The start, if measured, then the fastest measured candidates: indices of at most `most`, with
+// step bytes of at most `together` in sum. With `within`, one of the first two is the smallest
+// candidate at that speed.
 std::vector<size_t> finalists(const TuneResult& result, double within, size_t most, int64_t together);
 
-// Of `from`, the one with the smallest batch and the other settings of the best, if each doubling
-// from it brings less than `stop_below`; else the best.
+// The candidate in `from` with the smallest batch and otherwise the settings of the best, if each
+// doubling up from it gains less than `stop_below`; else the best.
 size_t least_batch(const TuneResult& result, const std::vector<size_t>& from, double stop_below);
 
-// The time of a candidate times this is that of as many tokens as the first of the list has.
+// Multiplies a candidate's time to the number of tokens of the first in the list.
 double equal_tokens(const TuneResult& result, const std::vector<size_t>& list, size_t candidate);
 
-// The interleaved rounds, of equal numbers of tokens. Throws if a step does not fit or is
-// interrupted.
+// Interleaved rounds with equal numbers of tokens. Throws if a step does not fit or is interrupted.
 struct RoundsOfFinalists {
   const TuneOptions& options;
   const Device& device;
   const TuneResult& result;
   double seconds;  // at most
 
-  // In this process. Those that do not fit next to each other are dropped from the list; nothing if
-  // fewer than two are left.
+  // In this process. Removes candidates from the list that do not fit together. None with fewer
+  // than two left.
   std::optional<AbResult> here(std::vector<size_t>& list) const;
-  // In every round each of them runs some steps in processes of its own.
+  // In every round each candidate runs some steps in processes of its own.
   AbResult in_processes(const std::vector<size_t>& list, const ProcessRuns& runs) const;
 };
 

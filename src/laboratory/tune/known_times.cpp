@@ -8,7 +8,7 @@ namespace crest {
 
 namespace {
 
-constexpr double quick_seconds = 0.1;  // for a size of collectives that no calibration has
+constexpr double quick_seconds = 0.1;  // per size, for collectives missing in the calibration
 
 }  // namespace
 

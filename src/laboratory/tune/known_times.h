@@ -1,5 +1,5 @@
-// Predicts the steps of a search that this process does not measure itself: those of several ranks,
-// and those on a device that is not here.
+// Predicts the steps of a search that this process cannot measure: steps of several ranks, and
+// steps on a described device.
 #pragma once
 #include <functional>
 #include <optional>
@@ -12,18 +12,18 @@ namespace crest {
 
 class KnownTimes {
  public:
-  // calibration: null where the device has none.
+  // calibration: null if the device has none.
   KnownTimes(const TuneOptions& options, const Device& device, const Calibration* calibration)
       : o_(options), device_(device), calibration_(calibration ? *calibration : Calibration()) {}
 
-  // Measures what a prediction of several ranks needs and nothing tells: collectives of `ranks`
-  // of them, and a step of one rank like this one (resolved). say: progress.
+  // Measures missing data for predicting several ranks: collectives of `ranks` ranks, and a
+  // one-rank step like this one (resolved). say: progress.
   void complete(const Recipe& recipe, int ranks, const ProcessRuns& runs,
                 const std::function<void(const std::string&)>& say);
-  // None: complete() comes first, or it cannot be predicted, and why_not() says why.
+  // None before complete(), or if a prediction is impossible (why_not() has the reason).
   std::optional<StepPrediction> predict(const CompiledSession& session) const;
   std::string why_not(const CompiledSession& session) const;
-  // What crest plan says of the time.
+  // The time text of crest plan.
   std::string text(const CompiledSession& session) const;
 
  private:

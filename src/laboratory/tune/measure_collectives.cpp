@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-// The document of crest comm; sizes that do not fit are removed from the end of the list.
+// The document of crest comm. Sizes that do not fit are removed from the end of the list.
 Json run_comm(const CollectivesToMeasure& what, const std::vector<Collective>& collectives, const std::string& dtype,
               std::vector<int64_t> sizes) {
   for (;;) {
@@ -52,7 +52,7 @@ std::vector<CollectiveTable> measure_collectives(const CollectivesToMeasure& wha
   for (int n : what.ranks) numbers.push_back(std::to_string(n));
   for (auto& dtype : what.dtypes) {
     std::vector<Collective> collectives = step_collectives;
-    if (dtype != what.dtypes.front()) std::erase(collectives, Collective::all_gather);  // moves bytes of any kind
+    if (dtype != what.dtypes.front()) std::erase(collectives, Collective::all_gather);  // moves bytes of any type
     say(fmt::format("measuring collectives of {} between {} ranks ...", dtype, join(numbers, ", ")));
     Json document = run_comm(what, collectives, dtype, what.sizes);
     for (auto& group : document.at("groups")) {
@@ -61,7 +61,7 @@ std::vector<CollectiveTable> measure_collectives(const CollectivesToMeasure& wha
       t.collective = *std::find_if(collectives.begin(), collectives.end(), [&](auto c) { return called == name(c); });
       t.ranks = group.at("ranks"), t.dtype = dtype;
       t.library = document.at("library"), t.date = utc_now(), t.crest_version = read_environment().crest_version;
-      // The latency is that of one element a rank: what the smallest calls of a step take.
+      // The latency is for one element a rank, as in the smallest calls of a step.
       bool parts = t.collective != Collective::all_reduce;
       int64_t element = dtype == "fp32" ? 4 : 2;
       t.points.push_back({double(element * (parts ? t.ranks : 1)), group.at("latency_ms").get<double>() / 1e3});

@@ -1,4 +1,4 @@
-// Measures collectives between processes of this host for a calibration, by crest comm.
+// Measures collectives between processes of this host by crest comm, for a calibration.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -10,14 +10,14 @@
 namespace crest {
 
 struct CollectivesToMeasure {
-  std::vector<int> ranks;           // numbers of them, at least 2
-  std::vector<std::string> dtypes;  // of sums, as in flags; shares are gathered in the first
-  std::vector<int64_t> sizes;       // bytes of the whole buffer, ascending; those that do not fit are left out
-  double max_seconds = 1;           // a size
-  std::vector<std::string> flags;   // that crest comm gets, too: the device and its libraries
+  std::vector<int> ranks;           // numbers of ranks, at least 2
+  std::vector<std::string> dtypes;  // of sums, as in flags; gathers use the first
+  std::vector<int64_t> sizes;       // bytes of the whole buffer, ascending; sizes that do not fit are left out
+  double max_seconds = 1;           // per size
+  std::vector<std::string> flags;   // passed on to crest comm: the device and its libraries
 };
 
-// Sizes that a step's collectives have: on GPUs up to 1 GB, on a CPU, where a rank copies, less.
+// Typical sizes of a step's collectives: up to 1 GB on GPUs, less on a CPU, where ranks copy.
 std::vector<int64_t> collective_sizes(bool gpus);
 
 // Starts processes and waits for them. say: progress. Throws the errors of crest comm.

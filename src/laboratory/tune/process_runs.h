@@ -1,5 +1,5 @@
-// Steps of several ranks, measured in processes of their own by crest bench and crest profile: what
-// ends one of them does not end a search.
+// Steps of several ranks, measured by crest bench and crest profile in separate processes. A crash
+// there does not end a search.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,17 +11,17 @@
 namespace crest {
 
 struct ProcessRuns {
-  std::vector<std::string> flags;  // of each command: the device and its libraries
+  std::vector<std::string> flags;  // for each command: the device and its libraries
   uint64_t seed = 1337;
 
   // Median milliseconds of a step. samples 0: until it is known to 1%, within max_seconds. Throws
   // does_not_fit, and `interrupted`.
   double step_ms(const Recipe& resolved, double max_seconds, int samples = 0) const;
-  // The rows of a step of one rank with their times, on a GPU or on `threads` threads of a CPU.
+  // The rows of a step of one rank with times, on a GPU or on `threads` threads of a CPU.
   Profile profile(const Recipe& resolved, double max_seconds, int threads) const;
 };
 
-// The same step of one rank, and without what only several have.
+// The same step with one rank, without settings for several.
 Recipe one_rank_of(Recipe recipe);
 
 }  // namespace crest

@@ -1,4 +1,4 @@
-// The time limit of a search, and how long its parts take.
+// The time limit of a search, and estimates for its parts.
 #pragma once
 #include <algorithm>
 
@@ -6,8 +6,8 @@
 
 namespace crest {
 
-// Shares of the limit end the parts: planning, measuring one by one, and the interleaved rounds,
-// which end at 1. Seconds and milliseconds as named.
+// Each part ends at a share of the limit: planning, measuring one by one, and the interleaved
+// rounds, which end at 1. Times are in seconds, or milliseconds as named.
 class SearchTime {
  public:
   explicit SearchTime(double limit_seconds) : limit_(limit_seconds) {}  // 0: none
@@ -16,8 +16,8 @@ class SearchTime {
   double seconds() const { return timer_.seconds(); }  // since the start
   double planning_ends() const { return planning_ends_; }
   double measuring_ends() const { return measuring_ends_; }
-  // Limits of the device and first steps may have taken most of the time: planning gets at least a
-  // quarter of the rest, measuring half of what is left then.
+  // Device limits and first steps may have taken most of the time. Planning gets at least a quarter
+  // of the rest, and measuring half of what remains then.
   void divide_the_rest() {
     if (!limited()) return;
     const double now = seconds() / limit_;
@@ -26,17 +26,17 @@ class SearchTime {
   }
 
   bool late(double share) const { return limited() && seconds() > share * limit_; }
-  // Until this share is over.
+  // Time left until this share.
   double left(double share) const { return limited() ? std::max(0.0, share * limit_ - seconds()) : 1e9; }
 
   // A measurement took `seconds`, its step `ms`.
   void measured(double seconds, double ms) { last_seconds_ = seconds, last_ms_ = ms; }
-  // Estimated from the last one: the runs of a measurement, and what it took besides.
+  // Estimated from the last one: the runs of a measurement, and its overhead.
   double to_measure(double ms) const {
     constexpr double runs = 20;
     return runs * 1e-3 * ms + std::max(0.0, last_seconds_ - runs * 1e-3 * last_ms_);
   }
-  // A runner for the interleaved rounds: compiled and warm.
+  // A compiled and warm runner for the interleaved rounds.
   double to_prepare() const { return last_seconds_ / 4; }
 
  private:

@@ -90,7 +90,7 @@ class Search {
 
   bool batch_is_free() const { return !o_.recipe.has("batch"); }
 
-  // Whether this share of the search's time is over, which ends a part of the search.
+  // Whether this share of the search's time is over. If so, the current part ends.
   bool over(double share) {
     bool is = time_.late(share);
     r_.out_of_time |= is;
@@ -104,7 +104,7 @@ class Search {
   // Sequences of one rank in a step; 0: the ranks cannot share them.
   int64_t share_of_batch(const Recipe& r) const { return o_.global_batch % r.ranks ? 0 : o_.global_batch / r.ranks; }
 
-  // Limits for the arithmetic of all precisions that are varied.
+  // Measures the device limits for all varied precisions.
   void rates() {
     std::map<std::string, Recipe> by_precision;
     for (auto& c : combinations_) {
@@ -119,7 +119,7 @@ class Search {
     rates_ = step_rates(steps, device_, rates_, o_.sheet && o_.search_seconds > 0 ? &*o_.sheet : nullptr, no_time);
   }
 
-  // Plans and predicts; none where it does not fit or is not allowed.
+  // Plans and predicts; none if it does not fit or is not allowed.
   size_t candidate(const Combination& c, int64_t batch, int64_t accumulation) {
     TuneCandidate t;
     t.changes = c.changes;
@@ -140,13 +140,13 @@ class Search {
     return r_.candidates.size() - 1;
   }
 
-  // The step; none where what crest train plans does not fit, or where it is not allowed.
+  // The step; none if the plan of crest train does not fit or is not allowed.
   std::optional<CompiledSession> planned(const Recipe& given, TuneCandidate& t) {
     try {
       t.recipe = resolve(given, device_);
       CompiledSession step = step_of(t.recipe);
       t.planned_bytes = t.step_bytes = step.planned_bytes();
-      // The step is a lower bound, so what is too large already needs no second plan.
+      // The step is a lower bound: if it is too large, no second plan is needed.
       int64_t limit = limit_of_rank(t.recipe, device_, limit_);
       if (step.limited_bytes() <= limit) {
         CompiledSession whole = step;
@@ -167,9 +167,9 @@ class Search {
     return compile_phase(recipe, rank_device(recipe, device_), BenchPhase::step, {.verify = false});
   }
 
-  // Steps of one rank that this process measures: from all that it has measured so far. Others:
-  // from what is known of the device, and how far that was off on average.
-  // False for a device that is not here, in a precision of which nothing is known and nobody asked.
+  // Steps of one rank: predicted from all measurements so far. Steps of several ranks: predicted
+  // from known times, scaled by their mean error so far. False on a described device in an unknown
+  // precision, unless the user asked for it.
   bool predict(TuneCandidate& t, const CompiledSession& session) {
     if (learns()) {
       rows_.push_back(TimeModel::prepare(step_rows(session)));
@@ -199,7 +199,7 @@ class Search {
 
   bool learns() const { return here_ && most_ranks_ == 1; }
 
-  // With a context of `length` tokens and as long a sequence; none where it does not fit.
+  // With a context and sequence of `length` tokens; none if it does not fit.
   std::optional<TuneCandidate> with_context(const Combination& c, int64_t length) {
     o_.check_interrupt();
     TuneCandidate t;
@@ -219,8 +219,8 @@ class Search {
     return t;
   }
 
-  // The longest context of a combination, if it is longer than `known`: doubled until it does not
-  // fit, then bisected.
+  // The longest context of a combination, if it is longer than `known`: doubled until it no longer
+  // fits, then bisected.
   std::optional<TuneCandidate> longest_of(const Combination& c, int64_t known) {
     constexpr int64_t most = int64_t(16) << 20;
     int64_t fits = known, length = known + context_step;
@@ -270,7 +270,7 @@ class Search {
     if (c.measured_ms) time_.measured(timer.seconds(), *c.measured_ms);
     for (size_t k = 0; k < r_.candidates.size(); ++k) {
       TuneCandidate& other = r_.candidates[k];
-      if (other.measured_ms) continue;  // the prediction of before stays
+      if (other.measured_ms) continue;  // keeps the earlier prediction
       if (learns())
         other.predicted = model_.predict(rows_[k]);
       else
@@ -288,8 +288,8 @@ class Search {
     return fastest;
   }
 
-  // The combinations, and the first that fits: the settings as given, or else another one with one
-  // sequence. If none does, with the optimizer's state in host memory.
+  // Makes the combinations and finds the first that fits: the settings as given, or another
+  // combination with one sequence. If none fits, the optimizer's state moves to host memory.
   size_t start() {
     combinations_ = combinations_of(lists_, given_start_, device_, r_.not_allowed);
     if (o_.global_batch > 0)  // some numbers of ranks cannot share it
@@ -307,7 +307,7 @@ class Search {
     return first;
   }
 
-  bool may_offload() const {  // a CPU's memory is that of the host
+  bool may_offload() const {  // a CPU's memory is host memory
     return device_.kind == "cuda" && !o_.recipe.has("offload") &&
            std::none_of(lists_.begin(), lists_.end(), [](auto& list) { return list.name == "offload"; });
   }
@@ -333,7 +333,7 @@ class Search {
     return o_.global_batch > 0 ? share_of_batch(c.given) : start_.grad_accumulation;
   }
 
-  // Measures the first that fits, from which the time of the others is predicted.
+  // Measures the first fitting candidate, to predict the others from it.
   void seed(size_t first) {
     if (learns())
       rates();
@@ -341,7 +341,7 @@ class Search {
       seed_ranks(first);
     measure(first);
     if (learns() && !model_.steps()) nothing_fits();
-    // One sequence tells what a step costs before its first token.
+    // A single sequence shows the fixed cost of a step.
     const Combination* plain = as_given();
     if (!learns() || !plain || !batch_is_free() || o_.global_batch > 0 || start_.batch == 1) return;
     if (size_t one = candidate(*plain, 1, start_.grad_accumulation); one != TuneResult::none) measure(one);
@@ -357,21 +357,21 @@ class Search {
   [[noreturn]] void nothing_fits() const {
     std::string closest;
     if (r_.smallest)
-      closest = fmt::format("A step of the closest needs {}: {}.", format_bytes(double(r_.smallest->step_bytes)),
+      closest = fmt::format("The closest needs {} for a step: {}.", format_bytes(double(r_.smallest->step_bytes)),
                             change_text(*r_.smallest));
     throw Error(
         Exit::does_not_fit,
         fmt::format("none of the combinations fits {}{}", format_bytes(double(limit_of_rank(start_, device_, limit_))),
-                    most_ranks_ > 1 ? ", which a rank has" : ""),
+                    most_ranks_ > 1 ? ", the memory of a rank" : ""),
         "crest tune",
         fmt::format("{} Use a smaller model, a shorter --seq{}, or --vary optimizer.", closest,
                     most_ranks_ > 1 && device_.kind == "cuda" ? ", more --ranks" : ""));
   }
 
-  // The sizes of the micro batch for each combination.
+  // Adds micro batches of all sizes to each combination.
   void grow() {
     say(fmt::format("planning {} ...", format_number_of(int64_t(combinations_.size()), "combination")));
-    // With a time limit the likely ones are planned first.
+    // With a time limit, likely winners are planned first.
     std::vector<std::pair<double, const Combination*>> order;
     time_.divide_the_rest();
     const double planning = here_ ? time_.planning_ends() : 1;
@@ -395,9 +395,9 @@ class Search {
     }
   }
 
-  // 1, 2, 3, 4, 6, 8, 12, ... as long as twice the batch is predicted to bring more than
-  // `stop_below` (at least `within`) and a step to take at most twice the time limit of a measured
-  // step; and the largest that fits.
+  // Tries 1, 2, 3, 4, 6, 8, 12, ... while twice the batch is predicted to gain more than
+  // `stop_below` (at least `within`), and a step to take at most twice the time limit of a measured
+  // step. Then tries the largest that fits.
   void grow_batch(const Combination& c) {
     double least = 1 + std::max(o_.stop_below, o_.within);
     std::vector<size_t> list;
@@ -417,7 +417,7 @@ class Search {
     }
   }
 
-  // The largest batch in [fits, too_large).
+  // Adds the largest batch in [fits, too_large).
   void add_largest(const Combination& c, int64_t fits, int64_t too_large) {
     size_t before = r_.too_large;
     while (too_large - fits > 1) {
@@ -431,8 +431,8 @@ class Search {
     return o_.measure > 0 ? size_t(o_.measure) : std::clamp<size_t>(r_.candidates.size() / 10, 6, 24);
   }
 
-  // Measures the one that is predicted to be the fastest, then the one that may be it, and so on,
-  // and learns, until none of the others can be faster than the fastest measured one.
+  // Alternates: measures the candidate with the best prediction, then the one with the highest end
+  // of its range. Learns from both, until no other can beat the fastest measured one.
   void measure_best() {
     auto expected = [](const TuneCandidate& c) { return c.rate(); };
     auto optimistic = [](const TuneCandidate& c) { return c.rate() * c.predicted->ms / c.predicted->low_ms; };
@@ -446,7 +446,7 @@ class Search {
     if (o_.within > 0) measure_small();
   }
 
-  // Of those that were not measured and can be in time, the one with the largest value.
+  // The unmeasured candidate with the largest value, if there is time to measure it.
   template <class F>
   size_t first_by(F value) {
     const double time = time_.left(time_.measuring_ends());
@@ -463,7 +463,8 @@ class Search {
     return best;
   }
 
-  // The smallest that is predicted to be within `within` of the fastest, until one of them is.
+  // Measures the smallest candidate predicted within `within` of the fastest, until a measured one
+  // is.
   void measure_small() {
     for (int tries = 0; tries < 3; ++tries) {
       double fastest = fastest_measured();
@@ -482,7 +483,7 @@ class Search {
   void finals() {
     size_t most = most_finalists;
     std::vector<size_t> list = finalists(r_, o_.within, most, learns() ? limit_ : std::numeric_limits<int64_t>::max());
-    // As many as there is time for.
+    // As many as time allows.
     while (!list.empty() && seconds_of_rounds(list) > time_.left(1)) {
       list.pop_back();
       r_.out_of_time = true;
@@ -493,14 +494,14 @@ class Search {
     std::optional<AbResult> result;
     try {
       result = learns() ? rounds.here(list) : rounds.in_processes(list, runs_);
-    } catch (const Error& e) {  // other processes took the memory: what each measured by itself stays
+    } catch (const Error& e) {  // other processes took the memory: single measurements remain valid
       if (e.code() != Exit::does_not_fit) throw;
       say("no interleaved rounds: " + e.problem());
     }
     if (result) take(list, std::move(*result));
   }
 
-  // Of the fewest rounds.
+  // For the fewest possible rounds.
   double seconds_of_rounds(const std::vector<size_t>& list) const {
     if (!time_.limited()) return 0;
     double seconds = 0;
@@ -517,8 +518,8 @@ class Search {
     r_.finals = std::move(result), r_.finalists = list;
   }
 
-  // The fastest; of those that differ by no more than the noise, the one with the fewest changes.
-  // With `within`, the smallest of those that are no slower than that.
+  // The fastest, or within noise of it the candidate with the fewest changes. With `within`, the
+  // smallest candidate at that speed.
   void choose() {
     r_.noise = r_.finals ? r_.finals->noise_floor : least_noise;
     r_.tolerance = std::max(o_.within, r_.noise);
@@ -539,7 +540,7 @@ class Search {
     }
     if (r_.best == TuneResult::none) fail_internal("a search measured nothing");
     r_.fastest = r_.best;
-    // `within` bounds what may be given up, and its choice has the least memory already.
+    // `within` limits the loss of speed, and its choice already has the least memory.
     if (batch_is_free() && o_.global_batch == 0 && o_.within == 0) r_.best = least_batch(r_, from, o_.stop_below);
   }
 
@@ -551,18 +552,18 @@ class Search {
   const ProcessRuns runs_{o_.process_flags, o_.seed};
   int most_ranks_ = 1;
   KnownTimes known_;
-  double scale_ = 1;  // measured over predicted times of several ranks
+  double scale_ = 1;  // measured / predicted times of several ranks
   TimeModel model_;   // learns steps of one rank
   Recipe given_start_, start_;
   std::vector<TuneList> lists_;
   std::vector<Combination> combinations_;
   std::vector<ProfileRate> rates_;
-  std::vector<TimeModel::Work> rows_;                 // of each candidate, of one rank
-  std::vector<std::optional<StepPrediction>> plain_;  // of each candidate, else: before it is scaled
-  std::set<std::string> counted_;                     // as too large or not allowed
+  std::vector<TimeModel::Work> rows_;                 // by candidate, for one rank
+  std::vector<std::optional<StepPrediction>> plain_;  // by candidate, otherwise: before scaling
+  std::set<std::string> counted_;                     // too large or not allowed
   TuneResult r_;
   SearchTime time_{o_.search_seconds};
-  double said_ = 0;  // when the last line was
+  double said_ = 0;  // time of the last line
 };
 
 }  // namespace
@@ -579,7 +580,7 @@ TuneResult tune(const TuneOptions& options, const Device& device, int64_t limit,
 LongestContext longest_context(const TuneOptions& options, const Device& device, int64_t limit,
                                const Calibration* calibration, const std::function<void(const std::string&)>& say) {
   TuneOptions any_length = options;
-  any_length.recipe.given["seq"] = {"1"};  // each candidate has its own; none needs the default
+  any_length.recipe.given["seq"] = {"1"};  // each candidate has its own length, so none needs the default
   return Search(any_length, device, limit, calibration, say).longest();
 }
 

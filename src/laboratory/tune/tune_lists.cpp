@@ -1,4 +1,4 @@
-// The settings that a search varies, and what each choice brings.
+// The settings varied by a search, and the gain of each choice.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,20 +14,20 @@ namespace crest {
 
 namespace {
 
-// The settings that change how a step is computed and not what it trains, with their values; and
-// fp8, whose loss the result states.
+// Settings that change how a step is computed but not what it trains, with their values. Also fp8:
+// the result states its cost in loss.
 std::vector<TuneList> usual_lists(const Recipe& start, const Device& device) {
   std::vector<TuneList> lists = {{"attention", {"flash", "naive"}},
                                  {"recompute", {"none", "activation", "pointwise", "selective", "full"}},
                                  {"loss-chunk", {"auto", "off"}}};
-  // Predictions know no alignment: where nothing is measured, no padding would seem faster.
+  // Predictions ignore alignment: without measurements, no padding would seem faster.
   if (start.model.vocab % 128 && !device.described) lists.push_back({"pad-vocab", {"1", "128"}});
   if (varies_precision(device)) lists.push_back({"precision", {"bf16", "fp8"}});
   return lists;
 }
 
-// How several ranks share the work. Predictions know no sum that computation hides: where nothing
-// is measured, buckets are not told from one sum.
+// How ranks share the work. Predictions ignore overlap: without measurements, buckets and one sum
+// look the same.
 std::vector<TuneList> rank_lists(const TuneOptions& o, const Recipe& start, const Device& device) {
   std::vector<TuneList> lists;
   Recipe several = start;
@@ -71,7 +71,7 @@ TuneList parse_vary(const std::string& text) {
     list.values = {"false", "true"};
   else
     for (auto& value : choices_of(row))
-      if (value.find('=') == value.npos) list.values.push_back(value);  // else a form, such as budget=SIZE
+      if (value.find('=') == value.npos) list.values.push_back(value);  // else a form such as budget=SIZE
   if (list.values.empty())
     fail_usage(fmt::format("'{}' needs values", list.name), "--vary",
                fmt::format("Write for example {}=A,B ({}).", list.name, allowed(row)));
@@ -144,7 +144,7 @@ std::vector<TuneGain> gains(const TuneResult& r) {
     for (auto& c : r.candidates)
       if (c.changes == without) add(name, c);
   }
-  // Where nothing changes: what each single change would have taken. Batches are rows of the table.
+  // If nothing changes: the time of each single change. Batches are rows of the table.
   for (auto& c : r.candidates)
     if (best.changes.empty() && c.changes.size() == 1 && c.changes[0].first != "batch") add(c.changes[0].first, c);
   return list;

@@ -18,10 +18,10 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-constexpr double busy = 0.2;  // a noise floor above this is not that of a quiet machine
+constexpr double busy = 0.2;  // a quiet machine has a lower noise floor
 
-// Those that were compared in interleaved rounds, then other measured ones, then predicted ones;
-// each fastest first.
+// Finalists of the interleaved rounds, then other measured candidates, then predicted ones, each
+// fastest first.
 std::vector<size_t> order_of(const TuneResult& r) {
   std::vector<size_t> order(r.candidates.size());
   std::iota(order.begin(), order.end(), size_t(0));
@@ -93,7 +93,7 @@ std::string train_flags(const TuneOptions& o, const TuneCandidate& c) {
   if (o.global_batch > 0) given["batch"] = {std::to_string(c.recipe.batch)};
   if (o.global_batch > 0 && c.recipe.grad_accumulation > 1)
     given["grad-accumulation"] = {std::to_string(c.recipe.grad_accumulation)};
-  // One of these decides what another one is by default.
+  // Some of these set the default of others.
   if (c.recipe.ranks > 1)
     for (const char* name : {"shard", "reduce"})
       if (c.recipe.pass_settings.count(name)) given[name] = {c.recipe.pass_settings.at(name)};
@@ -145,9 +145,9 @@ std::string text_of(const TuneOptions& o, const TuneResult& r, size_t top, bool 
   text += fmt::format("\n{} planned and predicted, {} measured, in {}; * is the choice, ~ is predicted{}\n",
                       format_number_of(int64_t(r.candidates.size()), "combination"),
                       r.not_here.empty() ? std::to_string(r.measured()) : "none", format_duration(r.seconds),
-                      best.recipe.ranks > 1 ? "; memory is that of each rank" : "");
+                      best.recipe.ranks > 1 ? "; memory is per rank" : "");
   if (!r.not_here.empty())
-    text += fmt::format("{} is not here: these are predictions alone\n{}", printable(r.not_here), r.prediction);
+    text += fmt::format("{} was not measured: all times are predictions\n{}", printable(r.not_here), r.prediction);
   if (r.too_large) text += fmt::format("{} more do not fit into memory\n", r.too_large);
   if (r.out_of_time) text += "--search-seconds ended the search: others may be faster\n";
   if (r.slow_batches) text += "larger batches were left out: their step takes more than twice --max-seconds\n";

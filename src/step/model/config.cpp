@@ -20,7 +20,17 @@ const std::vector<std::string>& names_of<PositionKind>() {
 }
 template <>
 const std::vector<std::string>& names_of<ActivationKind>() {
-  static const std::vector<std::string> w = {"gelu", "swiglu", "gelu_erf", "relu"};
+  static const std::vector<std::string> w = {"gelu", "swiglu", "gelu_erf", "relu", "geglu", "relu2"};
+  return w;
+}
+template <>
+const std::vector<std::string>& names_of<NormPosition>() {
+  static const std::vector<std::string> w = {"before", "after", "both"};
+  return w;
+}
+template <>
+const std::vector<std::string>& names_of<QkNorm>() {
+  static const std::vector<std::string> w = {"none", "head", "row"};
   return w;
 }
 template <>
@@ -32,22 +42,112 @@ const std::vector<std::string>& names_of<RopeScalingType>() {
 std::string name(ActivationKind activation) { return names_of<ActivationKind>()[size_t(activation)]; }
 std::string name(RopeScalingType type) { return names_of<RopeScalingType>()[size_t(type)]; }
 
+const LayerConfig& ModelConfig::layer(int64_t index) const {
+  if (pattern.empty()) return *this;
+  const size_t kind = size_t(pattern[size_t(index) % pattern.size()] - 'A');
+  return kind == 0 ? *this : others.at(kind - 1);
+}
+
+void ModelConfig::set_layers(const std::vector<LayerConfig>& by_layer) {
+  LayerConfig first = *this;
+  if (std::find(by_layer.begin(), by_layer.end(), first) == by_layer.end()) first = by_layer.at(0);
+  std::vector<LayerConfig> kinds = {first};
+  std::string letters;
+  for (auto& l : by_layer) {
+    const size_t kind = size_t(std::find(kinds.begin(), kinds.end(), l) - kinds.begin());
+    if (kind == kinds.size()) kinds.push_back(l);
+    letters += char('A' + kind);
+  }
+  size_t period = 1;
+  auto repeats = [&] {
+    for (size_t i = period; i < letters.size(); ++i)
+      if (letters[i] != letters[i - period]) return false;
+    return true;
+  };
+  while (period < letters.size() && !repeats()) ++period;
+  static_cast<LayerConfig&>(*this) = first;
+  others.assign(kinds.begin() + 1, kinds.end());
+  pattern = others.empty() ? "" : letters.substr(0, period);
+}
+
+void ModelConfig::simplify() {
+  if (pattern.empty()) {
+    others.clear();
+    return;
+  }
+  std::vector<LayerConfig> all;
+  for (int64_t i = 0; i < layers; ++i) all.push_back(layer(i));
+  set_layers(all);
+}
+
+int64_t ModelConfig::widest_window() const {
+  int64_t widest = window;
+  for (auto& other : others) widest = std::max(widest, other.window);
+  return widest;
+}
+
+void ModelConfig::set_window(int64_t to) {
+  const bool some = widest_window() > 0;
+  change_layers([&](LayerConfig& l) {
+    if (l.window || !some) l.window = to;
+  });
+}
+
+void see_all_in_first(ModelConfig& c, int64_t full_layers) {
+  LayerConfig full = c;
+  full.window = 0;
+  std::vector<LayerConfig> all(size_t(c.layers), c);
+  std::fill_n(all.begin(), std::min(full_layers, c.layers), full);
+  c.set_layers(all);
+}
+
+int64_t first_full_layers(const ModelConfig& c) {
+  int64_t n = 0;
+  while (n < c.layers && c.layer(n).window == 0) ++n;
+  ModelConfig same = c;
+  if (n == c.layers) return 0;
+  static_cast<LayerConfig&>(same) = c.layer(n);
+  see_all_in_first(same, n);
+  for (int64_t i = 0; i < c.layers; ++i)
+    if (same.layer(i) != c.layer(i)) return 0;
+  return n;
+}
+
 int64_t ModelConfig::cached_context() const {
-  bool grows =
-      position == PositionKind::rope && rope_scaling.factor != 1 && rope_scaling.type == RopeScalingType::dynamic;
-  return grows ? std::min(context, rope_scaling.original_context) : context;
+  int64_t cached = context;
+  for (int64_t i = 0; i < layers; ++i) {
+    const RopeScaling& s = layer(i).rope_scaling;
+    if (position == PositionKind::rope && layer(i).rope && s.factor != 1 && s.type == RopeScalingType::dynamic)
+      cached = std::min(cached, s.original_context);
+  }
+  return cached;
 }
 
 double ModelConfig::keys_per_token(int64_t seq) const {
-  int64_t windowed = window_of(full_layers, seq) ? std::max<int64_t>(layers - full_layers, 0) : 0;
-  return double(seq) - double(windowed * (seq - window)) / double(layers);
+  int64_t hidden = 0;
+  for (int64_t i = 0; i < layers; ++i)
+    if (int64_t w = window_of(i, seq)) hidden += seq - w;
+  return double(seq) - double(hidden) / double(layers);
 }
 
-static void validate_rope(const ModelConfig& c, const std::string& where) {
+static void validate_layer(const LayerConfig& c, int64_t head_dim, bool rotates, const std::string& where) {
   auto positive = [&](const char* key, double x, double low) {
     if (!(x >= low && x <= 1e15))
       fail_usage(fmt::format("{} = {} is out of range", key, x), where, fmt::format("It must be at least {}.", low));
   };
+  if (!(c.norm_eps > 0 && c.norm_eps < 1))
+    fail_usage(fmt::format("norm_eps = {}", c.norm_eps), where, "norm_eps must be in (0, 1).");
+  if (c.window < 0 || c.window > 16 << 20)
+    fail_usage(fmt::format("window = {} is out of range", c.window), where,
+               fmt::format("window must be from 0 to {}.", 16 << 20));
+  positive("attention_scale", c.attention_scale, 0);
+  positive("residual_scale", c.residual_scale, 1e-6);
+  const int64_t rotated = c.rotary_dim ? c.rotary_dim : head_dim;
+  if (rotated < 0 || rotated > head_dim || (rotates && rotated % 2))
+    fail_usage(c.rotary_dim ? fmt::format("rotary_dim = {} with head_dim = {}", c.rotary_dim, head_dim)
+                            : fmt::format("head_dim = {} is odd", head_dim),
+               where,
+               c.rotary_dim ? "It must be even, and at most head_dim." : "RoPE rotates pairs: head_dim must be even.");
   const RopeScaling& s = c.rope_scaling;
   positive("rope_theta", c.rope_theta, 1);
   positive("rope_scaling.factor", s.factor, 1);
@@ -63,8 +163,8 @@ static void validate_rope(const ModelConfig& c, const std::string& where) {
   if (s.type == RopeScalingType::yarn && !(c.rope_theta > 1))
     fail_usage(fmt::format("rope_theta = {} with rope_scaling.type = \"yarn\"", c.rope_theta), where,
                "YaRN needs a rope_theta above 1.");
-  if (s.type == RopeScalingType::dynamic && s.factor != 1 && c.head_dim <= 2)
-    fail_usage(fmt::format("head_dim = {} with rope_scaling.type = \"dynamic\"", c.head_dim), where,
+  if (s.type == RopeScalingType::dynamic && s.factor != 1 && rotated <= 2)
+    fail_usage(fmt::format("head_dim = {} with rope_scaling.type = \"dynamic\"", head_dim), where,
                "Dynamic RoPE needs a head_dim above 2.");
   if (s.factor != 1 && !(s.low_freq_factor < s.high_freq_factor))
     fail_usage(fmt::format("rope_scaling.low_freq_factor = {} is not below high_freq_factor = {}", s.low_freq_factor,
@@ -86,18 +186,20 @@ void validate(const ModelConfig& c, const std::string& where) {
   range("width", c.width, 1, 1 << 20);
   range("head_dim", c.head_dim, 1, 1024);
   range("ff", c.ff, 1, 8 << 20);
-  range("window", c.window, 0, 16 << 20);
-  range("full_layers", c.full_layers, 0, c.layers);
   if (c.heads % c.kv_heads)
     fail_usage(fmt::format("kv_heads = {} does not divide heads = {}", c.kv_heads, c.heads), where,
                "Every key/value head serves the same number of query heads.");
-  if (c.position == PositionKind::rope && c.head_dim % 2)
-    fail_usage(fmt::format("head_dim = {} is odd", c.head_dim), where, "RoPE rotates pairs: head_dim must be even.");
   if (!(c.dropout >= 0 && c.dropout < 1))
     fail_usage(fmt::format("dropout = {}", c.dropout), where, "dropout must be in [0, 1).");
-  if (!(c.norm_eps > 0 && c.norm_eps < 1))
-    fail_usage(fmt::format("norm_eps = {}", c.norm_eps), where, "norm_eps must be in (0, 1).");
-  validate_rope(c, where);
+  for (auto [key, factor] : {std::pair{"embedding_scale", c.embedding_scale}, {"logit_scale", c.logit_scale}})
+    if (!(factor > 0 && factor <= 1e6))
+      fail_usage(fmt::format("{} = {} is out of range", key, factor), where, "It must be above 0, at most a million.");
+  for (char letter : c.pattern)
+    if (letter < 'A' || size_t(letter - 'A') > c.others.size())
+      fail_usage("the pattern names a layer that is not described", where, "See docs/reference/models.md.");
+  const bool rotates = c.position == PositionKind::rope;
+  validate_layer(c, c.head_dim, rotates, where);
+  for (auto& other : c.others) validate_layer(other, c.head_dim, rotates, where);
 }
 
 }  // namespace crest

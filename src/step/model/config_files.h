@@ -22,20 +22,21 @@ struct TextEnds {
 };
 // As transformers' files have it: a number, a list of several, or null.
 nlohmann::ordered_json eos_token_id(const TextEnds& ends);
-// A config.json that `transformers` loads (GPT2LMHeadModel, LlamaForCausalLM, MistralForCausalLM or
-// Qwen2ForCausalLM); empty for other architectures.
+// A config.json that `transformers` loads with the class of family_of(config); empty if there is
+// none.
 std::string to_huggingface_config(const ModelConfig& config, const TextEnds& ends = {});
 
 // The same, from text. `where` names the file in errors.
 //
-// TOML: the keys are the fields of ModelConfig and a table [rope_scaling]. `preset` names the base
-// that the other keys override (default: gpt2-124M's shape). Fields that are not given follow the
-// given ones: head_dim = width / heads, kv_heads = heads if they are equal in the base, ff = 4
-// width if the base has that ratio.
+// TOML: the keys are the fields of ModelConfig, a table [rope_scaling], and a table [layer.X] for
+// layers that differ (their letters are in `pattern`). `preset` names the base that the other keys
+// override (default: gpt2-124M's shape). Fields that are not given follow the given ones: head_dim
+// = width / heads, kv_heads = heads if they are equal in the base, ff = 4 width if the base has
+// that ratio.
 ModelConfig parse_model_toml(std::string_view text, const std::string& where);
-// config.json with model_type gpt2, llama, mistral or qwen2; keys of transformers 4 and 5. Sizes
-// are required; other keys default as in transformers. Options that Crest does not compute (layers
-// with and without a window in turn, ...) are rejected.
+// config.json of one of the families (model/family.h); keys of transformers 4 and 5. Sizes are
+// required; other keys default as in transformers. Options that Crest does not compute are
+// rejected.
 ModelConfig parse_huggingface_config(std::string_view text, const std::string& where);
 
 // A model description is a few hundred bytes. A larger file is something else.

@@ -42,24 +42,30 @@ class GptBuilder {
   // GPT-2's initialization: normal(0, 0.02); projections back into the residual stream are scaled
   // by 1/sqrt(2 layers).
   void declare_parameters() {
-    double std = 0.02, residual_std = 0.02 / std::sqrt(2.0 * double(c_.layers));
+    double std = 0.02, residual_std = c_.zero_projections ? 0 : 0.02 / std::sqrt(2.0 * double(c_.layers));
     matrix("wte.weight", c_.vocab, c_.width, std);
     if (c_.position == PositionKind::learned) matrix("wpe.weight", c_.context, c_.width, std);
     for (int64_t l = 0; l < c_.layers; ++l) {
       std::string h = fmt::format("h.{}.", l);
-      norm_parameters(h + "ln_1");
-      linear_parameters(h + "attn.qkv", c_.qkv_width(), c_.width, std, c_.has_qkv_bias());
-      linear_parameters(h + "attn.proj", c_.width, c_.heads * c_.head_dim, residual_std, c_.has_proj_bias());
-      norm_parameters(h + "ln_2");
-      if (c_.activation == ActivationKind::swiglu) {
-        linear_parameters(h + "mlp.gate", c_.ff, c_.width, std, c_.has_mlp_bias());
-        linear_parameters(h + "mlp.up", c_.ff, c_.width, std, c_.has_mlp_bias());
-      } else {
-        linear_parameters(h + "mlp.fc", c_.ff, c_.width, std, c_.has_mlp_bias());
+      const LayerConfig& layer = c_.layer(l);
+      const bool before = layer.norm_position != NormPosition::after,
+                 after = layer.norm_position != NormPosition::before;
+      if (before) norm_parameters(h + "ln_1", layer);
+      linear_parameters(h + "attn.qkv", c_.qkv_width(), c_.width, std, layer.has_qkv_bias());
+      if (layer.qk_norm != QkNorm::none) {
+        const bool head = layer.qk_norm == QkNorm::head;
+        parameter(h + "attn.q_norm.weight", {(head ? 1 : c_.heads) * c_.head_dim}, 1, 0, false);
+        parameter(h + "attn.k_norm.weight", {(head ? 1 : c_.kv_heads) * c_.head_dim}, 1, 0, false);
       }
-      linear_parameters(h + "mlp.proj", c_.width, c_.ff, residual_std, c_.has_mlp_bias());
+      linear_parameters(h + "attn.proj", c_.width, c_.heads * c_.head_dim, residual_std, layer.has_proj_bias());
+      if (after) norm_parameters(h + "ln_1_post", layer);
+      if (before) norm_parameters(h + "ln_2", layer);
+      for (const char* in : gated(layer.activation) ? std::vector{"mlp.gate", "mlp.up"} : std::vector{"mlp.fc"})
+        linear_parameters(h + in, c_.ff, c_.width, std, layer.has_mlp_bias());
+      linear_parameters(h + "mlp.proj", c_.width, c_.ff, residual_std, layer.has_mlp_bias());
+      if (after) norm_parameters(h + "ln_2_post", layer);
     }
-    norm_parameters("ln_f");
+    norm_parameters("ln_f", c_);
     if (!c_.tied) matrix("lm_head.weight", c_.vocab, c_.width, std);
   }
 
@@ -75,9 +81,9 @@ class GptBuilder {
     matrix(scope + ".weight", out, in, std);
     if (bias) parameter(scope + ".bias", {out}, 0, 0, false);
   }
-  void norm_parameters(const std::string& scope) {
+  void norm_parameters(const std::string& scope, const LayerConfig& layer) {
     parameter(scope + ".weight", {c_.width}, 1, 0, false);
-    if (c_.bias && c_.norm == NormKind::layer) parameter(scope + ".bias", {c_.width}, 0, 0, false);
+    if (layer.has_norm_bias()) parameter(scope + ".bias", {c_.width}, 0, 0, false);
   }
 
   ValueId param(const std::string& name) const {
@@ -89,10 +95,10 @@ class GptBuilder {
     b_.origin = Origin(scope);
     return b_.emit1("linear", {x, param(scope + ".weight"), param(scope + ".bias")});
   }
-  ValueId norm(const std::string& scope, ValueId x) {
+  ValueId norm(const std::string& scope, const LayerConfig& layer, ValueId x) {
     b_.origin = Origin(scope);
     Attrs a;
-    a.set("kind", c_.norm == NormKind::layer ? "layer" : "rms").set("eps", c_.norm_eps);
+    a.set("kind", layer.norm == NormKind::layer ? "layer" : "rms").set("eps", layer.norm_eps);
     return b_.emit1("norm", {x, param(scope + ".weight"), param(scope + ".bias")}, a);
   }
   // Dropout with the model's next rng_id; only training drops.
@@ -107,9 +113,13 @@ class GptBuilder {
     return b_.emit1("add", {x, y});
   }
 
+  ValueId scaled(ValueId x, double factor) {
+    return factor == 1 ? x : b_.emit1("scale", {x}, Attrs().set("value", factor));
+  }
+
   ValueId embed() {
     b_.origin = Origin("wte");
-    ValueId x = b_.emit1("embedding", {tokens_, param("wte.weight")});
+    ValueId x = scaled(b_.emit1("embedding", {tokens_, param("wte.weight")}), c_.embedding_scale);
     if (c_.position == PositionKind::learned) {
       b_.origin = Origin("wpe");
       x = b_.emit1("add_position", {x, param("wpe.weight"), inference_ ? scalars_ : no_value});
@@ -119,10 +129,12 @@ class GptBuilder {
 
   // The frequencies of transformers' rope_type. Linear and YaRN: pairs from first_pair on are
   // slowed down, those from last_pair on by the whole factor.
-  void set_rope(Attrs& a) const {
-    const RopeScaling& s = c_.rope_scaling;
-    double dim = double(c_.head_dim), original = double(s.original_context);
-    a.set("theta", c_.rope_theta).set("inverse", 0);
+  void set_rope(Attrs& a, const LayerConfig& layer) const {
+    const RopeScaling& s = layer.rope_scaling;
+    const int64_t rotated = layer.rotary_dim ? layer.rotary_dim : c_.head_dim;
+    double dim = double(rotated), original = double(s.original_context);
+    a.set("theta", layer.rope_theta).set("inverse", 0);
+    if (rotated != c_.head_dim) a.set("rotary_dim", rotated);
     if (s.type == RopeScalingType::yarn) {
       double factor = s.attention_factor;
       if (factor == 0) factor = 0.1 * std::log(s.factor) + 1;
@@ -141,13 +153,13 @@ class GptBuilder {
         // Cached keys are not rotated again: the base is that of a full cache.
         double length = double(inference_ ? s_.cache_length : s_.seq);
         if (length > original)
-          a.set("theta", c_.rope_theta * std::pow(s.factor * length / original - (s.factor - 1), dim / (dim - 2)));
+          a.set("theta", layer.rope_theta * std::pow(s.factor * length / original - (s.factor - 1), dim / (dim - 2)));
         break;
       }
       case RopeScalingType::yarn: {
         // The pair that makes so many turns within the original context.
         auto pair = [&](double turns) {
-          return dim * std::log(original / (turns * 2 * std::numbers::pi)) / (2 * std::log(c_.rope_theta));
+          return dim * std::log(original / (turns * 2 * std::numbers::pi)) / (2 * std::log(layer.rope_theta));
         };
         double first = pair(s.beta_fast), last = pair(s.beta_slow);
         if (s.truncate) first = std::floor(first), last = std::ceil(last);
@@ -162,11 +174,18 @@ class GptBuilder {
   ValueId attention(int64_t layer, const std::string& scope, ValueId qkv) {
     Attrs heads;
     heads.set("heads", c_.heads).set("kv_heads", c_.kv_heads);
-    double scale = 1 / std::sqrt(double(c_.head_dim));
-    if (c_.position == PositionKind::rope) {
+    const LayerConfig& l = c_.layer(layer);
+    double scale = l.attention_scale != 0 ? l.attention_scale : 1 / std::sqrt(double(c_.head_dim));
+    if (l.qk_norm != QkNorm::none) {
+      b_.origin = Origin(scope + ".qk_norm");
+      Attrs a = heads;
+      a.set("per", names_of<QkNorm>()[size_t(l.qk_norm)]).set("eps", l.norm_eps);
+      qkv = b_.emit1("qk_norm", {qkv, param(scope + ".q_norm.weight"), param(scope + ".k_norm.weight")}, a);
+    }
+    if (c_.position == PositionKind::rope && l.rope) {
       b_.origin = Origin(scope + ".rope");
       Attrs a = heads;
-      set_rope(a);
+      set_rope(a, l);
       qkv = b_.emit1("rope", {qkv, inference_ ? scalars_ : no_value}, a);
     }
     b_.origin = Origin(scope);
@@ -187,24 +206,38 @@ class GptBuilder {
     return b_.emit1("attention", {qkv, drops ? scalars_ : no_value}, a);
   }
 
-  ValueId block(int64_t layer, ValueId x) {
-    std::string h = fmt::format("h.{}.", layer);
-    ValueId qkv = linear(h + "attn.qkv", norm(h + "ln_1", x));
-    ValueId y = linear(h + "attn.proj", attention(layer, h + "attn", qkv));
-    x = residual(h + "attn.residual", x, dropout(h + "attn.drop", y));
-    ValueId n = norm(h + "ln_2", x);
-    ValueId a;
-    if (c_.activation == ActivationKind::swiglu) {
-      ValueId gate = linear(h + "mlp.gate", n), up = linear(h + "mlp.up", n);
-      b_.origin = Origin(h + "mlp.act");
-      a = b_.emit1("mul", {b_.emit1("silu", {gate}), up});
-    } else {
-      ValueId f = linear(h + "mlp.fc", n);
-      b_.origin = Origin(h + "mlp.act");
-      a = b_.emit1(name(c_.activation), {f});
+  ValueId mlp(const LayerConfig& layer, const std::string& scope, ValueId x) {
+    if (!gated(layer.activation)) {
+      ValueId f = linear(scope + ".fc", x);
+      b_.origin = Origin(scope + ".act");
+      const bool squared = layer.activation == ActivationKind::relu2;
+      f = b_.emit1(squared ? "relu" : name(layer.activation), {f});
+      if (squared) f = b_.emit1("mul", {f, f});
+      return linear(scope + ".proj", f);
     }
-    y = linear(h + "mlp.proj", a);
-    return residual(h + "mlp.residual", x, dropout(h + "mlp.drop", y));
+    ValueId gate = linear(scope + ".gate", x), up = linear(scope + ".up", x);
+    b_.origin = Origin(scope + ".act");
+    gate = b_.emit1(layer.activation == ActivationKind::swiglu ? "silu" : "gelu", {gate});
+    return linear(scope + ".proj", b_.emit1("mul", {gate, up}));
+  }
+
+  ValueId block(int64_t index, ValueId x) {
+    const std::string h = fmt::format("h.{}.", index);
+    const LayerConfig& layer = c_.layer(index);
+    auto normalized = [&](const std::string& ln, ValueId v) {
+      return layer.norm_position == NormPosition::after ? v : norm(h + ln, layer, v);
+    };
+    // What attention or MLP add.
+    auto branch = [&](const std::string& ln, const std::string& scope, ValueId y) {
+      if (layer.norm_position != NormPosition::before) y = norm(h + ln, layer, y);
+      b_.origin = Origin(scope + ".residual");
+      return dropout(scope + ".drop", scaled(y, layer.residual_scale));
+    };
+    ValueId y = attention(index, h + "attn", linear(h + "attn.qkv", normalized("ln_1", x)));
+    y = branch("ln_1_post", h + "attn", linear(h + "attn.proj", y));
+    ValueId sum = residual(h + "attn.residual", x, y);
+    y = mlp(layer, h + "mlp", normalized("ln_2", layer.parallel_residual ? x : sum));
+    return residual(h + "mlp.residual", sum, branch("ln_2_post", h + "mlp", y));
   }
 
   void head(ValueId x) {
@@ -212,8 +245,9 @@ class GptBuilder {
       b_.origin = Origin("ln_f");
       x = b_.emit1("take_row", {x, scalars_});
     }
-    x = norm("ln_f", x);
+    x = norm("ln_f", c_, x);
     b_.origin = Origin("lm_head");
+    x = scaled(x, c_.logit_scale);
     ValueId logits = b_.emit1("linear", {x, param(c_.tied ? "wte.weight" : "lm_head.weight"), no_value});
     if (inference_) {
       program_.at(logits).name = "logits";

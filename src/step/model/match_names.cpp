@@ -29,89 +29,138 @@ namespace {
 
 std::string plain_name(std::string_view name) {
   std::string plain = without_wrappers(name);
-  for (std::string_view prefix : {"transformer.", "model."})
-    if (plain.starts_with(prefix)) return plain.substr(prefix.size());
+  for (auto& family : families())
+    if (plain.starts_with(family.names.prefix)) return plain.substr(std::string_view(family.names.prefix).size());
   return plain;
 }
 
-// Buffers that older versions of transformers saved with the parameters. GPT-2's causal mask is an
-// "attn.bias" of rank 4.
+// Buffers that older versions of transformers saved with the parameters. A causal mask is an
+// "attn.bias" or "attention.bias" of rank 4.
 bool is_buffer(const OfferedTensor& t) {
-  return (t.name.ends_with(".attn.bias") && t.shape.size() == 4) || t.name.ends_with(".attn.masked_bias") ||
-         t.name.ends_with("rotary_emb.inv_freq");
+  for (const char* mask : {".attn", ".attention"})
+    if ((t.name.ends_with(std::string(mask) + ".bias") && t.shape.size() == 4) ||
+        t.name.ends_with(std::string(mask) + ".masked_bias"))
+      return true;
+  return t.name.ends_with("rotary_emb.inv_freq");
 }
 
 std::string text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-const char* text(WeightFormat f) {
-  return f == WeightFormat::gpt2 ? "GPT-2 (Hugging Face)" : f == WeightFormat::llama ? "Llama (Hugging Face)" : "Crest";
+// Names that a file may have: of a family, or Crest's own (null).
+struct Naming {
+  const TensorNames* names = nullptr;
+  std::string title = "Crest";
+};
+// Those of the model's family come first.
+std::vector<Naming> namings(const ModelConfig& config) {
+  std::vector<Naming> all;
+  if (const Family* own = family_of(config)) all.push_back({&own->names, own->type});
+  all.push_back({});
+  for (auto& f : families())
+    if (std::none_of(all.begin(), all.end(), [&](auto& n) { return n.names == &f.names; }))
+      all.push_back({&f.names, f.type});
+  return all;
 }
+
+std::string head(const Naming& n) { return std::string(n.names ? n.names->head : "lm_head") + ".weight"; }
+
+using ByName = std::map<std::string, size_t>;  // plain name -> index
 
 // Infers the model in a file from its tensor names and shapes, as far as they determine it.
 class OfferedModel {
  public:
-  explicit OfferedModel(const std::vector<OfferedTensor>& offered) {
-    for (auto& t : offered) {
-      const std::string n = plain_name(t.name);
-      by_name_[n] = &t;
-      for (std::string_view layer : {"h.", "layers."})
-        if (n.starts_with(layer))
-          layers_ = std::max(layers_, layer_number(std::string_view(n).substr(layer.size())) + 1);
-    }
-  }
+  OfferedModel(const std::vector<OfferedTensor>& offered, const ByName& by_name)
+      : offered_(offered), by_name_(by_name) {}
 
-  std::optional<WeightFormat> format() const {
-    if (by_name_.count("h.0.attn.c_attn.weight")) return WeightFormat::gpt2;
-    if (by_name_.count("layers.0.self_attn.q_proj.weight")) return WeightFormat::llama;
-    if (by_name_.count("h.0.attn.qkv.weight")) return WeightFormat::crest;
-    return std::nullopt;
+  // How many of the names are there.
+  size_t found(const std::vector<CanonicalTensor>& tensors) const {
+    return size_t(
+        std::count_if(tensors.begin(), tensors.end(), [&](auto& t) { return by_name_.count(plain_name(t.name)) > 0; }));
+  }
+  // The naming of the first layer's tensors in the file; `used` where no other has more of them.
+  Naming naming(const Naming& used, const std::vector<Naming>& all) const {
+    Naming best = used;
+    for (auto& n : all)
+      if (matrices(n) > matrices(best)) best = n;
+    return best;
   }
 
   // "vocab = 50304 (the model has 50257)" for each key that the file contradicts.
-  std::vector<std::string> contradictions(const ModelConfig& c) const {
+  std::vector<std::string> contradictions(const ModelConfig& c, const Naming& n) const {
     std::vector<std::string> out;
     auto key = [&](const char* name, int64_t file, int64_t model) {
       if (file > 0 && file != model) out.push_back(fmt::format("{} = {} (the model has {})", name, file, model));
     };
-    bool llama = format() == WeightFormat::llama, gpt2 = format() == WeightFormat::gpt2;
-    const char* embedding = llama ? "embed_tokens.weight" : "wte.weight";
-    std::string layer = llama ? "layers.0." : "h.0.";
-    key("vocab", dim(embedding, 0), c.vocab);
-    key("width", dim(embedding, 1), c.width);
-    key("layers", layers_, c.layers);
+    key("vocab", dim(n, "wte", 0), c.vocab);
+    key("width", dim(n, "wte", 1), c.width);
+    key("layers", layers(n), c.layers);
     if (c.position == PositionKind::learned) {
-      int64_t rows = dim("wpe.weight", 0);
+      int64_t rows = dim(n, "wpe", 0);
       if (rows > 0 && rows < c.context)
         out.push_back(fmt::format("context at most {} (the model has {})", rows, c.context));
     }
-    if (gpt2) {
-      key("ff", dim(layer + "mlp.c_fc.weight", 1), c.ff);
-    } else if (llama) {
-      key("ff", dim(layer + "mlp.gate_proj.weight", 0), c.ff);
-      key("heads * head_dim", dim(layer + "self_attn.q_proj.weight", 0), c.heads * c.head_dim);
-      key("kv_heads * head_dim", dim(layer + "self_attn.k_proj.weight", 0), c.kv_heads * c.head_dim);
+    key("ff", dim(n, gated(c.activation) ? "mlp.gate" : "mlp.fc", 0), c.ff);
+    if (form(n, "attn.qkv") == TensorForm::apart) {
+      key("heads * head_dim", dim(n, "attn.qkv", 0), c.heads * c.head_dim);
+      key("kv_heads * head_dim", dim(n, "attn.qkv", 0, 'k'), c.kv_heads * c.head_dim);
     } else {
-      const char* fc = c.activation == ActivationKind::swiglu ? "mlp.gate.weight" : "mlp.fc.weight";
-      key("ff", dim(layer + fc, 0), c.ff);
-      key("heads * head_dim", dim(layer + "attn.proj.weight", 1), c.heads * c.head_dim);
+      key("heads * head_dim", dim(n, "attn.proj", 1), c.heads * c.head_dim);
     }
-    if (!c.tied && !by_name_.count("lm_head.weight")) out.push_back("tied = true (there is no lm_head.weight)");
+    if (!c.tied && !by_name_.count(head(n))) out.push_back(fmt::format("tied = true (there is no {})", head(n)));
     return out;
   }
 
  private:
+  static const TensorName* row(const Naming& n, const std::string& member) {
+    if (n.names)
+      for (auto* table : {&n.names->model, &n.names->members})
+        for (auto& r : *table)
+          if (std::string_view(r.crest).substr(0, std::string_view(r.crest).find('+')) == member) return &r;
+    return nullptr;
+  }
+  static TensorForm form(const Naming& n, const std::string& member) {
+    auto* r = row(n, member);
+    return r ? r->form : TensorForm::same;
+  }
+  static std::string layer_prefix(const Naming& n) { return n.names ? n.names->layer : "h."; }
+  int matrices(const Naming& n) const {
+    int count = 0;
+    for (const char* member : {"attn.qkv", "attn.proj", "mlp.fc", "mlp.gate", "mlp.proj"})
+      count += dim(n, member, 0) > 0;
+    return count;
+  }
+  static bool in_layer(const std::string& member) { return member.find('.') != std::string::npos; }
+
+  // Size of a matrix of the model, or of its first layer, in Crest's orientation; 0: not there.
+  int64_t dim(const Naming& n, const std::string& member, size_t d, char letter = 'q') const {
+    auto* r = row(n, member);
+    if (n.names && !r) return 0;
+    std::string name = r ? r->file : member;
+    if (size_t star = name.find('*'); star != std::string::npos) name[star] = letter;
+    if (in_layer(member)) name = layer_prefix(n) + "0." + name;
+    auto it = by_name_.find(name + ".weight");
+    if (it == by_name_.end()) return 0;
+    auto& shape = offered_[it->second].shape;
+    if (form(n, member) == TensorForm::transposed) d = 1 - d;
+    const int64_t rows = form(n, member) == TensorForm::joined && d == 0 ? 2 : 1;
+    return shape.size() == 2 ? shape[d] / rows : 0;
+  }
+  int64_t layers(const Naming& n) const {
+    int64_t most = 0;
+    const std::string prefix = layer_prefix(n);
+    for (auto& [name, i] : by_name_)
+      if (name.starts_with(prefix))
+        most = std::max(most, layer_number(std::string_view(name).substr(prefix.size())) + 1);
+    return most;
+  }
   static int64_t layer_number(std::string_view s) {
     int64_t n = 0;
     size_t i = 0;
     for (; i < s.size() && i < 7 && s[i] >= '0' && s[i] <= '9'; ++i) n = n * 10 + (s[i] - '0');
     return i > 0 && i < s.size() && s[i] == '.' ? n : -1;
   }
-  int64_t dim(const std::string& name, size_t d) const {
-    auto it = by_name_.find(name);
-    return it == by_name_.end() || it->second->shape.size() <= d ? 0 : it->second->shape[d];
-  }
-  std::map<std::string, const OfferedTensor*> by_name_;
-  int64_t layers_ = 0;
+  const std::vector<OfferedTensor>& offered_;
+  const ByName& by_name_;
 };
 
 // The first few items of a list, and how many more there are.
@@ -123,10 +172,9 @@ std::string first_of(const std::vector<std::string>& items) {
 
 }  // namespace
 
-NameMatch match_names(const ModelConfig& config, const std::vector<CanonicalTensor>& canonical,
-                      const std::vector<OfferedTensor>& offered, const std::string& where) {
+NameMatch match_names(const ModelConfig& config, const std::vector<OfferedTensor>& offered, const std::string& where) {
   NameMatch match;
-  std::map<std::string, size_t> by_name;
+  ByName by_name;
   std::vector<std::string> missing, unexpected, shapes;
   bool all_turned = true;
   for (size_t i = 0; i < offered.size(); ++i) {
@@ -136,6 +184,17 @@ NameMatch match_names(const ModelConfig& config, const std::vector<CanonicalTens
       fail(fmt::format("has both '{}' and '{}'", printable(offered[it->second].name), printable(offered[i].name)),
            where, "Both name the same parameter; remove one.");
   }
+  const ByName all_names = by_name;
+  const OfferedModel model(offered, all_names);
+  const std::vector<Naming> all_namings = namings(config);
+  size_t most = 0;
+  Naming used;
+  for (auto& naming : all_namings) {
+    auto tensors = tensors_under(naming.names, config);
+    const size_t found = model.found(tensors);
+    if (!match.tensors.empty() && found <= most) continue;
+    if (!tensors.empty()) match.tensors = std::move(tensors), most = found, used = naming;
+  }
   auto take = [&](const std::string& name) {
     auto it = by_name.find(name);
     if (it == by_name.end()) return offered.size();
@@ -143,16 +202,17 @@ NameMatch match_names(const ModelConfig& config, const std::vector<CanonicalTens
     by_name.erase(it);
     return i;
   };
-  for (auto& t : canonical) {
+  for (auto& t : match.tensors) {
     size_t i = take(plain_name(t.name));
-    if (i == offered.size() && config.tied && t.parameter == "wte.weight") i = take("lm_head.weight");
+    if (i == offered.size() && config.tied && t.parts[0].parameter == "wte.weight") i = take(head(used));
     match.source.push_back(i);
     if (i == offered.size()) {
       missing.push_back(t.name);
       continue;
     }
     auto& shape = offered[i].shape;
-    bool longer = t.parameter == "wpe.weight" && shape.size() == 2 && shape[1] == t.shape[1] && shape[0] > t.shape[0];
+    bool longer =
+        t.parts[0].parameter == "wpe.weight" && shape.size() == 2 && shape[1] == t.shape[1] && shape[0] > t.shape[0];
     if (shape == t.shape || longer) continue;
     bool turned = shape.size() == 2 && shape[0] == t.shape[1] && shape[1] == t.shape[0];
     all_turned = all_turned && turned;
@@ -160,13 +220,13 @@ NameMatch match_names(const ModelConfig& config, const std::vector<CanonicalTens
                                  turned ? " (transposed)" : ""));
   }
   if (config.tied) {
-    size_t i = take("lm_head.weight");
+    size_t i = take(head(used));
     if (i != offered.size()) {
-      std::vector<int64_t> head = {config.vocab, config.width};
-      if (offered[i].shape == head)
+      std::vector<int64_t> shape = {config.vocab, config.width};
+      if (offered[i].shape == shape)
         match.redundant_head = i;
       else
-        shapes.push_back(fmt::format("lm_head.weight is {}, not {}", text(offered[i].shape), text(head)));
+        shapes.push_back(fmt::format("{} is {}, not {}", head(used), text(offered[i].shape), text(shape)));
     }
   }
   for (auto& [name, i] : by_name) unexpected.push_back(printable(offered[i].name));
@@ -176,18 +236,15 @@ NameMatch match_names(const ModelConfig& config, const std::vector<CanonicalTens
   if (!missing.empty()) problems.push_back("missing: " + first_of(missing));
   if (!unexpected.empty()) problems.push_back("unexpected: " + first_of(unexpected));
   if (!shapes.empty()) problems.push_back("different shapes: " + first_of(shapes));
-  OfferedModel model(offered);
   std::string advice = "Choose the model of these weights (--model FOLDER reads its config.json).";
-  auto format = model.format();
-  if (format && *format != weight_format(config)) {
-    advice = fmt::format("The file has weights in the format {}; the model needs {}. ", text(*format),
-                         text(weight_format(config))) +
+  if (const Naming in_file = model.naming(used, all_namings); in_file.names != used.names) {
+    advice = fmt::format("The file has the tensors of {}; the model needs those of {}. ", in_file.title, used.title) +
              advice;
   } else if (missing.empty() && unexpected.empty() && all_turned) {
     advice =
         "The program that wrote them stores the matrices of these layers the other way round, as nanoGPT does. "
         "For a checkpoint of nanoGPT: crest import FILE --out DIR.";
-  } else if (auto keys = model.contradictions(config); !keys.empty()) {
+  } else if (auto keys = model.contradictions(config, used); !keys.empty()) {
     advice = "The shapes in the file imply " + join(keys, ", ") + ". " + advice;
   }
   fail("the weights do not fit model '" + printable(config.name) + "': " + join(problems, "; "), where, advice);

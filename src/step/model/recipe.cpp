@@ -93,7 +93,8 @@ const std::vector<Setting>& model_settings() {
       by_functions(
           {.name = "window",
            .group = group,
-           .help = "sliding-window attention: tokens that a token sees, itself included (0: all)",
+           .help = "sliding-window attention: each token sees this many tokens, itself included (0: all). Changes the "
+                   "layers with a window, or all if none has one",
            .unit = "tokens",
            .default_value = "the model's, 0 for presets",
            .min = 0,
@@ -101,8 +102,9 @@ const std::vector<Setting>& model_settings() {
            .identity = false,  // among the sizes, as the context
            .resume = OnResume::refuses,
            .effects = {{Effect::work, Effect::attention}}},
-          SettingType::whole, [](const Setting&, const void* o) { return SettingValue(recipe(o).model.window); },
-          [](const Setting&, void* o, const SettingValue& v) { recipe(o).model.window = std::get<int64_t>(v); }),
+          SettingType::whole,
+          [](const Setting&, const void* o) { return SettingValue(recipe(o).model.widest_window()); },
+          [](const Setting&, void* o, const SettingValue& v) { recipe(o).model.set_window(std::get<int64_t>(v)); }),
       by_functions(
           {.name = "dropout",
            .group = group,

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <variant>
 
 #include "core/error.h"
@@ -19,11 +20,13 @@ template <class T>
 struct Key {
   const char* name;
   std::variant<int64_t T::*, double T::*, bool T::*, std::string T::*, NormKind T::*, PositionKind T::*,
-               ActivationKind T::*, RopeScalingType T::*>
+               ActivationKind T::*, NormPosition T::*, QkNorm T::*, RopeScalingType T::*>
       field;
+  bool optional = false;  // written only where it is not the default
 };
 using M = ModelConfig;
 const std::vector<Key<M>> model_keys = {{"name", &M::name},
+                                        {"family", &M::family, true},
                                         {"vocab", &M::vocab},
                                         {"context", &M::context},
                                         {"layers", &M::layers},
@@ -32,19 +35,31 @@ const std::vector<Key<M>> model_keys = {{"name", &M::name},
                                         {"width", &M::width},
                                         {"head_dim", &M::head_dim},
                                         {"ff", &M::ff},
-                                        {"norm", &M::norm},
                                         {"position", &M::position},
-                                        {"activation", &M::activation},
-                                        {"bias", &M::bias},
-                                        {"qkv_bias", &M::qkv_bias},
-                                        {"attention_bias", &M::attention_bias},
-                                        {"mlp_bias", &M::mlp_bias},
                                         {"tied", &M::tied},
                                         {"dropout", &M::dropout},
-                                        {"norm_eps", &M::norm_eps},
-                                        {"rope_theta", &M::rope_theta},
-                                        {"window", &M::window},
-                                        {"full_layers", &M::full_layers}};
+                                        {"embedding_scale", &M::embedding_scale, true},
+                                        {"logit_scale", &M::logit_scale, true},
+                                        {"zero_projections", &M::zero_projections, true},
+                                        {"pattern", &M::pattern, true}};
+using L = LayerConfig;
+const std::vector<Key<L>> layer_keys = {{"norm", &L::norm},
+                                        {"norm_position", &L::norm_position, true},
+                                        {"norm_eps", &L::norm_eps},
+                                        {"qk_norm", &L::qk_norm, true},
+                                        {"activation", &L::activation},
+                                        {"bias", &L::bias},
+                                        {"qkv_bias", &L::qkv_bias},
+                                        {"attention_bias", &L::attention_bias},
+                                        {"mlp_bias", &L::mlp_bias},
+                                        {"norm_bias", &L::norm_bias, true},
+                                        {"parallel_residual", &L::parallel_residual, true},
+                                        {"rope", &L::rope, true},
+                                        {"rotary_dim", &L::rotary_dim, true},
+                                        {"rope_theta", &L::rope_theta},
+                                        {"window", &L::window},
+                                        {"attention_scale", &L::attention_scale, true},
+                                        {"residual_scale", &L::residual_scale, true}};
 const std::vector<Key<RopeScaling>> rope_keys = {{"type", &RopeScaling::type},
                                                  {"factor", &RopeScaling::factor},
                                                  {"low_freq_factor", &RopeScaling::low_freq_factor},
@@ -63,22 +78,87 @@ class TomlReader {
     return fmt::format("{} (line {}, column {})", path_, s.begin.line, s.begin.column);
   }
 
+  // Sets the field of a key; false: the keys lack it.
   template <class T>
-  void read(const toml::table& table, const std::vector<Key<T>>& keys, std::vector<std::string> others, T& out) const {
-    for (auto&& [k, node] : table) {
+  bool assign(const std::string& key, const toml::node& value, const std::vector<Key<T>>& keys, T& out) const {
+    auto it = std::find_if(keys.begin(), keys.end(), [&](auto& x) { return key == x.name; });
+    if (it == keys.end()) return false;
+    std::visit([&](auto member) { set(key, value, out.*member); }, it->field);
+    return true;
+  }
+  [[noreturn]] void unknown(const toml::key& key, const std::vector<std::string>& known) const {
+    std::string hint = did_you_mean(std::string(key.str()), known);
+    fail_usage(fmt::format("unknown key '{}'", printable(key.str())), place(key.source()),
+               (hint.empty() ? "" : hint + " ") + "Keys: " + join(known, ", ") + ".");
+  }
+
+  void read_scaling(const toml::node& scaling, RopeScaling& out) const {
+    if (!scaling.is_table())
+      fail_usage("rope_scaling must be a table", place(scaling.source()), "Write [rope_scaling] and its keys.");
+    for (auto&& [key, value] : *scaling.as_table())
+      if (!assign(std::string(key.str()), value, rope_keys, out)) unknown(key, names(rope_keys));
+  }
+  void read_layer(const toml::table& table, LayerConfig& out) const {
+    for (auto&& [k, value] : table) {
+      std::string key(k.str());
+      if (key == "rope_scaling")
+        read_scaling(value, out.rope_scaling);
+      else if (!assign(key, value, layer_keys, out))
+        unknown(k, with(names(layer_keys), {"rope_scaling"}));
+    }
+  }
+  void read_model(const toml::table& table, ModelConfig& out) const {
+    static const std::vector<std::string> others = {"preset", "rope_scaling", "full_layers", "layer"};
+    for (auto&& [k, value] : table) {
       std::string key(k.str());
       if (std::find(others.begin(), others.end(), key) != others.end()) continue;
-      auto it = std::find_if(keys.begin(), keys.end(), [&](auto& x) { return key == x.name; });
-      if (it == keys.end()) {
-        std::vector<std::string> known = others;
-        for (auto& x : keys) known.push_back(x.name);
-        std::string hint = did_you_mean(key, known);
-        fail_usage(fmt::format("unknown key '{}'", printable(key)), place(k.source()),
-                   (hint.empty() ? "" : hint + " ") + "Keys: " + join(known, ", ") + ".");
-      }
-      const toml::node& value = node;
-      std::visit([&](auto member) { set(key, value, out.*member); }, it->field);
+      if (!assign(key, value, model_keys, out) && !assign<LayerConfig>(key, value, layer_keys, out))
+        unknown(k, with(with(names(model_keys), names(layer_keys)), others));
     }
+    if (const toml::node* scaling = table.get("rope_scaling")) read_scaling(*scaling, out.rope_scaling);
+  }
+
+  // [layer.X]: layers with the letter X in `pattern` differ in these keys.
+  void read_layers(const toml::table& table, ModelConfig& c) const {
+    std::map<char, LayerConfig> kinds;
+    const toml::node* described = table.get("layer");
+    if (described && !described->is_table())
+      fail_usage("layer must be a table", place(described->source()), "Write [layer.B] and its keys.");
+    if (described)
+      for (auto&& [k, value] : *described->as_table()) {
+        const std::string letter(k.str());
+        if (letter.size() != 1 || !value.is_table() || c.pattern.find(letter) == std::string::npos)
+          fail_usage(fmt::format("no layer is '{}'", printable(letter)), place(value.source()),
+                     "A table [layer.X] describes the layers with the letter X in pattern.");
+        LayerConfig& kind = kinds.emplace(letter[0], c).first->second;
+        read_layer(*value.as_table(), kind);
+      }
+    if (const toml::node* full = table.get("full_layers")) {  // of older files
+      int64_t n = 0;
+      set("full_layers", *full, n);
+      if (n < 0 || n > c.layers || (n > 0 && !c.pattern.empty()))
+        fail_usage(fmt::format("full_layers = {} is out of range", n), place(full->source()),
+                   c.pattern.empty() ? fmt::format("full_layers must be from 0 to {}.", c.layers)
+                                     : "With a pattern, give its layers their window.");
+      if (c.pattern.empty() && c.layers > 0 && c.layers <= 1024) see_all_in_first(c, n);
+      return;
+    }
+    if (c.pattern.empty() || !table.contains("pattern") || c.layers > 1024) return;
+    if (int64_t(c.pattern.size()) > c.layers)
+      fail_usage(fmt::format("pattern has {} letters for {} layers", c.pattern.size(), c.layers),
+                 place(table.get("pattern")->source()), "It repeats until the layers end.");
+    std::string plain;
+    std::vector<LayerConfig> all;
+    for (int64_t i = 0; i < c.layers; ++i) {
+      const char letter = c.pattern[size_t(i) % c.pattern.size()];
+      auto kind = kinds.find(letter);
+      if (kind == kinds.end() && plain.find(letter) == std::string::npos) plain += letter;
+      all.push_back(kind == kinds.end() ? static_cast<const LayerConfig&>(c) : kind->second);
+    }
+    if (plain.size() > 1)
+      fail_usage(fmt::format("pattern has '{}' and '{}', and neither has a table", plain[0], plain[1]),
+                 place(table.get("pattern")->source()), fmt::format("Describe one of them: [layer.{}].", plain[1]));
+    c.set_layers(all);
   }
 
   void set(const std::string& key, const toml::node& node, int64_t& out) const {
@@ -115,6 +195,16 @@ class TomlReader {
   [[noreturn]] void wrong(const std::string& key, const toml::node& node, const char* expected) const {
     fail_usage(fmt::format("{} must be {}", key, expected), place(node.source()), "See docs/reference/models.md.");
   }
+  template <class T>
+  static std::vector<std::string> names(const std::vector<Key<T>>& keys) {
+    std::vector<std::string> out;
+    for (auto& k : keys) out.push_back(k.name);
+    return out;
+  }
+  static std::vector<std::string> with(std::vector<std::string> a, const std::vector<std::string>& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+  }
   const std::string& path_;
 };
 
@@ -123,10 +213,16 @@ std::string toml_number(double x) {
   return s.find_first_of(".ein") == std::string::npos ? s + ".0" : s;
 }
 
+// base: write only what differs from it; null: all but optional keys with their defaults.
 template <class T>
-std::string write_keys(const std::vector<Key<T>>& keys, const T& from) {
+std::string write_keys(const std::vector<Key<T>>& keys, const T& from, const T* base = nullptr) {
   std::string out;
+  static const T defaults;
   for (auto& k : keys) {
+    auto equal = [&](const T& other) {
+      return std::visit([&](auto member) { return from.*member == other.*member; }, k.field);
+    };
+    if (base ? equal(*base) : k.optional && equal(defaults)) continue;
     std::string value = std::visit(
         [&](auto member) -> std::string {
           auto& x = from.*member;
@@ -165,12 +261,7 @@ ModelConfig parse_model_toml(std::string_view text, const std::string& where) {
     base = *found;
   }
   ModelConfig c = base;
-  reader.read(table, model_keys, {"preset", "rope_scaling"}, c);
-  if (const toml::node* scaling = table.get("rope_scaling")) {
-    if (!scaling->is_table())
-      fail_usage("rope_scaling must be a table", reader.place(scaling->source()), "Write [rope_scaling] and its keys.");
-    reader.read(*scaling->as_table(), rope_keys, {}, c.rope_scaling);
-  }
+  reader.read_model(table, c);
   bool heads = table.contains("heads"), width = table.contains("width");
   if (heads && !table.contains("kv_heads") && base.kv_heads == base.heads) c.kv_heads = c.heads;
   if (width && !table.contains("ff") && base.ff == 4 * base.width && c.width < (int64_t(1) << 40)) c.ff = 4 * c.width;
@@ -180,13 +271,21 @@ ModelConfig parse_model_toml(std::string_view text, const std::string& where) {
                  "Choose a number of heads that divides the width, or give head_dim.");
     c.head_dim = c.width / c.heads;
   }
+  reader.read_layers(table, c);
   validate(c, where);
   return c;
 }
 
 std::string to_toml(const ModelConfig& config) {
-  std::string out = write_keys(model_keys, config);
+  std::string out = write_keys(model_keys, config) + write_keys<LayerConfig>(layer_keys, config);
   if (config.rope_scaling != RopeScaling()) out += "\n[rope_scaling]\n" + write_keys(rope_keys, config.rope_scaling);
+  for (size_t i = 0; i < config.others.size(); ++i) {
+    const LayerConfig &other = config.others[i], &base = config;
+    const char letter = char('B' + i);
+    out += fmt::format("\n[layer.{}]\n", letter) + write_keys(layer_keys, other, &base);
+    if (other.rope_scaling != base.rope_scaling)
+      out += fmt::format("\n[layer.{}.rope_scaling]\n", letter) + write_keys(rope_keys, other.rope_scaling);
+  }
   return out;
 }
 

@@ -4,106 +4,131 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_map>
 
 #include "core/error.h"
 #include "core/text.h"
 
 namespace crest {
 
-CanonicalTensor whole_tensor(const Param& p) {
-  CanonicalTensor t;
-  t.name = t.parameter = p.name, t.shape = p.shape.dims();
-  t.rows = p.shape[0], t.columns = p.shape.rank() > 1 ? p.shape[1] : 1;
-  return t;
+int64_t CanonicalTensor::elements() const {
+  int64_t rows = 0;
+  for (auto& part : parts) rows += part.rows;
+  return rows * columns;
 }
 
-WeightFormat weight_format(const ModelConfig& c) {
-  const bool equal_heads = c.heads == c.kv_heads && c.heads * c.head_dim == c.width;
-  if (c.norm == NormKind::layer && c.position == PositionKind::learned && c.activation != ActivationKind::swiglu &&
-      c.bias && equal_heads)
-    return WeightFormat::gpt2;
-  const bool llama_biases = !c.bias && (c.attention_bias || !(c.qkv_bias && c.mlp_bias));
-  if (c.norm == NormKind::rms && c.position == PositionKind::rope && c.activation == ActivationKind::swiglu &&
-      llama_biases)
-    return WeightFormat::llama;
-  return WeightFormat::crest;
+CanonicalTensor whole_tensor(const Param& p) {
+  CanonicalTensor t;
+  t.name = p.name, t.shape = p.shape.dims();
+  t.parts = {{p.name, 0, p.shape[0]}}, t.columns = p.shape.rank() > 1 ? p.shape[1] : 1;
+  return t;
 }
 
 namespace {
 
-// Crest's name for a member of a layer, and the file's name for it.
-struct Rename {
-  const char *crest, *file;
-};
-const std::vector<Rename> gpt2_names = {{"attn.qkv", "attn.c_attn"},
-                                        {"attn.proj", "attn.c_proj"},
-                                        {"mlp.fc", "mlp.c_fc"},
-                                        {"mlp.proj", "mlp.c_proj"},
-                                        {"ln_1", "ln_1"},
-                                        {"ln_2", "ln_2"}};
-const std::vector<Rename> llama_names = {{"ln_1", "input_layernorm"},       {"ln_2", "post_attention_layernorm"},
-                                         {"attn.proj", "self_attn.o_proj"}, {"mlp.gate", "mlp.gate_proj"},
-                                         {"mlp.up", "mlp.up_proj"},         {"mlp.proj", "mlp.down_proj"}};
-
-CanonicalTensor whole(const Param& p, std::string name, bool transposed) {
-  CanonicalTensor t = whole_tensor(p);
-  t.name = std::move(name), t.transposed = transposed;
-  if (transposed) std::swap(t.shape[0], t.shape[1]);
-  return t;
-}
-
-// "h.3.attn.qkv.weight" -> "3", "attn.qkv", "weight".
-struct LayerName {
+// "h.3.attn.qkv.weight" -> "h.3.", "attn.qkv", "weight"; "ln_f.bias" -> "", "ln_f", "bias".
+struct MemberName {
   std::string layer, member, kind;
 };
-LayerName split_layer_name(const std::string& name) {
-  size_t first = name.find('.'), second = name.find('.', first + 1), last = name.rfind('.');
-  return {name.substr(first + 1, second - first - 1), name.substr(second + 1, last - second - 1),
-          name.substr(last + 1)};
+MemberName split_name(const std::string& name) {
+  const size_t start = name.starts_with("h.") ? name.find('.', 2) + 1 : 0, last = name.rfind('.');
+  return {name.substr(0, start), name.substr(start, last - start), name.substr(last + 1)};
 }
 
-const char* renamed(const std::vector<Rename>& table, const std::string& member) {
-  for (auto& r : table)
-    if (member == r.crest) return r.file;
-  fail_internal("no name for parameter member " + member, "weights_map");
-}
+class Tensors {
+ public:
+  Tensors(const TensorNames& names, const ModelConfig& c) : names_(names), c_(c) {
+    for (auto& p : parameters_of(c)) by_name_[p.name] = p;
+  }
 
-CanonicalTensor gpt2_tensor(const Param& p) {
-  if (!p.name.starts_with("h.")) return whole(p, p.name == "lm_head.weight" ? p.name : "transformer." + p.name, false);
-  LayerName n = split_layer_name(p.name);
-  return whole(p, fmt::format("transformer.h.{}.{}.{}", n.layer, renamed(gpt2_names, n.member), n.kind),
-               p.shape.rank() == 2);
-}
+  // false: the names have none for it.
+  bool add(const Param& p) {
+    if (p.name == "lm_head.weight") {
+      out.push_back(whole_tensor(p));
+      out.back().name = std::string(names_.head) + ".weight";
+      return true;
+    }
+    const MemberName n = split_name(p.name);
+    for (auto& row : n.layer.empty() ? names_.model : names_.members) {
+      const std::string crest = row.crest;
+      const size_t plus = crest.find('+');
+      if (plus != std::string::npos && crest.substr(plus + 1) == n.member) return true;  // with the first one
+      if (crest.substr(0, plus) != n.member) continue;
+      CanonicalTensor t = whole_tensor(p);
+      // "h.3." -> "model.layers.3."
+      std::string prefix = names_.prefix;
+      if (!n.layer.empty()) prefix += names_.layer + n.layer.substr(2);
+      t.name = prefix + row.file + "." + n.kind;
+      shape(row, n, std::move(t));
+      return true;
+    }
+    return false;
+  }
 
-void llama_tensors(const ModelConfig& c, const Param& p, std::vector<CanonicalTensor>& out) {
-  if (p.name == "wte.weight") return out.push_back(whole(p, "model.embed_tokens.weight", false));
-  if (p.name == "ln_f.weight") return out.push_back(whole(p, "model.norm.weight", false));
-  if (p.name == "lm_head.weight") return out.push_back(whole(p, p.name, false));
-  LayerName n = split_layer_name(p.name);
-  std::string prefix = fmt::format("model.layers.{}.", n.layer);
-  if (n.member != "attn.qkv")
-    return out.push_back(whole(p, prefix + renamed(llama_names, n.member) + "." + n.kind, false));
-  int64_t row = 0;
-  for (auto [name, heads] : {std::pair{"q_proj", c.heads}, {"k_proj", c.kv_heads}, {"v_proj", c.kv_heads}}) {
-    CanonicalTensor t = whole(p, prefix + "self_attn." + name + "." + n.kind, false);
-    t.row = row, t.rows = t.shape[0] = heads * c.head_dim;
-    row += t.rows;
+  std::vector<CanonicalTensor> out;
+
+ private:
+  void shape(const TensorName& row, const MemberName& n, CanonicalTensor t) {
+    const int64_t q = c_.heads * c_.head_dim, kv = c_.kv_heads * c_.head_dim, d = c_.head_dim;
+    const std::string& qkv = t.parts[0].parameter;
+    switch (row.form) {
+      case TensorForm::same: break;
+      case TensorForm::transposed:
+        t.transposed = t.shape.size() == 2;
+        if (t.transposed) std::swap(t.shape[0], t.shape[1]);
+        break;
+      case TensorForm::less_one: t.offset = 1; break;
+      case TensorForm::joined: {
+        const std::string other = n.layer + std::string(row.crest).substr(n.member.size() + 1) + "." + n.kind;
+        t.parts.push_back({other, 0, by_name_.at(other).shape[0]});
+        t.shape[0] += t.parts[1].rows;
+        break;
+      }
+      case TensorForm::by_head: {
+        std::vector<TensorPart> parts;
+        for (int64_t h = 0; h < c_.heads; ++h)
+          for (int64_t first : {int64_t(0), q, q + kv}) parts.push_back({qkv, first + h * d, d});
+        t.parts = parts;
+        break;
+      }
+      case TensorForm::apart: {
+        int64_t first = 0;
+        const size_t star = t.name.find('*');
+        for (auto [letter, rows] : {std::pair{"q", q}, {"k", kv}, {"v", kv}}) {
+          CanonicalTensor part = t;
+          part.name.replace(star, 1, letter);
+          part.parts = {{qkv, first, rows}}, part.shape[0] = rows;
+          first += rows;
+          out.push_back(std::move(part));
+        }
+        return;
+      }
+    }
     out.push_back(std::move(t));
   }
-}
+
+  const TensorNames& names_;
+  const ModelConfig& c_;
+  std::unordered_map<std::string, Param> by_name_;
+};
 
 }  // namespace
 
-std::vector<CanonicalTensor> canonical_tensors(const ModelConfig& config) {
-  WeightFormat format = weight_format(config);
-  std::vector<CanonicalTensor> out;
-  for (auto& p : parameters_of(config)) {
-    if (format == WeightFormat::llama)
-      llama_tensors(config, p, out);
-    else
-      out.push_back(format == WeightFormat::gpt2 ? gpt2_tensor(p) : whole(p, p.name, false));
+std::vector<CanonicalTensor> tensors_under(const TensorNames* names, const ModelConfig& config) {
+  if (!names) {
+    std::vector<CanonicalTensor> out;
+    for (auto& p : parameters_of(config)) out.push_back(whole_tensor(p));
+    return out;
   }
-  return out;
+  Tensors tensors(*names, config);
+  for (auto& p : parameters_of(config))
+    if (!tensors.add(p)) return {};
+  return std::move(tensors.out);
+}
+
+std::vector<CanonicalTensor> canonical_tensors(const ModelConfig& config) {
+  const Family* family = family_of(config);
+  return tensors_under(family ? &family->names : nullptr, config);
 }
 
 namespace {
@@ -125,26 +150,36 @@ void transpose(const T* from, float* to, int64_t rows, int64_t columns) {
 }
 
 template <class T>
-void scatter_as(const CanonicalTensor& t, const void* from, float* rows) {
+void scatter_as(const CanonicalTensor& t, const void* from, const std::function<float*(const TensorPart&)>& place) {
   auto* x = static_cast<const T*>(from);
-  if (t.transposed) return transpose(x, rows, t.columns, t.rows);
-  int64_t n = t.elements();
+  for (auto& part : t.parts) {
+    float* rows = place(part);
+    if (t.transposed) return transpose(x, rows, t.columns, part.rows);
+    const int64_t n = part.rows * t.columns;
+    const float offset = t.offset;
 #pragma omp parallel for schedule(static) if (n > (1 << 20))
-  for (int64_t i = 0; i < n; ++i) rows[i] = widen(x[i]);
+    for (int64_t i = 0; i < n; ++i) rows[i] = offset == 0 ? widen(x[i]) : widen(x[i]) + offset;  // keeps -0
+    x += n;
+  }
 }
 
 }  // namespace
 
-void gather(const CanonicalTensor& t, const float* parameter, float* out) {
-  const float* rows = parameter + t.row * t.columns;
-  if (t.transposed)
-    transpose(rows, out, t.rows, t.columns);
-  else
-    std::memcpy(out, rows, size_t(t.elements()) * sizeof(float));
+void gather(const CanonicalTensor& t, const std::function<const float*(const TensorPart&)>& place, float* out) {
+  for (auto& part : t.parts) {
+    const float* rows = place(part);
+    if (t.transposed) return transpose(rows, out, part.rows, t.columns);
+    const int64_t n = part.rows * t.columns;
+    if (t.offset == 0)
+      std::memcpy(out, rows, size_t(n) * sizeof(float));
+    else
+      for (int64_t i = 0; i < n; ++i) out[i] = rows[i] - t.offset;
+    out += n;
+  }
 }
 
-void scatter(const CanonicalTensor& t, const void* from, DType dtype, float* parameter) {
-  float* rows = parameter + t.row * t.columns;
+void scatter(const CanonicalTensor& t, const void* from, DType dtype,
+             const std::function<float*(const TensorPart&)>& rows) {
   switch (dtype) {
     case DType::f64: return scatter_as<double>(t, from, rows);
     case DType::f32: return scatter_as<float>(t, from, rows);
@@ -154,6 +189,14 @@ void scatter(const CanonicalTensor& t, const void* from, DType dtype, float* par
       fail(fmt::format("tensor {} has dtype {}, not a float", printable(t.name), name(dtype)), "",
            "Weights must be f64, f32, bf16 or f16.");
   }
+}
+
+void gather(const CanonicalTensor& t, const float* parameter, float* out) {
+  gather(
+      t, [&](const TensorPart& part) { return parameter + part.row * t.columns; }, out);
+}
+void scatter(const CanonicalTensor& t, const void* from, DType dtype, float* parameter) {
+  scatter(t, from, dtype, [&](const TensorPart& part) { return parameter + part.row * t.columns; });
 }
 
 }  // namespace crest

@@ -47,6 +47,8 @@
   OP(copy_in, (x, into), (y))                                                                   \
   OP(copy_out, (x, into), (y))                                                                  \
   OP(rope, (qkv, scalars, positions), (y))                                                      \
+  OP(qk_norm, (qkv, q_weight, k_weight), (y, q_rstd, k_rstd))                                   \
+  OP(qk_norm_grad, (dy, qkv, q_weight, k_weight, q_rstd, k_rstd, acc_q, acc_k), (dqkv, dq, dk)) \
   OP(cache_append, (qkv, cache, scalars), (cache))                                              \
   OP(cached_attention, (qkv, cache, scalars), (o))                                              \
   OP(embedding, (ids, table, scalars), (y))                                                     \

@@ -10,7 +10,12 @@ static void infer(Infer& c) {
   rules::inputs(c, 1, 3);
   rules::contiguous(c);
   auto h = rules::heads(c, in::rope::qkv);
-  c.check(h.head_dim % 2 == 0, "head_dim must be even");
+  if (c.attrs().has("rotary_dim")) {
+    const int64_t rotated = rules::integer(c, "rotary_dim", 2);
+    c.check(rotated % 2 == 0 && rotated <= h.head_dim, "attribute 'rotary_dim' must be even, at most head_dim");
+  } else {
+    c.check(h.head_dim % 2 == 0, "head_dim must be even");
+  }
   if (c.has(in::rope::scalars)) rules::scalars(c, in::rope::scalars);
   if (c.has(in::rope::positions)) {
     rules::positions(c, in::rope::positions, c.in(in::rope::qkv).shape);
@@ -47,7 +52,9 @@ const OpDef op_rope = {
     .name = "rope",
     .inputs = in::rope::names,
     .outputs = out::rope::names,
-    .help = "qkv[B,T,W], [scalars], [positions i32[B,T]] -> the same with query and key heads rotated by position",
+    .help =
+        "qkv[B,T,W], [scalars], [positions i32[B,T]] -> the same with query and key heads rotated by position: all "
+        "of a head, or its first rotary_dim elements",
     .op_class = OpClass::elementwise,
     .infer = infer,
     .place = cut<"BTh, -, BT -> BTh; B H">,

@@ -242,37 +242,34 @@ const std::vector<Setting>& data_parallel_settings() {
                                        .effects = effects}),
       mesh_setting({.name = "mesh",
                     .group = group,
-                    .help = "how ranks are arranged: the ranks along each axis. data=4 is --ranks 4; ranks along "
-                            "tensor share the matrices of a model, ranks along pipeline its layers",
+                    .help = "number of ranks along each axis: data=4 is --ranks 4; ranks along tensor share the "
+                            "matrices of a model, ranks along pipeline its layers",
                     .example = "pipeline=2,data=2",
                     .commas = true,
                     .newer = true,
                     .resume = OnResume::accepts,
                     .effects = effects}),
-      pass_setting(
-          {.name = "reduce",
-           .group = group,
-           .help = "how ranks sum gradients: one collective a parameter after the backward pass (each), one a group "
-                   "of parameters (flat), one a parameter during the backward pass (overlap), or one a bucket "
-                   "during the backward pass (bucket)",
-           .default_value = "flat",
-           .choices = {"each", "flat", "overlap", "bucket"},
-           .resume = OnResume::accepts,
-           .effects = of_collectives}),
-      pass_setting(
-          {.name = "bucket",
-           .group = group,
-           .help = "--reduce bucket: a bucket is full when it holds this much; a number with B, kB, MB, GB, KiB, MiB "
-                   "or GiB",
-           .default_value = "25MB",
-           .example = "25MB",
-           .resume = OnResume::accepts,
-           .effects = of_collectives}),
+      pass_setting({.name = "reduce",
+                    .group = group,
+                    .help = "how ranks sum gradients: after the backward pass, by parameter (each) or by group of "
+                            "parameters (flat), or during the backward pass, by parameter (overlap) or by bucket "
+                            "(bucket)",
+                    .default_value = "flat",
+                    .choices = {"each", "flat", "overlap", "bucket"},
+                    .resume = OnResume::accepts,
+                    .effects = of_collectives}),
+      pass_setting({.name = "bucket",
+                    .group = group,
+                    .help = "with --reduce bucket: size of a full bucket; a number with B, kB, MB, GB, KiB, MiB "
+                            "or GiB",
+                    .default_value = "25MB",
+                    .example = "25MB",
+                    .resume = OnResume::accepts,
+                    .effects = of_collectives}),
       pass_setting({.name = "comm-dtype",
                     .group = group,
-                    .help =
-                        "dtype in which fp32 gradients are sent between ranks; bf16 halves the bytes and rounds each "
-                        "rank's gradient and the sum",
+                    .help = "dtype for sending fp32 gradients between ranks; bf16 halves the bytes and rounds "
+                            "each rank's gradient and the sum",
                     .default_value = "fp32",
                     .choices = {"fp32", "bf16"},
                     .effects = of_collectives})};

@@ -387,59 +387,57 @@ int64_t fp8_elements(const Program& program) {
 
 const std::vector<Setting>& fp8_settings() {
   static const std::vector<Setting> rows = {
-      pass_setting(
-          {.name = "fp8-fast-accumulation",
-           .group = "Precision and memory",
-           .help = "--precision fp8: matmuls whose sums stay in a GPU's tensor cores, in fewer bits than fp32: none, "
-                   "those of the forward half, or all",
-           .default_value = "none",
-           .choices = {"none", "forward", "all"},
-           .newer = true,
-           .effects = {{Effect::all, Effect::kernels, {}, nullptr, true}}}),
+      pass_setting({.name = "fp8-fast-accumulation",
+                    .group = "Precision and memory",
+                    .help = "with --precision fp8: which matmuls sum in a GPU's tensor cores, with fewer bits "
+                            "than fp32: none, forward (the forward half's), or all",
+                    .default_value = "none",
+                    .choices = {"none", "forward", "all"},
+                    .newer = true,
+                    .effects = {{Effect::all, Effect::kernels, {}, nullptr, true}}}),
       pass_setting({.name = "fp8-gradients",
                     .group = "Precision and memory",
-                    .help = "--precision fp8: the format of gradients, with more range (e5m2) or more precision (e4m3)",
+                    .help = "with --precision fp8: format of gradients, with more range (e5m2) or more precision "
+                            "(e4m3)",
                     .default_value = "e5m2",
                     .choices = {"e5m2", "e4m3"},
                     .effects = {{Effect::all, Effect::types, {}, nullptr, true}}}),
       pass_setting({.name = "fp8-history",
                     .group = "Precision and memory",
-                    .help = "--precision fp8: steps whose largest magnitude of a tensor gives its scale",
+                    .help = "with --precision fp8: number of past steps whose maximum sets a tensor's scale",
                     .default_value = "1",
                     .min = 1,
                     .max = 1024,
                     .effects = {{Effect::all, Effect::types, {}, nullptr, true}},
                     .type = SettingType::whole}),
-      pass_setting(
-          {.name = "fp8-margin",
-           .group = "Precision and memory",
-           .help = "--precision fp8: powers of two between a tensor's largest magnitude in the step before and the "
-                   "largest that its scale can hold",
-           .default_value = "1",
-           .min = 0,
-           .max = 8,
-           .effects = {{Effect::all, Effect::types, {}, nullptr, true}},
-           .type = SettingType::whole}),
+      pass_setting({.name = "fp8-margin",
+                    .group = "Precision and memory",
+                    .help = "with --precision fp8: headroom of a tensor's scale above the maximum of past steps, "
+                            "in powers of two",
+                    .default_value = "1",
+                    .min = 0,
+                    .max = 8,
+                    .effects = {{Effect::all, Effect::types, {}, nullptr, true}},
+                    .type = SettingType::whole}),
       pass_setting({.name = "fp8-recipe",
                     .group = "Precision and memory",
-                    .help =
-                        "--precision fp8: a scale for each tensor, from the step before, or for each block of 1 x 128 "
-                        "(weights: 128 x 128) numbers, from the tensor itself",
+                    .help = "with --precision fp8: a scale for each tensor, from past steps (tensor), or for each "
+                            "block of 1 x 128 numbers (weights: 128 x 128), from the tensor itself (block)",
                     .default_value = "tensor",
                     .choices = {"tensor", "block"},
                     .newer = true,
                     .effects = {{Effect::all, Effect::types, {}, nullptr, true}}}),
-      pass_setting(
-          {.name = "fp8-weights",
-           .group = "Precision and memory",
-           .help = "--precision fp8: when weights are made in 8 bits, with the same results: by the update, for the "
-                   "next step (update), in the first micro step, until their last use (keep), or in each half of "
-                   "each micro step, with less memory (again); auto: again without --grad-accumulation, else keep",
-           .default_value = "auto",
-           .choices = {"auto", "again", "keep", "update"},
-           .newer = true,
-           .effects = {{Effect::all, Effect::instructions, {}, nullptr, true}},
-           .smaller = {"again"}})};
+      pass_setting({.name = "fp8-weights",
+                    .group = "Precision and memory",
+                    .help = "with --precision fp8: when weights are converted to 8 bits, with equal results: in "
+                            "the update, for the next step (update), in the first micro step, kept until their "
+                            "last use (keep), or in each half of each micro step, with less memory (again); auto: "
+                            "again without --grad-accumulation, else keep",
+                    .default_value = "auto",
+                    .choices = {"auto", "again", "keep", "update"},
+                    .newer = true,
+                    .effects = {{Effect::all, Effect::instructions, {}, nullptr, true}},
+                    .smaller = {"again"}})};
   return rows;
 }
 

@@ -80,15 +80,16 @@ void keep_activations(Program& program, const PassContext& context) {
 }
 
 const std::vector<Setting>& fp8_activations_settings() {
-  static const std::vector<Setting> rows = {pass_setting(
-      {.name = "fp8-activations",
-       .group = "Precision and memory",
-       .help = "--precision fp8: what gradients of GELU and SwiGLU read is kept in bf16, or in 8 bits with a "
-               "scale for each token (e4m3): 1 byte less for each value, coarser gradients, more traffic",
-       .default_value = "bf16",
-       .choices = {"bf16", "e4m3"},
-       .newer = true,
-       .effects = {{Effect::all, Effect::instructions}}})};
+  static const std::vector<Setting> rows = {
+      pass_setting({.name = "fp8-activations",
+                    .group = "Precision and memory",
+                    .help = "with --precision fp8: format of activations kept for the gradients of GELU and "
+                            "SwiGLU: bf16, or 8 bits with a scale for each token (e4m3), with 1 byte less for "
+                            "each value, coarser gradients and more traffic",
+                    .default_value = "bf16",
+                    .choices = {"bf16", "e4m3"},
+                    .newer = true,
+                    .effects = {{Effect::all, Effect::instructions}}})};
   return rows;
 }
 

@@ -128,8 +128,8 @@ const std::vector<Setting>& int8_settings() {
   static const std::vector<Setting> rows = {
       pass_setting({.name = "weights",
                     .group = "Precision and memory",
-                    .help = "matrices of linear layers in evaluation and sampling: of the precision (float), or 8-bit "
-                            "integers with a scale for each output (int8)",
+                    .help = "matrices of linear layers in evaluation and sampling: in the model's precision "
+                            "(float), or 8-bit integers with a scale for each output (int8)",
                     .default_value = "float",
                     .choices = {"float", "int8"},
                     .newer = true,

@@ -169,7 +169,7 @@ const std::vector<Setting>& optimizer_settings() {
                                .above = true}),
         pass_setting({.name = "state-block",
                       .group = group,
-                      .help = "adamw-8bit, adamw-fp8: number of state elements that share a scale",
+                      .help = "adamw-8bit, adamw-fp8: number of state elements per scale",
                       .unit = "elements",
                       .default_value = "256",
                       .choices = {"64", "128", "256", "512", "1024", "2048", "4096"},

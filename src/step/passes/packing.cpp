@@ -40,14 +40,14 @@ void pack_documents(Program& program, const PassContext& context) {
 }
 
 const std::vector<Setting>& packing_settings() {
-  static const std::vector<Setting> rows = {pass_setting(
-      {.name = "packing",
-       .group = "Model and batch",
-       .help = "how rows are filled: windows of the text, regardless of documents (stream), or packed whole "
-               "documents that do not attend to each other (documents)",
-       .default_value = "stream",
-       .choices = {"stream", "documents"},
-       .effects = {{Effect::work, Effect::attention}}})};
+  static const std::vector<Setting> rows = {
+      pass_setting({.name = "packing",
+                    .group = "Model and batch",
+                    .help = "how rows are filled: windows of the text, regardless of documents (stream), or whole "
+                            "documents, each attending only to itself (documents)",
+                    .default_value = "stream",
+                    .choices = {"stream", "documents"},
+                    .effects = {{Effect::work, Effect::attention}}})};
   return rows;
 }
 

@@ -95,15 +95,14 @@ const std::vector<Pass>& pipeline() {
        clip_settings, "it finds gradients that are not finite and undoes the loss scale"},
       {"optimizer", "--optimizer: the update of every parameter; moments and fp32 master weights as state", optimizer,
        optimizer_settings, "it creates the update"},
-      {"fp8", "--precision fp8: the matmuls of a block's linear layers on 8-bit floats, which are made and scaled here",
+      {"fp8",
+       "--precision fp8: scales and converts operands of the blocks' linear layers to 8-bit floats for their matmuls",
        quantize_linears, fp8_settings},
       {"groups", "parameters, gradients and states of a group get contiguous memory", group_parameters, nullptr,
        "gradients of one Program reach the next through their group"},
       {"recompute", "--recompute: clones forward instructions into the backward half instead of keeping their results",
        recompute, recompute_settings},
-      {"fp8_activations",
-       "--fp8-activations: what gradients of GELU and SwiGLU read is kept in 8 bits from the forward to the backward "
-       "half",
+      {"fp8_activations", "--fp8-activations: activations kept for the gradients of GELU and SwiGLU are in 8 bits",
        keep_activations, fp8_activations_settings},
       {"borrowed", "--mesh pipeline=P: the last stage returns its gradient of a tied embedding to the first one",
        return_borrowed, nullptr, "it sums the gradients of the embedding"},
@@ -129,25 +128,23 @@ const std::vector<Pass>& pipeline() {
        "--fusion on: dropout of the residual stream becomes part of embeddings, residual + norm and the norm's "
        "gradient",
        join_dropout},
-      {"quantization", "--fusion on: tensors of --precision fp8 are quantized by the kernels that make them",
-       join_quantization},
+      {"quantization", "--fusion on: with --precision fp8, kernels quantize the tensors they make", join_quantization},
       {"shard",
-       "--shard: every rank updates its share of the weights and has its share of the optimizer's state; gradients and "
-       "weights, if they are shared, too, are whole only while they are used",
+       "--shard: every rank has its share of the optimizer's state and updates its share of the weights; gradients "
+       "and weights, if shared, are whole only during their use",
        shard, shard_settings, "it shares the update between ranks"},
       {"offload",
-       "--offload: the optimizer's state in host memory; the update goes over pieces of it, which are copied to the "
-       "device and back",
+       "--offload: the optimizer's state is in host memory; the update copies it to the device and back in pieces",
        offload, offload_settings},
-      {"fused_update", "--fusion on: the update's kernel quantizes the weights that it makes (--fp8-weights update)",
+      {"fused_update", "--fusion on: the update's kernel also quantizes the new weights (--fp8-weights update)",
        join_update_quantization},
-      {"forward_half", "phase forward-saved: only the forward half; what the backward half reads stays alive",
-       keep_forward_half, nullptr, "it ends the Program where its forward half ends"},
+      {"forward_half", "phase forward-saved: only the forward half; inputs of the backward half stay alive",
+       keep_forward_half, nullptr, "it ends the Program after its forward half"},
       {"lanes", "collectives on the communication stream start when their tensors are final", assign_streams},
-      {"prune", "removes instructions whose results nobody reads", prune},
+      {"prune", "removes instructions with unused results", prune},
       {"row_pitch",
-       "on a GPU: rows of logits whose width is no multiple of 16 bytes begin at multiples of 128 bytes; shapes and "
-       "results stay",
+       "on a GPU: rows of logits begin at multiples of 128 bytes if their width is not a multiple of 16 bytes; shapes "
+       "and results stay the same",
        pitch_rows},
   };
   return passes;

@@ -125,9 +125,8 @@ const std::vector<Setting>& precision_settings() {
       setting<&Recipe::precision>(
           {.name = "precision",
            .group = group,
-           .help = "arithmetic of matmuls; auto: bf16 if the device supports it and, on a CPU, is faster, else fp32; "
-                   "fp8: bf16, with the linear "
-                   "layers of the blocks in 8-bit floats",
+           .help = "arithmetic of matmuls; auto: bf16 if the device supports it and, on a CPU, is "
+                   "faster, else fp32; fp8: bf16 with 8-bit floats in the linear layers of the blocks",
            .choices = {"auto", "fp32", "tf32", "bf16", "fp16", "fp8"},
            .common = true,
            .effects = {{Effect::rate, Effect::types}, {Effect::all, Effect::types, {}, nullptr, true}},
@@ -135,8 +134,8 @@ const std::vector<Setting>& precision_settings() {
       setting<&Recipe::policy>(
           {.name = "policy",
            .group = group,
-           .help = "for bf16 and fp16: 16-bit weights with fp32 master weights (pure), or fp32 weights that are cast "
-                   "on use (autocast)",
+           .help = "for bf16 and fp16: 16-bit weights with fp32 master weights (pure), or fp32 weights "
+                   "cast on use (autocast)",
            .choices = {"pure", "autocast"},
            .effects = {{Effect::rate, Effect::types}, {Effect::all, Effect::changed, {}, nullptr, true}},
            .smaller = {"pure", "autocast"}}),
@@ -148,7 +147,7 @@ const std::vector<Setting>& precision_settings() {
                                     .smaller = {"bf16"}}),
       setting<&Recipe::loss_scale>({.name = "loss-scale",
                                     .group = group,
-                                    .help = "fp16: initial loss scale; it is adapted during training",
+                                    .help = "fp16: initial loss scale, adapted during training",
                                     .min = 1,
                                     .max = 3.4028234663852886e38}),
   };

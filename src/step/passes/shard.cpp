@@ -287,32 +287,31 @@ void shard(Program& program, const PassContext& context) {
 
 const std::vector<Setting>& shard_settings() {
   static const std::vector<Setting> rows = {
-      pass_setting(
-          {.name = "shard",
-           .group = "Model and batch",
-           .help = "what exists only as a share on each rank: nothing (none), the optimizer's state (optimizer; ZeRO "
-                   "1), gradients, too (gradients; ZeRO 2), weights, too (weights; ZeRO 3), or the first of these "
-                   "that fits (auto; on CPUs none). Ranks with a GPU each use optimizer if the optimizer allows it "
-                   "and none of --shard, --reduce, --bucket and --comm-dtype is given",
-           .default_value = "none",
-           .choices = {"auto", "none", "optimizer", "gradients", "weights"},
-           .resume = OnResume::accepts,
-           .effects = {{Effect::communication},
-                       {Effect::work, Effect::amount, {}, "update"},
-                       {Effect::all, Effect::anywhere, {}, "update", true}},
-           .smaller = {"optimizer", "gradients", "weights"}}),
-      pass_setting(
-          {.name = "gather",
-           .group = "Model and batch",
-           .help = "--shard optimizer or gradients: when a rank gets the weights that others have updated: during the "
-                   "update (update), or in the next forward pass, each bucket ahead of its use (forward; needs "
-                   "--reduce bucket)",
-           .default_value = "update",
-           .choices = {"update", "forward"},
-           .resume = OnResume::accepts,
-           .effects = {{Effect::communication},
-                       {Effect::all, Effect::anywhere, {}, "update", true},
-                       {Effect::all, Effect::anywhere, {}, "forward", true}}})};
+      pass_setting({.name = "shard",
+                    .group = "Model and batch",
+                    .help = "what ranks share instead of repeating it: nothing (none), the optimizer's state "
+                            "(optimizer; ZeRO 1), also gradients (gradients; ZeRO 2), also weights (weights; ZeRO "
+                            "3), or the first of these that fits (auto; on CPUs none). Ranks with a GPU each use "
+                            "optimizer if the optimizer allows it and none of --shard, --reduce, --bucket and "
+                            "--comm-dtype is given",
+                    .default_value = "none",
+                    .choices = {"auto", "none", "optimizer", "gradients", "weights"},
+                    .resume = OnResume::accepts,
+                    .effects = {{Effect::communication},
+                                {Effect::work, Effect::amount, {}, "update"},
+                                {Effect::all, Effect::anywhere, {}, "update", true}},
+                    .smaller = {"optimizer", "gradients", "weights"}}),
+      pass_setting({.name = "gather",
+                    .group = "Model and batch",
+                    .help = "with --shard optimizer or gradients: when a rank gets the weights updated by other "
+                            "ranks: during the update (update), or in the next forward pass, each bucket ahead of "
+                            "its use (forward; needs --reduce bucket)",
+                    .default_value = "update",
+                    .choices = {"update", "forward"},
+                    .resume = OnResume::accepts,
+                    .effects = {{Effect::communication},
+                                {Effect::all, Effect::anywhere, {}, "update", true},
+                                {Effect::all, Effect::anywhere, {}, "forward", true}}})};
   return rows;
 }
 

@@ -251,6 +251,9 @@ void check(const PassContext& context, int ranks) {
     if (wrong) refuse(fmt::format("tensor={} does not work with {} yet", ranks, what), instead);
   };
   no(r.precision == "fp8", "--precision fp8", "Use bf16.");
+  for (int64_t i = 0; i < r.model.layers; ++i)
+    no(r.model.layer(i).qk_norm == QkNorm::row, "norms of all queries of a token (qk_norm = \"row\")",
+       "Leave the axis out.");
   static const std::set<std::string> of_whole_matrices = {"muon",       "adafactor", "adafactor-momentum",
                                                           "adamw-8bit", "adamw-fp8", "adamw-unfused"};
   no(of_whole_matrices.count(r.optimizer) > 0, "--optimizer " + r.optimizer,
@@ -278,8 +281,8 @@ const std::vector<Setting>& tensor_parallel_settings() {
   static const std::vector<Setting> rows = {
       pass_setting({.name = "pad-heads",
                     .group = "Model and batch",
-                    .help = "--mesh tensor=T where T does not divide the heads: heads of zeros fill the gap. They "
-                            "stay zero and are never saved",
+                    .help = "with --mesh tensor=T: fills up the heads with zeros if T does not divide them. The "
+                            "padding stays zero and is never saved",
                     .default_value = "false",
                     .newer = true,
                     .resume = OnResume::accepts,

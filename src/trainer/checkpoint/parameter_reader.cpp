@@ -9,12 +9,13 @@
 
 namespace crest {
 
-ParameterReader::ParameterReader(const ModelConfig& model, const WeightsFolder& folder)
-    : folder_(folder), canonical_(canonical_tensors(model)) {
-  for (size_t i = 0; i < canonical_.size(); ++i) tensors_[canonical_[i].parameter].push_back(i);
+ParameterReader::ParameterReader(const ModelConfig& model, const WeightsFolder& folder) : folder_(folder) {
   std::vector<OfferedTensor> offered;
   for (auto& item : folder.tensors()) offered.push_back({item.spec.name, item.spec.shape});
-  found_ = match_names(model, canonical_, offered, folder.path());
+  found_ = match_names(model, offered, folder.path());
+  for (size_t i = 0; i < found_.tensors.size(); ++i)
+    for (auto& part : found_.tensors[i].parts)
+      if (auto& of = tensors_[part.parameter]; of.empty() || of.back() != i) of.push_back(i);
   for (size_t position : found_.source) require_floats(position);
   if (found_.redundant_head) require_floats(*found_.redundant_head);
 }
@@ -45,18 +46,26 @@ void ParameterReader::require_equal_head(const CanonicalTensor& embedding, const
 void ParameterReader::read(const std::string& parameter, std::vector<float>& values) const {
   auto found = tensors_.find(parameter);
   if (found == tensors_.end()) fail_internal("the model has no parameter " + parameter, "parameter_reader");
-  auto& parts = found->second;
   int64_t elements = 0;
-  for (size_t i : parts) elements += canonical_[i].elements();
+  auto own = [&](const TensorPart& part) { return part.parameter == parameter; };
+  for (size_t i : found->second)
+    for (auto& part : found_.tensors[i].parts)
+      if (own(part)) elements += part.rows * found_.tensors[i].columns;
   values.resize(size_t(elements));
   std::vector<char> bytes;
-  for (size_t i : parts) {
+  std::vector<float> others;  // rows of another parameter in the same tensor
+  for (size_t i : found->second) {
+    const CanonicalTensor& t = found_.tensors[i];
     const TensorSpec& spec = folder_.tensors()[found_.source[i]].spec;
     // A position table may be longer than the model's context: scatter uses its first rows.
     bytes.resize(size_t(byte_count(spec)));
     folder_.read(found_.source[i], bytes.data(), bytes.size());
-    scatter(canonical_[i], bytes.data(), spec.dtype, values.data());
-    if (found_.redundant_head && parameter == "wte.weight") require_equal_head(canonical_[i], values.data());
+    scatter(t, bytes.data(), spec.dtype, [&](const TensorPart& part) {
+      if (own(part)) return values.data() + part.row * t.columns;
+      others.resize(size_t(part.rows * t.columns));
+      return others.data();
+    });
+    if (found_.redundant_head && parameter == "wte.weight") require_equal_head(t, values.data());
   }
 }
 

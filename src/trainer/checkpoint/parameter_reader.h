@@ -23,9 +23,8 @@ class ParameterReader {
   void require_equal_head(const CanonicalTensor& embedding, const float* expected) const;
 
   const WeightsFolder& folder_;
-  std::vector<CanonicalTensor> canonical_;
-  std::unordered_map<std::string, std::vector<size_t>> tensors_;  // of a parameter, indices into canonical_
   NameMatch found_;
+  std::unordered_map<std::string, std::vector<size_t>> tensors_;  // of a parameter, indices into found_.tensors
 };
 
 }  // namespace crest

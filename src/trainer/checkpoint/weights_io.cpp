@@ -6,6 +6,7 @@
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 #include "checkpoint/parameter_reader.h"
 #include "core/error.h"
@@ -24,53 +25,26 @@ float* direct(const TensorRef& t) {
   return t.data && t.on_host() && t.dtype == DType::f32 ? static_cast<float*>(t.data) : nullptr;
 }
 
-// The tensor, as part of a parameter with only its rows.
-CanonicalTensor of_rows(CanonicalTensor t) {
-  t.row = 0;
-  return t;
+// The parameter of each part of a tensor.
+using ParametersOf = std::function<size_t(const TensorPart&)>;
+ParametersOf by_name(const std::vector<ParameterRef>& parameters) {
+  std::unordered_map<std::string, size_t> index;
+  for (size_t q = 0; q < parameters.size(); ++q) index[parameters[q].name] = q;
+  return [index = std::move(index)](const TensorPart& part) {
+    auto it = index.find(part.parameter);
+    if (it == index.end()) fail_internal("the program has no parameter " + part.parameter, "weights_io");
+    return it->second;
+  };
 }
 
-// A parameter and its canonical tensors.
-struct Part {
-  ParameterRef parameter;
-  std::vector<size_t> tensors;  // indices into canonical
-};
-struct ParameterLayout {
-  std::vector<CanonicalTensor> canonical;
-  std::vector<Part> parts;
-};
-
-ParameterLayout layout_of(const ModelConfig& model, const std::vector<ParameterRef>& parameters) {
-  ParameterLayout out;
-  out.canonical = canonical_tensors(model);
-  std::unordered_map<std::string, size_t> by_name;
-  for (auto& p : parameters) {
-    by_name[p.name] = out.parts.size();
-    out.parts.push_back({p, {}});
-  }
-  for (size_t i = 0; i < out.canonical.size(); ++i) {
-    auto it = by_name.find(out.canonical[i].parameter);
-    if (it == by_name.end()) fail_internal("the program has no parameter " + out.canonical[i].parameter, "weights_io");
-    out.parts[it->second].tensors.push_back(i);
-  }
-  for (auto& part : out.parts) {
-    int64_t elements = 0;
-    for (size_t i : part.tensors) elements += out.canonical[i].elements();
-    if (elements != part.parameter.numel())
-      fail_internal("the canonical tensors do not cover parameter " + part.parameter.name, "weights_io");
-  }
-  return out;
-}
-
-ParameterLayout layout_of(const Executor& executor) {
-  return layout_of(executor.session().recipe.model, parameters(executor));
-}
-
-NameMatch match(const Executor& executor, const ParameterLayout& layout, const std::vector<TensorSpec>& specs,
-                const std::string& where) {
-  std::vector<OfferedTensor> offered;
-  for (auto& s : specs) offered.push_back({s.name, s.shape});
-  return match_names(executor.session().recipe.model, layout.canonical, offered, where);
+void require_cover(const std::vector<CanonicalTensor>& tensors, const std::vector<ParameterRef>& parameters) {
+  const ParametersOf parameter_of = by_name(parameters);
+  std::vector<int64_t> elements(parameters.size(), 0);
+  for (auto& t : tensors)
+    for (auto& part : t.parts) elements[parameter_of(part)] += part.rows * t.columns;
+  for (size_t q = 0; q < parameters.size(); ++q)
+    if (elements[q] != parameters[q].numel())
+      fail_internal("the canonical tensors do not cover parameter " + parameters[q].name, "weights_io");
 }
 
 template <class Bits>
@@ -94,21 +68,30 @@ bool is_finite(const ParameterRef& p) {
   return finite;
 }
 
-// p is on the host.
-TensorSource source_of(const ParameterRef& p, const CanonicalTensor& t) {
+// The parameters are on the host. sharded: of the executor; null for a copy. Parts of tensors that
+// are kept in parts by ranks are produced anew each time, so that few are whole at once.
+TensorSource source_of(const std::vector<ParameterRef>& list, const CanonicalTensor& t,
+                       const ParametersOf& parameter_of, ShardedStates* sharded) {
   TensorSource source{{t.name, DType::f32, t.shape}};
-  const float* data = direct(truth(p));
-  if (data && !t.transposed)
-    source.data = data + t.row * t.columns;
-  else
-    source.make = [p, t, data](void* to) {
-      auto* out = static_cast<float*>(to);
-      if (data) return gather(t, data, out);
-      if (!t.transposed) return p.get(out, t.row * t.columns, t.elements());
-      std::vector<float> rows(size_t(t.elements()));
-      p.get(rows.data(), t.row * t.columns, t.elements());
-      gather(of_rows(t), rows.data(), out);
+  const size_t first = parameter_of(t.parts[0]);
+  const float* data = direct(truth(list[first]));
+  if (data && t.plain() && !(sharded && sharded->has(first, weights_state))) {
+    source.data = data + t.parts[0].row * t.columns;
+    return source;
+  }
+  std::vector<std::pair<size_t, ParameterRef>> parameters;
+  for (auto& part : t.parts) parameters.emplace_back(parameter_of(part), list[parameter_of(part)]);
+  source.make = [parameters = std::move(parameters), t, sharded](void* to) {
+    std::vector<float> rows;
+    auto read = [&](const TensorPart& part) -> const float* {
+      const auto& [q, p] = parameters[size_t(&part - t.parts.data())];
+      rows.resize(size_t(part.rows * t.columns));
+      auto get = [&, &p = p] { p.get(rows.data(), part.row * t.columns, part.rows * t.columns); };
+      sharded ? sharded->read(q, weights_state, get) : get();
+      return rows.data();
     };
+    gather(t, read, static_cast<float*>(to));
+  };
   return source;
 }
 
@@ -117,16 +100,11 @@ TensorSpec spec_of(const ParameterRef& p, const StateRef& s) {
   return {p.name + "." + s.name, s.tensor.dtype, (s.padded ? p.shape : s.tensor.shape).dims()};
 }
 
-// Of a tensor kept in parts: produced anew each time, so that few are whole at once.
+// Of a state kept in parts, as above.
 TensorSource from_parts(ShardedStates& sharded, size_t parameter, std::string state, const TensorSource& whole) {
   TensorSource source{whole.spec};
   source.make = [&sharded, parameter, state = std::move(state), whole](void* to) {
-    sharded.read(parameter, state, [&] {
-      if (whole.make)
-        whole.make(to);
-      else
-        std::memcpy(to, whole.data, byte_count(whole.spec));
-    });
+    sharded.read(parameter, state, [&] { std::memcpy(to, whole.data, byte_count(whole.spec)); });
   };
   return source;
 }
@@ -136,21 +114,31 @@ TensorSource from_parts(ShardedStates& sharded, size_t parameter, std::string st
 TensorsToSave tensors_to_save(const Executor& executor, bool copied) {
   TensorsToSave out;
   if (copied || !executor.runtime().host_memory()) out.copy = std::make_shared<const ParameterCopy>(executor);
-  ParameterLayout layout =
-      layout_of(executor.session().recipe.model, out.copy ? out.copy->parameters() : parameters(executor));
+  const std::vector<ParameterRef> list = out.copy ? out.copy->parameters() : parameters(executor);
+  const std::vector<CanonicalTensor> tensors = canonical_tensors(executor.session().recipe.model);
+  require_cover(tensors, list);
   ShardedStates& sharded = executor.sharded();
-  auto add = [&](std::vector<TensorSource>& list, size_t q, const std::string& state, TensorSource source) {
-    const bool in_parts = !out.copy && sharded.has(q, state);
-    list.push_back(in_parts ? from_parts(sharded, q, state, source) : std::move(source));
-  };
-  for (size_t q = 0; q < layout.parts.size(); ++q) {
-    const ParameterRef& p = layout.parts[q].parameter;
-    for (size_t i : layout.parts[q].tensors) add(out.weights, q, weights_state, source_of(p, layout.canonical[i]));
-    for (auto& s : p.states) add(out.optimizer, q, s.name, {spec_of(p, s), s.tensor.data});
-    auto check = [&] { out.finite = out.finite && is_finite(p); };
+  const ParametersOf parameter_of = by_name(list);
+  for (auto& t : tensors) out.weights.push_back(source_of(list, t, parameter_of, out.copy ? nullptr : &sharded));
+  for (size_t q = 0; q < list.size(); ++q) {
+    for (auto& s : list[q].states) {
+      TensorSource source = {spec_of(list[q], s), s.tensor.data};
+      const bool in_parts = !out.copy && sharded.has(q, s.name);
+      out.optimizer.push_back(in_parts ? from_parts(sharded, q, s.name, source) : std::move(source));
+    }
+    auto check = [&] { out.finite = out.finite && is_finite(list[q]); };
     out.copy ? check() : sharded.read(q, weights_state, check);
   }
   return out;
+}
+
+uint64_t checkpoint_bytes(const Executor& executor) {
+  uint64_t bytes = 0;
+  for (const ParameterRef& p : parameters(executor)) {
+    bytes += uint64_t(p.numel()) * sizeof(float);
+    for (const StateRef& s : p.states) bytes += byte_count(spec_of(p, s));
+  }
+  return bytes;
 }
 
 std::string not_finite_weight(const Executor& executor) {
@@ -179,28 +167,40 @@ void load_weights(const Executor& executor, const WeightsFolder& folder) {
 }
 
 void load_weights(const Executor& executor, const Checkpoint& checkpoint) {
-  ParameterLayout layout = layout_of(executor);
-  // Reports how the models differ. load_weights below then requires exactly the canonical tensors.
-  match(executor, layout, checkpoint.weight_specs(), join_path(checkpoint.path(), "model.safetensors"));
+  // Reports how the models differ. load_weights below then requires exactly these tensors.
+  std::vector<OfferedTensor> offered;
+  for (auto& s : checkpoint.weight_specs()) offered.push_back({s.name, s.shape});
+  const NameMatch match =
+      match_names(executor.session().recipe.model, offered, join_path(checkpoint.path(), "model.safetensors"));
+  const std::vector<ParameterRef> list = parameters(executor);
+  require_cover(match.tensors, list);
+  const ParametersOf parameter_of = by_name(list);
   ShardedStates& sharded = executor.sharded();
-  std::vector<std::atomic<size_t>> left(layout.parts.size());  // tensors of each parameter
-  std::mutex device;                                           // one thread at a time copies to it
+  std::vector<std::atomic<size_t>> left(list.size());  // parts of each parameter
+  for (auto& t : match.tensors)
+    for (auto& part : t.parts) ++left[parameter_of(part)];
+  std::mutex device;  // one thread at a time copies to it
   std::vector<TensorTarget> targets;
-  for (size_t q = 0; q < layout.parts.size(); ++q) {
-    const ParameterRef& p = layout.parts[q].parameter;
-    left[q] = layout.parts[q].tensors.size();
-    for (size_t i : layout.parts[q].tensors) {
-      const CanonicalTensor& t = layout.canonical[i];
-      targets.push_back({{t.name, DType::f32, t.shape}, nullptr, [&, q](const void* from) {
-                           std::vector<float> rows(t.transposed ? size_t(t.elements()) : 0);
-                           if (t.transposed) scatter(of_rows(t), from, DType::f32, rows.data());
-                           std::unique_lock lock(device, std::defer_lock);
-                           if (!executor.runtime().host_memory()) lock.lock();
-                           p.set(t.transposed ? rows.data() : static_cast<const float*>(from), t.row * t.columns,
-                                 t.elements());
-                           if (--left[q] == 0) sharded.write(q, weights_state, [&] { p.zero_padding(); });
-                         }});
-    }
+  for (size_t i = 0; i < match.tensors.size(); ++i) {
+    const CanonicalTensor& t = match.tensors[i];
+    targets.push_back({{offered[match.source[i]].name, DType::f32, t.shape}, nullptr, [&](const void* from) {
+                         std::vector<float> rows(t.plain() ? 0 : size_t(t.elements()));
+                         float* next = rows.data();
+                         if (!t.plain())
+                           scatter(t, from, DType::f32, [&](const TensorPart& part) {
+                             return std::exchange(next, next + part.rows * t.columns);
+                           });
+                         const float* all = t.plain() ? static_cast<const float*>(from) : rows.data();
+                         std::unique_lock lock(device, std::defer_lock);
+                         if (!executor.runtime().host_memory()) lock.lock();
+                         for (auto& part : t.parts) {
+                           const size_t q = parameter_of(part);
+                           const int64_t n = part.rows * t.columns;
+                           list[q].set(all, part.row * t.columns, n);
+                           all += n;
+                           if (--left[q] == 0) sharded.write(q, weights_state, [&] { list[q].zero_padding(); });
+                         }
+                       }});
   }
   checkpoint.load_weights(targets);
 }

@@ -37,6 +37,9 @@ struct TensorsToSave {
 // copied: from a copy; always so if the host cannot read the executor's memory.
 TensorsToSave tensors_to_save(const Executor& executor, bool copied = false);
 
+// Bytes of all tensors of a checkpoint.
+uint64_t checkpoint_bytes(const Executor& executor);
+
 // The first parameter with a NaN or infinite weight (or master); "": none.
 std::string not_finite_weight(const Executor& executor);
 

@@ -22,18 +22,25 @@ namespace {
 
 // GPT-2's architecture, with all sizes of a layer derived from its width.
 std::string lacks_of_gpt2(const ModelConfig& c) {
+  LayerConfig plain;
+  plain.activation = c.activation, plain.bias = c.bias, plain.norm_eps = c.norm_eps;
   return c.norm != NormKind::layer                           ? "RMSNorm"
          : c.position != PositionKind::learned               ? "rotary positions"
          : c.activation == ActivationKind::relu              ? "ReLU"
+         : c.activation == ActivationKind::relu2             ? "squared ReLU"
          : c.activation == ActivationKind::swiglu            ? "SwiGLU"
+         : c.activation == ActivationKind::geglu             ? "GEGLU"
          : c.kv_heads != c.heads                             ? "grouped-query attention"
-         : c.window                                          ? "a sliding window"
+         : c.widest_window()                                 ? "a sliding window"
          : c.heads * c.head_dim != c.width                   ? "heads that do not divide the width equally"
          : c.ff != 4 * c.width                               ? "an MLP that is not 4 times as wide as the model"
          : !c.tied                                           ? "a head of its own (untied)"
          : !c.bias && (c.has_qkv_bias() || c.has_mlp_bias()) ? "biases in some layers only"
-         : c.norm_eps != 1e-5                                ? fmt::format("norms with an epsilon of {}", c.norm_eps)
-                                                             : "";
+         : !c.others.empty() || static_cast<const LayerConfig&>(c) != plain || c.embedding_scale != 1 ||
+                 c.logit_scale != 1
+             ? "layers or factors that GPT-2 does not have"
+         : c.norm_eps != 1e-5 ? fmt::format("norms with an epsilon of {}", c.norm_eps)
+                              : "";
 }
 
 std::string lacks_of_llmc(const ModelConfig& c) {
@@ -100,8 +107,8 @@ std::string gelu_difference(const ModelConfig& c, const ExportFormat& format) {
 void check_shape(const ModelConfig& c, const ExportFormat& format, bool other_gelu, const std::string& where) {
   if (std::string lacks = format.lacks(c); !lacks.empty())
     fail(fmt::format("the model has {}, which {} lacks", lacks, format.title), where,
-         "It can be exported only to programs with its architecture. transformers opens the checkpoints of GPT-2 and "
-         "Llama shapes as they are.");
+         "It can be exported only to programs with its architecture. transformers opens checkpoints with a config.json "
+         "as they are.");
   if (std::string difference = gelu_difference(c, format); !difference.empty() && !other_gelu)
     fail(difference, where, "The logits would differ slightly. To export it all the same, add --other-gelu.");
 }

@@ -30,7 +30,7 @@ bool recognises_safetensors(const ForeignFile& file) { return file.start.size() 
 
 ForeignModel refuse_safetensors(const ForeignFile& file) {
   fail("is a safetensors file, but not from nanoGPT", printable(file.path),
-       "GPT-2 and Llama models of transformers need no import: give their folder to --init or --run.");
+       "Models of transformers need no import: give their folder to --init or --run.");
 }
 
 }  // namespace
@@ -83,13 +83,16 @@ uint64_t write_weights(const std::string& path, const ForeignModel& model,
   std::vector<float> parameter, tensor;
   for (size_t i : order) {
     const CanonicalTensor& t = canonical[i];
-    const Param& p = parameters.at(t.parameter);
-    parameter.resize(size_t(p.shape.numel()));
-    model.read(p, parameter.data());
-    const float* data = parameter.data() + t.row * t.columns;
-    if (t.transposed) {
+    auto read = [&](const TensorPart& part) -> const float* {
+      const Param& p = parameters.at(part.parameter);
+      parameter.resize(size_t(p.shape.numel()));
+      model.read(p, parameter.data());
+      return parameter.data() + part.row * t.columns;
+    };
+    const float* data = t.plain() ? read(t.parts[0]) : nullptr;
+    if (!data) {
       tensor.resize(size_t(t.elements()));
-      gather(t, parameter.data(), tensor.data());
+      gather(t, read, tensor.data());
       data = tensor.data();
     }
     file.write(data, size_t(t.elements()) * sizeof(float));

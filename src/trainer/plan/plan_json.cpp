@@ -12,6 +12,25 @@ namespace crest {
 
 using Json = nlohmann::ordered_json;
 
+// The keys in which a layer differs. all: those that every model states, too.
+static Json layer_to_json(const LayerConfig& m, const LayerConfig& from, bool all) {
+  Json j = Json::object();
+  if (m.norm_position != from.norm_position) j["norm_position"] = names_of<NormPosition>()[size_t(m.norm_position)];
+  if (m.qk_norm != from.qk_norm) j["qk_norm"] = names_of<QkNorm>()[size_t(m.qk_norm)];
+  if (m.norm_bias != from.norm_bias) j["norm_bias"] = m.norm_bias;
+  if (m.parallel_residual != from.parallel_residual) j["parallel_residual"] = m.parallel_residual;
+  if (m.rope != from.rope) j["rope"] = m.rope;
+  if (m.rotary_dim != from.rotary_dim) j["rotary_dim"] = m.rotary_dim;
+  if (m.attention_scale != from.attention_scale) j["attention_scale"] = m.attention_scale;
+  if (m.residual_scale != from.residual_scale) j["residual_scale"] = m.residual_scale;
+  if (!all) return j;
+  if (m.window != from.window) j["window"] = m.window;
+  if (m.rope_theta != from.rope_theta) j["rope_theta"] = m.rope_theta;
+  if (m.activation != from.activation) j["activation"] = name(m.activation);
+  if (m.norm != from.norm) j["norm"] = names_of<NormKind>()[size_t(m.norm)];
+  return j;
+}
+
 Json model_to_json(const ModelConfig& m) {
   Json j = {{"name", m.name},
             {"vocab", m.vocab},
@@ -34,7 +53,14 @@ Json model_to_json(const ModelConfig& m) {
   if (m.attention_bias) j["attention_bias"] = true;
   if (m.mlp_bias) j["mlp_bias"] = true;
   if (m.window) j["window"] = m.window;
-  if (m.window && m.full_layers) j["full_layers"] = m.full_layers;
+  if (const int64_t full = first_full_layers(m)) j["full_layers"] = full;
+  if (m.embedding_scale != 1) j["embedding_scale"] = m.embedding_scale;
+  if (m.logit_scale != 1) j["logit_scale"] = m.logit_scale;
+  // One for each kind of layer where they differ in more than windows of the first ones.
+  j.update(layer_to_json(m, LayerConfig(), false));
+  if (m.others.empty() || j.contains("full_layers")) return j;
+  j["pattern"] = m.pattern;
+  for (auto& other : m.others) j["other_layers"].push_back(layer_to_json(other, m, true));
   return j;
 }
 

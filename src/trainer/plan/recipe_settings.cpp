@@ -48,39 +48,42 @@ std::vector<Setting> kernel_settings() {
                                              .choices = passes,
                                              .effects = {{Effect::all, Effect::changed, {}, nullptr, true},
                                                          {Effect::all, Effect::kernels, {}, nullptr, true}}}),
-          setting<&Recipe::deterministic>({.name = "deterministic",
-                                           .group = group,
-                                           .help = "choose nothing by timing, and use only kernels whose results are "
-                                                   "bitwise identical in every run (on a CPU all are)",
-                                           .effects = {{Effect::all, Effect::kernels, {}, nullptr, true}}})};
+          setting<&Recipe::deterministic>(
+              {.name = "deterministic",
+               .group = group,
+               .help = "choose nothing by timing, and use only kernels with bitwise identical results in "
+                       "every run (on a CPU, all of them)",
+               .effects = {{Effect::all, Effect::kernels, {}, nullptr, true}}})};
 }
 
 std::vector<Setting> launch_settings() {
   const char* group = "Launches (GPU)";
-  return {
-      setting<&Recipe::graphs>({.name = "graphs",
-                                .group = group,
-                                .help = "launches a step as captured CUDA graphs (on) or kernel by kernel (off); a "
-                                        "profile without graphs times instructions one by one",
-                                .choices = {"on", "off"},
-                                .identity = false,
-                                .resume = OnResume::accepts,
-                                .effects = {{Effect::all, Effect::anywhere, {}, nullptr, true}}}),
-      setting<&Recipe::programmatic_launch>({.name = "programmatic-launch",
-                                             .group = group,
-                                             .help = "starts a kernel while the one before it runs (compute "
-                                                     "capability 9.0 or newer, Crest's own kernels)",
-                                             .choices = {"on", "off"},
-                                             .identity = false,
-                                             .resume = OnResume::accepts,
-                                             .effects = {{Effect::all, Effect::anywhere, {}, nullptr, true}}}),
-      setting<&Recipe::nvtx>({.name = "nvtx",
-                              .group = group,
-                              .help = "marks steps, Programs and instructions as NVTX ranges, for Nsight Systems; a "
-                                      "captured graph is one range: --graphs off shows its instructions",
-                              .choices = {"on", "off"},
-                              .identity = false,
-                              .resume = OnResume::accepts})};
+  return {setting<&Recipe::graphs>(
+              {.name = "graphs",
+               .group = group,
+               .help = "launch a step as captured CUDA graphs (on) or kernel by kernel (off); a profile "
+                       "without graphs times instructions one by one",
+               .choices = {"on", "off"},
+               .identity = false,
+               .resume = OnResume::accepts,
+               .effects = {{Effect::all, Effect::anywhere, {}, nullptr, true}}}),
+          setting<&Recipe::programmatic_launch>(
+              {.name = "programmatic-launch",
+               .group = group,
+               .help = "start a kernel while the one before it runs (compute capability 9.0 or newer, "
+                       "Crest's own kernels)",
+               .choices = {"on", "off"},
+               .identity = false,
+               .resume = OnResume::accepts,
+               .effects = {{Effect::all, Effect::anywhere, {}, nullptr, true}}}),
+          setting<&Recipe::nvtx>(
+              {.name = "nvtx",
+               .group = group,
+               .help = "mark steps, Programs and instructions as NVTX ranges, for Nsight Systems; a captured "
+                       "graph is one range, so --graphs off is needed to see instructions",
+               .choices = {"on", "off"},
+               .identity = false,
+               .resume = OnResume::accepts})};
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ class ShardedStates {
   TensorRef whole(size_t tensor);
 
   // All ranks of `world` call it. Rank 0 runs work(), which may read and write whole tensors; the
-  // others take part until it ends; it must not throw. host: a communicator of the same ranks for
+  // others take part until it ends. It must not throw. host: a communicator of the same ranks for
   // host memory. passing: device memory for the bytes between ranks; its content is lost.
   void exchange(Communicator& host, Communicator& world, const TensorRef& passing, const std::function<void()>& work);
   // On rank 0, within exchange(), from any thread. read: work() finds the parts of all ranks in the

@@ -78,10 +78,11 @@ std::optional<std::string> keep_global_batch(const GivenSettings& of_run, GivenS
                now.ranks > 1 ? "--ranks" : "--resume",
                fmt::format("Choose --ranks and --batch so that their product divides {}.", global));
   given["grad-accumulation"] = {std::to_string(global / micro)};
+  const bool all = now.all_ranks() == now.data_ranks() && then.all_ranks() == then.data_ranks();
   return fmt::format(
-      "note     the run continues with {} instead of {} ranks, {} micro steps instead of {}: the same global batch, "
+      "note     the run continues with {} instead of {} {}, {} micro steps instead of {}: the same global batch, "
       "but not bit for bit",
-      now.data_ranks(), then.data_ranks(), global / micro, then.grad_accumulation);
+      now.data_ranks(), then.data_ranks(), all ? "ranks" : "data ranks", global / micro, then.grad_accumulation);
 }
 
 void choose_sums_anew(const GivenSettings& of_run, GivenSettings& given) {

@@ -119,9 +119,9 @@ class Training {
   bool leads() const { return !group_ || group_->leads(); }
   Communicator* communicator() const { return group_ ? &group_->communicator() : nullptr; }
   Communicator* host() const { return group_ ? &group_->host() : nullptr; }
-  // For the other ranks. steady: it counts progress, unless a GPU works.
+  // For the other ranks. steady: it counts progress.
   void doing(const std::string& what, bool steady = false) {
-    if (group_) group_->doing(what, steady && engine_->rank(0).runtime().host_memory());
+    if (group_) group_->doing(what, steady);
   }
   bool any(bool own) const { return group_ ? group_->any(own) : own; }
   // Rank 0's message.
@@ -269,6 +269,25 @@ class Training {
                       (o_.save_mode == SaveMode::automatic && !engine_->rank(0).runtime().host_memory());
     saver_.emplace(files_->on_disk() ? files_->checkpoints() : "", o_.keep, background,
                    [this](const std::string& text) { report_.warning(text); });
+    if (files_->on_disk()) check_space();
+  }
+
+  // A full disk would end the run at its first save. The oldest checkpoint goes after a new one is
+  // written.
+  void check_space() {
+    const std::string root = files_->checkpoints();
+    const std::string folder = path_exists(root) ? root : files_->folder();
+    const uint64_t one = checkpoint_bytes(engine_->rank(0)), free = free_space(folder);
+    require_free_space(folder, one, "a checkpoint");
+    if (schedule_->fitting()) return;
+    const int64_t every = schedule_->save_every(), steps = schedule_->steps() - state_.step;
+    int64_t more = every > 0 ? (steps + every - 1) / every : 1;
+    if (o_.keep > 0 && !files_->linked())
+      more = std::min(more, std::max<int64_t>(1, o_.keep + 1 - int64_t(list_checkpoints(root).size())));
+    if (uint64_t(more) * one > free)
+      report_.warning(fmt::format("{} of {} will not fit: {} are free. Lower --keep, or raise --save-every",
+                                  format_number_of(more, "checkpoint"), format_bytes(double(one)),
+                                  format_bytes(double(free))));
   }
 
   // Recorded for comparisons: how two runs can differ besides their recipes.

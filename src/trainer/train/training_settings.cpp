@@ -68,19 +68,20 @@ std::vector<Setting> schedule_settings() {
                                      .common = true,
                                      .identity = false,
                                      .resume = OnResume::accepts}),
-      setting<&TrainOptions::max_seconds>({.name = "max-seconds",
-                                           .group = group,
-                                           .help = "time limit of the training loop, checked after each step; without "
-                                                   "--steps, 12 warm-up steps are measured and the schedule is fitted "
-                                                   "to it, and may exceed it by 15%",
-                                           .unit = "seconds",
-                                           .default_value = "none",
-                                           .min = 0,
-                                           .max = 1e9,
-                                           .common = true,
-                                           .identity = false,
-                                           .stored = false,
-                                           .resume = OnResume::accepts}),
+      setting<&TrainOptions::max_seconds>(
+          {.name = "max-seconds",
+           .group = group,
+           .help = "time limit of the training loop, checked after each step; without --steps, Crest "
+                   "measures 12 warm-up steps and fits the schedule to the limit, which it may exceed by "
+                   "15%",
+           .unit = "seconds",
+           .default_value = "none",
+           .min = 0,
+           .max = 1e9,
+           .common = true,
+           .identity = false,
+           .stored = false,
+           .resume = OnResume::accepts}),
       setting<&TrainOptions::lr>(
           {.name = "lr",
            .group = group,

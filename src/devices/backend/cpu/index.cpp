@@ -32,6 +32,8 @@
   KERNEL(cached_attention)        \
   KERNEL(cache_append)            \
   KERNEL(rope)                    \
+  KERNEL(qk_norm)                 \
+  KERNEL(qk_norm_grad)            \
   KERNEL(split_heads)             \
   KERNEL(join_heads)              \
   KERNEL(split_rows)              \

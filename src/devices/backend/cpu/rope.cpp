@@ -14,7 +14,7 @@ namespace {
 // Angles per position, and the cosines and sines of positions 0 .. T-1 when no scalar moves them
 // (positions in documents are among these).
 struct RopeTable {
-  std::vector<double> frequency;     // [head_dim / 2]
+  std::vector<double> frequency;     // [rotary_dim / 2]
   double scale = 1, sine_scale = 1;  // sine_scale: negative if inverse
   std::vector<float> cosine, sine;
 };
@@ -22,6 +22,9 @@ struct RopeTable {
 int64_t head_dim(const Value& qkv, const Attrs& a) {
   return qkv.shape.back() / (a.integer("heads") + 2 * a.integer("kv_heads"));
 }
+
+// How many elements of a head are rotated.
+int64_t rotary_dim(const Value& qkv, const Attrs& a) { return a.integer("rotary_dim", head_dim(qkv, a)); }
 
 std::vector<double> frequencies(int64_t dim, const Attrs& a) {
   std::vector<double> f(static_cast<size_t>(dim / 2));
@@ -43,7 +46,7 @@ std::vector<double> frequencies(int64_t dim, const Attrs& a) {
   return f;
 }
 
-// cosine and sine of position first + t for t in begin .. end-1, rows of head_dim / 2; turned
+// cosine and sine of position first + t for t in begin .. end-1, rows of rotary_dim / 2; turned
 // backwards and scaled as the attributes say.
 void fill(const RopeTable& table, int64_t first, int64_t begin, int64_t end, float* cosine, float* sine) {
   int64_t half = int64_t(table.frequency.size());
@@ -57,19 +60,19 @@ void fill(const RopeTable& table, int64_t first, int64_t begin, int64_t end, flo
 
 std::string reject(const KernelQuery& q) {
   if (std::string why = check_float(q.in(in::rope::qkv)); !why.empty()) return why;
-  if (head_dim(q.in(in::rope::qkv), q.instr.attrs) % 2) return "head_dim is odd";
+  if (rotary_dim(q.in(in::rope::qkv), q.instr.attrs) % 2) return "head_dim is odd";
   return check_same(q.out(out::rope::y), q.in(in::rope::qkv));
 }
 
 // With a moving position the table lives in the workspace.
 size_t workspace(const KernelQuery& q) {
   if (!q.has(in::rope::scalars)) return 0;
-  return 2 * float_lines(q.in(in::rope::qkv).shape[1] * (head_dim(q.in(in::rope::qkv), q.instr.attrs) / 2));
+  return 2 * float_lines(q.in(in::rope::qkv).shape[1] * (rotary_dim(q.in(in::rope::qkv), q.instr.attrs) / 2));
 }
 
 std::shared_ptr<void> prepare(const KernelQuery& q) {
   auto table = std::make_shared<RopeTable>();
-  int64_t dim = head_dim(q.in(in::rope::qkv), q.instr.attrs), tokens = q.in(in::rope::qkv).shape[1];
+  int64_t dim = rotary_dim(q.in(in::rope::qkv), q.instr.attrs), tokens = q.in(in::rope::qkv).shape[1];
   table->frequency = frequencies(dim, q.instr.attrs);
   table->scale = q.instr.attrs.number("attention_factor", 1);
   table->sine_scale = q.instr.attrs.integer("inverse", 0) ? -table->scale : table->scale;
@@ -85,7 +88,8 @@ void launch(const KernelCall& c) {
   const Value& qkv = c.in_value(in::rope::qkv);
   const auto& table = *static_cast<const RopeTable*>(c.prepared);
   int64_t batch = qkv.shape[0], tokens = qkv.shape[1], width = qkv.shape[2], dim = head_dim(qkv, c.instr.attrs);
-  int64_t rotated = c.instr.attrs.integer("heads") + c.instr.attrs.integer("kv_heads"), half = dim / 2;
+  const int64_t part = rotary_dim(qkv, c.instr.attrs);
+  int64_t rotated = c.instr.attrs.integer("heads") + c.instr.attrs.integer("kv_heads"), half = part / 2;
   const float* cosine = table.cosine.data();
   const float* sine = table.sine.data();
   const int32_t* positions = c.has(in::rope::positions) ? c.input<int32_t>(in::rope::positions) : nullptr;
@@ -104,7 +108,7 @@ void launch(const KernelCall& c) {
     if (positions) t = std::clamp<int64_t>(positions[r], 0, tokens - 1);
     CREST_SIMD_PICK(rope_functions)
         .token(c.input<char>(in::rope::qkv) + offset, c.output<char>(out::rope::y) + offset, qkv.dtype,
-               cosine + t * half, sine + t * half, rotated, width / dim, dim);
+               cosine + t * half, sine + t * half, rotated, width / dim, dim, part);
   }
 }
 

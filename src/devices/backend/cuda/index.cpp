@@ -50,6 +50,8 @@
   KERNEL(flash_wide_fp32_grad)     \
   KERNEL(attention_generic_grad)   \
   KERNEL(rope)                     \
+  KERNEL(qk_norm)                  \
+  KERNEL(qk_norm_grad)             \
   KERNEL(split_heads)              \
   KERNEL(join_heads)               \
   KERNEL(split_rows)               \

@@ -11,6 +11,7 @@ namespace {
 
 struct RopeArgs {
   int batch, tokens, rotated, heads, dim;  // rotated: query and key heads; heads: with the value heads
+  int part;                                // elements of a head that are rotated
   int batch_per_block;
   double log2_theta;
   double factor;  // 0 = plain frequencies
@@ -22,7 +23,7 @@ struct RopeArgs {
 
 // Angle of a position per unit of the position for pair i, as the CPU kernel computes it.
 __device__ double rope_frequency(const RopeArgs& a, int i) {
-  double f = exp2(-2.0 * i / a.dim * a.log2_theta);
+  double f = exp2(-2.0 * i / a.part * a.log2_theta);
   if (a.factor == 0) return f;
   double at = a.original_context == 0 ? double(i) : a.original_context * f / 6.283185307179586477;
   double slowed = fmin(fmax((at - a.none) / (a.whole - a.none), 0.0), 1.0);
@@ -51,8 +52,8 @@ template <class T, int N>
 __global__ void __launch_bounds__(256)
     rotate(const T* x, T* y, RopeArgs a, const Scalars* scalars, const int32_t* positions) {
   wait_for_predecessors();
-  CREST_DYNAMIC_SHARED(float2, table);  // [dim / 2]
-  int half = a.dim / 2, token = int(blockIdx.x);
+  CREST_DYNAMIC_SHARED(float2, table);  // [part / 2]
+  int half = a.part / 2, token = int(blockIdx.x);
   double position = double(token) + (scalars ? double(scalars->position) : 0.0);
   if (positions) position = double(positions[int64_t(blockIdx.y) * a.tokens + token]);
   for (int i = int(threadIdx.x); i < half; i += 256) {
@@ -62,13 +63,20 @@ __global__ void __launch_bounds__(256)
   __syncthreads();
   int first = int(blockIdx.y) * a.batch_per_block, samples = min(a.batch_per_block, a.batch - first);
   int per_head = half / N, pairs = a.rotated * per_head;
-  int copied = x == y ? 0 : (a.heads - a.rotated) * (a.dim / N), work = pairs + copied;
+  // Copied: the value heads, and what is left of the rotated ones.
+  int values = x == y ? 0 : (a.heads - a.rotated) * (a.dim / N), left = x == y ? 0 : (a.dim - a.part) / N;
+  int work = pairs + values + a.rotated * left;
   int64_t width = int64_t(a.heads) * a.dim;
   for (int i = int(threadIdx.x); i < samples * work; i += 256) {
     int sample = i / work, item = i - sample * work;
     int64_t row = (int64_t(first + sample) * a.tokens + token) * width;
     if (item >= pairs) {
-      int64_t e = row + int64_t(a.rotated) * a.dim + int64_t(item - pairs) * N;
+      int copy = item - pairs, rest = copy - values;
+      int64_t e = row;
+      if (rest < 0)
+        e += int64_t(a.rotated) * a.dim + int64_t(copy) * N;
+      else
+        e += int64_t(rest / left) * a.dim + a.part + int64_t(rest % left) * N;
       store_vec(y + e, load_vec<N>(x + e));
       continue;
     }
@@ -95,6 +103,7 @@ void launch_rope(const KernelCall& c) {
   a.batch = int(qkv.shape[0]), a.tokens = int(qkv.shape[1]);
   a.rotated = int(heads + kv_heads), a.heads = int(heads + 2 * kv_heads);
   a.dim = int(qkv.shape[2]) / a.heads;
+  a.part = int(attrs.integer("rotary_dim", a.dim));
   a.log2_theta = std::log2(attrs.number("theta"));
   if (attrs.has("factor")) {
     bool by_pair = attrs.has("first_pair");
@@ -110,7 +119,7 @@ void launch_rope(const KernelCall& c) {
   int64_t groups = std::clamp<int64_t>((wanted + a.tokens - 1) / a.tokens, 1, std::min(a.batch, 65535));
   a.batch_per_block = c.has(in::rope::positions) ? 1 : int((a.batch + groups - 1) / groups);
   dim3 grid(unsigned(a.tokens), blocks_for(a.batch, a.batch_per_block));
-  size_t shared = size_t(a.dim / 2) * sizeof(float2);
+  size_t shared = size_t(a.part / 2) * sizeof(float2);
   with_type(qkv.dtype, [&](auto t) {
     using T = decltype(t);
     constexpr int N = Vec<T>::size;
@@ -119,7 +128,7 @@ void launch_rope(const KernelCall& c) {
              c.has(in::rope::scalars) ? c.input<Scalars>(in::rope::scalars) : nullptr,
              c.has(in::rope::positions) ? c.input<int32_t>(in::rope::positions) : nullptr);
     };
-    if (a.dim / 2 % N == 0 && aligned({c.in[in::rope::qkv], c.out[out::rope::y]}))
+    if (a.part / 2 % N == 0 && a.dim % N == 0 && aligned({c.in[in::rope::qkv], c.out[out::rope::y]}))
       start(rotate<T, N>);
     else
       start(rotate<T, 1>);

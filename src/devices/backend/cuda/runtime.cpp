@@ -23,6 +23,7 @@
 #include "comm/mesh_groups.h"
 #include "core/text.h"
 #include "core/timer.h"
+#include "host/progress.h"
 #include "program/op.h"
 
 namespace crest::cuda {
@@ -232,6 +233,7 @@ class GpuRuntime : public Runtime {
       recorded_.push_back({&replays.nodes, p.code.size(), trace});
     }
     graph->replay(main());
+    expect_end();
   }
 
   // Records name their graph node: without graphs their owner is unknown.
@@ -326,6 +328,7 @@ class GpuRuntime : public Runtime {
       call.overlap = overlaps && order.follows_kernel(i);
       if (r.ranges_) r.ranges_->push(range_name(p.code[i].kernel->name, instr.origin.text()));
       p.code[i].kernel->launch(call);
+      count_progress();
       if (r.ranges_) r.ranges_->pop();
       order.after(i);
     }
@@ -371,6 +374,24 @@ class GpuRuntime : public Runtime {
     ++p.runs;
   }
 
+  // The end of a replayed Program is progress: without any, the watchdog ends a rank that waits
+  // for a kernel forever. The host looks at as many Programs as there are events.
+  void expect_end() {
+    if (!groups_) return;
+    count_ends();
+    if (last_end_ - first_end_ == ends_.size()) return;
+    auto& event = ends_[last_end_ % ends_.size()];
+    if (!event) event = std::make_unique<Event>();
+    check(cudaEventRecord(event->event, main()), "event");
+    ++last_end_;
+  }
+  void count_ends() {
+    for (; first_end_ < last_end_; ++first_end_) {
+      if (cudaEventQuery(ends_[first_end_ % ends_.size()]->event) != cudaSuccess) return;
+      count_progress();
+    }
+  }
+
   // Waits for a stream or an event. With other ranks the host looks whether they are there.
   void finish(cudaStream_t stream, const char* what) {
     if (!groups_) return check(cudaStreamSynchronize(stream), what);
@@ -389,7 +410,12 @@ class GpuRuntime : public Runtime {
     };
     try {
       return watched_wait(
-          ended, [&] { groups_->check(); }, seconds);
+          ended,
+          [&] {
+            count_ends();
+            groups_->check();
+          },
+          seconds);
     } catch (const PeerLost&) {
       abandon();
       throw;
@@ -460,6 +486,8 @@ class GpuRuntime : public Runtime {
   char* ring_ = nullptr;
   int64_t slot_ = 0;
   std::array<Reads, mark_places> reads_;
+  std::array<std::unique_ptr<Event>, 64> ends_;  // of replayed Programs
+  size_t first_end_ = 0, last_end_ = 0;
   Mark first_mark_ = 1, next_mark_ = 1;  // the oldest without a wait, and the next one
   std::vector<Pinned> pinned_;
   bool recording_ = false;

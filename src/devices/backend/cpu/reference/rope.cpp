@@ -32,7 +32,8 @@ static double frequency(const Attrs& a, int64_t i, int64_t dim) {
 void rope(const KernelCall& c) {
   Tensor x = input(c, in::rope::qkv), y = output(c, out::rope::y);
   Heads h(c, x);
-  int64_t half = h.dim / 2, first = c.has(in::rope::scalars) ? scalars(c, in::rope::scalars).position : 0;
+  const int64_t rotary_dim = c.instr.attrs.integer("rotary_dim", h.dim);
+  int64_t half = rotary_dim / 2, first = c.has(in::rope::scalars) ? scalars(c, in::rope::scalars).position : 0;
   const auto* positions = c.has(in::rope::positions) ? c.input<int32_t>(in::rope::positions) : nullptr;
   double direction = c.instr.attrs.integer("inverse", 0) ? -1 : 1, scale = c.instr.attrs.number("attention_factor", 1);
   for (int64_t b = 0; b < h.batch; ++b)
@@ -42,12 +43,13 @@ void rope(const KernelCall& c) {
         int64_t position = positions ? positions[b * h.seq + t] : first + t;
         bool rotates = head < h.heads + h.kv_heads;
         for (int64_t i = 0; i < half; ++i) {
-          double angle = rotates ? direction * double(position) * frequency(c.instr.attrs, i, h.dim) : 0;
+          double angle = rotates ? direction * double(position) * frequency(c.instr.attrs, i, rotary_dim) : 0;
           double u = x[e + i], v = x[e + half + i];
           if (rotates) u *= scale, v *= scale;
           y.set(e + i, u * std::cos(angle) - v * std::sin(angle));
           y.set(e + half + i, v * std::cos(angle) + u * std::sin(angle));
         }
+        for (int64_t i = rotary_dim; i < h.dim; ++i) y.set(e + i, x[e + i]);
       }
 }
 

@@ -6,8 +6,9 @@ namespace crest::cpu::CREST_ISA {
 namespace {
 
 template <class T>
-void rotate(const T* x, T* y, const float* cosine, const float* sine, int64_t rotated, int64_t heads, int64_t dim) {
-  int64_t half = dim / 2;
+void rotate(const T* x, T* y, const float* cosine, const float* sine, int64_t rotated, int64_t heads, int64_t dim,
+            int64_t part) {
+  int64_t half = part / 2;
   for (int64_t h = 0; h < rotated; ++h) {
     const T* a = x + h * dim;
     T* o = y + h * dim;
@@ -17,18 +18,19 @@ void rotate(const T* x, T* y, const float* cosine, const float* sine, int64_t ro
       store_some(o + i, p * c - q * s, k);
       store_some(o + half + i, q * c + p * s, k);
     });
+    if (x != y) __builtin_memcpy(o + part, a + part, size_t(dim - part) * sizeof(T));
   }
   if (x != y) __builtin_memcpy(y + rotated * dim, x + rotated * dim, size_t((heads - rotated) * dim) * sizeof(T));
 }
 
 void token(const void* x, void* y, DType t, const float* cosine, const float* sine, int64_t rotated, int64_t heads,
-           int64_t dim) {
+           int64_t dim, int64_t part) {
   if (t == DType::f32)
-    rotate((const float*)x, (float*)y, cosine, sine, rotated, heads, dim);
+    rotate((const float*)x, (float*)y, cosine, sine, rotated, heads, dim, part);
   else if (t == DType::bf16)
-    rotate((const bfloat16*)x, (bfloat16*)y, cosine, sine, rotated, heads, dim);
+    rotate((const bfloat16*)x, (bfloat16*)y, cosine, sine, rotated, heads, dim, part);
   else
-    rotate((const float16*)x, (float16*)y, cosine, sine, rotated, heads, dim);
+    rotate((const float16*)x, (float16*)y, cosine, sine, rotated, heads, dim, part);
 }
 
 }  // namespace

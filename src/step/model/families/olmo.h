@@ -1,0 +1,12 @@
+// What OLMo 2 and 3 have in common.
+#pragma once
+#include "model/families/decoder.h"
+
+namespace crest {
+
+// All but rotation and windows.
+ModelConfig read_olmo(const Keys& keys);
+bool write_olmo(const ModelConfig& config, nlohmann::ordered_json& out);
+extern const TensorNames olmo_names;
+
+}  // namespace crest
