@@ -150,7 +150,7 @@ TEST_F(RunFaults, AFullDiskIsToldBeforeAnythingIsWritten) {
   EXPECT_EQ(newest(), "step-000004");
 }
 
-// A run that cannot save must not train for hours first.
+// A run without space for a checkpoint does not begin.
 TEST_F(RunFaults, TooLittleSpaceIsToldBeforeTheFirstStep) {
   TrainOptions o = options();
   int steps = 0;
@@ -164,9 +164,12 @@ TEST_F(RunFaults, TooLittleSpaceIsToldBeforeTheFirstStep) {
   EXPECT_TRUE(contains(error, "not enough disk space for a checkpoint")) << error;
   EXPECT_EQ(steps, 0);
   o.overwrite = true;
-  for (auto [checkpoints, keep, said] : {std::tuple{2, 2, "3 checkpoints"}, {5, 2, ""}, {2, 0, "4 checkpoints"}}) {
+  const uint64_t of_one = one + 1'250'000;  // with a little for the run's other files
+  ASSERT_LT(of_one, 3 * one);
+  for (auto [free, keep, said] :
+       {std::tuple{of_one, 2, "3 checkpoints"}, {10 * one, 2, ""}, {of_one, 0, "4 checkpoints"}}) {
     o.keep = keep;
-    faults.free_bytes = uint64_t(checkpoints) * (one + (2 << 20));
+    faults.free_bytes = int64_t(free);
     testing::internal::CaptureStderr();
     run_training(o);
     const std::string told = testing::internal::GetCapturedStderr();

@@ -146,18 +146,20 @@ __global__ void __launch_bounds__(threads)
       store_floats<N>(dx + begin + c, d);
     }
   }
-  if (!One || !parts) return;
-  // The lanes with the same columns, in their order.
-  __shared__ float sums[2][threads][N];
-  for (int i = 0; i < N; ++i) sums[0][threadIdx.x][i] = of_queries[i], sums[1][threadIdx.x][i] = of_keys[i];
-  __syncthreads();
-  const int columns = s.q_cols + s.k_cols;
-  for (int column = int(threadIdx.x); column < columns; column += threads) {
-    const bool keys = column >= s.q_cols;
-    const int c = keys ? column - s.q_cols : column;
-    float total = 0;
-    for (int t = c / N; t < threads; t += s.lanes) total += sums[keys][t][c % N];
-    parts[int64_t(column) * gridDim.x + blockIdx.x] = total;
+  if constexpr (One) {
+    if (!parts) return;
+    // The lanes with the same columns, in their order.
+    __shared__ float sums[2][threads][N];
+    for (int i = 0; i < N; ++i) sums[0][threadIdx.x][i] = of_queries[i], sums[1][threadIdx.x][i] = of_keys[i];
+    __syncthreads();
+    const int columns = s.q_cols + s.k_cols;
+    for (int column = int(threadIdx.x); column < columns; column += threads) {
+      const bool keys = column >= s.q_cols;
+      const int c = keys ? column - s.q_cols : column;
+      float total = 0;
+      for (int t = c / N; t < threads; t += s.lanes) total += sums[keys][t][c % N];
+      parts[int64_t(column) * gridDim.x + blockIdx.x] = total;
+    }
   }
 }
 
