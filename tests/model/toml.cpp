@@ -45,7 +45,7 @@ TEST(ModelToml, RandomConfigurationsSurviveTheRoundTrip) {
     const int64_t kinds = pick(1, 3);
     std::vector<LayerConfig> all;
     for (int64_t l = 0; l < c.layers; ++l) {
-      LayerConfig kind = c;
+      LayerConfig kind = static_cast<const LayerConfig&>(c);
       const int64_t k = pick(0, kinds - 1);
       if (k == 1) kind.window += 1, kind.rope = !c.rope;
       if (k == 2) kind.rope_theta *= 3, kind.rope_scaling.factor += 1, kind.rope_scaling.low_freq_factor = 0.25;

@@ -49,7 +49,7 @@ const LayerConfig& ModelConfig::layer(int64_t index) const {
 }
 
 void ModelConfig::set_layers(const std::vector<LayerConfig>& by_layer) {
-  LayerConfig first = *this;
+  LayerConfig first = static_cast<const LayerConfig&>(*this);
   if (std::find(by_layer.begin(), by_layer.end(), first) == by_layer.end()) first = by_layer.at(0);
   std::vector<LayerConfig> kinds = {first};
   std::string letters;
@@ -94,7 +94,7 @@ void ModelConfig::set_window(int64_t to) {
 }
 
 void see_all_in_first(ModelConfig& c, int64_t full_layers) {
-  LayerConfig full = c;
+  LayerConfig full = static_cast<const LayerConfig&>(c);
   full.window = 0;
   std::vector<LayerConfig> all(size_t(c.layers), c);
   std::fill_n(all.begin(), std::min(full_layers, c.layers), full);

@@ -127,7 +127,7 @@ void read_layer_types(const Keys& k, const RopeKeys& sliding, const RopeKeys& fu
     slides.emplace();
     for (int64_t i = 0; i < c.layers; ++i) slides->push_back((i + 1) % interval != 0);
   }
-  LayerConfig other = c;
+  LayerConfig other = static_cast<const LayerConfig&>(c);
   int64_t context = c.context;
   read_rope_of(k, "full_attention", full, c.context, c.head_dim, other);
   read_rope_of(k, "sliding_attention", sliding, context, c.head_dim, c);

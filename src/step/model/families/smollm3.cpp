@@ -38,7 +38,7 @@ ModelConfig read_smollm3(const Keys& k) {
   const auto sliding = sliding_layers(k, c.layers);
   std::vector<LayerConfig> layers;
   for (size_t i = 0; i < rotate.size(); ++i) {
-    LayerConfig layer = c;
+    LayerConfig layer = static_cast<const LayerConfig&>(c);
     layer.rope = rotate[i];
     if (windows && (sliding ? (*sliding)[i] : !rotate[i])) layer.window = k.size("sliding_window", 0);
     if (!windows && sliding && (*sliding)[i])
