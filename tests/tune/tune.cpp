@@ -99,10 +99,9 @@ TEST(Tune, SettlesForLessMemoryWithinGivenSpeed) {
 }
 
 // Whatever a doubling of the batch brings, it is less than 100%.
+// Which batch is the best depends on measured times: EachDoublingOfTheBatchCounts has the rule.
 TEST(Tune, StopsWhereALargerBatchBringsLittle) {
   auto json = tuned(few, {.stop_below = 1, .measure = 4});
-  int64_t best = json["best"]["tokens_per_step"];
-  for (auto& c : json["finals"]["contenders"]) EXPECT_LE(best, c["tokens_per_step"].get<int64_t>());
   for (auto& c : json["candidates"]) EXPECT_LE(c["tokens_per_step"], 8 * 16) << "the batch grew on";
 }
 

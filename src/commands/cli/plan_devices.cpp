@@ -28,15 +28,11 @@ struct DeviceRow {
 };
 
 std::vector<std::string> names_of_devices(const std::string& list) {
-  std::vector<std::string> names;
-  for (size_t at = 0; at <= list.size();) {
-    const size_t comma = std::min(list.find(',', at), list.size());
-    names.push_back(list.substr(at, comma - at));
-    at = comma + 1;
-    if (names.back().empty() || std::count(names.begin(), names.end(), names.back()) > 1)
-      fail_usage(fmt::format("'{}' has {}", printable(list), names.back().empty() ? "an empty name" : "a device twice"),
+  std::vector<std::string> names = split(list, ',');
+  for (auto& name : names)
+    if (name.empty() || std::count(names.begin(), names.end(), name) > 1)
+      fail_usage(fmt::format("'{}' has {}", printable(list), name.empty() ? "an empty name" : "a device twice"),
                  "--device", "Give names such as rtx4090,h100. crest devices --sheets lists them.");
-  }
   return names;
 }
 

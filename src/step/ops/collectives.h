@@ -23,12 +23,14 @@ struct Padding {
 };
 std::vector<Padding> padding_of(const Instr& instr);
 std::string padding_text(const std::vector<Padding>& padding);
-// send and receive: the attributes, and whether what is received is added to an operand, in place.
+// send and receive: the attributes, and whether a received tensor is added to an operand, in place.
 Attrs send_attrs(int to);
 Attrs receive_attrs(const Value& like, int from);
 inline bool adds_received(const Instr& instr) {
   return instr.in.size() > in::receive::acc && instr.in[in::receive::acc] != no_value;
 }
+// receive: bytes of memory for an addend; 0: the tensor arrives in place.
+size_t received_bytes(const Program& program, const Instr& instr);
 // Bytes of the 16-bit copies of what an all_reduce sends; 0 if it sends its own memory.
 size_t wire_bytes(const Program& program, const Instr& instr);
 

@@ -82,6 +82,10 @@ Attrs receive_attrs(const Value& like, int from) {
       .set("dtype", name(like.dtype));
 }
 
+size_t received_bytes(const Program& p, const Instr& i) {
+  return adds_received(i) ? size_t(p.at(i.out[out::receive::y]).bytes()) : 0;
+}
+
 const OpDef op_send = {.name = "send",
                        .inputs = in::send::names,
                        .outputs = out::send::names,

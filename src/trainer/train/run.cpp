@@ -267,27 +267,13 @@ class Training {
       report_.warning("checkpoints are behind a symbolic link: old ones are not removed (--keep)");
     bool background = o_.save_mode == SaveMode::background ||
                       (o_.save_mode == SaveMode::automatic && !engine_->rank(0).runtime().host_memory());
-    saver_.emplace(files_->on_disk() ? files_->checkpoints() : "", o_.keep, background,
+    saver_.emplace(files_->on_disk() ? files_->checkpoints() : "", files_->linked() ? 0 : o_.keep, background,
                    [this](const std::string& text) { report_.warning(text); });
-    if (files_->on_disk()) check_space();
-  }
-
-  // A full disk would end the run at its first save. The oldest checkpoint goes after a new one is
-  // written.
-  void check_space() {
-    const std::string root = files_->checkpoints();
-    const std::string folder = path_exists(root) ? root : files_->folder();
-    const uint64_t one = checkpoint_bytes(engine_->rank(0)), free = free_space(folder);
-    require_free_space(folder, one, "a checkpoint");
-    if (schedule_->fitting()) return;
+    if (!files_->on_disk()) return;
     const int64_t every = schedule_->save_every(), steps = schedule_->steps() - state_.step;
-    int64_t more = every > 0 ? (steps + every - 1) / every : 1;
-    if (o_.keep > 0 && !files_->linked())
-      more = std::min(more, std::max<int64_t>(1, o_.keep + 1 - int64_t(list_checkpoints(root).size())));
-    if (uint64_t(more) * one > free)
-      report_.warning(fmt::format("{} of {} will not fit: {} are free. Lower --keep, or raise --save-every",
-                                  format_number_of(more, "checkpoint"), format_bytes(double(one)),
-                                  format_bytes(double(free))));
+    const int64_t saves = schedule_->fitting() ? 0 : every > 0 ? (steps + every - 1) / every : 1;
+    const std::string warning = saver_->check_space(checkpoint_bytes(engine_->rank(0)), saves);
+    if (!warning.empty()) report_.warning(warning);
   }
 
   // Recorded for comparisons: how two runs can differ besides their recipes.

@@ -6,8 +6,21 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/io.h"
+#include "core/text.h"
 
 namespace crest {
+
+std::string Saver::check_space(uint64_t bytes, int64_t saves) const {
+  const std::string folder = path_exists(root_) ? root_ : parent_path(root_);
+  require_free_space(folder, bytes, "a checkpoint");
+  // The oldest one goes after a new one is written.
+  if (keep_ > 0) saves = std::min(saves, std::max<int64_t>(1, keep_ + 1 - int64_t(list_checkpoints(root_).size())));
+  const uint64_t free = free_space(folder);
+  if (uint64_t(saves) * bytes <= free) return "";
+  return fmt::format("{} of {} will not fit: {} are free. Lower --keep, or raise --save-every",
+                     format_number_of(saves, "checkpoint"), format_bytes(double(bytes)), format_bytes(double(free)));
+}
 
 void Saver::save(Engine& engine, const RunState& state, const std::string& config_toml, const ModelText& text,
                  int64_t last_good_step) {

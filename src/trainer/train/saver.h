@@ -17,6 +17,9 @@ class Saver {
   Saver(std::string root, int keep, bool background, Report warn)
       : root_(std::move(root)), keep_(keep), background_(background), warn_(std::move(warn)) {}
 
+  // Before the run: throws if the disk has no space for a checkpoint of `bytes`. Returns a warning
+  // if it has too little for the next `saves` of them and the kept ones; "": it has enough.
+  std::string check_space(uint64_t bytes, int64_t saves) const;
   // The last saved step; -1: none.
   int64_t saved_step() const { return saved_step_; }
   // Does nothing if this step was already saved. last_good_step: the last step with finite

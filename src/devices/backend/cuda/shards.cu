@@ -141,9 +141,7 @@ void launch_send(const KernelCall& c) {
   c.group().send(c.in[in::send::x], c.in_value(in::send::x).bytes(), int(c.instr.attrs.integer("to")));
 }
 
-size_t receive_workspace(const KernelQuery& q) {
-  return adds_received(q.instr) ? size_t(q.out(out::receive::y).bytes()) : 0;
-}
+size_t receive_workspace(const KernelQuery& q) { return received_bytes(q.program, q.instr); }
 
 void launch_receive(const KernelCall& c) {
   const Value& y = c.out_value(out::receive::y);
