@@ -74,3 +74,17 @@ TEST(SameWeights, PartsAreComparedWithTheSameParts) {
   change(3, 0), change(3, 1);
   EXPECT_EQ(difference(engine), "3: rank 3 holds other values of " + whole.name + " than ranks 0, 1, 2");
 }
+
+// Stages have different numbers of tensors: each is compared with the same stage of other data
+// ranks only.
+TEST(SameWeights, StagesAreComparedWithThemselves) {
+  Recipe r = tiny_recipe(true);
+  r.model.layers = 4, r.batch = 1, r.grad_accumulation = 2;
+  r.data_parallel = 6, r.mesh = {{Axis::data, 2}, {Axis::pipeline, 3}};
+  Engine engine = make_engine(r, 1);
+  EXPECT_EQ(difference(engine), "");
+  const int other = r.layout().group(r.layout().ranks() - 1, Axis::data)[0];  // in the last stage
+  flip(own_parameters(engine.rank(r.layout().ranks() - 1)).back().weight);
+  const std::string found = difference(engine);
+  EXPECT_NE(found.find("of stage 2 than rank " + std::to_string(other)), std::string::npos) << found;
+}

@@ -108,10 +108,10 @@ TEST(TensorRanks, LayersOfSeveralKindsTrainLikeOne) {
   ModelConfig& m = r.model;
   m.qk_norm = QkNorm::head, m.norm_position = NormPosition::both, m.activation = ActivationKind::geglu;
   m.embedding_scale = 3, m.logit_scale = 0.5, m.residual_scale = 0.4, m.attention_scale = 0.3;
-  LayerConfig other = m;
+  LayerConfig other = static_cast<const LayerConfig&>(m);
   other.parallel_residual = true, other.norm_position = NormPosition::after, other.rotary_dim = 4, other.window = 5;
   other.activation = ActivationKind::relu2, other.qk_norm = QkNorm::none;
-  m.set_layers({m, other});
+  m.set_layers({static_cast<const LayerConfig&>(m), other});
   ASSERT_EQ(m.pattern, "AB");
   for (const Mesh& mesh : {two, square}) expect_equal(run(on_mesh(r, mesh)), run(r));
   m.change_layers([](LayerConfig& l) { l.qk_norm = QkNorm::row; });
