@@ -349,29 +349,34 @@ TEST(PlanSearch, IsTheLargestBatchThatFits) {
   Device device = find_device("cpu", 2);
   SessionUse use;
   use.train = use.update = use.validation = true;
-  for (const char* recompute : {"none", "full"})
-    for (const char* attention : {"flash", "naive"}) {
-      Recipe r;
-      r.model = load_model_config("nano");
-      r.precision = "fp32", r.recompute = recompute, r.attention = attention;
-      auto planned = [&](int64_t batch) {
-        r.batch = batch;
-        return compile(r, device, session_programs(r, use)).planned_bytes();
-      };
-      int64_t one = planned(1), many = planned(23);
-      for (int64_t limit :
-           {one - 1, one, one + 1, planned(2), planned(2) - 1, many, many - 1, many + 1000, many * 20}) {
-        int64_t best = largest_batch(r, device, use, limit);
-        if (best > 0) {
-          EXPECT_LE(planned(best), limit) << recompute << " " << attention << " limit " << limit;
-        }
-        EXPECT_GT(planned(best + 1), limit) << recompute << " " << attention << " limit " << limit;
-        // The same from a session compiled for another batch.
-        r.batch = 7;
-        CompiledSession s = compile(r, device, session_programs(r, use));
-        EXPECT_EQ(largest_batch(s, use, limit), best) << recompute << " " << attention << " limit " << limit;
+  struct Case {
+    const char *recompute, *attention;
+    int stages;  // with slots, which grow with the batch as well
+  };
+  for (auto [recompute, attention, stages] :
+       {Case{"none", "flash", 1}, Case{"none", "naive", 1}, Case{"full", "flash", 1}, Case{"full", "naive", 1},
+        Case{"none", "flash", 2}, Case{"full", "flash", 4}}) {
+    Recipe r;
+    r.model = load_model_config("nano");
+    r.precision = "fp32", r.recompute = recompute, r.attention = attention;
+    if (stages > 1) r.mesh = Mesh{{Axis::pipeline, stages}}, r.data_parallel = stages, r.grad_accumulation = 4;
+    auto planned = [&](int64_t batch) {
+      r.batch = batch;
+      return compile(r, device, session_programs(r, use), {.verify = false}).planned_bytes();
+    };
+    int64_t one = planned(1), many = planned(23);
+    for (int64_t limit : {one - 1, one, one + 1, planned(2), planned(2) - 1, many, many - 1, many + 1000, many * 20}) {
+      int64_t best = largest_batch(r, device, use, limit);
+      if (best > 0) {
+        EXPECT_LE(planned(best), limit) << recompute << " " << attention << " limit " << limit;
       }
+      EXPECT_GT(planned(best + 1), limit) << recompute << " " << attention << " limit " << limit;
+      // The same from a session compiled for another batch.
+      r.batch = 7;
+      CompiledSession s = compile(r, device, session_programs(r, use));
+      EXPECT_EQ(largest_batch(s, use, limit), best) << recompute << " " << attention << " limit " << limit;
     }
+  }
 }
 
 // A batch with one more chunk of the loss needs less memory than the batch before it.

@@ -120,6 +120,33 @@ static void add_attention(std::vector<Case>& list, DType t, const std::string& n
   };
 }
 
+void add_qk_norm(std::vector<Case>& list, DType t, const char* per, const std::string& name, int64_t b, int64_t s,
+                 int64_t h, int64_t kv, int64_t d) {
+  const bool head = per == std::string("head");
+  const Attrs a = Attrs().set("heads", h).set("kv_heads", kv).set("per", per).set("eps", 1e-5);
+  const Attrs back = Attrs().set("heads", h).set("kv_heads", kv).set("per", per).set("dtype", "f32");
+  const Shape q_size = {head ? d : h * d}, k_size = {head ? d : kv * d};
+  const Arg qkv = tensor(t, {b, s, (h + 2 * kv) * d}), qw = positive(t, q_size), kw = positive(t, k_size);
+  add(list, t, "qk_norm", name, {qkv, qw, kw}, a);
+  add(list, t, "qk_norm", name + "_plain", {qkv}, a);
+  const DType f = DType::f32;
+  const Arg qr = tensor(f, {b, s, head ? h : 1}), kr = tensor(f, {b, s, head ? kv : 1});
+  auto statistics = [=](bool weights) {
+    return [=](Values& v) {
+      std::vector<Arg> in = {qkv};
+      Values values = {v[1]};
+      if (weights) in.insert(in.end(), {qw, kw}), values.insert(values.end(), {v[2], v[3]});
+      Values out = forward("qk_norm", in, a, values);
+      v[4] = out[1], v[5] = out[2];
+    };
+  };
+  const Arg aq = tensor(f, q_size, 10), ak = tensor(f, k_size, 10);
+  add(list, t, "qk_norm_grad", name, {qkv, qkv, qw, kw, qr, kr}, back).complete = statistics(true);
+  add(list, t, "qk_norm_grad", name + "_acc", {qkv, qkv, qw, kw, qr, kr, aq, ak}, back).complete = statistics(true);
+  add(list, t, "qk_norm_grad", name + "_plain", {qkv, qkv, absent(), absent(), qr, kr}, back).complete =
+      statistics(false);
+}
+
 void add_attention_cases(std::vector<Case>& list, DType t) {
   add_attention(list, t, "batch3", 3, 65, 4, 4, 24, true, 0);
   add_attention(list, t, "grouped", 2, 65, 4, 2, 16, true, 0);
@@ -141,29 +168,8 @@ void add_attention_cases(std::vector<Case>& list, DType t) {
   add(list, t, "join_heads", "views", {view(t, {b, h, s, d}, strides, 0), view(t, {b, kv, s, d}, strides, h * d), k});
 
   for (const char* per : {"head", "row"}) {
-    const bool head = per == std::string("head");
-    Attrs a = Attrs(heads).set("per", per).set("eps", 1e-5), back = Attrs(heads).set("per", per).set("dtype", "f32");
-    Shape q_size = {head ? d : h * d}, k_size = {head ? d : kv * d};
-    Arg qw = positive(t, q_size), kw = positive(t, k_size);
-    add(list, t, "qk_norm", per, {qkv, qw, kw}, a);
-    add(list, t, "qk_norm", std::string(per) + "_plain", {qkv}, a);
-    DType f = DType::f32;
-    Arg qr = tensor(f, {b, s, head ? h : 1}), kr = tensor(f, {b, s, head ? kv : 1});
-    auto statistics = [=](bool weights) {
-      return [=](Values& v) {
-        std::vector<Arg> in = {qkv};
-        Values values = {v[1]};
-        if (weights) in.insert(in.end(), {qw, kw}), values.insert(values.end(), {v[2], v[3]});
-        Values out = forward("qk_norm", in, a, values);
-        v[4] = out[1], v[5] = out[2];
-      };
-    };
-    Arg aq = tensor(f, q_size, 10), ak = tensor(f, k_size, 10);
-    add(list, t, "qk_norm_grad", per, {qkv, qkv, qw, kw, qr, kr}, back).complete = statistics(true);
-    add(list, t, "qk_norm_grad", std::string(per) + "_acc", {qkv, qkv, qw, kw, qr, kr, aq, ak}, back).complete =
-        statistics(true);
-    add(list, t, "qk_norm_grad", std::string(per) + "_plain", {qkv, qkv, absent(), absent(), qr, kr}, back).complete =
-        statistics(false);
+    add_qk_norm(list, t, per, per, 3, 65, 4, 2, 24);
+    add_qk_norm(list, t, per, per + std::string("_wide"), 1, 5, 10, 2, 256);
   }
 
   for (bool inverse : {false, true}) {
