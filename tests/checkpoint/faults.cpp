@@ -212,8 +212,8 @@ TEST(Faults, FailedSavesGiveTheirSpaceBack) {
   EXPECT_FALSE(has_leftovers(folder.path()));
 }
 
-// `latest` syncs the root too, which would hide a missing sync from every replay; but it may fail
-// without failing the save.
+// The folder of checkpoints must be synced right after the rename. Writing `latest` syncs it too,
+// so no replay would notice a missing sync. But `latest` may fail without failing the save.
 TEST(Faults, PublishingIsSyncedBeforeAnythingElse) {
   MemoryFolder folder;
   Faults faults(Fault::none, -1, 0, true);

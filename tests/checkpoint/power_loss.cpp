@@ -20,8 +20,8 @@ class Disk {
   void apply(const RecordedCall& call) {
     auto [folder, name] = locate(call.path);
     if (call.op == "mkdir" || call.op == "create") {
-      // Opening an existing file empties it; here this is a new inode under the name, which is no
-      // kinder.
+      // In reality, opening an existing file empties it. Here it makes a new inode under the name:
+      // this loses at least as much.
       int node = int(nodes_.size());
       nodes_.push_back({call.op == "mkdir", "", "", {}, {}});
       change(folder, {{name, node}});

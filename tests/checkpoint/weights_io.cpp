@@ -464,7 +464,7 @@ TEST(OpenModel, AModelsOwnTextSettingsAreKept) {
   EXPECT_EQ(open_model(folder / "model").text.ends, std::vector<uint32_t>{5});
 }
 
-// The end tokens of generate(), and the class that leaves tokenizer.json as it is.
+// The end tokens of generate(), and the tokenizer class for an unchanged tokenizer.json.
 TEST(OpenModel, FilesThatNameTheEndOfATextAndTheChatTemplate) {
   Tokenizer tokenizer = Tokenizer::bytes();
   auto files = model_files(small_model("gpt2"), {&tokenizer, "{{ messages }}"});

@@ -168,7 +168,7 @@ TEST(PlanExplain, FlopsByEachConvention) {
   EXPECT_EQ(value(t, "6 N"), 6 * matmul * tokens);
   EXPECT_EQ(value(t, "PaLM: MFU refers to it"), (6 * matmul + 12.0 * 12 * 768 * 1024) * tokens);
   EXPECT_EQ(value(t, "4 x 2 P, with full recompute") / value(t, "3 x 2 P"), 4.0 / 3);
-  // Equation 3 is PaLM's convention for this shape, except that it has no biases or embeddings.
+  // For this shape, equation 3 is PaLM's convention without biases and embeddings.
   EXPECT_NEAR(value(t, "Megatron") / value(t, "PaLM: MFU refers to it"), 1, 0.001);
   EXPECT_NEAR(program(t, "forward pass") / value(t, "forward pass"), 1, 0.2);
   EXPECT_EQ(t.count("of these, recomputed"), 0u);

@@ -164,8 +164,8 @@ TEST_F(CliBench, GridsAreProductsInOrder) {
         EXPECT_EQ(all[i]["recipe"]["seq"], 16) << i;
         ++i;
       }
-  // Every recipe flag with one value takes a list; the order is that of the settings, batch and seq
-  // inside.
+  // Every recipe flag accepts a list. The order of the grid is the order of the settings, with
+  // batch and seq innermost.
   json more = rows({"--batch", "1,2", "--policy", "autocast,pure", "--grad-accumulation", "1,2", "--vocab", "101,128",
                     "--threads", "1", "--pad-vocab", "1"});
   ASSERT_EQ(more.size(), 16u);

@@ -52,8 +52,8 @@ std::vector<pid_t> children_of(pid_t pid) {
   return children;
 }
 
-// A --timeout that healthy ranks keep on this machine with its load: they start, and they answer,
-// in much less.
+// A --timeout far longer than healthy ranks need to start and to answer, on this machine with its
+// present load.
 std::string enough_seconds(double at_least) {
   static const RunResult one_rank =
       run_crest({"comm", "broadcast", "--nproc", "1", "--sizes", "4", "--samples", "1", "--no-store"});

@@ -204,7 +204,7 @@ TEST_F(CliCompare, TwoRecipesNow) {
   auto runs = run_crest({"runs", "list", "--json"}, in(own.path().string())).json();
   EXPECT_EQ(runs.size(), 2u);
   for (auto& run : runs) EXPECT_EQ(run["status"], "done");
-  // What each change contributes was measured, and stays with the runs.
+  // The contribution of each change was measured, and is stored with the runs.
   auto again = run_crest({"compare", "2", "1", "--json"}, in(own.path().string())).json();
   for (auto* json : {&j, &again}) {
     EXPECT_EQ((*json)["attribution"]["method"], "shapley") << (*json)["notes"];

@@ -95,7 +95,7 @@ TEST(Restarts, AreNotForErrorsOrSignals) {
   }
 }
 
-// Every time in its first step, which takes long enough.
+// The ranks fail each time in their first step. It takes long enough to be interrupted.
 TEST(Restarts, EndWhereAFailureRepeats) {
   NEEDS_RANKS();
   TrainFolder f;

@@ -13,8 +13,8 @@ namespace {
 
 using Flags = std::vector<std::string>;
 
-// The training settings of a command line, "" where it has none, and which of them count as
-// derived.
+// The training settings of a command line ("" for settings without a value), and the derived ones
+// among them.
 struct Parsed {
   crest::GivenSettings given;
   std::vector<std::string> derived;
@@ -137,7 +137,7 @@ TEST(ResumeSettings, ThatTheRunLacksAreRefused) {
   refused({"--data", "data", "--chat-template", "nope"}, 2, {"--chat-template", "the data has its own"});
   refused({"--data", "data", "--stop-after", "0"}, 2, {"'0' is out of range", "at least 1"});
   refused({"--resume", "run/checkpoints/step-000002"}, 1, {"is a checkpoint, not a run", "--resume run."});
-  // A file without its settings: not a run that has not begun.
+  // A config file without settings is an error. It does not mean "the run has not begun".
   f.write("run/config.toml", config = "# crest train --config config.toml repeats this run\n");
   refused({"--resume", "run"}, 1, {"lost the run's settings", "cp run/checkpoints/step-000002/config.toml"});
   f.write("run/config.toml", config = "data = \"data\"\nlr = \"fa");

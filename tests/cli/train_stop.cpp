@@ -89,7 +89,7 @@ TEST(Signals, HangingUpNeverEndsARunUnsaved) {
   EXPECT_EQ(r.code, 0) << r.err;
 }
 
-// A reader that goes away, as in `crest train 2>&1 | head`.
+// The reader of standard output ends early, as in `crest train 2>&1 | head`.
 TEST(Signals, AClosedPipeSaves) {
   TrainFolder f;
   std::string command = "cd '" + f.path().string() + "' && CREST_CACHE=cache '" + crest_binary() +

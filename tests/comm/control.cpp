@@ -370,7 +370,7 @@ TEST(Secret, WhoDoesNotKnowItIsNotLetIn) {
   EXPECT_EQ(greeting(1, "the secret"), Greeting::done);
 }
 
-// One that skips the server's proof and sends anything as its own, or another rank's.
+// A server without the secret sends a made-up proof, or another rank's proof.
 TEST(Secret, AForgedOrRepeatedProofIsRefused) {
   NEEDS_LOOPBACK();
   Socket listener = listen_on("127.0.0.1", 0);

@@ -1,4 +1,4 @@
-// Silent ranks, or ranks waiting in collectives that never end.
+// Silent ranks, and ranks in collectives without an end.
 #include <gtest/gtest.h>
 
 #include <future>

@@ -172,7 +172,7 @@ TEST(Compare, WhatTakesNoTimeExplainsNone) {
     for (auto& l : c.settings) EXPECT_EQ(l.setting, "");
     EXPECT_FALSE(contains(c.sentences[0], "lr ")) << c.sentences[0];
   }
-  // With a setting that acts on time, this setting is named.
+  // If a setting with an effect on time differs too, it is the cause.
   x.recipe["fusion"] = "off";
   RunComparison c = compare_runs(x, y);
   EXPECT_EQ(c.settings[0].setting, "fusion");
@@ -518,8 +518,8 @@ TEST(Compare, ABarThatOthersOffsetHasNoPercentage) {
       << headline(c);
 }
 
-// Ten times the work at a tenth of the distance from the limit: bars that dwarf the step explain
-// nothing.
+// A has ten times the work of B, and B runs at a tenth of A's efficiency. Separate bars for both
+// would be larger than the steps, and explain nothing.
 TEST(Compare, NoBarIsLargerThanBothSteps) {
   Synthetic a = gpt2(), b = gpt2();
   b.recipe.batch = 1;

@@ -281,7 +281,7 @@ std::vector<std::string> numbers_in(const Json& json) {
 
 }  // namespace
 
-// A number of a record is replaced: there is one error, or a comparison whose sums hold.
+// With one number of a record replaced, there is one error, or a comparison with correct sums.
 TEST(ComparePartial, TamperedNumbersAreRefusedOrAddUp) {
   Synthetic small = partial_nano();
   small.recipe.model.layers = 1;

@@ -234,8 +234,7 @@ TEST_P(PrepareKilled, IsPutBackByTheNextPreparationToo) {
 INSTANTIATE_TEST_SUITE_P(FileSystems, PrepareKilled, ::testing::Bool(),
                          [](auto& i) { return i.param ? "ThatExchangeNames" : "ThatDoNot"; });
 
-// While the process that set it aside lives, nobody else touches it; the error says where the data
-// is.
+// Data set aside by a living process stays there. The error names its place.
 TEST(PrepareReplacing, OfALivingProcessIsLeftAlone) {
   TemporaryFolder dir;
   write_file(dir / "in.txt", sentences(1000));

@@ -26,7 +26,7 @@ std::string many_words(size_t n) {
   return text;
 }
 
-// The action's exception, which must be the error of Ctrl-C.
+// The message of the action's exception. It must be the error of Ctrl-C.
 template <class Action>
 std::string interrupted(Action&& action) {
   try {

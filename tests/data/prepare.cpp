@@ -132,7 +132,7 @@ TEST(Prepare, TextWithoutSpacesTakesLittleMemory) {
     EXPECT_LT((kib("VmHWM") - before) << 10, 10 * text.size() + (32 << 20));
   }
 #ifndef __SANITIZE_ADDRESS__
-  // Memory that grows with the text, of Chinese phrases: most of it is symbols and places of pairs.
+  // Chinese phrases need memory in proportion to the text, mostly for symbols and places of pairs.
   std::string phrases;
   for (uint64_t i = 0; phrases.size() < 1'500'000; ++i) {
     const uint64_t r = mix(i), character = (r & 0xfff) * (r >> 12 & 0xfff) >> 12;

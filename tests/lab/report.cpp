@@ -1,4 +1,4 @@
-// The lab's report: its content, and that no recorded document can break it.
+// The lab's report: its content, and its safety against any recorded document.
 #include <gtest/gtest.h>
 
 #include "contains.h"
@@ -67,7 +67,7 @@ TEST(LabReport, AnExperimentWithoutADocumentNamesNone) {
   EXPECT_TRUE(contains(to_html(make_lab_report({r}).page), ">Judged at scale tiny, a chip."));
 }
 
-// Records with three verdicts stay readable next to those with four.
+// Records with three verdicts stay readable next to records with four.
 TEST(LabReport, AllVerdictsOldAndNew) {
   RunRecord cannot = record("2026-01-01", "cannot tell here"), not_here = record("2026-01-02", "not_comparable", "two");
   not_here.documents["lab"]["claims"][0]["reason"] = "the claim is about an H100; this is a CPU";

@@ -46,7 +46,7 @@ struct Worst {
   size_t bytes = 0, largest = 0;
 };
 
-// Anything leaving a target except an Error, which it catches itself, is a failure.
+// A target catches Error itself. Any other exception is a failure.
 void expect_an_answer(Target target, const std::string& input, Worst& worst) {
   int64_t resident = resident_bytes();
   crest::test::begin_counting();

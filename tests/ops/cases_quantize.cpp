@@ -121,11 +121,11 @@ void block_cases(std::vector<Case>& list, DType t, const std::string& dtype) {
                       [s, t](Values& v) { spread(v[0], s, t); }});
 }
 
-// An input of a body or a norm: how its numbers are spread and, with scales of blocks, the
-// magnitude of one number in four, so every row and column of a block has some. They are the
-// largest, and their results are not near the beginning of another scale, 1.75 times a power of
-// two, or in the middle between two codes. So the reference, which does not round, has the same
-// scales, and the same codes of peaks.
+// An input of a body or a norm: the spread of its numbers and, with scales of blocks, a fixed
+// magnitude (the peak) for one number in four. So every row and column of a block has a peak. Peaks
+// are the largest numbers. Their results are far from 1.75 times a power of two, where another
+// scale begins, and from the middle between two codes. So the reference, without rounding, finds
+// the same scales and the same codes of peaks.
 struct Spread {
   double deviation = 1, peak = 0;
   bool positive = false;  // peaks

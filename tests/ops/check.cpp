@@ -126,15 +126,16 @@ double tolerance(DType t) {
   }
 }
 
-// f32 with products optionally rounded to TF32 has the mantissa of f16 there.
+// With products optionally rounded to TF32, f32 has the mantissa of f16.
 //
-// A fused body may or may not round the operand of a column sum to the operand's dtype, and the
-// product before it, so the f32 sums of a half-precision body carry half-precision errors. So does
-// a bias gradient: it sums rounded values. Dropout with a cast rounds to the narrower dtype.
+// A fused body may round the operand of a column sum, and the product before it, to the operand's
+// dtype, or not. So the f32 sums of a half-precision body have half-precision errors. The same
+// holds for a bias gradient, as a sum of rounded values. Dropout with a cast rounds to the narrower
+// dtype.
 //
-// A kernel that makes and quantizes a value rounds it to its dtype between. The reference in double
-// does not round, so one number in thirty goes to the next code, an eighth (e4m3) or a quarter
-// (e5m2) away, and a number at the edge is counted or not.
+// A kernel that makes and quantizes a value first rounds it to its dtype. The reference in double
+// does not round. So one number in thirty gets the next code, an eighth (e4m3) or a quarter (e5m2)
+// away, and a number at the edge is counted or not.
 double tolerance(const Case& c, const Value& output, size_t index) {
   double t = tolerance(output.dtype);
   const bool at_once = c.op.starts_with("norm_quantize") || c.op == "fused_update" ||

@@ -225,7 +225,7 @@ INSTANTIATE_TEST_SUITE_P(Ops, DeviceGradient, testing::ValuesIn(device_cases()),
 });
 INSTANTIATE_TEST_SUITE_P(Ops, WeightGradient, testing::ValuesIn(weight_grad_cases()), grad_case_name);
 
-// Every operation with a gradient rule is in the list above; those between ranks are in
+// Every operation with a gradient rule is in the list above. Operations between ranks are in
 // tests/passes/lockstep.cpp.
 TEST(GradientRules, CoversEveryRule) {
   std::map<std::string, bool> covered;

@@ -29,7 +29,7 @@ bool cuts_heads(const Case& c, const std::vector<Placement>& in) {
 }
 constexpr const char* counts_of_heads[] = {"heads", "kv_heads", "reduce"};
 
-// Operations of which ranks may share the vocabulary, if attribute `axes` says so.
+// Operations with a vocabulary that ranks may share, according to attribute `axes`.
 const std::set<std::string> of_vocabulary = {"embedding", "embedding_grad", "loss_stats", "cross_entropy_grad"};
 
 // Rank r's part of the inputs.
@@ -178,7 +178,7 @@ TEST(Parts, OfEveryCaseGiveTheWhole) {
   EXPECT_GT(cut.size(), 50u);
 }
 
-// Ranks that share the vocabulary combine what they know of each row.
+// Each rank has a part of the vocabulary. Together they give the loss of each row.
 TEST(Parts, OfTheVocabularyGiveTheLoss) {
   for (const Case& c : all_cases()) {
     if (c.op != "cross_entropy" || !c.name.ends_with("_f32") || c.attrs.has("axes")) continue;

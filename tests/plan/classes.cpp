@@ -1,5 +1,5 @@
-// Every machine plans for every class of processors: the kernels of a class, and plans that depend
-// on the class alone.
+// Every machine plans for every class of processors: the kernels of a class, and plans determined
+// by the class alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-// Gradients in the transient arena: their part of it, and that no other data gets into them or the
-// update.
+// Gradients in the transient arena: their part of it, without other data in them or in the update.
 #include "plan/gradient_storage.h"
 
 #include <gtest/gtest.h>

@@ -307,7 +307,7 @@ TEST(Report, SaysWhenItCannotTell) {
   says(advice(two(100, 100.2)), "Within noise, so choose by memory: attention naive or flash");
 }
 
-// Uncompared pairs are not among those without a difference.
+// The report counts pairs that it cannot compare separately from pairs without a difference.
 TEST(Report, BusyPairsAreCountedApart) {
   std::vector<RunRecord> runs = {sample_run(1, 100, sample_recipe("bf16", "naive", "off"), 1e8),
                                  sample_run(2, 100, sample_recipe("bf16", "naive", "on"), 1e8),

@@ -1,4 +1,4 @@
-// What makes two measurements comparable: their keys.
+// The keys of measurements: equal keys mean comparable measurements.
 #include "store/new_record.h"
 
 #include <gtest/gtest.h>

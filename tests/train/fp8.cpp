@@ -1,5 +1,5 @@
-// Training with --precision fp8: how close gradients and losses are to more bits, that the scales
-// do not depend on the division of a batch, and refusals and reports.
+// Training with --precision fp8: how close gradients and losses are to higher precisions, scales
+// independent of the division of a batch, refusals and reports.
 #include <cmath>
 #include <set>
 

@@ -1,5 +1,5 @@
-// Training with --fp8-recipe block: how close gradients and losses are to more bits, that the split
-// of a batch changes no scale, and refusals.
+// Training with --fp8-recipe block: how close gradients and losses are to higher precisions, scales
+// independent of the division of a batch, and refusals.
 #include <cmath>
 
 #include "checkpoint/checkpoint.h"

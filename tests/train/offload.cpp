@@ -152,8 +152,8 @@ TEST(Offload, OnRanksWithAndWithoutShards) {
   EXPECT_EQ(states(0), states(1));
 }
 
-// The kernels of a GPU, or of its emulation on the host: a piece of a group computes what the group
-// computes.
+// With the kernels of a GPU, or of its emulation on the host: the pieces of a group give the same
+// result as the whole group.
 TEST(Offload, OnAGpu) {
   for (const char* optimizer : {"adamw", "adamw-8bit", "adamw-fp8", "adamw-bf16-stochastic"}) {
     SCOPED_TRACE(optimizer);

@@ -75,9 +75,9 @@ TEST_P(Optimizers, Learns) {
   EXPECT_LT(t.losses.back(), 0.8 * t.losses.front());
 }
 
-// The same with two instructions instead of a flat one, with micro steps, and on two ranks: an
-// update sees sums of gradients only. Random bits of stochastic rounding have coordinates, so not
-// even those differ.
+// The same result with two instructions instead of a flat one, with micro steps, and on two ranks:
+// an update sees sums of gradients only. Stochastic rounding, too, because its random bits have
+// coordinates.
 TEST_P(Optimizers, FusionAccumulationAndRanksChangeNothing) {
   Recipe r = recipe(), unfused = r, micro_steps = r, ranks = r;
   double tolerance = GetParam().bf16 ? 5e-3 : 1e-3;  // lion: a sign may flip where the momentum is nearly zero
