@@ -24,6 +24,7 @@ class FineTune : public testing::Test {
     f.write("qa.jsonl", records(120));
     RunResult r = run_crest({"data", "prepare", "qa.jsonl", "--out", "qa"}, f.options());
     ASSERT_EQ(r.code, 0) << r.err;
+    EXPECT_TRUE(contains(r.out, "add --init RUN --packing documents")) << r.out;
     ASSERT_EQ(f.train("base", 4).code, 0);
   }
   RunResult tune(const std::string& out, const std::vector<std::string>& more) {

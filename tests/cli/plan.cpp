@@ -470,7 +470,7 @@ TEST(CliPlan, PredictsForADeviceThatIsNotHere) {
       "link = { name = \"x\", bandwidth = 1e9 }\npeaks = { fp32 = 6e13, bf16 = 9e14 }\nsource = \"me\"\n");
   RunResult r = run_crest({"plan", "--model", "nano", "--device", file, "--tokens", "1e9", "--price", "2"});
   EXPECT_EQ(r.code, 0) << r.err;
-  for (const char* part : {"not measured there", "for a million tokens at 2 an hour", "1.00B tokens"})
+  for (const char* part : {"predicted from the data sheet alone", "for a million tokens at 2 an hour", "1.00B tokens"})
     EXPECT_NE(r.out.find(part), std::string::npos) << part << r.out;
   EXPECT_EQ(r.out.find("J a token"), std::string::npos) << "the file names no power\n" << r.out;
   expect_error({"plan", "--price", "-1"}, 2, {"--price"});

@@ -362,12 +362,13 @@ TEST(CompareText, TheTableOfRunsFitsTheWidth) {
             b = make_record(partial_nano(), "profile-nano-bf16-unfused");
   a.device["name"] = b.device["name"] = "A CPU with a long name (2 threads, avx512)";
   std::string text = compare_text(compare_runs(a, b), {.top = 3, .width = 80, .color = false});
-  size_t shared = text.find("all: device A CPU with"), table = text.find("tokens/s", shared),
+  size_t shared = text.find("same in all rows: device A CPU with"), table = text.find("tokens/s", shared),
          run = text.find("unfused", table);
   ASSERT_NE(shared, std::string::npos) << text;
   ASSERT_NE(run, std::string::npos) << text;
   EXPECT_LE(text.find('\n', run) - text.rfind('\n', run), 81u) << text;
-  EXPECT_FALSE(contains(compare_text(compare_runs(a, b), {.top = 3, .width = 140, .color = false}), "all: device"));
+  EXPECT_FALSE(
+      contains(compare_text(compare_runs(a, b), {.top = 3, .width = 140, .color = false}), "all rows: device"));
 }
 
 TEST(CompareText, ReadsFromTheSentenceDown) {

@@ -85,6 +85,8 @@ int run_prepare(const CLI::App& app, DataFlags& o) {
   }
   print_info(result.info);
   fmt::print("\nNext: crest train --data {}\n", shell_path(result.folder.string()));
+  if (result.info.loss_mask)
+    fmt::print("  To fine-tune a model, add --init RUN --packing documents and a lower --lr.\n");
   return 0;
 }
 
