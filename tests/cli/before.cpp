@@ -62,8 +62,7 @@ TEST(Before, ADatabaseOpensAndItsRunsAreCompared) {
   EXPECT_EQ(filtered.out, "id,optimizer,lr\n1,lion,\n") << filtered.err;  // learning rates were not recorded then
 }
 
-// Earlier and present measurements have one key,
-// so earlier noise floors and grids still count.
+// Keys of measurements stay the same, so earlier noise floors and grids remain valid.
 TEST(Before, KeysOfMeasurementsStay) {
   TempFolder folder;
   Store store(copied(folder, "runs.sqlite"), Store::Mode::read);
@@ -163,7 +162,7 @@ TEST(Help, FitsAndIsShort) {
   EXPECT_NE(all.find("--beta1"), std::string::npos);
 }
 
-// Input misread by the library of flags is an error, or read as it is meant.
+// The flag library misreads some inputs. Crest refuses them, or reads them as the user meant.
 TEST(Numbers, AreReadStrictly) {
   TempFolder folder;
   folder.write("model.toml", tiny_model);

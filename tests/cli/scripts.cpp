@@ -50,7 +50,7 @@ struct Mocks {
     text << std::ifstream(path / "log").rdbuf();
     return text.str();
   }
-  // The start of a command line.
+  // Begins a command line.
   std::string search_path() const { return "PATH=" + in_quotes(path.string()); }
   CommandOutput run(const std::string& groups = "build") const {
     return run_command(search_path() + ":\"$PATH\" CREST_CACHE=" + in_quotes(file("cache")) + " sh " +
