@@ -27,17 +27,18 @@ void quantize_cases(std::vector<Case>& list, DType t, const std::string& dtype) 
         if (columns) a.set("columns", 1);
         std::string name = s.text() + "_" + format + (columns ? "_columns_" : "_") + dtype;
         std::vector<Arg> in = {tensor(t, s, 0.01), positive(f, {1, slots}), positive(f, {slots, 2}), counters(slots)};
-        // Of the tensor itself: nothing is known of the step before.
+        // The first step: the scale comes from the tensor itself.
         list.push_back({"quantize", "first_" + name, in, a, nullptr, {}, [](Values& v) { v[1][2] = 0; }});
         if (s[0] == 7 || s[0] == 390) {
-          // The values have grown by far: many saturate. They have shrunk: many vanish.
+          // The values are much larger than in the step before: many saturate. They are much
+          // smaller: many vanish.
           in[0] = tensor(t, s, 3);
           list.push_back({"quantize", "grown_" + name, in, a});
           in[0] = tensor(t, s, 1e-4);
           list.push_back({"quantize", "shrunk_" + name, in, a, nullptr, {}, [](Values& v) { v[1][2] = 40000; }});
         }
         if (s[0] != 7) continue;
-        // NaN has no magnitude, infinity saturates and is recorded; with all zeros no scale is
+        // NaN has no magnitude. Infinity saturates and is recorded. With all zeros no scale is
         // known.
         in[0] = tensor(t, s, 0.01);
         list.push_back({"quantize", "infinite_" + name, in, a, nullptr, {}, [](Values& v) {

@@ -1,6 +1,6 @@
-// Mode check: every kernel of a case computes the reference kernel's result in double from the same
-// inputs, also with an output in the place of an input, if its operation allows it. Mode support:
-// every case has a kernel, every operation has cases.
+// Mode check: every kernel of a case gives the result of the reference kernel in double for the
+// same inputs. This also holds with an output in the memory of an input, if the operation allows
+// it. Mode support: every case has a kernel, every operation has cases.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -232,8 +232,8 @@ class Check : public testing::TestWithParam<Pair> {
       // Tensor cores keep some 14 bits of the largest of the 8-bit products added at once.
       if (c.op == "linear_fp8" && is_gpu(device)) allowed = std::max(allowed, tolerance(DType::f16));
       EXPECT_LE(relative_error(out, wanted), allowed);
-      // One wrong element of a large tensor would drown in the norm. Elements err in proportion to
-      // their size, at most some ten times the root mean square for these inputs.
+      // One wrong element of a large tensor would hardly change the norm. Errors of elements are
+      // proportional to their size, at most some ten times the root mean square for these inputs.
       EXPECT_LE(worst_element(out, wanted), 30 * allowed);
     }
     EXPECT_TRUE(memory.guards_intact()) << "wrote outside of its memory";

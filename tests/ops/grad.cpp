@@ -186,7 +186,7 @@ void PrintTo(const DeviceCase& c, std::ostream* os) { *os << c.c.name << " on " 
 
 class DeviceGradient : public testing::TestWithParam<DeviceCase> {};
 
-// The kernels of forward and backward understand each other's saved values.
+// The backward kernels read the saved values of the forward kernels correctly.
 TEST_P(DeviceGradient, AgreesWithTheReferenceInDouble) {
   const Device& device = *GetParam().device;
   Differentiated exact(GetParam().c, true);

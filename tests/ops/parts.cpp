@@ -1,5 +1,5 @@
-// Mode parts: wherever an operation's rule (program/place.h) lets its inputs be cut, its references
-// on the parts give parts of the whole result, or addends of it.
+// Mode parts: cuts inputs in every way allowed by an operation's rule (program/place.h). The
+// reference on the parts gives parts of the whole result, or addends of it.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -100,7 +100,7 @@ bool other_scale(const Instr& instr, const Values& part, const Values& whole) {
   return false;
 }
 
-// Operations with the number or place of rows in attributes or other operands.
+// Operations with row counts or row positions in attributes or other operands.
 bool counts_rows(const Case& c) {
   static const std::set<std::string> ops = {"split_rows", "join_rows"};
   const bool rounds_by_place = c.op.starts_with("adamw") && c.attrs.has("rng_id");

@@ -1,6 +1,6 @@
-// Row-wise operations at the kernels' turning points: rows in the registers of a warp or of a
-// block, longer rows, widths other than whole vectors; and more rows than all blocks of a GPU take
-// at once.
+// Row-wise operations at sizes where kernels change: rows in the registers of a warp or of a block,
+// longer rows, widths other than whole vectors; and more rows than all blocks of a GPU take at
+// once.
 #include <cmath>
 #include <limits>
 
