@@ -94,8 +94,8 @@ std::function<int()> setup_advise(CLI::App& app) {
   app.add_option("--seed", o->advice.seed, "seed for weights and tokens")->capture_default_str()->group(group);
   app.add_option(
          "--calibration", o->calibration,
-         "predict with this file (default: written by crest calibrate for this device, or the file that comes with "
-         "Crest for this model of GPU)")
+         "predict with this file (default: the one crest calibrate wrote for this device, else Crest's own for this "
+         "model of GPU)")
       ->type_name("FILE")
       ->group(group);
   add_json_option(app, o->json);

@@ -185,7 +185,8 @@ std::function<int()> setup_data(CLI::App& app) {
                              chat_template_names()))
       ->type_name("NAME")
       ->group(group);
-  app.add_flag("--add-bos", p.add_bos, "begin every document with the tokenizer's begin-of-text token, as <s> of Llama")
+  app.add_flag("--add-bos", p.add_bos,
+               "begin every document with the tokenizer's begin-of-text token, such as Llama's <s>")
       ->group(group);
   app.add_option("--val-fraction", p.val_fraction,
                  "fraction of the text held out for validation (default: 0.1, at most 32 MiB; 0: none)")
