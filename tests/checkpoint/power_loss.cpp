@@ -84,7 +84,7 @@ class Disk {
     if (!node.folder) {
       std::string data = mode == Survives::everything ? node.data : node.durable_data;
       if (mode == Survives::random && node.data.size() > data.size()) {
-        // A prefix got there, or the length did and the bytes did not.
+        // A prefix of the data was written, or the length was written and the bytes were not.
         data = node.data.substr(0, data.size() + random_() % (node.data.size() - data.size() + 1));
         if (random_() % 2) data.resize(node.data.size(), '\0');
       }

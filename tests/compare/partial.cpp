@@ -129,7 +129,7 @@ TEST(ComparePartial, OneProfileIsNotEnoughToSplit) {
   EXPECT_EQ(c.causes.size(), compare_runs(make_record(partial_nano()), make_record(partial_nano())).causes.size());
 }
 
-// A bench and a profile of one recipe: their difference is noise, whatever noise is assumed.
+// A bench and a profile of one recipe: any difference is noise, with every assumed noise floor.
 TEST(ComparePartial, RunsOfOneRecipeAreNotFasterThanEachOther) {
   Synthetic quick = partial_nano(), slow = partial_nano();
   slow.slowdown = [](const ProfileInstr&) { return 4.0; };
@@ -310,7 +310,8 @@ TEST(ComparePartial, TamperedNumbersAreRefusedOrAddUp) {
   EXPECT_GT(compared, 50);
 }
 
-// Two profiles taken apart on a busy machine: naive came out 16 times as fast as flash.
+// Two profiles measured apart on a busy machine: naive attention came out 16 times as fast as
+// flash.
 TEST(ComparePartial, ABusyMachineClaimsNothingOfRunsApart) {
   Synthetic slow = partial_nano();
   slow.slowdown = [](const ProfileInstr&) { return 30.0; };

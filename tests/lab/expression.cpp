@@ -1,5 +1,5 @@
-// The language of claims: results of expressions, cases left open by the noise, and the reported
-// places of mistakes.
+// The language of claims: results of expressions, results left open by noise, and the positions of
+// mistakes.
 #include "lab/expression.h"
 
 #include <gtest/gtest.h>

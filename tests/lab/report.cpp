@@ -90,7 +90,7 @@ TEST(LabReport, AContinuedClaimHasTheClaimThatItContinues) {
   EXPECT_EQ(whole_text({"... alone"}, 0), "... alone");
 }
 
-// On a phone an entry is its question and how many claims hold.
+// On a phone, an entry shows its question and how many claims hold.
 TEST(LabReport, EntriesCanBeFolded) {
   Report r = make_lab_report({record("2026-01-01", "upheld")});
   std::string html = to_html(r.page);

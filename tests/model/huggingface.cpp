@@ -76,7 +76,7 @@ TEST(HuggingFaceConfig, AbsentAndNullKeysTakeTheDefaultsOfTransformers) {
   EXPECT_EQ(parse(with(gpt2, "activation_function", "gelu")).activation, ActivationKind::gelu_erf);
 }
 
-// Keys with the same meaning. Crest follows transformers or refuses the file.
+// Keys with the same meaning: Crest follows transformers or refuses the file.
 // tests/interop/key_pairs.py compares each accepted row with transformers.
 TEST(HuggingFaceConfig, OfTwoKeysForOneThingTransformersChoiceCounts) {
   std::ifstream file(CREST_TEST_DIR "/model/key_pairs.json");

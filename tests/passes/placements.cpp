@@ -1,4 +1,4 @@
-// Every collective of a Program is needed once: without it, or with it twice, the check of
+// Each collective of a Program is needed exactly once. Without it, or with it twice, the check of
 // placements (or an older rule of Programs) fails.
 #include "program/placements.h"
 

@@ -105,7 +105,8 @@ TEST(Tune, StopsWhereALargerBatchBringsLittle) {
   for (auto& c : json["candidates"]) EXPECT_LE(c["tokens_per_step"], 8 * 16) << "the batch grew on";
 }
 
-// The choice was predicted before a measurement doubled all other predictions: the two are alike.
+// The choice was predicted before a measurement doubled all other predictions. The gain must
+// compare predictions of one kind.
 TEST(Tune, GainsCompareWhatWasPredictedAlike) {
   auto candidate = [](Flags flags, double ms, double scale) {
     TuneCandidate c;
@@ -160,7 +161,8 @@ TEST(Tune, EachDoublingOfTheBatchCounts) {
   EXPECT_EQ(enough_batch(rates, 0.5), 1);
   EXPECT_EQ(enough_batch(rates, 0.25), 4);
   EXPECT_EQ(enough_batch(rates, 0.2), 8);
-  // Between 4 and 6 is half a doubling; a size slow for itself is no doubling from 2.
+  // Between 4 and 6 there is half a doubling. A slow size in between (3) does not count as a
+  // doubling from 2.
   EXPECT_EQ(enough_batch({{2, 100}, {3, 60}, {4, 103}, {6, 104}}, 0.05), 2);
   EXPECT_EQ(enough_batch({{1, 100}, {8, 130}}, 0.1), 1);  // 9% each
   EXPECT_EQ(enough_batch({{1, 100}, {8, 130}}, 0.09), 8);
@@ -332,7 +334,7 @@ TEST(Tune, FindsTheLongestContext) {
   EXPECT_NE(command.find("--context=" + std::to_string(context) + " "), std::string::npos) << command;
 }
 
-// Facts known before anything runs are reported before the device is measured.
+// Problems that are known before anything runs are reported before the device is measured.
 TEST(Tune, MeasuresNothingWhereNothingFits) {
   TuneOptions o;
   o.recipe = tiny(few_and({{"batch", {"1"}}}));
