@@ -1,8 +1,8 @@
 // The parameters of a group are contiguous in memory, and so are their gradients and optimizer
 // states, in the same order: one optimizer launch, one norm, one message for data parallelism.
-// Matrices with weight decay form one group, all other parameters another. Parameters cut between
-// the ranks are in separate groups. If shards travel in buckets (--shard, --reduce bucket), each
-// bucket is a group.
+// Matrices with weight decay are a group, everything else is another. Parameters of which each rank
+// has a part are in groups of their own. If shards travel in buckets (--shard, --reduce bucket),
+// each bucket is a group.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ struct Member {
 
 class Groups {
  public:
-  // bucket: a group ends after this many bytes of gradients.
+  // bucket: bytes of gradients after which a group ends.
   Groups(Program& program, int64_t parts, int64_t bucket)
       : program_(program),
         builder_(program),
@@ -155,7 +155,7 @@ class Groups {
     if (first == no_value) return;
     Value like = program_.at(first);
     ValueId root = builder_.declare(group, like.dtype, {size / share}, like.role, like.lifetime);
-    for (size_t a = 0; a < axis_count; ++a)  // one dimension, cut as the weights are
+    for (size_t a = 0; a < axis_count; ++a)  // one dimension, of which each rank has what it has of the weights
       if (program_.at(program_.params[members[0].parameter].value).placement[a].cut())
         program_.at(root).placement[a] = Placement::shard(0);
     for (const Member& m : members) {

@@ -94,7 +94,7 @@ struct Param {
   ValueId value = no_value;
   double init_mean = 0, init_std = 0;  // normal(mean, std); std 0: constant
   bool decay = false;                  // weight decay: matrices only
-  bool borrowed = false;               // a copy; another pipeline stage updates the original
+  bool borrowed = false;               // a copy from another pipeline stage, which updates it
   int chunk = 0;                       // of the layers of its rank: each is a stage (--schedule-pipeline interleaved)
   bool operator==(const Param& o) const = default;
 };
