@@ -10,7 +10,7 @@
 namespace crest {
 
 // f32[steps,slots]: the largest magnitudes of quantized tensors; 0: unknown. Row 0: the maximum
-// over the last steps. The other rows: each of these steps except the first, newest first.
+// over the last `steps` steps. The other rows: each of these steps except the oldest, newest first.
 inline constexpr const char* fp8_amax = "fp8.amax";
 // f32[slots,ranks]: the largest magnitude seen by each rank since the end of the last step.
 inline constexpr const char* fp8_record = "fp8.record";

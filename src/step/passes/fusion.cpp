@@ -52,8 +52,8 @@ class Patterns {
     Instr& c = p_.code[*index];
     return !gone_[*index] && is(c, op_name) ? &c : nullptr;
   }
-  // The producer of a value whose only reader is an instruction with the phase and stream of
-  // `like`.
+  // The producer of a value with a single reader, if it has the phase and stream of `like`; else
+  // null.
   const Instr* only_producer(ValueId v, const Instr& like, size_t* index) const {
     int made = producer_[size_t(v)];
     if (made < 0 || gone_[size_t(made)] || consumers_[size_t(v)].size() != 1 || is_output_[size_t(v)]) return nullptr;

@@ -203,7 +203,8 @@ class Offload {
     for (size_t j = 0; j < pieces_[k].states.size(); ++j) b.emit1("copy_out", {buffers_of(k)[j], pieces_[k].states[j]});
   }
 
-  // An instruction in place on a moved value: its result is another version in the same place.
+  // An instruction with replaced inputs. A result in its own memory stays the same value. A result
+  // in the memory of a replaced input becomes another value.
   void follow(const Instr& instr) {
     Instr own = instr;
     own.in = w_.now(instr.in);

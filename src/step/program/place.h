@@ -6,7 +6,7 @@
 //   A..Z  a dimension            ..  all dimensions before the named ones (rows)
 //   *     rows in one dimension  _   all that follow; never cut
 //   1     of size 1              -   a replicated operand (weights in one piece, scalars)
-//   ~     an operand with a different value on each rank (scales)
+//   ~     an operand with its own value on each rank (scales)
 //   @     after a letter of the cut: only along the instruction's attribute `axes`. The kernel uses the
 //         index of its part, so along these axes the dimension must be cut
 //   =     after a letter of the cut: outputs without this dimension are the same on all ranks

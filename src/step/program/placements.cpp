@@ -103,7 +103,8 @@ class Inference {
   const std::string& name_of(ValueId v) const { return p_.at(v).name; }
   ValueId storage(ValueId v) const { return p_.at(v).layout.storage; }
 
-  // Persistent outputs are tables: each step starts them from zeros and adds to them.
+  // Persistent outputs are tables. Each step starts them from zeros: valid both as a sum and as an
+  // addend.
   bool outlives(ValueId v) const {
     const Value& value = p_.at(storage(v));
     return value.lifetime == Lifetime::step || value.lifetime == Lifetime::slot ||
