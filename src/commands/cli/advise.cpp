@@ -34,7 +34,7 @@ struct AdviseFlags {
 void take_settings(const CLI::App& train, const std::string& run, GivenSettings& given) {
   std::string config = join_path(run, "config.toml"), model = join_path(run, "model.toml");
   if (!path_exists(config))
-    fail("not a run folder: it has no config.toml", printable(run), "Give --run the folder that was --out of a run.");
+    fail("not a run folder: it has no config.toml", printable(run), "Give --run the folder of a run (its --out).");
   GivenSettings of_run = read_config(train, config);
   if (path_exists(model)) of_run["model"] = {model};  // also where the folder was moved
   for (auto& row : recipe_settings())

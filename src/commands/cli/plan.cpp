@@ -175,8 +175,7 @@ void print_memory(const PlanReport& r, int rows) {
              r.ranks > 1 ? fmt::format(", for each of {} ranks", r.ranks) : "");
   if (s.host_bytes)
     fmt::print("  {} of optimizer state in host memory{}{}\n", format_bytes(double(s.host_bytes)),
-               r.ranks > 1 ? " for each rank" : "",
-               s.device.kind == "cpu" ? ", which a CPU's device memory is, too" : "");
+               r.ranks > 1 ? " for each rank" : "", s.device.kind == "cpu" ? " (a CPU has one memory for both)" : "");
   if (s.find("train.forward") >= 0)
     fmt::print("  {} of activations are kept for the backward pass{}\n", format_bytes(double(s.kept_bytes())),
                r.ranks > 1 ? " by each rank" : "");
