@@ -344,7 +344,7 @@ TEST(CliPlan, BadInputIsOneClearError) {
   expect_error({"plan", "surplus"}, 2, {"surplus"});
 }
 
-// The line search against the definition, over settings that bend the line.
+// The search finds the same batch as trying every batch, also where memory is no straight line.
 TEST(PlanSearch, IsTheLargestBatchThatFits) {
   Device device = find_device("cpu", 2);
   SessionUse use;
@@ -446,7 +446,7 @@ TEST(CliPlan, TokensOfATrainingHaveALimit) {
   EXPECT_NE(long_one.find(" years ("), std::string::npos) << long_one;
   EXPECT_EQ(long_one.find('?'), std::string::npos) << long_one;
   for (const char* wrong : {"0.5", "1e300", "nan"}) EXPECT_EQ(run(wrong).code, 2) << wrong;
-  // Tensor ranks send what the formula says.
+  // Tensor ranks send as many bytes as in the formula.
   for (const char* mesh : {"tensor=2", "data=2,tensor=4"})
     for (const char* model : {"nano", "llama-nano"}) {
       if (std::string(mesh) != "tensor=2" && std::string(model) != "nano") continue;  // two heads of keys
@@ -475,7 +475,7 @@ TEST(CliPlan, PredictsForADeviceThatIsNotHere) {
       "link = { name = \"x\", bandwidth = 1e9 }\npeaks = { fp32 = 6e13, bf16 = 9e14 }\nsource = \"me\"\n");
   RunResult r = run_crest({"plan", "--model", "nano", "--device", file, "--tokens", "1e9", "--price", "2"});
   EXPECT_EQ(r.code, 0) << r.err;
-  for (const char* part : {"not measured there", "for a million tokens at 2 an hour", "1.00B tokens"})
+  for (const char* part : {"predicted from the data sheet alone", "for a million tokens at 2 an hour", "1.00B tokens"})
     EXPECT_NE(r.out.find(part), std::string::npos) << part << r.out;
   EXPECT_EQ(r.out.find("J a token"), std::string::npos) << "the file names no power\n" << r.out;
   expect_error({"plan", "--price", "-1"}, 2, {"--price"});

@@ -294,8 +294,8 @@ TEST(TokenizerFiles, FilesBesideAVocabularyAddTheirTokens) {
   }
 }
 
-// Ends as in generate() of transformers: the tokens named by the files; between documents, the one
-// only for the end of texts. No text makes it.
+// Texts end at the same tokens as in generate() of transformers: the tokens named by the files.
+// Between documents there is only the token for the end of texts. No text can produce it.
 TEST(TokenizerFiles, TheTokenBetweenDocumentsIsTheOneThatTheFilesName) {
   DataFolder dir;
   auto json = nlohmann::json::parse(Tokenizer::bytes().to_json());
@@ -318,7 +318,7 @@ TEST(TokenizerFiles, TheTokenBetweenDocumentsIsTheOneThatTheFilesName) {
   EXPECT_EQ(end(), 257u);
 }
 
-// Where transformers follows one file or the other.
+// transformers uses one file or the other here, so Crest refuses the contradiction.
 TEST(TokenizerFiles, FilesThatDisagreeAreRefused) {
   DataFolder dir;
   auto json = nlohmann::json::parse(Tokenizer::bytes().to_json());
@@ -346,7 +346,7 @@ TEST(TokenizerFiles, FilesThatDisagreeAreRefused) {
   EXPECT_ERROR(Tokenizer::load(dir.path()), "puts a space before texts");
 }
 
-// Such a token is found in the text before merges, and remains the token of its byte.
+// Such a token is found in the text before merges, and still stands for its byte.
 TEST(TokenizerFiles, AnAddedTokenMayBeThatOfAByte) {
   auto json = nlohmann::json::parse(fixture_text("llama3.json"));
   auto add = [&](const char* text) {
@@ -373,7 +373,7 @@ TEST(TokenizerFiles, WhatIsNoFileOfATokenizerIsNamed) {
   EXPECT_EQ(Tokenizer::load(dir.path()).vocab_size(), 257u) << "a byte order mark";
 }
 
-// A text in blocks, as a preparation reads it: one space before the document, none at its seams.
+// A preparation reads a text in blocks: one space before the document, none between blocks.
 TEST(TokenizerFiles, ADocumentHasTheSameTokensInBlocks) {
   Tokenizer t = Tokenizer::load(fixture_path("sentencepiece.model"));
   std::string text;

@@ -147,7 +147,7 @@ TEST(Families, Phi3KeepsItsFusedTensors) {
   for (auto& t : canonical_tensors(c)) shapes[t.name] = t.shape;
   EXPECT_EQ(shapes.at("model.layers.31.mlp.gate_up_proj.weight"), (std::vector<int64_t>{16384, 3072}));
   EXPECT_EQ(shapes.at("model.layers.0.self_attn.qkv_proj.weight"), (std::vector<int64_t>{9216, 3072}));
-  // The class cannot hold this change: another one, or none.
+  // The class cannot hold this change: the model gets another class, or none.
   c.embedding_scale = 2;
   EXPECT_EQ(family_of(c), nullptr);
   expect_error([&] { parse_file(edited(file, "rope_scaling", {{"type", "linear"}, {"factor", 2.0}})); }, {"linear"});

@@ -264,7 +264,8 @@ void add_loss_cases(std::vector<Case>& list, DType t) {
     };
     add(list, t, "cross_entropy_fused", s.name, {logits, labels, scalars_arg()}, scaled);
     add(list, t, "loss_stats", s.name, {logits, labels}, vocab);
-    // The second of three ranks, whose columns the targets are in or not; the last, with padding.
+    // The second of three ranks, with targets inside and outside its columns; the last rank, with
+    // padding.
     const int64_t all = 3 * s.logits.back() - 20;
     Attrs own = Attrs().set("vocab", all).set("axes", "tensor"), own_scaled = own;
     own_scaled.set("scale", 1 / double(rows.numel()));

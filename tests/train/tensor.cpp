@@ -100,7 +100,7 @@ TEST(TensorRanks, TrainLikeOne) {
   }
 }
 
-// Each layer with other parts: norms of heads and around branches, factors, parts of heads rotated,
+// Layers with different parts: norms of heads and around branches, factors, partly rotated heads,
 // windows.
 TEST(TensorRanks, LayersOfSeveralKindsTrainLikeOne) {
   Recipe r = recipe(true);
@@ -132,7 +132,7 @@ TEST(TensorRanks, BeginWithTheWeightsOfOne) {
   }
 }
 
-// A tensor at a time: not the whole model, nor zeros in place of all states.
+// Ranks load a tensor at a time. They never hold the whole model, nor zeros for all states.
 TEST(TensorRanks, BeginWithoutTheWholeModelInMemory) {
   Recipe r = recipe(false);
   r.model.layers = 8, r.model.width = 256, r.model.heads = 4, r.model.kv_heads = 4, r.model.head_dim = 64;
@@ -147,7 +147,8 @@ TEST(TensorRanks, BeginWithoutTheWholeModelInMemory) {
   const int64_t before = peak_resident_bytes();
   e.initialize_weights(3);
   const double weights = 4.0 * double(parameter_count(r.model));
-  // The ranks' parts of weights and two moments. The whole of them on every rank would be 15 times.
+  // The ranks' parts of weights and two moments. Whole ones on every rank would be 15 times the
+  // weights.
   EXPECT_LT(double(peak_resident_bytes() - before), 3.5 * weights);
 }
 

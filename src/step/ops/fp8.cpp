@@ -116,7 +116,7 @@ static bool norm_weights(Infer& c, size_t x, size_t gamma, size_t beta) {
   return kind == "layer";
 }
 
-// A norm makes rows, which have no squares.
+// A norm makes rows. Rows have no square blocks.
 static Fp8Blocks blocks_of_norm(const Infer& c) {
   const Fp8Blocks blocks = blocks_of(c);
   c.check(blocks != Fp8Blocks::squares, "attribute 'blocks' of a norm must be 1x128");

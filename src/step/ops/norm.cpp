@@ -1,5 +1,5 @@
 // LayerNorm (Ba et al. 2016) and RMSNorm (Zhang & Sennrich 2019), the residual sum before them,
-// with dropout of its second summand, and their gradient, with that of the dropout.
+// with dropout of its second summand, and the gradients of all three.
 #include "ops/index.h"
 #include "ops/rules.h"
 #include "program/builder.h"
@@ -108,7 +108,7 @@ static Cost cost_norm(const Program& p, const Instr& i) { return norm_cost(p, i,
 static Cost cost_add_norm(const Program& p, const Instr& i) { return norm_cost(p, i, 1); }
 static Cost cost_norm_grad(const Program& p, const Instr& i) {
   bool bias = i.attrs.integer("bias", 0) != 0, keep = i.attrs.integer("keep", 0) != 0;
-  return norm_cost(p, i, 6 + (bias ? 1 : 0) + (keep ? 2 : 0));  // y from what dgamma needs, too
+  return norm_cost(p, i, 6 + (bias ? 1 : 0) + (keep ? 2 : 0));  // y from values computed for dgamma anyway
 }
 
 static void grad_norm(Grad& g) {

@@ -53,7 +53,7 @@ void print_into(std::string& out, const Program& p, const PrintOptions& options,
                        number_text(q.init_mean), number_text(q.init_std), q.decay ? " decay" : "",
                        q.borrowed ? " borrowed" : "", q.chunk ? fmt::format(" chunk({})", q.chunk) : "");
   std::vector<int> producer = p.producers();
-  for (bool owner : {true, false})  // storages before the values that live in them
+  for (bool owner : {true, false})  // storages before the values inside them
     for (size_t v = 0; v < p.values.size(); ++v)
       if (producer[v] < 0 && (p.values[v].layout.storage == ValueId(v)) == owner)
         out += fmt::format("{}value %{} {}\n", indent, p.values[v].name, type_text(p, ValueId(v)));
