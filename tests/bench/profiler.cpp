@@ -243,4 +243,30 @@ TEST(ProfileRates, AreParsedStrictly) {
     EXPECT_THROW(parse_rates(wrong, "--rates"), Error) << wrong;
 }
 
+// Threads as ranks: stages with other axes inside, and two chunks on a rank.
+TEST(Profiler, MeasuresStagesOfVirtualRanks) {
+  Recipe r = tiny_recipe();
+  r.model.layers = 4, r.batch = 1, r.grad_accumulation = 4;
+  r.data_parallel = 4, r.mesh = {{Axis::pipeline, 2}, {Axis::data, 2}};
+  r.pass_settings["schedule-pipeline"] = "interleaved:2";
+  PhaseRunner runner(compile_phase(r, find_device("cpu", 4), BenchPhase::step), BenchPhase::step, 1);
+  runner.run();
+  const std::optional<PipelineTimes> t = runner.stage_times(3);
+  ASSERT_TRUE(t);
+  EXPECT_EQ(t->runs, 3);
+  EXPECT_NEAR(t->predicted_ms() + t->other_ms + t->rest_ms, t->step_ms, 1e-6);
+  ASSERT_EQ(t->stages.size(), 2u);
+  double work = 0;
+  for (const StageTimes& stage : t->stages) {
+    EXPECT_NEAR(stage.compute_ms + stage.transfer_ms + stage.waiting_ms() + stage.rest_ms, stage.step_ms, 1e-6);
+    work += stage.compute_ms / 2;
+  }
+  EXPECT_NEAR(work, t->bubble.ideal, 1e-6);
+  EXPECT_EQ(t->stages[0].parts.size(), 4u);  // two chunks
+  EXPECT_EQ(t->stages[1].parts.size(), 3u);  // the last one has both passes in one
+  EXPECT_GT(t->planned_bubble, 0);
+  PhaseRunner one(compile_phase(tiny_recipe(), find_device("cpu", 1), BenchPhase::step), BenchPhase::step, 1);
+  EXPECT_FALSE(one.stage_times(3));
+}
+
 }  // namespace crest::test

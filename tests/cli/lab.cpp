@@ -396,7 +396,7 @@ TEST(Lab, CtrlCKeepsWhatIsDone) {
 TEST(Lab, AReportOfAllVerdicts) {
   LabFolder folder;
   folder.error({"report", "--lab", "-o", "lab.html"}, 1, {"crest.db"});
-  ASSERT_EQ(folder.run({"lab", "run", "accumulate-precision", "pipeline-bubble"}).code, 0);
+  ASSERT_EQ(folder.run({"lab", "run", "accumulate-precision", "batch-arithmetic"}).code, 0);
   RunResult r = folder.run({"report", "--lab", "-o", "lab.html", "-o", "lab.md", "--json"});
   ASSERT_EQ(r.code, 0) << r.err;
   auto json = r.json();

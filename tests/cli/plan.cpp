@@ -21,11 +21,11 @@ int64_t sum(const nlohmann::json& categories) {
   return bytes;
 }
 
-nlohmann::json plan(std::vector<std::string> flags) {
+nlohmann::json plan(std::vector<std::string> flags, int code = 0) {
   flags.insert(flags.begin(), "plan");
   flags.push_back("--json");
   RunResult r = run_crest(flags);
-  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(r.code, code) << r.err;
   return r.json();
 }
 
@@ -244,7 +244,64 @@ TEST(CliPlan, PipelineStagesHaveMemoryAndABubble) {
   EXPECT_GT(pipeline["bubble"]["fraction"], 1.0 / 8);  // unequal stages
   EXPECT_GT(pipeline["bubble"]["imbalance"], 0.1);
   EXPECT_EQ(j["recipe"]["stages"], "3,1");
+  EXPECT_EQ(pipeline["stages"][0]["fits"], true);
+  EXPECT_TRUE(pipeline["stages_that_fit"].is_null());
   EXPECT_FALSE(plan({"--model", "nano"}).contains("pipeline"));
+}
+
+// By the data sheet: the step is that of all stages, and layers are cut by time.
+TEST(CliPlan, PipelineStagesHaveATime) {
+  const std::vector<std::string> flags = {"--model",
+                                          "llama-1B",
+                                          "--device",
+                                          "h100",
+                                          "--seq",
+                                          "1024",
+                                          "--batch",
+                                          "1",
+                                          "--for",
+                                          "step",
+                                          "--grad-accumulation",
+                                          "8",
+                                          "--mesh",
+                                          "pipeline=2"};
+  auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), flags.begin(), flags.end());
+    return more;
+  };
+  auto cut = plan(with({})), given = plan(with({"--stages", "8,8"}));
+  for (auto* j : {&cut, &given}) {
+    const auto& p = (*j)["time"]["pipeline"];
+    double sum = 0;
+    for (const char* part : {"ideal_ms", "warm_up_ms", "drain_ms", "imbalance_ms", "transfers_ms", "rest_ms"})
+      sum += p[part].get<double>();
+    EXPECT_NEAR(sum, (*j)["time"]["step_ms"].get<double>(), 1e-6) << p.dump();
+    EXPECT_GT(p["transfer_ms"], 0);
+    EXPECT_EQ(p["stages"].size(), 2u);
+  }
+  EXPECT_NE(cut["recipe"]["stages"], "8,8") << "the head takes as long as some layers";
+  EXPECT_LT(cut["time"]["pipeline"]["imbalance_ms"], given["time"]["pipeline"]["imbalance_ms"]);
+  EXPECT_LT(cut["time"]["step_ms"], given["time"]["step_ms"]);
+}
+
+// The stage is named, and so is the cut with room for all.
+TEST(CliPlan, AStageThatDoesNotFitIsNamedWithTheCutThatDoes) {
+  const std::vector<std::string> flags = {
+      "--model",    "llama-nano",          "--vocab", "256", "--device", "cpu", "--seq", "16", "--batch", "2", "--mesh",
+      "pipeline=2", "--grad-accumulation", "2"};
+  auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), flags.begin(), flags.end());
+    return more;
+  };
+  auto bytes = [&](const char* stages, size_t stage) {
+    return plan(with({"--stages", stages}))["pipeline"]["stages"][stage]["planned_bytes"].get<int64_t>();
+  };
+  const int64_t limit = 2 * std::max(bytes("2,2", 0), bytes("2,2", 1)), large = bytes("3,1", 0);  // of both ranks
+  ASSERT_GT(large, limit / 2);
+  auto j = plan(with({"--stages", "3,1", "--memory", std::to_string(limit)}), 3);
+  EXPECT_EQ(j["pipeline"]["stages"][0]["fits"], false);
+  EXPECT_EQ(j["pipeline"]["stages"][1]["fits"], true);
+  EXPECT_EQ(j["pipeline"]["stages_that_fit"], "2,2");
 }
 
 TEST(CliPlan, TensorRanksShareTheLayers) {

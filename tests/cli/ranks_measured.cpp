@@ -78,6 +78,45 @@ TEST(Ranks, BenchMeasuresAllOfThem) {
                {"--ranks 1,2 is a list", "once for each number"}, f.options());
 }
 
+// All parts of the step and of each stage are there.
+static void expect_explained(const nlohmann::json& p) {
+  SCOPED_TRACE(p.dump());
+  double sum = 0;
+  for (const char* part : {"ideal_ms", "warm_up_ms", "drain_ms", "imbalance_ms", "transfers_ms", "other_ms", "rest_ms"})
+    sum += p[part].get<double>();
+  EXPECT_NEAR(sum, p["step_ms"].get<double>(), 1e-6);
+  EXPECT_GT(p["ideal_ms"], 0);
+  EXPECT_GT(p["rest_ms"], 0);
+  ASSERT_EQ(p["stages"].size(), 2u);
+  for (auto& stage : p["stages"]) {
+    double own = 0;
+    for (auto& ms : stage["waiting_ms"]) own += ms.get<double>();
+    for (const char* part : {"compute_ms", "transfer_ms", "rest_ms"}) {
+      EXPECT_GE(stage[part], 0) << part;
+      own += stage[part].get<double>();
+    }
+    EXPECT_NEAR(own, stage["step_ms"].get<double>(), 1e-6);
+  }
+  EXPECT_EQ(p["stages"][0]["parts"].size(), 2u);
+  EXPECT_EQ(p["stages"][1]["parts"].size(), 1u) << "both passes of the last stage are one";
+  EXPECT_EQ(p["stages"][0]["waiting_ms"]["warm_up"], 0) << "the first stage waits for nobody";
+  EXPECT_LE(p["bubble"]["measured_low"], p["bubble"]["measured"]);
+}
+
+TEST(Ranks, StagesExplainTheirBubble) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  const Flags flags = {"--model",    "tiny.toml",           "--batch", "2",         "--threads", "2",         "--mesh",
+                       "pipeline=2", "--grad-accumulation", "4",       "--samples", "2",         "--no-store"};
+  RunResult bench = run_crest(Flags{"bench", "--no-mfu", "--json"} + flags, f.options());
+  ASSERT_EQ(bench.code, 0) << bench.err;
+  expect_explained(bench.json()[0]["pipeline"]);
+  RunResult profile = run_crest(Flags{"profile", "--rates", "bandwidth=1e10,fp32=1e11,bf16=1e12"} + flags, f.options());
+  ASSERT_EQ(profile.code, 0) << profile.err;
+  for (const char* text : {"imbalance", "simulated with the measured passes", "planned by FLOPs"})
+    EXPECT_TRUE(contains(profile.out, text)) << profile.out;
+}
+
 // Visible only to the processes themselves: one of them has less memory than the plan needs.
 TEST(Ranks, ThatDoNotFitSayWhatWould) {
   NEEDS_RANKS();

@@ -84,7 +84,10 @@ TEST(SameWeights, StagesAreComparedWithThemselves) {
   Engine engine = make_engine(r, 1);
   EXPECT_EQ(difference(engine), "");
   const int other = r.layout().group(r.layout().ranks() - 1, Axis::data)[0];  // in the last stage
-  flip(own_parameters(engine.rank(r.layout().ranks() - 1)).back().weight);
+  const ParameterRef changed = own_parameters(engine.rank(r.layout().ranks() - 1)).back();
+  flip(changed.weight);
   const std::string found = difference(engine);
-  EXPECT_NE(found.find("of stage 2 than rank " + std::to_string(other)), std::string::npos) << found;
+  EXPECT_NE(found.find("other values of " + changed.name + " of stage 2 than rank " + std::to_string(other)),
+            std::string::npos)
+      << found;
 }

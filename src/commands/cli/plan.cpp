@@ -144,18 +144,21 @@ std::string shape_line(const ModelConfig& m) {
                      m.ff, m.vocab, m.context, window);
 }
 
-void print_stages(const PlanReport& r) {
+void print_stages(const PlanReport& r, const PredictedStep* time) {
   if (r.stages.empty()) return;
-  const Bubble& b = r.bubble;
+  const PredictedPipeline* predicted = time && time->pipeline ? &*time->pipeline : nullptr;
+  const Bubble& b = predicted ? predicted->bubble : r.bubble;
   auto percent = [&](double x) { return 100 * x / b.ideal; };
-  fmt::print(
-      "pipeline    {:.1f}% bubble by FLOPs: warm-up {:.1f}%, drain {:.1f}%, imbalance {:.1f}%; transfers come on "
-      "top\n",
-      100 * b.fraction(), percent(b.warm_up), percent(b.drain), percent(b.imbalance));
+  fmt::print("pipeline    {:.1f}% bubble {}: warm-up {:.1f}%, drain {:.1f}%, imbalance {:.1f}%{}\n", 100 * b.fraction(),
+             predicted ? "predicted" : "by FLOPs", percent(b.warm_up), percent(b.drain), percent(b.imbalance),
+             predicted
+                 ? fmt::format(", transfers {:.1f}% of {:.3f} ms each", percent(b.transfers), predicted->transfer_ms)
+                 : "; transfers come on top");
   for (size_t s = 0; s < r.stages.size(); ++s)
-    fmt::print("{:<12}stage {}: {} layers, {}, {} at a time{}\n", "", s, r.stages[s].layers,
+    fmt::print("{:<12}stage {}: {} layers, {}, {} at a time{}{}{}\n", "", s, r.stages[s].layers,
                format_bytes(double(r.stages[s].planned_bytes)), format_number_of(r.stages[s].micro_steps, "micro step"),
-               int(s) == r.session.stage ? ", planned below" : "");
+               predicted ? ", passes " + format_duration(predicted->stages[s].passes_ms / 1e3) : "",
+               int(s) == r.session.stage ? ", planned below" : "", r.stages[s].fits ? "" : ", does not fit");
 }
 
 void print_memory(const PlanReport& r, int rows) {
@@ -278,13 +281,16 @@ void print_plan(const PlanReport& r, const Prediction& prediction, const PlanFla
   else
     fmt::print("time        not predicted: {}\n", prediction.why_not);
   if (std::string cost = cost_text(prediction, o); !cost.empty()) fmt::print("cost        {}\n", cost);
-  print_stages(r);
+  print_stages(r, prediction.step());
   print_memory(r, rows);
   fmt::print("\n");
   std::string where = memory_text(s.device, r.limit, limit_given);
   if (!r.fits())
     fmt::print("does not fit {}: {} planned{}\n", where, format_bytes(double(r.planned())),
-               r.ranks > 1 ? fmt::format(" for each of {} ranks", r.ranks) : "");
+               !r.stages.empty() ? fmt::format(" for stage {}", r.session.stage)
+               : r.ranks > 1     ? fmt::format(" for each of {} ranks", r.ranks)
+                                 : "");
+  if (!r.cut_that_fits.empty()) fmt::print("--stages {} fits\n", r.cut_that_fits);
   if (!r.batch_that_fits && !r.fits()) return;
   if (!r.batch_that_fits)
     fmt::print("fits {}\n", where);

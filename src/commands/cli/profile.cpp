@@ -20,6 +20,7 @@
 #include "host/stop_signal.h"
 #include "plan/recipe_settings.h"
 #include "predict/defaults.h"
+#include "profile/pipeline_times.h"
 #include "profile/profile_document.h"
 #include "profile/profile_rates.h"
 #include "profile/profile_text.h"
@@ -81,6 +82,7 @@ void print_profile(const ProfileFlags& o, const Profile& p, const ProfileRun& ru
   view.color = use_color(STDOUT_FILENO);
   view.width = int(std::min<size_t>(output_width(), 100));
   std::string ranks = profile_ranks(p, view);
+  if (!p.pipeline.is_null()) ranks = pipeline_text(p.pipeline, size_t(view.width), view.color);
   fmt::print("{}\n{}{}{}\n{}\n{}\n{}\n{}", profile_head(p, view), ranks, ranks.empty() ? "" : "\n",
              profile_times(p, view), profile_table(p, view), profile_summary(p, view), profile_memory(p, view),
              profile_alternatives(p, run.alternatives(), run.flops_per_token(), view));

@@ -50,6 +50,7 @@ int run_train(const CLI::App& app, TrainFlags& o, RankGroup* group) {
   if (o.wait_for_saves) r.train.save_mode = SaveMode::waiting;
   if (!o.store.off) r.store = o.store;
   r.step_timer = [](auto& plain, auto& device) { return predicted_step_times(plain, device); };
+  r.stage_costs = predicted_costs_of_stages();
   r.prepare = prepare;
   r.print = [](const std::string& line) { to_stderr("{}\n", line); };
   return int(train(std::move(r)).interrupted ? Exit::interrupted : Exit::ok);

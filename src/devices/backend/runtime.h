@@ -80,6 +80,10 @@ class Runtime {
   virtual void wait(Mark) {}
   // Whether all work before the mark is done, without waiting.
   virtual bool reached(Mark) { return true; }
+  // A point in time: when all work queued so far is done. take_stamps() waits for them and returns
+  // those since its last call, in seconds on the clock of steady_seconds().
+  virtual void stamp() = 0;
+  virtual std::vector<double> take_stamps() = 0;
   virtual void zero(void* to, int64_t bytes) = 0;
   // Runs every instruction: in the order of its stream, and after the instructions it waits for.
   // With a trace each instruction is timed on its own, unless record_work is on. The trace must

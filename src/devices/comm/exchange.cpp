@@ -19,6 +19,16 @@ std::vector<std::vector<double>> gather(Communicator& comm, const std::vector<do
   return by_rank;
 }
 
+std::vector<std::vector<double>> gather_lists(Communicator& comm, const std::vector<double>& own) {
+  const auto lengths = gather(comm, {double(own.size())});
+  std::vector<double> padded = own;
+  for (const auto& length : lengths) padded.resize(std::max(padded.size(), size_t(length[0])));
+  if (padded.empty()) return std::vector<std::vector<double>>(lengths.size());
+  auto lists = gather(comm, padded);
+  for (size_t r = 0; r < lists.size(); ++r) lists[r].resize(size_t(lengths[r][0]));
+  return lists;
+}
+
 int place_in(const std::vector<int>& members, int rank) {
   auto it = std::find(members.begin(), members.end(), rank);
   if (it == members.end()) fail_internal(fmt::format("rank {} is not in the group that it makes", rank));

@@ -10,6 +10,8 @@ namespace crest {
 
 // The values of all ranks, by rank. All ranks give equally many.
 std::vector<std::vector<double>> gather(Communicator& comm, const std::vector<double>& own);
+// The same for lists of different lengths.
+std::vector<std::vector<double>> gather_lists(Communicator& comm, const std::vector<double>& own);
 // The number of a rank in a group of Communicator::split.
 int place_in(const std::vector<int>& members, int rank);
 // The text of rank `root`.

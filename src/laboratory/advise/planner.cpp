@@ -8,6 +8,7 @@
 #include "plan/plan_report.h"
 #include "plan/recipe_settings.h"
 #include "plan/search.h"
+#include "plan/stage_plans.h"
 #include "plan/step_flops.h"
 #include "plan/training_use.h"
 #include "predict/floor_time.h"
@@ -41,6 +42,7 @@ const CompiledSession& Planner::whole(const Recipe& given) {
   if (!p.whole) {
     p.whole = std::make_unique<CompiledSession>(*p.step);
     extend(*p.whole, session_programs(p.step->recipe, training_use), {.verify = false});
+    *p.whole = largest_stage(std::move(*p.whole), {.verify = false});
   }
   return *p.whole;
 }

@@ -255,6 +255,7 @@ class Grid {
     std::vector<bool> marks = watch.last(seconds.count());
     if (o_.samples == 0 && timer.seconds() < rule.max_seconds) energy.complete(run);
     runner.settle();
+    const std::optional<PipelineTimes> stages = runner.stage_times(int(seconds.count()));
     result.energy.joules += energy.energy().joules, result.energy.seconds += energy.energy().seconds;
     std::vector<SampleRow> samples;
     for (size_t i = 0; i < seconds.count(); ++i)
@@ -269,6 +270,7 @@ class Grid {
     row.throttled = size_t(std::count(result.throttled.begin(), result.throttled.end(), true));
     row.throttle_reasons = result.reasons;
     row.other_load = busy;
+    row.pipeline = stages;
     if (!o_.flush_cache) row.watts = result.energy.watts();  // else the power includes the flushes
     if (Store* store = bench_.recorder().store()) row.known_floor = noise_floor_of(*store, task.key, task.device.name);
     result.row = to_json(row);
@@ -293,6 +295,16 @@ class Grid {
     if (o_.json) return print_json(rows());
     bench_.print_head(tasks_[0].recipe, tasks_[0].device);
     fmt::print("{}", text_of(rows(), use_color(STDOUT_FILENO), output_width()));
+    for (const Json& row : rows()) {
+      if (!row.contains("pipeline")) continue;
+      const Json& r = row["recipe"];
+      if (tasks_.size() > 1)
+        fmt::print("\nbatch {}, {}, {}, stages {}", r["batch"].dump(),
+                   format_number_of(r["grad_accumulation"].get<int64_t>(), "micro step"),
+                   printable(r["schedule_pipeline"].get<std::string>()), printable(r["stages"].get<std::string>()));
+      fmt::print("\n{}",
+                 pipeline_text(row["pipeline"], std::min<size_t>(output_width(), 100), use_color(STDOUT_FILENO)));
+    }
     for (auto& sentence : conclusions(rows())) fmt::print("{}\n", printable(sentence, 1000));
   }
 

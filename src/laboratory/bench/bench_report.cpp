@@ -67,6 +67,7 @@ Json to_json(const BenchRow& row) {
   }
   memory["by_category"] = categories_to_json(row.by_category);
   json["memory"] = memory;
+  if (row.pipeline) json["pipeline"] = to_json(*row.pipeline);
   if (row.noise_floor) json["noise_floor"] = *row.noise_floor;
   if (row.known_floor)
     json["known_noise_floor"] = {

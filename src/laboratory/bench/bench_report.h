@@ -41,6 +41,7 @@ struct BenchRow {
   bool out_of_memory = false;
   std::optional<double> noise_floor;      // measured with this row
   std::optional<NoiseFloor> known_floor;  // from an earlier measurement
+  std::optional<PipelineTimes> pipeline;  // of pipeline stages
 
   double tokens_per_second() const { return double(tokens) / seconds.median(); }
   double model_flops_per_second() const { return flops / seconds.median(); }

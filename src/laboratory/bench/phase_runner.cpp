@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -19,6 +20,10 @@
 namespace crest {
 
 namespace {
+
+constexpr int most_timed_runs = 10;
+
+bool has_stages(const Recipe& r) { return r.layout().size(Axis::pipeline) > 1; }
 
 constexpr double bench_lr = 1e-4;                    // any rate takes the same time; this one keeps weights finite
 constexpr int64_t weight_period = int64_t(1) << 22;  // number of distinct random weights
@@ -125,11 +130,15 @@ std::vector<int> phase_calls(const CompiledSession& s, BenchPhase phase) {
 double phase_flops(const CompiledSession& s, BenchPhase phase, FlopsConvention convention) {
   if (convention == FlopsConvention::palm) return palm_flops(s.recipe, phase);
   double sum = 0;
-  for (int call : phase_calls(s, phase)) {
-    const Program& p = s.programs[size_t(call)].program;
-    for (auto& instr : p.code) sum += instr.op->cost(p, instr).flops;
-  }
-  return sum * double(s.recipe.all_ranks());
+  auto add = [&](const CompiledSession& of_rank) {
+    for (int call : phase_calls(of_rank, phase)) {
+      const Program& p = of_rank.programs[size_t(call)].program;
+      for (auto& instr : p.code) sum += instr.op->cost(p, instr).flops;
+    }
+  };
+  const int stages = s.recipe.layout().size(Axis::pipeline);
+  for (int stage = 0; stage < stages; ++stage) stage == s.stage ? add(s) : add(for_stage(s, stage, {.verify = false}));
+  return sum * double(s.recipe.all_ranks()) / stages;
 }
 
 void check_ranks(RankGroup& group, const CompiledSession& session, BenchPhase phase, uint64_t seed, bool flush) {
@@ -184,6 +193,7 @@ void PhaseRunner::follow() {
       case Call::run_in_sequence: run_in_sequence(); break;
       case Call::run_timed:
       case Call::run_recorded: followed_.push_back(run_profiled(call == Call::run_recorded)); break;
+      case Call::stage_times: measure_stages(0); break;
       case Call::rank_times: exchange_times(followed_, plain_, false); break;
     }
   }
@@ -243,7 +253,7 @@ bool PhaseRunner::has_records() {
 }
 
 std::vector<ProfileRank> PhaseRunner::rank_times(const std::vector<ProfiledRun>& runs, size_t plain, bool records) {
-  if (!group_) return {};
+  if (!group_ || has_stages(session().recipe)) return {};  // stages have no collectives in common
   lead(Call::rank_times);
   return exchange_times(runs, {plain_.end() - std::ptrdiff_t(plain), plain_.end()}, records);
 }
@@ -260,6 +270,56 @@ std::vector<ProfileRank> PhaseRunner::exchange_times(const std::vector<ProfiledR
   Profile rows;
   describe_session(rows, session(), phase_calls(session(), phase_));
   return times_of_ranks(group_->host(), rows, counted, plain, records);
+}
+
+std::optional<PipelineTimes> PhaseRunner::stage_times(int runs) {
+  if (!has_stages(session().recipe) || is_forward(phase_)) return {};
+  lead(Call::stage_times);
+  return measure_stages(std::min(runs, most_timed_runs));
+}
+
+// Every rank runs and gives its times.
+PipelineTimes PhaseRunner::measure_stages(int runs) {
+  if (group_) runs = int(group_->from_first(double(runs)));
+  std::vector<double> seconds;
+  std::vector<Engine::CallTimes> stamps;  // by run
+  for (int i = 0; i < runs; ++i) {
+    if (flush_) (*flush_)();
+    if (group_) group_->host().barrier();
+    double loss = 0;
+    seconds.push_back(
+        time_once([&] { loss = engine_.timed_step(steps_++, bench_lr, seed_, source_, stamps.emplace_back()).loss; }));
+    check_loss(loss);
+  }
+  // By rank: what each call is, then a row for each run. Stages have different numbers of calls.
+  auto gathered = engine_.from_ranks([&](int rank) {
+    std::vector<double> list;
+    for (const CallRole& role : roles_of(engine_.rank(rank).session()))
+      list.push_back(role.scheduled), list.push_back(role.joins);
+    for (size_t i = 0; i < seconds.size(); ++i) {
+      list.push_back(seconds[i]);
+      for (double time : stamps[i][size_t(rank)]) list.push_back(time);
+    }
+    return list;
+  });
+  std::vector<std::vector<CallRole>> roles;
+  std::vector<std::vector<RankCalls>> all;
+  for (const std::vector<double>& list : gathered) {
+    // 2 calls + runs (1 + calls + 1) numbers
+    const size_t calls = (list.size() - 2 * size_t(runs)) / size_t(2 + runs);
+    auto& own = roles.emplace_back();
+    for (size_t c = 0; c < calls; ++c) own.push_back({int(list[2 * c]), list[2 * c + 1] != 0});
+    auto& steps = all.emplace_back();
+    auto next = list.begin() + std::ptrdiff_t(2 * calls);
+    for (int i = 0; i < runs; ++i, next += std::ptrdiff_t(calls + 2))
+      steps.push_back({*next, {next + 1, next + std::ptrdiff_t(calls + 2)}});
+  }
+  const Recipe& recipe = session().recipe;
+  const bool one_clock =
+      session().device.kind == "cpu" && (!group_ || group_->local_size() == group_->size());  // of one machine
+  PipelineTimes times = pipeline_times(session().schedule, recipe.layout(), roles, all, one_clock);
+  times.planned_bubble = bubble_of(session().schedule, times_by_flops(recipe)).fraction();
+  return times;
 }
 
 double PhaseRunner::run_in_sequence() {

@@ -8,6 +8,7 @@
 
 #include "measure/cache_flush.h"
 #include "plan/recipe_settings.h"
+#include "profile/pipeline_times.h"
 #include "profile/profile.h"
 #include "stats/samples.h"
 #include "train/engine.h"
@@ -82,6 +83,9 @@ class PhaseRunner {
   // Times of all processes in `runs` (the last profiled ones) and in the last `plain` others. Rank
   // 0 calls it. Empty with a single process.
   std::vector<ProfileRank> rank_times(const std::vector<ProfiledRun>& runs, size_t plain, bool records);
+  // Runs a step of pipeline stages `runs` times, at most 10, and measures each call of every rank.
+  // Rank 0 calls it. Empty for other meshes and phases.
+  std::optional<PipelineTimes> stage_times(int runs);
   // One run as in training: an asynchronous device gets the next step before this one ends. Returns
   // the seconds since the step before ended. Call settle() before anything else, to end queued
   // work.
@@ -102,9 +106,10 @@ class PhaseRunner {
   double run(std::vector<StepTrace>* traces);
   double decode(std::vector<StepTrace>* traces);
   // From rank 0 to the others. `run` and all after it are runs.
-  enum class Call { end, settle, rank_times, run, run_in_sequence, run_timed, run_recorded };
+  enum class Call { end, settle, rank_times, stage_times, run, run_in_sequence, run_timed, run_recorded };
   void lead(Call call);
   void begin(Call call);
+  PipelineTimes measure_stages(int runs);
   std::vector<ProfileRank> exchange_times(const std::vector<ProfiledRun>& runs, std::vector<double> plain,
                                           bool records);
 

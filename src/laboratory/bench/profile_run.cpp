@@ -13,6 +13,7 @@
 #include "host/stop_signal.h"
 #include "plan/plan_json.h"
 #include "plan/recipe_settings.h"
+#include "plan/stage_plans.h"
 #include "plan/what_fits.h"
 #include "profile/profile_rates.h"
 #include "profile/profile_rows.h"
@@ -39,9 +40,10 @@ ProfileRun::ProfileRun(ProfileTask task) : task_(std::move(task)) {
   if (task_.group && !task_.group->leads()) return;
   auto compile = [&](const Recipe& r) {
     check_interrupt();
-    return compile_phase(r, task_.device, task_.phase, {.verify = false});
+    return largest_stage(compile_phase(r, task_.device, task_.phase, {.verify = false}), {.verify = false});
   };
-  alternatives_ = memory_alternatives(session_, compile, [&](auto& s) { return executed_per_token(s); });
+  alternatives_ = memory_alternatives(largest_stage(session_, {.verify = false}), compile,
+                                      [&](auto& s) { return executed_per_token(s); });
 }
 
 double ProfileRun::executed_per_token(const CompiledSession& s) const {

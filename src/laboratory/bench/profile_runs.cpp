@@ -6,6 +6,7 @@
 #include "bench/profiler.h"
 #include "bench/ranks_profile.h"
 #include "core/error.h"
+#include "profile/rank_times.h"
 
 namespace crest {
 

@@ -67,6 +67,7 @@ struct StepProfiler::Impl {
     p.power_w = watts;
     summarize_runs(p, runs);
     p.ranks = runner.rank_times(runs, p.step_ms.size(), records);
+    if (auto times = runner.stage_times(int(p.step_ms.size()))) p.pipeline = to_json(*times);
   }
 
   PhaseRunner& runner;

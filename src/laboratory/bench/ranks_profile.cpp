@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "comm/exchange.h"
 #include "profile/rank_times.h"
@@ -67,16 +66,6 @@ ProfileRank rank_of(const std::vector<double>& list, int rank) {
 }
 
 }  // namespace
-
-std::vector<size_t> middle_half(const std::vector<double>& seconds) {
-  std::vector<size_t> order(seconds.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return seconds[a] < seconds[b]; });
-  auto outside = std::ptrdiff_t((seconds.size() + 1) / 4);
-  order.erase(order.end() - outside, order.end());
-  order.erase(order.begin(), order.begin() + outside);
-  return order;
-}
 
 std::vector<ProfileRank> times_of_ranks(Communicator& host, const Profile& rows, const std::vector<ProfiledRun>& runs,
                                         const std::vector<double>& plain, bool records) {

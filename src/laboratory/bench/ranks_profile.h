@@ -8,9 +8,6 @@
 
 namespace crest {
 
-// Indices of the runs in the middle half by time, fastest first; at least one.
-std::vector<size_t> middle_half(const std::vector<double>& seconds);
-
 // All ranks call it with equally many runs. rows: instructions and calls of the step, without
 // times. plain: seconds of untraced runs. records: the traces are a GPU's own records, so the time
 // that recording adds is subtracted from idle time.

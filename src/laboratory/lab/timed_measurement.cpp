@@ -28,6 +28,23 @@ void bench_columns(const BenchTask& task, const nlohmann::ordered_json& result, 
     row.columns[column] = memory.at(column).is_null()
                               ? lab::Value::missing("the driver does not report the size of a CUDA context")
                               : lab::Value::number(memory.at(column));
+  const std::string whole = "these ranks have no pipeline stages";
+  auto of_stages = [&](const char* column, const char* key, const char* inner) {
+    lab::Value& value = row.columns[column];
+    if (!result.contains("pipeline")) return void(value = lab::Value::missing(whole));
+    const auto& found = result.at("pipeline").at(key);
+    value = lab::Value::number(inner ? found.at(inner) : found);
+  };
+  of_stages("bubble", "bubble", "measured");
+  of_stages("bubble_simulated", "bubble", "simulated");
+  of_stages("bubble_planned", "bubble", "planned");
+  if (lab::Value& bubble = row.columns["bubble"]; bubble.known()) {
+    const auto& found = result.at("pipeline").at("bubble");
+    bubble = lab::Value::range(bubble.x, found.at("measured_low"), found.at("measured_high"));
+  }
+  of_stages("imbalance_ms", "imbalance_ms", nullptr);
+  of_stages("stage_transfers_ms", "transfers_ms", nullptr);
+  of_stages("transfer_ms", "transfer_ms", nullptr);
 }
 
 void record_bench(BenchMeasure& bench, RunRecord& record, const nlohmann::ordered_json& result,
@@ -113,6 +130,7 @@ void TimedMeasurement::run(LabContext& context, CompiledSession session, RunReco
   BenchRow result = bench.finished_row(*measured, task, seconds);
   result.throttled = size_t(std::count(marks.begin(), marks.end(), true));
   result.throttle_reasons = watch.reasons();
+  result.pipeline = measured->stage_times(int(seconds.count()));
   nlohmann::ordered_json json = to_json(result);
   bench_columns(task, json, row);
   if (auto& whole = row.columns["device_peak_bytes"]; device_.kind == "cpu" && double(most) > whole.x)

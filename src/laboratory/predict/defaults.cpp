@@ -6,28 +6,56 @@
 #include "core/to_stderr.h"
 #include "device/data_sheet.h"
 #include "predict/floor_time.h"
+#include "predict/pipeline_time.h"
 #include "predict/planned_time.h"
+#include "predict/step_time.h"
 
 namespace crest {
+
+static StepTime of_time(PlannedTime time) {
+  StepTime t;
+  t.time = std::move(time);
+  return t;
+}
+static StepTime of_time(FloorTime time) {
+  StepTime t;
+  t.floors = std::move(time);
+  return t;
+}
+
+static double step_ms(const CompiledSession& session, const StagePredictor& of_stage) {
+  return pipeline_step_time(session, of_stage).step()->ms;
+}
 
 StepTimer predicted_step_times(const CompiledSession& plain, const Device& device, const std::string& device_name) {
   std::optional<Calibration> calibration = find_calibration("", device);
   if (calibration && planned_time(plain, *calibration).known())
-    return {.ms = [c = std::move(*calibration)](auto& session) { return planned_time(session, c).ms; },
+    return {.ms = [c = std::move(*calibration)](
+                      auto& session) { return step_ms(session, [&](auto& s) { return of_time(planned_time(s, c)); }); },
             .source = "predicted from the calibration",
             .absolute = true};
   std::optional<DataSheet> sheet;
   if (device.described) sheet = sheet_of(device, device_name);
   if (!sheet) return assumed_step_times(plain, device);
-  return {.ms = [s = std::move(*sheet)](auto& session) { return floor_time(session, s).ms; },
+  return {.ms = [sheet = std::move(*sheet)](
+                    auto& session) { return step_ms(session, [&](auto& s) { return of_time(floor_time(s, sheet)); }); },
           .source = "predicted from the data sheet",
           .absolute = true};
+}
+
+StageCostsOf predicted_costs_of_stages(const std::string& device_name) {
+  return [device_name](const Recipe& recipe, const Device& device) {
+    const std::optional<Calibration> calibration = find_calibration("", device);
+    const std::optional<DataSheet> sheet = sheet_of(device, device_name);
+    return stage_costs(recipe, device, calibration ? &*calibration : nullptr, sheet ? &*sheet : nullptr);
+  };
 }
 
 Recipe with_defaults(Recipe recipe, const Device& device, int64_t limit, const std::string& device_name, bool quiet) {
   DefaultSources from;
   from.limit = limit;
   from.timer_of = [&](auto& plain, auto& on) { return predicted_step_times(plain, on, device_name); };
+  from.stage_costs_of = predicted_costs_of_stages(device_name);
   // A grid of measurements makes the same choice many times.
   static std::set<std::string> said;
   if (!quiet) from.note = [](auto& line) { said.insert(line).second ? to_stderr("{}\n", line) : void(); };

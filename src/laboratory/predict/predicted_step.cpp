@@ -20,6 +20,14 @@ static Json to_json(const CollectivesSource& c) {
   return json;
 }
 
+static Json to_json(const PredictedPipeline& p) {
+  Json stages = Json::array();
+  for (const PredictedStage& s : p.stages) stages.push_back({{"passes_ms", s.passes_ms}, {"rest_ms", s.rest_ms}});
+  return {{"ideal_ms", p.bubble.ideal},         {"warm_up_ms", p.bubble.warm_up},     {"drain_ms", p.bubble.drain},
+          {"imbalance_ms", p.bubble.imbalance}, {"transfers_ms", p.bubble.transfers}, {"rest_ms", p.rest_ms},
+          {"bubble", p.bubble.fraction()},      {"transfer_ms", p.transfer_ms},       {"stages", stages}};
+}
+
 Profile step_rows(const CompiledSession& session) {
   Profile p;
   std::vector<int> calls;
@@ -47,21 +55,23 @@ Json time_json(const PredictedStep& s, double measured_share) {
   };
   double seconds = s.ms / 1e3;
   auto of_peak = [&](double flops) { return s.peak > 0 ? Json(flops / seconds / s.peak) : Json(); };
-  return {{"step_ms", s.ms},
-          {"step_ms_low", s.low_ms},
-          {"step_ms_high", s.high_ms},
-          {"measured_share", measured_share},
-          {"tokens_per_second", s.tokens_per_second()},
-          {"model_flops_per_second", s.model_flops / seconds},
-          {"mfu", of_peak(s.model_flops)},
-          {"hfu", of_peak(s.executed_flops)},
-          {"peak_flops_per_second", s.peak > 0 ? Json(s.peak) : Json()},
-          {"collectives_ms", s.collectives_ms},
-          {"collectives", to_json(s.collectives)},
-          {"transfers_ms", s.transfers_ms},
-          {"by_phase", shares(by_phase(s.profile))},
-          {"by_class", shares(by_class(s.profile))},
-          {"by_layer", shares(by_layer(s.profile))}};
+  Json json = {{"step_ms", s.ms},
+               {"step_ms_low", s.low_ms},
+               {"step_ms_high", s.high_ms},
+               {"measured_share", measured_share},
+               {"tokens_per_second", s.tokens_per_second()},
+               {"model_flops_per_second", s.model_flops / seconds},
+               {"mfu", of_peak(s.model_flops)},
+               {"hfu", of_peak(s.executed_flops)},
+               {"peak_flops_per_second", s.peak > 0 ? Json(s.peak) : Json()},
+               {"collectives_ms", s.collectives_ms},
+               {"collectives", to_json(s.collectives)},
+               {"transfers_ms", s.transfers_ms},
+               {"by_phase", shares(by_phase(s.profile))},
+               {"by_class", shares(by_class(s.profile))},
+               {"by_layer", shares(by_layer(s.profile))}};
+  if (s.pipeline) json["pipeline"] = to_json(*s.pipeline);
+  return json;
 }
 
 std::string time_line(const PredictedStep& s) {

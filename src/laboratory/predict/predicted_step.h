@@ -2,7 +2,9 @@
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "plan/compile.h"
 #include "profile/profile.h"
@@ -17,6 +19,18 @@ struct CollectivesSource {
   double factor = 1;          // possible error
 };
 
+// A rank along the pipeline axis.
+struct PredictedStage {
+  double passes_ms = 0, rest_ms = 0;  // per step: forward and backward passes; sums over ranks, update
+  double low = 1, high = 1;           // the range, as factors
+};
+
+struct PredictedPipeline {
+  Bubble bubble;                        // in ms
+  double transfer_ms = 0, rest_ms = 0;  // of one transfer; of the slowest stage
+  std::vector<PredictedStage> stages;
+};
+
 struct PredictedStep {
   Profile profile;                         // the session's rows with predicted times
   double ms = 0, low_ms = 0, high_ms = 0;  // of a step, or of a forward pass; the same below
@@ -26,8 +40,9 @@ struct PredictedStep {
   int ranks = 1;
   double collectives_ms = 0;  // part of ms, with several ranks
   CollectivesSource collectives;
-  double transfers_ms = 0;  // exposed copies to and from the host, part of ms
-  ProfileRate host_link;    // the assumed link; empty without copies
+  double transfers_ms = 0;                    // exposed copies to and from the host, part of ms
+  ProfileRate host_link;                      // the assumed link; empty without copies
+  std::optional<PredictedPipeline> pipeline;  // of stages: then ms is the step of all, and the rows are one stage's
 
   double tokens_per_second() const { return 1e3 * double(tokens) / ms; }
 };

@@ -19,7 +19,8 @@ constexpr double other_link = 1.5;
 constexpr double same_link = 1.25;
 
 Collective collective_of(const std::string& op) {
-  if (op == "all_gather" || op.starts_with("gather_")) return Collective::all_gather;
+  // A transfer sends in one direction, as a ring does.
+  if (op == "all_gather" || op == "send" || op == "receive" || op.starts_with("gather_")) return Collective::all_gather;
   if (op == "reduce_scatter" || op == "scatter_rows") return Collective::reduce_scatter;
   return Collective::all_reduce;
 }
@@ -27,7 +28,7 @@ Collective collective_of(const std::string& op) {
 // The dtype on the wire, as in flags.
 std::string sent_dtype(const Program& program, const Instr& instr) {
   if (instr.attrs.has("wire")) return "bf16";
-  DType dtype = program.at(instr.in[0]).dtype;
+  DType dtype = program.at(instr.in.empty() ? instr.out[0] : instr.in[0]).dtype;
   return dtype == DType::bf16 ? "bf16" : dtype == DType::f16 ? "fp16" : dtype == DType::f64 ? "fp64" : "fp32";
 }
 

@@ -2,16 +2,13 @@
 
 #include <fmt/format.h>
 
+#include "predict/pipeline_time.h"
 #include "predict/rank_time.h"
 
 namespace crest {
 
-StepTime step_time(const CompiledSession& session, const Calibration* calibration, const DataSheet* sheet) {
+static StepTime time_of_rank(const CompiledSession& session, const Calibration* calibration, const DataSheet* sheet) {
   StepTime t;
-  if (session.recipe.layout().size(Axis::pipeline) > 1) {
-    t.why_not = "stages of a pipeline wait for each other; their bubble is predicted by FLOPs";
-    return t;
-  }
   const CollectiveTimes* measured = calibration ? &calibration->collectives : nullptr;
   if (session.recipe.all_ranks() > 1 && !RankTimes(session, measured, sheet).possible()) {
     t.why_not = "several ranks are predicted for " + ranks_that_are_predicted();
@@ -28,6 +25,16 @@ StepTime step_time(const CompiledSession& session, const Calibration* calibratio
   }
   if (session.device.described && sheet && !t.time) t.floors = floor_time(session, *sheet, measured);
   return t;
+}
+
+StepTime step_time(const CompiledSession& session, const Calibration* calibration, const DataSheet* sheet) {
+  return pipeline_step_time(session, [&](const CompiledSession& s) { return time_of_rank(s, calibration, sheet); });
+}
+
+std::optional<StageCosts> stage_costs(const Recipe& recipe, const Device& device, const Calibration* calibration,
+                                      const DataSheet* sheet) {
+  return predicted_stage_costs(recipe, device,
+                               [&](const CompiledSession& s) { return time_of_rank(s, calibration, sheet); });
 }
 
 }  // namespace crest

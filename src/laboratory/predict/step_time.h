@@ -20,6 +20,10 @@ struct StepTime {
 
 // calibration: null if the device has none. sheet: the device's (sheet_of), null if unknown; a
 // described device always has one. Several ranks need RankTimes::possible.
+// Stages of a pipeline: see predict/pipeline_time.h.
 StepTime step_time(const CompiledSession& session, const Calibration* calibration, const DataSheet* sheet);
+// To cut the recipe's layers into stages by time; none where step_time has no prediction.
+std::optional<StageCosts> stage_costs(const Recipe& recipe, const Device& device, const Calibration* calibration,
+                                      const DataSheet* sheet);
 
 }  // namespace crest

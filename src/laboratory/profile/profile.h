@@ -131,7 +131,8 @@ struct Profile {
   std::vector<ProfileKernel> kernels;
   std::vector<ProfileInterval> intervals;
   ProfileMemory memory;
-  std::vector<ProfileRank> ranks;  // with several processes; empty: one process, or threads
+  std::vector<ProfileRank> ranks;   // with several processes; empty: one process, threads, or stages
+  nlohmann::ordered_json pipeline;  // of stages (profile/pipeline_times.h); null: there are none
 
   double step_median_ms() const;  // NaN without samples
   double profiled_median_ms() const;

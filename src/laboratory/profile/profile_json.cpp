@@ -76,7 +76,7 @@ void fields(F& f, R& r) {
   f("launches", r.launches), f("clock_mhz", r.clock_mhz), f("power_w", r.power_w), f("rates", r.rates),
       f("calls", r.calls);
   f("instrs", r.instrs), f("kernels", r.kernels), f("intervals", r.intervals), f("memory", r.memory);
-  f("ranks", r.ranks);
+  f("ranks", r.ranks), f.optional("pipeline", r.pipeline);
 }
 
 // Intervals are numerous: one row of numbers each.
@@ -95,6 +95,9 @@ struct Writer {
   template <class T>
   void optional(const char* key, const T& value) {
     json[key] = of(value);
+  }
+  void optional(const char* key, const Json& value) {
+    if (!value.is_null()) json[key] = value;
   }
 
  private:

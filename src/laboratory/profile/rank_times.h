@@ -8,6 +8,9 @@
 
 namespace crest {
 
+// Indices of the runs in the middle half by time, fastest first; at least one.
+std::vector<size_t> middle_half(const std::vector<double>& seconds);
+
 // One profiled step of a rank, in seconds on its own clock.
 struct RankStep {
   // In the order of the step, the same on all ranks. An empty span: nothing was done.

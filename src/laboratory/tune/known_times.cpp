@@ -1,5 +1,6 @@
 #include "tune/known_times.h"
 
+#include "predict/pipeline_time.h"
 #include "predict/step_time.h"
 #include "tune/calibrate.h"
 #include "tune/measure_collectives.h"
@@ -40,7 +41,12 @@ void KnownTimes::complete(const Recipe& recipe, int ranks, const ProcessRuns& ru
 
 std::optional<StepPrediction> KnownTimes::predict(const CompiledSession& session) const {
   auto of = [](const PredictedStep& s) { return StepPrediction{s.ms, s.low_ms, s.high_ms, 1, {}}; };
-  if (complete_) return of(planned_time(session, calibration_, sheet()));
+  auto planned = [&](const CompiledSession& s) {
+    StepTime t;
+    t.time = planned_time(s, calibration_, sheet());
+    return t;
+  };
+  if (complete_) return of(*pipeline_step_time(session, planned).step());
   StepTime time = step_time(session, &calibration_, sheet());
   return time.step() ? std::optional(of(*time.step())) : std::nullopt;
 }

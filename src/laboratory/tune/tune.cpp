@@ -12,6 +12,7 @@
 #include "core/text.h"
 #include "core/timer.h"
 #include "plan/plan_report.h"
+#include "plan/stage_plans.h"
 #include "plan/training_use.h"
 #include "predict/defaults.h"
 #include "predict/predicted_step.h"
@@ -151,6 +152,7 @@ class Search {
       if (step.limited_bytes() <= limit) {
         CompiledSession whole = step;
         extend(whole, session_programs(t.recipe, training_use), {.verify = false});
+        whole = largest_stage(std::move(whole), {.verify = false});
         t.planned_bytes = whole.planned_bytes();
         if (whole.limited_bytes() <= limit) return step;
       }
@@ -164,7 +166,8 @@ class Search {
   }
 
   CompiledSession step_of(const Recipe& recipe) const {
-    return compile_phase(recipe, rank_device(recipe, device_), BenchPhase::step, {.verify = false});
+    const CompileOptions quick = {.verify = false};
+    return largest_stage(compile_phase(recipe, rank_device(recipe, device_), BenchPhase::step, quick), quick);
   }
 
   // Steps of one rank: predicted from all measurements so far. Steps of several ranks: predicted

@@ -276,13 +276,15 @@ static std::vector<SegmentCall> pipeline_step(const CompiledSession& s) {
   };
   std::vector<SegmentCall> calls;
   add_segments(s, program_of(0), SegmentKind::share, calls);
-  for (const PipelineCall& c : s.schedule.calls.at(size_t(s.stage))) {
+  const std::vector<PipelineCall>& scheduled = s.schedule.calls.at(size_t(s.stage));
+  for (size_t at = 0; at < scheduled.size(); ++at) {
+    const PipelineCall& c = scheduled[at];
     const char* of = program_of(c.micro_step);
     const int i = find_segment(s, of, part_of(c), c.chunk);
     if (i < 0) continue;
     const bool begins = part_of(c) == SegmentKind::forward ||
                         (part_of(c) == SegmentKind::backward && find_segment(s, of, SegmentKind::forward, c.chunk) < 0);
-    calls.push_back({i, c.micro_step, c.slot, begins});
+    calls.push_back({i, c.micro_step, c.slot, begins, int(at)});
   }
   add_segments(s, program_of(n - 1), SegmentKind::after, calls);
   if (int u = s.find("update"); u >= 0) calls.push_back({u, -1});

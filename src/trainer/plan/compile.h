@@ -111,6 +111,7 @@ struct SegmentCall {
   int64_t micro_step;
   int slot = 0;
   bool begins = true;  // the micro step: the host writes its inputs before
+  int scheduled = -1;  // of a pipeline: its place among the calls of this rank's schedule
 };
 // A training step as a list of calls. In a session without training, one forward pass: the forward
 // half of a micro step, the evaluation of a batch, or the decoding of a token.

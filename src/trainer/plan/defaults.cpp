@@ -67,6 +67,20 @@ std::string why_shorter(const Recipe& r, int64_t chosen, int64_t limit) {
   return "";
 }
 
+// Stages of about the same time, where times are known.
+Recipe with_stages(Recipe r, const Device& device, const DefaultSources& from) {
+  const bool given = r.pass_settings.count("stages") && !r.pass_settings["stages"].empty();
+  if (r.layout().size(Axis::pipeline) == 1 || given || !from.stage_costs_of) return r;
+  const Recipe resolved = resolve(r, device);
+  const std::optional<StageCosts> costs = from.stage_costs_of(resolved, device);
+  if (!costs) return r;
+  const std::string cut = stages_text(cut_layers(*costs, stage_count(r)));
+  if (from.note && cut != stages_text(stage_layers(resolved)))
+    from.note(fmt::format("note     stages of {} layers, by predicted times (--stages changes it)", cut));
+  r.pass_settings["stages"] = cut;
+  return r;
+}
+
 }  // namespace
 
 // Leaves `auto` where resolve() knows all there is to know.
@@ -92,7 +106,7 @@ Recipe with_defaults(Recipe r, const Device& device, const DefaultSources& from)
       from.note(fmt::format("note     sequences of {}: {} (--seq changes it)", format_number_of(seq, "token"), why));
     r.seq = seq;
   }
-  return recompute_within_budget(std::move(r), device, from.timer_of, from.note, from.use);
+  return with_stages(recompute_within_budget(std::move(r), device, from.timer_of, from.note, from.use), device, from);
 }
 
 }  // namespace crest

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "device/matmul_rates.h"
+#include "passes/stages.h"
 #include "plan/recompute_budget.h"
 
 namespace crest {
@@ -14,9 +15,14 @@ namespace crest {
 // Models of long contexts train on shorter sequences, unless --seq says otherwise.
 inline constexpr int64_t longest_default_seq = 4096;
 
+// Measured or predicted times of layers, embedding and head.
+using StageCostsOf = std::function<std::optional<StageCosts>(const Recipe&, const Device&)>;
+
 struct DefaultSources {
   int64_t limit = 0;     // bytes of memory for one rank
   StepTimerOf timer_of;  // for --recompute budget=SIZE; empty: assumed_step_times
+  // For stages of a pipeline, of a resolved recipe; empty, or no result: cut by FLOPs.
+  StageCostsOf stage_costs_of;
   SessionUse use = training_use;
   std::function<std::optional<MatmulRates>(const Device&)> rates_of = matmul_rates;
   std::function<void(const std::string&)> note;  // gets a line for each choice; may be empty

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "backend/device_json.h"
@@ -10,6 +11,7 @@
 #include "plan/plan_json.h"
 #include "plan/recipe_settings.h"
 #include "plan/search.h"
+#include "plan/stage_plans.h"
 #include "plan/step_flops.h"
 
 namespace crest {
@@ -27,25 +29,42 @@ Device rank_device(const Recipe& recipe, Device device) {
   return device;
 }
 
-// Every stage needs its memory: the plan is of the one with the most.
-static void add_stages(PlanReport& r, const CompileOptions& quick) {
+// Every stage needs its memory: the plan is of the one with the most. Returns all.
+static std::vector<CompiledSession> add_stages(PlanReport& r, const CompileOptions& quick) {
   const int ranks = r.session.recipe.layout().size(Axis::pipeline);
-  if (ranks == 1 || r.session.schedule.calls.empty()) return;
-  const Recipe& recipe = r.session.recipe;
+  if (ranks == 1 || r.session.schedule.calls.empty()) return {};
+  const Recipe recipe = r.session.recipe;
   const std::vector<int64_t> layers = stage_layers(recipe);
-  const CompiledSession first = r.session;
+  std::vector<CompiledSession> all = all_stages(r.session, quick);
   for (int s = 0; s < ranks; ++s) {
-    CompiledSession stage = s == 0 ? first : for_stage(first, s, quick);
+    const CompiledSession& stage = all[size_t(s)];
     StagePlan& plan = r.stages.emplace_back();
     plan.planned_bytes = stage.planned_bytes(), plan.executed_flops = executed_flops(stage);
+    plan.fits = stage.limited_bytes() <= r.rank_limit;
     for (size_t at = size_t(s); at < layers.size(); at += size_t(ranks))
       plan.layers += fmt::format("{}{}", plan.layers.empty() ? "" : "+", layers[at]);
     for (int slots : stage.schedule.slots[size_t(s)]) plan.micro_steps += slots;
-    if (stage.planned_bytes() > r.session.planned_bytes()) r.session = std::move(stage);
+    if (stage.planned_bytes() > r.session.planned_bytes()) r.session = stage;
   }
   PartTimes times = times_by_flops(recipe);
   times.transfer = 0;
   r.bubble = bubble_of(pipeline_of(recipe), times);
+  if (!r.fits()) r.cut_that_fits = stages_that_fit(r.session, r.rank_limit);
+  return all;
+}
+
+// Another stage may need the most memory with larger batches.
+static int64_t batch_for_all(const PlanReport& r, const std::vector<CompiledSession>& stages, const SessionUse& use) {
+  int64_t batch = largest_batch(r.session, use, r.rank_limit);
+  for (const CompiledSession& stage : stages) {
+    if (batch == 0 || stage.stage == r.session.stage) continue;
+    Recipe tried = stage.recipe;
+    tried.batch = batch;
+    const CompileOptions quick = {.verify = false, .stage = stage.stage};
+    if (compile(tried, stage.device, session_programs(tried, use), quick).limited_bytes() > r.rank_limit)
+      batch = std::min(batch, largest_batch(stage, use, r.rank_limit));
+  }
+  return batch;
 }
 
 PlanReport plan_report(const Recipe& recipe, const Device& device, const SessionUse& use, int64_t limit) {
@@ -55,7 +74,7 @@ PlanReport plan_report(const Recipe& recipe, const Device& device, const Session
   CompileOptions quick;
   quick.verify = false;  // tests verify every pass; here planning should be fast
   r.session = compile(recipe, rank_device(recipe, device), session_programs(recipe, use), quick);
-  add_stages(r, quick);
+  const std::vector<CompiledSession> stages = add_stages(r, quick);
   r.executed_flops = executed_flops(r.session) * double(r.ranks);
   if (!r.stages.empty()) {
     double all = 0;
@@ -63,7 +82,7 @@ PlanReport plan_report(const Recipe& recipe, const Device& device, const Session
     r.executed_flops = all * double(r.ranks) / double(r.stages.size());
   }
   Timer timer;
-  if (!r.decodes()) r.batch_that_fits = largest_batch(r.session, use, r.rank_limit);
+  if (!r.decodes()) r.batch_that_fits = batch_for_all(r, stages, use);
   r.search_seconds = timer.seconds();
   return r;
 }
@@ -71,10 +90,12 @@ PlanReport plan_report(const Recipe& recipe, const Device& device, const Session
 static Json pipeline_to_json(const PlanReport& r) {
   Json stages = Json::array();
   for (const StagePlan& s : r.stages)
-    stages.push_back({{"layers", s.layers}, {"planned_bytes", s.planned_bytes}, {"micro_steps", s.micro_steps}});
+    stages.push_back(
+        {{"layers", s.layers}, {"planned_bytes", s.planned_bytes}, {"micro_steps", s.micro_steps}, {"fits", s.fits}});
   const Bubble& b = r.bubble;
   return {{"stage", r.session.stage},
           {"stages", stages},
+          {"stages_that_fit", r.cut_that_fits.empty() ? Json() : Json(r.cut_that_fits)},
           {"bubble",
            {{"fraction", b.fraction()},
             {"warm_up", b.warm_up / b.ideal},

@@ -16,7 +16,8 @@ struct StagePlan {
   std::string layers;  // of its chunks: "2", "1+1"
   int64_t planned_bytes = 0;
   double executed_flops = 0;  // of a rank, per step
-  int micro_steps = 0;        // at a time
+  bool fits = true;
+  int micro_steps = 0;  // at a time
 };
 
 // The results of a plan, for people and for programs. Bytes are those of one rank.
@@ -30,6 +31,7 @@ struct PlanReport {
   double search_seconds = 0;
   std::vector<StagePlan> stages;  // of a pipeline's training step; the session is of the largest
   Bubble bubble;                  // by FLOPs, without transfers
+  std::string cut_that_fits;      // --stages for a plan with a stage too large; empty: none fits
 
   const ModelConfig& model() const { return session.recipe.model; }
   int64_t planned() const { return session.planned_bytes(); }

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "passes/recompute.h"
+#include "plan/stage_plans.h"
 #include "plan/step_flops.h"
 #include "program/op.h"
 
@@ -188,6 +189,9 @@ Recipe recompute_within_budget(Recipe recipe, const Device& device, const StepTi
   const StepTimer timer = (timer_of ? timer_of : assumed_step_times)(step("none", false), device);
   RecomputeChoice choice = choose_recompute(recipe.model.layers, budget, [&](const std::string& value) {
     CompiledSession session = step(value, false);
+    // The stages of a pipeline keep activations in slots, and any of them may need the most.
+    if (recipe.layout().size(Axis::pipeline) > 1)
+      return StepCost{timer.ms(session), largest_stage(step(value, true), {.verify = false}).limited_bytes()};
     int64_t bytes = plain.limited_bytes() - plain.transient_bytes + std::max(least, session.transient_bytes);
     return StepCost{timer.ms(session), bytes};
   });

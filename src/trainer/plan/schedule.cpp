@@ -261,27 +261,72 @@ PartTimes equal_times(const Pipeline& p, double transfer) {
 
 PipelineSchedule make_schedule(const Pipeline& p, const PartTimes& times) { return Simulation(p, times).run(); }
 
-Bubble bubble_of(const Pipeline& p, const PartTimes& times) {
-  const double all = make_schedule(p, times).seconds;
+// A transfer begins when both of its ranks are there.
+PipelineSchedule with_times(PipelineSchedule s, const PartTimes& times) {
+  const Pipeline& p = s.pipeline;
+  std::vector<size_t> next(s.calls.size(), 0);
+  std::vector<double> free(s.calls.size(), 0);
+  auto at = [&](size_t rank) { return next[rank] < s.calls[rank].size() ? &s.calls[rank][next[rank]] : nullptr; };
+  auto time = [&](size_t rank, double start, double seconds) {
+    PipelineCall& call = *at(rank);
+    call.start = start, call.seconds = seconds, free[rank] = start + seconds;
+    ++next[rank];
+  };
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (size_t r = 0; r < s.calls.size(); ++r)
+      while (PipelineCall* call = at(r)) {
+        if (call->action == PipelineCall::Action::run) {
+          time(r, free[r], times.of(call->part, call->chunk * p.ranks + int(r)));
+        } else {
+          const auto peer = size_t(call->peer);
+          const PipelineCall* other = at(peer);
+          if (!other || other->action == PipelineCall::Action::run || size_t(other->peer) != r) break;
+          const double start = std::max(free[r], free[peer]);
+          time(r, start, times.transfer), time(peer, start, times.transfer);
+        }
+        moved = true;
+      }
+  }
+  s.seconds = 0;
+  for (size_t r = 0; r < s.calls.size(); ++r) {
+    if (at(r)) fail_internal("a pipeline schedule that does not end");
+    s.seconds = std::max(s.seconds, free[r]);
+  }
+  return s;
+}
+
+PartTimes balanced(const Pipeline& p, const PartTimes& times) {
+  double sum = 0;
+  for (auto* list : {&times.forward, &times.backward, &times.weights})
+    for (double seconds : *list) sum += seconds;
+  PartTimes even = equal_times(p, times.transfer);
+  for (auto* list : {&even.forward, &even.backward, &even.weights})
+    for (double& seconds : *list) seconds *= sum / (3.0 * p.ranks);  // a stage of equal_times takes 3 / chunks
+  return even;
+}
+
+Bubble bubble_of(const PipelineSchedule& schedule, const PartTimes& times) {
+  const Pipeline& p = schedule.pipeline;
   PartTimes at_once = times;
   at_once.transfer = 0;
-  const PipelineSchedule s = make_schedule(p, at_once);
+  PartTimes even_times = balanced(p, at_once);
+  const PipelineSchedule even = make_schedule(p, even_times);
   Bubble bubble;
-  double most = -1, begin = 0, end = 0, sum = 0;
-  for (auto& calls : s.calls) {
-    double busy = 0, first = never, last = 0;
-    for (const PipelineCall& c : calls) {
-      if (c.action != PipelineCall::Action::run) continue;
-      busy += c.seconds, first = std::min(first, c.start), last = std::max(last, c.start + c.seconds);
-    }
-    sum += busy;
-    if (busy >= most) most = busy, begin = first, end = last;  // of equals, the last rank
-  }
-  bubble.ideal = sum / p.ranks;
-  bubble.warm_up = begin, bubble.drain = s.seconds - end;
-  bubble.imbalance = end - begin - bubble.ideal;
-  bubble.transfers = all - s.seconds;
+  for (int s = 0; s < p.stages(); ++s)
+    for (StagePart part : {StagePart::forward, StagePart::backward, StagePart::weights})
+      bubble.ideal += double(p.micro_steps) * times.of(part, s) / p.ranks;
+  auto runs = [](const PipelineCall& c) { return c.action == PipelineCall::Action::run; };
+  const auto& last = even.calls.back();
+  const auto first = std::find_if(last.begin(), last.end(), runs);
+  bubble.warm_up = first == last.end() ? 0 : first->start;
+  bubble.drain = even.seconds - bubble.ideal - bubble.warm_up;
+  const double without = with_times(schedule, at_once).seconds;
+  bubble.imbalance = without - even.seconds;
+  bubble.transfers = with_times(schedule, times).seconds - without;
   return bubble;
 }
+
+Bubble bubble_of(const Pipeline& p, const PartTimes& times) { return bubble_of(make_schedule(p, times), times); }
 
 }  // namespace crest

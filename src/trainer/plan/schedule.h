@@ -60,21 +60,29 @@ struct PipelineSchedule {
 // order for all ranks, so no two ranks wait for each other, even if a send waits for its receive.
 PipelineSchedule make_schedule(const Pipeline& pipeline, const PartTimes& times);
 
+// The same calls in the same order, with other times.
+PipelineSchedule with_times(PipelineSchedule schedule, const PartTimes& times);
+
 // Throws an internal error unless: the calls end if a transfer needs both of its ranks at once;
 // every stage runs each part of each micro step once, after its inputs have arrived; and no slot
 // has two micro steps at a time.
 void verify_schedule(const PipelineSchedule& schedule);
 
+// equal_times() with the same work in all.
+PartTimes balanced(const Pipeline& pipeline, const PartTimes& times);
+
 // Why a pipeline takes longer than its work divided by its ranks.
 struct Bubble {
-  double ideal = 0;    // seconds of work, divided by the ranks
-  double warm_up = 0;  // until the slowest rank begins
-  double drain = 0;    // after it has ended
-  double imbalance = 0;
-  double transfers = 0;
+  double ideal = 0;      // seconds of work, divided by the ranks
+  double warm_up = 0;    // of balanced stages: until the last rank begins
+  double drain = 0;      // of balanced stages: all other waiting
+  double imbalance = 0;  // beyond the time of balanced stages
+  double transfers = 0;  // beyond the time without transfers
   double seconds() const { return warm_up + drain + imbalance + transfers; }
   double fraction() const { return ideal > 0 ? seconds() / ideal : 0; }
 };
+// In the order of a schedule.
+Bubble bubble_of(const PipelineSchedule& schedule, const PartTimes& times);
 Bubble bubble_of(const Pipeline& pipeline, const PartTimes& times);
 
 }  // namespace crest

@@ -11,6 +11,7 @@
 #include "plan/automatic.h"
 #include "plan/choose_kernels.h"
 #include "plan/search.h"
+#include "plan/stage_plans.h"
 
 namespace crest {
 
@@ -105,22 +106,9 @@ class Suggestions {
     }
   }
 
-  // Layers of this stage move, one by one, to the stage with the least memory.
   void other_cuts() {
-    if (s_.recipe.layout().size(Axis::pipeline) == 1 || chunks_of_rank(s_.recipe) > 1) return;
-    Recipe r = s_.recipe;
-    for (std::vector<int64_t> layers = stage_layers(r); layers[size_t(s_.stage)] > 1;) {
-      std::vector<int64_t> bytes;
-      for (int stage = 0; stage < int(layers.size()); ++stage)
-        bytes.push_back(
-            compile(r, s_.device, session_programs(r, use_), {.verify = false, .stage = stage}).limited_bytes());
-      if (*std::max_element(bytes.begin(), bytes.end()) <= limit_)
-        return list_.push_back(fmt::format("--stages {} --batch {}", stages_text(layers), r.batch));
-      const auto least = std::min_element(bytes.begin(), bytes.end()) - bytes.begin();
-      if (least == s_.stage) return;
-      --layers[size_t(s_.stage)], ++layers[size_t(least)];
-      r.pass_settings["stages"] = stages_text(layers);
-    }
+    if (const std::string cut = stages_that_fit(s_, limit_); !cut.empty())
+      list_.push_back(fmt::format("--stages {} --batch {}", cut, s_.recipe.batch));
   }
 
   // Half of the sequence, and so on, at one sequence and with the least activations.
@@ -135,8 +123,8 @@ class Suggestions {
 
   void suggest(const std::string& flags, const Recipe& recipe) {
     try {
-      CompiledSession s =
-          compile(recipe, s_.device, session_programs(recipe, use_), {.verify = false, .stage = s_.stage});
+      const CompileOptions quick = {.verify = false, .stage = s_.stage};
+      CompiledSession s = largest_stage(compile(recipe, s_.device, session_programs(recipe, use_), quick), quick);
       int64_t batch = s.limited_bytes() <= limit_ ? recipe.batch : largest_batch(s, use_, limit_);
       if (batch > 0) list_.push_back(fmt::format("{}{}--batch {}", flags, flags.empty() ? "" : " ", batch));
     } catch (const NoKernel&) {  // none for such a size

@@ -8,7 +8,9 @@
 namespace crest {
 
 std::string chosen_defaults(const Recipe& r) {
-  return nlohmann::json{{"seq", r.seq_length()}, {"precision", r.precision}, {"recompute", r.recompute}}.dump();
+  nlohmann::json chosen = {{"seq", r.seq_length()}, {"precision", r.precision}, {"recompute", r.recompute}};
+  if (auto it = r.pass_settings.find("stages"); it != r.pass_settings.end()) chosen["stages"] = it->second;
+  return chosen.dump();
 }
 
 Recipe take_defaults(Recipe own, const std::string& of_first) {
@@ -16,6 +18,7 @@ Recipe take_defaults(Recipe own, const std::string& of_first) {
   if (own.seq == 0) own.seq = first["seq"].get<int64_t>();
   if (own.precision == "auto") own.precision = first["precision"].get<std::string>();
   if (!recompute_budget(own.recompute).empty()) own.recompute = first["recompute"].get<std::string>();
+  if (first.contains("stages")) own.pass_settings.emplace("stages", first["stages"].get<std::string>());
   return own;
 }
 

@@ -183,11 +183,21 @@ StepResult Engine::step(int64_t step, double lr, uint64_t seed, const SampleSour
   return take_step();
 }
 
+StepResult Engine::timed_step(int64_t step, double lr, uint64_t seed, const SampleSource& source, CallTimes& times) {
+  if (!queued_.empty()) fail_internal("a step is timed while others are queued", "engine");
+  queue(step, lr, seed, source, nullptr, true);
+  StepResult result = take_step();
+  times.clear();
+  for (auto& e : executors_) times.push_back(e->runtime().take_stamps());
+  return result;
+}
+
 void Engine::queue_step(int64_t step, double lr, uint64_t seed, const SampleSource& source) {
   queue(step, lr, seed, source, nullptr);
 }
 
-void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& source, std::vector<StepTrace>* traces) {
+void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& source, std::vector<StepTrace>* traces,
+                   bool stamps) {
   start();
   if (traces) traces->assign(calls_[0].size(), {});
   size_t loss_call = 0;  // the last one that has it
@@ -208,6 +218,7 @@ void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& s
     const std::vector<SegmentCall>& calls = calls_[size_t(r)];
     for (size_t c = 0; c < calls.size(); ++c) {
       const SegmentCall& call = calls[c];
+      if (stamps) e.runtime().stamp();
       if (call.micro_step >= 0) {
         uint64_t first = first_sample(step, call.micro_step, r);
         HostBatch& batch = batches_[readers_[size_t(r)]][whole_steps_ ? size_t(call.micro_step) : 0];
@@ -231,6 +242,7 @@ void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& s
       if (const TensorRef& loss = ports_[0][size_t(call.segment)][0].loss; r == 0 && c == loss_call && loss.data)
         loss.read_later(&queued.loss);
     }
+    if (stamps) e.runtime().stamp();
     if (r == 0) e.read_scalars_later(queued.after);
     if (const TensorRef& lost = ports_[size_t(r)][size_t(calls.back().segment)][0].fp8_lost; r == 0 && lost.data)
       queued.fp8_lost.resize(2 * fp8_slots_.size()), lost.read_later(queued.fp8_lost.data());
@@ -311,10 +323,15 @@ double Engine::validate(int64_t batches, const SampleSource& source, std::vector
 }
 
 std::vector<std::vector<double>> Engine::from_all_ranks(const std::function<std::vector<double>(Executor&)>& of) {
+  return from_ranks([&](int r) { return of(rank(r)); });
+}
+
+std::vector<std::vector<double>> Engine::from_ranks(const std::function<std::vector<double>(int)>& of) {
   std::vector<std::vector<double>> all;
   on_ranks([&](int r) {
-    std::vector<double> own = of(rank(r));
-    auto of_all = ranks() > 1 ? gather(*host_communicators_[size_t(r)], own) : std::vector<std::vector<double>>{own};
+    std::vector<double> own = of(r);
+    auto of_all =
+        ranks() > 1 ? gather_lists(*host_communicators_[size_t(r)], own) : std::vector<std::vector<double>>{own};
     if (r == 0) all = std::move(of_all);
   });
   return all;

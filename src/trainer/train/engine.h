@@ -79,6 +79,10 @@ class Engine {
   // steps. traces: one per call of training_step(session), with a time per instruction (rank 0).
   StepResult step(int64_t step, double lr, uint64_t seed, const SampleSource& source,
                   std::vector<StepTrace>* traces = nullptr);
+  // The same, with the seconds when each rank of this process began each call of
+  // training_step(session), and when it ended the last one (Runtime::stamp).
+  using CallTimes = std::vector<std::vector<double>>;  // by local rank
+  StepResult timed_step(int64_t step, double lr, uint64_t seed, const SampleSource& source, CallTimes& times);
   // The same in two halves. An asynchronous device can have the next step queued before the results
   // of the present one are taken, and is then never idle between them: up to steps_ahead() besides
   // the one to be taken. Readers and writers of weights (validate, a checkpoint, broadcast) come
@@ -95,9 +99,10 @@ class Engine {
   bool shards_weights() const;
   // Calls work(r) for the ranks of this process at once.
   void on_all_ranks(const std::function<void(int)>& work) { on_ranks(work); }
-  // The results of `of` for each rank (equally many values), by rank, also of other processes,
-  // which call it together.
+  // The results of `of` for each rank, by rank, also of other processes, which call it together.
   std::vector<std::vector<double>> from_all_ranks(const std::function<std::vector<double>(Executor&)>& of);
+  // The same, with the local rank.
+  std::vector<std::vector<double>> from_ranks(const std::function<std::vector<double>(int)>& of);
   // All ranks call it. Rank 0 runs work(), in which parameters(rank(0)) can be saved and loaded:
   // the other ranks pass their parts of sharded states (run/sharded_states.h).
   void with_states(const std::function<void()>& work);
@@ -132,7 +137,8 @@ class Engine {
     Runtime::Mark mark = 0;
     double start = 0;  // steady_seconds()
   };
-  void queue(int64_t step, double lr, uint64_t seed, const SampleSource& source, std::vector<StepTrace>* traces);
+  void queue(int64_t step, double lr, uint64_t seed, const SampleSource& source, std::vector<StepTrace>* traces,
+             bool stamps = false);
   void start();
   // Reads the part of local rank r in the whole step; counts the targets of all ranks. If a rank of
   // this process could not read, throws its error.

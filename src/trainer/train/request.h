@@ -8,6 +8,7 @@
 
 #include "data/prepare_text.h"
 #include "device/device_options.h"
+#include "plan/defaults.h"
 #include "plan/recipe_settings.h"
 #include "plan/recompute_budget.h"
 #include "store/record_options.h"
@@ -32,6 +33,8 @@ struct TrainRequest {
 
   // Times for --recompute budget=SIZE; none: assumed_step_times.
   StepTimerOf step_timer;
+  // For stages of a pipeline; empty: cut by FLOPs.
+  StageCostsOf stage_costs;
   // Prepares texts, for callers with progress; none: prepare_text.
   std::function<PreparedText(const TrainRequest&)> prepare;
   // Gets lines for the user; none: they are lost.

@@ -121,11 +121,16 @@ void check_same_weights(Engine& engine, const std::string& where) {
       break;
     }
   if (found.empty()) return;
-  const int stage = mesh.coordinate(found[0].ranks[0], Axis::pipeline);
-  const std::vector<Tensor> tensors = replicated(engine.rank(0));
-  const std::string name = stage == engine.session().stage
-                               ? tensors[found[0].tensor].name
-                               : fmt::format("tensor {} of stage {}", found[0].tensor, stage);
+  // Only the ranks of its stage know the tensor's name.
+  auto names = engine.from_all_ranks([&](Executor& rank) {
+    const std::vector<Tensor> tensors = replicated(rank);
+    const std::string name = found[0].tensor < tensors.size() ? tensors[found[0].tensor].name : "";
+    return std::vector<double>(name.begin(), name.end());
+  });
+  std::string name;
+  for (double letter : names[size_t(found[0].ranks[0])]) name += char(letter);
+  if (const int stages = mesh.size(Axis::pipeline); stages > 1)
+    name += fmt::format(" of stage {}", mesh.coordinate(found[0].ranks[0], Axis::pipeline));
   throw_difference(all, found[0], name, found.size(), where);
 }
 

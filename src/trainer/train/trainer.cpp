@@ -83,6 +83,7 @@ class Start {
     DefaultSources from;
     from.limit = t_.memory_limit / t_.recipe.data_parallel;
     from.timer_of = request_.step_timer;
+    from.stage_costs_of = request_.stage_costs;
     if (t_.sample_every > 0) add_sampling(from.use, Dataset::open(t_.data).tokenizer().get(), t_);
     from.note = [this](auto& line) { print(line); };
     return from;

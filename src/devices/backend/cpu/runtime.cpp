@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "backend/cpu/common.h"
 #include "backend/cpu/stream_threads.h"
@@ -52,6 +53,8 @@ class HostRuntime : public Runtime {
   }
   void read(void* to, const void* from, int64_t bytes) override { std::memcpy(to, from, size_t(bytes)); }
   void read_later(void* to, const void* from, int64_t bytes) override { read(to, from, bytes); }
+  void stamp() override { stamps_.push_back(steady_seconds()); }
+  std::vector<double> take_stamps() override { return std::exchange(stamps_, {}); }
   void synchronize() override {}
   void zero(void* to, int64_t bytes) override { std::memset(to, 0, size_t(bytes)); }
 
@@ -94,6 +97,7 @@ class HostRuntime : public Runtime {
   const Device& device_;
   const MeshGroups* groups_;
   cpu::StreamThreads threads_;
+  std::vector<double> stamps_;
 };
 
 }  // namespace

@@ -182,6 +182,19 @@ class GpuRuntime : public Runtime {
     check(code, "work of the GPU");
     return true;
   }
+  void stamp() override {
+    activate();
+    if (stamped_ == stamps_.size()) stamps_.push_back(std::make_unique<Event>(cudaEventDefault));
+    check(cudaEventRecord(stamps_[stamped_++]->event, main()), "event");
+  }
+  std::vector<double> take_stamps() override {
+    synchronize();
+    const double now = steady_seconds();
+    std::vector<double> times;
+    for (size_t i = 0; i < stamped_; ++i) times.push_back(now - elapsed(*stamps_[i], *stamps_[stamped_ - 1]));
+    stamped_ = 0;
+    return times;
+  }
   void zero(void* to, int64_t bytes) override {
     activate();
     if (is_pinned(to)) {
@@ -488,6 +501,8 @@ class GpuRuntime : public Runtime {
   std::array<Reads, mark_places> reads_;
   std::array<std::unique_ptr<Event>, 64> ends_;  // of replayed Programs
   size_t first_end_ = 0, last_end_ = 0;
+  std::vector<std::unique_ptr<Event>> stamps_;  // reused
+  size_t stamped_ = 0;
   Mark first_mark_ = 1, next_mark_ = 1;  // the oldest without a wait, and the next one
   std::vector<Pinned> pinned_;
   bool recording_ = false;
