@@ -29,7 +29,11 @@ class Muon {
     ValueId x = u_.b.emit1("unit_norm", {g}, Attrs().set("eps", 1e-7).set("dtype", name(u_.product_dtype())));
     for (int i = 0; i < iterations; ++i) x = step(x);
     double scale = 0.2 * std::sqrt(double(std::max(u_.shape()[0], u_.shape()[1])));
-    master = axpby({master, x}, Attrs().set("a", 1.0).set("decay", u_.decay()).set("b", -scale).set("b_by", "lr"));
+    master = axpby({master, x}, Attrs()
+                                    .set("a", 1.0)
+                                    .set("decay", u_.decay() * u_.param.lr_factor)
+                                    .set("b", -scale * u_.param.lr_factor)
+                                    .set("b_by", "lr"));
     if (u_.copy != no_value) axpby({u_.copy, master}, Attrs().set("a", 0.0).set("b", 1.0).set("weights", 1));
   }
 
