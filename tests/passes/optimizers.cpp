@@ -27,6 +27,7 @@ struct Parameter {
   std::string name;
   int64_t rows, cols;  // cols 1: a vector
   double weight_decay, lr;
+  const ModelConfig& model;
   Numbers w, g;  // g is clipped
   const Values& before;
   const Numbers& state(const std::string& suffix) const { return before.at(name + "." + suffix); }
@@ -114,17 +115,11 @@ Dense transposed(const Dense& a) {
 }
 
 // As in the authors' text: a tall matrix is transposed first.
-Numbers muon(const Parameter& p) {
-  if (!p.name.starts_with("h.") || p.cols == 1) return adamw(p);
-  Dense x{size_t(p.rows), size_t(p.cols), p.g};
+Numbers orthogonal(Dense x) {
   double norm = 0;
-  for (size_t i = 0; i < p.g.size(); ++i) {
-    double m = 0.95 * p.state("m")[i] + p.g[i];
-    x.x[i] = p.g[i] + 0.95 * m;
-    norm += x.x[i] * x.x[i];
-  }
+  for (double e : x.x) norm += e * e;
   for (double& e : x.x) e /= std::sqrt(norm) + 1e-7;
-  bool tall = p.rows > p.cols;
+  const bool tall = x.rows > x.cols;
   if (tall) x = transposed(x);
   for (int k = 0; k < 5; ++k) {
     Dense a = product(x, transposed(x)), b = product(a, a);
@@ -133,9 +128,29 @@ Numbers muon(const Parameter& p) {
     for (size_t i = 0; i < x.x.size(); ++i) x.x[i] = 3.4445 * x.x[i] + next.x[i];
   }
   if (tall) x = transposed(x);
-  Numbers w = p.w;
-  for (size_t i = 0; i < w.size(); ++i)
-    w[i] -= p.lr * 0.2 * std::sqrt(double(std::max(p.rows, p.cols))) * x.x[i] + p.lr * p.weight_decay * p.w[i];
+  return x.x;
+}
+
+Numbers muon(const Parameter& p) {
+  if (!p.name.starts_with("h.") || p.cols == 1) return adamw(p);
+  Numbers direction, w = p.w;
+  for (size_t i = 0; i < p.g.size(); ++i) direction.push_back(p.g[i] + 0.95 * (0.95 * p.state("m")[i] + p.g[i]));
+  std::vector<int64_t> rows = {p.rows};
+  if (p.name.ends_with("qkv.weight")) {
+    const ModelConfig& m = p.model;
+    rows = {m.heads * m.head_dim, m.kv_heads * m.head_dim, m.kv_heads * m.head_dim};
+  }
+  size_t first = 0;
+  for (int64_t n : rows) {
+    const size_t size = size_t(n * p.cols);
+    const Numbers x =
+        orthogonal({size_t(n), size_t(p.cols),
+                    Numbers(direction.begin() + ptrdiff_t(first), direction.begin() + ptrdiff_t(first + size))});
+    for (size_t i = 0; i < size; ++i)
+      w[first + i] -=
+          p.lr * 0.2 * std::sqrt(double(std::max(n, p.cols))) * x[i] + p.lr * p.weight_decay * p.w[first + i];
+    first += size;
+  }
   return w;
 }
 
@@ -187,18 +202,18 @@ const Formula formulas[] = {
     {"adamw-bf16-stochastic", adamw, 8e-3, true},
 };
 
-Program update_program(const Formula& f, const char* fusion, bool rates) {
-  Recipe r = tiny_recipe(false);
+// rates: with learning rates by group, a head, and fewer keys than queries.
+Recipe update_recipe(const Formula& f, const char* fusion, bool rates) {
+  Recipe r = tiny_recipe(rates);
   r.model.layers = 2, r.model.tied = !rates, r.pad_vocab = 1, r.fusion = fusion, r.optimizer = f.optimizer;
+  if (rates) r.model.head_dim = 8;  // queries are tall, keys are not
   r.pass_settings["state-block"] = "64";
   if (f.bf16) r.precision = "bf16";
   r.lr = base_lr;
   if (rates)
     r.pass_settings["lr-embedding"] = "0.03", r.pass_settings["lr-head"] = "0.02",
     r.pass_settings["lr-vectors"] = "0.015";
-  Program p = forward_program(r, ProgramKind::update);
-  run_passes(p, {r, ProgramKind::update});
-  return p;
+  return r;
 }
 
 double clip_factor(const Values& before) {
