@@ -19,11 +19,12 @@ static Values forward(const std::string& op, std::vector<Arg> in, const Attrs& a
   return reference_outputs(in_double({op, "", std::move(in), attrs, nullptr, some_scalars(), nullptr}), values);
 }
 
-static void add_norm_cases(std::vector<Case>& list, DType t, const std::string& n, const Shape& s, bool layer) {
+static void add_norm_cases(std::vector<Case>& list, DType t, const std::string& n, const Shape& s, bool layer,
+                           bool weight = true) {
   Shape c = {s.back()}, rows = {s.rows()};
   Attrs attrs = Attrs().set("kind", layer ? "layer" : "rms").set("eps", 1e-5);
   std::string kind = layer ? "layer_" : "rms_";
-  Arg x = tensor(t, s, 3), gamma = positive(t, c), beta = tensor(t, c);
+  Arg x = tensor(t, s, 3), gamma = weight ? positive(t, c) : absent(), beta = tensor(t, c);
   add(list, t, "norm", kind + n, {x, gamma}, attrs);
   // Summands are multiples of 1/4 below 32, so their sum is exact in every dtype and the statistics
   // of the sum agree to f32.
@@ -73,6 +74,8 @@ void add_row_cases(std::vector<Case>& list, DType t) {
     add_norm_cases(list, t, "batch3", {3, 65, 96}, layer);
     add_norm_cases(list, t, "one_row", {1, 96}, layer);
     add_norm_cases(list, t, "odd", {5, 33}, layer);
+    add_norm_cases(list, t, "plain", {6, 96}, layer, false);
+    add_norm_cases(list, t, "plain_odd", {5, 33}, layer, false);
   }
   add(list, t, "softmax", "batch3", {tensor(t, {3, 65, 96}, 3)});
   add(list, t, "softmax", "odd", {tensor(t, {5, 33}, 3)});
@@ -249,13 +252,19 @@ void add_loss_cases(std::vector<Case>& list, DType t) {
     const char* name;
     Shape logits;
     int64_t vocab;
+    double cap = 0;
   };
-  const Size sizes[] = {{"padded", {3, 65, 384}, 257}, {"exact", {7, 257}, 257}, {"one_row", {1, 50}, 33}};
+  const Size sizes[] = {{"padded", {3, 65, 384}, 257},
+                        {"exact", {7, 257}, 257},
+                        {"one_row", {1, 50}, 33},
+                        {"capped", {5, 384}, 257, 1.5},
+                        {"capped_odd", {7, 47}, 33, 30}};
   for (const Size& s : sizes) {
     Shape rows = {s.logits.rows()};
     Arg logits = tensor(t, s.logits, 2), labels = targets(rows, s.vocab);
-    Attrs vocab = Attrs().set("vocab", s.vocab), scaled = vocab;
-    scaled.set("scale", 1 / double(rows.numel()));
+    Attrs vocab = Attrs().set("vocab", s.vocab);
+    if (s.cap > 0) vocab.set("cap", s.cap);
+    Attrs scaled = Attrs(vocab).set("scale", 1 / double(rows.numel()));
     add(list, t, "cross_entropy", s.name, {logits, labels}, vocab);
     add(list, t, "cross_entropy", std::string(s.name) + "_scaled", {logits, labels, scalars_arg()}, scaled);
     add(list, t, "cross_entropy_grad", s.name, {logits, labels, tensor(DType::f32, rows), scalars_arg()}, scaled)
@@ -267,8 +276,8 @@ void add_loss_cases(std::vector<Case>& list, DType t) {
     // The second of three ranks, with targets inside and outside its columns; the last rank, with
     // padding.
     const int64_t all = 3 * s.logits.back() - 20;
-    Attrs own = Attrs().set("vocab", all).set("axes", "tensor"), own_scaled = own;
-    own_scaled.set("scale", 1 / double(rows.numel()));
+    const Attrs own = Attrs(vocab).set("vocab", all).set("axes", "tensor"),
+                own_scaled = Attrs(scaled).set("vocab", all).set("axes", "tensor");
     for (int rank : {1, 2}) {
       const std::string of = std::string(s.name) + "_rank" + std::to_string(rank);
       const Arg any = targets(rows, all);

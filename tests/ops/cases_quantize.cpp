@@ -289,6 +289,10 @@ void norm_cases(std::vector<Case>& list, const std::vector<Shape>& shapes, const
           for (double& r : v[3]) r = std::min(r, 0.01);
         };
         list.push_back({"norm_quantize", n, in, a, nullptr, {}, complete});
+        if (!layer && rows * width < 1 << 15) {
+          list.push_back({"norm_quantize", n + "_plain", in, a, nullptr, {}, complete});
+          list.back().in[1] = absent();
+        }
         in[5] = x;
         list.push_back({"norm_quantize", n + "_sum", in, a, nullptr, {}, [=](Values& v) {
                           complete(v);

@@ -127,7 +127,7 @@ TEST_P(DecoderTest, AFullCacheKeepsItsLastHalf) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, DecoderTest,
-                         ::testing::Combine(::testing::Values("gpt2", "llama", "mixed", "windows"),
+                         ::testing::Combine(::testing::Values("gpt2", "llama", "mixed", "windows", "capped"),
                                             ::testing::Values("fp32", "bf16")),
                          [](auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param); });
 

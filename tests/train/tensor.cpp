@@ -107,7 +107,7 @@ TEST(TensorRanks, LayersOfSeveralKindsTrainLikeOne) {
   r.optimizer = "sgd";
   ModelConfig& m = r.model;
   m.qk_norm = QkNorm::head, m.norm_position = NormPosition::both, m.activation = ActivationKind::geglu;
-  m.embedding_scale = 3, m.logit_scale = 0.5, m.residual_scale = 0.4, m.attention_scale = 0.3;
+  m.embedding_scale = 3, m.logit_scale = 0.5, m.logit_cap = 2, m.residual_scale = 0.4, m.attention_scale = 0.3;
   LayerConfig other = static_cast<const LayerConfig&>(m);
   other.parallel_residual = true, other.norm_position = NormPosition::after, other.rotary_dim = 4, other.window = 5;
   other.activation = ActivationKind::relu2, other.qk_norm = QkNorm::none;

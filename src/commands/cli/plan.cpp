@@ -19,6 +19,7 @@
 #include "device/data_sheet.h"
 #include "device/find.h"
 #include "model/parameters.h"
+#include "passes/optimizers.h"
 #include "passes/pass.h"
 #include "plan/explain.h"
 #include "plan/plan_json.h"
@@ -261,6 +262,8 @@ void print_plan(const PlanReport& r, const Prediction& prediction, const PlanFla
              q.attention, q.fusion, q.recompute, q.optimizer,
              chunk == 0 ? "loss not chunked" : fmt::format("loss chunked ({} tokens)", chunk),
              packs_documents(q) ? ", documents packed" : "");
+  if (std::string rates = learning_rates_text(q); !rates.empty() && !r.forward_only())
+    fmt::print("rates       {}, on the schedule of --lr\n", rates);
   std::string step = format_number_of(r.tokens(), "token");
   if (r.decodes())
     step += fmt::format(", with a cache for {}", s.programs[size_t(s.find("decode"))].spec.cache_length);

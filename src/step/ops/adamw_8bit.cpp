@@ -32,7 +32,7 @@ static void infer(Infer& c) {
   rules::beta(c, "beta1");
   rules::beta(c, "beta2");
   c.check(rules::number(c, "eps") >= 0, "attribute 'eps' must not be negative");
-  rules::number(c, "weight_decay");
+  rules::rates(c);
   for (size_t i = in::adamw_8bit::master; i <= in::adamw_8bit::w; ++i)
     if (i != in::adamw_8bit::g && c.has(i)) c.out_in_place(i);
 }

@@ -33,6 +33,7 @@ constexpr size_t compensation_output(size_t states) { return state_output + stat
 // The step constants in an instruction's attributes; absent ones are 0.
 struct UpdateRates {
   double beta1, beta2, eps, weight_decay;  // beta1 is also called `momentum`
+  double lr_factor;                        // of the learning rate of the step
   double log_beta1, log_beta2;             // natural logarithms; -infinity for 0
 
   explicit UpdateRates(const Attrs& attrs);
@@ -47,8 +48,9 @@ struct UpdateRates {
   template <class Factor>
   UpdateStep<Factor> step(const Scalars& scalars) const {
     UpdateStep<Factor> s = fixed<Factor>();
-    s.gradient_factor = Factor(scalars.grad_factor), s.lr = Factor(scalars.lr);
-    s.decay = Factor(double(scalars.lr) * weight_decay);
+    const double lr = double(scalars.lr) * lr_factor;
+    s.gradient_factor = Factor(scalars.grad_factor), s.lr = Factor(lr);
+    s.decay = Factor(lr * weight_decay);
     s.correction1 = Factor(1 / bias_correction(log_beta1, scalars.adam_step));
     s.correction2 = Factor(1 / bias_correction(log_beta2, scalars.adam_step));
     return s;
@@ -72,6 +74,8 @@ namespace rules {
 void master(const Infer& c, size_t copy);
 // `bf16`: the operation also supports bf16 parameters and states.
 void update(Infer& c, size_t states, bool bf16 = false);
+// Attributes weight_decay and [lr_factor].
+void rates(const Infer& c);
 // Attribute in [0, 1).
 double beta(const Infer& c, const char* key);
 

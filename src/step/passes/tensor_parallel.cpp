@@ -85,7 +85,7 @@ class TensorParallel {
         look_up(instr);
       else if (is(instr, "cross_entropy"))
         combine_loss(instr);
-      else if (is(instr, "linear") && p_.at(instr.out[out::linear::y]).role == Role::output)
+      else if ((is(instr, "linear") || instr.op->pointwise) && p_.at(instr.out[0]).role == Role::output)
         gather_logits(instr);
       else if (is(instr, "linear") && cut_by(instr, 0))
         instr.in[in::linear::x] = gathered(instr);
@@ -160,8 +160,8 @@ class TensorParallel {
   // Of the last token, for the host.
   void gather_logits(Instr& instr) {
     Builder& b = w_.build(instr);
-    const ValueId own = b.emit1("linear", w_.now(instr.in), instr.attrs);
-    p_.at(own).name = p_.at(instr.out[out::linear::y]).name + ".local";
+    const ValueId own = b.emit1(instr.op->name, w_.now(instr.in), instr.attrs);
+    p_.at(own).name = p_.at(instr.out[0]).name + ".local";
     instead(instr, b.emit1("gather_columns", {own}, along()));
     instr.op = nullptr;
   }
@@ -188,8 +188,10 @@ class TensorParallel {
     namespace at = in::cross_entropy;
     Builder& b = w_.build(instr);
     instr.attrs.set("axes", name(Axis::tensor));
-    const ValueId own = b.emit1("loss_stats", {w_.now(instr.in[at::logits]), instr.in[at::targets]},
-                                Attrs().set("vocab", instr.attrs.integer("vocab")).set("axes", name(Axis::tensor)));
+    Attrs attrs;
+    attrs.set("vocab", instr.attrs.integer("vocab")).set("axes", name(Axis::tensor));
+    if (instr.attrs.has("cap")) attrs.set("cap", instr.attrs.number("cap"));
+    const ValueId own = b.emit1("loss_stats", {w_.now(instr.in[at::logits]), instr.in[at::targets]}, attrs);
     instr.in.resize(at::stats + 1, no_value);
     instr.in[at::stats] = b.emit1("gather_parts", {own}, along());
   }

@@ -313,6 +313,12 @@ class Parser {
         q.init_std = number();
         expect(")");
         q.decay = accept_word("decay");
+        if (accept("lr(")) {
+          q.lr_group = int(number());
+          expect(",");
+          q.lr_factor = number();
+          expect(")");
+        }
         q.borrowed = accept_word("borrowed");
         if (accept("chunk(")) q.chunk = int(dims(')')[0]);
         p.params.push_back(q);

@@ -94,6 +94,8 @@ struct Param {
   ValueId value = no_value;
   double init_mean = 0, init_std = 0;  // normal(mean, std); std 0: constant
   bool decay = false;                  // weight decay: matrices only
+  int lr_group = 0;                    // with a learning rate of its own (passes/optimizer.cpp); 0: none
+  double lr_factor = 1;                // this rate relative to the step's
   bool borrowed = false;               // a copy from another pipeline stage, which updates it
   int chunk = 0;                       // of the layers of its rank: each is a stage (--schedule-pipeline interleaved)
   bool operator==(const Param& o) const = default;
