@@ -196,9 +196,9 @@ __global__ void __launch_bounds__(threads) qk_norm_any(const T* x, const T* q_we
   }
 }
 
-// Gradient: dx = rstd (g - n mean(g n)) with n = x rstd and g = dy weight. dx may be dy; then `s` has
-// no groups of values. `parts` may be null, else every block leaves its sums of dy n by element of
-// both weights there.
+// Gradient: dx = rstd (g - n mean(g n)) with n = x rstd and g = dy weight. dx may be dy; then `s`
+// has no groups of values. `parts` may be null, else every block leaves its sums of dy n by element
+// of both weights there.
 
 // A block has a range of the groups.
 template <int N, class T>
