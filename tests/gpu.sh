@@ -201,12 +201,13 @@ comm() { # NCCL over all GPUs of this machine, values checked
 }
 # Ranks that are processes with a GPU each. t SECONDS COMMAND..: a hang costs little.
 t() { timeout -s KILL "$@"; }
-ranks_train() { # OUT RANKS FLAG..: ten steps of eight sequences, in fp32
-  local to=$1 n=$2
+ranks_train() { # OUT RANKS FLAG..: ten steps of eight sequences, in fp32. RANKS may be a mesh, such as tensor=2
+  local to=$1 n=${2##*=} ranks="--ranks $2"
+  case $2 in *=*) ranks="--mesh $2" ;; esac
   shift 2
   rm -rf "$work/$to"
   t 60 "$crest" train --device cuda --data "$work/data" --model nano --seq 128 --lr 3e-4 --precision fp32 --steps 10 --seed 3 --no-store \
-    --batch $((8 / n)) --ranks "$n" --watchdog 5 --out "$work/$to" "$@" >"$work/$to.out" 2>&1 || { cat "$work/$to.out"; return 1; }
+    --batch $((8 / n)) $ranks --watchdog 5 --out "$work/$to" "$@" >"$work/$to.out" 2>&1 || { cat "$work/$to.out"; return 1; }
 }
 nccl_loss() { # two GPUs against one with the whole batch: losses of ten steps
   local how
@@ -221,6 +222,20 @@ nccl_loss() { # two GPUs against one with the whole batch: losses of ten steps
   echo "seen: 12 ways to sum on two GPUs agree with one GPU for ten steps"
 }
 tensors_of() { (cd "$1/checkpoints/step-000010" && sha256sum model.safetensors optimizer.safetensors | cut -c1-16 | tr '\n' ' '); }
+nccl_mesh() { # two GPUs as tensor ranks and as pipeline stages against one: losses of ten steps
+  local how micro n=0
+  for micro in 1 4; do
+    ranks_train one 1 --batch $((8 / micro)) --grad-accumulation $micro || return 1
+    for how in "tensor=2" "tensor=2 --recompute full" "pipeline=2" "pipeline=2 --schedule-pipeline interleaved:2" \
+      "pipeline=2 --schedule-pipeline zero-bubble" "pipeline=2 --stages 1,3 --recompute full" "pipeline=2 --graphs off"; do
+      case "$micro $how" in "1 pipeline=2 --sch"*) continue ;; esac # interleaved stages need two micro batches
+      ranks_train two $how --batch $((8 / micro)) --grad-accumulation $micro || { echo "failed: $how"; return 1; }
+      agree "--mesh $how, $micro micro batches" "$work/two/log.jsonl" "$work/one/log.jsonl" || return 1
+      n=$((n + 1))
+    done
+  done
+  echo "seen: $n recipes of two GPUs agree with one GPU for ten steps"
+}
 nccl_groups() { # communicators of a part of the ranks
   "$tests/test_comm" --gtest_filter='MeshGroups.Gpus*' --gtest_brief=1
 }
@@ -382,6 +397,7 @@ part ranks "ranks that share the GPU against one" ranks
 part offload "state in host memory: bits, memory, transfers" offload
 part comm "collectives by NCCL" comm
 part nccl-loss "two GPUs against one, every way to sum" nccl_loss
+part nccl-mesh "two GPUs as tensor ranks and pipeline stages against one" nccl_mesh
 part nccl-groups "two GPUs exchange along the axes of a mesh" nccl_groups
 part nccl-bits "--deterministic on two GPUs: the same bits, with and without shares" nccl_bits
 part nccl-resume "2 -> 1 -> 2 ranks" nccl_resume

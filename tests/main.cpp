@@ -1,6 +1,6 @@
 // The main function of every test program. CREST_TEST_CLASS=NAME runs the tests as this class of
-// processors (docs/develop/testing.md). Exit code 77: nothing to run, since the machine lacks the
-// class, or it is the machine's own, which runs without the variable.
+// processors (docs/develop/testing.md). Exit code 77: nothing to run, because the machine lacks the
+// class, or because it is the machine's own class, tested without the variable.
 #include <gtest/gtest.h>
 
 #include <csignal>

@@ -1,4 +1,4 @@
-// A rank of a mesh that knows its place and whose others are not there.
+// One rank of a mesh, alone: it knows its place, and the other ranks do not exist.
 #pragma once
 #include <memory>
 

@@ -1,5 +1,5 @@
-// The file of choices between algorithms: survives, ignores damage, and several processes may write
-// it at once.
+// The file of choices between algorithms: it survives the process, ignores damage, and several
+// processes may write it at once.
 #include "backend/cuda/algorithm_cache.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // attention and attention_grad against the formula in double precision with the T x T matrix in
-// memory: on float vectors, on matrix units, and on their stand-ins on other machines.
+// memory: on float vectors, on matrix units, and emulated on machines without them.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,6 +1,6 @@
-// cuda.attention.sm90 in the emulation of Hopper (device/hopper_emulated.h): against double
-// precision, and the same bits whenever copies and products happen and however many blocks share
-// the work.
+// cuda.attention.sm90 in the emulation of Hopper (device/hopper_emulated.h): right against double
+// precision, and the same bits with every timing of copies and products, and with any number of
+// blocks.
 #if !CREST_HAVE_CUDA
 #include <gtest/gtest.h>
 

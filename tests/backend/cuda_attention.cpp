@@ -20,8 +20,8 @@ struct Problem {
   int64_t window = 0;
 };
 
-// Asks the kernels of `op` with names ending in `suffix`, in their order, about a Program of an
-// attention and its gradient: the first nonempty answer.
+// Asks the kernels of `op` with names ending in `suffix`, in their order, about a Program of
+// attention and its gradient. Returns the first nonempty answer.
 template <class Ask>
 std::string ask(const std::string& op, const std::string& suffix, const Problem& x, const Device& device, Ask answer) {
   Program program;
@@ -107,8 +107,7 @@ TEST(Sm90Planning, IsChosenWhereItIsFaster) {
   EXPECT_EQ(chosen("attention_grad", {}, a100), "cuda.attention_grad.cudnn");
 }
 
-// A kernel on tensor cores takes every dtype and head; the general one is left with cases none of
-// them supports.
+// A tensor-core kernel supports every dtype and head. The general kernel runs only the cases left.
 TEST(FlashPlanning, NoUsualHeadFallsToTheGenericKernel) {
   for (const char* op : {"attention", "attention_grad"}) {
     for (int64_t head_dim : {8, 64, 80, 128}) {
@@ -128,7 +127,7 @@ TEST(FlashPlanning, NoUsualHeadFallsToTheGenericKernel) {
   }
 }
 
-// No window falls to the generic kernel, and a window over the sequence is none.
+// No window needs the general kernel, and a window over the whole sequence is no window.
 TEST(WindowPlanning, TheSameKernelsTakeWindows) {
   for (const char* op : {"attention", "attention_grad"}) {
     for (Problem x : {Problem{}, Problem{.head_dim = 128}, Problem{.head_dim = 80, .p = 0.1}, Problem{.head_dim = 256},

@@ -1,5 +1,5 @@
-// Plans of the CUDA contractions on the host: their translation to BLAS calls, checked by running
-// these calls in plain loops, and the answers about a GPU on a machine without one.
+// Plans of the CUDA contractions on the host: their BLAS calls, run here as plain loops, and the
+// answers about a GPU on a machine without one.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -181,8 +181,8 @@ TEST(CudaContractions, AMachineWithoutAGpuPlansForOneThatHasIt) {
   EXPECT_EQ(workspace_cublaslt({x.program, x.instr(), d}), size_t(32) << 20);
 }
 
-// Scales of blocks: the library's on compute capability 9.0, if 4 divides the rows; elsewhere
-// operands are made bf16, with memory for both.
+// Scales of blocks: cuBLASLt multiplies on compute capability 9.0, if 4 divides the rows. Elsewhere
+// the operands become bf16, and the plan has memory for both.
 TEST(CudaContractions, ScalesOfBlocksAreTheLibrarysOnHopperOnly) {
   auto first = [](int sm, int64_t rows, bool library, size_t* workspace = nullptr) {
     Program program;
@@ -216,7 +216,7 @@ TEST(CudaContractions, ScalesOfBlocksAreTheLibrarysOnHopperOnly) {
   }
 }
 
-// Sums in fewer bits than f32 have a kernel of their own name, since they take another time.
+// Kernels with sums of fewer bits than f32 have different names, since they take a different time.
 TEST(CudaContractions, FastAccumulationHasItsOwnKernel) {
   auto first = [](bool fast, bool library) {
     Program program;

@@ -33,7 +33,7 @@ TEST(Discover, NoGpu) {
 }
 
 TEST(Discover, AGoodAnswerIsNoProblem) {
-  // A driver runs builds of every minor version of its major one, and of older ones.
+  // A driver runs builds of all minor versions of its major version, and older builds.
   for (int runtime : {12080, 13000, 13020})
     EXPECT_EQ(judge({.driver = 13000, .runtime = runtime, .devices = 1}).problem, "") << runtime;
 }

@@ -121,8 +121,8 @@ const std::vector<Case>& cases() {
   return list;
 }
 
-// Memory of an instruction, `shift` bytes off an aligned address; in-place outputs lie on their
-// inputs.
+// Memory of an instruction, `shift` bytes after an aligned address. In-place outputs share the
+// memory of their inputs.
 class Bound {
  public:
   Bound(const Case& c, bool in_double, size_t shift = 0) {

@@ -1,5 +1,5 @@
-// The process keeps a bounded number of products, and a kernel's product outlives its place among
-// them.
+// The process keeps a bounded number of matmul primitives. A kernel's primitive stays valid after
+// it leaves the cache.
 #include <gtest/gtest.h>
 
 #include <algorithm>

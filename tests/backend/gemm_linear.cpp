@@ -14,7 +14,7 @@ struct Size {
 };
 const Size sizes[] = {{1, 7, 5}, {3, 17, 33}, {64, 48, 96}, {130, 257, 70}, {256, 1500, 1024}, {24, 3500, 64}};
 
-// Some forty of `n` numbers, others for every `turn`: the checked columns of a row.
+// About forty of `n` columns, different ones for each `turn`: the checked columns of a row.
 std::vector<int64_t> some_of(int64_t n, int64_t turn) {
   std::vector<int64_t> list;
   for (int64_t step = 1 + n / 40, i = turn % step; i < n; i += step) list.push_back(i);
@@ -106,7 +106,7 @@ TEST(GemmLinear, InputGradient) {
   for (DType t : float_types()) check_dx(t, this_cpu(2));
   check_dx(DType::bf16, cpu_without_bf16(2));
 }
-// The long reductions of a language model's head run through another primitive.
+// For the long sums of a language model's head, another primitive runs.
 TEST(GemmLinear, InputGradientOfALongReduction) {
   for (DType t : float_types()) {
     int64_t rows = 5, n = 9000, k = 40;

@@ -1,5 +1,5 @@
-// Crest's own products on sizes across their panels (the case lists of tests/ops are smaller than
-// one): packed into floats, on the matrix units, and on their stand-ins on other machines.
+// Crest's own matmuls on sizes across their panels (the cases of tests/ops are smaller than one
+// panel): packed into floats, on matrix units, and emulated on machines without them.
 #include "backend/cpu/gemm_packed.h"
 
 #include <fmt/format.h>

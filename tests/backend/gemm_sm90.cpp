@@ -1,6 +1,6 @@
 // gemm_sm90_pingpong.h, gemm_sm90_gelu_grad.h and gemm_sm90_weight.h in the emulation of Hopper
-// (device/hopper_emulated.h): against double precision, and bitwise identical whenever copies and
-// multiplications happen and however many blocks share the work.
+// (device/hopper_emulated.h): right against double precision, and bitwise identical with every
+// timing of copies and products, and with any number of blocks.
 #if !CREST_HAVE_CUDA
 #include "backend/cuda/gemm_sm90_gelu_grad.h"
 #include "backend/cuda/gemm_sm90_pingpong.h"
@@ -349,7 +349,7 @@ TEST(Sm90WeightGradient, FullLastRoundIsNotShared) {
   WeightProblem<bfloat16, float>(c).check(17);
 }
 
-// Pieces are all steps of all tiles, once each; a block's parts are its own, and in the workspace.
+// Pieces cover each step of each tile exactly once. A block has its own parts in the workspace.
 TEST(Sm90WeightGradient, PlanCoversEveryStepOnce) {
   for (int blocks : {1, 2, 3, 5, 7, 17, 78, 114, 132})
     for (const Case& c : {Case{57, 264, 200},

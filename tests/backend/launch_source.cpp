@@ -1,6 +1,6 @@
-// Every kernel waits for the kernels before it before it does anything visible to another one: the
-// source of all of them is read. A kernel without the wait would be a race on a GPU, where kernels
-// overlap, and nowhere else.
+// Every kernel waits for its predecessors before it does anything visible to other kernels. The
+// test reads the source of all kernels. A kernel without the wait would be a race on a GPU, where
+// kernels overlap, and no other test would show it.
 #include <gtest/gtest.h>
 
 #include <filesystem>

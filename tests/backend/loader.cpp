@@ -63,7 +63,7 @@ TEST_F(Loader, ADamagedLibraryIsNamedWithTheReason) {
   EXPECT_TRUE(contains(l.problem, (folder_ / "libcrestdamaged.so.1").string())) << l.problem;
 }
 
-// In a process of its own: opened libraries stay.
+// In a separate process, since opened libraries stay open.
 TEST_F(Loader, ANamedLibraryIsTakenFromThereOrNotAtAll) {
   Library system = open_library("m", 6);
   if (!system.handle) GTEST_SKIP() << "this system has no libm.so.6";
@@ -98,7 +98,7 @@ TEST_F(Loader, TheSystemsLibrariesAreFoundAndMissingFunctionsNamed) {
   }
 }
 
-// In a process of its own: opened libraries stay.
+// In a separate process, since opened libraries stay open.
 TEST_F(Loader, PreferredFoldersComeBeforeTheEnvironmentAndBeforeTheFirstLibrary) {
   auto child = [&] {
     auto must = [](bool good) {

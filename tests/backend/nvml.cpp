@@ -1,4 +1,4 @@
-// NVIDIA's management library, played by a small one built here: no GPU is needed.
+// NVIDIA's management library, imitated by a small library built here. No GPU is needed.
 #include "backend/cuda/nvml.h"
 
 #include <gtest/gtest.h>

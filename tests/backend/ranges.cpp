@@ -1,4 +1,4 @@
-// Ranges of NVTX as a tool sees them: the tool is this program.
+// NVTX ranges as a tool receives them. This program is the tool.
 #include "backend/cuda/ranges.h"
 
 #include <gtest/gtest.h>

@@ -52,8 +52,8 @@ TEST(WorkMap, CopiesOutsideOfGraphsGoToTheRunTheyComeBefore) {
   EXPECT_EQ(trace.total, 3.5);
 }
 
-// Kernel 2 was started while kernel 1 ended and waited for it, kernel 3 for kernel 2; the
-// communication beside them ran for all of its time.
+// Kernel 2 started while kernel 1 ended, and waited for it. Kernel 3 waited for kernel 2. Meanwhile
+// the communication ran for its whole time.
 TEST(WorkMap, AKernelThatWaitsForTheOneBeforeBeginsAtItsEnd) {
   NodeMap nodes = {{1, {0, 0}}, {2, {1, 0}}, {3, {2, 0}}, {9, {3, 1}}};
   StepTrace first, second;

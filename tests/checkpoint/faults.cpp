@@ -1,5 +1,5 @@
-// Dying, failing and shortened system calls at every
-// point of a save: safe checkpoints stay safe.
+// System calls fail, write less, or kill the process at every point of a save. Checkpoints saved
+// before stay safe.
 #include "faults.h"
 
 #include <dirent.h>
@@ -41,13 +41,13 @@ int64_t calls_of(const Scenario& s) {
   return faults.calls();
 }
 
-// 1 = the earlier one is found, 2 = the new one; anything else found is a failure.
+// 1: the earlier checkpoint is found, 2: the new one. Any other result is a failure.
 int which(const Scenario& s, const std::string& root) {
   std::string reports;
   auto found = find_checkpoint(root, [&](auto& text) { reports += text; });
   if (!found) return ADD_FAILURE() << "no checkpoint left; " << reports, 0;
   EXPECT_EQ(reports, "") << "an interrupted save must not look like damage";
-  // Not only the newest: nothing with a checkpoint's name may be partial.
+  // Nothing with a checkpoint's name may be partial, including older ones.
   for (auto& folder : list_checkpoints(root))
     EXPECT_EQ(error_of([&] { Checkpoint::open(join_path(root, folder.name)).verify(); }), "");
   if (s.after.equals(*found)) return 2;
@@ -106,7 +106,7 @@ TEST(Faults, KilledAtEverySystemCall) {
   }
 }
 
-// Whether an error says where: in the folder, or at the parent, opened first by a save.
+// Whether an error names the place: the folder, or its parent, since a save opens the parent first.
 bool says_where(const Error& e, const std::string& folder) {
   return contains(e.where(), folder) || e.where() == std::filesystem::path(folder).parent_path();
 }
@@ -136,7 +136,8 @@ TEST(Faults, EveryCallFailing) {
             }
             hit = faults.hit();
           }
-          // Only closing a folder handle may fail in silence: its sync has succeeded by then.
+          // Only closing a folder handle may fail without an error: the folder's sync has already
+          // succeeded.
           if (hit != "close") {
             EXPECT_TRUE(contains(message, strerror(error))) << hit << ": " << message;
           }
@@ -212,8 +213,8 @@ TEST(Faults, FailedSavesGiveTheirSpaceBack) {
   EXPECT_FALSE(has_leftovers(folder.path()));
 }
 
-// `latest` syncs the root too, which would hide a missing sync from every replay; but it may fail
-// without failing the save.
+// The folder of checkpoints must be synced right after the rename. Writing `latest` syncs it too,
+// so no replay would notice a missing sync. But `latest` may fail without failing the save.
 TEST(Faults, PublishingIsSyncedBeforeAnythingElse) {
   MemoryFolder folder;
   Faults faults(Fault::none, -1, 0, true);

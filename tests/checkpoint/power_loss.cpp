@@ -20,8 +20,8 @@ class Disk {
   void apply(const RecordedCall& call) {
     auto [folder, name] = locate(call.path);
     if (call.op == "mkdir" || call.op == "create") {
-      // Opening an existing file empties it; here this is a new inode under the name, which is no
-      // kinder.
+      // In reality, opening an existing file empties it. Here it makes a new inode under the name:
+      // this loses at least as much.
       int node = int(nodes_.size());
       nodes_.push_back({call.op == "mkdir", "", "", {}, {}});
       change(folder, {{name, node}});
@@ -84,7 +84,7 @@ class Disk {
     if (!node.folder) {
       std::string data = mode == Survives::everything ? node.data : node.durable_data;
       if (mode == Survives::random && node.data.size() > data.size()) {
-        // A prefix got there, or the length did and the bytes did not.
+        // A prefix of the data was written, or the length was written and the bytes were not.
         data = node.data.substr(0, data.size() + random_() % (node.data.size() - data.size() + 1));
         if (random_() % 2) data.resize(node.data.size(), '\0');
       }

@@ -202,7 +202,7 @@ TEST(Safetensors, PicklesAreRefusedWithAHint) {
   MemoryFolder model;
   write_file_synced(model / "pytorch_model.bin", "x");
   EXPECT_TRUE(contains(error_of([&] { WeightsFolder::open(model.path()); }), "save_file"));
-  // A shard alone is no model: all of them are converted, and the folder is given.
+  // One shard is no complete model: the command converts all shards and names the folder.
   std::string error = open_error(folder, "x", "pytorch_model-00001-of-00002.bin");
   EXPECT_TRUE(contains(error, "/pytorch_model-*.bin\n") && contains(error, "Then repeat ")) << error;
 }

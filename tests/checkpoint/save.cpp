@@ -51,7 +51,7 @@ TEST(Checkpoint, KeepsTheNewestAndTheOneJustWritten) {
   MemoryFolder folder;
   for (int step : {10, 20, 30, 40}) save_checkpoint(TinyModel(step).contents(), folder.path(), 2);
   EXPECT_EQ(names_in(folder.path()), (Names{"latest", "step-000030", "step-000040"}));
-  // A run back at an older step: its own checkpoint must stay.
+  // A run that went back to an older step keeps its own checkpoint.
   save_checkpoint(TinyModel(5).contents(), folder.path(), 2);
   EXPECT_EQ(names_in(folder.path()), (Names{"latest", "step-000005", "step-000030", "step-000040"}));
   save_checkpoint(TinyModel(50).contents(), folder.path(), 0);
@@ -144,7 +144,7 @@ TEST(Checkpoint, FlippedBitsAreFoundAndThePreviousUsed) {
     std::string report;
     auto found = find_checkpoint(folder.path(), [&](auto& text) { report += text; });
     ASSERT_TRUE(found) << file->first << " " << bit;
-    // The data is refused on the direct way too, before anyone uses it.
+    // Opening the checkpoint directly also refuses the data, before anything uses it.
     bool refused = !error_of([&] { (void)newest.equals(Checkpoint::open(path)); }).empty();
     bool told = contains(report, "step-000002") && contains(report, "step-000001");
     missed += found->step() != 1 || !refused || !told;
@@ -192,8 +192,8 @@ TEST(Checkpoint, SpaceIsCheckedBeforeAnythingIsWritten) {
   EXPECT_EQ(names_in(folder.path()), before);
 }
 
-// An unreadable checkpoint may be whole: nothing older is used instead, and nothing is set aside or
-// replaced. A process without a free descriptor stands for folders it may not read.
+// An unreadable checkpoint may be intact. So nothing older is used, and nothing is set aside or
+// replaced. A process without a free descriptor imitates folders that it may not read.
 TEST(Checkpoint, WhatCannotBeReadIsAnErrorAndNotDamaged) {
   MemoryFolder folder;
   for (int step : {1, 2}) save_checkpoint(TinyModel(step).contents(), folder.path(), 0);

@@ -71,7 +71,7 @@ void expect_equal(const Executor& a, const Executor& b, bool moments = true) {
   }
 }
 
-// Something everywhere, to see anything a load leaves behind.
+// Values everywhere, so the test sees all that a load leaves unchanged.
 void poison(const Executor& executor) {
   for (auto& p : parameters(executor)) {
     std::vector<TensorRef> all = {p.weight, p.master};
@@ -302,7 +302,7 @@ TEST(OpenModel, FoldersWithoutACheckpoint) {
     EXPECT_FALSE(m.tokenizer);
     EXPECT_TRUE(m.tokenizer_problem.empty());
   }
-  // A byte order mark, as editors of Windows write it.
+  // With a byte order mark, as editors on Windows write it.
   std::filesystem::copy(fixture, folder / "marked");
   const std::string config = read_file(fixture + "/config.json", 1 << 20);
   write_text(folder / "marked/config.json", "\xef\xbb\xbf" + config);
@@ -327,7 +327,7 @@ TEST(OpenModel, FoldersWithoutACheckpoint) {
     }
 }
 
-// By config.json, or by tensors beside or in place of the matrices.
+// The method is in config.json, or visible from tensors next to the matrices or in place of them.
 TEST(OpenModel, QuantizedWeightsAreRefusedByTheirMethod) {
   using nlohmann::json;
   const std::string fixture = CREST_TEST_DIR "/parity/fixtures/gpt2-tiny";
@@ -464,7 +464,7 @@ TEST(OpenModel, AModelsOwnTextSettingsAreKept) {
   EXPECT_EQ(open_model(folder / "model").text.ends, std::vector<uint32_t>{5});
 }
 
-// The end tokens of generate(), and the class that leaves tokenizer.json as it is.
+// The end tokens of generate(), and the tokenizer class for an unchanged tokenizer.json.
 TEST(OpenModel, FilesThatNameTheEndOfATextAndTheChatTemplate) {
   Tokenizer tokenizer = Tokenizer::bytes();
   auto files = model_files(small_model("gpt2"), {&tokenizer, "{{ messages }}"});

@@ -1,5 +1,5 @@
-// An adversary, or a bad day, against files and streams: nothing is lost silently, nothing hangs,
-// and nothing outside the run's folder is touched.
+// Attacks and accidents with files and streams: no silent loss, no hang, and no change outside the
+// run's folder.
 #include <sys/stat.h>
 
 #include "cli/train_harness.h"
@@ -44,8 +44,7 @@ TEST(Streams, AClosedStandardErrorStopsNothing) {
   EXPECT_EQ(run_crest({"bench", "--model", "tiny.toml", "--samples", "1", "--warmup", "0", "--no-store"}, o).code, 0);
 }
 
-// The command's fate is reported truthfully: done,
-// interrupted, or stopped at its failing output.
+// The error says whether the command was done, was interrupted, or stopped at the failing output.
 TEST(Streams, OfLostOutputTheErrorSaysWhatIsTrue) {
   TrainFolder f;
   RunOptions o = f.options();
@@ -92,7 +91,7 @@ TEST(RunFolder, ACopyGoesOnWithItsOwnModel) {
   EXPECT_NE(f.read("run/model.toml").find("layers = 3"), std::string::npos);
 }
 
-// Whatever the first milliseconds of a run leave can be overwritten; other folders cannot.
+// A folder left by the first milliseconds of a run can be overwritten. Other folders cannot.
 TEST(RunFolder, OfARunThatHadHardlyBegunIsOverwritten) {
   TrainFolder f;
   std::filesystem::create_directories(f.path() / "empty");
@@ -115,7 +114,8 @@ TEST(RunFolder, OfARunThatHadHardlyBegunIsOverwritten) {
   expect_error({"train", "--resume", "foreign"}, 1, {"no config.toml"}, f.options());
 }
 
-// A folder removed under a run: no checkpoint without a run around it, and the run says so.
+// If the folder is removed under a run, the run ends with an error. It leaves no checkpoint without
+// a run around it.
 TEST(RunFolder, ThatIsRemovedWhileItTrainsEndsTheRun) {
   TrainFolder f;
   RunOptions o = f.options();
@@ -131,8 +131,8 @@ TEST(RunFolder, ThatIsRemovedWhileItTrainsEndsTheRun) {
   EXPECT_FALSE(std::filesystem::exists(f.path() / "run"));
 }
 
-// Pipes where files should be: an error, or an older checkpoint and a warning, never a wait without
-// an end.
+// Pipes in place of files give an error, or an older checkpoint and a warning. Crest never waits
+// without end.
 TEST(RunFolder, NamedPipesInItAreTold) {
   TrainFolder f;
   ASSERT_EQ(f.train("run", 2).code, 0);
@@ -153,7 +153,7 @@ TEST(RunFolder, NamedPipesInItAreTold) {
   }
 }
 
-// Whatever is in a name: the printed command, pasted, opens the file.
+// A printed command, pasted, opens the file, with any characters in its name.
 TEST(PrintedCommands, OpenWhatTheyName) {
   TempFolder f;
   f.write("text.txt", sample_text(20));
@@ -200,7 +200,7 @@ TEST(RunFolder, HasOneTrainingAtATime) {
   }
 }
 
-// Trainings without --out starting at the same time: each has a run of its own.
+// Trainings without --out started at the same time each get a separate run.
 TEST(RunFolder, WithoutANameEachTrainingHasItsOwn) {
   TrainFolder f;
   constexpr int many = 3;
@@ -215,7 +215,7 @@ TEST(RunFolder, WithoutANameEachTrainingHasItsOwn) {
   for (auto& t : all) t.join();
   for (auto& r : results) EXPECT_EQ(r.code, 0) << r.err;
   for (const char* name : {"runs/data", "runs/data-2", "runs/data-3"}) EXPECT_FALSE(f.last_state(name).empty()) << name;
-  // One unable to begin leaves no folder.
+  // A training that cannot begin leaves no folder.
   EXPECT_EQ(run_crest({"train", "--data", "data", "--model", "tiny.toml", "--seq", "99"}, f.options()).code, 2);
   expect_error({"train", "--data", "data", "--model", "nano", "--vocab", "257", "--context", "2048", "--seq", "2048",
                 "--batch", "1"},
@@ -223,7 +223,7 @@ TEST(RunFolder, WithoutANameEachTrainingHasItsOwn) {
   EXPECT_FALSE(f.exists("runs/data-4"));
 }
 
-// Killed before its settings were written: reported as such, with the way to continue.
+// A run killed before it wrote its settings: --resume says so, and how to start again.
 TEST(RunFolder, OfARunThatHadNotBegunIsToldByResume) {
   TrainFolder f;
   f.write("named/config.toml", "# crest train --config config.toml repeats this run\n");
@@ -234,7 +234,7 @@ TEST(RunFolder, OfARunThatHadNotBegunIsToldByResume) {
   }
 }
 
-// Every possible name of a file: a run under it goes on, or is refused before it starts.
+// With any file name, a run works, or is refused before it starts.
 TEST(RunFolder, OfAnyNameGoesOn) {
   TrainFolder f;
   std::string controls, ascii;
@@ -261,7 +261,7 @@ TEST(RunFolder, OfAnyNameGoesOn) {
   refused({"--data", "data", "--out", "runs/" + bad});
   refused({"--data", bad});
   EXPECT_FALSE(f.exists("runs"));
-  // A run with a bad name given later.
+  // A bad name for a run that exists already.
   ASSERT_EQ(f.train("good", 2).code, 0);
   std::filesystem::rename(f.path() / "good", f.path() / (bad + "-run"));
   std::string config = f.read(bad + "-run/config.toml");
@@ -269,7 +269,7 @@ TEST(RunFolder, OfAnyNameGoesOn) {
   EXPECT_EQ(f.read(bad + "-run/config.toml"), config);
 }
 
-// Values fatal to OpenMP, or reported in its own words.
+// Values that would end the process in OpenMP, or make OpenMP print its own message.
 TEST(Variables, OmpNumThreadsThatCannotBeUsedIsTold) {
   TrainFolder f;
   auto run = [&](const std::string& value) {

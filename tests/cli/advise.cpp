@@ -42,7 +42,7 @@ TEST_F(CliAdvise, MeasuresWhatItAdvises) {
   EXPECT_GE(a["measured"]["rounds"], 4);
   EXPECT_GT(a["measured"]["time_ratio"].get<double>(), 0);
   EXPECT_LE(a["measured"]["time_ratio_low"], a["measured"]["time_ratio_high"]);
-  // The gain of another attention depends on bandwidth, and no data sheet gives it here.
+  // The gain of another attention depends on bandwidth. Without a data sheet it is unknown.
   auto flash = rule(report, "flash-attention");
   EXPECT_TRUE(flash["advice"][0]["time_ratio"].is_null());
   EXPECT_NE(flash["advice"][0]["not_predicted"].get<std::string>().find("crest calibrate"), std::string::npos);
@@ -146,7 +146,7 @@ TEST(PlanExplain, MemoryIsThatOfTheDocument) {
   EXPECT_NEAR(program(fp8, "key/value cache of a sequence") / value(fp8, "key/value cache of a sequence"), 1, 0.01);
 }
 
-// Ranks of a CPU share its threads, and workspace depends on these.
+// Ranks of a CPU share its threads, and workspace depends on the threads.
 TEST(PlanExplain, MemoryOfARankIsThatOfItsPlan) {
   std::vector<std::string> flags = {"--model", "nano",      "--precision", "fp32",    "--device",
                                     "cpu",     "--threads", "4",           "--ranks", "2"};
@@ -155,7 +155,7 @@ TEST(PlanExplain, MemoryOfARankIsThatOfItsPlan) {
   EXPECT_EQ(program(t, "training"), run_crest(flags).json()["memory"]["planned_bytes"].get<double>());
 }
 
-// Of a CPU, ranks share the memory.
+// The ranks of a CPU share its memory.
 TEST_F(CliAdvise, ARankHasItsShareOfAHost) {
   auto report = advice({"--device", "cpu", "--data-parallel", "2", "--memory-limit", "1GiB"});
   EXPECT_EQ(report["available_bytes"], int64_t(1) << 29);
@@ -168,7 +168,7 @@ TEST(PlanExplain, FlopsByEachConvention) {
   EXPECT_EQ(value(t, "6 N"), 6 * matmul * tokens);
   EXPECT_EQ(value(t, "PaLM: MFU refers to it"), (6 * matmul + 12.0 * 12 * 768 * 1024) * tokens);
   EXPECT_EQ(value(t, "4 x 2 P, with full recompute") / value(t, "3 x 2 P"), 4.0 / 3);
-  // Equation 3 is PaLM's convention for this shape, except that it has no biases or embeddings.
+  // For this shape, equation 3 is PaLM's convention without biases and embeddings.
   EXPECT_NEAR(value(t, "Megatron") / value(t, "PaLM: MFU refers to it"), 1, 0.001);
   EXPECT_NEAR(program(t, "forward pass") / value(t, "forward pass"), 1, 0.2);
   EXPECT_EQ(t.count("of these, recomputed"), 0u);

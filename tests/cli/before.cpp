@@ -62,8 +62,7 @@ TEST(Before, ADatabaseOpensAndItsRunsAreCompared) {
   EXPECT_EQ(filtered.out, "id,optimizer,lr\n1,lion,\n") << filtered.err;  // learning rates were not recorded then
 }
 
-// Earlier and present measurements have one key,
-// so earlier noise floors and grids still count.
+// Keys of measurements stay the same, so earlier noise floors and grids remain valid.
 TEST(Before, KeysOfMeasurementsStay) {
   TempFolder folder;
   Store store(copied(folder, "runs.sqlite"), Store::Mode::read);
@@ -157,12 +156,13 @@ TEST(Help, FitsAndIsShort) {
     EXPECT_GT(count, 2);
   }
   std::string common = run_crest({"train", "--help"}).out, all = run_crest({"train", "--help-all"}).out;
-  EXPECT_NE(common.find("--lr "), std::string::npos);
+  for (const char* flag : {"--lr ", "--init ", "--packing ", "--val-every ", "--save-every "})
+    EXPECT_NE(common.find(flag), std::string::npos) << flag;
   EXPECT_EQ(common.find("--beta1"), std::string::npos);
   EXPECT_NE(all.find("--beta1"), std::string::npos);
 }
 
-// Input misread by the library of flags is an error, or read as it is meant.
+// The flag library misreads some inputs. Crest refuses them, or reads them as the user meant.
 TEST(Numbers, AreReadStrictly) {
   TempFolder folder;
   folder.write("model.toml", tiny_model);

@@ -11,7 +11,7 @@ using nlohmann::json;
 
 namespace {
 
-// A model of milliseconds; no rate is measured for it.
+// A model with steps of milliseconds. No rate is measured for it.
 class CliBench : public testing::Test {
  protected:
   TempFolder folder_;
@@ -164,8 +164,8 @@ TEST_F(CliBench, GridsAreProductsInOrder) {
         EXPECT_EQ(all[i]["recipe"]["seq"], 16) << i;
         ++i;
       }
-  // Every recipe flag with one value takes a list; the order is that of the settings, batch and seq
-  // inside.
+  // Every recipe flag accepts a list. The order of the grid is the order of the settings, with
+  // batch and seq innermost.
   json more = rows({"--batch", "1,2", "--policy", "autocast,pure", "--grad-accumulation", "1,2", "--vocab", "101,128",
                     "--threads", "1", "--pad-vocab", "1"});
   ASSERT_EQ(more.size(), 16u);
@@ -236,8 +236,8 @@ TEST_F(CliBench, WhatDoesNotFitIsARowOfAGridAndAnErrorAlone) {
 }
 
 TEST_F(CliBench, SecondRecipeIsMeasuredInTurns) {
-  // Five hundred times the work a step: the verdict cannot be in doubt, unless other work keeps
-  // this machine busy; then it is measured again.
+  // B does five hundred times the work of A, so the verdict is certain unless other work keeps this
+  // machine busy. Then the test measures again.
   RunResult r;
   for (int attempt = 0; attempt < 5; ++attempt) {
     r = run({"--batch", "1", "--recompute", "full", "--ab", "--batch 512"}, {"--samples", "12", "--no-mfu", "--json"});
@@ -258,8 +258,8 @@ TEST_F(CliBench, SecondRecipeIsMeasuredInTurns) {
   EXPECT_GE(c["noise_floor"], 0);
 }
 
-// The verdict follows from the interval and the floor. Telling the same work apart is chance, on a
-// busy machine too: not five times running.
+// The verdict follows from the interval and the noise floor. A verdict between equal recipes is
+// chance, and chance does not repeat five times, also on a busy machine.
 TEST_F(CliBench, ItselfCannotBeToldFromItself) {
   bool cannot_tell = false;
   for (int i = 0; i < 5 && !cannot_tell; ++i) {
@@ -279,7 +279,7 @@ TEST_F(CliBench, ItselfCannotBeToldFromItself) {
 }
 
 TEST_F(CliBench, PeersStandBeside) {
-  // A peer slower by its own word than anything this model does.
+  // A peer that reports a step slower than any step of this model.
   RunResult r = run({"--batch", "1", "--peer", "echo '{\"ms\": 100000}'"}, {"--samples", "4", "--no-mfu", "--json"});
   ASSERT_EQ(r.code, 0) << r.err;
   json j = r.json();

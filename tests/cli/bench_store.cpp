@@ -268,7 +268,7 @@ TEST_F(BenchStore, AGridHasTwoRoundsTheSecondReversed) {
 }
 
 TEST_F(BenchStore, CtrlCKeepsWhatIsDone) {
-  // The first measurement takes a moment, the second one much longer.
+  // The first measurement takes a moment, the second much longer.
   std::vector<std::string> flags;
   auto interrupted = [&](int samples) {
     flags = {"--batch", "1,64", "--samples", std::to_string(samples)};

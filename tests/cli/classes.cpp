@@ -20,7 +20,7 @@ class CliClasses : public testing::Test {
     o.environment = {{"CREST_ISA", isa}, {"CREST_CACHE", cache_}};
     return o;
   }
-  // As if they had been measured: matrix units are faster than fp32, dot products are not.
+  // Writes rates as if measured: matrix units are faster than fp32, dot products are not.
   void write_rates() {
     nlohmann::json rates;
     rates[matmul_rates_key(cpu_device(Isa::avx512_bf16, 1))] = {{"fp32", 260e9}, {"bf16", 150e9}};
@@ -70,8 +70,8 @@ TEST_F(CliClasses, AnUnknownClassIsAnErrorThatNamesThemAll) {
   EXPECT_EQ(run_crest({"plan", "--model", model_}, as("")).code, 0) << "empty: not set";
 }
 
-// The library is asked before planning: where oneDNN does not multiply, Crest's own products, or
-// floats, take its place.
+// Crest asks the library before planning. If oneDNN cannot multiply in this class, Crest's own
+// matmuls, or floats, replace it.
 TEST_F(CliClasses, ALibraryThatIsHeldToLessIsPlannedAround) {
   for (const char* limit : {"SSE41", "AVX", "AVX2", "AVX512_CORE", "AVX512_CORE_BF16", "ALL"})
     for (const char* precision : {"fp32", "bf16"})

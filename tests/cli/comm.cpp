@@ -1,5 +1,4 @@
-// crest comm: measured values and their record,
-// launchers, and every way for ranks to be missing.
+// crest comm: measured values and their record, launchers, and every way to lose a rank.
 #include <arpa/inet.h>
 #include <sys/socket.h>
 
@@ -19,7 +18,8 @@ namespace {
   if (!gloo_problem().empty()) GTEST_SKIP() << gloo_problem(); \
   NEEDS_LOOPBACK()
 
-// An address of this host with a free port, bound but given up again unless it is to be in use.
+// An address of this host with a free port. The port is bound, and released unless it must stay in
+// use.
 struct Port {
   Port() : fd(socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in a{};
@@ -52,8 +52,8 @@ std::vector<pid_t> children_of(pid_t pid) {
   return children;
 }
 
-// A --timeout that healthy ranks keep on this machine with its load: they start, and they answer,
-// in much less.
+// A --timeout far longer than healthy ranks need to start and to answer, on this machine with its
+// present load.
 std::string enough_seconds(double at_least) {
   static const RunResult one_rank =
       run_crest({"comm", "broadcast", "--nproc", "1", "--sizes", "4", "--samples", "1", "--no-store"});
@@ -68,8 +68,8 @@ bool alive(pid_t pid) {
   return end != std::string::npos && text[end + 2] != 'Z';
 }
 
-// Runs three ranks for long, calls `act` once they are connected and their record has begun, and
-// checks for no survivors after the launcher's end.
+// Runs three ranks for a long time, and calls `act` once they are connected and their record has
+// begun. After the end of the launcher no process may be left.
 RunResult run_and_disturb(const std::function<void(pid_t launcher, const std::vector<pid_t>& ranks)>& act,
                           const std::vector<std::string>& more = {}, const TempFolder& folder = TempFolder()) {
   std::vector<pid_t> ranks;
@@ -189,8 +189,8 @@ TEST(Comm, AStoppedRankEndsAllWithItsNumber) {
   RunResult r = run_and_disturb([](pid_t, auto& ranks) { kill(ranks[1], SIGSTOP); }, {"--timeout", timeout});
   EXPECT_EQ(r.code, 1);
   EXPECT_NE(r.err.find("rank 1 does not take part ("), std::string::npos) << r.err;
-  // Rank 0's and rank 2's time is over at moments of their own: one may first see the other's
-  // hang-up.
+  // Ranks 0 and 2 time out at different moments, so one may first see the other's broken
+  // connection.
   bool silent = r.err.find("nothing arrived for " + timeout + " s") != std::string::npos;
   EXPECT_TRUE(silent || r.err.find("a connection between two ranks broke") != std::string::npos) << r.err;
 }

@@ -27,7 +27,7 @@ class CliCompare : public ::testing::Test {
   }
   static void TearDownTestSuite() { delete folder_; }
 
-  // In a folder with a run database of its own; "": the shared one.
+  // In a folder with a separate run database; "": the shared one.
   static RunOptions in(const std::string& folder) {
     return {.folder = folder, .environment = {{"CREST_STORE", folder + "/crest.db"}}};
   }
@@ -204,7 +204,7 @@ TEST_F(CliCompare, TwoRecipesNow) {
   auto runs = run_crest({"runs", "list", "--json"}, in(own.path().string())).json();
   EXPECT_EQ(runs.size(), 2u);
   for (auto& run : runs) EXPECT_EQ(run["status"], "done");
-  // What each change contributes was measured, and stays with the runs.
+  // The contribution of each change was measured, and is stored with the runs.
   auto again = run_crest({"compare", "2", "1", "--json"}, in(own.path().string())).json();
   for (auto* json : {&j, &again}) {
     EXPECT_EQ((*json)["attribution"]["method"], "shapley") << (*json)["notes"];
@@ -220,7 +220,7 @@ TEST_F(CliCompare, TwoRecipesNow) {
   EXPECT_EQ(again["a"]["uid"], j["b"]["uid"]);
 }
 
-// One round is kept, and claims nothing: neither now nor when the runs are compared again.
+// One round is kept without a claim, now and when the runs are compared again.
 TEST_F(CliCompare, ALimitThatIsTooShortSaysSo) {
   TempFolder own;
   std::string model = own.write("tiny.toml", tiny_model);
@@ -296,7 +296,7 @@ TEST_F(CliCompare, SidesWithOtherLibrariesAreMeasuredInProcessesOfTheirOwn) {
       EXPECT_EQ(d["a"], at + "/one");
       EXPECT_EQ(d["b"], at + "/two");
     }
-  // Both are recorded, with a sample a process: two of A in each of two rounds.
+  // Both are recorded. Each process gives a sample: two of A in each of two rounds.
   RunResult runs = run_crest({"runs", "list", "--json"}, in(at));
   ASSERT_EQ(runs.code, 0) << runs.err;
   EXPECT_EQ(runs.json().size(), 2u);

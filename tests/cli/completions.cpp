@@ -80,7 +80,7 @@ TEST(Completions, ShellsAcceptTheirScripts) {
   if (checked < 3) GTEST_SKIP() << "not all of bash, zsh and fish are installed: " << checked << " scripts were parsed";
 }
 
-// The sets of values are written twice, there and in the help: here they are held together.
+// The sets of values are written twice, in the scripts and in the help. This test keeps them equal.
 TEST(Completions, ValuesAreThoseOfTheHelp) {
   size_t sets = 0;
   for (auto& command : completed_commands())

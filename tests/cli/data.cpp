@@ -29,8 +29,8 @@ TEST(CliData, PrepareThenInfoTellTheSame) {
   EXPECT_EQ(prepared["text_bytes"], bytes);
   EXPECT_EQ(prepared["tokenizer"], "bytes");
   EXPECT_EQ(prepared["vocab_size"], 257);
-  // Tokens are bytes: both splits together are the text, the held-out part a quarter up to the next
-  // word's end.
+  // Tokens are bytes, so both splits together are the text. The held-out part is a quarter,
+  // extended to the end of the next word.
   uint64_t train = prepared["train_tokens"], val = prepared["val_tokens"];
   EXPECT_EQ(train + val, bytes);
   EXPECT_NEAR(double(val) / double(bytes), 0.25, 0.01);
@@ -104,7 +104,7 @@ TEST(CliData, BadInputIsOneClearError) {
   expect_error({"data", "info", "nowhere"}, 1, {"nowhere"}, in);
   expect_error({"data", "info", "other"}, 1, {"other"}, in);
   expect_error({"data", "info", "d", "--separator", "x"}, 2, {"--separator", "prepare"}, in);
-  // A shard without its end, and one of something else.
+  // A shard without its end, and a shard from another program.
   fs::resize_file(folder / "d/train-000000.bin", 3000);
   expect_error({"data", "info", "d"}, 1, {"train-000000.bin"}, in);
 }
@@ -168,7 +168,7 @@ TEST(CliData, GetGpt2TokenizerRefusesWhatIsNotIt) {
   expect_error(with({"--from", "other.tiktoken"}), 1, {"SHA-256", "306cd27f", "openai-whisper"}, in);
   expect_error(with({"--from", "damaged.tar.gz"}), 1, {"damaged.tar.gz", "gpt2.tiktoken"}, in);
   expect_error(with({"--from", "missing.whl"}), 1, {"missing.whl"}, in);
-  // A port without an answer: a machine without a network, minus the waiting.
+  // Nothing listens on this port. It acts like a machine without a network, without the waiting.
   expect_error(with({"--from", "http://127.0.0.1:1/p.tar.gz"}), 1, {"127.0.0.1", "--from FILE"}, in);
   in.environment = {{"CREST_GPT2_PACKAGE", "other.tiktoken"}};
   expect_error(get, 1, {"other.tiktoken", "SHA-256"}, in);
@@ -234,7 +234,7 @@ TEST(CliData, CompressedJsonLinesAndStandardInput) {
   EXPECT_FALSE(fs::exists(folder / "x"));
 }
 
-// prepare and train refuse other files than text in the same words.
+// prepare and train refuse files other than text with the same message.
 TEST(CliData, WhatIsNotTextIsRefusedByEveryCommand) {
   TempFolder folder;
   RunOptions in{.folder = folder.path().string()};

@@ -44,8 +44,8 @@ TEST(CliDevices, ThreadsAndInstructionSetAreRespected) {
 
 TEST(CliDevices, MeasuredLimitsArePlausible) {
   nlohmann::json m;
-  // No product is faster than its units; a machine
-  // busy during their measurement shows nothing.
+  // No matmul is faster than its units. On a machine that was busy while the units were measured,
+  // this cannot be checked.
   bool possible = false;
   for (int i = 0; i < 8 && !possible; ++i) {
     RunResult r = run_crest({"devices", "--measure", "--json"});

@@ -1,8 +1,7 @@
 // Every `crest` command in a code block of README.md, CONTRIBUTING.md and docs/ (not results/) runs
-// here, as in a shell, through a wrapper that makes it tiny: models, steps, batches and samples
-// shrink, and inputs assumed by a document (a text, data, a run) are put where the command looks
-// for them. The other words of the command, every flag among them, stay, and it has to end with
-// code 0.
+// here, as in a shell. A wrapper makes the commands tiny: models, steps, batches and samples
+// shrink. Inputs assumed by a document (a text, data, a run) are put in their place. All other
+// words of a command stay, including every flag, and it must end with code 0.
 #include <gtest/gtest.h>
 
 #include <algorithm>

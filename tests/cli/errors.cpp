@@ -223,7 +223,7 @@ TEST(InitOfAnotherModel, NamesWhatDiffers) {
   expect_error({"train", "--data", "data", "--model", "deep.toml", "--init", "done", "--out", "out"}, 1, {"h.2"},
                f.options());
   EXPECT_FALSE(f.exists("out"));
-  // The model of a run is taken when none is given.
+  // Without --model, a run continues with the model of --init.
   RunResult r = run_crest({"train", "--data", "data", "--init", "done", "--out", "out", "--steps", "3", "--batch", "2"},
                           f.options());
   ASSERT_EQ(r.code, 0) << r.err;

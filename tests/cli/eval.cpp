@@ -43,7 +43,7 @@ TEST_F(EvalCommand, TextAndJson) {
   for (auto part : {"loss", "perplexity", "bits/byte", "of split val"}) EXPECT_TRUE(contains(text.out, part)) << part;
 }
 
-// By training's table of matmul rates, too.
+// Training and evaluation read the same table of matmul rates.
 TEST_F(EvalCommand, AutomaticPrecisionIsTheFasterOne) {
   if (best_isa() < Isa::avx512_bf16) GTEST_SKIP() << "this processor has no bf16";
   for (const char* faster : {"fp32", "bf16"}) {
@@ -79,7 +79,7 @@ TEST_F(EvalCommand, WrongUsage) {
   EXPECT_EQ(eval(data(), folder_ / "nothing").code, 1);
 }
 
-// Told before anything is loaded: the model is not even there.
+// The error comes before anything is loaded: here even the model is missing.
 TEST_F(EvalCommand, LogitsThatCannotBeWrittenAreToldFirst) {
   for (const std::string& file : {folder_ / "no/such/folder/logits.safetensors", folder_ / "."}) {
     CommandResult r = eval(data() + "--logits '" + file + "'", folder_ / "nothing");

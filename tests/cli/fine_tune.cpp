@@ -24,6 +24,7 @@ class FineTune : public testing::Test {
     f.write("qa.jsonl", records(120));
     RunResult r = run_crest({"data", "prepare", "qa.jsonl", "--out", "qa"}, f.options());
     ASSERT_EQ(r.code, 0) << r.err;
+    EXPECT_TRUE(contains(r.out, "add --init RUN --packing documents")) << r.out;
     ASSERT_EQ(f.train("base", 4).code, 0);
   }
   RunResult tune(const std::string& out, const std::vector<std::string>& more) {
@@ -55,8 +56,8 @@ TEST_F(FineTune, LossFallsAndValidationIsThatOfEval) {
                              "--threads", "1", "--json"},
                             f.options());
     ASSERT_EQ(e.code, 0) << e.err;
-    // Training leaves the last part of a window out, and eval reads it: the same only for
-    // documents.
+    // Training leaves out the last part of a window, and eval reads it. So the losses are equal
+    // only with documents.
     EXPECT_NEAR(e.json()["loss"].get<double>(), validation, packing == "documents" ? 1e-5 : 0.15 * validation);
     RunResult info = run_crest({"data", "info", "qa", "--json"}, f.options());
     if (packing == "documents") {

@@ -8,7 +8,7 @@ using namespace crest::test;
 
 namespace {
 
-// One folder for all tests: each writes names of its own.
+// One folder for all tests. Each writes different names.
 class InitTokenizer : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -95,7 +95,7 @@ TEST_F(InitTokenizer, AnotherTokenizerIsOneClearError) {
   EXPECT_FALSE(std::filesystem::exists(f.path() / "x"));
 }
 
-// As transformers does: other text, same tokens.
+// As in transformers: the text of the files differs, the tokens are the same.
 TEST_F(InitTokenizer, AnEqualTokenizerThatIsWrittenDifferentlyIsTheSame) {
   auto json = nlohmann::ordered_json::parse(f.read("mine/tokenizer.json"));
   for (auto& m : json["model"]["merges"]) {
@@ -113,7 +113,7 @@ TEST_F(InitTokenizer, AnEqualTokenizerThatIsWrittenDifferentlyIsTheSame) {
   }
 }
 
-// Shards of llm.c name no tokenizer: the model's goes into the checkpoints.
+// Shards of llm.c name no tokenizer, so the model's tokenizer goes into the checkpoints.
 TEST_F(InitTokenizer, DataWithoutATokenizerKeepsTheModels) {
   std::filesystem::create_directories(f.path() / "shards");
   for (const char* name : {"train-000000.bin", "val-000000.bin"})
@@ -140,7 +140,7 @@ TEST_F(InitTokenizer, AModelWithoutATokenizerNeedsOne) {
   EXPECT_EQ(r.code, 0) << r.err;
 }
 
-// Such a file decides the tokens of a text, so text is refused. Token shards need no tokenizer.
+// The file decides the tokens of a text, so Crest refuses text. Token shards need no tokenizer.
 TEST_F(InitTokenizer, ADamagedFileNextToTheTokenizerIsAProblemOfTextsOnly) {
   std::filesystem::copy(f.path() / "base/checkpoints/step-000030", f.path() / "damaged");
   std::filesystem::remove(f.path() / "damaged/manifest.json");
@@ -209,7 +209,8 @@ TEST_F(InitTokenizer, TheChatTemplateGoesWithTheModel) {
   EXPECT_EQ(chat_template("later", 2), jinja);
 }
 
-// So do its other text settings; the data's template adds the end token of its answers.
+// The model's other text settings go with it, too. The data's template adds the end token of its
+// answers.
 TEST_F(InitTokenizer, TheTextSettingsGoWithTheModel) {
   auto from = f.path() / "base/checkpoints/step-000030";
   std::filesystem::create_directories(f.path() / "settings");

@@ -104,7 +104,7 @@ TEST(Lab, SelfConsistencyFindsTheWrongFigures) {
   EXPECT_EQ(open, 1u) << "77 GB that fit and 77 GB that do not";
 }
 
-// By training's table of matmul rates, too.
+// Training and the lab read the same table of matmul rates.
 TEST(Lab, AutomaticPrecisionIsTheFasterOne) {
   if (best_isa() < Isa::avx512_bf16) GTEST_SKIP() << "this processor has no bf16";
   LabFolder folder;
@@ -131,8 +131,8 @@ TEST(Lab, RunsAFileOfTheUsersAndRecordsIt) {
   ASSERT_EQ(all.size(), 3u);
   EXPECT_EQ(all[0], "upheld");
   EXPECT_EQ(all[1], "refuted");
-  // Two rounds of three samples, on a machine
-  // with other work: the noise may be as large.
+  // With two rounds of three samples on a busy machine, the noise may be as large as the
+  // difference.
   EXPECT_NE(all[2], "upheld");
   EXPECT_GE(result["noise_floor"], 0.01);
   // Each row leads to its samples, half of them from each round.
@@ -165,8 +165,8 @@ TEST(Lab, ResumeTakesOverWhatWasMeasured) {
   EXPECT_EQ(again.json()[0]["rows"].size(), 2u);
 }
 
-// Another claim, the same measurements: nothing is measured, the record keeps its rows and its
-// date.
+// A changed claim about the same measurements: nothing is measured, and the record keeps its rows
+// and its date.
 TEST(Lab, JudgesRecordedMeasurementsAgain) {
   LabFolder folder;
   folder.error({"lab", "judge", "mine.toml"}, 1, {"no record", "lab run"});
@@ -212,8 +212,7 @@ TEST(Lab, JudgesRecordedMeasurementsAgain) {
   EXPECT_EQ(verdicts(there.json()[0]), verdicts(again));
 }
 
-// The second round is missing, not the measurement: it counts as measured, and --resume adds the
-// round.
+// Only the second round is missing, so the recipe is measured. --resume adds the round.
 TEST(Lab, AMeasurementWithOneRoundIsEnoughAndGetsItsSecondWithResume) {
   for (int samples = 400;; samples *= 4) {
     LabFolder folder;
@@ -285,8 +284,8 @@ TEST(Lab, ProductsOfTheLibraryRunNoKernelOfCrest) {
   folder.error({"lab", "run", "library.toml"}, 2, {"library.toml", "'all' is not true or false"});
 }
 
-// The memory of choosing kernels and of the first runs; the peak of the measurement is not below
-// it.
+// Memory while kernels are chosen, and of the first runs. Neither exceeds the peak of the
+// measurement.
 TEST(Lab, PeaksOfTuningAndCapture) {
   LabFolder folder;
   folder.write("peaks.toml",

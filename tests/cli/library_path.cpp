@@ -1,5 +1,5 @@
-// Where crest looks for libraries. An empty entry stands for the current folder, and a relative one
-// is below it: anybody with write access there would decide what crest runs.
+// Where crest looks for libraries. An empty or relative entry would mean the current folder or a
+// folder below it. Anybody with write access there could then make crest run their code.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -58,7 +58,7 @@ TEST(LockedStoreCli, TrainingGoesOnWithoutIt) {
   EXPECT_EQ(f.checkpoints("other").back(), "step-000003");
 }
 
-// Neither the wait of the start nor one in the middle of a run holds Ctrl-C up.
+// Ctrl-C ends the wait for the database, at the start of a run and in the middle.
 TEST(LockedStoreCli, CtrlCEndsTheWait) {
   TrainFolder f;
   ASSERT_EQ(f.train("run", 2).code, 0);

@@ -30,8 +30,8 @@ long count_allocations(const TrainFolder& f, const std::vector<std::string>& com
   return std::atol(f.read("count").c_str());
 }
 
-// 0: nobody noticed (memory a library can do without), else an error of memory. Returns whether it
-// was refused.
+// 0: the failed allocation had no effect, since a library can do without it. Otherwise the command
+// ends with an error about memory. Returns whether it did.
 bool expect_clear_end(const RunResult& r) {
   bool one = r.err.find("crest: error: ") == r.err.rfind("crest: error: ");
   if (r.code == 0) {

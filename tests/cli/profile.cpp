@@ -86,7 +86,7 @@ TEST_F(CliProfile, IntervalsCloseTheStep) {
 }
 
 TEST_F(CliProfile, NaiveAttentionShowsItsParts) {
-  // Long enough for scores to outweigh flash attention's scratch, which depends on the class of
+  // Long enough for scores to outweigh flash attention's scratch. Its size depends on the class of
   // processors.
   std::string model = tiny_model;
   model.replace(model.find("context = 32"), 12, "context = 256");

@@ -18,8 +18,8 @@ std::string weights_and_moments(const TrainFolder& f, const std::string& run, co
   return sha256_hex(bytes.data(), bytes.size());
 }
 
-// Starts `flags` with two long-running ranks, calls `act` after some steps, and checks for no
-// survivors after the launcher's end.
+// Starts `flags` with two long-running ranks, and calls `act` after some steps. After the end of
+// the launcher no process may be left.
 RunResult disturb(const TrainFolder& f, const Flags& flags,
                   const std::function<void(const RunningProcess& launcher, const std::vector<pid_t>& ranks)>& act) {
   std::vector<pid_t> ranks;
@@ -89,8 +89,8 @@ TEST(Ranks, ProcessesHaveTheBitsOfVirtualRanks) {
   }
 }
 
-// However gradients are summed, and whether every rank has the whole optimizer: the same weights
-// and moments, also when a run continues with another setting.
+// Every --reduce and --shard gives the same weights and moments, also when a run continues with
+// another setting.
 TEST(Ranks, ReductionsAndSharesDoNotChangeBits) {
   NEEDS_RANKS();
   TrainFolder f;
@@ -116,7 +116,7 @@ TEST(Ranks, ReductionsAndSharesDoNotChangeBits) {
   EXPECT_EQ(weights_and_moments(f, "cut", "step-000004"), expected);
 }
 
-// Data without a tokenizer: rank 0 has the model's, and the others gather weights with it.
+// The data has no tokenizer. Rank 0 has the model's, and the other ranks gather weights with it.
 TEST(Ranks, SampleWithTheTokenizerOfTheModel) {
   NEEDS_RANKS();
   TrainFolder f;
@@ -230,7 +230,7 @@ TEST(Ranks, TensorRanksTrainAndContinueLikeOne) {
     for (size_t i = 0; i < cut.size(); ++i)
       EXPECT_NEAR(cut[i]["loss"], straight[i]["loss"], 1e-5 * straight[i]["loss"].get<double>()) << name << " " << i;
   }
-  // Groups of two among four: rank 0 chooses kernels for all after these are connected.
+  // Two groups of two ranks each. Rank 0 chooses kernels for all after the groups are connected.
   RunResult grid = f.train("grid", 1, flags + Flags{"--mesh", "data=2,tensor=2", "--batch", "1", "--threads", "4"});
   ASSERT_EQ(grid.code, 0) << grid.err;
   EXPECT_NEAR(f.log("grid")[0]["loss"], f.log("straight")[0]["loss"],
@@ -266,7 +266,7 @@ TEST(Ranks, CtrlCSavesOnce) {
   EXPECT_EQ(f.resume("run", {"--stop-after", "1"}).code, 0) << "the checkpoint is whole";
 }
 
-// crest train --json | head: the reader goes away.
+// The reader of `crest train --json | head` ends early.
 TEST(Ranks, AClosedPipeEndsAllAfterTheSameStep) {
   NEEDS_RANKS();
   TrainFolder f;
@@ -290,7 +290,7 @@ TEST(Ranks, AClosedPipeEndsAllAfterTheSameStep) {
   EXPECT_EQ(std::stoi(f.checkpoints("run").back().substr(5)), f.log("run").back()["step"]);
 }
 
-// All at once, on as few cores as there are: connections of ranks and watchdogs come in bursts.
+// All ranks start at once on few cores, so connections of ranks and watchdogs come in bursts.
 TEST(Ranks, ManyStartAtOnce) {
   NEEDS_RANKS();
   TrainFolder f;
@@ -369,7 +369,7 @@ TEST(LostRanks, StoppedEndsAllWithinTheWatchdogsTime) {
   expect_one_error(r);
 }
 
-// Nobody kills the stopped rank there: the others end by their watchdogs.
+// Another launcher does not kill the stopped rank. The others end by their watchdogs.
 TEST(LostRanks, StoppedUnderAnotherLauncher) {
   NEEDS_RANKS();
   TrainFolder f;
@@ -430,7 +430,7 @@ TEST(Ranks, OfAnotherLauncherTrainTogether) {
   NEEDS_RANKS();
   TrainFolder f;
   Flags model = {"--batch", "1", "--precision", "fp32", "--context", "256"};
-  // Rank 0 has memory for sequences of 64 tokens, the other rank for any: all take rank 0's.
+  // Rank 0 has memory for sequences of 64 tokens, the other rank for more. All use rank 0's length.
   RunResult plan = run_crest(
       Flags{"plan", "--json", "--model", "tiny.toml", "--ranks", "2", "--threads", "2", "--seq", "64"} + model,
       f.options());
@@ -449,8 +449,8 @@ TEST(Ranks, OfAnotherLauncherTrainTogether) {
   EXPECT_EQ(weights_and_moments(f, "run", "step-000003"), weights_and_moments(f, "threads", "step-000003"));
 }
 
-// With srun's variables, with and without --ntasks-per-node, on one node and on two: the bits of
-// ranks started by Crest itself.
+// With srun's variables, with and without --ntasks-per-node, on one node and on two. The result has
+// the same bits as ranks started by Crest.
 TEST(Ranks, OfSrunTrainTogether) {
   NEEDS_RANKS();
   TrainFolder f;
@@ -543,7 +543,7 @@ TEST(Ranks, ThatWouldComputeSomethingElseAreNamed) {
     Flags flags;
     const char* said;
   };
-  // Each would call other collectives than rank 0, or compute something else.
+  // Each of these would make rank 1 call other collectives than rank 0, or compute something else.
   for (auto& c : std::vector<Case>{{{"--check-ranks", "20"}, "rank 0 has 'check_ranks = 100', rank 1 has 'check_ranks"},
                                    {{"--disable-pass", "epilogues"}, "rank 1 has '"},
                                    {{"--data", "other"}, "rank 0 has 'split val: "}}) {

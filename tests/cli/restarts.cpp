@@ -1,5 +1,5 @@
-// --restarts: a run with lost ranks ends as if nothing happened, or says why it does not go on; and
-// weights different between ranks.
+// --restarts: a run with lost ranks ends as if nothing had happened, or gives the reason why it
+// ends. Also: weights that differ between ranks.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -95,7 +95,7 @@ TEST(Restarts, AreNotForErrorsOrSignals) {
   }
 }
 
-// Every time in its first step, which takes long enough.
+// The ranks fail each time in their first step. It takes long enough to be interrupted.
 TEST(Restarts, EndWhereAFailureRepeats) {
   NEEDS_RANKS();
   TrainFolder f;
@@ -124,8 +124,8 @@ TEST(Restarts, EndWhereAFailureRepeats) {
   expect_one_error(r);
 }
 
-// Rank 0 died after creating the folder, and before its launcher heard of it: found by the next
-// rank 0.
+// Rank 0 died after it had created the folder, and before its launcher knew. The next rank 0 finds
+// the folder.
 TEST(Restarts, TakeTheEmptyFolderOfARank0ThatDied) {
   TrainFolder f;
   std::filesystem::create_directory(f.path() / "run");
@@ -144,7 +144,7 @@ TEST(Restarts, TakeTheEmptyFolderOfARank0ThatDied) {
   EXPECT_EQ(f.log_rows("run"), 2u);
 }
 
-// Any rank, at any time, by a kill or a stop: each loss is named, and the run ends as without
+// Any rank, at any time, is killed or stopped. Each loss is reported, and the run ends as without
 // losses.
 TEST(LostRanks, OneAfterTheOther) {
   NEEDS_RANKS();
@@ -195,7 +195,8 @@ TEST(LostRanks, OneAfterTheOther) {
 
 namespace {
 
-// Flips a bit of the first place with `bytes` in the writable memory of a process. "": done.
+// Flips a bit at the first place of `bytes` in the writable memory of a process. Returns "" when
+// done.
 std::string flip_bit(pid_t pid, const std::string& bytes) {
   std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
   int memory = open(("/proc/" + std::to_string(pid) + "/mem").c_str(), O_RDWR | O_CLOEXEC);

@@ -50,7 +50,7 @@ struct Mocks {
     text << std::ifstream(path / "log").rdbuf();
     return text.str();
   }
-  // The start of a command line.
+  // Begins a command line.
   std::string search_path() const { return "PATH=" + in_quotes(path.string()); }
   CommandOutput run(const std::string& groups = "build") const {
     return run_command(search_path() + ":\"$PATH\" CREST_CACHE=" + in_quotes(file("cache")) + " sh " +
@@ -194,8 +194,8 @@ i=0; while [ $i -lt 40 ]; do head -c 99999 /dev/zero | tr '\0' x; echo; i=$((i+1
 }
 
 namespace {
-// A copy of the scripts in a folder of its own, with a stand-in at build/release/crest that logs
-// its arguments.
+// A copy of the scripts in a separate folder. The stand-in at build/release/crest logs its
+// arguments.
 struct DemoFolder : Mocks {
   fs::path root = path / "repo";
   explicit DemoFolder(const std::string& crest) {

@@ -1,12 +1,13 @@
-// Unwritable output and unreadable files, at every call of the real binary: an end with one error,
-// or none; never a crash, and no earlier file is damaged.
+// Unwritable output and unreadable files, at every call of the real binary. It ends with one error,
+// or without any; it never crashes, and earlier files stay intact.
 #include "cli/system_faults.h"
 
 using namespace crest::test;
 
 namespace {
 
-// CREST_SYSTEM_FAULTS=all: every call; else a seeded choice of so many of each command.
+// CREST_SYSTEM_FAULTS=all: every call; otherwise a seeded choice of this many calls of each
+// command.
 std::vector<int64_t> points(int64_t calls, int64_t otherwise, uint64_t seed) {
   std::vector<int64_t> all;
   if (std::getenv("CREST_SYSTEM_FAULTS") || calls <= otherwise)

@@ -13,8 +13,8 @@ namespace {
 
 using Flags = std::vector<std::string>;
 
-// The training settings of a command line, "" where it has none, and which of them count as
-// derived.
+// The training settings of a command line ("" for settings without a value), and the derived ones
+// among them.
 struct Parsed {
   crest::GivenSettings given;
   std::vector<std::string> derived;
@@ -79,7 +79,7 @@ TEST(Layers, DerivedValuesFollowWhatIsOverridden) {
   EXPECT_EQ(steps["min-lr"], "0.0001");
   EXPECT_EQ(steps["warmup"], "9");
   EXPECT_EQ(steps["val-every"], "");
-  // A file without the list, as of an earlier version: all is given.
+  // A file of an earlier version has no list of derived settings: all settings count as given.
   f.write("run/config.toml", "data = \"d\"\nsteps = 30\nlr = 1e-3\nmin_lr = 1e-4\n");
   EXPECT_EQ(parse({"--resume", run, "--lr", "1e-2"})["min-lr"], "0.0001");
 }
@@ -99,7 +99,7 @@ TEST(ResumeSettings, FollowThePrecedenceAndAreNoted) {
   r = f.resume("run", {"--steps", "10", "--lr", "1e-5", "--json"});
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_TRUE(contains(r.err, "lr 1e-05 linear to 1e-06")) << r.err;
-  // The time of a step is the run's, not its last command's.
+  // The time of a step is a figure of the whole run, not of its last command.
   crest::Samples ms;
   for (auto& row : f.log("run"))
     if (row.contains("step_ms") && row["step"] > 2) ms.add(row["step_ms"]);
@@ -137,7 +137,7 @@ TEST(ResumeSettings, ThatTheRunLacksAreRefused) {
   refused({"--data", "data", "--chat-template", "nope"}, 2, {"--chat-template", "the data has its own"});
   refused({"--data", "data", "--stop-after", "0"}, 2, {"'0' is out of range", "at least 1"});
   refused({"--resume", "run/checkpoints/step-000002"}, 1, {"is a checkpoint, not a run", "--resume run."});
-  // A file without its settings: not a run that has not begun.
+  // A config file without settings is an error. It does not mean "the run has not begun".
   f.write("run/config.toml", config = "# crest train --config config.toml repeats this run\n");
   refused({"--resume", "run"}, 1, {"lost the run's settings", "cp run/checkpoints/step-000002/config.toml"});
   f.write("run/config.toml", config = "data = \"data\"\nlr = \"fa");

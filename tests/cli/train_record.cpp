@@ -96,7 +96,7 @@ TEST_F(TrainRecords, AnInterruptedRunContinuesItsRecord) {
   EXPECT_EQ(all[0].status, "interrupted");
   EXPECT_EQ(all[0].result["interrupted"], true);
   expect_log(all[0]);
-  // The run knows its store; another one recorded in between does not confuse it.
+  // The run knows its record, also if another run was recorded in between.
   ASSERT_EQ(folder_.train("other", 2, {"--store", file_}).code, 0);
   r = folder_.resume("run", {"--stop-after", "3"});
   ASSERT_EQ(r.code, 0) << r.err;

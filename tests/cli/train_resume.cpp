@@ -40,8 +40,8 @@ TEST_P(Resume, IsBitwise) {
   flags.insert(flags.end(), {"--save-every", "0", "--val-every", "6", "--sample-every", "8", "--sample-tokens", "4"});
   RunResult straight = f.train("straight", steps, flags);
   ASSERT_EQ(straight.code, 0) << straight.err;
-  // 1: nothing but a first step; 6: at a validation; 27: near the end, after the edge of an epoch.
-  // Others below.
+  // 1: only the first step; 6: at a validation; 27: near the end, after the edge of an epoch. The
+  // cases below have other cuts.
   for (int cut : {1, 6, 27}) {
     SCOPED_TRACE(cut);
     std::string run = "cut" + std::to_string(cut);
@@ -73,8 +73,8 @@ TEST(ResumeKilled, TwentyRandomKillsLoseNothing) {
   std::vector<std::string> flags = {"--save-every", "25", "--keep", "2", "--precision", "bf16", "--val-every", "100"};
   RunResult straight = f.train("straight", steps, flags);
   ASSERT_EQ(straight.code, 0) << straight.err;
-  // Kills spread over the processor time of half a run, so they meet start, steps, saves and
-  // removals on a machine of any speed and load.
+  // The kills are spread over the processor time of half a run. So they hit start, steps, saves and
+  // removals on any machine under any load.
   int kills = 0, before = 0;
   for (int i = 0; kills < 20 && i < 200; ++i) {
     double life = straight.cpu_seconds * (0.02 + 0.5 * double(crest::random_bits(5, 6, uint64_t(i)) % 1000) / 1000);
@@ -137,7 +137,8 @@ TEST(ResumeChanged, MoreStepsAreTrainedAndKept) {
   EXPECT_FALSE(contains(fewer.err, "30 of 20")) << fewer.err;
 }
 
-// The run's file has --reduce flat, given by nobody; shards of gradients travel in buckets.
+// The run's file has --reduce flat, though the user never gave it. Shards of gradients need
+// buckets.
 TEST(ResumeChanged, ShardsAreChosenAnew) {
   TrainFolder f;
   ASSERT_EQ(f.train("run", 2, {"--data-parallel", "2"}).code, 0);
@@ -169,7 +170,7 @@ TEST(ResumeChanged, WaitingForSavesIsKept) {
   EXPECT_EQ(f.checkpoints("run").back(), "step-000006");
 }
 
-// The parts of a run's time are printed in one line; advice on a part repeats its figure.
+// One line prints the parts of a run's time. Advice about a part repeats its figure.
 TEST(RunTime, AdviceOnSavingAndValidationNamesTheirFigure) {
   TrainFolder f(20000);
   struct Case {
@@ -206,7 +207,7 @@ TEST(ResumeChanged, RefusedWhereTheOrderOfTheDataWouldChange) {
   refused({"--model", "nano"}, 2, {"the run has model", "nano", "Leave out --model"});
   refused({"--out", "other"}, 2, {"in its own folder"});
   EXPECT_TRUE(f.last_state("run") == before);
-  // The same samples in another split are the same run.
+  // The same samples in another split continue the same run.
   EXPECT_EQ(f.resume("run", {"--batch", "1", "--grad-accumulation", "2", "--steps", "6"}).code, 0);
 }
 
@@ -314,7 +315,7 @@ TEST(ConfigToml, RepeatsARunFittedToATime) {
   EXPECT_LT(r.cpu_seconds, 5) << "of one thread: what else runs here does not count";
   auto steps = f.log("run").back()["step"].get<int64_t>();
   EXPECT_TRUE(contains(f.read("run/config.toml"), "steps = "));
-  // The clock may have ended it before the fitted steps.
+  // The time limit may have ended the run before the fitted number of steps.
   r = run_crest({"train", "--config", "run/config.toml", "--out", "again", "--stop-after", std::to_string(steps)},
                 f.options());
   ASSERT_EQ(r.code, 0) << r.err;
@@ -324,7 +325,8 @@ TEST(ConfigToml, RepeatsARunFittedToATime) {
               f.read("run/checkpoints/" + name + "/model.safetensors"));
 }
 
-// A run's folder may come from anybody: libraries named in it are not opened, but reported.
+// A run's folder may come from anybody. So Crest reports libraries named in it and does not open
+// them.
 TEST(ResumeLibraries, AreToldAndOpenedWhenGivenAgain) {
   TrainFolder f;
   std::filesystem::create_directories(f.path() / "libs");

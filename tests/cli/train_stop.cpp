@@ -25,7 +25,7 @@ std::vector<std::string> operator+(std::vector<std::string> a, const std::vector
   return a;
 }
 
-// Without a length, and with a rate independent of it.
+// No limit on the length, and a learning rate that does not depend on it.
 const std::vector<std::string> long_run =
     small +
     std::vector<std::string>{"--steps", endless, "--schedule", "constant", "--warmup", "4", "--val-every", "50"};
@@ -65,7 +65,7 @@ TEST(Signals, TheFirstSavesAndTheRunContinuesBitwise) {
   }
 }
 
-// Repeated by a closed terminal and a closed pipe, and ignored by nohup.
+// A closed terminal or pipe repeats the signal. Under nohup it is ignored.
 TEST(Signals, HangingUpNeverEndsARunUnsaved) {
   TrainFolder f;
   RunResult r = train_while(f, long_run + std::vector<std::string>{"--out", "run"}, [&](const RunningProcess& process) {
@@ -76,7 +76,7 @@ TEST(Signals, HangingUpNeverEndsARunUnsaved) {
     int sent = 0;
     process.wait("the end", [&] { return kill(process, sent++ % 2 ? SIGHUP : SIGPIPE), process.ended(); });
   });
-  // 128 + the signal where one comes after the run has ended and before the process has.
+  // 128 + the signal if it comes between the end of the run and the end of the process.
   EXPECT_TRUE(r.code == 130 || r.code == 128 + SIGHUP || r.code == 128 + SIGPIPE) << r.code << r.err;
   EXPECT_NE(r.err.find("interrupted; saved at step"), std::string::npos) << r.err;
   EXPECT_FALSE(f.checkpoints("run").empty());
@@ -89,7 +89,7 @@ TEST(Signals, HangingUpNeverEndsARunUnsaved) {
   EXPECT_EQ(r.code, 0) << r.err;
 }
 
-// A reader that goes away, as in `crest train 2>&1 | head`.
+// The reader of standard output ends early, as in `crest train 2>&1 | head`.
 TEST(Signals, AClosedPipeSaves) {
   TrainFolder f;
   std::string command = "cd '" + f.path().string() + "' && CREST_CACHE=cache '" + crest_binary() +
@@ -232,14 +232,15 @@ TEST(Signals, ALongStepIsCutBetweenMicroSteps) {
 
 TEST(Signals, TheSecondEndsAtOnce) {
   TrainFolder f(20000);
-  // The first step takes one thread seconds, on any machine.
+  // One step takes seconds on one thread, on any machine.
   std::vector<std::string> flags = {"--data", "data", "--model",     "nano", "--batch",     "192", "--steps",   "50",
                                     "--out",  "run",  "--precision", "fp32", "--val-every", "0",   "--threads", "1"};
   RunResult r = train_while(f, flags, [&](const RunningProcess& process) {
     process.wait("the run's folder", [&] { return f.exists("run/log.jsonl"); });
     double before = process.cpu_seconds();
     process.wait("the first step", [&] { return process.cpu_seconds() > before + 0.3; });
-    // Soon one is later than a repetition of the same request, and still in the same step.
+    // Wait until a second signal is no longer a repetition of the first request, but still in the
+    // same step.
     process.wait("the end", [&] { return kill(process, SIGINT), process.ended(); });
   });
   EXPECT_EQ(r.code, 130) << r.err;
@@ -252,9 +253,8 @@ TEST(NotFinite, FiveInARowStopAndTheLastGoodCheckpointStays) {
   TrainFolder f;
   ASSERT_EQ(f.train("run", 4, {"--val-every", "0"}).code, 0);
   std::string good = f.last_state("run");
-  // The rate throws the weights out of the world in one step; every later gradient is NaN or
-  // infinite. A checkpoint of every step would push the good one out if saving alone removed old
-  // ones.
+  // This learning rate ruins the weights in one step: every later gradient is NaN or infinite. With
+  // a checkpoint after every step, the good one would be lost if saving alone removed old ones.
   std::vector<std::string> wild = {"train",  "--resume", "run",    "--steps", "40",           "--lr", "1e30",
                                    "--clip", "0",        "--keep", "1",       "--save-every", "1"};
   expect_error(wild, 1,
@@ -287,7 +287,7 @@ TEST(NotFinite, Fp16SearchesItsLossScale) {
     EXPECT_EQ(row["skipped"].get<bool>(), searching) << "the search ends once: " << row;
     EXPECT_TRUE(row["loss"].is_number()) << row;
   }
-  // From 1e30 to where gradients of some 1e-1 fit below 65504: about 80 halvings.
+  // The scale falls from 1e30 until gradients of about 0.1 fit below 65504: about 80 halvings.
   EXPECT_GT(skipped, 60);
   EXPECT_LT(skipped, 110);
   auto state = nlohmann::json::parse(f.read("run/checkpoints/step-000140/state.json"))["state"];
@@ -296,8 +296,8 @@ TEST(NotFinite, Fp16SearchesItsLossScale) {
   EXPECT_EQ(f.checkpoints("run").size(), 2u) << "old checkpoints go once a step has succeeded";
 }
 
-// Everything the process writes fails, standard error too (so tests/train/run_faults.cpp looks at
-// the text).
+// All writes of the process fail, including standard error. So tests/train/run_faults.cpp checks
+// the message.
 TEST(FullDisk, TheExitCodeIsOneAndTheCheckpointIntact) {
   TrainFolder f;
   ASSERT_EQ(f.train("run", 5).code, 0);

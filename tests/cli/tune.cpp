@@ -129,14 +129,14 @@ TEST(CliCalibrate, OneOfAnH200ComesWithCrest) {
   EXPECT_EQ(time["measured_share"], 1.0);  // kernels chosen here ran there
   // Measured by crest bench on an H200 (docs/concepts/predictions.md): 26.9 ms.
   EXPECT_NEAR(time["step_ms"].get<double>() / 26.9, 1, 0.1);
-  // A device of somebody's own is not an H200, whatever its name.
+  // A user's device file never counts as an H200, whatever its name.
   TempFolder folder;
   std::string sheet = read_file(std::string(CREST_TEST_DIR) + "/../devices/h200.toml", 1 << 16);
   sheet.replace(sheet.find("SXM 141GB"), 9, "of mine");
   RunResult mine =
       run_crest({"plan", "--device=" + folder.write("mine.toml", sheet), "--model=gpt2-124M", "--batch=16", "--json"});
   EXPECT_EQ(mine.json()["time"]["source"], "data sheet") << mine.out << mine.err;
-  // None covers this: floors by the data sheet.
+  // No calibration covers this device: the time comes from the data sheet.
   RunResult other = run_crest({"plan", "--device=v100", "--model=gpt2-124M", "--batch=16", "--json"});
   EXPECT_EQ(other.json()["time"]["source"], "data sheet") << other.out;
   expect_error({"plan", "--device=v100", "--model=gpt2-124M", "--as-profile=x.json"}, 2,
@@ -152,7 +152,7 @@ TEST(CliCalibrate, OneOfAnH200ComesWithCrest) {
   expect_error({"plan", "--device=h200", "--explain=memory", "--as-profile=x.json"}, 2, {"--explain predicts no time"});
 }
 
-// The common part of two predicted steps is off alike in both: only the range of the rest counts.
+// The error of the common part is the same in two predictions: only the range of the rest counts.
 TEST(CliCalibrate, TwoPredictionsDifferByWhatTheyDoNotShare) {
   TempFolder folder;
   auto planned = [&](const std::string& name, const std::vector<std::string>& flags) {
@@ -179,7 +179,8 @@ TEST(CliCalibrate, TwoPredictionsDifferByWhatTheyDoNotShare) {
   EXPECT_TRUE(claimed({"--batch=4", "--recompute=full"}, relative));
   EXPECT_TRUE(claimed({"--batch=4", "--recompute=layers=full:3+pointwise"}, relative));
   EXPECT_LT(relative, 0.1) << "less than the range of either";
-  // The projection to the vocabulary is another one, and nearly as fast: each may be off by more.
+  // Without padding the output head is another matmul, and nearly as fast. Each prediction may be
+  // off by more than the difference.
   EXPECT_FALSE(claimed({"--batch=4", "--pad-vocab=1"}, relative)) << relative;
   auto [b, time_b] = planned("b.json", {"--batch=16"});
   EXPECT_NE(run_crest({"compare", a, b}).out.find("Both are predictions with a range"), std::string::npos);
@@ -196,8 +197,8 @@ TEST(CliCalibrate, PlanPredictsTheStep) {
   double sum = 0;
   for (auto& [phase, ms] : time["by_phase"].items()) sum += ms.get<double>();
   EXPECT_NEAR(sum / time["step_ms"].get<double>(), 1, 1e-6);
-  // How close it is to a measurement depends on the machine (docs/concepts/predictions.md); whether
-  // it is the model's prediction of this Program does not.
+  // The distance from a measurement depends on the machine (docs/concepts/predictions.md). Here the
+  // test checks that the figure is the calibration's prediction for this Program.
   Recipe r;
   settings_of(r).apply(
       {{"model", {"nano"}}, {"vocab", {"256"}}, {"batch", {"3"}}, {"seq", {"65"}}, {"precision", {"fp32"}}});

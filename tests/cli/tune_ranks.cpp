@@ -133,7 +133,7 @@ TEST(TuneRanks, PredictsEightH100) {
   EXPECT_EQ(text, read_file(file, 1 << 20));
 }
 
-// Four ranks cannot share six sequences: no step of another batch is a candidate.
+// Four ranks cannot share six sequences. A step with another batch is no candidate.
 TEST(TuneRanks, KeepsTheGlobalBatchThatSomeNumbersCannotShare) {
   auto json = run_crest({"tune", "--json", "--device=h100", "--model=gpt2-124M", "--ranks=1,4", "--global-batch=6",
                          "--recompute=none", "--attention=flash", "--pad-vocab=128", "--loss-chunk=auto"})
@@ -158,8 +158,8 @@ TEST(TuneRanks, StagesKeepTheGlobalBatch) {
   EXPECT_TRUE(interleaved) << "four stages have a cut of their own";
 }
 
-// The order of the list does not matter; the search starts with a number of ranks able to share the
-// batch.
+// The order of the list does not matter. The search starts with a number of ranks that can share
+// the batch.
 TEST(TuneRanks, StartsWithANumberThatCanShareTheGlobalBatch) {
   Flags flags = {"tune",
                  "--json",
@@ -214,7 +214,7 @@ TEST(TuneRanks, ComparesNumbersOfGpusThatAreNotHere) {
                {"none of the combinations fits 1.00 GiB, the memory of a rank", "closest", "offload", "more --ranks"});
 }
 
-// Without shards the state of 1558M does not fit 16 GiB; in host memory it does.
+// Without shards, the state of 1558M does not fit into 16 GiB. In host memory it does.
 TEST(TuneRanks, MovesStateToTheHostWhereNothingElseFits) {
   Flags flags = {"tune",         "--json",           "--device=h100",     "--model=gpt2-1558M", "--batch=1",
                  "--seq=256",    "--recompute=full", "--attention=flash", "--pad-vocab=128",    "--loss-chunk=auto",

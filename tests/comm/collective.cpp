@@ -47,7 +47,8 @@ TEST(Fit, FindsStartUpAndRateOfKnownNumbers) {
   EXPECT_LT(f.worst, 1e-9);
 }
 
-// With every time 10% off in turns the line stays within the errors, at the small end, too.
+// Times are alternately 10% too high and too low. The fitted line stays within these errors, at
+// small sizes too.
 TEST(Fit, ErrorsCountRelativeToEachSize) {
   std::vector<TransferPoint> points;
   for (int i = 0; i < 10; ++i) {

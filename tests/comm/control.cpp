@@ -1,4 +1,4 @@
-// Ranks finding each other, and the others' messages when one does not come, is lost, or hangs.
+// Ranks find each other. If one does not come, is lost, or hangs, the others report it.
 #include "comm/control.h"
 
 #include <fcntl.h>
@@ -92,7 +92,7 @@ TEST(Control, AnotherSecretOrNumberOfRanksIsToldByRank0) {
   expect_says(second, "rank 0 does not know the secret of this rank");
 }
 
-// Its connections are taken by the system: nobody answers on them.
+// The system still accepts connections for the stopped process, but nobody answers.
 TEST(Control, ARank0ThatIsStoppedSaysSo) {
   NEEDS_LOOPBACK();
   Socket listener = listen_on("127.0.0.1", 0);
@@ -193,7 +193,7 @@ class IdleStrangers {
     kill(pid_, SIGKILL), waitpid(pid_, nullptr, 0);
     close(ends_[0]);
   }
-  // Waits until they are there; how many.
+  // Waits until the connections exist, and returns their number.
   int opened() const {
     int count = 0;
     EXPECT_EQ(read(ends_[0], &count, sizeof count), ssize_t(sizeof count));
@@ -205,7 +205,7 @@ class IdleStrangers {
   pid_t pid_ = 0;
 };
 
-// While it lives, this process can open so many files and no more.
+// While it lives, this process can open only this many files.
 class FewDescriptors {
  public:
   explicit FewDescriptors(size_t left) {
@@ -256,7 +256,7 @@ TEST(Strangers, ThousandsThatSayNothingKeepNoRankOut) {
   for (auto& e : join_among_strangers(3, count)) EXPECT_EQ(e, "");
 }
 
-// No more than a few descriptors are left: EMFILE before the limit on strangers is reached.
+// With few descriptors left, EMFILE comes before the limit on strangers.
 TEST(Strangers, DescriptorsThatRunOutKeepNoRankOut) {
   NEEDS_LOOPBACK();
   FewDescriptors few(25);
@@ -295,7 +295,7 @@ TEST(Strangers, TheOldestIsClosedFirst) {
   }
 }
 
-// A stranger may not fill the memory of rank 0, either.
+// A stranger cannot fill the memory of rank 0 either.
 TEST(Strangers, ALongGreetingIsNone) {
   NEEDS_LOOPBACK();
   Socket listener = listen_on("127.0.0.1", 0);
@@ -310,7 +310,8 @@ TEST(Strangers, ALongGreetingIsNone) {
   EXPECT_LE(recv(s.fd(), &byte, 1, 0), 0) << "closed by the server";
 }
 
-// A rank is lost when its connection breaks without a farewell: here one joined by hand.
+// If a rank's connection breaks without a farewell, the rank is lost. The test joins one rank by
+// hand.
 TEST(Control, ARankThatIsGoneIsToldToAll) {
   NEEDS_LOOPBACK();
   Socket listener = listen_on("127.0.0.1", 0);
@@ -370,7 +371,7 @@ TEST(Secret, WhoDoesNotKnowItIsNotLetIn) {
   EXPECT_EQ(greeting(1, "the secret"), Greeting::done);
 }
 
-// One that skips the server's proof and sends anything as its own, or another rank's.
+// A server without the secret sends a made-up proof, or another rank's proof.
 TEST(Secret, AForgedOrRepeatedProofIsRefused) {
   NEEDS_LOOPBACK();
   Socket listener = listen_on("127.0.0.1", 0);

@@ -1,4 +1,4 @@
-// Silent ranks, or ranks waiting in collectives that never end.
+// Silent ranks, and ranks in collectives without an end.
 #include <gtest/gtest.h>
 
 #include <future>
@@ -103,8 +103,8 @@ std::vector<std::string> hear_of_gloo(double hang_at_work, const std::function<v
 
 }  // namespace
 
-// Ranks in different calls wait until both are named. Nothing is written in the wrong place, and no
-// thread of Gloo throws.
+// Ranks in different collectives wait until the error names both. Nothing is written to a wrong
+// place, and no thread of Gloo throws.
 TEST(Hang, RanksInDifferentCollectivesAreNamed) {
   NEEDS_LOOPBACK();
   if (!gloo_problem().empty()) GTEST_SKIP() << gloo_problem();

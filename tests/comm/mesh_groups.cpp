@@ -98,7 +98,7 @@ TEST(MeshGroups, TheControlChannelExchangesAlongTheirAxes) {
   for (auto& e : errors) EXPECT_EQ(e, "");
 }
 
-// Each rank waits for one waiting for another: no group is complete.
+// Each rank waits for a rank that waits for another: no group is complete.
 TEST(MeshGroups, GroupsOfTheControlChannelThatWaitInACircleEnd) {
   NEEDS_LOOPBACK();
   auto errors = with_ranks(4, [&](Control& control) {

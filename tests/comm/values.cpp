@@ -42,7 +42,7 @@ void check_mean_and_shift(Communicator& comm) {
   EXPECT_EQ(in, std::vector<int32_t>(out.size(), previous));
 }
 
-// Numbers with a sum that depends on the order of addition.
+// The sum of these numbers depends on the order of addition.
 std::vector<float> values_of(int rank, int64_t n) {
   std::vector<float> x(static_cast<size_t>(n));
   for (size_t i = 0; i < x.size(); ++i)

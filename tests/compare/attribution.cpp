@@ -1,4 +1,4 @@
-// What each change contributes, from steps with some of the changes.
+// The contribution of each change, from steps with some of the changes.
 #include "compare/attribution.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace {
 
 using Times = std::map<ChangeSet, SetTime>;
 
-// Everything that `changes` need, with times that have no structure.
+// All sets needed for `changes`, with unrelated times.
 Times any_times(size_t changes) {
   Times times;
   auto add = [&](ChangeSet set) {
@@ -113,7 +113,7 @@ TEST(Attribution, TooFewMeasurementsGiveNothing) {
   EXPECT_TRUE(sets_to_measure(most_changes + 1).empty());
 }
 
-// The instructions say that recompute takes most; measured, it is attention.
+// By its instructions, recompute has the largest effect. The measured steps show attention.
 TEST(Attribution, MeasuredStepsDecideWhichChangeMattersMost) {
   std::vector<SetRatio> sets = {{1, 0.8, 0.002, 16384}, {2, 0.95, 0.002, 16384}};
   auto [a, b] = measured_pair(0.2, 0.05, sets);

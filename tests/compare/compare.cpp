@@ -156,8 +156,8 @@ TEST(Compare, ModelsOfOtherShapes) {
   for (auto& x : c.causes) EXPECT_TRUE(x.a.instructions && x.b.instructions) << x.label << " has no counterpart";
 }
 
-// A learning rate or a seed changes numbers, not time: it is a difference and never a cause, in
-// either direction.
+// A learning rate or a seed changes numbers, not time. Crest lists it as a difference and never as
+// a cause, in both directions.
 TEST(Compare, WhatTakesNoTimeExplainsNone) {
   Synthetic a = gpt2(), b = gpt2();
   b.slowdown = [](const ProfileInstr&) { return 2.4; };
@@ -172,7 +172,7 @@ TEST(Compare, WhatTakesNoTimeExplainsNone) {
     for (auto& l : c.settings) EXPECT_EQ(l.setting, "");
     EXPECT_FALSE(contains(c.sentences[0], "lr ")) << c.sentences[0];
   }
-  // With a setting that acts on time, this setting is named.
+  // If a setting with an effect on time differs too, it is the cause.
   x.recipe["fusion"] = "off";
   RunComparison c = compare_runs(x, y);
   EXPECT_EQ(c.settings[0].setting, "fusion");
@@ -193,7 +193,8 @@ TEST(Compare, AnotherDeviceIsRateAndBandwidth) {
   RunComparison threads = compare_runs(two, one);
   EXPECT_EQ(threads.settings[0].a, "2 threads");
   EXPECT_EQ(threads.settings[0].b, "1 thread");
-  // On one device two measurements of its limits differ by noise: this explains nothing.
+  // Two measurements of one device's limits differ only by noise, so the difference explains
+  // nothing.
   y.device["name"] = x.device["name"];
   RunComparison same = compare_runs(x, y);
   expect_exact(same);
@@ -444,7 +445,7 @@ TEST(Compare, ANoiseFloorOfSixtyPercentIsAFactorEitherWay) {
   }
 }
 
-// Scattered rows of equal instructions show how much a group may differ for no reason.
+// Equal instructions with scattered times show how much a group may differ without a cause.
 TEST(Compare, GroupsWithinTheScatterOfEqualOnesAreNoCauses) {
   auto shaken = [](double by, uint64_t seed) {
     Synthetic s = gpt2();
@@ -464,8 +465,8 @@ TEST(Compare, GroupsWithinTheScatterOfEqualOnesAreNoCauses) {
     if (!x.significant) continue;
     EXPECT_GT(std::abs(std::log(x.b.ms / x.a.ms)), std::log1p(c.row_noise) / 2) << x.label;
   }
-  // The steps differ by less than equal groups do, so nothing is claimed of them, unless a floor
-  // was measured.
+  // The steps differ by less than equal groups do, so Crest claims no difference, unless a noise
+  // floor was measured.
   EXPECT_EQ(c.noise.floor_source, "assumed");
   EXPECT_GT(c.row_noise, 0.3);
   EXPECT_TRUE(contains(c.sentences[0], "No difference in speed beyond noise")) << c.sentences[0];
@@ -488,7 +489,8 @@ TEST(Compare, GroupsWithinTheScatterOfEqualOnesAreNoCauses) {
   EXPECT_TRUE(contains(c.sentences[0], "because of attention")) << c.sentences[0];
 }
 
-// Flash attention alone would save more than the step got faster: the other kernels are slower.
+// Flash attention alone would save more than the difference, because the other kernels became
+// slower.
 TEST(Compare, AnEffectLargerThanTheDifferenceIsPartlyOffset) {
   Synthetic a = gpt2(), b = gpt2();
   a.recipe.attention = "naive";
@@ -500,7 +502,7 @@ TEST(Compare, AnEffectLargerThanTheDifferenceIsPartlyOffset) {
   EXPECT_TRUE(contains(c.sentences[0], ", which other effects partly offset")) << c.sentences[0];
 }
 
-// A percentage next to bars in the other direction would read as if nothing else had an effect.
+// A percentage next to bars in the other direction would suggest that nothing else has an effect.
 TEST(Compare, ABarThatOthersOffsetHasNoPercentage) {
   RunComparison c;
   c.a.title = "A", c.b.title = "B", c.a.profiled = c.b.profiled = true;
@@ -518,8 +520,8 @@ TEST(Compare, ABarThatOthersOffsetHasNoPercentage) {
       << headline(c);
 }
 
-// Ten times the work at a tenth of the distance from the limit: bars that dwarf the step explain
-// nothing.
+// A has ten times the work of B, and B runs at a tenth of A's efficiency. Separate bars for both
+// would be larger than the steps, and explain nothing.
 TEST(Compare, NoBarIsLargerThanBothSteps) {
   Synthetic a = gpt2(), b = gpt2();
   b.recipe.batch = 1;

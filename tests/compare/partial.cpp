@@ -129,7 +129,7 @@ TEST(ComparePartial, OneProfileIsNotEnoughToSplit) {
   EXPECT_EQ(c.causes.size(), compare_runs(make_record(partial_nano()), make_record(partial_nano())).causes.size());
 }
 
-// A bench and a profile of one recipe: their difference is noise, whatever noise is assumed.
+// A bench and a profile of one recipe: any difference is noise, with every assumed noise floor.
 TEST(ComparePartial, RunsOfOneRecipeAreNotFasterThanEachOther) {
   Synthetic quick = partial_nano(), slow = partial_nano();
   slow.slowdown = [](const ProfileInstr&) { return 4.0; };
@@ -281,7 +281,7 @@ std::vector<std::string> numbers_in(const Json& json) {
 
 }  // namespace
 
-// A number of a record is replaced: there is one error, or a comparison whose sums hold.
+// With one number of a record replaced, there is one error, or a comparison with correct sums.
 TEST(ComparePartial, TamperedNumbersAreRefusedOrAddUp) {
   Synthetic small = partial_nano();
   small.recipe.model.layers = 1;
@@ -310,7 +310,8 @@ TEST(ComparePartial, TamperedNumbersAreRefusedOrAddUp) {
   EXPECT_GT(compared, 50);
 }
 
-// Two profiles taken apart on a busy machine: naive came out 16 times as fast as flash.
+// Two profiles measured apart on a busy machine: naive attention came out 16 times as fast as
+// flash.
 TEST(ComparePartial, ABusyMachineClaimsNothingOfRunsApart) {
   Synthetic slow = partial_nano();
   slow.slowdown = [](const ProfileInstr&) { return 30.0; };
@@ -362,12 +363,13 @@ TEST(CompareText, TheTableOfRunsFitsTheWidth) {
             b = make_record(partial_nano(), "profile-nano-bf16-unfused");
   a.device["name"] = b.device["name"] = "A CPU with a long name (2 threads, avx512)";
   std::string text = compare_text(compare_runs(a, b), {.top = 3, .width = 80, .color = false});
-  size_t shared = text.find("all: device A CPU with"), table = text.find("tokens/s", shared),
+  size_t shared = text.find("same in all rows: device A CPU with"), table = text.find("tokens/s", shared),
          run = text.find("unfused", table);
   ASSERT_NE(shared, std::string::npos) << text;
   ASSERT_NE(run, std::string::npos) << text;
   EXPECT_LE(text.find('\n', run) - text.rfind('\n', run), 81u) << text;
-  EXPECT_FALSE(contains(compare_text(compare_runs(a, b), {.top = 3, .width = 140, .color = false}), "all: device"));
+  EXPECT_FALSE(
+      contains(compare_text(compare_runs(a, b), {.top = 3, .width = 140, .color = false}), "all rows: device"));
 }
 
 TEST(CompareText, ReadsFromTheSentenceDown) {

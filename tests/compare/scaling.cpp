@@ -19,7 +19,7 @@ bool is_in(const std::string& text, const std::string& part) { return text.find(
 
 }  // namespace
 
-// Two ranks with the same work for each: the cost of the second is split without a rest.
+// Two ranks with the same work each: the parts of the lost time add up.
 TEST(Scaling, AddsUp) {
   Synthetic one = gpt2(), two = gpt2();
   two.recipe.ranks = 2;

@@ -21,7 +21,7 @@ TEST(Compare, TheHeadlineNamesOtherInstructions) {
   EXPECT_TRUE(contains(headline(c), "runs as other instructions (3 x all_reduce -> ")) << headline(c);
 }
 
-// The slowest instruction of a group is chance.
+// Which instruction of a group is the slowest is chance.
 TEST(Compare, ChangesAreThoseOfAnOperation) {
   auto slow = [](const std::string& op) {
     Synthetic s = gpt2();
@@ -90,7 +90,7 @@ TEST(Compare, ATableOfTokensHasTimesOfTokens) {
   EXPECT_EQ(found, 2);
 }
 
-// A smaller model on a slow device: the size is no reason for its time.
+// A smaller model on a slow device: the size of the model does not explain its time.
 TEST(Compare, TimeOfAnotherDeviceIsNotTheModels) {
   Synthetic a = gpt2(), b = gpt2();
   b.recipe = recipe_of("nano", 16, 256);

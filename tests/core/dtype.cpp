@@ -42,8 +42,8 @@ TEST(DType, HalfFormatsAgreeWithTheCompilersConversions) {
   EXPECT_TRUE(std::isnan(to_float(to_float16(NAN))));
 }
 
-// Every pattern of the low half beside patterns of the high one: all around powers of two, and some
-// of the others.
+// Every pattern of the low half with many patterns of the high half: all around powers of two, and
+// some of the others.
 TEST(DType, HalvesOfAFloatJoinToTheSameBits) {
 #ifdef __SANITIZE_ADDRESS__
   constexpr uint32_t step = 61;

@@ -6,8 +6,8 @@
 
 using namespace crest;
 
-// Names come from files of strangers: none of them moves the cursor, clears the screen or turns
-// text around.
+// Names come from files of strangers. They must not move the cursor, clear the screen or turn text
+// around.
 TEST(Printable, WhatATerminalWouldObeyIsWritten) {
   EXPECT_EQ(printable("plain \xC3\xA4\xE2\x82\xAC\xF0\x9F\x99\x82"), "plain \xC3\xA4\xE2\x82\xAC\xF0\x9F\x99\x82");
   EXPECT_EQ(printable(std::string_view("\x1b[2J\0\x7f\n", 7)), "\\x1b[2J\\x00\\x7f\\x0a");

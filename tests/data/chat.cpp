@@ -39,7 +39,7 @@ struct Prepared {
   std::vector<int32_t> tokens;
   std::vector<uint8_t> trained;
 
-  // The text with special tokens by name, of all tokens or of the trained ones. An end-of-text
+  // The text of all tokens, or of the trained ones, with special tokens by name. An end-of-text
   // token inside a conversation is written "<+>".
   std::string text(bool only_trained = false) const {
     std::string text;
@@ -139,7 +139,7 @@ TEST(Chat, SpecialTokensChooseTheTemplateAndTextCannotSpellThem) {
   p = prepared(dir, {line}, "", dir / "llama3.json");
   EXPECT_EQ(p.data.info().chat_template, "llama3");
   EXPECT_EQ(p.tokens[0], 257) << "<|begin_of_text|>";
-  // A tokenizer without them: plain, or as ordinary text with a message.
+  // A tokenizer without the template's tokens: template plain, or ordinary text with a message.
   EXPECT_EQ(prepared(dir, {line}).data.info().chat_template, "plain");
   p = prepared(dir, {line}, "chatml");
   ASSERT_EQ(p.messages.size(), 2u);
@@ -150,7 +150,8 @@ TEST(Chat, SpecialTokensChooseTheTemplateAndTextCannotSpellThem) {
   EXPECT_EQ(p.tokens[0], 259);
 }
 
-// As `tokenizers` adds tokens by default. Other added tokens are found in messages as in any text.
+// `tokenizers` adds tokens in this way by default. Other added tokens are found in messages as in
+// any text.
 TEST(Chat, MarkersThatAreAddedButNotSpecialAreNeverMadeOfMessages) {
   DataFolder dir;
   write_tokenizer(dir / "t.json", {"<|im_start|>", "<|im_end|>", "</s>", "<think>"}, false);
@@ -203,7 +204,7 @@ TEST(Chat, AlpacaAndShareGptAreConversations) {
       {"conversations",
        {{{"from", "system"}, {"value", "S"}}, {{"from", "human"}, {"value", "Q"}}, {{"from", "gpt"}, {"value", "A"}}}}};
   EXPECT_EQ(prepared(dir, {sharegpt}, "plain").text(), "S\n\nUser: Q\nAssistant: A<|endoftext|>");
-  // A text goes first, unless a template is named; prompts have none.
+  // A line with a text is this text, unless a template is named. Prompts have no template.
   Json both = sharegpt, record = {{"prompt", "P"}, {"answer", "A"}};
   both["text"] = "a text";
   EXPECT_EQ(prepared(dir, {both, record, sharegpt}).text(),
@@ -235,7 +236,7 @@ TEST(Chat, NullIsLikeAnAbsentKey) {
   EXPECT_ERROR(prepared(dir, {{{"instruction", "q"}, {"output", nullptr}}}), "no \"output\"");
 }
 
-// Before every document, once: llama3's template has it already. It is no target of a record.
+// The token comes once before every document. llama3's template has it already. It is no target.
 TEST(Chat, ABeginOfTextTokenIsAddedWhereItIsAskedFor) {
   DataFolder dir;
   write_tokenizer(dir / "t.json", {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"});
@@ -271,7 +272,7 @@ TEST(Chat, DocumentsEndWithTheTokenThatTheTokenizersFilesName) {
   EXPECT_EQ(prepared(dir, {text, text}, "", dir / "t").text(), "T<|im_end|>T") << "the data in out was replaced";
 }
 
-// A tokenizer without an end of text has no token 0 in its place.
+// Without an end-of-text token, no other token (such as 0) takes its place.
 TEST(Chat, WithoutAnEndOfTextNothingTakesItsPlace) {
   Json json = Json::parse(Tokenizer::bytes().to_json());
   json["added_tokens"] = Json::array();
@@ -297,7 +298,7 @@ TEST(Chat, AnAnswerEndsWithTheTemplatesToken) {
   EXPECT_EQ(turn_end(*chat_template("plain"), tokenizer), std::nullopt);
 }
 
-// Packing keeps a conversation in one document, whatever ends its turns.
+// Packing keeps a conversation in one document, with any token at the end of its turns.
 TEST(Chat, ADocumentIsAWholeConversation) {
   DataFolder dir;
   for (auto& form : chat_templates()) {
@@ -429,7 +430,7 @@ print(json.dumps([environment.from_string(c["jinja"]).render(
         Json one = {{"jinja", form.jinja}, {"messages", line["messages"]}, {"generate", false}, {"tokens", tokens}};
         cases.push_back(one);
         expected.push_back(text);
-        // The model is asked with the text it saw before the last answer.
+        // The question to the model has the same bytes as the text before the last answer.
         std::string answer = line["messages"].back()["content"];
         one["generate"] = true;
         one["messages"].erase(one["messages"].size() - 1);

@@ -1,6 +1,6 @@
-// Every modifying system call of a preparation fails once, or fails
-// from then on: a clear error, and under the name of the result
-// there is nothing, the old data or the new data, never a part.
+// Every modifying system call of a preparation fails once, or fails from then on. The result is a
+// clear error. Under the name of the output there is nothing, the old data or the new data, never a
+// part.
 #include "checkpoint/faults.h"
 
 #include <omp.h>
@@ -60,8 +60,7 @@ class PrepareFaults : public ::testing::TestWithParam<Scenario> {
   }
   fs::path out() const { return fs::path(dir_ / "work") / "out"; }
   void run() { prepare(tiny(dir_ / "new.txt", out(), GetParam().overwrite)); }
-  // 0: nothing there; otherwise the bytes of text of the whole data set there (opening checks every
-  // shard).
+  // 0: no data; otherwise the bytes of text of the complete data set (opening checks every shard).
   uint64_t there() const { return fs::exists(out()) ? Dataset::open(out()).info().text_bytes : 0; }
 
   DataFolder dir_;
@@ -107,7 +106,8 @@ TEST_P(PrepareFaults, EveryKthCall) {
     EXPECT_NE(message.find(std::strerror(s.error)), std::string::npos);
     EXPECT_NE(message.find(dir_.path().string()), std::string::npos) << "the error names no path";
     if (s.fault == Fault::fail_once) {
-      // After the rename only the sync of the parent can fail: then the new data is there.
+      // After the rename only the sync of the parent folder can fail. Then the new data is in
+      // place.
       uint64_t found = there();
       EXPECT_TRUE(found == before || found == after) << found;
       size_t left = 0;
@@ -121,7 +121,7 @@ TEST_P(PrepareFaults, EveryKthCall) {
       uint64_t found = there();
       EXPECT_TRUE(found == before || found == after) << found;
     } else if (s.overwrite) {
-      // Not even moving back worked: the message says where the old data is.
+      // If even moving the data back fails, the message names the place of the old data.
       fs::path old;
       for (auto& entry : fs::directory_iterator(dir_ / "work"))
         if (entry.path().string().ends_with("-old")) old = entry.path();
@@ -188,8 +188,7 @@ class PrepareKilled : public ::testing::TestWithParam<bool> {
 
 }  // namespace
 
-// At every moment the old data or the new is under the name, or the next who looks for it finds the
-// old.
+// At every moment the old or the new data has the name, or the next command puts the old data back.
 TEST_P(PrepareKilled, AtEveryCallLeavesTheOldOrTheNewData) {
   int64_t all = calls();
   ASSERT_GT(all, 30);
@@ -216,8 +215,8 @@ TEST_P(PrepareKilled, AtEveryCallLeavesTheOldOrTheNewData) {
   EXPECT_EQ(put_back, GetParam() ? 0 : 1);  // killed before the second rename
 }
 
-// Not only opening finds it: a preparation without
-// --overwrite does not take the free name.
+// Opening is not the only way to find it: a preparation without --overwrite does not take the free
+// name.
 TEST_P(PrepareKilled, IsPutBackByTheNextPreparationToo) {
   int64_t all = calls();
   bool gone = false;
@@ -234,8 +233,7 @@ TEST_P(PrepareKilled, IsPutBackByTheNextPreparationToo) {
 INSTANTIATE_TEST_SUITE_P(FileSystems, PrepareKilled, ::testing::Bool(),
                          [](auto& i) { return i.param ? "ThatExchangeNames" : "ThatDoNot"; });
 
-// While the process that set it aside lives, nobody else touches it; the error says where the data
-// is.
+// Data set aside by a living process stays there. The error names its place.
 TEST(PrepareReplacing, OfALivingProcessIsLeftAlone) {
   TemporaryFolder dir;
   write_file(dir / "in.txt", sentences(1000));

@@ -26,7 +26,7 @@ std::string many_words(size_t n) {
   return text;
 }
 
-// The action's exception, which must be the error of Ctrl-C.
+// The message of the action's exception. It must be the error of Ctrl-C.
 template <class Action>
 std::string interrupted(Action&& action) {
   try {
@@ -136,7 +136,7 @@ TEST(Interrupted, TextForTrainingLeavesNothingInTheCache) {
   EXPECT_TRUE(!fs::exists(dir / "cache") || fs::is_empty(dir / "cache"));
 }
 
-// Reading keeps every shard open, so more of them than a process may open are not made.
+// Reading keeps every shard open, so Crest refuses to make more shards than a process may open.
 TEST(ShardWriter, MoreShardsThanFilesThatMayBeOpenAreRefused) {
   DataFolder dir;
   write_file(dir / "in.txt", many_words(4000));

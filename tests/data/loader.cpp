@@ -229,7 +229,7 @@ TEST(Prefetcher, ThreadsReadAheadInOrder) {
   }
 }
 
-// A batch is as far ahead as was asked for: no further, and not less.
+// The prefetcher reads exactly as many batches ahead as requested.
 TEST(Prefetcher, ReadsAsFarAheadAsAsked) {
   DataFolder dir;
   TokenStream s = make_stream(dir, 5000);

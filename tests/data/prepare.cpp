@@ -132,7 +132,7 @@ TEST(Prepare, TextWithoutSpacesTakesLittleMemory) {
     EXPECT_LT((kib("VmHWM") - before) << 10, 10 * text.size() + (32 << 20));
   }
 #ifndef __SANITIZE_ADDRESS__
-  // Memory that grows with the text, of Chinese phrases: most of it is symbols and places of pairs.
+  // Chinese phrases need memory in proportion to the text, mostly for symbols and places of pairs.
   std::string phrases;
   for (uint64_t i = 0; phrases.size() < 1'500'000; ++i) {
     const uint64_t r = mix(i), character = (r & 0xfff) * (r >> 12 & 0xfff) >> 12;
@@ -168,7 +168,7 @@ TEST(Prepare, FoldersAreReadInOrderAndOnlyText) {
                       "<|endoftext|>third " + many_sentences(2000));
   ASSERT_EQ(messages.size(), 1u);
   EXPECT_NE(messages[0].find("picture.png"), std::string::npos);
-  // Prepared data inside the folder is not input of the next time.
+  // Prepared data inside the input folder is no input of the next preparation.
   o.overwrite = true;
   prepare(o);
   Dataset again = Dataset::open(o.out);
@@ -287,8 +287,8 @@ TEST(Prepare, ErrorsSayWhatIsWrongAndLeaveNothing) {
   EXPECT_TRUE(fs::exists(dir / "precious/thesis.txt"));
 }
 
-// --overwrite replaces prepare's folders: not a folder with a mere meta.json, nor one with a file
-// of somebody else, nor an input.
+// --overwrite replaces only folders of prepare: no folder with just a meta.json, none with other
+// files, none with an input.
 TEST(Prepare, OverwriteRemovesNothingThatPrepareDidNotWrite) {
   DataFolder dir;
   const std::string text = many_sentences(5000);
@@ -399,8 +399,8 @@ TEST(Prepare, CacheIsReusedUntilSomethingChanges) {
   if (null != 0) ::close(null);
 }
 
-// Only content counts: other text of the same size and time is prepared, the same text of another
-// time is not.
+// Only content counts: another text of the same size and time is prepared, the same text with
+// another time is not.
 TEST(Prepare, CacheIsKeyedByTheContent) {
   TemporaryFolder dir;
   std::string text = many_sentences(5000), other = text;
@@ -422,7 +422,7 @@ TEST(Prepare, CacheIsKeyedByTheContent) {
   EXPECT_EQ(third.folder, first.folder);
 }
 
-// A reading with other content than the cache key's.
+// The content changes between hashing and reading.
 TEST(Corpus, ContentThatChangedSinceItWasHashedIsAnError) {
   TemporaryFolder dir;
   std::string text = many_sentences(3000);
@@ -437,7 +437,8 @@ TEST(Corpus, ContentThatChangedSinceItWasHashedIsAnError) {
   EXPECT_ERROR(read(), "changed between two readings");
 }
 
-// A number of a process in a name would say nothing: the process may be in another container.
+// The name of a folder could hold a process number, but the process may be in another container. So
+// locks show whether a folder is in use.
 TEST(Prepare, FoldersThatNobodyHasLockedAreRemoved) {
   DataFolder dir;
   write_file(dir / "in.txt", many_sentences(5000));

@@ -1,5 +1,4 @@
-// A preparation publishes a tokenizer Crest
-// can load, or is refused with one error.
+// A preparation publishes only a tokenizer that Crest can load. Otherwise it ends with one error.
 #include <nlohmann/json.hpp>
 
 #include "data/bpe_train.h"
@@ -108,7 +107,8 @@ TEST_F(PreparedTokenizers, TheLongestMergeIsRead) {
   EXPECT_EQ(prepared("t.json", f.text()).vocab_size(), 259u);
 }
 
-// Spelled in the byte-level alphabet, and found in the text as it stands.
+// The file spells the token in the byte-level alphabet. In a text the token is found as it is
+// written.
 TEST_F(PreparedTokenizers, AnAddedTokenMayBePartOfAMerge) {
   TokenizerFile f;
   f.tokens = {{"\xc4\xa0"
@@ -162,8 +162,7 @@ TEST_F(PreparedTokenizers, TheHighestIdLeavesNoneForEndOfText) {
   refused("t.tiktoken", text, "token id 1048576 is above the limit");
 }
 
-// Text with a character repeated for pages: the
-// pairs double until they are too long for any file.
+// A text with one character repeated for pages: pairs double until they are too long for any file.
 TEST_F(PreparedTokenizers, TrainedTokensAreNeverTooLongToRead) {
   write_file(dir_ / "in.txt", std::string(300'000, 'a') + " b");
   prepare(options("bpe:300"));
@@ -173,7 +172,7 @@ TEST_F(PreparedTokenizers, TrainedTokensAreNeverTooLongToRead) {
   EXPECT_EQ(longest, BpeTrainer::longest_token);
 }
 
-// Whatever the reader does not take: nothing is published.
+// If the reader refuses a tokenizer, nothing is published.
 TEST_F(PreparedTokenizers, WhatIsNotReadAgainIsNotPublished) {
   std::vector<std::pair<uint32_t, uint32_t>> doubling = {{0, 0}};
   for (uint32_t id = 256; id < 256 + 17; ++id) doubling.push_back({id, id});

@@ -154,7 +154,7 @@ TEST(Sources, StandardInputIsReadByItsContent) {
   }
   EXPECT_ERROR(prepared_input(dir, lines_of_text(10), as_lines), "-, line 1");
   EXPECT_ERROR(prepared_input(dir, "{\"body\": \"a\"}\n" + lines), "no key \"text\"");
-  // The format is for files, too. Without it and without a telling name, JSON is refused.
+  // --format applies to files, too. Without it, Crest refuses JSON in a file with another ending.
   std::string array = "[\n {\"text\": \"a\"}\n]\n" + lines_of_text(10);
   struct Case {
     const char* name;
@@ -247,7 +247,7 @@ TEST(Sources, WhatIsNotTextIsRefusedWithItsKindAndWhatToDo) {
     EXPECT_ERROR(prepared_input(dir, c.content), c.said[0]);
   }
   EXPECT_FALSE(fs::exists(dir / "out"));
-  // Input without text, in whatever form.
+  // Inputs without text, in several forms.
   write_file(dir / "mark.txt", "\xef\xbb\xbf");
   write_file(dir / "blank.jsonl", "\n \n\n");
   write_file(dir / "empty.txt.gz", gzipped(""));
@@ -255,11 +255,11 @@ TEST(Sources, WhatIsNotTextIsRefusedWithItsKindAndWhatToDo) {
     EXPECT_ERROR(prepared_sources(dir, {dir / name}), std::string(name) + ": the input contains no text");
   for (auto& text : {std::string(), gzipped(""), std::string("\xef\xbb\xbf")})
     EXPECT_ERROR(prepared_input(dir, text), "-: the input contains no text");
-  // A folder of nothing else is an error with the reason.
+  // A folder with only such files is an error with the reason.
   write_file(dir / "tables/part-0.parquet", "PAR1\x15\x04\x15");
   EXPECT_ERROR(prepared_sources(dir, {dir / "tables"}),
                "part-0.parquet looks like a Parquet file, not a text file. Convert it");
-  // In a folder they are skipped, by name.
+  // In a folder with other files, Crest skips them and names them.
   for (auto& c : cases) write_file(dir / "in" / c.name, c.content);
   write_file(dir / "in/a.txt", text);
   PreparedSources p = prepared_sources(dir, {(dir / "in").string()});

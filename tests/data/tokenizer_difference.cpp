@@ -1,4 +1,4 @@
-// Tokenizer::difference: the effect of a tokenizer, however its file is written.
+// Tokenizer::difference compares the effect of tokenizers. The form of their files does not matter.
 #include <nlohmann/json.hpp>
 
 #include "core/random.h"
@@ -67,7 +67,7 @@ TEST(TokenizerDifference, MergesThatNeverHappenDoNotMatter) {
   std::string text;
   for (uint64_t i = 0; i < 20000; ++i) text += "thean dr"[random_bits(1, 2, i) % 8];
   EXPECT_EQ(x.encode(text), y.encode(text));
-  // All tokens are made by merges, so it does not matter whether they are looked up first.
+  // Merges make every token, so looking tokens up first changes nothing.
   b["model"]["ignore_merges"] = true;
   EXPECT_EQ(difference(a, b), "");
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <omp.h>
 
+#include <cstring>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -278,14 +279,15 @@ TEST(TokenizerFiles, FilesBesideAVocabularyAddTheirTokens) {
   struct Case {
     const char *file, *text, *said;
   };
-  for (auto& c : {Case{"added_tokens.json", "[]", "not a JSON object"},
-                  Case{"added_tokens.json", R"({"a": "b"})", "the id of 'a' is not a number"},
-                  Case{"added_tokens.json", R"({"<s>": 3})", "disagree about id 3"},
-                  Case{"special_tokens_map.json", R"({"eos_token": 5})", "eos_token is not a token"},
-                  Case{"tokenizer_config.json", R"({"added_tokens_decoder": {"x": {}}})", "not an id and its token"},
-                  Case{"tokenizer_config.json",
-                       R"({"added_tokens_decoder": {"800": {"content": "<m>", "lstrip": true}}})", "lstrip = true"},
-                  Case{"tokenizer_config.json", "{", "line 1"}}) {
+  for (auto& c :
+       {Case{"added_tokens.json", "[]", "not a JSON object"},
+        Case{"added_tokens.json", R"({"a": "b"})", "the id of 'a' is not a number"},
+        Case{"added_tokens.json", R"({"<s>": 3})", "disagree about id 3"},
+        Case{"special_tokens_map.json", R"({"eos_token": 5})", "eos_token is not a token"},
+        Case{"tokenizer_config.json", R"({"added_tokens_decoder": {"x": {}}})", "not an id and its token"},
+        Case{"tokenizer_config.json", R"({"added_tokens_decoder": {"800": {"content": "<m>", "single_word": true}}})",
+             "single_word = true"},
+        Case{"tokenizer_config.json", "{", "line 1"}}) {
     SCOPED_TRACE(c.text);
     DataFolder bad;
     for (const char* name : {"vocab.json", "merges.txt"}) write_file(bad / name, read_file(dir / name));
@@ -294,8 +296,8 @@ TEST(TokenizerFiles, FilesBesideAVocabularyAddTheirTokens) {
   }
 }
 
-// Ends as in generate() of transformers: the tokens named by the files; between documents, the one
-// only for the end of texts. No text makes it.
+// Texts end at the same tokens as in generate() of transformers: the tokens named by the files.
+// Between documents there is only the token for the end of texts. No text can produce it.
 TEST(TokenizerFiles, TheTokenBetweenDocumentsIsTheOneThatTheFilesName) {
   DataFolder dir;
   auto json = nlohmann::json::parse(Tokenizer::bytes().to_json());
@@ -318,7 +320,7 @@ TEST(TokenizerFiles, TheTokenBetweenDocumentsIsTheOneThatTheFilesName) {
   EXPECT_EQ(end(), 257u);
 }
 
-// Where transformers follows one file or the other.
+// transformers uses one file or the other here, so Crest refuses the contradiction.
 TEST(TokenizerFiles, FilesThatDisagreeAreRefused) {
   DataFolder dir;
   auto json = nlohmann::json::parse(Tokenizer::bytes().to_json());
@@ -346,7 +348,7 @@ TEST(TokenizerFiles, FilesThatDisagreeAreRefused) {
   EXPECT_ERROR(Tokenizer::load(dir.path()), "puts a space before texts");
 }
 
-// Such a token is found in the text before merges, and remains the token of its byte.
+// Such a token is found in the text before merges, and still stands for its byte.
 TEST(TokenizerFiles, AnAddedTokenMayBeThatOfAByte) {
   auto json = nlohmann::json::parse(fixture_text("llama3.json"));
   auto add = [&](const char* text) {
@@ -373,7 +375,7 @@ TEST(TokenizerFiles, WhatIsNoFileOfATokenizerIsNamed) {
   EXPECT_EQ(Tokenizer::load(dir.path()).vocab_size(), 257u) << "a byte order mark";
 }
 
-// A text in blocks, as a preparation reads it: one space before the document, none at its seams.
+// A preparation reads a text in blocks: one space before the document, none between blocks.
 TEST(TokenizerFiles, ADocumentHasTheSameTokensInBlocks) {
   Tokenizer t = Tokenizer::load(fixture_path("sentencepiece.model"));
   std::string text;
@@ -495,10 +497,38 @@ TEST(TokenizerFiles, WhatIsNotSupportedIsNamed) {
   EXPECT_ERROR(parse(with("\"use_regex\":false", "\"use_regex\":true")), "more than one split rule");
   EXPECT_ERROR(parse(with("\"type\":\"Split\"", "\"type\":\"Digits\"")), "use_regex = false");
   EXPECT_ERROR(parse(with("\"type\":\"Split\"", "\"type\":\"Punctuation\"")), "Punctuation");
-  EXPECT_ERROR(parse(with("\"lstrip\":false", "\"lstrip\":true")), "lstrip");
+  EXPECT_ERROR(parse(with("\"single_word\":false", "\"single_word\":true")), "single_word");
   EXPECT_ERROR(parse(with("<tool>", "<a tool>")), "holds a space");
   EXPECT_ERROR(parse(with("\"normalizer\":null", "\"normalizer\":{\"type\":\"StripAccents\"}")), "StripAccents");
   EXPECT_NO_THROW(parse(with("\"normalizer\":null", "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[]}")));
+}
+
+// Phi-3's special tokens take the white space behind them, masks the one before them.
+TEST(TokenizerFiles, AddedTokensTakeTheWhiteSpaceBesideThem) {
+  const auto with = [](std::string json, const std::string& token, const char* flag) {
+    const size_t at = json.find(flag, json.find("\"" + token + "\""));
+    return json.replace(at, std::strlen(flag), std::string(flag).substr(0, std::strlen(flag) - 5) + "true");
+  };
+  const std::string json = fixture_text("llama3.json");
+  const Tokenizer plain = Tokenizer::parse(json, "file.json");
+  const uint32_t start = plain.encode("<|start|>", true).at(0), tool = plain.encode("<tool>").at(0);
+  auto join = [&](const Tokenizer& t, std::initializer_list<const char*> parts, uint32_t token) {
+    std::vector<uint32_t> ids;
+    for (const char* part : parts) {
+      if (part != *parts.begin()) ids.push_back(token);
+      for (uint32_t id : t.encode(part)) ids.push_back(id);
+    }
+    return ids;
+  };
+  const Tokenizer right = Tokenizer::parse(with(json, "<|start|>", "\"rstrip\":false"), "file.json");
+  EXPECT_EQ(right.encode("a <|start|> \n\xc2\xa0 b<|start|>c <|start|> ", true),
+            join(right, {"a ", "b", "c ", ""}, start));
+  EXPECT_EQ(right.encode("a <|start|> b"), plain.encode("a <|start|> b")) << "special tokens are for prompts";
+  const Tokenizer left = Tokenizer::parse(with(json, "<tool>", "\"lstrip\":false"), "file.json");
+  EXPECT_EQ(left.encode("a \xe3\x80\x80<tool> b\n<tool><tool>"), join(left, {"a", " b", "", ""}, tool));
+  EXPECT_EQ(Tokenizer::parse(left.to_json(), "again").to_json(), left.to_json());
+  EXPECT_NE(left.difference(plain, "A", "B"), "");
+  EXPECT_ERROR(Tokenizer::parse(with(json, "<tool>", "\"rstrip\":false"), "file.json"), "not special and has rstrip");
 }
 
 TEST(TokenizerFiles, TextsAreNormalizedAndOthersLeftAlone) {

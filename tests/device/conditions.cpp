@@ -99,7 +99,7 @@ TEST_F(ConditionsTest, LoadOfOthersBetweenTwoReadings) {
   EXPECT_NEAR(after.other_load, (2 - own) / elapsed, 1e-6);
 }
 
-// The processor time of other ranks is the run's own.
+// The processor time of other ranks belongs to the run.
 TEST(Conditions, OtherRanksAreNoOtherLoad) {
   constexpr double worked = 0.3;
   auto seconds = [] { return double(std::clock()) / CLOCKS_PER_SEC; };

@@ -27,7 +27,7 @@ class MatmulRatesFile : public ::testing::Test {
   std::optional<std::string> before_;
 };
 
-// No measurement answers such a number.
+// No measurement gives this number.
 constexpr double told = 12345;
 
 }  // namespace

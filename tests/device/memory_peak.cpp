@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t mib = int64_t(1) << 20;
 }
 
-// Memory taken, used and given back shows in the peak, not at the end.
+// Memory that was used and freed shows in the peak, and not at the end.
 TEST(MemoryPeak, SeesWhatIsGivenBack) {
   MemoryPeak peak(find_device("cpu", 1));
   {

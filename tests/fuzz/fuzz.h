@@ -65,7 +65,7 @@ inline std::string after_header(std::string_view input) {
   return bytes.append(input.substr(std::min<size_t>(32, input.size())));
 }
 
-// Refusing is right; anything else leaving a parser is a crash.
+// A parser may refuse its input. Any other exception from it is a crash.
 template <class Action>
 void or_error(Action action) {
   try {

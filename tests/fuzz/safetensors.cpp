@@ -1,5 +1,5 @@
-// The whole reader on an in-memory file, and the header parser with the fitting length, rare in
-// random files.
+// The whole reader on a file in memory, and the header parser with a correct length, which random
+// files rarely have.
 #include "checkpoint/safetensors.h"
 
 #include <vector>

@@ -27,8 +27,8 @@ TEST(StopSignal, FirstSetsTheFlag) {
 
 TEST(StopSignal, DoubledDeliveryIsOneRequest) {
   StopSignal guard;
-  // Both are there before either is delivered: on a loaded machine a test raising them one after
-  // the other may be held up for longer than a repetition takes.
+  // Both signals are pending before either is delivered. On a loaded machine, two separate signals
+  // could be further apart than a repetition.
   sigset_t both;
   sigemptyset(&both);
   sigaddset(&both, SIGTERM), sigaddset(&both, SIGINT);

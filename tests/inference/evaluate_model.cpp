@@ -165,8 +165,8 @@ TEST_F(EvaluateModel, Fp8IsBf16) {
   EXPECT_EQ(m.evaluation.loss, half.evaluation.loss);
 }
 
-// Tied (gpt2) and untied (llama); the logits come from decoding, which multiplies the codes
-// directly, and the loss from a batch, for which they become floats: one model.
+// Decoding multiplies the 8-bit codes directly and gives logits. A batch converts them to floats
+// and gives the loss. Both agree, for a tied head (gpt2) and an untied one (llama).
 TEST_F(EvaluateModel, Int8WeightsAreOneModelInBatchesAndOneByOne) {
   for (const char* shape : {"gpt2", "llama"})
     for (const char* precision : {"fp32", "bf16"}) {

@@ -19,9 +19,8 @@ TEST(OpenModel, AFileThatIsNoModelIsNamed) {
   expect_error([&] { open_model(folder / "text.txt"); }, {"text.txt: is not a model"});
 }
 
-// A run with --keep 1: at every moment there is a checkpoint,
-// but a listed one may be gone when it is read. More steps than
-// saves while one model is opened, so none comes back meanwhile.
+// A run with --keep 1: at every moment there is a checkpoint, but a listed one may be gone when it
+// is read. There are more steps than saves while one model is opened, so no step comes twice.
 TEST(OpenModel, ACheckpointIsFoundWhileOthersComeAndGo) {
   TemporaryFolder folder;
   const std::string root = folder / "run/checkpoints/", aside = folder / "aside/";

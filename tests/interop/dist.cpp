@@ -1,5 +1,5 @@
-// The release archive runs when it is unpacked elsewhere, with an empty environment and of the
-// system only glibc.
+// The release archive runs after unpacking in another place, with an empty environment and only
+// glibc from the system.
 #include "cli/run.h"
 
 using namespace crest::test;

@@ -88,7 +88,7 @@ TEST(Interop, NanogptItselfTrainsOnOurTokensAndItsCheckpointLoads) {
   expect_ok("nanogpt_itself.py", {folder.path().string()});
 }
 
-// Weights, optimizer states of every kind, imported models, logits: whatever Crest writes.
+// Every kind of file that Crest writes: weights, optimizer states, imported models, logits.
 TEST(Interop, SafetensorsReadsEveryFile) {
   CREST_NEED_PYTHON("numpy safetensors");
   TempFolder folder;

@@ -17,7 +17,7 @@ TOLERANCE = 1e-5
 # Also written back by Crest, and opened by transformers.
 AGAIN = ("gpt2-sharded", "llama-sharded-bf16", "gpt2-relu", "llama-biases", "qwen2", "mistral-wide-window", "mistral-window",
          "qwen2-window", "llama-dynamic", "llama-yarn-mscale", "smollm3", "granite-bf16", "starcoder2", "phi3-bf16", "phi3-longrope", "gpt_neox",
-         "stablelm", "qwen3", "olmo2", "olmo3-bf16", "gemma3_text-bf16")
+         "stablelm", "qwen3", "olmo2", "olmo3-bf16", "gemma3_text-bf16", "nanochat")
 SIZES = "preset = \"{}\"\nlayers = 2\nwidth = 48\nheads = {}\nkv_heads = {}\nhead_dim = {}\nff = {}\ncontext = 32\nvocab = {}\ntied = {}\n"
 LLAMA = SIZES.format("llama-nano", 4, 2, 12, 96, 101, "false")
 UNEVEN = SIZES.format("llama-nano", 5, 5, 8, 96, 101, "false").replace("width = 48", "width = 32")
@@ -48,6 +48,7 @@ TRAINED = {"gpt2": SIZES.format("nano", 3, 3, 16, 192, 101, "true"),
            "gemma3_text": LLAMA.replace("false", "true")
                           + f'qk_norm = "head"\nnorm_position = "both"\nactivation = "geglu"\nembedding_scale = {48 ** 0.5!r}\nwindow = 5\n'
                             'attention_scale = 0.5\npattern = "AB"\n[layer.B]\nwindow = 0\nrope_theta = 5000\n',
+           "nanochat": LLAMA + 'norm_weight = false\nembedding_norm = true\nqk_norm = "head"\nactivation = "relu2"\nlogit_cap = 1.5\n',
            # 5 heads of 8 at width 32: transformers refuses such a Llama.
            "mistral-uneven": UNEVEN,
            "qwen2-uneven": UNEVEN + "qkv_bias = true\n",
@@ -138,8 +139,10 @@ def transformers_to_crest():
         "olmo2": (transformers.Olmo2Config(**small), {}, torch.float32),
         "olmo3-bf16": (transformers.Olmo3Config(**small, sliding_window=6), {}, torch.bfloat16),
         "gemma3_text-bf16": (transformers.Gemma3TextConfig(
-            **small | dict(num_hidden_layers=4, head_dim=10), sliding_window=6, query_pre_attn_scalar=24,
+            **small | dict(num_hidden_layers=4, head_dim=10), sliding_window=6, query_pre_attn_scalar=24, final_logit_softcapping=0.7,
             layer_types=["sliding_attention", "full_attention"] * 2), {}, torch.bfloat16),
+        "nanochat": (transformers.NanoChatConfig(**small, attention_bias=True, final_logit_softcapping=2.0), {}, torch.float32),
+        "nanochat-no-cap": (transformers.NanoChatConfig(**small, final_logit_softcapping=None), {}, torch.float32),
     }
     for name, length, rope in (("linear", 40, dict(rope_type="linear", factor=2.5)),
                                ("dynamic", 16, dict(rope_type="dynamic", factor=3.0)),  # 29 tokens are read

@@ -1,5 +1,4 @@
-// Experiment files: every one of the program's
-// own, grids, and mistakes with line and column.
+// Experiment files: all files of Crest, grids, and mistakes with line and column.
 #include "lab/experiment.h"
 
 #include <gtest/gtest.h>

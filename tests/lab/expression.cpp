@@ -1,5 +1,5 @@
-// The language of claims: results of expressions, cases left open by the noise, and the reported
-// places of mistakes.
+// The language of claims: results of expressions, results left open by noise, and the positions of
+// mistakes.
 #include "lab/expression.h"
 
 #include <gtest/gtest.h>
@@ -136,7 +136,7 @@ TEST(Expression, WhatHasNoValueSaysWhy) {
   EXPECT_NE(value_of("slope(ms, batch, batch=4)").unknown, "");
 }
 
-// A contradiction needs that no true number behind the printed figures fits.
+// A contradiction is certain only if no true numbers behind the printed figures fit together.
 TEST(Expression, PrintedFiguresAreAsExactAsTheirDigits) {
   EXPECT_EQ(truth("printed_as(1 - printed(33, 1) / printed(42, 1), 24%, 1%)"), "yes") << "32.5 / 42.5";
   EXPECT_EQ(truth("printed_as(1 - 33 / 42, 24%, 1%)"), "no");

@@ -89,7 +89,8 @@ TEST(Judge, VerdictsOfClaims) {
   EXPECT_NEAR(r.then.at(0).x, 1.2, 1e-12);
 }
 
-// The small model, with gain 1, neither refutes nor upholds a claim about the large one.
+// A measurement of the small model, with gain 1, neither refutes nor upholds a claim about the
+// large one.
 TEST(Judge, AClaimReadsOnlyMeasurementsThatMeetItsConditions) {
   Experiment e = conditional();
   Result cpu = judged_conditional(e, "cpu"), gpu = judged_conditional(e, "cuda");

@@ -1,4 +1,4 @@
-// How a subcommand in a process of its own ended, as a document or one clear error.
+// The end of a subcommand in a separate process becomes a document or one clear error.
 #include "host/own_process.h"
 
 #include <gtest/gtest.h>

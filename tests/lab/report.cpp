@@ -1,4 +1,4 @@
-// The lab's report: its content, and that no recorded document can break it.
+// The lab's report: its content, and its safety against any recorded document.
 #include <gtest/gtest.h>
 
 #include "contains.h"
@@ -67,7 +67,7 @@ TEST(LabReport, AnExperimentWithoutADocumentNamesNone) {
   EXPECT_TRUE(contains(to_html(make_lab_report({r}).page), ">Judged at scale tiny, a chip."));
 }
 
-// Records with three verdicts stay readable next to those with four.
+// Records with three verdicts stay readable next to records with four.
 TEST(LabReport, AllVerdictsOldAndNew) {
   RunRecord cannot = record("2026-01-01", "cannot tell here"), not_here = record("2026-01-02", "not_comparable", "two");
   not_here.documents["lab"]["claims"][0]["reason"] = "the claim is about an H100; this is a CPU";
@@ -90,7 +90,7 @@ TEST(LabReport, AContinuedClaimHasTheClaimThatItContinues) {
   EXPECT_EQ(whole_text({"... alone"}, 0), "... alone");
 }
 
-// On a phone an entry is its question and how many claims hold.
+// On a phone, an entry shows its question and how many claims hold.
 TEST(LabReport, EntriesCanBeFolded) {
   Report r = make_lab_report({record("2026-01-01", "upheld")});
   std::string html = to_html(r.page);

@@ -67,8 +67,8 @@ TEST(Rounds, NoiseIsTheDeviationOfDuplicatesTimesStudentsT) {
   EXPECT_FALSE(noise_of_rounds({two(1, 2), round_of(1, 1, 1, "once")}).has_value());
 }
 
-// One measurement of a hundred pairs: with the floor as its interval, equal measurements are told
-// apart in 5% of the pairs at most.
+// One measurement of a hundred pairs. With the noise floor as their interval, equal measurements
+// differ in at most 5% of the pairs.
 TEST(Rounds, TheFloorCoversMeasurementsThatAreEquallyFast) {
   uint64_t state = 7;
   auto uniform = [&] {

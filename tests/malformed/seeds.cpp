@@ -24,8 +24,8 @@ std::map<std::string, Target>& targets() {
   return all;
 }
 
-// Far above the need of any input of its size, far below the square of a large size: a file of 100
-// KB may take some 0.6 s and 36 MB.
+// Far above the need of any input of its size, and far below the square of a large size: a file of
+// 100 KB may take about 0.6 s and 36 MB.
 #ifdef __SANITIZE_ADDRESS__
 constexpr double base_seconds = 3, seconds_per_byte = 60e-6;
 constexpr int64_t peak_resident = int64_t(1) << 30;
@@ -46,7 +46,7 @@ struct Worst {
   size_t bytes = 0, largest = 0;
 };
 
-// Anything leaving a target except an Error, which it catches itself, is a failure.
+// A target catches Error itself. Any other exception is a failure.
 void expect_an_answer(Target target, const std::string& input, Worst& worst) {
   int64_t resident = resident_bytes();
   crest::test::begin_counting();

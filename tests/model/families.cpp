@@ -147,7 +147,7 @@ TEST(Families, Phi3KeepsItsFusedTensors) {
   for (auto& t : canonical_tensors(c)) shapes[t.name] = t.shape;
   EXPECT_EQ(shapes.at("model.layers.31.mlp.gate_up_proj.weight"), (std::vector<int64_t>{16384, 3072}));
   EXPECT_EQ(shapes.at("model.layers.0.self_attn.qkv_proj.weight"), (std::vector<int64_t>{9216, 3072}));
-  // The class cannot hold this change: another one, or none.
+  // The class cannot hold this change: the model gets another class, or none.
   c.embedding_scale = 2;
   EXPECT_EQ(family_of(c), nullptr);
   expect_error([&] { parse_file(edited(file, "rope_scaling", {{"type", "linear"}, {"factor", 2.0}})); }, {"linear"});
@@ -215,10 +215,33 @@ TEST(Families, Gemma3HasTwoKindsOfLayers) {
   EXPECT_EQ(parse_file(json::parse(to_huggingface_config(c))), c);
   auto tensors = canonical_tensors(c);
   for (auto& t : tensors) EXPECT_EQ(t.offset, t.name.find("norm") == std::string::npos ? 0 : 1) << t.name;
-  expect_error([&] { parse_file(edited(file, "final_logit_softcapping", 30.0)); }, {"final_logit_softcapping"});
+  c = parse_file(edited(file, "final_logit_softcapping", 30.0));
+  EXPECT_EQ(c.logit_cap, 30);
+  EXPECT_EQ(parse_file(json::parse(to_huggingface_config(c))), c);
+  expect_error([&] { parse_file(edited(file, "final_logit_softcapping", 0)); },
+               {"'final_logit_softcapping' is 0", "null"});
   expect_error([&] { parse_file(edited(file, "use_bidirectional_attention", true)); }, {"attention to later tokens"});
   expect_error([&] { parse_file(edited(file, "sliding_window", nullptr)); }, {"'sliding_window' is null"});
   expect_error([&] { parse_file(edited(file, "hidden_activation", "silu")); }, {"hidden_activation", "silu"});
+}
+
+TEST(Families, NanochatHasNormsWithoutWeightsAndARotationBackwards) {
+  const json file = published("karpathy/nanochat-d32");
+  ModelConfig c = parse_file(file);
+  EXPECT_EQ(c.logit_cap, 15);
+  EXPECT_EQ(c.activation, ActivationKind::relu2);
+  EXPECT_TRUE(c.embedding_norm);
+  EXPECT_EQ(parse_file(edited(file, "final_logit_softcapping", nullptr)).logit_cap, 0);
+  for (auto& t : canonical_tensors(c)) {
+    const bool halves = t.name.ends_with("q_proj.weight") || t.name.ends_with("k_proj.weight");
+    ASSERT_EQ(t.parts.size(), halves ? 32u : 1u) << t.name;
+    if (!halves) continue;
+    EXPECT_EQ(t.parts[0].row, t.parts[1].row + 64) << t.name;
+    EXPECT_EQ(t.parts[2].row, t.parts[0].row + 128) << t.name;
+  }
+  c.norm_weight = true;
+  EXPECT_EQ(to_huggingface_config(c), "") << "no family has an embedding norm with a weight";
+  expect_error([&] { parse_file(edited(file, "hidden_act", "silu")); }, {"hidden_act", "silu", "relu2"});
 }
 
 TEST(Families, Olmo3ScalesTheFrequenciesOfFullLayers) {

@@ -76,7 +76,7 @@ TEST(HuggingFaceConfig, AbsentAndNullKeysTakeTheDefaultsOfTransformers) {
   EXPECT_EQ(parse(with(gpt2, "activation_function", "gelu")).activation, ActivationKind::gelu_erf);
 }
 
-// Keys with the same meaning. Crest follows transformers or refuses the file.
+// Keys with the same meaning: Crest follows transformers or refuses the file.
 // tests/interop/key_pairs.py compares each accepted row with transformers.
 TEST(HuggingFaceConfig, OfTwoKeysForOneThingTransformersChoiceCounts) {
   std::ifstream file(CREST_TEST_DIR "/model/key_pairs.json");
@@ -321,7 +321,7 @@ TEST(HuggingFaceConfig, ArchitecturesThatTransformersLacksHaveNone) {
   EXPECT_EQ(changed(llama, [](auto& c) { c.qkv_bias = c.mlp_bias = true; }), "");
   EXPECT_EQ(changed(gpt, [](auto& c) { c.window = 9; }), "");
   EXPECT_EQ(changed(llama, [](auto& c) { c.window = 9, c.norm = NormKind::layer; }), "");
-  // transformers refuses a Llama with heads that do not divide the width.
+  // transformers refuses a Llama with a number of heads that does not divide the width.
   auto uneven = [](auto& c) { c.width = 32, c.heads = c.kv_heads = 5, c.head_dim = 8; };
   EXPECT_EQ(changed(llama, [&](auto& c) { uneven(c), c.embedding_scale = 2; }), "");
   for (auto [bias, type] : {std::pair{false, "mistral"}, {true, "qwen2"}}) {

@@ -41,7 +41,8 @@ TEST(ModelToml, RandomConfigurationsSurviveTheRoundTrip) {
     if (c.rotary_dim == 2) c.rope_scaling.type = RopeScalingType::yarn;
     c.attention_scale = double(pick(0, 3)) / 7, c.residual_scale = double(pick(1, 9)) / 7;
     c.embedding_scale = double(pick(1, 9)) / 7, c.logit_scale = double(pick(1, 9)) / 7;
-    c.zero_projections = pick(0, 1);
+    c.zero_projections = pick(0, 1), c.embedding_norm = pick(0, 1), c.norm_weight = pick(0, 1),
+    c.logit_cap = double(pick(0, 3)) / 7;
     const int64_t kinds = pick(1, 3);
     std::vector<LayerConfig> all;
     for (int64_t l = 0; l < c.layers; ++l) {

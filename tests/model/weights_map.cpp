@@ -124,7 +124,7 @@ TEST(WeightsMap, NamesAreThoseOfTheClassOrCrests) {
   gpt2.window = 5, llama.window = 5;
   EXPECT_EQ(type(gpt2), "none");
   EXPECT_EQ(type(llama), "mistral");
-  llama.family = "phi3";  // any family that can hold it
+  llama.family = "phi3";  // any family with room for the model
   EXPECT_EQ(type(llama), "phi3");
   llama.family = "gpt2";
   EXPECT_EQ(type(llama), "mistral");

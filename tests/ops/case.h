@@ -38,7 +38,7 @@ struct Case {
   // Replaces inputs with a required relation to others, such as the saved statistics of a gradient.
   std::function<void(Values&)> complete = nullptr;
   std::vector<int64_t> out_pitch = {};  // by output: elements from row to row; 0 or absent: contiguous
-  int rank = 0, ranks = 1;              // which of how many runs it, along attribute `axes`
+  int rank = 0, ranks = 1;              // this rank of so many runs it, along attribute `axes`
 };
 
 // A few instructions between inputs and outputs; differentiated is the sum of the outputs times

@@ -1,5 +1,6 @@
-// Attention at sizes that divide tiles: head dimensions between and beyond the widths of tiles,
-// lengths across their borders with and without dropout, groups of heads; f32 with TF32 allowed.
+// Attention at sizes on both sides of tile borders: head dimensions between and beyond the widths
+// of tiles, lengths across their borders with and without dropout, groups of heads; f32 with TF32
+// allowed.
 #include <cmath>
 
 #include "ops/case.h"

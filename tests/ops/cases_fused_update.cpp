@@ -62,8 +62,8 @@ Case fused_update(const std::string& name, int64_t numel, const std::vector<Grou
 
 namespace {
 
-// A group with other parameters before, between and behind its matrices, of sizes other than whole
-// tiles or halves of one; and more matrices than one launch takes.
+// A group with other parameters before, between and after its matrices, in sizes other than whole
+// tiles or half tiles; and with more matrices than one launch takes.
 void cases(std::vector<Case>& list, DType t) {
   if (t == DType::f16) return;
   const std::string dtype(name(t));

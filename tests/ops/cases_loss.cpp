@@ -19,6 +19,7 @@ static void add_cases(std::vector<Case>& list, DType t) {
     const char* name;
     Arg logits;
     int64_t vocab;
+    double cap = 0;
   };
   const Size sizes[] = {{"gpt2", tensor(t, {5, 50304}, 2), 50257},
                         {"unpadded", tensor(t, {5, 50257}, 2), 50257},
@@ -29,7 +30,9 @@ static void add_cases(std::vector<Case>& list, DType t) {
                         {"shifted", view(t, {6, 96}, {96, 1}, 3), 90},
                         {"pitched", pitched(t, {5, 50257}, 50304, 2), 50257},
                         {"pitched_padding", pitched(t, {2, 3, 1003}, 1024, 2), 1000},
-                        {"pitched_odd", pitched(t, {5, 70}, 77, 2), 70}};
+                        {"pitched_odd", pitched(t, {5, 70}, 77, 2), 70},
+                        {"capped_gpt2", tensor(t, {2, 50304}, 4), 50257, 15},
+                        {"capped_pitched", pitched(t, {2, 3, 1003}, 1024, 4), 1000, 15}};
   for (const Size& s : sizes) {
     Shape rows = {s.logits.shape.rows()};
     // Of dlogits: the logits' pitch, or none.
@@ -40,10 +43,13 @@ static void add_cases(std::vector<Case>& list, DType t) {
       auto width = size_t(s.logits.shape.back());
       v[0][1] = -INFINITY, v[0][width + size_t(s.vocab) - 1] = 50;
       v[1][0] = 0, v[1][1] = double(s.vocab - 1);
+      for (size_t r = 0; r < v[1].size() && s.cap > 0; ++r)  // a slope of 1 there: see below
+        if (v[1][r] >= 0) v[0][r * width + size_t(v[1][r])] = 0;
     };
     // A power of two: rounding the target's gradient, far larger than the others, does not hide
     // them. f16 needs a loss scale, as in training.
     Attrs attrs = Attrs().set("vocab", s.vocab).set("scale", 0.125);
+    if (s.cap > 0) attrs.set("cap", s.cap);
     float loss_scale = t == DType::f16 ? 524288 : 1024;
     add("cross_entropy", s.name, {s.logits, labels}, attrs).complete = edit;
     add("cross_entropy", std::string(s.name) + "_weight", {s.logits, labels, scalars_arg()}, attrs).complete = edit;

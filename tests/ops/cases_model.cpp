@@ -19,11 +19,12 @@ static Values forward(const std::string& op, std::vector<Arg> in, const Attrs& a
   return reference_outputs(in_double({op, "", std::move(in), attrs, nullptr, some_scalars(), nullptr}), values);
 }
 
-static void add_norm_cases(std::vector<Case>& list, DType t, const std::string& n, const Shape& s, bool layer) {
+static void add_norm_cases(std::vector<Case>& list, DType t, const std::string& n, const Shape& s, bool layer,
+                           bool weight = true) {
   Shape c = {s.back()}, rows = {s.rows()};
   Attrs attrs = Attrs().set("kind", layer ? "layer" : "rms").set("eps", 1e-5);
   std::string kind = layer ? "layer_" : "rms_";
-  Arg x = tensor(t, s, 3), gamma = positive(t, c), beta = tensor(t, c);
+  Arg x = tensor(t, s, 3), gamma = weight ? positive(t, c) : absent(), beta = tensor(t, c);
   add(list, t, "norm", kind + n, {x, gamma}, attrs);
   // Summands are multiples of 1/4 below 32, so their sum is exact in every dtype and the statistics
   // of the sum agree to f32.
@@ -73,6 +74,8 @@ void add_row_cases(std::vector<Case>& list, DType t) {
     add_norm_cases(list, t, "batch3", {3, 65, 96}, layer);
     add_norm_cases(list, t, "one_row", {1, 96}, layer);
     add_norm_cases(list, t, "odd", {5, 33}, layer);
+    add_norm_cases(list, t, "plain", {6, 96}, layer, false);
+    add_norm_cases(list, t, "plain_odd", {5, 33}, layer, false);
   }
   add(list, t, "softmax", "batch3", {tensor(t, {3, 65, 96}, 3)});
   add(list, t, "softmax", "odd", {tensor(t, {5, 33}, 3)});
@@ -120,6 +123,33 @@ static void add_attention(std::vector<Case>& list, DType t, const std::string& n
   };
 }
 
+void add_qk_norm(std::vector<Case>& list, DType t, const char* per, const std::string& name, int64_t b, int64_t s,
+                 int64_t h, int64_t kv, int64_t d) {
+  const bool head = per == std::string("head");
+  const Attrs a = Attrs().set("heads", h).set("kv_heads", kv).set("per", per).set("eps", 1e-5);
+  const Attrs back = Attrs().set("heads", h).set("kv_heads", kv).set("per", per).set("dtype", "f32");
+  const Shape q_size = {head ? d : h * d}, k_size = {head ? d : kv * d};
+  const Arg qkv = tensor(t, {b, s, (h + 2 * kv) * d}), qw = positive(t, q_size), kw = positive(t, k_size);
+  add(list, t, "qk_norm", name, {qkv, qw, kw}, a);
+  add(list, t, "qk_norm", name + "_plain", {qkv}, a);
+  const DType f = DType::f32;
+  const Arg qr = tensor(f, {b, s, head ? h : 1}), kr = tensor(f, {b, s, head ? kv : 1});
+  auto statistics = [=](bool weights) {
+    return [=](Values& v) {
+      std::vector<Arg> in = {qkv};
+      Values values = {v[1]};
+      if (weights) in.insert(in.end(), {qw, kw}), values.insert(values.end(), {v[2], v[3]});
+      Values out = forward("qk_norm", in, a, values);
+      v[4] = out[1], v[5] = out[2];
+    };
+  };
+  const Arg aq = tensor(f, q_size, 10), ak = tensor(f, k_size, 10);
+  add(list, t, "qk_norm_grad", name, {qkv, qkv, qw, kw, qr, kr}, back).complete = statistics(true);
+  add(list, t, "qk_norm_grad", name + "_acc", {qkv, qkv, qw, kw, qr, kr, aq, ak}, back).complete = statistics(true);
+  add(list, t, "qk_norm_grad", name + "_plain", {qkv, qkv, absent(), absent(), qr, kr}, back).complete =
+      statistics(false);
+}
+
 void add_attention_cases(std::vector<Case>& list, DType t) {
   add_attention(list, t, "batch3", 3, 65, 4, 4, 24, true, 0);
   add_attention(list, t, "grouped", 2, 65, 4, 2, 16, true, 0);
@@ -141,29 +171,8 @@ void add_attention_cases(std::vector<Case>& list, DType t) {
   add(list, t, "join_heads", "views", {view(t, {b, h, s, d}, strides, 0), view(t, {b, kv, s, d}, strides, h * d), k});
 
   for (const char* per : {"head", "row"}) {
-    const bool head = per == std::string("head");
-    Attrs a = Attrs(heads).set("per", per).set("eps", 1e-5), back = Attrs(heads).set("per", per).set("dtype", "f32");
-    Shape q_size = {head ? d : h * d}, k_size = {head ? d : kv * d};
-    Arg qw = positive(t, q_size), kw = positive(t, k_size);
-    add(list, t, "qk_norm", per, {qkv, qw, kw}, a);
-    add(list, t, "qk_norm", std::string(per) + "_plain", {qkv}, a);
-    DType f = DType::f32;
-    Arg qr = tensor(f, {b, s, head ? h : 1}), kr = tensor(f, {b, s, head ? kv : 1});
-    auto statistics = [=](bool weights) {
-      return [=](Values& v) {
-        std::vector<Arg> in = {qkv};
-        Values values = {v[1]};
-        if (weights) in.insert(in.end(), {qw, kw}), values.insert(values.end(), {v[2], v[3]});
-        Values out = forward("qk_norm", in, a, values);
-        v[4] = out[1], v[5] = out[2];
-      };
-    };
-    Arg aq = tensor(f, q_size, 10), ak = tensor(f, k_size, 10);
-    add(list, t, "qk_norm_grad", per, {qkv, qkv, qw, kw, qr, kr}, back).complete = statistics(true);
-    add(list, t, "qk_norm_grad", std::string(per) + "_acc", {qkv, qkv, qw, kw, qr, kr, aq, ak}, back).complete =
-        statistics(true);
-    add(list, t, "qk_norm_grad", std::string(per) + "_plain", {qkv, qkv, absent(), absent(), qr, kr}, back).complete =
-        statistics(false);
+    add_qk_norm(list, t, per, per, 3, 65, 4, 2, 24);
+    add_qk_norm(list, t, per, per + std::string("_wide"), 1, 5, 10, 2, 256);
   }
 
   for (bool inverse : {false, true}) {
@@ -243,13 +252,19 @@ void add_loss_cases(std::vector<Case>& list, DType t) {
     const char* name;
     Shape logits;
     int64_t vocab;
+    double cap = 0;
   };
-  const Size sizes[] = {{"padded", {3, 65, 384}, 257}, {"exact", {7, 257}, 257}, {"one_row", {1, 50}, 33}};
+  const Size sizes[] = {{"padded", {3, 65, 384}, 257},
+                        {"exact", {7, 257}, 257},
+                        {"one_row", {1, 50}, 33},
+                        {"capped", {5, 384}, 257, 1.5},
+                        {"capped_odd", {7, 47}, 33, 30}};
   for (const Size& s : sizes) {
     Shape rows = {s.logits.rows()};
     Arg logits = tensor(t, s.logits, 2), labels = targets(rows, s.vocab);
-    Attrs vocab = Attrs().set("vocab", s.vocab), scaled = vocab;
-    scaled.set("scale", 1 / double(rows.numel()));
+    Attrs vocab = Attrs().set("vocab", s.vocab);
+    if (s.cap > 0) vocab.set("cap", s.cap);
+    Attrs scaled = Attrs(vocab).set("scale", 1 / double(rows.numel()));
     add(list, t, "cross_entropy", s.name, {logits, labels}, vocab);
     add(list, t, "cross_entropy", std::string(s.name) + "_scaled", {logits, labels, scalars_arg()}, scaled);
     add(list, t, "cross_entropy_grad", s.name, {logits, labels, tensor(DType::f32, rows), scalars_arg()}, scaled)
@@ -258,10 +273,11 @@ void add_loss_cases(std::vector<Case>& list, DType t) {
     };
     add(list, t, "cross_entropy_fused", s.name, {logits, labels, scalars_arg()}, scaled);
     add(list, t, "loss_stats", s.name, {logits, labels}, vocab);
-    // The second of three ranks, whose columns the targets are in or not; the last, with padding.
+    // The second of three ranks, with targets inside and outside its columns; the last rank, with
+    // padding.
     const int64_t all = 3 * s.logits.back() - 20;
-    Attrs own = Attrs().set("vocab", all).set("axes", "tensor"), own_scaled = own;
-    own_scaled.set("scale", 1 / double(rows.numel()));
+    const Attrs own = Attrs(vocab).set("vocab", all).set("axes", "tensor"),
+                own_scaled = Attrs(scaled).set("vocab", all).set("axes", "tensor");
     for (int rank : {1, 2}) {
       const std::string of = std::string(s.name) + "_rank" + std::to_string(rank);
       const Arg any = targets(rows, all);

@@ -27,17 +27,18 @@ void quantize_cases(std::vector<Case>& list, DType t, const std::string& dtype) 
         if (columns) a.set("columns", 1);
         std::string name = s.text() + "_" + format + (columns ? "_columns_" : "_") + dtype;
         std::vector<Arg> in = {tensor(t, s, 0.01), positive(f, {1, slots}), positive(f, {slots, 2}), counters(slots)};
-        // Of the tensor itself: nothing is known of the step before.
+        // The first step: the scale comes from the tensor itself.
         list.push_back({"quantize", "first_" + name, in, a, nullptr, {}, [](Values& v) { v[1][2] = 0; }});
         if (s[0] == 7 || s[0] == 390) {
-          // The values have grown by far: many saturate. They have shrunk: many vanish.
+          // The values are much larger than in the step before: many saturate. They are much
+          // smaller: many vanish.
           in[0] = tensor(t, s, 3);
           list.push_back({"quantize", "grown_" + name, in, a});
           in[0] = tensor(t, s, 1e-4);
           list.push_back({"quantize", "shrunk_" + name, in, a, nullptr, {}, [](Values& v) { v[1][2] = 40000; }});
         }
         if (s[0] != 7) continue;
-        // NaN has no magnitude, infinity saturates and is recorded; with all zeros no scale is
+        // NaN has no magnitude. Infinity saturates and is recorded. With all zeros no scale is
         // known.
         in[0] = tensor(t, s, 0.01);
         list.push_back({"quantize", "infinite_" + name, in, a, nullptr, {}, [](Values& v) {
@@ -121,11 +122,11 @@ void block_cases(std::vector<Case>& list, DType t, const std::string& dtype) {
                       [s, t](Values& v) { spread(v[0], s, t); }});
 }
 
-// An input of a body or a norm: how its numbers are spread and, with scales of blocks, the
-// magnitude of one number in four, so every row and column of a block has some. They are the
-// largest, and their results are not near the beginning of another scale, 1.75 times a power of
-// two, or in the middle between two codes. So the reference, which does not round, has the same
-// scales, and the same codes of peaks.
+// An input of a body or a norm: the spread of its numbers and, with scales of blocks, a fixed
+// magnitude (the peak) for one number in four. So every row and column of a block has a peak. Peaks
+// are the largest numbers. Their results are far from 1.75 times a power of two, where another
+// scale begins, and from the middle between two codes. So the reference, without rounding, finds
+// the same scales and the same codes of peaks.
 struct Spread {
   double deviation = 1, peak = 0;
   bool positive = false;  // peaks
@@ -288,6 +289,10 @@ void norm_cases(std::vector<Case>& list, const std::vector<Shape>& shapes, const
           for (double& r : v[3]) r = std::min(r, 0.01);
         };
         list.push_back({"norm_quantize", n, in, a, nullptr, {}, complete});
+        if (!layer && rows * width < 1 << 15) {
+          list.push_back({"norm_quantize", n + "_plain", in, a, nullptr, {}, complete});
+          list.back().in[1] = absent();
+        }
         in[5] = x;
         list.push_back({"norm_quantize", n + "_sum", in, a, nullptr, {}, [=](Values& v) {
                           complete(v);

@@ -19,8 +19,8 @@ static void add_cases(std::vector<Case>& list, DType t) {
   add("bias_grad", "many_rows_odd", {tensor(t, {1500, 33}), tensor(f, {33}, 10)}, to_f32);
   add("bias_grad", "shifted", {view(t, {40, 64}, {64, 1}, 3)});
 
-  // Pieces of rows: as many as divide them and not, one, of more than one leading dimension; joined
-  // where they do not lie.
+  // Chunks of rows: numbers that divide the rows and that do not, one chunk, several leading
+  // dimensions; joined in another place.
   for (int64_t rows : {1, 4, 5, 100})
     add("split_rows", "of_15_by_" + std::to_string(rows), {tensor(t, {3, 5, 33})},
         Attrs().set("of", 15).set("rows", rows));

@@ -183,6 +183,15 @@ void add_cases(std::vector<Case>& cases, DType t) {
   add_halves(list, "adamw", 2, adam());
   add_bf16(list);
   for (const char* format : {"", "e4m3"}) add_8bit(list, format);
+  // A learning rate of its own.
+  std::vector<Arg> moments = {scalars_arg(), tensor(f, {300}), tensor(f, {300}), positive(f, {300}), tensor(t, {300})};
+  list.add("adamw", "lr_factor", moments, adam().set("lr_factor", 30.0));
+  Arg code = {Arg::Fill::ids, DType::u8, {300}, 1, 256}, scale = positive(f, {5});
+  list.add("adamw_8bit", "lr_factor", {scalars_arg(), tensor(f, {300}), code, scale, code, scale, tensor(t, {300})},
+           adam().set("block", 64).set("lr_factor", 30.0));
+  list.add("factored_update", "lr_factor",
+           {scalars_arg(), tensor(f, {30, 40}), tensor(t, {30, 40}), positive(f, {30}), positive(f, {40})},
+           Attrs().set("clip", 1.0).set("weight_decay", 0.1).set("lr_factor", 30.0));
   add_factored(list);
   add_parts(list);
 }

@@ -1,6 +1,6 @@
-// Mode check: every kernel of a case computes the reference kernel's result in double from the same
-// inputs, also with an output in the place of an input, if its operation allows it. Mode support:
-// every case has a kernel, every operation has cases.
+// Mode check: every kernel of a case gives the result of the reference kernel in double for the
+// same inputs. This also holds with an output in the memory of an input, if the operation allows
+// it. Mode support: every case has a kernel, every operation has cases.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -126,15 +126,16 @@ double tolerance(DType t) {
   }
 }
 
-// f32 with products optionally rounded to TF32 has the mantissa of f16 there.
+// With products optionally rounded to TF32, f32 has the mantissa of f16.
 //
-// A fused body may or may not round the operand of a column sum to the operand's dtype, and the
-// product before it, so the f32 sums of a half-precision body carry half-precision errors. So does
-// a bias gradient: it sums rounded values. Dropout with a cast rounds to the narrower dtype.
+// A fused body may round the operand of a column sum, and the product before it, to the operand's
+// dtype, or not. So the f32 sums of a half-precision body have half-precision errors. The same
+// holds for a bias gradient, as a sum of rounded values. Dropout with a cast rounds to the narrower
+// dtype.
 //
-// A kernel that makes and quantizes a value rounds it to its dtype between. The reference in double
-// does not round, so one number in thirty goes to the next code, an eighth (e4m3) or a quarter
-// (e5m2) away, and a number at the edge is counted or not.
+// A kernel that makes and quantizes a value first rounds it to its dtype. The reference in double
+// does not round. So one number in thirty gets the next code, an eighth (e4m3) or a quarter (e5m2)
+// away, and a number at the edge is counted or not.
 double tolerance(const Case& c, const Value& output, size_t index) {
   double t = tolerance(output.dtype);
   const bool at_once = c.op.starts_with("norm_quantize") || c.op == "fused_update" ||
@@ -231,8 +232,8 @@ class Check : public testing::TestWithParam<Pair> {
       // Tensor cores keep some 14 bits of the largest of the 8-bit products added at once.
       if (c.op == "linear_fp8" && is_gpu(device)) allowed = std::max(allowed, tolerance(DType::f16));
       EXPECT_LE(relative_error(out, wanted), allowed);
-      // One wrong element of a large tensor would drown in the norm. Elements err in proportion to
-      // their size, at most some ten times the root mean square for these inputs.
+      // One wrong element of a large tensor would hardly change the norm. Errors of elements are
+      // proportional to their size, at most some ten times the root mean square for these inputs.
       EXPECT_LE(worst_element(out, wanted), 30 * allowed);
     }
     EXPECT_TRUE(memory.guards_intact()) << "wrote outside of its memory";

@@ -15,7 +15,7 @@ namespace {
 
 Attrs with(Attrs attrs, double p) { return attrs.set("p", p).set("rng_id", 3); }
 
-// The widths at which kernels over rows change, samples of several rows and of one, rows with
+// Widths on both sides of changes in row kernels, samples of one row and of several, and rows with
 // partial blocks of random words.
 std::vector<Shape> shapes() {
   return {{3, 65, 96},  {2, 3, 33},   {5, 33},   {1, 96},      {7, 2, 256}, {3, 5, 768}, {61, 768},
@@ -75,7 +75,8 @@ void add_cases(std::vector<Case>& list, DType t) {
     add("embedding", "", {tokens, table, scalars_arg()}, p);
     add("embedding", "_to_f32", {tokens, table, scalars_arg()}, Attrs(p).set("dtype", "f32"));
     add("add_position", "", {tensor(t, s), positions, absent(), scalars_arg()}, p);
-    // The second of three ranks that share the rows of all samples, or their heads.
+    // The second of three ranks: it has a part of the rows of all samples, or a part of their
+    // heads.
     const Attrs shared = with(Attrs().set("axes", "tensor"), 0.5), rows = Attrs(shared).set("seq", 26);
     const Arg x = tensor(t, {s.rows(), s.back()}), gamma = positive(t, {s.back()});
     add("dropout", "_rows", {x, scalars_arg()}, rows);

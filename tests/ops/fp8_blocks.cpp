@@ -1,6 +1,5 @@
-// Promises of scales of blocks beyond their values: a batch may
-// be divided between samples, a weight and its transpose are the
-// same numbers, and quantization inside kernels changes no bit.
+// Properties of block scales besides their values: a batch may be divided between samples, a weight
+// and its transpose hold the same numbers, and quantization inside kernels changes no bit.
 #include <gtest/gtest.h>
 
 #include <array>

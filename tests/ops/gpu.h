@@ -28,10 +28,10 @@ class Buffer {
 
 // The stream of all launches of the tests. It does not synchronize with the default stream.
 void* stream();
-// Waits for the stream; throws an Error with `what` after a failure on the device.
+// Waits for the stream. After a failure on the device, throws an Error with `what`.
 void synchronize(const char* what);
-// Seconds of each of `repetitions` calls of launch(), which enqueues on stream(), measured with
-// events on the device.
+// Seconds of each of `repetitions` calls of launch(), measured with events on the device. launch()
+// enqueues work on stream().
 std::vector<double> measure(const std::function<void()>& launch, int repetitions);
 // Bytes per second, read and written, of a device-to-device copy far larger than the caches.
 double copy_rate();

@@ -186,7 +186,7 @@ void PrintTo(const DeviceCase& c, std::ostream* os) { *os << c.c.name << " on " 
 
 class DeviceGradient : public testing::TestWithParam<DeviceCase> {};
 
-// The kernels of forward and backward understand each other's saved values.
+// The backward kernels read the saved values of the forward kernels correctly.
 TEST_P(DeviceGradient, AgreesWithTheReferenceInDouble) {
   const Device& device = *GetParam().device;
   Differentiated exact(GetParam().c, true);
@@ -225,7 +225,7 @@ INSTANTIATE_TEST_SUITE_P(Ops, DeviceGradient, testing::ValuesIn(device_cases()),
 });
 INSTANTIATE_TEST_SUITE_P(Ops, WeightGradient, testing::ValuesIn(weight_grad_cases()), grad_case_name);
 
-// Every operation with a gradient rule is in the list above; those between ranks are in
+// Every operation with a gradient rule is in the list above. Operations between ranks are in
 // tests/passes/lockstep.cpp.
 TEST(GradientRules, CoversEveryRule) {
   std::map<std::string, bool> covered;

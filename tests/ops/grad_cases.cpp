@@ -54,6 +54,7 @@ std::vector<GradCase> grad_cases() {
   list.push_back(single("norm_layer", "norm", {x, gamma}, layer, {1}));
   list.push_back(single("norm_layer_beta", "norm", {x, gamma, beta}, layer, {1, 2}));
   list.push_back(single("norm_rms", "norm", {x, gamma}, rms, {1}));
+  list.push_back(single("norm_plain", "norm", {x}, rms));
   list.push_back(single("softmax", "softmax", {x}));
   list.push_back(single("softmax_scale", "softmax", {x}, Attrs().set("scale", -0.7)));
   list.push_back(
@@ -128,6 +129,9 @@ std::vector<GradCase> grad_cases() {
   list.push_back(single("add_position_of_each_token", "add_position", {x, tensor(d, {6, 5}), places}, {}, {1}));
   Attrs loss = Attrs().set("vocab", 7).set("scale", 0.5);
   list.push_back(single("cross_entropy", "cross_entropy", {tensor(d, {6, 9}), targets({6}, 7), scalars_arg()}, loss));
+  list.back().root = true;
+  list.push_back(single("cross_entropy_capped", "cross_entropy", {tensor(d, {6, 9}, 2), targets({6}, 7), scalars_arg()},
+                        Attrs(loss).set("cap", 1.5)));
   list.back().root = true;
   for (const CaseFile* file : CaseFile::all())
     if (file->grad_cases) file->grad_cases(list);

@@ -1,5 +1,5 @@
-// An update of masters in two halves (core/split_float.h) equals an update of f32 masters: the same
-// kernel, the same bits.
+// An update of split masters (core/split_float.h) gives the bits of an update of f32 masters by the
+// same kernel.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -52,8 +52,8 @@ TEST(MasterHalves, AreTheF32MasterBitForBit) {
   }
 }
 
-// A step of zero keeps every bit, also rare ones in random numbers. (-0 becomes 0 as in any
-// subtraction.)
+// A step of zero keeps every bit, including bits that are rare in random numbers. (-0 becomes 0 as
+// in any subtraction.)
 TEST(MasterHalves, KeepWhatRandomNumbersHardlyMeet) {
   std::vector<uint32_t> bits;
   for (uint32_t high : {0x3f80u, 0x3f81u, 0xbf80u, 0xbf81u, 0x0000u, 0x0001u, 0x8001u, 0x7f7fu, 0xff7fu, 0x3fffu})
@@ -90,8 +90,8 @@ TEST(MasterHalves, KeepWhatRandomNumbersHardlyMeet) {
     }
 }
 
-// Every update with whole masters gives the weights of split ones: of 50,000 numbers, ties, the
-// edge of infinity, infinities, NaN and denormals among them.
+// Updates with whole masters give the same weights as with split ones. The 50,000 numbers include
+// ties, the edge of infinity, infinities, NaN and denormals.
 TEST(MasterHalves, WeightsOfWholeMastersAreTheUpperHalves) {
   constexpr int64_t rows = 50, cols = 1000, n = rows * cols;
   std::vector<double> masters(size_t(n), 0);

@@ -58,10 +58,10 @@ double error_of_steps(const Kernel& kernel, const Device& device, double spread)
 
 }  // namespace
 
-// A number with three bits of mantissa is off by a 16th at most, so a step, the quotient of two
-// numbers with errors repeated over some steps, by a tenth. With sizes in a block 10^6 apart and
-// more, small moments are coarse; if second ones became zero, steps would be hundreds of times too
-// long.
+// A number with three bits of mantissa has an error of at most a 16th. A step is a quotient of two
+// such numbers, with errors repeated over some steps, so its error is about a tenth. If sizes in a
+// block differ by 10^6 or more, small moments are coarse. If second moments became zero, steps
+// would be hundreds of times too long.
 TEST(Float8Moments, StepsAreNearExactOnes) {
   int kernels = 0;
   for (const Device& device : devices())

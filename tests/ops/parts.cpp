@@ -1,5 +1,5 @@
-// Mode parts: wherever an operation's rule (program/place.h) lets its inputs be cut, its references
-// on the parts give parts of the whole result, or addends of it.
+// Mode parts: cuts inputs in every way allowed by an operation's rule (program/place.h). The
+// reference on the parts gives parts of the whole result, or addends of it.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -29,7 +29,7 @@ bool cuts_heads(const Case& c, const std::vector<Placement>& in) {
 }
 constexpr const char* counts_of_heads[] = {"heads", "kv_heads", "reduce"};
 
-// Operations of which ranks may share the vocabulary, if attribute `axes` says so.
+// Operations with a vocabulary that ranks may share, according to attribute `axes`.
 const std::set<std::string> of_vocabulary = {"embedding", "embedding_grad", "loss_stats", "cross_entropy_grad"};
 
 // Rank r's part of the inputs.
@@ -100,7 +100,7 @@ bool other_scale(const Instr& instr, const Values& part, const Values& whole) {
   return false;
 }
 
-// Operations with the number or place of rows in attributes or other operands.
+// Operations with row counts or row positions in attributes or other operands.
 bool counts_rows(const Case& c) {
   static const std::set<std::string> ops = {"split_rows", "join_rows"};
   const bool rounds_by_place = c.op.starts_with("adamw") && c.attrs.has("rng_id");
@@ -178,7 +178,7 @@ TEST(Parts, OfEveryCaseGiveTheWhole) {
   EXPECT_GT(cut.size(), 50u);
 }
 
-// Ranks that share the vocabulary combine what they know of each row.
+// Each rank has a part of the vocabulary. Together they give the loss of each row.
 TEST(Parts, OfTheVocabularyGiveTheLoss) {
   for (const Case& c : all_cases()) {
     if (c.op != "cross_entropy" || !c.name.ends_with("_f32") || c.attrs.has("axes")) continue;

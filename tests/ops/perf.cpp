@@ -1,5 +1,5 @@
 // Mode perf: CREST_PERF=1 prints time, rates and the share of the roofline of every kernel. On the
-// CPU at the sizes of a small GPT-2 step, on a GPU at sizes that fill it.
+// CPU the sizes are those of a small GPT-2 step, on a GPU they are large enough to fill it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

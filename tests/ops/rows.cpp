@@ -1,6 +1,6 @@
-// Row-wise operations at the kernels' turning points: rows in the registers of a warp or of a
-// block, longer rows, widths other than whole vectors; and more rows than all blocks of a GPU take
-// at once.
+// Row-wise operations at sizes where kernels change: rows in the registers of a warp or of a block,
+// longer rows, widths other than whole vectors; and more rows than all blocks of a GPU take at
+// once.
 #include <cmath>
 #include <limits>
 
@@ -67,8 +67,9 @@ void add_cases(std::vector<Case>& list, DType t) {
       v[1] = forward("softmax", {tensor(DType::f64, s)}, {}, {v[1]})[0];
     };
   }
-  // The first probabilities of a causal row are near 1: in long half-precision rows their rounding
-  // alone exceeds the bound on single elements, which follows the mean square of all.
+  // The first probabilities of a causal row are near 1. In long half-precision rows their rounding
+  // error alone exceeds the bound on single elements, because the bound follows the mean square of
+  // the whole row.
   for (int64_t cols :
        t == DType::f32 ? std::vector<int64_t>{256, 511, 520, 1032} : std::vector<int64_t>{256, 511, 520}) {
     Shape s = {1, 1, cols, cols};

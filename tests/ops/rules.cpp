@@ -186,6 +186,7 @@ TEST(Infer, RefusesWrongShapesDtypesAndAttributes) {
   refused("add_position", {x, value(f, {2, 8})}, {}, "longer than the position table");
   refused("cross_entropy", {x, value(DType::i32, {5})}, Attrs().set("vocab", 8), "one entry per row");
   refused("cross_entropy", {x, value(DType::i32, {6})}, Attrs().set("vocab", 9), "exceeds the width");
+  refused("cross_entropy", {x, value(DType::i32, {6})}, Attrs().set("vocab", 8).set("cap", 0.0), "must be positive");
   ValueId q = b.emit("split_heads", {value(f, {2, 3, 12})}, Attrs().set("heads", 1).set("kv_heads", 1))[0];
   refused("tanh", {q}, {}, "must be contiguous");
 }

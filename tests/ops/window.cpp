@@ -1,4 +1,4 @@
-// A window over every token hides nothing: the same kernel, the same bits as without one.
+// A window over all tokens hides nothing: the same kernel gives the same bits as without a window.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ TEST(Window, ThatHoldsEveryTokenIsNone) {
   }
 }
 
-// And one shorter by a token hides one: the outputs above could differ.
+// A window shorter by one token hides a token, so the test above can fail.
 TEST(Window, ThatHoldsAllTokensButOneHidesOne) {
   for (const Device& device : devices()) {
     int compared = 0;

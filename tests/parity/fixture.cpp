@@ -18,7 +18,7 @@ const std::vector<std::string>& names() {
   static const std::vector<std::string> n = {"gpt2-tiny",     "llama-tiny",    "llama3-tied-tiny", "mistral-tiny",
                                              "smollm3-tiny",  "granite-tiny",  "starcoder2-tiny",  "phi3-tiny",
                                              "gpt-neox-tiny", "stablelm-tiny", "qwen3-tiny",       "olmo2-tiny",
-                                             "olmo3-tiny",    "gemma3-tiny"};
+                                             "olmo3-tiny",    "gemma3-tiny",   "nanochat-tiny"};
   return n;
 }
 
@@ -121,8 +121,12 @@ std::vector<double> Session::logits() {
   t.shape = {(rows - 1) * pitch + t.shape.back()};  // to the end of the last row, without the rest of its pitch
   std::vector<double> out;
   std::vector<float> all = t.floats();
+  const double cap = fixture_.config.logit_cap;
   for (int64_t row = 0; row < rows; ++row)
-    for (int64_t i = 0; i < fixture_.config.vocab; ++i) out.push_back(all[size_t(row * pitch + i)]);
+    for (int64_t i = 0; i < fixture_.config.vocab; ++i) {
+      const double x = all[size_t(row * pitch + i)];
+      out.push_back(cap > 0 ? cap * std::tanh(x / cap) : x);  // the loss caps them without storing them
+    }
   return out;
 }
 

@@ -17,11 +17,11 @@ struct Flops {
   double products = 0, attention = 0, rest = 0;
 };
 
-// Differences in counting are taken out here, and nothing else:
-// - PyTorch counts the product of a linear layer; Crest adds the bias (one addition an output) and,
+// Removes known differences in counting, and nothing else:
+// - PyTorch counts the product of a linear layer. Crest adds the bias (one addition an output) and,
 //   where the kernel applies it, GELU (nine operations an output).
-// - PyTorch counts causal attention as if every token saw all T; Crest counts the T (T + 1) / 2
-//   pairs that are computed.
+// - PyTorch counts causal attention as if every token saw all T tokens. Crest counts the
+//   T (T + 1) / 2 computed pairs.
 Flops counted(const CompiledSession& session, BenchPhase phase) {
   Flops sum;
   for (int call : phase_calls(session, phase)) {

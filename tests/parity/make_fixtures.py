@@ -18,7 +18,7 @@ import torch.nn.functional as F
 import transformers
 from safetensors.torch import save_file
 from transformers import (Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXForCausalLM, GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM,
-                          MistralConfig, MistralForCausalLM, Olmo2Config, Olmo2ForCausalLM,
+                          MistralConfig, MistralForCausalLM, NanoChatConfig, NanoChatForCausalLM, Olmo2Config, Olmo2ForCausalLM,
                           Olmo3Config, Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen3Config, Qwen3ForCausalLM,
                           SmolLM3Config,
                           SmolLM3ForCausalLM, StableLmConfig, StableLmForCausalLM, Starcoder2Config,
@@ -111,6 +111,8 @@ FIXTURES = {
         Gemma3TextConfig(**SMALL, head_dim=10, query_pre_attn_scalar=12, sliding_window=5, tie_word_embeddings=True,
                          layer_types=["sliding_attention", "full_attention"]),
         2, 13, torch.bfloat16),
+    # Norms without weights, also of the embedding and of rotated heads, a rotation backwards, squared ReLU, a cap of logits.
+    "nanochat-tiny": (NanoChatForCausalLM, NanoChatConfig(**SMALL, head_dim=8, final_logit_softcapping=1.5), 2, 13, torch.float32),
 }
 
 
@@ -159,9 +161,9 @@ def exact_decoder(model, config):
     rotary.forward = rotary_forward
     for module in model.modules():
         if type(module).__name__.endswith("RMSNorm"):
-            gemma = type(module).__name__.startswith("Gemma")
-            eps = module.eps if gemma else module.variance_epsilon
-            module.forward = lambda x, m=module, one=1.0 if gemma else 0.0, e=eps: (one + m.weight) * (
+            one = 0.0 if hasattr(module, "weight") and not type(module).__name__.startswith("Gemma") else 1.0
+            eps = module.eps if one else module.variance_epsilon
+            module.forward = lambda x, m=module, o=one, e=eps: (o + getattr(m, "weight", 0.0)) * (
                 x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + e))
         if hasattr(module, "embed_scale"):
             module.embed_scale = torch.tensor(module.scalar_embed_scale, dtype=torch.float64)

@@ -1,5 +1,5 @@
-// Every copy of an offloaded update is needed once, where it is: without it, with it twice, or with
-// another's destination the Program is refused.
+// Each copy of an offloaded update is needed exactly once, in its place. Without it, with it twice,
+// or with the destination of another copy, the Program is refused.
 #include <gtest/gtest.h>
 
 #include "core/error.h"

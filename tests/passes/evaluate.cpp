@@ -107,6 +107,7 @@ std::vector<double> Memory::start(const Value& v) const {
   int64_t count = logical(v);
   bool square = false;
   for (const char* mean_of_squares : {".v", ".row", ".col", "_max"}) square |= v.name.ends_with(mean_of_squares);
+  square |= v.name.find("_max.") != std::string::npos;  // of a group of one
   for (int64_t i = 0; i < v.numel(); ++i) {
     double x = normal(1, stream, uint64_t(i));
     if (v.dtype == DType::i32) x = double(random_bits(1, stream, uint64_t(i)) % 11);

@@ -29,8 +29,8 @@ struct Golden {
   int stage = 0;
 };
 
-// Two instructions with unused results, as left by passes when they replace a consumer. Today's
-// passes clean up behind themselves, so prune finds nothing in the pipeline's own Programs.
+// Adds two instructions with unused results, like instructions whose consumer a pass replaced.
+// Today's passes remove such instructions, so prune finds nothing in the pipeline's Programs.
 void add_dead_code(Program& p) {
   Builder b(p);
   b.origin = Origin("h.0.dead");

@@ -148,7 +148,7 @@ TEST(PassNumbers, TheForwardHalfIsThatOfTheTrainingStep) {
           }
 }
 
-// Two micro steps of batch 1 add up to one of batch 2.
+// Two micro steps of batch 1 give the gradients of one micro step of batch 2.
 TEST(PassNumbers, GradientsAccumulateIntoWhatTheyWere) {
   Recipe r = numeric_recipe(false, 0);
   r.grad_accumulation = 2;

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <tuple>
 
 #include "core/dynamic_code.h"
+#include "core/error.h"
 #include "passes/evaluate.h"
 #include "passes/tiny.h"
 
@@ -18,13 +20,14 @@ namespace {
 using Numbers = std::vector<double>;
 using Values = std::map<std::string, Numbers>;
 
-constexpr double lr = 0.01f, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1;
+constexpr double base_lr = 0.01f, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1;
 constexpr int t = 3;  // evaluate() starts after two steps
 
 struct Parameter {
   std::string name;
   int64_t rows, cols;  // cols 1: a vector
-  double weight_decay;
+  double weight_decay, lr;
+  const ModelConfig& model;
   Numbers w, g;  // g is clipped
   const Values& before;
   const Numbers& state(const std::string& suffix) const { return before.at(name + "." + suffix); }
@@ -35,7 +38,7 @@ Numbers adamw(const Parameter& p, const Numbers& m, const Numbers& v) {
   for (size_t i = 0; i < w.size(); ++i) {
     double mi = beta1 * m[i] + (1 - beta1) * p.g[i], vi = beta2 * v[i] + (1 - beta2) * p.g[i] * p.g[i];
     double mhat = mi / (1 - std::pow(beta1, t)), vhat = vi / (1 - std::pow(beta2, t));
-    w[i] = w[i] - lr * p.weight_decay * w[i] - lr * mhat / (std::sqrt(vhat) + eps);
+    w[i] = w[i] - p.lr * p.weight_decay * w[i] - p.lr * mhat / (std::sqrt(vhat) + eps);
   }
   return w;
 }
@@ -43,7 +46,8 @@ Numbers adamw(const Parameter& p) { return adamw(p, p.state("m"), p.state("v"));
 
 Numbers sgd(const Parameter& p) {
   Numbers w = p.w;
-  for (size_t i = 0; i < w.size(); ++i) w[i] -= lr * (beta1 * p.state("m")[i] + p.g[i]) + lr * p.weight_decay * p.w[i];
+  for (size_t i = 0; i < w.size(); ++i)
+    w[i] -= p.lr * (beta1 * p.state("m")[i] + p.g[i]) + p.lr * p.weight_decay * p.w[i];
   return w;
 }
 
@@ -51,7 +55,7 @@ Numbers lion(const Parameter& p) {
   Numbers w = p.w;
   for (size_t i = 0; i < w.size(); ++i) {
     double c = beta1 * p.state("m")[i] + (1 - beta1) * p.g[i];
-    w[i] -= lr * ((c > 0) - (c < 0) + p.weight_decay * p.w[i]);
+    w[i] -= p.lr * ((c > 0) - (c < 0) + p.weight_decay * p.w[i]);
   }
   return w;
 }
@@ -79,7 +83,7 @@ Numbers factored(const Parameter& p) {
 
 Numbers step_of(const Parameter& p, const Numbers& u) {
   Numbers w = p.w;
-  for (size_t e = 0; e < u.size(); ++e) w[e] -= lr * u[e] + lr * p.weight_decay * p.w[e];
+  for (size_t e = 0; e < u.size(); ++e) w[e] -= p.lr * u[e] + p.lr * p.weight_decay * p.w[e];
   return w;
 }
 
@@ -111,17 +115,11 @@ Dense transposed(const Dense& a) {
 }
 
 // As in the authors' text: a tall matrix is transposed first.
-Numbers muon(const Parameter& p) {
-  if (!p.name.starts_with("h.") || p.cols == 1) return adamw(p);
-  Dense x{size_t(p.rows), size_t(p.cols), p.g};
+Numbers orthogonal(Dense x) {
   double norm = 0;
-  for (size_t i = 0; i < p.g.size(); ++i) {
-    double m = 0.95 * p.state("m")[i] + p.g[i];
-    x.x[i] = p.g[i] + 0.95 * m;
-    norm += x.x[i] * x.x[i];
-  }
+  for (double e : x.x) norm += e * e;
   for (double& e : x.x) e /= std::sqrt(norm) + 1e-7;
-  bool tall = p.rows > p.cols;
+  const bool tall = x.rows > x.cols;
   if (tall) x = transposed(x);
   for (int k = 0; k < 5; ++k) {
     Dense a = product(x, transposed(x)), b = product(a, a);
@@ -130,9 +128,29 @@ Numbers muon(const Parameter& p) {
     for (size_t i = 0; i < x.x.size(); ++i) x.x[i] = 3.4445 * x.x[i] + next.x[i];
   }
   if (tall) x = transposed(x);
-  Numbers w = p.w;
-  for (size_t i = 0; i < w.size(); ++i)
-    w[i] -= lr * 0.2 * std::sqrt(double(std::max(p.rows, p.cols))) * x.x[i] + lr * p.weight_decay * p.w[i];
+  return x.x;
+}
+
+Numbers muon(const Parameter& p) {
+  if (!p.name.starts_with("h.") || p.cols == 1) return adamw(p);
+  Numbers direction, w = p.w;
+  for (size_t i = 0; i < p.g.size(); ++i) direction.push_back(p.g[i] + 0.95 * (0.95 * p.state("m")[i] + p.g[i]));
+  std::vector<int64_t> rows = {p.rows};
+  if (p.name.ends_with("qkv.weight")) {
+    const ModelConfig& m = p.model;
+    rows = {m.heads * m.head_dim, m.kv_heads * m.head_dim, m.kv_heads * m.head_dim};
+  }
+  size_t first = 0;
+  for (int64_t n : rows) {
+    const size_t size = size_t(n * p.cols);
+    const Numbers x =
+        orthogonal({size_t(n), size_t(p.cols),
+                    Numbers(direction.begin() + ptrdiff_t(first), direction.begin() + ptrdiff_t(first + size))});
+    for (size_t i = 0; i < size; ++i)
+      w[first + i] -=
+          p.lr * 0.2 * std::sqrt(double(std::max(n, p.cols))) * x[i] + p.lr * p.weight_decay * p.w[first + i];
+    first += size;
+  }
   return w;
 }
 
@@ -184,14 +202,18 @@ const Formula formulas[] = {
     {"adamw-bf16-stochastic", adamw, 8e-3, true},
 };
 
-Program update_program(const Formula& f, const char* fusion) {
-  Recipe r = tiny_recipe(false);
-  r.model.layers = 2, r.pad_vocab = 1, r.fusion = fusion, r.optimizer = f.optimizer;
+// rates: with learning rates by group, a head, and fewer keys than queries.
+Recipe update_recipe(const Formula& f, const char* fusion, bool rates) {
+  Recipe r = tiny_recipe(rates);
+  r.model.layers = 2, r.model.tied = !rates, r.pad_vocab = 1, r.fusion = fusion, r.optimizer = f.optimizer;
+  if (rates) r.model.head_dim = 8;  // queries are tall, keys are not
   r.pass_settings["state-block"] = "64";
   if (f.bf16) r.precision = "bf16";
-  Program p = forward_program(r, ProgramKind::update);
-  run_passes(p, {r, ProgramKind::update});
-  return p;
+  r.lr = base_lr;
+  if (rates)
+    r.pass_settings["lr-embedding"] = "0.03", r.pass_settings["lr-head"] = "0.02",
+    r.pass_settings["lr-vectors"] = "0.015";
+  return r;
 }
 
 double clip_factor(const Values& before) {
@@ -208,38 +230,70 @@ class Optimizers : public testing::TestWithParam<Formula> {};
 
 TEST_P(Optimizers, UpdateAsPublished) {
   const Formula& f = GetParam();
-  for (const char* fusion : {"on", "off"})
-    for (auto kernels : {Kernels::reference, Kernels::fast}) {
-      SCOPED_TRACE(std::string(fusion) + (kernels == Kernels::fast ? " fast" : " reference"));
-      Program program = update_program(f, fusion);
-      Values before = evaluate(program, Kernels::none), after = evaluate(program, kernels);
-      double factor = clip_factor(before);
-      for (const Param& q : program.params) {
-        SCOPED_TRACE(q.name);
-        Parameter p{q.name,
-                    q.shape[0],
-                    q.shape.rank() > 1 ? q.shape[1] : 1,
-                    q.decay ? decay : 0.0,
-                    before.at(q.name),
-                    before.at("grad." + q.name),
-                    before};
-        for (double& g : p.g) g *= factor;
-        if (std::string(f.optimizer) == "adamw-bf16-kahan")
-          for (size_t i = 0; i < p.w.size(); ++i) p.w[i] += p.state("c")[i];
-        Numbers expected = f.weights(p), got = after.at(q.name);
-        if (std::string(f.optimizer) == "adamw-bf16-kahan")  // the weight is the sum of two bf16
-          for (size_t i = 0; i < got.size(); ++i) got[i] += after.at(q.name + ".c")[i];
-        double difference = 0, norm = 0, moved = 0;
-        for (size_t i = 0; i < expected.size(); ++i) {
-          difference += std::pow(got[i] - expected[i], 2), norm += expected[i] * expected[i];
-          moved += std::pow(p.w[i] - expected[i], 2);
-        }
-        EXPECT_LE(std::sqrt(difference / norm), f.tolerance);
-        if (!f.bf16) {
-          EXPECT_GT(std::sqrt(moved / norm), 20 * f.tolerance) << "the step is too small to be seen";
-        }
+  for (auto [fusion, kernels, rates] : {std::tuple{"on", Kernels::reference, false},
+                                        {"on", Kernels::fast, false},
+                                        {"off", Kernels::reference, false},
+                                        {"off", Kernels::fast, false},
+                                        {"on", Kernels::fast, true},
+                                        {"off", Kernels::reference, true}}) {
+    SCOPED_TRACE(std::string(fusion) + (kernels == Kernels::fast ? " fast" : " reference") +
+                 (rates ? " with rates" : ""));
+    Program program = update_program(f, fusion, rates);
+    Values before = evaluate(program, Kernels::none), after = evaluate(program, kernels);
+    double factor = clip_factor(before);
+    for (const Param& q : program.params) {
+      SCOPED_TRACE(q.name);
+      Parameter p{q.name,
+                  q.shape[0],
+                  q.shape.rank() > 1 ? q.shape[1] : 1,
+                  q.decay ? decay : 0.0,
+                  !rates                                             ? base_lr
+                  : q.name == "wte.weight" || q.name == "wpe.weight" ? 0.03
+                  : q.name == "lm_head.weight"                       ? 0.02
+                  : q.shape.rank() == 1                              ? 0.015
+                                                                     : base_lr,
+                  before.at(q.name),
+                  before.at("grad." + q.name),
+                  before};
+      for (double& g : p.g) g *= factor;
+      if (std::string(f.optimizer) == "adamw-bf16-kahan")
+        for (size_t i = 0; i < p.w.size(); ++i) p.w[i] += p.state("c")[i];
+      Numbers expected = f.weights(p), got = after.at(q.name);
+      if (std::string(f.optimizer) == "adamw-bf16-kahan")  // the weight is the sum of two bf16
+        for (size_t i = 0; i < got.size(); ++i) got[i] += after.at(q.name + ".c")[i];
+      double difference = 0, norm = 0, moved = 0;
+      for (size_t i = 0; i < expected.size(); ++i) {
+        difference += std::pow(got[i] - expected[i], 2), norm += expected[i] * expected[i];
+        moved += std::pow(p.w[i] - expected[i], 2);
+      }
+      EXPECT_LE(std::sqrt(difference / norm), f.tolerance);
+      if (!f.bf16) {
+        EXPECT_GT(std::sqrt(moved / norm), 20 * f.tolerance) << "the step is too small to be seen";
       }
     }
+  }
+}
+
+TEST(LearningRates, AreRefusedWhereNothingHasThem) {
+  auto refusal = [](const char* setting, auto change) {
+    Recipe r = tiny_recipe(false);
+    change(r.model);
+    r.pass_settings[setting] = "0.1";
+    Program p = forward_program(r, ProgramKind::update);
+    try {
+      run_passes(p, {r, ProgramKind::update});
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Exit::usage);
+      return e.where() + ": " + e.what();
+    }
+    return std::string();
+  };
+  auto none = [](ModelConfig& m) { m.tied = true; };
+  EXPECT_NE(refusal("lr-head", none).find("--lr-head"), std::string::npos);
+  EXPECT_NE(refusal("lr-head", none).find("token embedding"), std::string::npos);
+  EXPECT_EQ(refusal("lr-vectors", none), "");
+  auto plain = [](ModelConfig& m) { m.norm_weight = m.bias = false; };
+  EXPECT_NE(refusal("lr-vectors", plain).find("neither norms with weights nor biases"), std::string::npos);
 }
 
 INSTANTIATE_TEST_SUITE_P(Formulas, Optimizers, testing::ValuesIn(formulas), [](auto& i) {

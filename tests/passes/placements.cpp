@@ -1,4 +1,4 @@
-// Every collective of a Program is needed once: without it, or with it twice, the check of
+// Each collective of a Program is needed exactly once. Without it, or with it twice, the check of
 // placements (or an older rule of Programs) fails.
 #include "program/placements.h"
 
@@ -179,7 +179,8 @@ int check_mutations(const std::vector<Case>& cases) {
       }
       Program moved = p;
       moved.code[i].attrs.set("axes", axes_of(instr) == Axes(Axis::tensor) ? "data" : "tensor");
-      // What a micro step before the last leaves, the next one refuses.
+      // A micro step before the last may leave the wrong placement. Then the next micro step
+      // refuses it.
       EXPECT_TRUE(refused(moved) || (!c.last && leaves_else(moved, p))) << "on another axis";
       ++checked;
     }
@@ -193,7 +194,8 @@ TEST(Placements, AMissingRepeatedOrMovedCollectiveIsAnError) { EXPECT_GT(check_m
 
 TEST(Placements, SoItIsAlongTheTensorAxis) { EXPECT_GT(check_mutations(tensor_cases()), 300); }
 
-// An instruction that counts from its own part says so. Without, it would count as the first rank.
+// A rank's instruction must say that it counts from its own part. Otherwise it would count like the
+// first rank.
 TEST(Placements, WhatForgetsItsPartIsRefused) {
   std::set<std::string> forgot;
   for (const char* fusion : {"off", "on"})

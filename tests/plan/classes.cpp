@@ -1,5 +1,5 @@
-// Every machine plans for every class of processors: the kernels of a class, and plans that depend
-// on the class alone.
+// Every machine plans for every class of processors: the kernels of a class, and plans determined
+// by the class alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -67,7 +67,8 @@ TEST_P(Classes, RunTheKernelsThatTheyAreFor) {
   EXPECT_EQ(kernels_of_op(s, "train", "attention"), Names{"cpu.attention.flash"});
 }
 
-// Decoding reads bytes; for a chunk of a prompt and a batch they become the class' own dtype.
+// Decoding reads bytes. For a chunk of a prompt and for a batch they become floats of the class'
+// own dtype.
 TEST_P(Classes, ReadInt8WeightsAsTheyAreWhereRowsAreFew) {
   for (const char* precision : {"fp32", "bf16", "fp16"}) {
     Recipe r = recipe_for(precision, "flash");
@@ -134,8 +135,8 @@ TEST(ClassNames, AreReadAsTheyAreWritten) {
   for (const char* wrong : {"", "AMX", "avx", "avx512_bf16 ", "none"}) EXPECT_FALSE(isa_named(wrong)) << wrong;
 }
 
-// A plan's assumptions about oneDNN's bf16 products on a machine without them, checked on one with
-// them.
+// A machine without oneDNN's bf16 matmuls plans with assumptions about them. A machine with them
+// checks the assumptions.
 TEST(EstimatedWorkspace, CoversWhatTheLibraryTakes) {
   if (active_isa() < Isa::avx512_bf16 || best_isa() < Isa::avx512_bf16)
     GTEST_SKIP() << "oneDNN has no products of bf16 on " << name(active_isa());

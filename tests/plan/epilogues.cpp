@@ -1,5 +1,5 @@
-// Where passes swiglu and epilogues leave SwiGLU, the bias gradients and the repeated norms of a
-// training step, by device and recipe.
+// The results of passes swiglu and epilogues in a training step, by device and recipe: SwiGLU, the
+// bias gradients and the repeated norms.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -76,7 +76,8 @@ TEST(BiasGradients, StayWhereAnotherKernelWouldRun) {
   Device h200 = sheet("h200");
   auto odd = [](Recipe& r) { r.model.width = 774; };  // rows of no whole vectors; the product wants multiples of 8
   EXPECT_EQ(places(h200, odd), (Places{8, 0, 0}));
-  // With dropout the projection's gradient is the norm's only if the norm drops, too.
+  // With dropout, the norm's gradient takes the projection's bias gradient only if the norm drops
+  // too.
   EXPECT_EQ(places(h200, [](Recipe& r) { r.model.dropout = 0.1; }), (Places{2, 2, 4}));
   EXPECT_EQ(places(h200, [](Recipe& r) { r.model.dropout = 0.1, r.disabled_passes = {"dropout"}; }), (Places{6, 2, 0}));
   EXPECT_EQ(places(h200, [](Recipe& r) { r.fusion = "off"; }), (Places{8, 0, 0}));
@@ -104,8 +105,8 @@ TEST(RepeatedNorms, AreMadeByTheKernelOfTheirGradient) {
   EXPECT_EQ(norms(step(find_device("cpu", 1))), std::pair(4, 0));
 }
 
-// Dropout of the residual stream, forward and backward: where embeddings are made, and at two sums
-// a layer.
+// Dropout of the residual stream, forward and backward, joins the embeddings and two sums in each
+// layer.
 TEST(Dropout, IsPartOfTheKernelsThatHaveItsValues) {
   auto apart = [](const Device& device, const std::function<void(Recipe&)>& change, const char* model,
                   const char* program = "train") {
@@ -154,7 +155,8 @@ TEST(Dropout, IsPartOfTheKernelsThatHaveItsValues) {
   }
 }
 
-// SwiGLU becomes part of the matmuls beside it, and nothing of it remains, where a kernel does so.
+// If a kernel supports it, SwiGLU becomes part of the matmuls next to it, and no separate
+// instruction remains.
 TEST(Swiglu, IsPartOfItsMatmulsWhereAKernelCan) {
   auto left = [](const Device& device, Change change = nullptr, const char* program = "train") {
     Recipe r;

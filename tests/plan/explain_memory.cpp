@@ -42,8 +42,8 @@ std::vector<std::string> optimizers() {
 
 }  // namespace
 
-// Weights, gradients and states of every optimizer: the formula equals the Program. In smaller
-// models, 8-bit blocks and the alignment of tensors are more than 1%.
+// For every optimizer the formula equals the Program: weights, gradients and states. In smaller
+// models, 8-bit blocks and the alignment of tensors would exceed 1%.
 TEST(ExplainMemory, FormulasAgreeWithTheProgram) {
   std::set<std::string> explained;
   for (auto& optimizer : optimizers())

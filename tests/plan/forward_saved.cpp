@@ -55,8 +55,8 @@ void for_recipes(Check check) {
               }
 }
 
-// Names of values read by the backward half and made or received in the arena by the forward half:
-// they must stay from the one to the other.
+// Names of values that the forward half makes or receives in the arena, and that the backward half
+// reads. They must stay between the halves.
 std::set<std::string> read_by_backward(const Program& p) {
   std::set<ValueId> made_backward;
   std::set<std::string> names;
@@ -140,8 +140,8 @@ TEST(ForwardSaved, HoldsWhatWasPlanned) {
   });
 }
 
-// If the training step has a moment between its halves (the loss is not chunked), it then holds
-// exactly the forward half's kept values. The loss itself (one block) is a result, not kept.
+// Without a chunked loss, a training step has a moment between its halves. It then holds exactly
+// the values kept by the forward half. The loss (one block) is a result and is not kept.
 TEST(ForwardSaved, SavesAsManyBytesAsTheTrainingStep) {
   for_recipes([](const Recipe& r) {
     if (r.pass_settings.at("loss-chunk") != "off") return;
@@ -163,7 +163,7 @@ TEST(ForwardSaved, ChunkedLossKeepsAllLogits) {
   EXPECT_LT(compile_phase(r, one_thread(), BenchPhase::backward).transient_bytes, chunked);
 }
 
-// A run of it, with several ranks and micro steps too, is one call of one Program.
+// A run is one call of one Program, also with several ranks and micro steps.
 TEST(ForwardSaved, Runs) {
   for (int ranks : {1, 2})
     for (int64_t steps : {1, 2}) {

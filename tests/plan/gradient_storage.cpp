@@ -1,5 +1,4 @@
-// Gradients in the transient arena: their part of it, and that no other data gets into them or the
-// update.
+// Gradients in the transient arena: their part of it, without other data in them or in the update.
 #include "plan/gradient_storage.h"
 
 #include <gtest/gtest.h>
@@ -70,7 +69,7 @@ int poison(const Executor& e) {
 
 }  // namespace
 
-// Sizes other than multiples of 64 leave gaps, read by the flat update.
+// Sizes other than multiples of 64 leave gaps. The flat update reads the gaps.
 TEST(GradientStorage, NothingThatAStepLeavesReachesTheNext) {
   for (bool llama : {false, true})
     for (const char* precision : {"fp32", "bf16"})
@@ -123,7 +122,7 @@ TEST(GradientStorage, TensorsAreTakenFromWriteToUpdate) {
   for (auto& b : s.persistent) EXPECT_NE(b.category, Category::gradients) << b.name;
 }
 
-// With several micro steps gradients are there from the first forward pass on.
+// With several micro steps, gradients exist from the first forward pass on.
 TEST(GradientStorage, NotWhereMicroStepsAddUp) {
   Recipe r = storage_recipe(false);
   CompiledSession one = compile(r, two_threads(), session_programs(r, all_uses()));
@@ -137,8 +136,8 @@ TEST(GradientStorage, NotWhereMicroStepsAddUp) {
   EXPECT_TRUE(compile(r, two_threads(), session_programs(r, alone)).gradients.empty()) << "nor in a Program by itself";
 }
 
-// GPT-2 124M on 1024 tokens: activations and gradients take the larger sum of live ones, within a
-// twentieth.
+// GPT-2 124M on 1024 tokens: activations and gradients together take no more than the larger of
+// their live sums, within a twentieth.
 TEST(GradientStorage, SavesMostOfTheSmaller) {
   Recipe r;
   r.model = load_model_config("gpt2-124M");

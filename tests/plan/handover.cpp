@@ -1,4 +1,4 @@
-// A Program of a session expects in memory exactly what an earlier one left there.
+// A Program of a session expects in memory exactly the values left by an earlier Program.
 #include "plan/handover.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ std::string problem_between(const CompiledSession& s) {
 
 }  // namespace
 
-// Caches of heads that ranks share, among others.
+// Including caches of heads shared by ranks.
 TEST(Handover, TensorRanksTrainAndSample) {
   Recipe r = tensor_recipe(true);
   r.data_parallel = 2, r.mesh = {{Axis::tensor, 2}}, r.fusion = "on", r.batch = 1;
@@ -44,7 +44,7 @@ TEST(Handover, TensorRanksTrainAndSample) {
   use.cache_length = 4, use.prefill = 4;
   CompiledSession s = compile(r, this_cpu(1), session_programs(r, use));
   EXPECT_EQ(problem_between(s), "");
-  program(s, "train") = program(s, "validation");  // which leaves no gradients
+  program(s, "train") = program(s, "validation");  // validation leaves no gradients
   EXPECT_TRUE(contains(problem_between(s), "which no program has left")) << problem_between(s);
 }
 

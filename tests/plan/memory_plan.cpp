@@ -1,5 +1,5 @@
-// Properties of the memory planner on random Programs. Lifetimes and overlaps are computed here
-// once more, by brute force, so a mistake of the planner and of verify() does not hide itself.
+// Properties of the memory planner on random Programs. The test computes lifetimes and overlaps
+// again, by brute force, so a mistake in the planner and in verify() cannot hide.
 #include "plan/memory_plan.h"
 
 #include <gtest/gtest.h>
@@ -45,8 +45,8 @@ struct Use {
   bool overlaps(const Use& o) const { return begin < o.end && o.begin < end; }
 };
 
-// Whether instruction j must come after i, because of their stream or of a common storage written
-// by one of them.
+// Whether instruction j must come after i: they share a stream, or a storage that one of them
+// writes.
 bool next_to(const Program& p, int i, int j) {
   const Instr &x = p.code[size_t(i)], &y = p.code[size_t(j)];
   if (x.stream == y.stream) return true;
@@ -62,8 +62,8 @@ bool next_to(const Program& p, int i, int j) {
   return touches(x.out, y.in) || touches(x.in, y.out) || touches(x.out, y.out);
 }
 
-// An instruction of another stream may run until the compute stream has to come after it, itself or
-// by instructions between.
+// An instruction of another stream may run until the compute stream must come after it, directly or
+// through instructions in between.
 int end_of(const Program& p, int i) {
   if (p.code[size_t(i)].stream == Stream::compute) return i;
   std::vector<int> after = {i};
@@ -148,7 +148,7 @@ TEST(MemoryPlan, NothingAliveIsOverwritten) {
   EXPECT_GT(overlays, 100) << "overlays were never tried";
 }
 
-// Rows with a pitch have memory for all of it, and only values with the same layout take their
+// Rows with a pitch own the memory of their gaps. Only values with the same layout take their
 // place.
 TEST(MemoryPlan, RowsWithAPitch) {
   constexpr int64_t pitch = 320;
@@ -251,8 +251,8 @@ TEST(MemoryPlan, VerifyNamesBothBlocksAndTheInstruction) {
   EXPECT_NE(problem([&] { verify(outside); }).find("leaves the arena"), std::string::npos);
 }
 
-// While a collective runs, compute goes on: its input must stay until somebody waits for its
-// result, even if no instruction mentions it any more.
+// Compute continues while a collective runs. So the collective's input must stay until an
+// instruction waits for its result, even if nothing else reads it.
 TEST(MemoryPlan, AnotherStreamsTensorsStayUntilTheWaitPoint) {
   for (bool waited : {true, false}) {
     Program p;

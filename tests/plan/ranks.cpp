@@ -98,7 +98,7 @@ TEST(RanksOnGpus, ShareTheOptimizerByDefault) {
   EXPECT_NO_THROW(rank_session(other, emulated_gpu(1)));
 }
 
-// However gradients are summed, a plan that does not fit says so, with fitting flags.
+// A plan that does not fit suggests flags that do, with every way of summing gradients.
 TEST(RanksOnGpus, WhatDoesNotFitSuggestsShardsThatAreAllowed) {
   for (auto [name, value] : {std::pair("reduce", "each"),
                              {"reduce", "overlap"},

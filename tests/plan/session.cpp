@@ -1,4 +1,4 @@
-// Sessions: values shared by several Programs, memory of a process, sizes that fit, and planning
+// Sessions: values shared by several Programs, memory of a process, fitting sizes, and planning
 // time.
 #include <gtest/gtest.h>
 
@@ -506,8 +506,8 @@ double compile_seconds(int64_t layers) {
 
 }  // namespace
 
-// The limit is for an optimized build; sanitizers and -O0 only check that the time grows with the
-// Program.
+// The limit is for an optimized build. With sanitizers or -O0, the test only checks the growth of
+// the time with the Program.
 TEST(CompileTime, IsNearLinearAndUnderHalfASecond) {
   double half = compile_seconds(24), whole = compile_seconds(48);
   std::printf("24 layers %.3f s, 48 layers %.3f s of CPU time\n", half, whole);

@@ -1,4 +1,4 @@
-// Random plans: what every plan promises.
+// Random plans, checked for the properties of every plan.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -32,7 +32,7 @@ class Choices {
   uint64_t seed_, taken_ = 0;
 };
 
-// Everything that `auto` would choose by the batch is given, so that only the batch differs.
+// Settings that `auto` would choose by the batch are given, so only the batch differs.
 Recipe random_recipe(Choices& c) {
   Recipe r;
   r.model = load_model_config(c.one_of<std::string>({"nano", "llama-nano"}));

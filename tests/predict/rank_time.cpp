@@ -139,7 +139,8 @@ TEST(RankTimes, AreThoseOfTheTable) {
   EXPECT_EQ(to_json(t, c)["collectives"]["source"], "measured");
 }
 
-// Eight ranks with measurements of two only: by the bytes sent by each, with a wider range.
+// Eight ranks, measurements of two ranks only: scaled by the bytes sent by each, with a wider
+// range.
 TEST(RankTimes, AreScaledToOtherRanks) {
   constexpr double per_byte = 1e-9;
   CollectiveTimes measured = times(2, per_byte);

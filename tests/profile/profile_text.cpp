@@ -100,7 +100,7 @@ TEST(ProfileText, OrdersAndGroups) {
   EXPECT_THROW(profile_shares(p, view), Error);
 }
 
-// A profile may come from elsewhere: nothing in it reaches the terminal as it is.
+// A profile may come from a stranger, so its text is escaped before it reaches the terminal.
 TEST(ProfileText, NamesCannotControlTheTerminal) {
   Profile p = gpu_profile();
   p.recipe["model"] = "\x1b[2Jboo";

@@ -50,7 +50,7 @@ TEST(RankTimes, ClocksAreAlignedByTheEndsOfCollectives) {
   EXPECT_NEAR(rank_times(b, all, offsets, 1).waiting_sum_ms(), 0, 1e-6);
 }
 
-// Time alongside computing is hidden, be it waiting or transfer.
+// Time alongside computation is hidden, both waiting and transfer.
 TEST(RankTimes, HiddenTimeIsNoLoss) {
   RankStep a = step(0, 4, 8), b = step(0, 7);
   ProfileRank r = rank_times(a, {a.collectives, b.collectives}, {0, 0}, 0);

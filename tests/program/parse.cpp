@@ -146,8 +146,8 @@ TEST(Parse, EveryKindOfProgramComesBack) {
       }
 }
 
-// 20,000 printed Programs with some bytes changed, removed, doubled or moved: an Error or a
-// Program, which verify() takes or refuses and print() can print.
+// 20,000 printed Programs with some bytes changed, removed, doubled or moved. The parser gives an
+// Error or a Program; verify() accepts or refuses the Program, and print() prints it.
 TEST(Parse, MutatedTextNeverCrashes) {
   std::vector<std::string> seeds = {
       print(tiny(false, "on", ProgramKind::train)), print(tiny(true, "off", ProgramKind::train)),

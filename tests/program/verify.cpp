@@ -1,5 +1,4 @@
-// verify() finds each way in which a pass can break a Program, with the instruction and the
-// mistake.
+// verify() finds each mistake of a pass, and names the instruction and the mistake.
 #include "program/verify.h"
 
 #include <gtest/gtest.h>

@@ -87,8 +87,8 @@ TEST(Report, AComparisonUsesTheLettersOfItsMeasurements) {
   EXPECT_TRUE(silent(html, "<strong>A</strong> is "));
 }
 
-// crest compare --a --b on a busy machine: drift is in both sides of a round, so the report makes
-// the comparison's claims.
+// crest compare --a --b on a busy machine: drift affects both sides of a round alike. So the report
+// makes the same claims as the comparison.
 TEST(Report, DriftOfInterleavedRoundsIsNoNoise) {
   auto runs = two(100, 60);
   for (auto& r : runs) {
@@ -127,7 +127,8 @@ TEST(Report, SettingsThatFollowFromOthersAreNoCause) {
   EXPECT_EQ(make_report(runs).json["groups"][0]["varying"], Json::array({"fusion", "recompute"}));
 }
 
-// Two ranks share the threads of a machine: the difference is their number. Older records lack it.
+// Two ranks share the threads of a machine. The difference is the number of ranks, and older
+// records lack it.
 TEST(Report, RanksAreTheSettingNotTheirThreads) {
   auto runs = two(100, 50);
   runs[1].recipe = runs[0].recipe;
@@ -240,7 +241,7 @@ TEST(Report, NamesTheFastestAndTheSmallest) {
   EXPECT_TRUE(silent(text, "within noise. Lowest median"));
 }
 
-// Of recipes with different work the fastest has the most tokens/s; its steps may take longer.
+// Among recipes with different work, the fastest has the most tokens/s. Its steps may take longer.
 TEST(Report, TheBestOfOtherBatchesIsNotTheLowestMedian) {
   std::vector<RunRecord> runs = {sample_run(1, 100, sample_recipe("bf16", "flash", "on", 4), 1e8),
                                  sample_run(2, 198.6, sample_recipe("bf16", "flash", "on", 8), 1e8)};
@@ -307,7 +308,7 @@ TEST(Report, SaysWhenItCannotTell) {
   says(advice(two(100, 100.2)), "Within noise, so choose by memory: attention naive or flash");
 }
 
-// Uncompared pairs are not among those without a difference.
+// The report counts pairs that it cannot compare separately from pairs without a difference.
 TEST(Report, BusyPairsAreCountedApart) {
   std::vector<RunRecord> runs = {sample_run(1, 100, sample_recipe("bf16", "naive", "off"), 1e8),
                                  sample_run(2, 100, sample_recipe("bf16", "naive", "on"), 1e8),
@@ -384,7 +385,7 @@ TEST(Report, ScalingIsThatOfTheRanks) {
     }
 }
 
-// Other work may have slowed one side only.
+// Other work may have slowed down only one side.
 TEST(Report, ScalingIsNotSplitOnABusyMachine) {
   std::vector<RunRecord> runs = {sample_profile_run(1, "bf16", "flash", "on"),
                                  sample_profile_run(2, "bf16", "flash", "on")};
@@ -428,8 +429,8 @@ TEST(Report, WarnsOfABusyOrSlowedMachine) {
   says(careful(runs), "The runs come from 2 machines");
 }
 
-// A device at its limits has its real speed: throttled samples count. Reports, comparisons and
-// lists agree on the time of a step, of measurements and of trainings.
+// A device at its limits runs at its real speed, so throttled samples count. Reports, comparisons
+// and lists agree on the step time of measurements and of trainings.
 TEST(Report, StepTimesAreThoseOfComparisons) {
   auto runs = two(100, 50);
   for (size_t i = 0; i < 12; ++i) runs[1].samples[i].ms = 80, runs[1].samples[i].throttled = true;

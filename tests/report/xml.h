@@ -1,4 +1,4 @@
-// A small checker of XML: enough to see that our output is well formed.
+// A small XML checker, enough to see that the output is well formed.
 #pragma once
 #include <cctype>
 #include <cstdint>

@@ -30,7 +30,7 @@ Runner runner(int64_t batch, int64_t seq, const std::string& precision = "fp32")
   return Runner(recipe, use);
 }
 
-// The same by the Programs with a cache: one token after another in every window.
+// The same loss by the Programs with a cache: one token at a time in every window.
 double slow_loss(Runner& r, const std::vector<int32_t>& tokens, int64_t seq, size_t count) {
   Decoder decoder(*r.executor);
   double sum = 0;

@@ -31,7 +31,7 @@ Recipe recipe_for(const std::string& shape, const std::string& precision) {
   return r;
 }
 
-// -ln p of every token at every position by the Program without a cache: row v of the batch has
+// -ln p of every token at every position, by the Program without a cache. Row v of the batch has
 // target v everywhere, so the losses of its cross-entropy are the whole distribution. Result
 // [position][token].
 std::vector<std::vector<double>> reference(Runner& r, const std::vector<int32_t>& tokens) {
@@ -127,7 +127,7 @@ TEST_P(DecoderTest, AFullCacheKeepsItsLastHalf) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, DecoderTest,
-                         ::testing::Combine(::testing::Values("gpt2", "llama", "mixed", "windows"),
+                         ::testing::Combine(::testing::Values("gpt2", "llama", "mixed", "windows", "capped"),
                                             ::testing::Values("fp32", "bf16")),
                          [](auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param); });
 
@@ -278,7 +278,7 @@ TEST(Generate, PromptTokens) {
   expect_error([&] { prompt_tokens(bytes, "", 256, 256); }, {"token 256", "256 tokens"});
 }
 
-// Ranks with shared weights do not wait for one with an ended text.
+// Ranks with shared weights continue when the text of one rank has ended.
 TEST(Generate, RanksWithOtherTextsEndTogether) {
   Recipe recipe = small_recipe("gpt2");
   recipe.model.vocab = 257, recipe.data_parallel = 2, recipe.pass_settings["shard"] = "weights";
@@ -307,7 +307,7 @@ TEST(Generate, RanksWithOtherTextsEndTogether) {
   EXPECT_GT(lengths.size(), 1u);
 }
 
-// Samples during training change neither the training nor anything of it.
+// Samples during training do not change the training.
 TEST(Generate, SamplingBetweenStepsChangesNothing) {
   const Tokenizer bytes = Tokenizer::bytes();
   auto losses = [&](bool sample) {

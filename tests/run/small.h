@@ -44,7 +44,7 @@ inline void expect_error(const std::function<void()>& action, const std::vector<
 
 // "gpt2": learned positions, biases, tied; "llama": RoPE, grouped queries, SwiGLU, untied;
 // "windows": a llama with a sliding window in its second layer; "mixed": an architecture without a
-// name in transformers.
+// name in transformers; "capped": a cap of logits, norms without weights.
 inline ModelConfig small_model(const std::string& shape) {
   ModelConfig c;
   c.name = shape, c.layers = 2, c.vocab = 97, c.context = 33;
@@ -55,6 +55,10 @@ inline ModelConfig small_model(const std::string& shape) {
     c.bias = false, c.tied = false;
   }
   if (shape == "windows") c.window = 7, see_all_in_first(c, 1);
+  if (shape == "capped") {
+    c.norm = NormKind::rms, c.position = PositionKind::rope, c.activation = ActivationKind::relu2, c.bias = false;
+    c.norm_weight = false, c.embedding_norm = true, c.qk_norm = QkNorm::head, c.logit_cap = 2;
+  }
   if (shape == "mixed") c.position = PositionKind::rope, c.activation = ActivationKind::relu, c.tied = false;
   return c;
 }

@@ -20,8 +20,8 @@ Contender simulated(std::string name, double base, double noise, uint64_t seed) 
   return {std::move(name), [=] { return base * std::exp(noise * normal(seed, 1, (*i)++)); }};
 }
 
-// Two equal programs on a machine that drifts and is disturbed for a while now and then, as step
-// times of a shared machine do: whoever runs at that time is slower.
+// Two equal programs on a shared machine. Its speed drifts, and disturbances slow down all runs for
+// a while.
 class Shared {
  public:
   explicit Shared(uint64_t seed) : seed_(seed) {}
@@ -148,8 +148,8 @@ Claims identical(int runs, AbRule rule, bool third) {
 
 }  // namespace
 
-// The run before a sample changes its time. This must not favor one of two equal contenders:
-// neither the floor's nor one that follows a third more often.
+// The run before a sample changes its time. This must favor none of two equal contenders: neither
+// the one with the larger noise, nor the one that follows a third contender more often.
 TEST(InterleavedAB, WhatRanBeforeFavorsNobody) {
   constexpr int runs = 200;
   for (bool third : {false, true})

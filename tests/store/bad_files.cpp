@@ -1,5 +1,5 @@
-// Files other than run databases, and unusable ones: an error with the reason, and nothing is
-// changed.
+// Files that are not run databases, and unusable ones: an error with the reason, and no change to
+// the file.
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,5 +1,4 @@
-// Export and import: whole records from machine to machine, and damaged files, of which nothing is
-// taken.
+// Export and import: whole records from machine to machine. Nothing is imported from damaged files.
 #include "store/export.h"
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Run databases by somebody else: their content is data and nothing of it runs, and damage in one
-// run does not affect the others.
+// Run databases from strangers: their content is data and never runs. Damage in one run does not
+// affect the others.
 #include "store/files.h"
 
 namespace crest::test {

@@ -1,4 +1,4 @@
-// What makes two measurements comparable: their keys.
+// The keys of measurements: equal keys mean comparable measurements.
 #include "store/new_record.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ TEST(RunKey, AWindowIsAnotherModel) {
   EXPECT_NE(key(64, 0), key(64, 2));
 }
 
-// Records from before the fp8 recipe existed compare with its default.
+// Records older than the fp8 recipe compare with its default.
 TEST(RunKey, TheRecipeOfFp8CountsWhereItIsNotTheDefault) {
   const Device device = test::this_cpu(2);
   auto key = [&](const char* precision, const char* recipe) {

@@ -1,5 +1,5 @@
-// SQLite's system calls failing, one after the other: recorded data stays, completed calls count,
-// the reason is reported.
+// SQLite's system calls fail, one after the other: recorded data stays, completed calls count, the
+// error has the reason.
 #include <sqlite3.h>
 
 #include <cstring>
@@ -217,7 +217,7 @@ TEST(StoreFaults, AnyCallThatFailsLosesNothing) {
               refused);
 }
 
-// A measurement's reaction: it goes on, and says so once.
+// A measurement continues, and reports the failure once.
 TEST(StoreFaults, ARecorderGoesOn) {
   Folder f;
   const std::string good = f.read(template_of(f));

@@ -90,7 +90,7 @@ TEST(FitTable, ConstantColumnsGoIntoALineAndOthersAreLeftOutByRank) {
   std::string wide = fit_table(columns, rows, 80, false);
   EXPECT_NE(wide.find("name    model  median ms  tokens/s"), std::string::npos) << wide;
   std::string narrow = fit_table(columns, rows, 28, false);
-  EXPECT_EQ(narrow.rfind("all: model nano\n", 0), 0u) << narrow;
+  EXPECT_EQ(narrow.rfind("same in all rows: model nano\n", 0), 0u) << narrow;
   EXPECT_NE(narrow.find("name    median ms  tokens/s"), std::string::npos) << narrow;
   EXPECT_EQ(narrow.find("left out"), std::string::npos) << narrow;
   std::string tiny = fit_table(columns, rows, 20, false);

@@ -1,4 +1,4 @@
-// The Chrome trace: valid JSON, Kineto's names, slices that nest.
+// The Chrome trace: valid JSON, Kineto's names, nested slices.
 #include "traces/chrome_trace.h"
 
 #include <gtest/gtest.h>

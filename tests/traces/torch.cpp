@@ -198,7 +198,8 @@ TEST(TorchTrace, WorkFromBeforeTheRecordingIsOutside) {
   EXPECT_NEAR(t.outside_ms, 0.090, 1e-9);
 }
 
-// A generic kernel belongs to the operation that launched it; a named one goes by its name.
+// A generic kernel belongs to the operation behind its launch. A named kernel is classified by its
+// name.
 TEST(TorchTrace, TheLauncherNamesAGenericKernel) {
   TorchTrace t = read(op("aten::nll_loss_backward", 0, 10) + "," + op("cudaLaunchKernel", 5, 1, "cuda_runtime", 1) +
                       "," + op("vectorized_elementwise_kernel<4>", 20, 5, "kernel", 1) + "," +

@@ -16,12 +16,12 @@ namespace {
 std::atomic<int64_t> taken;
 bool overlapped;
 
-// Until the run has taken so many steps; a run waiting for the save never does.
+// Waits until the run has taken this many steps. A run that waits for the save never takes them.
 bool wait_for_step(int64_t step) {
   return test::wait_until([&] { return taken >= step; });
 }
 
-// The step of this temporary folder's save; -1: it is another folder.
+// The step of this save into the test's folder; -1: a save into another folder.
 int64_t saved_step(const std::string& path) {
   const std::string prefix = ".tmp-step-";
   size_t at = path.find(prefix);
@@ -138,8 +138,8 @@ TEST_F(BackgroundSave, EndsWellWhenTheRunDoesNot) {
   }
 }
 
-// The save of a bad step ends after five of them have stopped the run, and must not become its
-// newest checkpoint.
+// The save of a bad step ends after five bad steps have stopped the run. It must not become the
+// run's newest checkpoint.
 TEST_F(BackgroundSave, OfBadWeightsDoesNotOutliveThem) {
   ASSERT_FALSE(run_training(options(SaveMode::waiting)).interrupted);
   TrainOptions o = options(SaveMode::background);

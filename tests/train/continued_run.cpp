@@ -22,7 +22,7 @@ class ContinuedRun : public RunTest {
 
 class DivergedRun : public ContinuedRun {
  protected:
-  // The first step throws the weights out of the world: every later gradient is NaN or infinite.
+  // The first step ruins the weights: every later gradient is NaN or infinite.
   TrainOptions wild() const {
     TrainOptions o = options();
     o.steps = 30, o.lr = 1e30, o.warmup = 0, o.recipe.clip = 0, o.save_every = 1, o.keep = 0;
@@ -30,7 +30,7 @@ class DivergedRun : public ContinuedRun {
   }
 };
 
-// Root may read anything, so this is tried as somebody else. Returns the result of `act`.
+// Root may read everything, so this runs as another user. Returns the result of `act`.
 template <class Act>
 std::string as_nobody(const std::string& file, Act act) {
   pid_t pid = fork();
@@ -47,7 +47,7 @@ std::string as_nobody(const std::string& file, Act act) {
 
 }  // namespace
 
-// Weights are good when they gave finite gradients, not when they were saved.
+// A checkpoint is good if its weights gave finite gradients, not because it was saved.
 TEST_F(DivergedRun, NoCheckpointOfItIsCalledGood) {
   std::string error = error_of([&] { run_training(wild()); });
   EXPECT_TRUE(contains(error, "step 6") && contains(error, "5 steps in a row")) << error;
@@ -59,7 +59,8 @@ TEST_F(DivergedRun, NoCheckpointOfItIsCalledGood) {
   EXPECT_EQ(error_of([&] { run_training(again); }), error) << "continued, it ends as it did";
 }
 
-// Cut or not, the run ends at the fifth bad step, and knows the steps before it.
+// Interrupted or not, the run ends at the fifth bad step, and knows the steps before the
+// interruption.
 TEST_F(DivergedRun, BadStepsAreCountedAcrossACut) {
   TrainOptions cut = wild();
   cut.save_every = 0, cut.stop_after = 4;
@@ -161,7 +162,7 @@ TEST_F(ContinuedRun, SamplesOfDroppedStepsGo) {
   EXPECT_EQ(read_file(folder / "run/samples.txt", 1000), "--- step 4\ntext of\n4\n--- step 8\ntext of\n8\n");
 }
 
-// The number of steps is not known yet: none of its consequences is stored as if it were.
+// The number of steps is still unknown, so the run stores no setting computed from it.
 TEST(FittedRun, StoresNothingOfAScheduleThatIsNotKnownYet) {
   TrainOptions o;
   o.max_seconds = 2;

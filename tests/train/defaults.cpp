@@ -82,8 +82,8 @@ TEST(DefaultsOfRanks, AreThoseOfRank0) {
   EXPECT_TRUE(taken.seq == 9 && taken.precision == "bf16" && taken.recompute == "full");
 }
 
-// Licenses read as bytes, a text in every Debian: with the rate of larger steps, a mean of five
-// steps rises by 2.
+// The text is licenses, found in every Debian, read as bytes. With the learning rate of larger
+// steps, the mean loss of five steps would rise by 2.
 TEST_F(Defaults, StepsOfFewTokensTrainWithoutSpikes) {
   PrepareOptions p;
   for (const char* name : {"GPL-2", "GPL-3", "Apache-2.0", "LGPL-2.1", "Artistic"})

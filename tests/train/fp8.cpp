@@ -1,5 +1,5 @@
-// Training with --precision fp8: how close gradients and losses are to more bits, that the scales
-// do not depend on the division of a batch, and refusals and reports.
+// Training with --precision fp8: how close gradients and losses are to higher precisions, scales
+// independent of the division of a batch, refusals and reports.
 #include <cmath>
 #include <set>
 
@@ -21,7 +21,8 @@ class Fp8 : public ::testing::TestWithParam<bool> {};
 
 }  // namespace
 
-// Once with scales of the tensors themselves, once with the scales of a step before: this one.
+// Twice: with scales of the tensors themselves, and with scales from the step before (from this
+// same step).
 TEST_P(Fp8, GradientsOfEveryLayerPointWhereThoseOfFp32Do) {
   Recipe r = fp8_recipe(GetParam()), exact = r;
   exact.precision = "fp32";
@@ -58,9 +59,10 @@ TEST_P(Fp8, RunsInTheLinearLayersOfTheBlocksOnly) {
     }
 }
 
-// Quantization in the kernels of norms, activations and bias gradients, or on its own: the same
-// bits. Only the bias gradients of qkv are summed in another order, and on a GPU the bias gradients
-// of the MLP's first layer are sums of numbers rounded to bf16 with it and not without.
+// Quantization inside the kernels of norms, activations and bias gradients gives the same bits as
+// separate kernels. There are two exceptions. The bias gradients of qkv are summed in another
+// order. On a GPU, the bias gradients of the MLP's first layer sum numbers that are rounded to bf16
+// inside these kernels, and are not rounded outside.
 TEST_P(Fp8, QuantizationInOtherKernelsChangesNoBit) {
   for (const char* recompute : {"none", "pointwise"}) {
     SCOPED_TRACE(recompute);
@@ -95,7 +97,8 @@ TEST_P(Fp8, QuantizationInOtherKernelsChangesNoBit) {
   }
 }
 
-// A mark on matmuls of one half or both. With fp32 sums anyway (a CPU) the bits are the same.
+// The setting marks the matmuls of one half or of both. A CPU always sums in fp32, so its bits are
+// the same.
 TEST_P(Fp8, FastAccumulationIsOfTheMatmulsThatItNames) {
   std::vector<double> losses;
   for (auto [fast, halves] : {std::pair{"none", 0}, {"forward", 1}, {"all", 3}}) {
@@ -117,8 +120,8 @@ TEST_P(Fp8, FastAccumulationIsOfTheMatmulsThatItNames) {
   }
 }
 
-// Whether 8-bit weights are kept, or made where they are used: the same bits. Kept ones take a byte
-// for each weight, or two with micro steps.
+// 8-bit weights give the same bits kept or made again. Kept ones take a byte for each weight, or
+// two with micro steps.
 TEST_P(Fp8, WeightsMadeAgainAreThoseThatWereKept) {
   for (const char* fusion : {"on", "off"})
     for (int64_t micro_steps : {1, 3}) {
@@ -138,7 +141,7 @@ TEST_P(Fp8, WeightsMadeAgainAreThoseThatWereKept) {
     }
 }
 
-// Also where ranks gather the weights for each half of a step.
+// The same with ranks that gather the weights for each half of a step.
 TEST_P(Fp8, WeightsAreMadeAgainFromSharedOnes) {
   std::vector<double> losses;
   for (const char* shard : {"none", "weights"})
@@ -156,8 +159,8 @@ TEST_P(Fp8, WeightsAreMadeAgainFromSharedOnes) {
     }
 }
 
-// Kept in 8 bits, the inputs of the gradients of GELU and SwiGLU take half the memory; losses of a
-// first step are the same, and gradients point where bf16's do.
+// In 8 bits, the inputs of the gradients of GELU and SwiGLU take half the memory. The loss of a
+// first step is the same, and the gradients point in the direction of bf16's.
 TEST_P(Fp8, ActivationsMayBeKeptInEightBits) {
   for (const char* recompute : {"none", "pointwise"})
     for (const char* fusion : {"on", "off"}) {
@@ -183,7 +186,7 @@ TEST_P(Fp8, ActivationsMayBeKeptInEightBits) {
     }
 }
 
-// In one micro batch, in several, on two ranks: the same scales in every step, and the same losses
+// One micro batch, several, and two ranks give the same scales in every step, and the same losses
 // within the rounding of results to bf16.
 TEST_P(Fp8, ScalesDoNotDependOnHowTheBatchIsDivided) {
   struct Split {
@@ -231,9 +234,9 @@ TEST_P(Fp8, HoldsWhatWasPlanned) {
       }
 }
 
-// However ranks sum, and whether they share the update. All collectives of a Program are on one
-// stream: on a CPU another thread runs the communication stream, and with two threads the order
-// would differ from rank to rank.
+// With every way of summing, and with shared updates. All collectives of a Program are on one
+// stream, because on a CPU another thread runs the communication stream. With two threads, the
+// order would differ from rank to rank.
 TEST_P(Fp8, RanksAgreeHoweverTheySum) {
   std::vector<double> losses;
   std::vector<float> amax;
@@ -324,7 +327,7 @@ TEST(Fp8Refusals, SayWhatIsMissing) {
   EXPECT_EQ(problem([&] { resolve(r, d); }), "");
 }
 
-// The history of the scales makes a continued run the same; without one, a run starts like the
+// With the history of the scales, a continued run is the same. Without it, a run starts like the
 // first step.
 TEST(Fp8State, IsReadBackOrStartsAnew) {
   Recipe r = fp8_recipe(), half = r;
@@ -424,7 +427,7 @@ TEST(Fp8Watch, WarnsWhenLossesGrow) {
   EXPECT_EQ(warnings, 1) << "slowly";
 }
 
-// Both parts are in the log, of fp8 runs only.
+// The log has both shares, only in fp8 runs.
 TEST_F(RunTest, Fp8PartsAreLogged) {
   TrainOptions o = options();
   for (const char* precision : {"fp8", "bf16"}) {

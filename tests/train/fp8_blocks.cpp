@@ -1,5 +1,5 @@
-// Training with --fp8-recipe block: how close gradients and losses are to more bits, that the split
-// of a batch changes no scale, and refusals.
+// Training with --fp8-recipe block: how close gradients and losses are to higher precisions, scales
+// independent of the division of a batch, and refusals.
 #include <cmath>
 
 #include "checkpoint/checkpoint.h"
@@ -76,10 +76,10 @@ TEST_P(Fp8Block, RunsInTheLinearLayersOfTheBlocksOnly) {
   EXPECT_EQ(squares, layers * linears * 2);
 }
 
-// Quantization in the kernels of norms, activations and bias gradients, or on its own: the same
-// bits, with whole blocks and with partial ones. Only separate bias gradients are summed in another
-// order, and on a GPU the bias gradients of the MLP's first layer are sums of numbers rounded to
-// bf16 with it and not without.
+// Quantization inside the kernels of norms, activations and bias gradients gives the same bits as
+// separate kernels, with whole blocks and with partial ones. Only separate bias gradients are
+// summed in another order. On a GPU, the bias gradients of the MLP's first layer sum numbers that
+// are rounded to bf16 inside these kernels, and are not rounded outside.
 TEST_P(Fp8Block, QuantizationInOtherKernelsChangesNoBit) {
   for (const char* recompute : {"none", "pointwise"})
     for (const char* gradients : {"e5m2", "e4m3"}) {
@@ -121,9 +121,9 @@ TEST_P(Fp8Block, QuantizationInOtherKernelsChangesNoBit) {
 }
 
 // If 128 divides the tokens of a sample, every value is quantized alike in any split of the batch
-// (tests/ops/fp8_blocks.cpp). With 96 tokens blocks have tokens of two samples, but scales matter
-// only to numbers tiny in their block. So gradients differ by the order of sums, with some 14 bits
-// in tensor cores.
+// (tests/ops/fp8_blocks.cpp). With 96 tokens, blocks have tokens of two samples. But scales matter
+// only to numbers that are tiny in their block. So gradients differ by the order of sums, with some
+// 14 bits in tensor cores.
 TEST_P(Fp8Block, GradientsDoNotDependOnHowTheBatchIsDivided) {
   struct Split {
     int64_t batch, micro_steps;
@@ -153,7 +153,7 @@ TEST_P(Fp8Block, GradientsDoNotDependOnHowTheBatchIsDivided) {
   }
 }
 
-// Also if the weights quantized by the first micro step serve the rest.
+// The same if the weights quantized by the first micro step serve the other micro steps.
 TEST_P(Fp8Block, MicroStepsAndRanksTrainAlike) {
   std::vector<double> losses;
   for (auto [batch, micro_steps, ranks] : {std::tuple{4, 1, 1}, {1, 4, 1}, {1, 2, 2}}) {
@@ -228,7 +228,7 @@ TEST(Fp8BlockRefusals, NameWhatHasNoMeaning) {
       "--fp8-recipe block has no use for --fp8-fast-accumulation forward: the sum of each block is scaled, in fp32");
 }
 
-// There is no state of scales: a checkpoint of one recipe serves the other.
+// Scales have no state, so a run may continue with the other recipe.
 TEST(Fp8BlockState, IsNone) {
   Recipe blocks = block_recipe(), tensors = blocks;
   tensors.pass_settings = {};

@@ -1,5 +1,6 @@
-// --fp8-weights update: 8-bit weights made by the update equal the next step's own, bit for bit,
-// whoever updates, shares or skips, and however a run is cut.
+// --fp8-weights update: 8-bit weights from the update equal the weights that the next step would
+// make, bit for bit. This holds for every optimizer, for shared and skipped updates, and for
+// continued runs.
 #include <fmt/format.h>
 
 #include "checkpoint/checkpoint.h"
@@ -66,7 +67,7 @@ constexpr double fast = 3e-2;
 
 }  // namespace
 
-// Counts, too, and the magnitudes for the next step's scales.
+// The counts, and the magnitudes for the next step's scales, are equal too.
 TEST(Fp8Weights, OfTheUpdateAreThoseOfTheNextStep) {
   for (bool llama : {false, true})
     for (const char* fusion : {"on", "off"})
@@ -82,8 +83,8 @@ TEST(Fp8Weights, OfTheUpdateAreThoseOfTheNextStep) {
       }
 }
 
-// Moments in 8 bits and others, masters in halves, whole or none, a longer history, blocks, state
-// in host memory.
+// 8-bit moments and others; split, whole and no masters; a longer history; blocks; state in host
+// memory.
 TEST(Fp8Weights, OfEveryUpdateAreThoseOfTheNextStep) {
   auto check = [](const std::string& what, const Recipe& r) {
     SCOPED_TRACE(what);
@@ -124,7 +125,7 @@ TEST(Fp8Weights, OfRanksAreThoseOfTheNextStep) {
     }
 }
 
-// A skipped step leaves the weights. Their scale may change to the one of the step before.
+// A skipped step keeps the weights. Their scale may change to the scale of the step before.
 TEST(Fp8Weights, OfASkippedUpdateAreThoseOfTheNextStep) {
   std::vector<Steps> all;
   for (const char* made : {"keep", "update"}) {
@@ -146,7 +147,7 @@ TEST(Fp8Weights, OfASkippedUpdateAreThoseOfTheNextStep) {
   EXPECT_TRUE(all[0] == all[1]);
 }
 
-// A checkpoint has no weights in 8 bits, so a run may be continued with another --fp8-weights.
+// A checkpoint has no 8-bit weights, so a run may continue with another --fp8-weights.
 TEST(Fp8Weights, OfAContinuedRunAreThoseOfTheWholeRun) {
   for (int64_t micro_steps : {1, 2}) {
     Recipe r = fp8_recipe();
@@ -165,7 +166,7 @@ TEST(Fp8Weights, OfAContinuedRunAreThoseOfTheWholeRun) {
   }
 }
 
-// They are state read by a step: other writers of weights have to say so.
+// A step reads these copies as state, so other code that writes weights must say so.
 TEST(Fp8Weights, AreMadeAnewOfWeightsThatWereChanged) {
   std::vector<double> losses;
   for (auto [made, told] : {std::pair{"keep", false}, {"update", true}, {"update", false}}) {

@@ -1,5 +1,5 @@
-// A continued run uses its earlier kernels: choices go into checkpoints and come back before
-// anything is timed. A kernel with a choice by "timing" stands for a GPU's.
+// A continued run uses its earlier kernels: choices go into checkpoints, and come back before
+// anything is timed. The test's kernel chooses by a fake clock, like a GPU's kernel.
 #include "backend/choices.h"
 #include "train/run_fixture.h"
 #include "train/run_state.h"

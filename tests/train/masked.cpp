@@ -10,8 +10,8 @@ using namespace crest;
 
 namespace {
 
-// Of very different counts: sample 2 of each 8 has
-// no counted target, sample 5 one, sample 0 all.
+// Samples with very different counts: sample 2 of each 8 has no counted target, sample 5 has one,
+// sample 0 has only counted ones.
 void masked(const Recipe& r, uint64_t sample, int32_t* tokens, int32_t* targets) {
   synthetic(r, sample, tokens, targets);
   int64_t counts[] = {r.seq_length(), 4, 0, 9, 2, 1, 12, 3};
@@ -66,7 +66,7 @@ Recipe descent(bool llama) {
 class Masked : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Models, Masked, testing::Bool(), [](auto& info) { return info.param ? "Llama" : "Gpt2"; });
 
-// Against -log softmax of the logits of decoding, in double.
+// Compared with -log softmax of the logits of decoding, in double.
 TEST_P(Masked, LossIsTheMeanOverTheTargetsThatCount) {
   Recipe r = tiny_recipe(GetParam());
   SessionUse use;
@@ -98,7 +98,7 @@ TEST_P(Masked, LossIsTheMeanOverTheTargetsThatCount) {
   EXPECT_EQ(count, 17 + 4 + 9);
 }
 
-// The mean is over the whole step: not of means of micro steps or ranks.
+// The mean is over the whole step. It is no mean of the means of micro steps or ranks.
 TEST_P(Masked, AccumulationAndRanksAreOneBigBatch) {
   Recipe one = tiny_recipe(GetParam());
   one.batch = 8;
@@ -173,7 +173,7 @@ Recipe packed(Recipe r) {
 
 }  // namespace
 
-// The same loss and gradient as each document alone, whatever computes attention.
+// Loss and gradient are the same as for each document alone, with every kernel of attention.
 TEST_P(Masked, DocumentsThatShareARowDoNotSeeEachOther) {
   Recipe alone = descent(GetParam());
   alone.batch = 10;
@@ -196,7 +196,7 @@ TEST_P(Masked, DocumentsThatShareARowDoNotSeeEachOther) {
         EXPECT_NEAR(result.norms[0], expected.norms[0], 1e-5 * expected.norms[0]);
         EXPECT_LT(update_distance(result, expected, start), 2e-5);
       }
-  // Without the documents' borders it is another gradient: the test can fail.
+  // Without the borders of documents the gradient differs, so this test can fail.
   Recipe r = packed(descent(GetParam()));
   SampleSource blurred = [&](uint64_t g, int32_t* x, int32_t* y, int32_t* p) {
     packed_row(r, g % 4, x, y, p);

@@ -1,5 +1,5 @@
-// Ranks of axes unknown to all passes repeat the work of their data coordinate: the bits of a run
-// without them.
+// Along an axis unknown to all passes, ranks repeat the work of their data coordinate. The result
+// has the bits of a run without these ranks.
 #include <stdexcept>
 
 #include "train/read_ahead.h"
@@ -65,7 +65,8 @@ TEST(VirtualMesh, RanksOfOtherAxesChangeNoBit) {
   }
 }
 
-// In the middle of a step: some of the others sum gradients with it, all agree on the next step.
+// A rank fails in the middle of a step. Some other ranks sum gradients with it, and all ranks agree
+// on the next step.
 TEST(VirtualMesh, ARankThatFailsEndsTheOthers) {
   for (int failing = 0; failing < 4; ++failing) {
     Recipe recipe = on_mesh(tiny_recipe(), Axis::context, 2);

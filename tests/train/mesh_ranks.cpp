@@ -1,5 +1,5 @@
-// Processes of a mesh train together. A killed rank ends all of them, also the ones without
-// exchange with it.
+// Processes of a mesh train together. A killed rank ends all of them, including ranks that never
+// communicate with it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// --offload optimizer computes like an update on the device, bit for bit, with the state in host
-// memory; plans are exact, transfers overlap with updates, checkpoints do not show it.
+// --offload optimizer gives the bits of an update on the device, with the state in host memory.
+// Plans are exact, transfers overlap with updates, and checkpoints are the same.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -152,8 +152,8 @@ TEST(Offload, OnRanksWithAndWithoutShards) {
   EXPECT_EQ(states(0), states(1));
 }
 
-// The kernels of a GPU, or of its emulation on the host: a piece of a group computes what the group
-// computes.
+// With the kernels of a GPU, or of its emulation on the host: the pieces of a group give the same
+// result as the whole group.
 TEST(Offload, OnAGpu) {
   for (const char* optimizer : {"adamw", "adamw-8bit", "adamw-fp8", "adamw-bf16-stochastic"}) {
     SCOPED_TRACE(optimizer);
@@ -165,8 +165,8 @@ TEST(Offload, OnAGpu) {
   }
 }
 
-// Device memory holds two pieces and everything too small to move; host memory the rest; both as
-// taken by the executor.
+// Device memory holds two pieces and all states too small to move. Host memory holds the rest. Both
+// equal the executor's allocations.
 TEST(Offload, ThePlanIsExact) {
   for (const char* optimizer : {"adamw", "adamw-8bit"}) {
     SCOPED_TRACE(optimizer);
@@ -201,8 +201,8 @@ TEST(Offload, ThePlanIsExact) {
   }
 }
 
-// Whole gradients live as long as without it: the update reads pieces of groups, the planner counts
-// tensors.
+// Whole gradients live as long as without offload: the update reads pieces of groups, but the
+// planner counts tensors.
 TEST(Offload, DoesNotLengthenTheLivesOfGradients) {
   Recipe r = small("adamw", "bf16");
   auto train_bytes = [](const CompiledSession& s) { return s.programs[size_t(s.find("train"))].memory.bytes; };
@@ -248,7 +248,7 @@ TEST(Offload, TransfersOverlapWithUpdates) {
       << "the first two pieces arrive while the norm is computed";
 }
 
-// A run may go on with it or without it.
+// A run may continue with or without it.
 TEST(Offload, CheckpointsDoNotShowIt) {
   for (const char* optimizer : {"adamw", "adamw-8bit", "muon"}) {
     SCOPED_TRACE(optimizer);

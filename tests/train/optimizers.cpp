@@ -75,9 +75,9 @@ TEST_P(Optimizers, Learns) {
   EXPECT_LT(t.losses.back(), 0.8 * t.losses.front());
 }
 
-// The same with two instructions instead of a flat one, with micro steps, and on two ranks: an
-// update sees sums of gradients only. Random bits of stochastic rounding have coordinates, so not
-// even those differ.
+// The same result with two instructions instead of a flat one, with micro steps, and on two ranks:
+// an update sees sums of gradients only. Stochastic rounding, too, because its random bits have
+// coordinates.
 TEST_P(Optimizers, FusionAccumulationAndRanksChangeNothing) {
   Recipe r = recipe(), unfused = r, micro_steps = r, ranks = r;
   double tolerance = GetParam().bf16 ? 5e-3 : 1e-3;  // lion: a sign may flip where the momentum is nearly zero
@@ -149,7 +149,7 @@ TEST(Optimizer, HalfPrecisionStateFollowsAdamW) {
     EXPECT_NEAR(train(recipe_of(name), 40, 1e-3).losses.back(), b.losses.back(), 0.02 * b.losses.back()) << name;
 }
 
-// 200 steps: the repeated errors of codes do not add up to another loss.
+// Over 200 steps, the repeated errors of codes do not change the loss.
 TEST(Optimizer, MomentsOfEightBitsTrainLikeFloats) {
   auto late = [](const char* name) {
     Trained t = train(recipe_of(name), 200, 3e-3);
@@ -162,8 +162,8 @@ TEST(Optimizer, MomentsOfEightBitsTrainLikeFloats) {
   for (const char* name : {"adamw-8bit", "adamw-fp8"}) EXPECT_NEAR(late(name), floats, 0.01 * floats) << name;
 }
 
-// Steps below half a unit in the last place of a weight: rounding to nearest loses them, the two
-// others do not.
+// The steps are below half a unit in the last place of a weight. Rounding to nearest loses them.
+// Kahan summation and stochastic rounding do not.
 TEST(Optimizer, SmallStepsAreLostOnlyByRoundingToNearest) {
   auto moved = [](const char* name) {
     Recipe r = recipe_of(name);
@@ -191,8 +191,8 @@ TEST(Optimizer, TheGroupsOfEightBitStateAreBlocks) {
   }
 }
 
-// Two bytes less a parameter for the same fp32 masters. bf16 weights differ where a master lies in
-// the middle of two.
+// Split masters take two bytes less a parameter and hold the same fp32 numbers. bf16 weights differ
+// if a master is in the middle of two.
 TEST(Optimizer, MastersInHalvesTrainLikeWholeOnes) {
   for (const Choice& choice : choices) {
     std::string n = choice.name;

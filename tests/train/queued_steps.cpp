@@ -1,4 +1,4 @@
-// Steps queued before the results of the step before are taken.
+// Steps queued before the results of the previous step are read.
 #include <gtest/gtest.h>
 
 #include "train/harness.h"
@@ -54,7 +54,7 @@ TEST(QueuedSteps, CountSkippedOnesInOrder) {
   }
 }
 
-// A failing source leaves the step before it whole.
+// If the data source fails, the previous step is still complete.
 TEST(QueuedSteps, AStepBeforeAFailingSourceIsTaken) {
   Recipe recipe = tiny_recipe();
   Trained expected = train(recipe, 1);

@@ -50,8 +50,8 @@ TEST_F(ReadAheadRun, ContinuesWhereTheRunStopped) {
 }
 
 TEST_F(ReadAheadRun, HidesSlowStorage) {
-  // The threads' wait for a core does not grow with the storage's delay: if it hides all of it, a
-  // longer one.
+  // The threads' wait for a core does not grow with the delay of the storage. If reading ahead
+  // hides all of the delay, the test repeats with a longer one.
   double in_step = 0, ahead = 1e9;
   for (double delay = 20; delay < 3000 && ahead >= in_step / 2; delay *= 4) {
     in_step = ahead = 0;

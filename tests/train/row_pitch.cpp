@@ -41,8 +41,8 @@ TEST_P(RowPitch, TrainsAsRowsWithout) {
     n.disabled_passes = {"row_pitch"};
     constexpr int steps = 2;
     Trained x = train(r, steps, 1e-3, device), y = train(n, steps, 1e-3, device);
-    // As the same recipes with and without chunks (settings.cpp).
-    // On a GPU, rows with a pitch use tensor cores in TF32, unaligned ones do not.
+    // Tolerances as for recipes with and without chunks (settings.cpp). On a GPU in TF32, rows with
+    // a pitch use tensor cores, and unaligned rows do not.
     const bool coarse = precision != "fp32";
     const double allowed = coarse ? 2e-3 : 1e-5;
     EXPECT_NEAR(x.losses[0], y.losses[0], 1e-5 * y.losses[0]) << "the first forward pass";

@@ -43,7 +43,7 @@ TEST_P(SaveFaults, AnyCallThatFailsLeavesTheLastCheckpoint) {
     if (hit.empty()) break;
     if (!error.empty()) {
       ++failed;
-      // The new one counts already when only the sync of its folder failed.
+      // If only the sync of its folder failed, the new checkpoint is already valid.
       EXPECT_TRUE(newest() == "step-000004" || newest() == "step-000006" ||
                   (newest() == "step-000005" && GetParam() == SaveMode::background))
           << hit << newest();
@@ -61,8 +61,7 @@ TEST_P(SaveFaults, AnyCallThatFailsLeavesTheLastCheckpoint) {
 INSTANTIATE_TEST_SUITE_P(Modes, SaveFaults, ::testing::Values(SaveMode::waiting, SaveMode::background),
                          [](auto& i) { return i.param == SaveMode::waiting ? "Waiting" : "Background"; });
 
-// A signal during a system call: the call is made
-// again, whichever it is, and nothing is lost.
+// A signal interrupts a system call. The call is repeated, whichever it is, and nothing is lost.
 TEST_F(RunFaults, AnInterruptedCallIsRepeated) {
   ASSERT_FALSE(run_training(options()).interrupted);
   std::filesystem::copy(folder / "run", folder / "saved", std::filesystem::copy_options::recursive);
@@ -88,7 +87,7 @@ TEST_F(RunFaults, AnInterruptedCallIsRepeated) {
   EXPECT_GT(writes, 5);
 }
 
-// Two faults in a continued run, the second while it deals with the first: 12 seeded pairs,
+// Two faults in a continued run, the second during the handling of the first: 12 seeded pairs,
 // CREST_FAULT_PAIRS.
 TEST_F(RunFaults, PairsOverAContinuedRunLeaveTheLastCheckpoint) {
   ASSERT_FALSE(run_training(options()).interrupted);
@@ -199,8 +198,8 @@ TEST_F(RunFaults, ALogThatCannotGrowEndsTheRun) {
   EXPECT_EQ(newest(), "step-000004");
 }
 
-// A lost GPU: a failing launch in the middle of a step. The run ends with its error and saves
-// nothing: the device's memory cannot be trusted any more.
+// A lost GPU: a launch fails in the middle of a step. The run ends with this error and saves
+// nothing, because the device's memory cannot be trusted.
 TEST_F(RunFaults, ALostDeviceEndsTheRunAndLeavesTheLastCheckpoint) {
   TrainOptions straight = options(), cut = options();
   straight.steps = cut.steps = 8;

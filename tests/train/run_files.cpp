@@ -13,8 +13,7 @@
 
 using namespace crest;
 
-// Remains of a kill, a full disk or somebody's
-// editor in a log are not taken for a step.
+// Remains of a kill, a full disk or an editor in a log do not become steps.
 TEST(RunFiles, WhatIsNoRowOfTheLogIsLeftOut) {
   std::string folder = testing::TempDir() + "crest-run-files";
   std::filesystem::remove_all(folder);
@@ -34,7 +33,7 @@ TEST(RunFiles, WhatIsNoRowOfTheLogIsLeftOut) {
   std::filesystem::remove_all(folder);
 }
 
-// Threads stand for processes: a name is taken by making the folder.
+// Threads stand for processes. Making the folder takes the name.
 TEST(FreshFolder, OfManyAtOnceEachHasItsOwn) {
   TemporaryFolder temporary;
   const std::string root = temporary.path();

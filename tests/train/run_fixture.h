@@ -1,4 +1,4 @@
-// run_training() on a tiny model and text in a folder of its own, and kernels replaced by a test.
+// run_training() on a tiny model and text in a separate folder, and kernels that a test replaces.
 #pragma once
 #include <gtest/gtest.h>
 

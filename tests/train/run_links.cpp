@@ -1,5 +1,5 @@
-// Symbolic links in a run's folder: a file of the run is never written through one, and nothing is
-// deleted through one. A run or its checkpoints may lie elsewhere.
+// Symbolic links in a run's folder: Crest never writes or deletes through one. A run, or its
+// checkpoints, may be in another place.
 #include <filesystem>
 
 #include "train/run_files.h"

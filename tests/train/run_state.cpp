@@ -77,7 +77,7 @@ TEST_F(SavedState, NumbersThatNoRunHasAreRefused) {
   EXPECT_EQ(resumed(), "");
 }
 
-// Outside of the state: an older checkpoint is used instead, and the damaged one is kept.
+// Damage outside of the state: an older checkpoint is used, and the damaged one is kept.
 TEST_F(SavedState, OfAnotherStepOrUnknownFinitenessIsDamaged) {
   nlohmann::json state = state_;
   state["finite_weights"] = 1;

@@ -1,6 +1,6 @@
-// A continued run has the bits of the run in one piece: every
-// optimizer, policy, form of masters and precision, and weights with
-// special rounding: ties, denormals, the edge of infinity, NaN.
+// A continued run has the bits of an uninterrupted run: with every optimizer, policy, form of
+// masters and precision, and with weights that are special for rounding: ties, denormals, the edge
+// of infinity, NaN.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -114,7 +114,7 @@ void continue_as(Engine& from, Engine& to) {
 
 }  // namespace
 
-// An update without a change writes every weight anew out of its master; the result equals a
+// An update that changes nothing writes every weight again from its master. The result equals a
 // restored checkpoint.
 TEST(SameBits, RestoringRoundsAsEveryUpdateDoes) {
   int64_t weights = 0;
@@ -161,7 +161,7 @@ TEST(SameBits, ARunInTwoPiecesIsTheRunInOne) {
   }
 }
 
-// The form of the masters is a matter of memory only.
+// The form of the masters changes memory only.
 TEST(SameBits, MastersInHalvesAndWholeOnesTrainAlike) {
   for (const char* optimizer : {"adamw", "adamw-8bit", "sgd", "lion", "adafactor", "adafactor-momentum", "muon"}) {
     SCOPED_TRACE(optimizer);

@@ -50,12 +50,37 @@ TEST(Schedule, ValuesByHand) {
   EXPECT_NEAR(learning_rate(make(ScheduleKind::wsd), 99), 1e-4 + 9e-4 * (1 - std::sqrt(0.5)), 1e-15);
 }
 
+TEST(Schedule, WsdHasAShareAndAShape) {
+  Schedule s = make(ScheduleKind::wsd);
+  s.decay_share = 0.4;  // 44 of 110 steps
+  EXPECT_DOUBLE_EQ(learning_rate(s, 66), 1e-3);
+  EXPECT_NEAR(learning_rate(s, 77), 1e-4 + 9e-4 * 0.5, 1e-15) << "a quarter of the decay: 1 - sqrt(1/4)";
+  s.decay_shape = DecayShape::linear;
+  EXPECT_NEAR(learning_rate(s, 77), 1e-4 + 9e-4 * 0.75, 1e-15);
+  s.decay_shape = DecayShape::cosine;
+  EXPECT_NEAR(learning_rate(s, 77), 1e-4 + 9e-4 * (1 + std::sqrt(0.5)) / 2, 1e-15);
+  for (const char* shape : {"sqrt", "linear", "cosine"}) {
+    s.decay_shape = parse_decay_shape(shape);
+    EXPECT_DOUBLE_EQ(learning_rate(s, 65), 1e-3) << shape;
+    EXPECT_NEAR(learning_rate(s, 109), 1e-4, 2.2e-5) << shape;
+    EXPECT_DOUBLE_EQ(learning_rate(s, 110), 1e-4) << shape;
+  }
+  EXPECT_EQ(error_of(s), "");
+  s.kind = ScheduleKind::linear;
+  EXPECT_EQ(error_of(s), "--decay-share");
+  s.decay_share = 0.2;
+  EXPECT_EQ(error_of(s), "--decay-shape");
+  s.decay_shape = DecayShape::sqrt;
+  EXPECT_EQ(error_of(s), "");
+}
+
 TEST(Schedule, RisesThenNeverRisesAgain) {
   for (auto kind : {ScheduleKind::cosine, ScheduleKind::wsd, ScheduleKind::linear, ScheduleKind::constant})
     for (int64_t warmup : {0, 1, 10, 109, 110})
       for (double fraction : {0.0, 0.2, 1.0}) {
         Schedule s = make(kind);
-        s.warmup_steps = warmup, s.decay_fraction = fraction;
+        s.warmup_steps = warmup;
+        if (kind == ScheduleKind::wsd) s.decay_share = fraction;
         validate(s);
         for (int64_t i = 1; i < 130; ++i) {
           double before = learning_rate(s, i - 1), now = learning_rate(s, i);
@@ -83,8 +108,8 @@ TEST(Schedule, RefusesWhatMakesNoSense) {
   EXPECT_EQ(error_of(s), "--warmup");
   s = make(ScheduleKind::linear), s.total_steps = 0;
   EXPECT_EQ(error_of(s), "--steps");
-  s = make(ScheduleKind::wsd), s.decay_fraction = 2;
-  EXPECT_EQ(error_of(s), "--schedule wsd");
+  s = make(ScheduleKind::wsd), s.decay_share = 2;
+  EXPECT_EQ(error_of(s), "--decay-share");
 }
 
 // As the settings page states for `--warmup`: 2% of the steps, from 40 to 2000; a fifth below 200

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int compared_steps = 5;
 
-// fp32 settings reorder sums only; five AdamW steps amplify rounding of gradients near zero (the
-// update is g / |g| there), and weights stay within a small fraction of lr.
+// fp32 settings change only the order of sums. Five AdamW steps amplify the rounding of gradients
+// near zero, since the update is g / |g| there. Weights stay within a small fraction of lr.
 constexpr double reorder = 2e-4;
 
 void expect_same(const Recipe& a, const Recipe& b, double loss_tolerance = 1e-5, double weights = reorder) {
@@ -83,7 +83,7 @@ TEST_P(TrainingSettings, RecomputeByLayer) {
   expect_same(n, r);
 }
 
-// 68 tokens, cut into as many pieces as do and do not divide them.
+// 68 tokens in chunks of sizes that divide 68, and that do not.
 TEST_P(TrainingSettings, LossInPieces) {
   for (std::string tokens : {"1", "7", "34", "67"})
     for (std::string fusion : {"on", "off"}) {
@@ -114,8 +114,8 @@ TEST_P(TrainingSettings, LossInPiecesWithOtherSettings) {
   }
 }
 
-// Half precision: a token's row is unchanged; only sums over the tokens (the head's gradient) are
-// cut.
+// In half precision a token's row does not change. Only sums over the tokens (the head's gradient)
+// are cut.
 TEST_P(TrainingSettings, LossInPiecesInHalfPrecision) {
   for (std::string precision : {"bf16", "fp16"})
     for (std::string policy : {"pure", "autocast"}) {
@@ -162,7 +162,7 @@ TEST_P(TrainingSettings, TwoRanksEqualOneWithTheWholeBatch) {
   }
 }
 
-// Ranks share the threads; scratch memory must be planned for the real threads of a rank.
+// Ranks share the threads. The plan must count the workspace for a rank's real number of threads.
 TEST_P(TrainingSettings, TwoRanksWithMoreThreadsThanWork) {
   Recipe r = base();
   r.precision = "fp16", r.attention = "naive", r.fusion = "off";
@@ -231,8 +231,8 @@ TEST_P(TrainingSettings, DisabledPassesNeverChangeTheResult) {
   EXPECT_GE(ran, 6);
 }
 
-// Dropout in the kernels with its values at hand, or apart. On a GPU the kernel of a norm's
-// gradient also sums the bias gradient, in another order.
+// Dropout inside the kernels that have its values gives the same bits as separate dropout. On a
+// GPU, the kernel of a norm's gradient also sums the bias gradient, in another order.
 TEST_P(TrainingSettings, WhereDropoutRunsChangesNoBit) {
   std::vector<std::pair<const char*, std::function<void(Recipe&)>>> cases = {
       {"alone", [](Recipe&) {}},
@@ -276,7 +276,7 @@ TEST_P(TrainingSettings, SameSeedSameBits) {
   }
 }
 
-// The way a GPU gets its work does not change the result.
+// Graphs and single launches give the same result on a GPU.
 TEST_P(TrainingSettings, LaunchesDoNotChangeBits) {
   Recipe r = base();
   r.precision = "bf16", r.deterministic = true;

@@ -1,5 +1,5 @@
-// --shard computes like plain data parallelism, bit for bit, with a shard of the optimizer's state,
-// of gradients and of weights on each rank; checkpoints do not show it.
+// --shard gives the bits of plain data parallelism, with a shard of the optimizer's state, of
+// gradients and of weights on each rank. Checkpoints are the same.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -132,9 +132,9 @@ TEST(Sharding, GradientsAccumulateAsShards) {
   }
 }
 
-// A rank's memory from step to step, in bytes of a parameter with bf16 weights, fp32 gradients and
-// AdamW's split master: 16, 11, 9 and 8 on two ranks. Whole gradients and weights come on top while
-// they are used; they are comm_buffers.
+// The memory of a rank between steps, in bytes a parameter, with bf16 weights, fp32 gradients and
+// AdamW's split master: 16, 11, 9 and 8 on two ranks. Whole gradients and weights in use come on
+// top, as comm_buffers.
 TEST(Sharding, StateOfARankIsExact) {
   Recipe r;
   r.model = load_model_config("gpt2-1558M");
@@ -162,8 +162,8 @@ TEST(Sharding, StateOfARankIsExact) {
   }
 }
 
-// Buckets are groups of their own, overlapping with other work. Without clipping nothing depends on
-// the summing of the norm.
+// Buckets are separate groups, and overlap with other work. Without clipping, the order of the
+// norm's sum has no effect.
 TEST(Sharding, BucketsGiveTheSameWeights) {
   for (const char* optimizer : {"adamw", "adamw-8bit"}) {
     SCOPED_TRACE(optimizer);
@@ -205,8 +205,8 @@ TEST(Sharding, ABucketMayBeOneTensor) {
   }
 }
 
-// The kernels of a GPU sum and update a shard as they do whole groups. The gradient norm is the sum
-// of the ranks' parts.
+// The kernels of a GPU sum and update a shard like a whole group. The gradient norm is the sum of
+// the ranks' parts.
 TEST(Sharding, GivesTheBitsOfPlainDataParallelismOnAGpu) {
   Device gpu = crest::test::emulated_gpu(2);
   gpu.sm = 80;  // without kernels slow to emulate
@@ -273,7 +273,7 @@ TEST(Sharding, CheckpointsDoNotShowIt) {
   }
 }
 
-// Rank 0 has few whole tensors at a time: the plan counts its own parts only.
+// Rank 0 has few whole tensors at a time, so the plan counts only its own parts.
 TEST(Sharding, WholeTensorsExistOnlyWhileTheyAreRead) {
   Engine e = make_engine(sharded(on_ranks(2), "weights"));
   steps(e, 0, 1);

@@ -1,5 +1,5 @@
-// Instructions spread over streams at random compute like one stream, bit for bit: launched one by
-// one, as a captured graph, and while they are timed.
+// Instructions on random streams give the bits of one stream: launched one by one, as a captured
+// graph, and while they are timed.
 #include <gtest/gtest.h>
 
 #include "plan/streams.h"
@@ -58,8 +58,8 @@ TEST(Streams, RandomStreamsGiveTheSameBits) {
       }
 }
 
-// An instruction's time belongs to its own stream: instructions of a stream follow one another, and
-// no time is negative, wherever it runs.
+// The time of an instruction belongs to its stream. Instructions of a stream follow each other, and
+// no time is negative on any device.
 TEST(Streams, TimesAreOfTheirOwnStream) {
   Recipe r = recipe(false, "fp32");
   StreamsEnded one = run_streams(r, -1);

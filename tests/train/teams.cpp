@@ -1,5 +1,5 @@
-// Steps start no threads after the first: a team smaller than the one before makes libgomp end
-// threads, and the next one starts them again.
+// Later steps start no threads. If a team is smaller than the previous one, libgomp ends threads,
+// and the next team starts them again.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -22,7 +22,8 @@ std::set<std::string> threads_of_process() {
 
 TEST(Teams, StepsKeepTheirThreads) {
   Recipe r = tiny_recipe();
-  // Work of one to thirty grains: for fewer than all threads, if each had at least a grain.
+  // Work of one to thirty grains. If each thread had at least a grain, some of this work would use
+  // fewer than all threads.
   r.model.layers = 1, r.model.width = 128, r.model.heads = r.model.kv_heads = 4, r.model.head_dim = 32;
   r.model.ff = 512, r.model.vocab = 1024, r.model.context = 64;
   r.batch = 4, r.seq = 64;

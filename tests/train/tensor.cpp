@@ -100,14 +100,14 @@ TEST(TensorRanks, TrainLikeOne) {
   }
 }
 
-// Each layer with other parts: norms of heads and around branches, factors, parts of heads rotated,
+// Layers with different parts: norms of heads and around branches, factors, partly rotated heads,
 // windows.
 TEST(TensorRanks, LayersOfSeveralKindsTrainLikeOne) {
   Recipe r = recipe(true);
   r.optimizer = "sgd";
   ModelConfig& m = r.model;
   m.qk_norm = QkNorm::head, m.norm_position = NormPosition::both, m.activation = ActivationKind::geglu;
-  m.embedding_scale = 3, m.logit_scale = 0.5, m.residual_scale = 0.4, m.attention_scale = 0.3;
+  m.embedding_scale = 3, m.logit_scale = 0.5, m.logit_cap = 2, m.residual_scale = 0.4, m.attention_scale = 0.3;
   LayerConfig other = static_cast<const LayerConfig&>(m);
   other.parallel_residual = true, other.norm_position = NormPosition::after, other.rotary_dim = 4, other.window = 5;
   other.activation = ActivationKind::relu2, other.qk_norm = QkNorm::none;
@@ -132,7 +132,7 @@ TEST(TensorRanks, BeginWithTheWeightsOfOne) {
   }
 }
 
-// A tensor at a time: not the whole model, nor zeros in place of all states.
+// Ranks load a tensor at a time. They never hold the whole model, nor zeros for all states.
 TEST(TensorRanks, BeginWithoutTheWholeModelInMemory) {
   Recipe r = recipe(false);
   r.model.layers = 8, r.model.width = 256, r.model.heads = 4, r.model.kv_heads = 4, r.model.head_dim = 64;
@@ -147,7 +147,8 @@ TEST(TensorRanks, BeginWithoutTheWholeModelInMemory) {
   const int64_t before = peak_resident_bytes();
   e.initialize_weights(3);
   const double weights = 4.0 * double(parameter_count(r.model));
-  // The ranks' parts of weights and two moments. The whole of them on every rank would be 15 times.
+  // The ranks' parts of weights and two moments. Whole ones on every rank would be 15 times the
+  // weights.
   EXPECT_LT(double(peak_resident_bytes() - before), 3.5 * weights);
 }
 

@@ -17,7 +17,7 @@ SampleSource data(const Recipe& r) {
   return [r](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
 }
 
-// Rows lie in order within the run and add up to no more than it took.
+// Rows are in order within the run, and their sum does not exceed its time.
 void expect_consistent(const StepTrace& t, const Program& program) {
   ASSERT_EQ(t.seconds.size(), program.code.size());
   ASSERT_EQ(t.starts.size(), program.code.size());

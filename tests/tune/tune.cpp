@@ -23,7 +23,7 @@ using Flags = GivenSettings;  // setting -> values, as the command line gives th
 
 constexpr int64_t enough = int64_t(1) << 32;
 
-// The settings, over those of a tiny model with steps of milliseconds.
+// The settings, on top of a tiny model with steps of milliseconds.
 RecipeOptions tiny(Flags flags) {
   for (auto& [name, value] : Flags{{"model", {"nano"}}, {"vocab", {"256"}}, {"seq", {"16"}}, {"precision", {"fp32"}}})
     flags.emplace(name, value);
@@ -98,14 +98,15 @@ TEST(Tune, SettlesForLessMemoryWithinGivenSpeed) {
   EXPECT_EQ(json["best"]["planned_bytes"], smallest);
 }
 
-// Whatever a doubling of the batch brings, it is less than 100%.
-// Which batch is the best depends on measured times: EachDoublingOfTheBatchCounts has the rule.
+// A doubled batch always brings less than 100%. Which batch is the best depends on measured times;
+// EachDoublingOfTheBatchCounts tests the rule.
 TEST(Tune, StopsWhereALargerBatchBringsLittle) {
   auto json = tuned(few, {.stop_below = 1, .measure = 4});
   for (auto& c : json["candidates"]) EXPECT_LE(c["tokens_per_step"], 8 * 16) << "the batch grew on";
 }
 
-// The choice was predicted before a measurement doubled all other predictions: the two are alike.
+// The choice was predicted before a measurement doubled all other predictions. The gain must
+// compare predictions of one kind.
 TEST(Tune, GainsCompareWhatWasPredictedAlike) {
   auto candidate = [](Flags flags, double ms, double scale) {
     TuneCandidate c;
@@ -160,7 +161,8 @@ TEST(Tune, EachDoublingOfTheBatchCounts) {
   EXPECT_EQ(enough_batch(rates, 0.5), 1);
   EXPECT_EQ(enough_batch(rates, 0.25), 4);
   EXPECT_EQ(enough_batch(rates, 0.2), 8);
-  // Between 4 and 6 is half a doubling; a size slow for itself is no doubling from 2.
+  // Between 4 and 6 there is half a doubling. A slow size in between (3) does not count as a
+  // doubling from 2.
   EXPECT_EQ(enough_batch({{2, 100}, {3, 60}, {4, 103}, {6, 104}}, 0.05), 2);
   EXPECT_EQ(enough_batch({{1, 100}, {8, 130}}, 0.1), 1);  // 9% each
   EXPECT_EQ(enough_batch({{1, 100}, {8, 130}}, 0.09), 8);
@@ -198,7 +200,7 @@ nlohmann::json planned_on(const std::string& device, const Flags& flags, std::st
 
 }  // namespace
 
-// An H200 took 27.5 ms without padding and 26.95 with it; what is computed alone says the opposite.
+// An H200 took 27.5 ms without padding and 26.95 with it. The prediction says the opposite.
 TEST(Tune, PredictionsDoNotChooseBetweenPaddingAndNone) {
   for (auto& c : planned_on("h200", {{"model", {"gpt2-124M"}}, {"vocab", {"1030"}}, {"batch", {"1"}}})["candidates"])
     EXPECT_FALSE(c["changes"].contains("pad-vocab")) << c;
@@ -219,7 +221,7 @@ TEST(Tune, Fp8ComesWithTheLossThatItCosts) {
             1);
 }
 
-// Figures in sentences are those of the pages that they name.
+// Figures in sentences are the figures of the named pages.
 TEST(Tune, KnownEffectsAreOnTheirPages) {
   for (auto* effect : {&fp8_loss, &unpadded_vocabulary}) {
     std::string page = read_file(std::string(CREST_TEST_DIR) + "/../" + effect->page, 1 << 20);
@@ -332,7 +334,7 @@ TEST(Tune, FindsTheLongestContext) {
   EXPECT_NE(command.find("--context=" + std::to_string(context) + " "), std::string::npos) << command;
 }
 
-// Facts known before anything runs are reported before the device is measured.
+// Problems that are known before anything runs are reported before the device is measured.
 TEST(Tune, MeasuresNothingWhereNothingFits) {
   TuneOptions o;
   o.recipe = tiny(few_and({{"batch", {"1"}}}));

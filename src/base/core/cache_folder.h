@@ -1,4 +1,4 @@
-// The place for files that can be recreated.
+// The folder for files that Crest can make again.
 #pragma once
 #include <string>
 

@@ -1,11 +1,10 @@
 // The 8-bit numbers of block-wise quantized optimizer state: dynamic tree quantization (Dettmers
 // 2016; Dettmers et al. 2022, section 1.3). The position of a code's leading one is the decimal
-// exponent, the bits behind it are linear: code 2^i + f stands for 10^(i - top) (0.1 + 0.9 (f +
-// 1/2) / 2^i), the middle of the f-th of 2^i equal parts of a decade.
+// exponent. The bits behind it divide a decade into equal parts: code 2^i + f means 10^(i - top)
+// (0.1 + 0.9 (f + 1/2) / 2^i), the middle of part f of 2^i.
 //   signed (first moment):     bit 7 is the sign, top = 6, 0 is 0 and 0x80 (which would be -0) is 1
 //   unsigned (second moment):  top = 7, 0 is 0 and 1 is 1
-// Both sets of 256 numbers are from bitsandbytes;
-// code 0 is 0, so fresh zeroed state means zero.
+// Both sets of 256 numbers are from bitsandbytes. Code 0 is 0, so zeroed memory means zero.
 #pragma once
 #include <cstdint>
 

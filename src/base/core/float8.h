@@ -76,10 +76,10 @@ CREST_BOTH inline float to_float(float8_e5m2 x) {
   return sign ? -magnitude : magnitude;
 }
 
-// The exponent e of the scale 2^e of a tensor: the smallest with amax 2^margin <= largest 2^e.
-// Powers of two make scaling exact, so the scale only decides which values saturate or vanish, and
-// a change of amax in its last bits does not change the scale. amax: finite, above 0. Limits keep
-// the product of two scales a normal number.
+// The exponent e of a tensor's scale 2^e: the smallest with amax 2^margin <= largest 2^e. Scaling
+// by powers of two is exact. So the scale only decides which values saturate or vanish, and the
+// last bits of amax do not change it. amax: finite, above 0. Limits keep the product of two scales
+// a normal number.
 template <class F>
 CREST_BOTH inline int scale_exponent(float amax, int margin) {
   uint32_t u = float_bits(amax);

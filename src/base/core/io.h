@@ -44,8 +44,7 @@ class ScopedSyscalls {
   const Syscalls* before_;
 };
 
-// An open file that closes itself. All functions
-// throw an Error with path, reason and remedy.
+// An open file. It closes itself. All functions throw an Error with path, reason and remedy.
 class File {
  public:
   File() = default;

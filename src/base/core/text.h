@@ -25,7 +25,7 @@ struct Character {
 Character first_character(std::string_view text);
 bool is_utf8(std::string_view text);
 // Whether a terminal would obey a character instead of showing it: control characters (C0, DEL,
-// C1), and marks of text direction, which make a name look like another.
+// C1), and marks of text direction. With these marks a name can look like another.
 bool is_control(uint32_t code);
 
 // Text from a file, made safe for a terminal: control characters and invalid UTF-8 are written as

@@ -72,7 +72,7 @@ std::string fit_table(std::vector<FitColumn> columns, TableRows rows, size_t wid
   Table table(header);
   for (auto& row : rows) table.row(row);
   std::string out;
-  if (!same.empty()) out += wrapped("all: " + join(same, ", "), {.width = width, .indent = "     "}) + "\n\n";
+  if (!same.empty()) out += wrapped("same in all rows: " + join(same, ", "), {.width = width, .indent = "  "}) + "\n\n";
   out += table.text(color);
   if (!left_out.empty())
     out += wrapped("left out for lack of room: " + join(left_out, ", "), {.width = width, .indent = "  "}) + "\n";

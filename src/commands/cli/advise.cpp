@@ -34,7 +34,7 @@ struct AdviseFlags {
 void take_settings(const CLI::App& train, const std::string& run, GivenSettings& given) {
   std::string config = join_path(run, "config.toml"), model = join_path(run, "model.toml");
   if (!path_exists(config))
-    fail("not a run folder: it has no config.toml", printable(run), "Give --run the folder that was --out of a run.");
+    fail("not a run folder: it has no config.toml", printable(run), "Give --run the folder of a run (its --out).");
   GivenSettings of_run = read_config(train, config);
   if (path_exists(model)) of_run["model"] = {model};  // also where the folder was moved
   for (auto& row : recipe_settings())
@@ -94,8 +94,8 @@ std::function<int()> setup_advise(CLI::App& app) {
   app.add_option("--seed", o->advice.seed, "seed for weights and tokens")->capture_default_str()->group(group);
   app.add_option(
          "--calibration", o->calibration,
-         "predict with this file (default: written by crest calibrate for this device, or the file that comes with "
-         "Crest for this model of GPU)")
+         "predict with this file (default: the one crest calibrate wrote for this device, else Crest's own for this "
+         "model of GPU)")
       ->type_name("FILE")
       ->group(group);
   add_json_option(app, o->json);

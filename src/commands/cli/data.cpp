@@ -85,6 +85,8 @@ int run_prepare(const CLI::App& app, DataFlags& o) {
   }
   print_info(result.info);
   fmt::print("\nNext: crest train --data {}\n", shell_path(result.folder.string()));
+  if (result.info.loss_mask)
+    fmt::print("  To fine-tune a model, add --init RUN --packing documents and a lower --lr.\n");
   return 0;
 }
 
@@ -183,7 +185,8 @@ std::function<int()> setup_data(CLI::App& app) {
                              chat_template_names()))
       ->type_name("NAME")
       ->group(group);
-  app.add_flag("--add-bos", p.add_bos, "begin every document with the tokenizer's begin-of-text token, as <s> of Llama")
+  app.add_flag("--add-bos", p.add_bos,
+               "begin every document with the tokenizer's begin-of-text token, such as Llama's <s>")
       ->group(group);
   app.add_option("--val-fraction", p.val_fraction,
                  "fraction of the text held out for validation (default: 0.1, at most 32 MiB; 0: none)")

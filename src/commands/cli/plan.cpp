@@ -19,6 +19,7 @@
 #include "device/data_sheet.h"
 #include "device/find.h"
 #include "model/parameters.h"
+#include "passes/optimizers.h"
 #include "passes/pass.h"
 #include "plan/explain.h"
 #include "plan/plan_json.h"
@@ -178,8 +179,7 @@ void print_memory(const PlanReport& r, int rows) {
              r.ranks > 1 ? fmt::format(", for each of {} ranks", r.ranks) : "");
   if (s.host_bytes)
     fmt::print("  {} of optimizer state in host memory{}{}\n", format_bytes(double(s.host_bytes)),
-               r.ranks > 1 ? " for each rank" : "",
-               s.device.kind == "cpu" ? ", which a CPU's device memory is, too" : "");
+               r.ranks > 1 ? " for each rank" : "", s.device.kind == "cpu" ? " (a CPU has one memory for both)" : "");
   if (s.find("train.forward") >= 0)
     fmt::print("  {} of activations are kept for the backward pass{}\n", format_bytes(double(s.kept_bytes())),
                r.ranks > 1 ? " by each rank" : "");
@@ -262,6 +262,8 @@ void print_plan(const PlanReport& r, const Prediction& prediction, const PlanFla
              q.attention, q.fusion, q.recompute, q.optimizer,
              chunk == 0 ? "loss not chunked" : fmt::format("loss chunked ({} tokens)", chunk),
              packs_documents(q) ? ", documents packed" : "");
+  if (std::string rates = learning_rates_text(q); !rates.empty() && !r.forward_only())
+    fmt::print("rates       {}, on the schedule of --lr\n", rates);
   std::string step = format_number_of(r.tokens(), "token");
   if (r.decodes())
     step += fmt::format(", with a cache for {}", s.programs[size_t(s.find("decode"))].spec.cache_length);
@@ -345,22 +347,23 @@ std::function<int()> setup_plan(CLI::App& app) {
                  "training step; forward-saved: only a forward pass with its activations kept; eval, sample: what "
                  "crest eval and crest sample compile")
       ->capture_default_str();
-  app.add_option("--calibration", o->calibration,
-                 "predict times with this file (default: written by crest calibrate for this device, or the file that "
-                 "comes with Crest for this model of GPU)")
+  app.add_option(
+         "--calibration", o->calibration,
+         "predict times with this file (default: the one crest calibrate wrote for this device, else Crest's own "
+         "for this model of GPU)")
       ->type_name("FILE");
   app.add_option("--as-profile", o->as_profile,
-                 "also write the predicted times of all instructions as crest profile --json does: crest compare FILE "
-                 "RUN shows where a prediction failed")
+                 "also write the predicted times of all instructions in the format of crest profile --json; crest "
+                 "compare FILE RUN then shows where a prediction failed")
       ->type_name("FILE");
   app.add_option("--tokens", o->tokens, "tokens of a whole training: predict its steps and its time");
   app.add_option("--price", o->price, "price of a device for an hour, in any currency: adds the price of a token");
   app.add_option("--blocks", o->blocks, "rows in the table of the largest blocks")->capture_default_str();
   app.add_option("--explain", o->explain,
-                 "instead of the plan, the formulas for memory, flops, batch or traffic, their terms, and where the "
-                 "Program differs")
+                 "print the formulas for memory, flops, batch or traffic instead of the plan, with their terms and the "
+                 "figures of the Program")
       ->type_name("TOPIC");
-  app.add_option("--beams", o->beams, fmt::format("beams of --explain memory [{}]", ExplainOptions().beams));
+  app.add_option("--beams", o->beams, fmt::format("beams of --explain memory (default: {})", ExplainOptions().beams));
   add_json_option(app, o->json);
   add_recipe_options(app, o->recipe);
   add_device_options(app, o->device);

@@ -139,8 +139,8 @@ std::function<int()> setup_sample(CLI::App& app) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);  // "[a,b]" is a text, not a list
   app.add_flag("--no-echo", o->no_echo, "do not print the prompt before its continuation");
-  app.add_flag("--add-bos", s.add_bos, "begin the prompt with the model's begin-of-text token, as <s> of Llama");
-  app.add_flag("--ignore-end", s.ignore_end, "continue after a token that ends the text, as <|endoftext|>");
+  app.add_flag("--add-bos", s.add_bos, "begin the prompt with the model's begin-of-text token, such as Llama's <s>");
+  app.add_flag("--ignore-end", s.ignore_end, "continue after a token that ends the text, such as <|endoftext|>");
   option("--precision", s.precision,
          "auto (bf16 if the device supports it), fp32, tf32, bf16, fp16; fp8 is computed as bf16");
   option("--weights", s.weights, weights_help);

@@ -161,10 +161,11 @@ std::function<int()> setup_tune(CLI::App& app) {
     return app.add_option(flag, value, help)->capture_default_str()->group("Search");
   };
   app.add_option("--vary", o->tune.vary,
-                 "also vary this setting: NAME (all its choices) or NAME=VALUE,VALUE; repeatable. Without it only "
-                 "attention, recompute, loss-chunk and pad-vocab vary, which do not change the result of training, the "
-                 "batch, unless it or --global-batch is given, and fp8 where the GPU has it; with --ranks N also how "
-                 "ranks share the work, and --ranks 1,2,4 compares numbers of GPUs")
+                 "also vary this setting: NAME (all its choices) or NAME=VALUE,VALUE; repeatable. The search always "
+                 "varies attention, recompute, loss-chunk, pad-vocab and the batch; precision fp8, if the GPU supports "
+                 "it; with --ranks N, how ranks share the work. A setting given as a flag does not vary; "
+                 "--global-batch keeps the product of batch, accumulation and ranks. --ranks 1,2,4 compares numbers of "
+                 "GPUs")
       ->type_name("SETTING")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
@@ -174,10 +175,9 @@ std::function<int()> setup_tune(CLI::App& app) {
                  "micro batch)")
       ->group("Search");
   option("--within", o->within,
-         "percent of speed to give up for memory: among combinations at most this much slower than the fastest, tune "
-         "chooses the one with the least memory");
-  option("--stop-below", o->stop_below,
-         "percent: tune doubles the batch only while that brings at least this many more tokens/s");
+         "percent of speed to give up for memory: choose the combination with the least memory among those at most X "
+         "percent slower than the fastest");
+  option("--stop-below", o->stop_below, "double the batch only while this gains at least X percent more tokens/s");
   app.add_flag("--longest-context", o->longest_context,
                "search for the longest context that fits instead of the fastest settings, by planning alone; batch 1 "
                "unless --batch is given")
@@ -195,8 +195,8 @@ std::function<int()> setup_tune(CLI::App& app) {
   option("--seed", o->tune.seed, "seed for weights and tokens");
   app.add_option(
          "--calibration", o->calibration,
-         "predict with this file (default: written by crest calibrate for this device, or the file that comes with "
-         "Crest for this model of GPU)")
+         "predict with this file (default: the one crest calibrate wrote for this device, else Crest's own for this "
+         "model of GPU)")
       ->type_name("FILE")
       ->group("Search");
   option("--top", o->top, "rows of the table");

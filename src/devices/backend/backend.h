@@ -67,8 +67,8 @@ struct KernelCall {
   // communicator.
   int index() const;
   Communicator& group() const;
-  // Of a dimension of which each rank along attribute `axes` has this many: where this rank's part
-  // begins. Without the attribute, 0.
+  // For a dimension cut along attribute `axes` into parts of `size`: the beginning of this rank's
+  // part. Without the attribute, 0.
   int64_t part_begin(int64_t size) const { return instr.attrs.has("axes") ? index() * size : 0; }
   const Value& in_value(size_t i) const { return program.at(instr.in[i]); }
   const Value& out_value(size_t i) const { return program.at(instr.out[i]); }

@@ -1,4 +1,4 @@
-// Dropout counts the elements of a whole sample. Where those of a rank begin.
+// Dropout counts the elements of a whole sample. This is where a rank's elements begin.
 #pragma once
 #include "backend/backend.h"
 

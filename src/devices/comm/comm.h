@@ -47,8 +47,8 @@ class Communicator {
   virtual void broadcast(void* data, DType dtype, int64_t n, int root) = 0;
   // Sends `bytes` to rank `to` while receiving as many from rank `from`.
   virtual void send_receive(const void* out, int to, void* in, int from, int64_t bytes) = 0;
-  // Sends `bytes` to rank `to`, which calls receive() for them: the n-th of one meets the n-th of
-  // the other. Either may wait for the other one, so all ranks follow one order (plan/schedule.h).
+  // Sends `bytes` to rank `to`. That rank calls receive() for them: send number n belongs to
+  // receive number n. Each may wait for the other, so all ranks follow one order (plan/schedule.h).
   virtual void send(const void* data, int64_t bytes, int to);
   virtual void receive(void* data, int64_t bytes, int from);
   // Returns after all ranks have called it.

@@ -176,8 +176,8 @@ void ControlServer::read(Peer& peer) {
   if (!open || (peer.rank < 0 && peer.reader.waiting() > largest_greeting)) lose(peer);
 }
 
-// Accepts all waiting connections. Ranks have already sent their greeting, so they do not count
-// among silent strangers that make room for others.
+// Accepts all waiting connections. Ranks have already sent their greeting, so they are not treated
+// as silent strangers, which are closed to make room.
 void ControlServer::accept_all() {
   for (int i = 0; i < 128; ++i) {
     Socket s(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC));

@@ -167,7 +167,7 @@ class Launch {
       if (!c.status && waitpid(c.pid, &status, WNOHANG) == c.pid) {
         c.status = status;
         read_reports(c);
-        // A rank that failed because of another is not the first, even if it ended earlier.
+        // A failure caused by another rank is not the first failure, even if it ended earlier.
         bool because_of_peer = c.said && c.said->lost;
         if (because_of_peer) blamed_ = *c.said->lost, noticed_ = c.said->where;
         bool interrupted = WIFEXITED(*c.status) && WEXITSTATUS(*c.status) == int(Exit::interrupted) && !c.said;

@@ -12,8 +12,8 @@ namespace crest {
 class MeshGroups {
  public:
   // world: connects all ranks of the mesh, and outlives this object. used: the sets of axes in the
-  // Programs' communication. All ranks make it together, with the same values. A set that spans the
-  // mesh uses the world's communicator, and every other set its own.
+  // Programs' communication. All ranks construct it together, with the same values. A set of all
+  // axes uses the world's communicator; every other set gets its own.
   MeshGroups(const Mesh& mesh, Communicator& world, const std::set<Axes>& used);
 
   // The sets of `used` with a communicator of their own.

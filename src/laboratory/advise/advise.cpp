@@ -141,7 +141,7 @@ RunWaits waits_of_run(const std::string& folder) {
   constexpr size_t most = 200;
   std::string path = folder + "/log.jsonl";
   std::ifstream in(path);
-  if (!in) fail("the run has no log", printable(path), "Give the folder that was --out of a run.");
+  if (!in) fail("the run has no log", printable(path), "Give the folder of a run (its --out).");
   std::deque<std::pair<double, double>> rows;
   for (std::string line; std::getline(in, line);) {
     if (line.find("\"wait_ms\"") == std::string::npos) continue;

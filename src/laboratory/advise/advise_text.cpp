@@ -118,7 +118,7 @@ std::string text_of(const AdviceCase& c, const AdviceReport& report, size_t widt
                           c.recipe.batch, c.recipe.seq_length(), c.recipe.precision, printable(c.device.name),
                           format_bytes(double(report.planned_bytes)), format_bytes(double(c.limit))),
               {.width = width});
-  text += fmt::format("\n{} rules: {} to change something, {} hold, {} do not apply\n", report.rules.size(),
+  text += fmt::format("\n{} rules: {} advise a change, {} hold, {} do not apply\n", report.rules.size(),
                       report.count(RuleStatus::advice), report.count(RuleStatus::holds),
                       report.count(RuleStatus::not_applicable));
   for (auto& r : report.rules) {

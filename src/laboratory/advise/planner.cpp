@@ -87,7 +87,7 @@ PredictedRatio Planner::ratio(const Recipe& without, const Recipe& with, GainNee
     return {ratio(x.tiled_ms, y.tiled_ms), "floors", ""};
   }
   if (needs == GainNeeds::flops) return {ratio(executed_flops(a), executed_flops(b)), "flops", ""};
-  return {{}, "", "no calibration of this device covers both: crest calibrate"};
+  return {{}, "", "no calibration of this device covers both steps; run crest calibrate"};
 }
 
 }  // namespace crest

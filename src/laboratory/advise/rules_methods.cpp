@@ -34,7 +34,7 @@ int64_t sufficient_batch(Planner& planner, const Recipe& given, int64_t from, in
 
 Checked micro_batch(const AdviceCase& c, Planner& planner) {
   int64_t largest = planner.largest_batch(c.given), given = c.recipe.batch;
-  std::string condition = fmt::format("batch {}; {} fits in {}", given, largest, bytes(c.limit));
+  std::string condition = fmt::format("batch {}; up to {} fit in {}", given, largest, bytes(c.limit));
   if (largest == 0) return does_not_apply(fmt::format("not even one sequence fits in {}", bytes(c.limit)));
   if (given > largest)
     return advise({{.condition = fmt::format("batch {} needs {} of {}; any size may be used, not only powers of two",
@@ -46,10 +46,11 @@ Checked micro_batch(const AdviceCase& c, Planner& planner) {
                   "");
   if (given == largest) return holds(condition);
   if (!planner.ms_per_token(c.given))
-    return does_not_apply(condition + "; the gain of a larger one is not predicted here: crest calibrate");
+    return does_not_apply(condition + "; to predict the gain of a larger batch, run crest calibrate");
   int64_t enough = sufficient_batch(planner, c.given, given, largest);
   if (enough == given)
     return holds(fmt::format("{}; more is predicted to bring less than {:.0f}%", condition, 100 * knee));
+  if (enough < largest) condition += fmt::format("; above {}, at most {:.0f}% more is predicted", enough, 100 * knee);
   return advise({{condition, fmt::format("--batch {}", enough), with_batch(c.given, enough), true}}, "");
 }
 

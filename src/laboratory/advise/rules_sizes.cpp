@@ -155,7 +155,7 @@ double overall(const std::vector<StepProduct>& products, const std::function<dou
 std::string no_tiles(const AdviceCase& c) {
   if (c.device.kind != "cuda") return "the rule is about the multiprocessors of a GPU";
   if (c.recipe.precision == "fp32") return "tiles of fp32 products without tensor cores are unknown";
-  if (!c.sheet) return "no device file of this GPU: crest devices --sheets lists them";
+  if (!c.sheet) return "this GPU has no device file (crest devices --sheets lists them)";
   return "";
 }
 

@@ -39,7 +39,7 @@ StoppingRule stopping_rule(int warmup, int samples, int most, double max_seconds
 
 std::string few_samples_note(size_t samples, double max_seconds) {
   if (samples >= fewest_for_interval) return "";
-  return fmt::format("{} within --max-seconds {:g}: a median of fewer than {} has no interval",
+  return fmt::format("{} within --max-seconds {:g}, and fewer than {} give no 95% interval: raise --max-seconds",
                      format_number_of(int64_t(samples), "sample"), max_seconds, fewest_for_interval);
 }
 

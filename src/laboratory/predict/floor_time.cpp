@@ -80,13 +80,13 @@ Json to_json(const FloorTime& t) {
 }
 
 std::string text_of(const FloorTime& t, double total) {
-  std::string text =
-      time_line(t) +
-      fmt::format(
-          "\n            not measured there: floors by the data sheet, {} in all, x {:.2f} (attention x {:.2f}),\n"
-          "            and {:.1f} us a call, as bf16 on an H200",
-          format_duration(t.floor_ms / 1e3), floor_scale.others, floor_scale.attention, 1e3 * floor_scale.ms_per_call);
-  text += t.known ? "\n" : fmt::format("; the range's factor of {:g} is an assumption\n", t.factor);
+  std::string text = time_line(t) + fmt::format(
+                                        "\n            predicted from the data sheet alone: {:.2f} times its roofline "
+                                        "({} in all; attention {:.2f} times)\n"
+                                        "            plus {:.1f} us a call, as fitted to an H200 in bf16",
+                                        floor_scale.others, format_duration(t.floor_ms / 1e3), floor_scale.attention,
+                                        1e3 * floor_scale.ms_per_call);
+  text += t.known ? "\n" : fmt::format("; the range, a factor of {:g}, is an assumption\n", t.factor);
   text += ranks_line(t) + transfers_line(t);
   for (auto& line : t.replaced) text += fmt::format("            {}\n", line);
   return text + training_line(t, total);

@@ -85,7 +85,7 @@ std::string text_of(const PlannedTime& t, const Calibration& c, double total) {
       phases += fmt::format("{}{} {}", phases.empty() ? "" : ", ", share.key, format_duration(share.ms / 1e3));
   text += fmt::format("            {}\n", phases) + ranks_line(t) + transfers_line(t);
   if (t.measured_share < 0.995)
-    text += fmt::format("            {:.0f}% of it in unmeasured kernels: estimated from others\n",
+    text += fmt::format("            {:.0f}% of the time is in kernels without a measurement, estimated from others\n",
                         100 * (1 - t.measured_share));
   return text + training_line(t, total);
 }

@@ -18,7 +18,7 @@ static StepTime time_of_rank(const CompiledSession& session, const Calibration* 
   if (calibration && calibration->times.steps()) {
     t.time = planned_time(session, *calibration, sheet);
     if (!t.time->known()) {
-      t.why_not = fmt::format("the calibration covers {:.0f}% of it: crest calibrate --precision {}",
+      t.why_not = fmt::format("the calibration covers only {:.0f}% of its time; run crest calibrate --precision {}",
                               100 * t.time->measured_share, session.recipe.precision);
       t.time.reset();
     }

@@ -42,7 +42,7 @@ std::string holders_text(const Profile& p, const MemoryPoint& peak, const Profil
     table.row(
         {bytes(row.bytes), fmt::format("{:.1f}%", 100 * double(row.bytes) / double(total(peak.bytes))), key.first,
          key.second.empty() ? "persistent" : key.second,
-         row.layers ? fmt::format("{}: {}, each <= {}", row.layers, bytes(row.in_layers), bytes(row.largest)) : ""});
+         row.layers ? fmt::format("{}: {} (largest {})", row.layers, bytes(row.in_layers), bytes(row.largest)) : ""});
   return table.text(view.color);
 }
 

@@ -194,6 +194,9 @@ void validate(const ModelConfig& c, const std::string& where) {
   for (auto [key, factor] : {std::pair{"embedding_scale", c.embedding_scale}, {"logit_scale", c.logit_scale}})
     if (!(factor > 0 && factor <= 1e6))
       fail_usage(fmt::format("{} = {} is out of range", key, factor), where, "It must be above 0, at most a million.");
+  if (!(c.logit_cap == 0 || (c.logit_cap >= 1e-3 && c.logit_cap <= 1e6)))
+    fail_usage(fmt::format("logit_cap = {} is out of range", c.logit_cap), where,
+               "It must be from 0.001 to a million, or 0 for no cap.");
   for (char letter : c.pattern)
     if (letter < 'A' || size_t(letter - 'A') > c.others.size())
       fail_usage("the pattern names a layer that is not described", where, "See docs/reference/models.md.");

@@ -61,6 +61,7 @@ struct LayerConfig {
   NormPosition norm_position = NormPosition::before;
   double norm_eps = 1e-5;
   QkNorm qk_norm = QkNorm::none;
+  bool norm_weight = true;  // norms, also of queries and keys, multiply by a weight
   ActivationKind activation = ActivationKind::gelu;
   bool bias = true;  // in all linear layers (but the head) and LayerNorms
   // Without `bias`: in these. attention_bias: qkv and projection; qkv_bias: qkv only; norm_bias:
@@ -81,7 +82,7 @@ struct LayerConfig {
   bool has_qkv_bias() const { return bias || attention_bias || qkv_bias; }
   bool has_proj_bias() const { return bias || attention_bias; }
   bool has_mlp_bias() const { return bias || mlp_bias; }
-  bool has_norm_bias() const { return norm == NormKind::layer && (bias || norm_bias); }
+  bool has_norm_bias() const { return norm == NormKind::layer && norm_weight && (bias || norm_bias); }
 };
 
 // Its fields as a LayerConfig describe the layers, and the norm before the head. Where layers
@@ -102,7 +103,9 @@ struct ModelConfig : LayerConfig {
   bool tied = true;  // output head shares the token embedding
   double dropout = 0;
   double embedding_scale = 1;     // factor of token embeddings
+  bool embedding_norm = false;    // a norm before the first layer
   double logit_scale = 1;         // factor of logits
+  double logit_cap = 0;           // cap tanh(x / cap) takes the place of a logit x; 0: no cap
   bool zero_projections = false;  // a new model's projections into the residual stream are zero
   std::vector<LayerConfig> others;
   std::string pattern;

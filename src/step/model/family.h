@@ -18,6 +18,7 @@ enum class TensorForm : uint8_t {
   transposed,  // a matrix [in, out] (Conv1D)
   less_one,    // a parameter minus 1 (norms that multiply by 1 + weight)
   apart,       // queries, keys and values as three tensors: `file` has a * for q, k or v
+  apart_back,  // the same for a rotation backwards: the halves of each query and key head swapped
   by_head,     // queries, keys and values of a head, then of the next head
   joined       // the rows of two parameters: `crest` has both, with a + between them
 };

@@ -45,6 +45,7 @@ class GptBuilder {
     double std = 0.02, residual_std = c_.zero_projections ? 0 : 0.02 / std::sqrt(2.0 * double(c_.layers));
     matrix("wte.weight", c_.vocab, c_.width, std);
     if (c_.position == PositionKind::learned) matrix("wpe.weight", c_.context, c_.width, std);
+    if (c_.embedding_norm) norm_parameters("ln_emb", c_);
     for (int64_t l = 0; l < c_.layers; ++l) {
       std::string h = fmt::format("h.{}.", l);
       const LayerConfig& layer = c_.layer(l);
@@ -52,7 +53,7 @@ class GptBuilder {
                  after = layer.norm_position != NormPosition::before;
       if (before) norm_parameters(h + "ln_1", layer);
       linear_parameters(h + "attn.qkv", c_.qkv_width(), c_.width, std, layer.has_qkv_bias());
-      if (layer.qk_norm != QkNorm::none) {
+      if (layer.qk_norm != QkNorm::none && layer.norm_weight) {
         const bool head = layer.qk_norm == QkNorm::head;
         parameter(h + "attn.q_norm.weight", {(head ? 1 : c_.heads) * c_.head_dim}, 1, 0, false);
         parameter(h + "attn.k_norm.weight", {(head ? 1 : c_.kv_heads) * c_.head_dim}, 1, 0, false);
@@ -82,7 +83,7 @@ class GptBuilder {
     if (bias) parameter(scope + ".bias", {out}, 0, 0, false);
   }
   void norm_parameters(const std::string& scope, const LayerConfig& layer) {
-    parameter(scope + ".weight", {c_.width}, 1, 0, false);
+    if (layer.norm_weight) parameter(scope + ".weight", {c_.width}, 1, 0, false);
     if (layer.has_norm_bias()) parameter(scope + ".bias", {c_.width}, 0, 0, false);
   }
 
@@ -124,7 +125,7 @@ class GptBuilder {
       b_.origin = Origin("wpe");
       x = b_.emit1("add_position", {x, param("wpe.weight"), inference_ ? scalars_ : no_value});
     }
-    return dropout("drop", x);
+    return dropout("drop", c_.embedding_norm ? norm("ln_emb", c_, x) : x);
   }
 
   // The frequencies of transformers' rope_type. Linear and YaRN: pairs from first_pair on are
@@ -250,6 +251,7 @@ class GptBuilder {
     x = scaled(x, c_.logit_scale);
     ValueId logits = b_.emit1("linear", {x, param(c_.tied ? "wte.weight" : "lm_head.weight"), no_value});
     if (inference_) {
+      if (c_.logit_cap > 0) logits = scaled(b_.emit1("tanh", {scaled(logits, 1 / c_.logit_cap)}), c_.logit_cap);
       program_.at(logits).name = "logits";
       program_.at(logits).role = Role::output;
       program_.outputs = {logits};
@@ -259,8 +261,9 @@ class GptBuilder {
     program_.inputs.push_back(targets);
     double scale = 1.0 / double(s_.batch * s_.seq);
     b_.origin = Origin("loss");
-    ValueId rows =
-        b_.emit1("cross_entropy", {logits, targets, scalars_}, Attrs().set("vocab", c_.vocab).set("scale", scale));
+    Attrs attrs = Attrs().set("vocab", c_.vocab).set("scale", scale);
+    if (c_.logit_cap > 0) attrs.set("cap", c_.logit_cap);
+    ValueId rows = b_.emit1("cross_entropy", {logits, targets, scalars_}, attrs);
     ValueId loss = b_.emit1("sum_loss", {rows, no_value}, Attrs().set("scale", scale));
     program_.at(loss).name = "loss";
     program_.at(loss).role = Role::output;

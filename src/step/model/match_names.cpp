@@ -100,7 +100,8 @@ class OfferedModel {
         out.push_back(fmt::format("context at most {} (the model has {})", rows, c.context));
     }
     key("ff", dim(n, gated(c.activation) ? "mlp.gate" : "mlp.fc", 0), c.ff);
-    if (form(n, "attn.qkv") == TensorForm::apart) {
+    const TensorForm qkv = form(n, "attn.qkv");
+    if (qkv == TensorForm::apart || qkv == TensorForm::apart_back) {
       key("heads * head_dim", dim(n, "attn.qkv", 0), c.heads * c.head_dim);
       key("kv_heads * head_dim", dim(n, "attn.qkv", 0, 'k'), c.kv_heads * c.head_dim);
     } else {

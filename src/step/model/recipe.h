@@ -33,6 +33,7 @@ struct Recipe {
 
   std::string optimizer = "adamw";  // the list is in passes/optimizer.cpp
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+  double lr = 0;              // peak, to which --lr-embedding and others relate; 0: default_learning_rate()
   double clip = 1.0;          // 0: off
   double loss_scale = 65536;  // fp16: initial dynamic loss scale
 

@@ -91,13 +91,19 @@ class Tensors {
         t.parts = parts;
         break;
       }
-      case TensorForm::apart: {
+      case TensorForm::apart:
+      case TensorForm::apart_back: {
         int64_t first = 0;
         const size_t star = t.name.find('*');
         for (auto [letter, rows] : {std::pair{"q", q}, {"k", kv}, {"v", kv}}) {
           CanonicalTensor part = t;
           part.name.replace(star, 1, letter);
           part.parts = {{qkv, first, rows}}, part.shape[0] = rows;
+          if (row.form == TensorForm::apart_back && *letter != 'v') {
+            part.parts.clear();
+            for (int64_t h = first; h < first + rows; h += d)
+              for (int64_t half : {d / 2, int64_t(0)}) part.parts.push_back({qkv, h + half, d / 2});
+          }
           first += rows;
           out.push_back(std::move(part));
         }

@@ -1,6 +1,6 @@
 // AdamW with 8-bit moments (Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization"):
-// blocks of `block` elements share an f32 scale, their largest magnitude. What a code stands for
-// says the attribute `codes`: absent, numbers of core/dynamic_code.h; "e4m3", core/float8_moment.h.
+// blocks of `block` elements share an f32 scale, their largest magnitude. The attribute `codes`
+// defines the codes: absent, numbers of core/dynamic_code.h; "e4m3", core/float8_moment.h.
 #include "ops/index.h"
 #include "ops/update.h"
 #include "program/place.h"
@@ -32,7 +32,7 @@ static void infer(Infer& c) {
   rules::beta(c, "beta1");
   rules::beta(c, "beta2");
   c.check(rules::number(c, "eps") >= 0, "attribute 'eps' must not be negative");
-  rules::number(c, "weight_decay");
+  rules::rates(c);
   for (size_t i = in::adamw_8bit::master; i <= in::adamw_8bit::w; ++i)
     if (i != in::adamw_8bit::g && c.has(i)) c.out_in_place(i);
 }

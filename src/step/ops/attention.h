@@ -1,4 +1,4 @@
-// What the operations of attention share with their kernels.
+// Shared by the operations of attention and their kernels.
 #pragma once
 #include <cstdint>
 

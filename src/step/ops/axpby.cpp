@@ -1,7 +1,6 @@
-// x = a x + b y z: the building block of optimizers without a dedicated kernel for the whole step.
-// It is not pointwise, so no fused body absorbs it: one instruction is one pass over memory.
-// weights=1: x becomes weights of fp32 masters, which are rounded like all of them
-// (core/split_float.h).
+// x = a x + b y z: the building block of optimizers without a kernel for the whole step. It is not
+// pointwise, so no fused body absorbs it: one instruction is one pass over memory. weights=1: x
+// becomes weights of fp32 masters, rounded like all such weights (core/split_float.h).
 #include "core/step_factor.h"
 #include "ops/index.h"
 #include "ops/rules.h"

@@ -43,8 +43,8 @@ static Cost cost_append(const Program& p, const Instr& i) {
   return c;
 }
 
-// The position is known only on the device, so the cost is that of a full cache, of which a query
-// sees its window, and all queries together the windows of the first to the last.
+// The position is known only on the device, so the cost assumes a full cache. A query sees its
+// window; all queries together see the windows from the first to the last.
 static Cost cost_attention(const Program& p, const Instr& i) {
   const Value &cache = p.at(i.in[in::cached_attention::cache]), &o = p.at(i.out[out::cached_attention::o]);
   int64_t positions = cache.shape[3], window = window_of(i.attrs, positions);

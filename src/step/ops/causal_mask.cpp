@@ -17,7 +17,7 @@ static void infer(Infer& c) {
   c.out_like(in::causal_mask::s);
 }
 
-// The softmax that follows already gives masked scores the gradient 0.
+// The following softmax already gives masked scores the gradient 0.
 static void grad(Grad& g) {
   if (g.needs(in::causal_mask::s)) g.add(in::causal_mask::s, g.dout(out::causal_mask::y));
 }

@@ -1,4 +1,4 @@
-// What passes, kernels and checks know about collectives besides their definition.
+// Facts about collectives outside their definition, for passes, kernels and checks.
 #pragma once
 #include <string>
 #include <vector>
@@ -16,8 +16,8 @@ bool is_flat(const Instr& instr);
 inline bool adds_up(const Instr& instr) {
   return instr.in.size() > in::reduce_scatter::acc && instr.in[in::reduce_scatter::acc] != no_value;
 }
-// reduce_scatter: elements [begin, end) of x that belong to no tensor and may hold anything. They
-// are sent as zeros. Attribute `gaps`, "begin:end,begin:end".
+// reduce_scatter: elements [begin, end) of x between tensors. They may hold anything and are sent
+// as zeros. Attribute `gaps`, "begin:end,begin:end".
 struct Padding {
   int64_t begin, end;
 };
@@ -31,7 +31,7 @@ inline bool adds_received(const Instr& instr) {
 }
 // receive: bytes of memory for an addend; 0: the tensor arrives in place.
 size_t received_bytes(const Program& program, const Instr& instr);
-// Bytes of the 16-bit copies of what an all_reduce sends; 0 if it sends its own memory.
+// Bytes of the 16-bit copies sent by an all_reduce; 0 if it sends its own memory.
 size_t wire_bytes(const Program& program, const Instr& instr);
 
 }  // namespace crest

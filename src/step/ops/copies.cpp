@@ -4,7 +4,7 @@
 
 namespace crest {
 
-// `into` is any version of a buffer: what was copied there before may have another type.
+// `into` is any version of a buffer: the previous copy there may have another type.
 static void infer_copy_in(Infer& c) {
   rules::inputs(c, 2, 2);
   rules::contiguous(c);
@@ -21,7 +21,7 @@ static void infer_copy_out(Infer& c) {
   c.out_in_place(in::copy_out::into);
 }
 
-// Traffic of the device's memory, which is also that of the link.
+// Traffic of the device's memory. The link has the same traffic.
 static Cost cost_copy_in(const Program& p, const Instr& i) {
   return {0, 0, double(p.at(i.in[in::copy_in::x]).bytes())};
 }

@@ -1,6 +1,8 @@
 // Cross-entropy of logits against token ids, and the sum of the rows' losses. If ranks share the
 // vocabulary (attribute `axes`), each has columns of the logits: loss_stats of these are gathered,
 // and cross_entropy combines them in the order of the ranks (Shoeybi et al. 2019, "Megatron-LM").
+// With attribute `cap`, cap tanh(x / cap) takes the place of each logit x (Gemma Team 2024, "Gemma
+// 2"). The kernels do it, so only the raw logits are in memory.
 #include "core/error.h"
 #include "ops/index.h"
 #include "ops/rules.h"
@@ -20,6 +22,7 @@ static Shape check_loss(const Infer& c) {
           "targets must have one entry per row of the logits");
   const int64_t vocab = rules::integer(c, "vocab", 1);
   c.check(vocab <= logits.back() || c.attrs().has("axes"), "attribute 'vocab' exceeds the width of the logits");
+  c.check(!c.attrs().has("cap") || rules::number(c, "cap") > 0, "attribute 'cap' must be positive");
   return {logits.rows()};
 }
 
@@ -86,14 +89,16 @@ static Cost cost_combine(const Program& p, const Instr& i) {
 }
 
 // Per logit: maximum, difference, exponential, sum. The gradient: difference, exponential, two
-// multiplications.
+// multiplications. A cap: two multiplications and tanh; its slope: three more.
+static Cost cost_per_logit(const Program& p, const Instr& i, double flops, double with_cap) {
+  const double per_logit = flops + (i.attrs.has("cap") ? with_cap : 0);
+  return traffic_with_flops(p, i, per_logit * double(p.at(i.in[in::cross_entropy::logits]).numel()));
+}
 static Cost cost_forward(const Program& p, const Instr& i) {
-  if (i.in.size() > in::cross_entropy::stats) return cost_combine(p, i);
-  return traffic_with_flops(p, i, 4.0 * double(p.at(i.in[in::cross_entropy::logits]).numel()));
+  return i.in.size() > in::cross_entropy::stats ? cost_combine(p, i) : cost_per_logit(p, i, 4, 3);
 }
-static Cost cost_fused(const Program& p, const Instr& i) {
-  return traffic_with_flops(p, i, 8.0 * double(p.at(i.in[in::cross_entropy_fused::logits]).numel()));
-}
+static Cost cost_grad(const Program& p, const Instr& i) { return cost_per_logit(p, i, 4, 6); }
+static Cost cost_fused(const Program& p, const Instr& i) { return cost_per_logit(p, i, 8, 6); }
 static Cost cost_sum(const Program& p, const Instr& i) {
   return traffic_with_flops(p, i, double(p.at(i.in[in::sum_loss::loss]).numel()));
 }
@@ -108,6 +113,7 @@ static void grad(Grad& g) {
   Attrs attrs;
   attrs.set("vocab", g.attrs().integer("vocab")).set("scale", g.attrs().number("scale"));
   if (g.attrs().has("axes")) attrs.set("axes", g.attrs().text("axes"));
+  if (g.attrs().has("cap")) attrs.set("cap", g.attrs().number("cap"));
   std::vector<ValueId> in = {g.in(in::cross_entropy::logits), g.in(in::cross_entropy::targets),
                              g.out(out::cross_entropy::lse), g.in(in::cross_entropy::scalars)};
   g.add(in::cross_entropy::logits, g.builder().emit1("cross_entropy_grad", std::move(in), attrs));
@@ -147,7 +153,7 @@ const OpDef op_cross_entropy_grad = {
     .op_class = OpClass::loss,
     .infer = infer_grad,
     .place = cut<"..V, *_, *, - -> ..V; .. V@">,
-    .cost = elementwise_cost<4>,
+    .cost = cost_grad,
     .may_overlay = {{out::cross_entropy_grad::dlogits, in::cross_entropy_grad::logits}},
     .pitched_in = {in::cross_entropy_grad::logits},
     .pitched_out = {out::cross_entropy_grad::dlogits}};

@@ -1,5 +1,5 @@
-// Dropout whose mask is a function of (seed, global sample, rng_id, element), so nothing is saved
-// for the gradient. Attribute `dtype`: with a cast before or behind it, so x is rounded to the
+// Dropout. The mask is a function of (seed, global sample, rng_id, element), so nothing is saved
+// for the gradient. Attribute `dtype`: with a cast before or after it, so x is rounded to the
 // narrower dtype first, and the result, too.
 #include "core/error.h"
 #include "ops/index.h"
@@ -27,7 +27,7 @@ static void grad(Grad& g) {
           g.builder().emit1("dropout", {g.dout(out::dropout::y), g.in(in::dropout::scalars)}, g.attrs()));
 }
 
-// Of rows that ranks share (`seq`), or of heads.
+// For rows shared by ranks (`seq`), or for heads.
 static const char* place(const Program& p, const Instr& i) {
   return i.attrs.has("axes") && !i.attrs.has("seq") ? cut<"BH_, - -> BH_; B H@">(p, i) : cut<"*_, - -> *_; ..">(p, i);
 }

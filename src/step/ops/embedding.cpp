@@ -46,7 +46,7 @@ static void infer_take_row(Infer& c) {
   c.out(c.in(in::take_row::x).dtype, {x[0], 1, x[2]});
 }
 
-// Only the rows that are looked up are read.
+// Only the rows of the ids are read.
 static Cost cost_embedding(const Program& p, const Instr& i) {
   const Value &ids = p.at(i.in[in::embedding::ids]), &table = p.at(i.in[in::embedding::table]),
               &y = p.at(i.out[out::embedding::y]);

@@ -3,7 +3,7 @@
 // learning rate is the schedule's. With `momentum`, `master` is the first moment instead of the
 // weights: a mean of the clipped updates over time.
 #include "ops/index.h"
-#include "ops/rules.h"
+#include "ops/update.h"
 #include "program/place.h"
 
 namespace crest {
@@ -40,7 +40,7 @@ static void infer_update(Infer& c) {
     c.same_shape(in::factored_update::w, in::factored_update::g);
   }
   c.check(rules::number(c, "clip") > 0, "attribute 'clip' must be positive");
-  rules::number(c, "weight_decay");
+  rules::rates(c);
   double momentum = c.attrs().number("momentum", 0);
   c.check(momentum >= 0 && momentum < 1, "attribute 'momentum' must be in [0, 1)");
   c.check(momentum == 0 || !c.has(in::factored_update::w), "a moment has no copy");

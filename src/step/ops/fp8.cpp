@@ -102,7 +102,7 @@ static void infer_quantize(Infer& c) {
   if (rules::flag(c, "columns")) c.out(format_of(c), transposed(c.in(at::x)));
 }
 
-// Of rows like x: gamma, and beta for a layer norm. Whether it is one.
+// Of rows like x: [gamma], and [beta] for a layer norm. Whether it is one.
 static bool norm_weights(Infer& c, size_t x, size_t gamma, size_t beta) {
   c.check(c.attrs().has("kind"), "attribute 'kind' is missing");
   const std::string& kind = c.attrs().text("kind");
@@ -116,7 +116,7 @@ static bool norm_weights(Infer& c, size_t x, size_t gamma, size_t beta) {
   return kind == "layer";
 }
 
-// A norm makes rows, which have no squares.
+// A norm makes rows. Rows have no square blocks.
 static Fp8Blocks blocks_of_norm(const Infer& c) {
   const Fp8Blocks blocks = blocks_of(c);
   c.check(blocks != Fp8Blocks::squares, "attribute 'blocks' of a norm must be 1x128");
@@ -125,7 +125,7 @@ static Fp8Blocks blocks_of_norm(const Infer& c) {
 
 static void infer_norm_quantize(Infer& c) {
   namespace at = in::norm_quantize;
-  rules::inputs(c, at::amax, at::count);
+  rules::inputs(c, at::gamma, at::count);
   rules::contiguous(c);
   rules::at_least_rank(c, at::a, 1);
   rules::floating(c, at::a);
@@ -156,11 +156,12 @@ static void infer_norm_quantize(Infer& c) {
 
 static void infer_norm_quantize_columns(Infer& c) {
   namespace at = in::norm_quantize_columns;
-  rules::inputs(c, at::scale, at::count);
+  rules::inputs(c, at::gamma, at::count);
   rules::contiguous(c);
   rules::at_least_rank(c, at::x, 1);
   rules::floating(c, at::x);
   const bool layer = norm_weights(c, at::x, at::gamma, at::beta);
+  c.check(c.has(at::rstd), "input 'rstd' is required");
   c.check(c.has(at::mean) == layer, layer ? "a layer norm needs the saved mean" : "an rms norm has no mean");
   for (size_t i : {size_t(at::rstd), size_t(at::mean)})
     if (c.has(i)) {
@@ -367,7 +368,7 @@ const OpDef op_norm_quantize = {
     .inputs = in::norm_quantize::names,
     .outputs = out::norm_quantize::names,
     .help =
-        "a, gamma, [amax[H,S]], [record[S,R]], counts[S,2], [b], [beta], [scalars] -> q, scale, [record], counts, "
+        "a, [gamma], [amax[H,S]], [record[S,R]], counts[S,2], [b], [beta], [scalars] -> q, scale, [record], counts, "
         "rstd, [mean], [s = a + b]: norm of a (+ b) as quantize stores it; with blocks=1x128 as quantize_blocks does, "
         "without amax and record; with scalars b is dropped out",
     .op_class = OpClass::normalization,
@@ -380,7 +381,8 @@ const OpDef op_norm_quantize_columns = {
     .inputs = in::norm_quantize_columns::names,
     .outputs = out::norm_quantize_columns::names,
     .help =
-        "x[..,K], gamma, rstd, [scale[1]], [mean], [beta] -> t[K,rows], [scale]: norm of x as quantize_columns stores "
+        "x[..,K], [gamma], rstd, [scale[1]], [mean], [beta] -> t[K,rows], [scale]: norm of x as quantize_columns "
+        "stores "
         "it; with blocks=1x128 as quantize_blocks_columns does, which makes the scales",
     .op_class = OpClass::normalization,
     .infer = infer_norm_quantize_columns,

@@ -1,8 +1,8 @@
 // A chain of pointwise instructions in one pass over memory. Its body is a Program over one shape.
-// It may end with column sums (bias_grad) of something that the body computes, and with its
-// quantization (quantize, quantize_columns, and the same in blocks), which works on numbers that
-// are rounded to their dtype. fused_update is an update of weights in one pass over memory with the
-// quantization of those that it makes.
+// The body may end with column sums (bias_grad) of a computed value, and with its quantization
+// (quantize, quantize_columns, and the same in blocks), on numbers already rounded to their dtype.
+// fused_update is an update of weights in one pass over memory with the quantization of the new
+// weights.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,8 +35,8 @@ static const Program& body_of(Infer& c) {
   return body;
 }
 
-// What an instruction of the body updates in place is in the memory of an input: the accumulator of
-// a column sum, tables, weights.
+// An output updated in place by the body shares the memory of an input: the accumulator of a column
+// sum, tables, weights.
 static void outputs_of(Infer& c, const Program& body) {
   for (ValueId o : body.outputs) {
     const Value& v = body.at(o);
@@ -88,7 +88,7 @@ static Cost cost(const Program& p, const Instr& i) {
   return traffic_with_flops(p, i, flops);
 }
 
-// What is quantized is not read again, and the slots of the tables are a few bytes.
+// Quantized values are not read again, and the slots of the tables are a few bytes.
 static Cost cost_of_update(const Program&, const Instr& i) {
   Cost all;
   for (const Instr& b : i.body->code) {

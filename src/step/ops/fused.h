@@ -1,4 +1,4 @@
-// What passes and kernels share about the bodies of fused instructions.
+// Bodies of fused instructions, for passes and kernels.
 #pragma once
 #include "program/program.h"
 
@@ -9,8 +9,8 @@ namespace crest {
 bool quantizes_rows(const Instr& instr);
 bool quantizes_columns(const Instr& instr);
 bool quantizes(const Instr& instr);
-// Whether an instruction of a body works on its input 0 and makes nothing that the body reads
-// again: a column sum, or quantization.
+// Whether an instruction of a body works on its input 0 and has no result for the rest of the body:
+// a column sum, or quantization.
 bool ends_body(const Instr& instr);
 
 }  // namespace crest

@@ -1,5 +1,5 @@
-// GELU (Hendrycks & Gimpel 2016, section 2): the tanh form that GPT-2 uses, and the exact one,
-// PyTorch's default.
+// GELU (Hendrycks & Gimpel 2016, section 2): GPT-2's tanh form, and the exact form, PyTorch's
+// default.
 #include "ops/index.h"
 #include "ops/pointwise.h"
 #include "program/builder.h"

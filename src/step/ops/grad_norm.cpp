@@ -1,5 +1,5 @@
-// The global L2 norm of all gradients, which gives the clipping factor and the found-inf flag of
-// the step.
+// The global L2 norm of all gradients. It gives the clipping factor and the found-inf flag of the
+// step.
 #include "ops/index.h"
 #include "ops/rules.h"
 #include "program/place.h"

@@ -1,8 +1,8 @@
 // The operations, one line each, in the order of every table; docs/reference/ops.md defines them
-// exactly. OP(x, inputs, outputs) stands for `const OpDef op_x`, which one file of this folder
-// defines, and names its operands: in::x::NAME and out::x::NAME are their positions, in::x::count
-// and out::x::count their numbers. If an operation accepts any number of operands, the last name is
-// the first of the rest.
+// exactly. OP(x, inputs, outputs) stands for `const OpDef op_x`, defined by one file of this
+// folder. It also names the operands: in::x::NAME and out::x::NAME are their positions,
+// in::x::count and out::x::count their numbers. If an operation accepts any number of operands, the
+// last name is the first of the rest.
 #pragma once
 #include "ops/pointwise_ops.h"
 #include "ops/update_ops.h"
@@ -74,7 +74,8 @@
   OP(take_counts, (counts, lost), (counts, lost))                                               \
   OP(finish_step, (scalars), (scalars))
 
-// Between ranks, and what depends on the rank: no reference computes them alone.
+// Operations between ranks, and operations that depend on the rank: no reference computes them
+// alone.
 #define CREST_COLLECTIVE_OPS(OP)        \
   OP(all_reduce, (xs), (xs))            \
   OP(reduce_scatter, (x, acc), (shard)) \

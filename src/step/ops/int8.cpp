@@ -81,7 +81,7 @@ static Cost cost_linear_gelu(const Program& p, const Instr& i) {
   return c;
 }
 
-// Only the rows that are looked up are read.
+// Only the rows of the ids are read.
 static Cost cost_embedding(const Program& p, const Instr& i) {
   const Value &ids = p.at(i.in[in::embedding_int8::ids]), &y = p.at(i.out[out::embedding_int8::y]);
   const Value& scale = p.at(i.in[in::embedding_int8::scale]);

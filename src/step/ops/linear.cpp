@@ -172,7 +172,8 @@ static void grad_linear(Grad& g) {
   ValueId dy = g.dout(out::linear::y), x = g.in(in::linear::x), w = g.in(in::linear::w);
   Attrs dtype;
   dtype.set("dtype", name(g.weight_grad_dtype()));
-  // The bias first: next to the instruction that made dy, it can join a fused one.
+  // The bias first: next to the instruction that made dy, the bias gradient can join a fused
+  // instruction.
   if (g.in(in::linear::b) != no_value && g.needs(in::linear::b))
     g.set(in::linear::b, g.builder().emit1("bias_grad", {dy, g.acc(in::linear::b)}, dtype));
   if (g.needs(in::linear::x)) g.add(in::linear::x, g.builder().emit1("linear_dx", {dy, w}));

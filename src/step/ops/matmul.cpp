@@ -34,8 +34,8 @@ static Cost cost(const Program& p, const Instr& i) {
   return traffic_with_flops(p, i, 2.0 * double(a.numel()) * double(c[3]));  // numel(a) = B H M K
 }
 
-// C = A B with A = a or a^T, B = b or b^T: dA = dC B^T, dB = A^T dC (summed over the heads that
-// share B).
+// C = A B with A = a or a^T, B = b or b^T: dA = dC B^T, dB = A^T dC (summed over all heads with the
+// same B).
 static void grad(Grad& g) {
   Builder& e = g.builder();
   bool ta = g.attrs().integer("transpose_a", 0), tb = g.attrs().integer("transpose_b", 0);

@@ -1,5 +1,5 @@
 // LayerNorm (Ba et al. 2016) and RMSNorm (Zhang & Sennrich 2019), the residual sum before them,
-// with dropout of its second summand, and their gradient, with that of the dropout.
+// with dropout of its second summand, and the gradients of all three.
 #include "ops/index.h"
 #include "ops/rules.h"
 #include "program/builder.h"
@@ -14,7 +14,7 @@ static bool is_layer(const Infer& c) {
   return kind == "layer";
 }
 
-// x as input `x`, gamma and [beta] after it; declares y, rstd and mean.
+// x as input `x`, [gamma] and [beta] after it; declares y, rstd and mean.
 static void norm_of(Infer& c, size_t x) {
   const Value& v = c.in(x);
   c.check(rules::number(c, "eps") >= 0, "attribute 'eps' must not be negative");
@@ -33,7 +33,7 @@ static void norm_of(Infer& c, size_t x) {
 }
 
 static void infer_norm(Infer& c) {
-  rules::inputs(c, 2, 3);
+  rules::inputs(c, 1, 3);
   rules::contiguous(c);
   rules::at_least_rank(c, in::norm::x, 1);
   rules::floating(c, in::norm::x);
@@ -41,7 +41,7 @@ static void infer_norm(Infer& c) {
 }
 
 static void infer_add_norm(Infer& c) {
-  rules::inputs(c, 3, 5);
+  rules::inputs(c, 2, 5);
   rules::contiguous(c);
   rules::at_least_rank(c, in::add_norm::a, 1);
   rules::floating(c, in::add_norm::a);
@@ -53,7 +53,7 @@ static void infer_add_norm(Infer& c) {
 }
 
 static void infer_norm_grad(Infer& c) {
-  rules::inputs(c, 4, 11);
+  rules::inputs(c, 2, 11);
   rules::contiguous(c);
   rules::at_least_rank(c, in::norm_grad::dy, 1);
   rules::floating(c, in::norm_grad::dy);
@@ -65,8 +65,11 @@ static void infer_norm_grad(Infer& c) {
   const Value& dy = c.in(in::norm_grad::dy);
   Shape columns = {dy.shape.back()}, rows = {dy.shape.rows()};
   DType stat = rules::stat(dy.dtype);
-  rules::shape(c, in::norm_grad::gamma, columns);
-  c.same_dtype(in::norm_grad::gamma, in::norm_grad::dy);
+  if (c.has(in::norm_grad::gamma)) {
+    rules::shape(c, in::norm_grad::gamma, columns);
+    c.same_dtype(in::norm_grad::gamma, in::norm_grad::dy);
+  }
+  c.check(c.has(in::norm_grad::rstd), "input 'rstd' is required");
   rules::shape(c, in::norm_grad::rstd, rows);
   rules::dtype(c, in::norm_grad::rstd, stat);
   c.check(c.has(in::norm_grad::mean) == layer, layer ? "a layer norm needs the saved mean" : "an rms norm has no mean");
@@ -108,20 +111,22 @@ static Cost cost_norm(const Program& p, const Instr& i) { return norm_cost(p, i,
 static Cost cost_add_norm(const Program& p, const Instr& i) { return norm_cost(p, i, 1); }
 static Cost cost_norm_grad(const Program& p, const Instr& i) {
   bool bias = i.attrs.integer("bias", 0) != 0, keep = i.attrs.integer("keep", 0) != 0;
-  return norm_cost(p, i, 6 + (bias ? 1 : 0) + (keep ? 2 : 0));  // y from what dgamma needs, too
+  return norm_cost(p, i, 6 + (bias ? 1 : 0) + (keep ? 2 : 0));  // y from values computed for dgamma anyway
 }
 
 static void grad_norm(Grad& g) {
-  bool layer = g.attrs().text("kind") == "layer", beta = g.in(in::norm::beta) != no_value;
+  const bool layer = g.attrs().text("kind") == "layer", gamma = g.in(in::norm::gamma) != no_value,
+             beta = g.in(in::norm::beta) != no_value;
   Attrs attrs;
   attrs.set("kind", g.attrs().text("kind")).set("beta", beta).set("dtype", name(g.weight_grad_dtype()));
-  ValueId mean = layer ? g.out(out::norm::mean) : no_value, acc_beta = beta ? g.acc(in::norm::beta) : no_value;
+  ValueId mean = layer ? g.out(out::norm::mean) : no_value, acc_gamma = gamma ? g.acc(in::norm::gamma) : no_value,
+          acc_beta = beta ? g.acc(in::norm::beta) : no_value;
   auto out = g.builder().emit("norm_grad",
                               {g.dout(out::norm::y), g.in(in::norm::x), g.in(in::norm::gamma), g.out(out::norm::rstd),
-                               mean, no_value, g.acc(in::norm::gamma), acc_beta},
+                               mean, no_value, acc_gamma, acc_beta},
                               attrs);
   if (g.needs(in::norm::x)) g.add(in::norm::x, out[out::norm_grad::dx]);
-  if (g.needs(in::norm::gamma)) g.set(in::norm::gamma, out[out::norm_grad::dgamma]);
+  if (gamma && g.needs(in::norm::gamma)) g.set(in::norm::gamma, out[out::norm_grad::dgamma]);
   if (beta && g.needs(in::norm::beta)) g.set(in::norm::beta, out[out::norm_grad::dbeta]);
 }
 
@@ -135,23 +140,24 @@ static const char* place_grad(const Program& p, const Instr& i) {
 #undef CREST_NORM_GRAD
 }
 
-const OpDef op_norm = {.name = "norm",
-                       .inputs = in::norm::names,
-                       .outputs = out::norm::names,
-                       .help = "x[..,C], gamma[C], [beta[C]] -> y, rstd[rows], [mean[rows]]: layer or rms norm of rows",
-                       .op_class = OpClass::normalization,
-                       .infer = infer_norm,
-                       .place = cut<"..C, C -> ..C, *; ..">,
-                       .cost = cost_norm,
-                       .grad = grad_norm,
-                       .cheap = true,
-                       .full_precision = true};
+const OpDef op_norm = {
+    .name = "norm",
+    .inputs = in::norm::names,
+    .outputs = out::norm::names,
+    .help = "x[..,C], [gamma[C]], [beta[C]] -> y, rstd[rows], [mean[rows]]: layer or rms norm of rows",
+    .op_class = OpClass::normalization,
+    .infer = infer_norm,
+    .place = cut<"..C, C -> ..C, *; ..">,
+    .cost = cost_norm,
+    .grad = grad_norm,
+    .cheap = true,
+    .full_precision = true};
 
 const OpDef op_add_norm = {
     .name = "add_norm",
     .inputs = in::add_norm::names,
     .outputs = out::add_norm::names,
-    .help = "a, b, gamma, [beta], [scalars] -> s = a + b, y = norm(s), rstd, [mean]; with scalars b is dropped out",
+    .help = "a, b, [gamma], [beta], [scalars] -> s = a + b, y = norm(s), rstd, [mean]; with scalars b is dropped out",
     .op_class = OpClass::normalization,
     .infer = infer_add_norm,
     .place = cut<"..C, ..C, C, C, - -> ..C, ..C, *; ..">,
@@ -164,7 +170,7 @@ const OpDef op_norm_grad = {
     .inputs = in::norm_grad::names,
     .outputs = out::norm_grad::names,
     .help =
-        "dy, x, gamma, rstd, [mean], [dres], [acc_gamma], [acc_beta], [acc_bias], [beta], [scalars] -> dx (+ dres), "
+        "dy, x, [gamma], rstd, [mean], [dres], [acc_gamma], [acc_beta], [acc_bias], [beta], [scalars] -> dx (+ dres), "
         "dgamma, [dbeta], [dbias], [dropped], [y]; with scalars dx is dropped out, or dropped is that of dx",
     .op_class = OpClass::normalization,
     .infer = infer_norm_grad,

@@ -1,4 +1,4 @@
-// Elementary pointwise operations, from which decomposed activations and residual sums are built.
+// Elementary pointwise operations, the parts of decomposed activations and residual sums.
 #include "ops/pointwise.h"
 
 #include "ops/index.h"

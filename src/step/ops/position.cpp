@@ -1,5 +1,5 @@
-// Learned position embeddings: of the token's place in its row, after a position at which decoding
-// is, or of a place that is given for each token.
+// Learned position embeddings. The position of a token is its place in its row, plus the position
+// of decoding, or a place given for each token.
 #include "core/error.h"
 #include "ops/index.h"
 #include "ops/rules.h"
@@ -84,8 +84,8 @@ static void grad(Grad& g) {
                : g.builder().emit1("position_grad", {dy, acc}, attrs));
 }
 
-// Without a position for each token, its place in the row counts; for dropout also that in the
-// sample.
+// Without a position for each token, its place in the row counts. Dropout also needs its place in
+// the sample.
 static const char* place(const Program& p, const Instr& i) {
   if (i.attrs.has("p"))
     return of_each_token(p, i) ? cut<"BTC, PC, BT, - -> BTC; B">(p, i) : cut<"BTC, PC, - -> BTC; B">(p, i);

@@ -1,5 +1,5 @@
-// The norms whose results are 8-bit floats, rows of those, and the update that quantizes weights:
-// OP(x, inputs, outputs) as in ops/index.h, apart from it because few files know them.
+// Norms with 8-bit results, rows of these results, and the update that quantizes weights: OP(x,
+// inputs, outputs) as in ops/index.h, in a separate file because few files need them.
 #pragma once
 #include "ops/index.h"
 
@@ -32,7 +32,7 @@ CREST_QUANTIZED_NORMS(CREST_NAME_OPERANDS)
 #undef CREST_TEXT
 #undef CREST_LIST
 
-// The output of norm_quantize that is rstd: with scales of blocks there is no record before it.
+// The position of norm_quantize's output rstd: with scales of blocks there is no record before it.
 inline size_t norm_quantize_rstd(const Attrs& attrs) {
   return size_t(out::norm_quantize::rstd) - (attrs.has("blocks") ? 1 : 0);
 }

@@ -1,5 +1,5 @@
-// Activations of which every rank has an equal part of the rows (batch x tokens), in the order of
-// the ranks along the axes: a collective is one flat call.
+// Row shards: every rank has an equal part of an activation's rows (batch x tokens), in the order
+// of the ranks along the axes. A collective is one flat call.
 #include "ops/collectives.h"
 #include "ops/index.h"
 #include "ops/rules.h"
@@ -10,7 +10,7 @@ namespace crest {
 
 namespace {
 
-// The rows of input i that each rank has.
+// The number of rows on each rank.
 int64_t own_rows_of(const Infer& c, int64_t rows) {
   int64_t ranks = rules::integer(c, "ranks", 2);
   c.check(rows % ranks == 0, "the ranks must divide the rows");
@@ -47,7 +47,7 @@ void infer_gather_columns(Infer& c) {
   c.out(x.dtype, x.shape.with_back(x.shape.back() * rules::integer(c, "ranks", 2)));
 }
 
-// Addends of rows, and what each row gets once.
+// Inputs: addends of rows, and an optional bias, added once to each row.
 void infer_sum(Infer& c) {
   static_assert(size_t(in::scatter_rows::x) == in::sum_rows::x && size_t(in::scatter_rows::b) == in::sum_rows::b);
   rules::inputs(c, 1, 2);

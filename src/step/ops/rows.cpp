@@ -1,5 +1,5 @@
 // Splits a tensor along its leading dimensions into chunks of rows, and joins them again. A row is
-// what one entry of the leading dimensions holds: the values of one token. And a matrix of a flat
+// one entry of the leading dimensions: the values of one token. Also takes a matrix out of a flat
 // group of parameters.
 #include <algorithm>
 
@@ -10,8 +10,8 @@
 
 namespace crest {
 
-// The dimensions after the leading ones that together hold `rows` entries. False if no leading
-// dimensions do.
+// Leading dimensions that together hold `rows` entries are dropped; the others go to `rest`. False
+// if no leading dimensions hold exactly `rows`.
 static bool behind(const Shape& s, int64_t rows, Shape& rest) {
   int64_t leading = 1;
   int d = 0;
@@ -68,7 +68,7 @@ static void infer_join(Infer& c) {
 
 static Cost no_cost(const Program&, const Instr&) { return {}; }
 
-// Chunks that are already in their place stay there.
+// Chunks already in their place stay there.
 static Cost cost_join(const Program& p, const Instr& i) {
   const Value& out = p.at(i.out[out::join_rows::x]);
   Cost c;

@@ -1,5 +1,5 @@
 // Checks and small types shared by the rules of several operations. Failed checks throw through
-// Infer::reject, so the message names the operation, the input and what was expected.
+// Infer::reject, so the message names the operation, the input and the expectation.
 #pragma once
 #include <initializer_list>
 #include <string>
@@ -11,7 +11,7 @@ namespace crest::rules {
 
 // There are between `least` and `most` inputs, and the first `least` are present.
 void inputs(const Infer& c, size_t least, size_t most);
-// Every present input is contiguous, except those in `views` and rows with a pitch where the
+// Every present input is contiguous, except inputs in `views` and rows with a pitch where the
 // operation accepts them (OpDef::pitched_in).
 void contiguous(const Infer& c, std::initializer_list<size_t> views = {});
 void floating(const Infer& c, size_t i);
@@ -22,7 +22,7 @@ void shape(const Infer& c, size_t i, const Shape& expected);
 // Positions of tokens within their documents, for the rows and columns of a [B,T,..]: i32[B,T]
 // (docs/reference/ops.md).
 void positions(const Infer& c, size_t i, const Shape& of);
-// The value that holds core/scalars.h: u8[sizeof(Scalars)].
+// The value of core/scalars.h: u8[sizeof(Scalars)].
 void scalars(const Infer& c, size_t i);
 // Attributes `p` and `rng_id` of dropout, and the scalars at input i. Whether there is dropout at
 // all, where it is part of another operation: all of these or none.
@@ -32,8 +32,8 @@ bool drops(const Infer& c, size_t i);
 // A required attribute of at least `least`.
 int64_t integer(const Infer& c, std::string_view key, int64_t least);
 double number(const Infer& c, std::string_view key);
-// The optional attribute `window` of causal attention: keys that a query sees, its own included;
-// 0: absent, all.
+// The optional attribute `window` of causal attention: the number of keys visible to a query,
+// including its own; 0: absent, all.
 int64_t window(const Infer& c);
 // 0 or 1; the default is 0.
 bool flag(const Infer& c, std::string_view key, bool otherwise = false);

@@ -1,4 +1,4 @@
-// Tensors of which every rank has one of `ranks` equal parts, by rank: its shard.
+// Tensors in `ranks` equal parts. Every rank has the part with its number: its shard.
 #include <fmt/format.h>
 
 #include "core/text.h"

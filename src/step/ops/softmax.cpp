@@ -6,8 +6,8 @@
 
 namespace crest {
 
-// The optional attributes of both: `scale`; and `causal`, 1 if the rows of input `x` are those of
-// square scores.
+// The optional attributes of both: `scale`; and `causal`, 1 if input `x` holds the rows of square
+// scores.
 static void check_attributes(const Infer& c, size_t x) {
   rules::at_least_rank(c, x, 1);
   if (c.attrs().has("scale")) rules::number(c, "scale");
@@ -45,7 +45,7 @@ static void grad(Grad& g) {
   g.add(in::softmax::x, g.builder().emit1("softmax_grad", std::move(in), g.attrs()));
 }
 
-// What a row of causal scores sees depends on its place.
+// The visible part of a causal row depends on its place.
 static const char* place(const Program& p, const Instr& i) {
   return i.attrs.integer("causal", 0) != 0 ? cut<"BHTU -> BHTU; B H">(p, i) : cut<"..C -> ..C; ..">(p, i);
 }

@@ -54,8 +54,8 @@ Cost cost_receive(const Program& p, const Instr& i) {
   return {adds ? double(y.numel()) : 0, adds ? double(y.bytes()) : 0, double(y.bytes())};
 }
 
-// The gradient of what was sent comes back; that of weights is sent once for all micro steps
-// (passes/pipeline_parallel.cpp).
+// The gradient of a sent activation comes back. The gradient of sent weights comes once for all
+// micro steps (passes/pipeline_parallel.cpp).
 void grad_send(Grad& g) {
   const ValueId x = g.in(in::send::x);
   const Value& sent = g.builder().at(x);

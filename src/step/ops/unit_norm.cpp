@@ -1,5 +1,5 @@
 // A matrix divided by its Frobenius norm: the start of Muon's Newton-Schulz iteration (Jordan et
-// al. 2024). The result has the two leading dimensions that matmul requires.
+// al. 2024). The result has two leading dimensions, as matmul requires.
 #include "ops/index.h"
 #include "ops/rules.h"
 #include "program/place.h"

@@ -16,10 +16,16 @@ UpdateRates::UpdateRates(const Attrs& attrs)
       beta2(attrs.number("beta2", 0.0)),
       eps(attrs.number("eps", 0.0)),
       weight_decay(attrs.number("weight_decay")),
+      lr_factor(attrs.number("lr_factor", 1.0)),
       log_beta1(std::log(beta1)),
       log_beta2(std::log(beta2)) {}
 
 namespace rules {
+
+void rates(const Infer& c) {
+  number(c, "weight_decay");
+  c.check(!c.attrs().has("lr_factor") || number(c, "lr_factor") >= 0, "attribute 'lr_factor' must not be negative");
+}
 
 double beta(const Infer& c, const char* key) {
   double b = number(c, key);
@@ -67,7 +73,7 @@ void update(Infer& c, size_t states, bool bf16) {
   c.check(c.has(kahan) == compensated, "the compensation goes with rounding = \"kahan\"");
   if (compensated) c.same_dtype(kahan, state_input);
   if (t == DType::bf16) c.check(!c.has(w), "bf16 parameters have no copy");
-  number(c, "weight_decay");
+  rates(c);
   for (size_t i = parameter_input; i < c.inputs(); ++i)
     if (c.has(i) && i != g) c.out_in_place(i);
 }

@@ -1,6 +1,6 @@
 // The element-wise optimizers: one instruction changes a parameter and its states element by
-// element (ops/update.h). OP(x, inputs, outputs) as in ops/index.h. x is also the name of its rule
-// in ops/update_rules.h, from which the kernels of every backend are generated.
+// element (ops/update.h). OP(x, inputs, outputs) as in ops/index.h. x is also the name of the rule
+// in ops/update_rules.h. The kernels of every backend are generated from this rule.
 #pragma once
 
 #define CREST_UPDATE_OPS(OP)                                        \

@@ -1,10 +1,10 @@
-// What a step of an element-wise optimizer does to a parameter and its states, written once for all
+// One step of an element-wise optimizer on a parameter and its states, written once for all
 // kernels. A rule is a struct named as its operation (ops/update_ops.h):
 //   states          tensors besides the parameter
 //   bias_corrected  reads correction1 and correction2
 //   bf16            the parameter may be bf16 without a master
 //   apply           g: the gradient times gradient_factor; changes the parameter p and the states
-// Math says what numbers are: Number (double, float, a vector of floats), Factor (double, float),
+// Math defines the numbers: Number (double, float, a vector of floats), Factor (double, float),
 // splat, root.
 #pragma once
 #include <cmath>

@@ -11,7 +11,7 @@
 
 namespace crest {
 
-// The first contribution to the sum that ends as value v gets `before` as its accumulator.
+// Gives `before` as accumulator to the first contribution of the sum ending in value v.
 static void thread_through(Program& program, const std::vector<int>& producers, ValueId v, ValueId before) {
   for (;;) {
     Instr& instr = program.code[size_t(producers[size_t(v)])];

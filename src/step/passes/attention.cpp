@@ -1,4 +1,4 @@
-// Setting --attention: naive writes the T x T matrices, which flash never stores.
+// Setting --attention: naive writes the T x T matrices. flash never stores them.
 #include "ops/index.h"
 #include "passes/joins.h"
 #include "passes/pass.h"

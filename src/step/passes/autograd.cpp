@@ -1,6 +1,6 @@
-// Reverse-mode differentiation over instructions. Activation gradients are summed in the order in
-// which consumers are met (last consumer first). Weight gradients accumulate in place; the first
-// contribution initializes them.
+// Reverse-mode differentiation over instructions. Activation gradients are summed from the last
+// consumer to the first. Weight gradients accumulate in place; the first contribution initializes
+// them.
 #include <fmt/format.h>
 
 #include <unordered_map>
@@ -57,7 +57,7 @@ class Autograd final : public Grad {
   DType weight_grad_dtype() const override { return grad_dtype_; }
 
  private:
-  // Which values lead to parameters, and which are a parameter (or its cast).
+  // Finds the values that depend on parameters, and the parameters themselves and their casts.
   void find_parameters() {
     needs_.assign(program_.values.size(), false);
     parameter_.assign(program_.values.size(), -1);

@@ -1,6 +1,6 @@
-// Setting --clip: one global norm over all gradients. It also detects NaN and infinity, so it runs
-// with clipping off too. Gradients of which each rank has a part are squared there, and the squares
-// are summed.
+// Setting --clip: one global norm over all gradients. The norm also detects NaN and infinity, so
+// the pass runs with clipping off too. Each rank squares its part of a cut gradient, and the ranks
+// sum the squares.
 #include <map>
 
 #include "passes/pass.h"
@@ -20,7 +20,7 @@ void clip_gradients(Program& program, const PassContext& context) {
   Builder b(program);
   b.origin = Origin("clip");
   b.phase = Phase::update;
-  std::map<Axes, std::vector<ValueId>> gradients;  // by the axes along which they are cut
+  std::map<Axes, std::vector<ValueId>> gradients;  // by the axes of their cuts
   for (ValueId g : required_gradients(program, "clip")) gradients[axes_of_cuts(program.at(g))].push_back(g);
   std::vector<ValueId> in = {latest(program, program.find("scalars"))};
   Attrs attrs = Attrs().set("clip", context.recipe.clip);

@@ -1,7 +1,7 @@
 // Settings ranks, data_parallel, mesh, reduce, bucket, comm_dtype: every rank runs its share of the
-// global batch; gradients and loss are summed after the last micro step, each over the axes along
-// which the ranks have addends of it. The loss scale includes 1 / (parts of the batch), so a sum
-// gives the mean over the global batch.
+// global batch. After the last micro step gradients and loss are summed, each over the axes where
+// the ranks have addends. The loss scale includes 1 / (parts of the batch), so a sum gives the mean
+// over the global batch.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,8 +18,9 @@ namespace crest {
 
 namespace {
 
-// The reductions of a Program. Those on the compute stream stay behind the backward pass; the pass
-// lanes moves those on the communication stream to where their tensors are final.
+// The reductions of a Program. Reductions on the compute stream stay behind the backward pass. The
+// pass lanes moves reductions on the communication stream to the place where their tensors are
+// final.
 class Reductions {
  public:
   Reductions(Program& program, Phase phase, bool overlapped, bool bf16)
@@ -33,12 +34,12 @@ class Reductions {
     for (ValueId v : std::vector<ValueId>(program_.outputs)) reduce({v}, false);
   }
 
-  // Each rank gets its shard of the sum of a group; adds: to that of the micro steps before. The
-  // loss is for all, in the last micro step.
+  // Each rank gets its shard of the sum of a group. With `adds`, the shard is added to the shard of
+  // earlier micro steps. Every rank gets the loss, in the last micro step.
   void scattered(int ranks, bool adds, bool last) {
     std::vector<ValueId> all = program_.outputs;
     program_.outputs.clear();
-    std::map<ValueId, Axes> groups;  // and the other axes along which the ranks have addends
+    std::map<ValueId, Axes> groups;  // the other axes with addends
     std::vector<ValueId> order;
     for (ValueId v : all) {
       if (program_.at(v).role != Role::gradient) {
@@ -126,9 +127,9 @@ class Reductions {
   bool bf16_;
 };
 
-// Every rank reads its rows of the host's inputs. Of what earlier Programs left, it has an addend
-// until the last micro step; of gradients of cut weights, a part of the addend. Tensor ranks have
-// the same loss.
+// Every rank reads its rows of the host's inputs. Until the last micro step, a rank has an addend
+// of every value left by earlier Programs, and a part of the addend for gradients of cut weights.
+// Tensor ranks have the same loss.
 void declare_placements(Program& program, const PassContext& context) {
   const Mesh mesh = context.recipe.layout();
   std::map<std::string, ValueId> weights;
@@ -190,7 +191,7 @@ void data_parallel(Program& program, const PassContext& context) {
 
 namespace {
 
-// --mesh data=N means --ranks N and is stored under that name. Other axes are stored as the mesh.
+// --mesh data=N means --ranks N and is stored as `ranks`. Other axes are stored as the mesh.
 SettingValue mesh_text(const Setting&, const void* object) {
   const Mesh& mesh = static_cast<const Recipe*>(object)->mesh;
   return mesh == Mesh() ? std::string() : mesh.text();

@@ -1,8 +1,8 @@
-// Setting --fusion on, where the device has kernels for it: dropout in the kernels that have its
-// values anyway, because a mask follows from coordinates and is stored nowhere. Of the residual
-// stream: where embeddings are made, on the way into a residual sum, and, backward, as a further
-// output of the norm's gradient that the sum is part of. Elsewhere a cast before or behind it
-// becomes part of it. After the fusion pass, which makes those.
+// Setting --fusion on, where the device has kernels for it. The mask of a dropout follows from
+// coordinates and is never stored, so a kernel with the values at hand also drops them out. In the
+// residual stream this is the embedding, the residual sum, and, backward, the gradient of the sum's
+// norm (as a further output). Elsewhere the dropout absorbs a cast before or after it. Runs after
+// the fusion pass, which makes these sums and norms.
 #include "ops/index.h"
 #include "ops/norm.h"
 #include "passes/joins.h"
@@ -32,14 +32,14 @@ class JoinDropout : Joins {
   }
 
  private:
-  // The instruction that makes what is dropped out, if both may be one.
+  // The instruction that makes the dropout's input, if one instruction can do both; -1 if not.
   int maker(size_t dropout) const {
     const Instr& instr = p_.code[dropout];
     const int made = producer_[size_t(instr.in[in::dropout::x])];
     if (made < 0 || gone_[size_t(made)] || !alike(p_.code[size_t(made)], instr)) return -1;
     return made_before(instr.in[in::dropout::scalars], size_t(made)) ? made : -1;
   }
-  // Adds what a dropout has besides x.
+  // Adds the other inputs and the attributes of a dropout.
   static void take(Instr& joined, const Instr& dropout, size_t scalars) {
     joined.in.resize(std::max(joined.in.size(), scalars + 1), no_value);
     joined.in[scalars] = dropout.in[in::dropout::scalars];

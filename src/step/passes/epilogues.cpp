@@ -1,8 +1,8 @@
-// Setting --fusion on, where the device has kernels for it: work on a result in the kernel that
-// makes it, which has it in registers. Pointwise work and column sums after a matmul; in a norm's
-// gradient, the bias gradient that sums what it makes, and the norm itself where it is repeated for
-// a weight gradient, because both read the same rows. Before the fusion pass, which would join the
-// same work into passes over memory.
+// Setting --fusion on, where the device has kernels for it: the kernel that makes a result also
+// does the work on it, from registers. Matmuls take pointwise work and column sums. A norm's
+// gradient takes the bias gradient of its result. It also takes a repeated norm needed by a weight
+// gradient, because both read the same rows. Runs before the fusion pass, which would join the same
+// work into passes over memory.
 #include "ops/index.h"
 #include "passes/joins.h"
 
@@ -56,7 +56,7 @@ class Epilogues : Joins {
     instead_[place] = {std::move(joined)};
   }
 
-  // What norm_grad makes besides, by the kernel that it has anyway.
+  // Joins further results into a norm_grad.
   void norm_gradient(size_t i) {
     Instr joined = p_.code[i];
     joined.in.resize(in::norm_grad::beta + 1, no_value);

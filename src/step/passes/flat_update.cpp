@@ -1,5 +1,5 @@
-// The flat optimizer: instructions that update the tensors of a group one by one become one over
-// the group's memory. What reads an updated matrix then reads a view of the group.
+// The flat optimizer: the updates of a group's tensors become one update of the group's memory.
+// Readers of an updated matrix then read a view of the group.
 #include <algorithm>
 #include <map>
 
@@ -46,7 +46,7 @@ class FlatUpdate {
  private:
   enum class Work { keep, flat, gone };
 
-  // An updated matrix that something reads.
+  // An updated matrix with a reader.
   struct View {
     ValueId member;
     size_t output;  // of the update
@@ -56,7 +56,7 @@ class FlatUpdate {
 
   ValueId root(ValueId v) const { return v == no_value ? no_value : p_.at(v).layout.storage; }
 
-  // The same update of every member of a group, with states that are groups, too.
+  // The same update of every member of a group. The states are groups, too.
   bool covers_a_group(const std::vector<size_t>& list) const {
     const Instr& first = p_.code[list[0]];
     size_t members = 0;
@@ -81,7 +81,7 @@ class FlatUpdate {
     std::string origin;  // of all, joined once: each union of two would be a list of its own
     for (size_t i : list) {
       origin += (origin.empty() ? "" : "+") + p_.code[i].origin.text();
-      // The group gets a new version; that of the member alone is no value any more.
+      // The group gets a new version; the member's version ends.
       const Instr& instr = p_.code[i];
       for (size_t o = 0; o < instr.out.size(); ++o) {
         p_.at(instr.out[o]).lifetime = Lifetime::micro_step;
@@ -117,7 +117,7 @@ class FlatUpdate {
   std::vector<std::vector<int>> readers_;
   std::map<ValueId, size_t> members_;          // gradients of a group
   std::map<size_t, std::vector<View>> views_;  // by the place of the flat update
-  std::map<ValueId, ValueId> instead_;         // views, by what they are read in place of
+  std::map<ValueId, ValueId> instead_;         // from a member's version to its view
 };
 
 }  // namespace

@@ -1,8 +1,8 @@
-// Ends a train Program where its forward half ends (Program train.forward, phase forward-saved):
-// the backward half goes, and what it would read stays alive to the end. The pass comes after
-// fusion, so the instructions are those of the training step. With a chunked loss the backward half
-// of a chunk runs before the next chunk; here it does not run, so the logits (or their gradient,
-// where it takes their place) of all chunks stay.
+// Ends a train Program after its forward half (Program train.forward, phase forward-saved). Values
+// read by the missing backward half stay alive to the end. The pass comes after fusion, so the
+// instructions are the training step's. With a chunked loss the backward half of a chunk normally
+// runs before the next chunk. Here it does not run, so the logits of all chunks stay (or their
+// gradients, where these overwrite the logits).
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 

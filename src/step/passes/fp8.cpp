@@ -1,25 +1,25 @@
-// Setting --precision fp8: the linear layers of the blocks multiply 8-bit floats, in all three
-// matmuls: e4m3 for activations and weights, and for gradients e5m2 (Micikevicius et al. 2022) or
-// e4m3. The rest stays bf16, as pass precision left it. Scales are powers of two:
+// Setting --precision fp8: the linear layers of the blocks multiply 8-bit floats in all three
+// matmuls: e4m3 for activations and weights, e5m2 (Micikevicius et al. 2022) or e4m3 for gradients.
+// The rest stays bf16, set by pass precision. Scales are powers of two:
 //
 //   --fp8-recipe tensor: one for each tensor, from its largest magnitude in the step before (delayed
 //     scaling; in the first step, of the tensor itself)
 //   --fp8-recipe block: of the tensor itself, one for each 128 x 128 of weights and each 1 x 128 of
-//     the rest, along the dimension that is summed (DeepSeek-AI 2024, DeepSeek-V3, section 3.3.2)
+//     the rest, along the summed dimension (DeepSeek-AI 2024, DeepSeek-V3, section 3.3.2)
 //
 //   y = linear(x, w, b)       ->  y = linear_fp8(q(x), q(w), b)
 //   dx = linear_dx(dy, w)     ->  dx = linear_fp8(q(dy), q(w^T))
 //   dw = linear_dw(dy, x)     ->  dw = linear_fp8(q(dy^T), q(x^T))
 //
-// A GPU multiplies rows by rows only, so quantize makes transposes too. The input of a layer is
-// transposed in the backward half, from what bf16 would keep for dw, so recompute treats it as with
-// bf16. Weights are quantized (--fp8-weights)
+// A GPU multiplies rows by rows only, so quantize makes transposes too. The backward half
+// transposes the input of a layer from the tensor that bf16 would keep for dw. So recompute treats
+// it as with bf16. Weights are quantized (--fp8-weights)
 //
 //   again: in every micro step, and transposed in its backward half, so that they take no memory
 //     between
 //   keep: in the first micro step, with their transposes
-//   update: where the update makes them, for the next step. Program `start` does it for the first
-//     step of a run, whose weights no update has made.
+//   update: by the update, for the next step. Program `start` quantizes the initial weights for the
+//     first step of a run.
 #include "passes/fp8.h"
 
 #include <fmt/format.h>
@@ -41,10 +41,10 @@ namespace {
 
 constexpr int64_t slots_of_linear = 3;  // the weight, x, dy
 
-// Both dimensions are multiples of what rows of operands are aligned to.
+// Both dimensions are multiples of the alignment of operand rows.
 bool fits(const Shape& weight) { return weight[0] % fp8_multiple == 0 && weight[1] % fp8_multiple == 0; }
 
-// Matrices of the blocks, whose features fit, in the order of the parameters.
+// The matrices of the blocks with fitting features, in the order of the parameters.
 std::vector<size_t> linears(const Program& p) {
   std::vector<size_t> list;
   for (size_t q = 0; q < p.params.size(); ++q) {
@@ -56,7 +56,7 @@ std::vector<size_t> linears(const Program& p) {
 
 bool in_blocks(const PassContext& context) { return context.setting("fp8-recipe") == "block"; }
 
-// What scales of tensors have and scales of blocks do not.
+// Refuses settings of tensor scales together with block scales.
 void check_recipe(const PassContext& context) {
   if (!in_blocks(context)) return;
   const std::map<std::string_view, const char*> reasons = {
@@ -94,7 +94,7 @@ struct Operand {
   ValueId q = no_value, t = no_value, scale = no_value, t_scale = no_value;
 };
 
-// The tables of a Program, and what quantizes with them.
+// The tables of a Program, and quantization with them.
 class Quantization {
  public:
   Quantization(Program& program, const PassContext& context, int64_t linears)
@@ -104,7 +104,8 @@ class Quantization {
     if (!blocks_) {
       const auto history = int64_t(context.number("fp8-history"));
       amax_ = b.declare(fp8_amax, DType::f32, {history, slots}, Role::state, Lifetime::persistent);
-      // A column for each rank: their sum is what the largest of all ranks is found in.
+      // A column for each rank: a sum over the ranks collects the columns, and the largest is found
+      // in it.
       record_ =
           b.declare(fp8_record, DType::f32, {slots, context.recipe.data_ranks()}, Role::output, Lifetime::persistent);
     }
@@ -219,7 +220,7 @@ class QuantizeLinears {
     return tables_.quantize(w_.build(user), x, slot, format, columns, blocks);
   }
 
-  // The transpose of an x whose rows are quantized.
+  // The transpose of x, whose rows are quantized already.
   void transpose(const Instr& user, ValueId x, Operand& o, Fp8Blocks blocks) {
     Builder& b = w_.build(user);
     Attrs a = Attrs().set("format", name(DType::e4m3));
@@ -292,7 +293,7 @@ class QuantizeLinears {
   }
 
   void weight_gradient(const Instr& instr) {
-    auto it = layers_.find(instr.origin.text());  // that of the layer whose gradient it is
+    auto it = layers_.find(instr.origin.text());  // the layer of this weight gradient
     if (it == layers_.end()) return w_.keep(instr);
     const Operand dy = gradient(instr, instr.in[in::linear_dw::dy], it->second);
     Operand& x = quantized_.at(instr.in[in::linear_dw::x]);
@@ -315,8 +316,8 @@ class QuantizeLinears {
   std::map<ValueId, Operand> quantized_;
 };
 
-// The scales' step ends before anything else of the update: what is quantized behind it belongs to
-// the next step.
+// Ends the step of the scales before the rest of the update: later quantizations belong to the next
+// step.
 void end_step(Program& p, Quantization& tables, const std::vector<size_t>& linears) {
   std::string names;
   for (size_t q : linears)
@@ -328,7 +329,7 @@ void end_step(Program& p, Quantization& tables, const std::vector<size_t>& linea
   p.code.insert(p.code.end(), std::make_move_iterator(update.begin()), std::make_move_iterator(update.end()));
 }
 
-// The weights in 8 bits that the next step reads.
+// Quantizes the weights to 8 bits for the next step.
 void quantize_for_next_step(Program& p, Quantization& tables, const std::vector<size_t>& linears) {
   Builder b(p);
   b.phase = Phase::update;

@@ -1,10 +1,11 @@
-// Setting --fp8-activations e4m3: what the gradient of an activation function (GELU, SwiGLU) reads,
-// the output of a linear layer in fp8, is kept from the forward to the backward half in 8 bits:
+// Setting --fp8-activations e4m3: the gradient of an activation function (GELU, SwiGLU) reads the
+// output of an fp8 linear layer. Crest keeps this output in 8 bits from the forward to the backward
+// half:
 //
 //   h = linear_fp8(..)     ->  h = linear_fp8(..); q, scale = quantize_rows(h)
 //   dh = gelu_grad(da, h)  ->  dh = gelu_grad(da, dequantize(q, scale))
 //
-// After pass recompute, which repeats the activation function itself from what is kept.
+// After pass recompute, which repeats the activation function itself from kept values.
 #include <map>
 
 #include "ops/index.h"
@@ -38,8 +39,8 @@ class KeepInEightBits {
   }
 
  private:
-  // Halves that a linear layer in fp8 makes in the forward half, and of which the backward half
-  // takes a function of each element.
+  // Finds 16-bit results of fp8 linear layers in the forward half, read by the backward half in
+  // pointwise instructions only.
   void find_kept() {
     for (const Instr& instr : w_.old)
       if (instr.phase == Phase::forward && is(instr, "linear_fp8") && is_half(p_.at(instr.out[0]).dtype))

@@ -12,10 +12,10 @@ namespace {
 
 constexpr size_t longest = 24;  // instructions of a body; keeps scratch tiles in L1
 
-// Greedy clustering in program order: an instruction joins the clusters of its producers, and a
-// gradient the repeated activation that reads the same input (recompute), when there is a position
-// at which all members of the merged cluster can run: after every input, and before anybody outside
-// reads a result.
+// Greedy clustering in program order. An instruction joins the clusters of its producers, and a
+// gradient joins the repeated activation with the same input (recompute). All members of the merged
+// cluster must be able to run at one position: after every input, and before any reader outside the
+// cluster.
 class ChainFuser {
  public:
   explicit ChainFuser(Program& program)
@@ -90,8 +90,8 @@ class ChainFuser {
   }
   int place(int i) const { return clustered(i) ? position_[size_t(cluster_[size_t(i)])] : i; }
 
-  // Where all members may run at once: at their last one's place, or before the first reader
-  // outside when that comes earlier; -1 when some input is made only after that.
+  // The position for all members: the place of the last member, or before the first reader outside
+  // if the reader comes earlier. -1 when an input is made only after it.
   int position_of(const std::vector<int>& members) const {
     auto member = [&](int i) { return std::binary_search(members.begin(), members.end(), i); };
     int position = members.back();
@@ -108,7 +108,7 @@ class ChainFuser {
   }
 
   void rebuild() {
-    std::unordered_map<int, std::vector<size_t>> here;  // clusters by the instruction that they run before
+    std::unordered_map<int, std::vector<size_t>> here;  // clusters by the instruction after them
     for (size_t c = 0; c < members_.size(); ++c)
       if (members_[c].size() > 1) here[position_[c]].push_back(c);
     std::vector<Instr> old = std::move(p_.code), code;
@@ -177,7 +177,7 @@ class ChainFuser {
   std::vector<std::vector<int>> consumers_;
   std::vector<int> cluster_;               // per instruction: its cluster or -1
   std::vector<std::vector<int>> members_;  // per cluster: sorted instruction indices
-  std::vector<int> position_;              // per cluster: the instruction before which it runs
+  std::vector<int> position_;              // per cluster: the instruction after it
   std::vector<bool> is_output_;
 };
 

@@ -13,8 +13,8 @@ namespace crest {
 
 namespace {
 
-// Marks instructions as absorbed into an earlier or later one, which is rewritten in place with the
-// old values as its outputs; so names, storage and consumers stay as they are.
+// Marks instructions as absorbed into an earlier or later instruction, rewritten in place with the
+// old values as its outputs. So names, storage and consumers stay as they are.
 class Patterns {
  public:
   explicit Patterns(Program& program)
@@ -52,14 +52,15 @@ class Patterns {
     Instr& c = p_.code[*index];
     return !gone_[*index] && is(c, op_name) ? &c : nullptr;
   }
-  // What makes a value that one instruction of `like`'s phase and stream reads, and nobody else.
+  // The producer of a value with a single reader, if it has the phase and stream of `like`; else
+  // null.
   const Instr* only_producer(ValueId v, const Instr& like, size_t* index) const {
     int made = producer_[size_t(v)];
     if (made < 0 || gone_[size_t(made)] || consumers_[size_t(v)].size() != 1 || is_output_[size_t(v)]) return nullptr;
     const Instr& instr = p_.code[*index = size_t(made)];
     return instr.phase == like.phase && instr.stream == like.stream ? &instr : nullptr;
   }
-  // The reader of what a unary instruction makes reads that one's input instead.
+  // Makes the reader of a unary instruction's result read the unary's input.
   void absorb(size_t unary, size_t reader) {
     ValueId x = p_.code[unary].in[0];
     p_.code[reader].in[0] = x;
@@ -107,10 +108,11 @@ class Patterns {
     }
   }
 
-  // softmax(causal_mask(scale(x))), in any order and part, also behind a cast to more precision  ->
-  // softmax(x) {scale, causal}, where the mask is the diagonal alone. The mask's gradient is the
-  // identity and that of scale needs no value, so mostly nobody else reads the intermediates; the
-  // probabilities' gradient learns of the mask, too: hidden ones need no reading.
+  // softmax(causal_mask(scale(x))), in any order and part, also after a cast to more precision  ->
+  // softmax(x) {scale, causal}, if the mask is the diagonal alone. The gradient of the mask is the
+  // identity and the gradient of scale needs no value, so usually there is no other reader of the
+  // intermediates. The gradient of the softmax gets the mask as well: it need not read hidden
+  // probabilities.
   void scores_softmax(size_t i) {
     Instr& softmax = p_.code[i];
     double scale = softmax.attrs.number("scale", 1);
@@ -158,8 +160,8 @@ class Patterns {
     gone_[at] = true;
   }
 
-  // cross_entropy and its gradient in one pass over the logits, whose memory the gradient may take.
-  // A row that ranks share has no gradient before their sums are combined.
+  // cross_entropy and its gradient in one pass over the logits; the gradient may take the logits'
+  // memory. A row shared by ranks has no gradient before their sums are combined.
   void loss_and_gradient(size_t i) {
     Instr& loss = p_.code[i];
     if (loss.in.size() > in::cross_entropy::stats) return;

@@ -24,7 +24,7 @@ ValueId add_shard(Program& p, ValueId group, int ranks, bool kept) {
 
 namespace {
 
-// A part of the code that uses a group, from one gather to the last use.
+// A section of the code with a group in memory, from one gather to the last use.
 struct Stretch {
   ValueId group;
   size_t first, last;
@@ -52,15 +52,14 @@ class GatherWeights {
   }
 
  private:
-  // Small groups stay from their first use to their last one: norms and biases, which every layer
-  // reads.
+  // Small groups (norms and biases, read by every layer) stay from their first use to their last.
   bool small(ValueId group) const { return 4 * p_.at(group).bytes() < all_ / int64_t(groups_.size()); }
 
   // A group is given up between two uses with two other groups between them. With one, it would be
   // gathered again while its memory is needed anyway.
   void find_stretches() {
     std::map<ValueId, size_t> open;              // the latest stretch of a group
-    std::map<ValueId, std::set<ValueId>> since;  // other groups that were used since its last use
+    std::map<ValueId, std::set<ValueId>> since;  // other groups used since its last use
     for (size_t i = 0; i < p_.code.size(); ++i) {
       std::set<ValueId> used;
       for (ValueId v : p_.code[i].in)
@@ -80,9 +79,9 @@ class GatherWeights {
     }
   }
 
-  // The gather comes before the first use of the group before it, so that one hides it; of groups
-  // that are kept, at the start. Values have one producer: every stretch but a group's first reads
-  // copies of its tensors.
+  // The gather comes before the first use of the previous group, so the previous group's work hides
+  // it. Kept groups are gathered at the start. Values have one producer: every stretch of a group
+  // except the first reads copies of its tensors.
   void gather(const Stretch& s) {
     size_t at = s.first;
     for (const Stretch& before : stretches_)
@@ -127,7 +126,7 @@ class GatherWeights {
   std::vector<Stretch> stretches_;  // by first use
   std::map<ValueId, ValueId> shard_;
   std::map<ValueId, int> gathers_;
-  std::multimap<size_t, Instr> before_;  // gathers, by the instruction that they precede
+  std::multimap<size_t, Instr> before_;  // gathers, by the instruction after them
 };
 
 }  // namespace

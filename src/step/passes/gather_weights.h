@@ -1,5 +1,5 @@
-// Weights of which a rank has a shard, and all of them only when they are used: --shard weights
-// (ZeRO 3), and --gather forward.
+// Each rank keeps a shard of the weights and gathers whole weights only for their use: --shard
+// weights (ZeRO 3) and --gather forward.
 #pragma once
 #include "program/program.h"
 
@@ -9,8 +9,8 @@ namespace crest {
 // holds the weights only once they are gathered; otherwise it exists while it is used.
 ValueId add_shard(Program& program, ValueId group, int ranks, bool kept);
 
-// In Programs that read weights: gathers each group before its first use. A group that is not kept
-// is given up where it is not used for a while, and gathered again.
+// For Programs with reads of weights: gathers each group before its first use. A group that is not
+// kept is released during a pause in its use, and gathered again.
 void gather_weights(Program& program, int ranks, bool kept);
 
 }  // namespace crest

@@ -1,8 +1,8 @@
 // The parameters of a group are contiguous in memory, and so are their gradients and optimizer
 // states, in the same order: one optimizer launch, one norm, one message for data parallelism.
-// Matrices with weight decay are a group, everything else is another. Parameters of which each rank
-// has a part are in groups of their own. If shards travel in buckets (--shard, --reduce bucket),
-// each bucket is a group.
+// Matrices with weight decay are a group, everything else is another. Parameters with a learning
+// rate of their own, and those of which each rank has a part, are in groups of their own. If shards
+// travel in buckets (--shard, --reduce bucket), each bucket is a group.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -52,6 +52,7 @@ class Groups {
       auto end = [&] {
         if (members.empty()) return;
         std::string group = kind.decay ? "decay" : "rest";
+        if (kind.lr_group) group += fmt::format("_{}", learning_rate_groups()[size_t(kind.lr_group - 1)].name);
         if (kind.cut) group += "_tensor";
         if (kind.borrowed) group += "_borrowed";
         if (kind.chunk) group += fmt::format("_chunk{}", kind.chunk);
@@ -83,16 +84,17 @@ class Groups {
   struct Kind {
     int chunk;
     bool borrowed, decay, cut;
+    int lr_group;
     auto operator<=>(const Kind&) const = default;
   };
   Kind kind_of(const Param& q) const {
-    return {q.chunk, q.borrowed, q.decay, program_.at(q.value).placement[size_t(Axis::tensor)].cut()};
+    return {q.chunk, q.borrowed, q.decay, program_.at(q.value).placement[size_t(Axis::tensor)].cut(), q.lr_group};
   }
   // Matrices first.
   std::vector<Kind> kinds() const {
     std::vector<Kind> list;
     for (const Param& q : program_.params) list.push_back(kind_of(q));
-    auto order = [](const Kind& k) { return std::tuple(k.chunk, k.borrowed, !k.decay, k.cut); };
+    auto order = [](const Kind& k) { return std::tuple(k.chunk, k.borrowed, !k.decay, k.cut, k.lr_group); };
     std::sort(list.begin(), list.end(), [&](const Kind& a, const Kind& b) { return order(a) < order(b); });
     list.erase(std::unique(list.begin(), list.end()), list.end());
     return list;

@@ -1,14 +1,14 @@
 // Setting --weights int8: the matrices of linear layers (attention, MLP, head) as 8-bit integers
-// with a scale for each output (core/int8.h), in Programs that evaluate and sample. What is
-// multiplied with them stays in the precision of the recipe.
+// with a scale for each output (core/int8.h), in Programs that evaluate and sample. The other
+// operand of each product keeps the recipe's precision.
 //
 //   y = linear(x, w, b)     ->  y = linear_int8(x, q, scale, b)                for a few rows of x
 //                           ->  y = linear(x, dequantize(q, scale), b)         for more
 //   y = embedding(ids, w)   ->  y = embedding_int8(ids, q, scale)              where the head is tied
 //
-// A few rows (decoding) take as long as reading the weights, so they are read as they are: where
-// the device has a kernel for it. Many rows take as long as the arithmetic, which the kernels of
-// linear do best; the floats of one matrix exist while it is used.
+// With a few rows (decoding) a product takes as long as reading the weights, so a kernel reads the
+// 8-bit weights directly, if the device has one. With many rows it takes as long as the arithmetic,
+// and linear's kernels are best at this. The floats of a matrix exist only during its use.
 #include "passes/int8.h"
 
 #include <map>
@@ -52,7 +52,7 @@ class QuantizeWeights {
   }
 
  private:
-  // Matrices that a linear layer multiplies with, and that otherwise only rows are taken from.
+  // Finds matrices used only in linear layers and in row lookups.
   void find_weights() {
     std::map<ValueId, bool> other;  // by weight: whether something else reads it
     for (auto& q : p_.params) other[q.value] = p_.at(q.value).shape.rank() != 2;
@@ -74,7 +74,8 @@ class QuantizeWeights {
       if (product && !other.at(w)) scales_[w] = no_value;
   }
 
-  // The parameter that a value is, or is a copy of in another dtype (--policy autocast).
+  // The parameter behind a value: the value itself, or the source of a copy in another dtype
+  // (--policy autocast).
   ValueId weight_of(ValueId v) const {
     auto it = copies_.find(v);
     return it == copies_.end() ? v : it->second;

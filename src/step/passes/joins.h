@@ -1,4 +1,4 @@
-// For passes that join instructions into one that a kernel of the device does at once.
+// For passes that join several instructions into one instruction with a kernel on the device.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace crest {
 
-// Gives an instruction the attributes of dropout that another has.
+// Copies the attributes of dropout from another instruction.
 inline void take_dropout(Attrs& to, const Attrs& from) {
   to.set("p", from.number("p")).set("rng_id", from.integer("rng_id"));
   if (from.has("axes")) to.set("axes", from.text("axes"));
@@ -48,7 +48,7 @@ class Joins {
     auto& readers = consumers_[size_t(v)];
     return std::any_of(readers.begin(), readers.end(), [&](int c) { return c < int(i); });
   }
-  // Instructions that stay and read a value.
+  // The remaining readers of a value.
   std::vector<size_t> readers(ValueId v) const {
     std::vector<size_t> list;
     for (int c : consumers_[size_t(v)])
@@ -69,7 +69,7 @@ class Joins {
     instead_[place] = {std::move(instr)};
   }
 
-  // The only instruction of this operation and phase that reads a value as input `in`, -1 for none.
+  // The only reader of a value as input `in` with this operation and phase; -1 for none.
   int reader(ValueId v, std::string_view op_name, size_t in, Phase phase, Stream stream) const {
     int found = -1;
     for (int c : consumers_[size_t(v)]) {
@@ -82,7 +82,7 @@ class Joins {
     }
     return found;
   }
-  // The bias gradient that sums a value, if it can run at `place`; -1 if not.
+  // The bias gradient of a value, if it can run at `place`; -1 if not.
   int column_sums(ValueId v, const Instr& like, size_t place) const {
     const int s = reader(v, "bias_grad", in::bias_grad::dy, like.phase, like.stream);
     if (s < 0) return -1;
@@ -92,8 +92,8 @@ class Joins {
   static ValueId accumulator(const Instr& bias_grad) {
     return bias_grad.in.size() > in::bias_grad::acc ? bias_grad.in[in::bias_grad::acc] : no_value;
   }
-  // Makes the bias gradient that sums v part of `norm`, a norm_grad with dbeta for the place of
-  // instruction i, if its kernel takes that.
+  // Joins the bias gradient of v into `norm`, if the kernel supports it. `norm` is a norm_grad with
+  // dbeta, to run in place of instruction i.
   bool join_bias(size_t i, ValueId v, Instr& norm) {
     namespace to = out::norm_grad;
     const int s = norm.attrs.integer("beta", 0) ? column_sums(v, norm, i) : -1;
@@ -114,7 +114,7 @@ class Joins {
   const PassContext& context_;
   std::vector<int> producer_;
   std::vector<std::vector<int>> consumers_;
-  std::vector<std::vector<Instr>> instead_;  // by the instruction before whose place they run
+  std::vector<std::vector<Instr>> instead_;  // to run at the place of each instruction
   std::vector<bool> gone_, is_output_;
 };
 

@@ -1,7 +1,7 @@
-// Setting --offload: optimizer state lives in host memory. The update goes over pieces of it: each
-// is copied to one of two buffers on the device, updated there and copied back, while the state of
-// the next piece arrives in the other buffer and that of the piece before returns. Element-wise
-// updates of whole groups are cut into pieces of equal size; others go tensor by tensor.
+// Setting --offload: optimizer state lives in host memory. The update works on pieces of the state.
+// Each piece is copied to one of two buffers on the device, updated there and copied back.
+// Meanwhile the other buffer returns the previous piece and receives the next. Element-wise updates
+// of whole groups are cut into pieces of equal size; other updates go tensor by tensor.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,14 +22,13 @@ namespace crest {
 namespace {
 
 constexpr size_t buffer_count = 2;
-// A state that is smaller than this part of a piece stays on the device: its copies would take
-// longer to start than to run.
+// A state smaller than this part of a piece stays on the device: starting its copies would take
+// longer than copying.
 constexpr int64_t small_part = 64;
 constexpr int64_t most_pieces = 1 << 14;  // each is a handful of instructions
 constexpr int64_t vector_elements = 64;   // elements: pieces begin where vector loads in every dtype do
 
-// Storages of states that belong to parameters: PARAMETER.SUFFIX, or SUFFIX.GROUP
-// (passes/groups.cpp).
+// Storages of parameter states: PARAMETER.SUFFIX, or SUFFIX.GROUP (passes/groups.cpp).
 std::set<ValueId> states_to_move(const Program& p, int64_t least) {
   std::set<std::string> parameters, groups;
   for (auto& q : p.params) {
@@ -83,7 +82,7 @@ class Offload {
   }
 
  private:
-  // Instructions that use the same states: from the first use to the last.
+  // All instructions with the same states, from the first use to the last.
   struct Section {
     size_t first, last;
     std::vector<ValueId> states;         // as the first use reads them
@@ -109,7 +108,7 @@ class Offload {
       size_t first = i;
       for (ValueId v : instr.in)
         if (auto it = section_of.find(v); it != section_of.end()) first = std::min(first, sections_[it->second].first);
-      // Whatever begins behind that is part of it.
+      // Sections that end behind `first` join this section.
       Section joined{first, i, {}};
       while (!sections_.empty() && sections_.back().last >= first) {
         joined.first = std::min(joined.first, sections_.back().first);
@@ -159,7 +158,7 @@ class Offload {
     }
   }
 
-  // Views of the rows of an operand that belong to each piece.
+  // Views of the rows of an operand for each piece.
   std::vector<ValueId> split(const Instr& instr, ValueId operand, const Section& section, Stream stream) {
     const Value& parameter = p_.at(instr.in[parameter_input]);
     int64_t each = elements_each(instr, operand), rows = section.rows;
@@ -169,7 +168,8 @@ class Offload {
     return b.emit("split_rows", {operand}, Attrs().set("of", p_.at(operand).shape[0]).set("rows", rows));
   }
 
-  // By place in the pieces' lists of states; each holds the largest state that comes to its place.
+  // Buffers by position in the pieces' lists of states. Each is as large as the largest state at
+  // its position.
   void declare_buffers() {
     Builder b(p_);
     for (size_t slot = 0; slot < buffer_count; ++slot) {
@@ -203,8 +203,8 @@ class Offload {
     for (size_t j = 0; j < pieces_[k].states.size(); ++j) b.emit1("copy_out", {buffers_of(k)[j], pieces_[k].states[j]});
   }
 
-  // What is computed from values that have others in their place: in place, too, it is another
-  // value.
+  // An instruction with replaced inputs. A result in its own memory stays the same value. A result
+  // in the memory of a replaced input becomes another value.
   void follow(const Instr& instr) {
     Instr own = instr;
     own.in = w_.now(instr.in);
@@ -217,7 +217,7 @@ class Offload {
         take_place(instr.out[o], out[o]);
   }
 
-  // Appends an instruction that updates what is in the buffers of a piece.
+  // Appends an instruction for the buffers of a piece.
   std::vector<ValueId> append(Instr instr, size_t k) {
     std::vector<ValueId> out = w_.build(instr).append(instr);
     for (ValueId v : out)
@@ -259,7 +259,8 @@ class Offload {
     }
   }
 
-  // What reads all of an updated value depends on each of its pieces, which are in their places.
+  // A reader of a whole updated value depends on all of its pieces. The pieces are in their places
+  // already.
   void join(const Instr& instr, ValueId whole, const std::vector<ValueId>& pieces) {
     const ValueId joined = w_.build(instr).emit1("join_rows", pieces);
     Value &to = p_.at(joined), &was = p_.at(whole);
@@ -280,7 +281,7 @@ class Offload {
   const int64_t piece_bytes_;
   std::vector<Section> sections_;                           // disjoint, in order
   std::vector<Piece> pieces_;                               // in order
-  std::array<std::vector<ValueId>, buffer_count> buffers_;  // what is in them, by place
+  std::array<std::vector<ValueId>, buffer_count> buffers_;  // their present content, by place
 };
 
 }  // namespace

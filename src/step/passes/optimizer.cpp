@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 
 #include "core/error.h"
 #include "core/text.h"
+#include "model/parameters.h"
 #include "passes/optimizers.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
@@ -104,13 +107,68 @@ DType Update::product_dtype() const {
 }
 bool Update::product_tf32() const { return product_precision(b.program()) == "tf32"; }
 
+Attrs Update::attrs() const {
+  Attrs a;
+  a.set("weight_decay", decay());
+  if (param.lr_group) a.set("lr_factor", param.lr_factor);
+  return a;
+}
+
+const std::vector<LearningRateGroup>& learning_rate_groups() {
+  static const std::vector<LearningRateGroup> all = {
+      {"embedding", "lr-embedding", "", "",
+       [](const Param& p) { return p.name == "wte.weight" || p.name == "wpe.weight"; }},
+      {"head", "lr-head", "the head of this model is its token embedding (tied = true)",
+       "Set --lr-embedding, or train a model with tied = false.",
+       [](const Param& p) { return p.name == "lm_head.weight"; }},
+      {"vectors", "lr-vectors", "this model has neither norms with weights nor biases", "Leave out --lr-vectors.",
+       [](const Param& p) { return p.shape.rank() == 1; }}};
+  return all;
+}
+
+// 0: none.
+static double rate_of(const Recipe& recipe, const LearningRateGroup& group) {
+  auto given = recipe.pass_settings.find(group.setting);
+  return given == recipe.pass_settings.end() ? 0 : std::strtod(given->second.c_str(), nullptr);
+}
+
+std::string learning_rates_text(const Recipe& recipe) {
+  std::vector<std::string> rates;
+  for (auto& group : learning_rate_groups())
+    if (const double rate = rate_of(recipe, group); rate > 0) rates.push_back(fmt::format("{} {}", group.name, rate));
+  return join(rates, ", ");
+}
+
 double learning_rate_scale(const std::string& name) {
   for (auto& o : optimizers())
     if (name == o.name) return o.rate;
   return 1;
 }
 
+// In every Program: groups of parameters depend on it.
+static void set_learning_rates(Program& program, const PassContext& context) {
+  const Recipe& r = context.recipe;
+  for (size_t g = 0; g < learning_rate_groups().size(); ++g) {
+    const LearningRateGroup& group = learning_rate_groups()[g];
+    const double rate = rate_of(r, group);
+    if (rate == 0) continue;
+    const std::vector<Param> all = parameters_of(r.model);  // a stage of a pipeline has some of them
+    if (std::none_of(all.begin(), all.end(), group.has))
+      fail_usage(group.lack, std::string("--") + group.setting, group.hint);
+    const double base = r.lr > 0 ? r.lr : default_learning_rate(r);
+    for (Param& p : program.params)
+      if (group.has(p)) p.lr_group = int(g) + 1, p.lr_factor = rate / base;
+  }
+}
+
+double default_learning_rate(const Recipe& recipe) {
+  double rate = std::clamp(6e-4 * std::sqrt(768.0 / double(recipe.model.width)), 1e-4, 3e-3);
+  double tokens = double(std::min(recipe.tokens_per_step(), enough_tokens));
+  return rate * std::sqrt(tokens / double(enough_tokens)) * learning_rate_scale(recipe.optimizer);
+}
+
 void optimizer(Program& program, const PassContext& context) {
+  set_learning_rates(program, context);
   const Optimizer& o = chosen(context.recipe);
   auto block = int64_t(context.number("state-block"));
   bool blocks = std::any_of(o.states.begin(), o.states.end(), [](auto& row) { return row.per == Per::block; });
@@ -138,6 +196,16 @@ const std::vector<Setting>& optimizer_settings() {
     std::vector<const char*> names;
     for (auto& o : optimizers()) names.push_back(o.name);
     const Effect update = {Effect::all, Effect::anywhere, {}, "update"};
+    auto rate = [&](const char* name, const char* help) {
+      return pass_setting({.name = name,
+                           .group = group,
+                           .help = help,
+                           .default_value = "0",
+                           .min = 0,
+                           .max = 1e6,
+                           .newer = true,
+                           .type = SettingType::number});
+    };
     return std::vector<Setting>{
         setting<&Recipe::optimizer>({.name = "optimizer",
                                      .group = group,
@@ -167,6 +235,10 @@ const std::vector<Setting>& optimizer_settings() {
                                .help = "added to the square root of the second moment",
                                .min = 0,
                                .above = true}),
+        rate("lr-embedding",
+             "peak learning rate of the token embedding and learned positions, on the schedule of --lr; 0: as --lr"),
+        rate("lr-head", "peak learning rate of an output head of its own, on the schedule of --lr; 0: as --lr"),
+        rate("lr-vectors", "peak learning rate of norms and biases, on the schedule of --lr; 0: as --lr"),
         pass_setting({.name = "state-block",
                       .group = group,
                       .help = "adamw-8bit, adamw-fp8: number of state elements per scale",

@@ -14,12 +14,13 @@ static ValueId emit_step(Update& u, ValueId target, ValueId copy, const Attrs& a
                   Attrs(attrs).set("clip", 1.0))[0];
 }
 
-static void emit_adafactor(Update& u) { emit_step(u, u.master(), u.copy, Attrs().set("weight_decay", u.decay())); }
+static void emit_adafactor(Update& u) { emit_step(u, u.master(), u.copy, u.attrs()); }
 
 static void emit_adafactor_momentum(Update& u) {
   if (u.recipe.beta1 == 0) return emit_adafactor(u);
   ValueId m = emit_step(u, u.state("m"), no_value, Attrs().set("weight_decay", 0.0).set("momentum", u.recipe.beta1));
-  Attrs step = Attrs().set("a", 1.0).set("decay", u.decay()).set("b", -1.0).set("b_by", "lr");
+  const double rate = u.param.lr_factor;
+  Attrs step = Attrs().set("a", 1.0).set("decay", u.decay() * rate).set("b", -rate).set("b_by", "lr");
   ValueId master = u.b.emit1("axpby", {u.scalars, u.master(), m}, step);
   if (u.copy != no_value)
     u.b.emit1("axpby", {u.scalars, u.copy, master}, Attrs().set("a", 0.0).set("b", 1.0).set("weights", 1));

@@ -6,7 +6,7 @@ namespace crest {
 
 static Attrs adam_attrs(const Update& u) {
   const Recipe& r = u.recipe;
-  return Attrs().set("beta1", r.beta1).set("beta2", r.beta2).set("eps", r.eps).set("weight_decay", u.decay());
+  return u.attrs().set("beta1", r.beta1).set("beta2", r.beta2).set("eps", r.eps);
 }
 
 // AdamW (Loshchilov & Hutter 2019), decay on matrices only.
@@ -22,7 +22,7 @@ static void emit_bf16(Update& u, std::string_view rounding) {
   if (rounding == "kahan")
     in.push_back(u.state("c"));
   else if (rounding == "stochastic")
-    a.set("rng_id", u.param.decay ? 0 : 1);  // one stream per group
+    a.set("rng_id", (u.param.decay ? 0 : 1) + 2 * u.param.lr_group);  // one stream per group
   u.b.emit("adamw", in, a);
 }
 static void emit_adamw_bf16(Update& u) { emit_bf16(u, ""); }
@@ -39,13 +39,12 @@ static void emit_adamw_8bit(Update& u) { emit_8bit(u, "", "m", "v"); }
 static void emit_adamw_fp8(Update& u) { emit_8bit(u, "e4m3", "m_e4m3", "v_e4m3"); }
 
 static void emit_sgd(Update& u) {
-  u.b.emit("sgd", {u.scalars, u.master(), u.state("m"), u.gradient, u.copy},
-           Attrs().set("momentum", u.recipe.beta1).set("weight_decay", u.decay()));
+  u.b.emit("sgd", {u.scalars, u.master(), u.state("m"), u.gradient, u.copy}, u.attrs().set("momentum", u.recipe.beta1));
 }
 
 static void emit_lion(Update& u) {
   u.b.emit("lion", {u.scalars, u.master(), u.state("m"), u.gradient, u.copy},
-           Attrs().set("beta1", u.recipe.beta1).set("beta2", u.recipe.beta2).set("weight_decay", u.decay()));
+           u.attrs().set("beta1", u.recipe.beta1).set("beta2", u.recipe.beta2));
 }
 
 // Moments of a byte with a scale for each block. Names tell the codes, so that a checkpoint of one

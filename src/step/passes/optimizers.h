@@ -67,6 +67,8 @@ class Update {
   bool product_tf32() const;
   const Shape& shape() const { return b.at(param.value).shape; }
   double decay() const { return param.decay ? recipe.weight_decay : 0.0; }
+  // The attributes of an element-wise update, and `lr_factor` where the parameter has one.
+  Attrs attrs() const;
 
   ValueId state(std::string_view name) const;
   // What the update changes: the state `master`, if there is one, or the weight.
@@ -86,6 +88,25 @@ std::vector<Optimizer> muon_optimizers();
 
 // A suitable learning rate relative to AdamW's (docs/reference/optimizers.md).
 double learning_rate_scale(const std::string& optimizer);
+// Steps of fewer tokens have noisier gradients, so they get a lower rate. Adam's best rate grows
+// with the square root of the batch while noise dominates (Malladi et al. 2022).
+// docs/results/learning_rate.md has the runs behind this number.
+inline constexpr int64_t enough_tokens = 1024;
+// The peak learning rate without --lr: 6e-4 sqrt(768 / width), from 1e-4 to 3e-3, times
+// sqrt(tokens of a step / enough_tokens) below enough_tokens. Optimizers other than AdamW scale it
+// (learning_rate_scale).
+double default_learning_rate(const Recipe& recipe);
+
+// Parameters with a learning rate of their own. Param::lr_group is 1 + the position here.
+struct LearningRateGroup {
+  const char* name;         // "embedding"
+  const char* setting;      // "lr-embedding"
+  const char *lack, *hint;  // of a model that has none of them
+  bool (*has)(const Param&);
+};
+const std::vector<LearningRateGroup>& learning_rate_groups();
+// "embedding 0.3, vectors 0.05": peaks; "": no group has one of its own.
+std::string learning_rates_text(const Recipe& recipe);
 
 // Elements that share a scale of 8-bit state (--state-block).
 inline constexpr const char* state_block_property = "state_block";

@@ -47,6 +47,7 @@ const std::vector<Setting>& packing_settings() {
                             "documents, each attending only to itself (documents)",
                     .default_value = "stream",
                     .choices = {"stream", "documents"},
+                    .common = true,
                     .effects = {{Effect::work, Effect::attention}}})};
   return rows;
 }

@@ -1,5 +1,5 @@
 // A pass rewrites a Program. Each setting of the recipe is read by one pass and nowhere else; later
-// passes find what they need in the Program itself.
+// passes see its effect in the Program itself.
 #pragma once
 #include <functional>
 #include <string>
@@ -19,14 +19,14 @@ struct PassContext {
   // The micro steps of a training step: the first one writes gradients, later ones add to them, the
   // last one may reduce.
   bool first = true, last = true;
-  // The device's kernel for an instruction that a pass could make; empty if only the reference
+  // The device's kernel for an instruction considered by a pass; empty if only the reference
   // supports it. Null: no device is known.
   std::function<std::string(const Program&, const Instr&)> kernel_for = nullptr;
-  // Bytes: the device's kernels are fast on rows that begin at multiples of this; 1: on any.
+  // Bytes: the device's kernels are fast on rows with this alignment; 1: on any rows.
   int64_t row_alignment = 1;
-  // The Program ends where its forward half ends, and keeps what the backward half would read.
+  // The Program ends after its forward half, and keeps all values needed by the backward half.
   bool forward_only = false;
-  // The rank's coordinate along the pipeline axis, and which of its chunks of layers a Program runs
+  // The rank's coordinate along the pipeline axis, and the Program's chunk of layers
   // (passes/stages.h).
   int stage = 0, chunk = 0;
 
@@ -36,17 +36,16 @@ struct PassContext {
   double number(std::string_view name) const;
 };
 
-// A setting that only its pass reads; its text is kept in Recipe::pass_settings:
-// pass_setting({.name = "packing", ..}). Type number or whole if the row says so.
+// A setting for one pass only. Its text is kept in Recipe::pass_settings: pass_setting({.name =
+// "packing", ..}). Type number or whole if the row says so.
 Setting pass_setting(Setting row);
 
 struct Pass {
   const char* name;
   const char* help;
   void (*run)(Program&, const PassContext&);
-  const std::vector<Setting>& (*settings)() = nullptr;  // the settings that the pass reads; null: none
-  // Why a Program that is to run cannot do without the pass; null: --disable-pass may switch it
-  // off.
+  const std::vector<Setting>& (*settings)() = nullptr;  // the settings of the pass; null: none
+  // Why no Program can run without the pass; null: --disable-pass may switch it off.
   const char* required = nullptr;
 };
 
@@ -67,9 +66,9 @@ struct PipelineOptions {
   bool verify = true;
 };
 
-// Runs the pipeline over a forward Program and verifies it after every pass. Passes in
-// recipe.disabled_passes are skipped (an unknown name is a usage error that suggests the nearest
-// one). Returns the time of each pass.
+// Runs the pipeline over a forward Program and verifies it after every pass. Skips the passes in
+// recipe.disabled_passes (an unknown name is a usage error with the nearest name). Returns the time
+// of each pass.
 std::vector<PassTiming> run_passes(Program& program, const PassContext& context, const PipelineOptions& options = {});
 
 // The settings of all passes, in order.

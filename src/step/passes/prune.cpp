@@ -1,5 +1,4 @@
-// Removes instructions whose results are not read (left over when other passes replaced their
-// consumers).
+// Removes instructions with unread results, left over when other passes replaced their consumers.
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 

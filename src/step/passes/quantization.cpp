@@ -1,9 +1,9 @@
-// Setting --fusion on, for --precision fp8: tensors are quantized by the kernels that make them,
-// where the device has such kernels. A norm writes 8-bit floats (norm_quantize), and its transpose
-// in the backward half comes from its input and statistics (norm_quantize_columns), so that no
-// norm's output is written; pointwise work and bias gradients take quantization into their bodies.
-// Scales are those of the quantization that is joined, of the tensor or of its blocks. After the
-// fusion pass, whose instructions it extends; results with and without it are bitwise identical.
+// Setting --fusion on, for --precision fp8: the kernel that makes a tensor also quantizes it, where
+// the device has such a kernel. A norm writes 8-bit floats (norm_quantize). Its transpose in the
+// backward half comes from the norm's input and statistics (norm_quantize_columns), so the norm's
+// output is never written. Pointwise work and bias gradients take quantization into their bodies.
+// Scales do not change: of the tensor or of its blocks. After the fusion pass, whose instructions
+// it extends. Results with and without it are bitwise identical.
 #include <algorithm>
 
 #include "ops/fused.h"
@@ -53,7 +53,7 @@ class JoinQuantization {
  private:
   bool has_kernel(const Instr& instr) const { return !context_.kernel_for(p_, instr).empty(); }
   static ValueId input(const Instr& instr, size_t i) { return i < instr.in.size() ? instr.in[i] : no_value; }
-  // The instruction that an instruction of the old code is part of.
+  // The present position of an instruction of the old code: it may be part of another one.
   int now(int i) const { return now_[size_t(i)]; }
 
   // A norm or add_norm.
@@ -92,7 +92,7 @@ class JoinQuantization {
     joined.attrs.set("kind", n.kind);
     return joined;
   }
-  // Whether everything that reads y, but instruction `except`, makes its transpose and has such a
+  // Whether all readers of y, except instruction `except`, make its transpose and have such a
   // kernel.
   bool only_columns(const Norm& n, int except) const {
     if (is_output_[size_t(n.y)]) return false;
@@ -107,8 +107,8 @@ class JoinQuantization {
       if (c != except) p_.code[size_t(c)] = columns_of(n, p_.code[size_t(c)]);
   }
 
-  // y, rstd, mean = norm(x), repeated, of which only transposes are made: from x and the statistics
-  // of the forward half, which everybody reads instead.
+  // y, rstd, mean = norm(x), repeated only for transposes of y. These are made from x and from the
+  // statistics of the forward half.
   void repeated_norm(size_t i) {
     Norm again = norm_of(p_.code[i]);
     const Instr* first = nullptr;
@@ -172,7 +172,7 @@ class JoinQuantization {
     p_.code[i] = std::move(joined);
   }
 
-  // What makes x element by element, or a column sum of x; -1: neither.
+  // The pointwise producer of x, or a column sum of x; -1: neither.
   int host_of(const Instr& quantizer) const {
     const ValueId x = quantizer.in[0];
     const int made = producer_[size_t(x)];
@@ -194,8 +194,8 @@ class JoinQuantization {
   void body(size_t i) {
     const int h = host_of(p_.code[i]);
     if (h < 0) return;
-    // At the place of the host, if all inputs are there; else at that of the quantizer, if nobody
-    // reads what the host makes before.
+    // At the place of the host, if all inputs exist there. Otherwise at the place of the quantizer,
+    // if nothing reads the host's results before.
     const Instr& quantizer = p_.code[i];
     const bool up = std::all_of(quantizer.in.begin(), quantizer.in.end(), [&](ValueId v) {
       return v == no_value || producer_[size_t(v)] < 0 || now(producer_[size_t(v)]) <= h;
@@ -226,7 +226,7 @@ class JoinQuantization {
                        [&](int c) { return now(c) != host && now(c) != quantizer && !gone_[size_t(now(c))]; });
   }
 
-  // A fused instruction that does both.
+  // A fused instruction with both.
   Instr join(const Instr& host, const Instr& quantizer, int h, int i) const {
     Instr joined = quantizer;
     joined.op = &op("fused");
@@ -292,7 +292,7 @@ class JoinQuantization {
   const std::vector<std::vector<int>> consumers_;
   std::vector<int> now_;
   std::vector<bool> gone_;
-  std::vector<ValueId> instead_;  // what is read in place of a value
+  std::vector<ValueId> instead_;  // from a value to its replacement
   std::vector<bool> is_output_;
 };
 

@@ -1,9 +1,9 @@
-// Setting --recompute: forward instructions are cloned into the backward half, right before the
-// first use, instead of keeping their results, if that needs no value that is not kept anyway.
-// activation repeats element-wise operations (GELU, SwiGLU), which the fusion pass then joins with
-// their gradient's kernel. pointwise also repeats norms; selective also attention (Korthikanti et
-// al. 2022); full keeps only what crosses layers (Chen et al. 2016). layers= gives each layer its
-// own level.
+// Setting --recompute: instead of keeping forward results, clones of their instructions run in the
+// backward half, right before the first use. A clone may read kept values only. activation repeats
+// element-wise operations (GELU, SwiGLU), later joined with the kernel of their gradient by the
+// fusion pass. pointwise also repeats norms. selective also repeats attention (Korthikanti et al.
+// 2022). full keeps only values between layers (Chen et al. 2016). layers= gives each layer its
+// level.
 #include "passes/recompute.h"
 
 #include <algorithm>
@@ -66,7 +66,7 @@ class Recompute {
            instr.op->op_class == OpClass::movement || is(instr, "matmul");
   }
 
-  // Forward values that the backward half reads.
+  // Finds forward values with a reader in the backward half.
   void find_saved() {
     saved_.assign(program_.values.size(), false);
     for (auto& instr : program_.code) {

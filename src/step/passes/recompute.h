@@ -1,4 +1,4 @@
-// Values of --recompute that say what each layer repeats.
+// Values of --recompute: the recomputed operations of each layer.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,19 +7,19 @@
 
 namespace crest {
 
-// What a layer repeats, from nothing to everything: none, activation, pointwise, selective, full.
+// Levels of recompute, from nothing to everything: none, activation, pointwise, selective, full.
 extern const std::vector<std::string> recompute_levels;
 
 // The level of each layer for a value of --recompute other than auto and budget=SIZE: a level, or
-// layers=LEVEL:N+LEVEL:N+LEVEL with the layers in order; the last level may go without a number and
-// is that of all layers that remain. Throws a usage error where it is for another number of layers.
+// layers=LEVEL:N+LEVEL:N+LEVEL with the layers in order. A last level without a number is for all
+// remaining layers. Throws a usage error if the value is for another number of layers.
 std::vector<std::string> recompute_by_layer(std::string_view value, int64_t layers);
-// The shortest value for which recompute_by_layer returns these levels.
+// The shortest value with these levels.
 std::string recompute_value(const std::vector<std::string>& by_layer);
 
 // The SIZE of budget=SIZE; empty for other values.
 std::string_view recompute_budget(std::string_view value);
-// What is wrong with a value of --recompute; "" if nothing is.
+// The error in a value of --recompute; "" if there is none.
 std::string wrong_recompute(std::string_view value);
 
 }  // namespace crest

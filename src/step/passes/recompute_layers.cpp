@@ -22,7 +22,7 @@ struct LayerRun {
   int64_t count = 0;
 };
 
-// What is wrong, or "".
+// Returns the error, or "".
 std::string parse_layers(std::string_view value, std::vector<LayerRun>& runs) {
   std::vector<std::string> parts = split(std::string(value.substr(layers_prefix.size())), '+');
   for (auto& part : parts) {

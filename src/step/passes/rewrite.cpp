@@ -35,7 +35,7 @@ void Rewriter::keep(Instr instr) {
   for (ValueId& v : program_.code.back().in) v = now(v);
 }
 
-// gone: versions that no instruction makes any more, so that their lifetime keeps nothing.
+// gone: versions without an instruction. Their lifetime no longer keeps a storage.
 static void drop_values(Program& p, const std::vector<bool>& gone) {
   std::vector<bool> used(p.values.size(), false);
   auto use = [&](ValueId v) {

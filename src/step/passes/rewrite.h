@@ -14,7 +14,7 @@ class Rewriter {
   explicit Rewriter(Program& program);
 
   const std::vector<Instr> old;  // the original code
-  // What replaces an old value now.
+  // The replacement of an old value.
   ValueId now(ValueId v) const { return v == no_value || size_t(v) >= map_.size() ? v : map_[size_t(v)]; }
   std::vector<ValueId> now(const std::vector<ValueId>& v) const;
   void replace(ValueId old_value, ValueId by);
@@ -22,7 +22,7 @@ class Rewriter {
   Builder& build(const Instr& like);
   // Puts back an old instruction with its inputs replaced.
   void keep(Instr instr);
-  // Replaces outputs and drops values that are no longer used.
+  // Replaces outputs and drops unused values.
   void finish();
 
  private:
@@ -31,17 +31,17 @@ class Rewriter {
   std::vector<ValueId> map_;
 };
 
-// Drops values that no instruction, list or storage uses (inputs, weights, states and caches stay).
+// Drops values without a use in an instruction, list or storage (inputs, weights, states and caches
+// stay).
 void drop_unused_values(Program& program);
-// The newest version of what is in a value's storage (after in-place updates).
+// The newest version of the value in this storage (after in-place updates).
 ValueId latest(const Program& program, ValueId v);
 // The factor for the loss and its gradient (attribute `scale` of the loss instructions).
 void scale_loss(Program& program, double factor);
 bool is(const Instr& instr, std::string_view op_name);
 // The gradient value of each parameter, by parameter index; no_value if there is none.
 std::vector<ValueId> parameter_gradients(const Program& program);
-// The same for a pass that requires them: a usage error if --disable-pass removed what creates
-// them.
+// The same for a pass that requires gradients: a usage error if --disable-pass removed their pass.
 std::vector<ValueId> required_gradients(const Program& program, const char* pass);
 
 }  // namespace crest

@@ -23,9 +23,8 @@ class RowPitch {
   }
 
  private:
-  // Finds the instructions that read or write each value. A value is fixed if it is a view or has
-  // views, if another Program or the host uses it, or if one of its instructions requires
-  // contiguous rows.
+  // Finds the readers and writers of each value. A value is fixed if it is a view or has views, if
+  // another Program or the host uses it, or if one of its instructions requires contiguous rows.
   void find_users() {
     users_.resize(p_.values.size());
     fixed_.assign(p_.values.size(), false);

@@ -1,8 +1,8 @@
 // Setting --shard (ZeRO: Rajbhandari et al. 2020, section 5). Every rank has one shard of the
-// optimizer's state of each group of parameters and updates that shard of the weights with its
-// shard of the gradients. optimizer: it gets the other shards from the other ranks. gradients:
-// whole gradients exist from their first write to their sum. weights: it keeps its shard only
-// (passes/gather_weights.cpp).
+// optimizer's state of each group of parameters. With its shard of the gradients it updates its
+// shard of the weights. optimizer: it then gets the other shards from the other ranks. gradients:
+// in addition, whole gradients exist only from their first write to their sum. weights: it keeps
+// its shard only (passes/gather_weights.cpp).
 #include "passes/shard.h"
 
 #include <fmt/format.h>
@@ -49,7 +49,7 @@ class ShardedUpdate {
       else
         keep(instr);
     }
-    // The members of a group of states are parts of a tensor that no rank has.
+    // The members of a group of states would be parts of a whole tensor, and no rank has the whole.
     for (size_t v = 0; v < p_.values.size(); ++v) {
       ValueId group = p_.values[v].layout.storage;
       bool whole = gradients_.count(group) > 0;  // of gradients: nobody reads them
@@ -70,7 +70,7 @@ class ShardedUpdate {
     w_.keep(instr);
   }
 
-  // A rank's shard of a group of gradients, which the last micro step left.
+  // A rank's shard of a group of gradients from the last micro step.
   ValueId gradient_shard(Builder& b, ValueId group) {
     auto [it, added] = gradients_.emplace(group, no_value);
     if (added) it->second = declare_shard(b, group, ranks_);
@@ -83,7 +83,7 @@ class ShardedUpdate {
     return shards;
   }
 
-  // The squares of a group that tensor ranks share, or not: each is summed once, over all axes.
+  // The squares of a group, cut between tensor ranks or not. Each is summed once, over all axes.
   void square(const Instr& instr) {
     Instr own = instr;
     own.in = gradient_shards(w_.build(instr), instr, in::square_sum::shards);
@@ -115,7 +115,7 @@ class ShardedUpdate {
     Instr own = instr;
     own.out.clear();
     if (own.attrs.has("rng_id")) own.attrs.set("share", p_.at(instr.in[parameter_input]).numel() / ranks_);
-    std::vector<ValueId> weights;  // of which a shard was taken
+    std::vector<ValueId> weights;  // with a shard taken
     for (ValueId& v : own.in) {
       if (v == no_value || p_.at(v).role == Role::state) {
         if (v != no_value && !is_scalars(v)) shard_state(v);
@@ -186,8 +186,8 @@ bool over_groups(const Program& p) {
 
 }  // namespace
 
-// Whole gradients exist from their first write to their reduce_scatter. Their memory held something
-// else before, so what lies between the tensors of a group is no zero.
+// Whole gradients exist from their first write to their reduce_scatter. Their memory held other
+// values before, so the gaps between the tensors of a group are not zero.
 static void release_gradients(Program& p) {
   for (Instr& instr : p.code) {
     if (!is(instr, "reduce_scatter")) continue;
@@ -240,7 +240,7 @@ bool shards_in_buckets(const PassContext& context) {
   return sharding >= Sharding::gradients || (sharding == Sharding::optimizer && context.setting("reduce") == "bucket");
 }
 
-// With --shard weights every Program gathers what it reads.
+// With --shard weights every Program gathers weights before reading them.
 static bool gathers_in_forward(const PassContext& context) {
   if (sharding_of(context) == Sharding::none || context.setting("gather") != "forward") return false;
   if (!shards_in_buckets(context))

@@ -1,7 +1,7 @@
-// Collectives on the communication stream start as early as they can: right behind the last
-// instruction that uses their memory. Others stay where they are, on the compute stream. If
-// ranks communicate inside the layers, too, all collectives are on one stream: two of NCCL's that
-// run at once may wait for each other forever (NVIDIA/nccl #195).
+// Collectives on the communication stream start as early as possible: right behind the last
+// instruction with an access to their memory. Others stay where they are, on the compute stream. If
+// ranks also communicate inside the layers, all collectives are on one stream: two concurrent NCCL
+// collectives may wait for each other forever (NVIDIA/nccl #195).
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 #include "program/op.h"

@@ -16,7 +16,7 @@ class Swiglu : Joins {
   using Joins::Joins;
 
   void run() {
-    for (size_t i = 0; i < p_.code.size(); ++i)  // first: what the gradient reads no more need not be made
+    for (size_t i = 0; i < p_.code.size(); ++i)  // first: then unread inputs of the gradient need not be made
       if (!gone_[i] && is(p_.code[i], "linear_dx")) gradient(i);
     for (size_t i = 0; i < p_.code.size(); ++i) {
       if (gone_[i]) continue;
@@ -40,7 +40,7 @@ class Swiglu : Joins {
   }
 
   struct Gradient {
-    size_t ds, du, dg;  // the instructions that make them
+    size_t ds, du, dg;  // the instructions of the three gradients
     ValueId g, u, s;
   };
   // ds = mul(da, u); du = mul(da, s); dg = silu_grad(ds, g), where s = silu(g) and nobody else
@@ -170,13 +170,13 @@ class Swiglu : Joins {
     instead_[place].push_back(std::move(joined));
   }
 
-  std::set<ValueId> saved_;  // what joined gradients read
+  std::set<ValueId> saved_;  // read by joined gradients
 };
 
 }  // namespace
 
 void join_swiglu(Program& program, const PassContext& context) {
-  // Writing text takes one row at a time, for which libraries have other kernels.
+  // Generation takes one row at a time. Libraries have other kernels for one row.
   if (context.kind == ProgramKind::prefill || context.kind == ProgramKind::decode) return;
   if (context.kernel_for && context.recipe.fusion == "on") Swiglu(program, context).run();
 }

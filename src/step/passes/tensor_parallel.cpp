@@ -2,8 +2,9 @@
 // outputs on the way into a layer (queries, keys, values, gate, up) and by their inputs on the way
 // out (Shoeybi et al. 2019, "Megatron-LM"). Between layers each rank has a part of the rows, so
 // norms and residuals are shared, too (Korthikanti et al. 2022, "Reducing Activation Recomputation
-// in Large Transformer Models"). Of embedding and head each rank has a part of the vocabulary, and
-// of each row's logits. Programs that sample have too few rows to share: all ranks have them all.
+// in Large Transformer Models"). Each rank has a part of the vocabulary in the embedding and the
+// head, and so of each row's logits. Programs that sample have too few rows to share: every rank
+// has all of them.
 #include "passes/tensor_parallel.h"
 
 #include <fmt/format.h>
@@ -23,8 +24,8 @@ namespace crest {
 
 namespace {
 
-// Heads of a model whose ranks have as many each: with --pad-heads there may be more than it has.
-// The added ones have weights of zero, whose gradients are zero, too.
+// Equal numbers of heads on all ranks. With --pad-heads there may be more heads than in the model.
+// The added heads have zero weights with zero gradients.
 struct Heads {
   int64_t all, of_keys;
 };
@@ -35,7 +36,7 @@ Heads shared_heads(const ModelConfig& m, int64_t ranks) {
 
 constexpr size_t tensor = size_t(Axis::tensor);
 
-// What each rank has of a parameter of the model.
+// The placement of a model's parameter.
 Placement placement_of(const std::string& parameter, const ModelConfig& model) {
   auto of_layer = [&](const char* name) {
     return parameter.ends_with(std::string(name) + ".weight") || parameter.ends_with(std::string(name) + ".bias");
@@ -77,14 +78,14 @@ class TensorParallel {
       Instr instr = old;
       if (instr.attrs.has("heads")) instr.attrs.set("heads", heads_.all / ranks_);
       if (instr.attrs.has("kv_heads")) instr.attrs.set("kv_heads", heads_.of_keys / ranks_);
-      // Masks are those of one rank.
+      // All ranks drop the same elements as one rank would.
       if (is(instr, "dropout")) instr.attrs.set("axes", name(Axis::tensor)).set("seq", p_.at(p_.inputs[0]).shape[1]);
       if (is(instr, "attention") && instr.attrs.number("p", 0) > 0) instr.attrs.set("axes", name(Axis::tensor));
       if (is(instr, "embedding"))
         look_up(instr);
       else if (is(instr, "cross_entropy"))
         combine_loss(instr);
-      else if (is(instr, "linear") && p_.at(instr.out[out::linear::y]).role == Role::output)
+      else if ((is(instr, "linear") || instr.op->pointwise) && p_.at(instr.out[0]).role == Role::output)
         gather_logits(instr);
       else if (is(instr, "linear") && cut_by(instr, 0))
         instr.in[in::linear::x] = gathered(instr);
@@ -116,14 +117,14 @@ class TensorParallel {
   }
   Attrs along() const { return Attrs().set("ranks", ranks_).set("axes", name(Axis::tensor)); }
 
-  // What `op` makes of an input of the host, once.
+  // The result of `op` for an input of the host, computed once.
   ValueId of_rows(const char* op, const Instr& reader, ValueId ids) {
     auto [it, added] = rows_.emplace(std::pair{std::string(op), ids}, no_value);
     if (added) it->second = w_.build(reader).emit1(op, {ids}, along());
     return it->second;
   }
 
-  // All rows of what a layer reads: several matrices share them.
+  // All rows of a layer's input, gathered once for several matrices.
   ValueId gathered(const Instr& linear) {
     const ValueId x = linear.in[in::linear::x];
     if (!shares_rows_) return x;
@@ -141,7 +142,7 @@ class TensorParallel {
     return b.emit1(shares_rows_ ? "scatter_rows" : "sum_rows", addends, along());
   }
 
-  // y = x w^T + b  ->  addends of x w^T, of whose sum each rank gets its rows, + b
+  // y = x w^T + b  ->  the ranks sum addends of x w^T, each gets its rows of the sum, + b
   void return_rows(Instr& instr) {
     Builder& b = w_.build(instr);
     const ValueId bias = instr.in[in::linear::b];
@@ -159,8 +160,8 @@ class TensorParallel {
   // Of the last token, for the host.
   void gather_logits(Instr& instr) {
     Builder& b = w_.build(instr);
-    const ValueId own = b.emit1("linear", w_.now(instr.in), instr.attrs);
-    p_.at(own).name = p_.at(instr.out[out::linear::y]).name + ".local";
+    const ValueId own = b.emit1(instr.op->name, w_.now(instr.in), instr.attrs);
+    p_.at(own).name = p_.at(instr.out[0]).name + ".local";
     instead(instr, b.emit1("gather_columns", {own}, along()));
     instr.op = nullptr;
   }
@@ -187,8 +188,10 @@ class TensorParallel {
     namespace at = in::cross_entropy;
     Builder& b = w_.build(instr);
     instr.attrs.set("axes", name(Axis::tensor));
-    const ValueId own = b.emit1("loss_stats", {w_.now(instr.in[at::logits]), instr.in[at::targets]},
-                                Attrs().set("vocab", instr.attrs.integer("vocab")).set("axes", name(Axis::tensor)));
+    Attrs attrs;
+    attrs.set("vocab", instr.attrs.integer("vocab")).set("axes", name(Axis::tensor));
+    if (instr.attrs.has("cap")) attrs.set("cap", instr.attrs.number("cap"));
+    const ValueId own = b.emit1("loss_stats", {w_.now(instr.in[at::logits]), instr.in[at::targets]}, attrs);
     instr.in.resize(at::stats + 1, no_value);
     instr.in[at::stats] = b.emit1("gather_parts", {own}, along());
   }
@@ -217,7 +220,7 @@ class TensorParallel {
 
 [[noreturn]] void refuse(const std::string& what, const std::string& advice) { fail_usage(what, "--mesh", advice); }
 
-// The sizes that every rank has a part of.
+// Checks the sizes cut between the ranks.
 void check_sizes(const Recipe& r, bool pads_heads, int ranks) {
   const ModelConfig& m = r.model;
   std::vector<std::pair<int64_t, const char*>> sizes = {{m.ff, "columns of the MLP"}};

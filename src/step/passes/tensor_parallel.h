@@ -1,4 +1,4 @@
-// Sizes that ranks along the axis tensor share.
+// Sizes for ranks along the axis tensor.
 #pragma once
 #include <cstdint>
 

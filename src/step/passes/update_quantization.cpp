@@ -1,6 +1,7 @@
-// Setting --fusion on, for --fp8-weights update: where the device has such a kernel, that of the
-// update also writes the weights in 8 bits. After the passes that share the update or cut it: then
-// the weights are whole only behind it, and are quantized there.
+// Setting --fusion on, for --fp8-weights update: the kernel of the update also writes the 8-bit
+// weights, where the device has such a kernel. Runs after the passes that share or cut the update.
+// With these the weights are whole only after the update, and a separate kernel quantizes them
+// there.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -24,7 +25,7 @@ class JoinUpdate : Joins {
   }
 
  private:
-  // What reads the updated weights: matrices of the group, and their quantization.
+  // The readers of the updated weights: matrices of the group, and their quantization.
   struct Quantizers {
     std::set<size_t> members, quantizers;  // in the order of the code
   };
@@ -48,8 +49,8 @@ class JoinUpdate : Joins {
     return found;
   }
 
-  // Whether all that a quantization reads besides the weights is there when the update runs, or is
-  // made by another that moves there.
+  // Whether all other inputs of a quantization exist when the update runs, or come from another
+  // quantizer that moves there.
   bool may_move(size_t update, size_t quantizer, const std::set<size_t>& moving) const {
     const Instr& instr = p_.code[quantizer];
     if (!alike(instr, p_.code[update])) return false;

@@ -8,7 +8,7 @@
 
 namespace crest {
 
-// Keys live as long as the process: they are names in the source, and those in parsed Programs.
+// Keys live as long as the process: the names in the source and in parsed Programs.
 static std::string_view intern(std::string_view key) {
   static std::mutex mutex;
   static std::set<std::string, std::less<>> pool;

@@ -17,19 +17,19 @@ class Builder {
   Program& program() { return *program_; }
   const Value& at(ValueId id) const { return program_->at(id); }
 
-  // A contiguous value that no instruction produces (inputs, weights, states). The name must be
-  // new.
+  // A contiguous value without a producer in the Program (inputs, weights, states). The name must
+  // be new.
   ValueId declare(std::string_view name, DType dtype, const Shape& shape, Role role, Lifetime lifetime);
   // Appends an instruction. Its outputs are named after the origin and the operation; names are
   // made unique.
   std::vector<ValueId> emit(std::string_view op_name, std::vector<ValueId> in, Attrs attrs = {});
   // The same, for one output.
   ValueId emit1(std::string_view op_name, std::vector<ValueId> in, Attrs attrs = {});
-  // Appends a complete instruction whose outputs do not exist yet (clones, fused instructions):
-  // infers and names them.
+  // Appends a complete instruction (a clone, a fused instruction). Its outputs do not exist yet:
+  // append() infers and names them.
   std::vector<ValueId> append(Instr instr);
 
-  // Settings for the instructions that emit() appends.
+  // Settings for the instructions of emit().
   Origin origin;
   Phase phase = Phase::forward;
   Stream stream = Stream::compute;

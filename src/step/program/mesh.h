@@ -13,7 +13,7 @@ namespace crest {
 
 struct Instr;
 
-// The innermost axis first: ranks that differ in `tensor` only have numbers next to each other.
+// The innermost axis first: ranks of one tensor group have consecutive numbers.
 enum class Axis : uint8_t { tensor, context, data, pipeline };
 inline constexpr size_t axis_count = 4;
 // As texts have them: the outermost first.
@@ -45,7 +45,7 @@ constexpr Axes operator|(Axis a, Axis b) { return Axes(a) | Axes(b); }
 // The text of Axes in any order. Throws for an unknown or a repeated axis.
 Axes parse_axes(std::string_view text);
 
-// The axes along which an instruction communicates: attribute `axes`; without it, data.
+// The axes along which an instruction communicates: its attribute `axes`. The default is data.
 Axes axes_of(const Instr& instr);
 
 class Mesh {
@@ -64,7 +64,7 @@ class Mesh {
   int coordinate(int rank, Axis axis) const { return coordinates(rank)[size_t(axis)]; }
   int rank(const Coordinates& at) const;
 
-  // The ranks that differ from `rank` in these axes at most, in order of their numbers.
+  // `rank` and all ranks with the same coordinates on the other axes, in order of their numbers.
   std::vector<int> group(int rank, Axes axes) const;
   // The place of `rank` in its group.
   int index(int rank, Axes axes) const;
@@ -76,7 +76,7 @@ class Mesh {
   std::array<int, axis_count> sizes_;  // by Axis
 };
 
-// "data=2,tensor=2" in any order; axes that are absent have one rank, and so has "". Usage errors
+// "data=2,tensor=2" in any order. Absent axes have one rank, and so do all axes of "". Usage errors
 // name --mesh.
 Mesh parse_mesh(std::string_view text);
 

@@ -17,7 +17,7 @@ class Names {
   void reserve(size_t names);
   // False if the name exists already.
   bool add(std::string_view name) { return find_or_add(name).second; }
-  // Adds `base`, or base.1, base.2, ... if that exists, and returns it.
+  // Adds `base`, or base.1, base.2, ... if the name is taken, and returns it.
   std::string add_unique(std::string_view base);
 
  private:

@@ -1,6 +1,6 @@
-// What an operation is, independent of devices: type inference, placement, cost, gradient,
-// aliasing. Plain data with function pointers. docs/reference/ops.md lists the operations and their
-// exact meaning; the index is ops/index.cpp.
+// An operation without a device: type inference, placement, cost, gradient, aliasing. Plain data
+// with function pointers. docs/reference/ops.md defines every operation exactly; the index is
+// ops/index.cpp.
 #pragma once
 #include <optional>
 #include <string>
@@ -37,7 +37,7 @@ class Infer {
   struct Out {
     DType dtype;
     Shape shape;
-    int alias = -1;         // input whose storage the output shares, -1 for none
+    int alias = -1;         // the output shares the storage of this input; -1: of none
     bool consumes = false;  // in place: the input's value is gone afterwards (a new version); otherwise a view
     int64_t offset = 0;     // of a view, in elements of its dtype, relative to the input
     Shape strides;          // of a view; for an in-place output, the input's
@@ -57,7 +57,7 @@ class Infer {
   void out_in_place(size_t i);                                // next version of input i
   void out_view(size_t i, int64_t offset, const Shape& shape, const Shape& strides);
 
-  // Checks. `what` completes the sentence "OP: ...".
+  // Checks. The message completes the sentence "OP: ...".
   void check(bool ok, std::string_view what) const;
   void same_shape(size_t i, size_t j) const;
   void same_dtype(size_t i, size_t j) const;
@@ -78,9 +78,9 @@ struct Cost {
   double bytes() const { return bytes_read + bytes_written; }
 };
 
-// Differentiation of one instruction. Activation gradients are contributions that the autograd pass
-// adds up in order. Weight gradients accumulate in place: a rule passes acc(i) to the operation
-// that produces the gradient (as its optional accumulator input) and passes the result to set(i).
+// Differentiation of one instruction. The autograd pass sums the contributions to an activation
+// gradient in order. Weight gradients accumulate in place: a rule passes acc(i) as the optional
+// accumulator input of the gradient operation, and passes its result to set(i).
 class Grad {
  public:
   virtual ~Grad() = default;
@@ -98,8 +98,8 @@ class Grad {
   const Attrs& attrs() const { return instr().attrs; }
 };
 
-// What a collective of activations does along its axes (axes_of): it takes its first input from one
-// placement to another. Along other axes it is computed in parts as OpDef::place says.
+// How a collective of activations changes the placement of its first input along its axes
+// (axes_of). Along all other axes OpDef::place decides.
 struct Exchange {
   Placement from, to;
   bool uses_up = false;  // the input holds nothing afterwards
@@ -118,7 +118,7 @@ struct OpDef {
   Cost (*cost)(const Program&, const Instr&);
   void (*grad)(Grad&) = nullptr;  // null: not differentiable
 
-  // Whether output o may overwrite the memory of input i if that input is not read again (the
+  // Whether output o may overwrite the memory of input i after the last read of the input (the
   // planner decides).
   struct MayOverlay {
     int out, in;
@@ -130,25 +130,25 @@ struct OpDef {
     int out, in;
   };
   std::vector<Accumulator> accumulators = {};
-  // Inputs and outputs whose rows may be further apart than they are wide (Value::pitch); all other
-  // operands are contiguous, except the views that an operation names itself.
+  // Inputs and outputs with an optional gap between rows (Value::pitch). All other operands are
+  // contiguous, except views named by the operation itself.
   std::vector<int> pitched_in = {}, pitched_out = {};
-  // Operands in host memory, whatever the device is; all other operands are in the device's, except
-  // that views may be of either.
+  // Operands in host memory on every device. All other operands are in device memory. Views may be
+  // in either.
   std::vector<int> host_in = {}, host_out = {};
   bool crosses_memories() const { return !host_in.empty(); }
   bool pointwise = false;     // element i of the output depends only on element i of the inputs: may join a fused body
   bool cheap = false;         // selective recompute may repeat it (norms, pointwise, attention)
   bool half_compute = false;  // under policy autocast it runs on 16-bit inputs
   bool full_precision = false;  // under policy autocast it runs on fp32 inputs (softmax, loss)
-  // Optimizers: element i of every output depends only on element i of the inputs and on the step
-  // (if states cover fixed blocks of elements: on that block), so a flat group of tensors may be
-  // updated as one.
+  // Optimizers: element i of every output depends only on element i of the inputs and on the step.
+  // With states for fixed blocks of elements, it depends on its block. So a flat group of tensors
+  // may be updated as one tensor.
   bool flat = false;
 };
 
-// All operations in the order of ops/index.cpp, which defines the list. It is the only symbol that
-// this folder needs from a folder above. find_op returns null for an unknown name.
+// All operations, in the order of their list in ops/index.cpp. It is the only symbol from a folder
+// above this one. find_op returns null for an unknown name.
 const std::vector<const OpDef*>& all_ops();
 const OpDef* find_op(std::string_view name);
 const OpDef& op(std::string_view name);  // throws an internal error for an unknown name

@@ -12,8 +12,8 @@
 namespace crest {
 
 namespace {
-// Lives as long as the process: the scopes of all models built or read, and the unions that passes
-// made.
+// Lives as long as the process: the scopes of all models built or read, and their unions made by
+// passes.
 struct ScopeTable {
   std::mutex mutex;
   std::deque<std::vector<std::string>> sets{{}};

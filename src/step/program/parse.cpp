@@ -145,7 +145,7 @@ class Parser {
     return it->second;
   }
 
-  // A value may be inside one that is defined below it: chunks are written before the whole is
+  // A value may be inside one defined further down: chunks are written before the whole is
   // complete.
   ValueId storage(const Names& names, const std::string& root, ValueId inside) {
     auto it = names.find(root);
@@ -313,6 +313,12 @@ class Parser {
         q.init_std = number();
         expect(")");
         q.decay = accept_word("decay");
+        if (accept("lr(")) {
+          q.lr_group = int(number());
+          expect(",");
+          q.lr_factor = number();
+          expect(")");
+        }
         q.borrowed = accept_word("borrowed");
         if (accept("chunk(")) q.chunk = int(dims(')')[0]);
         p.params.push_back(q);
@@ -337,7 +343,7 @@ class Parser {
   std::string line_;
   size_t line_number_ = 0, pos_ = 0;
   int depth_ = 0;
-  // Storages that are used before they are defined: where, and what is in them.
+  // Storages used before their definition: the line of the use, and the values in them.
   struct Pending {
     size_t line;
     std::vector<ValueId> inside;

@@ -9,7 +9,7 @@ namespace crest {
 
 namespace {
 
-// A named dimension: a letter, or '.' and which of the leading dimensions.
+// A named dimension: a letter, or '.' and the index among the leading dimensions.
 struct Label {
   char letter = 0;
   int leading = 0;
@@ -17,7 +17,7 @@ struct Label {
   explicit operator bool() const { return letter != 0; }
 };
 
-// A dimension that is cut: plainly, or as queries, keys and values.
+// A cut dimension: plainly, or as queries, keys and values.
 struct Cut {
   Label label;
   int64_t queries = 0;
@@ -58,7 +58,7 @@ struct Rule {
   std::vector<Operand> in, out;
   std::string cut, summed;  // letters, '.' for the leading dimensions
   std::string own, same;    // marked with @ and =
-  std::string fused;        // letters of which an operand has queries, keys and values
+  std::string fused;        // letters of dimensions with queries, keys and values
   bool linear = false;
 };
 
@@ -246,7 +246,7 @@ class Placing {
   const Rule& rule_;
   const bool own_axis_;        // one of the instruction's attribute
   const bool counts_samples_;  // dropout: begins anew with each sample; along data samples are whole
-  std::vector<int> summand_;   // of an accumulator input: the output that includes it
+  std::vector<int> summand_;   // of an accumulator input: the output in which it is summed
 };
 
 }  // namespace

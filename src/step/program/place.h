@@ -5,16 +5,16 @@
 //
 //   A..Z  a dimension            ..  all dimensions before the named ones (rows)
 //   *     rows in one dimension  _   all that follow; never cut
-//   1     of size 1              -   an operand that is replicated (weights in one piece, scalars)
-//   ~     an operand of which each rank may have its own (scales)
-//   @     after a letter of the cut: only along the instruction's attribute `axes`; the kernel asks
-//         which part it has, so along these axes it must have one
+//   1     of size 1              -   a replicated operand (weights in one piece, scalars)
+//   ~     an operand with its own value on each rank (scales)
+//   @     after a letter of the cut: only along the instruction's attribute `axes`. The kernel uses the
+//         index of its part, so along these axes the dimension must be cut
 //   =     after a letter of the cut: outputs without this dimension are the same on all ranks
 //   a..z  the dimension of the same capital letter, for queries, keys and values side by side: a
 //         part has a part of each of the three (Placement::heads)
 //
-// The last operand of a list stands for all that follow. `linear` after the semicolon: the
-// operation of partial inputs gives partial outputs (OP(a) + OP(b) = OP(a + b)).
+// The last operand of a list is repeated for all further operands. `linear` after the semicolon:
+// the operation of partial inputs gives partial outputs (OP(a) + OP(b) = OP(a + b)).
 #pragma once
 #include <string>
 #include <vector>
@@ -37,12 +37,13 @@ const char* cut(const Program&, const Instr&) {
   return rule.text;
 }
 
-// Infers the placements of an instruction's outputs along an axis from those of its inputs (any
-// placement for an absent input). Returns "" and fills `out`, or says why the inputs do not fit.
+// Infers the placements of an instruction's outputs along an axis from its input placements (any
+// placement for an absent input). Returns "" and fills `out`, or the reason why the inputs do not
+// fit.
 std::string place(const Program& program, const Instr& instr, Axis axis, const std::vector<Placement>& in,
                   std::vector<Placement>& out);
 
-// All input placements along an axis that the rule allows. For tests: they compute the parts and
+// All input placements along an axis allowed by the rule. Tests compute the parts of each and
 // compare.
 std::vector<std::vector<Placement>> cuts_of(const Program& program, const Instr& instr, Axis axis);
 

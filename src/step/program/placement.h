@@ -18,8 +18,8 @@ struct Placement {
   enum class Kind : uint8_t { replicated, shard, partial, own, absent };
   Kind kind = Kind::replicated;
   int8_t dim = 0;  // of a shard
-  // Of a shard whose dimension holds queries, keys and values: the query heads of a key head. Each
-  // rank has an equal part of all three. 0: the dimension is cut as a whole.
+  // For a shard of a dimension with queries, keys and values: the number of query heads for each
+  // key head. Each rank has an equal part of all three. 0: the dimension is cut as a whole.
   int16_t queries = 0;
 
   static constexpr Placement shard(int dim) { return {Kind::shard, int8_t(dim), 0}; }
@@ -41,13 +41,13 @@ struct DimRange {
   bool operator==(const DimRange&) const = default;
 };
 
-// Of a shard whose dimension was padded from `size` to `padded` elements for the ranks (each
-// section of heads by itself): the range of the whole that a range of the padded dimension holds.
-// Empty if it holds padding only.
+// A shard's dimension was padded from `size` to `padded` elements for the ranks, each section of
+// heads separately. Maps a range of the padded dimension to the range of real elements in it. Empty
+// if the range holds padding only.
 DimRange without_padding(Placement shard, int64_t size, int64_t padded, DimRange range);
 
-// The parts [begin, end) of the whole dimension `dim` of a shard, with `size` elements, that place
-// `index` of `ranks` has, in the order in which they follow one another there.
+// The shard of place `index` of `ranks`: its parts [begin, end) of the whole dimension `dim` with
+// `size` elements, in their order in the shard.
 std::vector<DimRange> ranges_of(Placement shard, int64_t size, int index, int ranks);
 
 using Placements = std::array<Placement, axis_count>;  // by Axis

@@ -75,12 +75,12 @@ class Inference {
   Placement made(ValueId v) const { return made_[size_t(v)].placement; }
 
  private:
-  // A value that an instruction made, and when: things are counted from 1.
+  // The placement of a result, and the instruction that made it. Instructions are counted from 1.
   struct Made {
     int at = 0;
     Placement placement;
   };
-  // What the bytes of a storage hold since instruction `at`.
+  // The content of a storage's bytes since instruction `at`.
   struct Piece {
     int64_t begin, end;
     int at;
@@ -103,7 +103,8 @@ class Inference {
   const std::string& name_of(ValueId v) const { return p_.at(v).name; }
   ValueId storage(ValueId v) const { return p_.at(v).layout.storage; }
 
-  // Outputs that persist are tables which start each step from zeros, as sums and as addends.
+  // Persistent outputs are tables. Each step starts them from zeros: valid both as a sum and as an
+  // addend.
   bool outlives(ValueId v) const {
     const Value& value = p_.at(storage(v));
     return value.lifetime == Lifetime::step || value.lifetime == Lifetime::slot ||
@@ -138,8 +139,8 @@ class Inference {
     }
     return found ? all : declared;
   }
-  // The placement of a group from that of a member. If the member is cut in any way, each rank has
-  // a part of the group's elements.
+  // The placement of a group from the placement of a member. If the member is cut in any way, each
+  // rank has a part of the group's elements.
   static Placement of_member(Placement p) { return p.cut() ? Placement::shard(0) : p; }
 
   void set(ValueId v, Placement placement, bool view = false) {

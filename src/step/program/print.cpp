@@ -49,11 +49,12 @@ std::string name_list(const Program& p, const std::vector<ValueId>& ids) {
 void print_into(std::string& out, const Program& p, const PrintOptions& options, const std::string& indent) {
   if (!p.properties.entries().empty()) out += fmt::format("{}properties {}\n", indent, attrs_text(p.properties));
   for (auto& q : p.params)
-    out += fmt::format("{}param %{} [{}] init({}, {}){}{}{}\n", indent, p.at(q.value).name, q.shape.text(),
+    out += fmt::format("{}param %{} [{}] init({}, {}){}{}{}{}\n", indent, p.at(q.value).name, q.shape.text(),
                        number_text(q.init_mean), number_text(q.init_std), q.decay ? " decay" : "",
+                       q.lr_group ? fmt::format(" lr({}, {})", q.lr_group, number_text(q.lr_factor)) : "",
                        q.borrowed ? " borrowed" : "", q.chunk ? fmt::format(" chunk({})", q.chunk) : "");
   std::vector<int> producer = p.producers();
-  for (bool owner : {true, false})  // storages before the values that live in them
+  for (bool owner : {true, false})  // storages before the values inside them
     for (size_t v = 0; v < p.values.size(); ++v)
       if (producer[v] < 0 && (p.values[v].layout.storage == ValueId(v)) == owner)
         out += fmt::format("{}value %{} {}\n", indent, p.values[v].name, type_text(p, ValueId(v)));

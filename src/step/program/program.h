@@ -24,9 +24,9 @@ inline constexpr ValueId no_value = -1;
 // optimizer moments, master weights, scalars. cache: keys and values for decoding. output: read by
 // the host after a run.
 enum class Role : uint8_t { input, weight, gradient, state, cache, activation, output };
-// micro_step: one micro step (`micro` in text and JSON). slot: one micro step that is cut into
-// Programs (passes/segments.h): each micro step on its way has memory of its own. step: from the
-// first micro step to the update. persistent: the whole run.
+// micro_step: one micro step (`micro` in text and JSON). slot: one micro step cut into Programs
+// (passes/segments.h). Micro steps in flight have separate memory. step: from the first micro step
+// to the update. persistent: the whole run.
 enum class Lifetime : uint8_t { micro_step, slot, step, persistent };
 enum class Phase : uint8_t { forward, recompute, backward, update };
 // Where instructions run concurrently: a CUDA stream, or a thread of the host (`lane` in JSON).
@@ -34,7 +34,7 @@ enum class Phase : uint8_t { forward, recompute, backward, update };
 // once.
 enum class Stream : uint8_t { compute, comm, copy, copy_back };
 inline constexpr int stream_count = 4;
-// Whose memory a storage is in. On a CPU both are the same memory, in different places.
+// Host or device memory. On a CPU both are ordinary memory at different addresses.
 enum class MemorySpace : uint8_t { device, host };
 
 std::string_view name(Role);
@@ -43,9 +43,9 @@ std::string_view name(Phase);
 std::string_view name(Stream);
 std::string_view name(MemorySpace);
 
-// storage: the value that owns the memory (itself, if it owns memory). Views and later versions of
-// a value updated in place share the storage of the first. offset and strides count elements of the
-// value's dtype.
+// storage: the owner of the memory (the value itself, if it owns memory). Views and later versions
+// of a value updated in place share the storage of the first. offset and strides count elements of
+// the value's dtype.
 struct Layout {
   ValueId storage = no_value;
   int64_t offset = 0;
@@ -59,8 +59,8 @@ struct Value {
   Layout layout;
   Role role = Role::activation;
   Lifetime lifetime = Lifetime::micro_step;
-  MemorySpace space = MemorySpace::device;  // as that of its storage
-  // What each rank has of it. Declared where no instruction makes the value, else inferred
+  MemorySpace space = MemorySpace::device;  // the same as its storage's
+  // The part on each rank. Declared for inputs, weights and states, inferred for results
   // (program/placements.h).
   Placements placement = {};
 
@@ -70,7 +70,7 @@ struct Value {
   // Elements from one row (of the last dimension) to the next, where rows are dense and evenly
   // spaced: the width of a contiguous value, or more ("leading dimension"). 0: they are not.
   int64_t pitch() const;
-  // Of a value that owns its memory: the elements, and what is between rows and behind the last.
+  // For an owner of memory: all elements, the gaps between rows and the gap after the last row.
   int64_t storage_bytes() const;
 };
 
@@ -94,6 +94,8 @@ struct Param {
   ValueId value = no_value;
   double init_mean = 0, init_std = 0;  // normal(mean, std); std 0: constant
   bool decay = false;                  // weight decay: matrices only
+  int lr_group = 0;                    // with a learning rate of its own (passes/optimizer.cpp); 0: none
+  double lr_factor = 1;                // this rate relative to the step's
   bool borrowed = false;               // a copy from another pipeline stage, which updates it
   int chunk = 0;                       // of the layers of its rank: each is a stage (--schedule-pipeline interleaved)
   bool operator==(const Param& o) const = default;
@@ -110,12 +112,12 @@ struct Program {
 
   const Value& at(ValueId id) const { return values[size_t(id)]; }
   Value& at(ValueId id) { return values[size_t(id)]; }
-  // The id of a value by name, or no_value. Linear; for passes that look up one or two.
+  // The id of a value by name, or no_value. A linear search, for passes with one or two names.
   ValueId find(std::string_view value_name) const;
-  // The index of the producing instruction per value; -1 for values that the host or another
-  // Program provides.
+  // The index of the producing instruction of each value; -1 for values from the host or another
+  // Program.
   std::vector<int> producers() const;
-  // The indices of the instructions that read each value.
+  // The indices of all readers of each value.
   std::vector<std::vector<int>> consumers() const;
 };
 

@@ -1,11 +1,11 @@
-// What a collective sends.
+// The bytes sent by a collective.
 #pragma once
 #include "program/program.h"
 
 namespace crest {
 
-// Bytes that each of `ranks` ranks sends for an instruction that communicates, by a ring:
-// 2 (n - 1)/n of the tensors for a sum, (n - 1)/n for the halves of one.
+// Bytes sent by each of `ranks` ranks for an instruction, in a ring: 2 (n - 1)/n of the tensors for
+// an all-reduce, (n - 1)/n for a reduce-scatter or all-gather.
 double sent_bytes(const Program& program, const Instr& instr, int64_t ranks);
 
 }  // namespace crest

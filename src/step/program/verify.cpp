@@ -23,7 +23,7 @@ Range range_of(const Value& v) {
   return {v.layout.offset, last};
 }
 
-// Values that share a storage, by their elements: a group has a value for each tensor of a model.
+// The values of one storage, by element range: a group has a value for each tensor of a model.
 class Alive {
  public:
   void add(Range r, ValueId v) {
@@ -36,7 +36,7 @@ class Alive {
     runs_.emplace(r.last, Run{r.first, std::move(values)});
   }
 
-  // Returns those that overlap a range, and removes them.
+  // Removes the values that overlap a range, and reports each.
   template <class Overlaps, class Removed>
   void remove(Range r, Overlaps overlaps, Removed removed) {
     for (auto it = first_reaching(r.first); it != runs_.end() && it->second.first <= r.last;) {
@@ -46,8 +46,7 @@ class Alive {
   }
 
  private:
-  // Overlapping values one after another, and the elements that they cover from the first to the
-  // last (the key).
+  // A run of overlapping values, and the elements they cover, from the first to the last (the key).
   struct Run {
     int64_t first;
     std::vector<ValueId> values;
@@ -56,13 +55,13 @@ class Alive {
   std::map<int64_t, Run> runs_;
 };
 
-// What was copied to the device (`copy_in`) and changed there is copied back to where it came from,
-// before something else takes its buffer and before the Program ends.
+// A buffer filled by `copy_in` and changed on the device is copied back to its source before the
+// buffer is reused and before the Program ends.
 class Copies {
  public:
   explicit Copies(const Program& p) : p_(p) {}
 
-  // What is wrong at an instruction; "": nothing.
+  // The error at an instruction; "": none.
   std::string after(const Instr& instr) {
     std::string_view op = instr.op->name;
     if (op == "copy_in") {
@@ -168,7 +167,7 @@ class Verifier {
                            root.name, name(root.space)));
       if (value.space == MemorySpace::host && root.lifetime != Lifetime::persistent)
         broken(fmt::format("%{} is in host memory, but only what is persistent may be", value.name));
-      // The host, or another Program, writes what no instruction does; but no activation.
+      // The host or another Program writes values without a producer, but never an activation.
       const bool lost = value.role == Role::activation && value.layout.storage == ValueId(v) &&
                         value.lifetime != Lifetime::slot &&
                         std::find(p_.inputs.begin(), p_.inputs.end(), ValueId(v)) == p_.inputs.end();
@@ -215,7 +214,8 @@ class Verifier {
     if (std::string wrong = copies_.after(instr); !wrong.empty()) broken(wrong, i);
   }
 
-  // A view may be of any memory; whatever reads or writes elements says which.
+  // A view may be in either memory. An instruction that reads or writes elements states the memory
+  // it needs.
   void check_spaces(const Instr& instr, const Infer& infer, int i) {
     bool views = std::all_of(infer.outs.begin(), infer.outs.end(), [](auto& o) { return o.alias >= 0 && !o.consumes; });
     if (views && !infer.outs.empty()) return;

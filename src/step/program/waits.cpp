@@ -29,7 +29,7 @@ bool in_conflict(const std::vector<Access>& a, const std::vector<Access>& b) {
   });
 }
 
-// Instruction i, once it has ended, and everything that had ended when it started.
+// The end of instruction i implies the end of everything that had ended when it started.
 void include(Clock& clock, const Clock& at_start, const Program& p, int i) {
   for (size_t s = 0; s < clock.size(); ++s) clock[s] = std::max(clock[s], at_start[s]);
   clock[stream_of(p, i)] = std::max(clock[stream_of(p, i)], i);
@@ -77,7 +77,8 @@ Waits plan_waits(const Program& p, const Accesses& accesses) {
     size_t own = stream_of(p, i);
     Clock& clock = ended[size_t(i)];
     if (!of_stream[own].empty()) include(clock, ended[size_t(of_stream[own].back())], p, of_stream[own].back());
-    // Of each other stream the last one that is in the way: those before it have ended with it.
+    // From each other stream, wait for the last conflicting instruction only: it ends after the
+    // earlier ones.
     std::vector<int> needed;
     for (size_t s = 0; s < stream_count; ++s) {
       if (s == own) continue;

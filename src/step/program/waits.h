@@ -1,5 +1,4 @@
-// What instructions of different streams wait for: streams run concurrently, and instructions of
-// one stream in their order.
+// Waits between streams. Streams run concurrently; the instructions of one stream run in order.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -10,7 +9,7 @@
 
 namespace crest {
 
-// Bytes [begin, end) of a memory that an instruction reads or writes. Different memories share no
+// Bytes [begin, end) of a memory read or written by an instruction. Different memories share no
 // bytes.
 struct Access {
   int memory = 0;
@@ -19,47 +18,47 @@ struct Access {
 };
 using Accesses = std::vector<std::vector<Access>>;  // by instruction
 
-// By instruction: those of other streams that must have ended when it starts. All are earlier in
-// the Program, so that launching in its order never waits for what is not launched yet. Empty for a
-// Program of one stream.
+// For each instruction: the instructions of other streams to finish before it starts. All are
+// earlier in the Program, so launching in its order never waits for an instruction not launched
+// yet. Empty for a Program of one stream.
 using Waits = std::vector<std::vector<int>>;
 
 bool has_several_streams(const Program& program);
 
-// The bytes of its storage that a value's elements occupy, from the first to the last.
+// The bytes of a value's elements in its storage, from the first to the last.
 struct Extent {
   int64_t begin, end;
 };
 Extent extent_of(const Value& value);
 
-// Accesses to values where every storage is a memory of its own: what follows from the Program
-// alone, whatever addresses it gets.
+// Accesses to values if every storage were a memory of its own: the order required by the Program
+// alone, with any addresses.
 Accesses accesses_by_storage(const Program& program);
 
-// The fewest waits with which nothing that is accessed by two streams, and written by one of them,
-// is accessed out of the Program's order.
+// The fewest waits for a correct result: where two streams access the same bytes and one of them
+// writes, they do so in the Program's order.
 Waits plan_waits(const Program& program, const Accesses& accesses);
 
-// Which instructions have ended when another starts, given the waits between streams: vector clocks
+// The instructions finished when another one starts, given the waits between streams: vector clocks
 // over the streams.
 class HappensBefore {
  public:
-  // Throws an internal error if an instruction waits for one that is not before it in the Program
-  // and on another stream.
+  // Throws an internal error unless each instruction waits for earlier instructions of other
+  // streams only.
   HappensBefore(const Program& program, const Waits& waits);
   bool operator()(int earlier, int later) const;
-  // The first instruction of a stream that starts when instruction i has ended; -1: none does.
+  // The first instruction of `stream` to start after the end of instruction i; -1: none.
   int first_after(int i, Stream stream) const;
 
  private:
   const Program& program_;
-  // By instruction: the last one of each stream that has ended when it starts, -1 for none.
+  // For each instruction: the last finished instruction of each stream when it starts; -1: none.
   std::vector<std::array<int, stream_count>> ended_;
 };
 
-// Checks, for every pair of instructions of two streams that access the same bytes, one of them
-// writing, that the later one starts when the earlier one has ended. Throws an internal error that
-// names both.
+// Checks every pair of instructions of two streams with access to the same bytes, at least one of
+// them a write: the later one must start after the end of the earlier one. Throws an internal error
+// with both names.
 void verify_waits(const Program& program, const Accesses& accesses, const Waits& waits);
 
 }  // namespace crest

@@ -117,8 +117,8 @@ class CompanionReader {
         const CompanionJson value = token.value(name, CompanionJson());
         return value.is_boolean() ? value.get<bool>() : otherwise;
       };
-      for (const char* name : {"single_word", "lstrip", "rstrip"})
-        if (flag(name, false)) parts_.refuse(fmt::format("an added token with {} = true", name));
+      if (flag("single_word", false)) parts_.refuse("an added token with single_word = true");
+      a.strips = {flag("lstrip", false), flag("rstrip", false)};
       a.special = flag("special", false) || named_set_.contains(a.content);
       a.normalized = flag("normalized", !a.special);
       put(a);

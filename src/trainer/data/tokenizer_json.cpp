@@ -78,8 +78,9 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
     if (at(Part::model) && k == "ignore_merges") parts_.ignore_merges = value;
     if (at(Part::added_token) && k == "special") added_.special = value;
     if (at(Part::added_token) && k == "normalized") added_.normalized = value;
-    if (at(Part::added_token) && (k == "single_word" || k == "lstrip" || k == "rstrip") && value)
-      parts_.refuse(fmt::format("an added token with {} = true", k));
+    if (at(Part::added_token) && k == "lstrip") added_.strips.left = value;
+    if (at(Part::added_token) && k == "rstrip") added_.strips.right = value;
+    if (at(Part::added_token) && k == "single_word" && value) parts_.refuse("an added token with single_word = true");
     return true;
   }
   bool number_integer(int64_t value) override {
@@ -337,9 +338,12 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
     parts_.rules.mark = mark;
   }
 
-  // SentencePiece's pre-tokenizer; none, if the normalizer marks spaces.
+  // SentencePiece's pre-tokenizer; none, if the normalizer marks spaces. Then Gemma's split at
+  // spaces finds none.
   void read_metaspace() {
     TextRules& rules = parts_.rules;
+    if (!rules.mark.empty())
+      std::erase_if(pre_tokenizer_, [](const Step& s) { return s.type == "Split" && s.text("String") == " "; });
     for (auto& s : pre_tokenizer_)
       if (s.type != "Metaspace" || pre_tokenizer_.size() > 1)
         parts_.refuse(
@@ -482,8 +486,8 @@ std::string Tokenizer::to_json() const {
       added.push_back({{"id", id},
                        {"content", text},
                        {"single_word", false},
-                       {"lstrip", false},
-                       {"rstrip", false},
+                       {"lstrip", t.strips.left},
+                       {"rstrip", t.strips.right},
                        {"normalized", t.normalized},
                        {"special", t.special}});
   }

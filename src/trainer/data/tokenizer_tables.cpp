@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "core/random.h"
+#include "data/unicode.h"
 
 namespace crest {
 
@@ -161,10 +162,11 @@ void merge_pretoken(const MergeTable& table, uint32_t* symbols, size_t count, st
     merge_long_pretoken(table, symbols, count, out);
 }
 
-void AddedTokens::add(std::string_view text, uint32_t id) {
+void AddedTokens::add(std::string_view text, uint32_t id, Strips strips) {
   if (text.empty() || texts_.find(text) != StringTable::none) return;
   texts_.insert(text);
   ids_.push_back(id);
+  strips_.push_back(strips);
   auto& lengths = lengths_[uint8_t(text[0])];
   auto length = uint32_t(text.size());
   auto at = std::lower_bound(lengths.begin(), lengths.end(), length, std::greater<>());
@@ -177,7 +179,14 @@ AddedTokens::Match AddedTokens::find(std::string_view text, size_t from) const {
     for (uint32_t length : lengths_[uint8_t(text[i])]) {
       if (length > text.size() - i) continue;
       uint32_t found = texts_.find(text.substr(i, length));
-      if (found != StringTable::none) return {i, length, ids_[found]};
+      if (found == StringTable::none) continue;
+      size_t begin = i, end = i + length;
+      while (strips_[found].left && begin > from && class_before(text.substr(from), begin - from) == CharClass::space)
+        do --begin;
+        while (begin > from && (uint8_t(text[begin]) & 0xc0) == 0x80);
+      while (strips_[found].right && end < text.size() && character_at(text, end).kind == CharClass::space)
+        end += character_at(text, end).length;
+      return {begin, end - begin, ids_[found]};
     }
   return {text.size(), 0, 0};
 }

@@ -68,18 +68,25 @@ void merge_pretoken(const MergeTable& table, uint32_t* symbols, size_t count, st
 
 class AddedTokens {
  public:
-  void add(std::string_view text, uint32_t id);
+  // An added token takes the white space before it (left), or behind it (right).
+  struct Strips {
+    bool left = false, right = false;
+    bool operator==(const Strips&) const = default;
+  };
+  void add(std::string_view text, uint32_t id, Strips strips);
   bool empty() const { return ids_.empty(); }
   struct Match {
     size_t at, length;  // length 0: none is left
     uint32_t id;
   };
-  // The leftmost token at or after `from`; of several with this start, the longest.
+  // The leftmost token at or after `from`, with the white space that it takes; of several with this
+  // start, the longest.
   Match find(std::string_view text, size_t from) const;
 
  private:
   StringTable texts_;
   std::vector<uint32_t> ids_;
+  std::vector<Strips> strips_;
   std::array<std::vector<uint32_t>, 256> lengths_;  // by first byte, longest first
 };
 

@@ -11,7 +11,7 @@ inline std::string inference_precision(const std::string& given) { return given 
 
 // Of the option --weights of crest sample and crest eval.
 inline constexpr const char* weights_help =
-    "matrices of linear layers: of the precision (float), or 8-bit integers with a scale for each output (int8)";
+    "matrices of linear layers: in --precision (float), or 8-bit integers with a scale for each output (int8)";
 
 // "bf16", "bf16 with int8 weights".
 inline std::string inference_text(const Recipe& recipe) {

@@ -37,7 +37,7 @@ std::string lacks_of_gpt2(const ModelConfig& c) {
          : !c.tied                                           ? "a head of its own (untied)"
          : !c.bias && (c.has_qkv_bias() || c.has_mlp_bias()) ? "biases in some layers only"
          : !c.others.empty() || static_cast<const LayerConfig&>(c) != plain || c.embedding_scale != 1 ||
-                 c.logit_scale != 1
+                 c.embedding_norm || c.logit_scale != 1 || c.logit_cap != 0
              ? "layers or factors that GPT-2 does not have"
          : c.norm_eps != 1e-5 ? fmt::format("norms with an epsilon of {}", c.norm_eps)
                               : "";

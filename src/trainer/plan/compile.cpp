@@ -107,6 +107,7 @@ void place_slots(CompiledSession& s) {
     }
     s.persistent_bytes = std::max(s.persistent_bytes, end);
   }
+  s.slot_bytes = s.persistent_bytes - begin;
 }
 
 // A communicator of NCCL 2.28.3 on each of two H100 with NVLink, after its first collective

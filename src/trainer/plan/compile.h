@@ -71,6 +71,7 @@ struct CompiledSession {
   std::vector<SlotArea> areas;   // of segments
   PipelineSchedule schedule;     // of a pipeline's training step
   int64_t persistent_bytes = 0;  // with all slots
+  int64_t slot_bytes = 0;        // of these: the slots
   int64_t host_bytes = 0;        // size of the arena in host memory
   int64_t transient_bytes = 0;   // size of the largest arena: the Programs share one
   int64_t library_bytes = 0;     // of NCCL's communicators, where ranks are processes on GPUs

@@ -33,7 +33,7 @@ Explanation explain_flops(const CompiledSession& s, const ExplainOptions&) {
   auto tokens = double(r.tokens_per_step()), seq = double(r.seq_length()), h = double(m.width),
        layers = double(m.layers);
   double keys = m.keys_per_token(r.seq_length());
-  std::string a_window = keys < seq ? "; s, the keys that a token sees, is held down by a window" : "";
+  std::string a_window = keys < seq ? "; a window limits s, the keys seen by a token" : "";
   auto n = double(matmul_parameter_count(m)), all = double(parameter_count(m)), vocab = double(m.vocab);
   double sequences = tokens / seq, heads = double(m.heads * m.head_dim);
   double executed = executed_flops(s) * double(r.all_ranks());
@@ -45,10 +45,11 @@ Explanation explain_flops(const CompiledSession& s, const ExplainOptions&) {
                 std::move(difference)};
   };
   std::string numbers = fmt::format("N={:.0f} (weights in matmuls), {}", n, step);
-  Term palm = term("PaLM: MFU refers to it", "(6 N + 12 L a d s) tokens",
-                   fmt::format("{}, L={:g} a d={:g} s={:g}", numbers, layers, heads, keys),
-                   flops_per_token(m, r.seq_length()) * tokens, "Chowdhery et al. 2022 (arXiv 2204.02311), appendix B",
-                   "without a discount for causal attention, which the Program has where its kernels skip" + a_window);
+  Term palm =
+      term("PaLM: MFU refers to it", "(6 N + 12 L a d s) tokens",
+           fmt::format("{}, L={:g} a d={:g} s={:g}", numbers, layers, heads, keys),
+           flops_per_token(m, r.seq_length()) * tokens, "Chowdhery et al. 2022 (arXiv 2204.02311), appendix B",
+           "without a discount for causal attention; the Program has one where kernels skip masked keys" + a_window);
   palm.program = executed - recomputed;
   Term hardware = term("executed: HFU refers to it", "sum over the instructions",
                        "recompute, padding and the update included", executed, "Crest");

@@ -86,7 +86,7 @@ ExplainSection training(const CompiledSession& s) {
   Term weights = weights_term(r, n);
   weights.program = double(weight_bytes(s));
   if (s.find("start") >= 0)
-    weights.difference = "those of linear layers are there in 8 bits, too, also transposed (--fp8-weights update)";
+    weights.difference = "linear layers also have their weights in 8 bits, with transposes (--fp8-weights update)";
   Term optimizer = optimizer_term(r, n);
   optimizer.program = double(planned[size_t(Category::optimizer_state)] + s.host_bytes);
   if (s.host_bytes) optimizer.difference = format_bytes(double(s.host_bytes)) + " of it in host memory";
@@ -129,7 +129,7 @@ ExplainSection activations(const CompiledSession& s, const ExplainOptions& o) {
   if (activation_bytes(r) != 2) why += fmt::format("; {} activations here", r.precision);
   if (r.attention == "flash" && r.recompute != "full") why += "; flash attention keeps no scores";
   if (r.recompute == "pointwise" || r.recompute == "activation") why += fmt::format("; --recompute {}", r.recompute);
-  ours->difference = why + "; the Program's are the most that are alive at once, those outside of the layers included";
+  ours->difference = why + "; the Program's figure is the most at one moment, including activations outside the layers";
   std::vector<Term> terms = {none, selective, full};
   if (o.mesh.size(Axis::tensor) > 1) {
     terms.push_back(
@@ -202,7 +202,7 @@ ExplainSection inference(const CompiledSession& s, const ExplainOptions& o) {
                    "bytes",
                    document,
                    {},
-                   "an upper bound: beams may share what they have in common; Crest samples one sequence"});
+                   "an upper bound, since beams may share their common part; Crest samples one sequence"});
   terms.push_back({"tokens and scores of the beams",
                    "k (4 s + 4 V + 4)",
                    fmt::format("{} x (4 x {:g} + 4 x {} + 4)", o.beams, context, m.vocab),

@@ -83,7 +83,7 @@ Explanation explain_traffic(const CompiledSession& s, const ExplainOptions& o) {
         std::string(ours.difference.empty() ? "" : "; ") + "the Program's tensors have the padded vocabulary";
     auto sent = r.pass_settings.find("comm-dtype");
     if (sent != r.pass_settings.end() && sent->second == "bf16") ours.difference += "; fp32 gradients are sent as bf16";
-    if (o.mesh.size(Axis::data) > 1) ours.difference += "; its ranks are those of --ranks and --data-parallel";
+    if (o.mesh.size(Axis::data) > 1) ours.difference += "; the Program's ranks come from --ranks and --data-parallel";
   }
   std::vector<Term> of_data = {reduce, zero1, zero3,
                                term("data parallel that reduces every micro step", "2 (n - 1)/n m G",

@@ -17,6 +17,7 @@ static Json layer_to_json(const LayerConfig& m, const LayerConfig& from, bool al
   Json j = Json::object();
   if (m.norm_position != from.norm_position) j["norm_position"] = names_of<NormPosition>()[size_t(m.norm_position)];
   if (m.qk_norm != from.qk_norm) j["qk_norm"] = names_of<QkNorm>()[size_t(m.qk_norm)];
+  if (m.norm_weight != from.norm_weight) j["norm_weight"] = m.norm_weight;
   if (m.norm_bias != from.norm_bias) j["norm_bias"] = m.norm_bias;
   if (m.parallel_residual != from.parallel_residual) j["parallel_residual"] = m.parallel_residual;
   if (m.rope != from.rope) j["rope"] = m.rope;
@@ -55,7 +56,9 @@ Json model_to_json(const ModelConfig& m) {
   if (m.window) j["window"] = m.window;
   if (const int64_t full = first_full_layers(m)) j["full_layers"] = full;
   if (m.embedding_scale != 1) j["embedding_scale"] = m.embedding_scale;
+  if (m.embedding_norm) j["embedding_norm"] = true;
   if (m.logit_scale != 1) j["logit_scale"] = m.logit_scale;
+  if (m.logit_cap != 0) j["logit_cap"] = m.logit_cap;
   // One for each kind of layer where they differ in more than windows of the first ones.
   j.update(layer_to_json(m, LayerConfig(), false));
   if (m.others.empty() || j.contains("full_layers")) return j;

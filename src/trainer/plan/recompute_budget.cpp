@@ -166,7 +166,7 @@ StepTimer assumed_step_times(const CompiledSession&, const Device& device) {
                          return std::max(cost.flops / flops, cost.bytes() / (i.op->crosses_memories() ? flops : bytes));
                        });
               },
-          .source = "without a calibration, by FLOPs and bytes alone: crest calibrate"};
+          .source = "by FLOPs and bytes alone; crest calibrate adds times"};
 }
 
 Recipe recompute_within_budget(Recipe recipe, const Device& device, const StepTimerOf& timer_of,

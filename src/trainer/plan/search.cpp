@@ -24,7 +24,7 @@ class BatchSearch {
       int64_t& bytes = depends(c.spec) ? mine : fixed_;
       bytes = std::max(bytes, c.memory.bytes);
     }
-    known_[session.recipe.batch] = mine;
+    known_[session.recipe.batch] = session.slot_bytes + std::max(fixed_, mine);
     for (auto& b : session.gradients) gradients_ = std::max(gradients_, b.offset + b.bytes);
   }
 
@@ -81,12 +81,12 @@ class BatchSearch {
     return spec.kind == ProgramKind::train || (spec.kind == ProgramKind::validation && !use_.validation_batch);
   }
 
-  // Of the limit, besides the transient arena.
-  int64_t always() const { return session_.limited_bytes() - session_.transient_bytes; }
+  // Of the limit, besides the transient arena and slots.
+  int64_t always() const { return session_.limited_bytes() - session_.transient_bytes - session_.slot_bytes; }
   // A larger batch without a kernel cannot run, whatever its memory.
   bool fits(int64_t batch) {
     try {
-      return always() + std::max(fixed_, transient(batch)) <= limit_;
+      return always() + bytes(batch) <= limit_;
     } catch (const NoKernel&) {
       if (batch <= session_.recipe.batch) throw;
       return false;
@@ -98,22 +98,22 @@ class BatchSearch {
     (fits(batches.at(i)) ? low : high) = i;
   }
 
-  // Bytes of the batch-dependent Programs; the others keep their size in the session. If training
-  // alone does not fit, only its bytes: they are the larger part anyway.
-  int64_t transient(int64_t batch) {
+  // The transient arena and slots. Programs without the batch keep their size in the session. If
+  // training alone does not fit, only its bytes: they are the larger part anyway.
+  int64_t bytes(int64_t batch) {
     if (auto it = known_.find(batch); it != known_.end()) return it->second;
     Recipe r = session_.recipe;
     r.batch = possible(batch);
-    int64_t bytes = 0;
+    int64_t transient = fixed_, slots = 0;
     for (ProgramKind kind : {ProgramKind::train, ProgramKind::validation}) {
       std::vector<ProgramSpec> specs = session_programs(r, use_);
       std::erase_if(specs, [&](auto& s) { return s.kind != kind || !depends(s); });
-      if (!specs.empty())
-        bytes = std::max(
-            bytes, compile(r, session_.device, specs, {.verify = false, .stage = session_.stage}).transient_bytes);
-      if (always() + bytes > limit_) break;
+      if (specs.empty()) continue;
+      const CompiledSession s = compile(r, session_.device, specs, {.verify = false, .stage = session_.stage});
+      transient = std::max(transient, s.transient_bytes), slots = std::max(slots, s.slot_bytes);
+      if (always() + slots + transient > limit_) break;
     }
-    return known_[batch] = bytes;
+    return known_[batch] = slots + transient;
   }
 
   // Where the line through the two known plans nearest to the limit crosses it.
@@ -138,7 +138,7 @@ class BatchSearch {
   const CompiledSession& session_;
   SessionUse use_;
   int64_t limit_, fixed_ = 0, gradients_ = 0;
-  std::map<int64_t, int64_t> known_;  // batch -> transient bytes
+  std::map<int64_t, int64_t> known_;  // batch -> bytes()
 };
 
 }  // namespace

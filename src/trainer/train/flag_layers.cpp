@@ -67,7 +67,7 @@ void check_known(const std::string& flag, std::string_view key, const std::vecto
 
 std::string config_path(const std::string& run) {
   std::string path = join_path(run, "config.toml");
-  const char* advice = "Give --resume the folder that was --out of the run.";
+  const char* advice = "Give --resume the folder of the run (its --out).";
   if (kind_of(run) != PathKind::folder) fail("no such run", printable(run), advice);
   if (kind_of(join_path(run, "manifest.json")) != PathKind::nothing)
     fail("is a checkpoint, not a run", printable(run),

@@ -591,6 +591,10 @@ class Training {
 
 }  // namespace
 
-TrainOutcome run_training(const TrainOptions& options) { return Training(options).run(); }
+TrainOutcome run_training(const TrainOptions& options) {
+  TrainOptions with_rate = options;
+  with_rate.recipe.lr = options.lr;
+  return Training(with_rate).run();
+}
 
 }  // namespace crest

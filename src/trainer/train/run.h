@@ -49,12 +49,14 @@ struct TrainOptions {
   std::optional<TrainRecord> record;
 
   std::string schedule = "cosine";
-  double lr = 0;           // 0: default_learning_rate()
-  double min_lr = -1;      // below 0: a tenth of lr
-  int64_t warmup = -1;     // below 0: a fiftieth of the steps, 40 to 2000; below 200 steps a fifth
-  int64_t steps = 0;       // 0: 1000, or as many as fit into max_seconds
-  double max_seconds = 0;  // 0: no limit; without steps, the schedule is fitted to it after the first steps
-  int64_t val_every = -1;  // below 0: a tenth of the steps; 0: never
+  double decay_share = 0.2;          // wsd
+  std::string decay_shape = "sqrt";  // wsd
+  double lr = 0;                     // 0: default_learning_rate()
+  double min_lr = -1;                // below 0: a tenth of lr
+  int64_t warmup = -1;               // below 0: a fiftieth of the steps, 40 to 2000; below 200 steps a fifth
+  int64_t steps = 0;                 // 0: 1000, or as many as fit into max_seconds
+  double max_seconds = 0;            // 0: no limit; without steps, the schedule is fitted to it after the first steps
+  int64_t val_every = -1;            // below 0: a tenth of the steps; 0: never
   int64_t val_batches = 20;
   int64_t save_every = -1;  // below 0: a quarter of the steps; 0: only at the end
   SaveMode save_mode = SaveMode::automatic;

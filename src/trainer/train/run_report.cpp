@@ -11,6 +11,7 @@
 #include "core/shell_word.h"
 #include "core/text.h"
 #include "model/parameters.h"
+#include "passes/optimizers.h"
 #include "stats/samples.h"
 #include "store/step_times.h"
 #include "terminal/table.h"
@@ -103,8 +104,12 @@ void RunReport::describe(const RunState& state, const Plan& plan) {
   const Schedule& c = plan.schedule;
   std::string decay =
       c.kind == ScheduleKind::constant ? " constant" : fmt::format(" {} to {:.3g}", name(c.kind), c.min_lr);
+  if (c.kind == ScheduleKind::wsd)
+    decay += fmt::format(" in the last {:.3g}% ({})", 100 * c.decay_share, options_.decay_shape);
   message(fmt::format("schedule {} step{}, lr {:.3g}{}, warm-up {}, seed {}", c.total_steps,
                       c.total_steps == 1 ? "" : "s", c.lr, decay, c.warmup_steps, state.seed));
+  if (std::string rates = learning_rates_text(options_.recipe); !rates.empty())
+    message("rates    " + rates + ", on the same schedule");
   if (!options_.init.empty() && options_.lr == 0 && !options_.resume)
     message("note     this learning rate suits a new model: a lower --lr keeps more of what the model knows");
   auto every = [](int64_t n, const char* otherwise) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "passes/optimizers.h"
 #include "train/training_settings.h"
 
 namespace crest {
@@ -23,6 +24,7 @@ static int64_t default_warmup(int64_t steps) {
 
 void RunSchedule::apply() {
   schedule_.kind = parse_schedule(o_.schedule);
+  schedule_.decay_share = o_.decay_share, schedule_.decay_shape = parse_decay_shape(o_.decay_shape);
   schedule_.lr = o_.lr > 0 ? o_.lr : default_rate_;
   schedule_.min_lr = o_.min_lr >= 0 ? o_.min_lr : schedule_.lr / 10;
   schedule_.total_steps = steps_;

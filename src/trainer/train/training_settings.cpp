@@ -30,6 +30,7 @@ std::vector<Setting> data_settings() {
                                     .group = group,
                                     .help = "initial weights: Hugging Face folder, run or checkpoint",
                                     .example = "runs/first",
+                                    .common = true,
                                     .identity = false,
                                     .local = true,
                                     .resume = OnResume::refuses}),
@@ -57,6 +58,8 @@ std::vector<Setting> schedule_settings() {
   const char* group = "Training";
   std::vector<const char*> schedules;
   for (auto& name : schedule_names()) schedules.push_back(name.c_str());
+  std::vector<const char*> decays;
+  for (auto& name : decay_shape_names()) decays.push_back(name.c_str());
   return {
       setting<&TrainOptions::steps>({.name = "steps",
                                      .group = group,
@@ -111,6 +114,19 @@ std::vector<Setting> schedule_settings() {
                                         .help = "shape of the learning-rate decay",
                                         .choices = schedules,
                                         .identity = false}),
+      setting<&TrainOptions::decay_share>({.name = "decay-share",
+                                           .group = group,
+                                           .help = "with --schedule wsd: share of the steps that decay, at the end",
+                                           .min = 0,
+                                           .max = 1,
+                                           .identity = false}),
+      setting<&TrainOptions::decay_shape>(
+          {.name = "decay-shape",
+           .group = group,
+           .help = "with --schedule wsd: factor of the peak over the progress t of the decay: 1 - sqrt(t), 1 - t, or "
+                   "(1 + cos(pi t)) / 2",
+           .choices = decays,
+           .identity = false}),
       setting<&TrainOptions::seed>({.name = "seed",
                                     .group = group,
                                     .help = "seed for weights, data order and dropout",
@@ -125,6 +141,7 @@ std::vector<Setting> schedule_settings() {
                                          .default_value = "a tenth of the steps",
                                          .min = 0,
                                          .max = most_steps,
+                                         .common = true,
                                          .identity = false,
                                          .resume = OnResume::accepts}),
       setting<&TrainOptions::val_batches>({.name = "val-batches",
@@ -148,6 +165,7 @@ std::vector<Setting> saving_settings() {
                                           .default_value = "a quarter of the steps",
                                           .min = 0,
                                           .max = most_steps,
+                                          .common = true,
                                           .identity = false,
                                           .resume = OnResume::accepts}),
       setting<&TrainOptions::keep>({.name = "keep",
@@ -244,12 +262,6 @@ std::vector<std::string> follows(const std::string& setting) {
       {"save-every", {"steps"}}};
   auto it = all.find(setting);
   return it == all.end() ? std::vector<std::string>() : it->second;
-}
-
-double default_learning_rate(const Recipe& recipe) {
-  double rate = std::clamp(6e-4 * std::sqrt(768.0 / double(recipe.model.width)), 1e-4, 3e-3);
-  double tokens = double(std::min(recipe.tokens_per_step(), enough_tokens));
-  return rate * std::sqrt(tokens / double(enough_tokens)) * learning_rate_scale(recipe.optimizer);
 }
 
 }  // namespace crest

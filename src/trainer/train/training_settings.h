@@ -28,14 +28,4 @@ const std::vector<SettingTable>& setting_tables();
 // gave.
 std::vector<std::string> follows(const std::string& setting);
 
-// Steps of fewer tokens have noisier gradients, so they get a lower rate. Adam's best rate grows
-// with the square root of the batch while noise dominates (Malladi et al. 2022).
-// docs/results/learning_rate.md has the runs behind this number.
-inline constexpr int64_t enough_tokens = 1024;
-
-// The peak learning rate without --lr: 6e-4 sqrt(768 / width), from 1e-4 to 3e-3, times
-// sqrt(tokens of a step / enough_tokens) below enough_tokens. Optimizers other than AdamW scale it
-// (learning_rate_scale).
-double default_learning_rate(const Recipe& recipe);
-
 }  // namespace crest

@@ -1,8 +1,8 @@
 // Loaded into crest before its libraries (LD_PRELOAD): the k-th allocation of main() fails.
 // tests/cli/out_of_memory.cpp
 //   CREST_FAIL_ALLOCATION=K    operator new number K (from 0) throws; K+: this one and all later ones; -1: none
-//   CREST_FAIL_LARGE=BYTES     count only allocations of that size or more, those of malloc and mmap among them
-//   CREST_FAIL_COUNT=FILE      how many there were, written when main() has ended
+//   CREST_FAIL_LARGE=BYTES     count only allocations of at least this size, also by malloc and mmap
+//   CREST_FAIL_COUNT=FILE      receives the number of allocations at the end of main()
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>

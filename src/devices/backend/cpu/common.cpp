@@ -47,6 +47,12 @@ const float* floats_of(const void* p, DType t, int64_t n, float* scratch) {
   return scratch;
 }
 
+const float* factors_of(const KernelCall& c, size_t i, int64_t n, float* scratch) {
+  if (c.has(i)) return floats_of(c.in[i], c.in_value(i).dtype, n, scratch);
+  std::fill_n(scratch, n, 1.f);
+  return scratch;
+}
+
 void store_floats(void* p, DType t, int64_t begin, int64_t end, const float* from, const void* acc) {
   for (int64_t i = begin; i < end; ++i) {
     double x = from[i];

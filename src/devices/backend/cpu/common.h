@@ -51,6 +51,8 @@ inline size_t float_lines(int64_t floats) { return lines(size_t(floats) * 4); }
 // Converts n elements of dtype t at p to floats (the pointer itself for f32, else `scratch` is
 // filled).
 const float* floats_of(const void* p, DType t, int64_t n, float* scratch);
+// The same of n factors as input `i`; ones in scratch where it is absent.
+const float* factors_of(const KernelCall& c, size_t i, int64_t n, float* scratch);
 // Stores n floats as dtype t, plus the values at `acc` (same dtype, may be null or p itself).
 void store_floats(void* p, DType t, int64_t begin, int64_t end, const float* from, const void* acc);
 

@@ -32,6 +32,7 @@ CrossEntropyArgs arguments(const KernelCall& c) {
   a.all = c.instr.attrs.integer("vocab"), a.first = c.part_begin(a.cols);
   a.vocab = std::clamp<int64_t>(a.all - a.first, 0, a.cols);
   a.dtype = logits.dtype;
+  a.cap = float(c.instr.attrs.number("cap", 0));
   return a;
 }
 

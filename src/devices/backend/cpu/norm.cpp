@@ -52,7 +52,7 @@ void launch_norm(const KernelCall& c) {
   a.eps = float(c.instr.attrs.number("eps"));
   if (Add) a.dropout = dropout_rows(c, in::add_norm::scalars, x);
   float* w = static_cast<float*>(c.workspace);
-  a.gamma = floats_of(c.in[Of::gamma], c.in_value(Of::gamma).dtype, a.cols, w);
+  a.gamma = factors_of(c, Of::gamma, a.cols, w);
   a.beta = c.has(Of::beta) ? floats_of(c.in[Of::beta], c.in_value(Of::beta).dtype, a.cols, w + a.cols) : nullptr;
   char* scratch = static_cast<char*>(c.workspace) + float_lines(2 * a.cols);
   int64_t rows = x.shape.rows();
@@ -96,7 +96,7 @@ void launch_grad(const KernelCall& c) {
   NormGradArgs a{};
   a.dy = c.in[in::norm_grad::dy];
   a.x = c.in[in::norm_grad::x];
-  a.gamma = floats_of(c.in[in::norm_grad::gamma], c.in_value(in::norm_grad::gamma).dtype, cols, head);
+  a.gamma = factors_of(c, in::norm_grad::gamma, cols, head);
   a.rstd = c.input<float>(in::norm_grad::rstd);
   a.mean = c.instr.attrs.text("kind") == "rms" ? nullptr : c.input<float>(in::norm_grad::mean);
   a.dres = c.has(in::norm_grad::dres) ? c.in[in::norm_grad::dres] : nullptr;

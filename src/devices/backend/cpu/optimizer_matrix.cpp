@@ -80,7 +80,7 @@ void launch_update(const KernelCall& c) {
   auto* squares = reinterpret_cast<double*>(base + at.squares);
   double mean = 0, total = 0, momentum = c.instr.attrs.number("momentum", 0);
   // A step of the weights, or of a mean of updates.
-  double lr = momentum > 0 ? momentum - 1 : scalars->lr;
+  double lr = momentum > 0 ? momentum - 1 : double(scalars->lr) * c.instr.attrs.number("lr_factor", 1.0);
   for (int64_t i = 0; i < rows; ++i) mean += double(rows_mean[i]) / double(rows);
   for (int64_t i = 0; i < rows; ++i) row[i] = float(1 / std::sqrt(double(rows_mean[i]) / mean));
   for (int64_t j = 0; j < cols; ++j) col[j] = float(1 / std::sqrt(double(cols_mean[j])));

@@ -28,13 +28,6 @@ struct QkShape {
   int64_t most() const { return std::max(cols[0], cols[1]); }
 };
 
-// The weights as floats; ones where there are none.
-const float* weights(const KernelCall& c, size_t input, int64_t n, float* room) {
-  if (c.has(input)) return floats_of(c.in[input], c.in_value(input).dtype, n, room);
-  std::fill_n(room, n, 1.f);
-  return room;
-}
-
 std::string reject(const KernelQuery& q) { return check_all_float(q); }
 
 size_t workspace(const KernelQuery& q) {
@@ -49,8 +42,8 @@ void launch_qk_norm(const KernelCall& c) {
   char* w = static_cast<char*>(c.workspace);
   const float* gamma[2];
   for (int i : {0, 1})
-    gamma[i] = weights(c, in::qk_norm::q_weight + size_t(i), s.cols[i],
-                       reinterpret_cast<float*>(w + size_t(i) * float_lines(s.most())));
+    gamma[i] = factors_of(c, in::qk_norm::q_weight + size_t(i), s.cols[i],
+                          reinterpret_cast<float*>(w + size_t(i) * float_lines(s.most())));
   w += 2 * float_lines(s.most());
   const int threads = threads_for(c.threads, x.numel(), 8192);
   const NormFunctions& f = CREST_SIMD_PICK(norm_functions);
@@ -88,8 +81,8 @@ void launch_qk_norm_grad(const KernelCall& c) {
   const size_t line = float_lines(s.most());
   char* w = static_cast<char*>(c.workspace);
   auto floats = [&](size_t lines) { return reinterpret_cast<float*>(w + lines * line); };
-  const float* gamma[] = {weights(c, at::q_weight, s.cols[0], floats(0)),
-                          weights(c, at::k_weight, s.cols[1], floats(1))};
+  const float* gamma[] = {factors_of(c, at::q_weight, s.cols[0], floats(0)),
+                          factors_of(c, at::k_weight, s.cols[1], floats(1))};
   float *sums = floats(2), *parts = floats(3);
   const auto stride = int64_t(line / sizeof(float));
   char* scratch = w + (3 + 2 * size_t(chunks)) * line;

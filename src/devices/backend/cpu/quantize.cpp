@@ -275,7 +275,7 @@ Unquantized normalize(const KernelCall& c, NormArgs a, size_t beta,
   a.x = c.in[0], a.y = y;
   a.cols = x.shape.back();
   a.dtype = x.dtype;
-  a.gamma = floats_of(c.in[1], x.dtype, a.cols, weights);
+  a.gamma = factors_of(c, 1, a.cols, weights);
   a.beta = c.has(beta) ? floats_of(c.in[beta], x.dtype, a.cols, weights + a.cols) : nullptr;
   const int64_t height = x.shape.rows();
   const int threads = threads_for(c.threads, height * a.cols, 8192);
@@ -315,7 +315,7 @@ void launch_norm_columns(const KernelCall& c) {
 // Inputs before `floats` are numbers, `scales` are f32 where they are there.
 std::string reject_any(const KernelQuery& q, size_t floats, std::initializer_list<size_t> scales) {
   for (size_t i = 0; i < floats; ++i)
-    if (std::string why = check_float(q.in(i)); !why.empty()) return why;
+    if (std::string why = !q.has(i) ? "" : check_float(q.in(i)); !why.empty()) return why;
   for (size_t i : scales)
     if (q.has(i) && q.in(i).dtype != DType::f32) return "takes scales of f32";
   return q.in(0).numel() == 0 ? "an empty operand" : "";

@@ -15,11 +15,10 @@
 // order of additions is always the same. An item waits only for earlier items of the list, and
 // blocks take items in list order: no block waits for an item not begun.
 //
-// An item goes from its last queries to its first ones, at each tile through the
-// query heads of its key head. So items of a head that run at the same time are
-// at the same tile, each an addition behind the one before it. From the first
-// queries on, an item could start only a step after the one before it, and with
-// documents (items of few steps) all items of a head would form one chain.
+// An item goes from its last queries to its first, at each tile through the query heads of its key
+// head. So concurrent items of a head work on the same tile, each one addition behind the item
+// before it. In the opposite order an item could start only one step after the item before it. With
+// documents (items of few steps) all items of a head would then form one chain.
 #pragma once
 #include "backend/cuda/attention_sm90.h"
 

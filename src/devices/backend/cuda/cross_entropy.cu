@@ -1,6 +1,8 @@
 // loss_stats, cross_entropy, cross_entropy_grad, cross_entropy_fused. A block takes a row. In the
 // fused kernel the row waits in shared memory between the sum of its exponentials and its gradient,
-// so logits are read once.
+// so logits are read once. A cap is computed anew for the gradient, which costs less than keeping
+// its results.
+#include "backend/cuda/device/activation.h"
 #include "backend/cuda/device/exp2.h"
 #include "backend/cuda/device/loss_async.h"
 #include "backend/cuda/device/numeric.h"
@@ -32,6 +34,30 @@ struct CrossEntropyArgs {
   int64_t pitch, d_pitch;  // of logits and dlogits
   int kept;                // batches of a row in shared memory, or everything; the others are read twice
   float scale;
+  float cap, inverse_cap;  // of the logits
+};
+
+// The logits of the softmax from the ones in memory, and their slopes. e^(-2 |u|) gives both tanh u
+// and, without cancellation, its slope.
+struct NoCap {
+  __device__ explicit NoCap(const CrossEntropyArgs&) {}
+  __device__ float operator()(float x) const { return x; }
+  __device__ float slope(float) const { return 1.f; }
+};
+template <class T>
+struct TanhCap {
+  float cap, inverse;
+  __device__ explicit TanhCap(const CrossEntropyArgs& a) : cap(a.cap), inverse(a.inverse_cap) {}
+  __device__ float operator()(float x) const {
+    if constexpr (sizeof(T) == 4) return cap * tanhf(x * inverse);
+    const float e = below(x);
+    return copysignf(cap * (1.f - e) * reciprocal_fast(1.f + e), x);
+  }
+  __device__ float slope(float x) const {
+    const float e = below(x), r = reciprocal_fast(1.f + e);
+    return 4.f * e * r * r;
+  }
+  __device__ float below(float x) const { return exp2_fast(-2.f * log2_e * fabsf(x * inverse)); }
 };
 
 // `sum` 2^`max` is a sum of exponentials e^x, max being the largest x log2(e).
@@ -83,36 +109,31 @@ struct Row {
     return i < 0 ? column : i < vectors * N ? i / N : column - vectors * N;
   }
   __device__ int column_of_single(int i) const { return i < head ? i : i + vectors * N; }
-  __device__ float single(int column) const { return column < vocab ? widen(x[column]) : -INFINITY; }
   __device__ const Vec<T>* all() const { return reinterpret_cast<const Vec<T>*>(x + head); }
   // This thread's vector k of batch b.
   __device__ int vector_of(int b, int k) const { return (b * batch + k) * int(blockDim.x) + int(threadIdx.x); }
-  // Vector i out of `from`, where padding columns are -inf.
-  __device__ Vec<T> padded(const Vec<T>* from, int i) const {
-    Vec<T> v = from[i];
-    int end = vocab - head - i * N;
-    if (end < N)
-      for (int e = 0; e < N; ++e)
-        if (e >= end) v.x[e] = narrow<T>(-INFINITY);
-    return v;
-  }
+  // Elements of vector i before the padding columns; may be negative, or more than it has.
+  __device__ int counted(int i) const { return vocab - head - i * N; }
 };
 
 // Online softmax (Milakov and Gimelshein, 2018): the sum so far is rescaled when the maximum grows.
-template <class T, int K>
-__device__ inline RowSum sum_vectors(RowSum s, const Vec<T> (&v)[K]) {
+// The first `counted` elements of each vector are logits.
+template <class T, int K, class Cap>
+__device__ inline RowSum sum_vectors(RowSum s, const Vec<T> (&v)[K], Cap cap, int counted) {
   constexpr int N = Vec<T>::size;
   float max = -INFINITY, sums[4] = {};
 #pragma unroll
   for (int k = 0; k < K; ++k)
 #pragma unroll
-    for (int e = 0; e < N; ++e) max = fmaxf(max, widen(v[k].x[e]));
+    for (int e = 0; e < N; ++e) max = fmaxf(max, e < counted ? widen(v[k].x[e]) : -INFINITY);
+  if (counted > 0) max = cap(max);  // which keeps the order
   max = fmaxf(s.max, max * log2_e);
   float shift = max == -INFINITY ? 0.f : max;
 #pragma unroll
   for (int k = 0; k < K; ++k)
 #pragma unroll
-    for (int e = 0; e < N; ++e) sums[e % 4] += exp2_fast(fmaf(widen(v[k].x[e]), log2_e, -shift));
+    for (int e = 0; e < N; ++e)
+      sums[e % 4] += e < counted ? exp2_fast(fmaf(cap(widen(v[k].x[e])), log2_e, -shift)) : 0.f;
   return {max, s.sum * exp2_fast(s.max - shift) + ((sums[0] + sums[1]) + (sums[2] + sums[3]))};
 }
 
@@ -134,11 +155,12 @@ __device__ int keep_row(Vec<T>* kept, const Row<T>& row, int most) {
   return groups;
 }
 
-template <class T>
-__device__ RowSum sum_row(const Row<T>& row, const Vec<T>* kept, int groups) {
+template <class T, class Cap>
+__device__ RowSum sum_row(const Row<T>& row, const Vec<T>* kept, int groups, Cap cap) {
   RowSum s{-INFINITY, 0.f};
   for (int i = int(threadIdx.x); i < row.singles; i += int(blockDim.x)) {
-    float x = row.single(row.column_of_single(i)) * log2_e;
+    const int column = row.column_of_single(i);
+    const float x = column < row.vocab ? cap(widen(row.x[column])) * log2_e : -INFINITY;
     s = merged(s, {x, x == -INFINITY ? 0.f : 1.f});
   }
   for (int b = 0; b < row.batches; ++b) {
@@ -151,13 +173,13 @@ __device__ RowSum sum_row(const Row<T>& row, const Vec<T>* kept, int groups) {
 #pragma unroll
       for (int k = 0; k < batch; ++k) v[k] = row.all()[row.vector_of(b, k)];
     }
-    s = sum_vectors(s, v);
+    s = sum_vectors(s, v, cap, Row<T>::N);
   }
   loss_copy_wait(0);
   const Vec<T>* from = groups > row.batches ? kept : row.all();
   for (int i = row.vector_of(row.batches, 0); i < row.vectors; i += int(blockDim.x)) {
-    Vec<T> v[1] = {row.padded(from, i)};
-    s = sum_vectors(s, v);
+    Vec<T> v[1] = {from[i]};
+    s = sum_vectors(s, v, cap, row.counted(i));
   }
   return block_merged(s);
 }
@@ -169,13 +191,16 @@ __device__ float probability(float x, float shift) {
   return mode == Mode::backward ? exp2_fast((x - shift) * log2_e) : exp2_fast(fmaf(x, log2_e, -shift));
 }
 
-template <class T, Mode mode>
-__device__ void write_row(T* d, const Row<T>& row, const Vec<T>* kept, int groups, float shift, float factor) {
+template <class T, Mode mode, class Cap>
+__device__ void write_row(T* d, const Row<T>& row, const Vec<T>* kept, int groups, Cap cap, float shift, float factor) {
   constexpr int N = Vec<T>::size;
-  auto gradient = [&](T x) { return narrow<T>(probability<mode>(widen(x), shift) * factor); };
-  auto write = [&](Vec<T> v, int i) {
+  auto gradient = [&](T x) {
+    const float logit = widen(x);
+    return narrow<T>(probability<mode>(cap(logit), shift) * factor * cap.slope(logit));
+  };
+  auto write = [&](Vec<T> v, int i, int counted) {
 #pragma unroll
-    for (int e = 0; e < N; ++e) v.x[e] = gradient(v.x[e]);
+    for (int e = 0; e < N; ++e) v.x[e] = e < counted ? gradient(v.x[e]) : narrow<T>(0.f);
     store_vec(d + row.head + i * N, v);
   };
   for (int i = int(threadIdx.x); i < row.singles; i += int(blockDim.x)) {
@@ -192,10 +217,10 @@ __device__ void write_row(T* d, const Row<T>& row, const Vec<T>* kept, int group
       for (int k = 0; k < batch; ++k) v[k] = row.all()[row.vector_of(b, k)];
     }
 #pragma unroll
-    for (int k = 0; k < batch; ++k) write(v[k], row.vector_of(b, k));
+    for (int k = 0; k < batch; ++k) write(v[k], row.vector_of(b, k), N);
   }
   const Vec<T>* from = groups > row.batches ? kept : row.all();
-  for (int i = row.vector_of(row.batches, 0); i < row.vectors; i += int(blockDim.x)) write(row.padded(from, i), i);
+  for (int i = row.vector_of(row.batches, 0); i < row.vectors; i += int(blockDim.x)) write(from[i], i, row.counted(i));
 }
 
 template <class T>
@@ -207,7 +232,7 @@ __device__ void zero_row(T* d, const Row<T>& row) {
     store_vec(d + row.head + i * Vec<T>::size, zero);
 }
 
-template <class T, Mode mode>
+template <class T, Mode mode, class Cap>
 __global__ void __launch_bounds__(max_threads, 2) cross_entropy_row(CrossEntropyArgs a) {
   wait_for_predecessors();
   Vec<T>* kept = nullptr;
@@ -232,12 +257,13 @@ __global__ void __launch_bounds__(max_threads, 2) cross_entropy_row(CrossEntropy
   }
   // dlogits may be the logits: read before the barrier in sum_row, or by the overwriting thread.
   const bool owns = here && row.owner(target) % int(blockDim.x) == int(threadIdx.x);
-  const float at_target = here && (owns || mode != Mode::backward) ? widen(row.x[target]) : 0.f;
+  const Cap cap(a);
+  const float logit = here && (owns || mode != Mode::backward) ? widen(row.x[target]) : 0.f, at_target = cap(logit);
   RowSum s{0.f, 1.f};
   if (mode == Mode::backward)
     s.max = a.lse_in[r];
   else
-    s = sum_row(row, kept, groups);
+    s = sum_row(row, kept, groups, cap);
   if (mode == Mode::stats) {
     float* stats = a.stats + r * 3;
     if (threadIdx.x == 0) stats[0] = s.max * ln_2, stats[1] = s.sum, stats[2] = at_target;
@@ -250,8 +276,9 @@ __global__ void __launch_bounds__(max_threads, 2) cross_entropy_row(CrossEntropy
   }
   if (mode == Mode::forward) return;
   const float factor = scale / s.sum;
-  write_row<T, mode>(d, row, kept, groups, s.max, factor);
-  if (owns) d[target] = narrow<T>(probability<mode>(at_target, s.max) * factor - scale);  // a second time
+  write_row<T, mode>(d, row, kept, groups, cap, s.max, factor);
+  if (owns)  // a second time
+    d[target] = narrow<T>((probability<mode>(at_target, s.max) * factor - scale) * cap.slope(logit));
 }
 
 // Shared memory for the row with two blocks on a multiprocessor; a block costs 1 KiB on top of its
@@ -280,8 +307,12 @@ void launch_rows(const KernelCall& c, CrossEntropyArgs a) {
     a.kept = fits ? everything : int(room / batch_bytes);
     shared = size_t(std::max<int64_t>(16, fits ? vectors * 16 : a.kept * batch_bytes));
   }
+  const double cap = c.instr.attrs.number("cap", 0);
+  if (cap > 0) a.cap = float(cap), a.inverse_cap = float(1 / cap);
   with_type(logits.dtype, [&](auto t) {
-    launch(c, cross_entropy_row<decltype(t), mode>, unsigned(logits.shape.rows()), threads, shared, a);
+    using T = decltype(t);
+    const auto kernel = cap > 0 ? cross_entropy_row<T, mode, TanhCap<T>> : cross_entropy_row<T, mode, NoCap>;
+    launch(c, kernel, unsigned(logits.shape.rows()), threads, shared, a);
   });
 }
 

@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(threads) direction_squares(Tiling t, const G* 
 template <int V, class G, class W>
 __global__ void __launch_bounds__(threads)
     factored_step(Tiling t, float* parameter, W* copy, const G* g, const float* row, const float* col,
-                  const float* mean, const float* part, float clip, float weight_decay, float momentum,
+                  const float* mean, const float* part, float clip, float weight_decay, float lr_factor, float momentum,
                   const Scalars* scalars) {
   wait_for_predecessors();
   if (scalars->found_inf) return;
@@ -188,8 +188,9 @@ __global__ void __launch_bounds__(threads)
   sum = block_sum<threads>(sum);
   float divisor = fmaxf(1.f, sqrtf(sum / (float(t.rows) * float(t.cols))) / clip);
   // A step of the weights, or of a mean of updates.
-  float lr = (momentum > 0 ? momentum - 1 : scalars->lr) / divisor;
-  float decay = momentum > 0 ? 1 - momentum : scalars->lr * weight_decay;
+  const float rate = scalars->lr * lr_factor;
+  float lr = (momentum > 0 ? momentum - 1 : rate) / divisor;
+  float decay = momentum > 0 ? 1 - momentum : rate * weight_decay;
   Place<V> at(t);
   if (!at.count) return;
   Direction<V, G> direction(at, g, row, col, mean, scalars);
@@ -224,7 +225,7 @@ void launch_update_typed(const KernelCall& c, W* copy) {
   launch(c, factored_step<V, G, W>, dim3(t.across, t.down), threads, 0, t,
          c.output<float>(out::factored_update::master), copy, g, row, col, mean, part,
          float(c.instr.attrs.number("clip")), float(c.instr.attrs.number("weight_decay")),
-         float(c.instr.attrs.number("momentum", 0)), scalars);
+         float(c.instr.attrs.number("lr_factor", 1.0)), float(c.instr.attrs.number("momentum", 0)), scalars);
 }
 
 template <class G, class W>

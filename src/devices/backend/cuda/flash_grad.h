@@ -3,11 +3,10 @@
 //   queries: a block takes a tile of queries and goes over the keys:    dQ = scale dS K
 //   keys:    a block takes a tile of keys and goes over the queries of all heads of its group:
 //                                                                       dV = P^T dO, dK = scale dS^T Q
-// Both compute P (from lse) and dP = dO V^T: seven products instead of the
-// five of a single kernel, which would sum dQ over blocks in global memory.
-// In return P and dS go from the accumulators straight into the next product:
-// the fixed side gives the rows of all of them, in both kernels. The first
-// kernel also writes {lse log2(e), dO . O} of every query row for the second.
+// Both compute P (from lse) and dP = dO V^T: seven products. A single kernel needs five, but would
+// sum dQ over blocks in global memory. In return, P and dS go from the accumulators straight into
+// the next product, because the fixed side gives the rows of all products in both kernels. The
+// first kernel also writes {lse log2(e), dO . O} of every query row for the second.
 #pragma once
 #include "backend/cuda/device/flash_softmax.h"
 #include "backend/cuda/flash.h"

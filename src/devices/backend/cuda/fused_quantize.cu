@@ -175,8 +175,8 @@ class Matcher {
     for (size_t k : {0, 1}) {
       const ValueId up = ds->in[k], da = ds->in[1 - k];
       const Instr *a = product(s, up), *du = product(da, s);
-      // Which of the two factors is `up`: of a gradient both copies are made, of a only its
-      // transpose.
+      // Finds the factor `up`. The kernel makes both copies of the gradients, but only the
+      // transpose of a.
       if (a && du && a != du && code_.size() == 5 && !ended_by(a->out[0], quantizes_rows) &&
           !ended_by(du->out[0], quantizes_columns))
         return {Kind::swiglu_grad, {da, gate, up}, {grad->out[0], du->out[0], a->out[0]}};

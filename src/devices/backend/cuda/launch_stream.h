@@ -5,7 +5,7 @@
 namespace crest::cuda {
 
 #if CREST_HAS_DEVICE_CODE
-// what: names the kernel in errors.
+// what: the kernel's name in errors.
 template <class... P, class... A>
 void launch_on_stream([[maybe_unused]] void* stream, [[maybe_unused]] const char* what, void (*kernel)(P...), dim3 grid,
                       dim3 block, A... args) {

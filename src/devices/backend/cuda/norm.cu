@@ -21,7 +21,7 @@ enum class Sum { none, plain, dropped };
 struct NoQuantizer {};
 
 // x = a (+ b, then also written to s); y = norm(x), or e4m3 in its place, if there is a quantizer.
-// mean is null for rms, beta may be null.
+// mean is null for rms; gamma (ones) and beta (zeros) may be null.
 template <class T, class Scales = NoQuantizer>
 struct Norm {
   const T *a, *b, *gamma, *beta;
@@ -94,7 +94,12 @@ __global__ void __launch_bounds__(Threads* rows_a_block(Threads)) norm_rows(Norm
     if (p.mean) p.mean[slice.row] = mean;
     p.rstd[slice.row] = rstd;
   }
-  slice.load(a, p.gamma + slice.column);
+  if (p.gamma) {
+    slice.load(a, p.gamma + slice.column);
+  } else {
+#pragma unroll
+    for (int k = 0; k < K; ++k) a[k] = pack_of<T>(1.f);
+  }
   if (p.beta) slice.load(b, p.beta + slice.column);
 #pragma unroll
   for (int k = 0; k < K; ++k) {
@@ -159,7 +164,7 @@ __global__ void __launch_bounds__(256) norm_record(Norm<T, Quantizer> p) {
     for (int c = int(threadIdx.x); c < p.cols; c += 256) squares += (x(c) - mean) * (x(c) - mean);
     const float rstd = rsqrtf(block_sum<256>(squares) * p.inverse_cols + p.eps);
     for (int c = int(threadIdx.x); c < p.cols; c += 256) {
-      const float y = (x(c) - mean) * rstd * widen(p.gamma[c]) + (p.beta ? widen(p.beta[c]) : 0.f);
+      const float y = (x(c) - mean) * rstd * weight_at(p.gamma, c) + (p.beta ? widen(p.beta[c]) : 0.f);
       seen.most = fmaxf(seen.most, fabsf(widen(narrow<T>(y))));
     }
   }
@@ -189,7 +194,7 @@ __global__ void __launch_bounds__(Threads) norm_any(Norm<T> p) {
   }
   for (int c = int(threadIdx.x); c < p.cols; c += Threads) {
     float beta = p.beta ? widen(p.beta[c]) : 0.f;
-    p.y[begin + c] = narrow<T>((widen(x[c]) - mean) * rstd * widen(p.gamma[c]) + beta);
+    p.y[begin + c] = narrow<T>((widen(x[c]) - mean) * rstd * weight_at(p.gamma, c) + beta);
   }
 }
 
@@ -217,7 +222,7 @@ void launch_norm(const KernelCall& c) {
     using T = decltype(t);
     Norm<T> p = {};
     p.a = c.input<T>(a);
-    p.gamma = c.input<T>(gamma);
+    if (c.has(gamma)) p.gamma = c.input<T>(gamma);
     if (c.has(beta)) p.beta = c.input<T>(beta);
     if (Add) p.b = c.input<T>(in::add_norm::b), p.s = c.output<T>(out::add_norm::s);
     p.y = c.output<T>(y);
@@ -262,7 +267,8 @@ void launch_norm_with(const KernelCall& c, const Scales& quantizer) {
   const Value& x = c.in_value(at::a);
   const size_t rstd = norm_quantize_rstd(c.instr.attrs);
   Norm<bfloat16, Scales> p = {};
-  p.a = c.input<bfloat16>(at::a), p.gamma = c.input<bfloat16>(at::gamma);
+  p.a = c.input<bfloat16>(at::a);
+  if (c.has(at::gamma)) p.gamma = c.input<bfloat16>(at::gamma);
   if (c.has(at::beta)) p.beta = c.input<bfloat16>(at::beta);
   p.rstd = c.output<float>(rstd);
   if (c.instr.attrs.text("kind") == "layer") p.mean = c.output<float>(rstd + 1);

@@ -41,14 +41,14 @@ __global__ void __launch_bounds__(256) norm_grad_dx_any(NormGrad<T> p) {
   int64_t row = blockIdx.x, begin = row * p.cols;
   float mean = p.mean ? p.mean[row] : 0.f, rstd = p.rstd[row], sum_g = 0, sum_gn = 0;
   for (int c = int(threadIdx.x); c < p.cols; c += 256) {
-    float g = widen(p.dy[begin + c]) * widen(p.gamma[c]);
+    float g = widen(p.dy[begin + c]) * weight_at(p.gamma, c);
     sum_g += g, sum_gn += g * ((widen(p.x[begin + c]) - mean) * rstd);
   }
   row_sums<256>(sum_g, sum_gn);
   float mean_g = p.mean ? sum_g * p.inverse_cols : 0.f, mean_gn = sum_gn * p.inverse_cols;
   const DropoutSpan span(p.dropout, row, p.cols);
   for (int c = int(threadIdx.x); c < p.cols; c += 256) {
-    float g = widen(p.dy[begin + c]) * widen(p.gamma[c]), n = (widen(p.x[begin + c]) - mean) * rstd;
+    float g = widen(p.dy[begin + c]) * weight_at(p.gamma, c), n = (widen(p.x[begin + c]) - mean) * rstd;
     float dres = p.dres ? widen(p.dres[begin + c]) : 0.f;
     T dx = narrow<T>(rstd * (g - mean_g - n * mean_gn) + dres);
     if (span && p.dropped) p.dropped[begin + c] = narrow<T>(span.dropped(widen(dx), unsigned(c)));
@@ -145,7 +145,7 @@ void launch_grad(const KernelCall& c) {
     using T = decltype(t);
     NormGrad<T> p = {};
     p.dy = c.input<T>(from::dy), p.x = c.input<T>(from::x);
-    p.gamma = c.input<T>(from::gamma);
+    if (c.has(from::gamma)) p.gamma = c.input<T>(from::gamma);
     p.rstd = c.input<float>(from::rstd);
     if (c.instr.attrs.text("kind") == "layer") p.mean = c.input<float>(from::mean);
     if (c.has(from::dres)) p.dres = c.input<T>(from::dres);

@@ -13,7 +13,7 @@ namespace crest::cuda {
 
 template <class T>
 struct NormGrad {
-  const T *dy, *x, *gamma;
+  const T *dy, *x, *gamma;   // gamma may be null: ones
   const float *rstd, *mean;  // mean is null for rms
   const T *dres, *beta;      // may be null; dx may lie over dy or dres
   T *dx, *y;                 // y: null without `keep`
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(MaxThreads, 1) norm_grad_rows(NormGrad<T> p) {
   };
   fetch(row, stage);
   for (int v = int(threadIdx.x); v < vectors; v += int(blockDim.x)) {
-    shared[v] = load_pack(p.gamma + v * N);
+    shared[v] = p.gamma ? load_pack(p.gamma + v * N) : pack_of<T>(1.f);
     if (p.y) shared[vectors + v] = p.beta ? load_pack(p.beta + v * N) : Pack<T>{};
   }
   __syncthreads();

@@ -1,6 +1,10 @@
 // qk_norm and its gradient. A token has groups: those of queries and of keys share a mean (a head,
-// or all heads), those of values are copied. Some lanes of a warp work on a group, with 16 bytes
-// each.
+// or all heads), those of values are copied. Three ways, by the size of a group:
+//   heads: some lanes of a warp, 16 bytes each. A thread loads several groups before it uses one.
+//   rows: a block, with a group in registers.
+//   any: some lanes, which read a group twice.
+#include <climits>
+
 #include "backend/cuda/device/any_float.h"
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/kernel.h"
@@ -10,10 +14,12 @@ namespace crest::cuda {
 
 namespace {
 
-constexpr int threads = 128;
+constexpr int threads = 128, head_threads = 256, row_threads = 256;
 constexpr int most_chunks = 256;
-// Of the gradient by heads: fixed, so that the order of its sums is the same on all devices.
-constexpr int most_blocks = 2048;
+// Of gradients by heads and by rows: fixed, so sums have the same order on all devices.
+constexpr int most_head_blocks = 528, most_row_blocks = 132;
+// Groups loaded by a thread before it uses the first.
+constexpr int forward_groups = 4, backward_groups = 2;
 
 struct QkShape {
   int64_t tokens;
@@ -21,7 +27,8 @@ struct QkShape {
   int q_cols, k_cols;  // elements of a group
   int q_groups, k_groups, v_groups;
   int vector, lanes;  // elements of an access, and lanes of a group
-  bool one;           // a group is one access of its lanes
+  bool heads;         // a group of queries or keys is one access of its lanes
+  int units;          // accesses of a thread for a group, if a block works on it; 0: it does not
   __host__ __device__ int groups() const { return q_groups + k_groups + v_groups; }
   __device__ bool queries(int g) const { return g < q_groups; }
   __device__ bool values(int g) const { return g >= q_groups + k_groups; }
@@ -42,11 +49,26 @@ QkShape shape_of(const Value& qkv, const Attrs& a) {
   s.vector = dim % whole == 0 ? whole : 1;
   s.lanes = 1;
   while (s.lanes < 32 && s.lanes * s.vector < s.q_cols) s.lanes *= 2;
-  s.one = s.lanes * s.vector >= s.q_cols;
+  s.heads = by_head && s.lanes * s.vector >= s.q_cols;
+  const int units = (s.q_cols + row_threads * s.vector - 1) / (row_threads * s.vector);
+  s.units = !by_head && s.vector > 1 && units <= 2 ? units : 0;
   return s;
 }
 
-unsigned blocks_of(const QkShape& s) { return blocks_for(s.tokens * s.groups(), threads / s.lanes); }
+// The groups of a block's threads: first() and then every step-th.
+struct Walk {
+  int64_t token;
+  int g;
+  __device__ Walk(int64_t item, int groups) {
+    if (item < INT_MAX)
+      token = unsigned(item) / unsigned(groups), g = int(unsigned(item) % unsigned(groups));
+    else
+      token = item / groups, g = int(item % groups);
+  }
+  __device__ void advance(int step, int groups) {
+    for (g += step; g >= groups; g -= groups) ++token;
+  }
+};
 
 // The group of this thread's lanes. Without one (behind the last token) they still take part in
 // sums, and `there` is false.
@@ -67,9 +89,86 @@ __device__ inline float group_sum(float x, int lanes) {
   return x;
 }
 
-template <int N, bool One, class T>
-__global__ void __launch_bounds__(threads) qk_norm_groups(const T* x, const T* q_weight, const T* k_weight, T* y,
-                                                          float* q_rstd, float* k_rstd, QkShape s, float eps) {
+template <int N, class T>
+__device__ inline void load_weights(const T* weight, int c, bool inside, float (&w)[N]) {
+  for (int i = 0; i < N; ++i) w[i] = 1;
+  if (weight && inside) load_floats<N>(weight + c, w);
+}
+
+// `s` has no groups of values if y is x.
+template <int N, class T>
+__global__ void __launch_bounds__(head_threads) qk_norm_heads(const T* x, const T* q_weight, const T* k_weight, T* y,
+                                                              float* q_rstd, float* k_rstd, QkShape s, float eps) {
+  wait_for_predecessors();
+  constexpr int K = forward_groups;
+  const int subs = head_threads / s.lanes, sub = int(threadIdx.x) / s.lanes, lane = int(threadIdx.x) % s.lanes;
+  const int c = lane * N, groups = s.groups();
+  const bool inside = c < s.q_cols;
+  float q_w[N], k_w[N];
+  load_weights<N>(q_weight, c, inside, q_w), load_weights<N>(k_weight, c, inside, k_w);
+  Walk at(int64_t(blockIdx.x) * subs * K + sub, groups);
+  int64_t token[K];
+  int g[K];
+  float e[K][N] = {};
+#pragma unroll
+  for (int k = 0; k < K; ++k, at.advance(subs, groups)) {
+    token[k] = at.token, g[k] = at.g;
+    if (at.token < s.tokens && inside) load_floats<N>(x + at.token * s.width + s.first(at.g) + c, e[k]);
+  }
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    float squares = 0;
+    for (int i = 0; i < N; ++i) squares += e[k][i] * e[k][i];
+    const float rstd = rsqrtf(group_sum(squares, s.lanes) / float(s.q_cols) + eps);
+    if (token[k] >= s.tokens) continue;
+    const bool queries = s.queries(g[k]), values = s.values(g[k]);
+    if (lane == 0 && !values) {
+      if (queries)
+        q_rstd[token[k] * s.q_groups + g[k]] = rstd;
+      else
+        k_rstd[token[k] * s.k_groups + g[k] - s.q_groups] = rstd;
+    }
+    if (!inside) continue;
+    if (!values)
+      for (int i = 0; i < N; ++i) e[k][i] *= rstd * (queries ? q_w[i] : k_w[i]);
+    store_floats<N>(y + token[k] * s.width + s.first(g[k]) + c, e[k]);
+  }
+}
+
+// A block for a token's queries (blockIdx.y 0), keys (1) or values (2).
+template <int N, int Units, class T>
+__global__ void __launch_bounds__(row_threads) qk_norm_rows(const T* x, const T* q_weight, const T* k_weight, T* y,
+                                                            float* q_rstd, float* k_rstd, QkShape s, float eps) {
+  wait_for_predecessors();
+  const int g = int(blockIdx.y), cols = s.cols(g);
+  const int64_t token = blockIdx.x, begin = token * s.width + s.first(g);
+  float e[Units][N] = {}, squares = 0;
+#pragma unroll
+  for (int u = 0; u < Units; ++u) {
+    const int c = (u * row_threads + int(threadIdx.x)) * N;
+    if (c < cols) load_floats<N>(x + begin + c, e[u]);
+    for (int i = 0; i < N; ++i) squares += e[u][i] * e[u][i];
+  }
+  float rstd = 1;
+  if (!s.values(g)) {
+    rstd = rsqrtf(block_sum<row_threads>(squares) / float(cols) + eps);
+    if (threadIdx.x == 0) (s.queries(g) ? q_rstd : k_rstd)[token] = rstd;
+  }
+  const T* weight = s.values(g) ? nullptr : s.queries(g) ? q_weight : k_weight;
+#pragma unroll
+  for (int u = 0; u < Units; ++u) {
+    const int c = (u * row_threads + int(threadIdx.x)) * N;
+    if (c >= cols) continue;
+    float w[N];
+    load_weights<N>(weight, c, true, w);
+    for (int i = 0; i < N; ++i) e[u][i] *= rstd * w[i];
+    store_floats<N>(y + begin + c, e[u]);
+  }
+}
+
+template <int N, class T>
+__global__ void __launch_bounds__(threads) qk_norm_any(const T* x, const T* q_weight, const T* k_weight, T* y,
+                                                       float* q_rstd, float* k_rstd, QkShape s, float eps) {
   wait_for_predecessors();
   const Group at(s, item_of(s));
   const int cols = s.cols(at.g), step = s.lanes * N;
@@ -90,80 +189,176 @@ __global__ void __launch_bounds__(threads) qk_norm_groups(const T* x, const T* q
       k_rstd[at.token * s.k_groups + at.g - s.q_groups] = rstd;
   }
   for (int c = at.lane * N; c < cols; c += step) {
-    if (!One) load_floats<N>(x + c, e);
+    load_floats<N>(x + c, e);
     if (!values)
       for (int i = 0; i < N; ++i) e[i] *= rstd * (weight ? widen(weight[c + i]) : 1.f);
     store_floats<N>(y + c, e);
   }
 }
 
-// dx = rstd (g - n mean(g n)) with n = x rstd and g = dy weight. dx may be dy. One: a block takes
-// every gridDim.x-th part, and leaves its sums of dy n by element of both weights in `parts` (may
-// be null).
-template <int N, bool One, class T>
-__global__ void __launch_bounds__(threads)
-    qk_norm_grad_groups(const T* dy, const T* x, const T* q_weight, const T* k_weight, const float* q_rstd,
-                        const float* k_rstd, T* dx, float* parts, QkShape s) {
+// Gradient: dx = rstd (g - n mean(g n)) with n = x rstd and g = dy weight. dx may be dy; then `s`
+// has no groups of values. `parts` may be null, else every block leaves its sums of dy n by element
+// of both weights there.
+
+// A block has a range of the groups.
+template <int N, class T>
+__global__ void __launch_bounds__(head_threads)
+    qk_norm_grad_heads(const T* dy, const T* x, const T* q_weight, const T* k_weight, const float* q_rstd,
+                       const float* k_rstd, T* dx, float* parts, QkShape s) {
   wait_for_predecessors();
-  float of_queries[N] = {}, of_keys[N] = {};
-  const int64_t all = (s.tokens * s.groups() * s.lanes + threads - 1) / threads;
-  for (int64_t block = blockIdx.x; block < all; block += gridDim.x) {
-    const Group at(s, (block * threads + int(threadIdx.x)) / s.lanes);
-    const bool queries = s.queries(at.g), values = s.values(at.g);
-    const int cols = s.cols(at.g), step = s.lanes * N;
-    const int64_t begin = at.token * s.width + s.first(at.g);
-    const T* weight = queries ? q_weight : k_weight;
-    float rstd = 1;
-    if (!values)
-      rstd = queries ? q_rstd[at.token * s.q_groups + at.g] : k_rstd[at.token * s.k_groups + at.g - s.q_groups];
-    float d[N] = {}, n[N] = {}, sum = 0;
-    auto load = [&](int c) {
-      load_floats<N>(dy + begin + c, d);
-      if (values) return;
-      load_floats<N>(x + begin + c, n);
-      for (int i = 0; i < N; ++i) n[i] *= rstd;
-    };
-    auto weigh = [&](int c) {
-      if (weight && !values)
-        for (int i = 0; i < N; ++i) d[i] *= widen(weight[c + i]);
-    };
-    for (int c = at.lane * N; c < cols; c += step) {
-      load(c);
-      if (One && parts && at.there && !values)
-        for (int i = 0; i < N; ++i) {
-          of_queries[i] += queries ? d[i] * n[i] : 0.f;
-          of_keys[i] += queries ? 0.f : d[i] * n[i];
-        }
-      weigh(c);
-      for (int i = 0; i < N; ++i) sum += d[i] * n[i];
+  constexpr int K = backward_groups;
+  const int subs = head_threads / s.lanes, sub = int(threadIdx.x) / s.lanes, lane = int(threadIdx.x) % s.lanes;
+  const int c = lane * N, groups = s.groups();
+  const bool inside = c < s.q_cols;
+  float q_w[N], k_w[N], of_queries[N] = {}, of_keys[N] = {};
+  load_weights<N>(q_weight, c, inside, q_w), load_weights<N>(k_weight, c, inside, k_w);
+  const int64_t all = s.tokens * groups;
+  const int64_t begin = all * blockIdx.x / gridDim.x, end = all * (blockIdx.x + 1) / gridDim.x;
+  Walk at(begin + sub, groups);
+  for (int64_t first = begin; first < end; first += K * subs) {
+    int64_t offset[K];
+    int g[K];
+    float d[K][N] = {}, n[K][N] = {}, rstd[K];
+#pragma unroll
+    for (int k = 0; k < K; ++k, at.advance(subs, groups)) {
+      const bool there = first + k * subs + sub < end, values = s.values(at.g);
+      g[k] = there ? at.g : -1, offset[k] = at.token * s.width + s.first(at.g) + c, rstd[k] = 1;
+      if (!there || !inside) continue;
+      load_floats<N>(dy + offset[k], d[k]);
+      if (values) continue;
+      load_floats<N>(x + offset[k], n[k]);
+      rstd[k] =
+          s.queries(at.g) ? q_rstd[at.token * s.q_groups + at.g] : k_rstd[at.token * s.k_groups + at.g - s.q_groups];
     }
-    const float mean = group_sum(sum, s.lanes) / float(cols);
-    if (!at.there || (values && dx == dy)) continue;
-    for (int c = at.lane * N; c < cols; c += step) {
-      if (!One) load(c), weigh(c);
-      if (!values)
-        for (int i = 0; i < N; ++i) d[i] = rstd * (d[i] - n[i] * mean);
-      store_floats<N>(dx + begin + c, d);
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      const bool queries = s.queries(g[k]);
+      float sum = 0;
+      for (int i = 0; i < N; ++i) {
+        n[k][i] *= rstd[k];
+        const float dn = d[k][i] * n[k][i], w = queries ? q_w[i] : k_w[i];
+        of_queries[i] += queries ? dn : 0.f, of_keys[i] += queries ? 0.f : dn;  // of values: 0
+        sum += dn * w;
+        if (!s.values(g[k])) d[k][i] *= w;
+      }
+      const float mean = group_sum(sum, s.lanes) / float(s.q_cols);
+      if (g[k] < 0 || !inside) continue;
+      if (!s.values(g[k]))
+        for (int i = 0; i < N; ++i) d[k][i] = rstd[k] * (d[k][i] - n[k][i] * mean);
+      store_floats<N>(dx + offset[k], d[k]);
     }
   }
-  if constexpr (One) {
-    if (!parts) return;
-    // The lanes with the same columns, in their order.
-    __shared__ float sums[2][threads][N];
-    for (int i = 0; i < N; ++i) sums[0][threadIdx.x][i] = of_queries[i], sums[1][threadIdx.x][i] = of_keys[i];
-    __syncthreads();
-    const int columns = s.q_cols + s.k_cols;
-    for (int column = int(threadIdx.x); column < columns; column += threads) {
-      const bool keys = column >= s.q_cols;
-      const int c = keys ? column - s.q_cols : column;
-      float total = 0;
-      for (int t = c / N; t < threads; t += s.lanes) total += sums[keys][t][c % N];
-      parts[int64_t(column) * gridDim.x + blockIdx.x] = total;
-    }
+  if (!parts) return;
+  // The lanes with the same columns, in their order.
+  __shared__ float sums[2][head_threads][N];
+  for (int i = 0; i < N; ++i) sums[0][threadIdx.x][i] = of_queries[i], sums[1][threadIdx.x][i] = of_keys[i];
+  __syncthreads();
+  const int columns = s.q_cols + s.k_cols;
+  for (int column = int(threadIdx.x); column < columns; column += head_threads) {
+    const bool keys = column >= s.q_cols;
+    const int of = keys ? column - s.q_cols : column;
+    float total = 0;
+    for (int t = of / N; t < head_threads; t += s.lanes) total += sums[keys][t][of % N];
+    parts[int64_t(column) * gridDim.x + blockIdx.x] = total;
   }
 }
 
-// Rows: sums of dy n over the tokens of a chunk, for every element of both weights.
+// A block has a range of the tokens: their queries (blockIdx.y 0), keys (1) or values (2).
+template <int N, int Units, class T>
+__global__ void __launch_bounds__(row_threads)
+    qk_norm_grad_rows(const T* dy, const T* x, const T* q_weight, const T* k_weight, const float* q_rstd,
+                      const float* k_rstd, T* dx, float* parts, QkShape s) {
+  wait_for_predecessors();
+  constexpr int K = backward_groups;
+  const int g = int(blockIdx.y), cols = s.cols(g);
+  const bool queries = s.queries(g), values = s.values(g);
+  const int64_t begin = s.tokens * blockIdx.x / gridDim.x, end = s.tokens * (blockIdx.x + 1) / gridDim.x;
+  float w[Units][N], of_weight[Units][N] = {};
+  auto column = [&](int u) { return (u * row_threads + int(threadIdx.x)) * N; };
+#pragma unroll
+  for (int u = 0; u < Units; ++u)
+    load_weights<N>(values ? nullptr : queries ? q_weight : k_weight, column(u), column(u) < cols, w[u]);
+  for (int64_t first = begin; first < end; first += K) {
+    float d[K][Units][N] = {}, n[K][Units][N] = {}, rstd[K] = {};
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      if (first + k >= end) continue;
+      const int64_t row = (first + k) * s.width + s.first(g);
+      if (!values) rstd[k] = (queries ? q_rstd : k_rstd)[first + k];
+#pragma unroll
+      for (int u = 0; u < Units; ++u) {
+        if (column(u) >= cols) continue;
+        load_floats<N>(dy + row + column(u), d[k][u]);
+        if (!values) load_floats<N>(x + row + column(u), n[k][u]);
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      float sum = 0;
+#pragma unroll
+      for (int u = 0; u < Units; ++u)
+        for (int i = 0; i < N; ++i) {
+          n[k][u][i] *= rstd[k];
+          of_weight[u][i] += d[k][u][i] * n[k][u][i];
+          d[k][u][i] *= w[u][i];
+          sum += d[k][u][i] * n[k][u][i];
+        }
+      const float mean = values ? 0.f : block_sum<row_threads>(sum) / float(cols);
+      if (first + k >= end) continue;
+      const int64_t row = (first + k) * s.width + s.first(g);
+#pragma unroll
+      for (int u = 0; u < Units; ++u) {
+        if (column(u) >= cols) continue;
+        if (!values)
+          for (int i = 0; i < N; ++i) d[k][u][i] = rstd[k] * (d[k][u][i] - n[k][u][i] * mean);
+        store_floats<N>(dx + row + column(u), d[k][u]);
+      }
+    }
+  }
+  if (!parts || values) return;
+#pragma unroll
+  for (int u = 0; u < Units; ++u) {
+    if (column(u) >= cols) continue;
+    for (int i = 0; i < N; ++i)
+      parts[int64_t((queries ? 0 : s.q_cols) + column(u) + i) * gridDim.x + blockIdx.x] = of_weight[u][i];
+  }
+}
+
+template <int N, class T>
+__global__ void __launch_bounds__(threads)
+    qk_norm_grad_any(const T* dy, const T* x, const T* q_weight, const T* k_weight, const float* q_rstd,
+                     const float* k_rstd, T* dx, QkShape s) {
+  wait_for_predecessors();
+  const Group at(s, item_of(s));
+  const bool queries = s.queries(at.g), values = s.values(at.g);
+  const int cols = s.cols(at.g), step = s.lanes * N;
+  const int64_t begin = at.token * s.width + s.first(at.g);
+  const T* weight = values ? nullptr : queries ? q_weight : k_weight;
+  float rstd = 1;
+  if (!values)
+    rstd = queries ? q_rstd[at.token * s.q_groups + at.g] : k_rstd[at.token * s.k_groups + at.g - s.q_groups];
+  float d[N] = {}, n[N] = {}, w[N] = {}, sum = 0;
+  auto load = [&](int c) {
+    load_floats<N>(dy + begin + c, d);
+    if (values) return;
+    load_floats<N>(x + begin + c, n), load_weights<N>(weight, c, true, w);
+    for (int i = 0; i < N; ++i) n[i] *= rstd, d[i] *= w[i];
+  };
+  for (int c = at.lane * N; c < cols; c += step) {
+    load(c);
+    for (int i = 0; i < N; ++i) sum += d[i] * n[i];
+  }
+  const float mean = group_sum(sum, s.lanes) / float(cols);
+  if (!at.there) return;
+  for (int c = at.lane * N; c < cols; c += step) {
+    load(c);
+    if (!values)
+      for (int i = 0; i < N; ++i) d[i] = rstd * (d[i] - n[i] * mean);
+    store_floats<N>(dx + begin + c, d);
+  }
+}
+
+// For qk_norm_grad_any: sums of dy n over the tokens of a chunk, for every element of both weights.
 template <class T>
 __global__ void __launch_bounds__(threads)
     qk_norm_weight_parts(const T* dy, const T* x, const float* q_rstd, const float* k_rstd, float* parts, QkShape s) {
@@ -202,38 +397,51 @@ __global__ void __launch_bounds__(threads)
   store_any(keys ? dk : dq, t, c, sum);
 }
 
-// Calls f with N and One as constants.
+// Calls f with the elements of an access as a constant.
 template <class T, class F>
 void with_access(const QkShape& s, F f) {
   constexpr int whole = 16 / int(sizeof(T));
-  if (s.vector == 1)
-    s.one ? f(std::integral_constant<int, 1>(), std::true_type())
-          : f(std::integral_constant<int, 1>(), std::false_type());
-  else
-    s.one ? f(std::integral_constant<int, whole>(), std::true_type())
-          : f(std::integral_constant<int, whole>(), std::false_type());
+  s.vector == 1 ? f(std::integral_constant<int, 1>()) : f(std::integral_constant<int, whole>());
+}
+
+QkShape without_values(QkShape s, bool in_place) {
+  if (in_place) s.v_groups = 0;
+  return s;
 }
 
 void launch_qk_norm(const KernelCall& c) {
   namespace at = in::qk_norm;
+  namespace to = out::qk_norm;
   const Value& x = c.in_value(at::qkv);
-  const QkShape s = shape_of(x, c.instr.attrs);
+  const QkShape s = without_values(shape_of(x, c.instr.attrs), c.in[at::qkv] == c.out[to::y]);
+  const int64_t groups = s.tokens * s.groups();
   with_type(x.dtype, [&](auto t) {
     using T = decltype(t);
     auto weight = [&](size_t i) { return c.has(i) ? c.input<T>(i) : nullptr; };
-    with_access<T>(s, [&](auto n, auto one) {
-      launch(c, qk_norm_groups<n.value, one.value, T>, blocks_of(s), threads, 0, c.input<T>(at::qkv),
-             weight(at::q_weight), weight(at::k_weight), c.output<T>(out::qk_norm::y),
-             c.output<float>(out::qk_norm::q_rstd), c.output<float>(out::qk_norm::k_rstd), s,
+    auto start = [&](auto kernel, dim3 blocks, int block) {
+      launch(c, kernel, blocks, block, 0, c.input<T>(at::qkv), weight(at::q_weight), weight(at::k_weight),
+             c.output<T>(to::y), c.output<float>(to::q_rstd), c.output<float>(to::k_rstd), s,
              float(c.instr.attrs.number("eps")));
+    };
+    with_access<T>(s, [&](auto n) {
+      if (s.heads)
+        start(qk_norm_heads<n.value, T>, blocks_for(groups, forward_groups * head_threads / s.lanes), head_threads);
+      else if (s.units)
+        start(s.units == 1 ? qk_norm_rows<n.value, 1, T> : qk_norm_rows<n.value, 2, T>,
+              dim3(unsigned(s.tokens), unsigned(s.groups())), row_threads);
+      else
+        start(qk_norm_any<n.value, T>, blocks_for(groups, threads / s.lanes), threads);
     });
   });
 }
 
-unsigned grad_blocks(const QkShape& s) { return s.one ? std::min<unsigned>(blocks_of(s), most_blocks) : blocks_of(s); }
-// Parts of the sums for the weights.
+// Parts of the sums for the weights, of which a block makes one, or an element of each.
 int parts_of(const QkShape& s) {
-  return s.one ? int(grad_blocks(s)) : int(std::clamp<int64_t>(s.tokens / 32, 1, most_chunks));
+  if (s.heads)
+    return int(
+        std::clamp<int64_t>(s.tokens * s.groups() * s.lanes / (backward_groups * head_threads), 1, most_head_blocks));
+  if (s.units) return int(std::clamp<int64_t>(s.tokens / backward_groups, 1, most_row_blocks));
+  return int(std::clamp<int64_t>(s.tokens / 32, 1, most_chunks));
 }
 
 size_t grad_workspace(const KernelQuery& q) {
@@ -245,26 +453,36 @@ void launch_qk_norm_grad(const KernelCall& c) {
   namespace at = in::qk_norm_grad;
   namespace to = out::qk_norm_grad;
   const Value& dy = c.in_value(at::dy);
-  const QkShape s = shape_of(c.in_value(at::qkv), c.instr.attrs);
-  const unsigned columns = blocks_for(s.q_cols + s.k_cols, threads);
+  const QkShape whole = shape_of(c.in_value(at::qkv), c.instr.attrs);
+  const QkShape s = without_values(whole, c.in[at::dy] == c.out[to::dqkv]);
+  const int count = parts_of(whole), columns = s.q_cols + s.k_cols;
   auto *q_rstd = c.input<float>(at::q_rstd), *k_rstd = c.input<float>(at::k_rstd);
   const bool weights = c.has(at::q_weight);
   auto* parts = weights ? static_cast<float*>(c.workspace) : nullptr;
   with_type(dy.dtype, [&](auto t) {
     using T = decltype(t);
     auto weight = [&](size_t i) { return c.has(i) ? c.input<T>(i) : nullptr; };
-    if (weights && !s.one)  // before dqkv, which may be dy
-      launch(c, qk_norm_weight_parts<T>, dim3(columns, unsigned(parts_of(s))), threads, 0, c.input<T>(at::dy),
-             c.input<T>(at::qkv), q_rstd, k_rstd, parts, s);
-    with_access<T>(s, [&](auto n, auto one) {
-      launch(c, qk_norm_grad_groups<n.value, one.value, T>, grad_blocks(s), threads, 0, c.input<T>(at::dy),
-             c.input<T>(at::qkv), weight(at::q_weight), weight(at::k_weight), q_rstd, k_rstd, c.output<T>(to::dqkv),
-             parts, s);
+    auto start = [&](auto kernel, dim3 blocks, int block, auto... parts_if_any) {
+      launch(c, kernel, blocks, block, 0, c.input<T>(at::dy), c.input<T>(at::qkv), weight(at::q_weight),
+             weight(at::k_weight), q_rstd, k_rstd, c.output<T>(to::dqkv), parts_if_any..., s);
+    };
+    with_access<T>(s, [&](auto n) {
+      if (s.heads) {
+        start(qk_norm_grad_heads<n.value, T>, unsigned(count), head_threads, parts);
+      } else if (s.units) {
+        start(s.units == 1 ? qk_norm_grad_rows<n.value, 1, T> : qk_norm_grad_rows<n.value, 2, T>,
+              dim3(unsigned(count), unsigned(s.groups())), row_threads, parts);
+      } else {
+        if (weights)  // before dqkv, which may be dy
+          launch(c, qk_norm_weight_parts<T>, dim3(blocks_for(columns, threads), unsigned(count)), threads, 0,
+                 c.input<T>(at::dy), c.input<T>(at::qkv), q_rstd, k_rstd, parts, s);
+        start(qk_norm_grad_any<n.value, T>, blocks_for(s.tokens * s.groups(), threads / s.lanes), threads);
+      }
     });
     if (!weights) return;
     auto acc = [&](size_t i) -> const void* { return c.has(i) ? c.in[i] : nullptr; };
-    launch(c, qk_norm_weight_sums, blocks_for(s.q_cols + s.k_cols, threads / 32), threads, 0, parts, parts_of(s),
-           c.out[to::dq], c.out[to::dk], c.out_value(to::dq).dtype, acc(at::acc_q), acc(at::acc_k), s);
+    launch(c, qk_norm_weight_sums, blocks_for(columns, threads / 32), threads, 0, parts, count, c.out[to::dq],
+           c.out[to::dk], c.out_value(to::dq).dtype, acc(at::acc_q), acc(at::acc_k), s);
   });
 }
 

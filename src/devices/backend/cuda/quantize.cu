@@ -46,12 +46,15 @@ struct Normalized {
   struct Columns {
     float gamma[8], beta[8];
   };
-  const T *x, *gamma, *beta;  // beta may be null
+  const T *x, *gamma, *beta;  // gamma and beta may be null
   const float *rstd, *mean;   // mean: null for rms
   __device__ Columns columns(int64_t column, int64_t width) const {
     Columns c = {};
     Eight<T, true> weights = {};
-    weights.load(gamma, column, width), weights.widen_to(c.gamma);
+    if (gamma)
+      weights.load(gamma, column, width), weights.widen_to(c.gamma);
+    else
+      for (float& one : c.gamma) one = 1.f;
     weights = {};
     if (beta) weights.load(beta, column, width), weights.widen_to(c.beta);
     return c;
@@ -149,7 +152,8 @@ void launch_norm_columns(const KernelCall& c) {
   namespace to = out::norm_quantize_columns;
   using T = bfloat16;
   Normalized n = {};
-  n.x = c.input<T>(at::x), n.gamma = c.input<T>(at::gamma), n.rstd = c.input<float>(at::rstd);
+  n.x = c.input<T>(at::x), n.rstd = c.input<float>(at::rstd);
+  if (c.has(at::gamma)) n.gamma = c.input<T>(at::gamma);
   if (c.has(at::beta)) n.beta = c.input<T>(at::beta);
   if (c.has(at::mean)) n.mean = c.input<float>(at::mean);
   const Value& x = c.in_value(at::x);

@@ -38,6 +38,18 @@ void write_decoder(const ModelConfig& c, nlohmann::ordered_json& j, const Decode
   j[d.eps_key] = c.norm_eps;
 }
 
+void read_logit_cap(const Keys& k, double otherwise, ModelConfig& c) {
+  const char* key = "final_logit_softcapping";
+  if (k.has_null(key)) return;
+  c.logit_cap = k.number(key, otherwise);
+  if (k.has(key) && !(c.logit_cap > 0))
+    fail_usage(fmt::format("'{}' is {}", key, c.logit_cap), k.where(), "It must be positive, or null for no cap.");
+}
+
+void write_logit_cap(const ModelConfig& c, nlohmann::ordered_json& j) {
+  j["final_logit_softcapping"] = c.logit_cap > 0 ? nlohmann::ordered_json(c.logit_cap) : nlohmann::ordered_json();
+}
+
 void require_silu(const Keys& k, const char* key) {
   std::string activation = k.text(key, "silu");
   if (activation != "silu" && activation != "swish")

@@ -19,6 +19,10 @@ struct DecoderKeys {
 ModelConfig read_decoder(const Keys& keys, const DecoderKeys& defaults);
 void write_decoder(const ModelConfig& config, nlohmann::ordered_json& out, const DecoderKeys& defaults);
 
+// final_logit_softcapping, the cap of logits. otherwise: if the file has no such key.
+void read_logit_cap(const Keys& keys, double otherwise, ModelConfig& config);
+void write_logit_cap(const ModelConfig& config, nlohmann::ordered_json& out);
+
 // Only silu, under the key `key`.
 void require_silu(const Keys& keys, const char* key = "hidden_act");
 void require_no_dropout(const Keys& keys, const std::vector<const char*>& names);

@@ -18,7 +18,7 @@ ModelConfig read_gemma3(const Keys& k) {
   if (activation != "gelu_pytorch_tanh" && activation != "gelu_new")
     fail_usage(fmt::format("'hidden_activation' is \"{}\"", printable(activation)), k.where(),
                "Supported: gelu_pytorch_tanh.");
-  k.must_be_absent("final_logit_softcapping", "Crest does not cap logits yet.");
+  read_logit_cap(k, 0, c);
   c.activation = ActivationKind::geglu;
   c.norm_position = NormPosition::both, c.qk_norm = QkNorm::head;
   c.embedding_scale = std::sqrt(double(c.width));
@@ -35,6 +35,7 @@ bool write_gemma3(const ModelConfig& c, nlohmann::ordered_json& j) {
   write_decoder(c, j, gemma3_keys);
   j["hidden_activation"] = "gelu_pytorch_tanh";
   j["attention_bias"] = c.attention_bias;
+  write_logit_cap(c, j);
   const double scalar = c.attention_scale == 0 ? double(c.head_dim) : 1 / (c.attention_scale * c.attention_scale);
   const auto whole = int64_t(std::round(scalar));  // transformers takes no other
   j["query_pre_attn_scalar"] = whole;

@@ -8,12 +8,13 @@ namespace crest {
 
 extern const Family gpt2_family, llama_family, mistral_family, qwen2_family, smollm3_family, granite_family,
     starcoder2_family, phi3_family, gpt_neox_family, stablelm_family, qwen3_family, olmo2_family, olmo3_family,
-    gemma3_family;
+    gemma3_family, nanochat_family;
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> all = {
-      gpt2_family, llama_family,    mistral_family,  qwen2_family, smollm3_family, granite_family, starcoder2_family,
-      phi3_family, gpt_neox_family, stablelm_family, qwen3_family, olmo2_family,   olmo3_family,   gemma3_family};
+  static const std::vector<Family> all = {gpt2_family,     llama_family,    mistral_family,    qwen2_family,
+                                          smollm3_family,  granite_family,  starcoder2_family, phi3_family,
+                                          gpt_neox_family, stablelm_family, qwen3_family,      olmo2_family,
+                                          olmo3_family,    gemma3_family,   nanochat_family};
   return all;
 }
 

@@ -15,7 +15,21 @@ struct RowSum {
   double log() const { return largest + std::log(sum); }
 };
 
-static RowSum row_sum(const Tensor& logits, int64_t row, int64_t vocab) {
+// The logits of the softmax, and their slopes with respect to the ones in memory.
+class Logits {
+ public:
+  explicit Logits(const KernelCall& c)
+      : x_(input(c, in::cross_entropy::logits)), cap_(c.instr.attrs.number("cap", 0)) {}
+  Shape shape() const { return x_.shape(); }
+  double operator[](int64_t i) const { return cap_ > 0 ? cap_ * std::tanh(x_[i] / cap_) : x_[i]; }
+  double slope(int64_t i) const { return cap_ > 0 ? std::pow(std::cosh(x_[i] / cap_), -2) : 1; }
+
+ private:
+  Tensor x_;
+  double cap_;  // 0: none
+};
+
+static RowSum row_sum(const Logits& logits, int64_t row, int64_t vocab) {
   const int64_t first = row * logits.shape().back();
   RowSum s;
   for (int64_t j = 0; j < vocab; ++j) s.largest = std::max(s.largest, logits[first + j]);
@@ -30,7 +44,8 @@ static int64_t own_vocab(const KernelCall& c, int64_t first, int64_t columns) {
 }
 
 void loss_stats(const KernelCall& c) {
-  const Tensor logits = input(c, in::loss_stats::logits), stats = output(c, out::loss_stats::stats);
+  const Logits logits(c);
+  const Tensor stats = output(c, out::loss_stats::stats);
   const auto* targets = c.input<int32_t>(in::loss_stats::targets);
   const int64_t columns = logits.shape().back(), first = c.part_begin(columns), vocab = own_vocab(c, first, columns);
   for (int64_t r = 0; r < logits.shape().rows(); ++r) {
@@ -59,22 +74,23 @@ static void combine(const KernelCall& c, int64_t rows, double weight) {
 }
 
 // weight: of the step's scalars (core/scalars.h).
-static double row_loss(const Tensor& logits, int64_t row, int32_t target, double lse, double weight) {
+static double row_loss(const Logits& logits, int64_t row, int32_t target, double lse, double weight) {
   return target < 0 ? 0 : weight * (lse - logits[row * logits.shape().back() + target]);
 }
 
 // target: counted from the first column.
-static void row_grad(const Tensor& logits, const Tensor& dlogits, int64_t row, int64_t vocab, int64_t target,
+static void row_grad(const Logits& logits, const Tensor& dlogits, int64_t row, int64_t vocab, int64_t target,
                      bool counted, double lse, double scale) {
   int64_t width = logits.shape().back();
   for (int64_t j = 0; j < width; ++j) {
     int64_t e = row * width + j;
-    dlogits.set(e, counted && j < vocab ? (std::exp(logits[e] - lse) - (j == target ? 1 : 0)) * scale : 0);
+    const double softmax_less_one_hot = std::exp(logits[e] - lse) - (j == target ? 1 : 0);
+    dlogits.set(e, counted && j < vocab ? softmax_less_one_hot * logits.slope(e) * scale : 0);
   }
 }
 
 void cross_entropy(const KernelCall& c) {
-  Tensor logits = input(c, in::cross_entropy::logits);
+  const Logits logits(c);
   const auto* targets = c.input<int32_t>(in::cross_entropy::targets);
   int64_t vocab = c.instr.attrs.integer("vocab");
   double weight = c.has(in::cross_entropy::scalars) ? scalars(c, in::cross_entropy::scalars).loss_weight : 1;
@@ -87,7 +103,8 @@ void cross_entropy(const KernelCall& c) {
 }
 
 void cross_entropy_grad(const KernelCall& c) {
-  Tensor logits = input(c, in::cross_entropy_grad::logits), lse = input(c, in::cross_entropy_grad::lse);
+  const Logits logits(c);
+  const Tensor lse = input(c, in::cross_entropy_grad::lse);
   const auto* targets = c.input<int32_t>(in::cross_entropy_grad::targets);
   double scale = c.instr.attrs.number("scale") * scalars(c, in::cross_entropy_grad::scalars).loss_scale *
                  scalars(c, in::cross_entropy_grad::scalars).loss_weight;
@@ -98,7 +115,7 @@ void cross_entropy_grad(const KernelCall& c) {
 }
 
 void cross_entropy_fused(const KernelCall& c) {
-  Tensor logits = input(c, in::cross_entropy_fused::logits);
+  const Logits logits(c);
   const auto* targets = c.input<int32_t>(in::cross_entropy_fused::targets);
   int64_t vocab = c.instr.attrs.integer("vocab");
   double weight = scalars(c, in::cross_entropy_fused::scalars).loss_weight;

@@ -41,12 +41,12 @@ void factored_update(const KernelCall& c) {
   };
   for (int64_t e = 0; e < n; ++e) squares += direction(e) * direction(e);
   double clip = std::max(1.0, std::sqrt(squares / double(n)) / c.instr.attrs.number("clip"));
-  double momentum = c.instr.attrs.number("momentum", 0);
+  const double momentum = c.instr.attrs.number("momentum", 0), lr = s.lr * c.instr.attrs.number("lr_factor", 1.0);
   for (int64_t e = 0; e < n; ++e) {
     double x = p[e], u = direction(e) / clip;
     output(c, out::factored_update::master)
         .set(e, momentum > 0 ? momentum * x + (1 - momentum) * u
-                             : x - s.lr * (u + c.instr.attrs.number("weight_decay") * x));
+                             : x - lr * (u + c.instr.attrs.number("weight_decay") * x));
     if (c.has(in::factored_update::w))
       output(c, out::factored_update::w).set_weight(e, output(c, out::factored_update::master)[e]);
   }

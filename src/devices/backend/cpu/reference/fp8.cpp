@@ -116,7 +116,7 @@ struct Normalized {
     int64_t width = x.shape().back();
     for (int64_t i = 0; i < x.numel(); ++i) {
       int64_t r = i / width, j = i % width;
-      y.set(i, (x[i] - so_far(mean, r)) * rstd[r] * gamma[j] + so_far(beta, j));
+      y.set(i, (x[i] - so_far(mean, r)) * rstd[r] * factor(gamma, j) + so_far(beta, j));
     }
   }
 };

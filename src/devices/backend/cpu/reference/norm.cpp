@@ -29,7 +29,7 @@ static void normalize(const KernelCall& c, const Tensor& x, const Tensor& gamma,
     double rstd = 1 / std::sqrt(square / double(width) + eps);
     output(c, out.rstd).set(r, rstd);
     for (int64_t j = 0; j < width; ++j)
-      output(c, out.y).set(r * width + j, (x[r * width + j] - mean) * rstd * gamma[j] + so_far(beta, j));
+      output(c, out.y).set(r * width + j, (x[r * width + j] - mean) * rstd * factor(gamma, j) + so_far(beta, j));
   }
 }
 
@@ -65,18 +65,18 @@ void norm_grad(const KernelCall& c) {
     double mean_g = 0, mean_gn = 0;
     for (int64_t j = 0; j < width; ++j) {
       double d = dy[r * width + j], n = normalized(j);
-      mean_g += d * gamma[j] / double(width);
-      mean_gn += d * gamma[j] * n / double(width);
+      mean_g += d * factor(gamma, j) / double(width);
+      mean_gn += d * factor(gamma, j) * n / double(width);
       dgamma[size_t(j)] += d * n;
       dbeta[size_t(j)] += d;
     }
     if (!is_layer(c)) mean_g = 0;
     for (int64_t j = 0; j < width; ++j) {
       int64_t e = r * width + j;
-      dx.set(e, rstd[r] * (dy[e] * gamma[j] - mean_g - normalized(j) * mean_gn) + so_far(dres, e));
+      dx.set(e, rstd[r] * (dy[e] * factor(gamma, j) - mean_g - normalized(j) * mean_gn) + so_far(dres, e));
       dropped.set(e, dropout(e, dx[e]));
       dbias[size_t(j)] += dropped[e];
-      if (keep) output(c, c.instr.out.size() - 1).set(e, normalized(j) * gamma[j] + so_far(beta, j));
+      if (keep) output(c, c.instr.out.size() - 1).set(e, normalized(j) * factor(gamma, j) + so_far(beta, j));
     }
   }
   for (int64_t j = 0; j < width; ++j) {

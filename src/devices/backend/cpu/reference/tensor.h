@@ -52,8 +52,9 @@ class Tensor {
 
 inline Tensor input(const KernelCall& c, size_t i) { return c.has(i) ? Tensor(c.in[i], c.in_value(i)) : Tensor(); }
 inline Tensor output(const KernelCall& c, size_t o) { return Tensor(c.out[o], c.out_value(o)); }
-// Element i of an accumulator, 0 when it is absent.
+// Element i of an accumulator, 0 when it is absent; of factors, 1 when they are absent.
 inline double so_far(const Tensor& acc, int64_t i) { return acc ? acc[i] : 0; }
+inline double factor(const Tensor& factors, int64_t i) { return factors ? factors[i] : 1; }
 
 // x as an element of this dtype holds it.
 inline double rounded(DType t, double x) {

@@ -19,6 +19,7 @@ struct CrossEntropyArgs {
   DType dtype;             // of logits and dlogits
   float factor;            // of the gradient
   float weight;            // of the losses
+  float cap;               // of the logits; 0: none
 };
 
 // Floats for the fused kernel: a row's exponentials

@@ -3,9 +3,9 @@
 //  * Blocks run one after the other in one OS thread, launches under a lock; the threads of a block
 //    are fibers that switch only at barriers and warp operations. Waiting for another block in a
 //    loop therefore hangs.
-// * __syncthreads waits for every running thread of the block. Threads at different
-//    barriers, a warp operation whose mask names a lane that has returned (or never was), and a
-//    deadlock end in an Error that says where.
+//  * __syncthreads waits for every running thread of the block. An Error with the place ends the
+//    launch if threads wait at different barriers, if the mask of a warp operation names a lane that
+//    does not exist or has returned, and after a deadlock.
 //  * Dynamic shared memory has the size of the launch, is filled with 0xff (NaN) before every
 //    block, and is seen by AddressSanitizer. __shared__ arrays are static: they keep what the block
 //    before left there.

@@ -1,10 +1,10 @@
 // hopper.h on the host: mbarriers, TMA copies and wgmma, for kernels with blocks waiting for each
-// other. All blocks of a launch are resident, their threads fibers that switch at every possible
-// wait. * Copies and products are late: they happen at a random time up to the wait that demands
-// them
+// other. All blocks of a launch are resident, and their threads are fibers that switch at every
+// possible wait.
+//  * Copies and products are late: they happen at a random time before the wait for them
 //    (Timing::late), or at once (Timing::early). A kernel is right if its results with both are
-//    bitwise identical: what is overwritten too early, read before it is there, or waited for at the
-//    wrong phase shows as a wrong result or a deadlock.
+//    bitwise identical: memory overwritten too early, read too early, or waited for at the wrong
+//    phase shows as a wrong result or a deadlock.
 //  * Not seen: proxy fences, the order of ordinary accesses to device memory, bank conflicts,
 //    registers.
 #pragma once

@@ -66,6 +66,18 @@ template <class T>
 __device__ inline Pack<T> load_pack(const T* p) {
   return *reinterpret_cast<const Pack<T>*>(p);
 }
+// All of them x.
+template <class T>
+__device__ inline Pack<T> pack_of(float x) {
+  float all[Pack<T>::size];
+  for (float& one : all) one = x;
+  return Pack<T>::narrowed(all);
+}
+// Of a row of factors; 1 where there is none.
+template <class T>
+__device__ inline float weight_at(const T* weights, int column) {
+  return weights ? widen(weights[column]) : 1.f;
+}
 template <class T>
 __device__ inline void store_pack(T* p, const Pack<T>& v) {
   *reinterpret_cast<Pack<T>*>(p) = v;

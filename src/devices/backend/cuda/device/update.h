@@ -13,13 +13,17 @@ namespace crest::cuda {
 // Arguments of a kernel; scalars on the device add the rest.
 struct UpdateFactors {
   explicit UpdateFactors(const UpdateRates& r)
-      : fixed(r.fixed<float>()), weight_decay(float(r.weight_decay)), log_beta1(r.log_beta1), log_beta2(r.log_beta2) {}
+      : fixed(r.fixed<float>()),
+        weight_decay(float(r.weight_decay)),
+        lr_factor(float(r.lr_factor)),
+        log_beta1(r.log_beta1),
+        log_beta2(r.log_beta2) {}
 
   // All threads of the block call it: two of them compute the corrections, in double.
   template <class Rule>
   __device__ UpdateStep<float> step(const Scalars* scalars) const {
     UpdateStep<float> s = fixed;
-    s.gradient_factor = scalars->grad_factor, s.lr = scalars->lr, s.decay = scalars->lr * weight_decay;
+    s.gradient_factor = scalars->grad_factor, s.lr = scalars->lr * lr_factor, s.decay = s.lr * weight_decay;
     if constexpr (Rule::bias_corrected) {
       __shared__ float correction[2];
       if (threadIdx.x < 2)
@@ -32,7 +36,7 @@ struct UpdateFactors {
   }
 
   UpdateStep<float> fixed;
-  float weight_decay;
+  float weight_decay, lr_factor;
   double log_beta1, log_beta2;
 };
 
