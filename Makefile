@@ -61,7 +61,7 @@ install: build ## builds and installs crest (PREFIX=/usr/local)
 dist: build ## makes an archive in build/dist for other Debian and Ubuntu machines
 	@sh scripts/dist.sh build/release build/dist
 
-wheel: build ## makes a wheel for pip in build/wheel (with CUDA after make cuda), and tries it
+wheel: build $(if $(wildcard build/cuda/crest),cuda) ## makes a wheel for pip in build/wheel (with CUDA after make cuda), and tries it
 	@rm -rf build/wheel && python3 scripts/wheel.py
 	@sh tests/tools/check_wheel.sh build/wheel/crest_train-*.whl
 

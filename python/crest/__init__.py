@@ -10,18 +10,21 @@ docs/start/from-python.md is the guide, docs/reference/python.md the reference.
 
 from crest._commands import command, plan, prepare, train, tune
 from crest._program import CrestError, program
+from crest._report import Report, report
 from crest._store import Log, Run, run, runs
 from crest._weights import Weights, weights
 
 __all__ = [
     "CrestError",
     "Log",
+    "Report",
     "Run",
     "Weights",
     "command",
     "plan",
     "prepare",
     "program",
+    "report",
     "run",
     "runs",
     "train",

@@ -1,5 +1,6 @@
 """python/crest against the program: what it returns is what the command line prints."""
 
+import html
 import json
 import os
 import pathlib
@@ -208,6 +209,18 @@ def test_plan_and_tune_are_those_of_the_program(folder):
     best = crest.tune(model="nano", batch=4, device="h100", vary=["attention=flash", "recompute=none,full"])
     flags += ("--vary", "attention=flash", "--vary", "recompute=none,full")
     assert best == {**printed("tune", *flags, cwd=folder), "seconds": pytest.approx(0, abs=60)}
+
+
+def test_a_report_is_a_page(trained, folder):
+    report = crest.report(trained, title="A <small> run")
+    data = printed("report", trained.uid, "--title", "A <small> run", "-o", "report.html", cwd=folder)
+    assert report.data == data and report.summary == data["summary"] and repr(report).startswith("A <small> run\n")
+    report.save("saved.html")
+    assert (folder / "saved.html").read_text() == report.html == (folder / "report.html").read_text()
+    shown = report._repr_html_()
+    assert shown.count("<") == 2 and html.unescape(shown.split('"')[1]) == report.html
+    with pytest.raises(crest.CrestError, match="at least one"):
+        crest.report([])
 
 
 def test_errors_have_message_and_code(folder):
