@@ -1,8 +1,8 @@
 #!/bin/sh
 # Makes a release archive that runs on another Debian or Ubuntu machine of this architecture, with a glibc as new as the
 # archive's text says: scripts/dist.sh [BUILD] [FOLDER]     defaults build/release and build/dist
-# crest-VERSION-linux-ARCH.tar.gz holds bin/crest, lib/ (what it needs besides glibc; CUDA's libraries are opened at run
-# time from the machine), licenses, README, completions and the help of all commands. The same build gives the same bytes.
+# crest-VERSION-linux-ARCH.tar.gz holds bin/crest, lib/ (scripts/libraries.sh), licenses, README, completions and the help
+# of all commands. The same build gives the same bytes.
 set -eu
 cd "$(dirname "$0")/.."
 build=${1:-build/release} out=${2:-build/dist}
@@ -13,27 +13,11 @@ version=$("$build/crest" --version | sed -n '1s/^crest //p')
 name=crest-$version-linux-$(uname -m)
 folder=$out/$name
 rm -rf "$folder"
-mkdir -p "$folder/lib" "$folder/share/licenses" "$folder/share/completions"
+mkdir -p "$folder/share/completions"
 
 # cmake's install gives the program its search path, $ORIGIN/../lib.
 cmake --install "$build" --prefix "$folder" --strip >/dev/null
-ldd "$folder/bin/crest" >"$out/ldd.txt"
-! grep 'not found' "$out/ldd.txt" >&2 || { echo "dist.sh: these libraries are missing" >&2; exit 1; }
-awk '$3 ~ /^\// {print $3}' "$out/ldd.txt" | sort -u |
-  grep -vE '/(libc|libm|libdl|libpthread|librt|libresolv|ld-linux[^/]*)\.so' | while read -r library; do
-  cp -L "$library" "$folder/lib/"
-  strip --strip-unneeded "$folder/lib/$(basename "$library")" 2>/dev/null || true
-  # The library's license is in its package. /lib is a link to /usr/lib: dpkg knows one of the two names.
-  real=$(readlink -f "$library")
-  owner=$(dpkg -S "$real" 2>/dev/null || dpkg -S "${real#/usr}" 2>/dev/null || true)
-  package=$(echo "$owner" | head -1 | sed 's/:.*//')
-  if [ -n "$package" ] && [ -e "/usr/share/doc/$package/copyright" ]; then
-    cp -L "/usr/share/doc/$package/copyright" "$folder/share/licenses/$package"
-  else
-    echo "dist.sh: no license found for $library" >&2
-  fi
-done
-rm "$out/ldd.txt"
+sh scripts/libraries.sh "$folder/bin/crest" "$folder/lib" "$folder/share/licenses"
 
 cp LICENSE README.md "$folder/"
 for shell in bash zsh fish; do "$folder/bin/crest" completions "$shell" >"$folder/share/completions/crest.$shell"; done
@@ -46,7 +30,8 @@ for shell in bash zsh fish; do "$folder/bin/crest" completions "$shell" >"$folde
 } >"$folder/share/help.txt"
 glibc=$(objdump -T "$folder"/bin/crest "$folder"/lib/* | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -1 | sed 's/GLIBC_//')
 cat >"$folder/INSTALL.txt" <<END
-Crest $version for Linux on $(uname -m), glibc $glibc or newer (ldd --version tells yours).
+Crest $version for Linux on $(uname -m), glibc $glibc or newer (ldd --version tells yours),
+with libstdc++ of GCC 12 or newer (package libstdc++6).
 
 Unpack it anywhere and run bin/crest; or make it known to your shell:
   export PATH=\$PWD/bin:\$PATH

@@ -63,6 +63,19 @@ TEST_F(Loader, ADamagedLibraryIsNamedWithTheReason) {
   EXPECT_TRUE(contains(l.problem, (folder_ / "libcrestdamaged.so.1").string())) << l.problem;
 }
 
+// The program's environment need not be active.
+TEST_F(Loader, ThePackagesNextToTheProgramAreFound) {
+  fs::path packages = folder_ / "env/lib/python3.11/site-packages", lib = packages / "nvidia/cu13/lib";
+  fs::create_directories(lib);
+  fs::create_directories(packages / "crest/bin");
+  std::vector<std::string> expected = {lib.string()};
+  EXPECT_EQ(folders_beside(folder_ / "env/bin/crest"), expected);
+  EXPECT_TRUE(folders_beside(packages / "crest/bin/crest").empty());  // an unpacked archive of anybody
+  std::ofstream(packages / "crest/__init__.py") << "";
+  EXPECT_EQ(folders_beside(packages / "crest/bin/crest"), expected);
+  EXPECT_TRUE(folders_beside("").empty());
+}
+
 // In a separate process, since opened libraries stay open.
 TEST_F(Loader, ANamedLibraryIsTakenFromThereOrNotAtAll) {
   Library system = open_library("m", 6);

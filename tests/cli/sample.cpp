@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/saved_model_command.h"
+#include "store/store.h"
 
 using namespace crest;
 using namespace crest::test;
@@ -149,7 +150,35 @@ TEST_F(SampleCommand, WrongUsage) {
   }
   CommandResult r = run_crest("sample --prompt a", folder_);
   EXPECT_EQ(r.code, 2);
-  EXPECT_TRUE(contains(r.err, "--run"));
+  EXPECT_TRUE(contains(r.err, "--run") && contains(r.err, "crest.db has no training run")) << r.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "crest.db"));
+  EXPECT_EQ(run_crest("sample --prompt a --run ''", folder_).code, 2);
+}
+
+// Runs without a checkpoint, and runs whose folder is gone, have no model.
+TEST_F(SampleCommand, WithoutARunTheNewestIsUsedAndNamed) {
+  auto record = [&](const std::string& name, const std::string& kind, const std::string& started) {
+    RunRecord r;
+    r.kind = kind, r.status = "done", r.started = started, r.folder = folder_ / name;
+    Store(folder_ / "crest.db").add(r);
+  };
+  make_checkpoint(folder_ / "old", 10, byte_recipe());
+  make_checkpoint(folder_ / "new", 20, byte_recipe());
+  make_checkpoint(folder_ / "other", 30, byte_recipe());
+  std::filesystem::create_directories(folder_ / "fresh/checkpoints");
+  record("new", "train", "2026-01-02T00:00:00.000Z");
+  record("old", "train", "2026-01-01T00:00:00.000Z");
+  record("gone", "train", "2026-01-03T00:00:00.000Z");
+  record("fresh", "train", "2026-01-04T00:00:00.000Z");
+  record("other", "profile", "2026-01-05T00:00:00.000Z");
+  std::string command = "sample --device cpu --precision fp32 --prompt a --max-tokens 2 ";
+  CommandResult r = run_crest(command + "--json", folder_);
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_TRUE(contains(r.err, "/new, the newest run in ") && contains(r.err, "at step 20")) << r.err;
+  EXPECT_TRUE(contains(nlohmann::json::parse(r.out)["run"].get<std::string>(), "/new")) << r.out;
+  r = run_crest(command + "--store absent.db", folder_);
+  EXPECT_EQ(r.code, 1);
+  EXPECT_TRUE(contains(r.err, "absent.db")) << r.err;
 }
 
 TEST_F(SampleCommand, NoModel) {

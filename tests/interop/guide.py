@@ -19,7 +19,8 @@ os.symlink(os.environ["CREST_BINARY"], "bin/crest")
 with open("bin/python", "w") as f:
     f.write(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
 os.chmod("bin/python", 0o755)
-environment = dict(os.environ, PATH=f"{work}/bin:{os.environ['PATH']}", CUDA_VISIBLE_DEVICES="", TRANSFORMERS_VERBOSITY="error",
+package = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../python")
+environment = dict(os.environ, PYTHONPATH=package, PATH=f"{work}/bin:{os.environ['PATH']}", CUDA_VISIBLE_DEVICES="", TRANSFORMERS_VERBOSITY="error",
                    HF_HUB_OFFLINE="1", GOMP_SPINCOUNT="4000", CREST_STORE=f"{work}/crest.db")
 outputs = []
 for before, kind, code in re.findall(r"([^\n]*(?:\n[^\n`]+)*)\n\n```(\w*)\n(.*?)```", text, re.S):

@@ -18,6 +18,7 @@ work=$(mktemp -d) elsewhere=""
 trap 'rm -rf "$work" ${elsewhere:+"$elsewhere"}' EXIT
 fail() { echo "check_dist: $*" >&2; exit 1; }
 
+. "$here/tests/tools/limits.sh"
 sh "$here/scripts/dist.sh" "$build" "$work/one"
 if [ -z "$once" ]; then
   sleep 1 # times that leak into the archive differ
@@ -29,9 +30,9 @@ folder=$(echo "$work"/unpacked/crest-*)
 for file in LICENSE README.md INSTALL.txt bin/crest share/help.txt share/completions/crest.bash; do
   [ -s "$folder/$file" ] || fail "no $file"
 done
-# Of the system only glibc is used.
+# Of the system only glibc, libstdc++ and libgcc_s are used.
 foreign=$(env -i ldd "$folder/bin/crest" | awk '$3 ~ /^\// {print $3}' | grep -v "^$folder/" |
-  grep -vE '/(libc|libm|libdl|libpthread|librt|libresolv)\.so' || true)
+  grep -vE '/(libc|libm|libdl|libpthread|librt|libresolv|libstdc\+\+|libgcc_s)\.so' || true)
 [ -z "$foreign" ] || fail "libraries of this machine are used: $foreign"
 # Libraries are searched in no folder that depends on where a program runs: no entry is empty or relative.
 for file in "$folder"/bin/* "$folder"/lib/*; do

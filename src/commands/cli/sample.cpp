@@ -5,10 +5,13 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/checkpoint.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/store_options.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/text.h"
@@ -29,8 +32,9 @@ struct SampleFlags {
   SampleOptions sample;
   std::string prompt_file, tokens;
   DeviceOptions device;
+  StoreFile store;
   bool no_echo = false, json = false;
-  bool has_prompt = false, has_tokens = false;
+  bool has_run = false, has_prompt = false, has_tokens = false;
 };
 
 template <class... T>
@@ -50,6 +54,22 @@ std::vector<int64_t> parse_ids(const std::string& text) {
     ids.push_back(id);
   }
   return ids;
+}
+
+// The newest recorded training run with a checkpoint.
+std::string newest_run(const StoreFile& store) {
+  std::string file = store.path();
+  std::error_code unknown;
+  if (!store.file.empty() || std::filesystem::exists(file, unknown))
+    for (const RunRecord& r : store.open_to_read().list({.kind = "train"})) {
+      std::string root = join_path(r.folder, "checkpoints");
+      if (r.folder.empty() || !std::filesystem::is_directory(root, unknown) || list_checkpoints(root).empty()) continue;
+      message("run      {}, the newest run in {}", printable(r.folder), printable(file));
+      return r.folder;
+    }
+  fail_usage(
+      fmt::format("no model given, and {} has no training run with a checkpoint", printable(file)), "--run",
+      "Give a run, a checkpoint, or a folder with config.json and safetensors. Or train first: crest train TEXT.");
 }
 
 // Reads the prompt, once the other options are checked.
@@ -92,6 +112,7 @@ SampledText sample(const SampleFlags& o, ModelSampler& sampler, Output& out, int
 }
 
 int run_sample(SampleFlags& o) {
+  if (!o.has_run) o.sample.run = newest_run(o.store);
   read_prompt(o);
   LoadedModel model = open_model(o.sample.run, [](const std::string& m) { message("crest: warning: {}", m); });
   if (!model.text_problem.empty()) message("crest: warning: {}", model.text_problem);
@@ -120,7 +141,9 @@ int run_sample(SampleFlags& o) {
 std::function<int()> setup_sample(CLI::App& app) {
   auto o = std::make_shared<SampleFlags>();
   SampleOptions& s = o->sample;
-  app.add_option("--run", s.run, "run, checkpoint, or folder with config.json and safetensors")->type_name("RUN");
+  auto* run = app.add_option("--run", s.run,
+                             "run, checkpoint, or folder with config.json and safetensors (default: the newest run)")
+                  ->type_name("RUN");
   auto* prompt = app.add_option("--prompt", s.prompt, "text to continue (default: start a new text)");
   app.add_option("--prompt-file", o->prompt_file, "file with the prompt, or - (standard input)")->type_name("FILE");
   auto* tokens =
@@ -145,9 +168,11 @@ std::function<int()> setup_sample(CLI::App& app) {
          "auto (bf16 if the device supports it), fp32, tf32, bf16, fp16; fp8 is computed as bf16");
   option("--weights", s.weights, weights_help);
   add_device_options(app, o->device);
+  add_store_option(app, o->store);
   add_config_option(app);
   add_json_option(app, o->json);
-  return [o, prompt, tokens] {
+  return [o, run, prompt, tokens] {
+    o->has_run = run->count() > 0;
     o->has_prompt = prompt->count() > 0, o->has_tokens = tokens->count() > 0;
     return run_sample(*o);
   };

@@ -5,6 +5,8 @@
 #include <oneapi/dnnl/dnnl.h>
 #include <utf8proc.h>
 
+#include <map>
+
 #include "backend/cuda/discover.h"
 #include "backend/cuda/nvml.h"
 
@@ -12,7 +14,7 @@ namespace crest {
 
 namespace {
 
-using Versions = std::vector<std::pair<std::string, std::string>>;
+using States = std::vector<LibraryState>;
 
 // 130200 -> "13.2.0": the encoding of cuBLASLt and cuDNN 9.
 std::string packed_version(size_t v) { return fmt::format("{}.{}.{}", v / 10000, v % 10000 / 100, v % 100); }
@@ -30,23 +32,48 @@ std::string version_of(const cuda::UsedLibrary& used) {
   return "unknown";
 }
 
-void add_cuda(Versions& versions) {
+// The file with this function.
+std::string path_of(void* function) {
+  Dl_info info;
+  return dladdr(function, &info) && info.dli_fname ? info.dli_fname : "";
+}
+
+void add_cuda(States& states) {
   auto cuda_version = [](int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); };
   cuda::Found found = cuda::find_devices();
   if (std::string driver = cuda::Nvml::instance().driver_version(); !driver.empty())
-    versions.emplace_back("NVIDIA driver", driver);
-  if (found.driver) versions.emplace_back("CUDA driver", cuda_version(found.driver));
-  if (found.runtime) versions.emplace_back("CUDA runtime", cuda_version(found.runtime));
-  for (auto& used : cuda::used_libraries()) versions.emplace_back(used.name, version_of(used));
+    states.push_back({"NVIDIA driver", driver});
+  if (found.driver) states.push_back({"CUDA driver", cuda_version(found.driver)});
+  if (found.runtime) states.push_back({"CUDA runtime", cuda_version(found.runtime)});
+  for (auto& used : cuda::used_libraries())
+    states.push_back({used.name, version_of(used), used.library.path,
+                      used.library.handle ? "" : install_command(used.name, found.runtime / 1000)});
 }
 
 }  // namespace
 
-Versions library_versions(const Device& device) {
+std::string install_command(const std::string& name, int cuda_major) {
+  static const std::map<std::string, std::string> packages = {
+      {"cuBLASLt", "nvidia-cublas"}, {"cuDNN", "nvidia-cudnn"}, {"NVRTC", "nvidia-cuda-nvrtc"}};
+  auto package = packages.find(name);
+  if (package == packages.end() || cuda_major < 12) return "";
+  // Since CUDA 13 the names of the toolkit's own libraries have no version.
+  bool suffix = cuda_major < 13 || name == "cuDNN";
+  return fmt::format("pip install {}{}", package->second, suffix ? fmt::format("-cu{}", cuda_major) : "");
+}
+
+States library_states(const Device& device) {
   const dnnl_version_t* d = dnnl_version();
-  Versions versions = {{"oneDNN", fmt::format("{}.{}.{}", d->major, d->minor, d->patch)},
-                       {"utf8proc", utf8proc_version()}};
-  if (device.kind == "cuda" && !device.described) add_cuda(versions);
+  States states = {{"oneDNN", fmt::format("{}.{}.{}", d->major, d->minor, d->patch),
+                    path_of(reinterpret_cast<void*>(&dnnl_version))},
+                   {"utf8proc", utf8proc_version(), path_of(reinterpret_cast<void*>(&utf8proc_version))}};
+  if (device.kind == "cuda" && !device.described) add_cuda(states);
+  return states;
+}
+
+std::vector<std::pair<std::string, std::string>> library_versions(const Device& device) {
+  std::vector<std::pair<std::string, std::string>> versions;
+  for (auto& l : library_states(device)) versions.emplace_back(l.name, l.version);
   return versions;
 }
 

@@ -53,12 +53,15 @@ class Folders {
     for (const char* sub : {"lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib", "extras/CUPTI/lib64"})
       add(root / sub);
   }
+  // The nvidia-* wheels in a folder of packages: PACKAGES/nvidia/*/lib.
+  void add_wheels(const fs::path& packages) {
+    for (auto& wheel : entries_with_prefix(packages / "nvidia", "")) add(wheel / "lib");
+  }
   // The nvidia-* wheels below a Python prefix: PREFIX/lib/python3.*/site-packages/nvidia/*/lib.
   void add_python(const fs::path& prefix) {
     if (prefix.empty()) return;
     for (auto& python : entries_with_prefix(prefix / "lib", "python3"))
-      for (const char* packages : {"site-packages", "dist-packages"})
-        for (auto& wheel : entries_with_prefix(python / packages / "nvidia", "")) add(wheel / "lib");
+      for (const char* packages : {"site-packages", "dist-packages"}) add_wheels(python / packages);
   }
   std::vector<std::string> list;
 
@@ -96,7 +99,20 @@ static void add_toolkits(Folders& f) {
   for (auto& versioned : entries_with_prefix("/usr/local", "cuda-")) f.add_toolkit(versioned);
 }
 
+// The environment of the program, active or not: PREFIX/bin/crest, or as its wheel installs it,
+// PREFIX/lib/python3.*/site-packages/crest/bin/crest. Anybody may have written next to the folder
+// of an unpacked archive, so only a package has neighbors.
+static void add_own(Folders& f, const fs::path& program) {
+  const fs::path above = program.parent_path().parent_path();
+  if (above.empty()) return;
+  std::error_code ignored;
+  if (fs::exists(above / "__init__.py", ignored)) f.add_wheels(above.parent_path());
+  f.add_python(above);
+}
+
 static void add_pythons(Folders& f) {
+  std::error_code unknown;
+  add_own(f, fs::read_symlink("/proc/self/exe", unknown));
   f.add_python(variable("VIRTUAL_ENV"));
   f.add_python(variable("CONDA_PREFIX"));
   for (auto& folder : split(variable("PATH"), ':')) {
@@ -129,6 +145,12 @@ std::vector<std::string> library_folders() {
   for (auto& folder : split(variable("CREST_LIBRARIES"), ':')) f.add(folder);
   add_toolkits(f);
   add_pythons(f);
+  return f.list;
+}
+
+std::vector<std::string> folders_beside(const std::string& program) {
+  Folders f;
+  add_own(f, program);
   return f.list;
 }
 

@@ -1,8 +1,8 @@
 // CUDA's libraries are opened at run time: the binary starts on any machine, names missing ones,
 // and can be given other versions. A library given by itself (--cublaslt, --cudnn) is taken from
 // there or not at all. Search order of the others: --libraries, CREST_LIBRARIES (folders, ':'
-// between them), folders of the CUDA toolkit, nvidia/* of the Python environment (PyTorch's), the
-// system's loader.
+// between them), folders of the CUDA toolkit, nvidia/* of Python environments (the program's own,
+// the active one, others), the system's loader.
 #pragma once
 #include <map>
 #include <string>
@@ -35,6 +35,8 @@ LibraryChoice chosen_libraries();
 // The existing folders searched by library()
 // before the system's loader, in order.
 std::vector<std::string> library_folders();
+// nvidia/*/lib of the Python environment with this program.
+std::vector<std::string> folders_beside(const std::string& program);
 // Names for sets of libraries, instead of folders: "toolkit", "python", "system".
 const std::vector<std::string>& library_places();
 // The existing folders of such a place, or of

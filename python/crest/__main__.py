@@ -1,0 +1,5 @@
+"""python -m crest: the program."""
+
+from crest._program import main
+
+main()

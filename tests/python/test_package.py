@@ -1,0 +1,281 @@
+"""python/crest against the program: what it returns is what the command line prints."""
+
+import html
+import json
+import os
+import pathlib
+import pickle
+import re
+import signal
+import sqlite3
+import struct
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import crest
+
+SETTINGS = {"model": "nano", "tokenizer": "bytes", "seq": 32, "batch": 2, "steps": 3, "val_batches": 1, "show": False}
+
+
+def printed(*arguments, cwd):
+    done = subprocess.run([crest.program(), *arguments, "--json"], cwd=cwd, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("work")
+
+
+@pytest.fixture(autouse=True)
+def in_folder(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+
+
+@pytest.fixture(scope="module")
+def trained(folder):
+    before = os.getcwd()
+    os.chdir(folder)
+    (folder / "input.txt").write_text("".join(f"The number {i} is followed by {i + 1}.\n" for i in range(400)))
+    run = crest.train("input.txt", out="runs/first", device="cpu", **SETTINGS)
+    os.chdir(before)
+    return run
+
+
+def test_runs_are_those_of_the_program(trained, folder):
+    crest.command("bench", model="nano", batch=1, seq=16, samples=2, warmup=0, no_mfu=True, device="cpu", name="measured")
+    rows = printed("runs", "list", cwd=folder)
+    runs = crest.runs()
+    assert [r.kind for r in runs] == ["bench", "train"]
+    for run, row in zip(runs, rows):
+        for key in row:
+            if not key.startswith("environment"):  # null in a list
+                assert getattr(run, key) == row[key], key
+        assert printed("runs", "show", str(run.id), cwd=folder)["environment"] == run.environment
+    assert crest.runs(kind="train") == [trained] == crest.runs(status="done", name=trained.name)
+    assert crest.runs(limit=1) == runs[:1]
+    for which in (trained.id, trained.uid, trained.uid[:6], trained.name, "runs/first", folder / "runs/first"):
+        assert crest.run(which) == trained
+    measured = crest.run("measured")
+    shown = printed("runs", "show", "measured", cwd=folder)
+    assert [row["ms"] for row in shown["samples"]] == measured.samples["ms"].tolist() and len(measured.samples["ms"]) == 2
+    assert sorted(shown["documents"]) == measured.documents and "plan" in measured.documents
+    assert measured.document("plan") == printed("runs", "show", "measured", "--document", "plan", cwd=folder)
+
+
+def test_log_is_that_of_the_program(trained, folder):
+    rows = printed("runs", "show", trained.uid, cwd=folder)["log"]
+    log = trained.log
+    assert set(log) >= {"step", "loss", "val_loss", "lr", "grad_norm", "step_ms", "tokens_per_second", "skipped"}
+    assert len(rows) == len(log["step"]) > 3
+    for key, column in log.items():
+        for row, value in zip(rows, column.tolist()):
+            assert value != value if row.get(key) is None else value == row[key], key
+    steps, losses = log.column("loss")
+    assert steps.tolist() == [1, 2, 3] and losses[-1] == trained.result["loss"]
+    assert (log["step"].dtype, log["skipped"].dtype, log["loss"].dtype) == (np.int64, np.bool_, np.float64)
+
+
+def test_log_as_a_data_frame(trained):
+    pandas = pytest.importorskip("pandas")
+    frame = trained.log.to_pandas()
+    assert isinstance(frame, pandas.DataFrame) and frame["loss"].dropna().tolist() == trained.log.column("loss")[1].tolist()
+
+
+def test_a_running_run_whose_process_ended_is_lost(trained, folder):
+    copy = folder / "copy.db"
+    with sqlite3.connect("crest.db") as source, sqlite3.connect(copy) as target:
+        source.backup(target)
+        target.execute("UPDATE runs SET status = 'running' WHERE kind = 'train'")
+        target.execute("UPDATE runs SET started = '2000', name = 'alive', status = 'running' WHERE kind = 'bench'")
+        stat = open("/proc/self/stat").read().rpartition(")")[2].split()
+        target.execute("UPDATE runs SET pid = ?, pid_started = ? WHERE kind = 'bench'", (os.getpid(), int(stat[19])))
+    target.close(), source.close()
+    runs = crest.runs(store=copy)
+    assert [r.status for r in runs] == [r["status"] for r in printed("runs", "list", "--store", str(copy), cwd=folder)]
+    assert runs[0].status == "lost" and crest.runs(status="lost", store=copy) == runs[:1]
+
+
+def test_databases_that_are_none(folder):
+    with pytest.raises(crest.CrestError, match="no run database"):
+        crest.runs(store="absent.db")
+    (folder / "text.db").write_text("text" * 2000)
+    with pytest.raises(crest.CrestError, match="could not be read"):
+        crest.runs(store="text.db")
+    for mark, version, reason in ((7, 1, "no run database of Crest"), (0x43525354, 2, "newer Crest")):
+        file = folder / f"{mark}.db"
+        with sqlite3.connect(file) as database:
+            database.executescript(f"PRAGMA application_id = {mark}; PRAGMA user_version = {version}; CREATE TABLE t (x)")
+        with pytest.raises(crest.CrestError, match=reason):
+            crest.runs(store=file)
+    with pytest.raises(crest.CrestError, match="no run '99'"):
+        crest.run(99)
+
+
+def test_weights_are_mapped_and_shared(trained, folder):
+    weights = crest.weights(trained)
+    newest = folder / "runs/first/checkpoints/step-000003"
+    raw = (newest / "model.safetensors").read_bytes()
+    (length,) = struct.unpack("<Q", raw[:8])
+    header = json.loads(raw[8 : 8 + length])
+    header.pop("__metadata__")
+    assert set(weights) == set(header) and len(weights) == len(header)
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        array = weights[name]
+        assert array.tobytes() == raw[8 + length + begin : 8 + length + end]
+        assert list(array.shape) == entry["shape"] == list(weights.shape(name)) and weights.dtype(name) == entry["dtype"] == "F32"
+        assert not array.flags.owndata
+    name = next(iter(weights))
+    shared = np.from_dlpack(weights[name])
+    assert np.shares_memory(shared, weights[name])
+    # A change stays in this process.
+    weights[name][...] = 7
+    assert (shared == 7).all() and not (crest.weights("runs/first")[name] == 7).all()
+    for which in ("runs/first", newest, newest / "model.safetensors"):
+        assert set(crest.weights(which)) == set(weights)
+
+
+def safetensors(file, header, data):
+    text = json.dumps(header).encode()
+    file.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def test_weights_in_dtypes_without_numpy(folder):
+    values = np.array([1.0, -2.5, 3.140625], np.float32)
+    bits = (values.view(np.uint32) >> 16).astype(np.uint16)
+    half, empty = np.array([[1, 2]], np.float16), {"dtype": "F32", "shape": [0, 4], "data_offsets": [0, 0]}
+    header = {
+        "a": {"dtype": "BF16", "shape": [3], "data_offsets": [0, 6]},
+        "b": {"dtype": "F16", "shape": [1, 2], "data_offsets": [6, 10]},
+        "c": {"dtype": "F32", "shape": [], "data_offsets": [10, 14]},  # not on a multiple of four
+        "d": empty,
+    }
+    (folder / "split").mkdir()
+    safetensors(folder / "split/one.safetensors", header, bits.tobytes() + half.tobytes() + np.float32(5).tobytes())
+    safetensors(folder / "split/two.safetensors", {"e": empty}, b"")
+    index = {"weight_map": {**{name: "one.safetensors" for name in header}, "e": "two.safetensors"}}
+    (folder / "split/model.safetensors.index.json").write_text(json.dumps(index))
+    weights = crest.weights("split")
+    assert list(weights) == ["a", "b", "c", "d", "e"]
+    assert weights.float32("a").tolist() == values.tolist() and weights.bits("a").tolist() == bits.tolist()
+    assert weights["b"].tolist() == [[1, 2]] and weights["c"] == 5 and weights["d"].shape == (0, 4)
+    try:
+        import ml_dtypes
+    except ImportError:
+        with pytest.raises(crest.CrestError, match="BF16.*\n.*float32"):
+            weights["a"]
+    else:
+        assert weights["a"].dtype == ml_dtypes.bfloat16 and weights["a"].tolist() == values.tolist()
+
+
+@pytest.mark.parametrize(
+    "entry, reason",
+    [
+        ({"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}, "does not fit"),
+        ({"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "does not fit"),  # longer than the file
+        ({"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}, "no counts"),
+        ({"dtype": "F32", "shape": [1.0], "data_offsets": [0, 4]}, "no counts"),
+        ({"dtype": "F31", "shape": [1], "data_offsets": [0, 4]}, "does not know"),
+        ({"dtype": "F32", "shape": [1]}, "not the JSON of tensors"),
+    ],
+)
+def test_damaged_weights(folder, entry, reason):
+    safetensors(folder / "bad.safetensors", {"a": entry}, b"1234")
+    with pytest.raises(crest.CrestError, match=reason):
+        crest.weights("bad.safetensors")
+
+
+def test_files_that_hold_no_weights(folder):
+    for data, reason in ((b"", "no header"), (b"\xff" * 16, "does not fit"), (struct.pack("<Q", 2) + b"[]", "not the JSON")):
+        (folder / "bad.safetensors").write_bytes(data)
+        with pytest.raises(crest.CrestError, match=reason):
+            crest.weights("bad.safetensors")
+    (folder / "empty").mkdir()
+    with pytest.raises(crest.CrestError, match="no model.safetensors"):
+        crest.weights("empty")
+
+
+def test_plan_and_tune_are_those_of_the_program(folder):
+    flags = ("--model", "nano", "--batch", "4", "--device", "h100")
+    assert crest.plan(model="nano", batch=4, device="h100") == {**printed("plan", *flags, cwd=folder), "seconds": pytest.approx(0, abs=60)}
+    table = crest.plan(model="nano", device=["h100", "a100"])
+    assert [row["device"] for row in table["devices"]] == ["h100", "a100"]
+    assert not crest.plan(model="nano", memory="1MiB", device="cpu")["fit"]["fits"]
+    best = crest.tune(model="nano", batch=4, device="h100", vary=["attention=flash", "recompute=none,full"])
+    flags += ("--vary", "attention=flash", "--vary", "recompute=none,full")
+    assert best == {**printed("tune", *flags, cwd=folder), "seconds": pytest.approx(0, abs=60)}
+
+
+def test_a_report_is_a_page(trained, folder):
+    report = crest.report(trained, title="A <small> run")
+    data = printed("report", trained.uid, "--title", "A <small> run", "-o", "report.html", cwd=folder)
+    assert report.data == data and report.summary == data["summary"] and repr(report).startswith("A <small> run\n")
+    report.save("saved.html")
+    assert (folder / "saved.html").read_text() == report.html == (folder / "report.html").read_text()
+    shown = report._repr_html_()
+    assert shown.count("<") == 2 and html.unescape(shown.split('"')[1]) == report.html
+    with pytest.raises(crest.CrestError, match="at least one"):
+        crest.report([])
+
+
+def test_errors_have_message_and_code(folder):
+    with pytest.raises(crest.CrestError, match="Did you mean 'nano'") as caught:
+        crest.plan(model="nanno")
+    assert caught.value.code == 2 and caught.value.message.startswith("--model: 'nanno'")
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (again.code, again.message) == (2, caught.value.message)
+    with pytest.raises(crest.CrestError) as caught:
+        crest.train("absent.txt", show=False)
+    assert caught.value.code == 1 and "absent.txt" in caught.value.message
+    with pytest.raises(crest.CrestError, match="no_store"):
+        crest.train("absent.txt", no_store=True)
+
+
+def test_training_from_an_iterator_of_documents(folder):
+    made = crest.prepare((f"Document {i} " * 20 for i in range(50)), "data/made", tokenizer="bytes")
+    assert made["documents"] == 50 and made["format"]
+    assert crest.train(data="data/made", out="runs/made", **{k: v for k, v in SETTINGS.items() if k != "tokenizer"}).status == "done"
+
+    def interrupted():
+        yield from ["text " * 100] * 20
+        raise RuntimeError("the source ended early")
+
+    with pytest.raises(RuntimeError, match="ended early"):
+        crest.prepare(interrupted(), "data/part")
+    assert not os.path.exists("data/part")
+    with pytest.raises(crest.CrestError, match="a str or a dict, not int"):
+        crest.prepare([1], "data/part")
+
+
+def test_interrupting_saves(trained, folder, monkeypatch):
+    """Ctrl-C once the first row is in the log."""
+
+    class Watch:
+        def write(self, text):
+            if re.match(r"step +1/", text):
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    monkeypatch.setattr(sys, "stderr", Watch())
+    with pytest.raises(KeyboardInterrupt):
+        crest.train("input.txt", out="runs/long", **{**SETTINGS, "steps": 1000000, "show": True, "val_every": 0})
+    run = crest.run("runs/long")
+    assert run.status == "interrupted" and run.result["step"] >= 1
+    assert len(crest.weights(run)) > 0
+
+
+def test_the_program_is_named_where_it_is_missing(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(crest.CrestError, match="was not found.*\n.*PATH"):
+        crest.plan(model="nano")
+
+
+def test_the_first_part_of_the_guide_runs_as_printed(tmp_path):
+    page = (pathlib.Path(__file__).parents[2] / "docs/start/from-python.md").read_text()
+    script, output = re.search(r"`first.py`:\n\n```python\n(.*?)```.*?It prints\n\n```\n(.*?)```", page, re.S).groups()
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, output), done.stderr
