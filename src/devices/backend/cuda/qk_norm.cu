@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(threads) qk_norm_any(const T* x, const T* q_we
 // has no groups of values. `parts` may be null, else every block leaves its sums of dy n by element
 // of both weights there.
 
-// Lanes have one group of every `step`-th token: the lanes of the grid are a multiple of the groups.
+// Lanes keep one group, of every `step`-th token: the grid has a multiple of the groups in lanes.
 template <int N, class T>
 __global__ void __launch_bounds__(head_threads)
     qk_norm_grad_heads(const T* dy, const T* x, const T* q_weight, const T* k_weight, const float* q_rstd,
