@@ -148,10 +148,12 @@ TEST_F(SampleCommand, WrongUsage) {
     EXPECT_TRUE(contains(r.err, part)) << arguments << ": " << r.err;
     EXPECT_EQ(r.out, "");
   }
+  setenv("CREST_STORE", (folder_ / "none.db").c_str(), 1);
   CommandResult r = run_crest("sample --prompt a", folder_);
+  unsetenv("CREST_STORE");
   EXPECT_EQ(r.code, 2);
-  EXPECT_TRUE(contains(r.err, "--run") && contains(r.err, "crest.db has no training run")) << r.err;
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "crest.db"));
+  EXPECT_TRUE(contains(r.err, "--run") && contains(r.err, "none.db has no training run")) << r.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "none.db"));
   EXPECT_EQ(run_crest("sample --prompt a --run ''", folder_).code, 2);
 }
 
@@ -172,11 +174,11 @@ TEST_F(SampleCommand, WithoutARunTheNewestIsUsedAndNamed) {
   record("fresh", "train", "2026-01-04T00:00:00.000Z");
   record("other", "profile", "2026-01-05T00:00:00.000Z");
   std::string command = "sample --device cpu --precision fp32 --prompt a --max-tokens 2 ";
-  CommandResult r = run_crest(command + "--json", folder_);
-  EXPECT_EQ(r.code, 0) << r.err;
+  CommandResult r = run_crest(command + "--json --store '" + folder_ / "crest.db'", folder_);
+  ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_TRUE(contains(r.err, "/new, the newest run in ") && contains(r.err, "at step 20")) << r.err;
   EXPECT_TRUE(contains(nlohmann::json::parse(r.out)["run"].get<std::string>(), "/new")) << r.out;
-  r = run_crest(command + "--store absent.db", folder_);
+  r = run_crest(command + "--store '" + folder_ / "absent.db'", folder_);
   EXPECT_EQ(r.code, 1);
   EXPECT_TRUE(contains(r.err, "absent.db")) << r.err;
 }

@@ -10,7 +10,10 @@ fail() { echo "check_wheel: $*" >&2; exit 1; }
 
 "$python" -m pip --version >/dev/null 2>&1 || { echo "check_wheel: not tried, $python has no pip"; exit 0; }
 "$python" -m venv --without-pip "$work/env"
-"$python" -m pip --disable-pip-version-check --python "$work/env/bin/python" install -q --no-index --no-deps "$wheel" 2>"$work/pip" || {
+# The new environment runs the other one's pip: --python needs pip 22.3.
+packages=$("$python" -c 'import os, pip; print(os.path.dirname(os.path.dirname(pip.__file__)))')
+PYTHONPATH=$packages "$work/env/bin/python" -m pip --disable-pip-version-check install -q --no-index --no-deps "$wheel" \
+  >"$work/pip" 2>&1 || {
   cat "$work/pip" >&2
   fail "pip does not install $wheel"
 }
