@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "model/config_files.h"
+#include "passes/optimizers.h"
 #include "plan/recipe_settings.h"
 #include "train/training_settings.h"
 
