@@ -20,7 +20,9 @@ const std::vector<Setting> settings = {
     {"Bf16Autocast", {"--precision", "bf16", "--policy", "autocast"}},
     {"Fp16", {"--precision", "fp16"}},
     {"Dropout", {"--precision", "fp32", "--dropout", "0.2"}},
-    {"Accumulation", {"--precision", "bf16", "--grad-accumulation", "2", "--dropout", "0.1"}},
+    {"Accumulation",
+     {"--precision", "bf16", "--grad-accumulation", "2", "--dropout", "0.1", "--lr-embedding", "0.01", "--lr-vectors",
+      "0.002"}},
     {"TwoRanks", {"--precision", "fp32", "--data-parallel", "2", "--dropout", "0.1", "--threads", "2"}},
     {"Everything",
      {"--precision", "bf16", "--data-parallel", "2", "--grad-accumulation", "2", "--dropout", "0.1", "--threads", "2",
@@ -287,11 +289,16 @@ TEST(ResumeDamaged, NothingValidIsAnError) {
 
 TEST(ConfigToml, RepeatsTheRun) {
   TrainFolder f;
-  ASSERT_EQ(
-      f.train("run", 8, {"--dropout", "0.1", "--grad-accumulation", "2", "--schedule", "wsd", "--seed", "7"}).code, 0);
+  const RunResult first = f.train("run", 8,
+                                  {"--dropout", "0.1", "--grad-accumulation", "2", "--schedule", "wsd", "--seed", "7",
+                                   "--decay-share", "0.5", "--decay-shape", "linear", "--lr-embedding", "0.02"});
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_TRUE(contains(first.out + first.err, "in the last 50% (linear)")) << first.out << first.err;
+  EXPECT_TRUE(contains(first.out + first.err, "embedding 0.02")) << first.out << first.err;
   std::string config = f.read("run/config.toml");
-  for (const char* key : {"data = ", "model = ", "batch = 2", "seq = 32", "precision = \"", "steps = 8",
-                          "lr = ", "seed = 7", "warmup = ", "schedule = \"wsd\""})
+  for (const char* key :
+       {"data = ", "model = ", "batch = 2", "seq = 32", "precision = \"", "steps = 8", "lr = ", "seed = 7",
+        "warmup = ", "schedule = \"wsd\"", "decay_share = 0.5", "decay_shape = \"linear\"", "lr_embedding = 0.02"})
     EXPECT_TRUE(contains(config, key)) << key << " in\n" << config;
   f.write("tiny.toml", "preset = \"nano\"\n");  // the run keeps its own copy
   RunOptions o = f.options();

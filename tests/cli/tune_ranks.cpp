@@ -142,6 +142,22 @@ TEST(TuneRanks, KeepsTheGlobalBatchThatSomeNumbersCannotShare) {
   for (auto& c : json["candidates"]) EXPECT_EQ(c["tokens_per_step"], 6 * 1024) << c["changes"];
 }
 
+// Ranks along the pipeline axis share no sequences. Every stage has to fit.
+TEST(TuneRanks, StagesKeepTheGlobalBatch) {
+  RunResult r = run_crest({"tune", "--json", "--device=h100", "--model=gpt2-124M", "--mesh=pipeline=2",
+                           "--global-batch=8", "--recompute=none", "--attention=flash", "--pad-vocab=128",
+                           "--loss-chunk=auto", "--vary=schedule-pipeline=1f1b,interleaved:2"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto json = r.json();
+  bool interleaved = false;
+  for (auto& c : json["candidates"]) {
+    EXPECT_EQ(c["tokens_per_step"], 8 * 1024) << c["changes"];
+    EXPECT_GT(c["predicted_ms"], 0) << c["changes"];
+    interleaved |= c["changes"].contains("schedule-pipeline");
+  }
+  EXPECT_TRUE(interleaved) << "four stages have a cut of their own";
+}
+
 // The order of the list does not matter. The search starts with a number of ranks that can share
 // the batch.
 TEST(TuneRanks, StartsWithANumberThatCanShareTheGlobalBatch) {

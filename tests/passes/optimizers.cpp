@@ -238,7 +238,8 @@ TEST_P(Optimizers, UpdateAsPublished) {
                                         {"off", Kernels::reference, true}}) {
     SCOPED_TRACE(std::string(fusion) + (kernels == Kernels::fast ? " fast" : " reference") +
                  (rates ? " with rates" : ""));
-    Program program = update_program(f, fusion, rates);
+    const Recipe recipe = update_recipe(f, fusion, rates);
+    Program program = test::update_program(recipe);
     Values before = evaluate(program, Kernels::none), after = evaluate(program, kernels);
     double factor = clip_factor(before);
     for (const Param& q : program.params) {
@@ -252,6 +253,7 @@ TEST_P(Optimizers, UpdateAsPublished) {
                   : q.name == "lm_head.weight"                       ? 0.02
                   : q.shape.rank() == 1                              ? 0.015
                                                                      : base_lr,
+                  recipe.model,
                   before.at(q.name),
                   before.at("grad." + q.name),
                   before};

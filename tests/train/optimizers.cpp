@@ -91,6 +91,26 @@ TEST_P(Optimizers, FusionAccumulationAndRanksChangeNothing) {
   EXPECT_LT(distance(train(ranks, 4, lr), expected), tolerance) << "ranks";
 }
 
+// Where all rates are the same, groups of their own change nothing.
+TEST(Optimizer, RatesOfGroupsFollowTheRateOfTheStep) {
+  const double lr = 1e-3;
+  for (const char* name : {"adamw", "muon"}) {
+    SCOPED_TRACE(name);
+    Recipe plain = recipe_of(name);
+    plain.lr = lr;
+    Recipe same = plain, other = plain;
+    for (const char* group : {"lr-embedding", "lr-vectors"})
+      same.pass_settings[group] = "0.001", other.pass_settings[group] = "0.02";
+    Recipe ranks = other;
+    ranks.batch = 2, ranks.data_parallel = 2;
+    if (name == std::string("adamw")) ranks.pass_settings["shard"] = "optimizer";
+    const Trained expected = train(plain, 3, lr), changed = train(other, 3, lr);
+    EXPECT_EQ(distance(train(same, 3, lr), expected), 0);
+    EXPECT_GT(distance(changed, expected), 1e-3);
+    EXPECT_LT(distance(train(ranks, 3, lr), changed), 1e-3);
+  }
+}
+
 TEST_P(Optimizers, StateTakesTheBytesThatTheGuideSays) {
   Engine e = make_engine(recipe());
   double parameters = 0;

@@ -93,6 +93,8 @@ TEST(PipelineRanks, TrainLikeAccumulationBitForBit) {
     one.grad_accumulation = c.micro_steps, one.precision = c.precision, one.fusion = c.fusion;
     one.recompute = c.recompute, one.optimizer = c.optimizer, one.policy = c.policy;
     one.model.dropout = c.llama ? 0 : 0.2;
+    one.model.embedding_norm = one.optimizer == "muon", one.model.logit_cap = one.optimizer == "muon" ? 2 : 0;
+    if (one.optimizer == "muon") one.pass_settings["lr-embedding"] = "0.01";
     Recipe parts = on_mesh(one, c.mesh);
     for (auto& [name, value] : c.settings) {
       if (name == "packing") one.pass_settings[name] = value;

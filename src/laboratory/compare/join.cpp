@@ -22,6 +22,7 @@ constexpr struct {
 } labels[] = {
     {"wte", "token embedding"},
     {"wpe", "position embedding"},
+    {"ln_emb", "embedding norm"},
     {"ln_1", "norm 1"},
     {"attn.qkv", "attention qkv"},
     {"attn", "attention"},

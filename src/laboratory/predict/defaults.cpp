@@ -46,8 +46,10 @@ StepTimer predicted_step_times(const CompiledSession& plain, const Device& devic
 StageCostsOf predicted_costs_of_stages(const std::string& device_name) {
   return [device_name](const Recipe& recipe, const Device& device) {
     const std::optional<Calibration> calibration = find_calibration("", device);
-    const std::optional<DataSheet> sheet = sheet_of(device, device_name);
-    return stage_costs(recipe, device, calibration ? &*calibration : nullptr, sheet ? &*sheet : nullptr);
+    std::optional<DataSheet> given;
+    if (!device_name.empty()) given = sheet_of(device, device_name);
+    const DataSheet* sheet = given ? &*given : data_sheet_of(device.name);
+    return stage_costs(recipe, device, calibration ? &*calibration : nullptr, sheet);
   };
 }
 

@@ -44,11 +44,13 @@ class Search {
     if (o.global_batch > 0) {
       given_start_.grad_accumulation = 1, given_start_.batch = share_of_batch(given_start_);
       if (given_start_.batch == 0)
-        fail_usage(fmt::format("{} ranks cannot share a global batch of {}", given_start_.ranks, o.global_batch),
+        fail_usage(fmt::format("{} ranks cannot share a global batch of {}", given_start_.data_ranks(), o.global_batch),
                    "--global-batch",
-                   fmt::format("Make it a multiple of {}, or give other --ranks.", given_start_.ranks));
+                   fmt::format("Make it a multiple of {}, or give other --ranks.", given_start_.data_ranks()));
     }
     given_start_ = with_defaults(given_start_, device, limit_of_rank(given_start_, device, limit));
+    // Each schedule has its own cut (planned).
+    if (!o.recipe.has("stages")) given_start_.pass_settings.erase("stages");
     start_ = resolve(given_start_, device);
   }
 
@@ -103,7 +105,9 @@ class Search {
   }
 
   // Sequences of one rank in a step; 0: the ranks cannot share them.
-  int64_t share_of_batch(const Recipe& r) const { return o_.global_batch % r.ranks ? 0 : o_.global_batch / r.ranks; }
+  int64_t share_of_batch(const Recipe& r) const {
+    return o_.global_batch % r.data_ranks() ? 0 : o_.global_batch / r.data_ranks();
+  }
 
   // Measures the device limits for all varied precisions.
   void rates() {
@@ -141,10 +145,16 @@ class Search {
     return r_.candidates.size() - 1;
   }
 
+  // Layers are cut into stages by predicted times.
+  Recipe with_cut(const Recipe& given) const {
+    if (given.layout().size(Axis::pipeline) == 1) return given;
+    return with_defaults(given, device_, limit_of_rank(given, device_, limit_), "", true);
+  }
+
   // The step; none if the plan of crest train does not fit or is not allowed.
   std::optional<CompiledSession> planned(const Recipe& given, TuneCandidate& t) {
     try {
-      t.recipe = resolve(given, device_);
+      t.recipe = resolve(with_cut(given), device_);
       CompiledSession step = step_of(t.recipe);
       t.planned_bytes = t.step_bytes = step.planned_bytes();
       // The step is a lower bound: if it is too large, no second plan is needed.

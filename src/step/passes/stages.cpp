@@ -146,7 +146,9 @@ int stage_of_layer(int layer, const std::vector<int64_t>& layers) {
 
 int stage_of_parameter(std::string_view name, const std::vector<int64_t>& layers) {
   if (const int layer = Origin(name).layer(); layer >= 0) return stage_of_layer(layer, layers);
-  return name == "wte.weight" || name == "wpe.weight" ? 0 : int(layers.size()) - 1;
+  for (const char* of_embedding : {"wte.", "wpe.", "ln_emb."})
+    if (name.starts_with(of_embedding)) return 0;
+  return int(layers.size()) - 1;
 }
 
 }  // namespace crest

@@ -1,9 +1,11 @@
 // qk_norm and its gradient. A token has groups: those of queries and of keys share a mean (a head,
 // or all heads), those of values are copied. Three ways, by the size of a group:
-//   heads: some lanes of a warp, 16 bytes each. A thread loads several groups before it uses one.
+//   heads: some lanes of a warp, 16 bytes each. In the gradient, they keep their group, so weights
+//   and sums over tokens stay in registers.
 //   rows: a block, with a group in registers.
 //   any: some lanes, which read a group twice.
 #include <climits>
+#include <numeric>
 
 #include "backend/cuda/device/any_float.h"
 #include "backend/cuda/device/numeric.h"
@@ -18,8 +20,8 @@ constexpr int threads = 128, head_threads = 256, row_threads = 256;
 constexpr int most_chunks = 256;
 // Of gradients by heads and by rows: fixed, so sums have the same order on all devices.
 constexpr int most_head_blocks = 528, most_row_blocks = 132;
-// Groups loaded by a thread before it uses the first.
-constexpr int forward_groups = 4, backward_groups = 2;
+// Tokens of a block by rows, loaded before it uses the first.
+constexpr int row_tokens = 2;
 
 struct QkShape {
   int64_t tokens;
@@ -55,21 +57,6 @@ QkShape shape_of(const Value& qkv, const Attrs& a) {
   return s;
 }
 
-// The groups of a block's threads: first() and then every step-th.
-struct Walk {
-  int64_t token;
-  int g;
-  __device__ Walk(int64_t item, int groups) {
-    if (item < INT_MAX)
-      token = unsigned(item) / unsigned(groups), g = int(unsigned(item) % unsigned(groups));
-    else
-      token = item / groups, g = int(item % groups);
-  }
-  __device__ void advance(int step, int groups) {
-    for (g += step; g >= groups; g -= groups) ++token;
-  }
-};
-
 // The group of this thread's lanes. Without one (behind the last token) they still take part in
 // sums, and `there` is false.
 struct Group {
@@ -77,8 +64,10 @@ struct Group {
   int g, lane;
   bool there;
   __device__ Group(const QkShape& s, int64_t item) : lane(int(threadIdx.x) % s.lanes) {
-    there = item < s.tokens * s.groups();
-    token = there ? item / s.groups() : 0, g = there ? int(item - token * s.groups()) : 0;
+    const unsigned groups = unsigned(s.groups());
+    there = item < s.tokens * groups;
+    token = !there ? 0 : item < INT_MAX ? unsigned(item) / groups : item / groups;
+    g = there ? int(item - token * groups) : 0;
   }
 };
 __device__ inline int64_t item_of(const QkShape& s) {
@@ -97,42 +86,29 @@ __device__ inline void load_weights(const T* weight, int c, bool inside, float (
 
 // `s` has no groups of values if y is x.
 template <int N, class T>
-__global__ void __launch_bounds__(head_threads) qk_norm_heads(const T* x, const T* q_weight, const T* k_weight, T* y,
-                                                              float* q_rstd, float* k_rstd, QkShape s, float eps) {
+__global__ void __launch_bounds__(threads) qk_norm_heads(const T* x, const T* q_weight, const T* k_weight, T* y,
+                                                         float* q_rstd, float* k_rstd, QkShape s, float eps) {
   wait_for_predecessors();
-  constexpr int K = forward_groups;
-  const int subs = head_threads / s.lanes, sub = int(threadIdx.x) / s.lanes, lane = int(threadIdx.x) % s.lanes;
-  const int c = lane * N, groups = s.groups();
-  const bool inside = c < s.q_cols;
-  float q_w[N], k_w[N];
-  load_weights<N>(q_weight, c, inside, q_w), load_weights<N>(k_weight, c, inside, k_w);
-  Walk at(int64_t(blockIdx.x) * subs * K + sub, groups);
-  int64_t token[K];
-  int g[K];
-  float e[K][N] = {};
-#pragma unroll
-  for (int k = 0; k < K; ++k, at.advance(subs, groups)) {
-    token[k] = at.token, g[k] = at.g;
-    if (at.token < s.tokens && inside) load_floats<N>(x + at.token * s.width + s.first(at.g) + c, e[k]);
+  const Group at(s, item_of(s));
+  const bool queries = s.queries(at.g), values = s.values(at.g);
+  const int c = at.lane * N;
+  const bool inside = at.there && c < s.q_cols;
+  const int64_t first = at.token * s.width + s.first(at.g) + c;
+  float e[N] = {}, w[N], squares = 0;
+  if (inside) load_floats<N>(x + first, e);
+  load_weights<N>(values ? nullptr : queries ? q_weight : k_weight, c, inside, w);
+  for (int i = 0; i < N; ++i) squares += e[i] * e[i];
+  const float rstd = rsqrtf(group_sum(squares, s.lanes) / float(s.q_cols) + eps);
+  if (!inside) return;
+  if (at.lane == 0 && !values) {
+    if (queries)
+      q_rstd[at.token * s.q_groups + at.g] = rstd;
+    else
+      k_rstd[at.token * s.k_groups + at.g - s.q_groups] = rstd;
   }
-#pragma unroll
-  for (int k = 0; k < K; ++k) {
-    float squares = 0;
-    for (int i = 0; i < N; ++i) squares += e[k][i] * e[k][i];
-    const float rstd = rsqrtf(group_sum(squares, s.lanes) / float(s.q_cols) + eps);
-    if (token[k] >= s.tokens) continue;
-    const bool queries = s.queries(g[k]), values = s.values(g[k]);
-    if (lane == 0 && !values) {
-      if (queries)
-        q_rstd[token[k] * s.q_groups + g[k]] = rstd;
-      else
-        k_rstd[token[k] * s.k_groups + g[k] - s.q_groups] = rstd;
-    }
-    if (!inside) continue;
-    if (!values)
-      for (int i = 0; i < N; ++i) e[k][i] *= rstd * (queries ? q_w[i] : k_w[i]);
-    store_floats<N>(y + token[k] * s.width + s.first(g[k]) + c, e[k]);
-  }
+  if (!values)
+    for (int i = 0; i < N; ++i) e[i] *= rstd * w[i];
+  store_floats<N>(y + first, e);
 }
 
 // A block for a token's queries (blockIdx.y 0), keys (1) or values (2).
@@ -196,69 +172,56 @@ __global__ void __launch_bounds__(threads) qk_norm_any(const T* x, const T* q_we
   }
 }
 
-// Gradient: dx = rstd (g - n mean(g n)) with n = x rstd and g = dy weight. dx may be dy; then `s` has
-// no groups of values. `parts` may be null, else every block leaves its sums of dy n by element of
-// both weights there.
+// Gradient: dx = rstd (g - n mean(g n)) with n = x rstd and g = dy weight. dx may be dy; then `s`
+// has no groups of values. `parts` may be null, else every block leaves its sums of dy n by element
+// of both weights there.
 
-// A block has a range of the groups.
+// Lanes keep one group, of every `step`-th token: the grid has a multiple of the groups in lanes.
 template <int N, class T>
 __global__ void __launch_bounds__(head_threads)
     qk_norm_grad_heads(const T* dy, const T* x, const T* q_weight, const T* k_weight, const float* q_rstd,
                        const float* k_rstd, T* dx, float* parts, QkShape s) {
   wait_for_predecessors();
-  constexpr int K = backward_groups;
   const int subs = head_threads / s.lanes, sub = int(threadIdx.x) / s.lanes, lane = int(threadIdx.x) % s.lanes;
-  const int c = lane * N, groups = s.groups();
-  const bool inside = c < s.q_cols;
-  float q_w[N], k_w[N], of_queries[N] = {}, of_keys[N] = {};
-  load_weights<N>(q_weight, c, inside, q_w), load_weights<N>(k_weight, c, inside, k_w);
-  const int64_t all = s.tokens * groups;
-  const int64_t begin = all * blockIdx.x / gridDim.x, end = all * (blockIdx.x + 1) / gridDim.x;
-  Walk at(begin + sub, groups);
-  for (int64_t first = begin; first < end; first += K * subs) {
-    int64_t offset[K];
-    int g[K];
-    float d[K][N] = {}, n[K][N] = {}, rstd[K];
-#pragma unroll
-    for (int k = 0; k < K; ++k, at.advance(subs, groups)) {
-      const bool there = first + k * subs + sub < end, values = s.values(at.g);
-      g[k] = there ? at.g : -1, offset[k] = at.token * s.width + s.first(at.g) + c, rstd[k] = 1;
-      if (!there || !inside) continue;
-      load_floats<N>(dy + offset[k], d[k]);
-      if (values) continue;
-      load_floats<N>(x + offset[k], n[k]);
-      rstd[k] =
-          s.queries(at.g) ? q_rstd[at.token * s.q_groups + at.g] : k_rstd[at.token * s.k_groups + at.g - s.q_groups];
+  const unsigned mine = blockIdx.x * unsigned(subs) + unsigned(sub), groups = unsigned(s.groups());
+  const int g = int(mine % groups), c = lane * N;
+  const int64_t step = gridDim.x * unsigned(subs) / groups;
+  const bool queries = s.queries(g), values = s.values(g), inside = c < s.q_cols;
+  const float* rstds = queries ? q_rstd + g : k_rstd + (g - s.q_groups);
+  const int of_token = queries ? s.q_groups : s.k_groups;
+  float w[N], sums[N] = {};
+  load_weights<N>(values ? nullptr : queries ? q_weight : k_weight, c, inside, w);
+  // All lanes of a warp take part in sums, also for tokens behind the last.
+  for (int64_t first = 0; first < s.tokens; first += step) {
+    const int64_t token = first + mine / groups, offset = token * s.width + s.first(g) + c;
+    const bool there = inside && token < s.tokens;
+    float d[N] = {}, n[N] = {}, rstd = 1, sum = 0;
+    if (there) load_floats<N>(dy + offset, d);
+    if (there && !values) load_floats<N>(x + offset, n), rstd = rstds[token * of_token];
+    for (int i = 0; i < N; ++i) {
+      n[i] *= rstd;
+      sums[i] += d[i] * n[i];
+      d[i] *= w[i];
+      sum += d[i] * n[i];
     }
-#pragma unroll
-    for (int k = 0; k < K; ++k) {
-      const bool queries = s.queries(g[k]);
-      float sum = 0;
-      for (int i = 0; i < N; ++i) {
-        n[k][i] *= rstd[k];
-        const float dn = d[k][i] * n[k][i], w = queries ? q_w[i] : k_w[i];
-        of_queries[i] += queries ? dn : 0.f, of_keys[i] += queries ? 0.f : dn;  // of values: 0
-        sum += dn * w;
-        if (!s.values(g[k])) d[k][i] *= w;
-      }
-      const float mean = group_sum(sum, s.lanes) / float(s.q_cols);
-      if (g[k] < 0 || !inside) continue;
-      if (!s.values(g[k]))
-        for (int i = 0; i < N; ++i) d[k][i] = rstd[k] * (d[k][i] - n[k][i] * mean);
-      store_floats<N>(dx + offset[k], d[k]);
-    }
+    const float mean = group_sum(sum, s.lanes) / float(s.q_cols);
+    if (!values)
+      for (int i = 0; i < N; ++i) d[i] = rstd * (d[i] - n[i] * mean);
+    if (there) store_floats<N>(dx + offset, d);
   }
   if (!parts) return;
   // The lanes with the same columns, in their order.
-  __shared__ float sums[2][head_threads][N];
-  for (int i = 0; i < N; ++i) sums[0][threadIdx.x][i] = of_queries[i], sums[1][threadIdx.x][i] = of_keys[i];
+  __shared__ float of_lanes[head_threads][N];
+  __shared__ int group_of[head_threads];
+  for (int i = 0; i < N; ++i) of_lanes[threadIdx.x][i] = sums[i];
+  group_of[threadIdx.x] = g;
   __syncthreads();
-  const int columns = s.q_cols + s.k_cols;
-  for (int column = int(threadIdx.x); column < columns; column += head_threads) {
+  for (int column = int(threadIdx.x); column < s.q_cols + s.k_cols; column += head_threads) {
     const bool keys = column >= s.q_cols;
     const int of = keys ? column - s.q_cols : column;
     float total = 0;
-    for (int t = of / N; t < head_threads; t += s.lanes) total += sums[keys][t][of % N];
+    for (int t = of / N; t < head_threads; t += s.lanes)
+      if (!s.values(group_of[t]) && s.queries(group_of[t]) != keys) total += of_lanes[t][of % N];
     parts[int64_t(column) * gridDim.x + blockIdx.x] = total;
   }
 }
@@ -269,7 +232,7 @@ __global__ void __launch_bounds__(row_threads)
     qk_norm_grad_rows(const T* dy, const T* x, const T* q_weight, const T* k_weight, const float* q_rstd,
                       const float* k_rstd, T* dx, float* parts, QkShape s) {
   wait_for_predecessors();
-  constexpr int K = backward_groups;
+  constexpr int K = row_tokens;
   const int g = int(blockIdx.y), cols = s.cols(g);
   const bool queries = s.queries(g), values = s.values(g);
   const int64_t begin = s.tokens * blockIdx.x / gridDim.x, end = s.tokens * (blockIdx.x + 1) / gridDim.x;
@@ -425,7 +388,7 @@ void launch_qk_norm(const KernelCall& c) {
     };
     with_access<T>(s, [&](auto n) {
       if (s.heads)
-        start(qk_norm_heads<n.value, T>, blocks_for(groups, forward_groups * head_threads / s.lanes), head_threads);
+        start(qk_norm_heads<n.value, T>, blocks_for(groups, threads / s.lanes), threads);
       else if (s.units)
         start(s.units == 1 ? qk_norm_rows<n.value, 1, T> : qk_norm_rows<n.value, 2, T>,
               dim3(unsigned(s.tokens), unsigned(s.groups())), row_threads);
@@ -435,27 +398,30 @@ void launch_qk_norm(const KernelCall& c) {
   });
 }
 
-// Parts of the sums for the weights, of which a block makes one, or an element of each.
+// Parts of the sums for the weights. By heads and by rows a block makes one.
 int parts_of(const QkShape& s) {
-  if (s.heads)
-    return int(
-        std::clamp<int64_t>(s.tokens * s.groups() * s.lanes / (backward_groups * head_threads), 1, most_head_blocks));
-  if (s.units) return int(std::clamp<int64_t>(s.tokens / backward_groups, 1, most_row_blocks));
+  if (s.heads) {
+    const int subs = head_threads / s.lanes, unit = s.groups() / std::gcd(s.groups(), subs);
+    const int wanted = int(std::min<int64_t>(blocks_for(s.tokens * s.groups(), subs), most_head_blocks));
+    return std::max(wanted / unit, 1) * unit;
+  }
+  if (s.units) return int(std::clamp<int64_t>(s.tokens / row_tokens, 1, most_row_blocks));
   return int(std::clamp<int64_t>(s.tokens / 32, 1, most_chunks));
 }
 
 size_t grad_workspace(const KernelQuery& q) {
+  if (!q.has(in::qk_norm_grad::q_weight)) return 0;
   const QkShape s = shape_of(q.in(in::qk_norm_grad::qkv), q.instr.attrs);
-  return q.has(in::qk_norm_grad::q_weight) ? size_t(parts_of(s)) * size_t(s.q_cols + s.k_cols) * sizeof(float) : 0;
+  const int parts = std::max(parts_of(s), parts_of(without_values(s, true)));
+  return size_t(parts) * size_t(s.q_cols + s.k_cols) * sizeof(float);
 }
 
 void launch_qk_norm_grad(const KernelCall& c) {
   namespace at = in::qk_norm_grad;
   namespace to = out::qk_norm_grad;
   const Value& dy = c.in_value(at::dy);
-  const QkShape whole = shape_of(c.in_value(at::qkv), c.instr.attrs);
-  const QkShape s = without_values(whole, c.in[at::dy] == c.out[to::dqkv]);
-  const int count = parts_of(whole), columns = s.q_cols + s.k_cols;
+  const QkShape s = without_values(shape_of(c.in_value(at::qkv), c.instr.attrs), c.in[at::dy] == c.out[to::dqkv]);
+  const int count = parts_of(s), columns = s.q_cols + s.k_cols;
   auto *q_rstd = c.input<float>(at::q_rstd), *k_rstd = c.input<float>(at::k_rstd);
   const bool weights = c.has(at::q_weight);
   auto* parts = weights ? static_cast<float*>(c.workspace) : nullptr;
