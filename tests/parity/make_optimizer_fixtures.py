@@ -92,16 +92,23 @@ class Adafactor:
 
 
 class Muon:
-    """torch.optim.Muon for the matrices of layers, AdamW for the rest. Its products are in bfloat16 whatever the weights
-    are: `exact_products` runs its own source with the products in the weights' type."""
+    """torch.optim.Muon for the matrices of layers, AdamW for the rest. Queries, keys and values are three matrices. Its
+    products are in bfloat16 whatever the weights are: `exact_products` runs its own source with the products in the
+    weights' type."""
 
     def __init__(self, params):
         hidden = {n: p for n, p in params.items() if n.startswith("h.") and p.dim() == 2}
-        self.matrices = torch.optim.Muon(hidden.values(), weight_decay=WEIGHT_DECAY, momentum=0.95, nesterov=True,
-                                         ns_steps=5, eps=1e-7, adjust_lr_fn="match_rms_adamw")
+        self.parts = [(p, [torch.nn.Parameter(x) for x in p.data.chunk(3 if ".qkv." in n else 1)])
+                      for n, p in hidden.items()]
+        self.matrices = torch.optim.Muon([x for _, parts in self.parts for x in parts], weight_decay=WEIGHT_DECAY,
+                                         momentum=0.95, nesterov=True, ns_steps=5, eps=1e-7,
+                                         adjust_lr_fn="match_rms_adamw")
         self.rest = Adam({n: p for n, p in params.items() if n not in hidden})
 
     def step(self, rate):
+        for p, parts in self.parts:
+            for x, gradient in zip(parts, p.grad.chunk(len(parts))):
+                x.grad = gradient
         self.matrices.param_groups[0]["lr"] = rate
         self.matrices.step()
         self.rest.step(rate)
