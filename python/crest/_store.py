@@ -165,7 +165,8 @@ def _open(file: str) -> sqlite3.Connection:
         raise CrestError(f"there is no run database {file}\n  Set CREST_STORE, give store=FILE, or record a run first.")
     try:
         database = sqlite3.connect(Path(file).as_uri() + "?mode=ro", uri=True)
-        # SQLite before 3.38, as in Ubuntu 22.04, cannot parse the views. This pragma makes it go on without them.
+        # SQLite before 3.38, as in Ubuntu 22.04, cannot parse the views of Crest 0.2.0. This pragma makes it go on without
+        # them.
         database.execute("PRAGMA writable_schema = ON")
         application = database.execute("PRAGMA application_id").fetchone()[0]
         version = database.execute("PRAGMA user_version").fetchone()[0]

@@ -100,6 +100,18 @@ def test_a_running_run_whose_process_ended_is_lost(trained, folder):
     assert runs[0].status == "lost" and crest.runs(status="lost", store=copy) == runs[:1]
 
 
+def test_views_that_sqlite_cannot_parse_are_left_out(trained, folder):
+    file = folder / "views.db"
+    with sqlite3.connect("crest.db") as source, sqlite3.connect(file) as target:
+        source.backup(target)
+        target.execute("PRAGMA writable_schema = ON")
+        target.execute("UPDATE sqlite_schema SET sql = replace(sql, 'SELECT', 'SELECT x ->>> y,') WHERE type = 'view'")
+    target.close(), source.close()
+    with pytest.raises(sqlite3.DatabaseError, match="malformed"):
+        sqlite3.connect(file).execute("SELECT * FROM runs")
+    assert crest.run(trained.uid, store=file).log["step"].tolist() == trained.log["step"].tolist()
+
+
 def test_databases_that_are_none(folder):
     with pytest.raises(crest.CrestError, match="no run database"):
         crest.runs(store="absent.db")

@@ -17,6 +17,7 @@ namespace {
 constexpr int64_t application_id = 0x43525354;       // "CRST"; identifies the format for file(1) and SQLite
 constexpr int64_t checked_bytes = int64_t(4) << 20;  // files up to this size are fully checked when opened
 
+// SQLite before 3.38 (Ubuntu 22.04's sqlite3) opens no file with ->> in a view.
 // Columns serve to filter lists; the full run is JSON, with the keys of docs/reference/contract.md.
 constexpr const char* tables = R"sql(
 CREATE TABLE runs (
@@ -70,14 +71,17 @@ CREATE TABLE documents (
 );
 
 CREATE VIEW profile_instructions AS
-SELECT d.run, i.value ->> '$.program' AS program, i.value ->> '$.index' AS "index", i.value ->> '$.op' AS op,
-  i.value ->> '$.kernel' AS kernel, i.value ->> '$.phase' AS phase, i.value ->> '$.op_class' AS class,
-  i.value ->> '$.layer' AS layer, i.value ->> '$.ms' AS ms, i.value ->> '$.floor_ms' AS floor_ms,
-  i.value ->> '$.flops' AS flops, i.value ->> '$.bytes' AS bytes
+SELECT d.run, json_extract(i.value, '$.program') AS program, json_extract(i.value, '$.index') AS "index",
+  json_extract(i.value, '$.op') AS op, json_extract(i.value, '$.kernel') AS kernel,
+  json_extract(i.value, '$.phase') AS phase, json_extract(i.value, '$.op_class') AS class,
+  json_extract(i.value, '$.layer') AS layer, json_extract(i.value, '$.ms') AS ms,
+  json_extract(i.value, '$.floor_ms') AS floor_ms, json_extract(i.value, '$.flops') AS flops,
+  json_extract(i.value, '$.bytes') AS bytes
 FROM documents d, json_each(d.json, '$.instrs') i WHERE d.name = 'profile';
 
 CREATE VIEW profile_kernels AS
-SELECT d.run, k.value ->> '$.name' AS name, k.value ->> '$.count' AS count, k.value ->> '$.ms' AS ms
+SELECT d.run, json_extract(k.value, '$.name') AS name, json_extract(k.value, '$.count') AS count,
+  json_extract(k.value, '$.ms') AS ms
 FROM documents d, json_each(d.json, '$.kernels') k WHERE d.name = 'profile';
 )sql";
 
