@@ -604,5 +604,6 @@ TEST(CliPlan, PredictsThousandsOfRanks) {
   EXPECT_EQ(largest["time"]["collectives"]["nodes"], 2048);
   expect_error({"plan", "--model=nano", "--device=h100", "--ranks=16", "--link=fast"}, 2, {"fast", "--link"});
   expect_error({"plan", "--model=nano", "--device=h100", "--ranks=16", "--node-gpus=0"}, 2, {"--node-gpus"});
+  expect_error({"plan", "--model=nano", "--explain=flops", "--link=400Gb"}, 2, {"--explain", "--link"});
   expect_error({"plan", "--model=nano", "--device=l40s", "--ranks=16", "--price=1"}, 2, {"--link"});
 }

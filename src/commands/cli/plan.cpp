@@ -67,8 +67,9 @@ Recipe planned_recipe(const RecipeOptions& recipe, const PlanFlags& o, const Dev
 // --explain: formulas and the Program's figures, instead of the plan.
 int explain_plan(const PlanFlags& o) {
   if (o.use != "train") fail_usage("--explain is about everything that crest train compiles", "--for", "Omit --for.");
-  if (!o.as_profile.empty() || !o.calibration.empty() || o.price > 0)
-    fail_usage("--explain predicts no time", "--as-profile, --calibration, --price", "Omit them, or omit --explain.");
+  if (!o.as_profile.empty() || !o.calibration.empty() || o.price > 0 || !o.link.empty() || o.node_gpus)
+    fail_usage("--explain predicts no time", "--as-profile, --calibration, --price, --link, --node-gpus",
+               "Omit them, or omit --explain.");
   int64_t beams = o.beams.value_or(ExplainOptions().beams);
   if (beams < 1 || beams > 100'000)
     fail_usage(fmt::format("'{}' is out of range", beams), "--beams", "It must be from 1 to 100000.");
