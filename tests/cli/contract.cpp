@@ -237,6 +237,8 @@ TEST_F(Contract, PlanProgramDevices) {
   expect_keys(run(tiny({"program"})), documented("program", "`--json`:"), "",
               {"values.arena_offset", "instructions.body"});
   expect_keys(run({"program", "--passes", "--json"}), documented("program", "`--passes --json`: a list of"), "", {});
+  expect_keys(run({"flops", "--model=nano", "--step-ms=1", "--batch=1", "--json"}), documented("flops", "`--json`:"),
+              "", {});
   JsonShape tune = documented("tune", "`--json`:"), candidate = documented("tune", "A candidate is");
   candidate.keys["changes"] = {};
   for (const char* key : {"best", "start", "candidates"}) tune.keys[key] = candidate;

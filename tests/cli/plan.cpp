@@ -224,7 +224,7 @@ TEST(CliPlan, AMeshOfDataRanksIsTheirNumber) {
   bad({"--mesh", "data=2", "--ranks", "3"}, {"--mesh", "data=2 has 2 ranks", "--ranks 3"});
   bad({"--mesh", "data=2", "--ranks", "1"}, {"--mesh", "--ranks 1 and --mesh data=2"});
   bad({"--mesh", "data=4", "--data-parallel", "2"}, {"--mesh", "data=4 has 4 ranks", "--data-parallel 2"});
-  bad({"--mesh", "data=5000"}, {"--ranks", "5000"});
+  bad({"--mesh", "data=20000"}, {"--ranks", "20000"});
   bad({"--mesh", "data=2,context=2"}, {"--mesh", "context=2", "Use the axes data, tensor and pipeline"});
   bad({"--mesh", "pipeline=8"}, {"--mesh", "8 stages need as many layers", "Use pipeline="});
   bad({"--mesh", "pipeline=2", "--stages", "1"}, {"--stages", "1 has 1 stage"});
@@ -579,4 +579,31 @@ TEST(CliPlan, SeveralDevicesAreOneTable) {
   expect_error({"plan", "--device", "h100,h100"}, 2, {"a device twice"});
   expect_error({"plan", "--device", "h100,h1000"}, 2, {"h1000", "h100"});
   expect_error({"plan", "--device", "h100,a100", "--explain", "memory"}, 2, {"--explain", "one device"});
+}
+
+// A cluster on paper: any mesh of data, tensor and pipeline.
+TEST(CliPlan, PredictsThousandsOfRanks) {
+  auto thousand = [](const char* mesh, const char* micro_steps) {
+    return plan({"--model", "llama-8B", "--device", "h100", "--batch=1", "--seq=4096", "--mesh", mesh, "--link",
+                 "nvlink,400Gb", "--grad-accumulation", micro_steps});
+  };
+  auto j = thousand("data=64,tensor=8,pipeline=2", "16");
+  auto& time = j["time"];
+  ASSERT_FALSE(time.is_null());
+  EXPECT_EQ(time["collectives"]["nodes"], 128);
+  EXPECT_EQ(time["collectives"]["node_gpus"], 8);
+  EXPECT_EQ(time["collectives"]["network_bytes_per_second"], 50e9);
+  for (const char* axes : {"data", "tensor"}) EXPECT_GT(time["collectives_by_axes"][axes].get<double>(), 0) << axes;
+  EXPECT_GT(time["pipeline"]["bubble"].get<double>(), 0);
+  EXPECT_EQ(j["tokens_per_step"], 64 * 16 * 4096);
+  // The same with a tenth of the network.
+  auto slow = plan({"--model", "llama-8B", "--device", "h100", "--batch=1", "--seq=4096", "--mesh",
+                    "data=64,tensor=8,pipeline=2", "--link", "nvlink,40Gb", "--grad-accumulation=16"});
+  EXPECT_GT(slow["time"]["step_ms"], time["step_ms"]);
+  auto largest = thousand("data=2048,tensor=8", "1");
+  EXPECT_EQ(largest["time"]["collectives"]["nodes"], 2048);
+  expect_error({"plan", "--model=nano", "--device=h100", "--ranks=16", "--link=fast"}, 2, {"fast", "--link"});
+  expect_error({"plan", "--model=nano", "--device=h100", "--ranks=16", "--node-gpus=0"}, 2, {"--node-gpus"});
+  expect_error({"plan", "--model=nano", "--explain=flops", "--link=400Gb"}, 2, {"--explain", "--link"});
+  expect_error({"plan", "--model=nano", "--device=l40s", "--ranks=16", "--price=1"}, 2, {"--link"});
 }

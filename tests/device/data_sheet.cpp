@@ -121,7 +121,11 @@ TEST(DataSheets, DamagedOnesAreToldWithTheirPlace) {
   m = message_of(replaced(h100(), "multiprocessors = 132", "multiprocessors = 1.5"));
   EXPECT_TRUE(holds(m, "whole number")) << m;
   m = message_of(replaced(h100(), "fp32 = 66.9e12, ", ""));
-  EXPECT_TRUE(holds(m, "'fp32' is missing") && holds(m, "line 12")) << m;
+  EXPECT_TRUE(holds(m, "'fp32' is missing") && holds(m, "line 13")) << m;
+  m = message_of(replaced(h100(), "network = { name", "network = { nam"));
+  EXPECT_TRUE(holds(m, "unknown key 'nam'") && holds(m, "line 12")) << m;
+  m = message_of(replaced(h100(), "power = 700", "power = 700\nnode_gpus = 0"));
+  EXPECT_TRUE(holds(m, "node_gpus")) << m;
   m = message_of("title = \"x\"\n");
   EXPECT_TRUE(holds(m, "is missing")) << m;
 }

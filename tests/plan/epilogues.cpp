@@ -105,6 +105,35 @@ TEST(RepeatedNorms, AreMadeByTheKernelOfTheirGradient) {
   EXPECT_EQ(norms(step(find_device("cpu", 1))), std::pair(4, 0));
 }
 
+// The kernel stages rows in shared memory. It takes both the residual sum and the repeated norm as
+// long as their rows fit there, and the residual sum beyond.
+TEST(RepeatedNorms, StayAloneWhereTheRowsDoNotFitIntoSharedMemory) {
+  const Device h100 = sheet("h100");
+  for (const char* model : {"gpt2-124M", "llama-1B"})
+    for (int64_t width = 1024; width <= 20480; width += 1024) {
+      SCOPED_TRACE(testing::Message() << model << " " << width);
+      Recipe r;
+      r.model = load_model_config(model);
+      r.model.layers = 1, r.model.vocab = 300, r.model.width = width, r.model.ff = 2 * width;
+      r.model.head_dim = 128, r.model.heads = r.model.kv_heads = width / 128;
+      r.batch = 1, r.seq = 128, r.precision = "bf16";
+      SessionUse use;
+      use.train = true;
+      const CompiledSession s = compile(r, h100, session_programs(r, use));
+      int keeps = 0, sums = 0, alone = 0;
+      for (const Instr& i : s.programs[size_t(s.find("train"))].program.code) {
+        keeps += i.op->name == std::string_view("norm_grad") && i.attrs.integer("keep", 0);
+        sums += i.op->name == std::string_view("add");
+        alone += i.op->name == std::string_view("norm") && i.phase == Phase::recompute;
+      }
+      // Two products read the norm in front of SwiGLU, so it stays alone.
+      const int joined = width > 14336 ? 0 : model == std::string_view("llama-1B") ? 1 : 2;
+      EXPECT_EQ(keeps, joined);
+      EXPECT_EQ(alone, 2 - joined);
+      EXPECT_EQ(sums, 0);
+    }
+}
+
 // Dropout of the residual stream, forward and backward, joins the embeddings and two sums in each
 // layer.
 TEST(Dropout, IsPartOfTheKernelsThatHaveItsValues) {

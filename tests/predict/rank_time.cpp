@@ -7,7 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/phase_runner.h"
+#include "core/error.h"
 #include "plan/recipe_settings.h"
+#include "predict/exposed_time.h"
+#include "predict/links.h"
 #include "predict/planned_time.h"
 #include "predict/step_time.h"
 #include "profile/overlap.h"
@@ -162,6 +165,110 @@ TEST(RankTimes, AreScaledToOtherRanks) {
   cpu.device.kind = "cpu";
   EXPECT_FALSE(RankTimes(cpu, &measured, nullptr).possible());
   EXPECT_FALSE(RankTimes(s, nullptr, nullptr).possible());
+}
+
+// The innermost axis has consecutive ranks, so it stays inside of a node as long as it divides it.
+TEST(GroupSpan, CountsTheNodesOfAGroup) {
+  const Mesh mesh{{Axis::tensor, 8}, {Axis::data, 4}, {Axis::pipeline, 2}};
+  auto nodes = [&](Axes axes, int node_gpus) { return span_of(mesh, axes, node_gpus).nodes; };
+  EXPECT_EQ(nodes(Axis::tensor, 8), 1);
+  EXPECT_EQ(nodes(Axis::tensor, 4), 2);
+  EXPECT_EQ(nodes(Axis::tensor, 6), 2) << "the second group has ranks of two nodes";
+  EXPECT_EQ(nodes(Axis::data, 8), 4);
+  EXPECT_EQ(nodes(Axis::data, 16), 2);
+  EXPECT_EQ(nodes(Axis::data | Axis::tensor, 8), 4);
+  EXPECT_EQ(nodes(Axes::all(), 8), 8);
+  EXPECT_EQ(span_of(mesh, Axis::data, 16).ranks_of_node(), 2);
+}
+
+// By hand, with NCCL's latencies: 8.4 us, 3.4 us a hop in a node, 14 us a hop between nodes.
+TEST(NetworkTime, IsTheSlowestLinkAndTheHops) {
+  const double rate = 50e9, sent = 1e9, wire = 1e3 * sent / (0.9 * rate);
+  auto ms = [&](Collective c, GroupSpan span, double in_node) {
+    return network_ms({c, false, sent, span}, in_node, rate);
+  };
+  // One rank of each node has a single card.
+  EXPECT_NEAR(ms(Collective::all_gather, {4, 4}, 7), wire + 8.4e-3 + 3 * 14e-3, 1e-9);
+  // Eight ranks of each node share eight cards; the ring inside of the node is slower here.
+  EXPECT_NEAR(ms(Collective::all_gather, {16, 2}, 7), 7 + 8.4e-3 + 14 * 3.4e-3 + 14e-3, 1e-9);
+  EXPECT_NEAR(ms(Collective::all_gather, {16, 2}, 1), wire / 8 + 8.4e-3 + 14 * 3.4e-3 + 14e-3, 1e-9);
+  // A sum of many nodes goes over trees.
+  EXPECT_NEAR(ms(Collective::all_reduce, {64, 64}, 7), wire + 8.4e-3 + 2 * 6 * 14e-3, 1e-9);
+  EXPECT_NEAR(network_ms({Collective::all_gather, true, sent, {4, 4}}, 7, rate), wire + 8.4e-3 + 14e-3, 1e-9);
+  EXPECT_GT(network_factor(2), 1.5) << "more than between GPUs of one node";
+  EXPECT_GT(network_factor(1024), network_factor(2));
+}
+
+TEST(RankTimes, OfManyNodesAreBoundByTheNetwork) {
+  DataSheet sheet = find_data_sheet("h100");
+  const CompiledSession s = rank_session("1024", "none");
+  RankTimes many(s, nullptr, &sheet), one(rank_session("8", "none"), nullptr, &sheet);
+  ASSERT_TRUE(many.possible());
+  EXPECT_EQ(many.source().nodes, 128);
+  EXPECT_EQ(one.source().nodes, 1);
+  EXPECT_GT(many.source().factor, one.source().factor);
+  const FloorTime fast = floor_time(s, sheet);
+  EXPECT_GT(fast.collectives_ms, floor_time(rank_session("8", "none"), sheet).collectives_ms);
+  ASSERT_EQ(fast.collectives_by_axes.count("data"), 1U);
+  EXPECT_NEAR(fast.collectives_by_axes.at("data"), fast.collectives_ms, 1e-9);
+  EXPECT_TRUE(set_links(sheet, "nvlink,100Gb").between);
+  EXPECT_GT(floor_time(s, sheet).collectives_ms, fast.collectives_ms);
+  EXPECT_NE(text_of(fast).find("1024 ranks of 128 nodes of 8 GPUs"), std::string::npos) << text_of(fast);
+  EXPECT_NE(text_of(fast).find("never"), std::string::npos);
+  sheet.network_bandwidth = 0;
+  EXPECT_FALSE(RankTimes(s, nullptr, &sheet).possible());
+  EXPECT_NE(step_time(s, nullptr, &sheet).why_not.find("--link nvlink,400Gb"), std::string::npos);
+}
+
+TEST(Links, AreParsed) {
+  auto set = [](const char* text) {
+    DataSheet sheet = find_data_sheet("h100");
+    set_links(sheet, text);
+    return std::pair(sheet.link_bandwidth, sheet.network_bandwidth);
+  };
+  EXPECT_EQ(set("nvlink,400Gb"), std::pair(900e9, 100e9));
+  EXPECT_EQ(set("200Gb"), std::pair(900e9, 50e9));
+  EXPECT_EQ(set("pcie,25GB"), std::pair(128e9, 50e9));
+  EXPECT_EQ(set("300GB,50GB"), std::pair(600e9, 100e9));
+  EXPECT_EQ(set("nvlink"), std::pair(900e9, 100e9));
+  for (const char* bad :
+       {"", "400", "400Gb,nvlink", "nvlink,0Gb", "nvlink,infGb", "nvlink,400Gb,1Gb", "nvlink,-1Gb", ","})
+    EXPECT_THROW(set(bad), Error) << bad;
+}
+
+// Buckets are reduced during the backward pass. One sum of all has nothing to hide behind.
+TEST(ExposedTimes, HideWhatTheProgramLetsRunBesideComputation) {
+  const DataSheet sheet = find_data_sheet("h100");
+  auto session = [&](const char* reduce) {
+    Device d = described_device(sheet);
+    Recipe r;
+    settings_of(r).apply({{"model", {"gpt2-124M"}},
+                          {"batch", {"16"}},
+                          {"precision", {"bf16"}},
+                          {"reduce", {reduce}},
+                          {"shard", {"none"}},
+                          {"ranks", {"8"}}});
+    return compile_phase(resolve(r, d), d, BenchPhase::step, {.verify = false});
+  };
+  CompiledSession flat = session("flat"), bucket = session("bucket");
+  const FloorTime f = floor_time(flat, sheet), b = floor_time(bucket, sheet);
+  EXPECT_LT(f.hidden_collectives_ms, 0.01 * f.collectives_ms);
+  EXPECT_GT(b.hidden_collectives_ms, 0.3 * b.collectives_ms);
+  EXPECT_LT(b.ms, f.ms);
+  double rows = 0;
+  for (auto& row : b.profile.instrs) rows += row.ms;
+  EXPECT_NEAR(rows / b.ms, 1, 1e-9) << "the rows add up to the step";
+  // Times alone, by the same clock: slower collectives are exposed more.
+  Profile p = step_rows(bucket);
+  for (auto& row : p.instrs) row.ms = communicates(row) ? 0.5 : 0.1;
+  const double once = exposed_collectives(bucket, p).ms, twice = exposed_collectives(bucket, p, 2).ms;
+  EXPECT_LT(once, twice);
+  double all = 0;
+  for (auto& row : p.instrs) all += communicates(row) ? row.ms : 0;
+  EXPECT_LT(once, all);
+  bucket.device.kind = "cpu";
+  EXPECT_NEAR(exposed_collectives(bucket, p).ms, all, 1e-9)
+      << "a CPU's ranks compute and communicate with the same threads";
 }
 
 }  // namespace crest::test

@@ -58,9 +58,9 @@ nlohmann::ordered_json to_json(const Calibration& c, double seconds) {
 std::vector<int> ranks_of(const CalibrateFlags& o) {
   if (o.ranks.empty()) return {};
   std::vector<int> ranks = parse_ranks(o.ranks, "--ranks", 2);
-  if (int most = *std::max_element(ranks.begin(), ranks.end()); most > most_predicted_ranks)
+  if (int most = *std::max_element(ranks.begin(), ranks.end()); most > most_measured_ranks)
     fail_usage(fmt::format("times of {} ranks are not predicted", most), "--ranks",
-               fmt::format("Give at most {}; crest comm measures more.", most_predicted_ranks));
+               fmt::format("Give at most {}; crest comm measures more.", most_measured_ranks));
   if (auto environment = rank_environment(); environment && environment->size > 1)
     fail_usage(fmt::format("it starts its ranks by itself, and {} started this one", environment->launcher), "--ranks",
                "Run crest calibrate without a launcher.");

@@ -11,6 +11,7 @@ std::function<int()> setup_bench(CLI::App&);
 std::function<int()> setup_profile(CLI::App&);
 std::function<int()> setup_program(CLI::App&);
 std::function<int()> setup_plan(CLI::App&);
+std::function<int()> setup_flops(CLI::App&);
 std::function<int()> setup_devices(CLI::App&);
 std::function<int()> setup_calibrate(CLI::App&);
 std::function<int()> setup_tune(CLI::App&);
@@ -66,6 +67,12 @@ const std::vector<Command>& commands() {
        {"crest plan --model gpt2 --batch 16", "crest plan --model gpt2-xl --device h100",
         "crest plan --model llama-1B --seq 4096 --batch 4 --device h200"},
        setup_plan},
+      {"flops",
+       "Know before you run",
+       "FLOP/s, MFU and HFU of a step that any program timed",
+       {"crest flops --parameters 52e9 --step-ms 127000 --ranks 64 --global-batch 1024 --seq 2048 --recompute full",
+        "crest flops --model llama-8B --step-ms 9830 --ranks 8 --global-batch 64 --seq 8192 --device h100"},
+       setup_flops},
       {"program",
        "Know before you run",
        "print the Program of a training step",

@@ -43,6 +43,8 @@ const std::vector<ValueSet>& value_sets() {
       {"export", "--to", {"llm.c", "nanogpt"}},
       {"export", "--dtype", {"fp32", "bf16"}},
       {"compare", "--by", {"group", "class", "layer"}},
+      {"flops", "--recompute", {"none", "selective", "full"}},
+      {"flops", "--precision", {"fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"}},
       {"plan", "--for", {"train", "step", "forward-saved", "eval", "sample"}},
       {"runs", "--kind", {"bench", "profile", "train", "compare", "experiment", "log"}},
       {"comm", "--dtype", {"fp32", "bf16", "fp16", "fp64"}},
@@ -78,7 +80,8 @@ Values pass_names() {
 
 Values device_values(const std::string& command) {
   Values values = {"auto", "cpu", "cuda"};
-  if (command == "plan" || command == "program")
+  if (command == "flops") values.clear();
+  if (command == "plan" || command == "program" || command == "flops")
     for (auto& sheet : data_sheets()) values.push_back(sheet.name);
   return values;
 }
@@ -89,6 +92,8 @@ Values values_of(const std::string& command, const std::string& option) {
     for (auto& [alias, preset] : preset_aliases()) values.push_back(alias);
     return values;
   }
+  for (auto& set : value_sets())
+    if (command == set.command && option == set.option) return set.values;
   if (const Setting* row = find_run_setting(option.substr(std::min<size_t>(2, option.size())));
       row && !row->choices.empty())
     return choices_of(*row);
@@ -97,7 +102,7 @@ Values values_of(const std::string& command, const std::string& option) {
   if (option == "--after") return pass_names();
   if (option == "--device") return device_values(command);
   for (auto& set : value_sets())
-    if ((!*set.command || command == set.command) && option == set.option) return set.values;
+    if (!*set.command && option == set.option) return set.values;
   return {};
 }
 

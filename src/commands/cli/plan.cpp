@@ -29,6 +29,7 @@
 #include "plan/training_use.h"
 #include "plan/what_fits.h"
 #include "predict/defaults.h"
+#include "predict/links.h"
 #include "predict/step_time.h"
 #include "program/op.h"
 #include "terminal/fit_table.h"
@@ -66,8 +67,9 @@ Recipe planned_recipe(const RecipeOptions& recipe, const PlanFlags& o, const Dev
 // --explain: formulas and the Program's figures, instead of the plan.
 int explain_plan(const PlanFlags& o) {
   if (o.use != "train") fail_usage("--explain is about everything that crest train compiles", "--for", "Omit --for.");
-  if (!o.as_profile.empty() || !o.calibration.empty() || o.price > 0)
-    fail_usage("--explain predicts no time", "--as-profile, --calibration, --price", "Omit them, or omit --explain.");
+  if (!o.as_profile.empty() || !o.calibration.empty() || o.price > 0 || !o.link.empty() || o.node_gpus)
+    fail_usage("--explain predicts no time", "--as-profile, --calibration, --price, --link, --node-gpus",
+               "Omit them, or omit --explain.");
   int64_t beams = o.beams.value_or(ExplainOptions().beams);
   if (beams < 1 || beams > 100'000)
     fail_usage(fmt::format("'{}' is out of range", beams), "--beams", "It must be from 1 to 100000.");
@@ -113,9 +115,15 @@ PlanReport make_report(const PlanFlags& o) {
 Prediction predict(const PlanFlags& o, const PlanReport& r) {
   const Device& device = r.session.device;
   std::optional<DataSheet> sheet = sheet_of(device, o.device.device);
+  bool other_link = false;
+  if (sheet && !o.link.empty()) other_link = set_links(*sheet, o.link).in_node;
+  if (sheet && o.node_gpus) sheet->node_gpus = int(*o.node_gpus);
+  if (!sheet && (!o.link.empty() || o.node_gpus))
+    fail_usage("links are known of GPUs with a data sheet", "--link, --node-gpus", "Omit them, or give --device h100.");
   Prediction p;
   // A rank has a share of a CPU's threads, and the calibration is of as many.
   p.calibration = find_calibration(o.calibration, with_threads(device, device.threads));
+  if (p.calibration && other_link) p.calibration->collectives = {};
   static_cast<StepTime&>(p) =
       step_time(r.session, p.calibration ? &*p.calibration : nullptr, sheet ? &*sheet : nullptr);
   const char* given = !o.calibration.empty()  ? "--calibration"
@@ -310,6 +318,8 @@ int run_plan(const PlanFlags& o) {
     fail_usage(fmt::format("'{}' is out of range", o.tokens), "--tokens",
                fmt::format("It must be from 1 to {:g}.", most_tokens));
   if (!(o.price >= 0)) fail_usage(fmt::format("'{}' is out of range", o.price), "--price", "It must be at least 0.");
+  if (o.node_gpus && (*o.node_gpus < 1 || *o.node_gpus > 1024))
+    fail_usage(fmt::format("'{}' is out of range", *o.node_gpus), "--node-gpus", "It must be from 1 to 1024.");
   if (o.device.device.find(',') != std::string::npos) return plan_devices(o);
   if (!o.explain.empty()) return explain_plan(o);
   if (o.beams) fail_usage("a plan has no beams", "--beams", "Give it with --explain memory.");
@@ -352,6 +362,12 @@ std::function<int()> setup_plan(CLI::App& app) {
          "predict times with this file (default: the one crest calibrate wrote for this device, else Crest's own "
          "for this model of GPU)")
       ->type_name("FILE");
+  app.add_option(
+         "--link", o->link,
+         "links of a GPU, in one direction: inside a node (nvlink, pcie or a rate), and between nodes (default: "
+         "the data sheet's), such as nvlink,400Gb")
+      ->type_name("LINKS");
+  app.add_option("--node-gpus", o->node_gpus, "GPUs of a node (default: the data sheet's, mostly 8)");
   app.add_option("--as-profile", o->as_profile,
                  "also write the predicted times of all instructions in the format of crest profile --json; crest "
                  "compare FILE RUN then shows where a prediction failed")

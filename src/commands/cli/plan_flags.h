@@ -12,7 +12,8 @@ namespace crest {
 struct PlanFlags {
   RecipeOptions recipe;
   DeviceOptions device;
-  std::string memory, use = "train", calibration, as_profile, explain;
+  std::string memory, use = "train", calibration, as_profile, explain, link;
+  std::optional<int64_t> node_gpus;
   double tokens = 0, price = 0;
   std::optional<int64_t> beams;
   int blocks = 8;

@@ -142,7 +142,7 @@ DataSheet parse_data_sheet(const std::string& text, const std::string& name, con
   toml::table table = parse_toml(text, where, {max_file_bytes, 8});
   Reader reader(table, where);
   reader.known({"title", "driver_name", "kind", "capability", "multiprocessors", "shared_per_block", "memory_bytes",
-                "bandwidth", "l2_bytes", "link", "host_link", "peaks", "power", "source"});
+                "bandwidth", "l2_bytes", "link", "host_link", "network", "node_gpus", "peaks", "power", "source"});
   DataSheet s;
   s.name = name;
   s.title = reader.text("title"), s.driver_name = reader.text("driver_name");
@@ -159,6 +159,12 @@ DataSheet parse_data_sheet(const std::string& text, const std::string& name, con
     host.known({"name", "bandwidth"});
     s.host_link = host.text("name"), s.host_link_bandwidth = host.number("bandwidth");
   }
+  if (table.contains("network")) {
+    Reader network(reader.sub("network"), where);
+    network.known({"name", "bandwidth"});
+    s.network = network.text("name"), s.network_bandwidth = network.number("bandwidth");
+  }
+  if (table.contains("node_gpus")) s.node_gpus = int(std::min<int64_t>(reader.count("node_gpus"), 1024));
   s.peaks = peaks_of(reader);
   if (table.contains("power")) s.power = reader.number("power");
   return s;
@@ -233,21 +239,24 @@ nlohmann::ordered_json to_json(const DataSheet& s) {
   using Json = nlohmann::ordered_json;
   Json peaks = Json::object();
   for (auto& [precision, rate] : s.peaks) peaks[precision] = rate;
-  return {{"name", s.name},
-          {"title", s.title},
-          {"kind", s.kind},
-          {"capability", s.capability.empty() ? Json(nullptr) : Json(s.capability)},
-          {"multiprocessors", s.multiprocessors},
-          {"shared_per_block", s.shared_per_block},
-          {"memory_bytes", s.memory_bytes},
-          {"bandwidth", s.bandwidth},
-          {"l2_bytes", s.l2_bytes},
-          {"link", {{"name", s.link}, {"bandwidth", s.link_bandwidth}}},
-          {"host_link",
-           s.host_link.empty() ? Json(nullptr) : Json{{"name", s.host_link}, {"bandwidth", s.host_link_bandwidth}}},
-          {"peaks", peaks},
-          {"power_w", s.power > 0 ? Json(s.power) : Json(nullptr)},
-          {"source", s.source}};
+  return {
+      {"name", s.name},
+      {"title", s.title},
+      {"kind", s.kind},
+      {"capability", s.capability.empty() ? Json(nullptr) : Json(s.capability)},
+      {"multiprocessors", s.multiprocessors},
+      {"shared_per_block", s.shared_per_block},
+      {"memory_bytes", s.memory_bytes},
+      {"bandwidth", s.bandwidth},
+      {"l2_bytes", s.l2_bytes},
+      {"link", {{"name", s.link}, {"bandwidth", s.link_bandwidth}}},
+      {"host_link",
+       s.host_link.empty() ? Json(nullptr) : Json{{"name", s.host_link}, {"bandwidth", s.host_link_bandwidth}}},
+      {"network", s.network.empty() ? Json(nullptr) : Json{{"name", s.network}, {"bandwidth", s.network_bandwidth}}},
+      {"node_gpus", s.node_gpus},
+      {"peaks", peaks},
+      {"power_w", s.power > 0 ? Json(s.power) : Json(nullptr)},
+      {"source", s.source}};
 }
 
 nlohmann::ordered_json to_json(const std::vector<DataSheet>& sheets) {

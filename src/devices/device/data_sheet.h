@@ -29,6 +29,9 @@ struct DataSheet {
   double link_bandwidth = 0;       // bytes/s, sum of both directions
   std::string host_link;           // to the host; "": the file does not say
   double host_link_bandwidth = 0;  // bytes/s, sum of both directions
+  std::string network;             // to other nodes; "": the file does not say
+  double network_bandwidth = 0;    // bytes/s of a GPU's share, sum of both directions
+  int node_gpus = 8;               // GPUs of a node
   // Dense FLOP/s of matrix multiplication (int8: operations/s), in the order of
   // data_sheet_precisions.
   std::vector<std::pair<std::string, double>> peaks;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/text.h"
+#include "predict/exposed_time.h"
 #include "predict/products.h"
 #include "predict/rank_time.h"
 #include "predict/transfer_time.h"
@@ -38,8 +39,7 @@ FloorTime floor_time(const CompiledSession& session, const DataSheet& sheet, con
   for (auto& row : t.profile.instrs) {
     if (crosses_host_link(row)) continue;
     if (ranks.possible() && communicates(row)) {
-      t.collectives_ms += row.ms = row.floor_ms = ranks.ms(row);
-      t.ms += row.ms, t.floor_ms += row.ms;
+      t.collectives_ms += row.ms = ranks.ms(row);
       continue;
     }
     t.floor_ms += row.floor_ms;
@@ -49,14 +49,19 @@ FloorTime floor_time(const CompiledSession& session, const DataSheet& sheet, con
   }
   set_transfers(t, host_link_of(session, {}, &sheet));
   t.ms += t.transfers_ms, t.floor_ms += t.transfers_ms;
+  const ExposedRange exposed = hide_collectives(t, session);
+  const double computation_ms = t.ms;
+  t.ms += t.collectives_ms, t.floor_ms += exposed.low_ms;
   // An H100 has 295 FLOPs per byte, an H200 206. A device with another balance has other limits.
   double balance = sheet.peak("bf16").value_or(0) / sheet.bandwidth;
   t.known = sheet.capability == "9.0" && balance > 180 && balance < 320 && session.recipe.precision == "bf16" &&
             t.replaced.empty();
   t.factor = t.known ? floor_scale.known_factor : floor_scale.unknown_factor;
-  t.low_ms = std::max(t.floor_ms, t.ms / t.factor), t.high_ms = t.ms * t.factor;
+  t.low_ms = std::max(t.floor_ms, computation_ms / t.factor + exposed.low_ms);
+  t.high_ms = computation_ms * t.factor + exposed.high_ms;
   std::vector<double> tiled;
-  for (auto& row : t.profile.instrs) tiled.push_back(crosses_host_link(row) ? row.ms : row.floor_ms);
+  for (auto& row : t.profile.instrs)
+    tiled.push_back(crosses_host_link(row) || communicates(row) ? row.ms : row.floor_ms);
   double bandwidth = t.profile.rate("bandwidth");
   for (auto& p : products_of(session)) {
     const ProfileInstr& row = t.profile.instrs[p.row];

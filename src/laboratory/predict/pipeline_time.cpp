@@ -1,6 +1,10 @@
 #include "predict/pipeline_time.h"
 
 #include <algorithm>
+#include <map>
+#include <vector>
+
+#include "passes/stages.h"
 
 namespace crest {
 
@@ -29,8 +33,9 @@ class StageSums {
     stages_.resize(size_t(p.ranks));
   }
 
-  void add(const CompiledSession& s, const PredictedStep& predicted) {
-    PredictedStage& stage = stages_[size_t(s.stage)];
+  // Of the session's stage, or of one with the same work.
+  void add(const CompiledSession& s, const PredictedStep& predicted, int at) {
+    PredictedStage& stage = stages_[size_t(at)];
     stage.rest_ms = predicted.transfers_ms;  // to and from the host
     stage.low = predicted.low_ms / predicted.ms, stage.high = predicted.high_ms / predicted.ms;
     for (const ProfileInstr& row : predicted.profile.instrs) {
@@ -41,7 +46,7 @@ class StageSums {
         auto& list = part_of(spec.part) == StagePart::forward    ? times_.forward
                      : part_of(spec.part) == StagePart::backward ? times_.backward
                                                                  : times_.weights;
-        list[size_t(spec.chunk * p_.ranks + s.stage)] += row.ms / double(p_.micro_steps);
+        list[size_t(spec.chunk * p_.ranks + at)] += row.ms / double(p_.micro_steps);
         stage.passes_ms += row.ms;
       } else if (trains && sends(spec.part)) {
         sent_ms_ += row.ms, sent_ += row.calls;
@@ -73,15 +78,32 @@ StepTime pipeline_step_time(const CompiledSession& s, const StagePredictor& of_s
   const Pipeline& p = s.schedule.pipeline;
   StageSums sums(p);
   double flops = 0;
+  // Stages between the first and the last do the same work if they have as many layers: one of them
+  // is compiled.
+  const std::vector<int64_t> layers = stage_layers(s.recipe);
+  auto work_of = [&](int stage) {
+    std::vector<int64_t> work;
+    for (size_t at = size_t(stage); at < layers.size(); at += size_t(p.ranks)) work.push_back(layers[at]);
+    const bool end = stage == 0 || stage == p.ranks - 1 || !s.recipe.model.pattern.empty();
+    work.push_back(end ? stage : -1);
+    return work;
+  };
+  struct Compiled {
+    CompiledSession session;
+    StepTime time;
+  };
+  std::map<std::vector<int64_t>, Compiled> known;
+  known.emplace(work_of(s.stage), Compiled{s, own});
   for (int stage = 0; stage < p.ranks; ++stage) {
-    if (stage == s.stage) {
-      sums.add(s, *own.step()), flops += own.step()->executed_flops;
-      continue;
+    auto it = known.find(work_of(stage));
+    if (it == known.end()) {
+      Compiled other{for_stage(s, stage, {.verify = false}), {}};
+      other.time = of_stage(other.session);
+      it = known.emplace(work_of(stage), std::move(other)).first;
     }
-    const CompiledSession other = for_stage(s, stage, {.verify = false});
-    const StepTime time = of_stage(other);
-    if (!time.step()) return time;
-    sums.add(other, *time.step()), flops += time.step()->executed_flops;
+    const Compiled& c = it->second;
+    if (!c.time.step()) return c.time;
+    sums.add(c.session, *c.time.step(), stage), flops += c.time.step()->executed_flops;
   }
   PredictedPipeline result;
   const PartTimes times = sums.times();

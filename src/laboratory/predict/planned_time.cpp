@@ -8,6 +8,7 @@
 #include "backend/device_json.h"
 #include "core/text.h"
 #include "plan/recipe_settings.h"
+#include "predict/exposed_time.h"
 #include "predict/rank_time.h"
 #include "predict/transfer_time.h"
 #include "profile/overlap.h"
@@ -41,9 +42,10 @@ PlannedTime planned_time(const CompiledSession& session, const Calibration& cali
   // Phases and classes add up to the step.
   for (size_t i = 0; i < rows.size(); ++i) rows[i]->ms = sum > 0 ? step.instr_ms[i] * step.ms / sum : 0;
   set_transfers(t, host_link_of(session, calibration.times.rates(), sheet));
+  const ExposedRange exposed = hide_collectives(t, session);
   t.ms = step.ms + t.collectives_ms + t.transfers_ms;
-  t.low_ms = step.low_ms + t.collectives_ms / t.collectives.factor + t.transfers_ms / transfer_factor;
-  t.high_ms = step.high_ms + t.collectives_ms * t.collectives.factor + t.transfers_ms * transfer_factor;
+  t.low_ms = step.low_ms + exposed.low_ms + t.transfers_ms / transfer_factor;
+  t.high_ms = step.high_ms + exposed.high_ms + t.transfers_ms * transfer_factor;
   t.peak = calibration.times.rate(session.recipe.precision) * t.ranks;
   return t;
 }

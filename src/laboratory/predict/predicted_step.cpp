@@ -17,6 +17,9 @@ static Json to_json(const CollectivesSource& c) {
   if (c.ranks == 0) return nullptr;
   Json json = {{"source", c.measured ? "measured" : "data sheet"}};
   if (c.measured) json["ranks"] = c.ranks, json["library"] = c.library, json["date"] = c.date;
+  if (c.nodes > 1)
+    json["nodes"] = c.nodes, json["node_gpus"] = c.node_gpus, json["network"] = c.network,
+    json["network_bytes_per_second"] = c.network_bytes_per_second;
   return json;
 }
 
@@ -65,7 +68,9 @@ Json time_json(const PredictedStep& s, double measured_share) {
                {"hfu", of_peak(s.executed_flops)},
                {"peak_flops_per_second", s.peak > 0 ? Json(s.peak) : Json()},
                {"collectives_ms", s.collectives_ms},
+               {"hidden_collectives_ms", s.hidden_collectives_ms},
                {"collectives", to_json(s.collectives)},
+               {"collectives_by_axes", s.collectives_by_axes},
                {"transfers_ms", s.transfers_ms},
                {"by_phase", shares(by_phase(s.profile))},
                {"by_class", shares(by_class(s.profile))},
@@ -90,8 +95,24 @@ std::string ranks_line(const PredictedStep& s) {
                                  : fmt::format("as measured between {} ranks ({}, {})", c.ranks, printable(c.library),
                                                printable(c.date.substr(0, 10)));
   if (c.measured && c.ranks != s.ranks) from += fmt::format(" and scaled to {}", s.ranks);
-  return fmt::format("            {} ranks of one host; collectives take {}, {}; none is hidden\n", s.ranks,
-                     format_duration(s.collectives_ms / 1e3), from);
+  const std::string where = c.nodes > 1 ? fmt::format("{} nodes of {} GPUs", c.nodes, c.node_gpus) : "one host";
+  const std::string hidden = s.hidden_collectives_ms > 0.005 * s.collectives_ms
+                                 ? format_duration(s.hidden_collectives_ms / 1e3) + " more is hidden"
+                                 : "none is hidden";
+  std::string text = fmt::format("            {} ranks of {}; collectives take {}, {}; {}\n", s.ranks, where,
+                                 format_duration(s.collectives_ms / 1e3), from, hidden);
+  if (s.collectives_by_axes.size() > 1) {
+    std::string parts;
+    for (auto& [axes, ms] : s.collectives_by_axes)
+      parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", axes, format_duration(ms / 1e3));
+    text += fmt::format("            by axis: {}\n", parts);
+  }
+  if (c.nodes > 1)
+    text += fmt::format(
+        "            between nodes at {} for each GPU ({}), by NCCL's model of its rings and trees; Crest never\n"
+        "            measured several nodes, so the range allows a factor of {:.1f} for collectives\n",
+        format_si(c.network_bytes_per_second, "B/s"), printable(c.network), c.factor);
+  return text;
 }
 
 std::string transfers_line(const PredictedStep& s) {

@@ -1,6 +1,7 @@
 // The predicted time of a step on any basis, as printed by crest plan.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -17,6 +18,9 @@ struct CollectivesSource {
   int ranks = 0;              // number of ranks measured; 0: nothing was predicted
   std::string library, date;  // of the measurement
   double factor = 1;          // possible error
+  int nodes = 1, node_gpus = 0;
+  std::string network = "";             // between nodes
+  double network_bytes_per_second = 0;  // of a GPU, in one direction
 };
 
 // A rank along the pipeline axis.
@@ -38,10 +42,12 @@ struct PredictedStep {
   double model_flops = 0, executed_flops = 0;
   double peak = 0;  // FLOP/s of all ranks in the recipe's precision; 0: unknown
   int ranks = 1;
-  double collectives_ms = 0;  // part of ms, with several ranks
+  double collectives_ms = 0;         // exposed, part of ms, with several ranks
+  double hidden_collectives_ms = 0;  // next to computation
   CollectivesSource collectives;
-  double transfers_ms = 0;                    // exposed copies to and from the host, part of ms
-  ProfileRate host_link;                      // the assumed link; empty without copies
+  std::map<std::string, double> collectives_by_axes;  // parts of collectives_ms: "data", "tensor", "pipeline"
+  double transfers_ms = 0;                            // exposed copies to and from the host, part of ms
+  ProfileRate host_link;                              // the assumed link; empty without copies
   std::optional<PredictedPipeline> pipeline;  // of stages: then ms is the step of all, and the rows are one stage's
 
   double tokens_per_second() const { return 1e3 * double(tokens) / ms; }
@@ -51,7 +57,6 @@ struct PredictedStep {
 Profile step_rows(const CompiledSession& session);
 // Sets the rows, tokens and FLOPs of the session's step, or of its forward pass if it has no step.
 void set_work(PredictedStep& step, const CompiledSession& session);
-
 // docs/reference/contract.md, plan: the keys of `time` in every prediction. measured_share: share
 // of the time in kernels measured by a calibration.
 nlohmann::ordered_json time_json(const PredictedStep& step, double measured_share);

@@ -39,6 +39,12 @@ RankTimes::RankTimes(const CompiledSession& session, const CollectiveTimes* meas
   const Recipe& r = session.recipe;
   if (r.ranks == 1 || r.ranks > most_predicted_ranks || r.data_parallel > 1) return;
   const bool gpus = session.device.kind == "cuda";
+  const int node_gpus = gpus && sheet ? sheet->node_gpus : most_measured_ranks,
+            nodes = (r.ranks + node_gpus - 1) / node_gpus;
+  if (nodes > 1) {
+    if (!gpus || !sheet || !(sheet->network_bandwidth > 0)) return;
+    network_ = sheet->network_bandwidth / 2;
+  }
   // Ranks on a CPU share it, so two ranks say nothing about four.
   if (measured && measured->covers(r.ranks, gpus)) {
     measured_ = measured;
@@ -48,28 +54,58 @@ RankTimes::RankTimes(const CompiledSession& session, const CollectiveTimes* meas
     sheet_ = sheet;
     source_ = {false, 2, "", "", other_link};
   }
+  if (nodes > 1 && possible()) {
+    source_.nodes = nodes, source_.node_gpus = node_gpus;
+    source_.network = sheet->network, source_.network_bytes_per_second = network_;
+    source_.factor = network_factor(nodes);
+  }
+}
+
+double RankTimes::in_node_ms(Collective collective, double sent, int ranks, const std::string& dtype) const {
+  if (measured_) {
+    const CollectiveTable& t = *measured_->find(collective, ranks, dtype);
+    // With another number of ranks in the table: the size at which its ranks send as much each.
+    return 1e3 * t.seconds(sent / bus_factor(collective, t.ranks));
+  }
+  double share = collective == Collective::all_reduce ? all_reduce_share : one_way_share;
+  return start_ms + 1e3 * sent / (share * sheet_->link_bandwidth / 2);
+}
+
+const GroupSpan& RankTimes::span(Axes axes) const {
+  auto it = spans_.find(axes);
+  if (it == spans_.end())
+    it = spans_
+             .emplace(axes, span_of(session_.recipe.layout(), axes,
+                                    source_.nodes > 1 ? source_.node_gpus : most_predicted_ranks))
+             .first;
+  return it->second;
 }
 
 double RankTimes::ms(const ProfileInstr& row) const {
   const Program& program = session_.programs[size_t(session_.find(row.program))].program;
   const Instr& instr = program.code[size_t(row.index)];
-  double sent = sent_bytes(program, instr, session_.recipe.layout().size(axes_of(instr))),
-         calls = std::max(1, row.calls);
-  Collective collective = collective_of(row.op);
-  if (measured_) {
-    const CollectiveTable& t = *measured_->find(collective, session_.recipe.ranks, sent_dtype(program, instr));
-    // With another number of ranks in the table: the size at which its ranks send as much each.
-    return calls * 1e3 * t.seconds(sent / bus_factor(collective, t.ranks));
-  }
-  double share = collective == Collective::all_reduce ? all_reduce_share : one_way_share;
-  return calls * (start_ms + 1e3 * sent / (share * sheet_->link_bandwidth / 2));
+  const GroupSpan& group = span(axes_of(instr));
+  const double sent = sent_bytes(program, instr, group.ranks), calls = std::max(1, row.calls);
+  const Collective collective = collective_of(row.op);
+  const double in_node = in_node_ms(collective, sent, group.ranks, sent_dtype(program, instr));
+  if (group.nodes == 1) return calls * in_node;
+  const bool transfer = row.op == "send" || row.op == "receive";
+  return calls * network_ms({collective, transfer, sent, group}, in_node, network_);
 }
 
-std::string ranks_that_are_predicted() {
+std::string why_ranks_are_not_predicted(const CompiledSession& session, const DataSheet* sheet) {
+  const Recipe& r = session.recipe;
+  if (r.data_parallel > 1) return "virtual ranks share a device; --ranks is predicted";
+  if (r.ranks > most_predicted_ranks) return fmt::format("at most {} ranks are predicted", most_predicted_ranks);
+  const int node = sheet ? sheet->node_gpus : most_measured_ranks;
+  if (r.ranks > node && session.device.kind == "cuda")
+    return fmt::format(
+        "{} ranks on nodes of {} GPUs need a network: in the device file, or for crest plan --link nvlink,400Gb",
+        r.ranks, node);
   return fmt::format(
-      "up to {} ranks of one host between which crest calibrate --ranks measured collectives, or GPUs whose data sheet "
-      "has a link",
-      most_predicted_ranks);
+      "several ranks are predicted for up to {} ranks of one host between which crest calibrate --ranks measured "
+      "collectives, or GPUs whose data sheet has a link",
+      most_measured_ranks);
 }
 
 }  // namespace crest

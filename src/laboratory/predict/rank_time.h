@@ -1,21 +1,24 @@
-// The time of collectives between ranks of one host, for steps of several ranks: from measured
-// sizes, or from the link of the GPU's data sheet.
+// The time of collectives between ranks, for steps of several ranks: from measured sizes, or from
+// the links of the GPU's data sheet.
 #pragma once
+#include <map>
 #include <optional>
 #include <string>
 
 #include "device/data_sheet.h"
 #include "plan/compile.h"
 #include "predict/collective_times.h"
+#include "predict/network_time.h"
 #include "predict/predicted_step.h"
 
 namespace crest {
 
 // Measured times are for one host.
-inline constexpr int most_predicted_ranks = 8;
+inline constexpr int most_measured_ranks = 8;
+inline constexpr int most_predicted_ranks = 16384;
 
-// Predicts the collectives of a session's step. Its processes run on one host, with a GPU each or
-// on its CPU.
+// Predicts the collectives of a session's step. Its processes have a GPU each, on nodes of
+// DataSheet::node_gpus, or run on the CPU of one host.
 class RankTimes {
  public:
   // measured: from a calibration; sheet: of the GPU. Both may be null.
@@ -27,13 +30,18 @@ class RankTimes {
   const CollectivesSource& source() const { return source_; }
 
  private:
+  double in_node_ms(Collective collective, double sent, int ranks, const std::string& dtype) const;
+  const GroupSpan& span(Axes axes) const;
+
   const CompiledSession& session_;
   const CollectiveTimes* measured_ = nullptr;  // null: use the sheet
   const DataSheet* sheet_ = nullptr;           // null, too: not possible
+  double network_ = 0;                         // bytes/s of a GPU between nodes, in one direction
   CollectivesSource source_;
+  mutable std::map<Axes, GroupSpan> spans_;
 };
 
-// The requirements of a prediction for several ranks, for errors.
-std::string ranks_that_are_predicted();
+// Why RankTimes is not possible, for errors.
+std::string why_ranks_are_not_predicted(const CompiledSession& session, const DataSheet* sheet);
 
 }  // namespace crest

@@ -11,7 +11,7 @@ static StepTime time_of_rank(const CompiledSession& session, const Calibration* 
   StepTime t;
   const CollectiveTimes* measured = calibration ? &calibration->collectives : nullptr;
   if (session.recipe.all_ranks() > 1 && !RankTimes(session, measured, sheet).possible()) {
-    t.why_not = "several ranks are predicted for " + ranks_that_are_predicted();
+    t.why_not = why_ranks_are_not_predicted(session, sheet);
     return t;
   }
   t.why_not = "crest calibrate measures this device once";

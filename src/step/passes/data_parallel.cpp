@@ -230,7 +230,7 @@ const std::vector<Setting>& data_parallel_settings() {
                                .group = group,
                                .help = "processes that train together, one rank each (train, bench, profile)",
                                .min = 1,
-                               .max = 4096,
+                               .max = 16384,
                                .common = true,
                                .resume = OnResume::accepts,
                                .effects = effects}),

@@ -64,25 +64,28 @@ class Epilogues : Joins {
     norm_output(i, joined);
   }
 
+  // dx = norm_grad(..); s = add(dx, dres)  ->  s = norm_grad(.., dres). Returns the place of `add`,
+  // or -1.
+  int take_residual(size_t i, Instr& norm) const {
+    namespace at = in::norm_grad;
+    const ValueId dx = norm.out[out::norm_grad::dx];
+    if (norm.in[at::dres] != no_value || consumers_[size_t(dx)].size() != 1 || is_output_[size_t(dx)]) return -1;
+    const int a = consumers_[size_t(dx)][0];
+    const Instr& add = p_.code[size_t(a)];
+    if (!is(add, "add") || !alike(add, norm)) return -1;
+    const ValueId other = add.in[add.in[in::add::a] == dx ? in::add::b : in::add::a];
+    if (other == dx || !made_before(other, i)) return -1;
+    norm.in[at::dres] = other, norm.out[out::norm_grad::dx] = add.out[out::add::y];
+    norm.origin = norm.origin | add.origin;
+    return a;
+  }
+
   // dx = norm_grad(..); [s = add(dx, dres);] db = bias_grad(s)
   //   ->  s, dgamma, dbeta, db = norm_grad(.., dres)
   void norm_bias(size_t i, Instr& norm) {
-    namespace at = in::norm_grad;
-    namespace to = out::norm_grad;
     Instr joined = norm;
-    int a = -1;
-    if (const ValueId dx = joined.out[to::dx];
-        joined.in[at::dres] == no_value && consumers_[size_t(dx)].size() == 1 && !is_output_[size_t(dx)]) {
-      const Instr& add = p_.code[size_t(consumers_[size_t(dx)][0])];
-      const bool sums = is(add, "add") && alike(add, joined);
-      const ValueId other = sums ? add.in[add.in[in::add::a] == dx ? in::add::b : in::add::a] : no_value;
-      if (sums && made_before(other, i)) {
-        a = consumers_[size_t(dx)][0];
-        joined.in[at::dres] = other, joined.out[to::dx] = add.out[out::add::y];
-        joined.origin = joined.origin | add.origin;
-      }
-    }
-    if (!join_bias(i, joined.out[to::dx], joined)) return;
+    const int a = take_residual(i, joined);
+    if (!join_bias(i, joined.out[out::norm_grad::dx], joined)) return;
     if (a >= 0) gone_[size_t(a)] = true;
     put(i, norm = std::move(joined));
   }
@@ -114,7 +117,9 @@ class Epilogues : Joins {
     if (repeated.in.size() > in::norm::beta) joined.in[at::beta] = repeated.in[in::norm::beta];
     joined.out.push_back(y);
     joined.attrs.set("keep", 1);
-    if (!has_the_same_kernel(i, joined)) return;
+    Instr later = joined;  // the fusion pass adds the residual, which needs shared memory, too
+    take_residual(i, later);
+    if (!has_the_same_kernel(i, later)) return;
     gone_[size_t(n)] = gone_[size_t(d)] = true;
     put(i, norm = std::move(joined));
     instead_[i].push_back(p_.code[size_t(d)]);

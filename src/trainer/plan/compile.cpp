@@ -388,6 +388,7 @@ int stage_of_rank(const Recipe& recipe, int rank) {
 CompiledSession for_stage(const CompiledSession& s, int stage, const CompileOptions& options) {
   CompiledSession other;
   other.recipe = s.recipe, other.device = s.device, other.stage = stage;
+  other.schedule = s.schedule;  // of all ranks
   std::vector<ProgramSpec> specs;
   for (auto& c : s.programs) {
     ProgramSpec spec = c.spec;

@@ -57,6 +57,7 @@ class Simulation {
       rank.steps.assign(size_t(p.chunks), std::vector<Step>(size_t(p.micro_steps)));
       rank.order = order_of(p, r);
       rank.slots = slots_for(rank.order);
+      rank.taken.assign(rank.slots.size(), 0);
       schedule_.slots.emplace_back();
       for (auto& slots : rank.slots) schedule_.slots.back().push_back(int(slots.size()));
     }
@@ -90,6 +91,7 @@ class Simulation {
     size_t next = 0;
     std::vector<std::vector<Step>> steps;  // by chunk and micro step
     std::vector<std::vector<bool>> slots;  // by chunk: taken
+    std::vector<int> taken;                // by chunk: how many
   };
   // Made by a rank and not yet passed on.
   struct Sent {
@@ -124,20 +126,23 @@ class Simulation {
   }
 
   bool has_slot(int rank, int chunk) const {
-    const auto& slots = ranks_[size_t(rank)].slots[size_t(chunk)];
-    return std::find(slots.begin(), slots.end(), false) != slots.end();
+    const Rank& r = ranks_[size_t(rank)];
+    return size_t(r.taken[size_t(chunk)]) < r.slots[size_t(chunk)].size();
   }
   void take_slot(int rank, int chunk, int64_t m) {
     auto& slots = ranks_[size_t(rank)].slots[size_t(chunk)];
     Step& s = step(rank, chunk, m);
     s.slot = int(std::find(slots.begin(), slots.end(), false) - slots.begin());
     slots[size_t(s.slot)] = true;
+    ++ranks_[size_t(rank)].taken[size_t(chunk)];
     const int at = stage(rank, chunk);
     s.uses = (p_.splits_weights() ? 3 : 2) + (at > 0) + (at + 1 < p_.stages());
   }
   void use(int rank, int chunk, int64_t m) {
     Step& s = step(rank, chunk, m);
-    if (--s.uses == 0) ranks_[size_t(rank)].slots[size_t(chunk)][size_t(s.slot)] = false;
+    if (--s.uses > 0) return;
+    ranks_[size_t(rank)].slots[size_t(chunk)][size_t(s.slot)] = false;
+    --ranks_[size_t(rank)].taken[size_t(chunk)];
   }
 
   void consider(Choice& best, std::list<Sent>::iterator it) {

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""Compares crest plan with published training speeds (scripts/published.toml) and prints
+docs/results/published.md:
+
+    scripts/published.py > docs/results/published.md
+    scripts/published.py --only zerobubble --json    # some rows, for programs
+
+No GPU is needed. CREST names the program (default: build/release/crest)."""
+import argparse
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CREST = os.environ.get("CREST", str(ROOT / "build/release/crest"))
+
+HEAD = """# Published training speeds
+
+`crest plan` next to speeds that others published, in tokens/s for each GPU. Crest predicts, it ran
+none of these. `scripts/published.py` prints this page from `scripts/published.toml`, without a GPU.
+
+- *range*: the prediction's own range. Its width between nodes is an assumption: Crest measured one
+  node only ([predictions](../concepts/predictions.md#many-nodes)).
+- *difference*: predicted / published - 1. Other programs ran, and Crest predicts its own kernels,
+  so a difference is also one of programs.
+- `--stages` and other flags of a source are Crest's way to express the published recipe.
+- Sources with TFLOP/s are converted by their own convention (Narayanan: equation 3, recompute
+  included) or by PaLM's (Llama 3; its convention is not stated).
+"""
+
+
+def toml_text(table):
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
+
+
+def run(data, folder, row):
+    """The prediction for a row, as a dictionary; 'why': there is none."""
+    source, model = data["source"][row["source"]], row["model"]
+    if model in data.get("model", {}):
+        path = pathlib.Path(folder) / f"{model}.toml"
+        path.write_text(toml_text(data["model"][model]))
+        model = str(path)
+    command = [CREST, "plan", "--model", model, "--device", source["device"], *shlex.split(source["flags"]),
+               *shlex.split(row["flags"]), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    result = {"source": row["source"], "model": row["model"], "recipe": row["recipe"], "command": shlex.join(command[1:])}
+    if done.returncode:
+        return result | {"why": done.stderr.strip().splitlines()[-1].removeprefix("crest: error: ")}
+    plan = json.loads(done.stdout)
+    time, shape = plan["time"], plan["model"]
+    ranks = plan["memory"]["ranks"]
+    if not time:
+        return result | {"why": "no prediction"}
+    tokens, seq = plan["tokens_per_step"], plan["recipe"]["seq"]
+    published = row["figure"]
+    if source["form"] == "samples":
+        published *= seq
+    elif source["form"] == "megatron":
+        layers, width, vocab = shape["layers"], shape["width"], shape["vocab"]
+        published *= 1e12 / (96 * layers * width**2 * (1 + seq / (6 * width) + vocab / (16 * layers * width)))
+    elif source["form"] == "palm":
+        published *= 1e12 * tokens / plan["flops"]["model_per_step"]
+    speed = [1e3 * tokens / ranks / time[key] for key in ("step_ms", "step_ms_high", "step_ms_low")]
+    return result | {"ranks": ranks, "published": published, "predicted": speed[0], "low": speed[1], "high": speed[2],
+                     "difference": speed[0] / published - 1, "fits": plan["fit"]["fits"],
+                     "gib": plan["memory"]["planned_bytes"] / 2**30, "source_of_time": time["source"],
+                     "exposed": time["collectives_ms"] / time["step_ms"],
+                     "bubble": (time.get("pipeline") or {}).get("bubble", 0)}
+
+
+def cause(data, row, result):
+    """What is not known of the row, and the largest part of the prediction that nobody measured."""
+    source = data["source"][row["source"]]
+    parts = [of["cause"] for of in (row, source) if "cause" in of]
+    if result["source_of_time"] == "data sheet":
+        parts.append("no step of this GPU was measured")
+    if result["exposed"] > 0.1:
+        parts.append(f"exposed collectives ({100 * result['exposed']:.0f}%)")
+    if result["bubble"] > 0.1:
+        parts.append(f"bubble ({100 * result['bubble']:.0f}%)")
+    if not result["fits"]:
+        parts.append(f"the plan does not fit ({result['gib']:.0f} GiB), so the recipe differs")
+    return "; ".join([*parts, f"not known: {source['guess']}"])
+
+
+def page(data, rows, results):
+    text = HEAD + "\n"
+    good = [r for r in results if "why" not in r]
+    within = [sum(abs(r["difference"]) <= limit for r in good) for limit in (0.10, 0.25)]
+    inside = sum(r["low"] <= r["published"] <= r["high"] for r in good)
+    text += (f"{within[0]} of {len(good)} rows are within 10%, {within[1]} within 25%; {inside} published speeds lie "
+             "inside the range.\n")
+    for key, source in data["source"].items():
+        text += f"\n## {source['name']}\n\n{source['link']}. Flags of all rows:\n\n"
+        text += f"```text\n--device {source['device']} {source['flags']}\n```\n\n"
+        text += "| model | GPUs | recipe | published | predicted | range | difference | likely cause |\n"
+        text += "|---|---|---|---|---|---|---|---|\n"
+        for row, r in zip(rows, results):
+            if row["source"] != key:
+                continue
+            if "why" in r:
+                text += f"| {r['model']} | | {r['recipe']} | {row['figure']} | none | | | {r['why']} |\n"
+                continue
+            text += (f"| {r['model']} | {r['ranks']} | {r['recipe']} | {r['published']:,.0f} | {r['predicted']:,.0f} | "
+                     f"{r['low']:,.0f} to {r['high']:,.0f} | {100 * r['difference']:+.0f}% | {cause(data, row, r)} |\n")
+    return text
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--only", help="rows whose source or model contains this text")
+    arguments.add_argument("--json", action="store_true", help="print the rows as JSON")
+    given = arguments.parse_args()
+    data = tomllib.loads((ROOT / "scripts/published.toml").read_text())
+    rows = [r for r in data["row"] if not given.only or given.only in r["source"] or given.only in r["model"]]
+    if not rows:
+        sys.exit(f"no row has '{given.only}' in its source or model")
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(lambda row: run(data, folder, row), rows))
+    print(json.dumps(results, indent=1) if given.json else page(data, rows, results), end="")
+
+
+if __name__ == "__main__":
+    main()
