@@ -30,6 +30,11 @@ none of these. `scripts/published.py` prints this page from `scripts/published.t
 - *difference*: predicted / published - 1. Other programs ran, and Crest predicts its own kernels,
   so a difference is also one of programs.
 - `--stages` and other flags of a source are Crest's way to express the published recipe.
+- *likely cause* is a guess from what is known about a row. None was tested.
+- Sources leave settings open, and some were chosen after a first prediction: schedule, sharding and
+  recomputation of Llama 3 (about five combinations; the one nearest to the published speed that
+  fits was kept), and a smaller batch of Qwen 7B, so that it fits. The sizes of MPT, Qwen and the
+  1.5B model, and the batches of torchtitan and llm-foundry, were written from memory.
 - Sources with TFLOP/s are converted by their own convention (Narayanan: equation 3, recompute
   included) or by PaLM's (Llama 3; its convention is not stated).
 """
