@@ -62,6 +62,10 @@ TEST(CliFlops, Text) {
   for (const char* part : {"PaLM", "3 x 2 P", "MFU", "989.4 TFLOP/s", "8 GPUs"})
     EXPECT_TRUE(contains(r.out, part)) << part;
   EXPECT_FALSE(contains(r.out, "Megatron")) << "SwiGLU and shared keys are not GPT's";
+  EXPECT_FALSE(contains(r.out, "above the peak"));
+  r = run_crest(
+      {"flops", "--model=llama-8B", "--step-ms=500", "--ranks=8", "--batch=64", "--seq=8192", "--device=h100"});
+  EXPECT_TRUE(contains(r.out, "above the peak of h100: check --step-ms")) << r.out;
 }
 
 TEST(CliFlops, RefusesIncompleteSteps) {

@@ -207,11 +207,27 @@ TEST(CliCalibrate, PlanPredictsTheStep) {
   EXPECT_NEAR(time["step_ms"].get<double>() / load_calibration(file).times.predict(step_rows(session)).ms, 1, 1e-9);
   std::set<std::string> keys;
   for (auto& [key, value] : time.items()) keys.insert(key);
-  EXPECT_EQ(keys,
-            (std::set<std::string>{"step_ms", "step_ms_low", "step_ms_high", "measured_share", "tokens_per_second",
-                                   "model_flops_per_second", "mfu", "hfu", "peak_flops_per_second", "collectives_ms",
-                                   "collectives", "transfers_ms", "by_phase", "by_class", "by_layer", "calibration",
-                                   "source", "joules_per_token_at_limit", "price_per_token"}));
+  EXPECT_EQ(keys, (std::set<std::string>{"step_ms",
+                                         "step_ms_low",
+                                         "step_ms_high",
+                                         "measured_share",
+                                         "tokens_per_second",
+                                         "model_flops_per_second",
+                                         "mfu",
+                                         "hfu",
+                                         "peak_flops_per_second",
+                                         "collectives_by_axes",
+                                         "hidden_collectives_ms",
+                                         "collectives_ms",
+                                         "collectives",
+                                         "transfers_ms",
+                                         "by_phase",
+                                         "by_class",
+                                         "by_layer",
+                                         "calibration",
+                                         "source",
+                                         "joules_per_token_at_limit",
+                                         "price_per_token"}));
   // As a profile it can be compared with a measured one.
   std::string planned = (folder.path() / "planned.json").string();
   RunResult written =

@@ -105,6 +105,11 @@ int run_flops(const FlopsFlags& o) {
   if (s.peak > 0)
     fmt::print("  MFU and HFU: of {} in {}, by the data sheet of {}\n", format_si(s.peak, "FLOP/s"), o.precision,
                printable(o.device));
+  const bool impossible = s.peak > 0 && std::all_of(rates.begin(), rates.end(), [&](const FlopsRate& r) {
+                            return r.hardware > gpu_seconds * s.peak;
+                          });
+  if (impossible)
+    fmt::print("above the peak of {}: check --step-ms, --ranks, --global-batch and --precision\n", printable(o.device));
   return int(Exit::ok);
 }
 
