@@ -142,7 +142,7 @@ TEST_P(Optimizers, ACheckpointContinuesBitForBit) {
   Engine whole = make_engine(r), first = make_engine(r), second = make_engine(r);
   steps(whole, 0, 6);
   MemoryFolder folder;
-  std::string root = folder.path();
+  const std::string& root = folder.path();
   auto warn = [](const std::string& text) { ADD_FAILURE() << text; };
   steps(first, 0, 3);
   RunState state;
@@ -256,7 +256,7 @@ TEST(Optimizer, ARunContinuesWithMastersInTheOtherForm) {
     Engine from = make_engine(r), to = make_engine(other);
     for (int s = 0; s < 3; ++s) from.step(s, 1e-3, 11, source);
     MemoryFolder folder;
-    std::string root = folder.path();
+    const std::string& root = folder.path();
     auto warn = [](const std::string& text) { ADD_FAILURE() << text; };
     RunState state;
     state.step = 3, state.seed = 11, state.threads = 2;
