@@ -67,6 +67,7 @@ wheel: build $(if $(wildcard build/cuda/crest),cuda) ## makes a wheel for pip in
 
 ##@ Work on Crest
 test: all-targets ## builds everything and runs every test
+	@sh scripts/install-deps.sh python || echo "Going on without the tests of the Python package."
 	ctest --test-dir build/release --output-on-failure -j $(JOBS)
 
 format: ## formats the sources with clang-format 14

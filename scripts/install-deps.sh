@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the Debian / Ubuntu packages that Crest needs: scripts/install-deps.sh [--list] [GROUP]...
 # --list prints the required packages of these groups and installs nothing.
-# Groups: build (the default), cuda, cudnn, format, fuzz, tidy, coverage.
+# Groups: build (the default), cuda, cudnn, format, python, fuzz, tidy, coverage.
 # Does nothing, and needs no network, when they are all there. Runs apt-get as root, or through sudo.
 # cuda: the headers of cudnn-frontend, where a CUDA toolkit and cuDNN's headers are; cudnn: the same, tried again.
 set -eu
@@ -15,6 +15,7 @@ build="g++ make cmake ninja-build libdnnl-dev libfmt-dev libcli11-dev libtomlplu
 optional="ccache mold bible-kjv libgloo-dev"
 format="clang-format-14 python3"
 tidy="clang-tidy-14"
+python="python3-numpy python3-pytest" # for the tests of python/crest
 coverage="llvm python3"
 # libFuzzer's runtime must be of clang's version: 14 on Debian 12 and Ubuntu 22.04, the meta package elsewhere.
 # shellcheck disable=SC1091
@@ -75,8 +76,9 @@ for group in "${@:-build}"; do
     format) wanted="$wanted $format" ;;
     fuzz) wanted="$wanted $fuzz" ;;
     tidy) wanted="$wanted $tidy" ;;
+    python) wanted="$wanted $python" ;;
     coverage) wanted="$wanted $coverage" ;;
-    *) echo "install-deps: unknown group '$group' (known: build, cuda, cudnn, format, fuzz, tidy, coverage)" >&2; exit 2 ;;
+    *) echo "install-deps: unknown group '$group' (known: build, cuda, cudnn, format, python, fuzz, tidy, coverage)" >&2; exit 2 ;;
   esac
 done
 

@@ -75,7 +75,8 @@ std::string newest_run(const StoreFile& store) {
 // Reads the prompt, once the other options are checked.
 void read_prompt(SampleFlags& o) {
   if (int(o.has_prompt) + int(!o.prompt_file.empty()) + int(o.has_tokens) > 1)
-    fail_usage("give only one of --prompt, --prompt-file and --prompt-tokens", "crest sample");
+    fail_usage("give only one of --prompt, --prompt-file and --prompt-tokens (also --tokens)", "crest sample",
+               "--max-tokens limits the length of the text.");
   if (o.has_tokens) o.sample.tokens = parse_ids(o.tokens);
   validate(o.sample);
   if (!o.prompt_file.empty())

@@ -43,10 +43,7 @@ class StageSums {
       const ProgramSpec& spec = s.programs[size_t(s.find(row.program))].spec;
       const bool trains = spec.kind == ProgramKind::train;
       if (trains && passes(spec.part)) {
-        auto& list = part_of(spec.part) == StagePart::forward    ? times_.forward
-                     : part_of(spec.part) == StagePart::backward ? times_.backward
-                                                                 : times_.weights;
-        list[size_t(spec.chunk * p_.ranks + at)] += row.ms / double(p_.micro_steps);
+        times_.list(part_of(spec.part))[size_t(spec.chunk * p_.ranks + at)] += row.ms / double(p_.micro_steps);
         stage.passes_ms += row.ms;
       } else if (trains && sends(spec.part)) {
         sent_ms_ += row.ms, sent_ += row.calls;

@@ -23,7 +23,6 @@ namespace {
 using Action = PipelineCall::Action;
 constexpr double never = std::numeric_limits<double>::infinity();
 
-// The ranks of one pipeline: they differ in the stage only.
 struct TimedCall {
   CallRole role;
   double start = 0, end = 0;
@@ -38,7 +37,7 @@ struct RankSums {
   double compute = 0, transfer = 0, warm_up = 0, between = 0, drain = 0, seconds = 0;
 };
 
-// A step of one pipeline, on one clock.
+// A step of one pipeline, on one clock. Its ranks differ in the stage only.
 class PipelineStep {
  public:
   PipelineStep(const PipelineSchedule& s, const std::vector<const std::vector<CallRole>*>& roles,
@@ -70,12 +69,8 @@ class PipelineStep {
   void add_to(PartTimes& times, size_t& transfers) const {
     for (size_t r = 0; r < calls_.size(); ++r)
       for (const TimedCall& c : calls_[r])
-        if (const PipelineCall* call = of(r, c); call && call->action == Action::run) {
-          auto& list = call->part == StagePart::forward    ? times.forward
-                       : call->part == StagePart::backward ? times.backward
-                                                           : times.weights;
-          list[size_t(call->chunk) * calls_.size() + r] += c.seconds();
-        }
+        if (const PipelineCall* call = of(r, c); call && call->action == Action::run)
+          times.list(call->part)[size_t(call->chunk) * calls_.size() + r] += c.seconds();
     for (const Transfer& t : transfers_) times.transfer += t.received->end - arrival(t);
     transfers += transfers_.size();
   }
@@ -287,6 +282,7 @@ nlohmann::ordered_json to_json(const PipelineTimes& t) {
 std::string pipeline_text(const nlohmann::ordered_json& json, size_t width, bool color) {
   const double step = json.at("step_ms");
   auto cell = [&](double ms, double of) {
+    ms = std::abs(ms) < 5e-4 ? 0 : ms;  // no "-0.000"
     const std::string number = ms >= 1000 ? fmt::format("{:.1f}", ms) : fmt::format("{:.3f}", ms);
     return fmt::format("{} {:>5.1f}%", number, of > 0 ? 100 * ms / of : 0);
   };
@@ -312,8 +308,8 @@ std::string pipeline_text(const nlohmann::ordered_json& json, size_t width, bool
     split.row({what, cell(json.at(key), step), meaning});
   };
   row("work", "ideal_ms", "all passes, divided by the ranks");
-  row("warm-up", "warm_up_ms", "until the last of equal stages begins");
-  row("drain", "drain_ms", "after its end");
+  row("warm-up", "warm_up_ms", "before the last of equal stages begins");
+  row("drain", "drain_ms", "after the last of equal stages has ended");
   row("imbalance", "imbalance_ms", "the stages are not equal");
   row("transfers", "transfers_ms", "between stages");
   row("other", "other_ms", "in no simulation");

@@ -220,7 +220,7 @@ std::string_view name(StagePart part) {
 }
 
 double PartTimes::of(StagePart part, int stage) const {
-  const auto& times = part == StagePart::forward ? forward : part == StagePart::backward ? backward : weights;
+  const std::vector<double>& times = list(part);
   return size_t(stage) < times.size() ? times[size_t(stage)] : 0;
 }
 

@@ -29,7 +29,16 @@ struct Pipeline {
 struct PartTimes {
   std::vector<double> forward, backward, weights;  // by stage
   double transfer = 0;
+  std::vector<double>& list(StagePart part) { return this->*member(part); }
+  const std::vector<double>& list(StagePart part) const { return this->*member(part); }
   double of(StagePart part, int stage) const;
+
+ private:
+  static std::vector<double> PartTimes::*member(StagePart part) {
+    return part == StagePart::forward    ? &PartTimes::forward
+           : part == StagePart::backward ? &PartTimes::backward
+                                         : &PartTimes::weights;
+  }
 };
 // A usage error for micro steps that the schedule cannot share.
 Pipeline pipeline_of(const Recipe& recipe);
