@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "passes/stages.h"
+#include "plan/stage_plans.h"
 
 namespace crest {
 
@@ -75,28 +76,19 @@ StepTime pipeline_step_time(const CompiledSession& s, const StagePredictor& of_s
   const Pipeline& p = s.schedule.pipeline;
   StageSums sums(p);
   double flops = 0;
-  // Stages between the first and the last do the same work if they have as many layers: one of them
-  // is compiled.
-  const std::vector<int64_t> layers = stage_layers(s.recipe);
-  auto work_of = [&](int stage) {
-    std::vector<int64_t> work;
-    for (size_t at = size_t(stage); at < layers.size(); at += size_t(p.ranks)) work.push_back(layers[at]);
-    const bool end = stage == 0 || stage == p.ranks - 1 || !s.recipe.model.pattern.empty();
-    work.push_back(end ? stage : -1);
-    return work;
-  };
+  // Of stages with equal work, one is compiled.
   struct Compiled {
     CompiledSession session;
     StepTime time;
   };
-  std::map<std::vector<int64_t>, Compiled> known;
-  known.emplace(work_of(s.stage), Compiled{s, own});
+  std::map<std::vector<std::string>, Compiled> known;
+  known.emplace(stage_work(s.recipe, s.stage), Compiled{s, own});
   for (int stage = 0; stage < p.ranks; ++stage) {
-    auto it = known.find(work_of(stage));
+    auto it = known.find(stage_work(s.recipe, stage));
     if (it == known.end()) {
       Compiled other{for_stage(s, stage, {.verify = false}), {}};
       other.time = of_stage(other.session);
-      it = known.emplace(work_of(stage), std::move(other)).first;
+      it = known.emplace(stage_work(s.recipe, stage), std::move(other)).first;
     }
     const Compiled& c = it->second;
     if (!c.time.step()) return c.time;

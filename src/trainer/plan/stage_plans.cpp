@@ -1,10 +1,14 @@
 #include "plan/stage_plans.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 #include <set>
 
+#include "passes/recompute.h"
 #include "passes/stages.h"
 
 namespace crest {
@@ -16,11 +20,41 @@ std::vector<CompiledSession> all_stages(const CompiledSession& session, const Co
   return all;
 }
 
+std::vector<std::string> stage_work(const Recipe& recipe, int stage) {
+  const std::vector<int64_t> layers = stage_layers(recipe);
+  const std::vector<std::string> recompute = recompute_by_layer(recipe.recompute, recipe.model.layers);
+  const int ranks = recipe.layout().size(Axis::pipeline);
+  // The ends also have the embedding and the head. Layers of a pattern differ.
+  const bool own = stage == 0 || stage == ranks - 1 || !recipe.model.pattern.empty();
+  std::vector<std::string> work = {own ? fmt::format("{}", stage) : ""};
+  int64_t first = 0;
+  for (size_t part = 0; part < layers.size(); first += layers[part++]) {
+    if (int(part % size_t(ranks)) != stage) continue;
+    work.insert(work.end(), recompute.begin() + first, recompute.begin() + first + layers[part]);
+    work.push_back("");
+  }
+  return work;
+}
+
 CompiledSession largest_stage(CompiledSession session, const CompileOptions& options) {
-  if (session.recipe.layout().size(Axis::pipeline) == 1) return session;
-  std::vector<CompiledSession> all = all_stages(session, options);
-  return std::move(*std::max_element(all.begin(), all.end(),
-                                     [](auto& a, auto& b) { return a.limited_bytes() < b.limited_bytes(); }));
+  const int stages = session.recipe.layout().size(Axis::pipeline);
+  if (stages == 1) return session;
+  auto slots = [&](int stage) {
+    if (session.schedule.slots.empty()) return 0;
+    const std::vector<int>& of_chunks = session.schedule.slots[size_t(stage)];
+    return std::accumulate(of_chunks.begin(), of_chunks.end(), 0);
+  };
+  std::map<std::vector<std::string>, int> with_most_slots;
+  for (int stage = 0; stage < stages; ++stage) {
+    auto [it, is_new] = with_most_slots.try_emplace(stage_work(session.recipe, stage), stage);
+    if (!is_new && slots(stage) > slots(it->second)) it->second = stage;
+  }
+  CompiledSession largest = session;
+  for (auto& [work, stage] : with_most_slots)
+    if (stage != session.stage)
+      if (CompiledSession other = for_stage(session, stage, options); other.limited_bytes() > largest.limited_bytes())
+        largest = std::move(other);
+  return largest;
 }
 
 std::string stages_that_fit(const CompiledSession& session, int64_t limit) {

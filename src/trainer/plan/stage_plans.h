@@ -11,7 +11,10 @@ namespace crest {
 // The session of each stage, by coordinate along the pipeline axis; without stages the session
 // itself.
 std::vector<CompiledSession> all_stages(const CompiledSession& session, const CompileOptions& options = {});
-// The one with the most memory.
+// What a stage computes: its layers and their recomputation. Stages of equal work have Programs of
+// equal size and time; the slots between the Programs may differ.
+std::vector<std::string> stage_work(const Recipe& recipe, int stage);
+// The one with the most memory. Of stages with equal work, only that with the most slots is compiled.
 CompiledSession largest_stage(CompiledSession session, const CompileOptions& options = {});
 
 // A value of --stages for which all stages fit. Layers move, one by one, from the largest stage to
