@@ -1,4 +1,4 @@
-// The plans of all stages of a pipeline: every rank needs memory for its own.
+// The plans of all pipeline stages. Each rank needs memory for its own.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace crest {
 
-// The session of each stage, by coordinate along the pipeline axis; without stages the session
+// The session of each stage, by coordinate along the pipeline axis; without stages, the session
 // itself.
 std::vector<CompiledSession> all_stages(const CompiledSession& session, const CompileOptions& options = {});
-// The one with the most memory.
+// The stage with the most memory.
 CompiledSession largest_stage(CompiledSession session, const CompileOptions& options = {});
 
-// A value of --stages for which all stages fit. Layers move, one by one, from the largest stage to
-// the smallest. Empty: no cut fits, a rank has several chunks, or there is no pipeline.
+// A value of --stages to make all stages fit. Moves layers one by one from the largest to the
+// smallest stage. Empty: no cut fits, a rank has several chunks, or there is no pipeline.
 std::string stages_that_fit(const CompiledSession& session, int64_t limit_bytes);
 
 }  // namespace crest
