@@ -268,7 +268,7 @@ const std::vector<Setting>& data_parallel_settings() {
                     .effects = of_collectives}),
       pass_setting({.name = "comm-dtype",
                     .group = group,
-                    .help = "dtype for sending fp32 gradients between ranks; bf16 halves the bytes and rounds "
+                    .help = "dtype of fp32 gradients on their way between ranks; bf16 halves the bytes, and rounds "
                             "each rank's gradient and the sum",
                     .default_value = "fp32",
                     .choices = {"fp32", "bf16"},

@@ -389,8 +389,8 @@ const std::vector<Setting>& fp8_settings() {
   static const std::vector<Setting> rows = {
       pass_setting({.name = "fp8-fast-accumulation",
                     .group = "Precision and memory",
-                    .help = "with --precision fp8: which matmuls sum in a GPU's tensor cores, with fewer bits "
-                            "than fp32: none, forward (the forward half's), or all",
+                    .help = "with --precision fp8: the matmuls that a GPU's tensor cores sum with fewer bits than "
+                            "fp32: none, the forward half's (forward), or all",
                     .default_value = "none",
                     .choices = {"none", "forward", "all"},
                     .newer = true,
@@ -429,10 +429,10 @@ const std::vector<Setting>& fp8_settings() {
                     .effects = {{Effect::all, Effect::types, {}, nullptr, true}}}),
       pass_setting({.name = "fp8-weights",
                     .group = "Precision and memory",
-                    .help = "with --precision fp8: when weights are converted to 8 bits, with equal results: in "
-                            "the update, for the next step (update), in the first micro step, kept until their "
-                            "last use (keep), or in each half of each micro step, with less memory (again); auto: "
-                            "again without --grad-accumulation, else keep",
+                    .help = "with --precision fp8: when weights are converted to 8 bits: in the update, for the "
+                            "next step (update); in the first micro step, kept until their last use (keep); or in "
+                            "each half of each micro step, with less memory (again). Results are equal. auto: again "
+                            "without --grad-accumulation, else keep",
                     .default_value = "auto",
                     .choices = {"auto", "again", "keep", "update"},
                     .newer = true,

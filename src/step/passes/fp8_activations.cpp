@@ -84,9 +84,9 @@ const std::vector<Setting>& fp8_activations_settings() {
   static const std::vector<Setting> rows = {
       pass_setting({.name = "fp8-activations",
                     .group = "Precision and memory",
-                    .help = "with --precision fp8: format of activations kept for the gradients of GELU and "
-                            "SwiGLU: bf16, or 8 bits with a scale for each token (e4m3), with 1 byte less for "
-                            "each value, coarser gradients and more traffic",
+                    .help = "with --precision fp8: format of the activations kept for the gradients of GELU and "
+                            "SwiGLU: bf16, or 8 bits with a scale for each token (e4m3). e4m3 saves 1 byte per "
+                            "value, with coarser gradients and more traffic",
                     .default_value = "bf16",
                     .choices = {"bf16", "e4m3"},
                     .newer = true,

@@ -304,7 +304,7 @@ const std::vector<Setting>& offload_settings() {
   static const std::vector<Setting> rows = {
       pass_setting({.name = "offload",
                     .group = "Optimizer",
-                    .help = "what stays in host memory and moves to the device in pieces for its update: nothing "
+                    .help = "state kept in host memory and moved to the device in pieces for its update: nothing "
                             "(none), or the optimizer's state and fp32 master weights (optimizer)",
                     .default_value = "none",
                     .choices = {"none", "optimizer"},
@@ -313,9 +313,9 @@ const std::vector<Setting>& offload_settings() {
                     .smaller = {"optimizer"}}),
       pass_setting({.name = "offload-piece",
                     .group = "Optimizer",
-                    .help = "with --offload optimizer: size of a piece of state; two pieces are on the device at "
-                            "a time, besides all states smaller than a 64th of a piece; a number with B, kB, MB, "
-                            "GB, KiB, MiB or GiB",
+                    .help = "with --offload optimizer: size of a piece of state; a number with B, kB, MB, GB, KiB, "
+                            "MiB or GiB. The device has two pieces at a time, and all states smaller than a 64th of "
+                            "a piece",
                     .default_value = "64MiB",
                     .example = "64MiB",
                     .resume = OnResume::accepts,

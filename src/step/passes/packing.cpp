@@ -43,7 +43,7 @@ const std::vector<Setting>& packing_settings() {
   static const std::vector<Setting> rows = {
       pass_setting({.name = "packing",
                     .group = "Model and batch",
-                    .help = "how rows are filled: windows of the text, regardless of documents (stream), or whole "
+                    .help = "content of a row: a window of the text, regardless of documents (stream), or whole "
                             "documents, each attending only to itself (documents)",
                     .default_value = "stream",
                     .choices = {"stream", "documents"},

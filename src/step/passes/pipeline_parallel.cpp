@@ -249,8 +249,8 @@ const std::vector<Setting>& pipeline_parallel_settings() {
   static const std::vector<Setting> rows = {
       pass_setting({.name = "stages",
                     .group = "Model and batch",
-                    .help = "--mesh pipeline=P: the layers of each stage, from the first; without it, stages take "
-                            "about the same time, with the embedding in the first one and the head in the last",
+                    .help = "--mesh pipeline=P: number of layers in each stage, first to last. Without it, stages "
+                            "take about the same time, with the embedding in the first and the head in the last",
                     .default_value = "",
                     .example = "3,3,2",
                     .commas = true,
@@ -261,9 +261,9 @@ const std::vector<Setting>& pipeline_parallel_settings() {
       with_schedule_check(
           pass_setting({.name = "schedule-pipeline",
                         .group = "Model and batch",
-                        .help = "--mesh pipeline=P: the order of micro steps on each stage. 1f1b: one forward, one "
-                                "backward; interleaved:V: the same with V parts of the model on each rank; "
-                                "zero-bubble: gradients of weights wait for the end of a step",
+                        .help = "--mesh pipeline=P: order of micro steps on each stage. 1f1b: alternates one forward "
+                                "and one backward pass; interleaved:V: the same, with V parts of the model on each "
+                                "rank; zero-bubble: delays weight gradients to the end of a step",
                         .default_value = "1f1b",
                         .example = "interleaved:2",
                         .newer = true,

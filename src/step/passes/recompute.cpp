@@ -154,11 +154,10 @@ const std::vector<Setting>& recompute_settings() {
   static const std::vector<Setting> rows = {with_check(setting<&Recipe::recompute>(
       {.name = "recompute",
        .group = "Precision and memory",
-       .help = "what the backward pass recomputes instead of storing: nothing (none), GELU and "
-               "SwiGLU (activation), also norms (pointwise), also attention (selective), everything "
-               "(full); auto: pointwise with fusion, else none; budget: the choice predicted fastest "
-               "within this memory; layers: levels by layer, from the first, such as "
-               "layers=full:4+pointwise:8",
+       .help = "what the backward pass recomputes instead of storing: nothing (none), GELU and SwiGLU (activation), "
+               "also norms (pointwise), also attention (selective), everything (full). auto: pointwise with fusion, "
+               "else none. budget: the fastest choice by prediction within this memory. layers: levels by layer, "
+               "from the first, such as layers=full:4+pointwise:8",
        .choices = {"auto", "none", "activation", "pointwise", "selective", "full", "budget=SIZE",
                    "layers=LEVEL:N+LEVEL:N"},
        .common = true,

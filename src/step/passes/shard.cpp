@@ -290,11 +290,11 @@ const std::vector<Setting>& shard_settings() {
   static const std::vector<Setting> rows = {
       pass_setting({.name = "shard",
                     .group = "Model and batch",
-                    .help = "what ranks share instead of repeating it: nothing (none), the optimizer's state "
+                    .help = "state that ranks divide instead of repeating it: nothing (none), the optimizer's "
                             "(optimizer; ZeRO 1), also gradients (gradients; ZeRO 2), also weights (weights; ZeRO "
-                            "3), or the first of these that fits (auto; on CPUs none). Ranks with a GPU each use "
-                            "optimizer if the optimizer allows it and none of --shard, --reduce, --bucket and "
-                            "--comm-dtype is given",
+                            "3), or the first of these that fits (auto; none on CPUs). Ranks with a GPU each use "
+                            "optimizer by default, if the optimizer allows it and none of --shard, --reduce, "
+                            "--bucket and --comm-dtype is given",
                     .default_value = "none",
                     .choices = {"auto", "none", "optimizer", "gradients", "weights"},
                     .resume = OnResume::accepts,
@@ -302,17 +302,19 @@ const std::vector<Setting>& shard_settings() {
                                 {Effect::work, Effect::amount, {}, "update"},
                                 {Effect::all, Effect::anywhere, {}, "update", true}},
                     .smaller = {"optimizer", "gradients", "weights"}}),
-      pass_setting({.name = "gather",
-                    .group = "Model and batch",
-                    .help = "with --shard optimizer or gradients: when a rank gets the weights updated by other "
-                            "ranks: during the update (update), or in the next forward pass, each bucket ahead of "
-                            "its use (forward; needs --reduce bucket)",
-                    .default_value = "update",
-                    .choices = {"update", "forward"},
-                    .resume = OnResume::accepts,
-                    .effects = {{Effect::communication},
-                                {Effect::all, Effect::anywhere, {}, "update", true},
-                                {Effect::all, Effect::anywhere, {}, "forward", true}}})};
+      pass_setting(
+          {.name = "gather",
+           .group = "Model and batch",
+           .help =
+               "with --shard optimizer or gradients: when a rank receives the weights updated by other ranks: during "
+               "the update (update), or in the next forward pass, bucket by bucket before use (forward; needs "
+               "--reduce bucket)",
+           .default_value = "update",
+           .choices = {"update", "forward"},
+           .resume = OnResume::accepts,
+           .effects = {{Effect::communication},
+                       {Effect::all, Effect::anywhere, {}, "update", true},
+                       {Effect::all, Effect::anywhere, {}, "forward", true}}})};
   return rows;
 }
 

@@ -283,8 +283,8 @@ const std::vector<Setting>& tensor_parallel_settings() {
   static const std::vector<Setting> rows = {
       pass_setting({.name = "pad-heads",
                     .group = "Model and batch",
-                    .help = "with --mesh tensor=T: fills up the heads with zeros if T does not divide them. The "
-                            "padding stays zero and is never saved",
+                    .help = "with --mesh tensor=T: adds zero heads if T does not divide the number of heads. They "
+                            "stay zero and are never saved",
                     .default_value = "false",
                     .newer = true,
                     .resume = OnResume::accepts,
