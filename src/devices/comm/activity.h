@@ -1,4 +1,4 @@
-// What a rank is doing. Its watchdog tells the other ranks (comm/watchdog.h).
+// A rank's current work. Its watchdog tells the other ranks (comm/watchdog.h).
 #pragma once
 #include <cstdint>
 #include <mutex>
@@ -22,8 +22,8 @@ struct CollectiveCall {
 
 class Activity {
  public:
-  // steady: the work counts progress (host/progress.h), so a long pause means that it hangs. Other
-  // work has no time limit: saving, or waiting for a GPU.
+  // steady: the work counts progress (host/progress.h), so a long pause means it hangs. Other work
+  // has no time limit: saving, or waiting for a GPU.
   void doing(std::string what, bool steady = false);
 
   // The rank waits for others while this object lives.

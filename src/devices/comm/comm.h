@@ -65,7 +65,7 @@ class Communicator {
   // Any thread may call it.
   virtual void interrupt(const PeerLost& lost) { (void)lost; }
   virtual void synchronize() {}
-  // For code that works or waits for a device: throws PeerLost if another rank is gone or NCCL
+  // For code busy with a device, or waiting for it: throws PeerLost if another rank is gone or NCCL
   // reports an error. Does not wait. Any thread may call it on a host implementation.
   virtual void check() {}
   // Bytes of device memory in the library's use.

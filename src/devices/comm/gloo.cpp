@@ -262,7 +262,7 @@ class GlooCommunicator final : public Communicator {
     });
   }
 
-  // Every round doubles the number of ranks that each rank has heard of.
+  // Every round doubles the number of ranks known to each rank.
   void barrier() override {
     const int ranks = size();
     guarded({"barrier"}, [&](uint64_t slot) {

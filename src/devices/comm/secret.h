@@ -32,7 +32,7 @@ class RankSecret {
 };
 
 // For a launcher: a descriptor to read a new secret from, and the variable with its number for the
-// ranks. The descriptor is closed on exec unless that is changed.
+// ranks. The descriptor is closed on exec by default.
 int make_inherited_secret();
 inline constexpr const char* secret_descriptor_variable = "CREST_RANK_SECRET";
 

@@ -31,7 +31,7 @@ class ThreadBarrier {
   }
 
  private:
-  // Once all have arrived, a rank that leaves later does not affect this meeting.
+  // After all have arrived, a rank may leave without an effect on this meeting.
   struct Meeting {
     ThreadBarrier* self;
     void operator()() noexcept { self->broken_ = self->left_.load(); }

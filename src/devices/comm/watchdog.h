@@ -1,5 +1,5 @@
-// A thread of every rank that tells rank 0's server that the process lives, and hears of lost
-// ranks. It has its own connection and never waits for the rank's work.
+// A thread in every rank. It tells rank 0's server regularly that the process is alive, and hears
+// of lost ranks. It has its own connection and never waits for the rank's work.
 #pragma once
 #include <atomic>
 #include <functional>

@@ -113,7 +113,7 @@ std::unique_ptr<PhaseRunner> BenchMeasure::make_runner(CompiledSession session, 
 }
 
 BenchPeak BenchMeasure::peak(const std::string& precision, const Device& device) {
-  if (precision == "fp8") return peak("bf16", device);  // so that MFUs of fp8 and bf16 compare
+  if (precision == "fp8") return peak("bf16", device);  // MFUs of fp8 and bf16 stay comparable
   std::string key = fmt::format("{} {}", precision, device.threads);
   auto it = peaks_.find(key);
   if (it != peaks_.end()) return it->second;

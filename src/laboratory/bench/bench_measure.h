@@ -23,7 +23,7 @@ struct BenchTask {
   size_t index = 0;   // among the tasks of the command
 };
 
-// The fewest samples whose median has a 95% interval.
+// The fewest samples for a 95% interval of the median.
 inline constexpr size_t fewest_for_interval = 6;
 // The note if a time limit left too few samples; "": there are enough.
 std::string few_samples_note(size_t samples, double max_seconds);
@@ -52,7 +52,7 @@ class BenchMeasure {
 
   // grid: "" for a single measurement.
   RunRecord begin(const std::string& kind, const BenchTask& task, const std::string& grid);
-  // For anything but a recipe. name: what distinguishes it in its grid.
+  // For anything but a recipe. name: its label in the grid.
   RunRecord begin(const std::string& kind, const Device& device, const std::string& name, const std::string& grid);
   // Reopens a finished record for more samples and another finish(). It keeps its result until
   // then.

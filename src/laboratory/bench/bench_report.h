@@ -37,7 +37,7 @@ struct BenchRow {
   CategoryBytes by_category{};
   std::optional<int64_t> context_start, context;  // size of the CUDA context (backend/cuda/nvml.h); absent: unknown
   std::optional<double> watts;                    // mean device power during the samples (device/energy.h)
-  std::optional<double> other_load;  // CPUs that other processes kept busy meanwhile; absent: of a GPU, or unknown
+  std::optional<double> other_load;               // CPUs in use by other processes meanwhile; absent: a GPU, or unknown
   bool out_of_memory = false;
   std::optional<double> noise_floor;      // measured with this row
   std::optional<NoiseFloor> known_floor;  // from an earlier measurement

@@ -291,7 +291,8 @@ PipelineTimes PhaseRunner::measure_stages(int runs) {
         time_once([&] { loss = engine_.timed_step(steps_++, bench_lr, seed_, source_, stamps.emplace_back()).loss; }));
     check_loss(loss);
   }
-  // By rank: what each call is, then a row for each run. Stages have different numbers of calls.
+  // By rank: the kind of each call, then a row for each run. Stages have different numbers of
+  // calls.
   auto gathered = engine_.from_ranks([&](int rank) {
     std::vector<double> list;
     for (const CallRole& role : roles_of(engine_.rank(rank).session()))

@@ -17,9 +17,9 @@ namespace crest {
 
 class RankGroup;
 
-// forward: inference, nothing saved; forward_saved: the forward half of a micro step, which saves
-// activations for a backward pass; backward: forward and backward of all micro steps; step: the
-// whole step; decode: one more token of a sequence, as in crest sample.
+// forward: inference, nothing saved; forward_saved: the forward half of a micro step, with
+// activations saved for a backward pass; backward: forward and backward of all micro steps; step:
+// the whole step; decode: one more token of a sequence, as in crest sample.
 enum class BenchPhase : uint8_t { forward, forward_saved, backward, step, decode };
 const char* name(BenchPhase);
 const std::vector<BenchPhase>& bench_phases();
@@ -27,8 +27,8 @@ const std::vector<BenchPhase>& bench_phases();
 BenchPhase parse_phase(const std::string& text, const std::vector<std::string>& others = {});
 // Whether a phase is one forward pass.
 bool is_forward(BenchPhase phase);
-// The recipe of a phase: decode takes a single sequence. Usage error if `given` has a setting that
-// the phase lacks.
+// The recipe of a phase: decode takes a single sequence. Usage error if `given` has a setting
+// without a meaning in the phase.
 Recipe phase_recipe(Recipe resolved, BenchPhase phase, const RecipeOptions& given);
 // The Programs of a phase.
 SessionUse phase_use(BenchPhase phase);
@@ -43,10 +43,10 @@ int64_t phase_tokens(const Recipe& recipe, BenchPhase phase);
 enum class FlopsConvention : uint8_t { palm, executed };
 // Usage error for an unknown name.
 FlopsConvention parse_flops_convention(const std::string& text);
-// What the FLOPs count, for printing.
+// The convention of the FLOPs, for printing.
 std::string describe(FlopsConvention convention, const Recipe& recipe, BenchPhase phase);
-// FLOPs per run. palm: flops_per_token, or a third of it for a forward pass, which has a third of
-// the matmul FLOPs. executed: the sum over all instructions.
+// FLOPs per run. palm: flops_per_token, or a third of it for a forward pass with its third of the
+// matmul FLOPs. executed: the sum over all instructions.
 double phase_flops(const CompiledSession& session, BenchPhase phase, FlopsConvention convention);
 // palm, from the recipe alone.
 double palm_flops(const Recipe& recipe, BenchPhase phase);

@@ -66,7 +66,7 @@ void check_comparable(const ComparedSide& a, const ComparedSide& b) {
                    a_is_step ? profile_command(a, phase_of(b)) : profile_command(b, phase_of(a))));
 }
 
-// The noise floor measured with this run, or known at that time.
+// The noise floor measured with this run, or known when it ran.
 double measured_floor(const ComparedSide& s) {
   double floor = number(s.record->result, "noise_floor", -1);
   if (const Json* known = member(s.record->result, "known_noise_floor"); known && floor < 0)
@@ -164,7 +164,7 @@ bool too_few_rounds(const RunRecord& a, const RunRecord& b) {
   return few(a) && few(b);
 }
 
-// Without a measured floor the runs themselves must show that they differ.
+// Without a measured floor, only the runs' own samples can show a difference.
 void doubt_without_floor(RunComparison& c) {
   if (c.noise.verdict == Verdict::cannot_tell || c.noise.floor_source != "assumed") return;
   c.scattered = std::log1p(c.row_noise) > std::abs(std::log(c.noise.ratio));

@@ -1,6 +1,6 @@
-// Why two runs differ: step time split into causes that sum to the difference, memory by category
-// and by block, and differences in recipe, device, versions and kernels. Plain data for terminal,
-// JSON and reports.
+// Why two runs differ. Splits the difference in step time into causes. Compares memory by category
+// and block, and lists differences in recipe, device, versions and kernels. Plain data for
+// terminal, JSON and reports.
 #pragma once
 #include <array>
 #include <compare>
@@ -28,7 +28,7 @@ enum class Factor : uint8_t {
   communication,  // between ranks
   unsplit,        // kernel time not explained by its work, or with work recorded on one side only
   idle,           // nothing runs: launches and gaps
-  overlap,        // work that ran at the same time as other work
+  overlap,        // work done at the same time as other work
   residual,       // step time outside the profiled intervals
 };
 inline constexpr int factor_count = 11;
@@ -65,7 +65,7 @@ struct Difference {
   std::string section, key, a, b;
 };
 
-// Instructions of a group that differ only in time.
+// Instructions of a group with nothing but time different.
 struct Use {
   std::string op, kernel, arithmetic, type;
   int64_t instructions = 0;
@@ -104,7 +104,7 @@ struct Cause {
   GroupSide a, b;
   double ms = 0;                            // b.ms - a.ms
   double ms_per_token = 0;                  // b.ms / tokens of b - a.ms / tokens of a
-  double share = 0;                         // of explained_difference(); 0 if that is zero
+  double share = 0;                         // of explained_difference(); 0 if there is none
   FactorMs factors{}, factors_per_token{};  // sum to ms and ms_per_token
   Slowdowns slowdowns;                      // of factors, or of factors_per_token when explaining time per token
   Factor main_factor = Factor::unsplit;
@@ -157,7 +157,7 @@ struct MemoryCause {
   std::string sentence;
 };
 
-struct PeakHolder {  // the instruction at which transient memory peaks; op is empty when unknown
+struct PeakHolder {  // the instruction at the peak of transient memory; empty op: unknown
   std::string program, op, phase, scope;
   int64_t live_bytes = 0;
 };
@@ -196,12 +196,12 @@ struct RunComparison {
   std::vector<Difference> differences;
   NoiseCheck noise;  // per step, or per token (per_token)
   // If no floor was measured, these keep the verdict of `noise` at cannot_tell:
-  bool scattered = false;               // equal groups differ more than the steps do
-  bool too_few_rounds = false;          // interleaved, but too few rounds: cannot_tell
-  std::string apart;                    // how the machine differed between separate measurements; cannot_tell
-  bool same_runs = false;               // all recorded settings that affect time are equal: any difference is noise
-  bool per_token = false;               // explains time per token, not per step
-  std::string join;                     // how rows were matched: "scopes", "classes", "layers"; "" without profiles
+  bool scattered = false;       // equal groups differ more than the steps do
+  bool too_few_rounds = false;  // interleaved, but too few rounds: cannot_tell
+  std::string apart;            // how the machine differed between separate measurements; cannot_tell
+  bool same_runs = false;       // all recorded settings with an effect on time are equal: any difference is noise
+  bool per_token = false;       // explains time per token, not per step
+  std::string join;             // how rows were matched: "scopes", "classes", "layers"; "" without profiles
   std::vector<WaterfallBar> waterfall;  // in the order of Factor, without zeros; empty if a step time is missing
   double residual_share = 0;            // the larger |residual| / step of both sides
   // How much equal groups differ between the runs: the noise of a group. Relative, 95%; 0: too few
@@ -217,7 +217,7 @@ struct RunComparison {
   TrainingComparison training;
   std::optional<Scaling> scaling;      // of profiles with different numbers of ranks
   std::vector<std::string> sentences;  // the first one is the summary
-  std::vector<std::string> notes;      // what is missing or uncertain, and the command that helps
+  std::vector<std::string> notes;      // missing or uncertain points, with a command to help
 
   double step_difference() const { return b.step_ms - a.step_ms; }
   // The shares of causes and settings are fractions of this: milliseconds per step, or per token.
@@ -240,8 +240,8 @@ struct CompareOptions {
 RunComparison compare_runs(const RunRecord& a, const RunRecord& b, const CompareOptions& options = {});
 
 // Whether both were measured in the same interleaved rounds (crest bench --ab, crest compare --a
-// --b), so that drift affects samples i of both. For two profiles: they share a command and a noise
-// floor, which is a measured ratio, to the last bit.
+// --b): then drift affects samples i of both. Two profiles were, if their command and their noise
+// floor are equal to the last bit.
 bool same_rounds(const RunRecord& a, const RunRecord& b);
 // CPUs used by other processes during a run; NaN: unknown.
 double other_load(const RunRecord& run);

@@ -149,8 +149,8 @@ std::string because(const RunComparison& c) {
     if (!bar || of(w) > of(*bar)) bar = &w;
   double of_bar = bar ? of(*bar) : 0, against = 0;
   for (auto& w : c.waterfall) against -= std::min(0.0, of(w));
-  // A group is more specific than a factor. A factor that explains most still beats a group that
-  // does not. Kernel time explains nothing.
+  // A group is more specific than a factor, so it wins unless its share is below half and smaller
+  // than the factor's. Unsplit kernel time explains nothing.
   bool explains = bar && bar->factor != Factor::unsplit;
   if (theme.largest && (!explains || theme.share >= 0.5 || theme.share >= of_bar))
     return because(theme.share, reason(c, theme), theme.share > 1.005);

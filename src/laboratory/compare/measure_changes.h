@@ -15,7 +15,7 @@ struct GivenChange {
   std::string key, a, b;
 };
 
-// The settings that were given differently and can affect time, in declared order.
+// Settings given differently and with a possible effect on time, in declared order.
 std::vector<GivenChange> changes_between(const RecipeOptions& a, const RecipeOptions& b);
 // A's recipe with some of B's changes.
 RecipeOptions with_changes(const RecipeOptions& a, const RecipeOptions& b, const std::vector<GivenChange>& changes,

@@ -95,7 +95,7 @@ class Pair {
     return s.runner ? s.runner->session().planned_bytes() * s.recipe.data_parallel : 0;
   }
 
-  // Opens the record and allocates memory. A side that does not fit has no runner.
+  // Opens the record and allocates memory. A side too large for memory has no runner.
   void begin(Side& s, int64_t taken) {
     CompiledSession session = compile_phase(s.recipe, s.device, phase_);
     s.before = read_conditions(s.device);
@@ -136,7 +136,7 @@ class Pair {
     s.profiler->warm_up();
   }
 
-  // What remains of the time limit, which includes rates and warm-up.
+  // The rest of the time limit. Rates and warm-up count, too.
   double left() const { return o_.samples > 0 ? 1e9 : std::max(0.0, o_.max_seconds - started_->seconds()); }
 
   // A profiled run follows each plain run, so both see the same machine.

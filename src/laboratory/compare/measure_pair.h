@@ -21,7 +21,7 @@ struct MeasuredPair {
   double noise_floor = 0;  // A against itself, in the same rounds
 };
 
-// Records both sides, unless the store is off. A side that does not fit in memory gets status
+// Records both sides, unless the store is off. A side too large for memory gets status
 // out_of_memory.
 MeasuredPair measure_pair(const CompareMeasureOptions& options);
 

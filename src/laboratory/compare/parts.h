@@ -18,7 +18,7 @@ void explain_by_settings(RunComparison& comparison);
 // measured along with the two runs (document "changes").
 void explain_by_measured_changes(RunComparison& comparison, const RunRecord& a, const RunRecord& b);
 
-// Whether nothing is known to differ that can change times.
+// Whether no known difference can affect times.
 bool nothing_changed(const RunComparison& comparison);
 
 // The difference in planned memory by category and by block. Fills memory, memory_causes, peak_a

@@ -15,7 +15,7 @@ namespace crest {
 
 namespace {
 
-// The step of one side as parts that add up to it.
+// One side's step as a sum of parts.
 struct Parts {
   double step = 0, idle = 0, host = 0, exposed = 0, hidden = 0;
   std::map<std::string, double> phases;  // without communication rows
@@ -23,8 +23,8 @@ struct Parts {
   double rest = 0;                       // of the step
 };
 
-// Parts of rank 0, whose instructions the profile has. Without times of ranks, exposed time
-// includes waiting.
+// Parts of rank 0: the profile has its instructions. Without times of ranks, exposed time includes
+// waiting.
 Parts parts_of(const ComparedSide& s) {
   const Profile& p = s.profile;
   Parts parts;
@@ -62,7 +62,7 @@ std::vector<std::string> other_than_ranks(const RunComparison& c, const Compared
     bool machine = d.section == "device" && d.key != "threads" && d.key != "host_id" && (d.key != "name" || !cpu);
     if (machine && (others.empty() || others.back() != d.section)) others.push_back(d.section);
     if (d.section != "recipe" || d.key == "data_hash" || of_ranks.count(d.key)) continue;
-    const Setting* setting = find_run_setting(d.key);  // a setting that changes only values cannot affect time
+    const Setting* setting = find_run_setting(d.key);  // values alone do not affect time
     if (!setting || !setting->effects.empty()) others.push_back(d.key);
   }
   return others;

@@ -9,8 +9,8 @@ namespace crest {
 // The number of ranks of a run, processes or threads.
 int64_t ranks_of(const Json& recipe);
 
-// Differences besides ranks, how they share the work, and how much each has: recipe settings that
-// can affect time, and the device.
+// Differences other than the number of ranks and the division of work among them: recipe settings
+// with a possible effect on time, and the device.
 std::vector<std::string> other_than_ranks(const RunComparison& comparison, const ComparedSide& a);
 
 // Compares two profiles with different numbers of ranks. The ideal step with more ranks is the

@@ -76,7 +76,7 @@ std::string sentence(const MemoryCause& m) {
 }
 
 std::string changed_sentence(const RunComparison& c) {
-  if (!c.a.recipe_known || !c.b.recipe_known) return "";  // a note reports that
+  if (!c.a.recipe_known || !c.b.recipe_known) return "";  // a note says so
   std::vector<std::string> changes;
   for (const char* section : {"recipe", "device", "versions"})
     for (auto& d : c.differences) {

@@ -23,7 +23,7 @@ std::string factor_text(const RunComparison& comparison, const Cause& cause);
 std::string ops_text(const GroupSide& side);
 // The same operations, equally often per layer.
 bool same_instructions(const Cause& cause);
-// What changed in a group: instructions, kernels or arithmetic.
+// The change in a group: instructions, kernels or arithmetic.
 std::string change_text(const RunComparison& comparison, const Cause& cause);
 
 // How well more ranks scale, and where they lose most time.

@@ -19,7 +19,7 @@ bool has(const std::vector<std::string>& list, const char* name) {
 bool differs(double a, double b) { return std::abs(a - b) > 0.005 * std::max(std::abs(a), std::abs(b)); }
 
 bool other_instructions(const Cause& c) { return !same_instructions(c); }
-// Ignores their order, which varies with the times.
+// Ignores their order: it varies with the times.
 bool other_names(std::vector<std::string> a, std::vector<std::string> b) {
   std::sort(a.begin(), a.end()), std::sort(b.begin(), b.end());
   return a != b;
@@ -73,9 +73,9 @@ struct Row {
   unsigned factors;
 };
 
-// How a differing key can affect a group, and through which factors: the effects of the settings in
-// table order, with effects that explain the remainder last. The keys `device` and `versions` stand
-// for everything in those sections. Each factor of a group goes to the first row that applies.
+// How a differing key can affect a group: its settings' effects in table order, each with its
+// factors. Effects on the remainder come last. The keys `device` and `versions` stand for
+// everything in their sections. Each factor of a group goes to the first matching row.
 const std::vector<Row>& effects() {
   static const std::vector<Row> all = [] {
     std::vector<Row> first, last;
@@ -104,7 +104,7 @@ Changes changes(const RunComparison& c) {
   Changes map;
   if (!c.a.recipe_known || !c.b.recipe_known) return map;  // anything may have changed
   for (auto& d : c.differences) {
-    // A setting that changes only values (a learning rate, a seed) has no effect on time.
+    // Values alone (a learning rate, a seed) do not affect time.
     const Setting* setting = d.section == "recipe" ? find_run_setting(d.key) : nullptr;
     if (d.section == "recipe" && d.key != "data_hash" && (!setting || !setting->effects.empty()))
       map[d.key] = {d.a, d.b};
@@ -119,8 +119,7 @@ Changes changes(const RunComparison& c) {
   return map;
 }
 
-// Any change may cause time that the work does not explain, or change kernel efficiency on another
-// device.
+// Any change may cause unexplained time, or change kernel efficiency on another device.
 bool any_may_be_the_cause(Factor factor, const Changes& changed) {
   return factor == Factor::unsplit || (factor == Factor::efficiency && changed.count("device"));
 }
@@ -150,7 +149,7 @@ struct Effects {
 }  // namespace
 
 bool nothing_changed(const RunComparison& c) {
-  // A step waits for data that was not loaded ahead, although loading is not part of its work.
+  // A step waits for data unless it was loaded ahead, although loading is not part of its work.
   static const std::set<std::string> loading = {"prefetch", "loader_threads"};
   bool other = std::any_of(c.differences.begin(), c.differences.end(), [](auto& d) {
     return d.section == "kernels" || d.section == "conditions" || (d.section == "recipe" && loading.count(d.key));

@@ -4,7 +4,7 @@
 // (contractions, attention) and the rest. Each is limited by arithmetic or by memory (roofline;
 // Williams, Waterman and Patterson 2009):
 //   time = slowdown * sum over pools of max(flops * seconds_per_flop / clock, bytes / bandwidth)
-// slowdown is measured time over that floor. A factor's share is its Shapley value: the change of
+// slowdown is measured time over this floor. A factor's share is its Shapley value: the change of
 // time when the factor is switched from A to B, averaged over all orders of switching (Shapley
 // 1953):
 //   share(i) = sum over sets S without i of |S|! (n - |S| - 1)! / n! * (time(S + i) - time(S))

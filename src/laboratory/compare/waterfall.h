@@ -13,8 +13,8 @@ namespace crest {
 // waterfall and residual_share.
 void join_steps(RunComparison& comparison, const ComparedSide& a, const ComparedSide& b, GroupBy by);
 
-// Drops the last bits, which depend on the order of the terms. The sentences for A against B and
-// for B against A then mirror each other.
+// Drops the last bits, because they depend on the order of the terms. Then the sentences for B
+// against A mirror the ones for A against B.
 inline double without_last_bits(double sum) { return std::round(sum * 1e9) / 1e9; }
 // "82% -> 86% of the limit"; "": unknown.
 std::string efficiency_text(const Slowdowns& slowdowns);

@@ -154,7 +154,7 @@ Value key_at(const RowList& rows, const std::string& column, const std::string& 
   }
   return best ? column_of(*best, key) : Value::missing(missing);
 }
-// The key whose rows have the largest sum of a column, with these rows.
+// The key with the largest sum of a column over its rows, and these rows.
 struct Top {
   std::string key;
   RowList rows;

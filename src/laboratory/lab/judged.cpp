@@ -35,7 +35,7 @@ Json recorded_document(const Store& store, const RunRecord& run) {
   }
 }
 
-// A CPU's record has everything that claims ask of a CPU.
+// A CPU's record has every property used in claims.
 Device recorded_cpu(const Json& record) {
   Device device;
   device.name = text_at(record, "name");

@@ -17,9 +17,9 @@ Json judged_result(const Result& result, const Json& document);
 // The newest record with measurements of an experiment at a scale; 0: none.
 int64_t find_recorded(const Store& store, const Experiment& experiment, const std::string& scale);
 
-// Replaces the verdicts of that record by those of the current claims, without measuring.
-// Measurements, device and date stay. Fails if the device is not `here` and has no data sheet,
-// since conditions of claims may need it.
+// Judges the record again by the current claims, without measuring. Measurements, device and date
+// stay. Fails if the device is not `here` and has no data sheet, since conditions of claims may
+// need it.
 Result judge_again(Store& store, int64_t id, const Experiment& experiment, const Device& here);
 
 }  // namespace crest::lab

@@ -127,7 +127,7 @@ std::string formulas_of(const Json& claim) {
   return join(parts, "; ");
 }
 
-// The figures that read well without a formula: named quantities, or a single figure.
+// Figures understandable without their formula: named quantities, or a single figure.
 std::string values_of(const Json& claim) {
   std::vector<std::string> parts;
   Figures figures = figures_of(claim);

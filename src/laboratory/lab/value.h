@@ -40,7 +40,7 @@ Value either(const Value& a, const Value& b);  // or
 Value negate(const Value& a);                  // not
 // |a / b - 1| <= tolerance
 Value close_to(const Value& a, const Value& b, const Value& tolerance);
-// A figure that a document prints in steps: the true number is within half a step.
+// A figure from a document, rounded to its step: the true number is within half a step.
 Value printed(const Value& x, const Value& step);
 // Whether a is printed as x in such steps. Rounding of a's own figures counts in the document's
 // favor: only an unreachable number is a contradiction.

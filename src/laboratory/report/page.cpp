@@ -37,7 +37,7 @@ namespace {
 std::string clean(const std::string& text) { return printable(text, 4000); }
 std::string html_of(const std::string& text) { return escape_xml(clean(text)); }
 
-// Escapes characters that start Markdown or HTML, and underscores that could start emphasis.
+// Escapes the start of Markdown or HTML, and underscores with a possible meaning.
 std::string markdown_of(const std::string& raw) {
   std::string text = clean(raw), out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -72,7 +72,7 @@ std::string code_markdown(const std::string& raw) {
   return f + (pad ? " " : "") + text + (pad ? " " : "") + f;
 }
 
-// False for a word that would start a list, a heading or a quotation.
+// False if the word would start a list, a heading or a quotation.
 bool may_begin_markdown_line(std::string_view word) {
   size_t digits = word.find_first_not_of("0123456789");
   bool number = digits > 0 && digits != std::string_view::npos && (word[digits] == '.' || word[digits] == ')');

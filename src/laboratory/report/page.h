@@ -75,7 +75,7 @@ struct PageCell {
   double bar = -1;         // 0 to 1: a bar next to the text; negative: none
   std::string link = {};   // id of the linked heading; "": none
   std::string under = {};  // a second line
-  // One square for each counted thing, in place of the text, which becomes its description.
+  // One square for each counted thing instead of the text. The text becomes their description.
   std::vector<std::pair<Look, size_t>> squares = {};
 };
 struct PageTable {

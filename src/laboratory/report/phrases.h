@@ -29,7 +29,7 @@ std::string say_list(const std::vector<std::string>& items);                    
 // "optimizer_state" -> "optimizer state"
 std::string spaced(const std::string& name);
 
-// What a phase runs: "forward pass", ..., "step".
+// A phase in words: "forward pass", ..., "step".
 std::string say_phase(std::string_view phase);
 
 }  // namespace crest

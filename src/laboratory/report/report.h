@@ -1,6 +1,6 @@
-// A technical report on recorded runs: what ran where, what is fastest and smallest and by how
-// much, the effect of each setting, where time and memory go, and how to reproduce it. Every
-// sentence is computed from the runs.
+// A technical report on recorded runs: recipes and machines, the fastest and the smallest recipe
+// and their lead, the effect of each setting, where time and memory go, and commands to reproduce
+// it. Every sentence is computed from the runs.
 #pragma once
 #include <string>
 #include <vector>

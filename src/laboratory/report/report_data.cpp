@@ -171,7 +171,7 @@ void name_measurements(ReportGroup& g) {
                    });
 }
 
-// Finds the settings that differ between measurements, in order.
+// Finds the differing settings of the measurements, in order.
 void find_varying(ReportGroup& g) {
   std::vector<std::string> names;
   std::map<std::string, std::set<std::string>> values;

@@ -22,9 +22,9 @@ struct ReportMeasurement {
   const RunRecord* profiled = nullptr;
   std::shared_ptr<const Profile> profile;
   std::string unread_profile;          // run and reason if its profile is unreadable; "": readable, or none
-  std::vector<NamedValue> settings;    // everything that distinguishes measurements, in a fixed order
+  std::vector<NamedValue> settings;    // all differences between measurements, in a fixed order
   std::vector<std::string> automatic;  // names of settings derived from others
-  std::string label;                   // what distinguishes it in its group
+  std::string label;                   // its difference from the rest of the group
   std::string short_label;             // the same for little space: "A" if the label is long
   bool out_of_memory = false;
 
@@ -50,7 +50,7 @@ struct ReportGroup {
   std::string model, phase;
   std::vector<ReportMeasurement> measurements;
   std::vector<std::string> varying;               // names of differing settings, in order
-  std::vector<std::string> following;             // settings that differ only because of others
+  std::vector<std::string> following;             // settings with differences only because of others
   bool lettered = false;                          // long labels: measurements are A, B, C in figures
   int fastest = -1, slowest = -1, smallest = -1;  // measurements; smallest: planned memory
   bool same_tokens = true;                        // equal work in every measurement, so times are comparable
@@ -76,7 +76,7 @@ bool has_given_name(const RunRecord& run);
 // its number. All labels differ.
 std::vector<std::string> training_labels(const std::vector<const RunRecord*>& runs);
 
-// Reads a value that may be missing. path: "/memory/planned_bytes".
+// Reads a value, if it exists. path: "/memory/planned_bytes".
 double json_number(const Json& json, const std::string& path);  // NaN if missing
 // Per optimizer step; NaN if batch or sequence length is missing.
 double tokens_per_step(const Json& recipe);

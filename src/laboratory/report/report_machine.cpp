@@ -32,7 +32,7 @@ std::string value_text(const std::string& key, const Json& v) {
 
 using Properties = std::vector<std::pair<std::string, std::string>>;
 
-// Properties that stay constant while a machine runs.
+// Constant properties of a running machine.
 Properties machine_properties(const RunRecord& r) {
   static const std::set<std::string> changing = {"load_average", "time_utc", "memory_available_bytes",
                                                  "conditions",   "host_id",  "libraries"};
@@ -46,7 +46,7 @@ Properties machine_properties(const RunRecord& r) {
     }
   };
   Json device = r.device;
-  // On a CPU, this is the memory free at that time.
+  // On a CPU, this is the memory free during the run.
   if (json_text(device, "/kind") == "cpu") device.erase("memory_bytes");
   add(device, "device: ");
   add(r.environment, "");

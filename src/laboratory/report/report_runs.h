@@ -9,7 +9,7 @@
 namespace crest {
 
 struct ReportRuns {
-  std::vector<std::string> names;  // exports, with all their runs; and any name that crest compare accepts
+  std::vector<std::string> names;  // exports, with all their runs; any name valid for crest compare
   std::string grid, kind;          // plus all runs of this grid ("latest": the newest one) and kind
   bool all = false;                // plus all other runs
   StoreFile store;

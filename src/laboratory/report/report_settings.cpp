@@ -1,4 +1,4 @@
-// The effect of each setting: pairs of recipes that differ in nothing else.
+// The effect of each setting, from pairs of recipes without another difference.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -167,7 +167,7 @@ Text largest_batch(const ReportGroup& g, const ReportMeasurement& best) {
                   say_bytes(a_sequence), fits, say_bytes(memory)));
 }
 
-// Values that won every pair, in a combination with the best recipe not measured yet.
+// Values better in every pair, combined with the best recipe, if this was not measured yet.
 Text untried(const ReportMeasurement& best, const std::vector<SettingChange>& changes) {
   std::vector<std::string> ideas;
   for (auto& c : changes) {

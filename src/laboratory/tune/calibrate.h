@@ -17,8 +17,8 @@ struct CalibrationStep {
   Recipe recipe;     // resolved
 };
 
-// The steps to measure: all for this kind of device that fit `limit` bytes. A GPU gets fewer in
-// precisions other than bf16. precisions: empty or auto: all that the device computes fast.
+// The steps to measure: all steps for this kind of device within `limit` bytes. A GPU gets fewer in
+// precisions other than bf16. precisions: empty or auto: all with fast support on the device.
 std::vector<CalibrationStep> calibration_steps(const Device& device, int64_t limit,
                                                const std::vector<std::string>& precisions);
 

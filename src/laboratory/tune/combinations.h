@@ -14,8 +14,8 @@ struct TuneCombination {
   Recipe given;                                              // not resolved
 };
 
-// Every combination of the lists. Combinations that differ only in how a value is written (auto,
-// and its meaning) are merged. not_allowed: gets the number of combinations excluded by settings.
+// Every combination of the lists. Merges combinations with two names for one value (auto, and its
+// meaning). not_allowed: gets the number of combinations excluded by settings.
 std::vector<TuneCombination> combinations_of(const std::vector<TuneList>& lists, const Recipe& start,
                                              const Device& device, size_t& not_allowed);
 

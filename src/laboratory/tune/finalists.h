@@ -27,8 +27,8 @@ struct RoundsOfFinalists {
   const TuneResult& result;
   double seconds;  // at most
 
-  // In this process. Removes candidates from the list that do not fit together. None with fewer
-  // than two left.
+  // In this process. Removes candidates from the list until all fit together. None with fewer than
+  // two left.
   std::optional<AbResult> here(std::vector<size_t>& list) const;
   // In every round each candidate runs some steps in processes of its own.
   AbResult in_processes(const std::vector<size_t>& list, const ProcessRuns& runs) const;

@@ -1,5 +1,5 @@
-// Predicts the steps of a search that this process cannot measure: steps of several ranks, and
-// steps on a described device.
+// Predicts steps without measuring them here: steps of several ranks, and steps on a described
+// device.
 #pragma once
 #include <functional>
 #include <optional>

@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-// The document of crest comm. Sizes that do not fit are removed from the end of the list.
+// The document of crest comm. Removes sizes from the end of the list until they fit.
 Json run_comm(const CollectivesToMeasure& what, const std::vector<Collective>& collectives, const std::string& dtype,
               std::vector<int64_t> sizes) {
   for (;;) {

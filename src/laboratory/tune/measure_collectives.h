@@ -12,7 +12,7 @@ namespace crest {
 struct CollectivesToMeasure {
   std::vector<int> ranks;           // numbers of ranks, at least 2
   std::vector<std::string> dtypes;  // of sums, as in flags; gathers use the first
-  std::vector<int64_t> sizes;       // bytes of the whole buffer, ascending; sizes that do not fit are left out
+  std::vector<int64_t> sizes;       // bytes of the whole buffer, ascending; too large ones are left out
   double max_seconds = 1;           // per size
   std::vector<std::string> flags;   // passed on to crest comm: the device and its libraries
 };

@@ -6,8 +6,8 @@
 
 namespace crest {
 
-// Each part ends at a share of the limit: planning, measuring one by one, and the interleaved
-// rounds, which end at 1. Times are in seconds, or milliseconds as named.
+// Each part ends at a share of the limit: planning, measuring one by one, and at 1 the interleaved
+// rounds. Times are in seconds, or milliseconds as named.
 class SearchTime {
  public:
   explicit SearchTime(double limit_seconds) : limit_(limit_seconds) {}  // 0: none
@@ -17,7 +17,7 @@ class SearchTime {
   double planning_ends() const { return planning_ends_; }
   double measuring_ends() const { return measuring_ends_; }
   // Device limits and first steps may have taken most of the time. Planning gets at least a quarter
-  // of the rest, and measuring half of what remains then.
+  // of the rest, and measuring half of the remainder.
   void divide_the_rest() {
     if (!limited()) return;
     const double now = seconds() / limit_;

@@ -33,7 +33,7 @@ struct TuneOptions {
   double search_seconds = 0;      // for the whole search; 0: no limit
   uint64_t seed = 1337;
   std::optional<DataSheet> sheet;                 // of the device (sheet_of)
-  std::vector<std::string> process_flags;         // for processes that measure several ranks
+  std::vector<std::string> process_flags;         // for processes to measure several ranks
   std::vector<std::string> device_flags;          // for the printed command
   std::function<void()> check_interrupt = [] {};  // called often; may throw to end the search
 };
@@ -61,7 +61,7 @@ std::string change_text(const TuneCandidate& candidate);
 struct TuneResult {
   static constexpr size_t none = std::numeric_limits<size_t>::max();
   std::vector<TuneCandidate> candidates;  // the fitting ones
-  size_t too_large = 0, not_allowed = 0;  // combinations that need too much memory; excluded by settings
+  size_t too_large = 0, not_allowed = 0;  // combinations with too much memory; excluded by settings
   bool slow_batches = false;              // larger batches were skipped: a step would take too long to measure
   bool out_of_time = false;               // the time limit ended the search
   std::optional<TuneCandidate> smallest;  // the smallest too large candidate, if nothing fits

@@ -14,8 +14,8 @@ namespace crest {
 
 namespace {
 
-// Settings that change how a step is computed but not what it trains, with their values. Also fp8:
-// the result states its cost in loss.
+// Settings of the computation without an effect on the result of training, with their values. Also
+// fp8: the result states its cost in loss.
 std::vector<TuneList> usual_lists(const Recipe& start, const Device& device) {
   std::vector<TuneList> lists = {{"attention", {"flash", "naive"}},
                                  {"recompute", {"none", "activation", "pointwise", "selective", "full"}},

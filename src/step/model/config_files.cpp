@@ -57,7 +57,7 @@ std::optional<ModelConfig> read_model_file(const std::string& path) {
     return c;
   }
   ModelConfig c = parse_huggingface_config(text, where);
-  // The model is named after its folder: config.json has no name.
+  // config.json has no name: use the folder's.
   fs::path folder = fs::absolute(file, ec).lexically_normal().parent_path();
   if (!ec && !folder.filename().empty()) c.name = printable(folder.filename().string(), 100);
   return c;

@@ -1,6 +1,6 @@
-// The model families of transformers: how their config.json and their tensors become a ModelConfig
-// and its parameters. A family is one file in families/ and one line of families/index.cpp; nothing
-// outside of this folder names one.
+// Model families of transformers: they map config.json and tensors to a ModelConfig and its
+// parameters, and back. A family is one file in families/ and one line in families/index.cpp. Code
+// outside this folder names no family.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -12,44 +12,43 @@ namespace crest {
 
 class Keys;
 
-// How a tensor of a file holds parameters.
+// How a tensor in a file stores parameters.
 enum class TensorForm : uint8_t {
-  same,        // one parameter as it is
+  same,        // a parameter unchanged
   transposed,  // a matrix [in, out] (Conv1D)
   less_one,    // a parameter minus 1 (norms that multiply by 1 + weight)
-  apart,       // queries, keys and values as three tensors: `file` has a * for q, k or v
-  apart_back,  // the same for a rotation backwards: the halves of each query and key head swapped
-  by_head,     // queries, keys and values of a head, then of the next head
-  joined       // the rows of two parameters: `crest` has both, with a + between them
+  apart,       // queries, keys and values as three tensors: * in `file` stands for q, k, v
+  apart_back,  // apart, for a backward rotation: swaps the halves of each query and key head
+  by_head,     // queries, keys and values of one head, then of the next head
+  joined       // the rows of two parameters: `crest` is their names with a + between them
 };
-// A member of a layer, such as mlp.fc, or of the model: wte, ln_f. Names are without .weight,
-// .bias.
+// A member of a layer (mlp.fc) or of the model (wte, ln_f). Names omit .weight and .bias.
 struct TensorName {
   const char *crest, *file;
   TensorForm form = TensorForm::same;
 };
 struct TensorNames {
-  const char* prefix;  // of all but the head's: "model."
-  const char* layer;   // after it, before the number: "layers."
+  const char* prefix;  // of all tensors except the head: "model."
+  const char* layer;   // between the prefix and the number: "layers."
   std::vector<TensorName> model, members;
-  const char* head = "lm_head";  // without the prefix
+  const char* head = "lm_head";  // has no prefix
 };
 
 struct Family {
   const char* type;          // model_type in config.json
   const char* architecture;  // class in transformers
   const TensorNames& names;
-  // Throws usage errors that name the key whose value Crest does not compute.
+  // Throws a usage error that names the key with an unsupported value.
   ModelConfig (*read)(const Keys&);
-  // Adds the keys that `read` reads. false: transformers refuses such sizes.
+  // Writes the keys for `read`. false: transformers rejects these sizes.
   bool (*write)(const ModelConfig&, nlohmann::ordered_json&);
 };
-// In the order in which they are tried for a model without a family of its own.
+// Searched in this order if a model has no `family`.
 const std::vector<Family>& families();
 // By model_type; null: unknown.
 const Family* find_family(const std::string& type);
-// The family whose class computes the model: `config.family`, else the first one whose config.json
-// loses nothing of it. null: there is none.
+// The family with a class for the model: `config.family`, else the first family whose config.json
+// describes the whole model. null: no family.
 const Family* family_of(const ModelConfig& config);
 // "gpt2, llama, ..."
 std::string family_types();

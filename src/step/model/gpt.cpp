@@ -39,8 +39,8 @@ class GptBuilder {
   }
 
  private:
-  // GPT-2's initialization: normal(0, 0.02); projections back into the residual stream are scaled
-  // by 1/sqrt(2 layers).
+  // GPT-2's initialization: normal(0, 0.02), times 1/sqrt(2 layers) for projections into the
+  // residual stream.
   void declare_parameters() {
     double std = 0.02, residual_std = c_.zero_projections ? 0 : 0.02 / std::sqrt(2.0 * double(c_.layers));
     matrix("wte.weight", c_.vocab, c_.width, std);
@@ -102,7 +102,7 @@ class GptBuilder {
     a.set("kind", layer.norm == NormKind::layer ? "layer" : "rms").set("eps", layer.norm_eps);
     return b_.emit1("norm", {x, param(scope + ".weight"), param(scope + ".bias")}, a);
   }
-  // Dropout with the model's next rng_id; only training drops.
+  // Dropout, in training only, with the model's next rng_id.
   ValueId dropout(const std::string& scope, ValueId x) {
     ++rng_id_;
     if (c_.dropout == 0 || s_.kind != ProgramKind::train) return x;
@@ -128,8 +128,8 @@ class GptBuilder {
     return dropout("drop", c_.embedding_norm ? norm("ln_emb", c_, x) : x);
   }
 
-  // The frequencies of transformers' rope_type. Linear and YaRN: pairs from first_pair on are
-  // slowed down, those from last_pair on by the whole factor.
+  // Frequencies of transformers' rope_type. Linear and YaRN slow pairs from first_pair on, by the
+  // whole factor from last_pair on.
   void set_rope(Attrs& a, const LayerConfig& layer) const {
     const RopeScaling& s = layer.rope_scaling;
     const int64_t rotated = layer.rotary_dim ? layer.rotary_dim : c_.head_dim;
@@ -151,14 +151,14 @@ class GptBuilder {
         break;
       case RopeScalingType::linear: a.set("factor", s.factor).set("first_pair", -1.0).set("last_pair", 0.0); break;
       case RopeScalingType::dynamic: {
-        // Cached keys are not rotated again: the base is that of a full cache.
+        // Cached keys keep their rotation, so the base is the one of a full cache.
         double length = double(inference_ ? s_.cache_length : s_.seq);
         if (length > original)
           a.set("theta", layer.rope_theta * std::pow(s.factor * length / original - (s.factor - 1), dim / (dim - 2)));
         break;
       }
       case RopeScalingType::yarn: {
-        // The pair that makes so many turns within the original context.
+        // The pair with this number of turns in the original context.
         auto pair = [&](double turns) {
           return dim * std::log(original / (turns * 2 * std::numbers::pi)) / (2 * std::log(layer.rope_theta));
         };
@@ -228,7 +228,7 @@ class GptBuilder {
     auto normalized = [&](const std::string& ln, ValueId v) {
       return layer.norm_position == NormPosition::after ? v : norm(h + ln, layer, v);
     };
-    // What attention or MLP add.
+    // Adds attention or MLP to the residual stream.
     auto branch = [&](const std::string& ln, const std::string& scope, ValueId y) {
       if (layer.norm_position != NormPosition::before) y = norm(h + ln, layer, y);
       b_.origin = Origin(scope + ".residual");

@@ -1,5 +1,5 @@
-// Configuration -> forward Program in fp32 with composite operations. Every setting is a pass that
-// rewrites it.
+// Builds the forward Program in fp32, with composite operations, from a configuration. Each setting
+// is a pass over this Program.
 #pragma once
 #include "model/config.h"
 #include "program/program.h"
@@ -8,8 +8,8 @@ namespace crest {
 
 // The purpose of a Program in a session. train: one micro step (autograd adds the backward half).
 // update: parameters and gradients only (the optimizer pass adds the instructions). validation:
-// loss without gradients. prefill, decode: logits of the next token with a key/value cache. start:
-// what the first step of a run reads besides weights, made of them (parameters only).
+// loss without gradients. prefill, decode: logits of the next token, with a key/value cache. start:
+// prepares further inputs of a run's first step from the weights (declares parameters only).
 enum class ProgramKind : uint8_t { train, update, validation, prefill, decode, start };
 std::string_view name(ProgramKind);
 
@@ -21,9 +21,9 @@ struct ForwardShape {
   int64_t cache_length = 0;
 };
 
-// Values that the host finds by name. Inputs: `tokens` and `targets` i32[batch, seq], `scalars`.
-// Outputs: `loss` f32[1] (train, validation; the mean over all tokens of the micro batch) or
-// `logits`, f32 or 16-bit, [batch, 1, vocab]. `cache.N` per layer.
+// The host finds these values by name. Inputs: `tokens` and `targets` i32[batch, seq], `scalars`.
+// Outputs: `loss` f32[1] (train, validation; mean over the tokens of the micro batch) or `logits`
+// [batch, 1, vocab], f32 or 16-bit. `cache.N` per layer.
 Program build_model(const ModelConfig& config, const ForwardShape& shape);
 
 }  // namespace crest

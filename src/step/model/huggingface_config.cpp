@@ -1,5 +1,4 @@
-// Converts the config.json of transformers to and from ModelConfig: what all families have in
-// common.
+// Converts a transformers config.json to ModelConfig and back: the part shared by all families.
 #include <algorithm>
 
 #include "core/json.h"
@@ -11,7 +10,7 @@ namespace crest {
 
 namespace {
 
-// Parts of published models that Crest lacks, by a key that asks for them.
+// Unsupported parts of published models, with the keys that request them.
 struct Lack {
   const char *key, *what;
 };
@@ -47,7 +46,7 @@ nlohmann::ordered_json written(const ModelConfig& c, const Family& family, bool*
   return j;
 }
 
-// The family's file says everything about the model. Dropout may be missing: most classes have
+// Whether the family's file describes the whole model. Dropout may be missing: most classes have
 // none on residual branches, and it does not change the trained function.
 bool holds(const Family& family, const ModelConfig& c) {
   bool possible = false;
@@ -56,7 +55,7 @@ bool holds(const Family& family, const ModelConfig& c) {
   try {
     ModelConfig back = read_config(Keys(j, ""), family);
     back.name = c.name, back.family = c.family, back.dropout = c.dropout;
-    back.zero_projections = c.zero_projections;  // of new models
+    back.zero_projections = c.zero_projections;  // affects new models only
     return back == c;
   } catch (const Error&) {
     return false;

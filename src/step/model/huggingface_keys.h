@@ -1,4 +1,4 @@
-// The keys of a config.json of transformers.
+// The keys of a transformers config.json.
 #pragma once
 #include <fmt/format.h>
 
@@ -25,7 +25,7 @@ class Keys {
     auto it = object_.find(key);
     return it != object_.end() && it->is_null();
   }
-  // Of two keys for one value, the name of the one that counts.
+  // The name of the key in use, for a value with two possible keys.
   const char* either(const char* first, const char* otherwise) const { return find(first) ? first : otherwise; }
   int64_t size(const char* key) const {
     auto* v = find(key);
@@ -42,7 +42,7 @@ class Keys {
     if (v->get<int64_t>() < 1) wrong(key, *v, "at least 1");
     return v->get<int64_t>();
   }
-  // A size that may be 0.
+  // A size, or 0.
   int64_t count(const char* key, int64_t otherwise) const {
     auto* v = find(key);
     return v && v->is_number_integer() && *v == 0 ? 0 : size(key, otherwise);
@@ -65,7 +65,7 @@ class Keys {
     if (!v->is_string()) wrong(key, *v, "a string");
     return v->get<std::string>();
   }
-  // Rejects a flag if its value means something that Crest does not compute.
+  // Rejects a flag if Crest does not support its value.
   void must_be(const char* key, bool expected, const char* reason) const {
     if (flag(key, expected) != expected) fail_usage(fmt::format("'{}' is {}", key, !expected), where_, reason);
   }
@@ -88,19 +88,19 @@ class Keys {
   std::string where_, prefix_;
 };
 
-// Rotation as transformers 4 (rope_theta, rope_scaling) and 5 (rope_parameters) write it.
+// Keys of the rotation in transformers 4 (rope_theta, rope_scaling) and 5 (rope_parameters).
 struct RopeKeys {
-  double theta = 10000;                  // if the file has none
-  const char* theta_key = "rope_theta";  // of the file; null: only objects have it
-  const char* part_key = nullptr;        // the rotated part of a head; null: the type rotates whole heads
-  double part = 1;                       // if the file has none
+  double theta = 10000;                  // default without a key
+  const char* theta_key = "rope_theta";  // null: theta is in the objects only
+  const char* part_key = nullptr;        // key of the rotated part of a head; null: whole heads rotate
+  double part = 1;                       // default without a key
 };
-// Reads it into all layers, and the context that follows from it.
+// Sets all layers, and the context implied by the scaling.
 void read_rope(const Keys& file, const RopeKeys& keys, ModelConfig& config);
-// The same of types with an object for each type of layer ("full_attention", ...).
+// For models with one object for each layer type ("full_attention", ...).
 void read_rope_of(const Keys& file, const char* layer_type, const RopeKeys& keys, int64_t& context, int64_t head_dim,
                   LayerConfig& layer);
-// The object of a layer's rotation, as transformers 5 has it.
+// A layer's rotation as an object of transformers 5.
 nlohmann::ordered_json rope_object(const LayerConfig& layer, int64_t head_dim);
 double rotated_part(int64_t rotary_dim, int64_t head_dim);
 // rope_theta and rope_scaling, without the rotated part.

@@ -10,7 +10,7 @@ namespace {
 // The file's key wins over the key in the object.
 constexpr const char* original_key = "original_max_position_embeddings";
 
-// `scaling`: the object; `name`: where it stands, for errors.
+// `s`: the object. `name`: its key, for errors.
 void read_scaling(const Keys& file, const Keys& s, const std::string& name, int64_t& context, RopeScaling& out) {
   std::string type = s.text("rope_type", s.text("type", "default").c_str());
   if (type == "default") return;
@@ -38,12 +38,13 @@ void read_scaling(const Keys& file, const Keys& s, const std::string& name, int6
     out.low_freq_factor = s.number("low_freq_factor", 1), out.high_freq_factor = s.number("high_freq_factor", 4);
     out.original_context = file.size(original_key, s.size(original_key, context));
   } else if (type == "dynamic") {
-    // transformers rescales beyond max_position_embeddings, for any length. Here `factor` ends it.
+    // transformers rescales any length beyond max_position_embeddings. Here `factor` limits the
+    // context.
     out.original_context = context;
     context = int64_t(double(context) * out.factor);
   } else if (type == "yarn") {
     out.original_context = file.size(original_key, s.size(original_key, context));
-    auto nonzero = [&](const char* key, double otherwise) {  // transformers takes 0 for absent
+    auto nonzero = [&](const char* key, double otherwise) {  // transformers treats 0 as absent
       double x = s.number(key, otherwise);
       return x == 0 ? otherwise : x;
     };
@@ -95,7 +96,7 @@ bool given(const Keys& file, const char* key) {
 
 }  // namespace
 
-// Where a file has both objects, transformers uses rope_scaling and nothing of rope_parameters.
+// If a file has both objects, transformers uses rope_scaling only.
 void read_rope(const Keys& file, const RopeKeys& keys, ModelConfig& c) {
   const char* name = given(file, "rope_scaling") ? "rope_scaling" : "rope_parameters";
   c.rope_theta = file.number(keys.theta_key, keys.theta);
@@ -117,7 +118,7 @@ void read_rope_of(const Keys& file, const char* layer_type, const RopeKeys& keys
     own = file.find("rope_parameters")->value(layer_type, own);
     if (own.is_null()) own = nlohmann::json::object();
   }
-  // Of older files.
+  // Older files.
   if (layer_type == std::string_view("full_attention") && given(file, "rope_scaling") && own.is_object())
     own.update(*file.find("rope_scaling"));
   read_object(file, own, fmt::format("rope_parameters.{}", layer_type), keys, context, head_dim, layer);

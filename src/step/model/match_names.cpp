@@ -1,4 +1,4 @@
-// Finds a model's tensors in a foreign file, and explains what would fit if they do not.
+// Finds a model's tensors in a foreign file, or explains the mismatch.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -46,12 +46,12 @@ bool is_buffer(const OfferedTensor& t) {
 
 std::string text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-// Names that a file may have: of a family, or Crest's own (null).
+// A possible set of names in a file: a family's, or Crest's own (null).
 struct Naming {
   const TensorNames* names = nullptr;
   std::string title = "Crest";
 };
-// Those of the model's family come first.
+// The model's own family first.
 std::vector<Naming> namings(const ModelConfig& config) {
   std::vector<Naming> all;
   if (const Family* own = family_of(config)) all.push_back({&own->names, own->type});
@@ -66,18 +66,18 @@ std::string head(const Naming& n) { return std::string(n.names ? n.names->head :
 
 using ByName = std::map<std::string, size_t>;  // plain name -> index
 
-// Infers the model in a file from its tensor names and shapes, as far as they determine it.
+// Infers as much of a file's model as its tensor names and shapes determine.
 class OfferedModel {
  public:
   OfferedModel(const std::vector<OfferedTensor>& offered, const ByName& by_name)
       : offered_(offered), by_name_(by_name) {}
 
-  // How many of the names are there.
+  // Counts the tensors in the file.
   size_t found(const std::vector<CanonicalTensor>& tensors) const {
     return size_t(
         std::count_if(tensors.begin(), tensors.end(), [&](auto& t) { return by_name_.count(plain_name(t.name)) > 0; }));
   }
-  // The naming of the first layer's tensors in the file; `used` where no other has more of them.
+  // The naming with the most tensors of the first layer in the file; `used` if none has more.
   Naming naming(const Naming& used, const std::vector<Naming>& all) const {
     Naming best = used;
     for (auto& n : all)
@@ -132,7 +132,8 @@ class OfferedModel {
   }
   static bool in_layer(const std::string& member) { return member.find('.') != std::string::npos; }
 
-  // Size of a matrix of the model, or of its first layer, in Crest's orientation; 0: not there.
+  // A dimension of a matrix (of the model or its first layer) in Crest's orientation; 0: no such
+  // matrix.
   int64_t dim(const Naming& n, const std::string& member, size_t d, char letter = 'q') const {
     auto* r = row(n, member);
     if (n.names && !r) return 0;
@@ -164,7 +165,7 @@ class OfferedModel {
   const ByName& by_name_;
 };
 
-// The first few items of a list, and how many more there are.
+// The first few items, and the number of the rest.
 std::string first_of(const std::vector<std::string>& items) {
   constexpr size_t shown = 3;
   std::vector<std::string> head(items.begin(), items.begin() + long(std::min(shown, items.size())));

@@ -15,7 +15,7 @@ int64_t parameter_count(const ModelConfig& config) {
   return n;
 }
 
-// Elements of the matrices that instructions of a class read in a forward pass.
+// Elements of all matrices read by one class of instructions in a forward pass.
 static int64_t matrix_elements(const ModelConfig& config, OpClass read_by) {
   const Program forward = build_model(config, {.kind = ProgramKind::validation});
   int64_t n = 0;

@@ -1,5 +1,5 @@
-// The parameters of a model, and what is counted from them. The only list of parameters is the one
-// that the model's Program declares.
+// The parameters of a model, and counts of them. The model's Program declares the parameters; there
+// is no second list.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -25,7 +25,7 @@ std::vector<Param> parameters_of(const ModelConfig& config);
 int64_t parameter_count(const ModelConfig& config);
 // Weights in matmuls: PaLM's N, with the head, without embeddings.
 int64_t matmul_parameter_count(const ModelConfig& config);
-// Token embeddings, also where the head shares them, and learned positions.
+// Token embeddings (also if the head shares them) and learned positions.
 int64_t embedding_parameter_count(const ModelConfig& config);
 // 6N + 12 L d T (PaLM, appendix B) with N = matmul_parameter_count and T = keys_per_token: model
 // FLOPs per trained token, without a causal discount and without vocabulary padding.

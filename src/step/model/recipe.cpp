@@ -85,7 +85,7 @@ const std::vector<Setting>& model_settings() {
            .default_value = "the model's",
            .min = 1,
            .max = double(1 << 24),
-           .identity = false,  // the sizes of the model are part of what identifies a measurement
+           .identity = false,  // the model's sizes identify a measurement already
            .resume = OnResume::refuses,
            .effects = {{Effect::all, Effect::amount, {}, nullptr, true}}},
           SettingType::whole, [](const Setting&, const void* o) { return SettingValue(recipe(o).model.context); },
@@ -99,7 +99,7 @@ const std::vector<Setting>& model_settings() {
            .default_value = "the model's, 0 for presets",
            .min = 0,
            .max = double(1 << 24),
-           .identity = false,  // among the sizes, as the context
+           .identity = false,  // part of the sizes, like the context
            .resume = OnResume::refuses,
            .effects = {{Effect::work, Effect::attention}}},
           SettingType::whole,

@@ -22,7 +22,7 @@ struct Key {
   std::variant<int64_t T::*, double T::*, bool T::*, std::string T::*, NormKind T::*, PositionKind T::*,
                ActivationKind T::*, NormPosition T::*, QkNorm T::*, RopeScalingType T::*>
       field;
-  bool optional = false;  // written only where it is not the default
+  bool optional = false;  // written only if not the default
 };
 using M = ModelConfig;
 const std::vector<Key<M>> model_keys = {{"name", &M::name},
@@ -81,7 +81,7 @@ class TomlReader {
     return fmt::format("{} (line {}, column {})", path_, s.begin.line, s.begin.column);
   }
 
-  // Sets the field of a key; false: the keys lack it.
+  // Sets the field of a key. false: unknown key.
   template <class T>
   bool assign(const std::string& key, const toml::node& value, const std::vector<Key<T>>& keys, T& out) const {
     auto it = std::find_if(keys.begin(), keys.end(), [&](auto& x) { return key == x.name; });
@@ -136,7 +136,7 @@ class TomlReader {
         LayerConfig& kind = kinds.emplace(letter[0], c).first->second;
         read_layer(*value.as_table(), kind);
       }
-    if (const toml::node* full = table.get("full_layers")) {  // of older files
+    if (const toml::node* full = table.get("full_layers")) {  // older files
       int64_t n = 0;
       set("full_layers", *full, n);
       if (n < 0 || n > c.layers || (n > 0 && !c.pattern.empty()))
@@ -216,7 +216,8 @@ std::string toml_number(double x) {
   return s.find_first_of(".ein") == std::string::npos ? s + ".0" : s;
 }
 
-// base: write only what differs from it; null: all but optional keys with their defaults.
+// base: writes only keys with another value. null: writes all keys except optional ones with
+// defaults.
 template <class T>
 std::string write_keys(const std::vector<Key<T>>& keys, const T& from, const T* base = nullptr) {
   std::string out;

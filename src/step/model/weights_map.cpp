@@ -41,7 +41,7 @@ class Tensors {
     for (auto& p : parameters_of(c)) by_name_[p.name] = p;
   }
 
-  // false: the names have none for it.
+  // false: the family has no name for the parameter.
   bool add(const Param& p) {
     if (p.name == "lm_head.weight") {
       out.push_back(whole_tensor(p));
@@ -52,7 +52,8 @@ class Tensors {
     for (auto& row : n.layer.empty() ? names_.model : names_.members) {
       const std::string crest = row.crest;
       const size_t plus = crest.find('+');
-      if (plus != std::string::npos && crest.substr(plus + 1) == n.member) return true;  // with the first one
+      if (plus != std::string::npos && crest.substr(plus + 1) == n.member)
+        return true;  // added with the first of the two
       if (crest.substr(0, plus) != n.member) continue;
       CanonicalTensor t = whole_tensor(p);
       // "h.3." -> "model.layers.3."

@@ -11,7 +11,7 @@
 
 namespace crest {
 
-// Gives `before` as accumulator to the first contribution of the sum ending in value v.
+// Adds `before` as accumulator to the first addend of the sum v.
 static void thread_through(Program& program, const std::vector<int>& producers, ValueId v, ValueId before) {
   for (;;) {
     Instr& instr = program.code[size_t(producers[size_t(v)])];
@@ -28,7 +28,7 @@ static void thread_through(Program& program, const std::vector<int>& producers, 
   }
 }
 
-// Through the accumulator inputs of the operations.
+// Uses the accumulator inputs of operations.
 static void add_in_kernels(Program& program, const std::vector<ValueId>& sums) {
   std::vector<int> producers = program.producers();
   Builder b(program);
@@ -44,7 +44,7 @@ static void add_in_kernels(Program& program, const std::vector<ValueId>& sums) {
 }
 
 // --deterministic: a micro step computes its gradients alone, then adds them to the sum. Ranks add
-// theirs in the same order, so N micro steps give the bits of N ranks.
+// gradients in the same order, so N micro steps and N ranks give bitwise identical results.
 static void add_apart(Program& program, const std::vector<ValueId>& sums) {
   Rewriter w(program);
   for (const Instr& instr : w.old) {

@@ -1,4 +1,4 @@
-// Setting --attention: naive writes the T x T matrices. flash never stores them.
+// Setting --attention: naive stores the T x T matrices, flash does not.
 #include "ops/index.h"
 #include "passes/joins.h"
 #include "passes/pass.h"

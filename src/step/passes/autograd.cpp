@@ -68,14 +68,14 @@ class Autograd final : public Grad {
     }
     std::unordered_map<std::string_view, int> by_name;
     for (size_t q = 0; q < program_.params.size(); ++q) by_name.emplace(program_.params[q].name, int(q));
-    for (size_t v = 0; v < program_.values.size(); ++v) {  // casts made by an earlier micro step: PARAMETER.DTYPE
+    for (size_t v = 0; v < program_.values.size(); ++v) {  // an earlier micro step's casts: PARAMETER.DTYPE
       const Value& value = program_.values[v];
       if (value.role != Role::weight || parameter_[v] >= 0) continue;
       auto it = by_name.find(std::string_view(value.name).substr(0, value.name.rfind('.')));
       if (it != by_name.end()) parameter_[v] = it->second, needs_[v] = true;
     }
     for (auto& instr : program_.code) {
-      bool any = is(instr, "receive");  // of another stage's parameters
+      bool any = is(instr, "receive");  // another stage's parameters
       for (ValueId v : instr.in) any |= v != no_value && needs_[size_t(v)];
       for (ValueId v : instr.out) needs_[size_t(v)] = any && is_float(program_.at(v).dtype);
       if (is(instr, "cast") && parameter_[size_t(instr.in[in::cast::x])] >= 0)
@@ -93,7 +93,7 @@ class Autograd final : public Grad {
   void differentiate(size_t i) {
     instr_ = program_.code[i];  // a copy: emitting reallocates the list
     if (is(instr_, "cast") && parameter_[size_t(instr_.in[in::cast::x])] >= 0)
-      return;  // gradients go to the parameter itself
+      return;  // the gradient is the parameter's
     bool wanted = is(instr_, "cross_entropy") || is(instr_, "send");
     for (ValueId v : instr_.out) wanted |= gradient_of(v) != no_value;
     bool any = is(instr_, "receive");
@@ -105,7 +105,7 @@ class Autograd final : public Grad {
     builder_.stream = Stream::compute;
     size_t before = program_.code.size();
     instr_.op->grad(*this);
-    // TF32 is a mode of the matrix units, not a dtype: the matmuls of the gradient use it too.
+    // TF32 is a mode of the matrix units, not a dtype. The gradient's matmuls use it too.
     if (instr_.attrs.has("tf32"))
       for (size_t k = before; k < program_.code.size(); ++k)
         if (OpClass c = program_.code[k].op->op_class; c == OpClass::contraction || c == OpClass::attention)

@@ -1,5 +1,5 @@
 // Setting --clip: one global norm over all gradients. The norm also detects NaN and infinity, so
-// the pass runs with clipping off too. Each rank squares its part of a cut gradient, and the ranks
+// the pass runs without clipping, too. Each rank squares its part of a cut gradient, and the ranks
 // sum the squares.
 #include <map>
 
@@ -24,7 +24,7 @@ void clip_gradients(Program& program, const PassContext& context) {
   for (ValueId g : required_gradients(program, "clip")) gradients[axes_of_cuts(program.at(g))].push_back(g);
   std::vector<ValueId> in = {latest(program, program.find("scalars"))};
   Attrs attrs = Attrs().set("clip", context.recipe.clip);
-  // Each stage of a pipeline has the gradients of its layers.
+  // Each pipeline stage has the gradients of its own layers.
   const Axes stages = context.recipe.layout().size(Axis::pipeline) > 1 ? Axes(Axis::pipeline) : Axes();
   if (gradients.size() == 1 && gradients.begin()->first.empty() && stages.empty()) {
     in.insert(in.end(), gradients.begin()->second.begin(), gradients.begin()->second.end());

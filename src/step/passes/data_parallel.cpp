@@ -1,7 +1,7 @@
-// Settings ranks, data_parallel, mesh, reduce, bucket, comm_dtype: every rank runs its share of the
-// global batch. After the last micro step gradients and loss are summed, each over the axes where
-// the ranks have addends. The loss scale includes 1 / (parts of the batch), so a sum gives the mean
-// over the global batch.
+// Settings ranks, data_parallel, mesh, reduce, bucket, comm_dtype: each rank runs its part of the
+// global batch. After the last micro step the ranks sum gradients and loss, each over the axes with
+// addends. The loss is scaled by 1 / (parts of the batch), so the sum is the mean over the global
+// batch.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,9 +18,8 @@ namespace crest {
 
 namespace {
 
-// The reductions of a Program. Reductions on the compute stream stay behind the backward pass. The
-// pass lanes moves reductions on the communication stream to the place where their tensors are
-// final.
+// The reductions of a Program. On the compute stream they stay behind the backward pass. On the
+// communication stream, pass lanes moves each to where its tensors are final.
 class Reductions {
  public:
   Reductions(Program& program, Phase phase, bool overlapped, bool bf16)
@@ -69,8 +68,8 @@ class Reductions {
     }
   }
 
-  // Gradients in ranges of at least `bytes` of their storage, from its end: the backward pass goes
-  // through the parameters from the last to the first. Of the others each alone.
+  // Sums gradients in ranges of at least `bytes`, from the end of their storage, because the
+  // backward pass goes from the last parameter to the first. Sums everything else one by one.
   void in_buckets(int64_t bytes) {
     std::map<ValueId, std::vector<ValueId>> storages;
     std::vector<ValueId> others;
@@ -104,7 +103,7 @@ class Reductions {
     return axes;
   }
 
-  // Members of a group are addends along the same axes.
+  // A group's members are addends along the same axes.
   void reduce(const std::vector<ValueId>& in, bool flat) {
     const Axes axes = addends(in[0]);
     if (axes.empty()) return;
@@ -127,9 +126,9 @@ class Reductions {
   bool bf16_;
 };
 
-// Every rank reads its rows of the host's inputs. Until the last micro step, a rank has an addend
-// of every value left by earlier Programs, and a part of the addend for gradients of cut weights.
-// Tensor ranks have the same loss.
+// Each rank reads its rows of the host's inputs. Before the last micro step, each value left by
+// earlier Programs is a rank's addend; for gradients of cut weights, a part of the addend. Tensor
+// ranks have the same loss.
 void declare_placements(Program& program, const PassContext& context) {
   const Mesh mesh = context.recipe.layout();
   std::map<std::string, ValueId> weights;
@@ -269,7 +268,7 @@ const std::vector<Setting>& data_parallel_settings() {
                     .effects = of_collectives}),
       pass_setting({.name = "comm-dtype",
                     .group = group,
-                    .help = "dtype for sending fp32 gradients between ranks; bf16 halves the bytes and rounds "
+                    .help = "dtype of fp32 gradients on their way between ranks; bf16 halves the bytes, and rounds "
                             "each rank's gradient and the sum",
                     .default_value = "fp32",
                     .choices = {"fp32", "bf16"},

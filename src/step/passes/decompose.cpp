@@ -1,4 +1,4 @@
-// Setting --fusion off: activations as their pointwise operations, as an eager framework runs them.
+// Setting --fusion off: activations become pointwise operations, as in an eager framework.
 #include <cmath>
 
 #include "ops/index.h"

@@ -1,8 +1,8 @@
-// Setting --fusion on, where the device has kernels for it. The mask of a dropout follows from
-// coordinates and is never stored, so a kernel with the values at hand also drops them out. In the
-// residual stream this is the embedding, the residual sum, and, backward, the gradient of the sum's
-// norm (as a further output). Elsewhere the dropout absorbs a cast before or after it. Runs after
-// the fusion pass, which makes these sums and norms.
+// Setting --fusion on, if the device has the kernels. A dropout mask is a function of coordinates
+// and is never stored, so the kernel making the values can also drop them. In the residual stream
+// these are the embedding, the residual sum and, backward, the gradient of the sum's norm (as an
+// additional output). Elsewhere dropout absorbs a neighboring cast. Runs after the fusion pass, the
+// maker of these sums and norms.
 #include "ops/index.h"
 #include "ops/norm.h"
 #include "passes/joins.h"
@@ -32,14 +32,14 @@ class JoinDropout : Joins {
   }
 
  private:
-  // The instruction that makes the dropout's input, if one instruction can do both; -1 if not.
+  // The producer of the dropout's input, if one instruction can do both; else -1.
   int maker(size_t dropout) const {
     const Instr& instr = p_.code[dropout];
     const int made = producer_[size_t(instr.in[in::dropout::x])];
     if (made < 0 || gone_[size_t(made)] || !alike(p_.code[size_t(made)], instr)) return -1;
     return made_before(instr.in[in::dropout::scalars], size_t(made)) ? made : -1;
   }
-  // Adds the other inputs and the attributes of a dropout.
+  // Adds a dropout's other inputs and attributes.
   static void take(Instr& joined, const Instr& dropout, size_t scalars) {
     joined.in.resize(std::max(joined.in.size(), scalars + 1), no_value);
     joined.in[scalars] = dropout.in[in::dropout::scalars];

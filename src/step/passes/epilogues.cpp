@@ -1,8 +1,7 @@
-// Setting --fusion on, where the device has kernels for it: the kernel that makes a result also
-// does the work on it, from registers. Matmuls take pointwise work and column sums. A norm's
-// gradient takes the bias gradient of its result. It also takes a repeated norm needed by a weight
-// gradient, because both read the same rows. Runs before the fusion pass, which would join the same
-// work into passes over memory.
+// Setting --fusion on, if the device has the kernels: the kernel continues with its result in
+// registers. Matmuls absorb pointwise work and column sums. A norm's gradient absorbs its result's
+// bias gradient. It also absorbs a repeated norm needed by a weight gradient, because both read the
+// same rows. Runs before the fusion pass: that one would put the same work into passes over memory.
 #include "ops/index.h"
 #include "passes/joins.h"
 
@@ -56,7 +55,7 @@ class Epilogues : Joins {
     instead_[place] = {std::move(joined)};
   }
 
-  // Joins further results into a norm_grad.
+  // Adds results to a norm_grad.
   void norm_gradient(size_t i) {
     Instr joined = p_.code[i];
     joined.in.resize(in::norm_grad::beta + 1, no_value);
@@ -64,7 +63,7 @@ class Epilogues : Joins {
     norm_output(i, joined);
   }
 
-  // dx = norm_grad(..); s = add(dx, dres)  ->  s = norm_grad(.., dres). Returns the place of `add`,
+  // dx = norm_grad(..); s = add(dx, dres)  ->  s = norm_grad(.., dres). Returns the index of `add`,
   // or -1.
   int take_residual(size_t i, Instr& norm) const {
     namespace at = in::norm_grad;
@@ -106,7 +105,7 @@ class Epilogues : Joins {
                                                    other.in == repeated.in && other.attrs == repeated.attrs)
         first = &other;
     if (!first) return;
-    for (size_t o = out::norm::rstd; o < repeated.out.size(); ++o)  // nobody else reads the statistics
+    for (size_t o = out::norm::rstd; o < repeated.out.size(); ++o)  // nothing else reads the statistics
       if (consumers_[size_t(repeated.out[o])].size() != 1) return;
     const ValueId y = repeated.out[out::norm::y];
     const int d = reader(y, "linear_dw", in::linear_dw::x, joined.phase, joined.stream);
@@ -117,7 +116,7 @@ class Epilogues : Joins {
     if (repeated.in.size() > in::norm::beta) joined.in[at::beta] = repeated.in[in::norm::beta];
     joined.out.push_back(y);
     joined.attrs.set("keep", 1);
-    Instr later = joined;  // the fusion pass adds the residual, which needs shared memory, too
+    Instr later = joined;  // the fusion pass adds the residual; it needs shared memory, too
     take_residual(i, later);
     if (!has_the_same_kernel(i, later)) return;
     gone_[size_t(n)] = gone_[size_t(d)] = true;

@@ -1,5 +1,5 @@
-// The flat optimizer: the updates of a group's tensors become one update of the group's memory.
-// Readers of an updated matrix then read a view of the group.
+// The flat optimizer: one update of a group's memory replaces the updates of its tensors. Readers
+// of an updated matrix then read a view of the group.
 #include <algorithm>
 #include <map>
 
@@ -20,7 +20,7 @@ class FlatUpdate {
   }
 
   void run() {
-    std::map<ValueId, std::vector<size_t>> by_group;  // parameter's group -> instructions
+    std::map<ValueId, std::vector<size_t>> by_group;  // by parameter's group
     for (size_t i = 0; i < p_.code.size(); ++i)
       if (p_.code[i].op->flat) by_group[root(p_.code[i].in[parameter_input])].push_back(i);
     std::vector<Work> work(p_.code.size(), Work::keep);
@@ -49,14 +49,15 @@ class FlatUpdate {
   // An updated matrix with a reader.
   struct View {
     ValueId member;
-    size_t output;  // of the update
+    size_t output;  // index in the update's outputs
     Origin origin;
   };
   bool is_read(ValueId v) const { return !readers_[size_t(v)].empty(); }
 
   ValueId root(ValueId v) const { return v == no_value ? no_value : p_.at(v).layout.storage; }
 
-  // The same update of every member of a group. The states are groups, too.
+  // Whether the instructions are the same update of every member of a group. The states must be
+  // groups, too.
   bool covers_a_group(const std::vector<size_t>& list) const {
     const Instr& first = p_.code[list[0]];
     size_t members = 0;
@@ -78,10 +79,10 @@ class FlatUpdate {
 
   void merge(const std::vector<size_t>& list, std::vector<Work>& work) {
     Instr& flat = p_.code[list[0]];
-    std::string origin;  // of all, joined once: each union of two would be a list of its own
+    std::string origin;  // joined once: a union of each two would be stored separately
     for (size_t i : list) {
       origin += (origin.empty() ? "" : "+") + p_.code[i].origin.text();
-      // The group gets a new version; the member's version ends.
+      // The group gets a new version instead of its member.
       const Instr& instr = p_.code[i];
       for (size_t o = 0; o < instr.out.size(); ++o) {
         p_.at(instr.out[o]).lifetime = Lifetime::micro_step;
@@ -104,7 +105,7 @@ class FlatUpdate {
     }
   }
 
-  // first: the first gradient among the inputs.
+  // first: index of the first gradient input.
   void flatten_norm(Instr& norm, size_t first) const {
     if (norm.attrs.integer("squares", 0)) return;
     std::vector<ValueId> in(norm.in.begin(), norm.in.begin() + ptrdiff_t(first));
@@ -115,9 +116,9 @@ class FlatUpdate {
 
   Program& p_;
   std::vector<std::vector<int>> readers_;
-  std::map<ValueId, size_t> members_;          // gradients of a group
-  std::map<size_t, std::vector<View>> views_;  // by the place of the flat update
-  std::map<ValueId, ValueId> instead_;         // from a member's version to its view
+  std::map<ValueId, size_t> members_;          // gradients by group
+  std::map<size_t, std::vector<View>> views_;  // by index of the flat update
+  std::map<ValueId, ValueId> instead_;         // member's version -> its view
 };
 
 }  // namespace

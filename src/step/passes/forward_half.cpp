@@ -1,8 +1,8 @@
-// Ends a train Program after its forward half (Program train.forward, phase forward-saved). Values
-// read by the missing backward half stay alive to the end. The pass comes after fusion, so the
-// instructions are the training step's. With a chunked loss the backward half of a chunk normally
+// Ends a train Program after its forward half (Program train.forward, phase forward-saved). Inputs
+// of the missing backward half stay alive to the end. The pass runs after fusion, so the
+// instructions are the training step's. With a chunked loss, the backward half of a chunk normally
 // runs before the next chunk. Here it does not run, so the logits of all chunks stay (or their
-// gradients, where these overwrite the logits).
+// gradients, if they overwrite the logits).
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 
@@ -33,7 +33,7 @@ void keep_forward_half(Program& program, const PassContext& context) {
   }
   program.code = std::move(code);
   program.outputs = std::move(outputs);
-  // Nothing writes gradients.
+  // No instruction writes gradients.
   for (auto& value : program.values)
     if (value.role == Role::gradient) value.lifetime = Lifetime::micro_step;
   drop_unused_values(program);

@@ -1,6 +1,6 @@
-// Setting --precision fp8: the linear layers of the blocks multiply 8-bit floats in all three
-// matmuls: e4m3 for activations and weights, e5m2 (Micikevicius et al. 2022) or e4m3 for gradients.
-// The rest stays bf16, set by pass precision. Scales are powers of two:
+// Setting --precision fp8: the linear layers of the blocks use 8-bit floats in all three matmuls:
+// e4m3 for activations and weights, e5m2 (Micikevicius et al. 2022) or e4m3 for gradients. Pass
+// precision sets everything else to bf16. Scales are powers of two:
 //
 //   --fp8-recipe tensor: one for each tensor, from its largest magnitude in the step before (delayed
 //     scaling; in the first step, of the tensor itself)
@@ -11,9 +11,9 @@
 //   dx = linear_dx(dy, w)     ->  dx = linear_fp8(q(dy), q(w^T))
 //   dw = linear_dw(dy, x)     ->  dw = linear_fp8(q(dy^T), q(x^T))
 //
-// A GPU multiplies rows by rows only, so quantize makes transposes too. The backward half
-// transposes the input of a layer from the tensor that bf16 would keep for dw. So recompute treats
-// it as with bf16. Weights are quantized (--fp8-weights)
+// A GPU multiplies rows by rows only, so quantize also makes transposes. The backward half
+// transposes a layer's input from the tensor that bf16 would keep for dw, so recompute works as in
+// bf16. --fp8-weights decides when weights are quantized:
 //
 //   again: in every micro step, and transposed in its backward half, so that they take no memory
 //     between
@@ -41,10 +41,10 @@ namespace {
 
 constexpr int64_t slots_of_linear = 3;  // the weight, x, dy
 
-// Both dimensions are multiples of the alignment of operand rows.
+// Both dimensions must be multiples of the alignment of operand rows.
 bool fits(const Shape& weight) { return weight[0] % fp8_multiple == 0 && weight[1] % fp8_multiple == 0; }
 
-// The matrices of the blocks with fitting features, in the order of the parameters.
+// The blocks' matrices with suitable features, in parameter order.
 std::vector<size_t> linears(const Program& p) {
   std::vector<size_t> list;
   for (size_t q = 0; q < p.params.size(); ++q) {
@@ -56,7 +56,7 @@ std::vector<size_t> linears(const Program& p) {
 
 bool in_blocks(const PassContext& context) { return context.setting("fp8-recipe") == "block"; }
 
-// Refuses settings of tensor scales together with block scales.
+// Rejects settings of tensor scales combined with block scales.
 void check_recipe(const PassContext& context) {
   if (!in_blocks(context)) return;
   const std::map<std::string_view, const char*> reasons = {
@@ -80,7 +80,7 @@ Fp8Weights weights_of(const PassContext& context) {
   return Fp8Weights::update;
 }
 
-// Of matmuls: in the forward half, in the backward half.
+// For matmuls of the forward half and of the backward half.
 struct FastAccumulation {
   explicit FastAccumulation(const PassContext& context) {
     const std::string text = context.setting("fp8-fast-accumulation");
@@ -89,12 +89,12 @@ struct FastAccumulation {
   bool forward, backward;
 };
 
-// A tensor in 8 bits and its transpose, with their scales.
+// A tensor in 8 bits and its transpose, with scales.
 struct Operand {
   ValueId q = no_value, t = no_value, scale = no_value, t_scale = no_value;
 };
 
-// The tables of a Program, and quantization with them.
+// Quantizes with a Program's tables.
 class Quantization {
  public:
   Quantization(Program& program, const PassContext& context, int64_t linears)
@@ -104,8 +104,7 @@ class Quantization {
     if (!blocks_) {
       const auto history = int64_t(context.number("fp8-history"));
       amax_ = b.declare(fp8_amax, DType::f32, {history, slots}, Role::state, Lifetime::persistent);
-      // A column for each rank: a sum over the ranks collects the columns, and the largest is found
-      // in it.
+      // One column for each rank: the ranks collect the columns by a sum and take the largest.
       record_ =
           b.declare(fp8_record, DType::f32, {slots, context.recipe.data_ranks()}, Role::output, Lifetime::persistent);
     }
@@ -151,7 +150,7 @@ class Quantization {
     amax_ = out[to::amax], record_ = out[to::record], counts_ = out[to::counts];
   }
 
-  // A weight and its transpose, named after it, for readers in other Programs.
+  // Quantizes a weight and its transpose, with names, for other Programs.
   Operand quantize_weight(Program& p, Builder& b, ValueId w, int64_t l, const std::string& weight, Lifetime lifetime) {
     Operand o = quantize(b, w, l * slots_of_linear, DType::e4m3, true, Fp8Blocks::squares);
     auto keep = [&](ValueId v, const char* what) {
@@ -162,7 +161,7 @@ class Quantization {
     if (blocks_) keep(o.t_scale, ".t.scale");
     return o;
   }
-  // The same, made by another Program.
+  // A weight quantized by another Program.
   Operand quantized_weight(Builder& b, const Shape& s, const std::string& weight, Lifetime lifetime) const {
     auto made = [&](const char* what, DType t, const Shape& shape) {
       return b.declare(weight + ".e4m3" + what, t, shape, Role::weight, lifetime);
@@ -179,7 +178,7 @@ class Quantization {
  private:
   const bool blocks_;
   const int64_t margin_;
-  ValueId amax_ = no_value, record_ = no_value, counts_ = no_value;  // the newest versions
+  ValueId amax_ = no_value, record_ = no_value, counts_ = no_value;  // newest versions
 };
 
 class QuantizeLinears {
@@ -210,7 +209,7 @@ class QuantizeLinears {
         w_.keep(instr);
     }
     w_.finish();
-    // Pass data_parallel sums it, as it does gradients.
+    // Pass data_parallel sums it, like gradients.
     if (ranks_ > 1 && last_ && !blocks_) p_.outputs.push_back(tables_.record());
   }
 
@@ -220,7 +219,7 @@ class QuantizeLinears {
     return tables_.quantize(w_.build(user), x, slot, format, columns, blocks);
   }
 
-  // The transpose of x, whose rows are quantized already.
+  // Adds the transpose of x. The rows of x are quantized already.
   void transpose(const Instr& user, ValueId x, Operand& o, Fp8Blocks blocks) {
     Builder& b = w_.build(user);
     Attrs a = Attrs().set("format", name(DType::e4m3));
@@ -233,7 +232,7 @@ class QuantizeLinears {
     }
   }
 
-  // The weight in 8 bits.
+  // The 8-bit weight.
   Operand& weight(const Instr& user, ValueId w, int64_t l) {
     auto [it, added] = quantized_.emplace(w, Operand());
     if (!added) return it->second;
@@ -254,7 +253,7 @@ class QuantizeLinears {
     return o;
   }
 
-  // blocks: of the second operand.
+  // blocks: block scales of the second operand.
   void product(Instr instr, const std::vector<ValueId>& in, DType dtype, Fp8Blocks blocks, bool fast) {
     instr.op = &op("linear_fp8");
     instr.in = in;
@@ -293,7 +292,7 @@ class QuantizeLinears {
   }
 
   void weight_gradient(const Instr& instr) {
-    auto it = layers_.find(instr.origin.text());  // the layer of this weight gradient
+    auto it = layers_.find(instr.origin.text());  // this weight gradient's layer
     if (it == layers_.end()) return w_.keep(instr);
     const Operand dy = gradient(instr, instr.in[in::linear_dw::dy], it->second);
     Operand& x = quantized_.at(instr.in[in::linear_dw::x]);
@@ -311,13 +310,13 @@ class QuantizeLinears {
   const int64_t ranks_;
   const bool first_, last_;
   const Fp8Weights made_;
-  std::map<ValueId, int64_t> weights_;     // linear layers by their weight
-  std::map<std::string, int64_t> layers_;  // and by their origin
+  std::map<ValueId, int64_t> weights_;     // linear layer by weight
+  std::map<std::string, int64_t> layers_;  // linear layer by origin
   std::map<ValueId, Operand> quantized_;
 };
 
-// Ends the step of the scales before the rest of the update: later quantizations belong to the next
-// step.
+// Ends the step of the scales before the rest of the update, because later quantizations belong to
+// the next step.
 void end_step(Program& p, Quantization& tables, const std::vector<size_t>& linears) {
   std::string names;
   for (size_t q : linears)
@@ -329,7 +328,7 @@ void end_step(Program& p, Quantization& tables, const std::vector<size_t>& linea
   p.code.insert(p.code.end(), std::make_move_iterator(update.begin()), std::make_move_iterator(update.end()));
 }
 
-// Quantizes the weights to 8 bits for the next step.
+// Quantizes the weights for the next step.
 void quantize_for_next_step(Program& p, Quantization& tables, const std::vector<size_t>& linears) {
   Builder b(p);
   b.phase = Phase::update;
@@ -390,8 +389,8 @@ const std::vector<Setting>& fp8_settings() {
   static const std::vector<Setting> rows = {
       pass_setting({.name = "fp8-fast-accumulation",
                     .group = "Precision and memory",
-                    .help = "with --precision fp8: which matmuls sum in a GPU's tensor cores, with fewer bits "
-                            "than fp32: none, forward (the forward half's), or all",
+                    .help = "with --precision fp8: the matmuls that a GPU's tensor cores sum with fewer bits than "
+                            "fp32: none, the forward half's (forward), or all",
                     .default_value = "none",
                     .choices = {"none", "forward", "all"},
                     .newer = true,
@@ -430,10 +429,10 @@ const std::vector<Setting>& fp8_settings() {
                     .effects = {{Effect::all, Effect::types, {}, nullptr, true}}}),
       pass_setting({.name = "fp8-weights",
                     .group = "Precision and memory",
-                    .help = "with --precision fp8: when weights are converted to 8 bits, with equal results: in "
-                            "the update, for the next step (update), in the first micro step, kept until their "
-                            "last use (keep), or in each half of each micro step, with less memory (again); auto: "
-                            "again without --grad-accumulation, else keep",
+                    .help = "with --precision fp8: when weights are converted to 8 bits: in the update, for the "
+                            "next step (update); in the first micro step, kept until their last use (keep); or in "
+                            "each half of each micro step, with less memory (again). Results are equal. auto: again "
+                            "without --grad-accumulation, else keep",
                     .default_value = "auto",
                     .choices = {"auto", "again", "keep", "update"},
                     .newer = true,

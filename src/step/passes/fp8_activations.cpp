@@ -1,11 +1,11 @@
 // Setting --fp8-activations e4m3: the gradient of an activation function (GELU, SwiGLU) reads the
-// output of an fp8 linear layer. Crest keeps this output in 8 bits from the forward to the backward
+// output of an fp8 linear layer. Crest keeps this output in 8 bits between forward and backward
 // half:
 //
 //   h = linear_fp8(..)     ->  h = linear_fp8(..); q, scale = quantize_rows(h)
 //   dh = gelu_grad(da, h)  ->  dh = gelu_grad(da, dequantize(q, scale))
 //
-// After pass recompute, which repeats the activation function itself from kept values.
+// Runs after pass recompute. That one repeats the activation function itself from kept values.
 #include <map>
 
 #include "ops/index.h"
@@ -39,8 +39,8 @@ class KeepInEightBits {
   }
 
  private:
-  // Finds 16-bit results of fp8 linear layers in the forward half, read by the backward half in
-  // pointwise instructions only.
+  // Finds 16-bit results of fp8 linear layers, read in the backward half by pointwise instructions
+  // only.
   void find_kept() {
     for (const Instr& instr : w_.old)
       if (instr.phase == Phase::forward && is(instr, "linear_fp8") && is_half(p_.at(instr.out[0]).dtype))
@@ -68,7 +68,7 @@ class KeepInEightBits {
 
   Program& p_;
   Rewriter w_;
-  std::map<ValueId, std::vector<ValueId>> kept_;  // q and scale, once they are made
+  std::map<ValueId, std::vector<ValueId>> kept_;  // q and scale, after they are made
   std::map<ValueId, ValueId> again_;
 };
 
@@ -84,9 +84,9 @@ const std::vector<Setting>& fp8_activations_settings() {
   static const std::vector<Setting> rows = {
       pass_setting({.name = "fp8-activations",
                     .group = "Precision and memory",
-                    .help = "with --precision fp8: format of activations kept for the gradients of GELU and "
-                            "SwiGLU: bf16, or 8 bits with a scale for each token (e4m3), with 1 byte less for "
-                            "each value, coarser gradients and more traffic",
+                    .help = "with --precision fp8: format of the activations kept for the gradients of GELU and "
+                            "SwiGLU: bf16, or 8 bits with a scale for each token (e4m3). e4m3 saves 1 byte per "
+                            "value, with coarser gradients and more traffic",
                     .default_value = "bf16",
                     .choices = {"bf16", "e4m3"},
                     .newer = true,

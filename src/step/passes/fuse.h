@@ -4,11 +4,11 @@
 
 namespace crest {
 
-// Replaces chains of pointwise instructions of one phase and shape (with trailing bias gradients)
-// by fused instructions.
+// Fuses chains of pointwise instructions with one phase and shape, and bias gradients at their
+// ends.
 void fuse_chains(Program& program);
-// Replaces updates of all tensors of a group, and the norm over them, by the same over the group's
-// memory.
+// Replaces the updates of a group's tensors, and the norm over them, by one instruction on the
+// group's memory.
 void flatten_update(Program& program);
 
 }  // namespace crest

@@ -10,11 +10,11 @@ namespace crest {
 
 namespace {
 
-constexpr size_t longest = 24;  // instructions of a body; keeps scratch tiles in L1
+constexpr size_t longest = 24;  // instructions of a body: keeps workspace tiles in L1
 
-// Greedy clustering in program order. An instruction joins the clusters of its producers, and a
-// gradient joins the repeated activation with the same input (recompute). All members of the merged
-// cluster must be able to run at one position: after every input, and before any reader outside the
+// Greedy clustering in program order. An instruction joins its producers' clusters. A gradient
+// joins the repeated activation with the same input (recompute). All members of a merged cluster
+// must be able to run at one position: after every input, and before any reader outside the
 // cluster.
 class ChainFuser {
  public:
@@ -40,7 +40,7 @@ class ChainFuser {
     for (size_t k = 0; k < instr.in.size(); ++k)
       if (instr.in[k] != no_value && !p_.at(instr.in[k]).contiguous()) return false;
     for (ValueId v : instr.out)
-      if (!sum && p_.at(v).lifetime != Lifetime::micro_step) return false;  // a weight's cast for the whole step
+      if (!sum && p_.at(v).lifetime != Lifetime::micro_step) return false;  // a weight's cast, used in the whole step
     return true;
   }
   const Shape& shape_of(const Instr& instr) const {
@@ -79,7 +79,7 @@ class ChainFuser {
     for (int c : sources)
       if (c != target) members_[size_t(c)].clear();
     members_[size_t(target)] = merged;
-    for (int m : merged) cluster_[size_t(m)] = -1;  // their old places do not bind the new one
+    for (int m : merged) cluster_[size_t(m)] = -1;  // the new position is independent of theirs
     position_[size_t(target)] = position_of(merged);
     for (int m : merged) cluster_[size_t(m)] = target;
   }
@@ -90,8 +90,8 @@ class ChainFuser {
   }
   int place(int i) const { return clustered(i) ? position_[size_t(cluster_[size_t(i)])] : i; }
 
-  // The position for all members: the place of the last member, or before the first reader outside
-  // if the reader comes earlier. -1 when an input is made only after it.
+  // The position of all members: the last member's, or before the first outside reader if it comes
+  // earlier. -1: an input comes later.
   int position_of(const std::vector<int>& members) const {
     auto member = [&](int i) { return std::binary_search(members.begin(), members.end(), i); };
     int position = members.back();
@@ -108,7 +108,7 @@ class ChainFuser {
   }
 
   void rebuild() {
-    std::unordered_map<int, std::vector<size_t>> here;  // clusters by the instruction after them
+    std::unordered_map<int, std::vector<size_t>> here;  // by the instruction after them
     for (size_t c = 0; c < members_.size(); ++c)
       if (members_[c].size() > 1) here[position_[c]].push_back(c);
     std::vector<Instr> old = std::move(p_.code), code;
@@ -116,7 +116,7 @@ class ChainFuser {
       if (auto it = here.find(int(i)); it != here.end())
         for (size_t c : it->second) code.push_back(fused(old, members_[c]));
       int c = cluster_[i];
-      if (c < 0 || members_[size_t(c)].size() < 2) code.push_back(std::move(old[i]));  // no cluster reads it
+      if (c < 0 || members_[size_t(c)].size() < 2) code.push_back(std::move(old[i]));  // not in a cluster
     }
     p_.code = std::move(code);
     drop_unused_values(p_);

@@ -1,7 +1,7 @@
-// Setting --fusion on. Named patterns first (they have hand-written kernels), then chains of
-// pointwise instructions (passes/fuse_chains.cpp), then the flat optimizer
-// (passes/flat_update.cpp). Fused instructions never span phases, but for the loss: its gradient is
-// written while the row of logits is in cache.
+// Setting --fusion on: first named patterns with hand-written kernels, then chains of pointwise
+// instructions (passes/fuse_chains.cpp), then the flat optimizer (passes/flat_update.cpp). A fused
+// instruction stays within one phase. The loss is the exception: its gradient is written while the
+// row of logits is in cache.
 #include <algorithm>
 
 #include "ops/index.h"
@@ -13,8 +13,8 @@ namespace crest {
 
 namespace {
 
-// Marks instructions as absorbed into an earlier or later instruction, rewritten in place with the
-// old values as its outputs. So names, storage and consumers stay as they are.
+// Marks instructions as absorbed. The absorbing instruction is rewritten in place with the old
+// output values, so names, storage and consumers stay.
 class Patterns {
  public:
   explicit Patterns(Program& program)
@@ -52,15 +52,14 @@ class Patterns {
     Instr& c = p_.code[*index];
     return !gone_[*index] && is(c, op_name) ? &c : nullptr;
   }
-  // The producer of a value with a single reader, if it has the phase and stream of `like`; else
-  // null.
+  // The producer of a value with one reader, if it has the phase and stream of `like`; else null.
   const Instr* only_producer(ValueId v, const Instr& like, size_t* index) const {
     int made = producer_[size_t(v)];
     if (made < 0 || gone_[size_t(made)] || consumers_[size_t(v)].size() != 1 || is_output_[size_t(v)]) return nullptr;
     const Instr& instr = p_.code[*index = size_t(made)];
     return instr.phase == like.phase && instr.stream == like.stream ? &instr : nullptr;
   }
-  // Makes the reader of a unary instruction's result read the unary's input.
+  // Lets `reader` read the unary instruction's input.
   void absorb(size_t unary, size_t reader) {
     ValueId x = p_.code[unary].in[0];
     p_.code[reader].in[0] = x;
@@ -88,8 +87,8 @@ class Patterns {
     }
   }
 
-  // h = linear(x); a = gelu(h)  ->  a, [h] = linear_gelu(x);
-  // h stays when the backward half reads it, if the operation can keep it.
+  // h = linear(x); a = gelu(h)  ->  a, [h] = linear_gelu(x). h stays if the backward half reads it
+  // and the operation can keep it.
   void linear_gelu(size_t i, const char* joined, bool can_keep) {
     Instr& linear = p_.code[i];
     ValueId h = linear.out[out::linear::y];
@@ -108,11 +107,10 @@ class Patterns {
     }
   }
 
-  // softmax(causal_mask(scale(x))), in any order and part, also after a cast to more precision  ->
-  // softmax(x) {scale, causal}, if the mask is the diagonal alone. The gradient of the mask is the
-  // identity and the gradient of scale needs no value, so usually there is no other reader of the
-  // intermediates. The gradient of the softmax gets the mask as well: it need not read hidden
-  // probabilities.
+  // softmax(causal_mask(scale(x)))  ->  softmax(x) {scale, causal}, for any order and subset, and
+  // after a cast to more precision, if the mask is only the diagonal. The mask's gradient is the
+  // identity and scale's gradient needs no value, so usually nothing else reads the intermediates.
+  // The softmax gradient gets the mask too and can skip hidden probabilities.
   void scores_softmax(size_t i) {
     Instr& softmax = p_.code[i];
     double scale = softmax.attrs.number("scale", 1);
@@ -126,7 +124,7 @@ class Patterns {
         continue;
       }
       if (is(*made, "causal_mask") && made->in.size() <= in::causal_mask::positions && !made->attrs.has("window") &&
-          scale > 0)  // a scale after a mask must not change its sign
+          scale > 0)  // after a mask, a scale must not change its sign
         causal = true;
       else if (is(*made, "scale"))
         scale *= made->attrs.number("value");
@@ -160,8 +158,8 @@ class Patterns {
     gone_[at] = true;
   }
 
-  // cross_entropy and its gradient in one pass over the logits; the gradient may take the logits'
-  // memory. A row shared by ranks has no gradient before their sums are combined.
+  // One pass over the logits for cross_entropy and its gradient. The gradient may overwrite the
+  // logits. If ranks share a row, its gradient needs their combined sums first.
   void loss_and_gradient(size_t i) {
     Instr& loss = p_.code[i];
     if (loss.in.size() > in::cross_entropy::stats) return;

@@ -24,7 +24,7 @@ ValueId add_shard(Program& p, ValueId group, int ranks, bool kept) {
 
 namespace {
 
-// A section of the code with a group in memory, from one gather to the last use.
+// A group's time in memory: from one gather to the last use before the next.
 struct Stretch {
   ValueId group;
   size_t first, last;
@@ -52,14 +52,14 @@ class GatherWeights {
   }
 
  private:
-  // Small groups (norms and biases, read by every layer) stay from their first use to their last.
+  // Small groups (norms and biases, read by every layer) stay from first to last use.
   bool small(ValueId group) const { return 4 * p_.at(group).bytes() < all_ / int64_t(groups_.size()); }
 
-  // A group is given up between two uses with two other groups between them. With one, it would be
-  // gathered again while its memory is needed anyway.
+  // A group is freed if two other groups are used between two of its uses. With one in between, it
+  // would be gathered again while its memory is needed anyway.
   void find_stretches() {
     std::map<ValueId, size_t> open;              // the latest stretch of a group
-    std::map<ValueId, std::set<ValueId>> since;  // other groups used since its last use
+    std::map<ValueId, std::set<ValueId>> since;  // other groups used after its last use
     for (size_t i = 0; i < p_.code.size(); ++i) {
       std::set<ValueId> used;
       for (ValueId v : p_.code[i].in)
@@ -79,9 +79,9 @@ class GatherWeights {
     }
   }
 
-  // The gather comes before the first use of the previous group, so the previous group's work hides
-  // it. Kept groups are gathered at the start. Values have one producer: every stretch of a group
-  // except the first reads copies of its tensors.
+  // A group is gathered before the first use of the previous group, so the previous group's work
+  // hides the transfer. Kept groups are gathered at the start. Each value has one producer, so
+  // later stretches of a group read copies of its tensors.
   void gather(const Stretch& s) {
     size_t at = s.first;
     for (const Stretch& before : stretches_)
@@ -122,8 +122,8 @@ class GatherWeights {
   int ranks_;
   bool kept_;
   std::set<ValueId> groups_;
-  int64_t all_ = 0;                 // bytes of the weights
-  std::vector<Stretch> stretches_;  // by first use
+  int64_t all_ = 0;                 // bytes of all weights
+  std::vector<Stretch> stretches_;  // ordered by first use
   std::map<ValueId, ValueId> shard_;
   std::map<ValueId, int> gathers_;
   std::multimap<size_t, Instr> before_;  // gathers, by the instruction after them

@@ -1,5 +1,5 @@
-// Each rank keeps a shard of the weights and gathers whole weights only for their use: --shard
-// weights (ZeRO 3) and --gather forward.
+// Each rank keeps a shard of the weights and gathers them before use: --shard weights (ZeRO 3) and
+// --gather forward.
 #pragma once
 #include "program/program.h"
 

@@ -22,10 +22,10 @@ namespace crest {
 
 namespace {
 
-constexpr int64_t gradient_bytes = 4;  // of an element, to count by
-constexpr int64_t lines = 64;          // elements: vector loads and 16-byte device accesses stay aligned in every dtype
+constexpr int64_t gradient_bytes = 4;  // bytes of an element, for bucket sizes
+constexpr int64_t lines = 64;  // elements: keeps vector loads and 16-byte device accesses aligned in every dtype
 
-// A parameter of a group and where its elements start.
+// A parameter and the offset of its elements in the group.
 struct Member {
   size_t parameter;
   int64_t offset;
@@ -64,7 +64,7 @@ class Groups {
       for (size_t q = 0; q < program_.params.size(); ++q) {
         const Value& weight = program_.at(program_.params[q].value);
         if (kind_of(program_.params[q]) != kind) continue;
-        if (!is_float(weight.dtype)) continue;  // not trained (passes/int8.cpp)
+        if (!is_float(weight.dtype)) continue;  // frozen (passes/int8.cpp)
         members.push_back({q, size});
         size += round_up(numel(q), alignment_);
         if (size >= bucket_ / gradient_bytes) end();
@@ -90,7 +90,7 @@ class Groups {
   Kind kind_of(const Param& q) const {
     return {q.chunk, q.borrowed, q.decay, program_.at(q.value).placement[size_t(Axis::tensor)].cut(), q.lr_group};
   }
-  // Matrices first.
+  // Matrices come first.
   std::vector<Kind> kinds() const {
     std::vector<Kind> list;
     for (const Param& q : program_.params) list.push_back(kind_of(q));
@@ -114,7 +114,7 @@ class Groups {
 
   int64_t numel(size_t q) const { return program_.at(program_.params[q].value).numel(); }
 
-  // States are called PARAMETER.SUFFIX.
+  // Finds states: PARAMETER.SUFFIX.
   void find_states() {
     std::unordered_map<std::string, size_t> parameters;
     for (size_t q = 0; q < program_.params.size(); ++q) parameters.emplace(program_.params[q].name, q);
@@ -133,8 +133,8 @@ class Groups {
     return states_.emplace_back(suffix, States()).second;
   }
 
-  // Elements of the parameter per element of the state: 1, or a block. 0 if not every member has
-  // the state in the same form; such a state has its own memory.
+  // Parameter elements for each state element: 1, or a block. 0 if the members have the state in
+  // different forms; such a state keeps its own memory.
   int64_t share_of(const std::vector<Member>& members, const States& of) const {
     auto first = of.find(members[0].parameter);
     if (first == of.end()) return 0;
@@ -157,7 +157,7 @@ class Groups {
     if (first == no_value) return;
     Value like = program_.at(first);
     ValueId root = builder_.declare(group, like.dtype, {size / share}, like.role, like.lifetime);
-    for (size_t a = 0; a < axis_count; ++a)  // one dimension, of which each rank has what it has of the weights
+    for (size_t a = 0; a < axis_count; ++a)  // one dimension, divided among the ranks like the weights
       if (program_.at(program_.params[members[0].parameter].value).placement[a].cut())
         program_.at(root).placement[a] = Placement::shard(0);
     for (const Member& m : members) {

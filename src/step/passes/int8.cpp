@@ -1,14 +1,14 @@
-// Setting --weights int8: the matrices of linear layers (attention, MLP, head) as 8-bit integers
-// with a scale for each output (core/int8.h), in Programs that evaluate and sample. The other
+// Setting --weights int8: in Programs that evaluate and sample, the matrices of linear layers
+// (attention, MLP, head) are 8-bit integers with a scale for each output (core/int8.h). The other
 // operand of each product keeps the recipe's precision.
 //
 //   y = linear(x, w, b)     ->  y = linear_int8(x, q, scale, b)                for a few rows of x
 //                           ->  y = linear(x, dequantize(q, scale), b)         for more
 //   y = embedding(ids, w)   ->  y = embedding_int8(ids, q, scale)              where the head is tied
 //
-// With a few rows (decoding) a product takes as long as reading the weights, so a kernel reads the
-// 8-bit weights directly, if the device has one. With many rows it takes as long as the arithmetic,
-// and linear's kernels are best at this. The floats of a matrix exist only during its use.
+// For a few rows (decoding), a product's time is the time to read the weights, so a kernel reads
+// the 8-bit weights directly, if the device has one. For many rows, arithmetic takes the time and
+// linear's kernels are best. A matrix exists in floats only during its use.
 #include "passes/int8.h"
 
 #include <map>
@@ -39,7 +39,7 @@ class QuantizeWeights {
     }
     for (const Instr& instr : w_.old) {
       if (is(instr, "cast") && quantized(instr.in[in::cast::x]))
-        continue;  // nobody reads it any more
+        continue;  // no reader is left
       else if (is(instr, "linear") && quantized(weight_of(instr.in[in::linear::w])))
         linear(instr);
       else if (is(instr, "embedding") && quantized(weight_of(instr.in[in::embedding::table])))
@@ -52,9 +52,9 @@ class QuantizeWeights {
   }
 
  private:
-  // Finds matrices used only in linear layers and in row lookups.
+  // Finds matrices used only by linear layers and row lookups.
   void find_weights() {
-    std::map<ValueId, bool> other;  // by weight: whether something else reads it
+    std::map<ValueId, bool> other;  // by weight: whether other instructions read it
     for (auto& q : p_.params) other[q.value] = p_.at(q.value).shape.rank() != 2;
     for (const Instr& instr : w_.old)
       if (is(instr, "cast") && other.count(instr.in[in::cast::x]) && p_.at(instr.out[0]).role == Role::weight)
@@ -74,8 +74,7 @@ class QuantizeWeights {
       if (product && !other.at(w)) scales_[w] = no_value;
   }
 
-  // The parameter behind a value: the value itself, or the source of a copy in another dtype
-  // (--policy autocast).
+  // The parameter behind a value: itself, or the source of a cast (--policy autocast).
   ValueId weight_of(ValueId v) const {
     auto it = copies_.find(v);
     return it == copies_.end() ? v : it->second;
@@ -109,7 +108,7 @@ class QuantizeWeights {
   Program& p_;
   const PassContext& context_;
   Rewriter w_;
-  std::map<ValueId, ValueId> copies_;  // casts of weights: the weight
+  std::map<ValueId, ValueId> copies_;  // weight by its cast
   std::map<ValueId, ValueId> scales_;  // by quantized weight
 };
 

@@ -1,9 +1,9 @@
-// What pass int8 made of a Program.
+// Results of pass int8 in a Program.
 #pragma once
 
 namespace crest {
 
-// A property of a Program: how many of its matrices are of 8 bits.
+// Property of a Program: its number of 8-bit matrices.
 inline constexpr const char* int8_weights_property = "int8_weights";
 
 }  // namespace crest

@@ -1,4 +1,4 @@
-// For passes that join several instructions into one instruction with a kernel on the device.
+// For passes that replace several instructions by one with a kernel on the device.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace crest {
 
-// Copies the attributes of dropout from another instruction.
+// Copies dropout's attributes.
 inline void take_dropout(Attrs& to, const Attrs& from) {
   to.set("p", from.number("p")).set("rng_id", from.integer("rng_id"));
   if (from.has("axes")) to.set("axes", from.text("axes"));
@@ -32,7 +32,7 @@ class Joins {
   }
 
  protected:
-  // Puts the new code together.
+  // Builds the new code.
   void finish() {
     std::vector<Instr> code;
     for (size_t i = 0; i < p_.code.size(); ++i) {
@@ -55,21 +55,22 @@ class Joins {
       if (!gone_[size_t(c)]) list.push_back(size_t(c));
     return list;
   }
-  // Whether these run together: alike in phase and stream.
+  // Whether two instructions run together: same phase and stream.
   static bool alike(const Instr& a, const Instr& b) { return a.phase == b.phase && a.stream == b.stream; }
   bool has_kernel(const Instr& joined) const { return !context_.kernel_for(p_, joined).empty(); }
-  // Whether the kernel of instruction i takes `joined`, too, and would be chosen.
+  // Whether instruction i's kernel also supports `joined`, and would be chosen for it.
   bool has_the_same_kernel(size_t i, const Instr& joined) const {
     const std::string kernel = context_.kernel_for(p_, joined);
     return !kernel.empty() && kernel == context_.kernel_for(p_, p_.code[i]);
   }
-  // Instead of the instruction at `place`.
+  // Replaces the instruction at `place`.
   void put(size_t place, Instr instr) {
     gone_[place] = true;
     instead_[place] = {std::move(instr)};
   }
 
-  // The only reader of a value as input `in` with this operation and phase; -1 for none.
+  // The value's only reader, if it has this operation and phase and reads it as input `in`; else
+  // -1.
   int reader(ValueId v, std::string_view op_name, size_t in, Phase phase, Stream stream) const {
     int found = -1;
     for (int c : consumers_[size_t(v)]) {
@@ -82,7 +83,7 @@ class Joins {
     }
     return found;
   }
-  // The bias gradient of a value, if it can run at `place`; -1 if not.
+  // The value's bias gradient, if it can run at `place`; else -1.
   int column_sums(ValueId v, const Instr& like, size_t place) const {
     const int s = reader(v, "bias_grad", in::bias_grad::dy, like.phase, like.stream);
     if (s < 0) return -1;
@@ -92,8 +93,8 @@ class Joins {
   static ValueId accumulator(const Instr& bias_grad) {
     return bias_grad.in.size() > in::bias_grad::acc ? bias_grad.in[in::bias_grad::acc] : no_value;
   }
-  // Joins the bias gradient of v into `norm`, if the kernel supports it. `norm` is a norm_grad with
-  // dbeta, to run in place of instruction i.
+  // Joins the bias gradient of v into `norm`, if the kernel supports this. `norm` is a norm_grad
+  // with dbeta, to replace instruction i.
   bool join_bias(size_t i, ValueId v, Instr& norm) {
     namespace to = out::norm_grad;
     const int s = norm.attrs.integer("beta", 0) ? column_sums(v, norm, i) : -1;
@@ -114,7 +115,7 @@ class Joins {
   const PassContext& context_;
   std::vector<int> producer_;
   std::vector<std::vector<int>> consumers_;
-  std::vector<std::vector<Instr>> instead_;  // to run at the place of each instruction
+  std::vector<std::vector<Instr>> instead_;  // replacements of each instruction
   std::vector<bool> gone_, is_output_;
 };
 

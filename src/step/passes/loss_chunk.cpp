@@ -1,8 +1,7 @@
-// Setting --loss-chunk: the last projection, the loss and their gradients run for some tokens at a
-// time, so only the logits of those tokens are in memory ("chunked cross-entropy": torchtune, Liger
-// kernel). A chunk of an input is a view. A chunk of an output is written to its place in the
-// whole, so join_rows copies nothing. The weight gradient adds up over the chunks through the
-// accumulator that it has for micro steps.
+// Setting --loss-chunk: the head projection, the loss and their gradients run for some tokens at a
+// time, so memory has only their logits ("chunked cross-entropy": torchtune, Liger kernel). A chunk
+// of an input is a view. A chunk of an output is written into the whole tensor, so join_rows copies
+// nothing. The weight gradient adds up over the chunks through its accumulator for micro steps.
 #include "passes/loss_chunk.h"
 
 #include <fmt/format.h>
@@ -22,8 +21,7 @@ namespace crest {
 namespace {
 
 // Operations that can run for some tokens at a time, and their inputs with one row per token.
-// Operations with an accumulator sum over the rows; the outputs of the others have one row per
-// token.
+// Operations with an accumulator sum over rows. Others have one output row per token.
 struct ByRows {
   const char* op;
   std::vector<size_t> in;
@@ -43,7 +41,7 @@ const ByRows* by_rows(const Instr& instr) {
       {"linear_dw", {in::linear_dw::dy, in::linear_dw::x}},
       {"bias_grad", {in::bias_grad::dy}},
   };
-  const ByRows* best = nullptr;  // the last one whose inputs are there
+  const ByRows* best = nullptr;  // the last candidate with all inputs
   for (auto& rule : table)
     if (is(instr, rule.op) && instr.in.size() > rule.in.back() && instr.in[rule.in.back()] != no_value) best = &rule;
   return best;
@@ -51,14 +49,13 @@ const ByRows* by_rows(const Instr& instr) {
 
 bool sums(const Instr& instr) { return !instr.op->accumulators.empty(); }
 
-// The projection that makes the logits of a loss, and everything that works on them or on their
-// gradient (the members).
+// The projection to a loss's logits, and all users of the logits or their gradient (the members).
 struct Head {
   size_t projection = 0;
   std::vector<bool> member;      // by instruction
   std::vector<bool> rows;        // by value: made by a member, one row per token
-  std::vector<ValueId> leaving;  // those that non-members read, sorted
-  size_t place = 0;              // the members can run before this instruction; 0: nothing to split
+  std::vector<ValueId> leaving;  // values read by non-members, sorted
+  size_t place = 0;              // all members can run before this instruction; 0: nothing to split
   int64_t tokens = 0;
 };
 
@@ -111,9 +108,9 @@ class FindHead {
       if (is(instr, op)) logits_[size_t(instr.out[0])] = true;
   }
 
-  // Before the first reader of a result, and after all inputs of the members.
+  // Between all inputs of the members and the first reader of a result.
   void place() {
-    // Logits that something else reads are kept as a whole anyway.
+    // If something else reads the logits, they exist as a whole anyway.
     for (ValueId v : head_.leaving)
       if (logits_[size_t(v)]) return;
     size_t before = p_.code.size(), behind = 0;
@@ -131,7 +128,7 @@ class FindHead {
 
   const Program& p_;
   std::vector<int> producer_;
-  std::vector<bool> logits_;  // by value: made by a member, as wide as the vocabulary, or what ranks say of such rows
+  std::vector<bool> logits_;  // by value: a member's output as wide as the vocabulary, or the ranks' sums of such rows
   Head head_;
 };
 
@@ -172,7 +169,7 @@ class CutHead {
     return b.emit("split_rows", {w.now(v)}, Attrs().set("of", head_.tokens).set("rows", rows_));
   }
 
-  // A member, for the tokens from `first` on.
+  // A member's instruction for the tokens from `first` on.
   Instr of_tokens(Rewriter& w, const Instr& whole, int64_t first) {
     Instr instr = whole;
     instr.in = w.now(whole.in);
@@ -190,7 +187,7 @@ class CutHead {
     }
   }
 
-  // The first chunk writes, or adds to the sum from before the head; later chunks add; the last one
+  // The first chunk writes, or adds to the sum from before the head. Later chunks add. The last
   // makes the whole sum.
   void sum(Rewriter& w, const Instr& whole, int64_t first) {
     size_t acc = size_t(whole.op->accumulators[0].in);
@@ -221,10 +218,10 @@ class CutHead {
   Program& p_;
   const Head head_;
   const int64_t rows_;
-  std::unordered_map<ValueId, std::vector<ValueId>> pieces_;  // of a value of the whole Program
+  std::unordered_map<ValueId, std::vector<ValueId>> pieces_;  // of a value of the unchunked Program
 };
 
-// Chunks of about the same size, in steps that suit matrix units and keep addresses aligned.
+// Chunks of nearly equal size, rounded for matrix units and aligned addresses.
 int64_t rows(int64_t tokens, int64_t most) {
   int64_t pieces = (tokens + most - 1) / most, even = (tokens + pieces - 1) / pieces;
   return std::min(most, (even + 63) / 64 * 64);
@@ -241,12 +238,12 @@ int64_t loss_chunk_of(const Recipe& recipe) {
 
 void chunk_loss(Program& program, const PassContext& context) {
   std::string chunk = context.setting("loss-chunk");
-  if (chunk == "off" || chunk == "auto") return;  // auto: the recipe was not resolved for a device
+  if (chunk == "off" || chunk == "auto") return;  // auto: not resolved, no device
   auto tokens = int64_t(context.number("loss-chunk"));
   for (size_t i = 0; i < program.code.size(); ++i) {
     if (!is(program.code[i], "cross_entropy")) continue;
     const Head head = FindHead(program, i).head();
-    // More chunks would save no memory worth mentioning, but take long to plan.
+    // More chunks save almost no memory but take long to plan.
     tokens = std::max(tokens, (head.tokens + most_loss_chunks - 1) / most_loss_chunks);
     if (head.place == 0 || head.tokens <= tokens) return;
     tokens = rows(head.tokens, tokens);
@@ -260,9 +257,9 @@ const std::vector<Setting>& loss_chunk_settings() {
   static const std::vector<Setting> rows = {
       pass_setting({.name = "loss-chunk",
                     .group = "Precision and memory",
-                    .help = "chunked loss: number of tokens with logits in memory at a time; auto: on a CPU 32 "
-                            "MiB of logits (at least 256 tokens, 512 in half precision), on a GPU 8192 tokens; at "
-                            "most 1024 chunks",
+                    .help = "chunked loss: number of tokens with logits in memory at a time. auto: on a CPU 32 MiB "
+                            "of logits (at least 256 tokens, 512 in half precision), on a GPU 8192 tokens. At most "
+                            "1024 chunks",
                     .unit = "tokens",
                     .default_value = "auto",
                     .min = 1,

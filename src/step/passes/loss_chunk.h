@@ -1,4 +1,4 @@
-// What pass loss_chunk leaves in a Program, and answers for its setting.
+// Results of pass loss_chunk in a Program, and the value of its setting.
 #pragma once
 #include <cstdint>
 
@@ -6,13 +6,14 @@
 
 namespace crest {
 
-// A property of Programs with a chunked loss: the tokens of a chunk.
+// Property of Programs with a chunked loss: tokens in a chunk.
 inline constexpr const char* loss_chunk_property = "loss_chunk";
 
-// Of more tokens than in this many chunks, a chunk has more than the setting says.
+// Limits the chunks of a loss. With more tokens, chunks are larger than the setting.
 inline constexpr int64_t most_loss_chunks = 1024;
 
-// The most tokens of a chunk by the recipe's --loss-chunk; 0: not chunked, or not resolved yet.
+// Largest number of tokens in a chunk, by --loss-chunk; 0: not chunked, or `auto` is not resolved
+// yet.
 int64_t loss_chunk_of(const Recipe& recipe);
 
 }  // namespace crest

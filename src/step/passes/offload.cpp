@@ -1,7 +1,7 @@
-// Setting --offload: optimizer state lives in host memory. The update works on pieces of the state.
-// Each piece is copied to one of two buffers on the device, updated there and copied back.
-// Meanwhile the other buffer returns the previous piece and receives the next. Element-wise updates
-// of whole groups are cut into pieces of equal size; other updates go tensor by tensor.
+// Setting --offload: optimizer state is in host memory. The update works on pieces of the state.
+// Each piece is copied to one of two device buffers, updated there and copied back. Meanwhile the
+// other buffer returns the previous piece and receives the next. Element-wise updates of whole
+// groups are cut into equal pieces. Other updates go tensor by tensor.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,13 +22,13 @@ namespace crest {
 namespace {
 
 constexpr size_t buffer_count = 2;
-// A state smaller than this part of a piece stays on the device: starting its copies would take
-// longer than copying.
+// Smaller states, relative to a piece, stay on the device: starting a copy would take longer than
+// the copy.
 constexpr int64_t small_part = 64;
-constexpr int64_t most_pieces = 1 << 14;  // each is a handful of instructions
-constexpr int64_t vector_elements = 64;   // elements: pieces begin where vector loads in every dtype do
+constexpr int64_t most_pieces = 1 << 14;  // each is a few instructions
+constexpr int64_t vector_elements = 64;   // pieces start at a multiple, for vector loads in every dtype
 
-// Storages of parameter states: PARAMETER.SUFFIX, or SUFFIX.GROUP (passes/groups.cpp).
+// State storages: PARAMETER.SUFFIX, or SUFFIX.GROUP (passes/groups.cpp).
 std::set<ValueId> states_to_move(const Program& p, int64_t least) {
   std::set<std::string> parameters, groups;
   for (auto& q : p.params) {
@@ -82,12 +82,12 @@ class Offload {
   }
 
  private:
-  // All instructions with the same states, from the first use to the last.
+  // All instructions on the same states, from first to last use.
   struct Section {
     size_t first, last;
-    std::vector<ValueId> states;         // as the first use reads them
+    std::vector<ValueId> states;         // versions read by the first use
     size_t first_piece = 0, pieces = 1;  // in pieces_
-    int64_t rows = 0;                    // of the parameter in a piece, if there are several
+    int64_t rows = 0;                    // rows of the parameter in a piece, if there are several
   };
   struct Piece {
     size_t section;
@@ -108,7 +108,7 @@ class Offload {
       size_t first = i;
       for (ValueId v : instr.in)
         if (auto it = section_of.find(v); it != section_of.end()) first = std::min(first, sections_[it->second].first);
-      // Sections that end behind `first` join this section.
+      // Merges sections that end after `first`.
       Section joined{first, i, {}};
       while (!sections_.empty() && sections_.back().last >= first) {
         joined.first = std::min(joined.first, sections_.back().first);
@@ -125,13 +125,13 @@ class Offload {
     }
   }
 
-  // Elements of the parameter for one of an operand: 1, or a block.
+  // Parameter elements for each element of the operand: 1, or a block.
   int64_t elements_each(const Instr& instr, ValueId operand) const {
     bool alike = p_.at(operand).shape == p_.at(instr.in[parameter_input]).shape;
     return alike ? 1 : instr.attrs.integer("block");
   }
 
-  // An element-wise update, by its parameter's leading dimension.
+  // Cuts an element-wise update along the parameter's leading dimension.
   void cut(size_t s) {
     Section& section = sections_[s];
     section.first_piece = pieces_.size();
@@ -143,7 +143,7 @@ class Offload {
       for (size_t j = parameter_input; j < instr.in.size(); ++j)
         if (instr.in[j] != no_value) unit = std::lcm(unit, elements_each(instr, instr.in[j]));
       for (ValueId v : section.states) row_bytes += double(p_.at(v).bytes()) / double(rows);
-      unit /= std::gcd(unit, row);  // rows
+      unit /= std::gcd(unit, row);  // in rows
       section.rows = std::max<int64_t>(1, int64_t(double(piece_bytes_) / row_bytes) / unit) * unit;
       section.pieces = size_t((rows + section.rows - 1) / section.rows);
     }
@@ -158,7 +158,7 @@ class Offload {
     }
   }
 
-  // Views of the rows of an operand for each piece.
+  // Views of an operand's rows, one for each piece.
   std::vector<ValueId> split(const Instr& instr, ValueId operand, const Section& section, Stream stream) {
     const Value& parameter = p_.at(instr.in[parameter_input]);
     int64_t each = elements_each(instr, operand), rows = section.rows;
@@ -168,8 +168,8 @@ class Offload {
     return b.emit("split_rows", {operand}, Attrs().set("of", p_.at(operand).shape[0]).set("rows", rows));
   }
 
-  // Buffers by position in the pieces' lists of states. Each is as large as the largest state at
-  // its position.
+  // Buffers by index in the pieces' lists of states. Each has the size of the largest state at its
+  // index.
   void declare_buffers() {
     Builder b(p_);
     for (size_t slot = 0; slot < buffer_count; ++slot) {
@@ -203,8 +203,8 @@ class Offload {
     for (size_t j = 0; j < pieces_[k].states.size(); ++j) b.emit1("copy_out", {buffers_of(k)[j], pieces_[k].states[j]});
   }
 
-  // An instruction with replaced inputs. A result in its own memory stays the same value. A result
-  // in the memory of a replaced input becomes another value.
+  // Keeps an instruction with replaced inputs. A result in its own memory stays the same value. A
+  // result in a replaced input's memory becomes a new value.
   void follow(const Instr& instr) {
     Instr own = instr;
     own.in = w_.now(instr.in);
@@ -212,12 +212,12 @@ class Offload {
     std::vector<ValueId> out = w_.build(instr).append(own);
     for (size_t o = 0; o < out.size(); ++o)
       if (p_.at(out[o]).layout.storage == out[o])
-        p_.code.back().out[o] = instr.out[o];  // in memory of its own it is the same value
+        p_.code.back().out[o] = instr.out[o];  // own memory: the same value
       else
         take_place(instr.out[o], out[o]);
   }
 
-  // Appends an instruction for the buffers of a piece.
+  // Appends an instruction on a piece's buffers.
   std::vector<ValueId> append(Instr instr, size_t k) {
     std::vector<ValueId> out = w_.build(instr).append(instr);
     for (ValueId v : out)
@@ -259,8 +259,7 @@ class Offload {
     }
   }
 
-  // A reader of a whole updated value depends on all of its pieces. The pieces are in their places
-  // already.
+  // Readers of a whole updated value depend on all its pieces; these are in place already.
   void join(const Instr& instr, ValueId whole, const std::vector<ValueId>& pieces) {
     const ValueId joined = w_.build(instr).emit1("join_rows", pieces);
     Value &to = p_.at(joined), &was = p_.at(whole);
@@ -281,7 +280,7 @@ class Offload {
   const int64_t piece_bytes_;
   std::vector<Section> sections_;                           // disjoint, in order
   std::vector<Piece> pieces_;                               // in order
-  std::array<std::vector<ValueId>, buffer_count> buffers_;  // their present content, by place
+  std::array<std::vector<ValueId>, buffer_count> buffers_;  // current contents, by index
 };
 
 }  // namespace
@@ -305,7 +304,7 @@ const std::vector<Setting>& offload_settings() {
   static const std::vector<Setting> rows = {
       pass_setting({.name = "offload",
                     .group = "Optimizer",
-                    .help = "what stays in host memory and moves to the device in pieces for its update: nothing "
+                    .help = "state kept in host memory and moved to the device in pieces for its update: nothing "
                             "(none), or the optimizer's state and fp32 master weights (optimizer)",
                     .default_value = "none",
                     .choices = {"none", "optimizer"},
@@ -314,9 +313,9 @@ const std::vector<Setting>& offload_settings() {
                     .smaller = {"optimizer"}}),
       pass_setting({.name = "offload-piece",
                     .group = "Optimizer",
-                    .help = "with --offload optimizer: size of a piece of state; two pieces are on the device at "
-                            "a time, besides all states smaller than a 64th of a piece; a number with B, kB, MB, "
-                            "GB, KiB, MiB or GiB",
+                    .help = "with --offload optimizer: size of a piece of state; a number with B, kB, MB, GB, KiB, "
+                            "MiB or GiB. The device has two pieces at a time, and all states smaller than a 64th of "
+                            "a piece",
                     .default_value = "64MiB",
                     .example = "64MiB",
                     .resume = OnResume::accepts,

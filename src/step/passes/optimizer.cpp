@@ -1,5 +1,4 @@
-// Setting --optimizer: the instructions that turn gradients into new weights. The optimizers are in
-// optimizer_*.cpp.
+// Setting --optimizer: turns gradients into new weights. The optimizers are in optimizer_*.cpp.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -56,7 +55,7 @@ void finish_step(Builder& b, ValueId scalars) {
   b.emit("finish_step", {scalars}, a);
 }
 
-// "" where all weights have the recipe's precision.
+// "": all weights have the recipe's precision.
 std::string product_precision(const Program& program) {
   return program.properties.has(product_precision_property) ? program.properties.text(product_precision_property) : "";
 }
@@ -126,7 +125,7 @@ const std::vector<LearningRateGroup>& learning_rate_groups() {
   return all;
 }
 
-// 0: none.
+// 0: no own rate.
 static double rate_of(const Recipe& recipe, const LearningRateGroup& group) {
   auto given = recipe.pass_settings.find(group.setting);
   return given == recipe.pass_settings.end() ? 0 : std::strtod(given->second.c_str(), nullptr);
@@ -145,14 +144,14 @@ double learning_rate_scale(const std::string& name) {
   return 1;
 }
 
-// In every Program: groups of parameters depend on it.
+// For every Program, because groups of parameters depend on it.
 static void set_learning_rates(Program& program, const PassContext& context) {
   const Recipe& r = context.recipe;
   for (size_t g = 0; g < learning_rate_groups().size(); ++g) {
     const LearningRateGroup& group = learning_rate_groups()[g];
     const double rate = rate_of(r, group);
     if (rate == 0) continue;
-    const std::vector<Param> all = parameters_of(r.model);  // a stage of a pipeline has some of them
+    const std::vector<Param> all = parameters_of(r.model);  // a pipeline stage has some of them
     if (std::none_of(all.begin(), all.end(), group.has))
       fail_usage(group.lack, std::string("--") + group.setting, group.hint);
     const double base = r.lr > 0 ? r.lr : default_learning_rate(r);
@@ -172,7 +171,7 @@ void optimizer(Program& program, const PassContext& context) {
   const Optimizer& o = chosen(context.recipe);
   auto block = int64_t(context.number("state-block"));
   bool blocks = std::any_of(o.states.begin(), o.states.end(), [](auto& row) { return row.per == Per::block; });
-  if (blocks) program.properties.set(state_block_property, block);  // in every Program: groups are aligned to it
+  if (blocks) program.properties.set(state_block_property, block);  // every Program: groups are aligned to it
   if (context.kind != ProgramKind::update) return;
   check_weights(o, program);
   Builder b(program);

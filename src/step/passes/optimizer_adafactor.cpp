@@ -1,12 +1,12 @@
 // Adafactor (Shazeer & Stern 2018): a matrix [M,N] has M + N numbers of state, and with momentum
-// --beta1 one more for each element. Constants are those of its section 9: decay rate 0.8, eps
-// 1e-30, clipping at 1. The learning rate is the schedule's, not relative to the parameter. Vectors
-// get AdamW.
+// --beta1 one more for each element. Constants follow section 9: decay rate 0.8, eps 1e-30,
+// clipping at 1. The learning rate comes from the schedule and is not relative to the parameter.
+// Vectors use AdamW.
 #include "passes/optimizers.h"
 
 namespace crest {
 
-// The step of `target`: of the weights, or of their first moment.
+// A step of `target`: the weights, or their first moment.
 static ValueId emit_step(Update& u, ValueId target, ValueId copy, const Attrs& attrs) {
   std::vector<ValueId> moments = u.b.emit("factored_moments", {u.scalars, u.gradient, u.state("row"), u.state("col")},
                                           Attrs().set("decay_rate", 0.8).set("eps", 1e-30));

@@ -1,5 +1,5 @@
-// Optimizers with one element-wise instruction per parameter. The pass fusion makes one per group
-// of them.
+// Optimizers with one element-wise instruction per parameter. Pass fusion joins them into one per
+// group.
 #include "passes/optimizers.h"
 
 namespace crest {
@@ -9,7 +9,7 @@ static Attrs adam_attrs(const Update& u) {
   return u.attrs().set("beta1", r.beta1).set("beta2", r.beta2).set("eps", r.eps);
 }
 
-// AdamW (Loshchilov & Hutter 2019), decay on matrices only.
+// AdamW (Loshchilov & Hutter 2019), with decay of matrices only.
 static void emit_adamw(Update& u) {
   u.b.emit("adamw", {u.scalars, u.master(), u.state("m"), u.state("v"), u.gradient, u.copy}, adam_attrs(u));
 }
@@ -47,8 +47,8 @@ static void emit_lion(Update& u) {
            u.attrs().set("beta1", u.recipe.beta1).set("beta2", u.recipe.beta2));
 }
 
-// Moments of a byte with a scale for each block. Names tell the codes, so that a checkpoint of one
-// kind is not read as the other.
+// 8-bit moments with a scale for each block. Names include the code, so a checkpoint with one code
+// is never read as another.
 static std::vector<StateRow> states_of_a_byte(const char* m, const char* v) {
   return {{m, Per::element, DType::u8}, {"m_max", Per::block}, {v, Per::element, DType::u8}, {"v_max", Per::block}};
 }

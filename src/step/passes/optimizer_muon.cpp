@@ -1,10 +1,10 @@
 // Muon (Jordan et al. 2024) for the matrices of the layers: momentum whose singular values are
 // brought close to one by five steps of a quintic Newton-Schulz iteration. Queries, keys and values
 // are three matrices, although one parameter holds them. Embeddings, head, norms and biases use
-// AdamW. The update is scaled by 0.2 sqrt(max(M, N)), so that it has the root mean
-// square of AdamW's and shares its learning rate and weight decay (Liu et al. 2025, "Muon is
-// Scalable for LLM Training", section 2.2). The matrix products are matmul instructions in the
-// precision of the recipe's others.
+// AdamW. The update is scaled by 0.2 sqrt(max(M, N)), to the root mean square of AdamW's, so it
+// shares AdamW's learning rate and weight decay (Liu et al. 2025, "Muon is Scalable for LLM
+// Training", section 2.2). The matrix products are matmul instructions in the precision of the
+// recipe's others.
 #include <algorithm>
 #include <cmath>
 

@@ -1,6 +1,5 @@
-// AdamW as an eager framework runs it: one pass over memory per instruction, like the loop over
-// parameters in PyTorch's AdamW(foreach=False, fused=False). The results equal those of adamw up to
-// rounding.
+// AdamW as an eager framework runs it: one pass over memory per instruction, like PyTorch's
+// AdamW(foreach=False, fused=False). Results equal adamw's up to rounding.
 #include "passes/optimizers.h"
 
 namespace crest {

@@ -1,5 +1,5 @@
-// What the optimizers behind --optimizer share. Each is a row and a function that emits the update
-// of one parameter, in one of optimizer_*.cpp.
+// Shared by the optimizers of --optimizer. An optimizer is a row and a function that emits the
+// update of one parameter, in an optimizer_*.cpp.
 #pragma once
 #include <string>
 #include <string_view>
@@ -11,11 +11,11 @@
 
 namespace crest {
 
-// What a number of state belongs to.
-enum class Per { element, row, column, block };  // block: of --state-block elements
+// The owner of each number of a state.
+enum class Per { element, row, column, block };  // block: --state-block elements
 
-// A tensor of state that an update reads and writes: `PARAMETER.NAME`, zero at first, persistent,
-// part of checkpoints.
+// A state tensor `PARAMETER.NAME`, read and written by an update. It starts at zero, is persistent
+// and is part of checkpoints.
 struct StateRow {
   const char* name;
   Per per = Per::element;
@@ -23,29 +23,29 @@ struct StateRow {
   bool momentum = false;  // only with --beta1 above 0
 };
 
-// The state `master` of a 16-bit weight. split: the 16 bits that a bf16 weight lacks, unless
-// --master-weights fp32; the update must be element-wise (ops/update.h). whole: a full fp32 copy.
-// none: no such state; the weights must be bf16.
+// The state `master` of a 16-bit weight. split: the lower 16 bits of an fp32 master (a full fp32
+// copy with --master-weights fp32); needs an element-wise update (ops/update.h). whole: a full fp32
+// copy. none: no master; the weights must be bf16.
 enum class Master { split, whole, none };
 
 class Update;
 
 struct Optimizer {
   const char* name;       // --optimizer
-  void (*emit)(Update&);  // the update of one parameter
+  void (*emit)(Update&);  // emits the update of one parameter
   std::vector<StateRow> states;
   Master master = Master::split;
-  bool (*takes)(const Param&) = nullptr;  // whether it updates a parameter, or AdamW does; null: it does
+  bool (*takes)(const Param&) = nullptr;  // whether it updates a parameter (AdamW updates the rest); null: all
   double rate = 1;                        // suitable learning rate relative to AdamW's
 };
 
-// State of one parameter as --optimizer declares it.
+// A parameter's state, declared by --optimizer.
 struct OptimizerState {
   const char* name;
   DType dtype;
   Shape shape;
 };
-// All state of a parameter whose weights have this shape (it may be padded) and dtype.
+// All states of a parameter with weights of this shape (possibly padded) and dtype.
 std::vector<OptimizerState> optimizer_states(const PassContext& context, const Param& param, const Shape& shape,
                                              DType weight);
 
@@ -61,26 +61,26 @@ class Update {
   const Param& param;
   const ValueId scalars, gradient;
 
-  // For the optimizer's own matrix products: the dtype of their operands, and whether f32 is
-  // rounded to TF32.
+  // For matrix products of the optimizer itself: the dtype of operands, and whether f32 is rounded
+  // to TF32.
   DType product_dtype() const;
   bool product_tf32() const;
   const Shape& shape() const { return b.at(param.value).shape; }
   double decay() const { return param.decay ? recipe.weight_decay : 0.0; }
-  // The attributes of an element-wise update, and `lr_factor` where the parameter has one.
+  // Attributes of an element-wise update, with `lr_factor` if the parameter has one.
   Attrs attrs() const;
 
   ValueId state(std::string_view name) const;
-  // What the update changes: the state `master`, if there is one, or the weight.
+  // The updated value: the state `master` if it exists, else the weight.
   ValueId master() const { return copy == no_value ? param.value : state("master"); }
-  ValueId copy = no_value;  // the weight, if it follows a master
+  ValueId copy = no_value;  // the weight, if it is a copy of the master
 
  private:
   std::vector<std::pair<std::string_view, ValueId>> states_;
   Update(const Update&) = delete;
 };
 
-// The optimizers of each file. AdamW, which has what others leave, is the first.
+// The optimizers in each file. AdamW is first: it updates the parameters left by others.
 std::vector<Optimizer> elementwise_optimizers();
 std::vector<Optimizer> unfused_optimizers();
 std::vector<Optimizer> adafactor_optimizers();
@@ -88,8 +88,8 @@ std::vector<Optimizer> muon_optimizers();
 
 // A suitable learning rate relative to AdamW's (docs/reference/optimizers.md).
 double learning_rate_scale(const std::string& optimizer);
-// Steps of fewer tokens have noisier gradients, so they get a lower rate. Adam's best rate grows
-// with the square root of the batch while noise dominates (Malladi et al. 2022).
+// Steps with fewer tokens have noisier gradients and need a lower rate. Adam's best rate grows with
+// the square root of the batch while noise dominates (Malladi et al. 2022).
 // docs/results/learning_rate.md has the runs behind this number.
 inline constexpr int64_t enough_tokens = 1024;
 // The peak learning rate without --lr: 6e-4 sqrt(768 / width), from 1e-4 to 3e-3, times
@@ -97,18 +97,18 @@ inline constexpr int64_t enough_tokens = 1024;
 // (learning_rate_scale).
 double default_learning_rate(const Recipe& recipe);
 
-// Parameters with a learning rate of their own. Param::lr_group is 1 + the position here.
+// Parameters with their own learning rate. Param::lr_group is 1 + the index here.
 struct LearningRateGroup {
   const char* name;         // "embedding"
   const char* setting;      // "lr-embedding"
-  const char *lack, *hint;  // of a model that has none of them
+  const char *lack, *hint;  // for models without such parameters
   bool (*has)(const Param&);
 };
 const std::vector<LearningRateGroup>& learning_rate_groups();
-// "embedding 0.3, vectors 0.05": peaks; "": no group has one of its own.
+// The peaks, as "embedding 0.3, vectors 0.05"; "": no group has its own rate.
 std::string learning_rates_text(const Recipe& recipe);
 
-// Elements that share a scale of 8-bit state (--state-block).
+// Elements with a common scale in 8-bit state (--state-block).
 inline constexpr const char* state_block_property = "state_block";
 
 }  // namespace crest

@@ -1,5 +1,5 @@
-// Setting --packing: whole documents share a row; positions restart at each, and attention stays
-// within it.
+// Setting --packing: rows have several whole documents. Positions restart at each document, and
+// attention stays inside it.
 #include <algorithm>
 
 #include "core/error.h"
@@ -14,8 +14,8 @@ bool packs_documents(const Recipe& recipe) {
   return PassContext{recipe, ProgramKind::train}.setting("packing") == "documents";
 }
 
-// Positions within documents become an input i32[batch, seq]: learned positions are looked up by
-// them, RoPE rotates by them, and attention uses them to find where a document began.
+// Positions within documents become an input i32[batch, seq]. Learned positions and RoPE use them,
+// and attention derives the start of each document from them.
 void pack_documents(Program& program, const PassContext& context) {
   if (!packs_documents(context.recipe)) return;
   bool rows = context.kind == ProgramKind::train || context.kind == ProgramKind::validation;
@@ -43,7 +43,7 @@ const std::vector<Setting>& packing_settings() {
   static const std::vector<Setting> rows = {
       pass_setting({.name = "packing",
                     .group = "Model and batch",
-                    .help = "how rows are filled: windows of the text, regardless of documents (stream), or whole "
+                    .help = "content of a row: a window of the text, regardless of documents (stream), or whole "
                             "documents, each attending only to itself (documents)",
                     .default_value = "stream",
                     .choices = {"stream", "documents"},

@@ -1,5 +1,5 @@
-// A pass rewrites a Program. Each setting of the recipe is read by one pass and nowhere else; later
-// passes see its effect in the Program itself.
+// A pass rewrites a Program. Each setting of the recipe is read in one pass. Later passes see its
+// effect in the Program.
 #pragma once
 #include <functional>
 #include <string>
@@ -16,15 +16,15 @@ namespace crest {
 struct PassContext {
   const Recipe& recipe;
   ProgramKind kind;
-  // The micro steps of a training step: the first one writes gradients, later ones add to them, the
-  // last one may reduce.
+  // The micro steps of a training step. The first writes gradients, later ones add to them, the
+  // last may reduce.
   bool first = true, last = true;
-  // The device's kernel for an instruction considered by a pass; empty if only the reference
-  // supports it. Null: no device is known.
+  // The device's kernel for an instruction; empty: only the reference supports it. Null: no device
+  // is known.
   std::function<std::string(const Program&, const Instr&)> kernel_for = nullptr;
-  // Bytes: the device's kernels are fast on rows with this alignment; 1: on any rows.
+  // Bytes: kernels are fast on rows with this alignment. 1: on any rows.
   int64_t row_alignment = 1;
-  // The Program ends after its forward half, and keeps all values needed by the backward half.
+  // The Program ends after the forward half and keeps all inputs of the backward half.
   bool forward_only = false;
   // The rank's coordinate along the pipeline axis, and the Program's chunk of layers
   // (passes/stages.h).
@@ -32,28 +32,28 @@ struct PassContext {
 
   // The value of a setting (see pass_setting()), or its default.
   std::string setting(std::string_view name) const;
-  // The same as a number; a usage error if it is not one.
+  // As a number. Throws a usage error for other text.
   double number(std::string_view name) const;
 };
 
-// A setting for one pass only. Its text is kept in Recipe::pass_settings: pass_setting({.name =
-// "packing", ..}). Type number or whole if the row says so.
+// A setting of one pass, stored in Recipe::pass_settings: pass_setting({.name = "packing", ..}). Of
+// type number or whole if the row says so.
 Setting pass_setting(Setting row);
 
 struct Pass {
   const char* name;
   const char* help;
   void (*run)(Program&, const PassContext&);
-  const std::vector<Setting>& (*settings)() = nullptr;  // the settings of the pass; null: none
-  // Why no Program can run without the pass; null: --disable-pass may switch it off.
+  const std::vector<Setting>& (*settings)() = nullptr;  // null: the pass has no settings
+  // The reason why Programs need the pass; null: --disable-pass may disable it.
   const char* required = nullptr;
 };
 
 // All passes in order (passes/pipeline.cpp).
 const std::vector<Pass>& pipeline();
 
-// A property of update Programs: the precision of the optimizer's own matrix products, if the
-// weights do not show it (autocast, TF32).
+// Property of update Programs: the precision of the optimizer's own matrix products, if the weights
+// do not show it (autocast, TF32).
 inline constexpr const char* product_precision_property = "product_precision";
 
 struct PassTiming {
@@ -66,15 +66,15 @@ struct PipelineOptions {
   bool verify = true;
 };
 
-// Runs the pipeline over a forward Program and verifies it after every pass. Skips the passes in
-// recipe.disabled_passes (an unknown name is a usage error with the nearest name). Returns the time
-// of each pass.
+// Runs the pipeline over a forward Program and verifies the Program after every pass. Skips
+// recipe.disabled_passes. An unknown name is a usage error with the nearest name. Returns each
+// pass's time.
 std::vector<PassTiming> run_passes(Program& program, const PassContext& context, const PipelineOptions& options = {});
 
 // The settings of all passes, in order.
 const std::vector<Setting>& pass_settings();
 
-// The dtype of all weights as the model reads them, for a resolved recipe.
+// The dtype of weights as the model reads them, for a resolved recipe.
 DType weight_dtype(const Recipe& recipe);
 
 // Whether --packing packs whole documents: the data must be packed too (data/packing.h).

@@ -11,7 +11,7 @@
 
 namespace crest {
 
-// Each is defined in passes/NAME.cpp.
+// Passes, defined in passes/NAME.cpp.
 void pad_vocabulary(Program&, const PassContext&);
 void pack_documents(Program&, const PassContext&);
 void tensor_parallel(Program&, const PassContext&);
@@ -45,7 +45,7 @@ void keep_forward_half(Program&, const PassContext&);
 void prune(Program&, const PassContext&);
 void pitch_rows(Program&, const PassContext&);
 
-// Their settings, in the same files.
+// Their settings, defined in the same files.
 const std::vector<Setting>& pad_vocabulary_settings();
 const std::vector<Setting>& packing_settings();
 const std::vector<Setting>& tensor_parallel_settings();

@@ -1,8 +1,8 @@
-// --mesh pipeline=P: every rank along the axis has some of the layers, a stage. A Program of a
-// stage receives the result of the stage before it and sends its own to the next one (Huang et al.
-// 2019, "GPipe"). Gradients travel back the same way: the gradient of a send is a receive. A tied
-// embedding belongs to the first stage. The last one borrows it: it receives the weights at the
-// start of a step and returns the gradient at the end.
+// --mesh pipeline=P: each rank along the axis has some of the layers, a stage. A stage receives the
+// previous stage's result and sends its own to the next (Huang et al. 2019, "GPipe"). Gradients
+// travel back: the gradient of a send is a receive. A tied embedding belongs to the first stage.
+// The last stage borrows it: it receives the weights at the start of a step and returns the
+// gradient at the end.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ Instr transfer(const char* op_name, std::vector<ValueId> in, std::vector<ValueId
   return instr;
 }
 
-// Of a forward Program: the code of each stage, and the values between them.
+// Cuts a forward Program into each stage's code and the values between them.
 class Stages {
  public:
   Stages(const Program& p, const std::vector<int64_t>& layers) : p_(p), producers_(p.producers()) {
@@ -55,10 +55,10 @@ class Stages {
     for (int s = 0; s < last; ++s) sent_.push_back(crossing(s, trained));
   }
 
-  // What stage s sends to the next one.
+  // The value sent by stage s to the next.
   ValueId sent(int s) const { return sent_[size_t(s)]; }
 
-  // The instructions of a stage: from the received value to its results.
+  // A stage's instructions, from the received value to its results.
   std::vector<Instr> code(int s) const {
     std::vector<bool> needed(p_.values.size(), false);
     for (ValueId v : p_.outputs)
@@ -78,7 +78,7 @@ class Stages {
   }
 
  private:
-  // Every stage makes its own rows of ids and positions.
+  // Each stage makes its own rows of ids and positions.
   ValueId crossing(int s, const std::vector<bool>& trained) const {
     ValueId found = no_value;
     for (size_t i = 0; i < p_.code.size(); ++i)
@@ -99,7 +99,7 @@ class Stages {
   std::vector<ValueId> sent_;           // by stage
 };
 
-// The last stage multiplies by the embedding of the first one.
+// Whether the last stage multiplies by the first stage's embedding.
 bool borrows(const Recipe& r) { return r.model.tied; }
 
 void keep_stage(Program& p, const PassContext& context, const std::vector<int64_t>& layers) {
@@ -121,7 +121,7 @@ void keep_stage(Program& p, const PassContext& context, const std::vector<int64_
     put(transfer("send", {v}, {sent}, send_attrs(to % ranks), Phase::forward), front);
   };
   if (stage < last) send(stages.sent(stage), stage + 1, false), p.outputs.clear();
-  // A borrowed weight, once for all micro steps.
+  // A borrowed weight, received once for all micro steps.
   const bool shares = borrows(context.recipe) && (context.first || context.kind != ProgramKind::train);
   for (const Param& q : p.params) {
     if (!shares || q.name != "wte.weight") continue;
@@ -136,7 +136,7 @@ void keep_stage(Program& p, const PassContext& context, const std::vector<int64_
   });
 }
 
-// Parameters of this stage, or of all chunks of this rank.
+// Keeps the parameters of this stage, or of all chunks of this rank.
 void keep_parameters(Program& p, const PassContext& context, const std::vector<int64_t>& layers) {
   const int ranks = context.recipe.layout().size(Axis::pipeline), last = int(layers.size()) - 1;
   const bool code = !p.code.empty();
@@ -149,7 +149,7 @@ void keep_parameters(Program& p, const PassContext& context, const std::vector<i
     if (stage % ranks == context.stage && (!code || q.chunk == context.chunk))
       kept.push_back(q);
     else
-      p.at(q.value).lifetime = Lifetime::micro_step;  // no value of this Program any more
+      p.at(q.value).lifetime = Lifetime::micro_step;  // no longer in this Program
     if (q.borrowed) p.at(q.value).lifetime = Lifetime::step;
   }
   p.params = std::move(kept);
@@ -187,8 +187,8 @@ void pipeline_parallel(Program& program, const PassContext& context) {
   keep_parameters(program, context, layers);
 }
 
-// After the last micro step: the gradient of a borrowed weight goes to its owner, before the sum
-// over the data axis.
+// After the last micro step, a borrowed weight's gradient goes to the owner, before the sum over
+// the data axis.
 void return_borrowed(Program& p, const PassContext& context) {
   const int ranks = context.recipe.layout().size(Axis::pipeline);
   if (ranks == 1 || context.kind != ProgramKind::train || !borrows(context.recipe)) return;
@@ -212,7 +212,7 @@ void return_borrowed(Program& p, const PassContext& context) {
   }
 }
 
-// The host reads losses on rank 0, behind the last of its chunks.
+// The host reads losses on rank 0, after its last chunk.
 void send_loss(Program& p, const PassContext& context) {
   const int ranks = context.recipe.layout().size(Axis::pipeline);
   const bool sums = context.kind == ProgramKind::validation || (context.kind == ProgramKind::train && context.last);
@@ -249,8 +249,8 @@ const std::vector<Setting>& pipeline_parallel_settings() {
   static const std::vector<Setting> rows = {
       pass_setting({.name = "stages",
                     .group = "Model and batch",
-                    .help = "--mesh pipeline=P: the layers of each stage, from the first; without it, stages take "
-                            "about the same time, with the embedding in the first one and the head in the last",
+                    .help = "--mesh pipeline=P: number of layers in each stage, first to last. Without it, stages "
+                            "take about the same time, with the embedding in the first and the head in the last",
                     .default_value = "",
                     .example = "3,3,2",
                     .commas = true,
@@ -261,9 +261,9 @@ const std::vector<Setting>& pipeline_parallel_settings() {
       with_schedule_check(
           pass_setting({.name = "schedule-pipeline",
                         .group = "Model and batch",
-                        .help = "--mesh pipeline=P: the order of micro steps on each stage. 1f1b: one forward, one "
-                                "backward; interleaved:V: the same with V parts of the model on each rank; "
-                                "zero-bubble: gradients of weights wait for the end of a step",
+                        .help = "--mesh pipeline=P: order of micro steps on each stage. 1f1b: alternates one forward "
+                                "and one backward pass; interleaved:V: the same, with V parts of the model on each "
+                                "rank; zero-bubble: delays weight gradients to the end of a step",
                         .default_value = "1f1b",
                         .example = "interleaved:2",
                         .newer = true,

@@ -1,6 +1,6 @@
-// Settings --precision, --policy, --grad-dtype. pure: 16-bit weights and activations, with fp32
-// masters in the optimizer. autocast: fp32 weights, contractions and attention on 16-bit casts;
-// norms, softmax and loss in fp32 (PyTorch's autocast lists).
+// Settings --precision, --policy, --grad-dtype. pure: 16-bit weights and activations, fp32 masters
+// in the optimizer. autocast: fp32 weights; matmuls and attention on 16-bit casts; norms, softmax
+// and loss in fp32 (the lists of PyTorch's autocast).
 #include <fmt/format.h>
 
 #include <map>
@@ -45,7 +45,7 @@ class Autocast {
   }
 
  private:
-  // Operations on a key/value cache use the cache's dtype.
+  // Whether an operation uses a key/value cache, and so the cache's dtype.
   bool cached(const Instr& instr) const {
     for (ValueId v : instr.in)
       if (v != no_value && program_.at(v).role == Role::cache) return true;
@@ -67,7 +67,7 @@ class Autocast {
     if (!added) return it->second;
     Builder& b = w_.build(user);
     if (program_.at(v).role == Role::weight) {
-      // A weight is cast once per step: the first micro step writes the copy, later ones read it.
+      // A weight is cast once per step. The first micro step writes the copy, later ones read it.
       std::string copy = fmt::format("{}.{}", program_.at(v).name, name(to));
       if (first_) {
         it->second = b.emit1("cast", {v}, Attrs().set("dtype", name(to)));
@@ -100,7 +100,7 @@ DType weight_dtype(const Recipe& r) {
 void set_precision(Program& program, const PassContext& context) {
   const Recipe& r = context.recipe;
   if (r.precision == "fp32") return;
-  // The precision of an optimizer's own matmuls: other Programs show it in their operands, an
+  // The precision of an optimizer's own matmuls. Other Programs show it in their operands; an
   // update Program does not.
   bool own = context.kind == ProgramKind::update && (r.precision == "tf32" || r.policy == "autocast");
   if (own) program.properties.set(product_precision_property, r.precision);

@@ -1,11 +1,11 @@
-// Removes instructions with unread results, left over when other passes replaced their consumers.
+// Removes instructions whose results are unread after other passes replaced the consumers.
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 
 namespace crest {
 
 void prune(Program& program, const PassContext&) {
-  // Of a storage with several values: whether all of it is read, or one of them.
+  // Storages with several values: whether all values are read, or one of them.
   std::vector<bool> needed(program.values.size(), false), whole = needed, part = needed;
   auto need = [&](ValueId v) {
     ValueId storage = program.at(v).layout.storage;

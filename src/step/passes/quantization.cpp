@@ -1,9 +1,9 @@
-// Setting --fusion on, for --precision fp8: the kernel that makes a tensor also quantizes it, where
-// the device has such a kernel. A norm writes 8-bit floats (norm_quantize). Its transpose in the
+// Setting --fusion on with --precision fp8: the kernel making a tensor also quantizes it, if the
+// device has such a kernel. A norm writes 8-bit floats (norm_quantize). The transpose for the
 // backward half comes from the norm's input and statistics (norm_quantize_columns), so the norm's
-// output is never written. Pointwise work and bias gradients take quantization into their bodies.
-// Scales do not change: of the tensor or of its blocks. After the fusion pass, whose instructions
-// it extends. Results with and without it are bitwise identical.
+// output is never written. Pointwise work and bias gradients include quantization in their bodies.
+// Scales stay the same, per tensor or per block. Runs after the fusion pass and extends its
+// instructions. Results with and without it are bitwise identical.
 #include <algorithm>
 
 #include "ops/fused.h"
@@ -53,13 +53,13 @@ class JoinQuantization {
  private:
   bool has_kernel(const Instr& instr) const { return !context_.kernel_for(p_, instr).empty(); }
   static ValueId input(const Instr& instr, size_t i) { return i < instr.in.size() ? instr.in[i] : no_value; }
-  // The present position of an instruction of the old code: it may be part of another one.
+  // The current index of an old instruction; it may be part of another one.
   int now(int i) const { return now_[size_t(i)]; }
 
   // A norm or add_norm.
   struct Norm {
-    ValueId x = no_value, b = no_value, gamma = no_value, beta = no_value;  // of x, or of x + b
-    ValueId scalars = no_value;                                             // of dropout of b
+    ValueId x = no_value, b = no_value, gamma = no_value, beta = no_value;  // the input is x, or x + b
+    ValueId scalars = no_value;                                             // of b's dropout
     ValueId y = no_value, rstd = no_value, mean = no_value, s = no_value;   // s: x + b
     std::string kind;
     double eps = 0;
@@ -92,8 +92,7 @@ class JoinQuantization {
     joined.attrs.set("kind", n.kind);
     return joined;
   }
-  // Whether all readers of y, except instruction `except`, make its transpose and have such a
-  // kernel.
+  // Whether all readers of y except instruction `except` transpose it and have such a kernel.
   bool only_columns(const Norm& n, int except) const {
     if (is_output_[size_t(n.y)]) return false;
     for (int c : consumers_[size_t(n.y)]) {
@@ -107,8 +106,8 @@ class JoinQuantization {
       if (c != except) p_.code[size_t(c)] = columns_of(n, p_.code[size_t(c)]);
   }
 
-  // y, rstd, mean = norm(x), repeated only for transposes of y. These are made from x and from the
-  // statistics of the forward half.
+  // y, rstd, mean = norm(x), repeated only for transposes of y. Makes them from x and the forward
+  // half's statistics.
   void repeated_norm(size_t i) {
     Norm again = norm_of(p_.code[i]);
     const Instr* first = nullptr;
@@ -172,7 +171,7 @@ class JoinQuantization {
     p_.code[i] = std::move(joined);
   }
 
-  // The pointwise producer of x, or a column sum of x; -1: neither.
+  // The pointwise producer or column sum of x; -1: none.
   int host_of(const Instr& quantizer) const {
     const ValueId x = quantizer.in[0];
     const int made = producer_[size_t(x)];
@@ -194,8 +193,8 @@ class JoinQuantization {
   void body(size_t i) {
     const int h = host_of(p_.code[i]);
     if (h < 0) return;
-    // At the place of the host, if all inputs exist there. Otherwise at the place of the quantizer,
-    // if nothing reads the host's results before.
+    // At the host's index if all inputs exist there. Else at the quantizer's, if nothing reads the
+    // host's results earlier.
     const Instr& quantizer = p_.code[i];
     const bool up = std::all_of(quantizer.in.begin(), quantizer.in.end(), [&](ValueId v) {
       return v == no_value || producer_[size_t(v)] < 0 || now(producer_[size_t(v)]) <= h;
@@ -226,7 +225,7 @@ class JoinQuantization {
                        [&](int c) { return now(c) != host && now(c) != quantizer && !gone_[size_t(now(c))]; });
   }
 
-  // A fused instruction with both.
+  // One fused instruction for both.
   Instr join(const Instr& host, const Instr& quantizer, int h, int i) const {
     Instr joined = quantizer;
     joined.op = &op("fused");
@@ -292,7 +291,7 @@ class JoinQuantization {
   const std::vector<std::vector<int>> consumers_;
   std::vector<int> now_;
   std::vector<bool> gone_;
-  std::vector<ValueId> instead_;  // from a value to its replacement
+  std::vector<ValueId> instead_;  // replacement by value
   std::vector<bool> is_output_;
 };
 

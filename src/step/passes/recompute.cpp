@@ -1,9 +1,9 @@
-// Setting --recompute: instead of keeping forward results, clones of their instructions run in the
-// backward half, right before the first use. A clone may read kept values only. activation repeats
-// element-wise operations (GELU, SwiGLU), later joined with the kernel of their gradient by the
-// fusion pass. pointwise also repeats norms. selective also repeats attention (Korthikanti et al.
-// 2022). full keeps only values between layers (Chen et al. 2016). layers= gives each layer its
-// level.
+// Setting --recompute: instead of keeping forward results, the backward half repeats their
+// instructions right before the first use. Repeated instructions may read kept values only.
+// activation repeats element-wise operations (GELU, SwiGLU); the fusion pass joins them with their
+// gradient's kernel. pointwise also repeats norms. selective also repeats attention (Korthikanti et
+// al. 2022). full keeps only values between layers (Chen et al. 2016). layers= gives each layer its
+// own level.
 #include "passes/recompute.h"
 
 #include <algorithm>
@@ -66,7 +66,7 @@ class Recompute {
            instr.op->op_class == OpClass::movement || is(instr, "matmul");
   }
 
-  // Finds forward values with a reader in the backward half.
+  // Finds forward values read in the backward half.
   void find_saved() {
     saved_.assign(program_.values.size(), false);
     for (auto& instr : program_.code) {
@@ -78,8 +78,8 @@ class Recompute {
     }
   }
 
-  // Whether the backward half can have a value without keeping anything new. In code order, one
-  // sweep is enough.
+  // Whether the backward half can have a value without keeping more. One sweep in code order is
+  // enough.
   void decide() {
     available_.assign(program_.values.size(), false);
     repeat_.assign(program_.code.size(), false);
@@ -110,7 +110,7 @@ class Recompute {
     w.finish();
   }
 
-  // The value itself, or its clone (made on first use).
+  // The value, or its clone (made on first use).
   ValueId again(Rewriter& w, ValueId v) {
     if (v == no_value || size_t(v) >= producer_.size() || producer_[size_t(v)] < 0) return v;
     size_t i = size_t(producer_[size_t(v)]);
@@ -154,11 +154,10 @@ const std::vector<Setting>& recompute_settings() {
   static const std::vector<Setting> rows = {with_check(setting<&Recipe::recompute>(
       {.name = "recompute",
        .group = "Precision and memory",
-       .help = "what the backward pass recomputes instead of storing: nothing (none), GELU and "
-               "SwiGLU (activation), also norms (pointwise), also attention (selective), everything "
-               "(full); auto: pointwise with fusion, else none; budget: the choice predicted fastest "
-               "within this memory; layers: levels by layer, from the first, such as "
-               "layers=full:4+pointwise:8",
+       .help = "what the backward pass recomputes instead of storing: nothing (none), GELU and SwiGLU (activation), "
+               "also norms (pointwise), also attention (selective), everything (full). auto: pointwise with fusion, "
+               "else none. budget: the fastest choice by prediction within this memory. layers: levels by layer, "
+               "from the first, such as layers=full:4+pointwise:8",
        .choices = {"auto", "none", "activation", "pointwise", "selective", "full", "budget=SIZE",
                    "layers=LEVEL:N+LEVEL:N"},
        .common = true,

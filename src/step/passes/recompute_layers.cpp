@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view layers_prefix = "layers=", budget_prefix = "budget=";
 constexpr int64_t most_layers = 1'000'000;
 
-// LEVEL:N; count 0: no number.
+// LEVEL:N; count 0: without a number.
 struct LayerRun {
   std::string level;
   int64_t count = 0;

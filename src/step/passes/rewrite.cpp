@@ -35,7 +35,7 @@ void Rewriter::keep(Instr instr) {
   for (ValueId& v : program_.code.back().in) v = now(v);
 }
 
-// gone: versions without an instruction. Their lifetime no longer keeps a storage.
+// gone: versions without an instruction. They no longer extend a storage's lifetime.
 static void drop_values(Program& p, const std::vector<bool>& gone) {
   std::vector<bool> used(p.values.size(), false);
   auto use = [&](ValueId v) {

@@ -4,8 +4,7 @@
 
 namespace crest {
 
-// Takes the code out of a Program and lets a pass put it back, instruction by instruction, with
-// replacements.
+// Takes the code out of a Program. The pass puts it back instruction by instruction, with changes.
 //   Rewriter w(program);
 //   for (auto& instr : w.old) if (wanted) w.replace(instr.out[0], ...w.build(instr).emit1(...)); else w.keep(instr);
 //   w.finish();
@@ -14,13 +13,13 @@ class Rewriter {
   explicit Rewriter(Program& program);
 
   const std::vector<Instr> old;  // the original code
-  // The replacement of an old value.
+  // The replacement of an old value, or the value itself.
   ValueId now(ValueId v) const { return v == no_value || size_t(v) >= map_.size() ? v : map_[size_t(v)]; }
   std::vector<ValueId> now(const std::vector<ValueId>& v) const;
   void replace(ValueId old_value, ValueId by);
-  // The builder, with origin, phase and stream of an instruction.
+  // The builder, set to this instruction's origin, phase and stream.
   Builder& build(const Instr& like);
-  // Puts back an old instruction with its inputs replaced.
+  // Puts back an old instruction with replaced inputs.
   void keep(Instr instr);
   // Replaces outputs and drops unused values.
   void finish();
@@ -31,17 +30,17 @@ class Rewriter {
   std::vector<ValueId> map_;
 };
 
-// Drops values without a use in an instruction, list or storage (inputs, weights, states and caches
-// stay).
+// Drops values without a use in an instruction, a list or a storage. Inputs, weights, states and
+// caches stay.
 void drop_unused_values(Program& program);
-// The newest version of the value in this storage (after in-place updates).
+// The newest version of the value in its storage (after in-place updates).
 ValueId latest(const Program& program, ValueId v);
-// The factor for the loss and its gradient (attribute `scale` of the loss instructions).
+// Scales the loss and its gradient (attribute `scale` of the loss instructions).
 void scale_loss(Program& program, double factor);
 bool is(const Instr& instr, std::string_view op_name);
-// The gradient value of each parameter, by parameter index; no_value if there is none.
+// Each parameter's gradient, by parameter index; no_value: none.
 std::vector<ValueId> parameter_gradients(const Program& program);
-// The same for a pass that requires gradients: a usage error if --disable-pass removed their pass.
+// For passes that need gradients: a usage error if --disable-pass removed their pass.
 std::vector<ValueId> required_gradients(const Program& program, const char* pass);
 
 }  // namespace crest

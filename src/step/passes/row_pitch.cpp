@@ -1,5 +1,5 @@
-// Where kernels are fast on aligned rows only, values of an awkward width (logits of 50257 columns)
-// get a pitch: the distance between their rows grows. Shapes, weights and results stay.
+// If kernels are fast on aligned rows only, values of an awkward width (logits with 50257 columns)
+// get a pitch, a larger distance between rows. Shapes, weights and results do not change.
 #include <algorithm>
 
 #include "core/round_up.h"
@@ -10,7 +10,7 @@ namespace crest {
 
 namespace {
 
-constexpr int64_t row_bytes = 128;  // a pitch is a multiple of this: the line of a GPU's caches
+constexpr int64_t row_bytes = 128;  // pitches are multiples of this: a cache line of a GPU
 
 class RowPitch {
  public:
@@ -23,8 +23,8 @@ class RowPitch {
   }
 
  private:
-  // Finds the readers and writers of each value. A value is fixed if it is a view or has views, if
-  // another Program or the host uses it, or if one of its instructions requires contiguous rows.
+  // Finds each value's readers and writers. A value is fixed if it is a view or has views, if
+  // another Program or the host uses it, or if one of its instructions needs contiguous rows.
   void find_users() {
     users_.resize(p_.values.size());
     fixed_.assign(p_.values.size(), false);
@@ -55,7 +55,7 @@ class RowPitch {
            v.shape.back() * int64_t(size_of(v.dtype)) % context_.row_alignment != 0;
   }
 
-  // Unless it would leave an instruction to the reference.
+  // Skips a value if its instructions would fall back to the reference.
   void set_pitch(ValueId id) {
     Value& v = p_.at(id);
     const int64_t unit = std::max<int64_t>(1, row_bytes / int64_t(size_of(v.dtype)));

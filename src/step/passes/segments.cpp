@@ -68,7 +68,7 @@ class CutSegments {
         if (kind == SegmentKind::send_backward || kind == SegmentKind::after) now = SegmentKind::after;
         continue;
       }
-      // Rows of ids and the like may come before the receive.
+      // Rows of ids and similar inputs may come before the receive.
       auto same = std::find_if(parts_.rbegin(), parts_.rend(), [&](auto& part) { return part.kind == now; });
       const bool behind_transfer = now == SegmentKind::after && !parts_.empty() && is_transfer(parts_.back().code[0]);
       if (same == parts_.rend() || behind_transfer)
@@ -79,7 +79,7 @@ class CutSegments {
     std::stable_sort(parts_.begin(), parts_.end(), [](auto& a, auto& b) { return a.kind < b.kind; });
   }
 
-  // Backward instructions without a stage waiting for them.
+  // Splits off backward instructions without a waiting stage.
   void split_weights() {
     auto find = [&](SegmentKind kind) {
       return std::find_if(parts_.begin(), parts_.end(), [&](auto& part) { return part.kind == kind; });
@@ -105,7 +105,7 @@ class CutSegments {
     parts_.insert(sent + 1, std::move(weights));
   }
 
-  // One after another the segments are a valid Program.
+  // The segments in order must be a valid Program.
   void verify_order() const {
     Program whole = p_;
     whole.code.clear();
@@ -116,7 +116,8 @@ class CutSegments {
 
   static bool gathers_weights(const Instr& instr) { return is(instr, "all_gather") && instr.in.size() == 1; }
 
-  // Each segment gathers its weights: kept ones would take memory in every slot (--shard weights).
+  // Each segment gathers its own weights. Keeping them would take memory in every slot (--shard
+  // weights).
   void gather_where_read() {
     std::vector<std::pair<const CodePart*, Instr>> gathers;
     for (auto& part : parts_)

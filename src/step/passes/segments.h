@@ -1,5 +1,5 @@
-// A stage's Program of a micro step, cut at its transfers: then several micro steps can be on their
-// way at once (plan/schedule.h).
+// A stage's micro step, cut at its transfers: several micro steps can be in flight
+// (plan/schedule.h).
 #pragma once
 #include <string>
 #include <vector>
@@ -8,9 +8,9 @@
 
 namespace crest {
 
-// In the order of a Program. share: a borrowed weight, before all micro steps. after: behind the
-// last micro step, such as sums over the ranks. The last stage has no part `forward`: nobody waits
-// between its forward and its backward pass.
+// In Program order. share: a borrowed weight, before all micro steps. after: behind the last micro
+// step, such as sums over the ranks. The last stage has no `forward`: its forward and backward pass
+// need no transfer between them.
 enum class SegmentKind : uint8_t {
   share,
   receive_forward,
@@ -29,9 +29,8 @@ struct Segment {
   Program program;
 };
 
-// Values of several segments get lifetime `slot`. splits_weights: gradients of weights are a
-// segment of their own, unless another stage waits for them. There are several segments `after`,
-// and at most one of every other kind.
+// Values used in several segments get lifetime `slot`. splits_weights: weight gradients are a
+// separate segment, unless another stage waits for them. Only `after` may occur several times.
 std::vector<Segment> cut_segments(const Program& program, bool splits_weights);
 
 }  // namespace crest

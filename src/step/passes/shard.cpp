@@ -1,8 +1,8 @@
-// Setting --shard (ZeRO: Rajbhandari et al. 2020, section 5). Every rank has one shard of the
-// optimizer's state of each group of parameters. With its shard of the gradients it updates its
-// shard of the weights. optimizer: it then gets the other shards from the other ranks. gradients:
-// in addition, whole gradients exist only from their first write to their sum. weights: it keeps
-// its shard only (passes/gather_weights.cpp).
+// Setting --shard (ZeRO: Rajbhandari et al. 2020, section 5). Each rank has one shard of the
+// optimizer state of each parameter group. It updates its shard of the weights with its shard of
+// the gradients. optimizer: it then collects the other shards. gradients: in addition, whole
+// gradients exist only from their first write to their sum. weights: it keeps only its shard
+// (passes/gather_weights.cpp).
 #include "passes/shard.h"
 
 #include <fmt/format.h>
@@ -49,7 +49,7 @@ class ShardedUpdate {
       else
         keep(instr);
     }
-    // The members of a group of states would be parts of a whole tensor, and no rank has the whole.
+    // Members of a state group would be parts of a whole tensor, and no rank has it.
     for (size_t v = 0; v < p_.values.size(); ++v) {
       ValueId group = p_.values[v].layout.storage;
       bool whole = gradients_.count(group) > 0;  // of gradients: nobody reads them
@@ -70,7 +70,7 @@ class ShardedUpdate {
     w_.keep(instr);
   }
 
-  // A rank's shard of a group of gradients from the last micro step.
+  // A rank's shard of a group's gradients after the last micro step.
   ValueId gradient_shard(Builder& b, ValueId group) {
     auto [it, added] = gradients_.emplace(group, no_value);
     if (added) it->second = declare_shard(b, group, ranks_);
@@ -83,7 +83,7 @@ class ShardedUpdate {
     return shards;
   }
 
-  // The squares of a group, cut between tensor ranks or not. Each is summed once, over all axes.
+  // Sums a group's squares once, over all axes, cut between tensor ranks or not.
   void square(const Instr& instr) {
     Instr own = instr;
     own.in = gradient_shards(w_.build(instr), instr, in::square_sum::shards);
@@ -163,10 +163,11 @@ class ShardedUpdate {
   bool keeps_shards_, keeps_whole_;
   std::map<ValueId, ValueId> gradients_, weights_;  // shards of groups
   std::set<ValueId> shared_;
-  std::set<ValueId> squares_;  // sums of the squares of a rank's shards
+  std::set<ValueId> squares_;  // sums of squares of a rank's shards
 };
 
-// Others end the step of the loss scale or of fp8's scales: every rank does.
+// Whether an instruction updates parameters. Other instructions of this class end the step of the
+// loss scale or of fp8's scales, on every rank.
 bool updates_parameters(const Program& p, const Instr& instr) {
   return instr.op->op_class == OpClass::optimizer && std::any_of(instr.in.begin(), instr.in.end(), [&](ValueId v) {
            return v != no_value && (p.at(v).role == Role::gradient || p.at(v).role == Role::weight);
@@ -178,7 +179,7 @@ bool over_groups(const Program& p) {
   for (const Instr& instr : p.code) {
     if (!updates_parameters(p, instr)) continue;
     if (!instr.op->flat && !is(instr, "grad_norm") && !is(instr, "square_sum")) return false;
-    for (size_t k = 1; k < instr.in.size(); ++k)  // the first are the scalars
+    for (size_t k = 1; k < instr.in.size(); ++k)  // input 0 has the scalars
       if (ValueId v = instr.in[k]; v != no_value && p.at(v).layout.storage != v) return false;
   }
   return true;
@@ -186,8 +187,8 @@ bool over_groups(const Program& p) {
 
 }  // namespace
 
-// Whole gradients exist from their first write to their reduce_scatter. Their memory held other
-// values before, so the gaps between the tensors of a group are not zero.
+// Whole gradients exist from their first write to their reduce_scatter. Other values used their
+// memory before, so the padding between a group's tensors is not zero.
 static void release_gradients(Program& p) {
   for (Instr& instr : p.code) {
     if (!is(instr, "reduce_scatter")) continue;
@@ -240,7 +241,7 @@ bool shards_in_buckets(const PassContext& context) {
   return sharding >= Sharding::gradients || (sharding == Sharding::optimizer && context.setting("reduce") == "bucket");
 }
 
-// With --shard weights every Program gathers weights before reading them.
+// With --shard weights every Program gathers weights before use.
 static bool gathers_in_forward(const PassContext& context) {
   if (sharding_of(context) == Sharding::none || context.setting("gather") != "forward") return false;
   if (!shards_in_buckets(context))
@@ -289,11 +290,11 @@ const std::vector<Setting>& shard_settings() {
   static const std::vector<Setting> rows = {
       pass_setting({.name = "shard",
                     .group = "Model and batch",
-                    .help = "what ranks share instead of repeating it: nothing (none), the optimizer's state "
+                    .help = "state that ranks divide instead of repeating it: nothing (none), the optimizer's "
                             "(optimizer; ZeRO 1), also gradients (gradients; ZeRO 2), also weights (weights; ZeRO "
-                            "3), or the first of these that fits (auto; on CPUs none). Ranks with a GPU each use "
-                            "optimizer if the optimizer allows it and none of --shard, --reduce, --bucket and "
-                            "--comm-dtype is given",
+                            "3), or the first of these that fits (auto; none on CPUs). Ranks with a GPU each use "
+                            "optimizer by default, if the optimizer allows it and none of --shard, --reduce, "
+                            "--bucket and --comm-dtype is given",
                     .default_value = "none",
                     .choices = {"auto", "none", "optimizer", "gradients", "weights"},
                     .resume = OnResume::accepts,
@@ -301,17 +302,19 @@ const std::vector<Setting>& shard_settings() {
                                 {Effect::work, Effect::amount, {}, "update"},
                                 {Effect::all, Effect::anywhere, {}, "update", true}},
                     .smaller = {"optimizer", "gradients", "weights"}}),
-      pass_setting({.name = "gather",
-                    .group = "Model and batch",
-                    .help = "with --shard optimizer or gradients: when a rank gets the weights updated by other "
-                            "ranks: during the update (update), or in the next forward pass, each bucket ahead of "
-                            "its use (forward; needs --reduce bucket)",
-                    .default_value = "update",
-                    .choices = {"update", "forward"},
-                    .resume = OnResume::accepts,
-                    .effects = {{Effect::communication},
-                                {Effect::all, Effect::anywhere, {}, "update", true},
-                                {Effect::all, Effect::anywhere, {}, "forward", true}}})};
+      pass_setting(
+          {.name = "gather",
+           .group = "Model and batch",
+           .help =
+               "with --shard optimizer or gradients: when a rank receives the weights updated by other ranks: during "
+               "the update (update), or in the next forward pass, bucket by bucket before use (forward; needs "
+               "--reduce bucket)",
+           .default_value = "update",
+           .choices = {"update", "forward"},
+           .resume = OnResume::accepts,
+           .effects = {{Effect::communication},
+                       {Effect::all, Effect::anywhere, {}, "update", true},
+                       {Effect::all, Effect::anywhere, {}, "forward", true}}})};
   return rows;
 }
 

@@ -1,26 +1,26 @@
-// The effect of --shard on a rank, for the passes that sum gradients and place them.
+// The effect of --shard on a rank, for passes that sum and place gradients.
 #pragma once
 #include "passes/pass.h"
 #include "program/builder.h"
 
 namespace crest {
 
-// Each level includes the levels before it: ZeRO 1, 2 and 3 (Rajbhandari et al. 2020, section 5).
-// From `gradients` on, gradients are summed over the ranks after every micro step. For passes up to
-// `shard`; later passes read the placements of the Program.
+// Each level includes the ones before it: ZeRO 1, 2 and 3 (Rajbhandari et al. 2020, section 5).
+// From `gradients` on, gradients are summed over the ranks after every micro step. Only for passes
+// up to `shard`; later passes read the Program's placements.
 enum class Sharding : uint8_t { none, optimizer, gradients, weights };
 
 // none with one rank.
 Sharding sharding_of(const PassContext& context);
-// Whether each bucket of parameters is a group: gradients and weights travel bucket by bucket.
+// Whether each bucket of parameters is a group: gradients and weights move bucket by bucket.
 bool shards_in_buckets(const PassContext& context);
-// The norm of all gradients is summed in this many equal parts, so its bits do not depend on the
-// division of the work: one part for each rank, or with --deterministic one for each micro step of
-// one rank. Above most_norm_parts micro steps there is one part, since groups are padded for their
-// parts.
+// The norm of all gradients is a sum of at most this many equal parts, so its bits do not depend on
+// the division of work. There is one part for each rank, or with --deterministic for each micro
+// step of one rank. Above most_norm_parts micro steps there is one part, because groups are padded
+// to a multiple of their parts.
 inline constexpr int64_t most_norm_parts = 64;
 int64_t norm_parts(const PassContext& context);
-// Of a group KIND.GROUP: shard_KIND.GROUP.
+// KIND.GROUP -> shard_KIND.GROUP
 inline std::string shard_name(const std::string& group) { return "shard_" + group; }
 // A rank's shard of a group. The group is or was whole elsewhere.
 ValueId declare_shard(Builder& b, ValueId group, int ranks);

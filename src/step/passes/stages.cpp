@@ -18,7 +18,7 @@ namespace {
   fail_usage(what, "--stages", advice);
 }
 
-// "3,3,2"
+// Parses "3,3,2".
 std::vector<int64_t> parse_stages(const std::string& text) {
   std::vector<int64_t> layers;
   for (const std::string& part : split(text, ',')) {
@@ -32,8 +32,8 @@ std::vector<int64_t> parse_stages(const std::string& text) {
   return layers;
 }
 
-// Layers of each stage if none may take longer than `limit`, as many as possible in the earlier
-// ones. Empty: they do not fit.
+// Layers of each stage with no stage above `limit`, and as many as possible in early stages. Empty:
+// impossible.
 std::vector<int64_t> layers_within(const StageCosts& c, int stages, double limit) {
   std::vector<int64_t> cut;
   size_t layer = 0, all = c.layers.size();
@@ -66,7 +66,7 @@ StageCosts flops_of_layers(const Recipe& r) {
 }
 
 std::vector<int64_t> cut_layers(const StageCosts& costs, int stages) {
-  // The limit is the cost of some run of layers, with embedding and head at the ends.
+  // The limit is the cost of some run of layers, including embedding and head at the ends.
   std::vector<double> limits;
   const size_t n = costs.layers.size();
   for (size_t first = 0; first < n; ++first) {

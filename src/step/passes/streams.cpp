@@ -1,7 +1,7 @@
-// Collectives on the communication stream start as early as possible: right behind the last
-// instruction with an access to their memory. Others stay where they are, on the compute stream. If
-// ranks also communicate inside the layers, all collectives are on one stream: two concurrent NCCL
-// collectives may wait for each other forever (NVIDIA/nccl #195).
+// Collectives on the communication stream start as early as possible: right after the last access
+// to their memory. On the compute stream they stay in place. If ranks also communicate inside
+// layers, all collectives are on one stream: two concurrent NCCL collectives can deadlock
+// (NVIDIA/nccl #195).
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 #include "program/op.h"
@@ -25,7 +25,7 @@ void start_early(Program& program) {
   Accesses accesses = accesses_by_storage(program);
   auto early = [&](size_t i) {
     const Instr& instr = program.code[i];
-    if (is(instr, "send") || is(instr, "receive")) return false;           // the stages have one order for them
+    if (is(instr, "send") || is(instr, "receive")) return false;           // stages agree on their order
     bool gathers_ahead = is(instr, "all_gather") && instr.in.size() == 1;  // passes/gather_weights.cpp placed it
     return instr.stream == Stream::comm && instr.op->op_class == OpClass::communication && !gathers_ahead;
   };

@@ -1,6 +1,6 @@
-// Setting --fusion on, where the device has kernels for it: SwiGLU as part of its matmuls. Gate and
-// up are one matmul that ends with silu(g) u; the gradient of the projection's input ends with the
-// gradients of both; the two gradients of the layer's input are one sum.
+// Setting --fusion on, if the device has the kernels: SwiGLU is part of its matmuls. Gate and up
+// are one matmul that ends with silu(g) u. The gradient of the projection's input ends with both
+// their gradients. The two gradients of the layer's input are one sum.
 #include <optional>
 #include <set>
 
@@ -16,7 +16,7 @@ class Swiglu : Joins {
   using Joins::Joins;
 
   void run() {
-    for (size_t i = 0; i < p_.code.size(); ++i)  // first: then unread inputs of the gradient need not be made
+    for (size_t i = 0; i < p_.code.size(); ++i)  // first, so the gradient can skip unread results
       if (!gone_[i] && is(p_.code[i], "linear_dx")) gradient(i);
     for (size_t i = 0; i < p_.code.size(); ++i) {
       if (gone_[i]) continue;
@@ -30,7 +30,7 @@ class Swiglu : Joins {
   const Instr* producer(ValueId v) const {
     return v == no_value || producer_[size_t(v)] < 0 ? nullptr : &p_.code[size_t(producer_[size_t(v)])];
   }
-  // x of v = silu(x); no_value if it is something else.
+  // x in v = silu(x); no_value: not a silu.
   ValueId gate_of(ValueId v) const {
     const Instr* made = producer(v);
     return made && is(*made, "silu") ? made->in[in::silu::x] : no_value;
@@ -40,11 +40,11 @@ class Swiglu : Joins {
   }
 
   struct Gradient {
-    size_t ds, du, dg;  // the instructions of the three gradients
+    size_t ds, du, dg;  // the three gradients
     ValueId g, u, s;
   };
-  // ds = mul(da, u); du = mul(da, s); dg = silu_grad(ds, g), where s = silu(g) and nobody else
-  // reads da and ds.
+  // ds = mul(da, u); du = mul(da, s); dg = silu_grad(ds, g), with s = silu(g). Nothing else may
+  // read da and ds.
   std::optional<Gradient> gradient_of(ValueId da, const Instr& like) const {
     const std::vector<size_t> muls = readers(da);
     if (muls.size() != 2 || is_output_[size_t(da)]) return {};
@@ -62,7 +62,7 @@ class Swiglu : Joins {
     }
     return {};
   }
-  // The repeated silu(g) u; -1 if there is none.
+  // The repeated silu(g) u; -1: none.
   int repeated(const Gradient& of, const Instr& like) const {
     for (size_t i : readers(of.u)) {
       const Instr& mul = p_.code[i];
@@ -103,7 +103,7 @@ class Swiglu : Joins {
       gone_[size_t(a)] = true;
       gates.push_back(other(p_.code[size_t(a)], found->u));
     }
-    for (ValueId s : gates) {  // repeated for these only
+    for (ValueId s : gates) {  // repeated only for these
       const auto made = size_t(producer_[size_t(s)]);
       if (p_.code[made].phase == Phase::recompute && readers(s).empty()) gone_[made] = true;
     }
@@ -170,13 +170,13 @@ class Swiglu : Joins {
     instead_[place].push_back(std::move(joined));
   }
 
-  std::set<ValueId> saved_;  // read by joined gradients
+  std::set<ValueId> saved_;  // values read by joined gradients
 };
 
 }  // namespace
 
 void join_swiglu(Program& program, const PassContext& context) {
-  // Generation takes one row at a time. Libraries have other kernels for one row.
+  // Generation has one row at a time. Libraries use other kernels for it.
   if (context.kind == ProgramKind::prefill || context.kind == ProgramKind::decode) return;
   if (context.kernel_for && context.recipe.fusion == "on") Swiglu(program, context).run();
 }

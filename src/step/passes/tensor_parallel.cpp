@@ -1,10 +1,9 @@
-// --mesh tensor=T: every rank along the axis has a part of each layer. Matrices are cut by their
-// outputs on the way into a layer (queries, keys, values, gate, up) and by their inputs on the way
-// out (Shoeybi et al. 2019, "Megatron-LM"). Between layers each rank has a part of the rows, so
-// norms and residuals are shared, too (Korthikanti et al. 2022, "Reducing Activation Recomputation
-// in Large Transformer Models"). Each rank has a part of the vocabulary in the embedding and the
-// head, and so of each row's logits. Programs that sample have too few rows to share: every rank
-// has all of them.
+// --mesh tensor=T: each rank along the axis has a part of each layer. Matrices into a layer
+// (queries, keys, values, gate, up) are cut by outputs, matrices out of it by inputs (Shoeybi et
+// al. 2019, "Megatron-LM"). Between layers each rank has some of the rows, so norms and residual
+// sums are divided, too (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large
+// Transformer Models"). Embedding and head are cut by vocabulary, and so are the logits. Programs
+// that sample have too few rows to divide: every rank has all of them.
 #include "passes/tensor_parallel.h"
 
 #include <fmt/format.h>
@@ -24,8 +23,7 @@ namespace crest {
 
 namespace {
 
-// Equal numbers of heads on all ranks. With --pad-heads there may be more heads than in the model.
-// The added heads have zero weights with zero gradients.
+// All ranks have equally many heads. --pad-heads adds heads with zero weights and zero gradients.
 struct Heads {
   int64_t all, of_keys;
 };
@@ -101,10 +99,10 @@ class TensorParallel {
   }
 
  private:
-  // A dimension of queries, or of queries, keys and values.
+  // Pads a dimension of queries, or of queries, keys and values.
   void pad_heads(int64_t& size) const { size = size / model_.kv_heads * heads_.of_keys; }
   void cut(Value& v, Placement at) const {
-    if (v.shape[at.dim] % ranks_)  // of the vocabulary, without its padding
+    if (v.shape[at.dim] % ranks_)  // the vocabulary, unpadded
       fail_usage(fmt::format("tensor={} does not divide the {} rows of {}", ranks_, v.shape[at.dim], v.name), "--mesh",
                  "Leave the pass vocabulary_padding on.");
     v.placement[tensor] = at;
@@ -117,7 +115,7 @@ class TensorParallel {
   }
   Attrs along() const { return Attrs().set("ranks", ranks_).set("axes", name(Axis::tensor)); }
 
-  // The result of `op` for an input of the host, computed once.
+  // `op` applied to an input of the host, once.
   ValueId of_rows(const char* op, const Instr& reader, ValueId ids) {
     auto [it, added] = rows_.emplace(std::pair{std::string(op), ids}, no_value);
     if (added) it->second = w_.build(reader).emit1(op, {ids}, along());
@@ -137,12 +135,12 @@ class TensorParallel {
     return it->second;
   }
 
-  // The sum over the ranks: of the rows of this one, or of all.
+  // The sum over the ranks: this rank's rows, or all rows.
   ValueId summed(Builder& b, const std::vector<ValueId>& addends) {
     return b.emit1(shares_rows_ ? "scatter_rows" : "sum_rows", addends, along());
   }
 
-  // y = x w^T + b  ->  the ranks sum addends of x w^T, each gets its rows of the sum, + b
+  // y = x w^T + b  ->  the ranks sum their addends of x w^T; each gets its rows, + b
   void return_rows(Instr& instr) {
     Builder& b = w_.build(instr);
     const ValueId bias = instr.in[in::linear::b];
@@ -157,7 +155,7 @@ class TensorParallel {
     instr.op = nullptr;
   }
 
-  // Of the last token, for the host.
+  // The last token's logits, for the host.
   void gather_logits(Instr& instr) {
     Builder& b = w_.build(instr);
     const ValueId own = b.emit1(instr.op->name, w_.now(instr.in), instr.attrs);
@@ -166,7 +164,7 @@ class TensorParallel {
     instr.op = nullptr;
   }
 
-  // The new value has the old one's name and role.
+  // Gives the new value the old one's name and role.
   void instead(const Instr& old, ValueId by) {
     std::string name = p_.at(old.out[0]).name;
     p_.at(old.out[0]).name += ".old";
@@ -174,7 +172,8 @@ class TensorParallel {
     w_.replace(old.out[0], by);
   }
 
-  // A rank finds the tokens of its part of the vocabulary and zeros for the others: sums are exact.
+  // A rank looks up the tokens of its part of the vocabulary and uses zeros for the rest, so the
+  // sums are exact.
   void look_up(Instr& instr) {
     Builder& b = w_.build(instr);
     const ValueId found = b.emit1("embedding", w_.now(instr.in), Attrs(instr.attrs).set("axes", name(Axis::tensor)));
@@ -183,7 +182,7 @@ class TensorParallel {
     instr.op = nullptr;
   }
 
-  // Maximum, sum and target of each rank's part of a row.
+  // Combines maximum, sum and target over the parts of each row.
   void combine_loss(Instr& instr) {
     namespace at = in::cross_entropy;
     Builder& b = w_.build(instr);
@@ -196,7 +195,7 @@ class TensorParallel {
     instr.in[at::stats] = b.emit1("gather_parts", {own}, along());
   }
 
-  // Rows know no place in a sequence, so their positions are looked up.
+  // Rows do not know their place in a sequence, so their positions are looked up.
   void add_position(Instr& instr) {
     namespace at = in::add_position;
     const bool given = instr.in.size() > at::position && instr.in[at::position] != no_value;
@@ -220,7 +219,7 @@ class TensorParallel {
 
 [[noreturn]] void refuse(const std::string& what, const std::string& advice) { fail_usage(what, "--mesh", advice); }
 
-// Checks the sizes cut between the ranks.
+// Checks the sizes divided among the ranks.
 void check_sizes(const Recipe& r, bool pads_heads, int ranks) {
   const ModelConfig& m = r.model;
   std::vector<std::pair<int64_t, const char*>> sizes = {{m.ff, "columns of the MLP"}};
@@ -284,8 +283,8 @@ const std::vector<Setting>& tensor_parallel_settings() {
   static const std::vector<Setting> rows = {
       pass_setting({.name = "pad-heads",
                     .group = "Model and batch",
-                    .help = "with --mesh tensor=T: fills up the heads with zeros if T does not divide them. The "
-                            "padding stays zero and is never saved",
+                    .help = "with --mesh tensor=T: adds zero heads if T does not divide the number of heads. They "
+                            "stay zero and are never saved",
                     .default_value = "false",
                     .newer = true,
                     .resume = OnResume::accepts,

@@ -6,7 +6,7 @@
 
 namespace crest {
 
-// The batch must be a multiple of this: the ranks divide the tokens of a micro batch.
+// The batch must be a multiple of this, because the ranks divide a micro batch's tokens.
 int64_t batch_multiple(const Recipe& recipe);
 
 }  // namespace crest

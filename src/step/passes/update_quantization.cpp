@@ -1,7 +1,6 @@
-// Setting --fusion on, for --fp8-weights update: the kernel of the update also writes the 8-bit
-// weights, where the device has such a kernel. Runs after the passes that share or cut the update.
-// With these the weights are whole only after the update, and a separate kernel quantizes them
-// there.
+// Setting --fusion on with --fp8-weights update: the update kernel also writes the 8-bit weights,
+// if the device has such a kernel. Runs after the passes that shard or cut the update. These make
+// the weights whole only after the update, where a separate kernel quantizes them.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -25,9 +24,9 @@ class JoinUpdate : Joins {
   }
 
  private:
-  // The readers of the updated weights: matrices of the group, and their quantization.
+  // The updated weights' readers: matrices of the group, and their quantizations.
   struct Quantizers {
-    std::set<size_t> members, quantizers;  // in the order of the code
+    std::set<size_t> members, quantizers;  // in code order
   };
 
   Quantizers quantizers_of(size_t update) const {
@@ -49,8 +48,8 @@ class JoinUpdate : Joins {
     return found;
   }
 
-  // Whether all other inputs of a quantization exist when the update runs, or come from another
-  // quantizer that moves there.
+  // Whether a quantization's other inputs exist at the update, or come from another quantizer on
+  // its way there.
   bool may_move(size_t update, size_t quantizer, const std::set<size_t>& moving) const {
     const Instr& instr = p_.code[quantizer];
     if (!alike(instr, p_.code[update])) return false;
@@ -83,9 +82,9 @@ class JoinUpdate : Joins {
     joined.op = &op("fused_update");
     joined.attrs = {};
     joined.in.clear(), joined.out.clear();
-    std::map<ValueId, ValueId> inside;  // values of the Program and of the body
-    std::map<ValueId, ValueId> newest;  // outside, by their storage
-    std::vector<ValueId> made;          // outside, in order
+    std::map<ValueId, ValueId> inside;  // Program's values -> body's values
+    std::map<ValueId, ValueId> newest;  // outputs, by storage
+    std::vector<ValueId> made;          // outputs, in order
     auto append = [&](Instr instr) {
       const std::vector<ValueId> outputs = instr.out;
       for (ValueId& v : instr.in) {
@@ -103,7 +102,7 @@ class JoinUpdate : Joins {
       for (size_t o = 0; o < out.size(); ++o) inside[outputs[o]] = out[o];
       return outputs;
     };
-    std::string origin;  // of all, joined once
+    std::string origin;  // joined once
     auto take = [&](size_t k) {
       for (ValueId v : append(p_.code[k])) {
         made.push_back(v);
@@ -112,7 +111,7 @@ class JoinUpdate : Joins {
       origin += (origin.empty() ? "" : "+") + p_.code[k].origin.text();
     };
     take(update);
-    // Outside, views of matrices stay only where something else reads them, too.
+    // Keep views of matrices only if something else reads them.
     for (size_t q : found.quantizers)
       if (const int member = producer_[size_t(p_.code[q].in[in::quantize::x])];
           size_t(member) != update && !inside.count(p_.code[q].in[in::quantize::x]))

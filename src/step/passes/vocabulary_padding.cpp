@@ -1,5 +1,5 @@
 // Setting --pad-vocab: matrix units need multiples of 128 columns in the head GEMM. Tensor ranks
-// share the vocabulary, so each gets as many rows.
+// divide the padded vocabulary evenly.
 #include <numeric>
 
 #include "core/round_up.h"
@@ -8,8 +8,8 @@
 
 namespace crest {
 
-// Pads the rows of the token embedding and of the head. `vocab` of the loss and the logical shape
-// of the parameter keep the user's size, so padding is never sampled and never exported.
+// Pads the rows of token embedding and head. The loss's `vocab` and the parameter's logical shape
+// keep the user's size, so padding is never sampled or exported.
 void pad_vocabulary(Program& program, const PassContext& context) {
   const int64_t ranks = context.recipe.layout().size(Axis::tensor);
   const int64_t multiple = std::lcm(std::max<int64_t>(1, context.recipe.pad_vocab), ranks);

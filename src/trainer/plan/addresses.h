@@ -1,4 +1,4 @@
-// Places of the operands of a compiled session's instructions.
+// Addresses of the operands of a compiled session's instructions.
 #pragma once
 #include "plan/compile.h"
 
@@ -6,14 +6,13 @@ namespace crest {
 
 struct Address {
   enum class Arena : uint8_t { none, transient, persistent, host };
-  Arena arena = Arena::none;  // none: of a value without a use
+  Arena arena = Arena::none;  // none: the value is unused
   int64_t offset = 0;         // bytes
 };
-// Of a value with lifetime `slot`: in the first slot.
+// For values with lifetime `slot`: the address in the first slot.
 Address address_of(const CompiledSession& session, const CompiledProgram& program, ValueId value);
 
-// The bytes of the arenas read and written by every instruction of a Program: its operands and its
-// workspace.
+// The arena bytes read and written by each instruction of a Program: operands and workspace.
 Accesses accesses_by_address(const CompiledSession& session, const CompiledProgram& program);
 
 }  // namespace crest

@@ -16,7 +16,7 @@ struct Candidate {
   Recipe recipe;
 };
 
-// One setting changed to each value with possibly lower memory, and half the batch.
+// Changes one setting to each value with possibly lower memory, and halves the batch.
 std::vector<Candidate> neighbors(const Recipe& r) {
   std::vector<Candidate> list;
   for (auto& row : settings_of(r).rows())
@@ -44,7 +44,7 @@ std::vector<Alternative> memory_alternatives(const CompiledSession& session,
       if (other.limited_bytes() < session.limited_bytes())
         list.push_back({candidate.flags, other.planned_bytes(), flops_per_token(other)});
     } catch (const Error& e) {
-      if (e.code() != Exit::usage) throw;  // an invalid combination is no alternative
+      if (e.code() != Exit::usage) throw;  // skip invalid combinations
     }
   }
   std::stable_sort(list.begin(), list.end(), [](auto& a, auto& b) { return a.planned_bytes < b.planned_bytes; });

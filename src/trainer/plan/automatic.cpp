@@ -7,14 +7,13 @@
 
 namespace crest {
 
-// Repeating norms and activations (activations inside their gradient's kernel) takes 1% to 2% of
-// the step and saves a quarter to a third of its activations (docs/results/performance.md).
+// Repeating norms and activations (activations inside their gradient's kernel) costs 1% to 2% of a
+// step and saves a quarter to a third of its activations (docs/results/performance.md).
 std::string auto_recompute(const std::string& fusion) { return fusion == "on" ? "pointwise" : "none"; }
 
-// The default number of tokens with logits in memory at a time: 32 MiB of logits, but at least 256
-// tokens, 512 in half precision, because every chunk reads the head's weight and adds to its
-// gradient. A GPU needs more rows to be busy: 8192 cost no measurable time (H200, gpt2-124M:
-// docs/results/performance.md), 4096 up to 2%.
+// The default chunk of the loss: 32 MiB of logits, but at least 256 tokens (512 in half precision),
+// because every chunk reads the head's weight and adds to its gradient. A GPU needs more rows: 8192
+// cost no measurable time (H200, gpt2-124M: docs/results/performance.md), 4096 up to 2%.
 std::string auto_loss_chunk(const std::string& precision, int64_t vocab, const std::string& device_kind) {
   if (device_kind != "cpu") return "8192";
   int64_t size = precision == "fp32" ? 4 : 2;
@@ -30,7 +29,7 @@ bool may_shard(const Recipe& r) {
 
 std::vector<std::string> shard_levels(const Recipe& r) {
   if (!may_shard(r)) return {};
-  if (has_start(r)) return {"optimizer", "gradients"};  // the update quantizes whole weights only
+  if (has_start(r)) return {"optimizer", "gradients"};  // its update needs whole weights to quantize
   return {"optimizer", "gradients", "weights"};
 }
 

@@ -44,16 +44,15 @@ struct Choice {
   int64_t workspace;
 };
 
-// Everything a kernel may depend on in an instruction, except names. Layers are alike, and asking a
-// library only once for the workspace of a problem keeps planning fast. "" for instructions with a
-// body.
+// Everything with a possible effect on the choice of a kernel, so no names. Layers are alike, so
+// asking a library once per problem keeps planning fast. "": the instruction has a body.
 std::string signature(const Program& p, const Instr& instr) {
   if (instr.body) return "";
   std::string key = instr.op->name;
   auto add = [&](int64_t x) { key.append(reinterpret_cast<const char*>(&x), sizeof x); };
   add(int64_t(instr.in.size()));
   add(int64_t(instr.phase) * 16 + int64_t(instr.stream));
-  std::vector<ValueId> storages;  // values sharing memory, not its address
+  std::vector<ValueId> storages;  // values with shared memory, by index
   for (auto* list : {&instr.in, &instr.out})
     for (ValueId id : *list) {
       if (id == no_value) {
@@ -126,7 +125,7 @@ std::function<std::string(const Program&, const Instr&)> kernel_finder(const Rec
 
 PassContext pass_context(const Recipe& recipe, const ProgramSpec& spec, const Device& device) {
   PassContext context = {recipe, spec.kind, spec.first, spec.last, kernel_finder(recipe, device)};
-  // A GPU's matrix units are fed with vectors of 16 bytes. On a CPU a vector may begin anywhere.
+  // A GPU loads vectors of 16 bytes into its matrix units. CPU vectors may start anywhere.
   if (device.kind == "cuda") context.row_alignment = 16;
   context.forward_only = spec.forward_only;
   context.stage = spec.stage, context.chunk = spec.chunk;

@@ -1,4 +1,4 @@
-// Chooses, for every instruction, the first accepting kernel of the backend's ordered list.
+// Chooses kernels: the first one in the backend's list to accept an instruction.
 #pragma once
 #include <functional>
 
@@ -15,12 +15,11 @@ struct NoKernel : Error {
 // with the reason of each kernel.
 void choose_kernels(CompiledProgram& program, const Recipe& recipe, const Device& device);
 
-// The name of the kernel for an instruction; empty if it is the reference or there is none, so
-// passes may create the instruction (PassContext::kernel_for).
+// The kernel for an instruction, by name. Empty for the reference or no kernel. Passes use it to
+// decide whether to create the instruction (PassContext::kernel_for).
 std::function<std::string(const Program&, const Instr&)> kernel_finder(const Recipe& recipe, const Device& device);
 
-// The passes' context for a Program of a session
-// and a device. Recipe and device must outlive it.
+// The passes' context for a Program of a session on a device. Recipe and device must outlive it.
 PassContext pass_context(const Recipe& recipe, const ProgramSpec& spec, const Device& device);
 
 }  // namespace crest

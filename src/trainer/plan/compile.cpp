@@ -36,7 +36,7 @@ Category persistent_category(const Value& v) {
   }
 }
 
-// Gives blocks their offsets in an arena; returns its size.
+// Assigns offsets in an arena; returns its size.
 int64_t place_in_arena(std::vector<PersistentBlock>& blocks) {
   int64_t end = 0;
   for (auto& b : blocks) {
@@ -73,8 +73,8 @@ void place_persistent(CompiledSession& s) {
   s.host_bytes = place_in_arena(s.host);
 }
 
-// Behind the persistent values. No step runs while a batch is validated, so both use the same
-// memory.
+// Places slots behind the persistent values. Validation and steps share them, because they never
+// overlap.
 void place_slots(CompiledSession& s) {
   s.areas.clear();
   for (auto& c : s.programs)
@@ -110,8 +110,8 @@ void place_slots(CompiledSession& s) {
   s.slot_bytes = s.persistent_bytes - begin;
 }
 
-// A communicator of NCCL 2.28.3 on each of two H100 with NVLink, after its first collective
-// (2026-11-24). Other versions, connections and more ranks differ.
+// One NCCL 2.28.3 communicator after its first collective, measured on two H100 with NVLink. Other
+// versions, connections and numbers of ranks need other amounts.
 constexpr int64_t nccl_bytes = int64_t(870) << 20;
 
 }  // namespace
@@ -169,7 +169,7 @@ std::vector<ProgramSpec> session_programs(const Recipe& r, const SessionUse& use
     if (r.grad_accumulation == 1) {
       specs.push_back({"train", ProgramKind::train, r.batch, seq, 0, true, true});
     } else {
-      bool reduces = r.layout().ranks() > 1;  // only then is the last micro step different
+      bool reduces = r.layout().ranks() > 1;  // only then the last micro step differs
       specs.push_back({"train.first", ProgramKind::train, r.batch, seq, 0, true, false});
       if (!reduces || r.grad_accumulation > 2)
         specs.push_back({"train.next", ProgramKind::train, r.batch, seq, 0, false, !reduces});
@@ -252,7 +252,7 @@ int find_segment(const CompiledSession& s, std::string_view of, SegmentKind part
   return -1;
 }
 
-// Segments of all chunks, in their order.
+// Adds the segments of all chunks in order.
 void add_segments(const CompiledSession& s, std::string_view of, SegmentKind part, std::vector<SegmentCall>& calls) {
   for (size_t i = 0; i < s.programs.size(); ++i)
     if (const ProgramSpec& spec = s.programs[i].spec; spec.of == of && spec.part == part)
@@ -304,7 +304,7 @@ std::vector<SegmentCall> validation_calls(const CompiledSession& s) {
   return calls;
 }
 
-// The first level of sharding that fits a device; none on CPUs, whose ranks share one memory.
+// The lowest fitting level of sharding; none on CPUs, where ranks share memory.
 static std::string first_shard_that_fits(const Recipe& recipe, const Device& device) {
   std::string shard = "none";
   if (device.kind == "cpu") return shard;
@@ -337,7 +337,7 @@ Recipe resolve(Recipe r, const Device& device) {
   if (!recompute_budget(r.recompute).empty())
     fail_usage("a budget is not resolved here", "--recompute " + r.recompute,
                "Give the value that crest plan prints for it: layers=LEVEL:N+...");
-  // One text for one choice: layers=full:12 is full. Throws where it is for another model.
+  // Equal choices get equal text: layers=full:12 is full. Throws if the value is for another model.
   r.recompute = recompute_value(recompute_by_layer(r.recompute, r.model.layers));
   std::string& chunk = r.pass_settings.emplace("loss-chunk", "auto").first->second;
   if (chunk == "auto") chunk = auto_loss_chunk(r.precision, r.model.vocab, device.kind);
@@ -372,8 +372,8 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
                  "Leave it on. crest program --disable-pass NAME --after prune prints a Program without it.");
   s.device = device, s.stage = options.stage;
   s.device.deterministic = s.recipe.deterministic;
-  // Virtual ranks are threads of this process: each plans and runs with its share of the threads. A
-  // rank with a process of its own has its share already.
+  // Virtual ranks are threads of this process: each plans and runs with its part of the threads. A
+  // rank in its own process has its part already.
   s.device.threads = std::max(1, device.threads / s.recipe.data_parallel);
   s.compile_seconds = timer.seconds();
   extend(s, programs, options);
@@ -382,13 +382,13 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
 
 int stage_of_rank(const Recipe& recipe, int rank) {
   const Mesh mesh = recipe.layout();
-  return rank < mesh.ranks() ? mesh.coordinate(rank, Axis::pipeline) : 0;  // of too many, the mesh is refused later
+  return rank < mesh.ranks() ? mesh.coordinate(rank, Axis::pipeline) : 0;  // too many ranks: the mesh is rejected later
 }
 
 CompiledSession for_stage(const CompiledSession& s, int stage, const CompileOptions& options) {
   CompiledSession other;
   other.recipe = s.recipe, other.device = s.device, other.stage = stage;
-  other.schedule = s.schedule;  // of all ranks
+  other.schedule = s.schedule;  // shared by all ranks
   std::vector<ProgramSpec> specs;
   for (auto& c : s.programs) {
     ProgramSpec spec = c.spec;
@@ -404,7 +404,7 @@ static bool has_program(const CompiledSession& s, const std::string& name) {
                      [&](auto& c) { return c.spec.name == name || c.spec.of == name; });
 }
 
-// One Program, or the segments of one of a pipeline stage.
+// Adds one Program, or its segments for a pipeline stage.
 static void add_program(CompiledSession& s, const ProgramSpec& spec, const CompileOptions& options) {
   CompiledProgram c;
   c.spec = spec;
@@ -442,7 +442,7 @@ void extend(CompiledSession& s, const std::vector<ProgramSpec>& programs, const 
   const bool stages = s.recipe.layout().size(Axis::pipeline) > 1;
   for (ProgramSpec spec : programs) {
     if (has_program(s, spec.name)) continue;
-    if (spec.kind == ProgramKind::start && !has_start(s.recipe)) continue;  // known once `auto` is resolved
+    if (spec.kind == ProgramKind::start && !has_start(s.recipe)) continue;  // known only after `auto` is resolved
     spec.stage = s.stage;
     const bool steps = spec.kind == ProgramKind::train || spec.kind == ProgramKind::validation;
     for (spec.chunk = 0; spec.chunk < (stages && steps ? chunks_of_rank(s.recipe) : 1); ++spec.chunk)

@@ -15,7 +15,7 @@ namespace crest {
 
 namespace {
 
-// A length must fit training. 8-bit weights are not trained, so there it must fit evaluation.
+// A length must fit training. 8-bit weights cannot train: there it must fit evaluation.
 SessionUse deciding_use(const Recipe& r, const SessionUse& use) {
   auto weights = r.pass_settings.find("weights");
   if (weights == r.pass_settings.end() || weights->second != "int8") return use;
@@ -24,7 +24,7 @@ SessionUse deciding_use(const Recipe& r, const SessionUse& use) {
   return evaluation;
 }
 
-// A session of the smallest batch; none where a kernel is missing for such a size.
+// A session with the smallest batch; none if some kernel is missing.
 std::optional<CompiledSession> smallest_batch(Recipe r, int64_t seq, const Device& device, const SessionUse& use) {
   r.seq = seq, r.batch = batch_multiple(r);
   if (!recompute_budget(r.recompute).empty()) r.recompute = "full";
@@ -35,8 +35,8 @@ std::optional<CompiledSession> smallest_batch(Recipe r, int64_t seq, const Devic
   }
 }
 
-// An upper bound for a batch of 1: 32 bytes a parameter, fp32 for all activations of a layer,
-// scores of naive attention, logits. Most recipes fit by this bound and need no compiled session.
+// An upper bound for a batch of 1: 32 bytes per parameter, a layer's activations in fp32, naive
+// attention's scores, logits. Most recipes fit by this bound and need no compiled session.
 double most_bytes(const ModelConfig& m, int64_t seq) {
   const double ff = double(m.ff), n = double(seq), vocab = double(m.vocab) + 4096;
   const double width = double(std::max(m.width, m.heads * m.head_dim));
@@ -51,12 +51,12 @@ int64_t default_seq(const Recipe& r, const Device& device, const SessionUse& use
   for (int64_t seq = longest; seq > 0; seq /= 2) {
     std::optional<CompiledSession> s = smallest_batch(r, seq, device, use);
     if (!s || s->limited_bytes() <= limit) return seq;
-    if (s->limited_bytes() - s->transient_bytes > limit) break;  // its state alone is too large
+    if (s->limited_bytes() - s->transient_bytes > limit) break;  // the state alone is too large
   }
   return longest;
 }
 
-// Why the length differs from the context; empty if it does not.
+// Why the length is not the context; empty if it is.
 std::string why_shorter(const Recipe& r, int64_t chosen, int64_t limit) {
   const std::string context = format_number_of(r.model.context, "token");
   if (chosen < std::min(r.model.context, longest_default_seq))
@@ -67,7 +67,7 @@ std::string why_shorter(const Recipe& r, int64_t chosen, int64_t limit) {
   return "";
 }
 
-// Stages of about the same time, where times are known.
+// Balances the stages by time if times are known.
 Recipe with_stages(Recipe r, const Device& device, const DefaultSources& from) {
   const bool given = r.pass_settings.count("stages") && !r.pass_settings["stages"].empty();
   if (r.layout().size(Axis::pipeline) == 1 || given || !from.stage_costs_of) return r;
@@ -83,7 +83,7 @@ Recipe with_stages(Recipe r, const Device& device, const DefaultSources& from) {
 
 }  // namespace
 
-// Leaves `auto` where resolve() knows all there is to know.
+// Leaves `auto` if resolve() can decide.
 Recipe with_default_precision(Recipe r, const Device& device, const DefaultSources& from) {
   if (r.precision != "auto") return r;
   const std::optional<MatmulRates> rates = from.rates_of ? from.rates_of(device) : std::nullopt;

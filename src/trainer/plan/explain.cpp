@@ -53,7 +53,7 @@ int64_t weight_bytes(const CompiledSession& s) {
   return bytes;
 }
 
-// fp8 is the dtype of operands of linear layers; tensors between instructions are bf16.
+// fp8 concerns operands of linear layers only. Tensors between instructions are bf16.
 int64_t activation_bytes(const Recipe& r) {
   return r.precision == "bf16" || r.precision == "fp16" || r.precision == "fp8" ? 2 : 4;
 }

@@ -1,4 +1,4 @@
-// --explain batch: sequences per step, ranks for a replica, and the bubble of a pipeline.
+// --explain batch: sequences per step, ranks per replica, and the pipeline bubble.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace crest {
 Explanation explain_batch(const CompiledSession& s, const ExplainOptions& o) {
   const Recipe& r = s.recipe;
   const char* document = "Software Tune Up, Batch sizes";
-  // Ranks of the recipe are data parallel; --mesh adds to them.
+  // The recipe's ranks are data parallel. --mesh adds other axes.
   const int64_t tensor = o.mesh.size(Axis::tensor), pipeline = o.mesh.size(Axis::pipeline);
   const int64_t of_replica = tensor * pipeline;
   int64_t data = int64_t(o.mesh.size(Axis::data)) * r.data_ranks();

@@ -10,7 +10,7 @@ namespace crest {
 
 namespace {
 
-// FLOPs of a step's instructions in one phase.
+// A step's FLOPs in one phase.
 double phase_flops(const CompiledSession& s, Phase phase) {
   double sum = 0;
   for (auto& call : s.programs) {

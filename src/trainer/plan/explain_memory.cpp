@@ -13,7 +13,7 @@ namespace crest {
 
 namespace {
 
-// As --precision names them.
+// The dtype's name in --precision.
 std::string flag_name(DType dtype) {
   return dtype == DType::f32 ? "fp32" : dtype == DType::f16 ? "fp16" : std::string(name(dtype));
 }
@@ -44,8 +44,8 @@ Term gradients_term(const Recipe& r, double n) {
   return per_parameter_term("gradients", r.grad_dtype == "bf16" ? 2 : 4, r.grad_dtype, n, document);
 }
 
-// The optimizer's declared bytes for each parameter, summed by state: "6 N (u16 master, m) + 4
-// n(v)" if all parameters have masters of two bytes and fp32 m, and n(v) numbers are in fp32 v.
+// The optimizer's declared bytes per parameter, grouped by state. "6 N (u16 master, m) + 4 n(v)":
+// all parameters have 2-byte masters and fp32 m, and v has n(v) fp32 numbers.
 Term optimizer_term(const Recipe& r, double n) {
   struct Sum {
     std::string state;
@@ -151,7 +151,7 @@ ExplainSection activations(const CompiledSession& s, const ExplainOptions& o) {
   return {"training: activations", terms};
 }
 
-// The Programs of crest sample with int8 weights and a cache for the whole context.
+// The Programs of crest sample with int8 weights and a full-context cache.
 CompiledSession int8_sampling(const CompiledSession& s) {
   Recipe r;
   r.model = s.recipe.model, r.precision = s.recipe.precision, r.policy = s.recipe.policy;

@@ -15,7 +15,7 @@ namespace crest {
 
 namespace {
 
-// Bytes sent by a rank for the collectives of a step for which `counts` is true.
+// Bytes sent by a rank in a step's collectives, filtered by `counts`.
 template <class F>
 double sent_by_program(const CompiledSession& s, F counts) {
   const Mesh mesh = s.recipe.layout();
@@ -31,10 +31,10 @@ double sent_by_program(const CompiledSession& s, F counts) {
 
 bool in_layer(const Instr& instr) { return instr.origin.layer() >= 0; }
 bool along_data(const Instr& instr) { return axes_of(instr).has(Axis::data); }
-// What tensor ranks exchange in forward and backward passes, and the sums of gradients.
+// Exchanges of tensor ranks in forward and backward passes, without the sums of gradients.
 bool of_rows(const Instr& instr) { return !along_data(instr) && std::string_view(instr.op->name) != "all_reduce"; }
 
-// The session on tensor ranks; none, and `why`, if they cannot share the model.
+// The session on tensor ranks. none, with the reason in `why`: they cannot divide the model.
 std::optional<CompiledSession> on_tensor_ranks(const CompiledSession& s, int ranks, std::string& why) {
   Recipe r = s.recipe;
   r.data_parallel = 1, r.ranks = ranks, r.mesh = {{Axis::tensor, ranks}};

@@ -10,7 +10,7 @@ const std::vector<std::string> timed_recompute = {"none", "selective", "full"};
 
 namespace {
 
-// Narayanan's formula covers GPT's layers only.
+// Narayanan's formula applies to GPT's layers only.
 bool is_gpt(const ModelConfig& m) {
   return m.ff == 4 * m.width && m.kv_heads == m.heads && m.heads * m.head_dim == m.width && !gated(m.activation);
 }
@@ -27,7 +27,7 @@ std::vector<FlopsRate> flops_rates(const TimedStep& s) {
     const double head = vocab * width, scores = 4 * layers * double(m.heads * m.head_dim) * m.keys_per_token(s.seq);
     FlopsRate palm{"PaLM", "(6 N + 12 L a d s) tokens", "Chowdhery et al. 2022 (arXiv 2204.02311), appendix B"};
     palm.model = palm.hardware = flops_per_token(m, s.seq) * tokens;
-    // A forward pass of the layers, without the head.
+    // One more forward pass of the layers, without the head.
     if (full) palm.hardware += (2 * (double(matmul_parameter_count(m)) - head) + scores) * tokens;
     if (selective) palm.hardware += scores * tokens;
     rates.push_back(palm);

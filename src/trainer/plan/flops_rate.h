@@ -1,4 +1,4 @@
-// FLOP/s, MFU and HFU of a step timed by any program, by the conventions of published figures.
+// FLOP/s, MFU and HFU of a step timed by any program, with the conventions of publications.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -10,11 +10,11 @@
 
 namespace crest {
 
-// A step as its publication describes it.
+// A step as described in a publication.
 struct TimedStep {
   std::optional<ModelConfig> model;
-  double parameters = 0;  // all of them; with a model, the model's
-  int64_t sequences = 0;  // of all ranks
+  double parameters = 0;  // total; if a model is given, the model's
+  int64_t sequences = 0;  // on all ranks
   int64_t seq = 0;        // tokens of a sequence
   double seconds = 0;
   int ranks = 1;
@@ -25,18 +25,18 @@ struct TimedStep {
   double tokens_per_second() const { return tokens() / seconds; }
 };
 
-// The values of TimedStep::recompute.
+// Possible values of TimedStep::recompute.
 extern const std::vector<std::string> timed_recompute;
 
-// The FLOPs of a step by one convention: `model` counts nothing twice, `hardware` adds the FLOPs
-// that --recompute repeats.
+// The FLOPs of a step by one convention. `model` counts nothing twice. `hardware` adds the FLOPs
+// repeated by --recompute.
 struct FlopsRate {
   std::string name, formula, source;
   double model = 0, hardware = 0;
 };
 
-// The conventions that apply, the best known one first. The first row is the reference for MFU and
-// HFU in Crest, if the step has a model.
+// The applicable conventions, best known first. If the step has a model, the first row is Crest's
+// reference for MFU and HFU.
 std::vector<FlopsRate> flops_rates(const TimedStep& step);
 
 // docs/reference/contract.md, flops.

@@ -15,13 +15,13 @@ bool is_gradient_storage(const Program& p, ValueId v) {
   return value.role == Role::gradient && value.lifetime == Lifetime::step && value.layout.storage == v;
 }
 
-// A piece of a storage, and its name.
+// A named range of a storage.
 struct Piece {
   int64_t begin, end;
   std::string name;
 };
 
-// The range of bytes of a value's elements in its storage.
+// The byte range of a value's elements in its storage.
 Piece extent(const Value& v) {
   int64_t last = 0;
   for (int d = 0; d < v.shape.rank(); ++d) last += std::max<int64_t>(v.shape[d] - 1, 0) * v.layout.strides[d];
@@ -31,8 +31,8 @@ Piece extent(const Value& v) {
 
 bool trains(const CompiledProgram& c) { return c.spec.kind == ProgramKind::train; }
 
-// The tensors of a storage over all Programs with gradients, in order; overlapping views are
-// merged. An update may cut a storage elsewhere (passes/offload.cpp).
+// A storage's tensors in all Programs with gradients, in order, with overlapping views merged. An
+// update may cut a storage differently (passes/offload.cpp).
 std::vector<Piece> pieces_of(const std::vector<CompiledProgram>& programs, const PersistentBlock& storage) {
   std::vector<Piece> all;
   bool any_trains = std::any_of(programs.begin(), programs.end(), trains);
@@ -51,13 +51,13 @@ std::vector<Piece> pieces_of(const std::vector<CompiledProgram>& programs, const
     if (merged.empty() || p.begin >= merged.back().end)
       merged.push_back(p);
     else if (p.begin == merged.back().begin && p.end >= merged.back().end)
-      merged.back() = p;  // a later version; the last one is the parameter's gradient
+      merged.back() = p;  // a later version: the last is the parameter's gradient
     else
       merged.back().end = std::max(merged.back().end, p.end);
   return merged;
 }
 
-// First and last instruction with each piece; -1: none.
+// The first and last use of each piece, by instruction; -1: none.
 std::vector<std::pair<int, int>> touches(const Program& p, ValueId root, const std::vector<Piece>& pieces) {
   std::vector<std::pair<int, int>> out(pieces.size(), {-1, -1});
   auto touch = [&](ValueId v, int i) {
@@ -102,8 +102,8 @@ std::vector<PersistentBlock> gradient_storages(const std::vector<CompiledProgram
   return storages;
 }
 
-// Whether a Program gets the values another leaves there; shards of gradients (passes/shard.cpp)
-// take the place of whole ones.
+// Whether some Program receives another's values through this storage. Shards of gradients
+// (passes/shard.cpp) replace whole ones.
 static bool is_handed_on(const std::vector<CompiledProgram>& programs, const PersistentBlock& storage) {
   return std::any_of(programs.begin(), programs.end(), [&](auto& c) {
     if (c.spec.kind == ProgramKind::train) return false;

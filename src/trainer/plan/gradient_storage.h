@@ -1,20 +1,18 @@
-// Gradients handed from the backward half of a step to the update, in the transient arena. Before a
-// gradient is written, its memory holds activations, unneeded by then.
+// Gradients in the transient arena, passed from a step's backward half to the update. Before a
+// gradient is written, its memory has activations, unneeded by then.
 #pragma once
 #include "plan/compile.h"
 
 namespace crest {
 
-// The storages of gradients, one after another from the start of the arena. Not for Programs whose
-// micro steps accumulate gradients: there they exist from the first forward pass on, and are
-// persistent.
+// Storages of gradients, consecutive from the start of the arena. Empty if micro steps accumulate:
+// then gradients exist from the first forward pass on, and are persistent.
 std::vector<PersistentBlock> gradient_storages(const std::vector<CompiledProgram>& programs);
 
-// Their parts of the arena while each Program runs. In a producing Program:
-// a tensor from its first write to the end. In a receiving Program: from
-// the start to the last read; a storage received by none: while it is used.
-// The update runs over whole groups: the gaps between their tensors start
-// as zeros and are reserved in every Program, so they stay zero.
+// The arena blocks of these storages while each Program runs. A producing Program holds a tensor
+// from its first write to the end. A receiving Program holds it from the start to the last read. If
+// no Program receives a storage, it exists only while it is used. An update works on whole groups,
+// padding included. Padding starts as zeros and is reserved in every Program, so it stays zero.
 std::vector<std::vector<Block>> gradient_blocks(const std::vector<CompiledProgram>& programs,
                                                 const std::vector<PersistentBlock>& storages);
 

@@ -12,19 +12,19 @@ namespace crest {
 
 namespace {
 
-// The content of memory, and the Program it comes from.
+// The content of memory, and its writer.
 struct Held {
   Placement placement;
   std::string by;
 };
 
-// Two steps, since the second one begins with the first one's results.
+// Two steps, because the second starts with results of the first.
 std::vector<const CompiledProgram*> calls(const CompiledSession& s) {
   static constexpr const char* step[] = {"train",  "train.first", "train.next", "train.next", "train.last",
                                          "update", "validation",  "prefill",    "decode"};
   std::vector<const CompiledProgram*> list;
   auto call = [&](const std::string& name) {
-    for (auto& c : s.programs)  // segments follow one another
+    for (auto& c : s.programs)  // segments run in order
       if (c.spec.name == name || c.spec.of == name) list.push_back(&c);
   };
   call("start");
@@ -41,7 +41,7 @@ void verify_along(const CompiledSession& s, Axis axis) {
     if (added) it->second = handover(c->program, axis);
     for (auto& read : it->second.reads) {
       auto held = memory.find(read.storage);
-      // The host provides weights and states that no Program has left.
+      // The host writes weights and states before any Program does.
       if (held == memory.end() && read.gradient)
         fail_internal(fmt::format("program {} reads %{}, which no program has left", c->spec.name, read.value),
                       "between programs");

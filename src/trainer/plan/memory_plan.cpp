@@ -27,7 +27,7 @@ int64_t total(const CategoryBytes& c) { return std::accumulate(c.begin(), c.end(
 
 namespace {
 
-constexpr int64_t alignment = 256;  // bytes: the alignment guaranteed by GPU allocators
+constexpr int64_t alignment = 256;  // bytes, as guaranteed by GPU allocators
 
 int64_t aligned(int64_t bytes) { return round_up(std::max<int64_t>(bytes, 1), alignment); }
 
@@ -36,7 +36,7 @@ using Interval = std::pair<int64_t, int64_t>;
 // A sorted list of disjoint intervals with holes between them.
 class Intervals {
  public:
-  // False if all of it was already covered.
+  // Returns false if the range was already covered.
   bool add(Interval added) {
     auto first =
         std::lower_bound(list_.begin(), list_.end(), added, [](auto& a, auto& b) { return a.second < b.first; });
@@ -59,10 +59,10 @@ class Intervals {
   std::vector<Interval> list_;
 };
 
-// Addresses in use over time: a segment tree over buckets of instructions. A node knows the
-// addresses of blocks alive during all of its instructions, and of blocks alive during any of them.
-// Saved activations, which grow with the model's depth, are adjacent, so both are a few intervals.
-// Blocks with a begin or end within a bucket are listed there.
+// Addresses in use over time: a segment tree over buckets of instructions. A node has the addresses
+// of blocks alive during all of its instructions, and of blocks alive during any of them. Saved
+// activations grow with depth but are adjacent, so both sets are a few intervals. A leaf also lists
+// blocks with a start or end inside its bucket.
 class TakenAddresses {
  public:
   explicit TakenAddresses(size_t instructions)
@@ -91,7 +91,7 @@ class TakenAddresses {
     });
   }
 
-  // The lowest of the smallest sufficient holes.
+  // The lowest address among the smallest sufficient holes.
   int64_t best_fit(int first, int last, int64_t bytes) {
     size_t from = size_t(first) / bucket, to = size_t(last) / bucket;
     taken_.clear();
@@ -101,8 +101,7 @@ class TakenAddresses {
       if (from == to) break;
     }
     for_nodes(from + 1, to, [&](size_t node) { at_any_[node].append_to(taken_); });
-    // A block alive during a whole ancestor of the
-    // inner nodes is alive during one of the ends too.
+    // A block alive throughout an ancestor of the inner nodes is also alive at one of the ends.
     size_t low = from + leaves_, high = to + leaves_;
     for (; low != high; low /= 2, high /= 2) all_through_[low].append_to(taken_), all_through_[high].append_to(taken_);
     for (; low > 0; low /= 2) all_through_[low].append_to(taken_);
@@ -122,12 +121,12 @@ class TakenAddresses {
     Interval addresses;
   };
 
-  // Ancestors know everything their nodes know.
+  // Ancestors include everything in their nodes.
   void add_upwards(size_t node, Interval addresses) {
     while (node > 0 && at_any_[node].add(addresses)) node /= 2;
   }
 
-  // The largest nodes covering the leaves from `low` up to `high` (exclusive).
+  // Visits the largest nodes covering leaves `low` to `high` (exclusive).
   template <class Visit>
   void for_nodes(size_t low, size_t high, Visit visit) const {
     for (low += leaves_, high += leaves_; low < high; low /= 2, high /= 2) {
@@ -167,7 +166,7 @@ class Planner {
       order_by(before);
       urgent_.assign(plan_.blocks.size(), 0);
       // Blocks without a place below the peak come earlier in the next attempt ("Squeaky Wheel"
-      // Optimization, Joslin and Clements, 1999), as long as much memory is wasted.
+      // Optimization, Joslin and Clements, 1999), while much memory is wasted.
       for (int round = 0; round < (wasted() > 0.02 ? 16 : 3); ++round) {
         place();
         if (best.empty() || plan_.bytes < least) {
@@ -208,7 +207,7 @@ class Planner {
       for (ValueId v : p_.code[size_t(i)].in) touch(v, i);
       for (ValueId v : p_.code[size_t(i)].out) touch(v, i);
     }
-    for (ValueId v : p_.inputs) touch(v, 0);  // written by the host before the first instruction
+    for (ValueId v : p_.inputs) touch(v, 0);  // the host writes inputs before the first instruction
     kept_.assign(p_.values.size(), false);
     for (ValueId v : p_.outputs) {
       touch(v, std::max(n - 1, 0));
@@ -220,9 +219,9 @@ class Planner {
         for (ValueId v : *list) touch(v, end_[size_t(i)]);
   }
 
-  // Another stream may be at an instruction until the compute stream waits for it: from then on
-  // memory is free for the compute stream's next work. Waits added by addresses come later; they
-  // only wait for more.
+  // Another stream may still be running an instruction until the compute stream waits for it. Only
+  // then is its memory free for the compute stream. Waits derived from addresses come later and can
+  // only add to these.
   void find_ends() {
     end_.resize(p_.code.size());
     std::iota(end_.begin(), end_.end(), 0);
@@ -236,23 +235,23 @@ class Planner {
     }
   }
 
-  // Where whole gradients must have been sent: the backward pass never waits for them, so they
-  // would stay to its end. Whatever takes their memory waits.
+  // Limits the gradients waiting to be sent. The backward pass never waits for them, so they would
+  // occupy memory to its end. Whatever takes their memory waits instead.
   int last_in_flight(size_t i) const {
-    constexpr int most = 3;  // on their way
+    constexpr int most = 3;  // in flight
     int sent = 0;
     for (size_t k = i + 1; k < p_.code.size(); ++k)
       if (p_.code[k].stream == p_.code[i].stream && ++sent == most) return int(k);
     return int(p_.code.size()) - 1;
   }
 
-  // Whether element i of both is at the same place of its storage.
+  // Whether element i has the same place in both storages.
   static bool same_places(const Value& a, const Value& b) {
     if (a.storage_bytes() != b.storage_bytes()) return false;
     return (a.contiguous() && b.contiguous()) || a.layout.strides == b.layout.strides;
   }
 
-  // An output may take over the memory of an input with its last use at this instruction.
+  // An output may reuse an input's memory at the input's last use.
   void overlay() {
     same_as_.resize(p_.values.size());
     std::iota(same_as_.begin(), same_as_.end(), 0);
@@ -326,10 +325,9 @@ class Planner {
     return double(x.bytes) * (x.last - x.first + 1) > double(y.bytes) * (y.last - y.first + 1);
   }
 
-  // Places blocks in an order: saved activations (long-lived) first. If this wastes too much
-  // because the peak is among short-lived blocks: the largest first, or the ones with the most
-  // bytes times instructions. Each goes to the best-fitting hole among the placed blocks alive with
-  // it.
+  // Places blocks in order, saved activations (long-lived) first. If this wastes too much because
+  // the peak is among short-lived blocks, tries the largest first, or the most bytes times
+  // instructions. Each block goes to the best-fitting hole among the placed blocks alive with it.
   void place() {
     taken_.clear();
     plan_.bytes = 0;
@@ -350,11 +348,10 @@ class Planner {
                      [&](int a, int b) { return before(plan_.blocks[size_t(a)], plan_.blocks[size_t(b)]); });
   }
 
-  // The range excluded by a block: whole units of alignment (blocks with a fixed address may begin
-  // within one).
+  // The range occupied by a block, in units of alignment (a fixed block may start inside one).
   static Interval addresses(const Block& b) { return {b.offset / alignment * alignment, aligned(b.offset + b.bytes)}; }
 
-  // Enters a block with a known address.
+  // Adds a block with a known address.
   void take(const Block& block) {
     plan_.bytes = std::max(plan_.bytes, addresses(block).second);
     taken_.add(block.first, block.last, addresses(block));
@@ -376,14 +373,14 @@ class Planner {
 
   const Program& p_;
   const std::vector<int64_t>& workspace_;
-  size_t fixed_;             // the first blocks of the plan
+  size_t fixed_;             // the plan starts with these blocks
   std::set<ValueId> whole_;  // groups sharded over the ranks
-  std::vector<int> order_;   // of the other blocks
-  std::vector<int> urgent_;  // by block: how often it found no place below the peak
+  std::vector<int> order_;   // the other blocks
+  std::vector<int> urgent_;  // by block: how often it found no hole below the peak
   MemoryPlan plan_;
-  std::vector<int> end_;           // by instruction: the first one at which it has surely ended
+  std::vector<int> end_;           // by instruction: when it has certainly finished
   std::vector<int> first_, last_;  // by storage
-  std::vector<bool> kept_;         // by storage: an output not read by the host is for a later Program
+  std::vector<bool> kept_;         // by storage: a later Program reads it, the host does not
   std::vector<ValueId> same_as_;
   TakenAddresses taken_;
 };
@@ -395,7 +392,7 @@ MemoryPlan plan_memory(const Program& program, const std::vector<int64_t>& works
 }
 
 void verify(const MemoryPlan& plan) {
-  // Sweeps over time with the live blocks ordered by address: neighbors must not overlap.
+  // Sweeps over time with live blocks ordered by address. Neighbors must not overlap.
   struct Event {
     int time, block;
     bool start;

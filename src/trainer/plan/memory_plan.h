@@ -1,4 +1,4 @@
-// Addresses for every value of a Program, decided before anything runs.
+// Assigns an address to every value of a Program before anything runs.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -25,10 +25,10 @@ std::string_view name(Category);
 using CategoryBytes = std::array<int64_t, category_count>;
 int64_t total(const CategoryBytes&);
 
-// A piece of the transient arena, and the instructions [first, last] of its use. A use by another
-// stream than compute lasts until the compute stream waits for it.
+// A piece of the transient arena, used by instructions [first, last]. If a stream other than
+// compute uses it, the use lasts until the compute stream waits for it.
 struct Block {
-  std::string name;  // of the storage value, or "workspace of OP"
+  std::string name;  // of the storage, or "workspace of OP"
   ValueId storage;   // no_value for workspace
   int64_t offset, bytes;
   int first, last;
@@ -37,18 +37,18 @@ struct Block {
 
 struct MemoryPlan {
   std::vector<Block> blocks;
-  std::vector<int> block_of_value;  // by storage value: its block, -1 if it is elsewhere (persistent, gradients)
-  std::vector<int> block_of_instr;  // workspace block of an instruction, -1 for none
+  std::vector<int> block_of_value;  // by storage; -1: not in this arena (persistent, gradients)
+  std::vector<int> block_of_instr;  // the instruction's workspace; -1: none
   int64_t bytes = 0;                // size of the transient arena
-  int64_t live_peak = 0;            // largest sum of live blocks: no plan can be smaller
-  int peak_instr = -1;              // instruction of live_peak
-  CategoryBytes at_peak{};          // live bytes by category there
+  int64_t live_peak = 0;            // largest sum of live blocks, a lower bound for any plan
+  int peak_instr = -1;              // where live_peak occurs
+  CategoryBytes at_peak{};          // live bytes there, by category
 };
 
 // workspace[i]: workspace bytes of instruction i. fixed: blocks with a given address
-// (plan/gradient_storage.h). Values with a storage that is persistent or lives for the step are not
-// placed here. Best fit, longest-lived first, or in other orders if this wastes over 1%.
-// Near-linear in the number of instructions.
+// (plan/gradient_storage.h). Values in persistent or step-long storage are not placed here. Best
+// fit, longest-lived first; tries other orders if this wastes over 1%. Nearly linear in the number
+// of instructions.
 MemoryPlan plan_memory(const Program& program, const std::vector<int64_t>& workspace,
                        const std::vector<Block>& fixed = {});
 // Throws an internal error if two blocks overlap in both time and address.

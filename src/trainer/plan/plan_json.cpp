@@ -12,7 +12,7 @@ namespace crest {
 
 using Json = nlohmann::ordered_json;
 
-// The keys in which a layer differs. all: those that every model states, too.
+// The keys that differ between layers. all: also the keys in every model.
 static Json layer_to_json(const LayerConfig& m, const LayerConfig& from, bool all) {
   Json j = Json::object();
   if (m.norm_position != from.norm_position) j["norm_position"] = names_of<NormPosition>()[size_t(m.norm_position)];
@@ -49,7 +49,7 @@ Json model_to_json(const ModelConfig& m) {
             {"tied", m.tied},
             {"dropout", m.dropout},
             {"parameters", parameter_count(m)}};
-  // Only where the model has them: most models do not.
+  // Only if true: most models do not have them.
   if (m.qkv_bias) j["qkv_bias"] = true;
   if (m.attention_bias) j["attention_bias"] = true;
   if (m.mlp_bias) j["mlp_bias"] = true;
@@ -59,7 +59,7 @@ Json model_to_json(const ModelConfig& m) {
   if (m.embedding_norm) j["embedding_norm"] = true;
   if (m.logit_scale != 1) j["logit_scale"] = m.logit_scale;
   if (m.logit_cap != 0) j["logit_cap"] = m.logit_cap;
-  // One for each kind of layer where they differ in more than windows of the first ones.
+  // Lists every kind of layer, unless only the windows of the first layers differ (full_layers).
   j.update(layer_to_json(m, LayerConfig(), false));
   if (m.others.empty() || j.contains("full_layers")) return j;
   j["pattern"] = m.pattern;

@@ -1,5 +1,5 @@
-// Models, memory plans and compiled Programs as JSON, as commands print them and records
-// store them. docs/reference/contract.md lists the keys.
+// Models, memory plans and compiled Programs as JSON, for commands and records.
+// docs/reference/contract.md lists the keys.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -13,7 +13,7 @@
 
 namespace crest {
 
-// The sizes of a model (keys as in its TOML file) and its number of parameters.
+// A model's sizes (keys as in its TOML file) and number of parameters.
 nlohmann::ordered_json model_to_json(const ModelConfig& model);
 
 // {"weights": bytes, ...}: all categories.
@@ -31,8 +31,8 @@ nlohmann::ordered_json programs_to_json(const CompiledSession& session);
 // The document "plan" of a RunRecord: {model, memory, programs}.
 nlohmann::ordered_json plan_document(const CompiledSession& session);
 
-// A compiled Program as one document: values; instructions with cost, kernel and addresses; memory
-// plan; pass times.
+// A compiled Program as one document: values, instructions (cost, kernel, addresses), memory plan
+// and pass times.
 std::string program_json(const CompiledProgram& program);
 
 }  // namespace crest

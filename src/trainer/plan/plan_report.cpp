@@ -29,7 +29,7 @@ Device rank_device(const Recipe& recipe, Device device) {
   return device;
 }
 
-// Every stage needs its memory: the plan is of the one with the most. Returns all.
+// Every stage needs its memory. Plans the largest stage and returns all.
 static std::vector<CompiledSession> add_stages(PlanReport& r, const CompileOptions& quick) {
   const int ranks = r.session.recipe.layout().size(Axis::pipeline);
   if (ranks == 1 || r.session.schedule.calls.empty()) return {};
@@ -53,7 +53,7 @@ static std::vector<CompiledSession> add_stages(PlanReport& r, const CompileOptio
   return all;
 }
 
-// Another stage may need the most memory with larger batches.
+// With larger batches, another stage may need the most memory.
 static int64_t batch_for_all(const PlanReport& r, const std::vector<CompiledSession>& stages, const SessionUse& use) {
   int64_t batch = largest_batch(r.session, use, r.rank_limit);
   for (const CompiledSession& stage : stages) {
@@ -72,7 +72,7 @@ PlanReport plan_report(const Recipe& recipe, const Device& device, const Session
   r.limit = limit, r.rank_limit = limit_of_rank(recipe, device, limit);
   r.ranks = recipe.all_ranks();
   CompileOptions quick;
-  quick.verify = false;  // tests verify every pass; here planning should be fast
+  quick.verify = false;  // tests verify every pass; planning should be fast
   r.session = compile(recipe, rank_device(recipe, device), session_programs(recipe, use), quick);
   const std::vector<CompiledSession> stages = add_stages(r, quick);
   r.executed_flops = executed_flops(r.session) * double(r.ranks);

@@ -6,13 +6,13 @@
 
 namespace crest {
 
-// The Program right after a pass, without kernels or addresses; "model": before the first pass. The
+// The Program right after a pass, without kernels or addresses. "model": before the first pass. The
 // recipe must be resolved. Throws a usage error for an unknown pass.
 Program program_after(const Recipe& recipe, const Device& device, const ProgramSpec& spec, const std::string& pass);
 
-// A Program of the session as another pipeline stage has it.
+// The session's Program as compiled for another pipeline stage.
 Program of_stage(const CompiledSession& session, const CompiledProgram& like, int stage);
-// Of all stages, in the order of the model.
+// Parameters of all stages, in model order.
 std::vector<Param> model_parameters(const CompiledSession& session);
 
 }  // namespace crest

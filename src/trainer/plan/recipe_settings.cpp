@@ -12,7 +12,7 @@ namespace crest {
 
 namespace {
 
-// OP=PATTERN, any number of them.
+// OP=PATTERN, repeatable.
 SettingValue kernel_pins(const Setting&, const void* object) {
   std::vector<std::string> pins;
   for (auto& [op, pattern] : static_cast<const Recipe*>(object)->kernels) pins.push_back(op + "=" + pattern);
@@ -105,18 +105,18 @@ nlohmann::ordered_json recipe_to_json(const Recipe& recipe) { return settings_of
 
 namespace {
 
-// A recipe with nothing but its model set, as far as the model can be found here.
+// A recipe with only the model set, if the model can be found here.
 Recipe plain_recipe(const std::string& model, const ModelConfig& otherwise) {
   Recipe recipe;
   recipe.model = otherwise;
   try {
     recipe.model = load_model_config(model);
-  } catch (const Error&) {  // a model from a program or another machine
+  } catch (const Error&) {  // from another program or machine
   }
   return recipe;
 }
 
-// 1.0 and 1 are the same number.
+// 1.0 equals 1.
 bool is_same(const Setting& row, const std::string& a, const std::string& b) {
   try {
     return text_of(parse_setting(row, a)) == text_of(parse_setting(row, b));
@@ -155,7 +155,7 @@ std::vector<std::string> recipe_flags(const nlohmann::ordered_json& recipe) {
   return flags;
 }
 
-// --ranks 1 with --mesh data=4: a recipe cannot tell the first from its default.
+// --ranks 1 --mesh data=4 is an error, but a recipe cannot tell --ranks 1 from its default.
 static void check_same_ranks(const RecipeOptions& o, const Recipe& r) {
   if (!o.has("mesh") || !o.has("ranks")) return;
   Recipe alone;

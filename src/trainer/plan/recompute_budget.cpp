@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t level_count = 5;
 constexpr int most_plans = 80;
-using Counts = std::array<int64_t, level_count>;  // layers at each level
+using Counts = std::array<int64_t, level_count>;  // number of layers at each level
 
 class RecomputeSearch {
  public:
@@ -46,7 +46,7 @@ class RecomputeSearch {
     double ms, bytes;  // estimated
   };
 
-  // The heavier levels first.
+  // Heavier levels come first.
   std::string value(const Counts& counts) const {
     std::vector<std::string> by_layer;
     for (size_t l = level_count; l-- > 0;) by_layer.insert(by_layer.end(), size_t(counts[l]), recompute_levels[l]);
@@ -74,7 +74,7 @@ class RecomputeSearch {
     return mix;
   }
 
-  // Fastest first; candidates both slower and larger than another are left out.
+  // Sorts by time and drops candidates both slower and larger than another.
   void rank() {
     std::vector<Mix> all;
     for (size_t x = 0; x < level_count; ++x)
@@ -103,8 +103,8 @@ class RecomputeSearch {
     }
   }
 
-  // Plans candidates differing from the best in the level of one or two layers, with a faster
-  // estimate and a chance to fit. Returns whether one was better.
+  // Plans candidates with one or two layers unlike the best, a faster estimate and a chance to fit.
+  // Returns whether one was better.
   bool improve() {
     const Counts from = *best_;
     const StepCost at = known_.at(from);
@@ -115,7 +115,7 @@ class RecomputeSearch {
       for (auto& twice : moves(once)) near.push_back(estimated(twice));
     }
     std::erase_if(near, [&](auto& mix) {
-      // A plan may be a layer's part away from the estimate.
+      // An estimate may be off by a fraction of a layer.
       double slack = 0.01 * double(at.bytes);
       return known_.count(mix.counts) || mix.ms >= here.ms ||
              double(at.bytes) + mix.bytes - here.bytes > double(budget_) + slack;
@@ -181,7 +181,7 @@ Recipe recompute_within_budget(Recipe recipe, const Device& device, const StepTi
     SessionUse planned = all ? use : SessionUse{.train = true, .update = true};
     return compile(r, device, session_programs(resolve(r, device), planned), {.verify = false});
   };
-  // Validation and samples add the same to every plan.
+  // Validation and samples add the same bytes to every plan.
   CompiledSession plain = step("none", true);
   int64_t least = 0;
   for (auto& c : plain.programs)
@@ -189,7 +189,7 @@ Recipe recompute_within_budget(Recipe recipe, const Device& device, const StepTi
   const StepTimer timer = (timer_of ? timer_of : assumed_step_times)(step("none", false), device);
   RecomputeChoice choice = choose_recompute(recipe.model.layers, budget, [&](const std::string& value) {
     CompiledSession session = step(value, false);
-    // The stages of a pipeline keep activations in slots, and any of them may need the most.
+    // Pipeline stages keep activations in slots, and any stage may need the most.
     if (recipe.layout().size(Axis::pipeline) > 1)
       return StepCost{timer.ms(session), largest_stage(step(value, true), {.verify = false}).limited_bytes()};
     int64_t bytes = plain.limited_bytes() - plain.transient_bytes + std::max(least, session.transient_bytes);

@@ -22,15 +22,15 @@ struct Task {
   int64_t micro_step;
 };
 
-// As many micro steps as ranks for one chunk, then for the next one.
+// Runs as many micro steps as ranks on one chunk, then on the next.
 Task in_turns(const Pipeline& p, int64_t k, StagePart part) {
   const int64_t turn = k / p.ranks, chunk = turn % p.chunks, micro = turn / p.chunks * p.ranks + k % p.ranks;
   return {part, int(part == StagePart::forward ? chunk : p.chunks - 1 - chunk), p.chunks == 1 ? k : micro};
 }
 
-// One forward, one backward, after some forward passes. Gradients of weights wait for as many
-// backward passes as ranks are before this one: the later ranks begin with them when the first ones
-// have nothing else to do.
+// After some forward passes: one forward, one backward. Weight gradients are delayed by one
+// backward pass for each rank before this one. So later ranks start them when the first ranks have
+// no other work.
 std::vector<Task> order_of(const Pipeline& p, int rank) {
   const int64_t all = p.micro_steps * p.chunks;
   int64_t warm_up = p.chunks == 1 ? p.ranks - rank - 1 : 2 * (p.ranks - rank - 1) + int64_t(p.chunks - 1) * p.ranks;
@@ -78,11 +78,11 @@ class Simulation {
   }
 
  private:
-  // Of a micro step on a chunk.
+  // A micro step on a chunk.
   struct Step {
-    double forward_at = never, backward_at = never;  // when what the part reads is there
+    double forward_at = never, backward_at = never;  // when the inputs have arrived
     int slot = -1;
-    int uses = 0;  // parts and sends to come before the slot is free
+    int uses = 0;  // parts and sends left before the slot is free
     bool ran[3] = {};
   };
   struct Rank {
@@ -90,10 +90,10 @@ class Simulation {
     std::vector<Task> order;
     size_t next = 0;
     std::vector<std::vector<Step>> steps;  // by chunk and micro step
-    std::vector<std::vector<bool>> slots;  // by chunk: taken
-    std::vector<int> taken;                // by chunk: how many
+    std::vector<std::vector<bool>> slots;  // by chunk: in use
+    std::vector<int> taken;                // by chunk: number in use
   };
-  // Made by a rank and not yet passed on.
+  // Made by a rank, not yet transferred.
   struct Sent {
     int from, to;
     StagePart part;
@@ -111,7 +111,7 @@ class Simulation {
   int stage(int rank, int chunk) const { return chunk * p_.ranks + rank; }
   Step& step(int rank, int chunk, int64_t m) { return ranks_[size_t(rank)].steps[size_t(chunk)][size_t(m)]; }
 
-  // As many as have begun and not ended at once.
+  // As many slots as there were micro steps in flight at once.
   std::vector<std::vector<bool>> slots_for(const std::vector<Task>& order) const {
     std::vector<int> now(size_t(p_.chunks), 0), most(size_t(p_.chunks), 0);
     for (const Task& t : order) {
@@ -266,7 +266,7 @@ PartTimes equal_times(const Pipeline& p, double transfer) {
 
 PipelineSchedule make_schedule(const Pipeline& p, const PartTimes& times) { return Simulation(p, times).run(); }
 
-// A transfer begins when both of its ranks are there.
+// A transfer starts when both of its ranks are ready.
 PipelineSchedule with_times(PipelineSchedule s, const PartTimes& times) {
   const Pipeline& p = s.pipeline;
   std::vector<size_t> next(s.calls.size(), 0);
@@ -307,7 +307,7 @@ PartTimes balanced(const Pipeline& p, const PartTimes& times) {
     for (double seconds : *list) sum += seconds;
   PartTimes even = equal_times(p, times.transfer);
   for (auto* list : {&even.forward, &even.backward, &even.weights})
-    for (double& seconds : *list) seconds *= sum / (3.0 * p.ranks);  // a stage of equal_times takes 3 / chunks
+    for (double& seconds : *list) seconds *= sum / (3.0 * p.ranks);  // a stage in equal_times takes 3 / chunks
   return even;
 }
 

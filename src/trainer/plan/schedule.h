@@ -1,5 +1,5 @@
-// When each rank of a pipeline runs its part of each micro step, and when it passes tensors on.
-// Stage s is chunk s / ranks of rank s % ranks.
+// When each rank of a pipeline runs its part of each micro step and passes tensors on. Stage s is
+// chunk s / ranks of rank s % ranks.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace crest {
 
-// forward and backward pass of a stage; weights: the gradients of its weights, if they are a part
-// of their own.
+// A stage's forward pass, its backward pass, and the gradients of its weights, if they are
+// separate.
 enum class StagePart : uint8_t { forward, backward, weights };
 std::string_view name(StagePart part);
 
@@ -25,7 +25,7 @@ struct Pipeline {
   bool splits_weights() const { return kind == Kind::zero_bubble; }
 };
 
-// Of one micro step, in any unit. A transfer keeps both of its ranks busy.
+// For one micro step, in any unit. A transfer occupies both of its ranks.
 struct PartTimes {
   std::vector<double> forward, backward, weights;  // by stage
   double transfer = 0;
@@ -40,20 +40,20 @@ struct PartTimes {
                                          : &PartTimes::weights;
   }
 };
-// A usage error for micro steps that the schedule cannot share.
+// Usage error if the schedule cannot divide the micro steps.
 Pipeline pipeline_of(const Recipe& recipe);
-// By FLOPs: every rank finds the same.
+// In FLOPs, so all ranks get the same result.
 PartTimes times_by_flops(const Recipe& recipe);
-// Stages that take equally long: a backward pass takes twice a forward pass.
+// Equally slow stages, with backward passes twice as long as forward passes.
 PartTimes equal_times(const Pipeline& pipeline, double transfer = 0);
 
 struct PipelineCall {
   enum class Action : uint8_t { run, send, receive };
   Action action = Action::run;
-  StagePart part = StagePart::forward;  // of a transfer: what this part of another stage reads
-  int chunk = 0;                        // of this rank
+  StagePart part = StagePart::forward;  // of a transfer: its reader on the other stage
+  int chunk = 0;                        // on this rank
   int64_t micro_step = 0;
-  int slot = 0;   // of the chunk: memory of one micro step
+  int slot = 0;   // index in the chunk: memory for one micro step
   int peer = -1;  // the other rank of a transfer
   double start = 0, seconds = 0;
 };
@@ -62,35 +62,35 @@ struct PipelineSchedule {
   Pipeline pipeline;
   std::vector<std::vector<PipelineCall>> calls;  // by rank
   std::vector<std::vector<int>> slots;           // by rank and chunk
-  double seconds = 0;                            // until the last rank has ended
+  double seconds = 0;                            // end of the last rank
 };
 
-// Runs the schedule with these times, and keeps the order of everything. All transfers have one
-// order for all ranks, so no two ranks wait for each other, even if a send waits for its receive.
+// Simulates the schedule with these times and records the order of all calls. All ranks order
+// transfers alike, so no two ranks wait for each other, even if a send waits for its receive.
 PipelineSchedule make_schedule(const Pipeline& pipeline, const PartTimes& times);
 
-// The same calls in the same order, with other times.
+// The same calls in the same order, with new times.
 PipelineSchedule with_times(PipelineSchedule schedule, const PartTimes& times);
 
-// Throws an internal error unless: the calls end if a transfer needs both of its ranks at once;
-// every stage runs each part of each micro step once, after its inputs have arrived; and no slot
-// has two micro steps at a time.
+// Throws an internal error unless the calls finish when each transfer needs both ranks at once,
+// every stage runs each part of each micro step once and after its inputs arrive, and no slot has
+// two micro steps at a time.
 void verify_schedule(const PipelineSchedule& schedule);
 
-// equal_times() with the same work in all.
+// equal_times() with the same total work.
 PartTimes balanced(const Pipeline& pipeline, const PartTimes& times);
 
 // Why a pipeline takes longer than its work divided by its ranks.
 struct Bubble {
   double ideal = 0;      // seconds of work, divided by the ranks
-  double warm_up = 0;    // of balanced stages: until the last rank begins
-  double drain = 0;      // of balanced stages: all other waiting
-  double imbalance = 0;  // beyond the time of balanced stages
-  double transfers = 0;  // beyond the time without transfers
+  double warm_up = 0;    // with balanced stages: until the last rank starts
+  double drain = 0;      // with balanced stages: all other waiting
+  double imbalance = 0;  // additional time because stages are not balanced
+  double transfers = 0;  // additional time for transfers
   double seconds() const { return warm_up + drain + imbalance + transfers; }
   double fraction() const { return ideal > 0 ? seconds() / ideal : 0; }
 };
-// In the order of a schedule.
+// For the schedule's order of calls.
 Bubble bubble_of(const PipelineSchedule& schedule, const PartTimes& times);
 Bubble bubble_of(const Pipeline& pipeline, const PartTimes& times);
 

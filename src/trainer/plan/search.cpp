@@ -30,8 +30,8 @@ class BatchSearch {
 
   int64_t run() {
     if (!fits(1)) return 0;
-    // A batch with one more chunk of the loss has smaller chunks than the batch before it. Bytes
-    // grow over these first batches of each number of chunks, and within each number.
+    // A batch with one more chunk of the loss has smaller chunks than the batch before. Bytes grow
+    // along these first batches of each number of chunks, and within each number.
     Batches firsts = batches_with_more_chunks();
     int64_t chunks = last_that_fits(firsts);
     int64_t end = chunks + 1 < firsts.count ? firsts.at(chunks + 1) : most + 1;
@@ -40,11 +40,11 @@ class BatchSearch {
   }
 
  private:
-  // Micro batches first, first + step, ...; a step is a fraction, rounded down.
+  // Micro batches first, first + step, ... with a fractional step, rounded down.
   struct Batches {
     int64_t first, step, of, count;
     int64_t at(int64_t i) const { return first + i * step / of; }
-    // The last one up to the batch.
+    // Index of the last one up to `batch`.
     int64_t index(int64_t batch) const { return ((batch - first + 1) * of - 1) / step; }
     bool has(int64_t batch) const { return batch >= first && index(batch) < count && at(index(batch)) == batch; }
   };
@@ -57,31 +57,31 @@ class BatchSearch {
     return {1, chunk, seq, count};
   }
 
-  // The first one fits.
+  // The first one must fit.
   int64_t last_that_fits(const Batches& batches) {
-    int64_t low = 0, high = batches.count;  // [low, high): low fits, high does not, or is beyond the list
+    int64_t low = 0, high = batches.count;  // [low, high): low fits; high does not, or is past the list
     for (auto& [batch, bytes] : std::map(known_))
       if (batches.has(batch)) narrow(batches, batches.index(batch), low, high);
     for (int tries = 0; high - low > 1; ++tries) {
-      // One plan and an approximate one tell the slope badly: then at most 16 times the batch.
+      // One plan and a rough estimate give a poor slope: go to 16 times the batch at most.
       int64_t batch = crossing(batches);
       if (high == batches.count) batch = std::min(batch, 16 * batches.at(low));
       int64_t guess = batch < batches.first ? low : batches.index(batch);
-      // Steps of the arena (alignment, another peak) can mislead the line: then bisect.
+      // Jumps in the arena (alignment, another peak) can mislead the line: bisect.
       if (tries > 3 && tries % 2) guess = low + (high - low) / 2;
       narrow(batches, std::clamp(guess, low + 1, high - 1), low, high);
     }
     return low;
   }
 
-  // The smallest batch from this one on that divides among the ranks: planned in its place.
+  // The next batch divisible among the ranks, planned instead.
   int64_t possible(int64_t batch) const { return round_up(batch, batch_multiple(session_.recipe)); }
 
   bool depends(const ProgramSpec& spec) const {
     return spec.kind == ProgramKind::train || (spec.kind == ProgramKind::validation && !use_.validation_batch);
   }
 
-  // Of the limit, besides the transient arena and slots.
+  // Bytes under the limit except transient arena and slots.
   int64_t always() const { return session_.limited_bytes() - session_.transient_bytes - session_.slot_bytes; }
   // A larger batch without a kernel cannot run, whatever its memory.
   bool fits(int64_t batch) {
@@ -98,8 +98,8 @@ class BatchSearch {
     (fits(batches.at(i)) ? low : high) = i;
   }
 
-  // The transient arena and slots. Programs without the batch keep their size in the session. If
-  // training alone does not fit, only its bytes: they are the larger part anyway.
+  // Bytes of transient arena and slots. Programs independent of the batch keep their size. If
+  // training alone is too large, returns only its bytes, the larger part anyway.
   int64_t bytes(int64_t batch) {
     if (auto it = known_.find(batch); it != known_.end()) return it->second;
     Recipe r = session_.recipe;
@@ -116,18 +116,18 @@ class BatchSearch {
     return known_[batch] = slots + transient;
   }
 
-  // Where the line through the two known plans nearest to the limit crosses it.
+  // Where a line through the two known plans nearest to the limit crosses it.
   int64_t crossing(const Batches& batches) const {
     double room = double(limit_ - always());
     std::vector<std::pair<int64_t, int64_t>> near;
     for (auto& known : known_)
       if (batches.has(known.first)) near.push_back(known);
-    if (near.size() < 2) near.emplace_back(0, gradients_);  // the size without any sequence, approximately
+    if (near.size() < 2) near.emplace_back(0, gradients_);  // roughly the size for batch 0
     std::sort(near.begin(), near.end(),
               [&](auto& a, auto& b) { return std::abs(double(a.second) - room) < std::abs(double(b.second) - room); });
     auto [x0, y0] = near[0];
     auto [x1, y1] = near[1];
-    // Two neighbors determine the slope badly: use the farthest point instead.
+    // Two adjacent points give a poor slope: use the farthest point instead.
     if (std::abs(x1 - x0) < 2 && near.size() > 2) std::tie(x1, y1) = near.back();
     double slope = double(y1 - y0) / double(x1 - x0);
     if (!(slope > 0)) return 2 * std::max(x0, x1);

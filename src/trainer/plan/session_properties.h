@@ -1,4 +1,4 @@
-// The passes' effects on a session's Programs, for text: a setting is only a request.
+// The passes' effects on a session's Programs, for printed text. A setting is only a request.
 #pragma once
 #include <algorithm>
 
@@ -8,20 +8,20 @@
 
 namespace crest {
 
-// The largest value over the Programs: each has the properties of its own passes.
+// The largest value in any Program, since each has the properties of its own passes.
 inline int64_t program_property(const CompiledSession& session, const char* name, int64_t otherwise) {
   int64_t value = otherwise;
   for (auto& c : session.programs) value = std::max(value, c.program.properties.integer(name, otherwise));
   return value;
 }
 
-// Tokens with logits at a time if the loss is chunked; else 0.
+// Tokens in a chunk of the loss; 0: not chunked.
 inline int64_t loss_chunk(const CompiledSession& session) { return program_property(session, loss_chunk_property, 0); }
-// Matrices of 8 bits.
+// The number of 8-bit matrices.
 inline int64_t int8_weights(const CompiledSession& session) {
   return program_property(session, int8_weights_property, 0);
 }
-// Whether each rank along the axis keeps a shard only of weights (or of states: the optimizer's).
+// Whether each rank along the axis keeps only a shard of the weights (or of optimizer state).
 inline bool keeps_shards(const CompiledSession& session, Role role, Axis axis) {
   return std::any_of(session.programs.begin(), session.programs.end(), [&](auto& c) {
     return std::any_of(c.program.values.begin(), c.program.values.end(), [&](const Value& v) {

@@ -60,8 +60,7 @@ CompiledSession largest_stage(CompiledSession session, const CompileOptions& opt
 std::string stages_that_fit(const CompiledSession& session, int64_t limit) {
   if (session.recipe.layout().size(Axis::pipeline) == 1 || chunks_of_rank(session.recipe) > 1) return "";
   CompiledSession changed = session;
-  // Bytes by stage, number of layers and, where layers differ, the first layer: a stage compiles
-  // once.
+  // Bytes by stage, number of layers and (if layers differ) first layer: a stage is compiled once.
   std::map<std::array<int64_t, 3>, int64_t> known;
   const bool alike = session.recipe.model.pattern.empty();
   std::vector<int64_t> layers = stage_layers(session.recipe);

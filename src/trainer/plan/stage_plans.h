@@ -1,4 +1,4 @@
-// The plans of all stages of a pipeline: every rank needs memory for its own.
+// The plans of all pipeline stages. Each rank needs memory for its own.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,17 +8,17 @@
 
 namespace crest {
 
-// The session of each stage, by coordinate along the pipeline axis; without stages the session
+// The session of each stage, by coordinate along the pipeline axis; without stages, the session
 // itself.
 std::vector<CompiledSession> all_stages(const CompiledSession& session, const CompileOptions& options = {});
 // What a stage computes: its layers and their recomputation. Stages of equal work have Programs of
 // equal size and time; the slots between the Programs may differ.
 std::vector<std::string> stage_work(const Recipe& recipe, int stage);
-// The one with the most memory. Of stages with equal work, only that with the most slots is compiled.
+// The stage with the most memory. Of stages with equal work, only that with the most slots is compiled.
 CompiledSession largest_stage(CompiledSession session, const CompileOptions& options = {});
 
-// A value of --stages for which all stages fit. Layers move, one by one, from the largest stage to
-// the smallest. Empty: no cut fits, a rank has several chunks, or there is no pipeline.
+// A value of --stages to make all stages fit. Moves layers one by one from the largest to the
+// smallest stage. Empty: no cut fits, a rank has several chunks, or there is no pipeline.
 std::string stages_that_fit(const CompiledSession& session, int64_t limit_bytes);
 
 }  // namespace crest

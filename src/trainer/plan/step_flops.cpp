@@ -8,7 +8,7 @@
 
 namespace crest {
 
-// How often a step runs a Program: counts training_step(session) without making a list of up to
+// How often a step runs a Program. Counts training_step(session) without building a list of up to
 // 10^9 micro steps.
 static int64_t calls_of_a_step(const CompiledSession& s, const ProgramSpec& spec) {
   if (forward_only(s)) return &spec == &s.programs[size_t(training_step(s)[0].segment)].spec;

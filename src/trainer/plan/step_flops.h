@@ -7,13 +7,12 @@
 
 namespace crest {
 
-// The sum over all instructions of one rank in an optimizer step (or in the session's forward
-// pass), each as often as it runs.
+// Sums `each` over all instructions of one rank in an optimizer step (or the session's forward
+// pass), as often as they run.
 double sum_of_step(const CompiledSession& session, const std::function<double(const Program&, const Instr&)>& each);
-// FLOPs of all instructions of one rank in an
-// optimizer step, padding and recompute included.
+// FLOPs of one rank in an optimizer step, including padding and recompute.
 double executed_flops(const CompiledSession& session);
-// The count of flops_per_token, or a third of it for a forward pass; printed with the figure.
+// The convention of flops_per_token (a third of it for a forward pass), printed with the figure.
 std::string palm_convention(const Recipe& recipe, bool forward);
 
 }  // namespace crest

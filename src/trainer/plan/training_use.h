@@ -4,8 +4,8 @@
 
 namespace crest {
 
-// Everything compiled by crest train without --sample-every. Whether a recipe fits is always
-// decided on these Programs: a step alone may need less.
+// Everything compiled by crest train without --sample-every. These Programs decide whether a recipe
+// fits, because a step alone may need less.
 inline constexpr SessionUse training_use = {.train = true, .update = true, .validation = true};
 
 }  // namespace crest

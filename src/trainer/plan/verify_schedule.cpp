@@ -80,7 +80,7 @@ class Replay {
     release(r, c);
   }
 
-  // Both ranks of a transfer are there.
+  // Whether both ranks of a transfer are ready.
   bool meet(size_t r, const PipelineCall& c) {
     const auto other = size_t(c.peer);
     if (other >= s_.calls.size() || other == r) broken(r, "there is no such rank");

@@ -25,7 +25,7 @@ std::string breakdown(const CompiledSession& s) {
   return text;
 }
 
-// Changes the recipe to a level of sharding, and the settings excluded by it; returns the flags.
+// Sets a level of sharding and resets conflicting settings; returns the flags.
 std::string sharded(Recipe& r, const std::string& shard) {
   std::string flags;
   auto set = [&](const char* name, const std::string& value) {
@@ -69,7 +69,7 @@ class Suggestions {
   std::vector<std::string> list() {
     if (keeps_activations()) {
       train_settings();
-    } else if (depends_on_batch()) {  // nothing is repeated, and the state belongs to no step
+    } else if (depends_on_batch()) {  // no effect: nothing is repeated, and no state belongs to a step
       suggest("", s_.recipe);
     }
     if (list_.empty() && depends_on_batch()) shorter();
@@ -111,7 +111,7 @@ class Suggestions {
       list_.push_back(fmt::format("--stages {} --batch {}", cut, s_.recipe.batch));
   }
 
-  // Half of the sequence, and so on, at one sequence and with the least activations.
+  // Halves the sequence repeatedly, with one sequence and the fewest activations.
   void shorter() {
     if (s_.limited_bytes() - s_.transient_bytes > limit_) return;
     Recipe r = s_.recipe;
@@ -127,8 +127,8 @@ class Suggestions {
       CompiledSession s = largest_stage(compile(recipe, s_.device, session_programs(recipe, use_), quick), quick);
       int64_t batch = s.limited_bytes() <= limit_ ? recipe.batch : largest_batch(s, use_, limit_);
       if (batch > 0) list_.push_back(fmt::format("{}{}--batch {}", flags, flags.empty() ? "" : " ", batch));
-    } catch (const NoKernel&) {  // none for such a size
-    } catch (const Error& e) {   // other settings exclude it
+    } catch (const NoKernel&) {  // for this size
+    } catch (const Error& e) {   // conflicts with other settings
       if (e.code() != Exit::usage) throw;
     }
   }

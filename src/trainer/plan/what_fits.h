@@ -1,4 +1,4 @@
-// Changes to a plan that does not fit.
+// Changes to make a plan fit.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,11 +7,11 @@
 
 namespace crest {
 
-// Flags that make the Programs of the session fit, each with the largest micro batch up to the
-// session's: "--recompute full --batch 4". Only settings with an effect on these Programs, and only
-// planned combinations. A shorter sequence comes if nothing else helps.
+// Flags to make the session's Programs fit, each with the largest possible micro batch:
+// "--recompute full --batch 4". Only settings with an effect on these Programs, and only planned
+// combinations. A shorter sequence is the last resort.
 std::vector<std::string> what_fits(const CompiledSession& session, int64_t limit_bytes);
-// Throws does_not_fit with the memory by category and the flags that fit.
+// Throws does_not_fit with memory by category and fitting flags.
 void check_fits(const CompiledSession& session, int64_t limit_bytes);
 
 }  // namespace crest

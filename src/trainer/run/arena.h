@@ -1,4 +1,4 @@
-// One block of a device's memory, or of the host's, for all tensors of a kind; zeroed at first.
+// A block of device or host memory for all tensors of a kind, initially zero.
 #pragma once
 #include "backend/runtime.h"
 
@@ -6,7 +6,7 @@ namespace crest {
 
 class Arena {
  public:
-  // Throws does_not_fit if there is not as much memory.
+  // Throws does_not_fit if memory is too small.
   Arena(Runtime& runtime, int64_t bytes, MemorySpace space = MemorySpace::device)
       : runtime_(runtime),
         space_(space),

@@ -22,7 +22,7 @@ double Evaluation::bits_per_byte() const {
 
 namespace {
 
-// The rows of a split, one after another. Targets below 0 do not count.
+// The rows of a split in order. Targets below 0 do not count.
 class Rows {
  public:
   Rows(const TokenStream& split, int64_t seq) : split_(split), seq_(uint64_t(seq)), all_(split.total_tokens() - 1) {
@@ -40,9 +40,9 @@ class Rows {
       for (auto& piece : packing->row(r)) all_ += piece.slots;
     packing_ = std::move(packing);
   }
-  // Tokens to predict, including tokens left out by a mask.
+  // Tokens to predict, including masked ones.
   uint64_t all() const { return all_; }
-  // The next row. Returns how many tokens it predicts; 0 for padding after the last one.
+  // The next row. Returns its number of predictions; 0: padding after the last row.
   uint64_t next(int32_t* x, int32_t* y, int32_t* positions) {
     std::fill_n(x, seq_, 0);
     std::fill_n(y, seq_, -1);
@@ -72,14 +72,14 @@ class Rows {
   }
 
   const TokenStream& split_;
-  uint64_t seq_, all_ = 0, row_ = 0;  // row_: in windows, the first token
+  uint64_t seq_, all_ = 0, row_ = 0;  // row_: the window's first token
   std::shared_ptr<const Packing> packing_;
   std::optional<Loader> packed_;
   std::vector<int32_t> window_;
   std::vector<uint8_t> trained_;
 };
 
-// Bytes of unpredicted tokens: the first of the split, or of each packed document.
+// Bytes of tokens without a prediction: the first of the split, or of each packed document.
 uint64_t unpredicted_bytes(const TokenStream& split, const Tokenizer& tokenizer, bool packed) {
   std::vector<int32_t> block(packed ? 1 << 16 : 1);
   std::vector<uint8_t> trained(block.size()), inside(block.size());
@@ -100,8 +100,8 @@ uint64_t unpredicted_bytes(const TokenStream& split, const Tokenizer& tokenizer,
   return bytes;
 }
 
-// Bytes of the predicted text; 0: unknown. `spelled`: the bytes of the tokens; they differ if the
-// tokenizer changes texts.
+// Bytes of the predicted text; 0: unknown. `spelled`: bytes of the tokens (others if the tokenizer
+// changes texts).
 uint64_t text_bytes(const TokenStream& split, const Tokenizer& tokenizer, bool packed, bool whole, uint64_t spelled) {
   if (tokenizer.lossless()) return spelled;
   if (!whole || !split.text().bytes) return 0;
@@ -137,8 +137,7 @@ Evaluation evaluate(Executor& executor, const TokenStream& split, const Tokenize
     targets.write(outputs.data());
     if (packs) executor.tensor(program, "positions").write(positions.data());
     executor.run(program);
-    // The Program's loss is the sum over all rows of the batch divided by their number, padding
-    // included.
+    // The Program's loss is the sum over all rows divided by their number, padding included.
     double loss = executor.tensor(program, "loss").floats()[0];
     if (!std::isfinite(loss))
       fail(fmt::format("the loss of tokens {}..{} is {}", before, out.read, loss), "split '" + split.name() + "'",

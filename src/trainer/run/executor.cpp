@@ -90,7 +90,7 @@ void Executor::bind(const CompiledProgram& c, int slot) {
   bound_.back().push_back(std::move(bound));
 }
 
-// Timing overwrites tensors, so the arenas, initially zero, are zeroed again.
+// Timing overwrites tensors. The arenas start as zeros, so zero them again.
 void Executor::tune(Choices* choices) {
   bool tuned = false;
   for (auto& slots : bound_)

@@ -1,4 +1,4 @@
-// Binds a compiled session to memory once, and runs its Programs.
+// Binds a compiled session to memory once and runs its Programs.
 #pragma once
 #include <memory>
 #include <string>
@@ -17,40 +17,38 @@ class ShardedStates;
 
 class Executor {
  public:
-  // The session and the groups must outlive the executor. groups is
-  // required if Programs communicate. Kernels with choices by timing
-  // make them here, unless the recipe is deterministic; `choices`
-  // holds an earlier session's choices and receives the ones in use.
+  // Session and groups must outlive the executor. `groups` is required if Programs communicate.
+  // Kernels choose by timing here, unless the recipe is deterministic. `choices` has an earlier
+  // session's choices and receives the ones in use.
   explicit Executor(const CompiledSession& session, const MeshGroups* groups = nullptr, Choices* choices = nullptr);
   ~Executor();
 
   const CompiledSession& session() const { return session_; }
-  // slot: of the micro step, for segments of a pipeline stage (plan/compile.h).
+  // slot: the micro step's, for segments of a pipeline stage (plan/compile.h).
   void run(int program, StepTrace* trace = nullptr, int slot = 0);
-  // Seconds in run() so far. On a GPU until the
-  // launches returned, not until the work was done.
+  // Seconds spent in run(). On a GPU, the time to launch the work, not to finish it.
   double launch_seconds() const { return launch_seconds_; }
-  // A value of a Program by name. Throws an internal error if it does not exist.
+  // A Program's value by name. Throws an internal error if there is none.
   TensorRef tensor(int program, const std::string& value_name, int slot = 0) const;
   int slots(int program) const { return int(bound_[size_t(program)].size()); }
   bool has(int program, const std::string& value_name) const;
 
-  // The scalars as the kernels left them.
+  // The scalars as kernels left them.
   Scalars scalars() const;
   void read_scalars_later(Scalars& to) const { runtime_->read_later(&to, scalars_, sizeof to); }
   void set_scalars(const Scalars& scalars);
-  // Only the values written by the host before a run (seed .. length); values written by kernels
-  // are unchanged.
+  // Sets only the values written by the host before a run (seed .. length). Values written by
+  // kernels stay.
   void set_inputs(const Scalars& scalars);
 
   Runtime& runtime() const { return *runtime_; }
-  // The states kept only as shards.
+  // States kept only as shards.
   ShardedStates& sharded() const { return *sharded_; }
-  // Bytes of device memory of tensors and of the ranks' library.
+  // Bytes of device memory in tensors and the ranks' library.
   int64_t held_bytes() const;
-  // Bytes of host memory of tensors (--offload).
+  // Bytes of host memory in tensors (--offload).
   int64_t held_host_bytes() const { return host_.bytes(); }
-  // Device memory without a use between two steps.
+  // Device memory free between two steps.
   TensorRef between_steps() const;
 
  private:

@@ -1,5 +1,5 @@
-// Generates text: the prompt goes through the `prefill` Program in chunks, then `decode` runs token
-// by token.
+// Generates text. The prompt goes through the `prefill` Program in chunks, then `decode` runs once
+// for each token.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,17 +16,17 @@ namespace crest {
 
 class Tokenizer;
 
-// The keys and values of one sequence, in an executor whose session has the Programs `prefill` and
-// `decode`. The session may also train: Decoder writes only the cache, the inputs, and position and
-// length of the scalars.
+// Keys and values of one sequence, in an executor of a session with the Programs `prefill` and
+// `decode`. The session may also train: Decoder writes only the cache, the inputs, and the scalars'
+// position and length.
 class Decoder {
  public:
   explicit Decoder(Executor& executor);
 
-  // Appends tokens (at least one) to the sequence. Returns the logits of the next token, fp32
-  // [vocab] without padding, valid until the next call. If the cache is full, the oldest tokens are
-  // dropped: the last half of the cache is kept (more if `tokens` alone is more, at most the
-  // cache's capacity) and recomputed from position 0.
+  // Appends tokens (at least one) to the sequence. Returns the next token's logits, fp32 [vocab]
+  // without padding, valid until the next call. If the cache is full, drops the oldest tokens:
+  // keeps the last half of the cache (more if `tokens` is longer, up to the capacity) and
+  // recomputes it from position 0.
   std::span<const float> feed(std::span<const int32_t> tokens);
   // Drops all tokens.
   void reset() { window_.clear(), done_ = 0; }
@@ -34,7 +34,7 @@ class Decoder {
   int64_t cache_length() const { return cache_length_; }
   int64_t chunk() const { return chunk_; }  // tokens per prefill call
   int64_t vocab() const { return vocab_; }
-  // Number of tokens visible to the next one.
+  // Number of tokens visible to the next token.
   int64_t position() const { return int64_t(window_.size()); }
   // How often tokens were dropped.
   int64_t slides() const { return slides_; }
@@ -53,9 +53,9 @@ class Decoder {
 struct GenerateOptions {
   int64_t max_tokens = 256;
   SamplerOptions sampler;
-  uint64_t sample = 0;  // number of the sample: samples of one prompt differ
-  int64_t vocab = 0;    // draw only ids below this (a tokenizer smaller than the model); 0: the model's vocabulary
-  std::vector<uint32_t> end_tokens;  // each ends the text, and is not part of it
+  uint64_t sample = 0;  // index of the sample: samples of one prompt differ
+  int64_t vocab = 0;    // draw ids below this (if the tokenizer is smaller than the model); 0: the model's vocabulary
+  std::vector<uint32_t> end_tokens;  // each ends the text and is left out
 };
 
 enum class GenerateEnd { length, end_token, stopped };
@@ -67,20 +67,20 @@ struct Generated {
   double decode_seconds = 0;  // from there to the end
 };
 
-// Clears the decoder, feeds the prompt (at least one token, each within the vocabulary) and draws
-// tokens. `token` receives each one at once; if it returns false, generation ends.
+// Clears the decoder, feeds the prompt (at least one token, all in the vocabulary) and draws
+// tokens. `token` receives each token at once. If it returns false, generation ends.
 Generated generate(Decoder& decoder, std::span<const int32_t> prompt, const GenerateOptions& options,
                    const std::function<bool(int32_t)>& token = {});
 
-// The tokens of a prompt; special tokens are recognized. An empty prompt becomes `begin`, or a
-// newline without one. add_begin: others begin with it, too, unless they spell it. `vocab`: of the
-// model; a token beyond it is an error.
+// A prompt's tokens, with special tokens. An empty prompt becomes `begin`, or a newline without
+// `begin`. add_begin: prompts start with `begin` unless they contain it already. `vocab`: the
+// model's; a token beyond it is an error.
 std::vector<int32_t> prompt_tokens(const Tokenizer& tokenizer, std::string_view prompt, int64_t vocab,
                                    std::optional<uint32_t> begin, bool add_begin = false);
 
-// Continues a prompt with default options, up to the first of `ends`: for samples during training.
-// Draws all tokens in any case: ranks with shards of the weights gather them together for each one,
-// and a last bit may let one of them draw another token. tokenizer: null on ranks that only take
+// Continues a prompt with default options, up to the first of `ends`, for samples during training.
+// Always draws all tokens: ranks with shards of the weights gather them together for each token,
+// and rounding may let one rank draw a different token. tokenizer: null on ranks that only take
 // part; they return no text.
 std::string generate_text(Executor& executor, const Tokenizer* tokenizer, std::span<const int32_t> prompt,
                           std::span<const uint32_t> ends, int64_t max_tokens, uint64_t seed);

@@ -20,7 +20,7 @@ TensorRef slice(const TensorRef& t, int64_t first, int64_t count) {
   return {static_cast<char*>(t.data) + first * int64_t(size_of(t.dtype)), t.dtype, {count}, t.runtime};
 }
 
-// 16-bit elements on the host: the tensor's own if it is there, else copies.
+// A tensor's 16-bit elements on the host: in place if possible, else a copy.
 class Halves {
  public:
   explicit Halves(const TensorRef& t) : tensor_(t) {
@@ -40,7 +40,7 @@ class Halves {
   std::vector<uint16_t> copy_;
 };
 
-// Rows of a weight of 8 bits and their scales.
+// Rows of an 8-bit weight and their scales.
 class Int8Rows {
  public:
   Int8Rows(const ParameterRef& p, int64_t first, int64_t count) : columns_(p.weight.shape[1]) {
@@ -114,7 +114,7 @@ void ParameterRef::set(const float* from, int64_t first, int64_t count) const {
 }
 
 void ParameterRef::zero_padding() const {
-  // The rows of the parameter, as in its scales.
+  // The parameter's rows, as in its scales.
   for (auto [t, elements] :
        {std::pair{&master, numel()}, {&weight, numel()}, {&scale, scale.data ? shape[0] : int64_t(0)}}) {
     if (!t->data) continue;
@@ -123,7 +123,7 @@ void ParameterRef::zero_padding() const {
   }
 }
 
-// States of a parameter by name, in the Program's order, without the master.
+// A parameter's states by name, without the master, in Program order.
 static std::vector<std::pair<std::string, ValueId>> states_of(const Program& p, const std::string& parameter) {
   std::vector<std::pair<std::string, ValueId>> list;
   std::string prefix = parameter + ".";
@@ -189,7 +189,7 @@ std::vector<ParameterRef> parameters(const Executor& executor) {
   return list;
 }
 
-// The tensors of a parameter with their own memory.
+// A parameter's tensors with their own memory.
 static std::vector<const TensorRef*> tensors_of(const ParameterRef& p) {
   std::vector<const TensorRef*> list = {&p.weight};
   if (p.scale.data) list.push_back(&p.scale);

@@ -12,7 +12,7 @@ namespace crest {
 void run_on_ranks(int ranks, const std::function<void(int)>& work) {
   if (ranks == 1) return work(0);
   std::vector<std::exception_ptr> errors(size_t(ranks), nullptr), lost = errors;
-  std::promise<void> all;  // none begins before all are there: it would wait for a rank unable to start
+  std::promise<void> all;  // start together: no rank may wait for one unable to start
   std::shared_future<void> begun = all.get_future().share();
   std::vector<Thread> threads;
   for (int r = 0; r < ranks; ++r) try {

@@ -21,13 +21,13 @@ void validate(const SamplerOptions& o) {
                "It must be above 0 and at most 1 (1: all tokens).");
 }
 
-// The token of the largest logit, the first one if several are equal. Checks all of them.
+// The first token with the largest logit. Checks all logits.
 static size_t checked_maximum(std::span<const float> logits) {
   float top = -INFINITY;
   size_t best = 0;
   bool valid = true;
   for (size_t i = 0; i < logits.size(); ++i) {
-    valid &= logits[i] < INFINITY;  // false for NaN, too
+    valid &= logits[i] < INFINITY;  // also false for NaN
     if (logits[i] > top) top = logits[i], best = i;
   }
   if (!valid) {
@@ -54,8 +54,8 @@ std::vector<Candidate> distribution(std::span<const float> logits, const Sampler
     float x = logits[size_t(a.token)], y = logits[size_t(b.token)];
     return x != y ? x > y : a.token < b.token;
   };
-  // The k best of a few times as many: a token no better than the last of k earlier ones (with
-  // lower ids) is not among them.
+  // Keeps the k best of a buffer a few times larger. A token no better than the worst of k earlier
+  // ones (with lower ids) cannot be among the best.
   const size_t n = logits.size(), k = o.top_k > 0 ? std::min(size_t(o.top_k), n) : n, room = std::min(n, 4 * k);
   float bound = -INFINITY;
   auto keep_best = [&] {
@@ -86,14 +86,14 @@ std::vector<Candidate> distribution(std::span<const float> logits, const Sampler
 
 int32_t sample_token(std::span<const float> logits, const SamplerOptions& o, uint64_t sample, uint64_t position) {
   std::vector<Candidate> list = distribution(logits, o);
-  // A separate stream, independent of initial weights and dropout.
+  // A stream separate from initial weights and dropout.
   Random4 r = philox(o.seed, mix(0x53414D504C45ull + sample), position);
   double u = double((uint64_t(r.x[0]) << 32 | r.x[1]) >> 11) * 0x1p-53, sum = 0;
   for (auto& c : list) {
     sum += c.probability;
     if (u < sum) return c.token;
   }
-  // Rounding may leave the sum slightly below 1: then take the last token with any probability.
+  // Rounding may leave the sum slightly below 1. Then take the last token with nonzero probability.
   for (size_t i = list.size(); i-- > 0;)
     if (list[i].probability > 0) return list[i].token;
   fail_internal("no token was drawn", "sampler");

@@ -13,7 +13,7 @@
 
 namespace crest {
 
-// The Program with the states; without an update, weights may be in parts all the same.
+// The Program with the states. Weights may be divided without an update, too.
 static int states_program(const CompiledSession& s) { return std::max(0, s.find("update")); }
 
 ShardedStates::ShardedStates(const Executor& executor)
@@ -74,7 +74,7 @@ void ShardedStates::add_groups(const Executor& executor, const Program& p, int s
     if (group.layout.storage != ValueId(v) || group.lifetime != Lifetime::persistent || dot == std::string::npos ||
         (!cut(group, Axis::data) && !cut(group, Axis::tensor)))
       continue;
-    ValueId weights = p.find(weights_state + group.name.substr(dot));  // of the same group
+    ValueId weights = p.find(weights_state + group.name.substr(dot));  // in the same group
     if (weights == no_value) continue;
     const bool shared = cut(group, Axis::data);
     std::string state = group.role == Role::weight ? weights_state : group.name.substr(0, dot);
@@ -99,7 +99,7 @@ void ShardedStates::add_groups(const Executor& executor, const Program& p, int s
   }
 }
 
-// Whole tensors of a stage: the other stages lack them.
+// A stage's whole tensors. Other stages lack them.
 void ShardedStates::add_tensors(const Executor& executor, const Program& p, int stage) {
   const int program = states_program(executor.session());
   for (const Param& param : p.params) {
@@ -136,7 +136,7 @@ TensorRef ShardedStates::whole(size_t tensor) {
 }
 
 std::vector<ShardedStates::Run> ShardedStates::runs(const Tensor& t, int rank) const {
-  // Of the part along the tensor axis, in elements from its first.
+  // The part along the tensor axis, in elements from its start.
   std::vector<Run> parts;
   if (t.cut.cut()) {
     int64_t outer = 1, inner = 1, n = t.shape[t.cut.dim], at = 0;
@@ -165,7 +165,7 @@ std::vector<ShardedStates::Run> ShardedStates::runs(const Tensor& t, int rank) c
   return own;
 }
 
-// A part is in one piece in the memory of its rank.
+// A part is contiguous in its rank's memory.
 template <class F>
 static void for_overlaps(const auto& runs, int64_t from, int64_t bytes, F work) {
   for (auto& run : runs) {
@@ -180,14 +180,14 @@ void ShardedStates::pick(char* part, const char* whole, int64_t from, int64_t by
   for_overlaps(runs, from, bytes, [&](int64_t at, int64_t to, size_t n) { std::memcpy(part + to, whole + at, n); });
 }
 
-// Bytes passed from rank to rank at once.
+// Bytes transferred at once.
 static constexpr int64_t most_bytes = 64 << 20;
 
 template <class F>
 void ShardedStates::in_pieces(size_t tensor, int64_t most, F work) const {
   most = std::min(most, most_bytes);
   for (int rank = 0; rank < mesh_.ranks(); ++rank) {
-    if (mesh_.index(rank, Axes::all().without(tensors_[tensor].axes)) != 0) continue;  // another rank has the same
+    if (mesh_.index(rank, Axes::all().without(tensors_[tensor].axes)) != 0) continue;  // another rank has the same part
     if (mesh_.coordinate(rank, Axis::pipeline) != tensors_[tensor].stage && tensors_[tensor].axes.has(Axis::pipeline))
       continue;
     const std::vector<Run> parts = runs(tensors_[tensor], rank);
@@ -249,7 +249,7 @@ void ShardedStates::exchange(Communicator& host, Communicator& world, const Tens
   runtime_->synchronize();
   world.set_stream(nullptr);
   exchange_ = Exchange{&host, &world, passing, passing.bytes()};
-  if (mesh_.size(Axis::pipeline) > 1)  // stages have arenas of different sizes
+  if (mesh_.size(Axis::pipeline) > 1)  // arenas of stages differ in size
     for (auto& rank : crest::gather(host, {double(passing.bytes())}))
       exchange_->most = std::min(exchange_->most, int64_t(rank[0]));
   if (world.rank() == 0) {

@@ -9,7 +9,7 @@ namespace crest {
 
 namespace {
 
-// Length of the UTF-8 sequence of a lead byte; 0 for other bytes.
+// Length of a UTF-8 sequence by its lead byte; 0: not a lead byte.
 size_t sequence_length(unsigned char c) {
   if (c < 0x80) return 1;
   if (c >= 0xC2 && c <= 0xDF) return 2;
@@ -18,8 +18,8 @@ size_t sequence_length(unsigned char c) {
   return 0;
 }
 
-// Whether byte `at` (1, 2, 3) may follow in a sequence: no overlong forms, surrogates, or codes
-// above U+10FFFF (RFC 3629).
+// Whether `c` may be byte `at` (1, 2, 3) of a sequence: rejects overlong forms, surrogates, and
+// codes above U+10FFFF (RFC 3629).
 bool continues(unsigned char lead, size_t at, unsigned char c) {
   if (at > 1) return c >= 0x80 && c <= 0xBF;
   unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
@@ -27,8 +27,7 @@ bool continues(unsigned char lead, size_t at, unsigned char c) {
   return c >= low && c <= high;
 }
 
-// Bytes of the first character in `text` (the
-// present ones if it is incomplete); 0 if invalid.
+// Bytes of the first character in `text`, or the ones present if it is incomplete; 0: invalid.
 size_t character(std::string_view text, bool* complete) {
   auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   size_t length = sequence_length(byte(0));
@@ -38,7 +37,7 @@ size_t character(std::string_view text, bool* complete) {
   return std::min(length, text.size());
 }
 
-// Number of bytes at the end that further bytes could complete to a character.
+// Bytes of an incomplete character at the end.
 size_t incomplete_tail(std::string_view text) {
   for (size_t n = 1; n <= std::min<size_t>(3, text.size()); ++n) {
     bool complete = true;

@@ -1,5 +1,4 @@
-// Turns the bytes of tokens into text to show at
-// once: never part of a character or of a stop text.
+// Turns tokens' bytes into text to show at once, without parts of characters or of stop texts.
 #pragma once
 #include <string>
 #include <string_view>
@@ -9,12 +8,12 @@ namespace crest {
 
 class TextStream {
  public:
-  // The text ends before the first of `stops` (empty ones are ignored).
+  // Text ends before the first of `stops` (ignores empty ones).
   explicit TextStream(std::vector<std::string> stops = {});
-  // The text to show after these bytes: everything except an incomplete UTF-8 sequence at the end
-  // and the beginning of a possible stop text. Bytes of invalid UTF-8 pass through.
+  // Returns the text to show after these bytes: all except an incomplete UTF-8 sequence or a
+  // possible stop text at the end. Invalid UTF-8 passes through.
   std::string add(std::string_view bytes);
-  // The text held back so far, for the end of the generation.
+  // The withheld text, for the end of generation.
   std::string finish();
   // A stop text was found; add() returns nothing more.
   bool stopped() const { return stopped_; }
@@ -25,8 +24,8 @@ class TextStream {
   bool stopped_ = false;
 };
 
-// For terminals and JSON: bytes of invalid UTF-8, and control characters other than newline and
-// tab, become U+FFFD.
+// For terminals and JSON: replaces invalid UTF-8, and control characters except newline and tab,
+// with U+FFFD.
 std::string displayable(std::string_view text);
 
 }  // namespace crest

@@ -39,7 +39,7 @@ bool is_unset(const Settings::Row& row) {
          (truth && !*truth);
 }
 
-// The keys of the file, in order.
+// The file's keys in order.
 class ConfigKeys {
  public:
   void add(const std::string& key, const std::string& toml) { keys_.emplace_back(key, toml); }
@@ -72,9 +72,9 @@ void add_settings_in_use(ConfigKeys& keys, const TrainRequest& request, const Tr
   if (!derived.empty()) keys.add("derived", "[" + join(derived, ", ") + "]");
 }
 
-// Flags of the device, of ranks, of the store.
+// Flags of the device, the ranks and the store.
 void add_other_flags(ConfigKeys& keys, const FlagLayer& flags) {
-  // The tokenizer and its template are in the data; `ranks` already states a mesh of data ranks.
+  // Tokenizer and template are in the data. `ranks` states a mesh of data ranks.
   static const std::vector<std::string> not_kept = {"help",      "help-all",      "config", "resume",     "overwrite",
                                                     "out",       "json",          "quiet",  "stop-after", "max-seconds",
                                                     "tokenizer", "chat-template", "mesh"};

@@ -1,5 +1,5 @@
-// RUN/config.toml: the settings in use and the other flags given. --resume reads it, and --config
-// repeats the run.
+// RUN/config.toml: the settings in use and other given flags, for --resume and for repeating the
+// run with --config.
 #pragma once
 #include <string>
 
@@ -7,12 +7,12 @@
 
 namespace crest {
 
-// TOML is UTF-8 only. Throws a usage error with the flag's name; returns the text.
+// TOML must be UTF-8. Returns the text, or throws a usage error with the flag's name.
 const std::string& check_utf8(const std::string& text, const std::string& flag);
 
-// The text of the file. used: the options of the run, with the settings in use. Any model but a
-// preset is read from RUN/model.toml, so changes of the original file do not matter. Paths are
-// absolute. Throws usage errors for texts other than UTF-8.
+// The file's text. used: the run's options with the settings in use. Models other than presets are
+// read from RUN/model.toml, so later changes to the original file have no effect. Paths are
+// absolute. Throws usage errors for other encodings.
 std::string config_text(const TrainRequest& request, const TrainOptions& used);
 
 }  // namespace crest

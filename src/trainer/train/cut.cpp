@@ -8,7 +8,7 @@
 
 namespace crest {
 
-// Another rank's report.
+// An error reported by another rank.
 static std::exception_ptr error_of(const std::string& text, int rank) {
   SentError e = parse_sent_error(text).value_or(SentError());
   return std::make_exception_ptr(Error(e.code, fmt::format("rank {}: {}", rank, e.problem), e.where, e.advice));

@@ -1,4 +1,4 @@
-// Why the steps of a rank ended before their time, and the common conclusion of all ranks.
+// Why a rank ended its steps early, and the conclusion shared by all ranks.
 #pragma once
 #include <exception>
 
@@ -8,7 +8,7 @@ namespace crest {
 
 struct Cut {
   enum Kind { none, stopped, failed } kind = none;
-  std::exception_ptr error;  // why data could not be read
+  std::exception_ptr error;  // a failed read of data
 
   struct Agreed {
     int signal;  // 0: none
@@ -16,9 +16,8 @@ struct Cut {
   };
 };
 
-// All ranks call it after the same step. signal: the number
-// received by this rank, or 0. The error is the rank's own,
-// else the lowest failed rank's. host: null for one process.
+// All ranks call it after the same step. signal: the signal number received by this rank, or 0. The
+// error is this rank's, else the lowest failed rank's. host: null with one process.
 Cut::Agreed agree(Communicator* host, const Cut& own, int signal);
 
 }  // namespace crest

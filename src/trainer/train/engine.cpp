@@ -66,7 +66,7 @@ Engine::Engine(CompiledSession session, Choices choices, Communicator* communica
     }
   }
   for (auto& call : calls_[0])
-    if (call.segment >= 0)  // a session may have no training step
+    if (call.segment >= 0)  // a session may lack a training step
       fp8_elements_ += fp8_elements(sessions_[0].programs[size_t(call.segment)].program);
   if (int update = sessions_[0].find("update"); update >= 0)
     fp8_slots_ = fp8_slots(sessions_[0].programs[size_t(update)].program);
@@ -80,7 +80,7 @@ Engine::Engine(CompiledSession session, Choices choices, Communicator* communica
   read_whole_steps(false);
 }
 
-// A failure in a rank's thread must not leave the others waiting for it.
+// If one rank's thread fails, the others must not wait for it.
 void Engine::on_ranks(const std::function<void(int)>& work) {
   run_on_ranks(local_ranks(), [&](int r) {
     try {
@@ -99,8 +99,8 @@ void Engine::initialize_weights(uint64_t seed, int64_t period) {
   weights_changed();
 }
 
-// Makes the update's results from the weights, as the update before this step would have. After
-// restoring a checkpoint, the tables may hold marks of an update of other weights.
+// Makes the update's results from the weights, as the previous step's update would have. After a
+// restore, the tables may be an update's results for other weights.
 void Engine::start() {
   if (started_) return;
   if (const int program = session().find("start"); program >= 0)
@@ -142,10 +142,10 @@ void Engine::send(const HostBatch& h, int r, const SegmentCall& call) {
   if (ports.positions.data) ports.positions.write(h.positions.data());
 }
 
-// The Programs divide by all targets of the step, counted or not.
+// The Programs divide by all targets of the step, including uncounted ones.
 Engine::Read Engine::read_step(int64_t step, const SampleSource& source) {
   std::vector<std::exception_ptr> errors(executors_.size());
-  std::vector<std::vector<double>> all;  // by rank: slots, counted targets, whether it failed
+  std::vector<std::vector<double>> all;  // by rank: slots, counted targets, failure
   on_ranks([&](int r) {
     std::vector<double> own(3);
     auto& batches = batches_[size_t(r)];
@@ -200,7 +200,7 @@ void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& s
                    bool stamps) {
   start();
   if (traces) traces->assign(calls_[0].size(), {});
-  size_t loss_call = 0;  // the last one that has it
+  size_t loss_call = 0;  // the last call with a loss
   for (size_t c = 0; c < calls_[0].size(); ++c)
     if (ports_[0][size_t(calls_[0][c].segment)][0].loss.data) loss_call = c;
   failed_.emplace_back();
@@ -230,8 +230,8 @@ void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& s
         inputs.loss_weight = weight;
         e.set_inputs(inputs);
         if (call.begins) send(batch, r, call);
-        if (!whole_steps_) result.targets += batch.counted;  // then this is the only rank
-        // Reading during a running step costs time only if it takes longer than the step.
+        if (!whole_steps_) result.targets += batch.counted;  // then there is only one rank
+        // Reads overlap the running step, so they cost time only if they take longer.
         if (r == 0 && queued_.empty())
           result.wait_seconds += batch.seconds;
         else if (r == 0 && e.runtime().reached(queued_.back().mark))
@@ -317,7 +317,7 @@ double Engine::validate(int64_t batches, const SampleSource& source, std::vector
     if (r == 0)
       for (auto& rank : of_all) slots += rank[0], count += rank[1];
   });
-  // The loss of a batch is its sum divided by all targets of the batch, counted or not.
+  // A batch's loss is its sum divided by all its targets, counted or not.
   double mean = sum / double(batches);
   return count == slots ? mean : count > 0 ? mean * slots / count : 0.0;
 }
@@ -348,7 +348,7 @@ static void send_tensor(Communicator& comm, const TensorRef& t) {
 
 void Engine::with_states(const std::function<void()>& work) {
   if (ranks() == 1) return work ? work() : void();
-  // A full disk is no fault of the ranks: they go on together.
+  // A full disk is not the ranks' fault: they continue.
   std::exception_ptr failed;
   auto guarded = [&] {
     try {
@@ -369,7 +369,7 @@ void Engine::load(const std::function<void()>& work) {
   if (ranks() > 1)
     on_ranks([&](int r) {
       Communicator& comm = groups_[size_t(r)]->world();
-      rank(r).runtime().synchronize();  // writes queued on its own streams
+      rank(r).runtime().synchronize();  // writes queued on its streams
       comm.set_stream(nullptr);
       for (const ParameterRef& p : own_parameters(rank(r))) {
         if (!p.cut.empty()) continue;

@@ -32,7 +32,7 @@ bool is_derived_mark(const std::string& argument) {
   return flag_of(argument) == derived_flag && argument.size() > derived_flag.size();
 }
 
-// The flag named by an element of the list.
+// The flag behind an element of the list.
 std::string marked_flag(const std::string& mark) {
   std::string flag = "--" + mark.substr(derived_flag.size() + 1);
   std::replace(flag.begin(), flag.end(), '_', '-');
@@ -103,7 +103,7 @@ std::optional<std::string> value_in(const FlagLayer& layer, const std::string& f
   if (!number || !value || value->empty()) return value;
   try {
     return "=" + text_of(parse_setting(*row, value->substr(1)));
-  } catch (const Error&) {  // a list of numbers, or an error of whoever reads it
+  } catch (const Error&) {  // a list of numbers, or the setting's reader reports the error
     return value;
   }
 }
@@ -188,8 +188,8 @@ FlagLayer read_run_config(const std::string& run, const std::vector<FlagLayer>& 
   }
   FlagLayer own = read_config_file(path, known);
   std::erase_if(own, [&](const std::string& a) {
-    if (flag_of(a) == "--resume") return true;  // it is not continued by this run
-    if (a.ends_with('=')) return true;          // as good as left out
+    if (flag_of(a) == "--resume") return true;  // this run does not continue it
+    if (a.ends_with('=')) return true;          // no value: like leaving it out
     bool dropped = LibraryOptions::is_flag(flag_of(a));
     bool given = std::any_of(above.begin(), above.end(), [&](auto& l) { return value_in(l, flag_of(a)); });
     if (dropped && !given && note)

@@ -21,7 +21,7 @@ std::optional<std::string> Fp8Watch::add(const StepRow& row) {
       warning = warning ? *warning + "; " + grown : fmt::format("step {}: {}", row.step, grown);
       p.before = mean;
     }
-    if (p.before < 0) p.before = mean;  // growth over many windows counts too
+    if (p.before < 0) p.before = mean;  // growth over many windows counts, too
   }
   if (warning && !row.vanished_most.empty()) *warning += "; most zeros are in " + row.vanished_most;
   if (warning) *warning += "; see docs/concepts/fp8.md";

@@ -1,4 +1,4 @@
-// Notices when --precision fp8 loses more values than it did.
+// Warns when --precision fp8 loses more values than before.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,10 +9,10 @@ namespace crest {
 
 class Fp8Watch {
  public:
-  static constexpr int window = 100;  // steps in the mean
+  static constexpr int window = 100;  // averaged steps
 
-  // A warning, after a window with more than twice as many saturated or vanished values as the
-  // first one, or the last one with a warning. Shares below the least ones are of no concern.
+  // Returns a warning after a window with more than twice the saturated or vanished values of the
+  // first window, or of the last one with a warning. Ignores shares below the minimum.
   std::optional<std::string> add(const StepRow& row);
 
  private:

@@ -41,8 +41,7 @@ std::vector<Field> fields(const StepReport& r) {
   return f;
 }
 
-// A closed terminal or a full disk behind standard error must not end the run (fmt::print would
-// throw).
+// A closed terminal or a full disk must not end the run. fmt::print would throw.
 void put(std::FILE* out, const std::string& text) { std::fputs(text.c_str(), out); }
 
 }  // namespace
@@ -63,7 +62,7 @@ std::string progress_line(const StepReport& report, int width) {
 Progress::Progress(ProgressOptions options) : options_(options) {
   int fd = fileno(options_.out);
   const char* term = std::getenv("TERM");
-  // NO_COLOR does not apply here: a live line needs only a carriage return and "erase line".
+  // NO_COLOR is irrelevant: a live line needs only a carriage return and "erase line".
   bool can_move = isatty(fd) && term && *term && std::string_view(term) != "dumb";
   live_ = options_.live >= 0 ? options_.live != 0 : can_move;
   color_ = options_.color >= 0 ? options_.color != 0 : use_color(fd);
@@ -91,7 +90,7 @@ void Progress::step(const StepReport& report) {
   since_last_ = {};
 }
 
-// Some terminals wrap a line of their full width, so one column stays free.
+// Some terminals wrap a line of full width, so one column stays free.
 void Progress::draw() {
   int width = options_.width > 0 ? options_.width : terminal_width(fileno(options_.out));
   put(options_.out, fmt::format("\r{}\x1b[K", progress_line(last_, width - 1)));

@@ -1,5 +1,4 @@
-// Progress of a training run: one live line in a terminal, plain lines elsewhere. Standard error
-// only.
+// Progress of a training run on standard error: one live line in a terminal, plain lines elsewhere.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -11,34 +10,34 @@
 
 namespace crest {
 
-// One optimizer step. Negative or NaN means unknown, and is not shown (loss and grad_norm show NaN
+// An optimizer step. Negative or NaN values are unknown and not shown (loss and grad_norm show NaN
 // as "nan").
 struct StepReport {
-  int64_t step = 0, total_steps = -1;  // step counts from 1; total -1 = open end
+  int64_t step = 0, total_steps = -1;  // step counts from 1; total -1: no end
   double loss = NAN, grad_norm = -1, lr = -1;
   double step_ms = -1, tokens_per_second = -1;
-  double flops_per_second = -1;  // model FLOPs, the convention of `mfu`
+  double flops_per_second = -1;  // model FLOPs, as for `mfu`
   int64_t memory_bytes = -1;
   double eta_seconds = -1;
   bool skipped = false;  // the update was skipped (NaN, fp16 overflow)
 };
 
-// The line, at most `width` columns; the least important fields are dropped first.
+// The line in at most `width` columns. Drops the least important fields first.
 std::string progress_line(const StepReport& report, int width);
 
 struct ProgressOptions {
   std::FILE* out = stderr;
-  int64_t every_steps = 10;   // plain lines: this many steps apart ...
-  double every_seconds = 5;   // ... and at least this far apart; the first and the last step always
-  double live_seconds = 0.1;  // live line: redrawn no more often than this
-  bool quiet = false;         // no step lines at all, messages only
-  // -1 = detect (a terminal with cursor movement); tests set 0 or 1
+  int64_t every_steps = 10;   // plain lines: at least this many steps apart ...
+  double every_seconds = 5;   // ... and this many seconds; first and last step always
+  double live_seconds = 0.1;  // live line: minimum time between updates
+  bool quiet = false;         // no step lines, messages only
+  // -1: detect (a terminal with cursor movement); tests set 0 or 1
   int live = -1;
-  int width = 0;   // 0 = ask the terminal at every redraw
-  int color = -1;  // -1 = decided by the terminal and NO_COLOR
+  int width = 0;   // 0: ask the terminal at every update
+  int color = -1;  // -1: as the terminal and NO_COLOR decide
 };
 
-// Not thread-safe. The cursor is never hidden, so a killed process leaves nothing to restore.
+// Not thread-safe. It never hides the cursor, so a killed process leaves nothing to restore.
 // finish() or the destructor ends the live line with a newline.
 class Progress {
  public:
@@ -48,10 +47,10 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void step(const StepReport& report);
-  // A line (or lines) above the live line. Warnings are colored, if the terminal has color.
+  // Prints lines above the live line. Warnings are colored if the terminal has color.
   void message(std::string_view text);
   void warning(std::string_view text);
-  // Ends the live line with its last report. Later reports start a new one.
+  // Ends the live line after its last report. Later reports start a new line.
   void finish();
 
   bool live() const { return live_; }
@@ -63,9 +62,9 @@ class Progress {
 
   ProgressOptions options_;
   bool live_ = false, color_ = false;
-  bool drawn_ = false;    // the live line is on the screen
-  bool pending_ = false;  // last_ has not been shown
-  bool any_ = false;      // a plain line has been printed
+  bool drawn_ = false;    // the live line is on screen
+  bool pending_ = false;  // last_ is not shown yet
+  bool any_ = false;      // a plain line was printed
   StepReport last_;
   int64_t last_printed_step_ = 0;
   Timer since_last_;

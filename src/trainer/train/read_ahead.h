@@ -1,4 +1,4 @@
-// Delivers samples to an engine from batches read ahead by threads (data/loader.h), with one
+// Reads batches ahead in threads (data/loader.h) and passes samples to an engine. Has one
 // Prefetcher for each part of the global batch.
 #pragma once
 #include <map>
@@ -11,11 +11,12 @@ namespace crest {
 
 class ReadAheadSource {
  public:
-  // Starts with optimizer step `first_step`, for the ranks of this process: first_rank and the
-  // data_parallel - 1 after it. Ranks of one data coordinate share a batch. The loader must outlive
-  // it.
+  // Starts at optimizer step `first_step`, for the ranks of this process: first_rank and the
+  // data_parallel - 1 after it. Ranks with one data coordinate share a batch. The loader must
+  // outlive this object.
   ReadAheadSource(const Loader& loader, const Recipe& recipe, int64_t first_step, ReadAhead ahead, int first_rank = 0);
-  // Returns a sample. Order: as the engine requests samples of one data coordinate, batch by batch.
+  // Returns a sample. The engine must request each data coordinate's samples in order, batch by
+  // batch.
   void sample(uint64_t global_sample, int32_t* tokens, int32_t* targets, int32_t* positions = nullptr);
 
  private:

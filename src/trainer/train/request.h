@@ -1,5 +1,4 @@
-// A training run before its settings are checked:
-// settings as texts, and everything else.
+// A training run before its settings are checked: settings as text, and all other options.
 #pragma once
 #include <functional>
 #include <optional>
@@ -20,24 +19,24 @@ namespace crest {
 struct TrainRequest {
   RecipeOptions recipe;
   GivenSettings training;            // of training_settings()
-  std::vector<std::string> derived;  // keys of settings computed by the run (derived_flag)
+  std::vector<std::string> derived;  // keys of computed settings (derived_flag)
   DeviceOptions device;
-  std::vector<std::string> texts;      // files and folders to train on, instead of the setting `data`
-  TextOptions text;                    // for texts
-  std::string resume;                  // the run to continue; "": a new one
-  std::optional<RecordOptions> store;  // none: the run is not recorded
+  std::vector<std::string> texts;      // files and folders of text; replaces the setting `data`
+  TextOptions text;                    // options of `texts`
+  std::string resume;                  // the run to continue; "": a new run
+  std::optional<RecordOptions> store;  // none: do not record
   FlagLayer flags;                     // all given settings, for RUN/config.toml
   // The caller may set out, overwrite, stop_after, save_mode, quiet, json, on_step, on_validation
-  // and group. train() sets the rest from the settings above.
+  // and group. train() derives the rest from the settings above.
   TrainOptions train;
 
-  // Times for --recompute budget=SIZE; none: assumed_step_times.
+  // Step times for --recompute budget=SIZE; none: assumed_step_times.
   StepTimerOf step_timer;
-  // For stages of a pipeline; empty: cut by FLOPs.
+  // Times of layers for pipeline stages; empty: cut by FLOPs.
   StageCostsOf stage_costs;
-  // Prepares texts, for callers with progress; none: prepare_text.
+  // Prepares texts, for callers with progress output; none: prepare_text.
   std::function<PreparedText(const TrainRequest&)> prepare;
-  // Gets lines for the user; none: they are lost.
+  // Receives lines for the user; none: drops them.
   std::function<void(const std::string&)> print;
 };
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* restart_variable = "CREST_RANK_RESTART";  // first step and seconds
 
-// How far a run had come when a rank was lost.
+// The run's state when a rank was lost.
 struct Reached {
   int64_t checkpoint = -1, step = 0;  // -1: none
 

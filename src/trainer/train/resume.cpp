@@ -25,7 +25,7 @@ std::string comparable(const Setting& row, const std::vector<std::string>& texts
   return text_of(parse_setting(row, texts.back()));
 }
 
-// The settings of a global batch.
+// The settings of the global batch.
 Recipe batch_of(const GivenSettings& given) {
   Recipe recipe;
   GivenSettings sizes;
@@ -39,7 +39,7 @@ Recipe batch_of(const GivenSettings& given) {
 
 void check_run_file(const std::string& run, const GivenSettings& of_run) {
   const std::string file = run + "/config.toml";
-  if (!of_run.count("data")) {  // every run has it
+  if (!of_run.count("data")) {  // every run has the key
     if (list_checkpoints(run + "/checkpoints").empty() && last_logged_step(run) == 0) fail_not_begun(run);
     fail("the file has lost the run's settings: it names no data", printable(file), how_to_restore_config(run));
   }
@@ -92,7 +92,7 @@ void choose_sums_anew(const GivenSettings& of_run, GivenSettings& given) {
       if (row.name == std::string(name) && last_value(given, name) == row.default_value && !changed(name))
         given[name].clear();
   };
-  // Another mesh has other stages.
+  // A new mesh needs new stages.
   if (changed("mesh") && !changed("stages")) given["stages"].clear();
   if (changed("shard") || changed("gather")) leave_out("reduce");
   if (changed("ranks") || changed("data-parallel"))

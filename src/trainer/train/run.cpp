@@ -47,8 +47,8 @@ namespace {
 
 constexpr int64_t most_bad_steps = 5;
 
-// The training loop. Data, schedule, saving and reporting are its parts (run_data, run_schedule,
-// saver, run_report).
+// The training loop. Data, schedule, saving and reporting are separate classes (run_data,
+// run_schedule, saver, run_report).
 class Training {
  public:
   explicit Training(const TrainOptions& o)
@@ -67,10 +67,10 @@ class Training {
     CompiledSession session = compile(o_.recipe, o_.device, session_programs(o_.recipe, use),
                                       {.stage = group_ ? stage_of_rank(o_.recipe, group_->rank()) : 0});
     const int64_t limit = o_.memory_limit / o_.recipe.data_parallel;
-    check_fits(session, limit);  // before the length of the data: a shorter sequence may be needed anyway
+    check_fits(session, limit);  // before checking the data's length: memory may require a shorter sequence anyway
     data_.make_rows();
     if (data_.validates()) {
-      // A split with few windows is read once, not partly twice.
+      // Read a split with few windows once, not partly twice.
       int64_t batch = std::clamp<int64_t>(data_.val_rows() / o_.recipe.data_ranks(), 1, o_.recipe.batch);
       extend(session, session_programs(o_.recipe, {.validation = true, .validation_batch = batch}));
       check_fits(session, limit);
@@ -82,7 +82,7 @@ class Training {
       prepare_run(std::move(session));
     set_schedule();
     engine_->read_whole_steps(data_.masked());
-    // Nothing refuses the run any more: only from here on files are replaced.
+    // All checks have passed. Files are replaced only from here on.
     if (o_.resume)
       continue_run();
     else
@@ -90,8 +90,8 @@ class Training {
     report_.describe(*engine_, data_.dataset());
     describe_plan();
     record_.begin(*files_, stored_settings());
-    // SIGPIPE is caught until the last line is printed: a closed pipe must not end the process
-    // before. A caller may already hold a guard.
+    // Catch SIGPIPE until the last line is printed: a closed pipe must not end the process earlier.
+    // The caller may already have a guard.
     std::optional<StopSignal> signal;
     if (!StopSignal::guarded()) signal.emplace();
     try {
@@ -104,7 +104,7 @@ class Training {
       if (auto* lost = dynamic_cast<const PeerLost*>(&e); lost && group_) group_->noticed(*lost);
       saver_->settle();
       try {
-        files_->check_folder();  // otherwise the failure may be a file in a removed folder
+        files_->check_folder();  // the cause may be a removed folder
       } catch (const Error& gone) {
         record_.finish("failed", nullptr, gone.what());
         throw;
@@ -115,19 +115,19 @@ class Training {
   }
 
  private:
-  // Of several processes, the first one writes files and records, and prints.
+  // The first process writes files and records, and prints.
   bool leads() const { return !group_ || group_->leads(); }
   Communicator* communicator() const { return group_ ? &group_->communicator() : nullptr; }
   Communicator* host() const { return group_ ? &group_->host() : nullptr; }
-  // For the other ranks. steady: it counts progress.
+  // Tells the other ranks. steady: `what` counts progress.
   void doing(const std::string& what, bool steady = false) {
     if (group_) group_->doing(what, steady);
   }
   bool any(bool own) const { return group_ ? group_->any(own) : own; }
-  // Rank 0's message.
+  // Rank 0's value.
   double of_first(double own) const { return group_ ? group_->from_first(own) : own; }
   const Recipe& recipe() const { return engine_ ? engine_->session().recipe : o_.recipe; }
-  // Of one rank.
+  // For each rank.
   int threads() const { return engine_->session().device.threads; }
   const Dataset& dataset() const { return data_.dataset(); }
 
@@ -162,8 +162,8 @@ class Training {
     files_->continue_at(0);
   }
 
-  // Rank 0 chooses kernels for all: an update with matrix products must be the same, bit for bit,
-  // on every rank.
+  // Rank 0 chooses kernels for all. An update with matrix products must be bitwise identical on
+  // every rank.
   void start_engine(CompiledSession session) {
     auto of_first = [&] {
       return leads() ? Choices() : Choices(parse_choices(group_->from_first(std::string()), "rank 0"));
@@ -181,7 +181,7 @@ class Training {
     load_initial_weights(*engine_, model);
   }
 
-  // Data without a tokenizer (of llm.c, nanoGPT) has tokens of the model's.
+  // Data without a tokenizer (llm.c, nanoGPT) uses the model's tokens.
   void take_text(const LoadedModel& model) {
     require_same_tokenizer(dataset(), model);
     if (!tokenizer_) tokenizer_ = model.tokenizer;
@@ -189,23 +189,23 @@ class Training {
       report_.warning("the model's tokenizer cannot be compared with the data's: " + model.tokenizer_problem);
     else if (!model.text_problem.empty())
       report_.warning("the model's chat template and text settings are lost: " + model.text_problem);
-    // The other files name tokens: of a tokenizer compared with the data's.
+    // Other files name tokens, so their tokenizer must be the data's.
     if (model.tokenizer)
       text_settings_ = model.text;
     else
       text_settings_.chat_template = model.text.chat_template;
   }
 
-  // The template of the data, or else of the initial model.
+  // The data's template, or else the initial model's.
   ModelText model_text() const {
-    const ChatTemplate* form = chat_template(dataset().info().chat_template);  // null: none, or a later version's
+    const ChatTemplate* form = chat_template(dataset().info().chat_template);  // null: none, or a newer version's
     ModelText text(tokenizer_.get(), form ? std::string(form->jinja) : "", text_settings_);
     if (form && tokenizer_) text.turn_end = turn_end(*form, *tokenizer_);
     return text;
   }
 
-  // The engine chooses kernels when it is created, so it gets the run's earlier choices first. Rank
-  // 0 reads the checkpoint and sends it to the others.
+  // The engine chooses kernels when it is created, so it needs the run's earlier choices first.
+  // Rank 0 reads the checkpoint and sends it to the others.
   void load_run(CompiledSession session) {
     auto warn = [&](const std::string& m) { report_.warning(m); };
     if (leads()) {
@@ -224,7 +224,7 @@ class Training {
       engine_->load();
       state_ = parse_run_state(group_->from_first(std::string()), "rank 0");
     }
-    if (state_.seed != o_.seed)  // a difference from the file was refused before
+    if (state_.seed != o_.seed)  // a change was rejected before
       fail_usage(fmt::format("the run was trained with seed {}, not {}", state_.seed, o_.seed),
                  printable(o_.out + "/config.toml"), fmt::format("Set seed = {} there.", state_.seed));
     if (std::string other = engine_->choices().difference(); !other.empty())
@@ -237,14 +237,14 @@ class Training {
     if (int n = leads() ? reject_newer(files_->checkpoints(), state_.step) : 0)
       report_.warning(format_number_of(n, "damaged checkpoint") + " of later steps set aside as .rejected-*");
     make_saver();
-    if (int64_t lines = files_->continue_at(state_.step))  // before write_config: it throws where rows cannot be read
+    if (int64_t lines = files_->continue_at(state_.step))  // before write_config: throws if rows are unreadable
       report_.warning(format_number_of(lines, "line") + " of log.jsonl cannot be read: log.jsonl.damaged has the file");
     write_config();
     tell_launcher_folder();
     if (files_->steps().empty()) return;
     const StepRow& last = files_->steps().back();
     last_loss_ = last.loss, last_loss_step_ = last.step;
-    // More steps stretch the schedule; a different --lr moves it.
+    // More steps stretch the schedule. Another --lr moves it.
     double now = schedule_->rate(last.step - 1);
     if (last.lr > 0 && now > last.lr * (1 + 1e-9) && state_.step < schedule_->steps())
       report_.message(
@@ -276,7 +276,7 @@ class Training {
     if (!warning.empty()) report_.warning(warning);
   }
 
-  // Recorded for comparisons: how two runs can differ besides their recipes.
+  // Possible differences between runs besides their recipes, recorded for comparisons.
   Json stored_settings() const {
     TrainOptions options = schedule_->used(recipe());
     Json json = settings_of(options).json([](const Setting& s) { return s.stored; });
@@ -344,18 +344,18 @@ class Training {
     seconds_ = loop.seconds();
   }
 
-  // Limits of a command hold for all its restarts together.
+  // A command's limits apply to all its restarts together.
   double spent(const Timer& loop) const { return loop.seconds() + (o_.restarted ? o_.restarted->seconds : 0); }
   int64_t steps_of_command(int64_t step) const {
     return step - (o_.restarted ? o_.restarted->first_step : start_step_);
   }
 
-  // No rank ends before rank 0 has saved: its end would end the others.
+  // All ranks wait until rank 0 has saved: ending earlier would end the others.
   void wait_for_first() const {
     if (group_) group_->host().barrier();
   }
 
-  // Whether the time is over (by the clock of rank 0) or a rank was signaled.
+  // Whether the time is over (by rank 0's clock) or a rank received a signal.
   bool ends_early(double seconds) {
     bool over = schedule_->over(seconds);
     int signal = StopSignal::signal_number();
@@ -382,8 +382,8 @@ class Training {
     if (data_error_ && files_->on_disk()) data_error_ = report_.unreadable(data_error_, state_.step);
   }
 
-  // The step after the present one is queued before the results of the present one are taken, where
-  // the device works by itself and nothing comes between the two.
+  // Queues the next step before taking the current results, if the device is asynchronous and
+  // nothing comes between the two.
   void train_step() {
     if (engine_->queued_steps() == 0) queue_step();
     if (engine_->queued_steps() <= engine_->steps_ahead() && !stops_after(queued_until())) queue_step();
@@ -395,7 +395,7 @@ class Training {
     doing(fmt::format("step {}", step + 1), true);
     engine_->queue_step(step, schedule_->rate(step), state_.seed, data_.training());
   }
-  // Whether something needs the state after `steps` steps, or ends the run there.
+  // Whether something needs the state after `steps` steps, or the run ends there.
   bool stops_after(int64_t steps) const {
     return steps >= schedule_->steps() || schedule_->validates_at(steps) || schedule_->saves_at(steps) ||
            (o_.sample_every && steps % o_.sample_every == 0) ||
@@ -413,9 +413,9 @@ class Training {
     if (state_.last_good > saver_->saved_step() && !saver_->busy()) saver_->prune();
   }
 
-  // The number of steps within --max-seconds, from the median of the first ones.
+  // The number of steps in --max-seconds, from the median of the first ones.
   void fit(double spent) {
-    double median = of_first(report_.median_step_ms() / 1e3);  // before the next, on all ranks
+    double median = of_first(report_.median_step_ms() / 1e3);  // before the next step, on all ranks
     double begun = of_first(spent);
     schedule_->fit(state_.step, median, begun);
     write_config();
@@ -436,8 +436,8 @@ class Training {
     report_.step(row, schedule_->fitting() ? -1 : schedule_->steps(), *engine_);
   }
 
-  // Steps skipped above the smallest loss scale only search for the scale. Any other skipped step
-  // is a sign of trouble.
+  // Steps skipped above the smallest loss scale are part of the search for a scale. Any other
+  // skipped step is a bad sign.
   void count_bad(const StepResult& r) {
     const CompiledSession& session = engine_->session();
     bool scaled = session.programs[size_t(session.find("update"))].program.properties.has("loss_scale");
@@ -475,7 +475,7 @@ class Training {
          fmt::format("Training stopped; {}. Lower --lr, raise --warmup, or use --precision fp32.", kept));
   }
 
-  // A signal may have prevented it in a continued run.
+  // In a continued run, a signal may have prevented the validation.
   bool validated() const { return !files_->validations().empty() && files_->validations().back().step == state_.step; }
 
   void validate_now() {
@@ -500,7 +500,7 @@ class Training {
   }
 
   void sample_now() {
-    // Rank 0 alone has the tokenizer of --init.
+    // Only rank 0 has the tokenizer of --init.
     const bool all = engine_->shards_weights(), skipped = (leads() && !tokenizer_) || StopSignal::requested();
     if (all ? any(skipped) : !leads() || skipped) return;
     doing(fmt::format("sampling after step {}", state_.step));
@@ -536,7 +536,7 @@ class Training {
     engine_->with_states([&] {
       if (!files_->on_disk()) return;
       files_->check_folder();
-      files_->flush();  // the logs hold all steps of a checkpoint
+      files_->flush();  // the logs include every step of a checkpoint
       state_.total_steps = schedule_->fitting() ? 0 : schedule_->steps();
       saver_->save(*engine_, state_, config_, model_text(), state_.last_good);
     });
@@ -571,7 +571,7 @@ class Training {
   RunReport report_;
   RunData data_;
   std::shared_ptr<const Tokenizer> tokenizer_;  // null: none
-  TextSettings text_settings_;                  // of the initial model
+  TextSettings text_settings_;                  // the initial model's
   TrainingRecord record_;
   Fp8Watch fp8_;
   std::optional<Engine> engine_;

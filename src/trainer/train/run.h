@@ -18,32 +18,32 @@ class RankGroup;
 // How a run is recorded in the run store.
 struct TrainRecord {
   std::string store;  // file; "": default_store_file()
-  double wait = 5;    // seconds to wait for a locked store; after them the run is not recorded
+  double wait = 5;    // seconds to wait for a locked store; then the run is not recorded
   RunRecord head;     // name, command, recipe, device, key, environment
   Conditions before;
 };
 
 // Training during a save.
 enum class SaveMode {
-  automatic,   // continues, if weights and optimizer state are copied to the host anyway
+  automatic,   // continues if weights and optimizer state are copied to the host anyway
   waiting,     // waits
-  background,  // continues; meanwhile the host holds a copy of weights and optimizer state
+  background,  // continues; the host has a copy of weights and optimizer state meanwhile
 };
 
 struct TrainOptions {
   Recipe recipe;
-  Device device;               // this process's share of it
-  int64_t memory_limit = 0;    // of this process
-  RankGroup* group = nullptr;  // the processes of recipe.ranks > 1; only the first one writes and prints
+  Device device;               // this process's part of it
+  int64_t memory_limit = 0;    // for this process
+  RankGroup* group = nullptr;  // the processes if recipe.ranks > 1; only the first writes and prints
   std::string data;            // folder of shards
-  std::string out;             // RUN; "": no files are written
+  std::string out;             // RUN; "": write no files
   bool resume = false;         // continue RUN from its newest valid checkpoint
   bool overwrite = false;
   bool fresh = false;                  // `out` was created for this run (FreshFolder)
-  std::optional<Restarted> restarted;  // the launcher has started this run again
-  std::string init;  // folder, file, run or checkpoint with initial weights; ignored when a run is continued
-  // The text of RUN/config.toml, from options with the steps, lr and warmup in use. Called again
-  // after the steps were fitted to max_seconds.
+  std::optional<Restarted> restarted;  // set if the launcher restarted this run
+  std::string init;  // folder, file, run or checkpoint with initial weights; ignored for a continued run
+  // The text of RUN/config.toml for options with the steps, lr and warmup in use. Called again
+  // after steps are fitted to max_seconds.
   std::function<std::string(const TrainOptions& resolved)> config_toml;
 
   std::optional<TrainRecord> record;
@@ -54,7 +54,7 @@ struct TrainOptions {
   double lr = 0;                     // 0: default_learning_rate()
   double min_lr = -1;                // below 0: a tenth of lr
   int64_t warmup = -1;               // below 0: a fiftieth of the steps, 40 to 2000; below 200 steps a fifth
-  int64_t steps = 0;                 // 0: 1000, or as many as fit into max_seconds
+  int64_t steps = 0;                 // 0: 1000, or as many as max_seconds allows
   double max_seconds = 0;            // 0: no limit; without steps, the schedule is fitted to it after the first steps
   int64_t val_every = -1;            // below 0: a tenth of the steps; 0: never
   int64_t val_batches = 20;
@@ -69,9 +69,9 @@ struct TrainOptions {
   bool quiet = false, json = false;
   int prefetch = 0;            // batches read ahead by threads; 0: read when a step needs them
   int loader_threads = 1;      // reading threads
-  double loader_delay_ms = 0;  // extra time per training sample, as from slow storage: for experiments
+  double loader_delay_ms = 0;  // additional time per training sample, to simulate slow storage in experiments
 
-  // Results, as they become available.
+  // Receive results as they become available.
   std::function<void(const StepRow&)> on_step;
   std::function<void(const ValidationRow&)> on_validation;
 };
@@ -82,8 +82,8 @@ struct TrainOutcome {
   int64_t device_bytes = 0;  // on a GPU: device memory in use
 };
 
-// Runs to the end, the limit or a signal, then saves. Throws on errors, and after five steps in a
-// row with NaN or infinite gradients. Checkpoints saved until then stay intact.
+// Runs to the end, a limit or a signal, then saves. Throws on errors, and after five consecutive
+// steps with NaN or infinite gradients. Checkpoints saved earlier stay intact.
 TrainOutcome run_training(const TrainOptions& options);
 
 }  // namespace crest

@@ -14,8 +14,8 @@
 
 namespace crest {
 
-// Tokens are checked against the data's own vocabulary, which may be smaller than the model's. If
-// the folder does not state it, they are checked against the model's.
+// Checks tokens against the data's vocabulary. It may be smaller than the model's. If the folder
+// does not state it, checks against the model's.
 static Dataset open_data(const TrainOptions& o) {
   Dataset data = Dataset::open(o.data);
   return data.vocab_size() ? data : Dataset::open(o.data, uint32_t(o.recipe.model.vocab));
@@ -94,7 +94,7 @@ void RunData::continue_from(RunState& state, int threads) const {
 }
 
 void RunData::start(const Recipe& recipe, int64_t step, int first_rank) {
-  // Without --prefetch, samples are read when the engine needs them: 1.1 us for 256 tokens is 0.01%
+  // Without --prefetch, samples are read when the engine needs them. 1.1 us for 256 tokens is 0.01%
   // of nano's step (experiment data-loader).
   if (o_.prefetch > 0)
     read_ahead_.emplace(*train_, recipe, step, ReadAhead{o_.prefetch, o_.loader_threads}, first_rank);

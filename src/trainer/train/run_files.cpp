@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 static constexpr const char* free_space_hint =
     "Free some space. The last checkpoint is intact; continue with --resume.";
 
-// The first line of every config.toml of Crest. --overwrite recognizes a run by it.
+// The first line of each config.toml. --overwrite recognizes a run by it.
 static constexpr const char* config_mark = "# crest train";
 
 static bool is_run(const Folder& folder) {
@@ -38,7 +38,7 @@ static bool is_run(const Folder& folder) {
   return start == config_mark;
 }
 
-// Whether `path`, or a folder above it, is `folder`: also by another name (a link, a mount).
+// Whether `path` is in `folder` or is `folder`, even under another name (link, mount).
 static bool is_inside(fs::path path, const std::string& folder) {
   std::error_code error;
   for (;; path = path.parent_path()) {
@@ -48,12 +48,12 @@ static bool is_inside(fs::path path, const std::string& folder) {
 }
 
 void check_inputs_stay(const std::string& folder, const std::vector<InputPath>& inputs) {
-  if (kind_of(folder) != PathKind::folder) return;  // nothing is removed
+  if (kind_of(folder) != PathKind::folder) return;  // nothing to remove
   for (auto& [flag, path] : inputs) {
-    if (!path_exists(path)) continue;  // a preset, or an error of whoever reads it
+    if (!path_exists(path)) continue;  // a preset, or its reader reports the error
     std::error_code error;
     fs::path named = fs::absolute(path).lexically_normal(), leads_to = fs::canonical(path, error);
-    // A link inside of the folder is removed with it, and the file of one outside may be inside.
+    // A link inside the folder is removed with it. A link outside may point into it.
     if (is_inside(named, folder) || (!error && is_inside(leads_to, folder)))
       fail_usage(fmt::format("this would remove {}, which {} names, with the run in {}", printable(path), flag,
                              printable(folder)),
@@ -73,12 +73,12 @@ void fail_not_begun(const std::string& folder) {
 }
 
 RunFiles::RunFiles(const std::string& folder) : folder_(Folder::open(folder)) {
-  // Some network file systems have no locks; the run then continues without one.
+  // Some network file systems have no locks. The run then continues without one.
   if (folder_.lock() == Folder::Lock::busy)
     fail("another process is training in this folder", printable(folder), "Wait until it ends, or stop it.");
 }
 
-// The user may keep a run and its checkpoints elsewhere. Everything else is a file of this folder.
+// Users may keep a run and its checkpoints elsewhere. All other files are in this folder.
 RunFiles RunFiles::open(const std::string& folder) {
   RunFiles files(folder);
   for (auto& name : files.folder_.names())
@@ -91,8 +91,8 @@ bool RunFiles::linked() const {
          (folder_.linked() || (folder_.has("checkpoints") && folder_.folder_or_link("checkpoints").linked()));
 }
 
-// If two processes compete, one creates the folder or locks it, and the other gets an error. A kill
-// at any moment leaves a folder that can be overwritten, because config.toml is written first.
+// If two processes compete, one creates the folder or locks it, and the other gets an error.
+// config.toml is written first, so a folder can be overwritten after a kill at any moment.
 RunFiles RunFiles::create(const std::string& folder, bool overwrite, bool fresh) {
   bool made = false;
   try {
@@ -121,7 +121,7 @@ RunFiles RunFiles::create(const std::string& folder, bool overwrite, bool fresh)
     if (inside.linked())
       fail("the folder is a symbolic link, and --overwrite removes nothing through a link", printable(folder),
            fmt::format("Give the folder itself: --out {}", shell_path(fs::canonical(folder).string())));
-    // config.toml is removed last: it marks the folder as a run.
+    // Remove config.toml last: it marks the folder as a run.
     for (bool last : {false, true})
       for (auto& name : names)
         if (last == (name == "config.toml")) inside.remove(name);
@@ -136,12 +136,12 @@ void RunFiles::check_folder() const {
          "Nothing more can be saved. Start again, or move it back and continue with --resume.");
 }
 
-// A file of lines, read once. Unlike a stream, it says why it cannot be read; anything but a
-// regular file (a pipe left there) is an error.
+// Reads a file of lines once. Unlike a stream, it reports why a file is unreadable. Anything except
+// a regular file (for example a pipe) is an error.
 class Lines {
  public:
   explicit Lines(File file) : file_(std::move(file)), buffer_(64 << 10, '\0') {}
-  // The next line without its end; of longer ones only the first `longest` + 1 bytes.
+  // The next line without its newline; of longer lines only the first `longest` + 1 bytes.
   bool next(std::string& line, size_t longest) {
     line.clear();
     for (bool any = false;; any = true) {
@@ -153,7 +153,7 @@ class Lines {
     }
   }
 
-  // Whether the last line had no end.
+  // Whether the last line had no newline.
   bool cut() const { return cut_; }
 
  private:
@@ -163,7 +163,7 @@ class Lines {
   bool cut_ = false;
 };
 
-// A row of the log, as text and parsed. null: cut short by a kill, or not a row.
+// A row of the log, as text and parsed. null: truncated by a kill, or not a row.
 static bool next_row(Lines& in, std::string& line, nlohmann::json& row) {
   constexpr size_t longest = 64 << 10;
   if (!in.next(line, longest)) return false;
@@ -216,7 +216,7 @@ int64_t RunFiles::continue_at(int64_t step) {
   if (folder_.has(log_file)) in.emplace(folder_.open_read(log_file));
   for (nlohmann::json row; in && next_row(*in, line, row);) {
     if (!is_row(row)) {
-      damaged += !in->cut();  // a kill cuts the last line
+      damaged += !in->cut();  // a kill truncates the last line
       continue;
     }
     auto number = [&](const char* key) {
@@ -258,7 +258,7 @@ void RunFiles::write_line(const std::string& line) {
   }
 }
 
-// JSON has no NaN; null stands for it.
+// JSON has no NaN, so it becomes null.
 static std::string number(double x) { return std::isfinite(x) ? fmt::format("{}", x) : "null"; }
 
 void RunFiles::add(const StepRow& r) {
@@ -320,7 +320,7 @@ std::string RunFiles::draw_loss(int width) const {
   return terminal_chart(terminal, options, width);
 }
 
-// Names accepted by every file system and TOML, with room for a number at the end.
+// Names valid in every file system and in TOML, with room for a number at the end.
 static std::string plain_name(std::string_view name) {
   constexpr size_t longest = 200;
   std::string plain;
@@ -348,7 +348,7 @@ FreshFolder::FreshFolder(const std::string& root, const std::string& name) {
 }
 
 FreshFolder::~FreshFolder() {
-  // Both calls fail, as intended, if something is inside.
+  // Both calls fail, as intended, if the folder is not empty.
   for (const std::string& folder : {path_, parent_path(path_)})
     if (syscalls->unlinkat(AT_FDCWD, folder.c_str(), AT_REMOVEDIR) != 0) return;
 }

@@ -11,36 +11,37 @@
 
 namespace crest {
 
-// While this object lives, no other process can create, overwrite or continue the run (flock on its
-// folder; the system releases it when the process dies). All files are opened below the folder's
-// descriptor. A symbolic link in place of one is an error.
+// While this object exists, no other process can create, overwrite or continue the run (flock on
+// its folder; the system releases it if the process dies). All files are opened relative to the
+// folder's descriptor. A symbolic link in place of a file is an error.
 class RunFiles {
  public:
-  // A new run: `folder` must not exist unless overwrite is set. This removes an earlier run there
-  // at once (never another folder, and nothing through a link): call it when nothing else can
-  // refuse the new run. fresh: an empty folder there was created for this run, by FreshFolder or by
-  // a dead rank 0.
+  // A new run. `folder` must not exist unless overwrite is set. Then this removes the earlier run
+  // there immediately (never another folder, and nothing through a link), so call it after all
+  // other checks of the new run. fresh: an empty folder there was created for this run, by
+  // FreshFolder or by a dead rank 0.
   static RunFiles create(const std::string& folder, bool overwrite, bool fresh = false);
-  // A run without files: rows are kept in memory.
+  // A run without files keeps rows in memory.
   static RunFiles none() { return RunFiles(); }
   bool on_disk() const { return !folder_.path().empty(); }
   // Continues an existing run.
   static RunFiles open(const std::string& folder);
 
-  // Opens the logs; call it before adding anything. Drops rows of log.jsonl and samples beyond
-  // `step`; the other rows fill steps() and validations(). Returns the number of unreadable lines
-  // in the log, except one cut by a kill; then log.jsonl.damaged is a copy of the original.
+  // Opens the logs; call it before adding anything. Drops rows of log.jsonl and samples after
+  // `step`. The other rows fill steps() and validations(). Returns the number of unreadable lines
+  // in the log, except one cut by a kill. If there are any, log.jsonl.damaged is a copy of the
+  // original.
   int64_t continue_at(int64_t step);
-  // config.toml, model.toml, ...; the old content stays until the new one is on disk.
+  // For config.toml, model.toml, ...: the old content stays until the new one is on disk.
   void write(const std::string& name, const std::string& bytes) const;
 
-  // Throws if the folder is no longer in its place: a checkpoint in a new folder would have no run
-  // around it.
+  // Throws if the folder was moved or removed: a checkpoint in a new folder would not belong to a
+  // run.
   void check_folder() const;
 
   const std::string& folder() const { return folder_.path(); }
   std::string checkpoints() const { return folder() + "/checkpoints"; }
-  // Whether the run, or the checkpoints in it, lie elsewhere behind a symbolic link.
+  // Whether the run or its checkpoints are elsewhere, behind a symbolic link.
   bool linked() const;
   void add(const StepRow& row);
   void add(const ValidationRow& row);
@@ -48,8 +49,7 @@ class RunFiles {
   void flush();
   const std::vector<StepRow>& steps() const { return steps_; }
   const std::vector<ValidationRow>& validations() const { return validations_; }
-  // Writes loss.svg. Returns the curve as text for a terminal of `width` columns ("" if there is
-  // nothing to show).
+  // Writes loss.svg. Returns the curve as text for `width` columns ("": nothing to show).
   std::string draw_loss(int width) const;
 
  private:
@@ -64,24 +64,24 @@ class RunFiles {
   std::vector<ValidationRow> validations_;
 };
 
-// A file or folder read by a command: its flag and path.
+// A file or folder read by a command, with its flag.
 struct InputPath {
   std::string flag, path;
 };
-// Throws if replacing the run in `folder` would remove one of the inputs.
+// Throws if replacing the run in `folder` would remove an input.
 void check_inputs_stay(const std::string& folder, const std::vector<InputPath>& inputs);
 
-// The last step in the log of a run; 0: none.
+// The last step in a run's log; 0: none.
 int64_t last_logged_step(const std::string& folder);
 
-// A run killed before its settings were written: the folder is empty, or has only temporary files
-// of them.
+// Whether a run was killed before it wrote its settings: the folder is empty or has only their
+// temporary files.
 bool is_begun(const std::string& folder);
-// Throws the error for --resume of such a run.
+// The error for --resume of such a run.
 [[noreturn]] void fail_not_begun(const std::string& folder);
 
-// A new empty folder: ROOT/NAME, else ROOT/NAME-2, ... It is created at once, so that two processes
-// with the same name get different folders. It is removed again if it is still empty at the end.
+// A new empty folder: ROOT/NAME, else ROOT/NAME-2, ... It is created immediately, so two processes
+// with one name get different folders. The destructor removes it if it is still empty.
 class FreshFolder {
  public:
   FreshFolder(const std::string& root, const std::string& name);

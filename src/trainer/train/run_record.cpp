@@ -11,7 +11,7 @@
 
 namespace crest {
 
-static constexpr double background_wait = 60;  // seconds; importing many runs takes a while
+static constexpr double background_wait = 60;  // seconds; importing many runs is slow
 
 LogRow log_row(const StepRow& r) {
   LogRow row;
@@ -28,7 +28,8 @@ LogRow log_row(const ValidationRow& r) {
 
 namespace {
 
-// The newest record of a run's folder; 0: none. Imported records belong to another machine.
+// The newest record of a run's folder; 0: none. Ignores imported records: they belong to other
+// machines.
 int64_t record_of(const Store& store, const std::string& folder) {
   RunFilter filter;
   filter.kind = "train";
@@ -107,7 +108,7 @@ void TrainingRecord::add(LogRow row) {
   pass_warning_on();
 }
 
-// Called by the writer only and, after it has ended, by finish().
+// Called only by the writer and, after it has ended, by finish().
 void TrainingRecord::write_rows() {
   std::vector<LogRow> rows;
   {

@@ -1,5 +1,5 @@
-// The record of a training run in the run store. A thread writes the rows once a second, so a slow
-// disk never delays a step. A failing store costs one warning and nothing else.
+// Records a training run in the run store. A thread writes rows once a second, so a slow disk never
+// delays a step. If the store fails, the only effect is one warning.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -15,26 +15,25 @@
 
 namespace crest {
 
-// Rows of a record's log.
+// A step as a row of a record's log.
 LogRow log_row(const StepRow& row);
 LogRow log_row(const ValidationRow& row);
 
 class TrainingRecord {
  public:
-  // Opens the store and throws on failure; a locked store only
-  // causes a warning. Without options.record, nothing is
-  // recorded. warn is called by the thread of add() and finish().
+  // Opens the store. Throws on failure, but only warns of a locked store. Records nothing without
+  // options.record. warn is called by the thread of add() and finish().
   TrainingRecord(const TrainOptions& options, std::function<void(const std::string&)> warn);
   ~TrainingRecord();
   TrainingRecord(const TrainingRecord&) = delete;
   TrainingRecord& operator=(const TrainingRecord&) = delete;
 
-  // A new record, or the store's existing record of this run's folder, with the rows from the
-  // files. settings: the training settings, in addition to the recipe's.
+  // Starts a record, or continues the store's record of this run's folder, with the rows from the
+  // files. settings: training settings, in addition to the recipe's.
   void begin(const RunFiles& files, const Json& settings);
   void add(const StepRow& row);
   void add(const ValidationRow& row);
-  // status: done, interrupted, failed. Only the first call has an effect.
+  // status: done, interrupted or failed. Only the first call has an effect.
   void finish(const std::string& status, const Json& result, const std::string& error = "");
 
  private:
@@ -47,16 +46,16 @@ class TrainingRecord {
 
   const TrainOptions& options_;
   std::function<void(const std::string&)> warn_;
-  std::atomic<bool> nobody_waits_ = false;  // for the store: its writer has its own thread
+  std::atomic<bool> nobody_waits_ = false;  // for the store: its writer is a separate thread
   Recorder recorder_;
   RunRecord record_;
 
-  std::mutex mutex_;  // guards the members below
+  std::mutex mutex_;  // protects the members below
   std::condition_variable wake_;
   std::vector<LogRow> rows_;
   std::string warning_;
   bool stop_ = false;
-  Thread writer_;  // last: everything it uses must exist before it
+  Thread writer_;  // last: everything it uses must be constructed before
 };
 
 }  // namespace crest

@@ -20,7 +20,7 @@ namespace crest {
 
 namespace {
 
-// Fractions of the run's time.
+// Print the time above this fraction of the run's time.
 constexpr double noted_saving_share = 0.035, noted_validation_share = 0.25;
 
 ProgressOptions progress_options(bool quiet) {
@@ -29,7 +29,7 @@ ProgressOptions progress_options(bool quiet) {
   return p;
 }
 
-// Model output may contain terminal escapes: only line breaks and tabs pass.
+// Model output may contain terminal escapes. Keeps only line breaks and tabs.
 std::string terminal_text(const std::string& s) {
   std::string out;
   for (auto& line : split(valid_utf8(s), '\n')) out += (out.empty() ? "" : "\n") + printable(line, line.size());
@@ -167,7 +167,7 @@ nlohmann::ordered_json RunReport::result(const Summary& s) const {
 namespace {
 
 std::string ending(const RunReport::Summary& s, const TrainOptions& o) {
-  // Fewer steps may be requested than a run has done.
+  // The request may be for fewer steps than were done.
   bool of_all = s.total_steps > 0 && s.step <= s.total_steps;
   std::string at = fmt::format("at step {}{}", s.step, of_all ? fmt::format(" of {}", s.total_steps) : "");
   const char* stopped = s.saved ? "stopped; saved" : "stopped";
@@ -181,7 +181,7 @@ std::string ending(const RunReport::Summary& s, const TrainOptions& o) {
   return at;
 }
 
-// The parts of the time; as printed, they add up to the total.
+// The parts of the time. As printed, they add up to the total.
 std::string time_text(const RunReport::Summary& s, const std::vector<double>& step_ms) {
   double steps = 0;
   for (double ms : step_ms) steps += ms / 1e3;
@@ -220,7 +220,7 @@ void RunReport::finish(const Summary& s) {
   if (options_.json && prints_)
     fmt::print("{}\n", result(s).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   if (!s.curve.empty()) message("\n" + s.curve + "\n");
-  // Without the last save, which no --save-every avoids.
+  // Ignores the last save: no --save-every avoids it.
   if (s.saving_seconds > noted_saving_share * s.seconds)
     message(fmt::format("saving took {:.2f} s ({:.1f}% of the time): raise --save-every to reduce it", s.saving_seconds,
                         100 * s.saving_seconds / s.seconds));

@@ -1,5 +1,5 @@
-// Output of a training run: its description, its steps, and its end. It goes to standard error;
-// with --json, one JSON document goes to standard output.
+// Prints a training run's description, steps and end to standard error. With --json, prints one
+// document to standard output.
 #pragma once
 #include <exception>
 #include <nlohmann/json_fwd.hpp>
@@ -22,50 +22,49 @@ const char* name(RunEnd end);  // "steps", "time", "stop_after", "signal", "data
 
 class RunReport {
  public:
-  // The options must outlive it. prints: whether this process prints.
+  // The options must outlive it. prints: whether this process prints anything.
   RunReport(const TrainOptions& options, bool prints);
 
-  // Lines suppressed by --quiet; warnings are always shown. Of several processes, only the first
-  // one prints.
+  // Prints a line unless --quiet is set; always prints warnings. Only the first process prints.
   void message(const std::string& text);
   void warning(const std::string& text);
 
   struct Plan {
     const Schedule& schedule;
-    bool fitting;                   // the number of steps, and its consequences, are not known yet
-    int64_t val_every, save_every;  // 0: never; only at the end
+    bool fitting;                   // the number of steps and its consequences are unknown yet
+    int64_t val_every, save_every;  // 0: never; 0: only at the end
     int64_t val_batches, val_rows;  // batches per validation; rows per batch
   };
-  // Not for a run restarted by the launcher: it was described.
+  // Not after a restart by the launcher: the run was described before.
   void describe(Engine& engine, const Dataset& data);
   void describe(const RunState& state, const Plan& plan);
-  // total_steps -1: not known yet.
+  // total_steps -1: unknown yet.
   void step(const StepRow& row, int64_t total_steps, Engine& engine);
   void sample(int64_t step, const std::string& text);
   // Ends the live line.
   void end_steps() { progress_.finish(); }
 
   struct Summary {
-    int64_t step, total_steps;  // total 0: not known yet
+    int64_t step, total_steps;  // total 0: unknown yet
     RunEnd end;
     std::string signal;  // "SIGTERM"
     bool saved;
     double loss, val_loss;  // NaN: none
     int64_t loss_step, val_step;
-    double step_ms_median;  // of all steps of the run after warm-up, including the ones before the resume
-    // parts of the first value; the rest is steps; saving: without the last checkpoint
+    double step_ms_median;  // over all steps of the run after warm-up, including steps before the resume
+    // Parts of the first value; steps take the rest. saving: without the last checkpoint.
     double seconds, saving_seconds, last_save_seconds, validation_seconds, sampling_seconds;
-    std::string curve;  // text for a terminal
+    std::string curve;  // for a terminal
   };
   void finish(const Summary& summary);
-  // At the end of a run saved at `step`: warns of NaN or infinite weights there.
+  // At the end of a run saved at `step`: warns if weights there are NaN or infinite.
   void not_finite(const std::string& checkpoints, int64_t step);
-  // The failed read, and that the run is saved at `step`.
+  // Returns the read error with a note: the run is saved at `step`.
   std::exception_ptr unreadable(const std::exception_ptr& error, int64_t step) const;
-  // The document of --json.
+  // The --json document.
   nlohmann::ordered_json result(const Summary& summary) const;
 
-  // Of the steps of this process after warm-up; 0: none yet.
+  // Over this process's steps after warm-up; 0: none yet.
   double median_step_ms() const;
 
  private:

@@ -15,8 +15,8 @@ RunSchedule::RunSchedule(const TrainOptions& o, const Recipe& recipe, int64_t to
   validate(schedule_);
 }
 
-// At least 2 / (1 - beta2) = 40 steps (Ma and Yarats 2019): fewer leave spikes of the loss
-// (docs/results/learning_rate.md). Short runs spend a fifth of their steps.
+// At least 2 / (1 - beta2) = 40 steps (Ma and Yarats 2019): shorter warm-ups cause loss spikes
+// (docs/results/learning_rate.md). Short runs use a fifth of their steps.
 static int64_t default_warmup(int64_t steps) {
   const int64_t least = std::min({int64_t(40), std::max<int64_t>(1, steps / 5), steps / 2});
   return std::clamp<int64_t>(steps / 50, least, 2000);
@@ -29,8 +29,8 @@ void RunSchedule::apply() {
   schedule_.min_lr = o_.min_lr >= 0 ? o_.min_lr : schedule_.lr / 10;
   schedule_.total_steps = steps_;
   schedule_.warmup_steps = o_.warmup >= 0 ? o_.warmup : default_warmup(steps_);
-  // The steps before the fit are all warm-up steps: their learning rates do not depend on the fit,
-  // so the run can be repeated with the fitted number of steps.
+  // All steps before the fit are warm-up steps, so their learning rates do not depend on the fit.
+  // The run can then be repeated with the fitted number of steps.
   if (o_.max_seconds > 0 && o_.steps == 0 && (fitting_ || fitted_))
     schedule_.warmup_steps = std::max<int64_t>(o_.warmup, fit_after);
   val_every_ = o_.val_every < 0 ? std::max<int64_t>(1, steps_ / 10) : o_.val_every;
@@ -38,7 +38,7 @@ void RunSchedule::apply() {
 }
 
 void RunSchedule::fit(int64_t step, double step_seconds, double spent) {
-  double budget = std::max(0.0, o_.max_seconds - spent) * 0.93;  // the rest is validation, saving and the sample
+  double budget = std::max(0.0, o_.max_seconds - spent) * 0.93;  // the rest is for validation, saving and the sample
   steps_ = step + std::max<int64_t>(1, int64_t(budget / step_seconds));
   fitting_ = false, fitted_ = true;
   apply();
@@ -53,7 +53,7 @@ TrainOptions RunSchedule::used(const Recipe& recipe) const {
   resolved.recipe = recipe;
   resolved.lr = schedule_.lr;
   resolved.min_lr = schedule_.min_lr;
-  if (fitting_) return resolved;  // consequences of the number of steps are not known yet
+  if (fitting_) return resolved;  // the number of steps is unknown yet
   resolved.steps = steps_;
   resolved.warmup = schedule_.warmup_steps;
   resolved.val_every = val_every_;

@@ -1,4 +1,4 @@
-// The number of steps of a run, their learning rates, and the steps of its validations and saves.
+// A run's number of steps, learning rates, and the steps with validations and saves.
 #pragma once
 #include "train/run.h"
 #include "train/schedule.h"
@@ -7,16 +7,15 @@ namespace crest {
 
 class RunSchedule {
  public:
-  // The options must outlive it. total_steps: of
-  // the continued run; 0: none, or not fitted yet.
+  // The options must outlive it. total_steps: the continued run's; 0: none, or not fitted yet.
   RunSchedule(const TrainOptions& options, const Recipe& recipe, int64_t total_steps);
 
-  // Number of steps to measure before the total is fitted to --max-seconds.
+  // Steps to measure before the total is fitted to --max-seconds.
   static constexpr int fit_after = 12;
-  // Whether the number of steps still has to be fitted.
+  // Whether the number of steps is still to be fitted.
   bool fitting() const { return fitting_; }
-  // Fits the total number of steps: after `step`, as many as fit into the limit after `spent`
-  // seconds.
+  // Fits the total number of steps: after `step`, as many as the limit allows, given `spent`
+  // seconds so far.
   void fit(int64_t step, double step_seconds, double spent);
 
   int64_t steps() const { return steps_; }
@@ -26,9 +25,9 @@ class RunSchedule {
   int64_t save_every() const { return save_every_; }  // 0: only at the end
   bool validates_at(int64_t step) const { return val_every_ && step % val_every_ == 0; }
   bool saves_at(int64_t step) const { return save_every_ && step % save_every_ == 0; }
-  // Whether the time limit ends the run: fitted steps may exceed it slightly.
+  // Whether the time limit ends the run. Fitted steps may exceed it slightly.
   bool over(double seconds) const;
-  // The options with the values in use; values unknown before the fit stay as given.
+  // The options with the values in use. Values unknown before the fit stay as given.
   TrainOptions used(const Recipe& recipe) const;
 
  private:

@@ -33,8 +33,8 @@ static nlohmann::json json_of(const RunState& state) {
 
 std::string to_text(const RunState& state) { return json_of(state).dump(); }
 
-// The history of the fp8 scales by tensor; an empty object without such scales. Floats are written
-// so that they read back bit for bit.
+// The fp8 scales' history by tensor; an empty object without scales. Floats are written to read
+// back bit for bit.
 static nlohmann::json fp8_amax_of(Engine& engine) {
   nlohmann::json j = nlohmann::json::object();
   int update = engine.session().find("update");
@@ -94,7 +94,7 @@ struct StateFile {
     if (n < low) refuse(key, fmt::format("is {}, and the least is {}", n, low));
     return float(n);
   }
-  // A number, or a list of them.
+  // A number or a list of numbers.
   std::vector<float> numbers(const char* key, double low) const {
     if (!json.contains(key) || !json[key].is_array()) return {number(key, low)};
     if (json[key].empty()) refuse(key, "is an empty list");
@@ -119,7 +119,7 @@ RunState run_state(const StateFile& get) {
   state.step = get.whole<int64_t>("step", 0, most_checkpoint_steps);
   state.total_steps = get.whole<int64_t>("total_steps", 0, most_checkpoint_steps + 1);
   state.seed = get.whole<uint64_t>("seed", 0, any);
-  // Checkpoints of earlier versions lack these two.
+  // Older checkpoints lack these two.
   state.last_good = get.json.contains("last_good") ? get.whole<int64_t>("last_good", 0, state.step) : state.step;
   if (get.json.contains("bad_steps"))
     state.bad_steps = get.whole<int64_t>("bad_steps", 0, state.step - state.last_good);
@@ -129,7 +129,7 @@ RunState run_state(const StateFile& get) {
   return state;
 }
 
-// Every step changed the weights or was skipped.
+// Every step either changed the weights or was skipped.
 void read_scalars(const StateFile& get, int64_t step, Scalars& s) {
   s.adam_step = get.whole<int64_t>("adam_step", 0, step);
   s.skipped = get.whole<int32_t>("skipped", 0, INT32_MAX);
@@ -162,7 +162,7 @@ void check_samples(const Engine& engine, const StateFile& get, int64_t step, con
                            settings));
 }
 
-// The run's settings must give the trained model. Only dropout may change.
+// The run's settings must describe the trained model. Only dropout may change.
 void check_model(const ModelConfig& now, const Checkpoint& checkpoint, const std::string& run) {
   const std::string* text = checkpoint.file("model.toml");
   if (!text) return;
@@ -174,7 +174,7 @@ void check_model(const ModelConfig& now, const Checkpoint& checkpoint, const std
   std::vector<std::string> differ;
   for (auto& line : is)
     if (std::find(was.begin(), was.end(), line) == was.end()) differ.push_back(line);
-  for (auto& line : was)  // a lost table
+  for (auto& line : was)  // a table was removed
     if (differ.empty() && std::find(is.begin(), is.end(), line) == is.end()) differ.push_back("no " + line);
   if (differ.empty()) return;
   fail(
@@ -212,9 +212,9 @@ Choices::Table kernel_choices(const Checkpoint& checkpoint, const Report& warn) 
 
 RunState parse_run_state(const std::string& text, const std::string& where) { return run_state({text, where}); }
 
-// The rows of a slot's history of `steps` steps (passes/fp8.h), from those of another length. Row 0
-// is the largest of all steps. The oldest has no row of its own until the history gets longer: then
-// the largest of all stands for it, which is right as long as it counts.
+// Converts a slot's history to `steps` steps (passes/fp8.h). Row 0 is the maximum of all steps. The
+// oldest step has no row. If the history gets longer, the maximum stands for it. This is correct
+// while the step is in the history.
 static std::vector<float> rows_for(std::vector<float> rows, size_t steps) {
   const size_t saved = rows.size();
   if (saved == 0 || saved == steps) return rows;
@@ -224,7 +224,7 @@ static std::vector<float> rows_for(std::vector<float> rows, size_t steps) {
   return rows;
 }
 
-// Entries missing in the checkpoint (of a run without fp8) are 0: the first step scales by its own
+// Entries missing in the checkpoint (a run without fp8) are 0: the first step scales by its own
 // values.
 static void restore_fp8_amax(Engine& engine, const StateFile& get) {
   int update = engine.session().find("update");
@@ -271,7 +271,8 @@ void load_initial_weights(Engine& engine, const LoadedModel& model) {
   });
 }
 
-// If it is damaged, it cannot be relied on. If it cannot be read, nothing is known about it.
+// A damaged checkpoint does not count as finite. An unreadable one is an error: its state is
+// unknown.
 static bool says_finite(const std::string& folder) {
   try {
     return Checkpoint::open(folder).finite_weights();

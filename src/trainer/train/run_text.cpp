@@ -58,7 +58,7 @@ std::string tokenizer_of(const LoadedModel& model, const std::string& given) {
   }
   require_embeddings(model.tokenizer->vocab_size(), model.config, model.tokenizer_path);
   if (given.empty()) return model.tokenizer_path;
-  if (given != "bytes" && !fs::exists(given)) return given;  // an error of prepare_text
+  if (given != "bytes" && !fs::exists(given)) return given;  // prepare_text reports the error
   Tokenizer tokenizer = given == "bytes" ? Tokenizer::bytes() : Tokenizer::load(given);
   std::string difference = tokenizer.difference(*model.tokenizer, "this one", "the model");
   if (!difference.empty()) refuse(difference);

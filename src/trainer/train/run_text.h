@@ -1,4 +1,4 @@
-// Text to train on: its tokenizer, and its name for the run.
+// The text to train on: its tokenizer and the run's name.
 #pragma once
 #include <string>
 
@@ -7,16 +7,16 @@
 
 namespace crest {
 
-// Throws a usage error if a request without text has a tokenizer or a chat template. It removes
-// them if they come from the file of an older run, which names its data as well.
+// Throws a usage error if a request without text has a tokenizer or a chat template. Removes them
+// if they come from an older run's file, next to the name of the data.
 void check_text_options(TrainRequest& request);
 
-// The tokenizer of the initial model, for prepare_text: weights mean nothing on other tokens.
-// given: --tokenizer, or "". Throws if the model has no tokenizer, and a usage error if `given`
-// differs from it.
+// The initial model's tokenizer, for prepare_text, because its weights only make sense for its
+// tokens. given: --tokenizer, or "". Throws if the model has no tokenizer, and a usage error if
+// `given` is another one.
 std::string tokenizer_of(const LoadedModel& model, const std::string& given);
 
-// The default name of a run: the name of its text or data.
+// The run's default name: the name of its text or data.
 std::string run_name(const TrainRequest& request);
 
 }  // namespace crest

@@ -36,7 +36,7 @@ std::vector<std::string> recipe_rows(const Recipe& recipe, const RankOptions& ra
 
 std::vector<std::string> training_rows(const TrainOptions& options) {
   std::vector<std::string> rows = settings_of(options).shared(settings_of(TrainOptions()));
-  // Arguments of a command besides settings.
+  // Arguments of a command other than settings.
   rows.insert(
       rows.begin(),
       {fmt::format("--resume: {}", options.resume), fmt::format("--init: {}", !options.init.empty()),
@@ -53,7 +53,7 @@ std::string split_row(const TokenStream& split) {
   ContentHash hash;
   std::vector<int32_t> tokens(length);
   std::vector<uint8_t> marks(length);
-  for (uint64_t i = 0; i < pieces; ++i) {  // from the first token to the last
+  for (uint64_t i = 0; i < pieces; ++i) {  // spread over all tokens
     const uint64_t at = pieces == 1 ? 0 : uint64_t(double(total - length) * double(i) / double(pieces - 1));
     split.read(at, length, tokens.data());
     hash.update(tokens.data(), length * sizeof tokens[0]);

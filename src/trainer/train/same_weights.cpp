@@ -31,7 +31,7 @@ std::vector<Tensor> replicated(const Executor& rank) {
   return tensors;
 }
 
-// 48 bits for each tensor: a double holds them exactly.
+// 48 bits per tensor, exact in a double.
 std::vector<double> hashes(const std::vector<Tensor>& tensors) {
   std::vector<TensorRef> data;
   for (auto& t : tensors) data.push_back(t.data);
@@ -59,7 +59,7 @@ std::string list_of(const std::vector<int>& ranks) {
   return join(names, ", ");
 }
 
-// A tensor with differences among ranks that should have the same part of it.
+// A tensor with differences among ranks with the same part of it.
 struct Difference {
   size_t tensor;
   std::vector<int> ranks;
@@ -70,8 +70,7 @@ struct Difference {
   std::map<double, std::vector<int>> groups;
   auto hash = [&](int rank) { return by_rank[size_t(rank)][found.tensor]; };
   for (int r : found.ranks) groups[hash(r)].push_back(r);
-  // The majority is right; in a tie nobody knows,
-  // and the others are compared with the first rank.
+  // The majority is right. In a tie the first rank is the reference.
   auto most = groups.find(hash(found.ranks[0]));
   bool tie = false;
   for (auto g = groups.begin(); g != groups.end(); ++g) {
@@ -97,22 +96,22 @@ struct Difference {
 }  // namespace
 
 void check_same_weights(Engine& engine, const std::string& where) {
-  // Pipeline stages have different tensors.
+  // Each pipeline stage has other tensors.
   auto counts =
       engine.from_all_ranks([](Executor& rank) { return std::vector<double>{double(replicated(rank).size())}; });
   size_t most = 0;
   for (auto& rank : counts) most = std::max(most, size_t(rank[0]));
-  constexpr size_t fields = 2;  // a hash, and the axes along which the tensor is cut
+  constexpr size_t fields = 2;  // a hash, and the axes of the tensor's cut
   auto all = engine.from_all_ranks([&](Executor& rank) {
     const std::vector<Tensor> tensors = replicated(rank);
     std::vector<double> values = hashes(tensors);
     values.resize(fields * most);
-    for (size_t i = 0; i < most; ++i)  // a stage without such a tensor is like no other rank
+    for (size_t i = 0; i < most; ++i)  // a rank without this tensor equals no other
       values[most + i] = bits_of(i < tensors.size() ? tensors[i].cut : Axes::all());
     return values;
   });
   const Mesh mesh = engine.session().recipe.layout();
-  std::vector<Difference> found;  // at most one for each tensor
+  std::vector<Difference> found;  // at most one per tensor
   for (size_t i = 0; i < most; ++i)
     for (int r = 0; r < mesh.ranks(); ++r) {
       std::vector<int> alike = mesh.group(r, Axes::all().without(axes_of_bits(all[size_t(r)][most + i])));

@@ -1,5 +1,5 @@
-// Finds ranks with different weights or optimizer states: a fault of memory or of a processor that
-// shows in no error.
+// Finds ranks with different weights or optimizer states: a memory or processor fault without an
+// error.
 #pragma once
 #include <string>
 
@@ -13,8 +13,8 @@ class WeightsDiffer : public PeerLost {
   using PeerLost::PeerLost;
 };
 
-// All ranks call it when nothing is queued; it costs one reading of weights and states. Throws
-// WeightsDiffer with the rank and the tensor, on all ranks. where: "step 12".
+// All ranks call it when nothing is queued. It reads weights and states once. Throws WeightsDiffer
+// with rank and tensor on all ranks. where: "step 12".
 void check_same_weights(Engine& engine, const std::string& where);
 
 }  // namespace crest

@@ -8,10 +8,10 @@
 namespace crest {
 
 void add_sampling(SessionUse& use, const Tokenizer* tokenizer, const TrainOptions& o) {
-  // Without a tokenizer in the data the model may bring one, with an equally short prompt.
+  // If the data has no tokenizer, the model may bring one, with an equally short prompt.
   constexpr int64_t most_unknown = 16;
   int64_t prompt = most_unknown;
-  if (tokenizer)  // with a token at its beginning, or without
+  if (tokenizer)  // with or without a begin token
     prompt = int64_t(std::max(prompt_tokens(*tokenizer, "", INT64_MAX, std::nullopt).size(),
                               prompt_tokens(*tokenizer, "", INT64_MAX, 0U).size()));
   use.sampling = true;

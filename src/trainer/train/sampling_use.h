@@ -1,4 +1,4 @@
-// The additions of --sample-every to the session of a training run.
+// Adds to a training run's session for --sample-every.
 #pragma once
 #include "data/tokenizer.h"
 #include "plan/compile.h"
@@ -6,7 +6,7 @@
 
 namespace crest {
 
-// Adds sampling, with a cache for one prompt and one sample. tokenizer: the data's; null: none.
+// Adds sampling, with a cache for one prompt and one sample. tokenizer: the data's, or null.
 void add_sampling(SessionUse& use, const Tokenizer* tokenizer, const TrainOptions& options);
 
 }  // namespace crest

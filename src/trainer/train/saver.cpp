@@ -14,7 +14,7 @@ namespace crest {
 std::string Saver::check_space(uint64_t bytes, int64_t saves) const {
   const std::string folder = path_exists(root_) ? root_ : parent_path(root_);
   require_free_space(folder, bytes, "a checkpoint");
-  // The oldest one goes after a new one is written.
+  // The oldest is removed after a new one is written.
   if (keep_ > 0) saves = std::min(saves, std::max<int64_t>(1, keep_ + 1 - int64_t(list_checkpoints(root_).size())));
   const uint64_t free = free_space(folder);
   if (uint64_t(saves) * bytes <= free) return "";
@@ -51,7 +51,7 @@ void Saver::start(Work work) {
   finish();
   if (background_) {
     job_ = std::async(std::launch::async, [work = std::move(work)] {
-      // Hashing must not use all cores while a step is being launched.
+      // Hashing must not use all cores during a step's launches.
       omp_set_num_threads(std::max(1, omp_get_max_threads() / 2));
       return work();
     });

@@ -11,7 +11,7 @@
 
 namespace crest {
 
-// From 1 to 0 for t from 0 to 1.
+// Falls from 1 to 0 for t from 0 to 1.
 static double decayed(DecayShape shape, double t) {
   switch (shape) {
     case DecayShape::sqrt: return 1 - std::sqrt(t);

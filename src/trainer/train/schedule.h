@@ -13,10 +13,10 @@ enum class DecayShape { sqrt, linear, cosine };
 struct Schedule {
   ScheduleKind kind = ScheduleKind::cosine;
   double lr = 6e-4;      // the peak
-  double min_lr = 6e-5;  // at the end; unused by constant
+  double min_lr = 6e-5;  // at the end; constant ignores it
   int64_t warmup_steps = 0;
   int64_t total_steps = 1;
-  double decay_share = 0.2;  // wsd: of total_steps, at the end
+  double decay_share = 0.2;  // wsd: fraction of total_steps, at the end
   DecayShape decay_shape = DecayShape::sqrt;
 };
 
@@ -33,14 +33,14 @@ struct Schedule {
 double learning_rate(const Schedule& schedule, int64_t step);
 
 // Throws a usage error with the flag's name: negative or infinite rates, min_lr above lr, a warm-up
-// longer than the run, a decay of schedules without one.
+// longer than the run, or a decay for schedules without one.
 void validate(const Schedule& schedule);
 
-// "cosine", ...; the parser throws a usage error with the nearest name.
+// "cosine", ... The parser throws a usage error with the nearest name.
 std::string_view name(ScheduleKind kind);
 ScheduleKind parse_schedule(std::string_view text);
 const std::vector<std::string>& schedule_names();
-// The same of decays: "sqrt", ...
+// For decays: "sqrt", ...
 DecayShape parse_decay_shape(std::string_view text);
 const std::vector<std::string>& decay_shape_names();
 

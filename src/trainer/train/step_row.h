@@ -9,8 +9,8 @@ struct StepRow {
   int64_t step = 0;
   double loss = 0, lr = 0, grad_norm = 0, step_ms = 0, tokens_per_second = 0;
   bool skipped = false;
-  double wait_ms = 0;                    // part of step_ms: until the samples arrived
-  double saturated = -1, vanished = -1;  // StepResult; negative: not of this run
+  double wait_ms = 0;                    // part of step_ms: waiting for samples
+  double saturated = -1, vanished = -1;  // StepResult; negative: not in this run
   std::string vanished_most = {};
 };
 

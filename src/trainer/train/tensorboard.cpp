@@ -89,8 +89,8 @@ std::string scalar_event(std::string_view tag, int64_t step, float value, double
 }
 
 TensorboardWriter::TensorboardWriter(const Folder& folder) {
-  // TensorBoard reads files with "tfevents" in their name, sorted by name: so the time comes first,
-  // and the number tells writers of the same second apart.
+  // TensorBoard reads files with "tfevents" in the name, sorted by name, so the time comes first.
+  // The number distinguishes writers in the same second.
   double time = now();
   std::string name;
   int number = 0;
@@ -106,7 +106,7 @@ TensorboardWriter::TensorboardWriter(const Folder& folder) {
 TensorboardWriter::~TensorboardWriter() {
   try {
     flush();
-  } catch (const Error&) {  // whoever needs the rows has flushed before
+  } catch (const Error&) {  // important rows were flushed before
   }
 }
 

@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Protected from --overwrite: everything this run reads.
+// --overwrite must not remove this run's inputs.
 void check_overwrites_nothing_read(const TrainRequest& request) {
   std::vector<InputPath> inputs;
   for (auto& text : request.texts) inputs.push_back({"TEXT", text});
@@ -36,7 +36,7 @@ void check_overwrites_nothing_read(const TrainRequest& request) {
   check_inputs_stay(request.train.out, inputs);
 }
 
-// Makes TrainOptions of a request, and runs them.
+// Converts a request to TrainOptions and runs it.
 class Start {
  public:
   explicit Start(TrainRequest request)
@@ -134,7 +134,7 @@ class Start {
                  "Give a text file (crest train input.txt), or --data DIR from crest data prepare.");
   }
 
-  // The run's own model file at its present place: the folder may have been moved or copied.
+  // The run's model file at its current place: the folder may have been moved or copied.
   void find_run() {
     t_.out = request_.resume;
     const std::string own = t_.out + "/model.toml";
@@ -150,10 +150,10 @@ class Start {
       settings_["model"] = {fs::is_directory(t_.init) ? t_.init : fs::path(t_.init).parent_path().string()};
   }
 
-  // Text is prepared once and kept in the cache. Ranks other than the first find it there. Returns
-  // the recipe with the vocabulary of the data.
+  // Prepares text once and keeps it in the cache, where the other ranks find it. Returns the recipe
+  // with the data's vocabulary.
   Recipe prepare_data(Recipe recipe) {
-    if (!request_.texts.empty()) {  // find wrong settings before preparing the text, which may take minutes
+    if (!request_.texts.empty()) {  // report wrong settings first: preparing text may take minutes
       Recipe any = recipe;
       if (!recompute_budget(any.recompute).empty()) any.recompute = "full";
       resolve(any, t_.device);
@@ -181,7 +181,7 @@ class Start {
   void name_folder(std::optional<FreshFolder>& fresh) {
     const char* root = "runs";
     if (!leads_) {
-      t_.out = root + ("/" + run_name(request_));  // rank 0 creates it, with a free name
+      t_.out = root + ("/" + run_name(request_));  // rank 0 creates it, under a free name
       return;
     }
     fresh.emplace(root, run_name(request_));
@@ -210,7 +210,7 @@ const Setting* row_named(const std::vector<Setting>& table, const std::string& n
   return nullptr;
 }
 
-// The settings of a C++ program as flags.
+// A C++ program's settings as flags.
 FlagLayer layer_of(const SettingTexts& settings) {
   FlagLayer layer;
   for (auto& [name, text] : settings) {

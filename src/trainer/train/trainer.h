@@ -35,26 +35,26 @@ namespace crest {
 // each element. docs/reference/settings.md has the units.
 using SettingTexts = std::vector<std::pair<std::string, std::string>>;
 
-// A new run. settings: of the recipe, of training, of the device. Set request.texts (files and
-// folders), or the setting `data` (a folder of `crest data prepare`, or the result of
-// prepare_text). request.train.out is the folder of the run ("": runs/NAME). It must not exist,
-// unless request.train.overwrite is set. Throws usage errors for unknown names and wrong values.
+// A new run. settings: recipe, training and device. Also set request.texts (files and folders) or
+// the setting `data` (a folder of `crest data prepare`, or the result of prepare_text).
+// request.train.out is the run's folder ("": runs/NAME). It must not exist, unless
+// request.train.overwrite is set. Throws usage errors for unknown names and wrong values.
 TrainRequest new_run(const SettingTexts& settings);
 
 // Continues the run in a folder from its newest valid checkpoint, bit for bit. changes: new values
-// of settings, such as more `steps`. train() refuses changes to the data, the model and other fixed
-// settings. Crest computes defaults again if they depend on a changed setting. Throws if the folder
-// is not a run.
+// of settings, such as more `steps`. train() rejects changes to the data, the model and other fixed
+// settings. Crest recomputes defaults derived from a changed setting. Throws if the folder is not a
+// run.
 TrainRequest continued_run(const std::string& run, const SettingTexts& changes = {});
 
-// Trains in this process. The number of steps, the time limit or a signal (SIGINT, SIGTERM) ends
-// the run, which is then saved. Progress goes to standard error unless request.train.quiet is set.
+// Trains in this process. The run ends at the number of steps, the time limit or a signal (SIGINT,
+// SIGTERM), and is then saved. Progress goes to standard error unless request.train.quiet is set.
 // Throws usage errors for conflicting settings, does_not_fit if memory is too small, and the errors
 // of run_training(). Saved checkpoints stay intact.
 TrainOutcome train(TrainRequest request);
 
 // The model's continuation of options.prompt, without the prompt. options.run: a run, a checkpoint,
-// or a folder with config.json and safetensors. options.max_tokens limits the tokens drawn.
+// or a folder with config.json and safetensors. options.max_tokens limits the number of new tokens.
 // `device` replaces options.device and options.memory_limit.
 std::string sample_text(SampleOptions options, const DeviceOptions& device = {});
 

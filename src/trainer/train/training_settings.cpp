@@ -74,9 +74,8 @@ std::vector<Setting> schedule_settings() {
       setting<&TrainOptions::max_seconds>(
           {.name = "max-seconds",
            .group = group,
-           .help = "time limit of the training loop, checked after each step; without --steps, Crest "
-                   "measures 12 warm-up steps and fits the schedule to the limit, which it may exceed by "
-                   "15%",
+           .help = "time limit of the training loop, checked after each step. Without --steps, Crest "
+                   "measures 12 warm-up steps and fits the schedule to the limit. The run may exceed it by 15%",
            .unit = "seconds",
            .default_value = "none",
            .min = 0,

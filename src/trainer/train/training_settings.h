@@ -1,4 +1,4 @@
-// The settings of a training run outside its recipe.
+// Settings of a training run outside its recipe.
 #pragma once
 #include <vector>
 
@@ -9,14 +9,14 @@ namespace crest {
 
 // Rows bound to TrainOptions: data, schedule, validation, saving, samples, reading ahead.
 const std::vector<Setting>& training_settings();
-// All settings in the record of a run: of the recipe and of training.
+// All settings in a run's record: the recipe's and training's.
 const std::vector<const Setting*>& run_settings();
-// Finds a row by name or key; null if there is none.
+// Finds a row by name or key; null: unknown.
 const Setting* find_run_setting(const std::string& name);
 Settings settings_of(TrainOptions& options);
 Settings settings_of(const TrainOptions& options);
 
-// Every table of settings of a command, with a struct of its defaults: recipe, training, ranks,
+// A command's tables of settings, each with a struct of defaults: recipe, training, ranks,
 // restarts, device.
 struct SettingTable {
   const std::vector<Setting>* rows;
@@ -24,8 +24,7 @@ struct SettingTable {
 };
 const std::vector<SettingTable>& setting_tables();
 
-// The sources of another setting's default (RunSchedule): a change of them changes a default nobody
-// gave.
+// The sources of another setting's default (RunSchedule). Changing a source changes the default.
 std::vector<std::string> follows(const std::string& setting);
 
 }  // namespace crest

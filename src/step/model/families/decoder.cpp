@@ -10,7 +10,7 @@ ModelConfig read_decoder(const Keys& k, const DecoderKeys& d) {
   c.width = k.size("hidden_size");
   c.ff = k.size("intermediate_size");
   c.layers = k.size("num_hidden_layers");
-  if (c.layers > 1024) validate(c, k.where());  // refuses them before a reader goes through them
+  if (c.layers > 1024) validate(c, k.where());  // reject before anything loops over the layers
   c.heads = k.size("num_attention_heads");
   const bool as_many = !d.kv_heads || k.has_null("num_key_value_heads");
   c.kv_heads = k.size("num_key_value_heads", as_many ? c.heads : d.kv_heads);
@@ -104,7 +104,7 @@ nlohmann::ordered_json layer_types(const ModelConfig& c) {
   return types;
 }
 
-// The layers with the window: those of layer_types, else those from max_window_layers on.
+// Layers with a window: listed in layer_types, or from max_window_layers on.
 void read_optional_windows(const Keys& k, ModelConfig& c) {
   auto sliding = sliding_layers(k, c.layers);
   const bool unused = !k.flag("use_sliding_window", false);

@@ -1,5 +1,5 @@
-// Gemma 3 for text: norms around attention and MLP, and of each query and key head; GEGLU; scaled
-// embeddings; windows in five of six layers, and a rotation for each type of layer.
+// Gemma 3 for text: norms before and after attention and MLP, and of each query and key head;
+// GEGLU; scaled embeddings; windows in five of six layers; one rotation for each layer type.
 #include <cmath>
 
 #include "model/families/decoder.h"
@@ -37,7 +37,7 @@ bool write_gemma3(const ModelConfig& c, nlohmann::ordered_json& j) {
   j["attention_bias"] = c.attention_bias;
   write_logit_cap(c, j);
   const double scalar = c.attention_scale == 0 ? double(c.head_dim) : 1 / (c.attention_scale * c.attention_scale);
-  const auto whole = int64_t(std::round(scalar));  // transformers takes no other
+  const auto whole = int64_t(std::round(scalar));  // transformers requires a whole number
   j["query_pre_attn_scalar"] = whole;
   write_layer_types(c, j);
   return c.width % c.heads == 0 && std::abs(scalar - double(whole)) < 1e-9 * scalar;

@@ -8,7 +8,7 @@ namespace crest {
 
 namespace {
 
-// The names of transformers' activation functions; the first name of a kind is written.
+// Names of activation functions in transformers. Files get the first name of a kind.
 constexpr struct {
   const char* name;
   ActivationKind kind;

@@ -1,5 +1,5 @@
-// GPT-NeoX and Pythia: LayerNorm, GELU, biases, a rotated part of each head, and an MLP that reads
-// what attention reads.
+// GPT-NeoX and Pythia: LayerNorm, GELU, biases, partial rotation, and an MLP in parallel with
+// attention.
 #include "model/families/decoder.h"
 
 namespace crest {

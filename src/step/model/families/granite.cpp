@@ -1,4 +1,4 @@
-// Granite 3: Llama with factors of embedding, scores, residual branches and logits.
+// Granite 3: Llama with factors for embedding, scores, residual branches and logits.
 #include "model/families/decoder.h"
 
 namespace crest {

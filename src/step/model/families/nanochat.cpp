@@ -1,7 +1,7 @@
-// nanochat: norms without weights, also of the embedding and of each query and key head, squared
-// ReLU, a cap of logits. Its rotation turns backwards; with the halves of each query and key head
-// swapped, that is a rotation forwards. It normalizes heads after the rotation, which keeps their
-// length: norms without weights may come before.
+// nanochat: norms without weights, also of the embedding and of each query and key head; squared
+// ReLU; capped logits. It rotates backwards. Swapping the halves of each query and key head turns
+// this into a forward rotation. It normalizes heads after the rotation. Rotation keeps lengths, so
+// a norm without weights may come first.
 #include "model/families/decoder.h"
 
 namespace crest {

@@ -1,4 +1,5 @@
-// OLMo 2: norms after attention and MLP, and of all queries and all keys of a token.
+// OLMo 2: norms after attention and MLP, and one norm over all queries and one over all keys of a
+// token.
 #include "model/families/olmo.h"
 
 namespace crest {

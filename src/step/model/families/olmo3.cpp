@@ -1,4 +1,4 @@
-// OLMo 3: OLMo 2 with a window in three of four layers, and a rotation for each type of layer.
+// OLMo 3: OLMo 2 with windows in three of four layers and one rotation for each layer type.
 #include "model/families/olmo.h"
 
 namespace crest {

@@ -1,5 +1,5 @@
-// Phi-3 and Phi-4: Llama with fused matrices, an optional window in every layer, and an optional
-// part of each head that is rotated.
+// Phi-3 and Phi-4: Llama with fused matrices, optional windows in all layers, and optional partial
+// rotation.
 #include <algorithm>
 #include <cmath>
 
@@ -11,8 +11,8 @@ namespace {
 
 constexpr RopeKeys phi3_rope = {.part_key = "partial_rotary_factor"};
 
-// Up to its original context, longrope divides the frequencies by short_factor and scales rotated
-// vectors. Beyond, it divides by long_factor: the context ends before.
+// longrope divides frequencies by short_factor up to the original context and by long_factor
+// beyond. Crest supports the first part, so the context ends there. Rotated vectors are scaled.
 void read_longrope(const Keys& k, const Keys& rope, ModelConfig& c) {
   const nlohmann::json* factors = rope.find("short_factor");
   if (!factors || !factors->is_array() || factors->empty())
@@ -25,7 +25,7 @@ void read_longrope(const Keys& k, const Keys& rope, ModelConfig& c) {
   const int64_t original = k.size(original_key, rope.size(original_key, 4096));
   const double factor = rope.number("factor", double(c.context) / double(original));
   const double scale = factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(double(original)));
-  c.rope_scaling.type = RopeScalingType::yarn;  // with factor 1: no more than its attention_factor
+  c.rope_scaling.type = RopeScalingType::yarn;  // with factor 1, only attention_factor has an effect
   c.rope_scaling.attention_factor = rope.number("attention_factor", scale);
   if (!(c.rope_scaling.attention_factor > 0))
     fail_usage(fmt::format("'attention_factor' is {}", c.rope_scaling.attention_factor), k.where(),
@@ -67,7 +67,7 @@ bool write_phi3(const ModelConfig& c, nlohmann::ordered_json& j) {
                          {"attention_factor", c.rope_scaling.attention_factor}};
   }
   j["sliding_window"] = c.window ? nlohmann::ordered_json(c.window) : nlohmann::ordered_json();
-  j["pad_token_id"] = nullptr;  // the default is a token that the vocabulary may lack
+  j["pad_token_id"] = nullptr;  // the default may be outside the vocabulary
   return c.width % c.heads == 0;
 }
 

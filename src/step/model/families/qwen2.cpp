@@ -1,4 +1,4 @@
-// Qwen 2 and 2.5: Llama with biases of queries, keys and values, and windows in some layers.
+// Qwen 2 and 2.5: Llama with query, key and value biases, and windows in some layers.
 #include "model/families/decoder.h"
 
 namespace crest {

@@ -1,4 +1,4 @@
-// SmolLM 3: Llama whose layers are not all rotated, with optional windows.
+// SmolLM 3: Llama with rotation in some layers, and optional windows.
 #include "model/families/decoder.h"
 
 namespace crest {
@@ -7,7 +7,7 @@ namespace {
 
 constexpr DecoderKeys smollm3_keys = {.kv_heads = 4, .tied = true};
 
-// 1: the layer rotates. Without a list every fourth layer, or another interval, does not.
+// 1: the layer rotates. Without a list, each fourth layer (or another interval) does not.
 std::vector<bool> rotating_layers(const Keys& k, int64_t layers) {
   const nlohmann::json* list = k.find("no_rope_layers");
   const int64_t interval = k.size("no_rope_layer_interval", 4);
@@ -61,7 +61,7 @@ bool write_smollm3(const ModelConfig& c, nlohmann::ordered_json& j) {
   j["layer_types"] = layer_types(c);
   j["use_sliding_window"] = c.widest_window() > 0;
   if (c.widest_window()) j["sliding_window"] = c.widest_window();
-  j["pad_token_id"] = nullptr;  // the default is a token that the vocabulary may lack
+  j["pad_token_id"] = nullptr;  // the default may be outside the vocabulary
   return true;
 }
 

@@ -1,5 +1,4 @@
-// StableLM 2: Llama with LayerNorm, a rotated part of each head, and optional biases of queries,
-// keys and values.
+// StableLM 2: Llama with LayerNorm, partial rotation, and optional query, key and value biases.
 #include "model/families/decoder.h"
 
 namespace crest {

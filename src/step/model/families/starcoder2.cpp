@@ -11,7 +11,7 @@ ModelConfig read_starcoder2(const Keys& k) {
   ModelConfig c = read_decoder(k, starcoder2_keys);
   c.norm = NormKind::layer, c.norm_bias = true;
   c.bias = k.flag("use_bias", true);
-  if (c.bias) c.norm_bias = false;  // `bias` has the norms' too
+  if (c.bias) c.norm_bias = false;  // `bias` includes the norms
   const std::string activation = k.text("hidden_act", "gelu_pytorch_tanh");
   if (activation == "gelu")
     c.activation = ActivationKind::gelu_erf;
