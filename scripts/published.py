@@ -15,6 +15,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import textwrap
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 
@@ -30,13 +31,13 @@ none of these. `scripts/published.py` prints this page from `scripts/published.t
   width between nodes is an assumption: Crest measured one node only
   ([predictions](../concepts/predictions.md#many-nodes)).
 - *its program*: the prediction for the program that ran. It is Crest's, divided by the ratio of the
-  two programs' speeds on one or two GPUs of ours, which each section names. The ratio was measured
-  with the recipe nearest in kind and size, and not chosen by the result. Megatron-LM's was never
-  measured, so its sections have a ratio of 1.
+  two programs' speeds on one or two GPUs, as each section says. The ratio was measured with the
+  recipe nearest in kind and size, and not chosen by the result. Megatron-LM was never measured, so
+  its sections have a ratio of 1.
 - *difference*: its program / published - 1.
 - `--stages` and other flags of a source are Crest's way to express the published recipe. The A100
-  sections have naive attention: flash attention came after Narayanan's paper, and Zero Bubble counts
-  5as/h of activations, which only naive attention keeps.
+  sections have naive attention: flash attention came after Narayanan's paper, and Zero Bubble
+  counts 5as/h of activations, which only naive attention keeps.
 - *likely cause* is a guess from what is known about a row. None was tested.
 - Sources leave settings open, and some were chosen after a first prediction: schedule, sharding and
   recomputation of Llama 3 (about nine combinations; the one nearest to the published speed that
@@ -110,18 +111,21 @@ def page(data, rows, results):
     within = [sum(abs(r["difference"]) <= limit for r in good) for limit in (0.10, 0.25)]
     inside = sum(r["low"] <= r["published"] <= r["high"] for r in good)
     crest = [sum(abs(r["predicted"] / r["published"] - 1) <= limit for r in good) for limit in (0.10, 0.25)]
-    text += (f"{within[0]} of {len(good)} rows are within 10%, {within[1]} within 25%. Without the ratios of programs, "
-             f"{crest[0]} and {crest[1]} are. {inside} published speeds lie inside the range.\n")
+    found = (f"{within[0]} of {len(good)} rows are within 10%, {within[1]} within 25%. Without the ratios of programs, "
+             f"{crest[0]} and {crest[1]} are. {inside} published speeds lie inside the range.")
     pairs = [(a, b) for a, b in itertools.combinations(good, 2) if (a["source"], a["model"]) == (b["source"], b["model"])]
     right = [(a["published"] < b["published"]) == (a["predicted"] < b["predicted"]) for a, b in pairs]
-    text += f"Of {len(pairs)} pairs of rows of one source and model, {sum(right)} come in the published order.\n"
+    found += f" Of {len(pairs)} pairs of rows of one source and model, {sum(right)} come in the published order."
+    text += textwrap.fill(found, 100) + "\n"
     for key, source in data["source"].items():
         text += f"\n## {source['name']}\n\n{source['link']}. Flags of all rows:\n\n"
         text += f"```text\n--device {source['device']} {source['flags']}\n```\n\n"
         of_source = [row for row in rows if row["source"] == key]
         for of in dict.fromkeys(row.get("ratio_of", source.get("ratio_of")) for row in of_source):
             ratios = {row.get("ratio", source.get("ratio")) for row in of_source if row.get("ratio_of", source.get("ratio_of")) == of}
-            text += f"Ratio {' to '.join(f'{r:.2f}' for r in sorted({min(ratios), max(ratios)}))}: {of}.\n\n" if of else ""
+            if of:
+                range_text = " to ".join(f"{r:.2f}" for r in sorted({min(ratios), max(ratios)}))
+                text += textwrap.fill(f"Ratio {range_text}: {of}.", 100) + "\n\n"
         text += "| model | GPUs | recipe | published | Crest | range | its program | difference | likely cause |\n"
         text += "|---|---|---|---|---|---|---|---|---|\n"
         for row, r in zip(rows, results):

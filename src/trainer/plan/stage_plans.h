@@ -14,7 +14,7 @@ std::vector<CompiledSession> all_stages(const CompiledSession& session, const Co
 // What a stage computes: its layers and their recomputation. Stages of equal work have Programs of
 // equal size and time; the slots between the Programs may differ.
 std::vector<std::string> stage_work(const Recipe& recipe, int stage);
-// The stage with the most memory. Of stages with equal work, only that with the most slots is compiled.
+// The stage with the most memory. Of stages with equal work, it compiles the one with most slots.
 CompiledSession largest_stage(CompiledSession session, const CompileOptions& options = {});
 
 // A value of --stages to make all stages fit. Moves layers one by one from the largest to the
