@@ -116,7 +116,9 @@
   KERNEL(own_rows)                 \
   KERNEL(own_positions)            \
   KERNEL(own_piece)                \
+  KERNEL(gather_piece_copies)      \
   KERNEL(gather_piece)             \
+  KERNEL(scatter_piece_copies)     \
   KERNEL(scatter_piece)            \
   KERNEL(split_pieces)             \
   KERNEL(join_pieces)              \

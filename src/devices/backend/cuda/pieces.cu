@@ -55,6 +55,16 @@ void launch_exchange(const KernelCall& c) {
   c.group().send_receive(c.in[0], e.to, c.out[0], e.from, c.in_value(0).bytes());
 }
 
+// Every rank has its x at the same place, or with its own rows among those of all ranks.
+void launch_copies(const KernelCall& c) {
+  const PieceExchange e = piece_exchange(c.instr, c.index());
+  const Value& x = c.in_value(0);
+  const int64_t further = x.offset_on(e.from) - x.offset_on(c.index());
+  const char* place = c.input<char>(0) + further * int64_t(size_of(x.dtype));
+  c.group().set_stream(c.stream);
+  c.group().exchange(c.in[0], e.to, place, c.out[0], e.from, x.bytes());
+}
+
 void launch_join(const KernelCall& c) {
   const int64_t n = c.in_value(in::join_pieces::pieces).numel(), pieces = int64_t(c.instr.in.size());
   with_type(c.out_value(out::join_pieces::x).dtype, [&](auto t) {
@@ -102,6 +112,14 @@ Kernel split_pieces_kernel() { return {"split_pieces", "cuda.split_pieces.view",
 Kernel gather_piece_kernel() {
   return {"gather_piece", "cuda.gather_piece.communicator",  reject_unless_float, nullptr,
           nullptr,        CREST_DEVICE_CODE(launch_exchange)};
+}
+Kernel gather_piece_copies_kernel() {
+  return {"gather_piece", "cuda.gather_piece.copy_engine", reject_unless_float, nullptr,
+          nullptr,        CREST_DEVICE_CODE(launch_copies)};
+}
+Kernel scatter_piece_copies_kernel() {
+  return {"scatter_piece", "cuda.scatter_piece.copy_engine", reject_unless_float, nullptr,
+          nullptr,         CREST_DEVICE_CODE(launch_copies)};
 }
 Kernel scatter_piece_kernel() {
   return {"scatter_piece", "cuda.scatter_piece.communicator", reject_unless_float, nullptr,
