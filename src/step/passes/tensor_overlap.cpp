@@ -2,10 +2,11 @@
 // (Wang et al. 2023, "Overlap Communication with Dependent Computation via Decomposition"). After a
 // gather, the product of a rank's own rows needs no other rank's rows. Before a scatter, the other
 // ranks' rows are computed first and travel while the own rows are computed. Pieces lie where they
-// are in the whole, so nothing is copied.
+// are in the whole, so nothing is copied. Exchanges without a product to cut move in pieces too.
 #include <fmt/format.h>
 
 #include <map>
+#include <set>
 
 #include "core/error.h"
 #include "ops/index.h"
@@ -38,8 +39,7 @@ const RowProduct* row_product(const Instr& instr) {
 
 class OverlapRows {
  public:
-  OverlapRows(Program& program, int ranks)
-      : w_(program), p_(program), ranks_(ranks), producer_(w_.old.size(), -1), shared_(p_.values.size(), false) {
+  OverlapRows(Program& program, int ranks) : w_(program), p_(program), ranks_(ranks), shared_(p_.values.size(), false) {
     producer_.assign(p_.values.size(), -1);
     readers_.resize(p_.values.size());
     for (size_t i = 0; i < w_.old.size(); ++i) {
@@ -57,6 +57,7 @@ class OverlapRows {
   void rewrite() {
     for (size_t i = 0; i < w_.old.size(); ++i) {
       const Instr& instr = w_.old[i];
+      for (ValueId all : joined_before_[i]) join(instr, all);
       if (gathers_.count(i))
         gather(instr);
       else if (after_gather_.count(i))
@@ -77,17 +78,20 @@ class OverlapRows {
       const Instr& instr = w_.old[i];
       if (is(instr, "gather_rows")) {
         const auto& readers = readers_[size_t(instr.out[0])];
-        if (readers.empty() || !may_cut(instr.out[0]) || !may_cut_product(readers[0]) ||
-            after_gather_.count(readers[0]))
-          continue;
-        gathers_[i] = readers[0], after_gather_[readers[0]] = instr.out[0];
+        if (readers.empty() || !may_cut(instr.out[0]) || !owns(instr.out[0])) continue;
+        gathers_.insert(i);
+        if (may_cut_product(readers[0]) && !after_gather_.count(readers[0]))
+          after_gather_[readers[0]] = instr.out[0];
+        else
+          joined_before_[readers[0]].push_back(instr.out[0]);
       } else if (is(instr, "scatter_rows")) {
         const ValueId x = instr.in[in::scatter_rows::x];
         const int product = producer_[size_t(x)];
-        if (product < 0 || readers_[size_t(x)].size() != 1 || !may_cut_product(size_t(product)) ||
-            w_.old[size_t(product)].out.size() != 1 || after_gather_.count(size_t(product)))
-          continue;
-        scatters_[i] = size_t(product), before_scatter_[size_t(product)] = i;
+        if (product < 0 || !may_cut(x)) continue;
+        scatters_.insert(i);
+        if (readers_[size_t(x)].size() == 1 && may_cut_product(size_t(product)) &&
+            w_.old[size_t(product)].out.size() == 1 && !after_gather_.count(size_t(product)))
+          before_scatter_[size_t(product)] = i;
       }
     }
   }
@@ -156,12 +160,16 @@ class OverlapRows {
     return out;
   }
 
-  void join(const Instr& like, ValueId all) {
-    Instr instr = like;
-    instr.op = &op("join_pieces");
-    instr.in = pieces_.at(all), instr.out = {all};
-    instr.attrs = along().set("seq", p_.at(all).shape[1]);
+  // The new operation in place of one with the same result.
+  void write(const Instr& like, const char* name, std::vector<ValueId> in, ValueId out, Attrs attrs) {
+    Instr instr;
+    instr.op = &op(name), instr.in = std::move(in), instr.out = {out}, instr.attrs = std::move(attrs);
+    instr.phase = like.phase, instr.origin = like.origin;
     p_.code.push_back(std::move(instr));
+  }
+
+  void join(const Instr& like, ValueId all) {
+    write(like, "join_pieces", pieces_.at(all), all, along().set("seq", p_.at(all).shape[1]));
   }
 
   void multiply_gathered(const Instr& whole, ValueId gathered) {
@@ -180,27 +188,31 @@ class OverlapRows {
   }
 
   void multiply_addends(const Instr& whole) {
-    std::vector<ValueId> addends(1);
-    for (int k = 1; k < ranks_; ++k) {
-      const ValueId sent = multiply(whole, k)[0];
-      Builder& b = w_.build(whole);
-      b.origin = w_.old[before_scatter_.at(size_t(producer_[size_t(whole.out[0])]))].origin;
-      b.stream = Stream::comm;
-      addends.push_back(b.emit1("scatter_piece", {sent}, along().set("piece", k)));
-    }
+    const Instr& scatter = w_.old[before_scatter_.at(size_t(producer_[size_t(whole.out[0])]))];
+    auto& addends = addends_[whole.out[0]];
+    addends.resize(size_t(ranks_));
+    for (int k = 1; k < ranks_; ++k) addends[size_t(k)] = sent(scatter, multiply(whole, k)[0], k);
     addends[0] = multiply(whole, 0)[0];
-    addends_[whole.out[0]] = addends;
+  }
+
+  // The addend that comes for the one that goes.
+  ValueId sent(const Instr& scatter, ValueId piece, int k) {
+    Builder& b = w_.build(scatter);
+    b.stream = Stream::comm;
+    return b.emit1("scatter_piece", {piece}, along().set("piece", k));
   }
 
   void sum(const Instr& whole) {
-    Instr instr = whole;
+    auto [it, added] = addends_.emplace(whole.in[in::scatter_rows::x], std::vector<ValueId>());
+    std::vector<ValueId>& addends = it->second;
+    if (added) {
+      addends = pieces_of(whole, whole.in[in::scatter_rows::x]);
+      for (int k = 1; k < ranks_; ++k) addends[size_t(k)] = sent(whole, addends[size_t(k)], k);
+    }
     const bool bias = whole.in.size() > in::scatter_rows::b;
-    instr.op = &op("sum_pieces");
-    instr.in = {bias ? w_.now(whole.in[in::scatter_rows::b]) : no_value};
-    const auto& addends = addends_.at(whole.in[in::scatter_rows::x]);
-    instr.in.insert(instr.in.end(), addends.begin(), addends.end());
-    instr.attrs = along();
-    p_.code.push_back(std::move(instr));
+    std::vector<ValueId> in = {bias ? w_.now(whole.in[in::scatter_rows::b]) : no_value};
+    in.insert(in.end(), addends.begin(), addends.end());
+    write(whole, "sum_pieces", std::move(in), whole.out[0], along());
   }
 
   Rewriter w_;
@@ -208,13 +220,14 @@ class OverlapRows {
   const int ranks_;
   std::vector<int> producer_;  // by value of the old code
   std::vector<std::vector<size_t>> readers_;
-  std::vector<bool> shared_;                         // its memory has other values, or others know of it
-  std::map<size_t, size_t> gathers_, scatters_;      // their products
-  std::map<size_t, ValueId> after_gather_;           // by product: what is gathered
-  std::map<size_t, size_t> before_scatter_;          // by product: the scatter
-  std::map<ValueId, std::vector<ValueId>> pieces_;   // by whole value
-  std::map<ValueId, std::vector<ValueId>> made_;     // of a product, so far
-  std::map<ValueId, std::vector<ValueId>> addends_;  // by sum
+  std::vector<bool> shared_;  // its memory has other values, or others know of it
+  std::set<size_t> gathers_, scatters_;
+  std::map<size_t, ValueId> after_gather_;                // by product: what is gathered
+  std::map<size_t, std::vector<ValueId>> joined_before_;  // by reader that needs all rows
+  std::map<size_t, size_t> before_scatter_;               // by product: the scatter
+  std::map<ValueId, std::vector<ValueId>> pieces_;        // by whole value
+  std::map<ValueId, std::vector<ValueId>> made_;          // of a product, so far
+  std::map<ValueId, std::vector<ValueId>> addends_;       // by sum
 };
 
 }  // namespace
