@@ -237,7 +237,7 @@ void overlap_tensor(Program& program, const PassContext& context) {
   const int ranks = mesh.size(Axis::tensor);
   if (ranks == 1 || context.setting("tensor-overlap") == "off") return;
   if (mesh.size(Axis::pipeline) > 1)
-    fail_usage("--tensor-overlap rows does not work with pipeline stages yet", "--tensor-overlap",
+    fail_usage("rows does not work with pipeline stages yet", "--tensor-overlap",
                "Use off, or leave the axis pipeline out of --mesh.");
   OverlapRows(program, ranks).rewrite();
 }
