@@ -231,7 +231,9 @@ TEST(Ranks, TensorRanksTrainAndContinueLikeOne) {
       EXPECT_NEAR(cut[i]["loss"], straight[i]["loss"], 1e-5 * straight[i]["loss"].get<double>()) << name << " " << i;
   }
   // Two groups of two ranks each. Rank 0 chooses kernels for all after the groups are connected.
-  RunResult grid = f.train("grid", 1, flags + Flags{"--mesh", "data=2,tensor=2", "--batch", "1", "--threads", "4"});
+  RunResult grid =
+      f.train("grid", 1,
+              flags + Flags{"--mesh", "data=2,tensor=2", "--batch", "1", "--threads", "4", "--tensor-overlap", "rows"});
   ASSERT_EQ(grid.code, 0) << grid.err;
   EXPECT_NEAR(f.log("grid")[0]["loss"], f.log("straight")[0]["loss"],
               1e-5 * f.log("straight")[0]["loss"].get<double>());

@@ -59,7 +59,9 @@ Memory::Memory(const Program& p, Kernels kernels, std::shared_ptr<OneRank> rank)
 uint8_t* Memory::at(ValueId v) const {
   const Value& value = p_.at(v);
   auto* start = const_cast<Line*>(blocks_[size_t(value.layout.storage)].data());
-  return reinterpret_cast<uint8_t*>(start) + size_t(value.layout.offset) * size_of(value.dtype);
+  const MeshGroups* groups = rank_ ? rank_->groups() : nullptr;
+  const int64_t offset = value.offset_on(groups ? groups->index(Axis::tensor) : 0);
+  return reinterpret_cast<uint8_t*>(start) + size_t(offset) * size_of(value.dtype);
 }
 
 std::vector<double> Memory::read(ValueId v) const {

@@ -225,6 +225,8 @@ std::vector<Golden> golden_cases() {
        [=](Recipe& r) { fusion_on(r), r.precision = "bf16", r.policy = "autocast", r.recompute = "pointwise"; }, true,
        train, true, false},
       {"lanes", "lanes", buckets},
+      {"tensor_overlap", "tensor_overlap",
+       [=](Recipe& r) { fusion_on(r), tensor(r), r.pass_settings["tensor-overlap"] = "rows"; }, true},
       {"shard.gradients", "shard", [=](Recipe& r) { fusion_on(r), shards(r, "gradients"); }},
       {"shard.weights", "shard", [=](Recipe& r) { fusion_on(r), shards(r, "weights"); }},
       {"shard.weights.update", "shard", [=](Recipe& r) { fusion_on(r), shards(r, "weights"); }, false, update},

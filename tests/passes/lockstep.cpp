@@ -122,7 +122,11 @@ TEST(Lockstep, TensorRanksHaveWhatThePlacementsSay) {
         How{four, false, "on", "flash", "flat", 1}, How{two, true, "on", "flash", "each", 2, {{"loss-chunk", "4"}}},
         How{square, true, "on", "flash", "flat", 1, {}, "none", "optimizer"},
         How{square, false, "on", "flash", "bucket", 2, {}, "none", "gradients"},
-        How{square, true, "on", "naive", "bucket", 2, {}, "full", "weights"}}) {
+        How{square, true, "on", "naive", "bucket", 2, {}, "full", "weights"},
+        How{two, true, "on", "flash", "flat", 1, {{"tensor-overlap", "rows"}}},
+        How{four, false, "on", "flash", "each", 2, {{"tensor-overlap", "rows"}}, "full"},
+        How{square, true, "off", "naive", "bucket", 2, {{"tensor-overlap", "rows"}}, "full", "weights"},
+        How{two, false, "off", "flash", "flat", 1, {{"tensor-overlap", "rows"}, {"packing", "documents"}}}}) {
     Recipe one = tensor_recipe(how.llama);
     one.model.dropout = how.llama ? 0 : 0.25;
     one.fusion = how.fusion, one.attention = how.attention, one.grad_accumulation = how.micro_steps;

@@ -128,6 +128,7 @@ class Lockstep {
   // Addends, and the rows of all ranks, are whole in the unsharded Program.
   std::string name_in_whole(ValueId v) const {
     std::string n = name(v);
+    if (size_t piece = n.rfind(".piece"); piece != std::string::npos) n.resize(piece);
     for (const char* suffix : {".local", ".all"})
       if (n.ends_with(suffix)) n.resize(n.size() - strlen(suffix));
     // The first stage receives the sum over all micro steps.
@@ -258,7 +259,8 @@ class Lockstep {
           for (double x : m.read(v)) squares += x * x;
         m.write(instr.out[0], {squares});
       }
-    } else if (instr.op->op_class != OpClass::communication && op != "own_share" && !instr.op->exchange) {
+    } else if (instr.op->op_class != OpClass::communication && op != "own_share" && !instr.op->exchange &&
+               !op.ends_with("_pieces")) {
       for (Memory& m : all_) m.launch(instr);
     } else {
       exchange_all(instr);
@@ -321,11 +323,24 @@ class Lockstep {
       return x;
     };
     auto write = [&](ValueId v, size_t place, const Numbers& x) { all_[size_t(group[place])].write(v, x); };
-    const Reads in = read(instr.in[0]);
-    const size_t n = group.size();
+    const Reads in = read(op == "sum_pieces" ? instr.in[1] : instr.in[0]);
+    const size_t n = group.size(), piece = size_t(instr.attrs.integer("piece", 0));
     for (size_t k = 0; k < n; ++k) {
-      if (op == "all_reduce") {
+      if (op == "all_reduce" || op == "split_pieces") {
         continue;
+      } else if (op == "own_piece" || op == "gather_piece") {
+        write(instr.out[0], k, in[(k + piece) % n]);
+      } else if (op == "scatter_piece") {
+        write(instr.out[0], k, in[(k + n - piece) % n]);
+      } else if (op == "join_pieces") {
+        Reads all(n);
+        for (size_t i = 0; i < n; ++i) all[(k + i) % n] = read(instr.in[i])[k];
+        write(instr.out[0], k, joined(all));
+      } else if (op == "sum_pieces") {
+        Numbers s = in[k];
+        for (size_t i = 2; i < instr.in.size(); ++i) s = sum({s, read(instr.in[i])[k]});
+        if (instr.in[0] != no_value) add_bias(s, read(instr.in[0])[k]);
+        write(instr.out[0], k, s);
       } else if (op == "reduce_scatter" || op == "scatter_rows") {
         Numbers s = sum(in);
         for (const Padding& gap : padding_of(instr)) std::fill(s.begin() + gap.begin, s.begin() + gap.end, 0.0);
@@ -360,6 +375,9 @@ class Lockstep {
   void compare(const Instr& instr, ValueId v) {
     const Value& value = p_.at(v);
     if (value.dtype == DType::u8) return;  // scalars: their norm is compared by its effect on the update
+    // Each rank has addends of other rows: they are compared when they are summed.
+    const Placement piece = value.placement[size_t(Axis::tensor)];
+    if (piece.piece >= 0 && (piece.kind == Kind::partial || piece.kind == Kind::own)) return;
     made += instr.op->op_class != OpClass::communication;
     // Of a tied embedding each end of a pipeline computes a part of the gradient.
     if (instr.op->op_class != OpClass::communication && value.name == "grad.wte.weight.own" && links_stages_ > 1)
@@ -367,6 +385,7 @@ class Lockstep {
     auto namesake = expected_.find(name_in_whole(v));
     if (namesake == expected_.end() || has(value, Kind::own)) return;
     const Numbers& whole = namesake->second;
+    if (piece.piece >= 0) return compare_piece(v, whole);
     if (int64_t(whole.size()) != whole_shape(value).numel()) return;  // groups are padded for their ranks
     ++compared;
     Reads all;
@@ -375,6 +394,22 @@ class Lockstep {
       Reads parts;
       for (int member : mesh_.group(r, addends(value))) parts.push_back(all[size_t(member)]);
       EXPECT_LT(distance(sum(parts), cut_of(whole, value, r)), 1e-10) << value.name << " on rank " << r;
+    }
+  }
+
+  // The rows of the rank some places further.
+  void compare_piece(ValueId v, const Numbers& whole) {
+    Value all = p_.at(v);  // of all rows
+    const Placement at = all.placement[size_t(Axis::tensor)];
+    const int ranks = mesh_.size(Axis::tensor);
+    all.placement[size_t(Axis::tensor)] = at.rows_of(-1);
+    all.shape[0] *= ranks;
+    if (int64_t(whole.size()) != whole_shape(all).numel()) return;
+    ++compared;
+    for (int r = 0; r < mesh_.ranks(); ++r) {
+      const int place = (mesh_.coordinate(r, Axis::tensor) + at.piece) % ranks;
+      EXPECT_LT(distance(all_[size_t(r)].read(v), slice(cut_of(whole, all, r), size_t(place), size_t(ranks))), 1e-10)
+          << p_.at(v).name << " on rank " << r;
     }
   }
 

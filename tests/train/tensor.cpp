@@ -80,12 +80,14 @@ TEST(TensorRanks, TrainLikeOne) {
     int64_t micro_steps;
     const char *fusion, *recompute, *reduce, *shard = "none", *offload = "none";
     int64_t heads = 4;
+    const char* overlap = "off";
   };
   for (const Case& c : {Case{true, two, 1, "on", "none", "flat"}, Case{true, square, 2, "on", "full", "bucket"},
-                        Case{false, square, 1, "off", "none", "each"}, Case{false, four, 2, "on", "auto", "overlap"},
+                        Case{false, square, 1, "off", "none", "each"},
+                        Case{false, four, 2, "on", "auto", "overlap", "none", "none", 4, "rows"},
                         Case{true, square, 1, "on", "none", "flat", "optimizer", "optimizer"},
                         Case{false, square, 2, "on", "none", "bucket", "gradients"},
-                        Case{true, square, 1, "on", "full", "bucket", "weights"},
+                        Case{true, square, 1, "on", "full", "bucket", "weights", "none", 4, "rows"},
                         Case{true, two, 1, "on", "none", "flat", "none", "none", 6},
                         Case{false, four, 1, "off", "none", "flat", "none", "none", 5}}) {
     SCOPED_TRACE(std::string(c.llama ? "llama " : "gpt ") + c.mesh.text() + " shard " + c.shard);
@@ -95,8 +97,27 @@ TEST(TensorRanks, TrainLikeOne) {
     r.pass_settings = {{"bucket", "20kB"}, {"pad-heads", "true"}};
     Recipe mesh = on_mesh(r, c.mesh);
     mesh.pass_settings["reduce"] = c.reduce, mesh.pass_settings["shard"] = c.shard;
-    mesh.pass_settings["offload"] = c.offload;
+    mesh.pass_settings["offload"] = c.offload, mesh.pass_settings["tensor-overlap"] = c.overlap;
     expect_equal(run(mesh), run(r));
+  }
+}
+
+// Each row is computed as without pieces.
+TEST(TensorRanks, OverlapKeepsTheBits) {
+  for (bool llama : {false, true}) {
+    Recipe r = on_mesh(recipe(llama), two);
+    const TensorRun off = run(r);
+    r.pass_settings["tensor-overlap"] = "rows";
+    const TensorRun rows = run(r);
+    EXPECT_EQ(rows.losses, off.losses);
+    EXPECT_EQ(rows.weights, off.weights);
+    r.mesh = {{Axis::tensor, 2}, {Axis::pipeline, 2}}, r.data_parallel = 4, r.model.layers = 2;
+    try {
+      run(r);
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("does not work with pipeline stages"), std::string::npos) << e.what();
+    }
   }
 }
 

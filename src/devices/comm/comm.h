@@ -47,6 +47,14 @@ class Communicator {
   virtual void broadcast(void* data, DType dtype, int64_t n, int root) = 0;
   // Sends `bytes` to rank `to` while receiving as many from rank `from`.
   virtual void send_receive(const void* out, int to, void* in, int from, int64_t bytes) = 0;
+  // The same between ranks that have allocated alike. place: where rank `from` has its data, as if
+  // its memory began at the addresses here. A device may copy it without its multiprocessors.
+  virtual void exchange(const void* out, int to, const void* place, void* in, int from, int64_t bytes) {
+    (void)place;
+    send_receive(out, to, in, from, bytes);
+  }
+  // Before device memory is freed, on all ranks together: others may have mapped it.
+  virtual void released(const void* allocation) { (void)allocation; }
   // Sends `bytes` to rank `to`. That rank calls receive() for them: send number n belongs to
   // receive number n. Each may wait for the other, so all ranks follow one order (plan/schedule.h).
   virtual void send(const void* data, int64_t bytes, int to);

@@ -35,6 +35,11 @@ void MeshGroups::check() const {
   for (auto& [axes, part] : parts_) part->check();
 }
 
+void MeshGroups::released(const void* allocation) const {
+  for (auto& [axes, part] : parts_) part->released(allocation);
+  world_.released(allocation);
+}
+
 void MeshGroups::leave() const {
   for (auto& [axes, part] : parts_) part->leave();
   world_.leave();

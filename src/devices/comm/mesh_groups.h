@@ -33,6 +33,7 @@ class MeshGroups {
   int64_t device_bytes() const;
   void check() const;
   void leave() const;
+  void released(const void* allocation) const;
 
  private:
   Mesh mesh_;

@@ -13,6 +13,8 @@ namespace {
 // Fitted by crest comm between two H200: 450 GB/s in one direction, 1 MB to 1 GB.
 constexpr double start_ms = 0.0103;
 constexpr double all_reduce_share = 300.3 / 450, one_way_share = 244.8 / 450;  // of the bandwidth
+// Two H200: a copy engine pulled 128 MiB from the other GPU at 370 GB/s.
+constexpr double copy_share = 370.0 / 450;
 // Predicted collectives may be off by this factor: other links, other versions of NCCL.
 constexpr double other_link = 1.5;
 // The same, if measured between these ranks. In a step, caches, clocks and waiting differ.
@@ -20,7 +22,8 @@ constexpr double same_link = 1.25;
 
 Collective collective_of(const std::string& op) {
   // A transfer sends in one direction, as a ring does.
-  if (op == "all_gather" || op == "send" || op == "receive" || op.starts_with("gather_")) return Collective::all_gather;
+  if (op == "all_gather" || op == "send" || op == "receive" || op.starts_with("gather_") || op == "scatter_piece")
+    return Collective::all_gather;
   if (op == "reduce_scatter" || op == "scatter_rows") return Collective::reduce_scatter;
   return Collective::all_reduce;
 }
@@ -35,7 +38,7 @@ std::string sent_dtype(const Program& program, const Instr& instr) {
 }  // namespace
 
 RankTimes::RankTimes(const CompiledSession& session, const CollectiveTimes* measured, const DataSheet* sheet)
-    : session_(session) {
+    : session_(session), link_(sheet ? sheet->link_bandwidth / 2 : 0) {
   const Recipe& r = session.recipe;
   if (r.ranks == 1 || r.ranks > most_predicted_ranks || r.data_parallel > 1) return;
   const bool gpus = session.device.kind == "cuda";
@@ -87,7 +90,9 @@ double RankTimes::ms(const ProfileInstr& row) const {
   const GroupSpan& group = span(axes_of(instr));
   const double sent = sent_bytes(program, instr, group.ranks), calls = std::max(1, row.calls);
   const Collective collective = collective_of(row.op);
-  const double in_node = in_node_ms(collective, sent, group.ranks, sent_dtype(program, instr));
+  const double in_node = row.kernel.ends_with("copy_engine") && link_ > 0
+                             ? start_ms + 1e3 * sent / (copy_share * link_)
+                             : in_node_ms(collective, sent, group.ranks, sent_dtype(program, instr));
   if (group.nodes == 1) return calls * in_node;
   const bool transfer = row.op == "send" || row.op == "receive";
   return calls * network_ms({collective, transfer, sent, group}, in_node, network_);

@@ -37,6 +37,7 @@ class RankTimes {
   const CollectiveTimes* measured_ = nullptr;  // null: use the sheet
   const DataSheet* sheet_ = nullptr;           // null, too: not possible
   double network_ = 0;                         // bytes/s of a GPU between nodes, in one direction
+  double link_ = 0;                            // the same between GPUs of a node; 0: unknown
   CollectivesSource source_;
   mutable std::map<Axes, GroupSpan> spans_;
 };

@@ -31,6 +31,12 @@ inline bool adds_received(const Instr& instr) {
 }
 // receive: bytes of memory for an addend; 0: the tensor arrives in place.
 size_t received_bytes(const Program& program, const Instr& instr);
+// gather_piece and scatter_piece: the partners of the rank in this place along the axes. It gathers
+// from the rank `piece` places further, and sends addends there.
+struct PieceExchange {
+  int to, from;
+};
+PieceExchange piece_exchange(const Instr& instr, int place);
 // Bytes of the 16-bit copies sent by an all_reduce; 0 if it sends its own memory.
 size_t wire_bytes(const Program& program, const Instr& instr);
 

@@ -88,6 +88,12 @@
   OP(sum_rows, (x, b), (y))             \
   OP(own_rows, (ids), (y))              \
   OP(own_positions, (ids), (y))         \
+  OP(own_piece, (x), (y))               \
+  OP(gather_piece, (x), (y))            \
+  OP(scatter_piece, (x), (y))           \
+  OP(split_pieces, (x), (pieces))       \
+  OP(join_pieces, (pieces), (x))        \
+  OP(sum_pieces, (b, pieces), (y))      \
   OP(send, (x), (y))                    \
   OP(receive, (acc), (y))               \
   OP(square_sum, (shards), (sum))

@@ -37,6 +37,7 @@ void fuse(Program&, const PassContext&);
 void join_dropout(Program&, const PassContext&);
 void join_quantization(Program&, const PassContext&);
 void keep_activations(Program&, const PassContext&);
+void overlap_tensor(Program&, const PassContext&);
 void shard(Program&, const PassContext&);
 void offload(Program&, const PassContext&);
 void join_update_quantization(Program&, const PassContext&);
@@ -62,6 +63,7 @@ const std::vector<Setting>& optimizer_settings();
 const std::vector<Setting>& recompute_settings();
 const std::vector<Setting>& data_parallel_settings();
 const std::vector<Setting>& fusion_settings();
+const std::vector<Setting>& tensor_overlap_settings();
 const std::vector<Setting>& shard_settings();
 const std::vector<Setting>& offload_settings();
 
@@ -129,6 +131,9 @@ const std::vector<Pass>& pipeline() {
        "gradient",
        join_dropout},
       {"quantization", "--fusion on: with --precision fp8, kernels quantize the tensors they make", join_quantization},
+      {"tensor_overlap",
+       "--tensor-overlap rows: with --mesh tensor=T, products of some rows run while other rows travel", overlap_tensor,
+       tensor_overlap_settings},
       {"shard",
        "--shard: every rank has its share of the optimizer's state and updates its share of the weights; gradients "
        "and weights, if shared, are whole only during their use",

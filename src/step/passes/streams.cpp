@@ -12,8 +12,6 @@ namespace crest {
 
 namespace {
 
-bool overlap(const Access& a, const Access& b) { return a.memory == b.memory && a.begin < b.end && b.begin < a.end; }
-
 bool share_memory(const std::vector<Access>& a, const std::vector<Access>& b) {
   for (auto& x : a)
     for (auto& y : b)

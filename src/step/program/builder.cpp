@@ -26,7 +26,9 @@ ValueId Builder::declare(std::string_view wanted, DType dtype, const Shape& shap
 Layout layout_of(const Program& program, const Instr& instr, const Infer::Out& out, ValueId self) {
   if (out.alias < 0) return {self, 0, out.shape.contiguous_strides()};
   const Layout& base = program.at(instr.in[size_t(out.alias)]).layout;
-  return {base.storage, base.offset + out.offset, out.strides};
+  Layout l = {base.storage, base.offset + out.offset, out.strides, base.pieces, base.piece};
+  if (out.pieces) l.pieces = out.pieces, l.piece = out.piece;
+  return l;
 }
 
 std::vector<ValueId> Builder::append(Instr instr) {

@@ -44,6 +44,13 @@ void Infer::out_view(size_t i, int64_t offset, const Shape& shape, const Shape& 
   outs.push_back({in(i).dtype, shape, int(i), false, offset, strides});
 }
 
+void Infer::out_piece(size_t i, int piece, int pieces) {
+  const Shape& of = in(i).shape;
+  const Shape rows = {of.rows() / pieces, of.back()};
+  out_view(i, piece * rows.numel(), rows, rows.contiguous_strides());
+  outs.back().pieces = pieces, outs.back().piece = piece;
+}
+
 void Infer::check(bool ok, std::string_view what) const {
   if (!ok) reject(std::string(what));
 }

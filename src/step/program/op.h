@@ -37,10 +37,11 @@ class Infer {
   struct Out {
     DType dtype;
     Shape shape;
-    int alias = -1;         // the output shares the storage of this input; -1: of none
-    bool consumes = false;  // in place: the input's value is gone afterwards (a new version); otherwise a view
-    int64_t offset = 0;     // of a view, in elements of its dtype, relative to the input
-    Shape strides;          // of a view; for an in-place output, the input's
+    int alias = -1;             // the output shares the storage of this input; -1: of none
+    bool consumes = false;      // in place: the input's value is gone afterwards (a new version); otherwise a view
+    int64_t offset = 0;         // of a view, in elements of its dtype, relative to the input
+    Shape strides;              // of a view; for an in-place output, the input's
+    int pieces = 0, piece = 0;  // of a view: which piece of the input's rows (Layout)
   };
 
   const OpDef& op() const { return *instr_.op; }
@@ -56,6 +57,8 @@ class Infer {
   void out_like(size_t i) { out(in(i).dtype, in(i).shape); }  // new memory, type of input i
   void out_in_place(size_t i);                                // next version of input i
   void out_view(size_t i, int64_t offset, const Shape& shape, const Shape& strides);
+  // Piece `piece` of the rows of input i, as [rows,..].
+  void out_piece(size_t i, int piece, int pieces);
 
   // Checks. The message completes the sentence "OP: ...".
   void check(bool ok, std::string_view what) const;
@@ -99,7 +102,8 @@ class Grad {
 };
 
 // How a collective of activations changes the placement of its first input along its axes
-// (axes_of). Along all other axes OpDef::place decides.
+// (axes_of). Along all other axes OpDef::place decides. Instead of piece 0, the piece of attribute
+// `piece`.
 struct Exchange {
   Placement from, to;
   bool uses_up = false;  // the input holds nothing afterwards

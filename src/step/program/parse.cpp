@@ -154,8 +154,15 @@ class Parser {
   }
 
   Placement placement() {
+    Placement p = whole_placement();
+    if (!accept("/")) return p;
+    const int64_t piece = integer();
+    if (piece < 0 || piece > INT8_MAX) wrong("the number of a piece expected");
+    return p.rows_of(int(piece));
+  }
+  Placement whole_placement() {
     expect("=");
-    for (Placement p : {Placement::partial(), Placement::own(), Placement::absent()})
+    for (Placement p : {Placement(), Placement::partial(), Placement::own(), Placement::absent()})
       if (accept_word(text(p))) return p;
     const bool heads = accept("heads(");
     if (!heads) expect("shard(");
@@ -192,6 +199,12 @@ class Parser {
       v.layout.storage = storage(names, root.substr(0, plus), id);
       auto [end, ec] = std::from_chars(root.data() + plus + 1, root.data() + root.size(), v.layout.offset);
       if (ec != std::errc() || end != root.data() + root.size()) wrong("a whole number expected after '+'");
+    }
+    if (accept_word("piece")) {
+      expect("(");
+      Shape of = dims(')');
+      if (of.rank() != 2 || of[0] >= of[1] || of[1] > INT8_MAX) wrong("'piece(PIECE,PIECES)' expected");
+      v.layout.piece = int(of[0]), v.layout.pieces = int(of[1]);
     }
     if (accept_word("strides")) {
       expect("(");

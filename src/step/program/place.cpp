@@ -155,6 +155,31 @@ class Placing {
     return "";
   }
 
+  // Of operations that compute each row alone, from the same rows of all inputs.
+  std::string take_piece(std::vector<Placement>& in, int& piece) const {
+    for (size_t i = 0; i < instr_.in.size(); ++i)
+      if (has(i)) piece = std::max(piece, int(in[i].piece));
+    if (piece < 0) return "";
+    for (size_t i = 0; i < instr_.in.size(); ++i) {
+      if (!has(i)) continue;
+      const bool rows = !spec(i).free() && (spec(i).has('.') || spec(i).has('*'));
+      if (in[i].piece != (rows ? piece : -1))
+        return fmt::format("needs {} of %{}, which is {}", rows ? fmt::format("piece {}", piece) : "all rows", name(i),
+                           text(in[i]));
+      in[i].piece = -1;
+    }
+    const bool by_rows = rule_.cut.find('.') != std::string::npos && !marked(rule_.own, {{'.'}}) && !counts_samples_;
+    return by_rows ? "" : fmt::format("needs all rows, but has piece {}", piece);
+  }
+  std::string give_piece(std::vector<Placement>& out, int piece) const {
+    for (size_t o = 0; o < out.size(); ++o) {
+      const Operand& spec = operand(rule_.out, o);
+      if (spec.free() || !(spec.has('.') || spec.has('*'))) return fmt::format("sums over the rows of piece {}", piece);
+      out[o].piece = int8_t(piece);
+    }
+    return "";
+  }
+
   std::vector<std::vector<Placement>> cuts() const {
     std::vector<std::vector<Placement>> all;
     std::vector<Label> seen;
@@ -253,7 +278,12 @@ class Placing {
 
 std::string place(const Program& program, const Instr& instr, Axis axis, const std::vector<Placement>& in,
                   std::vector<Placement>& out) {
-  return Placing(program, instr, axis).run(in, out);
+  const Placing placing(program, instr, axis);
+  std::vector<Placement> all = in;  // as if of all rows
+  int piece = -1;
+  if (std::string no = placing.take_piece(all, piece); !no.empty()) return no;
+  if (std::string no = placing.run(all, out); !no.empty() || piece < 0) return no;
+  return placing.give_piece(out, piece);
 }
 
 std::vector<std::vector<Placement>> cuts_of(const Program& program, const Instr& instr, Axis axis) {

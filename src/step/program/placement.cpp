@@ -10,6 +10,7 @@ namespace crest {
 
 std::string text(Placement p) {
   static constexpr const char* names[] = {"replicated", "shard", "partial", "own", "absent"};
+  if (p.piece >= 0) return fmt::format("{}/{}", text(p.rows_of(-1)), p.piece);
   if (!p.cut()) return names[size_t(p.kind)];
   return p.queries ? fmt::format("heads({},{})", p.dim, p.queries) : fmt::format("shard({})", p.dim);
 }

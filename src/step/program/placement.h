@@ -21,18 +21,26 @@ struct Placement {
   // For a shard of a dimension with queries, keys and values: the number of query heads for each
   // key head. Each rank has an equal part of all three. 0: the dimension is cut as a whole.
   int16_t queries = 0;
+  // Only the rows of the rank this many places further along the axis, and so other rows on each
+  // rank; -1: all rows of the value.
+  int8_t piece = -1;
 
-  static constexpr Placement shard(int dim) { return {Kind::shard, int8_t(dim), 0}; }
-  static constexpr Placement heads(int dim, int64_t queries) { return {Kind::shard, int8_t(dim), int16_t(queries)}; }
-  static constexpr Placement partial() { return {Kind::partial, 0, 0}; }
-  static constexpr Placement own() { return {Kind::own, 0, 0}; }
-  static constexpr Placement absent() { return {Kind::absent, 0, 0}; }
-  bool replicated() const { return kind == Kind::replicated; }
+  static constexpr Placement shard(int dim) { return {Kind::shard, int8_t(dim), 0, -1}; }
+  static constexpr Placement heads(int dim, int64_t queries) {
+    return {Kind::shard, int8_t(dim), int16_t(queries), -1};
+  }
+  static constexpr Placement partial() { return {Kind::partial, 0, 0, -1}; }
+  static constexpr Placement own() { return {Kind::own, 0, 0, -1}; }
+  static constexpr Placement absent() { return {Kind::absent, 0, 0, -1}; }
+  // The piece `k` of a value with this placement.
+  constexpr Placement rows_of(int k) const { return {kind, dim, queries, int8_t(k)}; }
+  bool replicated() const { return kind == Kind::replicated && piece < 0; }
   bool cut() const { return kind == Kind::shard; }
   bool operator==(const Placement&) const = default;
 };
 
 // "replicated", "shard(0)", "heads(0,4)" (of dimension 0, 4 queries), "partial", "own", "absent".
+// Of a piece: "partial/1", the rows of the next rank.
 std::string text(Placement);
 
 // Elements [begin, end) of a dimension.

@@ -38,7 +38,7 @@ class Inference {
     for (ValueId v : p_.outputs) {
       if (producers[size_t(v)] < 0) broken(fmt::format("output %{} is never written", name_of(v)));
       Placement at = placement(v);
-      if (last && at.kind != Kind::replicated && at.kind != Kind::shard)
+      if (last && ((at.kind != Kind::replicated && at.kind != Kind::shard) || at.piece >= 0))
         broken(fmt::format("output %{} is {}: its sum over the ranks is missing", name_of(v), text(at)));
     }
   }
@@ -183,10 +183,18 @@ class Inference {
       wrong = gather(instr, out);
     else if (instr.op->exchange && over(instr, axis_))
       wrong = exchange(instr, out);
+    else if (op.ends_with("_pieces") && over(instr, axis_))
+      wrong = op == "split_pieces" ? split(instr, out) : op == "join_pieces" ? join(instr, out) : sum(instr, out);
     else
       wrong = compute(instr, out);
     if (!wrong.empty()) broken(wrong, i);
-    for (size_t o = 0; o < instr.out.size(); ++o) set(instr.out[o], out[o], is_view(instr, o));
+    for (size_t o = 0; axis_ == Axis::tensor && o < instr.out.size(); ++o)
+      if (wrong = misplaced(instr.out[o], out[o]); !wrong.empty()) broken(wrong, i);
+    for (size_t o = 0; o < instr.out.size(); ++o) set(instr.out[o], out[o], keeps_bytes(instr, o));
+  }
+  // Pieces in their place are the whole.
+  bool keeps_bytes(const Instr& instr, size_t o) const {
+    return is_view(instr, o) || std::string_view(instr.op->name) == "join_pieces";
   }
 
   std::string compute(const Instr& instr, std::vector<Placement>& out) {
@@ -218,7 +226,7 @@ class Inference {
 
   std::string wanted(ValueId v, Kind kind) const {
     Placement is = placement(v);
-    if (is.kind == kind) return "";
+    if (is.kind == kind && is.piece < 0) return "";
     return fmt::format("%{} is {}, not {}", name_of(v), text(is), text(Placement{kind, 0}));
   }
 
@@ -244,7 +252,9 @@ class Inference {
   }
 
   std::string exchange(const Instr& instr, std::vector<Placement>& out) {
-    const Exchange& e = *instr.op->exchange;
+    Exchange e = *instr.op->exchange;
+    for (Placement* p : {&e.from, &e.to})
+      if (p->piece >= 0) p->piece = int8_t(instr.attrs.integer("piece", 0));
     for (size_t i = 0; i < instr.in.size(); ++i) {
       const Placement wanted = i == 0 ? e.from : Placement();
       if (instr.in[i] == no_value || placement(instr.in[i]) == wanted) continue;
@@ -256,6 +266,55 @@ class Inference {
     if (e.uses_up) write(instr.in[0], Placement::absent());
     return "";
   }
+
+  // What has some rows in its place among all rows has those of its piece.
+  std::string misplaced(ValueId v, Placement at) const {
+    const Layout& layout = p_.at(v).layout;
+    const int piece = at.piece < 0 && at == Placement::shard(0) ? 0 : at.piece;
+    if (!layout.pieces || layout.piece == piece) return "";
+    return fmt::format("%{} is {}, but in the place of piece {}", name_of(v), text(at), layout.piece);
+  }
+
+  // Rows become one dimension: columns are dimension 1 of a piece.
+  std::string split(const Instr& instr, std::vector<Placement>& out) const {
+    Placement at = placement(instr.in[0]);
+    const int columns = p_.at(instr.in[0]).shape.rank() - 1;
+    if (at.piece >= 0 || at.kind == Kind::own || at.kind == Kind::absent || (at.cut() && at.dim != columns))
+      return fmt::format("splits %{}, which is {}", name_of(instr.in[0]), text(at));
+    if (at.cut()) at.dim = 1;
+    for (size_t k = 0; k < instr.out.size(); ++k) out.push_back(at.rows_of(int(k)));
+    return "";
+  }
+
+  std::string join(const Instr& instr, std::vector<Placement>& out) const {
+    Placement at = placement(instr.in[0]).rows_of(-1);
+    if (at.kind == Kind::own || (at.cut() && at.dim != 1))
+      return fmt::format("joins %{}, which is {}", name_of(instr.in[0]), text(at));
+    if (std::string no = in_order(instr, 0, at); !no.empty()) return no;
+    if (at.cut()) at.dim = 2;
+    out = {at};
+    return "";
+  }
+
+  // The own addend, and those from the other ranks.
+  std::string sum(const Instr& instr, std::vector<Placement>& out) const {
+    if (instr.in[0] != no_value)
+      if (std::string no = wanted(instr.in[0], Kind::replicated); !no.empty()) return no;
+    if (std::string no = in_order(instr, 1, Placement::partial(), Placement::own()); !no.empty()) return no;
+    out = {Placement::shard(0)};
+    return "";
+  }
+
+  // Pieces 0, 1, .. of what is placed like this, from an input on.
+  std::string in_order(const Instr& instr, size_t from, Placement own, Placement others) const {
+    for (size_t i = from; i < instr.in.size(); ++i)
+      if (const Placement needed = (i == from ? own : others).rows_of(int(i - from));
+          !(placement(instr.in[i]) == needed))
+        return fmt::format("needs %{} {}, but it is {}", name_of(instr.in[i]), text(needed),
+                           text(placement(instr.in[i])));
+    return "";
+  }
+  std::string in_order(const Instr& instr, size_t from, Placement all) const { return in_order(instr, from, all, all); }
 
   std::string take(const Instr& instr, std::vector<Placement>& out) {
     out = {placement(instr.in[0])};

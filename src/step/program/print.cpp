@@ -18,6 +18,7 @@ std::string type_text(const Program& p, ValueId id) {
   for (size_t a = 0; a < axis_count; ++a)
     if (Placement at = v.placement[a]; !at.replicated()) t += fmt::format(" {}={}", name(Axis(a)), text(at));
   if (v.layout.storage != id) t += fmt::format(" in %{}+{}", p.at(v.layout.storage).name, v.layout.offset);
+  if (v.layout.pieces) t += fmt::format(" piece({},{})", v.layout.piece, v.layout.pieces);
   if (!v.contiguous()) t += fmt::format(" strides({})", v.layout.strides.text());
   return t;
 }

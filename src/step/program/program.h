@@ -50,6 +50,11 @@ struct Layout {
   ValueId storage = no_value;
   int64_t offset = 0;
   Shape strides;
+  // Of rows shared by `pieces` ranks along the axis tensor, this value has the rows of the rank
+  // `piece` places further: on each rank they begin elsewhere (Value::offset_on). 0: it has them
+  // all, or others know nothing of ranks. `offset` is the place on the first rank.
+  int pieces = 0, piece = 0;
+  bool operator==(const Layout&) const = default;
 };
 
 struct Value {
@@ -66,6 +71,11 @@ struct Value {
 
   int64_t numel() const { return shape.numel(); }
   int64_t bytes() const { return shape.numel() * int64_t(size_of(dtype)); }  // of the elements
+  // layout.offset on the rank with this place along the axis tensor.
+  int64_t offset_on(int place) const {
+    if (!layout.pieces) return layout.offset;
+    return layout.offset + ((layout.piece + place) % layout.pieces - layout.piece) * numel();
+  }
   bool contiguous() const { return layout.strides == shape.contiguous_strides(); }
   // Elements from one row (of the last dimension) to the next, where rows are dense and evenly
   // spaced: the width of a contiguous value, or more ("leading dimension"). 0: they are not.

@@ -6,7 +6,7 @@ namespace crest {
 
 double sent_bytes(const Program& p, const Instr& i, int64_t ranks) {
   const std::string_view op = i.op->name;
-  if (op == "send") return double(p.at(i.in[0]).bytes());
+  if (op == "send" || op == "gather_piece" || op == "scatter_piece") return double(p.at(i.in[0]).bytes());
   if (op == "receive") return 0;
   double part = double(ranks - 1) / double(ranks), bytes = 0;
   if (op == "all_gather" || op.starts_with("gather_")) return part * double(p.at(i.out[0]).bytes());

@@ -162,6 +162,10 @@ class Verifier {
       int64_t unit = int64_t(size_of(value.dtype)), room = root.storage_bytes();
       if (value.numel() > 0 && (r.first < 0 || (r.last + 1) * unit > room))
         broken(fmt::format("%{} reaches beyond its storage %{}", value.name, root.name));
+      if (const int n = value.layout.pieces, k = value.layout.piece;
+          n && (k < 0 || k >= n || !value.contiguous() || value.layout.offset < k * value.numel() ||
+                (value.layout.offset + (n - k) * value.numel()) * unit > room))
+        broken(fmt::format("%{} reaches beyond its storage %{} on another rank", value.name, root.name));
       if (value.space != root.space)
         broken(fmt::format("%{} is in {} memory, its storage %{} in {} memory", value.name, name(value.space),
                            root.name, name(root.space)));
@@ -199,8 +203,7 @@ class Verifier {
                i);
       if (expected.alias >= 0) {
         Layout l = layout_of(p_, instr, expected, instr.out[o]);
-        if (l.storage != v.layout.storage || l.offset != v.layout.offset || !(l.strides == v.layout.strides))
-          broken(fmt::format("%{} must share the memory of input {}", v.name, expected.alias), i);
+        if (!(l == v.layout)) broken(fmt::format("%{} must share the memory of input {}", v.name, expected.alias), i);
         ValueId from = instr.in[size_t(expected.alias)];
         whole_[size_t(instr.out[o])] = whole_[size_t(from)] && v.shape == p_.at(from).shape;
         if (expected.consumes) consume(from);

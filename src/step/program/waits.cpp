@@ -20,9 +20,7 @@ constexpr Clock nothing_ended = [] {
 
 size_t stream_of(const Program& p, int i) { return size_t(p.code[size_t(i)].stream); }
 
-bool in_conflict(const Access& a, const Access& b) {
-  return (a.writes || b.writes) && a.memory == b.memory && a.begin < b.end && b.begin < a.end;
-}
+bool in_conflict(const Access& a, const Access& b) { return (a.writes || b.writes) && overlap(a, b); }
 bool in_conflict(const std::vector<Access>& a, const std::vector<Access>& b) {
   return std::any_of(a.begin(), a.end(), [&](auto& x) {
     return std::any_of(b.begin(), b.end(), [&](auto& y) { return in_conflict(x, y); });
@@ -42,6 +40,17 @@ std::string described(const Program& p, int i) {
 
 }  // namespace
 
+bool overlap(const Access& a, const Access& b) {
+  if (a.memory != b.memory) return false;
+  // Pieces of one storage keep their distance. Everything else sees a piece anywhere.
+  auto extent = [&](const Access& x) {
+    return x.pieces_of == no_value || a.pieces_of == b.pieces_of ? Extent{x.begin, x.end}
+                                                                 : Extent{x.pieces_begin, x.pieces_end};
+  };
+  const Extent x = extent(a), y = extent(b);
+  return x.begin < y.end && y.begin < x.end;
+}
+
 bool has_several_streams(const Program& p) {
   return std::any_of(p.code.begin(), p.code.end(), [&](auto& i) { return i.stream != p.code[0].stream; });
 }
@@ -54,13 +63,21 @@ Extent extent_of(const Value& v) {
   return {v.layout.offset * size, (last + 1) * size};
 }
 
+Access access_of(const Value& v, int memory, int64_t begin, bool writes) {
+  const Extent e = extent_of(v);
+  const int64_t bytes = e.end - e.begin, first = begin - v.layout.piece * bytes;
+  Access a = {memory, begin, begin + bytes, writes};
+  if (v.layout.pieces)
+    a.pieces_of = v.layout.storage, a.pieces_begin = first, a.pieces_end = first + v.layout.pieces * bytes;
+  return a;
+}
+
 Accesses accesses_by_storage(const Program& p) {
   Accesses all(p.code.size());
   for (size_t i = 0; i < p.code.size(); ++i) {
     auto add = [&](ValueId v, bool writes) {
       if (v == no_value) return;
-      Extent e = extent_of(p.at(v));
-      all[i].push_back({int(p.at(v).layout.storage), e.begin, e.end, writes});
+      all[i].push_back(access_of(p.at(v), int(p.at(v).layout.storage), extent_of(p.at(v)).begin, writes));
     };
     for (ValueId v : p.code[i].in) add(v, false);
     for (ValueId v : p.code[i].out) add(v, true);

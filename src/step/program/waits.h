@@ -15,7 +15,13 @@ struct Access {
   int memory = 0;
   int64_t begin = 0, end = 0;
   bool writes = false;
+  // Of a piece of rows (Layout::pieces): its storage, and the bytes of all pieces. Which of them it
+  // is depends on the rank.
+  ValueId pieces_of = no_value;
+  int64_t pieces_begin = 0, pieces_end = 0;
 };
+// Whether two accesses may reach the same bytes, on any rank.
+bool overlap(const Access& a, const Access& b);
 using Accesses = std::vector<std::vector<Access>>;  // by instruction
 
 // For each instruction: the instructions of other streams to finish before it starts. All are
@@ -30,6 +36,9 @@ struct Extent {
   int64_t begin, end;
 };
 Extent extent_of(const Value& value);
+
+// The access of an operand whose bytes begin here.
+Access access_of(const Value& value, int memory, int64_t begin, bool writes);
 
 // Accesses to values if every storage were a memory of its own: the order required by the Program
 // alone, with any addresses.

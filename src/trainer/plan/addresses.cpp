@@ -32,15 +32,14 @@ Accesses accesses_by_address(const CompiledSession& s, const CompiledProgram& c)
     auto add = [&](ValueId v, bool writes) {
       if (v == no_value) return;
       Address a = address_of(s, c, v);
-      Extent e = extent_of(c.program.at(v));
       if (a.arena == Address::Arena::none) fail_internal("an operand has no address", c.spec.name);
-      all[i].push_back({int(a.arena), a.offset, a.offset + (e.end - e.begin), writes});
+      all[i].push_back(access_of(c.program.at(v), int(a.arena), a.offset, writes));
     };
     for (ValueId v : c.program.code[i].in) add(v, false);
     for (ValueId v : c.program.code[i].out) add(v, true);
     if (int block = c.memory.block_of_instr[i]; block >= 0) {
       int64_t offset = c.memory.blocks[size_t(block)].offset;
-      all[i].push_back({int(Address::Arena::transient), offset, offset + c.workspace[i], true});
+      all[i].push_back({int(Address::Arena::transient), offset, offset + c.workspace[i], true, no_value, 0, 0});
     }
   }
   return all;

@@ -57,8 +57,12 @@ TensorRef Executor::between_steps() const {
 void* Executor::address(const CompiledProgram& c, ValueId v, int slot) const {
   if (v == no_value) return nullptr;
   Address a = address_of(session_, c, v);
-  if (c.program.at(c.program.at(v).layout.storage).lifetime == Lifetime::slot)
-    a.offset += slot * session_.area_of(c.spec)->bytes;
+  const Value& value = c.program.at(v);
+  if (value.layout.pieces) {
+    const int place = groups_ ? groups_->index(Axis::tensor) : 0;
+    a.offset += (value.offset_on(place) - value.layout.offset) * int64_t(size_of(value.dtype));
+  }
+  if (c.program.at(value.layout.storage).lifetime == Lifetime::slot) a.offset += slot * session_.area_of(c.spec)->bytes;
   switch (a.arena) {
     case Address::Arena::none: return nullptr;
     case Address::Arena::transient: return transient_.at(a.offset);

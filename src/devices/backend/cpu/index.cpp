@@ -93,6 +93,12 @@
   KERNEL(sum_rows)                \
   KERNEL(own_rows)                \
   KERNEL(own_positions)           \
+  KERNEL(own_piece)               \
+  KERNEL(gather_piece)            \
+  KERNEL(scatter_piece)           \
+  KERNEL(split_pieces)            \
+  KERNEL(join_pieces)             \
+  KERNEL(sum_pieces)              \
   KERNEL(send)                    \
   KERNEL(receive)                 \
   KERNEL(square_sum)              \

@@ -15,6 +15,7 @@
 #include <functional>
 #include <mutex>
 
+#include "backend/cuda/peer_copies.h"
 #include "core/thread.h"
 #endif
 
@@ -149,7 +150,10 @@ class NcclCommunicator final : public Communicator {
   // After a failure, work may wait forever for a lost rank, and a call waiting for the device would
   // hang. The process is about to end.
   ~NcclCommunicator() override {
-    if (left_) return;
+    if (left_) {
+      (void)peers_.release();
+      return;
+    }
     if (comm_) nccl_.abort(comm_);  // at once; all work was waited for
     cudaFree(scratch_);
   }
@@ -178,6 +182,14 @@ class NcclCommunicator final : public Communicator {
     int received = nccl_.receive(in, size_t(bytes), any_byte, from, comm_, stream_);
     check(nccl_.group_end(), "send and receive");
     check(sent, "send"), check(received, "receive");
+  }
+  void exchange(const void* out, int to, const void* place, void* in, int from, int64_t bytes) override {
+    if (!peers_->pull(stream_, place, to, in, from, bytes)) send_receive(out, to, in, from, bytes);
+  }
+  void released(const void* allocation) override {
+    if (!peers_->forget(allocation)) return;
+    set_stream(nullptr);
+    barrier();  // no rank frees what another one has mapped
   }
   void send(const void* data, int64_t bytes, int to) override {
     check(nccl_.send(data, size_t(bytes), any_byte, to, comm_, stream_), "send");
@@ -232,6 +244,22 @@ class NcclCommunicator final : public Communicator {
       std::memcpy(id.bytes, text.data(), sizeof id.bytes);
     }
     return id;
+  }
+
+  // Of texts of one length.
+  std::vector<std::string> gather(const std::string& own) {
+    const size_t n = own.size();
+    char* memory = nullptr;
+    check_cuda(cudaMalloc(reinterpret_cast<void**>(&memory), n * size_t(ranks_ + 1)), "memory of a gather");
+    check_cuda(cudaMemcpyAsync(memory, own.data(), n, cudaMemcpyHostToDevice, stream_), "copy");
+    all_gather(memory, memory + n, DType::u8, int64_t(n));
+    std::string all(n * size_t(ranks_), '\0');
+    check_cuda(cudaMemcpyAsync(all.data(), memory + n, all.size(), cudaMemcpyDeviceToHost, stream_), "copy");
+    synchronize();
+    cudaFree(memory);
+    std::vector<std::string> list;
+    for (int r = 0; r < ranks_; ++r) list.push_back(all.substr(n * size_t(r), n));
+    return list;
   }
 
   // how: returns the maker of the communicator.
@@ -292,6 +320,8 @@ class NcclCommunicator final : public Communicator {
   cudaStream_t stream_ = nullptr;  // of whoever calls
   void* scratch_ = nullptr;
   Comm comm_ = nullptr;
+  std::unique_ptr<cuda::PeerCopies> peers_ =
+      std::make_unique<cuda::PeerCopies>(rank_, ranks_, [this](const std::string& own) { return gather(own); });
   int64_t device_bytes_ = 0;
   bool left_ = false;
 };

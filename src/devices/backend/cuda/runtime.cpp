@@ -91,7 +91,7 @@ class GpuRuntime : public Runtime {
   void release(void* memory, int64_t bytes) override {
     if (!memory) return;
     allocated_ -= bytes;
-    if (settle()) cudaFree(memory);
+    if (settle() && unmapped_by_others(memory)) cudaFree(memory);
   }
   void* allocate_host(int64_t bytes) override {
     if (bytes == 0) return nullptr;
@@ -455,6 +455,18 @@ class GpuRuntime : public Runtime {
       return false;
     }
     return true;
+  }
+
+  // False: another rank is gone. A rank that fails does not wait for the others.
+  bool unmapped_by_others(const void* memory) {
+    if (!groups_ || std::uncaught_exceptions() > 0) return true;
+    try {
+      groups_->released(memory);
+      return true;
+    } catch (const std::exception&) {
+      abandon();
+      return false;
+    }
   }
 
   // The process ends without waiting for the device: neither here nor in the exit code of CUDA's

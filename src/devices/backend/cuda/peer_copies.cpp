@@ -1,0 +1,168 @@
+#include "backend/cuda/peer_copies.h"
+
+#if CREST_HAVE_CUDA
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstring>
+#include <initializer_list>
+#include <type_traits>
+
+#include "backend/cuda/kernel.h"
+#include "backend/cuda/loader.h"
+
+namespace crest::cuda {
+
+namespace {
+
+// Handles of CUDA IPC belong to blocks of this size. What is smaller may be anywhere in a block.
+constexpr size_t block = size_t(2) << 20;
+constexpr int flag_stride = 32;  // words: flags of two ranks share no sector
+
+// Each rank has two flags for every other rank: its data is ready, and it has copied. Whoever waits
+// for a flag takes it down, and the other rank raises it again only after an answer.
+enum class Flag { ready, done };
+int64_t place_of(Flag flag, int rank) { return (int64_t(rank) * 2 + int(flag)) * flag_stride; }
+
+struct Driver {
+  CUresult (*range)(CUdeviceptr*, size_t*, CUdeviceptr) = nullptr;
+  CUresult (*memory_operations)(CUstream, unsigned, CUstreamBatchMemOpParams*, unsigned) = nullptr;
+
+  // Null: a driver without them.
+  static const Driver* get() {
+    static const Driver driver = [] {
+      Driver d;
+      const Library& l = library("cuda", 1);
+      if (!l.handle) return d;
+      auto find = [&](auto& function, const char* name) {
+        function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(symbol(l, name));
+      };
+      find(d.range, "cuMemGetAddressRange_v2"), find(d.memory_operations, "cuStreamBatchMemOp_v2");
+      return d;
+    }();
+    return driver.range ? &driver : nullptr;
+  }
+};
+
+CUdeviceptr number(const void* address) { return reinterpret_cast<CUdeviceptr>(address); }
+
+CUstreamBatchMemOpParams write(const uint32_t* to, uint32_t value) {
+  CUstreamBatchMemOpParams p = {};
+  p.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+  p.writeValue.address = number(to), p.writeValue.value = value;
+  p.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;  // after all earlier writes
+  return p;
+}
+
+CUstreamBatchMemOpParams wait(const uint32_t* flag, uint32_t value) {
+  CUstreamBatchMemOpParams p = {};
+  p.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+  p.waitValue.address = number(flag), p.waitValue.value = value;
+  p.waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+  return p;
+}
+
+void enqueue(cudaStream_t stream, std::initializer_list<CUstreamBatchMemOpParams> operations) {
+  std::vector<CUstreamBatchMemOpParams> list = operations;
+  if (Driver::get()->memory_operations(stream, unsigned(list.size()), list.data(), 0) != CUDA_SUCCESS)
+    fail("the driver refused to wait for another rank's flag", "GPU", "Use --tensor-overlap off.");
+}
+
+// By the stream itself, without a kernel: a kernel would wait for a free multiprocessor.
+void raise_and_wait(cudaStream_t stream, const uint32_t* there, const uint32_t* here) {
+  enqueue(stream, {write(there, 1), wait(here, 1)});
+  enqueue(stream, {write(here, 0)});
+}
+
+// Of the allocation with this address.
+char* beginning_of(const void* address) {
+  CUdeviceptr base = 0;
+  const Driver* driver = Driver::get();
+  if (!driver || driver->range(&base, nullptr, number(address)) != CUDA_SUCCESS) return nullptr;
+  return reinterpret_cast<char*>(base);
+}
+
+bool is_captured(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &status), "state of a capture");
+  return status != cudaStreamCaptureStatusNone;
+}
+
+}  // namespace
+
+PeerCopies::~PeerCopies() {
+  for (auto& [base, m] : allocations_) unmap(base, m);
+  cudaFree(flags_);
+}
+
+void PeerCopies::unmap(const char*, Mapped& m) const {
+  for (size_t r = 0; r < m.size(); ++r)
+    if (int(r) != rank_ && m[r]) cudaIpcCloseMemHandle(m[r]);
+  m.clear();
+}
+
+const PeerCopies::Mapped& PeerCopies::mapped(char* base) {
+  if (auto it = allocations_.find(base); it != allocations_.end()) return it->second;
+  Mapped m(static_cast<size_t>(ranks_), nullptr);
+  cudaIpcMemHandle_t handle = {};
+  bool ok = base && reinterpret_cast<uintptr_t>(base) % block == 0 && cudaIpcGetMemHandle(&handle, base) == cudaSuccess;
+  std::string own(1 + sizeof handle, ok ? '1' : '0');
+  std::memcpy(own.data() + 1, &handle, sizeof handle);
+  const std::vector<std::string> handles = gather_(own);
+  for (auto& h : handles) ok &= h[0] == '1';
+  for (int r = 0; ok && r < ranks_; ++r) {
+    if (r == rank_) continue;
+    std::memcpy(&handle, handles[size_t(r)].data() + 1, sizeof handle);
+    void* there = nullptr;
+    ok = cudaIpcOpenMemHandle(&there, handle, cudaIpcMemLazyEnablePeerAccess) == cudaSuccess;
+    m[size_t(r)] = static_cast<char*>(there);
+  }
+  cudaGetLastError();  // a refusal is an answer
+  for (auto& said : gather_(ok ? "1" : "0")) ok &= said == "1";
+  if (!ok) unmap(base, m);
+  if (ok) m[size_t(rank_)] = base;
+  return allocations_.emplace(base, std::move(m)).first->second;
+}
+
+bool PeerCopies::start() {
+  if (started_) return usable_;
+  started_ = true;
+  const size_t bytes = std::max(block, size_t(place_of(Flag::ready, ranks_)) * sizeof *flags_);
+  check(cudaMalloc(reinterpret_cast<void**>(&flags_), bytes), "memory of flags");
+  check(cudaMemset(flags_, 0, bytes), "memory of flags");
+  check(cudaDeviceSynchronize(), "memory of flags");
+  return usable_ = !mapped(reinterpret_cast<char*>(flags_)).empty();
+}
+
+bool PeerCopies::pull(void* stream, const void* place, int to, void* in, int from, int64_t bytes) {
+  auto* on = static_cast<cudaStream_t>(stream);
+  char* base = beginning_of(place);
+  if (is_captured(on) && (!started_ || !allocations_.count(base))) return false;
+  if (!start()) return false;
+  const Mapped& there = mapped(base);
+  if (there.empty()) return false;
+  const Mapped& flags = mapped(reinterpret_cast<char*>(flags_));
+  auto flags_of = [&](int rank) { return reinterpret_cast<uint32_t*>(flags[size_t(rank)]); };
+  auto handshake = [&](Flag flag, int raised_at, int awaited) {
+    raise_and_wait(on, flags_of(raised_at) + place_of(flag, rank_), flags_ + place_of(flag, awaited));
+  };
+  handshake(Flag::ready, to, from);
+  check(cudaMemcpyAsync(in, there[size_t(from)] + (static_cast<const char*>(place) - base), size_t(bytes),
+                        cudaMemcpyDefault, on),
+        "copy from another rank");
+  handshake(Flag::done, from, to);
+  return true;
+}
+
+bool PeerCopies::forget(const void* allocation) {
+  auto it = allocations_.find(static_cast<const char*>(allocation));
+  if (it == allocations_.end()) return false;
+  const bool was_mapped = !it->second.empty();
+  unmap(it->first, it->second);
+  allocations_.erase(it);
+  return was_mapped;
+}
+
+}  // namespace crest::cuda
+#endif

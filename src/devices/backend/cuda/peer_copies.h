@@ -1,0 +1,43 @@
+// Exchanges between processes of one host by copy engines. No multiprocessor takes part, so
+// products run at full speed meanwhile. A rank maps the memory of the others (CUDA IPC) and pulls.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace crest::cuda {
+
+class PeerCopies {
+ public:
+  // What each rank gives, in rank order. All ranks call it together.
+  using Gather = std::function<std::vector<std::string>(const std::string& own)>;
+
+  PeerCopies(int rank, int ranks, Gather gather) : rank_(rank), ranks_(ranks), gather_(std::move(gather)) {}
+  ~PeerCopies();
+  PeerCopies(const PeerCopies&) = delete;
+
+  // Copies what rank `from` has at this place of its memory, as an address here, while rank `to`
+  // copies from here. False, on all ranks: their memory cannot be mapped, and nothing was done.
+  // All ranks have allocated alike. The first exchange in an allocation must not be captured.
+  bool pull(void* stream, const void* place, int to, void* in, int from, int64_t bytes);
+  // Before memory is freed: the address that its allocation returned. Whether others may have
+  // mapped it: they must have forgotten it first.
+  bool forget(const void* allocation);
+
+ private:
+  using Mapped = std::vector<char*>;  // by rank; empty: it cannot be mapped
+
+  const Mapped& mapped(char* base);
+  void unmap(const char* base, Mapped& m) const;
+  bool start();
+
+  int rank_, ranks_;
+  Gather gather_;
+  std::map<const char*, Mapped> allocations_;  // by beginning
+  uint32_t* flags_ = nullptr;
+  bool started_ = false, usable_ = false;
+};
+
+}  // namespace crest::cuda
