@@ -21,9 +21,14 @@ struct Placement {
   // For a shard of a dimension with queries, keys and values: the number of query heads for each
   // key head. Each rank has an equal part of all three. 0: the dimension is cut as a whole.
   int16_t queries = 0;
+  // For a shard of the tokens of sequences: the tokens of a chunk. A sequence has two chunks for
+  // each rank, and rank r of n has chunks r and 2n - 1 - r, so causal attention is the same work
+  // for all. The dimension holds one sequence after the other. 0: ranks have contiguous parts.
+  int32_t chunk = 0;
 
   static constexpr Placement shard(int dim) { return {Kind::shard, int8_t(dim), 0}; }
   static constexpr Placement heads(int dim, int64_t queries) { return {Kind::shard, int8_t(dim), int16_t(queries)}; }
+  static constexpr Placement chunks(int dim, int64_t tokens) { return {Kind::shard, int8_t(dim), 0, int32_t(tokens)}; }
   static constexpr Placement partial() { return {Kind::partial, 0, 0}; }
   static constexpr Placement own() { return {Kind::own, 0, 0}; }
   static constexpr Placement absent() { return {Kind::absent, 0, 0}; }
@@ -32,7 +37,8 @@ struct Placement {
   bool operator==(const Placement&) const = default;
 };
 
-// "replicated", "shard(0)", "heads(0,4)" (of dimension 0, 4 queries), "partial", "own", "absent".
+// "replicated", "shard(0)", "heads(0,4)" (of dimension 0, 4 queries), "chunks(1,64)" (of dimension
+// 1, 64 tokens), "partial", "own", "absent".
 std::string text(Placement);
 
 // Elements [begin, end) of a dimension.
