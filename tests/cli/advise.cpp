@@ -184,6 +184,7 @@ TEST(PlanExplain, GlobalBatches) {
   };
   EXPECT_EQ(gbs({"--mesh", "data=8"}), 32);
   EXPECT_EQ(gbs({"--mesh", "data=2,tensor=2,pipeline=2"}), 8);
+  EXPECT_EQ(gbs({"--mesh", "data=2,context=4"}), 8);
   EXPECT_EQ(gbs({"--mesh", "data=8", "--grad-accumulation", "4"}), 128);
   auto t = terms("batch", {"--model", "nano", "--batch", "4", "--grad-accumulation", "8", "--mesh", "pipeline=5",
                            "--device", "h100"});
@@ -201,8 +202,12 @@ TEST(PlanExplain, TrafficIsThatOfTheProgram) {
   double bytes = 1.0 * 16 * 128 * 4;
   EXPECT_EQ(value(terms("traffic", flags), "all-reduces: two forward and two backward a layer"),
             4 * 4 * 2 * 0.5 * bytes);
+  flags.insert(flags.end(), {"--mesh", "context=2"});
+  const std::string keys = "keys and values of all tokens, and the sums of their gradients";
+  t = terms("traffic", flags);
+  EXPECT_EQ(value(t, keys), 4 * 2 * 0.5 * 2 * bytes);  // as wide as the model, twice
+  EXPECT_EQ(program(t, keys), value(t, keys));
   expect_error({"plan", "--explain", "memroy"}, 2, {"memroy", "memory", "traffic"});
-  expect_error({"plan", "--mesh", "context=2"}, 2, {"--mesh", "--explain"});
   expect_error({"plan", "--explain", "memory", "--beams", "0"}, 2, {"--beams"});
   expect_error({"plan", "--explain", "flops", "--beams", "5"}, 2, {"--beams", "--explain memory"});
   expect_error({"plan", "--beams", "5"}, 2, {"--beams", "--explain memory"});

@@ -95,7 +95,9 @@ BoundKernel::BoundKernel(const Kernel& kernel, const Device& device, const Progr
       program_(program),
       instr_(instr),
       memory_(memory),
-      rank_({{Axis::tensor, int(program.properties.integer("ranks", 1))}}, int(program.properties.integer("rank", 0))) {
+      rank_({{axes_of(instr).has(Axis::context) ? Axis::context : Axis::tensor,
+              int(program.properties.integer("ranks", 1))}},
+            int(program.properties.integer("rank", 0))) {
   KernelQuery query{program, instr, device};
   scratch_size_ = kernel.workspace ? kernel.workspace(query) : 0;
   scratch_.assign(scratch_size_ + guard + alignment, 0xff);

@@ -82,6 +82,15 @@ std::vector<Golden> golden_cases() {
       {"packing", "packing", documents},
       {"packing.llama", "packing", documents, true},
       {"packing.validation", "packing", documents, false, ProgramKind::validation},
+      {"context_parallel", "context_parallel",
+       [](Recipe& r) {
+         r.mesh = {{Axis::context, 2}}, r.data_parallel = 2;
+       }},
+      {"context_parallel.llama", "context_parallel",
+       [](Recipe& r) {
+         r.mesh = {{Axis::context, 2}}, r.data_parallel = 2;
+       },
+       true},
       {"tensor_parallel", "tensor_parallel", tensor},
       {"pipeline_parallel.first", "pipeline_parallel", stages},
       {"pipeline_parallel.last", "pipeline_parallel", stages, false, train, true, true, [](Program&) {}, 1},

@@ -22,7 +22,9 @@ struct Ended {
 };
 
 Ended run_stages(const Program& whole, const std::vector<Program>& parts, const Mesh& mesh) {
-  const Mesh of_stage = {{Axis::data, mesh.size(Axis::data)}, {Axis::tensor, mesh.size(Axis::tensor)}};
+  const Mesh of_stage = {{Axis::data, mesh.size(Axis::data)},
+                         {Axis::context, mesh.size(Axis::context)},
+                         {Axis::tensor, mesh.size(Axis::tensor)}};
   std::deque<Lockstep> stages;
   for (size_t s = 0; s < parts.size(); ++s) stages.emplace_back(whole, parts[s], of_stage, int(s)).prepare();
   Links links;
@@ -136,6 +138,47 @@ TEST(Lockstep, TensorRanksHaveWhatThePlacementsSay) {
     const std::string shard = how.shard;
     if (shard != "none") part.pass_settings["shard"] = shard;
     SCOPED_TRACE(shard);
+    compare_steps(one, part, shard == "gradients" || shard == "weights");
+    if (HasFailure()) return;
+  }
+}
+
+TEST(Lockstep, ContextRanksHaveWhatThePlacementsSay) {
+  struct How {
+    Mesh mesh;
+    bool llama;
+    const char *fusion, *reduce;
+    int64_t micro_steps;
+    std::map<std::string, std::string> settings = {};
+    const char *recompute = "none", *shard = "none";
+    int64_t window = 0;
+  };
+  const Mesh two = {{Axis::context, 2}}, four = {{Axis::context, 4}}, data = {{Axis::context, 2}, {Axis::data, 2}},
+             tensor = {{Axis::context, 2}, {Axis::tensor, 2}},
+             cube = {{Axis::context, 2}, {Axis::data, 2}, {Axis::tensor, 2}};
+  const std::map<std::string, std::string> documents = {{"packing", "documents"}};
+  for (const How& how :
+       {How{two, true, "off", "flat", 1}, How{two, false, "off", "flat", 1},
+        How{two, false, "on", "bucket", 2, {}, "full"}, How{four, true, "on", "each", 2, documents},
+        How{four, false, "on", "flat", 1, documents, "full"}, How{four, true, "on", "flat", 1, {}, "none", "none", 5},
+        How{two, true, "on", "flat", 1, documents, "none", "optimizer", 3},
+        How{two, true, "on", "flat", 2, {{"loss-chunk", "4"}}, "pointwise"}, How{data, false, "on", "overlap", 1},
+        How{data, true, "on", "flat", 1, {}, "none", "optimizer"},
+        How{data, false, "on", "bucket", 2, {}, "none", "gradients"},
+        How{data, true, "on", "bucket", 2, documents, "full", "weights"}, How{tensor, true, "on", "flat", 2},
+        How{tensor, false, "on", "bucket", 1, documents, "full"},
+        How{cube, true, "on", "bucket", 1, {}, "none", "weights", 6}}) {
+    Recipe one = tensor_recipe(how.llama);
+    one.seq = one.model.context = 16;
+    one.model.change_layers([&](LayerConfig& l) { l.window = how.window; });
+    one.model.dropout = how.llama ? 0 : 0.25;
+    one.fusion = how.fusion, one.grad_accumulation = how.micro_steps, one.deterministic = how.llama;
+    one.recompute = how.recompute, one.pass_settings = how.settings;
+    one.pass_settings["bucket"] = "500B", one.pass_settings["reduce"] = how.reduce;
+    Recipe part = on_mesh(one, how.mesh);
+    const std::string shard = how.shard;
+    if (shard != "none") part.pass_settings["shard"] = shard;
+    SCOPED_TRACE(shard + " window " + std::to_string(how.window));
     compare_steps(one, part, shard == "gradients" || shard == "weights");
     if (HasFailure()) return;
   }

@@ -70,7 +70,7 @@ class Lockstep {
         one_.write(ValueId(v), x);
       }
     for (size_t v = 0; v < p_.values.size(); ++v)
-      if (const Value& value = p_.values[v]; is_gradient_group(value) && !is_borrowed(value) && !cut(value, Axis::data))
+      if (const Value& value = p_.values[v]; is_gradient_group(value) && !is_borrowed(value) && sharing(value).empty())
         for (int r = 0; r < mesh_.ranks(); ++r) all_[size_t(r)].write(ValueId(v), group(value, r));
     for (size_t v = 0; v < p_.values.size(); ++v)
       if (producers_[v] < 0) start(ValueId(v));
@@ -114,6 +114,13 @@ class Lockstep {
 
  private:
   static bool cut(const Value& v, Axis axis) { return v.placement[size_t(axis)].cut(); }
+  // The axes along which ranks with the same weights have shares of a group.
+  static Axes sharing(const Value& v) {
+    Axes axes;
+    for (Axis axis : {Axis::data, Axis::context})
+      if (cut(v, axis)) axes = axes | axis;
+    return axes;
+  }
   static bool has(const Value& v, Kind kind) {
     return std::any_of(v.placement.begin(), v.placement.end(), [&](Placement p) { return p.kind == kind; });
   }
@@ -179,8 +186,8 @@ class Lockstep {
         ValueId same = whole_.find(value.name);
         bool found = same != no_value && whole_.at(same).numel() == whole_shape(value).numel();
         x = found ? cut_of(one_.read(same), value, r)
-                  : part_of(group(value, r), {value.numel() * mesh_.size(Axis::data)}, Placement::shard(0),
-                            mesh_.coordinate(r, Axis::data), mesh_.size(Axis::data));
+                  : part_of(group(value, r), {value.numel() * mesh_.size(sharing(value))}, Placement::shard(0),
+                            mesh_.index(r, sharing(value)), mesh_.size(sharing(value)));
       }
       for (Axis axis : axes_outermost_first)
         if (value.placement[size_t(axis)].kind == Kind::partial)
@@ -203,9 +210,9 @@ class Lockstep {
 
   static bool is_gradient_group(const Value& v) { return v.name.starts_with("gradients."); }
   static void put(Numbers& x, int64_t at, const Numbers& part) { std::copy(part.begin(), part.end(), x.begin() + at); }
-  // A group of weights, gradients or states as rank r has it, before the data axis cuts it.
+  // A group of weights, gradients or states as rank r has it, before it is shared.
   Numbers group(const Value& v, int r) const {
-    Numbers x(size_t(v.numel() * (cut(v, Axis::data) ? mesh_.size(Axis::data) : 1)), 0);
+    Numbers x(size_t(v.numel() * mesh_.size(sharing(v))), 0);
     for (const Member& m : members(p_, v)) put(x, m.offset, cut_of(one_.start(m.whole), m.own, r));
     return x;
   }
@@ -225,7 +232,7 @@ class Lockstep {
       Value whole = v, own = weight;
       whole.name = v.role == Role::weight ? q.name : v.role == Role::gradient ? "grad." + q.name : q.name + "." + state;
       for (size_t a = 0; a < axis_count; ++a)
-        if (!own.placement[a].cut() || Axis(a) == Axis::data) own.placement[a] = {};
+        if (!own.placement[a].cut() || Axis(a) != Axis::tensor) own.placement[a] = {};
       whole.shape = whole_shape(own);
       list.push_back({whole, own, weight.layout.offset});
     }
@@ -314,6 +321,24 @@ class Lockstep {
     for (size_t i = 0; i < rows.size(); ++i) rows[i] += bias[i % bias.size()];
   }
 
+  // The tokens of one of `ranks` ranks with x [samples,tokens,columns].
+  static Numbers tokens_of(const Numbers& x, const Shape& like, size_t rank, size_t ranks) {
+    const int64_t samples = like[0], tokens = like[1] * int64_t(ranks);
+    return part_of(x, {samples, tokens, int64_t(x.size()) / samples / tokens}, Placement::chunks(1, like[1] / 2),
+                   int(rank), int(ranks));
+  }
+  // The tokens of all ranks, in order. like: a rank's.
+  static Numbers all_tokens(const Reads& parts, const Shape& like) {
+    const size_t n = parts.size();
+    Numbers places(parts[0].size() * n), all(places.size());
+    for (size_t i = 0; i < places.size(); ++i) places[i] = double(i);
+    for (size_t k = 0; k < n; ++k) {
+      const Numbers to = tokens_of(places, like, k, n);
+      for (size_t i = 0; i < to.size(); ++i) all[size_t(to[i])] = parts[k][i];
+    }
+    return all;
+  }
+
   // The common work of a group's members.
   void exchange(const Instr& instr, const std::vector<int>& group) {
     std::string_view op = instr.op->name;
@@ -349,6 +374,16 @@ class Lockstep {
         if (instr.in.size() > 1 && op == "scatter_rows") add_bias(own, read(instr.in[1])[k]);
         write(instr.out[0], k, own);
         write(instr.in[0], k, Numbers(s.size(), std::numeric_limits<double>::quiet_NaN()));
+      } else if (op == "gather_tokens") {
+        write(instr.out[0], k, all_tokens(in, p_.at(instr.in[0]).shape));
+      } else if (op == "scatter_tokens") {
+        write(instr.out[0], k, tokens_of(sum(in), p_.at(instr.out[0]).shape, k, n));
+        write(instr.in[0], k, Numbers(in[k].size(), std::numeric_limits<double>::quiet_NaN()));
+      } else if (op == "token_positions") {
+        const Shape& s = p_.at(instr.out[0]).shape;
+        Numbers places(size_t(s.numel()) * n);
+        for (size_t i = 0; i < places.size(); ++i) places[i] = double(int64_t(i) % (s[1] * int64_t(n)));
+        write(instr.out[0], k, tokens_of(places, s, k, n));
       } else if (op == "sum_rows") {
         Numbers s = sum(in);
         if (instr.in.size() > 1) add_bias(s, read(instr.in[1])[k]);
@@ -378,7 +413,11 @@ class Lockstep {
     // Each rank has addends of other rows: they are compared when they are summed.
     const Placement piece = value.placement[size_t(Axis::tensor)];
     if (piece.piece >= 0 && (piece.kind == Kind::partial || piece.kind == Kind::own)) return;
-    made += instr.op->op_class != OpClass::communication;
+    // Operations of ranks only.
+    const std::string_view op = instr.op->name;
+    const bool apart =
+        op == "split_keys" || op == "join_keys" || op == "attention_rows_grad" || op == "token_positions";
+    made += instr.op->op_class != OpClass::communication && !apart;
     // Of a tied embedding each end of a pipeline computes a part of the gradient.
     if (instr.op->op_class != OpClass::communication && value.name == "grad.wte.weight.own" && links_stages_ > 1)
       return;
@@ -418,11 +457,12 @@ class Lockstep {
     if (p_.find("scalars") == no_value || p_.params.empty()) return;
     for (size_t v = 0; v < p_.values.size(); ++v) {
       const Value& value = p_.values[v];
-      if (producers_[v] >= 0 || value.lifetime != Lifetime::persistent || !cut(value, Axis::data)) continue;
+      const Axes axes = sharing(value);
+      if (producers_[v] >= 0 || value.lifetime != Lifetime::persistent || axes.empty()) continue;
       for (int r = 0; r < mesh_.ranks(); ++r) {
-        if (mesh_.coordinate(r, Axis::data) != 0) continue;
+        if (mesh_.index(r, axes) != 0) continue;
         Numbers group;
-        for (int member : mesh_.group(r, Axis::data)) put_behind(group, all_[size_t(member)].read(ValueId(v)));
+        for (int member : mesh_.group(r, axes)) put_behind(group, all_[size_t(member)].read(ValueId(v)));
         for (const Member& m : members(p_, p_.values[v])) {
           auto from = group.begin() + m.offset;
           check(m.whole.name, Numbers(from, from + m.own.shape.numel()), m.own, r);

@@ -105,6 +105,33 @@ std::vector<Case> tensor_cases() {
   return list;
 }
 
+// The same with chunks of the sequences on each rank.
+std::vector<Case> context_cases() {
+  std::vector<Case> list;
+  const Mesh two = {{Axis::context, 2}}, square = {{Axis::data, 2}, {Axis::context, 2}},
+             heads = {{Axis::context, 2}, {Axis::tensor, 2}};
+  for (bool llama : {false, true})
+    for (const char* reduce : {"each", "bucket", "optimizer", "gradients", "weights", "forward"})
+      for (const Mesh& mesh : {two, square, heads}) {
+        Recipe r = tensor_recipe(llama);
+        const bool shards = std::find(std::begin(levels), std::end(levels), std::string(reduce)) != std::end(levels);
+        r.mesh = mesh, r.data_parallel = mesh.ranks(), r.fusion = llama || shards ? "on" : "off";
+        r.precision = llama ? "fp32" : "bf16", r.grad_accumulation = 2, r.recompute = mesh == two ? "none" : "full";
+        r.pass_settings["bucket"] = "500B";
+        if (shards)
+          share(r, reduce);
+        else
+          r.pass_settings["reduce"] = reduce;
+        if (mesh == square) r.pass_settings["packing"] = "documents";
+        const std::string name = r.model.name + " " + reduce + " " + mesh.text();
+        list.push_back({name + " first", r, ProgramKind::train, false});
+        list.push_back({name, r, ProgramKind::train, true});
+        list.push_back({name + " update", r, ProgramKind::update, true});
+        list.push_back({name + " validation", r, ProgramKind::validation, true});
+      }
+  return list;
+}
+
 Program compiled(const Case& c) {
   Program p = forward_program(c.recipe, c.kind);
   bool first = !c.last || c.recipe.grad_accumulation == 1;
@@ -124,8 +151,8 @@ bool refused(Program p) {
 
 bool leaves_else(Program a, const Program& b) {
   verify_placements(a, "mutation");
-  return handover(a, Axis::data).leaves != handover(b, Axis::data).leaves ||
-         handover(a, Axis::tensor).leaves != handover(b, Axis::tensor).leaves;
+  return std::any_of(axes_outermost_first.begin(), axes_outermost_first.end(),
+                     [&](Axis axis) { return handover(a, axis).leaves != handover(b, axis).leaves; });
 }
 
 // The collective once more, behind itself, on its own results where it works in place.
@@ -177,7 +204,7 @@ int check_mutations(const std::vector<Case>& cases) {
       }
       EXPECT_TRUE(refused(without)) << "removed";
       const std::string_view op = instr.op->name;
-      const bool copies = op == "gather_rows" || op == "gather_parts" || op.ends_with("_piece");
+      const bool copies = op == "gather_rows" || op == "gather_parts" || op == "gather_tokens" || op.ends_with("_piece");
       if (!copies) {  // once more is a waste, but no mistake
         Program twice = p;
         repeat(twice, i);
@@ -200,15 +227,19 @@ int check_mutations(const std::vector<Case>& cases) {
 TEST(Placements, AMissingRepeatedOrMovedCollectiveIsAnError) { EXPECT_GT(check_mutations(cases()), 300); }
 
 TEST(Placements, SoItIsAlongTheTensorAxis) { EXPECT_GT(check_mutations(tensor_cases()), 300); }
+TEST(Placements, SoItIsAlongTheContextAxis) { EXPECT_GT(check_mutations(context_cases()), 300); }
 
 // A rank's instruction must say that it counts from its own part. Otherwise it would count like the
 // first rank.
 TEST(Placements, WhatForgetsItsPartIsRefused) {
   std::set<std::string> forgot;
+  const Mesh parts = {{Axis::tensor, 2}}, chunks = {{Axis::context, 2}};
   for (const char* fusion : {"off", "on"})
-    for (const char* attention : {"flash", "naive"}) {
+    for (const char* attention : {"flash", "naive", "rows"}) {
       Recipe r = tensor_recipe(false);
-      r.mesh = {{Axis::tensor, 2}}, r.data_parallel = 2, r.model.dropout = 0.25;
+      const bool rows = std::string(attention) == "rows";
+      if (rows) attention = "flash";
+      r.mesh = rows ? chunks : parts, r.data_parallel = 2, r.model.dropout = 0.25;
       r.fusion = fusion, r.attention = attention;
       Program p = forward_program(r, ProgramKind::train);
       auto any_kernel = [](const Program&, const Instr&) { return std::string("any"); };  // dropout joins others
@@ -224,7 +255,8 @@ TEST(Placements, WhatForgetsItsPartIsRefused) {
         forgot.insert(instr.op->name);
       }
     }
-  for (const char* op : {"embedding", "embedding_grad", "loss_stats", "cross_entropy", "cross_entropy_grad", "dropout",
-                         "attention", "attention_grad", "add_norm", "norm_grad"})
+  for (const char* op :
+       {"embedding", "embedding_grad", "loss_stats", "cross_entropy", "cross_entropy_grad", "dropout", "attention",
+        "attention_grad", "attention_rows", "attention_rows_grad", "add_norm", "norm_grad"})
     EXPECT_EQ(forgot.count(op), 1u) << op;
 }

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <set>
+#include <sstream>
 #include <string>
 
 #include "comm/gloo.h"
@@ -22,13 +23,46 @@ namespace {
 
 constexpr const char *mesh_variable = "CREST_TEST_MESH", *killed_variable = "CREST_TEST_KILLED";
 
+constexpr int steps_together = 2;
+
+// Loss and norm of some steps.
+std::string trained(Engine& engine, const Recipe& r) {
+  std::string text;
+  for (int64_t s = 0; s < steps_together; ++s) {
+    const StepResult result =
+        engine.step(s, 0.1, 1, [&](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); });
+    text += fmt::format("{} {} ", result.loss, result.grad_norm);
+  }
+  return text;
+}
+
+Recipe recipe_of_mesh(const char* mesh) {
+  Recipe r = tiny_recipe(true);
+  r.mesh = parse_mesh(mesh), r.ranks = r.mesh.ranks(), r.optimizer = "sgd";
+  r.pass_settings = {{"bucket", "20kB"}, {"reduce", "bucket"}, {"shard", "gradients"}};
+  return r;
+}
+
+int train_together() {
+  auto group = RankGroup::join(*rank_environment(), {});
+  const Recipe r = recipe_of_mesh(std::getenv(mesh_variable));
+  SessionUse use;
+  use.train = use.update = true;
+  Engine engine(compile(r, this_cpu(1), session_programs(r, use)), {}, &group->communicator(), &group->host());
+  engine.initialize_weights(3);
+  const std::string text = trained(engine, r);
+  if (group->rank() == 0) tell_launcher(text);
+  group->done();
+  return 0;
+}
+
 // The work of a process started by launch_ranks() in the test.
 int train_until_lost() {
   auto group = RankGroup::join(*rank_environment(), {});
   Recipe r = tiny_recipe();
   r.mesh = parse_mesh(std::getenv(mesh_variable)), r.ranks = r.mesh.ranks();
   r.pass_settings = {{"bucket", "20kB"}};
-  if (r.data_ranks() > 1) r.pass_settings["shard"] = "weights";
+  if (r.copies() > 1) r.pass_settings["shard"] = "weights";
   if (r.mesh.size(Axis::pipeline) > 1) r.model.tied = false, r.grad_accumulation = 2;
   SessionUse use;
   use.train = use.update = true;
@@ -54,6 +88,32 @@ int train_until_lost() {
 }
 
 }  // namespace
+
+// With sequences shared between the processes.
+TEST(MeshRanks, ContextTrainsLikeOneProcess) {
+  if (is_launched()) std::_Exit(run_rank(train_together));
+  if (!gloo_problem().empty()) GTEST_SKIP() << gloo_problem();
+  NEEDS_LOOPBACK();
+  for (const char* mesh : {"context=2", "data=2,context=2"}) {
+    SCOPED_TRACE(mesh);
+    Recipe one = recipe_of_mesh(mesh);
+    one.batch *= one.data_ranks(), one.ranks = 1, one.mesh = Mesh(), one.pass_settings.clear();
+    Engine engine = make_engine(one);
+    std::string together;
+    LaunchOptions launch;
+    launch.ranks = parse_mesh(mesh).ranks();
+    launch.arguments = {own_arguments()[0], "--gtest_filter=MeshRanks.ContextTrainsLikeOneProcess", "--gtest_brief=1"};
+    launch.variables = {{mesh_variable, mesh}};
+    launch.told = [&](const std::string& text) { together = text; };
+    launch_ranks(launch);
+    std::istringstream found(together), wanted(trained(engine, one));
+    for (int i = 0; i < 2 * steps_together; ++i) {
+      double x = 0, y = 0;
+      ASSERT_TRUE(found >> x && wanted >> y) << together;
+      EXPECT_NEAR(x, y, 1e-5 * y) << i;
+    }
+  }
+}
 
 TEST(MeshRanks, KilledEndsAllWithItsNumber) {
   if (is_launched()) std::_Exit(run_rank(train_until_lost));

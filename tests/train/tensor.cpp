@@ -4,7 +4,7 @@
 #include "host/memory.h"
 #include "memory_folder.h"
 #include "model/parameters.h"
-#include "train/run_fixture.h"
+#include "train/mesh_run.h"
 #include "train/state_bytes.h"
 
 namespace crest::test {
@@ -19,56 +19,7 @@ Recipe recipe(bool llama, int64_t heads = 4) {
   return r;
 }
 
-// The same global batch.
-Recipe on_mesh(Recipe r, const Mesh& mesh) {
-  r.batch /= mesh.size(Axis::data), r.data_parallel = mesh.ranks(), r.mesh = mesh;
-  return r;
-}
-
 const Mesh two = {{Axis::tensor, 2}}, four = {{Axis::tensor, 4}}, square = {{Axis::data, 2}, {Axis::tensor, 2}};
-
-std::vector<std::vector<float>> weights_of(Engine& e) {
-  std::vector<std::vector<float>> list;
-  with_parameters(e, [&](const ParameterRef& p) {
-    list.emplace_back(size_t(p.numel()));
-    p.get(list.back().data());
-  });
-  return list;
-}
-
-double relative_distance(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) difference += std::pow(double(a[i]) - b[i], 2), norm += std::pow(b[i], 2);
-  return norm == 0 ? difference : std::sqrt(difference / norm);
-}
-
-struct TensorRun {
-  std::vector<double> losses, norms;
-  std::vector<std::vector<float>> weights;
-  double validation;
-};
-
-TensorRun run(const Recipe& r) {
-  Engine e = make_engine(r);
-  SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
-  TensorRun t;
-  for (int s = 0; s < 3; ++s) {
-    StepResult result = e.step(s, 0.1, 11, source);
-    t.losses.push_back(result.loss), t.norms.push_back(result.grad_norm);
-  }
-  t.weights = weights_of(e), t.validation = e.validate(2, source);
-  return t;
-}
-
-void expect_equal(const TensorRun& parts, const TensorRun& one) {
-  for (size_t s = 0; s < one.losses.size(); ++s) {
-    EXPECT_NEAR(parts.losses[s], one.losses[s], 1e-5 * one.losses[s]) << "step " << s;
-    EXPECT_NEAR(parts.norms[s], one.norms[s], 1e-5 * one.norms[s]) << "step " << s;
-  }
-  EXPECT_NEAR(parts.validation, one.validation, 1e-5 * one.validation);
-  for (size_t i = 0; i < one.weights.size(); ++i)
-    EXPECT_LT(relative_distance(parts.weights[i], one.weights[i]), 1e-5) << "parameter " << i;
-}
 
 }  // namespace
 
@@ -98,7 +49,7 @@ TEST(TensorRanks, TrainLikeOne) {
     Recipe mesh = on_mesh(r, c.mesh);
     mesh.pass_settings["reduce"] = c.reduce, mesh.pass_settings["shard"] = c.shard;
     mesh.pass_settings["offload"] = c.offload, mesh.pass_settings["tensor-overlap"] = c.overlap;
-    expect_equal(run(mesh), run(r));
+    expect_equal(run_on_mesh(mesh), run_on_mesh(r));
   }
 }
 
@@ -106,14 +57,14 @@ TEST(TensorRanks, TrainLikeOne) {
 TEST(TensorRanks, OverlapKeepsTheBits) {
   for (bool llama : {false, true}) {
     Recipe r = on_mesh(recipe(llama), two);
-    const TensorRun off = run(r);
+    const MeshRun off = run_on_mesh(r);
     r.pass_settings["tensor-overlap"] = "rows";
-    const TensorRun rows = run(r);
+    const MeshRun rows = run_on_mesh(r);
     EXPECT_EQ(rows.losses, off.losses);
     EXPECT_EQ(rows.weights, off.weights);
     r.mesh = {{Axis::tensor, 2}, {Axis::pipeline, 2}}, r.data_parallel = 4, r.model.layers = 2;
     try {
-      run(r);
+      run_on_mesh(r);
       ADD_FAILURE();
     } catch (const Error& e) {
       EXPECT_NE(std::string(e.what()).find("does not work with pipeline stages"), std::string::npos) << e.what();
@@ -134,10 +85,10 @@ TEST(TensorRanks, LayersOfSeveralKindsTrainLikeOne) {
   other.activation = ActivationKind::relu2, other.qk_norm = QkNorm::none;
   m.set_layers({static_cast<const LayerConfig&>(m), other});
   ASSERT_EQ(m.pattern, "AB");
-  for (const Mesh& mesh : {two, square}) expect_equal(run(on_mesh(r, mesh)), run(r));
+  for (const Mesh& mesh : {two, square}) expect_equal(run_on_mesh(on_mesh(r, mesh)), run_on_mesh(r));
   m.change_layers([](LayerConfig& l) { l.qk_norm = QkNorm::row; });
   try {
-    run(on_mesh(r, two));
+    run_on_mesh(on_mesh(r, two));
     ADD_FAILURE();
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find("norms of all queries"), std::string::npos) << e.what();

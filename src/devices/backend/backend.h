@@ -68,8 +68,12 @@ struct KernelCall {
   int index() const;
   Communicator& group() const;
   // For a dimension cut along attribute `axes` into parts of `size`: the beginning of this rank's
-  // part. Without the attribute, 0.
-  int64_t part_begin(int64_t size) const { return instr.attrs.has("axes") ? index() * size : 0; }
+  // part. Without the attribute, 0. Along the axis context, ranks have chunks of tokens instead:
+  // the ranks that share a sequence, and the place of this one; 1 and 0 if the attribute lacks the
+  // axis.
+  int64_t part_begin(int64_t size) const;
+  int64_t chunk_ranks() const;
+  int64_t chunk_place() const;
   const Value& in_value(size_t i) const { return program.at(instr.in[i]); }
   const Value& out_value(size_t i) const { return program.at(instr.out[i]); }
   bool has(size_t i) const { return i < instr.in.size() && instr.in[i] != no_value; }

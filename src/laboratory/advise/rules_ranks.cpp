@@ -107,7 +107,7 @@ Checked pipeline_bubble(const AdviceCase& c, Planner&) {
 }
 
 Checked sharded_optimizer(const AdviceCase& c, Planner& planner) {
-  if (c.recipe.data_ranks() == 1) return does_not_apply("one rank (--ranks)");
+  if (c.recipe.copies() == 1) return does_not_apply("one rank (--ranks)");
   static const std::vector<std::string> levels = {"none", "optimizer", "gradients", "weights"};
   auto given = c.recipe.pass_settings.find("shard");
   auto level = std::find(levels.begin(), levels.end(), given == c.recipe.pass_settings.end() ? "none" : given->second);

@@ -24,7 +24,7 @@ Collective collective_of(const std::string& op) {
   // A transfer sends in one direction, as a ring does.
   if (op == "all_gather" || op == "send" || op == "receive" || op.starts_with("gather_") || op == "scatter_piece")
     return Collective::all_gather;
-  if (op == "reduce_scatter" || op == "scatter_rows") return Collective::reduce_scatter;
+  if (op == "reduce_scatter" || op.starts_with("scatter_")) return Collective::reduce_scatter;
   return Collective::all_reduce;
 }
 

@@ -54,6 +54,10 @@ struct Recipe {
   Mesh layout() const { return mesh == Mesh() ? Mesh{{Axis::data, all_ranks()}} : mesh; }
   // Parallel parts of the global batch. Ranks along other axes share a part.
   int data_ranks() const { return layout().size(Axis::data); }
+  // Ranks with the same weights: all of them have addends of the gradients. Ranks along the axis
+  // context share the tokens of the samples.
+  int copies() const { return layout().size(copy_axes); }
+  static constexpr Axes copy_axes = Axis::data | Axis::context;
   int64_t tokens_per_step() const { return batch * seq_length() * grad_accumulation * data_ranks(); }
 };
 

@@ -92,6 +92,101 @@ static const char* place_grad(const Program& p, const Instr& i) {
                                     : cut<"BTH, BTh, BTH, BHT, -, BT -> BTh; B H">(p, i);
 }
 
+// Queries q[B,T,heads D] of this rank's chunks, keys and values kv[B,S,2,kv_heads D] of whole
+// sequences. Returns S.
+static int64_t check_rows(const Infer& c, size_t q, size_t scalars) {
+  rules::rank(c, q, 3);
+  rules::floating(c, q);
+  rules::rank(c, q + 1, 4);
+  c.same_dtype(q + 1, q);
+  const Shape &rows = c.in(q).shape, &keys = c.in(q + 1).shape;
+  const int64_t heads = rules::integer(c, "heads", 1), kv_heads = rules::integer(c, "kv_heads", 1);
+  c.check(heads % kv_heads == 0, "the key/value heads must divide the heads");
+  c.check(rows[2] % heads == 0, "the heads must divide the width of q");
+  const int64_t ranks = rules::integer(c, "ranks", 1);
+  rules::shape(c, q + 1, {rows[0], rows[1] * ranks, 2, rows[2] / heads * kv_heads});
+  c.check(rows[1] % 2 == 0, "a rank has two chunks of each sequence");
+  rules::number(c, "scale");
+  const double p = c.attrs().number("p", 0.0);
+  c.check(p >= 0 && p < 1, "attribute 'p' must be in [0, 1)");
+  if (c.has(scalars)) rules::scalars(c, scalars);
+  if (p > 0) {
+    c.check(c.has(scalars), "dropout (p > 0) needs the scalars input");
+    rules::integer(c, "rng_id", 0);
+  }
+  if (c.has(scalars + 1)) rules::positions(c, scalars + 1, rows);
+  rules::window(c);
+  return keys[1];
+}
+
+static Shape shape_of_lse(const Infer& c, size_t q) {
+  const Shape& rows = c.in(q).shape;
+  return {rows[0], c.attrs().integer("heads"), rows[1]};
+}
+
+static void infer_rows(Infer& c) {
+  namespace at = in::attention_rows;
+  rules::inputs(c, 2, 4);
+  rules::contiguous(c);
+  check_rows(c, at::q, at::scalars);
+  c.out_like(at::q);
+  c.out(rules::stat(c.in(at::q).dtype), shape_of_lse(c, at::q));
+}
+
+static void infer_rows_grad(Infer& c) {
+  namespace at = in::attention_rows_grad;
+  rules::inputs(c, 5, 7);
+  rules::contiguous(c);
+  check_rows(c, at::q, at::scalars);
+  for (size_t i : {at::d_o, at::o}) {
+    c.same_shape(i, at::q);
+    c.same_dtype(i, at::q);
+  }
+  rules::shape(c, at::lse, shape_of_lse(c, at::q));
+  rules::dtype(c, at::lse, rules::stat(c.in(at::q).dtype));
+  c.out_like(at::q);
+  c.out_like(at::kv);
+}
+
+// The mean over the ranks, who all have as many pairs. A window leaves ranks different numbers
+// where it ends within the first chunks.
+static double rows_flops(const Program& p, const Instr& i, size_t q) {
+  const Shape &rows = p.at(i.in[q]).shape, &keys = p.at(i.in[q + 1]).shape;
+  const auto s = double(keys[1]);
+  double pairs = s * (s + 1) / 2;
+  if (int64_t window = window_of(i.attrs, keys[1])) {
+    const double hidden = s - double(window);
+    pairs -= hidden * (hidden + 1) / 2;
+  }
+  return 4 * double(rows[0]) * double(rows[2]) * pairs / double(i.attrs.integer("ranks"));
+}
+static Cost cost_rows(const Program& p, const Instr& i) {
+  return traffic_with_flops(p, i, rows_flops(p, i, in::attention_rows::q));
+}
+static Cost cost_rows_grad(const Program& p, const Instr& i) {
+  return traffic_with_flops(p, i, 2.5 * rows_flops(p, i, in::attention_rows_grad::q));
+}
+
+static void grad_rows(Grad& g) {
+  namespace at = in::attention_rows;
+  std::vector<ValueId> in = {
+      g.dout(out::attention_rows::o),  g.in(at::q),      g.in(at::kv), g.out(out::attention_rows::o),
+      g.out(out::attention_rows::lse), g.in(at::scalars)};
+  if (g.in(at::positions) != no_value) in.push_back(g.in(at::positions));
+  const std::vector<ValueId> d = g.builder().emit("attention_rows_grad", std::move(in), g.attrs());
+  g.add(at::q, d[out::attention_rows_grad::dq]);
+  g.add(at::kv, d[out::attention_rows_grad::dkv]);
+}
+
+static const char* place_rows(const Program& p, const Instr& i) {
+  return i.attrs.number("p", 0) > 0 ? cut<"BTH, BSPH, -, BT -> BTH, BHT; B T% H@">(p, i)
+                                    : cut<"BTH, BSPH, -, BT -> BTH, BHT; B T% H">(p, i);
+}
+static const char* place_rows_grad(const Program& p, const Instr& i) {
+  return i.attrs.number("p", 0) > 0 ? cut<"BTH, BTH, BSPH, BTH, BHT, -, BT -> BTH, BSPH; B T%+ H@">(p, i)
+                                    : cut<"BTH, BTH, BSPH, BTH, BHT, -, BT -> BTH, BSPH; B T%+ H">(p, i);
+}
+
 const OpDef op_attention = {
     .name = "attention",
     .inputs = in::attention::names,
@@ -113,5 +208,30 @@ const OpDef op_attention_grad = {.name = "attention_grad",
                                  .infer = infer_attention_grad,
                                  .place = place_grad,
                                  .cost = cost_attention_grad};
+
+const OpDef op_attention_rows = {
+    .name = "attention_rows",
+    .inputs = in::attention_rows::names,
+    .outputs = out::attention_rows::names,
+    .help =
+        "q[B,T / ranks,heads D], kv[B,T,2,kv_heads D], [scalars], [positions i32[B,T / ranks]] -> o like q, "
+        "lse[B,heads,T / ranks]: causal attention of this rank's queries",
+    .op_class = OpClass::attention,
+    .infer = infer_rows,
+    .place = place_rows,
+    .cost = cost_rows,
+    .grad = grad_rows,
+    .cheap = true,
+    .half_compute = true};
+
+const OpDef op_attention_rows_grad = {
+    .name = "attention_rows_grad",
+    .inputs = in::attention_rows_grad::names,
+    .outputs = out::attention_rows_grad::names,
+    .help = "d_o, q, kv, o, lse, [scalars], [positions] -> dq, dkv: of this rank's queries only",
+    .op_class = OpClass::attention,
+    .infer = infer_rows_grad,
+    .place = place_rows_grad,
+    .cost = cost_rows_grad};
 
 }  // namespace crest

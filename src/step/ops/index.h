@@ -40,6 +40,10 @@
   OP(causal_mask, (s, positions), (y))                                                          \
   OP(attention, (qkv, scalars, positions), (o, lse))                                            \
   OP(attention_grad, (d_o, qkv, o, lse, scalars, positions), (dqkv))                            \
+  OP(attention_rows, (q, kv, scalars, positions), (o, lse))                                     \
+  OP(attention_rows_grad, (d_o, q, kv, o, lse, scalars, positions), (dq, dkv))                  \
+  OP(split_keys, (qkv), (q, kv))                                                                \
+  OP(join_keys, (q, kv), (qkv))                                                                 \
   OP(split_heads, (qkv), (q, k, v))                                                             \
   OP(join_heads, (q, k, v), (qkv))                                                              \
   OP(split_rows, (x), (parts))                                                                  \
@@ -94,6 +98,9 @@
   OP(split_pieces, (x), (pieces))       \
   OP(join_pieces, (pieces), (x))        \
   OP(sum_pieces, (b, pieces), (y))      \
+  OP(gather_tokens, (x), (y))           \
+  OP(scatter_tokens, (x), (y))          \
+  OP(token_positions, (ids), (y))       \
   OP(send, (x), (y))                    \
   OP(receive, (acc), (y))               \
   OP(square_sum, (shards), (sum))

@@ -88,7 +88,7 @@ static void grad(Grad& g) {
 // the sample.
 static const char* place(const Program& p, const Instr& i) {
   if (i.attrs.has("p"))
-    return of_each_token(p, i) ? cut<"BTC, PC, BT, - -> BTC; B">(p, i) : cut<"BTC, PC, - -> BTC; B">(p, i);
+    return of_each_token(p, i) ? cut<"BTC, PC, BT, - -> BTC; B T%">(p, i) : cut<"BTC, PC, - -> BTC; B">(p, i);
   return of_each_token(p, i) ? cut<"BTC, PC, BT -> BTC; B T C">(p, i) : cut<"BTC, PC, - -> BTC; B C">(p, i);
 }
 

@@ -20,6 +20,7 @@ static void infer(Infer& c) {
   if (c.has(in::rope::positions)) {
     rules::positions(c, in::rope::positions, c.in(in::rope::qkv).shape);
     c.check(!c.has(in::rope::scalars), "needs either scalars or positions");
+    if (c.attrs().has("length")) rules::integer(c, "length", h.seq);
   }
   c.check(rules::number(c, "theta") > 0, "attribute 'theta' must be positive");
   rules::flag(c, "inverse");
@@ -48,6 +49,12 @@ static void grad(Grad& g) {
   g.add(in::rope::qkv, g.builder().emit1("rope", std::move(in), attrs));
 }
 
+// Without positions, a token's place is its row.
+static const char* place(const Program& p, const Instr& i) {
+  const bool given = i.in.size() > in::rope::positions && i.in[in::rope::positions] != no_value;
+  return given ? cut<"BTh, -, BT -> BTh; B T H">(p, i) : cut<"BTh, - -> BTh; B H">(p, i);
+}
+
 const OpDef op_rope = {
     .name = "rope",
     .inputs = in::rope::names,
@@ -57,7 +64,7 @@ const OpDef op_rope = {
         "of a head, or its first rotary_dim elements",
     .op_class = OpClass::elementwise,
     .infer = infer,
-    .place = cut<"BTh, -, BT -> BTh; B H">,
+    .place = place,
     .cost = elementwise_cost<3>,
     .grad = grad,
     .may_overlay = {{out::rope::y, in::rope::qkv}},

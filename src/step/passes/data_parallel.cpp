@@ -35,7 +35,7 @@ class Reductions {
 
   // Each rank gets its shard of the sum of a group. With `adds`, the shard is added to the shard of
   // earlier micro steps. Every rank gets the loss, in the last micro step.
-  void scattered(int ranks, bool adds, bool last) {
+  void scattered(const Copies& copies, bool adds, bool last) {
     std::vector<ValueId> all = program_.outputs;
     program_.outputs.clear();
     std::map<ValueId, Axes> groups;  // the other axes with addends
@@ -45,7 +45,7 @@ class Reductions {
         program_.outputs.push_back(v);
         if (last) reduce({v}, false);
       } else if (ValueId group = program_.at(v).layout.storage;
-                 groups.emplace(group, addends(v).without(Axis::data)).second) {
+                 groups.emplace(group, addends(v).without(copies.axes)).second) {
         order.push_back(group);
       }
     }
@@ -54,10 +54,10 @@ class Reductions {
       std::string name = shard_name(like.name);
       std::vector<ValueId> in = {group};
       if (adds) {
-        in.push_back(declare_shard(builder_, group, ranks));
+        in.push_back(declare_shard(builder_, group, copies));
         program_.at(in.back()).lifetime = Lifetime::step;
       }
-      ValueId shard = builder_.emit1("reduce_scatter", in, Attrs().set("ranks", ranks));
+      ValueId shard = builder_.emit1("reduce_scatter", in, copies.attrs());
       Value& v = program_.at(shard);
       v.name = adds ? name + ".sum" : name, v.role = Role::gradient, v.lifetime = Lifetime::step;
       if (const Axes others = groups.at(group); last && !others.empty()) {
@@ -144,9 +144,9 @@ void declare_placements(Program& program, const PassContext& context) {
     if (value.role != Role::gradient && value.role != Role::output) continue;
     if (auto it = weights.find(value.name); it != weights.end()) value.placement = program.at(it->second).placement;
     if (context.kind == ProgramKind::update) continue;
-    for (Axis axis : {Axis::data, Axis::tensor})  // no pass shares a step along the others
+    for (Axis axis : {Axis::data, Axis::context, Axis::tensor})  // stages have gradients of their own
       if (Placement& at = value.placement[size_t(axis)];
-          mesh.size(axis) > 1 && !at.cut() && (axis == Axis::data || value.role == Role::gradient))
+          mesh.size(axis) > 1 && !at.cut() && (axis != Axis::tensor || value.role == Role::gradient))
         at = Placement::partial();
   }
 }
@@ -160,13 +160,14 @@ int64_t bucket_bytes(const PassContext& context) {
 }  // namespace
 
 void data_parallel(Program& program, const PassContext& context) {
-  const int ranks = context.recipe.data_ranks();
+  const Copies copies(context.recipe);
   int64_t bucket = bucket_bytes(context);
   if (context.recipe.layout().ranks() == 1) return;
   const bool shared = context.kind == ProgramKind::train || context.kind == ProgramKind::validation;
   if (shared || context.kind == ProgramKind::update) declare_placements(program, context);
   if (!shared || program.outputs.empty()) return;
-  if (ranks > 1) scale_loss(program, 1.0 / ranks);
+  // The loss of ranks along the axis context is divided by the tokens of the whole sequences.
+  if (const int ranks = context.recipe.data_ranks(); ranks > 1) scale_loss(program, 1.0 / ranks);
   bool every = sharding_of(context) >= Sharding::gradients;
   if (!context.last && !(every && context.kind == ProgramKind::train)) return;
   infer_placements(program, "data_parallel");
@@ -178,7 +179,8 @@ void data_parallel(Program& program, const PassContext& context) {
                  "Use --reduce flat or bucket, and --comm-dtype fp32.");
     if (every && !buckets)
       fail_usage("shares of gradients and weights travel in buckets", "--reduce", "Use --reduce bucket, or omit it.");
-    return Reductions(program, Phase::backward, buckets, false).scattered(ranks, every && !context.first, context.last);
+    return Reductions(program, Phase::backward, buckets, false)
+        .scattered(copies, every && !context.first, context.last);
   }
   Phase phase = context.kind == ProgramKind::train ? Phase::backward : Phase::forward;
   Reductions reductions(program, phase, how == "overlap" || buckets, context.setting("comm-dtype") == "bf16");
@@ -200,9 +202,6 @@ void set_mesh(const Setting& row, void* object, const SettingValue& value) {
   auto& r = *static_cast<Recipe*>(object);
   const Mesh mesh = parse_mesh(std::get<std::string>(value));
   if (std::get<std::string>(value).empty()) return;
-  if (const int ranks = mesh.size(Axis::context); ranks > 1)
-    fail_usage(fmt::format("context={}: no pass shares a step along this axis yet", ranks), row.flag(),
-               "Use the axes data, tensor and pipeline. crest plan --explain and crest advise calculate with it.");
   if (r.all_ranks() == 1) r.ranks = mesh.ranks();
   if (r.all_ranks() != mesh.ranks())
     fail_usage(fmt::format("{} has {}, but {} {} was given", mesh.text(), format_number_of(mesh.ranks(), "rank"),
@@ -243,7 +242,8 @@ const std::vector<Setting>& data_parallel_settings() {
       mesh_setting({.name = "mesh",
                     .group = group,
                     .help = "number of ranks along each axis: data=4 is --ranks 4; ranks along tensor share the "
-                            "matrices of a model, ranks along pipeline its layers",
+                            "matrices of a model, ranks along pipeline its layers, ranks along context the tokens "
+                            "of each sequence",
                     .example = "pipeline=2,data=2",
                     .commas = true,
                     .newer = true,

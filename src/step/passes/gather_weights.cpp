@@ -11,12 +11,12 @@
 
 namespace crest {
 
-ValueId add_shard(Program& p, ValueId group, int ranks, bool kept) {
+ValueId add_shard(Program& p, ValueId group, const Copies& copies, bool kept) {
   Builder b(p);
-  ValueId shard = declare_shard(b, group, ranks);
+  ValueId shard = declare_shard(b, group, copies);
   for (Value& v : p.values) {
     if (v.layout.storage != group) continue;
-    v.placement[size_t(Axis::data)] = Placement::absent();
+    copies.place(v, Placement::absent());
     if (!kept) v.lifetime = Lifetime::micro_step;
   }
   return shard;
@@ -32,7 +32,7 @@ struct Stretch {
 
 class GatherWeights {
  public:
-  GatherWeights(Program& program, int ranks, bool kept) : p_(program), ranks_(ranks), kept_(kept) {}
+  GatherWeights(Program& program, const Copies& copies, bool kept) : p_(program), copies_(copies), kept_(kept) {}
 
   void run() {
     for (auto& q : p_.params) {
@@ -40,7 +40,7 @@ class GatherWeights {
       if (groups_.insert(group).second) all_ += p_.at(group).bytes();
     }
     find_stretches();
-    for (ValueId group : groups_) shard_[group] = add_shard(p_, group, ranks_, kept_);
+    for (ValueId group : groups_) shard_[group] = add_shard(p_, group, copies_, kept_);
     for (Stretch& s : stretches_) gather(s);
     std::vector<Instr> code;
     for (size_t i = 0; i < p_.code.size(); ++i) {
@@ -94,7 +94,7 @@ class GatherWeights {
     Instr instr;
     instr.op = &op("all_gather");
     instr.in = {shard_.at(s.group)}, instr.out = {whole};
-    instr.attrs.set("ranks", ranks_);
+    instr.attrs = copies_.attrs();
     instr.phase = user.phase, instr.stream = Stream::comm, instr.origin = user.origin;
     before_.emplace(at, std::move(instr));
   }
@@ -119,7 +119,7 @@ class GatherWeights {
   }
 
   Program& p_;
-  int ranks_;
+  const Copies copies_;
   bool kept_;
   std::set<ValueId> groups_;
   int64_t all_ = 0;                 // bytes of all weights
@@ -131,6 +131,6 @@ class GatherWeights {
 
 }  // namespace
 
-void gather_weights(Program& program, int ranks, bool kept) { GatherWeights(program, ranks, kept).run(); }
+void gather_weights(Program& program, const Copies& copies, bool kept) { GatherWeights(program, copies, kept).run(); }
 
 }  // namespace crest

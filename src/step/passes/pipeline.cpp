@@ -14,6 +14,7 @@ namespace crest {
 // Passes, defined in passes/NAME.cpp.
 void pad_vocabulary(Program&, const PassContext&);
 void pack_documents(Program&, const PassContext&);
+void context_parallel(Program&, const PassContext&);
 void tensor_parallel(Program&, const PassContext&);
 void pipeline_parallel(Program&, const PassContext&);
 void decompose_attention(Program&, const PassContext&);
@@ -73,6 +74,9 @@ const std::vector<Pass>& pipeline() {
        pad_vocabulary, pad_vocabulary_settings},
       {"packing", "--packing documents: positions become an input; positions and attention restart with each document",
        pack_documents, packing_settings},
+      {"context_parallel",
+       "--mesh context=C: every rank has two chunks of each sequence, and gathers the keys and values of the others",
+       context_parallel, nullptr, "it shares the sequences between ranks"},
       {"tensor_parallel",
        "--mesh tensor=T: every rank has a part of each layer's matrices, and of the rows between layers",
        tensor_parallel, tensor_parallel_settings, "it shares the model between ranks"},

@@ -28,10 +28,10 @@ class ShardedUpdate {
   // gathering: where weights are gathered. On the communication stream, while the next group is
   // updated.
   // keeps_shards: of the weights; they are gathered before they are used.
-  ShardedUpdate(Program& program, int ranks, Stream gathering, bool keeps_shards, bool keeps_whole)
+  ShardedUpdate(Program& program, const Copies& copies, Stream gathering, bool keeps_shards, bool keeps_whole)
       : w_(program),
         p_(program),
-        ranks_(ranks),
+        copies_(copies),
         gathering_(gathering),
         keeps_shards_(keeps_shards),
         keeps_whole_(keeps_whole) {}
@@ -41,7 +41,7 @@ class ShardedUpdate {
       if (is(instr, "square_sum"))
         square(instr);
       else if (is(instr, "all_reduce") && squares_.count(instr.in[0]))
-        add_data_axis(instr);
+        add_copies(instr);
       else if (is(instr, "grad_norm"))
         norm(instr);
       else if (instr.op->flat)
@@ -59,8 +59,6 @@ class ShardedUpdate {
   }
 
  private:
-  Attrs ranks() const { return Attrs().set("ranks", ranks_); }
-
   void keep(const Instr& instr) {
     auto of_weights = [&](ValueId v) { return v != no_value && p_.at(p_.at(v).layout.storage).role == Role::weight; };
     if (keeps_shards_ && std::any_of(instr.in.begin(), instr.in.end(), of_weights))
@@ -73,7 +71,7 @@ class ShardedUpdate {
   // A rank's shard of a group's gradients after the last micro step.
   ValueId gradient_shard(Builder& b, ValueId group) {
     auto [it, added] = gradients_.emplace(group, no_value);
-    if (added) it->second = declare_shard(b, group, ranks_);
+    if (added) it->second = declare_shard(b, group, copies_);
     return it->second;
   }
 
@@ -90,9 +88,9 @@ class ShardedUpdate {
     squares_.insert(instr.out[out::square_sum::sum]);
     w_.keep(own);
   }
-  void add_data_axis(const Instr& instr) {
+  void add_copies(const Instr& instr) {
     Instr sum = instr;
-    sum.attrs.set("axes", (axes_of(instr) | Axis::data).text());
+    sum.attrs.set("axes", (axes_of(instr) | copies_.axes).text());
     w_.keep(sum);
   }
 
@@ -106,7 +104,7 @@ class ShardedUpdate {
       whole.in = {instr.in[in::grad_norm::scalars], own};
     }
     for (ValueId& v : whole.in)
-      if (squares_.count(v)) v = b.emit1("all_reduce", {v}, Attrs().set("mean", 0));
+      if (squares_.count(v)) v = b.emit1("all_reduce", {v}, copies_.with_axes(Attrs().set("mean", 0)));
     w_.keep(whole);
   }
 
@@ -114,7 +112,8 @@ class ShardedUpdate {
     Builder& b = w_.build(instr);
     Instr own = instr;
     own.out.clear();
-    if (own.attrs.has("rng_id")) own.attrs.set("share", p_.at(instr.in[parameter_input]).numel() / ranks_);
+    if (own.attrs.has("rng_id"))
+      own.attrs = copies_.with_axes(own.attrs.set("share", p_.at(instr.in[parameter_input]).numel() / copies_.ranks));
     std::vector<ValueId> weights;  // with a shard taken
     for (ValueId& v : own.in) {
       if (v == no_value || p_.at(v).role == Role::state) {
@@ -124,11 +123,11 @@ class ShardedUpdate {
         v = gradient_shard(b, v);
       } else if (keeps_shards_) {
         auto [it, added] = weights_.emplace(p_.at(v).layout.storage, no_value);
-        if (added) it->second = add_shard(p_, it->first, ranks_, keeps_whole_);
+        if (added) it->second = add_shard(p_, it->first, copies_, keeps_whole_);
         v = it->second;
       } else {
         weights.push_back(v);
-        v = b.emit1("own_share", {w_.now(v)}, ranks());
+        v = b.emit1("own_share", {w_.now(v)}, copies_.attrs());
       }
     }
     std::vector<ValueId> updated = b.append(own);
@@ -141,7 +140,7 @@ class ShardedUpdate {
         continue;
       }
       b.stream = gathering_;
-      w_.replace(was, b.emit1("all_gather", {updated[o], w_.now(*from)}, ranks()));
+      w_.replace(was, b.emit1("all_gather", {updated[o], w_.now(*from)}, copies_.attrs()));
       b.stream = instr.stream;
     }
   }
@@ -151,14 +150,14 @@ class ShardedUpdate {
   void shard_state(ValueId group) {
     if (!shared_.insert(group).second) return;
     Value& v = p_.at(group);
-    v.shape = {v.numel() / ranks_};
+    v.shape = {v.numel() / copies_.ranks};
     v.layout.strides = v.shape.contiguous_strides();
-    v.placement[size_t(Axis::data)] = Placement::shard(0);
+    copies_.place(v, Placement::shard(0));
   }
 
   Rewriter w_;
   Program& p_;
-  int ranks_;
+  const Copies copies_;
   Stream gathering_;
   bool keeps_shards_, keeps_whole_;
   std::map<ValueId, ValueId> gradients_, weights_;  // shards of groups
@@ -215,20 +214,36 @@ static void release_gradients(Program& p) {
 
 int64_t norm_parts(const PassContext& context) {
   const Recipe& r = context.recipe;
-  if (r.data_ranks() > 1 || !r.deterministic) return r.data_ranks();
+  if (r.copies() > 1 || !r.deterministic) return r.copies();
   return r.grad_accumulation <= most_norm_parts ? r.grad_accumulation : 1;
 }
 
-ValueId declare_shard(Builder& b, ValueId group, int ranks) {
+Copies::Copies(const Recipe& recipe) : ranks(recipe.copies()) {
+  for (Axis axis : axes_outermost_first)
+    if (Recipe::copy_axes.has(axis) && recipe.layout().size(axis) > 1) axes = axes | axis;
+}
+
+Attrs Copies::with_axes(Attrs attrs) const {
+  return axes == Axes(Axis::data) ? attrs : attrs.set("axes", axes.text());  // data is the default
+}
+Attrs Copies::attrs() const { return with_axes(Attrs().set("ranks", ranks)); }
+
+void Copies::place(Value& v, Placement placement) const {
+  for (Axis axis : axes_outermost_first)
+    if (axes.has(axis)) v.placement[size_t(axis)] = placement;
+}
+
+ValueId declare_shard(Builder& b, ValueId group, const Copies& copies) {
   const Value whole = b.at(group);
-  ValueId shard = b.declare(shard_name(whole.name), whole.dtype, {whole.numel() / ranks}, whole.role, whole.lifetime);
+  ValueId shard =
+      b.declare(shard_name(whole.name), whole.dtype, {whole.numel() / copies.ranks}, whole.role, whole.lifetime);
   b.program().at(shard).placement = whole.placement;
-  b.program().at(shard).placement[size_t(Axis::data)] = Placement::shard(0);
+  copies.place(b.program().at(shard), Placement::shard(0));
   return shard;
 }
 
 Sharding sharding_of(const PassContext& context) {
-  if (context.recipe.data_ranks() == 1) return Sharding::none;
+  if (context.recipe.copies() == 1) return Sharding::none;
   std::string text = context.setting("shard");  // auto is resolved before (plan/compile.cpp)
   return text == "optimizer"   ? Sharding::optimizer
          : text == "gradients" ? Sharding::gradients
@@ -257,8 +272,8 @@ static void check_whole_weights(const Program& p) {
 }
 
 void shard(Program& program, const PassContext& context) {
-  int ranks = context.recipe.data_ranks();
-  if (ranks == 1 && norm_parts(context) == 1) return;
+  const Copies copies(context.recipe);
+  if (copies.ranks == 1 && norm_parts(context) == 1) return;
   Sharding sharding = sharding_of(context);
   if (context.kind != ProgramKind::update) {
     if (context.kind == ProgramKind::train && sharding >= Sharding::gradients) release_gradients(program);
@@ -266,7 +281,7 @@ void shard(Program& program, const PassContext& context) {
     if (sharding != Sharding::weights && !keeps_whole) return;
     check_whole_weights(program);
     if (!keeps_whole || context.kind != ProgramKind::train || context.first)
-      gather_weights(program, ranks, keeps_whole);
+      gather_weights(program, copies, keeps_whole);
     return;
   }
   bool flat = over_groups(program);
@@ -279,7 +294,7 @@ void shard(Program& program, const PassContext& context) {
   if (sharding != Sharding::none) {
     Stream gathering = shards_in_buckets(context) ? Stream::comm : Stream::compute;
     bool ahead = gathers_in_forward(context);
-    return ShardedUpdate(program, ranks, gathering, ahead || sharding == Sharding::weights, ahead).run();
+    return ShardedUpdate(program, copies, gathering, ahead || sharding == Sharding::weights, ahead).run();
   }
   if (!flat) return;
   for (Instr& instr : program.code)

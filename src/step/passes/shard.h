@@ -10,6 +10,16 @@ namespace crest {
 // up to `shard`; later passes read the Program's placements.
 enum class Sharding : uint8_t { none, optimizer, gradients, weights };
 
+// The ranks with the same weights, who share what --shard says, and what they put into a Program.
+struct Copies {
+  explicit Copies(const Recipe& recipe);
+  int ranks;
+  Axes axes;            // with several ranks
+  Attrs attrs() const;  // of a collective between them
+  Attrs with_axes(Attrs attrs) const;
+  void place(Value& v, Placement placement) const;
+};
+
 // none with one rank.
 Sharding sharding_of(const PassContext& context);
 // Whether each bucket of parameters is a group: gradients and weights move bucket by bucket.
@@ -23,6 +33,6 @@ int64_t norm_parts(const PassContext& context);
 // KIND.GROUP -> shard_KIND.GROUP
 inline std::string shard_name(const std::string& group) { return "shard_" + group; }
 // A rank's shard of a group. The group is or was whole elsewhere.
-ValueId declare_shard(Builder& b, ValueId group, int ranks);
+ValueId declare_shard(Builder& b, ValueId group, const Copies& copies);
 
 }  // namespace crest

@@ -77,8 +77,12 @@ class TensorParallel {
       if (instr.attrs.has("heads")) instr.attrs.set("heads", heads_.all / ranks_);
       if (instr.attrs.has("kv_heads")) instr.attrs.set("kv_heads", heads_.of_keys / ranks_);
       // All ranks drop the same elements as one rank would.
-      if (is(instr, "dropout")) instr.attrs.set("axes", name(Axis::tensor)).set("seq", p_.at(p_.inputs[0]).shape[1]);
-      if (is(instr, "attention") && instr.attrs.number("p", 0) > 0) instr.attrs.set("axes", name(Axis::tensor));
+      const bool attends = is(instr, "attention") || is(instr, "attention_rows");
+      if (is(instr, "dropout") || (attends && instr.attrs.number("p", 0) > 0)) {
+        const Axes others = instr.attrs.has("axes") ? axes_of(instr) : Axes();
+        instr.attrs.set("axes", (others | Axis::tensor).text());
+      }
+      if (is(instr, "dropout")) instr.attrs.set("seq", p_.at(p_.inputs[0]).shape[1]);
       if (is(instr, "embedding"))
         look_up(instr);
       else if (is(instr, "cross_entropy"))
@@ -266,7 +270,7 @@ void check(const PassContext& context, int ranks) {
 
 int64_t batch_multiple(const Recipe& recipe) {
   const int64_t ranks = recipe.layout().size(Axis::tensor);
-  return ranks / std::gcd(ranks, recipe.seq_length());
+  return ranks / std::gcd(ranks, recipe.seq_length() / recipe.layout().size(Axis::context));
 }
 
 void tensor_parallel(Program& program, const PassContext& context) {

@@ -103,7 +103,7 @@ class Grad {
 
 // How a collective of activations changes the placement of its first input along its axes
 // (axes_of). Along all other axes OpDef::place decides. Instead of piece 0, the piece of attribute
-// `piece`.
+// `piece`. Placement::chunks stand for chunks of any size, two in each rank's part of a sequence.
 struct Exchange {
   Placement from, to;
   bool uses_up = false;  // the input holds nothing afterwards

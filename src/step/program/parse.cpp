@@ -164,12 +164,13 @@ class Parser {
     expect("=");
     for (Placement p : {Placement(), Placement::partial(), Placement::own(), Placement::absent()})
       if (accept_word(text(p))) return p;
-    const bool heads = accept("heads(");
-    if (!heads) expect("shard(");
+    const bool heads = accept("heads("), chunks = !heads && accept("chunks(");
+    if (!heads && !chunks) expect("shard(");
     Shape at = dims(')');
-    if (at.rank() != (heads ? 2 : 1) || at[0] >= Shape::max_rank) wrong("a dimension expected");
+    if (at.rank() != (heads || chunks ? 2 : 1) || at[0] >= Shape::max_rank) wrong("a dimension expected");
     if (heads && (at[1] < 1 || at[1] > INT16_MAX)) wrong("the queries of a key expected");
-    return Placement::heads(int(at[0]), heads ? at[1] : 0);
+    if (chunks && (at[1] < 1 || at[1] > INT32_MAX)) wrong("the tokens of a chunk expected");
+    return chunks ? Placement::chunks(int(at[0]), at[1]) : Placement::heads(int(at[0]), heads ? at[1] : 0);
   }
 
   // NAME TYPE[SHAPE] [ROLE] [LIFETIME] [host] [AXIS=PLACEMENT] [in %ROOT+OFFSET] [strides(..)]

@@ -17,10 +17,14 @@ struct Label {
   explicit operator bool() const { return letter != 0; }
 };
 
-// A cut dimension: plainly, or as queries, keys and values.
+// All tokens, in chunks.
+constexpr Label tokens_in_chunks = {'#', 0};
+
+// A cut dimension: plainly, as queries, keys and values, or in chunks.
 struct Cut {
   Label label;
-  int64_t queries = 0;
+  int64_t queries = 0, chunk = 0;
+  int dim = 0;  // in the operand that says so
   explicit operator bool() const { return bool(label); }
 };
 
@@ -44,6 +48,16 @@ struct Operand {
     if (at >= tokens.size() || tokens.find('_') <= at || tokens[at] == '1') return {};
     return tokens[at] == '*' ? Label{'.', 0} : Label{large(tokens[at]), 0};
   }
+  // The dimension with the tokens of all sequences; -1: none. like: that of another operand.
+  int token_dim(const Value& v, int like) const {
+    if (has('.')) return tokens.size() == 1 ? like : leading(v) - 1;
+    if (has('*')) return tokens == "*_" && v.shape.rank() > 2 ? 1 : int(tokens.find('*'));
+    const size_t at = tokens.find('T');
+    return at == std::string::npos ? -1 : int(at);
+  }
+  bool has_tokens(const Value& v, int dim) const {
+    return dim == token_dim(v, dim) || (tokens == "*_" && dim < std::min(2, v.shape.rank()));
+  }
   // Whether the dimension of a letter holds queries, keys and values.
   bool fuses(char letter) const { return has(char(tolower(static_cast<unsigned char>(letter)))); }
   // The dimension with a label; -1: none.
@@ -56,9 +70,10 @@ struct Operand {
 
 struct Rule {
   std::vector<Operand> in, out;
-  std::string cut, summed;  // letters, '.' for the leading dimensions
-  std::string own, same;    // marked with @ and =
-  std::string fused;        // letters of dimensions with queries, keys and values
+  std::string cut, summed;   // letters, '.' for the leading dimensions
+  std::string own, same;     // marked with @ and =
+  bool only_chunks = false;  // T is marked with %
+  std::string fused;         // letters of dimensions with queries, keys and values
   bool linear = false;
 };
 
@@ -87,6 +102,7 @@ Rule parse(std::string_view text) {
     if (c == '+') rule.summed += rule.cut.back();
     if (c == '@') rule.own += rule.cut.back();
     if (c == '=') rule.same += rule.cut.back();
+    if (c == '%') rule.only_chunks = true;
     if (isupper(static_cast<unsigned char>(c)) || (c == '.' && !rule.cut.ends_with('.'))) rule.cut += c;
   }
   return rule;
@@ -108,6 +124,7 @@ class Placing {
         instr_(instr),
         rule_(rule_of(p, instr)),
         own_axis_(instr.attrs.has("axes") && axes_of(instr).has(axis)),
+        in_chunks_(rule_.only_chunks && axis == Axis::context && own_axis_),
         counts_samples_(axis != Axis::data && instr.attrs.number("p", 0) > 0),
         summand_(instr.in.size(), -1) {
     for (auto& a : instr.op->accumulators)
@@ -130,22 +147,25 @@ class Placing {
         return fmt::format("uses %{}, whose sum over the ranks is missing", name(i));
       if (spec(i).replicated() || in[i].kind == Placement::Kind::own)
         return fmt::format("needs all of %{}, which is {}", name(i), text(in[i]));
-      Cut own = {spec(i).label(value(i), in[i].dim), in[i].queries};
+      Cut own = {label(i, in[i]), in[i].queries, in[i].chunk, in[i].dim};
       if (rule_.fused.find(own.label.letter) != std::string::npos) own.queries = queries();
       if (!may_cut(own.label))
         return fmt::format("cannot be computed with %{} in the parts of {}", name(i), text(in[i]));
-      if (cut && !(cut.label == own.label))
+      if (cut && (!(cut.label == own.label) || cut.chunk != own.chunk))
         return fmt::format("has parts of %{} and %{} that do not match", name(by), name(i));
-      cut = own, by = i;
+      if (!cut) cut = own, by = i;
     }
+    if (in_chunks_ && !cut.chunk) return "has all tokens, but counts from its own chunks";
     if (cut && counts_samples_ && !own_axis_)
       return fmt::format("drops elements of %{} as if it had all of a sample", name(by));
     if (partial && cut) return fmt::format("mixes partial sums with parts of %{}", name(by));
-    if (own_axis_ && !cut && !rule_.own.empty()) cut.label = {rule_.own[0]};
-    if (own_axis_ && !rule_.own.empty() && !marked(rule_.own, cut))
+    const bool counts_parts = own_axis_ && !in_chunks_ && !rule_.own.empty();
+    if (counts_parts && !cut) cut.label = {rule_.own[0]};
+    if (counts_parts && !marked(rule_.own, cut))
       return fmt::format("has parts of %{}, but counts from its own part of another dimension", name(by));
     for (size_t i = 0; i < instr_.in.size(); ++i)
-      if (has(i) && summand_[i] < 0 && !spec(i).free() && !spec(i).replicated() && !(in[i] == wanted(i, cut, partial)))
+      if (has(i) && summand_[i] < 0 && !spec(i).free() && !spec(i).replicated() &&
+          !(in[i] == wanted(i, cut, partial, in[i].dim)))
         return fmt::format("%{} is {}, not {}", name(i), text(in[i]), text(wanted(i, cut, partial)));
     out.clear();
     for (size_t o = 0; o < instr_.out.size(); ++o) out.push_back(result(o, cut, partial, in));
@@ -209,12 +229,23 @@ class Placing {
   const std::string& name(size_t i) const { return value(i).name; }
   const Operand& spec(size_t i) const { return operand(rule_.in, i); }
 
-  static bool marked(const std::string& letters, const Cut& cut) {
-    return letters.find(cut.label.letter) != std::string::npos;
+  bool marked(const std::string& letters, const Cut& cut) const {
+    return letters.find(letter(cut.label)) != std::string::npos;
+  }
+  // In the rule.
+  char letter(Label label) const {
+    if (!(label == tokens_in_chunks)) return label.letter;
+    return rule_.cut.find('.') != std::string::npos ? '.' : 'T';
+  }
+  Label label(size_t i, Placement at) const {
+    if (at.chunk == 0) return spec(i).label(value(i), at.dim);
+    return spec(i).has_tokens(value(i), at.dim) ? tokens_in_chunks : Label{};
   }
 
   bool may_cut(Label label) const {
-    if (!label || rule_.cut.find(label.letter) == std::string::npos) return false;
+    if (!label || rule_.cut.find(letter(label)) == std::string::npos) return false;
+    if (label == tokens_in_chunks) return !rule_.only_chunks || in_chunks_;
+    if (rule_.only_chunks && label.letter == 'T') return false;
     if (marked(rule_.own, {label}) && !own_axis_) return false;
     if (label.letter != '.' || label.leading == 0) return true;
     // Rows in one dimension can only be cut by the first; and all must have the same dimensions.
@@ -239,15 +270,22 @@ class Placing {
   }
 
   Placement shard(const Operand& spec, int dim, const Cut& cut) const {
+    if (cut.chunk) return Placement::chunks(dim, cut.chunk);
     const bool whole = rule_.fused.find(cut.label.letter) != std::string::npos && !spec.fuses(cut.label.letter);
     return Placement::heads(dim, whole ? 0 : cut.queries);
   }
 
-  Placement wanted(size_t i, const Cut& cut, bool partial) const {
+  // dim: of the tokens, where the operand may have either of two.
+  Placement wanted(size_t i, const Cut& cut, bool partial, int dim = 0) const {
     if (spec(i).free() || spec(i).replicated()) return {};
     if (partial) return Placement::partial();
-    int d = cut ? spec(i).dim(value(i), cut.label) : -1;
+    int d = cut ? dim_of(spec(i), value(i), cut) : -1;
+    if (cut.chunk && d >= 0 && spec(i).has_tokens(value(i), dim)) d = dim;
     return d < 0 ? Placement() : shard(spec(i), d, cut);
+  }
+
+  static int dim_of(const Operand& spec, const Value& v, const Cut& cut) {
+    return cut.chunk ? spec.token_dim(v, cut.dim) : spec.dim(v, cut.label);
   }
 
   Placement result(size_t o, const Cut& cut, bool partial, const std::vector<Placement>& in) const {
@@ -260,7 +298,7 @@ class Placing {
     }
     if (partial) return Placement::partial();
     if (!cut || spec.replicated()) return {};
-    int d = spec.dim(v, cut.label);
+    int d = dim_of(spec, v, cut);
     if (d >= 0) return shard(spec, d, cut);
     if (marked(rule_.same, cut)) return {};
     return marked(rule_.summed, cut) ? Placement::partial() : Placement::own();
@@ -270,6 +308,7 @@ class Placing {
   const Instr& instr_;
   const Rule& rule_;
   const bool own_axis_;        // one of the instruction's attribute
+  const bool in_chunks_;       // the kernel uses the places of its chunks along this axis
   const bool counts_samples_;  // dropout: begins anew with each sample; along data samples are whole
   std::vector<int> summand_;   // of an accumulator input: the output in which it is summed
 };

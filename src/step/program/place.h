@@ -9,9 +9,13 @@
 //   ~     an operand with its own value on each rank (scales)
 //   @     after a letter of the cut: only along the instruction's attribute `axes`. The kernel uses the
 //         index of its part, so along these axes the dimension must be cut
+//   %     after T in the cut: only in chunks (Placement::chunks), and only along the instruction's
+//         attribute `axes`, because the kernel uses the places of its chunks
 //   =     after a letter of the cut: outputs without this dimension are the same on all ranks
 //   a..z  the dimension of the same capital letter, for queries, keys and values side by side: a
 //         part has a part of each of the three (Placement::heads)
+//
+// A shard in chunks cuts T, or the last dimension of `..`, or `*`: tokens of whole sequences.
 //
 // The last operand of a list is repeated for all further operands. `linear` after the semicolon:
 // the operation of partial inputs gives partial outputs (OP(a) + OP(b) = OP(a + b)).

@@ -12,6 +12,7 @@ std::string text(Placement p) {
   static constexpr const char* names[] = {"replicated", "shard", "partial", "own", "absent"};
   if (p.piece >= 0) return fmt::format("{}/{}", text(p.rows_of(-1)), p.piece);
   if (!p.cut()) return names[size_t(p.kind)];
+  if (p.chunk) return fmt::format("chunks({},{})", p.dim, p.chunk);
   return p.queries ? fmt::format("heads({},{})", p.dim, p.queries) : fmt::format("shard({})", p.dim);
 }
 
@@ -34,8 +35,15 @@ DimRange without_padding(Placement shard, int64_t size, int64_t padded, DimRange
 }
 
 std::vector<DimRange> ranges_of(Placement shard, int64_t size, int index, int ranks) {
-  const std::vector<int64_t> sections = sections_of(shard, size);
   std::vector<DimRange> ranges;
+  if (const int64_t n = shard.chunk, sequence = 2 * n * ranks; n > 0) {
+    if (size % sequence) fail_internal(fmt::format("{} of {} among {} ranks", text(shard), size, ranks));
+    for (int64_t begin = 0; begin < size; begin += sequence)
+      for (int64_t chunk : {int64_t(index), 2 * int64_t(ranks) - 1 - index})
+        ranges.push_back({begin + chunk * n, begin + (chunk + 1) * n});
+    return ranges;
+  }
+  const std::vector<int64_t> sections = sections_of(shard, size);
   int64_t begin = 0;
   for (int64_t n : sections) {
     if (!shard.cut() || n % ranks) fail_internal(fmt::format("{} of {} among {} ranks", text(shard), size, ranks));

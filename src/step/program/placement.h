@@ -24,23 +24,30 @@ struct Placement {
   // Only the rows of the rank this many places further along the axis, and so other rows on each
   // rank; -1: all rows of the value.
   int8_t piece = -1;
+  // For a shard of the tokens of sequences: the tokens of a chunk. A sequence has two chunks for
+  // each rank, and rank r of n has chunks r and 2n - 1 - r, so causal attention is the same work
+  // for all. The dimension holds one sequence after the other. 0: ranks have contiguous parts.
+  int32_t chunk = 0;
 
-  static constexpr Placement shard(int dim) { return {Kind::shard, int8_t(dim), 0, -1}; }
+  static constexpr Placement shard(int dim) { return {Kind::shard, int8_t(dim), 0, -1, 0}; }
   static constexpr Placement heads(int dim, int64_t queries) {
-    return {Kind::shard, int8_t(dim), int16_t(queries), -1};
+    return {Kind::shard, int8_t(dim), int16_t(queries), -1, 0};
   }
-  static constexpr Placement partial() { return {Kind::partial, 0, 0, -1}; }
-  static constexpr Placement own() { return {Kind::own, 0, 0, -1}; }
-  static constexpr Placement absent() { return {Kind::absent, 0, 0, -1}; }
+  static constexpr Placement chunks(int dim, int64_t tokens) {
+    return {Kind::shard, int8_t(dim), 0, -1, int32_t(tokens)};
+  }
+  static constexpr Placement partial() { return {Kind::partial, 0, 0, -1, 0}; }
+  static constexpr Placement own() { return {Kind::own, 0, 0, -1, 0}; }
+  static constexpr Placement absent() { return {Kind::absent, 0, 0, -1, 0}; }
   // The piece `k` of a value with this placement.
-  constexpr Placement rows_of(int k) const { return {kind, dim, queries, int8_t(k)}; }
+  constexpr Placement rows_of(int k) const { return {kind, dim, queries, int8_t(k), chunk}; }
   bool replicated() const { return kind == Kind::replicated && piece < 0; }
   bool cut() const { return kind == Kind::shard; }
   bool operator==(const Placement&) const = default;
 };
 
-// "replicated", "shard(0)", "heads(0,4)" (of dimension 0, 4 queries), "partial", "own", "absent".
-// Of a piece: "partial/1", the rows of the next rank.
+// "replicated", "shard(0)", "heads(0,4)" (of dimension 0, 4 queries), "chunks(1,64)" (of dimension
+// 1, 64 tokens), "partial", "own", "absent". Of a piece: "partial/1", the rows of the next rank.
 std::string text(Placement);
 
 // Elements [begin, end) of a dimension.

@@ -251,17 +251,22 @@ class Inference {
     return "";
   }
 
+  // Two chunks of a sequence along a dimension, as the value has them.
+  Placement of_tokens(Placement p, ValueId v) const {
+    return p.chunk ? Placement::chunks(p.dim, p_.at(v).shape[p.dim] / 2) : p;
+  }
+
   std::string exchange(const Instr& instr, std::vector<Placement>& out) {
     Exchange e = *instr.op->exchange;
     for (Placement* p : {&e.from, &e.to})
       if (p->piece >= 0) p->piece = int8_t(instr.attrs.integer("piece", 0));
     for (size_t i = 0; i < instr.in.size(); ++i) {
-      const Placement wanted = i == 0 ? e.from : Placement();
+      const Placement wanted = i == 0 && instr.in[i] != no_value ? of_tokens(e.from, instr.in[i]) : Placement();
       if (instr.in[i] == no_value || placement(instr.in[i]) == wanted) continue;
       return fmt::format("needs %{} {}, but it is {}", name_of(instr.in[i]), text(wanted),
                          text(placement(instr.in[i])));
     }
-    out = {e.to};
+    out = {of_tokens(e.to, instr.out[0])};
     ++now_;
     if (e.uses_up) write(instr.in[0], Placement::absent());
     return "";

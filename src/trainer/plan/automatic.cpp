@@ -21,7 +21,7 @@ std::string auto_loss_chunk(const std::string& precision, int64_t vocab, const s
 }
 
 bool may_shard(const Recipe& r) {
-  if (r.data_ranks() == 1 || r.fusion != "on") return false;
+  if (r.copies() == 1 || r.fusion != "on") return false;
   for (const char* elementwise : {"adamw", "adamw-8bit", "adamw-fp8", "sgd", "lion"})
     if (r.optimizer == elementwise) return true;
   return r.optimizer.starts_with("adamw-bf16");

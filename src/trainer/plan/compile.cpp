@@ -327,7 +327,7 @@ static void resolve_shard(Recipe& r, const Device& device) {
   auto gather = r.pass_settings.find("gather");
   bool buckets = it->second == "gradients" || it->second == "weights";
   buckets |= it->second == "optimizer" && gather != r.pass_settings.end() && gather->second == "forward";
-  if (r.data_ranks() > 1 && buckets) r.pass_settings.emplace("reduce", "bucket");
+  if (r.copies() > 1 && buckets) r.pass_settings.emplace("reduce", "bucket");
 }
 
 Recipe resolve(Recipe r, const Device& device) {

@@ -17,15 +17,13 @@ const std::vector<std::string> explain_topics = {"memory", "flops", "batch", "tr
 
 Mesh take_explained_mesh(GivenSettings& recipe) {
   std::vector<std::string> texts = std::exchange(recipe["mesh"], {});
-  Mesh mesh = parse_mesh(texts.empty() ? "" : texts.back());
-  if (mesh.size(Axis::context) > 1)
-    fail_usage("no formula has context parallel ranks", "--mesh", "Use the axes data, tensor and pipeline.");
-  return mesh;
+  return parse_mesh(texts.empty() ? "" : texts.back());
 }
 
 Json explained_mesh_json(const Mesh& mesh) {
   Json json;
-  for (Axis axis : {Axis::data, Axis::tensor, Axis::pipeline}) json[std::string(name(axis))] = mesh.size(axis);
+  for (Axis axis : {Axis::data, Axis::tensor, Axis::pipeline, Axis::context})
+    json[std::string(name(axis))] = mesh.size(axis);
   return json;
 }
 

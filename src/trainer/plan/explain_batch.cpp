@@ -14,13 +14,15 @@ Explanation explain_batch(const CompiledSession& s, const ExplainOptions& o) {
   const char* document = "Software Tune Up, Batch sizes";
   // The recipe's ranks are data parallel. --mesh adds other axes.
   const int64_t tensor = o.mesh.size(Axis::tensor), pipeline = o.mesh.size(Axis::pipeline);
-  const int64_t of_replica = tensor * pipeline;
+  const int64_t context = o.mesh.size(Axis::context), of_replica = tensor * context * pipeline;
+  // Context parallel ranks have a factor of their own where there are some.
+  const std::string by_context = context > 1 ? fmt::format(" x {}", context) : "", cp = context > 1 ? " x CP" : "";
   int64_t data = int64_t(o.mesh.size(Axis::data)) * r.data_ranks();
   int64_t gpus = data * of_replica;
   auto mbs = double(r.batch), gas = double(r.grad_accumulation), dp = double(data);
   Term dp_term{"DP",
-               "N_GPUs / (TP x PP)",
-               fmt::format("{} / ({} x {})", gpus, tensor, pipeline),
+               fmt::format("N_GPUs / (TP{} x PP)", cp),
+               fmt::format("{} / ({}{} x {})", gpus, tensor, by_context, pipeline),
                dp,
                "replicas",
                document,
@@ -65,8 +67,8 @@ Explanation explain_batch(const CompiledSession& s, const ExplainOptions& o) {
               std::ceil(double(s.planned_bytes()) / limit),
               "the Program's whole plan, activations included, divided evenly; ranks repeat some of it"};
   Term replica{"ranks of a replica",
-               "TP x PP",
-               fmt::format("{} x {}", tensor, pipeline),
+               fmt::format("TP{} x PP", cp),
+               fmt::format("{}{} x {}", tensor, by_context, pipeline),
                double(of_replica),
                "ranks",
                document,

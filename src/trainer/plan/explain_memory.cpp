@@ -136,6 +136,18 @@ ExplainSection activations(const CompiledSession& s, const ExplainOptions& o) {
         term("tensor parallel, per rank", "s b h L (10 + 24/t + 5 a s / (h t))", base * (10 + 24 / t + scores / t)));
     terms.push_back(term("with sequence parallel too", "s b h L / t (34 + 5 a s / h)", base / t * (34 + scores)));
   }
+  if (const int ranks = o.mesh.size(Axis::context); ranks > 1) {
+    const auto c = double(ranks), keys = 2 * double(m.kv_heads * m.head_dim);
+    terms.push_back(term("context parallel, per rank", "s b h L / c (34 + 5 a s / h)", base / c * (34 + scores)));
+    terms.push_back(Term{"keys and values of all tokens, kept by every rank",
+                         "s b L K B",
+                         fmt::format("K={:g} B={}", keys, activation_bytes(r)),
+                         seq * b * layers * keys * double(activation_bytes(r)),
+                         "bytes",
+                         "Crest",
+                         {},
+                         ""});
+  }
   auto vocab = double(m.vocab);
   Term logits{"logits",
               fmt::format("{} s b V", activation_bytes(r)),

@@ -34,10 +34,10 @@ bool along_data(const Instr& instr) { return axes_of(instr).has(Axis::data); }
 // Exchanges of tensor ranks in forward and backward passes, without the sums of gradients.
 bool of_rows(const Instr& instr) { return !along_data(instr) && std::string_view(instr.op->name) != "all_reduce"; }
 
-// The session on tensor ranks. none, with the reason in `why`: they cannot divide the model.
-std::optional<CompiledSession> on_tensor_ranks(const CompiledSession& s, int ranks, std::string& why) {
+// The session on ranks along one axis. none, with the reason in `why`: they cannot divide the model.
+std::optional<CompiledSession> on_ranks(const CompiledSession& s, Axis axis, int ranks, std::string& why) {
   Recipe r = s.recipe;
-  r.data_parallel = 1, r.ranks = ranks, r.mesh = {{Axis::tensor, ranks}};
+  r.data_parallel = 1, r.ranks = ranks, r.mesh = {{axis, ranks}};
   r.pass_settings.erase("stages"), r.pass_settings.erase("schedule-pipeline");
   SessionUse use;
   use.train = use.update = true;
@@ -108,7 +108,7 @@ Explanation explain_traffic(const CompiledSession& s, const ExplainOptions& o) {
                         gas * (4 * (t - 1) / t * activations + 12 * (t - 1) * double(r.batch * r.seq_length())),
                         "Shoeybi et al. 2019 (arXiv 1909.08053), section 3");
     std::string why;
-    if (auto parts = on_tensor_ranks(s, o.mesh.size(Axis::tensor), why); parts && stages == 1) {
+    if (auto parts = on_ranks(s, Axis::tensor, o.mesh.size(Axis::tensor), why); parts && stages == 1) {
       of_layers.program = sent_by_program(*parts, [](const Instr& i) { return of_rows(i) && in_layer(i); });
       of_ends.program = sent_by_program(*parts, [](const Instr& i) { return of_rows(i) && !in_layer(i); });
       of_layers.difference += "; an all-reduce is a reduce-scatter and an all-gather, with norms between them";
@@ -118,6 +118,22 @@ Explanation explain_traffic(const CompiledSession& s, const ExplainOptions& o) {
     sections.push_back(
         {fmt::format("tensor parallel: bytes that each of {} ranks sends in a step", o.mesh.size(Axis::tensor)),
          {of_layers, of_ends}});
+  }
+  if (const int ranks = o.mesh.size(Axis::context); ranks > 1) {
+    const auto c = double(ranks), keys = 2 * double(m.kv_heads * m.head_dim);
+    Term of_keys = term("keys and values of all tokens, and the sums of their gradients", "m L 2 (c - 1)/c b s K B",
+                        fmt::format("c={} K={:g} {}", ranks, keys, shape),
+                        gas * double(m.layers) * 2 * (c - 1) / c * double(r.batch * r.seq_length()) * keys * w,
+                        "Dubey et al. 2024 (arXiv 2407.21783), section 3.3.2", "full recompute gathers them again");
+    std::string why;
+    if (auto parts = on_ranks(s, Axis::context, ranks, why); parts && stages == 1) {
+      of_keys.program =
+          sent_by_program(*parts, [](const Instr& i) { return std::string_view(i.op->name).ends_with("_tokens"); });
+    } else if (!why.empty()) {
+      of_keys.difference += "; no Program, because " + why;
+    }
+    sections.push_back(
+        {fmt::format("context parallel: bytes that each of {} ranks sends in a step", ranks), {of_keys}});
   }
   if (o.mesh.size(Axis::pipeline) > 1)
     sections.push_back({"pipeline parallel: bytes over each border of two stages in a step",

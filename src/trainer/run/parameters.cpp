@@ -150,7 +150,8 @@ std::vector<ParameterRef> own_parameters(const Executor& executor) {
       auto it = values.find(n);
       if (it == values.end()) return TensorRef{};
       const Value& group = p.at(p.at(it->second).layout.storage);
-      const bool absent = group.placement[size_t(Axis::data)].kind == Placement::Kind::absent;
+      const bool absent = std::any_of(group.placement.begin(), group.placement.end(),
+                                      [](Placement at) { return at.kind == Placement::Kind::absent; });
       return group.lifetime == Lifetime::persistent && !absent ? executor.tensor(program, n) : TensorRef{};
     };
     ParameterRef r{q.name, q.shape, find(q.name), find(q.name + int8_scale), find(q.name + ".master"), {}, &q, {}};

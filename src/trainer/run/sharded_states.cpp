@@ -54,10 +54,16 @@ bool ShardedStates::here(size_t parameter) const {
   return !elsewhere;
 }
 
-// Groups shared by the ranks along data or tensor.
+// Groups shared by the ranks along data, context or tensor.
 void ShardedStates::add_groups(const Executor& executor, const Program& p, int stage) {
   const int program = states_program(executor.session());
   auto cut = [](const Value& v, Axis axis) { return v.placement[size_t(axis)].cut(); };
+  auto copies = [&](const Value& v) {  // the axes with shards of what ranks would have copies of
+    Axes axes;
+    for (Axis axis : {Axis::data, Axis::context})
+      if (cut(v, axis)) axes = axes | axis;
+    return axes;
+  };
   // Heads of zeros are on the ranks only (passes/tensor_parallel.cpp). Of a padded vocabulary all
   // ranks have the last rows.
   auto whole_shape = [&](const Value& weight, const Shape& logical) {
@@ -72,13 +78,14 @@ void ShardedStates::add_groups(const Executor& executor, const Program& p, int s
     const Value& group = p.values[v];
     size_t dot = group.name.find('.');
     if (group.layout.storage != ValueId(v) || group.lifetime != Lifetime::persistent || dot == std::string::npos ||
-        (!cut(group, Axis::data) && !cut(group, Axis::tensor)))
+        (copies(group).empty() && !cut(group, Axis::tensor)))
       continue;
     ValueId weights = p.find(weights_state + group.name.substr(dot));  // in the same group
     if (weights == no_value) continue;
-    const bool shared = cut(group, Axis::data);
+    const Axes sharing = copies(group);
+    const bool shared = !sharing.empty();
     std::string state = group.role == Role::weight ? weights_state : group.name.substr(0, dot);
-    const int64_t elements = group.numel() * (shared ? mesh_.size(Axis::data) : 1);
+    const int64_t elements = group.numel() * mesh_.size(sharing);
     const int64_t block = p.at(weights).numel() / elements;  // elements of the weights for one of the group
     for (const Param& param : p.params) {
       const Value& weight = p.at(param.value);
@@ -90,7 +97,7 @@ void ShardedStates::add_groups(const Executor& executor, const Program& p, int s
       t.cut = weight.placement[size_t(Axis::tensor)];
       if (t.cut.cut()) t.padded = weight.shape[t.cut.dim] * mesh_.size(Axis::tensor);
       if (t.cut.cut()) t.axes = t.axes | Axis::tensor;
-      if (shared) t.axes = t.axes | Axis::data;
+      t.axes = t.axes | sharing, t.sharing = sharing;
       if (mesh_.size(Axis::pipeline) > 1) t.axes = t.axes | Axis::pipeline;
       t.first = weight.layout.offset / block, t.share = shared ? group.numel() : 0;
       t.own = stage == stage_ ? static_cast<char*>(executor.tensor(program, group.name).data) : nullptr;
@@ -153,8 +160,8 @@ std::vector<ShardedStates::Run> ShardedStates::runs(const Tensor& t, int rank) c
   } else {
     parts.push_back({0, 0, t.shape.numel()});
   }
-  // Of its place in the group, this rank's part along the data axis; in bytes.
-  const int64_t begin = t.share * mesh_.coordinate(rank, Axis::data), size = int64_t(size_of(t.dtype));
+  // Of its place in the group, this rank's share; in bytes.
+  const int64_t begin = t.share * mesh_.index(rank, t.sharing), size = int64_t(size_of(t.dtype));
   std::vector<Run> own;
   for (const Run& part : parts) {
     int64_t first = t.first + part.own, end = first + part.bytes;

@@ -34,6 +34,7 @@ class ShardedStates {
     Shape shape;
     bool of_elements;    // one number for each element of the parameter
     Axes axes;           // along which the ranks have other parts
+    Axes sharing;        // of them, those with a share of each group (--shard)
     int stage = 0;       // its pipeline stage
     Placement cut;       // along the tensor axis
     int64_t padded = 0;  // of the cut dimension, in elements over all ranks

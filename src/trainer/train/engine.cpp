@@ -137,9 +137,19 @@ void Engine::read(HostBatch& h, const ProgramSpec& size, bool positions, uint64_
 
 void Engine::send(const HostBatch& h, int r, const SegmentCall& call) {
   const Ports& ports = ports_[size_t(r)][size_t(call.segment)][size_t(call.slot)];
-  if (ports.tokens.data) ports.tokens.write(h.tokens.data());
-  if (ports.targets.data) ports.targets.write(h.targets.data());
-  if (ports.positions.data) ports.positions.write(h.positions.data());
+  const int place = mesh_.coordinate(first_rank() + r, Axis::context), sharing = mesh_.size(Axis::context);
+  std::vector<int32_t> chunks;
+  auto write = [&](const TensorRef& to, const std::vector<int32_t>& all) {
+    if (!to.data) return;
+    if (sharing == 1) return to.write(all.data());
+    chunks.clear();
+    for (const DimRange& range : ranges_of(Placement::chunks(0, to.shape[1] / 2), int64_t(all.size()), place, sharing))
+      chunks.insert(chunks.end(), all.begin() + range.begin, all.begin() + range.end);
+    to.write(chunks.data());
+  };
+  write(ports.tokens, h.tokens);
+  write(ports.targets, h.targets);
+  write(ports.positions, h.positions);
 }
 
 // The Programs divide by all targets of the step, including uncounted ones.

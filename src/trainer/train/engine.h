@@ -113,7 +113,7 @@ class Engine {
   struct Ports {
     TensorRef tokens, targets, positions, loss, fp8_lost;
   };
-  // A batch on its way to the device.
+  // A batch on its way to the device. Ranks along the axis context get their tokens of it.
   struct HostBatch {
     std::vector<int32_t> tokens, targets, positions;
     int64_t counted = 0;  // counted targets

@@ -31,7 +31,7 @@ void launch(const KernelCall& c) {
   for (int64_t item = 0; item < samples * pieces; ++item) {
     int64_t s = item / pieces, begin = item % pieces * 16384, end = std::min(begin + 16384, size);
     // Elements of the sample before this row.
-    const int64_t before = ((s + at.first) % at.rows + at.before) * size, start = s * size - before;
+    const int64_t before = at.in_sample(s) * size, start = s * size - before;
     CREST_SIMD_PICK(dropout_functions)
         .apply(c.input<char>(in::dropout::x) + start * int64_t(size_of(x.dtype)), x.dtype,
                c.output<char>(out::dropout::y) + start * int64_t(size_of(y.dtype)), y.dtype, before + begin,

@@ -14,7 +14,9 @@ inline DropoutRows dropout_rows(const KernelCall& c, size_t scalars, const Value
           c.instr.attrs.number("p"),
           at.rows,
           at.first,
-          at.before};
+          at.before,
+          at.half,
+          at.upper};
 }
 
 }  // namespace crest::cpu

@@ -66,8 +66,41 @@ void launch_append(const KernelCall& c) {
   }
 }
 
+// One side has a token's queries, keys and values, the other has them in two tensors.
+void copy_keys(const KernelCall& c, const Value& whole, char* qkv, char* q, char* kv, int64_t queries, bool split) {
+  const int64_t tokens = whole.shape[0] * whole.shape[1], size = int64_t(size_of(whole.dtype));
+  const int64_t width = whole.shape[2] * size, first = queries * size, rest = width - first;
+  int threads = threads_for(c.threads, whole.numel(), 16384);
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int64_t r = 0; r < tokens; ++r) {
+    char* token = qkv + r * width;
+    std::memcpy(split ? q + r * first : token, split ? token : q + r * first, size_t(first));
+    std::memcpy(split ? kv + r * rest : token + first, split ? token + first : kv + r * rest, size_t(rest));
+  }
+}
+
+void launch_split_keys(const KernelCall& c) {
+  namespace to = out::split_keys;
+  copy_keys(c, c.in_value(in::split_keys::qkv), static_cast<char*>(c.in[in::split_keys::qkv]), c.output<char>(to::q),
+            c.output<char>(to::kv), c.out_value(to::q).shape[2], true);
+}
+
+void launch_join_keys(const KernelCall& c) {
+  namespace from = in::join_keys;
+  copy_keys(c, c.out_value(out::join_keys::qkv), c.output<char>(out::join_keys::qkv), static_cast<char*>(c.in[from::q]),
+            static_cast<char*>(c.in[from::kv]), c.in_value(from::q).shape[2], false);
+}
+
 }  // namespace
 
+Kernel split_keys_kernel() {
+  return {"split_keys", "cpu.split_keys.copy", [](const KernelQuery&) { return std::string(); }, nullptr,
+          nullptr,      launch_split_keys};
+}
+Kernel join_keys_kernel() {
+  return {"join_keys", "cpu.join_keys.copy", [](const KernelQuery&) { return std::string(); }, nullptr,
+          nullptr,     launch_join_keys};
+}
 Kernel split_heads_kernel() {
   return {"split_heads", "cpu.split_heads.view",  [](const KernelQuery&) { return std::string(); }, nullptr,
           nullptr,       [](const KernelCall&) {}};

@@ -29,6 +29,12 @@
   KERNEL(attention)               \
   KERNEL(attention_grad_amx)      \
   KERNEL(attention_grad)          \
+  KERNEL(attention_rows_amx)      \
+  KERNEL(attention_rows)          \
+  KERNEL(attention_rows_grad_amx) \
+  KERNEL(attention_rows_grad)     \
+  KERNEL(split_keys)              \
+  KERNEL(join_keys)               \
   KERNEL(cached_attention)        \
   KERNEL(cache_append)            \
   KERNEL(rope)                    \
@@ -99,6 +105,9 @@
   KERNEL(split_pieces)            \
   KERNEL(join_pieces)             \
   KERNEL(sum_pieces)              \
+  KERNEL(gather_tokens)           \
+  KERNEL(scatter_tokens)          \
+  KERNEL(token_positions)         \
   KERNEL(send)                    \
   KERNEL(receive)                 \
   KERNEL(square_sum)              \

@@ -58,6 +58,9 @@ void fill(const RopeTable& table, int64_t first, int64_t begin, int64_t end, flo
     }
 }
 
+// Positions are below this: the rows, or the tokens of a sequence shared by ranks.
+int64_t length(const Value& qkv, const Attrs& a) { return a.integer("length", qkv.shape[1]); }
+
 std::string reject(const KernelQuery& q) {
   if (std::string why = check_float(q.in(in::rope::qkv)); !why.empty()) return why;
   if (rotary_dim(q.in(in::rope::qkv), q.instr.attrs) % 2) return "head_dim is odd";
@@ -72,7 +75,7 @@ size_t workspace(const KernelQuery& q) {
 
 std::shared_ptr<void> prepare(const KernelQuery& q) {
   auto table = std::make_shared<RopeTable>();
-  int64_t dim = rotary_dim(q.in(in::rope::qkv), q.instr.attrs), tokens = q.in(in::rope::qkv).shape[1];
+  int64_t dim = rotary_dim(q.in(in::rope::qkv), q.instr.attrs), tokens = length(q.in(in::rope::qkv), q.instr.attrs);
   table->frequency = frequencies(dim, q.instr.attrs);
   table->scale = q.instr.attrs.number("attention_factor", 1);
   table->sine_scale = q.instr.attrs.integer("inverse", 0) ? -table->scale : table->scale;
@@ -93,6 +96,7 @@ void launch(const KernelCall& c) {
   const float* cosine = table.cosine.data();
   const float* sine = table.sine.data();
   const int32_t* positions = c.has(in::rope::positions) ? c.input<int32_t>(in::rope::positions) : nullptr;
+  const int64_t table_tokens = length(qkv, c.instr.attrs);
   int threads = threads_for(c.threads, qkv.numel(), 8192);
   if (c.has(in::rope::scalars)) {
     float* w = static_cast<float*>(c.workspace);
@@ -105,7 +109,7 @@ void launch(const KernelCall& c) {
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t r = 0; r < batch * tokens; ++r) {
     int64_t offset = r * width * int64_t(size_of(qkv.dtype)), t = r % tokens;
-    if (positions) t = std::clamp<int64_t>(positions[r], 0, tokens - 1);
+    if (positions) t = std::clamp<int64_t>(positions[r], 0, table_tokens - 1);
     CREST_SIMD_PICK(rope_functions)
         .token(c.input<char>(in::rope::qkv) + offset, c.output<char>(out::rope::y) + offset, qkv.dtype,
                cosine + t * half, sine + t * half, rotated, width / dim, dim, part);

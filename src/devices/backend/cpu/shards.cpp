@@ -6,6 +6,7 @@
 #include "comm/comm.h"
 #include "comm/reduce.h"
 #include "core/error.h"
+#include "ops/attention.h"
 #include "ops/collectives.h"
 #include "ops/index.h"
 
@@ -98,6 +99,52 @@ void launch_own_positions(const KernelCall& c) {
     c.output<int32_t>(out::own_positions::y)[r] = int32_t((c.index() * rows + r) % seq);
 }
 
+// Between tokens in the order of the sequence, x[B,T,..], and by rank: [rank][B,T / ranks,..], each
+// with its two chunks. bytes: of a token.
+void copy_chunks(char* x, char* by_rank, const Shape& part, int64_t ranks, int64_t bytes, bool to_sequence) {
+  const int64_t samples = part[0], chunk = part[1] / 2;
+  for (int64_t r = 0; r < ranks; ++r)
+    for (int64_t b = 0; b < samples; ++b) {
+      const OwnChunks own(2 * chunk * ranks, ranks, r);
+      for (int64_t half : {0, 1}) {
+        char* at = x + (b * 2 * chunk * ranks + own.first[half]) * bytes;
+        char* of_rank = by_rank + ((r * samples + b) * 2 + half) * chunk * bytes;
+        std::memcpy(to_sequence ? at : of_rank, to_sequence ? of_rank : at, size_t(chunk * bytes));
+      }
+    }
+}
+
+int64_t token_bytes(const Value& x) { return x.bytes() / (x.shape[0] * x.shape[1]); }
+
+size_t gather_workspace(const KernelQuery& q) { return size_t(q.out(out::gather_tokens::y).bytes()); }
+size_t scatter_workspace(const KernelQuery& q) { return size_t(q.in(in::scatter_tokens::x).bytes()); }
+
+void launch_gather_tokens(const KernelCall& c) {
+  const Value& part = c.in_value(in::gather_tokens::x);
+  with(c, [&](Communicator& comm) {
+    comm.all_gather(c.in[in::gather_tokens::x], c.workspace, part.dtype, part.numel());
+    copy_chunks(c.output<char>(out::gather_tokens::y), static_cast<char*>(c.workspace), part.shape, comm.size(),
+                token_bytes(part), true);
+  });
+}
+
+void launch_scatter_tokens(const KernelCall& c) {
+  const Value& part = c.out_value(out::scatter_tokens::y);
+  with(c, [&](Communicator& comm) {
+    copy_chunks(static_cast<char*>(c.in[in::scatter_tokens::x]), static_cast<char*>(c.workspace), part.shape,
+                comm.size(), token_bytes(part), false);
+    comm.reduce_scatter(c.workspace, c.out[out::scatter_tokens::y], part.dtype, part.numel());
+  });
+}
+
+void launch_token_positions(const KernelCall& c) {
+  const Value& y = c.out_value(out::token_positions::y);
+  const int64_t tokens = y.shape[1], ranks = c.instr.attrs.integer("ranks");
+  const OwnChunks own(tokens * ranks, ranks, c.chunk_place());
+  for (int64_t i = 0; i < y.numel(); ++i)
+    c.output<int32_t>(out::token_positions::y)[i] = int32_t(own.token(i % tokens));
+}
+
 template <class F>
 void between_stages(const KernelCall& c, F work) {
   try {
@@ -147,6 +194,21 @@ Kernel scatter_rows_kernel() {
 Kernel own_rows_kernel() { return {"own_rows", "cpu.own_rows.copy", reject, nullptr, nullptr, launch_own_rows}; }
 Kernel own_positions_kernel() {
   return {"own_positions", "cpu.own_positions.count", reject, nullptr, nullptr, launch_own_positions};
+}
+
+Kernel gather_tokens_kernel() {
+  return {"gather_tokens", "cpu.gather_tokens.communicator", reject, gather_workspace, nullptr, launch_gather_tokens};
+}
+Kernel scatter_tokens_kernel() {
+  return {"scatter_tokens",
+          "cpu.scatter_tokens.communicator",
+          [](const KernelQuery& q) { return check_float(q.in(in::scatter_tokens::x)); },
+          scatter_workspace,
+          nullptr,
+          launch_scatter_tokens};
+}
+Kernel token_positions_kernel() {
+  return {"token_positions", "cpu.token_positions.count", reject, nullptr, nullptr, launch_token_positions};
 }
 
 Kernel send_kernel() { return {"send", "cpu.send.communicator", reject, nullptr, nullptr, launch_send}; }

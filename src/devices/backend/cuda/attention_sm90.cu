@@ -7,14 +7,13 @@ namespace crest::cuda {
 
 namespace {
 
-namespace at = in::attention;
-
 template <int D>
 void launch_attention(const KernelCall& c) {
-  sm90::Sizes s = sm90::sizes_of(c, at::qkv, at::scalars);
-  sm90::with_kind(c.in_value(at::qkv).dtype, s.has_first(), s.dropout.scalars, [&](auto type, auto first, auto p) {
+  const AttentionOperands at = attention_operands(c);
+  sm90::Sizes s = sm90::sizes_of(c, at);
+  sm90::with_kind(c.in_value(at.q).dtype, s.has_first(), s.dropout.scalars, [&](auto type, auto first, auto p) {
     using Tile = sm90::ForwardTile<decltype(type), D, first(), p()>;
-    check(sm90::start_forward<Tile>(sm90::ForwardPlan<Tile>(s), sm90::encode_tiled(), c.in[at::qkv],
+    check(sm90::start_forward<Tile>(sm90::ForwardPlan<Tile>(s), sm90::encode_tiled(), c.in[at.q], c.in[at.kv],
                                     c.out[out::attention::o], c.output<float>(out::attention::lse),
                                     c.device->multiprocessors, launch_on(c)),
           c.instr_name());
@@ -22,14 +21,20 @@ void launch_attention(const KernelCall& c) {
 }
 
 template <int D>
-Kernel kernel(const char* name) {
-  return {"attention", name,    [](const KernelQuery& q) { return sm90::reject<D>(q, at::qkv); },
-          nullptr,     nullptr, CREST_DEVICE_CODE(launch_attention<D>)};
+std::string reject(const KernelQuery& q) {
+  return sm90::reject<D>(q, attention_operands(q.instr).q, 64);
+}
+
+template <int D>
+Kernel kernel(const char* op, const char* name) {
+  return {op, name, reject<D>, nullptr, nullptr, CREST_DEVICE_CODE(launch_attention<D>)};
 }
 
 }  // namespace
 
-Kernel attention_sm90_d64_kernel() { return kernel<64>("cuda.attention.sm90.d64"); }
-Kernel attention_sm90_d128_kernel() { return kernel<128>("cuda.attention.sm90.d128"); }
+Kernel attention_sm90_d64_kernel() { return kernel<64>("attention", "cuda.attention.sm90.d64"); }
+Kernel attention_sm90_d128_kernel() { return kernel<128>("attention", "cuda.attention.sm90.d128"); }
+Kernel rows_sm90_d64_kernel() { return kernel<64>("attention_rows", "cuda.attention_rows.sm90.d64"); }
+Kernel rows_sm90_d128_kernel() { return kernel<128>("attention_rows", "cuda.attention_rows.sm90.d128"); }
 
 }  // namespace crest::cuda

@@ -15,7 +15,12 @@ constexpr float log2_e = 1.44269504f;
 constexpr int max_shared_bytes = 232448;  // available to a block
 
 struct Sizes {
-  int batch, tokens, heads, kv_heads;
+  int batch, tokens, heads, kv_heads;  // tokens: of a sequence, and so keys
+  // Queries of a sample on this rank: all tokens, or two chunks of the sequence one after the other
+  // (attention_rows). Query q is token q + shift, by its chunk. A tile of queries of one warpgroup
+  // lies in one chunk.
+  int queries, chunk, shift[2];
+  int key_head;  // heads of a token before its keys
   bool causal;
   int window;  // keys seen by a query, its own included; 0: all
   float scale;
@@ -24,15 +29,27 @@ struct Sizes {
 
   __host__ __device__ int group() const { return heads / kv_heads; }
   __host__ __device__ bool has_first() const { return positions || window; }
+  __host__ __device__ int token(int query) const { return query + (query < chunk ? shift[0] : shift[1]); }
+  // Whether all keys are seen by a query of this rank.
+  __host__ __device__ bool sees_all() const { return queries == tokens; }
 };
 
-// The first key seen by a query.
+// The first key seen by a query; it grows with the query.
 __device__ inline int first_key(const Sizes& s, int batch, int query) {
-  query = min(query, s.tokens - 1);
-  int first = s.window ? max(query - s.window + 1, 0) : 0;
-  if (s.positions) first = max(first, query - max(s.positions[int64_t(batch) * s.tokens + query], 0));
+  query = min(query, s.queries - 1);
+  const int token = s.token(query);
+  int first = s.window ? max(token - s.window + 1, 0) : 0;
+  if (s.positions) first = max(first, token - max(s.positions[int64_t(batch) * s.queries + query], 0));
   return first;
 }
+
+// Elements of a token in q and kv: of attention both are qkv.
+struct Widths {
+  int64_t q, kv;
+  Widths(const Sizes& s, int head_dim)
+      : q(int64_t(s.heads + (s.key_head ? 2 * s.kv_heads : 0)) * head_dim),
+        kv(int64_t(s.key_head + 2 * s.kv_heads) * head_dim) {}
+};
 
 // Boxes of 64 columns and box_rows rows (a multiple of 8), swizzled, of a tensor [batch, tokens,
 // width] of 16-bit floats. pitch: elements from row to row, a multiple of 8; 0: width. Memory

@@ -8,32 +8,37 @@
 
 namespace crest::cuda::sm90 {
 
-inline Sizes sizes_of(const KernelCall& c, size_t qkv, size_t scalars) {
-  AttentionSizes from = attention_sizes(c, qkv, scalars);
+template <class Operands>
+Sizes sizes_of(const KernelCall& c, const Operands& at) {
+  AttentionSizes from = attention_sizes(c, at);
   Sizes s = {};
   s.batch = from.batch, s.tokens = from.tokens, s.heads = from.heads, s.kv_heads = from.kv_heads;
+  s.queries = from.rows(), s.chunk = from.queries, s.key_head = from.key_head;
+  s.shift[0] = from.first[0], s.shift[1] = from.first[1] - (from.chunks > 1 ? from.queries : 0);
   s.causal = from.causal, s.window = from.window, s.scale = from.scale;
   s.positions = from.positions, s.dropout = from.dropout;
   return s;
 }
 
 // For workspaces, of an instruction without addresses yet.
-inline Sizes sizes_of(const KernelQuery& q, size_t qkv) {
-  const Value& v = q.in(qkv);
+inline Sizes sizes_of(const KernelQuery& q, const GradOperands& at) {
   Sizes s = {};
-  s.batch = int(v.shape[0]), s.tokens = int(v.shape[1]);
+  s.batch = int(q.in(at.q).shape[0]), s.tokens = int(q.in(at.kv).shape[1]), s.queries = int(q.in(at.q).shape[1]);
   s.heads = int(q.instr.attrs.integer("heads")), s.kv_heads = int(q.instr.attrs.integer("kv_heads"));
   s.window = int(window_of(q.instr.attrs, s.tokens));
   return s;
 }
 
+// unit: queries of a tile that must be in one chunk.
 template <int D>
-std::string reject(const KernelQuery& q, size_t qkv) {
+std::string reject(const KernelQuery& q, size_t qkv, int unit) {
   if (std::string why = reject_attention(q, qkv); !why.empty()) return why;
   const Value& v = q.in(qkv);
   if (!is_half(v.dtype)) return "takes bf16 or f16, not " + std::string(name(v.dtype));
-  if (int head_dim = head_dim_of(v, q.instr.attrs); head_dim != D)
+  if (int head_dim = head_dim_of(q.instr, v); head_dim != D)
     return "takes a head_dim of " + std::to_string(D) + ", not " + std::to_string(head_dim);
+  if (is_rows(q.instr) && v.shape[1] / 2 % unit)
+    return "takes chunks of a multiple of " + std::to_string(unit) + " tokens";
   if (!(q.instr.attrs.number("scale") > 0)) return "takes a positive scale";
   if (v.shape[0] > 65535 || q.instr.attrs.integer("heads") > 65535) return "takes up to 65535 samples and heads";
   for (auto* list : {&q.instr.in, &q.instr.out})

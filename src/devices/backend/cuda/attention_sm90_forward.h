@@ -14,7 +14,7 @@ struct ForwardSizes : Sizes {
 };
 
 struct ForwardArgs {
-  CUtensorMap qkv, o;
+  CUtensorMap q, kv, o;
   ForwardSizes s;
   float* lse;
 };
@@ -49,7 +49,8 @@ __device__ inline ForwardItem forward_item(const ForwardSizes& s, int item) {
   int tile = rest / heads, head = chunk * s.chunk + rest - tile * heads;
   if (s.causal) tile = s.query_tiles - 1 - tile;  // the longest first
   ForwardItem at = {tile, head / s.heads, head % s.heads, 0, s.key_tiles};
-  if (s.causal) at.end = min((tile * Tile::queries + Tile::queries - 1) / Tile::keys + 1, s.key_tiles);
+  if (s.causal)
+    at.end = min(s.token(min(tile * Tile::queries + Tile::queries, s.queries) - 1) / Tile::keys + 1, s.key_tiles);
   if constexpr (Tile::first) at.begin = first_key(s, at.batch, tile * Tile::queries) / Tile::keys;
   return at;
 }
@@ -97,26 +98,27 @@ __global__ void __launch_bounds__(Tile::threads, 1) forward_kernel(const __grid_
       if (round * blocks >= s.items) break;
       if (item >= s.items) continue;
       ForwardItem at = forward_item<Tile>(s, item);
-      auto load = [&](uint32_t to, int rows, int column, int row, uint32_t full) {
+      auto load = [&](uint32_t to, const CUtensorMap* from, int rows, int column, int row, uint32_t full) {
 #pragma unroll
         for (int d = 0; d < D; d += 64)
           for (int r = 0; r < rows; r += 64)
-            tensor_load(to + uint32_t(d * rows * 2 + r * 128), &a.qkv, column + d, row + r, at.batch, full);
+            tensor_load(to + uint32_t(d * rows * 2 + r * 128), from, column + d, row + r, at.batch, full);
       };
       barrier_wait(q_empty(qs), qp);
       barrier_arrive_expect(q_full(qs), Tile::q_bytes);
-      load(base + Tile::q_at + uint32_t(qs * Tile::q_bytes), Tile::queries, at.head * D, at.tile * Tile::queries,
+      load(base + Tile::q_at + uint32_t(qs * Tile::q_bytes), &a.q, Tile::queries, at.head * D, at.tile * Tile::queries,
            q_full(qs));
       if (++qs == QS) qs = 0, qp ^= 1;
-      int key_column = (s.heads + at.head / s.group()) * D;
+      int key_column = (s.key_head + at.head / s.group()) * D;
       for (int j = at.begin; j < at.end; ++j) {
         barrier_wait(k_empty(ks), kp);
         barrier_arrive_expect(k_full(ks), Tile::kv_bytes);
-        load(base + Tile::k_at + uint32_t(ks * Tile::kv_bytes), Tile::keys, key_column, j * Tile::keys, k_full(ks));
+        load(base + Tile::k_at + uint32_t(ks * Tile::kv_bytes), &a.kv, Tile::keys, key_column, j * Tile::keys,
+             k_full(ks));
         barrier_wait(v_empty(ks), kp);
         barrier_arrive_expect(v_full(ks), Tile::kv_bytes);
-        load(base + Tile::v_at + uint32_t(ks * Tile::kv_bytes), Tile::keys, key_column + s.kv_heads * D, j * Tile::keys,
-             v_full(ks));
+        load(base + Tile::v_at + uint32_t(ks * Tile::kv_bytes), &a.kv, Tile::keys, key_column + s.kv_heads * D,
+             j * Tile::keys, v_full(ks));
         if (++ks == KS) ks = 0, kp ^= 1;
       }
     }
@@ -134,11 +136,12 @@ __global__ void __launch_bounds__(Tile::threads, 1) forward_kernel(const __grid_
     if (item >= s.items) continue;
     const ForwardItem at = forward_item<Tile>(s, item);
     const int first_row = at.tile * Tile::queries + 64 * w;  // of this warpgroup
+    const int first_token = s.token(first_row);              // its place in the sequence
     int end = at.end;                                        // of its keys, in tiles
-    if (s.causal) end = min(end, (first_row + 63) / Tile::keys + 1);
+    if (s.causal) end = min(end, (first_token + 63) / Tile::keys + 1);
     int begin = at.begin;
     if constexpr (Tile::first) begin = max(begin, first_key(s, at.batch, first_row) / Tile::keys);
-    if (first_row >= s.tokens) begin = end = at.begin;
+    if (first_row >= s.queries) begin = end = at.begin;
     int row_first[2] = {};
     if constexpr (Tile::first)
       for (int h = 0; h < 2; ++h) row_first[h] = first_key(s, at.batch, first_row + 16 * (warp % 4) + g + 8 * h);
@@ -171,8 +174,8 @@ __global__ void __launch_bounds__(Tile::threads, 1) forward_kernel(const __grid_
     auto softmax = [&](int j) {
 #pragma unroll
       for (int n = 0; n < Tile::keys / 2; ++n) x[n] = scores[n];
-      const int key = j * Tile::keys + 2 * t, row = first_row + 16 * (warp % 4) + g;
-      if (s.causal ? j * Tile::keys + Tile::keys - 1 > first_row : j * Tile::keys + Tile::keys > s.tokens) {
+      const int key = j * Tile::keys + 2 * t, row = first_token + 16 * (warp % 4) + g;
+      if (s.causal ? j * Tile::keys + Tile::keys - 1 > first_token : j * Tile::keys + Tile::keys > s.tokens) {
         const int last = s.causal ? row : s.tokens - 1, step = s.causal ? 8 : 0;
 #pragma unroll
         for (int n = 0; n < NT; ++n)
@@ -217,7 +220,7 @@ __global__ void __launch_bounds__(Tile::threads, 1) forward_kernel(const __grid_
     auto pack_probabilities = [&](int j) {
       if constexpr (Tile::dropout) {
         uint32_t kept[NT / 8];
-        kept_by_queries<NT>(kept, DropoutHead(s.dropout, at.batch, at.head, s.tokens), first_row + 16 * (warp % 4),
+        kept_by_queries<NT>(kept, DropoutHead(s.dropout, at.batch, at.head, s.tokens), first_token + 16 * (warp % 4),
                             j * Tile::keys);
 #pragma unroll
         for (int n = 0; n < Tile::keys / 2; ++n)
@@ -289,8 +292,8 @@ __global__ void __launch_bounds__(Tile::threads, 1) forward_kernel(const __grid_
         all += shuffle_xor(all, 2);
         inverse[h] = (Tile::dropout ? s.dropout.keep_scale : 1.f) / all;
         int row = first_row + 16 * (warp % 4) + g + 8 * h;
-        if (t == 0 && row < s.tokens)
-          a.lse[(int64_t(at.batch) * s.heads + at.head) * s.tokens + row] = fmaf(largest[h], s.scale, logf(all));
+        if (t == 0 && row < s.queries)
+          a.lse[(int64_t(at.batch) * s.heads + at.head) * s.queries + row] = fmaf(largest[h], s.scale, logf(all));
       }
       wgmma_wait<0>();
       pin(o);
@@ -333,7 +336,7 @@ struct ForwardPlan {
 
   explicit ForwardPlan(const Sizes& sizes, int chunk_heads = 0) {
     static_cast<Sizes&>(s) = sizes;
-    s.query_tiles = (s.tokens + Tile::queries - 1) / Tile::queries;
+    s.query_tiles = (s.queries + Tile::queries - 1) / Tile::queries;
     s.key_tiles = (s.tokens + Tile::keys - 1) / Tile::keys;
     int heads = s.batch * s.heads;
     // Keys and values of a chunk fit into half of the second-level cache.
@@ -344,16 +347,18 @@ struct ForwardPlan {
   }
 };
 
-// qkv, o, lse: as in attention (ops/attention.cpp). Returns a cudaError_t.
+// q, kv (both qkv, or as in attention_rows), o, lse: ops/attention.cpp. Returns a cudaError_t.
 template <class Tile>
-int start_forward(const ForwardPlan<Tile>& plan, EncodeTiled encode, const void* qkv, void* o, float* lse, int blocks,
-                  const LaunchOn& on) {
+int start_forward(const ForwardPlan<Tile>& plan, EncodeTiled encode, const void* q, const void* kv, void* o, float* lse,
+                  int blocks, const LaunchOn& on) {
   using T = typename Tile::T;
   ForwardArgs a;
   a.s = plan.s, a.lse = lse;
   constexpr bool bf16 = std::is_same_v<T, bfloat16>;
-  if (!rows_map(&a.qkv, encode, qkv, bf16, a.s.batch, a.s.tokens, int64_t(a.s.heads + 2 * a.s.kv_heads) * Tile::D) ||
-      !rows_map(&a.o, encode, o, bf16, a.s.batch, a.s.tokens, int64_t(a.s.heads) * Tile::D))
+  const Widths width(a.s, Tile::D);
+  if (!rows_map(&a.q, encode, q, bf16, a.s.batch, a.s.queries, width.q) ||
+      !rows_map(&a.kv, encode, kv, bf16, a.s.batch, a.s.tokens, width.kv) ||
+      !rows_map(&a.o, encode, o, bf16, a.s.batch, a.s.queries, int64_t(a.s.heads) * Tile::D))
     return 1;
   unsigned taken = unsigned(blocks < a.s.items ? blocks : a.s.items);
 #ifdef __CUDACC__

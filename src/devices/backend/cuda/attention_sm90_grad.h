@@ -32,7 +32,7 @@ struct GradSizes : Sizes {
 };
 
 struct GradArgs {
-  CUtensorMap qkv, d_o, dqkv;
+  CUtensorMap q, kv, d_o, dq, dkv;
   GradSizes s;
   const float* stats;
   float* slots;
@@ -80,15 +80,25 @@ __device__ inline int first_of_tile(const GradArgs& a, int batch, int tile) {
   return __float_as_int(__ldg(a.stats + at * Tile::queries));
 }
 
-// The first and the last tile of keys seen by a tile of queries.
+// The first and the last tile of keys seen by a tile of queries. All of its queries are in one
+// chunk.
 struct KeyTiles {
   int first, last;
 };
 template <class Tile>
 __device__ inline KeyTiles key_tiles_of(const GradArgs& a, int batch, int tile) {
   int last = a.s.key_tiles - 1;
-  if (a.s.causal) last = min((tile * Tile::queries + Tile::queries - 1) / Tile::keys, last);
+  if (a.s.causal) last = min((a.s.token(tile * Tile::queries) + Tile::queries - 1) / Tile::keys, last);
   return {first_of_tile<Tile>(a, batch, tile) / Tile::keys, last};
+}
+
+// The first tile of queries with a view of a tile of keys, or the number of all if none sees it.
+template <class Tile>
+__device__ inline int first_query_tile(const GradSizes& s, int key_tile) {
+  if (!s.causal) return 0;
+  const int key = key_tile * Tile::keys, tile = max(key - s.shift[0], 0) / Tile::queries;
+  if (tile * Tile::queries < s.chunk) return tile;
+  return min(max(key - s.shift[1], s.chunk) / Tile::queries, s.query_tiles);
 }
 
 template <class Tile>
@@ -97,23 +107,30 @@ __device__ inline GradItem place_of_item(const GradArgs& a, int item) {
   int all = s.chunk * s.key_tiles, chunk = item / all, rest = item - chunk * all;
   int heads = min(s.chunk, s.batch * s.kv_heads - chunk * s.chunk);
   int tile = rest / heads, head = chunk * s.chunk + rest - tile * heads;
-  return {tile, head / s.kv_heads, head % s.kv_heads, s.causal ? tile * Tile::keys / Tile::queries : 0, s.query_tiles};
+  return {tile, head / s.kv_heads, head % s.kv_heads, first_query_tile<Tile>(s, tile), s.query_tiles};
+}
+
+// Whether a query sees a key of an item.
+template <class Tile>
+__device__ inline bool is_seen(const GradArgs& a, const GradItem& at) {
+  return at.begin < at.end && first_of_tile<Tile>(a, at.batch, at.begin) < (at.key_tile + 1) * Tile::keys;
 }
 
 // Dot products of o and its gradient, one row of a head a group of D / 8 lanes; zeroes the
-// counters.
+// counters, and `zeros` words for gradients of keys that no query sees.
 template <class Tile>
 __global__ void __launch_bounds__(256)
     grad_statistics(const typename Tile::T* d_o, const typename Tile::T* o, const float* lse, float* stats,
-                    uint32_t* counters, int counter_count, const __grid_constant__ GradSizes s) {
+                    uint32_t* counters, int counter_count, uint32_t* zeros, int64_t zero_count,
+                    const __grid_constant__ GradSizes s) {
   wait_for_predecessors();
   using T = typename Tile::T;
   constexpr int lanes = Tile::D / 8, rows = 256 / lanes;
   int head = int(blockIdx.y), batch = int(blockIdx.z), lane = int(threadIdx.x) % lanes;
   int token = int(blockIdx.x) * rows + int(threadIdx.x) / lanes;
   float sum = 0;
-  if (token < s.tokens) {
-    int64_t at = ((int64_t(batch) * s.tokens + token) * s.heads + head) * Tile::D + 8 * lane;
+  if (token < s.queries) {
+    int64_t at = ((int64_t(batch) * s.queries + token) * s.heads + head) * Tile::D + 8 * lane;
     Vec<T, 8> x = load_vec<8>(d_o + at), y = load_vec<8>(o + at);
 #pragma unroll
     for (int i = 0; i < 8; ++i) sum = fmaf(widen(x.x[i]), widen(y.x[i]), sum);
@@ -124,13 +141,15 @@ __global__ void __launch_bounds__(256)
     int64_t head_row = int64_t(batch) * s.heads + head, tile = head_row * s.query_tiles + token / Tile::queries;
     float* to = stats + tile * Tile::stat_rows * Tile::queries + token % Tile::queries;
     // Beyond the end P is 0.
-    to[0] = token < s.tokens ? lse[head_row * s.tokens + token] * log2_e : INFINITY;
+    to[0] = token < s.queries ? lse[head_row * s.queries + token] * log2_e : INFINITY;
     to[Tile::queries] = sum;
     if constexpr (Tile::first) to[2 * Tile::queries] = __int_as_float(first_key(s, batch, token));
   }
   int64_t block = (int64_t(blockIdx.z) * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
   for (int64_t i = block * 256 + threadIdx.x; i < counter_count; i += int64_t(gridDim.x) * gridDim.y * gridDim.z * 256)
     counters[i] = 0;
+  for (int64_t i = block * 256 + threadIdx.x; i < zero_count; i += int64_t(gridDim.x) * gridDim.y * gridDim.z * 256)
+    zeros[i] = 0;
 }
 
 template <class Tile>
@@ -174,6 +193,7 @@ __global__ void __launch_bounds__(384, 1) grad_kernel(const __grid_constant__ Gr
       int ks = 0, kp = 1, qs = 0, qp = 1, os = 0, op = 1;
       for (;;) {
         int item = int(atomicAdd(a.counters, 1u));
+        if (item < s.items && !s.sees_all() && !is_seen<Tile>(a, place_of_item<Tile>(a, item))) continue;
         barrier_wait(kv_empty(ks), kp);
         if (item >= s.items) {
           work[ks].key_tile = -1;
@@ -194,14 +214,14 @@ __global__ void __launch_bounds__(384, 1) grad_kernel(const __grid_constant__ Gr
         }
         work[ks] = at;
         barrier_arrive_expect(kv_full(ks), 2 * Tile::kv_bytes);
-        int key_column = (s.heads + at.kv_head) * D, row = at.key_tile * Tile::keys;
+        int key_column = (s.key_head + at.kv_head) * D, row = at.key_tile * Tile::keys;
 #pragma unroll
         for (int d = 0; d < D; d += 64)
 #pragma unroll
           for (int r = 0; r < Tile::keys; r += 64) {
             uint32_t to = base + ks * Tile::kv_bytes + uint32_t(d * Tile::keys * 2 + r * 128);
-            tensor_load(to + Tile::k_at, &a.qkv, key_column + d, row + r, at.batch, kv_full(ks));
-            tensor_load(to + Tile::v_at, &a.qkv, key_column + s.kv_heads * D + d, row + r, at.batch, kv_full(ks));
+            tensor_load(to + Tile::k_at, &a.kv, key_column + d, row + r, at.batch, kv_full(ks));
+            tensor_load(to + Tile::v_at, &a.kv, key_column + s.kv_heads * D + d, row + r, at.batch, kv_full(ks));
           }
         for (int i = at.end - 1; i >= at.begin; --i) {
           for (int head = at.kv_head * s.group(); head < (at.kv_head + 1) * s.group(); ++head) {
@@ -211,8 +231,8 @@ __global__ void __launch_bounds__(384, 1) grad_kernel(const __grid_constant__ Gr
             for (int d = 0; d < D; d += 64)
 #pragma unroll
               for (int r = 0; r < M; r += 64)
-                tensor_load(base + Tile::q_at + qs * Tile::q_bytes + uint32_t(d * M * 2 + r * 128), &a.qkv,
-                            head * D + d, i * M + r, at.batch, q_full(qs));
+                tensor_load(base + Tile::q_at + qs * Tile::q_bytes + uint32_t(d * M * 2 + r * 128), &a.q, head * D + d,
+                            i * M + r, at.batch, q_full(qs));
             int64_t tile = (int64_t(at.batch) * s.heads + head) * s.query_tiles + i;
             bulk_load(base + Tile::stats_at + qs * Tile::stat_bytes, a.stats + tile * Tile::stat_rows * M,
                       Tile::stat_bytes, q_full(qs));
@@ -260,7 +280,7 @@ __global__ void __launch_bounds__(384, 1) grad_kernel(const __grid_constant__ Gr
             dp ^= 1;
             if (is_last) {
               int column = head * D + (D == 64 ? 0 : 64 * w), row = i * M + (D == 64 ? 64 * w : 0);
-              tensor_store(&a.dqkv, column, row, at.batch, half);
+              tensor_store(&a.dq, column, row, at.batch, half);
             } else if (is_first) {
               bulk_store(sum, half, Tile::half_bytes);
             } else {
@@ -343,11 +363,11 @@ __global__ void __launch_bounds__(384, 1) grad_kernel(const __grid_constant__ Gr
       issue_scores(dp, keys + uint32_t(Tile::v_at), do_tile);
     };
 
-    const int key = first_key_row + 16 * (warp % 4) + g, query = i * M + 2 * t;
+    const int key = first_key_row + 16 * (warp % 4) + g, first_token = s.token(i * M), query = first_token + 2 * t;
     float x[M / 2];
 #pragma unroll
     for (int n = 0; n < M / 2; ++n) x[n] = scores[n];
-    if (s.causal ? i * M < first_key_row + 63 : s.tokens < key_tile * Tile::keys + Tile::keys) {
+    if (s.causal ? first_token < first_key_row + 63 : s.tokens < key_tile * Tile::keys + Tile::keys) {
       const int end_key = s.tokens;
 #pragma unroll
       for (int n = 0; n < NT; ++n)
@@ -374,7 +394,7 @@ __global__ void __launch_bounds__(384, 1) grad_kernel(const __grid_constant__ Gr
     uint32_t dropped[Tile::dropout ? M / 4 : 1], kept[Tile::dropout ? M / 64 : 1];  // P with dropout; the kept part
     if constexpr (Tile::dropout) {
       const DropoutHead rule(s.dropout, work[ks].batch, work[ks].kv_head * s.group() + head, s.tokens);
-      kept_by_keys<NT>(kept, rule, key - g, i * M);
+      kept_by_keys<NT>(kept, rule, key - g, first_token);
     }
     auto exponentials = [&](int from, int to) {
 #pragma unroll
@@ -519,12 +539,12 @@ __global__ void __launch_bounds__(384, 1) grad_kernel(const __grid_constant__ Gr
     named_sync(3 + w, 128);
     if (thread == 0) {
       const int batch = work[this_ks].batch;
-      const int column = (s.heads + work[this_ks].kv_head) * D, row = this_key_tile * Tile::keys + 64 * w;
+      const int column = (s.key_head + work[this_ks].kv_head) * D, row = this_key_tile * Tile::keys + 64 * w;
 #pragma unroll
       for (int d = 0; d < D; d += 64) {
         uint32_t from = uint32_t(w * 64 * 128 + d / 64 * Tile::keys * 128);
-        tensor_store(&a.dqkv, column + d, row, batch, this_keys + from);
-        tensor_store(&a.dqkv, column + s.kv_heads * D + d, row, batch, this_keys + uint32_t(Tile::v_at) + from);
+        tensor_store(&a.dkv, column + d, row, batch, this_keys + from);
+        tensor_store(&a.dkv, column + s.kv_heads * D + d, row, batch, this_keys + uint32_t(Tile::v_at) + from);
       }
       bulk_commit();
       if constexpr (KS == 1) bulk_wait_read<0>(), barrier_arrive(kv_empty(0));

@@ -20,7 +20,8 @@ inline DropoutRule dropout_rule(const KernelCall& c, size_t scalars) {
 inline DropoutRows dropout_rows(const KernelCall& c, size_t scalars, const Value& x) {
   if (!c.has(scalars)) return {};
   const DropoutPlace at = dropout_place(c, x.shape);
-  return {dropout_rule(c, scalars), unsigned(at.rows), unsigned(at.first), unsigned(at.before)};
+  return {dropout_rule(c, scalars), unsigned(at.rows), unsigned(at.first),
+          unsigned(at.before),      unsigned(at.half), unsigned(at.upper)};
 }
 
 }  // namespace crest::cuda

@@ -20,21 +20,23 @@ struct Tile {
 
 template <class Tile, int Passes>
 __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
-    flash_float_forward(const float* qkv, float* o_out, float* lse, AttentionSizes s, BlockOrder order) {
+    flash_float_forward(const float* q, const float* kv, float* o_out, float* lse, AttentionSizes s, BlockOrder order) {
   wait_for_predecessors();
   constexpr int D = Tile::D, MT = Tile::MT, N = Tile::columns, NT = N / 8;
   CREST_DYNAMIC_SHARED(float, q_tile);
   float *k_tile = q_tile + Tile::rows * float_pitch<D>, *v_tile = k_tile + N * float_pitch<D>;
   BlockPlace at = place_of_block(order, s.batch);
+  const QueryChunk chunk = chunk_of(s, Tile::rows, at.tile);
   int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32), g = lane / 4, t = lane % 4;
   int block_row = at.tile * Tile::rows, warp_row = block_row + warp * Tile::warp_rows, kv_head = at.head / s.group();
-  auto keys = key_rows(qkv, s, at.batch, kv_head), values = value_rows(qkv, s, at.batch, kv_head);
-  int visible = s.causal ? min(s.tokens, block_row + Tile::rows) : s.tokens, tiles = (visible + N - 1) / N;
+  auto keys = key_rows(kv, s, at.batch, kv_head), values = value_rows(kv, s, at.batch, kv_head);
+  int visible = s.causal ? min(s.tokens, block_row + chunk.shift + Tile::rows) : s.tokens,
+      tiles = (visible + N - 1) / N;
   // Tiles before the first key of the block's rows are passed over.
-  int first_tile = s.has_first() ? first_key(s, at.batch, block_row) / N : 0;
-  int warp_first = s.has_first() ? first_key(s, at.batch, warp_row) : 0;
+  int first_tile = s.has_first() ? first_key(s, at.batch, block_row, chunk) / N : 0;
+  int warp_first = s.has_first() ? first_key(s, at.batch, warp_row, chunk) : 0;
 
-  load_float_tile<D, Tile::rows, Tile::threads>(q_tile, query_rows(qkv, s, at.batch, at.head), block_row);
+  load_float_tile<D, Tile::rows, Tile::threads>(q_tile, query_rows(q, s, at.batch, at.head, chunk), block_row);
   load_float_tile<D, N, Tile::threads>(k_tile, keys, first_tile * N);
   copy_commit();
   copy_wait<0>();
@@ -48,7 +50,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
     __syncthreads();  // the keys are there, the values before are no longer read
     load_float_tile<D, N, Tile::threads>(v_tile, values, column);
     copy_commit();
-    bool seen = warp_row < s.tokens && (!s.causal || column < warp_row + Tile::warp_rows);
+    bool seen = warp_row < s.queries && (!s.causal || column < warp_row + chunk.shift + Tile::warp_rows);
     if (s.has_first()) seen = seen && column + N > warp_first;
     float p[MT][NT][4];
     if (seen) multiply_rows<Passes, D>(p, q_tile + warp * Tile::warp_rows * float_pitch<D>, k_tile);
@@ -59,15 +61,15 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
     copy_commit();
     if (seen) {
       if (s.has_first())
-        hide_keys<true>(p, s, at.batch, warp_row, column);
+        hide_keys<true>(p, s, at.batch, warp_row, column, chunk);
       else
-        hide_keys<false>(p, s, at.batch, warp_row, column);
+        hide_keys<false>(p, s, at.batch, warp_row, column, chunk);
       softmax.template update<true>(p, o);
       if (s.dropout.scalars) {
         DropoutHead head(s.dropout, at.batch, at.head, s.tokens);
 #pragma unroll
         for (int m = 0; m < MT; ++m) {
-          uint32_t kept = kept_by_queries<NT>(head, warp_row + 16 * m, column);
+          uint32_t kept = kept_by_queries<NT>(head, warp_row + chunk.shift + 16 * m, column);
 #pragma unroll
           for (int n = 0; n < NT; ++n)
 #pragma unroll
@@ -89,10 +91,10 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
       sum += __shfl_xor_sync(0xffffffffu, sum, 2);
       factor[m][h] = (s.dropout.scalars ? s.dropout.keep_scale : 1.f) / sum;
       int row = warp_row + 16 * m + 8 * h + g;
-      if (t == 0 && row < s.tokens)
-        lse[(int64_t(at.batch) * s.heads + at.head) * s.tokens + row] = fmaf(softmax.largest[m][h], s.scale, logf(sum));
+      if (t == 0 && row < s.queries)
+        lse[first_statistic(s, at.batch, at.head, chunk) + row] = fmaf(softmax.largest[m][h], s.scale, logf(sum));
     }
-  store_weighted(output_rows(o_out, s, at.batch, at.head), warp_row, o, factor);
+  store_weighted(output_rows(o_out, s, at.batch, at.head, chunk), warp_row, o, factor);
 }
 
 // Large: 32 rows a warp halve the reads and splits of keys and values. Small: more blocks for short
@@ -106,15 +108,16 @@ struct Tiles {
 
 template <class Tile, int Passes>
 void start(const KernelCall& c, const AttentionSizes& s) {
+  const AttentionOperands at = attention_operands(c);
   BlockOrder order = block_order(c, s, Tile::rows, s.heads, s.causal);
   launch(c, flash_float_forward<Tile, Passes>, blocks_of(order, s), Tile::threads, size_t(Tile::shared_bytes),
-         c.input<float>(in::attention::qkv), c.output<float>(out::attention::o), c.output<float>(out::attention::lse),
-         s, order);
+         c.input<float>(at.q), c.input<float>(at.kv), c.output<float>(out::attention::o),
+         c.output<float>(out::attention::lse), s, order);
 }
 
 template <int Passes>
 void launch_forward(const KernelCall& c) {
-  AttentionSizes s = attention_sizes(c, in::attention::qkv, in::attention::scalars);
+  AttentionSizes s = attention_sizes(c, attention_operands(c));
   with_head_dim(s.head_dim, [&](auto d) {
     using Large = typename Tiles<d(), Passes>::Large;
     if (prefer_small_tiles(c, s, s.heads, Large::rows, Large::shared_bytes))
@@ -126,8 +129,8 @@ void launch_forward(const KernelCall& c) {
 
 template <int Passes>
 std::string reject(const KernelQuery& q) {
-  return reject_flash(q, in::attention::qkv, {Passes == 1 ? FlashHeads::tf32 : FlashHeads::fp32, 1, max_flash_head_dim},
-                      [](int head_dim) {
+  return reject_flash(q, attention_operands(q.instr).q,
+                      {Passes == 1 ? FlashHeads::tf32 : FlashHeads::fp32, 1, max_flash_head_dim}, [](int head_dim) {
                         return with_head_dim(head_dim,
                                              [](auto d) { return size_t(Tiles<d(), Passes>::Small::shared_bytes); });
                       });
@@ -140,6 +143,12 @@ Kernel flash_tf32_kernel() {
 }
 Kernel flash_fp32_kernel() {
   return {"attention", "cuda.flash.fp32", reject<3>, nullptr, nullptr, CREST_DEVICE_CODE(launch_forward<3>)};
+}
+Kernel flash_tf32_rows_kernel() {
+  return {"attention_rows", "cuda.flash.tf32", reject<1>, nullptr, nullptr, CREST_DEVICE_CODE(launch_forward<1>)};
+}
+Kernel flash_fp32_rows_kernel() {
+  return {"attention_rows", "cuda.flash.fp32", reject<3>, nullptr, nullptr, CREST_DEVICE_CODE(launch_forward<3>)};
 }
 
 }  // namespace crest::cuda

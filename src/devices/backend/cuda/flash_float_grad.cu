@@ -21,9 +21,9 @@ struct Tile {
 };
 
 struct GradArgs {
-  const float *d_o, *qkv, *o, *lse;
-  float* dqkv;
-  float2* statistics;  // [batch, heads, tokens]: lse, dO . O
+  const float *d_o, *q, *kv, *o, *lse;
+  float *dq, *dkv;
+  float2* statistics;  // [batch, heads, rows]: lse, dO . O
   AttentionSizes s;
   BlockOrder order;
 };
@@ -31,11 +31,11 @@ struct GradArgs {
 // Statistics of the query rows of this warp, two a lane and m-fragment; writes them for the other
 // kernel.
 template <int MT>
-__device__ inline void query_statistics(const GradArgs& a, const BlockPlace& at, int first, float (&lse)[MT][2],
-                                        float (&delta)[MT][2]) {
+__device__ inline void query_statistics(const GradArgs& a, const BlockPlace& at, int first, QueryChunk chunk,
+                                        float (&lse)[MT][2], float (&delta)[MT][2]) {
   int g = int(threadIdx.x % 32 / 4), t = int(threadIdx.x % 4);
-  auto o = output_rows(a.o, a.s, at.batch, at.head), d_o = output_rows(a.d_o, a.s, at.batch, at.head);
-  int64_t head = (int64_t(at.batch) * a.s.heads + at.head) * a.s.tokens;
+  auto o = output_rows(a.o, a.s, at.batch, at.head, chunk), d_o = output_rows(a.d_o, a.s, at.batch, at.head, chunk);
+  int64_t head = first_statistic(a.s, at.batch, at.head, chunk);
 #pragma unroll
   for (int m = 0; m < MT; ++m)
 #pragma unroll
@@ -49,7 +49,7 @@ __device__ inline void query_statistics(const GradArgs& a, const BlockPlace& at,
       }
       sum += __shfl_xor_sync(0xffffffffu, sum, 1);
       sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-      bool valid = row < a.s.tokens;
+      bool valid = row < a.s.queries;
       delta[m][h] = sum, lse[m][h] = valid ? a.lse[head + row] : 0.f;
       if (valid && t == 0) a.statistics[head + row] = make_float2(lse[m][h], sum);
     }
@@ -65,36 +65,46 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_float_g
   CREST_DYNAMIC_SHARED(float, fixed1);
   float *fixed2 = fixed1 + Tile::fixed, *stages = fixed2 + Tile::fixed;
   BlockPlace at = place_of_block(a.order, s.batch);
+  QueryChunk chunk = {};  // of the fixed or the streamed queries
+  if constexpr (!Keys) chunk = chunk_of(s, Tile::rows, at.tile);
   int warp = int(threadIdx.x / 32), t = int(threadIdx.x % 4);
   int block_row = at.tile * Tile::rows, tile_row = warp * Tile::warp_rows, warp_row = block_row + tile_row;
 
   // Streamed tiles: of keys, up to the last one seen by a query of the block; of queries, from the
-  // first one with a view of a key of the block, for one head of the group after the other.
-  int first_tile = Keys && s.causal ? block_row / N : 0;
-  int last = !Keys && s.causal ? min(s.tokens, block_row + Tile::rows) : s.tokens;
-  int tiles = (last + N - 1) / N;
-  if (Keys && s.has_first()) {  // queries with visible keys only behind the block's
-    while (tiles - 1 > first_tile && first_key(s, at.batch, (tiles - 1) * N) >= block_row + Tile::rows) --tiles;
-  } else if (s.has_first()) {
-    first_tile = first_key(s, at.batch, block_row) / N;
-  }
-  int rounds = (tiles - first_tile) * (Keys ? s.group() : 1);
-  int tile = first_tile, head = Keys ? at.head * s.group() : at.head / s.group();  // of the streamed rows
+  // first one with a view of a key of the block, for one head of the group after the other, and
+  // for one chunk after the other.
+  int first_tile = 0, tiles = 0;
+  auto stream = [&](QueryChunk of) {
+    if constexpr (Keys) {
+      chunk = of;
+      tiles = (s.queries + N - 1) / N;
+      first_tile = s.causal ? min(max(block_row - of.shift, 0) / N, tiles) : 0;
+      if (s.has_first())  // queries with visible keys only behind the block's
+        while (tiles > first_tile && first_key(s, at.batch, (tiles - 1) * N, of) >= block_row + Tile::rows) --tiles;
+    } else {
+      const int last = s.causal ? min(s.tokens, block_row + of.shift + Tile::rows) : s.tokens;
+      tiles = (last + N - 1) / N;
+      if (s.has_first()) first_tile = first_key(s, at.batch, block_row, of) / N;
+    }
+    return (tiles - first_tile) * (Keys ? s.group() : 1);
+  };
+  int rounds = stream(Keys ? QueryChunk{0, s.first[0]} : chunk);
+  const int first_head = Keys ? at.head * s.group() : at.head / s.group();  // of the streamed rows
   auto load_stage = [&](int round, int head, int row) {
     float* stage = stages + round % 2 * Tile::stage;
     if constexpr (Keys) {
-      load_float_tile<D, N, Tile::threads>(stage, query_rows(a.qkv, s, at.batch, head), row);
-      load_float_tile<D, N, Tile::threads>(stage + Tile::streamed, output_rows(a.d_o, s, at.batch, head), row);
+      load_float_tile<D, N, Tile::threads>(stage, query_rows(a.q, s, at.batch, head, chunk), row);
+      load_float_tile<D, N, Tile::threads>(stage + Tile::streamed, output_rows(a.d_o, s, at.batch, head, chunk), row);
       // Zeros for rows beyond the end: their P is 1, their dO and dS are 0.
-      const float2* from = a.statistics + (int64_t(at.batch) * s.heads + head) * s.tokens;
+      const float2* from = a.statistics + first_statistic(s, at.batch, head, chunk);
       SharedAddress to = shared_address(stage + 2 * Tile::streamed);
       for (int i = int(threadIdx.x); i < N; i += Tile::threads) {
-        bool valid = row + i < s.tokens;
+        bool valid = row + i < s.queries;
         copy_async<8>(to + unsigned(8 * i), from + (valid ? row + i : 0), valid);
       }
     } else {
-      load_float_tile<D, N, Tile::threads>(stage, key_rows(a.qkv, s, at.batch, head), row);
-      load_float_tile<D, N, Tile::threads>(stage + Tile::streamed, value_rows(a.qkv, s, at.batch, head), row);
+      load_float_tile<D, N, Tile::threads>(stage, key_rows(a.kv, s, at.batch, head), row);
+      load_float_tile<D, N, Tile::threads>(stage + Tile::streamed, value_rows(a.kv, s, at.batch, head), row);
     }
   };
   auto round_stage = [&](int round) {
@@ -103,13 +113,14 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_float_g
     round_float_tile<Passes, D, N, Tile::threads>(stage + Tile::streamed);
   };
   load_float_tile<D, Tile::rows, Tile::threads>(
-      fixed1, Keys ? key_rows(a.qkv, s, at.batch, at.head) : query_rows(a.qkv, s, at.batch, at.head), block_row);
+      fixed1, Keys ? key_rows(a.kv, s, at.batch, at.head) : query_rows(a.q, s, at.batch, at.head, chunk), block_row);
   load_float_tile<D, Tile::rows, Tile::threads>(
-      fixed2, Keys ? value_rows(a.qkv, s, at.batch, at.head) : output_rows(a.d_o, s, at.batch, at.head), block_row);
-  load_stage(0, head, tile * N);
+      fixed2, Keys ? value_rows(a.kv, s, at.batch, at.head) : output_rows(a.d_o, s, at.batch, at.head, chunk),
+      block_row);
+  load_stage(0, first_head, first_tile * N);
   copy_commit();
   float row_lse[MT][2] = {}, row_delta[MT][2] = {};
-  if constexpr (!Keys) query_statistics<MT>(a, at, warp_row, row_lse, row_delta);
+  if constexpr (!Keys) query_statistics<MT>(a, at, warp_row, chunk, row_lse, row_delta);
   copy_wait<0>();
   round_float_tile<Passes, D, Tile::rows, Tile::threads>(fixed1);
   round_float_tile<Passes, D, Tile::rows, Tile::threads>(fixed2);
@@ -118,90 +129,101 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_float_g
 
   const float *rows1 = fixed1 + tile_row * pitch, *rows2 = fixed2 + tile_row * pitch;
   float sum1[MT][D / 8][4] = {}, sum2[Keys ? MT : 1][D / 8][4] = {};  // dQ; or dK and dV
-  for (int round = 0; round < rounds; ++round) {
-    // The stage was read in the round before; the barrier at its end made it free.
-    int next_tile = tile + 1 < tiles ? tile + 1 : first_tile, next_head = head + (Keys && tile + 1 == tiles);
-    if (round + 1 < rounds) load_stage(round + 1, next_head, next_tile * N);
-    copy_commit();
-    const float* stage = stages + round % 2 * Tile::stage;
+  for (int next = 1;; ++next) {
+    int tile = first_tile, head = first_head;
+    for (int round = 0; round < rounds; ++round) {
+      // The stage was read in the round before; the barrier at its end made it free.
+      int next_tile = tile + 1 < tiles ? tile + 1 : first_tile, next_head = head + (Keys && tile + 1 == tiles);
+      if (round + 1 < rounds) load_stage(round + 1, next_head, next_tile * N);
+      copy_commit();
+      const float* stage = stages + round % 2 * Tile::stage;
 #pragma unroll 1
-    for (int slice = 0; slice < N; slice += Tile::slice) {
-      int column = tile * N + slice;
-      // Causal: a query sees the keys up to its own position.
-      bool seen = warp_row < s.tokens && column < s.tokens &&
-                  (!s.causal || (Keys ? column + Tile::slice > warp_row : column < warp_row + Tile::warp_rows));
-      if (s.has_first())
-        seen = seen && (Keys ? first_key(s, at.batch, column) < warp_row + Tile::warp_rows
-                             : column + Tile::slice > first_key(s, at.batch, warp_row));
-      if (!seen) continue;
-      const float *streamed1 = stage + slice * pitch, *streamed2 = streamed1 + Tile::streamed;
-      float p[MT][NT][4];
-      multiply_rows<Passes, D>(p, rows1, streamed1);
+      for (int slice = 0; slice < N; slice += Tile::slice) {
+        int column = tile * N + slice;
+        // Causal: a query sees the keys up to its own position.
+        bool seen = warp_row < (Keys ? s.tokens : s.queries) && column < (Keys ? s.queries : s.tokens) &&
+                    (!s.causal || (Keys ? column + chunk.shift + Tile::slice > warp_row
+                                        : column < warp_row + chunk.shift + Tile::warp_rows));
+        if (s.has_first())
+          seen = seen && (Keys ? first_key(s, at.batch, column, chunk) < warp_row + Tile::warp_rows
+                               : column + Tile::slice > first_key(s, at.batch, warp_row, chunk));
+        if (!seen) continue;
+        const float *streamed1 = stage + slice * pitch, *streamed2 = streamed1 + Tile::streamed;
+        float p[MT][NT][4];
+        multiply_rows<Passes, D>(p, rows1, streamed1);
 
-      // {lse, dO . O} of this lane's two columns of fragment n.
-      auto column_statistics = [&](int n) {
-        return load_vec<4>(stage + 2 * Tile::streamed + 2 * slice + 16 * n + 4 * t);
-      };
-      if (s.has_first())
-        hide_pairs<Keys, true>(p, s, at.batch, warp_row, column);
-      else
-        hide_pairs<Keys, false>(p, s, at.batch, warp_row, column);
+        // {lse, dO . O} of this lane's two columns of fragment n.
+        auto column_statistics = [&](int n) {
+          return load_vec<4>(stage + 2 * Tile::streamed + 2 * slice + 16 * n + 4 * t);
+        };
+        if (s.has_first())
+          hide_pairs<Keys, true>(p, s, at.batch, warp_row, column, chunk);
+        else
+          hide_pairs<Keys, false>(p, s, at.batch, warp_row, column, chunk);
 #pragma unroll
-      for (int n = 0; n < NT; ++n) {
-        Vec<float, 4> of_columns = {};
-        if constexpr (Keys) of_columns = column_statistics(n);
-#pragma unroll
-        for (int m = 0; m < MT; ++m)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            float lse = Keys ? of_columns.x[i % 2 * 2] : row_lse[m][i / 2];
-            p[m][n][i] = exp2_fast(fmaf(p[m][n][i], s.scale, -lse) * log2_e);
-          }
-      }
-
-      uint32_t kept[MT] = {};
-      if (s.dropout.scalars) {
-        DropoutHead rule(s.dropout, at.batch, Keys ? head : at.head, s.tokens);
-#pragma unroll
-        for (int m = 0; m < MT; ++m)
-          kept[m] = Keys ? kept_by_keys<NT>(rule, warp_row + 16 * m, column)
-                         : kept_by_queries<NT>(rule, warp_row + 16 * m, column);
-      }
-      if constexpr (Keys) {
-        if (s.dropout.scalars) {
-          float dropped[MT][NT][4];
+        for (int n = 0; n < NT; ++n) {
+          Vec<float, 4> of_columns = {};
+          if constexpr (Keys) of_columns = column_statistics(n);
 #pragma unroll
           for (int m = 0; m < MT; ++m)
 #pragma unroll
-            for (int n = 0; n < NT; ++n)
-#pragma unroll
-              for (int i = 0; i < 4; ++i) dropped[m][n][i] = kept[m] >> (4 * n + i) & 1 ? p[m][n][i] : 0.f;
-          add_weighted<Passes, D>(sum2, dropped, streamed2);
-        } else {
-          add_weighted<Passes, D>(sum2, p, streamed2);
+            for (int i = 0; i < 4; ++i) {
+              float lse = Keys ? of_columns.x[i % 2 * 2] : row_lse[m][i / 2];
+              p[m][n][i] = exp2_fast(fmaf(p[m][n][i], s.scale, -lse) * log2_e);
+            }
         }
-      }
 
-      float ds[MT][NT][4];
-      multiply_rows<Passes, D>(ds, rows2, streamed2);
+        uint32_t kept[MT] = {};
+        if (s.dropout.scalars) {
+          DropoutHead rule(s.dropout, at.batch, Keys ? head : at.head, s.tokens);
 #pragma unroll
-      for (int n = 0; n < NT; ++n) {
-        Vec<float, 4> of_columns = {};
-        if constexpr (Keys) of_columns = column_statistics(n);
+          for (int m = 0; m < MT; ++m)
+            kept[m] = Keys ? kept_by_keys<NT>(rule, warp_row + 16 * m, column + chunk.shift)
+                           : kept_by_queries<NT>(rule, warp_row + chunk.shift + 16 * m, column);
+        }
+        if constexpr (Keys) {
+          if (s.dropout.scalars) {
+            float dropped[MT][NT][4];
 #pragma unroll
-        for (int m = 0; m < MT; ++m)
+            for (int m = 0; m < MT; ++m)
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            float x = ds[m][n][i], delta = Keys ? of_columns.x[i % 2 * 2 + 1] : row_delta[m][i / 2];
-            if (s.dropout.scalars) x = kept[m] >> (4 * n + i) & 1 ? x * s.dropout.keep_scale : 0.f;
-            ds[m][n][i] = p[m][n][i] * (x - delta);
+              for (int n = 0; n < NT; ++n)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) dropped[m][n][i] = kept[m] >> (4 * n + i) & 1 ? p[m][n][i] : 0.f;
+            add_weighted<Passes, D>(sum2, dropped, streamed2);
+          } else {
+            add_weighted<Passes, D>(sum2, p, streamed2);
           }
+        }
+
+        float ds[MT][NT][4];
+        multiply_rows<Passes, D>(ds, rows2, streamed2);
+#pragma unroll
+        for (int n = 0; n < NT; ++n) {
+          Vec<float, 4> of_columns = {};
+          if constexpr (Keys) of_columns = column_statistics(n);
+#pragma unroll
+          for (int m = 0; m < MT; ++m)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+              float x = ds[m][n][i], delta = Keys ? of_columns.x[i % 2 * 2 + 1] : row_delta[m][i / 2];
+              if (s.dropout.scalars) x = kept[m] >> (4 * n + i) & 1 ? x * s.dropout.keep_scale : 0.f;
+              ds[m][n][i] = p[m][n][i] * (x - delta);
+            }
+        }
+        add_weighted<Passes, D>(sum1, ds, streamed1);
       }
-      add_weighted<Passes, D>(sum1, ds, streamed1);
+      tile = next_tile, head = next_head;
+      copy_wait<0>();
+      if (round + 1 < rounds) round_stage(round + 1);
+      __syncthreads();
     }
-    tile = next_tile, head = next_head;
+    if (!Keys || next >= s.chunks) break;
+    rounds = stream({next, s.first[next]});
+    load_stage(0, first_head, first_tile * N);
+    copy_commit();
     copy_wait<0>();
-    if (round + 1 < rounds) round_stage(round + 1);
+    round_stage(0);
     __syncthreads();
   }
 
@@ -209,12 +231,12 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_float_g
 #pragma unroll
   for (int m = 0; m < MT; ++m) factor[m][0] = factor[m][1] = s.scale;
   if constexpr (Keys) {
-    store_weighted(key_rows(a.dqkv, s, at.batch, at.head), warp_row, sum1, factor);
+    store_weighted(key_rows(a.dkv, s, at.batch, at.head), warp_row, sum1, factor);
 #pragma unroll
     for (int m = 0; m < MT; ++m) factor[m][0] = factor[m][1] = s.dropout.scalars ? s.dropout.keep_scale : 1.f;
-    store_weighted(value_rows(a.dqkv, s, at.batch, at.head), warp_row, sum2, factor);
+    store_weighted(value_rows(a.dkv, s, at.batch, at.head), warp_row, sum2, factor);
   } else {
-    store_weighted(query_rows(a.dqkv, s, at.batch, at.head), warp_row, sum1, factor);
+    store_weighted(query_rows(a.dq, s, at.batch, at.head, chunk), warp_row, sum1, factor);
   }
 }
 
@@ -230,12 +252,15 @@ struct Tiles {
 
 template <class Tile, int Passes, bool Keys>
 void start(const KernelCall& c, const AttentionSizes& s) {
-  BlockOrder order = block_order(c, s, Tile::rows, Keys ? s.kv_heads : s.heads, s.causal && !Keys);
-  GradArgs args = {c.input<float>(in::attention_grad::d_o),
-                   c.input<float>(in::attention_grad::qkv),
-                   c.input<float>(in::attention_grad::o),
-                   c.input<float>(in::attention_grad::lse),
-                   c.output<float>(out::attention_grad::dqkv),
+  const GradOperands at = grad_operands(c);
+  BlockOrder order = Keys ? key_order(c, s, Tile::rows) : block_order(c, s, Tile::rows, s.heads, s.causal);
+  GradArgs args = {c.input<float>(at.d_o),
+                   c.input<float>(at.q),
+                   c.input<float>(at.kv),
+                   c.input<float>(at.o),
+                   c.input<float>(at.lse),
+                   c.output<float>(at.dq),
+                   c.output<float>(at.dkv),
                    static_cast<float2*>(c.workspace),
                    s,
                    order};
@@ -244,7 +269,7 @@ void start(const KernelCall& c, const AttentionSizes& s) {
 
 template <int Passes>
 void launch_grad(const KernelCall& c) {
-  AttentionSizes s = attention_sizes(c, in::attention_grad::qkv, in::attention_grad::scalars);
+  AttentionSizes s = attention_sizes(c, grad_operands(c));
   with_head_dim(s.head_dim, [&](auto d) {
     using Queries = typename Tiles<d(), Passes>::LargeQueries;
     using Keys = typename Tiles<d(), Passes>::LargeKeys;
@@ -261,7 +286,7 @@ void launch_grad(const KernelCall& c) {
 
 template <int Passes>
 std::string reject(const KernelQuery& q) {
-  return reject_flash(q, in::attention_grad::qkv,
+  return reject_flash(q, grad_operands(q.instr).q,
                       {Passes == 1 ? FlashHeads::tf32 : FlashHeads::fp32, 1, max_flash_head_dim}, [](int head_dim) {
                         return with_head_dim(head_dim,
                                              [](auto d) { return size_t(Tiles<d(), Passes>::Small::shared_bytes); });
@@ -277,6 +302,15 @@ Kernel flash_tf32_grad_kernel() {
 Kernel flash_fp32_grad_kernel() {
   return {"attention_grad",     "cuda.flash.fp32", reject<3>,
           flash_grad_workspace, nullptr,           CREST_DEVICE_CODE(launch_grad<3>)};
+}
+
+Kernel flash_tf32_rows_grad_kernel() {
+  return {"attention_rows_grad", "cuda.flash.tf32", reject<1>,
+          flash_grad_workspace,  nullptr,           CREST_DEVICE_CODE(launch_grad<1>)};
+}
+Kernel flash_fp32_rows_grad_kernel() {
+  return {"attention_rows_grad", "cuda.flash.fp32", reject<3>,
+          flash_grad_workspace,  nullptr,           CREST_DEVICE_CODE(launch_grad<3>)};
 }
 
 }  // namespace crest::cuda

@@ -17,8 +17,9 @@ struct ForwardTiles {
 };
 
 void launch_forward(const KernelCall& c) {
-  AttentionSizes s = attention_sizes(c, in::attention::qkv, in::attention::scalars);
-  with_half_type(c.in_value(in::attention::qkv).dtype, [&](auto type) {
+  const AttentionOperands at = attention_operands(c);
+  AttentionSizes s = attention_sizes(c, at);
+  with_half_type(c.in_value(at.q).dtype, [&](auto type) {
     using T = decltype(type);
     with_head_dim(s.head_dim, [&](auto d) {
       using Tiles = ForwardTiles<d()>;
@@ -39,7 +40,7 @@ void launch_forward(const KernelCall& c) {
 }
 
 std::string reject(const KernelQuery& q) {
-  return reject_flash(q, in::attention::qkv, {FlashHeads::half, 1, max_flash_head_dim}, [](int head_dim) {
+  return reject_flash(q, attention_operands(q.instr).q, {FlashHeads::half, 1, max_flash_head_dim}, [](int head_dim) {
     return with_head_dim(head_dim, [](auto d) { return size_t(ForwardTiles<d()>::Small::shared_bytes); });
   });
 }
@@ -48,6 +49,9 @@ std::string reject(const KernelQuery& q) {
 
 Kernel flash_mma_kernel() {
   return {"attention", "cuda.flash.mma", reject, nullptr, nullptr, CREST_DEVICE_CODE(launch_forward)};
+}
+Kernel flash_mma_rows_kernel() {
+  return {"attention_rows", "cuda.flash.mma", reject, nullptr, nullptr, CREST_DEVICE_CODE(launch_forward)};
 }
 
 }  // namespace crest::cuda

@@ -21,8 +21,9 @@ struct GradTiles {
 };
 
 void launch_grad(const KernelCall& c) {
-  AttentionSizes s = attention_sizes(c, in::attention_grad::qkv, in::attention_grad::scalars);
-  with_half_type(c.in_value(in::attention_grad::qkv).dtype, [&](auto type) {
+  const GradOperands at = grad_operands(c);
+  AttentionSizes s = attention_sizes(c, at);
+  with_half_type(c.in_value(at.q).dtype, [&](auto type) {
     using T = decltype(type);
     with_head_dim(s.head_dim, [&](auto d) {
       using Tiles = GradTiles<d()>;
@@ -44,7 +45,7 @@ void launch_grad(const KernelCall& c) {
 }
 
 std::string reject(const KernelQuery& q) {
-  return reject_flash(q, in::attention_grad::qkv, {FlashHeads::half, 1, max_flash_head_dim}, [](int head_dim) {
+  return reject_flash(q, grad_operands(q.instr).q, {FlashHeads::half, 1, max_flash_head_dim}, [](int head_dim) {
     return with_head_dim(head_dim, [](auto d) { return size_t(GradTiles<d()>::SmallKeys::shared_bytes); });
   });
 }
@@ -53,6 +54,10 @@ std::string reject(const KernelQuery& q) {
 
 Kernel flash_mma_grad_kernel() {
   return {"attention_grad", "cuda.flash.mma", reject, flash_grad_workspace, nullptr, CREST_DEVICE_CODE(launch_grad)};
+}
+Kernel flash_mma_rows_grad_kernel() {
+  return {"attention_rows_grad", "cuda.flash.mma", reject,
+          flash_grad_workspace,  nullptr,          CREST_DEVICE_CODE(launch_grad)};
 }
 
 }  // namespace crest::cuda

@@ -28,10 +28,10 @@ struct GradTile {
 
 template <class T>
 struct GradArgs {
-  const T *d_o, *qkv, *o;
+  const T *d_o, *q, *kv, *o;
   const float* lse;
-  T* dqkv;
-  float2* statistics;  // [batch, heads, tokens]: lse log2(e), dO . O
+  T *dq, *dkv;
+  float2* statistics;  // [batch, heads, rows]: lse log2(e), dO . O
   AttentionSizes s;
   BlockOrder order;
 };
@@ -40,11 +40,11 @@ struct GradArgs {
 // kernel.
 template <class Tile, class T>
 __device__ inline void query_statistics(const GradArgs<T>& a, const BlockPlace& at, const unsigned char* d_o_tile,
-                                        int tile_row, int row, float (&lse2)[Tile::MT][2],
+                                        int tile_row, int row, QueryChunk chunk, float (&lse2)[Tile::MT][2],
                                         float (&delta)[Tile::MT][2]) {
   int g = int(threadIdx.x % 32 / 4), t = int(threadIdx.x % 4);
-  auto o = output_rows(a.o, a.s, at.batch, at.head);
-  int64_t first = (int64_t(at.batch) * a.s.heads + at.head) * a.s.tokens;
+  auto o = output_rows(a.o, a.s, at.batch, at.head, chunk);
+  int64_t first = first_statistic(a.s, at.batch, at.head, chunk);
 #pragma unroll
   for (int m = 0; m < Tile::MT; ++m)
 #pragma unroll
@@ -61,7 +61,7 @@ __device__ inline void query_statistics(const GradArgs<T>& a, const BlockPlace& 
       }
       sum += __shfl_xor_sync(0xffffffffu, sum, 1);
       sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-      bool valid = row + local < a.s.tokens;
+      bool valid = row + local < a.s.queries;
       delta[m][h] = sum, lse2[m][h] = valid ? a.lse[first + row + local] * log2_e : 0.f;
       if (valid && t == 0) a.statistics[first + row + local] = make_float2(lse2[m][h], sum);
     }
@@ -76,46 +76,56 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_grad(Gr
   CREST_DYNAMIC_SHARED(unsigned char, shared);
   unsigned char *fixed1 = shared, *fixed2 = shared + Tile::fixed_bytes, *stages = fixed2 + Tile::fixed_bytes;
   BlockPlace at = place_of_block(a.order, s.batch);
+  QueryChunk chunk = {};  // of the fixed or the streamed queries
+  if constexpr (!Keys) chunk = chunk_of(s, Tile::rows, at.tile);
   int warp = int(threadIdx.x / 32), t = int(threadIdx.x % 4);
   int block_row = at.tile * Tile::rows, tile_row = warp * Tile::warp_rows, warp_row = block_row + tile_row;
 
   // Streamed tiles: of keys, up to the last one seen by a query of the block; of queries, from the
-  // first one with a view of a key of the block, for one head of the group after the other.
-  int first_tile = Keys && s.causal ? block_row / N : 0;
-  int last = !Keys && s.causal ? min(s.tokens, block_row + Tile::rows) : s.tokens;
-  int tiles = (last + N - 1) / N;
-  if constexpr (First && Keys) {  // queries with visible keys only behind the block's
-    while (tiles - 1 > first_tile && first_key(s, at.batch, (tiles - 1) * N) >= block_row + Tile::rows) --tiles;
-  } else if constexpr (First) {
-    first_tile = first_key(s, at.batch, block_row) / N;
-  }
-  int rounds = (tiles - first_tile) * (Keys ? s.group() : 1);
-  int tile = first_tile, head = Keys ? at.head * s.group() : at.head / s.group();  // of the streamed rows
+  // first one with a view of a key of the block, for one head of the group after the other, and
+  // for one chunk after the other.
+  int first_tile = 0, tiles = 0;
+  auto stream = [&](QueryChunk of) {
+    if constexpr (Keys) {
+      chunk = of;
+      tiles = (s.queries + N - 1) / N;
+      first_tile = s.causal ? min(max(block_row - of.shift, 0) / N, tiles) : 0;
+      if constexpr (First)  // queries with visible keys only behind the block's
+        while (tiles > first_tile && first_key(s, at.batch, (tiles - 1) * N, of) >= block_row + Tile::rows) --tiles;
+    } else {
+      const int last = s.causal ? min(s.tokens, block_row + of.shift + Tile::rows) : s.tokens;
+      tiles = (last + N - 1) / N;
+      if constexpr (First) first_tile = first_key(s, at.batch, block_row, of) / N;
+    }
+    return (tiles - first_tile) * (Keys ? s.group() : 1);
+  };
+  int rounds = stream(Keys ? QueryChunk{0, s.first[0]} : chunk);
   auto load_stage = [&](int round, int head, int row) {
     unsigned char* stage = stages + round % 2 * Tile::stage_bytes;
     if constexpr (Keys) {
-      load_tile<D, N, Tile::threads>(stage, query_rows(a.qkv, s, at.batch, head), row);
-      load_tile<D, N, Tile::threads>(stage + Tile::streamed_bytes, output_rows(a.d_o, s, at.batch, head), row);
+      load_tile<D, N, Tile::threads>(stage, query_rows(a.q, s, at.batch, head, chunk), row);
+      load_tile<D, N, Tile::threads>(stage + Tile::streamed_bytes, output_rows(a.d_o, s, at.batch, head, chunk), row);
       // Zeros for rows beyond the end: their P is 1, their dO and dS are 0.
-      const float2* from = a.statistics + (int64_t(at.batch) * s.heads + head) * s.tokens;
+      const float2* from = a.statistics + first_statistic(s, at.batch, head, chunk);
       SharedAddress to = shared_address(stage + 2 * Tile::streamed_bytes);
       for (int i = int(threadIdx.x); i < N; i += Tile::threads) {
-        bool valid = row + i < s.tokens;
+        bool valid = row + i < s.queries;
         copy_async<8>(to + unsigned(8 * i), from + (valid ? row + i : 0), valid);
       }
     } else {
-      load_tile<D, N, Tile::threads>(stage, key_rows(a.qkv, s, at.batch, head), row);
-      load_tile<D, N, Tile::threads>(stage + Tile::streamed_bytes, value_rows(a.qkv, s, at.batch, head), row);
+      load_tile<D, N, Tile::threads>(stage, key_rows(a.kv, s, at.batch, head), row);
+      load_tile<D, N, Tile::threads>(stage + Tile::streamed_bytes, value_rows(a.kv, s, at.batch, head), row);
     }
   };
   if constexpr (Keys) {
-    load_tile<D, Tile::rows, Tile::threads>(fixed1, key_rows(a.qkv, s, at.batch, at.head), block_row);
-    load_tile<D, Tile::rows, Tile::threads>(fixed2, value_rows(a.qkv, s, at.batch, at.head), block_row);
+    load_tile<D, Tile::rows, Tile::threads>(fixed1, key_rows(a.kv, s, at.batch, at.head), block_row);
+    load_tile<D, Tile::rows, Tile::threads>(fixed2, value_rows(a.kv, s, at.batch, at.head), block_row);
   } else {
-    load_tile<D, Tile::rows, Tile::threads>(fixed1, query_rows(a.qkv, s, at.batch, at.head), block_row);
-    load_tile<D, Tile::rows, Tile::threads>(fixed2, output_rows(a.d_o, s, at.batch, at.head), block_row);
+    load_tile<D, Tile::rows, Tile::threads>(fixed1, query_rows(a.q, s, at.batch, at.head, chunk), block_row);
+    load_tile<D, Tile::rows, Tile::threads>(fixed2, output_rows(a.d_o, s, at.batch, at.head, chunk), block_row);
   }
-  load_stage(0, head, tile * N);
+  const int first_head = Keys ? at.head * s.group() : at.head / s.group();  // of the streamed rows
+  load_stage(0, first_head, first_tile * N);
   copy_commit();
   copy_wait<0>();
   __syncthreads();
@@ -125,96 +135,106 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_grad(Gr
   rows1.load(shared_address(fixed1) + unsigned(tile_row * 2 * D), by_rows);
   rows2.load(shared_address(fixed2) + unsigned(tile_row * 2 * D), by_rows);
   float row_lse2[MT][2] = {}, row_delta[MT][2] = {};
-  if constexpr (!Keys) query_statistics<Tile>(a, at, fixed2, tile_row, warp_row, row_lse2, row_delta);
+  if constexpr (!Keys) query_statistics<Tile>(a, at, fixed2, tile_row, warp_row, chunk, row_lse2, row_delta);
 
   float sum1[MT][D / 8][4] = {}, sum2[Keys ? MT : 1][D / 8][4] = {};  // dQ; or dK and dV
   float scale_log2 = s.scale * log2_e;
-  for (int round = 0; round < rounds; ++round) {
-    // The stage was read in the round before; the barrier at its end made it free.
-    int next_tile = tile + 1 < tiles ? tile + 1 : first_tile, next_head = head + (Keys && tile + 1 == tiles);
-    if (round + 1 < rounds) load_stage(round + 1, next_head, next_tile * N);
-    copy_commit();
-    const unsigned char* stage = stages + round % 2 * Tile::stage_bytes;
+  for (int next = 1;; ++next) {
+    int tile = first_tile, head = first_head;
+    for (int round = 0; round < rounds; ++round) {
+      // The stage was read in the round before; the barrier at its end made it free.
+      int next_tile = tile + 1 < tiles ? tile + 1 : first_tile, next_head = head + (Keys && tile + 1 == tiles);
+      if (round + 1 < rounds) load_stage(round + 1, next_head, next_tile * N);
+      copy_commit();
+      const unsigned char* stage = stages + round % 2 * Tile::stage_bytes;
 #pragma unroll 1
-    for (int slice = 0; slice < N; slice += Tile::slice) {
-      int column = tile * N + slice;
-      // Causal: a query sees the keys up to its own position.
-      bool seen = warp_row < s.tokens && column < s.tokens &&
-                  (!s.causal || (Keys ? column + Tile::slice > warp_row : column < warp_row + Tile::warp_rows));
-      if constexpr (First)
-        seen = seen && (Keys ? first_key(s, at.batch, column) < warp_row + Tile::warp_rows
-                             : column + Tile::slice > first_key(s, at.batch, warp_row));
-      if (!seen) continue;
-      SharedAddress streamed1 = shared_address(stage) + unsigned(slice * 2 * D);
-      SharedAddress streamed2 = streamed1 + unsigned(Tile::streamed_bytes);
-      float p[MT][NT][4];
-      multiply_transposed<T, D>(p, rows1, streamed1, by_rows, by_chunks);
+      for (int slice = 0; slice < N; slice += Tile::slice) {
+        int column = tile * N + slice;
+        // Causal: a query sees the keys up to its own position.
+        bool seen = warp_row < (Keys ? s.tokens : s.queries) && column < (Keys ? s.queries : s.tokens) &&
+                    (!s.causal || (Keys ? column + chunk.shift + Tile::slice > warp_row
+                                        : column < warp_row + chunk.shift + Tile::warp_rows));
+        if constexpr (First)
+          seen = seen && (Keys ? first_key(s, at.batch, column, chunk) < warp_row + Tile::warp_rows
+                               : column + Tile::slice > first_key(s, at.batch, warp_row, chunk));
+        if (!seen) continue;
+        SharedAddress streamed1 = shared_address(stage) + unsigned(slice * 2 * D);
+        SharedAddress streamed2 = streamed1 + unsigned(Tile::streamed_bytes);
+        float p[MT][NT][4];
+        multiply_transposed<T, D>(p, rows1, streamed1, by_rows, by_chunks);
 
-      // {lse log2(e), dO . O} of this lane's two columns of fragment n.
-      auto column_statistics = [&](int n) {
-        return reinterpret_cast<const float4*>(stage + 2 * Tile::streamed_bytes + slice * 8)[4 * n + t];
-      };
-      hide_pairs<Keys, First>(p, s, at.batch, warp_row, column);
+        // {lse log2(e), dO . O} of this lane's two columns of fragment n.
+        auto column_statistics = [&](int n) {
+          return reinterpret_cast<const float4*>(stage + 2 * Tile::streamed_bytes + slice * 8)[4 * n + t];
+        };
+        hide_pairs<Keys, First>(p, s, at.batch, warp_row, column, chunk);
 #pragma unroll
-      for (int n = 0; n < NT; ++n) {
-        float4 of_columns = Keys ? column_statistics(n) : float4{};
+        for (int n = 0; n < NT; ++n) {
+          float4 of_columns = Keys ? column_statistics(n) : float4{};
 #pragma unroll
-        for (int m = 0; m < MT; ++m)
+          for (int m = 0; m < MT; ++m)
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            float lse2 = !Keys ? row_lse2[m][i / 2] : i % 2 ? of_columns.z : of_columns.x;
-            p[m][n][i] = exp2_fast(fmaf(p[m][n][i], scale_log2, -lse2));
-          }
-      }
+            for (int i = 0; i < 4; ++i) {
+              float lse2 = !Keys ? row_lse2[m][i / 2] : i % 2 ? of_columns.z : of_columns.x;
+              p[m][n][i] = exp2_fast(fmaf(p[m][n][i], scale_log2, -lse2));
+            }
+        }
 
-      uint32_t kept[MT];
-      if constexpr (Dropout) {
-        DropoutHead rule(s.dropout, at.batch, Keys ? head : at.head, s.tokens);
+        uint32_t kept[MT];
+        if constexpr (Dropout) {
+          DropoutHead rule(s.dropout, at.batch, Keys ? head : at.head, s.tokens);
 #pragma unroll
-        for (int m = 0; m < MT; ++m)
-          kept[m] = Keys ? kept_by_keys<NT>(rule, warp_row + 16 * m, column)
-                         : kept_by_queries<NT>(rule, warp_row + 16 * m, column);
-      }
-      uint32_t packed[MT][NT][2];
-      if constexpr (Keys) {
+          for (int m = 0; m < MT; ++m)
+            kept[m] = Keys ? kept_by_keys<NT>(rule, warp_row + 16 * m, column + chunk.shift)
+                           : kept_by_queries<NT>(rule, warp_row + chunk.shift + 16 * m, column);
+        }
+        uint32_t packed[MT][NT][2];
+        if constexpr (Keys) {
 #pragma unroll
-        for (int m = 0; m < MT; ++m)
+          for (int m = 0; m < MT; ++m)
 #pragma unroll
-          for (int n = 0; n < NT; ++n)
+            for (int n = 0; n < NT; ++n)
+#pragma unroll
+              for (int h = 0; h < 2; ++h) {
+                float low = p[m][n][2 * h], high = p[m][n][2 * h + 1];
+                if constexpr (Dropout) {
+                  uint32_t two = kept[m] >> (4 * n + 2 * h);
+                  low = two & 1 ? low : 0.f, high = two & 2 ? high : 0.f;
+                }
+                packed[m][n][h] = pack2<T>(low, high);
+              }
+          multiply_accumulate<T, D>(sum2, packed, streamed2, by_rows);
+        }
+
+        float dp[MT][NT][4];
+        multiply_transposed<T, D>(dp, rows2, streamed2, by_rows, by_chunks);
+#pragma unroll
+        for (int n = 0; n < NT; ++n) {
+          float4 of_columns = Keys ? column_statistics(n) : float4{};
+#pragma unroll
+          for (int m = 0; m < MT; ++m)
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
-              float low = p[m][n][2 * h], high = p[m][n][2 * h + 1];
-              if constexpr (Dropout) {
-                uint32_t two = kept[m] >> (4 * n + 2 * h);
-                low = two & 1 ? low : 0.f, high = two & 2 ? high : 0.f;
+              float ds[2];
+#pragma unroll
+              for (int e = 0; e < 2; ++e) {
+                float x = dp[m][n][2 * h + e], delta = !Keys ? row_delta[m][h] : e ? of_columns.w : of_columns.y;
+                if constexpr (Dropout) x = kept[m] >> (4 * n + 2 * h + e) & 1 ? x * s.dropout.keep_scale : 0.f;
+                ds[e] = p[m][n][2 * h + e] * (x - delta);
               }
-              packed[m][n][h] = pack2<T>(low, high);
+              packed[m][n][h] = pack2<T>(ds[0], ds[1]);
             }
-        multiply_accumulate<T, D>(sum2, packed, streamed2, by_rows);
+        }
+        multiply_accumulate<T, D>(sum1, packed, streamed1, by_rows);
       }
-
-      float dp[MT][NT][4];
-      multiply_transposed<T, D>(dp, rows2, streamed2, by_rows, by_chunks);
-#pragma unroll
-      for (int n = 0; n < NT; ++n) {
-        float4 of_columns = Keys ? column_statistics(n) : float4{};
-#pragma unroll
-        for (int m = 0; m < MT; ++m)
-#pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            float ds[2];
-#pragma unroll
-            for (int e = 0; e < 2; ++e) {
-              float x = dp[m][n][2 * h + e], delta = !Keys ? row_delta[m][h] : e ? of_columns.w : of_columns.y;
-              if constexpr (Dropout) x = kept[m] >> (4 * n + 2 * h + e) & 1 ? x * s.dropout.keep_scale : 0.f;
-              ds[e] = p[m][n][2 * h + e] * (x - delta);
-            }
-            packed[m][n][h] = pack2<T>(ds[0], ds[1]);
-          }
-      }
-      multiply_accumulate<T, D>(sum1, packed, streamed1, by_rows);
+      tile = next_tile, head = next_head;
+      copy_wait<0>();
+      __syncthreads();
     }
-    tile = next_tile, head = next_head;
+    if (!Keys || next >= s.chunks) break;
+    rounds = stream({next, s.first[next]});
+    load_stage(0, first_head, first_tile * N);
+    copy_commit();
     copy_wait<0>();
     __syncthreads();
   }
@@ -232,21 +252,24 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_grad(Gr
   }
   __syncwarp();
   if constexpr (Keys) {
-    store_rows<D, T>(fixed1, tile_row, Tile::warp_rows, key_rows(a.dqkv, s, at.batch, at.head), warp_row);
-    store_rows<D, T>(fixed2, tile_row, Tile::warp_rows, value_rows(a.dqkv, s, at.batch, at.head), warp_row);
+    store_rows<D, T>(fixed1, tile_row, Tile::warp_rows, key_rows(a.dkv, s, at.batch, at.head), warp_row);
+    store_rows<D, T>(fixed2, tile_row, Tile::warp_rows, value_rows(a.dkv, s, at.batch, at.head), warp_row);
   } else {
-    store_rows<D, T>(fixed1, tile_row, Tile::warp_rows, query_rows(a.dqkv, s, at.batch, at.head), warp_row);
+    store_rows<D, T>(fixed1, tile_row, Tile::warp_rows, query_rows(a.dq, s, at.batch, at.head, chunk), warp_row);
   }
 }
 
 template <class T, class Tile, bool Keys, bool Dropout, bool First>
 void start_grad(const KernelCall& c, const AttentionSizes& s) {
-  BlockOrder order = block_order(c, s, Tile::rows, Keys ? s.kv_heads : s.heads, s.causal && !Keys);
-  GradArgs<T> args = {c.input<T>(in::attention_grad::d_o),
-                      c.input<T>(in::attention_grad::qkv),
-                      c.input<T>(in::attention_grad::o),
-                      c.input<float>(in::attention_grad::lse),
-                      c.output<T>(out::attention_grad::dqkv),
+  const GradOperands at = grad_operands(c);
+  BlockOrder order = Keys ? key_order(c, s, Tile::rows) : block_order(c, s, Tile::rows, s.heads, s.causal);
+  GradArgs<T> args = {c.input<T>(at.d_o),
+                      c.input<T>(at.q),
+                      c.input<T>(at.kv),
+                      c.input<T>(at.o),
+                      c.input<float>(at.lse),
+                      c.output<T>(at.dq),
+                      c.output<T>(at.dkv),
                       static_cast<float2*>(c.workspace),
                       s,
                       order};

@@ -49,6 +49,52 @@ __global__ void join(const __grid_constant__ JoinArgs<T> a, T* out) {
     store_vec(out + int64_t(i) * N, load_vec<N>(from));
 }
 
+// A token's queries, keys and values together, and in two tensors. A thread copies N elements.
+template <class T, int N, bool split>
+__global__ void copy_keys(const T* qkv, T* to_qkv, const T* q, T* to_q, const T* kv, T* to_kv, int64_t n, int width,
+                          int queries) {
+  wait_for_predecessors();
+  const int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * N;
+  if (i >= n) return;
+  const int64_t token = i / width;
+  const int column = int(i - token * width), keys = width - queries;
+  const bool query = column < queries;
+  const int64_t at = query ? token * queries + column : token * keys + column - queries;
+  if constexpr (split)
+    store_vec((query ? to_q : to_kv) + at, load_vec<N>(qkv + i));
+  else
+    store_vec(to_qkv + i, load_vec<N>((query ? q : kv) + at));
+}
+
+template <bool split>
+void launch_copy_keys(const KernelCall& c, const Value& whole, void* qkv, void* q, void* kv, int64_t queries) {
+  with_type(whole.dtype, [&](auto t) {
+    using T = decltype(t);
+    constexpr int threads = 256, N = Vec<T>::size;
+    const int64_t width = whole.shape[2], n = whole.numel();
+    auto start = [&](auto kernel, int per_thread) {
+      launch(c, kernel, blocks_for(n / per_thread, threads), threads, 0, static_cast<const T*>(qkv),
+             static_cast<T*>(qkv), static_cast<const T*>(q), static_cast<T*>(q), static_cast<const T*>(kv),
+             static_cast<T*>(kv), n, int(width), int(queries));
+    };
+    if (queries % N == 0 && width % N == 0 && aligned({qkv, q, kv}))
+      start(copy_keys<T, N, split>, N);
+    else
+      start(copy_keys<T, 1, split>, 1);
+  });
+}
+
+void launch_split_keys(const KernelCall& c) {
+  namespace to = out::split_keys;
+  launch_copy_keys<true>(c, c.in_value(in::split_keys::qkv), c.in[in::split_keys::qkv], c.out[to::q], c.out[to::kv],
+                         c.out_value(to::q).shape[2]);
+}
+void launch_join_keys(const KernelCall& c) {
+  namespace from = in::join_keys;
+  launch_copy_keys<false>(c, c.out_value(out::join_keys::qkv), c.out[out::join_keys::qkv], c.in[from::q],
+                          c.in[from::kv], c.in_value(from::q).shape[2]);
+}
+
 std::string reject_join(const KernelQuery& q) {
   if (std::string why = reject_value(q.out(out::join_heads::qkv)); !why.empty()) return why;
   if (q.out(out::join_heads::qkv).numel() > int64_t(1) << 38) return "more elements than one launch has threads for";
@@ -97,6 +143,19 @@ Kernel split_heads_kernel() {
 }
 Kernel join_heads_kernel() {
   return {"join_heads", "cuda.join_heads.copy", reject_join, nullptr, nullptr, CREST_DEVICE_CODE(launch_join)};
+}
+
+Kernel split_keys_kernel() {
+  return {"split_keys",
+          "cuda.split_keys.copy",
+          reject_unless_float,
+          nullptr,
+          nullptr,
+          CREST_DEVICE_CODE(launch_split_keys)};
+}
+Kernel join_keys_kernel() {
+  return {
+      "join_keys", "cuda.join_keys.copy", reject_unless_float, nullptr, nullptr, CREST_DEVICE_CODE(launch_join_keys)};
 }
 
 }  // namespace crest::cuda

@@ -49,6 +49,20 @@
   KERNEL(flash_wide_tf32_grad)     \
   KERNEL(flash_wide_fp32_grad)     \
   KERNEL(attention_generic_grad)   \
+  KERNEL(rows_sm90_d64)            \
+  KERNEL(rows_sm90_d128)           \
+  KERNEL(flash_mma_rows)           \
+  KERNEL(flash_tf32_rows)          \
+  KERNEL(flash_fp32_rows)          \
+  KERNEL(rows_generic)             \
+  KERNEL(rows_sm90_d64_grad)       \
+  KERNEL(rows_sm90_d128_grad)      \
+  KERNEL(flash_mma_rows_grad)      \
+  KERNEL(flash_tf32_rows_grad)     \
+  KERNEL(flash_fp32_rows_grad)     \
+  KERNEL(rows_generic_grad)        \
+  KERNEL(split_keys)               \
+  KERNEL(join_keys)                \
   KERNEL(rope)                     \
   KERNEL(qk_norm)                  \
   KERNEL(qk_norm_grad)             \
@@ -123,6 +137,9 @@
   KERNEL(split_pieces)             \
   KERNEL(join_pieces)              \
   KERNEL(sum_pieces)               \
+  KERNEL(gather_tokens)            \
+  KERNEL(scatter_tokens)           \
+  KERNEL(token_positions)          \
   KERNEL(send)                     \
   KERNEL(receive)                  \
   KERNEL(square_sum)               \

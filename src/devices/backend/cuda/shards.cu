@@ -3,6 +3,7 @@
 #include "backend/cuda/device/words.h"
 #include "backend/cuda/kernel.h"
 #include "comm/comm.h"
+#include "ops/attention.h"
 #include "ops/collectives.h"
 #include "ops/index.h"
 
@@ -136,6 +137,75 @@ void launch_own_positions(const KernelCall& c) {
          c.index() * rows, rows, c.in_value(in::own_positions::ids).shape[1]);
 }
 
+// Between tokens in the order of the sequence, x[B,T,..], and by rank: [rank][B,T / ranks,..], each
+// with its two chunks. words: of a token; chunk: tokens.
+template <class Word, bool to_sequence>
+__global__ void __launch_bounds__(threads)
+    copy_chunks(const Word* from, Word* to, int64_t n, int words, int chunk, int ranks, int samples) {
+  wait_for_predecessors();
+  const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
+  if (i >= n) return;
+  const int tokens = 2 * chunk * ranks;
+  const int64_t row = i / words, word = i - row * words;
+  const int sample = int(row / tokens), token = int(row % tokens), number = token / chunk;
+  const bool upper = number >= ranks;
+  const int rank = upper ? 2 * ranks - 1 - number : number;
+  const int64_t by_rank = (((int64_t(rank) * samples + sample) * 2 + upper) * chunk + token % chunk) * words + word;
+  if constexpr (to_sequence)
+    to[i] = from[by_rank];
+  else
+    to[by_rank] = from[i];
+}
+
+template <bool to_sequence>
+void launch_copy_chunks(const KernelCall& c, const void* from, void* to, const Value& part, int ranks) {
+  const int64_t bytes = part.bytes() / (part.shape[0] * part.shape[1]), all = part.bytes() * ranks;
+  const int chunk = int(part.shape[1] / 2), samples = int(part.shape[0]);
+  auto start = [&](auto word) {
+    using Word = decltype(word);
+    const int64_t n = all / int64_t(sizeof(Word));
+    launch(c, copy_chunks<Word, to_sequence>, blocks_for(n, threads), threads, 0, static_cast<const Word*>(from),
+           static_cast<Word*>(to), n, int(bytes / int64_t(sizeof(Word))), chunk, ranks, samples);
+  };
+  if (bytes % 16 == 0 && aligned({from, to}))
+    start(Vec<uint32_t, 4>());
+  else
+    start(uint16_t());
+}
+
+size_t gather_workspace(const KernelQuery& q) { return size_t(q.out(out::gather_tokens::y).bytes()); }
+size_t scatter_workspace(const KernelQuery& q) { return size_t(q.in(in::scatter_tokens::x).bytes()); }
+
+void launch_gather_tokens(const KernelCall& c) {
+  const Value& part = c.in_value(in::gather_tokens::x);
+  Communicator& group = communicator_of(c);
+  group.all_gather(c.in[in::gather_tokens::x], c.workspace, part.dtype, part.numel());
+  launch_copy_chunks<true>(c, c.workspace, c.out[out::gather_tokens::y], part, group.size());
+}
+
+void launch_scatter_tokens(const KernelCall& c) {
+  const Value& part = c.out_value(out::scatter_tokens::y);
+  Communicator& group = communicator_of(c);
+  launch_copy_chunks<false>(c, c.in[in::scatter_tokens::x], c.workspace, part, group.size());
+  group.reduce_scatter(c.workspace, c.out[out::scatter_tokens::y], part.dtype, part.numel());
+}
+
+__global__ void __launch_bounds__(threads) count_tokens(int32_t* to, int64_t n, int chunk, int first, int second) {
+  wait_for_predecessors();
+  const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
+  if (i >= n) return;
+  const int t = int(i % (2 * chunk));
+  to[i] = t < chunk ? first + t : second + t - chunk;
+}
+
+void launch_token_positions(const KernelCall& c) {
+  const Value& y = c.out_value(out::token_positions::y);
+  const int64_t ranks = c.instr.attrs.integer("ranks");
+  const OwnChunks own(y.shape[1] * ranks, ranks, c.chunk_place());
+  launch(c, count_tokens, blocks_for(y.numel(), threads), threads, 0, c.output<int32_t>(out::token_positions::y),
+         y.numel(), int(own.tokens), int(own.first[0]), int(own.first[1]));
+}
+
 void launch_send(const KernelCall& c) {
   c.group().set_stream(c.stream);
   c.group().send(c.in[in::send::x], c.in_value(in::send::x).bytes(), int(c.instr.attrs.integer("to")));
@@ -194,6 +264,20 @@ Kernel own_positions_kernel() {
   return {"own_positions", "cuda.own_positions.count",
           reject_none,     nullptr,
           nullptr,         CREST_DEVICE_CODE(launch_own_positions)};
+}
+
+Kernel gather_tokens_kernel() {
+  return {"gather_tokens", "cuda.gather_tokens.communicator",      reject_unless_float, gather_workspace,
+          nullptr,         CREST_DEVICE_CODE(launch_gather_tokens)};
+}
+Kernel scatter_tokens_kernel() {
+  return {"scatter_tokens", "cuda.scatter_tokens.communicator",      reject_unless_float, scatter_workspace,
+          nullptr,          CREST_DEVICE_CODE(launch_scatter_tokens)};
+}
+Kernel token_positions_kernel() {
+  return {"token_positions", "cuda.token_positions.count",
+          reject_none,       nullptr,
+          nullptr,           CREST_DEVICE_CODE(launch_token_positions)};
 }
 
 Kernel send_kernel() {

@@ -16,16 +16,14 @@ class Dropout {
     scalars_ = &scalars(c, scalars_in);
     p_ = c.instr.attrs.number("p");
     rng_id_ = uint32_t(c.instr.attrs.integer("rng_id"));
-    const DropoutPlace at = dropout_place(c, shape);
-    const int64_t columns = shape.rank() == 1 ? 1 : shape.back();
-    per_sample_ = at.rows * columns, first_ = at.first * columns, before_ = at.before * columns;
+    at_ = dropout_place(c, shape), columns_ = shape.rank() == 1 ? 1 : shape.back();
   }
   // Element e with value x after dropout.
   double operator()(int64_t e, double x) const {
     if (!scalars_) return x;
-    const int64_t at = e + first_;
-    uint64_t stream = dropout_stream(uint64_t(scalars_->sample_base + at / per_sample_), rng_id_);
-    const auto element = uint64_t(at % per_sample_ + before_);
+    const int64_t row = e / columns_;
+    uint64_t stream = dropout_stream(uint64_t(scalars_->sample_base + (row + at_.first) / at_.rows), rng_id_);
+    const auto element = uint64_t(at_.in_sample(row) * columns_ + e % columns_);
     return uniform(random_bits(scalars_->seed, stream, element)) >= p_ ? x / (1 - p_) : 0;
   }
 
@@ -33,7 +31,8 @@ class Dropout {
   const Scalars* scalars_ = nullptr;
   double p_ = 0;
   uint32_t rng_id_ = 0;
-  int64_t per_sample_ = 0, first_ = 0, before_ = 0;  // elements
+  DropoutPlace at_;
+  int64_t columns_ = 1;
 };
 
 }  // namespace crest::reference

@@ -22,4 +22,22 @@ void join_heads(const KernelCall& c) {
   }
 }
 
+void split_keys(const KernelCall& c) {
+  Tensor x = input(c, in::split_keys::qkv), q = output(c, out::split_keys::q), kv = output(c, out::split_keys::kv);
+  const int64_t width = x.size(2), queries = q.size(2), keys = width - queries;
+  for (int64_t r = 0; r < x.size(0) * x.size(1); ++r) {
+    for (int64_t i = 0; i < queries; ++i) q.set(r * queries + i, x[r * width + i]);
+    for (int64_t i = 0; i < keys; ++i) kv.set(r * keys + i, x[r * width + queries + i]);
+  }
+}
+
+void join_keys(const KernelCall& c) {
+  Tensor q = input(c, in::join_keys::q), kv = input(c, in::join_keys::kv), y = output(c, out::join_keys::qkv);
+  const int64_t width = y.size(2), queries = q.size(2), keys = width - queries;
+  for (int64_t r = 0; r < y.size(0) * y.size(1); ++r) {
+    for (int64_t i = 0; i < queries; ++i) y.set(r * width + i, q[r * queries + i]);
+    for (int64_t i = 0; i < keys; ++i) y.set(r * width + queries + i, kv[r * keys + i]);
+  }
+}
+
 }  // namespace crest::reference

@@ -49,21 +49,23 @@ void forward(const AttentionArgs& a, int64_t index, float* scratch) {
   }
   for (int64_t i = 0; i < nq; ++i) {
     store_head_row(a.o, a, head * a.head_dim + (i0 + i) * a.o_stride, w.o + i * dp, 1.0f / w.l[i]);
-    if (a.lse) a.lse[head * a.queries + i0 + i] = w.m[i] * ln_2 + __builtin_logf(w.l[i]);
+    if (a.lse) a.lse[head * a.lse_stride + i0 + i] = w.m[i] * ln_2 + __builtin_logf(w.l[i]);
   }
 }
 
 void pack_head(const AttentionGradArgs& g, const BackwardScratch& w, int64_t head) {
   const AttentionArgs& a = g.forward;
-  int64_t dp = up(a.head_dim, lanes), rows = up(a.queries, block);
-  pack(w.q, row_of(a.q, a.dtype, head * a.head_dim), a, a.q_stride, 0, a.queries, rows, a.scale * log2_e);
-  pack(w.d_o, row_of(g.d_o, a.dtype, head * a.head_dim), a, a.o_stride, 0, a.queries, rows, 1.0f);
-  for (int64_t t = 0; t < rows; ++t) {
+  int64_t dp = up(a.head_dim, lanes), queries = a.queries - a.lead, behind = a.padded - a.lead;
+  zero(w.q, a.lead * dp), zero(w.d_o, a.lead * dp);
+  pack(w.q + a.lead * dp, row_of(a.q, a.dtype, head * a.head_dim), a, a.q_stride, 0, queries, behind, a.scale * log2_e);
+  pack(w.d_o + a.lead * dp, row_of(g.d_o, a.dtype, head * a.head_dim), a, a.o_stride, 0, queries, behind, 1.0f);
+  for (int64_t t = 0; t < a.padded; ++t) {
     w.lse[t] = infinity, w.d[t] = 0;  // rows of padding: probability 0
-    if (t >= a.queries) continue;
-    w.lse[t] = a.lse[head * a.queries + t] * log2_e;
-    const void* row = row_of((const void*)a.o, a.dtype, head * a.head_dim + t * a.o_stride);
-    if (t + rows_ahead < a.queries)
+    const int64_t query = t - a.lead;
+    if (query < 0 || query >= queries) continue;
+    w.lse[t] = a.lse[head * a.lse_stride + query] * log2_e;
+    const void* row = row_of((const void*)a.o, a.dtype, head * a.head_dim + query * a.o_stride);
+    if (query + rows_ahead < queries)
       prefetch_row((const float*)row_of(row, a.dtype, rows_ahead * a.o_stride), a.head_dim);
     const float* o = as_floats(row, a.dtype, a.head_dim, w.p);
     Vf s{};
@@ -76,19 +78,20 @@ void backward_block(const AttentionGradArgs& g, const BackwardScratch& w, int64_
                     float* dk, float* dv) {
   const AttentionArgs& a = g.forward;
   int64_t dp = up(a.head_dim, lanes), nk = least(block, a.keys - j0);
+  int64_t end = last_query(a, j0 + nk - 1) + 1, begin = first_query_block(a, j0);
+  if (begin >= end) return;
   pack(w.k, a.v, a, a.v_stride, j0, nk, block, 1.0f);
   transpose(w.vt, block, w.k, dp, a.head_dim);
   pack(w.k, a.k, a, a.k_stride, j0, nk, block, 1.0f);
   transpose(w.kt, block, w.k, dp, a.head_dim);
   const BackwardTile tile{w.p, w.ds, w.lse, w.d, 1.0f, w.words};  // q holds the factor
-  int64_t end = last_query(a, j0 + nk - 1) + 1;
-  for (int64_t i0 = a.causal ? j0 / block * block : 0; i0 < end; i0 += block) {
+  for (int64_t i0 = begin; i0 < end; i0 += block) {
     int64_t nq = least(block, a.queries - i0), mq = up(nq, tile_rows);
     const FirstKeys firsts(a, i0);
     if (firsts.lowest >= j0 + nk) continue;
     const float* q = w.q + i0 * dp;
     const float* d_o = w.d_o + i0 * dp;
-    int64_t delta = a.causal ? i0 - j0 : block;
+    int64_t delta = a.causal ? a.first_position + i0 - j0 : block;
     Band tiles{Band::queries_by_keys, delta}, keys{Band::sum_over_keys, delta}, queries{Band::sum_over_queries, delta};
     product<false, Start::zero>(mq, block, a.head_dim, q, dp, w.kt, block, w.p, block, tiles);
     product<false, Start::zero>(mq, block, a.head_dim, d_o, dp, w.vt, block, w.ds, block, tiles);
@@ -99,21 +102,24 @@ void backward_block(const AttentionGradArgs& g, const BackwardScratch& w, int64_
   }
 }
 
-void backward(const AttentionGradArgs& g, int64_t part, int64_t parts, float* scratch) {
-  const AttentionArgs& a = g.forward;
-  BackwardScratch w(a, lanes, scratch);
-  int64_t dp = up(a.head_dim, lanes), rows = up(a.queries, block), blocks = (a.keys + block - 1) / block;
-  for (int64_t head = 0; head < a.heads; ++head) {
+void backward(const AttentionGradArgs* chunks, int64_t part, int64_t parts, float* scratch) {
+  const int64_t heads = chunks[0].forward.heads, passes = chunks[0].forward.chunks * heads;
+  BackwardScratch w(chunks[0].forward, lanes, scratch);
+  for (int64_t pass = 0; pass < passes; ++pass) {
+    const int64_t head = pass % heads;
+    const AttentionGradArgs& g = chunks[pass / heads];
+    const AttentionArgs& a = g.forward;
+    int64_t dp = up(a.head_dim, lanes), rows = a.padded, blocks = (a.keys + block - 1) / block;
     pack_head(g, w, head);
     for (int64_t s = part; s < g.segments; s += parts) {
-      float* dq = g.partial ? g.partial + (s * a.heads + head) * rows * dp : s == part ? w.dq : w.segment;
+      float* dq = g.partial ? g.partial + (s * passes + pass) * rows * dp : s == part ? w.dq : w.segment;
       zero(dq, rows * dp);
       for (int64_t b = s; b < blocks; b += g.segments) {
-        float* dk = a.heads > 1 ? w.dk + b * block * dp : w.dk;
-        float* dv = a.heads > 1 ? w.dv + b * block * dp : w.dv;
-        if (head == 0) zero(dk, block * dp), zero(dv, block * dp);
+        float* dk = passes > 1 ? w.dk + b * block * dp : w.dk;
+        float* dv = passes > 1 ? w.dv + b * block * dp : w.dv;
+        if (pass == 0) zero(dk, block * dp), zero(dv, block * dp);
         backward_block(g, w, head, b * block, dq, dk, dv);
-        if (head + 1 < a.heads) continue;
+        if (pass + 1 < passes) continue;
         for (int64_t r = 0; r < least(block, a.keys - b * block); ++r) {
           // q was packed with scale log2(e).
           store_head_row(g.dk, a, (b * block + r) * a.k_stride, dk + r * dp, ln_2);
@@ -124,8 +130,8 @@ void backward(const AttentionGradArgs& g, int64_t part, int64_t parts, float* sc
         for (int64_t i = 0; i < rows * dp; i += lanes) store(w.dq + i, load(w.dq + i) + load(dq + i));
     }
     if (g.partial) continue;
-    for (int64_t t = 0; t < a.queries; ++t)
-      store_head_row(g.dq, a, head * a.head_dim + t * a.q_stride, w.dq + t * dp, a.scale);
+    for (int64_t t = 0; t < a.queries - a.lead; ++t)
+      store_head_row(g.dq, a, head * a.head_dim + t * a.q_stride, w.dq + (a.lead + t) * dp, a.scale);
   }
 }
 

@@ -13,7 +13,8 @@ struct AttentionArgs {
   const void* k;
   const void* v;
   void* o;     // first of the heads
-  float* lse;  // [heads][queries], may be null
+  float* lse;  // rows of heads, lse_stride floats apart; may be null
+  int64_t lse_stride;
   int64_t q_stride, k_stride, v_stride, o_stride;
   int64_t queries, keys;     // rows of q; rows of k and v
   int64_t first_position;    // causal: query t sees keys 0 .. first_position + t
@@ -23,8 +24,15 @@ struct AttentionArgs {
   DType dtype;
   float scale;
   bool causal;
-  // Dropout of probabilities: element ((first_head + h) * queries + t) * keys + column of the
-  // stream.
+  // The queries of attention_rows are two chunks of the sequence: each has arguments of its own.
+  int chunks;  // 1 or 2
+  // Backward: the first `lead` queries are padding, so that first_position is a multiple of a
+  // block; rows of q, o, d_o, lse and dq begin with the query after them. padded: queries of a
+  // chunk in whole blocks, the same number for both chunks.
+  int64_t lead, padded;
+  // Dropout of probabilities: element ((first_head + h) * sequence + first_position + t) * sequence
+  // + column of the stream. sequence: tokens of the whole sequence.
+  int64_t sequence;
   double p;
   uint64_t seed, stream;
   int64_t first_head;
@@ -42,9 +50,10 @@ struct AttentionGradArgs {
   // Key blocks are summed into dq in `segments` interleaved groups, in order: part s of n covers
   // segments s, s + n, ...
   // partial: null when this call covers all segments (it writes dq), else
-  // [segments][heads][queries][padded] floats.
+  // [segments][chunks * heads][padded queries][padded] floats.
   int64_t segments;
   float* partial;
+  int64_t chunk;  // 0 or 1
 };
 
 struct AttentionFunctions {
@@ -54,8 +63,9 @@ struct AttentionFunctions {
   void (*pack)(const AttentionArgs&, float* scratch);
   // Query block `index` of heads * ceil(queries / block); `pack` has filled scratch.
   void (*forward)(const AttentionArgs&, int64_t index, float* scratch);
-  // Part `part` of `parts` (see partial above).
-  void (*backward)(const AttentionGradArgs&, int64_t part, int64_t parts, float* scratch);
+  // Part `part` of `parts` (see partial above), with the arguments of each chunk: dk and dv are
+  // sums over them.
+  void (*backward)(const AttentionGradArgs* chunks, int64_t part, int64_t parts, float* scratch);
   // Sums the partial dq of rows begin .. end-1 of heads * queries, in order of segments, and stores
   // it.
   void (*reduce)(const AttentionGradArgs&, int64_t begin, int64_t end, float* scratch);

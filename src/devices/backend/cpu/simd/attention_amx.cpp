@@ -215,7 +215,7 @@ void forward(const AttentionArgs& a, int64_t index, float* scratch) {
   transpose_columns(w.rows, w.o, w.dp, nq);
   for (int64_t i = 0; i < nq; ++i) {
     store_head_row(a.o, a, head * a.head_dim + (i0 + i) * a.o_stride, w.rows + i * w.dp, 1.0f / w.l[i]);
-    if (a.lse) a.lse[head * a.queries + i0 + i] = w.m[i] * ln_2 + __builtin_logf(w.l[i]);
+    if (a.lse) a.lse[head * a.lse_stride + i0 + i] = w.m[i] * ln_2 + __builtin_logf(w.l[i]);
   }
 }
 
@@ -235,7 +235,7 @@ void pack_head(const AttentionGradArgs& g, const AmxBackwardScratch& w, int64_t 
     for (int64_t t = i0; t < i0 + block; ++t) {
       w.lse[t] = infinity, w.d[t] = 0;  // rows of padding: probability 0
       if (t >= a.queries) continue;
-      w.lse[t] = a.lse[head * a.queries + t] * log2_e;
+      w.lse[t] = a.lse[head * a.lse_stride + t] * log2_e;
       const auto *x = (const bfloat16*)row(o, t), *y = (const bfloat16*)row(d_o, t);
       Vf s{};
       for_vectors(a.head_dim, [&](int64_t i, int64_t k) { s += load_some(x + i, k) * load_some(y + i, k); });
@@ -256,18 +256,19 @@ void backward_block(const AttentionGradArgs& g, const AmxBackwardScratch& w, int
                     float* dk, float* dv) {
   const AttentionArgs& a = g.forward;
   int64_t nk = least(block, a.keys - j0), depth = slivers(a.head_dim);
+  int64_t end = last_query(a, j0 + nk - 1) + 1, begin = first_query_block(a, j0);
+  if (begin >= end) return;
   const Head key_rows{a.k, a.k_stride, a.head_dim}, value_rows{a.v, a.v_stride, a.head_dim};
   prefetch(key_rows, j0, nk), prefetch(value_rows, j0, nk);
   const Operand k = pack_along(amx_functions.pack_columns, w.k, key_rows, j0, nk);
   const Operand v = pack_along(amx_functions.pack_columns, w.v, value_rows, j0, nk);
   const Operand k_across = pack_across(amx_functions.pack_columns, w.k_across, key_rows, j0, nk);
   const BackwardTile tile{w.p, w.ds, w.lse, w.d, a.scale * log2_e, w.words};
-  int64_t end = last_query(a, j0 + nk - 1) + 1;
-  for (int64_t i0 = a.causal ? j0 / block * block : 0; i0 < end; i0 += block) {
+  for (int64_t i0 = begin; i0 < end; i0 += block) {
     int64_t nq = least(block, a.queries - i0), rows = slivers(nq), keys = slivers(nk);
     const FirstKeys firsts(a, i0);
     if (firsts.lowest >= j0 + nk) continue;
-    int64_t delta = a.causal ? i0 - j0 : block, at = i0 * w.dp;
+    int64_t delta = a.causal ? a.first_position + i0 - j0 : block, at = i0 * w.dp;
     auto visible = [&](int64_t query, int64_t key) { return Terms{0, key > query + width - 1 + delta ? 0 : depth}; };
     auto queries_of = [&](int64_t, int64_t key) { return Terms{key > delta ? (key - delta) / width : 0, rows}; };
     auto keys_of = [&](int64_t query, int64_t) {
@@ -294,20 +295,23 @@ void store_keys(void* to, const AttentionArgs& a, int64_t stride, const AmxBackw
   for (int64_t r = 0; r < n; ++r) store_head_row(to, a, (j0 + r) * stride, w.rows + r * w.dp, factor);
 }
 
-void backward(const AttentionGradArgs& g, int64_t part, int64_t parts, float* scratch) {
-  const AttentionArgs& a = g.forward;
-  AmxBackwardScratch w(a, scratch);
-  int64_t rows = up(a.queries, block), blocks = (a.keys + block - 1) / block;
-  for (int64_t head = 0; head < a.heads; ++head) {
+void backward(const AttentionGradArgs* chunks, int64_t part, int64_t parts, float* scratch) {
+  const int64_t heads = chunks[0].forward.heads, passes = chunks[0].forward.chunks * heads;
+  AmxBackwardScratch w(chunks[0].forward, scratch);
+  for (int64_t pass = 0; pass < passes; ++pass) {
+    const int64_t head = pass % heads;
+    const AttentionGradArgs& g = chunks[pass / heads];
+    const AttentionArgs& a = g.forward;
+    int64_t rows = a.padded, blocks = (a.keys + block - 1) / block;
     pack_head(g, w, head);
     for (int64_t s = part; s < g.segments; s += parts) {
-      float* dq = g.partial ? g.partial + (s * a.heads + head) * rows * w.dp : s == part ? w.dq : w.segment;
+      float* dq = g.partial ? g.partial + (s * passes + pass) * rows * w.dp : s == part ? w.dq : w.segment;
       zero(dq, rows * w.dp);
       for (int64_t b = s; b < blocks; b += g.segments) {
-        int64_t at = a.heads > 1 ? b * block * w.dp : 0;
-        if (head == 0) zero(w.dk + at, block * w.dp), zero(w.dv + at, block * w.dp);
+        int64_t at = passes > 1 ? b * block * w.dp : 0;
+        if (pass == 0) zero(w.dk + at, block * w.dp), zero(w.dv + at, block * w.dp);
         backward_block(g, w, head, b * block, dq, w.dk + at, w.dv + at);
-        if (head + 1 < a.heads) continue;
+        if (pass + 1 < passes) continue;
         store_keys(g.dk, a, a.k_stride, w, w.dk + at, b * block, a.scale);
         store_keys(g.dv, a, a.v_stride, w, w.dv + at, b * block, 1.0f);
       }

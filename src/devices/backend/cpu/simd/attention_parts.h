@@ -39,10 +39,11 @@ CREST_INLINE Vu low_words(Vq a, Vq b) {
 inline void drop_transposed(const AttentionArgs& a, float* s, int64_t head, int64_t i0, int64_t j0, int64_t nk) {
   uint32_t threshold = keep_threshold(a.p);
   float factor = float(1.0 / (1.0 - a.p));
-  bool aligned = a.keys % 4 == 0;
+  bool aligned = a.sequence % 4 == 0;
   for (int64_t i = 0; i < block; i += lanes) {
     uint64_t elements[lanes];
-    for (int l = 0; l < lanes; ++l) elements[l] = uint64_t((head * a.queries + i0 + i + l) * a.keys + j0);
+    const int64_t query = head * a.sequence + a.first_position + i0 + i;
+    for (int l = 0; l < lanes; ++l) elements[l] = uint64_t((query + l) * a.sequence + j0);
     Vq row[2] = {*(const VqMemory*)elements, *(const VqMemory*)(elements + philox_lanes)};
     for (int64_t r = 0; r < nk; r += aligned ? 4 : 1) {
       Vq x[4], y[4];
@@ -73,9 +74,10 @@ struct FirstKeys {
     for (int64_t i = 0; i < block; ++i) {
       int64_t t = a.first_position + i0 + i, key = 0;
       if (a.window && key < t - a.window + 1) key = t - a.window + 1;
-      if (a.positions && i < nq && key < t - a.positions[i0 + i]) key = t - a.positions[i0 + i];
+      const int64_t row = i0 + i - a.lead;
+      if (a.positions && i < nq && row >= 0 && key < t - a.positions[row]) key = t - a.positions[row];
       of[i] = int32_t(least(key, t));
-      if (i >= nq) continue;
+      if (i >= nq || row < 0) continue;
       lowest = least(lowest, of[i]);
       highest = of[i] > highest ? of[i] : highest;
     }
@@ -88,9 +90,14 @@ CREST_INLINE int64_t first_block(const AttentionArgs& a) {
   return key > 0 ? key / block * block : 0;
 }
 
-// The last query with this key in its window, in a whole sequence.
+// The last query with this key in its window.
 CREST_INLINE int64_t last_query(const AttentionArgs& a, int64_t key) {
-  return least(a.window ? key + a.window - 1 : a.queries, a.queries - 1);
+  return least(a.window ? key + a.window - 1 - a.first_position : a.queries, a.queries - 1);
+}
+
+// Backward: the first block of queries with a view of a key of this block.
+CREST_INLINE int64_t first_query_block(const AttentionArgs& a, int64_t j0) {
+  return a.causal && j0 > a.first_position ? (j0 - a.first_position) / block * block : 0;
 }
 
 // Scores of unseen keys become -inf.
@@ -166,11 +173,11 @@ inline void backward_tile(const AttentionArgs& a, const BackwardTile& w, const F
     float lse = w.lse[i0 + i], d = w.d[i0 + i];
     const uint32_t* words = w.words;
     if (a.p > 0) {
-      uint64_t e = uint64_t((head * a.queries + i0 + i) * a.keys + j0);
+      uint64_t e = uint64_t((head * a.sequence + a.first_position + i0 + i) * a.sequence + j0);
       philox_words(a.seed, a.stream, e >> 2, block / 4 + 1, w.words);
       words += e & 3;
     }
-    int32_t visible = int32_t(i0 + i - j0), first = a.has_first() ? int32_t(firsts.of[i] - j0) : 0;
+    int32_t visible = int32_t(a.first_position + i0 + i - j0), first = a.has_first() ? int32_t(firsts.of[i] - j0) : 0;
     // Vectors behind the diagonal were not computed, and no sum reads them.
     int64_t end = masked ? least(block, visible + 1) : block;
     for (int64_t j = 0; j < end; j += lanes) {
@@ -192,13 +199,13 @@ inline void backward_tile(const AttentionArgs& a, const BackwardTile& w, const F
 // Rows of `dp` floats.
 inline void reduce_rows(const AttentionGradArgs& g, int64_t begin, int64_t end, float* scratch, int64_t dp) {
   const AttentionArgs& a = g.forward;
-  int64_t rows = up(a.queries, block);
+  const int64_t queries = a.queries - a.lead, heads = a.chunks * a.heads;
   for (int64_t r = begin; r < end; ++r) {
-    int64_t head = r / a.queries, t = r % a.queries;
-    const float* from = g.partial + (head * rows + t) * dp;
+    int64_t head = r / queries, t = r % queries;
+    const float* from = g.partial + ((g.chunk * a.heads + head) * a.padded + a.lead + t) * dp;
     for (int64_t i = 0; i < dp; i += lanes) {
       Vf s = load(from + i);
-      for (int64_t k = 1; k < g.segments; ++k) s += load(from + k * a.heads * rows * dp + i);
+      for (int64_t k = 1; k < g.segments; ++k) s += load(from + k * heads * a.padded * dp + i);
       store(scratch + i, s);
     }
     store_head_row(g.dq, a, head * a.head_dim + t * a.q_stride, scratch, a.scale);

@@ -53,9 +53,10 @@ struct BackwardScratch {
   inline BackwardScratch(const AttentionArgs& a, int64_t lanes, float* base) {
     Arena w(base);
     constexpr int64_t block = attention_block;
-    int64_t dp = rounded_up(a.head_dim, lanes), rows = rounded_up(a.queries, block);
-    // Several query heads add to dk and dv of all key blocks; one head finishes a block at a time.
-    int64_t keys = a.heads > 1 ? rounded_up(a.keys, block) : block;
+    int64_t dp = rounded_up(a.head_dim, lanes), rows = a.padded;
+    // Several query heads or chunks add to dk and dv of all key blocks; one finishes a block at a
+    // time.
+    int64_t keys = a.heads * a.chunks > 1 ? rounded_up(a.keys, block) : block;
     q = w.take(rows * dp), d_o = w.take(rows * dp), dq = w.take(rows * dp), segment = w.take(rows * dp);
     lse = w.take(rows), d = w.take(rows);
     k = w.take(block * dp), kt = w.take(dp * block), vt = w.take(dp * block);
@@ -94,7 +95,7 @@ struct AmxBackwardScratch {
     Arena w(base);
     constexpr int64_t block = attention_block;
     dp = rounded_up(a.head_dim, amx_width);
-    int64_t queries = rounded_up(a.queries, block), keys = a.heads > 1 ? rounded_up(a.keys, block) : block;
+    int64_t queries = a.padded, keys = a.heads * a.chunks > 1 ? rounded_up(a.keys, block) : block;
     for (uint16_t** to : {&q, &q_across, &d_o, &d_o_across}) *to = w.take_bf16(queries, dp);
     for (uint16_t** to : {&k, &v, &k_across}) *to = w.take_bf16(block, dp);
     for (uint16_t** to : {&p_columns, &ds_columns, &ds_rows}) *to = w.take_bf16(block, block);

@@ -10,7 +10,7 @@ struct DropoutRows {
   const Scalars* scalars = nullptr;  // null: nothing is dropped
   uint32_t rng_id = 0;
   double p = 0;
-  int64_t rows = 1, first = 0, before = 0;  // backend/dropout_place.h
+  int64_t rows = 1, first = 0, before = 0, half = INT32_MAX, upper = 0;  // backend/dropout_place.h
 };
 
 struct DropoutFunctions {

@@ -28,7 +28,8 @@ template <class T>
 void drop_row(const DropoutRows& d, int64_t row, const T* x, T* y, int64_t n) {
   const int64_t at = row + d.first;
   uint64_t stream = dropout_stream(uint64_t(d.scalars->sample_base + at / d.rows), d.rng_id);
-  drop_elements(x, y, (at % d.rows + d.before) * n, n, d.p, d.scalars->seed, stream);
+  const int64_t t = at % d.rows;
+  drop_elements(x, y, (t + (t < d.half ? d.before : d.upper)) * n, n, d.p, d.scalars->seed, stream);
 }
 
 }  // namespace crest::cpu::CREST_ISA

@@ -22,8 +22,8 @@ struct DropoutSpan {
   }
   // A row of `cols` elements, counted over all samples.
   __device__ DropoutSpan(const DropoutRows& d, int64_t row, int64_t cols)  // a grid has fewer rows than 2^32
-      : DropoutSpan(d.rule, (unsigned(row) + d.first) / d.rows,
-                    uint64_t((unsigned(row) + d.first) % d.rows + d.before) * uint64_t(cols)) {}
+      : DropoutSpan(d.rule, (unsigned(row) + d.first) / d.rows, uint64_t(d.in_sample(unsigned(row))) * uint64_t(cols)) {
+  }
   __device__ explicit operator bool() const { return drops; }
 
   // A product kept out of fused multiply-adds:

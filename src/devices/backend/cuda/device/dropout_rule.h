@@ -17,7 +17,12 @@ struct DropoutRule {
 // The same for kernels over rows.
 struct DropoutRows {
   DropoutRule rule = {};
-  unsigned rows = 1, first = 0, before = 0;  // backend/dropout_place.h
+  unsigned rows = 1, first = 0, before = 0, half = 0x7fffffff, upper = 0;  // backend/dropout_place.h
+
+  __host__ __device__ unsigned in_sample(unsigned row) const {
+    const unsigned t = (row + first) % rows;
+    return t + (t < half ? before : upper);
+  }
 };
 
 }  // namespace crest::cuda

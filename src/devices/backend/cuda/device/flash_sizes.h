@@ -1,11 +1,22 @@
-// Arguments of all kernels of `attention` and `attention_grad`.
+// Arguments of all kernels of `attention`, `attention_rows` and their gradients.
 #pragma once
 #include "backend/cuda/device/dropout_rule.h"
 
 namespace crest::cuda {
 
+// The queries of a kernel's block. attention: all tokens. attention_rows: one of this rank's two
+// chunks of the sequence.
+struct QueryChunk {
+  int index = 0;  // 0 or 1
+  int shift = 0;  // its first query's token
+};
+
 struct AttentionSizes {
-  int batch, tokens, heads, kv_heads, head_dim;
+  int batch, tokens, heads, kv_heads, head_dim;  // tokens: of a sequence, and so keys
+  // Queries of a chunk, chunks, and the token where each begins.
+  int queries, chunks, first[2];
+  // Elements from token to token, and heads of a token before its keys (attention: its queries).
+  int query_width, key_width, key_head;
   bool causal;
   bool vectors;  // every row of a head is aligned to 16 bytes and a multiple of them
   float scale;
@@ -18,7 +29,7 @@ struct AttentionSizes {
   // Whether queries do not see all keys before them.
   __host__ __device__ bool has_first() const { return positions || window; }
   __host__ __device__ int group() const { return heads / kv_heads; }
-  __host__ __device__ int width() const { return (heads + 2 * kv_heads) * head_dim; }
+  __host__ __device__ int rows() const { return chunks * queries; }  // of a sample on this rank
 };
 
 // The tile and head of a block in a grid of tiles x heads x batch blocks. Tiles with the most work

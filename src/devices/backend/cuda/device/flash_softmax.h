@@ -5,17 +5,19 @@
 
 namespace crest::cuda {
 
-// Scores of queries row .. + 16 MT - 1 with keys column .. + 8 NT - 1: minus infinity for keys
-// beyond the end, behind the query (causal) and, where queries have a first key (First), before it.
+// Scores of queries row .. + 16 MT - 1 of a chunk with keys column .. + 8 NT - 1: minus infinity
+// for keys beyond the end, behind the query (causal) and, where queries have a first key (First),
+// before it.
 template <bool First, int MT, int NT>
-__device__ inline void hide_keys(float (&p)[MT][NT][4], const AttentionSizes& s, int batch, int row, int column) {
+__device__ inline void hide_keys(float (&p)[MT][NT][4], const AttentionSizes& s, int batch, int row, int column,
+                                 QueryChunk chunk = {}) {
   int g = int(threadIdx.x % 32 / 4), t = int(threadIdx.x % 4);
-  if (column + 8 * NT > s.tokens || (s.causal && column + 8 * NT > row + 1)) {
+  if (column + 8 * NT > s.tokens || (s.causal && column + 8 * NT > row + chunk.shift + 1)) {
 #pragma unroll
     for (int m = 0; m < MT; ++m)
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        int query = row + 16 * m + 8 * h + g, end = s.causal ? min(query + 1, s.tokens) : s.tokens;
+        int query = row + chunk.shift + 16 * m + 8 * h + g, end = s.causal ? min(query + 1, s.tokens) : s.tokens;
 #pragma unroll
         for (int n = 0; n < NT; ++n)
 #pragma unroll
@@ -23,12 +25,12 @@ __device__ inline void hide_keys(float (&p)[MT][NT][4], const AttentionSizes& s,
             if (column + 8 * n + 2 * t + e >= end) p[m][n][2 * h + e] = -INFINITY;
       }
   }
-  if (First && first_key(s, batch, row + 16 * MT - 1) > column) {
+  if (First && first_key(s, batch, row + 16 * MT - 1, chunk) > column) {
 #pragma unroll
     for (int m = 0; m < MT; ++m)
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        int first = first_key(s, batch, row + 16 * m + 8 * h + g);
+        int first = first_key(s, batch, row + 16 * m + 8 * h + g, chunk);
 #pragma unroll
         for (int n = 0; n < NT; ++n)
 #pragma unroll
@@ -41,26 +43,27 @@ __device__ inline void hide_keys(float (&p)[MT][NT][4], const AttentionSizes& s,
 // The same for gradients: rows are queries and columns keys, or the other way round (Keys). Rows of
 // keys beyond the end stay: they are not written.
 template <bool Keys, bool First, int MT, int NT>
-__device__ inline void hide_pairs(float (&p)[MT][NT][4], const AttentionSizes& s, int batch, int row, int column) {
+__device__ inline void hide_pairs(float (&p)[MT][NT][4], const AttentionSizes& s, int batch, int row, int column,
+                                  QueryChunk chunk = {}) {
   if constexpr (!Keys) {
-    hide_keys<First>(p, s, batch, row, column);
+    hide_keys<First>(p, s, batch, row, column, chunk);
   } else {
     int g = int(threadIdx.x % 32 / 4), t = int(threadIdx.x % 4);
-    if (s.causal && column < row + 16 * MT - 1) {
+    if (s.causal && column + chunk.shift < row + 16 * MT - 1) {
 #pragma unroll
       for (int m = 0; m < MT; ++m)
 #pragma unroll
         for (int n = 0; n < NT; ++n)
 #pragma unroll
           for (int i = 0; i < 4; ++i)
-            if (row + 16 * m + 8 * (i / 2) + g > column + 8 * n + 2 * t + i % 2) p[m][n][i] = -INFINITY;
+            if (row + 16 * m + 8 * (i / 2) + g > column + chunk.shift + 8 * n + 2 * t + i % 2) p[m][n][i] = -INFINITY;
     }
-    if (First && first_key(s, batch, column + 8 * NT - 1) > row) {
+    if (First && first_key(s, batch, column + 8 * NT - 1, chunk) > row) {
 #pragma unroll
       for (int n = 0; n < NT; ++n)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          int first = first_key(s, batch, column + 8 * n + 2 * t + e);
+          int first = first_key(s, batch, column + 8 * n + 2 * t + e, chunk);
 #pragma unroll
           for (int m = 0; m < MT; ++m)
 #pragma unroll
