@@ -10,7 +10,6 @@
 #include <type_traits>
 
 #include "backend/cuda/kernel.h"
-#include "backend/cuda/loader.h"
 
 namespace crest::cuda {
 
@@ -33,15 +32,17 @@ struct Driver {
   static const Driver* get() {
     static const Driver driver = [] {
       Driver d;
-      const Library& l = library("cuda", 1);
-      if (!l.handle) return d;
-      auto find = [&](auto& function, const char* name) {
-        function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(symbol(l, name));
+      auto find = [&](auto& function, const char* name, unsigned since) {
+        void* f = nullptr;
+        cudaDriverEntryPointQueryResult found;
+        const auto code = cudaGetDriverEntryPointByVersion(name, &f, since, cudaEnableDefault, &found);
+        if (code != cudaSuccess || found != cudaDriverEntryPointSuccess) f = nullptr;
+        function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(f);
       };
-      find(d.range, "cuMemGetAddressRange_v2"), find(d.memory_operations, "cuStreamBatchMemOp_v2");
+      find(d.range, "cuMemGetAddressRange", 3020), find(d.memory_operations, "cuStreamBatchMemOp", 12000);
       return d;
     }();
-    return driver.range ? &driver : nullptr;
+    return driver.range && driver.memory_operations ? &driver : nullptr;
   }
 };
 
