@@ -126,13 +126,13 @@ const PeerCopies::Mapped& PeerCopies::mapped(char* base) {
   return allocations_.emplace(base, std::move(m)).first->second;
 }
 
-bool PeerCopies::start() {
+bool PeerCopies::start(void* stream) {
   if (started_) return usable_;
   started_ = true;
   const size_t bytes = std::max(block, size_t(place_of(Flag::ready, ranks_)) * sizeof *flags_);
   check(cudaMalloc(reinterpret_cast<void**>(&flags_), bytes), "memory of flags");
-  check(cudaMemset(flags_, 0, bytes), "memory of flags");
-  check(cudaDeviceSynchronize(), "memory of flags");
+  // Done before others know the address: they get it on this stream.
+  check(cudaMemsetAsync(flags_, 0, bytes, static_cast<cudaStream_t>(stream)), "memory of flags");
   return usable_ = !mapped(reinterpret_cast<char*>(flags_)).empty();
 }
 
@@ -140,7 +140,7 @@ bool PeerCopies::pull(void* stream, const void* place, int to, void* in, int fro
   auto* on = static_cast<cudaStream_t>(stream);
   char* base = beginning_of(place);
   if (is_captured(on) && (!started_ || !allocations_.count(base))) return false;
-  if (!start()) return false;
+  if (!start(stream)) return false;
   const Mapped& there = mapped(base);
   if (there.empty()) return false;
   const Mapped& flags = mapped(reinterpret_cast<char*>(flags_));
