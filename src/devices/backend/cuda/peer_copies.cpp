@@ -93,11 +93,11 @@ bool is_captured(cudaStream_t stream) {
 }  // namespace
 
 PeerCopies::~PeerCopies() {
-  for (auto& [base, m] : allocations_) unmap(base, m);
+  for (auto& [base, m] : allocations_) unmap(m);
   cudaFree(flags_);
 }
 
-void PeerCopies::unmap(const char*, Mapped& m) const {
+void PeerCopies::unmap(Mapped& m) const {
   for (size_t r = 0; r < m.size(); ++r)
     if (int(r) != rank_ && m[r]) cudaIpcCloseMemHandle(m[r]);
   m.clear();
@@ -121,7 +121,7 @@ const PeerCopies::Mapped& PeerCopies::mapped(char* base) {
   }
   cudaGetLastError();  // a refusal is an answer
   for (auto& said : gather_(ok ? "1" : "0")) ok &= said == "1";
-  if (!ok) unmap(base, m);
+  if (!ok) unmap(m);
   if (ok) m[size_t(rank_)] = base;
   return allocations_.emplace(base, std::move(m)).first->second;
 }
@@ -160,7 +160,7 @@ bool PeerCopies::forget(const void* allocation) {
   auto it = allocations_.find(static_cast<const char*>(allocation));
   if (it == allocations_.end()) return false;
   const bool was_mapped = !it->second.empty();
-  unmap(it->first, it->second);
+  unmap(it->second);
   allocations_.erase(it);
   return was_mapped;
 }

@@ -30,7 +30,7 @@ class PeerCopies {
   using Mapped = std::vector<char*>;  // by rank; empty: it cannot be mapped
 
   const Mapped& mapped(char* base);
-  void unmap(const char* base, Mapped& m) const;
+  void unmap(Mapped& m) const;
   bool start(void* stream);
 
   int rank_, ranks_;
