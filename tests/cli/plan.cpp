@@ -440,11 +440,12 @@ TEST(CliPlan, TokensOfATrainingHaveALimit) {
   EXPECT_NE(long_one.find(" years ("), std::string::npos) << long_one;
   EXPECT_EQ(long_one.find('?'), std::string::npos) << long_one;
   for (const char* wrong : {"0.5", "1e300", "nan"}) EXPECT_EQ(run(wrong).code, 2) << wrong;
-  // Tensor ranks send as many bytes as in the formula.
+  // Tensor ranks send as many bytes as in the formula, also in pieces.
   for (const char* mesh : {"tensor=2", "data=2,tensor=4"})
     for (const char* model : {"nano", "llama-nano"}) {
       if (std::string(mesh) != "tensor=2" && std::string(model) != "nano") continue;  // two heads of keys
-      auto j = plan({"--model", model, "--seq=64", "--batch=2", "--explain=traffic", "--mesh", mesh});
+      auto j = plan({"--model", model, "--seq=64", "--batch=2", "--explain=traffic", "--mesh", mesh,
+                     std::string("--tensor-overlap=") + (std::string(mesh) == "tensor=2" ? "off" : "rows")});
       for (auto& term : j["sections"][1]["terms"]) EXPECT_EQ(term["value"], term["program"]) << model << " " << term;
       EXPECT_EQ(j["sections"][1]["terms"].size(), 2u);
     }

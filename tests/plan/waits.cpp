@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <algorithm>
 #include <set>
 
 #include "backend/cuda/stream_order.h"
@@ -319,6 +320,45 @@ TEST(Waits, AWaitForSomethingLaterIsRefused) {
   waits.pop_back();
   EXPECT_TRUE(refused(c.program, a, waits));
   EXPECT_TRUE(refused(c.program, a, {}));
+}
+
+// Which bytes a piece of rows has depends on the rank. The waits of the one Program suffice for all.
+TEST(Waits, PiecesOfRowsAreInOrderOnEveryRank) {
+  int pieces = 0, shared = 0, needed = 0;
+  for (int ranks : {2, 4}) {
+    Recipe r = tensor_recipe(ranks == 2);
+    r.model.layers = 2, r.fusion = "on", r.mesh = {{Axis::tensor, ranks}}, r.data_parallel = ranks;
+    r.pass_settings["tensor-overlap"] = "rows";
+    CompiledSession s = compile(r, this_cpu(2), session_programs(r, train_and_validate()));
+    for (auto& c : s.programs) {
+      std::vector<Accesses> on_rank(size_t(ranks), accesses_by_address(s, c));
+      for (int place = 0; place < ranks; ++place)
+        for (auto& instr : on_rank[size_t(place)])
+          for (Access& a : instr) {
+            if (a.pieces_of == no_value) continue;
+            const int64_t bytes = a.end - a.begin, piece = (a.begin - a.pieces_begin) / bytes;
+            a.begin = a.pieces_begin + (piece + place) % ranks * bytes, a.end = a.begin + bytes;
+            ++pieces;
+          }
+      for (const Accesses& a : on_rank) {
+        const Pairs found = pairs(c.program, a, c.waits);
+        ASSERT_EQ(found.unordered, 0) << c.spec.name << " on " << ranks << " ranks";
+        shared += found.all;
+      }
+      const Accesses all = accesses_by_address(s, c);
+      for (size_t i = 0; i < c.waits.size(); ++i)
+        for (size_t k = 0; k < c.waits[i].size(); ++k) {
+          Waits fewer = c.waits;
+          fewer[i].erase(fewer[i].begin() + std::ptrdiff_t(k));
+          EXPECT_TRUE(refused(c.program, all, fewer)) << c.spec.name << " " << i;
+          needed += std::any_of(on_rank.begin(), on_rank.end(),
+                                [&](const Accesses& a) { return pairs(c.program, a, fewer).unordered > 0; });
+        }
+    }
+  }
+  EXPECT_GT(pieces, 500);
+  EXPECT_GT(shared, 500);
+  EXPECT_GT(needed, 50);
 }
 
 // Any possible order of streams gives the same bits: the Program is executed in it. Without waits

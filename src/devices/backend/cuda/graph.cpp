@@ -52,7 +52,10 @@ void Graph::replay(cudaStream_t stream) const { check(cudaGraphLaunch(exec_, str
 
 bool Graph::makes_work(size_t node) const {
   cudaGraphNodeType type;
-  check(cudaGraphNodeGetType(nodes_[node], &type), "type of a graph node");
+  if (cudaGraphNodeGetType(nodes_[node], &type) != cudaSuccess) {  // the runtime has no name for waits of streams
+    cudaGetLastError();
+    return false;
+  }
   return type == cudaGraphNodeTypeKernel || type == cudaGraphNodeTypeMemcpy || type == cudaGraphNodeTypeMemset;
 }
 

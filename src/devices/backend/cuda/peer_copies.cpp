@@ -10,7 +10,6 @@
 #include <type_traits>
 
 #include "backend/cuda/kernel.h"
-#include "backend/cuda/loader.h"
 
 namespace crest::cuda {
 
@@ -33,15 +32,17 @@ struct Driver {
   static const Driver* get() {
     static const Driver driver = [] {
       Driver d;
-      const Library& l = library("cuda", 1);
-      if (!l.handle) return d;
-      auto find = [&](auto& function, const char* name) {
-        function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(symbol(l, name));
+      auto find = [&](auto& function, const char* name, unsigned since) {
+        void* f = nullptr;
+        cudaDriverEntryPointQueryResult found;
+        const auto code = cudaGetDriverEntryPointByVersion(name, &f, since, cudaEnableDefault, &found);
+        if (code != cudaSuccess || found != cudaDriverEntryPointSuccess) f = nullptr;
+        function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(f);
       };
-      find(d.range, "cuMemGetAddressRange_v2"), find(d.memory_operations, "cuStreamBatchMemOp_v2");
+      find(d.range, "cuMemGetAddressRange", 3020), find(d.memory_operations, "cuStreamBatchMemOp", 12000);
       return d;
     }();
-    return driver.range ? &driver : nullptr;
+    return driver.range && driver.memory_operations ? &driver : nullptr;
   }
 };
 
@@ -92,11 +93,11 @@ bool is_captured(cudaStream_t stream) {
 }  // namespace
 
 PeerCopies::~PeerCopies() {
-  for (auto& [base, m] : allocations_) unmap(base, m);
+  for (auto& [base, m] : allocations_) unmap(m);
   cudaFree(flags_);
 }
 
-void PeerCopies::unmap(const char*, Mapped& m) const {
+void PeerCopies::unmap(Mapped& m) const {
   for (size_t r = 0; r < m.size(); ++r)
     if (int(r) != rank_ && m[r]) cudaIpcCloseMemHandle(m[r]);
   m.clear();
@@ -120,18 +121,18 @@ const PeerCopies::Mapped& PeerCopies::mapped(char* base) {
   }
   cudaGetLastError();  // a refusal is an answer
   for (auto& said : gather_(ok ? "1" : "0")) ok &= said == "1";
-  if (!ok) unmap(base, m);
+  if (!ok) unmap(m);
   if (ok) m[size_t(rank_)] = base;
   return allocations_.emplace(base, std::move(m)).first->second;
 }
 
-bool PeerCopies::start() {
+bool PeerCopies::start(void* stream) {
   if (started_) return usable_;
   started_ = true;
   const size_t bytes = std::max(block, size_t(place_of(Flag::ready, ranks_)) * sizeof *flags_);
   check(cudaMalloc(reinterpret_cast<void**>(&flags_), bytes), "memory of flags");
-  check(cudaMemset(flags_, 0, bytes), "memory of flags");
-  check(cudaDeviceSynchronize(), "memory of flags");
+  // Done before others know the address: they get it on this stream.
+  check(cudaMemsetAsync(flags_, 0, bytes, static_cast<cudaStream_t>(stream)), "memory of flags");
   return usable_ = !mapped(reinterpret_cast<char*>(flags_)).empty();
 }
 
@@ -139,7 +140,7 @@ bool PeerCopies::pull(void* stream, const void* place, int to, void* in, int fro
   auto* on = static_cast<cudaStream_t>(stream);
   char* base = beginning_of(place);
   if (is_captured(on) && (!started_ || !allocations_.count(base))) return false;
-  if (!start()) return false;
+  if (!start(stream)) return false;
   const Mapped& there = mapped(base);
   if (there.empty()) return false;
   const Mapped& flags = mapped(reinterpret_cast<char*>(flags_));
@@ -159,7 +160,7 @@ bool PeerCopies::forget(const void* allocation) {
   auto it = allocations_.find(static_cast<const char*>(allocation));
   if (it == allocations_.end()) return false;
   const bool was_mapped = !it->second.empty();
-  unmap(it->first, it->second);
+  unmap(it->second);
   allocations_.erase(it);
   return was_mapped;
 }

@@ -11,7 +11,7 @@ namespace crest::cuda {
 
 class PeerCopies {
  public:
-  // What each rank gives, in rank order. All ranks call it together.
+  // What each rank gives, in rank order. All ranks call it together, on the stream of pull().
   using Gather = std::function<std::vector<std::string>(const std::string& own)>;
 
   PeerCopies(int rank, int ranks, Gather gather) : rank_(rank), ranks_(ranks), gather_(std::move(gather)) {}
@@ -30,8 +30,8 @@ class PeerCopies {
   using Mapped = std::vector<char*>;  // by rank; empty: it cannot be mapped
 
   const Mapped& mapped(char* base);
-  void unmap(const char* base, Mapped& m) const;
-  bool start();
+  void unmap(Mapped& m) const;
+  bool start(void* stream);
 
   int rank_, ranks_;
   Gather gather_;
