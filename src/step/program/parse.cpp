@@ -155,7 +155,7 @@ class Parser {
 
   Placement placement() {
     expect("=");
-    for (Placement p : {Placement::partial(), Placement::own(), Placement::absent()})
+    for (Placement p : {Placement::partial(), Placement::own(), Placement::absent(), Placement::each()})
       if (accept_word(text(p))) return p;
     const bool heads = accept("heads(");
     if (!heads) expect("shard(");

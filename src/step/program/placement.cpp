@@ -9,7 +9,7 @@
 namespace crest {
 
 std::string text(Placement p) {
-  static constexpr const char* names[] = {"replicated", "shard", "partial", "own", "absent"};
+  static constexpr const char* names[] = {"replicated", "shard", "partial", "own", "absent", "each"};
   if (!p.cut()) return names[size_t(p.kind)];
   return p.queries ? fmt::format("heads({},{})", p.dim, p.queries) : fmt::format("shard({})", p.dim);
 }
