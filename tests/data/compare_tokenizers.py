@@ -258,7 +258,7 @@ def kinds(folder):
     # Found only where no character of a word is beside them; not even "the" in "<thethe>", which is none itself.
     for name, normalizer, prefix in (("words", n.Sequence([n.Prepend(MARK), mark]), 1), ("words-lowercase", n.Sequence([n.Lowercase(), mark]), 0)):
         character(name, normalizer, None, mark_decoder(prefix))
-        made[name].add_tokens([AddedToken("the", special=False, normalized=bool(prefix), single_word=True),
+        made[name].add_tokens([AddedToken("the", special=False, normalized=not prefix, single_word=True),
                                AddedToken("e", special=False, normalized=False, single_word=True),
                                AddedToken("th", special=False, normalized=False),
                                AddedToken("=", special=False, normalized=False, single_word=True),
