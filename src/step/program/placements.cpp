@@ -192,7 +192,8 @@ class Inference {
   std::string compute(const Instr& instr, std::vector<Placement>& out) {
     std::vector<Placement> in;
     for (ValueId v : instr.in) in.push_back(v == no_value ? Placement() : placement(v));
-    if (std::any_of(in.begin(), in.end(), [](const Placement& p) { return p.kind == Kind::each; }))
+    const bool copies = is_copy(instr);  // of the first input; the second is overwritten
+    if (!copies && std::any_of(in.begin(), in.end(), [](const Placement& p) { return p.kind == Kind::each; }))
       return compute_each(instr, in, out);
     if (instr.body) return Inference(*instr.body, axis_, after_).run_body(in, out);
     if (instr.op->place) return place(p_, instr, axis_, in, out);
@@ -203,13 +204,18 @@ class Inference {
     }
     if (in[0].kind == Kind::absent) return fmt::format("reads %{}, which holds nothing", name_of(instr.in[0]));
     out.assign(instr.out.size(), in[0]);
-    if (op == "copy_in" || op == "copy_out" || op == "send") return "";
+    if (copies || op == "send") return "";
     const bool parts = in[0].cut(), of_stages = instr.attrs.has("axes") && over(instr, axis_);
     if (op == "square_sum" && (parts || of_stages)) {  // a part of the sum
       out[0] = Placement::partial();
       return all_are(instr, parts ? Kind::shard : Kind::replicated);
     }
     return all_are(instr, Kind::replicated);  // no rule
+  }
+
+  static bool is_copy(const Instr& instr) {
+    const std::string_view op = instr.op->name;
+    return op == "copy_in" || op == "copy_out";
   }
 
   // Each rank computes with its own tensors, and with those that all have.
