@@ -162,6 +162,8 @@ SPECIAL_DOCUMENTS = ["", " ", "  ", "a", " a", "a ", " a ", "\t", "\n", "\r\n", 
                      "\u0301", "a\u0301\u0323\u0301b", "\u0130\u0049\u0131", "\u1e9e\u00df\ufb01\u2460\u00bd", "\u1100\u1161\u11a8 \uac01", "\u00a0a\u00a0", "\u3000a\u3000",
                      "a <|user|> \n b<|user|>c", "<|user|>", " <|user|>  <|user|>x ", "\u00e9\u3000<|user|>\t\u00a0y", " <|mask|> y", "e\u2003<|mask|><|mask|>",
                      "<|user|> <|mask|>", "a  <|left|> b", "\n <|left|>\n<|left|>",
+                     "the", "the the", "thethe", "the_", "\u00bdthe\u00bd", "\u0663the", "\u2167the", "the\u200d", "the\u24d0", "the\u0301", "\ufe33the",
+                     "(the)\ufffdthe", "a  don", "don't  don", "x=", "x = y==z", "e\u2581e", "\u2581the\u2581",
                      "1", "12 345", "a1b22c333", "\u0663\u0664", "\u2167x", "👩‍👩‍👧‍👦 🇪🇺 👍🏽", "The THE the", "aB" * 40, "\u03a3\u03c3\u03c2 \u039f\u0394\u039f\u03a3"]
 
 
@@ -253,6 +255,14 @@ def kinds(folder):
                                        AddedToken("<|mask|>", special=True, normalized=False, lstrip=True)])
         made[name].add_tokens([AddedToken("<|left|>", special=False, normalized=False, lstrip=True)])
     character("llama", n.Sequence([n.Prepend(MARK), mark]), None, mark_decoder())
+    # Found only where no character of a word is beside them; not even "the" in "<thethe>", which is none itself.
+    for name, normalizer, prefix in (("words", n.Sequence([n.Prepend(MARK), mark]), 1), ("words-lowercase", n.Sequence([n.Lowercase(), mark]), 0)):
+        character(name, normalizer, None, mark_decoder(prefix))
+        made[name].add_tokens([AddedToken("the", special=False, normalized=not prefix, single_word=True),
+                               AddedToken("e", special=False, normalized=False, single_word=True),
+                               AddedToken("th", special=False, normalized=False),
+                               AddedToken("=", special=False, normalized=False, single_word=True),
+                               AddedToken("don", special=False, normalized=False, single_word=True, lstrip=True)])
     for scheme, split in (("first", False), ("always", True), ("always", False), ("never", True)):
         character(f"metaspace-{scheme}-{split}", None, p.Metaspace(MARK, scheme, split), decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(MARK, scheme)])
                   if scheme == "always" and not split else mark_decoder(0 if scheme == "never" else 1))

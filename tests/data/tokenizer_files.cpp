@@ -279,15 +279,12 @@ TEST(TokenizerFiles, FilesBesideAVocabularyAddTheirTokens) {
   struct Case {
     const char *file, *text, *said;
   };
-  for (auto& c :
-       {Case{"added_tokens.json", "[]", "not a JSON object"},
-        Case{"added_tokens.json", R"({"a": "b"})", "the id of 'a' is not a number"},
-        Case{"added_tokens.json", R"({"<s>": 3})", "disagree about id 3"},
-        Case{"special_tokens_map.json", R"({"eos_token": 5})", "eos_token is not a token"},
-        Case{"tokenizer_config.json", R"({"added_tokens_decoder": {"x": {}}})", "not an id and its token"},
-        Case{"tokenizer_config.json", R"({"added_tokens_decoder": {"800": {"content": "<m>", "single_word": true}}})",
-             "single_word = true"},
-        Case{"tokenizer_config.json", "{", "line 1"}}) {
+  for (auto& c : {Case{"added_tokens.json", "[]", "not a JSON object"},
+                  Case{"added_tokens.json", R"({"a": "b"})", "the id of 'a' is not a number"},
+                  Case{"added_tokens.json", R"({"<s>": 3})", "disagree about id 3"},
+                  Case{"special_tokens_map.json", R"({"eos_token": 5})", "eos_token is not a token"},
+                  Case{"tokenizer_config.json", R"({"added_tokens_decoder": {"x": {}}})", "not an id and its token"},
+                  Case{"tokenizer_config.json", "{", "line 1"}}) {
     SCOPED_TRACE(c.text);
     DataFolder bad;
     for (const char* name : {"vocab.json", "merges.txt"}) write_file(bad / name, read_file(dir / name));
@@ -497,7 +494,6 @@ TEST(TokenizerFiles, WhatIsNotSupportedIsNamed) {
   EXPECT_ERROR(parse(with("\"use_regex\":false", "\"use_regex\":true")), "more than one split rule");
   EXPECT_ERROR(parse(with("\"type\":\"Split\"", "\"type\":\"Digits\"")), "use_regex = false");
   EXPECT_ERROR(parse(with("\"type\":\"Split\"", "\"type\":\"Punctuation\"")), "Punctuation");
-  EXPECT_ERROR(parse(with("\"single_word\":false", "\"single_word\":true")), "single_word");
   EXPECT_ERROR(parse(with("<tool>", "<a tool>")), "holds a space");
   EXPECT_ERROR(parse(with("\"normalizer\":null", "\"normalizer\":{\"type\":\"StripAccents\"}")), "StripAccents");
   EXPECT_NO_THROW(parse(with("\"normalizer\":null", "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[]}")));
@@ -528,6 +524,18 @@ TEST(TokenizerFiles, AddedTokensTakeTheWhiteSpaceBesideThem) {
   EXPECT_EQ(left.encode("a \xe3\x80\x80<tool> b\n<tool><tool>"), join(left, {"a", " b", "", ""}, tool));
   EXPECT_EQ(Tokenizer::parse(left.to_json(), "again").to_json(), left.to_json());
   EXPECT_NE(left.difference(plain, "A", "B"), "");
+  // Next to a letter, mark, digit, connector or joiner it is ordinary text, and so is all in it.
+  const Tokenizer word = Tokenizer::parse(with(json, "<tool>", "\"single_word\":false"), "file.json");
+  EXPECT_EQ(word.encode("a <tool>.<tool>\u00bd"), join(word, {"a ", ".", "\u00bd"}, tool));
+  for (const char* beside : {"a", "\u00e9", "\u0301", "1", "\u2167", "_", "\u200d", "\u24d0"})
+    for (bool before : {false, true}) {
+      const std::string text = before ? beside + std::string("<tool>") : std::string("<tool>") + beside;
+      const std::vector<uint32_t> ids = word.encode(text);
+      EXPECT_EQ(std::ranges::count(ids, tool), 0) << text;
+      EXPECT_EQ(word.decode(ids), text);
+    }
+  EXPECT_EQ(Tokenizer::parse(word.to_json(), "again").to_json(), word.to_json());
+  EXPECT_NE(word.difference(plain, "A", "B"), "");
   EXPECT_ERROR(Tokenizer::parse(with(json, "<tool>", "\"rstrip\":false"), "file.json"), "not special and has rstrip");
 }
 

@@ -174,6 +174,8 @@ void add_attention_cases(std::vector<Case>& list, DType t) {
     add_qk_norm(list, t, per, per, 3, 65, 4, 2, 24);
     add_qk_norm(list, t, per, per + std::string("_wide"), 1, 5, 10, 2, 256);
   }
+  for (auto [h, kv] : {std::pair{5, 1}, {20, 4}, {32, 8}, {40, 2}})  // as many vectors as a GPU's thread may have
+    add_qk_norm(list, t, "row", "row_of_" + std::to_string(h), 1, 3, h, kv, 256);
 
   for (bool inverse : {false, true}) {
     std::string n = inverse ? "inverse" : "forward";

@@ -105,6 +105,28 @@ TEST(Lockstep, EveryRankHasWhatThePlacementsSay) {
         }
 }
 
+// Ranks own whole matrices. With three ranks and two layers, one rank has none.
+TEST(Lockstep, RanksHaveTheirMatricesOfMuon) {
+  const Mesh two = {{Axis::data, 2}}, three = {{Axis::data, 3}}, stages = {{Axis::pipeline, 2}, {Axis::data, 2}};
+  struct How {
+    Mesh mesh;
+    const char* shard;
+    bool llama = false;
+  };
+  for (const How& how : {How{two, "optimizer", true}, How{three, "optimizer"}, How{two, "gradients"},
+                         How{two, "weights", true}, How{stages, "optimizer", true}}) {
+    Recipe one = tiny_recipe(how.llama);
+    one.optimizer = "muon", one.fusion = "on", one.model.dropout = 0, one.model.tied = false;
+    if (how.mesh == stages) one.model.layers = 3;
+    one.pass_settings["bucket"] = "500B", one.pass_settings["reduce"] = "bucket";
+    Recipe part = on_mesh(one, how.mesh);
+    part.pass_settings["shard"] = how.shard;
+    SCOPED_TRACE(how.shard);
+    compare_steps(one, part, std::string(how.shard) != "optimizer");
+    if (HasFailure()) return;
+  }
+}
+
 TEST(Lockstep, TensorRanksHaveWhatThePlacementsSay) {
   struct How {
     Mesh mesh;

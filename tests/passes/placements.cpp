@@ -39,7 +39,9 @@ const char* const levels[] = {"optimizer", "gradients", "weights", "forward"};
 // Of each optimizer with sharding at each level.
 std::vector<Case> updates() {
   std::vector<Case> list;
-  for (const Optimizer& optimizer : elementwise_optimizers())
+  std::vector<Optimizer> optimizers = elementwise_optimizers();
+  optimizers.push_back(muon_optimizers().at(0));
+  for (const Optimizer& optimizer : optimizers)
     for (const char* level : levels) {
       Recipe r = tiny_recipe();
       r.data_parallel = 2, r.precision = "bf16", r.fusion = "on", r.optimizer = optimizer.name;

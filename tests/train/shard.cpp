@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "memory_folder.h"
+#include "passes/rewrite.h"
 #include "program/op.h"
 #include "train/state_bytes.h"
 
@@ -241,11 +242,12 @@ TEST(Sharding, EachRankPlansItsShareOfTheState) {
 
 // A checkpoint of shards equals one of whole states, and continues with any setting.
 TEST(Sharding, CheckpointsDoNotShowIt) {
-  for (const char* optimizer : {"adamw", "adamw-8bit", "adamw-fp8"}) {
+  for (const char* optimizer : {"adamw", "adamw-8bit", "adamw-fp8", "muon"}) {
     SCOPED_TRACE(optimizer);
     Recipe r = on_ranks(2);
     r.optimizer = optimizer, r.precision = "bf16";
-    Recipe other = r;  // the same global batch on one rank
+    if (r.optimizer == "muon") r.clip = 0;  // its groups are others with shards, and sum the norm in another order
+    Recipe other = r;                       // the same global batch on one rank
     other.data_parallel = 1, other.grad_accumulation = 2;
     MemoryFolder plain_folder, shared_folder;
     Engine plain = make_engine(r), shards = make_engine(sharded(r));
@@ -271,6 +273,49 @@ TEST(Sharding, CheckpointsDoNotShowIt) {
     EXPECT_TRUE(bytes_of(plain) == bytes_of(shards));
     EXPECT_TRUE(bytes_of(plain) == bytes_of(again));
   }
+}
+
+// A rank updates whole matrices, as many of each role as the others: with three ranks and two
+// layers, one rank has none. Without clipping, the order of the norm's sum has no effect.
+TEST(Sharding, RanksOwnTheMatricesOfMuon) {
+  for (int ranks : {2, 3})
+    for (const char* level : {"optimizer", "gradients", "weights", "forward"}) {
+      SCOPED_TRACE(std::to_string(ranks) + " " + level);
+      Recipe r = on_ranks(ranks);
+      r.model = tiny_model(ranks == 3);
+      r.optimizer = "muon", r.clip = 0, r.precision = ranks == 2 ? "fp32" : "bf16";
+      if (level == std::string("optimizer")) r.grad_accumulation = 2;
+      const bool forward = level == std::string("forward");
+      Recipe owned = sharded(r, forward ? "optimizer" : level);
+      if (forward)
+        owned.pass_settings["gather"] = "forward", owned.pass_settings["reduce"] = "bucket",
+        owned.pass_settings["bucket"] = "20kB";
+      auto plain = trained(r), got = trained(owned);
+      plain.back() = got.back();  // the norm may differ in its last bit
+      EXPECT_TRUE(got == plain);
+    }
+}
+
+// Each rank has half of the products and of the state, and the plan says so.
+TEST(Sharding, EachRankPlansItsMatricesOfMuon) {
+  SessionUse use;
+  use.train = use.update = true;
+  auto planned = [&](const Recipe& r) {
+    CompiledSession s = compile(r, crest::test::test_device(2), session_programs(r, use));
+    const Program& p = s.programs[size_t(s.find("update"))].program;
+    const auto products = std::count_if(p.code.begin(), p.code.end(), [](auto& i) { return is(i, "matmul"); });
+    return std::pair(int64_t(products), s.by_category()[size_t(Category::optimizer_state)]);
+  };
+  Recipe r = on_ranks(2);
+  r.optimizer = "muon";
+  const auto [products, state] = planned(r);
+  const auto [own_products, own_state] = planned(sharded(r));
+  EXPECT_EQ(products, 2 * own_products);
+  EXPECT_NEAR(double(own_state), double(state) / 2, 9 * 256);
+  EXPECT_EQ(make_engine(sharded(r)).rank(0).held_bytes(),
+            compile(sharded(r), crest::test::test_device(2),
+                    session_programs(sharded(r), {.train = true, .update = true, .validation = true}))
+                .planned_bytes());
 }
 
 // Rank 0 has few whole tensors at a time, so the plan counts only its own parts.
@@ -305,12 +350,15 @@ TEST(Sharding, OptimizersThatNeedWholeMatricesAreRefused) {
     }
     return false;
   };
-  for (const char* optimizer : {"muon", "adafactor", "adamw-unfused"}) {
+  for (const char* optimizer : {"adafactor", "adamw-unfused"}) {
     Recipe r = sharded(on_ranks(2));
     r.optimizer = optimizer;
     EXPECT_TRUE(refused(r, optimizer)) << optimizer;
   }
   Recipe r = sharded(on_ranks(2));
+  r.optimizer = "muon", r.precision = "fp8", r.pass_settings["fp8-weights"] = "update";
+  EXPECT_TRUE(refused(r, "--fp8-weights update"));
+  r = sharded(on_ranks(2));
   r.fusion = "off";
   EXPECT_TRUE(refused(r, "--fusion off"));
   for (const char* reduce : {"each", "overlap"}) {

@@ -2,7 +2,8 @@
 // states, in the same order: one optimizer launch, one norm, one message for data parallelism.
 // Matrices with weight decay are a group, everything else is another. Parameters with a learning
 // rate of their own, and those of which each rank has a part, are in groups of their own. If shards
-// travel in buckets (--shard, --reduce bucket), each bucket is a group.
+// travel in buckets (--shard, --reduce bucket), each bucket is a group. Matrices owned by ranks
+// (Muon with --shard) are grouped by their role in the layers: every rank has as many of them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,8 +35,9 @@ struct Member {
 class Groups {
  public:
   // bucket: bytes of gradients after which a group ends.
-  Groups(Program& program, int64_t parts, int64_t bucket)
+  Groups(Program& program, const PassContext& context, int64_t parts, int64_t bucket)
       : program_(program),
+        context_(context),
         builder_(program),
         block_(program.properties.integer(state_block_property, 1)),
         alignment_(round_up(lines, block_)),
@@ -52,13 +54,19 @@ class Groups {
       auto end = [&] {
         if (members.empty()) return;
         std::string group = kind.decay ? "decay" : "rest";
+        if (!kind.role.empty()) {
+          std::string role = kind.role;
+          std::replace(role.begin(), role.end(), '.', '_');
+          group += fmt::format("_{}_{}x{}", role, kind.rows, kind.columns);
+        }
         if (kind.lr_group) group += fmt::format("_{}", learning_rate_groups()[size_t(kind.lr_group - 1)].name);
         if (kind.cut) group += "_tensor";
         if (kind.borrowed) group += "_borrowed";
         if (kind.chunk) group += fmt::format("_chunk{}", kind.chunk);
         if (count) group += std::to_string(count);
-        // A whole number of equal parts: each rank may have one.
-        add(group, members, round_up(size, alignment_ * parts_), gradients);
+        // A whole number of equal parts: each rank may have one. Of whole tensors if it owns them.
+        const int64_t unit = kind.role.empty() ? alignment_ : size / int64_t(members.size());
+        add(group, members, round_up(size, unit * parts_), gradients);
         members.clear(), size = 0, ++count;
       };
       for (size_t q = 0; q < program_.params.size(); ++q) {
@@ -67,7 +75,8 @@ class Groups {
         if (!is_float(weight.dtype)) continue;  // frozen (passes/int8.cpp)
         members.push_back({q, size});
         size += round_up(numel(q), alignment_);
-        if (size >= bucket_ / gradient_bytes) end();
+        const bool equal = kind.role.empty() || int64_t(members.size()) % parts_ == 0;
+        if (equal && size >= bucket_ / gradient_bytes) end();
       }
       end();
     }
@@ -85,16 +94,24 @@ class Groups {
     int chunk;
     bool borrowed, decay, cut;
     int lr_group;
+    std::string role;  // in its layer, if ranks own whole tensors; "" if they have parts
+    int64_t rows = 0, columns = 0;
     auto operator<=>(const Kind&) const = default;
   };
   Kind kind_of(const Param& q) const {
-    return {q.chunk, q.borrowed, q.decay, program_.at(q.value).placement[size_t(Axis::tensor)].cut(), q.lr_group};
+    const Value& weight = program_.at(q.value);
+    Kind kind = {q.chunk, q.borrowed, q.decay, weight.placement[size_t(Axis::tensor)].cut(), q.lr_group, ""};
+    if (is_owned(context_, q))
+      kind.role = role_in_layer(q.name), kind.rows = weight.shape[0], kind.columns = weight.shape[1];
+    return kind;
   }
   // Matrices come first.
   std::vector<Kind> kinds() const {
     std::vector<Kind> list;
     for (const Param& q : program_.params) list.push_back(kind_of(q));
-    auto order = [](const Kind& k) { return std::tuple(k.chunk, k.borrowed, !k.decay, k.cut, k.lr_group); };
+    auto order = [](const Kind& k) {
+      return std::tuple(k.chunk, k.borrowed, !k.decay, k.cut, k.lr_group, k.role, k.rows, k.columns);
+    };
     std::sort(list.begin(), list.end(), [&](const Kind& a, const Kind& b) { return order(a) < order(b); });
     list.erase(std::unique(list.begin(), list.end()), list.end());
     return list;
@@ -169,6 +186,7 @@ class Groups {
   }
 
   Program& program_;
+  const PassContext& context_;
   Builder builder_;
   const int64_t block_, alignment_, parts_, bucket_;
   std::vector<std::pair<std::string, States>> states_;              // by suffix
@@ -178,7 +196,7 @@ class Groups {
 }  // namespace
 
 void group_parameters(Program& program, const PassContext& context) {
-  Groups(program, norm_parts(context),
+  Groups(program, context, norm_parts(context),
          shards_in_buckets(context) ? parse_bytes(context.setting("bucket"), "--bucket") : INT64_MAX)
       .run();
 }

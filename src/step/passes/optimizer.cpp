@@ -11,6 +11,7 @@
 #include "passes/optimizers.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
+#include "passes/shard.h"
 
 namespace crest {
 
@@ -80,6 +81,17 @@ std::vector<OptimizerState> optimizer_states(const PassContext& context, const P
     states.push_back(s);
   }
   return states;
+}
+
+bool is_owned(const PassContext& context, const Param& param) {
+  const Optimizer& o = chosen(context.recipe);
+  return o.owned && o.takes(param) && sharding_of(context) != Sharding::none;
+}
+
+std::string_view role_in_layer(std::string_view parameter) {
+  const size_t layer = parameter.find('.'),
+               role = layer == std::string_view::npos ? layer : parameter.find('.', layer + 1);
+  return role == std::string_view::npos ? parameter : parameter.substr(role + 1);
 }
 
 Update::Update(Builder& b, const Recipe& recipe, const Param& param, const std::vector<OptimizerState>& states,

@@ -101,7 +101,7 @@ static void emit_muon(Update& u) { Muon(u).emit(); }
 std::vector<Optimizer> muon_optimizers() {
   // Matrices inside a layer: neither embedding nor head.
   auto hidden = [](const Param& p) { return p.shape.rank() == 2 && p.name.starts_with("h."); };
-  return {{"muon", emit_muon, {{"m"}}, Master::whole, hidden}};
+  return {{"muon", emit_muon, {{"m"}}, Master::whole, hidden, 1, true}};
 }
 
 }  // namespace crest

@@ -37,6 +37,7 @@ struct Optimizer {
   Master master = Master::split;
   bool (*takes)(const Param&) = nullptr;  // whether it updates a parameter (AdamW updates the rest); null: all
   double rate = 1;                        // suitable learning rate relative to AdamW's
+  bool owned = false;                     // with --shard a rank updates its own of the tensors taken, each as a whole
 };
 
 // A parameter's state, declared by --optimizer.
@@ -48,6 +49,12 @@ struct OptimizerState {
 // All states of a parameter with weights of this shape (possibly padded) and dtype.
 std::vector<OptimizerState> optimizer_states(const PassContext& context, const Param& param, const Shape& shape,
                                              DType weight);
+
+// Whether a rank updates its own of these tensors as wholes (passes/shard.cpp). Tensors of the same
+// role in their layers, such as h.3.attn.qkv.weight and h.7.attn.qkv.weight, have the same update.
+bool is_owned(const PassContext& context, const Param& param);
+// "attn.qkv.weight" of h.3.attn.qkv.weight.
+std::string_view role_in_layer(std::string_view parameter);
 
 // One parameter, and what its update is built from.
 class Update {

@@ -16,6 +16,7 @@
 #include "ops/index.h"
 #include "ops/update.h"
 #include "passes/gather_weights.h"
+#include "passes/optimizers.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 
@@ -23,13 +24,91 @@ namespace crest {
 
 namespace {
 
+// The instructions of tensors owned by ranks (passes/optimizers.h), each updated as a whole. The
+// group of such tensors has as many for each rank, and rank r's shard holds its own. Every rank
+// runs the update of the tensors in the first shard, with its own in their places.
+class OwnedTensors {
+ public:
+  // A tensor of a group: of weights, gradients or a state.
+  struct Place {
+    ValueId group;
+    int64_t offset;  // elements
+    Shape shape;
+  };
+
+  OwnedTensors(const Program& p, const PassContext& context) : p_(p) {
+    const std::vector<ValueId> gradients = parameter_gradients(p);
+    std::map<std::string, size_t, std::less<>> owned;
+    for (size_t q = 0; q < p.params.size(); ++q)
+      if (is_owned(context, p.params[q])) {
+        owned.emplace(p.params[q].name, q);
+        add(p.params[q].value, q);
+        if (gradients[q] != no_value) add(gradients[q], q);
+      }
+    if (owned.empty()) return;
+    const std::vector<int> producers = p.producers();
+    for (size_t v = 0; v < p.values.size(); ++v) {
+      const std::string_view name = p.values[v].name;
+      if (p.values[v].role != Role::state || producers[v] >= 0 || name.rfind('.') == std::string_view::npos) continue;
+      if (auto it = owned.find(name.substr(0, name.rfind('.'))); it != owned.end()) add(ValueId(v), it->second);
+    }
+    // Readers of an owned tensor, and readers of their results. The norm reads all gradients.
+    std::map<ValueId, size_t> parameter_of = parameters_;
+    for (size_t i = 0; i < p.code.size(); ++i) {
+      if (is(p.code[i], "grad_norm") || is(p.code[i], "square_sum")) continue;
+      for (ValueId v : p.code[i].in) {
+        auto it = parameter_of.find(v);
+        if (it == parameter_of.end()) continue;
+        const size_t q = it->second;
+        of_[i] = q;
+        for (ValueId made : p.code[i].out) parameter_of[made] = q;
+        last_[storage(p.params[q].value)] = i;
+        break;
+      }
+    }
+  }
+
+  bool updates(size_t instr) const { return of_.count(instr) > 0; }
+  // Of an instruction in a group of weights: the parameter's place there, and whether no later one
+  // belongs to the group.
+  Place weight(size_t instr) const { return places_.at(p_.params[of_.at(instr)].value); }
+  bool ends(size_t instr) const { return last_.at(weight(instr).group) == instr; }
+  // Null: not a tensor of a group.
+  const Place* place(ValueId v) const {
+    auto it = places_.find(v);
+    return it == places_.end() ? nullptr : &it->second;
+  }
+  // Whether a result is neither a new version of such a tensor nor a value of the update alone.
+  bool leaks(const Instr& instr) const {
+    return std::any_of(instr.out.begin(), instr.out.end(), [&](ValueId v) {
+      return p_.at(storage(v)).lifetime != Lifetime::micro_step && !groups_.count(storage(v));
+    });
+  }
+
+ private:
+  ValueId storage(ValueId v) const { return p_.at(v).layout.storage; }
+  void add(ValueId v, size_t parameter) {
+    places_.emplace(v, Place{storage(v), p_.at(v).layout.offset, p_.at(v).shape});
+    parameters_.emplace(v, parameter), groups_.insert(storage(v));
+  }
+
+  const Program& p_;
+  std::map<ValueId, Place> places_;
+  std::map<ValueId, size_t> parameters_;
+  std::set<ValueId> groups_;
+  std::map<size_t, size_t> of_;     // instruction -> parameter
+  std::map<ValueId, size_t> last_;  // group of weights -> instruction
+};
+
 class ShardedUpdate {
  public:
   // gathering: where weights are gathered. On the communication stream, while the next group is
   // updated.
   // keeps_shards: of the weights; they are gathered before they are used.
-  ShardedUpdate(Program& program, const Copies& copies, Stream gathering, bool keeps_shards, bool keeps_whole)
-      : w_(program),
+  ShardedUpdate(Program& program, OwnedTensors owned, const Copies& copies, Stream gathering, bool keeps_shards,
+                bool keeps_whole)
+      : owned_(std::move(owned)),
+        w_(program),
         p_(program),
         copies_(copies),
         gathering_(gathering),
@@ -37,8 +116,11 @@ class ShardedUpdate {
         keeps_whole_(keeps_whole) {}
 
   void run() {
-    for (const Instr& instr : w_.old) {
-      if (is(instr, "square_sum"))
+    for (size_t i = 0; i < w_.old.size(); ++i) {
+      const Instr& instr = w_.old[i];
+      if (owned_.updates(i))
+        update_own(instr, i);
+      else if (is(instr, "square_sum"))
         square(instr);
       else if (is(instr, "all_reduce") && squares_.count(instr.in[0]))
         add_copies(instr);
@@ -53,7 +135,8 @@ class ShardedUpdate {
     for (size_t v = 0; v < p_.values.size(); ++v) {
       ValueId group = p_.values[v].layout.storage;
       bool whole = gradients_.count(group) > 0;  // of gradients: nobody reads them
-      if (whole || (shared_.count(group) && group != ValueId(v))) p_.values[v].lifetime = Lifetime::micro_step;
+      if (whole || (shared_.count(group) && group != ValueId(v) && !own_.count(ValueId(v))))
+        p_.values[v].lifetime = Lifetime::micro_step;
     }
     w_.finish();
   }
@@ -66,6 +149,10 @@ class ShardedUpdate {
                  "--fp8-weights update",
                  "Use --fp8-weights keep, or --shard optimizer or gradients with --gather update.");
     w_.keep(instr);
+  }
+  [[noreturn]] static void refuse_quantized() {
+    fail_usage("a rank updates its own matrices, so it cannot quantize those of others", "--fp8-weights update",
+               "Use --fp8-weights keep, or --shard none.");
   }
 
   // A rank's shard of a group's gradients after the last micro step.
@@ -122,9 +209,7 @@ class ShardedUpdate {
       } else if (p_.at(v).role == Role::gradient) {
         v = gradient_shard(b, v);
       } else if (keeps_shards_) {
-        auto [it, added] = weights_.emplace(p_.at(v).layout.storage, no_value);
-        if (added) it->second = add_shard(p_, it->first, copies_, keeps_whole_);
-        v = it->second;
+          v = weight_shard(p_.at(v).layout.storage);
       } else {
         weights.push_back(v);
         v = b.emit1("own_share", {w_.now(v)}, copies_.attrs());
@@ -145,6 +230,62 @@ class ShardedUpdate {
     }
   }
 
+  // The same place in every rank's shard. Those of other ranks' tensors have no instructions.
+  void update_own(const Instr& instr, size_t i) {
+    const OwnedTensors::Place weight = owned_.weight(i);
+    Builder& b = w_.build(instr);
+    if (weight.offset < p_.at(weight.group).numel() / copies_.ranks) {
+      if (owned_.leaks(instr)) refuse_quantized();
+      Instr own = instr;
+      for (ValueId& v : own.in) {
+        const OwnedTensors::Place* place = owned_.place(v);
+        v = w_.now(place ? place_in_shard(b, v, *place) : v);
+      }
+      own.out.clear();
+      const std::vector<ValueId> made = b.append(own);
+      for (size_t o = 0; o < made.size(); ++o) {
+        w_.replace(instr.out[o], made[o]);
+        std::swap(p_.at(instr.out[o]).name, p_.at(made[o]).name);
+      }
+    }
+    if (!owned_.ends(i) || keeps_shards_) return;
+    b.stream = gathering_;
+    w_.replace(weight.group, b.emit1("all_gather", {shares_.at(weight.group), w_.now(weight.group)}, copies_.attrs()));
+  }
+
+  ValueId place_in_shard(Builder& b, ValueId v, const OwnedTensors::Place& place) {
+    auto [it, added] = places_.emplace(v, no_value);
+    if (!added) return it->second;
+    const Value whole = p_.at(v);
+    ValueId shard = place.group;
+    if (whole.role == Role::state) {
+      shard_state(shard);
+    } else if (whole.role == Role::gradient) {
+      shard = gradient_shard(b, shard);
+    } else if (keeps_shards_) {
+      shard = weight_shard(shard);
+    } else {
+      auto [share, missing] = shares_.emplace(shard, no_value);
+      if (missing) share->second = b.emit1("own_share", {w_.now(shard)}, copies_.attrs());
+      shard = share->second;
+    }
+    const Value& root = p_.at(shard);
+    it->second =
+        b.declare(fmt::format("{}.{}", root.name, place.offset), whole.dtype, place.shape, root.role, root.lifetime);
+    Value& own = p_.at(it->second);
+    own.layout = {shard, place.offset, place.shape.contiguous_strides()};
+    own.placement = whole.placement;
+    copies_.place(own, Placement::each());
+    own_.insert(it->second);
+    return it->second;
+  }
+
+  ValueId weight_shard(ValueId group) {
+    auto [it, added] = weights_.emplace(group, no_value);
+    if (added) it->second = add_shard(p_, group, copies_, keeps_whole_);
+    return it->second;
+  }
+
   bool is_scalars(ValueId v) const { return p_.at(p_.at(v).layout.storage).name == "scalars"; }
 
   void shard_state(ValueId group) {
@@ -155,12 +296,16 @@ class ShardedUpdate {
     copies_.place(v, Placement::shard(0));
   }
 
+  const OwnedTensors owned_;  // before the code is taken
   Rewriter w_;
   Program& p_;
   const Copies copies_;
   Stream gathering_;
   bool keeps_shards_, keeps_whole_;
   std::map<ValueId, ValueId> gradients_, weights_;  // shards of groups
+  std::map<ValueId, ValueId> shares_;               // of groups of owned tensors: copies of a rank's shard
+  std::map<ValueId, ValueId> places_;               // of owned tensors, in shards
+  std::set<ValueId> own_;                           // these places
   std::set<ValueId> shared_;
   std::set<ValueId> squares_;  // sums of squares of a rank's shards
 };
@@ -173,10 +318,11 @@ bool updates_parameters(const Program& p, const Instr& instr) {
          });
 }
 
-// Whether the update goes over whole groups.
-bool over_groups(const Program& p) {
-  for (const Instr& instr : p.code) {
-    if (!updates_parameters(p, instr)) continue;
+// Whether the update goes over whole groups, except of owned tensors.
+bool over_groups(const Program& p, const OwnedTensors& owned) {
+  for (size_t i = 0; i < p.code.size(); ++i) {
+    const Instr& instr = p.code[i];
+    if (!updates_parameters(p, instr) || owned.updates(i)) continue;
     if (!instr.op->flat && !is(instr, "grad_norm") && !is(instr, "square_sum")) return false;
     for (size_t k = 1; k < instr.in.size(); ++k)  // input 0 has the scalars
       if (ValueId v = instr.in[k]; v != no_value && p.at(v).layout.storage != v) return false;
@@ -284,17 +430,20 @@ void shard(Program& program, const PassContext& context) {
       gather_weights(program, copies, keeps_whole);
     return;
   }
-  bool flat = over_groups(program);
+  OwnedTensors owned(program, context);
+  bool flat = over_groups(program, owned);
   if (sharding != Sharding::none && !flat)
-    fail_usage(fmt::format("shares need an update of whole groups of parameters, but --optimizer {}{} updates tensors "
-                           "one by one",
-                           context.recipe.optimizer, context.recipe.fusion == "on" ? "" : " with --fusion off"),
-               "--shard",
-               "Use adamw, adamw-8bit, adamw-fp8, sgd, lion or one of the adamw-bf16 optimizers, with --fusion on.");
+    fail_usage(
+        fmt::format("shares need an update of whole groups of parameters, but --optimizer {}{} updates tensors "
+                    "one by one",
+                    context.recipe.optimizer, context.recipe.fusion == "on" ? "" : " with --fusion off"),
+        "--shard",
+        "Use adamw, adamw-8bit, adamw-fp8, sgd, lion, muon or one of the adamw-bf16 optimizers, with --fusion on.");
   if (sharding != Sharding::none) {
     Stream gathering = shards_in_buckets(context) ? Stream::comm : Stream::compute;
     bool ahead = gathers_in_forward(context);
-    return ShardedUpdate(program, copies, gathering, ahead || sharding == Sharding::weights, ahead).run();
+    return ShardedUpdate(program, std::move(owned), copies, gathering, ahead || sharding == Sharding::weights, ahead)
+        .run();
   }
   if (!flat) return;
   for (Instr& instr : program.code)
@@ -308,7 +457,7 @@ const std::vector<Setting>& shard_settings() {
                     .help = "state that ranks divide instead of repeating it: nothing (none), the optimizer's "
                             "(optimizer; ZeRO 1), also gradients (gradients; ZeRO 2), also weights (weights; ZeRO "
                             "3), or the first of these that fits (auto; none on CPUs). Ranks with a GPU each use "
-                            "optimizer by default, if the optimizer allows it and none of --shard, --reduce, "
+                            "optimizer by default, if the optimizer allows it, is not muon, and none of --shard, --reduce, "
                             "--bucket and --comm-dtype is given",
                     .default_value = "none",
                     .choices = {"auto", "none", "optimizer", "gradients", "weights"},

@@ -9,7 +9,7 @@
 namespace crest {
 
 std::string text(Placement p) {
-  static constexpr const char* names[] = {"replicated", "shard", "partial", "own", "absent"};
+  static constexpr const char* names[] = {"replicated", "shard", "partial", "own", "absent", "each"};
   if (p.piece >= 0) return fmt::format("{}/{}", text(p.rows_of(-1)), p.piece);
   if (!p.cut()) return names[size_t(p.kind)];
   if (p.chunk) return fmt::format("chunks({},{})", p.dim, p.chunk);

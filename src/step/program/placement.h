@@ -14,8 +14,9 @@ struct Placement {
   // replicated: all ranks have the same. shard: each rank has an equal part of dimension `dim`, in
   // the order of the ranks. partial: each rank has an addend; their sum is the value. own: each
   // rank has something of its own, such as a scale. absent: the memory holds nothing yet, or
-  // nothing any more.
-  enum class Kind : uint8_t { replicated, shard, partial, own, absent };
+  // nothing any more. each: each rank has another whole tensor of a list (a matrix for which it
+  // alone has the optimizer's state), so it may compute anything of it.
+  enum class Kind : uint8_t { replicated, shard, partial, own, absent, each };
   Kind kind = Kind::replicated;
   int8_t dim = 0;  // of a shard
   // For a shard of a dimension with queries, keys and values: the number of query heads for each
@@ -39,6 +40,7 @@ struct Placement {
   static constexpr Placement partial() { return {Kind::partial, 0, 0, -1, 0}; }
   static constexpr Placement own() { return {Kind::own, 0, 0, -1, 0}; }
   static constexpr Placement absent() { return {Kind::absent, 0, 0, -1, 0}; }
+  static constexpr Placement each() { return {Kind::each, 0, 0, -1, 0}; }
   // The piece `k` of a value with this placement.
   constexpr Placement rows_of(int k) const { return {kind, dim, queries, int8_t(k), chunk}; }
   bool replicated() const { return kind == Kind::replicated && piece < 0; }
@@ -47,7 +49,8 @@ struct Placement {
 };
 
 // "replicated", "shard(0)", "heads(0,4)" (of dimension 0, 4 queries), "chunks(1,64)" (of dimension
-// 1, 64 tokens), "partial", "own", "absent". Of a piece: "partial/1", the rows of the next rank.
+// 1, 64 tokens), "partial", "own", "absent", "each". Of a piece: "partial/1", the rows of the next
+// rank.
 std::string text(Placement);
 
 // Elements [begin, end) of a dimension.

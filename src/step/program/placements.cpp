@@ -127,7 +127,7 @@ class Inference {
     auto it = pieces_.find(storage(v));
     if (it == pieces_.end()) return declared;
     Extent e = extent_of(p_.at(v));
-    const bool is_group = storage(v) == v && !made.at;
+    const bool is_group = storage(v) == v;
     bool found = false;
     Placement all;
     for (const Piece& piece : it->second) {
@@ -140,8 +140,8 @@ class Inference {
     return found ? all : declared;
   }
   // The placement of a group from the placement of a member. If the member is cut in any way, each
-  // rank has a part of the group's elements.
-  static Placement of_member(Placement p) { return p.cut() ? Placement::shard(0) : p; }
+  // rank has a part of the group's elements. The same if each rank has another member there.
+  static Placement of_member(Placement p) { return p.cut() || p.kind == Kind::each ? Placement::shard(0) : p; }
 
   void set(ValueId v, Placement placement, bool view = false) {
     made_[size_t(v)] = {++now_, placement};
@@ -200,6 +200,9 @@ class Inference {
   std::string compute(const Instr& instr, std::vector<Placement>& out) {
     std::vector<Placement> in;
     for (ValueId v : instr.in) in.push_back(v == no_value ? Placement() : placement(v));
+    const bool copies = is_copy(instr);  // of the first input; the second is overwritten
+    if (!copies && std::any_of(in.begin(), in.end(), [](const Placement& p) { return p.kind == Kind::each; }))
+      return compute_each(instr, in, out);
     if (instr.body) return Inference(*instr.body, axis_, after_).run_body(in, out);
     if (instr.op->place) return place(p_, instr, axis_, in, out);
     std::string_view op = instr.op->name;
@@ -209,13 +212,28 @@ class Inference {
     }
     if (in[0].kind == Kind::absent) return fmt::format("reads %{}, which holds nothing", name_of(instr.in[0]));
     out.assign(instr.out.size(), in[0]);
-    if (op == "copy_in" || op == "copy_out" || op == "send") return "";
+    if (copies || op == "send") return "";
     const bool parts = in[0].cut(), of_stages = instr.attrs.has("axes") && over(instr, axis_);
     if (op == "square_sum" && (parts || of_stages)) {  // a part of the sum
       out[0] = Placement::partial();
       return all_are(instr, parts ? Kind::shard : Kind::replicated);
     }
     return all_are(instr, Kind::replicated);  // no rule
+  }
+
+  static bool is_copy(const Instr& instr) {
+    const std::string_view op = instr.op->name;
+    return op == "copy_in" || op == "copy_out";
+  }
+
+  // Each rank computes with its own tensors, and with those that all have.
+  std::string compute_each(const Instr& instr, const std::vector<Placement>& in, std::vector<Placement>& out) const {
+    for (size_t i = 0; i < in.size(); ++i)
+      if (in[i].kind != Kind::each && !in[i].replicated())
+        return fmt::format("%{} is {}, but another operand is another tensor on each rank", name_of(instr.in[i]),
+                           text(in[i]));
+    out.assign(instr.out.size(), Placement::each());
+    return "";
   }
 
   std::string all_are(const Instr& instr, Kind kind) const {

@@ -68,10 +68,10 @@ void Tokenizer::find_added() {
     std::string composed;
     if (t.normalized && rules_.normalize(text, true, composed)) text = composed;
     auto& found = added_[t.normalized];
-    found[in_prompt].add(text, id, t.strips);
+    found[in_prompt].add(text, id, t.borders);
     if (t.special || id == end_of_text_) continue;  // no text ends a document
-    found[in_text].add(text, id, t.strips);
-    if (!is_chat_marker(decode_token(id))) found[in_conversation].add(text, id, t.strips);
+    found[in_text].add(text, id, t.borders);
+    if (!is_chat_marker(decode_token(id))) found[in_conversation].add(text, id, t.borders);
   }
 }
 

@@ -115,7 +115,7 @@ class Tokenizer {
     uint32_t length = 0;
     bool special = false, added = false, normalized = false, used = false, byte = false;
     bool of_vocabulary = false;  // of an added one: the vocabulary has it, too
-    AddedTokens::Strips strips = {};
+    AddedTokens::Borders borders = {};
   };
   static constexpr uint32_t no_token = UINT32_MAX;
   Tokenizer() = default;

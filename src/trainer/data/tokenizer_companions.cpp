@@ -117,8 +117,7 @@ class CompanionReader {
         const CompanionJson value = token.value(name, CompanionJson());
         return value.is_boolean() ? value.get<bool>() : otherwise;
       };
-      if (flag("single_word", false)) parts_.refuse("an added token with single_word = true");
-      a.strips = {flag("lstrip", false), flag("rstrip", false)};
+      a.borders = {flag("lstrip", false), flag("rstrip", false), flag("single_word", false)};
       a.special = flag("special", false) || named_set_.contains(a.content);
       a.normalized = flag("normalized", !a.special);
       put(a);

@@ -93,7 +93,7 @@ std::string Tokenizer::difference(const Tokenizer& other, std::string_view mine,
     // An added token is searched before or after normalization; without any, it does not matter.
     bool order = a.added && !rules_.steps.empty() && a.normalized != b.normalized;
     if (a.used != b.used || decode_token(id) != other.decode_token(id) || a.special != b.special ||
-        a.added != b.added || a.byte != b.byte || a.strips != b.strips || order)
+        a.added != b.added || a.byte != b.byte || a.borders != b.borders || order)
       return differ(fmt::format("token {}", id), shown(*this, id), shown(other, id));
   }
   auto level = [](const Tokenizer& t) { return std::string(t.byte_level_ ? "bytes" : "characters"); };

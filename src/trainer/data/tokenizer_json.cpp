@@ -78,9 +78,9 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
     if (at(Part::model) && k == "ignore_merges") parts_.ignore_merges = value;
     if (at(Part::added_token) && k == "special") added_.special = value;
     if (at(Part::added_token) && k == "normalized") added_.normalized = value;
-    if (at(Part::added_token) && k == "lstrip") added_.strips.left = value;
-    if (at(Part::added_token) && k == "rstrip") added_.strips.right = value;
-    if (at(Part::added_token) && k == "single_word" && value) parts_.refuse("an added token with single_word = true");
+    if (at(Part::added_token) && k == "lstrip") added_.borders.left = value;
+    if (at(Part::added_token) && k == "rstrip") added_.borders.right = value;
+    if (at(Part::added_token) && k == "single_word") added_.borders.word = value;
     return true;
   }
   bool number_integer(int64_t value) override {
@@ -485,9 +485,9 @@ std::string Tokenizer::to_json() const {
     if (t.added)
       added.push_back({{"id", id},
                        {"content", text},
-                       {"single_word", false},
-                       {"lstrip", t.strips.left},
-                       {"rstrip", t.strips.right},
+                       {"single_word", t.borders.word},
+                       {"lstrip", t.borders.left},
+                       {"rstrip", t.borders.right},
                        {"normalized", t.normalized},
                        {"special", t.special}});
   }

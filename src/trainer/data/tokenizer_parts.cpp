@@ -64,7 +64,7 @@ void TokenizerParts::add_added(const Added& token) {
   // Texts are cut where pre-tokens end anyway, and must not be cut inside a token.
   if (!token.special && safe_cut_after(token.content, 1) < token.content.size())
     refuse(fmt::format("the added token '{}', which is not special and holds a space", printable(token.content)));
-  if (token.strips.right && !token.special)
+  if (token.borders.right && !token.special)
     refuse(fmt::format("the added token '{}', which is not special and has rstrip = true", printable(token.content)));
   added.push_back(token);
 }
@@ -152,8 +152,8 @@ Tokenizer TokenizerParts::build() const {
       refuse(fmt::format("the added token '{}', also the token of byte 0x{:02x}", printable(a.content),
                          uint8_t(from_alphabet(a.content)->front())));
     t.set_added_token(a.id, a.content, a.special, a.normalized);
-    t.tokens_[a.id].of_vocabulary = same, t.tokens_[a.id].strips = a.strips;
-    if (a.normalized && a.strips != AddedTokens::Strips() && !rules.mark.empty() && !rules.marks_in_pretokens)
+    t.tokens_[a.id].of_vocabulary = same, t.tokens_[a.id].borders = a.borders;
+    if (a.normalized && (a.borders.left || a.borders.right) && !rules.mark.empty() && !rules.marks_in_pretokens)
       refuse(fmt::format("the added token '{}', which strips spaces after they are marked", printable(a.content)));
   }
   auto id_of = [&](std::string_view text) {

@@ -20,7 +20,7 @@ struct TokenizerParts {
     uint32_t id = 0;
     bool has_id = false, special = false, normalized = false;
     std::string content;
-    AddedTokens::Strips strips = {};
+    AddedTokens::Borders borders = {};
   };
 
   explicit TokenizerParts(std::string where) : where(std::move(where)) {}

@@ -162,11 +162,11 @@ void merge_pretoken(const MergeTable& table, uint32_t* symbols, size_t count, st
     merge_long_pretoken(table, symbols, count, out);
 }
 
-void AddedTokens::add(std::string_view text, uint32_t id, Strips strips) {
+void AddedTokens::add(std::string_view text, uint32_t id, Borders borders) {
   if (text.empty() || texts_.find(text) != StringTable::none) return;
   texts_.insert(text);
   ids_.push_back(id);
-  strips_.push_back(strips);
+  borders_.push_back(borders);
   auto& lengths = lengths_[uint8_t(text[0])];
   auto length = uint32_t(text.size());
   auto at = std::lower_bound(lengths.begin(), lengths.end(), length, std::greater<>());
@@ -181,10 +181,15 @@ AddedTokens::Match AddedTokens::find(std::string_view text, size_t from) const {
       uint32_t found = texts_.find(text.substr(i, length));
       if (found == StringTable::none) continue;
       size_t begin = i, end = i + length;
-      while (strips_[found].left && begin > from && class_before(text.substr(from), begin - from) == CharClass::space)
+      if (borders_[found].word &&
+          ((i > 0 && is_word_before(text, i)) || (end < text.size() && is_word_at(text, end)))) {
+        i = end - 1;
+        break;
+      }
+      while (borders_[found].left && begin > from && class_before(text.substr(from), begin - from) == CharClass::space)
         do --begin;
         while (begin > from && (uint8_t(text[begin]) & 0xc0) == 0x80);
-      while (strips_[found].right && end < text.size() && character_at(text, end).kind == CharClass::space)
+      while (borders_[found].right && end < text.size() && character_at(text, end).kind == CharClass::space)
         end += character_at(text, end).length;
       return {begin, end - begin, ids_[found]};
     }

@@ -68,25 +68,26 @@ void merge_pretoken(const MergeTable& table, uint32_t* symbols, size_t count, st
 
 class AddedTokens {
  public:
-  // An added token takes the white space before it (left), or behind it (right).
-  struct Strips {
-    bool left = false, right = false;
-    bool operator==(const Strips&) const = default;
+  // An added token takes the white space before it (left), or behind it (right). word: it is none
+  // next to a character of a word.
+  struct Borders {
+    bool left = false, right = false, word = false;
+    bool operator==(const Borders&) const = default;
   };
-  void add(std::string_view text, uint32_t id, Strips strips);
+  void add(std::string_view text, uint32_t id, Borders borders);
   bool empty() const { return ids_.empty(); }
   struct Match {
     size_t at, length;  // length 0: none is left
     uint32_t id;
   };
   // The leftmost token at or after `from`, with the white space that it takes; of several with this
-  // start, the longest.
+  // start, the longest. No other begins within one that is none, as in `tokenizers`.
   Match find(std::string_view text, size_t from) const;
 
  private:
   StringTable texts_;
   std::vector<uint32_t> ids_;
-  std::vector<Strips> strips_;
+  std::vector<Borders> borders_;
   std::array<std::vector<uint32_t>, 256> lengths_;  // by first byte, longest first
 };
 

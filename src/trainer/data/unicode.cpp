@@ -143,13 +143,35 @@ CharacterOfClass character_at(std::string_view text, size_t i) {
 }
 
 // UTF-8 is self-synchronizing: a valid sequence with its end here is also valid when read forward.
-CharClass class_before(std::string_view text, size_t end) {
+// Length 0: not valid UTF-8.
+static CodePoint code_point_before(std::string_view text, size_t end) {
   for (size_t length = 1; length <= 4 && length <= end; ++length) {
     CodePoint c = code_point_at(text.substr(0, end), end - length);
-    if (c.length == length) return classes()[c.value];
+    if (c.length == length) return c;
   }
-  return CharClass::symbol;
+  return {0, 0};
 }
+
+CharClass class_before(std::string_view text, size_t end) {
+  const CodePoint c = code_point_before(text, end);
+  return c.length ? classes()[c.value] : CharClass::symbol;
+}
+
+// Of symbols: connectors, joiners, and letters in circles and squares. Of numbers, digits and
+// numerals such as Roman ones, but no fractions.
+static bool is_word(CodePoint c) {
+  static constexpr Range symbols[] = {{0x5f, 0x5f},       {0x200c, 0x200d},   {0x203f, 0x2040},  {0x2054, 0x2054},
+                                      {0x24b6, 0x24e9},   {0xfe33, 0xfe34},   {0xfe4d, 0xfe4f},  {0xff3f, 0xff3f},
+                                      {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189}};
+  if (c.length == 0) return false;
+  const CharClass kind = classes()[c.value];
+  if (kind == CharClass::number) return utf8proc_category(utf8proc_int32_t(c.value)) != UTF8PROC_CATEGORY_NO;
+  if (kind != CharClass::symbol) return kind != CharClass::space;
+  return std::any_of(std::begin(symbols), std::end(symbols),
+                     [&](const Range& r) { return r.first <= c.value && c.value <= r.last; });
+}
+bool is_word_at(std::string_view text, size_t i) { return is_word(code_point_at(text, i)); }
+bool is_word_before(std::string_view text, size_t end) { return is_word(code_point_before(text, end)); }
 
 bool normalize_nfc(std::string_view text, std::string& out) {
   // Nothing below U+0300 composes or decomposes on its own. So only stretches with a lead byte of

@@ -26,6 +26,11 @@ CharacterOfClass character_at(std::string_view text, size_t i);
 // The class of the character before `end` (> 0).
 CharClass class_before(std::string_view text, size_t end);
 
+// Whether the character there, or before `end` (> 0), is a \w of Rust's regular expressions: a
+// letter, mark, decimal digit, connector such as '_', or joiner.
+bool is_word_at(std::string_view text, size_t i);
+bool is_word_before(std::string_view text, size_t end);
+
 // Normalization Form C of every stretch of valid UTF-8; other bytes are unchanged. Returns false,
 // and leaves `out` alone, if the text is already normalized. Pinned to Unicode 9.0, as in
 // `tokenizers`: later characters are unchanged.

@@ -22,8 +22,8 @@ std::string auto_loss_chunk(const std::string& precision, int64_t vocab, const s
 
 bool may_shard(const Recipe& r) {
   if (r.copies() == 1 || r.fusion != "on") return false;
-  for (const char* elementwise : {"adamw", "adamw-8bit", "adamw-fp8", "sgd", "lion"})
-    if (r.optimizer == elementwise) return true;
+  for (const char* name : {"adamw", "adamw-8bit", "adamw-fp8", "sgd", "lion", "muon"})
+    if (r.optimizer == name) return true;
   return r.optimizer.starts_with("adamw-bf16");
 }
 
@@ -34,12 +34,12 @@ std::vector<std::string> shard_levels(const Recipe& r) {
 }
 
 // On two H100 it was faster than every other way to sum, for four recipes
-// (docs/concepts/parallelism.md).
+// (docs/concepts/parallelism.md). Muon was not among them.
 bool auto_shard(const Recipe& r, const std::string& device_kind) {
   if (device_kind != "cuda" || r.ranks == 1) return false;
   for (const char* chosen : {"shard", "reduce", "bucket", "comm-dtype"})
     if (r.pass_settings.count(chosen)) return false;
-  return may_shard(r);
+  return may_shard(r) && r.optimizer != "muon";
 }
 
 std::vector<std::string> automatic_settings(const nlohmann::ordered_json& recipe,

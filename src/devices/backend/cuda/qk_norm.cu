@@ -2,13 +2,16 @@
 // or all heads), those of values are copied. Three ways, by the size of a group:
 //   heads: some lanes of a warp, 16 bytes each. In the gradient, they keep their group, so weights
 //   and sums over tokens stay in registers.
-//   rows: a block, with a group in registers.
+//   rows: a block, with a group in registers. In the gradient, a block has groups of one kind, of
+//   many tokens, and copies the next ones to shared memory while it works on one.
 //   any: some lanes, which read a group twice.
 #include <climits>
 #include <numeric>
 
 #include "backend/cuda/device/any_float.h"
 #include "backend/cuda/device/numeric.h"
+#include "backend/cuda/device/rows_copy.h"
+#include "backend/cuda/device/rows_pack.h"
 #include "backend/cuda/kernel.h"
 #include "ops/index.h"
 
@@ -18,10 +21,10 @@ namespace {
 
 constexpr int threads = 128, head_threads = 256, row_threads = 256;
 constexpr int most_chunks = 256;
-// Of gradients by heads and by rows: fixed, so sums have the same order on all devices.
-constexpr int most_head_blocks = 528, most_row_blocks = 132;
-// Tokens of a block by rows, loaded before it uses the first.
-constexpr int row_tokens = 2;
+// Of gradients by heads and, in threads, by rows. Fixed, so sums have one order on all devices.
+constexpr int most_head_blocks = 528, most_row_threads = 528 * 128;
+// Groups in shared memory by rows: one in work, the others on their way.
+constexpr int row_stages = 3;
 
 struct QkShape {
   int64_t tokens;
@@ -30,6 +33,7 @@ struct QkShape {
   int q_groups, k_groups, v_groups;
   int vector, lanes;  // elements of an access, and lanes of a group
   bool heads;         // a group of queries or keys is one access of its lanes
+  bool by_row;        // all queries, and all keys, share a mean
   int units;          // accesses of a thread for a group, if a block works on it; 0: it does not
   __host__ __device__ int groups() const { return q_groups + k_groups + v_groups; }
   __device__ bool queries(int g) const { return g < q_groups; }
@@ -51,9 +55,10 @@ QkShape shape_of(const Value& qkv, const Attrs& a) {
   s.vector = dim % whole == 0 ? whole : 1;
   s.lanes = 1;
   while (s.lanes < 32 && s.lanes * s.vector < s.q_cols) s.lanes *= 2;
+  s.by_row = !by_head;
   s.heads = by_head && s.lanes * s.vector >= s.q_cols;
   const int units = (s.q_cols + row_threads * s.vector - 1) / (row_threads * s.vector);
-  s.units = !by_head && s.vector > 1 && units <= 2 ? units : 0;
+  s.units = s.by_row && s.vector > 1 && units <= 2 ? units : 0;
   return s;
 }
 
@@ -226,65 +231,144 @@ __global__ void __launch_bounds__(head_threads)
   }
 }
 
-// A block has a range of the tokens: their queries (blockIdx.y 0), keys (1) or values (2).
-template <int N, int Units, class T>
-__global__ void __launch_bounds__(row_threads)
-    qk_norm_grad_rows(const T* dy, const T* x, const T* q_weight, const T* k_weight, const float* q_rstd,
-                      const float* k_rstd, T* dx, float* parts, QkShape s) {
+// By rows. Blocks of queries come first, then those of keys, then those of values. parts: for each
+// block of queries a row of q_cols sums, then for each block of keys a row of k_cols.
+template <class T>
+struct RowsGrad {
+  const T *dy, *x, *q_weight, *k_weight;  // weights may be null: ones
+  const float *q_rstd, *k_rstd;
+  T* dx;
+  float* parts;
+  int64_t tokens;
+  int width, q_cols, k_cols;
+  int q_blocks, k_blocks, v_blocks;
+};
+
+// The sum over a block, the same in all threads. `odd` alternates from one sum to the next, so that
+// one barrier is enough.
+template <int Threads>
+__device__ inline float row_sum(float x, int odd) {
+  __shared__ float part[2][Threads / 32];
+  x = warp_sum(x);
+  if (threadIdx.x % 32 == 0) part[odd][threadIdx.x / 32] = x;
+  __syncthreads();
+  x = 0;
+  for (int i = 0; i < Threads / 32; ++i) x += part[odd][i];
+  return x;
+}
+
+// K vectors of 16 bytes in a thread.
+template <int Threads, int K, class T>
+__global__ void __launch_bounds__(Threads, 512 / Threads) qk_norm_grad_rows(RowsGrad<T> a) {
   wait_for_predecessors();
-  constexpr int K = row_tokens;
-  const int g = int(blockIdx.y), cols = s.cols(g);
-  const bool queries = s.queries(g), values = s.values(g);
-  const int64_t begin = s.tokens * blockIdx.x / gridDim.x, end = s.tokens * (blockIdx.x + 1) / gridDim.x;
-  float w[Units][N], of_weight[Units][N] = {};
-  auto column = [&](int u) { return (u * row_threads + int(threadIdx.x)) * N; };
+  constexpr int N = Pack<T>::size;
+  CREST_DYNAMIC_SHARED(Pack<T>, shared);  // weights, then [row_stages][dy, x], of `vectors` each
+  int block = int(blockIdx.x), blocks = a.q_blocks, cols = a.q_cols, first = 0;
+  const bool queries = block < a.q_blocks, values = block >= a.q_blocks + a.k_blocks;
+  float* parts = a.parts;
+  if (!queries) {
+    block -= a.q_blocks, blocks = a.k_blocks, cols = a.k_cols, first = a.q_cols;
+    parts += int64_t(a.q_blocks) * a.q_cols;
+  }
+  if (values) block -= a.k_blocks, blocks = a.v_blocks, first += a.k_cols;
+  const int vectors = cols / N, index = int(threadIdx.x);
+  auto has = [&](int k) { return index + k * Threads < vectors; };
+  auto place = [&](int64_t token, int k) { return token * a.width + first + (index + k * Threads) * N; };
+  if (values) {
+    for (int64_t token = block; token < a.tokens; token += blocks)
+      for (int k = 0; k < K; ++k)
+        if (has(k)) store_pack(a.dx + place(token, k), load_pack(a.dy + place(token, k)));
+    return;
+  }
+  Pack<T>* const weights = shared + index;
+  Pack<T>* const stage = weights + vectors;
+  const float* rstds = queries ? a.q_rstd : a.k_rstd;
+  auto fetch = [&](int64_t token, int s) {
 #pragma unroll
-  for (int u = 0; u < Units; ++u)
-    load_weights<N>(values ? nullptr : queries ? q_weight : k_weight, column(u), column(u) < cols, w[u]);
-  for (int64_t first = begin; first < end; first += K) {
-    float d[K][Units][N] = {}, n[K][Units][N] = {}, rstd[K] = {};
+    for (int k = 0; k < K; ++k)
+      if (token < a.tokens && has(k)) {
+        copy_async(stage + 2 * s * vectors + k * Threads, a.dy + place(token, k));
+        copy_async(stage + (2 * s + 1) * vectors + k * Threads, a.x + place(token, k));
+      }
+    commit_copies();
+  };
+  for (int s = 0; s < row_stages - 1; ++s) fetch(block + int64_t(s) * blocks, s);
+  float next_rstd = block < a.tokens ? rstds[block] : 0.f;
+  const T* weight = queries ? a.q_weight : a.k_weight;
+  // A thread reads its own vectors only, here and below.
+  for (int k = 0; k < K; ++k)
+    if (has(k)) weights[k * Threads] = weight ? load_pack(weight + (index + k * Threads) * N) : pack_of<T>(1.f);
+
+  float sums[K][N] = {};
+  int now = 0, odd = 0;
+  for (int64_t token = block; token < a.tokens; token += blocks, odd ^= 1) {
+    const float rstd = next_rstd;
+    fetch(token + int64_t(row_stages - 1) * blocks, now == 0 ? row_stages - 1 : now - 1);
+    if (token + blocks < a.tokens) next_rstd = rstds[token + blocks];
+    wait_copies<row_stages - 1>();
+    auto load = [&](const Pack<T>* from, int k, float(&to)[N]) {
+      Pack<T> v = {};  // a missing vector counts as zeros
+      if (has(k)) v = from[k * Threads];
+      v.widen_to(to);
+    };
+    const Pack<T>* const dy = stage + 2 * now * vectors;
+    float sum = 0;
 #pragma unroll
     for (int k = 0; k < K; ++k) {
-      if (first + k >= end) continue;
-      const int64_t row = (first + k) * s.width + s.first(g);
-      if (!values) rstd[k] = (queries ? q_rstd : k_rstd)[first + k];
+      float d[N], n[N], w[N];
+      load(dy, k, d), load(dy + vectors, k, n), load(weights, k, w);
 #pragma unroll
-      for (int u = 0; u < Units; ++u) {
-        if (column(u) >= cols) continue;
-        load_floats<N>(dy + row + column(u), d[k][u]);
-        if (!values) load_floats<N>(x + row + column(u), n[k][u]);
+      for (int i = 0; i < N; ++i) {
+        const float dn = d[i] * (n[i] * rstd);
+        sums[k][i] += dn, sum += dn * w[i];
       }
     }
+    const float mean = row_sum<Threads>(sum, odd) / float(cols) * rstd;
 #pragma unroll
     for (int k = 0; k < K; ++k) {
-      float sum = 0;
+      float d[N], n[N], w[N];
+      load(dy, k, d), load(dy + vectors, k, n), load(weights, k, w);
 #pragma unroll
-      for (int u = 0; u < Units; ++u)
-        for (int i = 0; i < N; ++i) {
-          n[k][u][i] *= rstd[k];
-          of_weight[u][i] += d[k][u][i] * n[k][u][i];
-          d[k][u][i] *= w[u][i];
-          sum += d[k][u][i] * n[k][u][i];
-        }
-      const float mean = values ? 0.f : block_sum<row_threads>(sum) / float(cols);
-      if (first + k >= end) continue;
-      const int64_t row = (first + k) * s.width + s.first(g);
-#pragma unroll
-      for (int u = 0; u < Units; ++u) {
-        if (column(u) >= cols) continue;
-        if (!values)
-          for (int i = 0; i < N; ++i) d[k][u][i] = rstd[k] * (d[k][u][i] - n[k][u][i] * mean);
-        store_floats<N>(dx + row + column(u), d[k][u]);
-      }
+      for (int i = 0; i < N; ++i) d[i] = rstd * (d[i] * w[i] - n[i] * mean);
+      if (has(k)) store_pack(a.dx + place(token, k), Pack<T>::narrowed(d));
     }
+    now = now + 1 == row_stages ? 0 : now + 1;
   }
-  if (!parts || values) return;
+  if (!a.parts) return;
+  parts += int64_t(block) * cols;
 #pragma unroll
-  for (int u = 0; u < Units; ++u) {
-    if (column(u) >= cols) continue;
-    for (int i = 0; i < N; ++i)
-      parts[int64_t((queries ? 0 : s.q_cols) + column(u) + i) * gridDim.x + blockIdx.x] = of_weight[u][i];
+  for (int k = 0; k < K; ++k)
+#pragma unroll
+    for (int i = 0; i < N; i += 4)
+      if (has(k))
+        *reinterpret_cast<float4*>(parts + (index + k * Threads) * N + i) = {sums[k][i], sums[k][i + 1], sums[k][i + 2],
+                                                                             sums[k][i + 3]};
+}
+
+// Adds up the parts of qk_norm_grad_rows, 32 columns a block.
+__global__ void __launch_bounds__(512)
+    qk_norm_row_sums(const float* parts, int q_blocks, int k_blocks, int q_cols, int k_cols, void* dq, void* dk,
+                     DType t, const void* acc_q, const void* acc_k) {
+  wait_for_predecessors();
+  __shared__ float of_warps[16][32];
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32, column = int(blockIdx.x) * 32 + lane;
+  const bool keys = column >= q_cols;
+  const int c = keys ? column - q_cols : column, cols = keys ? k_cols : q_cols, blocks = keys ? k_blocks : q_blocks;
+  if (keys) parts += int64_t(q_blocks) * q_cols;
+  float sum[1] = {0}, before[1] = {0};
+  if (c < cols) {
+#pragma unroll 8
+    for (int b = warp; b < blocks; b += 16) sum[0] += parts[int64_t(b) * cols + c];
   }
+  of_warps[warp][lane] = sum[0];
+  __syncthreads();
+  if (warp != 0 || c >= cols) return;
+  sum[0] = 0;
+  for (int i = 0; i < 16; ++i) sum[0] += of_warps[i][lane];
+  const void* acc = keys ? acc_k : acc_q;
+  if (acc) load_any(acc, t, c, before);
+  sum[0] += before[0];
+  store_any(keys ? dk : dq, t, c, sum);
 }
 
 template <int N, class T>
@@ -398,22 +482,65 @@ void launch_qk_norm(const KernelCall& c) {
   });
 }
 
-// Parts of the sums for the weights. By heads and by rows a block makes one.
+// Of the gradient by rows.
+struct RowsPlan {
+  int threads = 0;  // of a block; 0: rows are too long
+  int vectors = 0;  // of a thread
+  int q_blocks = 0, k_blocks = 0, v_blocks = 0;
+  int blocks() const { return q_blocks + k_blocks + v_blocks; }
+  int64_t parts(const QkShape& s) const { return int64_t(q_blocks) * s.q_cols + int64_t(k_blocks) * s.k_cols; }
+};
+
+// Dynamic shared memory of a block.
+int64_t rows_shared(const QkShape& s, int64_t size) { return (1 + 2 * row_stages) * s.q_cols * size; }
+
+RowsPlan rows_plan(const QkShape& s, DType t, const Device& device) {
+  RowsPlan plan;
+  const int64_t size = int64_t(size_of(t)), vectors = s.q_cols / s.vector;
+  if (!s.by_row || s.vector == 1 || rows_shared(s, size) > device.shared_per_block - 1024) return plan;
+  for (auto [threads, most] : {std::pair{128, 2}, {256, 3}, {512, 3}})
+    if (plan.threads == 0 && vectors <= threads * most)
+      plan.threads = threads, plan.vectors = int((vectors + threads - 1) / threads);
+  if (plan.threads == 0) return plan;
+  // In proportion to the bytes that are read and written, and at least four tokens for a block.
+  const double q = 3.0 * s.q_cols, k = 3.0 * s.k_cols, v = s.v_groups ? 2.0 * s.k_cols : 0.0;
+  auto share = [&](double part) {
+    const auto wanted = int64_t(most_row_threads / plan.threads * part / (q + k + v));
+    return int(std::clamp<int64_t>(wanted, 1, std::max<int64_t>(s.tokens / 4, 1)));
+  };
+  plan.q_blocks = share(q), plan.k_blocks = share(k), plan.v_blocks = v > 0 ? share(v) : 0;
+  return plan;
+}
+
+// Parts of the sums for the weights. By heads a block makes one.
 int parts_of(const QkShape& s) {
   if (s.heads) {
     const int subs = head_threads / s.lanes, unit = s.groups() / std::gcd(s.groups(), subs);
     const int wanted = int(std::min<int64_t>(blocks_for(s.tokens * s.groups(), subs), most_head_blocks));
     return std::max(wanted / unit, 1) * unit;
   }
-  if (s.units) return int(std::clamp<int64_t>(s.tokens / row_tokens, 1, most_row_blocks));
   return int(std::clamp<int64_t>(s.tokens / 32, 1, most_chunks));
 }
 
 size_t grad_workspace(const KernelQuery& q) {
   if (!q.has(in::qk_norm_grad::q_weight)) return 0;
   const QkShape s = shape_of(q.in(in::qk_norm_grad::qkv), q.instr.attrs);
-  const int parts = std::max(parts_of(s), parts_of(without_values(s, true)));
-  return size_t(parts) * size_t(s.q_cols + s.k_cols) * sizeof(float);
+  auto elements = [&](const QkShape& shape) {
+    const RowsPlan rows = rows_plan(shape, q.in(in::qk_norm_grad::qkv).dtype, q.device);
+    return rows.threads ? rows.parts(shape) : int64_t(parts_of(shape)) * (shape.q_cols + shape.k_cols);
+  };
+  return size_t(std::max(elements(s), elements(without_values(s, true)))) * sizeof(float);
+}
+
+template <class T>
+void start_rows(const KernelCall& c, const RowsPlan& plan, const RowsGrad<T>& a, size_t shared) {
+  auto start = [&](auto kernel) { launch(c, kernel, unsigned(plan.blocks()), plan.threads, shared, a); };
+  if (plan.threads == 128)
+    start(plan.vectors == 1 ? qk_norm_grad_rows<128, 1, T> : qk_norm_grad_rows<128, 2, T>);
+  else if (plan.threads == 256)
+    start(plan.vectors == 2 ? qk_norm_grad_rows<256, 2, T> : qk_norm_grad_rows<256, 3, T>);
+  else
+    start(plan.vectors == 2 ? qk_norm_grad_rows<512, 2, T> : qk_norm_grad_rows<512, 3, T>);
 }
 
 void launch_qk_norm_grad(const KernelCall& c) {
@@ -425,9 +552,33 @@ void launch_qk_norm_grad(const KernelCall& c) {
   auto *q_rstd = c.input<float>(at::q_rstd), *k_rstd = c.input<float>(at::k_rstd);
   const bool weights = c.has(at::q_weight);
   auto* parts = weights ? static_cast<float*>(c.workspace) : nullptr;
+  auto acc = [&](size_t i) -> const void* { return c.has(i) ? c.in[i] : nullptr; };
+  const RowsPlan rows = rows_plan(s, dy.dtype, *c.device);
   with_type(dy.dtype, [&](auto t) {
     using T = decltype(t);
     auto weight = [&](size_t i) { return c.has(i) ? c.input<T>(i) : nullptr; };
+    if (rows.threads) {
+      const RowsGrad<T> a = {c.input<T>(at::dy),
+                             c.input<T>(at::qkv),
+                             weight(at::q_weight),
+                             weight(at::k_weight),
+                             q_rstd,
+                             k_rstd,
+                             c.output<T>(to::dqkv),
+                             parts,
+                             s.tokens,
+                             s.width,
+                             s.q_cols,
+                             s.k_cols,
+                             rows.q_blocks,
+                             rows.k_blocks,
+                             rows.v_blocks};
+      start_rows(c, rows, a, size_t(rows_shared(s, sizeof(T))));
+      if (weights)
+        launch(c, qk_norm_row_sums, blocks_for(columns, 32), 512, 0, parts, rows.q_blocks, rows.k_blocks, s.q_cols,
+               s.k_cols, c.out[to::dq], c.out[to::dk], c.out_value(to::dq).dtype, acc(at::acc_q), acc(at::acc_k));
+      return;
+    }
     auto start = [&](auto kernel, dim3 blocks, int block, auto... parts_if_any) {
       launch(c, kernel, blocks, block, 0, c.input<T>(at::dy), c.input<T>(at::qkv), weight(at::q_weight),
              weight(at::k_weight), q_rstd, k_rstd, c.output<T>(to::dqkv), parts_if_any..., s);
@@ -435,9 +586,6 @@ void launch_qk_norm_grad(const KernelCall& c) {
     with_access<T>(s, [&](auto n) {
       if (s.heads) {
         start(qk_norm_grad_heads<n.value, T>, unsigned(count), head_threads, parts);
-      } else if (s.units) {
-        start(s.units == 1 ? qk_norm_grad_rows<n.value, 1, T> : qk_norm_grad_rows<n.value, 2, T>,
-              dim3(unsigned(count), unsigned(s.groups())), row_threads, parts);
       } else {
         if (weights)  // before dqkv, which may be dy
           launch(c, qk_norm_weight_parts<T>, dim3(blocks_for(columns, threads), unsigned(count)), threads, 0,
@@ -446,7 +594,6 @@ void launch_qk_norm_grad(const KernelCall& c) {
       }
     });
     if (!weights) return;
-    auto acc = [&](size_t i) -> const void* { return c.has(i) ? c.in[i] : nullptr; };
     launch(c, qk_norm_weight_sums, blocks_for(columns, threads / 32), threads, 0, parts, count, c.out[to::dq],
            c.out[to::dk], c.out_value(to::dq).dtype, acc(at::acc_q), acc(at::acc_k), s);
   });
