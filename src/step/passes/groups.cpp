@@ -55,6 +55,7 @@ class Groups {
         if (kind.lr_group) group += fmt::format("_{}", learning_rate_groups()[size_t(kind.lr_group - 1)].name);
         if (kind.cut) group += "_tensor";
         if (kind.borrowed) group += "_borrowed";
+        if (kind.lent) group += "_lent";
         if (kind.chunk) group += fmt::format("_chunk{}", kind.chunk);
         if (count) group += std::to_string(count);
         // A whole number of equal parts: each rank may have one.
@@ -80,21 +81,23 @@ class Groups {
   }
 
  private:
-  // Programs of other chunks lack some parameters, and updates the borrowed ones.
+  // Programs of other chunks lack some parameters, and updates the borrowed ones. Gradients of
+  // borrowed and lent ones are summed between the stages first.
   struct Kind {
     int chunk;
-    bool borrowed, decay, cut;
+    bool borrowed, lent, decay, cut;
     int lr_group;
     auto operator<=>(const Kind&) const = default;
   };
   Kind kind_of(const Param& q) const {
-    return {q.chunk, q.borrowed, q.decay, program_.at(q.value).placement[size_t(Axis::tensor)].cut(), q.lr_group};
+    const bool cut = program_.at(q.value).placement[size_t(Axis::tensor)].cut();
+    return {q.chunk, q.borrowed, q.lent, q.decay, cut, q.lr_group};
   }
   // Matrices first.
   std::vector<Kind> kinds() const {
     std::vector<Kind> list;
     for (const Param& q : program_.params) list.push_back(kind_of(q));
-    auto order = [](const Kind& k) { return std::tuple(k.chunk, k.borrowed, !k.decay, k.cut, k.lr_group); };
+    auto order = [](const Kind& k) { return std::tuple(k.chunk, k.borrowed, k.lent, !k.decay, k.cut, k.lr_group); };
     std::sort(list.begin(), list.end(), [&](const Kind& a, const Kind& b) { return order(a) < order(b); });
     list.erase(std::unique(list.begin(), list.end()), list.end());
     return list;

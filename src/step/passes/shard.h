@@ -1,5 +1,7 @@
 // The effect of --shard on a rank, for the passes that sum gradients and place them.
 #pragma once
+#include <set>
+
 #include "passes/pass.h"
 #include "program/builder.h"
 
@@ -9,6 +11,10 @@ namespace crest {
 // From `gradients` on, gradients are summed over the ranks after every micro step. For passes up to
 // `shard`; later passes read the placements of the Program.
 enum class Sharding : uint8_t { none, optimizer, gradients, weights };
+
+// The storages of gradients of parameters that are on two pipeline stages. They are summed between
+// the stages before the ranks sum them, after the last micro step. Until then they stay whole.
+std::set<ValueId> gradients_of_two_stages(const Program& program);
 
 // none with one rank.
 Sharding sharding_of(const PassContext& context);
