@@ -241,7 +241,10 @@ TEST(Lockstep, PipelineStagesHaveWhatThePlacementsSay) {
         How{data, true, "on", "bucket", 2, true}, How{data, false, "off", "overlap", 1},
         How{data, true, "on", "flat", 1, true, {}, "none", "optimizer"},
         How{data, false, "on", "bucket", 2, false, {}, "full", "gradients"},
-        How{data, true, "on", "bucket", 2, false, {}, "none", "weights"}, How{tensor, true, "on", "flat", 2, true},
+        How{data, true, "on", "bucket", 2, false, {}, "none", "weights"},
+        How{data, false, "on", "bucket", 2, true, {}, "none", "gradients"},
+        How{data, true, "on", "bucket", 1, true, {}, "none", "weights"},
+        How{cube, false, "on", "bucket", 2, true, {}, "full", "weights"}, How{tensor, true, "on", "flat", 2, true},
         How{tensor, false, "on", "bucket", 1, false, {{"packing", "documents"}}},
         How{cube, true, "on", "flat", 2, true, {}, "full"},
         How{cube, false, "on", "bucket", 1, false, {}, "none", "weights"}}) {

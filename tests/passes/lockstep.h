@@ -70,7 +70,8 @@ class Lockstep {
         one_.write(ValueId(v), x);
       }
     for (size_t v = 0; v < p_.values.size(); ++v)
-      if (const Value& value = p_.values[v]; is_gradient_group(value) && !is_borrowed(value) && sharing(value).empty())
+      if (const Value& value = p_.values[v];
+          is_gradient_group(value) && !starts_at_zero(value) && sharing(value).empty())
         for (int r = 0; r < mesh_.ranks(); ++r) all_[size_t(r)].write(ValueId(v), group(value, r));
     for (size_t v = 0; v < p_.values.size(); ++v)
       if (producers_[v] < 0) start(ValueId(v));
@@ -141,6 +142,7 @@ class Lockstep {
     // The first stage receives the sum over all micro steps.
     const bool sums = p_.properties.integer("first", 1) == 0;
     if (n == "loss" && producers_[size_t(v)] >= 0 && sums) n = "loss.sum";
+    if (alone() && n.starts_with("grad.") && n.ends_with(".sum")) n.resize(n.size() - 4);
     return n;
   }
 
@@ -176,7 +178,7 @@ class Lockstep {
       }
       if (m.is_group(v)) continue;
       Numbers x = m.read(v);
-      if (is_borrowed(value)) {  // the owner has all that was summed so far
+      if (starts_at_zero(value)) {
         m.write(v, Numbers(x.size(), 0));
         continue;
       }
@@ -196,10 +198,14 @@ class Lockstep {
     }
   }
 
-  bool is_borrowed(const Value& v) const {
+  // Whether each micro step is compared alone, without the sum of earlier ones.
+  bool alone() const { return whole_.properties.integer("first", 0) != 0; }
+  // Of a tied embedding the owner has all that was summed so far.
+  bool starts_at_zero(const Value& v) const {
     return v.role == Role::gradient && std::any_of(p_.params.begin(), p_.params.end(), [&](auto& q) {
-             return q.borrowed &&
-                    (v.name == "grad." + q.name || p_.at(v.layout.storage).name.find("_borrowed") != std::string::npos);
+             const std::string& group = p_.at(v.layout.storage).name;
+             return (q.borrowed && (v.name == "grad." + q.name || group.find("_borrowed") != std::string::npos)) ||
+                    (alone() && q.lent && v.name == "grad." + q.name);
            });
   }
   int64_t samples() const {

@@ -63,7 +63,7 @@ int train_until_lost() {
   r.mesh = parse_mesh(std::getenv(mesh_variable)), r.ranks = r.mesh.ranks();
   r.pass_settings = {{"bucket", "20kB"}};
   if (r.copies() > 1) r.pass_settings["shard"] = "weights";
-  if (r.mesh.size(Axis::pipeline) > 1) r.model.tied = false, r.grad_accumulation = 2;
+  if (r.mesh.size(Axis::pipeline) > 1) r.grad_accumulation = 2;
   SessionUse use;
   use.train = use.update = true;
   const CompileOptions of_stage = {.stage = stage_of_rank(r, group->rank())};

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "core/error.h"
 #include "passes/pass.h"
@@ -70,9 +71,11 @@ void accumulate(Program& program, const PassContext& context) {
   program.properties.set("first", context.first).set("last", context.last);
   if (context.recipe.grad_accumulation == 1) return;
   scale_loss(program, 1.0 / double(context.recipe.grad_accumulation));
-  std::vector<ValueId> sums = program.outputs;      // loss and gradients
-  if (sharding_of(context) >= Sharding::gradients)  // the ranks' sum of gradients accumulates instead
-    std::erase_if(sums, [&](ValueId v) { return program.at(v).role == Role::gradient; });
+  std::vector<ValueId> sums = program.outputs;        // loss and gradients
+  if (sharding_of(context) >= Sharding::gradients) {  // the ranks' sum of gradients accumulates instead
+    const std::set<ValueId> whole = gradients_of_two_stages(program);
+    std::erase_if(sums, [&](ValueId v) { return program.at(v).role == Role::gradient && !whole.count(v); });
+  }
   for (ValueId v : sums) {
     Value& value = program.at(v);
     value.lifetime = Lifetime::step;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -40,12 +41,14 @@ class Reductions {
     program_.outputs.clear();
     std::map<ValueId, Axes> groups;  // the other axes with addends
     std::vector<ValueId> order;
+    const std::set<ValueId> whole = gradients_of_two_stages(program_);
     for (ValueId v : all) {
-      if (program_.at(v).role != Role::gradient) {
+      if (const ValueId group = program_.at(v).layout.storage; whole.count(group) && !last) {
+        program_.outputs.push_back(v);
+      } else if (program_.at(v).role != Role::gradient) {
         program_.outputs.push_back(v);
         if (last) reduce({v}, false);
-      } else if (ValueId group = program_.at(v).layout.storage;
-                 groups.emplace(group, addends(v).without(copies.axes)).second) {
+      } else if (groups.emplace(group, addends(v).without(copies.axes)).second) {
         order.push_back(group);
       }
     }
@@ -53,13 +56,14 @@ class Reductions {
       Value like = program_.at(group);
       std::string name = shard_name(like.name);
       std::vector<ValueId> in = {group};
-      if (adds) {
+      const bool adds_shards = adds && !whole.count(group);
+      if (adds_shards) {
         in.push_back(declare_shard(builder_, group, copies));
         program_.at(in.back()).lifetime = Lifetime::step;
       }
       ValueId shard = builder_.emit1("reduce_scatter", in, copies.attrs());
       Value& v = program_.at(shard);
-      v.name = adds ? name + ".sum" : name, v.role = Role::gradient, v.lifetime = Lifetime::step;
+      v.name = adds_shards ? name + ".sum" : name, v.role = Role::gradient, v.lifetime = Lifetime::step;
       if (const Axes others = groups.at(group); last && !others.empty()) {
         shard = builder_.emit1("all_reduce", {shard}, Attrs().set("mean", 0).set("axes", others.text()));
         program_.at(shard).name = name + ".all";

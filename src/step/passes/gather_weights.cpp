@@ -36,6 +36,7 @@ class GatherWeights {
 
   void run() {
     for (auto& q : p_.params) {
+      if (q.borrowed) continue;  // it arrives whole
       ValueId group = p_.at(q.value).layout.storage;
       if (groups_.insert(group).second) all_ += p_.at(group).bytes();
     }

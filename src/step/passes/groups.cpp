@@ -62,6 +62,7 @@ class Groups {
         if (kind.lr_group) group += fmt::format("_{}", learning_rate_groups()[size_t(kind.lr_group - 1)].name);
         if (kind.cut) group += "_tensor";
         if (kind.borrowed) group += "_borrowed";
+        if (kind.lent) group += "_lent";
         if (kind.chunk) group += fmt::format("_chunk{}", kind.chunk);
         if (count) group += std::to_string(count);
         // A whole number of equal parts: each rank may have one. Of whole tensors if it owns them.
@@ -89,10 +90,11 @@ class Groups {
   }
 
  private:
-  // Programs of other chunks lack some parameters, and updates the borrowed ones.
+  // Programs of other chunks lack some parameters, and updates the borrowed ones. Gradients of
+  // borrowed and lent ones are summed between the stages first.
   struct Kind {
     int chunk;
-    bool borrowed, decay, cut;
+    bool borrowed, lent, decay, cut;
     int lr_group;
     std::string role;  // in its layer, if ranks own whole tensors; "" if they have parts
     int64_t rows = 0, columns = 0;
@@ -100,7 +102,8 @@ class Groups {
   };
   Kind kind_of(const Param& q) const {
     const Value& weight = program_.at(q.value);
-    Kind kind = {q.chunk, q.borrowed, q.decay, weight.placement[size_t(Axis::tensor)].cut(), q.lr_group, ""};
+    const bool cut = weight.placement[size_t(Axis::tensor)].cut();
+    Kind kind = {q.chunk, q.borrowed, q.lent, q.decay, cut, q.lr_group, ""};
     if (is_owned(context_, q))
       kind.role = role_in_layer(q.name), kind.rows = weight.shape[0], kind.columns = weight.shape[1];
     return kind;
@@ -110,7 +113,7 @@ class Groups {
     std::vector<Kind> list;
     for (const Param& q : program_.params) list.push_back(kind_of(q));
     auto order = [](const Kind& k) {
-      return std::tuple(k.chunk, k.borrowed, !k.decay, k.cut, k.lr_group, k.role, k.rows, k.columns);
+      return std::tuple(k.chunk, k.borrowed, k.lent, !k.decay, k.cut, k.lr_group, k.role, k.rows, k.columns);
     };
     std::sort(list.begin(), list.end(), [&](const Kind& a, const Kind& b) { return order(a) < order(b); });
     list.erase(std::unique(list.begin(), list.end()), list.end());

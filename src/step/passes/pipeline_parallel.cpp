@@ -143,8 +143,11 @@ void keep_parameters(Program& p, const PassContext& context, const std::vector<i
   std::vector<Param> kept;
   for (Param& q : p.params) {
     int stage = stage_of_parameter(q.name, layers);
-    if (code && borrows(context.recipe) && q.name == "wte.weight" && context.stage + context.chunk * ranks == last)
+    const bool shared = borrows(context.recipe) && q.name == "wte.weight";
+    if (shared && code && context.stage + context.chunk * ranks == last)
       stage = last, q.borrowed = true;
+    else
+      q.lent = shared;
     q.chunk = stage / ranks;
     if (stage % ranks == context.stage && (!code || q.chunk == context.chunk))
       kept.push_back(q);
@@ -171,9 +174,6 @@ void check_pipeline(const PassContext& context, int ranks) {
   no(context.forward_only, "--phase forward-saved", "Use --phase step.");
   no(context.setting("gather") == "forward" && sharding_of(context) != Sharding::none, "--gather forward",
      "Use --gather update.");
-  if (!borrows(r)) return;
-  no(sharding_of(context) >= Sharding::gradients, "--shard " + context.setting("shard") + " and a tied embedding",
-     "Use --shard optimizer.");
 }
 
 }  // namespace

@@ -335,8 +335,9 @@ bool over_groups(const Program& p, const OwnedTensors& owned) {
 // Whole gradients exist from their first write to their reduce_scatter. Other values used their
 // memory before, so the padding between a group's tensors is not zero.
 static void release_gradients(Program& p) {
+  const std::set<ValueId> kept = gradients_of_two_stages(p);
   for (Instr& instr : p.code) {
-    if (!is(instr, "reduce_scatter")) continue;
+    if (!is(instr, "reduce_scatter") || kept.count(instr.in[in::reduce_scatter::x])) continue;
     ValueId group = instr.in[in::reduce_scatter::x];
     std::map<int64_t, int64_t> tensors;  // begin to end, in elements
     for (size_t v = 0; v < p.values.size(); ++v) {
@@ -356,6 +357,15 @@ static void release_gradients(Program& p) {
     if (at < p.at(group).numel()) padding.push_back({at, p.at(group).numel()});
     if (!padding.empty()) instr.attrs.set("gaps", padding_text(padding));
   }
+}
+
+std::set<ValueId> gradients_of_two_stages(const Program& p) {
+  std::set<ValueId> storages;
+  for (const Param& q : p.params)
+    for (const Value& v : p.values)
+      if ((q.borrowed || q.lent) && v.role == Role::gradient && v.name.starts_with("grad." + q.name))
+        storages.insert(v.layout.storage);
+  return storages;
 }
 
 int64_t norm_parts(const PassContext& context) {

@@ -1,5 +1,7 @@
 // The effect of --shard on a rank, for passes that sum and place gradients.
 #pragma once
+#include <set>
+
 #include "passes/pass.h"
 #include "program/builder.h"
 
@@ -19,6 +21,9 @@ struct Copies {
   Attrs with_axes(Attrs attrs) const;
   void place(Value& v, Placement placement) const;
 };
+// The storages of gradients of parameters that are on two pipeline stages. They are summed between
+// the stages before the ranks sum them, after the last micro step. Until then they stay whole.
+std::set<ValueId> gradients_of_two_stages(const Program& program);
 
 // none with one rank.
 Sharding sharding_of(const PassContext& context);

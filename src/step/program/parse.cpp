@@ -335,6 +335,7 @@ class Parser {
           expect(")");
         }
         q.borrowed = accept_word("borrowed");
+        q.lent = accept_word("lent");
         if (accept("chunk(")) q.chunk = int(dims(')')[0]);
         p.params.push_back(q);
       } else if (accept_word("value")) {

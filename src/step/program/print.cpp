@@ -53,7 +53,10 @@ void print_into(std::string& out, const Program& p, const PrintOptions& options,
     out += fmt::format("{}param %{} [{}] init({}, {}){}{}{}{}\n", indent, p.at(q.value).name, q.shape.text(),
                        number_text(q.init_mean), number_text(q.init_std), q.decay ? " decay" : "",
                        q.lr_group ? fmt::format(" lr({}, {})", q.lr_group, number_text(q.lr_factor)) : "",
-                       q.borrowed ? " borrowed" : "", q.chunk ? fmt::format(" chunk({})", q.chunk) : "");
+                       q.borrowed ? " borrowed"
+                       : q.lent   ? " lent"
+                                  : "",
+                       q.chunk ? fmt::format(" chunk({})", q.chunk) : "");
   std::vector<int> producer = p.producers();
   for (bool owner : {true, false})  // storages before the values inside them
     for (size_t v = 0; v < p.values.size(); ++v)

@@ -107,6 +107,7 @@ struct Param {
   int lr_group = 0;                    // with a learning rate of its own (passes/optimizer.cpp); 0: none
   double lr_factor = 1;                // this rate relative to the step's
   bool borrowed = false;               // a copy from another pipeline stage, which updates it
+  bool lent = false;                   // another pipeline stage borrows it
   int chunk = 0;                       // of the layers of its rank: each is a stage (--schedule-pipeline interleaved)
   bool operator==(const Param& o) const = default;
 };
