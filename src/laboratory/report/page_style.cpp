@@ -94,7 +94,7 @@ footer { margin-top: 56px; border-top: 1px solid var(--rule); padding-top: 14px;
   .wide { display: none } .narrow { display: block } .tiles { grid-template-columns: 1fr 1fr } .tiles div { padding: 12px }
   .tiles div:last-child:nth-child(odd) { grid-column: 1 / -1 }
   /* The name of a row stays in sight while the rest of a wide table moves. */
-  .scroll th:first-child, .scroll td:first-child { position: sticky; left: 0; background: var(--paper); max-width: 38vw; overflow-wrap: anywhere; z-index: 1 }
+  .scroll th:first-child, .scroll td:first-child { position: sticky; left: 0; background: var(--paper); max-width: 42vw; overflow-wrap: break-word; z-index: 1 }
   .compact th:first-child, .compact td:first-child { position: static; max-width: none }
   dd { font-size: 20px } td:not(.n) { white-space: normal; min-width: 5em } td, th { padding-right: 10px } .squares { max-width: 140px }
 }
