@@ -16,7 +16,7 @@ CREST_WERROR ?= OFF
 NINJA = @bash scripts/ninja.sh -j $(JOBS)
 fuzz_targets = $(patsubst tests/fuzz/%.cpp,fuzz_%,$(wildcard tests/fuzz/*.cpp))
 
-.PHONY: help deps clang-deps build cuda all-targets test demo install dist wheel format check-format check-layers check-prose \
+.PHONY: help deps clang-deps build cuda all-targets test demo install dist image wheel format check-format check-layers check-prose \
   tidy asan fuzz tsan coverage ledger clean
 .DEFAULT_GOAL := help
 
@@ -60,6 +60,9 @@ install: build ## builds and installs crest (PREFIX=/usr/local)
 
 dist: build ## makes an archive in build/dist for other Debian and Ubuntu machines
 	@sh scripts/dist.sh build/release build/dist
+
+image: dist ## writes a container file for that archive into build/image; builds offline
+	@sh scripts/image.sh "$$(ls -t build/dist/crest-*.tar.gz | head -1)" build/image
 
 wheel: build $(if $(wildcard build/cuda/crest),cuda) ## makes a wheel for pip in build/wheel (with CUDA after make cuda), and tries it
 	@rm -rf build/wheel && python3 scripts/wheel.py

@@ -19,7 +19,7 @@ endforeach()
 # Sets of options that files of any part may have. Each has its precompiled headers, which all parts share.
 # cold: command lines, files of others, what stands around measurements, pages and verdicts take no time when they run,
 # but CLI11's and JSON's headers take a minute to optimize. Not so what runs between two readings of the clock.
-set(CREST_FILES_cold "/(advise|bench|charts|cli|compare|interop|lab|profile|report|store|terminal|traces|tune)/")
+set(CREST_FILES_cold "/(advise|bench|charts|cli|compare|interop|lab|profile|report|store|terminal|traces|tune|watch)/")
 set(CREST_OPTIONS_cold $<IF:$<CONFIG:Release>,-O1,-O0>)
 set(CREST_FILES_timed "/bench/(phase_runner|profile)")
 # What parses guides the fuzzer, by branches only: what parsers compare with stands in the seeds, which saves a third of
@@ -83,6 +83,7 @@ include(cmake/embed.cmake)
 crest_embed(crest_devices_normal devices toml embedded_devices)
 crest_embed(crest_laboratory_normal calibrations json embedded_calibrations)
 crest_embed(crest_laboratory_normal experiments toml embedded_experiments)
+crest_embed(crest_laboratory_normal src/laboratory/watch html embedded_pages)
 
 # The fast CPU kernels are compiled once per instruction set and chosen at run time (docs/develop/decisions.md).
 file(GLOB CREST_SIMD CONFIGURE_DEPENDS src/devices/backend/cpu/simd/*.cpp)

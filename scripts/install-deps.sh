@@ -11,8 +11,8 @@ cd "$(dirname "$0")/.."
 build="g++ make cmake ninja-build libdnnl-dev libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
   libsqlite3-dev libgtest-dev librapidcheck-dev libutf8proc-dev libxxhash-dev ocl-icd-opencl-dev
   zlib1g-dev libzstd-dev liblzma-dev"
-# faster rebuilds and links; the corpus of `make demo`; collectives between processes
-optional="ccache mold bible-kjv libgloo-dev"
+# faster rebuilds and links; the corpus of `make demo`; collectives between processes; crest watch
+optional="ccache mold bible-kjv libgloo-dev libcivetweb-dev"
 format="clang-format-14 python3"
 tidy="clang-tidy-14"
 python="python3-numpy python3-pytest" # for the tests of python/crest

@@ -27,7 +27,7 @@ else:
 PathText = Union[str, "os.PathLike[str]"]
 
 APPLICATION = 0x43525354
-FORMAT = 1
+FORMAT = 2
 TEXTS = ("uid", "name", "kind", "status", "started", "finished", "command", "folder", "grid", "key", "phase", "error", "imported_from")
 DOCUMENTS = ("recipe", "device", "environment", "environment_after", "result")
 PROCESS = ("host", "boot", "space", "pid", "pid_started")

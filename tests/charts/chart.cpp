@@ -52,6 +52,10 @@ TEST(Smoothed, TakesNoiseAwayAndKeepsTheCurve) {
   Series s = smoothed(noisy);
   for (size_t i = 0; i < s.x.size(); ++i) error = std::max(error, std::abs(s.y[i] - 2 - 5 * std::exp(-s.x[i] / 300)));
   EXPECT_LT(error, 0.08);
+  // The steep start of a long training: the line starts where the points do.
+  Series steep;
+  for (int i = 0; i < 4000; ++i) steep.x.push_back(i), steep.y.push_back(3 + 4.6 * std::exp(-i / 35.0));
+  EXPECT_NEAR(smoothed(steep).y.front(), steep.y.front(), 0.1);
   EXPECT_EQ(smoothed({"", {}, {}}).x.size(), 0u);
   EXPECT_EQ(smoothed({"", {3}, {4}}).y, std::vector<double>{4});
   EXPECT_EQ(smoothed({"", {1, 2, 3}, {1, NAN, 3}}).x, (std::vector<double>{1, 3}));

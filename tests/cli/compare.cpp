@@ -76,8 +76,8 @@ TEST_F(CliCompare, TwoProfilesOfAStore) {
 TEST_F(CliCompare, ReadsInATerminal) {
   RunResult r = compare({"naive", "flash", "--top", "3"});
   ASSERT_EQ(r.code, 0) << r.err;
-  for (const char* part :
-       {"step", "What differs", "attention", "naive", "Where the time went", "Memory", "activations"})
+  for (const char* part : {"step", "One change: attention (naive -> flash)", "attention", "naive",
+                           "Where the time went", "Memory", "activations"})
     EXPECT_TRUE(contains(r.out, part)) << part << "\n" << r.out;
   for (const char* by : {"class", "layer"}) EXPECT_EQ(compare({"naive", "flash", "--by", by}).code, 0);
   EXPECT_EQ(compare({"naive", "flash", "--per-token"}).code, 0);

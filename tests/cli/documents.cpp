@@ -34,6 +34,7 @@ constexpr Exception exceptions[] = {
     {"*' --init model '*", "needs a model of transformers; tests/interop/guide.py runs its page"},
     {"*' --model model '*", "needs a model of transformers; tests/interop/guide.py runs its page"},
     {"' export '*' nanogpt '*", "needs a model with nanoGPT's GELU; tests/interop exports one"},
+    {"' watch '*", "serves pages until Ctrl-C; tests/cli/watch.cpp runs it"},
     {"' comm '*", "needs a loopback device and Gloo, or GPUs; tests/cli/comm.cpp runs it"},
     {"*'--cublaslt '*|*'--cudnn '*|*'--libraries '*", "needs CUDA's libraries"},
 };

@@ -84,7 +84,10 @@ class TrainFolder : public TempFolder {
   // The log without clock times.
   std::vector<nlohmann::json> timeless_log(const std::string& run) const {
     auto rows = log(run);
-    for (auto& r : rows) r.erase("step_ms"), r.erase("tokens_per_second"), r.erase("wait_ms");
+    for (auto& r : rows)
+      for (const char* key :
+           {"step_ms", "tokens_per_second", "wait_ms", "update_ms", "watts", "clock_mhz", "memory_bytes"})
+        r.erase(key);
     return rows;
   }
   size_t log_rows(const std::string& run) const {

@@ -378,10 +378,43 @@ TEST(CompareText, ReadsFromTheSentenceDown) {
   RunComparison c = compare_runs(make_record(a, "slow one"), make_record(b, "fast one"));
   std::string text = compare_text(c, {.top = 3, .width = 100, .color = false});
   size_t at = 0;
-  for (const char* part : {"B is ", "slow one", "What differs", "Where the time went", "Causes", "Memory", "Notes"}) {
+  for (const char* part : {"B is ", "One change: attention (naive -> flash)", "slow one", "Where the time went",
+                           "Causes", "Memory", "Notes"}) {
     size_t next = text.find(part, at);
     ASSERT_NE(next, std::string::npos) << part << " after " << at << "\n" << text;
     at = next;
   }
   EXPECT_FALSE(contains(text, "\x1b"));
+}
+
+// Nothing is said twice: in a sentence and a table, in two notes, or with digits that nobody needs.
+TEST(CompareText, SaysEachThingOnce) {
+  auto times = [](const std::string& text, const std::string& part) {
+    size_t n = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+    return n;
+  };
+  Synthetic a = partial_nano(), b = partial_nano();
+  a.recipe.attention = "naive";
+  RunRecord x = make_record(a), y = make_record(b);
+  x.recipe["lr"] = 0.0005196152423, y.recipe["lr"] = 0.0007348469228;
+  RunComparison c = compare_runs(x, y);
+  std::string text = compare_text(c, {.top = 3, .width = 200, .color = false});
+  EXPECT_TRUE(contains(text, "Changes: attention (naive -> flash), lr (0.0005196 -> 0.0007348).")) << text;
+  EXPECT_FALSE(contains(text, "What differs")) << text;
+  ASSERT_FALSE(c.memory_causes.empty());
+  EXPECT_EQ(times(text, c.memory_causes[0].sentence), 1u) << text;
+  EXPECT_LE(times(text, "Peak of "), contains(text, "Peak of both") ? 1u : 2u) << text;
+  EXPECT_EQ(times(text, "oise floor 1.0%"), 1u) << text;
+  y.recipe["lr"] = 0.00051961524;  // as many digits as tell them apart
+  EXPECT_TRUE(contains(compare_text(compare_runs(x, y), {.width = 200}), "lr (0.0005196152423 -> 0.00051961524)"));
+  y.recipe["warmup"] = 7, x.recipe["warmup"] = 8, y.recipe["clip"] = 0.5, x.recipe["clip"] = 1.0, y.recipe["seed"] = 3,
+  x.recipe["seed"] = 4;
+  text = compare_text(compare_runs(x, y), {.width = 200});
+  EXPECT_TRUE(contains(text, "Changes: 5 settings.")) << text;
+  EXPECT_TRUE(contains(text, "What differs")) << "too many for a sentence";
+  RunComparison neither = compare_runs(bench_run(a), bench_run(b));
+  ASSERT_TRUE(any_contains(neither.notes, "A and B have no profiles"));
+  EXPECT_FALSE(any_contains(neither.notes, "A has no profile"));
+  EXPECT_TRUE(any_contains(neither.notes, "--attention naive")) << "a command for each";
 }

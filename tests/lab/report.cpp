@@ -105,6 +105,35 @@ size_t times(const std::string& text, const std::string& part) {
   return n;
 }
 
+// Refuted claims come first; buttons choose claims by verdict, without a script.
+TEST(LabReport, RefutedClaimsComeFirst) {
+  RunRecord r = record("2026-01-01", "upheld");
+  Json claims = Json::array();
+  for (auto [text, verdict] : {std::pair{"A", "upheld"}, {"... and B", "refuted"}, {"... and C", "upheld"}}) {
+    Json claim = r.documents["lab"]["claims"][0];
+    claim["text"] = text, claim["verdict"] = verdict;
+    claims.push_back(claim);
+  }
+  r.documents["lab"]["claims"] = claims;
+  std::string html = to_html(make_lab_report({r}).page);
+  const std::vector<std::string> order = {">1 refuted claim</h2>", ">Overview</h2>",         ">Experiments</h2>",
+                                          "id=\"only-refuted\"",   "A ... and B.</summary>", " A.</summary>",
+                                          "A ... and C.</summary>"};
+  size_t at = 0;
+  for (auto& part : order) {
+    size_t found = html.find(part, at);
+    ASSERT_NE(found, html.npos) << part << " after " << at;
+    at = found;
+  }
+  for (const char* part : {"refuted (1)</label>", "upheld (2)</label>",
+                           ":root:has(#only-refuted:checked) .entry > :not(summary):not(.is-refuted) { display: none }",
+                           "<details class=\"item is-refuted\">"})
+    EXPECT_TRUE(contains(html, part)) << part;
+  EXPECT_EQ(times(html, "<script"), 0u);
+  EXPECT_FALSE(contains(to_html(make_lab_report({record("2026-01-01", "upheld")}).page), "class=\"filter\""))
+      << "nothing to choose";
+}
+
 // One entry, led by the larger scale; the other is part of it.
 TEST(LabReport, ScalesOfAnExperimentAreOneEntry) {
   RunRecord tiny = record("2026-01-02", "upheld"), full = record("2026-01-01", "refuted");
@@ -122,7 +151,7 @@ TEST(LabReport, ScalesOfAnExperimentAreOneEntry) {
 // A reader sees a sentence; the formula opens on demand.
 TEST(LabReport, FormulasAreFolded) {
   std::string html = to_html(make_lab_report({record("2026-01-01", "upheld")}).page);
-  size_t claim = html.find("<details class=\"item\">"), summary = html.find("</summary>", claim),
+  size_t claim = html.find("<details class=\"item is-upheld\">"), summary = html.find("</summary>", claim),
          end = html.find("</details>", claim);
   ASSERT_NE(claim, html.npos);
   std::string sentence = html.substr(claim, summary - claim), rest = html.substr(summary, end - summary);

@@ -118,7 +118,7 @@ def test_databases_that_are_none(folder):
     (folder / "text.db").write_text("text" * 2000)
     with pytest.raises(crest.CrestError, match="could not be read"):
         crest.runs(store="text.db")
-    for mark, version, reason in ((7, 1, "no run database of Crest"), (0x43525354, 2, "newer Crest")):
+    for mark, version, reason in ((7, 1, "no run database of Crest"), (0x43525354, 3, "newer Crest")):
         file = folder / f"{mark}.db"
         with sqlite3.connect(file) as database:
             database.executescript(f"PRAGMA application_id = {mark}; PRAGMA user_version = {version}; CREATE TABLE t (x)")

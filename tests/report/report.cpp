@@ -169,6 +169,41 @@ TEST(Report, TrainingsNeverHaveEqualLabels) {
   EXPECT_EQ(labels(), (std::vector<std::string>{"night", "day"}));
 }
 
+// Runs that differ in much are told apart by their names.
+TEST(Report, UnrelatedTrainingsAreNamedByTheirFolders) {
+  auto runs = two_trainings();
+  runs.push_back(runs[1]);
+  runs[2].id = 42, runs[2].uid = "0000000000010042";
+  runs[0].folder = "/somewhere/king-james", runs[1].folder = "/somewhere/shakespeare-2",
+  runs[2].folder = "/somewhere/code";
+  runs[1].recipe["lr"] = 0.0030000000000000001, runs[1].recipe["warmup"] = 17, runs[1].recipe["data"] = "";
+  for (auto* r : {&runs[0], &runs[2]}) (*r).recipe["data"] = "/data/text", (*r).recipe["lr"] = 0.0014699999999999998;
+  runs[2].recipe["seed"] = 7, runs[2].recipe["clip"] = 0.5, runs[0].recipe["grid_note"] = nullptr;
+  runs[0].recipe["resume_parts"] = Json::object();
+  std::vector<std::string> labels = training_labels({&runs[0], &runs[1], &runs[2]});
+  EXPECT_EQ(labels, (std::vector<std::string>{"king-james", "shakespeare-2", "code"}));
+  labels = training_labels({&runs[0], &runs[1]});
+  EXPECT_EQ(labels, (std::vector<std::string>{"text, lr 0.00147", "lr 0.003"}))
+      << "a sweep: no long numbers, nothing empty";
+}
+
+TEST(Report, TrainingsBeginWithTheConclusion) {
+  auto runs = two_trainings();
+  runs[0].name = "night", runs[1].name = "day";
+  for (auto& row : runs[1].log) row.val_loss -= 0.25, row.step_ms *= 2;
+  std::string html = html_of(runs);
+  size_t conclusion = html.find(
+      "Lowest validation loss at the end: <strong>day</strong>, 2.3837. night follows with 2.6337, in 0.50 times the "
+      "time.");
+  ASSERT_NE(conclusion, html.npos) << html.substr(html.find("Summary"), 800);
+  EXPECT_LT(conclusion, html.find("<strong>night</strong>: validation loss 2.6337, loss "));
+  says(html, " after 1500 steps (3.07M tokens). The steps took 1m 30s.");
+  runs[1].recipe["data"] = "/data/code";
+  html = html_of(runs);
+  says(html, "The runs have different data, so their losses cannot be compared.");
+  EXPECT_TRUE(silent(html, "Lowest validation loss at the end"));
+}
+
 TEST(Report, TrainingsAreATableWithDataAndOptimizerAndCurves) {
   auto runs = two_trainings();
   runs[1].recipe["lr"] = 0.003;

@@ -110,8 +110,8 @@ TEST_F(Export, DamageIsNamedByItsLine) {
   EXPECT_EQ(lines.at(1).find("{\"type\":\"run\""), 0u);
   expect_refused("", {"is truncated"});
   expect_refused("{\"type\":\"header\"}\n", {"line 1", "header"});
-  expect_refused(replaced(text, "\"version\":1", "\"version\":2"), {"newer Crest"});
-  expect_refused(replaced(text, "\"version\":1", "\"version\":\"1\""), {"line 1", "version"});
+  expect_refused(replaced(text, "\"version\":2", "\"version\":3"), {"newer Crest"});
+  expect_refused(replaced(text, "\"version\":2", "\"version\":\"2\""), {"line 1", "version"});
   expect_refused(replaced(text, "\"status\":\"done\"", "\"status\":\"fine\""), {"line 2", "fine"});
   expect_refused(replaced(text, "\"status\":\"done\"", "\"status\":7"), {"line 2", "status", "not a string"});
   expect_refused(replaced(text, "\"name\":", "\"nome\":"), {"line 2", "'name'"});

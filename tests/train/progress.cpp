@@ -55,7 +55,7 @@ struct Capture {
 
 TEST(Progress, LineHasEverything) {
   EXPECT_EQ(progress_line(report(7), 1000),
-            "step    7/2000  loss 3.1416  norm 0.75  lr 6.00e-04  38.2 ms  107.0k tok/s  1.25 TFLOP/s  420.00 MiB  "
+            "step    7/2000  loss  3.1416  norm 0.750  lr 6.00e-04   38.2 ms  107.0k tok/s   1.25 TFLOP/s  420.00 MiB  "
             "ETA 3m 20s");
   StepReport soon = report(7);
   soon.eta_seconds = 0.20697;
@@ -63,7 +63,31 @@ TEST(Progress, LineHasEverything) {
   StepReport r;
   r.step = 3;
   r.skipped = true;
-  EXPECT_EQ(progress_line(r, 100), "step 3  loss nan  skipped");
+  EXPECT_EQ(progress_line(r, 100), "step 3  loss     nan  skipped");
+}
+
+TEST(Progress, ColumnsStayInTheirPlaces) {
+  const StepReport usual = report(7);
+  const std::string line = progress_line(usual, 1000);
+  auto columns = [](const std::string& text) {
+    std::vector<size_t> places;
+    for (const char* word : {"loss ", "norm ", "lr ", " ms", " tok/s", "FLOP/s", " MiB", "ETA "})
+      places.push_back(text.find(word));
+    return places;
+  };
+  for (double norm : {0.0, 0.0005, 0.001, 0.0712, 0.7, 0.726, 0.9996, 9.9996, 12.3, 99.996, 123.4, 999.96, 98765.0,
+                      4.1e6, 1e9, double(NAN), double(INFINITY)})
+    for (double loss : {0.0312, 3.1416, 11.0095, 123.5, double(NAN)})
+      for (double ms : {0.21, 9.96, 38.25, 99.97, 150.0, 2345.0, 99999.0})
+        for (double rate : {0.5, 12.0, 512.0, 999.6, 13630.0, 107e3, 1.25e6, 999.9e6}) {
+          StepReport r = usual;
+          r.grad_norm = norm, r.loss = loss, r.step_ms = ms, r.tokens_per_second = rate,
+          r.flops_per_second = rate * 1e6;
+          ASSERT_EQ(columns(progress_line(r, 1000)), columns(line)) << progress_line(r, 1000) << "\n" << line;
+        }
+  StepReport skipped = usual;
+  skipped.skipped = true;
+  EXPECT_EQ(progress_line(skipped, 1000), line + "  skipped");
 }
 
 TEST(Progress, LineFitsEveryWidth) {
@@ -73,8 +97,8 @@ TEST(Progress, LineFitsEveryWidth) {
     EXPECT_LE(display_width(line), size_t(width));
     EXPECT_GE(display_width(line), last * (width > 30)) << "more room never shows less";
     last = display_width(line);
-    if (width >= 27) {
-      EXPECT_NE(line.find("loss 3.1416"), std::string::npos) << line;
+    if (width >= 28) {
+      EXPECT_NE(line.find("loss  3.1416"), std::string::npos) << line;
     }
   }
 }

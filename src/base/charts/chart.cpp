@@ -75,9 +75,12 @@ Series smoothed(const Series& series) {
   Series out = series;
   out.x.clear(), out.y.clear();
   size_t n = x.size(), places = std::min(n, most_places);
-  double width = std::max(1.5, 0.02 * double(n));  // of the bell, in points
+  const double widest = std::max(1.5, 0.02 * double(n));  // of the bell, in points
   for (size_t k = 0; k < places; ++k) {
-    size_t at = places > 1 ? k * (n - 1) / (places - 1) : 0, reach = size_t(3 * width);
+    size_t at = places > 1 ? k * (n - 1) / (places - 1) : 0;
+    // A loss falls steeply at first: a wide bell would start the line far below the first points.
+    const double width = std::min(8 + double(at) / 3, widest);
+    const size_t reach = size_t(3 * width);
     // The line through the points around, least squares with these weights, at x[at].
     double w = 0, wx = 0, wy = 0, wxx = 0, wxy = 0;
     for (size_t i = at - std::min(at, reach); i < std::min(n, at + reach + 1); ++i) {

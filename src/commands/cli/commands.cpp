@@ -20,6 +20,7 @@ std::function<int()> setup_comm(CLI::App&);
 std::function<int()> setup_runs(CLI::App&);
 std::function<int()> setup_compare(CLI::App&);
 std::function<int()> setup_report(CLI::App&);
+std::function<int()> setup_watch(CLI::App&);
 std::function<int()> setup_lab(CLI::App&);
 std::function<int()> setup_import(CLI::App&);
 std::function<int()> setup_export(CLI::App&);
@@ -140,6 +141,11 @@ const std::vector<Command>& commands() {
        "write a report on recorded runs as one HTML or Markdown file",
        {"crest report 1 2 3 -o report.html"},
        setup_report},
+      {"watch",
+       "Records",
+       "training runs in a browser: curves, samples, comparisons, reports",
+       {"crest watch", "crest watch runs/a runs/b", "crest watch --bind 0.0.0.0 --port 8080"},
+       setup_watch},
       {"completions",
        "Records",
        "print shell completions for bash, zsh or fish",

@@ -46,6 +46,15 @@ void check_here(const Device& device) {
                 "--device", "Use a device of this machine (crest devices).");
 }
 
+std::string slow_kernels_note(Isa best) {
+#if defined(__x86_64__)
+  if (best == Isa::generic)
+    return "this processor has no AVX2, or the system hides it: Crest uses its portable kernels, which are slower";
+#endif
+  (void)best;
+  return "";
+}
+
 Device cpu_device(Isa isa, int threads) {
   Device d;
   d.threads = threads > 0 ? threads : usable_threads();
@@ -54,6 +63,7 @@ Device cpu_device(Isa isa, int threads) {
   d.amx = isa == Isa::amx;
   d.memory = available_memory_bytes();
   bool here = isa <= best_isa();
+  d.note = slow_kernels_note(best_isa());
   d.name = fmt::format("{} ({} thread{}, {})", here ? cpu_name() : "a processor that is not here", d.threads,
                        d.threads == 1 ? "" : "s", d.isa);
   return d;
@@ -74,7 +84,7 @@ Device find_device(const std::string& spec, int threads) {
       if (!found.devices.empty()) why = cuda::reject_device(found.devices[0]);
       if (found.devices.empty() || !why.empty()) {
         Device cpu = cpu_device(active_isa(), threads);
-        if (!why.empty()) cpu.note = "the GPU is not used: " + why;
+        if (!why.empty()) cpu.note = "the GPU is not used: " + why + (cpu.note.empty() ? "" : "\n" + cpu.note);
         return cpu;
       }
     }

@@ -18,6 +18,9 @@ Device with_threads(const Device& device, int threads);
 // Throws for a described device, since nothing can run on it.
 void check_here(const Device& device);
 
+// A sentence if the best class of this machine has no fast kernels; else "".
+std::string slow_kernels_note(Isa best);
+
 // A CPU of a class, to plan for, and to run on if this process has this class. threads 0: as above.
 Device cpu_device(Isa, int threads);
 

@@ -190,15 +190,22 @@ void compare_training(RunComparison& c, const RunRecord& a, const RunRecord& b) 
 }
 
 void note_missing(RunComparison& c, const ComparedSide& a, const ComparedSide& b) {
+  auto lacks_profile = [](const ComparedSide& s) { return !s.profiled && !s.run.out_of_memory; };
+  auto command = [](const ComparedSide& s) {
+    return s.recipe.is_object() ? profile_command(s, phase_of(s)) : std::string("crest profile RECIPE");
+  };
+  const bool neither = lacks_profile(a) && lacks_profile(b);
+  if (neither)
+    c.notes.push_back(fmt::format("{} and {} have no profiles, so their times are not split. To get them: {}{}",
+                                  a.run.title, b.run.title, command(a),
+                                  command(a) == command(b) ? "" : "; and: " + command(b)));
   for (auto* s : {&a, &b}) {
     const std::string& title = s->run.title;
     if (s->run.predicted)
       c.notes.push_back(
           fmt::format("The times of {} are predicted, not measured; its noise floor is half their range.", title));
-    if (!s->profiled && !s->run.out_of_memory)
-      c.notes.push_back(
-          fmt::format("{} has no profile, so its time is not split. To get one: {}", title,
-                      s->recipe.is_object() ? profile_command(*s, phase_of(*s)) : "crest profile RECIPE"));
+    if (lacks_profile(*s) && !neither)
+      c.notes.push_back(fmt::format("{} has no profile, so its time is not split. To get one: {}", title, command(*s)));
     if (s->with_profiler && !s->run.predicted)
       c.notes.push_back(
           fmt::format("{} was measured only with the profiler on, which may have slowed it down.", title));
@@ -214,10 +221,7 @@ void note_uncertain(RunComparison& c, const ComparedSide& a, const ComparedSide&
     c.notes.push_back(c.a.title + " and " + c.b.title + " are the same run.");
   const NoiseCheck& n = c.noise;
   if (n.floor_source == "assumed" && !c.too_few_rounds)
-    c.notes.push_back(
-        fmt::format("The noise floor of this recipe on this machine was not measured (crest bench --noise "
-                    "measures it); {:.0f}% is assumed.",
-                    100 * n.floor));
+    c.notes.push_back("The noise floor is assumed: crest bench --noise measures that of this recipe on this machine.");
   if (auto others = other_than_ranks(c, a); ranks_of(a.recipe) != ranks_of(b.recipe) && !others.empty())
     c.notes.push_back(fmt::format("More than the ranks differ ({}), so Crest does not judge how well they scale.",
                                   join(others, ", ")));

@@ -46,6 +46,11 @@ class Text {
   }
 
  private:
+  // Whether one of the sentences at the top has this.
+  bool says(const std::string& text) const {
+    return std::any_of(c_.sentences.begin(), c_.sentences.end(),
+                       [&](auto& s) { return s.find(text) != std::string::npos; });
+  }
   void title(const std::string& text) { out_ += fmt::format("\n{}\n", text); }
   void table(const Table& t) { out_ += t.text(o_.color); }
   std::string cell(const std::string& text, size_t width = 40) { return fit_width(printable(text), width); }
@@ -63,19 +68,26 @@ class Text {
                       cell(r->name.empty() ? r->uid : r->name)});
     }
     out_ += "\n" + fit_table(columns, rows, size_t(o_.width), o_.color);
-    if (c_.noise.tested)
-      out_ += fmt::format("step time B / A: {:.3f} (95% interval {:.3f} to {:.3f}; noise floor {:.1f}%, {})\n",
-                          c_.noise.ratio, c_.noise.ratio_interval.low, c_.noise.ratio_interval.high,
-                          100 * c_.noise.floor, c_.noise.floor_source);
+    if (!c_.noise.tested) return;
+    const std::string floor = fmt::format("noise floor {:.1f}%", 100 * c_.noise.floor);
+    const bool assumed = c_.noise.floor_source == "assumed";  // a note says so
+    out_ += fmt::format("step time B / A: {:.3f} (95% interval {:.3f} to {:.3f}{}{})\n", c_.noise.ratio,
+                        c_.noise.ratio_interval.low, c_.noise.ratio_interval.high,
+                        says(floor) ? assumed ? "" : "; noise floor: " : "; " + floor + (assumed ? "" : ", "),
+                        assumed ? "" : c_.noise.floor_source);
   }
 
   void differences() {
-    if (c_.differences.empty()) return;
+    const bool named = names_changed_settings(c_);  // in a sentence
+    if (std::all_of(c_.differences.begin(), c_.differences.end(),
+                    [&](auto& d) { return named && d.section == "recipe"; }))
+      return;
     title("What differs");
     Table t({{"", Align::left}, {"what", Align::left}, {"A", Align::left}, {"B", Align::left}});
     std::string section;
     int rows = 0, left_out = 0;
     for (auto& d : c_.differences) {
+      if (named && d.section == "recipe") continue;
       if (d.section != section) rows = 0;
       if (++rows > o_.top) {
         ++left_out;
@@ -209,11 +221,24 @@ class Text {
     table(t);
     if (!c_.memory_causes.empty()) out_ += "\n";
     for (size_t i = 0; i < c_.memory_causes.size() && int(i) < o_.top; ++i)
-      out_ += bullet(c_.memory_causes[i].sentence, o_.width);
+      if (!says(c_.memory_causes[i].sentence)) out_ += bullet(c_.memory_causes[i].sentence, o_.width);
+    auto place = [](const PeakHolder& p) {
+      return fmt::format("{} at {} ({} of {})", p.op, p.scope, p.phase, p.program);
+    };
+    const PeakHolder &a = c_.peak_a, &b = c_.peak_b;
+    if (!a.op.empty() && !b.op.empty() && place(a) == place(b)) {
+      out_ += lines_of(fmt::format("Peak of both: {}, {} of transient memory in use.", place(a),
+                                   a.live_bytes == b.live_bytes
+                                       ? format_bytes(double(a.live_bytes))
+                                       : fmt::format("{} ({}) and {} ({})", format_bytes(double(a.live_bytes)),
+                                                     c_.a.title, format_bytes(double(b.live_bytes)), c_.b.title)),
+                       o_.width);
+      return;
+    }
     for (auto& [title, p] : {std::pair{&c_.a.title, &c_.peak_a}, std::pair{&c_.b.title, &c_.peak_b}})
       if (!p->op.empty())
-        out_ += lines_of(fmt::format("Peak of {}: {} at {} ({} of {}), {} of transient memory in use.", *title, p->op,
-                                     p->scope, p->phase, p->program, format_bytes(double(p->live_bytes))),
+        out_ += lines_of(fmt::format("Peak of {}: {}, {} of transient memory in use.", *title, place(*p),
+                                     format_bytes(double(p->live_bytes))),
                          o_.width);
   }
 

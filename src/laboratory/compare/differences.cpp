@@ -28,7 +28,17 @@ class List {
  public:
   void add(const char* section, const std::string& key, const Json* a, const Json* b) {
     if ((a == nullptr) == (b == nullptr) && (!a || *a == *b)) return;
-    list_.push_back({section, key, text_of(a), text_of(b)});
+    std::string text_a = text_of(a), text_b = text_of(b);
+    // Fractions computed from other settings have many digits: as many as tell the two apart.
+    if (a && b && a->is_number_float() && b->is_number_float())
+      for (int digits = 4; digits < 10; ++digits) {
+        std::string x = fmt::format("{:.{}g}", a->get<double>(), digits),
+                    y = fmt::format("{:.{}g}", b->get<double>(), digits);
+        if (x == y) continue;
+        text_a = x, text_b = y;
+        break;
+      }
+    list_.push_back({section, key, text_a, text_b});
   }
   void add(const char* section, const std::string& key, const std::string& a, const std::string& b) {
     if (a != b) list_.push_back({section, key, a, b});

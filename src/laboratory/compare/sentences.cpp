@@ -75,19 +75,25 @@ std::string sentence(const MemoryCause& m) {
                      held(m.b, m.blocks_b), retyped ? fmt::format(", {} -> {}", type(m.type_a), type(m.type_b)) : "");
 }
 
+constexpr size_t most_named_changes = 4;
+
 std::string changed_sentence(const RunComparison& c) {
   if (!c.a.recipe_known || !c.b.recipe_known) return "";  // a note says so
   std::vector<std::string> changes;
+  size_t settings = 0;
+  for (auto& d : c.differences) settings += d.section == "recipe";
+  if (settings > most_named_changes) changes.push_back(fmt::format("{} settings", settings));
   for (const char* section : {"recipe", "device", "versions"})
     for (auto& d : c.differences) {
       if (d.section != section) continue;
+      if (d.section == "recipe" && settings > most_named_changes) continue;
       if (d.section == "recipe")
         changes.push_back(fmt::format("{} ({} -> {})", d.key, d.a, d.b));
       else if (changes.empty() || changes.back() != section)
         changes.push_back(section);
     }
   if (!changes.empty())
-    return fmt::format("{}: {}.", changes.size() == 1 ? "One change" : "Changes", join(changes, ", "));
+    return fmt::format("{}: {}.", changes.size() == 1 && settings < 2 ? "One change" : "Changes", join(changes, ", "));
   return c.join == "scopes" ? "Recipe, device and versions are the same, as far as known." : "";
 }
 
@@ -201,6 +207,12 @@ std::string changed_names(const std::set<std::string>& a, const std::set<std::st
 }
 
 }  // namespace
+
+bool names_changed_settings(const RunComparison& c) {
+  const auto settings =
+      std::count_if(c.differences.begin(), c.differences.end(), [](auto& d) { return d.section == "recipe"; });
+  return c.a.recipe_known && c.b.recipe_known && size_t(settings) <= most_named_changes;
+}
 
 bool beyond_noise(const RunComparison& c, const SettingEffect& e) {
   const double noise = e.measured                                        ? e.measured->error_ms

@@ -33,4 +33,7 @@ std::string scaling_sentence(const Scaling& scaling);
 // are known.
 std::string headline(const RunComparison& comparison);
 
+// Whether a sentence has every changed setting with its values.
+bool names_changed_settings(const RunComparison& comparison);
+
 }  // namespace crest

@@ -179,11 +179,11 @@ Text other_verdicts(const Entry& entry, const Json& claim) {
 }
 
 // A claim, with its source and checks in a fold.
-Fold claim_block(const Entry& entry, const Json& claim) {
+Fold claim_block(const Entry& entry, const Json& claim, const std::string& claim_text) {
   Fold fold;
-  fold.kind = Fold::item;
+  fold.kind = Fold::item, fold.tag = text_at(claim, "verdict");
   std::string verdict = text_at(claim, "verdict"), values = values_of(claim), why = text_at(claim, "reason");
-  add_verdict(fold.summary, verdict, ":").add(" " + text_at(claim, "text") + ".");
+  add_verdict(fold.summary, verdict, ":").add(" " + claim_text + ".");
   if (!values.empty()) fold.summary.add(" Here: ").strong(values).add(".");
   if (!why.empty()) fold.summary.add(" Reason: " + why + ".");
   fold.summary.append(other_verdicts(entry, claim));
@@ -323,6 +323,24 @@ std::string counts_text(const Judged& j) {
   return join(parts, ", ");
 }
 
+// With their texts: a claim that continues another one may follow a third here.
+std::vector<std::pair<const Json*, std::string>> refuted_first(const Judged& j) {
+  const Json& list = j.list("claims");
+  std::vector<std::string> texts;
+  for (auto& claim : list) texts.push_back(text_at(claim, "text"));
+  std::vector<size_t> order;
+  for (bool refuted : {true, false})
+    for (size_t i = 0; i < list.size(); ++i)
+      if ((text_at(list[i], "verdict") == name(Verdict::refuted)) == refuted) order.push_back(i);
+  std::vector<std::pair<const Json*, std::string>> claims;
+  for (size_t k = 0; k < order.size(); ++k) {
+    const size_t i = order[k];
+    const bool follows = k > 0 && i == order[k - 1] + 1;
+    claims.push_back({&list[i], follows ? texts[i] : whole_text(texts, i)});
+  }
+  return claims;
+}
+
 void add_experiment(Page& page, const Entry& entry) {
   const Judged& j = *entry[0];
   page.blocks.push_back(Heading{3, j.text("name"), id_of(j)});
@@ -334,7 +352,7 @@ void add_experiment(Page& page, const Entry& entry) {
   Fold fold;
   fold.kind = Fold::entry;
   fold.summary.add(counts_text(j) + ": claims, figures, measurements");
-  for (auto& claim : j.list("claims")) fold.blocks.push_back(claim_block(entry, claim));
+  for (auto& [claim, text] : refuted_first(j)) fold.blocks.push_back(claim_block(entry, *claim, text));
   add_then(fold.blocks, j);
   add_measurements_figure(fold.blocks, judged_rows(j), shown_columns(j));
   fold.blocks.push_back(measurements_block(j));
@@ -390,7 +408,18 @@ void add_refuted(Page& page, const std::vector<Entry>& entries) {
     }
   }
   if (list.items.empty()) return;
-  page.blocks.push_back(Fold{plural(list.items.size(), "refuted claim"), {list}});
+  page.blocks.push_back(Heading{2, plural(list.items.size(), "refuted claim")});
+  page.blocks.push_back(list);
+}
+
+void add_filter(Page& page, const std::vector<Entry>& entries) {
+  ItemFilter filter;
+  for (Verdict v : {Verdict::refuted, Verdict::upheld, Verdict::cannot_tell, Verdict::not_comparable}) {
+    size_t claims = 0;
+    for (auto& entry : entries) claims += entry[0]->count(v);
+    if (claims) filter.choices.push_back({name(v), fmt::format("{} ({})", label(v), claims)});
+  }
+  if (filter.choices.size() > 1) page.blocks.push_back(filter);
 }
 
 }  // namespace
@@ -427,9 +456,10 @@ Report make_lab_report(const std::vector<RunRecord>& runs, const std::string& ti
   page.blocks.push_back(tiles);
   page.blocks.push_back(Paragraph{Text(sentence)});
   std::vector<Entry> entries = entries_of(all);
-  add_overview(page, entries);
   add_refuted(page, entries);
+  add_overview(page, entries);
   page.blocks.push_back(Heading{2, "Experiments"});
+  add_filter(page, entries);
   for (auto& entry : entries) add_experiment(page, entry);
   page.footer = std::string("Made by crest report --lab, Crest ") + CREST_VERSION +
                 ". Every verdict is computed from its formula and the named records.";

@@ -198,10 +198,29 @@ struct Html {
     return out + "</code></pre>\n";
   }
   std::string operator()(const Fold& f) {
-    static const char* const classes[] = {"", " class=\"item\"", " class=\"entry\""};
-    std::string out = fmt::format("<details{}><summary>{}</summary>\n", classes[f.kind], f.summary.html());
+    static const char* const classes[] = {"", "item", "entry"};
+    std::string css = classes[f.kind];
+    if (!f.tag.empty()) css += " is-" + anchor(f.tag);
+    std::string out = fmt::format("<details{}><summary>{}</summary>\n",
+                                  css.empty() ? "" : fmt::format(" class=\"{}\"", css), f.summary.html());
     for (auto& block : f.blocks) out += std::visit(*this, block);
     return out + "</details>\n";
+  }
+
+  // The chosen button is seen by :has(); a browser without it shows no buttons.
+  std::string operator()(const ItemFilter& f) {
+    std::string css, buttons = "<label><input type=\"radio\" name=\"filter\" checked> all</label>\n";
+    for (auto& c : f.choices) {
+      const std::string tag = anchor(c.tag);
+      css += fmt::format(":root:has(#only-{0}:checked) .entry > :not(summary):not(.is-{0}) {{ display: none }}\n", tag);
+      buttons += fmt::format("<label><input type=\"radio\" name=\"filter\" id=\"only-{}\"> {}</label>\n", tag,
+                             html_of(c.label));
+    }
+    return fmt::format(
+        "<style>.filter {{ display: none }}\n@supports selector(:has(a)) {{ @media screen {{\n.filter {{ display: flex "
+        "}}\n"
+        "{}}} }}</style>\n<div class=\"filter\" role=\"group\" aria-label=\"Claims shown\">\n{}</div>\n",
+        css, buttons);
   }
 
   static std::string id_of(const Heading& h) { return h.id.empty() && h.level == 2 ? anchor(h.text) : h.id; }
@@ -264,6 +283,7 @@ struct Markdown {
     std::string f = fence(text, 3);
     return f + "sh\n" + text + f + "\n\n";
   }
+  std::string operator()(const ItemFilter&) { return ""; }
   std::string operator()(const Fold& f) {
     std::string out;
     for (auto& block : f.blocks) out += std::visit(*this, block);

@@ -102,8 +102,17 @@ struct Fold {
   std::vector<PageBlock> blocks;
   // note: small and soft. item: an item of a list. entry: folded on a narrow screen only.
   enum Kind { note, item, entry } kind = note;
+  std::string tag = {};  // of an item, for an ItemFilter
 };
-struct PageBlock : std::variant<Heading, Paragraph, Warning, Bullets, Tiles, PageTable, Figure, Commands, Fold> {
+// Buttons: all items of entries, or only the items with one tag (HTML only; without a script).
+struct ItemFilter {
+  struct Choice {
+    std::string tag, label;
+  };
+  std::vector<Choice> choices;
+};
+struct PageBlock
+    : std::variant<Heading, Paragraph, Warning, Bullets, Tiles, PageTable, Figure, Commands, Fold, ItemFilter> {
   using variant::variant;
 };
 

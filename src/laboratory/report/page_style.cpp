@@ -76,6 +76,8 @@ figure svg { display: block; width: 100%; height: auto }
 details { margin: 6px 0 8px }
 summary { cursor: pointer; color: var(--soft); font-size: 14px; padding: 4px 0 }
 summary:hover { color: var(--accent) }
+.filter { flex-wrap: wrap; gap: 4px 18px; margin: 8px 0 16px; color: var(--soft); font-size: 15px }
+.filter input { accent-color: var(--accent); margin: 0 4px 0 0 }
 .item { margin: 0 0 8px; max-width: 76ch } .item > summary { color: var(--ink); font-size: 16px; padding: 2px 0 2px 18px; text-indent: -18px }
 .item > :not(summary) { margin-left: 18px; font-size: 14px; color: var(--soft) }
 /* An entry is open on paper and on a wide screen, where the browser can show a closed one. */
@@ -91,6 +93,9 @@ footer { margin-top: 56px; border-top: 1px solid var(--rule); padding-top: 14px;
   .item { margin-bottom: 4px } .item > summary { font-size: 15px; line-height: 1.45 } h3 { margin-top: 28px }
   .wide { display: none } .narrow { display: block } .tiles { grid-template-columns: 1fr 1fr } .tiles div { padding: 12px }
   .tiles div:last-child:nth-child(odd) { grid-column: 1 / -1 }
+  /* The name of a row stays in sight while the rest of a wide table moves. */
+  .scroll th:first-child, .scroll td:first-child { position: sticky; left: 0; background: var(--paper); max-width: 42vw; overflow-wrap: break-word; z-index: 1 }
+  .compact th:first-child, .compact td:first-child { position: static; max-width: none }
   dd { font-size: 20px } td:not(.n) { white-space: normal; min-width: 5em } td, th { padding-right: 10px } .squares { max-width: 140px }
 }
 @media print {

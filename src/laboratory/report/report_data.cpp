@@ -138,6 +138,7 @@ void finish(ReportMeasurement& c) {
 std::string letter(size_t i) { return (i < 26 ? std::string() : letter(i / 26 - 1)) + char('A' + i % 26); }
 
 constexpr size_t longest_label = 44;  // shown in full in a figure
+constexpr size_t most_settings_in_label = 3;
 
 // Labels are given names, or the differing settings. Long labels get a letter. Sorts by the
 // differing settings.
@@ -319,7 +320,12 @@ std::string setting_label(const NamedValue& setting) {
   if (name == "attention") return value + " attention";
   std::string words = name;
   std::replace(words.begin(), words.end(), '_', ' ');
-  return words + " " + value;
+  return words + " " + short_value(value);
+}
+
+std::string short_value(const std::string& value) {
+  const bool whole = value.find_first_of(".eE") == std::string::npos;
+  return whole || !is_number(value) ? value : fmt::format("{:.4g}", std::strtod(value.c_str(), nullptr));
 }
 
 bool is_number(const std::string& text) {
@@ -349,21 +355,35 @@ bool has_given_name(const RunRecord& r) {
   return !r.name.empty() && !r.name.starts_with(made);
 }
 
+std::string shown_name(const RunRecord& r) {
+  return has_given_name(r) || r.folder.empty() ? r.name : r.folder.substr(r.folder.find_last_of('/') + 1);
+}
+
+std::string data_name(const RunRecord& r) {
+  const std::string data = json_text(r.recipe, "/data"), name = data.substr(data.find_last_of('/') + 1);
+  if (name.size() != 16 || name.find_first_not_of("0123456789abcdef") != std::string::npos) return name;
+  // Prepared text in the cache, in a folder named by a hash: the command names the text.
+  const std::vector<std::string> words = split(r.command, ' ');
+  auto word = std::find(words.begin(), words.end(), "train");
+  if (word == words.end() || ++word == words.end() || word->starts_with("-")) return "text";
+  return word->substr(word->find_last_of('/') + 1);
+}
+
 std::vector<std::string> training_labels(const std::vector<const RunRecord*>& runs) {
   std::vector<std::string> labels(runs.size());
   if (runs.empty()) return labels;
-  auto last_part = [](const std::string& path) { return path.substr(path.find_last_of('/') + 1); };
   auto different = [&](const std::vector<std::string>& texts) {
     return std::set<std::string>(texts.begin(), texts.end()).size() == texts.size();
   };
   // Adds a text to every label, if the texts differ, until all labels do.
-  auto add = [&](auto text_of_run) {
+  auto add_to = [&](std::vector<std::string>& to, auto text_of_run) {
     std::vector<std::string> texts;
     for (auto* r : runs) texts.push_back(text_of_run(*r));
-    if (different(labels) || std::set<std::string>(texts.begin(), texts.end()).size() == 1) return;
-    for (size_t i = 0; i < runs.size(); ++i)
-      labels[i] += (labels[i].empty() || texts[i].empty() ? "" : ", ") + texts[i];
+    if (different(to) || std::set<std::string>(texts.begin(), texts.end()).size() == 1) return false;
+    for (size_t i = 0; i < runs.size(); ++i) to[i] += (to[i].empty() || texts[i].empty() ? "" : ", ") + texts[i];
+    return true;
   };
+  auto add = [&](auto text_of_run) { add_to(labels, text_of_run); };
   if (std::all_of(runs.begin(), runs.end(), [](auto* r) { return has_given_name(*r); }))
     add([](const RunRecord& r) { return r.name; });
   std::vector<std::string> keys = {"model", "data", "lr", "optimizer", "batch"};
@@ -371,15 +391,33 @@ std::vector<std::string> training_labels(const std::vector<const RunRecord*>& ru
     if (r->recipe.is_object())
       for (auto& [key, value] : r->recipe.items())
         if (std::find(keys.begin(), keys.end(), key) == keys.end() && key != "data_hash") keys.push_back(key);
+  std::vector<std::string> settings = labels;
+  size_t used = 0;
   for (auto& key : keys)
-    add([&](const RunRecord& r) -> std::string {
+    used += add_to(settings, [&](const RunRecord& r) -> std::string {
       const Json* value = at_path(r.recipe, "/" + key);
       std::vector<std::string> automatic;
       if (r.recipe.is_object()) automatic = automatic_settings(r.recipe, r.device);
-      if (!value || std::find(automatic.begin(), automatic.end(), key) != automatic.end()) return "";
-      return key == "data" ? last_part(text_of(*value)) : setting_label({key, text_of(*value)});
+      if (!value || value->is_structured() || std::find(automatic.begin(), automatic.end(), key) != automatic.end())
+        return "";
+      std::string text = value->is_null() ? "" : text_of(*value);
+      return text.empty() ? "" : key == "data" ? data_name(r) : setting_label({key, text});
     });
-  add([&](const RunRecord& r) { return last_part(r.folder); });
+  // A few settings tell runs of a sweep apart. Unrelated runs differ in many: their names say more.
+  size_t differ = 0;
+  for (auto& key : keys) {
+    static const std::set<std::string> following = {"min_lr", "warmup", "val_every", "save_every", "sample_every"};
+    std::set<std::string> values;
+    for (auto* r : runs)
+      if (const Json* value = at_path(r->recipe, "/" + key)) values.insert(text_of(*value));
+    differ += values.size() > 1 && !following.contains(key);
+  }
+  const bool short_enough = std::all_of(settings.begin(), settings.end(),
+                                        [](auto& label) { return !label.empty() && label.size() <= longest_label; });
+  if (std::max(used, differ) <= most_settings_in_label && different(settings) && short_enough)
+    labels = settings;
+  else
+    add(shown_name);
   for (size_t i = 0; i < runs.size(); ++i)
     if (labels[i].empty()) labels[i] = runs[i]->name;
   add([](const RunRecord& r) { return r.id ? fmt::format("run {}", r.id) : r.uid; });

@@ -72,6 +72,10 @@ ReportData sort_runs(const std::vector<RunRecord>& runs);
 
 // Whether the run's name was given, not made from kind and recipe.
 bool has_given_name(const RunRecord& run);
+// The given name, else the last part of a training's folder: names made from settings are alike.
+std::string shown_name(const RunRecord& run);
+// A short name of the training data: the last part of its folder, or the text it was made from.
+std::string data_name(const RunRecord& run);
 // For each training, its differences from the others (data, lr, other settings, folder), or finally
 // its number. All labels differ.
 std::vector<std::string> training_labels(const std::vector<const RunRecord*>& runs);
@@ -88,6 +92,8 @@ bool was_busy(const RunRecord& run);
 
 // "flash attention", "batch 8", "fusion on".
 std::string setting_label(const NamedValue& setting);
+// A fraction with four digits; other values as they are.
+std::string short_value(const std::string& value);
 // Whether value `a` of a setting is listed before `b`: baseline before optimized, small before
 // large.
 bool before(const std::string& setting, const std::string& a, const std::string& b);

@@ -160,16 +160,17 @@ void add_commands(Page& page, const ReportData& data) {
 void add_index(Page& page, const ReportData& data) {
   page.blocks.push_back(Heading{2, "Runs"});
   PageTable t;
-  t.columns = {{"id"},
-               {"name", Align::left},
-               {"kind", Align::left},
-               {"status", Align::left},
-               {"started (UTC)", Align::left},
-               {"samples"},
-               {"uid", Align::left}};
-  for (auto& r : *data.runs)
-    t.rows.push_back({r.id ? std::to_string(r.id) : "", r.name, r.kind, spaced(r.status), r.started.substr(0, 16),
-                      std::to_string(r.samples.empty() ? r.log.size() : r.samples.size()), r.uid});
+  t.columns = {
+      {"id"},     {"name", Align::left}, {"kind", Align::left}, {"status", Align::left}, {"started (UTC)", Align::left},
+      {"samples"}};
+  // Runs of an export have no id here: only the uid names them everywhere.
+  const bool uids = std::any_of(data.runs->begin(), data.runs->end(), [](auto& r) { return r.id == 0; });
+  if (uids) t.columns.push_back({"uid", Align::left});
+  for (auto& r : *data.runs) {
+    t.rows.push_back({r.id ? std::to_string(r.id) : "", shown_name(r), r.kind, spaced(r.status),
+                      r.started.substr(0, 16), std::to_string(r.samples.empty() ? r.log.size() : r.samples.size())});
+    if (uids) t.rows.back().push_back(r.uid);
+  }
   page.blocks.push_back(t);
 }
 

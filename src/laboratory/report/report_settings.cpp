@@ -36,8 +36,8 @@ struct Range {
 };
 
 std::string change_of(const SettingChange& c) {
-  return c.setting == "device" || c.setting == "run" ? c.from + " to " + c.to
-                                                     : spaced(c.setting) + " " + c.from + " to " + c.to;
+  const std::string change = short_value(c.from) + " to " + short_value(c.to);
+  return c.setting == "device" || c.setting == "run" ? change : spaced(c.setting) + " " + change;
 }
 
 Text sentence_of(const SettingChange& change) {

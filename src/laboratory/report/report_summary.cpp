@@ -112,18 +112,63 @@ const SettingChange* strongest(const std::vector<SettingChange>& changes) {
   return best;
 }
 
-Text training_sentence(const RunRecord& r, const std::string& label) {
-  Text t;
-  double loss = NAN, val = NAN;
-  int64_t step = 0;
+// The result of a training run, and its cost.
+struct Trained {
+  int64_t steps = 0;
+  double loss = NAN, val = NAN, seconds = 0;
+};
+Trained trained(const RunRecord& r) {
+  Trained t;
   for (auto& row : r.log) {
-    if (std::isfinite(row.loss)) loss = row.loss;
-    if (std::isfinite(row.val_loss)) val = row.val_loss;
-    step = std::max(step, row.step);
+    if (std::isfinite(row.loss)) t.loss = row.loss;
+    if (std::isfinite(row.val_loss)) t.val = row.val_loss;
+    if (row.step_ms > 0 && std::isfinite(row.step_ms)) t.seconds += row.step_ms / 1e3;
+    t.steps = std::max(t.steps, row.step);
   }
-  t.add("Training run ").strong(label).add(fmt::format(": {} steps", step));
-  if (std::isfinite(loss)) t.add(fmt::format(", loss {:.4g} at the end", loss));
-  if (std::isfinite(val)) t.add(fmt::format(", validation loss {:.4g}", val));
+  return t;
+}
+
+Text training_sentence(const RunRecord& r, const std::string& label) {
+  const Trained x = trained(r);
+  Text t;
+  t.strong(label).add(": ");
+  if (std::isfinite(x.val)) t.add(fmt::format("validation loss {:.4f}", x.val));
+  if (std::isfinite(x.loss)) t.add(fmt::format("{}loss {:.4f}", std::isfinite(x.val) ? ", " : "", x.loss));
+  if (!std::isfinite(x.val) && !std::isfinite(x.loss)) t.add("no loss was logged");
+  t.add(fmt::format(" after {} step{}", x.steps, x.steps == 1 ? "" : "s"));
+  if (double tokens = tokens_per_step(r.recipe); std::isfinite(tokens))
+    t.add(fmt::format(" ({} tokens)", format_count(tokens * double(x.steps))));
+  if (x.seconds > 0) t.add(fmt::format(". The steps took {}", format_duration(x.seconds)));
+  return t.add(".");
+}
+
+// Losses of different data or tokenizers say nothing about each other.
+bool same_data(const std::vector<const RunRecord*>& runs) {
+  auto data = [](const RunRecord& r) {
+    std::string hash = json_text(r.recipe, "/data_hash");
+    return hash.empty() ? json_text(r.recipe, "/data") : hash;
+  };
+  return std::all_of(runs.begin(), runs.end(),
+                     [&](auto* r) { return !data(*r).empty() && data(*r) == data(*runs[0]); });
+}
+
+// The lowest validation loss, with its cost against the next one.
+Text training_conclusion(const std::vector<const RunRecord*>& runs, const std::vector<std::string>& labels) {
+  if (!same_data(runs)) return Text("The runs have different data, so their losses cannot be compared.");
+  std::vector<std::pair<double, size_t>> order;
+  for (size_t i = 0; i < runs.size(); ++i)
+    if (double val = trained(*runs[i]).val; std::isfinite(val)) order.push_back({val, i});
+  if (order.size() < 2) return {};
+  std::sort(order.begin(), order.end());
+  const auto [best, at] = order[0];
+  const Trained first = trained(*runs[at]), next = trained(*runs[order[1].second]);
+  Text t("Lowest validation loss at the end: ");
+  t.strong(labels[at]).add(fmt::format(", {:.4f}. ", best));
+  if (fmt::format("{:.4f}", order[1].first) == fmt::format("{:.4f}", best))
+    return t.add(labels[order[1].second] + " has the same.");
+  t.add(fmt::format("{} follows with {:.4f}", labels[order[1].second], order[1].first));
+  if (first.seconds > 0 && next.seconds > 0)
+    t.add(fmt::format(", in {:.2f} times the time", next.seconds / first.seconds));
   return t.add(".");
 }
 
@@ -206,8 +251,12 @@ void add_summary(Page& page, const ReportData& data, const std::vector<std::vect
   }
   Bullets trainings;
   std::vector<std::string> labels = training_labels(data.trainings);
+  if (labels.size() > 1)
+    if (Text conclusion = training_conclusion(data.trainings, labels); !conclusion.empty())
+      trainings.items.push_back(conclusion);
   for (size_t i = 0; i < labels.size(); ++i)
     trainings.items.push_back(training_sentence(*data.trainings[i], labels[i]));
+  if (!trainings.items.empty() && !data.groups.empty()) page.blocks.push_back(Heading{3, "Training"});
   if (!trainings.items.empty()) page.blocks.push_back(trainings);
 }
 
@@ -226,7 +275,7 @@ std::vector<Text> warnings(const ReportData& data) {
     }
     for (auto& reason : json_texts(r.result, "/throttle_reasons")) reasons.insert(reason);
     if (r.status == "failed" || r.status == "interrupted" || r.status == "lost" || r.status == "running")
-      unfinished.insert(r.name + " (" + r.status + ")");
+      unfinished.insert(shown_name(r) + " (" + spaced(r.status) + ")");
   }
   if (!busy.empty())
     list.push_back(
@@ -297,7 +346,7 @@ std::vector<Text> recommendations(const ReportGroup& g, const std::vector<Settin
     if (std::all_of(c.pairs.begin(), c.pairs.end(), [](auto& p) {
           return std::isfinite(p.speed) && p.apart.empty() && p.verdict == Verdict::cannot_tell;
         }))
-      unknown.push_back(spaced(c.setting) + " " + c.from + " or " + c.to);
+      unknown.push_back(spaced(c.setting) + " " + short_value(c.from) + " or " + short_value(c.to));
   if (!unknown.empty()) list.push_back(Text("Within noise, so choose by memory: " + say_list(unknown) + "."));
   if (best.spread() > 0.05 && best.spread() < 1e9)
     list.push_back(

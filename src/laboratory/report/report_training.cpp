@@ -101,14 +101,15 @@ void add_training(Page& page, const ReportData& data) {
     const RunRecord& r = *data.trainings[i];
     Reached x = reached(r);
     auto four = [](double v) { return std::isfinite(v) ? fmt::format("{:.4f}", v) : std::string("-"); };
-    auto number = [](double v) { return std::isfinite(v) ? fmt::format("{:g}", v) : std::string("-"); };
+    auto number = [](double v) { return std::isfinite(v) ? fmt::format("{:.4g}", v) : std::string("-"); };
     auto text = [&](const char* path) {
       std::string value = json_text(r.recipe, path);
       return value.empty() ? "-" : value.substr(value.find_last_of('/') + 1);
     };
     double tokens = tokens_per_step(r.recipe);
     t.rows.push_back({labels[i], four(x.loss), four(x.val_loss), say_rate(x.tokens_per_second), std::to_string(x.steps),
-                      number(json_number(r.recipe, "/lr")), text("/optimizer"), text("/data"), text("/model"),
+                      number(json_number(r.recipe, "/lr")), text("/optimizer"),
+                      data_name(r).empty() ? "-" : data_name(r), text("/model"),
                       std::isfinite(tokens) ? fmt::format("{:.0f}", tokens) : "-",
                       std::isfinite(x.step_ms) ? fmt::format("{:.2f}", x.step_ms) : "-", std::to_string(x.skipped),
                       r.folder.empty() ? "-" : r.folder.substr(r.folder.find_last_of('/') + 1)});

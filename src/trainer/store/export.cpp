@@ -15,7 +15,7 @@ namespace crest {
 namespace {
 
 constexpr const char* format_name = "crest-runs";
-constexpr int format_version = 1;
+constexpr int format_version = 2;  // 1: rows of the log have 8 values
 constexpr size_t rows_per_line = 4000;
 constexpr size_t most_rows = 50'000'000, most_documents = 100;  // of a run
 // A profile of a deep unfused model has millions of values; everything else is far smaller.

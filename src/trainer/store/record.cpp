@@ -11,7 +11,9 @@
 
 namespace crest {
 
-LogRow::LogRow() : loss(NAN), val_loss(NAN), lr(NAN), grad_norm(NAN), step_ms(NAN), tokens_per_second(NAN) {}
+LogRow::LogRow() {
+  for (auto& column : log_columns) this->*column.field = NAN;
+}
 
 std::string new_uid() {
   uint64_t bits = 0;

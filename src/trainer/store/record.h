@@ -22,8 +22,31 @@ struct LogRow {  // a step or a validation of a training run; NaN: missing
   int64_t step = 0;
   double loss, val_loss, lr, grad_norm, step_ms, tokens_per_second;
   bool skipped = false;
+  // Parts of step_ms: waiting for samples, and the optimizer step.
+  double wait_ms, update_ms;
+  // The device, read once a second: power, clock, memory in use (device/device_watch.h).
+  double watts, clock_mhz, memory_bytes;
   LogRow();
 };
+
+// The numbers of a row in the order of the table `log`, by column. The first ones come before
+// `skipped`, the others after it.
+struct LogColumn {
+  const char* name;
+  double LogRow::*field;
+};
+inline constexpr LogColumn log_columns[] = {{"loss", &LogRow::loss},
+                                            {"val_loss", &LogRow::val_loss},
+                                            {"lr", &LogRow::lr},
+                                            {"grad_norm", &LogRow::grad_norm},
+                                            {"step_ms", &LogRow::step_ms},
+                                            {"tokens_per_second", &LogRow::tokens_per_second},
+                                            {"wait_ms", &LogRow::wait_ms},
+                                            {"update_ms", &LogRow::update_ms},
+                                            {"watts", &LogRow::watts},
+                                            {"clock_mhz", &LogRow::clock_mhz},
+                                            {"memory_bytes", &LogRow::memory_bytes}};
+inline constexpr size_t log_columns_before_skipped = 6;
 
 struct RunRecord {
   int64_t id = 0;                 // in this store

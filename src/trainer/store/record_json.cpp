@@ -112,14 +112,12 @@ Json to_json(const SampleRow& row) {
 }
 
 Json to_json(const LogRow& r) {
-  return {{"step", r.step},
-          {"loss", number_or_null(r.loss)},
-          {"val_loss", number_or_null(r.val_loss)},
-          {"lr", number_or_null(r.lr)},
-          {"grad_norm", number_or_null(r.grad_norm)},
-          {"step_ms", number_or_null(r.step_ms)},
-          {"tokens_per_second", number_or_null(r.tokens_per_second)},
-          {"skipped", r.skipped}};
+  Json json = {{"step", r.step}};
+  for (auto& column : log_columns) {
+    if (&column == log_columns + log_columns_before_skipped) json["skipped"] = r.skipped;
+    json[column.name] = number_or_null(r.*column.field);
+  }
+  return json;
 }
 
 Json record_to_json(const RunRecord& r) {
@@ -168,9 +166,12 @@ Json log_to_rows(const std::vector<LogRow>& log, size_t first, size_t count) {
   Json rows = Json::array();
   for (size_t i = first; i < std::min(first + count, log.size()); ++i) {
     auto& r = log[i];
-    rows.push_back({r.step, number_or_null(r.loss), number_or_null(r.val_loss), number_or_null(r.lr),
-                    number_or_null(r.grad_norm), number_or_null(r.step_ms), number_or_null(r.tokens_per_second),
-                    r.skipped});
+    Json row = Json::array({r.step});
+    for (auto& column : log_columns) {
+      if (&column == log_columns + log_columns_before_skipped) row.push_back(r.skipped);
+      row.push_back(number_or_null(r.*column.field));
+    }
+    rows.push_back(std::move(row));
   }
   return rows;
 }
@@ -189,18 +190,14 @@ void append_samples(const Json& rows, std::vector<SampleRow>& samples, const std
 
 void append_log(const Json& rows, std::vector<LogRow>& log, const std::string& where) {
   for (auto& row : rows) {
-    auto& r = row_of(row, 8, where);
+    constexpr size_t before = log_columns_before_skipped, all = std::size(log_columns);
+    const bool version_1 = row.is_array() && row.size() == before + 2;
+    auto& r = row_of(row, version_1 ? before + 2 : all + 2, where);
     LogRow l;
     l.step = integer_of(r[0], "step", std::numeric_limits<int64_t>::max(), where);
-    size_t column = 1;
-    for (auto [x, what] : {std::pair{&l.loss, "loss"},
-                           {&l.val_loss, "val_loss"},
-                           {&l.lr, "lr"},
-                           {&l.grad_norm, "grad_norm"},
-                           {&l.step_ms, "step_ms"},
-                           {&l.tokens_per_second, "tokens_per_second"}})
-      *x = real_of(r[column++], what, where);
-    l.skipped = bool_of(r[7], "skipped", where);
+    for (size_t c = 0; c < (version_1 ? before : all); ++c)
+      l.*log_columns[c].field = real_of(r[c + (c < before ? 1 : 2)], log_columns[c].name, where);
+    l.skipped = bool_of(r[before + 1], "skipped", where);
     log.push_back(l);
   }
 }

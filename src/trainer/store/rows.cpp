@@ -7,6 +7,7 @@
 #include "core/json.h"
 #include "core/text.h"
 #include "host/process.h"
+#include "store/summary.h"
 
 namespace crest {
 
@@ -57,6 +58,7 @@ void reopen_run(Database& database, int64_t id) {
   ProcessId p = this_process();
   s.add(p.host).add(p.boot).add(p.space).add(p.pid).add(p.started).add(id).run();
   Statement(database, "DELETE FROM log WHERE run = ?").add(id).run();
+  forget_summaries(database, id);
 }
 
 void insert_samples(Database& database, int64_t id, const std::vector<SampleRow>& samples) {
@@ -67,13 +69,18 @@ void insert_samples(Database& database, int64_t id, const std::vector<SampleRow>
 }
 
 void insert_log(Database& database, int64_t id, const std::vector<LogRow>& rows) {
-  int64_t number = next_number(database, "log", id);
-  Statement s(database, "INSERT INTO log VALUES (?,?,?,?,?,?,?,?,?,?)");
+  const int64_t first = next_number(database, "log", id);
+  int64_t number = first;
+  std::string names, places;
+  for (auto& column : log_columns) names += fmt::format(", {}", column.name), places += ",?";
+  Statement s(database,
+              fmt::format("INSERT INTO log (run, number, step, skipped{}) VALUES (?,?,?,?{})", names, places));
   for (auto& r : rows) {
-    s.add(id).add(number++).add(r.step);
-    for (double x : {r.loss, r.val_loss, r.lr, r.grad_norm, r.step_ms, r.tokens_per_second}) s.add(x);
-    s.add(int(r.skipped)).run();
+    s.add(id).add(number++).add(r.step).add(int(r.skipped));
+    for (auto& column : log_columns) s.add(r.*column.field);
+    s.run();
   }
+  summarize(database, id, first, number);
 }
 
 void insert_document(Database& database, int64_t id, const std::string& name, const Json& json) {
@@ -207,23 +214,18 @@ void read_samples(Database& database, RunRecord& r) {
 }
 
 void read_log(Database& database, RunRecord& record) {
-  Statement s(database,
-              "SELECT step, loss, val_loss, lr, grad_norm, step_ms, tokens_per_second, skipped FROM log "
-              "WHERE run = ? ORDER BY number");
+  const auto columns = log_columns_of(database);
+  std::string names;
+  for (auto& column : columns) names += fmt::format(", {}", column.name);
+  Statement s(database, fmt::format("SELECT step, skipped{} FROM log WHERE run = ? ORDER BY number", names));
   s.add(record.id);
   while (record.damage.empty() && s.step()) {
     auto cell = [&](const char* column) { return Cell{column, "log row", record.log.size()}; };
     LogRow r;
     r.step = read_integer(s, 0, cell("step"), record);
-    int c = 1;
-    for (auto [x, name] : {std::pair{&r.loss, "loss"},
-                           {&r.val_loss, "val_loss"},
-                           {&r.lr, "lr"},
-                           {&r.grad_norm, "grad_norm"},
-                           {&r.step_ms, "step_ms"},
-                           {&r.tokens_per_second, "tokens_per_second"}})
-      *x = read_number(s, c++, cell(name), record);
-    r.skipped = read_integer(s, c, cell("skipped"), record) != 0;
+    r.skipped = read_integer(s, 1, cell("skipped"), record) != 0;
+    int c = 2;
+    for (auto& column : columns) r.*column.field = read_number(s, c++, cell(column.name), record);
     record.log.push_back(r);
   }
 }

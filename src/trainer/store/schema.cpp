@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "store/summary.h"
 
 namespace crest {
 
@@ -60,6 +61,7 @@ CREATE TABLE log (
   step INTEGER NOT NULL,
   loss REAL, val_loss REAL, lr REAL, grad_norm REAL, step_ms REAL, tokens_per_second REAL,
   skipped INTEGER NOT NULL,
+  wait_ms REAL, update_ms REAL, watts REAL, clock_mhz REAL, memory_bytes REAL,
   PRIMARY KEY (run, number)
 ) WITHOUT ROWID;
 
@@ -94,8 +96,22 @@ void create(Database& database) {
   Transaction transaction(database);
   if (!is_empty(database)) return;  // another process was first
   database.run(tables);
+  database.run(summary_table().c_str());
   database.run(
       fmt::format("PRAGMA application_id = {}; PRAGMA user_version = {}", application_id, store_version).c_str());
+  transaction.commit();
+}
+
+// Format 1 has no columns of the device in its log, and no summaries.
+void bring_up_to_date(Database& database) {
+  if (database.integer("PRAGMA user_version") != 1) return;
+  Transaction transaction(database);
+  if (database.integer("PRAGMA user_version") != 1) return;  // another process was first
+  for (const char* column : {"wait_ms", "update_ms", "watts", "clock_mhz", "memory_bytes"})
+    database.run(fmt::format("ALTER TABLE log ADD COLUMN {} REAL", column).c_str());
+  database.run(summary_table().c_str());
+  summarize_all(database);
+  database.run(fmt::format("PRAGMA user_version = {}", store_version).c_str());
   transaction.commit();
 }
 
@@ -118,29 +134,34 @@ constexpr std::pair<const char*, const char*> needed[] = {
     {"samples", "run number ms round contender throttled"},
     {"log", "run number step loss val_loss lr grad_norm step_ms tokens_per_second skipped"},
     {"documents", "run name json"}};
+constexpr std::pair<const char*, const char*> needed_since_2[] = {
+    {"log", "wait_ms update_ms watts clock_mhz memory_bytes"}, {"log_summary", "run rows number"}};
 
 // A view, a virtual table or a computed column would run code from the file.
-void check_tables(Database& database) {
+void check_table(Database& database, const char* table, const char* columns) {
   std::string where = printable(database.file());
-  for (auto& [table, columns] : needed) {
-    Statement s(database, "SELECT type, rootpage FROM sqlite_schema WHERE name = ? COLLATE NOCASE");
-    bool there = s.add(std::string_view(table)).step();
-    if (!there)
-      fail(fmt::format("is not a valid run database: the table '{}' is missing", table), where, repair_advice);
-    bool is_table = s.text(0) == "table";
-    if (!is_table || s.integer(1) == 0)
-      fail(fmt::format("holds a {} where the table '{}' should be",
-                       is_table ? "virtual table" : printable(s.text(0), 20), table),
-           where, "Crest did not create it, so nothing was read. Ask for an export instead (crest runs export).");
-    std::set<std::string> plain;
-    Statement c(database, fmt::format("PRAGMA table_xinfo({})", table));
-    while (c.step())
-      if (c.integer(6) == 0) plain.insert(c.text(1));  // not hidden, not computed
-    for (auto& column : split(columns, ' '))
-      if (!plain.contains(column))
-        fail(fmt::format("is not a valid run database: the table '{}' has no plain column '{}'", table, column), where,
-             repair_advice);
-  }
+  Statement s(database, "SELECT type, rootpage FROM sqlite_schema WHERE name = ? COLLATE NOCASE");
+  bool there = s.add(std::string_view(table)).step();
+  if (!there) fail(fmt::format("is not a valid run database: the table '{}' is missing", table), where, repair_advice);
+  bool is_table = s.text(0) == "table";
+  if (!is_table || s.integer(1) == 0)
+    fail(fmt::format("holds a {} where the table '{}' should be", is_table ? "virtual table" : printable(s.text(0), 20),
+                     table),
+         where, "Crest did not create it, so nothing was read. Ask for an export instead (crest runs export).");
+  std::set<std::string> plain;
+  Statement c(database, fmt::format("PRAGMA table_xinfo({})", table));
+  while (c.step())
+    if (c.integer(6) == 0) plain.insert(c.text(1));  // not hidden, not computed
+  for (auto& column : split(columns, ' '))
+    if (!plain.contains(column))
+      fail(fmt::format("is not a valid run database: the table '{}' has no plain column '{}'", table, column), where,
+           repair_advice);
+}
+
+void check_tables(Database& database) {
+  for (auto& [table, columns] : needed) check_table(database, table, columns);
+  if (database.integer("PRAGMA user_version") < 2) return;
+  for (auto& [table, columns] : needed_since_2) check_table(database, table, columns);
 }
 
 void check_kind(Database& database) {
@@ -172,6 +193,7 @@ void prepare_schema(Database& database, Database::Mode mode) {
   check_kind(database);
   check_whole(database);
   check_tables(database);
+  if (mode == Database::Mode::write && !database.read_only()) bring_up_to_date(database);
   if (!database.read_only()) {
     use_wal(database);
     // Committed data survives a crash of the process. A power failure may lose the last commits,

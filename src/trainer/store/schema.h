@@ -4,7 +4,9 @@
 
 namespace crest {
 
-inline constexpr int store_version = 1;
+// 2: the log has times and the device's state, and log_summary. Format 1 is read, and brought to 2
+// when it is opened for writing.
+inline constexpr int store_version = 2;
 
 // Creates the tables in an empty file. Throws for a database of another program, of a newer Crest,
 // or a damaged one.

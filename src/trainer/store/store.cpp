@@ -156,6 +156,11 @@ Json Store::document(int64_t id, const std::string& name) const {
   return read_json(impl_->database, d.text(0), id, "document " + printable(name));
 }
 
+LogCurve Store::curve(int64_t id, int64_t most_points, const LogCurve* known) const {
+  return read_curve(impl_->database, id, most_points, known);
+}
+int64_t Store::version() const { return impl_->database.integer("PRAGMA data_version"); }
+
 void Store::erase(int64_t id) {
   impl_->change(id, [&] { Statement(impl_->database, "DELETE FROM runs WHERE id = ?").add(id).run(); });
   impl_->database.run("PRAGMA incremental_vacuum");  // returns the pages to the file system

@@ -10,6 +10,7 @@
 
 #include "store/database.h"
 #include "store/record.h"
+#include "store/summary.h"
 
 namespace crest {
 
@@ -62,6 +63,10 @@ class Store {
   RunRecord load(int64_t id) const;                          // everything
   RunRecord load_without_documents(int64_t id) const;        // document names map to null
   Json document(int64_t id, const std::string& name) const;  // the error lists the existing names
+  // The log as a curve (store/summary.h).
+  LogCurve curve(int64_t id, int64_t most_points, const LogCurve* known = nullptr) const;
+  // Changes when another process has written to the file. Reading it costs nothing.
+  int64_t version() const;
   // By id, uid (or a prefix of at least 4 digits), name (the newest with it), or path of a run
   // folder. The error suggests near names.
   int64_t find(const std::string& run) const;

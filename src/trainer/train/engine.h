@@ -34,7 +34,9 @@ struct StepResult {
   double saturated = -1, vanished = -1;
   // The tensor with the most new zeros ("h.0.mlp.proj.weight.x", passes/fp8.h); empty: none.
   std::string vanished_most;
-  double seconds = 0;       // since the step was queued, or since the step before it ended
+  double seconds = 0;  // since the step was queued, or since the step before it ended
+  // Of them: rank 0's optimizer step. Negative: unknown, on a device that works by itself.
+  double update_seconds = -1;
   double wait_seconds = 0;  // of them, at most: the device had nothing to do while the source gave rank 0 samples
 };
 

@@ -19,6 +19,14 @@ struct Field {
   std::string text;
 };
 
+// Five characters, so that the columns behind it stay in their places: 0.726, 12.30, 4e+06.
+std::string five_wide(double x) {
+  const double size = std::abs(x);
+  const bool plain = x == 0 || (size >= 1e-3 && size < 99999.5) || !std::isfinite(x);
+  const int digits = size < 9.9995 ? 3 : size < 99.995 ? 2 : size < 999.95 ? 1 : 0;
+  return plain ? fmt::format("{:>5.{}f}", x, digits) : fmt::format("{:.0e}", x);
+}
+
 std::vector<Field> fields(const StepReport& r) {
   std::vector<Field> f;
   if (r.total_steps > 0) {
@@ -27,17 +35,18 @@ std::vector<Field> fields(const StepReport& r) {
   } else {
     f.push_back({0, fmt::format("step {}", r.step)});
   }
-  f.push_back({1, fmt::format("loss {:.4f}", r.loss)});
-  if (r.skipped) f.push_back({2, "skipped"});
-  if (!(r.grad_norm < 0)) f.push_back({5, fmt::format("norm {:.3g}", r.grad_norm)});
+  f.push_back({1, fmt::format("loss {:>7.{}f}", r.loss, r.loss < 99.99995 ? 4 : r.loss < 999.9995 ? 3 : 2)});
+  if (!(r.grad_norm < 0)) f.push_back({5, "norm " + five_wide(r.grad_norm)});
   if (r.lr >= 0) f.push_back({6, fmt::format("lr {:.2e}", r.lr)});
-  if (r.step_ms >= 0) f.push_back({4, fmt::format("{:.{}f} ms", r.step_ms, r.step_ms < 100 ? 1 : 0)});
-  if (r.tokens_per_second >= 0) f.push_back({3, format_count(std::round(r.tokens_per_second)) + " tok/s"});
-  if (r.flops_per_second >= 0) f.push_back({8, format_si(r.flops_per_second, "FLOP/s")});
+  if (r.step_ms >= 0) f.push_back({4, fmt::format("{:>5.{}f} ms", r.step_ms, r.step_ms < 99.95 ? 1 : 0)});
+  if (r.tokens_per_second >= 0)
+    f.push_back({3, fmt::format("{:>6} tok/s", format_count(std::round(r.tokens_per_second)))});
+  if (r.flops_per_second >= 0) f.push_back({8, fmt::format("{:>13}", format_si(r.flops_per_second, "FLOP/s"))});
   if (r.memory_bytes >= 0) f.push_back({9, format_bytes(double(r.memory_bytes))});
   if (r.eta_seconds >= 0)
     f.push_back(
         {7, "ETA " + (r.eta_seconds < 60 ? fmt::format("{:.0f} s", r.eta_seconds) : format_duration(r.eta_seconds))});
+  if (r.skipped) f.push_back({2, "skipped"});
   return f;
 }
 

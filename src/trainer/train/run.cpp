@@ -16,6 +16,7 @@
 #include "core/text.h"
 #include "core/timer.h"
 #include "data/chat.h"
+#include "device/device_watch.h"
 #include "device/libraries.h"
 #include "host/environment.h"
 #include "host/stop_signal.h"
@@ -290,6 +291,7 @@ class Training {
 
   void loop() {
     data_.start(recipe(), state_.step, engine_->first_rank());
+    if (leads()) device_watch_.emplace(o_.device);
     Cut cut;
     Timer loop;
     try {
@@ -425,9 +427,22 @@ class Training {
 
   void record(const StepResult& r, double lr) {
     double tokens_per_second = double(recipe().tokens_per_step()) / r.seconds;
-    StepRow row{
-        state_.step,          r.loss,      lr,         r.grad_norm,    r.seconds * 1e3, tokens_per_second, r.skipped,
-        r.wait_seconds * 1e3, r.saturated, r.vanished, r.vanished_most};
+    StepRow row{state_.step,
+                r.loss,
+                lr,
+                r.grad_norm,
+                r.seconds * 1e3,
+                tokens_per_second,
+                r.skipped,
+                r.wait_seconds * 1e3,
+                r.saturated,
+                r.vanished,
+                r.vanished_most,
+                r.update_seconds * 1e3};
+    if (device_watch_) {
+      const DeviceState device = device_watch_->now();
+      row.watts = device.watts, row.clock_mhz = device.clock_mhz, row.memory_bytes = device.memory_bytes;
+    }
     files_->add(row);
     if (o_.on_step) o_.on_step(row);
     record_.add(row);
@@ -576,6 +591,7 @@ class Training {
   Fp8Watch fp8_;
   std::optional<Engine> engine_;
   std::optional<RunFiles> files_;
+  std::optional<DeviceWatch> device_watch_;  // of rank 0
   std::optional<RunSchedule> schedule_;
   std::optional<Saver> saver_;
   RunState state_;

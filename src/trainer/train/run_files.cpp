@@ -231,7 +231,8 @@ int64_t RunFiles::continue_at(int64_t step) {
     else
       steps_.push_back({at, number("loss"), number("lr"), number("grad_norm"), number("step_ms"),
                         number("tokens_per_second"), row.contains("skipped") && row["skipped"] == true,
-                        number("wait_ms"), part("fp8_saturated"), part("fp8_vanished")});
+                        number("wait_ms"), part("fp8_saturated"), part("fp8_vanished"), "", part("update_ms"),
+                        number("watts"), number("clock_mhz"), number("memory_bytes")});
   }
   if (damaged > 0) folder_.rename(log_file, damaged_log_file);
   write(log_file, kept);
@@ -269,10 +270,16 @@ void RunFiles::add(const StepRow& r) {
   if (fp8)
     lost = fmt::format(R"(, "fp8_saturated": {}, "fp8_vanished": {}, "fp8_vanished_most": "{}")", number(r.saturated),
                        number(r.vanished), r.vanished_most);
+  auto known = [](const char* key, double x) {
+    return std::isfinite(x) && x >= 0 ? fmt::format(", \"{}\": {}", key, std::round(x * 1000) / 1000) : "";
+  };
+  const std::string device = known("update_ms", r.update_ms) + known("watts", r.watts) +
+                             known("clock_mhz", r.clock_mhz) + known("memory_bytes", r.memory_bytes);
   write_line(fmt::format(
-      R"({{"step": {}, "loss": {}, "lr": {}, "grad_norm": {}, "step_ms": {}, "tokens_per_second": {}, "skipped": {}, "wait_ms": {}{}}})",
+      R"({{"step": {}, "loss": {}, "lr": {}, "grad_norm": {}, "step_ms": {}, "tokens_per_second": {}, "skipped": {}, "wait_ms": {}{}{}}})",
       r.step, number(r.loss), number(r.lr), number(r.grad_norm), number(std::round(r.step_ms * 1000) / 1000),
-      number(std::round(r.tokens_per_second * 10) / 10), r.skipped, number(std::round(r.wait_ms * 1000) / 1000), lost));
+      number(std::round(r.tokens_per_second * 10) / 10), r.skipped, number(std::round(r.wait_ms * 1000) / 1000), device,
+      lost));
   tensorboard_->scalar("train/loss", r.step, r.loss);
   tensorboard_->scalar("lr", r.step, r.lr);
   tensorboard_->scalar("grad_norm", r.step, r.grad_norm);

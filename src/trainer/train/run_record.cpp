@@ -17,6 +17,8 @@ LogRow log_row(const StepRow& r) {
   LogRow row;
   row.step = r.step, row.loss = r.loss, row.lr = r.lr, row.grad_norm = r.grad_norm;
   row.step_ms = r.step_ms, row.tokens_per_second = r.tokens_per_second, row.skipped = r.skipped;
+  row.wait_ms = r.wait_ms, row.watts = r.watts, row.clock_mhz = r.clock_mhz, row.memory_bytes = r.memory_bytes;
+  if (r.update_ms >= 0) row.update_ms = r.update_ms;
   return row;
 }
 
