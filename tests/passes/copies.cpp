@@ -29,8 +29,8 @@ std::vector<Recipe> recipes() {
         Recipe r = tiny_recipe();
         r.optimizer = optimizer, r.fusion = fusion, r.precision = "bf16", r.data_parallel = ranks;
         r.pass_settings["offload"] = "optimizer", r.pass_settings["offload-piece"] = "2kB";
-        if (ranks == 2 && std::string(fusion) == "on" && std::string(optimizer) == "adamw")
-          r.pass_settings["shard"] = "optimizer";
+        const bool shards = std::string(optimizer) == "adamw" || std::string(optimizer) == "muon";
+        if (ranks == 2 && std::string(fusion) == "on" && shards) r.pass_settings["shard"] = "optimizer";
         list.push_back(r);
       }
   return list;

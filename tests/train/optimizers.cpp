@@ -103,7 +103,7 @@ TEST(Optimizer, RatesOfGroupsFollowTheRateOfTheStep) {
       same.pass_settings[group] = "0.001", other.pass_settings[group] = "0.02";
     Recipe ranks = other;
     ranks.batch = 2, ranks.data_parallel = 2;
-    if (name == std::string("adamw")) ranks.pass_settings["shard"] = "optimizer";
+    ranks.pass_settings["shard"] = "optimizer";
     const Trained expected = train(plain, 3, lr), changed = train(other, 3, lr);
     EXPECT_EQ(distance(train(same, 3, lr), expected), 0);
     EXPECT_GT(distance(changed, expected), 1e-3);
