@@ -208,8 +208,8 @@ def train_sentencepiece(text, path, **options):
     path.with_suffix(".model").write_bytes(model.getvalue())
 
 
-def bpe_of_sentencepiece(path, **options):
-    """As transformers converts it: the merges are all ways to divide a piece, by score."""
+def bpe_of_sentencepiece(path, keep=1, **options):
+    """As transformers converts it: the merges are all ways to divide a piece, by score; only the first part `keep` of them."""
     import sentencepiece
     sp = sentencepiece.SentencePieceProcessor(model_file=str(path))
     vocab = {sp.id_to_piece(i): i for i in range(sp.get_piece_size())}
@@ -218,6 +218,7 @@ def bpe_of_sentencepiece(path, **options):
         ways = [(piece[:k], piece[k:]) for k in range(1, len(piece)) if piece[:k] in vocab and piece[k:] in vocab]
         merges += [(sp.get_score(i), way) for way in sorted(ways, key=lambda w: (vocab[w[0]], vocab[w[1]]))]
     merges.sort(key=lambda m: -m[0])
+    merges = merges[:int(len(merges) * keep)]
     t = Tokenizer(models.BPE(vocab, [way for _, way in merges], **(dict(unk_token="<unk>", fuse_unk=True, byte_fallback=True) | options)))
     t.add_special_tokens([AddedToken(x, special=True, normalized=False) for x in ("<unk>", "<s>", "</s>")])
     return t
@@ -266,6 +267,8 @@ def kinds(folder):
     for scheme, split in (("first", False), ("always", True), ("always", False), ("never", True)):
         character(f"metaspace-{scheme}-{split}", None, p.Metaspace(MARK, scheme, split), decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(MARK, scheme)])
                   if scheme == "always" and not split else mark_decoder(0 if scheme == "never" else 1))
+    # Tokens that no merges make are found as whole words only.
+    character("ignore-merges", None, p.Metaspace(MARK, "always", True), mark_decoder(1), keep=0.3, ignore_merges=True)
     character("normalized", n.Sequence([n.NFKC(), n.Lowercase(), n.Strip(), n.Replace(Regex(" {2,}"), " "), n.Prepend(MARK), mark]), None, mark_decoder())
     character("replaced", n.Sequence([n.NFD(), n.Replace("a", "bb"), n.Replace("\u0301", "x"), n.Strip(True, False), mark]), None, mark_decoder(0))
     character("unknown", n.Sequence([n.Prepend(MARK), mark]), None, mark_decoder(1, False), "sp-unknown", byte_fallback=False)

@@ -470,6 +470,21 @@ TEST(TokenizerFiles, WhatIsNotSupportedOfATokenizerOfCharactersIsNamed) {
                "without unk_token");
 }
 
+// A word that is a token stays one, though no merges make it.
+TEST(TokenizerFiles, WholeWordsOfCharactersIgnoreMerges) {
+  const std::string metaspace =
+      R"({"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "never", "split": true})";
+  const std::string model =
+      R"("unk_token": "<unk>", "merges": [],
+         "vocab": {"<unk>": 0, "\u2581": 1, "a": 2, "b": 3, "ab": 4, "\u2581ab": 5})";
+  const Tokenizer t = Tokenizer::parse(R"({"model": {"type": "BPE", "ignore_merges": true, )" + model +
+                                           R"(}, "normalizer": null, "pre_tokenizer": )" + metaspace +
+                                           R"(, "decoder": )" + metaspace + "}",
+                                       "file.json");
+  EXPECT_EQ(t.encode("ab ab abab a"), (std::vector<uint32_t>{4, 5, 1, 2, 3, 2, 3, 1, 2}));  // as `tokenizers`
+  EXPECT_EQ(Tokenizer::parse(t.to_json(), "again").encode("ab ab"), (std::vector<uint32_t>{4, 5}));
+}
+
 // Eight steps, each doubling every letter, make 256 of one.
 TEST(TokenizerFiles, ANormalizerThatMultipliesTextIsStopped) {
   std::string json = Tokenizer::load(fixture_path("sentencepiece.model")).to_json(), steps;

@@ -75,6 +75,10 @@ void Tokenizer::find_added() {
   }
 }
 
+std::string Tokenizer::byte_name(uint32_t id) const {
+  return fmt::format("<0x{:02X}>", uint8_t(arena_[tokens_[id].offset]));
+}
+
 void Tokenizer::finish(const std::string& where) {
   if (byte_level_)
     find_bytes(where);
@@ -82,8 +86,10 @@ void Tokenizer::finish(const std::string& where) {
     find_characters(where);
   find_added();
   for (uint32_t id = 0; id < tokens_.size() && ignore_merges_; ++id) {
-    if (!tokens_[id].used || tokens_[id].added || whole_.find(decode_token(id)) != StringTable::none) continue;
-    whole_.insert(decode_token(id));
+    const Token& t = tokens_[id];
+    const std::string text = t.byte ? byte_name(id) : std::string(decode_token(id));  // as the vocabulary has it
+    if (!t.used || t.added || whole_.find(text) != StringTable::none) continue;
+    whole_.insert(text);
     whole_ids_.push_back(id);
   }
   if (byte_level_) {

@@ -129,6 +129,8 @@ class Tokenizer {
   void append_bytes(std::string_view character, std::vector<uint32_t>& ids) const;
   // The initial tokens of merging: of bytes or characters.
   void first_symbols(std::string_view text, std::vector<uint32_t>& symbols) const;
+  // "<0x0A>" of a token of a byte.
+  std::string byte_name(uint32_t id) const;
   // Ranks of the possible merges, in order. whole_matter: some tokens are made by none.
   std::vector<uint32_t> working_merges(bool& whole_matter) const;
   // Computes data for encoding from tokens_ and merges_. `where` names the source if a byte is

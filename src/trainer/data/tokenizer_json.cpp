@@ -210,7 +210,9 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
     } else {
       read_metaspace();
       read_decoder();
-      if (parts_.ignore_merges) parts_.refuse("ignore_merges = true without ByteLevel");
+      // Otherwise a pre-token is a whole text, and long texts are encoded in parts.
+      if (parts_.ignore_merges && !parts_.rules.splits_at_spaces)
+        parts_.refuse("ignore_merges = true without ByteLevel or a Metaspace with split = true");
     }
     forget_standard_json();
     parts_.read(files);
@@ -469,7 +471,7 @@ std::string Tokenizer::to_json() const {
   Json added = Json::array();
   auto spelled = [&](uint32_t id) {
     const Token& t = tokens_[id];
-    if (t.byte) return fmt::format("<0x{:02X}>", uint8_t(arena_[t.offset]));
+    if (t.byte) return byte_name(id);
     if (t.added) return std::string(decode_token(id));
     if (!byte_level_) return replaced(decode_token(id), " ", rules_.mark);
     return to_alphabet(decode_token(id));
