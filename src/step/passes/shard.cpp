@@ -209,7 +209,7 @@ class ShardedUpdate {
       } else if (p_.at(v).role == Role::gradient) {
         v = gradient_shard(b, v);
       } else if (keeps_shards_) {
-          v = weight_shard(p_.at(v).layout.storage);
+        v = weight_shard(p_.at(v).layout.storage);
       } else {
         weights.push_back(v);
         v = b.emit1("own_share", {w_.now(v)}, copies_.attrs());
@@ -464,11 +464,12 @@ const std::vector<Setting>& shard_settings() {
   static const std::vector<Setting> rows = {
       pass_setting({.name = "shard",
                     .group = "Model and batch",
-                    .help = "state that ranks divide instead of repeating it: nothing (none), the optimizer's "
-                            "(optimizer; ZeRO 1), also gradients (gradients; ZeRO 2), also weights (weights; ZeRO "
-                            "3), or the first of these that fits (auto; none on CPUs). Ranks with a GPU each use "
-                            "optimizer by default, if the optimizer allows it, is not muon, and none of --shard, --reduce, "
-                            "--bucket and --comm-dtype is given",
+                    .help =
+                        "state that ranks divide instead of repeating it: nothing (none), the optimizer's "
+                        "(optimizer; ZeRO 1), also gradients (gradients; ZeRO 2), also weights (weights; ZeRO "
+                        "3), or the first of these that fits (auto; none on CPUs). Ranks with a GPU each use "
+                        "optimizer by default, if the optimizer allows it, is not muon, and none of --shard, --reduce, "
+                        "--bucket and --comm-dtype is given",
                     .default_value = "none",
                     .choices = {"auto", "none", "optimizer", "gradients", "weights"},
                     .resume = OnResume::accepts,
