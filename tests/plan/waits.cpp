@@ -322,7 +322,7 @@ TEST(Waits, AWaitForSomethingLaterIsRefused) {
   EXPECT_TRUE(refused(c.program, a, {}));
 }
 
-// Which bytes a piece of rows has depends on the rank. The waits of the one Program suffice for all.
+// The bytes of a piece of rows depend on the rank. The waits of one Program suffice for all ranks.
 TEST(Waits, PiecesOfRowsAreInOrderOnEveryRank) {
   int pieces = 0, shared = 0, needed = 0;
   for (int ranks : {2, 4}) {
