@@ -458,8 +458,8 @@ void extend(CompiledSession& s, const std::vector<ProgramSpec>& programs, const 
 
 void place(CompiledSession& s, const CompileOptions& options) {
   if (options.verify) verify_handover(s);
-  if (s.recipe.grad_accumulation == 1 && !has_segments(s, ProgramKind::train))
-    s.gradients = gradient_storages(s.programs);
+  if (!has_segments(s, ProgramKind::train))
+    s.gradients = gradient_storages(s.programs, s.recipe.grad_accumulation);
   std::vector<std::vector<Block>> gradients = gradient_blocks(s.programs, s.gradients);
   s.transient_bytes = 0;
   for (size_t p = 0; p < s.programs.size(); ++p) {

@@ -5,10 +5,10 @@
 
 namespace crest {
 
-// The storages of gradients, one after another from the start of the arena. Not for Programs whose
-// micro steps accumulate gradients: there they exist from the first forward pass on, and are
-// persistent.
-std::vector<PersistentBlock> gradient_storages(const std::vector<CompiledProgram>& programs);
+// The storages of gradients, one after another from the start of the arena. Not of gradients to
+// which several micro steps add: these exist from the first forward pass on, and are persistent. A
+// shard of their sum (--shard optimizer) is written by the last micro step only.
+std::vector<PersistentBlock> gradient_storages(const std::vector<CompiledProgram>& programs, int64_t micro_steps);
 
 // Their parts of the arena while each Program runs. In a producing Program:
 // a tensor from its first write to the end. In a receiving Program: from
