@@ -187,13 +187,18 @@ StepResult Engine::timed_step(int64_t step, double lr, uint64_t seed, const Samp
   if (!queued_.empty()) fail_internal("a step is timed while others are queued", "engine");
   queue(step, lr, seed, source, nullptr, true);
   StepResult result = take_step();
-  times.clear();
-  for (auto& e : executors_) times.push_back(e->runtime().take_stamps());
+  times = take_call_times();
   return result;
 }
 
-void Engine::queue_step(int64_t step, double lr, uint64_t seed, const SampleSource& source) {
-  queue(step, lr, seed, source, nullptr);
+Engine::CallTimes Engine::take_call_times() {
+  CallTimes times;
+  for (auto& e : executors_) times.push_back(e->runtime().take_stamps());
+  return times;
+}
+
+void Engine::queue_step(int64_t step, double lr, uint64_t seed, const SampleSource& source, bool timed) {
+  queue(step, lr, seed, source, nullptr, timed);
 }
 
 void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& source, std::vector<StepTrace>* traces,
