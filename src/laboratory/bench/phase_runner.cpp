@@ -122,7 +122,7 @@ double palm_flops(const Recipe& r, BenchPhase phase) {
 std::vector<int> phase_calls(const CompiledSession& s, BenchPhase phase) {
   if (phase == BenchPhase::decode) return {s.find("decode")};
   std::vector<int> calls;
-  for (auto& call : phase == BenchPhase::forward ? validation_calls(s) : training_step(s))
+  for (auto& call : phase == BenchPhase::forward ? forward_calls(s, "validation") : training_step(s))
     calls.push_back(call.segment);
   return calls;
 }

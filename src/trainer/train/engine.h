@@ -98,8 +98,8 @@ class Engine {
   // ..). With traces: one a batch (rank 0).
   double validate(int64_t batches, const SampleSource& source, std::vector<StepTrace>* traces = nullptr);
   int64_t validation_batch() const;
-  // Whether a rank has only a shard of the weights, so all ranks must run their readers.
-  bool shards_weights() const;
+  // Whether a rank has only a part of the weights, so all ranks must run their readers.
+  bool shares_weights() const;
   // Calls work(r) for the ranks of this process at once.
   void on_all_ranks(const std::function<void(int)>& work) { on_ranks(work); }
   // The results of `of` for each rank, by rank, also of other processes, which call it together.

@@ -521,7 +521,7 @@ class Training {
 
   void sample_now() {
     // Rank 0 alone has the tokenizer of --init.
-    const bool all = engine_->shards_weights(), skipped = (leads() && !tokenizer_) || StopSignal::requested();
+    const bool all = engine_->shares_weights(), skipped = (leads() && !tokenizer_) || StopSignal::requested();
     if (all ? any(skipped) : !leads() || skipped) return;
     doing(fmt::format("sampling after step {}", state_.step));
     Timer timer;
