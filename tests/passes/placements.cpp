@@ -206,7 +206,8 @@ int check_mutations(const std::vector<Case>& cases) {
       }
       EXPECT_TRUE(refused(without)) << "removed";
       const std::string_view op = instr.op->name;
-      const bool copies = op == "gather_rows" || op == "gather_parts" || op == "gather_tokens" || op.ends_with("_piece");
+      const bool copies =
+          op == "gather_rows" || op == "gather_parts" || op == "gather_tokens" || op.ends_with("_piece");
       if (!copies) {  // once more is a waste, but no mistake
         Program twice = p;
         repeat(twice, i);

@@ -162,8 +162,7 @@ class Parser {
   }
   Placement whole_placement() {
     expect("=");
-    for (Placement p :
-         {Placement(), Placement::partial(), Placement::own(), Placement::absent(), Placement::each()})
+    for (Placement p : {Placement(), Placement::partial(), Placement::own(), Placement::absent(), Placement::each()})
       if (accept_word(text(p))) return p;
     const bool heads = accept("heads("), chunks = !heads && accept("chunks(");
     if (!heads && !chunks) expect("shard(");
