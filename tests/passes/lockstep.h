@@ -176,7 +176,8 @@ class Lockstep {
         std::memcpy(m.at(v), &s, sizeof s);
         continue;
       }
-      if (m.is_group(v)) continue;
+      // Tensors owned by ranks are set with their group.
+      if (has(value, Kind::each) || (m.is_group(v) && !holds_owned(v))) continue;
       Numbers x = m.read(v);
       if (starts_at_zero(value)) {
         m.write(v, Numbers(x.size(), 0));
@@ -207,6 +208,10 @@ class Lockstep {
              return (q.borrowed && (v.name == "grad." + q.name || group.find("_borrowed") != std::string::npos)) ||
                     (alone() && q.lent && v.name == "grad." + q.name);
            });
+  }
+  bool holds_owned(ValueId group) const {
+    return std::any_of(p_.values.begin(), p_.values.end(),
+                       [&](const Value& v) { return v.layout.storage == group && has(v, Kind::each); });
   }
   int64_t samples() const {
     for (const Value& v : whole_.values)

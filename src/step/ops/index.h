@@ -80,29 +80,29 @@
 
 // Operations between ranks, and operations that depend on the rank: no reference computes them
 // alone.
-#define CREST_COLLECTIVE_OPS(OP)        \
-  OP(all_reduce, (xs), (xs))            \
-  OP(reduce_scatter, (x, acc), (shard)) \
-  OP(all_gather, (shard, into), (y))    \
-  OP(own_share, (x), (shard))           \
-  OP(gather_rows, (x), (y))             \
-  OP(gather_parts, (x), (y))            \
-  OP(gather_columns, (x), (y))          \
-  OP(scatter_rows, (x, b), (y))         \
-  OP(sum_rows, (x, b), (y))             \
-  OP(own_rows, (ids), (y))              \
-  OP(own_positions, (ids), (y))         \
-  OP(own_piece, (x), (y))               \
-  OP(gather_piece, (x), (y))            \
-  OP(scatter_piece, (x), (y))           \
-  OP(split_pieces, (x), (pieces))       \
-  OP(join_pieces, (pieces), (x))        \
-  OP(sum_pieces, (b, pieces), (y))      \
-  OP(gather_tokens, (x), (y))           \
-  OP(scatter_tokens, (x), (y))          \
-  OP(token_positions, (ids), (y))       \
-  OP(send, (x), (y))                    \
-  OP(receive, (acc), (y))               \
+#define CREST_COLLECTIVE_OPS(OP)              \
+  OP(all_reduce, (xs), (xs))                  \
+  OP(reduce_scatter, (x, acc), (shard))       \
+  OP(all_gather, (shard, into, members), (y)) \
+  OP(own_share, (x), (shard))                 \
+  OP(gather_rows, (x), (y))                   \
+  OP(gather_parts, (x), (y))                  \
+  OP(gather_columns, (x), (y))                \
+  OP(scatter_rows, (x, b), (y))               \
+  OP(sum_rows, (x, b), (y))                   \
+  OP(own_rows, (ids), (y))                    \
+  OP(own_positions, (ids), (y))               \
+  OP(own_piece, (x), (y))                     \
+  OP(gather_piece, (x), (y))                  \
+  OP(scatter_piece, (x), (y))                 \
+  OP(split_pieces, (x), (pieces))             \
+  OP(join_pieces, (pieces), (x))              \
+  OP(sum_pieces, (b, pieces), (y))            \
+  OP(gather_tokens, (x), (y))                 \
+  OP(scatter_tokens, (x), (y))                \
+  OP(token_positions, (ids), (y))             \
+  OP(send, (x), (y))                          \
+  OP(receive, (acc), (y))                     \
   OP(square_sum, (shards), (sum))
 
 #define CREST_OPS(OP) CREST_LOCAL_OPS(OP) CREST_COLLECTIVE_OPS(OP)

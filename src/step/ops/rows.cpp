@@ -43,6 +43,7 @@ static void infer_member(Infer& c) {
   rules::contiguous(c);
   rules::rank(c, in::member::x, 1);
   int64_t offset = rules::integer(c, "offset", 0);
+  rules::flag(c, "each");
   Shape s = {rules::integer(c, "rows", 1), rules::integer(c, "columns", 1)};
   c.check(s.numel() <= c.in(in::member::x).numel() - offset, "the matrix reaches beyond its group");
   c.out_view(in::member::x, offset, s, s.contiguous_strides());

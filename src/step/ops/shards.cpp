@@ -1,6 +1,8 @@
 // Tensors in `ranks` equal parts. Every rank has the part with its number: its shard.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/text.h"
 #include "ops/collectives.h"
 #include "ops/index.h"
@@ -35,7 +37,7 @@ void infer_own_share(Infer& c) {
 }
 
 void infer_all_gather(Infer& c) {
-  rules::inputs(c, 1, 2);
+  rules::inputs(c, 1, std::max<size_t>(2, c.inputs()));
   rules::contiguous(c);
   if (!c.has(in::all_gather::into)) {
     const Value& shard = c.in(in::all_gather::shard);
@@ -43,6 +45,8 @@ void infer_all_gather(Infer& c) {
   }
   c.same_dtype(in::all_gather::shard, in::all_gather::into);
   rules::shape(c, in::all_gather::shard, shard_of(c, in::all_gather::into));
+  for (size_t i = in::all_gather::members; i < c.inputs(); ++i)
+    c.check(c.in(i).layout.storage == c.in(in::all_gather::shard).layout.storage, "a member is not in the shard");
   c.out_in_place(in::all_gather::into);
 }
 
@@ -98,7 +102,9 @@ const OpDef op_reduce_scatter = {
 const OpDef op_all_gather = {.name = "all_gather",
                              .inputs = in::all_gather::names,
                              .outputs = out::all_gather::names,
-                             .help = "shard, [into] -> y: the shards of all ranks, in place of `into` if it is given",
+                             .help =
+                                 "shard, [into], [members] -> y: the shards of all ranks, in place of `into` if it is "
+                                 "given, once the members of the shard are written",
                              .op_class = OpClass::communication,
                              .infer = infer_all_gather,
                              .cost = gather_cost};

@@ -244,13 +244,17 @@ class ShardedUpdate {
       own.out.clear();
       const std::vector<ValueId> made = b.append(own);
       for (size_t o = 0; o < made.size(); ++o) {
+        if (auto share = shares_.find(weight.group); share != shares_.end())
+          if (p_.at(made[o]).layout.storage == share->second) members_[weight.group][weight.offset] = made[o];
         w_.replace(instr.out[o], made[o]);
         std::swap(p_.at(instr.out[o]).name, p_.at(made[o]).name);
       }
     }
     if (!owned_.ends(i) || keeps_shards_) return;
     b.stream = gathering_;
-    w_.replace(weight.group, b.emit1("all_gather", {shares_.at(weight.group), w_.now(weight.group)}, copies_.attrs()));
+    std::vector<ValueId> in = {shares_.at(weight.group), w_.now(weight.group)};
+    for (auto& [offset, v] : members_.at(weight.group)) in.push_back(v);
+    w_.replace(weight.group, b.emit1("all_gather", in, copies_.attrs()));
   }
 
   ValueId place_in_shard(Builder& b, ValueId v, const OwnedTensors::Place& place) {
@@ -267,7 +271,8 @@ class ShardedUpdate {
     } else {
       auto [share, missing] = shares_.emplace(shard, no_value);
       if (missing) share->second = b.emit1("own_share", {w_.now(shard)}, copies_.attrs());
-      shard = share->second;
+      const Attrs at = Attrs().set("offset", place.offset).set("rows", place.shape[0]).set("columns", place.shape[1]);
+      return it->second = b.emit1("member", {share->second}, Attrs(at).set("each", 1));
     }
     const Value& root = p_.at(shard);
     it->second =
@@ -302,10 +307,11 @@ class ShardedUpdate {
   const Copies copies_;
   Stream gathering_;
   bool keeps_shards_, keeps_whole_;
-  std::map<ValueId, ValueId> gradients_, weights_;  // shards of groups
-  std::map<ValueId, ValueId> shares_;               // of groups of owned tensors: copies of a rank's shard
-  std::map<ValueId, ValueId> places_;               // of owned tensors, in shards
-  std::set<ValueId> own_;                           // these places
+  std::map<ValueId, ValueId> gradients_, weights_;         // shards of groups
+  std::map<ValueId, ValueId> shares_;                      // of groups of owned tensors: copies of a rank's shard
+  std::map<ValueId, ValueId> places_;                      // of owned tensors, in shards
+  std::map<ValueId, std::map<int64_t, ValueId>> members_;  // of shares: updated, by offset
+  std::set<ValueId> own_;                                  // these places
   std::set<ValueId> shared_;
   std::set<ValueId> squares_;  // sums of squares of a rank's shards
 };

@@ -200,6 +200,10 @@ class Inference {
   std::string compute(const Instr& instr, std::vector<Placement>& out) {
     std::vector<Placement> in;
     for (ValueId v : instr.in) in.push_back(v == no_value ? Placement() : placement(v));
+    if (instr.op->name == std::string_view("member") && instr.attrs.has("each") && in[0].cut()) {
+      out = {Placement::each()};
+      return "";
+    }
     const bool copies = is_copy(instr);  // of the first input; the second is overwritten
     if (!copies && std::any_of(in.begin(), in.end(), [](const Placement& p) { return p.kind == Kind::each; }))
       return compute_each(instr, in, out);
