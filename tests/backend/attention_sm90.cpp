@@ -48,10 +48,10 @@ class Problem {
     for (auto* list : {&q, &kv, &d_o})
       for (auto& x : *list) x = to_bfloat16(normal(random));
     s.batch = c.batch, s.tokens = c.tokens, s.heads = c.heads, s.kv_heads = c.kv_heads;
-    s.queries = queries, s.chunk = apart ? queries / 2 : queries, s.key_head = apart ? 0 : c.heads;
+    s.queries = queries, s.chunk_queries = apart ? queries / 2 : queries, s.key_head = apart ? 0 : c.heads;
     if (apart) {
-      s.shift[0] = c.place * s.chunk;
-      s.shift[1] = (2 * c.ranks - 1 - c.place) * s.chunk - s.chunk;
+      s.shift[0] = c.place * s.chunk_queries;
+      s.shift[1] = (2 * c.ranks - 1 - c.place) * s.chunk_queries - s.chunk_queries;
     }
     for (int b = 0; b < c.batch; ++b) {
       std::vector<int32_t> all;

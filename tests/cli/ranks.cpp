@@ -239,6 +239,53 @@ TEST(Ranks, TensorRanksTrainAndContinueLikeOne) {
               1e-5 * f.log("straight")[0]["loss"].get<double>());
 }
 
+// A tied embedding on both ends. Rank 0 writes the samples of one rank, and says why stages waited.
+TEST(Ranks, StagesTrainAndSampleLikeOne) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  const Flags flags = {"--precision",    "fp32", "--val-every",     "0", "--lr",  "1e-3", "--grad-accumulation", "2",
+                       "--sample-every", "6",    "--sample-tokens", "8", "--json"};
+  ASSERT_EQ(f.train("straight", 6, flags + Flags{"--batch", "2"}).code, 0);
+  const auto straight = f.log("straight");
+  for (const char* shard : {"none", "gradients", "weights"}) {
+    SCOPED_TRACE(shard);
+    RunResult r = f.train(
+        shard, 6, flags + Flags{"--mesh", "pipeline=2,data=2", "--shard", shard, "--batch", "1", "--threads", "4"});
+    ASSERT_EQ(r.code, 0) << r.err;
+    const auto stages = f.log(shard);
+    ASSERT_EQ(stages.size(), straight.size());
+    for (size_t i = 0; i < stages.size(); ++i)
+      for (const char* key : {"loss", "grad_norm"})
+        EXPECT_NEAR(stages[i][key], straight[i][key], 1e-5 * straight[i][key].get<double>()) << key << " " << i;
+    EXPECT_EQ(f.read(shard + std::string("/samples.txt")), f.read("straight/samples.txt"));
+    EXPECT_TRUE(contains(r.err, "bubble of the stages")) << r.err;
+    const auto pipeline = r.json()["pipeline"];
+    EXPECT_EQ(pipeline["runs"], 3);
+    EXPECT_EQ(pipeline["stages"].size(), 2u);
+    double sum = 0;
+    for (const char* part :
+         {"ideal_ms", "warm_up_ms", "drain_ms", "imbalance_ms", "transfers_ms", "other_ms", "rest_ms"})
+      sum += pipeline[part].get<double>();
+    EXPECT_NEAR(sum, pipeline["step_ms"].get<double>(), 1e-3 * sum);
+    EXPECT_GT(pipeline["bubble"]["measured"].get<double>(), 0);
+  }
+}
+
+// All axes at once.
+TEST(Ranks, AMeshOfThreeAxesTrainsNano) {
+  TrainFolder f;
+  const Flags flags = {"--model", "nano", "--precision",         "fp32", "--seq",     "16", "--val-every", "0",
+                       "--lr",    "1e-3", "--grad-accumulation", "2",    "--threads", "8"};
+  ASSERT_EQ(f.train("one", 3, flags + Flags{"--batch", "2"}).code, 0);
+  RunResult r =
+      f.train("cube", 3, flags + Flags{"--mesh", "data=2,tensor=2,pipeline=2", "--data-parallel", "8", "--batch", "1"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  const auto one = f.log("one"), cube = f.log("cube");
+  ASSERT_EQ(cube.size(), one.size());
+  for (size_t i = 0; i < cube.size(); ++i)
+    EXPECT_NEAR(cube[i]["loss"], one[i]["loss"], 1e-5 * one[i]["loss"].get<double>()) << i;
+}
+
 TEST(Ranks, AMeshOfDataRanksIsTheirNumber) {
   NEEDS_RANKS();
   TrainFolder f;
@@ -339,13 +386,15 @@ TEST(Ranks, LostDataSavesAndSaysSo) {
 
 TEST(LostRanks, KilledEndsAllWithRankAndStep) {
   NEEDS_RANKS();
-  for (size_t rank : {0u, 1u}) {
-    SCOPED_TRACE(rank);
+  const Flags data = {}, stages = {"--mesh", "pipeline=2", "--grad-accumulation", "2"};
+  for (auto& [rank, flags] : {std::pair{size_t(0), data}, {size_t(1), data}, {size_t(1), stages}}) {
+    SCOPED_TRACE(std::to_string(rank) + (flags.empty() ? "" : " of a pipeline"));
     TrainFolder f;
     Timer timer;
-    RunResult r = disturb(f, {}, [&](auto&, const std::vector<pid_t>& ranks) {
+    const size_t killed = rank;
+    RunResult r = disturb(f, flags, [&](auto&, const std::vector<pid_t>& ranks) {
       timer = {};
-      kill(ranks[rank], SIGKILL);
+      kill(ranks[killed], SIGKILL);
     });
     EXPECT_LT(timer.seconds(), 5);
     EXPECT_EQ(r.code, 1) << r.err;

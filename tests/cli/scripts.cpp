@@ -70,7 +70,7 @@ std::string required_packages() {
 
 TEST(InstallDeps, AllPresentTouchesNothing) {
   Mocks m;
-  m.put("installed", required_packages() + "ccache\nmold\nbible-kjv\nlibgloo-dev\n");
+  m.put("installed", required_packages() + "ccache\nmold\nbible-kjv\nlibgloo-dev\nlibcivetweb-dev\n");
   CommandOutput r = m.run();
   EXPECT_EQ(r.exit_code, 0) << r.err;
   EXPECT_EQ(r.out + r.err, "");
@@ -94,8 +94,8 @@ TEST(InstallDeps, ListsBeforeItInstallsAndIsQuiet) {
   m.script("apt-get", "echo scrolling; echo apt-get >&2");
   CommandOutput r = m.run();
   EXPECT_EQ(r.exit_code, 0) << r.err;
-  EXPECT_NE(r.err.find("(4), now installed with apt-get"), std::string::npos) << r.err;
-  EXPECT_NE(r.err.find("\n  ccache mold bible-kjv libgloo-dev\n"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("(5), now installed with apt-get"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("\n  ccache mold bible-kjv libgloo-dev libcivetweb-dev\n"), std::string::npos) << r.err;
   EXPECT_EQ((r.out + r.err).find("scrolling"), std::string::npos) << "what apt-get prints is in its log";
   m.put("installed", "");
   m.script("apt-get", "echo E: scrolling; exit 100");

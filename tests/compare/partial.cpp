@@ -407,7 +407,7 @@ TEST(CompareText, SaysEachThingOnce) {
   EXPECT_LE(times(text, "Peak of "), contains(text, "Peak of both") ? 1u : 2u) << text;
   EXPECT_EQ(times(text, "oise floor 1.0%"), 1u) << text;
   y.recipe["lr"] = 0.00051961524;  // as many digits as tell them apart
-  EXPECT_TRUE(contains(compare_text(compare_runs(x, y), {.width = 200}), "lr (0.0005196152423 -> 0.00051961524)"));
+  EXPECT_TRUE(contains(compare_text(compare_runs(x, y), {.width = 200}), "lr (0.000519615242 -> 0.00051961524)"));
   y.recipe["warmup"] = 7, x.recipe["warmup"] = 8, y.recipe["clip"] = 0.5, x.recipe["clip"] = 1.0, y.recipe["seed"] = 3,
   x.recipe["seed"] = 4;
   text = compare_text(compare_runs(x, y), {.width = 200});

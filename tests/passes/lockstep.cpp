@@ -198,6 +198,8 @@ TEST(Lockstep, ContextRanksHaveWhatThePlacementsSay) {
     one.recompute = how.recompute, one.pass_settings = how.settings;
     one.pass_settings["bucket"] = "500B", one.pass_settings["reduce"] = how.reduce;
     Recipe part = on_mesh(one, how.mesh);
+    // A rank's chunk at a time: then all ranks together have eight neighboring tokens.
+    if (how.settings.count("loss-chunk")) one.pass_settings["loss-chunk"] = "8";
     const std::string shard = how.shard;
     if (shard != "none") part.pass_settings["shard"] = shard;
     SCOPED_TRACE(shard + " window " + std::to_string(how.window));

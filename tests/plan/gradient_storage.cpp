@@ -136,6 +136,28 @@ TEST(GradientStorage, NotWhereMicroStepsAddUp) {
   EXPECT_TRUE(compile(r, two_threads(), session_programs(r, alone)).gradients.empty()) << "nor in a Program by itself";
 }
 
+// The shard of a sum exists from the end of the last micro step on, so it takes the memory of
+// activations (--shard optimizer).
+TEST(GradientStorage, ShardsOfSumsTakeNoMemoryOfTheirOwn) {
+  Recipe r;
+  r.model = load_model_config("gpt2-1558M");
+  r.precision = "bf16", r.batch = 16, r.ranks = 2, r.grad_accumulation = 2;
+  SessionUse use;
+  use.train = use.update = true;
+  auto plan = [&](const char* shard, const char* reduce) {
+    r.pass_settings["shard"] = shard, r.pass_settings["reduce"] = reduce;
+    return compile(r, two_threads(), session_programs(r, use), {.verify = false});
+  };
+  const CompiledSession none = plan("none", "flat");
+  for (const char* reduce : {"flat", "bucket"}) {
+    const CompiledSession s = plan("optimizer", reduce);
+    for (auto& b : s.persistent) EXPECT_FALSE(b.name.starts_with("shard_")) << b.name;
+    // Half of the state: fp32 moments, and the 16 bits that bf16 weights lack of fp32.
+    const double saved = (4 + 4 + 2) * double(parameter_count(r.model)) / 2;
+    EXPECT_NEAR(double(none.planned_bytes() - s.planned_bytes()), saved, 0.02 * saved) << reduce;
+  }
+}
+
 // GPT-2 124M on 1024 tokens: activations and gradients together take no more than the larger of
 // their live sums, within a twentieth.
 TEST(GradientStorage, SavesMostOfTheSmaller) {

@@ -36,7 +36,7 @@ TEST(RanksOnGpus, TheLibraryIsARowOfThePlan) {
   EXPECT_EQ(library(rank_session(two, this_cpu(1))), 0);
   Recipe mesh = one;
   mesh.ranks = 4, mesh.mesh = {{Axis::data, 2}, {Axis::context, 2}};
-  EXPECT_EQ(library(rank_session(mesh, emulated_gpu(1))), 2 * library(ranks)) << "all ranks, and those along data";
+  EXPECT_EQ(library(rank_session(mesh, emulated_gpu(1))), 2 * library(ranks)) << "all ranks, and those along context";
   EXPECT_THROW(check_fits(ranks, ranks.planned_bytes() - library(ranks)), Error) << "it needs memory";
 }
 

@@ -322,7 +322,7 @@ TEST(Waits, AWaitForSomethingLaterIsRefused) {
   EXPECT_TRUE(refused(c.program, a, {}));
 }
 
-// Which bytes a piece of rows has depends on the rank. The waits of the one Program suffice for all.
+// The bytes of a piece of rows depend on the rank. The waits of one Program suffice for all ranks.
 TEST(Waits, PiecesOfRowsAreInOrderOnEveryRank) {
   int pieces = 0, shared = 0, needed = 0;
   for (int ranks : {2, 4}) {
@@ -356,9 +356,9 @@ TEST(Waits, PiecesOfRowsAreInOrderOnEveryRank) {
         }
     }
   }
-  EXPECT_GT(pieces, 500);
-  EXPECT_GT(shared, 500);
-  EXPECT_GT(needed, 50);
+  EXPECT_GT(pieces, 100);
+  EXPECT_GT(shared, 100);
+  EXPECT_GT(needed, 10);
 }
 
 // Any possible order of streams gives the same bits: the Program is executed in it. Without waits

@@ -1,9 +1,11 @@
 // The split of a pipeline's step, from handmade times.
-#include "profile/pipeline_times.h"
+#include "train/pipeline_times.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+
+#include "profile/pipeline_text.h"
 
 namespace crest::test {
 

@@ -53,7 +53,7 @@ TEST(ContextRanks, TrainLikeOne) {
     r.model.change_layers([&](LayerConfig& l) { l.window = c.window; });
     r.grad_accumulation = c.micro_steps, r.fusion = c.fusion, r.recompute = c.recompute, r.optimizer = "sgd";
     r.pass_settings = {{"bucket", "20kB"}, {"packing", c.packing}};
-    Recipe mesh = on_mesh(r, c.mesh);
+    Recipe mesh = shared_by(r, c.mesh);
     mesh.pass_settings["reduce"] = c.reduce, mesh.pass_settings["shard"] = c.shard;
     mesh.pass_settings["offload"] = c.offload;
     expect_equal(run_on_mesh(mesh, documents_of(r)), run_on_mesh(r, documents_of(r)));
@@ -69,7 +69,7 @@ TEST_F(ContextFiles, CheckpointsDoNotKnowTheMesh) {
   steps(one, 0, 2);
   save(one, folder / "one");
   for (const Mesh& mesh : {halves, of_data}) {
-    Recipe parts = on_mesh(r, mesh);
+    Recipe parts = shared_by(r, mesh);
     parts.pass_settings = {{"shard", mesh == halves ? "weights" : "optimizer"}, {"reduce", "bucket"}};
     Engine e = make_engine(parts);
     restore(e, Checkpoint::open(folder / "one/step-000002"));
@@ -91,7 +91,7 @@ TEST(ContextRanks, RefuseWhatTheyCannotShare) {
         Case{"stages of a pipeline", "data, context and tensor", [](Recipe& r) {
                r.mesh = {{Axis::context, 2}, {Axis::pipeline, 2}}, r.data_parallel = 4;
              }}}) {
-    Recipe r = on_mesh(recipe_of_sequences(true), halves);
+    Recipe r = shared_by(recipe_of_sequences(true), halves);
     r.model.layers = 2;
     c.change(r);
     try {

@@ -38,7 +38,7 @@ std::string trained(Engine& engine, const Recipe& r) {
 
 Recipe recipe_of_mesh(const char* mesh) {
   Recipe r = tiny_recipe(true);
-  r.mesh = parse_mesh(mesh), r.ranks = r.mesh.ranks(), r.optimizer = "sgd";
+  r.mesh = parse_mesh(mesh), r.ranks = r.mesh.ranks(), r.seq = 16, r.optimizer = "sgd";
   r.pass_settings = {{"bucket", "20kB"}, {"reduce", "bucket"}, {"shard", "gradients"}};
   return r;
 }
@@ -60,7 +60,7 @@ int train_together() {
 int train_until_lost() {
   auto group = RankGroup::join(*rank_environment(), {});
   Recipe r = tiny_recipe();
-  r.mesh = parse_mesh(std::getenv(mesh_variable)), r.ranks = r.mesh.ranks();
+  r.mesh = parse_mesh(std::getenv(mesh_variable)), r.ranks = r.mesh.ranks(), r.seq = 16;
   r.pass_settings = {{"bucket", "20kB"}};
   if (r.copies() > 1) r.pass_settings["shard"] = "weights";
   if (r.mesh.size(Axis::pipeline) > 1) r.grad_accumulation = 2;

@@ -7,7 +7,7 @@
 namespace crest::test {
 
 // The same global batch.
-inline Recipe on_mesh(Recipe r, const Mesh& mesh) {
+inline Recipe shared_by(Recipe r, const Mesh& mesh) {
   r.batch /= mesh.size(Axis::data), r.data_parallel = mesh.ranks(), r.mesh = mesh;
   return r;
 }
@@ -27,15 +27,15 @@ inline double relative_distance(const std::vector<float>& a, const std::vector<f
   return norm == 0 ? difference : std::sqrt(difference / norm);
 }
 
-struct MeshRun {
+struct StepsOnMesh {
   std::vector<double> losses, norms;
   std::vector<std::vector<float>> weights;
   double validation;
 };
 
-inline MeshRun run_on_mesh(const Recipe& r, const SampleSource& source) {
+inline StepsOnMesh run_on_mesh(const Recipe& r, const SampleSource& source) {
   Engine e = make_engine(r);
-  MeshRun t;
+  StepsOnMesh t;
   for (int s = 0; s < 3; ++s) {
     StepResult result = e.step(s, 0.1, 11, source);
     t.losses.push_back(result.loss), t.norms.push_back(result.grad_norm);
@@ -44,11 +44,11 @@ inline MeshRun run_on_mesh(const Recipe& r, const SampleSource& source) {
   return t;
 }
 
-inline MeshRun run_on_mesh(const Recipe& r) {
+inline StepsOnMesh run_on_mesh(const Recipe& r) {
   return run_on_mesh(r, [&](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); });
 }
 
-inline void expect_equal(const MeshRun& parts, const MeshRun& one) {
+inline void expect_equal(const StepsOnMesh& parts, const StepsOnMesh& one) {
   for (size_t s = 0; s < one.losses.size(); ++s) {
     EXPECT_NEAR(parts.losses[s], one.losses[s], 1e-5 * one.losses[s]) << "step " << s;
     EXPECT_NEAR(parts.norms[s], one.norms[s], 1e-5 * one.norms[s]) << "step " << s;

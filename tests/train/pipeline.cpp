@@ -1,6 +1,7 @@
 // Pipeline stages train like one rank that accumulates micro batches: with --deterministic bit for
 // bit. They begin with its weights, and write and read its checkpoints.
 #include "checkpoint/checkpoint.h"
+#include "run/generate.h"
 #include "train/run_fixture.h"
 #include "train/state_bytes.h"
 
@@ -83,6 +84,7 @@ TEST(PipelineRanks, TrainLikeAccumulationBitForBit) {
        {Case{true, two, 3, "fp32", "on"}, Case{false, three, 1, "fp32", "off"},
         Case{false, two, 4, "fp32", "on", "full", "muon"},
         Case{true, two, 3, "bf16", "off", "none", "adafactor", "pure", {{"packing", "documents"}, {"stages", "2,1"}}},
+        Case{false, two, 2, "fp16", "on"},
         Case{true, two, 4, "fp32", "on", "none", "adamw", "pure", {{"schedule-pipeline", "interleaved:2"}}, 4},
         Case{false, two, 2, "bf16", "on", "full", "adamw", "pure", {{"schedule-pipeline", "interleaved:2"}}, 5},
         Case{true, three, 4, "fp32", "on", "none", "adamw", "pure", {{"schedule-pipeline", "zero-bubble"}}},
@@ -140,6 +142,50 @@ TEST(PipelineRanks, TrainLikeOneWithOtherAxesAndTiedEmbeddings) {
     EXPECT_NEAR(b.validation, a.validation, 1e-5 * a.validation);
     for (size_t i = 0; i < a.weights.size(); ++i)
       EXPECT_LT(distance_of(b.weights[i], a.weights[i]), 1e-5) << "parameter " << i;
+  }
+}
+
+// Each rank feeds the same tokens, as ranks do while they train. Rank 0 has the logits.
+TEST(PipelineRanks, SampleAsOne) {
+  struct Case {
+    bool llama, tied;
+    Mesh mesh;
+    std::map<std::string, std::string> settings = {};
+    const char *precision = "fp32", *policy = "pure";
+  };
+  for (const Case& c : {Case{true, false, three}, Case{false, true, two, {{"schedule-pipeline", "interleaved:2"}}},
+                        Case{false, true, data, {{"shard", "weights"}, {"reduce", "bucket"}}},
+                        Case{true, true, cube, {}, "bf16", "autocast"}}) {
+    SCOPED_TRACE(std::string(c.llama ? "llama " : "gpt ") + c.mesh.text());
+    auto sampled = [&](const Recipe& r) {
+      SessionUse use;
+      use.train = use.update = use.sampling = true, use.cache_length = 12, use.prefill = 4;
+      Engine e(compile(r, crest::test::test_device(r.all_ranks()), session_programs(r, use)));
+      e.initialize_weights(3);
+      std::vector<float> all;
+      e.on_all_ranks([&](int rank) {
+        Decoder decoder(e.rank(rank));
+        for (int32_t length : {6, 1, 1, 5, 1}) {  // the cache is full once
+          std::vector<int32_t> tokens;
+          for (int32_t t = 0; t < length; ++t) tokens.push_back((11 * t + 5 * length) % 90);
+          auto logits = decoder.feed(tokens);
+          if (rank == 0) all.insert(all.end(), logits.begin(), logits.end());
+        }
+        EXPECT_EQ(decoder.slides(), 1);
+      });
+      return all;
+    };
+    Recipe one = recipe(c.llama, 4);
+    one.grad_accumulation = 2, one.model.tied = c.tied, one.precision = c.precision, one.policy = c.policy;
+    Recipe parts = on_mesh(one, c.mesh);
+    for (auto& [name, value] : c.settings) parts.pass_settings[name] = value;
+    const std::vector<float> a = sampled(one), b = sampled(parts);
+    ASSERT_EQ(a.size(), size_t(5 * one.model.vocab));
+    if (c.mesh.size(Axis::tensor) == 1)
+      EXPECT_TRUE(a == b);
+    else
+      EXPECT_LT(distance_of(b, a), 2e-2);
+    EXPECT_GT(distance_of(std::vector<float>(a.size(), 0), a), 0.5) << "logits are not zero";
   }
 }
 

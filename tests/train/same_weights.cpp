@@ -56,7 +56,7 @@ TEST(SameWeights, OneBitOfOneRankIsFound) {
 // On a mesh a weight is compared among the ranks with the same part of it.
 TEST(SameWeights, PartsAreComparedWithTheSameParts) {
   Recipe r = tiny_recipe();
-  r.data_parallel = 4, r.mesh = {{Axis::data, 2}, {Axis::context, 2}};
+  r.data_parallel = 4, r.mesh = {{Axis::data, 2}, {Axis::context, 2}}, r.seq = 16;
   SessionUse use;
   use.train = use.update = true;
   CompiledSession session = compile(r, crest::test::test_device(2), session_programs(r, use));

@@ -46,7 +46,7 @@ TEST(TensorRanks, TrainLikeOne) {
     r.model.dropout = c.llama ? 0 : 0.2;
     r.grad_accumulation = c.micro_steps, r.fusion = c.fusion, r.recompute = c.recompute, r.optimizer = "sgd";
     r.pass_settings = {{"bucket", "20kB"}, {"pad-heads", "true"}};
-    Recipe mesh = on_mesh(r, c.mesh);
+    Recipe mesh = shared_by(r, c.mesh);
     mesh.pass_settings["reduce"] = c.reduce, mesh.pass_settings["shard"] = c.shard;
     mesh.pass_settings["offload"] = c.offload, mesh.pass_settings["tensor-overlap"] = c.overlap;
     expect_equal(run_on_mesh(mesh), run_on_mesh(r));
@@ -85,10 +85,10 @@ TEST(TensorRanks, LayersOfSeveralKindsTrainLikeOne) {
   other.activation = ActivationKind::relu2, other.qk_norm = QkNorm::none;
   m.set_layers({static_cast<const LayerConfig&>(m), other});
   ASSERT_EQ(m.pattern, "AB");
-  for (const Mesh& mesh : {two, square}) expect_equal(run_on_mesh(on_mesh(r, mesh)), run_on_mesh(r));
+  for (const Mesh& mesh : {two, square}) expect_equal(run_on_mesh(shared_by(r, mesh)), run_on_mesh(r));
   m.change_layers([](LayerConfig& l) { l.qk_norm = QkNorm::row; });
   try {
-    run_on_mesh(on_mesh(r, two));
+    run_on_mesh(shared_by(r, two));
     ADD_FAILURE();
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find("norms of all queries"), std::string::npos) << e.what();
@@ -99,7 +99,7 @@ TEST(TensorRanks, BeginWithTheWeightsOfOne) {
   for (const char* precision : {"fp32", "bf16"}) {
     Recipe r = recipe(true, std::string(precision) == "fp32" ? 6 : 4);
     r.precision = precision, r.pass_settings["pad-heads"] = "true";
-    Engine one = make_engine(r), parts = make_engine(on_mesh(r, square));
+    Engine one = make_engine(r), parts = make_engine(shared_by(r, square));
     EXPECT_EQ(weights_of(parts), weights_of(one)) << precision;
   }
 }
@@ -109,7 +109,7 @@ TEST(TensorRanks, BeginWithoutTheWholeModelInMemory) {
   Recipe r = recipe(false);
   r.model.layers = 8, r.model.width = 256, r.model.heads = 4, r.model.kv_heads = 4, r.model.head_dim = 64;
   r.model.ff = 1024, r.precision = "fp32";
-  Recipe mesh = on_mesh(r, square);
+  Recipe mesh = shared_by(r, square);
   mesh.pass_settings = {{"shard", "weights"}, {"reduce", "bucket"}};
   SessionUse use;
   use.train = use.update = true;
@@ -136,7 +136,7 @@ TEST_F(TensorFiles, CheckpointsDoNotKnowTheMesh) {
     save(one, folder / "one" + std::to_string(heads));
     for (const char* shard : {"none", "weights"}) {
       SCOPED_TRACE(shard);
-      Recipe mesh = on_mesh(r, std::string(shard) == "none" ? two : square);
+      Recipe mesh = shared_by(r, std::string(shard) == "none" ? two : square);
       mesh.pass_settings["shard"] = shard, mesh.pass_settings["reduce"] = "bucket";
       Engine parts = make_engine(mesh);
       restore(parts, Checkpoint::open(folder / "one" + std::to_string(heads) + "/step-000003"));
@@ -148,7 +148,7 @@ TEST_F(TensorFiles, CheckpointsDoNotKnowTheMesh) {
 }
 
 TEST(TensorRanks, HeadsThatDoNotDivideNeedPadding) {
-  Recipe r = on_mesh(recipe(true, 6), two);
+  Recipe r = shared_by(recipe(true, 6), two);
   try {
     make_engine(r);
     FAIL() << "three heads of keys for two ranks";

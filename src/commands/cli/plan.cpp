@@ -274,7 +274,8 @@ void print_plan(const PlanReport& r, const Prediction& prediction, const PlanFla
     fmt::print("rates       {}, on the schedule of --lr\n", rates);
   std::string step = format_number_of(r.tokens(), "token");
   if (r.decodes())
-    step += fmt::format(", with a cache for {}", s.programs[size_t(s.find("decode"))].spec.cache_length);
+    step += fmt::format(", with a cache for {}",
+                        s.programs[size_t(forward_calls(s, "decode").back().segment)].spec.cache_length);
   else
     step += fmt::format(" = batch {} x seq {}", q.batch, q.seq_length());
   int64_t micro_steps = r.forward_only() ? 1 : q.grad_accumulation;

@@ -20,7 +20,7 @@
 #include "host/stop_signal.h"
 #include "plan/recipe_settings.h"
 #include "predict/defaults.h"
-#include "profile/pipeline_times.h"
+#include "profile/pipeline_text.h"
 #include "profile/profile_document.h"
 #include "profile/profile_rates.h"
 #include "profile/profile_text.h"

@@ -14,6 +14,7 @@
 #include "device/conditions.h"
 #include "device/energy.h"
 #include "host/memory.h"
+#include "profile/pipeline_text.h"
 #include "store/store.h"
 #include "terminal/fit_table.h"
 #include "terminal/print_json.h"

@@ -122,7 +122,7 @@ double palm_flops(const Recipe& r, BenchPhase phase) {
 std::vector<int> phase_calls(const CompiledSession& s, BenchPhase phase) {
   if (phase == BenchPhase::decode) return {s.find("decode")};
   std::vector<int> calls;
-  for (auto& call : phase == BenchPhase::forward ? validation_calls(s) : training_step(s))
+  for (auto& call : phase == BenchPhase::forward ? forward_calls(s, "validation") : training_step(s))
     calls.push_back(call.segment);
   return calls;
 }
@@ -291,36 +291,10 @@ PipelineTimes PhaseRunner::measure_stages(int runs) {
         time_once([&] { loss = engine_.timed_step(steps_++, bench_lr, seed_, source_, stamps.emplace_back()).loss; }));
     check_loss(loss);
   }
-  // By rank: the kind of each call, then a row for each run. Stages have different numbers of
-  // calls.
-  auto gathered = engine_.from_ranks([&](int rank) {
-    std::vector<double> list;
-    for (const CallRole& role : roles_of(engine_.rank(rank).session()))
-      list.push_back(role.scheduled), list.push_back(role.joins);
-    for (size_t i = 0; i < seconds.size(); ++i) {
-      list.push_back(seconds[i]);
-      for (double time : stamps[i][size_t(rank)]) list.push_back(time);
-    }
-    return list;
-  });
-  std::vector<std::vector<CallRole>> roles;
-  std::vector<std::vector<RankCalls>> all;
-  for (const std::vector<double>& list : gathered) {
-    // 2 calls + runs (1 + calls + 1) numbers
-    const size_t calls = (list.size() - 2 * size_t(runs)) / size_t(2 + runs);
-    auto& own = roles.emplace_back();
-    for (size_t c = 0; c < calls; ++c) own.push_back({int(list[2 * c]), list[2 * c + 1] != 0});
-    auto& steps = all.emplace_back();
-    auto next = list.begin() + std::ptrdiff_t(2 * calls);
-    for (int i = 0; i < runs; ++i, next += std::ptrdiff_t(calls + 2))
-      steps.push_back({*next, {next + 1, next + std::ptrdiff_t(calls + 2)}});
-  }
-  const Recipe& recipe = session().recipe;
-  const bool one_clock =
-      session().device.kind == "cpu" && (!group_ || group_->local_size() == group_->size());  // of one machine
-  PipelineTimes times = pipeline_times(session().schedule, recipe.layout(), roles, all, one_clock);
-  times.planned_bubble = bubble_of(session().schedule, times_by_flops(recipe)).fraction();
-  return times;
+  std::vector<std::vector<RankCalls>> own(stamps[0].size());  // by local rank
+  for (size_t i = 0; i < seconds.size(); ++i)
+    for (size_t r = 0; r < own.size(); ++r) own[r].push_back({seconds[i], stamps[i][r]});
+  return measured_pipeline(engine_, own, group_);
 }
 
 double PhaseRunner::run_in_sequence() {

@@ -8,10 +8,10 @@
 
 #include "measure/cache_flush.h"
 #include "plan/recipe_settings.h"
-#include "profile/pipeline_times.h"
 #include "profile/profile.h"
 #include "stats/samples.h"
 #include "train/engine.h"
+#include "train/pipeline_times.h"
 
 namespace crest {
 

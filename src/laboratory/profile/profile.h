@@ -132,7 +132,7 @@ struct Profile {
   std::vector<ProfileInterval> intervals;
   ProfileMemory memory;
   std::vector<ProfileRank> ranks;   // with several processes; empty: one process, threads, or stages
-  nlohmann::ordered_json pipeline;  // of stages (profile/pipeline_times.h); null: there are none
+  nlohmann::ordered_json pipeline;  // of stages (train/pipeline_times.h); null: there are none
 
   double step_median_ms() const;  // NaN without samples
   double profiled_median_ms() const;

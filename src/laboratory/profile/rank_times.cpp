@@ -1,7 +1,6 @@
 #include "profile/rank_times.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "stats/samples.h"
 
@@ -41,16 +40,6 @@ Last last_arrival(const RankCollectives& all, const std::vector<double>& offsets
 }
 
 }  // namespace
-
-std::vector<size_t> middle_half(const std::vector<double>& seconds) {
-  std::vector<size_t> order(seconds.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return seconds[a] < seconds[b]; });
-  auto outside = std::ptrdiff_t((seconds.size() + 1) / 4);
-  order.erase(order.end() - outside, order.end());
-  order.erase(order.begin(), order.begin() + outside);
-  return order;
-}
 
 std::vector<double> clock_offsets(const std::vector<RankCollectives>& steps) {
   std::vector<double> offsets(steps.empty() ? 0 : steps[0].size());

@@ -5,11 +5,9 @@
 
 #include "profile/overlap.h"
 #include "profile/profile.h"
+#include "stats/middle_half.h"
 
 namespace crest {
-
-// Indices of the runs in the middle half by time, fastest first; at least one.
-std::vector<size_t> middle_half(const std::vector<double>& seconds);
 
 // One profiled step of a rank, in seconds on its own clock.
 struct RankStep {

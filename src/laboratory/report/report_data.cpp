@@ -373,7 +373,8 @@ std::vector<std::string> training_labels(const std::vector<const RunRecord*>& ru
   std::vector<std::string> labels(runs.size());
   if (runs.empty()) return labels;
   auto different = [&](const std::vector<std::string>& texts) {
-    return std::set<std::string>(texts.begin(), texts.end()).size() == texts.size();
+    std::set<std::string> all(texts.begin(), texts.end());
+    return all.size() == texts.size() && !all.contains("");
   };
   // Adds a text to every label, if the texts differ, until all labels do.
   auto add_to = [&](std::vector<std::string>& to, auto text_of_run) {
@@ -419,7 +420,7 @@ std::vector<std::string> training_labels(const std::vector<const RunRecord*>& ru
   else
     add(shown_name);
   for (size_t i = 0; i < runs.size(); ++i)
-    if (labels[i].empty()) labels[i] = runs[i]->name;
+    if (labels[i].empty()) labels[i] = shown_name(*runs[i]);
   add([](const RunRecord& r) { return r.id ? fmt::format("run {}", r.id) : r.uid; });
   for (size_t i = 0; !different(labels) && i < runs.size(); ++i) labels[i] += fmt::format(", number {}", i + 1);
   return labels;

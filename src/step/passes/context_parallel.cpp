@@ -96,23 +96,23 @@ class ContextParallel {
   ValueId positions_ = no_value;
 };
 
-[[noreturn]] void refuse(int ranks, const std::string& what, const std::string& advice) {
+[[noreturn]] void refuse_context(int ranks, const std::string& what, const std::string& advice) {
   fail_usage(fmt::format("context={} {}", ranks, what), "--mesh", advice);
 }
 
-void check(const Recipe& r, int ranks) {
+void check_sequences(const Recipe& r, int ranks) {
   const int64_t seq = r.seq_length(), unit = 2 * int64_t(ranks);
   if (seq % unit) {
     const int64_t below = seq / unit * unit, above = below + unit;
     std::string fits = below ? fmt::format("--seq {}", below) : "";
     if (above <= r.model.context) fits += fmt::format("{}--seq {}", fits.empty() ? "" : " or ", above);
-    refuse(ranks, fmt::format("does not divide {} tokens into {} equal chunks, two for each rank", seq, unit),
-           fits.empty() ? "Use fewer ranks along the axis." : fmt::format("Use {}.", fits));
+    refuse_context(ranks, fmt::format("does not divide {} tokens into {} equal chunks, two for each rank", seq, unit),
+                   fits.empty() ? "Use fewer ranks along the axis." : fmt::format("Use {}.", fits));
   }
-  if (r.attention == "naive") refuse(ranks, "does not work with --attention naive", "Use --attention flash.");
-  if (r.precision == "fp8") refuse(ranks, "does not work with --precision fp8 yet", "Use bf16.");
+  if (r.attention == "naive") refuse_context(ranks, "does not work with --attention naive", "Use --attention flash.");
+  if (r.precision == "fp8") refuse_context(ranks, "does not work with --precision fp8 yet", "Use bf16.");
   if (r.layout().size(Axis::pipeline) > 1)
-    refuse(ranks, "does not work with stages of a pipeline yet", "Use the axes data, context and tensor.");
+    refuse_context(ranks, "does not work with stages of a pipeline yet", "Use the axes data, context and tensor.");
 }
 
 }  // namespace
@@ -120,7 +120,7 @@ void check(const Recipe& r, int ranks) {
 void context_parallel(Program& program, const PassContext& context) {
   const int ranks = context.recipe.layout().size(Axis::context);
   if (ranks == 1) return;
-  check(context.recipe, ranks);
+  check_sequences(context.recipe, ranks);
   const bool shares = context.kind == ProgramKind::train || context.kind == ProgramKind::validation;
   if (shares) ContextParallel(program, ranks).run();
 }

@@ -30,7 +30,7 @@ void optimizer(Program&, const PassContext&);
 void group_parameters(Program&, const PassContext&);
 void recompute(Program&, const PassContext&);
 void return_borrowed(Program&, const PassContext&);
-void send_loss(Program&, const PassContext&);
+void send_results(Program&, const PassContext&);
 void data_parallel(Program&, const PassContext&);
 void join_swiglu(Program&, const PassContext&);
 void join_epilogues(Program&, const PassContext&);
@@ -116,8 +116,8 @@ const std::vector<Pass>& pipeline() {
        "--ranks, --data-parallel, --mesh, --reduce: gradients and loss are summed over the ranks after the last micro "
        "step",
        data_parallel, data_parallel_settings, "it sums over the ranks"},
-      {"loss_to_first", "--mesh pipeline=P: the last stage sends the loss to the first one", send_loss, nullptr,
-       "rank 0 reports the loss"},
+      {"loss_to_first", "--mesh pipeline=P: the last stage sends the loss, or the logits of a sample, to the first one",
+       send_results, nullptr, "rank 0 reports the loss"},
       {"swiglu",
        "--fusion on: SwiGLU's gate and up become one matmul with the activation, its gradient part of the preceding "
        "matmul, and the two gradients of its input one sum",

@@ -17,6 +17,7 @@
 #include "passes/rewrite.h"
 #include "passes/shard.h"
 #include "passes/stages.h"
+#include "passes/vocabulary_padding.h"
 #include "program/placements.h"
 
 namespace crest {
@@ -121,8 +122,9 @@ void keep_stage(Program& p, const PassContext& context, const std::vector<int64_
     put(transfer("send", {v}, {sent}, send_attrs(to % ranks), Phase::forward), front);
   };
   if (stage < last) send(stages.sent(stage), stage + 1, false), p.outputs.clear();
-  // A borrowed weight, received once for all micro steps.
-  const bool shares = borrows(context.recipe) && (context.first || context.kind != ProgramKind::train);
+  // A borrowed weight, once for all micro steps, or for all tokens of a sample.
+  const bool shares = borrows(context.recipe) && (context.first || context.kind != ProgramKind::train) &&
+                      context.kind != ProgramKind::decode;
   for (const Param& q : p.params) {
     if (!shares || q.name != "wte.weight") continue;
     if (stage == 0) send(q.value, last, true);
@@ -169,8 +171,6 @@ void check_pipeline(const PassContext& context, int ranks) {
     if (wrong) refuse_pipeline(fmt::format("pipeline={} does not work with {} yet", ranks, what), instead);
   };
   no(r.precision == "fp8", "--precision fp8", "Use bf16.");
-  no(context.kind == ProgramKind::prefill || context.kind == ProgramKind::decode, "sampling during training",
-     "Leave out --sample-every, and use crest sample.");
   no(context.forward_only, "--phase forward-saved", "Use --phase step.");
   no(context.setting("gather") == "forward" && sharding_of(context) != Sharding::none, "--gather forward",
      "Use --gather update.");
@@ -212,22 +212,30 @@ void return_borrowed(Program& p, const PassContext& context) {
   }
 }
 
-// The host reads losses on rank 0, after its last chunk.
-void send_loss(Program& p, const PassContext& context) {
+// The host reads losses and logits on rank 0, behind the last of its chunks, in fp32.
+void send_results(Program& p, const PassContext& context) {
   const int ranks = context.recipe.layout().size(Axis::pipeline);
+  const bool samples = context.kind == ProgramKind::prefill || context.kind == ProgramKind::decode;
   const bool sums = context.kind == ProgramKind::validation || (context.kind == ProgramKind::train && context.last);
-  if (ranks == 1 || !sums) return;
+  if (ranks == 1 || !(sums || samples)) return;
   const int last = stage_count(context.recipe) - 1, stage = context.stage + context.chunk * ranks;
   Builder b(p);
-  b.origin = Origin("loss"), b.phase = context.kind == ProgramKind::train ? Phase::backward : Phase::forward;
+  b.origin = Origin(samples ? "logits" : "loss");
+  b.phase = context.kind == ProgramKind::train ? Phase::backward : Phase::forward;
   if (stage == last) {
-    for (ValueId v : std::vector<ValueId>(p.outputs))
-      if (p.at(v).role == Role::output) b.emit1("send", {v}, send_attrs(0));
+    for (ValueId v : std::vector<ValueId>(p.outputs)) {
+      if (p.at(v).role != Role::output) continue;
+      if (p.at(v).dtype != DType::f32) {
+        v = b.emit1("cast", {v}, Attrs().set("dtype", name(DType::f32)));
+        p.at(v).role = Role::output;
+      }
+      b.emit1("send", {v}, send_attrs(0));
+    }
   } else if (context.stage == 0 && context.chunk == chunks_of_rank(context.recipe) - 1) {
-    Value loss;
-    loss.shape = {1};
-    const ValueId v = b.emit1("receive", {}, receive_attrs(loss, last % ranks));
-    p.at(v).name = "loss", p.at(v).role = Role::output;
+    Value result;
+    result.shape = samples ? Shape{1, 1, padded_vocabulary(context.recipe)} : Shape{1};
+    const ValueId v = b.emit1("receive", {}, receive_attrs(result, last % ranks));
+    p.at(v).name = samples ? "logits" : "loss", p.at(v).role = Role::output;
     p.outputs.push_back(v);
   }
 }

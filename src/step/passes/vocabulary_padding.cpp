@@ -1,5 +1,7 @@
 // Setting --pad-vocab: matrix units need multiples of 128 columns in the head GEMM. Tensor ranks
-// divide the padded vocabulary evenly.
+// share the vocabulary, so each gets as many rows.
+#include "passes/vocabulary_padding.h"
+
 #include <numeric>
 
 #include "core/round_up.h"
@@ -8,11 +10,16 @@
 
 namespace crest {
 
-// Pads the rows of token embedding and head. The loss's `vocab` and the parameter's logical shape
-// keep the user's size, so padding is never sampled or exported.
+static int64_t rows_multiple(const Recipe& r) {
+  return std::lcm(std::max<int64_t>(1, r.pad_vocab), int64_t(r.layout().size(Axis::tensor)));
+}
+
+int64_t padded_vocabulary(const Recipe& r) { return round_up(r.model.vocab, rows_multiple(r)); }
+
+// Pads the rows of the token embedding and of the head. `vocab` of the loss and the logical shape
+// of the parameter keep the user's size, so padding is never sampled and never exported.
 void pad_vocabulary(Program& program, const PassContext& context) {
-  const int64_t ranks = context.recipe.layout().size(Axis::tensor);
-  const int64_t multiple = std::lcm(std::max<int64_t>(1, context.recipe.pad_vocab), ranks);
+  const int64_t multiple = rows_multiple(context.recipe);
   if (multiple <= 1) return;
   for (auto& q : program.params) {
     if (q.name != "wte.weight" && q.name != "lm_head.weight") continue;

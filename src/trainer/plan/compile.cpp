@@ -36,7 +36,14 @@ Category persistent_category(const Value& v) {
   }
 }
 
-// Assigns offsets in an arena; returns its size.
+// The Programs that a pipeline cuts into stages.
+constexpr ProgramKind with_layers[] = {ProgramKind::train, ProgramKind::validation, ProgramKind::prefill,
+                                       ProgramKind::decode};
+bool has_layers(ProgramKind kind) {
+  return std::find(std::begin(with_layers), std::end(with_layers), kind) != std::end(with_layers);
+}
+
+// Gives blocks their offsets in an arena; returns its size.
 int64_t place_in_arena(std::vector<PersistentBlock>& blocks) {
   int64_t end = 0;
   for (auto& b : blocks) {
@@ -73,8 +80,7 @@ void place_persistent(CompiledSession& s) {
   s.host_bytes = place_in_arena(s.host);
 }
 
-// Places slots behind the persistent values. Validation and steps share them, because they never
-// overlap.
+// Behind the persistent values. No step runs during a forward pass, so all use the same memory.
 void place_slots(CompiledSession& s) {
   s.areas.clear();
   for (auto& c : s.programs)
@@ -98,7 +104,7 @@ void place_slots(CompiledSession& s) {
                                   value.storage_bytes()));
     }
   const int64_t begin = s.persistent_bytes;
-  for (ProgramKind kind : {ProgramKind::train, ProgramKind::validation}) {
+  for (ProgramKind kind : with_layers) {
     int64_t end = begin;
     for (SlotArea& area : s.areas) {
       if (area.kind != kind) continue;
@@ -195,9 +201,14 @@ bool forward_only(const CompiledSession& s) {
                       [](auto& c) { return c.spec.kind == ProgramKind::train && !c.spec.forward_only; });
 }
 
+static bool has_program(const CompiledSession& s, std::string_view name) {
+  return std::any_of(s.programs.begin(), s.programs.end(),
+                     [&](auto& c) { return c.spec.name == name || c.spec.of == name; });
+}
+
 const char* phase_of(const CompiledSession& s) {
-  if (!forward_only(s)) return s.find("update") >= 0 ? "step" : "backward";
-  return s.find("train.forward") >= 0 ? "forward-saved" : s.find("validation") >= 0 ? "forward" : "decode";
+  if (!forward_only(s)) return has_program(s, "update") ? "step" : "backward";
+  return has_program(s, "train.forward") ? "forward-saved" : has_program(s, "validation") ? "forward" : "decode";
 }
 
 std::set<Axes> axes_in_use(const CompiledSession& s) {
@@ -223,7 +234,7 @@ static std::vector<SegmentCall> pipeline_step(const CompiledSession& s);
 std::vector<SegmentCall> training_step(const CompiledSession& s) {
   if (forward_only(s))
     for (const char* pass : {"train.forward", "validation", "decode"})
-      if (int i = s.find(pass); i >= 0) return {{i, 0}};
+      if (has_program(s, pass)) return forward_calls(s, pass);
   if (has_segments(s, ProgramKind::train)) return pipeline_step(s);
   std::vector<SegmentCall> calls;
   int64_t n = s.recipe.grad_accumulation;
@@ -291,16 +302,18 @@ static std::vector<SegmentCall> pipeline_step(const CompiledSession& s) {
   return calls;
 }
 
-std::vector<SegmentCall> validation_calls(const CompiledSession& s) {
-  if (!has_segments(s, ProgramKind::validation)) return {{s.find("validation"), 0}};
+std::vector<SegmentCall> forward_calls(const CompiledSession& s, std::string_view program) {
+  const bool segments =
+      std::any_of(s.programs.begin(), s.programs.end(), [&](auto& c) { return c.spec.of == program; });
+  if (!segments) return {{s.find(std::string(program)), 0}};
   std::vector<SegmentCall> calls;
-  add_segments(s, "validation", SegmentKind::share, calls);
+  add_segments(s, program, SegmentKind::share, calls);
   for (int chunk = 0; chunk < chunks_of_rank(s.recipe); ++chunk)
     for (SegmentKind part :
          {SegmentKind::receive_forward, SegmentKind::forward, SegmentKind::backward, SegmentKind::send_forward})
-      if (const int i = find_segment(s, "validation", part, chunk); i >= 0)
+      if (const int i = find_segment(s, program, part, chunk); i >= 0)
         calls.push_back({i, 0, 0, part == SegmentKind::forward || part == SegmentKind::backward});
-  add_segments(s, "validation", SegmentKind::after, calls);
+  add_segments(s, program, SegmentKind::after, calls);
   return calls;
 }
 
@@ -399,12 +412,7 @@ CompiledSession for_stage(const CompiledSession& s, int stage, const CompileOpti
   return other;
 }
 
-static bool has_program(const CompiledSession& s, const std::string& name) {
-  return std::any_of(s.programs.begin(), s.programs.end(),
-                     [&](auto& c) { return c.spec.name == name || c.spec.of == name; });
-}
-
-// Adds one Program, or its segments for a pipeline stage.
+// One Program, or the segments of one of a pipeline stage.
 static void add_program(CompiledSession& s, const ProgramSpec& spec, const CompileOptions& options) {
   CompiledProgram c;
   c.spec = spec;
@@ -412,8 +420,7 @@ static void add_program(CompiledSession& s, const ProgramSpec& spec, const Compi
   c.program.name = spec.name;
   c.timings = run_passes(c.program, pass_context(s.recipe, spec, s.device), {"", options.verify});
   std::vector<CompiledProgram> parts;
-  const bool steps = spec.kind == ProgramKind::train || spec.kind == ProgramKind::validation;
-  if (steps && s.recipe.layout().size(Axis::pipeline) > 1) {
+  if (has_layers(spec.kind) && s.recipe.layout().size(Axis::pipeline) > 1) {
     int after = 0;
     const bool splits = pipeline_kind(s.recipe) == PipelineKind::zero_bubble && spec.kind == ProgramKind::train;
     for (Segment& segment : cut_segments(c.program, splits)) {
@@ -444,8 +451,7 @@ void extend(CompiledSession& s, const std::vector<ProgramSpec>& programs, const 
     if (has_program(s, spec.name)) continue;
     if (spec.kind == ProgramKind::start && !has_start(s.recipe)) continue;  // known only after `auto` is resolved
     spec.stage = s.stage;
-    const bool steps = spec.kind == ProgramKind::train || spec.kind == ProgramKind::validation;
-    for (spec.chunk = 0; spec.chunk < (stages && steps ? chunks_of_rank(s.recipe) : 1); ++spec.chunk)
+    for (spec.chunk = 0; spec.chunk < (stages && has_layers(spec.kind) ? chunks_of_rank(s.recipe) : 1); ++spec.chunk)
       add_program(s, spec, options);
   }
   if (stages && s.schedule.calls.empty() && has_segments(s, ProgramKind::train)) {
@@ -458,8 +464,7 @@ void extend(CompiledSession& s, const std::vector<ProgramSpec>& programs, const 
 
 void place(CompiledSession& s, const CompileOptions& options) {
   if (options.verify) verify_handover(s);
-  if (s.recipe.grad_accumulation == 1 && !has_segments(s, ProgramKind::train))
-    s.gradients = gradient_storages(s.programs);
+  if (!has_segments(s, ProgramKind::train)) s.gradients = gradient_storages(s.programs, s.recipe.grad_accumulation);
   std::vector<std::vector<Block>> gradients = gradient_blocks(s.programs, s.gradients);
   s.transient_bytes = 0;
   for (size_t p = 0; p < s.programs.size(); ++p) {

@@ -115,8 +115,8 @@ struct SegmentCall {
 // A training step as a list of calls. A session without training has one forward pass: the forward
 // half of a micro step, the evaluation of a batch, or the decoding of a token.
 std::vector<SegmentCall> training_step(const CompiledSession& session);
-// The calls for one batch of validation.
-std::vector<SegmentCall> validation_calls(const CompiledSession& session);
+// The calls of a forward pass: "validation" (of a batch), "prefill" or "decode".
+std::vector<SegmentCall> forward_calls(const CompiledSession& session, std::string_view program);
 bool forward_only(const CompiledSession& session);
 // The name for these Programs in crest profile --phase: "step", "backward" (a step without its
 // update), "forward", "forward-saved" or "decode".

@@ -81,13 +81,37 @@ std::vector<std::pair<int, int>> touches(const Program& p, ValueId root, const s
 
 }  // namespace
 
-std::vector<PersistentBlock> gradient_storages(const std::vector<CompiledProgram>& programs) {
+// Whether a Program reads what is in a storage when it starts.
+static bool reads_earlier(const Program& p, ValueId root) {
+  auto has = [&](const std::vector<ValueId>& list) {
+    return std::any_of(list.begin(), list.end(),
+                       [&](ValueId v) { return v != no_value && p.at(v).layout.storage == root; });
+  };
+  for (const Instr& instr : p.code)
+    if (has(instr.in) || has(instr.out)) return has(instr.in);
+  return false;
+}
+
+// Whether the last micro step alone has a storage, and writes it before it reads it.
+static bool belongs_to_last(const std::vector<CompiledProgram>& programs, const std::string& storage) {
+  bool found = false;
+  for (auto& c : programs) {
+    const ValueId root = trains(c) ? c.program.find(storage) : no_value;
+    if (root == no_value) continue;
+    if (!c.spec.last || reads_earlier(c.program, root)) return false;
+    found = true;
+  }
+  return found;
+}
+
+std::vector<PersistentBlock> gradient_storages(const std::vector<CompiledProgram>& programs, int64_t micro_steps) {
   std::vector<PersistentBlock> storages;
   int64_t end = 0;
   for (auto& c : programs) {
     for (size_t v = 0; v < c.program.values.size(); ++v) {
       const Value& value = c.program.values[v];
       if (!is_gradient_storage(c.program, ValueId(v))) continue;
+      if (micro_steps > 1 && !belongs_to_last(programs, value.name)) continue;
       auto known = std::find_if(storages.begin(), storages.end(), [&](auto& b) { return b.name == value.name; });
       if (known != storages.end()) {
         if (known->bytes != value.storage_bytes())

@@ -5,9 +5,10 @@
 
 namespace crest {
 
-// Storages of gradients, consecutive from the start of the arena. Empty if micro steps accumulate:
-// then gradients exist from the first forward pass on, and are persistent.
-std::vector<PersistentBlock> gradient_storages(const std::vector<CompiledProgram>& programs);
+// The storages of gradients, one after another from the start of the arena. Not of gradients to
+// which several micro steps add: these exist from the first forward pass on, and are persistent. A
+// shard of their sum (--shard optimizer) is written by the last micro step only.
+std::vector<PersistentBlock> gradient_storages(const std::vector<CompiledProgram>& programs, int64_t micro_steps);
 
 // The arena blocks of these storages while each Program runs. A producing Program holds a tensor
 // from its first write to the end. A receiving Program holds it from the start to the last read. If

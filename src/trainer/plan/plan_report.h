@@ -39,7 +39,7 @@ struct PlanReport {
   // Plans a forward pass instead of a step.
   bool forward_only() const { return crest::forward_only(session); }
   // The forward pass decodes one token.
-  bool decodes() const { return forward_only() && session.find("decode") >= 0; }
+  bool decodes() const { return std::string_view(phase_of(session)) == "decode"; }
   int64_t tokens() const { return step_tokens(session); }
   double model_flops() const {
     double flops = flops_per_token(model(), session.recipe.seq_length()) * double(tokens());

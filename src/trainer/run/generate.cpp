@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "core/error.h"
 #include "core/timer.h"
@@ -14,28 +15,39 @@ namespace crest {
 
 Decoder::Decoder(Executor& executor) : executor_(executor) {
   const CompiledSession& s = executor.session();
-  prefill_ = s.find("prefill"), decode_ = s.find("decode");
-  if (prefill_ < 0 || decode_ < 0) fail_internal("the session has no prefill and decode programs", "generate");
-  cache_length_ = s.programs[size_t(decode_)].spec.cache_length;
-  chunk_ = s.programs[size_t(prefill_)].spec.seq;
+  prefill_ = forward_calls(s, "prefill"), decode_ = forward_calls(s, "decode");
+  if (prefill_.back().segment < 0 || decode_.back().segment < 0)
+    fail_internal("the session has no prefill and decode programs", "generate");
+  cache_length_ = s.programs[size_t(decode_.back().segment)].spec.cache_length;
+  chunk_ = s.programs[size_t(prefill_.back().segment)].spec.seq;
+  const auto passes = std::find_if(prefill_.begin(), prefill_.end(), [&](const SegmentCall& call) {
+    return s.programs[size_t(call.segment)].spec.part != SegmentKind::share;
+  });
+  share_.assign(prefill_.begin(), passes), prefill_.erase(prefill_.begin(), passes);
   vocab_ = s.recipe.model.vocab;
   logits_.resize(size_t(vocab_));
 }
 
 // Adds window_[done_ .. done_ + count) to the cache.
-void Decoder::run(int program, int64_t count) {
-  TensorRef tokens = executor_.tensor(program, "tokens");
-  std::vector<int32_t> ids(size_t(tokens.shape.numel()), 0);  // padding: any id of the vocabulary
-  std::copy_n(window_.begin() + done_, count, ids.begin());
-  tokens.write(ids.data());
+void Decoder::run(const std::vector<SegmentCall>& calls, int64_t count) {
   Scalars inputs = {};
   inputs.position = int32_t(done_);
   inputs.length = int32_t(count);
   executor_.set_inputs(inputs);
-  executor_.run(program);
+  for (const SegmentCall& call : std::exchange(share_, {})) executor_.run(call.segment);
+  for (const SegmentCall& call : calls) {
+    if (executor_.has(call.segment, "tokens")) {
+      TensorRef tokens = executor_.tensor(call.segment, "tokens");
+      std::vector<int32_t> ids(size_t(tokens.shape.numel()), 0);  // padding: any id of the vocabulary
+      std::copy_n(window_.begin() + done_, count, ids.begin());
+      tokens.write(ids.data());
+    }
+    executor_.run(call.segment);
+  }
   done_ += count;
-  if (done_ < int64_t(window_.size())) return;
-  logits_ = executor_.tensor(program, "logits").floats(vocab_);
+  const int last = calls.back().segment;
+  if (done_ < int64_t(window_.size()) || !executor_.has(last, "logits") || executor_.session().stage > 0) return;
+  logits_ = executor_.tensor(last, "logits").floats(vocab_);
 }
 
 std::span<const float> Decoder::feed(std::span<const int32_t> tokens) {

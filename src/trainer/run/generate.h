@@ -16,9 +16,10 @@ namespace crest {
 
 class Tokenizer;
 
-// Keys and values of one sequence, in an executor of a session with the Programs `prefill` and
-// `decode`. The session may also train: Decoder writes only the cache, the inputs, and the scalars'
-// position and length.
+// The keys and values of one sequence, in an executor whose session has the Programs `prefill` and
+// `decode`. The session may also train: Decoder writes only the cache, the inputs, and position and
+// length of the scalars. The weights stay the same while it exists. On later pipeline stages
+// nothing reads the tokens, and logits are zeros.
 class Decoder {
  public:
   explicit Decoder(Executor& executor);
@@ -40,10 +41,10 @@ class Decoder {
   int64_t slides() const { return slides_; }
 
  private:
-  void run(int program, int64_t count);
+  void run(const std::vector<SegmentCall>& calls, int64_t count);
 
   Executor& executor_;
-  int prefill_, decode_;
+  std::vector<SegmentCall> share_, prefill_, decode_;  // share_: once, of a weight on two pipeline stages
   int64_t cache_length_, chunk_, vocab_, slides_ = 0;
   std::vector<int32_t> window_;  // tokens of the sequence still in the cache
   int64_t done_ = 0;             // how many of them are in the cache

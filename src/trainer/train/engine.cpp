@@ -197,13 +197,18 @@ StepResult Engine::timed_step(int64_t step, double lr, uint64_t seed, const Samp
   if (!queued_.empty()) fail_internal("a step is timed while others are queued", "engine");
   queue(step, lr, seed, source, nullptr, true);
   StepResult result = take_step();
-  times.clear();
-  for (auto& e : executors_) times.push_back(e->runtime().take_stamps());
+  times = take_call_times();
   return result;
 }
 
-void Engine::queue_step(int64_t step, double lr, uint64_t seed, const SampleSource& source) {
-  queue(step, lr, seed, source, nullptr);
+Engine::CallTimes Engine::take_call_times() {
+  CallTimes times;
+  for (auto& e : executors_) times.push_back(e->runtime().take_stamps());
+  return times;
+}
+
+void Engine::queue_step(int64_t step, double lr, uint64_t seed, const SampleSource& source, bool timed) {
+  queue(step, lr, seed, source, nullptr, timed);
 }
 
 void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& source, std::vector<StepTrace>* traces,
@@ -295,14 +300,14 @@ StepResult Engine::take_step() {
 }
 
 int64_t Engine::validation_batch() const {
-  const int program = validation_calls(session()).back().segment;
+  const int program = forward_calls(session(), "validation").back().segment;
   return program < 0 ? 0 : session().programs[size_t(program)].spec.batch;
 }
 
 double Engine::validate(int64_t batches, const SampleSource& source, std::vector<StepTrace>* traces) {
-  const int last = validation_calls(session()).back().segment;
+  const int last = forward_calls(session(), "validation").back().segment;
   if (last < 0) fail_internal("the session has no validation program");
-  if (traces && validation_calls(session()).size() > 1)
+  if (traces && forward_calls(session(), "validation").size() > 1)
     fail_usage("the forward pass of a pipeline is not measured by itself yet", "--phase", "Use --phase step.");
   if (!queued_.empty()) fail_internal("validation while a step is queued", "engine");
   if (traces) traces->assign(size_t(batches), {});
@@ -313,7 +318,7 @@ double Engine::validate(int64_t batches, const SampleSource& source, std::vector
     RangeScope range(rank(r).runtime(), "validation");
     rank(r).set_inputs(inputs);
     HostBatch& batch = batches_[size_t(r)][0];
-    const std::vector<SegmentCall> calls = validation_calls(session_of(r));
+    const std::vector<SegmentCall> calls = forward_calls(session_of(r), "validation");
     for (int64_t i = 0; i < batches; ++i) {
       read(batch, session().programs[size_t(last)].spec, positions_,
            uint64_t((i * session().recipe.data_ranks() + shard_of(r)) * validation_batch()), source);
@@ -350,8 +355,9 @@ std::vector<std::vector<double>> Engine::from_ranks(const std::function<std::vec
   return all;
 }
 
-bool Engine::shards_weights() const {
-  return std::any_of(axes_outermost_first.begin(), axes_outermost_first.end(),
+bool Engine::shares_weights() const {
+  return mesh_.size(Axis::pipeline) > 1 ||
+         std::any_of(axes_outermost_first.begin(), axes_outermost_first.end(),
                      [&](Axis axis) { return keeps_shards(session(), Role::weight, axis); });
 }
 

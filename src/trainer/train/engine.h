@@ -82,22 +82,25 @@ class Engine {
   // Also returns when each local rank started each call of training_step(session), and when it
   // ended the last one, in seconds (Runtime::stamp).
   using CallTimes = std::vector<std::vector<double>>;  // by local rank
+  // Of all steps with these times since the last call, one after another. Waits for queued work.
+  CallTimes take_call_times();
   StepResult timed_step(int64_t step, double lr, uint64_t seed, const SampleSource& source, CallTimes& times);
-  // A step in two halves. On an asynchronous device the next steps can be queued before the current
-  // result is taken, so the device is never idle in between: up to steps_ahead() in addition to the
-  // current one. Read or write weights (validate, checkpoint, broadcast) only when nothing is
-  // queued.
-  void queue_step(int64_t step, double lr, uint64_t seed, const SampleSource& source);
-  StepResult take_step();  // the oldest queued step's result
+  // The same in two halves. An asynchronous device can have the next step queued before the results
+  // of the present one are taken, and is then never idle between them: up to steps_ahead() besides
+  // the one to be taken. Readers and writers of weights (validate, a checkpoint, broadcast) come
+  // when nothing is queued.
+  // timed: with the times of its calls.
+  void queue_step(int64_t step, double lr, uint64_t seed, const SampleSource& source, bool timed = false);
+  StepResult take_step();  // of the oldest queued step
   int queued_steps() const { return int(queued_.size()); }
   int steps_ahead() const;
   // Mean loss over the counted targets of `batches` validation batches (samples 0, 1, ..). traces:
   // one for each batch (rank 0).
   double validate(int64_t batches, const SampleSource& source, std::vector<StepTrace>* traces = nullptr);
   int64_t validation_batch() const;
-  // Whether a rank has only a shard of the weights, so all ranks must run their readers.
-  bool shards_weights() const;
-  // Calls work(r) for all local ranks in parallel.
+  // Whether a rank has only a part of the weights, so all ranks must run their readers.
+  bool shares_weights() const;
+  // Calls work(r) for the ranks of this process at once.
   void on_all_ranks(const std::function<void(int)>& work) { on_ranks(work); }
   // Results of `of` for every rank, by rank. All processes call it together.
   std::vector<std::vector<double>> from_all_ranks(const std::function<std::vector<double>(Executor&)>& of);

@@ -30,6 +30,7 @@
 #include "train/cut.h"
 #include "train/engine.h"
 #include "train/fp8_watch.h"
+#include "train/pipeline_times.h"
 #include "train/run_data.h"
 #include "train/run_files.h"
 #include "train/run_record.h"
@@ -47,6 +48,8 @@ namespace crest {
 namespace {
 
 constexpr int64_t most_bad_steps = 5;
+// Of a pipeline: the steps of a process with the times of their calls. The first ones are slower.
+constexpr int64_t first_timed = 3, timed_steps = 3;
 
 // The training loop. Data, schedule, saving and reporting are separate classes (run_data,
 // run_schedule, saver, run_report).
@@ -330,6 +333,7 @@ class Training {
     }
     agree_on(cut);
     while (engine_->queued_steps()) take_step();
+    if (!data_error_) measure_stages();
     if (signal_number_ && state_.step < schedule_->steps() && end_ == RunEnd::steps) {
       end_ = RunEnd::signal;
       signal_ = StopSignal::signal_name(signal_number_);
@@ -395,7 +399,23 @@ class Training {
   void queue_step() {
     int64_t step = queued_until();
     doing(fmt::format("step {}", step + 1), true);
-    engine_->queue_step(step, schedule_->rate(step), state_.seed, data_.training());
+    engine_->queue_step(step, schedule_->rate(step), state_.seed, data_.training(), times_calls(step));
+  }
+  bool times_calls(int64_t step) const {
+    const int64_t own = step - start_step_;
+    return recipe().layout().size(Axis::pipeline) > 1 && own >= first_timed && own < first_timed + timed_steps;
+  }
+  // Reading the times waits for the device, so it comes after the steps.
+  void measure_stages() {
+    if (!times_calls(start_step_ + first_timed) || state_.step < start_step_ + first_timed + timed_steps) return;
+    std::vector<std::vector<RankCalls>> own;
+    for (const std::vector<double>& stamps : engine_->take_call_times()) {
+      auto& runs = own.emplace_back();
+      const auto size = std::ptrdiff_t(stamps.size()) / timed_steps;
+      for (auto at = stamps.begin(); at != stamps.end(); at += size)
+        runs.push_back({at[size - 1] - at[0], {at, at + size}});
+    }
+    pipeline_ = measured_pipeline(*engine_, own, group_);
   }
   // Whether something needs the state after `steps` steps, or the run ends there.
   bool stops_after(int64_t steps) const {
@@ -515,8 +535,8 @@ class Training {
   }
 
   void sample_now() {
-    // Only rank 0 has the tokenizer of --init.
-    const bool all = engine_->shards_weights(), skipped = (leads() && !tokenizer_) || StopSignal::requested();
+    // Rank 0 alone has the tokenizer of --init.
+    const bool all = engine_->shares_weights(), skipped = (leads() && !tokenizer_) || StopSignal::requested();
     if (all ? any(skipped) : !leads() || skipped) return;
     doing(fmt::format("sampling after step {}", state_.step));
     Timer timer;
@@ -571,6 +591,7 @@ class Training {
     end.seconds = seconds_, end.saving_seconds = saving_seconds_, end.validation_seconds = validation_seconds_;
     end.sampling_seconds = sampling_seconds_, end.last_save_seconds = last_save_seconds_;
     if (files_->on_disk() && state_.step > 0 && !data_error_) report_.not_finite(files_->checkpoints(), state_.step);
+    end.pipeline = pipeline_;
     end.curve = files_->draw_loss(std::min(terminal_width(2), 100));
     bool interrupted = end_ == RunEnd::signal;
     if (!data_error_) record_.finish(interrupted ? "interrupted" : "done", report_.result(end));
@@ -603,6 +624,7 @@ class Training {
   double last_loss_ = NAN, seconds_ = 0, saving_seconds_ = 0, last_save_seconds_ = 0, validation_seconds_ = 0,
          sampling_seconds_ = 0;
   std::string config_;
+  std::optional<PipelineTimes> pipeline_;
 };
 
 }  // namespace

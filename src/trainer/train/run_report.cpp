@@ -148,20 +148,22 @@ void RunReport::sample(int64_t step, const std::string& text) {
 
 nlohmann::ordered_json RunReport::result(const Summary& s) const {
   auto rounded = [](double x) { return std::round(x * 1000) / 1000; };
-  return {{"run", options_.out},
-          {"step", s.step},
-          {"loss", number_or_null(s.loss)},
-          {"val_loss", number_or_null(s.val_loss)},
-          {"step_ms_median", rounded(s.step_ms_median)},
-          {"seconds", rounded(s.seconds)},
-          {"saving_seconds", rounded(s.saving_seconds)},
-          {"interrupted", s.end == RunEnd::signal},
-          {"ended", name(s.end)},
-          {"steps", step_ms_.size()},
-          {"loss_step", s.loss_step},
-          {"val_step", s.val_step},
-          {"validation_seconds", rounded(s.validation_seconds)},
-          {"last_save_seconds", rounded(s.last_save_seconds)}};
+  nlohmann::ordered_json json = {{"run", options_.out},
+                                 {"step", s.step},
+                                 {"loss", number_or_null(s.loss)},
+                                 {"val_loss", number_or_null(s.val_loss)},
+                                 {"step_ms_median", rounded(s.step_ms_median)},
+                                 {"seconds", rounded(s.seconds)},
+                                 {"saving_seconds", rounded(s.saving_seconds)},
+                                 {"interrupted", s.end == RunEnd::signal},
+                                 {"ended", name(s.end)},
+                                 {"steps", step_ms_.size()},
+                                 {"loss_step", s.loss_step},
+                                 {"val_step", s.val_step},
+                                 {"validation_seconds", rounded(s.validation_seconds)},
+                                 {"last_save_seconds", rounded(s.last_save_seconds)}};
+  if (s.pipeline) json["pipeline"] = to_json(*s.pipeline);
+  return json;
 }
 
 namespace {
@@ -200,6 +202,16 @@ std::string time_text(const RunReport::Summary& s, const std::vector<double>& st
   return rest < 0.005 ? text : text + fmt::format(", the rest {:.2f} s", rest);
 }
 
+// The parts add up to the bubble.
+std::string pipeline_line(const PipelineTimes& t) {
+  auto percent = [&](double ms) { return 100 * ms / t.bubble.ideal; };
+  return fmt::format(
+      "bubble of the stages {:.1f}% of the work, measured in {}: warm-up {:.1f}%, drain {:.1f}%, imbalance {:.1f}%, "
+      "transfers {:.1f}%, other {:.1f}%",
+      100 * t.measured_bubble(), format_number_of(t.runs, "step"), percent(t.bubble.warm_up), percent(t.bubble.drain),
+      percent(t.bubble.imbalance), percent(t.bubble.transfers), percent(t.other_ms));
+}
+
 }  // namespace
 
 void RunReport::not_finite(const std::string& checkpoints, int64_t step) {
@@ -233,6 +245,7 @@ void RunReport::finish(const Summary& s) {
     text += fmt::format("{} validation {:.4f} (step {})", std::isfinite(s.loss) ? "," : ":", s.val_loss, s.val_step);
   message(text);
   if (!step_ms_.empty()) message("  " + time_text(s, step_ms_));
+  if (s.pipeline && s.pipeline->bubble.ideal > 0) message("  " + pipeline_line(*s.pipeline));
   message(fmt::format("  {}/checkpoints, loss.svg, log.jsonl", printable(options_.out)));
   message(s.end != RunEnd::steps
               ? fmt::format("  continue with: crest train --resume {}", shell_path(options_.out))

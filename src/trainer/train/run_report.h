@@ -3,11 +3,13 @@
 #pragma once
 #include <exception>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "data/dataset.h"
 #include "train/engine.h"
+#include "train/pipeline_times.h"
 #include "train/progress.h"
 #include "train/run.h"
 #include "train/run_files.h"
@@ -54,7 +56,8 @@ class RunReport {
     double step_ms_median;  // over all steps of the run after warm-up, including steps before the resume
     // Parts of the first value; steps take the rest. saving: without the last checkpoint.
     double seconds, saving_seconds, last_save_seconds, validation_seconds, sampling_seconds;
-    std::string curve;  // for a terminal
+    std::string curve;                      // text for a terminal
+    std::optional<PipelineTimes> pipeline;  // of some steps with pipeline stages
   };
   void finish(const Summary& summary);
   // At the end of a run saved at `step`: warns if weights there are NaN or infinite.

@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(threads) generic_attention_grad(GenericGradArg
   float *fixed2 = fixed1 + dim, *sum1 = fixed2 + dim, *sum2 = sum1 + dim, *weights1 = sum2 + dim;
   float* weights2 = weights1 + threads;
   BlockPlace at = place_of_block(a.order, s.batch);
-  QueryChunk chunk = {0, s.first[0]};  // of the queries
+  QueryChunk chunk = chunk_number(s, 0);  // of the queries
   if (!Keys) chunk = chunk_of(s, 1, at.tile);
   int row = at.tile, thread = int(threadIdx.x), kv_head = Keys ? at.head : at.head / s.group();
   int first_head = Keys ? at.head * s.group() : at.head, heads = Keys ? s.group() : 1;
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(threads) generic_attention_grad(GenericGradArg
   if (!Keys) delta = dot(fixed2, row_of(output_rows(a.o, s, at.batch, at.head, chunk), row), dim);
   for (int pass = 0; pass < heads * (Keys ? s.chunks : 1); ++pass) {
     const int head = first_head + pass % heads;
-    if (Keys) chunk = {pass / heads, s.first[pass / heads]};
+    if (Keys) chunk = chunk_number(s, pass / heads);
     int begin = Keys && s.causal ? max(row - chunk.shift, 0) : 0;
     int end = Keys ? s.queries : s.causal ? row + chunk.shift + 1 : s.tokens;
     if (!Keys && s.has_first()) begin = first_key(s, at.batch, row, chunk);

@@ -19,7 +19,7 @@ struct Sizes {
   // Queries of a sample on this rank: all tokens, or two chunks of the sequence one after the other
   // (attention_rows). Query q is token q + shift, by its chunk. A tile of queries of one warpgroup
   // lies in one chunk.
-  int queries, chunk, shift[2];
+  int queries, chunk_queries, shift[2];
   int key_head;  // heads of a token before its keys
   bool causal;
   int window;  // keys seen by a query, its own included; 0: all
@@ -29,7 +29,7 @@ struct Sizes {
 
   __host__ __device__ int group() const { return heads / kv_heads; }
   __host__ __device__ bool has_first() const { return positions || window; }
-  __host__ __device__ int token(int query) const { return query + (query < chunk ? shift[0] : shift[1]); }
+  __host__ __device__ int token(int query) const { return query + (query < chunk_queries ? shift[0] : shift[1]); }
   // Whether all keys are seen by a query of this rank.
   __host__ __device__ bool sees_all() const { return queries == tokens; }
 };

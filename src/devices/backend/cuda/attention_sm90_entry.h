@@ -13,7 +13,7 @@ Sizes sizes_of(const KernelCall& c, const Operands& at) {
   AttentionSizes from = attention_sizes(c, at);
   Sizes s = {};
   s.batch = from.batch, s.tokens = from.tokens, s.heads = from.heads, s.kv_heads = from.kv_heads;
-  s.queries = from.rows(), s.chunk = from.queries, s.key_head = from.key_head;
+  s.queries = from.rows(), s.chunk_queries = from.queries, s.key_head = from.key_head;
   s.shift[0] = from.first[0], s.shift[1] = from.first[1] - (from.chunks > 1 ? from.queries : 0);
   s.causal = from.causal, s.window = from.window, s.scale = from.scale;
   s.positions = from.positions, s.dropout = from.dropout;

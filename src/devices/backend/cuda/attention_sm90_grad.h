@@ -97,8 +97,8 @@ template <class Tile>
 __device__ inline int first_query_tile(const GradSizes& s, int key_tile) {
   if (!s.causal) return 0;
   const int key = key_tile * Tile::keys, tile = max(key - s.shift[0], 0) / Tile::queries;
-  if (tile * Tile::queries < s.chunk) return tile;
-  return min(max(key - s.shift[1], s.chunk) / Tile::queries, s.query_tiles);
+  if (tile * Tile::queries < s.chunk_queries) return tile;
+  return min(max(key - s.shift[1], s.chunk_queries) / Tile::queries, s.query_tiles);
 }
 
 template <class Tile>

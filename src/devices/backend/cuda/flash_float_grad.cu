@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_float_g
     }
     return (tiles - first_tile) * (Keys ? s.group() : 1);
   };
-  int rounds = stream(Keys ? QueryChunk{0, s.first[0]} : chunk);
+  int rounds = stream(Keys ? chunk_number(s, 0) : chunk);
   const int first_head = Keys ? at.head * s.group() : at.head / s.group();  // of the streamed rows
   auto load_stage = [&](int round, int head, int row) {
     float* stage = stages + round % 2 * Tile::stage;
@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_float_g
       __syncthreads();
     }
     if (!Keys || next >= s.chunks) break;
-    rounds = stream({next, s.first[next]});
+    rounds = stream(chunk_number(s, next));
     load_stage(0, first_head, first_tile * N);
     copy_commit();
     copy_wait<0>();

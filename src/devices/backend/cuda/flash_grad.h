@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_grad(Gr
     }
     return (tiles - first_tile) * (Keys ? s.group() : 1);
   };
-  int rounds = stream(Keys ? QueryChunk{0, s.first[0]} : chunk);
+  int rounds = stream(Keys ? chunk_number(s, 0) : chunk);
   auto load_stage = [&](int round, int head, int row) {
     unsigned char* stage = stages + round % 2 * Tile::stage_bytes;
     if constexpr (Keys) {
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_grad(Gr
       __syncthreads();
     }
     if (!Keys || next >= s.chunks) break;
-    rounds = stream({next, s.first[next]});
+    rounds = stream(chunk_number(s, next));
     load_stage(0, first_head, first_tile * N);
     copy_commit();
     copy_wait<0>();

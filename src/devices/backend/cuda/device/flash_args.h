@@ -7,6 +7,11 @@ namespace crest::cuda {
 
 constexpr float log2_e = 1.44269504f, ln_2 = 0.69314718f;
 
+// A choice, not an index: a kernel's arguments with an index would be copied to local memory.
+__device__ inline QueryChunk chunk_number(const AttentionSizes& s, int index) {
+  return {index, index ? s.first[1] : s.first[0]};
+}
+
 // The first row of a chunk of a sample, in tensors with a row for each query.
 __device__ inline int64_t first_row(const AttentionSizes& s, int batch, QueryChunk chunk) {
   return int64_t(batch) * s.rows() + chunk.index * s.queries;
@@ -61,7 +66,7 @@ __device__ inline BlockPlace place_of_block(const BlockOrder& order, int batch) 
 __device__ inline QueryChunk chunk_of(const AttentionSizes& s, int rows, int& tile) {
   const int tiles = (s.queries + rows - 1) / rows, index = s.chunks > 1 && tile >= tiles;
   tile -= index * tiles;
-  return {index, s.first[index]};
+  return chunk_number(s, index);
 }
 
 }  // namespace crest::cuda

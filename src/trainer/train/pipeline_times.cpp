@@ -1,6 +1,4 @@
-#include "profile/pipeline_times.h"
-
-#include <fmt/format.h>
+#include "train/pipeline_times.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,10 +9,11 @@
 #include <optional>
 #include <tuple>
 
-#include "profile/rank_times.h"
+#include "comm/rank_group.h"
 #include "program/op.h"
+#include "stats/middle_half.h"
 #include "stats/samples.h"
-#include "terminal/fit_table.h"
+#include "train/engine.h"
 
 namespace crest {
 
@@ -245,6 +244,39 @@ PipelineTimes pipeline_times(const PipelineSchedule& schedule, const Mesh& mesh,
   return t;
 }
 
+// By rank: what each call is, then a row for each run. Stages have different numbers of calls.
+PipelineTimes measured_pipeline(Engine& engine, const std::vector<std::vector<RankCalls>>& own,
+                                const RankGroup* group) {
+  const size_t runs = own.at(0).size();
+  auto gathered = engine.from_ranks([&](int rank) {
+    std::vector<double> list;
+    for (const CallRole& role : roles_of(engine.rank(rank).session()))
+      list.push_back(role.scheduled), list.push_back(role.joins);
+    for (const RankCalls& run : own[size_t(rank)]) {
+      list.push_back(run.seconds);
+      list.insert(list.end(), run.stamps.begin(), run.stamps.end());
+    }
+    return list;
+  });
+  std::vector<std::vector<CallRole>> roles;
+  std::vector<std::vector<RankCalls>> all;
+  for (const std::vector<double>& list : gathered) {
+    // 2 calls + runs (1 + calls + 1) numbers
+    const size_t calls = (list.size() - 2 * runs) / (2 + runs);
+    auto& of_rank = roles.emplace_back();
+    for (size_t c = 0; c < calls; ++c) of_rank.push_back({int(list[2 * c]), list[2 * c + 1] != 0});
+    auto& steps = all.emplace_back();
+    auto next = list.begin() + std::ptrdiff_t(2 * calls);
+    for (size_t i = 0; i < runs; ++i, next += std::ptrdiff_t(calls + 2))
+      steps.push_back({*next, {next + 1, next + std::ptrdiff_t(calls + 2)}});
+  }
+  const CompiledSession& s = engine.session();
+  const bool one_clock = s.device.kind == "cpu" && (!group || group->local_size() == group->size());  // of one machine
+  PipelineTimes times = pipeline_times(s.schedule, s.recipe.layout(), roles, all, one_clock);
+  times.planned_bubble = bubble_of(s.schedule, times_by_flops(s.recipe)).fraction();
+  return times;
+}
+
 nlohmann::ordered_json to_json(const PipelineTimes& t) {
   using Json = nlohmann::ordered_json;
   Json stages = Json::array();
@@ -277,54 +309,6 @@ nlohmann::ordered_json to_json(const PipelineTimes& t) {
             {"planned", t.planned_bubble}}},
           {"transfer_ms", t.transfer_ms},
           {"stages", stages}};
-}
-
-std::string pipeline_text(const nlohmann::ordered_json& json, size_t width, bool color) {
-  const double step = json.at("step_ms");
-  auto cell = [&](double ms, double of) {
-    ms = std::abs(ms) < 5e-4 ? 0 : ms;  // no "-0.000"
-    const std::string number = ms >= 1000 ? fmt::format("{:.1f}", ms) : fmt::format("{:.3f}", ms);
-    return fmt::format("{} {:>5.1f}%", number, of > 0 ? 100 * ms / of : 0);
-  };
-  std::vector<FitColumn> columns = {{{"stage"}},   {{"step ms"}}, {{"computing"}}, {{"transfer"}},
-                                    {{"warm-up"}}, {{"between"}}, {{"drain"}},     {{"rest"}}};
-  std::vector<std::vector<std::string>> rows;
-  for (auto& s : json.at("stages")) {
-    const double own = s.at("step_ms");
-    auto& waiting = s.at("waiting_ms");
-    rows.push_back({std::to_string(rows.size()), fmt::format("{:.3f}", own), cell(s.at("compute_ms"), own),
-                    cell(s.at("transfer_ms"), own), cell(waiting.at("warm_up"), own), cell(waiting.at("between"), own),
-                    cell(waiting.at("drain"), own), cell(s.at("rest_ms"), own)});
-  }
-  std::string text = fit_table(columns, rows, width, color);
-  text += wrapped(
-              "computing + transfer + warm-up + between + drain + rest = step. Warm-up, between, drain: waiting for "
-              "other stages before the first pass, between passes and after the last one. Rest: sums over ranks, the "
-              "update, the host.",
-              {.width = width}) +
-          "\n\n";
-  Table split({{"the step", Align::left}, {"ms"}, {"", Align::left}});
-  auto row = [&](const char* what, const char* key, const char* meaning) {
-    split.row({what, cell(json.at(key), step), meaning});
-  };
-  row("work", "ideal_ms", "all passes, divided by the ranks");
-  row("warm-up", "warm_up_ms", "before the last of equal stages begins");
-  row("drain", "drain_ms", "after the last of equal stages has ended");
-  row("imbalance", "imbalance_ms", "the stages are not equal");
-  row("transfers", "transfers_ms", "between stages");
-  row("other", "other_ms", "in no simulation");
-  row("rest", "rest_ms", "sums over ranks, the update, the host");
-  split.rule();
-  split.row({"step", cell(step, step), ""});
-  const auto& bubble = json.at("bubble");
-  text += split.text(color);
-  text += wrapped(fmt::format("bubble: {:.1f}% of the work measured, {:.1f}% simulated with the measured passes and "
-                              "transfers of {:.3f} ms, {:.1f}% planned by FLOPs",
-                              100 * double(bubble.at("measured")), 100 * double(bubble.at("simulated")),
-                              double(json.at("transfer_ms")), 100 * double(bubble.at("planned"))),
-                  {.width = width}) +
-          "\n";
-  return text;
 }
 
 }  // namespace crest

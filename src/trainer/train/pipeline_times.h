@@ -11,6 +11,9 @@
 
 namespace crest {
 
+class Engine;
+class RankGroup;
+
 // One step of a rank.
 struct RankCalls {
   double seconds = 0;          // of the step, as the host sees it
@@ -65,9 +68,11 @@ PipelineTimes pipeline_times(const PipelineSchedule& schedule, const Mesh& mesh,
                              const std::vector<std::vector<CallRole>>& roles,
                              const std::vector<std::vector<RankCalls>>& runs, bool one_clock = false);
 
-// docs/reference/contract.md: `pipeline` of bench and profile.
+// The same for timed steps of an engine, by its local ranks. All ranks call it. group: of its
+// processes; null: there is one.
+PipelineTimes measured_pipeline(Engine& engine, const std::vector<std::vector<RankCalls>>& own, const RankGroup* group);
+
+// docs/reference/contract.md: `pipeline` of train, bench and profile.
 nlohmann::ordered_json to_json(const PipelineTimes& times);
-// A table of the stages, and the split of the step, of this document.
-std::string pipeline_text(const nlohmann::ordered_json& json, size_t width, bool color);
 
 }  // namespace crest
