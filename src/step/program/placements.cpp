@@ -127,12 +127,14 @@ class Inference {
     auto it = pieces_.find(storage(v));
     if (it == pieces_.end()) return declared;
     Extent e = extent_of(p_.at(v));
-    const bool is_group = storage(v) == v;
+    const bool is_group = storage(v) == v && !made.at;
     bool found = false;
     Placement all;
     for (const Piece& piece : it->second) {
       if (piece.begin >= e.end || e.begin >= piece.end || piece.at <= made.at) continue;
-      Placement part = is_group && piece.placement != declared ? of_member(piece.placement) : piece.placement;
+      const bool of_own = storage(v) == v && piece.placement.kind == Kind::each;
+      const bool member = of_own || (is_group && piece.placement != declared);
+      Placement part = member ? of_member(piece.placement) : piece.placement;
       if (piece.group && !is_group && part == of_member(declared)) part = declared;  // the group's part of a member
       if (found && !(all == part)) return Placement::own();                          // parts differ
       found = true, all = part;

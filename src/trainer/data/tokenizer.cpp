@@ -45,7 +45,7 @@ void Tokenizer::find_characters(const std::string& where) {
     if (!t.used) continue;
     if (t.byte) {
       found[uint8_t(arena_[t.offset])] = true, byte_ids_[uint8_t(arena_[t.offset])] = id;
-    } else if (!t.added && t.length && character_at(decode_token(id), 0).length == t.length) {
+    } else if (t.ordinary() && t.length && character_at(decode_token(id), 0).length == t.length) {
       characters_.insert(decode_token(id));
       character_ids_.push_back(id);
     }
@@ -88,7 +88,7 @@ void Tokenizer::finish(const std::string& where) {
   for (uint32_t id = 0; id < tokens_.size() && ignore_merges_; ++id) {
     const Token& t = tokens_[id];
     const std::string text = t.byte ? byte_name(id) : std::string(decode_token(id));  // as the vocabulary has it
-    if (!t.used || t.added || whole_.find(text) != StringTable::none) continue;
+    if (!t.used || !t.ordinary() || whole_.find(text) != StringTable::none) continue;
     whole_.insert(text);
     whole_ids_.push_back(id);
   }

@@ -116,6 +116,8 @@ class Tokenizer {
     bool special = false, added = false, normalized = false, used = false, byte = false;
     bool of_vocabulary = false;  // of an added one: the vocabulary has it, too
     AddedTokens::Borders borders = {};
+    // Also made of text that is not found as the added token (single_word).
+    bool ordinary() const { return !added || (of_vocabulary && !special); }
   };
   static constexpr uint32_t no_token = UINT32_MAX;
   Tokenizer() = default;
