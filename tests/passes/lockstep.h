@@ -424,6 +424,8 @@ class Lockstep {
     // Each rank has addends of other rows: they are compared when they are summed.
     const Placement piece = value.placement[size_t(Axis::tensor)];
     if (piece.piece >= 0 && (piece.kind == Kind::partial || piece.kind == Kind::own)) return;
+    for (Placement p : value.placement)
+      if (p.chunk && value.shape[p.dim] % (2 * p.chunk)) return;  // a part of a sequence (--loss-chunk)
     // Operations of ranks only.
     const std::string_view op = instr.op->name;
     const bool apart =
@@ -437,8 +439,11 @@ class Lockstep {
     const Numbers& whole = namesake->second;
     if (piece.piece >= 0) return compare_piece(v, whole);
     if (int64_t(whole.size()) != whole_shape(value).numel()) return;  // groups are padded for their ranks
-    for (Placement p : value.placement)                               // rows of a part of a sequence (--loss-chunk)
-      if (p.chunk && value.shape[p.dim] % (2 * p.chunk)) return;
+    // Several members of a group are cut one by one. compare_parameters() has them.
+    const ValueId root = value.layout.storage;
+    if (cut(value, Axis::tensor) && all_[0].is_group(root) && p_.at(root).role != Role::activation &&
+        value.shape == p_.at(root).shape && members(p_, p_.at(root)).size() > 1)
+      return;
     ++compared;
     Reads all;
     for (Memory& m : all_) all.push_back(m.read(v));
