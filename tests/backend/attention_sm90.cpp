@@ -220,7 +220,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{3, 260, 1, 1, 64, true, 0, true}, Case{3, 200, 1, 1, 64, true, 90, true},
                     Case{3, 130, 2, 1, 128, true, 0, true}, Case{1, 300, 1, 1, 64, false, 0, true},
                     // two chunks of a sequence
-                    Case{1, 512, 2, 1, 64, true, 0, false, 0, 2, 0}, Case{2, 512, 1, 1, 64, true, 0, false, 0, 2, 1},
+                    Case{1, 512, 2, 1, 64, true, 0, false, 0, 2, 0}, Case{1, 1024, 1, 1, 64, true, 0, false, 0, 2, 0},
                     Case{1, 768, 1, 1, 128, true, 0, false, 0, 3, 1}, Case{1, 512, 1, 1, 64, true, 100, true, 0, 2, 1},
                     Case{1, 512, 2, 2, 128, true, 90, false, 0.2, 4, 2},
                     Case{1, 1024, 1, 1, 64, true, 30, false, 0, 4, 0}));

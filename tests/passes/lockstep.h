@@ -437,6 +437,8 @@ class Lockstep {
     const Numbers& whole = namesake->second;
     if (piece.piece >= 0) return compare_piece(v, whole);
     if (int64_t(whole.size()) != whole_shape(value).numel()) return;  // groups are padded for their ranks
+    for (Placement p : value.placement)                               // rows of a part of a sequence (--loss-chunk)
+      if (p.chunk && value.shape[p.dim] % (2 * p.chunk)) return;
     ++compared;
     Reads all;
     for (Memory& m : all_) all.push_back(m.read(v));

@@ -56,10 +56,10 @@ TEST(TensorRanks, TrainLikeOne) {
 // Each row is computed as without pieces.
 TEST(TensorRanks, OverlapKeepsTheBits) {
   for (bool llama : {false, true}) {
-    Recipe r = on_mesh(recipe(llama), two);
-    const MeshRun off = run_on_mesh(r);
+    Recipe r = shared_by(recipe(llama), two);
+    const StepsOnMesh off = run_on_mesh(r);
     r.pass_settings["tensor-overlap"] = "rows";
-    const MeshRun rows = run_on_mesh(r);
+    const StepsOnMesh rows = run_on_mesh(r);
     EXPECT_EQ(rows.losses, off.losses);
     EXPECT_EQ(rows.weights, off.weights);
     r.mesh = {{Axis::tensor, 2}, {Axis::pipeline, 2}}, r.data_parallel = 4, r.model.layers = 2;

@@ -34,7 +34,7 @@ bool along_data(const Instr& instr) { return axes_of(instr).has(Axis::data); }
 // Exchanges of tensor ranks in forward and backward passes, without the sums of gradients.
 bool of_rows(const Instr& instr) { return !along_data(instr) && std::string_view(instr.op->name) != "all_reduce"; }
 
-// The session on ranks along one axis. none, with the reason in `why`: they cannot divide the model.
+// The session on ranks along one axis; none, and `why`, if they cannot divide the model.
 std::optional<CompiledSession> on_ranks(const CompiledSession& s, Axis axis, int ranks, std::string& why) {
   Recipe r = s.recipe;
   r.data_parallel = 1, r.ranks = ranks, r.mesh = {{axis, ranks}};
