@@ -22,7 +22,7 @@ using Kind = Placement::Kind;
 // Whether heads are shared out, and the relevant attributes.
 bool cuts_heads(const Case& c, const std::vector<Placement>& in) {
   for (size_t i = 0; i < in.size(); ++i) {
-    const int dim = c.op == "matmul" ? 1 : c.op == "split_heads" ? 2 : -1;
+    const int dim = c.op == "matmul" ? 1 : c.op == "split_heads" || c.op.starts_with("attention_rows") ? 2 : -1;
     if (in[i].cut() && (in[i].queries > 0 || in[i].dim == dim)) return true;
   }
   return false;
@@ -39,7 +39,7 @@ struct Part {
 };
 Part part(const Case& whole, const Values& values, const std::vector<Placement>& in, int r, int ranks) {
   Part p{whole, values};
-  if (whole.attrs.has("axes")) {
+  if (whole.attrs.has("axes") && of_vocabulary.count(whole.op)) {
     p.c.rank = r, p.c.ranks = ranks;
     if (whole.op == "embedding_grad") p.c.attrs.set("rows", whole.attrs.integer("rows") / ranks);
   }

@@ -214,7 +214,7 @@ void add_then(std::vector<PageBlock>& blocks, const Judged& j) {
     double ratio = number && then != 0 ? here.x / then : NAN;
     std::string was = shown("", Value::number(then)), is = number ? shown("", Value::number(here.x)) : shown("", here);
     std::string known_unit = number ? unit : "";
-    if (section_text(text_at(row, "source")) != "") what += ", " + section_text(text_at(row, "source"));
+    if (!section_text(text_at(row, "source")).empty()) what += ", " + section_text(text_at(row, "source"));
     t.rows.push_back({what, was + unit, is + known_unit, std::isfinite(ratio) ? fmt::format("{:.2f}", ratio) : ""});
     if (ratio > 0)
       chart.rows.push_back({what, was + " \u2192 " + is + unit,
