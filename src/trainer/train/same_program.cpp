@@ -114,6 +114,7 @@ void check_same_rows(Communicator& comm, const std::vector<std::string>& rows, c
     difference = fmt::format("rank {} has {}, rank {} has {}", alike, at(first), rank, at(rows));
   }
   difference = broadcast_text(comm, difference, rank);
+  broadcast_text(comm, "", 0);  // no rank ends before rank 0 has the difference
   if (comm.rank() != 0) throw PeerLost(0, "rank 0 ended the run", "start");
   fail("the ranks would not compute the same: " + difference, "start",
        "Start all ranks with the same flags, data and version of Crest, on machines of the same kind.");
