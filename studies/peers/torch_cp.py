@@ -15,10 +15,7 @@ or flash, AdamW (fused), clipping. Prints one JSON line a case: median of STEPS 
 and the peak memory of rank 0.
 """
 import contextlib
-import json
 import os
-import statistics
-import sys
 import time
 
 import torch
@@ -30,7 +27,7 @@ from torch.distributed.tensor.experimental import context_parallel
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
-from torch_tp import MODELS, Model
+from torch_tp import MODELS, Model, report, run_cases
 
 ROWS = 4096  # tokens with logits at a time
 
@@ -99,30 +96,7 @@ def case(name, batch, seq, modes):
             loss = loss.detach().float() / ranks
             dist.all_reduce(loss)
             first = loss.item()
-    if dist.get_rank() == 0:
-        ms = statistics.median(times)
-        print(json.dumps(dict(model=name, batch=batch, seq=seq, mode="+".join(modes), ranks=ranks, ms=round(ms, 2),
-                              spread=round(max(times) - min(times), 2), tokens_per_second=round(batch * seq / ms * 1e3),
-                              first_loss=round(first, 4), gib=round(torch.cuda.max_memory_allocated() / 2**30, 2),
-                              torch=torch.__version__)), flush=True)
+    report(times, first, model=name, batch=batch, seq=seq, mode="+".join(modes), ranks=ranks)
 
 
-def main():
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl")
-    for argument in sys.argv[1:]:
-        name, batch, seq, modes = argument.split(":")
-        try:
-            case(name, int(batch), int(seq), modes.split("+"))
-        except Exception as error:
-            print(json.dumps(dict(case=argument, rank=dist.get_rank(), error=repr(error)[:600])), flush=True)
-            os._exit(1)  # the other ranks wait for this one: torchrun ends them
-        torch._dynamo.reset()
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-    dist.destroy_process_group()
-
-
-main()
+run_cases(case)

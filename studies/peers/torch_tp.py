@@ -187,23 +187,32 @@ def case(name, batch, seq, modes):
         if i >= warmup:
             times.append((time.perf_counter() - start) * 1e3)
         first = loss.item() if first is None else first
+    report(times, first, model=name, batch=batch, seq=seq, mode="+".join(modes), ranks=ranks)
+
+
+def report(times, first_loss, **case):
+    """Prints the JSON line of a case on rank 0. times: milliseconds of its steps."""
     if dist.get_rank() == 0:
         ms = statistics.median(times)
-        print(json.dumps(dict(model=name, batch=batch, seq=seq, mode="+".join(modes), ranks=ranks, ms=round(ms, 2),
-                              spread=round(max(times) - min(times), 2), tokens_per_second=round(batch * seq / ms * 1e3),
-                              first_loss=round(first, 4), gib=round(torch.cuda.max_memory_allocated() / 2**30, 2),
+        print(json.dumps(dict(**case, ms=round(ms, 2), spread=round(max(times) - min(times), 2),
+                              tokens_per_second=round(case["batch"] * case["seq"] / ms * 1e3),
+                              first_loss=round(first_loss, 4), gib=round(torch.cuda.max_memory_allocated() / 2**30, 2),
                               torch=torch.__version__)), flush=True)
 
 
-def main():
+def run_cases(case):
+    """Runs case(model, batch, sequence length, modes) for each argument. A case that fails ends the run: others wait."""
+    if len(sys.argv) < 2:
+        sys.exit(sys.modules["__main__"].__doc__)
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl")
     for argument in sys.argv[1:]:
         name, batch, seq, modes = argument.split(":")
         try:
             case(name, int(batch), int(seq), modes.split("+"))
-        except Exception as error:  # one bad case must not lose the others
+        except Exception as error:
             print(json.dumps(dict(case=argument, rank=dist.get_rank(), error=repr(error)[:600])), flush=True)
+            os._exit(1)
         torch._dynamo.reset()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -211,4 +220,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run_cases(case)
