@@ -8,7 +8,9 @@ archive=$1 folder=$2
 file=$(basename "$archive")
 name=${file%.tar.gz}
 version=$(echo "$name" | sed 's/^crest-\(.*\)-linux-.*/\1/')
-rm -rf "$folder" && mkdir -p "$folder"
+mkdir -p "$folder"
+[ "$(dirname "$archive")" -ef "$folder" ] && { echo "image.sh: $folder already has the archive: give a folder of its own" >&2; exit 2; }
+rm -f "$folder"/crest-*.tar.gz "$folder/SHA256SUMS" "$folder/Containerfile"
 cp "$archive" "$folder/$file"
 (cd "$folder" && sha256sum "$file" >SHA256SUMS)
 sum=$(cut -d ' ' -f 1 "$folder/SHA256SUMS")

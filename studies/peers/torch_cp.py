@@ -3,12 +3,12 @@
 
   torchrun --nproc-per-node 2 torch_cp.py MODEL:BATCH:SEQ:MODE ...
 
-MODEL as in torch_tp.py. MODE, joined by +:
+MODEL: llama-1B or qwen2.5-7B, as in torch_tp.py. MODE, joined by +:
   mixed    fp32 parameters and AdamW, bf16 matmuls
   bf16     everything in bf16, the optimizer's state too: faster, but not the same training
   eager    without torch.compile of the layers
   full     recomputes every layer in the backward pass (activation checkpointing)
-  gather   gathers keys and values at once, instead of passing them around a ring (alltoall: by all-to-all)
+  gather   gathers keys and values at once; without it they go around the ring by all-to-all
 Weights, gradients and states are sharded over the same ranks by FSDP2, as torchtitan does. The head and the loss take
 4,096 tokens at a time, so logits of a long sequence fit. With one process there is no parallelism. Attention of cuDNN
 or flash, AdamW (fused), clipping. Prints one JSON line a case: median of STEPS steps (environment, 8) after WARMUP (3),
@@ -52,6 +52,8 @@ def case(name, batch, seq, modes):
     torch.manual_seed(1)
     with torch.device("meta"):
         model = LongModel(**MODELS[name]).to(torch.bfloat16 if "bf16" in modes else torch.float32)
+    if hasattr(model, "wpe"):
+        raise ValueError(f"{name} has 1,024 positions only")
     model.tie()
     mesh = init_device_mesh("cuda", (ranks,), mesh_dim_names=("context",))
     if "eager" not in modes:

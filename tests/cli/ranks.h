@@ -6,6 +6,7 @@
 #include "cli/train_harness.h"
 #include "comm/gloo.h"
 #include "comm/loopback.h"
+#include "core/sha256.h"
 
 #define NEEDS_RANKS()                                          \
   if (!gloo_problem().empty()) GTEST_SKIP() << gloo_problem(); \
@@ -18,6 +19,13 @@ using Flags = std::vector<std::string>;
 inline Flags operator+(Flags a, const Flags& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
+}
+
+inline std::string weights_and_moments(const TrainFolder& f, const std::string& run, const std::string& checkpoint) {
+  std::string folder = run + "/checkpoints/" + checkpoint + "/";
+  std::string bytes = f.read(folder + "model.safetensors") + f.read(folder + "optimizer.safetensors");
+  EXPECT_GT(bytes.size(), 1000u) << folder;
+  return sha256_hex(bytes.data(), bytes.size());
 }
 
 inline std::vector<pid_t> children_of(pid_t pid) {

@@ -115,6 +115,10 @@ TEST(Ranks, StagesExplainTheirBubble) {
   ASSERT_EQ(profile.code, 0) << profile.err;
   for (const char* text : {"imbalance", "simulated with the measured passes", "planned by FLOPs"})
     EXPECT_TRUE(contains(profile.out, text)) << profile.out;
+  // Training measures its fourth to sixth step.
+  const Flags stages = {"--mesh", "pipeline=2", "--grad-accumulation", "4", "--overwrite", "--json"};
+  expect_explained(f.train("staged", 7, stages).json()["pipeline"]);
+  EXPECT_FALSE(f.train("staged", 5, stages).json().contains("pipeline"));
 }
 
 // Visible only to the processes themselves: one of them has less memory than the plan needs.

@@ -113,8 +113,10 @@ TEST(Lockstep, RanksHaveTheirMatricesOfMuon) {
     const char* shard;
     bool llama = false;
   };
-  for (const How& how : {How{two, "optimizer", true}, How{three, "optimizer"}, How{two, "gradients"},
-                         How{two, "weights", true}, How{stages, "optimizer", true}}) {
+  for (const How& how :
+       {How{two, "optimizer", true}, How{three, "optimizer"}, How{two, "gradients"}, How{two, "weights", true},
+        How{stages, "optimizer", true}, How{{{Axis::context, 2}}, "optimizer"},
+        How{{{Axis::data, 2}, {Axis::context, 2}}, "weights", true}}) {
     Recipe one = tiny_recipe(how.llama);
     one.optimizer = "muon", one.fusion = "on", one.model.dropout = 0, one.model.tied = false;
     if (how.mesh == stages) one.model.layers = 3;

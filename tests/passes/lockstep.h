@@ -448,7 +448,7 @@ class Lockstep {
     Reads all;
     for (Memory& m : all_) all.push_back(m.read(v));
     for (int r = 0; r < mesh_.ranks(); ++r) {
-      if (has(value, Kind::each) && mesh_.coordinate(r, Axis::data) != 0) continue;  // another tensor
+      if (has(value, Kind::each) && mesh_.index(r, Recipe::copy_axes) != 0) continue;  // another tensor
       Reads parts;
       for (int member : mesh_.group(r, addends(value))) parts.push_back(all[size_t(member)]);
       EXPECT_LT(distance(sum(parts), cut_of(whole, value, r)), 1e-10) << value.name << " on rank " << r;

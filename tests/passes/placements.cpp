@@ -10,6 +10,7 @@
 #include <iterator>
 
 #include "core/error.h"
+#include "ops/index.h"
 #include "passes/optimizers.h"
 #include "passes/tiny.h"
 #include "program/op.h"
@@ -197,11 +198,13 @@ int check_mutations(const std::vector<Case>& cases) {
       without.code.erase(without.code.begin() + std::ptrdiff_t(i));
       // Readers get the input, as if the pass had not made the instruction.
       for (size_t o = 0; o < instr.out.size(); ++o) {
-        ValueId in = std::string_view(instr.op->name) == "all_gather" ? instr.in.back() : instr.in[o];
+        ValueId input = std::string_view(instr.op->name) == "all_gather"
+                            ? instr.in[std::min(size_t(in::all_gather::into), instr.in.size() - 1)]
+                            : instr.in[o];
         without.at(instr.out[o]).placement = {};
-        if (p.at(in).shape == p.at(instr.out[o]).shape) {
-          for (auto& later : without.code) std::replace(later.in.begin(), later.in.end(), instr.out[o], in);
-          std::replace(without.outputs.begin(), without.outputs.end(), instr.out[o], in);
+        if (p.at(input).shape == p.at(instr.out[o]).shape) {
+          for (auto& later : without.code) std::replace(later.in.begin(), later.in.end(), instr.out[o], input);
+          std::replace(without.outputs.begin(), without.outputs.end(), instr.out[o], input);
         }
       }
       EXPECT_TRUE(refused(without)) << "removed";

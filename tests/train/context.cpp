@@ -87,6 +87,7 @@ TEST(ContextRanks, RefuseWhatTheyCannotShare) {
   };
   for (const Case& c :
        {Case{"does not divide 30 tokens into 4 equal chunks", "--seq 28 or --seq 32", [](Recipe& r) { r.seq = 30; }},
+        Case{"--precision fp8", "Use bf16", [](Recipe& r) { r.precision = "fp8"; }},
         Case{"--attention naive", "--attention flash", [](Recipe& r) { r.attention = "naive"; }},
         Case{"stages of a pipeline", "data, context and tensor", [](Recipe& r) {
                r.mesh = {{Axis::context, 2}, {Axis::pipeline, 2}}, r.data_parallel = 4;

@@ -2,7 +2,7 @@
 // bit. They begin with its weights, and write and read its checkpoints.
 #include "checkpoint/checkpoint.h"
 #include "run/generate.h"
-#include "train/run_fixture.h"
+#include "train/mesh_run.h"
 #include "train/state_bytes.h"
 
 namespace crest::test {
@@ -15,12 +15,6 @@ Recipe recipe(bool llama, int64_t layers = 3) {
   r.model.heads = 4, r.model.kv_heads = llama ? 2 : 4, r.model.head_dim = 12;
   r.batch = 2, r.seq = 16, r.grad_accumulation = 3;
   r.deterministic = true;
-  return r;
-}
-
-// The same global batch.
-Recipe on_mesh(Recipe r, const Mesh& mesh) {
-  r.batch /= mesh.size(Axis::data), r.data_parallel = mesh.ranks(), r.mesh = mesh;
   return r;
 }
 
@@ -63,12 +57,6 @@ PipelineRun run_stages(const Recipe& r, double lr = 1e-2) {
   return run;
 }
 
-double distance_of(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) difference += std::pow(double(a[i]) - b[i], 2), norm += std::pow(b[i], 2);
-  return norm == 0 ? difference : std::sqrt(difference / norm);
-}
-
 }  // namespace
 
 TEST(PipelineRanks, TrainLikeAccumulationBitForBit) {
@@ -97,7 +85,7 @@ TEST(PipelineRanks, TrainLikeAccumulationBitForBit) {
     one.model.dropout = c.llama ? 0 : 0.2;
     one.model.embedding_norm = one.optimizer == "muon", one.model.logit_cap = one.optimizer == "muon" ? 2 : 0;
     if (one.optimizer == "muon") one.pass_settings["lr-embedding"] = "0.01";
-    Recipe parts = on_mesh(one, c.mesh);
+    Recipe parts = shared_by(one, c.mesh);
     for (auto& [name, value] : c.settings) {
       if (name == "packing") one.pass_settings[name] = value;
       parts.pass_settings[name] = value;
@@ -131,7 +119,7 @@ TEST(PipelineRanks, TrainLikeOneWithOtherAxesAndTiedEmbeddings) {
     one.grad_accumulation = 2;
     one.model.tied = c.tied, one.optimizer = "sgd", one.deterministic = false;
     one.pass_settings = {{"bucket", "20kB"}};
-    Recipe parts = on_mesh(one, c.mesh);
+    Recipe parts = shared_by(one, c.mesh);
     parts.pass_settings["reduce"] = c.reduce, parts.pass_settings["shard"] = c.shard;
     parts.pass_settings["offload"] = c.offload, parts.pass_settings["schedule-pipeline"] = c.schedule;
     const PipelineRun a = run_stages(one, 0.1), b = run_stages(parts, 0.1);
@@ -141,7 +129,7 @@ TEST(PipelineRanks, TrainLikeOneWithOtherAxesAndTiedEmbeddings) {
     }
     EXPECT_NEAR(b.validation, a.validation, 1e-5 * a.validation);
     for (size_t i = 0; i < a.weights.size(); ++i)
-      EXPECT_LT(distance_of(b.weights[i], a.weights[i]), 1e-5) << "parameter " << i;
+      EXPECT_LT(relative_distance(b.weights[i], a.weights[i]), 1e-5) << "parameter " << i;
   }
 }
 
@@ -177,15 +165,15 @@ TEST(PipelineRanks, SampleAsOne) {
     };
     Recipe one = recipe(c.llama, 4);
     one.grad_accumulation = 2, one.model.tied = c.tied, one.precision = c.precision, one.policy = c.policy;
-    Recipe parts = on_mesh(one, c.mesh);
+    Recipe parts = shared_by(one, c.mesh);
     for (auto& [name, value] : c.settings) parts.pass_settings[name] = value;
     const std::vector<float> a = sampled(one), b = sampled(parts);
     ASSERT_EQ(a.size(), size_t(5 * one.model.vocab));
     if (c.mesh.size(Axis::tensor) == 1)
       EXPECT_TRUE(a == b);
     else
-      EXPECT_LT(distance_of(b, a), 2e-2);
-    EXPECT_GT(distance_of(std::vector<float>(a.size(), 0), a), 0.5) << "logits are not zero";
+      EXPECT_LT(relative_distance(b, a), 2e-2);
+    EXPECT_GT(relative_distance(std::vector<float>(a.size(), 0), a), 0.5) << "logits are not zero";
   }
 }
 
@@ -200,7 +188,7 @@ TEST_F(PipelineFiles, CheckpointsDoNotKnowTheMesh) {
   save(one, folder / "one");
   for (const Mesh& mesh : {three, data}) {
     SCOPED_TRACE(mesh.text());
-    Recipe shared = on_mesh(r, mesh);
+    Recipe shared = shared_by(r, mesh);
     shared.pass_settings["shard"] = mesh == data ? "optimizer" : "none";
     Engine parts = make_engine(shared);
     restore(parts, Checkpoint::open(folder / "one/step-000003"));
@@ -219,7 +207,7 @@ TEST(PipelineRanks, WhatIsNotThereIsRefused) {
   for (const Case& c :
        {Case{"fp8", [](Recipe& r) { r.precision = "fp8"; }},
         Case{"Use --grad-accumulation 4", [](Recipe& r) { r.pass_settings["schedule-pipeline"] = "interleaved:2"; }}}) {
-    Recipe r = on_mesh(recipe(true, 4), two);
+    Recipe r = shared_by(recipe(true, 4), two);
     c.change(r);
     try {
       make_engine(r);
@@ -233,7 +221,7 @@ TEST(PipelineRanks, WhatIsNotThereIsRefused) {
 
 TEST(PipelineRanks, MoreStagesThanLayersAreRefused) {
   try {
-    make_engine(on_mesh(recipe(true, 2), three));
+    make_engine(shared_by(recipe(true, 2), three));
     FAIL() << "two layers in three stages";
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find("Use pipeline=2 or fewer"), std::string::npos) << e.what();

@@ -43,9 +43,6 @@ int run_watch(WatchFlags& o) {
   if (o.server.port < 0 || o.server.port > 65535)
     fail_usage(fmt::format("{} is not a port", o.server.port), "--port",
                "Give a number from 0 (any free port) to 65535.");
-  if (!has_server())
-    fail("this program was built without the web server of crest watch", "crest watch",
-         "Install the package libcivetweb-dev and build Crest again (make build does both).");
   if (!is_loopback_address(o.server.bind)) o.server.token = new_uid() + new_uid();
   StopSignal signal(StopSignal::measuring_grace);
   StopSignal::watch_output();
@@ -53,7 +50,13 @@ int run_watch(WatchFlags& o) {
   std::vector<int64_t> runs;
   {
     Store store(file, Store::Mode::read);
-    for (auto& name : o.names) runs.push_back(store.find(name));
+    for (auto& name : o.names) {
+      const int64_t id = store.find(name);
+      if (const std::string kind = store.head(id).kind; kind != "train" && kind != "log")
+        fail_usage(fmt::format("run {} is of crest {}, which has no curves", id, kind), "RUN",
+                   "Give training runs or imported logs; crest report shows the others.");
+      runs.push_back(id);
+    }
   }
   WatchPages pages(file, runs);
   std::unique_ptr<HttpServer> server = start_server(o, pages);
@@ -61,7 +64,8 @@ int run_watch(WatchFlags& o) {
   std::fflush(stdout);
   if (!is_loopback_address(o.server.bind))
     to_stderr("Other machines reach this page at {} port {}. It is not encrypted, and its token is its password.\n",
-              printable(o.server.bind), server->port());
+              is_any_address(o.server.bind) ? "every address of this machine," : printable(o.server.bind),
+              server->port());
   to_stderr("Shows {}. Ends with Ctrl-C.\n", printable(file));
   while (!StopSignal::requested()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
   return 0;

@@ -1,6 +1,7 @@
 // Dropout counts the elements of a whole sample. This is where a rank's elements begin.
 #pragma once
 #include "backend/backend.h"
+#include "ops/attention.h"
 
 namespace crest {
 
@@ -22,8 +23,8 @@ inline DropoutPlace dropout_place(const KernelCall& c, const Shape& x) {
   if (c.instr.attrs.has("seq")) {
     DropoutPlace at = {c.instr.attrs.integer("seq"), c.part_begin(x.rows())};
     if (c.chunk_ranks() == 1) return at;
-    at.half = at.rows / 2, at.before = c.chunk_place() * at.half;
-    at.upper = (2 * c.chunk_ranks() - 1 - c.chunk_place()) * at.half - at.half;
+    const OwnChunks own(at.rows * c.chunk_ranks(), c.chunk_ranks(), c.chunk_place());
+    at.half = own.tokens, at.before = own.first[0], at.upper = own.first[1] - own.tokens;
     return at;
   }
   const int64_t rows = x[0] ? x.rows() / x[0] : 1;

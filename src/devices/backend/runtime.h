@@ -81,7 +81,8 @@ class Runtime {
   // Whether all work before the mark is done, without waiting.
   virtual bool reached(Mark) { return true; }
   // A point in time: when all work queued so far is done. take_stamps() waits for them and returns
-  // those since its last call, in seconds on the clock of steady_seconds().
+  // those since its last call, in seconds. Differences are exact. On a GPU the last one counts as
+  // now, by steady_seconds().
   virtual void stamp() = 0;
   virtual std::vector<double> take_stamps() = 0;
   virtual void zero(void* to, int64_t bytes) = 0;

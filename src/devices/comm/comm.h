@@ -53,8 +53,9 @@ class Communicator {
     (void)place;
     send_receive(out, to, in, from, bytes);
   }
-  // Before device memory is freed, on all ranks together: others may have mapped it.
-  virtual void released(const void* allocation) { (void)allocation; }
+  // Before device memory is freed: others may have mapped it. wait: on all ranks together, until
+  // none has it mapped; a rank that fails does not wait.
+  virtual void released(const void* allocation, bool wait) { (void)allocation, (void)wait; }
   // Sends `bytes` to rank `to`. That rank calls receive() for them: send number n belongs to
   // receive number n. Each may wait for the other, so all ranks follow one order (plan/schedule.h).
   virtual void send(const void* data, int64_t bytes, int to);

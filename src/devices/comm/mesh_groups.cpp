@@ -35,9 +35,9 @@ void MeshGroups::check() const {
   for (auto& [axes, part] : parts_) part->check();
 }
 
-void MeshGroups::released(const void* allocation) const {
-  for (auto& [axes, part] : parts_) part->released(allocation);
-  world_.released(allocation);
+void MeshGroups::released(const void* allocation, bool wait) const {
+  for (auto& [axes, part] : parts_) part->released(allocation, wait);
+  world_.released(allocation, wait);
 }
 
 void MeshGroups::leave() const {

@@ -33,7 +33,7 @@ class MeshGroups {
   int64_t device_bytes() const;
   void check() const;
   void leave() const;
-  void released(const void* allocation) const;
+  void released(const void* allocation, bool wait) const;
 
  private:
   Mesh mesh_;

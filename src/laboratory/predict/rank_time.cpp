@@ -90,7 +90,7 @@ double RankTimes::ms(const ProfileInstr& row) const {
   const GroupSpan& group = span(axes_of(instr));
   const double sent = sent_bytes(program, instr, group.ranks), calls = std::max(1, row.calls);
   const Collective collective = collective_of(row.op);
-  const double in_node = row.kernel.ends_with("copy_engine") && link_ > 0
+  const double in_node = row.kernel.ends_with("copy_engine") && group.nodes == 1 && link_ > 0
                              ? start_ms + 1e3 * sent / (copy_share * link_)
                              : in_node_ms(collective, sent, group.ranks, sent_dtype(program, instr));
   if (group.nodes == 1) return calls * in_node;

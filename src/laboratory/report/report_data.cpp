@@ -359,14 +359,37 @@ std::string shown_name(const RunRecord& r) {
   return has_given_name(r) || r.folder.empty() ? r.name : r.folder.substr(r.folder.find_last_of('/') + 1);
 }
 
+Reached reached(const RunRecord& r) {
+  Reached x;
+  bool diverged = false;
+  for (auto& row : r.log) {
+    x.steps = std::max(x.steps, row.step);
+    x.skipped += row.skipped;
+    const bool timed = row.step_ms > 0 && std::isfinite(row.step_ms);
+    if (timed || std::isfinite(row.loss)) x.loss = row.loss, diverged = !std::isfinite(row.loss);
+    if (timed && r.kind == "train") x.seconds += row.step_ms / 1e3;
+    if (!std::isfinite(row.val_loss)) continue;
+    x.val_loss = row.val_loss;
+    x.lowest_val_loss = std::isfinite(x.lowest_val_loss) ? std::min(x.lowest_val_loss, row.val_loss) : row.val_loss;
+  }
+  if (diverged) x.val_loss = NAN;
+  Samples ms(step_times(r));
+  if (!ms.empty()) x.step_ms = ms.median();
+  if (double rate = logged_rate(r); rate > 0) x.tokens_per_second = rate;
+  return x;
+}
+
 std::string data_name(const RunRecord& r) {
   const std::string data = json_text(r.recipe, "/data"), name = data.substr(data.find_last_of('/') + 1);
   if (name.size() != 16 || name.find_first_not_of("0123456789abcdef") != std::string::npos) return name;
   // Prepared text in the cache, in a folder named by a hash: the command names the text.
-  const std::vector<std::string> words = split(r.command, ' ');
-  auto word = std::find(words.begin(), words.end(), "train");
-  if (word == words.end() || ++word == words.end() || word->starts_with("-")) return "text";
-  return word->substr(word->find_last_of('/') + 1);
+  const std::string before = " train ";
+  const size_t at = r.command.find(before);
+  if (at == std::string::npos) return "text";
+  std::string text = r.command.substr(at + before.size());
+  const bool quoted = text.starts_with("'");  // a name with spaces
+  text = quoted ? text.substr(1, text.find('\'', 1) - 1) : text.substr(0, text.find(' '));
+  return text.empty() || text.starts_with("-") ? "text" : text.substr(text.find_last_of('/') + 1);
 }
 
 std::vector<std::string> training_labels(const std::vector<const RunRecord*>& runs) {
@@ -385,8 +408,8 @@ std::vector<std::string> training_labels(const std::vector<const RunRecord*>& ru
     return true;
   };
   auto add = [&](auto text_of_run) { add_to(labels, text_of_run); };
-  if (std::all_of(runs.begin(), runs.end(), [](auto* r) { return has_given_name(*r); }))
-    add([](const RunRecord& r) { return r.name; });
+  const bool given = std::all_of(runs.begin(), runs.end(), [](auto* r) { return has_given_name(*r); });
+  if (given) add([](const RunRecord& r) { return r.name; });
   std::vector<std::string> keys = {"model", "data", "lr", "optimizer", "batch"};
   for (auto* r : runs)
     if (r->recipe.is_object())
@@ -409,8 +432,10 @@ std::vector<std::string> training_labels(const std::vector<const RunRecord*>& ru
   for (auto& key : keys) {
     static const std::set<std::string> following = {"min_lr", "warmup", "val_every", "save_every", "sample_every"};
     std::set<std::string> values;
-    for (auto* r : runs)
-      if (const Json* value = at_path(r->recipe, "/" + key)) values.insert(text_of(*value));
+    for (auto* r : runs) {
+      const Json* value = at_path(r->recipe, "/" + key);
+      values.insert(value ? text_of(*value) : "");
+    }
     differ += values.size() > 1 && !following.contains(key);
   }
   const bool short_enough = std::all_of(settings.begin(), settings.end(),
@@ -418,7 +443,7 @@ std::vector<std::string> training_labels(const std::vector<const RunRecord*>& ru
   if (std::max(used, differ) <= most_settings_in_label && different(settings) && short_enough)
     labels = settings;
   else
-    add(shown_name);
+    add([&](const RunRecord& r) { return given ? r.folder.substr(r.folder.find_last_of('/') + 1) : shown_name(r); });
   for (size_t i = 0; i < runs.size(); ++i)
     if (labels[i].empty()) labels[i] = shown_name(*runs[i]);
   add([](const RunRecord& r) { return r.id ? fmt::format("run {}", r.id) : r.uid; });

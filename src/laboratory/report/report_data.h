@@ -1,6 +1,8 @@
 // The data of a report: runs sorted into measurements (equal recipe, device, versions and phase),
 // and measurements into groups with comparable times (equal model and phase).
 #pragma once
+#include <cmath>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -59,6 +61,15 @@ struct ReportGroup {
 
   std::string title() const;
 };
+
+// What a training run or an imported log has reached. loss: of the last step, val_loss: of the last
+// validation, both NaN if the last step had no finite loss. seconds: of the steps of a training run;
+// 0 for an imported log, which may lack steps.
+struct Reached {
+  int64_t steps = 0, skipped = 0;
+  double loss = NAN, val_loss = NAN, lowest_val_loss = NAN, step_ms = NAN, tokens_per_second = NAN, seconds = 0;
+};
+Reached reached(const RunRecord& run);
 
 struct ReportData {
   std::vector<ReportGroup> groups;

@@ -112,29 +112,13 @@ const SettingChange* strongest(const std::vector<SettingChange>& changes) {
   return best;
 }
 
-// The result of a training run, and its cost.
-struct Trained {
-  int64_t steps = 0;
-  double loss = NAN, val = NAN, seconds = 0;
-};
-Trained trained(const RunRecord& r) {
-  Trained t;
-  for (auto& row : r.log) {
-    if (std::isfinite(row.loss)) t.loss = row.loss;
-    if (std::isfinite(row.val_loss)) t.val = row.val_loss;
-    if (row.step_ms > 0 && std::isfinite(row.step_ms)) t.seconds += row.step_ms / 1e3;
-    t.steps = std::max(t.steps, row.step);
-  }
-  return t;
-}
-
 Text training_sentence(const RunRecord& r, const std::string& label) {
-  const Trained x = trained(r);
+  const Reached x = reached(r);
   Text t;
   t.strong(label).add(": ");
-  if (std::isfinite(x.val)) t.add(fmt::format("validation loss {:.4f}", x.val));
-  if (std::isfinite(x.loss)) t.add(fmt::format("{}loss {:.4f}", std::isfinite(x.val) ? ", " : "", x.loss));
-  if (!std::isfinite(x.val) && !std::isfinite(x.loss)) t.add("no loss was logged");
+  if (std::isfinite(x.val_loss)) t.add(fmt::format("validation loss {:.4f}", x.val_loss));
+  if (std::isfinite(x.loss)) t.add(fmt::format("{}loss {:.4f}", std::isfinite(x.val_loss) ? ", " : "", x.loss));
+  if (!std::isfinite(x.val_loss) && !std::isfinite(x.loss)) t.add("no loss was logged");
   t.add(fmt::format(" after {} step{}", x.steps, x.steps == 1 ? "" : "s"));
   if (double tokens = tokens_per_step(r.recipe); std::isfinite(tokens))
     t.add(fmt::format(" ({} tokens)", format_count(tokens * double(x.steps))));
@@ -157,11 +141,11 @@ Text training_conclusion(const std::vector<const RunRecord*>& runs, const std::v
   if (!same_data(runs)) return Text("The runs have different data, so their losses cannot be compared.");
   std::vector<std::pair<double, size_t>> order;
   for (size_t i = 0; i < runs.size(); ++i)
-    if (double val = trained(*runs[i]).val; std::isfinite(val)) order.push_back({val, i});
+    if (double val = reached(*runs[i]).val_loss; std::isfinite(val)) order.push_back({val, i});
   if (order.size() < 2) return {};
   std::sort(order.begin(), order.end());
   const auto [best, at] = order[0];
-  const Trained first = trained(*runs[at]), next = trained(*runs[order[1].second]);
+  const Reached first = reached(*runs[at]), next = reached(*runs[order[1].second]);
   Text t("Lowest validation loss at the end: ");
   t.strong(labels[at]).add(fmt::format(", {:.4f}. ", best));
   if (fmt::format("{:.4f}", order[1].first) == fmt::format("{:.4f}", best))

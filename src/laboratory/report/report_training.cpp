@@ -13,26 +13,6 @@ namespace crest {
 
 namespace {
 
-struct Reached {
-  int64_t steps = 0, skipped = 0;
-  double loss = NAN, val_loss = NAN, step_ms = NAN, tokens_per_second = NAN;
-};
-
-Reached reached(const RunRecord& r) {
-  Reached x;
-  for (auto& row : r.log) {
-    x.steps = std::max(x.steps, row.step);
-    x.skipped += row.skipped;
-    if (std::isfinite(row.loss)) x.loss = row.loss;
-    if (std::isfinite(row.val_loss))
-      x.val_loss = std::isfinite(x.val_loss) ? std::min(x.val_loss, row.val_loss) : row.val_loss;
-  }
-  Samples ms(step_times(r));
-  if (!ms.empty()) x.step_ms = ms.median();
-  if (double rate = logged_rate(r); rate > 0) x.tokens_per_second = rate;
-  return x;
-}
-
 // If not, runs are drawn over tokens.
 bool same_steps(const std::vector<const RunRecord*>& runs) {
   return std::all_of(runs.begin(), runs.end(), [&](auto* r) {
@@ -107,8 +87,8 @@ void add_training(Page& page, const ReportData& data) {
       return value.empty() ? "-" : value.substr(value.find_last_of('/') + 1);
     };
     double tokens = tokens_per_step(r.recipe);
-    t.rows.push_back({labels[i], four(x.loss), four(x.val_loss), say_rate(x.tokens_per_second), std::to_string(x.steps),
-                      number(json_number(r.recipe, "/lr")), text("/optimizer"),
+    t.rows.push_back({labels[i], four(x.loss), four(x.lowest_val_loss), say_rate(x.tokens_per_second),
+                      std::to_string(x.steps), number(json_number(r.recipe, "/lr")), text("/optimizer"),
                       data_name(r).empty() ? "-" : data_name(r), text("/model"),
                       std::isfinite(tokens) ? fmt::format("{:.0f}", tokens) : "-",
                       std::isfinite(x.step_ms) ? fmt::format("{:.2f}", x.step_ms) : "-", std::to_string(x.skipped),

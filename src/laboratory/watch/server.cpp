@@ -61,6 +61,8 @@ std::vector<std::pair<std::string, std::string>> parse_query(const std::string& 
   return query;
 }
 
+bool is_any_address(const std::string& bind) { return bind == "0.0.0.0" || bind == "::"; }
+
 bool is_loopback_address(const std::string& bind) {
   in_addr address;
   return bind == "::1" || (::inet_pton(AF_INET, bind.c_str(), &address) == 1 && (ntohl(address.s_addr) >> 24) == 127);
@@ -268,7 +270,7 @@ int HttpServer::port() const { return impl_->port; }
 std::string HttpServer::url() const {
   const ServerOptions& o = impl_->options;
   // A browser cannot open "all addresses"; on this machine this one is among them.
-  const bool any = o.bind == "0.0.0.0" || o.bind == "::";
+  const bool any = is_any_address(o.bind);
   const std::string host = any ? "127.0.0.1" : o.bind.find(':') == std::string::npos ? o.bind : "[" + o.bind + "]";
   return fmt::format("http://{}:{}/{}", host, impl_->port, o.token.empty() ? "" : "?token=" + o.token);
 }

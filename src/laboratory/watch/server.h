@@ -31,14 +31,16 @@ struct ServerOptions {
   std::string token = {};
 };
 
-// Whether addresses other than this machine's own reach a server bound here.
+// Whether only this machine reaches a server bound here.
 bool is_loopback_address(const std::string& bind);
+// Whether it stands for all addresses of this machine.
+bool is_any_address(const std::string& bind);
 // Whether a Host header names this machine as seen from itself: 127.0.0.1:80, localhost, [::1].
 bool is_own_host(const std::string& host);
 // "a=1&b=x%20y", decoded.
 std::vector<std::pair<std::string, std::string>> parse_query(const std::string& text);
 
-// Whether this program has the server, and how to get it if not.
+// Whether this program was built with the server.
 bool has_server();
 
 class HttpServer {

@@ -9,24 +9,29 @@
 
 namespace crest {
 
-// Attributes, the scalars at input `scalars` and the positions after them; returns the heads of qkv
-// at input `qkv`.
-static rules::Heads check_attention(const Infer& c, size_t qkv, size_t scalars) {
-  rules::Heads h = rules::heads(c, qkv);
+// Scale, dropout, positions and window, for queries [B,T].
+static void check_mask(const Infer& c, size_t scalars, const Shape& queries) {
   rules::number(c, "scale");
-  rules::flag(c, "causal");
-  double p = c.attrs().number("p", 0.0);
+  const double p = c.attrs().number("p", 0.0);
   c.check(p >= 0 && p < 1, "attribute 'p' must be in [0, 1)");
   if (c.has(scalars)) rules::scalars(c, scalars);
   if (p > 0) {
     c.check(c.has(scalars), "dropout (p > 0) needs the scalars input");
     rules::integer(c, "rng_id", 0);
   }
-  if (c.has(scalars + 1)) {
-    rules::positions(c, scalars + 1, {h.batch, h.seq});
-    c.check(c.attrs().integer("causal", 0) == 1, "positions need attribute 'causal' to be 1");
-  }
-  if (rules::window(c)) c.check(c.attrs().integer("causal", 0) == 1, "a window needs attribute 'causal' to be 1");
+  if (c.has(scalars + 1)) rules::positions(c, scalars + 1, queries);
+  rules::window(c);
+}
+
+// Attributes, the scalars at input `scalars` and the positions after them; returns the heads of qkv
+// at input `qkv`.
+static rules::Heads check_attention(const Infer& c, size_t qkv, size_t scalars) {
+  rules::Heads h = rules::heads(c, qkv);
+  rules::flag(c, "causal");
+  check_mask(c, scalars, {h.batch, h.seq});
+  const bool causal = c.attrs().integer("causal", 0) == 1;
+  if (c.has(scalars + 1)) c.check(causal, "positions need attribute 'causal' to be 1");
+  if (rules::window(c)) c.check(causal, "a window needs attribute 'causal' to be 1");
   return h;
 }
 
@@ -52,17 +57,23 @@ static void infer_attention_grad(Infer& c) {
   c.out_like(in::attention_grad::qkv);
 }
 
+// Queries and keys that see each other.
+static double causal_pairs(const Attrs& attrs, int64_t keys) {
+  const auto t = double(keys);
+  double pairs = t * (t + 1) / 2;
+  if (const int64_t window = window_of(attrs, keys)) {
+    const double hidden = t - double(window);
+    pairs -= hidden * (hidden + 1) / 2;  // the triangle of keys left of the windows
+  }
+  return pairs;
+}
+
 // Two products of T x T x D per head; causal: only the lower triangle is computed, of a window only
 // its band. How much of it documents leave (positions) is known to the data alone: not counted
 // here.
 static double forward_flops(const Instr& i, const Value& o) {
-  double b = double(o.shape[0]), t = double(o.shape[1]), width = double(o.shape[2]);
-  double pairs = i.attrs.integer("causal", 0) ? t * (t + 1) / 2 : t * t;
-  if (int64_t window = window_of(i.attrs, o.shape[1])) {
-    double hidden = t - double(window);
-    pairs -= hidden * (hidden + 1) / 2;  // the triangle of keys left of the windows
-  }
-  return 4 * b * pairs * width;
+  const double b = double(o.shape[0]), t = double(o.shape[1]), width = double(o.shape[2]);
+  return 4 * b * width * (i.attrs.integer("causal", 0) ? causal_pairs(i.attrs, o.shape[1]) : t * t);
 }
 
 static Cost cost_attention(const Program& p, const Instr& i) {
@@ -93,30 +104,20 @@ static const char* place_grad(const Program& p, const Instr& i) {
 }
 
 // Queries q[B,T,heads D] of this rank's chunks, keys and values kv[B,S,2,kv_heads D] of whole
-// sequences. Returns S.
-static int64_t check_rows(const Infer& c, size_t q, size_t scalars) {
+// sequences.
+static void check_rows(const Infer& c, size_t q, size_t scalars) {
   rules::rank(c, q, 3);
   rules::floating(c, q);
   rules::rank(c, q + 1, 4);
   c.same_dtype(q + 1, q);
-  const Shape &rows = c.in(q).shape, &keys = c.in(q + 1).shape;
+  const Shape& rows = c.in(q).shape;
   const int64_t heads = rules::integer(c, "heads", 1), kv_heads = rules::integer(c, "kv_heads", 1);
   c.check(heads % kv_heads == 0, "the key/value heads must divide the heads");
   c.check(rows[2] % heads == 0, "the heads must divide the width of q");
   const int64_t ranks = rules::integer(c, "ranks", 1);
   rules::shape(c, q + 1, {rows[0], rows[1] * ranks, 2, rows[2] / heads * kv_heads});
   c.check(rows[1] % 2 == 0, "a rank has two chunks of each sequence");
-  rules::number(c, "scale");
-  const double p = c.attrs().number("p", 0.0);
-  c.check(p >= 0 && p < 1, "attribute 'p' must be in [0, 1)");
-  if (c.has(scalars)) rules::scalars(c, scalars);
-  if (p > 0) {
-    c.check(c.has(scalars), "dropout (p > 0) needs the scalars input");
-    rules::integer(c, "rng_id", 0);
-  }
-  if (c.has(scalars + 1)) rules::positions(c, scalars + 1, rows);
-  rules::window(c);
-  return keys[1];
+  check_mask(c, scalars, rows);
 }
 
 static Shape shape_of_lse(const Infer& c, size_t q) {
@@ -152,12 +153,7 @@ static void infer_rows_grad(Infer& c) {
 // where it ends within the first chunks.
 static double rows_flops(const Program& p, const Instr& i, size_t q) {
   const Shape &rows = p.at(i.in[q]).shape, &keys = p.at(i.in[q + 1]).shape;
-  const auto s = double(keys[1]);
-  double pairs = s * (s + 1) / 2;
-  if (int64_t window = window_of(i.attrs, keys[1])) {
-    const double hidden = s - double(window);
-    pairs -= hidden * (hidden + 1) / 2;
-  }
+  const double pairs = causal_pairs(i.attrs, keys[1]);
   return 4 * double(rows[0]) * double(rows[2]) * pairs / double(i.attrs.integer("ranks"));
 }
 static Cost cost_rows(const Program& p, const Instr& i) {

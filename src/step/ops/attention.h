@@ -14,7 +14,8 @@ inline int64_t window_of(const Attrs& attrs, int64_t keys) {
 }
 
 // attention_rows: the queries of this rank are chunks `place` and 2 ranks - 1 - place of a sequence
-// with `keys` tokens. Query t of the rank is token t + shift(t).
+// with `keys` tokens. token(t) is the place of the rank's
+// query t in the sequence.
 struct OwnChunks {
   int64_t tokens;    // of a chunk
   int64_t first[2];  // tokens of the sequence

@@ -37,9 +37,10 @@ void infer_own_share(Infer& c) {
 }
 
 void infer_all_gather(Infer& c) {
-  rules::inputs(c, 1, std::max<size_t>(2, c.inputs()));
+  c.check(c.inputs() >= 1, "needs a shard");
   rules::contiguous(c);
   if (!c.has(in::all_gather::into)) {
+    c.check(c.inputs() <= in::all_gather::members, "members need 'into'");
     const Value& shard = c.in(in::all_gather::shard);
     return c.out(shard.dtype, {shard.numel() * rules::integer(c, "ranks", 2)});
   }

@@ -74,7 +74,9 @@ void accumulate(Program& program, const PassContext& context) {
   std::vector<ValueId> sums = program.outputs;        // loss and gradients
   if (sharding_of(context) >= Sharding::gradients) {  // the ranks' sum of gradients accumulates instead
     const std::set<ValueId> whole = gradients_of_two_stages(program);
-    std::erase_if(sums, [&](ValueId v) { return program.at(v).role == Role::gradient && !whole.count(v); });
+    std::erase_if(sums, [&](ValueId v) {
+      return program.at(v).role == Role::gradient && !whole.count(program.at(v).layout.storage);
+    });
   }
   for (ValueId v : sums) {
     Value& value = program.at(v);

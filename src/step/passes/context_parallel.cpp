@@ -74,11 +74,9 @@ class ContextParallel {
     const std::vector<ValueId> parts = b.emit("split_keys", {w_.now(instr.in[at::qkv])}, heads);
     const ValueId all = b.emit1("gather_tokens", {parts[out::split_keys::kv]}, along());
     b.origin = instr.origin;
-    Attrs attrs = heads.set("ranks", ranks_).set("axes", name(Axis::context));
-    attrs.set("scale", instr.attrs.number("scale"));
-    for (const char* whole : {"window", "rng_id"})
-      if (instr.attrs.has(whole)) attrs.set(whole, instr.attrs.integer(whole));
-    if (instr.attrs.has("p")) attrs.set("p", instr.attrs.number("p"));
+    Attrs attrs = instr.attrs;
+    attrs.erase("causal");  // always
+    attrs.set("ranks", ranks_).set("axes", name(Axis::context));
     std::vector<ValueId> in = {parts[out::split_keys::q], all};
     for (size_t i = at::scalars; i < instr.in.size(); ++i) in.push_back(w_.now(instr.in[i]));
     const ValueId o = b.emit1("attention_rows", in, attrs);

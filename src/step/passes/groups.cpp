@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <compare>
-#include <tuple>
 #include <unordered_map>
 
 #include "core/error.h"
@@ -53,7 +52,7 @@ class Groups {
       int count = 0;
       auto end = [&] {
         if (members.empty()) return;
-        std::string group = kind.decay ? "decay" : "rest";
+        std::string group = kind.rest ? "rest" : "decay";
         if (!kind.role.empty()) {
           std::string role = kind.role;
           std::replace(role.begin(), role.end(), '.', '_');
@@ -94,7 +93,9 @@ class Groups {
   // borrowed and lent ones are summed between the stages first.
   struct Kind {
     int chunk;
-    bool borrowed, lent, decay, cut;
+    bool borrowed, lent;
+    bool rest;  // false: matrices with weight decay, which come first
+    bool cut;
     int lr_group;
     std::string role;  // in its layer, if ranks own whole tensors; "" if they have parts
     int64_t rows = 0, columns = 0;
@@ -103,19 +104,15 @@ class Groups {
   Kind kind_of(const Param& q) const {
     const Value& weight = program_.at(q.value);
     const bool cut = weight.placement[size_t(Axis::tensor)].cut();
-    Kind kind = {q.chunk, q.borrowed, q.lent, q.decay, cut, q.lr_group, ""};
+    Kind kind = {q.chunk, q.borrowed, q.lent, !q.decay, cut, q.lr_group, ""};
     if (is_owned(context_, q))
       kind.role = role_in_layer(q.name), kind.rows = weight.shape[0], kind.columns = weight.shape[1];
     return kind;
   }
-  // Matrices come first.
   std::vector<Kind> kinds() const {
     std::vector<Kind> list;
     for (const Param& q : program_.params) list.push_back(kind_of(q));
-    auto order = [](const Kind& k) {
-      return std::tuple(k.chunk, k.borrowed, k.lent, !k.decay, k.cut, k.lr_group, k.role, k.rows, k.columns);
-    };
-    std::sort(list.begin(), list.end(), [&](const Kind& a, const Kind& b) { return order(a) < order(b); });
+    std::sort(list.begin(), list.end());
     list.erase(std::unique(list.begin(), list.end()), list.end());
     return list;
   }

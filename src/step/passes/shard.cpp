@@ -468,21 +468,21 @@ void shard(Program& program, const PassContext& context) {
 
 const std::vector<Setting>& shard_settings() {
   static const std::vector<Setting> rows = {
-      pass_setting({.name = "shard",
-                    .group = "Model and batch",
-                    .help =
-                        "state that ranks divide instead of repeating it: nothing (none), the optimizer's "
-                        "(optimizer; ZeRO 1), also gradients (gradients; ZeRO 2), also weights (weights; ZeRO "
-                        "3), or the first of these that fits (auto; none on CPUs). Ranks with a GPU each use "
-                        "optimizer by default, if the optimizer allows it, is not muon, and none of --shard, --reduce, "
-                        "--bucket and --comm-dtype is given",
-                    .default_value = "none",
-                    .choices = {"auto", "none", "optimizer", "gradients", "weights"},
-                    .resume = OnResume::accepts,
-                    .effects = {{Effect::communication},
-                                {Effect::work, Effect::amount, {}, "update"},
-                                {Effect::all, Effect::anywhere, {}, "update", true}},
-                    .smaller = {"optimizer", "gradients", "weights"}}),
+      pass_setting(
+          {.name = "shard",
+           .group = "Model and batch",
+           .help = "state that ranks divide instead of repeating it: nothing (none), the optimizer's "
+                   "(optimizer; ZeRO 1), also gradients (gradients; ZeRO 2), also weights (weights; ZeRO "
+                   "3), or the first of these that fits (auto; none on CPUs). Ranks with a GPU each use "
+                   "optimizer by default, except with muon, if the optimizer allows it and none of --shard, --reduce, "
+                   "--bucket and --comm-dtype is given",
+           .default_value = "none",
+           .choices = {"auto", "none", "optimizer", "gradients", "weights"},
+           .resume = OnResume::accepts,
+           .effects = {{Effect::communication},
+                       {Effect::work, Effect::amount, {}, "update"},
+                       {Effect::all, Effect::anywhere, {}, "update", true}},
+           .smaller = {"optimizer", "gradients", "weights"}}),
       pass_setting(
           {.name = "gather",
            .group = "Model and batch",

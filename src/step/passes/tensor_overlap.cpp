@@ -39,14 +39,13 @@ const RowProduct* row_product(const Instr& instr) {
 
 class OverlapRows {
  public:
-  OverlapRows(Program& program, int ranks) : w_(program), p_(program), ranks_(ranks), shared_(p_.values.size(), false) {
-    producer_.assign(p_.values.size(), -1);
-    readers_.resize(p_.values.size());
-    for (size_t i = 0; i < w_.old.size(); ++i) {
-      for (ValueId v : w_.old[i].out) producer_[size_t(v)] = int(i);
-      for (ValueId v : w_.old[i].in)
-        if (v != no_value) readers_[size_t(v)].push_back(i);
-    }
+  OverlapRows(Program& program, int ranks)
+      : producer_(program.producers()),
+        readers_(program.consumers()),
+        w_(program),
+        p_(program),
+        ranks_(ranks),
+        shared_(p_.values.size(), false) {
     for (size_t v = 0; v < p_.values.size(); ++v)
       if (ValueId root = p_.values[v].layout.storage; root != ValueId(v)) shared_[size_t(root)] = true;
     for (auto* list : {&p_.inputs, &p_.outputs})
@@ -57,13 +56,14 @@ class OverlapRows {
   void rewrite() {
     for (size_t i = 0; i < w_.old.size(); ++i) {
       const Instr& instr = w_.old[i];
-      for (ValueId all : joined_before_[i]) join(instr, all);
+      if (auto it = joined_before_.find(i); it != joined_before_.end())
+        for (ValueId all : it->second) join(instr, all);
       if (gathers_.count(i))
         gather(instr);
       else if (after_gather_.count(i))
         multiply_gathered(instr, after_gather_.at(i));
       else if (before_scatter_.count(i))
-        multiply_addends(instr);
+        multiply_addends(instr, w_.old[before_scatter_.at(i)]);
       else if (scatters_.count(i))
         sum(instr);
       else
@@ -80,10 +80,11 @@ class OverlapRows {
         const auto& readers = readers_[size_t(instr.out[0])];
         if (readers.empty() || !may_cut(instr.out[0]) || !owns(instr.out[0])) continue;
         gathers_.insert(i);
-        if (may_cut_product(readers[0]) && !after_gather_.count(readers[0]))
-          after_gather_[readers[0]] = instr.out[0];
+        const auto first = size_t(readers[0]);
+        if (may_cut_product(first) && !after_gather_.count(first))
+          after_gather_[first] = instr.out[0];
         else
-          joined_before_[readers[0]].push_back(instr.out[0]);
+          joined_before_[first].push_back(instr.out[0]);
       } else if (is(instr, "scatter_rows")) {
         const ValueId x = instr.in[in::scatter_rows::x];
         const int product = producer_[size_t(x)];
@@ -177,18 +178,14 @@ class OverlapRows {
       const std::vector<ValueId> out = multiply(whole, k);
       for (size_t o = 0; o < out.size(); ++o) {
         put(out[o], whole.out[o], k);
-        made_[whole.out[o]].push_back(out[o]);
+        pieces_[whole.out[o]].push_back(out[o]);
       }
     }
     join(whole, gathered);
-    for (ValueId v : whole.out) {
-      pieces_[v] = made_.at(v);
-      join(whole, v);
-    }
+    for (ValueId v : whole.out) join(whole, v);
   }
 
-  void multiply_addends(const Instr& whole) {
-    const Instr& scatter = w_.old[before_scatter_.at(size_t(producer_[size_t(whole.out[0])]))];
+  void multiply_addends(const Instr& whole, const Instr& scatter) {
     auto& addends = addends_[whole.out[0]];
     addends.resize(size_t(ranks_));
     for (int k = 1; k < ranks_; ++k) addends[size_t(k)] = sent(scatter, multiply(whole, k)[0], k);
@@ -215,18 +212,17 @@ class OverlapRows {
     write(whole, "sum_pieces", std::move(in), whole.out[0], along());
   }
 
+  const std::vector<int> producer_;  // by value of the old code
+  const std::vector<std::vector<int>> readers_;
   Rewriter w_;
   Program& p_;
   const int ranks_;
-  std::vector<int> producer_;  // by value of the old code
-  std::vector<std::vector<size_t>> readers_;
   std::vector<bool> shared_;  // its memory has other values, or others know of it
   std::set<size_t> gathers_, scatters_;
   std::map<size_t, ValueId> after_gather_;                // by product: what is gathered
   std::map<size_t, std::vector<ValueId>> joined_before_;  // by reader that needs all rows
   std::map<size_t, size_t> before_scatter_;               // by product: the scatter
   std::map<ValueId, std::vector<ValueId>> pieces_;        // by whole value
-  std::map<ValueId, std::vector<ValueId>> made_;          // of a product, so far
   std::map<ValueId, std::vector<ValueId>> addends_;       // by sum
 };
 

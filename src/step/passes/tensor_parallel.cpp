@@ -236,7 +236,8 @@ void check_sizes(const Recipe& r, bool pads_heads, int ranks) {
   }
   if (wrong.empty()) {
     if (const int64_t unit = batch_multiple(r); r.batch % unit)
-      refuse(fmt::format("tensor={} does not divide the {} tokens of a micro batch", ranks, r.batch * r.seq_length()),
+      refuse(fmt::format("tensor={} does not divide the {} tokens of a micro batch", ranks,
+                         r.batch * r.seq_length() / r.layout().size(Axis::context)),
              fmt::format("Use a multiple of {} for --batch, or another --seq.", unit));
     return;
   }

@@ -2,6 +2,7 @@
 // share the vocabulary, so each gets as many rows.
 #include "passes/vocabulary_padding.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "core/round_up.h"
@@ -14,7 +15,11 @@ static int64_t rows_multiple(const Recipe& r) {
   return std::lcm(std::max<int64_t>(1, r.pad_vocab), int64_t(r.layout().size(Axis::tensor)));
 }
 
-int64_t padded_vocabulary(const Recipe& r) { return round_up(r.model.vocab, rows_multiple(r)); }
+int64_t padded_vocabulary(const Recipe& r) {
+  const auto& off = r.disabled_passes;
+  if (std::find(off.begin(), off.end(), "vocabulary_padding") != off.end()) return r.model.vocab;
+  return round_up(r.model.vocab, rows_multiple(r));
+}
 
 // Pads the rows of the token embedding and of the head. `vocab` of the loss and the logical shape
 // of the parameter keep the user's size, so padding is never sampled and never exported.

@@ -28,6 +28,9 @@ Layout layout_of(const Program& program, const Instr& instr, const Infer::Out& o
   const Layout& base = program.at(instr.in[size_t(out.alias)]).layout;
   Layout l = {base.storage, base.offset + out.offset, out.strides, base.pieces, base.piece};
   if (out.pieces) l.pieces = out.pieces, l.piece = out.piece;
+  // Its offset on other ranks follows from its size (Value::offset_on).
+  if (base.pieces && !out.pieces && out.shape.numel() != program.at(instr.in[size_t(out.alias)]).numel())
+    fail_internal("a view of a part of a piece has no place on other ranks");
   return l;
 }
 

@@ -68,8 +68,8 @@ void merge_pretoken(const MergeTable& table, uint32_t* symbols, size_t count, st
 
 class AddedTokens {
  public:
-  // An added token takes the white space before it (left), or behind it (right). word: it is none
-  // next to a character of a word.
+  // An added token takes the white space before it (left), or behind it (right). word: matches
+  // only if no word character is beside it.
   struct Borders {
     bool left = false, right = false, word = false;
     bool operator==(const Borders&) const = default;
@@ -81,7 +81,8 @@ class AddedTokens {
     uint32_t id;
   };
   // The leftmost token at or after `from`, with the white space that it takes; of several with this
-  // start, the longest. No other begins within one that is none, as in `tokenizers`.
+  // start, the longest. Text rejected by `word` is
+  // skipped whole: no other token begins in it, as in `tokenizers`.
   Match find(std::string_view text, size_t from) const;
 
  private:

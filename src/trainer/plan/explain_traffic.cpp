@@ -55,7 +55,8 @@ std::optional<CompiledSession> on_ranks(const CompiledSession& s, Axis axis, int
 Explanation explain_traffic(const CompiledSession& s, const ExplainOptions& o) {
   const Recipe& r = s.recipe;
   const ModelConfig& m = r.model;
-  int64_t data = int64_t(o.mesh.size(Axis::data)) * r.data_ranks();
+  // All ranks with the same weights.
+  int64_t data = int64_t(o.mesh.size(Axis::data)) * o.mesh.size(Axis::context) * r.copies();
   auto n = double(data), gas = double(r.grad_accumulation), parameters = double(parameter_count(m));
   double g = r.grad_dtype == "bf16" ? 2 : 4, w = double(activation_bytes(r));
   double ring = data > 1 ? (n - 1) / n : 0;

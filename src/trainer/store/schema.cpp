@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <set>
+#include <span>
 #include <utility>
 
 #include "core/error.h"
@@ -107,8 +108,8 @@ void bring_up_to_date(Database& database) {
   if (database.integer("PRAGMA user_version") != 1) return;
   Transaction transaction(database);
   if (database.integer("PRAGMA user_version") != 1) return;  // another process was first
-  for (const char* column : {"wait_ms", "update_ms", "watts", "clock_mhz", "memory_bytes"})
-    database.run(fmt::format("ALTER TABLE log ADD COLUMN {} REAL", column).c_str());
+  for (const LogColumn& column : std::span(log_columns).subspan(log_columns_before_skipped))
+    database.run(fmt::format("ALTER TABLE log ADD COLUMN {} REAL", column.name).c_str());
   database.run(summary_table().c_str());
   summarize_all(database);
   database.run(fmt::format("PRAGMA user_version = {}", store_version).c_str());
@@ -134,8 +135,6 @@ constexpr std::pair<const char*, const char*> needed[] = {
     {"samples", "run number ms round contender throttled"},
     {"log", "run number step loss val_loss lr grad_norm step_ms tokens_per_second skipped"},
     {"documents", "run name json"}};
-constexpr std::pair<const char*, const char*> needed_since_2[] = {
-    {"log", "wait_ms update_ms watts clock_mhz memory_bytes"}, {"log_summary", "run rows number"}};
 
 // A view, a virtual table or a computed column would run code from the file.
 void check_table(Database& database, const char* table, const char* columns) {
@@ -161,7 +160,11 @@ void check_table(Database& database, const char* table, const char* columns) {
 void check_tables(Database& database) {
   for (auto& [table, columns] : needed) check_table(database, table, columns);
   if (database.integer("PRAGMA user_version") < 2) return;
-  for (auto& [table, columns] : needed_since_2) check_table(database, table, columns);
+  std::string added;
+  for (const LogColumn& column : std::span(log_columns).subspan(log_columns_before_skipped))
+    added += (added.empty() ? "" : " ") + std::string(column.name);
+  check_table(database, "log", added.c_str());
+  check_table(database, "log_summary", summary_columns().c_str());
 }
 
 void check_kind(Database& database) {

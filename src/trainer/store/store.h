@@ -65,7 +65,7 @@ class Store {
   Json document(int64_t id, const std::string& name) const;  // the error lists the existing names
   // The log as a curve (store/summary.h).
   LogCurve curve(int64_t id, int64_t most_points, const LogCurve* known = nullptr) const;
-  // Changes when another process has written to the file. Reading it costs nothing.
+  // Changes when another process has written to the file. Reading it is cheap.
   int64_t version() const;
   // By id, uid (or a prefix of at least 4 digits), name (the newest with it), or path of a run
   // folder. The error suggests near names.

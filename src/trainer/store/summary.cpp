@@ -1,6 +1,7 @@
 #include "store/summary.h"
 
 #include <fmt/format.h>
+#include <sqlite3.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +14,8 @@ namespace {
 // Rows of the blocks: 32, 512, 8192, ... A level is made from the one below it.
 constexpr int64_t first_block = 32, blocks_per_block = 16;
 constexpr size_t columns_of_version_1 = 5;  // up to step_ms
+// More than any run has. Numbers of rows in a foreign file may be anything.
+constexpr int64_t most_rows = int64_t(1) << 40;
 
 // "min(loss), avg(loss), max(loss), ..." of rows, or of blocks.
 std::string aggregates(bool of_blocks, size_t columns = summarized_count) {
@@ -68,6 +71,7 @@ void join_points(std::vector<LogPoint>& points) {
 int64_t rows_of(Database& database, int64_t run) {
   Statement s(database, "SELECT coalesce(max(number) + 1, 0) FROM log WHERE run = ?");
   s.add(run).step();
+  if (s.integer(0) < 0 || s.integer(0) > most_rows) database.fail_with(SQLITE_CORRUPT);
   return s.integer(0);
 }
 
@@ -81,6 +85,12 @@ std::string writer_of(Database& database, int64_t run) {
 std::span<const LogColumn> log_columns_of(Database& database) {
   std::span<const LogColumn> all = log_columns;
   return database.integer("PRAGMA user_version") < 2 ? all.first(log_columns_before_skipped) : all;
+}
+
+std::string summary_columns() {
+  std::string names = "run rows number step_first step_last seconds";
+  for (const char* c : summarized_columns) names += fmt::format(" {0}_low {0}_mean {0}_high", c);
+  return names;
 }
 
 std::string summary_table() {
@@ -99,6 +109,7 @@ std::string summary_table() {
 }
 
 void summarize(Database& database, int64_t run, int64_t first, int64_t end) {
+  if (first < 0 || end > most_rows) database.fail_with(SQLITE_CORRUPT);
   for (int64_t block = first_block, below = 1; end / block > first / block; below = block, block *= blocks_per_block) {
     const std::string source = below == 1 ? "log WHERE run = ?" : "log_summary WHERE run = ? AND rows = ?";
     Statement s(database,
@@ -124,7 +135,9 @@ void forget_summaries(Database& database, int64_t run) {
 
 LogCurve read_curve(Database& database, int64_t run, int64_t most_points, const LogCurve* known) {
   LogCurve curve;
-  curve.rows = rows_of(database, run), curve.writer = writer_of(database, run);
+  // The writer first: if a run is continued in between, the next call sees another one and reads all.
+  curve.writer = writer_of(database, run);
+  curve.rows = rows_of(database, run);
   while (curve.rows > curve.rows_per_point * most_points) curve.rows_per_point *= 2;
   const int64_t per_point = curve.rows_per_point;
   const bool grows = known && known->rows_per_point == per_point && known->rows <= curve.rows && known->rows > 0 &&
@@ -143,9 +156,11 @@ LogCurve read_curve(Database& database, int64_t run, int64_t most_points, const 
   }
   Statement s(
       database,
-      fmt::format("SELECT number / {}, count(*), {} FROM log WHERE run = ? AND number >= ? GROUP BY 1 ORDER BY 1",
-                  per_point, aggregates(false, version_1 ? columns_of_version_1 : summarized_count)));
-  add_points(s.add(run).add(in_blocks), curve.points);
+      fmt::format(
+          "SELECT number / {}, count(*), {} FROM log WHERE run = ? AND number >= ? AND number < ? GROUP BY 1 ORDER "
+          "BY 1",
+          per_point, aggregates(false, version_1 ? columns_of_version_1 : summarized_count)));
+  add_points(s.add(run).add(in_blocks).add(curve.rows), curve.points);
   join_points(curve.points);
   return curve;
 }

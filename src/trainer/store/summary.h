@@ -1,5 +1,7 @@
 // Summaries of a run's log: smallest, mean and largest value of each block of rows, so that a curve
 // of a million rows is drawn from a few hundred. Crest writes a block when its rows are complete.
+// The mean of a block of 32 rows is that of its values, the mean of a larger block that of its
+// blocks' means.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -19,8 +21,9 @@ inline constexpr size_t summarized_count = std::size(summarized_columns);
 // The columns of the log in this file: format 1 has fewer.
 std::span<const LogColumn> log_columns_of(Database& database);
 
-// CREATE TABLE log_summary.
+// CREATE TABLE log_summary, and the names of its columns.
 std::string summary_table();
+std::string summary_columns();
 // After rows [first, end) of a run were added.
 void summarize(Database& database, int64_t run, int64_t first, int64_t end);
 // All runs of a file that has no summaries yet.

@@ -252,10 +252,11 @@ void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& s
         else if (r == 0 && e.runtime().reached(queued_.back().mark))
           queued_.front().result.wait_seconds += batch.seconds;
       }
-      const bool timed_update = r == 0 && call.micro_step < 0 && e.runtime().host_memory();
+      const bool updates = session_of(r).programs[size_t(call.segment)].spec.kind == ProgramKind::update;
+      const bool timed_update = r == 0 && updates && e.runtime().host_memory();
       const double before = timed_update ? steady_seconds() : 0;
       e.run(call.segment, traces && r == 0 ? &(*traces)[c] : nullptr, call.slot);
-      if (timed_update) result.update_seconds = std::max(result.update_seconds, 0.0) + steady_seconds() - before;
+      if (timed_update) result.update_seconds = steady_seconds() - before;
       // Later Programs may reuse the memory of the loss.
       if (const TensorRef& loss = ports_[0][size_t(call.segment)][0].loss; r == 0 && c == loss_call && loss.data)
         loss.read_later(&queued.loss);

@@ -82,14 +82,14 @@ class Engine {
   // Also returns when each local rank started each call of training_step(session), and when it
   // ended the last one, in seconds (Runtime::stamp).
   using CallTimes = std::vector<std::vector<double>>;  // by local rank
-  // Of all steps with these times since the last call, one after another. Waits for queued work.
-  CallTimes take_call_times();
   StepResult timed_step(int64_t step, double lr, uint64_t seed, const SampleSource& source, CallTimes& times);
+  // The times of all timed steps since the last call, one step after another. Waits for queued
+  // work.
+  CallTimes take_call_times();
   // The same in two halves. An asynchronous device can have the next step queued before the results
   // of the present one are taken, and is then never idle between them: up to steps_ahead() besides
   // the one to be taken. Readers and writers of weights (validate, a checkpoint, broadcast) come
-  // when nothing is queued.
-  // timed: with the times of its calls.
+  // when nothing is queued. timed: with the times of its calls.
   void queue_step(int64_t step, double lr, uint64_t seed, const SampleSource& source, bool timed = false);
   StepResult take_step();  // of the oldest queued step
   int queued_steps() const { return int(queued_.size()); }

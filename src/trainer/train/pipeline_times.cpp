@@ -244,10 +244,10 @@ PipelineTimes pipeline_times(const PipelineSchedule& schedule, const Mesh& mesh,
   return t;
 }
 
-// By rank: what each call is, then a row for each run. Stages have different numbers of calls.
 PipelineTimes measured_pipeline(Engine& engine, const std::vector<std::vector<RankCalls>>& own,
                                 const RankGroup* group) {
   const size_t runs = own.at(0).size();
+  // By rank: what each call is, then a row for each run. Stages have different numbers of calls.
   auto gathered = engine.from_ranks([&](int rank) {
     std::vector<double> list;
     for (const CallRole& role : roles_of(engine.rank(rank).session()))

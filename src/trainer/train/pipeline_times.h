@@ -16,7 +16,7 @@ class RankGroup;
 
 // One step of a rank.
 struct RankCalls {
-  double seconds = 0;          // of the step, as the host sees it
+  double seconds = 0;          // of the step: as the host saw it (bench), or from its first to its last stamp (train)
   std::vector<double> stamps;  // Engine::timed_step
 };
 

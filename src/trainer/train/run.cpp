@@ -30,7 +30,6 @@
 #include "train/cut.h"
 #include "train/engine.h"
 #include "train/fp8_watch.h"
-#include "train/pipeline_times.h"
 #include "train/run_data.h"
 #include "train/run_files.h"
 #include "train/run_record.h"
@@ -41,6 +40,7 @@
 #include "train/same_weights.h"
 #include "train/sampling_use.h"
 #include "train/saver.h"
+#include "train/stage_watch.h"
 #include "train/training_settings.h"
 
 namespace crest {
@@ -48,8 +48,6 @@ namespace crest {
 namespace {
 
 constexpr int64_t most_bad_steps = 5;
-// Of a pipeline: the steps of a process with the times of their calls. The first ones are slower.
-constexpr int64_t first_timed = 3, timed_steps = 3;
 
 // The training loop. Data, schedule, saving and reporting are separate classes (run_data,
 // run_schedule, saver, run_report).
@@ -61,13 +59,12 @@ class Training {
         report_(o, leads()),
         data_(
             o, [this](auto& text) { report_.message(text); }, [this](auto& text) { report_.warning(text); }),
-        tokenizer_(data_.dataset().tokenizer()),
         record_(o, [this](auto& text) { report_.warning(text); }) {}
 
   TrainOutcome run() {
     SessionUse use;
     use.train = use.update = true;
-    if (o_.sample_every > 0) add_sampling(use, tokenizer_.get(), o_);
+    if (o_.sample_every > 0) add_sampling(use, data_.tokenizer(), o_);
     CompiledSession session = compile(o_.recipe, o_.device, session_programs(o_.recipe, use),
                                       {.stage = group_ ? stage_of_rank(o_.recipe, group_->rank()) : 0});
     const int64_t limit = o_.memory_limit / o_.recipe.data_parallel;
@@ -181,31 +178,8 @@ class Training {
   }
 
   void start_from(const LoadedModel& model) {
-    take_text(model);
+    data_.take_text(model);
     load_initial_weights(*engine_, model);
-  }
-
-  // Data without a tokenizer (llm.c, nanoGPT) uses the model's tokens.
-  void take_text(const LoadedModel& model) {
-    require_same_tokenizer(dataset(), model);
-    if (!tokenizer_) tokenizer_ = model.tokenizer;
-    if (!model.tokenizer_problem.empty())
-      report_.warning("the model's tokenizer cannot be compared with the data's: " + model.tokenizer_problem);
-    else if (!model.text_problem.empty())
-      report_.warning("the model's chat template and text settings are lost: " + model.text_problem);
-    // Other files name tokens, so their tokenizer must be the data's.
-    if (model.tokenizer)
-      text_settings_ = model.text;
-    else
-      text_settings_.chat_template = model.text.chat_template;
-  }
-
-  // The data's template, or else the initial model's.
-  ModelText model_text() const {
-    const ChatTemplate* form = chat_template(dataset().info().chat_template);  // null: none, or a newer version's
-    ModelText text(tokenizer_.get(), form ? std::string(form->jinja) : "", text_settings_);
-    if (form && tokenizer_) text.turn_end = turn_end(*form, *tokenizer_);
-    return text;
   }
 
   // The engine chooses kernels when it is created, so it needs the run's earlier choices first.
@@ -219,7 +193,7 @@ class Training {
       if (group_) group_->from_first(to_json(choices));
       engine_.emplace(std::move(session), Choices(choices), communicator(), host());
       state_ = restore(*engine_, checkpoint, o_.out);
-      take_text(open_model(std::move(checkpoint)));
+      data_.take_text(open_model(std::move(checkpoint)));
       if (group_) group_->from_first(to_text(state_));
     } else {
       files_.emplace(RunFiles::none());
@@ -333,7 +307,6 @@ class Training {
     }
     agree_on(cut);
     while (engine_->queued_steps()) take_step();
-    if (!data_error_) measure_stages();
     if (signal_number_ && state_.step < schedule_->steps() && end_ == RunEnd::steps) {
       end_ = RunEnd::signal;
       signal_ = StopSignal::signal_name(signal_number_);
@@ -348,6 +321,7 @@ class Training {
     if (data_error_) wait_for_first();
     last_save_seconds_ = saving.seconds();
     seconds_ = loop.seconds();
+    if (!data_error_) pipeline_ = stages().measure(*engine_, state_.step, group_);
   }
 
   // A command's limits apply to all its restarts together.
@@ -399,24 +373,9 @@ class Training {
   void queue_step() {
     int64_t step = queued_until();
     doing(fmt::format("step {}", step + 1), true);
-    engine_->queue_step(step, schedule_->rate(step), state_.seed, data_.training(), times_calls(step));
+    engine_->queue_step(step, schedule_->rate(step), state_.seed, data_.training(), stages().times(step));
   }
-  bool times_calls(int64_t step) const {
-    const int64_t own = step - start_step_;
-    return recipe().layout().size(Axis::pipeline) > 1 && own >= first_timed && own < first_timed + timed_steps;
-  }
-  // Reading the times waits for the device, so it comes after the steps.
-  void measure_stages() {
-    if (!times_calls(start_step_ + first_timed) || state_.step < start_step_ + first_timed + timed_steps) return;
-    std::vector<std::vector<RankCalls>> own;
-    for (const std::vector<double>& stamps : engine_->take_call_times()) {
-      auto& runs = own.emplace_back();
-      const auto size = std::ptrdiff_t(stamps.size()) / timed_steps;
-      for (auto at = stamps.begin(); at != stamps.end(); at += size)
-        runs.push_back({at[size - 1] - at[0], {at, at + size}});
-    }
-    pipeline_ = measured_pipeline(*engine_, own, group_);
-  }
+  StageWatch stages() const { return {recipe(), start_step_}; }
   // Whether something needs the state after `steps` steps, or the run ends there.
   bool stops_after(int64_t steps) const {
     return steps >= schedule_->steps() || schedule_->validates_at(steps) || schedule_->saves_at(steps) ||
@@ -446,19 +405,7 @@ class Training {
   }
 
   void record(const StepResult& r, double lr) {
-    double tokens_per_second = double(recipe().tokens_per_step()) / r.seconds;
-    StepRow row{state_.step,
-                r.loss,
-                lr,
-                r.grad_norm,
-                r.seconds * 1e3,
-                tokens_per_second,
-                r.skipped,
-                r.wait_seconds * 1e3,
-                r.saturated,
-                r.vanished,
-                r.vanished_most,
-                r.update_seconds * 1e3};
+    StepRow row = step_row(r, state_.step, lr, recipe().tokens_per_step());
     if (device_watch_) {
       const DeviceState device = device_watch_->now();
       row.watts = device.watts, row.clock_mhz = device.clock_mhz, row.memory_bytes = device.memory_bytes;
@@ -536,18 +483,18 @@ class Training {
 
   void sample_now() {
     // Rank 0 alone has the tokenizer of --init.
-    const bool all = engine_->shares_weights(), skipped = (leads() && !tokenizer_) || StopSignal::requested();
+    const bool all = engine_->shares_weights(), skipped = (leads() && !data_.tokenizer()) || StopSignal::requested();
     if (all ? any(skipped) : !leads() || skipped) return;
     doing(fmt::format("sampling after step {}", state_.step));
     Timer timer;
     std::vector<std::string> texts(size_t(engine_->local_ranks()));
     uint64_t seed = state_.seed + uint64_t(state_.step);
-    const TextEnds ends = text_ends(o_.recipe.model, model_text());
+    const TextEnds ends = text_ends(o_.recipe.model, data_.model_text());
     std::vector<int32_t> prompt;
-    if (leads()) prompt = prompt_tokens(*tokenizer_, "", recipe().model.vocab, ends.begin);
+    if (leads()) prompt = prompt_tokens(*data_.tokenizer(), "", recipe().model.vocab, ends.begin);
     if (all && group_) prompt = group_->from_first(prompt);
     auto on_rank = [&](int r) {
-      texts[size_t(r)] = generate_text(engine_->rank(r), tokenizer_.get(), prompt, ends.end, o_.sample_tokens, seed);
+      texts[size_t(r)] = generate_text(engine_->rank(r), data_.tokenizer(), prompt, ends.end, o_.sample_tokens, seed);
     };
     all ? engine_->on_all_ranks(on_rank) : on_rank(0);
     sampling_seconds_ += timer.seconds();
@@ -573,7 +520,7 @@ class Training {
       files_->check_folder();
       files_->flush();  // the logs include every step of a checkpoint
       state_.total_steps = schedule_->fitting() ? 0 : schedule_->steps();
-      saver_->save(*engine_, state_, config_, model_text(), state_.last_good);
+      saver_->save(*engine_, state_, config_, data_.model_text(), state_.last_good);
     });
   }
 
@@ -606,8 +553,6 @@ class Training {
   RankGroup* group_;
   RunReport report_;
   RunData data_;
-  std::shared_ptr<const Tokenizer> tokenizer_;  // null: none
-  TextSettings text_settings_;                  // the initial model's
   TrainingRecord record_;
   Fp8Watch fp8_;
   std::optional<Engine> engine_;

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/chat.h"
 #include "data/packing.h"
 #include "host/progress.h"
 #include "host/stop_signal.h"
@@ -22,13 +23,34 @@ static Dataset open_data(const TrainOptions& o) {
 }
 
 RunData::RunData(const TrainOptions& o, const Say& say, const Say& warn)
-    : o_(o), say_(say), warn_(warn), dataset_(open_data(o)) {
+    : o_(o), say_(say), warn_(warn), dataset_(open_data(o)), tokenizer_(dataset_.tokenizer()) {
   if (dataset_.vocab_size() > uint64_t(o_.recipe.model.vocab))
     fail(fmt::format("the data has a vocabulary of {}, but the model has {}", dataset_.vocab_size(),
                      o_.recipe.model.vocab),
          printable(o_.data),
          "Prepare the data with the model's tokenizer, or train a model with the data's vocabulary (leave --vocab "
          "out).");
+}
+
+void RunData::take_text(const LoadedModel& model) {
+  require_same_tokenizer(dataset_, model);
+  if (!tokenizer_) tokenizer_ = model.tokenizer;
+  if (!model.tokenizer_problem.empty())
+    warn_("the model's tokenizer cannot be compared with the data's: " + model.tokenizer_problem);
+  else if (!model.text_problem.empty())
+    warn_("the model's chat template and text settings are lost: " + model.text_problem);
+  // Other files name tokens, so their tokenizer must be the data's.
+  if (model.tokenizer)
+    text_settings_ = model.text;
+  else
+    text_settings_.chat_template = model.text.chat_template;
+}
+
+ModelText RunData::model_text() const {
+  const ChatTemplate* form = chat_template(dataset_.info().chat_template);  // null: none, or a newer version's
+  ModelText text(tokenizer_.get(), form ? std::string(form->jinja) : "", text_settings_);
+  if (form && tokenizer_) text.turn_end = turn_end(*form, *tokenizer_);
+  return text;
 }
 
 void RunData::make_rows() {

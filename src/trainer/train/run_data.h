@@ -2,9 +2,11 @@
 #pragma once
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 
+#include "checkpoint/weights_io.h"
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "train/engine.h"
@@ -25,6 +27,12 @@ class RunData {
   void make_rows();
 
   const Dataset& dataset() const { return dataset_; }
+  // Null: none.
+  const Tokenizer* tokenizer() const { return tokenizer_.get(); }
+  // Of the model that a run begins with. Data without a tokenizer (llm.c, nanoGPT) uses its tokens.
+  void take_text(const LoadedModel& model);
+  // For checkpoints: the data's template, or else the initial model's.
+  ModelText model_text() const;
   bool masked() const { return train_->masked(); }
   bool validates() const { return val_.has_value(); }
   // Batches per validation: at most --val-batches, limited by the split, with `per_batch` rows
@@ -59,6 +67,8 @@ class RunData {
   const TrainOptions& o_;
   Say say_, warn_;
   Dataset dataset_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  TextSettings text_settings_;  // the initial model's
   std::optional<Loader> train_, val_;
   std::optional<ReadAheadSource> read_ahead_;
   std::exception_ptr error_;

@@ -6,6 +6,8 @@
 
 namespace crest {
 
+struct StepResult;
+
 struct StepRow {
   int64_t step = 0;
   double loss = 0, lr = 0, grad_norm = 0, step_ms = 0, tokens_per_second = 0;
@@ -16,6 +18,8 @@ struct StepRow {
   double update_ms = -1;                                    // part of step_ms: the optimizer step; negative: unknown
   double watts = NAN, clock_mhz = NAN, memory_bytes = NAN;  // DeviceState
 };
+
+StepRow step_row(const StepResult& result, int64_t step, double lr, int64_t tokens_per_step);
 
 struct ValidationRow {
   int64_t step = 0;

@@ -186,8 +186,8 @@ class NcclCommunicator final : public Communicator {
   void exchange(const void* out, int to, const void* place, void* in, int from, int64_t bytes) override {
     if (!peers_->pull(stream_, place, to, in, from, bytes)) send_receive(out, to, in, from, bytes);
   }
-  void released(const void* allocation) override {
-    if (!peers_->forget(allocation)) return;
+  void released(const void* allocation, bool wait) override {
+    if (!peers_->forget(allocation) || !wait || left_) return;
     set_stream(nullptr);
     barrier();  // no rank frees what another one has mapped
   }

@@ -94,7 +94,7 @@ bool is_captured(cudaStream_t stream) {
 
 PeerCopies::~PeerCopies() {
   for (auto& [base, m] : allocations_) unmap(m);
-  cudaFree(flags_);
+  // flags_ stay until the process ends: other ranks may still have them mapped.
 }
 
 void PeerCopies::unmap(Mapped& m) const {
@@ -133,7 +133,8 @@ bool PeerCopies::start(void* stream) {
   check(cudaMalloc(reinterpret_cast<void**>(&flags_), bytes), "memory of flags");
   // Done before others know the address: they get it on this stream.
   check(cudaMemsetAsync(flags_, 0, bytes, static_cast<cudaStream_t>(stream)), "memory of flags");
-  return usable_ = !mapped(reinterpret_cast<char*>(flags_)).empty();
+  // One rank without the driver's functions decides for all.
+  return usable_ = !mapped(Driver::get() ? reinterpret_cast<char*>(flags_) : nullptr).empty();
 }
 
 bool PeerCopies::pull(void* stream, const void* place, int to, void* in, int from, int64_t bytes) {
@@ -141,6 +142,7 @@ bool PeerCopies::pull(void* stream, const void* place, int to, void* in, int fro
   char* base = beginning_of(place);
   if (is_captured(on) && (!started_ || !allocations_.count(base))) return false;
   if (!start(stream)) return false;
+  if (!base) fail_internal("a place of an exchange is in no allocation");
   const Mapped& there = mapped(base);
   if (there.empty()) return false;
   const Mapped& flags = mapped(reinterpret_cast<char*>(flags_));

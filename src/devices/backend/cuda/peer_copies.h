@@ -19,8 +19,8 @@ class PeerCopies {
   PeerCopies(const PeerCopies&) = delete;
 
   // Copies what rank `from` has at this place of its memory, as an address here, while rank `to`
-  // copies from here. False, on all ranks: their memory cannot be mapped, and nothing was done.
-  // All ranks have allocated alike. The first exchange in an allocation must not be captured.
+  // copies from here. False, on all ranks, and nothing was done: their memory cannot be mapped, or
+  // this is the first exchange in an allocation and is captured. All ranks have allocated alike.
   bool pull(void* stream, const void* place, int to, void* in, int from, int64_t bytes);
   // Before memory is freed: the address that its allocation returned. Whether others may have
   // mapped it: they must have forgotten it first.

@@ -17,13 +17,7 @@ __global__ void __launch_bounds__(threads)
   int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * V;
   if (i >= n) return;
   float sum[V];
-  load_any(in.of[0], dtype, i, sum);
-  for (int r = 1; r < in.count; ++r) {
-    float x[V];
-    load_any(in.of[r], dtype, i, x);
-#pragma unroll
-    for (int e = 0; e < V; ++e) sum[e] += x[e];
-  }
+  sum_any(in.of, in.count, dtype, i, sum);
 #pragma unroll
   for (int e = 0; e < V; ++e) sum[e] /= divisor;
   for (int r = 0; r < out.count; ++r) store_any(out.of[r], dtype, i, sum);

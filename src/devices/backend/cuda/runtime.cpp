@@ -459,9 +459,9 @@ class GpuRuntime : public Runtime {
 
   // False: another rank is gone. A rank that fails does not wait for the others.
   bool unmapped_by_others(const void* memory) {
-    if (!groups_ || std::uncaught_exceptions() > 0) return true;
+    if (!groups_) return true;
     try {
-      groups_->released(memory);
+      groups_->released(memory, std::uncaught_exceptions() == 0);
       return true;
     } catch (const std::exception&) {
       abandon();

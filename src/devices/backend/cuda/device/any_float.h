@@ -13,6 +13,18 @@ __device__ inline void load_any(const void* p, DType t, int64_t i, float (&x)[V]
   load_floats<V>(static_cast<const float16*>(p) + i, x);
 }
 
+// The sum over `count` lists, in fp32 and in their order.
+template <int V>
+__device__ inline void sum_any(void* const* of, int count, DType t, int64_t i, float (&sum)[V]) {
+  load_any(of[0], t, i, sum);
+  for (int r = 1; r < count; ++r) {
+    float x[V];
+    load_any(of[r], t, i, x);
+#pragma unroll
+    for (int e = 0; e < V; ++e) sum[e] += x[e];
+  }
+}
+
 template <int V>
 __device__ inline void store_any(void* p, DType t, int64_t i, const float (&x)[V]) {
   if (t == DType::f32) return store_floats<V>(static_cast<float*>(p) + i, x);
