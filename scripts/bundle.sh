@@ -6,6 +6,12 @@
 set -eu
 build=${1:-build/cuda} folder=${2:-build/bundle}
 [ -x "$build/crest" ] || { echo "bundle.sh: no $build/crest: run make cuda" >&2; exit 2; }
+for cache in "$build/CMakeCache.txt" "$build/../CMakeCache.txt"; do
+  if grep -qs '^CREST_CUDA_CHECK:BOOL=ON' "$cache"; then
+    echo "bundle.sh: the kernels in $build were compiled for a check only, too slow to measure: run make cuda CUDA_CHECK=OFF" >&2
+    exit 2
+  fi
+done
 rm -rf "$folder"
 mkdir -p "$folder/bin" "$folder/lib"
 cp "$build/crest" "$folder/bin/"

@@ -179,7 +179,9 @@ TEST(Lockstep, ContextRanksHaveWhatThePlacementsSay) {
   };
   const Mesh two = {{Axis::context, 2}}, four = {{Axis::context, 4}}, data = {{Axis::context, 2}, {Axis::data, 2}},
              tensor = {{Axis::context, 2}, {Axis::tensor, 2}},
-             cube = {{Axis::context, 2}, {Axis::data, 2}, {Axis::tensor, 2}};
+             stages = {{Axis::pipeline, 2}, {Axis::context, 2}},
+             cube = {{Axis::context, 2}, {Axis::data, 2}, {Axis::tensor, 2}},
+             all = {{Axis::pipeline, 2}, {Axis::data, 2}, {Axis::context, 2}, {Axis::tensor, 2}};
   const std::map<std::string, std::string> documents = {{"packing", "documents"}};
   for (const How& how :
        {How{two, true, "off", "flat", 1}, How{two, false, "off", "flat", 1},
@@ -191,9 +193,13 @@ TEST(Lockstep, ContextRanksHaveWhatThePlacementsSay) {
         How{data, false, "on", "bucket", 2, {}, "none", "gradients"},
         How{data, true, "on", "bucket", 2, documents, "full", "weights"}, How{tensor, true, "on", "flat", 2},
         How{tensor, false, "on", "bucket", 1, documents, "full"},
-        How{cube, true, "on", "bucket", 1, {}, "none", "weights", 6}}) {
+        How{cube, true, "on", "bucket", 1, {}, "none", "weights", 6}, How{stages, true, "off", "flat", 2},
+        How{stages, false, "on", "bucket", 1, documents, "full"},
+        How{all, false, "on", "bucket", 2, {}, "full", "gradients"},
+        How{all, true, "on", "bucket", 1, documents, "none", "weights", 5}}) {
     Recipe one = tensor_recipe(how.llama);
     one.seq = one.model.context = 16;
+    if (how.mesh == stages || how.mesh == all) one.model.layers = 2;
     one.model.change_layers([&](LayerConfig& l) { l.window = how.window; });
     one.model.dropout = how.llama ? 0 : 0.25;
     one.fusion = how.fusion, one.grad_accumulation = how.micro_steps, one.deterministic = how.llama;

@@ -27,7 +27,8 @@ SampleSource documents_of(const Recipe& r) {
 }
 
 const Mesh halves = {{Axis::context, 2}}, quarters = {{Axis::context, 4}},
-           of_data = {{Axis::data, 2}, {Axis::context, 2}}, of_heads = {{Axis::context, 2}, {Axis::tensor, 2}};
+           of_data = {{Axis::data, 2}, {Axis::context, 2}}, of_heads = {{Axis::context, 2}, {Axis::tensor, 2}},
+           of_layers = {{Axis::pipeline, 2}, {Axis::context, 2}};
 
 }  // namespace
 
@@ -37,7 +38,7 @@ TEST(ContextRanks, TrainLikeOne) {
     Mesh mesh;
     int64_t micro_steps;
     const char *fusion, *recompute, *reduce, *shard = "none", *packing = "stream", *offload = "none";
-    int64_t window = 0;
+    int64_t window = 0, seq = 32;
   };
   for (const Case& c :
        {Case{true, halves, 1, "on", "none", "flat"},
@@ -46,10 +47,16 @@ TEST(ContextRanks, TrainLikeOne) {
         Case{false, of_data, 1, "off", "none", "overlap"},
         Case{true, of_data, 2, "on", "auto", "bucket", "gradients", "documents"},
         Case{true, halves, 1, "on", "none", "flat", "optimizer", "documents", "optimizer", 7},
-        Case{false, of_data, 1, "on", "full", "bucket", "weights"}, Case{true, of_heads, 1, "on", "none", "flat"}}) {
+        Case{false, of_data, 1, "on", "full", "bucket", "weights"}, Case{true, of_heads, 1, "on", "none", "flat"},
+        Case{true, of_layers, 3, "on", "none", "flat"},
+        Case{false, of_layers, 2, "on", "full", "flat", "none", "documents"},
+        Case{false, quarters, 1, "on", "none", "flat", "none", "stream", "none", 0, 29},
+        Case{true, of_data, 2, "on", "full", "bucket", "gradients", "documents", "none", 7, 31}}) {
     SCOPED_TRACE(std::string(c.llama ? "llama " : "gpt ") + c.mesh.text() + " shard " + c.shard + " " + c.packing);
     Recipe r = recipe_of_sequences(c.llama);
-    r.model.dropout = c.llama ? 0 : 0.2;
+    r.seq = r.model.context = c.seq;
+    r.model.dropout = c.llama || c.seq != 32 ? 0 : 0.2;
+    if (c.mesh == of_layers) r.model.layers = 2;
     r.model.change_layers([&](LayerConfig& l) { l.window = c.window; });
     r.grad_accumulation = c.micro_steps, r.fusion = c.fusion, r.recompute = c.recompute, r.optimizer = "sgd";
     r.pass_settings = {{"bucket", "20kB"}, {"packing", c.packing}};
@@ -86,11 +93,10 @@ TEST(ContextRanks, RefuseWhatTheyCannotShare) {
     void (*change)(Recipe&);
   };
   for (const Case& c :
-       {Case{"does not divide 30 tokens into 4 equal chunks", "--seq 28 or --seq 32", [](Recipe& r) { r.seq = 30; }},
-        Case{"--precision fp8", "Use bf16", [](Recipe& r) { r.precision = "fp8"; }},
+       {Case{"--precision fp8", "Use bf16", [](Recipe& r) { r.precision = "fp8"; }},
         Case{"--attention naive", "--attention flash", [](Recipe& r) { r.attention = "naive"; }},
-        Case{"stages of a pipeline", "data, context and tensor", [](Recipe& r) {
-               r.mesh = {{Axis::context, 2}, {Axis::pipeline, 2}}, r.data_parallel = 4;
+        Case{"pads sequences of 30 tokens to 32", "--dropout 0, or --seq 28", [](Recipe& r) {
+               r.seq = 30, r.model.dropout = 0.1;
              }}}) {
     Recipe r = shared_by(recipe_of_sequences(true), halves);
     r.model.layers = 2;

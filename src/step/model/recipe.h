@@ -48,6 +48,12 @@ struct Recipe {
   std::string graphs = "on", programmatic_launch = "on", nvtx = "off";
 
   int64_t seq_length() const { return seq > 0 ? seq : model.context; }
+  // Tokens of a sequence in Programs. Ranks that share sequences have two equal chunks each, so
+  // tokens without a target may follow the sequence's own.
+  int64_t padded_seq() const {
+    const int64_t sharing = layout().size(Axis::context), unit = sharing == 1 ? 1 : 2 * sharing;
+    return (seq_length() + unit - 1) / unit * unit;
+  }
   // Processes times virtual ranks.
   int all_ranks() const { return ranks * data_parallel; }
   // The arrangement of the ranks. Without `mesh`, all are on the data axis.

@@ -61,7 +61,8 @@ void infer_positions(Infer& c) {
   rules::rank(c, in::token_positions::ids, 2);
   rules::dtype(c, in::token_positions::ids, DType::i32);
   c.check(c.in(in::token_positions::ids).shape[1] % 2 == 0, "a rank has two chunks of each sequence");
-  rules::integer(c, "ranks", 2);
+  const int64_t ranks = rules::integer(c, "ranks", 2), tokens = rules::integer(c, "tokens", 1);
+  c.check(tokens <= c.in(in::token_positions::ids).shape[1] * ranks, "more tokens than the ranks have");
   c.out_like(in::token_positions::ids);
 }
 

@@ -3,8 +3,9 @@
 // rank (Dubey et al. 2024, "The Llama 3 Herd of Models", section 3.3.2). Attention needs the keys
 // and values of earlier tokens, so each rank gathers those of all tokens; with grouped heads they
 // are few. Their gradients are summed over the ranks, and each gets its own tokens' sum. Everything
-// else works on single tokens: it needs their places only. Programs that sample are the same on all
-// ranks.
+// else works on single tokens: it needs their places only. A sequence that does not divide is
+// padded at its end, where no other token sees it (Recipe::padded_seq). Programs that sample are
+// the same on all ranks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,14 +21,14 @@ namespace {
 
 class ContextParallel {
  public:
-  ContextParallel(Program& program, int ranks)
-      : w_(program), p_(program), ranks_(ranks), seq_(program.at(program.inputs[0]).shape[1]) {}
+  ContextParallel(Program& program, int ranks, int64_t padded)
+      : w_(program), p_(program), ranks_(ranks), tokens_(program.at(program.inputs[0]).shape[1]), seq_(padded) {}
 
   void run() {
     for (ValueId id : p_.inputs) {
       Value& v = p_.at(id);
       if (v.role != Role::input || v.dtype != DType::i32) continue;
-      v.shape[1] /= ranks_;
+      v.shape[1] = seq_ / ranks_;
       v.layout.strides = v.shape.contiguous_strides();
       v.placement[size_t(Axis::context)] = Placement::chunks(1, v.shape[1] / 2);
     }
@@ -57,7 +58,9 @@ class ContextParallel {
   void locate(Instr& instr, size_t operand) {
     if (instr.in.size() > operand && instr.in[operand] != no_value) return;
     if (positions_ == no_value) {
-      positions_ = w_.build(instr).emit1("token_positions", {p_.inputs[0]}, along());
+      Attrs attrs = along();
+      attrs.set("tokens", tokens_);
+      positions_ = w_.build(instr).emit1("token_positions", {p_.inputs[0]}, attrs);
       p_.at(positions_).name = "token_positions";
     }
     instr.in.resize(operand + 1, no_value);
@@ -90,7 +93,7 @@ class ContextParallel {
   Rewriter w_;
   Program& p_;
   int ranks_;
-  int64_t seq_;  // tokens of a whole sequence
+  int64_t tokens_, seq_;  // of a whole sequence, without padding and with it
   ValueId positions_ = no_value;
 };
 
@@ -99,18 +102,14 @@ class ContextParallel {
 }
 
 void check_sequences(const Recipe& r, int ranks) {
-  const int64_t seq = r.seq_length(), unit = 2 * int64_t(ranks);
-  if (seq % unit) {
-    const int64_t below = seq / unit * unit, above = below + unit;
-    std::string fits = below ? fmt::format("--seq {}", below) : "";
-    if (above <= r.model.context) fits += fmt::format("{}--seq {}", fits.empty() ? "" : " or ", above);
-    refuse_context(ranks, fmt::format("does not divide {} tokens into {} equal chunks, two for each rank", seq, unit),
-                   fits.empty() ? "Use fewer ranks along the axis." : fmt::format("Use {}.", fits));
-  }
+  const int64_t seq = r.seq_length(), padded = r.padded_seq(), unit = 2 * int64_t(ranks);
+  // Masks of attention number a query's keys by the length of the sequence.
+  if (padded != seq && r.model.dropout > 0)
+    refuse_context(ranks,
+                   fmt::format("pads sequences of {} tokens to {}, which would change the masks of dropout", seq, padded),
+                   seq > unit ? fmt::format("Use --dropout 0, or --seq {}.", padded - unit) : "Use --dropout 0.");
   if (r.attention == "naive") refuse_context(ranks, "does not work with --attention naive", "Use --attention flash.");
   if (r.precision == "fp8") refuse_context(ranks, "does not work with --precision fp8 yet", "Use bf16.");
-  if (r.layout().size(Axis::pipeline) > 1)
-    refuse_context(ranks, "does not work with stages of a pipeline yet", "Use the axes data, context and tensor.");
 }
 
 }  // namespace
@@ -120,7 +119,7 @@ void context_parallel(Program& program, const PassContext& context) {
   if (ranks == 1) return;
   check_sequences(context.recipe, ranks);
   const bool shares = context.kind == ProgramKind::train || context.kind == ProgramKind::validation;
-  if (shares) ContextParallel(program, ranks).run();
+  if (shares) ContextParallel(program, ranks, context.recipe.padded_seq()).run();
 }
 
 }  // namespace crest

@@ -237,7 +237,7 @@ void check_sizes(const Recipe& r, bool pads_heads, int ranks) {
   if (wrong.empty()) {
     if (const int64_t unit = batch_multiple(r); r.batch % unit)
       refuse(fmt::format("tensor={} does not divide the {} tokens of a micro batch", ranks,
-                         r.batch * r.seq_length() / r.layout().size(Axis::context)),
+                         r.batch * r.padded_seq() / r.layout().size(Axis::context)),
              fmt::format("Use a multiple of {} for --batch, or another --seq.", unit));
     return;
   }
@@ -271,7 +271,7 @@ void check(const PassContext& context, int ranks) {
 
 int64_t batch_multiple(const Recipe& recipe) {
   const int64_t ranks = recipe.layout().size(Axis::tensor);
-  return ranks / std::gcd(ranks, recipe.seq_length() / recipe.layout().size(Axis::context));
+  return ranks / std::gcd(ranks, recipe.padded_seq() / recipe.layout().size(Axis::context));
 }
 
 void tensor_parallel(Program& program, const PassContext& context) {

@@ -51,7 +51,7 @@ class BatchSearch {
 
   Batches batches_with_more_chunks() const {
     const Recipe& r = session_.recipe;
-    int64_t seq = r.seq_length() / r.layout().size(Axis::context), chunk = loss_chunk_of(r);
+    int64_t seq = r.padded_seq() / r.layout().size(Axis::context), chunk = loss_chunk_of(r);
     if (chunk < seq) return {1, 1, 1, 1};
     int64_t count = std::min<int64_t>(most_loss_chunks, (most - 1) * seq / chunk + 1);
     return {1, chunk, seq, count};

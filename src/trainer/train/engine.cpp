@@ -124,14 +124,20 @@ uint64_t Engine::first_sample(int64_t step, int64_t micro_step, int r) const {
 
 void Engine::read(HostBatch& h, const ProgramSpec& size, bool positions, uint64_t first,
                   const SampleSource& source) const {
-  const int64_t batch = size.batch, seq = size.seq;
+  const int64_t batch = size.batch, own = size.seq, seq = session().recipe.padded_seq();  // padding follows
   h.tokens.resize(size_t(batch * seq)), h.targets.resize(size_t(batch * seq));
   h.positions.resize(positions ? size_t(batch * seq) : 0);
   Timer timer;
-  for (int64_t b = 0; b < batch; ++b)
-    source(first + uint64_t(b), h.tokens.data() + b * seq, h.targets.data() + b * seq,
-           h.positions.empty() ? nullptr : h.positions.data() + b * seq);
+  for (int64_t b = 0; b < batch; ++b) {
+    int32_t* positions_of = h.positions.empty() ? nullptr : h.positions.data() + b * seq;
+    source(first + uint64_t(b), h.tokens.data() + b * seq, h.targets.data() + b * seq, positions_of);
+    for (int64_t t = own; t < seq; ++t) {
+      h.tokens[size_t(b * seq + t)] = 0, h.targets[size_t(b * seq + t)] = -1;
+      if (positions_of) positions_of[t] = int32_t(t - own);  // a document of its own
+    }
+  }
   h.seconds = timer.seconds();
+  h.slots = batch * own;
   h.counted = std::count_if(h.targets.begin(), h.targets.end(), [](int32_t t) { return t >= 0; });
 }
 
@@ -169,7 +175,7 @@ Engine::Read Engine::read_step(int64_t step, const SampleSource& source) {
       own[2] = 1;
     }
     if (counts(r))
-      for (auto& h : batches) own[0] += double(h.targets.size()), own[1] += double(h.counted);
+      for (auto& h : batches) own[0] += double(h.slots), own[1] += double(h.counted);
     auto of_all = ranks() > 1 ? gather(*host_communicators_[size_t(r)], own) : std::vector<std::vector<double>>{own};
     if (r == 0) all = std::move(of_all);
   });
@@ -323,7 +329,7 @@ double Engine::validate(int64_t batches, const SampleSource& source, std::vector
     for (int64_t i = 0; i < batches; ++i) {
       read(batch, session().programs[size_t(last)].spec, positions_,
            uint64_t((i * session().recipe.data_ranks() + shard_of(r)) * validation_batch()), source);
-      if (counts(r)) own[0] += double(batch.targets.size()), own[1] += double(batch.counted);
+      if (counts(r)) own[0] += double(batch.slots), own[1] += double(batch.counted);
       for (const SegmentCall& call : calls) {
         if (call.begins) send(batch, r, call);
         rank(r).run(call.segment, traces && r == 0 ? &(*traces)[size_t(i)] : nullptr);

@@ -121,8 +121,8 @@ class Engine {
   // A batch on its way to the device. Ranks along the axis context get their tokens of it.
   struct HostBatch {
     std::vector<int32_t> tokens, targets, positions;
-    int64_t counted = 0;  // counted targets
-    double seconds = 0;   // spent in the source
+    int64_t slots = 0, counted = 0;  // targets, without padding; those that count
+    double seconds = 0;              // spent in the source
   };
   int shard_of(int r) const { return mesh_.coordinate(first_rank() + r, Axis::data); }
   // Whether local rank r counts for its data coordinate: values shared by its ranks count once.

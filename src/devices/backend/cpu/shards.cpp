@@ -139,10 +139,10 @@ void launch_scatter_tokens(const KernelCall& c) {
 
 void launch_token_positions(const KernelCall& c) {
   const Value& y = c.out_value(out::token_positions::y);
-  const int64_t tokens = y.shape[1], ranks = c.instr.attrs.integer("ranks");
+  const int64_t tokens = y.shape[1], ranks = c.instr.attrs.integer("ranks"), last = c.instr.attrs.integer("tokens") - 1;
   const OwnChunks own(tokens * ranks, ranks, c.chunk_place());
   for (int64_t i = 0; i < y.numel(); ++i)
-    c.output<int32_t>(out::token_positions::y)[i] = int32_t(own.token(i % tokens));
+    c.output<int32_t>(out::token_positions::y)[i] = int32_t(std::min(own.token(i % tokens), last));
 }
 
 template <class F>

@@ -190,12 +190,13 @@ void launch_scatter_tokens(const KernelCall& c) {
   group.reduce_scatter(c.workspace, c.out[out::scatter_tokens::y], part.dtype, part.numel());
 }
 
-__global__ void __launch_bounds__(threads) count_tokens(int32_t* to, int64_t n, int chunk, int first, int second) {
+__global__ void __launch_bounds__(threads) count_tokens(int32_t* to, int64_t n, int chunk, int first, int second,
+                                                       int last) {
   wait_for_predecessors();
   const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
   if (i >= n) return;
   const int t = int(i % (2 * chunk));
-  to[i] = t < chunk ? first + t : second + t - chunk;
+  to[i] = min(t < chunk ? first + t : second + t - chunk, last);
 }
 
 void launch_token_positions(const KernelCall& c) {
@@ -203,7 +204,7 @@ void launch_token_positions(const KernelCall& c) {
   const int64_t ranks = c.instr.attrs.integer("ranks");
   const OwnChunks own(y.shape[1] * ranks, ranks, c.chunk_place());
   launch(c, count_tokens, blocks_for(y.numel(), threads), threads, 0, c.output<int32_t>(out::token_positions::y),
-         y.numel(), int(own.tokens), int(own.first[0]), int(own.first[1]));
+         y.numel(), int(own.tokens), int(own.first[0]), int(own.first[1]), int(c.instr.attrs.integer("tokens") - 1));
 }
 
 void launch_send(const KernelCall& c) {
