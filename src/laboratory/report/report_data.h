@@ -63,8 +63,8 @@ struct ReportGroup {
 };
 
 // What a training run or an imported log has reached. loss: of the last step, val_loss: of the last
-// validation, both NaN if the last step had no finite loss. seconds: of the steps of a training run;
-// 0 for an imported log, which may lack steps.
+// validation, both NaN if the last step had no finite loss. seconds: of the steps of a training
+// run; 0 for an imported log, which may lack steps.
 struct Reached {
   int64_t steps = 0, skipped = 0;
   double loss = NAN, val_loss = NAN, lowest_val_loss = NAN, step_ms = NAN, tokens_per_second = NAN, seconds = 0;

@@ -69,7 +69,7 @@ void merge_pretoken(const MergeTable& table, uint32_t* symbols, size_t count, st
 class AddedTokens {
  public:
   // An added token takes the white space before it (left), or behind it (right). word: matches
-  // only if no word character is beside it.
+  // only between characters that are not part of words.
   struct Borders {
     bool left = false, right = false, word = false;
     bool operator==(const Borders&) const = default;

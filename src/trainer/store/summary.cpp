@@ -135,7 +135,8 @@ void forget_summaries(Database& database, int64_t run) {
 
 LogCurve read_curve(Database& database, int64_t run, int64_t most_points, const LogCurve* known) {
   LogCurve curve;
-  // The writer first: if a run is continued in between, the next call sees another one and reads all.
+  // The writer first: if a run is continued in between, the next call sees another one and reads
+  // all.
   curve.writer = writer_of(database, run);
   curve.rows = rows_of(database, run);
   while (curve.rows > curve.rows_per_point * most_points) curve.rows_per_point *= 2;

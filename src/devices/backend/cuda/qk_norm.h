@@ -1,5 +1,5 @@
-// Shared by qk_norm and its gradient. A token has groups: those of queries and of keys share a mean (a head,
-// or all heads), those of values are copied. Three ways, by the size of a group:
+// Shared by qk_norm and its gradient. A token has groups: those of queries and of keys share a mean
+// (a head, or all heads), those of values are copied. Three ways, by the size of a group:
 //   heads: some lanes of a warp, 16 bytes each. In the gradient, they keep their group, so weights
 //   and sums over tokens stay in registers.
 //   rows: a block, with a group in registers. In the gradient, a block has groups of one kind, of

@@ -11,8 +11,8 @@ namespace crest::cuda::qk {
 namespace {
 
 constexpr int head_threads = 256, most_chunks = 256;
-// Of gradients by heads and, in threads, by rows. Fixed, so the order of sums does not depend on the
-// number of multiprocessors.
+// Of gradients by heads and, in threads, by rows. Fixed, so the order of sums does not depend on
+// the number of multiprocessors.
 constexpr int most_head_blocks = 528, most_row_threads = 528 * 128;
 // Groups in shared memory by rows: one in work, the others on their way.
 constexpr int row_stages = 3;
