@@ -178,8 +178,7 @@ TEST(Lockstep, ContextRanksHaveWhatThePlacementsSay) {
     int64_t window = 0;
   };
   const Mesh two = {{Axis::context, 2}}, four = {{Axis::context, 4}}, data = {{Axis::context, 2}, {Axis::data, 2}},
-             tensor = {{Axis::context, 2}, {Axis::tensor, 2}},
-             stages = {{Axis::pipeline, 2}, {Axis::context, 2}},
+             tensor = {{Axis::context, 2}, {Axis::tensor, 2}}, stages = {{Axis::pipeline, 2}, {Axis::context, 2}},
              cube = {{Axis::context, 2}, {Axis::data, 2}, {Axis::tensor, 2}},
              all = {{Axis::pipeline, 2}, {Axis::data, 2}, {Axis::context, 2}, {Axis::tensor, 2}};
   const std::map<std::string, std::string> documents = {{"packing", "documents"}};

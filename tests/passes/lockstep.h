@@ -394,8 +394,7 @@ class Lockstep {
         const Shape& s = p_.at(instr.out[0]).shape;
         Numbers places(size_t(s.numel()) * n);
         const int64_t last = instr.attrs.integer("tokens") - 1;
-        for (size_t i = 0; i < places.size(); ++i)
-          places[i] = double(std::min(int64_t(i) % (s[1] * int64_t(n)), last));
+        for (size_t i = 0; i < places.size(); ++i) places[i] = double(std::min(int64_t(i) % (s[1] * int64_t(n)), last));
         write(instr.out[0], k, tokens_of(places, s, k, n));
       } else if (op == "sum_rows") {
         Numbers s = sum(in);

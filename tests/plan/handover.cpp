@@ -48,6 +48,15 @@ TEST(Handover, TensorRanksTrainAndSample) {
   EXPECT_TRUE(contains(problem_between(s), "which no program has left")) << problem_between(s);
 }
 
+// To be printed, for example.
+TEST(Handover, AnUpdateAloneIsNoMistake) {
+  Recipe r = tensor_recipe(false);
+  r.data_parallel = 2;
+  SessionUse use;
+  use.update = true;
+  EXPECT_EQ(problem_between(compile(r, this_cpu(1), session_programs(r, use))), "");
+}
+
 // Each of these Programs is right by itself.
 TEST(Handover, AnUpdateThatGathersNothingIsRefused) {
   CompiledSession s = session("optimizer"), ahead = session("optimizer", 1, "forward");

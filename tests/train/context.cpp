@@ -40,18 +40,17 @@ TEST(ContextRanks, TrainLikeOne) {
     const char *fusion, *recompute, *reduce, *shard = "none", *packing = "stream", *offload = "none";
     int64_t window = 0, seq = 32;
   };
-  for (const Case& c :
-       {Case{true, halves, 1, "on", "none", "flat"},
-        Case{false, quarters, 2, "on", "full", "bucket", "none", "documents"},
-        Case{true, quarters, 1, "off", "none", "each", "none", "stream", "none", 9},
-        Case{false, of_data, 1, "off", "none", "overlap"},
-        Case{true, of_data, 2, "on", "auto", "bucket", "gradients", "documents"},
-        Case{true, halves, 1, "on", "none", "flat", "optimizer", "documents", "optimizer", 7},
-        Case{false, of_data, 1, "on", "full", "bucket", "weights"}, Case{true, of_heads, 1, "on", "none", "flat"},
-        Case{true, of_layers, 3, "on", "none", "flat"},
-        Case{false, of_layers, 2, "on", "full", "flat", "none", "documents"},
-        Case{false, quarters, 1, "on", "none", "flat", "none", "stream", "none", 0, 29},
-        Case{true, of_data, 2, "on", "full", "bucket", "gradients", "documents", "none", 7, 31}}) {
+  for (const Case& c : {Case{true, halves, 1, "on", "none", "flat"},
+                        Case{false, quarters, 2, "on", "full", "bucket", "none", "documents"},
+                        Case{true, quarters, 1, "off", "none", "each", "none", "stream", "none", 9},
+                        Case{false, of_data, 1, "off", "none", "overlap"},
+                        Case{true, of_data, 2, "on", "auto", "bucket", "gradients", "documents"},
+                        Case{true, halves, 1, "on", "none", "flat", "optimizer", "documents", "optimizer", 7},
+                        Case{false, of_data, 1, "on", "full", "bucket", "weights"},
+                        Case{true, of_heads, 1, "on", "none", "flat"}, Case{true, of_layers, 3, "on", "none", "flat"},
+                        Case{false, of_layers, 2, "on", "full", "flat", "none", "documents"},
+                        Case{false, quarters, 1, "on", "none", "flat", "none", "stream", "none", 0, 29},
+                        Case{true, of_data, 2, "on", "full", "bucket", "gradients", "documents", "none", 7, 31}}) {
     SCOPED_TRACE(std::string(c.llama ? "llama " : "gpt ") + c.mesh.text() + " shard " + c.shard + " " + c.packing);
     Recipe r = recipe_of_sequences(c.llama);
     r.seq = r.model.context = c.seq;
@@ -92,12 +91,10 @@ TEST(ContextRanks, RefuseWhatTheyCannotShare) {
     const char* advice;
     void (*change)(Recipe&);
   };
-  for (const Case& c :
-       {Case{"--precision fp8", "Use bf16", [](Recipe& r) { r.precision = "fp8"; }},
-        Case{"--attention naive", "--attention flash", [](Recipe& r) { r.attention = "naive"; }},
-        Case{"pads sequences of 30 tokens to 32", "--dropout 0, or --seq 28", [](Recipe& r) {
-               r.seq = 30, r.model.dropout = 0.1;
-             }}}) {
+  for (const Case& c : {Case{"--precision fp8", "Use bf16", [](Recipe& r) { r.precision = "fp8"; }},
+                        Case{"--attention naive", "--attention flash", [](Recipe& r) { r.attention = "naive"; }},
+                        Case{"pads sequences of 30 tokens to 32", "--dropout 0, or --seq 28",
+                             [](Recipe& r) { r.seq = 30, r.model.dropout = 0.1; }}}) {
     Recipe r = shared_by(recipe_of_sequences(true), halves);
     r.model.layers = 2;
     c.change(r);

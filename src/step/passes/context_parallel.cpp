@@ -105,9 +105,9 @@ void check_sequences(const Recipe& r, int ranks) {
   const int64_t seq = r.seq_length(), padded = r.padded_seq(), unit = 2 * int64_t(ranks);
   // Masks of attention number a query's keys by the length of the sequence.
   if (padded != seq && r.model.dropout > 0)
-    refuse_context(ranks,
-                   fmt::format("pads sequences of {} tokens to {}, which would change the masks of dropout", seq, padded),
-                   seq > unit ? fmt::format("Use --dropout 0, or --seq {}.", padded - unit) : "Use --dropout 0.");
+    refuse_context(
+        ranks, fmt::format("pads sequences of {} tokens to {}, which would change the masks of dropout", seq, padded),
+        seq > unit ? fmt::format("Use --dropout 0, or --seq {}.", padded - unit) : "Use --dropout 0.");
   if (r.attention == "naive") refuse_context(ranks, "does not work with --attention naive", "Use --attention flash.");
   if (r.precision == "fp8") refuse_context(ranks, "does not work with --precision fp8 yet", "Use bf16.");
 }

@@ -269,6 +269,9 @@ void ShardedStates::exchange(Communicator& host, Communicator& world, const Tens
       pass(r);
     }
   }
+  // Updates work on padding, too: it was zero (plan/gradient_storage.h).
+  runtime_->zero(passing.data, std::min(exchange_->most, most_bytes));
+  runtime_->synchronize();
   exchange_.reset();
 }
 

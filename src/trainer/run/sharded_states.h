@@ -52,7 +52,7 @@ class ShardedStates {
 
   // All ranks of `world` call it. Rank 0 runs work(), which may read and write whole tensors. The
   // others take part until it ends. work() must not throw. host: a communicator of the same ranks
-  // for host memory. passing: device memory for bytes between ranks; its content is lost.
+  // for host memory. passing: device memory for bytes between ranks, zero afterwards.
   void exchange(Communicator& host, Communicator& world, const TensorRef& passing, const std::function<void()>& work);
   // On rank 0 within exchange(), from any thread. read: before work(), collects all ranks' parts of
   // a parameter's state in whole tensors. write: after work(), sends them to all ranks. Then frees

@@ -190,8 +190,8 @@ void launch_scatter_tokens(const KernelCall& c) {
   group.reduce_scatter(c.workspace, c.out[out::scatter_tokens::y], part.dtype, part.numel());
 }
 
-__global__ void __launch_bounds__(threads) count_tokens(int32_t* to, int64_t n, int chunk, int first, int second,
-                                                       int last) {
+__global__ void __launch_bounds__(threads)
+    count_tokens(int32_t* to, int64_t n, int chunk, int first, int second, int last) {
   wait_for_predecessors();
   const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
   if (i >= n) return;
