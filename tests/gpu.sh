@@ -268,7 +268,9 @@ nccl_resume() { # 2 ranks, 1 rank, 2 ranks against one rank all the time
 }
 nccl_lost() { # KILLS, STOPS, FREEZES: see scripts/gpu/lost-ranks.py
   t 400 python3 scripts/gpu/lost-ranks.py "$crest" "$work/data" --kills "${KILLS:-10}" --stops "${STOPS:-3}" \
-    --freezes "${FREEZES:-0}" # each takes five minutes
+    --freezes "${FREEZES:-0}" || return 1 # each takes five minutes
+  # Streams that wait for flags of other ranks.
+  t 200 python3 scripts/gpu/lost-ranks.py "$crest" "$work/data" --kills 4 --stops 1 --model llama-nano --mesh tensor=2 --tensor-overlap rows
 }
 by_hand() { # CODE OUT "NAME=VALUE.. of rank 0" "of rank 1" FLAG..: two ranks that another program starts; CODE: of rank 0
   local want=$1 to=$2 first=$3 second=$4 port=$((20000 + RANDOM % 20000)) codes

@@ -19,7 +19,8 @@ size_t nodes_so_far(cudaStream_t stream) {
 }  // namespace
 
 Graph::Graph(cudaStream_t main, size_t count, const std::function<void()>& begin,
-             const std::function<void(size_t)>& launch, const std::function<void()>& end) {
+             const std::function<void(size_t)>& launch, const std::function<void()>& end, std::function<bool()> settle)
+    : settle_(std::move(settle)) {
   check(cudaStreamBeginCapture(main, cudaStreamCaptureModeThreadLocal), "begin of capture");
   try {
     begin();
@@ -44,6 +45,7 @@ Graph::Graph(cudaStream_t main, size_t count, const std::function<void()>& begin
 }
 
 Graph::~Graph() {
+  if (!settle_()) return;
   if (exec_) cudaGraphExecDestroy(exec_);
   if (graph_) cudaGraphDestroy(graph_);
 }

@@ -12,9 +12,10 @@ class Graph {
  public:
   // Captures the work of `launch(i)` on the streams for i = 0 .. count-1. The caller's events fork
   // all other streams from `main`, in `begin` or before a stream's first work, and join them by the
-  // end of `end`.
+  // end of `end`. settle: whether replays have ended; false if they never do, because another rank
+  // is lost. Destroying a graph would wait for them.
   Graph(cudaStream_t main, size_t count, const std::function<void()>& begin, const std::function<void(size_t)>& launch,
-        const std::function<void()>& end);
+        const std::function<void()>& end, std::function<bool()> settle);
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
@@ -32,6 +33,7 @@ class Graph {
   cudaGraphExec_t exec_ = nullptr;
   std::vector<cudaGraphNode_t> nodes_;
   std::vector<size_t> first_;  // count + 1 entries
+  std::function<bool()> settle_;
 };
 
 }  // namespace crest::cuda

@@ -214,7 +214,8 @@ class NcclCommunicator final : public Communicator {
               ended, [&] { look(); }, seconds_))
         control_.blame(fmt::format("nothing came for {:g} s", seconds_), "collective");
     } catch (...) {
-      if (comm_) nccl_.abort(comm_);
+      // An abort waits for the device, and a stream may wait for the flag of a lost rank.
+      if (comm_ && !peers_->started()) nccl_.abort(comm_);
       comm_ = nullptr;
       throw;
     }

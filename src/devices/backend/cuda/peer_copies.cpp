@@ -126,7 +126,7 @@ const PeerCopies::Mapped& PeerCopies::mapped(char* base) {
   return allocations_.emplace(base, std::move(m)).first->second;
 }
 
-bool PeerCopies::start(void* stream) {
+bool PeerCopies::is_usable(void* stream) {
   if (started_) return usable_;
   started_ = true;
   const size_t bytes = std::max(block, size_t(place_of(Flag::ready, ranks_)) * sizeof *flags_);
@@ -141,7 +141,7 @@ bool PeerCopies::pull(void* stream, const void* place, int to, void* in, int fro
   auto* on = static_cast<cudaStream_t>(stream);
   char* base = beginning_of(place);
   if (is_captured(on) && (!started_ || !allocations_.count(base))) return false;
-  if (!start(stream)) return false;
+  if (!is_usable(stream)) return false;
   if (!base) fail_internal("a place of an exchange is in no allocation");
   const Mapped& there = mapped(base);
   if (there.empty()) return false;

@@ -25,13 +25,14 @@ class PeerCopies {
   // Before memory is freed: the address that its allocation returned. Whether others may have
   // mapped it: they must have forgotten it first.
   bool forget(const void* allocation);
+  bool started() const { return started_; }
 
  private:
   using Mapped = std::vector<char*>;  // by rank; empty: it cannot be mapped
 
   const Mapped& mapped(char* base);
   void unmap(Mapped& m) const;
-  bool start(void* stream);
+  bool is_usable(void* stream);
 
   int rank_, ranks_;
   Gather gather_;

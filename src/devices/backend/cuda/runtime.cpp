@@ -310,7 +310,7 @@ class GpuRuntime : public Runtime {
     Launches launches(*this, p, options_.overlap);
     return std::make_unique<Graph>(
         main(), p.code.size(), [&] { launches.order.begin(); }, [&](size_t i) { launches.launch(i); },
-        [&] { launches.order.end(); });
+        [&] { launches.order.end(); }, [this] { return settle(); });
   }
   static NodeMap node_map(const Graph& graph, const Program& program) {
     NodeMap map;
