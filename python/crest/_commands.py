@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
 
+from crest._batches import Batches
 from crest._program import NO_MEMORY, CrestError, Json, call, flags
 from crest._store import PathText, Run, run
 
@@ -47,14 +48,32 @@ def prepare(texts: Union[PathText, Sequence[PathText], Texts], out: PathText, *,
 
 
 def train(
-    text: Union[None, PathText, Sequence[PathText]] = None, *, show: bool = True, store: Optional[PathText] = None, **settings: Any
+    text: Union[None, PathText, Sequence[PathText]] = None,
+    *,
+    batches: Optional[Iterable[Any]] = None,
+    validation: Optional[Any] = None,
+    show: bool = True,
+    store: Optional[PathText] = None,
+    **settings: Any,
 ) -> Run:
     """Trains and returns the recorded run: `train("input.txt", steps=200)`, `train(data="data/mine", model="nano")`,
-    `train(resume="runs/mine")`. Progress goes to sys.stderr unless show=False. Ctrl-C saves a checkpoint first."""
+    `train(resume="runs/mine")`. Progress goes to sys.stderr unless show=False. Ctrl-C saves a checkpoint first.
+    `batches` yields arrays of tokens of shape (batch, sequence + 1); `validation` is such an array, held out."""
     if settings.get("no_store"):
         raise CrestError("train() returns the recorded run, so no_store is not possible\n  Give store=FILE instead.", 2)
     texts: List[PathText] = [] if text is None else [text] if isinstance(text, (str, os.PathLike)) else list(text)
-    document = call(["train", *_words(texts), *flags({"store": store, **settings})], show=show)
+    given = None
+    if batches is not None:
+        if texts or settings.get("data") is not None:
+            raise CrestError("train() was given batches and other data\n  Give only one of them.", 2)
+        arrays = Batches(batches, validation)
+        if settings.get("resume") is None and settings.get("config") is None:
+            settings = {"batch": arrays.shape[0], "seq": arrays.shape[1] - 1, **settings}
+        settings["data"] = "-"
+        given = arrays.frames()
+    elif validation is not None:
+        raise CrestError("validation= needs batches=\n  Other data has its own validation split.", 2)
+    document = call(["train", *_words(texts), *flags({"store": store, **settings})], given=given, at_once=True, show=show)
     return run(document["run"], store=store)
 
 

@@ -63,9 +63,14 @@ def flags(settings: Mapping[str, Any]) -> List[str]:
 
 
 def call(
-    arguments: Sequence[str], *, given: Optional[Iterable[bytes]] = None, show: bool = False, accept: Sequence[int] = ()
+    arguments: Sequence[str],
+    *,
+    given: Optional[Iterable[bytes]] = None,
+    at_once: bool = False,
+    show: bool = False,
+    accept: Sequence[int] = (),
 ) -> Any:
-    """Runs `crest ARGUMENTS --json` and returns its document. `given` goes to standard input, messages of the program to
+    """Runs `crest ARGUMENTS --json` and returns its document. `given` goes to standard input, each piece `at_once`, messages of the program to
     sys.stderr with `show`. Exit codes of `accept` also have a document. Ctrl-C reaches the program, which saves its
     work and ends; then KeyboardInterrupt continues."""
     process = subprocess.Popen(
@@ -80,7 +85,7 @@ def call(
     try:
         if given is not None:
             try:
-                _feed(process, given)
+                _feed(process, given, at_once)
             except BaseException as e:
                 # Its input stays open: the program cannot mistake a part for the whole.
                 failed.append(e)
@@ -110,11 +115,13 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
         process.kill()
 
 
-def _feed(process: "subprocess.Popen[bytes]", given: Iterable[bytes]) -> None:
+def _feed(process: "subprocess.Popen[bytes]", given: Iterable[bytes], at_once: bool) -> None:
     assert process.stdin is not None
     try:
         for piece in given:
             process.stdin.write(piece)
+            if at_once:
+                process.stdin.flush()
         process.stdin.close()
     except BrokenPipeError:
         pass  # the program ended early: its message says why

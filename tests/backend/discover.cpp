@@ -50,6 +50,15 @@ TEST(Discover, AGpuThatThisBuildHasNoKernelsFor) {
   EXPECT_NE(no_code_for(80, "90a"), "");
 }
 
+TEST(Discover, AGpuThatRunsPtxIsTold) {
+  const char* archs = "80,89,90a,100,120";
+  for (int sm : {80, 86, 89, 90, 100, 103, 120, 121}) EXPECT_EQ(ptx_note(sm, archs), "") << sm;
+  EXPECT_TRUE(contains(ptx_note(110, archs), "no kernels for compute capability 11.0"));
+  EXPECT_TRUE(contains(ptx_note(90, "80,89"), "9.0"));
+  EXPECT_TRUE(contains(ptx_note(103, "80,90a"), "10.3"));
+  EXPECT_EQ(ptx_note(75, archs), "") << "it is refused";
+}
+
 TEST(Discover, MissingLibrariesAreALineEach) {
   Library missing{nullptr, "", "no usable libcudnn.so.9 (library cudnn, major version 9): not there. Looked in /a."};
   int something = 0;

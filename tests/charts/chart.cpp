@@ -107,6 +107,14 @@ TEST(Ticks, OfRandomRanges) {
   }
 }
 
+TEST(Axes, BeginAndEndWithTheData) {
+  const ChartAxes axes =
+      fit_axes({{"continued", {500, 700, 900}, {3, 2.5, 2.4}}, {"validation", {600, 800}, {3, 2}}}, {});
+  EXPECT_EQ(axes.x.low, 500);
+  EXPECT_EQ(axes.x.high, 900);
+  EXPECT_NEAR(axes.y.low, 2, 0.1);  // not from 0
+}
+
 TEST(Axes, IgnoreWhatCannotBeDrawn) {
   Series s{"s", {0, 1, 2, 3}, {1, NAN, INFINITY, 3}};
   ChartAxes axes = fit_axes({s}, {});

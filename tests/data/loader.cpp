@@ -117,7 +117,7 @@ TEST(Loader, SamplesDoNotDependOnBatchRankOrWorld) {
       for (uint64_t rank = 0; rank < world; ++rank) {
         auto samples = micro_batch_samples(step, micro_step, micro_steps, rank, world, batch);
         std::vector<int32_t> x(batch * seq), y(batch * seq);
-        l.batch(samples, x.data(), y.data());
+        SampleReader(l).batch(samples, x.data(), y.data());
         all.insert(all.end(), x.begin(), x.end());
         all.insert(all.end(), y.begin(), y.end());
       }
@@ -161,7 +161,7 @@ TEST(Prefetcher, GivesTheSameBatchesAsTheLoader) {
     EXPECT_EQ(b.index, i);
     EXPECT_EQ(b.samples.front(), i * 8 + 4);
     std::vector<int32_t> x(32), y(32);
-    l.batch(b.samples, x.data(), y.data());
+    SampleReader(l).batch(b.samples, x.data(), y.data());
     ASSERT_EQ(b.tokens, x);
     ASSERT_EQ(b.targets, y);
   }
@@ -221,7 +221,7 @@ TEST(Prefetcher, ThreadsReadAheadInOrder) {
       const Batch& b = p.next();
       ASSERT_EQ(b.index, i);
       std::vector<int32_t> x(24), y(24);
-      l.batch(b.samples, x.data(), y.data());
+      SampleReader(l).batch(b.samples, x.data(), y.data());
       ASSERT_EQ(b.tokens, x);
       ASSERT_EQ(b.targets, y);
     }

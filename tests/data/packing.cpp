@@ -120,7 +120,7 @@ TEST(Packing, ReadAheadGivesTheSameBatches) {
   std::vector<int32_t> x(24), y(24), positions(24);
   for (uint64_t i = 0; i < 6; ++i) {
     const Batch& b = ahead.next();
-    l.batch(b.samples, x.data(), y.data(), positions.data());
+    SampleReader(l).batch(b.samples, x.data(), y.data(), positions.data());
     EXPECT_EQ(b.tokens, x);
     EXPECT_EQ(b.targets, y);
     EXPECT_EQ(b.positions, positions);

@@ -10,7 +10,7 @@ import sys
 
 target, folder = sys.argv[1:3]
 seeds = []
-ways = {"json": 4, "json_files": 4, "json_lines": 6, "checkpoint": 4, "safetensors": 3, "shard": 4, "foreign": 4, "runs": 2,
+ways = {"json": 4, "json_files": 4, "json_lines": 6, "checkpoint": 4, "safetensors": 3, "shard": 5, "foreign": 4, "runs": 2,
         "tokenizer": 3, "tokenizer_files": 6, "sentencepiece": 3, "toml_files": 3}.get(target, 0)
 root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 
@@ -198,6 +198,9 @@ elif target == "shard":
             seeds += [header + tokens, header + bytes(992) + tokens, header + tokens[:-1], header[:11]]
     seeds += [struct.pack("<3i", magic, version, count) + bytes(20) + mask for magic, version, count, mask in (
         (20260301, 1, 50, b"\1\0" * 25), (20260301, 1, 50, b"\2" * 50), (20260301, 1, -1, b""), (20260301, 2, 50, b""), (20260301, 1, 50, b""))]
+    frames = [kind + struct.pack("<2i", rows, columns) + struct.pack("<8i", *range(8)) for kind, rows, columns in (
+        (b"VAL1", 2, 4), (b"TOK1", 2, 4), (b"TOK1", 3, 4), (b"TOK1", -1, 4), (b"TOK1", 2**31 - 1, 4), (b"TOK1", 0, 4), (b"TOK1", 2, 5))]
+    seeds += [first + second for first in frames[:2] for second in (b"", *frames)] + [frames[1][:-1], frames[1][:9]]
     seeds += [b"\xff" * 64, b"\x50\xc4" * 20, b"\x51\xc4" * 20, b"text " * 20, b"PK\x03\x04" + bytes(40), b"\x1f\x8b" + bytes(40),
               b"\x93NUMPY\x01\0", b""]
 elif target == "tokenizer":

@@ -1,8 +1,12 @@
-// Any bytes as a token shard: a clear error or tokens below the vocabulary, never a crash.
+// Any bytes as a token shard, or as rows from another program: a clear error or tokens below the
+// vocabulary, never a crash.
 #include "data/shards.h"
+
+#include <fcntl.h>
 
 #include <algorithm>
 
+#include "data/row_stream.h"
 #include "fuzz.h"
 
 using namespace crest;
@@ -43,12 +47,33 @@ static void read_mask(std::string_view bytes) {
   for (uint8_t trained : out) check(trained <= 1);
 }
 
+static void read_rows(std::string_view bytes) {
+  constexpr int64_t seq = 3, vocab = 100;
+  struct Descriptor {
+    int fd;
+    ~Descriptor() { ::close(fd); }
+  } file{::open(as_file(bytes).c_str(), O_RDONLY)};
+  check(file.fd >= 0);
+  RowStream stream(file.fd, seq, vocab);
+  int32_t x[seq], y[seq];
+  auto check_row = [&] {
+    for (int64_t i = 0; i < seq; ++i) check(x[i] >= 0 && x[i] < vocab && y[i] >= 0 && y[i] < vocab);
+  };
+  for (uint64_t row = 0; row < stream.validation_rows(); ++row) stream.validation(row, x, y), check_row();
+  try {
+    for (uint64_t row = 0;; ++row) stream.sample(row, x, y), check_row();
+  } catch (const RowStream::Ended& end) {
+    check(12 + end.rows * 4 * (seq + 1) <= bytes.size());
+  }
+}
+
 static void fuzz_shard(std::string_view input) {
-  unsigned way = choose(input, 4);
+  unsigned way = choose(input, 5);
   or_error([&] {
     if (way == 0) read_all(after_header(input));
     if (way == 1) read_all(input);
     if (way == 3) read_mask(after_header(input));
+    if (way == 4) read_rows(input);
     // The header's checks with a size other than the file's: as after a file was cut short.
     std::string bytes = after_header(input);
     if (way == 2) parse_shard_header({reinterpret_cast<uint8_t*>(bytes.data()), 1024}, input.size() * 3 + 1, "input");

@@ -264,6 +264,69 @@ def test_training_from_an_iterator_of_documents(folder):
         crest.prepare([1], "data/part")
 
 
+BATCHES = {"model": "nano", "vocab": 257, "steps": 3, "device": "cpu", "show": False, "overwrite": True}
+
+
+def test_batches_give_the_losses_of_prepared_data(folder):
+    crest.prepare([f"Document {i}. " for i in range(9)], "data/window", tokenizer="bytes", val_fraction=0.4)
+    (shard,) = (folder / "data/window").glob("train*.bin")
+    tokens = np.fromfile(shard, "<u2", offset=1024)
+    flags = {**BATCHES, "batch": 2, "seq": len(tokens) - 1, "val_every": 0}  # every sample is the whole split
+    prepared = crest.train(data="data/window", out="runs/prepared", **{**flags, "vocab": None})
+
+    def rows(n):
+        for _ in range(n):
+            yield np.stack([tokens, tokens])
+
+    fed = crest.train(batches=rows(9), out="runs/fed", **flags)
+    assert fed.log.column("loss")[1].tolist() == prepared.log.column("loss")[1].tolist()
+    # The iterator ends early: the run continues with one that begins anew.
+    part = crest.train(batches=rows(2), out="runs/fed", **flags)
+    assert (part.status, part.result["ended"], part.result["step"]) == ("done", "stream", 2)
+    rest = crest.train(resume="runs/fed", batches=rows(3), show=False)
+    assert rest.log.column("loss")[1].tolist() == prepared.log.column("loss")[1].tolist()
+
+
+def test_batches_follow_the_first_array(folder):
+    run = crest.train(batches=[[[1, 2, 3]] * 4] * 5, validation=[[3, 2, 1]], out="runs/lists", **BATCHES)
+    assert (run.recipe["batch"], run.recipe["seq"], run.result["ended"]) == (4, 2, "steps")
+    assert run.result["val_loss"] > 0
+
+    def broken():
+        yield np.zeros((1, 3), int)
+        raise RuntimeError("the source ended early")
+
+    with pytest.raises(RuntimeError, match="ended early"):
+        crest.train(batches=broken(), out="runs/broken", **BATCHES)
+    zeros = np.zeros((1, 3), int)
+    for batches, reason in (
+        ([], "has no array"),
+        ([np.zeros((1, 3))], "array 1 of batches: tokens are whole numbers, not float64"),
+        ([zeros[0]], r"shape \(3,\)"),
+        ([zeros, np.zeros((1, 4), int)], "array 2 of batches has rows of 4 tokens"),
+        ([zeros - 1], "outside 0"),
+        ([zeros, zeros + 257], "frame 2, row 1, column 1: token 257 is not in the model's vocabulary of 257"),
+    ):
+        with pytest.raises(crest.CrestError, match=reason):
+            crest.train(batches=batches, out="runs/none", **BATCHES)
+    for flags, reason in (
+        ({"vocab": None}, "vocabulary of the rows is unknown"),
+        ({"data_parallel": 2}, "only one rank"),
+        ({"restarts": 1}, "restarted run"),
+        ({"loader_threads": 2}, "one thread"),
+        ({"packing": "documents"}, "documents in rows"),
+        ({"tokenizer": "bpe:300"}, "cannot be trained on tokens"),
+        ({"chat_template": "chatml"}, "was given without text"),
+    ):
+        with pytest.raises(crest.CrestError, match=reason) as caught:
+            crest.train(batches=[zeros], out="runs/none", **{**BATCHES, **flags})
+        assert caught.value.code == 2, flags
+    with pytest.raises(crest.CrestError, match="batches and other data"):
+        crest.train("input.txt", batches=[zeros])
+    with pytest.raises(crest.CrestError, match="needs batches"):
+        crest.train("input.txt", validation=zeros)
+
+
 def test_interrupting_saves(trained, folder, monkeypatch):
     """Ctrl-C once the first row is in the log."""
 
@@ -286,8 +349,9 @@ def test_the_program_is_named_where_it_is_missing(monkeypatch):
         crest.plan(model="nano")
 
 
-def test_the_first_part_of_the_guide_runs_as_printed(tmp_path):
+@pytest.mark.parametrize("name", ["first", "own"])
+def test_the_guide_runs_as_printed(tmp_path, name):
     page = (pathlib.Path(__file__).parents[2] / "docs/start/from-python.md").read_text()
-    script, output = re.search(r"`first.py`:\n\n```python\n(.*?)```.*?It prints\n\n```\n(.*?)```", page, re.S).groups()
+    script, output = re.search(rf"`{name}.py`:\n\n```python\n(.*?)```.*?It prints\n\n```\n(.*?)```", page, re.S).groups()
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, output), done.stderr

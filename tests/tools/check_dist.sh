@@ -31,7 +31,7 @@ for file in LICENSE README.md INSTALL.txt bin/crest share/help.txt share/complet
   [ -s "$folder/$file" ] || fail "no $file"
 done
 sh "$here/scripts/image.sh" "$work"/one/*.tar.gz "$work/image" >/dev/null
-sh "$here/tests/tools/check_image.sh" "$work/image"
+sh "$here/tests/tools/check_image.sh" "$work/image" ${root:+"$root"}
 # Of the system only glibc, libstdc++ and libgcc_s are used.
 foreign=$(env -i ldd "$folder/bin/crest" | awk '$3 ~ /^\// {print $3}' | grep -v "^$folder/" |
   grep -vE '/(libc|libm|libdl|libpthread|librt|libresolv|libstdc\+\+|libgcc_s)\.so' || true)

@@ -2,6 +2,7 @@
 #include "train/read_ahead.h"
 
 #include "data/dataset.h"
+#include "frames.h"
 #include "train/run_fixture.h"
 
 namespace crest::test {
@@ -47,6 +48,86 @@ TEST_F(ReadAheadRun, ContinuesWhereTheRunStopped) {
   o.overwrite = false, o.resume = true, o.stop_after = 0;
   for (double loss : losses(o)) found.push_back(loss);
   EXPECT_EQ(found, expected);
+}
+
+// The rows of the folder's samples in the run's order. val: also its validation rows.
+struct StreamedRun : ReadAheadRun {
+  std::string frames(const TrainOptions& o, uint64_t rows, bool val = true) const {
+    const int64_t seq = o.recipe.seq_length();
+    const Dataset data = Dataset::open(folder / "data");
+    auto row = [&](const Loader& loader, uint64_t g) {
+      std::vector<int32_t> tokens(size_t(seq) + 1), targets(tokens.size());
+      loader.sample(g, tokens.data(), targets.data());
+      tokens.back() = targets[size_t(seq) - 1];
+      return tokens;
+    };
+    std::string text;
+    if (val) {
+      const Loader held(data.val(), seq, o.seed, SampleOrder::sequential);
+      for (uint64_t g = 0; g < held.samples_per_epoch(); ++g) text += frame("VAL1", int32_t(seq) + 1, row(held, g));
+    }
+    const Loader loader(data.train(), seq, o.seed);
+    for (uint64_t g = 0; g < rows; ++g) text += frame("TOK1", int32_t(seq) + 1, row(loader, g));
+    return text;
+  }
+  struct Curves {
+    std::vector<double> train, validation;
+    bool operator==(const Curves&) const = default;
+  };
+  static Curves run(TrainOptions o) {
+    Curves curves;
+    o.on_validation = [&](const ValidationRow& r) { curves.validation.push_back(r.val_loss); };
+    curves.train = losses(o);
+    return curves;
+  }
+  static Curves run(TrainOptions o, const std::string& frames, bool open = false) {
+    StreamOf stream(frames, open);
+    o.data = data_stream, o.data_descriptor = stream.descriptor();
+    return run(o);
+  }
+  TrainOptions accumulating() const {
+    TrainOptions o = options();
+    o.recipe.grad_accumulation = 2, o.val_every = 2;
+    return o;
+  }
+};
+
+TEST_F(StreamedRun, GivesTheLossesOfAFolderWithTheSameRows) {
+  TrainOptions o = accumulating();
+  o.out = "";
+  const Curves expected = run(o);
+  ASSERT_EQ(expected.train.size(), 4u);
+  ASSERT_EQ(expected.validation.size(), 3u);
+  const std::string rows = frames(o, 17);
+  for (int prefetch : {0, 3}) {
+    o.prefetch = prefetch;
+    EXPECT_EQ(run(o, rows), expected) << prefetch;
+  }
+  // The run ends at its last step, though the writer goes on.
+  const Curves without = run(o, frames(o, 16, false), true);
+  EXPECT_EQ(without.train, expected.train);
+  EXPECT_TRUE(without.validation.empty());
+}
+
+TEST_F(StreamedRun, ContinuesBehindTheRowsOfItsStepsAfterTheStreamEnded) {
+  TrainOptions o = accumulating();
+  const std::vector<double> expected = losses(o);
+  o.overwrite = true, o.prefetch = 1;
+  Curves found = run(o, frames(o, 11));  // two steps of four rows, and three rows
+  EXPECT_EQ(found.train.size(), 2u);
+  EXPECT_EQ(newest(), "step-000002");
+  o.overwrite = false, o.resume = true;
+  EXPECT_THROW(run(o, frames(o, 7)), Error);  // shorter than what the run has used
+  EXPECT_TRUE(run(o, frames(o, 8)).train.empty());
+  for (double loss : run(o, frames(o, 16)).train) found.train.push_back(loss);
+  EXPECT_EQ(found.train, expected);
+}
+
+TEST_F(StreamedRun, AFaultEndsTheRunAfterItsLastWholeStep) {
+  TrainOptions o = accumulating();
+  const std::string rows = frames(o, 11);
+  EXPECT_THROW(run(o, rows.substr(0, rows.size() - 2)), Error);
+  EXPECT_EQ(newest(), "step-000002");
 }
 
 TEST_F(ReadAheadRun, HidesSlowStorage) {

@@ -381,6 +381,7 @@ Reached reached(const RunRecord& r) {
 
 std::string data_name(const RunRecord& r) {
   const std::string data = json_text(r.recipe, "/data"), name = data.substr(data.find_last_of('/') + 1);
+  if (data == "-") return "stream";
   if (name.size() != 16 || name.find_first_not_of("0123456789abcdef") != std::string::npos) return name;
   // Prepared text in the cache, in a folder named by a hash: the command names the text.
   const std::string before = " train ";

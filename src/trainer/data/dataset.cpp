@@ -222,4 +222,15 @@ Dataset Dataset::open(const fs::path& folder, uint32_t vocab_size) {
   return d;
 }
 
+Dataset Dataset::of_stream(std::shared_ptr<const Tokenizer> tokenizer, uint32_t vocab_size) {
+  Dataset d;
+  d.info_.format = "stream";
+  d.info_.vocab_size = tokenizer ? tokenizer->vocab_size() : vocab_size;
+  if (tokenizer) d.info_.tokenizer = tokenizer->kind_name();
+  d.tokenizer_ = std::move(tokenizer);
+  d.train_ = std::make_shared<TokenStream>("train", std::vector<ShardReader>());
+  d.val_ = std::make_shared<TokenStream>("val", std::vector<ShardReader>());
+  return d;
+}
+
 }  // namespace crest

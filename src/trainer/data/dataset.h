@@ -78,6 +78,9 @@ class Dataset {
   // of llm.c or nanoGPT (sorted by name). `vocab_size` is for folders without their own (0 =
   // unknown, tokens are not checked); it must match the folder's.
   static Dataset open(const std::filesystem::path& folder, uint32_t vocab_size = 0);
+  // Without shards, for rows from elsewhere (data/row_stream.h). tokenizer: null if unknown; then
+  // `vocab_size` counts.
+  static Dataset of_stream(std::shared_ptr<const Tokenizer> tokenizer, uint32_t vocab_size);
 
   const TokenStream& train() const { return *train_; }
   const TokenStream& val() const { return *val_; }

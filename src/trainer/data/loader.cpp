@@ -92,9 +92,15 @@ void Loader::sample(uint64_t global_sample, int32_t* tokens, int32_t* targets, i
   }
 }
 
-void Loader::batch(std::span<const uint64_t> samples, int32_t* tokens, int32_t* targets, int32_t* positions) const {
+SampleReader::SampleReader(const Loader& loader)
+    : SampleReader(loader.seq(), loader.packed(),
+                   [&loader](uint64_t g, int32_t* x, int32_t* y, int32_t* p) { loader.sample(g, x, y, p); }) {}
+
+void SampleReader::batch(std::span<const uint64_t> samples, int32_t* tokens, int32_t* targets,
+                         int32_t* positions) const {
   for (size_t i = 0; i < samples.size(); ++i)
-    sample(samples[i], tokens + i * seq_, targets + i * seq_, positions ? positions + i * seq_ : nullptr);
+    read(samples[i], tokens + int64_t(i) * seq, targets + int64_t(i) * seq,
+         positions ? positions + int64_t(i) * seq : nullptr);
 }
 
 std::vector<uint64_t> micro_batch_samples(uint64_t step, uint64_t micro_step, uint64_t micro_steps, uint64_t rank,
@@ -105,8 +111,8 @@ std::vector<uint64_t> micro_batch_samples(uint64_t step, uint64_t micro_step, ui
   return samples;
 }
 
-Prefetcher::Prefetcher(const Loader& loader, Samples samples, uint64_t first, uint64_t end, ReadAhead ahead)
-    : loader_(loader),
+Prefetcher::Prefetcher(SampleReader reader, Samples samples, uint64_t first, uint64_t end, ReadAhead ahead)
+    : reader_(std::move(reader)),
       samples_(std::move(samples)),
       end_(end),
       ahead_(uint64_t(std::max(1, ahead.batches))),
@@ -142,10 +148,10 @@ void Prefetcher::read(uint64_t index, Slot& slot) const {
   try {
     b.index = index;
     b.samples = samples_(index);
-    b.tokens.resize(b.samples.size() * size_t(loader_.seq()));
+    b.tokens.resize(b.samples.size() * size_t(reader_.seq));
     b.targets.resize(b.tokens.size());
-    b.positions.resize(loader_.packed() ? b.tokens.size() : 0);
-    loader_.batch(b.samples, b.tokens.data(), b.targets.data(), b.positions.empty() ? nullptr : b.positions.data());
+    b.positions.resize(reader_.packed ? b.tokens.size() : 0);
+    reader_.batch(b.samples, b.tokens.data(), b.targets.data(), b.positions.empty() ? nullptr : b.positions.data());
   } catch (...) {
     slot.error = std::current_exception();
   }

@@ -58,8 +58,6 @@ class Loader {
   void sample(uint64_t global_sample, int32_t* tokens, int32_t* targets, int32_t* positions = nullptr) const;
   // Adds this time to every sample, as from slow storage: for experiments.
   void delay(std::chrono::duration<double> time) { delay_ = time; }
-  // tokens, targets: [samples.size(), seq]
-  void batch(std::span<const uint64_t> samples, int32_t* tokens, int32_t* targets, int32_t* positions = nullptr) const;
 
  private:
   // n slots from token `begin` of the stream.
@@ -70,6 +68,20 @@ class Loader {
   uint64_t seed_, windows_;
   SampleOrder order_;
   std::chrono::duration<double> delay_{0};
+};
+
+// What a step reads its samples with.
+struct SampleReader {
+  SampleReader(const Loader& loader);  // NOLINT(google-explicit-constructor): a loader is one
+  // Writes tokens, targets and positions (may be null), as Loader::sample.
+  using Read = std::function<void(uint64_t global_sample, int32_t* tokens, int32_t* targets, int32_t* positions)>;
+  SampleReader(int64_t seq, bool packed, Read read) : seq(seq), packed(packed), read(std::move(read)) {}
+  // tokens, targets, positions: [samples.size(), seq]
+  void batch(std::span<const uint64_t> samples, int32_t* tokens, int32_t* targets, int32_t* positions = nullptr) const;
+
+  int64_t seq;
+  bool packed;  // batches have positions
+  Read read;
 };
 
 // The global samples of one micro batch. The samples of a step are numbered step * (micro_steps *
@@ -95,9 +107,9 @@ class Prefetcher {
  public:
   // Returns the global samples of batch `index` (called on the background threads).
   using Samples = std::function<std::vector<uint64_t>(uint64_t index)>;
-  // Batches first, first + 1, ... up to `end` (exclusive). The loader must outlive the prefetcher.
-  Prefetcher(const Loader& loader, Samples samples, uint64_t first = 0, uint64_t end = UINT64_MAX,
-             ReadAhead ahead = {});
+  // Batches first, first + 1, ... up to `end` (exclusive). The reader's source must outlive the
+  // prefetcher. With one thread, it is read in order.
+  Prefetcher(SampleReader reader, Samples samples, uint64_t first = 0, uint64_t end = UINT64_MAX, ReadAhead ahead = {});
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   // The next batch, valid until the next call. An error of a background thread is thrown here at
@@ -113,7 +125,7 @@ class Prefetcher {
   void work();
   void stop();
   void read(uint64_t index, Slot& slot) const;
-  const Loader& loader_;
+  SampleReader reader_;
   Samples samples_;
   uint64_t end_, ahead_;
   std::vector<Slot> ring_;  // the current batch and the ones ahead of it

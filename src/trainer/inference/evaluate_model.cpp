@@ -91,6 +91,9 @@ std::string take_from_training(EvaluateOptions& o, const LoadedModel& model) {
   if (o.seq == 0) o.seq = config["seq"].value_or(int64_t(0));
   if (o.packing.empty()) o.packing = config["packing"].value_or(std::string("stream"));
   if (o.data.empty()) fail_usage("no data given", "--data", "Give a folder that crest data prepare wrote.");
+  if (from_run && o.data == "-")
+    fail_usage("the run was trained on rows from standard input, which are not kept", "--data",
+               "Give a folder that crest data prepare wrote.");
   if (from_run && !is_directory(o.data))
     fail_usage("the run's training data no longer exists: " + printable(o.data), "--data",
                "Give a folder that crest data prepare wrote.");

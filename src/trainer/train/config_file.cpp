@@ -103,7 +103,7 @@ std::string config_text(const TrainRequest& request, const TrainOptions& used) {
   const ModelConfig* found = find_preset(used.recipe.model_source);
   const std::string preset = found ? found->name : "";
   ConfigKeys keys;
-  keys.add("data", toml_path(used.data, "--data"));
+  keys.add("data", used.streams() ? toml_string(used.data) : toml_path(used.data, "--data"));
   keys.add("model", preset.empty() ? toml_path(used.out + "/model.toml", "--out") : toml_string(preset));
   if (used.steps <= 0) keys.add("max_seconds", text_of(used.max_seconds));
   if (!used.init.empty()) keys.add("init", toml_path(used.init, "--init"));

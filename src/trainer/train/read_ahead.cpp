@@ -6,9 +6,9 @@
 
 namespace crest {
 
-ReadAheadSource::ReadAheadSource(const Loader& loader, const Recipe& r, int64_t first_step, ReadAhead ahead,
+ReadAheadSource::ReadAheadSource(const SampleReader& reader, const Recipe& r, int64_t first_step, ReadAhead ahead,
                                  int first_rank)
-    : batch_(r.batch), seq_(loader.seq()), parts_(uint64_t(r.data_ranks())) {
+    : batch_(r.batch), seq_(reader.seq), parts_(uint64_t(r.data_ranks())) {
   const Mesh mesh = r.layout();
   auto parts = parts_, batch = uint64_t(r.batch);
   for (int rank = first_rank; rank < first_rank + r.data_parallel; ++rank) {
@@ -16,7 +16,7 @@ ReadAheadSource::ReadAheadSource(const Loader& loader, const Recipe& r, int64_t 
     if (own_.count(part)) continue;
     auto samples = [=](uint64_t micro_step) { return micro_batch_samples(micro_step, 0, 1, part, parts, batch); };
     auto first = uint64_t(first_step * r.grad_accumulation);
-    own_[part].prefetcher = std::make_unique<Prefetcher>(loader, samples, first, UINT64_MAX, ahead);
+    own_[part].prefetcher = std::make_unique<Prefetcher>(reader, samples, first, UINT64_MAX, ahead);
   }
 }
 

@@ -12,9 +12,10 @@ namespace crest {
 class ReadAheadSource {
  public:
   // Starts at optimizer step `first_step`, for the ranks of this process: first_rank and the
-  // data_parallel - 1 after it. Ranks with one data coordinate share a batch. The loader must
-  // outlive this object.
-  ReadAheadSource(const Loader& loader, const Recipe& recipe, int64_t first_step, ReadAhead ahead, int first_rank = 0);
+  // data_parallel - 1 after it. Ranks with one data coordinate share a batch. The reader's source
+  // must outlive this object.
+  ReadAheadSource(const SampleReader& reader, const Recipe& recipe, int64_t first_step, ReadAhead ahead,
+                  int first_rank = 0);
   // Returns a sample. The engine must request each data coordinate's samples in order, batch by
   // batch.
   void sample(uint64_t global_sample, int32_t* tokens, int32_t* targets, int32_t* positions = nullptr);

@@ -88,7 +88,7 @@ class Training {
       continue_run();
     else
       begin_run();
-    report_.describe(*engine_, data_.dataset());
+    report_.describe(*engine_, data_.description());
     describe_plan();
     record_.begin(*files_, stored_settings());
     // Catch SIGPIPE until the last line is printed: a closed pipe must not end the process earlier.
@@ -296,6 +296,8 @@ class Training {
       cut.kind = Cut::stopped;
     } catch (const RunData::Failed& failed) {
       cut.kind = Cut::failed, cut.error = failed.error;
+    } catch (const RunData::Ended& end) {
+      end_ = RunEnd::stream, stream_rows_ = int64_t(end.rows);
     } catch (const Engine::PeerDidNotRead&) {
     } catch (const WeightsDiffer&) {
       throw;
@@ -531,6 +533,8 @@ class Training {
     end.step = state_.step, end.total_steps = schedule_->fitting() ? 0 : schedule_->steps();
     end.end = end_, end.signal = signal_, end.saved = files_->on_disk();
     end.loss = last_loss_, end.loss_step = last_loss_step_;
+    end.rows_left =
+        end_ == RunEnd::stream ? stream_rows_ - state_.step * recipe().batch * recipe().grad_accumulation : 0;
     if (Samples ms(times_of_rows(after_warmup(files_->steps()))); !ms.empty()) end.step_ms_median = ms.median();
     end.val_loss = NAN;
     if (!files_->validations().empty())
@@ -561,7 +565,7 @@ class Training {
   std::optional<RunSchedule> schedule_;
   std::optional<Saver> saver_;
   RunState state_;
-  int64_t start_step_ = 0, checked_step_ = -1, last_loss_step_ = 0;
+  int64_t start_step_ = 0, checked_step_ = -1, last_loss_step_ = 0, stream_rows_ = 0;
   RunEnd end_ = RunEnd::steps;
   int signal_number_ = 0;
   std::string signal_;

@@ -30,14 +30,20 @@ enum class SaveMode {
   background,  // continues; the host has a copy of weights and optimizer state meanwhile
 };
 
+// The value of --data for rows of tokens from standard input (data/row_stream.h).
+inline constexpr const char* data_stream = "-";
+
 struct TrainOptions {
   Recipe recipe;
   Device device;               // this process's part of it
   int64_t memory_limit = 0;    // for this process
   RankGroup* group = nullptr;  // the processes if recipe.ranks > 1; only the first writes and prints
-  std::string data;            // folder of shards
-  std::string out;             // RUN; "": write no files
-  bool resume = false;         // continue RUN from its newest valid checkpoint
+  std::string data;            // folder of shards, or data_stream
+  int data_descriptor = 0;     // of the stream
+  // A stream's tokenizer: bytes or a file; "": none, or the initial model's.
+  std::string stream_tokenizer;
+  std::string out;      // RUN; "": write no files
+  bool resume = false;  // continue RUN from its newest valid checkpoint
   bool overwrite = false;
   bool fresh = false;                  // `out` was created for this run (FreshFolder)
   std::optional<Restarted> restarted;  // set if the launcher restarted this run
@@ -74,6 +80,8 @@ struct TrainOptions {
   // Receive results as they become available.
   std::function<void(const StepRow&)> on_step;
   std::function<void(const ValidationRow&)> on_validation;
+
+  bool streams() const { return data == data_stream; }
 };
 
 struct TrainOutcome {

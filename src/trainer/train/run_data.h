@@ -9,6 +9,7 @@
 #include "checkpoint/weights_io.h"
 #include "data/dataset.h"
 #include "data/loader.h"
+#include "data/row_stream.h"
 #include "train/engine.h"
 #include "train/read_ahead.h"
 #include "train/run.h"
@@ -16,14 +17,19 @@
 
 namespace crest {
 
+// The data's folder, or a stream without its rows. vocab: the model's, for data without an own
+// vocabulary; 0: unknown.
+Dataset open_data(const TrainOptions& options, int64_t vocab = 0);
+
 class RunData {
  public:
   // Opens the data and checks its tokens against the model's vocabulary. The options must outlive
   // it. say, warn: messages for the user.
   using Say = std::function<void(const std::string&)>;
   RunData(const TrainOptions& options, const Say& say, const Say& warn);
-  // Divides the splits into rows. Throws if the data is too short for one row. Call it before the
-  // rest.
+  ~RunData();
+  // Divides the splits into rows. Throws if the data is too short for one row. Waits for the first
+  // frame of a stream. Call it before the rest.
   void make_rows();
 
   const Dataset& dataset() const { return dataset_; }
@@ -33,43 +39,51 @@ class RunData {
   void take_text(const LoadedModel& model);
   // For checkpoints: the data's template, or else the initial model's.
   ModelText model_text() const;
-  bool masked() const { return train_->masked(); }
-  bool validates() const { return val_.has_value(); }
+  // What the run trains on, in one line.
+  std::string description() const;
+  bool masked() const { return train_ && train_->masked(); }
+  bool validates() const { return val_rows() > 0; }
   // Batches per validation: at most --val-batches, limited by the split, with `per_batch` rows
   // each.
-  int64_t val_rows() const { return int64_t(val_->samples_per_epoch()); }
+  int64_t val_rows() const;
   int64_t val_batches(int64_t per_batch) const;
 
   // For a continued run: warns if data or threads differ from `state`, and stores the current ones
   // in it.
   void continue_from(RunState& state, int threads) const;
-  // With --prefetch, starts reading ahead.
+  // With --prefetch, starts reading ahead. A stream goes on behind the rows of `step` steps.
   void start(const Recipe& recipe, int64_t step, int first_rank);
   // A signal ends a step between two micro steps (Stopped), and a read error does, too (Failed).
   // The weights are then the previous step's. With several ranks, all samples of a step are read
   // before it begins (Engine::read_whole_steps). A validation with several ranks runs to its end,
-  // because no rank may leave the others waiting in a reduction; error() has the error.
+  // because no rank may leave the others waiting in a reduction; error() has the error. The end of
+  // a stream ends a step as a signal does (Ended).
   SampleSource training();
   SampleSource validation(int ranks);
   // The read error of a validation with several ranks; null: none.
   std::exception_ptr error() const { return error_; }
 
   struct Stopped {};
+  struct Ended {
+    uint64_t rows;  // of the whole stream
+  };
   struct Failed {
     std::exception_ptr error;
   };
 
  private:
-  using Read = std::function<void(uint64_t, int32_t*, int32_t*, int32_t*)>;
-  SampleSource source(bool throws, Read read);
+  SampleSource source(bool throws, SampleReader::Read read);
   void pack();
+  void open_stream();
 
   const TrainOptions& o_;
   Say say_, warn_;
   Dataset dataset_;
   std::shared_ptr<const Tokenizer> tokenizer_;
-  TextSettings text_settings_;  // the initial model's
-  std::optional<Loader> train_, val_;
+  TextSettings text_settings_;          // the initial model's
+  std::optional<Loader> train_, val_;   // of a folder
+  std::unique_ptr<RowStream> stream_;   // or of a stream
+  std::optional<SampleReader> reader_;  // of either
   std::optional<ReadAheadSource> read_ahead_;
   std::exception_ptr error_;
   std::mutex error_mutex_;

@@ -61,11 +61,12 @@ const char* name(RunEnd end) {
     case RunEnd::stop_after: return "stop_after";
     case RunEnd::signal: return "signal";
     case RunEnd::data: return "data";
+    case RunEnd::stream: return "stream";
   }
   return "";
 }
 
-void RunReport::describe(Engine& engine, const Dataset& data) {
+void RunReport::describe(Engine& engine, const std::string& data) {
   if (options_.restarted) return;
   const CompiledSession& s = engine.session();
   const Recipe& r = s.recipe;
@@ -76,9 +77,7 @@ void RunReport::describe(Engine& engine, const Dataset& data) {
   message(fmt::format("model    {}: {} parameters, {}, width {}, vocabulary {}, {} {}", printable(m.name),
                       format_count(double(parameter_count(m))), format_number_of(m.layers, "layer"), m.width, m.vocab,
                       r.precision, half ? r.policy : "weights"));
-  message(fmt::format("data     {} training tokens, {} validation tokens in {}",
-                      format_count(double(data.train().total_tokens())),
-                      format_count(double(data.val().total_tokens())), printable(options_.data)));
+  message("data     " + data);
   std::vector<std::string> factors;
   for (auto& [n, noun] : {std::pair{r.batch, "sequence"},
                           {r.seq_length(), "token"},
@@ -179,6 +178,9 @@ std::string ending(const RunReport::Summary& s, const TrainOptions& o) {
     case RunEnd::stop_after: return fmt::format("{} {} (--stop-after {})", stopped, at, o.stop_after);
     case RunEnd::signal: return fmt::format("interrupted; {} {} ({})", s.saved ? "saved" : "ended", at, s.signal);
     case RunEnd::data: return fmt::format("{} {} (data could not be read)", stopped, at);
+    case RunEnd::stream:
+      return fmt::format("{} {} (the stream ended{})", stopped, at,
+                         s.rows_left ? fmt::format(", {} into a step", format_number_of(s.rows_left, "row")) : "");
   }
   return at;
 }
@@ -257,8 +259,8 @@ std::exception_ptr RunReport::unreadable(const std::exception_ptr& error, int64_
     std::rethrow_exception(error);
   } catch (const Error& e) {
     std::string saved =
-        fmt::format("The run is saved at step {}. Repair the data, then continue: crest train --resume {}", step,
-                    shell_path(options_.out));
+        fmt::format("The run is saved at step {}. Repair the {}, then continue: crest train --resume {}", step,
+                    options_.streams() ? "stream" : "data", shell_path(options_.out));
     return std::make_exception_ptr(
         Error(e.code(), e.problem(), e.where(), e.advice().empty() ? saved : e.advice() + " " + saved));
   } catch (...) {

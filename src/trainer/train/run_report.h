@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "data/dataset.h"
 #include "train/engine.h"
 #include "train/pipeline_times.h"
 #include "train/progress.h"
@@ -19,8 +18,8 @@
 namespace crest {
 
 // Why a run ended.
-enum class RunEnd { steps, time, stop_after, signal, data };
-const char* name(RunEnd end);  // "steps", "time", "stop_after", "signal", "data"
+enum class RunEnd { steps, time, stop_after, signal, data, stream };
+const char* name(RunEnd end);  // "steps", "time", "stop_after", "signal", "data", "stream"
 
 class RunReport {
  public:
@@ -38,7 +37,7 @@ class RunReport {
     int64_t val_batches, val_rows;  // batches per validation; rows per batch
   };
   // Not after a restart by the launcher: the run was described before.
-  void describe(Engine& engine, const Dataset& data);
+  void describe(Engine& engine, const std::string& data);
   void describe(const RunState& state, const Plan& plan);
   // total_steps -1: unknown yet.
   void step(const StepRow& row, int64_t total_steps, Engine& engine);
@@ -53,6 +52,7 @@ class RunReport {
     bool saved;
     double loss, val_loss;  // NaN: none
     int64_t loss_step, val_step;
+    int64_t rows_left;      // of an ended stream: not enough for a step
     double step_ms_median;  // over all steps of the run after warm-up, including steps before the resume
     // Parts of the first value; steps take the rest. saving: without the last checkpoint.
     double seconds, saving_seconds, last_save_seconds, validation_seconds, sampling_seconds;

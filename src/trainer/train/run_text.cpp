@@ -16,6 +16,9 @@ namespace fs = std::filesystem;
 
 void check_text_options(TrainRequest& request) {
   if (!request.texts.empty()) return;
+  const auto data = request.training.find("data");
+  if (data != request.training.end() && !data->second.empty() && data->second.back() == data_stream)
+    request.train.stream_tokenizer = std::exchange(request.text.tokenizer, {});
   const bool continues = !request.resume.empty();
   std::vector<std::string> files = values_in(request.flags, "--config");
   if (continues) files.push_back(request.resume + "/config.toml");
@@ -66,6 +69,7 @@ std::string tokenizer_of(const LoadedModel& model, const std::string& given) {
 }
 
 std::string run_name(const TrainRequest& request) {
+  if (request.train.streams()) return "stream";
   bool text = !request.texts.empty();
   fs::path path = fs::absolute(text ? name_inside(request.texts[0]) : request.train.data).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();

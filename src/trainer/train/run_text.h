@@ -8,7 +8,8 @@
 namespace crest {
 
 // Throws a usage error if a request without text has a tokenizer or a chat template. Removes them
-// if they come from an older run's file, next to the name of the data.
+// if they come from an older run's file, next to the name of the data. A stream may have a
+// tokenizer.
 void check_text_options(TrainRequest& request);
 
 // The initial model's tokenizer, for prepare_text, because its weights only make sense for its

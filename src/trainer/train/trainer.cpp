@@ -1,6 +1,7 @@
 #include "train/trainer.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -10,12 +11,14 @@
 #include "core/text.h"
 #include "data/dataset.h"
 #include "device/rank_device.h"
+#include "passes/pass.h"
 #include "passes/recompute.h"
 #include "plan/defaults.h"
 #include "store/new_record.h"
 #include "train/config_file.h"
 #include "train/defaults_of_first.h"
 #include "train/resume.h"
+#include "train/run_data.h"
 #include "train/run_files.h"
 #include "train/run_text.h"
 #include "train/sampling_use.h"
@@ -84,7 +87,7 @@ class Start {
     from.limit = t_.memory_limit / t_.recipe.data_parallel;
     from.timer_of = request_.step_timer;
     from.stage_costs_of = request_.stage_costs;
-    if (t_.sample_every > 0) add_sampling(from.use, Dataset::open(t_.data).tokenizer().get(), t_);
+    if (t_.sample_every > 0) add_sampling(from.use, open_data(t_).tokenizer().get(), t_);
     from.note = [this](auto& line) { print(line); };
     return from;
   }
@@ -153,6 +156,7 @@ class Start {
   // Prepares text once and keeps it in the cache, where the other ranks find it. Returns the recipe
   // with the data's vocabulary.
   Recipe prepare_data(Recipe recipe) {
+    if (t_.streams()) check_stream(recipe);
     if (!request_.texts.empty()) {  // report wrong settings first: preparing text may take minutes
       Recipe any = recipe;
       if (!recompute_budget(any.recompute).empty()) any.recompute = "full";
@@ -161,8 +165,33 @@ class Start {
     if (!leads_) t_.group->start_after_first();
     if (!request_.texts.empty()) t_.data = fs::absolute(prepared_text(recipe)).string();
     if (!recipe.vocab_given && t_.init.empty())
-      if (uint32_t vocab = Dataset::open(t_.data).vocab_size()) recipe.model.vocab = vocab;
+      if (uint32_t vocab = open_data(t_).vocab_size()) recipe.model.vocab = vocab;
     return recipe;
+  }
+
+  void check_stream(const Recipe& recipe) const {
+    auto refuse = [](const std::string& what, const std::string& flag, const std::string& advice) {
+      fail_usage(what, flag, advice);
+    };
+    const std::string restarts = value_in(request_.flags, "--restarts").value_or("0");
+    if (t_.group || recipe.all_ranks() > 1)
+      refuse("only one rank can read standard input", "--data -",
+             "Leave --ranks, --data-parallel and --mesh out, or train on a folder of crest data prepare.");
+    if (restarts != "0")
+      refuse("a restarted run cannot read standard input again", "--restarts",
+             "Leave it out. To continue, write the stream again for crest train --resume.");
+    if (t_.loader_threads > 1)
+      refuse("one thread reads standard input", "--loader-threads", "Leave it out. --prefetch reads ahead.");
+    if (packs_documents(recipe))
+      refuse("the documents in rows of standard input are unknown", "--packing", "Leave it out.");
+    if (t_.stream_tokenizer.starts_with("bpe:"))
+      refuse("a tokenizer cannot be trained on tokens", "--tokenizer", "Give the file of the tokens' tokenizer.");
+    if (!continues_ && t_.init.empty() && !recipe.vocab_given && t_.stream_tokenizer.empty() &&
+        find_preset(recipe.model_source))
+      refuse("the vocabulary of the rows is unknown", "--data -",
+             "Give --vocab N, or --tokenizer FILE of the tokens' tokenizer.");
+    if (isatty(t_.data_descriptor))
+      refuse("standard input is a terminal", "--data -", "Pipe rows of tokens into crest train.");
   }
 
   std::string prepared_text(const Recipe& recipe) const {

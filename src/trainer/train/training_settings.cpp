@@ -21,7 +21,8 @@ std::vector<Setting> data_settings() {
   return {
       setting<&TrainOptions::data>({.name = "data",
                                     .group = group,
-                                    .help = "prepared data (crest data prepare), or shards of llm.c or nanoGPT",
+                                    .help = "prepared data (crest data prepare), shards of llm.c or nanoGPT, or -: "
+                                            "rows of tokens from standard input",
                                     .example = "data/shakespeare",
                                     .common = true,
                                     .identity = false,

@@ -19,6 +19,24 @@ namespace {
 
 std::string version(int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); }
 
+// "90a" is for 9.0 only; others have a number alone.
+struct Arch {
+  int sm = 0;
+  bool portable = false;
+};
+std::vector<Arch> parse_archs(std::string_view archs) {
+  std::vector<Arch> list;
+  for (auto& text : split(archs, ',')) {
+    Arch a;
+    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), a.sm);
+    a.portable = error == std::errc() && end == text.data() + text.size();
+    list.push_back(a);
+  }
+  return list;
+}
+
+std::string capability(int sm) { return fmt::format("{}.{}", sm / 10, sm % 10); }
+
 }  // namespace
 
 Found judge(const DriverAnswer& a) {
@@ -42,17 +60,23 @@ Found judge(const DriverAnswer& a) {
 std::string no_code_for(int sm, std::string_view archs) {
   std::vector<std::string> names;
   int oldest = 0;  // its PTX runs on all newer ones
-  for (auto& text : split(archs, ',')) {
-    int arch = 0;
-    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), arch);
-    bool portable = error == std::errc() && end == text.data() + text.size();  // "90a" runs on 9.0 only
-    if (arch == sm) return "";
-    if (portable && (oldest == 0 || arch < oldest)) oldest = arch;
-    names.push_back(fmt::format("{}.{}", arch / 10, arch % 10));
+  for (const Arch& a : parse_archs(archs)) {
+    if (a.sm == sm) return "";
+    if (a.portable && (oldest == 0 || a.sm < oldest)) oldest = a.sm;
+    names.push_back(capability(a.sm));
   }
   if (oldest && oldest < sm) return "";
-  return fmt::format("its compute capability is {}.{}, this build has kernels for {}", sm / 10, sm % 10,
-                     join(names, ", "));
+  return fmt::format("its compute capability is {}, this build has kernels for {}", capability(sm), join(names, ", "));
+}
+
+std::string ptx_note(int sm, std::string_view archs) {
+  if (!no_code_for(sm, archs).empty()) return "";
+  for (const Arch& a : parse_archs(archs))  // kernels also run on later GPUs of a major version
+    if (a.sm == sm || (a.portable && a.sm / 10 == sm / 10 && a.sm < sm)) return "";
+  return fmt::format(
+      "this build has no kernels for compute capability {}: the driver compiles kernels of an older one at the first "
+      "start, which takes longer, and they may be slower",
+      capability(sm));
 }
 
 std::vector<UsedLibrary> used_libraries() {
@@ -84,7 +108,8 @@ static Device describe(int index, const std::vector<UsedLibrary>& libraries) {
   d.isa = fmt::format("sm_{}", d.sm);
   d.cublaslt = libraries[0].library.handle, d.cudnn = libraries[1].library.handle,
   d.nvrtc = libraries[2].library.handle;
-  d.note = note_of(libraries);
+  const std::string of_code = ptx_note(d.sm, CREST_CUDA_ARCHS), of_libraries = note_of(libraries);
+  d.note = of_code + (of_code.empty() || of_libraries.empty() ? "" : "\n") + of_libraries;
   return d;
 }
 

@@ -28,8 +28,10 @@ struct DriverAnswer {
 // Fills in problem and advice when no GPU can be used; never the devices.
 Found judge(const DriverAnswer& answer);
 // Why this build's kernels cannot run on compute capability `sm` (90 for 9.0); empty if they can.
-// archs: compiled for ("80,89,90a"; PTX of the last too, unless it has a letter).
+// archs: compiled for ("80,89,90a"; also PTX of the first one without a letter).
 std::string no_code_for(int sm, std::string_view archs);
+// What to expect of a GPU that runs PTX because the build has no kernels for it; else empty.
+std::string ptx_note(int sm, std::string_view archs);
 // The same for a GPU of this machine and this build.
 std::string reject_device(const Device& device);
 
@@ -45,7 +47,7 @@ struct UsedLibrary {
 };
 // cuBLASLt, cuDNN, NVRTC. Opens them.
 std::vector<UsedLibrary> used_libraries();
-// Device::note: a line for each missing library.
+// Of Device::note: a line for each missing library.
 std::string note_of(const std::vector<UsedLibrary>& libraries);
 
 // Memory left by a plan to context, code, library handles and graphs.
