@@ -1,7 +1,7 @@
 // Dropout counts the elements of a whole sample. This is where a rank's elements begin.
 #pragma once
 #include "backend/backend.h"
-#include "ops/attention.h"
+#include "program/chunks.h"
 
 namespace crest {
 

@@ -243,7 +243,8 @@ const std::vector<Setting>& tensor_overlap_settings() {
       {.name = "tensor-overlap",
        .group = "Model and batch",
        .help = "--mesh tensor=T: rows: a rank multiplies its own rows while the other ranks' rows travel, before "
-               "each layer, and the other ranks' rows first, behind it; off: ranks exchange rows between the products",
+               "each layer, and the other ranks' rows first, behind it; off: ranks exchange rows between the "
+               "products. Two tensor ranks with a GPU each use rows by default, without stages",
        .default_value = "off",
        .choices = {"off", "rows"},
        .newer = true,

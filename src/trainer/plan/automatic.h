@@ -18,6 +18,8 @@ bool may_shard(const Recipe& recipe);
 std::vector<std::string> shard_levels(const Recipe& recipe);
 // Whether ranks on GPUs shard the optimizer state by default.
 bool auto_shard(const Recipe& recipe, const std::string& device_kind);
+// Whether tensor ranks on GPUs multiply rows while others travel (--tensor-overlap) by default.
+bool auto_tensor_overlap(const Recipe& recipe, const std::string& device_kind);
 
 // Keys of a resolved recipe with the value `auto` would choose from the other settings. They carry
 // no information.

@@ -360,6 +360,7 @@ Recipe resolve(Recipe r, const Device& device) {
     fail_usage(fmt::format("stages of {} layers need ranks along the axis pipeline", it->second), "--stages",
                "Add --mesh pipeline=P, or leave it out.");
   resolve_shard(r, device);
+  if (auto_tensor_overlap(r, device.kind)) r.pass_settings["tensor-overlap"] = "rows";
   if (device.kind == "cpu" && r.precision == "tf32")
     fail_usage("the CPU does not support tf32", "--precision",
                "tf32 is a mode of NVIDIA tensor cores. Use fp32 or bf16.");
