@@ -222,11 +222,12 @@ nccl_loss() { # two GPUs against one with the whole batch: losses of ten steps
   echo "seen: 12 ways to sum on two GPUs agree with one GPU for ten steps"
 }
 tensors_of() { (cd "$1/checkpoints/step-000010" && sha256sum model.safetensors optimizer.safetensors | cut -c1-16 | tr '\n' ' '); }
-nccl_mesh() { # two GPUs as tensor ranks and as pipeline stages against one: losses of ten steps
+nccl_mesh() { # two GPUs as ranks along tensor, context and pipeline against one: losses of ten steps
   local how micro n=0
   for micro in 1 4; do
     ranks_train one 1 --batch $((8 / micro)) --grad-accumulation $micro || return 1
-    for how in "tensor=2" "tensor=2 --recompute full" "tensor=2 --tensor-overlap rows" "pipeline=2" "pipeline=2 --schedule-pipeline interleaved:2" \
+    for how in "tensor=2" "tensor=2 --recompute full" "tensor=2 --tensor-overlap off" "context=2" \
+      "context=2 --recompute full --shard weights" "pipeline=2" "pipeline=2 --schedule-pipeline interleaved:2" \
       "pipeline=2 --schedule-pipeline zero-bubble" "pipeline=2 --stages 1,3 --recompute full" "pipeline=2 --graphs off"; do
       case "$micro $how" in "1 pipeline=2 --sch"*) continue ;; esac # interleaved stages need two micro batches
       ranks_train two $how --batch $((8 / micro)) --grad-accumulation $micro || { echo "failed: $how"; return 1; }
