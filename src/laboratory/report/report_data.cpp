@@ -435,7 +435,7 @@ std::vector<std::string> training_labels(const std::vector<const RunRecord*>& ru
     std::set<std::string> values;
     for (auto* r : runs) {
       const Json* value = at_path(r->recipe, "/" + key);
-      values.insert(value ? text_of(*value) : "");
+      values.insert(value && value->is_primitive() && !value->is_null() ? text_of(*value) : "");
     }
     differ += values.size() > 1 && !following.contains(key);
   }
