@@ -13,6 +13,7 @@
 #include "predict/links.h"
 #include "predict/planned_time.h"
 #include "predict/step_time.h"
+#include "predict/waiting_time.h"
 #include "profile/overlap.h"
 
 namespace crest::test {
@@ -234,6 +235,51 @@ TEST(Links, AreParsed) {
   for (const char* bad :
        {"", "400", "400Gb,nvlink", "nvlink,0Gb", "nvlink,infGb", "nvlink,400Gb,1Gb", "nvlink,-1Gb", ","})
     EXPECT_THROW(set(bad), Error) << bad;
+}
+
+// Exact: 1 / sqrt(pi) of two, 3 / (2 sqrt(pi)) of three (H. A. David, Order Statistics). The others:
+// Harter 1961, table 1.
+TEST(WaitingTime, IsTheExpectedMaximum) {
+  const double root_pi = std::sqrt(std::acos(-1.0));
+  EXPECT_EQ(expected_maximum(1), 0);
+  EXPECT_NEAR(expected_maximum(2), 1 / root_pi, 1e-12);
+  EXPECT_NEAR(expected_maximum(3), 1.5 / root_pi, 1e-12);
+  EXPECT_NEAR(expected_maximum(10), 1.53875, 1e-5);
+  EXPECT_NEAR(expected_maximum(100), 2.50759, 1e-5);
+  EXPECT_NEAR(expected_maximum(400), 2.96818, 1e-5);
+  EXPECT_GT(expected_maximum(16384), 3.9);
+  EXPECT_LT(expected_maximum(16384), std::sqrt(2 * std::log(16384))) << "the bound for any n";
+}
+
+TEST(WaitingTime, IsATermOfTheStepOfSeveralRanks) {
+  const DataSheet sheet = find_data_sheet("h100");
+  const CompiledSession two = rank_session("2", "none"), many = rank_session("1024", "none");
+  Calibration c = *find_calibration("", two.device);
+  EXPECT_EQ(c.times.spread(), 0) << "the calibrations that come with Crest have no spread yet";
+  const PlannedTime t = *step_time(two, &c, &sheet).time, rank = planned_time(two, c, &sheet);
+  auto expected = [](const PlannedTime& time, int ranks) {
+    double computing = 0;
+    for (auto& row : time.profile.instrs) computing += communicates(row) ? 0 : row.ms;
+    return time.spread.share * computing * expected_maximum(ranks);
+  };
+  EXPECT_GT(t.waiting_ms, 0);
+  EXPECT_NEAR(t.waiting_ms / expected(t, 2), 1, 1e-9);
+  EXPECT_NEAR(t.ms - t.waiting_ms, rank.ms, 1e-9);
+  EXPECT_EQ(to_json(t, c)["waiting_ms"], t.waiting_ms);
+  EXPECT_NE(text_of(t, c).find("waiting for the slowest rank"), std::string::npos) << text_of(t, c);
+  const PlannedTime wide = *step_time(many, &c, &sheet).time;
+  EXPECT_NEAR(wide.waiting_ms / expected(wide, 1024), 1, 1e-9);
+  EXPECT_EQ(step_time(rank_session("1", "none"), &c, &sheet).time->waiting_ms, 0);
+  // A calibrated spread: the middle half of 1 to 9 is 4 wide around 5, and outliers do not matter.
+  Profile p = step_rows(two);
+  p.step_ms = {1, 2, 3, 4, 5, 6, 7, 8, 900};
+  for (auto& row : p.instrs) row.ms = 0.01;
+  Calibration own;
+  own.sources.push_back({});
+  own.add(p);
+  EXPECT_NEAR(own.times.spread(), 4 / 1.349 / 5, 1e-12);
+  EXPECT_EQ(TimeModel::from_json(own.times.to_json(), "x").spread(), own.times.spread());
+  EXPECT_EQ(planned_time(two, own, &sheet).spread.source, "calibration");
 }
 
 // Buckets are reduced during the backward pass. One sum of all has nothing to hide behind.

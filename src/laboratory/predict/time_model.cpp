@@ -93,6 +93,13 @@ std::string stand_in(const std::string& key) {
   return "";
 }
 
+// By the middle half of the samples: 1.349 standard deviations wide, if they are normal.
+double spread_of(const Samples& ms) {
+  constexpr size_t fewest = 6;
+  if (ms.count() < fewest) return 0;
+  return (ms.quantile(0.75) - ms.quantile(0.25)) / 1.349 / ms.median();
+}
+
 double distance(double a, double b) { return a > 0 && b > 0 ? std::log(a / b) : a == b ? 0 : 10; }
 
 }  // namespace
@@ -175,6 +182,7 @@ void TimeModel::summarize(Step& step) {
 void TimeModel::add(const Profile& p) {
   Step step;
   step.ms = p.step_median_ms();
+  step.spread = spread_of(Samples(p.step_ms));
   for (auto& instr : p.instrs) step.rows.push_back(row_of(instr));
   for (auto& rate : p.rates)
     if (std::none_of(rates_.begin(), rates_.end(), [&](auto& r) { return r.name == rate.name; }))
@@ -252,6 +260,13 @@ StepPrediction TimeModel::predict(const Fits& fits, const Work& work) {
   return p;
 }
 
+double TimeModel::spread() const {
+  Samples spreads;
+  for (auto& step : steps_)
+    if (step.spread > 0) spreads.add(step.spread);
+  return spreads.empty() ? 0 : spreads.median();
+}
+
 std::vector<double> TimeModel::errors() const {
   std::vector<double> list;
   if (steps_.size() < 3) return list;
@@ -292,7 +307,7 @@ Json TimeModel::to_json() const {
       if (added) classes.push_back({r.key, r.op_class});
       rows.push_back({it->second, r.calls, r.call.flops, r.call.bytes, r.call.ms, r.floor_ms});
     }
-    steps.push_back({{"step_ms", step.ms}, {"rows", rows}});
+    steps.push_back({{"step_ms", step.ms}, {"spread", step.spread}, {"rows", rows}});
   }
   return {{"rates", rates}, {"classes", classes}, {"steps", steps}};
 }
@@ -328,6 +343,7 @@ TimeModel TimeModel::from_json(const Json& json, const std::string& where) {
     Step step;
     step.ms = positive(s["step_ms"], "step_ms");
     if (!(step.ms > 0)) wrong("step_ms is 0");
+    if (s.contains("spread")) step.spread = positive(s["spread"], "spread");
     for (auto& r : rows) {
       if (!r.is_array() || r.size() != 6) wrong("a row does not have six values");
       double index = positive(r[0], "a class"), calls = positive(r[1], "calls");
