@@ -168,6 +168,35 @@ TEST(RankTimes, AreScaledToOtherRanks) {
   EXPECT_FALSE(RankTimes(s, nullptr, nullptr).possible());
 }
 
+// Stages send by the table of send-receive if it was measured, else by that of all-gather.
+TEST(RankTimes, TransfersHaveATableOfTheirOwn) {
+  Device d = described_device(find_data_sheet("h100"));
+  Recipe r;
+  settings_of(r).apply({{"model", {"gpt2-124M"}},
+                        {"batch", {"1"}},
+                        {"seq", {"64"}},
+                        {"precision", {"bf16"}},
+                        {"mesh", {"pipeline=2"}},
+                        {"grad-accumulation", {"2"}}});
+  const CompiledSession s = compile_phase(resolve(r, d), d, BenchPhase::step, {.verify = false});
+  CollectiveTimes gathers = times(2, 1e-9), both = gathers;
+  both.add(table(Collective::send_receive, 2, 0.5e-3, 3e-9));
+  EXPECT_EQ(CollectiveTimes::from_json(both.to_json(), "x").tables().size(), 4U);
+  const RankTimes by_gathers(s, &gathers, nullptr), by_transfers(s, &both, nullptr);
+  int transfers = 0;
+  for (auto& row : step_rows(s).instrs) {
+    if (row.op != "send") continue;  // the receiver waits for it
+    const Program& p = s.programs[size_t(s.find(row.program))].program;
+    const Instr& i = p.code[size_t(row.index)];
+    const double bytes = double(p.at(i.in[0]).bytes());
+    // A gather of two ranks sends half of its result.
+    EXPECT_NEAR(by_gathers.ms(row) / row.calls, 1e3 * (1e-3 + 1e-9 * 2 * bytes), 1e-9);
+    EXPECT_NEAR(by_transfers.ms(row) / row.calls, 1e3 * (0.5e-3 + 3e-9 * bytes), 1e-9);
+    ++transfers;
+  }
+  EXPECT_GT(transfers, 0);
+}
+
 // The innermost axis has consecutive ranks, so it stays inside of a node as long as it divides it.
 TEST(GroupSpan, CountsTheNodesOfAGroup) {
   const Mesh mesh{{Axis::tensor, 8}, {Axis::data, 4}, {Axis::pipeline, 2}};
@@ -198,6 +227,28 @@ TEST(NetworkTime, IsTheSlowestLinkAndTheHops) {
   EXPECT_NEAR(network_ms({Collective::all_gather, true, sent, {4, 4}}, 7, rate), wire + 8.4e-3 + 14e-3, 1e-9);
   EXPECT_GT(network_factor(2), 1.5) << "more than between GPUs of one node";
   EXPECT_GT(network_factor(1024), network_factor(2));
+}
+
+// NCCL's ring of all ranks, one for each network card, against sums inside the nodes, then between
+// them, then copies inside: both send the same bytes over a card, up to one rank's share. The ring
+// keeps both links busy at once, so it takes the slower link's time, not the sum. Hops: NCCL's
+// src/graph/tuning.cc, latencies[...] = base + (nsteps - nInterSteps) intra + nInterSteps inter.
+TEST(NetworkTime, OfARingSendsTheBytesOfAHierarchicalSum) {
+  const double size = 4e9, rate = 50e9, link = 300e9;
+  for (auto [nodes, gpus] : {std::pair(2, 8), {16, 8}, {2048, 8}, {4, 4}}) {
+    const int ranks = nodes * gpus;
+    const double sent = 2.0 * (ranks - 1) / ranks * size, in_node = 1e3 * sent / link;
+    const double ms = network_ms({Collective::all_reduce, false, sent, {ranks, nodes}}, in_node, rate);
+    const double between = 2.0 * (nodes - 1) / nodes * size / gpus, inside = 2.0 * (gpus - 1) / gpus * size;
+    const double hierarchical = 1e3 * (between / (0.9 * rate) + inside / link);
+    const double steps = 2.0 * (ranks - 1), ring = 8.4e-3 + (steps - 2 * nodes) * 3.4e-3 + 2 * nodes * 14e-3;
+    const double tree = 8.4e-3 + 2 * ((gpus - 1) * 4e-3 + std::log2(nodes) * 14e-3);
+    const double hops = std::min(ring, tree);
+    const double wire = 1e3 * sent / gpus / (0.9 * rate);
+    EXPECT_NEAR(ms, hops + std::max(wire, in_node), 1e-9);
+    EXPECT_NEAR(sent / gpus / between, (ranks - 1.0) / ranks * nodes / (nodes - 1), 1e-12);
+    EXPECT_LT(ms - hops, hierarchical) << "links work at once";
+  }
 }
 
 TEST(RankTimes, OfManyNodesAreBoundByTheNetwork) {
