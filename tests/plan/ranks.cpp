@@ -53,7 +53,7 @@ TEST(RanksOnGpus, TheLibraryIsARowOfThePlan) {
       EXPECT_EQ(c.bytes, library(ranks) + c.peers * (int64_t(448) << 20)) << c.axes.text();
       EXPECT_TRUE(!sends || c.ranks == stages) << c.ranks;
     }
-    EXPECT_EQ(inner.communicators.size(), 4U) << "all ranks, data, pipeline, and both";
+    EXPECT_EQ(inner.communicators.size(), 3U) << "all ranks, data, pipeline";
     EXPECT_EQ(sum, library(inner));
   }
   EXPECT_THROW(check_fits(ranks, ranks.planned_bytes() - library(ranks)), Error) << "it needs memory";

@@ -288,8 +288,8 @@ TEST(Links, AreParsed) {
     EXPECT_THROW(set(bad), Error) << bad;
 }
 
-// Exact: 1 / sqrt(pi) of two, 3 / (2 sqrt(pi)) of three (H. A. David, Order Statistics). The others:
-// Harter 1961, table 1.
+// Exact: 1 / sqrt(pi) of two, 3 / (2 sqrt(pi)) of three (H. A. David, Order Statistics). The
+// others: Harter 1961, table 1.
 TEST(WaitingTime, IsTheExpectedMaximum) {
   const double root_pi = std::sqrt(std::acos(-1.0));
   EXPECT_EQ(expected_maximum(1), 0);

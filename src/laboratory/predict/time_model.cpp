@@ -80,17 +80,23 @@ std::string key_of(const ProfileInstr& r) {
   return key;
 }
 
-// Stands in for an unmeasured class: its kernel does less work after the matmul, but takes the same
-// time per FLOP (docs/develop/kernels.md, SwiGLU on Hopper), or writes fewer bytes. Empty: none.
-std::string stand_in(const std::string& key) {
+// Measured classes that may stand in for an unmeasured one, the most similar first: a kernel with
+// less work after the matmul but the same time per FLOP, or one that also reads and writes at its
+// end (docs/develop/kernels.md, SwiGLU on Hopper: within 14% of three sizes); or one that writes
+// other bytes; then the same kernel with an fp32 result.
+std::vector<std::string> stand_ins(const std::string& key) {
   constexpr std::pair<std::string_view, std::string_view> kernels[] = {
       {"cuda.linear_swiglu.sm90 ", "cuda.linear.sm90_or_cublaslt "},
       {"cuda.linear_dx_sum.sm90 ", "cuda.linear_dx.sm90_or_cublaslt "},
+      {"cuda.linear_dx_swiglu_grad.sm90 ", "cuda.linear_dx_gelu_grad.sm90 "},
       {"cuda.linear_dx_swiglu_grad.sm90 ", "cuda.linear_dx.sm90_or_cublaslt "},
       {"cuda.fused_update.adamw ", "cuda.adamw "}};
+  std::vector<std::string> list;
   for (auto [kernel, measured] : kernels)
-    if (key.starts_with(kernel)) return std::string(measured) + key.substr(kernel.size());
-  return "";
+    if (key.starts_with(kernel)) list.push_back(std::string(measured) + key.substr(kernel.size()));
+  for (const std::string_view result : {" bf16 bf16", " fp16 f16"})
+    if (key.ends_with(result)) list.push_back(key.substr(0, key.rfind(' ')) + " f32");
+  return list;
 }
 
 // By the middle half of the samples: 1.349 standard deviations wide, if they are normal.
@@ -235,13 +241,22 @@ TimeModel::Fits TimeModel::fit(size_t without) const {
   return fits;
 }
 
+const TimeModel::Fit* TimeModel::stand_in(const Fits& fits, const std::string& key) {
+  for (const std::string& other : stand_ins(key))
+    if (auto it = fits.classes.find(other); it != fits.classes.end()) return &it->second;
+  return nullptr;
+}
+
 StepPrediction TimeModel::predict(const Fits& fits, const Work& work) {
   std::vector<std::pair<double, bool>> ms;  // by row; whether its class was measured
   for (auto& row : work.rows) {
-    auto it = fits.classes.find(row.key);
-    if (it == fits.classes.end()) it = fits.classes.find(stand_in(row.key));
-    if (it != fits.classes.end()) {
+    if (auto it = fits.classes.find(row.key); it != fits.classes.end()) {
       ms.emplace_back(it->second.ms(row.call), true);
+      continue;
+    }
+    // It may read and write more than its stand-in, so the floor counts.
+    if (const Fit* other = stand_in(fits, row.key)) {
+      ms.emplace_back(std::max(other->ms(row.call), row.floor_ms), true);
       continue;
     }
     auto kind = fits.over_floor.find(row.op_class);  // as far above its floor as others of its kind

@@ -98,6 +98,8 @@ class TimeModel {
   static void summarize(Step& step);
   Fits fit(size_t without) const;
   const Fits& fits() const;
+  // Of a similar class, for an unmeasured one; null: none.
+  static const Fit* stand_in(const Fits& fits, const std::string& key);
   static StepPrediction predict(const Fits& fits, const Work& work);
   void set_floors(std::vector<Row>& rows) const;
 

@@ -3,8 +3,6 @@
 #include <map>
 
 #include "comm/mesh_groups.h"
-#include "ops/collectives.h"
-#include "ops/index.h"
 #include "plan/compile.h"
 #include "program/op.h"
 
@@ -17,19 +15,22 @@ constexpr int64_t mib = int64_t(1) << 20;
 // has two connections whatever the number of ranks (nccl issue 986), so larger groups count the
 // same. Other versions and links need other amounts.
 constexpr int64_t collective_bytes = 870 * mib;
-// A peer of sends and receives has connections of its own: an all-to-all of 8 H100 took 3.28 GB, so
-// 14 MiB for each of 32 channels and 7 peers, in buffers of 10 and 2 MiB (nccl issue 1685).
+// A peer of sends and receives has connections of its own: an all-to-all of 8 H100 took 3.28 GB,
+// which is 14 MiB for each of 32 channels and 7 peers, in buffers of 10 and 2 MiB (nccl issue
+// 1685).
 constexpr int64_t peer_bytes = int64_t(32) * 14 * mib;
 
-// The other rank's place in the group, if the instruction is a transfer of NCCL. Groups are alike,
-// so the pieces' peers are those of place 0.
+// The other ranks' places in the group, if the instruction is a transfer of NCCL. A piece comes
+// from the rank k places further and goes k places back, or the other way. Groups are alike, so
+// place 0 stands for all.
 std::vector<int> peers_of(const Instr& instr, const Kernel& kernel) {
-  if (instr.op == &op_send) return {int(instr.attrs.integer("to"))};
-  if (instr.op == &op_receive) return {int(instr.attrs.integer("from"))};
-  if (instr.op != &op_gather_piece && instr.op != &op_scatter_piece) return {};
+  const std::string_view op = instr.op->name;
+  if (op == "send") return {int(instr.attrs.integer("to"))};
+  if (op == "receive") return {int(instr.attrs.integer("from"))};
+  if (op != "gather_piece" && op != "scatter_piece") return {};
   if (std::string_view(kernel.name).ends_with("copy_engine")) return {};
-  const PieceExchange e = piece_exchange(instr, 0);
-  return {e.to, e.from};
+  const int k = int(instr.attrs.integer("piece"));
+  return {k, int(instr.attrs.integer("ranks")) - k};
 }
 
 }  // namespace
