@@ -106,7 +106,45 @@ def cause(data, row, result):
     return "; ".join([*parts, f"not known: {source['guess']}"])
 
 
-def page(data, rows, results):
+def search(data, folder):
+    """The fastest settings for a source's model by crest tune, as its JSON."""
+    s = data["search"]
+    path = pathlib.Path(folder) / f"{s['model']}.search.toml"
+    path.write_text(toml_text(data["model"][s["model"]]))
+    command = [CREST, "tune", "--model", str(path), *shlex.split(s["flags"]), "--search-seconds", "0", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{shlex.join(command)}: {done.stderr.strip()}")
+    refused = subprocess.run([CREST, "plan", "--model", str(path), *shlex.split(s["refused"])], capture_output=True, text=True)
+    if not refused.returncode:
+        sys.exit(f"crest plan {s['refused']} is no longer refused: change [search] in scripts/published.toml")
+    errors = [line for line in refused.stderr.splitlines() if line.startswith("crest: error: ")]
+    return json.loads(done.stdout) | {"refused": errors[-1].removeprefix("crest: error: ")}
+
+
+def search_text(data, found, rows, results):
+    s = data["search"]
+    text = f"\n## {s['name']}\n\n`crest tune` for the same GPUs and global batch, by prediction alone:\n\n"
+    text += f"```text\ncrest tune --model {s['model']}.toml {s['flags']} --search-seconds 0\n```\n\n"
+    text += textwrap.fill(
+        f"Of {found['combinations']} combinations, {found['predicted']} fit and were predicted, {found['refused_by_memory']} "
+        f"were planned and do not fit. The others were not planned: {found['pruned_by_memory']} by a bound of memory or a "
+        f"smaller plan that does not fit, {found['pruned_by_time']} by a bound of time, {found['pruned_by_recompute']} because "
+        f"less recomputation fits, {found['not_allowed']} not allowed together. Stages are cut by FLOPs, all "
+        f"layers recompute alike.", 100) + "\n\n"
+    text += "| | mesh | schedule | shard | micro batch | recompute | tokens/s of a GPU | bubble | GiB |\n|---|---|---|---|---|---|---|---|---|\n"
+    for place, c in enumerate(found["candidates"][:5], 1):
+        at = c["settings"]
+        text += (f"| {place} | {at['mesh'].replace(',', ', ')} | {at.get('schedule-pipeline', '')} | {at.get('shard', '')} | {at['batch']} | {at['recompute']} | "
+                 f"{c['tokens_per_second'] / found['ranks']:,.0f} | {100 * c['bubble']:.0f}% | {c['planned_bytes'] / 2**30:.0f} |\n")
+    for row, r in zip(rows, results):
+        if row["source"] == s["source"] and r.get("ranks") == found["ranks"]:
+            text += (f"| Meta | {s['choice']} | {r['predicted']:,.0f} predicted, {r['published']:,.0f} published | "
+                     f"{100 * r['bubble']:.0f}% | {r['gib']:.0f} |\n")
+    return text + "\n" + textwrap.fill(s["text"] + f" Crest refuses the mesh of that stage: \"{found['refused']}\".", 100) + "\n"
+
+
+def page(data, rows, results, meshes=None):
     text = HEAD + "\n"
     good = [r for r in results if "why" not in r]
     within = [sum(abs(r["difference"]) <= limit for r in good) for limit in (0.10, 0.25)]
@@ -138,6 +176,8 @@ def page(data, rows, results):
                 continue
             text += (f"| {r['model']} | {r['ranks']} | {r['recipe']} | {r['published']:,.0f} | {r['crest']:,.0f} | "
                      f"{r['predicted']:,.0f} | {r['low']:,.0f} to {r['high']:,.0f} | {100 * r['difference']:+.0f}% | {cause(data, row, r)} |\n")
+        if meshes and key == data["search"]["source"]:
+            text += search_text(data, meshes, rows, results)
     return text
 
 
@@ -151,8 +191,10 @@ def main():
     if not rows:
         sys.exit(f"no row has '{given.only}' in its source or model")
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
+        found = None if given.only or given.json else pool.submit(search, data, folder)
         results = list(pool.map(lambda row: run(data, folder, row), rows))
-    print(json.dumps(results, indent=1) if given.json else page(data, rows, results), end="")
+        found = found and found.result()
+    print(json.dumps(results, indent=1) if given.json else page(data, rows, results, found), end="")
 
 
 if __name__ == "__main__":

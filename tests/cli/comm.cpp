@@ -108,13 +108,12 @@ TEST(Comm, MeasuresEveryCollectiveWithSeveralRanks) {
   EXPECT_EQ(j["backend"], "gloo");
   EXPECT_EQ(j["world_size"], 3);
   EXPECT_EQ(j["launcher"], "crest");
-  ASSERT_EQ(j["rows"].size(), 3u * 4 * 2);
-  ASSERT_EQ(j["groups"].size(), 3u * 4);
+  ASSERT_EQ(j["rows"].size(), 3u * 6 * 2);
+  ASSERT_EQ(j["groups"].size(), 3u * 6);
   for (auto& row : j["rows"]) {
     int n = row["ranks"];
-    double factor = row["collective"] == "all-reduce"  ? 2.0 * (n - 1) / n
-                    : row["collective"] == "broadcast" ? 1
-                                                       : double(n - 1) / n;
+    const bool whole = row["collective"] == "broadcast" || row["collective"] == "send-receive";
+    double factor = row["collective"] == "all-reduce" ? 2.0 * (n - 1) / n : whole ? 1 : double(n - 1) / n;
     double algorithm = row["algorithm_gb_per_s"], bus = row["bus_gb_per_s"], ms = row["ms_median"];
     EXPECT_NEAR(algorithm, double(row["bytes"]) / ms * 1e3 / 1e9, 1e-9 * algorithm);
     EXPECT_NEAR(bus, algorithm * factor, 1e-9 * algorithm);
@@ -129,9 +128,9 @@ TEST(Comm, MeasuresEveryCollectiveWithSeveralRanks) {
     EXPECT_EQ(group["ranks"] == 1, group["link"]["gb_per_s"].is_null());
   }
   auto runs = run_crest({"runs", "list", "--kind", "comm", "--json"}, {.folder = folder.path().string()}).json();
-  ASSERT_EQ(runs.size(), 12u);
+  ASSERT_EQ(runs.size(), 18u);
   EXPECT_EQ(runs[0]["status"], "done");
-  EXPECT_EQ(runs[0]["phase"], "broadcast");
+  EXPECT_EQ(runs[0]["phase"], "send-receive");
   EXPECT_EQ(runs[0]["result"]["rows"].size(), 2u);
   auto shown = run_crest({"runs", "show", "1", "--json"}, {.folder = folder.path().string()}).json();
   EXPECT_EQ(shown["samples"].size(), 12u);

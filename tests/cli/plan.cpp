@@ -273,6 +273,7 @@ TEST(CliPlan, PipelineStagesHaveATime) {
     double sum = 0;
     for (const char* part : {"ideal_ms", "warm_up_ms", "drain_ms", "imbalance_ms", "transfers_ms", "rest_ms"})
       sum += p[part].get<double>();
+    sum += (*j)["time"]["waiting_ms"].get<double>();
     EXPECT_NEAR(sum, (*j)["time"]["step_ms"].get<double>(), 1e-6) << p.dump();
     EXPECT_GT(p["transfer_ms"], 0);
     EXPECT_EQ(p["stages"].size(), 2u);

@@ -220,6 +220,8 @@ TEST(CliCalibrate, PlanPredictsTheStep) {
                                          "hidden_collectives_ms",
                                          "collectives_ms",
                                          "collectives",
+                                         "waiting_ms",
+                                         "step_spread",
                                          "transfers_ms",
                                          "by_phase",
                                          "by_class",

@@ -14,6 +14,8 @@ TEST(Collective, BusFactorsAreThoseOfNcclTests) {
   EXPECT_DOUBLE_EQ(bus_factor(Collective::all_gather, 4), 0.75);
   EXPECT_DOUBLE_EQ(bus_factor(Collective::reduce_scatter, 8), 0.875);
   EXPECT_DOUBLE_EQ(bus_factor(Collective::broadcast, 8), 1);
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::all_to_all, 8), 0.875);
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::send_receive, 8), 1);
   EXPECT_DOUBLE_EQ(bus_factor(Collective::all_reduce, 1), 0);
 }
 
@@ -35,6 +37,9 @@ TEST(Collective, SizesAreRoundedToWholePartsOfEveryRank) {
   EXPECT_EQ(elements_for(Collective::broadcast, 4, DType::f64, 0), 1);
   EXPECT_EQ(buffer_bytes(Collective::all_gather, 4, DType::f32, 400), 1600 + 400);
   EXPECT_EQ(buffer_bytes(Collective::all_reduce, 4, DType::f32, 400), 1600);
+  EXPECT_EQ(elements_for(Collective::all_to_all, 3, DType::f32, 1001), 249);
+  EXPECT_EQ(buffer_bytes(Collective::all_to_all, 4, DType::f32, 400), 3200);
+  EXPECT_EQ(buffer_bytes(Collective::send_receive, 4, DType::f32, 400), 3200);
 }
 
 TEST(Fit, FindsStartUpAndRateOfKnownNumbers) {
@@ -87,6 +92,13 @@ TEST(Pattern, ResultsOfARankAreItsPart) {
   EXPECT_EQ(scatter.at(5), pattern_value(0, 205) + pattern_value(1, 205) + pattern_value(2, 205));
   ExpectedResult gather(Collective::all_gather, 0, 3, 300);
   EXPECT_EQ(gather.at(205), pattern_value(2, 5));
+  // Part 2 of rank 1's buffer, behind rank 0's part 2.
+  ExpectedResult exchange(Collective::all_to_all, 2, 3, 300);
+  EXPECT_EQ(exchange.count(), 300);
+  EXPECT_EQ(exchange.at(107), pattern_value(1, 207));
+  ExpectedResult next(Collective::send_receive, 0, 3, 300);
+  EXPECT_EQ(next.count(), 300);
+  EXPECT_EQ(next.at(7), pattern_value(2, 7));
 }
 
 }  // namespace crest::test

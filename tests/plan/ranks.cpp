@@ -8,6 +8,7 @@
 #include "passes/tiny.h"
 #include "plan/compile.h"
 #include "plan/plan_report.h"
+#include "plan/stage_plans.h"
 #include "plan/what_fits.h"
 
 using namespace crest;
@@ -37,6 +38,24 @@ TEST(RanksOnGpus, TheLibraryIsARowOfThePlan) {
   Recipe mesh = one;
   mesh.ranks = 4, mesh.mesh = {{Axis::data, 2}, {Axis::context, 2}};
   EXPECT_EQ(library(rank_session(mesh, emulated_gpu(1))), 2 * library(ranks)) << "all ranks, and those along context";
+  // Stages also send to their neighbors: one of two, two of four.
+  for (int stages : {2, 4}) {
+    Recipe pipeline = one;
+    pipeline.model.layers = 4, pipeline.ranks = 2 * stages;
+    pipeline.mesh = {{Axis::data, 2}, {Axis::pipeline, stages}};
+    const CompiledSession s = rank_session(pipeline, emulated_gpu(1));
+    const CompiledSession inner = for_stage(s, stages / 2, {.verify = false});
+    int64_t sum = 0;
+    for (const CommunicatorMemory& c : inner.communicators) {
+      sum += c.bytes;
+      const bool sends = c.axes == Axes(Axis::pipeline);
+      EXPECT_EQ(c.peers, sends ? stages / 2 : 0) << c.axes.text();
+      EXPECT_EQ(c.bytes, library(ranks) + c.peers * (int64_t(448) << 20)) << c.axes.text();
+      EXPECT_TRUE(!sends || c.ranks == stages) << c.ranks;
+    }
+    EXPECT_EQ(inner.communicators.size(), 3U) << "all ranks, data, pipeline";
+    EXPECT_EQ(sum, library(inner));
+  }
   EXPECT_THROW(check_fits(ranks, ranks.planned_bytes() - library(ranks)), Error) << "it needs memory";
 }
 

@@ -13,6 +13,7 @@
 #include "predict/links.h"
 #include "predict/planned_time.h"
 #include "predict/step_time.h"
+#include "predict/waiting_time.h"
 #include "profile/overlap.h"
 
 namespace crest::test {
@@ -167,6 +168,35 @@ TEST(RankTimes, AreScaledToOtherRanks) {
   EXPECT_FALSE(RankTimes(s, nullptr, nullptr).possible());
 }
 
+// Stages send by the table of send-receive if it was measured, else by that of all-gather.
+TEST(RankTimes, TransfersHaveATableOfTheirOwn) {
+  Device d = described_device(find_data_sheet("h100"));
+  Recipe r;
+  settings_of(r).apply({{"model", {"gpt2-124M"}},
+                        {"batch", {"1"}},
+                        {"seq", {"64"}},
+                        {"precision", {"bf16"}},
+                        {"mesh", {"pipeline=2"}},
+                        {"grad-accumulation", {"2"}}});
+  const CompiledSession s = compile_phase(resolve(r, d), d, BenchPhase::step, {.verify = false});
+  CollectiveTimes gathers = times(2, 1e-9), both = gathers;
+  both.add(table(Collective::send_receive, 2, 0.5e-3, 3e-9));
+  EXPECT_EQ(CollectiveTimes::from_json(both.to_json(), "x").tables().size(), 4U);
+  const RankTimes by_gathers(s, &gathers, nullptr), by_transfers(s, &both, nullptr);
+  int transfers = 0;
+  for (auto& row : step_rows(s).instrs) {
+    if (row.op != "send") continue;  // the receiver waits for it
+    const Program& p = s.programs[size_t(s.find(row.program))].program;
+    const Instr& i = p.code[size_t(row.index)];
+    const double bytes = double(p.at(i.in[0]).bytes());
+    // A gather of two ranks sends half of its result.
+    EXPECT_NEAR(by_gathers.ms(row) / row.calls, 1e3 * (1e-3 + 1e-9 * 2 * bytes), 1e-9);
+    EXPECT_NEAR(by_transfers.ms(row) / row.calls, 1e3 * (0.5e-3 + 3e-9 * bytes), 1e-9);
+    ++transfers;
+  }
+  EXPECT_GT(transfers, 0);
+}
+
 // The innermost axis has consecutive ranks, so it stays inside of a node as long as it divides it.
 TEST(GroupSpan, CountsTheNodesOfAGroup) {
   const Mesh mesh{{Axis::tensor, 8}, {Axis::data, 4}, {Axis::pipeline, 2}};
@@ -197,6 +227,28 @@ TEST(NetworkTime, IsTheSlowestLinkAndTheHops) {
   EXPECT_NEAR(network_ms({Collective::all_gather, true, sent, {4, 4}}, 7, rate), wire + 8.4e-3 + 14e-3, 1e-9);
   EXPECT_GT(network_factor(2), 1.5) << "more than between GPUs of one node";
   EXPECT_GT(network_factor(1024), network_factor(2));
+}
+
+// NCCL's ring of all ranks, one for each network card, against sums inside the nodes, then between
+// them, then copies inside: both send the same bytes over a card, up to one rank's share. The ring
+// keeps both links busy at once, so it takes the slower link's time, not the sum. Hops: NCCL's
+// src/graph/tuning.cc, latencies[...] = base + (nsteps - nInterSteps) intra + nInterSteps inter.
+TEST(NetworkTime, OfARingSendsTheBytesOfAHierarchicalSum) {
+  const double size = 4e9, rate = 50e9, link = 300e9;
+  for (auto [nodes, gpus] : {std::pair(2, 8), {16, 8}, {2048, 8}, {4, 4}}) {
+    const int ranks = nodes * gpus;
+    const double sent = 2.0 * (ranks - 1) / ranks * size, in_node = 1e3 * sent / link;
+    const double ms = network_ms({Collective::all_reduce, false, sent, {ranks, nodes}}, in_node, rate);
+    const double between = 2.0 * (nodes - 1) / nodes * size / gpus, inside = 2.0 * (gpus - 1) / gpus * size;
+    const double hierarchical = 1e3 * (between / (0.9 * rate) + inside / link);
+    const double steps = 2.0 * (ranks - 1), ring = 8.4e-3 + (steps - 2 * nodes) * 3.4e-3 + 2 * nodes * 14e-3;
+    const double tree = 8.4e-3 + 2 * ((gpus - 1) * 4e-3 + std::log2(nodes) * 14e-3);
+    const double hops = std::min(ring, tree);
+    const double wire = 1e3 * sent / gpus / (0.9 * rate);
+    EXPECT_NEAR(ms, hops + std::max(wire, in_node), 1e-9);
+    EXPECT_NEAR(sent / gpus / between, (ranks - 1.0) / ranks * nodes / (nodes - 1), 1e-12);
+    EXPECT_LT(ms - hops, hierarchical) << "links work at once";
+  }
 }
 
 TEST(RankTimes, OfManyNodesAreBoundByTheNetwork) {
@@ -234,6 +286,51 @@ TEST(Links, AreParsed) {
   for (const char* bad :
        {"", "400", "400Gb,nvlink", "nvlink,0Gb", "nvlink,infGb", "nvlink,400Gb,1Gb", "nvlink,-1Gb", ","})
     EXPECT_THROW(set(bad), Error) << bad;
+}
+
+// Exact: 1 / sqrt(pi) of two, 3 / (2 sqrt(pi)) of three (H. A. David, Order Statistics). The
+// others: Harter 1961, table 1.
+TEST(WaitingTime, IsTheExpectedMaximum) {
+  const double root_pi = std::sqrt(std::acos(-1.0));
+  EXPECT_EQ(expected_maximum(1), 0);
+  EXPECT_NEAR(expected_maximum(2), 1 / root_pi, 1e-12);
+  EXPECT_NEAR(expected_maximum(3), 1.5 / root_pi, 1e-12);
+  EXPECT_NEAR(expected_maximum(10), 1.53875, 1e-5);
+  EXPECT_NEAR(expected_maximum(100), 2.50759, 1e-5);
+  EXPECT_NEAR(expected_maximum(400), 2.96818, 1e-5);
+  EXPECT_GT(expected_maximum(16384), 3.9);
+  EXPECT_LT(expected_maximum(16384), std::sqrt(2 * std::log(16384))) << "the bound for any n";
+}
+
+TEST(WaitingTime, IsATermOfTheStepOfSeveralRanks) {
+  const DataSheet sheet = find_data_sheet("h100");
+  const CompiledSession two = rank_session("2", "none"), many = rank_session("1024", "none");
+  Calibration c = *find_calibration("", two.device);
+  EXPECT_EQ(c.times.spread(), 0) << "the calibrations that come with Crest have no spread yet";
+  const PlannedTime t = *step_time(two, &c, &sheet).time, rank = planned_time(two, c, &sheet);
+  auto expected = [](const PlannedTime& time, int ranks) {
+    double computing = 0;
+    for (auto& row : time.profile.instrs) computing += communicates(row) ? 0 : row.ms;
+    return time.spread.share * computing * expected_maximum(ranks);
+  };
+  EXPECT_GT(t.waiting_ms, 0);
+  EXPECT_NEAR(t.waiting_ms / expected(t, 2), 1, 1e-9);
+  EXPECT_NEAR(t.ms - t.waiting_ms, rank.ms, 1e-9);
+  EXPECT_EQ(to_json(t, c)["waiting_ms"], t.waiting_ms);
+  EXPECT_NE(text_of(t, c).find("waiting for the slowest rank"), std::string::npos) << text_of(t, c);
+  const PlannedTime wide = *step_time(many, &c, &sheet).time;
+  EXPECT_NEAR(wide.waiting_ms / expected(wide, 1024), 1, 1e-9);
+  EXPECT_EQ(step_time(rank_session("1", "none"), &c, &sheet).time->waiting_ms, 0);
+  // A calibrated spread: the middle half of 1 to 9 is 4 wide around 5, and outliers do not matter.
+  Profile p = step_rows(two);
+  p.step_ms = {1, 2, 3, 4, 5, 6, 7, 8, 900};
+  for (auto& row : p.instrs) row.ms = 0.01;
+  Calibration own;
+  own.sources.push_back({});
+  own.add(p);
+  EXPECT_NEAR(own.times.spread(), 4 / 1.349 / 5, 1e-12);
+  EXPECT_EQ(TimeModel::from_json(own.times.to_json(), "x").spread(), own.times.spread());
+  EXPECT_EQ(planned_time(two, own, &sheet).spread.source, "calibration");
 }
 
 // Buckets are reduced during the backward pass. One sum of all has nothing to hide behind.

@@ -98,6 +98,7 @@ TEST(TimeModel, AKernelThatWasNotMeasuredIsAsFarAboveItsFloorAsOthersOfItsKind) 
 
 TEST(TimeModel, AKernelThatWasNotMeasuredIsLikeTheOneThatDoesItsMainWork) {
   for (auto [measured, other] : {std::pair{"cuda.linear.sm90_or_cublaslt", "cuda.linear_swiglu.sm90"},
+                                 {"cuda.linear_dx_gelu_grad.sm90", "cuda.linear_dx_swiglu_grad.sm90"},
                                  {"cuda.adamw", "cuda.fused_update.adamw"}}) {
     auto named = [](Profile p, const char* kernel) {
       for (auto& r : p.instrs)

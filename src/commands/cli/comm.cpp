@@ -38,7 +38,8 @@ static void add_comm_options(CLI::App& app, CommOptions& o) {
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->capture_default_str()->group("Measurement");
   };
-  app.add_option("COLLECTIVE", o.collectives, "all-reduce, all-gather, reduce-scatter, broadcast, or all")
+  app.add_option("COLLECTIVE", o.collectives,
+                 "all-reduce, all-gather, reduce-scatter, broadcast, all-to-all, send-receive, or all")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   option("--backend", o.backend, "gloo (CPU processes), nccl (GPUs), or auto (by device)");
   app.add_option("--world-sizes", o.ranks,

@@ -185,6 +185,10 @@ void print_memory(const PlanReport& r, int rows) {
              format_bytes(double(s.transient_bytes)),
              s.library_bytes ? fmt::format(" + library_context {}", format_bytes(double(s.library_bytes))) : "",
              r.ranks > 1 ? fmt::format(", for each of {} ranks", r.ranks) : "");
+  for (const CommunicatorMemory& c : s.communicators)
+    fmt::print("  NCCL {}: {}{}\n", c.axes == Axes::all() ? "between all ranks" : "along " + c.axes.text(),
+               format_bytes(double(c.bytes)),
+               c.peers ? fmt::format(", with sends to or from {}", format_number_of(c.peers, "rank")) : "");
   if (s.host_bytes)
     fmt::print("  {} of optimizer state in host memory{}{}\n", format_bytes(double(s.host_bytes)),
                r.ranks > 1 ? " for each rank" : "", s.device.kind == "cpu" ? " (a CPU has one memory for both)" : "");

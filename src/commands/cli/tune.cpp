@@ -23,6 +23,7 @@
 #include "terminal/fit_table.h"
 #include "terminal/print_json.h"
 #include "terminal/table.h"
+#include "tune/mesh_search.h"
 #include "tune/tune.h"
 
 namespace crest {
@@ -137,6 +138,14 @@ int run_tune(TuneFlags& o) {
     if (StopSignal::requested()) throw Error(Exit::interrupted, "interrupted", "crest tune");
   };
   auto say = [](const std::string& line) { to_stderr("{}\n", line); };
+  if (!o.longest_context && searches_meshes(o.tune, o.tune.recipe.finish(default_model(device)), device)) {
+    const MeshSearchResult r = search_meshes(o.tune, device, limit, calibration ? &*calibration : nullptr, say);
+    if (o.json)
+      print_json(to_json(o.tune, r));
+    else
+      fmt::print("{}", text_of(o.tune, r, size_t(o.top), use_color(STDOUT_FILENO), output_width()));
+    return 0;
+  }
   if (o.longest_context) {
     LongestContext r = longest_context(o.tune, device, limit, calibration ? &*calibration : nullptr, say);
     if (o.json)
@@ -165,7 +174,8 @@ std::function<int()> setup_tune(CLI::App& app) {
                  "varies attention, recompute, loss-chunk, pad-vocab and the batch; precision fp8, if the GPU supports "
                  "it; with --ranks N, how ranks share the work. A setting given as a flag does not vary; "
                  "--global-batch keeps the product of batch, accumulation and ranks. --ranks 1,2,4 compares numbers of "
-                 "GPUs")
+                 "GPUs. For several nodes of GPUs that are not here, or with --vary mesh: meshes, pipeline schedules, "
+                 "shards, recompute and micro batches together, by prediction")
       ->type_name("SETTING")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)

@@ -9,8 +9,9 @@
 
 namespace crest {
 
-const std::vector<Collective> all_collectives = {Collective::all_reduce, Collective::all_gather,
-                                                 Collective::reduce_scatter, Collective::broadcast};
+const std::vector<Collective> all_collectives = {Collective::all_reduce,     Collective::all_gather,
+                                                 Collective::reduce_scatter, Collective::broadcast,
+                                                 Collective::all_to_all,     Collective::send_receive};
 
 const char* name(Collective c) {
   switch (c) {
@@ -18,6 +19,8 @@ const char* name(Collective c) {
     case Collective::all_gather: return "all-gather";
     case Collective::reduce_scatter: return "reduce-scatter";
     case Collective::broadcast: return "broadcast";
+    case Collective::all_to_all: return "all-to-all";
+    case Collective::send_receive: return "send-receive";
   }
   return "?";
 }
@@ -38,13 +41,17 @@ double bus_factor(Collective c, int ranks) {
   switch (c) {
     case Collective::all_reduce: return 2 * (n - 1) / n;
     case Collective::all_gather:
-    case Collective::reduce_scatter: return (n - 1) / n;
-    case Collective::broadcast: return 1;
+    case Collective::reduce_scatter:
+    case Collective::all_to_all: return (n - 1) / n;
+    case Collective::broadcast:
+    case Collective::send_receive: return 1;
   }
   return 0;
 }
 
-static bool has_parts(Collective c) { return c == Collective::all_gather || c == Collective::reduce_scatter; }
+static bool has_parts(Collective c) {
+  return c == Collective::all_gather || c == Collective::reduce_scatter || c == Collective::all_to_all;
+}
 
 int64_t elements_for(Collective c, int ranks, DType dtype, int64_t bytes) {
   int64_t n = bytes / int64_t(size_of(dtype)), unit = has_parts(c) ? ranks : 1;
@@ -53,6 +60,7 @@ int64_t elements_for(Collective c, int ranks, DType dtype, int64_t bytes) {
 
 int64_t buffer_bytes(Collective c, int ranks, DType dtype, int64_t elements) {
   int64_t bytes = elements * int64_t(size_of(dtype));
+  if (c == Collective::all_to_all || c == Collective::send_receive) return 2 * bytes;
   return has_parts(c) ? bytes + bytes / ranks : bytes;
 }
 

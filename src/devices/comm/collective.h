@@ -9,16 +9,17 @@
 
 namespace crest {
 
-enum class Collective { all_reduce, all_gather, reduce_scatter, broadcast };
+enum class Collective { all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, send_receive };
 extern const std::vector<Collective> all_collectives;
 const char* name(Collective c);  // "all-reduce"
 // Throws a usage error that suggests the nearest name.
 Collective parse_collective(const std::string& text);
 
 // Bus bandwidth / algorithm bandwidth (size / time), as in NCCL's tests: the bytes on the slowest
-// link per byte of the size. all-reduce 2 (n - 1) / n, all-gather and reduce-scatter (n - 1) / n,
-// broadcast 1. The size is for the whole buffer (all-gather: the result, reduce-scatter: the
-// input).
+// link per byte of the size. all-reduce 2 (n - 1) / n, all-gather, reduce-scatter and all-to-all
+// (n - 1) / n, broadcast and send-receive 1. The size is for the whole buffer (all-gather: the
+// result, reduce-scatter: the input). all-to-all and send-receive, where every rank sends to the
+// next one, have an input and a result of this size each.
 double bus_factor(Collective c, int ranks);
 
 // Elements of the whole buffer for a size: a multiple of the ranks if each has a part, and at least

@@ -45,10 +45,14 @@ class Communicator {
   virtual void reduce_scatter(void* in, void* out, DType dtype, int64_t n) = 0;
   // Sends n elements of rank `root` to all, in place.
   virtual void broadcast(void* data, DType dtype, int64_t n, int root) = 0;
-  // Sends `bytes` to rank `to` while receiving as many from rank `from`.
+  // Sends `bytes` to rank `to` while receiving as many from rank `from`. Both may be this rank.
   virtual void send_receive(const void* out, int to, void* in, int from, int64_t bytes) = 0;
-  // The same between ranks that have allocated alike. place: where rank `from` has its data, as if
-  // its memory began at the addresses here. A device may copy it without its multiprocessors.
+  // Sends n elements to each rank and receives as many from each: part r of `in` goes to rank r,
+  // and part r of `out` is from rank r.
+  virtual void all_to_all(const void* in, void* out, DType dtype, int64_t n);
+  // The same as send_receive between ranks that have allocated alike. place: where rank `from` has
+  // its data, as if its memory began at the addresses here. A device may copy it without its
+  // multiprocessors.
   virtual void exchange(const void* out, int to, const void* place, void* in, int from, int64_t bytes) {
     (void)place;
     send_receive(out, to, in, from, bytes);

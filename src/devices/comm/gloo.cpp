@@ -226,7 +226,7 @@ class GlooCommunicator final : public Communicator {
 
   void send_receive(const void* out, int to, void* in, int from, int64_t bytes) override {
     if (bytes == 0) return;
-    if (size() == 1) {
+    if (to == rank() && from == rank()) {
       std::copy_n(static_cast<const char*>(out), size_t(bytes), static_cast<char*>(in));
       return;
     }

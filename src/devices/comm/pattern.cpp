@@ -18,8 +18,14 @@ void fill_pattern(void* data, DType dtype, int64_t count, int rank, int64_t firs
 }
 
 ExpectedResult::ExpectedResult(Collective c, int rank, int ranks, int64_t elements)
-    : collective_(c), part_(elements / ranks), first_(0), count_(elements), sums_(size_t(period)) {
-  if (c == Collective::reduce_scatter) first_ = part_ * rank, count_ = part_;
+    : collective_(c),
+      previous_((rank + ranks - 1) % ranks),
+      part_(elements / ranks),
+      first_(0),
+      count_(elements),
+      sums_(size_t(period)) {
+  if (c == Collective::reduce_scatter || c == Collective::all_to_all) first_ = part_ * rank;
+  if (c == Collective::reduce_scatter) count_ = part_;
   for (int64_t i = 0; i < period; ++i)
     for (int r = 0; r < ranks; ++r) sums_[size_t(i)] += pattern_value(r, i);
 }
@@ -30,6 +36,8 @@ double ExpectedResult::at(int64_t place) const {
     case Collective::reduce_scatter: return sums_[size_t((first_ + place) % period)];
     case Collective::all_gather: return pattern_value(int(place / part_), place % part_);
     case Collective::broadcast: return pattern_value(0, place);
+    case Collective::all_to_all: return pattern_value(int(place / part_), first_ + place % part_);
+    case Collective::send_receive: return pattern_value(previous_, place);
   }
   return 0;
 }

@@ -24,8 +24,9 @@ class ExpectedResult {
 
  private:
   Collective collective_;
+  int previous_;   // the rank before this one, in a ring
   int64_t part_;   // elements of a rank's part
-  int64_t first_;  // place of this rank's first result in the whole
+  int64_t first_;  // place of this rank's part in the whole
   int64_t count_;
   std::vector<double> sums_;  // over the ranks, of one period of places
 };

@@ -63,8 +63,9 @@ std::string backend_of(const CommOptions& o) {
 
 std::vector<Collective> collectives_of(const CommOptions& o) {
   if (o.collectives.empty())
-    fail_usage("no collective given", "crest comm",
-               "Give one or more of all-reduce, all-gather, reduce-scatter, broadcast, or all.");
+    fail_usage(
+        "no collective given", "crest comm",
+        "Give one or more of all-reduce, all-gather, reduce-scatter, broadcast, all-to-all, send-receive, or all.");
   std::vector<Collective> list;
   for (auto& text : o.collectives) {
     if (text == "all") return all_collectives;

@@ -78,6 +78,11 @@ void CollectiveMeasure::call(int64_t elements) {
     case Collective::all_gather: return comm_.all_gather(part_, whole_, dtype_, elements / comm_.size());
     case Collective::reduce_scatter: return comm_.reduce_scatter(whole_, part_, dtype_, elements / comm_.size());
     case Collective::broadcast: return comm_.broadcast(whole_, dtype_, elements, 0);
+    case Collective::all_to_all: return comm_.all_to_all(whole_, part_, dtype_, elements / comm_.size());
+    case Collective::send_receive: {
+      const int n = comm_.size(), next = (comm_.rank() + 1) % n, previous = (comm_.rank() + n - 1) % n;
+      return comm_.send_receive(whole_, next, part_, previous, elements * int64_t(size_of(dtype_)));
+    }
   }
 }
 
@@ -140,7 +145,7 @@ void CollectiveMeasure::check(int64_t bytes) {
   call(elements);
   comm_.synchronize();
   ExpectedResult expected(collective_, rank, ranks, elements);
-  const char* result = static_cast<const char*>(collective_ == Collective::reduce_scatter ? part_ : whole_);
+  const char* result = static_cast<const char*>(part_ && !gather ? part_ : whole_);
   int64_t wrong = -1;
   double found = 0;
   for (int64_t i = 0; i < expected.count() && wrong < 0; i += chunk_elements) {

@@ -41,7 +41,7 @@ class CollectiveMeasure {
   DType dtype_;
   int64_t whole_bytes_, part_bytes_;
   void* whole_;           // the full buffer, of the given size
-  void* part_ = nullptr;  // one rank's part, if the collective has one
+  void* part_ = nullptr;  // the second buffer, if the collective has one: a rank's part, or another whole
 };
 
 // Every rank's value, by rank.

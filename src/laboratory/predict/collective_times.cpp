@@ -16,6 +16,8 @@ using Json = nlohmann::ordered_json;
 
 const std::vector<Collective> step_collectives = {Collective::all_reduce, Collective::all_gather,
                                                   Collective::reduce_scatter};
+const std::vector<Collective> table_collectives = {Collective::all_reduce, Collective::all_gather,
+                                                   Collective::reduce_scatter, Collective::send_receive};
 
 double CollectiveTable::seconds(double bytes) const {
   if (bytes <= points.front().bytes) return points.front().seconds;
@@ -86,9 +88,9 @@ CollectiveTimes CollectiveTimes::from_json(const Json& json, const std::string& 
     if (!entry.is_object()) wrong("a collective is not an object");
     CollectiveTable t;
     std::string called = text(entry, "collective");
-    auto known =
-        std::find_if(step_collectives.begin(), step_collectives.end(), [&](Collective c) { return called == name(c); });
-    if (known == step_collectives.end()) wrong("a collective has an unknown name");
+    auto known = std::find_if(table_collectives.begin(), table_collectives.end(),
+                              [&](Collective c) { return called == name(c); });
+    if (known == table_collectives.end()) wrong("a collective has an unknown name");
     t.collective = *known;
     t.dtype = text(entry, "dtype"), t.library = text(entry, "library");
     t.date = text(entry, "date"), t.crest_version = text(entry, "crest_version");

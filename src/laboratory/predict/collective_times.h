@@ -42,7 +42,9 @@ class CollectiveTimes {
   std::vector<CollectiveTable> tables_;
 };
 
-// The collectives of training steps.
-extern const std::vector<Collective> step_collectives;
+// The collectives needed to predict a training step, and all those with a table: send-receive is
+// for transfers between pipeline stages and pieces of rows. Without its table they take the time of
+// an all-gather. No step has an all-to-all.
+extern const std::vector<Collective> step_collectives, table_collectives;
 
 }  // namespace crest

@@ -10,6 +10,7 @@
 #include "predict/products.h"
 #include "predict/rank_time.h"
 #include "predict/transfer_time.h"
+#include "predict/waiting_time.h"
 #include "profile/overlap.h"
 #include "profile/profile_rates.h"
 #include "profile/profile_rows.h"
@@ -70,6 +71,7 @@ FloorTime floor_time(const CompiledSession& session, const DataSheet& sheet, con
     tiled[p.row] = 1e3 * std::max(rate > 0 ? flops / rate : 0, bandwidth > 0 ? row.bytes / bandwidth : 0);
   }
   for (double ms : tiled) t.tiled_ms += ms;
+  t.spread = step_spread(session.device, nullptr);
   t.peak = sheet.peak(session.recipe.precision).value_or(0) * t.ranks;
   return t;
 }

@@ -6,6 +6,7 @@
 
 #include "passes/stages.h"
 #include "plan/stage_plans.h"
+#include "predict/waiting_time.h"
 
 namespace crest {
 
@@ -72,7 +73,11 @@ class StageSums {
 
 StepTime pipeline_step_time(const CompiledSession& s, const StagePredictor& of_stage) {
   StepTime own = of_stage(s);
-  if (!own.step() || s.schedule.calls.empty()) return own;
+  if (!own.step()) return own;
+  if (s.schedule.calls.empty()) {
+    add_waiting(step_of(own));
+    return own;
+  }
   const Pipeline& p = s.schedule.pipeline;
   StageSums sums(p);
   double flops = 0;
@@ -109,6 +114,7 @@ StepTime pipeline_step_time(const CompiledSession& s, const StagePredictor& of_s
   step.low_ms = step.ms * low, step.high_ms = step.ms * high;
   step.executed_flops = flops / p.ranks;  // each was as if all ranks were like it
   step.pipeline = std::move(result);
+  add_waiting(step);
   return own;
 }
 

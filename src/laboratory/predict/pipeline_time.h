@@ -12,8 +12,8 @@ namespace crest {
 // Predicts the instructions of one stage.
 using StagePredictor = std::function<StepTime(const CompiledSession&)>;
 
-// The step of all stages; its rows stay those of the session's stage. The same result where a stage
-// has no prediction.
+// The step of all ranks and stages, which wait for the slowest rank. Its rows stay those of the
+// session's stage. The same result where a stage has no prediction.
 StepTime pipeline_step_time(const CompiledSession& session, const StagePredictor& of_stage);
 
 // Predicted times of layers, embedding and head, to cut a model into stages; none where a stage has

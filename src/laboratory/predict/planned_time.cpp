@@ -11,6 +11,7 @@
 #include "predict/exposed_time.h"
 #include "predict/rank_time.h"
 #include "predict/transfer_time.h"
+#include "predict/waiting_time.h"
 #include "profile/overlap.h"
 #include "profile/profile_rows.h"
 
@@ -46,6 +47,7 @@ PlannedTime planned_time(const CompiledSession& session, const Calibration& cali
   t.ms = step.ms + t.collectives_ms + t.transfers_ms;
   t.low_ms = step.low_ms + exposed.low_ms + t.transfers_ms / transfer_factor;
   t.high_ms = step.high_ms + exposed.high_ms + t.transfers_ms * transfer_factor;
+  t.spread = step_spread(session.device, &calibration.times);
   t.peak = calibration.times.rate(session.recipe.precision) * t.ranks;
   return t;
 }

@@ -58,23 +58,26 @@ Json time_json(const PredictedStep& s, double measured_share) {
   };
   double seconds = s.ms / 1e3;
   auto of_peak = [&](double flops) { return s.peak > 0 ? Json(flops / seconds / s.peak) : Json(); };
-  Json json = {{"step_ms", s.ms},
-               {"step_ms_low", s.low_ms},
-               {"step_ms_high", s.high_ms},
-               {"measured_share", measured_share},
-               {"tokens_per_second", s.tokens_per_second()},
-               {"model_flops_per_second", s.model_flops / seconds},
-               {"mfu", of_peak(s.model_flops)},
-               {"hfu", of_peak(s.executed_flops)},
-               {"peak_flops_per_second", s.peak > 0 ? Json(s.peak) : Json()},
-               {"collectives_ms", s.collectives_ms},
-               {"hidden_collectives_ms", s.hidden_collectives_ms},
-               {"collectives", to_json(s.collectives)},
-               {"collectives_by_axes", s.collectives_by_axes},
-               {"transfers_ms", s.transfers_ms},
-               {"by_phase", shares(by_phase(s.profile))},
-               {"by_class", shares(by_class(s.profile))},
-               {"by_layer", shares(by_layer(s.profile))}};
+  Json json = {
+      {"step_ms", s.ms},
+      {"step_ms_low", s.low_ms},
+      {"step_ms_high", s.high_ms},
+      {"measured_share", measured_share},
+      {"tokens_per_second", s.tokens_per_second()},
+      {"model_flops_per_second", s.model_flops / seconds},
+      {"mfu", of_peak(s.model_flops)},
+      {"hfu", of_peak(s.executed_flops)},
+      {"peak_flops_per_second", s.peak > 0 ? Json(s.peak) : Json()},
+      {"collectives_ms", s.collectives_ms},
+      {"hidden_collectives_ms", s.hidden_collectives_ms},
+      {"collectives", to_json(s.collectives)},
+      {"collectives_by_axes", s.collectives_by_axes},
+      {"waiting_ms", s.waiting_ms},
+      {"step_spread", s.spread.share > 0 ? Json({{"share", s.spread.share}, {"source", s.spread.source}}) : Json()},
+      {"transfers_ms", s.transfers_ms},
+      {"by_phase", shares(by_phase(s.profile))},
+      {"by_class", shares(by_class(s.profile))},
+      {"by_layer", shares(by_layer(s.profile))}};
   if (s.pipeline) json["pipeline"] = to_json(*s.pipeline);
   return json;
 }
@@ -107,6 +110,11 @@ std::string ranks_line(const PredictedStep& s) {
       parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", axes, format_duration(ms / 1e3));
     text += fmt::format("            by axis: {}\n", parts);
   }
+  if (s.waiting_ms > 0)
+    text += fmt::format("            waiting for the slowest rank {}: steps of a rank vary by {:.1f}% ({})\n",
+                        format_duration(s.waiting_ms / 1e3), 100 * s.spread.share,
+                        s.spread.source == "calibration" ? "standard deviation, by the calibration"
+                                                         : "standard deviation, measured on two H200");
   if (c.nodes > 1)
     text += fmt::format(
         "            between nodes at {} for each GPU ({}), by NCCL's model of its rings and trees; Crest never\n"

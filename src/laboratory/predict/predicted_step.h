@@ -35,6 +35,12 @@ struct PredictedPipeline {
   std::vector<PredictedStage> stages;
 };
 
+// How much a rank's step varies: the standard deviation over the mean.
+struct StepSpread {
+  double share = 0;    // 0: unknown
+  std::string source;  // "calibration", "two H200"
+};
+
 struct PredictedStep {
   Profile profile;                         // the session's rows with predicted times
   double ms = 0, low_ms = 0, high_ms = 0;  // of a step, or of a forward pass; the same below
@@ -46,8 +52,10 @@ struct PredictedStep {
   double hidden_collectives_ms = 0;  // next to computation
   CollectivesSource collectives;
   std::map<std::string, double> collectives_by_axes;  // parts of collectives_ms: "data", "tensor", "pipeline"
-  double transfers_ms = 0;                            // exposed copies to and from the host, part of ms
-  ProfileRate host_link;                              // the assumed link; empty without copies
+  double waiting_ms = 0;                              // for the slowest rank, part of ms
+  StepSpread spread;
+  double transfers_ms = 0;                    // exposed copies to and from the host, part of ms
+  ProfileRate host_link;                      // the assumed link; empty without copies
   std::optional<PredictedPipeline> pipeline;  // of stages: then ms is the step of all, and the rows are one stage's
 
   double tokens_per_second() const { return 1e3 * double(tokens) / ms; }

@@ -21,9 +21,8 @@ constexpr double other_link = 1.5;
 constexpr double same_link = 1.25;
 
 Collective collective_of(const std::string& op) {
-  // A transfer sends in one direction, as a ring does.
-  if (op == "all_gather" || op == "send" || op == "receive" || op.starts_with("gather_") || op == "scatter_piece")
-    return Collective::all_gather;
+  if (op == "send" || op == "receive" || op == "gather_piece" || op == "scatter_piece") return Collective::send_receive;
+  if (op == "all_gather" || op.starts_with("gather_")) return Collective::all_gather;
   if (op == "reduce_scatter" || op.starts_with("scatter_")) return Collective::reduce_scatter;
   return Collective::all_reduce;
 }
@@ -66,7 +65,10 @@ RankTimes::RankTimes(const CompiledSession& session, const CollectiveTimes* meas
 
 double RankTimes::in_node_ms(Collective collective, double sent, int ranks, const std::string& dtype) const {
   if (measured_) {
-    const CollectiveTable& t = *measured_->find(collective, ranks, dtype);
+    const CollectiveTable* found = measured_->find(collective, ranks, dtype);
+    // A transfer sends in one direction, as a ring does.
+    if (!found) found = measured_->find(collective = Collective::all_gather, ranks, dtype);
+    const CollectiveTable& t = *found;
     // With another number of ranks in the table: the size at which its ranks send as much each.
     return 1e3 * t.seconds(sent / bus_factor(collective, t.ranks));
   }

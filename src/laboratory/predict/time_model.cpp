@@ -80,17 +80,30 @@ std::string key_of(const ProfileInstr& r) {
   return key;
 }
 
-// Stands in for an unmeasured class: its kernel does less work after the matmul, but takes the same
-// time per FLOP (docs/develop/kernels.md, SwiGLU on Hopper), or writes fewer bytes. Empty: none.
-std::string stand_in(const std::string& key) {
+// Measured classes that may stand in for an unmeasured one, the most similar first: a kernel with
+// less work after the matmul but the same time per FLOP, or one that also reads and writes at its
+// end (docs/develop/kernels.md, SwiGLU on Hopper: within 14% of three sizes); or one that writes
+// other bytes; then the same kernel with an fp32 result.
+std::vector<std::string> stand_ins(const std::string& key) {
   constexpr std::pair<std::string_view, std::string_view> kernels[] = {
       {"cuda.linear_swiglu.sm90 ", "cuda.linear.sm90_or_cublaslt "},
       {"cuda.linear_dx_sum.sm90 ", "cuda.linear_dx.sm90_or_cublaslt "},
+      {"cuda.linear_dx_swiglu_grad.sm90 ", "cuda.linear_dx_gelu_grad.sm90 "},
       {"cuda.linear_dx_swiglu_grad.sm90 ", "cuda.linear_dx.sm90_or_cublaslt "},
       {"cuda.fused_update.adamw ", "cuda.adamw "}};
+  std::vector<std::string> list;
   for (auto [kernel, measured] : kernels)
-    if (key.starts_with(kernel)) return std::string(measured) + key.substr(kernel.size());
-  return "";
+    if (key.starts_with(kernel)) list.push_back(std::string(measured) + key.substr(kernel.size()));
+  for (const std::string_view result : {" bf16 bf16", " fp16 f16"})
+    if (key.ends_with(result)) list.push_back(key.substr(0, key.rfind(' ')) + " f32");
+  return list;
+}
+
+// By the middle half of the samples: 1.349 standard deviations wide, if they are normal.
+double spread_of(const Samples& ms) {
+  constexpr size_t fewest = 6;
+  if (ms.count() < fewest) return 0;
+  return (ms.quantile(0.75) - ms.quantile(0.25)) / 1.349 / ms.median();
 }
 
 double distance(double a, double b) { return a > 0 && b > 0 ? std::log(a / b) : a == b ? 0 : 10; }
@@ -175,6 +188,7 @@ void TimeModel::summarize(Step& step) {
 void TimeModel::add(const Profile& p) {
   Step step;
   step.ms = p.step_median_ms();
+  step.spread = spread_of(Samples(p.step_ms));
   for (auto& instr : p.instrs) step.rows.push_back(row_of(instr));
   for (auto& rate : p.rates)
     if (std::none_of(rates_.begin(), rates_.end(), [&](auto& r) { return r.name == rate.name; }))
@@ -227,13 +241,22 @@ TimeModel::Fits TimeModel::fit(size_t without) const {
   return fits;
 }
 
+const TimeModel::Fit* TimeModel::stand_in(const Fits& fits, const std::string& key) {
+  for (const std::string& other : stand_ins(key))
+    if (auto it = fits.classes.find(other); it != fits.classes.end()) return &it->second;
+  return nullptr;
+}
+
 StepPrediction TimeModel::predict(const Fits& fits, const Work& work) {
   std::vector<std::pair<double, bool>> ms;  // by row; whether its class was measured
   for (auto& row : work.rows) {
-    auto it = fits.classes.find(row.key);
-    if (it == fits.classes.end()) it = fits.classes.find(stand_in(row.key));
-    if (it != fits.classes.end()) {
+    if (auto it = fits.classes.find(row.key); it != fits.classes.end()) {
       ms.emplace_back(it->second.ms(row.call), true);
+      continue;
+    }
+    // It may read and write more than its stand-in, so the floor counts.
+    if (const Fit* other = stand_in(fits, row.key)) {
+      ms.emplace_back(std::max(other->ms(row.call), row.floor_ms), true);
       continue;
     }
     auto kind = fits.over_floor.find(row.op_class);  // as far above its floor as others of its kind
@@ -250,6 +273,13 @@ StepPrediction TimeModel::predict(const Fits& fits, const Work& work) {
   p.known = sum > 0 ? known / sum : 0;
   p.ms = dot({sum, all, 1}, fits.step);
   return p;
+}
+
+double TimeModel::spread() const {
+  Samples spreads;
+  for (auto& step : steps_)
+    if (step.spread > 0) spreads.add(step.spread);
+  return spreads.empty() ? 0 : spreads.median();
 }
 
 std::vector<double> TimeModel::errors() const {
@@ -292,7 +322,7 @@ Json TimeModel::to_json() const {
       if (added) classes.push_back({r.key, r.op_class});
       rows.push_back({it->second, r.calls, r.call.flops, r.call.bytes, r.call.ms, r.floor_ms});
     }
-    steps.push_back({{"step_ms", step.ms}, {"rows", rows}});
+    steps.push_back({{"step_ms", step.ms}, {"spread", step.spread}, {"rows", rows}});
   }
   return {{"rates", rates}, {"classes", classes}, {"steps", steps}};
 }
@@ -328,6 +358,7 @@ TimeModel TimeModel::from_json(const Json& json, const std::string& where) {
     Step step;
     step.ms = positive(s["step_ms"], "step_ms");
     if (!(step.ms > 0)) wrong("step_ms is 0");
+    if (s.contains("spread")) step.spread = positive(s["spread"], "spread");
     for (auto& r : rows) {
       if (!r.is_array() || r.size() != 6) wrong("a row does not have six values");
       double index = positive(r[0], "a class"), calls = positive(r[1], "calls");

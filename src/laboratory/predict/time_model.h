@@ -57,6 +57,9 @@ class TimeModel {
   // Needs at least one measured step.
   StepPrediction predict(const Work& work) const;
   StepPrediction predict(const Profile& rows) const { return predict(prepare(rows)); }
+  // Standard deviation of a rank's step over its mean: the median of the measured steps, without
+  // outliers of a busy machine. 0: no step has enough samples.
+  double spread() const;
   // |ln(predicted / measured)| of each measured step, predicted from all others. Empty with fewer
   // than three steps.
   std::vector<double> errors() const;
@@ -69,6 +72,7 @@ class TimeModel {
  private:
   struct Step {
     double ms = 0;
+    double spread = 0;  // see spread()
     std::vector<Row> rows;
     // By row:
     Work work;
@@ -94,6 +98,8 @@ class TimeModel {
   static void summarize(Step& step);
   Fits fit(size_t without) const;
   const Fits& fits() const;
+  // Of a similar class, for an unmeasured one; null: none.
+  static const Fit* stand_in(const Fits& fits, const std::string& key);
   static StepPrediction predict(const Fits& fits, const Work& work);
   void set_floors(std::vector<Row>& rows) const;
 

@@ -51,8 +51,9 @@ std::vector<CollectiveTable> measure_collectives(const CollectivesToMeasure& wha
   std::vector<std::string> numbers;
   for (int n : what.ranks) numbers.push_back(std::to_string(n));
   for (auto& dtype : what.dtypes) {
-    std::vector<Collective> collectives = step_collectives;
-    if (dtype != what.dtypes.front()) std::erase(collectives, Collective::all_gather);  // moves bytes of any type
+    std::vector<Collective> collectives = table_collectives;
+    // The others move bytes of any type.
+    if (dtype != what.dtypes.front()) collectives = {Collective::all_reduce, Collective::reduce_scatter};
     say(fmt::format("measuring collectives of {} between {} ranks ...", dtype, join(numbers, ", ")));
     Json document = run_comm(what, collectives, dtype, what.sizes);
     for (auto& group : document.at("groups")) {
@@ -62,7 +63,7 @@ std::vector<CollectiveTable> measure_collectives(const CollectivesToMeasure& wha
       t.ranks = group.at("ranks"), t.dtype = dtype;
       t.library = document.at("library"), t.date = utc_now(), t.crest_version = read_environment().crest_version;
       // The latency is for one element a rank, as in the smallest calls of a step.
-      bool parts = t.collective != Collective::all_reduce;
+      bool parts = t.collective == Collective::all_gather || t.collective == Collective::reduce_scatter;
       int64_t element = dtype == "fp32" ? 4 : 2;
       t.points.push_back({double(element * (parts ? t.ranks : 1)), group.at("latency_ms").get<double>() / 1e3});
       for (auto& row : document.at("rows"))

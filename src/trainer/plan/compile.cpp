@@ -6,7 +6,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "comm/mesh_groups.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/timer.h"
@@ -116,10 +115,6 @@ void place_slots(CompiledSession& s) {
   s.slot_bytes = s.persistent_bytes - begin;
 }
 
-// One NCCL 2.28.3 communicator after its first collective, measured on two H100 with NVLink. Other
-// versions, connections and numbers of ranks need other amounts.
-constexpr int64_t nccl_bytes = int64_t(870) << 20;
-
 }  // namespace
 
 int CompiledSession::find(const std::string& wanted) const {
@@ -209,14 +204,6 @@ static bool has_program(const CompiledSession& s, std::string_view name) {
 const char* phase_of(const CompiledSession& s) {
   if (!forward_only(s)) return has_program(s, "update") ? "step" : "backward";
   return has_program(s, "train.forward") ? "forward-saved" : has_program(s, "validation") ? "forward" : "decode";
-}
-
-std::set<Axes> axes_in_use(const CompiledSession& s) {
-  std::set<Axes> used;
-  for (auto& c : s.programs)
-    for (auto& instr : c.program.code)
-      if (instr.op->op_class == OpClass::communication) used.insert(axes_of(instr));
-  return used;
 }
 
 int64_t step_tokens(const CompiledSession& s) {
@@ -478,8 +465,8 @@ void place(CompiledSession& s, const CompileOptions& options) {
   }
   place_persistent(s);
   place_slots(s);
-  if (s.device.kind == "cuda" && s.recipe.ranks > 1)
-    s.library_bytes = nccl_bytes * int64_t(1 + MeshGroups::parts(s.recipe.layout(), axes_in_use(s)).size());
+  s.communicators = communicator_memory(s);
+  s.library_bytes = total_bytes(s.communicators);
   for (CompiledProgram& c : s.programs) {
     if (!has_several_streams(c.program)) continue;
     Timer timer;

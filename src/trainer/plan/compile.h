@@ -10,6 +10,7 @@
 #include "model/recipe.h"
 #include "passes/pass.h"
 #include "passes/segments.h"
+#include "plan/communicators.h"
 #include "plan/memory_plan.h"
 #include "plan/schedule.h"
 #include "program/waits.h"
@@ -74,6 +75,7 @@ struct CompiledSession {
   int64_t host_bytes = 0;        // size of the arena in host memory
   int64_t transient_bytes = 0;   // size of the largest arena: the Programs share one
   int64_t library_bytes = 0;     // NCCL communicators, if ranks are processes on GPUs
+  std::vector<CommunicatorMemory> communicators;  // the same, by communicator
   double compile_seconds = 0;
 
   int find(const std::string& program_name) const;  // -1 when absent
@@ -121,8 +123,6 @@ bool forward_only(const CompiledSession& session);
 // The name for these Programs in crest profile --phase: "step", "backward" (a step without its
 // update), "forward", "forward-saved" or "decode".
 const char* phase_of(const CompiledSession& session);
-// The sets of axes used by the Programs' communication.
-std::set<Axes> axes_in_use(const CompiledSession& session);
 // Tokens of a step or a forward pass, on all ranks.
 int64_t step_tokens(const CompiledSession& session);
 

@@ -103,6 +103,9 @@ Json memory_to_json(const CompiledSession& s, int rows) {
                       {"first_instruction", b->first},
                       {"last_instruction", b->last},
                       {"category", name(b->category)}});
+  Json communicators = Json::array();
+  for (const CommunicatorMemory& c : s.communicators)
+    communicators.push_back({{"axes", c.axes.text()}, {"ranks", c.ranks}, {"peers", c.peers}, {"bytes", c.bytes}});
   return {{"planned_bytes", s.planned_bytes()},
           {"persistent_bytes", s.persistent_bytes},
           {"transient_bytes", s.transient_bytes},
@@ -110,6 +113,7 @@ Json memory_to_json(const CompiledSession& s, int rows) {
           {"ranks", s.recipe.all_ranks()},
           {"kept_bytes", s.kept_bytes()},
           {"by_category", categories_to_json(s.by_category())},
+          {"communicators", communicators},
           {"peak", peak_to_json(s.largest())},
           {"largest_blocks", blocks}};
 }

@@ -183,6 +183,18 @@ class NcclCommunicator final : public Communicator {
     check(nccl_.group_end(), "send and receive");
     check(sent, "send"), check(received, "receive");
   }
+  void all_to_all(const void* in, void* out, DType dtype, int64_t n) override {
+    const size_t bytes = size_t(n) * size_of(dtype);
+    int code = 0;
+    auto keep = [&](int result) { code = code ? code : result; };
+    check(nccl_.group_start(), "all-to-all");
+    for (int r = 0; r < ranks_; ++r) {
+      keep(nccl_.send(static_cast<const char*>(in) + size_t(r) * bytes, bytes, any_byte, r, comm_, stream_));
+      keep(nccl_.receive(static_cast<char*>(out) + size_t(r) * bytes, bytes, any_byte, r, comm_, stream_));
+    }
+    keep(nccl_.group_end());
+    check(code, "all-to-all");
+  }
   void exchange(const void* out, int to, const void* place, void* in, int from, int64_t bytes) override {
     if (!peers_->pull(stream_, place, to, in, from, bytes)) send_receive(out, to, in, from, bytes);
   }
