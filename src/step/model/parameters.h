@@ -21,6 +21,12 @@ namespace crest {
 // LayerNorm.
 std::vector<Param> parameters_of(const ModelConfig& config);
 
+// The names of a linear layer's adapter after the layer's name (LoraConfig).
+bool is_adapter(const Param& parameter);
+inline constexpr const char *lora_a = ".lora_a.weight", *lora_b = ".lora_b.weight";
+
+// Elements of trained parameters: all of them without adapters.
+int64_t trained_parameter_count(const ModelConfig& config);
 // Tied parameters count once.
 int64_t parameter_count(const ModelConfig& config);
 // Weights in matmuls: PaLM's N, with the head, without embeddings.

@@ -116,6 +116,91 @@ const std::vector<Setting>& model_settings() {
            .effects = {{Effect::work, Effect::instructions}}},
           SettingType::number, [](const Setting&, const void* o) { return SettingValue(recipe(o).model.dropout); },
           [](const Setting&, void* o, const SettingValue& v) { recipe(o).model.dropout = std::get<double>(v); }),
+      by_functions(
+          {.name = "lora",
+           .group = group,
+           .help =
+               "train low-rank adapters of this rank beside the frozen weights of --init; 0: train all weights. The "
+               "default --lr is then 2e-4 for AdamW (for small steps and other optimizers as docs/how-to/lora.md "
+               "says)",
+           .default_value = "0",
+           .min = 0,
+           .max = 65536,
+           .common = true,
+           .newer = true,
+           .resume = OnResume::refuses,
+           .effects = {{Effect::all, Effect::changed, {}, nullptr, true}}},
+          SettingType::whole, [](const Setting&, const void* o) { return SettingValue(recipe(o).model.lora.rank); },
+          [](const Setting&, void* o, const SettingValue& v) { recipe(o).model.lora.rank = std::get<int64_t>(v); }),
+      by_functions(
+          {.name = "lora-qkv",
+           .group = group,
+           .help = "rank of the adapters of attn.qkv, one matrix here (adapters of peft with three A: three times "
+                   "--lora); 0: as --lora",
+           .default_value = "0",
+           .min = 0,
+           .max = 65536,
+           .newer = true,
+           .resume = OnResume::refuses,
+           .effects = {{Effect::all, Effect::changed, {}, nullptr, true}}},
+          SettingType::whole, [](const Setting&, const void* o) { return SettingValue(recipe(o).model.lora.qkv_rank); },
+          [](const Setting&, void* o, const SettingValue& v) { recipe(o).model.lora.qkv_rank = std::get<int64_t>(v); }),
+      by_functions(
+          {.name = "lora-alpha",
+           .group = group,
+           .help = "adapters are scaled by alpha / rank (--lora-scale); 0: twice the rank",
+           .default_value = "0",
+           .min = 0,
+           .max = 1e6,
+           .newer = true,
+           .resume = OnResume::refuses,
+           .effects = {{Effect::work, Effect::anywhere}}},
+          SettingType::number, [](const Setting&, const void* o) { return SettingValue(recipe(o).model.lora.alpha); },
+          [](const Setting&, void* o, const SettingValue& v) { recipe(o).model.lora.alpha = std::get<double>(v); }),
+      by_functions(
+          {.name = "lora-scale",
+           .group = group,
+           .help = "factor of the adapters: alpha / rank (rank), or alpha / sqrt(rank) (sqrt; peft's use_rslora)",
+           .default_value = "rank",
+           .choices = {"rank", "sqrt"},
+           .newer = true,
+           .resume = OnResume::refuses,
+           .effects = {{Effect::work, Effect::anywhere}}},
+          SettingType::text,
+          [](const Setting&, const void* o) {
+            return SettingValue(std::string(recipe(o).model.lora.rank_stabilized ? "sqrt" : "rank"));
+          },
+          [](const Setting&, void* o, const SettingValue& v) {
+            recipe(o).model.lora.rank_stabilized = std::get<std::string>(v) == "sqrt";
+          }),
+      by_functions(
+          {.name = "lora-targets",
+           .group = group,
+           .help =
+               "linear layers with adapters: attention, mlp, head, or some of attn.qkv, attn.proj, mlp.fc, mlp.gate, "
+               "mlp.up, mlp.proj",
+           .default_value = "attention,mlp",
+           .example = "attention",
+           .commas = true,
+           .newer = true,
+           .resume = OnResume::refuses,
+           .effects = {{Effect::all, Effect::changed, {}, nullptr, true}}},
+          SettingType::text, [](const Setting&, const void* o) { return SettingValue(recipe(o).model.lora.targets); },
+          [](const Setting&, void* o, const SettingValue& v) {
+            recipe(o).model.lora.targets = std::get<std::string>(v);
+          }),
+      by_functions(
+          {.name = "lora-dropout",
+           .group = group,
+           .help = "dropout probability of the adapters' inputs",
+           .default_value = "0",
+           .min = 0,
+           .max = 1,
+           .below = true,
+           .newer = true,
+           .effects = {{Effect::work, Effect::instructions}}},
+          SettingType::number, [](const Setting&, const void* o) { return SettingValue(recipe(o).model.lora.dropout); },
+          [](const Setting&, void* o, const SettingValue& v) { recipe(o).model.lora.dropout = std::get<double>(v); }),
       setting<&Recipe::batch>({.name = "batch",
                                .group = group,
                                .help = "sequences per micro batch",

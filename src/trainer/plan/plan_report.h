@@ -48,6 +48,13 @@ struct PlanReport {
   std::string flops_convention() const;
 };
 
+// With --lora: bytes of the frozen weights and of the adapters, and their elements. Zeros without
+// adapters.
+struct AdapterPlan {
+  int64_t frozen_bytes = 0, adapter_bytes = 0, frozen = 0, trained = 0;
+};
+AdapterPlan adapter_plan(const CompiledSession& session);
+
 // A rank's part of `limit` bytes. Processes have a GPU each and share a host. Virtual ranks
 // (--data-parallel) share their process's memory.
 int64_t limit_of_rank(const Recipe& recipe, const Device& device, int64_t limit);
