@@ -29,7 +29,7 @@ struct ExportFlags {
 
 void print_export(const ExportResult& r) {
   fmt::print("{}: {} ({}, {} parameters, {})\n", printable(r.folder), join(r.files, ", "), name(r.stored),
-             format_count(double(parameter_count(r.config))), format_bytes(double(r.bytes)));
+             format_count(double(r.parameters)), format_bytes(double(r.bytes)));
   for (auto& note : r.notes) fmt::print("{}\n", printable(note, 1000));
   fmt::print("\nNext, {}\n", printable(r.next, 2000));
 }

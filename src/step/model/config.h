@@ -86,7 +86,7 @@ struct LayerConfig {
   bool has_norm_bias() const { return norm == NormKind::layer && norm_weight && (bias || norm_bias); }
 };
 
-// Low-rank adapters (Hu et al. 2021, "LoRA"): beside a frozen matrix W [out, in], A [rank, in] and
+// Low-rank adapters (Hu et al. 2021, "LoRA"): next to a frozen matrix W [out, in], A [rank, in] and
 // B [out, rank] are trained, and y = x W^T + factor (x A^T) B^T.
 struct LoraConfig {
   int64_t rank = 0;                       // 0: no adapters, all weights are trained

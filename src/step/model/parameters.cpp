@@ -39,11 +39,17 @@ static int64_t matrix_elements(const ModelConfig& config, OpClass read_by) {
 int64_t matmul_parameter_count(const ModelConfig& config) { return matrix_elements(config, OpClass::contraction); }
 int64_t embedding_parameter_count(const ModelConfig& config) { return matrix_elements(config, OpClass::embedding); }
 
-double flops_per_token(const ModelConfig& c, int64_t seq) {
-  // Frozen matrices have no gradient: 2 FLOPs in the forward pass, 2 for the gradient of the input.
-  const auto matmul = double(matmul_parameter_count(c));
-  const double trained = c.lora.rank ? double(trained_parameter_count(c)) : matmul;
-  return 4.0 * matmul + 2.0 * trained + 12.0 * double(c.layers) * double(c.heads * c.head_dim) * c.keys_per_token(seq);
+static double flops_with_all_gradients(const ModelConfig& c, int64_t seq) {
+  return 6.0 * double(matmul_parameter_count(c)) +
+         12.0 * double(c.layers) * double(c.heads * c.head_dim) * c.keys_per_token(seq);
 }
+
+double flops_per_token(const ModelConfig& c, int64_t seq) {
+  const double all = flops_with_all_gradients(c, seq);
+  if (c.lora.rank == 0) return all;
+  return all - 2.0 * double(matmul_parameter_count(c) - trained_parameter_count(c));
+}
+
+double forward_flops_per_token(const ModelConfig& c, int64_t seq) { return flops_with_all_gradients(c, seq) / 3; }
 
 }  // namespace crest

@@ -35,6 +35,9 @@ int64_t matmul_parameter_count(const ModelConfig& config);
 int64_t embedding_parameter_count(const ModelConfig& config);
 // 6N + 12 L d T (PaLM, appendix B) with N = matmul_parameter_count and T = keys_per_token: model
 // FLOPs per trained token, without a causal discount and without vocabulary padding.
+// Frozen matrices have no gradient: 4 instead of 6 for each of their weights.
 double flops_per_token(const ModelConfig& config, int64_t seq);
+// A third of 6N + 12 L d T.
+double forward_flops_per_token(const ModelConfig& config, int64_t seq);
 
 }  // namespace crest

@@ -119,10 +119,8 @@ const std::vector<Setting>& model_settings() {
       by_functions(
           {.name = "lora",
            .group = group,
-           .help =
-               "train low-rank adapters of this rank beside the frozen weights of --init; 0: train all weights. The "
-               "default --lr is then 2e-4 for AdamW (for small steps and other optimizers as docs/how-to/lora.md "
-               "says)",
+           .help = "rank of low-rank adapters (LoRA) to train; the weights of --init stay as they are. 0: train all "
+                   "weights. The default --lr of adapters is 2e-4 with adamw, less in steps of fewer than 1024 tokens",
            .default_value = "0",
            .min = 0,
            .max = 65536,

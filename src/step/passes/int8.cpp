@@ -6,8 +6,8 @@
 //                           ->  y = linear(x, dequantize(q, scale), b)         for more
 //   y = embedding(ids, w)   ->  y = embedding_int8(ids, q, scale)              where the head is tied
 //
-// Setting --base-weights: the same for the frozen matrices beside adapters, in all Programs. int8 as
-// above, where each product of the backward half dequantizes its matrix again:
+// Setting --base-weights: the form of the frozen matrices of a model with adapters, in all
+// Programs. int8: as above. Each product of the backward half dequantizes its matrix again:
 //
 //   dx = linear_dx(dy, w)   ->  dx = linear_dx(dy, dequantize(q, scale))
 //
@@ -177,7 +177,7 @@ void set_base_weights(Program& program, const PassContext& context) {
   if (base == "auto") return;
   const Recipe& r = context.recipe;
   if (r.model.lora.rank == 0)
-    fail_usage("only weights beside adapters have a form of their own", "--base-weights",
+    fail_usage("only the frozen weights of a model with adapters have a form of their own", "--base-weights",
                "Add --lora RANK, or leave it out.");
   if (base == "fp32" && weight_dtype(r) != DType::f32)
     fail_usage(fmt::format("the weights of --precision {} --policy {} are 16-bit", r.precision, r.policy),

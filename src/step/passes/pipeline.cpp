@@ -95,7 +95,7 @@ const std::vector<Pass>& pipeline() {
        accumulate_settings, "it accumulates micro steps"},
       {"int8",
        "--weights int8: matrices of linear layers as 8-bit integers, in Programs that evaluate and sample; "
-       "--base-weights: the form of frozen matrices beside adapters",
+       "--base-weights: the form of a frozen matrix (--lora)",
        quantize_weights, int8_settings},
       {"loss_chunk", "--loss-chunk: projection, loss and gradients of the head for some tokens at a time", chunk_loss,
        loss_chunk_settings},

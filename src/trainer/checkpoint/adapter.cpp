@@ -116,7 +116,7 @@ class PeftConfig {
     if (get("bias") != "none" && !get("bias").is_null())
       refuse("bias", "Merge it in peft: model.merge_and_unload().save_pretrained(DIR).");
     for (const char* key : {"modules_to_save", "layer_replication", "target_parameters", "trainable_token_indices",
-                            "arrow_config", "corda_config", "alora_invocation_tokens"})
+                            "arrow_config", "corda_config", "kasa_config", "alora_invocation_tokens"})
       if (const Json value = get(key); !value.is_null() && !value.empty())
         refuse(key, "Merge it in peft: model.merge_and_unload().save_pretrained(DIR).");
     // These methods change the base's weights when they begin.
@@ -297,7 +297,7 @@ class PeftReader {
       base_.read(size_t(found), in_base.data(), in_base.size());
       if (own == in_base) return;
     }
-    refuse(t, "is a trained weight besides LoRA, or another one than in the base model",
+    refuse(t, "is a weight trained without LoRA, or another one than in the base model",
            "Merge it in peft: model.merge_and_unload().save_pretrained(DIR).");
   }
   [[noreturn]] void refuse(const TensorEntry& t, const char* why, const char* hint) const {

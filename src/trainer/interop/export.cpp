@@ -169,7 +169,7 @@ ExportResult export_model(const LoadedModel& model, const ExportOptions& o) {
   if (std::string difference = gelu_difference(config, format); !difference.empty())
     job.notes.push_back(difference + ". The logits will differ slightly.");
   format.write(job);
-  ExportResult result{format.name, "", format.next, config, dtype, 0, job.files, job.notes};
+  ExportResult result{format.name, "", format.next, config, dtype, 0, all, job.files, job.notes};
   result.bytes = bytes_of(made, job.files);
   staging.publish(false);
   result.folder = staging.out().string();
@@ -179,7 +179,7 @@ ExportResult export_model(const LoadedModel& model, const ExportOptions& o) {
 
 nlohmann::ordered_json to_json(const ExportResult& r) {
   const ModelConfig& c = r.config;
-  return {{"folder", r.folder}, {"format", r.format},   {"stored", name(r.stored)}, {"parameters", parameter_count(c)},
+  return {{"folder", r.folder}, {"format", r.format},   {"stored", name(r.stored)}, {"parameters", r.parameters},
           {"vocab", c.vocab},   {"context", c.context}, {"layers", c.layers},       {"heads", c.heads},
           {"width", c.width},   {"bias", c.bias},       {"tied", c.tied},           {"files", r.files},
           {"bytes", r.bytes},   {"notes", r.notes}};

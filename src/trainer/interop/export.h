@@ -51,7 +51,8 @@ struct ExportResult {
   std::string format, folder, next;
   ModelConfig config;
   DType stored = DType::f32;
-  uint64_t bytes = 0;  // of all files
+  uint64_t bytes = 0;       // of all files
+  uint64_t parameters = 0;  // in them
   std::vector<std::string> files, notes;
 };
 // The folder appears complete or not at all. One parameter at a time is in memory. Throws for

@@ -42,8 +42,8 @@ struct PlanReport {
   bool decodes() const { return std::string_view(phase_of(session)) == "decode"; }
   int64_t tokens() const { return step_tokens(session); }
   double model_flops() const {
-    double flops = flops_per_token(model(), session.recipe.seq_length()) * double(tokens());
-    return forward_only() ? flops / 3 : flops;
+    const int64_t seq = session.recipe.seq_length();
+    return (forward_only() ? forward_flops_per_token(model(), seq) : flops_per_token(model(), seq)) * double(tokens());
   }
   std::string flops_convention() const;
 };

@@ -239,9 +239,9 @@ ParameterCopy::ParameterCopy(const Executor& executor)
   }
 }
 
-// Uniform in [0, 1).
+// Uniform in (0, 1).
 static double unit(uint64_t seed, uint64_t stream, uint64_t n) {
-  return double(random_bits(seed, stream, n) >> 11) * 0x1p-53;
+  return (double(random_bits(seed, stream, n)) + 0.5) * 0x1p-32;
 }
 
 void initialize(const Executor& executor, int rank, uint64_t seed, int64_t period, bool trained_only) {

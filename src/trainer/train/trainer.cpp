@@ -61,7 +61,7 @@ class Start {
       find_initial_model();
     t_.recipe = request_.recipe.finish(default_model(t_.device));
     if (t_.recipe.model.lora.rank && t_.init.empty() && !continues_)
-      fail_usage("adapters are trained beside the weights of a model, but none was given", "--lora",
+      fail_usage("adapters need a model with weights, but none was given", "--lora",
                  "Add --init DIR, a Hugging Face folder or a run.");
     t_.recipe = prepare_data(t_.recipe);
     if (!leads_) t_.recipe = take_defaults(t_.recipe, t_.group->from_first(std::string()));
