@@ -287,7 +287,13 @@ TEST(OpenModel, FoldersWithoutACheckpoint) {
   create_directories(folder / "empty");
   expect_error([&] { open_model(folder / "empty"); }, {"neither model.toml nor config.json"});
   write_text(folder / "adapter/adapter_config.json", "{}");
-  expect_error([&] { open_model(folder / "adapter"); }, {"is an adapter", "merge_and_unload"});
+  expect_error([&] { open_model(folder / "adapter"); }, {"peft_type = null", "reads LORA"});
+  write_text(folder / "adapter/adapter_config.json",
+             R"({"peft_type": "LORA", "r": 2, "lora_alpha": 4, "bias": "all"})");
+  expect_error([&] { open_model(folder / "adapter"); }, {"bias", "merge_and_unload"});
+  write_text(folder / "adapter/adapter_config.json",
+             R"({"peft_type": "LORA", "r": 2, "lora_alpha": 4, "base_model_name_or_path": "Qwen/Qwen2.5-0.5B"})");
+  expect_error([&] { open_model(folder / "adapter"); }, {"Qwen/Qwen2.5-0.5B", "--base DIR"});
   create_directories(folder / "fresh/checkpoints");
   expect_error([&] { open_model(folder / "fresh"); }, {"no checkpoint yet"});
   write_text(folder / "started/config.toml", "model = 'nano'\n");

@@ -33,6 +33,7 @@ constexpr Exception exceptions[] = {
     {"*' --init base '*", "needs a model of transformers; tests/interop/guide.py runs its page"},
     {"*' --init model '*", "needs a model of transformers; tests/interop/guide.py runs its page"},
     {"*' --model model '*", "needs a model of transformers; tests/interop/guide.py runs its page"},
+    {"*' --model models/qwen '*", "needs the sizes of a model of transformers"},
     {"' export '*' nanogpt '*", "needs a model with nanoGPT's GELU; tests/interop exports one"},
     {"' watch '*", "serves pages until Ctrl-C; tests/cli/watch.cpp runs it"},
     {"' comm '*", "needs a loopback device and Gloo, or GPUs; tests/cli/comm.cpp runs it"},

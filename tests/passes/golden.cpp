@@ -72,6 +72,8 @@ std::vector<Golden> golden_cases() {
   auto kept = [=](Recipe& r) { micro_steps(r), r.pass_settings["fp8-weights"] = "keep"; };
   auto updated = [=](Recipe& r) { fp8(r), r.pass_settings["fp8-weights"] = "update"; };
   auto int8 = [](Recipe& r) { r.pass_settings["weights"] = "int8"; };
+  auto lora = [](Recipe& r) { r.model.lora.rank = 2, r.model.lora.targets = "attn.qkv"; };
+  auto base = [=](Recipe& r, const char* weights) { lora(r), r.pass_settings["base-weights"] = weights; };
   auto dropped = [](const char* recompute) {
     return [=](Recipe& r) { r.fusion = "on", r.model.dropout = 0.1, r.recompute = recompute; };
   };
@@ -129,6 +131,7 @@ std::vector<Golden> golden_cases() {
       {"autograd.llama", "autograd", none, true},
       {"autograd.window", "autograd", window, true},
       {"autograd.update", "autograd", none, false, update},
+      {"autograd.lora", "autograd", lora, true},
       {"accumulate.first", "accumulate", micro_steps, false, train, true, false},
       {"accumulate.next", "accumulate", micro_steps, false, train, false, false},
       {"fp8", "fp8", fp8},
@@ -148,6 +151,9 @@ std::vector<Golden> golden_cases() {
       {"int8.autocast.decode", "int8", [=](Recipe& r) { int8(r), r.precision = "bf16", r.policy = "autocast"; }, false,
        decode},
       {"int8.validation", "int8", int8, false, ProgramKind::validation},
+      {"int8.base", "int8", [=](Recipe& r) { base(r, "int8"); }, true},
+      {"int8.base.update", "int8", [=](Recipe& r) { base(r, "int8"); }, true, update},
+      {"int8.base.bf16", "int8", [=](Recipe& r) { base(r, "bf16"); }, true},
       {"fusion.int8", "fusion", [=](Recipe& r) { int8(r), fusion_on(r), r.batch = 1, r.seq = 1; }, false, decode},
       {"loss_chunk", "loss_chunk", chunk},
       {"loss_chunk.accumulate.next", "loss_chunk", [=](Recipe& r) { chunk(r), micro_steps(r); }, true, train, false,

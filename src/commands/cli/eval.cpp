@@ -18,6 +18,7 @@ namespace {
 
 struct EvalFlags {
   EvaluateOptions evaluate;
+  std::string base;
   DeviceOptions device;
   bool json = false;
 };
@@ -36,7 +37,8 @@ void print_eval(const ModelEvaluation& m) {
 
 int run_eval(EvalFlags& o) {
   validate(o.evaluate);
-  LoadedModel model = open_model(o.evaluate.run, [](const std::string& m) { to_stderr("crest: warning: {}\n", m); });
+  LoadedModel model = open_model(
+      o.evaluate.run, [](const std::string& m) { to_stderr("crest: warning: {}\n", m); }, o.base);
   o.evaluate.device = o.device.find();
   o.evaluate.memory_limit = o.device.limit(o.evaluate.device);
   ModelEvaluation m = evaluate_model(o.evaluate, model, [](const std::string& line) { to_stderr("{}\n", line); });
@@ -53,6 +55,7 @@ std::function<int()> setup_eval(CLI::App& app) {
   auto o = std::make_shared<EvalFlags>();
   EvaluateOptions& e = o->evaluate;
   app.add_option("--run", e.run, "run, checkpoint, or folder with config.json and safetensors")->type_name("RUN");
+  add_base_option(app, o->base);
   app.add_option("--data", e.data, "folder of prepared data (default: the run's)")->type_name("DIR");
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->capture_default_str();

@@ -23,12 +23,13 @@ namespace {
 struct ExportFlags {
   ExportOptions out;
   std::vector<std::string> models;
+  std::string base;
   bool json = false;
 };
 
 void print_export(const ExportResult& r) {
   fmt::print("{}: {} ({}, {} parameters, {})\n", printable(r.folder), join(r.files, ", "), name(r.stored),
-             format_count(double(parameter_count(r.config))), format_bytes(double(r.bytes)));
+             format_count(double(r.parameters)), format_bytes(double(r.bytes)));
   for (auto& note : r.notes) fmt::print("{}\n", printable(note, 1000));
   fmt::print("\nNext, {}\n", printable(r.next, 2000));
 }
@@ -40,7 +41,8 @@ int run_export(ExportFlags& o) {
   if (o.out.out.empty()) fail_usage("no output folder given", "--out", "Give a folder: --out DIR.");
   StopSignal signal;
   o.out.progress = conversion_progress("crest export", "exporting");
-  LoadedModel model = open_model(o.models[0], [](const std::string& m) { to_stderr("crest: warning: {}\n", m); });
+  LoadedModel model = open_model(
+      o.models[0], [](const std::string& m) { to_stderr("crest: warning: {}\n", m); }, o.base);
   ExportResult r = export_model(model, o.out);
   if (o.json)
     print_json(to_json(r));
@@ -56,9 +58,11 @@ std::function<int()> setup_export(CLI::App& app) {
   app.add_option("RUN,--run", o->models, "run, checkpoint, or folder with config.json and safetensors")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--to", o->out.to, "program to write for: llm.c, nanogpt");
+  app.add_option("--to", o->out.to,
+                 "program to write for: llm.c, nanogpt; for adapters also merged (transformers), peft");
+  add_base_option(app, o->base);
   app.add_option("--out", o->out.out, "folder to write (must not exist)")->type_name("DIR");
-  app.add_option("--dtype", o->out.dtype, "fp32, or for llm.c bf16 (default: fp32)");
+  app.add_option("--dtype", o->out.dtype, "fp32, or for llm.c and merged bf16 (default: fp32)");
   app.add_flag("--other-gelu", o->out.other_gelu,
                "export although the program computes the other form of GELU (logits differ slightly)");
   add_json_option(app, o->json);

@@ -84,6 +84,11 @@ void add_json_option(CLI::App& app, bool& json) {
   app.add_flag("--json", json, "print one JSON document on standard output");
 }
 
+void add_base_option(CLI::App& app, std::string& base) {
+  app.add_option("--base", base, "of an adapter: folder of its base model, if it is not where the adapter says")
+      ->type_name("DIR");
+}
+
 void add_config_option(CLI::App& app) {
   app.add_option("--config", "TOML file with any of these flags as keys (flags override it)")
       ->type_name("FILE")

@@ -31,6 +31,8 @@ inline constexpr const char* tokenizer_type = "TOKENIZER";
 
 // --json: print one document on standard output.
 void add_json_option(CLI::App& app, bool& json);
+// --base DIR: for adapters.
+void add_base_option(CLI::App& app, std::string& base);
 // --config FILE.
 void add_config_option(CLI::App& app);
 

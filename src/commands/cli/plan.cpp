@@ -173,11 +173,17 @@ void print_stages(const PlanReport& r, const PredictedStep* time) {
 void print_memory(const PlanReport& r, int rows) {
   const CompiledSession& s = r.session;
   CategoryBytes bytes = s.by_category();
+  const AdapterPlan adapters = adapter_plan(s);
   Table table({{"memory at the peak", Align::left}, {"bytes"}, {"share"}});
+  auto row = [&](const std::string& what, int64_t b) {
+    table.row({what, format_bytes(double(b)), fmt::format("{:.1f}%", 100.0 * double(b) / double(r.planned()))});
+  };
   for (int i = 0; i < category_count; ++i)
-    if (int64_t b = bytes[size_t(i)])
-      table.row({std::string(name(Category(i))), format_bytes(double(b)),
-                 fmt::format("{:.1f}%", 100.0 * double(b) / double(r.planned()))});
+    if (int64_t b = bytes[size_t(i)]) {
+      row(std::string(name(Category(i))), b);
+      if (Category(i) != Category::weights || !adapters.trained) continue;
+      row("  frozen", adapters.frozen_bytes), row("  adapters", adapters.adapter_bytes);
+    }
   table.rule();
   table.row({"planned", format_bytes(double(r.planned())), ""});
   fmt::print("\n{}", table.text(use_color(STDOUT_FILENO)));
@@ -266,6 +272,11 @@ void print_plan(const PlanReport& r, const Prediction& prediction, const PlanFla
              format_count(double(matmul_parameter_count(r.model()))),
              format_count(double(embedding_parameter_count(r.model()))),
              r.model().tied ? "; head and token embedding are tied" : "");
+  if (const AdapterPlan a = adapter_plan(s); a.trained)
+    fmt::print("adapters    rank {}{} at {}: {} parameters are trained ({:.2g}%), {} are frozen\n", q.model.lora.rank,
+               q.model.lora.qkv_rank ? fmt::format(" ({} at attn.qkv)", q.model.lora.qkv_rank) : "",
+               printable(q.model.lora.targets), a.trained, 100 * double(a.trained) / double(a.trained + a.frozen),
+               a.frozen);
   int64_t chunk = loss_chunk(s);
   std::string weights;
   if (int64_t n = int8_weights(s))

@@ -30,7 +30,7 @@ constexpr uint64_t max_prompt_bytes = uint64_t(64) << 20;
 
 struct SampleFlags {
   SampleOptions sample;
-  std::string prompt_file, tokens;
+  std::string prompt_file, tokens, base;
   DeviceOptions device;
   StoreFile store;
   bool no_echo = false, json = false;
@@ -115,7 +115,8 @@ SampledText sample(const SampleFlags& o, ModelSampler& sampler, Output& out, int
 int run_sample(SampleFlags& o) {
   if (!o.has_run) o.sample.run = newest_run(o.store);
   read_prompt(o);
-  LoadedModel model = open_model(o.sample.run, [](const std::string& m) { message("crest: warning: {}", m); });
+  LoadedModel model = open_model(
+      o.sample.run, [](const std::string& m) { message("crest: warning: {}", m); }, o.base);
   if (!model.text_problem.empty()) message("crest: warning: {}", model.text_problem);
   o.sample.device = o.device.find();
   o.sample.memory_limit = o.device.limit(o.sample.device);
@@ -145,6 +146,7 @@ std::function<int()> setup_sample(CLI::App& app) {
   auto* run = app.add_option("--run", s.run,
                              "run, checkpoint, or folder with config.json and safetensors (default: the newest run)")
                   ->type_name("RUN");
+  add_base_option(app, o->base);
   auto* prompt = app.add_option("--prompt", s.prompt, "text to continue (default: start a new text)");
   app.add_option("--prompt-file", o->prompt_file, "file with the prompt, or - (standard input)")->type_name("FILE");
   auto* tokens =

@@ -115,8 +115,9 @@ std::string describe(FlopsConvention convention, const Recipe& recipe, BenchPhas
 }
 
 double palm_flops(const Recipe& r, BenchPhase phase) {
-  double flops = flops_per_token(r.model, r.seq_length()) * double(phase_tokens(r, phase));
-  return is_forward(phase) ? flops / 3 : flops;
+  const int64_t seq = r.seq_length();
+  return (is_forward(phase) ? forward_flops_per_token(r.model, seq) : flops_per_token(r.model, seq)) *
+         double(phase_tokens(r, phase));
 }
 
 std::vector<int> phase_calls(const CompiledSession& s, BenchPhase phase) {

@@ -43,7 +43,8 @@ void set_work(PredictedStep& s, const CompiledSession& session) {
   s.profile = step_rows(session);
   const Recipe& r = session.recipe;
   s.tokens = step_tokens(session);
-  s.model_flops = flops_per_token(r.model, r.seq_length()) * double(s.tokens) / (forward_only(session) ? 3 : 1);
+  s.model_flops = double(s.tokens) * (forward_only(session) ? forward_flops_per_token(r.model, r.seq_length())
+                                                            : flops_per_token(r.model, r.seq_length()));
   s.ranks = r.all_ranks();
   s.executed_flops = 0;
   for (auto& row : s.profile.instrs) s.executed_flops += row.flops * s.ranks;

@@ -160,9 +160,10 @@ std::string profile_head(const Profile& p, const ProfileView& view) {
   for (const char* key : {"ranks", "data_parallel"})
     if (r(key) != "1" && r(key) != "?")
       text += fmt::format(" x {} ranks; times and memory are those of rank 0", r(key));
-  text += fmt::format("\nstep      {} ms{} ({} runs), {} tokens/s, {} (6N + 12 L d T per token)\n", ms(step),
+  text += fmt::format("\nstep      {} ms{} ({} runs), {} tokens/s, {} ({} + 12 L d T per token)\n", ms(step),
                       interval(p.step_ms), p.step_ms.size(), format_count(double(p.tokens) / step * 1e3),
-                      format_si(p.model_flops / step * 1e3, "FLOP/s"));
+                      format_si(p.model_flops / step * 1e3, "FLOP/s"),
+                      r("lora") == "0" || r("lora") == "?" ? "6N" : "4N + 2A");
   if (auto joules = p.joules_per_token())
     text += fmt::format("power     {:.0f} W, {:.3g} J/token\n", *p.power_w, *joules);
   text += fmt::format("profiled  {} ms{} ({} runs): overhead {:+.1f}%; {}\n", ms(p.profiled_median_ms()),

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/error.h"
+#include "core/text.h"
 
 namespace crest {
 
@@ -41,6 +43,32 @@ const std::vector<std::string>& names_of<RopeScalingType>() {
 
 std::string name(ActivationKind activation) { return names_of<ActivationKind>()[size_t(activation)]; }
 std::string name(RopeScalingType type) { return names_of<RopeScalingType>()[size_t(type)]; }
+
+const std::vector<std::string>& lora_targets() {
+  static const std::vector<std::string> names = {"attention", "mlp",      "head",   "attn.qkv", "attn.proj",
+                                                 "mlp.fc",    "mlp.gate", "mlp.up", "mlp.proj", "lm_head"};
+  return names;
+}
+
+double LoraConfig::factor() const {
+  const double scaled = alpha == 0 ? 2 * double(rank) : alpha;
+  return scaled / (rank_stabilized ? std::sqrt(double(rank)) : double(rank));
+}
+
+bool LoraConfig::has(std::string_view layer) const {
+  if (rank == 0) return false;
+  for (const std::string& target : split(targets, ','))
+    if (layer == target || (target == "attention" && layer.starts_with("attn.")) ||
+        (target == "mlp" && layer.starts_with("mlp.")) || (target == "head" && layer == "lm_head"))
+      return true;
+  return false;
+}
+
+ModelConfig ModelConfig::base() const {
+  ModelConfig plain = *this;
+  plain.lora = {};
+  return plain;
+}
 
 const LayerConfig& ModelConfig::layer(int64_t index) const {
   if (pattern.empty()) return *this;
@@ -172,6 +200,41 @@ static void validate_layer(const LayerConfig& c, int64_t head_dim, bool rotates,
                where, "Llama 3 uses 1 and 4.");
 }
 
+static void validate_lora(const ModelConfig& c) {
+  const LoraConfig& l = c.lora;
+  if (l.rank == 0) {
+    LoraConfig none = l;
+    none.rank = 0;
+    if (!(none == LoraConfig()))
+      fail_usage("settings of adapters were given, but no rank", "--lora", "Add --lora RANK, for example --lora 16.");
+    return;
+  }
+  if (l.rank < 0 || l.rank > 65536 || l.qkv_rank < 0 || l.qkv_rank > 65536)
+    fail_usage(fmt::format("rank {} is out of range", l.rank), "--lora", "It must be from 1 to 65536.");
+  if (!(l.alpha >= 0 && l.alpha <= 1e6))
+    fail_usage(fmt::format("{} is out of range", l.alpha), "--lora-alpha", "It must be above 0, at most a million.");
+  if (!(l.dropout >= 0 && l.dropout < 1))
+    fail_usage(fmt::format("{} is out of range", l.dropout), "--lora-dropout", "It must be in [0, 1).");
+  for (const std::string& target : split(l.targets, ',')) {
+    const auto& known = lora_targets();
+    if (std::find(known.begin(), known.end(), target) == known.end())
+      fail_usage(fmt::format("unknown target '{}'", printable(target)), "--lora-targets",
+                 fmt::format("{} Targets: {}.", did_you_mean(target, known), join(known, ", ")));
+    if (c.tied && (target == "head" || target == "lm_head"))
+      fail_usage("the head of this model is its token embedding, which has no adapter", "--lora-targets",
+                 "Leave out the head, or take a model with a head of its own.");
+  }
+  auto layers = [&](const LayerConfig& layer) {
+    std::vector<std::string> names = {"attn.qkv", "attn.proj", "mlp.proj", "lm_head"};
+    for (const char* in : gated(layer.activation) ? std::vector{"mlp.gate", "mlp.up"} : std::vector{"mlp.fc"})
+      names.push_back(in);
+    return std::any_of(names.begin(), names.end(), [&](auto& name) { return l.has(name); });
+  };
+  if (!layers(c) && std::none_of(c.others.begin(), c.others.end(), layers))
+    fail_usage(fmt::format("this model has no linear layer '{}'", printable(l.targets)), "--lora-targets",
+               "Its MLP has mlp.gate, mlp.up and mlp.proj, or mlp.fc and mlp.proj.");
+}
+
 void validate(const ModelConfig& c, const std::string& where) {
   auto range = [&](const char* field, int64_t value, int64_t low, int64_t high) {
     if (value < low || value > high)
@@ -202,6 +265,7 @@ void validate(const ModelConfig& c, const std::string& where) {
       fail_usage("the pattern names a layer that is not described", where, "See docs/reference/models.md.");
   const bool rotates = c.position == PositionKind::rope;
   validate_layer(c, c.head_dim, rotates, where);
+  validate_lora(c);
   for (auto& other : c.others) validate_layer(other, c.head_dim, rotates, where);
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace crest {
@@ -85,6 +86,25 @@ struct LayerConfig {
   bool has_norm_bias() const { return norm == NormKind::layer && norm_weight && (bias || norm_bias); }
 };
 
+// Low-rank adapters (Hu et al. 2021, "LoRA"): next to a frozen matrix W [out, in], A [rank, in] and
+// B [out, rank] are trained, and y = x W^T + factor (x A^T) B^T.
+struct LoraConfig {
+  int64_t rank = 0;                       // 0: no adapters, all weights are trained
+  int64_t qkv_rank = 0;                   // of attn.qkv; 0: as `rank`
+  double alpha = 0;                       // 0: 2 rank
+  std::string targets = "attention,mlp";  // linear layers with adapters: lora_targets()
+  bool rank_stabilized = false;           // factor alpha / sqrt(rank) instead of alpha / rank
+  double dropout = 0;                     // of the adapters' inputs
+  bool operator==(const LoraConfig&) const = default;
+
+  double factor() const;
+  // Whether a linear layer has an adapter: "attn.qkv", "lm_head".
+  bool has(std::string_view layer) const;
+  int64_t rank_of(std::string_view layer) const { return layer == "attn.qkv" && qkv_rank ? qkv_rank : rank; }
+};
+// The names in `targets`: attention, mlp, or single layers.
+const std::vector<std::string>& lora_targets();
+
 // The LayerConfig fields describe the layers and the norm before the head. If layers differ,
 // `others` has the other kinds and `pattern` a letter for each layer: 'A' for these fields, 'B' for
 // others[0], and so on. The pattern repeats to the last layer. "": all layers are alike.
@@ -109,6 +129,7 @@ struct ModelConfig : LayerConfig {
   bool zero_projections = false;  // a new model starts with zero projections into the residual stream
   std::vector<LayerConfig> others;
   std::string pattern;
+  LoraConfig lora;
   bool operator==(const ModelConfig&) const = default;
 
   int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
@@ -120,6 +141,9 @@ struct ModelConfig : LayerConfig {
   // Applies a change to every kind of layer.
   template <class F>
   void change_layers(F change);
+
+  // The same model without adapters: all parameters of its base.
+  ModelConfig base() const;
 
   // The window of a layer for sequences of `tokens`; 0: full attention.
   int64_t window_of(int64_t index, int64_t tokens) const {

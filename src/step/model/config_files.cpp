@@ -39,8 +39,7 @@ std::optional<ModelConfig> read_model_file(const std::string& path) {
     if (!fs::exists(file, ec)) file = fs::path(path) / "config.json";
     if (!fs::exists(file, ec) && fs::exists(fs::path(path) / "adapter_config.json", ec))
       fail("is an adapter (LoRA or the like), not a model", printable(path),
-           "Merge it into its model with peft: AutoPeftModelForCausalLM.from_pretrained(FOLDER).merge_and_unload()"
-           ".save_pretrained(OTHER).");
+           "Give the folder of its base model, and --lora RANK. Options that take an adapter are --init and --run.");
     if (!fs::exists(file, ec))
       fail("the folder has neither model.toml nor config.json", printable(path),
            "Give the folder of a Hugging Face model or a Crest checkpoint, or a TOML file.");

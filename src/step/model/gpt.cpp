@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "core/scalars.h"
+#include "model/parameters.h"
 #include "program/builder.h"
 
 namespace crest {
@@ -18,6 +19,9 @@ std::string_view name(ProgramKind k) {
 }
 
 namespace {
+
+// Dropout of adapters has its own numbers: dropout of the model stays as it is without them.
+constexpr int adapter_rng_ids = 1 << 20;
 
 class GptBuilder {
  public:
@@ -67,12 +71,17 @@ class GptBuilder {
       if (after) norm_parameters(h + "ln_2_post", layer);
     }
     norm_parameters("ln_f", c_);
-    if (!c_.tied) matrix("lm_head.weight", c_.vocab, c_.width, std);
+    if (!c_.tied) {
+      matrix("lm_head.weight", c_.vocab, c_.width, std);
+      adapter("lm_head", "lm_head", c_.vocab, c_.width);
+    }
   }
 
   void parameter(const std::string& name, const Shape& shape, double mean, double std, bool decay) {
     ValueId v = b_.declare(name, DType::f32, shape, Role::weight, Lifetime::persistent);
-    program_.params.push_back({name, shape, v, mean, std, decay});
+    program_.params.push_back({name, shape, v, mean, std});
+    program_.params.back().decay = decay;
+    program_.params.back().frozen = c_.lora.rank > 0;
     by_name_[name] = v;
   }
   void matrix(const std::string& name, int64_t rows, int64_t columns, double std) {
@@ -81,6 +90,18 @@ class GptBuilder {
   void linear_parameters(const std::string& scope, int64_t out, int64_t in, double std, bool bias) {
     matrix(scope + ".weight", out, in, std);
     if (bias) parameter(scope + ".bias", {out}, 0, 0, false);
+    const size_t layer = scope.find('.', 2) + 1;  // h.N.
+    adapter(scope, scope.substr(layer), out, in);
+  }
+  // Of a linear layer with this name in its block. B is zero, so a new adapter changes nothing; A
+  // is initialized as in peft, uniform in +-1/sqrt(in).
+  void adapter(const std::string& scope, std::string_view layer, int64_t out, int64_t in) {
+    if (!c_.lora.has(layer)) return;
+    const int64_t rank = c_.lora.rank_of(layer);
+    matrix(scope + lora_a, rank, in, 1 / std::sqrt(3.0 * double(in)));
+    program_.params.back().uniform = true, program_.params.back().frozen = false;
+    matrix(scope + lora_b, out, rank, 0);
+    program_.params.back().frozen = false;
   }
   void norm_parameters(const std::string& scope, const LayerConfig& layer) {
     if (layer.norm_weight) parameter(scope + ".weight", {c_.width}, 1, 0, false);
@@ -94,7 +115,20 @@ class GptBuilder {
 
   ValueId linear(const std::string& scope, ValueId x) {
     b_.origin = Origin(scope);
-    return b_.emit1("linear", {x, param(scope + ".weight"), param(scope + ".bias")});
+    return adapted(scope, x, b_.emit1("linear", {x, param(scope + ".weight"), param(scope + ".bias")}));
+  }
+  // Adds the adapter's output to the layer's output y, if it has one.
+  ValueId adapted(const std::string& scope, ValueId x, ValueId y) {
+    const ValueId a = param(scope + lora_a), b = param(scope + lora_b);
+    if (a == no_value) return y;
+    b_.origin = Origin(scope + ".lora");
+    ++adapter_rng_id_;
+    if (c_.lora.dropout > 0 && s_.kind == ProgramKind::train)
+      x = b_.emit1("dropout", {x, scalars_}, Attrs().set("p", c_.lora.dropout).set("rng_id", adapter_rng_id_));
+    const ValueId low = scaled(b_.emit1("linear", {x, a, no_value}), c_.lora.factor());
+    y = b_.emit1("add", {y, b_.emit1("linear", {low, b, no_value})});
+    b_.origin = Origin(scope);
+    return y;
   }
   ValueId norm(const std::string& scope, const LayerConfig& layer, ValueId x) {
     b_.origin = Origin(scope);
@@ -250,6 +284,7 @@ class GptBuilder {
     b_.origin = Origin("lm_head");
     x = scaled(x, c_.logit_scale);
     ValueId logits = b_.emit1("linear", {x, param(c_.tied ? "wte.weight" : "lm_head.weight"), no_value});
+    logits = adapted("lm_head", x, logits);
     if (inference_) {
       if (c_.logit_cap > 0) logits = scaled(b_.emit1("tanh", {scaled(logits, 1 / c_.logit_cap)}), c_.logit_cap);
       program_.at(logits).name = "logits";
@@ -277,7 +312,7 @@ class GptBuilder {
   std::unordered_map<std::string, ValueId> by_name_;
   ValueId scalars_ = no_value, tokens_ = no_value;
   bool inference_ = false;
-  int rng_id_ = 0;
+  int rng_id_ = 0, adapter_rng_id_ = adapter_rng_ids;
 };
 
 }  // namespace

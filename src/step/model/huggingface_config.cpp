@@ -65,7 +65,7 @@ bool holds(const Family& family, const ModelConfig& c) {
 }  // namespace
 
 const Family* family_of(const ModelConfig& config) {
-  ModelConfig c = config;
+  ModelConfig c = config.base();  // files of families hold no adapters
   c.simplify();
   if (const Family* own = find_family(c.family); own && holds(*own, c)) return own;
   for (auto& family : families())

@@ -15,6 +15,14 @@ int64_t parameter_count(const ModelConfig& config) {
   return n;
 }
 
+bool is_adapter(const Param& p) { return p.name.ends_with(lora_a) || p.name.ends_with(lora_b); }
+
+int64_t trained_parameter_count(const ModelConfig& config) {
+  int64_t n = 0;
+  for (auto& p : parameters_of(config)) n += p.frozen ? 0 : p.shape.numel();
+  return n;
+}
+
 // Elements of all matrices read by one class of instructions in a forward pass.
 static int64_t matrix_elements(const ModelConfig& config, OpClass read_by) {
   const Program forward = build_model(config, {.kind = ProgramKind::validation});
@@ -31,9 +39,17 @@ static int64_t matrix_elements(const ModelConfig& config, OpClass read_by) {
 int64_t matmul_parameter_count(const ModelConfig& config) { return matrix_elements(config, OpClass::contraction); }
 int64_t embedding_parameter_count(const ModelConfig& config) { return matrix_elements(config, OpClass::embedding); }
 
-double flops_per_token(const ModelConfig& c, int64_t seq) {
+static double flops_with_all_gradients(const ModelConfig& c, int64_t seq) {
   return 6.0 * double(matmul_parameter_count(c)) +
          12.0 * double(c.layers) * double(c.heads * c.head_dim) * c.keys_per_token(seq);
 }
+
+double flops_per_token(const ModelConfig& c, int64_t seq) {
+  const double all = flops_with_all_gradients(c, seq);
+  if (c.lora.rank == 0) return all;
+  return all - 2.0 * double(matmul_parameter_count(c) - trained_parameter_count(c));
+}
+
+double forward_flops_per_token(const ModelConfig& c, int64_t seq) { return flops_with_all_gradients(c, seq) / 3; }
 
 }  // namespace crest

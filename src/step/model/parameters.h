@@ -21,6 +21,12 @@ namespace crest {
 // LayerNorm.
 std::vector<Param> parameters_of(const ModelConfig& config);
 
+// The names of a linear layer's adapter after the layer's name (LoraConfig).
+bool is_adapter(const Param& parameter);
+inline constexpr const char *lora_a = ".lora_a.weight", *lora_b = ".lora_b.weight";
+
+// Elements of trained parameters: all of them without adapters.
+int64_t trained_parameter_count(const ModelConfig& config);
 // Tied parameters count once.
 int64_t parameter_count(const ModelConfig& config);
 // Weights in matmuls: PaLM's N, with the head, without embeddings.
@@ -29,6 +35,9 @@ int64_t matmul_parameter_count(const ModelConfig& config);
 int64_t embedding_parameter_count(const ModelConfig& config);
 // 6N + 12 L d T (PaLM, appendix B) with N = matmul_parameter_count and T = keys_per_token: model
 // FLOPs per trained token, without a causal discount and without vocabulary padding.
+// Frozen matrices have no gradient: 4 instead of 6 for each of their weights.
 double flops_per_token(const ModelConfig& config, int64_t seq);
+// A third of 6N + 12 L d T.
+double forward_flops_per_token(const ModelConfig& config, int64_t seq);
 
 }  // namespace crest

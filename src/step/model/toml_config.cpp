@@ -73,6 +73,13 @@ const std::vector<Key<RopeScaling>> rope_keys = {{"type", &RopeScaling::type},
                                                  {"attention_factor", &RopeScaling::attention_factor},
                                                  {"truncate", &RopeScaling::truncate}};
 
+const std::vector<Key<LoraConfig>> lora_keys = {{"rank", &LoraConfig::rank},
+                                                {"qkv_rank", &LoraConfig::qkv_rank, true},
+                                                {"alpha", &LoraConfig::alpha, true},
+                                                {"targets", &LoraConfig::targets},
+                                                {"rank_stabilized", &LoraConfig::rank_stabilized, true},
+                                                {"dropout", &LoraConfig::dropout, true}};
+
 class TomlReader {
  public:
   explicit TomlReader(const std::string& path) : path_(path) {}
@@ -111,7 +118,7 @@ class TomlReader {
     }
   }
   void read_model(const toml::table& table, ModelConfig& out) const {
-    static const std::vector<std::string> others = {"preset", "rope_scaling", "full_layers", "layer"};
+    static const std::vector<std::string> others = {"preset", "rope_scaling", "full_layers", "layer", "lora"};
     for (auto&& [k, value] : table) {
       std::string key(k.str());
       if (std::find(others.begin(), others.end(), key) != others.end()) continue;
@@ -119,6 +126,11 @@ class TomlReader {
         unknown(k, with(with(names(model_keys), names(layer_keys)), others));
     }
     if (const toml::node* scaling = table.get("rope_scaling")) read_scaling(*scaling, out.rope_scaling);
+    if (const toml::node* lora = table.get("lora")) {
+      if (!lora->is_table()) fail_usage("lora must be a table", place(lora->source()), "Write [lora] and its keys.");
+      for (auto&& [key, value] : *lora->as_table())
+        if (!assign(std::string(key.str()), value, lora_keys, out.lora)) unknown(key, names(lora_keys));
+    }
   }
 
   // [layer.X]: layers with the letter X in `pattern` differ in these keys.
@@ -283,6 +295,7 @@ ModelConfig parse_model_toml(std::string_view text, const std::string& where) {
 std::string to_toml(const ModelConfig& config) {
   std::string out = write_keys(model_keys, config) + write_keys<LayerConfig>(layer_keys, config);
   if (config.rope_scaling != RopeScaling()) out += "\n[rope_scaling]\n" + write_keys(rope_keys, config.rope_scaling);
+  if (config.lora != LoraConfig()) out += "\n[lora]\n" + write_keys(lora_keys, config.lora);
   for (size_t i = 0; i < config.others.size(); ++i) {
     const LayerConfig &other = config.others[i], &base = config;
     const char letter = char('B' + i);

@@ -124,11 +124,11 @@ class Tensors {
 std::vector<CanonicalTensor> tensors_under(const TensorNames* names, const ModelConfig& config) {
   if (!names) {
     std::vector<CanonicalTensor> out;
-    for (auto& p : parameters_of(config)) out.push_back(whole_tensor(p));
+    for (auto& p : parameters_of(config.base())) out.push_back(whole_tensor(p));
     return out;
   }
   Tensors tensors(*names, config);
-  for (auto& p : parameters_of(config))
+  for (auto& p : parameters_of(config.base()))
     if (!tensors.add(p)) return {};
   return std::move(tensors.out);
 }
@@ -136,6 +136,14 @@ std::vector<CanonicalTensor> tensors_under(const TensorNames* names, const Model
 std::vector<CanonicalTensor> canonical_tensors(const ModelConfig& config) {
   const Family* family = family_of(config);
   return tensors_under(family ? &family->names : nullptr, config);
+}
+
+std::vector<CanonicalTensor> saved_tensors(const ModelConfig& config) {
+  if (config.lora.rank == 0) return canonical_tensors(config);
+  std::vector<CanonicalTensor> out;
+  for (auto& p : parameters_of(config))
+    if (is_adapter(p)) out.push_back(whole_tensor(p));
+  return out;
 }
 
 namespace {

@@ -33,9 +33,12 @@ struct CanonicalTensor {
 };
 // A parameter as one tensor with Crest's name and orientation.
 CanonicalTensor whole_tensor(const Param& parameter);
-// All tensors of a checkpoint, in the order of parameters_of. Names are from family_of(config), or
+// All tensors of a model without adapters, in the order of parameters_of. Names are from
+// family_of(config), or
 // Crest's own without a family. The tensors cover every element of every parameter once.
 std::vector<CanonicalTensor> canonical_tensors(const ModelConfig& config);
+// What a checkpoint holds: adapters alone under Crest's own names, or canonical_tensors.
+std::vector<CanonicalTensor> saved_tensors(const ModelConfig& config);
 // With a family's names (null: Crest's own). Empty if some parameter has no name in the family.
 std::vector<CanonicalTensor> tensors_under(const TensorNames* names, const ModelConfig& config);
 

@@ -28,6 +28,7 @@ class Autograd final : public Grad {
     gradients_.assign(program_.values.size(), no_value);
     for (size_t i = forward_; i-- > 0;) differentiate(i);
     for (size_t q = 0; q < program_.params.size(); ++q) {
+      if (program_.params[q].frozen) continue;
       auto& versions = versions_[q];
       if (versions.empty()) fail_internal("no gradient reaches parameter " + program_.params[q].name);
       for (ValueId v : versions) {
@@ -63,7 +64,7 @@ class Autograd final : public Grad {
     parameter_.assign(program_.values.size(), -1);
     versions_.resize(program_.params.size());
     for (size_t q = 0; q < program_.params.size(); ++q) {
-      needs_[size_t(program_.params[q].value)] = true;
+      needs_[size_t(program_.params[q].value)] = !program_.params[q].frozen;
       parameter_[size_t(program_.params[q].value)] = int(q);
     }
     std::unordered_map<std::string_view, int> by_name;
@@ -72,7 +73,7 @@ class Autograd final : public Grad {
       const Value& value = program_.values[v];
       if (value.role != Role::weight || parameter_[v] >= 0) continue;
       auto it = by_name.find(std::string_view(value.name).substr(0, value.name.rfind('.')));
-      if (it != by_name.end()) parameter_[v] = it->second, needs_[v] = true;
+      if (it != by_name.end()) parameter_[v] = it->second, needs_[v] = !program_.params[size_t(it->second)].frozen;
     }
     for (auto& instr : program_.code) {
       bool any = is(instr, "receive");  // another stage's parameters
@@ -130,6 +131,7 @@ void autograd(Program& program, const PassContext& context) {
   if (context.kind == ProgramKind::update) {
     Builder b(program);
     for (auto& q : program.params) {
+      if (q.frozen) continue;
       const ValueId gradient = b.declare("grad." + q.name, gradient_dtype(program), program.at(q.value).shape,
                                          Role::gradient, Lifetime::step);
       program.at(gradient).placement = program.at(q.value).placement;

@@ -21,7 +21,8 @@ void clip_gradients(Program& program, const PassContext& context) {
   b.origin = Origin("clip");
   b.phase = Phase::update;
   std::map<Axes, std::vector<ValueId>> gradients;  // by the axes of their cuts
-  for (ValueId g : required_gradients(program, "clip")) gradients[axes_of_cuts(program.at(g))].push_back(g);
+  for (ValueId g : required_gradients(program, "clip"))
+    if (g != no_value) gradients[axes_of_cuts(program.at(g))].push_back(g);
   std::vector<ValueId> in = {latest(program, program.find("scalars"))};
   Attrs attrs = Attrs().set("clip", context.recipe.clip);
   // Each pipeline stage has the gradients of its own layers.

@@ -27,6 +27,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "model/parameters.h"
 #include "ops/fp8.h"
 #include "ops/index.h"
 #include "ops/quantized_norms.h"
@@ -49,6 +50,7 @@ std::vector<size_t> linears(const Program& p) {
   std::vector<size_t> list;
   for (size_t q = 0; q < p.params.size(); ++q) {
     const Param& param = p.params[q];
+    if (is_adapter(param)) continue;
     if (param.shape.rank() == 2 && Origin(param.name).layer() >= 0 && fits(p.at(param.value).shape)) list.push_back(q);
   }
   return list;

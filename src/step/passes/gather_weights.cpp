@@ -36,7 +36,7 @@ class GatherWeights {
 
   void run() {
     for (auto& q : p_.params) {
-      if (q.borrowed) continue;  // it arrives whole
+      if (q.borrowed || q.frozen) continue;  // it arrives whole, or is whole on every rank
       ValueId group = p_.at(q.value).layout.storage;
       if (groups_.insert(group).second) all_ += p_.at(group).bytes();
     }

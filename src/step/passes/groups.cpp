@@ -72,7 +72,7 @@ class Groups {
       for (size_t q = 0; q < program_.params.size(); ++q) {
         const Value& weight = program_.at(program_.params[q].value);
         if (kind_of(program_.params[q]) != kind) continue;
-        if (!is_float(weight.dtype)) continue;  // frozen (passes/int8.cpp)
+        if (!is_float(weight.dtype) || program_.params[q].frozen) continue;
         members.push_back({q, size});
         size += round_up(numel(q), alignment_);
         const bool equal = kind.role.empty() || int64_t(members.size()) % parts_ == 0;

@@ -40,7 +40,7 @@ const Optimizer& optimizer_of(const Optimizer& o, const Param& p) {
 
 void check_weights(const Optimizer& o, const Program& program) {
   for (auto& q : program.params)
-    if (o.master == Master::none && program.at(q.value).dtype != DType::bf16)
+    if (!q.frozen && o.master == Master::none && program.at(q.value).dtype != DType::bf16)
       fail_usage(fmt::format("{} updates bf16 weights, but the weights of this recipe are {}", o.name,
                              name(program.at(q.value).dtype)),
                  "--optimizer", "Add --precision bf16 --policy pure, or use adamw, which keeps fp32 master weights.");
@@ -163,7 +163,8 @@ static void set_learning_rates(Program& program, const PassContext& context) {
     const LearningRateGroup& group = learning_rate_groups()[g];
     const double rate = rate_of(r, group);
     if (rate == 0) continue;
-    const std::vector<Param> all = parameters_of(r.model);  // a pipeline stage has some of them
+    std::vector<Param> all = parameters_of(r.model);  // a pipeline stage has some of them
+    std::erase_if(all, [](const Param& p) { return p.frozen; });
     if (std::none_of(all.begin(), all.end(), group.has))
       fail_usage(group.lack, std::string("--") + group.setting, group.hint);
     const double base = r.lr > 0 ? r.lr : default_learning_rate(r);
@@ -174,6 +175,7 @@ static void set_learning_rates(Program& program, const PassContext& context) {
 
 double default_learning_rate(const Recipe& recipe) {
   double rate = std::clamp(6e-4 * std::sqrt(768.0 / double(recipe.model.width)), 1e-4, 3e-3);
+  if (recipe.model.lora.rank) rate = adapter_rate;
   double tokens = double(std::min(recipe.tokens_per_step(), enough_tokens));
   return rate * std::sqrt(tokens / double(enough_tokens)) * learning_rate_scale(recipe.optimizer);
 }
@@ -192,6 +194,7 @@ void optimizer(Program& program, const PassContext& context) {
   std::vector<ValueId> gradients = required_gradients(program, "optimizer");
   for (size_t q = 0; q < program.params.size(); ++q) {
     const Param& p = program.params[q];
+    if (p.frozen) continue;
     b.origin = Origin(p.name.substr(0, p.name.rfind('.')));
     const Value& weight = program.at(p.value);
     std::vector<OptimizerState> states = optimizer_states(context, p, weight.shape, weight.dtype);

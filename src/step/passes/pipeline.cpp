@@ -93,7 +93,9 @@ const std::vector<Pass>& pipeline() {
        "it creates the gradients"},
       {"accumulate", "--grad-accumulation: the first micro step writes gradients, later ones add to them", accumulate,
        accumulate_settings, "it accumulates micro steps"},
-      {"int8", "--weights int8: matrices of linear layers as 8-bit integers, in Programs that evaluate and sample",
+      {"int8",
+       "--weights int8: matrices of linear layers as 8-bit integers, in Programs that evaluate and sample; "
+       "--base-weights: the form of a frozen matrix (--lora)",
        quantize_weights, int8_settings},
       {"loss_chunk", "--loss-chunk: projection, loss and gradients of the head for some tokens at a time", chunk_loss,
        loss_chunk_settings},

@@ -170,6 +170,7 @@ void check_pipeline(const PassContext& context, int ranks) {
   auto no = [&](bool wrong, const std::string& what, const char* instead) {
     if (wrong) refuse_pipeline(fmt::format("pipeline={} does not work with {} yet", ranks, what), instead);
   };
+  no(r.model.lora.rank > 0, "--lora", "Use ranks along data: --ranks, with --shard.");
   no(r.precision == "fp8", "--precision fp8", "Use bf16.");
   no(context.forward_only, "--phase forward-saved", "Use --phase step.");
   no(context.setting("gather") == "forward" && sharding_of(context) != Sharding::none, "--gather forward",

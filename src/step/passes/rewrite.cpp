@@ -118,7 +118,7 @@ std::vector<ValueId> parameter_gradients(const Program& p) {
 std::vector<ValueId> required_gradients(const Program& p, const char* pass) {
   std::vector<ValueId> gradients = parameter_gradients(p);
   for (size_t q = 0; q < gradients.size(); ++q)
-    if (gradients[q] == no_value)
+    if (gradients[q] == no_value && !p.params[q].frozen)
       fail_usage(fmt::format("the pass {} needs the gradient of {}, but no pass creates it", pass, p.params[q].name),
                  "--disable-pass", fmt::format("Leave autograd on, or disable {} too.", pass));
   return gradients;

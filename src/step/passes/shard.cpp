@@ -428,7 +428,8 @@ static bool gathers_in_forward(const PassContext& context) {
 }
 
 static void check_whole_weights(const Program& p) {
-  if (std::any_of(p.params.begin(), p.params.end(), [&](auto& q) { return !is_float(p.at(q.value).dtype); }))
+  if (std::any_of(p.params.begin(), p.params.end(),
+                  [&](auto& q) { return !q.frozen && !is_float(p.at(q.value).dtype); }))
     fail_usage("weights of 8 bits are whole on every rank", "--shard, --gather",
                "Use --shard none or --shard optimizer, without --gather forward.");
 }

@@ -277,6 +277,9 @@ int64_t batch_multiple(const Recipe& recipe) {
 void tensor_parallel(Program& program, const PassContext& context) {
   const int ranks = context.recipe.layout().size(Axis::tensor);
   if (ranks == 1) return;
+  if (context.recipe.model.lora.rank)
+    fail_usage("ranks along tensor do not share the matrices of adapters yet", "--mesh",
+               "Use ranks along data: --ranks, with --shard.");
   check(context, ranks);
   const bool samples = context.kind == ProgramKind::prefill || context.kind == ProgramKind::decode;
   TensorParallel pass(program, context.recipe.model, ranks, !samples);

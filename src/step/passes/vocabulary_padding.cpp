@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "core/round_up.h"
+#include "model/parameters.h"
 #include "passes/pass.h"
 #include "program/builder.h"
 
@@ -27,7 +28,7 @@ void pad_vocabulary(Program& program, const PassContext& context) {
   const int64_t multiple = rows_multiple(context.recipe);
   if (multiple <= 1) return;
   for (auto& q : program.params) {
-    if (q.name != "wte.weight" && q.name != "lm_head.weight") continue;
+    if (q.name != "wte.weight" && q.name != "lm_head.weight" && q.name != std::string("lm_head") + lora_b) continue;
     Value& v = program.at(q.value);
     v.shape[0] = round_up(v.shape[0], multiple);
     v.layout.strides = v.shape.contiguous_strides();

@@ -326,7 +326,9 @@ class Parser {
         expect(",");
         q.init_std = number();
         expect(")");
+        q.uniform = accept_word("uniform");
         q.decay = accept_word("decay");
+        q.frozen = accept_word("frozen");
         if (accept("lr(")) {
           q.lr_group = int(number());
           expect(",");

@@ -50,8 +50,9 @@ std::string name_list(const Program& p, const std::vector<ValueId>& ids) {
 void print_into(std::string& out, const Program& p, const PrintOptions& options, const std::string& indent) {
   if (!p.properties.entries().empty()) out += fmt::format("{}properties {}\n", indent, attrs_text(p.properties));
   for (auto& q : p.params)
-    out += fmt::format("{}param %{} [{}] init({}, {}){}{}{}{}\n", indent, p.at(q.value).name, q.shape.text(),
-                       number_text(q.init_mean), number_text(q.init_std), q.decay ? " decay" : "",
+    out += fmt::format("{}param %{} [{}] init({}, {}){}{}{}{}{}{}\n", indent, p.at(q.value).name, q.shape.text(),
+                       number_text(q.init_mean), number_text(q.init_std), q.uniform ? " uniform" : "",
+                       q.decay ? " decay" : "", q.frozen ? " frozen" : "",
                        q.lr_group ? fmt::format(" lr({}, {})", q.lr_group, number_text(q.lr_factor)) : "",
                        q.borrowed ? " borrowed"
                        : q.lent   ? " lent"

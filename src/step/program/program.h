@@ -103,7 +103,9 @@ struct Param {
   Shape shape;       // logical; the value may be padded
   ValueId value = no_value;
   double init_mean = 0, init_std = 0;  // normal(mean, std); std 0: constant
+  bool uniform = false;                // uniform, with this mean and standard deviation
   bool decay = false;                  // weight decay: matrices only
+  bool frozen = false;                 // not trained: no gradient, state or master weight
   int lr_group = 0;                    // with a learning rate of its own (passes/optimizer.cpp); 0: none
   double lr_factor = 1;                // this rate relative to the step's
   bool borrowed = false;               // a copy from another pipeline stage, which updates it

@@ -62,6 +62,10 @@ class Checkpoint {
   const std::string* file(const std::string& name) const;
   const std::map<std::string, std::string>& files() const { return files_; }
   std::vector<TensorSpec> weight_specs() const { return specs("model.safetensors"); }
+  // SHA-256 of a weight, by its name.
+  const Digest& weight_digest(const std::string& tensor) const {
+    return manifest_.files.at("model.safetensors").tensors.at(tensor);
+  }
 
   // Throws if the tensors are not exactly the expected ones (names, shapes, dtypes; any order),
   // naming the first difference. Call it before allocating.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/adapter.h"
 #include "checkpoint/weights_io.h"
 #include "core/error.h"
 #include "core/io.h"
@@ -205,6 +206,17 @@ std::string without_slashes(std::string path) {
 
 }  // namespace
 
+// The base of a run with --lora (train/run_state.cpp writes the keys).
+static void find_base(LoadedModel& model, const Checkpoint& checkpoint) {
+  const std::string where = join_path(checkpoint.path(), "state.json");
+  const nlohmann::json state = parse_json_guarded(checkpoint.state(), {}, where);
+  for (auto [key, to] : {std::pair{"base", &model.base_path}, {"base_hash", &model.base_hash}}) {
+    if (!state.contains(key) || !state[key].is_string())
+      fail(fmt::format("key '{}' is missing", key), printable(where), "Restore the checkpoint from a copy.");
+    *to = state[key];
+  }
+}
+
 LoadedModel open_model(Checkpoint checkpoint) {
   LoadedModel model;
   std::string where = checkpoint.path();
@@ -224,6 +236,7 @@ LoadedModel open_model(Checkpoint checkpoint) {
     read_tokenizer(model, file, [&] { return Tokenizer::parse(*text, file, files); });
   }
   model.weights_path = where;
+  if (model.config.lora.rank) find_base(model, checkpoint);
   read_text_settings(model, where, [&](const char* name) -> std::optional<std::string> {
     const std::string* text = checkpoint.file(name);
     return text ? std::optional(*text) : std::nullopt;
@@ -233,9 +246,11 @@ LoadedModel open_model(Checkpoint checkpoint) {
   return model;
 }
 
-LoadedModel open_model(const std::string& given, const std::function<void(const std::string&)>& report) {
+static LoadedModel open_at(const std::string& given, const std::function<void(const std::string&)>& report,
+                           const std::string& base) {
   std::string path = without_slashes(given);
   if (path.empty() || !path_exists(path)) fail("no such run or model", printable(given), what_to_give);
+  if (is_peft_folder(path)) return open_peft(path, base, report);
   std::string below = join_path(path, "checkpoints");
   if (is_directory(path)) {
     std::string base = path.substr(path.rfind('/') + 1);
@@ -261,6 +276,16 @@ LoadedModel open_model(const std::string& given, const std::function<void(const 
       fail("is not a model: its name does not end in .safetensors", printable(given), what_to_give);
   }
   return from_folder(path, report);
+}
+
+LoadedModel open_model(const std::string& path, const std::function<void(const std::string&)>& report,
+                       const std::string& base) {
+  LoadedModel model = open_at(path, report, base);
+  if (base.empty()) return model;
+  if (model.config.lora.rank == 0)
+    fail_usage(fmt::format("{} is not an adapter, so it has no base", printable(path)), "--base", "Leave it out.");
+  model.base_path = base;
+  return model;
 }
 
 void require_same_tokenizer(const Dataset& data, const LoadedModel& model) {
@@ -310,7 +335,10 @@ std::map<std::string, std::string> model_files(const ModelConfig& config, const 
   const Tokenizer* t = text.tokenizer;
   const TextEnds ends = text_ends(config, text);
   std::map<std::string, std::string> files{{"model.toml", to_toml(config)}};
-  if (std::string json = to_huggingface_config(config, ends); !json.empty()) files["config.json"] = json;
+  // Without config.json, transformers refuses a folder of adapters instead of loading a new model.
+  const bool adapters = config.lora.rank > 0;
+  if (std::string json = adapters ? "" : to_huggingface_config(config, ends); !json.empty())
+    files["config.json"] = json;
   if (!ends.end.empty()) {
     Json generation = object_of(text.before.generation_config);
     if (ends.begin) generation["bos_token_id"] = *ends.begin;

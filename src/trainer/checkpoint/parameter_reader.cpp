@@ -9,7 +9,8 @@
 
 namespace crest {
 
-ParameterReader::ParameterReader(const ModelConfig& model, const WeightsFolder& folder) : folder_(folder) {
+ParameterReader::ParameterReader(const ModelConfig& model, const WeightsFolder& folder, const AdapterWeights* adapter)
+    : model_(model), folder_(folder), adapter_(adapter) {
   std::vector<OfferedTensor> offered;
   for (auto& item : folder.tensors()) offered.push_back({item.spec.name, item.spec.shape});
   found_ = match_names(model, offered, folder.path());
@@ -67,6 +68,13 @@ void ParameterReader::read(const std::string& parameter, std::vector<float>& val
     });
     if (found_.redundant_head && parameter == "wte.weight") require_equal_head(t, values.data());
   }
+  if (!adapter_) return;
+  const std::string layer = layer_of_weight(parameter);
+  auto a = adapter_->find(layer + lora_a), b = adapter_->find(layer + lora_b);
+  if (!parameter.ends_with(".weight") || a == adapter_->end() || b == adapter_->end()) return;
+  const int64_t columns = found_.tensors[found->second[0]].columns, rows = elements / columns;
+  add_adapter(values.data(), a->second.data(), b->second.data(), rows, columns, int64_t(b->second.size()) / rows,
+              model_.lora.factor());
 }
 
 }  // namespace crest

@@ -37,13 +37,15 @@ ParametersOf by_name(const std::vector<ParameterRef>& parameters) {
   };
 }
 
-void require_cover(const std::vector<CanonicalTensor>& tensors, const std::vector<ParameterRef>& parameters) {
+// adapters: the tensors are those of the adapters, else of all other parameters.
+void require_cover(const std::vector<CanonicalTensor>& tensors, const std::vector<ParameterRef>& parameters,
+                   bool adapters) {
   const ParametersOf parameter_of = by_name(parameters);
   std::vector<int64_t> elements(parameters.size(), 0);
   for (auto& t : tensors)
     for (auto& part : t.parts) elements[parameter_of(part)] += part.rows * t.columns;
   for (size_t q = 0; q < parameters.size(); ++q)
-    if (elements[q] != parameters[q].numel())
+    if (elements[q] != (is_adapter(*parameters[q].info) == adapters ? parameters[q].numel() : 0))
       fail_internal("the canonical tensors do not cover parameter " + parameters[q].name, "weights_io");
 }
 
@@ -115,12 +117,14 @@ TensorsToSave tensors_to_save(const Executor& executor, bool copied) {
   TensorsToSave out;
   if (copied || !executor.runtime().host_memory()) out.copy = std::make_shared<const ParameterCopy>(executor);
   const std::vector<ParameterRef> list = out.copy ? out.copy->parameters() : parameters(executor);
-  const std::vector<CanonicalTensor> tensors = canonical_tensors(executor.session().recipe.model);
-  require_cover(tensors, list);
+  const ModelConfig& model = executor.session().recipe.model;
+  const std::vector<CanonicalTensor> tensors = saved_tensors(model);
+  require_cover(tensors, list, model.lora.rank > 0);
   ShardedStates& sharded = executor.sharded();
   const ParametersOf parameter_of = by_name(list);
   for (auto& t : tensors) out.weights.push_back(source_of(list, t, parameter_of, out.copy ? nullptr : &sharded));
   for (size_t q = 0; q < list.size(); ++q) {
+    if (list[q].info->frozen) continue;
     for (auto& s : list[q].states) {
       TensorSource source = {spec_of(list[q], s), s.tensor.data};
       const bool in_parts = !out.copy && sharded.has(q, s.name);
@@ -135,6 +139,7 @@ TensorsToSave tensors_to_save(const Executor& executor, bool copied) {
 uint64_t checkpoint_bytes(const Executor& executor) {
   uint64_t bytes = 0;
   for (const ParameterRef& p : parameters(executor)) {
+    if (p.info->frozen) continue;
     bytes += uint64_t(p.numel()) * sizeof(float);
     for (const StateRef& s : p.states) bytes += byte_count(spec_of(p, s));
   }
@@ -159,6 +164,7 @@ void load_weights(const Executor& executor, const WeightsFolder& folder) {
   std::vector<float> values;
   const std::vector<ParameterRef> list = parameters(executor);
   for (size_t q = 0; q < list.size(); ++q) {
+    if (is_adapter(*list[q].info)) continue;
     reader.read(list[q].name, values);
     if (int64_t(values.size()) != list[q].numel())
       fail_internal("the canonical tensors do not cover parameter " + list[q].name, "weights_io");
@@ -166,14 +172,29 @@ void load_weights(const Executor& executor, const WeightsFolder& folder) {
   }
 }
 
-void load_weights(const Executor& executor, const Checkpoint& checkpoint) {
+// Adapters of a checkpoint, under Crest's own names.
+static NameMatch match_adapters(const ModelConfig& model, const Checkpoint& checkpoint,
+                                const std::vector<OfferedTensor>& offered) {
+  NameMatch match;
+  match.tensors = saved_tensors(model);
+  std::vector<TensorSpec> expected;
+  for (auto& t : match.tensors) expected.push_back({t.name, DType::f32, t.shape});
+  checkpoint.require_weights(expected);
+  std::unordered_map<std::string, size_t> position;
+  for (size_t i = 0; i < offered.size(); ++i) position[offered[i].name] = i;
+  for (auto& t : match.tensors) match.source.push_back(position.at(t.name));
+  return match;
+}
+
+void load_weights(const Executor& executor, const Checkpoint& checkpoint, bool adapters) {
   // Reports how the models differ. load_weights below then requires exactly these tensors.
   std::vector<OfferedTensor> offered;
   for (auto& s : checkpoint.weight_specs()) offered.push_back({s.name, s.shape});
-  const NameMatch match =
-      match_names(executor.session().recipe.model, offered, join_path(checkpoint.path(), "model.safetensors"));
+  const ModelConfig& model = executor.session().recipe.model;
+  const NameMatch match = adapters ? match_adapters(model, checkpoint, offered)
+                                   : match_names(model, offered, join_path(checkpoint.path(), "model.safetensors"));
   const std::vector<ParameterRef> list = parameters(executor);
-  require_cover(match.tensors, list);
+  require_cover(match.tensors, list, adapters);
   const ParametersOf parameter_of = by_name(list);
   ShardedStates& sharded = executor.sharded();
   std::vector<std::atomic<size_t>> left(list.size());  // parts of each parameter
@@ -226,9 +247,19 @@ void load_optimizer(const Executor& executor, const Checkpoint& checkpoint) {
   checkpoint.load_optimizer(targets);
 }
 
-void load_weights(const Executor& executor, const LoadedModel& model) {
+static void load_base(const Executor& executor, const LoadedModel& model) {
   if (model.checkpoint) return load_weights(executor, *model.checkpoint);
   load_weights(executor, WeightsFolder::open(model.weights_path));
+}
+
+void load_weights(const Executor& executor, const LoadedModel& model) {
+  if (model.config.lora.rank == 0) return load_base(executor, model);
+  load_base(executor, open_base(model));
+  if (model.checkpoint) return load_weights(executor, *model.checkpoint, true);
+  const std::vector<ParameterRef> list = parameters(executor);
+  for (size_t q = 0; q < list.size(); ++q)
+    if (is_adapter(*list[q].info))
+      executor.sharded().write(q, weights_state, [&] { list[q].set(model.adapter->at(list[q].name).data()); });
 }
 
 }  // namespace crest

@@ -46,11 +46,13 @@ std::string not_finite_weight(const Executor& executor);
 // Set the weight and master of every parameter; vocabulary padding becomes zero. Optimizer states
 // are unchanged. Throw, before anything is changed, if the weights belong to another model.
 //
-// Files of Hugging Face or Crest with any float dtype, one tensor at a time in memory. The extra
+// Files of Hugging Face or Crest with any float dtype, one tensor at a time in memory. Adapters stay
+// as they are. The extra
 // head of a tied model must equal the embedding.
 void load_weights(const Executor& executor, const WeightsFolder& folder);
 // Verifies every tensor's hash. If one is wrong, the contents of the parameters are undefined.
-void load_weights(const Executor& executor, const Checkpoint& checkpoint);
+// adapters: of a run with --lora, which saves nothing else; their base is unchanged.
+void load_weights(const Executor& executor, const Checkpoint& checkpoint, bool adapters = false);
 void load_optimizer(const Executor& executor, const Checkpoint& checkpoint);
 
 // The text settings in transformers' files, beyond the tokenizer.
@@ -84,6 +86,9 @@ TextEnds text_ends(const LoadedModel& model);
 // in AutoTokenizer, and generation_config.json, for the end of generate().
 std::map<std::string, std::string> model_files(const ModelConfig& config, const ModelText& text);
 
+// Adapters by Crest's names of parameters.
+using AdapterWeights = std::map<std::string, std::vector<float>>;
+
 struct LoadedModel {
   ModelConfig config;
   std::string weights_path;                    // the folder or file with the weights
@@ -94,13 +99,25 @@ struct LoadedModel {
   std::string text_problem;              // why a file of `text` was not read
   std::optional<Checkpoint> checkpoint;  // absent for Hugging Face weights
   int64_t step = -1;                     // of the checkpoint; -1 without one
+  // Of an adapter (config.lora): where its base was in its training, and weights_hash of it ("":
+  // unknown, as peft does not write it).
+  std::string base_path, base_hash;
+  std::shared_ptr<const AdapterWeights> adapter;  // of peft's files; null: in the checkpoint
 };
+
+// SHA-256 over names, dtypes, shapes and contents of all tensors of a model without adapters.
+std::string weights_hash(const LoadedModel& model);
+// The base of an adapter. Throws if it is not there, or its weights are others than in training.
+LoadedModel open_base(const LoadedModel& adapter);
 
 // path: a run (its newest valid checkpoint), a folder of checkpoints, one checkpoint, or a Hugging
 // Face folder (config.json or model.toml, safetensors, optionally tokenizer.json). Throws if
 // nothing usable is there, or quantized weights. `report` gets a line for each skipped damaged
 // checkpoint, and one if tensor names have wrappers of PyTorch's modules.
-LoadedModel open_model(const std::string& path, const std::function<void(const std::string&)>& report = {});
+// An adapter is a run with --lora, or a folder of peft (adapter_config.json). base: the folder of its
+// base model; "": where the adapter says.
+LoadedModel open_model(const std::string& path, const std::function<void(const std::string&)>& report = {},
+                       const std::string& base = "");
 LoadedModel open_model(Checkpoint checkpoint);
 // Throws if the data's tokenizer gives other tokens than the
 // model's: the model's weights mean nothing on them. Folders

@@ -17,6 +17,8 @@ namespace crest {
 
 void write_llmc(ExportJob&);
 void write_nanogpt(ExportJob&);
+void write_merged(ExportJob&);
+void write_peft(ExportJob&);
 
 namespace {
 
@@ -55,6 +57,7 @@ const std::vector<ExportFormat>& export_formats() {
       {"llm.c",
        "llm.c",
        {DType::f32, DType::bf16},
+       false,
        lacks_of_llmc,
        ActivationKind::gelu,
        write_llmc,
@@ -62,10 +65,27 @@ const std::vector<ExportFormat>& export_formats() {
       {"nanogpt",
        "nanoGPT",
        {DType::f32},
+       false,
        lacks_of_gpt2,
        ActivationKind::gelu_erf,
        write_nanogpt,
        "in nanoGPT: python train.py --init_from=resume --out_dir=DIR"},
+      {"merged",
+       "transformers",
+       {DType::f32, DType::bf16},
+       true,
+       [](const ModelConfig&) { return std::string(); },
+       std::nullopt,
+       write_merged,
+       "in transformers: AutoModelForCausalLM.from_pretrained(\"DIR\")"},
+      {"peft",
+       "peft",
+       {DType::f32},
+       true,
+       [](const ModelConfig&) { return std::string(); },
+       std::nullopt,
+       write_peft,
+       "in peft: PeftModel.from_pretrained(base, \"DIR\")"},
   };
   return table;
 }
@@ -98,7 +118,7 @@ DType find_dtype(const std::string& given, const ExportFormat& format) {
 
 // "nanoGPT computes GELU exactly; this model was trained with its tanh form": "" if both are one.
 std::string gelu_difference(const ModelConfig& c, const ExportFormat& format) {
-  if (c.activation == format.activation) return "";
+  if (!format.activation || c.activation == format.activation) return "";
   return format.activation == ActivationKind::gelu
              ? fmt::format("{} computes GELU in its tanh form; this model was trained with exact GELU", format.title)
              : fmt::format("{} computes GELU exactly; this model was trained with its tanh form", format.title);
@@ -124,23 +144,32 @@ uint64_t bytes_of(const std::string& folder, const std::vector<std::string>& fil
 ExportResult export_model(const LoadedModel& model, const ExportOptions& o) {
   const ExportFormat& format = find_format(o.to);
   DType dtype = find_dtype(o.dtype, format);
-  check_shape(model.config, format, o.other_gelu, printable(model.weights_path));
-  WeightsFolder folder = WeightsFolder::open(model.weights_path);
-  ParameterReader weights(model.config, folder);
+  const bool adapted = model.config.lora.rank > 0;
+  if (format.adapters && !adapted)
+    fail(fmt::format("the model has no adapters, so there is nothing for --to {}", o.to), printable(model.weights_path),
+         "transformers opens checkpoints with a config.json as they are.");
+  const ModelConfig config = model.config.base();
+  check_shape(config, format, o.other_gelu, printable(model.weights_path));
+  std::optional<LoadedModel> base;
+  if (adapted) base.emplace(open_base(model));
+  const AdapterWeights adapter = adapted ? read_adapter(model) : AdapterWeights();
+  WeightsFolder folder = WeightsFolder::open(base ? base->weights_path : model.weights_path);
+  ParameterReader weights(model.config, folder, &adapter);
   require_new(o.out);
   StagingFolder staging(o.out);
   const std::string made = staging.path().string();
-  uint64_t all = uint64_t(parameter_count(model.config)), done = 0;
+  const bool alone = format.write == write_peft;
+  uint64_t all = uint64_t(alone ? trained_parameter_count(model.config) : parameter_count(config)), done = 0;
   require_free_space(staging.out().parent_path().string(), all * size_of(dtype), "the exported model");
-  ExportJob job{model, weights, dtype, made, {}, {}, {}};
+  ExportJob job{model, config, weights, dtype, made, {}, {}, {}};
   job.advance = [&](uint64_t parameters) {
     done += parameters;
     if (o.progress) o.progress(done, all);
   };
-  if (std::string difference = gelu_difference(model.config, format); !difference.empty())
+  if (std::string difference = gelu_difference(config, format); !difference.empty())
     job.notes.push_back(difference + ". The logits will differ slightly.");
   format.write(job);
-  ExportResult result{format.name, "", format.next, model.config, dtype, 0, job.files, job.notes};
+  ExportResult result{format.name, "", format.next, config, dtype, 0, all, job.files, job.notes};
   result.bytes = bytes_of(made, job.files);
   staging.publish(false);
   result.folder = staging.out().string();
@@ -150,7 +179,7 @@ ExportResult export_model(const LoadedModel& model, const ExportOptions& o) {
 
 nlohmann::ordered_json to_json(const ExportResult& r) {
   const ModelConfig& c = r.config;
-  return {{"folder", r.folder}, {"format", r.format},   {"stored", name(r.stored)}, {"parameters", parameter_count(c)},
+  return {{"folder", r.folder}, {"format", r.format},   {"stored", name(r.stored)}, {"parameters", r.parameters},
           {"vocab", c.vocab},   {"context", c.context}, {"layers", c.layers},       {"heads", c.heads},
           {"width", c.width},   {"bias", c.bias},       {"tied", c.tied},           {"files", r.files},
           {"bytes", r.bytes},   {"notes", r.notes}};

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct ExportOptions {
 // The input of a format: the model, and the destination.
 struct ExportJob {
   const LoadedModel& model;
+  const ModelConfig& config;  // without adapters: of `weights`, which have them merged
   const ParameterReader& weights;
   DType dtype;
   std::string folder;
@@ -35,10 +37,11 @@ struct ExportJob {
 struct ExportFormat {
   const char *name, *title;   // value of --to; the program as people write it
   std::vector<DType> dtypes;  // loaded by the program
+  bool adapters;              // needs a model with adapters; other formats merge them
   // The features of the model missing in the program, or "". The form of GELU is the matter of
   // `activation`.
   std::string (*lacks)(const ModelConfig&);
-  ActivationKind activation;  // the program's form of GELU
+  std::optional<ActivationKind> activation;  // the program's form of GELU; absent: it has both
   void (*write)(ExportJob&);
   const char* next;  // the next step for the folder DIR
 };
@@ -48,7 +51,8 @@ struct ExportResult {
   std::string format, folder, next;
   ModelConfig config;
   DType stored = DType::f32;
-  uint64_t bytes = 0;  // of all files
+  uint64_t bytes = 0;       // of all files
+  uint64_t parameters = 0;  // in them
   std::vector<std::string> files, notes;
 };
 // The folder appears complete or not at all. One parameter at a time is in memory. Throws for

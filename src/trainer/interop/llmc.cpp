@@ -166,7 +166,7 @@ void LlmcCheckpoint::read(const Param& p, float* out) const {
 }
 
 void write_llmc(ExportJob& job) {
-  const ModelConfig& c = job.model.config;
+  const ModelConfig& c = job.config;
   const int64_t padded = (c.vocab + 127) / 128 * 128, version = job.dtype == DType::f32 ? 3 : 5;
   File file = File::create(join_path(job.folder, "model.bin"));
   file.write(llmc_header({gpt2_magic, version, c.context, c.vocab, c.layers, c.heads, c.width, padded}));

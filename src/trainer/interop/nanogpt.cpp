@@ -158,7 +158,7 @@ class NanogptCheckpoint {
 // ckpt.pt as saved by train.py and read with --init_from=resume. Its optimizer has a group with
 // weight decay (matrices) and one without; without states it starts afresh.
 void write_nanogpt(ExportJob& job) {
-  const ModelConfig& c = job.model.config;
+  const ModelConfig& c = job.config;
   const auto parameters = parameters_of(c);
   TorchPickle p;
   auto item = [&](const char* key, auto value) {

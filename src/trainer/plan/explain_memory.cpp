@@ -23,9 +23,13 @@ const char* const korthikanti = "Korthikanti et al. 2022 (arXiv 2205.05198)";
 
 bool half(const Recipe& r) { return activation_bytes(r) == 2; }
 
-Term per_parameter_term(const char* name, double bytes, const std::string& why, double n, const char* source) {
+// The number of trained parameters: all N, or A with adapters.
+const char* trained_letter(const Recipe& r) { return r.model.lora.rank ? "A" : "N"; }
+
+Term per_parameter_term(const char* name, double bytes, const std::string& why, double n, const char* source,
+                        const char* letter = "N") {
   return {name,
-          fmt::format("{:g} N ({})", bytes, why),
+          fmt::format("{:g} {} ({})", bytes, letter, why),
           fmt::format("{:g} x {:.0f}", bytes, n),
           bytes * n,
           "bytes",
@@ -41,7 +45,7 @@ Term weights_term(const Recipe& r, double n) {
 }
 
 Term gradients_term(const Recipe& r, double n) {
-  return per_parameter_term("gradients", r.grad_dtype == "bf16" ? 2 : 4, r.grad_dtype, n, document);
+  return per_parameter_term("gradients", r.grad_dtype == "bf16" ? 2 : 4, r.grad_dtype, n, document, trained_letter(r));
 }
 
 // The optimizer's declared bytes per parameter, grouped by state. "6 N (u16 master, m) + 4 n(v)":
@@ -53,13 +57,15 @@ Term optimizer_term(const Recipe& r, double n) {
   };
   std::vector<Sum> sums;
   const PassContext context{r, ProgramKind::update};
-  for (const Param& p : parameters_of(r.model))
+  for (const Param& p : parameters_of(r.model)) {
+    if (p.frozen) continue;
     for (const OptimizerState& s : optimizer_states(context, p, p.shape, weight_dtype(r))) {
       std::string state = s.dtype == DType::f32 ? s.name : fmt::format("{} {}", name(s.dtype), s.name);
       auto known = std::find_if(sums.begin(), sums.end(), [&](auto& sum) { return sum.state == state; });
       if (known == sums.end()) known = sums.insert(known, {state, double(size_of(s.dtype)), 0});
       known->numbers += double(s.shape.numel());
     }
+  }
   double whole = 0, total = 0;
   std::vector<std::string> formula, numbers, of_all;
   for (auto& s : sums) {
@@ -72,7 +78,7 @@ Term optimizer_term(const Recipe& r, double n) {
     numbers.push_back(fmt::format("{:g} x {:.0f}", s.bytes, s.numbers));
   }
   if (whole > 0) {
-    formula.insert(formula.begin(), fmt::format("{:g} N ({})", whole, join(of_all, ", ")));
+    formula.insert(formula.begin(), fmt::format("{:g} {} ({})", whole, trained_letter(r), join(of_all, ", ")));
     numbers.insert(numbers.begin(), fmt::format("{:g} x {:.0f}", whole, n));
   }
   return {
@@ -81,16 +87,18 @@ Term optimizer_term(const Recipe& r, double n) {
 
 ExplainSection training(const CompiledSession& s) {
   const Recipe& r = s.recipe;
-  auto n = double(parameter_count(r.model));
+  auto n = double(parameter_count(r.model)), trained = double(trained_parameter_count(r.model));
   CategoryBytes planned = s.by_category();
   Term weights = weights_term(r, n);
   weights.program = double(weight_bytes(s));
   if (s.find("start") >= 0)
     weights.difference = "linear layers also have their weights in 8 bits, with transposes (--fp8-weights update)";
-  Term optimizer = optimizer_term(r, n);
+  if (auto base = r.pass_settings.find("base-weights"); base != r.pass_settings.end() && base->second != "auto")
+    weights.difference = "frozen matrices have the form of --base-weights " + base->second;
+  Term optimizer = optimizer_term(r, trained);
   optimizer.program = double(planned[size_t(Category::optimizer_state)] + s.host_bytes);
   if (s.host_bytes) optimizer.difference = format_bytes(double(s.host_bytes)) + " of it in host memory";
-  Term gradients = gradients_term(r, n);
+  Term gradients = gradients_term(r, trained);
   gradients.program = double(gradient_bytes(s));
   gradients.difference = "without accumulation they share memory with activations, until they are written";
   Term sum{"sum",

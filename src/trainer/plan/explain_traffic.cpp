@@ -57,7 +57,7 @@ Explanation explain_traffic(const CompiledSession& s, const ExplainOptions& o) {
   const ModelConfig& m = r.model;
   // All ranks with the same weights.
   int64_t data = int64_t(o.mesh.size(Axis::data)) * o.mesh.size(Axis::context) * r.copies();
-  auto n = double(data), gas = double(r.grad_accumulation), parameters = double(parameter_count(m));
+  auto n = double(data), gas = double(r.grad_accumulation), parameters = double(trained_parameter_count(m));
   double g = r.grad_dtype == "bf16" ? 2 : 4, w = double(activation_bytes(r));
   double ring = data > 1 ? (n - 1) / n : 0;
   std::string sizes = fmt::format("n={} G={:g} x {:.0f} W={:g} x {:.0f}", data, g, parameters, w, parameters);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/device_json.h"
+#include "core/int8.h"
 #include "core/timer.h"
 #include "model/parameters.h"
 #include "plan/plan_json.h"
@@ -87,6 +88,19 @@ PlanReport plan_report(const Recipe& recipe, const Device& device, const Session
   return r;
 }
 
+AdapterPlan adapter_plan(const CompiledSession& s) {
+  AdapterPlan plan;
+  const Program& p = s.programs[0].program;
+  if (s.recipe.model.lora.rank == 0) return plan;
+  for (const Param& q : p.params) {
+    int64_t bytes = p.at(q.value).bytes();
+    if (const ValueId scale = p.find(q.name + int8_scale); scale != no_value) bytes += p.at(scale).bytes();
+    (q.frozen ? plan.frozen_bytes : plan.adapter_bytes) += bytes;
+    (q.frozen ? plan.frozen : plan.trained) += q.shape.numel();
+  }
+  return plan;
+}
+
 static Json pipeline_to_json(const PlanReport& r) {
   Json stages = Json::array();
   for (const StagePlan& s : r.stages)
@@ -124,6 +138,10 @@ Json to_json(const PlanReport& r, int blocks) {
                  {"largest_batch", r.batch_that_fits ? Json(*r.batch_that_fits) : Json()}}},
                {"programs", programs_to_json(s)},
                {"seconds", s.compile_seconds + r.search_seconds}};
+  if (const AdapterPlan a = adapter_plan(s); a.trained)
+    json["adapters"] = {
+        {"rank", r.model().lora.rank}, {"targets", r.model().lora.targets}, {"trained", a.trained},
+        {"frozen", a.frozen},          {"adapter_bytes", a.adapter_bytes},  {"frozen_bytes", a.frozen_bytes}};
   if (!r.stages.empty()) json["pipeline"] = pipeline_to_json(r);
   return json;
 }

@@ -42,11 +42,18 @@ struct PlanReport {
   bool decodes() const { return std::string_view(phase_of(session)) == "decode"; }
   int64_t tokens() const { return step_tokens(session); }
   double model_flops() const {
-    double flops = flops_per_token(model(), session.recipe.seq_length()) * double(tokens());
-    return forward_only() ? flops / 3 : flops;
+    const int64_t seq = session.recipe.seq_length();
+    return (forward_only() ? forward_flops_per_token(model(), seq) : flops_per_token(model(), seq)) * double(tokens());
   }
   std::string flops_convention() const;
 };
+
+// With --lora: bytes of the frozen weights and of the adapters, and their elements. Zeros without
+// adapters.
+struct AdapterPlan {
+  int64_t frozen_bytes = 0, adapter_bytes = 0, frozen = 0, trained = 0;
+};
+AdapterPlan adapter_plan(const CompiledSession& session);
 
 // A rank's part of `limit` bytes. Processes have a GPU each and share a host. Virtual ranks
 // (--data-parallel) share their process's memory.

@@ -39,8 +39,9 @@ double executed_flops(const CompiledSession& session) {
 std::string palm_convention(const Recipe& recipe, bool forward) {
   const ModelConfig& m = recipe.model;
   auto seq = double(recipe.seq_length());
-  std::string text = forward ? "(6N + 12 L d T) / 3 per token (PaLM, appendix B; a forward pass is a third"
-                             : "6N + 12 L d T per token (PaLM, appendix B";
+  std::string text = forward       ? "(6N + 12 L d T) / 3 per token (PaLM, appendix B; a forward pass is a third"
+                     : m.lora.rank ? "4N + 2A + 12 L d T per token (PaLM, appendix B; A of the N weights are trained"
+                                   : "6N + 12 L d T per token (PaLM, appendix B";
   if (m.keys_per_token(recipe.seq_length()) < seq)
     text += fmt::format("; T at most the window of {}", m.widest_window());
   return text + "), no causal discount";

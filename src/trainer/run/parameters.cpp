@@ -1,6 +1,7 @@
 #include "run/parameters.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <optional>
 #include <unordered_map>
@@ -205,8 +206,10 @@ ParameterCopy::ParameterCopy(const Executor& executor)
   host_ = make_host_runtime(*device_, nullptr);
   auto space = [](const TensorRef& t) { return (t.bytes() + 63) / 64 * 64; };
   int64_t bytes = 0;
-  for (auto& p : parameters_)
+  for (auto& p : parameters_) {
+    if (p.info->frozen) continue;
     for (auto* t : tensors_of(p)) bytes += space(*t);
+  }
   memory_.reset(static_cast<char*>(host_->allocate(bytes)),
                 [host = host_.get(), bytes](char* p) { host->release(p, bytes); });
   char* free = memory_.get();
@@ -222,6 +225,7 @@ ParameterCopy::ParameterCopy(const Executor& executor)
   ShardedStates& sharded = executor.sharded();
   for (size_t q = 0; q < parameters_.size(); ++q) {
     ParameterRef& p = parameters_[q];
+    if (p.info->frozen) continue;
     sharded.read(q, weights_state, [&] {
       const bool one = p.master.data == p.weight.data;
       copy(p.weight);
@@ -235,7 +239,12 @@ ParameterCopy::ParameterCopy(const Executor& executor)
   }
 }
 
-void initialize(const Executor& executor, int rank, uint64_t seed, int64_t period) {
+// Uniform in (0, 1).
+static double unit(uint64_t seed, uint64_t stream, uint64_t n) {
+  return (double(random_bits(seed, stream, n)) + 0.5) * 0x1p-32;
+}
+
+void initialize(const Executor& executor, int rank, uint64_t seed, int64_t period, bool trained_only) {
   std::vector<ParameterRef> list = parameters(executor);
   int64_t elements = 0;
   for (auto& p : list) elements += p.numel();
@@ -247,7 +256,12 @@ void initialize(const Executor& executor, int rank, uint64_t seed, int64_t perio
   std::vector<float> buffer;
   for (size_t q = 0; q < list.size(); ++q) {
     const ParameterRef& p = list[q];
+    if (trained_only && p.info->frozen) {
+      ++stream;
+      continue;
+    }
     buffer.resize(size_t(p.numel()));
+    const bool uniform = p.info->uniform;
     double mean = p.info->init_mean, std = p.info->init_std;
     uint64_t s = ++stream;
     if (!executor.sharded().here(q)) continue;
@@ -255,7 +269,10 @@ void initialize(const Executor& executor, int rank, uint64_t seed, int64_t perio
 #pragma omp parallel for
     for (int64_t i = 0; i < p.numel(); ++i) {
       uint64_t n = uint64_t(i);
-      double x = std == 0 ? 0 : period > 0 ? normals[(first + n) & mask] : normal(seed, s, n);
+      double x = std == 0     ? 0
+                 : uniform    ? std::sqrt(12.0) * (unit(seed, s, n) - 0.5)
+                 : period > 0 ? normals[(first + n) & mask]
+                              : normal(seed, s, n);
       buffer[n] = float(mean + std * x);
     }
     p.set(buffer.data());

@@ -48,7 +48,7 @@ std::vector<ParameterRef> parameters(const Executor& executor);
 // This rank's memory only: no divided states, and the rank's part of other tensors.
 std::vector<ParameterRef> own_parameters(const Executor& executor);
 
-// A host copy of the executor's current parameters and states, made within Engine::with_states().
+// A host copy of the executor's current trained parameters and states, made within Engine::with_states().
 // Any thread may read it while the executor runs.
 class ParameterCopy {
  public:
@@ -67,6 +67,7 @@ class ParameterCopy {
 // repeat after this many elements, and every tensor starts at another one. Measurements need only
 // the distribution of the weights, and drawing 3.4 billion numbers takes longer than measuring a
 // step. rank: this rank; it keeps its part of each tensor before the next is drawn.
-void initialize(const Executor& executor, int rank, uint64_t seed, int64_t period = 0);
+// trained_only: leaves frozen weights as they are.
+void initialize(const Executor& executor, int rank, uint64_t seed, int64_t period = 0, bool trained_only = false);
 
 }  // namespace crest

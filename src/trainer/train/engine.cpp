@@ -94,8 +94,8 @@ void Engine::on_ranks(const std::function<void(int)>& work) {
   });
 }
 
-void Engine::initialize_weights(uint64_t seed, int64_t period) {
-  on_ranks([&](int r) { initialize(rank(r), first_rank() + r, seed, period); });
+void Engine::initialize_weights(uint64_t seed, int64_t period, bool trained_only) {
+  on_ranks([&](int r) { initialize(rank(r), first_rank() + r, seed, period, trained_only); });
   weights_changed();
 }
 

@@ -62,7 +62,7 @@ class Engine {
   const Choices& choices() const { return choices_; }
 
   // period: run/parameters.h.
-  void initialize_weights(uint64_t seed, int64_t period = 0);
+  void initialize_weights(uint64_t seed, int64_t period = 0, bool trained_only = false);
   // For other writers of weights or of fp8's scales: the next step starts with Program `start`.
   void weights_changed() { started_ = false; }
   // Whether to read the samples of all micro steps before the first one runs. Required if targets

@@ -139,12 +139,12 @@ class Training {
 
   void prepare_run(CompiledSession session) {
     start_engine(std::move(session));
-    if (o_.init.empty())
-      engine_->initialize_weights(o_.seed);
-    else if (leads())
-      start_from(open_model(o_.init, [&](const std::string& m) { report_.warning(m); }));
-    else
-      engine_->load();
+    const bool adapters = recipe().model.lora.rank > 0;
+    if (o_.init.empty() || adapters) engine_->initialize_weights(o_.seed, 0, adapters);
+    if (!o_.init.empty() && leads())
+      start_from(open_model(
+          o_.init, [&](const std::string& m) { report_.warning(m); }, o_.base));
+    if (!o_.init.empty() && !leads()) engine_->load();
     state_.seed = o_.seed;
     state_.threads = threads();
     state_.train_tokens = dataset().train().total_tokens();
@@ -179,7 +179,7 @@ class Training {
 
   void start_from(const LoadedModel& model) {
     data_.take_text(model);
-    load_initial_weights(*engine_, model);
+    load_initial_weights(*engine_, model, state_);
   }
 
   // The engine chooses kernels when it is created, so it needs the run's earlier choices first.
@@ -192,7 +192,7 @@ class Training {
       Choices::Table choices = kernel_choices(checkpoint, warn);
       if (group_) group_->from_first(to_json(choices));
       engine_.emplace(std::move(session), Choices(choices), communicator(), host());
-      state_ = restore(*engine_, checkpoint, o_.out);
+      state_ = restore(*engine_, checkpoint, o_.out, o_.base);
       data_.take_text(open_model(std::move(checkpoint)));
       if (group_) group_->from_first(to_text(state_));
     } else {

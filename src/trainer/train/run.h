@@ -48,6 +48,7 @@ struct TrainOptions {
   bool fresh = false;                  // `out` was created for this run (FreshFolder)
   std::optional<Restarted> restarted;  // set if the launcher restarted this run
   std::string init;  // folder, file, run or checkpoint with initial weights; ignored for a continued run
+  std::string base;  // of an adapter: folder of its base, if it is no longer where it was
   // The text of RUN/config.toml for options with the steps, lr and warmup in use. Called again
   // after steps are fitted to max_seconds.
   std::function<std::string(const TrainOptions& resolved)> config_toml;

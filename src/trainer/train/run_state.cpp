@@ -6,6 +6,7 @@
 #include <cfloat>
 #include <climits>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 
 #include "checkpoint/checkpoint.h"
@@ -26,9 +27,12 @@ namespace crest {
 static constexpr const char* choices_file = "kernel_choices.json";
 
 static nlohmann::json json_of(const RunState& state) {
-  return {{"step", state.step},           {"total_steps", state.total_steps},   {"seed", state.seed},
-          {"threads", state.threads},     {"train_tokens", state.train_tokens}, {"data_hash", state.data_hash},
-          {"last_good", state.last_good}, {"bad_steps", state.bad_steps}};
+  nlohmann::json json = {
+      {"step", state.step},           {"total_steps", state.total_steps},   {"seed", state.seed},
+      {"threads", state.threads},     {"train_tokens", state.train_tokens}, {"data_hash", state.data_hash},
+      {"last_good", state.last_good}, {"bad_steps", state.bad_steps}};
+  if (!state.base.empty()) json["base"] = state.base, json["base_hash"] = state.base_hash;
+  return json;
 }
 
 std::string to_text(const RunState& state) { return json_of(state).dump(); }
@@ -126,6 +130,8 @@ RunState run_state(const StateFile& get) {
   state.threads = get.whole<int>("threads", 0, INT_MAX);
   state.train_tokens = get.whole<uint64_t>("train_tokens", 0, any);
   if (get.json.contains("data_hash") && get.json["data_hash"].is_string()) state.data_hash = get.json["data_hash"];
+  for (auto [key, to] : {std::pair{"base", &state.base}, {"base_hash", &state.base_hash}})
+    if (get.json.contains(key) && get.json[key].is_string()) *to = get.json[key];
   return state;
 }
 
@@ -244,7 +250,7 @@ static void restore_fp8_amax(Engine& engine, const StateFile& get) {
   table.set_floats(amax.data(), int64_t(amax.size()));
 }
 
-RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string& run) {
+RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string& run, const std::string& base) {
   StateFile get(checkpoint);
   if (auto step = get.whole<int64_t>("step", 0, most_checkpoint_steps); step != checkpoint.step())
     get.refuse("step", fmt::format("is {}, but the checkpoint is of step {}", step, checkpoint.step()));
@@ -254,7 +260,13 @@ RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string
   Scalars s = engine.rank(0).scalars();
   read_scalars(get, state.step, s);
   engine.load([&] {
-    load_weights(engine.rank(0), checkpoint);
+    if (engine.session().recipe.model.lora.rank) {
+      LoadedModel model = open_model(Checkpoint::open(checkpoint.path()));
+      if (!base.empty()) model.base_path = state.base = base;
+      load_weights(engine.rank(0), model);
+    } else {
+      load_weights(engine.rank(0), checkpoint);
+    }
     load_optimizer(engine.rank(0), checkpoint);
     engine.rank(0).set_scalars(s);
     restore_fp8_amax(engine, get);
@@ -262,7 +274,15 @@ RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string
   return state;
 }
 
-void load_initial_weights(Engine& engine, const LoadedModel& model) {
+static void bind_to_base(RunState& state, const LoadedModel& model) {
+  const bool adapter = model.config.lora.rank > 0;
+  state.base = std::filesystem::absolute(adapter ? model.base_path : model.weights_path).string();
+  state.base_hash = model.base_hash;
+  if (state.base_hash.empty()) state.base_hash = adapter ? weights_hash(open_base(model)) : weights_hash(model);
+}
+
+void load_initial_weights(Engine& engine, const LoadedModel& model, RunState& state) {
+  if (engine.session().recipe.model.lora.rank) bind_to_base(state, model);
   engine.load([&] {
     load_weights(engine.rank(0), model);
     if (std::string tensor = not_finite_weight(engine.rank(0)); !tensor.empty())

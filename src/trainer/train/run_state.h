@@ -19,9 +19,10 @@ struct RunState {
   // and how many of the latest skipped steps count as bad.
   int64_t last_good = 0, bad_steps = 0;
   uint64_t seed = 0;
-  int threads = 0;            // affects results bit for bit
-  uint64_t train_tokens = 0;  // of the data, to detect different data
-  std::string data_hash;      // content hash, also to detect different data; "": unknown
+  int threads = 0;              // affects results bit for bit
+  uint64_t train_tokens = 0;    // of the data, to detect different data
+  std::string data_hash;        // content hash, also to detect different data; "": unknown
+  std::string base, base_hash;  // --lora: the base's folder and weights_hash of it
 };
 
 // As JSON, for the run's other processes. parse: `where` names the sender.
@@ -41,10 +42,13 @@ Checkpoint newest_checkpoint(const std::string& root, const Report& warn);
 Choices::Table kernel_choices(const Checkpoint& checkpoint, const Report& warn);
 // Restores a checkpoint. Throws if the model or the number of samples per step differs. run: its
 // folder, for messages.
-RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string& run = "");
+// base: another folder of the base, as in open_model.
+RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string& run = "",
+                 const std::string& base = "");
 // --init: loads weights of a Hugging Face folder, a run or a checkpoint. Optimizer state starts at
 // zero. Throws if a weight is not finite.
-void load_initial_weights(Engine& engine, const LoadedModel& model);
+// For adapters, writes their base to the state.
+void load_initial_weights(Engine& engine, const LoadedModel& model, RunState& state);
 
 // Removes the oldest checkpoints until `keep` are left (0: keeps all). If none of these has finite
 // weights, also keeps the newest with finite weights.

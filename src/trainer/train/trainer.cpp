@@ -8,6 +8,7 @@
 
 #include "comm/rank_group.h"
 #include "core/error.h"
+#include "core/shell_word.h"
 #include "core/text.h"
 #include "data/dataset.h"
 #include "device/rank_device.h"
@@ -61,7 +62,11 @@ class Start {
       find_run();
     else if (!t_.init.empty())
       find_initial_model();
-    t_.recipe = prepare_data(request_.recipe.finish(default_model(t_.device)));
+    t_.recipe = request_.recipe.finish(default_model(t_.device));
+    if (t_.recipe.model.lora.rank && t_.init.empty() && !continues_)
+      fail_usage("adapters need a model with weights, but none was given", "--lora",
+                 "Add --init DIR, a Hugging Face folder or a run.");
+    t_.recipe = prepare_data(t_.recipe);
     if (!leads_) t_.recipe = take_defaults(t_.recipe, t_.group->from_first(std::string()));
     t_.recipe = resolve(with_defaults(t_.recipe, t_.device, default_sources()), t_.device);
     std::optional<FreshFolder> fresh;
@@ -103,6 +108,7 @@ class Start {
     }
     check_text_options(request_);
     settings_of(t_).apply(request_.training);
+    if (!t_.base.empty()) t_.base = fs::absolute(t_.base).string();  // it is stored
     if (t_.overwrite) check_overwrites_nothing_read(request_);
     if (t_.stop_after < 1 && value_in(request_.flags, "--stop-after"))
       fail_usage(fmt::format("'{}' is out of range", t_.stop_after), "--stop-after", "It must be at least 1.");
@@ -146,11 +152,31 @@ class Start {
   }
 
   void find_initial_model() {
-    LoadedModel init = open_model(t_.init);
+    LoadedModel init = open_model(t_.init, {}, t_.base);
     t_.init = init.weights_path;
+    if (init.config.lora.rank) take_adapter(init);
     if (!request_.texts.empty()) request_.text.tokenizer = tokenizer_of(init, request_.text.tokenizer);
     if (!request_.recipe.has("model"))
       settings_["model"] = {fs::is_directory(t_.init) ? t_.init : fs::path(t_.init).parent_path().string()};
+  }
+
+  // --init ADAPTER: its shape decides, and peft's files describe it in their own way.
+  void take_adapter(const LoadedModel& init) {
+    for (auto& [name, texts] : settings_)
+      if (!texts.empty() && name.starts_with("lora") && name != "lora-dropout")
+        fail_usage(fmt::format("{} is an adapter already, so --{} has no use", printable(t_.init), name), "--" + name,
+                   fmt::format("Leave it out to train this adapter on. For a second one, merge the first: crest export "
+                               "{} --to merged --out DIR.",
+                               shell_path(t_.init)));
+    if (!init.adapter) return;
+    const LoraConfig& lora = init.config.lora;
+    settings_["model"] = {fs::is_directory(init.base_path) ? init.base_path
+                                                           : fs::path(init.base_path).parent_path().string()};
+    settings_["lora"] = {std::to_string(lora.rank)};
+    settings_["lora-qkv"] = {std::to_string(lora.qkv_rank)};
+    settings_["lora-alpha"] = {fmt::format("{}", lora.alpha)};
+    settings_["lora-scale"] = {lora.rank_stabilized ? "sqrt" : "rank"};
+    settings_["lora-targets"] = {lora.targets};
   }
 
   // Prepares text once and keeps it in the cache, where the other ranks find it. Returns the recipe

@@ -35,6 +35,16 @@ std::vector<Setting> data_settings() {
                                     .identity = false,
                                     .local = true,
                                     .resume = OnResume::refuses}),
+      setting<&TrainOptions::base>({.name = "base",
+                                    .group = group,
+                                    .help =
+                                        "folder of the base model of an adapter (--init ADAPTER, --resume), if it is "
+                                        "not where the adapter says",
+                                    .example = "models/qwen",
+                                    .identity = false,
+                                    .newer = true,
+                                    .local = true,
+                                    .resume = OnResume::accepts}),
       setting<&TrainOptions::prefetch>({.name = "prefetch",
                                         .group = group,
                                         .help = "batches to read ahead; 0: read when a step needs them",

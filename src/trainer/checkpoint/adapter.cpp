@@ -1,0 +1,386 @@
+#include "checkpoint/adapter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "checkpoint/for_each_tensor.h"
+#include "core/error.h"
+#include "core/io.h"
+#include "core/json.h"
+#include "core/text.h"
+
+namespace crest {
+
+std::string layer_of_weight(const std::string& parameter) { return parameter.substr(0, parameter.rfind('.')); }
+
+std::vector<std::string> AdapterModule::layers() const {
+  std::vector<std::string> names;
+  for (auto& part : parts)
+    if (std::string name = layer_of_weight(part.parameter); std::find(names.begin(), names.end(), name) == names.end())
+      names.push_back(name);
+  return names;
+}
+
+namespace {
+
+// "attn.qkv" of h.0.attn.qkv; "" for other parameters.
+std::string role_of(const std::string& layer) {
+  if (layer == "lm_head") return layer;
+  const size_t dot = layer.starts_with("h.") ? layer.find('.', 2) : std::string::npos;
+  const std::string role = dot == std::string::npos ? "" : layer.substr(dot + 1);
+  const auto& known = lora_targets();
+  return std::find(known.begin(), known.end(), role) == known.end() ? "" : role;
+}
+
+}  // namespace
+
+std::vector<AdapterModule> adapter_modules(const ModelConfig& config) {
+  std::vector<AdapterModule> modules;
+  for (auto& t : canonical_tensors(config)) {
+    if (t.shape.size() != 2 || !t.name.ends_with(".weight")) continue;
+    if (role_of(layer_of_weight(t.parts[0].parameter)).empty()) continue;
+    modules.push_back({t.name.substr(0, t.name.size() - std::strlen(".weight")), t.parts});
+  }
+  return modules;
+}
+
+std::string weights_hash(const LoadedModel& model) {
+  std::vector<std::string> lines;
+  auto add = [&](const TensorSpec& spec, const Digest& digest) {
+    std::string shape;
+    for (int64_t n : spec.shape) shape += fmt::format(" {}", n);
+    lines.push_back(fmt::format("{} {}{} {}\n", spec.name, name(spec.dtype), shape, to_hex(digest)));
+  };
+  if (model.checkpoint) {
+    for (auto& spec : model.checkpoint->weight_specs()) add(spec, model.checkpoint->weight_digest(spec.name));
+  } else {
+    const WeightsFolder folder = WeightsFolder::open(model.weights_path);
+    std::vector<Digest> digests(folder.tensors().size());
+    uint64_t bytes = 0;
+    for (auto& item : folder.tensors()) bytes += byte_count(item.spec);
+    for_each_tensor(digests.size(), bytes, [&](size_t i) {
+      auto& item = folder.tensors()[i];
+      digests[i] = folder.files()[item.file].hash(item.index);
+    });
+    for (size_t i = 0; i < digests.size(); ++i) add(folder.tensors()[i].spec, digests[i]);
+  }
+  std::sort(lines.begin(), lines.end());
+  const std::string text = join(lines, "");
+  return sha256_hex(text.data(), text.size());
+}
+
+LoadedModel open_base(const LoadedModel& adapter) {
+  const std::string where = printable(adapter.base_path);
+  if (adapter.base_path.empty() || !path_exists(adapter.base_path))
+    fail(fmt::format("the base model of the adapter {} is not there", printable(adapter.weights_path)), where,
+         "Give its folder with --base DIR.");
+  LoadedModel base = open_model(adapter.base_path);
+  if (base.config.lora.rank)
+    fail("the base of an adapter is an adapter itself", where,
+         fmt::format("Merge it first: crest export {} --to merged --out DIR.", where));
+  auto shape = [](ModelConfig c) {
+    c.name.clear(), c.family.clear(), c.dropout = 0, c.context = 0, c.lora = {};
+    return to_toml(c);
+  };
+  if (shape(base.config) != shape(adapter.config))
+    fail(fmt::format("this model has other sizes than the base of the adapter {}", printable(adapter.weights_path)),
+         where, "Give the folder of the adapter's base with --base DIR.");
+  if (!adapter.base_hash.empty() && weights_hash(base) != adapter.base_hash)
+    fail(fmt::format("these are not the weights that the adapter {} was trained on", printable(adapter.weights_path)),
+         where, "Restore them, or give the folder of the adapter's base with --base DIR.");
+  return base;
+}
+
+bool is_peft_folder(const std::string& path) {
+  return is_directory(path) && path_exists(join_path(path, adapter_config_file));
+}
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The settings of adapter_config.json with an effect on the model.
+class PeftConfig {
+ public:
+  explicit PeftConfig(const std::string& folder) : where_(join_path(folder, adapter_config_file)) {
+    json_ = parse_ordered_json_guarded(read_file(where_, 16 << 20), {.bytes = 16 << 20, .keys = 100'000}, where_);
+    if (!json_.is_object()) fail("is not a JSON object", printable(where_));
+    if (get("peft_type") != "LORA") refuse("peft_type", "Crest reads LORA.");
+    for (const char* key : {"use_dora", "lora_bias", "use_qalora", "use_bdlora"})
+      if (get(key) == true) refuse(key, "Merge it in peft: model.merge_and_unload().save_pretrained(DIR).");
+    if (get("bias") != "none" && !get("bias").is_null())
+      refuse("bias", "Merge it in peft: model.merge_and_unload().save_pretrained(DIR).");
+    for (const char* key : {"modules_to_save", "layer_replication", "target_parameters", "trainable_token_indices",
+                            "arrow_config", "corda_config", "kasa_config", "alora_invocation_tokens"})
+      if (const Json value = get(key); !value.is_null() && !value.empty())
+        refuse(key, "Merge it in peft: model.merge_and_unload().save_pretrained(DIR).");
+    // These methods change the base's weights when they begin.
+    if (const Json init = get("init_lora_weights"); init.is_string() && init != "gaussian" && init != "orthogonal")
+      refuse("init_lora_weights", "Merge it in peft: model.merge_and_unload().save_pretrained(DIR).");
+    rank = int64_t(number("r", 1, 65536));
+    alpha = number("lora_alpha", 1e-6, 1e6);
+    root = get("use_rslora") == true;
+  }
+
+  std::string base() const {
+    const Json value = get("base_model_name_or_path");
+    return value.is_string() ? value.get<std::string>() : "";
+  }
+  double factor_of(const std::string& module, int64_t module_rank) const {
+    const Json given = get("alpha_pattern"), patterns = given.is_object() ? given : Json::object();
+    double own = alpha;
+    for (auto& [key, value] : patterns.items()) {
+      if (!matches(key, module)) continue;
+      if (!value.is_number()) refuse("alpha_pattern", "Its values must be numbers.");
+      own = value.get<double>();
+      break;
+    }
+    return own / (root ? std::sqrt(double(module_rank)) : double(module_rank));
+  }
+
+  int64_t rank = 0;
+  double alpha = 0;
+  bool root = false;  // use_rslora
+
+ private:
+  Json get(const char* key) const { return json_.value(key, Json()); }
+  [[noreturn]] void refuse(const char* key, const std::string& hint) const {
+    fail(fmt::format("{} = {} is not supported", key, printable(get(key).dump(), 100)), printable(where_), hint);
+  }
+  double number(const char* key, double low, double high) const {
+    const Json value = get(key);
+    if (!value.is_number() || !(value.get<double>() >= low && value.get<double>() <= high))
+      refuse(key, fmt::format("It must be a number from {} to {}.", low, high));
+    return value.get<double>();
+  }
+  // As get_pattern_key of peft.
+  bool matches(const std::string& key, const std::string& module) const {
+    if (module == key || module.ends_with("." + key)) return true;
+    try {
+      return std::regex_match(module, std::regex("(?:.*\\.)?(?:" + key + ")"));
+    } catch (const std::regex_error&) {
+      fail(fmt::format("alpha_pattern has the key '{}', which is not a regular expression", printable(key)),
+           printable(where_));
+    }
+  }
+
+  const std::string where_;
+  Json json_;
+};
+
+// An adapter of a module, as peft stores it.
+struct PeftAdapter {
+  std::vector<float> a, b;
+  int64_t rank = 0, columns = 0, rows = 0;
+  double factor = 0;
+};
+
+class PeftReader {
+ public:
+  PeftReader(const std::string& folder, const PeftConfig& config, const ModelConfig& base, const std::string& weights)
+      : config_(config), where_(join_path(folder, adapter_weights_file)), base_(WeightsFolder::open(weights)) {
+    for (auto& p : parameters_of(base)) shapes_[p.name] = p.shape;
+    for (auto& module : adapter_modules(base)) modules_[module.name] = module;
+    read();
+  }
+
+  // Sets the adapters' settings and weights.
+  void convert(ModelConfig& model, AdapterWeights& weights) const {
+    // By layer of Crest: its modules in their order, and their rows there.
+    std::map<std::string, std::vector<const PeftAdapter*>> layers;
+    for (auto& [name, adapter] : adapters_)
+      for (auto& layer : modules_.at(name).layers()) layers[layer].push_back(&adapter);
+    std::map<std::string, int64_t> ranks;  // by layer
+    LoraConfig& lora = model.lora;
+    lora = {}, lora.rank = 1;
+    std::vector<std::string> roles;
+    for (auto& [layer, list] : layers) {
+      const bool one = shares_a(list);
+      int64_t rank = 0;
+      for (auto* adapter : list) rank = one ? adapter->rank : rank + adapter->rank;
+      const std::string role = role_of(layer);
+      int64_t& most = role == "attn.qkv" ? lora.qkv_rank : lora.rank;
+      most = std::max(most, rank);
+      if (std::find(roles.begin(), roles.end(), role) == roles.end()) roles.push_back(role);
+    }
+    if (roles == std::vector<std::string>{"attn.qkv"}) lora.rank = lora.qkv_rank;
+    if (lora.qkv_rank == lora.rank) lora.qkv_rank = 0;
+    lora.targets = targets_text(model, roles);
+    const bool same = lora.rank == config_.rank;
+    const double factor = config_.alpha / (config_.root ? std::sqrt(double(config_.rank)) : double(config_.rank));
+    lora.rank_stabilized = config_.root && same;
+    lora.alpha = same ? config_.alpha : factor * double(lora.rank);
+    for (auto& p : parameters_of(model))
+      if (is_adapter(p)) weights[p.name].assign(size_t(p.shape.numel()), 0.0f);
+    for (auto& [layer, list] : layers) fill(layer, list, model, weights);
+  }
+
+ private:
+  static bool shares_a(const std::vector<const PeftAdapter*>& list) {
+    return std::all_of(list.begin(), list.end(), [&](auto* x) { return x->a == list[0]->a; });
+  }
+
+  static std::string targets_text(const ModelConfig& model, std::vector<std::string> roles) {
+    std::vector<std::string> attention = {"attn.qkv", "attn.proj"},
+                             mlp = gated(model.activation) ? std::vector<std::string>{"mlp.gate", "mlp.up", "mlp.proj"}
+                                                           : std::vector<std::string>{"mlp.fc", "mlp.proj"};
+    std::vector<std::string> text;
+    for (auto& [name, group] : {std::pair{"attention", attention}, {"mlp", mlp}})
+      if (std::all_of(group.begin(), group.end(),
+                      [&](auto& role) { return std::find(roles.begin(), roles.end(), role) != roles.end(); })) {
+        text.push_back(name);
+        std::erase_if(roles, [&](auto& role) { return std::find(group.begin(), group.end(), role) != group.end(); });
+      }
+    std::sort(roles.begin(), roles.end());
+    text.insert(text.end(), roles.begin(), roles.end());
+    return join(text, ",");
+  }
+
+  void read() {
+    const SafetensorsFile file = SafetensorsFile::open(where_);
+    for (size_t i = 0; i < file.tensors().size(); ++i) {
+      const TensorEntry& t = file.tensors()[i];
+      const std::string prefix = "base_model.model.", &name = t.spec.name;
+      if (name.starts_with(prefix) && name.find(".lora_") == std::string::npos) {
+        require_as_in_base(file, i, name.substr(prefix.size()));
+        continue;
+      }
+      const bool is_a = name.ends_with(".lora_A.weight");
+      if (!name.starts_with(prefix) || (!is_a && !name.ends_with(".lora_B.weight")))
+        refuse(t, "is not of a LoRA of linear layers",
+               "Merge it in peft: model.merge_and_unload().save_pretrained(DIR).");
+      const std::string module =
+          name.substr(prefix.size(), name.size() - prefix.size() - std::strlen(".lora_A.weight"));
+      auto found = modules_.find(module);
+      if (found == modules_.end())
+        refuse(t, "belongs to no linear layer of the base model", "Give the folder of its base with --base DIR.");
+      if (!t.readable || !is_float(t.spec.dtype) || t.spec.shape.size() != 2)
+        refuse(t, "is not a matrix of floats", "Save the adapter again in fp32, bf16 or fp16.");
+      PeftAdapter& adapter = adapters_[module];
+      const int64_t rows = t.spec.shape[0], columns = t.spec.shape[1], rank = is_a ? rows : columns;
+      const Shape& weight = shapes_.at(found->second.parts[0].parameter);
+      int64_t out = 0;
+      for (auto& part : found->second.parts) out += part.rows;
+      if (rank < 1 || (adapter.rank && adapter.rank != rank) || (is_a ? columns != weight[1] : rows != out))
+        refuse(t, "does not fit this layer of the base model", "Give the folder of its base with --base DIR.");
+      adapter.rank = rank, adapter.rows = out, adapter.columns = weight[1];
+      std::vector<char> bytes(t.bytes);
+      file.read(i, bytes.data(), bytes.size());
+      auto& to = is_a ? adapter.a : adapter.b;
+      to.resize(size_t(rows * columns));
+      CanonicalTensor plain;
+      plain.name = name, plain.shape = t.spec.shape, plain.columns = columns, plain.parts = {{name, 0, rows}};
+      scatter(plain, bytes.data(), t.spec.dtype, to.data());
+    }
+    for (auto& [module, adapter] : adapters_) {
+      if (adapter.a.empty() || adapter.b.empty())
+        fail(fmt::format("the adapter of {} lacks lora_{}", printable(module), adapter.a.empty() ? "A" : "B"),
+             printable(where_), "Save the adapter again: model.save_pretrained(DIR).");
+      adapter.factor = config_.factor_of(module, adapter.rank);
+    }
+    if (adapters_.empty()) fail("has no adapters", printable(where_));
+  }
+  // peft copies embeddings and heads of the base if it adapts them.
+  void require_as_in_base(const SafetensorsFile& file, size_t index, std::string name) const {
+    const TensorEntry& t = file.tensors()[index];
+    const std::string copy = ".base_layer";
+    if (const size_t at = name.find(copy); at != std::string::npos) name.erase(at, copy.size());
+    const int64_t found = base_.find(name);
+    std::vector<char> own(t.bytes), in_base(found < 0 ? 0 : size_t(byte_count(base_.tensors()[size_t(found)].spec)));
+    if (t.readable && in_base.size() == own.size() && t.spec.dtype == base_.tensors()[size_t(found)].spec.dtype) {
+      file.read(index, own.data(), own.size());
+      base_.read(size_t(found), in_base.data(), in_base.size());
+      if (own == in_base) return;
+    }
+    refuse(t, "is a weight trained without LoRA, or another one than in the base model",
+           "Merge it in peft: model.merge_and_unload().save_pretrained(DIR).");
+  }
+  [[noreturn]] void refuse(const TensorEntry& t, const char* why, const char* hint) const {
+    fail(fmt::format("tensor {} {}", printable(t.spec.name), why), printable(where_), hint);
+  }
+
+  void fill(const std::string& layer, const std::vector<const PeftAdapter*>& list, const ModelConfig& model,
+            AdapterWeights& weights) const {
+    std::vector<float>&a = weights.at(layer + lora_a), &b = weights.at(layer + lora_b);
+    const int64_t rank = model.lora.rank_of(role_of(layer));
+    const bool one = shares_a(list);
+    int64_t first = 0;  // rows of A, columns of B
+    for (auto& [name, adapter] : adapters_) {
+      const AdapterModule& module = modules_.at(name);
+      if (std::find(list.begin(), list.end(), &adapter) == list.end()) continue;
+      std::copy(adapter.a.begin(), adapter.a.end(), a.begin() + first * adapter.columns);
+      const double factor = adapter.factor / model.lora.factor();
+      int64_t row = 0;
+      for (auto& part : module.parts) {
+        if (layer_of_weight(part.parameter) == layer)
+          for (int64_t r = 0; r < part.rows; ++r)
+            for (int64_t k = 0; k < adapter.rank; ++k) {
+              const float x = adapter.b[size_t((row + r) * adapter.rank + k)];
+              b[size_t((part.row + r) * rank + first + k)] = factor == 1 ? x : float(double(x) * factor);
+            }
+        row += part.rows;
+      }
+      if (!one) first += adapter.rank;
+    }
+  }
+
+  const PeftConfig& config_;
+  const std::string where_;
+  const WeightsFolder base_;
+  std::map<std::string, Shape> shapes_;
+  std::map<std::string, AdapterModule> modules_;
+  std::map<std::string, PeftAdapter> adapters_;  // by module
+};
+
+}  // namespace
+
+LoadedModel open_peft(const std::string& path, const std::string& given,
+                      const std::function<void(const std::string&)>& report) {
+  const PeftConfig config(path);
+  const std::string base = given.empty() ? config.base() : given;
+  if (base.empty() || !path_exists(base))
+    fail(fmt::format("the base model {} of the adapter is not a folder here", printable(base)),
+         printable(join_path(path, adapter_config_file)), "Give its folder with --base DIR.");
+  LoadedModel model = open_model(base, report);
+  if (model.config.lora.rank)
+    fail("the base of an adapter is an adapter itself", printable(base),
+         fmt::format("Merge it first: crest export {} --to merged --out DIR.", printable(base)));
+  model.base_path = model.weights_path;
+  model.weights_path = path, model.checkpoint.reset(), model.step = -1;
+  AdapterWeights weights;
+  PeftReader(path, config, model.config, model.base_path).convert(model.config, weights);
+  model.adapter = std::make_shared<const AdapterWeights>(std::move(weights));
+  validate(model.config, printable(path));
+  return model;
+}
+
+AdapterWeights read_adapter(const LoadedModel& model) {
+  if (model.adapter) return *model.adapter;
+  AdapterWeights weights;
+  std::vector<TensorTarget> targets;
+  for (auto& t : saved_tensors(model.config)) {
+    std::vector<float>& values = weights[t.name];
+    values.resize(size_t(t.elements()));
+    targets.push_back({{t.name, DType::f32, t.shape}, values.data(), nullptr});
+  }
+  model.checkpoint->load_weights(targets);
+  return weights;
+}
+
+void add_adapter(float* w, const float* a, const float* b, int64_t rows, int64_t columns, int64_t rank, double factor) {
+#pragma omp parallel for schedule(static) if (rows * columns > (1 << 14))
+  for (int64_t i = 0; i < rows; ++i) {
+    std::vector<double> sum(size_t(columns), 0.0);
+    for (int64_t k = 0; k < rank; ++k)
+      for (int64_t j = 0; j < columns; ++j) sum[size_t(j)] += double(b[i * rank + k]) * double(a[k * columns + j]);
+    for (int64_t j = 0; j < columns; ++j)
+      w[i * columns + j] = float(double(w[i * columns + j]) + factor * sum[size_t(j)]);
+  }
+}
+
+}  // namespace crest
