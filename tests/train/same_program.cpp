@@ -31,7 +31,7 @@ TEST(SameProgram, EverySettingIsComparedUnlessItIsLocal) {
       EXPECT_NE(compared, setting.local) << setting.name;
       if (setting.local) local.emplace_back(setting.name);
     }
-  EXPECT_EQ(local, (std::vector<std::string>{"data", "init", "prefetch", "loader-threads", "device", "threads",
+  EXPECT_EQ(local, (std::vector<std::string>{"data", "init", "base", "prefetch", "loader-threads", "device", "threads",
                                              "memory-limit"}));
 }
 

@@ -102,7 +102,7 @@ inline constexpr int64_t enough_tokens = 1024;
 // The peak learning rate without --lr: 6e-4 sqrt(768 / width), from 1e-4 to 3e-3, times
 // sqrt(tokens of a step / enough_tokens) below enough_tokens. Optimizers other than AdamW scale it
 // (learning_rate_scale).
-// Adapters have small matrices beside the model's own: 2e-4 for every width.
+// Adapters have small matrices next to the model's own: 2e-4 for every width.
 inline constexpr double adapter_rate = 2e-4;
 double default_learning_rate(const Recipe& recipe);
 

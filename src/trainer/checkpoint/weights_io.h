@@ -46,7 +46,8 @@ std::string not_finite_weight(const Executor& executor);
 // Set the weight and master of every parameter; vocabulary padding becomes zero. Optimizer states
 // are unchanged. Throw, before anything is changed, if the weights belong to another model.
 //
-// Files of Hugging Face or Crest with any float dtype, one tensor at a time in memory. Adapters stay
+// Files of Hugging Face or Crest with any float dtype, one tensor at a time in memory. Adapters
+// stay
 // as they are. The extra
 // head of a tied model must equal the embedding.
 void load_weights(const Executor& executor, const WeightsFolder& folder);
@@ -114,7 +115,8 @@ LoadedModel open_base(const LoadedModel& adapter);
 // Face folder (config.json or model.toml, safetensors, optionally tokenizer.json). Throws if
 // nothing usable is there, or quantized weights. `report` gets a line for each skipped damaged
 // checkpoint, and one if tensor names have wrappers of PyTorch's modules.
-// An adapter is a run with --lora, or a folder of peft (adapter_config.json). base: the folder of its
+// An adapter is a run with --lora, or a folder of peft (adapter_config.json). base: the folder
+// of its
 // base model; "": where the adapter says.
 LoadedModel open_model(const std::string& path, const std::function<void(const std::string&)>& report = {},
                        const std::string& base = "");

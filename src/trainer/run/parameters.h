@@ -48,7 +48,8 @@ std::vector<ParameterRef> parameters(const Executor& executor);
 // This rank's memory only: no divided states, and the rank's part of other tensors.
 std::vector<ParameterRef> own_parameters(const Executor& executor);
 
-// A host copy of the executor's current trained parameters and states, made within Engine::with_states().
+// A host copy of the executor's current trained parameters and states, made within
+// Engine::with_states().
 // Any thread may read it while the executor runs.
 class ParameterCopy {
  public:
