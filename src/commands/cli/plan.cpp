@@ -296,6 +296,8 @@ void print_plan(const PlanReport& r, const Prediction& prediction, const PlanFla
   int64_t micro_steps = r.forward_only() ? 1 : q.grad_accumulation;
   for (auto& [n, noun] : {std::pair{micro_steps, "micro step"}, {int64_t(q.data_ranks()), "rank"}})
     if (n > 1) step += " x " + format_number_of(n, noun);
+  if (!r.decodes() && q.padded_seq() != q.seq_length())
+    step += fmt::format(", each sequence padded to {}", q.padded_seq());
   const char* per = r.forward_only() ? "forward pass" : "step";
   fmt::print("{:<12}{}\n", r.forward_only() ? "pass" : "step", step);
   fmt::print("FLOPs       {} per {}: {}\n", format_si(r.model_flops(), "FLOP"), per, r.flops_convention());
