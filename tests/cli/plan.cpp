@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <regex>
+#include <set>
 
 #include "contains.h"
 #include "core/text.h"
@@ -57,6 +58,8 @@ TEST(CliPlan, CountsOfGpt2) {
   EXPECT_FALSE(peak["origin"].get<std::string>().empty());
   ASSERT_FALSE(m["largest_blocks"].empty());
   EXPECT_LE(m["largest_blocks"][0]["bytes"], m["transient_bytes"]);
+  std::set<std::string> names;
+  for (auto& block : m["largest_blocks"]) EXPECT_TRUE(names.insert(block["name"]).second) << block;
 }
 
 // The whole process, start included; it runs on one thread, so its

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <set>
+
 #include "contains.h"
 #include "device/find.h"
 
@@ -73,6 +76,60 @@ TEST_F(DefaultsOfRecipes, NoLengthIsTakenThatDoesNotFit) {
   words.model.vocab = 100'000, words.pass_settings["loss-chunk"] = "off";
   masters.grad_accumulation = 4, masters.deterministic = true;
   for (const Recipe& r : {wide, naive, heads, words, masters}) EXPECT_LT(seq(r, needed(r, 512) - 1), 512);
+}
+
+// 8-bit weights are kept for all micro steps if this fits. Within a budget they compete with
+// recompute.
+TEST_F(DefaultsOfRecipes, EightBitWeightsAreKeptIfTheyFit) {
+  Recipe r = long_context();
+  r.model.layers = 3, r.seq = 64, r.batch = 2, r.precision = "fp8", r.grad_accumulation = 4;
+  auto with = [](Recipe of, const char* weights, const std::string& recompute) {
+    of.pass_settings["fp8-weights"] = weights, of.recompute = recompute;
+    return of;
+  };
+  auto session = [&](const Recipe& of) {
+    return compile(of, device, session_programs(resolve(of, device), training_use), {.verify = false});
+  };
+  auto bytes = [&](const char* weights, const std::string& recompute) {
+    return session(with(r, weights, recompute)).limited_bytes();
+  };
+  auto chosen = [&](const Recipe& of, int64_t limit) {
+    notes.clear();
+    return resolve(with_defaults(of, device, within(limit)), device).pass_settings.at("fp8-weights");
+  };
+  const int64_t kept = bytes("keep", "auto");
+  ASSERT_LT(bytes("again", "auto"), kept);
+  EXPECT_EQ(chosen(r, kept), "keep");
+  EXPECT_EQ(notes, "");
+  EXPECT_EQ(chosen(r, kept - 1), "again");
+  EXPECT_TRUE(contains(notes, "8-bit weights are made again") && contains(notes, "--fp8-weights")) << notes;
+  EXPECT_EQ(chosen(r, 1), "again") << "nothing fits: the smaller one";
+  EXPECT_EQ(chosen(with(r, "keep", "auto"), 1), "keep") << "it was given";
+  Recipe one = r, bf16 = r;
+  one.grad_accumulation = 1, bf16.precision = "bf16";
+  EXPECT_EQ(chosen(one, kept), "again");
+  EXPECT_EQ(with_defaults(bf16, device, within(1)).pass_settings.count("fp8-weights"), 0u);
+  // Within a budget: the faster one. Weights made again leave room for activations.
+  r.model.layers = 2, r.model.width = 1024, r.model.ff = 2816, r.seq = 512;
+  const StepTimer times = assumed_step_times(session(with(r, "keep", "none")), device);
+  const int64_t least = bytes("again", "full"), most = bytes("keep", "none");
+  std::set<std::string> taken;
+  for (double share : {0.1, 0.6, 1.0}) {
+    r.recompute = "budget=" + std::to_string(least + int64_t(share * double(most - least)));
+    auto ms = [&](const char* weights) {
+      try {
+        return times.ms(session(with_defaults(with(r, weights, r.recompute), device, within(most))));
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), Exit::does_not_fit);
+        return std::numeric_limits<double>::infinity();
+      }
+    };
+    const std::string faster = ms("keep") <= ms("again") ? "keep" : "again";
+    EXPECT_EQ(chosen(r, most), faster) << notes;
+    EXPECT_TRUE(contains(notes, ", fp8-weights " + faster + ", ")) << notes;
+    taken.insert(faster);
+  }
+  EXPECT_EQ(taken.size(), 2u);
 }
 
 TEST_F(DefaultsOfRecipes, PrecisionIsTheFasterOne) {

@@ -123,10 +123,12 @@ TEST_P(Fp8, FastAccumulationIsOfTheMatmulsThatItNames) {
 // 8-bit weights give the same bits kept or made again. Kept ones take a byte for each weight, or
 // two with micro steps.
 TEST_P(Fp8, WeightsMadeAgainAreThoseThatWereKept) {
-  for (const char* fusion : {"on", "off"})
+  for (auto [fusion, recompute] : {std::pair{"on", "auto"}, {"off", "auto"}, {"on", "full"}})
     for (int64_t micro_steps : {1, 3}) {
+      if (recompute == std::string("full") && micro_steps == 1) continue;  // nothing of its own
       Recipe kept = fp8_recipe(GetParam()), again = kept, automatic = kept;
-      for (Recipe* r : {&kept, &again, &automatic}) r->fusion = fusion, r->grad_accumulation = micro_steps;
+      for (Recipe* r : {&kept, &again, &automatic})
+        r->fusion = fusion, r->recompute = recompute, r->grad_accumulation = micro_steps;
       kept.pass_settings["fp8-weights"] = "keep", again.pass_settings["fp8-weights"] = "again";
       Trained a = train(kept, 4, 1e-2), b = train(again, 4, 1e-2);
       EXPECT_EQ(a.losses, b.losses);
@@ -141,7 +143,37 @@ TEST_P(Fp8, WeightsMadeAgainAreThoseThatWereKept) {
     }
 }
 
-// The same with ranks that gather the weights for each half of a step.
+// With --recompute full the backward half makes the rows of weights again. Kernels of gradients
+// quantize as many tensors as with kept weights.
+TEST_P(Fp8, FullRecomputeKeepsNoRowsOfWeights) {
+  Recipe r = fp8_recipe(GetParam());
+  r.fusion = "on", r.recompute = "full";
+  auto program = [&](const char* weights) {
+    r.pass_settings["fp8-weights"] = weights;
+    SessionUse use;
+    use.train = true;
+    return compile(r, crest::test::test_device(2), session_programs(r, use)).programs[0].program;
+  };
+  auto quantizes = [](const Instr& i) { return std::string_view(i.op->name) == "quantize"; };
+  auto of_gradients = [&](const Program& p) {
+    return std::count_if(p.code.begin(), p.code.end(),
+                         [&](auto& i) { return quantizes(i) && i.phase == Phase::backward; });
+  };
+  const Program p = program("again");
+  int again = 0;
+  for (auto& i : p.code) {
+    if (!quantizes(i) || p.at(i.in[0]).role != Role::weight) continue;
+    again += i.phase == Phase::recompute;
+    for (auto& reader : p.code)
+      if (std::count(reader.in.begin(), reader.in.end(), i.out[0])) {
+        EXPECT_EQ(reader.phase, i.phase) << p.at(i.out[0]).name;
+      }
+  }
+  EXPECT_EQ(again, 2 * (GetParam() ? 4 : 3)) << "of two layers, all but mlp.proj";
+  EXPECT_EQ(of_gradients(p), of_gradients(program("keep")));
+}
+
+// 8-bit weights are the same with ranks that gather them for each half of a step.
 TEST_P(Fp8, WeightsAreMadeAgainFromSharedOnes) {
   std::vector<double> losses;
   for (const char* shard : {"none", "weights"})

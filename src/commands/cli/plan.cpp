@@ -210,9 +210,9 @@ void print_memory(const PlanReport& r, int rows) {
   }
   if (rows <= 0) return;
   Table blocks({{"largest blocks", Align::left}, {"bytes"}, {"category", Align::left}, {"instructions"}});
-  for (const Block* b : largest_blocks(s, rows))
-    blocks.row({b->name, format_bytes(double(b->bytes)), std::string(name(b->category)),
-                fmt::format("{}..{}", b->first, b->last)});
+  for (auto& [b, count] : largest_blocks(s, rows))
+    blocks.row({count > 1 ? fmt::format("{} x {}", b.name, count) : b.name, format_bytes(double(b.bytes)),
+                std::string(name(b.category)), fmt::format("{}..{}", b.first, b.last)});
   fmt::print("\n{}", blocks.text(use_color(STDOUT_FILENO)));
 }
 

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/timer.h"
+#include "plan/fp8_weights.h"
 #include "plan/plan_report.h"
 #include "plan/stage_plans.h"
 #include "plan/training_use.h"
@@ -49,8 +50,9 @@ class Search {
                    fmt::format("Make it a multiple of {}, or give other --ranks.", given_start_.data_ranks()));
     }
     given_start_ = with_defaults(given_start_, device, limit_of_rank(given_start_, device, limit));
-    // Each schedule has its own cut (planned).
-    if (!o.recipe.has("stages")) given_start_.pass_settings.erase("stages");
+    // Each schedule has its own cut, and each batch its 8-bit weights (planned).
+    for (const char* name : {"stages", "fp8-weights"})
+      if (!o.recipe.has(name)) given_start_.pass_settings.erase(name);
     start_ = resolve(given_start_, device);
   }
 
@@ -145,16 +147,16 @@ class Search {
     return r_.candidates.size() - 1;
   }
 
-  // Layers are cut into stages by predicted times.
-  Recipe with_cut(const Recipe& given) const {
-    if (given.layout().size(Axis::pipeline) == 1) return given;
+  // Layers are cut into stages by predicted times, and 8-bit weights are kept if they fit.
+  Recipe with_choices(const Recipe& given) const {
+    if (given.layout().size(Axis::pipeline) == 1 && fp8_weights_choices(given).size() == 1) return given;
     return with_defaults(given, device_, limit_of_rank(given, device_, limit_), "", true);
   }
 
   // The step; none if the plan of crest train does not fit or is not allowed.
   std::optional<CompiledSession> planned(const Recipe& given, TuneCandidate& t) {
     try {
-      t.recipe = resolve(with_cut(given), device_);
+      t.recipe = resolve(with_choices(given), device_);
       CompiledSession step = step_of(t.recipe);
       t.planned_bytes = t.step_bytes = step.planned_bytes();
       // The step is a lower bound: if it is too large, no second plan is needed.

@@ -75,11 +75,10 @@ void check_recipe(const PassContext& context) {
 enum class Fp8Weights { again, keep, update };
 
 Fp8Weights weights_of(const PassContext& context) {
-  const std::string text = context.setting("fp8-weights");
+  std::string text = context.setting("fp8-weights");
+  if (text == "auto") text = auto_fp8_weights(context.recipe.grad_accumulation);
   if (text == "again") return Fp8Weights::again;
-  if (text == "keep") return Fp8Weights::keep;
-  if (text == "auto") return context.recipe.grad_accumulation == 1 ? Fp8Weights::again : Fp8Weights::keep;
-  return Fp8Weights::update;
+  return text == "keep" ? Fp8Weights::keep : Fp8Weights::update;
 }
 
 // For matmuls of the forward half and of the backward half.
@@ -358,6 +357,8 @@ void quantize_linears(Program& program, const PassContext& context) {
   if (weights_of(context) == Fp8Weights::update) quantize_for_next_step(program, tables, list);
 }
 
+std::string auto_fp8_weights(int64_t micro_steps) { return micro_steps == 1 ? "again" : "keep"; }
+
 bool has_start(const Recipe& recipe) {
   return recipe.precision == "fp8" && weights_of({recipe, ProgramKind::start}) == Fp8Weights::update;
 }
@@ -434,7 +435,8 @@ const std::vector<Setting>& fp8_settings() {
                     .help = "with --precision fp8: when weights are converted to 8 bits: in the update, for the "
                             "next step (update); in the first micro step, kept until their last use (keep); or in "
                             "each half of each micro step, with less memory (again). Results are equal. auto: again "
-                            "without --grad-accumulation, else keep",
+                            "without --grad-accumulation. With it keep, or again if only that fits; with a "
+                            "recompute budget the one predicted to be faster",
                     .default_value = "auto",
                     .choices = {"auto", "again", "keep", "update"},
                     .newer = true,

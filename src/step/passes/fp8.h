@@ -1,6 +1,7 @@
 // The tables of --precision fp8 by name, for checkpoints and the host. --fp8-recipe block has no
 // fp8_amax.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,9 @@ std::vector<std::string> fp8_slots(const Program& program);
 // fp8_lost.
 int64_t fp8_elements(const Program& program);
 
+// The meaning of `--fp8-weights auto` in a step with this many micro steps, if memory allows it
+// (plan/fp8_weights.h).
+std::string auto_fp8_weights(int64_t micro_steps);
 // Whether updates write the 8-bit weights for train Programs (--fp8-weights update). If so, Program
 // `start` runs before the first step.
 bool has_start(const Recipe& recipe);

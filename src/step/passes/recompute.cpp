@@ -2,14 +2,15 @@
 // instructions right before the first use. Repeated instructions may read kept values only.
 // activation repeats element-wise operations (GELU, SwiGLU); the fusion pass joins them with their
 // gradient's kernel. pointwise also repeats norms. selective also repeats attention (Korthikanti et
-// al. 2022). full keeps only values between layers (Chen et al. 2016). layers= gives each layer its
-// own level.
+// al. 2022). full keeps only values between layers (Chen et al. 2016), and with fp8 the 8-bit
+// inputs of repeated matmuls. layers= gives each layer its own level.
 #include "passes/recompute.h"
 
 #include <algorithm>
 #include <unordered_map>
 
 #include "core/error.h"
+#include "ops/fused.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 
@@ -29,6 +30,7 @@ class Recompute {
     find_candidates();
     find_saved();
     decide();
+    find_rows();
     rebuild();
   }
 
@@ -66,6 +68,14 @@ class Recompute {
            instr.op->op_class == OpClass::movement || is(instr, "matmul");
   }
 
+  // Whether it makes the 8-bit rows of a weight (--fp8-weights again). Made again, they are bitwise
+  // identical: the tables hold this weight's magnitude by then, so the scale does not change.
+  bool makes_weight_rows(const Instr& instr) const {
+    return instr.phase == Phase::forward && level(instr) == full && quantizes_rows(instr) &&
+           !instr.attrs.integer("columns", 0) && producer_[size_t(instr.in[0])] < 0 &&
+           program_.at(instr.out[0]).role == Role::activation;
+  }
+
   // Finds forward values read in the backward half.
   void find_saved() {
     saved_.assign(program_.values.size(), false);
@@ -96,27 +106,57 @@ class Recompute {
     }
   }
 
+  // Finds the weights with rows to be made again, by layer.
+  void find_rows() {
+    std::vector<bool> seen(program_.code.size(), false);
+    for (auto& instr : program_.code)
+      if (instr.phase == Phase::backward)
+        for (ValueId v : instr.in) find_rows(v, seen);
+  }
+  void find_rows(ValueId v, std::vector<bool>& seen) {
+    if (v == no_value || producer_[size_t(v)] < 0) return;
+    const auto i = size_t(producer_[size_t(v)]);
+    const Instr& instr = program_.code[i];
+    const bool rows = makes_weight_rows(instr) && v == instr.out[0];
+    if (seen[i] || (!rows && !repeat_[i])) return;
+    seen[i] = true;
+    if (rows)
+      rows_[instr.origin.layer()].push_back(i);
+    else
+      for (ValueId in : instr.in) find_rows(in, seen);
+  }
+
   void rebuild() {
     Rewriter w(program_);
     for (auto& instr : w.old) {
       if (instr.phase != Phase::backward) {
-        w.keep(instr);
+        keep(w, instr);
         continue;
       }
+      // All rows of a layer come before its backward half. In between, they would separate the
+      // quantizations of two gradients that one kernel can make.
+      for (size_t i : rows_[instr.origin.layer()]) again(w, w.old[i].out[0]);
       Instr changed = instr;
       for (ValueId& v : changed.in) v = again(w, v);
-      w.keep(std::move(changed));
+      keep(w, std::move(changed));
     }
     w.finish();
+  }
+
+  void keep(Rewriter& w, Instr instr) {
+    for (ValueId v : instr.out)
+      if (const ValueId s = program_.at(v).layout.storage; s != v) versions_[s] = {v, v};
+    w.keep(std::move(instr));
   }
 
   // The value, or its clone (made on first use).
   ValueId again(Rewriter& w, ValueId v) {
     if (v == no_value || size_t(v) >= producer_.size() || producer_[size_t(v)] < 0) return v;
     size_t i = size_t(producer_[size_t(v)]);
-    if (!repeat_[i]) return v;
     auto it = clones_.find(v);
     if (it != clones_.end()) return it->second;
+    if (makes_weight_rows(w.old[i])) return v == w.old[i].out[0] ? rows_again(w, w.old[i]) : v;
+    if (!repeat_[i]) return v;
     Instr clone = w.old[i];
     clone.phase = Phase::recompute;
     for (ValueId& in : clone.in) in = again(w, in);
@@ -126,11 +166,35 @@ class Recompute {
     return clones_.at(v);
   }
 
+  // Repeats the rows only. The scale stays, and the tables get another version.
+  ValueId rows_again(Rewriter& w, const Instr& quantize) {
+    Instr clone = quantize;
+    clone.phase = Phase::recompute;
+    std::vector<ValueId> storages;
+    for (ValueId v : quantize.out) storages.push_back(program_.at(v).layout.storage);
+    for (ValueId& in : clone.in)
+      if (auto it = versions_.find(program_.at(in).layout.storage); it != versions_.end()) in = it->second.now;
+    const std::vector<ValueId> out = w.build(clone).append(clone);
+    for (size_t o = 0; o < out.size(); ++o)
+      if (storages[o] != quantize.out[o]) {
+        Version& version = versions_.at(storages[o]);
+        w.replace(version.old, out[o]);
+        version.now = out[o];
+      }
+    return clones_[quantize.out[0]] = out[0];
+  }
+
+  struct Version {
+    ValueId old, now;  // the newest in the old code, and in the new one
+  };
+
   Program& program_;
   std::vector<Level> levels_;  // by layer
   std::vector<int> producer_;
   std::vector<bool> crosses_, saved_, available_, repeat_;
   std::unordered_map<ValueId, ValueId> clones_;
+  std::unordered_map<ValueId, Version> versions_;      // by storage, of values changed in place
+  std::unordered_map<int, std::vector<size_t>> rows_;  // instructions of a layer
 };
 
 }  // namespace

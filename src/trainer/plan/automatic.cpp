@@ -64,6 +64,10 @@ std::vector<std::string> automatic_settings(const nlohmann::ordered_json& recipe
       text(recipe, "loss_chunk") ==
           auto_loss_chunk(text(recipe, "precision"), vocab->get<int64_t>(), text(device, "kind")))
     keys.emplace_back("loss_chunk");
+  auto micro_steps = recipe.find("grad_accumulation");
+  if (text(recipe, "precision") == "fp8" && micro_steps != recipe.end() && micro_steps->is_number_integer() &&
+      text(recipe, "fp8_weights") == auto_fp8_weights(micro_steps->get<int64_t>()))
+    keys.emplace_back("fp8_weights");
   return keys;
 }
 

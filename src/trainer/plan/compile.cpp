@@ -341,6 +341,10 @@ Recipe resolve(Recipe r, const Device& device) {
   r.recompute = recompute_value(recompute_by_layer(r.recompute, r.model.layers));
   std::string& chunk = r.pass_settings.emplace("loss-chunk", "auto").first->second;
   if (chunk == "auto") chunk = auto_loss_chunk(r.precision, r.model.vocab, device.kind);
+  if (r.precision == "fp8") {
+    std::string& weights = r.pass_settings.emplace("fp8-weights", "auto").first->second;
+    if (weights == "auto") weights = auto_fp8_weights(r.grad_accumulation);
+  }
   if (r.layout().size(Axis::pipeline) > 1)
     r.pass_settings["stages"] = stages_text(stage_layers(r));
   else if (auto it = r.pass_settings.find("stages"); it != r.pass_settings.end() && !it->second.empty())

@@ -10,6 +10,7 @@
 #include "passes/recompute.h"
 #include "passes/tensor_parallel.h"
 #include "plan/choose_kernels.h"
+#include "plan/fp8_weights.h"
 
 namespace crest {
 
@@ -27,6 +28,7 @@ SessionUse deciding_use(const Recipe& r, const SessionUse& use) {
 // A session with the smallest batch; none if some kernel is missing.
 std::optional<CompiledSession> smallest_batch(Recipe r, int64_t seq, const Device& device, const SessionUse& use) {
   r.seq = seq, r.batch = batch_multiple(r);
+  r = fp8_weights_choices(r).back();  // the smallest
   if (!recompute_budget(r.recompute).empty()) r.recompute = "full";
   try {
     return compile(r, device, session_programs(resolve(r, device), deciding_use(r, use)), {.verify = false});
@@ -106,7 +108,11 @@ Recipe with_defaults(Recipe r, const Device& device, const DefaultSources& from)
       from.note(fmt::format("note     sequences of {}: {} (--seq changes it)", format_number_of(seq, "token"), why));
     r.seq = seq;
   }
-  return with_stages(recompute_within_budget(std::move(r), device, from.timer_of, from.note, from.use), device, from);
+  if (recompute_budget(r.recompute).empty())
+    r = fp8_weights_within(r, device, from.limit, from.use, from.note);
+  else
+    r = recompute_within_budget(std::move(r), device, from.timer_of, from.note, from.use);
+  return with_stages(std::move(r), device, from);
 }
 
 }  // namespace crest

@@ -28,13 +28,15 @@ struct DefaultSources {
   std::function<void(const std::string&)> note;  // gets a line for each choice; may be empty
 };
 
-// Chooses precision, sequence length and recompute, but keeps the user's values. device: one rank's
-// part.
+// Chooses precision, sequence length, 8-bit weights and recompute, but keeps the user's values.
+// device: one rank's part.
 //
 // On a CPU with bf16 hardware, `auto` picks the precision with faster matmuls.
 //
 // The length starts at the model's context, at most longest_default_seq. It is halved until a batch
 // of 1 fits. If no length fits, the longest stays and compiling reports the problem.
+//
+// fp8 with several micro steps keeps 8-bit weights if they fit (plan/fp8_weights.h).
 Recipe with_defaults(Recipe recipe, const Device& device, const DefaultSources& sources);
 // Chooses the precision only, for commands without training.
 Recipe with_default_precision(Recipe recipe, const Device& device, const DefaultSources& sources = {});

@@ -1,6 +1,7 @@
 #include "plan/plan_json.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <variant>
 
@@ -73,10 +74,20 @@ Json categories_to_json(const CategoryBytes& bytes) {
   return json;
 }
 
-std::vector<const Block*> largest_blocks(const CompiledSession& session, int rows) {
-  std::vector<const Block*> list;
-  for (auto& b : session.largest().memory.blocks) list.push_back(&b);
-  std::stable_sort(list.begin(), list.end(), [](auto* a, auto* b) { return a->bytes > b->bytes; });
+std::vector<BlockRow> largest_blocks(const CompiledSession& session, int rows) {
+  std::vector<BlockRow> list;
+  std::map<std::pair<std::string_view, int64_t>, size_t> known;  // by name and bytes
+  for (auto& b : session.largest().memory.blocks) {
+    auto [it, added] = known.emplace(std::pair(std::string_view(b.name), b.bytes), list.size());
+    if (added) {
+      list.push_back({b});
+      continue;
+    }
+    BlockRow& row = list[it->second];
+    ++row.count;
+    row.block.first = std::min(row.block.first, b.first), row.block.last = std::max(row.block.last, b.last);
+  }
+  std::stable_sort(list.begin(), list.end(), [](auto& a, auto& b) { return a.block.bytes > b.block.bytes; });
   list.resize(std::min(list.size(), size_t(rows)));
   return list;
 }
@@ -96,13 +107,14 @@ static Json peak_to_json(const CompiledProgram& c) {
 
 Json memory_to_json(const CompiledSession& s, int rows) {
   Json blocks = Json::array();
-  for (const Block* b : largest_blocks(s, rows))
-    blocks.push_back({{"name", b->name},
-                      {"bytes", b->bytes},
-                      {"offset", b->offset},
-                      {"first_instruction", b->first},
-                      {"last_instruction", b->last},
-                      {"category", name(b->category)}});
+  for (auto& [b, count] : largest_blocks(s, rows))
+    blocks.push_back({{"name", b.name},
+                      {"count", count},
+                      {"bytes", b.bytes},
+                      {"offset", b.offset},
+                      {"first_instruction", b.first},
+                      {"last_instruction", b.last},
+                      {"category", name(b.category)}});
   Json communicators = Json::array();
   for (const CommunicatorMemory& c : s.communicators)
     communicators.push_back({{"axes", c.axes.text()}, {"ranks", c.ranks}, {"peers", c.peers}, {"bytes", c.bytes}});

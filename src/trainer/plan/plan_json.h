@@ -19,8 +19,13 @@ nlohmann::ordered_json model_to_json(const ModelConfig& model);
 // {"weights": bytes, ...}: all categories.
 nlohmann::ordered_json categories_to_json(const CategoryBytes& bytes);
 
+// Blocks of one name and size: one value, or the workspaces of one operation.
+struct BlockRow {
+  Block block;  // first and last: of all
+  int64_t count = 1;
+};
 // The largest blocks of the Program with the largest transient arena.
-std::vector<const Block*> largest_blocks(const CompiledSession& session, int rows);
+std::vector<BlockRow> largest_blocks(const CompiledSession& session, int rows);
 
 // planned_bytes, persistent_bytes, transient_bytes, host_bytes, ranks, by_category, peak,
 // largest_blocks (docs/reference/contract.md, plan).

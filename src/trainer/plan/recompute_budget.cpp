@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "passes/recompute.h"
+#include "plan/fp8_weights.h"
 #include "plan/stage_plans.h"
 #include "plan/step_flops.h"
 #include "program/op.h"
@@ -169,12 +170,9 @@ StepTimer assumed_step_times(const CompiledSession&, const Device& device) {
           .source = "by FLOPs and bytes alone; crest calibrate adds times"};
 }
 
-Recipe recompute_within_budget(Recipe recipe, const Device& device, const StepTimerOf& timer_of,
-                               const std::function<void(const std::string&)>& note, const SessionUse& use) {
-  const std::string given = recipe.recompute;
-  std::string_view size = recompute_budget(given);
-  if (size.empty()) return recipe;
-  const int64_t budget = parse_bytes(size, "--recompute");
+// The fastest recompute of a recipe within the budget; the smallest plan if none fits.
+static RecomputeChoice choose_recompute(const Recipe& recipe, const Device& device, int64_t budget,
+                                        const StepTimer& timer, const SessionUse& use) {
   auto step = [&](const std::string& value, bool all) {
     Recipe r = recipe;
     r.recompute = value;
@@ -186,8 +184,7 @@ Recipe recompute_within_budget(Recipe recipe, const Device& device, const StepTi
   int64_t least = 0;
   for (auto& c : plain.programs)
     if (c.spec.kind != ProgramKind::train) least = std::max(least, c.memory.bytes);
-  const StepTimer timer = (timer_of ? timer_of : assumed_step_times)(step("none", false), device);
-  RecomputeChoice choice = choose_recompute(recipe.model.layers, budget, [&](const std::string& value) {
+  return choose_recompute(recipe.model.layers, budget, [&](const std::string& value) {
     CompiledSession session = step(value, false);
     // Pipeline stages keep activations in slots, and any stage may need the most.
     if (recipe.layout().size(Axis::pipeline) > 1)
@@ -195,6 +192,36 @@ Recipe recompute_within_budget(Recipe recipe, const Device& device, const StepTi
     int64_t bytes = plain.limited_bytes() - plain.transient_bytes + std::max(least, session.transient_bytes);
     return StepCost{timer.ms(session), bytes};
   });
+}
+
+// Times a recipe and its variants from one source.
+static StepTimer timer_for(Recipe recipe, const Device& device, const StepTimerOf& timer_of) {
+  recipe.recompute = "none";
+  const SessionUse use = {.train = true, .update = true};
+  const CompiledSession plain =
+      compile(recipe, device, session_programs(resolve(recipe, device), use), {.verify = false});
+  return (timer_of ? timer_of : assumed_step_times)(plain, device);
+}
+
+Recipe recompute_within_budget(Recipe recipe, const Device& device, const StepTimerOf& timer_of,
+                               const std::function<void(const std::string&)>& note, const SessionUse& use) {
+  const std::string given = recipe.recompute;
+  std::string_view size = recompute_budget(given);
+  if (size.empty()) return recipe;
+  const int64_t budget = parse_bytes(size, "--recompute");
+  // Memory saved elsewhere allows less recompute.
+  const std::vector<Recipe> variants = fp8_weights_choices(recipe);
+  const StepTimer timer = timer_for(variants[0], device, timer_of);
+  RecomputeChoice choice;
+  for (const Recipe& variant : variants) {
+    RecomputeChoice own = choose_recompute(variant, device, budget, timer, use);
+    const bool fits = own.cost.bytes <= budget, fitted = choice.cost.bytes <= budget;
+    const bool better = fits && fitted ? own.cost.ms < choice.cost.ms : own.cost.bytes < choice.cost.bytes;
+    if (!choice.value.empty() && !better) continue;
+    choice = std::move(own), recipe = variant;
+  }
+  std::string text = choice.value;
+  if (variants.size() > 1) text += ", fp8-weights " + recipe.pass_settings["fp8-weights"];
   if (choice.cost.bytes > budget)
     throw Error(Exit::does_not_fit,
                 fmt::format("no recompute fits {}; the closest needs {} (--recompute {})", format_bytes(double(budget)),
@@ -202,7 +229,7 @@ Recipe recompute_within_budget(Recipe recipe, const Device& device, const StepTi
                 "--recompute " + printable(given), "Use a larger budget, or a smaller --batch.");
   if (note)
     note(fmt::format(
-        "recompute {}: {}, {} planned{} ({})", printable(given), choice.value, format_bytes(double(choice.cost.bytes)),
+        "recompute {}: {}, {} planned{} ({})", printable(given), text, format_bytes(double(choice.cost.bytes)),
         timer.absolute ? fmt::format(", {} a step", format_duration(choice.cost.ms / 1e3)) : "", timer.source));
   recipe.recompute = choice.value;
   return recipe;

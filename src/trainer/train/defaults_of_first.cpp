@@ -7,9 +7,12 @@
 
 namespace crest {
 
+static constexpr const char* chosen_settings[] = {"stages", "fp8-weights"};
+
 std::string chosen_defaults(const Recipe& r) {
   nlohmann::json chosen = {{"seq", r.seq_length()}, {"precision", r.precision}, {"recompute", r.recompute}};
-  if (auto it = r.pass_settings.find("stages"); it != r.pass_settings.end()) chosen["stages"] = it->second;
+  for (const char* name : chosen_settings)
+    if (auto it = r.pass_settings.find(name); it != r.pass_settings.end()) chosen[name] = it->second;
   return chosen.dump();
 }
 
@@ -18,7 +21,10 @@ Recipe take_defaults(Recipe own, const std::string& of_first) {
   if (own.seq == 0) own.seq = first["seq"].get<int64_t>();
   if (own.precision == "auto") own.precision = first["precision"].get<std::string>();
   if (!recompute_budget(own.recompute).empty()) own.recompute = first["recompute"].get<std::string>();
-  if (first.contains("stages")) own.pass_settings.emplace("stages", first["stages"].get<std::string>());
+  for (const char* name : chosen_settings)
+    if (first.contains(name))
+      if (std::string& text = own.pass_settings.emplace(name, "auto").first->second; text == "auto")
+        text = first[name].get<std::string>();
   return own;
 }
 
