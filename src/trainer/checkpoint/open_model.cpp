@@ -254,6 +254,9 @@ LoadedModel open_model(const std::string& given, const std::function<void(const 
       fail("the run has no checkpoint yet", printable(path), "Wait for the first one.");
   }
   if (!is_directory(path)) {
+    // A text names a checkpoint where the file system has no links, and in older runs.
+    if (auto name = labeled_checkpoint(parent_path(path), path.substr(path.rfind('/') + 1)); !name.empty())
+      return open_model(join_path(parent_path(path), name), report);
     char start[16];
     size_t n = File::open_read(path).read_some_at(start, sizeof start, 0);
     refuse_pickle(path, {start, n});
