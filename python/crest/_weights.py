@@ -105,6 +105,8 @@ def weights(which: Union[Run, PathText]) -> Weights:
     path = Path(which.folder if isinstance(which, Run) else which)
     if isinstance(which, Run) and not which.folder:
         raise CrestError(f"run {which.id} is of kind {which.kind}, which has no folder of weights", 2)
+    if path.is_file() and path.name in ("latest", "best"):
+        path = _labeled(path)
     if path.is_file():
         return Weights([path])
     if not path.is_dir():
@@ -123,6 +125,13 @@ def weights(which: Union[Run, PathText]) -> Weights:
             raise CrestError(f"{index} names a file outside of its folder")
         return Weights([path / n for n in names])
     raise CrestError(f"{path} has no model.safetensors\n  Give a run, a checkpoint, or a folder with model.safetensors.")
+
+
+def _labeled(text: Path) -> Path:
+    # Older runs, and file systems without links, have the name as a text.
+    with text.open("rb") as file:
+        name = file.read(32).decode("ascii", "replace").strip()
+    return text.parent / name if re.fullmatch(r"step-\d+", name) else text
 
 
 def _newest(checkpoints: Path) -> Path:

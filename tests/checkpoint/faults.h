@@ -40,6 +40,8 @@ class Faults {
   const std::vector<RecordedCall>& recorded() const { return recorded_; }
   // Free space by statvfs; negative = the truth.
   int64_t free_bytes = -1;
+  // Whether the file system has symbolic links.
+  bool can_link = true;
   // Whether the file system exchanges two names in one step.
   bool can_exchange = true;
 
@@ -151,6 +153,12 @@ class Faults {
           if (!current()->can_exchange) return errno = EINVAL, -1;
           return simple(
               "exchange", [&] { return ::renameat2(AT_FDCWD, one, AT_FDCWD, other, RENAME_EXCHANGE); }, one, other);
+        },
+        [](const char* target, int folder, const char* name) {
+          std::lock_guard lock(one_at_a_time());
+          if (!current()->can_link) return errno = EPERM, -1;
+          return simple(
+              "symlink", [&] { return ::symlinkat(target, folder, name); }, current()->path_at(folder, name), target);
         },
     };
     return calls;

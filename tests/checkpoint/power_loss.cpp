@@ -25,6 +25,9 @@ class Disk {
       int node = int(nodes_.size());
       nodes_.push_back({call.op == "mkdir", "", "", {}, {}});
       change(folder, {{name, node}});
+    } else if (call.op == "symlink") {  // its target is written with the inode
+      nodes_.push_back({false, call.path2, call.path2, {}, {}});
+      change(folder, {{name, int(nodes_.size()) - 1}});
     } else if (call.op == "write") {
       nodes_[size_t(now(folder).at(name))].data += call.data;
     } else if (call.op == "fsync") {

@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "core/json.h"
 #include "core/system_error.h"
@@ -21,7 +22,7 @@ TEST(Checkpoint, WhatIsSavedIsLoaded) {
   EXPECT_TRUE(saved.warnings.empty());
   EXPECT_EQ(names_in(saved.path),
             (Names{"config.json", "manifest.json", "model.safetensors", "optimizer.safetensors", "state.json"}));
-  EXPECT_EQ(read_file(folder / "checkpoints/latest", 100), "step-000012\n");
+  EXPECT_EQ(std::filesystem::read_symlink(folder / "checkpoints/latest"), "step-000012");
   auto found = find_checkpoint(folder / "checkpoints");
   ASSERT_TRUE(found);
   EXPECT_TRUE(model.equals(*found));
@@ -58,6 +59,48 @@ TEST(Checkpoint, KeepsTheNewestAndTheOneJustWritten) {
   EXPECT_EQ(list_checkpoints(folder.path()).size(), 4u);
   save_checkpoint(TinyModel(60).contents(), folder.path(), 1);
   EXPECT_EQ(names_in(folder.path()), (Names{"latest", "step-000060"}));
+}
+
+TEST(Checkpoint, LabelsAreRelativeLinksOrTexts) {
+  MemoryFolder folder;
+  const std::string latest = folder / "latest";
+  {
+    Faults faults;
+    faults.can_link = false;
+    EXPECT_TRUE(save_checkpoint(TinyModel(1).contents(), folder.path(), 0).warnings.empty());
+  }
+  EXPECT_FALSE(std::filesystem::is_symlink(latest));
+  EXPECT_EQ(read_file(latest, 100), "step-000001\n");
+  EXPECT_EQ(labeled_checkpoint(folder.path(), "latest"), "step-000001");
+  // The text of an older program is replaced.
+  save_checkpoint(TinyModel(2).contents(), folder.path(), 0);
+  EXPECT_EQ(std::filesystem::read_symlink(latest), "step-000002");
+  EXPECT_EQ(labeled_checkpoint(folder.path(), "latest"), "step-000002");
+  EXPECT_EQ(Checkpoint::open(latest).step(), 2);
+  save_checkpoint(TinyModel(3).contents(), folder.path(), 0);
+  EXPECT_EQ(std::filesystem::read_symlink(latest), "step-000003");
+  // Only the link is replaced, not the file behind it. A folder of this name stays.
+  write_file_synced(folder / "own", "mine");
+  std::filesystem::remove(latest);
+  std::filesystem::create_symlink("own", latest);
+  EXPECT_EQ(labeled_checkpoint(folder.path(), "latest"), "");
+  save_checkpoint(TinyModel(4).contents(), folder.path(), 0);
+  EXPECT_EQ(std::filesystem::read_symlink(latest), "step-000004");
+  EXPECT_EQ(read_file(folder / "own", 10), "mine");
+  std::filesystem::remove(latest);
+  create_directory(latest);
+  const auto warnings = save_checkpoint(TinyModel(5).contents(), folder.path(), 0).warnings;
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_TRUE(contains(warnings[0], "is a folder, not a link") && contains(warnings[0], "Move it away")) << warnings[0];
+}
+
+TEST(Checkpoint, TheBestOneIsKeptBesides) {
+  MemoryFolder folder;
+  save_checkpoint(TinyModel(10).contents(), folder.path(), 2);
+  label_checkpoint(Folder::open(folder.path()), best_label, "step-000010");
+  for (int step : {20, 30, 40}) save_checkpoint(TinyModel(step).contents(), folder.path(), 2);
+  EXPECT_EQ(names_in(folder.path()), (Names{"best", "latest", "step-000010", "step-000030", "step-000040"}));
+  EXPECT_EQ(Checkpoint::open(folder / "best").step(), 10);
 }
 
 TEST(Checkpoint, SavingTheSameAgainWritesNothing) {

@@ -217,6 +217,9 @@ TEST_F(Contract, TrainSampleEvalExportImport) {
               documented("sample, eval", "`--json`:"), "", {});
   expect_keys(run({"eval", "--run", "run", "--data", "data", "--batches", "1", "--batch", "1", "--json"}),
               documented("sample, eval", "Its `--json`:"), "", {});
+  f_->write("pairs.jsonl", "{\"context\": \"the king\", \"continuation\": \" of\"}\n");
+  expect_keys(run({"score", "pairs.jsonl", "--run", "run", "--json"}), documented("score", "one document instead:"), "",
+              {});
   expect_keys(run({"export", "--run", "run", "--to", "llm.c", "--out", "llmc", "--json"}),
               documented("export", "`--json`:"), "", {});
   expect_keys(run({"import", "llmc/model.bin", "--out", "imported", "--json"}), documented("import", "`--json`:"), "",

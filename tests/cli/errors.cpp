@@ -20,6 +20,22 @@ std::vector<std::string> plan_with(std::vector<std::string> more) {
 }
 
 const std::vector<Case> cases = {
+    {"FlagOfHuggingFace", {"--learning_rate", "1e-3"}, 2, {"unknown flag '--learning_rate'", "Crest's name is --lr."}},
+    {"FlagWithAValueOfItsOwn", {"--bf16"}, 2, {"unknown flag '--bf16'", "Crest's name is --precision bf16."}},
+    {"FlagWithANote",
+     {"--per-device-train-batch-size=4"},
+     2,
+     {"Crest's name is --batch. It counts the sequences of a micro step on one rank."}},
+    {"FlagOfNobody", {"--stepz", "1"}, 2, {"Did you mean '--steps'?"}},
+    {"InitByAWellKnownName",
+     {"--init", "gpt2", "--data", "data"},
+     1,
+     {"no such run or model", "hf download openai-community/gpt2 --local-dir gpt2. Then give gpt2."}},
+    {"InitByARepository",
+     {"--init", "Qwen/Qwen2.5-0.5B", "--data", "data"},
+     1,
+     {"no such run or model", "hf download Qwen/Qwen2.5-0.5B --local-dir Qwen2.5-0.5B. Then give Qwen2.5-0.5B."}},
+    {"InitByAMissingRun", {"--init", "runs/none", "--data", "data"}, 1, {"no such run or model", "Give a run"}},
     {"NoData", {}, 2, {"no data", "crest train input.txt"}},
     {"MissingFile", {"nofile.txt"}, 1, {"nofile.txt", "no such file"}},
     {"EmptyFile", {"empty.txt"}, 1, {"empty.txt", "no text"}},

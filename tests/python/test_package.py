@@ -148,8 +148,11 @@ def test_weights_are_mapped_and_shared(trained, folder):
     # A change stays in this process.
     weights[name][...] = 7
     assert (shared == 7).all() and not (crest.weights("runs/first")[name] == 7).all()
-    for which in ("runs/first", newest, newest / "model.safetensors"):
+    older = newest.parent / "best"  # as a file system without links and older runs have it
+    older.write_text("step-000003\n")
+    for which in ("runs/first", newest, newest / "model.safetensors", newest.parent / "latest", older):
         assert set(crest.weights(which)) == set(weights)
+    older.unlink()
 
 
 def safetensors(file, header, data):

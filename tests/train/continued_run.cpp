@@ -166,7 +166,7 @@ TEST_F(ContinuedRun, SamplesOfDroppedStepsGo) {
 TEST(FittedRun, StoresNothingOfAScheduleThatIsNotKnownYet) {
   TrainOptions o;
   o.max_seconds = 2;
-  RunSchedule schedule(o, {}, 0);
+  RunSchedule schedule(o, {}, 0, 0);
   TrainOptions before = schedule.used({});
   EXPECT_EQ(before.steps, 0);
   for (int64_t unset : {before.val_every, before.save_every, before.warmup}) EXPECT_LT(unset, 0);
@@ -180,7 +180,7 @@ TEST(FittedRun, StoresNothingOfAScheduleThatIsNotKnownYet) {
 TEST(FittedRun, TheTimeLimitHoldsBeforeTheFit) {
   TrainOptions o;
   o.max_seconds = 2;
-  RunSchedule schedule(o, {}, 0);
+  RunSchedule schedule(o, {}, 0, 0);
   EXPECT_FALSE(schedule.over(1.9));
   EXPECT_TRUE(schedule.over(2.1));
   schedule.fit(12, 0.1, 1.2);

@@ -44,6 +44,20 @@ class SavedState : public RunTest {
 
 }  // namespace
 
+TEST_F(SavedState, ValidationsThatNoRunHasAreRefused) {
+  const nlohmann::json good = {{"step", 4}, {"waited", 1}, {"best_step", 2}, {"best", 1.5}, {"reference", 2}};
+  const std::vector<std::pair<std::string, nlohmann::json>> bad = {
+      {"step", 5}, {"waited", -1}, {"best_step", 5}, {"best", nullptr}, {"reference", "2"}};
+  for (auto& [key, value] : bad) {
+    nlohmann::json state = state_;
+    state["state"]["validation"] = good;
+    state["state"]["validation"][key] = value;
+    write(state);
+    const std::string error = resumed();
+    EXPECT_TRUE(contains(error, "step-000004/state.json, validation") && contains(error, "'" + key + "'")) << error;
+  }
+}
+
 TEST_F(SavedState, NumbersThatNoRunHasAreRefused) {
   const std::vector<std::pair<std::string, std::vector<nlohmann::json>>> bad = {
       {"step", {-5, 2, 5, 4.5, "4", int64_t(1) << 60, nullptr}},

@@ -119,7 +119,7 @@ TEST(RunSchedule, DefaultWarmup) {
     TrainOptions o;
     o.steps = steps;
     o.warmup = given;
-    return RunSchedule(o, {}, 0).schedule().warmup_steps;
+    return RunSchedule(o, {}, 0, 0).schedule().warmup_steps;
   };
   const std::pair<int64_t, int64_t> expected[] = {
       {1, 0},    {2, 1},    {4, 1},     {10, 2},    {19, 3},     {20, 4},         {49, 9},          {60, 12},

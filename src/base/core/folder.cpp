@@ -145,6 +145,28 @@ void Folder::write_atomic(const std::string& name, std::string_view bytes) const
   sync();
 }
 
+bool Folder::link_atomic(const std::string& name, const std::string& target) const {
+  struct stat info;
+  if (::fstatat(fd_, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(info.st_mode) && !S_ISLNK(info.st_mode))
+    fail(S_ISDIR(info.st_mode) ? "is a folder, not a link" : "is a device or a pipe, not a link",
+         printable(path_of(name)), "Move it away.");
+  const std::string temporary = name + ".tmp";
+  remove(temporary);
+  if (retry([&] { return syscalls->symlinkat(target.c_str(), fd_, temporary.c_str()); }) != 0) {
+    // FAT and some network file systems.
+    if (errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS) return false;
+    fail_errno(errno, "create the link", path_of(name));
+  }
+  try {
+    rename(temporary, name);
+  } catch (...) {
+    syscalls->unlinkat(fd_, temporary.c_str(), 0);
+    throw;
+  }
+  sync();
+  return true;
+}
+
 bool Folder::make(const std::string& name) const {
   if (retry([&] { return syscalls->mkdirat(fd_, name.c_str(), 0755); }) == 0) return true;
   if (errno != EEXIST) fail_errno(errno, "create the folder", path_of(name));

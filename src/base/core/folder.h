@@ -47,6 +47,9 @@ class Folder {
   void write_synced(const std::string& name, std::string_view bytes) const;
   // As write_file_atomic. A link, folder, pipe or device of this name is an error.
   void write_atomic(const std::string& name, std::string_view bytes) const;
+  // Afterwards the name is a symbolic link to `target`, in place of an earlier link or file. At
+  // every moment before, it is the earlier one. Returns false if the file system has no links.
+  bool link_atomic(const std::string& name, const std::string& target) const;
   // Creates a folder; false: the name is taken.
   bool make(const std::string& name) const;
   void rename(const std::string& from, const std::string& to) const;

@@ -32,6 +32,7 @@ const Syscalls real_syscalls = {
     ::unlinkat,
     ::statvfs,
     [](const char* one, const char* other) { return ::renameat2(AT_FDCWD, one, AT_FDCWD, other, RENAME_EXCHANGE); },
+    ::symlinkat,
 };
 const Syscalls* syscalls = &real_syscalls;
 

@@ -27,6 +27,7 @@ struct Syscalls {
   int (*statvfs)(const char* path, struct statvfs* out);
   // renameat2 with RENAME_EXCHANGE: two names are exchanged in one step.
   int (*exchange)(const char* one, const char* other);
+  int (*symlinkat)(const char* target, int folder, const char* path);
 };
 
 extern const Syscalls real_syscalls;

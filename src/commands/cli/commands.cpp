@@ -7,6 +7,7 @@ std::function<int()> setup_data(CLI::App&);
 std::function<int()> setup_train(CLI::App&);
 std::function<int()> setup_sample(CLI::App&);
 std::function<int()> setup_eval(CLI::App&);
+std::function<int()> setup_score(CLI::App&);
 std::function<int()> setup_bench(CLI::App&);
 std::function<int()> setup_profile(CLI::App&);
 std::function<int()> setup_program(CLI::App&);
@@ -56,6 +57,11 @@ const std::vector<Command>& commands() {
        "loss and perplexity of a model on data",
        {"crest eval --run runs/gpt2 --data data"},
        setup_eval},
+      {"score",
+       "Train and use",
+       "probabilities of given continuations, for evaluations",
+       {"crest score --run runs/gpt2 < pairs.jsonl"},
+       setup_score},
       {"export",
        "Train and use",
        "write a model in the format of llm.c or nanoGPT",

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <optional>
 
+#include "cli/foreign_flags.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/to_stderr.h"
@@ -199,9 +200,12 @@ void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
   app.parse(args);
   refuse_empty_paths(app);
   for (auto& extra : app.remaining()) {
-    if (extra.starts_with("-") && extra != "-")
-      fail_usage(fmt::format("unknown flag '{}'", printable(flag_of(extra))), app.get_name(),
-                 did_you_mean(flag_of(extra), long_names(app)) + fmt::format(" See {} --help.", app.get_name()));
+    if (extra.starts_with("-") && extra != "-") {
+      const std::string flag = flag_of(extra), foreign = name_here(flag, long_names(app));
+      fail_usage(fmt::format("unknown flag '{}'", printable(flag)), app.get_name(),
+                 (foreign.empty() ? did_you_mean(flag, long_names(app)) : foreign) +
+                     fmt::format(" See {} --help.", app.get_name()));
+    }
     fail_usage(fmt::format("unexpected argument '{}'", printable(extra)), app.get_name(),
                fmt::format("See {} --help.", app.get_name()));
   }

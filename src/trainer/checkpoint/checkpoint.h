@@ -18,6 +18,7 @@
 
 #include "checkpoint/checkpoint_manifest.h"
 #include "checkpoint/safetensors.h"
+#include "core/folder.h"
 
 namespace crest {
 
@@ -39,10 +40,10 @@ struct SaveResult {
 };
 
 // Creates ROOT if its parent folder exists, writes ROOT/step-NNNNNN, and keeps the newest `keep`
-// checkpoints (0 = all), always including the new one. Throws if the checkpoint is not safely on
-// disk (full disk, I/O error, ...); existing checkpoints are then untouched. Only one process at a
-// time may save below a root; a second one gets an error. If ROOT or the folder above it is a
-// symbolic link, no earlier file is deleted: `keep` has no effect.
+// checkpoints (0 = all), always including the new one, and ROOT/best besides. Throws if the
+// checkpoint is not safely on disk (full disk, I/O error, ...); existing checkpoints are then
+// untouched. Only one process at a time may save below a root; a second one gets an error. If ROOT
+// or the folder above it is a symbolic link, no earlier file is deleted: `keep` has no effect.
 SaveResult save_checkpoint(const CheckpointContents& contents, const std::string& root, int keep);
 
 class Checkpoint {
@@ -89,7 +90,7 @@ class Checkpoint {
 
 // The newest checkpoint below ROOT with every byte verified and finite weights; nullopt if there is
 // none (or no such folder). `report` gets a line for each skipped one: the reason, and the one used
-// instead. The file `latest` is for people only.
+// instead. The link `latest` is for people only.
 std::optional<Checkpoint> find_checkpoint(const std::string& root,
                                           const std::function<void(const std::string&)>& report = {});
 
@@ -101,6 +102,14 @@ struct CheckpointFolder {
   std::string name;
 };
 std::vector<CheckpointFolder> list_checkpoints(const std::string& root);
+// Names in ROOT for the newest checkpoint, and for the one that `keep` never removes.
+inline constexpr const char* latest_label = "latest";
+inline constexpr const char* best_label = "best";
+// Points ROOT/LABEL at a checkpoint by a relative link, or where the file system has no
+// links by a text with its name.
+void label_checkpoint(const Folder& root, const std::string& label, const std::string& name);
+// The checkpoint that such a link or text names; "": neither.
+std::string labeled_checkpoint(const std::string& root, const std::string& label);
 // The step in the name of such a folder; nullopt: another name.
 std::optional<int64_t> step_in_name(std::string_view name);
 // "step-000120"

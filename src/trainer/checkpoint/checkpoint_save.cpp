@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_root.h"
@@ -42,6 +43,23 @@ std::vector<CheckpointFolder> list_checkpoints(const std::string& root) {
   return out;
 }
 
+void label_checkpoint(const Folder& root, const std::string& label, const std::string& name) {
+  if (!root.link_atomic(label, name)) root.write_atomic(label, name + "\n");
+}
+
+std::string labeled_checkpoint(const std::string& root, const std::string& label) {
+  const std::string path = join_path(root, label);
+  std::error_code error;
+  std::string name = std::filesystem::read_symlink(path, error).string();
+  if (error && kind_of(path) == PathKind::file) {
+    // Another file of this name may be large.
+    char start[32];
+    name.assign(start, File::open_read(path).read_some_at(start, sizeof start, 0));
+    if (!name.empty() && name.back() == '\n') name.pop_back();
+  }
+  return step_in_name(name) && name[0] != '.' ? name : "";
+}
+
 // Throws where it cannot be read: then nothing is known about it, and it stays as it is.
 static bool is_valid(const std::string& folder) {
   try {
@@ -75,10 +93,11 @@ static void clean_up(const CheckpointRoot& root) {
 }
 
 static void retain(const CheckpointRoot& root, int keep, const std::string& just_written) {
+  const std::string best = labeled_checkpoint(root.folder().path(), best_label);
   int kept = 0;
   for (auto& found : list_checkpoints(root.folder().path())) {
     if (found.replaced) continue;
-    if (++kept <= keep || found.name == just_written) continue;
+    if (++kept <= keep || found.name == just_written || found.name == best) continue;
     root.discard(found.name);
   }
 }
@@ -173,7 +192,7 @@ SaveResult save_checkpoint(const CheckpointContents& contents, const std::string
       result.warnings.push_back(fmt::format("the checkpoint is saved, but {}: {}", what, e.what()));
     }
   };
-  attempt("the hint 'latest' is not", [&] { folder.write_atomic("latest", name + "\n"); });
+  attempt("the hint 'latest' is not", [&] { label_checkpoint(folder, latest_label, name); });
   attempt("an old one could not be removed", [&] {
     if (std::string aside = replaced_prefix + name; folder.has(aside)) root.discard(aside);
     if (keep > 0 && !root.linked()) retain(root, keep, name);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/adapter.h"
@@ -96,6 +97,43 @@ void read_text_settings(LoadedModel& model, const std::string& folder, Read read
 constexpr const char* what_to_give =
     "Give a run (the --out folder of crest train), a folder checkpoints/step-NNNNNN, or a folder with config.json and "
     "model.safetensors.";
+
+// Names that other programs download by, with their repositories on the Hugging Face Hub.
+std::string repository_of(const std::string& name) {
+  static const std::map<std::string, const char*> known = {
+      {"gpt2", "openai-community/gpt2"},
+      {"gpt2-medium", "openai-community/gpt2-medium"},
+      {"gpt2-large", "openai-community/gpt2-large"},
+      {"gpt2-xl", "openai-community/gpt2-xl"},
+      {"gpt2-124M", "openai-community/gpt2"},
+      {"gpt2-355M", "openai-community/gpt2-medium"},
+      {"gpt2-774M", "openai-community/gpt2-large"},
+      {"gpt2-1558M", "openai-community/gpt2-xl"},
+      {"distilgpt2", "distilbert/distilgpt2"},
+  };
+  if (auto it = known.find(name); it != known.end()) return it->second;
+  const size_t slash = name.find('/');
+  auto plain = [](std::string_view part) {
+    return !part.empty() && part[0] != '.' && part[0] != '-' &&
+           part.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") ==
+               std::string_view::npos;
+  };
+  // OWNER/NAME, and no path of Crest's own from another folder.
+  const bool repository = slash != std::string::npos && !name.starts_with("runs/") &&
+                          plain(std::string_view(name).substr(0, slash)) &&
+                          plain(std::string_view(name).substr(slash + 1)) && !path_exists(name.substr(0, slash));
+  return repository ? name : "";
+}
+
+[[noreturn]] void fail_no_model(const std::string& given) {
+  const std::string repository = repository_of(given);
+  if (repository.empty()) fail("no such run or model", printable(given), what_to_give);
+  const std::string folder = repository.substr(repository.find('/') + 1);
+  fail("no such run or model", printable(given),
+       fmt::format("{} Crest downloads nothing. If {} of the Hugging Face Hub is meant (pip install "
+                   "huggingface_hub): hf download {} --local-dir {}. Then give {}.",
+                   what_to_give, repository, repository, folder, folder));
+}
 
 bool is_weights_file(const std::string& path) {
   return path.ends_with(".safetensors") || path.ends_with(".safetensors.index.json");
@@ -249,7 +287,7 @@ LoadedModel open_model(Checkpoint checkpoint) {
 static LoadedModel open_at(const std::string& given, const std::function<void(const std::string&)>& report,
                            const std::string& base) {
   std::string path = without_slashes(given);
-  if (path.empty() || !path_exists(path)) fail("no such run or model", printable(given), what_to_give);
+  if (path.empty() || !path_exists(path)) fail_no_model(given);
   if (is_peft_folder(path)) return open_peft(path, base, report);
   std::string below = join_path(path, "checkpoints");
   if (is_directory(path)) {
@@ -269,6 +307,9 @@ static LoadedModel open_at(const std::string& given, const std::function<void(co
       fail("the run has no checkpoint yet", printable(path), "Wait for the first one.");
   }
   if (!is_directory(path)) {
+    // A text names a checkpoint where the file system has no links, and in older runs.
+    if (auto name = labeled_checkpoint(parent_path(path), path.substr(path.rfind('/') + 1)); !name.empty())
+      return open_model(join_path(parent_path(path), name), report);
     char start[16];
     size_t n = File::open_read(path).read_some_at(start, sizeof start, 0);
     refuse_pickle(path, {start, n});

@@ -61,7 +61,7 @@ void add_settings_in_use(ConfigKeys& keys, const TrainRequest& request, const Tr
   for (auto& settings : {settings_of(used.recipe), settings_of(used)})
     for (auto& row : settings.rows()) {
       const std::string key = row.setting->key();
-      if (is_unset(row) || keys.has(key) || row.setting->name == std::string("max-seconds")) continue;
+      if (is_unset(row) || keys.has(key) || key == "max_seconds" || key == "epochs") continue;
       keys.add(key, toml_value(row.value(), row.setting->flag()));
       auto given = request.training.find(row.setting->name);
       bool was_derived = std::find(request.derived.begin(), request.derived.end(), key) != request.derived.end();
@@ -75,9 +75,9 @@ void add_settings_in_use(ConfigKeys& keys, const TrainRequest& request, const Tr
 // Flags of the device, the ranks and the store.
 void add_other_flags(ConfigKeys& keys, const FlagLayer& flags) {
   // Tokenizer and template are in the data. `ranks` states a mesh of data ranks.
-  static const std::vector<std::string> not_kept = {"help",      "help-all",      "config", "resume",     "overwrite",
-                                                    "out",       "json",          "quiet",  "stop-after", "max-seconds",
-                                                    "tokenizer", "chat-template", "mesh"};
+  static const std::vector<std::string> not_kept = {"help",   "help-all",  "config",        "resume",     "overwrite",
+                                                    "out",    "json",      "quiet",         "stop-after", "max-seconds",
+                                                    "epochs", "tokenizer", "chat-template", "mesh"};
   for (auto& argument : flags) {
     const std::string flag = flag_of(argument);
     std::string key = flag.substr(2);

@@ -28,8 +28,8 @@ std::vector<std::string> values_in(const FlagLayer& layer, const std::string& fl
 GivenSettings settings_in(const FlagLayer& layer);
 
 // `lower` without the flags overridden by `upper`. A default in derived_flag also goes if `upper`
-// changes one of its sources: Crest computes it again. --mesh and --ranks state the same number, so
-// each overrides the other.
+// changes one of its sources: Crest computes it again. --mesh and --ranks state the same number,
+// and --epochs and --steps the same length, so each overrides the other.
 FlagLayer without(const FlagLayer& lower, const FlagLayer& upper);
 // The effective flags, with layers from lowest to highest.
 FlagLayer combined(const std::vector<FlagLayer>& layers);

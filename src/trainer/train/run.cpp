@@ -217,6 +217,8 @@ class Training {
     make_saver();
     if (int64_t lines = files_->continue_at(state_.step))  // before write_config: throws if rows are unreadable
       report_.warning(format_number_of(lines, "line") + " of log.jsonl cannot be read: log.jsonl.damaged has the file");
+    judge_logged();
+    if (o_.keep_best && files_->on_disk()) label_best(files_->checkpoints(), state_.validation.best_step);
     write_config();
     tell_launcher_folder();
     if (files_->steps().empty()) return;
@@ -235,10 +237,19 @@ class Training {
     int64_t batch = data_.validates() ? engine_->validation_batch() * recipe().data_ranks() : 0;
     report_.describe(state_,
                      {schedule_->schedule(), schedule_->fitting(), data_.validates() ? schedule_->val_every() : 0,
-                      schedule_->save_every(), batch ? data_.val_batches(batch) : 0, batch});
+                      schedule_->save_every(), batch ? data_.val_batches(batch) : 0, batch, data_.epoch(recipe())});
   }
 
-  void set_schedule() { schedule_.emplace(o_, recipe(), state_.total_steps); }
+  void set_schedule() {
+    schedule_.emplace(o_, recipe(), state_.total_steps, data_.epoch(recipe()));
+    const char* judges = o_.patience > 0 ? "--patience" : o_.keep_best ? "--keep-best" : nullptr;
+    if (judges && (!data_.validates() || schedule_->val_every() == 0))
+      fail_usage("the run has no validations", judges,
+                 schedule_->val_every() == 0 ? "Set --val-every above 0."
+                                             : "Give data with a validation split of at least one sequence.");
+    if (o_.min_delta > 0 && o_.patience == 0)
+      fail_usage("an improvement counts only for --patience", "--min-delta", "Give --patience N, too.");
+  }
 
   void make_saver() {
     if (o_.keep > 0 && files_->linked())
@@ -272,25 +283,26 @@ class Training {
     Cut cut;
     Timer loop;
     try {
-      if (of_first(!validated()) != 0 && schedule_->validates_at(state_.step)) validate_now();
-      while (state_.step < schedule_->steps()) {
+      validate_first();
+      if (waited_enough()) end_ = RunEnd::patience;
+      while (state_.step < schedule_->steps() && end_ != RunEnd::patience) {
         train_step();
         if (schedule_->fitting() && state_.step - start_step_ == RunSchedule::fit_after) fit(spent(loop));
         bool end = state_.step >= schedule_->steps();
         if (schedule_->validates_at(state_.step) || (schedule_->val_every() && end)) validate_now();
         if (o_.sample_every && state_.step % o_.sample_every == 0) sample_now();
         if (end) break;
+        if (waited_enough()) {
+          end_ = RunEnd::patience;
+          break;
+        }
         if (o_.stop_after && steps_of_command(state_.step) >= o_.stop_after) {
           end_ = RunEnd::stop_after;
           break;
         }
         if (ends_early(spent(loop))) break;
         if (compares_at(state_.step)) check_weights();
-        if (schedule_->saves_at(state_.step)) {
-          Timer saving;
-          save_now();
-          saving_seconds_ += saving.seconds();
-        }
+        if (schedule_->saves_at(state_.step) || is_best()) save_timed();
       }
     } catch (const RunData::Stopped&) {
       cut.kind = Cut::stopped;
@@ -459,6 +471,23 @@ class Training {
          fmt::format("Training stopped; {}. Lower --lr, raise --warmup, or use --precision fp32.", kept));
   }
 
+  // Whether --keep-best keeps the current weights.
+  bool is_best() const { return o_.keep_best && state_.validation.best_step == state_.step; }
+  bool waited_enough() const { return o_.patience > 0 && state_.validation.waited >= o_.patience; }
+
+  // The log may have validations that the checkpoint has not: of an older program, or of a run that
+  // was killed between a validation and the save.
+  void judge_logged() {
+    for (auto& row : files_->validations())
+      if (row.step > state_.validation.step) state_.validation.add(row.step, row.val_loss, o_.min_delta);
+    if (group_) state_ = parse_run_state(group_->from_first(to_text(state_)), "rank 0");
+  }
+  void validate_first() {
+    if (!schedule_->validates_at(state_.step) || of_first(validated()) != 0) return;
+    validate_now();
+    if (is_best()) save_timed();
+  }
+
   // In a continued run, a signal may have prevented the validation.
   bool validated() const { return !files_->validations().empty() && files_->validations().back().step == state_.step; }
 
@@ -476,6 +505,7 @@ class Training {
     }
     if (std::isnan(loss)) loss = NAN;  // messages show no sign
     ValidationRow row{state_.step, loss};
+    state_.validation.add(state_.step, of_first(loss), o_.min_delta);
     if (o_.on_validation) o_.on_validation(row);
     files_->add(row);
     record_.add(row);
@@ -513,6 +543,11 @@ class Training {
     check_same_weights(*engine_, fmt::format("step {}", state_.step));
   }
 
+  void save_timed() {
+    Timer saving;
+    save_now();
+    saving_seconds_ += saving.seconds();
+  }
   void save_now() {
     doing(fmt::format("saving after step {}", state_.step));
     check_weights();
@@ -522,7 +557,7 @@ class Training {
       files_->check_folder();
       files_->flush();  // the logs include every step of a checkpoint
       state_.total_steps = schedule_->fitting() ? 0 : schedule_->steps();
-      saver_->save(*engine_, state_, config_, data_.model_text(), state_.last_good);
+      saver_->save(*engine_, state_, config_, data_.model_text(), state_.last_good, is_best());
     });
   }
 
@@ -539,6 +574,11 @@ class Training {
     end.val_loss = NAN;
     if (!files_->validations().empty())
       end.val_loss = files_->validations().back().val_loss, end.val_step = files_->validations().back().step;
+    end.best = state_.validation;
+    end.best_kept = files_->on_disk() && labeled_checkpoint(files_->checkpoints(), best_label) ==
+                                             checkpoint_name(std::max<int64_t>(0, end.best.best_step));
+    const double epoch = data_.epoch(recipe());
+    end.epochs = epoch > 0 ? double(state_.step) / epoch : NAN;
     end.seconds = seconds_, end.saving_seconds = saving_seconds_, end.validation_seconds = validation_seconds_;
     end.sampling_seconds = sampling_seconds_, end.last_save_seconds = last_save_seconds_;
     if (files_->on_disk() && state_.step > 0 && !data_error_) report_.not_finite(files_->checkpoints(), state_.step);

@@ -61,16 +61,20 @@ struct TrainOptions {
   double lr = 0;                     // 0: default_learning_rate()
   double min_lr = -1;                // below 0: a tenth of lr
   int64_t warmup = -1;               // below 0: a fiftieth of the steps, 40 to 2000; below 200 steps a fifth
-  int64_t steps = 0;                 // 0: 1000, or as many as max_seconds allows
+  int64_t steps = 0;                 // 0: of epochs, or else 1000, or as many as max_seconds allows
+  double epochs = 0;                 // passes over the training data, in place of steps; 0: steps count
   double max_seconds = 0;            // 0: no limit; without steps, the schedule is fitted to it after the first steps
   int64_t val_every = -1;            // below 0: a tenth of the steps; 0: never
   int64_t val_batches = 20;
+  int64_t patience = 0;     // validations without an improvement before the run ends; 0: it does not end early
+  double min_delta = 0;     // the smallest improvement, in nats
   int64_t save_every = -1;  // below 0: a quarter of the steps; 0: only at the end
   SaveMode save_mode = SaveMode::automatic;
   int64_t sample_every = 0;
   int64_t sample_tokens = 200;
   int64_t check_ranks = 100;  // steps between comparisons of the weights of all ranks; 0: never
   int keep = 3;               // checkpoints to keep; 0: all
+  bool keep_best = false;     // also keep the checkpoint with the lowest validation loss
   int64_t stop_after = 0;     // save and stop after this many steps of this call
   uint64_t seed = 1337;
   bool quiet = false, json = false;

@@ -129,6 +129,11 @@ int64_t RunData::val_rows() const {
   return stream_ ? int64_t(stream_->validation_rows()) : val_ ? int64_t(val_->samples_per_epoch()) : 0;
 }
 
+double RunData::epoch(const Recipe& r) const {
+  const int64_t per_step = r.batch * r.grad_accumulation * r.data_ranks();
+  return train_ ? double(train_->samples_per_epoch()) / double(per_step) : 0;
+}
+
 int64_t RunData::val_batches(int64_t per_batch) const {
   int64_t rows = val_rows() + (val_ && val_->masked() ? per_batch - 1 : 0);
   return std::clamp<int64_t>(rows / per_batch, 1, o_.val_batches);

@@ -43,6 +43,8 @@ class RunData {
   std::string description() const;
   bool masked() const { return train_ && train_->masked(); }
   bool validates() const { return val_rows() > 0; }
+  // Steps of one pass over the training data; 0: a stream.
+  double epoch(const Recipe& recipe) const;
   // Batches per validation: at most --val-batches, limited by the split, with `per_batch` rows
   // each.
   int64_t val_rows() const;

@@ -62,6 +62,7 @@ const char* name(RunEnd end) {
     case RunEnd::signal: return "signal";
     case RunEnd::data: return "data";
     case RunEnd::stream: return "stream";
+    case RunEnd::patience: return "patience";
   }
   return "";
 }
@@ -107,6 +108,9 @@ void RunReport::describe(const RunState& state, const Plan& plan) {
     decay += fmt::format(" in the last {:.3g}% ({})", 100 * c.decay_share, options_.decay_shape);
   message(fmt::format("schedule {} step{}, lr {:.3g}{}, warm-up {}, seed {}", c.total_steps,
                       c.total_steps == 1 ? "" : "s", c.lr, decay, c.warmup_steps, state.seed));
+  if (plan.epoch > 0)
+    message(fmt::format("passes   {:.3g} over the training data; one takes {:.4g} steps",
+                        double(c.total_steps) / plan.epoch, plan.epoch));
   if (std::string rates = learning_rates_text(options_.recipe); !rates.empty())
     message("rates    " + rates + ", on the same schedule");
   if (!options_.init.empty() && options_.lr == 0 && !options_.resume)
@@ -147,20 +151,24 @@ void RunReport::sample(int64_t step, const std::string& text) {
 
 nlohmann::ordered_json RunReport::result(const Summary& s) const {
   auto rounded = [](double x) { return std::round(x * 1000) / 1000; };
-  nlohmann::ordered_json json = {{"run", options_.out},
-                                 {"step", s.step},
-                                 {"loss", number_or_null(s.loss)},
-                                 {"val_loss", number_or_null(s.val_loss)},
-                                 {"step_ms_median", rounded(s.step_ms_median)},
-                                 {"seconds", rounded(s.seconds)},
-                                 {"saving_seconds", rounded(s.saving_seconds)},
-                                 {"interrupted", s.end == RunEnd::signal},
-                                 {"ended", name(s.end)},
-                                 {"steps", step_ms_.size()},
-                                 {"loss_step", s.loss_step},
-                                 {"val_step", s.val_step},
-                                 {"validation_seconds", rounded(s.validation_seconds)},
-                                 {"last_save_seconds", rounded(s.last_save_seconds)}};
+  nlohmann::ordered_json json = {
+      {"run", options_.out},
+      {"step", s.step},
+      {"loss", number_or_null(s.loss)},
+      {"val_loss", number_or_null(s.val_loss)},
+      {"step_ms_median", rounded(s.step_ms_median)},
+      {"seconds", rounded(s.seconds)},
+      {"saving_seconds", rounded(s.saving_seconds)},
+      {"interrupted", s.end == RunEnd::signal},
+      {"ended", name(s.end)},
+      {"steps", step_ms_.size()},
+      {"loss_step", s.loss_step},
+      {"val_step", s.val_step},
+      {"validation_seconds", rounded(s.validation_seconds)},
+      {"last_save_seconds", rounded(s.last_save_seconds)},
+      {"epochs", number_or_null(s.epochs)},
+      {"best_val_loss", number_or_null(s.best.best_step < 0 ? NAN : s.best.best)},
+      {"best_val_step", s.best.best_step < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(s.best.best_step)}};
   if (s.pipeline) json["pipeline"] = to_json(*s.pipeline);
   return json;
 }
@@ -181,6 +189,10 @@ std::string ending(const RunReport::Summary& s, const TrainOptions& o) {
     case RunEnd::stream:
       return fmt::format("{} {} (the stream ended{})", stopped, at,
                          s.rows_left ? fmt::format(", {} into a step", format_number_of(s.rows_left, "row")) : "");
+    case RunEnd::patience:
+      return fmt::format(
+          "{} {} ({} without {}, --patience {})", stopped, at, format_number_of(s.best.waited, "validation"),
+          o.min_delta > 0 ? fmt::format("an improvement of {:g}", o.min_delta) : "a lower loss", o.patience);
   }
   return at;
 }
@@ -249,9 +261,13 @@ void RunReport::finish(const Summary& s) {
   if (!step_ms_.empty()) message("  " + time_text(s, step_ms_));
   if (s.pipeline && s.pipeline->bubble.ideal > 0) message("  " + pipeline_line(*s.pipeline));
   message(fmt::format("  {}/checkpoints, loss.svg, log.jsonl", printable(options_.out)));
-  message(s.end != RunEnd::steps
+  const std::string best = options_.keep_best && s.best_kept ? "/checkpoints/best" : "";
+  if (!best.empty())
+    message(fmt::format("  {}{}: step {}, validation loss {:.4f}", printable(options_.out), best, s.best.best_step,
+                        s.best.best));
+  message(s.end != RunEnd::steps && s.end != RunEnd::patience
               ? fmt::format("  continue with: crest train --resume {}", shell_path(options_.out))
-              : fmt::format("  sample with: crest sample --run {} --prompt \"...\"", shell_path(options_.out)));
+              : fmt::format("  sample with: crest sample --run {} --prompt \"...\"", shell_path(options_.out + best)));
 }
 
 std::exception_ptr RunReport::unreadable(const std::exception_ptr& error, int64_t step) const {

@@ -18,8 +18,8 @@
 namespace crest {
 
 // Why a run ended.
-enum class RunEnd { steps, time, stop_after, signal, data, stream };
-const char* name(RunEnd end);  // "steps", "time", "stop_after", "signal", "data", "stream"
+enum class RunEnd { steps, time, stop_after, signal, data, stream, patience };
+const char* name(RunEnd end);  // "steps", "time", "stop_after", "signal", "data", "stream", "patience"
 
 class RunReport {
  public:
@@ -35,6 +35,7 @@ class RunReport {
     bool fitting;                   // the number of steps and its consequences are unknown yet
     int64_t val_every, save_every;  // 0: never; 0: only at the end
     int64_t val_batches, val_rows;  // batches per validation; rows per batch
+    double epoch;                   // steps of one pass over the training data; 0: unknown
   };
   // Not after a restart by the launcher: the run was described before.
   void describe(Engine& engine, const std::string& data);
@@ -52,6 +53,9 @@ class RunReport {
     bool saved;
     double loss, val_loss;  // NaN: none
     int64_t loss_step, val_step;
+    BestLoss best;
+    bool best_kept;         // as checkpoints/best
+    double epochs;          // passes over the training data; NaN: unknown
     int64_t rows_left;      // of an ended stream: not enough for a step
     double step_ms_median;  // over all steps of the run after warm-up, including steps before the resume
     // Parts of the first value; steps take the rest. saving: without the last checkpoint.

@@ -1,16 +1,35 @@
 #include "train/run_schedule.h"
 
-#include <algorithm>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
+#include "checkpoint/checkpoint_manifest.h"
+#include "core/error.h"
 #include "passes/optimizers.h"
 #include "train/training_settings.h"
 
 namespace crest {
 
-RunSchedule::RunSchedule(const TrainOptions& o, const Recipe& recipe, int64_t total_steps)
+// Steps for this many passes. The last step may go beyond them.
+static int64_t steps_in_passes(double epochs, double epoch) {
+  if (epoch <= 0)
+    fail_usage("the length of the data is unknown, so it has no passes to count", "--epochs", "Give --steps.");
+  const double steps = std::ceil(epochs * epoch * (1 - 1e-12));  // 3 x 7/3 steps are 7
+  if (steps > most_checkpoint_steps) fail_usage(fmt::format("{:g} passes are {:.3g} steps", epochs, steps), "--epochs");
+  return std::max<int64_t>(1, int64_t(steps));
+}
+
+RunSchedule::RunSchedule(const TrainOptions& o, const Recipe& recipe, int64_t total_steps, double epoch)
     : o_(o), default_rate_(default_learning_rate(recipe)) {
-  steps_ = o_.steps > 0 ? o_.steps : total_steps > 0 ? total_steps : 1000;
-  fitting_ = o_.steps == 0 && o_.max_seconds > 0 && total_steps == 0;
+  if (o_.steps > 0 && o_.epochs > 0)
+    fail_usage("--steps and --epochs both set the length of the run", "--epochs", "Give only one of them.");
+  steps_ = o_.steps > 0      ? o_.steps
+           : o_.epochs > 0   ? steps_in_passes(o_.epochs, epoch)
+           : total_steps > 0 ? total_steps
+                             : 1000;
+  fitting_ = o_.steps == 0 && o_.epochs == 0 && o_.max_seconds > 0 && total_steps == 0;
   apply();
   validate(schedule_);
 }
@@ -31,7 +50,7 @@ void RunSchedule::apply() {
   schedule_.warmup_steps = o_.warmup >= 0 ? o_.warmup : default_warmup(steps_);
   // All steps before the fit are warm-up steps, so their learning rates do not depend on the fit.
   // The run can then be repeated with the fitted number of steps.
-  if (o_.max_seconds > 0 && o_.steps == 0 && (fitting_ || fitted_))
+  if (o_.max_seconds > 0 && o_.steps == 0 && o_.epochs == 0 && (fitting_ || fitted_))
     schedule_.warmup_steps = std::max<int64_t>(o_.warmup, fit_after);
   val_every_ = o_.val_every < 0 ? std::max<int64_t>(1, steps_ / 10) : o_.val_every;
   save_every_ = o_.save_every < 0 ? std::max<int64_t>(1, (steps_ + 3) / 4) : o_.save_every;

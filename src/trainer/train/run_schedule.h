@@ -8,7 +8,8 @@ namespace crest {
 class RunSchedule {
  public:
   // The options must outlive it. total_steps: the continued run's; 0: none, or not fitted yet.
-  RunSchedule(const TrainOptions& options, const Recipe& recipe, int64_t total_steps);
+  // epoch: steps of one pass over the training data; 0: unknown, and --epochs is refused.
+  RunSchedule(const TrainOptions& options, const Recipe& recipe, int64_t total_steps, double epoch);
 
   // Steps to measure before the total is fitted to --max-seconds.
   static constexpr int fit_after = 12;

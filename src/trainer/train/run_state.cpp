@@ -32,6 +32,10 @@ static nlohmann::json json_of(const RunState& state) {
       {"threads", state.threads},     {"train_tokens", state.train_tokens}, {"data_hash", state.data_hash},
       {"last_good", state.last_good}, {"bad_steps", state.bad_steps}};
   if (!state.base.empty()) json["base"] = state.base, json["base_hash"] = state.base_hash;
+  const BestLoss& v = state.validation;
+  if (v.step >= 0) json["validation"] = {{"step", v.step}, {"waited", v.waited}};
+  if (v.best_step >= 0)
+    json["validation"].update({{"best_step", v.best_step}, {"best", v.best}, {"reference", v.reference}});
   return json;
 }
 
@@ -92,6 +96,11 @@ struct StateFile {
     fail(fmt::format("key '{}' {}", key, what), where,
          "Restore the checkpoint from a copy, or move its folder away to continue from an older one.");
   }
+  double real(const char* key) const {
+    double n = json.contains(key) && json[key].is_number() ? json[key].get<double>() : NAN;
+    if (!std::isfinite(n)) refuse(key, "is missing or not a number");
+    return n;
+  }
   float number(const char* key, double low) const {
     double n = json.contains(key) && json[key].is_number() ? json[key].get<double>() : NAN;
     if (!(std::abs(n) <= FLT_MAX)) refuse(key, "is missing or not a number");
@@ -132,6 +141,16 @@ RunState run_state(const StateFile& get) {
   if (get.json.contains("data_hash") && get.json["data_hash"].is_string()) state.data_hash = get.json["data_hash"];
   for (auto [key, to] : {std::pair{"base", &state.base}, {"base_hash", &state.base_hash}})
     if (get.json.contains(key) && get.json[key].is_string()) *to = get.json[key];
+  if (get.json.contains("validation")) {
+    const StateFile of(get.json["validation"], get.where + ", validation");
+    BestLoss& v = state.validation;
+    v.step = of.whole<int64_t>("step", 0, state.step);
+    v.waited = of.whole<int64_t>("waited", 0, most_checkpoint_steps);
+    if (of.json.contains("best_step")) {
+      v.best_step = of.whole<int64_t>("best_step", 0, v.step);
+      v.best = of.real("best"), v.reference = of.real("reference");
+    }
+  }
   return state;
 }
 
@@ -316,21 +335,38 @@ void keep_newest(const std::string& root, int keep) {
   CheckpointRoot open(root);
   if (open.linked()) return;
   int64_t finite = newest_finite(root);
-  for (size_t i = size_t(keep); i < folders.size(); ++i)
-    if (folders[i].step != finite) open.discard(folders[i].name);
+  const std::string best = labeled_checkpoint(root, best_label);
+  int kept = 0;
+  for (auto& folder : folders)
+    if (++kept > keep && folder.name != best && folder.step != finite) open.discard(folder.name);
+}
+
+void label_best(const std::string& root, int64_t step) {
+  CheckpointRoot open(root);
+  const std::string name = checkpoint_name(std::max<int64_t>(step, 0));
+  if (step >= 0 && open.folder().has(name)) return label_checkpoint(open.folder(), best_label, name);
+  if (!labeled_checkpoint(root, best_label).empty()) open.folder().remove(best_label);
 }
 
 int reject_newer(const std::string& root, int64_t step) {
   auto folders = list_checkpoints(root);
   if (folders.empty() || folders[0].step <= step) return 0;
   CheckpointRoot open(root);
+  const std::string best = labeled_checkpoint(root, best_label), latest = labeled_checkpoint(root, latest_label);
   int count = 0;
   for (auto& found : folders) {
     if (found.step <= step) break;
+    if (found.name == best) open.folder().remove(best_label);
     std::string aside = ".rejected-" + found.name;
     if (open.folder().has(aside)) open.discard(aside);
     open.folder().rename(found.name, aside);
     ++count;
+  }
+  if (!latest.empty() && !open.folder().has(latest)) {
+    if (auto left = list_checkpoints(root); !left.empty())
+      label_checkpoint(open.folder(), latest_label, left[0].name);
+    else
+      open.folder().remove(latest_label);
   }
   open.folder().sync();
   return count;

@@ -5,6 +5,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/weights_io.h"
+#include "train/best_loss.h"
 #include "train/engine.h"
 
 namespace crest {
@@ -23,6 +24,7 @@ struct RunState {
   uint64_t train_tokens = 0;    // of the data, to detect different data
   std::string data_hash;        // content hash, also to detect different data; "": unknown
   std::string base, base_hash;  // --lora: the base's folder and weights_hash of it
+  BestLoss validation;
 };
 
 // As JSON, for the run's other processes. parse: `where` names the sender.
@@ -50,14 +52,17 @@ RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string
 // For adapters, writes their base to the state.
 void load_initial_weights(Engine& engine, const LoadedModel& model, RunState& state);
 
-// Removes the oldest checkpoints until `keep` are left (0: keeps all). If none of these has finite
-// weights, also keeps the newest with finite weights.
+// Points ROOT/best at the checkpoint of this step, or removes the link if there is none.
+void label_best(const std::string& root, int64_t step);
+// Removes the oldest checkpoints until `keep` are left (0: keeps all), and ROOT/best besides. If
+// none of these has finite weights, also keeps the newest with finite weights.
 void keep_newest(const std::string& root, int keep);
 // The newest checkpoint below root with a mark of finite weights, unverified; -1: none. Throws if
 // one is unreadable.
 int64_t newest_finite(const std::string& root);
 // Renames checkpoints newer than `step` to .rejected-NAME: a later --resume must not use them.
-// Returns their number.
+// ROOT/latest then names the newest one left, and ROOT/best goes with its checkpoint. Returns the
+// number of renamed ones.
 int reject_newer(const std::string& root, int64_t step);
 // Call after NaN or infinite gradients. A checkpoint is good if its weights gave finite gradients,
 // as did all weights of steps before last_good. If there is a good one, sets all later ones aside.

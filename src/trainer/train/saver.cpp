@@ -15,7 +15,8 @@ std::string Saver::check_space(uint64_t bytes, int64_t saves) const {
   const std::string folder = path_exists(root_) ? root_ : parent_path(root_);
   require_free_space(folder, bytes, "a checkpoint");
   // The oldest is removed after a new one is written.
-  if (keep_ > 0) saves = std::min(saves, std::max<int64_t>(1, keep_ + 1 - int64_t(list_checkpoints(root_).size())));
+  const int64_t most = keep_ + 1 + !labeled_checkpoint(root_, best_label).empty();
+  if (keep_ > 0) saves = std::min(saves, std::max<int64_t>(1, most - int64_t(list_checkpoints(root_).size())));
   const uint64_t free = free_space(folder);
   if (uint64_t(saves) * bytes <= free) return "";
   return fmt::format("{} of {} will not fit: {} are free. Lower --keep, or raise --save-every",
@@ -23,12 +24,20 @@ std::string Saver::check_space(uint64_t bytes, int64_t saves) const {
 }
 
 void Saver::save(Engine& engine, const RunState& state, const std::string& config_toml, const ModelText& text,
-                 int64_t last_good_step) {
+                 int64_t last_good_step, bool best) {
   if (state.step == saved_step_) return;
   finish();
   if (last_good_step > saved_step_) prune();
   auto contents = contents_to_save(engine, state, config_toml, text, background_);
-  start([root = root_, contents = std::move(contents)] { return save_checkpoint(contents, root, 0).warnings; });
+  start([root = root_, contents = std::move(contents), best] {
+    std::vector<std::string> warnings = save_checkpoint(contents, root, 0).warnings;
+    try {
+      if (best) label_best(root, contents.step);
+    } catch (const Error& e) {
+      warnings.push_back(fmt::format("the checkpoint is saved, but the link 'best' is not: {}", e.what()));
+    }
+    return warnings;
+  });
   saved_step_ = state.step;
   prune_pending_ = true;
 }

@@ -12,8 +12,8 @@ namespace crest {
 
 class Saver {
  public:
-  // root: the checkpoints' folder. keep: how many to keep; 0: all. background: copies tensors and
-  // writes them in a thread.
+  // root: the checkpoints' folder. keep: how many to keep besides the best one; 0: all. background:
+  // copies tensors and writes them in a thread.
   Saver(std::string root, int keep, bool background, Report warn)
       : root_(std::move(root)), keep_(keep), background_(background), warn_(std::move(warn)) {}
 
@@ -23,8 +23,9 @@ class Saver {
   // The last saved step; -1: none.
   int64_t saved_step() const { return saved_step_; }
   // Saves, unless this step was already saved. last_good_step: the last step with finite gradients.
+  // best: labels the checkpoint as the best one.
   void save(Engine& engine, const RunState& state, const std::string& config_toml, const ModelText& text,
-            int64_t last_good_step);
+            int64_t last_good_step, bool best);
   // Removes older checkpoints. Saving does not: old ones go only after the next step's finite
   // gradients have confirmed the new weights.
   void prune();

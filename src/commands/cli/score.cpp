@@ -1,0 +1,100 @@
+// crest score: the probability of given continuations, for evaluations by other programs.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "core/error.h"
+#include "core/io.h"
+#include "core/text.h"
+#include "core/timer.h"
+#include "core/to_stderr.h"
+#include "inference/precision.h"
+#include "inference/score_model.h"
+#include "terminal/print_json.h"
+
+namespace crest {
+
+namespace {
+
+constexpr uint64_t max_pairs_bytes = uint64_t(1) << 30;
+
+struct ScoreFlags {
+  ScoreOptions score;
+  std::string file = "-";
+  DeviceOptions device;
+  bool json = false;
+};
+
+int run_score(ScoreFlags& o) {
+  ScoreOptions& s = o.score;
+  if (s.run.empty())
+    fail_usage("no model given", "--run", "Give a run, a checkpoint, or a folder with config.json and safetensors.");
+  const bool input = o.file == "-";
+  if (input && isatty(STDIN_FILENO))
+    fail_usage("standard input is a terminal", "crest score", "Pipe pairs into it, or name a file of them.");
+  const std::string where = input ? "standard input" : printable(o.file);
+  const auto pairs = parse_text_pairs(read_file(input ? "/dev/stdin" : o.file, max_pairs_bytes), where);
+  LoadedModel model = open_model(s.run, [](const std::string& m) { to_stderr("crest: warning: {}\n", m); });
+  s.device = o.device.find();
+  s.memory_limit = o.device.limit(s.device);
+  ModelScorer scorer(s, model, pairs, where);
+  nlohmann::ordered_json scores = nlohmann::ordered_json::array();
+  int64_t tokens = 0, cut = 0;
+  Timer timer;
+  for (size_t i = 0; i < scorer.pairs(); ++i) {
+    const Score score = scorer.score(i);
+    tokens += score.tokens, cut += score.cut > 0;
+    if (o.json) {
+      scores.push_back(to_json(score));
+      continue;
+    }
+    const std::string line = to_json(score).dump() + "\n";
+    if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size() || std::fflush(stdout) != 0)
+      fail("could not write to standard output", "", "Is the disk full, or has the reader gone away?");
+  }
+  const double seconds = timer.seconds();
+  to_stderr("{}, {} in {} ({} on {})\n", format_number_of(int64_t(pairs.size()), "pair"),
+            format_number_of(tokens, "token"), format_duration(seconds), inference_text(scorer.recipe()),
+            s.device.name);
+  if (cut)
+    to_stderr("crest: warning: {} cut at the left: the model's context is {}\n",
+              cut == 1 ? "1 pair was" : fmt::format("{} pairs were", cut), scorer.context());
+  if (o.json)
+    print_json({{"cut", cut},
+                {"device", s.device.kind},
+                {"model", model.config.name},
+                {"pairs", scores},
+                {"precision", scorer.recipe().precision},
+                {"run", s.run},
+                {"seconds", seconds},
+                {"step", model.step >= 0 ? nlohmann::ordered_json(model.step) : nlohmann::ordered_json()},
+                {"tokens", tokens},
+                {"weights", s.weights}});
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> setup_score(CLI::App& app) {
+  auto o = std::make_shared<ScoreFlags>();
+  app.add_option("FILE", o->file, "lines {\"context\": TEXT, \"continuation\": TEXT}, or - (default: standard input)");
+  app.add_option("--run", o->score.run, "run, checkpoint, or folder with config.json and safetensors")
+      ->type_name("RUN");
+  auto option = [&](const char* flag, auto& value, const char* help) {
+    return app.add_option(flag, value, help)->capture_default_str();
+  };
+  option("--precision", o->score.precision,
+         "auto (bf16 if the device supports it), fp32, tf32, bf16, fp16; fp8 is computed as bf16");
+  option("--weights", o->score.weights, weights_help);
+  add_device_options(app, o->device);
+  add_config_option(app);
+  add_json_option(app, o->json);
+  return [o] { return run_score(*o); };
+}
+
+}  // namespace crest
