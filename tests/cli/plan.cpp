@@ -226,7 +226,8 @@ TEST(CliPlan, AMeshOfDataRanksIsTheirNumber) {
   bad({"--mesh", "data=2", "--ranks", "1"}, {"--mesh", "--ranks 1 and --mesh data=2"});
   bad({"--mesh", "data=4", "--data-parallel", "2"}, {"--mesh", "data=4 has 4 ranks", "--data-parallel 2"});
   bad({"--mesh", "data=20000"}, {"--ranks", "20000"});
-  bad({"--mesh", "data=2,context=3"}, {"--mesh", "context=3 does not divide 256 tokens into 6", "--seq 252"});
+  bad({"--mesh", "data=2,context=3", "--dropout", "0.1"},
+      {"--mesh", "context=3 pads sequences of 256 tokens to 258", "--dropout 0, or --seq 252"});
   bad({"--mesh", "pipeline=8"}, {"--mesh", "8 stages need as many layers", "Use pipeline="});
   bad({"--mesh", "pipeline=2", "--stages", "1"}, {"--stages", "1 has 1 stage"});
   bad({"--mesh", "pipeline=2", "--schedule-pipeline", "interleaved:1"}, {"--schedule-pipeline", "2 to 64 chunks"});
