@@ -309,7 +309,7 @@ static LoadedModel open_at(const std::string& given, const std::function<void(co
   if (!is_directory(path)) {
     // A text names a checkpoint where the file system has no links, and in older runs.
     if (auto name = labeled_checkpoint(parent_path(path), path.substr(path.rfind('/') + 1)); !name.empty())
-      return open_model(join_path(parent_path(path), name), report);
+      return open_at(join_path(parent_path(path), name), report, base);
     char start[16];
     size_t n = File::open_read(path).read_some_at(start, sizeof start, 0);
     refuse_pickle(path, {start, n});
