@@ -13,7 +13,7 @@ using namespace crest::fuzz;
 namespace {
 
 struct GoodCheckpoint {
-  Folder folder;
+  fuzz::Folder folder;
   std::string name = "step-000003", path = folder.path() + "/" + name;
   GoodCheckpoint() {
     std::filesystem::create_directories(path);
