@@ -115,11 +115,11 @@ def search(data, folder):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{shlex.join(command)}: {done.stderr.strip()}")
-    refused = subprocess.run([CREST, "plan", "--model", str(path), *shlex.split(s["refused"])], capture_output=True, text=True)
-    if not refused.returncode:
-        sys.exit(f"crest plan {s['refused']} is no longer refused: change [search] in scripts/published.toml")
-    errors = [line for line in refused.stderr.splitlines() if line.startswith("crest: error: ")]
-    return json.loads(done.stdout) | {"refused": errors[-1].removeprefix("crest: error: ")}
+    command = [CREST, "plan", "--model", str(path), *shlex.split(s["long"]), "--json"]
+    plan = subprocess.run(command, capture_output=True, text=True)
+    if plan.returncode:
+        sys.exit(f"{shlex.join(command)}: {plan.stderr.strip()}")
+    return json.loads(done.stdout) | {"long": json.loads(plan.stdout)}
 
 
 def search_text(data, found, rows, results):
@@ -141,7 +141,11 @@ def search_text(data, found, rows, results):
         if row["source"] == s["source"] and r.get("ranks") == found["ranks"]:
             text += (f"| Meta | {s['choice']} | {r['predicted']:,.0f} predicted, {r['published']:,.0f} published | "
                      f"{100 * r['bubble']:.0f}% | {r['gib']:.0f} |\n")
-    return text + "\n" + textwrap.fill(s["text"] + f" Crest refuses the mesh of that stage: \"{found['refused']}\".", 100) + "\n"
+    time, ranks = found["long"]["time"], found["ranks"]
+    low, high = (1e-12 * time["model_flops_per_second"] / ranks * time["step_ms"] / time[f"step_ms_{end}"] for end in ("high", "low"))
+    long = (f" `crest plan {s['long']}` predicts {1e-12 * time['model_flops_per_second'] / ranks:.0f} ({low:.0f} to {high:.0f}), "
+            f"and {found['long']['memory']['planned_bytes'] / 2**30:.0f} GiB without recomputation.")
+    return text + "\n" + textwrap.fill(s["text"] + long, 100, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
 def page(data, rows, results, meshes=None):

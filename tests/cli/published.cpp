@@ -49,7 +49,11 @@ TEST(Published, RowsArePredicted) {
 
 // The page is printed by hand, since it takes a minute.
 TEST(Published, PageHasEveryRow) {
-  const std::string data = text_of_file("scripts/published.toml"), page = text_of_file("docs/results/published.md");
+  const std::string data = text_of_file("scripts/published.toml");
+  std::string page = text_of_file("docs/results/published.md");
+  const size_t search = page.find("\n## A search for");
+  ASSERT_NE(search, page.npos);
+  page.erase(search, page.find("\n## ", search + 1) - search);
   const size_t sources = lines_with(data, "[source."), rows = lines_with(data, "[[row]]");
   EXPECT_EQ(lines_with(page, "## "), sources);
   EXPECT_EQ(lines_with(page, "| "), sources + rows) << "scripts/published.py > docs/results/published.md";

@@ -143,7 +143,8 @@ TEST(Messages, SayWhatIsUsedAndNothingThatIsNot) {
   EXPECT_TRUE(json["val_loss"].is_number());
 
   RunResult help = run_crest({"train", "--help-all"}, f.options());
-  for (const char* text : {"default: 1000", "6e-4 sqrt(768 / width)", "from 40 to 2000", "1337", "cosine"})
+  for (const char* text :
+       {"default: of --epochs, or 1000", "6e-4 sqrt(768 / width)", "from 40 to 2000", "1337", "cosine"})
     EXPECT_TRUE(contains(help.out, text)) << text;
 }
 

@@ -18,6 +18,8 @@ bool may_shard(const Recipe& recipe);
 std::vector<std::string> shard_levels(const Recipe& recipe);
 // Whether ranks on GPUs shard the optimizer state by default.
 bool auto_shard(const Recipe& recipe, const std::string& device_kind);
+// Whether --fp8-weights has the value that `auto` takes where memory does not matter.
+bool has_usual_fp8_weights(const Recipe& recipe);
 // Whether tensor ranks on GPUs multiply rows while others travel (--tensor-overlap) by default.
 bool auto_tensor_overlap(const Recipe& recipe, const std::string& device_kind);
 

@@ -6,6 +6,7 @@
 #include "core/shell_word.h"
 #include "core/text.h"
 #include "host/cgroup.h"
+#include "plan/automatic.h"
 #include "plan/plan_json.h"
 #include "plan/recipe_settings.h"
 
@@ -28,7 +29,9 @@ static bool has_no_effect(const Setting& s, const Recipe& recipe) {
   return recipe.all_ranks() == 1 && between_ranks(s) && s.key() != "data_parallel";
 }
 
-std::string run_key(const Recipe& recipe, const Device& device, const std::string& phase, const std::string& variant) {
+std::string run_key(const Recipe& given, const Device& device, const std::string& phase, const std::string& variant) {
+  Recipe recipe = given;
+  if (has_usual_fp8_weights(recipe)) recipe.pass_settings.erase("fp8-weights");  // keys are older than this value
   Json what = settings_of(recipe).json([&](const Setting& s) { return s.identity && !has_no_effect(s, recipe); });
   what["sizes"] = model_to_json(recipe.model);  // a model file may change under the same name
   if (!variant.empty()) what["variant"] = variant;
