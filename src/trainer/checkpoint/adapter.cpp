@@ -226,16 +226,19 @@ class PeftReader {
   }
 
   static std::string targets_text(const ModelConfig& model, std::vector<std::string> roles) {
-    std::vector<std::string> attention = {"attn.qkv", "attn.proj"},
-                             mlp = gated(model.activation) ? std::vector<std::string>{"mlp.gate", "mlp.up", "mlp.proj"}
-                                                           : std::vector<std::string>{"mlp.fc", "mlp.proj"};
-    std::vector<std::string> text;
-    for (auto& [name, group] : {std::pair{"attention", attention}, {"mlp", mlp}})
-      if (std::all_of(group.begin(), group.end(),
-                      [&](auto& role) { return std::find(roles.begin(), roles.end(), role) != roles.end(); })) {
-        text.push_back(name);
-        std::erase_if(roles, [&](auto& role) { return std::find(group.begin(), group.end(), role) != group.end(); });
-      }
+    using Names = std::vector<std::string>;
+    const auto mlp = gated(model.activation) ? Names{"mlp.gate", "mlp.up", "mlp.proj"} : Names{"mlp.fc", "mlp.proj"};
+    Names text;
+    const auto shorten = [&](const char* name, const Names& group) {
+      const auto is_in = [](const Names& list) {
+        return [&list](const std::string& role) { return std::find(list.begin(), list.end(), role) != list.end(); };
+      };
+      if (!std::all_of(group.begin(), group.end(), is_in(roles))) return;
+      text.push_back(name);
+      std::erase_if(roles, is_in(group));
+    };
+    shorten("attention", {"attn.qkv", "attn.proj"});
+    shorten("mlp", mlp);
     std::sort(roles.begin(), roles.end());
     text.insert(text.end(), roles.begin(), roles.end());
     return join(text, ",");
