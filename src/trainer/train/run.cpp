@@ -42,6 +42,7 @@
 #include "train/saver.h"
 #include "train/stage_watch.h"
 #include "train/training_settings.h"
+#include "train/validations.h"
 
 namespace crest {
 
@@ -217,8 +218,7 @@ class Training {
     make_saver();
     if (int64_t lines = files_->continue_at(state_.step))  // before write_config: throws if rows are unreadable
       report_.warning(format_number_of(lines, "line") + " of log.jsonl cannot be read: log.jsonl.damaged has the file");
-    judge_logged();
-    if (o_.keep_best && files_->on_disk()) label_best(files_->checkpoints(), state_.validation.best_step);
+    validations_.continue_from(*files_);
     write_config();
     tell_launcher_folder();
     if (files_->steps().empty()) return;
@@ -242,13 +242,7 @@ class Training {
 
   void set_schedule() {
     schedule_.emplace(o_, recipe(), state_.total_steps, data_.epoch(recipe()));
-    const char* judges = o_.patience > 0 ? "--patience" : o_.keep_best ? "--keep-best" : nullptr;
-    if (judges && (!data_.validates() || schedule_->val_every() == 0))
-      fail_usage("the run has no validations", judges,
-                 schedule_->val_every() == 0 ? "Set --val-every above 0."
-                                             : "Give data with a validation split of at least one sequence.");
-    if (o_.min_delta > 0 && o_.patience == 0)
-      fail_usage("an improvement counts only for --patience", "--min-delta", "Give --patience N, too.");
+    validations_.check_settings(*schedule_);
   }
 
   void make_saver() {
@@ -284,7 +278,7 @@ class Training {
     Timer loop;
     try {
       validate_first();
-      if (waited_enough()) end_ = RunEnd::patience;
+      if (validations_.waited_enough()) end_ = RunEnd::patience;
       while (state_.step < schedule_->steps() && end_ != RunEnd::patience) {
         train_step();
         if (schedule_->fitting() && state_.step - start_step_ == RunSchedule::fit_after) fit(spent(loop));
@@ -292,7 +286,7 @@ class Training {
         if (schedule_->validates_at(state_.step) || (schedule_->val_every() && end)) validate_now();
         if (o_.sample_every && state_.step % o_.sample_every == 0) sample_now();
         if (end) break;
-        if (waited_enough()) {
+        if (validations_.waited_enough()) {
           end_ = RunEnd::patience;
           break;
         }
@@ -302,7 +296,7 @@ class Training {
         }
         if (ends_early(spent(loop))) break;
         if (compares_at(state_.step)) check_weights();
-        if (schedule_->saves_at(state_.step) || is_best()) save_timed();
+        if (schedule_->saves_at(state_.step) || validations_.is_best()) save_timed();
       }
     } catch (const RunData::Stopped&) {
       cut.kind = Cut::stopped;
@@ -468,24 +462,14 @@ class Training {
     if (!leads()) throw_ended_by_first();
     fail(fmt::format("{} steps in a row had gradients that are not finite", state_.bad_steps),
          fmt::format("step {}", state_.step),
-         fmt::format("Training stopped; {}. Lower --lr, raise --warmup, or use --precision fp32.", kept));
+         fmt::format("Training stopped; {}. Lower --lr or raise --warmup{}.", kept,
+                     recipe().precision == "fp32" ? "" : ", or use --precision fp32"));
   }
 
-  // Whether --keep-best keeps the current weights.
-  bool is_best() const { return o_.keep_best && state_.validation.best_step == state_.step; }
-  bool waited_enough() const { return o_.patience > 0 && state_.validation.waited >= o_.patience; }
-
-  // The log may have validations that the checkpoint has not: of an older program, or of a run that
-  // was killed between a validation and the save.
-  void judge_logged() {
-    for (auto& row : files_->validations())
-      if (row.step > state_.validation.step) state_.validation.add(row.step, row.val_loss, o_.min_delta);
-    if (group_) state_ = parse_run_state(group_->from_first(to_text(state_)), "rank 0");
-  }
   void validate_first() {
     if (!schedule_->validates_at(state_.step) || of_first(validated()) != 0) return;
     validate_now();
-    if (is_best()) save_timed();
+    if (validations_.is_best()) save_timed();
   }
 
   // In a continued run, a signal may have prevented the validation.
@@ -493,23 +477,12 @@ class Training {
 
   void validate_now() {
     if (!data_.validates()) return;
-    int64_t batches = data_.val_batches(engine_->validation_batch() * recipe().data_ranks());
-    doing(fmt::format("validation after step {}", state_.step), true);
-    Timer timer;
-    double loss = engine_->validate(batches, data_.validation(engine_->ranks()));
-    validation_seconds_ += timer.seconds();
-    bool failed = data_.error() != nullptr;
-    if (any(failed)) {
-      if (failed) throw RunData::Failed{data_.error()};
-      throw Engine::PeerDidNotRead{-1};
-    }
-    if (std::isnan(loss)) loss = NAN;  // messages show no sign
-    ValidationRow row{state_.step, loss};
-    state_.validation.add(state_.step, of_first(loss), o_.min_delta);
+    const ValidationRow row = validations_.measure(*engine_);
     if (o_.on_validation) o_.on_validation(row);
     files_->add(row);
     record_.add(row);
-    report_.message(fmt::format("step {}: validation loss {:.4f} ({} batch{})", state_.step, loss, batches,
+    const int64_t batches = validations_.batches(*engine_);
+    report_.message(fmt::format("step {}: validation loss {:.4f} ({} batch{})", row.step, row.val_loss, batches,
                                 batches == 1 ? "" : "es"));
   }
 
@@ -557,7 +530,7 @@ class Training {
       files_->check_folder();
       files_->flush();  // the logs include every step of a checkpoint
       state_.total_steps = schedule_->fitting() ? 0 : schedule_->steps();
-      saver_->save(*engine_, state_, config_, data_.model_text(), state_.last_good, is_best());
+      saver_->save(*engine_, state_, config_, data_.model_text(), state_.last_good, validations_.is_best());
     });
   }
 
@@ -575,11 +548,10 @@ class Training {
     if (!files_->validations().empty())
       end.val_loss = files_->validations().back().val_loss, end.val_step = files_->validations().back().step;
     end.best = state_.validation;
-    end.best_kept = files_->on_disk() && labeled_checkpoint(files_->checkpoints(), best_label) ==
-                                             checkpoint_name(std::max<int64_t>(0, end.best.best_step));
+    end.kept_step = validations_.labeled_step(*files_), end.kept_loss = validations_.kept_loss();
     const double epoch = data_.epoch(recipe());
     end.epochs = epoch > 0 ? double(state_.step) / epoch : NAN;
-    end.seconds = seconds_, end.saving_seconds = saving_seconds_, end.validation_seconds = validation_seconds_;
+    end.seconds = seconds_, end.saving_seconds = saving_seconds_, end.validation_seconds = validations_.seconds();
     end.sampling_seconds = sampling_seconds_, end.last_save_seconds = last_save_seconds_;
     if (files_->on_disk() && state_.step > 0 && !data_error_) report_.not_finite(files_->checkpoints(), state_.step);
     end.pipeline = pipeline_;
@@ -605,13 +577,13 @@ class Training {
   std::optional<RunSchedule> schedule_;
   std::optional<Saver> saver_;
   RunState state_;
+  Validations validations_{o_, data_, state_};
   int64_t start_step_ = 0, checked_step_ = -1, last_loss_step_ = 0, stream_rows_ = 0;
   RunEnd end_ = RunEnd::steps;
   int signal_number_ = 0;
   std::string signal_;
   std::exception_ptr data_error_;
-  double last_loss_ = NAN, seconds_ = 0, saving_seconds_ = 0, last_save_seconds_ = 0, validation_seconds_ = 0,
-         sampling_seconds_ = 0;
+  double last_loss_ = NAN, seconds_ = 0, saving_seconds_ = 0, last_save_seconds_ = 0, sampling_seconds_ = 0;
   std::string config_;
   std::optional<PipelineTimes> pipeline_;
 };

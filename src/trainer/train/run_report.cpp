@@ -261,10 +261,10 @@ void RunReport::finish(const Summary& s) {
   if (!step_ms_.empty()) message("  " + time_text(s, step_ms_));
   if (s.pipeline && s.pipeline->bubble.ideal > 0) message("  " + pipeline_line(*s.pipeline));
   message(fmt::format("  {}/checkpoints, loss.svg, log.jsonl", printable(options_.out)));
-  const std::string best = options_.keep_best && s.best_kept ? "/checkpoints/best" : "";
+  const std::string best = options_.keep_best && s.kept_step >= 0 ? "/checkpoints/best" : "";
   if (!best.empty())
-    message(fmt::format("  {}{}: step {}, validation loss {:.4f}", printable(options_.out), best, s.best.best_step,
-                        s.best.best));
+    message(fmt::format("  {}{}: step {}, validation loss {:.4f}", printable(options_.out), best, s.kept_step,
+                        s.kept_loss));
   message(s.end != RunEnd::steps && s.end != RunEnd::patience
               ? fmt::format("  continue with: crest train --resume {}", shell_path(options_.out))
               : fmt::format("  sample with: crest sample --run {} --prompt \"...\"", shell_path(options_.out + best)));

@@ -54,7 +54,8 @@ class RunReport {
     double loss, val_loss;  // NaN: none
     int64_t loss_step, val_step;
     BestLoss best;
-    bool best_kept;         // as checkpoints/best
+    int64_t kept_step;      // of checkpoints/best; -1: none
+    double kept_loss;       // the validation loss there
     double epochs;          // passes over the training data; NaN: unknown
     int64_t rows_left;      // of an ended stream: not enough for a step
     double step_ms_median;  // over all steps of the run after warm-up, including steps before the resume

@@ -343,6 +343,9 @@ void keep_newest(const std::string& root, int keep) {
 
 void label_best(const std::string& root, int64_t step) {
   CheckpointRoot open(root);
+  if (const std::string path = join_path(root, best_label);
+      std::filesystem::symlink_status(path).type() == std::filesystem::file_type::directory)
+    fail("is a folder, not a link", printable(path), "Move it away.");
   const std::string name = checkpoint_name(std::max<int64_t>(step, 0));
   if (step >= 0 && open.folder().has(name)) return label_checkpoint(open.folder(), best_label, name);
   if (!labeled_checkpoint(root, best_label).empty()) open.folder().remove(best_label);

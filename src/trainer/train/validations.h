@@ -1,0 +1,50 @@
+// The validations of a run, and what they decide: which weights are the best (--keep-best), and
+// whether the run ends early (--patience).
+#pragma once
+#include <cstdint>
+#include <limits>
+
+#include "train/engine.h"
+#include "train/run_data.h"
+#include "train/run_files.h"
+#include "train/run_schedule.h"
+#include "train/run_state.h"
+
+namespace crest {
+
+class Validations {
+ public:
+  // All must outlive it.
+  Validations(const TrainOptions& options, RunData& data, RunState& state) : o_(options), data_(data), state_(state) {}
+
+  // Throws for --keep-best, --patience and --min-delta in a run where they decide nothing.
+  void check_settings(const RunSchedule& schedule) const;
+  // Takes over the log's validations that the checkpoint has not: of an older program, or of a run
+  // that was killed between a validation and the save. With --keep-best, labels the best of the
+  // checkpoints that are there. All ranks call it.
+  void continue_from(const RunFiles& files);
+
+  int64_t batches(const Engine& engine) const;
+  // Of the current weights. All ranks call it. Throws as RunData if a rank cannot read.
+  ValidationRow measure(Engine& engine);
+
+  // Whether --keep-best keeps the current weights.
+  bool is_best() const { return o_.keep_best && kept_step_ == state_.step; }
+  // The step and loss of the checkpoint that --keep-best keeps. -1: checkpoints/best is not there.
+  int64_t labeled_step(const RunFiles& files) const;
+  double kept_loss() const { return kept_loss_; }
+  bool waited_enough() const { return o_.patience > 0 && state_.validation.waited >= o_.patience; }
+  double seconds() const { return seconds_; }
+
+ private:
+  const TrainOptions& o_;
+  RunData& data_;
+  RunState& state_;
+  void find_kept(const RunFiles& files);
+
+  int64_t kept_step_ = -1;  // the lowest loss may have been in a step without a checkpoint
+  double kept_loss_ = std::numeric_limits<double>::infinity();
+  double seconds_ = 0;
+};
+
+}  // namespace crest
