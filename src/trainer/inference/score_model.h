@@ -14,6 +14,8 @@
 
 namespace crest {
 
+struct DecodingSession;
+
 struct ScoreOptions {
   std::string run;  // the name of the model
   std::string precision = "auto", weights = "float";
@@ -47,7 +49,8 @@ struct Score {
   bool greedy = true;  // each is the most probable one
   int64_t cut = 0;
 };
-Score score(Decoder& decoder, const TokenPair& pair, const std::string& where);
+// fp32: the decoder's precision, for the advice of an error.
+Score score(Decoder& decoder, const TokenPair& pair, const std::string& where, bool fp32);
 nlohmann::ordered_json to_json(const Score& score);
 
 class ModelScorer {
@@ -62,11 +65,10 @@ class ModelScorer {
   const Recipe& recipe() const;
 
  private:
-  struct Session;
   std::string where_;
   int64_t length_;
   std::vector<TokenPair> pairs_;
-  std::unique_ptr<Session> session_;
+  std::unique_ptr<DecodingSession> session_;
 };
 
 }  // namespace crest
