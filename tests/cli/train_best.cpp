@@ -148,4 +148,9 @@ TEST(Epochs, SetTheStepsAndAreReported) {
   r = f.resume("run", {"--json", "--steps", std::to_string(int64_t(std::ceil(2 * one)) + 1)});
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(r.json()["steps"], 1);
+  // 0 passes are none: the steps of the file count.
+  f.write("steps.toml", "steps = 3\n");
+  r = train({"--config", "steps.toml", "--epochs", "0", "--overwrite"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(r.json()["step"], 3);
 }

@@ -93,7 +93,7 @@ TokenPair encode_pair(const TextPair& pair, const Tokenizer& tokenizer, std::opt
   return tokens;
 }
 
-Score score(Decoder& decoder, const TokenPair& pair, const std::string& where, bool fp32) {
+Score score(Decoder& decoder, const TokenPair& pair, const std::string& where) {
   Score out;
   out.tokens = int64_t(pair.continuation.size()), out.cut = pair.cut;
   decoder.reset();
@@ -109,8 +109,7 @@ Score score(Decoder& decoder, const TokenPair& pair, const std::string& where, b
     const double logprob = double(logits[size_t(token)]) - double(*most) - std::log(sum);
     if (!std::isfinite(logprob))
       fail("the probabilities are not finite", where,
-           fp32 ? "The weights contain NaN or infinity, or are so large that the model overflows."
-                : "The weights contain NaN or infinity, or the precision overflows: try --precision fp32.");
+           "The weights contain NaN or infinity, or a precision below fp32 overflows: then try --precision fp32.");
     out.logprob += logprob;
     out.greedy = out.greedy && most - logits.begin() == token;
     next = {&token, 1};
@@ -142,7 +141,7 @@ ModelScorer::~ModelScorer() = default;
 const Recipe& ModelScorer::recipe() const { return session_->recipe(); }
 
 Score ModelScorer::score(size_t number) {
-  return crest::score(session_->decoder, pairs_.at(number), line_of(where_, number), recipe().precision == "fp32");
+  return crest::score(session_->decoder, pairs_.at(number), line_of(where_, number));
 }
 
 }  // namespace crest

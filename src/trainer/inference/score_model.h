@@ -49,8 +49,7 @@ struct Score {
   bool greedy = true;  // each is the most probable one
   int64_t cut = 0;
 };
-// fp32: the decoder's precision, for the advice of an error.
-Score score(Decoder& decoder, const TokenPair& pair, const std::string& where, bool fp32);
+Score score(Decoder& decoder, const TokenPair& pair, const std::string& where);
 nlohmann::ordered_json to_json(const Score& score);
 
 class ModelScorer {
