@@ -11,14 +11,8 @@ using namespace crest::test;
 
 namespace {
 
-class ScoreCommand : public ::testing::Test {
+class ScoreCommand : public SavedModelTest {
  protected:
-  static void SetUpTestSuite() {
-    shared_ = new TemporaryFolder;
-    make_model_and_text(*shared_);
-    prepare_text(*shared_, "bytes", "data");
-  }
-  static void TearDownTestSuite() { delete shared_; }
   CommandResult crest(const std::string& arguments) {
     return run_crest(arguments + " --device cpu --precision fp32 --run '" + *shared_ / "run'", folder_);
   }
@@ -35,9 +29,6 @@ class ScoreCommand : public ::testing::Test {
     for (std::string line; std::getline(in, line);) out.push_back(nlohmann::json::parse(line));
     return out;
   }
-
-  TemporaryFolder folder_;
-  static inline TemporaryFolder* shared_ = nullptr;
 };
 
 }  // namespace

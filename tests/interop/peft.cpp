@@ -45,12 +45,12 @@ class Adapters : public testing::Test {
 TEST_F(Adapters, ContinueBitForBitOnTheirOwnBaseOnly) {
   ASSERT_EQ(tune("whole", {"--init", "base", "--lora", "3"}).code, 0);
   ASSERT_EQ(tune("cut", {"--init", "base", "--lora", "3", "--stop-after", "2"}).code, 0);
-  EXPECT_NE(weights("cut", 2), weights("whole", 4));
+  EXPECT_FALSE(weights("cut", 2) == weights("whole", 4));
   std::filesystem::rename(f / "base", f / "moved");
   fails(run({"train", "--resume", "cut"}), 1, "is not there");
   RunResult r = run({"train", "--resume", "cut", "--base", "moved"});
   ASSERT_EQ(r.code, 0) << r.err;
-  EXPECT_EQ(weights("cut", 4), weights("whole", 4));
+  EXPECT_TRUE(weights("cut", 4) == weights("whole", 4));
   const WeightsFolder saved = WeightsFolder::open(f / "cut/checkpoints/step-000004");
   for (auto& item : saved.tensors())
     EXPECT_TRUE(contains(item.spec.name, ".lora_")) << "the adapters alone: " << item.spec.name;
@@ -71,7 +71,7 @@ TEST_F(Adapters, ExportsComputeTheSame) {
   RunResult own = tune("own", {"--init", "tuned"}), back = tune("back", {"--init", "peft"});
   ASSERT_EQ(own.code, 0) << own.err;
   ASSERT_EQ(back.code, 0) << back.err;
-  EXPECT_EQ(weights("back", 4), weights("own", 4));
+  EXPECT_TRUE(weights("back", 4) == weights("own", 4));
 }
 
 TEST_F(Adapters, WrongUseHasOneSentence) {
