@@ -117,6 +117,25 @@ TEST(RanksOnGpus, ShareTheOptimizerByDefault) {
   EXPECT_NO_THROW(rank_session(other, emulated_gpu(1)));
 }
 
+TEST(RanksOnGpus, TwoTensorRanksOverlapRowsByDefault) {
+  auto overlap = [](const Mesh& mesh, const Device& device, const char* given = nullptr) {
+    Recipe r = tiny_recipe(false);
+    r.ranks = mesh.ranks(), r.mesh = mesh;
+    if (given) r.pass_settings["tensor-overlap"] = given;
+    Recipe resolved = resolve(r, device);
+    auto it = resolved.pass_settings.find("tensor-overlap");
+    return it == resolved.pass_settings.end() ? "off" : it->second;
+  };
+  const Mesh two{{Axis::tensor, 2}};
+  EXPECT_EQ(overlap(two, emulated_gpu(1)), "rows");
+  EXPECT_EQ(overlap({{Axis::data, 2}, {Axis::tensor, 2}}, emulated_gpu(1)), "rows");
+  EXPECT_EQ(overlap(two, emulated_gpu(1), "off"), "off");
+  EXPECT_EQ(overlap(two, this_cpu(1)), "off");
+  EXPECT_EQ(overlap({{Axis::pipeline, 2}, {Axis::tensor, 2}}, emulated_gpu(1)), "off");
+  EXPECT_EQ(overlap({{Axis::context, 2}}, emulated_gpu(1)), "off");
+  EXPECT_EQ(overlap(two, emulated_gpu(1), "rows"), "rows");
+}
+
 // A plan that does not fit suggests flags that do, with every way of summing gradients.
 TEST(RanksOnGpus, WhatDoesNotFitSuggestsShardsThatAreAllowed) {
   for (auto [name, value] : {std::pair("reduce", "each"),
