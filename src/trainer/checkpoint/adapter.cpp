@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "checkpoint/for_each_tensor.h"
 #include "checkpoint/peft_config.h"
 #include "core/error.h"
 #include "core/io.h"
@@ -43,31 +42,6 @@ std::vector<AdapterModule> adapter_modules(const ModelConfig& config) {
     modules.push_back({t.name.substr(0, t.name.size() - std::strlen(".weight")), t.parts});
   }
   return modules;
-}
-
-std::string weights_hash(const LoadedModel& model) {
-  std::vector<std::string> lines;
-  auto add = [&](const TensorSpec& spec, const Digest& digest) {
-    std::string shape;
-    for (int64_t n : spec.shape) shape += fmt::format(" {}", n);
-    lines.push_back(fmt::format("{} {}{} {}\n", spec.name, name(spec.dtype), shape, to_hex(digest)));
-  };
-  if (model.checkpoint) {
-    for (auto& spec : model.checkpoint->weight_specs()) add(spec, model.checkpoint->weight_digest(spec.name));
-  } else {
-    const WeightsFolder folder = WeightsFolder::open(model.weights_path);
-    std::vector<Digest> digests(folder.tensors().size());
-    uint64_t bytes = 0;
-    for (auto& item : folder.tensors()) bytes += byte_count(item.spec);
-    for_each_tensor(digests.size(), bytes, [&](size_t i) {
-      auto& item = folder.tensors()[i];
-      digests[i] = folder.files()[item.file].hash(item.index);
-    });
-    for (size_t i = 0; i < digests.size(); ++i) add(folder.tensors()[i].spec, digests[i]);
-  }
-  std::sort(lines.begin(), lines.end());
-  const std::string text = join(lines, "");
-  return sha256_hex(text.data(), text.size());
 }
 
 [[noreturn]] static void fail_adapter_as_base(const std::string& base) {
