@@ -107,7 +107,7 @@ class PatternParser {
     }
   }
 
-  // Whether a group, a set or a byte was read: what can be repeated.
+  // Whether it was a group, a set or a byte, so it can be repeated.
   bool item(int depth) {
     const char c = text_[at_++];
     switch (c) {
@@ -268,7 +268,7 @@ NamePattern::NamePattern(const std::string& pattern, const std::string& where)
 
 bool NamePattern::matches(std::string_view name) const {
   std::vector<size_t> now, next, stack;
-  std::vector<size_t> seen(program_.size(), SIZE_MAX);  // the last byte at which a step was reached
+  std::vector<size_t> seen(program_.size(), SIZE_MAX);  // by step: the last byte there
   auto word_at = [&](size_t i) { return i < name.size() && is_word(static_cast<unsigned char>(name[i])); };
   // Adds the steps reached without reading a byte.
   auto reach = [&](size_t from, size_t at, std::vector<size_t>& list) {

@@ -11,8 +11,8 @@ namespace crest {
 
 class NamePattern {
  public:
-  // Throws for a pattern that Python refuses, and for what Crest lacks: look-around, references to
-  // groups, flags, and more than most_steps instructions. where: for errors.
+  // Throws for patterns refused by Python, and for look-around, references to groups, flags, and
+  // more than most_steps instructions. where: for errors.
   NamePattern(const std::string& pattern, const std::string& where);
 
   static constexpr size_t most_steps = 5000;

@@ -116,7 +116,7 @@ void PeftConfig::refuse(const char* key, const std::string& hint) const {
 void PeftConfig::refuse_other_methods() const {
   for (const char* key : other_methods)
     if (!is_off(get(key))) refuse(key, merge_in_peft);
-  // The other texts name methods that change the base's weights when peft opens the adapter.
+  // Other methods change the base's weights when peft opens the adapter.
   const Json init = get("init_lora_weights");
   const auto keeps_base = {"gaussian", "orthogonal", "eva", "mica"};
   if (!init.is_null() && !init.is_boolean() &&
@@ -212,7 +212,8 @@ void PeftConfig::read_layers() {
       refuse("layers_pattern", "It must have names alone, such as layers.");
 }
 
-// The first number behind a part of the name with its own name in front, as in "model.layers.3.mlp".
+// The index is the first number behind a name ("layers_pattern"), or without one behind two names:
+// "model.layers.3.mlp".
 bool PeftConfig::in_layers(const std::string& module) const {
   if (!layers_) return true;
   const std::vector<std::string> parts = split(module, '.');

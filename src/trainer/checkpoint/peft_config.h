@@ -1,4 +1,4 @@
-// adapter_config.json of peft: what it says about the adapters in adapter_model.safetensors.
+// adapter_config.json of peft. It describes the adapters in adapter_model.safetensors.
 #pragma once
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -14,14 +14,14 @@ namespace crest {
 // Every setting of peft 0.21 is applied, has no effect on a saved adapter, or is refused.
 class PeftConfig {
  public:
-  // Throws for a file that is none, and for an adapter that Crest cannot compute. report: gets a
-  // line about unknown settings.
+  // Throws for a damaged file, and for adapters of other methods. report: gets a line about unknown
+  // settings.
   PeftConfig(const std::string& folder, const std::function<void(const std::string&)>& report);
 
   // base_model_name_or_path; "": none.
   std::string base() const;
   // Whether peft gives a linear layer ("model.layers.0.self_attn.q_proj") an adapter. head: it is
-  // the model's head, which all-linear leaves out.
+  // the model's head, and all-linear leaves it out.
   bool targets(const std::string& module, bool head) const;
   // The rank of its adapter, and the factor of B A.
   int64_t rank_of(const std::string& module) const;

@@ -18,8 +18,8 @@ namespace {
 
 constexpr int64_t settled_seconds = 3;  // a later change may have the same times
 
-// Which file with which content a path leads to, without reading it. "": unknown, or a change of
-// these seconds may not show in its times.
+// Changes with the files and their content, without reading them. "": unknown, or a change of these
+// seconds may not show in their times.
 std::string stamp_of(const WeightsFolder& folder) {
   std::string stamp;
   for (auto& file : folder.files()) {
