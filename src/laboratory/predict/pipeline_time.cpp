@@ -1,6 +1,7 @@
 #include "predict/pipeline_time.h"
 
 #include <algorithm>
+#include <list>
 #include <map>
 #include <vector>
 
@@ -71,7 +72,8 @@ class StageSums {
 
 }  // namespace
 
-StepTime pipeline_step_time(const CompiledSession& s, const StagePredictor& of_stage) {
+StepTime pipeline_step_time(const CompiledSession& s, const StagePredictor& of_stage,
+                            const std::vector<CompiledSession>& compiled) {
   StepTime own = of_stage(s);
   if (!own.step()) return own;
   if (s.schedule.calls.empty()) {
@@ -82,22 +84,24 @@ StepTime pipeline_step_time(const CompiledSession& s, const StagePredictor& of_s
   StageSums sums(p);
   double flops = 0;
   // Of stages with equal work, one is compiled.
-  struct Compiled {
-    CompiledSession session;
+  std::list<CompiledSession> others;
+  struct Timed {
+    const CompiledSession* session;
     StepTime time;
   };
-  std::map<std::vector<std::string>, Compiled> known;
-  known.emplace(stage_work(s.recipe, s.stage), Compiled{s, own});
+  std::map<std::vector<std::string>, Timed> known;
+  known.emplace(stage_work(s.recipe, s.stage), Timed{&s, own});
+  for (const CompiledSession& c : compiled)
+    if (auto [it, is_new] = known.try_emplace(stage_work(s.recipe, c.stage)); is_new) it->second = {&c, of_stage(c)};
   for (int stage = 0; stage < p.ranks; ++stage) {
-    auto it = known.find(stage_work(s.recipe, stage));
-    if (it == known.end()) {
-      Compiled other{for_stage(s, stage, {.verify = false}), {}};
-      other.time = of_stage(other.session);
-      it = known.emplace(stage_work(s.recipe, stage), std::move(other)).first;
+    auto [it, is_new] = known.try_emplace(stage_work(s.recipe, stage));
+    if (is_new) {
+      others.push_back(for_stage(s, stage, {.verify = false}));
+      it->second = {&others.back(), of_stage(others.back())};
     }
-    const Compiled& c = it->second;
-    if (!c.time.step()) return c.time;
-    sums.add(c.session, *c.time.step(), stage), flops += c.time.step()->executed_flops;
+    const Timed& timed = it->second;
+    if (!timed.time.step()) return timed.time;
+    sums.add(*timed.session, *timed.time.step(), stage), flops += timed.time.step()->executed_flops;
   }
   PredictedPipeline result;
   const PartTimes times = sums.times();

@@ -251,14 +251,16 @@ class MeshSearch {
   bool try_combination(const Group& g, const std::string& recompute) {
     const CompileOptions quick = {.verify = false};
     const Recipe recipe = recipe_of(g, recompute);
-    CompiledSession step =
-        largest_stage(compile_phase(recipe, rank_device(recipe, device_), BenchPhase::step, quick), quick);
-    if (step.limited_bytes() > limit_) return false;
-    CompiledSession whole = step;
-    extend(whole, session_programs(recipe, training_use), quick);
-    whole = largest_stage(std::move(whole), quick);
-    if (whole.limited_bytes() > limit_) return false;
-    const StepTime time = step_time(step, calibration_, &sheet_);
+    const std::vector<CompiledSession> steps =
+        distinct_stages(compile_phase(recipe, rank_device(recipe, device_), BenchPhase::step, quick), quick);
+    auto less = [](auto& a, auto& b) { return a.limited_bytes() < b.limited_bytes(); };
+    const auto most = std::max_element(steps.begin(), steps.end(), less);
+    if (most->limited_bytes() > limit_) return false;
+    std::vector<CompiledSession> wholes = steps;
+    for (CompiledSession& whole : wholes) extend(whole, session_programs(recipe, training_use), quick);
+    const auto whole = std::max_element(wholes.begin(), wholes.end(), less);
+    if (whole->limited_bytes() > limit_) return false;
+    const StepTime time = step_time(*most, calibration_, &sheet_, steps);
     if (!time.step()) fail("meshes cannot be predicted: " + time.why_not, "crest tune", "Give another --device.");
     const PredictedStep& s = *time.step();
     MeshCandidate c = g.bounds;
@@ -267,7 +269,7 @@ class MeshSearch {
     c.bubble = s.pipeline ? s.pipeline->bubble.fraction() : 0;
     c.collectives_ms = s.collectives_ms, c.waiting_ms = s.waiting_ms;
     c.mfu = s.peak > 0 ? s.model_flops / s.ms * 1e3 / s.peak : 0;
-    c.planned_bytes = whole.planned_bytes();
+    c.planned_bytes = whole->planned_bytes();
     fastest_ = r_.best.empty() ? c.ms : std::min(fastest_, c.ms);
     r_.best.push_back(std::move(c));
     return true;
