@@ -17,7 +17,7 @@ using StagePredictor = std::function<StepTime(const CompiledSession&)>;
 // session's stage. The same result where a stage has no prediction. Stages with the work of one of
 // `compiled` are not compiled again.
 StepTime pipeline_step_time(const CompiledSession& session, const StagePredictor& of_stage,
-                            const std::vector<CompiledSession>& compiled = {});
+                            const std::vector<const CompiledSession*>& compiled = {});
 
 // Predicted times of layers, embedding and head, to cut a model into stages; none where a stage has
 // no prediction. The recipe is resolved.

@@ -28,7 +28,7 @@ static StepTime time_of_rank(const CompiledSession& session, const Calibration* 
 }
 
 StepTime step_time(const CompiledSession& session, const Calibration* calibration, const DataSheet* sheet,
-                   const std::vector<CompiledSession>& compiled) {
+                   const std::vector<const CompiledSession*>& compiled) {
   auto of_rank = [&](const CompiledSession& s) { return time_of_rank(s, calibration, sheet); };
   return pipeline_step_time(session, of_rank, compiled);
 }

@@ -23,7 +23,7 @@ struct StepTime {
 // described device always has one. Several ranks need RankTimes::possible.
 // Stages of a pipeline: see predict/pipeline_time.h.
 StepTime step_time(const CompiledSession& session, const Calibration* calibration, const DataSheet* sheet,
-                   const std::vector<CompiledSession>& compiled = {});
+                   const std::vector<const CompiledSession*>& compiled = {});
 // To cut the recipe's layers into stages by time; none where step_time has no prediction.
 std::optional<StageCosts> stage_costs(const Recipe& recipe, const Device& device, const Calibration* calibration,
                                       const DataSheet* sheet);

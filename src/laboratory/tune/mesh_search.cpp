@@ -260,7 +260,9 @@ class MeshSearch {
     for (CompiledSession& whole : wholes) extend(whole, session_programs(recipe, training_use), quick);
     const auto whole = std::max_element(wholes.begin(), wholes.end(), less);
     if (whole->limited_bytes() > limit_) return false;
-    const StepTime time = step_time(*most, calibration_, &sheet_, steps);
+    std::vector<const CompiledSession*> compiled;
+    for (const CompiledSession& s : steps) compiled.push_back(&s);
+    const StepTime time = step_time(*most, calibration_, &sheet_, compiled);
     if (!time.step()) fail("meshes cannot be predicted: " + time.why_not, "crest tune", "Give another --device.");
     const PredictedStep& s = *time.step();
     MeshCandidate c = g.bounds;
