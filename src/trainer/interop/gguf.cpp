@@ -27,8 +27,8 @@ GgufType type_of(DType dtype) {
   }
 }
 
-// As llama.cpp's own conversion: vectors and positions stay in fp32, and a matrix whose rows are no
-// whole blocks is f16.
+// As llama.cpp's own conversion: vectors and positions stay in fp32. A matrix is f16 if its rows
+// are no whole blocks.
 GgufType stored_type(const CanonicalTensor& t, GgufType wanted) {
   if (t.shape.size() < 2 || t.name == "position_embd.weight") return GgufType::f32;
   return wanted == GgufType::q8_0 && t.columns % q8_0_block ? GgufType::f16 : wanted;
@@ -97,7 +97,7 @@ class TensorWriter {
 
   ExportJob& job_;
   File& file_;
-  std::string read_;  // whose values `parameter_` has
+  std::string read_;  // the name of parameter_
   std::vector<float> parameter_;
   std::vector<uint8_t> bytes_;
 };

@@ -23,13 +23,13 @@ struct GgufArchitecture {
   bool layer_windows = false;                          // windows in some layers; otherwise it has none
   bool output_bias = false;                            // a bias of attention's projection; may be absent
   bool mlp_bias = false;                               // may be absent
-  std::string (*lacks)(const ModelConfig&) = nullptr;  // of what else
+  std::string (*lacks)(const ModelConfig&) = nullptr;  // anything else
   void (*describe)(const ModelConfig&, GgufHeader&, const std::string& prefix) = nullptr;  // more keys
 };
 
 namespace {
 
-// Norms behind attention and MLP, and of queries and keys, are in the models that have them.
+// Some models have no norms behind attention and MLP, or of queries and keys.
 const std::vector<TensorName> model_names = {{"wte", "token_embd"}, {"wpe", "position_embd"}, {"ln_f", "output_norm"}};
 std::vector<TensorName> members(const TensorName& qkv, const TensorName& up) {
   return {qkv,
@@ -239,7 +239,7 @@ std::vector<GgufTensor> gguf_tensors(const ModelConfig& c) {
   return out;
 }
 
-// As in transformers, which Crest follows (docs/reference/models.md).
+// The rule of transformers and of Crest.
 std::vector<float> gguf_rope_factors(const ModelConfig& c) {
   const LayerConfig& layer = layer_with(c, false);
   const RopeScaling& s = layer.rope_scaling;

@@ -1,4 +1,4 @@
-// The architectures of llama.cpp: what each of them computes, and how its files describe a model.
+// The architectures of llama.cpp: their limits, and the description of a model in a file.
 #pragma once
 #include <string>
 #include <vector>
@@ -25,8 +25,8 @@ struct GgufTensor {
 std::vector<GgufTensor> gguf_tensors(const ModelConfig& config);
 // The divisors of the rotary frequencies, for tensor rope_freqs.weight; empty: none.
 std::vector<float> gguf_rope_factors(const ModelConfig& config);
-// The longest sequence for which llama.cpp computes what Crest does. `why` gets a sentence if it is
-// shorter than the model's context.
+// Up to this length of a sequence llama.cpp and Crest compute the same. `why` gets a sentence if it
+// is shorter than the model's context.
 int64_t gguf_context(const ModelConfig& config, std::string* why = nullptr);
 // general.architecture, and the keys of the architecture.
 void gguf_describe(const ModelConfig& config, GgufHeader& header);

@@ -136,14 +136,14 @@ class Vocabulary {
       if (!step.value("split", true)) continue;
       for (size_t id = 0; id < tokens_.size(); ++id)
         if (types_[id] == normal && tokens_[id].starts_with(std::string(mark) + std::string(mark)))
-          refuse(fmt::format("a split at every space beside the token '{}'", printable(tokens_[id])));
+          refuse(fmt::format("a split at every space, and the token '{}'", printable(tokens_[id])));
     }
     return prefix;
   }
 
-  // llama.cpp joins the two neighbors whose text is the token with the best score, leftmost first,
-  // whatever the two are. Merges in order do the same only if all merges to one token follow each
-  // other, and if every way to divide a token into two is a merge.
+  // llama.cpp joins neighbors by the score of their joint text, the best one first, then the
+  // leftmost. Merges in order do the same on two conditions: all merges to one token follow each
+  // other, and every way to divide a token into two is a merge.
   std::vector<float> scores() const {
     std::vector<float> scores(tokens_.size(), 0);
     std::unordered_map<std::string_view, size_t> ids;
@@ -194,7 +194,7 @@ class Vocabulary {
     if (unknown_id) h.number("tokenizer.ggml.unknown_token_id", *unknown_id);
   }
 
-  // Whether the model's files say that a text begins with `begin`.
+  // Whether a text begins with `begin` by the model's files.
   bool adds_begin(uint32_t begin, const Json& settings) const {
     if (const Json stated = settings.value("add_bos_token", Json()); stated.is_boolean()) return stated;
     auto begins = [&](const Json& step) {

@@ -10,7 +10,7 @@ namespace crest {
 
 // Writes the keys tokenizer.*: byte-level BPE as "gpt2" with its split rule, BPE of characters as
 // "llama" (SentencePiece) with scores. Throws if llama.cpp would make other tokens of a text, and
-// names the part that it lacks. `notes` get sentences about smaller differences.
+// names the missing part. `notes` get sentences about smaller differences.
 void gguf_tokenizer(const LoadedModel& model, GgufHeader& header, std::vector<std::string>& notes);
 
 }  // namespace crest
