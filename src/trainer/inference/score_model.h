@@ -45,7 +45,7 @@ struct TokenPair {
 // already.
 class ScoreEncoder {
  public:
-  // Throws if the model has no tokenizer. The model must outlive it. length: of the model's context.
+  // Throws if the model has no tokenizer. The model must outlive it.
   explicit ScoreEncoder(const LoadedModel& model);
   // White space at the end of the context belongs to the continuation, and the continuation's
   // tokens are those of both texts together after as many as the context alone has. An empty
