@@ -57,9 +57,10 @@ SessionUse use_of(const CompiledSession& s) {
     use.update |= c.spec.kind == ProgramKind::update;
     use.validation |= c.spec.kind == ProgramKind::validation;
     use.sampling |= c.spec.kind == ProgramKind::decode;
+    use.scoring |= c.spec.all_logits;
     if (c.spec.kind == ProgramKind::validation && c.spec.batch != s.recipe.batch) use.validation_batch = c.spec.batch;
     if (c.spec.kind == ProgramKind::prefill) use.prefill = c.spec.seq;
-    if (c.spec.kind == ProgramKind::decode) use.cache_length = c.spec.cache_length;
+    if (c.spec.kind == ProgramKind::decode || c.spec.all_logits) use.cache_length = c.spec.cache_length;
   }
   return use;
 }
