@@ -10,10 +10,6 @@
 #include "core/text.h"
 #include "data/tokenizer.h"
 #include "data/unicode.h"
-#include "inference/precision.h"
-#include "plan/compile.h"
-#include "plan/defaults.h"
-#include "plan/what_fits.h"
 
 namespace crest {
 
@@ -115,13 +111,6 @@ nlohmann::ordered_json to_json(const Score& s) {
   return {{"logprob", s.logprob}, {"tokens", s.tokens}, {"greedy", s.greedy}, {"cut", s.cut}};
 }
 
-struct ModelScorer::Session {
-  CompiledSession compiled;
-  Executor executor;
-  Decoder decoder;
-  explicit Session(CompiledSession session) : compiled(std::move(session)), executor(compiled), decoder(executor) {}
-};
-
 ModelScorer::ModelScorer(const ScoreOptions& options, const LoadedModel& model, const std::vector<TextPair>& pairs,
                          const std::string& where)
     : where_(where), length_(model.config.cached_context()) {
@@ -134,19 +123,8 @@ ModelScorer::ModelScorer(const ScoreOptions& options, const LoadedModel& model, 
     pairs_.push_back(encode_pair(pairs[i], *model.tokenizer, begin, length_, line_of(where, i)));
     longest = std::max(longest, int64_t(pairs_[i].context.size() + pairs_[i].continuation.size()) - 1);
   }
-  Recipe recipe;
-  recipe.model = model.config;
-  recipe.batch = 1;
-  recipe.precision = inference_precision(options.precision);
-  recipe.pass_settings["weights"] = options.weights;
-  recipe = resolve(with_default_precision(recipe, options.device), options.device);
-  SessionUse use;
-  use.sampling = true;
-  use.cache_length = longest;
-  CompiledSession session = compile(recipe, options.device, session_programs(recipe, use));
-  check_fits(session, options.memory_limit);
-  session_ = std::make_unique<Session>(std::move(session));
-  load_weights(session_->executor, model);
+  session_ =
+      DecodingSession::open(model, {options.precision, options.weights, options.device, options.memory_limit}, longest);
 }
 
 ModelScorer::~ModelScorer() = default;

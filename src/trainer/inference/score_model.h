@@ -10,6 +10,7 @@
 
 #include "backend/backend.h"
 #include "checkpoint/weights_io.h"
+#include "inference/decoding_session.h"
 #include "run/generate.h"
 
 namespace crest {
@@ -62,11 +63,10 @@ class ModelScorer {
   const Recipe& recipe() const;
 
  private:
-  struct Session;
   std::string where_;
   int64_t length_;
   std::vector<TokenPair> pairs_;
-  std::unique_ptr<Session> session_;
+  std::unique_ptr<DecodingSession> session_;
 };
 
 }  // namespace crest
