@@ -85,7 +85,8 @@ class Conversation {
     if (typed_) interrupted = [] { return StopSignal::requested(); };
     ChatAnswer a;
     try {
-      a = chat_.answer(question, [&](std::string_view piece) { out_.write(piece); }, interrupted);
+      a = chat_.answer(
+          question, [&](std::string_view piece) { out_.write(piece); }, interrupted);
     } catch (const QuestionTooLong& e) {
       if (!typed_) fail(e.problem(), fmt::format("standard input, line {}", number), e.advice());
       message("crest: error: {}", e.what());

@@ -110,7 +110,11 @@ void ChatPrompt::find_turn_end() {
 }
 
 std::string ChatPrompt::text(std::span<const ChatTurn> turns, bool answer_follows) const {
-  Json variables = {{"messages", Json::array()}, {"add_generation_prompt", answer_follows}};
+  // As apply_chat_template has them without tools and documents.
+  Json variables = {{"messages", Json::array()},
+                    {"tools", nullptr},
+                    {"documents", nullptr},
+                    {"add_generation_prompt", answer_follows}};
   for (auto& turn : turns) variables["messages"].push_back({{"role", role_name(turn.role)}, {"content", turn.text}});
   add_special_names(model_, variables);
   return jinja_->render(variables);
