@@ -107,7 +107,7 @@ class Conversation {
 
   void explain(const ChatAnswer& a) const {
     if (a.left_out > 0)
-      message("(the context of {} was full: the conversation goes on without its oldest {})",
+      message("(the context of {} was full: the conversation continues without its oldest {})",
               format_number_of(chat_.context(), "token"),
               a.left_out == 1 ? "question and answer" : fmt::format("{} questions and answers", a.left_out));
     if (a.full)

@@ -14,8 +14,8 @@ struct Token {
   int line = 1;
 };
 
-// By the whitespace rules of trim_blocks and lstrip_blocks. The last token is `end`. Throws with the
-// line in `where`.
+// By the whitespace rules of trim_blocks and lstrip_blocks. The last token is `end`. Throws with
+// the line in `where`.
 std::vector<Token> tokens_of(std::string_view source, const std::string& where);
 
 }  // namespace crest::jinja

@@ -17,7 +17,7 @@ namespace {
 
 using Kind = Expression::Kind;
 
-constexpr int deepest = 200;  // of nested statements and expressions
+constexpr int deepest_nesting = 200;  // of nested statements and expressions
 class Parser {
  public:
   Parser(std::vector<Token> tokens, const std::string& where) : tokens_(std::move(tokens)), where_(where) {}
@@ -61,7 +61,7 @@ class Parser {
 
   // Until a tag with one of these names, whose name is then the next token.
   Block statements(const Names& ends) {
-    if (++depth_ > deepest) refuse_here("too many statements are inside of each other");
+    if (++depth_ > deepest_nesting) refuse_here("too many statements are inside of each other");
     Block block;
     while (now().kind != Token::Kind::end) {
       if (now().kind == Token::Kind::begin_tag && std::ranges::find(ends, next().text) != ends.end()) {
@@ -194,7 +194,7 @@ class Parser {
   }
   void put(Expression& into, ExpressionPtr part) const {
     if (part && part->depth >= into.depth) into.depth = part->depth + 1;
-    if (into.depth > deepest) refuse_here("too many expressions are inside of each other");
+    if (into.depth > deepest_nesting) refuse_here("too many expressions are inside of each other");
     into.operands.push_back(std::move(part));
   }
   template <class... Parts>
@@ -217,7 +217,7 @@ class Parser {
   }
 
   ExpressionPtr expression() {
-    if (++depth_ > deepest) refuse_here("too many expressions are inside of each other");
+    if (++depth_ > deepest_nesting) refuse_here("too many expressions are inside of each other");
     ExpressionPtr value = either();
     while (accept_word("if")) {
       ExpressionPtr condition = either();
@@ -240,7 +240,7 @@ class Parser {
   ExpressionPtr negation() {
     int count = 0;
     while (word("not") && !(next().kind == Token::Kind::name && next().text == "in")) take(), ++count;
-    if (count > deepest) refuse_here("too many expressions are inside of each other");
+    if (count > deepest_nesting) refuse_here("too many expressions are inside of each other");
     ExpressionPtr value = comparison();
     for (; count > 0; --count) value = make_of(Kind::unary, "not", std::move(value));
     return value;

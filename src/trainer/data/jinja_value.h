@@ -93,7 +93,7 @@ struct Arguments {
 // Of characters: Python indexes texts by them.
 std::vector<std::string_view> characters(std::string_view text);
 
-// What stands behind | , behind `is`, and a method of a value.
+// A filter (behind |), a test (behind `is`), a method of a value.
 Value apply_filter(const std::string& name, const Value& value, const Arguments& arguments);
 bool apply_test(const std::string& name, const Value& value, const std::vector<Value>& arguments);
 Value call_method(const Value& object, const std::string& name, const Arguments& arguments);

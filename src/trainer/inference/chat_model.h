@@ -31,13 +31,13 @@ struct ChatAnswer {
   std::string text;
   std::vector<int32_t> prompt;  // all tokens of the conversation before the answer
   Generated generated;
-  int64_t left_out = 0;    // questions and answers that did not fit any more
+  int64_t left_out = 0;    // questions and answers without room in the context
   bool full = false;       // the context ended the answer, before max_tokens
   bool forgotten = false;  // interrupted before it began: the question is not in the conversation
   double seconds = 0;
 };
 
-// A question that is too long, with the system text, for the context. The conversation goes on.
+// A question too long for the context. The conversation stays as it was.
 class QuestionTooLong : public Error {
  public:
   using Error::Error;

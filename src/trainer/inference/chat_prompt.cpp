@@ -14,12 +14,12 @@
 
 namespace crest {
 
-namespace {
-
 using Json = nlohmann::ordered_json;
 
-// Behind the first character of a special token's spelling in a turn, until the template has made its
-// text. U+E000 is for private use: no template looks for it.
+namespace {
+
+// Behind the first character of a special token's spelling in a turn, until the template has made
+// its text. U+E000 is for private use: no template looks for it.
 constexpr std::string_view guard = "\xEE\x80\x80";
 
 const char* role_name(ChatRole role) {
@@ -30,7 +30,7 @@ bool spells_special(const Tokenizer& tokenizer, std::string_view text) {
   return std::ranges::any_of(tokenizer.encode(text, true), [&](uint32_t id) { return tokenizer.is_special(id); });
 }
 
-// The tokens that templates use by name.
+// Special tokens by the names in templates.
 void add_special_names(const LoadedModel& model, Json& variables) {
   const std::string& config = model.text.tokenizer_config;
   const Json names = config.empty() ? Json::object() : Json::parse(config);
@@ -100,7 +100,7 @@ void ChatPrompt::find_turn_end() {
   try {
     made = text(std::vector<ChatTurn>{{ChatRole::user, "question"}, {ChatRole::assistant, answer}}, false);
   } catch (const Error&) {
-    return;  // what the conversation itself needs is an error where it is made
+    return;  // a conversation meets the same error later, if at all
   }
   const size_t at = made.rfind(answer);
   if (at == std::string::npos) return;
@@ -160,7 +160,7 @@ std::vector<int32_t> ChatPrompt::tokens(std::span<const ChatTurn> turns) const {
   const Tokenizer& tokenizer = *model_.tokenizer;
   std::vector<uint32_t> ids;
   if (std::ranges::none_of(turns, [&](const ChatTurn& turn) { return spells_special(tokenizer, turn.text); })) {
-    // As transformers does: one text, in which special tokens are found by their spelling.
+    // As in transformers: one text; special tokens are found by their spelling.
     std::string all;
     for (auto& part : parts(turns)) all += part.token ? tokenizer.decode_token(*part.token) : part.text;
     ids = tokenizer.encode(all, true);

@@ -24,21 +24,21 @@ struct ChatTurn {
 class ChatPrompt {
  public:
   // name: of a template (--chat-template); "": the model's own. The model must outlive it. Throws
-  // if the model has no tokenizer, or no template that Crest can read.
+  // if the model has no tokenizer, or no readable template.
   ChatPrompt(const LoadedModel& model, const std::string& name);
   ~ChatPrompt();
 
   // The tokens of tokenizer.apply_chat_template(turns, add_generation_prompt=True), with one
-  // difference: a turn that spells a special token stays text.
+  // difference: the spelling of a special token in a turn stays text.
   std::vector<int32_t> tokens(std::span<const ChatTurn> turns) const;
-  // The answer in the conversation: without what the template writes behind it before its end.
+  // The answer in the conversation: without the text between it and its end in the template.
   std::string answer(std::string_view generated) const;
-  // What the template writes before an answer, but a model writes itself, such as " ".
+  // Text of the template before an answer, written by the model itself, such as " ".
   std::string_view before_answer() const;
 
-  // Tokens that end an answer: of the model's files, and of the template.
+  // Tokens at the end of an answer: of the model's files, and of the template.
   const std::vector<uint32_t>& end_tokens() const { return end_tokens_; }
-  // The same for an end that the tokenizer has no token for.
+  // Ends without a token in the tokenizer.
   const std::vector<std::string>& end_texts() const { return end_texts_; }
   // For people: "chatml".
   const std::string& name() const { return name_; }

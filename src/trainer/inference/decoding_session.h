@@ -1,4 +1,4 @@
-// A saved model in memory, with the Programs that write text.
+// A saved model in memory, with the Programs for writing text.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -60,7 +60,7 @@ struct GenerateOptions {
   uint64_t sample = 0;  // index of the sample: samples of one prompt differ
   int64_t vocab = 0;    // draw ids below this (if the tokenizer is smaller than the model); 0: the model's vocabulary
   std::vector<uint32_t> end_tokens;  // each ends the text and is left out
-  bool keep_cache = false;           // the part of the prompt that the decoder already has is not computed again
+  bool keep_cache = false;           // does not compute the cached beginning of the prompt again
   // Asked before each chunk of the prompt and each token: whether to end.
   std::function<bool()> interrupted = {};
 };
@@ -75,9 +75,9 @@ struct Generated {
   double decode_seconds = 0;  // from there to the end
 };
 
-// Clears the decoder (or with keep_cache, keeps what it has of the prompt), feeds the prompt (at
-// least one token, all in the vocabulary) and draws tokens. `token` receives each token at once. If it returns false,
-// generation ends.
+// Clears the decoder (with keep_cache only its tokens behind the prompt's beginning), feeds the
+// prompt (at least one token, all in the vocabulary) and draws tokens. `token` receives each token
+// at once. If it returns false, generation ends.
 Generated generate(Decoder& decoder, std::span<const int32_t> prompt, const GenerateOptions& options,
                    const std::function<bool(int32_t)>& token = {});
 
