@@ -182,6 +182,7 @@ case "$command $subcommand" in
       has --seq || set -- "$@" --seq 32
     fi
     has --batch || has --resume || has --config || set -- "$@" --batch 2 ;;
+  'chat ') has --chat-template || set -- "$@" --chat-template plain ;; # the template's run has none
   'sample ') has --max-tokens || set -- "$@" --max-tokens 8 ;;
   'eval ') has --batches || has --text || has --tasks || set -- "$@" --batches 1 ;;
   'tune ') has --longest-context || set -- "$@" --search-seconds 0.2 ;;

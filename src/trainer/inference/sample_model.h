@@ -10,6 +10,7 @@
 
 #include "backend/backend.h"
 #include "checkpoint/weights_io.h"
+#include "inference/decoding_session.h"
 #include "run/generate.h"
 
 namespace crest {
@@ -38,7 +39,7 @@ struct SampledText {
   double tokens_per_second() const;
 };
 
-// "length", "end_of_text" or "stop".
+// "length", "end_of_text", "stop" or "interrupted".
 const char* name(GenerateEnd end);
 
 // Throws for a wrong option, before anything is opened.
