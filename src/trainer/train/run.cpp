@@ -42,6 +42,7 @@
 #include "train/saver.h"
 #include "train/stage_watch.h"
 #include "train/training_settings.h"
+#include "train/validation.h"
 
 namespace crest {
 
@@ -130,11 +131,10 @@ class Training {
   const Recipe& recipe() const { return engine_ ? engine_->session().recipe : o_.recipe; }
   // For each rank.
   int threads() const { return engine_->session().device.threads; }
-  const Dataset& dataset() const { return data_.dataset(); }
 
   // Before the first collective between devices, and before files are replaced.
   void check_ranks(const CompiledSession& session) {
-    if (group_) check_same_session(*host(), run_rows(o_, session.recipe, group_->options(), dataset()), session);
+    if (group_) check_same_session(*host(), run_rows(o_, session.recipe, group_->options(), data_.data()), session);
   }
 
   void prepare_run(CompiledSession session) {
@@ -147,9 +147,12 @@ class Training {
     if (!o_.init.empty() && !leads()) engine_->load();
     state_.seed = o_.seed;
     state_.threads = threads();
-    state_.train_tokens = dataset().train().total_tokens();
-    state_.data_hash = dataset().info().content_hash;
-    if (o_.overwrite && leads()) check_inputs_stay(o_.out, {{"--data", o_.data}, {"--init", o_.init}});
+    state_.train_tokens = data_.data().train_tokens();
+    state_.data_hash = data_.data().content_hash();
+    if (!o_.overwrite || !leads()) return;
+    std::vector<InputPath> inputs = {{"--init", o_.init}};
+    for (auto& source : data_.data().sources) inputs.push_back({"--data", source.info().folder});
+    check_inputs_stay(o_.out, inputs);
   }
 
   void begin_run() {
@@ -234,10 +237,10 @@ class Training {
   }
 
   void describe_plan() {
-    int64_t batch = data_.validates() ? engine_->validation_batch() * recipe().data_ranks() : 0;
-    report_.describe(state_,
-                     {schedule_->schedule(), schedule_->fitting(), data_.validates() ? schedule_->val_every() : 0,
-                      schedule_->save_every(), batch ? data_.val_batches(batch) : 0, batch, data_.epoch(recipe())});
+    const ValidationSize val = data_.validates() ? validation_size(*engine_, data_) : ValidationSize();
+    report_.describe(state_, {schedule_->schedule(), schedule_->fitting(), val.rows ? schedule_->val_every() : 0,
+                              schedule_->save_every(), val.batches, val.rows, data_.epoch(recipe()),
+                              data_.passes(recipe())});
   }
 
   void set_schedule() {
@@ -269,7 +272,7 @@ class Training {
   Json stored_settings() const {
     TrainOptions options = schedule_->used(recipe());
     Json json = settings_of(options).json([](const Setting& s) { return s.stored; });
-    json["data_hash"] = dataset().info().content_hash;
+    json["data_hash"] = data_.data().content_hash();
     return json;
   }
   void write_config() {
@@ -493,24 +496,15 @@ class Training {
 
   void validate_now() {
     if (!data_.validates()) return;
-    int64_t batches = data_.val_batches(engine_->validation_batch() * recipe().data_ranks());
     doing(fmt::format("validation after step {}", state_.step), true);
     Timer timer;
-    double loss = engine_->validate(batches, data_.validation(engine_->ranks()));
+    const ValidationRow row = validate(*engine_, data_, state_.step, group_);
     validation_seconds_ += timer.seconds();
-    bool failed = data_.error() != nullptr;
-    if (any(failed)) {
-      if (failed) throw RunData::Failed{data_.error()};
-      throw Engine::PeerDidNotRead{-1};
-    }
-    if (std::isnan(loss)) loss = NAN;  // messages show no sign
-    ValidationRow row{state_.step, loss};
-    state_.validation.add(state_.step, of_first(loss), o_.min_delta);
+    state_.validation.add(state_.step, of_first(row.val_loss), o_.min_delta);
     if (o_.on_validation) o_.on_validation(row);
     files_->add(row);
     record_.add(row);
-    report_.message(fmt::format("step {}: validation loss {:.4f} ({} batch{})", state_.step, loss, batches,
-                                batches == 1 ? "" : "es"));
+    report_.validation(row, validation_size(*engine_, data_).batches);
   }
 
   void sample_now() {
@@ -578,6 +572,8 @@ class Training {
     end.best_kept = files_->on_disk() && labeled_checkpoint(files_->checkpoints(), best_label) ==
                                              checkpoint_name(std::max<int64_t>(0, end.best.best_step));
     const double epoch = data_.epoch(recipe());
+    end.passes = data_.passes(recipe());
+    if (!end.passes.empty() && !files_->validations().empty()) end.val_losses = files_->validations().back().of_sources;
     end.epochs = epoch > 0 ? double(state_.step) / epoch : NAN;
     end.seconds = seconds_, end.saving_seconds = saving_seconds_, end.validation_seconds = validation_seconds_;
     end.sampling_seconds = sampling_seconds_, end.last_save_seconds = last_save_seconds_;
