@@ -125,7 +125,7 @@ while [ "$left" -gt 0 ]; do
         *' cuda'*) word=cpu ;;
         *.toml) stage toml "$word" ;;
       esac ;;
-    --data) stage data "$word" ;;
+    --data) stage data "${word%:[0-9]*}" ;;
     --run | --resume | --init) stage run "$word" ;;
     --config)
       case $word in

@@ -17,11 +17,9 @@ class MixtureFolder : public TrainFolder {
     EXPECT_EQ(r.code, 0) << r.err;
   }
   RunResult mix(const std::string& out, const std::vector<std::string>& more) const {
-    std::vector<std::string> a = {"train",       "--model", "tiny.toml",    "--batch", "2",      "--out",       out,
-                                  "--steps",     "12",      "--threads",    "1",       "--json", "--val-every", "4",
-                                  "--precision", "fp32",    "--save-every", "0"};
-    a.insert(a.end(), more.begin(), more.end());
-    return run_crest(a, options());
+    std::vector<std::string> flags = {"--json", "--val-every", "4", "--precision", "fp32", "--save-every", "0"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    return train(out, 12, flags);
   }
 };
 
@@ -83,11 +81,13 @@ TEST(Mixture, IsStatedRecordedAndContinuesBitForBit) {
 TEST(Mixture, RanksTakeTheSameSamples) {
   NEEDS_RANKS();
   MixtureFolder f;
-  f.write("mix.toml", "data = [\"data:7\", \"more:3\"]\n");
   const std::vector<std::string> flags = {"--packing", "documents", "--threads", "2"};
   RunResult threads = f.mix("threads", with(with(two_sources, flags), {"--data-parallel", "2"}));
   ASSERT_EQ(threads.code, 0) << threads.err;
-  RunResult processes = f.mix("processes", with({"--config", "mix.toml", "--ranks", "2"}, flags));
+  f.write("mix.toml",
+          "data = [\"data:7\", \"more:3\"]\nmodel = \"tiny.toml\"\nbatch = 2\nsteps = 12\nval_every = 4\n"
+          "precision = \"fp32\"\nsave_every = 0\nout = \"processes\"\n");
+  RunResult processes = run_crest(with({"train", "--config", "mix.toml", "--ranks", "2"}, flags), f.options());
   ASSERT_EQ(processes.code, 0) << processes.err;
   EXPECT_TRUE(f.last_state("threads") == f.last_state("processes")) << "a list in TOML, with other units";
   EXPECT_EQ(f.timeless_log("threads"), f.timeless_log("processes"));
