@@ -125,7 +125,7 @@ while [ "$left" -gt 0 ]; do
         *' cuda'*) word=cpu ;;
         *.toml) stage toml "$word" ;;
       esac ;;
-    --data) stage data "$word" ;;
+    --data) stage data "${word%:[0-9]*}" ;;
     --text) stage text.txt "$word" ;;
     --tasks) for file in $(echo "$word" | tr ',' ' '); do stage task.jsonl "$file"; done ;;
     --run | --resume | --init) stage run "$word" ;;

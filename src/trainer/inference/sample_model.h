@@ -15,8 +15,6 @@
 
 namespace crest {
 
-struct DecodingSession;
-
 struct SampleOptions {
   std::string run;                             // the name of the model
   std::string prompt;                          // text

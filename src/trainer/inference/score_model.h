@@ -14,8 +14,6 @@
 
 namespace crest {
 
-struct DecodingSession;
-
 struct ScoreOptions {
   std::string run;  // the name of the model
   std::string precision = "auto", weights = "float";

@@ -131,11 +131,10 @@ class Training {
   const Recipe& recipe() const { return engine_ ? engine_->session().recipe : o_.recipe; }
   // For each rank.
   int threads() const { return engine_->session().device.threads; }
-  const Dataset& dataset() const { return data_.dataset(); }
 
   // Before the first collective between devices, and before files are replaced.
   void check_ranks(const CompiledSession& session) {
-    if (group_) check_same_session(*host(), run_rows(o_, session.recipe, group_->options(), dataset()), session);
+    if (group_) check_same_session(*host(), run_rows(o_, session.recipe, group_->options(), data_.data()), session);
   }
 
   void prepare_run(CompiledSession session) {
@@ -148,9 +147,12 @@ class Training {
     if (!o_.init.empty() && !leads()) engine_->load();
     state_.seed = o_.seed;
     state_.threads = threads();
-    state_.train_tokens = dataset().train().total_tokens();
-    state_.data_hash = dataset().info().content_hash;
-    if (o_.overwrite && leads()) check_inputs_stay(o_.out, {{"--data", o_.data}, {"--init", o_.init}});
+    state_.train_tokens = data_.data().train_tokens();
+    state_.data_hash = data_.data().content_hash();
+    if (!o_.overwrite || !leads()) return;
+    std::vector<InputPath> inputs = {{"--init", o_.init}};
+    for (auto& source : data_.data().sources) inputs.push_back({"--data", source.info().folder});
+    check_inputs_stay(o_.out, inputs);
   }
 
   void begin_run() {
@@ -234,10 +236,10 @@ class Training {
   }
 
   void describe_plan() {
-    int64_t batch = data_.validates() ? engine_->validation_batch() * recipe().data_ranks() : 0;
+    const Validations::Size val = data_.validates() ? validations_.size(*engine_) : Validations::Size();
     report_.describe(state_,
-                     {schedule_->schedule(), schedule_->fitting(), data_.validates() ? schedule_->val_every() : 0,
-                      schedule_->save_every(), batch ? data_.val_batches(batch) : 0, batch, data_.epoch(recipe())});
+                     {schedule_->schedule(), schedule_->fitting(), val.rows ? schedule_->val_every() : 0,
+                      schedule_->save_every(), val.batches, val.rows, data_.epoch(recipe()), data_.passes(recipe())});
   }
 
   void set_schedule() {
@@ -263,7 +265,7 @@ class Training {
   Json stored_settings() const {
     TrainOptions options = schedule_->used(recipe());
     Json json = settings_of(options).json([](const Setting& s) { return s.stored; });
-    json["data_hash"] = dataset().info().content_hash;
+    json["data_hash"] = data_.data().content_hash();
     return json;
   }
   void write_config() {
@@ -481,9 +483,7 @@ class Training {
     if (o_.on_validation) o_.on_validation(row);
     files_->add(row);
     record_.add(row);
-    const int64_t batches = validations_.batches(*engine_);
-    report_.message(fmt::format("step {}: validation loss {:.4f} ({} batch{})", row.step, row.val_loss, batches,
-                                batches == 1 ? "" : "es"));
+    report_.validation(row, validations_.size(*engine_).batches);
   }
 
   void sample_now() {
@@ -550,6 +550,8 @@ class Training {
     end.best = state_.validation;
     end.kept_step = validations_.labeled_step(*files_), end.kept_loss = validations_.kept_loss();
     const double epoch = data_.epoch(recipe());
+    end.passes = data_.passes(recipe());
+    if (!end.passes.empty() && !files_->validations().empty()) end.val_losses = files_->validations().back().of_sources;
     end.epochs = epoch > 0 ? double(state_.step) / epoch : NAN;
     end.seconds = seconds_, end.saving_seconds = saving_seconds_, end.validation_seconds = validations_.seconds();
     end.sampling_seconds = sampling_seconds_, end.last_save_seconds = last_save_seconds_;

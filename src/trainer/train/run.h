@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "backend/backend.h"
 #include "device/conditions.h"
@@ -38,8 +39,9 @@ struct TrainOptions {
   Device device;               // this process's part of it
   int64_t memory_limit = 0;    // for this process
   RankGroup* group = nullptr;  // the processes if recipe.ranks > 1; only the first writes and prints
-  std::string data;            // folder of shards, or data_stream
-  int data_descriptor = 0;     // of the stream
+  // Folders of shards, each with a weight if there are several (data/mixture.h); or data_stream.
+  std::vector<std::string> data;
+  int data_descriptor = 0;  // of the stream
   // A stream's tokenizer: bytes or a file; "": none, or the initial model's.
   std::string stream_tokenizer;
   std::string out;      // RUN; "": write no files
@@ -86,7 +88,7 @@ struct TrainOptions {
   std::function<void(const StepRow&)> on_step;
   std::function<void(const ValidationRow&)> on_validation;
 
-  bool streams() const { return data == data_stream; }
+  bool streams() const { return data.size() == 1 && data[0] == data_stream; }
 };
 
 struct TrainOutcome {

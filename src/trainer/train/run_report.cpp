@@ -108,7 +108,12 @@ void RunReport::describe(const RunState& state, const Plan& plan) {
     decay += fmt::format(" in the last {:.3g}% ({})", 100 * c.decay_share, options_.decay_shape);
   message(fmt::format("schedule {} step{}, lr {:.3g}{}, warm-up {}, seed {}", c.total_steps,
                       c.total_steps == 1 ? "" : "s", c.lr, decay, c.warmup_steps, state.seed));
-  if (plan.epoch > 0)
+  std::vector<std::string> passes;
+  for (auto& source : plan.passes)
+    passes.push_back(fmt::format("{:.3g} over {}", double(c.total_steps) / source.epoch, printable(source.label)));
+  if (!passes.empty())
+    message("passes   " + join(passes, ", "));
+  else if (plan.epoch > 0)
     message(fmt::format("passes   {:.3g} over the training data; one takes {:.4g} steps",
                         double(c.total_steps) / plan.epoch, plan.epoch));
   if (std::string rates = learning_rates_text(options_.recipe); !rates.empty())
@@ -118,10 +123,11 @@ void RunReport::describe(const RunState& state, const Plan& plan) {
   auto every = [](int64_t n, const char* otherwise) {
     return n == 1 ? "every step" : n > 0 ? fmt::format("every {} steps", n) : otherwise;
   };
-  std::string of = plan.val_every > 0
-                       ? fmt::format(" ({} batch{} of {})", plan.val_batches, plan.val_batches == 1 ? "" : "es",
-                                     format_number_of(plan.val_rows, "sequence"))
-                       : "";
+  std::string of =
+      plan.val_every > 0
+          ? fmt::format(" ({} batch{} of {}{})", plan.val_batches, plan.val_batches == 1 ? "" : "es",
+                        format_number_of(plan.val_rows, "sequence"), plan.passes.empty() ? "" : " from each source")
+          : "";
   message(fmt::format("run      {}; validation {}{}, checkpoint {}{}", printable(options_.out),
                       every(plan.val_every, "never"), of, every(plan.save_every, "at the end"), continued));
   if (state.step >= c.total_steps)
@@ -143,6 +149,13 @@ void RunReport::step(const StepRow& row, int64_t total_steps, Engine& engine) {
   if (total_steps > row.step) report.eta_seconds = double(total_steps - row.step) * mean_ms_ / 1e3;
   report.skipped = row.skipped;
   progress_.step(report);
+}
+
+void RunReport::validation(const ValidationRow& row, int64_t batches) {
+  std::string sources;
+  for (auto& [label, loss] : row.of_sources) sources += fmt::format(", {} {:.4f}", printable(label), loss);
+  message(fmt::format("step {}: validation loss {:.4f}{} ({} batch{}{})", row.step, row.val_loss, sources, batches,
+                      batches == 1 ? "" : "es", sources.empty() ? "" : " from each source"));
 }
 
 void RunReport::sample(int64_t step, const std::string& text) {
@@ -169,6 +182,14 @@ nlohmann::ordered_json RunReport::result(const Summary& s) const {
       {"epochs", number_or_null(s.epochs)},
       {"best_val_loss", number_or_null(s.best.best_step < 0 ? NAN : s.best.best)},
       {"best_val_step", s.best.best_step < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(s.best.best_step)}};
+  for (auto& source : s.passes) {
+    auto loss =
+        std::find_if(s.val_losses.begin(), s.val_losses.end(), [&](auto& l) { return l.first == source.label; });
+    json["sources"].push_back({{"source", source.label},
+                               {"share", source.share},
+                               {"epochs", double(s.step) / source.epoch},
+                               {"val_loss", number_or_null(loss == s.val_losses.end() ? NAN : loss->second)}});
+  }
   if (s.pipeline) json["pipeline"] = to_json(*s.pipeline);
   return json;
 }

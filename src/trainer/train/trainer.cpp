@@ -11,6 +11,7 @@
 #include "core/shell_word.h"
 #include "core/text.h"
 #include "data/dataset.h"
+#include "data/mixture.h"
 #include "device/rank_device.h"
 #include "passes/pass.h"
 #include "passes/recompute.h"
@@ -35,7 +36,8 @@ namespace fs = std::filesystem;
 void check_overwrites_nothing_read(const TrainRequest& request) {
   std::vector<InputPath> inputs;
   for (auto& text : request.texts) inputs.push_back({"TEXT", text});
-  for (const char* flag : {"--data", "--init", "--model", "--tokenizer", "--config"})
+  for (auto& source : parse_data_sources(request.train.data)) inputs.push_back({"--data", source.folder});
+  for (const char* flag : {"--init", "--model", "--tokenizer", "--config"})
     for (auto& path : values_in(request.flags, flag)) inputs.push_back({flag, path});
   check_inputs_stay(request.train.out, inputs);
 }
@@ -138,6 +140,7 @@ class Start {
       fail_usage("--resume does not accept text files", "crest train", "Leave them out; the run uses its own data.");
     if (continues_ && (!t_.out.empty() || t_.overwrite))
       fail_usage("--resume continues a run in its own folder", t_.overwrite ? "--overwrite" : "--out", "Leave it out.");
+    parse_data_sources(t_.data);
     if (!text && t_.data.empty())
       fail_usage("no data given", "crest train",
                  "Give a text file (crest train input.txt), or --data DIR from crest data prepare.");
@@ -190,7 +193,7 @@ class Start {
       resolve(any, t_.device);
     }
     if (!leads_) t_.group->start_after_first();
-    if (!request_.texts.empty()) t_.data = fs::absolute(prepared_text(recipe)).string();
+    if (!request_.texts.empty()) t_.data = {fs::absolute(prepared_text(recipe)).string()};
     if (!recipe.vocab_given && t_.init.empty())
       if (uint32_t vocab = open_data(t_).vocab_size()) recipe.model.vocab = vocab;
     return recipe;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "checkpoint/checkpoint.h"
@@ -51,26 +52,49 @@ int64_t Validations::labeled_step(const RunFiles& files) const {
   return labeled_checkpoint(files.checkpoints(), best_label) == checkpoint_name(kept_step_) ? kept_step_ : -1;
 }
 
-int64_t Validations::batches(const Engine& engine) const {
-  return data_.val_batches(engine.validation_batch() * engine.session().recipe.data_ranks());
+static int64_t rows_of_batch(const Engine& engine) {
+  return engine.validation_batch() * engine.session().recipe.data_ranks();
+}
+
+Validations::Size Validations::size(const Engine& engine) const {
+  Size size;
+  for (size_t source : data_.validated()) {
+    size.rows = rows_of_batch(engine);
+    size.batches = std::max(size.batches, data_.val_batches(source, size.rows));
+  }
+  return size;
+}
+
+double Validations::loss_of(Engine& engine, size_t source) {
+  const double loss =
+      engine.validate(data_.val_batches(source, rows_of_batch(engine)), data_.validation(source, engine.ranks()));
+  const bool failed = data_.error() != nullptr;
+  if (o_.group ? o_.group->any(failed) : failed) {
+    if (failed) throw RunData::Failed{data_.error()};
+    throw Engine::PeerDidNotRead{-1};
+  }
+  return std::isnan(loss) ? NAN : loss;  // messages show no sign
 }
 
 ValidationRow Validations::measure(Engine& engine) {
   RankGroup* group = o_.group;
   if (group) group->doing(fmt::format("validation after step {}", state_.step), true);
   Timer timer;
-  double loss = engine.validate(batches(engine), data_.validation(engine.ranks()));
-  seconds_ += timer.seconds();
-  const bool failed = data_.error() != nullptr;
-  if (group ? group->any(failed) : failed) {
-    if (failed) throw RunData::Failed{data_.error()};
-    throw Engine::PeerDidNotRead{-1};
+  ValidationRow row;
+  row.step = state_.step;
+  double sum = 0, shares = 0;
+  const TrainingData& data = data_.data();
+  for (size_t source : data_.validated()) {
+    const double loss = loss_of(engine, source), share = data.mixed() ? data.order.share(source) : 1;
+    sum += share * loss, shares += share;
+    if (data.mixed()) row.of_sources.emplace_back(data.labels[source], loss);
   }
-  if (std::isnan(loss)) loss = NAN;  // messages show no sign
-  const double judged = group ? group->from_first(loss) : loss;
+  row.val_loss = sum / shares;
+  seconds_ += timer.seconds();
+  const double judged = group ? group->from_first(row.val_loss) : row.val_loss;
   state_.validation.add(state_.step, judged, o_.min_delta);
   if (judged < kept_loss_) kept_step_ = state_.step, kept_loss_ = judged;
-  return {state_.step, loss};
+  return row;
 }
 
 }  // namespace crest

@@ -24,8 +24,14 @@ class Validations {
   // checkpoints that are there. All ranks call it.
   void continue_from(const RunFiles& files);
 
-  int64_t batches(const Engine& engine) const;
-  // Of the current weights. All ranks call it. Throws as RunData if a rank cannot read.
+  // Of a validation: of the source with the most batches.
+  struct Size {
+    int64_t batches = 0, rows = 0;  // rows of a batch; 0: no validation
+  };
+  Size size(const Engine& engine) const;
+  // Of the current weights. With several sources, val_loss is the mean of their losses with their
+  // shares of the samples; sources without a validation split do not count. All ranks call it.
+  // Throws RunData::Failed or Engine::PeerDidNotRead if a rank could not read its samples.
   ValidationRow measure(Engine& engine);
 
   // Whether --keep-best keeps the current weights.
@@ -41,6 +47,7 @@ class Validations {
   RunData& data_;
   RunState& state_;
   void find_kept(const RunFiles& files);
+  double loss_of(Engine& engine, size_t source);
 
   int64_t kept_step_ = -1;  // the lowest loss may have been in a step without a checkpoint
   double kept_loss_ = std::numeric_limits<double>::infinity();
