@@ -141,8 +141,8 @@ Line line_through(const RowList& rows, const std::string& y_column, const std::s
       line.missing = !v.known() ? v.unknown : !at.known() ? at.unknown : x_column + " is a string";
   }
   const size_t n = x.size();
-  double mean_x = 0, mean_y = 0, xx = 0;
-  for (size_t i = 0; i < n; ++i) mean_x += x[i] / double(n), mean_y += y[i].x / double(n);
+  double mean_x = 0, xx = 0;
+  for (double at : x) mean_x += at / double(n);
   for (double at : x) xx += (at - mean_x) * (at - mean_x);
   if (n < 2 || xx == 0) {
     if (line.missing.empty()) line.missing = "a line needs two rows that differ in " + x_column;

@@ -104,7 +104,7 @@ std::string shown(const std::string& formula, const Value& v) {
   return v.exact() ? text : text + fmt::format(" ({} to {})", t.low, t.high);
 }
 
-// Records before units have none: the column that the formula reads tells.
+// Older records have no units. There the column in the formula decides.
 Unit figure_unit(const Json& figure, const std::string& formula) {
   std::string unit = text_at(figure, "unit");
   return unit.empty() ? unit_of_column(read_by(formula)) : unit_named(unit);
@@ -354,7 +354,7 @@ void add_experiment(Page& page, const Entry& entry) {
   Fold fold;
   fold.kind = Fold::entry;
   fold.summary.add(counts_text(j) + ": claims, figures, measurements");
-  // What cannot be judged here is one closed line.
+  // Claims about other devices or scales are one closed line.
   Fold elsewhere;
   elsewhere.kind = Fold::item, elsewhere.tag = name(Verdict::not_comparable);
   for (auto& [claim, text] : refuted_first(j)) {
@@ -400,7 +400,7 @@ void add_documents(Page& page, const std::vector<Entry>& entries) {
   page.blocks.push_back(t);
 }
 
-// Experiments of which no claim can be judged here, in one closed line.
+// Experiments without a claim about this device and scale, in one closed line.
 void add_elsewhere(Page& page, const std::vector<Entry>& entries) {
   Fold fold;
   Bullets list;

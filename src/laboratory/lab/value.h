@@ -7,8 +7,8 @@ namespace crest::lab {
 
 enum class Truth { no, yes, cannot_tell };
 
-// What a number counts, to print it. Arithmetic keeps it where it stays true: bytes / parameters
-// are bytes, bytes / bytes is a number.
+// For printing. Arithmetic keeps a unit while it stays true: bytes / parameters are bytes, bytes /
+// bytes is a number.
 enum class Unit { number, ms, bytes, flops, per_second };
 
 struct Value {
@@ -35,7 +35,7 @@ struct Value {
 
 // "2.31 ms [2.25 .. 2.38]", "14.51 GB", "bf16", "yes", "inconclusive: WHY", "unknown: WHY".
 std::string describe(const Value& value);
-// The parts of a number for people: all in one unit, which has a blank before it or is empty.
+// The parts of a number for people, all in one unit. The unit starts with a blank, or is empty.
 struct NumberText {
   std::string x, low, high, unit;
 };
