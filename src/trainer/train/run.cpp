@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <exception>
 #include <optional>
+#include <utility>
 
 #include "checkpoint/checkpoint.h"
 #include "comm/exchange.h"
@@ -40,6 +41,7 @@
 #include "train/same_weights.h"
 #include "train/sampling_use.h"
 #include "train/saver.h"
+#include "train/spike_watch.h"
 #include "train/stage_watch.h"
 #include "train/training_settings.h"
 
@@ -48,6 +50,7 @@ namespace crest {
 namespace {
 
 constexpr int64_t most_bad_steps = 5;
+constexpr int most_rollbacks = 10;  // of a process
 
 // The training loop. Data, schedule, saving and reporting are separate classes (run_data,
 // run_schedule, saver, run_report).
@@ -97,6 +100,7 @@ class Training {
     if (!StopSignal::guarded()) signal.emplace();
     try {
       loop();
+      if (rollback_) return go_back();
       TrainOutcome outcome = finish();
       if (data_error_ && !leads()) throw_ended_by_first();
       if (data_error_) std::rethrow_exception(data_error_);
@@ -193,6 +197,7 @@ class Training {
       if (group_) group_->from_first(to_json(choices));
       engine_.emplace(std::move(session), Choices(choices), communicator(), host());
       state_ = restore(*engine_, checkpoint, o_.out, o_.base);
+      if (o_.rolled_back) state_.skipped_samples = o_.rolled_back->skipped_samples;
       data_.take_text(open_model(std::move(checkpoint)));
       if (group_) group_->from_first(to_text(state_));
     } else {
@@ -242,11 +247,17 @@ class Training {
 
   void set_schedule() {
     schedule_.emplace(o_, recipe(), state_.total_steps, data_.epoch(recipe()));
-    const char* judges = o_.patience > 0 ? "--patience" : o_.keep_best ? "--keep-best" : nullptr;
+    const char* judges = o_.patience > 0     ? "--patience"
+                         : o_.until_loss > 0 ? "--until-loss"
+                         : o_.keep_best      ? "--keep-best"
+                                             : nullptr;
     if (judges && (!data_.validates() || schedule_->val_every() == 0))
       fail_usage("the run has no validations", judges,
                  schedule_->val_every() == 0 ? "Set --val-every above 0."
                                              : "Give data with a validation split of at least one sequence.");
+    if (o_.on_spike == "rollback" && (o_.streams() || o_.out.empty()))
+      fail_usage(o_.streams() ? "a stream cannot be read again" : "a run without files has no checkpoints",
+                 "--on-spike rollback", "Use --on-spike warn.");
     if (o_.min_delta > 0 && o_.patience == 0)
       fail_usage("an improvement counts only for --patience", "--min-delta", "Give --patience N, too.");
   }
@@ -278,29 +289,25 @@ class Training {
   }
 
   void loop() {
-    data_.start(recipe(), state_.step, engine_->first_rank());
+    data_.start(recipe(), state_.step, engine_->first_rank(), state_.skipped_samples);
     if (leads()) device_watch_.emplace(o_.device);
     Cut cut;
     Timer loop;
     try {
       validate_first();
-      if (waited_enough()) end_ = RunEnd::patience;
-      while (state_.step < schedule_->steps() && end_ != RunEnd::patience) {
+      bool ended = validations_end_it();
+      while (state_.step < schedule_->steps() && !ended) {
         train_step();
         if (schedule_->fitting() && state_.step - start_step_ == RunSchedule::fit_after) fit(spent(loop));
         bool end = state_.step >= schedule_->steps();
         if (schedule_->validates_at(state_.step) || (schedule_->val_every() && end)) validate_now();
         if (o_.sample_every && state_.step % o_.sample_every == 0) sample_now();
-        if (end) break;
-        if (waited_enough()) {
-          end_ = RunEnd::patience;
-          break;
-        }
+        if ((ended = validations_end_it()) || end) break;
         if (o_.stop_after && steps_of_command(state_.step) >= o_.stop_after) {
           end_ = RunEnd::stop_after;
           break;
         }
-        if (ends_early(spent(loop))) break;
+        if (ends_early(spent(loop)) || rolls_back(spent(loop))) break;
         if (compares_at(state_.step)) check_weights();
         if (schedule_->saves_at(state_.step) || is_best()) save_timed();
       }
@@ -320,7 +327,8 @@ class Training {
                      lost.advice());
     }
     agree_on(cut);
-    while (engine_->queued_steps()) take_step();
+    while (engine_->queued_steps()) rollback_ ? void(engine_->take_step()) : take_step();
+    if (rollback_) return saver_->finish();
     if (signal_number_ && state_.step < schedule_->steps() && end_ == RunEnd::steps) {
       end_ = RunEnd::signal;
       signal_ = StopSignal::signal_name(signal_number_);
@@ -349,18 +357,54 @@ class Training {
     if (group_) group_->host().barrier();
   }
 
-  // Whether the time is over (by rank 0's clock) or a rank received a signal.
+  // Whether the time is over (by rank 0's clock) or a rank received a signal. Rank 0 tells the
+  // others whether it saw a spike.
   bool ends_early(double seconds) {
     bool over = schedule_->over(seconds);
     int signal = StopSignal::signal_number();
     if (group_) {
-      auto all = gather(group_->host(), {double(over), double(signal)});
-      over = all[0][0] != 0;
+      auto all = gather(group_->host(), {double(over), double(signal), double(calm_step_)});
+      over = all[0][0] != 0, calm_step_ = int64_t(all[0][2]);
       for (auto& rank : all) signal = signal ? signal : int(rank[1]);
     }
     if (over) end_ = RunEnd::time;
     signal_number_ = signal;
     return over || signal;
+  }
+
+  void watch_for_spikes(double loss) {
+    const auto event = spikes_.add(state_.step, loss);
+    if (!event || !leads()) return;
+    if (!event->rises)
+      return report_.message(fmt::format("step {}: the loss is back at {:.4f}", state_.step, event->to));
+    report_.warning(
+        fmt::format("step {}: the loss jumped from {:.4f} to {:.4f} (means of {} steps; a step's noise is {:.2g}){}",
+                    state_.step, event->from, event->to, SpikeWatch::window, event->noise,
+                    o_.on_spike == "warn" ? ": lower --lr, raise --warmup, or use --on-spike rollback" : ""));
+    if (o_.on_spike == "rollback") calm_step_ = event->calm_step;
+  }
+
+  // After a spike: whether the run goes back to a checkpoint from before it.
+  bool rolls_back(double seconds) {
+    const int64_t calm = std::exchange(calm_step_, -1);
+    if (calm < 0) return false;
+    saver_->finish();
+    const int64_t to = int64_t(of_first(double(leads() ? newest_until(files_->checkpoints(), calm) : 0)));
+    const int count = o_.rolled_back ? o_.rolled_back->count + 1 : 1;
+    if (to < 0 || count > most_rollbacks) {
+      report_.warning(
+          to < 0 ? fmt::format("no checkpoint is from before step {}, so training goes on. Lower --save-every", calm)
+                 : fmt::format("this was the run's spike number {}, so training goes on", count));
+      return false;
+    }
+    const int64_t steps = state_.step - to;
+    const int64_t samples = steps * recipe().batch * recipe().grad_accumulation * recipe().data_ranks();
+    rollback_ = {
+        to, state_.skipped_samples + uint64_t(samples), count, {state_.step - steps_of_command(state_.step), seconds}};
+    report_.end_steps();
+    report_.message(fmt::format("step {}: back to the checkpoint of step {}, without the samples of {}", state_.step,
+                                to, format_number_of(steps, "step")));
+    return true;
   }
 
   void agree_on(const Cut& own) {
@@ -428,6 +472,7 @@ class Training {
     if (o_.on_step) o_.on_step(row);
     record_.add(row);
     if (auto grown = fp8_.add(row)) report_.warning(*grown);
+    watch_for_spikes(r.loss);
     if (!r.skipped) last_loss_ = r.loss, last_loss_step_ = state_.step;
     report_.step(row, schedule_->fitting() ? -1 : schedule_->steps(), *engine_);
   }
@@ -473,7 +518,15 @@ class Training {
 
   // Whether --keep-best keeps the current weights.
   bool is_best() const { return o_.keep_best && state_.validation.best_step == state_.step; }
-  bool waited_enough() const { return o_.patience > 0 && state_.validation.waited >= o_.patience; }
+  // Whether --until-loss or --patience end the run.
+  bool validations_end_it() {
+    const BestLoss& v = state_.validation;
+    if (o_.until_loss > 0 && v.best_step >= 0 && v.best <= o_.until_loss)
+      end_ = RunEnd::loss;
+    else if (o_.patience > 0 && v.waited >= o_.patience && state_.step < schedule_->steps())
+      end_ = RunEnd::patience;
+    return end_ == RunEnd::loss || end_ == RunEnd::patience;
+  }
 
   // The log may have validations that the checkpoint has not: of an older program, or of a run that
   // was killed between a validation and the save.
@@ -561,6 +614,17 @@ class Training {
     });
   }
 
+  // Ends this part of the run. The next part opens the folder again, as a resumed run does.
+  TrainOutcome go_back() {
+    files_->flush();
+    if (leads()) reject_newer(files_->checkpoints(), rollback_->to_step);
+    record_.finish("interrupted", nullptr);
+    wait_for_first();
+    TrainOutcome outcome;
+    outcome.rollback = rollback_;
+    return outcome;
+  }
+
   TrainOutcome finish() {
     report_.end_steps();
     files_->flush();
@@ -574,7 +638,14 @@ class Training {
     end.val_loss = NAN;
     if (!files_->validations().empty())
       end.val_loss = files_->validations().back().val_loss, end.val_step = files_->validations().back().step;
-    end.best = state_.validation;
+    end.best = state_.validation, end.skipped_samples = state_.skipped_samples;
+    end.reached_step = -1;
+    for (auto& row : files_->validations())
+      if (end.reached_step < 0 && row.val_loss <= o_.until_loss) end.reached_step = row.step;
+    const int64_t until = end.reached_step < 0 ? state_.step : end.reached_step;
+    end.tokens = until * recipe().tokens_per_step();
+    for (auto& row : files_->steps())
+      if (row.step <= until) end.step_seconds += row.step_ms / 1e3;
     end.best_kept = files_->on_disk() && labeled_checkpoint(files_->checkpoints(), best_label) ==
                                              checkpoint_name(std::max<int64_t>(0, end.best.best_step));
     const double epoch = data_.epoch(recipe());
@@ -599,6 +670,9 @@ class Training {
   RunData data_;
   TrainingRecord record_;
   Fp8Watch fp8_;
+  SpikeWatch spikes_;
+  int64_t calm_step_ = -1;  // the last step before a spike to undo; -1: none
+  std::optional<Rollback> rollback_;
   std::optional<Engine> engine_;
   std::optional<RunFiles> files_;
   std::optional<DeviceWatch> device_watch_;  // of rank 0
@@ -619,9 +693,14 @@ class Training {
 }  // namespace
 
 TrainOutcome run_training(const TrainOptions& options) {
-  TrainOptions with_rate = options;
-  with_rate.recipe.lr = options.lr;
-  return Training(with_rate).run();
+  TrainOptions o = options;
+  o.recipe.lr = options.lr;
+  for (;;) {
+    TrainOutcome outcome = Training(o).run();
+    if (!outcome.rollback) return outcome;
+    o.rolled_back = outcome.rollback, o.restarted = outcome.rollback->command;
+    o.resume = true;
+  }
 }
 
 }  // namespace crest

@@ -63,6 +63,7 @@ const char* name(RunEnd end) {
     case RunEnd::data: return "data";
     case RunEnd::stream: return "stream";
     case RunEnd::patience: return "patience";
+    case RunEnd::loss: return "loss";
   }
   return "";
 }
@@ -169,6 +170,13 @@ nlohmann::ordered_json RunReport::result(const Summary& s) const {
       {"epochs", number_or_null(s.epochs)},
       {"best_val_loss", number_or_null(s.best.best_step < 0 ? NAN : s.best.best)},
       {"best_val_step", s.best.best_step < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(s.best.best_step)}};
+  if (options_.until_loss > 0)
+    json["until_loss"] = {{"loss", options_.until_loss},
+                          {"reached", s.reached_step >= 0},
+                          {"step", s.reached_step >= 0 ? s.reached_step : s.step},
+                          {"tokens", s.tokens},
+                          {"step_seconds", rounded(s.step_seconds)}};
+  if (s.skipped_samples) json["skipped_samples"] = s.skipped_samples;
   if (s.pipeline) json["pipeline"] = to_json(*s.pipeline);
   return json;
 }
@@ -193,6 +201,7 @@ std::string ending(const RunReport::Summary& s, const TrainOptions& o) {
       return fmt::format(
           "{} {} ({} without {}, --patience {})", stopped, at, format_number_of(s.best.waited, "validation"),
           o.min_delta > 0 ? fmt::format("an improvement of {:g}", o.min_delta) : "a lower loss", o.patience);
+    case RunEnd::loss: return fmt::format("{} {} (--until-loss {:g} reached)", stopped, at, o.until_loss);
   }
   return at;
 }
@@ -214,6 +223,17 @@ std::string time_text(const RunReport::Summary& s, const std::vector<double>& st
     rest -= seconds;
   }
   return rest < 0.005 ? text : text + fmt::format(", the rest {:.2f} s", rest);
+}
+
+// What reaching the loss took, or that it was not reached.
+std::string until_loss_line(const RunReport::Summary& s, double loss) {
+  const std::string work =
+      fmt::format("{} tokens in {}", format_count(double(s.tokens)), format_duration(s.step_seconds));
+  if (s.reached_step >= 0)
+    return fmt::format("validation loss {:g} reached at step {}: {} of steps (without validation, saving and samples)",
+                       loss, s.reached_step, work);
+  return fmt::format("validation loss {:g} was not reached: {} of steps, lowest {}", loss, work,
+                     s.best.best_step < 0 ? "unknown" : fmt::format("{:.4f} (step {})", s.best.best, s.best.best_step));
 }
 
 // The parts add up to the bubble.
@@ -259,13 +279,14 @@ void RunReport::finish(const Summary& s) {
     text += fmt::format("{} validation {:.4f} (step {})", std::isfinite(s.loss) ? "," : ":", s.val_loss, s.val_step);
   message(text);
   if (!step_ms_.empty()) message("  " + time_text(s, step_ms_));
+  if (options_.until_loss > 0) message("  " + until_loss_line(s, options_.until_loss));
   if (s.pipeline && s.pipeline->bubble.ideal > 0) message("  " + pipeline_line(*s.pipeline));
   message(fmt::format("  {}/checkpoints, loss.svg, log.jsonl", printable(options_.out)));
   const std::string best = options_.keep_best && s.best_kept ? "/checkpoints/best" : "";
   if (!best.empty())
     message(fmt::format("  {}{}: step {}, validation loss {:.4f}", printable(options_.out), best, s.best.best_step,
                         s.best.best));
-  message(s.end != RunEnd::steps && s.end != RunEnd::patience
+  message(s.end != RunEnd::steps && s.end != RunEnd::patience && s.end != RunEnd::loss
               ? fmt::format("  continue with: crest train --resume {}", shell_path(options_.out))
               : fmt::format("  sample with: crest sample --run {} --prompt \"...\"", shell_path(options_.out + best)));
 }

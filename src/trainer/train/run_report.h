@@ -18,8 +18,9 @@
 namespace crest {
 
 // Why a run ended.
-enum class RunEnd { steps, time, stop_after, signal, data, stream, patience };
-const char* name(RunEnd end);  // "steps", "time", "stop_after", "signal", "data", "stream", "patience"
+enum class RunEnd { steps, time, stop_after, signal, data, stream, patience, loss };
+const char* name(RunEnd end);  // "steps", "time", "stop_after", "signal", "data", "stream", "patience",
+                               // "loss"
 
 class RunReport {
  public:
@@ -54,12 +55,17 @@ class RunReport {
     double loss, val_loss;  // NaN: none
     int64_t loss_step, val_step;
     BestLoss best;
+    // For --until-loss: until the first validation with this loss, or until the end.
+    int64_t reached_step;   // -1: not reached
+    double step_seconds;    // of all steps of the run until then, also before a resume
+    int64_t tokens;         // trained on until then
     bool best_kept;         // as checkpoints/best
     double epochs;          // passes over the training data; NaN: unknown
     int64_t rows_left;      // of an ended stream: not enough for a step
     double step_ms_median;  // over all steps of the run after warm-up, including steps before the resume
     // Parts of the first value; steps take the rest. saving: without the last checkpoint.
     double seconds, saving_seconds, last_save_seconds, validation_seconds, sampling_seconds;
+    uint64_t skipped_samples;               // after spikes of the loss
     std::string curve;                      // text for a terminal
     std::optional<PipelineTimes> pipeline;  // of some steps with pipeline stages
   };
