@@ -227,6 +227,7 @@ class Training {
     write_config();
     tell_launcher_folder();
     if (files_->steps().empty()) return;
+    for (auto& row : files_->steps()) spikes_.add(row.step, row.loss);
     const StepRow& last = files_->steps().back();
     last_loss_ = last.loss, last_loss_step_ = last.step;
     // More steps stretch the schedule. Another --lr moves it.
