@@ -140,13 +140,15 @@ TEST_F(ScoreCommand, BadLinesAreNamed) {
            {good + "{\"context\": \"a\"}", "there is no key 'continuation'"},
            {"{\"context\": 1, \"continuation\": \"b\"}", "the value of 'context' is not a text"},
            {"{\"context\": \"a\", \"continuation\": \"\"}", "the continuation is empty"},
-           {good + "{", "line 2"}}) {
+           {good + "{\"context\": a}", "standard input, line 2, column 13"}}) {
     write_text(folder_ / "bad.jsonl", lines);
     CommandResult r = crest("score < '" + folder_ / "bad.jsonl'");
     EXPECT_EQ(r.code, 1) << lines;
     EXPECT_EQ(r.out, "");
     EXPECT_TRUE(contains(r.err, said) && contains(r.err, "standard input")) << r.err;
   }
-  CommandResult r = run_crest("score < /dev/null", folder_);
+  CommandResult r = crest("score < .");
+  EXPECT_TRUE(r.code == 1 && contains(r.err, "standard input: ") && !contains(r.err, "/dev/stdin")) << r.err;
+  r = run_crest("score < /dev/null", folder_);
   EXPECT_TRUE(r.code == 2 && contains(r.err, "no model given")) << r.err;
 }

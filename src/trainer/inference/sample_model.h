@@ -14,6 +14,8 @@
 
 namespace crest {
 
+struct DecodingSession;
+
 struct SampleOptions {
   std::string run;                             // the name of the model
   std::string prompt;                          // text
@@ -63,13 +65,12 @@ class ModelSampler {
   nlohmann::ordered_json to_json(const std::vector<SampledText>& samples) const;
 
  private:
-  struct Session;
   const SampleOptions& options_;
   const LoadedModel& model_;
   const TextEnds ends_;
   std::vector<int32_t> prompt_;
   size_t given_ = 0;
-  std::unique_ptr<Session> session_;
+  std::unique_ptr<DecodingSession> session_;
 };
 
 }  // namespace crest

@@ -7,13 +7,11 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/json_error.h"
 #include "core/text.h"
 #include "data/tokenizer.h"
 #include "data/unicode.h"
-#include "inference/precision.h"
-#include "plan/compile.h"
-#include "plan/defaults.h"
-#include "plan/what_fits.h"
+#include "inference/decoding_session.h"
 
 namespace crest {
 
@@ -36,6 +34,14 @@ std::vector<int32_t> tokens_of(const Tokenizer& tokenizer, std::string_view text
   return {ids.begin(), ids.end()};
 }
 
+nlohmann::json parse_pair(std::string_view line, const std::string& place, const char* form) {
+  try {
+    return parse_json_guarded(line, {}, place);
+  } catch (const JsonError& e) {
+    fail(e.problem(), fmt::format("{}, column {}", place, e.position() + 1), form);
+  }
+}
+
 }  // namespace
 
 std::vector<TextPair> parse_text_pairs(std::string_view lines, const std::string& where) {
@@ -46,7 +52,7 @@ std::vector<TextPair> parse_text_pairs(std::string_view lines, const std::string
     const std::string place = line_of(where, pairs.size());
     const std::string_view line = lines.substr(start, end - start);
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) fail("the line is empty", place, form);
-    const nlohmann::json json = parse_json_guarded(line, {}, place);
+    const nlohmann::json json = parse_pair(line, place, form);
     TextPair pair;
     for (auto [key, to] : {std::pair{"context", &pair.context}, {"continuation", &pair.continuation}}) {
       if (!json.is_object() || !json.contains(key)) fail(fmt::format("there is no key '{}'", key), place, form);
@@ -103,7 +109,7 @@ Score score(Decoder& decoder, const TokenPair& pair, const std::string& where) {
     const double logprob = double(logits[size_t(token)]) - double(*most) - std::log(sum);
     if (!std::isfinite(logprob))
       fail("the probabilities are not finite", where,
-           "The weights contain NaN or infinity, or the precision overflows: try --precision fp32.");
+           "The weights contain NaN or infinity, or a precision below fp32 overflows: then try --precision fp32.");
     out.logprob += logprob;
     out.greedy = out.greedy && most - logits.begin() == token;
     next = {&token, 1};
@@ -114,13 +120,6 @@ Score score(Decoder& decoder, const TokenPair& pair, const std::string& where) {
 nlohmann::ordered_json to_json(const Score& s) {
   return {{"logprob", s.logprob}, {"tokens", s.tokens}, {"greedy", s.greedy}, {"cut", s.cut}};
 }
-
-struct ModelScorer::Session {
-  CompiledSession compiled;
-  Executor executor;
-  Decoder decoder;
-  explicit Session(CompiledSession session) : compiled(std::move(session)), executor(compiled), decoder(executor) {}
-};
 
 ModelScorer::ModelScorer(const ScoreOptions& options, const LoadedModel& model, const std::vector<TextPair>& pairs,
                          const std::string& where)
@@ -134,24 +133,12 @@ ModelScorer::ModelScorer(const ScoreOptions& options, const LoadedModel& model, 
     pairs_.push_back(encode_pair(pairs[i], *model.tokenizer, begin, length_, line_of(where, i)));
     longest = std::max(longest, int64_t(pairs_[i].context.size() + pairs_[i].continuation.size()) - 1);
   }
-  Recipe recipe;
-  recipe.model = model.config;
-  recipe.batch = 1;
-  recipe.precision = inference_precision(options.precision);
-  recipe.pass_settings["weights"] = options.weights;
-  recipe = resolve(with_default_precision(recipe, options.device), options.device);
-  SessionUse use;
-  use.sampling = true;
-  use.cache_length = longest;
-  CompiledSession session = compile(recipe, options.device, session_programs(recipe, use));
-  check_fits(session, options.memory_limit);
-  session_ = std::make_unique<Session>(std::move(session));
-  load_weights(session_->executor, model);
+  session_ = decoding_session(model, options.precision, options.weights, longest, options.device, options.memory_limit);
 }
 
 ModelScorer::~ModelScorer() = default;
 
-const Recipe& ModelScorer::recipe() const { return session_->compiled.recipe; }
+const Recipe& ModelScorer::recipe() const { return session_->recipe(); }
 
 Score ModelScorer::score(size_t number) {
   return crest::score(session_->decoder, pairs_.at(number), line_of(where_, number));

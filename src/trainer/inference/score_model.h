@@ -14,6 +14,8 @@
 
 namespace crest {
 
+struct DecodingSession;
+
 struct ScoreOptions {
   std::string run;  // the name of the model
   std::string precision = "auto", weights = "float";
@@ -62,11 +64,10 @@ class ModelScorer {
   const Recipe& recipe() const;
 
  private:
-  struct Session;
   std::string where_;
   int64_t length_;
   std::vector<TokenPair> pairs_;
-  std::unique_ptr<Session> session_;
+  std::unique_ptr<DecodingSession> session_;
 };
 
 }  // namespace crest

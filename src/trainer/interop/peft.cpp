@@ -32,8 +32,7 @@ class ModuleAdapter {
       auto a = weights.find(layer + lora_a);
       if (a == weights.end()) continue;
       a_.insert(a_.end(), a->second.begin(), a->second.end());
-      const size_t dot = layer.starts_with("h.") ? layer.find('.', 2) + 1 : 0;
-      const int64_t own = c.lora.rank_of(layer.substr(dot));
+      const int64_t own = c.lora.rank_of(role_in_layer(layer));
       columns_ = int64_t(a->second.size()) / own;
       layers_.push_back({layer, rank_, own});
       rank_ += own;

@@ -16,7 +16,6 @@
 #include "core/shell_word.h"
 #include "core/text.h"
 #include "core/timer.h"
-#include "data/chat.h"
 #include "device/device_watch.h"
 #include "device/libraries.h"
 #include "host/environment.h"
@@ -24,7 +23,6 @@
 #include "model/config_files.h"
 #include "plan/recipe_settings.h"
 #include "plan/what_fits.h"
-#include "run/generate.h"
 #include "stats/samples.h"
 #include "store/step_times.h"
 #include "terminal/table.h"
@@ -35,22 +33,23 @@
 #include "train/run_files.h"
 #include "train/run_record.h"
 #include "train/run_report.h"
+#include "train/run_samples.h"
 #include "train/run_schedule.h"
 #include "train/run_state.h"
 #include "train/same_program.h"
 #include "train/same_weights.h"
 #include "train/sampling_use.h"
 #include "train/saver.h"
-#include "train/spike_watch.h"
+#include "train/spikes.h"
 #include "train/stage_watch.h"
 #include "train/training_settings.h"
+#include "train/validations.h"
 
 namespace crest {
 
 namespace {
 
 constexpr int64_t most_bad_steps = 5;
-constexpr int most_rollbacks = 10;  // of a process
 
 // The training loop. Data, schedule, saving and reporting are separate classes (run_data,
 // run_schedule, saver, run_report).
@@ -128,7 +127,6 @@ class Training {
   void doing(const std::string& what, bool steady = false) {
     if (group_) group_->doing(what, steady);
   }
-  bool any(bool own) const { return group_ ? group_->any(own) : own; }
   // Rank 0's value.
   double of_first(double own) const { return group_ ? group_->from_first(own) : own; }
   const Recipe& recipe() const { return engine_ ? engine_->session().recipe : o_.recipe; }
@@ -222,12 +220,11 @@ class Training {
     make_saver();
     if (int64_t lines = files_->continue_at(state_.step))  // before write_config: throws if rows are unreadable
       report_.warning(format_number_of(lines, "line") + " of log.jsonl cannot be read: log.jsonl.damaged has the file");
-    judge_logged();
-    if (o_.keep_best && files_->on_disk()) label_best(files_->checkpoints(), state_.validation.best_step);
+    validations_.continue_from(*files_);
     write_config();
     tell_launcher_folder();
     if (files_->steps().empty()) return;
-    for (auto& row : files_->steps()) spikes_.add(row.step, row.loss);
+    spikes_.continue_from(*files_);
     const StepRow& last = files_->steps().back();
     last_loss_ = last.loss, last_loss_step_ = last.step;
     // More steps stretch the schedule. Another --lr moves it.
@@ -248,19 +245,8 @@ class Training {
 
   void set_schedule() {
     schedule_.emplace(o_, recipe(), state_.total_steps, data_.epoch(recipe()));
-    const char* judges = o_.patience > 0     ? "--patience"
-                         : o_.until_loss > 0 ? "--until-loss"
-                         : o_.keep_best      ? "--keep-best"
-                                             : nullptr;
-    if (judges && (!data_.validates() || schedule_->val_every() == 0))
-      fail_usage("the run has no validations", judges,
-                 schedule_->val_every() == 0 ? "Set --val-every above 0."
-                                             : "Give data with a validation split of at least one sequence.");
-    if (o_.on_spike == "rollback" && (o_.streams() || o_.out.empty()))
-      fail_usage(o_.streams() ? "a stream cannot be read again" : "a run without files has no checkpoints",
-                 "--on-spike rollback", "Use --on-spike warn.");
-    if (o_.min_delta > 0 && o_.patience == 0)
-      fail_usage("an improvement counts only for --patience", "--min-delta", "Give --patience N, too.");
+    validations_.check_settings(*schedule_);
+    spikes_.check_settings();
   }
 
   void make_saver() {
@@ -296,22 +282,24 @@ class Training {
     Timer loop;
     try {
       validate_first();
-      bool ended = validations_end_it();
-      while (state_.step < schedule_->steps() && !ended) {
+      std::optional<RunEnd> early = validations_.end();
+      while (state_.step < schedule_->steps() && !early) {
         train_step();
         if (schedule_->fitting() && state_.step - start_step_ == RunSchedule::fit_after) fit(spent(loop));
         bool end = state_.step >= schedule_->steps();
         if (schedule_->validates_at(state_.step) || (schedule_->val_every() && end)) validate_now();
         if (o_.sample_every && state_.step % o_.sample_every == 0) sample_now();
-        if ((ended = validations_end_it()) || end) break;
+        early = validations_.end();
+        if (end || early) break;
         if (o_.stop_after && steps_of_command(state_.step) >= o_.stop_after) {
           end_ = RunEnd::stop_after;
           break;
         }
         if (ends_early(spent(loop)) || rolls_back(spent(loop))) break;
         if (compares_at(state_.step)) check_weights();
-        if (schedule_->saves_at(state_.step) || is_best()) save_timed();
+        if (schedule_->saves_at(state_.step) || validations_.is_best()) save_timed();
       }
+      if (early && (early == RunEnd::loss || state_.step < schedule_->steps())) end_ = *early;
     } catch (const RunData::Stopped&) {
       cut.kind = Cut::stopped;
     } catch (const RunData::Failed& failed) {
@@ -364,8 +352,8 @@ class Training {
     bool over = schedule_->over(seconds);
     int signal = StopSignal::signal_number();
     if (group_) {
-      auto all = gather(group_->host(), {double(over), double(signal), double(calm_step_)});
-      over = all[0][0] != 0, calm_step_ = int64_t(all[0][2]);
+      auto all = gather(group_->host(), {double(over), double(signal), double(spikes_.calm_step())});
+      over = all[0][0] != 0, spikes_.set_calm_step(int64_t(all[0][2]));
       for (auto& rank : all) signal = signal ? signal : int(rank[1]);
     }
     if (over) end_ = RunEnd::time;
@@ -373,39 +361,13 @@ class Training {
     return over || signal;
   }
 
-  void watch_for_spikes(double loss) {
-    const auto event = spikes_.add(state_.step, loss);
-    if (!event || !leads()) return;
-    if (!event->rises)
-      return report_.message(fmt::format("step {}: the loss is back at {:.4f}", state_.step, event->to));
-    report_.warning(
-        fmt::format("step {}: the loss jumped from {:.4f} to {:.4f} (means of {} steps; a step's noise is {:.2g}){}",
-                    state_.step, event->from, event->to, SpikeWatch::window, event->noise,
-                    o_.on_spike == "warn" ? ": lower --lr, raise --warmup, or use --on-spike rollback" : ""));
-    if (o_.on_spike == "rollback") calm_step_ = event->calm_step;
-  }
-
   // After a spike: whether the run goes back to a checkpoint from before it.
   bool rolls_back(double seconds) {
-    const int64_t calm = std::exchange(calm_step_, -1);
-    if (calm < 0) return false;
+    if (spikes_.calm_step() < 0) return false;
     saver_->finish();
-    const int64_t to = int64_t(of_first(double(leads() ? newest_until(files_->checkpoints(), calm) : 0)));
-    const int count = o_.rolled_back ? o_.rolled_back->count + 1 : 1;
-    if (to < 0 || count > most_rollbacks) {
-      report_.warning(
-          to < 0 ? fmt::format("no checkpoint is from before step {}, so training goes on. Lower --save-every", calm)
-                 : fmt::format("this was the run's spike number {}, so training goes on", count));
-      return false;
-    }
-    const int64_t steps = state_.step - to;
-    const int64_t samples = steps * recipe().batch * recipe().grad_accumulation * recipe().data_ranks();
-    rollback_ = {
-        to, state_.skipped_samples + uint64_t(samples), count, {state_.step - steps_of_command(state_.step), seconds}};
-    report_.end_steps();
-    report_.message(fmt::format("step {}: back to the checkpoint of step {}, without the samples of {}", state_.step,
-                                to, format_number_of(steps, "step")));
-    return true;
+    rollback_ = spikes_.rollback(state_, *files_, recipe().tokens_per_step() / recipe().seq_length());
+    if (rollback_) rollback_->command = {state_.step - steps_of_command(state_.step), seconds};
+    return rollback_.has_value();
   }
 
   void agree_on(const Cut& own) {
@@ -473,7 +435,7 @@ class Training {
     if (o_.on_step) o_.on_step(row);
     record_.add(row);
     if (auto grown = fp8_.add(row)) report_.warning(*grown);
-    watch_for_spikes(r.loss);
+    spikes_.add(state_.step, r.loss);
     if (!r.skipped) last_loss_ = r.loss, last_loss_step_ = state_.step;
     report_.step(row, schedule_->fitting() ? -1 : schedule_->steps(), *engine_);
   }
@@ -486,11 +448,7 @@ class Training {
     bool searching = scaled && r.loss_scale > 1;
     if (!searching) state_.bad_steps = r.skipped ? state_.bad_steps + 1 : 0;
     if (!r.skipped) return;
-    report_.warning(
-        searching ? fmt::format("step {}: overflow at loss scale {:.4g}, update skipped ({} so far), scale now {:.4g}",
-                                state_.step, r.loss_scale, r.skipped_steps, r.next_loss_scale)
-                  : fmt::format("step {}: gradients are not finite, update skipped ({} so far)", state_.step,
-                                r.skipped_steps));
+    report_.skipped(state_.step, r, searching);
     if (state_.bad_steps >= most_bad_steps) stop_bad_run();
   }
 
@@ -503,43 +461,20 @@ class Training {
     report_.end_steps();
     files_->flush();
     saver_->settle();
-    std::string kept = "the run saves no files";
-    if (!leads()) kept.clear();
-    try {
-      if (files_->on_disk()) kept = keep_good_checkpoints(files_->checkpoints(), state_.last_good, o_.out);
-    } catch (const Error& e) {
-      kept = fmt::format("which checkpoint is good is unknown ({})", e.what());
-    }
+    const std::string kept = files_->on_disk() ? keep_good_checkpoints(files_->checkpoints(), state_.last_good, o_.out)
+                                               : "the run saves no files";
     wait_for_first();
     if (!leads()) throw_ended_by_first();
     fail(fmt::format("{} steps in a row had gradients that are not finite", state_.bad_steps),
          fmt::format("step {}", state_.step),
-         fmt::format("Training stopped; {}. Lower --lr, raise --warmup, or use --precision fp32.", kept));
+         fmt::format("Training stopped; {}. Lower --lr or raise --warmup{}.", kept,
+                     recipe().precision == "fp32" ? "" : ", or use --precision fp32"));
   }
 
-  // Whether --keep-best keeps the current weights.
-  bool is_best() const { return o_.keep_best && state_.validation.best_step == state_.step; }
-  // Whether --until-loss or --patience end the run.
-  bool validations_end_it() {
-    const BestLoss& v = state_.validation;
-    if (o_.until_loss > 0 && v.best_step >= 0 && v.best <= o_.until_loss)
-      end_ = RunEnd::loss;
-    else if (o_.patience > 0 && v.waited >= o_.patience && state_.step < schedule_->steps())
-      end_ = RunEnd::patience;
-    return end_ == RunEnd::loss || end_ == RunEnd::patience;
-  }
-
-  // The log may have validations that the checkpoint has not: of an older program, or of a run that
-  // was killed between a validation and the save.
-  void judge_logged() {
-    for (auto& row : files_->validations())
-      if (row.step > state_.validation.step) state_.validation.add(row.step, row.val_loss, o_.min_delta);
-    if (group_) state_ = parse_run_state(group_->from_first(to_text(state_)), "rank 0");
-  }
   void validate_first() {
     if (!schedule_->validates_at(state_.step) || of_first(validated()) != 0) return;
     validate_now();
-    if (is_best()) save_timed();
+    if (validations_.is_best()) save_timed();
   }
 
   // In a continued run, a signal may have prevented the validation.
@@ -547,46 +482,22 @@ class Training {
 
   void validate_now() {
     if (!data_.validates()) return;
-    int64_t batches = data_.val_batches(engine_->validation_batch() * recipe().data_ranks());
-    doing(fmt::format("validation after step {}", state_.step), true);
-    Timer timer;
-    double loss = engine_->validate(batches, data_.validation(engine_->ranks()));
-    validation_seconds_ += timer.seconds();
-    bool failed = data_.error() != nullptr;
-    if (any(failed)) {
-      if (failed) throw RunData::Failed{data_.error()};
-      throw Engine::PeerDidNotRead{-1};
-    }
-    if (std::isnan(loss)) loss = NAN;  // messages show no sign
-    ValidationRow row{state_.step, loss};
-    state_.validation.add(state_.step, of_first(loss), o_.min_delta);
+    const ValidationRow row = validations_.measure(*engine_);
     if (o_.on_validation) o_.on_validation(row);
     files_->add(row);
     record_.add(row);
-    report_.message(fmt::format("step {}: validation loss {:.4f} ({} batch{})", state_.step, loss, batches,
+    const int64_t batches = validations_.batches(*engine_);
+    report_.message(fmt::format("step {}: validation loss {:.4f} ({} batch{})", row.step, row.val_loss, batches,
                                 batches == 1 ? "" : "es"));
   }
 
   void sample_now() {
-    // Rank 0 alone has the tokenizer of --init.
-    const bool all = engine_->shares_weights(), skipped = (leads() && !data_.tokenizer()) || StopSignal::requested();
-    if (all ? any(skipped) : !leads() || skipped) return;
-    doing(fmt::format("sampling after step {}", state_.step));
     Timer timer;
-    std::vector<std::string> texts(size_t(engine_->local_ranks()));
-    uint64_t seed = state_.seed + uint64_t(state_.step);
-    const TextEnds ends = text_ends(o_.recipe.model, data_.model_text());
-    std::vector<int32_t> prompt;
-    if (leads()) prompt = prompt_tokens(*data_.tokenizer(), "", recipe().model.vocab, ends.begin);
-    if (all && group_) prompt = group_->from_first(prompt);
-    auto on_rank = [&](int r) {
-      texts[size_t(r)] = generate_text(engine_->rank(r), data_.tokenizer(), prompt, ends.end, o_.sample_tokens, seed);
-    };
-    all ? engine_->on_all_ranks(on_rank) : on_rank(0);
+    const std::optional<std::string> text = sample_of_run(*engine_, data_, o_, state_.step, state_.seed);
     sampling_seconds_ += timer.seconds();
-    if (!leads()) return;
-    files_->add_sample(state_.step, texts[0]);
-    report_.sample(state_.step, texts[0]);
+    if (!text) return;
+    files_->add_sample(state_.step, *text);
+    report_.sample(state_.step, *text);
   }
 
   bool compares_ranks() const { return engine_->ranks() > 1 && o_.check_ranks > 0; }
@@ -611,7 +522,7 @@ class Training {
       files_->check_folder();
       files_->flush();  // the logs include every step of a checkpoint
       state_.total_steps = schedule_->fitting() ? 0 : schedule_->steps();
-      saver_->save(*engine_, state_, config_, data_.model_text(), state_.last_good, is_best());
+      saver_->save(*engine_, state_, config_, data_.model_text(), state_.last_good, validations_.is_best());
     });
   }
 
@@ -640,18 +551,11 @@ class Training {
     if (!files_->validations().empty())
       end.val_loss = files_->validations().back().val_loss, end.val_step = files_->validations().back().step;
     end.best = state_.validation, end.skipped_samples = state_.skipped_samples;
-    end.reached_step = -1;
-    for (auto& row : files_->validations())
-      if (end.reached_step < 0 && row.val_loss <= o_.until_loss) end.reached_step = row.step;
-    const int64_t until = end.reached_step < 0 ? state_.step : end.reached_step;
-    end.tokens = until * recipe().tokens_per_step();
-    for (auto& row : files_->steps())
-      if (row.step <= until) end.step_seconds += row.step_ms / 1e3;
-    end.best_kept = files_->on_disk() && labeled_checkpoint(files_->checkpoints(), best_label) ==
-                                             checkpoint_name(std::max<int64_t>(0, end.best.best_step));
+    end.until_loss = validations_.until_loss(*files_, recipe().tokens_per_step());
+    end.kept_step = validations_.labeled_step(*files_), end.kept_loss = validations_.kept_loss();
     const double epoch = data_.epoch(recipe());
     end.epochs = epoch > 0 ? double(state_.step) / epoch : NAN;
-    end.seconds = seconds_, end.saving_seconds = saving_seconds_, end.validation_seconds = validation_seconds_;
+    end.seconds = seconds_, end.saving_seconds = saving_seconds_, end.validation_seconds = validations_.seconds();
     end.sampling_seconds = sampling_seconds_, end.last_save_seconds = last_save_seconds_;
     if (files_->on_disk() && state_.step > 0 && !data_error_) report_.not_finite(files_->checkpoints(), state_.step);
     end.pipeline = pipeline_;
@@ -671,8 +575,7 @@ class Training {
   RunData data_;
   TrainingRecord record_;
   Fp8Watch fp8_;
-  SpikeWatch spikes_;
-  int64_t calm_step_ = -1;  // the last step before a spike to undo; -1: none
+  Spikes spikes_{o_, report_};
   std::optional<Rollback> rollback_;
   std::optional<Engine> engine_;
   std::optional<RunFiles> files_;
@@ -680,13 +583,13 @@ class Training {
   std::optional<RunSchedule> schedule_;
   std::optional<Saver> saver_;
   RunState state_;
+  Validations validations_{o_, data_, state_};
   int64_t start_step_ = 0, checked_step_ = -1, last_loss_step_ = 0, stream_rows_ = 0;
   RunEnd end_ = RunEnd::steps;
   int signal_number_ = 0;
   std::string signal_;
   std::exception_ptr data_error_;
-  double last_loss_ = NAN, seconds_ = 0, saving_seconds_ = 0, last_save_seconds_ = 0, validation_seconds_ = 0,
-         sampling_seconds_ = 0;
+  double last_loss_ = NAN, seconds_ = 0, saving_seconds_ = 0, last_save_seconds_ = 0, sampling_seconds_ = 0;
   std::string config_;
   std::optional<PipelineTimes> pipeline_;
 };

@@ -172,10 +172,10 @@ nlohmann::ordered_json RunReport::result(const Summary& s) const {
       {"best_val_step", s.best.best_step < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(s.best.best_step)}};
   if (options_.until_loss > 0)
     json["until_loss"] = {{"loss", options_.until_loss},
-                          {"reached", s.reached_step >= 0},
-                          {"step", s.reached_step >= 0 ? s.reached_step : s.step},
-                          {"tokens", s.tokens},
-                          {"step_seconds", rounded(s.step_seconds)}};
+                          {"reached", s.until_loss.reached},
+                          {"step", s.until_loss.step},
+                          {"tokens", s.until_loss.tokens},
+                          {"step_seconds", rounded(s.until_loss.step_seconds)}};
   if (s.skipped_samples) json["skipped_samples"] = s.skipped_samples;
   if (s.pipeline) json["pipeline"] = to_json(*s.pipeline);
   return json;
@@ -227,12 +227,11 @@ std::string time_text(const RunReport::Summary& s, const std::vector<double>& st
 
 // What reaching the loss took, or that it was not reached.
 std::string until_loss_line(const RunReport::Summary& s, double loss) {
-  const std::string work =
-      fmt::format("{} tokens in {}", format_count(double(s.tokens)), format_duration(s.step_seconds));
-  if (s.reached_step >= 0)
-    return fmt::format("validation loss {:g} reached at step {}: {} of steps (without validation, saving and samples)",
-                       loss, s.reached_step, work);
-  return fmt::format("validation loss {:g} was not reached: {} of steps, lowest {}", loss, work,
+  const UntilLoss& u = s.until_loss;
+  const std::string work = fmt::format("{} tokens, {} of steps (without validation, saving and samples)",
+                                       format_count(double(u.tokens)), format_duration(u.step_seconds));
+  if (u.reached) return fmt::format("validation loss {:g} reached at step {}: {}", loss, u.step, work);
+  return fmt::format("validation loss {:g} not reached: {}, lowest {}", loss, work,
                      s.best.best_step < 0 ? "unknown" : fmt::format("{:.4f} (step {})", s.best.best, s.best.best_step));
 }
 
@@ -247,6 +246,13 @@ std::string pipeline_line(const PipelineTimes& t) {
 }
 
 }  // namespace
+
+void RunReport::skipped(int64_t step, const StepResult& r, bool searching) {
+  warning(searching
+              ? fmt::format("step {}: overflow at loss scale {:.4g}, update skipped ({} so far), scale now {:.4g}",
+                            step, r.loss_scale, r.skipped_steps, r.next_loss_scale)
+              : fmt::format("step {}: gradients are not finite, update skipped ({} so far)", step, r.skipped_steps));
+}
 
 void RunReport::not_finite(const std::string& checkpoints, int64_t step) {
   int64_t finite = step;
@@ -282,10 +288,10 @@ void RunReport::finish(const Summary& s) {
   if (options_.until_loss > 0) message("  " + until_loss_line(s, options_.until_loss));
   if (s.pipeline && s.pipeline->bubble.ideal > 0) message("  " + pipeline_line(*s.pipeline));
   message(fmt::format("  {}/checkpoints, loss.svg, log.jsonl", printable(options_.out)));
-  const std::string best = options_.keep_best && s.best_kept ? "/checkpoints/best" : "";
+  const std::string best = options_.keep_best && s.kept_step >= 0 ? "/checkpoints/best" : "";
   if (!best.empty())
-    message(fmt::format("  {}{}: step {}, validation loss {:.4f}", printable(options_.out), best, s.best.best_step,
-                        s.best.best));
+    message(fmt::format("  {}{}: step {}, validation loss {:.4f}", printable(options_.out), best, s.kept_step,
+                        s.kept_loss));
   message(s.end != RunEnd::steps && s.end != RunEnd::patience && s.end != RunEnd::loss
               ? fmt::format("  continue with: crest train --resume {}", shell_path(options_.out))
               : fmt::format("  sample with: crest sample --run {} --prompt \"...\"", shell_path(options_.out + best)));

@@ -22,6 +22,14 @@ enum class RunEnd { steps, time, stop_after, signal, data, stream, patience, los
 const char* name(RunEnd end);  // "steps", "time", "stop_after", "signal", "data", "stream", "patience",
                                // "loss"
 
+// What a run took until the first validation with at most --until-loss, or until its end.
+struct UntilLoss {
+  int64_t step;
+  bool reached;
+  int64_t tokens;       // trained on until then
+  double step_seconds;  // of all steps until then, also before a resume
+};
+
 class RunReport {
  public:
   // The options must outlive it. prints: whether this process prints anything.
@@ -55,11 +63,9 @@ class RunReport {
     double loss, val_loss;  // NaN: none
     int64_t loss_step, val_step;
     BestLoss best;
-    // For --until-loss: until the first validation with this loss, or until the end.
-    int64_t reached_step;   // -1: not reached
-    double step_seconds;    // of all steps of the run until then, also before a resume
-    int64_t tokens;         // trained on until then
-    bool best_kept;         // as checkpoints/best
+    UntilLoss until_loss;
+    int64_t kept_step;      // of checkpoints/best; -1: none
+    double kept_loss;       // the validation loss there
     double epochs;          // passes over the training data; NaN: unknown
     int64_t rows_left;      // of an ended stream: not enough for a step
     double step_ms_median;  // over all steps of the run after warm-up, including steps before the resume
@@ -70,6 +76,8 @@ class RunReport {
     std::optional<PipelineTimes> pipeline;  // of some steps with pipeline stages
   };
   void finish(const Summary& summary);
+  // A skipped step. searching: for a loss scale.
+  void skipped(int64_t step, const StepResult& result, bool searching);
   // At the end of a run saved at `step`: warns if weights there are NaN or infinite.
   void not_finite(const std::string& checkpoints, int64_t step);
   // Returns the read error with a note: the run is saved at `step`.

@@ -345,6 +345,9 @@ void keep_newest(const std::string& root, int keep) {
 
 void label_best(const std::string& root, int64_t step) {
   CheckpointRoot open(root);
+  if (const std::string path = join_path(root, best_label);
+      std::filesystem::symlink_status(path).type() == std::filesystem::file_type::directory)
+    fail("is a folder, not a link", printable(path), "Move it away.");
   const std::string name = checkpoint_name(std::max<int64_t>(step, 0));
   if (step >= 0 && open.folder().has(name)) return label_checkpoint(open.folder(), best_label, name);
   if (!labeled_checkpoint(root, best_label).empty()) open.folder().remove(best_label);
@@ -380,7 +383,7 @@ int reject_newer(const std::string& root, int64_t step) {
   return count;
 }
 
-std::string keep_good_checkpoints(const std::string& root, int64_t last_good, const std::string& run) {
+std::string keep_good_checkpoints(const std::string& root, int64_t last_good, const std::string& run) try {
   auto saved = list_checkpoints(root);
   if (saved.empty()) return "no checkpoint was saved before that";
   for (auto& folder : saved) {
@@ -391,6 +394,8 @@ std::string keep_good_checkpoints(const std::string& root, int64_t last_good, co
   }
   return "no checkpoint is good, because all have weights of the steps before the failure, so start again (--overwrite "
          "replaces the run)";
+} catch (const Error& e) {
+  return fmt::format("which checkpoint is good is unknown ({})", e.what());
 }
 
 }  // namespace crest

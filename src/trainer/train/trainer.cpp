@@ -199,6 +199,7 @@ class Start {
     settings_["lora-alpha"] = {fmt::format("{}", lora.alpha)};
     settings_["lora-scale"] = {lora.rank_stabilized ? "sqrt" : "rank"};
     settings_["lora-targets"] = {lora.targets};
+    if (settings_["lora-dropout"].empty()) settings_["lora-dropout"] = {fmt::format("{}", lora.dropout)};
   }
 
   // Prepares text once and keeps it in the cache, where the other ranks find it. Returns the recipe
