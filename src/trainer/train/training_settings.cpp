@@ -184,6 +184,27 @@ std::vector<Setting> schedule_settings() {
                                                   "not end early",
                                               .unit = "validations",
                                               .stored = false}),
+      setting<&TrainOptions::until_loss>(
+          {.name = "until-loss",
+           .group = group,
+           .help = "ends the run once the validation loss is at most this, and prints the steps, tokens and seconds "
+                   "until then; 0: it does not end early",
+           .unit = "nats",
+           .min = 0,
+           .max = 1e9,
+           .identity = false,
+           .stored = false,
+           .resume = OnResume::accepts}),
+      setting<&TrainOptions::on_spike>(
+          {.name = "on-spike",
+           .group = group,
+           .help =
+               "response to a jump of the training loss: a warning, or a return to the newest checkpoint before it, "
+               "after which the samples since then are left out",
+           .choices = {"warn", "rollback"},
+           .identity = false,
+           .stored = false,
+           .resume = OnResume::accepts}),
       setting<&TrainOptions::min_delta>({.name = "min-delta",
                                          .group = group,
                                          .help = "with --patience: the smallest improvement of the validation loss",

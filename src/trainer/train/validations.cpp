@@ -14,13 +14,33 @@
 namespace crest {
 
 void Validations::check_settings(const RunSchedule& schedule) const {
-  const char* judges = o_.patience > 0 ? "--patience" : o_.keep_best ? "--keep-best" : nullptr;
+  const char* judges = o_.patience > 0     ? "--patience"
+                       : o_.until_loss > 0 ? "--until-loss"
+                       : o_.keep_best      ? "--keep-best"
+                                           : nullptr;
   const bool never = schedule.val_every() == 0;
   if (judges && (never || !data_.validates()))
     fail_usage("the run has no validations", judges,
                never ? "Set --val-every above 0." : "Give data with a validation split of at least one sequence.");
   if (o_.min_delta > 0 && o_.patience == 0)
     fail_usage("an improvement counts only for --patience", "--min-delta", "Give --patience N, too.");
+}
+
+std::optional<RunEnd> Validations::end() const {
+  const BestLoss& v = state_.validation;
+  if (o_.until_loss > 0 && v.best_step >= 0 && v.best <= o_.until_loss) return RunEnd::loss;
+  if (o_.patience > 0 && v.waited >= o_.patience) return RunEnd::patience;
+  return {};
+}
+
+UntilLoss Validations::until_loss(const RunFiles& files, int64_t tokens_per_step) const {
+  UntilLoss u = {state_.step, false, 0, 0};
+  for (auto& row : files.validations())
+    if (!u.reached && row.val_loss <= o_.until_loss) u.step = row.step, u.reached = true;
+  for (auto& row : files.steps())
+    if (row.step <= u.step) u.step_seconds += row.step_ms / 1e3;
+  u.tokens = u.step * tokens_per_step;
+  return u;
 }
 
 void Validations::continue_from(const RunFiles& files) {

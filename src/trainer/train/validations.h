@@ -1,12 +1,14 @@
 // The validations of a run, and what they decide: which weights are the best (--keep-best), and
-// whether the run ends early (--patience).
+// whether the run ends early (--patience, --until-loss).
 #pragma once
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 #include "train/engine.h"
 #include "train/run_data.h"
 #include "train/run_files.h"
+#include "train/run_report.h"
 #include "train/run_schedule.h"
 #include "train/run_state.h"
 
@@ -17,7 +19,7 @@ class Validations {
   // All must outlive it.
   Validations(const TrainOptions& options, RunData& data, RunState& state) : o_(options), data_(data), state_(state) {}
 
-  // Throws for --keep-best, --patience and --min-delta in a run where they decide nothing.
+  // Throws for --keep-best, --patience, --until-loss and --min-delta in a run where they decide nothing.
   void check_settings(const RunSchedule& schedule) const;
   // Takes over the log's validations that the checkpoint has not: of an older program, or of a run
   // that was killed between a validation and the save. With --keep-best, labels the best of the
@@ -39,7 +41,9 @@ class Validations {
   // The step and loss of the checkpoint that --keep-best keeps. -1: checkpoints/best is not there.
   int64_t labeled_step(const RunFiles& files) const;
   double kept_loss() const { return kept_loss_; }
-  bool waited_enough() const { return o_.patience > 0 && state_.validation.waited >= o_.patience; }
+  // Why the run ends before its last step: --until-loss or --patience.
+  std::optional<RunEnd> end() const;
+  UntilLoss until_loss(const RunFiles& files, int64_t tokens_per_step) const;
   double seconds() const { return seconds_; }
 
  private:
