@@ -193,7 +193,7 @@ ModelScorer::ModelScorer(const ScoreOptions& options, const LoadedModel& model, 
 
 ModelScorer::~ModelScorer() = default;
 
-const Recipe& ModelScorer::recipe() const { return session_->recipe(); }
+const Recipe& ModelScorer::recipe() const { return session_->compiled.recipe; }
 
 Score ModelScorer::score(size_t number) {
   return score(number, [](const Score&) {});

@@ -565,7 +565,8 @@ class Training {
     bool interrupted = end_ == RunEnd::signal;
     if (!data_error_) record_.finish(interrupted ? "interrupted" : "done", report_.result(end));
     report_.finish(end);
-    TrainOutcome outcome{interrupted};
+    TrainOutcome outcome;
+    outcome.interrupted = interrupted;
     outcome.held_bytes = engine_->rank(0).held_bytes();
     outcome.device_bytes = outcome.held_bytes + engine_->rank(0).runtime().other_bytes();
     return outcome;

@@ -19,7 +19,8 @@ class Validations {
   // All must outlive it.
   Validations(const TrainOptions& options, RunData& data, RunState& state) : o_(options), data_(data), state_(state) {}
 
-  // Throws for --keep-best, --patience, --until-loss and --min-delta in a run where they decide nothing.
+  // Throws for --keep-best, --patience, --until-loss and --min-delta in a run where they decide
+  // nothing.
   void check_settings(const RunSchedule& schedule) const;
   // Takes over the log's validations that the checkpoint has not: of an older program, or of a run
   // that was killed between a validation and the save. With --keep-best, labels the best of the
