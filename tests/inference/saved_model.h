@@ -15,9 +15,9 @@ inline Recipe byte_recipe(const std::string& shape = "gpt2") {
 }
 
 // Saves a checkpoint of a byte-level model with lively weights below RUN/checkpoints; returns its
-// folder.
+// folder. jinja: of its chat template.
 inline std::string make_checkpoint(const std::string& run, int64_t step, const Recipe& recipe, bool tokenizer = true,
-                                   bool zero_weights = false) {
+                                   bool zero_weights = false, const std::string& jinja = "") {
   SessionUse use;
   use.sampling = true;
   Runner r(recipe, use);
@@ -26,7 +26,7 @@ inline std::string make_checkpoint(const std::string& run, int64_t step, const R
   Tokenizer bytes = Tokenizer::bytes();
   CheckpointContents c;
   c.step = step, c.weights = tensors.weights;
-  c.files = model_files(recipe.model, tokenizer ? &bytes : nullptr);
+  c.files = model_files(recipe.model, {tokenizer ? &bytes : nullptr, jinja});
   std::filesystem::create_directories(run);
   return save_checkpoint(c, run + "/checkpoints", 0).path;
 }

@@ -70,6 +70,9 @@ TEST_F(Adapters, ExportsComputeTheSame) {
     ASSERT_EQ(r.code, 0) << r.err;
     EXPECT_NEAR(loss({"--run", to}), tuned, 1e-5) << to;
   }
+  for (const char* from : {"tuned", "merged"})
+    ASSERT_EQ(run({"export", from, "--to", "gguf", "--out", std::string(from) + ".gguf"}).code, 0);
+  EXPECT_EQ(f.read("tuned.gguf"), f.read("merged.gguf")) << "adapters are merged";
   // The adapter trains on from peft's files as from its own.
   RunResult own = tune("own", {"--init", "tuned"}), back = tune("back", {"--init", "peft"});
   ASSERT_EQ(own.code, 0) << own.err;

@@ -276,7 +276,7 @@ class GptBuilder {
   }
 
   void head(ValueId x) {
-    if (inference_) {
+    if (inference_ && !s_.all_logits) {
       b_.origin = Origin("ln_f");
       x = b_.emit1("take_row", {x, scalars_});
     }

@@ -7,23 +7,25 @@
 
 namespace crest {
 
-std::unique_ptr<DecodingSession> decoding_session(const LoadedModel& model, const std::string& precision,
-                                                  const std::string& weights, int64_t cache_length,
-                                                  const Device& device, int64_t memory_limit) {
+DecodingSession::DecodingSession(CompiledSession session)
+    : compiled(std::move(session)), executor(compiled), decoder(executor) {}
+
+std::unique_ptr<DecodingSession> DecodingSession::open(const LoadedModel& model, const DecodingOptions& o,
+                                                       int64_t cache_length) {
   Recipe recipe;
   recipe.model = model.config;
   recipe.batch = 1;
-  recipe.precision = inference_precision(precision);
-  recipe.pass_settings["weights"] = weights;
-  recipe = resolve(with_default_precision(recipe, device), device);
+  recipe.precision = inference_precision(o.precision);
+  recipe.pass_settings["weights"] = o.weights;
+  recipe = resolve(with_default_precision(recipe, o.device), o.device);
   SessionUse use;
   use.sampling = true;
   use.cache_length = cache_length;
-  CompiledSession compiled = compile(recipe, device, session_programs(recipe, use));
-  check_fits(compiled, memory_limit);
-  auto session = std::make_unique<DecodingSession>(std::move(compiled));
-  load_weights(session->executor, model);
-  return session;
+  CompiledSession session = compile(recipe, o.device, session_programs(recipe, use));
+  check_fits(session, o.memory_limit);
+  auto open = std::make_unique<DecodingSession>(std::move(session));
+  load_weights(open->executor, model);
+  return open;
 }
 
 }  // namespace crest

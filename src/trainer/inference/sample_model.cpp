@@ -8,7 +8,6 @@
 #include "core/json.h"
 #include "core/text.h"
 #include "data/tokenizer.h"
-#include "inference/decoding_session.h"
 #include "run/text_stream.h"
 
 namespace crest {
@@ -16,7 +15,13 @@ namespace crest {
 using Json = nlohmann::ordered_json;
 
 const char* name(GenerateEnd end) {
-  return end == GenerateEnd::length ? "length" : end == GenerateEnd::end_token ? "end_of_text" : "stop";
+  switch (end) {
+    case GenerateEnd::length: return "length";
+    case GenerateEnd::end_token: return "end_of_text";
+    case GenerateEnd::stopped: return "stop";
+    case GenerateEnd::interrupted: break;
+  }
+  return "interrupted";
 }
 
 double SampledText::tokens_per_second() const {
@@ -69,9 +74,8 @@ ModelSampler::ModelSampler(const SampleOptions& options, const LoadedModel& mode
   given_ = prompt_.size();
   int64_t context = model.config.cached_context();
   if (int64_t(given_) > context) prompt_.erase(prompt_.begin(), prompt_.end() - context);
-  session_ = decoding_session(model, options.precision, options.weights,
-                              std::min(context, int64_t(prompt_.size()) + options.max_tokens), options.device,
-                              options.memory_limit);
+  session_ = DecodingSession::open(model, {options.precision, options.weights, options.device, options.memory_limit},
+                                   std::min(context, int64_t(prompt_.size()) + options.max_tokens));
 }
 
 ModelSampler::~ModelSampler() = default;

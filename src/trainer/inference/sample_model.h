@@ -10,11 +10,10 @@
 
 #include "backend/backend.h"
 #include "checkpoint/weights_io.h"
+#include "inference/decoding_session.h"
 #include "run/generate.h"
 
 namespace crest {
-
-struct DecodingSession;
 
 struct SampleOptions {
   std::string run;                             // the name of the model
@@ -38,7 +37,7 @@ struct SampledText {
   double tokens_per_second() const;
 };
 
-// "length", "end_of_text" or "stop".
+// "length", "end_of_text", "stop" or "interrupted".
 const char* name(GenerateEnd end);
 
 // Throws for a wrong option, before anything is opened.

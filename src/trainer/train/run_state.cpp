@@ -32,6 +32,7 @@ static nlohmann::json json_of(const RunState& state) {
       {"threads", state.threads},     {"train_tokens", state.train_tokens}, {"data_hash", state.data_hash},
       {"last_good", state.last_good}, {"bad_steps", state.bad_steps}};
   if (!state.base.empty()) json["base"] = state.base, json["base_hash"] = state.base_hash;
+  if (state.skipped_samples) json["skipped_samples"] = state.skipped_samples;
   const BestLoss& v = state.validation;
   if (v.step >= 0) json["validation"] = {{"step", v.step}, {"waited", v.waited}};
   if (v.best_step >= 0)
@@ -141,6 +142,7 @@ RunState run_state(const StateFile& get) {
   if (get.json.contains("data_hash") && get.json["data_hash"].is_string()) state.data_hash = get.json["data_hash"];
   for (auto [key, to] : {std::pair{"base", &state.base}, {"base_hash", &state.base_hash}})
     if (get.json.contains(key) && get.json[key].is_string()) *to = get.json[key];
+  if (get.json.contains("skipped_samples")) state.skipped_samples = get.whole<uint64_t>("skipped_samples", 0, any / 2);
   if (get.json.contains("validation")) {
     const StateFile of(get.json["validation"], get.where + ", validation");
     BestLoss& v = state.validation;
@@ -351,6 +353,12 @@ void label_best(const std::string& root, int64_t step) {
   if (!labeled_checkpoint(root, best_label).empty()) open.folder().remove(best_label);
 }
 
+int64_t newest_until(const std::string& root, int64_t step) {
+  for (auto& folder : list_checkpoints(root))
+    if (folder.step <= step) return folder.step;
+  return -1;
+}
+
 int reject_newer(const std::string& root, int64_t step) {
   auto folders = list_checkpoints(root);
   if (folders.empty() || folders[0].step <= step) return 0;
@@ -375,7 +383,7 @@ int reject_newer(const std::string& root, int64_t step) {
   return count;
 }
 
-std::string keep_good_checkpoints(const std::string& root, int64_t last_good, const std::string& run) {
+std::string keep_good_checkpoints(const std::string& root, int64_t last_good, const std::string& run) try {
   auto saved = list_checkpoints(root);
   if (saved.empty()) return "no checkpoint was saved before that";
   for (auto& folder : saved) {
@@ -386,6 +394,8 @@ std::string keep_good_checkpoints(const std::string& root, int64_t last_good, co
   }
   return "no checkpoint is good, because all have weights of the steps before the failure, so start again (--overwrite "
          "replaces the run)";
+} catch (const Error& e) {
+  return fmt::format("which checkpoint is good is unknown ({})", e.what());
 }
 
 }  // namespace crest

@@ -25,17 +25,29 @@ Setting count_setting(Setting row) {
   return setting<member>(row);
 }
 
+// One source is a text, as in runs before there were mixtures; several are a list.
+Setting data_setting(const char* group) {
+  Setting row = setting<&TrainOptions::data>({.name = "data",
+                                              .group = group,
+                                              .help = "prepared data (crest data prepare), shards of llm.c or nanoGPT, "
+                                                      "or -: rows of tokens from standard input. Several make a "
+                                                      "mixture, each with its weight: DIR:WEIGHT",
+                                              .example = "data/shakespeare",
+                                              .common = true,
+                                              .identity = false,
+                                              .local = true});
+  row.get = [](const Setting&, const void* object) {
+    const auto& data = static_cast<const TrainOptions*>(object)->data;
+    if (data.size() > 1) return SettingValue(data);
+    return SettingValue(data.empty() ? std::string() : data[0]);
+  };
+  return row;
+}
+
 std::vector<Setting> data_settings() {
   const char* group = "Data";
   return {
-      setting<&TrainOptions::data>({.name = "data",
-                                    .group = group,
-                                    .help = "prepared data (crest data prepare), shards of llm.c or nanoGPT, or -: "
-                                            "rows of tokens from standard input",
-                                    .example = "data/shakespeare",
-                                    .common = true,
-                                    .identity = false,
-                                    .local = true}),
+      data_setting(group),
       setting<&TrainOptions::init>({.name = "init",
                                     .group = group,
                                     .help = "initial weights: Hugging Face folder, run or checkpoint",
@@ -172,6 +184,27 @@ std::vector<Setting> schedule_settings() {
                                                   "not end early",
                                               .unit = "validations",
                                               .stored = false}),
+      setting<&TrainOptions::until_loss>(
+          {.name = "until-loss",
+           .group = group,
+           .help = "ends the run once the validation loss is at most this, and prints the steps, tokens and seconds "
+                   "until then; 0: it does not end early",
+           .unit = "nats",
+           .min = 0,
+           .max = 1e9,
+           .identity = false,
+           .stored = false,
+           .resume = OnResume::accepts}),
+      setting<&TrainOptions::on_spike>(
+          {.name = "on-spike",
+           .group = group,
+           .help =
+               "response to a jump of the training loss: a warning, or a return to the newest checkpoint before it, "
+               "after which the samples since then are left out",
+           .choices = {"warn", "rollback"},
+           .identity = false,
+           .stored = false,
+           .resume = OnResume::accepts}),
       setting<&TrainOptions::min_delta>({.name = "min-delta",
                                          .group = group,
                                          .help = "with --patience: the smallest improvement of the validation loss",

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "checkpoint/checkpoint.h"
@@ -13,13 +14,33 @@
 namespace crest {
 
 void Validations::check_settings(const RunSchedule& schedule) const {
-  const char* judges = o_.patience > 0 ? "--patience" : o_.keep_best ? "--keep-best" : nullptr;
+  const char* judges = o_.patience > 0     ? "--patience"
+                       : o_.until_loss > 0 ? "--until-loss"
+                       : o_.keep_best      ? "--keep-best"
+                                           : nullptr;
   const bool never = schedule.val_every() == 0;
   if (judges && (never || !data_.validates()))
     fail_usage("the run has no validations", judges,
                never ? "Set --val-every above 0." : "Give data with a validation split of at least one sequence.");
   if (o_.min_delta > 0 && o_.patience == 0)
     fail_usage("an improvement counts only for --patience", "--min-delta", "Give --patience N, too.");
+}
+
+std::optional<RunEnd> Validations::end() const {
+  const BestLoss& v = state_.validation;
+  if (o_.until_loss > 0 && v.best_step >= 0 && v.best <= o_.until_loss) return RunEnd::loss;
+  if (o_.patience > 0 && v.waited >= o_.patience) return RunEnd::patience;
+  return {};
+}
+
+UntilLoss Validations::until_loss(const RunFiles& files, int64_t tokens_per_step) const {
+  UntilLoss u = {state_.step, false, 0, 0};
+  for (auto& row : files.validations())
+    if (!u.reached && row.val_loss <= o_.until_loss) u.step = row.step, u.reached = true;
+  for (auto& row : files.steps())
+    if (row.step <= u.step) u.step_seconds += row.step_ms / 1e3;
+  u.tokens = u.step * tokens_per_step;
+  return u;
 }
 
 void Validations::continue_from(const RunFiles& files) {
@@ -51,26 +72,49 @@ int64_t Validations::labeled_step(const RunFiles& files) const {
   return labeled_checkpoint(files.checkpoints(), best_label) == checkpoint_name(kept_step_) ? kept_step_ : -1;
 }
 
-int64_t Validations::batches(const Engine& engine) const {
-  return data_.val_batches(engine.validation_batch() * engine.session().recipe.data_ranks());
+static int64_t rows_of_batch(const Engine& engine) {
+  return engine.validation_batch() * engine.session().recipe.data_ranks();
+}
+
+Validations::Size Validations::size(const Engine& engine) const {
+  Size size;
+  for (size_t source : data_.validated()) {
+    size.rows = rows_of_batch(engine);
+    size.batches = std::max(size.batches, data_.val_batches(source, size.rows));
+  }
+  return size;
+}
+
+double Validations::loss_of(Engine& engine, size_t source) {
+  const double loss =
+      engine.validate(data_.val_batches(source, rows_of_batch(engine)), data_.validation(source, engine.ranks()));
+  const bool failed = data_.error() != nullptr;
+  if (o_.group ? o_.group->any(failed) : failed) {
+    if (failed) throw RunData::Failed{data_.error()};
+    throw Engine::PeerDidNotRead{-1};
+  }
+  return std::isnan(loss) ? NAN : loss;  // messages show no sign
 }
 
 ValidationRow Validations::measure(Engine& engine) {
   RankGroup* group = o_.group;
   if (group) group->doing(fmt::format("validation after step {}", state_.step), true);
   Timer timer;
-  double loss = engine.validate(batches(engine), data_.validation(engine.ranks()));
-  seconds_ += timer.seconds();
-  const bool failed = data_.error() != nullptr;
-  if (group ? group->any(failed) : failed) {
-    if (failed) throw RunData::Failed{data_.error()};
-    throw Engine::PeerDidNotRead{-1};
+  ValidationRow row;
+  row.step = state_.step;
+  double sum = 0, shares = 0;
+  const TrainingData& data = data_.data();
+  for (size_t source : data_.validated()) {
+    const double loss = loss_of(engine, source), share = data.mixed() ? data.order.share(source) : 1;
+    sum += share * loss, shares += share;
+    if (data.mixed()) row.of_sources.emplace_back(data.labels[source], loss);
   }
-  if (std::isnan(loss)) loss = NAN;  // messages show no sign
-  const double judged = group ? group->from_first(loss) : loss;
+  row.val_loss = sum / shares;
+  seconds_ += timer.seconds();
+  const double judged = group ? group->from_first(row.val_loss) : row.val_loss;
   state_.validation.add(state_.step, judged, o_.min_delta);
   if (judged < kept_loss_) kept_step_ = state_.step, kept_loss_ = judged;
-  return {state_.step, loss};
+  return row;
 }
 
 }  // namespace crest
