@@ -295,7 +295,11 @@ void RunData::continue_from(RunState& state, int threads) const {
   state.train_tokens = tokens, state.data_hash = hash, state.threads = threads;
 }
 
-void RunData::start(const Recipe& recipe, int64_t step, int first_rank) {
+void RunData::start(const Recipe& recipe, int64_t step, int first_rank, uint64_t skipped) {
+  if (skipped > 0)
+    reader_->read = [read = reader_->read, skipped](uint64_t g, int32_t* x, int32_t* y, int32_t* p) {
+      read(g + skipped, x, y, p);
+    };
   // Without --prefetch, samples are read when the engine needs them. 1.1 us for 256 tokens is 0.01%
   // of nano's step (experiment data-loader).
   if (stream_ && step > 0)

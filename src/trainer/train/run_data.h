@@ -87,7 +87,8 @@ class RunData {
   // in it.
   void continue_from(RunState& state, int threads) const;
   // With --prefetch, starts reading ahead. A stream goes on behind the rows of `step` steps.
-  void start(const Recipe& recipe, int64_t step, int first_rank);
+  // skipped: samples left out so far (RunState::skipped_samples).
+  void start(const Recipe& recipe, int64_t step, int first_rank, uint64_t skipped);
   // A signal ends a step between two micro steps (Stopped), and a read error does, too (Failed).
   // The weights are then the previous step's. With several ranks, all samples of a step are read
   // before it begins (Engine::read_whole_steps). A validation with several ranks runs to its end,

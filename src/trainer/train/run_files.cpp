@@ -305,7 +305,8 @@ void RunFiles::add(const ValidationRow& r) {
   if (!on_disk()) return;
   std::string sources;
   for (auto& [label, loss] : r.of_sources)
-    sources += fmt::format("{}{}: {}", sources.empty() ? R"(, "val_losses": {)" : ", ", json_string(label), number(loss));
+    sources +=
+        fmt::format("{}{}: {}", sources.empty() ? R"(, "val_losses": {)" : ", ", json_string(label), number(loss));
   write_line(fmt::format(R"({{"step": {}, "val_loss": {}{}}})", r.step, number(r.val_loss),
                          sources.empty() ? "" : sources + "}"));
   tensorboard_->scalar("val/loss", r.step, r.val_loss);

@@ -80,7 +80,8 @@ std::vector<std::string> data_rows(const TrainingData& data) {
   std::vector<std::string> rows;
   for (size_t i = 0; i < data.sources.size(); ++i)
     for (auto& row : data_rows(data.sources[i]))
-      rows.push_back(fmt::format("source {}, {} of {} samples: {}", i + 1, data.order.part(i), data.order.period(), row));
+      rows.push_back(
+          fmt::format("source {}, {} of {} samples: {}", i + 1, data.order.part(i), data.order.period(), row));
   return rows;
 }
 

@@ -32,6 +32,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
+const Setting* row_named(const std::vector<Setting>& table, const std::string& name) {
+  for (auto& row : table)
+    if (name == row.name || name == row.key()) return &row;
+  return nullptr;
+}
+
 // --overwrite must not remove this run's inputs.
 void check_overwrites_nothing_read(const TrainRequest& request) {
   std::vector<InputPath> inputs;
@@ -109,12 +115,28 @@ class Start {
       check_run_file(request_.resume, of_run);
     }
     check_text_options(request_);
+    if (!continues_) take_preset();
     settings_of(t_).apply(request_.training);
     if (!t_.base.empty()) t_.base = fs::absolute(t_.base).string();  // it is stored
     if (t_.overwrite) check_overwrites_nothing_read(request_);
     if (t_.stop_after < 1 && value_in(request_.flags, "--stop-after"))
       fail_usage(fmt::format("'{}' is out of range", t_.stop_after), "--stop-after", "It must be at least 1.");
     if (continues_) change(of_run);
+  }
+
+  // Settings of training that the model's preset brings along. The recipe takes its own.
+  void take_preset() {
+    if (!request_.recipe.has("model")) return;
+    GivenSettings given = settings_;
+    given.insert(request_.training.begin(), request_.training.end());
+    const std::string& model = settings_["model"].back();
+    const SettingsOfPreset brought = preset_settings(model, given);
+    if (brought.empty()) return;
+    std::string flags;
+    for (auto& [name, texts] : brought) flags += fmt::format(" --{} {}", name, texts.back());
+    print(fmt::format("recipe   of {}:{}", printable(model), flags));
+    for (auto& [name, texts] : brought)
+      if (row_named(training_settings(), name)) request_.training[name] = texts;
   }
 
   void change(const GivenSettings& of_run) {
@@ -180,6 +202,7 @@ class Start {
     settings_["lora-alpha"] = {fmt::format("{}", lora.alpha)};
     settings_["lora-scale"] = {lora.rank_stabilized ? "sqrt" : "rank"};
     settings_["lora-targets"] = {lora.targets};
+    if (settings_["lora-dropout"].empty()) settings_["lora-dropout"] = {fmt::format("{}", lora.dropout)};
   }
 
   // Prepares text once and keeps it in the cache, where the other ranks find it. Returns the recipe
@@ -261,12 +284,6 @@ class Start {
   GivenSettings& settings_;  // of the recipe
   const bool leads_, continues_;
 };
-
-const Setting* row_named(const std::vector<Setting>& table, const std::string& name) {
-  for (auto& row : table)
-    if (name == row.name || name == row.key()) return &row;
-  return nullptr;
-}
 
 // A C++ program's settings as flags.
 FlagLayer layer_of(const SettingTexts& settings) {
