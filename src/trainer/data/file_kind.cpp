@@ -125,9 +125,7 @@ bool mostly_control(std::string_view start) {
   return count > 0 && size_t(count) * 10 > start.size();
 }
 
-std::string advice_of(const Signature& s, const std::string& name) {
-  return fmt::format(fmt::runtime(s.advice), name);
-}
+std::string advice_of(const Signature& s, const std::string& name) { return fmt::format(fmt::runtime(s.advice), name); }
 
 bool matches(std::string_view start, std::string_view bytes, size_t at) {
   return start.size() >= at && start.substr(at).starts_with(bytes);
