@@ -27,7 +27,7 @@ TEST_F(MixedRun, SamplesAreThoseOfTheSources) {
   const Dataset sources[] = {Dataset::open(folder / "data"), Dataset::open(folder / "other")};
   const Loader loaders[] = {{sources[0].train(), seq, o.seed}, {sources[1].train(), seq, o.seed}};
   const MixtureOrder order({0.4, 0.6});
-  std::vector<int32_t> x(size_t(seq)), y(x), own_x(x), own_y(x);
+  std::vector<int32_t> x(static_cast<size_t>(seq)), y(x), own_x(x), own_y(x);
   const SampleSource training = data.training();
   for (uint64_t g = 0; g < 3 * loaders[0].samples_per_epoch(); g += 7) {
     const MixtureOrder::Place place = order(g);

@@ -22,8 +22,7 @@ static constexpr size_t kept_messages = 64 << 10;
 
 Pipe::Pipe() {
   int fds[2];
-  if (pipe2(fds, O_CLOEXEC) != 0)
-    fail(fmt::format("cannot make a pipe: {}", std::strerror(errno)), "external command");
+  if (pipe2(fds, O_CLOEXEC) != 0) fail(fmt::format("cannot make a pipe: {}", std::strerror(errno)), "external command");
   read = fds[0], write = fds[1];
 }
 
@@ -85,8 +84,8 @@ pid_t spawn_child(const std::string& program, std::vector<std::string> arguments
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
   std::vector<std::string> lines = environment_with(variables);
   pid_t pid = -1;
-  int rc = posix_spawnp(&pid, program.c_str(), &actions, &attributes, pointers(arguments).data(),
-                        pointers(lines).data());
+  int rc =
+      posix_spawnp(&pid, program.c_str(), &actions, &attributes, pointers(arguments).data(), pointers(lines).data());
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   if (rc != 0)

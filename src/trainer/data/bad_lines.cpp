@@ -20,8 +20,7 @@ void BadLines::skip(const BadLine& line) {
     throw BadLine(line.problem(), line.where(),
                   fmt::format("{} Before it, --skip-bad-lines skipped {}.", line.advice(),
                               format_number_of(int64_t(skipped_), "bad line")));
-  if (++skipped_ <= most_printed && message_)
-    message_(fmt::format("skipped {}: {}", line.where(), line.problem()));
+  if (++skipped_ <= most_printed && message_) message_(fmt::format("skipped {}: {}", line.where(), line.problem()));
 }
 
 void BadLines::end_first_reading() {

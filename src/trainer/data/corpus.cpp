@@ -152,9 +152,7 @@ void read_rows(SourceFile& source, const CorpusOptions& options,
 
 void measure_sources(std::vector<SourceFile>& sources, const CorpusOptions& options,
                      const std::function<void(uint64_t, uint64_t)>& progress) {
-  auto unknown = [](const SourceFile& s) {
-    return s.json_lines || s.parquet || s.compression != Compression::none;
-  };
+  auto unknown = [](const SourceFile& s) { return s.json_lines || s.parquet || s.compression != Compression::none; };
   uint64_t all = 0, done = 0;
   for (auto& s : sources) all += unknown(s) ? s.file_bytes : 0;
   std::string block(all ? options.block_bytes : 0, '\0');

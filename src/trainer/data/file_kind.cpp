@@ -29,19 +29,16 @@ struct Signature {
 
 constexpr const char* unpack_archive =
     "Unpack it into a folder, and give the folder: mkdir texts && tar -xf {} -C texts";
-constexpr const char* whole_parquet =
-    "crest data prepare FILE.parquet --text-key COLUMN reads a whole file by its name: not a part of one, a compressed "
-    "one, or standard input.";
 constexpr const char* to_json_lines =
-    "Convert it to JSON lines: python3 -c \"import pandas, sys; pandas.read_feather(sys.argv[1]).to_json('data.jsonl', "
+    "Convert it to JSON lines: python3 -c \"import pandas, sys; pandas.read_{}(sys.argv[1]).to_json('data.jsonl', "
     "orient='records', lines=True)\" {}";
 
 constexpr Signature signatures[] = {
     {lfs_pointer_start, 0, false, "a pointer of Git LFS",
      "Fetch the file itself: git lfs install && git lfs pull. Or download it."},
-    {"PAR1\x15"sv, 0, false, "a Parquet file", whole_parquet},
-    {"PAR1"sv, 0, true, "a Parquet file", whole_parquet},
-    {"ARROW1\0\0"sv, 0, false, "an Arrow file", to_json_lines},
+    {"PAR1\x15"sv, 0, false, "a Parquet file", "parquet"},
+    {"PAR1"sv, 0, true, "a Parquet file", "parquet"},
+    {"ARROW1\0\0"sv, 0, false, "an Arrow file", "feather"},
     {"ustar"sv, 257, true, "a tar archive", unpack_archive},
     {"PK\x03\x04"sv, 0, false, "a zip archive, or a document made of one (.docx, .xlsx, .epub)",
      "Unpack it into a folder, and give the folder: unzip {} -d texts. Save documents as text."},
@@ -126,6 +123,7 @@ bool mostly_control(std::string_view start) {
 }
 
 std::string advice_of(const Signature& s, const std::string& name) {
+  if (s.advice == "parquet"sv || s.advice == "feather"sv) return fmt::format(to_json_lines, s.advice, name);
   return fmt::format(fmt::runtime(s.advice), name);
 }
 

@@ -167,7 +167,8 @@ class Reading {
            fmt::format("Install it: {}. Or set CREST_PYTHON to an interpreter that has it.", install(python_)));
     if (kind == "column") {
       std::vector<std::string> names;
-      for (auto& name : problem.value("names", nlohmann::json::array())) names.push_back(printable(name.get<std::string>()));
+      for (auto& name : problem.value("names", nlohmann::json::array()))
+        names.push_back(printable(name.get<std::string>()));
       const int count = problem.value("count", 0);
       fail(count ? fmt::format("the file has {} columns of this name", count) : "the file has no such column", where,
            fmt::format("Its columns: {}. --text-key chooses the column of the text.",

@@ -340,8 +340,8 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   StagingFolder staging(o.out);
   std::optional<Tokenizer> given = given_tokenizer(o, spec);
   BadLines bad_lines(o.skip_bad_lines, o.message);
-  CorpusOptions corpus{
-      o.separator, o.block_bytes, UINT64_MAX, o.text_key, {o.chat_template, given ? &*given : nullptr}, &bad_lines};
+  CorpusOptions corpus{o.separator, o.block_bytes, UINT64_MAX, o.text_key, {o.chat_template, given ? &*given : nullptr},
+                       &bad_lines};
   auto sources = list_sources(o.inputs, staging.path(), o.standard_input, o.message, o.format);
   if (!keyed.empty()) expect_content(sources, keyed, o);
   if (o.overwrite && !in_cache)  // links in a folder lead anywhere

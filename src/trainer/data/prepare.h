@@ -13,7 +13,7 @@
 namespace crest {
 
 struct PrepareProgress {
-  const char* stage;             // "reading", "comparing documents", "counting words", "training the tokenizer", "encoding"
+  const char* stage;  // "reading", "comparing documents", "counting words", "training the tokenizer", "encoding"
   uint64_t done = 0, total = 0;  // in this stage: bytes, or merges
 };
 
@@ -46,7 +46,7 @@ struct PrepareOptions {
 struct PrepareResult {
   std::filesystem::path folder;
   DatasetInfo info;
-  bool reused = false;  // prepare_cached found it ready
+  bool reused = false;                                          // prepare_cached found it ready
   uint64_t bad_lines = 0, duplicates = 0, duplicate_bytes = 0;  // skipped; 0 for reused data
   double seconds = 0;
 };

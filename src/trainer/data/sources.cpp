@@ -110,6 +110,16 @@ SourceFile describe(const fs::path& path, const std::string& name, std::string_v
   return s;
 }
 
+// Like not_text, for a file that has no rows to read either.
+std::optional<NotText> neither_text_nor_rows(std::string_view start, Compression compression, std::string_view name) {
+  auto kind = not_text(start, compression, name);
+  if (kind && start.starts_with(parquet_mark))
+    kind->advice =
+        "crest data prepare FILE.parquet --text-key COLUMN reads a whole file by its name: not a part of one, a "
+        "compressed one, or standard input.";
+  return kind;
+}
+
 [[noreturn]] void fail_not_text(const NotText& kind, const std::string& name) {
   fail(fmt::format("this looks like {}", kind.what), printable(name), kind.advice);
 }
@@ -130,13 +140,13 @@ SourceFile spool(File input, const std::string& name, const fs::path& folder, si
       n += got, ended = got == 0;
     }
     if (n && std::exchange(first, false) && compression_of(block) == Compression::none)
-      if (auto kind = not_text({block.data(), n}, Compression::none, name)) fail_not_text(*kind, name);
+      if (auto kind = neither_text_nor_rows({block.data(), n}, Compression::none, name)) fail_not_text(*kind, name);
     copy.write(block.data(), n);
   }
   copy.close();
   Compression compression;
   std::string start = first_text(path, name, compression);
-  if (auto kind = not_text(start, compression, name)) fail_not_text(*kind, name);
+  if (auto kind = neither_text_nor_rows(start, compression, name)) fail_not_text(*kind, name);
   if (format == TextFormat::automatic && begins_as_json_lines(start)) {
     format = TextFormat::json_lines;
     if (message)
@@ -173,7 +183,7 @@ void list_folder(const fs::path& folder, TextFormat format, std::vector<SourceFi
     std::string name = path.string(), start = first_text(path, name, compression);
     if (has_rows(path, start, format)) {
       sources.push_back(describe_rows(path, name));
-    } else if (auto kind = not_text(start, compression, name)) {
+    } else if (auto kind = neither_text_nor_rows(start, compression, name)) {
       if (message) message(fmt::format("skipped {}: it looks like {}", printable(name), kind->what));
       if (skipped.empty()) skipped = fmt::format("{} looks like {}. {}", printable(name), kind->what, kind->advice);
     } else if (!start.empty()) {
@@ -221,7 +231,7 @@ std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, con
         sources.push_back(describe_rows(path, input));
         continue;
       }
-      if (auto kind = not_text(start, compression, input)) fail_not_text(*kind, input);
+      if (auto kind = neither_text_nor_rows(start, compression, input)) fail_not_text(*kind, input);
       if (start.empty() && message) message(fmt::format("skipped {}: empty", printable(input)));
       if (!start.empty()) sources.push_back(describe(path, input, start, compression, format, true));
     } else {
