@@ -106,8 +106,8 @@ TEST_F(Spikes, RollbackLeavesOutTheirSamplesAndContinuesExactly) {
   for (size_t i = 60; i < 90; ++i) EXPECT_LT(undone[i], 1.5 * warned[59]) << "step " << i + 1;
   const auto state = nlohmann::json::parse(read("undone/checkpoints/step-000090/state.json"));
   const auto skipped = state.at("skipped_samples").get<int64_t>();
-  // A spike shows within five steps. The rollback leaves out all steps since 60, and the rest of the
-  // noise may need a second one.
+  // A spike shows within five steps. The rollback leaves out all steps since 60. The rest of the
+  // noise may need a second rollback.
   EXPECT_TRUE(skipped >= 2 * (noisy + 1 - 60) && skipped <= 2 * (calm + 5 - 60)) << skipped;
 
   // A continued run leaves out the same samples.
