@@ -150,7 +150,11 @@ TEST(MeshSearch, FindsTheFastestOfAllMeshes) {
   };
   for (const Settings& settings :
        {Settings{"4", {{"schedule-pipeline", "1f1b"}, {"recompute", "full"}, {"shard", "optimizer"}}},
-        Settings{"2", {{"offload", "optimizer"}, {"offload-piece", "64KiB"}, {"recompute", "full"}}},
+        Settings{"2",
+                 {{"offload", "optimizer"},
+                  {"offload-piece", "64KiB"},
+                  {"recompute", "full"},
+                  {"schedule-pipeline", "1f1b"}}},
         Settings{"2", {{"lora", "4"}, {"base-weights", "int8"}, {"shard", "optimizer"}}}}) {
     Case c(settings.ranks);
     c.options.vary = {"mesh"}, c.options.global_batch = 4;
