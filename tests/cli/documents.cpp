@@ -35,6 +35,7 @@ constexpr Exception exceptions[] = {
     {"*' --model model '*", "needs a model of transformers; tests/interop/guide.py runs its page"},
     {"*' --model models/qwen '*", "needs the sizes of a model of transformers"},
     {"' export '*' nanogpt '*", "needs a model with nanoGPT's GELU; tests/interop exports one"},
+    {"' runs export '*' --to wandb '*", "needs the package wandb; tests/cli/runs_tracker.cpp has one"},
     {"' watch '*", "serves pages until Ctrl-C; tests/cli/watch.cpp runs it"},
     {"' comm '*", "needs a loopback device and Gloo, or GPUs; tests/cli/comm.cpp runs it"},
     {"*'--cublaslt '*|*'--cudnn '*|*'--libraries '*", "needs CUDA's libraries"},

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "checkpoint/safetensors_folder.h"
+#include "checkpoint/weights_io.h"
 #include "cli/train_harness.h"
 
 using namespace crest;

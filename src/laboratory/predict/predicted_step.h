@@ -23,8 +23,8 @@ struct CollectivesSource {
   double network_bytes_per_second = 0;  // of a GPU, in one direction
 };
 
-// Bytes that a rank sends in a step: to GPUs of its node (or processes of its host), and to other
-// nodes, as NCCL's rings divide them.
+// Bytes sent by a rank in a step: to GPUs of its node (or processes of its host), and to other
+// nodes, divided as in NCCL's rings.
 struct LinkTraffic {
   double in_node = 0, between_nodes = 0;
 };

@@ -77,9 +77,9 @@ std::vector<MeshBounds::Part> MeshBounds::stages(const std::vector<int64_t>& lay
   return sums;
 }
 
-// A rank runs all of its passes, and not before the first micro step has come through the ranks
-// before it. After its last backward pass those ranks have one, too; gradients of weights that are
-// passes of their own may come before the end.
+// A rank runs all its passes, and starts after the first micro step has come through the ranks
+// before it. After its last backward pass these ranks have one, too. Separate passes for gradients
+// of weights may come before the end.
 double MeshBounds::least_ms(const Recipe& r, double peak) const {
   if (!(peak > 0)) return 0;
   const Pipeline p = pipeline_of(r);

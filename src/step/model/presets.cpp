@@ -29,8 +29,8 @@ ModelConfig llama3(const char* name, int64_t layers, int64_t width, int64_t ff, 
   return c;
 }
 
-// The model of nanochat and modded-nanogpt's first track: norms without weights, also of embeddings,
-// queries and keys; ReLU squared; an untied head with a cap of logits.
+// nanochat's architecture: norms without weights, also of embeddings, queries and keys; squared
+// ReLU; an untied head with a cap of logits.
 ModelConfig modern(const char* name, int64_t layers, int64_t heads, int64_t width, int64_t context) {
   ModelConfig c = gpt2(name, layers, heads, width, context);
   c.bias = c.tied = c.norm_weight = false, c.norm = NormKind::rms, c.norm_eps = 1e-6;
@@ -89,8 +89,8 @@ const ModelConfig* find_preset(const std::string& name) {
 }
 
 SettingsOfPreset preset_settings(const std::string& name, const SettingsOfPreset& given) {
-  // Muon's rate of modded-nanogpt and nanochat, 0.02 for an orthogonal update of 768 x 768, whose
-  // elements are sqrt(1 / 768) on average. Muon's elements are 0.2 here (passes/muon.cpp).
+  // The rate of modded-nanogpt and nanochat is 0.02 for orthogonal updates. At a width of 768 their
+  // elements are sqrt(1 / 768) on average. Updates of Crest's Muon have elements of 0.2.
   static const SettingsOfPreset modern = {{"optimizer", {"muon"}},   {"lr", {"0.0036"}},
                                           {"min-lr", {"0"}},         {"schedule", {"wsd"}},
                                           {"decay-share", {"0.65"}}, {"decay-shape", {"linear"}}};

@@ -9,11 +9,8 @@
 #include "core/json_error.h"
 #include "core/text.h"
 #include "data/tokenizer.h"
-#include "inference/precision.h"
+#include "inference/decoding_session.h"
 #include "inference/python_text.h"
-#include "plan/compile.h"
-#include "plan/defaults.h"
-#include "plan/what_fits.h"
 #include "run/token_scorer.h"
 
 namespace crest {
@@ -175,25 +172,18 @@ ModelScorer::ModelScorer(const ScoreOptions& options, const LoadedModel& model, 
     whole |= texts[i].whole;
   }
   for (const TokenPair& p : parts_) longest = std::max(longest, int64_t(p.context.size() + p.continuation.size()) - 1);
-  Recipe recipe;
-  recipe.model = model.config;
-  recipe.batch = 1;
-  recipe.precision = inference_precision(options.precision);
-  recipe.pass_settings["weights"] = options.weights;
-  recipe = resolve(with_default_precision(recipe, options.device), options.device);
   SessionUse use;
   use.scoring = true;
   use.cache_length = longest;
   use.prefill = tokens_of_call(whole, model.config.vocab);
-  CompiledSession session = compile(recipe, options.device, session_programs(recipe, use));
-  check_fits(session, options.memory_limit);
-  session_ = std::make_unique<Session>(std::move(session));
+  session_ = std::make_unique<Session>(
+      compile_for_inference(model, {options.precision, options.weights, options.device, options.memory_limit}, use));
   load_weights(session_->executor, model);
 }
 
 ModelScorer::~ModelScorer() = default;
 
-const Recipe& ModelScorer::recipe() const { return session_->recipe(); }
+const Recipe& ModelScorer::recipe() const { return session_->compiled.recipe; }
 
 Score ModelScorer::score(size_t number) {
   return score(number, [](const Score&) {});

@@ -229,13 +229,7 @@ class Training {
     spikes_.continue_from(*files_);
     const StepRow& last = files_->steps().back();
     last_loss_ = last.loss, last_loss_step_ = last.step;
-    // More steps stretch the schedule. Another --lr moves it.
-    double now = schedule_->rate(last.step - 1);
-    if (last.lr > 0 && now > last.lr * (1 + 1e-9) && state_.step < schedule_->steps())
-      report_.message(
-          fmt::format("note     the learning rate jumps up here: step {} used {:.3g}, the new schedule of {} steps has "
-                      "{:.3g} there",
-                      last.step, last.lr, schedule_->steps(), now));
+    if (auto jump = schedule_->jump(last, state_.step)) report_.message(*jump);
   }
 
   void describe_plan() {
@@ -547,26 +541,19 @@ class Training {
     end.rows_left =
         end_ == RunEnd::stream ? stream_rows_ - state_.step * recipe().batch * recipe().grad_accumulation : 0;
     if (Samples ms(times_of_rows(after_warmup(files_->steps()))); !ms.empty()) end.step_ms_median = ms.median();
-    end.val_loss = NAN;
-    if (!files_->validations().empty())
-      end.val_loss = files_->validations().back().val_loss, end.val_step = files_->validations().back().step;
-    end.best = state_.validation, end.skipped_samples = state_.skipped_samples;
-    end.until_loss = validations_.until_loss(*files_, recipe().tokens_per_step());
-    end.kept_step = validations_.labeled_step(*files_), end.kept_loss = validations_.kept_loss();
     const double epoch = data_.epoch(recipe());
-    end.passes = data_.passes(recipe());
-    if (!end.passes.empty() && !files_->validations().empty()) end.val_losses = files_->validations().back().of_sources;
+    end.passes = data_.passes(recipe()), end.skipped_samples = state_.skipped_samples;
+    validations_.add_to(end, *files_, recipe().tokens_per_step());
     end.epochs = epoch > 0 ? double(state_.step) / epoch : NAN;
-    end.seconds = seconds_, end.saving_seconds = saving_seconds_, end.validation_seconds = validations_.seconds();
+    end.seconds = seconds_, end.saving_seconds = saving_seconds_;
     end.sampling_seconds = sampling_seconds_, end.last_save_seconds = last_save_seconds_;
     if (files_->on_disk() && state_.step > 0 && !data_error_) report_.not_finite(files_->checkpoints(), state_.step);
-    end.pipeline = pipeline_;
-    end.curve = files_->draw_loss(std::min(terminal_width(2), 100));
+    end.pipeline = pipeline_, end.curve = files_->draw_loss(std::min(terminal_width(2), 100));
     bool interrupted = end_ == RunEnd::signal;
     if (!data_error_) record_.finish(interrupted ? "interrupted" : "done", report_.result(end));
     report_.finish(end);
-    TrainOutcome outcome{interrupted};
-    outcome.held_bytes = engine_->rank(0).held_bytes();
+    TrainOutcome outcome;
+    outcome.interrupted = interrupted, outcome.held_bytes = engine_->rank(0).held_bytes();
     outcome.device_bytes = outcome.held_bytes + engine_->rank(0).runtime().other_bytes();
     return outcome;
   }

@@ -19,10 +19,10 @@ class SpikeWatch {
     int64_t calm_step;  // the last step of the lowest mean
   };
 
-  // Takes the loss of a step. NaN and infinity are ignored: they stop a run for themselves. A rise
-  // counts if it is larger than 8 standard deviations of a mean of `window` steps, and than 5% of the
-  // loss before. The noise is 1.4826 / sqrt(2) times the median difference of neighboring steps.
-  // Each rise is reported once. A loss that stays high for `history` steps is the new level.
+  // Takes the loss of a step, and ignores NaN and infinity. A rise counts if it exceeds 8 standard
+  // deviations of a mean of `window` steps, and 5% of the loss before. The noise is 1.4826 / sqrt(2)
+  // times the median difference of neighboring steps. Each rise is reported once. A loss that stays
+  // high for `history` steps is the new level.
   std::optional<Event> add(int64_t step, double loss);
 
  private:

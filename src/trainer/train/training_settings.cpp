@@ -200,7 +200,7 @@ std::vector<Setting> schedule_settings() {
            .group = group,
            .help =
                "response to a jump of the training loss: a warning, or a return to the newest checkpoint before it, "
-               "after which the samples since then are left out",
+               "without the samples since that checkpoint",
            .choices = {"warn", "rollback"},
            .identity = false,
            .stored = false,

@@ -72,6 +72,18 @@ int64_t Validations::labeled_step(const RunFiles& files) const {
   return labeled_checkpoint(files.checkpoints(), best_label) == checkpoint_name(kept_step_) ? kept_step_ : -1;
 }
 
+void Validations::add_to(RunReport::Summary& end, const RunFiles& files, int64_t tokens_per_step) const {
+  end.val_loss = NAN;
+  end.best = state_.validation;
+  end.until_loss = until_loss(files, tokens_per_step);
+  end.kept_step = labeled_step(files), end.kept_loss = kept_loss_;
+  end.validation_seconds = seconds_;
+  if (files.validations().empty()) return;
+  const ValidationRow& last = files.validations().back();
+  end.val_loss = last.val_loss, end.val_step = last.step;
+  if (data_.data().mixed()) end.val_losses = last.of_sources;
+}
+
 static int64_t rows_of_batch(const Engine& engine) {
   return engine.validation_batch() * engine.session().recipe.data_ranks();
 }

@@ -19,7 +19,8 @@ class Validations {
   // All must outlive it.
   Validations(const TrainOptions& options, RunData& data, RunState& state) : o_(options), data_(data), state_(state) {}
 
-  // Throws for --keep-best, --patience, --until-loss and --min-delta in a run where they decide nothing.
+  // Throws for --keep-best, --patience, --until-loss and --min-delta in a run where they decide
+  // nothing.
   void check_settings(const RunSchedule& schedule) const;
   // Takes over the log's validations that the checkpoint has not: of an older program, or of a run
   // that was killed between a validation and the save. With --keep-best, labels the best of the
@@ -38,19 +39,19 @@ class Validations {
 
   // Whether --keep-best keeps the current weights.
   bool is_best() const { return o_.keep_best && kept_step_ == state_.step; }
-  // The step and loss of the checkpoint that --keep-best keeps. -1: checkpoints/best is not there.
-  int64_t labeled_step(const RunFiles& files) const;
-  double kept_loss() const { return kept_loss_; }
   // Why the run ends before its last step: --until-loss or --patience.
   std::optional<RunEnd> end() const;
-  UntilLoss until_loss(const RunFiles& files, int64_t tokens_per_step) const;
-  double seconds() const { return seconds_; }
+  // Sets what the end of a run says about its validations.
+  void add_to(RunReport::Summary& end, const RunFiles& files, int64_t tokens_per_step) const;
 
  private:
   const TrainOptions& o_;
   RunData& data_;
   RunState& state_;
   void find_kept(const RunFiles& files);
+  // The step of checkpoints/best; -1: it is not there.
+  int64_t labeled_step(const RunFiles& files) const;
+  UntilLoss until_loss(const RunFiles& files, int64_t tokens_per_step) const;
   double loss_of(Engine& engine, size_t source);
 
   int64_t kept_step_ = -1;  // the lowest loss may have been in a step without a checkpoint
