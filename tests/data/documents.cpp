@@ -116,7 +116,7 @@ TEST(BadLines, SomeMayBeSkippedAndOneMoreFails) {
   std::vector<std::string> found;
   auto use = [&](const JsonDocument& d) { found.emplace_back(d.text); };
   lines.add("{\"text\": \"a\"}\n", false, use);
-  for (int i = 0; i < 130; ++i) lines.add(block, false, use);
+  for (int i = 0; i < 66; ++i) lines.add(block, false, use);
   lines.add("x\n{\"text\": \"b\"}\n", true, use);
   EXPECT_EQ(one.skipped(), 1u);
   EXPECT_EQ(found, (std::vector<std::string>{"a", "b"}));
