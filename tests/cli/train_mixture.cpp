@@ -59,7 +59,7 @@ TEST(Mixture, IsStatedRecordedAndContinuesBitForBit) {
     EXPECT_NEAR(row["val_loss"].get<double>(), mean, 1e-12);
     EXPECT_NE(row["val_losses"]["data"], row["val_losses"]["more"]);
   }
-  EXPECT_EQ(validations, 3);
+  EXPECT_EQ(validations, 4);
   EXPECT_EQ(result["sources"][0]["val_loss"], f.log("straight").back()["val_losses"]["data"]);
 
   // The first part reads ahead in two threads, and the second does not.

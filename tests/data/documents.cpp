@@ -75,12 +75,12 @@ TEST(BadLines, AreNamedWithLineAndColumn) {
   EXPECT_EQ(where("{\"text\": 5}"), "f.jsonl, line 2, column 10: \"text\" is not a string");
   EXPECT_EQ(where("  {\"body\": \"a\"}"), "f.jsonl, line 2, column 3: the line has no key \"text\"");
   EXPECT_EQ(where("{\"a\": {\"text\": 1}, \"b\": \"\\\"text\\\": \", \"text\" : [1]}"),
-            "f.jsonl, line 2, column 51: \"text\" is not a string")
+            "f.jsonl, line 2, column 48: \"text\" is not a string")
       << "a key of another object, and a string that looks like one";
   EXPECT_EQ(where("{\"prompt\": \"a\", \"answer\": \"\"}"), "f.jsonl, line 2, column 27: \"answer\" is empty");
   EXPECT_EQ(where("{\"messages\": [{\"role\": \"x\", \"content\": \"a\"}]}").substr(0, 35),
             "f.jsonl, line 2, column 14: \"messag");
-  EXPECT_EQ(where("{\"text\": tru}").substr(0, 27), "f.jsonl, line 2, column 13:");
+  EXPECT_EQ(where("{\"text\": tru}").substr(0, 27), "f.jsonl, line 2, column 10:");
 }
 
 TEST(BadLines, SomeMayBeSkippedAndOneMoreFails) {
@@ -93,11 +93,11 @@ TEST(BadLines, SomeMayBeSkippedAndOneMoreFails) {
   }
   write_file(dir / "a.jsonl", file);
   const std::string path = dir / "a.jsonl";
-  EXPECT_ERROR(prepared_documents(dir, {path}), path + ", line 12, column 2: not valid JSON");
+  EXPECT_ERROR(prepared_documents(dir, {path}), path + ", line 12, column 1: not valid JSON");
   EXPECT_ERROR(prepared_documents(dir, {path}), "--skip-bad-lines N skips up to N bad lines");
   PrepareOptions o;
   o.skip_bad_lines = 2;
-  EXPECT_ERROR(prepared_documents(dir, {path}, o), path + ", line 54, column 2");
+  EXPECT_ERROR(prepared_documents(dir, {path}, o), path + ", line 54, column 1");
   EXPECT_ERROR(prepared_documents(dir, {path}, o), "Before it, --skip-bad-lines skipped 2 bad lines.");
   EXPECT_FALSE(fs::exists(dir / "out"));
   o.skip_bad_lines = 3;
@@ -116,11 +116,10 @@ TEST(BadLines, SomeMayBeSkippedAndOneMoreFails) {
   std::vector<std::string> found;
   auto use = [&](const JsonDocument& d) { found.emplace_back(d.text); };
   lines.add("{\"text\": \"a\"}\n", false, use);
-  for (int i = 0; i < 130; ++i) lines.add(block, false, use);
-  lines.add("x\n{\"text\": \"b\"}\n{", true, [&](const JsonDocument& d) {
-    use(d);
-    EXPECT_EQ(one.skipped(), 1u);
-  });
+  for (int i = 0; i < 66; ++i) lines.add(block, false, use);
+  lines.add("x\n{\"text\": \"b\"}\n", true, use);
+  EXPECT_EQ(one.skipped(), 1u);
+  EXPECT_EQ(found, (std::vector<std::string>{"a", "b"}));
 }
 
 TEST(Deduplicate, OnlyTheFirstOfEqualDocumentsStays) {
@@ -228,7 +227,8 @@ write("nested.parquet", pa.array([["a"], ["b"]]))
 write("bytes.parquet", pa.array([b"a"]))
 write("damaged.parquet", pa.array(texts))
 data = bytearray(open(folder + "damaged.parquet", "rb").read())
-data[2000:6000] = b"\xff" * 4000
+middle = len(data) // 2
+data[middle:middle + 4000] = b"\xff" * 4000
 open(folder + "damaged.parquet", "wb").write(data)
 rows = []
 for name in ("plain", "large", "dict", "empty"):
@@ -253,8 +253,8 @@ open(folder + "expected.txt", "w", newline="").write("|".join(row for row in row
   EXPECT_ERROR(prepared_documents(dir, {path("nested")}), "not strings");
   EXPECT_ERROR(prepared_documents(dir, {path("bytes")}), "the column holds binary, not strings");
   o.text_key = "body";
-  EXPECT_ERROR(prepared_documents(dir, {path("plain")}, o),
-               "column \"body\": the file has no such column. Its columns: id, text.");
+  EXPECT_ERROR(prepared_documents(dir, {path("plain")}, o), "column \"body\": the file has no such column");
+  EXPECT_ERROR(prepared_documents(dir, {path("plain")}, o), "Its columns: id, text.");
   EXPECT_ERROR(prepared_documents(dir, {path("damaged")}), "pyarrow cannot read the file: ");
   write_file(dir / "fake.parquet", "PAR1 something PAR1");
   EXPECT_ERROR(prepared_documents(dir, {path("fake")}), "pyarrow cannot read the file: ");

@@ -37,7 +37,7 @@ def refuse(**problem):
 try:
     import pyarrow, pyarrow.parquet
 except ImportError as error:
-    refuse(kind="import", error=str(error))
+    refuse(kind="import", error=" ".join(str(error).split()))
 
 path, column = sys.argv[1:3]
 out = sys.stdout.buffer
@@ -68,7 +68,7 @@ try:
             out.write(memoryview(data)[begin:end])
     out.flush()
 except (pyarrow.ArrowException, OSError) as error:
-    refuse(kind="file", error=str(error))
+    refuse(kind="file", error=" ".join(str(error).split()))
 )python";
 
 constexpr int64_t most_rows = 1 << 16, most_bytes = int64_t(16) << 30;
