@@ -192,6 +192,21 @@ TEST(Judge, TheTextNamesVerdictsAndFigures) {
     EXPECT_NE(text.find(said), std::string::npos) << text;
 }
 
+TEST(Judge, AContinuedClaimIsWholeIfTheOneBeforeItComesLast) {
+  Experiment e = parse_experiment(
+      "name = \"x\"\ntitle = \"t\"\nkind = \"arithmetic\"\n"
+      "[[claim]]\ntext = \"A\"\nsubject = \"s\"\nsource = \"d\"\nneeds = \"cuda\"\ncheck = \"2 > 1\"\n"
+      "[[claim]]\ntext = \"... also B\"\nsubject = \"s\"\nsource = \"d\"\ncheck = \"2 > 1\"\n"
+      "[[claim]]\ntext = \"... and C\"\nsubject = \"s\"\nsource = \"d\"\ncheck = \"2 > 1\"\n",
+      "x.toml");
+  Result r;
+  r.experiment = &e, r.scale = "tiny", r.device = "a CPU";
+  judge(r, Device());
+  std::string text = result_text(r, false);
+  EXPECT_NE(text.find("upheld: A ... also B (s; d)"), std::string::npos) << text;
+  EXPECT_NE(text.find("upheld: ... and C (s; d)"), std::string::npos) << text;
+}
+
 // An experiment without a document, as a newcomer writes it, one measurement short.
 TEST(Judge, TheTextLeavesOutWhatIsUnknownAndCountsInSingular) {
   Experiment e = experiment();

@@ -100,7 +100,7 @@ std::string shown(const std::string& formula, const Value& v) {
   if (!v.known()) return "-";
   if (v.type != Value::Type::number) return describe(v);
   NumberText t = number_text(v);
-  std::string text = t.x + (formula.starts_with("ratio(") ? "x" : t.unit);
+  std::string text = formula.starts_with("ratio(") ? fmt::format("{:.4g}x", v.x) : t.x + t.unit;
   return v.exact() ? text : text + fmt::format(" ({} to {})", t.low, t.high);
 }
 

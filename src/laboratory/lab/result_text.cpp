@@ -105,11 +105,15 @@ std::string not_comparable_text(const Result& r) {
 
 std::string claims_text(const Result& r) {
   std::string text;
+  std::vector<std::string> texts;
+  for (auto& c : r.experiment->claims) texts.push_back(c.text);
   for (size_t i = 0; i < r.claims.size(); ++i) {
     const Claim& c = r.experiment->claims[i];
     const ClaimResult& v = r.claims[i];
     if (v.verdict == Verdict::not_comparable) continue;
-    text += paragraph(fmt::format("{}: {}", label(v.verdict), claim_text(c, c.text)), "", "  ");
+    bool follows = i > 0 && r.claims[i - 1].verdict != Verdict::not_comparable;
+    std::string said = follows ? c.text : whole_text(texts, i);
+    text += paragraph(fmt::format("{}: {}", label(v.verdict), claim_text(c, said)), "", "  ");
     text += quote_text(c, "    ");
     if (!v.reason.empty()) text += paragraph("reason: " + printable(v.reason, text_limit), "    ", "      ");
     text += fmt::format("    {}\n", printable(c.check.text, text_limit));
