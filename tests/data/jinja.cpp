@@ -5,6 +5,7 @@
 
 #include "data/chat.h"
 #include "data/helpers.h"
+#include "data/tokenizer.h"
 #include "host/external.h"
 
 using namespace crest;
