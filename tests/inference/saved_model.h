@@ -49,4 +49,19 @@ inline std::string prepare_text(const TemporaryFolder& folder, const std::string
   return folder / name;
 }
 
+// A test with a folder of its own, and for all tests of the class the folder *shared_: the model
+// in its run/, and its text as bytes in its data/.
+class SavedModelTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    shared_ = new TemporaryFolder;
+    make_model_and_text(*shared_);
+    prepare_text(*shared_, "bytes", "data");
+  }
+  static void TearDownTestSuite() { delete shared_; }
+
+  TemporaryFolder folder_;
+  static inline TemporaryFolder* shared_ = nullptr;
+};
+
 }  // namespace crest::test

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/input_text.h"
 #include "cli/options.h"
 #include "cli/store_options.h"
 #include "cli/text_io.h"
@@ -52,8 +53,7 @@ void read_prompt(SampleFlags& o) {
                "--max-tokens limits the length of the text.");
   if (o.has_tokens) o.sample.tokens = parse_ids(o.tokens);
   validate(o.sample);
-  if (!o.prompt_file.empty())
-    o.sample.prompt = read_file(o.prompt_file == "-" ? "/dev/stdin" : o.prompt_file, max_prompt_bytes);
+  if (!o.prompt_file.empty()) o.sample.prompt = read_input(o.prompt_file, max_prompt_bytes);
 }
 
 // Somebody at a terminal is asked for the prompt.

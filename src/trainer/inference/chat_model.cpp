@@ -45,7 +45,7 @@ ModelChat::~ModelChat() = default;
 
 void ModelChat::reset() {
   turns_.clear();
-  if (!options_.system.empty()) turns_.push_back({ChatRole::system, valid_utf8(options_.system)});
+  if (!options_.system.empty()) turns_.push_back({ChatRole::system, replace_invalid_utf8(options_.system)});
   ++conversation_;
 }
 
@@ -117,11 +117,11 @@ ChatAnswer ModelChat::answer(const std::string& question, const std::function<vo
   Timer timer;
   ChatAnswer answer;
   std::vector<ChatTurn> turns = turns_;
-  turns.push_back({ChatRole::user, valid_utf8(question)});
+  turns.push_back({ChatRole::user, replace_invalid_utf8(question)});
   answer.prompt = fit(turns, answer.left_out);
   generate_answer(answer, show, interrupted);
   answer.seconds = timer.seconds();
-  answer.text = prompt_.answer(valid_utf8(answer.text));
+  answer.text = prompt_.answer(replace_invalid_utf8(answer.text));
   answer.forgotten = answer.generated.end == GenerateEnd::interrupted && answer.text.empty();
   if (answer.forgotten) return answer;
   turns.push_back({ChatRole::assistant, answer.text});

@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "checkpoint/weights_io.h"
+#include "plan/compile.h"
 #include "run/generate.h"
 
 namespace crest {
@@ -15,6 +16,9 @@ struct DecodingOptions {
   Device device;
   int64_t memory_limit = 0;  // bytes
 };
+
+// The Programs of a model for a batch of one. Throws if they need more than the limit of memory.
+CompiledSession compile_for_inference(const LoadedModel& model, const DecodingOptions& options, const SessionUse& use);
 
 struct DecodingSession {
   // Compiles the Programs and loads the weights. cache_length: tokens of its cache. Throws if it
@@ -26,6 +30,7 @@ struct DecodingSession {
   CompiledSession compiled;
   Executor executor;
   Decoder decoder;
+  const Recipe& recipe() const { return compiled.recipe; }
 };
 
 }  // namespace crest

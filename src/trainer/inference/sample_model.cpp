@@ -80,7 +80,7 @@ ModelSampler::ModelSampler(const SampleOptions& options, const LoadedModel& mode
 
 ModelSampler::~ModelSampler() = default;
 
-const Recipe& ModelSampler::recipe() const { return session_->compiled.recipe; }
+const Recipe& ModelSampler::recipe() const { return session_->recipe(); }
 
 int64_t ModelSampler::cache_length() const { return session_->decoder.cache_length(); }
 

@@ -78,7 +78,7 @@ std::string TextStream::finish() {
   return out;
 }
 
-std::string valid_utf8(std::string_view text) {
+std::string replace_invalid_utf8(std::string_view text) {
   std::string out;
   while (!text.empty()) {
     bool complete = false;
