@@ -158,7 +158,7 @@ def chat(crest, folder, questions, flags):
     return [json.loads(line) for line in out.stdout.splitlines()]
 
 
-def compare(name, crest, folder, model, tokenizer, questions, system, tokens=40, before=""):
+def compare(name, crest, folder, model, tokenizer, questions, system, tokens=40, before="", after=""):
     """Whether each turn agrees."""
     import torch
     flags = ["--max-tokens", str(tokens)] + (["--system", system] if system else [])
@@ -176,7 +176,7 @@ def compare(name, crest, folder, model, tokenizer, questions, system, tokens=40,
         ends = ends if isinstance(ends, list) else [ends]
         ended = made[-1] in ends
         answer = made[:-1] if ended else made
-        text = tokenizer.decode(answer, skip_special_tokens=True).removeprefix(before)
+        text = tokenizer.decode(answer, skip_special_tokens=True).removeprefix(before).removesuffix(after)
         wrong = [what for what, same in (("prompt", prompt == turn["prompt"]), ("answer", answer == turn["tokens"]),
                                          ("text", text == turn["content"]),
                                          ("finish", ended == (turn["finish"] == "end_of_text"))) if not same]
@@ -197,11 +197,15 @@ def crest_runs(crest, folder, questions):
                                       {"role": "assistant", "content": f"answer {i}"}]}) for i in range(60)]
     (folder / "chat.jsonl").write_text("\n".join(lines) + "\n")
     (folder / "tiny.toml").write_text('preset = "llama-nano"\nname = "tiny"\nlayers = 2\nheads = 4\nkv_heads = 2\n'
-                                      "width = 64\nhead_dim = 16\nff = 128\ncontext = 1024\nvocab = 400\n")
+                                      "width = 64\nhead_dim = 16\nff = 128\ncontext = 1024\nvocab = 900\n")
     same = True
     for name in names:
         run = folder / name
-        subprocess.run([crest, "train", "chat.jsonl", "--chat-template", name, "--tokenizer", "bpe:400", "--model",
+        words = "bpe:400"
+        if name in ("chatml", "llama3"):  # a tokenizer with their tokens
+            words = folder / f"{name} tokenizer"
+            made_tokenizer((CHATML if name == "chatml" else LLAMA3) + ["<|endoftext|>"], None, "<|endoftext|>", None, words)
+        subprocess.run([crest, "train", "chat.jsonl", "--chat-template", name, "--tokenizer", str(words), "--model",
                         "tiny.toml", "--seq", "64", "--batch", "4", "--steps", "30", "--lr", "1e-2", "--threads", "1",
                         "--packing", "documents", "--out", str(run), "--quiet"], check=True, cwd=folder)
         checkpoint = max((run / "checkpoints").glob("step-*"))
@@ -209,7 +213,7 @@ def crest_runs(crest, folder, questions):
         tokenizer = AutoTokenizer.from_pretrained(checkpoint)
         for system in ("", "Be brief."):
             same &= compare(f"run, {name}", crest, str(run), model, tokenizer, questions, system,
-                            before=" " if name in ("plain", "llama2") else "")
+                            before=" " if name in ("plain", "llama2") else "", after=" " if name == "llama2" else "")
     return same
 
 

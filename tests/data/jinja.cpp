@@ -5,6 +5,7 @@
 
 #include "data/chat.h"
 #include "data/helpers.h"
+#include "data/tokenizer.h"
 #include "host/external.h"
 
 using namespace crest;
@@ -181,7 +182,7 @@ TEST(Jinja, ErrorsNameTheLine) {
       {"\n{{ 'a }}", "a text has no end"},
       {"\n{{ 1", "{{ has no end }}"},
       {"\n{% if true %}", "{% elif or else or endif %} is missing"},
-      {"\n{% for x in y %}{% endif %}", "is missing"},
+      {"\n{% for x in y %}{% endif %}", "'endif' has no place here"},
       {"\n{{ 1 + }}", "an expression is missing"},
       {"\n{{ ) }}", "')' closes nothing"},
       {"\n{{ a b }}", "'b' has no place here"},
@@ -218,12 +219,13 @@ TEST(Jinja, AHostileTemplateIsRefused) {
            "{{ " + deep + " }}", "{{ " + repeated("(", 5000), "{{ " + repeated("not ", 5000) + "1 }}",
            "{{ " + repeated("-", 5000) + "1 }}", repeated("{% if true %}", 5000),
            "{{ 1" + repeated(" + 1", 5000) + " }}", "{{ a" + repeated(".b", 5000) + " }}",
-           "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+           "{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}",
            "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
-           "{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}",
+           "{% set ns = namespace(x=[]) %}{% for i in range(9999) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}",
            "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}", "{{ 'a' * 999999999999 }}",
-           "{{ range(999999999) }}", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{{ 9999999999 * 9999999999 }}",
-           "{{ 9 ** 99 }}"})
+           "{{ range(999999999) }}", "{{ ('a' * 9999).replace('a', 'b' * 9999) }}",
+           "{% set x = 'a' * 999999 %}{{ [x, x, x, x, x, x, x, x, x, x] | map('upper') | join }}",
+           "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{{ 9999999999 * 9999999999 }}", "{{ 9 ** 99 }}"})
     EXPECT_NE(refusal(text), "") << text.substr(0, 60);
   // No beginning of a template crashes.
   const std::string whole =

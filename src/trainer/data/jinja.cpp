@@ -20,10 +20,11 @@ namespace jinja {
 namespace {
 
 constexpr size_t most_bytes = size_t(8) << 20;  // of the texts made
-constexpr int64_t most_steps = 20'000'000;
-constexpr int most_containers = 10'000;  // made, so that none is inside of too many others
-constexpr int deepest = 1000;            // evaluations inside of each other
-constexpr int64_t longest_range = 100'000;
+constexpr int64_t most_steps = 1'000'000;
+constexpr size_t most_read = size_t(1) << 30;  // bytes of values used
+constexpr int most_containers = 10'000;        // made, so that none is inside of too many others
+constexpr int deepest = 1000;                  // evaluations inside of each other
+constexpr int64_t longest_range = 10'000;
 
 constexpr const char* advice =
     "If the conversations have the form of one of Crest's own templates, name it: --chat-template chatml.";
@@ -126,7 +127,7 @@ class Rendering {
     step();
     switch (s.kind) {
       case Statement::Kind::text: print(s.text, out); break;
-      case Statement::Kind::output: print(value(*s.expression).str(), out); break;
+      case Statement::Kind::output: print(weighed(value(*s.expression)).str(), out); break;
       case Statement::Kind::block: return write(s.body, out);
       case Statement::Kind::break_loop: return Flow::break_loop;
       case Statement::Kind::continue_loop: return Flow::continue_loop;
@@ -171,6 +172,7 @@ class Rendering {
     if (s.condition) {
       List chosen;
       for (auto& element : all) {
+        step();
         scopes_.emplace_back();
         assign(s.targets, element);
         if (value(*s.condition).truth()) chosen.push_back(element);
@@ -181,6 +183,7 @@ class Rendering {
     if (all.empty()) return write(s.otherwise, out);
     const auto count = int64_t(all.size());
     for (int64_t i = 0; i < count; ++i) {
+      step();
       auto map = std::make_shared<Map>();
       map->set("index", i + 1), map->set("index0", i);
       map->set("revindex", count - i), map->set("revindex0", count - i - 1);
@@ -252,7 +255,7 @@ class Rendering {
       }
       case Kind::unary: return unary(e.name, operand(e, 0));
       case Kind::binary: {
-        const Value left = operand(e, 0), right = operand(e, 1);
+        const Value left = weighed(operand(e, 0)), right = weighed(operand(e, 1));
         return binary(e.name, left, right);
       }
       case Kind::both: {
@@ -274,7 +277,7 @@ class Rendering {
       case Kind::slice: return slice(e);
       case Kind::call: return call(e);
       case Kind::filter: {
-        const Value subject = operand(e, 0);
+        const Value subject = weighed(operand(e, 0));
         return counted(apply_filter(e.name, subject, arguments(e, 1)));
       }
       case Kind::test: {
@@ -292,9 +295,28 @@ class Rendering {
     return v;
   }
 
+  // Lists share texts: one list may spell far more than was made.
+  Value weighed(Value v) {
+    size_t left = most_bytes;
+    if (!take_weight(v, left)) refuse("its lists are too long");
+    read_ += most_bytes - left;
+    if (read_ > most_read) refuse("it takes too many steps");
+    return v;
+  }
+  static bool take_weight(const Value& v, size_t& left) {
+    const size_t own = 16 + (v.text() ? v.text()->size() : 0);
+    if (own > left) return false;
+    left -= own;
+    if (v.list())
+      return std::ranges::all_of(*v.list(), [&](const Value& element) { return take_weight(element, left); });
+    if (v.map() && !v.map()->writable)
+      return std::ranges::all_of(v.map()->items, [&](const auto& item) { return take_weight(item.second, left); });
+    return true;
+  }
+
   Arguments arguments(const Expression& e, size_t begin) {
     Arguments a;
-    for (size_t i = begin; i < e.operands.size(); ++i) a.positional.push_back(operand(e, i));
+    for (size_t i = begin; i < e.operands.size(); ++i) a.positional.push_back(weighed(operand(e, i)));
     for (auto& [name, expression] : e.named) a.named.emplace_back(name, value(*expression));
     return a;
   }
@@ -302,7 +324,7 @@ class Rendering {
   Value call(const Expression& e) {
     const Expression& callee = *e.operands[0];
     if (callee.kind == Expression::Kind::attribute) {
-      const Value object = operand(callee, 0);
+      const Value object = weighed(operand(callee, 0));
       const Value* own = object.map() ? object.map()->find(callee.name) : nullptr;
       const Arguments a = arguments(e, 1);
       return counted(own && own->function() ? (*own->function())(a) : call_method(object, callee.name, a));
@@ -423,7 +445,7 @@ class Rendering {
   const std::string& where_;
   std::vector<Map> scopes_;  // of functions and variables, of the template, of loops
   int64_t steps_ = 0;
-  size_t made_ = 0;
+  size_t made_ = 0, read_ = 0;
   int depth_ = 0, containers_ = 0;
 };
 

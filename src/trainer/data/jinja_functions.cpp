@@ -13,6 +13,11 @@ namespace crest::jinja {
 namespace {
 
 constexpr size_t most_spaces = 1000;  // of an indent
+constexpr size_t most_made = size_t(8) << 20, most_compared = 1000;
+
+void check_size(size_t bytes) {
+  if (bytes > most_made) refuse("its texts are too long");
+}
 
 // Python's str.isspace.
 bool is_space(uint32_t c) {
@@ -58,8 +63,10 @@ std::string replaced_text(const std::string& text, const std::string& from, cons
   if (from.empty()) refuse("'replace' of an empty text");
   std::string out;
   size_t done = 0;
-  for (size_t at; count != 0 && (at = text.find(from, done)) != std::string::npos; done = at + from.size(), --count)
-    out += text.substr(done, at - done) + to;
+  for (size_t at; count != 0 && (at = text.find(from, done)) != std::string::npos; done = at + from.size(), --count) {
+    out.append(text, done, at - done).append(to);
+    check_size(out.size());
+  }
   return out + text.substr(done);
 }
 
@@ -144,7 +151,9 @@ Value joined(const Value& value, const Arguments& a) {
   const Value *separator = a.get(0, "d"), *by = a.get(1, "attribute");
   std::vector<std::string> parts;
   for (auto& element : elements(value)) parts.push_back((by ? attribute(element, text_of(by, "join")) : element).str());
-  return join(parts, separator ? separator->str() : "");
+  const std::string between = separator ? separator->str() : "";
+  check_size(between.size() * parts.size());
+  return join(parts, between);
 }
 
 Value to_integer(const Value& value) {
@@ -162,6 +171,7 @@ std::string indented(const std::string& text, const Arguments& a) {
   const Value *first = a.get(1, "first"), *blank = a.get(2, "blank");
   const std::string spaces(size_t(width), ' ');
   std::vector<std::string> lines = split(text, '\n');
+  check_size(lines.size() * spaces.size());
   for (size_t i = 0; i < lines.size(); ++i)
     if (i == 0 ? first && first->truth() : !lines[i].empty() || (blank && blank->truth())) lines[i] = spaces + lines[i];
   return join(lines, "\n");
@@ -203,6 +213,7 @@ Value apply_filter(const std::string& name, const Value& value, const Arguments&
   }
   if (name == "unique") {
     List out;
+    if (length(value) > int64_t(most_compared)) refuse("'unique' of too many elements");
     for (auto& element : elements(value))
       if (std::ranges::none_of(out, [&](const Value& v) { return v.equals(element); })) out.push_back(element);
     return out;

@@ -112,6 +112,8 @@ class Parser {
       take();
       return expect_end();
     }
+    if (name.starts_with("end") || name == "else" || name == "elif")
+      refuse_here(fmt::format("'{}' has no place here", printable(name)));
     refuse_here(fmt::format("Crest does not know the statement '{}'", printable(name)));
   }
 
