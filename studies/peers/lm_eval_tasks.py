@@ -192,11 +192,11 @@ def main():
     def train(*arguments):
         subprocess.run([crest, "train", *arguments, "--device", "cpu", "--no-store", "--quiet"], check=True, cwd=folder)
 
-    if not (folder / "trained").is_dir():
-        train("text.txt", "--model", "nano", "--tokenizer", "bpe:400", "--seq", "96", "--steps", "60", "--batch", "8",
-              "--out", "trained")
-        train("--init", "trained", "--data", "trained-data" if (folder / "trained-data").is_dir() else "data/text",
-              "--lora", "4", "--steps", "20", "--batch", "4", "--lr", "1e-3", "--seq", "96", "--out", "tuned")
+    if not (folder / "llama").is_dir():
+        subprocess.run([crest, "data", "prepare", "text.txt", "--tokenizer", "bpe:400", "--out", "data"], check=True, cwd=folder)
+        train("--data", "data", "--model", "nano", "--seq", "96", "--steps", "60", "--batch", "8", "--out", "trained")
+        train("--data", "data", "--init", "trained", "--lora", "4", "--lr", "1e-3", "--seq", "96", "--steps", "20", "--batch",
+              "4", "--out", "tuned")
         subprocess.run([crest, "export", "tuned", "--to", "merged", "--out", "merged"], check=True, cwd=folder)
         make_llama(folder / "llama", text)
     checkpoint = max((folder / "trained/checkpoints").glob("step-*"))
