@@ -11,21 +11,12 @@ using Json = nlohmann::json;
 
 namespace {
 
-class EvalCommand : public ::testing::Test {
+class EvalCommand : public SavedModelTest {
  protected:
-  static void SetUpTestSuite() {
-    shared_ = new TemporaryFolder;
-    make_model_and_text(*shared_);
-    prepare_text(*shared_, "bytes", "data");
-  }
-  static void TearDownTestSuite() { delete shared_; }
   CommandResult eval(const std::string& arguments, const std::string& run = *shared_ / "run") {
     return run_crest("eval --device cpu --precision fp32 --run '" + run + "' " + arguments, folder_);
   }
   static std::string data() { return "--data '" + *shared_ / "data" + "' "; }
-
-  TemporaryFolder folder_;
-  static inline TemporaryFolder* shared_ = nullptr;
 };
 
 }  // namespace

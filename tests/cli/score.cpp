@@ -11,14 +11,8 @@ using namespace crest::test;
 
 namespace {
 
-class ScoreCommand : public ::testing::Test {
+class ScoreCommand : public SavedModelTest {
  protected:
-  static void SetUpTestSuite() {
-    shared_ = new TemporaryFolder;
-    make_model_and_text(*shared_);
-    prepare_text(*shared_, "bytes", "data");
-  }
-  static void TearDownTestSuite() { delete shared_; }
   CommandResult crest(const std::string& arguments) {
     return run_crest(arguments + " --device cpu --precision fp32 --run '" + *shared_ / "run'", folder_);
   }
@@ -35,9 +29,6 @@ class ScoreCommand : public ::testing::Test {
     for (std::string line; std::getline(in, line);) out.push_back(nlohmann::json::parse(line));
     return out;
   }
-
-  TemporaryFolder folder_;
-  static inline TemporaryFolder* shared_ = nullptr;
 };
 
 }  // namespace
@@ -168,13 +159,15 @@ TEST_F(ScoreCommand, BadLinesAreNamed) {
            {"{\"context\": 1, \"continuation\": \"b\"}", "the value of 'context' is not a text"},
            {"{\"context\": \"a\", \"continuation\": \"\"}", "the continuation is empty"},
            {"{\"text\": \"\"}", "the text is empty"},
-           {good + "{", "line 2"}}) {
+           {good + "{\"context\": a}", "standard input, line 2, column 13"}}) {
     write_text(folder_ / "bad.jsonl", lines);
     CommandResult r = crest("score < '" + folder_ / "bad.jsonl'");
     EXPECT_EQ(r.code, 1) << lines;
     EXPECT_EQ(r.out, "");
     EXPECT_TRUE(contains(r.err, said) && contains(r.err, "standard input")) << r.err;
   }
-  CommandResult r = run_crest("score < /dev/null", folder_);
+  CommandResult r = crest("score < .");
+  EXPECT_TRUE(r.code == 1 && contains(r.err, "standard input: ") && !contains(r.err, "/dev/stdin")) << r.err;
+  r = run_crest("score < /dev/null", folder_);
   EXPECT_TRUE(r.code == 2 && contains(r.err, "no model given")) << r.err;
 }

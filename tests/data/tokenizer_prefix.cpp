@@ -6,7 +6,7 @@
 
 using namespace crest;
 using namespace crest::test;
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 TEST(TokenizerPrefix, IsOfTemplatesBeforeTheText) {
   Json json = Json::parse(read_file(std::filesystem::path(CREST_TEST_DIR) / "data/fixtures/llama3.json"));

@@ -28,17 +28,18 @@ struct ExportFlags {
 };
 
 void print_export(const ExportResult& r) {
-  fmt::print("{}: {} ({}, {} parameters, {})\n", printable(r.folder), join(r.files, ", "), name(r.stored),
+  fmt::print("{}: {} ({}, {} parameters, {})\n", printable(r.folder), join(r.files, ", "), r.stored,
              format_count(double(r.parameters)), format_bytes(double(r.bytes)));
   for (auto& note : r.notes) fmt::print("{}\n", printable(note, 1000));
-  fmt::print("\nNext, {}\n", printable(r.next, 2000));
+  for (size_t i = 0; i < r.next.size(); ++i)
+    fmt::print("{}{}\n", i == 0 ? "\nNext, " : "      ", printable(r.next[i], 2000));
 }
 
 int run_export(ExportFlags& o) {
   if (o.models.size() != 1)
     fail_usage(o.models.empty() ? "no model given" : fmt::format("{} models given", o.models.size()), "crest export",
                "Give one run, checkpoint, or folder: crest export RUN.");
-  if (o.out.out.empty()) fail_usage("no output folder given", "--out", "Give a folder: --out DIR.");
+  o.out.out = export_path(o.out, o.models[0]);
   StopSignal signal;
   o.out.progress = conversion_progress("crest export", "exporting");
   LoadedModel model = open_model(
@@ -59,10 +60,13 @@ std::function<int()> setup_export(CLI::App& app) {
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--to", o->out.to,
-                 "program to write for: llm.c, nanogpt; for adapters also merged (transformers), peft");
+                 "program to write for: gguf (llama.cpp, Ollama), llm.c, nanogpt; for adapters also merged "
+                 "(transformers), peft");
   add_base_option(app, o->base);
-  app.add_option("--out", o->out.out, "folder to write (must not exist)")->type_name("DIR");
-  app.add_option("--dtype", o->out.dtype, "fp32, or for llm.c and merged bf16 (default: fp32)");
+  app.add_option("--out", o->out.out, "folder to write, or for gguf the file (must not exist; default: RUN.gguf)")
+      ->type_name("PATH");
+  app.add_option("--dtype", o->out.dtype,
+                 "fp32, or for llm.c and merged bf16 (default: fp32); gguf: f32, f16, bf16, q8_0 (default: f32)");
   app.add_flag("--other-gelu", o->out.other_gelu,
                "export although the program computes the other form of GELU (logits differ slightly)");
   add_json_option(app, o->json);

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/input_text.h"
 #include "cli/options.h"
 #include "core/error.h"
-#include "core/io.h"
 #include "core/text.h"
 #include "core/timer.h"
 #include "core/to_stderr.h"
@@ -34,11 +34,10 @@ int run_score(ScoreFlags& o) {
   ScoreOptions& s = o.score;
   if (s.run.empty())
     fail_usage("no model given", "--run", "Give a run, a checkpoint, or a folder with config.json and safetensors.");
-  const bool input = o.file == "-";
-  if (input && isatty(STDIN_FILENO))
+  if (o.file == "-" && isatty(STDIN_FILENO))
     fail_usage("standard input is a terminal", "crest score", "Pipe pairs into it, or name a file of them.");
-  const std::string where = input ? "standard input" : printable(o.file);
-  const auto texts = parse_scored_texts(read_file(input ? "/dev/stdin" : o.file, max_pairs_bytes), where);
+  const std::string where = input_name(o.file);
+  const auto texts = parse_scored_texts(read_input(o.file, max_pairs_bytes), where);
   LoadedModel model = open_model(
       s.run, [](const std::string& m) { to_stderr("crest: warning: {}\n", m); }, o.base);
   s.device = o.device.find();

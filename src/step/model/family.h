@@ -37,6 +37,7 @@ struct TensorNames {
 struct Family {
   const char* type;          // model_type in config.json
   const char* architecture;  // class in transformers
+  const char* llama_cpp;     // architecture in llama.cpp; null: none
   const TensorNames& names;
   // Throws a usage error that names the key with an unsupported value.
   ModelConfig (*read)(const Keys&);

@@ -6,19 +6,25 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/json_error.h"
 #include "core/text.h"
 #include "data/tokenizer.h"
-#include "inference/precision.h"
+#include "inference/decoding_session.h"
 #include "inference/python_text.h"
-#include "plan/compile.h"
-#include "plan/defaults.h"
-#include "plan/what_fits.h"
 #include "run/token_scorer.h"
 
 namespace crest {
 
 std::string place_of_line(const std::string& where, size_t number) {
   return fmt::format("{}, line {}", where, number + 1);
+}
+
+static nlohmann::json parse_line(std::string_view line, const std::string& place, const char* form) {
+  try {
+    return parse_json_guarded(line, {}, place);
+  } catch (const JsonError& e) {
+    fail(e.problem(), fmt::format("{}, column {}", place, e.position() + 1), form);
+  }
 }
 
 std::vector<ScoredText> parse_scored_texts(std::string_view lines, const std::string& where) {
@@ -31,7 +37,7 @@ std::vector<ScoredText> parse_scored_texts(std::string_view lines, const std::st
     const std::string place = place_of_line(where, texts.size());
     const std::string_view line = lines.substr(start, end - start);
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) fail("the line is empty", place, form);
-    const nlohmann::json json = parse_json_guarded(line, {}, place);
+    const nlohmann::json json = parse_line(line, place, form);
     auto text_at = [&](const char* key) {
       if (!json.is_object() || !json.contains(key)) fail(fmt::format("there is no key '{}'", key), place, form);
       if (!json[key].is_string()) fail(fmt::format("the value of '{}' is not a text", key), place, form);
@@ -166,19 +172,12 @@ ModelScorer::ModelScorer(const ScoreOptions& options, const LoadedModel& model, 
     whole |= texts[i].whole;
   }
   for (const TokenPair& p : parts_) longest = std::max(longest, int64_t(p.context.size() + p.continuation.size()) - 1);
-  Recipe recipe;
-  recipe.model = model.config;
-  recipe.batch = 1;
-  recipe.precision = inference_precision(options.precision);
-  recipe.pass_settings["weights"] = options.weights;
-  recipe = resolve(with_default_precision(recipe, options.device), options.device);
   SessionUse use;
   use.scoring = true;
   use.cache_length = longest;
   use.prefill = tokens_of_call(whole, model.config.vocab);
-  CompiledSession session = compile(recipe, options.device, session_programs(recipe, use));
-  check_fits(session, options.memory_limit);
-  session_ = std::make_unique<Session>(std::move(session));
+  session_ = std::make_unique<Session>(
+      compile_for_inference(model, {options.precision, options.weights, options.device, options.memory_limit}, use));
   load_weights(session_->executor, model);
 }
 

@@ -11,6 +11,8 @@
 #include "core/shell_word.h"
 #include "core/text.h"
 #include "data/staging.h"
+#include "data/text_rules.h"
+#include "interop/gguf_architecture.h"
 #include "model/parameters.h"
 
 namespace crest {
@@ -19,6 +21,7 @@ void write_llmc(ExportJob&);
 void write_nanogpt(ExportJob&);
 void write_merged(ExportJob&);
 void write_peft(ExportJob&);
+void write_gguf(ExportJob&);
 
 namespace {
 
@@ -56,36 +59,46 @@ const std::vector<ExportFormat>& export_formats() {
   static const std::vector<ExportFormat> table = {
       {"llm.c",
        "llm.c",
-       {DType::f32, DType::bf16},
+       {{"fp32", DType::f32}, {"bf16", DType::bf16}},
        false,
        lacks_of_llmc,
        ActivationKind::gelu,
        write_llmc,
-       "in llm.c: ./train_gpt2cu -e DIR/model.bin"},
+       {"in llm.c: ./train_gpt2cu -e OUT/model.bin"}},
       {"nanogpt",
        "nanoGPT",
-       {DType::f32},
+       {{"fp32", DType::f32}},
        false,
        lacks_of_gpt2,
        ActivationKind::gelu_erf,
        write_nanogpt,
-       "in nanoGPT: python train.py --init_from=resume --out_dir=DIR"},
+       {"in nanoGPT: python train.py --init_from=resume --out_dir=OUT"}},
       {"merged",
        "transformers",
-       {DType::f32, DType::bf16},
+       {{"fp32", DType::f32}, {"bf16", DType::bf16}},
        true,
        [](const ModelConfig&) { return std::string(); },
        std::nullopt,
        write_merged,
-       "in transformers: AutoModelForCausalLM.from_pretrained(\"DIR\")"},
+       {"in transformers: AutoModelForCausalLM.from_pretrained(\"OUT\")"}},
       {"peft",
        "peft",
-       {DType::f32},
+       {{"fp32", DType::f32}},
        true,
        [](const ModelConfig&) { return std::string(); },
        std::nullopt,
        write_peft,
-       "in peft: PeftModel.from_pretrained(base, \"DIR\")"},
+       {"in peft: PeftModel.from_pretrained(base, \"OUT\")"}},
+      {"gguf",
+       "llama.cpp",
+       {{"f32", DType::f32}, {"f16", DType::f16}, {"bf16", DType::bf16}, {"q8_0", DType::i8}},
+       false,
+       gguf_lacks,
+       ActivationKind::gelu,
+       write_gguf,
+       {"in llama.cpp: llama-cli -m OUT", "or llama-server -m OUT",
+        "in Ollama (Crest's tests have not run it): echo FROM OUT > Modelfile && ollama create my-model -f Modelfile"},
+       ".gguf"},
   };
   return table;
 }
@@ -103,22 +116,24 @@ const ExportFormat& find_format(const std::string& name) {
              fmt::format("{} Programs: {}.", did_you_mean(name, names), join(names, ", ")));
 }
 
-DType find_dtype(const std::string& given, const ExportFormat& format) {
-  static const std::pair<const char*, DType> names[] = {{"fp32", DType::f32}, {"bf16", DType::bf16}};
+// Both names of a type are understood: f32 and fp32, f16 and fp16.
+const ExportType& find_type(const std::string& given, const ExportFormat& format) {
   std::vector<std::string> possible;
-  for (auto& [name, dtype] : names) {
-    bool has = std::count(format.dtypes.begin(), format.dtypes.end(), dtype) > 0;
-    if (has && given == name) return dtype;
-    if (has) possible.push_back(name);
+  for (auto& type : format.types) {
+    const std::string_view short_name = crest::name(type.dtype);
+    const bool other = given == short_name || (given == "fp32" && type.dtype == DType::f32) ||
+                       (given == "fp16" && type.dtype == DType::f16);
+    if (given.empty() || given == type.name || (other && type.dtype != DType::i8)) return type;
+    possible.push_back(type.name);
   }
-  if (given.empty()) return DType::f32;
   fail_usage(fmt::format("{} does not load checkpoints in '{}'", format.title, printable(given)), "--dtype",
              fmt::format("Values: {}.", join(possible, ", ")));
 }
 
 // "nanoGPT computes GELU exactly; this model was trained with its tanh form": "" if both are one.
 std::string gelu_difference(const ModelConfig& c, const ExportFormat& format) {
-  if (!format.activation || c.activation == format.activation) return "";
+  const bool gelu = c.activation == ActivationKind::gelu || c.activation == ActivationKind::gelu_erf;
+  if (!format.activation || c.activation == format.activation || !gelu) return "";
   return format.activation == ActivationKind::gelu
              ? fmt::format("{} computes GELU in its tanh form; this model was trained with exact GELU", format.title)
              : fmt::format("{} computes GELU exactly; this model was trained with its tanh form", format.title);
@@ -141,9 +156,19 @@ uint64_t bytes_of(const std::string& folder, const std::vector<std::string>& fil
 
 }  // namespace
 
+std::string export_path(const ExportOptions& o, const std::string& model_path) {
+  const ExportFormat& format = find_format(o.to);
+  if (!o.out.empty()) return o.out;
+  if (!format.file) fail_usage("no output folder given", "--out", "Give a folder: --out DIR.");
+  std::error_code ignored;
+  std::filesystem::path path = std::filesystem::absolute(model_path, ignored).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  return path.filename().string() + format.file;
+}
+
 ExportResult export_model(const LoadedModel& model, const ExportOptions& o) {
   const ExportFormat& format = find_format(o.to);
-  DType dtype = find_dtype(o.dtype, format);
+  const ExportType& type = find_type(o.dtype, format);
   const bool adapted = model.config.lora.rank > 0;
   if (format.adapters && !adapted)
     fail(fmt::format("the model has no adapters, so there is nothing for --to {}", o.to), printable(model.weights_path),
@@ -157,11 +182,11 @@ ExportResult export_model(const LoadedModel& model, const ExportOptions& o) {
   ParameterReader weights(model.config, folder, &adapter);
   require_new(o.out);
   StagingFolder staging(o.out);
-  const std::string made = staging.path().string();
+  const std::string made = staging.path().string(), out = staging.out().string();
   const bool alone = format.write == write_peft;
   uint64_t all = uint64_t(alone ? trained_parameter_count(model.config) : parameter_count(config)), done = 0;
-  require_free_space(staging.out().parent_path().string(), all * size_of(dtype), "the exported model");
-  ExportJob job{model, config, weights, dtype, made, {}, {}, {}};
+  require_free_space(parent_path(out), all * size_of(type.dtype), "the exported model");
+  ExportJob job{model, config, weights, type.dtype, made, {}, {}, {}};
   job.advance = [&](uint64_t parameters) {
     done += parameters;
     if (o.progress) o.progress(done, all);
@@ -169,19 +194,25 @@ ExportResult export_model(const LoadedModel& model, const ExportOptions& o) {
   if (std::string difference = gelu_difference(config, format); !difference.empty())
     job.notes.push_back(difference + ". The logits will differ slightly.");
   format.write(job);
-  ExportResult result{format.name, "", format.next, config, dtype, 0, all, job.files, job.notes};
+  ExportResult result{format.name, out, {}, config, "", 0, all, job.files, job.notes};
+  result.stored = type.dtype == DType::i8 ? type.name : crest::name(type.dtype);
   result.bytes = bytes_of(made, job.files);
-  staging.publish(false);
-  result.folder = staging.out().string();
-  result.next.replace(result.next.find("DIR"), 3, shell_path(result.folder));
+  if (format.file) {
+    rename_path(join_path(made, job.files[0]), out);
+    sync_directory(parent_path(out));
+    result.folder = parent_path(out), result.files = {staging.out().filename().string()};
+  } else {
+    staging.publish(false);
+  }
+  for (const char* next : format.next) result.next.push_back(replaced(next, "OUT", shell_path(out)));
   return result;
 }
 
 nlohmann::ordered_json to_json(const ExportResult& r) {
   const ModelConfig& c = r.config;
-  return {{"folder", r.folder}, {"format", r.format},   {"stored", name(r.stored)}, {"parameters", r.parameters},
-          {"vocab", c.vocab},   {"context", c.context}, {"layers", c.layers},       {"heads", c.heads},
-          {"width", c.width},   {"bias", c.bias},       {"tied", c.tied},           {"files", r.files},
+  return {{"folder", r.folder}, {"format", r.format},   {"stored", r.stored}, {"parameters", r.parameters},
+          {"vocab", c.vocab},   {"context", c.context}, {"layers", c.layers}, {"heads", c.heads},
+          {"width", c.width},   {"bias", c.bias},       {"tied", c.tied},     {"files", r.files},
           {"bytes", r.bytes},   {"notes", r.notes}};
 }
 

@@ -16,8 +16,8 @@ namespace crest {
 
 struct ExportOptions {
   std::string to;                                             // a name of export_formats()
-  std::string out;                                            // folder; must not exist
-  std::string dtype;                                          // fp32, bf16; "": fp32
+  std::string out;                                            // folder or file; must not exist. export_path()
+  std::string dtype;                                          // a name of the format's types; "": fp32
   bool other_gelu = false;                                    // accept a program with the other form of GELU
   std::function<void(uint64_t done, uint64_t all)> progress;  // in parameters; may throw: no files are left behind
 };
@@ -33,30 +33,42 @@ struct ExportJob {
   std::vector<std::string> files, notes;             // results: names in the folder; a sentence each
 };
 
+// How weights are stored: the value of --dtype. i8: blocks with scales (q8_0).
+struct ExportType {
+  const char* name;
+  DType dtype;
+};
+
 // A row of the table of formats.
 struct ExportFormat {
-  const char *name, *title;   // value of --to; the program as people write it
-  std::vector<DType> dtypes;  // loaded by the program
-  bool adapters;              // needs a model with adapters; other formats merge them
+  const char *name, *title;       // value of --to; the program as people write it
+  std::vector<ExportType> types;  // loaded by the program; the first one is the default
+  bool adapters;                  // needs a model with adapters; other formats merge them
   // The features of the model missing in the program, or "". The form of GELU is the matter of
   // `activation`.
   std::string (*lacks)(const ModelConfig&);
   std::optional<ActivationKind> activation;  // the program's form of GELU; absent: it has both
   void (*write)(ExportJob&);
-  const char* next;  // the next step for the folder DIR
+  std::vector<const char*> next;  // what to do with OUT, the folder or the file
+  const char* file = nullptr;     // the ending of its only file, which has no folder of its own; null: a folder
 };
 const std::vector<ExportFormat>& export_formats();
 
+// Where a model goes: `out`, or for the format of a single file without it NAME.gguf by the name of
+// the model's folder. Throws a usage error for an unknown format, and for a folder without a name.
+std::string export_path(const ExportOptions& options, const std::string& model_path);
+
 struct ExportResult {
-  std::string format, folder, next;
+  std::string format, folder;
+  std::vector<std::string> next;
   ModelConfig config;
-  DType stored = DType::f32;
+  std::string stored;       // type of the weights
   uint64_t bytes = 0;       // of all files
   uint64_t parameters = 0;  // in them
   std::vector<std::string> files, notes;
 };
-// The folder appears complete or not at all. One parameter at a time is in memory. Throws for
-// models unknown to the program.
+// The folder or file appears complete or not at all. One parameter at a time is in memory. Throws
+// for models unknown to the program.
 ExportResult export_model(const LoadedModel& model, const ExportOptions& options);
 
 // docs/reference/contract.md, export.

@@ -375,8 +375,7 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
   CompiledSession s;
   s.recipe = resolve(recipe, device);
   for (auto& pass : pipeline())
-    if (auto& off = s.recipe.disabled_passes;
-        pass.required && std::find(off.begin(), off.end(), pass.name) != off.end())
+    if (pass.required && is_disabled(s.recipe, pass.name))
       fail_usage(fmt::format("a run needs the pass {}: {}", pass.name, pass.required), "--disable-pass",
                  "Leave it on. crest program --disable-pass NAME --after prune prints a Program without it.");
   s.device = device, s.stage = options.stage;

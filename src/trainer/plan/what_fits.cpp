@@ -21,7 +21,9 @@ std::string breakdown(const CompiledSession& s) {
   std::string text;
   CategoryBytes c = s.by_category();
   for (int i = 0; i < category_count; ++i)
-    if (c[size_t(i)]) text += fmt::format("\n    {:<16} {:>12}", name(Category(i)), format_bytes(double(c[size_t(i)])));
+    if (c[size_t(i)])
+      text += fmt::format("\n    {:<16} {:>12}{}", name(Category(i)), format_bytes(double(c[size_t(i)])),
+                          Category(i) == Category::library_context ? " (estimate)" : "");
   return text;
 }
 

@@ -60,6 +60,7 @@ const TensorNames gemma3_names = {"model.",
 
 }  // namespace
 
-extern const Family gemma3_family = {"gemma3_text", "Gemma3ForCausalLM", gemma3_names, read_gemma3, write_gemma3};
+extern const Family gemma3_family = {"gemma3_text", "Gemma3ForCausalLM", "gemma3",
+                                     gemma3_names,  read_gemma3,         write_gemma3};
 
 }  // namespace crest

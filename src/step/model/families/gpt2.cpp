@@ -80,6 +80,6 @@ const TensorNames gpt2_names = {"transformer.",
 
 }  // namespace
 
-extern const Family gpt2_family = {"gpt2", "GPT2LMHeadModel", gpt2_names, read_gpt2, write_gpt2};
+extern const Family gpt2_family = {"gpt2", "GPT2LMHeadModel", "gpt2", gpt2_names, read_gpt2, write_gpt2};
 
 }  // namespace crest

@@ -58,6 +58,7 @@ const TensorNames neox_names = {"gpt_neox.",
 
 }  // namespace
 
-extern const Family gpt_neox_family = {"gpt_neox", "GPTNeoXForCausalLM", neox_names, read_gpt_neox, write_gpt_neox};
+extern const Family gpt_neox_family = {"gpt_neox", "GPTNeoXForCausalLM", "gptneox",
+                                       neox_names, read_gpt_neox,        write_gpt_neox};
 
 }  // namespace crest

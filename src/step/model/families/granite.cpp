@@ -35,6 +35,7 @@ bool write_granite(const ModelConfig& c, nlohmann::ordered_json& j) {
 
 }  // namespace
 
-extern const Family granite_family = {"granite", "GraniteForCausalLM", llama_names, read_granite, write_granite};
+extern const Family granite_family = {"granite",   "GraniteForCausalLM", "granite",
+                                      llama_names, read_granite,         write_granite};
 
 }  // namespace crest

@@ -28,6 +28,6 @@ bool write_llama(const ModelConfig& c, nlohmann::ordered_json& j) {
 
 }  // namespace
 
-extern const Family llama_family = {"llama", "LlamaForCausalLM", llama_names, read_llama, write_llama};
+extern const Family llama_family = {"llama", "LlamaForCausalLM", "llama", llama_names, read_llama, write_llama};
 
 }  // namespace crest

@@ -40,6 +40,7 @@ bool write_mistral(const ModelConfig& c, nlohmann::ordered_json& j) {
 
 }  // namespace
 
-extern const Family mistral_family = {"mistral", "MistralForCausalLM", llama_names, read_mistral, write_mistral};
+extern const Family mistral_family = {"mistral",   "MistralForCausalLM", "llama",
+                                      llama_names, read_mistral,         write_mistral};
 
 }  // namespace crest

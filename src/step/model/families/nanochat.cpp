@@ -40,7 +40,7 @@ const TensorNames nanochat_names = {"model.",
 
 }  // namespace
 
-extern const Family nanochat_family = {"nanochat", "NanoChatForCausalLM", nanochat_names, read_nanochat,
-                                       write_nanochat};
+extern const Family nanochat_family = {"nanochat",     "NanoChatForCausalLM", nullptr,
+                                       nanochat_names, read_nanochat,         write_nanochat};
 
 }  // namespace crest

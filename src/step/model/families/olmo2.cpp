@@ -49,6 +49,6 @@ bool write_olmo2(const ModelConfig& c, nlohmann::ordered_json& j) {
 
 }  // namespace
 
-extern const Family olmo2_family = {"olmo2", "Olmo2ForCausalLM", olmo_names, read_olmo2, write_olmo2};
+extern const Family olmo2_family = {"olmo2", "Olmo2ForCausalLM", "olmo2", olmo_names, read_olmo2, write_olmo2};
 
 }  // namespace crest

@@ -18,6 +18,6 @@ bool write_olmo3(const ModelConfig& c, nlohmann::ordered_json& j) {
 
 }  // namespace
 
-extern const Family olmo3_family = {"olmo3", "Olmo3ForCausalLM", olmo_names, read_olmo3, write_olmo3};
+extern const Family olmo3_family = {"olmo3", "Olmo3ForCausalLM", "olmo2", olmo_names, read_olmo3, write_olmo3};
 
 }  // namespace crest

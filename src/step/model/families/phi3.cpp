@@ -83,6 +83,6 @@ const TensorNames phi3_names = {"model.",
 
 }  // namespace
 
-extern const Family phi3_family = {"phi3", "Phi3ForCausalLM", phi3_names, read_phi3, write_phi3};
+extern const Family phi3_family = {"phi3", "Phi3ForCausalLM", "phi3", phi3_names, read_phi3, write_phi3};
 
 }  // namespace crest

@@ -25,6 +25,6 @@ bool write_qwen2(const ModelConfig& c, nlohmann::ordered_json& j) {
 
 }  // namespace
 
-extern const Family qwen2_family = {"qwen2", "Qwen2ForCausalLM", llama_names, read_qwen2, write_qwen2};
+extern const Family qwen2_family = {"qwen2", "Qwen2ForCausalLM", "qwen2", llama_names, read_qwen2, write_qwen2};
 
 }  // namespace crest

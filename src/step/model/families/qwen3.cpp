@@ -40,6 +40,6 @@ const TensorNames qwen3_names = {"model.",
 
 }  // namespace
 
-extern const Family qwen3_family = {"qwen3", "Qwen3ForCausalLM", qwen3_names, read_qwen3, write_qwen3};
+extern const Family qwen3_family = {"qwen3", "Qwen3ForCausalLM", "qwen3", qwen3_names, read_qwen3, write_qwen3};
 
 }  // namespace crest

@@ -67,6 +67,7 @@ bool write_smollm3(const ModelConfig& c, nlohmann::ordered_json& j) {
 
 }  // namespace
 
-extern const Family smollm3_family = {"smollm3", "SmolLM3ForCausalLM", llama_names, read_smollm3, write_smollm3};
+extern const Family smollm3_family = {"smollm3",   "SmolLM3ForCausalLM", "smollm3",
+                                      llama_names, read_smollm3,         write_smollm3};
 
 }  // namespace crest

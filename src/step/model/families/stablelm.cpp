@@ -30,6 +30,7 @@ bool write_stablelm(const ModelConfig& c, nlohmann::ordered_json& j) {
 
 }  // namespace
 
-extern const Family stablelm_family = {"stablelm", "StableLmForCausalLM", llama_names, read_stablelm, write_stablelm};
+extern const Family stablelm_family = {"stablelm",  "StableLmForCausalLM", "stablelm",
+                                       llama_names, read_stablelm,         write_stablelm};
 
 }  // namespace crest

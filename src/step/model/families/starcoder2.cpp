@@ -52,7 +52,7 @@ const TensorNames starcoder2_names = {"model.",
 
 }  // namespace
 
-extern const Family starcoder2_family = {"starcoder2", "Starcoder2ForCausalLM", starcoder2_names, read_starcoder2,
-                                         write_starcoder2};
+extern const Family starcoder2_family = {"starcoder2",     "Starcoder2ForCausalLM", "starcoder2",
+                                         starcoder2_names, read_starcoder2,         write_starcoder2};
 
 }  // namespace crest
