@@ -19,6 +19,7 @@ from crest._score import device_flag, sample, sampler, score, stop_texts
 try:
     _model = importlib.import_module("lm_eval.api.model")
     _registry = importlib.import_module("lm_eval.api.registry")
+    importlib.import_module("lm_eval.models")  # the harness's own: it adds them only on import
     _tqdm = importlib.import_module("tqdm").tqdm
 except ModuleNotFoundError as e:
     raise ModuleNotFoundError(f"{e.msg}: crest.lm_eval needs lm-evaluation-harness. Install it: pip install lm-eval") from None

@@ -147,13 +147,13 @@ def compare(crest, name, run, hf_arguments, folder, text):
                                     (model["results"][key].get(f"{metric}{suffix},none"), "--model crest")):
                     same = ours == theirs if theirs is None or ours is None else math.isclose(ours, theirs, rel_tol=1e-12)
                     check(f"{name} {task['task']} {metric}{suffix} of {whose}", same, f"{ours}, harness {theirs}")
+    # With the <s> that the tokenizer adds, the harness predicts it behind another <s>. Crest begins a text with one.
     hf, ours = (harness(m, a, ["local_rolling"], folder) for m, a in
-                (("hf", {**hf_arguments, "dtype": "float32"}), ("crest", {"run": str(run), "precision": "fp32"})))
+                (("hf", {**hf_arguments, "dtype": "float32", "add_bos_token": False}),
+                 ("crest", {"run": str(run), "precision": "fp32"})))
     a, b = lls(hf, "local_rolling"), lls(ours, "local_rolling")
-    # The harness predicts the <s> that the tokenizer adds, behind another <s>. Crest does not.
     difference = worst(a, b)
-    relative = max(abs(x[0] / y[0] - 1) for x, y in zip(a, b))
-    check(f"{name} rolling", difference < LIMIT or name == "llama", f"at most {difference:.2e}, relative {relative:.2e}")
+    check(f"{name} rolling", difference < LIMIT, f"at most {difference:.2e}")
     one = folder / "one.txt"
     one.write_text(text)
     doc = json.loads(subprocess.run([crest, "eval", "--text", str(one), *common], check=True, capture_output=True).stdout)
@@ -192,11 +192,11 @@ def main():
     def train(*arguments):
         subprocess.run([crest, "train", *arguments, "--device", "cpu", "--no-store", "--quiet"], check=True, cwd=folder)
 
-    if not (folder / "trained").is_dir():
-        train("text.txt", "--model", "nano", "--tokenizer", "bpe:400", "--seq", "96", "--steps", "60", "--batch", "8",
-              "--out", "trained")
-        train("--init", "trained", "--data", "trained-data" if (folder / "trained-data").is_dir() else "data/text",
-              "--lora", "4", "--steps", "20", "--batch", "4", "--lr", "1e-3", "--seq", "96", "--out", "tuned")
+    if not (folder / "llama").is_dir():
+        subprocess.run([crest, "data", "prepare", "text.txt", "--tokenizer", "bpe:400", "--out", "data"], check=True, cwd=folder)
+        train("--data", "data", "--model", "nano", "--seq", "96", "--steps", "60", "--batch", "8", "--out", "trained")
+        train("--data", "data", "--init", "trained", "--lora", "4", "--lr", "1e-3", "--seq", "96", "--steps", "20", "--batch",
+              "4", "--out", "tuned")
         subprocess.run([crest, "export", "tuned", "--to", "merged", "--out", "merged"], check=True, cwd=folder)
         make_llama(folder / "llama", text)
     checkpoint = max((folder / "trained/checkpoints").glob("step-*"))

@@ -217,6 +217,11 @@ TEST_F(Contract, TrainSampleEvalExportImport) {
               documented("sample, eval", "`--json`:"), "", {});
   expect_keys(run({"eval", "--run", "run", "--data", "data", "--batches", "1", "--batch", "1", "--json"}),
               documented("sample, eval", "Its `--json`:"), "", {});
+  f_->write("task.jsonl", "{\"goal\": \"a\", \"sol1\": \"b\", \"sol2\": \"c\", \"label\": 0}\n");
+  expect_keys(run({"eval", "--run", "run", "--tasks", "task.jsonl", "--json"}),
+              documented("sample, eval", "`--tasks` prints with `--json`:"), "", {});
+  expect_keys(run({"eval", "--run", "run", "--text", "task.jsonl", "--json"}),
+              documented("sample, eval", "`--text` prints with `--json`:"), "", {});
   f_->write("pairs.jsonl", "{\"context\": \"the king\", \"continuation\": \" of\"}\n");
   expect_keys(run({"score", "pairs.jsonl", "--run", "run", "--json"}), documented("score", "one document instead:"), "",
               {});
